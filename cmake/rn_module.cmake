@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+# rn_module(NAME DEPS base model LIBS OpenSSL::Crypto SOURCES a.cc HEADERS a.h TESTS a_test.cc)
+#
+# Makes library reclaimnet_NAME (alias reclaimnet::NAME), test program NAME_test, link test NAME_link_test (the whole
+# library in an empty main with nothing but its declared dependencies) and NAME_headers (every header compiles alone).
+# A dependency on a module of the same or a higher layer is a configuration error (DESIGN section 6).
+
+set(RN_LAYER_base 0)
+foreach(m model io)
+  set(RN_LAYER_${m} 1)
+endforeach()
+foreach(m reclaim sched arbiter checkpoint traffic airlock remoting rfork dmindex)
+  set(RN_LAYER_${m} 2)
+endforeach()
+foreach(m coordinator agent warden)
+  set(RN_LAYER_${m} 3)
+endforeach()
+set(RN_LAYER_sim 4)
+
+add_library(rn_flags INTERFACE)
+target_compile_options(rn_flags INTERFACE
+  -Wall -Wextra -Wshadow -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough -Wswitch-enum
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-dangling-pointer> # NOTE(g++ 12): false positives in std::function
+  $<$<BOOL:${RN_WERROR}>:-Werror>)
+if(RN_SANITIZE)
+  target_compile_options(rn_flags INTERFACE -fsanitize=${RN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(rn_flags INTERFACE -fsanitize=${RN_SANITIZE})
+endif()
+target_include_directories(rn_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_BINARY_DIR}/generated)
+
+function(rn_module name)
+  cmake_parse_arguments(M "" "" "DEPS;LIBS;SOURCES;HEADERS;TESTS;TEST_LIBS" ${ARGN})
+  if(NOT DEFINED RN_LAYER_${name})
+    message(FATAL_ERROR "module ${name} has no layer: add it to cmake/rn_module.cmake")
+  endif()
+  set(deps)
+  foreach(dep ${M_DEPS})
+    # NOTE: agent and warden share the layer and nothing else; sim alone may name all of layer 3.
+    if(NOT RN_LAYER_${dep} LESS RN_LAYER_${name})
+      message(FATAL_ERROR "module ${name} (layer ${RN_LAYER_${name}}) must not depend on ${dep} (layer ${RN_LAYER_${dep}})")
+    endif()
+    list(APPEND deps reclaimnet_${dep})
+  endforeach()
+
+  add_library(reclaimnet_${name} STATIC ${M_SOURCES})
+  add_library(reclaimnet::${name} ALIAS reclaimnet_${name})
+  target_link_libraries(reclaimnet_${name} PUBLIC rn_flags ${deps} ${M_LIBS})
+  set_target_properties(reclaimnet_${name} PROPERTIES LINKER_LANGUAGE CXX)
+
+  # Link test: whole archive, declared dependencies only.
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}_link_main.cc "int main() { return 0; }\n")
+  add_executable(${name}_link_test ${CMAKE_CURRENT_BINARY_DIR}/${name}_link_main.cc)
+  target_link_libraries(${name}_link_test PRIVATE rn_flags
+    -Wl,--whole-archive $<TARGET_FILE:reclaimnet_${name}> -Wl,--no-whole-archive ${deps} ${M_LIBS})
+  add_dependencies(${name}_link_test reclaimnet_${name})
+  add_test(NAME ${name}.link COMMAND ${name}_link_test)
+
+  # Include test: a module's files include only modules that it names.
+  add_test(NAME ${name}.includes
+    COMMAND ${CMAKE_COMMAND} -DMODULE=${name} "-DDEPS=${M_DEPS}" -DDIR=${CMAKE_CURRENT_SOURCE_DIR}
+            -P ${CMAKE_SOURCE_DIR}/cmake/check_includes.cmake)
+
+  # Header test: each header is self-contained.
+  set(header_units)
+  foreach(header ${M_HEADERS})
+    string(MAKE_C_IDENTIFIER ${header} id)
+    set(unit ${CMAKE_CURRENT_BINARY_DIR}/header_${id}.cc)
+    file(CONFIGURE OUTPUT ${unit} CONTENT "#include \"${name}/${header}\" // NOLINT\n" @ONLY)
+    list(APPEND header_units ${unit})
+  endforeach()
+  if(header_units)
+    add_library(${name}_headers OBJECT EXCLUDE_FROM_ALL ${header_units})
+    target_link_libraries(${name}_headers PRIVATE rn_flags ${deps} ${M_LIBS})
+    if(NOT TARGET all_headers)
+      add_custom_target(all_headers)
+    endif()
+    add_dependencies(all_headers ${name}_headers)
+  endif()
+
+  if(M_TESTS)
+    add_executable(${name}_test ${M_TESTS})
+    target_link_libraries(${name}_test PRIVATE reclaimnet_${name} ${M_TEST_LIBS} GTest::gtest GTest::gtest_main GTest::gmock)
+    add_test(NAME ${name}.unit COMMAND ${name}_test)
+    set_tests_properties(${name}.unit PROPERTIES LABELS unit TIMEOUT 120)
+  endif()
+  set_tests_properties(${name}.link ${name}.includes PROPERTIES LABELS structure)
+endfunction()
