@@ -6,6 +6,71 @@
 
 namespace rn {
 
+namespace {
+
+/// Checks component by component, then asks the disk by full path.
+class WalkedFolder final : public Folder {
+ public:
+  WalkedFolder(FileSystem& fs, std::string root) : fs_(fs), root_(std::move(root)) {}
+
+  Result<std::unique_ptr<File>> open(const std::string& relative) override {
+    RN_TRY(const std::string path, resolve(relative, false));
+    RN_TRY(const FileStat there, fs_.stat(path));
+    if (there.kind == FileStat::Kind::kSymlink)
+      return fail(ErrorCode::kDenied, relative + " is a symbolic link");
+    if (there.kind != FileStat::Kind::kRegular)
+      return fail(ErrorCode::kUnsupported, relative + " is not a file");
+    return fs_.open(path);
+  }
+
+  Result<FileStat> stat(const std::string& relative) override {
+    RN_TRY(const std::string path, resolve(relative, true));
+    return fs_.stat(path);
+  }
+
+  Result<std::vector<std::string>> list(const std::string& relative) override {
+    RN_TRY(const std::string path, resolve(relative, true));
+    RN_TRY(const FileStat there, fs_.stat(path));
+    if (there.kind == FileStat::Kind::kSymlink)
+      return fail(ErrorCode::kDenied, relative + " is a symbolic link");
+    return fs_.list(path);
+  }
+
+  Result<std::string> read_symlink(const std::string& relative) override {
+    RN_TRY(const std::string path, resolve(relative, false));
+    return fs_.read_symlink(path);
+  }
+
+ private:
+  Result<std::string> resolve(const std::string& relative, bool may_be_root) const {
+    if (relative.empty() && may_be_root) return root_;
+    if (!is_safe_relative_path(relative))
+      return fail(ErrorCode::kDenied, "not a path inside the folder: " + relative);
+    for (auto slash = relative.find('/'); slash != std::string::npos;
+         slash = relative.find('/', slash + 1)) {
+      const std::string above = relative.substr(0, slash);
+      RN_TRY(const FileStat there, fs_.stat(join_path(root_, above)));
+      if (there.kind == FileStat::Kind::kSymlink)
+        return fail(ErrorCode::kDenied, above + " is a symbolic link");
+      if (there.kind != FileStat::Kind::kDirectory)
+        return fail(ErrorCode::kNotFound, above + " is not a folder");
+    }
+    return join_path(root_, relative);
+  }
+
+  FileSystem& fs_;
+  std::string root_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Folder>> FileSystem::open_folder(const std::string& path) {
+  RN_TRY(const FileStat there, stat(path));
+  if (there.kind != FileStat::Kind::kDirectory)
+    return fail(ErrorCode::kUnsupported, path + " is not a folder");
+  return std::make_unique<WalkedFolder>(*this, path);
+}
+
 std::string parent_folder(const std::string& path) {
   const auto slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
@@ -22,7 +87,8 @@ bool is_safe_relative_path(const std::string& path) {
   while (start <= path.size()) {
     const std::size_t end = std::min(path.find('/', start), path.size());
     const std::string_view part(path.data() + start, end - start);
-    if (part.empty() || part == "." || part == ".." || part.find('\0') != std::string_view::npos) return false;
+    if (part.empty() || part == "." || part == ".." || part.find('\0') != std::string_view::npos)
+      return false;
     start = end + 1;
   }
   return true;
@@ -48,7 +114,8 @@ Status write_durably(FileSystem& fs, const std::string& path, BlobView bytes, st
 Result<Blob> read_all(FileSystem& fs, const std::string& path, std::uint64_t max) {
   RN_TRY(const auto file, fs.open(path));
   RN_TRY(Blob bytes, file->read(0, max + 1));
-  if (bytes.size() > max) return fail(ErrorCode::kExhausted, path + " is longer than " + std::to_string(max) + " bytes");
+  if (bytes.size() > max)
+    return fail(ErrorCode::kExhausted, path + " is longer than " + std::to_string(max) + " bytes");
   return bytes;
 }
 
@@ -68,7 +135,8 @@ Status make_folders(FileSystem& fs, const std::string& path, std::uint32_t mode)
 
 Status remove_tree(FileSystem& fs, const std::string& path) {
   const auto there = fs.stat(path);
-  if (!there) return there.error().code == ErrorCode::kNotFound ? Status{} : Status(fail(there.error()));
+  if (!there)
+    return there.error().code == ErrorCode::kNotFound ? Status{} : Status(fail(there.error()));
   if (there->kind == FileStat::Kind::kDirectory) {
     RN_TRY(const auto names, fs.list(path));
     for (const std::string& name : names) RN_CHECK(remove_tree(fs, join_path(path, name)));

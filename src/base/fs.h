@@ -24,22 +24,38 @@ struct FileStat {
   friend bool operator==(const FileStat&, const FileStat&) = default;
 };
 
-/// An open file. Reading through a handle keeps seeing the same inode after the name was renamed over.
+/// An open file. Reading through a handle keeps seeing the same inode after the name was renamed
+/// over.
 class File {
  public:
   virtual ~File() = default;
   /// At most `max` bytes from `offset`; shorter only at the end of the file.
   virtual Result<Blob> read(std::uint64_t offset, std::uint64_t max) = 0;
   virtual Status append(BlobView bytes) = 0;
-  /// Durable when this returns without error. An error is final: the file is condemned, do not retry on it
-  /// (the kernel may have dropped the pages; see spec-reliability-security, finding 3).
+  /// Durable when this returns without error. An error is final: the file is condemned, do not
+  /// retry on it (the kernel may have dropped the pages; see spec-reliability-security, finding 3).
   virtual Status sync() = 0;
   virtual Result<FileStat> stat() = 0;
 };
 
-/// The disk. Blocking: call it from the worker pool, never from a loop. Real (io), in-memory fake and simulated
-/// implementations; the simulated one loses and tears what was not synced. Paths are absolute.
-/// Errors: kNotFound, kConflict (exists), kExhausted (full), kDenied, kUnsupported (not that kind), kInternal (EIO).
+/// A folder held open, for reading a tree that somebody hostile (a guest) may change at the same
+/// time. Names are safe relative paths ("" is the folder itself, for stat and list); no symbolic
+/// link on the way is ever followed, so nothing outside the folder can be reached, whatever is
+/// renamed meanwhile. Errors: kNotFound, kDenied (a link or an escape on the way), kUnsupported
+/// (open of something that is not a regular file; it never blocks on a FIFO), kInternal.
+class Folder {
+ public:
+  virtual ~Folder() = default;
+  virtual Result<std::unique_ptr<File>> open(const std::string& relative) = 0;
+  virtual Result<FileStat> stat(const std::string& relative) = 0;  ///< of the link itself
+  virtual Result<std::vector<std::string>> list(const std::string& relative) = 0;
+  virtual Result<std::string> read_symlink(const std::string& relative) = 0;
+};
+
+/// The disk. Blocking: call it from the worker pool, never from a loop. Real (io), in-memory fake
+/// and simulated implementations; the simulated one loses and tears what was not synced. Paths are
+/// absolute. Errors: kNotFound, kConflict (exists), kExhausted (full), kDenied, kUnsupported (not
+/// that kind), kInternal (EIO).
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -49,24 +65,36 @@ class FileSystem {
   /// Creates a file that must not exist yet, for appending.
   virtual Result<std::unique_ptr<File>> create(const std::string& path, std::uint32_t mode) = 0;
   /// Opens an existing file for appending, creating it if it is missing.
-  virtual Result<std::unique_ptr<File>> open_append(const std::string& path, std::uint32_t mode) = 0;
+  virtual Result<std::unique_ptr<File>> open_append(
+      const std::string& path, std::uint32_t mode
+  ) = 0;
 
   virtual Status rename(const std::string& from, const std::string& to) = 0;  ///< replaces `to`
-  virtual Status remove(const std::string& path) = 0;                        ///< one file or one empty folder
+  virtual Status remove(const std::string& path) = 0;  ///< one file or one empty folder
   virtual Status make_folder(const std::string& path, std::uint32_t mode) = 0;
   virtual Status make_symlink(const std::string& target, const std::string& path) = 0;
   virtual Result<std::string> read_symlink(const std::string& path) = 0;
   virtual Status set_mode(const std::string& path, std::uint32_t mode) = 0;
-  virtual Status sync_folder(const std::string& path) = 0;  ///< makes creates, renames and removes in it durable
+  virtual Status set_mtime(
+      const std::string& path, std::int64_t mtime_ns
+  ) = 0;  ///< of the link itself
+  virtual Status sync_folder(const std::string& path
+  ) = 0;  ///< makes creates, renames and removes in it durable
   virtual Result<FileStat> stat(const std::string& path) = 0;  ///< of the link itself
-  virtual Result<std::vector<std::string>> list(const std::string& path) = 0;  ///< names, sorted, without . and ..
+  virtual Result<std::vector<std::string>> list(const std::string& path
+  ) = 0;  ///< names, sorted, without . and ..
   virtual Result<std::uint64_t> free_bytes(const std::string& path) = 0;
-  /// Asks the kernel to forget cached pages of the file, so that the next read comes from the medium. Best effort.
+  /// Asks the kernel to forget cached pages of the file, so that the next read comes from the
+  /// medium. Best effort.
   virtual void drop_cache(const std::string& path) = 0;
+  /// The default walks the path and looks at each component before using it, which is exact only
+  /// where nobody else changes the tree (in-memory disks). The real disk resolves in the kernel
+  /// (openat2). The disk outlives the folder.
+  virtual Result<std::unique_ptr<Folder>> open_folder(const std::string& path);
 };
 
-/// create, append, sync, rename over `path`, sync of its folder: the durable order that every store here uses.
-/// On error `path` is as it was. Errors as the calls'.
+/// create, append, sync, rename over `path`, sync of its folder: the durable order that every store
+/// here uses. On error `path` is as it was. Errors as the calls'.
 Status write_durably(FileSystem& fs, const std::string& path, BlobView bytes, std::uint32_t mode);
 /// The whole file; kExhausted if it is longer than `max` bytes.
 Result<Blob> read_all(FileSystem& fs, const std::string& path, std::uint64_t max);
@@ -76,7 +104,8 @@ Status make_folders(FileSystem& fs, const std::string& path, std::uint32_t mode)
 Status remove_tree(FileSystem& fs, const std::string& path);
 std::string parent_folder(const std::string& path);
 std::string join_path(const std::string& folder, const std::string& name);
-/// True for a relative path without empty, "." or ".." components, of at most 4,096 bytes: safe to join below a root.
+/// True for a relative path without empty, "." or ".." components, of at most 4,096 bytes: safe to
+/// join below a root.
 bool is_safe_relative_path(const std::string& path);
 
 }  // namespace rn
