@@ -19,7 +19,8 @@ set(RN_LAYER_sim 4)
 
 add_library(rn_flags INTERFACE)
 target_compile_options(rn_flags INTERFACE
-  -Wall -Wextra -Wshadow -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough -Wswitch-enum
+  -Wall -Wextra -Wno-missing-field-initializers # designated initializers with defaults are our builders
+  -Wshadow -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough -Wswitch-enum
   $<$<CXX_COMPILER_ID:GNU>:-Wno-dangling-pointer> # NOTE(g++ 12): false positives in std::function
   $<$<BOOL:${RN_WERROR}>:-Werror>)
 if(RN_SANITIZE)

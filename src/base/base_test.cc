@@ -14,7 +14,10 @@ namespace {
 TEST(Error, context_goes_in_front_and_the_hint_stays) {
   const Error error{ErrorCode::kCorrupt, "chunk 3 is missing", "run verify"};
 
-  EXPECT_EQ(error.with("restoring j-1").describe(), "corrupt: restoring j-1: chunk 3 is missing (run verify)");
+  EXPECT_EQ(
+      error.with("restoring j-1").describe(),
+      "corrupt: restoring j-1: chunk 3 is missing (run verify)"
+  );
   EXPECT_EQ(error.hinting("something else").hint, "run verify");
 }
 
@@ -64,7 +67,8 @@ TEST(Rng, same_seed_gives_the_same_sequence) {
 
 TEST(Crypto, sha256_matches_the_published_vector) {
   EXPECT_EQ(
-      to_hex(crypto::sha256(as_bytes("abc"))), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+      to_hex(crypto::sha256(as_bytes("abc"))),
+      "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
   );
 }
 

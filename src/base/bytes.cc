@@ -14,7 +14,8 @@ int hex_value(char c) {
   return -1;
 }
 
-constexpr std::string_view kBase64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+constexpr std::string_view kBase64 =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 }  // namespace
 
@@ -74,7 +75,8 @@ std::string to_base64(BlobView bytes) {
 }
 
 Result<Blob> from_base64(std::string_view text) {
-  if (text.size() % 4 != 0) return fail(ErrorCode::kInvalid, "base64 length is not a multiple of 4");
+  if (text.size() % 4 != 0)
+    return fail(ErrorCode::kInvalid, "base64 length is not a multiple of 4");
   Blob out;
   out.reserve(text.size() / 4 * 3);
   for (std::size_t i = 0; i < text.size(); i += 4) {
@@ -88,7 +90,8 @@ Result<Blob> from_base64(std::string_view text) {
         continue;
       }
       const auto value = kBase64.find(c);
-      if (value == std::string_view::npos || padding > 0) return fail(ErrorCode::kInvalid, "not base64");
+      if (value == std::string_view::npos || padding > 0)
+        return fail(ErrorCode::kInvalid, "not base64");
       group = (group << 6) | static_cast<std::uint32_t>(value);
     }
     out.push_back(static_cast<std::uint8_t>(group >> 16));

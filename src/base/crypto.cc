@@ -45,17 +45,23 @@ KeyHandle raw_private(int type, const Key256& secret) {
 PublicKey public_part(const KeyHandle& key) {
   PublicKey out{};
   std::size_t length = out.size();
-  RN_ASSERT(EVP_PKEY_get_raw_public_key(key.get(), out.data(), &length) == 1, "a private key has a public part");
+  RN_ASSERT(
+      EVP_PKEY_get_raw_public_key(key.get(), out.data(), &length) == 1,
+      "a private key has a public part"
+  );
   return out;
 }
 
 Result<Key256> agree(const Key256& secret, const PublicKey& peer) {
   const KeyHandle mine = raw_private(EVP_PKEY_X25519, secret);
-  const KeyHandle theirs(EVP_PKEY_new_raw_public_key(EVP_PKEY_X25519, nullptr, peer.data(), peer.size()));
+  const KeyHandle theirs(
+      EVP_PKEY_new_raw_public_key(EVP_PKEY_X25519, nullptr, peer.data(), peer.size())
+  );
   const KeyContext context(EVP_PKEY_CTX_new(mine.get(), nullptr));
   Key256 shared{};
   std::size_t length = shared.size();
-  if (EVP_PKEY_derive_init(context.get()) != 1 || EVP_PKEY_derive_set_peer(context.get(), theirs.get()) != 1 ||
+  if (EVP_PKEY_derive_init(context.get()) != 1 ||
+      EVP_PKEY_derive_set_peer(context.get(), theirs.get()) != 1 ||
       EVP_PKEY_derive(context.get(), shared.data(), &length) != 1) {
     return fail(ErrorCode::kCorrupt, "key agreement failed: not a valid public key");
   }
@@ -71,14 +77,25 @@ int as_int(std::size_t length) {
 
 Digest sha256(BlobView bytes) {
   Digest out{};
-  RN_ASSERT(EVP_Digest(bytes.data(), bytes.size(), out.data(), nullptr, sha256_algorithm(), nullptr) == 1, "SHA-256");
+  RN_ASSERT(
+      EVP_Digest(bytes.data(), bytes.size(), out.data(), nullptr, sha256_algorithm(), nullptr) == 1,
+      "SHA-256"
+  );
   return out;
 }
 
 Digest hmac_sha256(BlobView key, BlobView bytes) {
   Digest out{};
   unsigned length = 0;
-  HMAC(sha256_algorithm(), key.data(), as_int(key.size()), bytes.data(), bytes.size(), out.data(), &length);
+  HMAC(
+      sha256_algorithm(),
+      key.data(),
+      as_int(key.size()),
+      bytes.data(),
+      bytes.size(),
+      out.data(),
+      &length
+  );
   RN_ASSERT(length == out.size(), "HMAC-SHA-256 is 32 bytes");
   return out;
 }
@@ -119,33 +136,47 @@ Blob seal(const Key256& key, BlobView plaintext, BlobView associated, Rng& rng) 
   const CipherContext context(EVP_CIPHER_CTX_new());
   int length = 0;
   std::uint8_t* body = out.data() + kNonceBytes;
-  bool ok = EVP_EncryptInit_ex(context.get(), aes_algorithm(), nullptr, key.data(), out.data()) == 1;
+  bool ok =
+      EVP_EncryptInit_ex(context.get(), aes_algorithm(), nullptr, key.data(), out.data()) == 1;
   if (!associated.empty()) {
-    ok = ok && EVP_EncryptUpdate(context.get(), nullptr, &length, associated.data(), as_int(associated.size())) == 1;
+    ok = ok && EVP_EncryptUpdate(
+                   context.get(), nullptr, &length, associated.data(), as_int(associated.size())
+               ) == 1;
   }
-  ok = ok && EVP_EncryptUpdate(context.get(), body, &length, plaintext.data(), as_int(plaintext.size())) == 1;
+  ok = ok && EVP_EncryptUpdate(
+                 context.get(), body, &length, plaintext.data(), as_int(plaintext.size())
+             ) == 1;
   ok = ok && EVP_EncryptFinal_ex(context.get(), body + length, &length) == 1;
   ok = ok && EVP_CIPHER_CTX_ctrl(
-                 context.get(), EVP_CTRL_GCM_GET_TAG, as_int(kTagBytes), out.data() + kNonceBytes + plaintext.size()
+                 context.get(),
+                 EVP_CTRL_GCM_GET_TAG,
+                 as_int(kTagBytes),
+                 out.data() + kNonceBytes + plaintext.size()
              ) == 1;
   RN_ASSERT(ok, "AES-256-GCM encryption does not fail on valid input");
   return out;
 }
 
 Result<Blob> unseal(const Key256& key, BlobView sealed, BlobView associated) {
-  if (sealed.size() < kNonceBytes + kTagBytes) return fail(ErrorCode::kCorrupt, "sealed bytes are too short");
+  if (sealed.size() < kNonceBytes + kTagBytes)
+    return fail(ErrorCode::kCorrupt, "sealed bytes are too short");
   const BlobView nonce = sealed.first(kNonceBytes);
   const BlobView body = sealed.subspan(kNonceBytes, sealed.size() - kNonceBytes - kTagBytes);
   Blob tag(sealed.end() - kTagBytes, sealed.end());
   Blob out(body.size());
   const CipherContext context(EVP_CIPHER_CTX_new());
   int length = 0;
-  bool ok = EVP_DecryptInit_ex(context.get(), aes_algorithm(), nullptr, key.data(), nonce.data()) == 1;
+  bool ok =
+      EVP_DecryptInit_ex(context.get(), aes_algorithm(), nullptr, key.data(), nonce.data()) == 1;
   if (!associated.empty()) {
-    ok = ok && EVP_DecryptUpdate(context.get(), nullptr, &length, associated.data(), as_int(associated.size())) == 1;
+    ok = ok && EVP_DecryptUpdate(
+                   context.get(), nullptr, &length, associated.data(), as_int(associated.size())
+               ) == 1;
   }
-  ok = ok && EVP_DecryptUpdate(context.get(), out.data(), &length, body.data(), as_int(body.size())) == 1;
-  ok = ok && EVP_CIPHER_CTX_ctrl(context.get(), EVP_CTRL_GCM_SET_TAG, as_int(kTagBytes), tag.data()) == 1;
+  ok = ok &&
+       EVP_DecryptUpdate(context.get(), out.data(), &length, body.data(), as_int(body.size())) == 1;
+  ok = ok &&
+       EVP_CIPHER_CTX_ctrl(context.get(), EVP_CTRL_GCM_SET_TAG, as_int(kTagBytes), tag.data()) == 1;
   ok = ok && EVP_DecryptFinal_ex(context.get(), out.data() + length, &length) == 1;
   if (!ok) return fail(ErrorCode::kCorrupt, "authentication failed: changed bytes or another key");
   return out;
@@ -164,17 +195,23 @@ Signature sign(const SigningKey& key, BlobView message) {
   const DigestContext context(EVP_MD_CTX_new());
   Signature out{};
   std::size_t length = out.size();
-  const bool ok = EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr, handle.get()) == 1 &&
-                  EVP_DigestSign(context.get(), out.data(), &length, message.data(), message.size()) == 1;
+  const bool ok =
+      EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr, handle.get()) == 1 &&
+      EVP_DigestSign(context.get(), out.data(), &length, message.data(), message.size()) == 1;
   RN_ASSERT(ok, "Ed25519 signing does not fail on valid input");
   return out;
 }
 
 bool verify(const PublicKey& key, BlobView message, const Signature& signature) {
-  const KeyHandle handle(EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, nullptr, key.data(), key.size()));
+  const KeyHandle handle(
+      EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, nullptr, key.data(), key.size())
+  );
   const DigestContext context(EVP_MD_CTX_new());
-  return handle && EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, handle.get()) == 1 &&
-         EVP_DigestVerify(context.get(), signature.data(), signature.size(), message.data(), message.size()) == 1;
+  return handle &&
+         EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, handle.get()) == 1 &&
+         EVP_DigestVerify(
+             context.get(), signature.data(), signature.size(), message.data(), message.size()
+         ) == 1;
 }
 
 Key256 derive_key(BlobView secret, std::string_view purpose) {
@@ -182,11 +219,12 @@ Key256 derive_key(BlobView secret, std::string_view purpose) {
   Key256 out{};
   std::size_t length = out.size();
   const auto* info = reinterpret_cast<const unsigned char*>(purpose.data());
-  const bool ok = EVP_PKEY_derive_init(context.get()) == 1 &&
-                  EVP_PKEY_CTX_set_hkdf_md(context.get(), sha256_algorithm()) == 1 &&
-                  EVP_PKEY_CTX_set1_hkdf_key(context.get(), secret.data(), as_int(secret.size())) == 1 &&
-                  EVP_PKEY_CTX_add1_hkdf_info(context.get(), info, as_int(purpose.size())) == 1 &&
-                  EVP_PKEY_derive(context.get(), out.data(), &length) == 1;
+  const bool ok =
+      EVP_PKEY_derive_init(context.get()) == 1 &&
+      EVP_PKEY_CTX_set_hkdf_md(context.get(), sha256_algorithm()) == 1 &&
+      EVP_PKEY_CTX_set1_hkdf_key(context.get(), secret.data(), as_int(secret.size())) == 1 &&
+      EVP_PKEY_CTX_add1_hkdf_info(context.get(), info, as_int(purpose.size())) == 1 &&
+      EVP_PKEY_derive(context.get(), out.data(), &length) == 1;
   RN_ASSERT(ok, "HKDF does not fail on valid input");
   return out;
 }
@@ -220,7 +258,9 @@ Result<Blob> open_sealed(const BoxKey& recipient, BlobView sealed, BlobView asso
   Blob secret(shared.begin(), shared.end());
   secret.insert(secret.end(), ephemeral.begin(), ephemeral.end());
   secret.insert(secret.end(), recipient.public_key.begin(), recipient.public_key.end());
-  return unseal(derive_key(secret, "reclaimnet box v1"), sealed.subspan(ephemeral.size()), associated);
+  return unseal(
+      derive_key(secret, "reclaimnet box v1"), sealed.subspan(ephemeral.size()), associated
+  );
 }
 
 }  // namespace rn::crypto

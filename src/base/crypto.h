@@ -10,7 +10,8 @@
 #include "base/error.h"
 #include "base/rng.h"
 
-// Thin wrappers over OpenSSL 3. Randomness always arrives through Rng, so that a simulated run repeats byte by byte.
+// Thin wrappers over OpenSSL 3. Randomness always arrives through Rng, so that a simulated run
+// repeats byte by byte.
 namespace rn::crypto {
 
 Digest sha256(BlobView bytes);
@@ -61,7 +62,8 @@ bool verify(const PublicKey& key, BlobView message, const Signature& signature);
 Key256 derive_key(BlobView secret, std::string_view purpose);
 
 /// Sealed box for one recipient: X25519 with an ephemeral key, HKDF, AES-256-GCM.
-/// Used for the job's key in an evacuation plan: whoever carries it cannot read it. Box keys are 32 bytes.
+/// Used for the job's key in an evacuation plan: whoever carries it cannot read it. Box keys are 32
+/// bytes.
 struct BoxKey {
   Key256 secret{};
   PublicKey public_key{};

@@ -26,7 +26,8 @@ enum class ErrorCode : std::uint8_t {
 
 std::string_view to_string(ErrorCode code);
 
-/// True for codes after which the same request may succeed later: kUnavailable, kTimeout, kExhausted.
+/// True for codes after which the same request may succeed later: kUnavailable, kTimeout,
+/// kExhausted.
 bool is_retryable(ErrorCode code);
 
 /// What went wrong, and what the person who reads it can do next.
@@ -62,16 +63,17 @@ inline tl::unexpected<Error> fail(Error error) {
 #define RN_CONCAT(a, b) RN_CONCAT_INNER(a, b)
 
 /// `RN_TRY(auto x, f());` declares x from f()'s value, or returns f()'s error from this function.
-#define RN_TRY(declaration, expression) RN_TRY_INNER(declaration, expression, RN_CONCAT(rn_try_, __LINE__))
-#define RN_TRY_INNER(declaration, expression, temporary)                        \
-  auto temporary = (expression);                                                \
+#define RN_TRY(declaration, ...) \
+  RN_TRY_INNER(declaration, RN_CONCAT(rn_try_, __LINE__), __VA_ARGS__)
+#define RN_TRY_INNER(declaration, temporary, ...)                                     \
+  auto temporary = (__VA_ARGS__);                                                     \
   if (!temporary) return ::tl::unexpected<::rn::Error>(std::move(temporary).error()); \
   declaration = *std::move(temporary)
 
 /// `RN_CHECK(f());` returns f()'s error from this function, if it has one.
-#define RN_CHECK(expression)                                                    \
+#define RN_CHECK(...)                                                           \
   do {                                                                          \
-    auto rn_check_result = (expression);                                        \
+    auto rn_check_result = (__VA_ARGS__);                                       \
     if (!rn_check_result)                                                       \
       return ::tl::unexpected<::rn::Error>(std::move(rn_check_result).error()); \
   } while (false)

@@ -20,7 +20,8 @@ class Rng {
   std::string hex(std::size_t bytes);        ///< 2·bytes lower-case hex digits
 };
 
-/// xoshiro256** seeded by splitmix64 (Blackman and Vigna, 2018). Same seed, same sequence, on every machine. Not secret.
+/// xoshiro256** seeded by splitmix64 (Blackman and Vigna, 2018). Same seed, same sequence, on every
+/// machine. Not secret.
 class SeededRng final : public Rng {
  public:
   explicit SeededRng(std::uint64_t seed);

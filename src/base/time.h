@@ -19,6 +19,7 @@ struct BootClock {
   using time_point = std::chrono::time_point<BootClock, duration>;
   static constexpr bool is_steady = true;
 };
+
 using Instant = BootClock::time_point;
 
 /// Milliseconds since the Unix epoch: for people, certificates and calendars only.
@@ -29,6 +30,7 @@ struct WallClock {
   using time_point = std::chrono::time_point<WallClock, duration>;
   static constexpr bool is_steady = false;
 };
+
 using WallTime = WallClock::time_point;
 
 /// The time handed to a core with every event.
@@ -37,10 +39,21 @@ struct Now {
   WallTime wall;
 };
 
-constexpr std::int64_t to_ns(Instant t) { return t.time_since_epoch().count(); }
-constexpr std::int64_t to_ms(WallTime t) { return t.time_since_epoch().count(); }
-constexpr Instant instant_from_ns(std::int64_t ns) { return Instant(nanoseconds(ns)); }
-constexpr WallTime wall_from_ms(std::int64_t ms) { return WallTime(milliseconds(ms)); }
+constexpr std::int64_t to_ns(Instant t) {
+  return t.time_since_epoch().count();
+}
+
+constexpr std::int64_t to_ms(WallTime t) {
+  return t.time_since_epoch().count();
+}
+
+constexpr Instant instant_from_ns(std::int64_t ns) {
+  return Instant(nanoseconds(ns));
+}
+
+constexpr WallTime wall_from_ms(std::int64_t ms) {
+  return WallTime(milliseconds(ms));
+}
 
 /// Source of time. Real (io), manual (tests) and simulated implementations.
 class Clock {
@@ -56,7 +69,8 @@ class ManualClock final : public Clock {
 
   void advance(nanoseconds by) {
     now_.boot += by;
-    now_.wall = WallTime(now_.wall.time_since_epoch() + std::chrono::duration_cast<milliseconds>(by));
+    now_.wall =
+        WallTime(now_.wall.time_since_epoch() + std::chrono::duration_cast<milliseconds>(by));
   }
 
   void set_wall(WallTime wall) { now_.wall = wall; }

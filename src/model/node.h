@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/ids.h"
+#include "model/fields.h"
+
+namespace rn {
+
+/// One GPU as its node knows it.
+struct Gpu {
+  std::uint32_t index = 0;
+  std::string uuid;
+  std::string model;
+  std::uint64_t memory_mib = 0;
+  std::string compute_capability;  ///< "8.6"
+  bool is_static = false;  ///< declared in the configuration, not seen by NVML; shown as such
+
+  RN_FIELDS(Gpu, index, uuid, model, memory_mib, compute_capability, is_static)
+};
+
+/// Where others reach a node. "host:port"; empty when it takes no inbound connection.
+struct NodeAddress {
+  std::string peer;  ///< framed TLS port for chunks
+  std::string api;   ///< REST with mTLS
+
+  RN_FIELDS(NodeAddress, peer, api)
+};
+
+/// What a node is; sent at every connection, changes rarely.
+struct NodeFacts {
+  std::string hostname;
+  std::string failure_domain;  ///< machines that fail together share it; default: the lab
+  std::uint32_t cpu_milli = 0;
+  std::uint64_t memory_mib = 0;
+  std::uint64_t disk_mib = 0;
+  std::vector<Gpu> gpus;
+  std::string kernel;
+  std::string engine;          ///< "docker 20.10.24"
+  std::string cgroup_version;  ///< "v1", "v2", "hybrid"
+  bool has_user_namespaces = false;
+  std::vector<std::string> warnings;  ///< engine floors and the like, shown to people
+  std::uint64_t uplink_bps = 0;       ///< declared; 0 = unknown
+  std::vector<std::string> images;    ///< digests ("sha256:…") present on the node
+
+  RN_FIELDS(
+      NodeFacts,
+      hostname,
+      failure_domain,
+      cpu_milli,
+      memory_mib,
+      disk_mib,
+      gpus,
+      kernel,
+      engine,
+      cgroup_version,
+      has_user_namespaces,
+      warnings,
+      uplink_bps,
+      images
+  )
+};
+
+struct GpuTelemetry {
+  std::uint32_t index = 0;
+  std::uint32_t utilisation_percent = 0;
+  std::uint64_t memory_used_mib = 0;
+  std::int32_t temperature_c = 0;
+  std::uint64_t power_mw = 0;
+  std::uint32_t foreign_processes =
+      0;  ///< processes that are not our guests: the GPU is busy while there are any
+  bool is_wedged = false;  ///< could not be verified free after a reclaim
+
+  RN_FIELDS(
+      GpuTelemetry,
+      index,
+      utilisation_percent,
+      memory_used_mib,
+      temperature_c,
+      power_mw,
+      foreign_processes,
+      is_wedged
+  )
+};
+
+struct NodeTelemetry {
+  std::uint32_t cpu_percent = 0;  ///< of all cores together, 0..100
+  std::uint64_t memory_used_mib = 0;
+  std::uint64_t disk_free_mib = 0;
+  std::uint64_t chunk_bytes = 0;  ///< stored for others and for own guests
+  std::uint32_t guests = 0;
+  std::vector<GpuTelemetry> gpus;
+
+  RN_FIELDS(NodeTelemetry, cpu_percent, memory_used_mib, disk_free_mib, chunk_bytes, guests, gpus)
+};
+
+/// A weekly window in the contract's time zone. `to` before `from` crosses midnight.
+struct LendingWindow {
+  std::vector<std::string> days;  ///< "mon".."sun"
+  std::string from = "00:00";
+  std::string to = "24:00";
+
+  RN_FIELDS(LendingWindow, days, from, to)
+};
+
+/// Owner's signs of presence that end lending.
+struct IdleRule {
+  std::uint32_t idle_minutes = 0;  ///< no input or login for so long before lending; 0 = rule off
+  std::uint64_t foreign_vram_mib =
+      0;  ///< foreign GPU memory above this makes the GPU busy; 0 = any process does
+
+  RN_FIELDS(IdleRule, idle_minutes, foreign_vram_mib)
+};
+
+/// Where guests may send packets. "10.1.2.0/24", port 0 = any, protocol "udp", "tcp" or "any".
+struct NetworkAllow {
+  std::string prefix;
+  std::uint32_t port = 0;
+  std::string protocol = "any";
+
+  RN_FIELDS(NetworkAllow, prefix, port, protocol)
+};
+
+/// What the owner grants. Kept on the node, shown to everyone who is placed there. DESIGN
+/// section 3.
+struct Contract {
+  bool lends = true;                   ///< false: the node only stores chunks
+  std::vector<std::uint32_t> gpus;     ///< lent GPU indices; empty = all
+  std::vector<LendingWindow> windows;  ///< empty = always
+  std::string time_zone = "UTC";
+  std::vector<std::string> holidays;  ///< "2026-12-24": lent all day
+  IdleRule idle;
+  std::uint32_t notice_s = 60;            ///< 0..900
+  std::uint32_t min_free_s = 0;           ///< free for so long before lending again after a reclaim
+  std::uint32_t guest_cpu_milli = 0;      ///< cap for all guests together; 0 = all cores
+  std::uint64_t guest_memory_mib = 0;     ///< 0 = three quarters of the machine
+  std::uint64_t guest_disk_mib = 10240;   ///< per attempt
+  std::uint64_t store_mib = 20480;        ///< chunks kept for others
+  std::uint64_t reserve_disk_mib = 2048;  ///< never filled by us
+  std::uint64_t uplink_bps_normal = 0;    ///< 0 = no cap
+  std::uint64_t uplink_bps_evacuation = 0;
+  std::uint32_t max_guests = 16;
+  std::uint32_t max_pids = 512;
+  std::uint32_t orphan_limit_s = 1800;   ///< how long an attempt runs on without the coordinator
+  std::uint32_t max_drain_s = 600;       ///< uploads of checkpoint data after the cut
+  std::vector<std::string> allow_users;  ///< empty = everybody
+  std::vector<std::string> allow_labs;
+  std::vector<std::string> allow_images;  ///< digests; empty = the site's allow list
+  bool own_lab_first = true;
+  std::vector<NetworkAllow> network;  ///< default deny
+
+  RN_FIELDS(
+      Contract,
+      lends,
+      gpus,
+      windows,
+      time_zone,
+      holidays,
+      idle,
+      notice_s,
+      min_free_s,
+      guest_cpu_milli,
+      guest_memory_mib,
+      guest_disk_mib,
+      store_mib,
+      reserve_disk_mib,
+      uplink_bps_normal,
+      uplink_bps_evacuation,
+      max_guests,
+      max_pids,
+      orphan_limit_s,
+      max_drain_s,
+      allow_users,
+      allow_labs,
+      allow_images,
+      own_lab_first,
+      network
+  )
+};
+
+/// Why a node takes no new guest at the moment; kOpen if it does.
+enum class LendingState : std::uint8_t {
+  kOpen,
+  kNotLending,
+  kOutsideWindow,
+  kOwnerPresent,
+  kReclaimed,
+  kPaused,
+  kDraining
+};
+RN_ENUM(
+    LendingState,
+    "open",
+    "not_lending",
+    "outside_window",
+    "owner_present",
+    "reclaimed",
+    "paused",
+    "draining"
+)
+
+/// Node as the coordinator's API shows it.
+enum class NodeState : std::uint8_t { kUp, kSuspect, kLost, kLeft };
+RN_ENUM(NodeState, "up", "suspect", "lost", "left")
+
+}  // namespace rn

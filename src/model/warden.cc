@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/warden.h"
+
+#include <array>
+
+#include "model/codec_detail.h"
+
+namespace rn::warden_wire {
+
+namespace {
+
+/// In the order of Request's alternatives.
+constexpr std::array<std::string_view, std::variant_size_v<Request>> kRequests = {
+    "prepare_disk",
+    "adopt_disk",
+    "release_disk",
+    "start_guest",
+    "signal_guest",
+    "kill_guest",
+    "write_notice",
+    "remove_guest",
+    "load_image",
+    "query",
+    "evacuation_done",
+    "declare_reclaim",
+    "release",
+    "pause",
+    "resume"};
+constexpr std::array<std::string_view, std::variant_size_v<Reply>> kReplies = {
+    "answer", "state_changed"};
+
+}  // namespace
+
+bool is_owner_only(const Request& request) {
+  return std::holds_alternative<DeclareReclaim>(request) ||
+         std::holds_alternative<Release>(request) || std::holds_alternative<Pause>(request) ||
+         std::holds_alternative<Resume>(request);
+}
+
+Blob encode(const NumberedRequest& request) {
+  nlohmann::json envelope = detail::write_variant(request.request, kRequests);
+  envelope["number"] = request.number;
+  return nlohmann::json::to_cbor(envelope);
+}
+
+Result<NumberedRequest> decode_request(BlobView bytes) {
+  if (bytes.size() > kMaxFrameBytes)
+    return fail(ErrorCode::kExhausted, "request is larger than 1 MiB");
+  RN_TRY(const nlohmann::json envelope, parse_cbor(bytes));
+  NumberedRequest out;
+  RN_TRY(out.request, detail::read_variant<Request>(envelope, kRequests));
+  const auto number = envelope.find("number");
+  if (number == envelope.end()) return fail(ErrorCode::kInvalid, "request has no number");
+  RN_CHECK(detail::read(*number, out.number, "number", Unknown::kLenient));
+  return out;
+}
+
+Blob encode(const Reply& reply) {
+  return nlohmann::json::to_cbor(detail::write_variant(reply, kReplies));
+}
+
+Result<Reply> decode_reply(BlobView bytes) {
+  if (bytes.size() > kMaxFrameBytes)
+    return fail(ErrorCode::kExhausted, "reply is larger than 1 MiB");
+  RN_TRY(const nlohmann::json envelope, parse_cbor(bytes));
+  return detail::read_variant<Reply>(envelope, kReplies);
+}
+
+}  // namespace rn::warden_wire

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The warden's narrow, fixed command set on its Unix socket (CBOR frames, docs/formats/wire.md).
+// Two kinds of callers, told apart by SO_PEERCRED: the agent (its own uid) and the owner (root or
+// the configured uids). The reclaim verbs of the owner also exist as a fixed-size binary frame on a
+// second socket that needs no decoder (KillFrame), for the emergency path.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "model/job.h"
+#include "model/node.h"
+#include "model/reclaim.h"
+
+namespace rn {
+
+enum class GuestState : std::uint8_t { kUnknown, kDiskReady, kRunning, kExited, kRemoved };
+RN_ENUM(GuestState, "unknown", "disk_ready", "running", "exited", "removed")
+
+}  // namespace rn
+
+namespace rn::warden_wire {
+
+inline constexpr std::size_t kMaxFrameBytes = 1u << 20;
+
+/// Names a guest everywhere: labels, folders, cgroups.
+struct GuestName {
+  JobId job;
+  LeaseEpoch epoch;
+
+  RN_FIELDS(GuestName, job, epoch)
+  friend auto operator<=>(const GuestName&, const GuestName&) = default;
+};
+
+// ---- agent → warden
+// ---------------------------------------------------------------------------------------------
+
+/// Makes the attempt's own bounded disk (loop image) and mounts it; answers its folder. The agent
+/// owns `work/` in it until AdoptDisk. Idempotent.
+struct PrepareDisk {
+  GuestName guest;
+  std::uint64_t disk_mib = 2048;
+
+  RN_FIELDS(PrepareDisk, guest, disk_mib)
+};
+
+/// Gives `work/` to the guest's mapped uid.
+struct AdoptDisk {
+  GuestName guest;
+
+  RN_FIELDS(AdoptDisk, guest)
+};
+
+/// Unmounts and deletes. Refused while the guest runs.
+struct ReleaseDisk {
+  GuestName guest;
+
+  RN_FIELDS(ReleaseDisk, guest)
+};
+
+/// Starts the container with the strict profile of DESIGN section 10. Nothing else of the engine
+/// can be asked for.
+struct StartGuest {
+  GuestName guest;
+  std::string image_digest;
+  std::vector<std::string> command;
+  std::map<std::string, std::string>
+      env;  ///< names that steer the runtime (NVIDIA_*, LD_*) are refused
+  std::string work_dir = "/work";
+  std::uint32_t cpu_milli = 1000;
+  std::uint64_t memory_mib = 1024;
+  std::uint32_t max_pids = 512;
+  std::uint64_t log_limit_bytes = 16u << 20;
+  std::vector<std::uint32_t> gpus;
+  std::vector<NetworkAllow> network;
+
+  RN_FIELDS(
+      StartGuest,
+      guest,
+      image_digest,
+      command,
+      env,
+      work_dir,
+      cpu_milli,
+      memory_mib,
+      max_pids,
+      log_limit_bytes,
+      gpus,
+      network
+  )
+};
+
+/// Sends the save signal to exactly those processes of the guest that catch it (SigCgt); kAuto
+/// tries USR1, USR2 and TERM by the specification's order. Answers how many were signalled: 0 = the
+/// guest has no handler.
+struct SignalGuest {
+  GuestName guest;
+  SaveSignal signal = SaveSignal::kAuto;
+
+  RN_FIELDS(SignalGuest, guest, signal)
+};
+
+struct KillGuest {
+  GuestName guest;
+
+  RN_FIELDS(KillGuest, guest)
+};
+
+/// Writes the notice file into the guest's folder (atomic rename), or removes it when
+/// deadline_wall_ms is 0.
+struct WriteNotice {
+  GuestName guest;
+  std::int64_t deadline_wall_ms = 0;
+  std::uint32_t grace_s = 0;
+  std::string reason;
+
+  RN_FIELDS(WriteNotice, guest, deadline_wall_ms, grace_s, reason)
+};
+
+/// Forgets a guest that has exited: removes its container.
+struct RemoveGuest {
+  GuestName guest;
+
+  RN_FIELDS(RemoveGuest, guest)
+};
+
+/// Verifies the archive's SHA-256 against the digest and gives it to the engine. Idempotent.
+struct LoadImage {
+  std::string digest;
+  std::string archive_path;  ///< inside the agent's state folder
+
+  RN_FIELDS(LoadImage, digest, archive_path)
+};
+
+struct Query {
+  RN_FIELDS(Query)
+};
+
+/// The agent has moved what there was to move: the warden need not wait for the deadline.
+struct EvacuationDone {
+  ReclaimId reclaim;
+  std::vector<GuestName> guests;
+
+  RN_FIELDS(EvacuationDone, reclaim, guests)
+};
+
+// ---- owner → warden
+// ---------------------------------------------------------------------------------------------
+
+struct DeclareReclaim {
+  ReclaimKind kind = ReclaimKind::kNotice;
+  std::vector<std::uint32_t> gpus;  ///< empty = whole node
+  std::uint32_t in_s = 0;           ///< kAnnounced: deadline from now
+  std::uint32_t notice_s = 60;      ///< kNotice: the contract's, filled in by the caller
+  std::string message;
+
+  RN_FIELDS(DeclareReclaim, kind, gpus, in_s, notice_s, message)
+};
+
+/// The owner gives the node (or these GPUs) back to lending.
+struct Release {
+  std::vector<std::uint32_t> gpus;
+
+  RN_FIELDS(Release, gpus)
+};
+
+/// Takes no new guests; running ones stay (pause), until told otherwise or for so long (snooze).
+struct Pause {
+  std::uint32_t for_s = 0;  ///< 0 = until Resume
+
+  RN_FIELDS(Pause, for_s)
+};
+
+struct Resume {
+  RN_FIELDS(Resume)
+};
+
+// ---- warden → callers
+// -------------------------------------------------------------------------------------------
+
+struct GuestReport {
+  GuestName guest;
+  GuestState state = GuestState::kUnknown;
+  std::int32_t exit_code = 0;
+  bool is_oom_killed = false;
+  bool is_cut = false;
+  std::string disk;  ///< mounted folder: `work/`, `reclaim/log`, `reclaim/exit`
+  std::int64_t started_boot_ns = 0;
+  std::vector<std::uint32_t> gpus;
+  std::uint32_t pids = 0;
+
+  RN_FIELDS(
+      GuestReport, guest, state, exit_code, is_oom_killed, is_cut, disk, started_boot_ns, gpus, pids
+  )
+};
+
+/// The answer to Query, and pushed to the agent whenever something in it changed.
+struct WardenState {
+  std::vector<GuestReport> guests;
+  std::vector<ReclaimRecord> reclaims;  ///< all that are not returned, and the last returned ones
+  std::vector<std::string> images;      ///< digests in the engine
+  bool is_paused = false;
+  std::int64_t paused_until_wall_ms = 0;
+  std::string engine;
+  bool is_engine_up = false;
+  std::vector<GpuTelemetry> gpus;
+
+  RN_FIELDS(
+      WardenState,
+      guests,
+      reclaims,
+      images,
+      is_paused,
+      paused_until_wall_ms,
+      engine,
+      is_engine_up,
+      gpus
+  )
+};
+
+/// Answer to every request, in order of completion.
+struct Answer {
+  std::uint64_t request = 0;
+  std::string code;  ///< empty = done; else an ErrorCode's word
+  std::string message;
+  std::string hint;
+  std::string disk;             ///< of PrepareDisk
+  std::uint32_t signalled = 0;  ///< of SignalGuest
+  ReclaimRecord reclaim;        ///< of DeclareReclaim and Release
+  WardenState state;            ///< of Query
+
+  RN_FIELDS(Answer, request, code, message, hint, disk, signalled, reclaim, state)
+};
+
+struct StateChanged {
+  WardenState state;
+
+  RN_FIELDS(StateChanged, state)
+};
+
+using Request = std::variant<
+    PrepareDisk,
+    AdoptDisk,
+    ReleaseDisk,
+    StartGuest,
+    SignalGuest,
+    KillGuest,
+    WriteNotice,
+    RemoveGuest,
+    LoadImage,
+    Query,
+    EvacuationDone,
+    DeclareReclaim,
+    Release,
+    Pause,
+    Resume>;
+
+/// True for the verbs that only the owner may use.
+bool is_owner_only(const Request& request);
+
+struct NumberedRequest {
+  std::uint64_t number = 0;
+  Request request;
+
+  friend bool operator==(const NumberedRequest&, const NumberedRequest&) = default;
+};
+
+using Reply = std::variant<Answer, StateChanged>;
+
+Blob encode(const NumberedRequest& request);
+Result<NumberedRequest> decode_request(BlobView bytes);
+Blob encode(const Reply& reply);
+Result<Reply> decode_reply(BlobView bytes);
+
+/// The emergency verbs without a decoder: one packet on the second socket, answered by one
+/// KillFrame with `status`.
+struct KillFrame {
+  static constexpr std::uint32_t kMagic = 0x314b4e52;  ///< "RNK1"
+
+  enum Verb : std::uint32_t { kCutAndClear = 1, kCutOnly = 2, kStatus = 3 };
+
+  std::uint32_t magic = kMagic;
+  std::uint32_t verb = kStatus;
+  std::uint64_t gpu_mask = 0;  ///< bit per GPU index; 0 = whole node
+  std::int64_t declared_ns = 0;
+  std::int64_t cut_ns = 0;
+  std::int64_t killed_ns = 0;
+  std::int64_t cleared_ns = 0;
+  std::uint32_t processes = 0;
+  std::uint32_t status = 0;  ///< 0 = cleared, 1 = still clearing, 2 = wedged, 3 = refused
+};
+
+static_assert(sizeof(KillFrame) == 56);
+
+}  // namespace rn::warden_wire

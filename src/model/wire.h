@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Messages between coordinator and agents (one outbound WebSocket per agent, CBOR,
+// docs/formats/wire.md). Only durations and boot-time stamps of the sender cross the wire where
+// order matters; wall times are for people. Every message that has an effect carries the lease
+// epoch; requests are idempotent, so sending one again is always safe.
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "model/checkpoint.h"
+#include "model/job.h"
+#include "model/node.h"
+#include "model/reclaim.h"
+
+namespace rn {
+
+/// kSaveFirst lets the guest save until the deadline (migrate-back, stop); kFenced: the epoch is
+/// stale, stop at once.
+enum class StopMode : std::uint8_t { kSaveFirst, kAtOnce, kFenced };
+RN_ENUM(StopMode, "save_first", "at_once", "fenced")
+
+}  // namespace rn
+
+namespace rn::wire {
+
+inline constexpr std::uint32_t kProtocol = 1;
+inline constexpr std::uint32_t kOldestProtocol = 1;
+inline constexpr std::size_t kMaxMessageBytes = 4u << 20;
+
+// ---- agent → coordinator
+// ----------------------------------------------------------------------------------------
+
+/// What a node knows of an attempt it holds; reconciliation compares it with the coordinator's
+/// rows.
+struct AttemptReport {
+  JobId job;
+  LeaseEpoch epoch;
+  AttemptState state = AttemptState::kLeased;
+  AttemptEnd end = AttemptEnd::kNone;
+  std::int32_t exit_code = 0;
+  std::string detail;
+  std::uint32_t safe_generation = 0;  ///< newest complete on the node's own disk
+  std::int64_t step = -1;
+  std::int64_t since_save_ms = -1;  ///< age of the newest safe generation; -1 = none yet
+
+  RN_FIELDS(
+      AttemptReport, job, epoch, state, end, exit_code, detail, safe_generation, step, since_save_ms
+  )
+};
+
+/// First message of every connection.
+struct Hello {
+  std::uint32_t protocol = kProtocol;
+  std::uint32_t oldest_protocol = kOldestProtocol;
+  std::string version;
+  NodeId node;
+  std::string machine_id;  ///< hash of the machine's own identifier: a clone of the identity on
+                           ///< another machine is refused
+  std::string boot_id;
+  LabId lab;
+  NodeAddress address;
+  NodeFacts facts;
+  Contract contract;
+  LendingState lending = LendingState::kOpen;
+  std::vector<AttemptReport> attempts;   ///< every attempt that is not yet acknowledged as ended
+  std::vector<ReclaimRecord> reclaims;   ///< every reclaim that is not yet acknowledged as returned
+  std::uint32_t highest_generation = 0;  ///< highest LeaseEpoch::generation ever seen (I4)
+  std::int64_t wall_ms = 0;
+  Digest box_key{};     ///< X25519 public key for sealed job keys
+  Digest verify_key{};  ///< Ed25519 public key of manifests and receipts
+
+  RN_FIELDS(
+      Hello,
+      protocol,
+      oldest_protocol,
+      version,
+      node,
+      machine_id,
+      boot_id,
+      lab,
+      address,
+      facts,
+      contract,
+      lending,
+      attempts,
+      reclaims,
+      highest_generation,
+      wall_ms,
+      box_key,
+      verify_key
+  )
+};
+
+struct Heartbeat {
+  std::uint64_t seq = 0;
+  LendingState lending = LendingState::kOpen;
+  NodeTelemetry telemetry;
+  std::vector<AttemptReport> attempts;
+  std::int64_t wall_ms = 0;
+
+  RN_FIELDS(Heartbeat, seq, lending, telemetry, attempts, wall_ms)
+};
+
+/// Facts, contract or addresses changed.
+struct NodeUpdate {
+  NodeFacts facts;
+  Contract contract;
+  NodeAddress address;
+
+  RN_FIELDS(NodeUpdate, facts, contract, address)
+};
+
+struct ProbeReply {
+  ProbeId probe;
+  JobId job;
+  HoldId hold;  ///< empty = refused
+  std::uint32_t ttl_ms = 0;
+  std::string reason;           ///< of a refusal, for `why`
+  bool is_permanent = false;    ///< the node can never take this job (too small, not allowed)
+  std::uint32_t cpu_milli = 0;  ///< what it would grant
+  bool has_image = false;
+
+  RN_FIELDS(ProbeReply, probe, job, hold, ttl_ms, reason, is_permanent, cpu_milli, has_image)
+};
+
+struct CommitReply {
+  HoldId hold;
+  JobId job;
+  LeaseEpoch epoch;
+  bool is_granted = false;
+  std::uint32_t lease_ms = 0;
+  std::string reason;
+
+  RN_FIELDS(CommitReply, hold, job, epoch, is_granted, lease_ms, reason)
+};
+
+/// A change in an attempt's life. `seq` counts per attempt from 1; the agent repeats it until
+/// acknowledged.
+struct AttemptEvent {
+  AttemptReport report;
+  std::uint64_t seq = 0;
+  std::int64_t at_boot_ns = 0;
+  std::int64_t at_wall_ms = 0;
+
+  RN_FIELDS(AttemptEvent, report, seq, at_boot_ns, at_wall_ms)
+};
+
+/// Asks for the conditional row that makes a generation durable. Repeated until answered; survives
+/// restarts of both sides.
+struct CommitGeneration {
+  GenerationRef generation;
+  std::vector<Receipt> receipts;
+
+  RN_FIELDS(CommitGeneration, generation, receipts)
+};
+
+/// Asks for peers to copy a generation to (none of the planned ones answered), or to fetch one
+/// from.
+struct GrantRequest {
+  JobId job;
+  LeaseEpoch epoch;
+  TicketAction action = TicketAction::kStore;
+  std::vector<NodeId> tried;
+
+  RN_FIELDS(GrantRequest, job, epoch, action, tried)
+};
+
+struct LogAppend {
+  JobId job;
+  LeaseEpoch epoch;
+  std::uint64_t offset = 0;
+  Blob bytes;
+
+  RN_FIELDS(LogAppend, job, epoch, offset, bytes)
+};
+
+/// Outputs are in the blob store (PUT by the agent over REST); publish them. Answered by EndAck of
+/// the attempt.
+struct PublishOutputs {
+  JobId job;
+  LeaseEpoch epoch;
+  Digest listing{};
+
+  RN_FIELDS(PublishOutputs, job, epoch, listing)
+};
+
+/// Repeated until acknowledged, in order, per reclaim.
+struct ReclaimReport {
+  ReclaimRecord record;
+
+  RN_FIELDS(ReclaimReport, record)
+};
+
+/// The node leaves for good; its rows are closed.
+struct Leave {
+  std::string reason;
+
+  RN_FIELDS(Leave, reason)
+};
+
+// ---- coordinator → agent
+// ----------------------------------------------------------------------------------------
+
+/// A verdict on an attempt the agent reported: keep it, or stop it because its epoch is stale.
+struct AttemptVerdict {
+  JobId job;
+  LeaseEpoch epoch;
+  bool is_current = false;
+  bool is_end_known = false;  ///< the end is recorded: the agent may forget the attempt
+
+  RN_FIELDS(AttemptVerdict, job, epoch, is_current, is_end_known)
+};
+
+struct Welcome {
+  std::uint32_t protocol = kProtocol;
+  std::string version;
+  std::uint32_t generation = 0;  ///< of the coordinator's database
+  std::uint32_t heartbeat_ms = 5000;
+  std::uint32_t lost_after = 3;      ///< missed heartbeats
+  std::int64_t clock_offset_ms = 0;  ///< coordinator's wall clock minus the agent's
+  Digest ticket_key{};               ///< Ed25519 public key of tickets
+  std::vector<AttemptVerdict> verdicts;
+
+  RN_FIELDS(
+      Welcome,
+      protocol,
+      version,
+      generation,
+      heartbeat_ms,
+      lost_after,
+      clock_offset_ms,
+      ticket_key,
+      verdicts
+  )
+};
+
+/// The connection is refused; the agent shows the message and retries only if told so.
+struct Refused {
+  std::string code;
+  std::string message;
+  std::string hint;
+  std::uint32_t retry_after_ms = 0;  ///< 0 = never
+
+  RN_FIELDS(Refused, code, message, hint, retry_after_ms)
+};
+
+/// What to do for one attempt, now and when the coordinator is away: where copies go (tickets
+/// included).
+struct CopyPlan {
+  JobId job;
+  LeaseEpoch epoch;
+  std::vector<PeerGrant>
+      copies;  ///< in order of preference; the first `wanted` that answer are used
+  std::uint32_t wanted = 1;
+  std::uint32_t min_interval_s = 0;
+
+  RN_FIELDS(CopyPlan, job, epoch, copies, wanted, min_interval_s)
+};
+
+struct HeartbeatAck {
+  std::uint64_t seq = 0;
+  std::vector<AttemptVerdict> verdicts;  ///< a current one renews the lease
+  std::vector<CopyPlan> plans;           ///< for every current attempt
+  std::int64_t clock_offset_ms = 0;
+
+  RN_FIELDS(HeartbeatAck, seq, verdicts, plans, clock_offset_ms)
+};
+
+struct Probe {
+  ProbeId probe;
+  JobId job;
+  UserId user;
+  LabId lab;
+  Resources resources;
+  std::string image_digest;
+  std::uint32_t priority = 4;
+  std::uint32_t notice_s = 0;
+  std::uint32_t hold_ms = 1000;  ///< asked time to live of the hold
+
+  RN_FIELDS(Probe, probe, job, user, lab, resources, image_digest, priority, notice_s, hold_ms)
+};
+
+struct CancelHold {
+  HoldId hold;
+
+  RN_FIELDS(CancelHold, hold)
+};
+
+/// Turns a hold into a lease and starts the attempt. No payload moved before this.
+struct Commit {
+  HoldId hold;
+  JobId job;
+  LeaseEpoch epoch;
+  std::uint32_t lease_ms = 15000;
+  JobSpec spec;
+  UserId user;
+  LabId lab;
+  std::uint64_t job_number = 0;
+  std::string image_digest;
+  std::uint64_t image_bytes = 0;
+  std::vector<Digest> image_blobs;  ///< also at the coordinator: GET /v1/blobs/{sha256}
+  std::vector<PeerGrant> image_peers;
+  Blob sealed_job_key;            ///< for this node's box key
+  GenerationRef resume;           ///< generation 0 = from the submitted workspace
+  GenerationRef resume_previous;  ///< used if `resume` cannot be restored
+  std::vector<PeerGrant> resume_from;
+  CopyPlan plan;
+  std::uint32_t restart_count = 0;
+
+  RN_FIELDS(
+      Commit,
+      hold,
+      job,
+      epoch,
+      lease_ms,
+      spec,
+      user,
+      lab,
+      job_number,
+      image_digest,
+      image_bytes,
+      image_blobs,
+      image_peers,
+      sealed_job_key,
+      resume,
+      resume_previous,
+      resume_from,
+      plan,
+      restart_count
+  )
+};
+
+struct StopAttempt {
+  JobId job;
+  LeaseEpoch epoch;
+  StopMode mode = StopMode::kAtOnce;
+  std::uint32_t deadline_ms = 0;  ///< from receipt, for kSaveFirst
+  AttemptEnd end = AttemptEnd::kCancelled;
+  std::string reason;
+
+  RN_FIELDS(StopAttempt, job, epoch, mode, deadline_ms, end, reason)
+};
+
+struct GenerationCommitted {
+  JobId job;
+  LeaseEpoch epoch;
+  std::uint32_t generation = 0;
+  bool is_accepted =
+      false;  ///< false: stale epoch or receipts that don't verify; the reason says which
+  std::string reason;
+
+  RN_FIELDS(GenerationCommitted, job, epoch, generation, is_accepted, reason)
+};
+
+struct Grants {
+  JobId job;
+  LeaseEpoch epoch;
+  TicketAction action = TicketAction::kStore;
+  std::vector<PeerGrant> peers;
+
+  RN_FIELDS(Grants, job, epoch, action, peers)
+};
+
+struct LogAck {
+  JobId job;
+  LeaseEpoch epoch;
+  std::uint64_t next_offset = 0;  ///< everything below is durable at the coordinator
+  bool is_accepted = true;
+
+  RN_FIELDS(LogAck, job, epoch, next_offset, is_accepted)
+};
+
+struct AttemptAck {
+  JobId job;
+  LeaseEpoch epoch;
+  std::uint64_t seq = 0;    ///< every event up to it is durable
+  bool is_accepted = true;  ///< false: the epoch is stale
+
+  RN_FIELDS(AttemptAck, job, epoch, seq, is_accepted)
+};
+
+struct ReclaimAck {
+  ReclaimId id;
+  ReclaimPhase phase = ReclaimPhase::kDeclared;
+
+  RN_FIELDS(ReclaimAck, id, phase)
+};
+
+/// Holders delete generations of the job older than `keep_from`. Never issued before the successor
+/// is durable (I8).
+struct CollectGarbage {
+  JobId job;
+  LeaseEpoch epoch;
+  std::uint32_t keep_from = 0;
+  bool is_job_over = false;  ///< delete everything of the job
+
+  RN_FIELDS(CollectGarbage, job, epoch, keep_from, is_job_over)
+};
+
+// ---- envelope
+// ---------------------------------------------------------------------------------------------------
+
+using Message = std::variant<
+    Hello,
+    Heartbeat,
+    NodeUpdate,
+    ProbeReply,
+    CommitReply,
+    AttemptEvent,
+    CommitGeneration,
+    GrantRequest,
+    LogAppend,
+    PublishOutputs,
+    ReclaimReport,
+    Leave,
+    Welcome,
+    Refused,
+    HeartbeatAck,
+    Probe,
+    CancelHold,
+    Commit,
+    StopAttempt,
+    GenerationCommitted,
+    Grants,
+    LogAck,
+    AttemptAck,
+    ReclaimAck,
+    CollectGarbage>;
+
+/// The word of a message on the wire, e.g. "hello", "commit_generation".
+std::string_view name_of(const Message& message);
+
+/// {"type": name, "body": {...}} in CBOR.
+Blob encode(const Message& message);
+
+/// kInvalid for anything that is not a message; kUnsupported for a well-formed envelope of an
+/// unknown type (skip it); kExhausted above kMaxMessageBytes or 32 levels of nesting.
+Result<Message> decode(BlobView bytes);
+
+}  // namespace rn::wire
