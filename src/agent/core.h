@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/core_types.h"
+#include "base/rng.h"
+
+namespace rn::agent {
+
+struct CoreConfig {
+  NodeId node;
+  LabId lab;
+  std::string version;
+  std::string machine_id;
+  std::string boot_id;
+  NodeAddress address;
+  Digest box_key{};     ///< public
+  Digest verify_key{};  ///< public
+  milliseconds tick{100};
+  milliseconds repeat{2000};          ///< until an acknowledgement comes, and after a failed work
+  milliseconds log_interval{500};     ///< between looks at a guest's log
+  milliseconds reply_timeout{60000};  ///< of the warden; then the request is sent again
+  std::uint32_t log_append_bytes = 256u << 10;  ///< one LogAppend is under way per attempt
+  std::size_t works_max = 6;   ///< running at once; more wait, evacuations first, then by age
+  std::size_t copies_max = 4;  ///< of these, copies to peers
+  std::size_t attempts_max = 64;
+};
+
+/// The agent's state machine: no I/O, no clock, no threads. Owns attempts, holds and leases of one
+/// node. Output commit as in ADR 0001; the order of a process's life is restore(), Started, then
+/// anything.
+///
+/// Phases of an attempt (journalled before they are acted on, idempotent on replay):
+///   leased → fetching → loading → mounting → restoring → adopting → starting → running
+///   → noticed → stopping → saving → draining → publishing → closing → ended
+/// ended attempts stay until the coordinator acknowledged the end and the warden removed the guest.
+class Core {
+ public:
+  /// `rng` names holds; it outlives the core.
+  Core(CoreConfig config, Rng& rng);
+  ~Core();
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+
+  /// Rows of the journal in any order, before the first event. kCorrupt names the row that cannot
+  /// be read; nothing is restored then.
+  Status restore(const std::vector<JournalRow>& rows);
+
+  Output handle(const Event& event, Now now);
+
+  NodeView view(Now now) const;
+  /// Every attempt held, for tests and checkers.
+  std::vector<wire::AttemptReport> reports(Now now) const;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace rn::agent

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/ids.h"
+#include "base/time.h"
+#include "model/checkpoint.h"
+#include "model/job.h"
+#include "model/node.h"
+#include "model/reclaim.h"
+#include "model/warden.h"
+#include "model/wire.h"
+
+// What goes into and comes out of the agent's core (core.h). Plain values: the daemon's shell and
+// the simulator both feed and obey them.
+
+namespace rn::agent {
+
+using warden_wire::GuestName;
+
+// ---- work: everything that blocks, done by the shell's worker pool
+// -----------------------------------------------------------------
+
+/// Grows by one per process life. Results of another life, or of a cancelled work, are void.
+using WorkId = std::uint64_t;
+
+/// Brings the image's archive into the state folder, SHA-256 verified: from peers in order, else
+/// the coordinator's blobs. Answered by ImageFetched.
+struct FetchImage {
+  std::string digest;
+  std::uint64_t bytes = 0;
+  std::vector<Digest> blobs;
+  std::vector<PeerGrant> peers;
+};
+
+/// Writes the submitted workspace and then, if there is one, the resume generation into `disk`/work
+/// (which the agent owns), replacing whatever an interrupted earlier try left there. If `resume`
+/// cannot be restored, `resume_previous` is taken. Answered by WorkPrepared; kUnavailable = try
+/// again, anything else ends the attempt.
+struct PrepareWork {
+  std::string disk;
+  Digest workspace{};
+  Blob sealed_job_key;
+  GenerationRef resume;
+  GenerationRef resume_previous;
+  std::vector<PeerGrant> resume_from;
+};
+
+/// Makes the newest complete state of `disk`/work a generation in the own chunk store. Answered by
+/// SnapshotTaken once it is safe (DESIGN section 5), or by NothingNew if no complete state differs
+/// from `parent`; kUnavailable if the files did not hold still (the watch reports again).
+struct TakeSnapshot {
+  std::string disk;
+  LeaseEpoch epoch;
+  std::uint32_t generation = 0;
+  GenerationRef parent;  ///< generation 0 = none
+  CheckpointSpec spec;
+  Digest workspace{};
+  Blob sealed_job_key;
+  bool is_final = false;  ///< no writer is left: look for yourself instead of waiting for the watch
+};
+
+/// Sends what the peer lacks of the generation. Answered by GenerationCopied with the peer's
+/// verified receipt.
+struct CopyGeneration {
+  GenerationRef generation;
+  PeerGrant peer;
+  std::uint64_t rate_cap_bps = 0;  ///< 0 = none; the contract's, for normal times or an evacuation
+};
+
+/// Puts the outputs into the coordinator's blob store. Answered by OutputsUploaded.
+struct UploadOutputs {
+  std::string disk;
+  CheckpointSpec spec;
+  Digest workspace{};
+};
+
+/// Copies what is new in `disk`/reclaim/log to the agent's own spool (so that it outlives the
+/// disk), then reads the spool. A disk that is gone is no error: the spool is what there is.
+/// Answered by LogRead.
+struct ReadLog {
+  std::string disk;
+  std::uint64_t offset = 0;
+  std::uint32_t max_bytes = 0;  ///< 0 = only copy to the spool
+};
+
+/// Own store: deletes generations of the job older than `keep_from`, or everything of it.
+struct CollectGarbage {
+  JobId job;
+  std::uint32_t keep_from = 0;
+  bool is_job_over = false;
+};
+
+/// Deletes the spooled log and other leftovers of an attempt that is acknowledged as ended.
+struct ForgetAttempt {};
+
+using WorkBody = std::variant<
+    FetchImage,
+    PrepareWork,
+    TakeSnapshot,
+    CopyGeneration,
+    UploadOutputs,
+    ReadLog,
+    CollectGarbage,
+    ForgetAttempt>;
+
+std::string_view name_of(const WorkBody& body);
+
+struct Work {
+  WorkId id = 0;
+  GuestName guest;  ///< on whose behalf; epoch none for CollectGarbage
+  WorkBody body;
+};
+
+struct ImageFetched {
+  std::string archive_path;
+};
+
+struct WorkPrepared {
+  GenerationRef restored;  ///< generation 0 = started from the workspace alone
+  std::string note;        ///< why it is not the wanted one; empty if it is
+};
+
+struct SnapshotTaken {
+  GenerationRef generation;
+};
+
+struct NothingNew {};
+
+struct GenerationCopied {
+  Receipt receipt;
+};
+
+struct OutputsUploaded {
+  Digest listing{};
+};
+
+struct LogRead {
+  std::uint64_t offset = 0;
+  Blob bytes;
+  std::uint64_t spooled_bytes = 0;  ///< whole length of the spool
+};
+
+struct Done {};
+
+using WorkResult = std::variant<
+    Error,
+    ImageFetched,
+    WorkPrepared,
+    SnapshotTaken,
+    NothingNew,
+    GenerationCopied,
+    OutputsUploaded,
+    LogRead,
+    Done>;
+
+// ---- events
+// ------------------------------------------------------------------------------------------------
+
+/// First event of a process, after restore(). The core then asks the warden what there is.
+struct Started {
+  NodeFacts facts;
+  Contract contract;
+  std::int32_t utc_offset_s = 0;  ///< of the contract's time zone, now
+};
+
+struct CoordinatorConnected {};
+
+struct CoordinatorMessage {
+  wire::Message message;
+};
+
+struct CoordinatorDisconnected {
+  std::string reason;
+};
+
+struct WardenConnected {};
+
+struct WardenReply {
+  warden_wire::Reply reply;
+};
+
+struct WardenDisconnected {};
+
+struct WorkDone {
+  WorkId id = 0;
+  WorkResult result;
+};
+
+/// The watch found a complete generation in the guest's work folder.
+struct GenerationDetected {
+  GuestName guest;
+};
+
+/// Every few seconds.
+struct TelemetrySampled {
+  NodeTelemetry telemetry;
+  std::uint64_t idle_s =
+      0;  ///< since the owner's last input or login; only read if the idle rule is on
+  std::int32_t utc_offset_s = 0;
+  std::vector<std::uint64_t> foreign_vram_mib;  ///< by position in telemetry.gpus
+};
+
+/// The owner wrote a new (valid) contract.
+struct ContractChanged {
+  Contract contract;
+  std::int32_t utc_offset_s = 0;
+};
+
+/// The machine or its reachability changed (image list, addresses).
+struct FactsChanged {
+  NodeFacts facts;
+};
+
+/// The owner leaves for good: evacuate what runs (with the contract's notice), tell the
+/// coordinator, then LeftForGood.
+struct OwnerLeaves {
+  std::string reason;
+};
+
+/// Every Config::tick or later; deadlines are looked at then.
+struct Tick {};
+
+using Event = std::variant<
+    Started,
+    CoordinatorConnected,
+    CoordinatorMessage,
+    CoordinatorDisconnected,
+    WardenConnected,
+    WardenReply,
+    WardenDisconnected,
+    WorkDone,
+    GenerationDetected,
+    TelemetrySampled,
+    ContractChanged,
+    FactsChanged,
+    OwnerLeaves,
+    Tick>;
+
+// ---- output
+// ------------------------------------------------------------------------------------------------
+
+/// One row of the journal, replaced as a whole; no value = deleted.
+struct JournalWrite {
+  std::string key;
+  std::optional<std::string> value;
+
+  friend bool operator==(const JournalWrite&, const JournalWrite&) = default;
+};
+
+struct JournalRow {
+  std::string key;
+  std::string value;
+};
+
+/// Dropped silently if there is no connection: the core repeats what matters.
+struct SendToCoordinator {
+  wire::Message message;
+};
+
+/// Closes the connection (it is dead, or refused). `retry_ms`: 0 = by the usual backoff;
+/// `is_final`: never connect again.
+struct CloseCoordinator {
+  std::string reason;
+  std::uint32_t retry_ms = 0;
+  bool is_final = false;
+};
+
+struct AskWarden {
+  warden_wire::NumberedRequest request;
+};
+
+struct StartWork {
+  Work work;
+};
+
+/// The result, if one still comes, is void.
+struct CancelWork {
+  WorkId id = 0;
+};
+
+/// Starts (or, after a restart, resumes) watching `disk`/work for complete generations. `since` is
+/// what the newest own snapshot holds (generation 0 = what was restored): anything complete that
+/// differs is reported. Repeating it is harmless.
+struct StartWatch {
+  GuestName guest;
+  std::string disk;
+  CheckpointSpec spec;
+  GenerationRef since;
+};
+
+struct StopWatch {
+  GuestName guest;
+};
+
+/// Nothing is left to do for a node that leaves; the process may end.
+struct LeftForGood {};
+
+using Effect = std::variant<
+    SendToCoordinator,
+    CloseCoordinator,
+    AskWarden,
+    StartWork,
+    CancelWork,
+    StartWatch,
+    StopWatch,
+    LeftForGood>;
+
+/// The shell makes all writes durable (one transaction), then carries out the effects in order. ADR
+/// 0001.
+struct Output {
+  std::vector<JournalWrite> writes;
+  std::vector<Effect> effects;
+};
+
+// ---- views
+// -------------------------------------------------------------------------------------------------
+
+/// One attempt as `status` and the LAN REST show it.
+struct AttemptView {
+  wire::AttemptReport report;
+  UserId user;
+  LabId lab;
+  std::uint64_t job_number = 0;
+  std::string name;
+  std::string phase;  ///< the core's own, finer phase
+  std::string disk;
+  std::vector<std::uint32_t> gpus;
+  std::uint32_t cpu_milli = 0;
+  std::uint64_t memory_mib = 0;
+  std::uint32_t durable_generation = 0;
+  std::int64_t lease_left_ms = 0;      ///< negative: the lease ran out, the attempt is an orphan
+  std::int64_t deadline_left_ms = -1;  ///< of a notice; -1 = none
+};
+
+struct NodeView {
+  LendingState lending = LendingState::kOpen;
+  std::string why;  ///< one sentence for the owner: why it lends or doesn't
+  bool is_coordinator_connected = false;
+  bool is_warden_connected = false;
+  std::int64_t clock_offset_ms = 0;
+  std::uint32_t holds = 0;
+  std::size_t works_running = 0;
+  std::size_t works_queued = 0;
+  Contract contract;
+  NodeFacts facts;
+  NodeTelemetry telemetry;
+  std::vector<AttemptView> attempts;
+  std::vector<ReclaimRecord> reclaims;
+};
+
+}  // namespace rn::agent
