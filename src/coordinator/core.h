@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "base/time.h"
+#include "coordinator/core_types.h"
+
+namespace rn::coordinator {
+
+struct State;
+
+/// The coordinator's decisions: registry, queue, placement, job life cycle, durability,
+/// migrate-back. A state machine without I/O, threads or clock of its own; deterministic for equal
+/// events, times and random numbers. One thread.
+///
+///   Core core(config, keys, rng);
+///   shell.carry_out(core.restore(store.load(), clock.now()));
+///   loop: shell.carry_out(core.handle(event, clock.now()));
+///
+/// Commands are authorized here; what a view may show to whom is asked with may_read().
+class Core {
+ public:
+  /// Borrows `rng`, which must outlive this and be unpredictable in production (keys, tokens).
+  Core(const Config& config, const SiteKeys& keys, Rng& rng);
+  ~Core();
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+
+  /// First call, exactly once. Takes over the rows, and opens a new database generation (a write).
+  /// No job is dispatched for lost_after heartbeats afterwards, so that running attempts are
+  /// adopted.
+  Output restore(Snapshot snapshot, Now now);
+
+  /// Never fails: what is wrong with an event is said to whoever sent it.
+  Output handle(const Event& event, Now now);
+
+  // ---- views: state that may be ahead of the disk. Answer a request from them only after all
+  // earlier outputs are durable.
+
+  /// The caller behind a bearer secret. kDenied with what to do next if unknown, expired or
+  /// revoked.
+  Result<Caller> authenticate(std::string_view secret, WallTime now) const;
+  /// True once a user token exists: before, the shell makes the first admin token itself.
+  bool has_users() const;
+  /// True if `caller` may read the logs, outputs, command and environment of a job.
+  static bool may_read(const Caller& caller, const Job& job);
+  /// A node's identity is known and not revoked, with this key: its certificate may be renewed.
+  bool may_renew(const NodeId& node, const Digest& public_key) const;
+
+  /// nullptr if unknown (finished long ago: ask the store). Valid until the next event.
+  const Job* find_job(const JobId& id) const;
+  const Job* find_job(std::uint64_t number) const;
+  std::vector<Job> jobs(bool with_finished) const;  ///< by number, ascending
+  std::vector<Attempt> attempts(const JobId& id) const;
+  std::vector<GenerationRow> generations(const JobId& id) const;  ///< durable ones, ascending
+  /// One sentence: what it does and why, or what it waits for ("0 of 41 GPUs can ever match; …").
+  Result<std::string> why(const JobId& id, Now now) const;
+  /// From 1; nullopt if the job does not wait.
+  std::optional<std::uint32_t> queue_position(const JobId& id, Now now) const;
+  std::vector<NodeView> nodes(Now now) const;  ///< by id
+  std::optional<NodeView> node(const NodeId& id, Now now) const;
+  std::vector<ReclaimRow> reclaims() const;  ///< by node, then time
+  std::vector<Image> images() const;         ///< by name
+  std::vector<TokenRow> tokens() const;      ///< by id, without secrets
+  Metrics metrics() const;
+  /// True while attempts are being re-adopted after a start: /readyz says so.
+  bool is_in_grace(Now now) const;
+  /// The caller for the shell's own commands (first admin token).
+  static Caller system_caller();
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace rn::coordinator

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What goes into the coordinator's core and what comes out. The core does no I/O (ADR 0001): the
+// shell turns sockets, timers and files into events, makes an Output's writes durable, and then
+// carries out its effects in order.
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/crypto.h"
+#include "base/error.h"
+#include "base/ids.h"
+#include "coordinator/rows.h"
+#include "model/wire.h"
+
+namespace rn::coordinator {
+
+using ConnectionId = std::uint64_t;  ///< given by the shell, never used twice in a process
+using RequestId = std::uint64_t;     ///< given by the shell, never used twice in a process
+
+/// Who asks, as the bearer token says (Core::authenticate).
+struct Caller {
+  UserId user;
+  LabId lab;
+  Role role = Role::kViewer;
+};
+
+// ---- API commands
+// -------------------------------------------------------------------------------------------
+
+/// The shell has checked that the workspace listing and all its blobs are in the blob store.
+/// The same key with the same specification by the same user answers the first job; with another
+/// specification kConflict. Answer: JobSubmitted.
+struct SubmitJob {
+  std::string idempotency_key;  ///< ≤ 128 bytes; empty = every submit is a new job
+  JobSpec spec;
+};
+
+/// Answer: JobStopping. A finished job answers the same (idempotent).
+struct StopJob {
+  JobId job;
+  bool saves_first = false;
+  std::uint32_t deadline_ms = 60'000;  ///< for saves_first
+  std::string reason;
+};
+
+/// The shell has checked that all of the image's blobs are in the blob store and give its digest.
+/// Answer: ImageListed. kConflict if the name is listed with another digest.
+struct AddImage {
+  Image image;
+};
+
+/// Answer: Done. Running jobs are not touched.
+struct RemoveImage {
+  std::string name;
+};
+
+/// Answer: TokenMade. Owners for their own lab, admins for any.
+struct CreateJoinToken {
+  LabId lab;
+  std::uint32_t ttl_s = 3600;
+};
+
+/// Redeems a join token: the caller is nobody yet. Answer: NodeJoined; the shell then signs the
+/// certificate for that identity. The same token, key and machine once more (a lost answer) is
+/// answered the same for ten minutes; any other second use is kDenied.
+struct JoinNode {
+  std::string secret;
+  Digest public_key{};     ///< SHA-256 of the SubjectPublicKeyInfo (DER) of the signing request
+  std::string machine_id;  ///< as in wire::Hello
+  std::string hostname;
+};
+
+/// Answer: TokenMade. Admins only.
+struct CreateUserToken {
+  UserId user;
+  LabId lab;
+  Role role = Role::kUser;
+  std::uint32_t ttl_s = 0;  ///< 0 = never expires
+};
+
+/// Answer: Done.
+struct RevokeToken {
+  std::string id;
+};
+
+/// The node's certificate is taken no more; its jobs move as if it were lost. Answer: Done.
+struct RevokeNode {
+  NodeId node;
+};
+
+using Command = std::variant<
+    SubmitJob,
+    StopJob,
+    AddImage,
+    RemoveImage,
+    CreateJoinToken,
+    JoinNode,
+    CreateUserToken,
+    RevokeToken,
+    RevokeNode>;
+
+struct JobSubmitted {
+  Job job;
+  bool is_repeat = false;
+  std::vector<std::string> warnings;  ///< e.g. that nothing says where the job saves
+};
+
+struct JobStopping {
+  Job job;
+};
+
+struct ImageListed {
+  Image image;
+};
+
+struct TokenMade {
+  TokenRow token;
+  std::string secret;  ///< shown once; 64 hex digits
+};
+
+struct NodeJoined {
+  NodeId node;
+  LabId lab;
+};
+
+struct Done {};
+
+using Answer = std::variant<JobSubmitted, JobStopping, ImageListed, TokenMade, NodeJoined, Done>;
+
+// ---- events
+// -------------------------------------------------------------------------------------------------
+
+/// A TLS connection of an agent is up; `node` is what its verified certificate says.
+struct AgentConnected {
+  ConnectionId connection = 0;
+  NodeId node;
+  Digest public_key{};  ///< as in JoinNode, of the certificate presented
+  std::string remote;   ///< "address:port", for people
+};
+
+struct AgentMessage {
+  ConnectionId connection = 0;
+  wire::Message message;
+};
+
+struct AgentDisconnected {
+  ConnectionId connection = 0;
+  std::string reason;
+};
+
+struct ApiCommand {
+  RequestId request = 0;
+  Caller caller;
+  Command command;
+};
+
+/// Several times per heartbeat period (Config::tick_ms). Everything that waits is looked at here.
+struct Tick {};
+
+/// The log file of this attempt is fsynced up to `next_offset`.
+struct LogStored {
+  JobId job;
+  LeaseEpoch epoch;
+  std::uint64_t next_offset = 0;
+};
+
+/// The answer to CheckOutputs: the listing and all its blobs are in the blob store and fsynced, or
+/// why not.
+struct OutputsChecked {
+  JobId job;
+  LeaseEpoch epoch;
+  Digest listing{};
+  Status status;
+};
+
+using Event = std::variant<
+    AgentConnected,
+    AgentMessage,
+    AgentDisconnected,
+    ApiCommand,
+    Tick,
+    LogStored,
+    OutputsChecked>;
+
+// ---- effects
+// ------------------------------------------------------------------------------------------------
+
+/// A connection that is gone meanwhile is no error: the effect is dropped.
+struct SendToAgent {
+  ConnectionId connection = 0;
+  wire::Message message;
+};
+
+/// After everything that was sent to it before.
+struct CloseAgent {
+  ConnectionId connection = 0;
+  std::string reason;
+};
+
+struct Reply {
+  RequestId request = 0;
+  Result<Answer> answer;
+};
+
+/// Append to the log of this attempt at `offset`. The file's length is the truth: bytes below it
+/// are skipped, a gap writes nothing. In both cases, and after the fsync of the batch, LogStored
+/// follows with the file's length.
+struct AppendLog {
+  JobId job;
+  LeaseEpoch epoch;
+  std::uint64_t offset = 0;
+  Blob bytes;
+};
+
+/// Look whether a listing and its blobs are in the blob store, fsynced; answer with OutputsChecked.
+struct CheckOutputs {
+  JobId job;
+  LeaseEpoch epoch;
+  Digest listing{};
+};
+
+using Effect = std::variant<SendToAgent, CloseAgent, Reply, AppendLog, CheckOutputs>;
+
+struct Output {
+  std::vector<Write> writes;
+  std::vector<Effect> effects;
+};
+
+// ---- configuration
+// ------------------------------------------------------------------------------------------
+
+enum class QueueStrategy : std::uint8_t { kPriority, kRoundRobin, kFair };
+
+struct SiteKeys {
+  crypto::Key256 wrapping_key{};  ///< wraps job keys
+  crypto::SigningKey ticket_key{};
+};
+
+struct Config {
+  std::string version = "0.1.0";
+  std::uint32_t tick_ms = 250;
+  std::uint32_t heartbeat_ms = 5000;
+  std::uint32_t lost_after = 3;  ///< missed heartbeats
+  std::uint32_t lease_ms = 15'000;
+  QueueStrategy strategy = QueueStrategy::kFair;
+  std::uint32_t fair_half_life_s = 7 * 86'400;
+  std::uint32_t max_unfinished_jobs = 10'000;
+  std::uint32_t max_unfinished_jobs_per_user = 2'000;
+  std::uint32_t max_finished_jobs_kept = 10'000;  ///< in memory; older ones are in the store only
+  std::uint32_t max_placements_in_flight = 32;    ///< jobs between probe and lease
+  std::uint32_t max_nodes = 20'000;
+  std::uint32_t probe_timeout_ms = 1000;
+  std::uint32_t commit_timeout_ms = 10'000;  ///< of an unanswered commit before it is repeated
+  std::uint32_t start_timeout_ms = 900'000;  ///< from lease to running (image transfer included)
+  std::uint32_t drain_wait_ms =
+      120'000;  ///< how long a displaced job waits for its last generation
+  std::uint32_t stop_deadline_ms = 60'000;   ///< a save-first stop by the coordinator itself
+  std::uint32_t ticket_valid_s = 2 * 3600;   ///< ≥ 1 h: evacuations work while we are away
+  std::uint32_t crash_after_resume_s = 120;  ///< a crash sooner blames the generation resumed from
+  std::uint32_t backoff_first_ms = 1000;
+  std::uint32_t backoff_max_ms = 300'000;
+  std::uint32_t rollup_s = 300;
+  bool migrates_back = true;
+  std::uint32_t min_residence_s = 300;  ///< no migrate-back before
+  std::uint32_t home_settle_s = 60;     ///< the returned node must have been open for so long
+};
+
+// ---- views
+// --------------------------------------------------------------------------------------------------
+
+/// A node as people see it.
+struct NodeView {
+  NodeRow row;
+  bool is_connected = false;
+  LendingState lending = LendingState::kOpen;
+  NodeTelemetry telemetry;
+  std::int64_t clock_offset_ms = 0;  ///< coordinator's wall clock minus the node's
+  std::int64_t silent_ms = 0;        ///< since the last message
+  double departures_per_day = 0;     ///< the shrunk rate used for placement
+  std::vector<JobId> jobs;           ///< with a live attempt on it
+};
+
+/// Numbers for /metrics; all grow unless named gauges.
+struct Metrics {
+  std::uint64_t jobs_submitted = 0;
+  std::uint64_t jobs_succeeded = 0;
+  std::uint64_t jobs_failed = 0;
+  std::uint64_t jobs_cancelled = 0;
+  std::uint64_t probes_sent = 0;
+  std::uint64_t probes_refused = 0;
+  std::uint64_t probes_unanswered = 0;
+  std::uint64_t commits_sent = 0;
+  std::uint64_t commits_lost = 0;
+  std::uint64_t leases_granted = 0;
+  std::uint64_t attempts_crashed = 0;
+  std::uint64_t displacements_announced = 0;
+  std::uint64_t displacements_notice = 0;
+  std::uint64_t displacements_emergency = 0;
+  std::uint64_t displacements_lost = 0;
+  std::uint64_t migrations_back = 0;
+  std::uint64_t reattached = 0;      ///< suspect nodes that came back with their attempts
+  std::uint64_t effects_fenced = 0;  ///< refused because of a stale epoch
+  std::uint64_t generations_durable = 0;
+  std::uint64_t generations_refused = 0;
+  std::uint64_t heartbeats = 0;
+  std::uint64_t connections_refused = 0;
+  std::uint64_t log_bytes = 0;
+  // gauges
+  std::uint64_t jobs_queued = 0;
+  std::uint64_t jobs_placing = 0;
+  std::uint64_t jobs_running = 0;  ///< with a live attempt
+  std::uint64_t nodes_up = 0;
+  std::uint64_t nodes_suspect = 0;
+  std::uint64_t nodes_lost = 0;
+  std::uint64_t gpus_total = 0;
+  std::uint64_t gpus_open = 0;  ///< on nodes that take guests now
+};
+
+}  // namespace rn::coordinator
