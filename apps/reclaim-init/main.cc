@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PID 1 of a guest: reclaim-init LOG_LIMIT_BYTES GO_WAIT_S COMMAND [ARGUMENT...]
+//
+// Waits for /reclaim/go (the warden writes it when network and gates stand, so the command never
+// runs in a half-made container), runs the command with both its outputs into /reclaim/log up to
+// the limit, reaps orphans, and when the command ends kills the rest and writes its exit code to
+// /reclaim/exit. It catches no signal: the warden signals the processes that catch one by
+// themselves, and PID 1 must not count among them. Static, since it runs in images that have no
+// libraries of ours; no allocation.
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/inotify.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+
+constexpr const char* kLog = "/reclaim/log";
+constexpr const char* kGo = "/reclaim/go";
+constexpr const char* kExit = "/reclaim/exit";
+constexpr const char* kExitTemporary = "/reclaim/.exit.new";
+constexpr char kLimitReached[] = "\n[reclaimnet] log limit reached; further output is dropped\n";
+
+constexpr int kNeverStarted = 125;  ///< as `docker run` says it
+constexpr int kNotExecutable = 126;
+constexpr int kNoSuchCommand = 127;
+
+struct Log {
+  int fd = -1;
+  std::uint64_t left = 0;
+  bool is_full = false;
+
+  void put(const char* bytes, std::size_t size) {
+    while (size > 0) {
+      const ssize_t wrote = write(fd, bytes, size);
+      if (wrote < 0 && errno == EINTR) continue;
+      if (wrote <= 0) return;  // a full disk loses log bytes, never the guest
+      bytes += wrote;
+      size -= static_cast<std::size_t>(wrote);
+    }
+  }
+
+  void take(const char* bytes, std::size_t size) {
+    if (is_full) return;
+    const bool fits = size <= left;
+    put(bytes, fits ? size : static_cast<std::size_t>(left));
+    left -= fits ? size : left;
+    if (fits) return;
+    is_full = true;
+    put(kLimitReached, sizeof kLimitReached - 1);
+  }
+
+  void say(const char* text, const char* detail) {
+    char line[512];
+    const int size = snprintf(line, sizeof line, "[reclaimnet] %s: %s\n", text, detail);
+    if (size > 0)
+      put(line,
+          static_cast<std::size_t>(size) < sizeof line ? static_cast<std::size_t>(size)
+                                                       : sizeof line - 1);
+  }
+};
+
+std::int64_t now_ms() {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return std::int64_t{t.tv_sec} * 1000 + t.tv_nsec / 1'000'000;
+}
+
+bool exists(const char* path) {
+  struct stat unused {};
+
+  return lstat(path, &unused) == 0;
+}
+
+/// True once the warden said go; false when it did not within `wait_ms`.
+bool wait_for_go(std::int64_t wait_ms) {
+  const std::int64_t end = now_ms() + wait_ms;
+  const int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+  if (watch >= 0) inotify_add_watch(watch, "/reclaim", IN_CREATE | IN_MOVED_TO);
+  // Looked at after the watch stands, so a file made in between is not missed. Without inotify
+  // (the owner's instances are used up) the wait degrades to a poll.
+  bool is_there = exists(kGo);
+  while (!is_there && now_ms() < end) {
+    const std::int64_t left = end - now_ms();
+    pollfd ready{watch, POLLIN, 0};
+    const std::int64_t step = watch >= 0 ? 1000 : 10;
+    poll(&ready, watch >= 0 ? 1 : 0, static_cast<int>(left < step ? left : step));
+    char drop[4096];
+    while (watch >= 0 && read(watch, drop, sizeof drop) > 0) {
+    }
+    is_there = exists(kGo);
+  }
+  if (watch >= 0) close(watch);
+  return is_there;
+}
+
+[[noreturn]] void run_command(char** command, int output, const sigset_t& mask) {
+  const int nothing = open("/dev/null", O_RDONLY);
+  if (nothing >= 0) dup2(nothing, 0);
+  dup2(output, 1);
+  dup2(output, 2);
+  sigprocmask(SIG_SETMASK, &mask, nullptr);
+  setsid();
+  execvp(command[0], command);
+  const int error = errno;
+  dprintf(2, "[reclaimnet] cannot run %s: %s\n", command[0], strerror(error));
+  _exit(error == ENOENT ? kNoSuchCommand : kNotExecutable);
+}
+
+/// Moves what the pipe holds now into the log, at most `rounds` buffers of it: a guest that floods
+/// must not keep PID 1 from seeing its command end. False at the pipe's end.
+bool pump(int from, Log& log, int rounds) {
+  static char buffer[65536];
+  while (rounds-- > 0) {
+    const ssize_t got = read(from, buffer, sizeof buffer);
+    if (got > 0) {
+      log.take(buffer, static_cast<std::size_t>(got));
+      continue;
+    }
+    if (got < 0 && errno == EINTR) continue;
+    return got < 0 && errno == EAGAIN;
+  }
+  return true;
+}
+
+/// Reaps whoever ended. True once `command` did, with its code (128 + signal) in `code`.
+bool reap(pid_t command, int& code) {
+  bool is_over = false;
+  int status = 0;
+  for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+    if (pid != command) continue;
+    is_over = true;
+    code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+  return is_over;
+}
+
+void write_exit(int code) {
+  const int fd = open(kExitTemporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+  if (fd < 0) return;  // the engine still knows the code
+  dprintf(fd, "%d\n", code);
+  fsync(fd);
+  close(fd);
+  rename(kExitTemporary, kExit);
+}
+
+/// Until the command ends. Answers its exit code.
+int supervise(pid_t command, int output, int signals, Log& log) {
+  int code = kNeverStarted;
+  bool is_output_open = true;
+  for (bool is_over = false; !is_over;) {
+    pollfd ready[2] = {{signals, POLLIN, 0}, {is_output_open ? output : -1, POLLIN, 0}};
+    if (poll(ready, 2, -1) < 0 && errno != EINTR) break;
+    if (ready[1].revents != 0) is_output_open = pump(output, log, 16);
+    signalfd_siginfo drop[8];
+    while (read(signals, drop, sizeof drop) > 0) {
+    }
+    is_over = reap(command, code);
+  }
+  kill(-1, SIGKILL);
+  for (int status = 0; waitpid(-1, &status, 0) > 0 || errno == EINTR;) {
+  }
+  if (is_output_open) pump(output, log, 1024);
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 4) {
+    dprintf(2, "usage: reclaim-init LOG_LIMIT_BYTES GO_WAIT_S COMMAND [ARGUMENT...]\n");
+    return kNeverStarted;
+  }
+  Log log;
+  log.fd = open(kLog, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
+
+  struct stat about {};
+
+  const std::uint64_t limit = strtoull(argv[1], nullptr, 10);
+  const std::uint64_t used =
+      log.fd >= 0 && fstat(log.fd, &about) == 0 ? static_cast<std::uint64_t>(about.st_size) : 0;
+  log.left = used < limit ? limit - used : 0;
+
+  if (!wait_for_go(strtoll(argv[2], nullptr, 10) * 1000)) {
+    log.say("not started", "the node's warden gave no go-ahead in time");
+    write_exit(kNeverStarted);
+    return kNeverStarted;
+  }
+
+  sigset_t children;
+  sigset_t before;
+  sigemptyset(&children);
+  sigaddset(&children, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &children, &before);
+  const int signals = signalfd(-1, &children, SFD_NONBLOCK | SFD_CLOEXEC);
+  int output[2];
+  if (signals < 0 || pipe2(output, O_CLOEXEC) != 0) return kNeverStarted;
+
+  const pid_t command = fork();
+  if (command == 0) run_command(argv + 3, output[1], before);
+  if (command < 0) {
+    log.say("cannot start the command", strerror(errno));
+    write_exit(kNeverStarted);
+    return kNeverStarted;
+  }
+  close(output[1]);
+  fcntl(output[0], F_SETFL, O_NONBLOCK);
+  const int code = supervise(command, output[0], signals, log);
+  write_exit(code);
+  return code;
+}
