@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "base/error.h"
+#include "traffic/guest_cut_abi.h"
+
+namespace rn::traffic {
+
+/// Our place among the filters of an interface's clsact hook. Netlink in the calling thread's
+/// network namespace.
+///
+/// True when the clsact qdisc was made by this call, false when it was there.
+Result<bool> ensure_clsact(std::uint32_t ifindex);
+/// Puts the program at our handle and priority, replacing our older filter. kConflict when a
+/// foreign one sits there.
+Status put_filter(std::uint32_t ifindex, rn_cut_direction direction, int program_fd);
+/// True when one of our filters is on the interface.
+bool has_filter(std::uint32_t ifindex);
+/// Removes our filter. Fine when it or the interface is gone; a foreign filter stays.
+Status remove_filter(std::uint32_t ifindex, rn_cut_direction direction);
+Status remove_clsact(std::uint32_t ifindex);
+/// Takes the interface down, so that nothing passes once it is unfiltered. Fine when it is gone.
+Status set_link_down(std::uint32_t ifindex);
+
+}  // namespace rn::traffic
