@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/contract_rules.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include <arpa/inet.h>
+
+#include "arbiter/calendar.h"
+
+namespace rn::arbiter {
+
+namespace {
+
+using Problems = std::vector<std::string>;
+
+void check_calendar(const Contract& contract, Problems& out) {
+  for (std::size_t i = 0; i < contract.windows.size(); ++i) {
+    const LendingWindow& window = contract.windows[i];
+    const std::string at = "windows[" + std::to_string(i) + "]";
+    for (const std::string& day : window.days) {
+      if (!parse_weekday(day))
+        out.push_back(at + ".days: \"" + day + "\" is none of mon, tue, wed, thu, fri, sat, sun");
+    }
+    const auto from = parse_minute(window.from);
+    const auto to = parse_minute(window.to);
+    if (!from || *from == 24 * 60)
+      out.push_back(at + ".from: \"" + window.from + "\" is not a time from 00:00 to 23:59");
+    if (!to) out.push_back(at + ".to: \"" + window.to + "\" is not a time from 00:00 to 24:00");
+    if (from && to && *from == *to)
+      out.push_back(
+          at + ": from and to are both " + window.from + ": write 00:00 to 24:00 for a whole day"
+      );
+  }
+  for (const std::string& holiday : contract.holidays) {
+    if (!parse_date(holiday))
+      out.push_back("holidays: \"" + holiday + "\" is not a date like 2026-12-24");
+  }
+  if (!contract.holidays.empty() && contract.windows.empty())
+    out.emplace_back(
+        "holidays: without windows the node lends always; holidays would change nothing"
+    );
+  if (contract.time_zone.empty())
+    out.emplace_back("time_zone: is empty; write UTC or a name like Europe/Berlin");
+}
+
+void check_gpus(const Contract& contract, const NodeFacts& facts, Problems& out) {
+  std::set<std::uint32_t> seen;
+  for (const std::uint32_t gpu : contract.gpus) {
+    if (!seen.insert(gpu).second) out.push_back("gpus: " + std::to_string(gpu) + " is named twice");
+    if (facts.cpu_milli == 0) continue;
+    const bool is_there = std::any_of(facts.gpus.begin(), facts.gpus.end(), [&](const Gpu& g) {
+      return g.index == gpu;
+    });
+    if (!is_there)
+      out.push_back(
+          "gpus: " + std::to_string(gpu) + " is lent, but the machine has no such GPU (it has " +
+          std::to_string(facts.gpus.size()) + ")"
+      );
+  }
+}
+
+void check_amounts(const Contract& contract, const NodeFacts& facts, Problems& out) {
+  if (contract.notice_s > 900) out.emplace_back("notice_s: is more than 900 (15 minutes)");
+  if (contract.max_pids < 8) out.emplace_back("max_pids: below 8 no program can start");
+  if (contract.lends && contract.max_guests == 0)
+    out.emplace_back(
+        "max_guests: is 0 though lends is true: set lends to false, or max_guests to 1 or more"
+    );
+  if (contract.lends && contract.guest_disk_mib < 64)
+    out.emplace_back("guest_disk_mib: below 64 no guest fits");
+  if (contract.uplink_bps_normal != 0 && contract.uplink_bps_evacuation != 0 &&
+      contract.uplink_bps_evacuation < contract.uplink_bps_normal)
+    out.emplace_back(
+        "uplink_bps_evacuation: is below uplink_bps_normal; an evacuation may not be slower than "
+        "normal copying"
+    );
+  if (contract.uplink_bps_normal == 0 && contract.uplink_bps_evacuation != 0)
+    out.emplace_back(
+        "uplink_bps_evacuation: caps evacuations while uplink_bps_normal (0) leaves normal copying "
+        "uncapped"
+    );
+  if (facts.cpu_milli != 0 && contract.guest_cpu_milli > facts.cpu_milli)
+    out.push_back(
+        "guest_cpu_milli: lends " + std::to_string(contract.guest_cpu_milli) +
+        ", the machine has " + std::to_string(facts.cpu_milli)
+    );
+  if (facts.memory_mib != 0 && contract.guest_memory_mib > facts.memory_mib)
+    out.push_back(
+        "guest_memory_mib: lends " + std::to_string(contract.guest_memory_mib) +
+        ", the machine has " + std::to_string(facts.memory_mib)
+    );
+  if (facts.disk_mib != 0 && contract.reserve_disk_mib >= facts.disk_mib)
+    out.push_back(
+        "reserve_disk_mib: keeps " + std::to_string(contract.reserve_disk_mib) +
+        " free, the disk has " + std::to_string(facts.disk_mib) + ": nothing could ever be stored"
+    );
+}
+
+void check_lists(const Contract& contract, Problems& out) {
+  for (const std::string& image : contract.allow_images) {
+    const bool is_digest = image.size() == 71 && image.starts_with("sha256:") &&
+                           std::all_of(image.begin() + 7, image.end(), [](char c) {
+                             return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+                           });
+    if (!is_digest)
+      out.push_back("allow_images: \"" + image + "\" is not sha256: and 64 lower-case hex digits");
+  }
+  for (std::size_t i = 0; i < contract.network.size(); ++i) {
+    const NetworkAllow& allow = contract.network[i];
+    const std::string at = "network[" + std::to_string(i) + "]";
+    if (!is_network_prefix(allow.prefix))
+      out.push_back(at + ".prefix: \"" + allow.prefix + "\" is not like 10.1.2.0/24 or fd00::/8");
+    if (allow.port > 65535) out.push_back(at + ".port: is above 65535");
+    if (allow.protocol != "udp" && allow.protocol != "tcp" && allow.protocol != "any")
+      out.push_back(at + ".protocol: \"" + allow.protocol + "\" is none of udp, tcp, any");
+    if (allow.protocol == "any" && allow.port != 0)
+      out.push_back(at + ".port: a port needs protocol udp or tcp");
+  }
+}
+
+}  // namespace
+
+bool is_network_prefix(const std::string& text) {
+  const std::size_t slash = text.find('/');
+  const std::string address = text.substr(0, slash);
+  std::array<unsigned char, 16> bytes{};
+  const bool is_v4 = inet_pton(AF_INET, address.c_str(), bytes.data()) == 1;
+  if (!is_v4 && inet_pton(AF_INET6, address.c_str(), bytes.data()) != 1) return false;
+  if (slash == std::string::npos) return true;
+  const std::string length = text.substr(slash + 1);
+  if (length.empty() || length.size() > 3) return false;
+  if (!std::all_of(length.begin(), length.end(), [](char c) { return c >= '0' && c <= '9'; }))
+    return false;
+  return std::stoi(length) <= (is_v4 ? 32 : 128);
+}
+
+std::vector<std::string> problems_of(const Contract& contract, const NodeFacts& facts) {
+  Problems out;
+  check_calendar(contract, out);
+  check_gpus(contract, facts, out);
+  check_amounts(contract, facts, out);
+  check_lists(contract, out);
+  return out;
+}
+
+Status check_contract(const Contract& contract, const NodeFacts& facts) {
+  const Problems problems = problems_of(contract, facts);
+  if (problems.empty()) return {};
+  std::string text;
+  for (const std::string& problem : problems) text += (text.empty() ? "" : "; ") + problem;
+  return fail(
+      ErrorCode::kInvalid,
+      "the contract cannot be used: " + text,
+      "correct these fields; the contract that was in force stays in force"
+  );
+}
+
+}  // namespace rn::arbiter

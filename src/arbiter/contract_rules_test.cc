@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "arbiter/contract_rules.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace rn::arbiter {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+NodeFacts a_machine() {
+  NodeFacts facts;
+  facts.cpu_milli = 4000;
+  facts.memory_mib = 8192;
+  facts.disk_mib = 100'000;
+  facts.gpus = {Gpu{0, "GPU-0", "RTX", 24'000, "8.6"}, Gpu{1, "GPU-1", "RTX", 24'000, "8.6"}};
+  return facts;
+}
+
+std::vector<std::string> problems(const Contract& contract) {
+  return problems_of(contract, a_machine());
+}
+
+TEST(ContractRules, the_default_contract_is_good) {
+  EXPECT_THAT(problems(Contract{}), IsEmpty());
+  EXPECT_THAT(problems_of(Contract{}, NodeFacts{}), IsEmpty());
+  EXPECT_TRUE(check_contract(Contract{}, a_machine()));
+}
+
+TEST(ContractRules, a_window_that_never_opens_is_refused) {
+  Contract contract;
+  contract.windows = {{{"mon"}, "08:00", "08:00"}};
+
+  EXPECT_THAT(problems(contract), ElementsAre(HasSubstr("windows[0]: from and to are both 08:00")));
+}
+
+TEST(ContractRules, unreadable_windows_and_dates_name_the_place) {
+  Contract contract;
+  contract.windows = {{{"mo"}, "25:00", "9:00"}};
+  contract.holidays = {"24.12.2026"};
+
+  EXPECT_THAT(
+      problems(contract),
+      ElementsAre(
+          HasSubstr("windows[0].days: \"mo\""),
+          HasSubstr("windows[0].from: \"25:00\""),
+          HasSubstr("windows[0].to: \"9:00\""),
+          HasSubstr("holidays: \"24.12.2026\"")
+      )
+  );
+}
+
+TEST(ContractRules, lending_with_no_guest_places_contradicts_itself) {
+  Contract contract;
+  contract.max_guests = 0;
+
+  EXPECT_THAT(problems(contract), ElementsAre(HasSubstr("max_guests: is 0 though lends is true")));
+  contract.lends = false;
+  EXPECT_THAT(problems(contract), IsEmpty());
+}
+
+TEST(ContractRules, an_evacuation_slower_than_normal_copying_contradicts_itself) {
+  Contract contract;
+  contract.uplink_bps_normal = 100'000'000;
+  contract.uplink_bps_evacuation = 10'000'000;
+
+  EXPECT_THAT(problems(contract), ElementsAre(HasSubstr("uplink_bps_evacuation")));
+}
+
+TEST(ContractRules, more_than_the_machine_has_is_refused) {
+  Contract contract;
+  contract.guest_cpu_milli = 8000;
+  contract.guest_memory_mib = 9000;
+  contract.reserve_disk_mib = 200'000;
+  contract.gpus = {1, 2, 1};
+
+  EXPECT_THAT(
+      problems(contract),
+      ElementsAre(
+          HasSubstr("gpus: 2 is lent, but the machine has no such GPU (it has 2)"),
+          HasSubstr("gpus: 1 is named twice"),
+          HasSubstr("guest_cpu_milli: lends 8000, the machine has 4000"),
+          HasSubstr("guest_memory_mib"),
+          HasSubstr("reserve_disk_mib")
+      )
+  );
+}
+
+TEST(ContractRules, a_notice_above_fifteen_minutes_is_refused) {
+  Contract contract;
+  contract.notice_s = 901;
+
+  EXPECT_THAT(problems(contract), ElementsAre(HasSubstr("notice_s")));
+}
+
+TEST(ContractRules, images_and_networks_must_be_readable) {
+  Contract contract;
+  contract.allow_images = {"debian:12"};
+  contract.network = {
+      {"10.1.2.0/33", 0, "any"}, {"fd00::/8", 80, "any"}, {"10.0.0.1", 70000, "sctp"}};
+
+  EXPECT_THAT(
+      problems(contract),
+      ElementsAre(
+          HasSubstr("allow_images: \"debian:12\""),
+          HasSubstr("network[0].prefix"),
+          HasSubstr("network[1].port: a port needs"),
+          HasSubstr("network[2].port: is above 65535"),
+          HasSubstr("network[2].protocol")
+      )
+  );
+}
+
+TEST(ContractRules, the_error_names_every_problem_and_says_that_the_old_one_stays) {
+  Contract contract;
+  contract.notice_s = 1000;
+  contract.max_pids = 1;
+
+  const Status status = check_contract(contract, a_machine());
+
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kInvalid);
+  EXPECT_THAT(status.error().message, HasSubstr("notice_s"));
+  EXPECT_THAT(status.error().message, HasSubstr("max_pids"));
+  EXPECT_THAT(status.error().hint, HasSubstr("stays in force"));
+}
+
+}  // namespace
+}  // namespace rn::arbiter
