@@ -61,6 +61,16 @@ restore_policy() {
   fi
 }
 
+disable_unit() { # UNIT, for systemd and for the older start links alike
+  [[ -e /lib/systemd/system/$1 ]] || return 0
+  if command -v systemctl >/dev/null; then
+    systemctl --quiet disable "$1" 2>/dev/null || true
+  else
+    DPKG_MAINTSCRIPT_PACKAGE=reclaimnet deb-systemd-helper disable "$1" >/dev/null 2>&1 || true # wants a package
+  fi
+  [[ ! -e /etc/init.d/${1%.service} ]] || update-rc.d "${1%.service}" disable
+}
+
 main() {
   local missing new_units=() unit
   mapfile -t missing < <(missing_packages)
@@ -89,11 +99,9 @@ main() {
   apt-get update -qq
   apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 -o Dpkg::Options::=--force-confold \
     "${missing[@]}" >/dev/null
-  if command -v systemctl >/dev/null; then
-    for unit in "${new_units[@]}"; do
-      if [[ -e /lib/systemd/system/$unit ]]; then systemctl --quiet disable "$unit" 2>/dev/null || true; fi
-    done
-  fi
+  for unit in "${new_units[@]}"; do
+    disable_unit "$unit"
+  done
   mapfile -t missing < <(missing_packages)
   if ((${#missing[@]} > 0)); then
     echo "install-deps: still missing after apt-get: ${missing[*]}" >&2

@@ -5,6 +5,9 @@
 # Published is CACHE/NAME-KEY.tar (uncompressed, so that chunks of two versions match) and beside it the same name with
 # .sha256. KEY is a hash of the scripts that make it: a changed recipe is a new file, and old ones are removed.
 
+# shellcheck source=image_run.sh
+source "$(dirname "${BASH_SOURCE[0]}")/image_run.sh"
+
 image_cache="${XDG_CACHE_HOME:-$HOME/.cache}/reclaimnet"
 image_epoch=1700000000 # every file's time in the archive: same packages, same bytes
 
@@ -55,26 +58,6 @@ image_accounts() {
   printf 'passwd: files\ngroup: files\nhosts: files dns\n' >"$root/etc/nsswitch.conf"
   mkdir -p "$root"/{dev,proc,sys,run,tmp,workspace}
   chmod 1777 "$root/tmp"
-}
-
-# image_run ROOT COMMAND…: runs COMMAND in ROOT as uid 10001, the root read-only, /tmp writable, without network.
-# The mount namespace is private: nothing is left behind however it ends.
-image_run() {
-  local root=$1
-  shift
-  unshare --mount --net --pid --fork --kill-child -- bash -euc '
-    root=$1
-    shift
-    mount --bind "$root" "$root"
-    mount -o remount,ro,bind "$root"
-    mount -t proc proc "$root/proc"
-    mount -t tmpfs tmpfs "$root/tmp"
-    mount -t tmpfs tmpfs "$root/dev"
-    mknod -m 666 "$root/dev/null" c 1 3
-    mknod -m 666 "$root/dev/urandom" c 1 9
-    mkdir -m 1777 "$root/dev/shm"
-    exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LANG=C.UTF-8 chroot --userspec=10001:10001 "$root" "$@"
-  ' image_run "$root" "$@"
 }
 
 # image_publish ROOT FILE.tar: deterministic archive and its SHA-256, both appearing at once or not at all.
