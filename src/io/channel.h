@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "io/tls.h"
+
+// Private to io: one non-blocking byte stream, plain or TLS, on a descriptor that somebody else
+// owns and waits on.
+namespace rn::io {
+
+class Channel {
+ public:
+  /// What a step achieved or waits for.
+  enum class Want : std::uint8_t { kDone, kReadable, kWritable, kEnd, kFailed };
+
+  struct Step {
+    Want want = Want::kDone;
+    std::size_t bytes = 0;  ///< moved, for kDone
+  };
+
+  static Channel plain(int fd);
+  /// The handshake must be stepped to kDone before reading or writing.
+  static Result<Channel> tls_client(int fd, const SslContext& context, const std::string& host);
+  static Result<Channel> tls_server(int fd, const SslContext& context);
+
+  Step handshake();
+  Step read(std::span<std::uint8_t> out);  ///< `out` is not empty
+  Step write(BlobView bytes);              ///< `bytes` is not empty; may take a part
+  void end_writing();                      ///< tells the peer that nothing follows; best effort
+
+  const Error& error() const { return error_; }  ///< of the last kFailed
+
+  std::optional<std::string> peer_identity() const;
+
+  bool is_tls() const { return ssl_ != nullptr; }
+
+ private:
+  explicit Channel(int fd) : fd_(fd) {}
+
+  static Result<Channel> make_tls(int fd, const SslContext& context);
+  Step after_ssl(int result, std::size_t bytes);
+
+  int fd_;
+  SslPtr ssl_;
+  Error error_;
+};
+
+}  // namespace rn::io
