@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "model/job.h"
+#include "model/node.h"
+#include "sched/survival.h"
+
+// Which nodes could take a job, and in which order they are asked. Pure: the node itself decides
+// (probe, hold, commit).
+namespace rn::sched {
+
+/// What a job needs. Borrows nothing.
+struct Demand {
+  Resources resources;
+  UserId user;
+  LabId lab;
+  std::string image_digest;
+  std::vector<std::string> only_labs;
+  NodeId preferred;               ///< asked first if it fits at all; empty = none
+  NodeId avoided;                 ///< asked last
+  double horizon_s = 4 * 3600.0;  ///< expected remaining time
+};
+
+/// A node as the scheduler sees it. Borrows; the pointers outlive the call and are not null.
+struct Candidate {
+  NodeId node;
+  LabId lab;
+  const NodeFacts* facts = nullptr;
+  const Contract* contract = nullptr;
+  const NodeTelemetry* telemetry = nullptr;
+  LendingState lending = LendingState::kOpen;
+  bool is_up = true;
+  DepartureRate departures;
+  std::uint32_t used_gpus = 0;  ///< by attempts and probes that the coordinator knows of
+  std::uint32_t used_cpu_milli = 0;
+  std::uint64_t used_memory_mib = 0;
+  std::uint32_t guests = 0;
+};
+
+/// kFits: ask it. kNotNow: may change by itself (FAILED, try again). kNever: this job cannot run
+/// there unless somebody changes the job or the contract (INFEASIBLE).
+enum class Fit : std::uint8_t { kFits, kNotNow, kNever };
+
+struct Judgement {
+  Fit fit = Fit::kFits;
+  std::string reason;           ///< empty if it fits
+  std::uint32_t cpu_milli = 0;  ///< that the node would grant
+  double shortfall = 0;         ///< of kNever: 0 nearly fits … 1 not at all; for "closest"
+};
+
+Judgement judge(const Demand& demand, const Candidate& candidate);
+
+/// A candidate that fits, with the numbers of its rank.
+struct Ranked {
+  std::size_t index = 0;  ///< into the candidates
+  double score = 0;       ///< expected useful share of the horizon
+  double survival = 0;    ///< over the first hour
+  std::uint32_t cpu_milli = 0;
+  std::string
+      because;  ///< "fits; survives 1 h with 0.97, grants 1000 of 1000 milli-cores, own lab"
+};
+
+/// All that fit, best first. score = speed · mean survival over the horizon (risk-averse rate),
+/// where speed = min(1, granted / wanted cores) for CPU jobs and 1 for GPU jobs; × 1.25 on the
+/// job's own lab (disturbs nobody else), × 1.02 where the image is present, × 0.5 on the avoided
+/// node. The preferred node comes first. Ties: fewest GPUs left over (best fit), then id.
+std::vector<Ranked> rank(const Demand& demand, const std::vector<Candidate>& candidates);
+
+/// One sentence on why nothing fits: "0 of 41 GPUs can ever match; closest: lab-b/n-1 (…)", or "3
+/// nodes could run it, none can now: 2 outside their lending window; 1 busy with other jobs".
+
+std::string explain(const Demand& demand, const std::vector<Candidate>& candidates);
+
+/// True if at least one candidate can ever run it.
+bool is_feasible(const Demand& demand, const std::vector<Candidate>& candidates);
+
+/// -1, 0, 1 as in "7.5" against "8.6"; missing numbers count as 0.
+int compare_versions(const std::string& a, const std::string& b);
+
+}  // namespace rn::sched

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sched/candidates.h"
+
+#include <memory>
+
+#include <gtest/gtest.h>
+
+namespace rn::sched {
+namespace {
+
+/// Owns what a Candidate borrows.
+struct Site {
+  struct Node {
+    NodeFacts facts;
+    Contract contract;
+    NodeTelemetry telemetry;
+  };
+
+  std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<Candidate> candidates;
+
+  Node& add(const char* id, const char* lab, std::vector<Gpu> gpus = {}) {
+    auto node = std::make_unique<Node>();
+    node->facts.hostname = std::string("host-") + id;
+    node->facts.cpu_milli = 4000;
+    node->facts.memory_mib = 16'000;
+    node->facts.gpus = std::move(gpus);
+    for (const Gpu& gpu : node->facts.gpus) node->telemetry.gpus.push_back({.index = gpu.index});
+    candidates.push_back(
+        {.node = NodeId(id),
+         .lab = LabId(lab),
+         .facts = &node->facts,
+         .contract = &node->contract,
+         .telemetry = &node->telemetry}
+    );
+    nodes.push_back(std::move(node));
+    return *nodes.back();
+  }
+};
+
+Gpu a_gpu(std::uint32_t index, std::uint64_t mib, const char* capability = "8.6") {
+  return {.index = index, .memory_mib = mib, .compute_capability = capability};
+}
+
+Demand a_demand(std::uint32_t gpus = 0, std::uint64_t gpu_mib = 0) {
+  return {
+      .resources = {.gpus = gpus, .gpu_memory_mib = gpu_mib},
+      .user = UserId("ann"),
+      .lab = LabId("lab-x"),
+      .image_digest = "sha256:aa"};
+}
+
+std::vector<std::string> ranked(const Demand& demand, const Site& site) {
+  std::vector<std::string> ids;
+  for (const Ranked& r : rank(demand, site.candidates))
+    ids.push_back(site.candidates[r.index].node.str());
+  return ids;
+}
+
+using Ids = std::vector<std::string>;
+
+TEST(Judge, too_small_a_gpu_is_infeasible_and_a_busy_one_is_not_now) {
+  Site site;
+  site.add("small", "a", {a_gpu(0, 8192)});
+  site.add("busy", "a", {a_gpu(0, 24'576)}).telemetry.gpus[0].foreign_processes = 1;
+
+  const Judgement small = judge(a_demand(1, 16'384), site.candidates[0]);
+  const Judgement busy = judge(a_demand(1, 16'384), site.candidates[1]);
+
+  EXPECT_EQ(small.fit, Fit::kNever);
+  EXPECT_EQ(small.reason, "has 8192 MiB of GPU memory, 16384 wanted");
+  EXPECT_EQ(busy.fit, Fit::kNotNow);
+  EXPECT_EQ(busy.reason, "GPUs busy with processes of the owner");
+}
+
+TEST(Judge, live_free_memory_counts_not_the_size_on_the_box) {
+  Site site;
+  site.add("n", "a", {a_gpu(0, 24'576)}).telemetry.gpus[0].memory_used_mib = 12'000;
+
+  EXPECT_EQ(judge(a_demand(1, 16'384), site.candidates[0]).reason, "too little GPU memory free");
+  EXPECT_EQ(judge(a_demand(1, 12'000), site.candidates[0]).fit, Fit::kFits);
+}
+
+TEST(Judge, foreign_processes_below_the_contracts_limit_are_tolerated) {
+  Site site;
+  auto& node = site.add("n", "a", {a_gpu(0, 24'576)});
+  node.telemetry.gpus[0] = {.index = 0, .memory_used_mib = 300, .foreign_processes = 1};
+  node.contract.idle.foreign_vram_mib = 500;
+
+  EXPECT_EQ(judge(a_demand(1), site.candidates[0]).fit, Fit::kFits);
+}
+
+TEST(Judge, compute_capability_is_compared_as_numbers) {
+  Site site;
+  site.add("n", "a", {a_gpu(0, 8192, "10.0")});
+  Demand demand = a_demand(1);
+  demand.resources.compute_capability_min = "9.0";
+
+  EXPECT_EQ(judge(demand, site.candidates[0]).fit, Fit::kFits);
+  demand.resources.compute_capability_min = "10.1";
+  EXPECT_EQ(judge(demand, site.candidates[0]).reason, "has compute capability 10.0, 10.1 wanted");
+}
+
+TEST(Judge, only_lent_gpus_count) {
+  Site site;
+  site.add("n", "a", {a_gpu(0, 8192), a_gpu(1, 8192)}).contract.gpus = {1};
+
+  EXPECT_EQ(judge(a_demand(2), site.candidates[0]).reason, "lends 1 GPUs, 2 wanted");
+  EXPECT_EQ(judge(a_demand(1), site.candidates[0]).fit, Fit::kFits);
+}
+
+TEST(Judge, a_contract_that_does_not_admit_the_user_lab_or_image_is_infeasible) {
+  Site site;
+  auto& node = site.add("n", "a");
+  node.contract.allow_users = {"bob"};
+  EXPECT_EQ(judge(a_demand(), site.candidates[0]).reason, "its contract does not admit user ann");
+  node.contract.allow_users = {"ann"};
+  node.contract.allow_labs = {"lab-y"};
+  EXPECT_EQ(judge(a_demand(), site.candidates[0]).reason, "its contract does not admit lab lab-x");
+  node.contract.allow_labs = {"lab-x"};
+  node.contract.allow_images = {"sha256:bb"};
+  EXPECT_EQ(judge(a_demand(), site.candidates[0]).fit, Fit::kNever);
+  node.contract.allow_images = {"sha256:aa"};
+  EXPECT_EQ(judge(a_demand(), site.candidates[0]).fit, Fit::kFits);
+}
+
+TEST(Judge, what_runs_already_is_not_given_twice) {
+  Site site;
+  site.add("n", "a", {a_gpu(0, 8192), a_gpu(1, 8192)});
+  site.candidates[0].used_gpus = 2;
+  EXPECT_EQ(judge(a_demand(1), site.candidates[0]).reason, "GPUs busy with other jobs");
+
+  site.candidates[0].used_gpus = 0;
+  site.candidates[0].used_cpu_milli = 3950;
+  EXPECT_EQ(judge(a_demand(), site.candidates[0]).reason, "cores busy with other jobs");
+}
+
+TEST(Judge, fewer_cores_than_wanted_are_granted_down_to_the_minimum) {
+  Site site;
+  site.add("n", "a").contract.guest_cpu_milli = 500;
+
+  EXPECT_EQ(judge(a_demand(), site.candidates[0]).cpu_milli, 500U);
+}
+
+TEST(Judge, a_node_that_only_stores_never_runs_anything) {
+  Site site;
+  site.add("storage", "a").contract.lends = false;
+
+  EXPECT_EQ(judge(a_demand(), site.candidates[0]).fit, Fit::kNever);
+}
+
+TEST(Rank, a_calm_node_goes_before_a_restless_one) {
+  Site site;
+  site.add("a-restless", "a");
+  site.add("b-calm", "b");
+  site.candidates[0].departures = {1.0 / 3600, 1.4 / 3600};
+
+  EXPECT_EQ(ranked(a_demand(), site), (Ids{"b-calm", "a-restless"}));
+}
+
+TEST(Rank, a_whole_core_goes_before_half_a_one) {
+  Site site;
+  site.add("a-half", "a").contract.guest_cpu_milli = 500;
+  site.add("b-full", "b").contract.guest_cpu_milli = 1000;
+
+  EXPECT_EQ(ranked(a_demand(), site), (Ids{"b-full", "a-half"}));
+}
+
+TEST(Rank, own_lab_goes_first_home_before_everything_and_a_failed_node_last) {
+  Site site;
+  site.add("a", "lab-a");
+  site.add("b", "lab-x");
+  site.add("c", "lab-c");
+  site.add("d", "lab-d");
+  Demand demand = a_demand();
+  demand.preferred = NodeId("c");
+  demand.avoided = NodeId("a");
+
+  EXPECT_EQ(ranked(demand, site), (Ids{"c", "b", "d", "a"}));
+}
+
+TEST(Rank, equal_nodes_are_filled_before_empty_ones_are_opened) {
+  Site site;
+  site.add("a-empty", "a", {a_gpu(0, 8192), a_gpu(1, 8192)});
+  site.add("b-half-full", "b", {a_gpu(0, 8192), a_gpu(1, 8192)});
+  site.candidates[1].used_gpus = 1;
+
+  EXPECT_EQ(ranked(a_demand(1), site), (Ids{"b-half-full", "a-empty"}));
+}
+
+TEST(Explain, says_how_many_gpus_can_ever_match_and_which_is_closest) {
+  Site site;
+  site.add("n-1", "lab-a", {a_gpu(0, 8192), a_gpu(1, 8192)});
+  site.add("n-2", "lab-b", {a_gpu(0, 12'288)});
+
+  EXPECT_EQ(
+      explain(a_demand(1, 16'384), site.candidates),
+      "0 of 3 GPUs can ever match; closest: lab-b/host-n-2 has 12288 MiB of GPU memory, 16384 "
+      "wanted"
+  );
+  EXPECT_FALSE(is_feasible(a_demand(1, 16'384), site.candidates));
+}
+
+TEST(Explain, says_why_nothing_can_now) {
+  Site site;
+  site.add("n-1", "lab-a");
+  site.add("n-2", "lab-b");
+  site.add("n-3", "lab-b");
+  site.candidates[0].lending = LendingState::kReclaimed;
+  site.candidates[1].lending = LendingState::kReclaimed;
+  site.candidates[2].is_up = false;
+
+  EXPECT_EQ(
+      explain(a_demand(), site.candidates),
+      "3 of 3 nodes could run it, none can now: 1 not connected; 2 taken back by its owner"
+  );
+  EXPECT_TRUE(is_feasible(a_demand(), site.candidates));
+  EXPECT_EQ(explain(a_demand(), {}), "no node has joined yet");
+}
+
+}  // namespace
+}  // namespace rn::sched
