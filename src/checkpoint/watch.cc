@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/watch.h"
+
+#include <algorithm>
+
+#include "checkpoint/glob.h"
+
+namespace rn::checkpoint {
+
+namespace {
+
+constexpr std::string_view kDefaultMarker = ".complete";
+
+std::string_view name_of(std::string_view path) {
+  const auto slash = path.rfind('/');
+  return slash == std::string_view::npos ? path : path.substr(slash + 1);
+}
+
+std::string folder_of(std::string_view path) {
+  const auto slash = path.rfind('/');
+  return slash == std::string_view::npos ? std::string() : std::string(path.substr(0, slash));
+}
+
+bool is_marker(const WatchRules& rules, std::string_view path) {
+  if (name_of(path) == kDefaultMarker) return true;
+  if (rules.complete_marker.empty()) return false;
+  return path == rules.complete_marker || name_of(path) == rules.complete_marker;
+}
+
+/// Patterns like "checkpoint*/" name folders; for the folder's own path the slash goes.
+bool names_folder(const std::vector<std::string>& patterns, std::string_view folder) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](std::string_view pattern) {
+    if (pattern.size() > 1 && pattern.ends_with('/')) pattern.remove_suffix(1);
+    return matches_glob(pattern, folder);
+  });
+}
+
+}  // namespace
+
+const std::vector<std::string>& usual_checkpoint_names() {
+  static const std::vector<std::string> kNames = {"checkpoint*/", "*.pt", "*.pth", "*.ckpt", "*.safetensors"};
+  return kNames;
+}
+
+std::optional<Unit> unit_of(const WatchRules& rules, std::string_view path, bool is_folder) {
+  if (path.empty() || matches_any(rules.temporary, path)) return std::nullopt;
+  const auto& patterns = rules.paths.empty() ? usual_checkpoint_names() : rules.paths;
+  for (auto slash = path.find('/'); slash != std::string_view::npos; slash = path.find('/', slash + 1)) {
+    const std::string_view above = path.substr(0, slash);
+    if (names_folder(patterns, above)) return Unit{std::string(above), true};
+  }
+  if (is_folder) return names_folder(patterns, path) ? std::optional(Unit{std::string(path), true}) : std::nullopt;
+  if (is_marker(rules, path)) return Unit{folder_of(path), true};
+  if (matches_any(patterns, path)) return Unit{std::string(path), false};
+  return std::nullopt;
+}
+
+void GenerationDetector::make_room() {
+  if (pending_.size() < kUnitsMax) return;
+  const auto oldest = std::min_element(pending_.begin(), pending_.end(), [](const auto& a, const auto& b) {
+    return a.second.changed_at < b.second.changed_at;
+  });
+  pending_.erase(oldest);
+}
+
+void GenerationDetector::on_event(const FileEvent& event, Instant now) {
+  const auto unit = unit_of(rules_, event.path, event.is_folder);
+  if (!unit) return;
+  const bool is_whole_unit = unit->path == event.path;
+  if (event.kind == FileEventKind::kDeleted && is_whole_unit) {
+    pending_.erase(*unit);
+    return;
+  }
+  if (!pending_.contains(*unit)) make_room();
+  Pending& pending = pending_[*unit];
+  pending.sequence = next_sequence_++;
+  pending.changed_at = now;
+  pending.is_asked = false;
+  pending.rechecks = 0;
+  pending.is_renamed = event.kind == FileEventKind::kMovedTo && is_whole_unit;
+  pending.is_marked = event.kind != FileEventKind::kDeleted && is_marker(rules_, event.path);
+
+  const bool is_final = pending.is_renamed || pending.is_marked;
+  const bool is_closed_file = event.kind == FileEventKind::kCloseWrite && is_whole_unit;
+  pending.due_at = now + (is_final ? milliseconds(0) : is_closed_file ? rules_.quiet_after_close : rules_.quiet);
+}
+
+GenerationReady GenerationDetector::on_declared(Instant now) {
+  pending_.clear();
+  return {Unit{"", true}, false, true, now};
+}
+
+std::optional<Instant> GenerationDetector::next_check() const {
+  std::optional<Instant> next;
+  for (const auto& [unit, pending] : pending_) {
+    if (!pending.is_asked && (!next || pending.due_at < *next)) next = pending.due_at;
+  }
+  return next;
+}
+
+std::vector<DueCheck> GenerationDetector::due(Instant now) {
+  std::vector<DueCheck> checks;
+  for (auto& [unit, pending] : pending_) {
+    if (pending.is_asked || pending.due_at > now) continue;
+    pending.is_asked = true;
+    checks.push_back({unit, pending.sequence});
+  }
+  return checks;
+}
+
+std::optional<GenerationReady> GenerationDetector::on_checked(
+    const DueCheck& check, const StructuralVerdict& verdict, Instant now
+) {
+  const auto found = pending_.find(check.unit);
+  if (found == pending_.end() || found->second.sequence != check.sequence) return std::nullopt;
+  Pending& pending = found->second;
+  pending.is_asked = false;
+  switch (verdict.completeness) {
+    case Completeness::kComplete: break;
+    case Completeness::kUnknownKind:
+      if (!pending.is_renamed && !pending.is_marked && now < pending.changed_at + rules_.quiet) {
+        pending.due_at = pending.changed_at + rules_.quiet;
+        return std::nullopt;
+      }
+      break;
+    case Completeness::kIncomplete:
+      if (pending.rechecks >= kRecheckMax) {
+        pending_.erase(found);
+      } else {
+        pending.due_at = now + rules_.quiet * (1 << pending.rechecks);
+        ++pending.rechecks;
+      }
+      return std::nullopt;
+  }
+  const GenerationReady ready{check.unit, pending.is_renamed, pending.is_marked, pending.changed_at};
+  pending_.erase(found);
+  return ready;
+}
+
+void GenerationDetector::on_unstable(const Unit& unit, Instant now) {
+  if (pending_.contains(unit)) return;  // a newer event is already followed
+  make_room();
+  Pending& pending = pending_[unit];
+  pending.sequence = next_sequence_++;
+  pending.changed_at = now;
+  pending.due_at = now + rules_.quiet_after_close;
+}
+
+}  // namespace rn::checkpoint

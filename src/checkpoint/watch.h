@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/time.h"
+#include "checkpoint/completeness.h"
+
+// When is a generation complete? Pure: the shell feeds file events (inotify_watcher.h or scan.h), runs the structural
+// checks that are due (unit_check.h), and takes a snapshot of each generation that is ready (snapshot.h).
+//
+//   on_event(...); ...; for (const auto& check : detector.due(now)) {
+//     if (const auto ready = detector.on_checked(check, check_unit(...), now)) snapshot(*ready); }
+
+namespace rn::checkpoint {
+
+enum class FileEventKind : std::uint8_t {
+  kMovedTo,     ///< a finished file (or folder) got its name: immutable from now on
+  kCloseWrite,  ///< a writer closed it; it may be rewritten in place later
+  kModified,    ///< bytes changed, or a scan found it new or different
+  kDeleted,     ///< or renamed away
+};
+
+struct FileEvent {
+  std::string path;  ///< relative to the work folder
+  FileEventKind kind = FileEventKind::kModified;
+  bool is_folder = false;  ///< the path itself is a folder (only kMovedTo and kDeleted matter for these)
+};
+
+/// Which files are checkpoints, and what belongs together.
+struct WatchRules {
+  std::vector<std::string> paths;      ///< globs of checkpoint files or folders; empty = usual_checkpoint_names()
+  std::vector<std::string> temporary;  ///< globs that are never looked at
+  std::string complete_marker;         ///< name of a file that says "complete"; empty = only ".complete"
+  /// A file that is written in place, of a kind that no structural check knows, must hold still so long.
+  milliseconds quiet{3000};
+  /// After a close, a file whose structure says "complete" waits only so long: its end record is written last, and the
+  /// snapshot takes it only if it holds still while it is read. Without this a job that saves in place more often than
+  /// `quiet` would never have a generation.
+  milliseconds quiet_after_close{200};
+};
+
+const std::vector<std::string>& usual_checkpoint_names();
+
+/// What a path belongs to: the file itself, or the folder that is saved as a whole ("checkpoint-500/").
+struct Unit {
+  std::string path;  ///< empty: the whole work folder
+  bool is_folder = false;
+
+  friend auto operator<=>(const Unit&, const Unit&) = default;
+};
+
+/// nullopt if the path is no part of a checkpoint. A pattern that matches a folder above the path makes that folder the
+/// unit (the topmost one that matches); a marker file makes its folder the unit.
+std::optional<Unit> unit_of(const WatchRules& rules, std::string_view path, bool is_folder);
+
+struct DueCheck {
+  Unit unit;
+  std::uint64_t sequence = 0;  ///< of the unit's last event: an answer for an older one is void
+};
+
+struct GenerationReady {
+  Unit unit;
+  bool is_renamed = false;   ///< renamed into place: an open handle on it cannot change
+  bool is_declared = false;  ///< the job itself said so
+  Instant changed_at{};      ///< of the last event
+};
+
+/// Bounded: at most kUnitsMax units are followed; the least recently changed one is forgotten first (a scan finds it again).
+class GenerationDetector {
+ public:
+  explicit GenerationDetector(WatchRules rules) : rules_(std::move(rules)) {}
+
+  void on_event(const FileEvent& event, Instant now);
+  /// The job said that what is there is complete (exit code 85 or 99, output line, request).
+  GenerationReady on_declared(Instant now);
+
+  /// When due() will have something next; nullopt if nothing is pending.
+  std::optional<Instant> next_check() const;
+  /// Units whose structure should be looked at now. Each is handed out once until it is answered or changes.
+  std::vector<DueCheck> due(Instant now);
+  /// The answer to a due check. A verdict of kIncomplete is asked again later, less and less often (writers through a
+  /// memory map cause no events), at most kRecheckMax times.
+  std::optional<GenerationReady> on_checked(const DueCheck& check, const StructuralVerdict& verdict, Instant now);
+  /// The snapshot found that the unit changed while it was read: look again after the quiet period.
+  void on_unstable(const Unit& unit, Instant now);
+
+  std::size_t pending() const { return pending_.size(); }
+
+  static constexpr std::size_t kUnitsMax = 4096;
+  static constexpr std::uint32_t kRecheckMax = 8;
+
+ private:
+  struct Pending {
+    std::uint64_t sequence = 0;
+    Instant changed_at{};
+    Instant due_at{};
+    bool is_renamed = false;
+    bool is_marked = false;     ///< a marker file appeared
+    bool is_asked = false;      ///< handed out by due()
+    std::uint32_t rechecks = 0;
+  };
+
+  void make_room();
+
+  WatchRules rules_;
+  std::map<Unit, Pending> pending_;
+  std::uint64_t next_sequence_ = 1;
+};
+
+}  // namespace rn::checkpoint
