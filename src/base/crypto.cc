@@ -131,13 +131,21 @@ Key256 random_key(Rng& rng) {
 }
 
 Blob seal(const Key256& key, BlobView plaintext, BlobView associated, Rng& rng) {
-  Blob out(kNonceBytes + plaintext.size() + kTagBytes);
-  rng.fill(std::span(out).first(kNonceBytes));
+  Blob out;
+  seal_onto(out, key, plaintext, associated, rng);
+  return out;
+}
+
+void seal_onto(Blob& out, const Key256& key, BlobView plaintext, BlobView associated, Rng& rng) {
+  const std::size_t before = out.size();
+  out.resize(before + kNonceBytes + plaintext.size() + kTagBytes);
+  const std::span<std::uint8_t> nonce = std::span(out).subspan(before, kNonceBytes);
+  rng.fill(nonce);
   const CipherContext context(EVP_CIPHER_CTX_new());
   int length = 0;
-  std::uint8_t* body = out.data() + kNonceBytes;
+  std::uint8_t* body = nonce.data() + kNonceBytes;
   bool ok =
-      EVP_EncryptInit_ex(context.get(), aes_algorithm(), nullptr, key.data(), out.data()) == 1;
+      EVP_EncryptInit_ex(context.get(), aes_algorithm(), nullptr, key.data(), nonce.data()) == 1;
   if (!associated.empty()) {
     ok = ok && EVP_EncryptUpdate(
                    context.get(), nullptr, &length, associated.data(), as_int(associated.size())
@@ -148,13 +156,9 @@ Blob seal(const Key256& key, BlobView plaintext, BlobView associated, Rng& rng) 
              ) == 1;
   ok = ok && EVP_EncryptFinal_ex(context.get(), body + length, &length) == 1;
   ok = ok && EVP_CIPHER_CTX_ctrl(
-                 context.get(),
-                 EVP_CTRL_GCM_GET_TAG,
-                 as_int(kTagBytes),
-                 out.data() + kNonceBytes + plaintext.size()
+                 context.get(), EVP_CTRL_GCM_GET_TAG, as_int(kTagBytes), body + plaintext.size()
              ) == 1;
   RN_ASSERT(ok, "AES-256-GCM encryption does not fail on valid input");
-  return out;
 }
 
 Result<Blob> unseal(const Key256& key, BlobView sealed, BlobView associated) {

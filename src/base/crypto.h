@@ -41,6 +41,8 @@ Key256 random_key(Rng& rng);
 
 /// AES-256-GCM: answers nonce ‖ ciphertext ‖ tag. `associated` is authenticated, not stored.
 Blob seal(const Key256& key, BlobView plaintext, BlobView associated, Rng& rng);
+/// The same, appended to `out`: bulk data is not copied twice.
+void seal_onto(Blob& out, const Key256& key, BlobView plaintext, BlobView associated, Rng& rng);
 /// Inverse of seal. kCorrupt if anything was changed or the key is another one.
 Result<Blob> unseal(const Key256& key, BlobView sealed, BlobView associated);
 

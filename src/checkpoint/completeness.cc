@@ -14,11 +14,17 @@ namespace {
 
 constexpr std::uint64_t kJsonBytesMax = 16ULL << 20;  // a parsed document takes many times its text
 
-StructuralVerdict complete() { return {Completeness::kComplete, {}}; }
+StructuralVerdict complete() {
+  return {Completeness::kComplete, {}};
+}
 
-StructuralVerdict incomplete(std::string reason) { return {Completeness::kIncomplete, std::move(reason)}; }
+StructuralVerdict incomplete(std::string reason) {
+  return {Completeness::kIncomplete, std::move(reason)};
+}
 
-StructuralVerdict unknown(std::string reason) { return {Completeness::kUnknownKind, std::move(reason)}; }
+StructuralVerdict unknown(std::string reason) {
+  return {Completeness::kUnknownKind, std::move(reason)};
+}
 
 std::uint64_t little(BlobView bytes, std::size_t at, std::size_t width) {
   std::uint64_t value = 0;
@@ -26,7 +32,8 @@ std::uint64_t little(BlobView bytes, std::size_t at, std::size_t width) {
   return value;
 }
 
-// --- zip ------------------------------------------------------------------------------------------------------------
+// --- zip
+// ------------------------------------------------------------------------------------------------------------
 
 constexpr std::uint32_t kLocalHeader = 0x04034b50;
 constexpr std::uint32_t kCentralHeader = 0x02014b50;
@@ -56,12 +63,15 @@ struct Entry {
 std::optional<std::size_t> find_end_record(BlobView tail) {
   if (tail.size() < kEndBytes) return std::nullopt;
   for (std::size_t at = tail.size() - kEndBytes + 1; at-- > 0;) {
-    if (little(tail, at, 4) == kEndRecord && at + kEndBytes + little(tail, at + 20, 2) == tail.size()) return at;
+    if (little(tail, at, 4) == kEndRecord &&
+        at + kEndBytes + little(tail, at + 20, 2) == tail.size())
+      return at;
   }
   return std::nullopt;
 }
 
-/// Fills in what the 32-bit record could not hold. `end_at` is the end record's position in the file.
+/// Fills in what the 32-bit record could not hold. `end_at` is the end record's position in the
+/// file.
 Result<bool> read_end64(File& file, std::uint64_t end_at, Directory& directory) {
   if (end_at < kLocatorBytes + kEnd64Bytes) return false;
   RN_TRY(const Blob locator, file.read(end_at - kLocatorBytes, kLocatorBytes));
@@ -78,7 +88,8 @@ Result<bool> read_end64(File& file, std::uint64_t end_at, Directory& directory) 
   return true;
 }
 
-/// Zip64 extra field: replaces the values that are all ones, in the order of the specification (4.5.3).
+/// Zip64 extra field: replaces the values that are all ones, in the order of the specification
+/// (4.5.3).
 bool apply_extra64(BlobView extra, bool has_big_plain, Entry& entry) {
   for (std::size_t at = 0; at + 4 <= extra.size();) {
     const std::size_t id = little(extra, at, 2);
@@ -114,7 +125,8 @@ Result<std::vector<Entry>> parse_directory(BlobView bytes, std::uint64_t count) 
     const std::size_t name = little(bytes, at + 28, 2);
     const std::size_t extra = little(bytes, at + 30, 2);
     const std::size_t whole = kCentralBytes + name + extra + little(bytes, at + 32, 2);
-    if (whole > bytes.size() - at) return fail(ErrorCode::kCorrupt, "a zip directory entry is cut off");
+    if (whole > bytes.size() - at)
+      return fail(ErrorCode::kCorrupt, "a zip directory entry is cut off");
     Entry entry{little(bytes, at + 42, 4), little(bytes, at + 20, 4)};
     const bool has_big_plain = little(bytes, at + 24, 4) == 0xffffffff;
     if (has_big_plain || entry.local_offset == 0xffffffff || entry.stored_bytes == 0xffffffff) {
@@ -125,11 +137,14 @@ Result<std::vector<Entry>> parse_directory(BlobView bytes, std::uint64_t count) 
     entries.push_back(entry);
     at += whole;
   }
-  if (entries.size() != count) return fail(ErrorCode::kCorrupt, "the zip directory has another number of entries than stated");
+  if (entries.size() != count)
+    return fail(ErrorCode::kCorrupt, "the zip directory has another number of entries than stated");
   return entries;
 }
 
-Result<StructuralVerdict> check_entries(File& file, const std::vector<Entry>& entries, std::uint64_t directory_at) {
+Result<StructuralVerdict> check_entries(
+    File& file, const std::vector<Entry>& entries, std::uint64_t directory_at
+) {
   for (const Entry& entry : entries) {
     if (entry.local_offset > directory_at || directory_at - entry.local_offset < kLocalBytes) {
       return incomplete("a zip entry lies outside the archive");
@@ -140,7 +155,8 @@ Result<StructuralVerdict> check_entries(File& file, const std::vector<Entry>& en
     }
     const std::uint64_t around = kLocalBytes + little(header, 26, 2) + little(header, 28, 2);
     const std::uint64_t room = directory_at - entry.local_offset;
-    if (around > room || entry.stored_bytes > room - around) return incomplete("a zip entry's data is cut off");
+    if (around > room || entry.stored_bytes > room - around)
+      return incomplete("a zip entry's data is cut off");
   }
   return complete();
 }
@@ -153,21 +169,26 @@ Result<StructuralVerdict> check_zip(File& file, std::uint64_t size) {
   if (!found) return incomplete("the zip end record is missing");
   const BlobView record = BlobView(tail).subspan(*found);
   const std::uint64_t end_at = size - tail_bytes + *found;
-  if (little(record, 4, 2) != 0 || little(record, 6, 2) != 0) return unknown("a zip archive in several volumes");
-  if (little(record, 8, 2) != little(record, 10, 2)) return incomplete("the zip end record contradicts itself");
+  if (little(record, 4, 2) != 0 || little(record, 6, 2) != 0)
+    return unknown("a zip archive in several volumes");
+  if (little(record, 8, 2) != little(record, 10, 2))
+    return incomplete("the zip end record contradicts itself");
 
   Directory directory{little(record, 10, 2), little(record, 16, 4), little(record, 12, 4), end_at};
-  const bool says_64 =
-      directory.entries == 0xffff || directory.offset == 0xffffffff || directory.bytes == 0xffffffff;
-  // torch writes zip64 records also where they are not needed: then the 32-bit values end before the 64-bit record.
+  const bool says_64 = directory.entries == 0xffff || directory.offset == 0xffffffff ||
+                       directory.bytes == 0xffffffff;
+  // torch writes zip64 records also where they are not needed: then the 32-bit values end before
+  // the 64-bit record.
   if (says_64 || directory.offset + directory.bytes != end_at) {
     RN_TRY(const bool has_64, read_end64(file, end_at, directory));
     if (!has_64 && says_64) return incomplete("the zip64 end record is missing");
   }
-  if (directory.offset > size || directory.bytes > size || directory.offset + directory.bytes != directory.end) {
+  if (directory.offset > size || directory.bytes > size ||
+      directory.offset + directory.bytes != directory.end) {
     return incomplete("the zip central directory does not end at the end record");
   }
-  if (directory.bytes > kReadBytesMax) return unknown("the zip central directory is too long to check");
+  if (directory.bytes > kReadBytesMax)
+    return unknown("the zip central directory is too long to check");
   RN_TRY(const Blob bytes, file.read(directory.offset, directory.bytes));
   if (bytes.size() != directory.bytes) return incomplete("the file shrank while it was read");
   const auto entries = parse_directory(bytes, directory.entries);
@@ -176,28 +197,33 @@ Result<StructuralVerdict> check_zip(File& file, std::uint64_t size) {
   return check_entries(file, *entries, directory.offset);
 }
 
-/// A torch file: zip since torch 1.6, before that a sequence of pickles and raw storages with no end mark.
+/// A torch file: zip since torch 1.6, before that a sequence of pickles and raw storages with no
+/// end mark.
 Result<StructuralVerdict> check_torch(File& file, std::uint64_t size) {
   if (size < 4) return incomplete("the file has only begun");
   RN_TRY(const Blob head, file.read(0, 4));
   if (head.size() == 4 && little(head, 0, 4) == kLocalHeader) return check_zip(file, size);
   if (head.size() == 4 && little(head, 0, 4) == 0) return incomplete("the file begins with a hole");
-  if (!head.empty() && head[0] == 0x80) return unknown("a pickle in torch's old format has no end mark");
+  if (!head.empty() && head[0] == 0x80)
+    return unknown("a pickle in torch's old format has no end mark");
   return unknown("not a zip archive");
 }
 
-// --- safetensors, JSON, pickle ----------------------------------------------------------------------------------------
+// --- safetensors, JSON, pickle
+// ----------------------------------------------------------------------------------------
 
 /// Where the last tensor ends; the reason if the header is none.
 Result<std::uint64_t> tensors_end(BlobView header) {
   const auto parsed = nlohmann::json::parse(header.begin(), header.end(), nullptr, false);
-  if (!parsed.is_object()) return fail(ErrorCode::kCorrupt, "the safetensors header is not a JSON object");
+  if (!parsed.is_object())
+    return fail(ErrorCode::kCorrupt, "the safetensors header is not a JSON object");
   std::uint64_t end = 0;
   for (const auto& [name, tensor] : parsed.items()) {
     if (name == "__metadata__") continue;
     const auto offsets = tensor.is_object() ? tensor.find("data_offsets") : tensor.end();
-    if (!tensor.is_object() || offsets == tensor.end() || !offsets->is_array() || offsets->size() != 2 ||
-        !(*offsets)[0].is_number_unsigned() || !(*offsets)[1].is_number_unsigned()) {
+    if (!tensor.is_object() || offsets == tensor.end() || !offsets->is_array() ||
+        offsets->size() != 2 || !(*offsets)[0].is_number_unsigned() ||
+        !(*offsets)[1].is_number_unsigned()) {
       return fail(ErrorCode::kCorrupt, "a safetensors entry has no offsets");
     }
     const auto from = (*offsets)[0].get<std::uint64_t>();
@@ -218,7 +244,8 @@ Result<StructuralVerdict> check_safetensors(File& file, std::uint64_t size) {
   RN_TRY(const Blob header, file.read(8, header_bytes));
   const auto end = tensors_end(header);
   if (!end) return incomplete(end.error().message);
-  if (*end != size - 8 - header_bytes) return incomplete("the safetensors data has another length than its header says");
+  if (*end != size - 8 - header_bytes)
+    return incomplete("the safetensors data has another length than its header says");
   return complete();
 }
 

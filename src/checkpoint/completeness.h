@@ -22,15 +22,17 @@ struct StructuralVerdict {
 };
 
 /// Looks at the structure of one file. The name chooses the check, the bytes decide:
-///   .pt .pth .ckpt       zip archive (torch ≥ 1.6): end record, zip64 records, central directory of the stated length and
-///                        count that ends at the end record, a local header before it for each entry. A legacy pickle,
-///                        or anything else, is an unknown kind.
+///   .pt .pth .ckpt       zip archive (torch ≥ 1.6): end record, zip64 records, central directory
+///   of the stated length and
+///                        count that ends at the end record, a local header before it for each
+///                        entry. A legacy pickle, or anything else, is an unknown kind.
 ///   .npz                 zip archive
 ///   .safetensors         header length, header, and tensor offsets that end at the file's end
 ///   trainer_state.json   parses as a JSON object
 ///   .metadata            (torch distributed checkpoint) a pickle that has its STOP
-/// The file may be hostile and may change meanwhile: every length is checked, at most kReadBytesMax are held.
-/// Errors are the file's read errors. Sources: PKWARE APPNOTE 6.3.10 (4.3.6, 4.3.12–16); huggingface/safetensors README.
+/// The file may be hostile and may change meanwhile: every length is checked, at most kReadBytesMax
+/// are held. Errors are the file's read errors. Sources: PKWARE APPNOTE 6.3.10 (4.3.6, 4.3.12–16);
+/// huggingface/safetensors README.
 Result<StructuralVerdict> check_completeness(File& file, std::string_view name);
 
 inline constexpr std::uint64_t kReadBytesMax = 64ULL << 20;

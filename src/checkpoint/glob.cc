@@ -82,7 +82,9 @@ std::vector<std::string_view> split(std::string_view path) {
 }
 
 /// The same backtracking one level up: "**" is the star, components are the characters.
-bool match_parts(const std::vector<std::string_view>& pattern, const std::vector<std::string_view>& path) {
+bool match_parts(
+    const std::vector<std::string_view>& pattern, const std::vector<std::string_view>& path
+) {
   constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   std::size_t p = 0;
   std::size_t n = 0;
@@ -122,7 +124,9 @@ bool matches_glob(std::string_view pattern, std::string_view path) {
 }
 
 bool matches_any(const std::vector<std::string>& patterns, std::string_view path) {
-  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& p) { return matches_glob(p, path); });
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& p) {
+    return matches_glob(p, path);
+  });
 }
 
 }  // namespace rn::checkpoint

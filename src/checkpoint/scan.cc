@@ -10,17 +10,20 @@ namespace {
 
 bool has_vanished(const Error& error) {
   // kDenied and kUnsupported: a folder was replaced by a link or a file between the two looks.
-  return error.code == ErrorCode::kNotFound || error.code == ErrorCode::kDenied || error.code == ErrorCode::kUnsupported;
+  return error.code == ErrorCode::kNotFound || error.code == ErrorCode::kDenied ||
+         error.code == ErrorCode::kUnsupported;
 }
 
 }  // namespace
 
 Result<Scan> scan_folder(Folder& folder, const ScanLimits& limits, std::uint64_t* skipped) {
   Scan scan;
+
   struct Waiting {
     std::string path;
     std::size_t depth;
   };
+
   std::vector<Waiting> waiting = {{"", 0}};
   while (!waiting.empty()) {
     const Waiting at = std::move(waiting.back());
@@ -28,7 +31,8 @@ Result<Scan> scan_folder(Folder& folder, const ScanLimits& limits, std::uint64_t
     const auto names = folder.list(at.path);
     if (!names) {
       if (!at.path.empty() && has_vanished(names.error())) continue;
-      return fail(names.error().with("scanning " + (at.path.empty() ? "the work folder" : at.path)));
+      return fail(names.error().with("scanning " + (at.path.empty() ? "the work folder" : at.path))
+      );
     }
     for (const std::string& name : *names) {
       const std::string path = at.path.empty() ? name : at.path + "/" + name;
@@ -42,11 +46,15 @@ Result<Scan> scan_folder(Folder& folder, const ScanLimits& limits, std::uint64_t
         return fail(there.error().with("scanning " + path));
       }
       if (scan.size() >= limits.paths_max) {
-        return fail(ErrorCode::kExhausted, "more than " + std::to_string(limits.paths_max) + " files in the work folder");
+        return fail(
+            ErrorCode::kExhausted,
+            "more than " + std::to_string(limits.paths_max) + " files in the work folder"
+        );
       }
       scan.emplace(path, *there);
       if (there->kind != FileStat::Kind::kDirectory) continue;
-      if (at.depth + 1 > limits.depth_max) return fail(ErrorCode::kExhausted, "folders are nested too deeply: " + path);
+      if (at.depth + 1 > limits.depth_max)
+        return fail(ErrorCode::kExhausted, "folders are nested too deeply: " + path);
       waiting.push_back({path, at.depth + 1});
     }
   }
@@ -58,8 +66,9 @@ std::vector<FileEvent> compare_scans(const Scan& before, const Scan& after) {
   for (const auto& [path, there] : after) {
     if (there.kind == FileStat::Kind::kDirectory) continue;
     const auto old = before.find(path);
-    const bool is_same = old != before.end() && old->second.inode == there.inode && old->second.size == there.size &&
-                         old->second.mtime_ns == there.mtime_ns && old->second.kind == there.kind;
+    const bool is_same = old != before.end() && old->second.inode == there.inode &&
+                         old->second.size == there.size && old->second.mtime_ns == there.mtime_ns &&
+                         old->second.kind == there.kind;
     if (!is_same) events.push_back({path, FileEventKind::kModified, false});
   }
   for (const auto& [path, there] : before) {

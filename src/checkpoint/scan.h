@@ -19,13 +19,17 @@ struct ScanLimits {
   std::size_t depth_max = 128;
 };
 
-/// Walks the folder without following links. Paths that vanish meanwhile are left out; names that are not safe relative
-/// paths or are not UTF-8 are left out and counted in `skipped` if it is given. kExhausted beyond the limits. Blocking.
-Result<Scan> scan_folder(Folder& folder, const ScanLimits& limits = {}, std::uint64_t* skipped = nullptr);
+/// Walks the folder without following links. Paths that vanish meanwhile are left out; names that
+/// are not safe relative paths or are not UTF-8 are left out and counted in `skipped` if it is
+/// given. kExhausted beyond the limits. Blocking.
+Result<Scan> scan_folder(
+    Folder& folder, const ScanLimits& limits = {}, std::uint64_t* skipped = nullptr
+);
 
-/// What happened between two scans, as events: new and changed files are kModified (a scan cannot tell a rename), gone
-/// ones kDeleted. The fallback where inotify is not to be had, after an overflow, and after a restart: then `before` is
-/// what the last snapshot saw, and generations that appeared while nobody watched turn up. Pure.
+/// What happened between two scans, as events: new and changed files are kModified (a scan cannot
+/// tell a rename), gone ones kDeleted. The fallback where inotify is not to be had, after an
+/// overflow, and after a restart: then `before` is what the last snapshot saw, and generations that
+/// appeared while nobody watched turn up. Pure.
 std::vector<FileEvent> compare_scans(const Scan& before, const Scan& after);
 
 }  // namespace rn::checkpoint

@@ -12,10 +12,13 @@ namespace {
 constexpr std::size_t kFilesMax = 20'000;
 constexpr std::size_t kDepthMax = 16;
 
-StructuralVerdict incomplete(std::string reason) { return {Completeness::kIncomplete, std::move(reason)}; }
+StructuralVerdict incomplete(std::string reason) {
+  return {Completeness::kIncomplete, std::move(reason)};
+}
 
 bool is_changing(ErrorCode code) {
-  return code == ErrorCode::kNotFound || code == ErrorCode::kDenied || code == ErrorCode::kUnsupported;
+  return code == ErrorCode::kNotFound || code == ErrorCode::kDenied ||
+         code == ErrorCode::kUnsupported;
 }
 
 Result<StructuralVerdict> check_file(Folder& folder, const std::string& path) {
@@ -40,10 +43,11 @@ struct Seen {
     ++files;
     has_distcp = has_distcp || name.ends_with(".distcp");
     has_metadata = has_metadata || name == ".metadata";
-    has_trainer_files =
-        has_trainer_files || name == "training_args.bin" || name == "optimizer.pt" || name == "rng_state.pth";
+    has_trainer_files = has_trainer_files || name == "training_args.bin" ||
+                        name == "optimizer.pt" || name == "rng_state.pth";
     has_trainer_state = has_trainer_state || name == "trainer_state.json";
-    has_marker = has_marker || name == ".complete" || (!rules.complete_marker.empty() && name == rules.complete_marker);
+    has_marker = has_marker || name == ".complete" ||
+                 (!rules.complete_marker.empty() && name == rules.complete_marker);
   }
 };
 
@@ -51,7 +55,8 @@ Result<StructuralVerdict> walk(
     Folder& folder, const std::string& path, const WatchRules& rules, std::size_t depth, Seen& seen
 ) {
   const StructuralVerdict fine{Completeness::kUnknownKind, "only holding still can tell"};
-  if (depth > kDepthMax) return StructuralVerdict{Completeness::kUnknownKind, "nested too deeply to check"};
+  if (depth > kDepthMax)
+    return StructuralVerdict{Completeness::kUnknownKind, "nested too deeply to check"};
   const auto names = folder.list(path);
   if (!names) {
     if (is_changing(names.error().code)) return incomplete(path + " is gone");
@@ -60,9 +65,13 @@ Result<StructuralVerdict> walk(
   for (const std::string& name : *names) {
     const std::string inner = path.empty() ? name : path + "/" + name;
     if (matches_any(rules.temporary, inner)) continue;
-    if (seen.files >= kFilesMax) return StructuralVerdict{Completeness::kUnknownKind, "too many files to check"};
+    if (seen.files >= kFilesMax)
+      return StructuralVerdict{Completeness::kUnknownKind, "too many files to check"};
     const auto there = folder.stat(inner);
-    if (!there) return is_changing(there.error().code) ? Result<StructuralVerdict>(incomplete(inner + " is gone")) : fail(there.error());
+    if (!there)
+      return is_changing(there.error().code)
+                 ? Result<StructuralVerdict>(incomplete(inner + " is gone"))
+                 : fail(there.error());
     StructuralVerdict verdict = fine;
     if (there->kind == FileStat::Kind::kDirectory) {
       RN_TRY(verdict, walk(folder, inner, rules, depth + 1, seen));
@@ -70,7 +79,8 @@ Result<StructuralVerdict> walk(
       seen.note(name, rules);
       RN_TRY(verdict, check_file(folder, inner));
     }
-    if (verdict.completeness == Completeness::kIncomplete) return incomplete(inner + ": " + verdict.reason);
+    if (verdict.completeness == Completeness::kIncomplete)
+      return incomplete(inner + ": " + verdict.reason);
   }
   return fine;
 }
@@ -79,13 +89,16 @@ Result<StructuralVerdict> walk(
 
 Result<StructuralVerdict> check_unit(Folder& folder, const Unit& unit, const WatchRules& rules) {
   if (!unit.is_folder) return check_file(folder, unit.path);
-  if (unit.path.find(".orbax-checkpoint-tmp") != std::string::npos) return incomplete("an Orbax checkpoint under its temporary name");
+  if (unit.path.find(".orbax-checkpoint-tmp") != std::string::npos)
+    return incomplete("an Orbax checkpoint under its temporary name");
   Seen seen;
   RN_TRY(const StructuralVerdict verdict, walk(folder, unit.path, rules, 0, seen));
   if (verdict.completeness == Completeness::kIncomplete) return verdict;
   if (seen.files == 0) return incomplete("an empty folder");
-  if (seen.has_distcp && !seen.has_metadata) return incomplete(".metadata of the distributed checkpoint is missing");
-  if (seen.has_trainer_files && !seen.has_trainer_state) return incomplete("trainer_state.json is missing");
+  if (seen.has_distcp && !seen.has_metadata)
+    return incomplete(".metadata of the distributed checkpoint is missing");
+  if (seen.has_trainer_files && !seen.has_trainer_state)
+    return incomplete("trainer_state.json is missing");
   // A whole work folder holds other files as well: their layout says nothing about the checkpoint.
   if (seen.has_marker || (!unit.path.empty() && (seen.has_metadata || seen.has_trainer_state))) {
     return StructuralVerdict{Completeness::kComplete, {}};

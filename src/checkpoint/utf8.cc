@@ -9,7 +9,10 @@ bool is_utf8(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
     const auto lead = static_cast<std::uint8_t>(text[at]);
-    const std::size_t more = lead < 0x80 ? 0 : lead >= 0xc2 && lead < 0xe0 ? 1 : lead >= 0xe0 && lead < 0xf0 ? 2 : 3;
+    const std::size_t more = lead < 0x80                   ? 0
+                             : lead >= 0xc2 && lead < 0xe0 ? 1
+                             : lead >= 0xe0 && lead < 0xf0 ? 2
+                                                           : 3;
     if (more == 3 && (lead < 0xf0 || lead > 0xf4)) return false;
     if (more > text.size() - at - 1) return false;
     std::uint32_t code = more == 0 ? lead : lead & (0x3fU >> more);

@@ -38,18 +38,22 @@ bool names_folder(const std::vector<std::string>& patterns, std::string_view fol
 }  // namespace
 
 const std::vector<std::string>& usual_checkpoint_names() {
-  static const std::vector<std::string> kNames = {"checkpoint*/", "*.pt", "*.pth", "*.ckpt", "*.safetensors"};
+  static const std::vector<std::string> kNames = {
+      "checkpoint*/", "*.pt", "*.pth", "*.ckpt", "*.safetensors"};
   return kNames;
 }
 
 std::optional<Unit> unit_of(const WatchRules& rules, std::string_view path, bool is_folder) {
   if (path.empty() || matches_any(rules.temporary, path)) return std::nullopt;
   const auto& patterns = rules.paths.empty() ? usual_checkpoint_names() : rules.paths;
-  for (auto slash = path.find('/'); slash != std::string_view::npos; slash = path.find('/', slash + 1)) {
+  for (auto slash = path.find('/'); slash != std::string_view::npos;
+       slash = path.find('/', slash + 1)) {
     const std::string_view above = path.substr(0, slash);
     if (names_folder(patterns, above)) return Unit{std::string(above), true};
   }
-  if (is_folder) return names_folder(patterns, path) ? std::optional(Unit{std::string(path), true}) : std::nullopt;
+  if (is_folder)
+    return names_folder(patterns, path) ? std::optional(Unit{std::string(path), true})
+                                        : std::nullopt;
   if (is_marker(rules, path)) return Unit{folder_of(path), true};
   if (matches_any(patterns, path)) return Unit{std::string(path), false};
   return std::nullopt;
@@ -57,9 +61,10 @@ std::optional<Unit> unit_of(const WatchRules& rules, std::string_view path, bool
 
 void GenerationDetector::make_room() {
   if (pending_.size() < kUnitsMax) return;
-  const auto oldest = std::min_element(pending_.begin(), pending_.end(), [](const auto& a, const auto& b) {
-    return a.second.changed_at < b.second.changed_at;
-  });
+  const auto oldest =
+      std::min_element(pending_.begin(), pending_.end(), [](const auto& a, const auto& b) {
+        return a.second.changed_at < b.second.changed_at;
+      });
   pending_.erase(oldest);
 }
 
@@ -82,7 +87,9 @@ void GenerationDetector::on_event(const FileEvent& event, Instant now) {
 
   const bool is_final = pending.is_renamed || pending.is_marked;
   const bool is_closed_file = event.kind == FileEventKind::kCloseWrite && is_whole_unit;
-  pending.due_at = now + (is_final ? milliseconds(0) : is_closed_file ? rules_.quiet_after_close : rules_.quiet);
+  pending.due_at = now + (is_final         ? milliseconds(0)
+                          : is_closed_file ? rules_.quiet_after_close
+                                           : rules_.quiet);
 }
 
 GenerationReady GenerationDetector::on_declared(Instant now) {
@@ -116,7 +123,8 @@ std::optional<GenerationReady> GenerationDetector::on_checked(
   Pending& pending = found->second;
   pending.is_asked = false;
   switch (verdict.completeness) {
-    case Completeness::kComplete: break;
+    case Completeness::kComplete:
+      break;
     case Completeness::kUnknownKind:
       if (!pending.is_renamed && !pending.is_marked && now < pending.changed_at + rules_.quiet) {
         pending.due_at = pending.changed_at + rules_.quiet;
@@ -132,7 +140,8 @@ std::optional<GenerationReady> GenerationDetector::on_checked(
       }
       return std::nullopt;
   }
-  const GenerationReady ready{check.unit, pending.is_renamed, pending.is_marked, pending.changed_at};
+  const GenerationReady ready{
+      check.unit, pending.is_renamed, pending.is_marked, pending.changed_at};
   pending_.erase(found);
   return ready;
 }

@@ -11,8 +11,9 @@
 #include "base/time.h"
 #include "checkpoint/completeness.h"
 
-// When is a generation complete? Pure: the shell feeds file events (inotify_watcher.h or scan.h), runs the structural
-// checks that are due (unit_check.h), and takes a snapshot of each generation that is ready (snapshot.h).
+// When is a generation complete? Pure: the shell feeds file events (inotify_watcher.h or scan.h),
+// runs the structural checks that are due (unit_check.h), and takes a snapshot of each generation
+// that is ready (snapshot.h).
 //
 //   on_event(...); ...; for (const auto& check : detector.due(now)) {
 //     if (const auto ready = detector.on_checked(check, check_unit(...), now)) snapshot(*ready); }
@@ -29,25 +30,29 @@ enum class FileEventKind : std::uint8_t {
 struct FileEvent {
   std::string path;  ///< relative to the work folder
   FileEventKind kind = FileEventKind::kModified;
-  bool is_folder = false;  ///< the path itself is a folder (only kMovedTo and kDeleted matter for these)
+  bool is_folder =
+      false;  ///< the path itself is a folder (only kMovedTo and kDeleted matter for these)
 };
 
 /// Which files are checkpoints, and what belongs together.
 struct WatchRules {
-  std::vector<std::string> paths;      ///< globs of checkpoint files or folders; empty = usual_checkpoint_names()
+  std::vector<std::string>
+      paths;  ///< globs of checkpoint files or folders; empty = usual_checkpoint_names()
   std::vector<std::string> temporary;  ///< globs that are never looked at
-  std::string complete_marker;         ///< name of a file that says "complete"; empty = only ".complete"
-  /// A file that is written in place, of a kind that no structural check knows, must hold still so long.
+  std::string complete_marker;  ///< name of a file that says "complete"; empty = only ".complete"
+  /// A file that is written in place, of a kind that no structural check knows, must hold still so
+  /// long.
   milliseconds quiet{3000};
-  /// After a close, a file whose structure says "complete" waits only so long: its end record is written last, and the
-  /// snapshot takes it only if it holds still while it is read. Without this a job that saves in place more often than
-  /// `quiet` would never have a generation.
+  /// After a close, a file whose structure says "complete" waits only so long: its end record is
+  /// written last, and the snapshot takes it only if it holds still while it is read. Without this
+  /// a job that saves in place more often than `quiet` would never have a generation.
   milliseconds quiet_after_close{200};
 };
 
 const std::vector<std::string>& usual_checkpoint_names();
 
-/// What a path belongs to: the file itself, or the folder that is saved as a whole ("checkpoint-500/").
+/// What a path belongs to: the file itself, or the folder that is saved as a whole
+/// ("checkpoint-500/").
 struct Unit {
   std::string path;  ///< empty: the whole work folder
   bool is_folder = false;
@@ -55,8 +60,9 @@ struct Unit {
   friend auto operator<=>(const Unit&, const Unit&) = default;
 };
 
-/// nullopt if the path is no part of a checkpoint. A pattern that matches a folder above the path makes that folder the
-/// unit (the topmost one that matches); a marker file makes its folder the unit.
+/// nullopt if the path is no part of a checkpoint. A pattern that matches a folder above the path
+/// makes that folder the unit (the topmost one that matches); a marker file makes its folder the
+/// unit.
 std::optional<Unit> unit_of(const WatchRules& rules, std::string_view path, bool is_folder);
 
 struct DueCheck {
@@ -71,7 +77,8 @@ struct GenerationReady {
   Instant changed_at{};      ///< of the last event
 };
 
-/// Bounded: at most kUnitsMax units are followed; the least recently changed one is forgotten first (a scan finds it again).
+/// Bounded: at most kUnitsMax units are followed; the least recently changed one is forgotten first
+/// (a scan finds it again).
 class GenerationDetector {
  public:
   explicit GenerationDetector(WatchRules rules) : rules_(std::move(rules)) {}
@@ -82,11 +89,14 @@ class GenerationDetector {
 
   /// When due() will have something next; nullopt if nothing is pending.
   std::optional<Instant> next_check() const;
-  /// Units whose structure should be looked at now. Each is handed out once until it is answered or changes.
+  /// Units whose structure should be looked at now. Each is handed out once until it is answered or
+  /// changes.
   std::vector<DueCheck> due(Instant now);
-  /// The answer to a due check. A verdict of kIncomplete is asked again later, less and less often (writers through a
-  /// memory map cause no events), at most kRecheckMax times.
-  std::optional<GenerationReady> on_checked(const DueCheck& check, const StructuralVerdict& verdict, Instant now);
+  /// The answer to a due check. A verdict of kIncomplete is asked again later, less and less often
+  /// (writers through a memory map cause no events), at most kRecheckMax times.
+  std::optional<GenerationReady> on_checked(
+      const DueCheck& check, const StructuralVerdict& verdict, Instant now
+  );
   /// The snapshot found that the unit changed while it was read: look again after the quiet period.
   void on_unstable(const Unit& unit, Instant now);
 
@@ -101,8 +111,8 @@ class GenerationDetector {
     Instant changed_at{};
     Instant due_at{};
     bool is_renamed = false;
-    bool is_marked = false;     ///< a marker file appeared
-    bool is_asked = false;      ///< handed out by due()
+    bool is_marked = false;  ///< a marker file appeared
+    bool is_asked = false;   ///< handed out by due()
     std::uint32_t rechecks = 0;
   };
 

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/fs.h"
+#include "base/ids.h"
+#include "base/time.h"
+#include "model/checkpoint.h"
+
+namespace rn::checkpoint {
+
+inline constexpr std::uint64_t kBlobBytesMax =
+    (8ULL << 20) - 64;  ///< fits one frame of the wire with its hash
+
+struct StoreOptions {
+  std::string root;                               ///< made if it is missing
+  std::uint64_t quota_bytes = ~std::uint64_t{0};  ///< of chunks and manifests together
+  std::uint64_t reserve_free_bytes = 1ULL << 30;  ///< of the owner's disk, never touched
+  seconds unreferenced_min_age =
+      seconds(3600);  ///< a chunk that no manifest names stays so long: transfers resume
+};
+
+struct StoreUsage {
+  std::uint64_t chunks = 0;
+  std::uint64_t bytes = 0;  ///< chunks and manifests
+  std::uint64_t quota_bytes = 0;
+  std::uint64_t condemned =
+      0;  ///< copies given up since the start: failed syncs, failed verifications
+};
+
+/// What garbage collection must keep of a job, as the coordinator's rows say.
+struct Retention {
+  JobId job;
+  Digest acknowledged{};  ///< manifest of the latest durable generation; zero = none yet
+  Digest previous{};      ///< the durable one before it; zero = none or not known
+  LeaseEpoch epoch;  ///< the job's current one: unacknowledged generations of older epochs are a
+                     ///< fenced attempt's
+};
+
+struct GarbageStats {
+  std::uint64_t generations = 0;
+  std::uint64_t chunks = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// Chunks and manifests on one disk. A chunk's file is named by the SHA-256 of its stored bytes, so
+/// a peer that has no key can verify what it keeps; the same holds for any other blob (images).
+/// Needs no key.
+///
+/// Order of every write: bytes, fsync, rename, fsync of the folder; a manifest only when its chunks
+/// are durable. What has(), list() and latest_valid() show is durable. Blobs have at most
+/// kBlobBytesMax bytes. A sync that fails condemns that copy: it is removed, the call answers
+/// kCorrupt
+/// ("condemned"), and nothing is ever synced again through the same file; putting it again writes a
+/// new one.
+///
+/// Errors beside the disk's own: kExhausted (quota or the owner's reserve), kNotFound, kCorrupt
+/// (bytes that do not fit their hash; such a copy is condemned when it is found), kConflict (a
+/// manifest whose chunks are not all here). Blocking. Thread-safe: `mutex_` guards the index; the
+/// only I/O under it is a chunk's unlink, so that nobody can be writing the same name.
+/// `collecting_` is taken before it, by garbage collection and put_manifest: what is about to be
+/// referenced is not collected.
+class ChunkStore {
+ public:
+  /// Recovers: leftovers of interrupted writes are removed, the index is read from the folders.
+  /// `fs` and `clock` outlive it.
+  static Result<std::unique_ptr<ChunkStore>> open(
+      FileSystem& fs, const Clock& clock, StoreOptions options
+  );
+
+  /// A group of writes that shares its folder syncs, and protects what it touched from garbage
+  /// collection until it ends. One thread. The store outlives it.
+  class Session {
+   public:
+    explicit Session(ChunkStore& store) : store_(&store) {}
+
+    ~Session();
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    /// True if the store has the chunk; then it stays at least as long as this session.
+    bool keep(const Digest& cipher);
+    /// Writes and syncs a chunk. It counts only after flush(). kCorrupt also if `stored` does not
+    /// hash to `cipher`.
+    Status put(const Digest& cipher, BlobView stored);
+    /// Makes the names of all puts so far durable and the chunks visible. On error the puts since
+    /// the last flush are gone.
+    Status flush();
+
+   private:
+    ChunkStore* store_;
+    std::map<Digest, std::uint64_t> waiting_;  ///< put, not flushed: stored size
+    std::vector<Digest> pinned_;
+  };
+
+  bool has(const Digest& cipher) const;
+  std::optional<std::uint64_t> stored_bytes(const Digest& cipher) const;
+  /// The stored bytes, verified against the hash.
+  Result<Blob> get(const Digest& cipher);
+  /// The same from the medium, not from the page cache.
+  Result<Blob> get_from_medium(const Digest& cipher);
+
+  /// Stores a manifest whose chunks are all here. Idempotent. The signature is the caller's to
+  /// check (manifest.h).
+  Result<GenerationRef> put_manifest(const SignedManifest& manifest);
+  Result<SignedManifest> load_manifest(const JobId& job, const Digest& manifest);
+  /// Generations of a job here, oldest first (by epoch, then number). kNotFound never: an unknown
+  /// job has none.
+  std::vector<GenerationRef> list(const JobId& job) const;
+  std::vector<JobId> jobs() const;
+  /// The newest generation whose manifest is whole and whose chunks are all here; older ones if it
+  /// is not. kNotFound if none.
+  Result<GenerationRef> latest_valid(const JobId& job);
+  /// Reads manifest and chunks back from the medium and compares every hash. kCorrupt names the
+  /// first that is not right; the bad copies are condemned.
+  Status verify(const JobId& job, const Digest& manifest);
+
+  /// Drops generations that nothing needs: keeps the acknowledged one, the durable one before it,
+  /// its newest valid predecessor, and everything newer of the current epoch. If the acknowledged
+  /// one is not whole here, the two newest whole ones before it are kept instead. Chunks go when no
+  /// manifest, session or age protects them. Manifests go first, durably, so no manifest ever lacks
+  /// a chunk.
+  Result<GarbageStats> collect(const Retention& retention);
+  /// Removes chunks that nothing references and that are old enough.
+  Result<GarbageStats> sweep();
+  /// Drops all generations of a finished job.
+  Result<GarbageStats> forget(const JobId& job);
+
+  StoreUsage usage() const;
+
+ private:
+  struct Stored {
+    GenerationRef ref;
+    std::string path;
+    std::uint64_t file_bytes = 0;
+  };
+
+  using Order = std::pair<LeaseEpoch, std::uint32_t>;
+  using Generations = std::map<std::pair<Order, Digest>, Stored>;
+
+  ChunkStore(FileSystem& fs, const Clock& clock, StoreOptions options)
+      : fs_(fs), clock_(clock), options_(std::move(options)) {}
+
+  Status recover();
+  Status recover_chunks();
+  Status recover_job(const std::string& name);
+  std::string chunk_folder(const Digest& cipher) const;
+  std::string chunk_path(const Digest& cipher) const;
+  std::string job_folder(const JobId& job) const;
+  Status admit(std::uint64_t bytes);
+  Status write_chunk(const Digest& cipher, BlobView stored);
+  Result<Blob> read_checked(const Digest& cipher);
+  void condemn(const Digest& cipher);
+  /// Unlinks a durable chunk unless `only_unpinned` and somebody holds it; its size, or 0.
+  std::uint64_t unlink_chunk(const Digest& cipher, bool only_unpinned);
+  Status check_chunks(const Manifest& manifest);
+  Result<SignedManifest> load_from(const Stored& stored);
+  Result<bool> is_whole(const Stored& stored);
+  std::vector<Stored> generations_of(const JobId& job) const;
+  Result<std::vector<Stored>> unneeded(const Retention& retention);
+  Result<GarbageStats> drop(const JobId& job, const std::vector<Stored>& generations);
+  std::set<Digest> referenced();
+
+  FileSystem& fs_;
+  const Clock& clock_;
+  StoreOptions options_;
+
+  mutable std::mutex mutex_;
+  std::map<Digest, std::uint64_t> chunks_;  ///< durable ones: stored size
+  std::map<Digest, std::uint32_t> pins_;
+  std::map<JobId, Generations> generations_;
+  std::uint64_t bytes_ = 0;  ///< durable and being written
+  std::uint64_t condemned_ = 0;
+  std::uint64_t temporary_ = 0;  ///< makes temporary names unique
+
+  std::mutex collecting_;  ///< one garbage collection at a time; taken before mutex_
+};
+
+}  // namespace rn::checkpoint

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/watch.h"
+
+#include <gtest/gtest.h>
+
+#include "base/fs_crash.h"
+#include "checkpoint/scan.h"
+
+namespace rn::checkpoint {
+namespace {
+
+constexpr StructuralVerdict kWhole{Completeness::kComplete, {}};
+constexpr StructuralVerdict kTorn{Completeness::kIncomplete, {}};
+constexpr StructuralVerdict kUnknown{Completeness::kUnknownKind, {}};
+
+Instant at_ms(int ms) {
+  return Instant(milliseconds(ms));
+}
+
+class DetectorTest : public ::testing::Test {
+ protected:
+  /// What is ready after the checks due at `ms` all answer `verdict`.
+  std::vector<GenerationReady> check(int ms, const StructuralVerdict& verdict) {
+    std::vector<GenerationReady> ready;
+    for (const DueCheck& due : detector_.due(at_ms(ms))) {
+      if (const auto one = detector_.on_checked(due, verdict, at_ms(ms))) ready.push_back(*one);
+    }
+    return ready;
+  }
+
+  GenerationDetector detector_{WatchRules{}};
+};
+
+TEST_F(DetectorTest, a_renamed_file_is_ready_at_once_if_its_structure_is_whole) {
+  detector_.on_event({"checkpoint.pt.tmp", FileEventKind::kCloseWrite}, at_ms(0));
+  detector_.on_event({"checkpoint.pt", FileEventKind::kMovedTo}, at_ms(1));
+
+  const auto ready = check(1, kWhole);
+
+  ASSERT_EQ(ready.size(), 1U);
+  EXPECT_EQ(ready[0].unit, (Unit{"checkpoint.pt", false}));
+  EXPECT_TRUE(ready[0].is_renamed);
+  EXPECT_FALSE(detector_.next_check());
+}
+
+TEST_F(
+    DetectorTest, a_closed_file_of_known_kind_waits_the_short_time_and_of_unknown_kind_the_long_one
+) {
+  detector_.on_event({"a.pt", FileEventKind::kCloseWrite}, at_ms(0));
+  EXPECT_TRUE(check(199, kWhole).empty());
+  EXPECT_EQ(check(200, kWhole).size(), 1U);
+
+  detector_.on_event({"b.ckpt", FileEventKind::kCloseWrite}, at_ms(1000));
+  EXPECT_TRUE(check(1200, kUnknown).empty());
+  EXPECT_EQ(detector_.next_check(), at_ms(4000));
+  EXPECT_EQ(check(4000, kUnknown).size(), 1U);
+}
+
+TEST_F(DetectorTest, a_file_that_changes_during_its_check_is_looked_at_again) {
+  detector_.on_event({"a.pt", FileEventKind::kMovedTo}, at_ms(0));
+  const auto due = detector_.due(at_ms(0));
+  ASSERT_EQ(due.size(), 1U);
+  detector_.on_event({"a.pt", FileEventKind::kModified}, at_ms(1));
+
+  EXPECT_FALSE(detector_.on_checked(due[0], kWhole, at_ms(2)));
+  EXPECT_TRUE(check(3000, kWhole).empty());
+  EXPECT_EQ(check(3001, kWhole).size(), 1U);
+}
+
+TEST_F(DetectorTest, an_incomplete_file_is_asked_again_less_and_less_often_and_then_forgotten) {
+  detector_.on_event({"a.pt", FileEventKind::kMovedTo}, at_ms(0));
+  int asked = 0;
+  int last_gap = 0;
+  int previous = 0;
+  while (const auto next = detector_.next_check()) {
+    const int ms = static_cast<int>(next->time_since_epoch() / milliseconds(1));
+    EXPECT_TRUE(check(ms, kTorn).empty());
+    EXPECT_GE(ms - previous, last_gap);
+    last_gap = ms - previous;
+    previous = ms;
+    ++asked;
+  }
+  EXPECT_EQ(asked, 1 + static_cast<int>(GenerationDetector::kRecheckMax));
+  EXPECT_EQ(detector_.pending(), 0U);
+}
+
+TEST_F(DetectorTest, the_files_of_a_checkpoint_folder_are_one_generation) {
+  detector_.on_event({"out/checkpoint-5/model.safetensors", FileEventKind::kMovedTo}, at_ms(0));
+  detector_.on_event(
+      {"out/checkpoint-5/trainer_state.json", FileEventKind::kCloseWrite}, at_ms(500)
+  );
+
+  EXPECT_TRUE(check(3499, kWhole).empty());
+  const auto ready = check(3500, kWhole);
+  ASSERT_EQ(ready.size(), 1U);
+  EXPECT_EQ(ready[0].unit, (Unit{"out/checkpoint-5", true}));
+}
+
+TEST_F(DetectorTest, a_folder_renamed_into_place_and_a_marker_are_ready_at_once) {
+  detector_.on_event({"checkpoint-9", FileEventKind::kMovedTo, true}, at_ms(0));
+  EXPECT_EQ(check(0, kUnknown).size(), 1U);
+
+  detector_.on_event({"state/weights.xyz", FileEventKind::kCloseWrite}, at_ms(10));
+  EXPECT_EQ(detector_.pending(), 0U);  // no checkpoint's name
+  detector_.on_event({"state/.complete", FileEventKind::kCloseWrite}, at_ms(20));
+  const auto ready = check(20, kWhole);
+  ASSERT_EQ(ready.size(), 1U);
+  EXPECT_EQ(ready[0].unit, (Unit{"state", true}));
+}
+
+TEST_F(DetectorTest, deleting_forgets_and_temporary_files_are_never_looked_at) {
+  detector_.on_event({"a.pt", FileEventKind::kCloseWrite}, at_ms(0));
+  detector_.on_event({"a.pt", FileEventKind::kDeleted}, at_ms(1));
+  EXPECT_EQ(detector_.pending(), 0U);
+
+  GenerationDetector strict(WatchRules{
+      {}, {"*.tmp.pt", "cache/**"}, "", seconds(3), milliseconds(200)});
+  strict.on_event({"x.tmp.pt", FileEventKind::kCloseWrite}, at_ms(0));
+  strict.on_event({"cache/a.pt", FileEventKind::kCloseWrite}, at_ms(0));
+  EXPECT_EQ(strict.pending(), 0U);
+}
+
+TEST_F(DetectorTest, an_unstable_snapshot_is_tried_again) {
+  detector_.on_unstable({"a.pt", false}, at_ms(0));
+  EXPECT_TRUE(check(100, kWhole).empty());
+  EXPECT_EQ(check(200, kWhole).size(), 1U);
+}
+
+TEST_F(DetectorTest, the_number_of_followed_units_is_bounded) {
+  for (int i = 0; i < 5000; ++i)
+    detector_.on_event({std::to_string(i) + ".pt", FileEventKind::kCloseWrite}, at_ms(i));
+  EXPECT_EQ(detector_.pending(), GenerationDetector::kUnitsMax);
+}
+
+TEST(Scan, what_changed_between_two_looks_becomes_events) {
+  ManualClock clock;
+  CrashFs fs(clock, 1);
+  ASSERT_TRUE(make_folders(fs, "/w/deep/er", 0755));
+  fs.overwrite("/w/a.pt", as_bytes("1"));
+  fs.overwrite("/w/deep/er/b.pt", as_bytes("1"));
+  ASSERT_TRUE(fs.make_symlink("/etc", "/w/link"));
+  const auto folder = fs.open_folder("/w").value();
+  const Scan before = scan_folder(*folder).value();
+  EXPECT_EQ(before.size(), 5U);
+
+  clock.advance(seconds(1));
+  fs.overwrite("/w/a.pt", as_bytes("2"));
+  fs.overwrite("/w/c.pt", as_bytes("1"));
+  ASSERT_TRUE(fs.remove("/w/deep/er/b.pt"));
+  const auto events = compare_scans(before, scan_folder(*folder).value());
+
+  ASSERT_EQ(events.size(), 3U);
+  EXPECT_EQ(events[0].path, "a.pt");
+  EXPECT_EQ(events[0].kind, FileEventKind::kModified);
+  EXPECT_EQ(events[1].path, "c.pt");
+  EXPECT_EQ(events[2].path, "deep/er/b.pt");
+  EXPECT_EQ(events[2].kind, FileEventKind::kDeleted);
+}
+
+TEST(Scan, refuses_a_tree_that_is_too_large_or_too_deep) {
+  ManualClock clock;
+  CrashFs fs(clock, 1);
+  ASSERT_TRUE(make_folders(fs, "/w/1/2/3/4", 0755));
+  const auto folder = fs.open_folder("/w").value();
+
+  EXPECT_EQ(scan_folder(*folder, {3, 100}).error().code, ErrorCode::kExhausted);
+  EXPECT_EQ(scan_folder(*folder, {100, 3}).error().code, ErrorCode::kExhausted);
+  EXPECT_TRUE(scan_folder(*folder, {4, 4}));
+}
+
+}  // namespace
+}  // namespace rn::checkpoint
