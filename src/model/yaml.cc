@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/yaml.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include <nlohmann/json.hpp>
+#include <yaml-cpp/yaml.h>
+
+#include "model/codec.h"
+
+namespace rn {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxValues = 100'000;
+
+std::string at(const YAML::Mark& mark) {
+  return "line " + std::to_string(mark.line + 1) + ", column " + std::to_string(mark.column + 1);
+}
+
+template <class T>
+bool reads_as(const std::string& text, T& out) {
+  const char* end = text.data() + text.size();
+  const auto [last, code] = std::from_chars(text.data(), end, out);
+  return code == std::errc() && last == end;
+}
+
+json plain_scalar(const std::string& text) {
+  if (text.empty() || text == "~" || text == "null") return nullptr;
+  if (text == "true") return true;
+  if (text == "false") return false;
+  const char first = text.front() == '-' && text.size() > 1 ? text[1] : text.front();
+  if (first < '0' || first > '9') return text;
+  std::uint64_t whole = 0;
+  if (reads_as(text, whole)) return whole;
+  std::int64_t negative = 0;
+  if (reads_as(text, negative)) return negative;
+  double number = 0;
+  if (reads_as(text, number) && std::isfinite(number)) return number;
+  return text;
+}
+
+class Converter {
+ public:
+  Result<json> convert(const YAML::Node& node, std::size_t depth) {
+    if (depth > kMaxNesting)
+      return fail(
+          ErrorCode::kExhausted, "nested deeper than " + std::to_string(kMaxNesting) + " levels"
+      );
+    if (++values_ > kMaxValues)
+      return fail(
+          ErrorCode::kExhausted, "more than " + std::to_string(kMaxValues) + " values in one file"
+      );
+    switch (node.Type()) {
+      case YAML::NodeType::Undefined:
+      case YAML::NodeType::Null:
+        return json(nullptr);
+      case YAML::NodeType::Scalar:
+        return node.Tag() == "?" ? plain_scalar(node.Scalar()) : json(node.Scalar());
+      case YAML::NodeType::Sequence:
+        return convert_list(node, depth);
+      case YAML::NodeType::Map:
+        return convert_map(node, depth);
+    }
+    return fail(ErrorCode::kInternal, "unknown kind of YAML node");
+  }
+
+ private:
+  Result<json> convert_list(const YAML::Node& node, std::size_t depth) {
+    json list = json::array();
+    for (const auto& element : node) {
+      RN_TRY(json value, convert(element, depth + 1));
+      list.push_back(std::move(value));
+    }
+    return list;
+  }
+
+  Result<json> convert_map(const YAML::Node& node, std::size_t depth) {
+    json map = json::object();
+    for (const auto& entry : node) {
+      if (!entry.first.IsScalar())
+        return fail(ErrorCode::kInvalid, at(entry.first.Mark()) + ": a key must be a word");
+      const std::string key = entry.first.Scalar();
+      if (map.contains(key))
+        return fail(ErrorCode::kInvalid, at(entry.first.Mark()) + ": '" + key + "' is there twice");
+      RN_TRY(map[key], convert(entry.second, depth + 1));
+    }
+    return map;
+  }
+
+  std::size_t values_ = 0;
+};
+
+}  // namespace
+
+Result<nlohmann::json> parse_yaml(std::string_view text) {
+  // NOTE: yaml-cpp throws; nothing of it leaves this function.
+  try {
+    const YAML::Node root = YAML::Load(std::string(text));
+    if (!root.IsDefined() || root.IsNull()) return json::object();
+    return Converter().convert(root, 0);
+  } catch (const YAML::Exception& error) {
+    return fail(ErrorCode::kInvalid, at(error.mark) + ": " + error.msg);
+  }
+}
+
+}  // namespace rn

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/yaml.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace rn {
+namespace {
+
+TEST(Yaml, plain_scalars_get_their_type_and_quoted_ones_are_strings) {
+  const auto document =
+      parse_yaml("a: 7\nb: -2\nc: 0.5\nd: true\ne: '7'\nf: ~\ng: 12:30\nh: 7.0.1\n");
+
+  ASSERT_TRUE(document.has_value());
+  EXPECT_EQ(
+      document->dump(),
+      R"({"a":7,"b":-2,"c":0.5,"d":true,"e":"7","f":null,"g":"12:30","h":"7.0.1"})"
+  );
+}
+
+TEST(Yaml, lists_and_maps_nest) {
+  EXPECT_EQ(parse_yaml("a:\n  - b: 1\n  - [x, y]\n")->dump(), R"({"a":[{"b":1},["x","y"]]})");
+}
+
+TEST(Yaml, an_empty_file_is_an_empty_object) {
+  EXPECT_EQ(parse_yaml("# nothing\n")->dump(), "{}");
+}
+
+TEST(Yaml, bad_syntax_names_line_and_column) {
+  const auto document = parse_yaml("a: 1\nb: [1, 2\nc: }\n");
+
+  ASSERT_FALSE(document.has_value());
+  EXPECT_EQ(document.error().code, ErrorCode::kInvalid);
+  EXPECT_NE(document.error().message.find("line 3"), std::string::npos);
+}
+
+TEST(Yaml, a_key_used_twice_is_refused) {
+  EXPECT_EQ(parse_yaml("a: 1\na: 2\n").error().message, "line 2, column 1: 'a' is there twice");
+}
+
+TEST(Yaml, aliases_that_multiply_are_bounded) {
+  std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < 8; ++i) {
+    const std::string before = "*a" + std::to_string(i - 1);
+    std::string list = before;
+    for (int k = 0; k < 9; ++k) list += ", " + before;
+    bomb += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + list + "]\n";
+  }
+
+  EXPECT_EQ(parse_yaml(bomb).error().code, ErrorCode::kExhausted);
+}
+
+TEST(Yaml, deep_nesting_is_bounded) {
+  EXPECT_EQ(
+      parse_yaml(std::string(40, '[') + std::string(40, ']')).error().code, ErrorCode::kExhausted
+  );
+}
+
+}  // namespace
+}  // namespace rn
