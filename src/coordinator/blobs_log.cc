@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/blobs_log.h"
+
+#include <utility>
+
+namespace rn::coordinator {
+
+AttemptLogs::AttemptLogs(FileSystem& fs, std::string root, std::uint64_t max_bytes_per_attempt)
+    : fs_(fs),
+      root_(std::move(root)),
+      max_bytes_(max_bytes_per_attempt),
+      thread_([this] { run(); }) {}
+
+AttemptLogs::~AttemptLogs() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+std::string AttemptLogs::path_of(const JobId& job, LeaseEpoch epoch) const {
+  return root_ + "/" + job.str() + "/" + to_string(epoch) + ".log";
+}
+
+Status AttemptLogs::append(
+    const JobId& job, LeaseEpoch epoch, std::uint64_t offset, Blob bytes, Appended done
+) {
+  if (!is_safe_relative_path(job.str()))
+    return fail(ErrorCode::kInvalid, "not a job id: " + job.str().substr(0, 40));
+  {
+    const std::lock_guard lock(mutex_);
+    if (queued_bytes_ + bytes.size() > kMaxQueuedBytes)
+      return fail(ErrorCode::kExhausted, "too many log bytes wait for the disk");
+    queued_bytes_ += bytes.size();
+    queue_.push_back({path_of(job, epoch), offset, std::move(bytes), std::move(done)});
+  }
+  wake_.notify_one();
+  return {};
+}
+
+Result<Blob> AttemptLogs::read(
+    const JobId& job, LeaseEpoch epoch, std::uint64_t offset, std::uint64_t max
+) {
+  const auto file = fs_.open(path_of(job, epoch));
+  if (!file) {
+    if (file.error().code == ErrorCode::kNotFound) return Blob{};
+    return fail(file.error());
+  }
+  return (*file)->read(offset, max);
+}
+
+Result<std::uint64_t> AttemptLogs::size(const JobId& job, LeaseEpoch epoch) {
+  const auto there = fs_.stat(path_of(job, epoch));
+  if (there) return there->size;
+  if (there.error().code == ErrorCode::kNotFound) return std::uint64_t{0};
+  return fail(there.error());
+}
+
+void AttemptLogs::run() {
+  while (true) {
+    std::vector<Append> batch;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return is_stopping_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      batch.swap(queue_);
+      queued_bytes_ = 0;
+    }
+    write_batch(batch);
+  }
+}
+
+void AttemptLogs::write_batch(std::vector<Append>& batch) {
+  std::map<std::string, Result<Open>> files;
+  std::vector<Result<std::uint64_t>> written;
+  written.reserve(batch.size());
+  for (const Append& append : batch) {
+    auto found = files.find(append.path);
+    if (found == files.end())
+      found = files.emplace(append.path, open_for_append(append.path)).first;
+    if (!found->second) {
+      written.emplace_back(fail(found->second.error()));
+      continue;
+    }
+    written.push_back(write_one(append, *found->second));
+    // NOTE: after a failed append the file's end is unknown; nothing more goes to it in this batch.
+    if (!written.back()) found->second = fail(written.back().error());
+  }
+  for (auto& [path, open] : files) {
+    if (!open) continue;
+    const Status synced = open->file->sync();
+    if (!synced) open = fail(synced.error());
+  }
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const auto& file = files.at(batch[i].path);
+    batch[i].done(file ? std::move(written[i]) : Result<std::uint64_t>(fail(file.error())));
+  }
+}
+
+Result<AttemptLogs::Open> AttemptLogs::open_for_append(const std::string& path) {
+  const bool is_new = !fs_.stat(path).has_value();
+  if (is_new) RN_CHECK(make_folders(fs_, parent_folder(path), 0700));
+  Open open;
+  RN_TRY(open.file, fs_.open_append(path, 0600));
+  if (is_new) {
+    RN_CHECK(fs_.sync_folder(parent_folder(path)));
+    RN_CHECK(fs_.sync_folder(root_));
+  }
+  RN_TRY(const FileStat there, open.file->stat());
+  open.size = there.size;
+  return open;
+}
+
+Result<std::uint64_t> AttemptLogs::write_one(const Append& append, Open& open) {
+  const std::uint64_t end = append.offset + append.bytes.size();
+  if (end > max_bytes_) return end;
+  if (append.offset > open.size || end <= open.size) return open.size;
+  const BlobView news = BlobView(append.bytes).subspan(open.size - append.offset);
+  RN_CHECK(open.file->append(news));
+  open.size = end;
+  return open.size;
+}
+
+}  // namespace rn::coordinator

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/ids.h"
+
+namespace rn::coordinator {
+
+/// One log per attempt, as a file ROOT/JOB/GENERATION.ATTEMPT.log. Appends are done by an own
+/// thread: all that wait are written, each file is fsynced once, then they are acknowledged. The
+/// caller fences: bytes of a stale epoch must not get here. Borrows `fs`.
+class AttemptLogs {
+ public:
+  /// Every byte below `next_offset` is durable; or the error that condemned the append. Called on
+  /// the writer's thread.
+  using Appended = std::function<void(Result<std::uint64_t> next_offset)>;
+
+  AttemptLogs(FileSystem& fs, std::string root, std::uint64_t max_bytes_per_attempt = 256u << 20);
+  ~AttemptLogs();  ///< finishes what was queued
+  AttemptLogs(const AttemptLogs&) = delete;
+  AttemptLogs& operator=(const AttemptLogs&) = delete;
+
+  /// Bytes that are already there are skipped, so a repeated append is harmless; a gap is answered
+  /// with the offset that is missing. kExhausted when `kMaxQueuedBytes` wait (nothing queued: the
+  /// sender repeats); above the attempt's bound the bytes are dropped and counted as written.
+  Status append(
+      const JobId& job, LeaseEpoch epoch, std::uint64_t offset, Blob bytes, Appended done
+  );
+
+  /// At most `max` bytes from `offset`. Empty at the end, or if there is no log yet. Blocking.
+  Result<Blob> read(const JobId& job, LeaseEpoch epoch, std::uint64_t offset, std::uint64_t max);
+  Result<std::uint64_t> size(const JobId& job, LeaseEpoch epoch);
+
+  static constexpr std::size_t kMaxQueuedBytes = 64u << 20;
+
+ private:
+  struct Append {
+    std::string path;
+    std::uint64_t offset = 0;
+    Blob bytes;
+    Appended done;
+  };
+
+  struct Open {
+    std::unique_ptr<File> file;
+    std::uint64_t size = 0;
+  };
+
+  std::string path_of(const JobId& job, LeaseEpoch epoch) const;
+  void run();
+  void write_batch(std::vector<Append>& batch);
+  Result<std::uint64_t> write_one(const Append& append, Open& open);
+  Result<Open> open_for_append(const std::string& path);
+
+  FileSystem& fs_;
+  const std::string root_;
+  const std::uint64_t max_bytes_;
+
+  std::mutex mutex_;  ///< guards the four below
+  std::condition_variable wake_;
+  std::vector<Append> queue_;
+  std::size_t queued_bytes_ = 0;
+  bool is_stopping_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace rn::coordinator

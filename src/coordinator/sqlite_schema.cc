@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/sqlite_schema.h"
+
+#include <array>
+#include <string>
+
+namespace rn::coordinator {
+
+namespace {
+
+// Key columns are what queries and conditions need; the body is the row's JSON (rows.h), the truth.
+constexpr const char* kVersion1 = R"sql(
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+
+CREATE TABLE jobs (
+  id TEXT PRIMARY KEY,
+  number INTEGER NOT NULL UNIQUE,
+  state TEXT NOT NULL,
+  is_finished INTEGER NOT NULL,
+  owner TEXT NOT NULL,
+  lab TEXT NOT NULL,
+  epoch_generation INTEGER NOT NULL,
+  epoch_attempt INTEGER NOT NULL,
+  submitted_wall_ms INTEGER NOT NULL,
+  wrapped_key BLOB NOT NULL,
+  body TEXT NOT NULL
+) STRICT;
+CREATE INDEX jobs_by_state ON jobs (is_finished, number);
+CREATE INDEX jobs_by_owner ON jobs (owner, number);
+
+CREATE TABLE attempts (
+  job TEXT NOT NULL,
+  epoch_generation INTEGER NOT NULL,
+  epoch_attempt INTEGER NOT NULL,
+  node TEXT NOT NULL,
+  state TEXT NOT NULL,
+  body TEXT NOT NULL,
+  PRIMARY KEY (job, epoch_generation, epoch_attempt)
+) STRICT;
+
+CREATE TABLE generations (
+  job TEXT NOT NULL,
+  generation INTEGER NOT NULL,
+  manifest BLOB NOT NULL,
+  body TEXT NOT NULL,
+  PRIMARY KEY (job, generation)
+) STRICT;
+
+CREATE TABLE outputs (
+  job TEXT NOT NULL,
+  epoch_generation INTEGER NOT NULL,
+  epoch_attempt INTEGER NOT NULL,
+  listing BLOB NOT NULL,
+  body TEXT NOT NULL,
+  PRIMARY KEY (job, epoch_generation, epoch_attempt)
+) STRICT;
+
+CREATE TABLE nodes (id TEXT PRIMARY KEY, lab TEXT NOT NULL, state TEXT NOT NULL, body TEXT NOT NULL) STRICT;
+
+CREATE TABLE reclaims (
+  node TEXT NOT NULL,
+  id TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  phase TEXT NOT NULL,
+  reported_wall_ms INTEGER NOT NULL,
+  body TEXT NOT NULL,
+  PRIMARY KEY (node, id)
+) STRICT;
+CREATE INDEX reclaims_by_time ON reclaims (reported_wall_ms);
+
+CREATE TABLE images (name TEXT PRIMARY KEY, digest TEXT NOT NULL, body TEXT NOT NULL) STRICT;
+
+CREATE TABLE tokens (
+  id TEXT PRIMARY KEY,
+  secret_hash BLOB NOT NULL UNIQUE,
+  kind TEXT NOT NULL,
+  expires_wall_ms INTEGER NOT NULL,
+  body TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE users (id TEXT PRIMARY KEY, lab TEXT NOT NULL, role TEXT NOT NULL, body TEXT NOT NULL) STRICT;
+
+CREATE TABLE usage (
+  user TEXT NOT NULL,
+  lab TEXT NOT NULL,
+  body TEXT NOT NULL,
+  PRIMARY KEY (user, lab)
+) STRICT;
+
+CREATE TABLE events (
+  seq INTEGER PRIMARY KEY,
+  kind TEXT NOT NULL,
+  job TEXT NOT NULL,
+  node TEXT NOT NULL,
+  user TEXT NOT NULL,
+  at_wall_ms INTEGER NOT NULL,
+  body TEXT NOT NULL,
+  hash BLOB NOT NULL
+) STRICT;
+CREATE INDEX events_by_job ON events (job, seq);
+CREATE INDEX events_by_node ON events (node, seq);
+CREATE TRIGGER events_are_not_changed BEFORE UPDATE ON events
+  BEGIN SELECT RAISE(ABORT, 'events are append-only'); END;
+CREATE TRIGGER events_are_not_removed BEFORE DELETE ON events
+  BEGIN SELECT RAISE(ABORT, 'events are append-only'); END;
+
+CREATE TABLE rollups (
+  node TEXT NOT NULL,
+  bucket_wall_ms INTEGER NOT NULL,
+  body TEXT NOT NULL,
+  PRIMARY KEY (node, bucket_wall_ms)
+) STRICT;
+
+CREATE TABLE rollups_gpu (
+  node TEXT NOT NULL,
+  gpu INTEGER NOT NULL,
+  bucket_wall_ms INTEGER NOT NULL,
+  utilisation_percent REAL NOT NULL,
+  memory_used_mib REAL NOT NULL,
+  power_mw REAL NOT NULL,
+  temperature_c_max INTEGER NOT NULL,
+  PRIMARY KEY (node, gpu, bucket_wall_ms)
+) STRICT;
+)sql";
+
+/// Step i brings version i to version i + 1.
+constexpr std::array<const char*, kSchemaVersion> kSteps = {kVersion1};
+
+}  // namespace
+
+Status migrate(SqliteDatabase& database) {
+  RN_TRY(std::int64_t version, database.schema_version());
+  if (version > kSchemaVersion) {
+    return fail(
+        ErrorCode::kUnsupported,
+        "the database has schema version " + std::to_string(version) +
+            ", this coordinator knows versions up to " + std::to_string(kSchemaVersion),
+        "start the newer coordinator that wrote it, or restore the backup made before the upgrade"
+    );
+  }
+  for (; version < kSchemaVersion; ++version) {
+    const auto step = [&]() -> Status {
+      RN_CHECK(database.execute(kSteps.at(static_cast<std::size_t>(version))));
+      return database.execute("PRAGMA user_version=" + std::to_string(version + 1));
+    };
+    const auto migrated = database.transaction(step);
+    if (!migrated)
+      return fail(migrated.error().with("schema version " + std::to_string(version + 1)));
+  }
+  return {};
+}
+
+}  // namespace rn::coordinator
