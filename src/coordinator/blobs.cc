@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/blobs.h"
 
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include "base/crypto.h"
@@ -14,13 +16,59 @@ constexpr std::uint32_t kFileMode = 0600;
 
 }  // namespace
 
-BlobStore::BlobStore(FileSystem& fs, std::string root) : fs_(&fs), root_(std::move(root)) {}
+struct BlobStore::State {
+  FileSystem& fs;
+  std::string root;
+  std::uint64_t reserve_bytes = 256u << 20;
 
-BlobStore::BlobStore(BlobStore&& other) noexcept
-    : fs_(other.fs_),
-      root_(std::move(other.root_)),
-      reserve_bytes_(other.reserve_bytes_),
-      puts_(other.puts_.load()) {}
+  std::mutex mutex{};                ///< guards the two below
+  std::multiset<Digest> arriving{};  ///< perhaps named already, not yet durable
+  std::uint64_t puts = 0;            ///< names temporary files; no two puts share one
+
+  std::string path_of(const Digest& name) const {
+    const std::string hex = to_hex(name);
+    return root + "/" + hex.substr(0, 2) + "/" + hex.substr(2);
+  }
+
+  std::string begin_put(const Digest& name) {
+    const std::lock_guard lock(mutex);
+    arriving.insert(name);
+    return join_path(root, "incoming/" + std::to_string(puts++));
+  }
+
+  void end_put(const Digest& name) {
+    const std::lock_guard lock(mutex);
+    arriving.erase(arriving.find(name));
+  }
+
+  bool is_arriving(const Digest& name) {
+    const std::lock_guard lock(mutex);
+    return arriving.contains(name);
+  }
+
+  Status write(const std::string& temporary, const std::string& path, BlobView bytes) {
+    const auto written = [&]() -> Status {
+      RN_TRY(const auto file, fs.create(temporary, kFileMode));
+      RN_CHECK(file->append(bytes));
+      RN_CHECK(file->sync());
+      return fs.rename(temporary, path);
+    }();
+    if (!written) {
+      (void)fs.remove(temporary);
+      return written;
+    }
+    return fs.sync_folder(parent_folder(path));
+  }
+};
+
+BlobStore::BlobStore(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+BlobStore::BlobStore(BlobStore&& other) noexcept = default;
+BlobStore::~BlobStore() = default;
+
+void BlobStore::set_reserve(std::uint64_t reserve_bytes) {
+  state_->reserve_bytes = reserve_bytes;
+}
 
 Result<BlobStore> BlobStore::open(FileSystem& fs, const std::string& root) {
   const std::string incoming = join_path(root, "incoming");
@@ -28,25 +76,25 @@ Result<BlobStore> BlobStore::open(FileSystem& fs, const std::string& root) {
   RN_CHECK(make_folders(fs, incoming, kFolderMode));
   for (unsigned first = 0; first < 256; ++first) {
     const auto byte = static_cast<std::uint8_t>(first);
-    const auto made = fs.make_folder(join_path(root, to_hex(BlobView(&byte, 1))), kFolderMode);
+    const std::string folder = join_path(root, to_hex(BlobView(&byte, 1)));
+    const auto made = fs.make_folder(folder, kFolderMode);
     if (!made && made.error().code != ErrorCode::kConflict) return fail(made.error());
+    // What a killed process had renamed and not yet synced is durable from here on.
+    if (!made) RN_CHECK(fs.sync_folder(folder));
   }
   RN_CHECK(fs.sync_folder(root));
-  return BlobStore(fs, root);
-}
-
-std::string BlobStore::path_of(const Digest& name) const {
-  const std::string hex = to_hex(name);
-  return root_ + "/" + hex.substr(0, 2) + "/" + hex.substr(2);
+  RN_CHECK(fs.sync_folder(parent_folder(root)));
+  return BlobStore(std::unique_ptr<State>(new State{fs, root}));
 }
 
 bool BlobStore::has(const Digest& name) const {
-  return fs_->stat(path_of(name)).has_value();
+  return !state_->is_arriving(name) && state_->fs.stat(state_->path_of(name)).has_value();
 }
 
 Result<std::uint64_t> BlobStore::size(const Digest& name) const {
-  const auto there = fs_->stat(path_of(name));
-  if (!there) return fail(ErrorCode::kNotFound, "no blob " + to_hex(name));
+  const auto there = state_->fs.stat(state_->path_of(name));
+  if (!there || state_->is_arriving(name))
+    return fail(ErrorCode::kNotFound, "no blob " + to_hex(name));
   return there->size;
 }
 
@@ -61,33 +109,24 @@ Status BlobStore::put(const Digest& name, BlobView bytes) {
         "nothing was kept; upload the file again, it may have changed meanwhile"
     );
   }
-  const std::string path = path_of(name);
-  if (fs_->stat(path)) return {};
-  const auto free = fs_->free_bytes(root_);
-  if (free && *free < bytes.size() + reserve_bytes_) {
+  if (has(name)) return {};
+  const auto free = state_->fs.free_bytes(state_->root);
+  if (free && *free < bytes.size() + state_->reserve_bytes) {
     return fail(
         ErrorCode::kExhausted,
         "the coordinator's disk is full: " + std::to_string(*free >> 20) + " MiB are free, " +
-            std::to_string(reserve_bytes_ >> 20) + " MiB are reserved",
+            std::to_string(state_->reserve_bytes >> 20) + " MiB are reserved",
         "ask the operator to make room in the coordinator's state folder"
     );
   }
-  const std::string temporary = join_path(root_, "incoming/" + std::to_string(puts_++));
-  const auto written = [&]() -> Status {
-    RN_TRY(const auto file, fs_->create(temporary, kFileMode));
-    RN_CHECK(file->append(bytes));
-    RN_CHECK(file->sync());
-    return fs_->rename(temporary, path);
-  }();
-  if (!written) {
-    (void)fs_->remove(temporary);
-    return written;
-  }
-  return fs_->sync_folder(parent_folder(path));
+  const std::string temporary = state_->begin_put(name);
+  const Status written = state_->write(temporary, state_->path_of(name), bytes);
+  state_->end_put(name);
+  return written;
 }
 
 Result<Blob> BlobStore::get(const Digest& name) const {
-  auto bytes = read_all(*fs_, path_of(name), kMaxBlobBytes);
+  auto bytes = read_all(state_->fs, state_->path_of(name), kMaxBlobBytes);
   if (!bytes) {
     if (bytes.error().code == ErrorCode::kNotFound)
       return fail(ErrorCode::kNotFound, "no blob " + to_hex(name));

@@ -17,8 +17,6 @@ namespace rn::coordinator {
 
 namespace {
 
-constexpr int kBusyTimeoutMs = 5000;
-
 Error error_of(sqlite3* database, int code) {
   const std::string said = database != nullptr ? sqlite3_errmsg(database) : sqlite3_errstr(code);
   switch (code & 0xff) {
@@ -138,7 +136,9 @@ SqliteDatabase::SqliteDatabase(std::unique_ptr<State> state) : state_(std::move(
 
 SqliteDatabase::~SqliteDatabase() = default;
 
-Result<std::unique_ptr<SqliteDatabase>> SqliteDatabase::open(const std::string& path, Mode mode) {
+Result<std::unique_ptr<SqliteDatabase>> SqliteDatabase::open(
+    const std::string& path, Mode mode, milliseconds busy_timeout
+) {
   auto state = std::make_unique<State>();
   const int flags =
       SQLITE_OPEN_NOMUTEX |
@@ -146,7 +146,7 @@ Result<std::unique_ptr<SqliteDatabase>> SqliteDatabase::open(const std::string& 
   const int code = sqlite3_open_v2(path.c_str(), &state->handle, flags, nullptr);
   if (code != SQLITE_OK) return fail(error_of(state->handle, code).with("opening " + path));
   sqlite3_extended_result_codes(state->handle, 1);
-  sqlite3_busy_timeout(state->handle, kBusyTimeoutMs);
+  sqlite3_busy_timeout(state->handle, static_cast<int>(busy_timeout.count()));
   std::unique_ptr<SqliteDatabase> database(new SqliteDatabase(std::move(state)));
   const auto prepared = [&]() -> Status {
     if (mode == Mode::kReadOnly) return database->execute("PRAGMA query_only=ON");

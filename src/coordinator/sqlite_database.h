@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/time.h"
 
 struct sqlite3;
 struct sqlite3_stmt;
@@ -50,7 +51,10 @@ class SqliteDatabase {
  public:
   enum class Mode { kReadWrite, kReadOnly };
 
-  static Result<std::unique_ptr<SqliteDatabase>> open(const std::string& path, Mode mode);
+  /// Waits for `busy_timeout` when another program holds the lock.
+  static Result<std::unique_ptr<SqliteDatabase>> open(
+      const std::string& path, Mode mode, milliseconds busy_timeout = seconds(5)
+  );
   ~SqliteDatabase();
   SqliteDatabase(const SqliteDatabase&) = delete;
   SqliteDatabase& operator=(const SqliteDatabase&) = delete;

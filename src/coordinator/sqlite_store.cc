@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/sqlite_store.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "base/log.h"
@@ -120,12 +123,14 @@ SqliteStore::SqliteStore(std::unique_ptr<State> state) : state_(std::move(state)
 
 SqliteStore::~SqliteStore() = default;
 
-Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const std::string& folder) {
+Result<std::unique_ptr<SqliteStore>> SqliteStore::open(
+    const std::string& folder, milliseconds busy_timeout
+) {
   auto state = std::make_unique<State>();
   RN_TRY(auto lock, ExclusiveLock::take(folder + "/coordinator.lock"));
   state->lock.emplace(std::move(lock));
   const std::string path = folder + "/coordinator.db";
-  RN_TRY(state->writer, SqliteDatabase::open(path, SqliteDatabase::Mode::kReadWrite));
+  RN_TRY(state->writer, SqliteDatabase::open(path, SqliteDatabase::Mode::kReadWrite, busy_timeout));
   RN_CHECK(migrate(*state->writer));
   RN_TRY(state->reader, SqliteDatabase::open(path, SqliteDatabase::Mode::kReadOnly));
   RN_TRY(const ChainHead head, read_recorded_head(*state->writer));

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "base/time.h"
 #include "coordinator/store.h"
 
 namespace rn::coordinator {
@@ -14,7 +15,9 @@ class SqliteStore final : public Store {
   /// Takes the folder's lock, opens or creates the database, migrates its schema. kConflict:
   /// another coordinator uses the folder. kUnavailable: another program holds the database locked.
   /// kDenied: read-only. kUnsupported: newer schema. kCorrupt. Each with what to do next.
-  static Result<std::unique_ptr<SqliteStore>> open(const std::string& folder);
+  static Result<std::unique_ptr<SqliteStore>> open(
+      const std::string& folder, milliseconds busy_timeout = seconds(5)
+  );
   /// For `verify` and the like: no lock, no change, works beside a running coordinator. apply() and
   /// check_writable() answer kDenied.
   static Result<std::unique_ptr<SqliteStore>> open_to_read(const std::string& folder);

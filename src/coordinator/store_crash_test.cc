@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <atomic>
+#include <cstring>
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "coordinator/sqlite_store.h"
+#include "coordinator/store_fixture.h"
+#include "coordinator/store_writer.h"
+
+namespace rn::coordinator {
+namespace {
+
+/// The child writes batches as fast as it can and says each number that was acknowledged.
+[[noreturn]] void write_until_killed(const std::string& folder, std::uint64_t first, int out) {
+  auto store = SqliteStore::open(folder);
+  if (!store) ::_exit(3);
+  std::atomic<std::uint64_t> acknowledged{0};
+  StoreWriter writer(**store, [&](std::uint64_t through, const Status& status) {
+    if (!status) ::_exit(4);
+    const std::uint64_t number = first + through - 1;
+    if (::write(out, &number, sizeof(number)) != sizeof(number)) ::_exit(5);
+    acknowledged = through;
+  });
+  for (std::uint64_t n = first;; ++n) {
+    JobRow job = a_job("j-" + std::to_string(n), n);
+    EventRow event = an_event("job.submitted", job.job.id.str());
+    const std::uint64_t number =
+        writer.submit({PutJob{job}, AppendEvent{event}, SetMeta{"last", std::to_string(n)}});
+    while (number > acknowledged + 8) std::this_thread::yield();
+  }
+}
+
+std::uint64_t last_number(const ScratchFolder& folder) {
+  const auto store = SqliteStore::open(folder.path());
+  EXPECT_TRUE(store.has_value()) << store.error().describe();
+  const auto snapshot = (*store)->load();
+  const auto report = (*store)->verify_chain();
+  EXPECT_EQ(report->first_bad_seq, 0u) << report->complaint;
+  EXPECT_FALSE(report->missing_to.has_value());
+  const std::uint64_t last =
+      snapshot->meta.contains("last") ? std::stoull(snapshot->meta.at("last")) : 0;
+  // Whole batches: the job, its event and the number belong together.
+  EXPECT_EQ(report->events, last);
+  EXPECT_EQ(snapshot->jobs.size(), last);
+  return last;
+}
+
+TEST(StoreCrash, a_killed_writer_loses_nothing_acknowledged_and_leaves_no_half_batch) {
+  ScratchFolder folder;
+  SeededRng rng(20'261'121);
+  std::uint64_t found = 0;
+  for (int round = 0; round < 20; ++round) {
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      ::close(ends[0]);
+      write_until_killed(folder.path(), found + 1, ends[1]);
+    }
+    ::close(ends[1]);
+
+    const std::uint64_t kill_after = 1 + rng.below(30);
+    std::uint64_t acknowledged = found;
+    std::uint64_t number = 0;
+    for (std::uint64_t i = 0; i < kill_after; ++i) {
+      ASSERT_EQ(::read(ends[0], &number, sizeof(number)), ssize_t(sizeof(number)));
+      acknowledged = number;
+    }
+    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    while (::read(ends[0], &number, sizeof(number)) == ssize_t(sizeof(number)))
+      acknowledged = number;
+    ::close(ends[0]);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself: " << WEXITSTATUS(status);
+
+    found = last_number(folder);
+    EXPECT_GE(found, acknowledged) << "round " << round << ", seed 20261121";
+  }
+  EXPECT_GT(found, 20u);
+}
+
+}  // namespace
+}  // namespace rn::coordinator
