@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+
+// Where copies of a job's checkpoints go. Pure. DESIGN section 5, spec-reclaim.md 8.2.
+namespace rn::reclaim {
+
+/// The attempt whose generations are copied.
+struct CopySource {
+  NodeId node;
+  LabId lab;
+  std::string failure_domain;
+  std::uint32_t wanted = 1;  ///< copies in domains that differ from the source's and each other's
+  std::vector<std::string> destinations;  ///< nodes or labs where copies may live; empty = anywhere
+  std::uint64_t bytes = 0;                ///< expected size of a generation; 0 = unknown
+  double horizon_s = 4 * 3600.0;          ///< for how long a copy should survive
+};
+
+struct CopyCandidate {
+  NodeId node;
+  LabId lab;
+  std::string failure_domain;
+  bool is_reachable = true;       ///< up, and takes connections from peers
+  std::uint64_t room_bytes = 0;   ///< what its contract and its disk still admit
+  double departure_rate = 0;      ///< risk-averse (upper), 1/s
+  bool is_storage = false;        ///< lends no compute: its owner has no reason to cut it
+  bool has_parent = false;        ///< holds the newest durable generation: only a delta moves
+  std::uint32_t copies_held = 0;  ///< attempts that already count on it
+};
+
+struct ChosenCopy {
+  std::size_t index = 0;  ///< into the candidates
+  double score = 0;
+};
+
+/// How far a plan falls short, from best to worst. Every step is taken only if the one before
+/// cannot give a single copy more.
+enum class CopyQuality : std::uint8_t {
+  kFull,         ///< `wanted` domains, none in the source's lab
+  kSameLab,      ///< `wanted` domains, but some in the source's lab
+  kFewerCopies,  ///< fewer domains than wanted
+  kNone,         ///< no copy at all: generations stay safe, and never become durable
+};
+
+struct CopyChoice {
+  std::vector<ChosenCopy> copies;  ///< the first `wanted` that answer are used; spares follow
+  CopyQuality quality = CopyQuality::kNone;
+  std::string shortfall;  ///< for the user; empty if kFull
+};
+
+/// Greedy: the best candidate first, each in a failure domain that is not taken yet; then up to
+/// `spares` more. A candidate outside `destinations`, unreachable, full, or in the source's failure
+/// domain is never taken.
+///
+///   score = S(horizon) + 0.5 [other lab] + 0.2 [storage] + 0.3 [has the parent] − 0.02 · copies
+///   held
+///
+/// Other lab and storage are correlated-loss terms (θ·group_risk of the specification: a lab takes
+/// its machines back together); the parent's term is the delta that need not move; the last one
+/// spreads.
+CopyChoice choose_copies(
+    const CopySource& source, const std::vector<CopyCandidate>& candidates, std::size_t spares
+);
+
+// ---- at the notice
+// -----------------------------------------------------------------------------------------------
+
+/// What to do with the state that is not elsewhere yet when an owner wants the machine back.
+enum class Evacuation : std::uint8_t {
+  kFresh,      ///< a new generation still fits into the notice
+  kDelta,      ///< finish what is on its way to the nearest destination that lacks least
+  kAfterward,  ///< cut first; the node's own store uploads under the owner's cap
+  kAccept,     ///< nothing can move: the last durable generation is where the job resumes
+};
+
+struct EvacuationInput {
+  double notice_s = 0;       ///< until the deadline
+  double save_s = 0;         ///< expected, to make a new generation
+  double fresh_bytes = 0;    ///< that a new generation would have to move
+  double missing_bytes = 0;  ///< of the newest safe generation, at the best destination
+  double bytes_per_s = 0;    ///< pessimistic (10 %) rate to it; 0 = unreachable
+  double drain_s = 0;        ///< the contract's max_drain_s: uploads after the cut
+  double slack_s = 2;        ///< kept for clearing
+};
+
+/// The first of kFresh, kDelta, kAfterward, kAccept that fits its time.
+Evacuation choose_evacuation(const EvacuationInput& input);
+
+}  // namespace rn::reclaim

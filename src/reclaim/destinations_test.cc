@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reclaim/destinations.h"
+
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+
+namespace rn::reclaim {
+namespace {
+
+CopyCandidate a_node(const char* id, const char* lab) {
+  return {
+      .node = NodeId(id),
+      .lab = LabId(lab),
+      .failure_domain = lab,
+      .room_bytes = 1u << 30,
+      .departure_rate = 1e-5};
+}
+
+CopySource a_source(std::uint32_t wanted = 1) {
+  return {
+      .node = NodeId("n-src"), .lab = LabId("lab-a"), .failure_domain = "lab-a", .wanted = wanted};
+}
+
+std::vector<std::string> chosen(
+    const CopySource& source, const std::vector<CopyCandidate>& candidates, std::size_t spares = 0
+) {
+  std::vector<std::string> result;
+  for (const ChosenCopy& copy : choose_copies(source, candidates, spares).copies)
+    result.push_back(candidates[copy.index].node.str());
+  return result;
+}
+
+using Ids = std::vector<std::string>;
+
+TEST(ChooseCopies, storage_goes_before_a_workstation_and_another_lab_before_the_own) {
+  std::vector<CopyCandidate> candidates = {
+      a_node("n-own", "lab-a"), a_node("n-b", "lab-b"), a_node("n-store", "storage")};
+  candidates[0].failure_domain = "rack-2";
+  candidates[2].is_storage = true;
+
+  EXPECT_EQ(chosen(a_source(), candidates, 2), (Ids{"n-store", "n-b", "n-own"}));
+  EXPECT_EQ(choose_copies(a_source(), candidates, 2).quality, CopyQuality::kFull);
+}
+
+TEST(ChooseCopies, whoever_has_the_parent_is_preferred_because_only_a_delta_moves) {
+  std::vector<CopyCandidate> candidates = {a_node("n-b", "lab-b"), a_node("n-c", "lab-c")};
+  candidates[1].has_parent = true;
+
+  EXPECT_EQ(chosen(a_source(), candidates), (Ids{"n-c"}));
+}
+
+TEST(ChooseCopies, the_sources_own_failure_domain_is_never_taken) {
+  EXPECT_EQ(chosen(a_source(), {a_node("n-x", "lab-a")}), Ids{});
+  EXPECT_EQ(choose_copies(a_source(), {a_node("n-x", "lab-a")}, 2).quality, CopyQuality::kNone);
+}
+
+TEST(ChooseCopies, the_users_destinations_are_obeyed_even_if_that_means_none) {
+  CopySource source = a_source();
+  source.destinations = {"lab-c", "n-b"};
+
+  EXPECT_EQ(
+      chosen(source, {a_node("n-b", "lab-b"), a_node("n-b2", "lab-b"), a_node("n-c", "lab-c")}, 5),
+      (Ids{"n-b", "n-c"})
+  );
+  source.destinations = {"lab-z"};
+  EXPECT_EQ(chosen(source, {a_node("n-b", "lab-b")}), Ids{});
+}
+
+TEST(ChooseCopies, fewer_domains_than_wanted_is_said) {
+  const CopyChoice choice =
+      choose_copies(a_source(2), {a_node("n-b", "lab-b"), a_node("n-b2", "lab-b")}, 1);
+
+  EXPECT_EQ(choice.quality, CopyQuality::kFewerCopies);
+  EXPECT_EQ(choice.shortfall, "1 copy place instead of 2 in other failure domains");
+}
+
+TEST(ChooseCopies, a_copy_in_the_own_lab_is_better_than_none_and_said) {
+  std::vector<CopyCandidate> candidates = {a_node("n-own", "lab-a")};
+  candidates[0].failure_domain = "other-room";
+
+  const CopyChoice choice = choose_copies(a_source(), candidates, 0);
+
+  EXPECT_EQ(choice.quality, CopyQuality::kSameLab);
+  EXPECT_EQ(choice.copies.size(), 1U);
+}
+
+TEST(ChooseCopies, holds_its_rules_for_random_sites) {
+  SeededRng rng(11);
+  for (int round = 0; round < 2000; ++round) {
+    CopySource source = a_source(static_cast<std::uint32_t>(1 + rng.below(3)));
+    source.bytes = rng.below(100);
+    std::vector<CopyCandidate> candidates;
+    std::set<std::string> usable;
+    for (std::uint64_t i = 0, n = rng.below(10); i < n; ++i) {
+      const std::string lab = "lab-" + std::string(1, static_cast<char>('a' + rng.below(4)));
+      CopyCandidate c = a_node(("n-" + std::to_string(i)).c_str(), lab.c_str());
+      c.failure_domain = "d" + std::to_string(rng.below(5));
+      if (rng.below(5) == 0) c.failure_domain = source.failure_domain;
+      c.is_reachable = rng.below(4) != 0;
+      c.room_bytes = rng.below(150);
+      c.departure_rate = rng.unit() * 1e-3;
+      if (c.failure_domain != source.failure_domain && c.is_reachable && c.room_bytes > 0 &&
+          c.room_bytes >= source.bytes)
+        usable.insert(c.failure_domain);
+      candidates.push_back(c);
+    }
+
+    const CopyChoice choice = choose_copies(source, candidates, 2);
+
+    ASSERT_LE(choice.copies.size(), source.wanted + 2U);
+    std::set<std::string> first;
+    for (std::size_t i = 0; i < choice.copies.size(); ++i) {
+      const CopyCandidate& c = candidates[choice.copies[i].index];
+      ASSERT_NE(c.failure_domain, source.failure_domain);
+      ASSERT_TRUE(c.is_reachable);
+      ASSERT_GE(c.room_bytes, source.bytes);
+      if (i < source.wanted) first.insert(c.failure_domain);
+    }
+    ASSERT_EQ(first.size(), std::min<std::size_t>(usable.size(), source.wanted));
+    ASSERT_EQ(choice.quality == CopyQuality::kNone, usable.empty());
+    ASSERT_EQ(choice.shortfall.empty(), choice.quality == CopyQuality::kFull);
+  }
+}
+
+TEST(ChooseEvacuation, takes_the_best_that_fits) {
+  const EvacuationInput input{
+      .notice_s = 60,
+      .save_s = 10,
+      .fresh_bytes = 400,
+      .missing_bytes = 100,
+      .bytes_per_s = 10,
+      .drain_s = 600};
+
+  EXPECT_EQ(choose_evacuation(input), Evacuation::kFresh);
+  EvacuationInput shorter = input;
+  shorter.notice_s = 30;
+  EXPECT_EQ(choose_evacuation(shorter), Evacuation::kDelta);
+  shorter.notice_s = 0;
+  EXPECT_EQ(choose_evacuation(shorter), Evacuation::kAfterward);
+  shorter.bytes_per_s = 0;
+  EXPECT_EQ(choose_evacuation(shorter), Evacuation::kAccept);
+}
+
+TEST(ChooseEvacuation, more_notice_never_makes_it_worse) {
+  SeededRng rng(3);
+  for (int round = 0; round < 2000; ++round) {
+    EvacuationInput input{
+        .notice_s = rng.unit() * 100,
+        .save_s = rng.unit() * 50,
+        .fresh_bytes = rng.unit() * 1000,
+        .missing_bytes = rng.unit() * 1000,
+        .bytes_per_s = rng.unit() * 20,
+        .drain_s = rng.unit() * 50};
+    const Evacuation before = choose_evacuation(input);
+    input.notice_s += rng.unit() * 50;
+
+    ASSERT_LE(choose_evacuation(input), before);
+  }
+}
+
+}  // namespace
+}  // namespace rn::reclaim
