@@ -10,6 +10,7 @@
 #include "checkpoint/chunk_codec.h"
 #include "checkpoint/utf8.h"
 #include "model/codec.h"
+#include "model/signing.h"
 
 namespace rn::checkpoint {
 
@@ -37,19 +38,6 @@ bool verify_blob(const crypto::PublicKey& key, BlobView message, BlobView signat
 }
 
 constexpr std::string_view kManifestPurpose = "reclaimnet manifest v1";
-constexpr std::string_view kReceiptPurpose = "reclaimnet receipt v1";
-constexpr std::string_view kTicketPurpose = "reclaimnet ticket v1";
-
-Blob receipt_message(Receipt receipt) {
-  receipt.signature.clear();
-  return message_for(kReceiptPurpose, to_cbor(receipt));
-}
-
-Blob ticket_message(Ticket ticket) {
-  ticket.signature.clear();
-  return message_for(kTicketPurpose, to_cbor(ticket));
-}
-
 bool is_usable_path(const std::string& path) {
   return is_safe_relative_path(path) && is_utf8(path);
 }
@@ -212,21 +200,19 @@ std::uint64_t stored_bytes_of(const Manifest& manifest) {
 }
 
 Receipt sign_receipt(Receipt receipt, const crypto::SigningKey& holder) {
-  receipt.signature = signature_blob(crypto::sign(holder, receipt_message(receipt)));
-  return receipt;
+  return signed_receipt(std::move(receipt), holder);
 }
 
 bool is_signed_by(const Receipt& receipt, const crypto::PublicKey& holder) {
-  return verify_blob(holder, receipt_message(receipt), receipt.signature);
+  return verify_receipt(receipt, holder);
 }
 
 Ticket sign_ticket(Ticket ticket, const crypto::SigningKey& coordinator) {
-  ticket.signature = signature_blob(crypto::sign(coordinator, ticket_message(ticket)));
-  return ticket;
+  return signed_ticket(std::move(ticket), coordinator);
 }
 
 bool is_signed_by(const Ticket& ticket, const crypto::PublicKey& coordinator) {
-  return verify_blob(coordinator, ticket_message(ticket), ticket.signature);
+  return verify_ticket(ticket, coordinator);
 }
 
 }  // namespace rn::checkpoint
