@@ -192,16 +192,6 @@ std::string format(const char* pattern, double a) {
   return text;
 }
 
-std::string because(const Demand& demand, const Candidate& c, const Ranked& ranked) {
-  std::string text = "survives 1 h with " + format("%.2f", ranked.survival) + ", grants " +
-                     std::to_string(ranked.cpu_milli) + " of " +
-                     std::to_string(demand.resources.cpu_milli) + " milli-cores";
-  if (c.node == demand.preferred) text += ", its home";
-  if (c.lab == demand.lab) text += ", own lab";
-  if (c.node == demand.avoided) text += ", it failed there before";
-  return text + ", score " + format("%.3f", ranked.score);
-}
-
 Ranked score(const Demand& demand, const Candidate& c, std::size_t index, std::uint32_t cpu) {
   Ranked ranked{.index = index, .cpu_milli = cpu};
   const double speed = demand.resources.gpus > 0 || demand.resources.cpu_milli == 0
@@ -212,7 +202,6 @@ Ranked score(const Demand& demand, const Candidate& c, std::size_t index, std::u
   if (c.lab == demand.lab) ranked.score *= 1.25;
   if (contains(c.facts->images, demand.image_digest)) ranked.score *= 1.02;
   if (c.node == demand.avoided) ranked.score *= 0.5;
-  ranked.because = because(demand, c, ranked);
   return ranked;
 }
 
@@ -229,6 +218,16 @@ std::string name_of(const Candidate& c) {
 }
 
 }  // namespace
+
+std::string because(const Demand& demand, const Candidate& c, const Ranked& ranked) {
+  std::string text = "survives 1 h with " + format("%.2f", ranked.survival) + ", grants " +
+                     std::to_string(ranked.cpu_milli) + " of " +
+                     std::to_string(demand.resources.cpu_milli) + " milli-cores";
+  if (c.node == demand.preferred) text += ", its home";
+  if (c.lab == demand.lab) text += ", own lab";
+  if (c.node == demand.avoided) text += ", it failed there before";
+  return text + ", score " + format("%.3f", ranked.score);
+}
 
 int compare_versions(const std::string& a, const std::string& b) {
   const auto part = [](const char*& at, const char* end) {

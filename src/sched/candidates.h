@@ -62,8 +62,6 @@ struct Ranked {
   double score = 0;       ///< expected useful share of the horizon
   double survival = 0;    ///< over the first hour
   std::uint32_t cpu_milli = 0;
-  std::string
-      because;  ///< "fits; survives 1 h with 0.97, grants 1000 of 1000 milli-cores, own lab"
 };
 
 /// All that fit, best first. score = speed · mean survival over the horizon (risk-averse rate),
@@ -72,9 +70,12 @@ struct Ranked {
 /// node. The preferred node comes first. Ties: fewest GPUs left over (best fit), then id.
 std::vector<Ranked> rank(const Demand& demand, const std::vector<Candidate>& candidates);
 
+/// The numbers of a choice in words: "survives 1 h with 0.97, grants 1000 of 1000 milli-cores, own
+/// lab, score 0.812".
+std::string because(const Demand& demand, const Candidate& candidate, const Ranked& ranked);
+
 /// One sentence on why nothing fits: "0 of 41 GPUs can ever match; closest: lab-b/n-1 (…)", or "3
 /// nodes could run it, none can now: 2 outside their lending window; 1 busy with other jobs".
-
 std::string explain(const Demand& demand, const std::vector<Candidate>& candidates);
 
 /// True if at least one candidate can ever run it.
