@@ -41,6 +41,10 @@ class Core {
   /// Never fails: what is wrong with an event is said to whoever sent it.
   Output handle(const Event& event, Now now);
 
+  /// When the next Tick is wanted, at the latest: a hold of a node lives only as long as some round
+  /// trips, so a regular tick may come too late. Never later than Config::tick_ms from `now`.
+  Instant wake_at(Now now) const;
+
   // ---- views: state that may be ahead of the disk. Answer a request from them only after all
   // earlier outputs are durable.
 

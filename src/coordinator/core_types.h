@@ -15,6 +15,7 @@
 #include "base/ids.h"
 #include "coordinator/rows.h"
 #include "model/wire.h"
+#include "sched/queue.h"
 
 namespace rn::coordinator {
 
@@ -233,8 +234,6 @@ struct Output {
 // ---- configuration
 // ------------------------------------------------------------------------------------------
 
-enum class QueueStrategy : std::uint8_t { kPriority, kRoundRobin, kFair };
-
 struct SiteKeys {
   crypto::Key256 wrapping_key{};  ///< wraps job keys
   crypto::SigningKey ticket_key{};
@@ -246,7 +245,7 @@ struct Config {
   std::uint32_t heartbeat_ms = 5000;
   std::uint32_t lost_after = 3;  ///< missed heartbeats
   std::uint32_t lease_ms = 15'000;
-  QueueStrategy strategy = QueueStrategy::kFair;
+  sched::Strategy strategy = sched::Strategy::kFair;
   std::uint32_t fair_half_life_s = 7 * 86'400;
   std::uint32_t max_unfinished_jobs = 10'000;
   std::uint32_t max_unfinished_jobs_per_user = 2'000;
