@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "base/log.h"
+#include "warden/core.h"
+
+// What a search of the machine found, against what the journal says. The machine wins about facts
+// (what runs), the journal about intents (what shall run).
+namespace rn::warden {
+
+namespace {
+
+constexpr std::int32_t kLostCode = 137;
+
+bool is_live(const GuestRecord& guest) {
+  return guest.phase == GuestPhase::kStarting || guest.phase == GuestPhase::kRunning;
+}
+
+}  // namespace
+
+void WardenCore::on(const Reconciled& event) {
+  for (const FoundDisk& disk : event.disks) take_disk(disk);
+  for (const FoundContainer& container : event.containers) take_container(container);
+  // settle() may make a record useless: go on by name.
+  std::vector<GuestName> names;
+  for (const GuestRecord& guest : journal_.guests) names.push_back(guest.guest);
+  for (const GuestName& name : names) settle(*find(name), event);
+  std::erase_if(journal_.guests, [&](const GuestRecord& guest) {
+    const bool has_disk = std::any_of(event.disks.begin(), event.disks.end(), [&](const auto& d) {
+      return d.guest == guest.guest;
+    });
+    const bool is_waiting = std::any_of(operations_.begin(), operations_.end(), [&](const auto& o) {
+      return o.second.guest == guest.guest;
+    });
+    const bool needs_disk =
+        guest.phase == GuestPhase::kReady || guest.phase == GuestPhase::kPreparing;
+    return needs_disk && !has_disk && !is_waiting;
+  });
+  journal_.images = event.images;
+  is_reconciled_ = true;
+  changed();
+  set_gates();
+  for (const GuestRecord& guest : journal_.guests) {
+    if (guest.phase == GuestPhase::kRunning) effect(Watch{guest});
+  }
+  advance_all();
+}
+
+void WardenCore::take_disk(const FoundDisk& found) {
+  if (GuestRecord* guest = find(found.guest)) {
+    const bool is_being_made =
+        std::any_of(operations_.begin(), operations_.end(), [&](const auto& o) {
+          return o.second.kind == Kind::kMakeDisk && o.second.guest == found.guest;
+        });
+    if (is_being_made) return;
+    guest->disk = found.disk;
+    if (guest->phase == GuestPhase::kPreparing) guest->phase = GuestPhase::kReady;
+    return;
+  }
+  GuestRecord guest;
+  guest.guest = found.guest;
+  guest.phase = GuestPhase::kReady;
+  guest.disk = found.disk;
+  guest.disk_mib = found.disk_mib;
+  // Whether it ran is not known, so it must not run again under this epoch.
+  guest.was_started = guest.is_adopted = true;
+  journal_.guests.push_back(guest);
+  log::warning("recovery.unknown_disk", {{"job", found.guest.job.str()}});
+}
+
+void WardenCore::take_container(const FoundContainer& found) {
+  GuestRecord* guest = find(found.guest);
+  const bool is_slot_taken =
+      std::any_of(journal_.guests.begin(), journal_.guests.end(), [&](const GuestRecord& other) {
+        return other.slot != kNoSlot && other.slot == found.slot && other.guest != found.guest;
+      });
+  if (guest == nullptr || is_slot_taken || found.slot >= kSlots) {
+    effect(RemoveStray{found});
+    return;
+  }
+  const bool is_ours = guest->container == found.container;
+  if (guest->phase == GuestPhase::kExited || guest->phase == GuestPhase::kRemoving) {
+    if (!is_ours && !guest->container.empty()) effect(RemoveStray{found});
+    guest->container = found.container;
+    return;
+  }
+  if (!is_live(*guest)) {
+    // The journal was lost or is older than the container: a guest that runs by the go-ahead of
+    // somebody is taken over; anything else is a half-made start.
+    if (!found.has_go_ahead || !guest->was_started || !guest->container.empty()) {
+      effect(RemoveStray{found});
+      return;
+    }
+  }
+  const bool is_starting_now =
+      std::any_of(operations_.begin(), operations_.end(), [&](const auto& o) {
+        return (o.second.kind == Kind::kStart || o.second.kind == Kind::kGo) &&
+               o.second.guest == found.guest;
+      });
+  if (is_starting_now) return;
+  if (!found.has_go_ahead) {
+    effect(RemoveStray{found});
+    return give_up_start(*guest);
+  }
+  guest->phase = GuestPhase::kRunning;
+  guest->was_started = true;
+  guest->slot = found.slot;
+  guest->container = found.container;
+  guest->pid = found.pid;
+  if (guest->started_boot_ns == 0) guest->started_boot_ns = found.started_boot_ns;
+  if (!found.is_running) return set_exited(*guest, found.exit_code, found.is_oom_killed);
+  if (guest->is_condemned || is_cut(*guest)) kill(*guest, {});
+}
+
+void WardenCore::settle(GuestRecord& guest, const Reconciled& found) {
+  const bool has_operation =
+      std::any_of(operations_.begin(), operations_.end(), [&](const auto& o) {
+        return o.second.guest == guest.guest;
+      });
+  if (has_operation) return;
+  const bool has_container =
+      std::any_of(found.containers.begin(), found.containers.end(), [&](const auto& c) {
+        return c.guest == guest.guest;
+      });
+  switch (guest.phase) {
+    case GuestPhase::kStarting:
+      if (!has_container) give_up_start(guest);
+      return;
+    case GuestPhase::kRunning:
+      if (!has_container) set_exited(guest, kLostCode, false);
+      return;
+    case GuestPhase::kRemoving:
+      effect(Forget{begin(Kind::kForget, guest.guest, {}), guest});
+      return;
+    case GuestPhase::kReleasing:
+      effect(DropDisk{begin(Kind::kDrop, guest.guest, {}), guest.guest});
+      return;
+    case GuestPhase::kPreparing:
+    case GuestPhase::kReady:
+    case GuestPhase::kExited:
+      return;
+  }
+}
+
+}  // namespace rn::warden

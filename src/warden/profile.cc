@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warden/profile.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+namespace rn::warden {
+
+namespace {
+
+using nlohmann::json;
+using warden_wire::GuestName;
+using warden_wire::StartGuest;
+
+constexpr std::size_t kMaxArguments = 1024;
+constexpr std::size_t kMaxCommandBytes = 128 << 10;
+constexpr std::size_t kMaxVariables = 256;
+constexpr std::size_t kMaxEnvironmentBytes = 128 << 10;
+constexpr std::size_t kMaxGpus = 64;
+
+constexpr std::uint64_t kTmpMiB = 64;
+constexpr std::uint64_t kShmMiB = 64;
+constexpr int kOomScoreAdj = 800;  ///< before anything of the owner's
+constexpr int kOpenFiles = 8192;
+/// Counted per uid, over all guests on kernels before 5.14: a coarse net. The bound is PidsLimit.
+constexpr int kProcessesOfUid = 65'536;
+
+/// Mounting over one of these, or below one, would replace what the image or the kernel provides.
+constexpr std::array<std::string_view, 18> kSystemFolders = {
+    "bin",
+    "boot",
+    "dev",
+    "etc",
+    "lib",
+    "lib32",
+    "lib64",
+    "libx32",
+    "proc",
+    "reclaim",
+    "reclaim-init",
+    "run",
+    "sbin",
+    "sys",
+    "tmp",
+    "usr",
+    "var",
+    "lost+found"};
+
+constexpr std::array<std::string_view, 3> kForbiddenPrefixes = {"NVIDIA_", "LD_", "DOCKER"};
+constexpr std::array<std::string_view, 1> kForbiddenNames = {"GLIBC_TUNABLES"};
+
+bool is_lower_or_digit(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+}
+
+bool is_variable_name(std::string_view name) {
+  if (name.empty() || name.size() > 128) return false;
+  if (name.front() >= '0' && name.front() <= '9') return false;
+  return std::all_of(name.begin(), name.end(), [](char c) {
+    return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  });
+}
+
+bool has_nul(std::string_view text) {
+  return text.find('\0') != std::string_view::npos;
+}
+
+Status check_command(const StartGuest& start) {
+  if (start.command.empty() || start.command.front().empty())
+    return fail(ErrorCode::kInvalid, "the command is empty", "give the job a command");
+  std::size_t bytes = 0;
+  for (const std::string& argument : start.command) {
+    if (has_nul(argument)) return fail(ErrorCode::kInvalid, "an argument has a NUL byte");
+    bytes += argument.size() + 1;
+  }
+  if (start.command.size() > kMaxArguments || bytes > kMaxCommandBytes)
+    return fail(ErrorCode::kInvalid, "the command is longer than 1,024 arguments or 128 KiB");
+  return {};
+}
+
+Status check_environment(const StartGuest& start) {
+  std::size_t bytes = 0;
+  for (const auto& [name, value] : start.env) {
+    if (!is_variable_name(name))
+      return fail(ErrorCode::kInvalid, "\"" + name + "\" is no name of an environment variable");
+    const auto begins = [&](std::string_view prefix) {
+      return std::string_view(name).starts_with(prefix);
+    };
+    if (std::any_of(kForbiddenPrefixes.begin(), kForbiddenPrefixes.end(), begins) ||
+        std::find(kForbiddenNames.begin(), kForbiddenNames.end(), name) != kForbiddenNames.end()) {
+      return fail(
+          ErrorCode::kInvalid,
+          "variable " + name + " steers the container runtime and is set by the node alone",
+          "remove it from the job's environment"
+      );
+    }
+    if (has_nul(value)) return fail(ErrorCode::kInvalid, "variable " + name + " has a NUL byte");
+    bytes += name.size() + value.size() + 2;
+  }
+  if (start.env.size() > kMaxVariables || bytes > kMaxEnvironmentBytes)
+    return fail(ErrorCode::kInvalid, "the environment is larger than 256 variables or 128 KiB");
+  return {};
+}
+
+Status check_work_folder(const std::string& folder) {
+  const auto refuse = [&](const char* why) {
+    return fail(
+        ErrorCode::kInvalid, "work folder \"" + folder + "\" " + why, "use a folder such as /work"
+    );
+  };
+  if (folder.size() < 2 || folder.size() > 256 || folder.front() != '/')
+    return refuse("is not an absolute path below /");
+  for (const char c : folder) {
+    if (static_cast<unsigned char>(c) < 0x21 || c == 0x7f || c == ',' || c == ':')
+      return refuse("has a blank, comma, colon or control character");
+  }
+  std::string_view rest = std::string_view(folder).substr(1);
+  const std::string_view first = rest.substr(0, rest.find('/'));
+  if (std::find(kSystemFolders.begin(), kSystemFolders.end(), first) != kSystemFolders.end())
+    return refuse("lies over a system folder");
+  while (!rest.empty()) {
+    const auto slash = rest.find('/');
+    const std::string_view part = rest.substr(0, slash);
+    if (part.empty() || part == "." || part == "..") return refuse("is not a plain path");
+    if (slash == std::string_view::npos) break;
+    rest.remove_prefix(slash + 1);
+    if (rest.empty()) return refuse("ends with a slash");
+  }
+  return {};
+}
+
+Status check_resources(const StartGuest& start) {
+  if (start.cpu_milli < 10 || start.cpu_milli > 1'024'000)
+    return fail(ErrorCode::kInvalid, "cpu_milli must be 10 to 1,024,000");
+  if (start.memory_mib < 16 || start.memory_mib > (std::uint64_t{64} << 20))
+    return fail(ErrorCode::kInvalid, "memory_mib must be 16 to 67,108,864");
+  if (start.max_pids < 4 || start.max_pids > 65'536)
+    return fail(ErrorCode::kInvalid, "max_pids must be 4 to 65,536");
+  if (start.log_limit_bytes > (std::uint64_t{1} << 32))
+    return fail(ErrorCode::kInvalid, "log_limit_bytes must be at most 4 GiB");
+  auto gpus = start.gpus;
+  std::sort(gpus.begin(), gpus.end());
+  if (gpus.size() > kMaxGpus || std::adjacent_find(gpus.begin(), gpus.end()) != gpus.end() ||
+      (!gpus.empty() && gpus.back() >= kMaxGpus))
+    return fail(ErrorCode::kInvalid, "gpus must be different indices below 64");
+  return {};
+}
+
+json environment_of(const StartGuest& start) {
+  json list = json::array();
+  if (!start.env.contains("PATH"))
+    list.push_back("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+  if (!start.env.contains("HOME")) list.push_back("HOME=" + start.work_dir);
+  for (const auto& [name, value] : start.env) list.push_back(name + "=" + value);
+  if (!start.gpus.empty()) list.push_back("NVIDIA_DRIVER_CAPABILITIES=compute,utility");
+  return list;
+}
+
+json bind_mount(const std::string& source, const std::string& target, bool is_read_only) {
+  // Type bind with rprivate: neither side's later mounts reach the other.
+  return {
+      {"Type", "bind"},
+      {"Source", source},
+      {"Target", target},
+      {"ReadOnly", is_read_only},
+      {"BindOptions", {{"Propagation", "rprivate"}}}};
+}
+
+json device_requests(const StartGuest& start, GpuAccess access) {
+  json list = json::array();
+  if (start.gpus.empty() || access == GpuAccess::kStatic) return list;
+  json ids = json::array();
+  for (const std::uint32_t gpu : start.gpus) {
+    const std::string index = std::to_string(gpu);
+    ids.push_back(access == GpuAccess::kCdi ? "nvidia.com/gpu=" + index : index);
+  }
+  if (access == GpuAccess::kCdi) {
+    list.push_back({{"Driver", "cdi"}, {"DeviceIDs", ids}});
+  } else {
+    list.push_back(
+        {{"Driver", "nvidia"},
+         {"DeviceIDs", ids},
+         {"Capabilities", json::array({json::array({"gpu", "compute", "utility"})})}}
+    );
+  }
+  return list;
+}
+
+json limit(const char* name, int value) {
+  return {{"Name", name}, {"Soft", value}, {"Hard", value}};
+}
+
+json host_config(const StartGuest& start, const GuestPlace& place) {
+  const std::uint64_t memory = start.memory_mib << 20;
+  return {
+      {"Privileged", false},
+      {"CapAdd", json::array()},
+      {"CapDrop", json::array({"ALL"})},
+      {"SecurityOpt", json::array({"no-new-privileges"})},
+      {"ReadonlyRootfs", true},
+      {"UsernsMode", ""},
+      {"PidMode", ""},
+      {"UTSMode", ""},
+      {"CgroupnsMode", "private"},
+      {"IpcMode", "private"},
+      {"ShmSize", kShmMiB << 20},
+      {"NetworkMode", "none"},
+      {"PublishAllPorts", false},
+      {"Tmpfs",
+       {{"/tmp", "rw,noexec,nosuid,nodev,mode=1777,size=" + std::to_string(kTmpMiB) + "m"}}},
+      {"Mounts",
+       json::array(
+           {bind_mount(place.work_source, start.work_dir, false),
+            bind_mount(place.reclaim_source, "/reclaim", false),
+            bind_mount(place.init_path, "/reclaim-init", true)}
+       )},
+      {"Memory", memory},
+      {"MemorySwap", memory},
+      {"NanoCpus", std::uint64_t{start.cpu_milli} * 1'000'000},
+      {"PidsLimit", start.max_pids},
+      {"OomScoreAdj", kOomScoreAdj},
+      {"OomKillDisable", false},
+      {"Ulimits",
+       json::array({limit("core", 0), limit("nofile", kOpenFiles), limit("nproc", kProcessesOfUid)}
+       )},
+      {"Devices", json::array()},
+      {"DeviceRequests", device_requests(start, place.gpu_access)},
+      {"CgroupParent", place.cgroup_parent},
+      {"LogConfig", {{"Type", "none"}, {"Config", json::object()}}},
+      {"RestartPolicy", {{"Name", "no"}, {"MaximumRetryCount", 0}}},
+      {"AutoRemove", false}};
+}
+
+}  // namespace
+
+std::string container_name(const std::string& lab, const GuestName& guest) {
+  return "rn-" + lab + "-" + guest.job.str() + "-" + to_string(guest.epoch);
+}
+
+Status check_guest_name(const GuestName& guest) {
+  const std::string& id = guest.job.str();
+  const bool is_plain =
+      !id.empty() && id.size() <= 64 && is_lower_or_digit(id.front()) &&
+      is_lower_or_digit(id.back()) &&
+      std::all_of(id.begin(), id.end(), [](char c) { return is_lower_or_digit(c) || c == '-'; });
+  if (!is_plain) return fail(ErrorCode::kInvalid, "\"" + id + "\" is no job id");
+  if (guest.epoch.is_none()) return fail(ErrorCode::kInvalid, "job " + id + " has no epoch");
+  return {};
+}
+
+Status check_start(const StartGuest& start) {
+  RN_CHECK(check_guest_name(start.guest));
+  RN_CHECK(check_command(start));
+  RN_CHECK(check_environment(start));
+  RN_CHECK(check_work_folder(start.work_dir));
+  return check_resources(start);
+}
+
+Result<std::string> make_create_request(const StartGuest& start, const GuestPlace& place) {
+  RN_CHECK(check_start(start));
+  json entry = json::array(
+      {"/reclaim-init", std::to_string(start.log_limit_bytes), std::to_string(place.go_wait_s)}
+  );
+  const std::string user = std::to_string(kGuestUid) + ":" + std::to_string(kGuestUid);
+  const json request = {
+      {"Image", place.image_id},
+      {"Hostname", "guest"},
+      {"User", user},
+      {"WorkingDir", start.work_dir},
+      {"Entrypoint", entry},
+      {"Cmd", start.command},
+      {"Env", environment_of(start)},
+      {"Tty", false},
+      {"OpenStdin", false},
+      {"AttachStdin", false},
+      {"AttachStdout", false},
+      {"AttachStderr", false},
+      {"NetworkDisabled", true},
+      {"StopSignal", "SIGKILL"},
+      {"Labels",
+       {{kJobLabel, start.guest.job.str()},
+        {kEpochLabel, to_string(start.guest.epoch)},
+        {kLabLabel, place.lab},
+        {kSlotLabel, std::to_string(place.slot)}}},
+      {"HostConfig", host_config(start, place)}};
+  return request.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace rn::warden

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warden/profile.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace rn::warden {
+namespace {
+
+using nlohmann::json;
+using warden_wire::StartGuest;
+
+StartGuest a_start() {
+  StartGuest start;
+  start.guest = {JobId("j-0011223344556677"), LeaseEpoch{3, 7}};
+  start.image_digest = "sha256:aa";
+  start.command = {"python3", "train.py", "--epochs", "3"};
+  start.env = {{"RECLAIM_ATTEMPT", "7"}, {"SEED", "1"}};
+  start.cpu_milli = 1500;
+  start.memory_mib = 1024;
+  start.max_pids = 128;
+  return start;
+}
+
+GuestPlace a_place() {
+  GuestPlace place;
+  place.lab = "lab-a";
+  place.image_id = "sha256:0123";
+  place.work_source = "/var/lib/reclaimnet/warden/attempts/j-0011223344556677-3.7/disk/work";
+  place.reclaim_source = "/var/lib/reclaimnet/warden/attempts/j-0011223344556677-3.7/disk/reclaim";
+  place.init_path = "/var/lib/reclaimnet/warden/bin/reclaim-init";
+  place.cgroup_parent = "/reclaim-lab-a";
+  place.slot = 4;
+  return place;
+}
+
+json request_of(const StartGuest& start, const GuestPlace& place = a_place()) {
+  return json::parse(make_create_request(start, place).value());
+}
+
+bool is_refused(const StartGuest& start) {
+  const Status status = check_start(start);
+  return !status && status.error().code == ErrorCode::kInvalid;
+}
+
+TEST(Profile, the_create_request_is_the_golden_one) {
+  const std::string path = std::string(__FILE__).substr(0, std::string(__FILE__).rfind("/src/")) +
+                           "/tests/golden/create_request.json";
+  const std::string made = make_create_request(a_start(), a_place()).value();
+  if (std::getenv("RN_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << made;
+
+  std::ifstream file(path);
+  const std::string golden((std::istreambuf_iterator<char>(file)), {});
+
+  EXPECT_EQ(made, golden) << "if this is meant, rerun with RN_UPDATE_GOLDEN=1 and read the diff";
+}
+
+TEST(Profile, no_host_namespace_privilege_capability_or_device_is_ever_asked_for) {
+  StartGuest start = a_start();
+  start.gpus = {0, 1};
+  const json host = request_of(start)["HostConfig"];
+
+  EXPECT_EQ(host["Privileged"], false);
+  EXPECT_EQ(host["CapDrop"], json::array({"ALL"}));
+  EXPECT_TRUE(host["CapAdd"].empty());
+  EXPECT_EQ(host["UsernsMode"], "");  // "host" would switch user namespaces off
+  EXPECT_EQ(host["PidMode"], "");
+  EXPECT_EQ(host["NetworkMode"], "none");
+  EXPECT_EQ(host["IpcMode"], "private");
+  EXPECT_EQ(host["SecurityOpt"], json::array({"no-new-privileges"}));
+  EXPECT_TRUE(host["Devices"].empty());
+  EXPECT_FALSE(host.contains("Binds"));
+  EXPECT_FALSE(host.contains("MaskedPaths"));  // the engine's default list stays in force
+  EXPECT_FALSE(host.contains("ReadonlyPaths"));
+  EXPECT_EQ(host["Memory"], host["MemorySwap"]);
+  ASSERT_EQ(host["Mounts"].size(), 3U);
+  EXPECT_EQ(host["Mounts"][2]["ReadOnly"], true);
+}
+
+TEST(Profile, gpus_come_by_index_and_only_where_devices_exist) {
+  StartGuest start = a_start();
+  start.gpus = {2, 5};
+  GuestPlace place = a_place();
+
+  EXPECT_TRUE(request_of(start, place)["HostConfig"]["DeviceRequests"].empty());
+
+  place.gpu_access = GpuAccess::kDeviceRequests;
+  const json by_hook = request_of(start, place)["HostConfig"]["DeviceRequests"];
+  EXPECT_EQ(by_hook[0]["DeviceIDs"], json::array({"2", "5"}));
+  EXPECT_EQ(by_hook[0]["Driver"], "nvidia");
+
+  place.gpu_access = GpuAccess::kCdi;
+  const json by_cdi = request_of(start, place)["HostConfig"]["DeviceRequests"];
+  EXPECT_EQ(by_cdi[0]["DeviceIDs"], json::array({"nvidia.com/gpu=2", "nvidia.com/gpu=5"}));
+}
+
+TEST(Profile, variables_that_steer_the_runtime_are_refused) {
+  for (const char* name :
+       {"NVIDIA_VISIBLE_DEVICES",
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "DOCKER_HOST",
+        "GLIBC_TUNABLES",
+        "",
+        "A=B",
+        "1A",
+        "A B",
+        "A\n"}) {
+    StartGuest start = a_start();
+    start.env[name] = "x";
+    EXPECT_TRUE(is_refused(start)) << name;
+  }
+  StartGuest nul = a_start();
+  nul.env["A"] = std::string("x\0y", 3);
+  EXPECT_TRUE(is_refused(nul));
+}
+
+TEST(Profile, a_work_folder_over_the_system_is_refused) {
+  for (const char* folder :
+       {"",
+        "/",
+        "work",
+        "/etc",
+        "/etc/x",
+        "/usr/local/work",
+        "/proc/self",
+        "/reclaim",
+        "/tmp",
+        "/reclaim-init",
+        "/work/",
+        "/work/..",
+        "/work/../etc",
+        "//work",
+        "/work//a",
+        "/./etc",
+        "/a b",
+        "/a:b",
+        "/a,b",
+        "/a\n",
+        "/var/run"}) {
+    StartGuest start = a_start();
+    start.work_dir = folder;
+    EXPECT_TRUE(is_refused(start)) << folder;
+  }
+  for (const char* folder : {"/work", "/home/user/project", "/data", "/etcetera"}) {
+    StartGuest start = a_start();
+    start.work_dir = folder;
+    EXPECT_TRUE(check_start(start)) << folder;
+  }
+}
+
+TEST(Profile, names_that_are_not_a_job_and_an_epoch_are_refused) {
+  for (const char* job : {"", "../x", "j/1", "J-1", "-j", "j-", "j.1", "j 1"}) {
+    StartGuest start = a_start();
+    start.guest.job = JobId(job);
+    EXPECT_TRUE(is_refused(start)) << job;
+  }
+  StartGuest no_epoch = a_start();
+  no_epoch.guest.epoch = {};
+  EXPECT_TRUE(is_refused(no_epoch));
+  StartGuest too_long = a_start();
+  too_long.guest.job = JobId(std::string(65, 'a'));
+  EXPECT_TRUE(is_refused(too_long));
+}
+
+TEST(Profile, commands_and_resources_out_of_bounds_are_refused) {
+  const auto with = [](auto change) {
+    StartGuest start = a_start();
+    change(start);
+    return is_refused(start);
+  };
+
+  EXPECT_TRUE(with([](StartGuest& s) { s.command.clear(); }));
+  EXPECT_TRUE(with([](StartGuest& s) { s.command = {""}; }));
+  EXPECT_TRUE(with([](StartGuest& s) { s.command = {"a", std::string("b\0", 2)}; }));
+  EXPECT_TRUE(with([](StartGuest& s) { s.command.assign(1025, "x"); }));
+  EXPECT_TRUE(with([](StartGuest& s) { s.command = {"x", std::string(128 << 10, 'x')}; }));
+  EXPECT_TRUE(with([](StartGuest& s) { s.cpu_milli = 0; }));
+  EXPECT_TRUE(with([](StartGuest& s) { s.memory_mib = 0; }));
+  EXPECT_TRUE(with([](StartGuest& s) { s.memory_mib = ~std::uint64_t{0}; }));
+  EXPECT_TRUE(with([](StartGuest& s) { s.max_pids = 0; }));
+  EXPECT_TRUE(with([](StartGuest& s) { s.gpus = {1, 1}; }));
+  EXPECT_TRUE(with([](StartGuest& s) { s.gpus = {64}; }));
+}
+
+}  // namespace
+}  // namespace rn::warden
