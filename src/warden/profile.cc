@@ -193,7 +193,7 @@ json limit(const char* name, int value) {
   return {{"Name", name}, {"Soft", value}, {"Hard", value}};
 }
 
-json host_config(const StartGuest& start, const GuestPlace& place) {
+json host_config(const StartGuest& start, const ContainerSetting& place) {
   const std::uint64_t memory = start.memory_mib << 20;
   return {
       {"Privileged", false},
@@ -259,7 +259,7 @@ Status check_start(const StartGuest& start) {
   return check_resources(start);
 }
 
-Result<std::string> make_create_request(const StartGuest& start, const GuestPlace& place) {
+Result<std::string> make_create_request(const StartGuest& start, const ContainerSetting& place) {
   RN_CHECK(check_start(start));
   json entry = json::array(
       {"/reclaim-init", std::to_string(start.log_limit_bytes), std::to_string(place.go_wait_s)}

@@ -18,7 +18,7 @@ enum class GpuAccess : std::uint8_t {
 };
 
 /// What the warden adds to a StartGuest. The caller never chooses any of it.
-struct GuestPlace {
+struct ContainerSetting {
   std::string lab;
   std::string image_id;        ///< the engine's own, recorded when the archive was verified
   std::string work_source;     ///< the attempt's work folder on the node
@@ -53,7 +53,7 @@ Status check_start(const warden_wire::StartGuest& start);
 /// The engine's create request (JSON) with the whole hardening line of DESIGN section 10. Nothing
 /// of `start` reaches it but what check_start accepts, which is called first. Pure, deterministic.
 Result<std::string> make_create_request(
-    const warden_wire::StartGuest& start, const GuestPlace& place
+    const warden_wire::StartGuest& start, const ContainerSetting& place
 );
 
 }  // namespace rn::warden

@@ -26,8 +26,8 @@ StartGuest a_start() {
   return start;
 }
 
-GuestPlace a_place() {
-  GuestPlace place;
+ContainerSetting a_place() {
+  ContainerSetting place;
   place.lab = "lab-a";
   place.image_id = "sha256:0123";
   place.work_source = "/var/lib/reclaimnet/warden/attempts/j-0011223344556677-3.7/disk/work";
@@ -38,7 +38,7 @@ GuestPlace a_place() {
   return place;
 }
 
-json request_of(const StartGuest& start, const GuestPlace& place = a_place()) {
+json request_of(const StartGuest& start, const ContainerSetting& place = a_place()) {
   return json::parse(make_create_request(start, place).value());
 }
 
@@ -48,8 +48,7 @@ bool is_refused(const StartGuest& start) {
 }
 
 TEST(Profile, the_create_request_is_the_golden_one) {
-  const std::string path = std::string(__FILE__).substr(0, std::string(__FILE__).rfind("/src/")) +
-                           "/tests/golden/create_request.json";
+  const std::string path = RN_GOLDEN_DIR "/create_request.json";
   const std::string made = make_create_request(a_start(), a_place()).value();
   if (std::getenv("RN_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << made;
 
@@ -84,7 +83,7 @@ TEST(Profile, no_host_namespace_privilege_capability_or_device_is_ever_asked_for
 TEST(Profile, gpus_come_by_index_and_only_where_devices_exist) {
   StartGuest start = a_start();
   start.gpus = {2, 5};
-  GuestPlace place = a_place();
+  ContainerSetting place = a_place();
 
   EXPECT_TRUE(request_of(start, place)["HostConfig"]["DeviceRequests"].empty());
 

@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "warden/core_fixture_fake.h"
+
+namespace rn::warden {
+namespace {
+
+using Rig = CoreUnderTest;
+using warden_wire::DeclareReclaim;
+using warden_wire::EvacuationDone;
+using warden_wire::Release;
+
+ClearReport cleared(std::int64_t at) {
+  return ClearReport{at, at + 1, 2, {}};
+}
+
+ClearReport wedged(std::int64_t at) {
+  return ClearReport{at, 0, 1, {"pid 77 in state D"}};
+}
+
+TEST(Reclaim, with_notice_waits_for_the_deadline_then_cuts_and_clears) {
+  Rig w;
+  w.ready().run(1);
+
+  const auto reclaim = w.reclaim(ReclaimKind::kNotice, 60);
+  EXPECT_EQ(reclaim.phase, ReclaimPhase::kEvacuating);
+  EXPECT_EQ(reclaim.deadline_ns, w.now_ns() + 60'000'000'000);
+  EXPECT_EQ(w.did<Clear>(), nullptr);
+  EXPECT_EQ(w.core.wake_at(), w.clock.now().boot + seconds(60));
+  w.after(seconds(59));
+  EXPECT_EQ(w.did<Clear>(), nullptr);
+  w.after(seconds(1));
+  ASSERT_NE(w.did<Clear>(), nullptr);
+  EXPECT_TRUE(w.did<Clear>()->is_whole_node);
+  w.tell(WasCut{reclaim.id, w.now_ns()});
+  EXPECT_EQ(w.phase(), ReclaimPhase::kCut);
+  w.tell(WasCleared{reclaim.id, cleared(w.now_ns())});
+
+  EXPECT_EQ(w.phase(), ReclaimPhase::kCleared);
+  EXPECT_EQ(w.core.journal().reclaims[0].processes_killed, 2U);
+  EXPECT_EQ(w.state_of(1), GuestState::kExited);
+  EXPECT_TRUE(w.core.state().guests[0].is_cut);
+}
+
+TEST(Reclaim, an_emergency_cuts_in_the_same_output) {
+  Rig w;
+  w.ready().run(1);
+
+  w.reclaim(ReclaimKind::kEmergency);
+
+  ASSERT_NE(w.did<Clear>(), nullptr);
+  ASSERT_TRUE(w.last.journal);
+  EXPECT_EQ(w.last.journal->reclaims.at(0).kind, ReclaimKind::kEmergency);
+}
+
+TEST(Reclaim, without_guests_there_is_nothing_to_wait_for) {
+  Rig w;
+  w.ready();
+
+  w.reclaim(ReclaimKind::kNotice, 60);
+
+  EXPECT_NE(w.did<Clear>(), nullptr);
+}
+
+TEST(Reclaim, clears_as_soon_as_the_last_guest_is_evacuated) {
+  Rig w;
+  w.ready();
+  w.run(1);
+  w.run(2);
+  const auto reclaim = w.reclaim(ReclaimKind::kNotice, 60);
+
+  w.ask(EvacuationDone{reclaim.id, {Rig::guest(1)}});
+  EXPECT_EQ(w.did<Clear>(), nullptr);
+  w.ask(EvacuationDone{reclaim.id, {Rig::guest(1), Rig::guest(9)}});
+  EXPECT_EQ(w.did<Clear>(), nullptr) << "repeated and unknown names do not count";
+  w.ask(EvacuationDone{reclaim.id, {Rig::guest(2)}});
+
+  EXPECT_NE(w.did<Clear>(), nullptr);
+}
+
+TEST(Reclaim, clears_as_soon_as_the_last_guest_has_exited) {
+  Rig w;
+  w.ready().run(1);
+  w.reclaim(ReclaimKind::kNotice, 60);
+
+  w.tell(Exited{Rig::guest(1), "c1", 0, false});
+
+  EXPECT_NE(w.did<Clear>(), nullptr);
+}
+
+TEST(Reclaim, is_declared_once_while_it_is_open) {
+  Rig w;
+  w.ready().run(1);
+  const auto first = w.reclaim(ReclaimKind::kNotice, 60);
+
+  w.clock.advance(seconds(10));
+  w.reclaim(ReclaimKind::kNotice, 60);
+
+  ASSERT_EQ(w.core.journal().reclaims.size(), 1U);
+  EXPECT_EQ(w.core.journal().reclaims[0].deadline_ns, first.deadline_ns) << "never later";
+  EXPECT_EQ(w.did<SendAnswer>()->answer.reclaim.id, first.id);
+}
+
+TEST(Reclaim, may_be_made_earlier_and_an_emergency) {
+  Rig w;
+  w.ready().run(1);
+  w.reclaim(ReclaimKind::kAnnounced, 600);
+  w.reclaim(ReclaimKind::kNotice, 60);
+  EXPECT_EQ(w.core.journal().reclaims[0].deadline_ns, w.now_ns() + 60'000'000'000);
+
+  w.reclaim(ReclaimKind::kEmergency);
+
+  EXPECT_NE(w.did<Clear>(), nullptr);
+  ASSERT_EQ(w.core.journal().reclaims.size(), 1U);
+  EXPECT_EQ(w.core.journal().reclaims[0].kind, ReclaimKind::kEmergency);
+}
+
+TEST(Reclaim, takes_no_guest_from_declaration_to_release) {
+  Rig w;
+  w.ready().run(1);
+  w.give_disk(2);
+  const auto reclaim = w.reclaim(ReclaimKind::kAnnounced, 600);
+
+  EXPECT_EQ((w.ask(Rig::start_of(2)), w.answer()), "unavailable");
+  w.reclaim(ReclaimKind::kEmergency);
+  w.tell(WasCut{reclaim.id, w.now_ns()});
+  w.tell(WasCleared{reclaim.id, cleared(w.now_ns())});
+  EXPECT_EQ((w.ask(Rig::start_of(2)), w.answer()), "unavailable");
+  w.ask(Release{});
+  EXPECT_EQ(w.phase(), ReclaimPhase::kReturned);
+  EXPECT_TRUE(w.did<SetGates>()->is_node_open);
+  w.ask(Rig::start_of(2));
+
+  EXPECT_NE(w.did<Start>(), nullptr);
+}
+
+TEST(Reclaim, released_while_evacuating_lets_the_guests_go_on) {
+  Rig w;
+  w.ready().run(1);
+  w.reclaim(ReclaimKind::kNotice, 60);
+
+  w.ask(Release{});
+  EXPECT_EQ(w.answer(), "");
+  w.after(seconds(120));
+
+  EXPECT_EQ(w.did<Clear>(), nullptr);
+  EXPECT_EQ(w.state_of(1), GuestState::kRunning);
+}
+
+TEST(Reclaim, cannot_be_released_in_the_middle_of_clearing) {
+  Rig w;
+  w.ready().run(1);
+  const auto reclaim = w.reclaim(ReclaimKind::kEmergency);
+
+  w.ask(Release{});
+  EXPECT_EQ(w.answer(), "unavailable");
+  w.tell(WasCut{reclaim.id, w.now_ns()});
+  w.ask(Release{});
+  EXPECT_EQ(w.answer(), "unavailable");
+  w.tell(WasCleared{reclaim.id, cleared(w.now_ns())});
+  w.ask(Release{});
+
+  EXPECT_EQ(w.answer(), "");
+}
+
+TEST(Reclaim, that_is_not_verified_is_wedged_and_tried_again_with_longer_waits) {
+  Rig w;
+  w.ready().run(1);
+  const auto reclaim = w.reclaim(ReclaimKind::kEmergency);
+  w.tell(WasCut{reclaim.id, w.now_ns()});
+
+  w.tell(WasCleared{reclaim.id, wedged(w.now_ns())});
+  EXPECT_EQ(w.phase(), ReclaimPhase::kWedged);
+  EXPECT_EQ(w.core.journal().reclaims[0].remains.at(0), "pid 77 in state D");
+  EXPECT_EQ(w.core.wake_at(), w.clock.now().boot + seconds(2));
+  w.after(seconds(2));
+  ASSERT_NE(w.did<Clear>(), nullptr);
+  w.tell(WasCleared{reclaim.id, wedged(w.now_ns())});
+  EXPECT_EQ(w.core.wake_at(), w.clock.now().boot + seconds(4));
+  w.after(seconds(4));
+  w.tell(WasCleared{reclaim.id, cleared(w.now_ns())});
+
+  EXPECT_EQ(w.phase(), ReclaimPhase::kCleared);
+  EXPECT_TRUE(w.core.journal().reclaims[0].remains.empty());
+}
+
+TEST(Reclaim, a_wedged_one_may_be_released_by_the_owner) {
+  Rig w;
+  w.ready().run(1);
+  const auto reclaim = w.reclaim(ReclaimKind::kEmergency);
+  w.tell(WasCut{reclaim.id, w.now_ns()});
+  w.tell(WasCleared{reclaim.id, wedged(w.now_ns())});
+
+  w.ask(Release{});
+
+  EXPECT_EQ(w.answer(), "");
+  EXPECT_EQ(w.core.wake_at(), std::nullopt);
+  w.tell(WasCleared{reclaim.id, cleared(w.now_ns())});
+  EXPECT_EQ(w.phase(), ReclaimPhase::kReturned) << "late answers change nothing";
+}
+
+TEST(Reclaim, a_clearing_without_answer_is_repeated) {
+  Rig w;
+  w.ready().run(1);
+  w.reclaim(ReclaimKind::kEmergency);
+
+  w.after(seconds(29));
+  EXPECT_EQ(w.did<Clear>(), nullptr);
+  w.after(seconds(1));
+
+  EXPECT_NE(w.did<Clear>(), nullptr);
+}
+
+TEST(Reclaim, of_some_gpus_leaves_the_others_alone) {
+  Rig w;
+  w.ready();
+  w.run(1, {0});
+  w.run(2, {1});
+  w.run(3);
+
+  DeclareReclaim request;
+  request.kind = ReclaimKind::kEmergency;
+  request.gpus = {1, 1};
+  w.ask(request);
+  const auto* clear = w.did<Clear>();
+  ASSERT_NE(clear, nullptr);
+  EXPECT_FALSE(clear->is_whole_node);
+  ASSERT_EQ(clear->guests.size(), 1U);
+  EXPECT_EQ(clear->guests[0].guest, Rig::guest(2));
+  w.tell(WasCut{clear->reclaim, w.now_ns()});
+  w.tell(WasCleared{w.core.journal().reclaims[0].id, cleared(w.now_ns())});
+  EXPECT_EQ(w.state_of(1), GuestState::kRunning);
+  EXPECT_EQ(w.state_of(2), GuestState::kExited);
+  w.give_disk(4);
+  EXPECT_EQ((w.ask(Rig::start_of(4, {1})), w.answer()), "unavailable");
+  w.give_disk(5);
+  w.ask(Rig::start_of(5, {2}));
+
+  EXPECT_NE(w.did<Start>(), nullptr);
+}
+
+TEST(Reclaim, of_gpus_is_released_by_its_gpus_or_all) {
+  Rig w;
+  w.ready();
+  DeclareReclaim request;
+  request.gpus = {1};
+  w.ask(request);
+  w.tell(WasCleared{w.core.journal().reclaims[0].id, cleared(w.now_ns())});
+
+  w.ask(Release{{0}});
+  EXPECT_EQ(w.phase(), ReclaimPhase::kCleared);
+  w.ask(Release{{0, 1}});
+
+  EXPECT_EQ(w.phase(), ReclaimPhase::kReturned);
+}
+
+TEST(Reclaim, catches_a_guest_that_was_just_starting) {
+  Rig w;
+  w.ready().give_disk(1);
+  w.ask(Rig::start_of(1));
+  const OpId start = w.did<Start>()->op;
+  const auto reclaim = w.reclaim(ReclaimKind::kEmergency);
+  w.tell(WasCut{reclaim.id, w.now_ns()});
+  w.tell(WasCleared{reclaim.id, cleared(w.now_ns())});
+
+  w.tell(Started{start, StartedGuest{"c1", 101, 5}});
+
+  EXPECT_EQ(w.did<Go>(), nullptr);
+  EXPECT_NE(w.did<Kill>(), nullptr);
+}
+
+TEST(Reclaim, what_cannot_be_declared) {
+  Rig w;
+  w.ready();
+  const auto code = [&](ReclaimKind kind, std::uint32_t s, std::vector<std::uint32_t> gpus = {}) {
+    DeclareReclaim request;
+    request.kind = kind;
+    request.notice_s = request.in_s = s;
+    request.gpus = std::move(gpus);
+    w.ask(request);
+    return w.answer();
+  };
+
+  EXPECT_EQ(code(ReclaimKind::kLost, 0), "invalid");
+  EXPECT_EQ(code(ReclaimKind::kNotice, 901), "invalid");
+  EXPECT_EQ(code(ReclaimKind::kAnnounced, 7 * 86400 + 1), "invalid");
+  EXPECT_EQ(code(ReclaimKind::kNotice, 1, {64}), "invalid");
+  EXPECT_TRUE(w.core.journal().reclaims.empty());
+}
+
+TEST(Reclaim, keeps_the_last_returned_ones_only) {
+  Rig w;
+  w.ready();
+
+  for (int i = 0; i < 40; ++i) {
+    const auto reclaim = w.reclaim(ReclaimKind::kEmergency);
+    w.tell(WasCut{reclaim.id, w.now_ns()});
+    w.tell(WasCleared{reclaim.id, cleared(w.now_ns())});
+    w.ask(Release{});
+  }
+
+  EXPECT_EQ(w.core.journal().reclaims.size(), kKeptReclaims);
+}
+
+// ---- the kill socket
+
+EmergencyDone fired(std::uint64_t sequence, std::int64_t at) {
+  EmergencyDone event;
+  event.sequence = sequence;
+  event.declared_ns = at;
+  event.cut_ns = at + 1;
+  event.report = ClearReport{at + 2, at + 3, 4, {}};
+  return event;
+}
+
+TEST(KillSocket, what_it_did_becomes_a_cleared_reclaim) {
+  Rig w;
+  w.ready().run(1);
+
+  w.tell(fired(1, w.now_ns()));
+  ASSERT_EQ(w.core.journal().reclaims.size(), 1U);
+  const ReclaimRecord& reclaim = w.core.journal().reclaims[0];
+  EXPECT_EQ(reclaim.kind, ReclaimKind::kEmergency);
+  EXPECT_EQ(reclaim.phase, ReclaimPhase::kCleared);
+  EXPECT_EQ(reclaim.cut_ns - reclaim.declared_ns, 1);
+  EXPECT_EQ(w.state_of(1), GuestState::kExited);
+  w.tell(fired(1, w.now_ns()));
+
+  EXPECT_EQ(w.core.journal().reclaims[0].processes_killed, 4U) << "taken once";
+}
+
+TEST(KillSocket, during_a_notice_it_ends_that_reclaim) {
+  Rig w;
+  w.ready().run(1);
+  w.reclaim(ReclaimKind::kNotice, 60);
+
+  w.tell(fired(1, w.now_ns()));
+
+  ASSERT_EQ(w.core.journal().reclaims.size(), 1U);
+  EXPECT_EQ(w.phase(), ReclaimPhase::kCleared);
+  EXPECT_EQ(w.core.journal().reclaims[0].kind, ReclaimKind::kEmergency);
+}
+
+TEST(KillSocket, an_intent_whose_deed_is_unknown_is_carried_out) {
+  Rig w;
+  w.ready().run(1);
+  EmergencyDone event = fired(1, w.now_ns());
+  event.cut_ns = 0;
+  event.report = {};
+
+  w.tell(event);
+
+  EXPECT_NE(w.did<Clear>(), nullptr);
+}
+
+TEST(KillSocket, a_cut_alone_keeps_the_guests_and_opens_again) {
+  Rig w;
+  w.ready().run(1);
+  EmergencyDone event = fired(1, w.now_ns());
+  event.is_cut_only = true;
+  event.report = {};
+
+  w.tell(event);
+  EXPECT_TRUE(w.core.state().guests[0].is_cut);
+  EXPECT_EQ(w.core.wake_at(), std::nullopt);
+  w.ask(Release{});
+
+  EXPECT_EQ(w.did<SetGates>()->open_slots, std::vector<std::uint32_t>{0});
+  EXPECT_EQ(w.state_of(1), GuestState::kRunning);
+}
+
+// ---- restarts
+
+TEST(ReclaimRestart, stays_shut_until_it_is_released) {
+  Rig before;
+  before.ready().run(1);
+  const auto reclaim = before.reclaim(ReclaimKind::kEmergency);
+  before.tell(WasCut{reclaim.id, before.now_ns()});
+  before.tell(WasCleared{reclaim.id, cleared(before.now_ns())});
+  for (const char* boot : {"boot-1", "boot-2"}) {
+    Rig w(before.core.journal(), boot);
+
+    w.last = w.core.start(w.clock.now());
+    EXPECT_FALSE(w.did<SetGates>()->is_node_open);
+    w.tell(EngineChanged{true, "x"});
+    w.tell(Reconciled{{}, {}, {}});
+    EXPECT_FALSE(w.did<SetGates>()->is_node_open);
+    EXPECT_EQ((w.ask(warden_wire::PrepareDisk{Rig::guest(5), 64}), w.answer()), "unavailable");
+    w.ask(Release{});
+
+    EXPECT_TRUE(w.did<SetGates>()->is_node_open);
+  }
+}
+
+TEST(ReclaimRestart, a_clearing_that_was_begun_is_done_again) {
+  Rig before;
+  before.ready().run(1);
+  const auto reclaim = before.reclaim(ReclaimKind::kEmergency);
+  before.tell(WasCut{reclaim.id, before.now_ns()});
+  Rig w(before.core.journal());
+
+  w.last = w.core.start(w.clock.now());
+
+  ASSERT_NE(w.did<Clear>(), nullptr);
+  EXPECT_TRUE(w.did<Clear>()->is_whole_node);
+}
+
+TEST(ReclaimRestart, the_deadline_of_this_boot_still_counts) {
+  Rig before;
+  before.ready().run(1);
+  before.reclaim(ReclaimKind::kNotice, 60);
+  Rig w(before.core.journal());
+
+  w.last = w.core.start(w.clock.now());
+  EXPECT_EQ(w.did<Clear>(), nullptr);
+  w.after(seconds(60));
+
+  EXPECT_NE(w.did<Clear>(), nullptr);
+}
+
+TEST(ReclaimRestart, a_deadline_of_an_earlier_boot_has_passed) {
+  Rig before;
+  before.ready().run(1);
+  before.reclaim(ReclaimKind::kNotice, 60);
+  Rig w(before.core.journal(), "boot-2");
+
+  w.last = w.core.start(w.clock.now());
+
+  EXPECT_NE(w.did<Clear>(), nullptr);
+}
+
+TEST(ReclaimRestart, a_covered_guest_that_is_found_alive_is_killed) {
+  Rig before;
+  before.ready().run(1);
+  const auto reclaim = before.reclaim(ReclaimKind::kEmergency);
+  before.tell(WasCut{reclaim.id, before.now_ns()});
+  Rig w(before.core.journal());
+  w.last = w.core.start(w.clock.now());
+  w.tell(WasCleared{reclaim.id, cleared(w.now_ns())});
+
+  FoundContainer found{Rig::guest(1), "c1", 0, true, 101};
+  found.has_go_ahead = true;
+  Rig again(w.core.journal());
+  again.last = again.core.start(again.clock.now());
+  again.tell(Reconciled{{found}, {{Rig::guest(1), "/disk/1", 64}}, {}});
+
+  EXPECT_EQ(again.did<SetGates>()->is_node_open, false);
+}
+
+/// Every phase against every event that can move it, from the table of model/reclaim.h.
+TEST(ReclaimTable, each_event_moves_each_phase_as_the_table_says) {
+  enum class What { kCut, kCleared, kWedged, kRelease, kDeadline };
+
+  struct Row {
+    ReclaimPhase from;
+    What event;
+    ReclaimPhase to;
+  };
+  using enum ReclaimPhase;
+  const Row table[] = {
+      {kEvacuating, What::kCut, kCut},
+      {kEvacuating, What::kRelease, kReturned},
+      {kEvacuating, What::kDeadline, kEvacuating},  // until WasCut says so
+      {kCut, What::kCut, kCut},
+      {kCut, What::kCleared, kCleared},
+      {kCut, What::kWedged, kWedged},
+      {kCut, What::kRelease, kCut},
+      {kCleared, What::kCut, kCleared},
+      {kCleared, What::kCleared, kCleared},
+      {kCleared, What::kWedged, kCleared},
+      {kCleared, What::kRelease, kReturned},
+      {kCleared, What::kDeadline, kCleared},
+      {kWedged, What::kCut, kWedged},
+      {kWedged, What::kCleared, kCleared},
+      {kWedged, What::kWedged, kWedged},
+      {kWedged, What::kRelease, kReturned},
+      {kReturned, What::kCut, kReturned},
+      {kReturned, What::kCleared, kReturned},
+      {kReturned, What::kWedged, kReturned},
+      {kReturned, What::kRelease, kReturned},
+      {kReturned, What::kDeadline, kReturned},
+  };
+  for (const Row& row : table) {
+    Rig w;
+    w.ready().run(1);
+    const ReclaimId id = w.reclaim(ReclaimKind::kNotice, 60).id;
+    if (row.from != kEvacuating) {
+      w.after(seconds(60));
+      w.tell(WasCut{id, w.now_ns()});
+      if (row.from == kWedged) w.tell(WasCleared{id, wedged(w.now_ns())});
+      if (row.from == kCleared || row.from == kReturned)
+        w.tell(WasCleared{id, cleared(w.now_ns())});
+      if (row.from == kReturned) w.ask(Release{});
+    }
+    ASSERT_EQ(w.phase(), row.from);
+
+    if (row.event == What::kCut) w.tell(WasCut{id, w.now_ns()});
+    if (row.event == What::kCleared) w.tell(WasCleared{id, cleared(w.now_ns())});
+    if (row.event == What::kWedged) w.tell(WasCleared{id, wedged(w.now_ns())});
+    if (row.event == What::kRelease) w.ask(Release{});
+    if (row.event == What::kDeadline) w.after(seconds(3600));
+
+    EXPECT_EQ(w.phase(), row.to) << to_string(row.from) << " on " << static_cast<int>(row.event);
+  }
+}
+
+}  // namespace
+}  // namespace rn::warden

@@ -1,0 +1,545 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warden/core.h"
+
+#include <gtest/gtest.h>
+
+#include "warden/core_fixture_fake.h"
+
+namespace rn::warden {
+namespace {
+
+using Rig = CoreUnderTest;
+using warden_wire::AdoptDisk;
+using warden_wire::KillGuest;
+using warden_wire::LoadImage;
+using warden_wire::Pause;
+using warden_wire::PrepareDisk;
+using warden_wire::ReleaseDisk;
+using warden_wire::RemoveGuest;
+using warden_wire::SignalGuest;
+using warden_wire::WriteNotice;
+
+Journal journal_of(const Rig& rig) {
+  return rig.core.journal();
+}
+
+// ---- a guest's life
+
+TEST(WardenGuest, goes_from_disk_to_go_ahead_and_journals_before_each_effect) {
+  Rig w;
+  w.ready();
+
+  w.ask(PrepareDisk{Rig::guest(1), 64});
+  ASSERT_NE(w.did<MakeDisk>(), nullptr);
+  ASSERT_TRUE(w.last.journal);
+  EXPECT_EQ(w.last.journal->guests.at(0).phase, GuestPhase::kPreparing);
+  w.tell(DiskMade{w.did<MakeDisk>()->op, "/disk/1"});
+  EXPECT_EQ(w.did<SendAnswer>()->answer.disk, "/disk/1");
+  w.ask(AdoptDisk{Rig::guest(1)});
+  w.tell(Finished{w.did<warden::AdoptDisk>()->op, {}});
+  EXPECT_EQ(w.state_of(1), GuestState::kDiskReady);
+
+  w.ask(Rig::start_of(1));
+  ASSERT_NE(w.did<Start>(), nullptr);
+  EXPECT_EQ(w.did<Start>()->image_id, "id-1");
+  EXPECT_EQ(w.last.journal->guests.at(0).phase, GuestPhase::kStarting);
+  w.tell(Started{w.did<Start>()->op, StartedGuest{"c1", 101, 5}});
+  EXPECT_EQ(w.answer(), "none") << "the command does not run yet";
+  ASSERT_NE(w.did<Go>(), nullptr);
+  EXPECT_EQ(w.last.journal->guests.at(0).container, "c1");
+  w.tell(Finished{w.did<Go>()->op, {}});
+
+  EXPECT_EQ(w.answer(), "");
+  EXPECT_EQ(w.state_of(1), GuestState::kRunning);
+}
+
+TEST(WardenGuest, exit_remove_and_release_leave_nothing) {
+  Rig w;
+  w.ready().run(1);
+
+  w.tell(Exited{Rig::guest(1), "c1", 3, false});
+  EXPECT_EQ(w.state_of(1), GuestState::kExited);
+  EXPECT_EQ(w.record(1)->exit_code, 3);
+  w.ask(RemoveGuest{Rig::guest(1)});
+  w.tell(Finished{w.did<Forget>()->op, {}});
+  EXPECT_EQ(w.state_of(1), GuestState::kRemoved);
+  EXPECT_EQ(w.record(1)->slot, kNoSlot);
+  w.ask(ReleaseDisk{Rig::guest(1)});
+  w.tell(Finished{w.did<DropDisk>()->op, {}});
+
+  EXPECT_EQ(w.answer(), "");
+  EXPECT_TRUE(w.core.journal().guests.empty());
+}
+
+TEST(WardenGuest, every_request_may_come_twice) {
+  Rig w;
+  w.ready();
+
+  w.ask(PrepareDisk{Rig::guest(1), 64});
+  const OpId op = w.did<MakeDisk>()->op;
+  w.ask(PrepareDisk{Rig::guest(1), 64});
+  EXPECT_TRUE(w.last.effects.empty()) << "joined, not begun again";
+  w.tell(DiskMade{op, "/disk/1"});
+  EXPECT_EQ(w.answers(), 2U);
+  w.ask(PrepareDisk{Rig::guest(1), 64});
+  EXPECT_EQ(w.did<SendAnswer>()->answer.disk, "/disk/1");
+  w.ask(AdoptDisk{Rig::guest(1)});
+  w.tell(Finished{w.did<warden::AdoptDisk>()->op, {}});
+  w.ask(AdoptDisk{Rig::guest(1)});
+  EXPECT_EQ(w.answer(), "");
+
+  w.ask(Rig::start_of(1));
+  const OpId start = w.did<Start>()->op;
+  w.ask(Rig::start_of(1));
+  EXPECT_EQ(w.did<Start>(), nullptr);
+  w.tell(Started{start, StartedGuest{"c1", 101, 5}});
+  w.ask(Rig::start_of(1));
+  EXPECT_EQ(w.did<Start>(), nullptr);
+  w.tell(Finished{4, {}});
+  w.tell(Started{start, StartedGuest{"c2", 102, 5}});
+  EXPECT_TRUE(w.last.effects.empty()) << "a late repetition of an answer changes nothing";
+  EXPECT_EQ(w.record(1)->container, "c1");
+
+  w.ask(KillGuest{Rig::guest(9)});
+  EXPECT_EQ(w.answer(), "");
+  w.ask(ReleaseDisk{Rig::guest(9)});
+  EXPECT_EQ(w.answer(), "");
+  w.ask(RemoveGuest{Rig::guest(9)});
+  EXPECT_EQ(w.answer(), "");
+}
+
+TEST(WardenGuest, start_answers_all_who_asked_for_it_and_is_done_once) {
+  Rig w;
+  w.ready().give_disk(1);
+
+  w.ask(Rig::start_of(1));
+  const OpId start = w.did<Start>()->op;
+  w.ask(Rig::start_of(1));
+  w.tell(Started{start, StartedGuest{"c1", 101, 5}});
+  const OpId go = w.did<Go>()->op;
+  w.ask(Rig::start_of(1));
+  w.tell(Finished{go, {}});
+  EXPECT_EQ(w.answers(), 3U);
+  w.ask(Rig::start_of(1));
+  EXPECT_EQ(w.answer(), "");
+  EXPECT_EQ(w.did<Start>(), nullptr);
+  w.tell(Exited{Rig::guest(1), "c1", 0, false});
+  w.ask(Rig::start_of(1));
+
+  EXPECT_EQ(w.answer(), "") << "it was started; its state says how it went";
+  EXPECT_EQ(w.did<Start>(), nullptr);
+}
+
+TEST(WardenGuest, never_runs_twice_under_one_epoch) {
+  Rig w;
+  w.ready().run(1);
+  w.tell(Exited{Rig::guest(1), "c1", 0, false});
+  w.ask(RemoveGuest{Rig::guest(1)});
+  w.tell(Finished{w.did<Forget>()->op, {}});
+
+  w.ask(Rig::start_of(1));
+
+  EXPECT_EQ(w.answer(), "conflict");
+  EXPECT_EQ(w.did<Start>(), nullptr);
+}
+
+TEST(WardenGuest, a_failed_start_leaves_the_disk_and_may_be_tried_again) {
+  Rig w;
+  w.ready().give_disk(1);
+
+  w.ask(Rig::start_of(1));
+  w.tell(Started{w.did<Start>()->op, fail(ErrorCode::kTimeout, "engine")});
+  EXPECT_EQ(w.answer(), "timeout");
+  EXPECT_EQ(w.state_of(1), GuestState::kDiskReady);
+  EXPECT_EQ(w.record(1)->slot, kNoSlot);
+  w.ask(Rig::start_of(1));
+
+  EXPECT_NE(w.did<Start>(), nullptr);
+}
+
+TEST(WardenGuest, a_failed_go_ahead_kills_what_stands_there) {
+  Rig w;
+  w.ready().give_disk(1);
+  w.ask(Rig::start_of(1));
+  w.tell(Started{w.did<Start>()->op, StartedGuest{"c1", 101, 5}});
+
+  w.tell(Finished{w.did<Go>()->op, fail(ErrorCode::kInternal, "disk")});
+
+  EXPECT_EQ(w.answer(), "internal");
+  EXPECT_NE(w.did<Kill>(), nullptr);
+}
+
+TEST(WardenGuest, killing_answers_when_it_is_dead) {
+  Rig w;
+  w.ready().run(1);
+
+  w.ask(KillGuest{Rig::guest(1)});
+  EXPECT_EQ(w.answer(), "none");
+  ASSERT_NE(w.did<Kill>(), nullptr);
+  const OpId op = w.did<Kill>()->op;
+  w.ask(KillGuest{Rig::guest(1)});
+  EXPECT_EQ(w.did<Kill>(), nullptr) << "joined";
+  w.tell(Finished{op, {}});
+  EXPECT_EQ(w.answers(), 2U);
+  EXPECT_EQ(w.state_of(1), GuestState::kExited);
+  EXPECT_EQ(w.record(1)->exit_code, 137);
+  w.tell(Exited{Rig::guest(1), "c1", 137, true});
+
+  EXPECT_TRUE(w.record(1)->is_oom_killed) << "the engine's word comes late and is taken";
+}
+
+TEST(WardenGuest, a_kill_that_fails_says_so_and_may_be_repeated) {
+  Rig w;
+  w.ready().run(1);
+
+  w.ask(KillGuest{Rig::guest(1)});
+  w.tell(Finished{w.did<Kill>()->op, fail(ErrorCode::kInternal, "pid 7 in D state")});
+  EXPECT_EQ(w.answer(), "internal");
+  EXPECT_EQ(w.state_of(1), GuestState::kRunning);
+  w.ask(KillGuest{Rig::guest(1)});
+
+  EXPECT_NE(w.did<Kill>(), nullptr);
+}
+
+TEST(WardenGuest, killed_while_it_starts_never_gets_the_go_ahead) {
+  Rig w;
+  w.ready().give_disk(1);
+  w.ask(Rig::start_of(1));
+  const OpId start = w.did<Start>()->op;
+
+  w.ask(KillGuest{Rig::guest(1)});
+  EXPECT_EQ(w.answer(), "none");
+  w.tell(Started{start, StartedGuest{"c1", 101, 5}});
+  EXPECT_EQ(w.did<Go>(), nullptr);
+  ASSERT_NE(w.did<Kill>(), nullptr);
+  w.tell(Finished{w.did<Kill>()->op, {}});
+
+  EXPECT_EQ(w.answer(), "") << "the killer is answered";
+  EXPECT_EQ(w.state_of(1), GuestState::kExited);
+}
+
+TEST(WardenGuest, killed_while_it_starts_and_the_start_fails) {
+  Rig w;
+  w.ready().give_disk(1);
+  w.ask(Rig::start_of(1));
+  const OpId start = w.did<Start>()->op;
+  w.ask(KillGuest{Rig::guest(1)});
+
+  w.tell(Started{start, fail(ErrorCode::kTimeout, "engine")});
+
+  EXPECT_EQ(w.answers(), 2U);
+  w.ask(Rig::start_of(1));
+  EXPECT_EQ(w.answer(), "conflict") << "condemned";
+}
+
+TEST(WardenGuest, the_end_of_an_old_container_is_not_the_new_ones) {
+  Rig w;
+  w.ready().run(1);
+
+  w.tell(Exited{Rig::guest(1), "another", 0, false});
+
+  EXPECT_EQ(w.state_of(1), GuestState::kRunning);
+}
+
+TEST(WardenGuest, requests_in_the_wrong_phase_are_conflicts) {
+  Rig w;
+  w.ready().run(1);
+
+  EXPECT_EQ((w.ask(ReleaseDisk{Rig::guest(1)}), w.answer()), "conflict");
+  EXPECT_EQ((w.ask(RemoveGuest{Rig::guest(1)}), w.answer()), "conflict");
+  w.give_disk(2);
+  EXPECT_EQ((w.ask(SignalGuest{Rig::guest(2)}), w.answer()), "conflict");
+  EXPECT_EQ((w.ask(SignalGuest{Rig::guest(3)}), w.answer()), "not_found");
+  EXPECT_EQ((w.ask(WriteNotice{Rig::guest(3), 1, 1, ""}), w.answer()), "not_found");
+  EXPECT_EQ((w.ask(AdoptDisk{Rig::guest(3)}), w.answer()), "not_found");
+  EXPECT_EQ((w.ask(Rig::start_of(3)), w.answer()), "not_found");
+  w.ask(PrepareDisk{Rig::guest(4), 64});
+  w.tell(DiskMade{w.did<MakeDisk>()->op, "/disk/4"});
+  EXPECT_EQ((w.ask(Rig::start_of(4)), w.answer()), "conflict") << "not adopted";
+}
+
+TEST(WardenGuest, signals_answer_how_many_were_signalled) {
+  Rig w;
+  w.ready().run(1);
+
+  w.ask(SignalGuest{Rig::guest(1), SaveSignal::kAuto});
+  w.tell(Signalled{w.did<Signal>()->op, 3U});
+
+  EXPECT_EQ(w.did<SendAnswer>()->answer.signalled, 3U);
+}
+
+TEST(WardenGuest, bad_names_sizes_and_unknown_images_are_refused) {
+  Rig w;
+  w.ready();
+
+  w.ask(PrepareDisk{{JobId("../x"), LeaseEpoch{1, 1}}, 64});
+  EXPECT_EQ(w.answer(), "invalid");
+  w.ask(PrepareDisk{Rig::guest(1), 1});
+  EXPECT_EQ(w.answer(), "invalid");
+  w.give_disk(1);
+  auto start = Rig::start_of(1);
+  start.image_digest = "sha256:other";
+  w.ask(start);
+
+  EXPECT_EQ(w.answer(), "not_found");
+}
+
+TEST(WardenGuest, a_gpu_has_one_tenant_until_it_is_removed) {
+  Rig w;
+  w.ready().run(1, {0});
+  w.give_disk(2);
+
+  EXPECT_EQ((w.ask(Rig::start_of(2, {0, 1})), w.answer()), "conflict");
+  w.tell(Exited{Rig::guest(1), "c1", 0, false});
+  EXPECT_EQ((w.ask(Rig::start_of(2, {0, 1})), w.answer()), "conflict");
+  w.ask(RemoveGuest{Rig::guest(1)});
+  w.tell(Finished{w.did<Forget>()->op, {}});
+  w.ask(Rig::start_of(2, {0, 1}));
+
+  EXPECT_NE(w.did<Start>(), nullptr);
+}
+
+TEST(WardenGuest, slots_are_not_shared) {
+  Rig w;
+  w.ready();
+  w.run(1);
+  w.run(2);
+
+  EXPECT_EQ(w.record(1)->slot, 0U);
+  EXPECT_EQ(w.record(2)->slot, 1U);
+}
+
+TEST(WardenImage, is_imported_once_and_known_afterwards) {
+  Rig w;
+  w.ready();
+
+  w.ask(LoadImage{"sha256:b", "/state/b"});
+  const OpId op = w.did<Import>()->op;
+  w.ask(LoadImage{"sha256:b", "/state/b"});
+  EXPECT_EQ(w.did<Import>(), nullptr);
+  w.tell(Imported{op, "id-b"});
+  EXPECT_EQ(w.answers(), 2U);
+  ASSERT_TRUE(w.last.journal);
+  w.ask(LoadImage{"sha256:b", "/state/b"});
+  EXPECT_EQ(w.answer(), "");
+  w.ask(LoadImage{"sha256:c", "/state/c"});
+  w.tell(Imported{w.did<Import>()->op, fail(ErrorCode::kCorrupt, "digest")});
+
+  EXPECT_EQ(w.answer(), "corrupt");
+  EXPECT_EQ(w.core.state().images, (std::vector<std::string>{kImage, "sha256:b"}));
+}
+
+// ---- who may what
+
+TEST(WardenCallers, the_agent_may_not_use_the_owners_verbs) {
+  Rig w;
+  w.ready();
+
+  EXPECT_EQ((w.ask(warden_wire::DeclareReclaim{}, false), w.answer()), "denied");
+  EXPECT_EQ((w.ask(warden_wire::Release{}, false), w.answer()), "denied");
+  EXPECT_EQ((w.ask(Pause{}, false), w.answer()), "denied");
+  EXPECT_EQ((w.ask(warden_wire::Resume{}, false), w.answer()), "denied");
+  EXPECT_EQ((w.ask(warden_wire::Query{}, false), w.answer()), "");
+  EXPECT_TRUE(w.core.journal().reclaims.empty());
+}
+
+TEST(WardenPause, takes_no_new_guests_and_leaves_the_running_ones) {
+  Rig w;
+  w.ready().run(1);
+  w.give_disk(2);
+
+  w.ask(Pause{0});
+  EXPECT_EQ((w.ask(PrepareDisk{Rig::guest(3), 64}), w.answer()), "unavailable");
+  EXPECT_EQ((w.ask(Rig::start_of(2)), w.answer()), "unavailable");
+  EXPECT_EQ(w.state_of(1), GuestState::kRunning);
+  w.ask(warden_wire::Resume{});
+  w.ask(Rig::start_of(2));
+
+  EXPECT_NE(w.did<Start>(), nullptr);
+}
+
+TEST(WardenPause, a_snooze_ends_by_itself) {
+  Rig w;
+  w.ready();
+
+  w.ask(Pause{30});
+  EXPECT_EQ(w.core.wake_at(), w.clock.now().boot + seconds(30));
+  w.after(seconds(29));
+  EXPECT_TRUE(w.core.state().is_paused);
+  w.after(seconds(1));
+
+  EXPECT_FALSE(w.core.state().is_paused);
+  EXPECT_EQ(w.core.wake_at(), std::nullopt);
+}
+
+// ---- recovery
+
+TEST(WardenRecovery, nothing_is_started_before_the_search_and_the_gate_stays_shut) {
+  Rig w;
+
+  w.last = w.core.start(w.clock.now());
+  ASSERT_NE(w.did<SetGates>(), nullptr);
+  EXPECT_FALSE(w.did<SetGates>()->is_node_open);
+  EXPECT_EQ((w.ask(PrepareDisk{Rig::guest(1), 64}), w.answer()), "unavailable");
+  w.tell(Reconciled{{}, {}, {{kImage, "id-1"}}});
+
+  EXPECT_TRUE(w.did<SetGates>()->is_node_open);
+}
+
+TEST(WardenRecovery, a_guest_that_ran_on_is_found_again_and_watched) {
+  Rig before;
+  before.ready().run(1);
+  Rig w(journal_of(before));
+  w.last = w.core.start(w.clock.now());
+
+  FoundContainer found{Rig::guest(1), "c1", 0, true, 101};
+  found.has_go_ahead = true;
+  w.tell(Reconciled{{found}, {{Rig::guest(1), "/disk/1", 64}}, {{kImage, "id-1"}}});
+
+  EXPECT_EQ(w.state_of(1), GuestState::kRunning);
+  EXPECT_NE(w.did<Watch>(), nullptr);
+  EXPECT_EQ(w.did<Kill>(), nullptr);
+  EXPECT_EQ(w.did<SetGates>()->open_slots, std::vector<std::uint32_t>{0});
+}
+
+TEST(WardenRecovery, a_guest_that_ended_meanwhile_has_exited) {
+  Rig before;
+  before.ready().run(1);
+  Rig w(journal_of(before));
+  w.last = w.core.start(w.clock.now());
+
+  FoundContainer found{Rig::guest(1), "c1", 0, false, 0, 5};
+  found.has_go_ahead = true;
+  w.tell(Reconciled{{found}, {{Rig::guest(1), "/disk/1", 64}}, {}});
+
+  EXPECT_EQ(w.state_of(1), GuestState::kExited);
+  EXPECT_EQ(w.record(1)->exit_code, 5);
+}
+
+TEST(WardenRecovery, a_guest_whose_container_vanished_has_exited) {
+  Rig before;
+  before.ready().run(1);
+  Rig w(journal_of(before));
+  w.last = w.core.start(w.clock.now());
+
+  w.tell(Reconciled{{}, {{Rig::guest(1), "/disk/1", 64}}, {}});
+
+  EXPECT_EQ(w.state_of(1), GuestState::kExited);
+}
+
+TEST(WardenRecovery, a_half_made_start_is_removed_and_may_be_repeated) {
+  Rig before;
+  before.ready().give_disk(1);
+  before.ask(Rig::start_of(1));
+  for (const bool has_container : {true, false}) {
+    Rig w(journal_of(before));
+    w.last = w.core.start(w.clock.now());
+
+    Reconciled search{{}, {{Rig::guest(1), "/disk/1", 64}}, {{kImage, "id-1"}}};
+    if (has_container) search.containers = {{Rig::guest(1), "c1", 0, true, 101}};
+    w.tell(search);
+    EXPECT_EQ(w.did<RemoveStray>() != nullptr, has_container);
+    EXPECT_EQ(w.state_of(1), GuestState::kDiskReady);
+    w.tell(EngineChanged{true, "x"});
+    w.ask(Rig::start_of(1));
+
+    EXPECT_NE(w.did<Start>(), nullptr);
+  }
+}
+
+TEST(WardenRecovery, a_container_that_nobody_knows_is_removed) {
+  Rig w;
+  w.last = w.core.start(w.clock.now());
+
+  FoundContainer found{Rig::guest(7), "c7", 3, true, 107};
+  found.has_go_ahead = true;
+  w.tell(Reconciled{{found}, {}, {}});
+
+  ASSERT_NE(w.did<RemoveStray>(), nullptr);
+  EXPECT_EQ(w.did<RemoveStray>()->container.container, "c7");
+}
+
+TEST(WardenRecovery, a_disk_that_nobody_knows_is_reported_and_never_run_again) {
+  Rig w;
+  w.last = w.core.start(w.clock.now());
+  w.tell(EngineChanged{true, "x"});
+
+  w.tell(Reconciled{{}, {{Rig::guest(7), "/disk/7", 64}}, {{kImage, "id-1"}}});
+
+  EXPECT_EQ(w.state_of(7), GuestState::kRemoved);
+  EXPECT_EQ((w.ask(Rig::start_of(7)), w.answer()), "conflict");
+  w.ask(ReleaseDisk{Rig::guest(7)});
+  EXPECT_NE(w.did<DropDisk>(), nullptr);
+}
+
+TEST(WardenRecovery, a_running_guest_known_by_label_survives_a_lost_journal) {
+  Rig w;
+  w.last = w.core.start(w.clock.now());
+
+  FoundContainer found{Rig::guest(7), "c7", 3, true, 107};
+  found.has_go_ahead = true;
+  w.tell(Reconciled{{found}, {{Rig::guest(7), "/disk/7", 64}}, {}});
+
+  EXPECT_EQ(w.state_of(7), GuestState::kRunning);
+  EXPECT_EQ(w.record(7)->slot, 3U);
+}
+
+TEST(WardenRecovery, half_made_and_half_deleted_disks_are_finished) {
+  Rig before;
+  before.ready().give_disk(1);
+  before.ask(ReleaseDisk{Rig::guest(1)});
+  before.ask(PrepareDisk{Rig::guest(2), 64});
+  Rig w(journal_of(before));
+  w.last = w.core.start(w.clock.now());
+
+  w.tell(Reconciled{{}, {{Rig::guest(1), "/disk/1", 64}}, {}});
+
+  ASSERT_NE(w.did<DropDisk>(), nullptr);
+  EXPECT_EQ(w.did<DropDisk>()->guest, Rig::guest(1));
+  EXPECT_EQ(w.record(2), nullptr) << "whoever wanted it asks again";
+}
+
+TEST(WardenRecovery, a_condemned_guest_that_lives_is_killed) {
+  Rig before;
+  before.ready().run(1);
+  before.ask(KillGuest{Rig::guest(1)});
+  Rig w(journal_of(before));
+  w.last = w.core.start(w.clock.now());
+
+  FoundContainer found{Rig::guest(1), "c1", 0, true, 101};
+  found.has_go_ahead = true;
+  w.tell(Reconciled{{found}, {{Rig::guest(1), "/disk/1", 64}}, {}});
+
+  EXPECT_NE(w.did<Kill>(), nullptr);
+  EXPECT_TRUE(w.did<SetGates>()->open_slots.empty());
+}
+
+TEST(WardenRecovery, images_that_the_engine_lost_are_forgotten) {
+  Rig w;
+  w.ready();
+
+  w.tell(Reconciled{{}, {}, {}});
+
+  EXPECT_TRUE(w.core.state().images.empty());
+}
+
+TEST(WardenRecovery, a_search_while_running_disturbs_nothing_that_is_on_its_way) {
+  Rig w;
+  w.ready().give_disk(1);
+  w.ask(Rig::start_of(1));
+  const OpId start = w.did<Start>()->op;
+  w.ask(PrepareDisk{Rig::guest(2), 64});
+  const OpId disk = w.did<MakeDisk>()->op;
+
+  w.tell(Reconciled{
+      {{Rig::guest(1), "c1", 0, true, 101}}, {{Rig::guest(1), "/disk/1", 64}}, {{kImage, "id-1"}}});
+  EXPECT_EQ(w.did<RemoveStray>(), nullptr);
+  w.tell(Started{start, StartedGuest{"c1", 101, 5}});
+  EXPECT_NE(w.did<Go>(), nullptr);
+  w.tell(DiskMade{disk, "/disk/2"});
+
+  EXPECT_EQ(w.state_of(2), GuestState::kDiskReady);
+}
+
+}  // namespace
+}  // namespace rn::warden
