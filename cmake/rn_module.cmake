@@ -41,7 +41,8 @@ function(rn_module name)
   foreach(dep ${M_DEPS})
     # NOTE: agent and warden share the layer and nothing else; sim alone may name all of layer 3.
     if(NOT RN_LAYER_${dep} LESS RN_LAYER_${name})
-      message(FATAL_ERROR "module ${name} (layer ${RN_LAYER_${name}}) must not depend on ${dep} (layer ${RN_LAYER_${dep}})")
+      message(FATAL_ERROR
+        "module ${name} (layer ${RN_LAYER_${name}}) must not depend on ${dep} (layer ${RN_LAYER_${dep}})")
     endif()
     list(APPEND deps reclaimnet_${dep})
   endforeach()
@@ -83,7 +84,8 @@ function(rn_module name)
 
   if(M_TESTS)
     add_executable(${name}_test ${M_TESTS})
-    target_link_libraries(${name}_test PRIVATE reclaimnet_${name} ${M_TEST_LIBS} GTest::gtest GTest::gtest_main GTest::gmock)
+    target_link_libraries(${name}_test PRIVATE reclaimnet_${name} ${M_TEST_LIBS}
+      GTest::gtest GTest::gtest_main GTest::gmock)
     add_test(NAME ${name}.unit COMMAND ${name}_test)
     set_tests_properties(${name}.unit PROPERTIES LABELS unit TIMEOUT 120)
   endif()

@@ -276,7 +276,7 @@ rn_residue() {
       echo "process $pid $(tr '\0' ' ' <"/proc/$pid/cmdline" | cut -c1-100)"
     done
     ip netns list | awk -v run="rn-$run-" 'index($1, run) == 1 { print "namespace " $1 }'
-    ip -o link | awk -F': ' -v name="rn-$run" '{ split($2, part, "@"); if (part[1] == name) print "interface " part[1] }'
+    ip -o link | awk -F'[:@ ]+' -v name="rn-$run" '$2 == name { print "interface " $2 }'
     rn_mounts "$run" | sed 's/^/mount /'
     rn_cgroups "$run" | sed 's/^/cgroup /'
     rn_pins "$run" | sed 's/^/bpf pin /'
@@ -301,6 +301,9 @@ rn_guard() {
 
 # --- the whole machine ------------------------------------------------------------------------------------------
 
+rn_watched_sysctls='^net\.(ipv4|ipv6)\.(ip_forward|conf\.(all|default)\.(forwarding|rp_filter|disable_ipv6))'
+rn_watched_sysctls+='|^kernel\.(unprivileged|apparmor|yama)|^fs\.(inotify|protected)'
+
 # Everything that a node may have touched, one sorted line each. Processes are those of our and the engine's programs.
 rn_machine_state() {
   ip netns list | awk '{ print "namespace " $1 }'
@@ -319,13 +322,12 @@ rn_machine_state() {
   nft list ruleset 2>/dev/null | sed 's/counter packets [0-9]* bytes [0-9]*//; s/^/nft /'
   { tc qdisc show; tc filter show; } 2>/dev/null | sed 's/^/tc /; s/ *$//'
   losetup -l -n -O BACK-FILE 2>/dev/null | sed 's/^/loop /'
-  sysctl -a 2>/dev/null | grep -E '^net\.(ipv4|ipv6)\.(ip_forward|conf\.(all|default)\.(forwarding|rp_filter)|.*disable_ipv6)|^kernel\.(unprivileged|apparmor|yama)|^fs\.(inotify|protected)' |
-    sed 's/^/sysctl /'
+  sysctl -a 2>/dev/null | grep -E "$rn_watched_sysctls" | sed 's/^/sysctl /'
   cut -d: -f1,3 /etc/passwd | sed 's/^/user /'
   cut -d: -f1,3 /etc/group | sed 's/^/group /'
   ss -Hltun 2>/dev/null | awk '{ print "port " $1 " " $5 }'
-  find /run/containerd /run/docker /var/run/docker.sock /var/lib/docker /run/reclaimnet /var/lib/reclaimnet -maxdepth 2 \
-    2>/dev/null | sed 's/^/path /'
+  find /run/containerd /run/docker /run/docker.sock /var/lib/docker /run/reclaimnet /var/lib/reclaimnet \
+    -maxdepth 2 2>/dev/null | sed 's/^/path /'
   for entry in /proc/[0-9]*; do
     case $(cat "$entry/comm" 2>/dev/null) in
       dockerd | containerd | containerd-shim* | runc* | reclaim* | tcpdump | iperf3)

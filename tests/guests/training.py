@@ -27,7 +27,8 @@ def parse_arguments(**defaults):
     parser = argparse.ArgumentParser()
 
     def flag(name, kind, default):
-        parser.add_argument("--" + name, type=kind, default=kind(os.environ.get(name.upper().replace("-", "_"), default)))
+        variable = name.upper().replace("-", "_")
+        parser.add_argument("--" + name, type=kind, default=kind(os.environ.get(variable, default)))
 
     flag("steps", int, defaults.get("steps", 400))
     flag("save-every", int, defaults.get("save_every", 20))
