@@ -96,6 +96,18 @@ Channel::Step Channel::write(BlobView bytes) {
   }
 }
 
+Channel::Step Channel::discard() {
+  std::array<std::uint8_t, 4096> dropped{};
+  for (;;) {
+    const ssize_t got = recv(fd_, dropped.data(), dropped.size(), MSG_DONTWAIT);
+    if (got == 0) return Step{Want::kEnd, 0};
+    if (got > 0 || errno == EINTR) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return Step{Want::kReadable, 0};
+    error_ = error_from_errno(errno, "receiving");
+    return Step{Want::kFailed, 0};
+  }
+}
+
 void Channel::end_writing() {
   if (ssl_ && SSL_is_init_finished(ssl_.get())) {
     ERR_clear_error();

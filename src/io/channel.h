@@ -33,7 +33,9 @@ class Channel {
   Step handshake();
   Step read(std::span<std::uint8_t> out);  ///< `out` is not empty
   Step write(BlobView bytes);              ///< `bytes` is not empty; may take a part
-  void end_writing();                      ///< tells the peer that nothing follows; best effort
+  /// Drops raw bytes until the peer's end; nothing can be read afterwards.
+  Step discard();
+  void end_writing();  ///< tells the peer that nothing follows; best effort
 
   const Error& error() const { return error_; }  ///< of the last kFailed
 

@@ -226,7 +226,9 @@ Status Loop::on_signal(const std::vector<int>& signals, std::function<void(int)>
 
 Result<WatchId> Loop::watch_readable(int fd, std::function<void()> fn) {
   state_->check_thread();
+
   struct stat what {};
+
   if (fstat(fd, &what) != 0) return fail(error_from_errno(errno, "watching a descriptor"));
   if (S_ISREG(what.st_mode) || S_ISDIR(what.st_mode))
     return fail(ErrorCode::kUnsupported, "a file is always readable and cannot be watched");
