@@ -55,18 +55,19 @@ constexpr std::array<std::string_view, 14> kTensorSuffixes = {
 
 }  // namespace
 
-CutMode cut_mode_for(std::string_view path, std::uint64_t size) {
-  if (size >= kLargeFileBytes) return CutMode::kFixed;
+bool is_tensor_file(std::string_view path) {
   const auto slash = path.rfind('/');
   std::string name(slash == std::string_view::npos ? path : path.substr(slash + 1));
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
     return static_cast<char>(std::tolower(c));
   });
-  const bool is_tensor =
-      std::any_of(kTensorSuffixes.begin(), kTensorSuffixes.end(), [&](std::string_view suffix) {
-        return name.ends_with(suffix);
-      });
-  return is_tensor ? CutMode::kFixed : CutMode::kContent;
+  return std::any_of(kTensorSuffixes.begin(), kTensorSuffixes.end(), [&](std::string_view suffix) {
+    return name.ends_with(suffix);
+  });
+}
+
+CutMode cut_mode_for(std::string_view path, std::uint64_t size) {
+  return size >= kLargeFileBytes || is_tensor_file(path) ? CutMode::kFixed : CutMode::kContent;
 }
 
 std::size_t content_cut(BlobView window) {

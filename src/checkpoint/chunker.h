@@ -32,6 +32,9 @@ inline constexpr std::uint64_t kLargeFileBytes = 16ULL << 20;
 /// Fixed for tensor files (by suffix) and for large ones; content-defined for the rest.
 CutMode cut_mode_for(std::string_view path, std::uint64_t size);
 
+/// By suffix only: the usual containers of weights and arrays.
+bool is_tensor_file(std::string_view path);
+
 /// Length of the first content-defined chunk of `window`, which begins at a chunk's start and holds
 /// kContentMaxBytes or all that is left of the file. 0 only for an empty window. FastCDC with
 /// normalised chunking of level 2 (Xia et al., USENIX ATC 2016): a harder mask before the average

@@ -2,6 +2,7 @@
 #include "checkpoint/scan.h"
 
 #include "base/error.h"
+#include "checkpoint/glob.h"
 #include "checkpoint/utf8.h"
 
 namespace rn::checkpoint {
@@ -40,6 +41,7 @@ Result<Scan> scan_folder(Folder& folder, const ScanLimits& limits, std::uint64_t
         if (skipped != nullptr) ++*skipped;
         continue;
       }
+      if (matches_any(limits.skip, path)) continue;
       const auto there = folder.stat(path);
       if (!there) {
         if (has_vanished(there.error())) continue;

@@ -17,6 +17,7 @@ using Scan = std::map<std::string, FileStat>;
 struct ScanLimits {
   std::size_t paths_max = 1'000'000;
   std::size_t depth_max = 128;
+  std::vector<std::string> skip;  ///< globs; a folder that matches is not entered
 };
 
 /// Walks the folder without following links. Paths that vanish meanwhile are left out; names that

@@ -163,9 +163,9 @@ TEST(Scan, refuses_a_tree_that_is_too_large_or_too_deep) {
   ASSERT_TRUE(make_folders(fs, "/w/1/2/3/4", 0755));
   const auto folder = fs.open_folder("/w").value();
 
-  EXPECT_EQ(scan_folder(*folder, {3, 100}).error().code, ErrorCode::kExhausted);
-  EXPECT_EQ(scan_folder(*folder, {100, 3}).error().code, ErrorCode::kExhausted);
-  EXPECT_TRUE(scan_folder(*folder, {4, 4}));
+  EXPECT_EQ(scan_folder(*folder, {3, 100, {}}).error().code, ErrorCode::kExhausted);
+  EXPECT_EQ(scan_folder(*folder, {100, 3, {}}).error().code, ErrorCode::kExhausted);
+  EXPECT_TRUE(scan_folder(*folder, {4, 4, {}}));
 }
 
 }  // namespace

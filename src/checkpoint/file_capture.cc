@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/file_capture.h"
+
+#include <memory>
+
+#include <xxhash.h>
+
+#include "base/crypto.h"
+#include "checkpoint/chunker.h"
+
+namespace rn::checkpoint {
+
+namespace {
+
+constexpr std::uint64_t kReadBytes = 4ULL << 20;
+
+struct FreeState {
+  void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+};
+
+/// Compares two readings of one file. Not cryptographic: only the guest itself could profit from a
+/// collision, by spoiling its own checkpoint.
+class Checksum {
+ public:
+  Checksum() : state_(XXH3_createState()) { XXH3_128bits_reset(state_.get()); }
+
+  void update(BlobView bytes) { XXH3_128bits_update(state_.get(), bytes.data(), bytes.size()); }
+
+  void finish(std::uint64_t (&out)[2]) const {
+    const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
+    out[0] = hash.low64;
+    out[1] = hash.high64;
+  }
+
+ private:
+  std::unique_ptr<XXH3_state_t, FreeState> state_;
+};
+
+}  // namespace
+
+FileCapture::FileCapture(
+    ChunkStore::Session& session,
+    const SnapshotCache& known,
+    const JobKeys& keys,
+    Rng& rng,
+    std::function<bool()> should_stop
+)
+    : session_(session),
+      known_(known),
+      keys_(keys),
+      encoder_(keys, rng),
+      should_stop_(std::move(should_stop)) {}
+
+Result<ChunkRef> FileCapture::take_chunk(BlobView plaintext) {
+  if (should_stop_ && should_stop_())
+    return fail(ErrorCode::kTimeout, "the snapshot was told to stop");
+  const Digest name = chunk_name(keys_, plaintext);
+  if (const auto fresh = fresh_.find(name); fresh != fresh_.end()) return fresh->second;
+  const ChunkRef* known = known_.chunk_named(name);
+  if (known != nullptr && known->plain_bytes == plaintext.size() && session_.keep(known->cipher))
+    return *known;
+  const EncodedChunk chunk = encoder_.encode(plaintext, name);
+  RN_CHECK(session_.put(chunk.ref.cipher, chunk.stored));
+  totals_.new_bytes += chunk.stored.size();
+  ++totals_.new_chunks;
+  fresh_[name] = chunk.ref;
+  return chunk.ref;
+}
+
+Result<FileCapture::Reading> FileCapture::read_chunks(
+    File& file, const std::string& path, std::uint64_t size
+) {
+  Reading reading;
+  Checksum checksum;
+  RN_CHECK(for_each_chunk(
+      file,
+      size,
+      cut_mode_for(path, size),
+      [&](std::uint64_t, BlobView bytes) -> Status {
+        checksum.update(bytes);
+        RN_TRY(const ChunkRef chunk, take_chunk(bytes));
+        reading.chunks.push_back(chunk);
+        totals_.read_bytes += bytes.size();
+        return {};
+      }
+  ));
+  checksum.finish(reading.checksum);
+  return reading;
+}
+
+Result<bool> FileCapture::reads_the_same(File& file, std::uint64_t size, const Reading& first) {
+  Checksum checksum;
+  for (std::uint64_t offset = 0; offset < size;) {
+    if (should_stop_ && should_stop_())
+      return fail(ErrorCode::kTimeout, "the snapshot was told to stop");
+    RN_TRY(const Blob bytes, file.read(offset, std::min(kReadBytes, size - offset)));
+    if (bytes.empty()) return false;
+    checksum.update(bytes);
+    offset += bytes.size();
+  }
+  std::uint64_t again[2];
+  checksum.finish(again);
+  return again[0] == first.checksum[0] && again[1] == first.checksum[1];
+}
+
+Result<FileCapture::Captured> FileCapture::capture(File& file, const std::string& path, Care care) {
+  RN_TRY(const FileStat before, file.stat());
+  RN_TRY(Reading reading, read_chunks(file, path, before.size));
+  if (care != Care::kImmutable) {
+    RN_TRY(const bool is_same, reads_the_same(file, before.size, reading));
+    if (!is_same) return fail(ErrorCode::kUnavailable, "it changed while it was read");
+  }
+  RN_TRY(const FileStat after, file.stat());
+  const bool held_still = after.size == before.size && after.mtime_ns == before.mtime_ns;
+  const bool only_grew = care == Care::kGrowing && after.size >= before.size;
+  if (!held_still && !only_grew)
+    return fail(ErrorCode::kUnavailable, "it did not hold still while it was read");
+  return Captured{before, std::move(reading.chunks)};
+}
+
+Result<bool> FileCapture::has_content(
+    Folder& folder, const std::string& path, const Digest& sha256
+) {
+  RN_TRY(const auto file, folder.open(path));
+  RN_TRY(const FileStat before, file->stat());
+  crypto::Sha256 hash;
+  for (std::uint64_t offset = 0; offset < before.size;) {
+    RN_TRY(const Blob bytes, file->read(offset, std::min(kReadBytes, before.size - offset)));
+    if (bytes.empty()) return false;
+    hash.update(bytes);
+    offset += bytes.size();
+  }
+  RN_TRY(const FileStat after, file->stat());
+  return hash.finish() == sha256 && after == before;
+}
+
+}  // namespace rn::checkpoint

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/fs.h"
+#include "base/time.h"
+#include "model/checkpoint.h"
+#include "model/job.h"
+
+namespace rn::checkpoint {
+
+/// What a file was when it was last read, and which chunks it became.
+struct CachedFile {
+  std::string path;
+  std::uint64_t inode = 0;
+  std::uint64_t bytes = 0;
+  std::int64_t mtime_ns = 0;
+  bool is_base = false;     ///< equal to the submitted workspace's: no part of the delta
+  bool is_settled = false;  ///< its mtime was old enough when it was looked at: a later write must
+                            ///< change the mtime
+  std::vector<ChunkRef> chunks;
+
+  RN_FIELDS(CachedFile, path, inode, bytes, mtime_ns, is_base, is_settled, chunks)
+};
+
+/// Lets the next snapshot skip what did not change, and finds known chunks by name. Losing it costs
+/// reading, never correctness. Pure; to_cbor and from_cbor make it survive a restart of the agent.
+class SnapshotCache {
+ public:
+  /// The entry if the file still has the same inode, size and mtime and the entry is settled; else
+  /// nullptr. Until the next change of the cache.
+  const CachedFile* unchanged(const std::string& path, const FileStat& there) const;
+  /// What the path was, changed or not.
+  const CachedFile* find(const std::string& path) const;
+  const ChunkRef* chunk_named(const Digest& name) const;
+
+  void put(CachedFile file);
+  /// Makes a generation's chunks known without claiming that its files are unchanged.
+  void add_chunks(const Manifest& manifest);
+
+  std::size_t size() const { return files_.size(); }
+
+  Blob to_bytes() const;
+  /// kInvalid or kCorrupt if the bytes are none: then start with an empty cache.
+  static Result<SnapshotCache> from_bytes(BlobView bytes);
+
+  /// mtimes have the kernel's tick; a file changed so shortly before it was looked at may change
+  /// again without a new mtime.
+  static constexpr milliseconds kSettleTime{2000};
+  static bool is_settled(std::int64_t mtime_ns, WallTime now);
+
+ private:
+  std::map<std::string, CachedFile> files_;
+  std::map<Digest, ChunkRef> known_;
+};
+
+}  // namespace rn::checkpoint
