@@ -66,7 +66,7 @@ CutSwitch::CutSwitch(rn_pinned_cut pinned, int counters_fd)
     : pinned_(pinned), counters_fd_(counters_fd) {}
 
 CutSwitch::CutSwitch(CutSwitch&& other) noexcept
-    : pinned_(std::exchange(other.pinned_, {-1, -1, -1})),
+    : pinned_(std::exchange(other.pinned_, {-1, -1, -1, -1})),
       counters_fd_(std::exchange(other.counters_fd_, -1)) {}
 
 CutSwitch& CutSwitch::operator=(CutSwitch&& other) noexcept {
@@ -81,7 +81,7 @@ CutSwitch::~CutSwitch() {
 }
 
 Result<CutSwitch> CutSwitch::open_pinned(const std::string& folder) {
-  rn_pinned_cut pinned{-1, -1, -1};
+  rn_pinned_cut pinned{-1, -1, -1, -1};
   if (const int result = rn_pinned_cut_open(folder.c_str(), &pinned); result != 0) {
     return fail(
         code_of(result),

@@ -75,7 +75,7 @@ class CutSwitch {
  private:
   CutSwitch(rn_pinned_cut pinned, int counters_fd);
 
-  rn_pinned_cut pinned_{-1, -1, -1};
+  rn_pinned_cut pinned_{-1, -1, -1, -1};
   int counters_fd_ = -1;
 };
 

@@ -62,7 +62,8 @@ int rn_pinned_cut_open(const char* folder, struct rn_pinned_cut* cut) {
   cut->node_gate_fd = open_map(folder, RN_CUT_MAP_NODE_GATE);
   cut->slot_gate_fd = open_map(folder, RN_CUT_MAP_SLOT_GATE);
   cut->lease_fd = open_map(folder, RN_CUT_MAP_LEASE);
-  for (const int fd : {cut->node_gate_fd, cut->slot_gate_fd, cut->lease_fd}) {
+  cut->guests_fd = open_map(folder, RN_CUT_MAP_GUESTS);
+  for (const int fd : {cut->node_gate_fd, cut->slot_gate_fd, cut->lease_fd, cut->guests_fd}) {
     if (fd >= 0) continue;
     rn_pinned_cut_close(cut);
     return fd;
@@ -74,6 +75,7 @@ void rn_pinned_cut_close(struct rn_pinned_cut* cut) {
   close_if_open(cut->node_gate_fd);
   close_if_open(cut->slot_gate_fd);
   close_if_open(cut->lease_fd);
+  close_if_open(cut->guests_fd);
 }
 
 int rn_pinned_cut_node(const struct rn_pinned_cut* cut) {
@@ -110,4 +112,22 @@ int rn_pinned_read_node(const struct rn_pinned_cut* cut, uint64_t* is_open) {
 
 int rn_pinned_read_slot(const struct rn_pinned_cut* cut, uint32_t slot, uint64_t* is_open) {
   return read_gate(cut->slot_gate_fd, slot, is_open);
+}
+
+int rn_pinned_next_guest(
+    const struct rn_pinned_cut* cut, const uint32_t* previous, uint32_t* ifindex, uint32_t* slot
+) {
+  bpf_attr attributes;
+  memset(&attributes, 0, sizeof(attributes));
+  std::uint32_t next = 0;
+  attributes.map_fd = static_cast<std::uint32_t>(cut->guests_fd);
+  attributes.key = reinterpret_cast<std::uintptr_t>(previous);
+  attributes.next_key = reinterpret_cast<std::uintptr_t>(&next);
+  if (const int result = call_bpf(BPF_MAP_GET_NEXT_KEY, attributes); result != 0) return result;
+  rn_cut_guest guest{};
+  // A guest that was unbound meanwhile is still answered: its interface may be there.
+  access_map(BPF_MAP_LOOKUP_ELEM, cut->guests_fd, next, &guest);
+  *ifindex = next;
+  *slot = guest.slot;
+  return 0;
 }

@@ -19,6 +19,7 @@ struct rn_pinned_cut {
   int node_gate_fd;
   int slot_gate_fd;
   int lease_fd;
+  int guests_fd;
 };
 
 /* Opens the maps pinned in `folder` (close-on-exec). 0, or -errno; then nothing stays open. */
@@ -41,6 +42,12 @@ int rn_pinned_read_lease(const struct rn_pinned_cut* cut, uint64_t* until_boot_n
 /* is_open as the program sees it. */
 int rn_pinned_read_node(const struct rn_pinned_cut* cut, uint64_t* is_open);
 int rn_pinned_read_slot(const struct rn_pinned_cut* cut, uint32_t slot, uint64_t* is_open);
+
+/* The guest bound after the interface `*previous` (NULL: the first), in no order. 0, -ENOENT after
+ * the last, or -errno. `previous` and `ifindex` may be the same. */
+int rn_pinned_next_guest(
+    const struct rn_pinned_cut* cut, const uint32_t* previous, uint32_t* ifindex, uint32_t* slot
+);
 
 #ifdef __cplusplus
 }

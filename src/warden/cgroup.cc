@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warden/cgroup.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace rn::warden {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> hierarchies(const CgroupRoots& roots) {
+  std::vector<std::string> found;
+  if (!roots.unified.empty()) found.push_back(roots.unified);
+  if (!roots.freezer.empty()) found.push_back(roots.freezer);
+  return found;
+}
+
+bool exists(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+tl::unexpected<Error> system_error(const std::string& what, int error) {
+  const ErrorCode code =
+      error == EPERM || error == EACCES ? ErrorCode::kDenied : ErrorCode::kInternal;
+  return fail(code, what + ": " + std::strerror(error));
+}
+
+/// The folder and all below it, parents first. Folders that vanish meanwhile are left out.
+std::vector<std::string> folders_below(const std::string& top) {
+  std::vector<std::string> folders{top};
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(top, error), end; !error && it != end;
+       it.increment(error)) {
+    if (it->is_directory(error)) folders.push_back(it->path());
+  }
+  return folders;
+}
+
+/// False when the file is not there (the cgroup has just gone).
+Result<bool> write_control(const std::string& path, const char* word) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) {
+    if (errno == ENOENT || errno == ENODEV) return false;
+    return system_error("opening " + path, errno);
+  }
+  const ssize_t written = write(fd, word, std::strlen(word));
+  const int error = errno;
+  close(fd);
+  if (written < 0 && error != ENODEV) return system_error("writing " + path, error);
+  return true;
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
+}
+
+std::string value_of(const std::string& text, std::string_view key) {
+  std::istringstream lines(text);
+  for (std::string word, value; lines >> word >> value;) {
+    if (word == key) return value;
+  }
+  return {};
+}
+
+bool is_in_cgroup(const std::string& proc, pid_t pid, const std::string& name) {
+  std::istringstream lines(read_text(proc + "/" + std::to_string(pid) + "/cgroup"));
+  const std::string path = "/" + name;
+  for (std::string line; std::getline(lines, line);) {
+    const auto last_colon = line.find(':', line.find(':') + 1);
+    if (last_colon == std::string::npos) continue;
+    const std::string_view own = std::string_view(line).substr(last_colon + 1);
+    if (own == path || own.starts_with(path + "/")) return true;
+  }
+  return false;
+}
+
+bool signal_if_caught(const std::string& proc, pid_t pid, const std::string& name, int signal) {
+  const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  if (fd < 0) return false;
+  bool is_sent = false;
+  if (is_in_cgroup(proc, pid, name)) {
+    const auto caught = caught_signals(read_text(proc + "/" + std::to_string(pid) + "/status"));
+    const bool has_handler = caught && ((*caught >> (signal - 1)) & 1) != 0;
+    is_sent = has_handler && syscall(SYS_pidfd_send_signal, fd, signal, nullptr, 0) == 0;
+  }
+  close(fd);
+  return is_sent;
+}
+
+}  // namespace
+
+Result<CgroupRoots> probe_cgroups(const std::string& root) {
+  const bool has_freezer = exists(root + "/freezer/cgroup.procs");
+  if (exists(root + "/cgroup.controllers")) return CgroupRoots{CgroupFlavour::kV2, root, ""};
+  if (exists(root + "/unified/cgroup.controllers")) {
+    return CgroupRoots{
+        CgroupFlavour::kHybrid, root + "/unified", has_freezer ? root + "/freezer" : ""};
+  }
+  if (has_freezer) return CgroupRoots{CgroupFlavour::kV1, "", root + "/freezer"};
+  return fail(
+      ErrorCode::kUnsupported,
+      "no cgroup v2 hierarchy and no v1 freezer below " + root,
+      "mount cgroup2 on /sys/fs/cgroup, or the freezer controller"
+  );
+}
+
+Status make_cgroup(const CgroupRoots& roots, const std::string& name) {
+  for (const std::string& hierarchy : hierarchies(roots)) {
+    std::error_code error;
+    fs::create_directories(hierarchy + "/" + name, error);
+    if (error) return system_error("making cgroup " + name, error.value());
+  }
+  return {};
+}
+
+Status remove_cgroup(const CgroupRoots& roots, const std::string& name) {
+  for (const std::string& hierarchy : hierarchies(roots)) {
+    const std::string top = hierarchy + "/" + name;
+    if (!exists(top)) continue;
+    const std::vector<std::string> folders = folders_below(top);
+    for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) {
+      if (rmdir(folder->c_str()) == 0 || errno == ENOENT) continue;
+      if (errno == EBUSY)
+        return fail(ErrorCode::kUnavailable, "processes are still in cgroup " + name);
+      return system_error("removing cgroup " + *folder, errno);
+    }
+  }
+  return {};
+}
+
+Result<std::vector<pid_t>> pids_in_cgroup(const CgroupRoots& roots, const std::string& name) {
+  std::vector<pid_t> pids;
+  for (const std::string& hierarchy : hierarchies(roots)) {
+    const std::string top = hierarchy + "/" + name;
+    if (!exists(top)) continue;
+    for (const std::string& folder : folders_below(top)) {
+      std::ifstream file(folder + "/cgroup.procs");
+      for (pid_t pid = 0; file >> pid;) pids.push_back(pid);
+    }
+  }
+  std::sort(pids.begin(), pids.end());
+  pids.erase(std::unique(pids.begin(), pids.end()), pids.end());
+  return pids;
+}
+
+Status freeze_cgroup(const CgroupRoots& roots, const std::string& name) {
+  if (!roots.unified.empty()) {
+    RN_TRY(const bool is_there, write_control(roots.unified + "/" + name + "/cgroup.freeze", "1"));
+    if (is_there) return {};
+  }
+  if (!roots.freezer.empty()) {
+    RN_TRY(
+        const bool is_there, write_control(roots.freezer + "/" + name + "/freezer.state", "FROZEN")
+    );
+    if (is_there) return {};
+  }
+  return fail(ErrorCode::kNotFound, "no cgroup " + name);
+}
+
+Status thaw_cgroup(const CgroupRoots& roots, const std::string& name) {
+  for (const std::string& hierarchy : hierarchies(roots)) {
+    const bool is_unified = hierarchy == roots.unified;
+    const std::string top = hierarchy + "/" + name;
+    if (!exists(top)) continue;
+    for (const std::string& folder : folders_below(top)) {
+      const std::string control = folder + (is_unified ? "/cgroup.freeze" : "/freezer.state");
+      RN_TRY(
+          [[maybe_unused]] const bool is_there, write_control(control, is_unified ? "0" : "THAWED")
+      );
+    }
+  }
+  return {};
+}
+
+Result<bool> is_cgroup_frozen(const CgroupRoots& roots, const std::string& name) {
+  if (!roots.unified.empty()) {
+    const std::string frozen =
+        value_of(read_text(roots.unified + "/" + name + "/cgroup.events"), "frozen");
+    if (frozen == "1") return true;
+  }
+  if (!roots.freezer.empty()) {
+    return read_text(roots.freezer + "/" + name + "/freezer.state").starts_with("FROZEN");
+  }
+  return false;
+}
+
+Result<std::uint64_t> caught_signals(const std::string& status_text) {
+  std::istringstream lines(status_text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("SigCgt:")) continue;
+    const std::size_t digit = line.find_first_of("0123456789abcdef", 7);
+    std::uint64_t mask = 0;
+    if (digit == std::string::npos) break;
+    const char* end = line.data() + line.size();
+    const auto [stop, error] = std::from_chars(line.data() + digit, end, mask, 16);
+    if (error != std::errc() || stop != end) break;
+    return mask;
+  }
+  return fail(ErrorCode::kCorrupt, "no readable SigCgt line in a process's status");
+}
+
+Result<std::vector<pid_t>> signal_catchers(
+    const CgroupRoots& roots, const std::string& name, int signal, const std::string& proc
+) {
+  RN_TRY(const std::vector<pid_t> pids, pids_in_cgroup(roots, name));
+  std::vector<pid_t> signalled;
+  for (const pid_t pid : pids) {
+    if (signal_if_caught(proc, pid, name, signal)) signalled.push_back(pid);
+  }
+  return signalled;
+}
+
+}  // namespace rn::warden

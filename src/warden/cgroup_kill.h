@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <sys/types.h>
+
+#include "base/error.h"
+#include "base/time.h"
+#include "warden/cgroup.h"
+
+/// Killing a cgroup without allocating, without the engine, and without anything that can hang:
+/// plain system calls on kernel file systems, fixed buffers, every wait with a deadline.
+namespace rn::warden {
+
+inline constexpr std::size_t kMaxCgroupName = 256;
+inline constexpr std::size_t kMaxKnownPids = 4096;
+
+/// "reclaim-lab-a/ID" in a fixed array.
+using CgroupName = std::array<char, kMaxCgroupName>;
+/// kInvalid when it is too long, absolute, empty, or has a ".." component.
+Result<CgroupName> make_cgroup_name(const std::string& name);
+
+/// Processes seen in a cgroup. `total` goes on counting beyond the capacity.
+struct PidSet {
+  std::array<pid_t, kMaxKnownPids> pid{};
+  std::size_t count = 0;
+  std::size_t total = 0;
+
+  void add(pid_t one) {
+    if (count < pid.size()) pid[count++] = one;
+    ++total;
+  }
+
+  void clear() { count = total = 0; }
+
+  bool contains(pid_t one) const;
+};
+
+/// The hierarchies' top folders, opened beforehand. Movable, not copyable; closes on destruction.
+class CgroupKiller {
+ public:
+  /// kNotFound when a hierarchy's folder is not there.
+  static Result<CgroupKiller> open(const CgroupRoots& roots, const Clock& clock);
+  CgroupKiller(CgroupKiller&& other) noexcept;
+  CgroupKiller& operator=(CgroupKiller&&) = delete;
+  CgroupKiller(const CgroupKiller&) = delete;
+  ~CgroupKiller();
+
+  /// Adds every process of the cgroup and below. A cgroup that is not there adds nothing.
+  void collect(const CgroupName& name, PidSet& into) const;
+  bool is_empty(const CgroupName& name) const;
+
+  /// Calls visit(pid) once for each process of the cgroup and below, in whichever hierarchies it
+  /// is.
+  template <class Visit>
+  void each(const CgroupName& name, Visit visit) const {
+    visit_all(
+        name, [](void* context, pid_t pid) { (*static_cast<Visit*>(context))(pid); }, &visit
+    );
+  }
+
+  /// SIGKILL for everything in it: cgroup.kill where there is a v2 hierarchy, then *always* the v1
+  /// freezers thawed (a process frozen by v1 dies only when thawed).
+  void strike(const CgroupName& name) const;
+  /// strike(), then waits until the cgroup is empty; where cgroup.kill is missing or left something
+  /// alive: freeze, SIGKILL one by one, thaw, again and again. True when empty; false at the
+  /// deadline.
+  bool kill(const CgroupName& name, Instant deadline) const;
+
+ private:
+  CgroupKiller(int unified, int freezer, const Clock& clock);
+
+  void visit_all(const CgroupName& name, void (*visit)(void*, pid_t), void* context) const;
+  bool wait_unpopulated(const CgroupName& name, Instant deadline) const;
+  void kill_one_by_one(const CgroupName& name, Instant deadline) const;
+
+  int unified_ = -1;
+  int freezer_ = -1;
+  const Clock* clock_;
+};
+
+}  // namespace rn::warden

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "base/error.h"
+#include "base/time.h"
+
+namespace rn::warden {
+
+/// A process that holds a context on a GPU. Pids are the host's.
+struct GpuProcess {
+  std::uint32_t gpu = 0;
+  pid_t pid = 0;
+  std::uint64_t used_bytes = 0;  ///< 0 when the driver does not say
+
+  friend bool operator==(const GpuProcess&, const GpuProcess&) = default;
+};
+
+/// Who holds GPU contexts now. Real (NVML) and fake implementations.
+class GpuProcesses {
+ public:
+  virtual ~GpuProcesses() = default;
+  /// Sorted by GPU, then pid. kTimeout when the driver has not answered within `limit`; later calls
+  /// answer kTimeout at once while it still hangs. Never blocks longer.
+  virtual Result<std::vector<GpuProcess>> list(milliseconds limit) = 0;
+  virtual std::uint32_t gpu_count() const = 0;
+};
+
+/// Loads `library` (libnvidia-ml.so.1) and starts NVML. kNotFound when there is no such library:
+/// then the node has no NVIDIA driver. kUnavailable when NVML refuses (driver and library differ,
+/// no device).
+Result<std::unique_ptr<GpuProcesses>> open_nvml(const std::string& library = "libnvidia-ml.so.1");
+
+/// A node without GPUs: always answers an empty list.
+std::unique_ptr<GpuProcesses> no_gpus();
+
+}  // namespace rn::warden

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warden/verify.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+
+#include <fcntl.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "warden/proc_scan.h"
+
+namespace rn::warden {
+namespace {
+
+constexpr std::size_t kMaxMounts = 512;  ///< a bound for detach_mounts()
+
+bool is_at_or_below(std::string_view path, std::string_view folder) {
+  return path.starts_with(folder) && (path.size() == folder.size() || path[folder.size()] == '/');
+}
+
+/// Undoes mountinfo's octal escapes (\040 for a blank) in place.
+std::string_view unescape(char* text, std::size_t size) {
+  std::size_t to = 0;
+  for (std::size_t from = 0; from < size; ++from) {
+    char c = text[from];
+    if (c == '\\' && from + 3 < size) {
+      c = static_cast<char>(
+          (text[from + 1] - '0') * 64 + (text[from + 2] - '0') * 8 + (text[from + 3] - '0')
+      );
+      from += 3;
+    }
+    text[to++] = c;
+  }
+  return {text, to};
+}
+
+/// Calls visit(mountpoint) for each mount at or below `folder`; false when mountinfo cannot be
+/// read.
+template <class Visit>
+bool each_mount(const char* folder, const char* mountinfo, Visit visit) {
+  return proc::each_line(AT_FDCWD, mountinfo, [&](char* line, std::size_t size) {
+    std::string_view rest(line, size);
+    for (int field = 0; field < 4; ++field) {
+      const std::size_t blank = rest.find(' ');
+      if (blank == std::string_view::npos) return;
+      rest.remove_prefix(blank + 1);
+    }
+    const std::size_t length = std::min(rest.find(' '), rest.size());
+    const std::string_view point = unescape(line + (rest.data() - line), length);
+    if (is_at_or_below(point, folder)) visit(point);
+  });
+}
+
+/// /proc/net/tcp: "sl local_address rem_address st ..."; local is ADDRESS:PORT in hex.
+void look_at_port_table(const char* path, std::string_view name, bool is_tcp, Remains& into) {
+  const bool is_read = proc::each_line(AT_FDCWD, path, [&](char* line, std::size_t size) {
+    std::string_view text(line, size);
+    const std::size_t first_colon = text.find(": ");
+    if (first_colon == std::string_view::npos) return;  // the heading
+    text.remove_prefix(first_colon + 2);
+    const std::size_t colon = text.find(':');
+    if (colon == std::string_view::npos || colon + 5 > text.size()) return;
+    unsigned port = 0;
+    std::from_chars(text.data() + colon + 1, text.data() + colon + 5, port, 16);
+    const std::size_t remote = text.find(' ') + 1;
+    const std::size_t state = text.find(' ', remote) + 1;
+    constexpr std::string_view kListen = "0A";
+    if (is_tcp && text.substr(state, 2) != kListen) return;
+    into.add(RemainderKind::kPort, port, name);
+  });
+  if (!is_read && errno != ENOENT) into.add(RemainderKind::kUnverified, errno, path);
+}
+
+}  // namespace
+
+std::string_view to_string(RemainderKind kind) {
+  switch (kind) {
+    case RemainderKind::kProcess:
+      return "process";
+    case RemainderKind::kUidProcess:
+      return "process with a guest's uid";
+    case RemainderKind::kMount:
+      return "mount";
+    case RemainderKind::kPort:
+      return "listening port";
+    case RemainderKind::kInterface:
+      return "interface";
+    case RemainderKind::kGpuContext:
+      return "GPU context of process";
+    case RemainderKind::kUnverified:
+      return "not verified";
+  }
+  return "";
+}
+
+void Remains::add(RemainderKind kind, std::int64_t id, std::string_view what) {
+  ++total_;
+  if (count_ == items_.size()) return;
+  Remainder& item = items_[count_++];
+  item.kind = kind;
+  item.id = id;
+  item.what = {};
+  std::copy_n(what.begin(), std::min(what.size(), item.what.size() - 1), item.what.begin());
+}
+
+std::vector<std::string> Remains::describe() const {
+  std::vector<std::string> lines;
+  for (const Remainder& item : items()) {
+    std::string line(to_string(item.kind));
+    if (item.id != 0) line += " " + std::to_string(item.id);
+    lines.push_back(line + ": " + item.what.data());
+  }
+  if (total_ > count_) lines.push_back("and " + std::to_string(total_ - count_) + " more");
+  return lines;
+}
+
+void look_at_cgroup(const CgroupKiller& cgroups, const CgroupName& name, Remains& into) {
+  cgroups.each(name, [&](pid_t pid) { into.add(RemainderKind::kProcess, pid, name.data()); });
+}
+
+void look_at_uids(std::uint32_t first, std::uint32_t count, Remains& into, const char* proc) {
+  if (count == 0) return;
+  const proc::Descriptor folder(proc::open_folder(AT_FDCWD, proc));
+  if (!folder.is_open()) return into.add(RemainderKind::kUnverified, errno, proc);
+  proc::each_entry(folder.get(), [&](const char* name) {
+    if (name[0] < '1' || name[0] > '9') return;
+    std::array<char, 64> path{};
+    std::snprintf(path.data(), path.size(), "%s/status", name);
+    bool is_zombie = false;
+    bool is_guest = false;
+    proc::each_line(folder.get(), path.data(), [&](const char* line, std::size_t size) {
+      const std::string_view text(line, size);
+      if (text.starts_with("State:\tZ") || text.starts_with("State:\tX")) is_zombie = true;
+      unsigned real = 0;
+      unsigned effective = 0;
+      if (std::sscanf(line, "Uid:\t%u\t%u", &real, &effective) != 2) return;
+      is_guest = real - first < count || effective - first < count;
+    });
+    if (is_guest && !is_zombie)
+      into.add(RemainderKind::kUidProcess, std::atoi(name), "outside the guests' cgroup");
+  });
+}
+
+void look_at_mounts(const char* folder, Remains& into, const char* mountinfo) {
+  const bool is_read = each_mount(folder, mountinfo, [&](std::string_view point) {
+    into.add(RemainderKind::kMount, 0, point);
+  });
+  if (!is_read) into.add(RemainderKind::kUnverified, errno, mountinfo);
+}
+
+void look_at_ports(const char* path, Remains& into) {
+  const proc::Descriptor there(open(path, O_RDONLY | O_CLOEXEC));
+  if (!there.is_open()) {
+    if (errno != ENOENT) into.add(RemainderKind::kUnverified, errno, path);
+    return;
+  }
+  const proc::Descriptor home(open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+  if (!home.is_open() || setns(there.get(), CLONE_NEWNET) != 0) {
+    // EINVAL: an ended namespace leaves an ordinary file behind where it was mounted.
+    if (errno != EINVAL) into.add(RemainderKind::kUnverified, errno, path);
+    return;
+  }
+  look_at_port_table("/proc/thread-self/net/tcp", "tcp", true, into);
+  look_at_port_table("/proc/thread-self/net/tcp6", "tcp6", true, into);
+  look_at_port_table("/proc/thread-self/net/udp", "udp", false, into);
+  look_at_port_table("/proc/thread-self/net/udp6", "udp6", false, into);
+  RN_ASSERT(
+      setns(home.get(), CLONE_NEWNET) == 0,
+      "the warden must not stay in a guest's network namespace"
+  );
+}
+
+void look_at_interface(std::uint32_t ifindex, Remains& into) {
+  const proc::Descriptor fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  request.ifr_ifindex = static_cast<int>(ifindex);
+  if (!fd.is_open()) return into.add(RemainderKind::kUnverified, errno, "interfaces");
+  if (ioctl(fd.get(), SIOCGIFNAME, &request) == 0) {
+    into.add(RemainderKind::kInterface, ifindex, request.ifr_name);
+  } else if (errno != ENODEV) {
+    into.add(RemainderKind::kUnverified, errno, "interfaces");
+  }
+}
+
+void look_at_gpus(GpuProcesses& gpus, const PidSet& guests, milliseconds limit, Remains& into) {
+  const auto processes = gpus.list(limit);
+  if (!processes) return into.add(RemainderKind::kUnverified, 0, processes.error().message);
+  for (const GpuProcess& process : *processes) {
+    if (!guests.contains(process.pid)) continue;
+    std::array<char, 32> what{};
+    std::snprintf(what.data(), what.size(), "GPU %u", process.gpu);
+    into.add(RemainderKind::kGpuContext, process.pid, what.data());
+  }
+}
+
+std::size_t detach_mounts(const char* folder, const char* mountinfo) {
+  std::size_t detached = 0;
+  for (; detached < kMaxMounts; ++detached) {
+    std::array<char, 4096> topmost{};
+    each_mount(folder, mountinfo, [&](std::string_view point) {
+      if (point.size() >= topmost.size()) return;
+      topmost = {};
+      std::copy(point.begin(), point.end(), topmost.begin());
+    });
+    if (topmost[0] == '\0' || umount2(topmost.data(), MNT_DETACH | UMOUNT_NOFOLLOW) != 0) break;
+  }
+  return detached;
+}
+
+void delete_interface(std::uint32_t ifindex) {
+  struct {
+    nlmsghdr head;
+    ifinfomsg link;
+  } request{};
+
+  request.head.nlmsg_len = sizeof(request);
+  request.head.nlmsg_type = RTM_DELLINK;
+  request.head.nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK;
+  request.link.ifi_index = static_cast<int>(ifindex);
+  const proc::Descriptor fd(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+  if (!fd.is_open()) return;
+  if (send(fd.get(), &request, sizeof(request), 0) < 0) return;
+  // The kernel acts inside send(); the acknowledgement is read so that it does not fill the queue.
+  std::array<char, 512> acknowledgement{};
+  [[maybe_unused]] const ssize_t got =
+      recv(fd.get(), acknowledgement.data(), acknowledgement.size(), MSG_DONTWAIT);
+}
+
+}  // namespace rn::warden

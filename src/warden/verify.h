@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/time.h"
+#include "warden/cgroup_kill.h"
+#include "warden/gpu_processes.h"
+
+/// Looks: what is left of a guest, found by looking at the machine and not by having asked
+/// somebody. None of them allocates, except the one at GPUs. A look that cannot be made leaves a
+/// kUnverified, so it never passes for clean.
+namespace rn::warden {
+
+enum class RemainderKind : std::uint8_t {
+  kProcess,     ///< in the guests' cgroup; id = pid
+  kUidProcess,  ///< outside it, with a guest's uid; id = pid
+  kMount,       ///< at or below the guest's folder
+  kPort,        ///< a listening port in the guest's network namespace; id = port
+  kInterface,   ///< the guest's host-side interface; id = ifindex
+  kGpuContext,  ///< of a guest's pid; id = pid
+  kUnverified,  ///< this look failed; id = errno
+};
+
+std::string_view to_string(RemainderKind kind);
+
+struct Remainder {
+  RemainderKind kind = RemainderKind::kUnverified;
+  std::int64_t id = 0;
+  std::array<char, 112> what{};  ///< a path, a name, or why; cut off when longer
+};
+
+/// What was found: the first 32 in detail, all of them counted.
+class Remains {
+ public:
+  void add(RemainderKind kind, std::int64_t id, std::string_view what);
+
+  bool is_empty() const { return total_ == 0; }
+
+  std::size_t total() const { return total_; }
+
+  std::span<const Remainder> items() const { return {items_.data(), count_}; }
+
+  /// "process 4711 in reclaim-lab-a", one each. Allocates.
+  std::vector<std::string> describe() const;
+
+ private:
+  std::array<Remainder, 32> items_{};
+  std::size_t count_ = 0;
+  std::size_t total_ = 0;
+};
+
+/// Processes in the cgroup and below, in every hierarchy.
+void look_at_cgroup(const CgroupKiller& cgroups, const CgroupName& name, Remains& into);
+
+/// Processes whose real or effective uid lies in [first, first + count): also those that escaped
+/// their cgroup. Zombies are no processes. Only for a range that is this node's guests' alone.
+void look_at_uids(
+    std::uint32_t first, std::uint32_t count, Remains& into, const char* proc = "/proc"
+);
+
+/// Mounts at or below `folder` in this mount namespace.
+void look_at_mounts(
+    const char* folder, Remains& into, const char* mountinfo = "/proc/self/mountinfo"
+);
+
+/// Listening TCP and bound UDP ports in the network namespace that `path` names. A path that is not
+/// there is clean: the namespace has gone. The calling thread visits the namespace and comes back;
+/// if it cannot, the process aborts.
+void look_at_ports(const char* path, Remains& into);
+
+/// The interface with this index, in the calling thread's network namespace.
+void look_at_interface(std::uint32_t ifindex, Remains& into);
+
+/// GPU contexts of these pids: a guest's own, so that the owner's processes never count. Allocates.
+void look_at_gpus(GpuProcesses& gpus, const PidSet& guests, milliseconds limit, Remains& into);
+
+/// Detaches every mount at or below `folder` of this mount namespace, the topmost first. Does not
+/// allocate. Answers how many; what is left shows in look_at_mounts().
+std::size_t detach_mounts(const char* folder, const char* mountinfo = "/proc/self/mountinfo");
+
+/// Deletes an interface by netlink. Fine when it is gone; a failure shows in look_at_interface().
+/// Does not allocate.
+void delete_interface(std::uint32_t ifindex);
+
+}  // namespace rn::warden
