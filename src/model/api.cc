@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/api.h"
+
+#include "model/codec_detail.h"
+
+namespace rn {
+
+RN_INSTANTIATE_CODEC(api::ErrorAnswer)
+RN_INSTANTIATE_CODEC(api::JoinRequest)
+RN_INSTANTIATE_CODEC(api::JoinAnswer)
+RN_INSTANTIATE_CODEC(api::RenewRequest)
+RN_INSTANTIATE_CODEC(api::RenewAnswer)
+RN_INSTANTIATE_CODEC(api::NodeInfo)
+RN_INSTANTIATE_CODEC(api::NodeList)
+RN_INSTANTIATE_CODEC(api::ReclaimList)
+RN_INSTANTIATE_CODEC(api::SubmitAnswer)
+RN_INSTANTIATE_CODEC(api::JobList)
+RN_INSTANTIATE_CODEC(api::StopRequest)
+RN_INSTANTIATE_CODEC(api::WhyAnswer)
+RN_INSTANTIATE_CODEC(api::AttemptList)
+RN_INSTANTIATE_CODEC(api::GenerationList)
+RN_INSTANTIATE_CODEC(api::EventList)
+RN_INSTANTIATE_CODEC(api::ImageList)
+RN_INSTANTIATE_CODEC(api::ImageRequest)
+RN_INSTANTIATE_CODEC(api::BlobQuery)
+RN_INSTANTIATE_CODEC(api::BlobMissing)
+RN_INSTANTIATE_CODEC(api::TokenRequest)
+RN_INSTANTIATE_CODEC(api::TokenAnswer)
+RN_INSTANTIATE_CODEC(api::TokenList)
+RN_INSTANTIATE_CODEC(api::TelemetryList)
+RN_INSTANTIATE_CODEC(api::Whoami)
+RN_INSTANTIATE_CODEC(api::VersionAnswer)
+RN_INSTANTIATE_CODEC(api::HealthAnswer)
+
+}  // namespace rn

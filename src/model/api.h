@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Bodies of the coordinator's REST API that are not structures of the model already. Both ends use
+// these; docs/openapi.yaml is made from the same field tables.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/ids.h"
+#include "model/checkpoint.h"
+#include "model/fields.h"
+#include "model/job.h"
+#include "model/node.h"
+#include "model/reclaim.h"
+
+namespace rn::api {
+
+/// Prefixes of tokens as people carry them: PREFIX.ID.SECRET.CA-FINGERPRINT. A join token is used
+/// once; a user token is the bearer of every call.
+inline constexpr const char* kJoinTokenPrefix = "rn1";
+inline constexpr const char* kUserTokenPrefix = "rnu1";
+
+struct ErrorBody {
+  std::string code;  ///< the words of ErrorCode
+  std::string message;
+  std::string hint;  ///< what to do next
+
+  RN_FIELDS(ErrorBody, code, message, hint)
+};
+
+struct ErrorAnswer {
+  ErrorBody error;
+
+  RN_FIELDS(ErrorAnswer, error)
+};
+
+// ---- nodes and their identity
+
+struct JoinRequest {
+  std::string token;
+  std::string csr_pem;
+  std::string machine_id;  ///< hash of the machine's own identifier
+  std::string hostname;
+  std::string lab;  ///< expected; empty = whatever the token says
+  Digest verify_key{};
+  Digest box_key{};
+
+  RN_FIELDS(JoinRequest, token, csr_pem, machine_id, hostname, lab, verify_key, box_key)
+};
+
+struct JoinAnswer {
+  std::string node_id;
+  std::string lab;
+  std::string certificate_pem;
+  std::string ca_pem;
+  std::string coordinator_url;  ///< "https://host:port"
+  std::string agent_url;        ///< "wss://host:port/v1/agent"
+
+  RN_FIELDS(JoinAnswer, node_id, lab, certificate_pem, ca_pem, coordinator_url, agent_url)
+};
+
+struct RenewRequest {
+  std::string csr_pem;  ///< of the same key
+
+  RN_FIELDS(RenewRequest, csr_pem)
+};
+
+struct RenewAnswer {
+  std::string certificate_pem;
+  std::string ca_pem;
+
+  RN_FIELDS(RenewAnswer, certificate_pem, ca_pem)
+};
+
+/// A node as people see it.
+struct NodeInfo {
+  NodeId id;
+  LabId lab;
+  NodeState state = NodeState::kUp;
+  bool is_connected = false;
+  bool is_revoked = false;
+  LendingState lending = LendingState::kOpen;
+  NodeFacts facts;
+  Contract contract;
+  NodeAddress address;
+  NodeTelemetry telemetry;
+  std::int64_t clock_offset_ms = 0;  ///< coordinator's wall clock minus the node's
+  std::int64_t silent_ms = 0;        ///< since its last message
+  double departures_per_day = 0;
+  std::vector<JobId> jobs;
+  std::string version;
+  std::int64_t joined_wall_ms = 0;
+  std::int64_t last_seen_wall_ms = 0;
+
+  RN_FIELDS(
+      NodeInfo,
+      id,
+      lab,
+      state,
+      is_connected,
+      is_revoked,
+      lending,
+      facts,
+      contract,
+      address,
+      telemetry,
+      clock_offset_ms,
+      silent_ms,
+      departures_per_day,
+      jobs,
+      version,
+      joined_wall_ms,
+      last_seen_wall_ms
+  )
+};
+
+struct NodeList {
+  std::vector<NodeInfo> nodes;
+
+  RN_FIELDS(NodeList, nodes)
+};
+
+struct ReclaimList {
+  std::vector<ReclaimRecord> reclaims;  ///< newest first
+
+  RN_FIELDS(ReclaimList, reclaims)
+};
+
+// ---- jobs
+
+struct SubmitAnswer {
+  Job job;
+  bool is_repeat = false;  ///< the same Idempotency-Key was answered before
+  std::vector<std::string> warnings;
+
+  RN_FIELDS(SubmitAnswer, job, is_repeat, warnings)
+};
+
+struct JobList {
+  std::vector<Job> jobs;  ///< newest first
+
+  RN_FIELDS(JobList, jobs)
+};
+
+struct StopRequest {
+  bool saves_first = false;
+  std::uint32_t deadline_ms = 60'000;  ///< for saves_first
+  std::string reason;
+
+  RN_FIELDS(StopRequest, saves_first, deadline_ms, reason)
+};
+
+struct WhyAnswer {
+  JobId job;
+  JobState state = JobState::kQueued;
+  std::string sentence;
+  std::optional<std::uint32_t> queue_position;  ///< from 1; none if it does not wait
+
+  RN_FIELDS(WhyAnswer, job, state, sentence, queue_position)
+};
+
+struct AttemptList {
+  std::vector<Attempt> attempts;  ///< oldest first
+
+  RN_FIELDS(AttemptList, attempts)
+};
+
+struct GenerationInfo {
+  GenerationRef generation;
+  NodeId source;
+  std::vector<NodeId> holders;
+  std::int64_t committed_wall_ms = 0;
+  bool is_collected = false;
+
+  RN_FIELDS(GenerationInfo, generation, source, holders, committed_wall_ms, is_collected)
+};
+
+struct GenerationList {
+  std::vector<GenerationInfo> generations;  ///< oldest first
+
+  RN_FIELDS(GenerationList, generations)
+};
+
+// ---- events, images, blobs, tokens
+
+struct EventInfo {
+  std::uint64_t seq = 0;
+  Digest hash{};  ///< SHA-256 of the previous event's hash and this event's body
+  std::string kind;
+  std::string message;
+  JobId job;
+  LeaseEpoch epoch;
+  NodeId node;
+  LabId lab;
+  UserId user;
+  std::int64_t at_wall_ms = 0;
+  std::map<std::string, std::string> data;
+
+  RN_FIELDS(EventInfo, seq, hash, kind, message, job, epoch, node, lab, user, at_wall_ms, data)
+};
+
+struct EventList {
+  std::vector<EventInfo> events;
+  std::uint64_t next_after = 0;  ///< `after` of the next page
+
+  RN_FIELDS(EventList, events, next_after)
+};
+
+struct ImageList {
+  std::vector<Image> images;
+
+  RN_FIELDS(ImageList, images)
+};
+
+/// The archive's pieces are uploaded as blobs before.
+struct ImageRequest {
+  std::string name;
+  std::string digest;  ///< "sha256:…" of the whole archive
+  std::uint64_t bytes = 0;
+  std::string base;
+  std::vector<Digest> blobs;
+
+  RN_FIELDS(ImageRequest, name, digest, bytes, base, blobs)
+};
+
+struct BlobQuery {
+  std::vector<Digest> digests;
+
+  RN_FIELDS(BlobQuery, digests)
+};
+
+struct BlobMissing {
+  std::vector<Digest> missing;
+
+  RN_FIELDS(BlobMissing, missing)
+};
+
+struct TokenRequest {
+  std::string kind = "join";  ///< "join" or "user"
+  std::string user;
+  std::string lab;
+  std::string role = "user";   ///< of a user token: "viewer", "user", "owner", "admin"
+  std::uint32_t ttl_s = 3600;  ///< join: at most 3600; user: 0 = never expires
+
+  RN_FIELDS(TokenRequest, kind, user, lab, role, ttl_s)
+};
+
+struct TokenInfo {
+  std::string id;
+  std::string kind;
+  std::string user;
+  std::string lab;
+  std::string role;
+  std::int64_t created_wall_ms = 0;
+  std::int64_t expires_wall_ms = 0;  ///< 0 = never
+  std::int64_t used_wall_ms = 0;     ///< 0 = not yet
+  std::string used_by;
+  bool is_revoked = false;
+
+  RN_FIELDS(
+      TokenInfo,
+      id,
+      kind,
+      user,
+      lab,
+      role,
+      created_wall_ms,
+      expires_wall_ms,
+      used_wall_ms,
+      used_by,
+      is_revoked
+  )
+};
+
+struct TokenAnswer {
+  std::string token;  ///< shown once
+  TokenInfo info;
+
+  RN_FIELDS(TokenAnswer, token, info)
+};
+
+struct TokenList {
+  std::vector<TokenInfo> tokens;
+
+  RN_FIELDS(TokenList, tokens)
+};
+
+// ---- history and the service itself
+
+struct GpuHistory {
+  std::uint32_t index = 0;
+  double utilisation_percent = 0;
+  double memory_used_mib = 0;
+  double power_mw = 0;
+  std::int32_t temperature_c_max = 0;
+
+  RN_FIELDS(GpuHistory, index, utilisation_percent, memory_used_mib, power_mw, temperature_c_max)
+};
+
+/// Means over one bucket of time.
+struct NodeHistoryPoint {
+  NodeId node;
+  std::int64_t bucket_wall_ms = 0;
+  std::uint32_t bucket_s = 300;
+  std::uint32_t samples = 0;
+  double cpu_percent = 0;
+  double memory_used_mib = 0;
+  double guests = 0;
+  double lending_share = 0;
+  std::vector<GpuHistory> gpus;
+
+  RN_FIELDS(
+      NodeHistoryPoint,
+      node,
+      bucket_wall_ms,
+      bucket_s,
+      samples,
+      cpu_percent,
+      memory_used_mib,
+      guests,
+      lending_share,
+      gpus
+  )
+};
+
+struct TelemetryList {
+  std::vector<NodeHistoryPoint> points;
+
+  RN_FIELDS(TelemetryList, points)
+};
+
+struct Whoami {
+  std::string user;
+  std::string lab;
+  std::string role;
+  std::string node;  ///< of an agent's certificate
+
+  RN_FIELDS(Whoami, user, lab, role, node)
+};
+
+struct VersionAnswer {
+  std::string version;
+  std::uint32_t protocol = 0;
+  std::uint32_t oldest_protocol = 0;
+
+  RN_FIELDS(VersionAnswer, version, protocol, oldest_protocol)
+};
+
+struct HealthAnswer {
+  bool is_ok = true;
+  bool is_adopting = false;  ///< after a start: running attempts are taken over, nothing is placed
+  std::string reason;
+
+  RN_FIELDS(HealthAnswer, is_ok, is_adopting, reason)
+};
+
+}  // namespace rn::api
