@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 
 #include <arpa/inet.h>
@@ -120,20 +121,54 @@ void check_lists(const Contract& contract, Problems& out) {
   }
 }
 
+struct Prefix {
+  bool is_v4 = false;
+  std::array<unsigned char, 16> bytes{};
+  unsigned bits = 0;
+};
+
+std::optional<Prefix> parse_prefix(const std::string& text) {
+  const std::size_t slash = text.find('/');
+  const std::string address = text.substr(0, slash);
+  Prefix out;
+  out.is_v4 = inet_pton(AF_INET, address.c_str(), out.bytes.data()) == 1;
+  if (!out.is_v4 && inet_pton(AF_INET6, address.c_str(), out.bytes.data()) != 1)
+    return std::nullopt;
+  const unsigned most = out.is_v4 ? 32 : 128;
+  out.bits = most;
+  if (slash == std::string::npos) return out;
+  const std::string length = text.substr(slash + 1);
+  if (length.empty() || length.size() > 3) return std::nullopt;
+  if (!std::all_of(length.begin(), length.end(), [](char c) { return c >= '0' && c <= '9'; }))
+    return std::nullopt;
+  out.bits = static_cast<unsigned>(std::stoi(length));
+  if (out.bits > most) return std::nullopt;
+  return out;
+}
+
+bool contains(const Prefix& outer, const Prefix& inner) {
+  if (outer.is_v4 != inner.is_v4 || outer.bits > inner.bits) return false;
+  for (unsigned bit = 0; bit < outer.bits; ++bit) {
+    const unsigned mask = 0x80u >> (bit % 8);
+    if ((outer.bytes[bit / 8] & mask) != (inner.bytes[bit / 8] & mask)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool is_network_prefix(const std::string& text) {
-  const std::size_t slash = text.find('/');
-  const std::string address = text.substr(0, slash);
-  std::array<unsigned char, 16> bytes{};
-  const bool is_v4 = inet_pton(AF_INET, address.c_str(), bytes.data()) == 1;
-  if (!is_v4 && inet_pton(AF_INET6, address.c_str(), bytes.data()) != 1) return false;
-  if (slash == std::string::npos) return true;
-  const std::string length = text.substr(slash + 1);
-  if (length.empty() || length.size() > 3) return false;
-  if (!std::all_of(length.begin(), length.end(), [](char c) { return c >= '0' && c <= '9'; }))
-    return false;
-  return std::stoi(length) <= (is_v4 ? 32 : 128);
+  return parse_prefix(text).has_value();
+}
+
+bool is_opened(const NetworkAllow& wanted, const std::vector<NetworkAllow>& contract) {
+  const auto inner = parse_prefix(wanted.prefix);
+  if (!inner) return false;
+  return std::any_of(contract.begin(), contract.end(), [&](const NetworkAllow& open) {
+    const auto outer = parse_prefix(open.prefix);
+    return outer && contains(*outer, *inner) && (open.port == 0 || open.port == wanted.port) &&
+           (open.protocol == "any" || open.protocol == wanted.protocol);
+  });
 }
 
 std::vector<std::string> problems_of(const Contract& contract, const NodeFacts& facts) {

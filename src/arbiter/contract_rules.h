@@ -21,4 +21,8 @@ Status check_contract(const Contract& contract, const NodeFacts& facts);
 /// "10.0.0.0/8" or "fd00::/8": an address with a prefix length, or a lone address.
 bool is_network_prefix(const std::string& text);
 
+/// True if one of the contract's entries contains everything that `wanted` asks for: prefix, port
+/// and protocol. Unreadable prefixes contain nothing.
+bool is_opened(const NetworkAllow& wanted, const std::vector<NetworkAllow>& contract);
+
 }  // namespace rn::arbiter

@@ -114,6 +114,19 @@ TEST(ContractRules, images_and_networks_must_be_readable) {
   );
 }
 
+TEST(ContractRules, a_wanted_peer_is_opened_only_by_an_entry_that_contains_it) {
+  const std::vector<NetworkAllow> open = {{"10.1.0.0/16", 0, "udp"}, {"fd00::/8", 443, "tcp"}};
+
+  EXPECT_TRUE(is_opened({"10.1.2.3", 9, "udp"}, open));
+  EXPECT_TRUE(is_opened({"10.1.2.0/24", 0, "udp"}, open));
+  EXPECT_FALSE(is_opened({"10.1.2.3", 9, "any"}, open));
+  EXPECT_FALSE(is_opened({"10.2.2.3", 9, "udp"}, open));
+  EXPECT_FALSE(is_opened({"10.0.0.0/8", 9, "udp"}, open));
+  EXPECT_TRUE(is_opened({"fd12::1", 443, "tcp"}, open));
+  EXPECT_FALSE(is_opened({"fd12::1", 0, "tcp"}, open));
+  EXPECT_FALSE(is_opened({"nonsense", 443, "tcp"}, open));
+}
+
 TEST(ContractRules, the_error_names_every_problem_and_says_that_the_old_one_stays) {
   Contract contract;
   contract.notice_s = 1000;

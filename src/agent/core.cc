@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/core.h"
+
+#include <algorithm>
+
+#include "agent/core_state.h"
+#include "base/assert.h"
+#include "base/log.h"
+
+namespace rn::agent {
+
+namespace {
+
+constexpr seconds kHelloPatience{5};     // how long a hello waits for the warden's state
+constexpr seconds kWelcomePatience{15};  // how long a welcome may take
+
+std::string key_of(const char* kind, const GuestName& name) {
+  return std::string(kind) + "/" + name.job.str() + "/" + to_string(name.epoch);
+}
+
+/// "attempt/JOB/EPOCH" → name; nullopt if it is none.
+std::optional<GuestName> name_in(const std::string& rest) {
+  const std::size_t slash = rest.rfind('/');
+  if (slash == std::string::npos || slash == 0) return std::nullopt;
+  GuestName name{JobId(rest.substr(0, slash)), parse_epoch(rest.substr(slash + 1))};
+  if (name.epoch.is_none()) return std::nullopt;
+  return name;
+}
+
+}  // namespace
+
+AttemptState state_of(Phase phase) {
+  switch (phase) {
+    case Phase::kLeased:
+      return AttemptState::kLeased;
+    case Phase::kFetching:
+    case Phase::kLoading:
+      return AttemptState::kFetching;
+    case Phase::kMounting:
+    case Phase::kRestoring:
+    case Phase::kAdopting:
+      return AttemptState::kPreparing;
+    case Phase::kStarting:
+      return AttemptState::kStarting;
+    case Phase::kRunning:
+      return AttemptState::kRunning;
+    case Phase::kNoticed:
+      return AttemptState::kNoticed;
+    case Phase::kStopping:
+    case Phase::kSaving:
+      return AttemptState::kSaving;
+    case Phase::kDraining:
+    case Phase::kPublishing:
+    case Phase::kClosing:
+      return AttemptState::kDraining;
+    case Phase::kEnded:
+      return AttemptState::kEnded;
+  }
+  return AttemptState::kEnded;
+}
+
+bool has_guest(Phase phase) {
+  return phase == Phase::kStarting || phase == Phase::kRunning || phase == Phase::kNoticed ||
+         phase == Phase::kStopping;
+}
+
+Core::Core(CoreConfig config, Rng& rng) : state_(std::make_unique<State>(std::move(config), rng)) {}
+
+Core::~Core() = default;
+
+Status Core::restore(const std::vector<JournalRow>& rows) {
+  return state_->restore(rows);
+}
+
+Output Core::handle(const Event& event, Now now) {
+  return state_->handle(event, now);
+}
+
+NodeView Core::view(Now now) const {
+  return state_->view(now);
+}
+
+std::vector<wire::AttemptReport> Core::reports(Now now) const {
+  return state_->reports(now);
+}
+
+Core::State::State(CoreConfig config, Rng& rng)
+    : config_(std::move(config)), rng_(rng), arbiter_(config_.lab, rng) {}
+
+Status Core::State::restore(const std::vector<JournalRow>& rows) {
+  RN_ASSERT(!is_started_, "restore comes before the first event");
+  std::map<GuestName, wire::Commit> commits;
+  std::map<GuestName, AttemptRow> attempts;
+  std::map<JobId, LeaseEpoch> epochs;
+  for (const JournalRow& row : rows) {
+    const std::size_t slash = row.key.find('/');
+    const std::string kind = row.key.substr(0, slash);
+    const std::string rest = slash == std::string::npos ? "" : row.key.substr(slash + 1);
+    const auto context = [&](Error error) { return fail(error.with("journal row " + row.key)); };
+    const auto name = name_in(rest);
+    if ((kind == "commit" || kind == "attempt") && !name)
+      return fail(ErrorCode::kCorrupt, "journal row " + row.key + ": names no attempt");
+    if (kind == "commit") {
+      auto commit = decode_commit_row(row.value);
+      if (!commit) return context(commit.error());
+      commits[*name] = *std::move(commit);
+    } else if (kind == "attempt") {
+      auto attempt = decode_attempt_row(row.value);
+      if (!attempt) return context(attempt.error());
+      attempts[*name] = *std::move(attempt);
+    } else if (kind == "epoch") {
+      const auto epoch = decode_epoch_row(row.value);
+      if (!epoch) return context(epoch.error());
+      epochs[JobId(rest)] = epoch->epoch;
+    } else if (kind == "reclaim") {
+      auto reclaim = decode_reclaim_row(row.value);
+      if (!reclaim) return context(reclaim.error());
+      if (reclaim->is_own && reclaim->record.phase != ReclaimPhase::kReturned)
+        own_reclaim_ = reclaim->record.id;
+      reclaims_[ReclaimId(rest)] = *std::move(reclaim);
+    } else if (kind == "node") {
+      auto node = decode_node_row(row.value);
+      if (!node) return context(node.error());
+      node_ = *std::move(node);
+    }
+  }
+  for (const auto& [job, epoch] : epochs) arbiter_.note_epoch(job, epoch);
+  for (auto& [name, row] : attempts) {
+    const auto commit = commits.find(name);
+    if (commit == commits.end())
+      return fail(
+          ErrorCode::kCorrupt, "journal row " + key_of("attempt", name) + ": its commit is missing"
+      );
+    Attempt a;
+    a.name = name;
+    a.commit = commit->second;
+    a.row = std::move(row);
+    if (a.row.boot_id != config_.boot_id) {
+      // The boot clock began anew: old stamps mean nothing, and no process is left.
+      a.row.boot_id = config_.boot_id;
+      a.row.leased_ns = a.row.stop.deadline_ns = a.row.stop.kill_ns = a.row.drain_since_ns = 0;
+      a.row.started_ns = a.row.started_ns == 0 ? 0 : 1;  // it did run, at an unknown time
+      a.is_dirty = true;
+    }
+    a.is_seen_running = true;
+    if (a.row.phase != Phase::kEnded)
+      arbiter_.restore_lease(name.job, arbiter::Lease{name.epoch, a.row.grant, Instant{}});
+    attempts_.emplace(name, std::move(a));
+  }
+  return {};
+}
+
+Output Core::State::handle(const Event& event, Now now) {
+  now_ = now;
+  out_ = {};
+  std::visit([this](const auto& e) { on(e); }, event);
+  if (is_started_ && !is_left_) {
+    refresh_conditions();
+    step_lending();
+    // Recover first, then serve: nothing is driven before the warden's state was seen once.
+    if (was_reconciled_) {
+      for (auto& [name, a] : attempts_) step(a);
+      step_evacuations();
+    }
+    std::vector<GuestName> over;
+    for (const auto& [name, a] : attempts_) {
+      const bool is_acked = a.row.events.empty() || a.row.is_fenced;
+      if (a.row.phase == Phase::kEnded && a.row.is_released && is_acked) over.push_back(name);
+    }
+    for (const GuestName& name : over) forget(name);
+    pump_works();
+    maybe_hello();
+    heartbeat();
+    report_reclaims();
+    step_leaving();
+  }
+  write_dirty();
+  return std::move(out_);
+}
+
+void Core::State::write_dirty() {
+  for (auto& [name, a] : attempts_) {
+    if (a.is_new) out_.writes.push_back({key_of("commit", name), encode_row(a.commit)});
+    if (a.is_dirty || a.is_new) out_.writes.push_back({key_of("attempt", name), encode_row(a.row)});
+    a.is_new = a.is_dirty = false;
+  }
+  if (is_node_dirty_) write_node();
+}
+
+void Core::State::write_node() {
+  out_.writes.push_back({"node", encode_row(node_)});
+  is_node_dirty_ = false;
+}
+
+void Core::State::forget(const GuestName& name) {
+  const auto found = attempts_.find(name);
+  if (found == attempts_.end()) return;
+  cancel_works(found->second, true);
+  std::erase_if(asks_, [&](const auto& entry) { return entry.second.guest == name; });
+  if (!found->second.is_new) {
+    out_.writes.push_back({key_of("attempt", name), std::nullopt});
+    out_.writes.push_back({key_of("commit", name), std::nullopt});
+  }
+  attempts_.erase(found);
+  arbiter_.release(name.job, name.epoch);
+  work_node(Task::kForget, name, ForgetAttempt{});
+}
+
+void Core::State::send(wire::Message message) {
+  if (is_connected_) out_.effects.emplace_back(SendToCoordinator{std::move(message)});
+}
+
+wire::AttemptReport Core::State::report(const Attempt& a) const {
+  wire::AttemptReport out;
+  out.job = a.name.job;
+  out.epoch = a.name.epoch;
+  out.state = state_of(a.row.phase);
+  if (a.row.phase == Phase::kEnded) out.end = a.row.end;
+  out.exit_code = a.row.exit_code;
+  out.detail = a.row.detail;
+  if (!a.row.generations.empty()) {
+    const GenerationRef& newest = a.row.generations.back().ref;
+    out.safe_generation = newest.generation;
+    out.step = newest.step;
+    if (a.row.boot_id == config_.boot_id && newest.snapshot_boot_ns > 0 &&
+        newest.snapshot_boot_ns <= to_ns(now_.boot))
+      out.since_save_ms = (to_ns(now_.boot) - newest.snapshot_boot_ns) / 1'000'000;
+  }
+  return out;
+}
+
+std::vector<wire::AttemptReport> Core::State::reports(Now) const {
+  std::vector<wire::AttemptReport> out;
+  out.reserve(attempts_.size());
+  for (const auto& [name, a] : attempts_) out.push_back(report(a));
+  return out;
+}
+
+// ---- events
+
+void Core::State::on(const Started& e) {
+  is_started_ = true;
+  started_at_ = now_.boot;
+  facts_ = e.facts;
+  contract_ = e.contract;
+  utc_offset_s_ = e.utc_offset_s;
+  arbiter_.set_facts(facts_);
+  arbiter_.set_contract(contract_);
+  for (auto& [name, a] : attempts_) {
+    a.renewed_at = now_.boot;
+    arbiter_.renew(name.job, name.epoch, now_.boot + milliseconds(a.commit.lease_ms));
+  }
+}
+
+void Core::State::on(const CoordinatorConnected&) {
+  is_connected_ = true;
+  is_hello_sent_ = is_welcome_ = false;
+  heard_at_ = now_.boot;
+}
+
+void Core::State::on(const CoordinatorDisconnected&) {
+  is_connected_ = is_hello_sent_ = is_welcome_ = false;
+}
+
+void Core::State::on(const CoordinatorMessage& e) {
+  if (!is_connected_) return;
+  heard_at_ = now_.boot;
+  std::visit([this](const auto& m) { on_message(m); }, e.message);
+}
+
+/// A coordinator is told what there is only after the warden said it; a warden that does not answer
+/// delays it by kHelloPatience, no longer.
+void Core::State::maybe_hello() {
+  if (!is_connected_ || is_hello_sent_) return;
+  if (!was_reconciled_ && now_.boot - started_at_ < kHelloPatience) return;
+  wire::Hello hello;
+  hello.version = config_.version;
+  hello.node = config_.node;
+  hello.machine_id = config_.machine_id;
+  hello.boot_id = config_.boot_id;
+  hello.lab = config_.lab;
+  hello.address = config_.address;
+  hello.facts = facts_;
+  hello.contract = contract_;
+  hello.lending = arbiter_.lending(now_);
+  for (const auto& [name, a] : attempts_) {
+    if (!a.row.is_fenced) hello.attempts.push_back(report(a));
+  }
+  for (const auto& [id, row] : reclaims_) hello.reclaims.push_back(row.record);
+  hello.highest_generation = node_.highest_generation;
+  hello.wall_ms = to_ms(now_.wall);
+  hello.box_key = config_.box_key;
+  hello.verify_key = config_.verify_key;
+  is_hello_sent_ = true;
+  heard_at_ = now_.boot;
+  send(std::move(hello));
+}
+
+void Core::State::heartbeat() {
+  if (!is_hello_sent_) return;
+  const nanoseconds patience =
+      is_welcome_ ? nanoseconds(heartbeat_every_ * lost_after_) : nanoseconds(kWelcomePatience);
+  if (now_.boot - heard_at_ > patience) {
+    log::warning("coordinator.silent", {{"for_ms", (now_.boot - heard_at_) / milliseconds(1)}});
+    is_connected_ = is_hello_sent_ = is_welcome_ = false;
+    out_.effects.emplace_back(CloseCoordinator{"no answer from the coordinator", 0, false});
+    return;
+  }
+  if (!is_welcome_ || now_.boot - heartbeat_at_ < heartbeat_every_) return;
+  heartbeat_at_ = now_.boot;
+  wire::Heartbeat beat;
+  beat.seq = ++heartbeat_seq_;
+  beat.lending = arbiter_.lending(now_);
+  beat.telemetry = telemetry_;
+  for (const auto& [name, a] : attempts_) {
+    if (!a.row.is_fenced) beat.attempts.push_back(report(a));
+  }
+  beat.telemetry.guests = static_cast<std::uint32_t>(std::count_if(
+      attempts_.begin(),
+      attempts_.end(),
+      [](const auto& x) { return has_guest(x.second.row.phase); }
+  ));
+  beat.wall_ms = to_ms(now_.wall);
+  send(std::move(beat));
+}
+
+void Core::State::send_node_update() {
+  if (!is_welcome_) return;
+  send(wire::NodeUpdate{facts_, contract_, config_.address});
+}
+
+void Core::State::on(const GenerationDetected& e) {
+  const auto found = attempts_.find(e.guest);
+  if (found != attempts_.end()) found->second.is_detected = true;
+}
+
+void Core::State::on(const TelemetrySampled& e) {
+  telemetry_ = e.telemetry;
+  has_telemetry_ = true;
+  idle_s_ = e.idle_s;
+  utc_offset_s_ = e.utc_offset_s;
+  foreign_vram_mib_ = e.foreign_vram_mib;
+}
+
+void Core::State::on(const ContractChanged& e) {
+  contract_ = e.contract;
+  utc_offset_s_ = e.utc_offset_s;
+  arbiter_.set_contract(contract_);
+  send_node_update();
+}
+
+void Core::State::on(const FactsChanged& e) {
+  const std::vector<std::string> images = facts_.images;
+  facts_ = e.facts;
+  facts_.images = images;
+  arbiter_.set_facts(facts_);
+  send_node_update();
+}
+
+void Core::State::on(const OwnerLeaves& e) {
+  node_.is_leaving = true;
+  node_.leave_reason = e.reason;
+  is_node_dirty_ = true;
+}
+
+void Core::State::on(const Tick&) {
+  arbiter_.expire(now_);
+  time_out_asks();
+}
+
+NodeView Core::State::view(Now now) const {
+  NodeView out;
+  out.lending = arbiter_.lending(now);
+  out.why = arbiter_.why(now);
+  out.is_coordinator_connected = is_welcome_;
+  out.is_warden_connected = is_warden_connected_;
+  out.clock_offset_ms = clock_offset_ms_;
+  out.holds = static_cast<std::uint32_t>(arbiter_.holds(now));
+  out.works_queued = queue_.size();
+  out.works_running = works_.size() - std::min(works_.size(), queue_.size());
+  out.contract = contract_;
+  out.facts = facts_;
+  out.telemetry = telemetry_;
+  for (const auto& [name, a] : attempts_) {
+    AttemptView v;
+    v.report = report(a);
+    v.user = a.commit.user;
+    v.lab = a.commit.lab;
+    v.job_number = a.commit.job_number;
+    v.name = a.commit.spec.name;
+    v.phase = to_string(a.row.phase);
+    v.disk = a.row.disk;
+    v.gpus = a.row.grant.gpus;
+    v.cpu_milli = a.row.grant.cpu_milli;
+    v.memory_mib = a.row.grant.memory_mib;
+    for (const GenerationRow& g : a.row.generations) {
+      if (g.is_committed) v.durable_generation = g.ref.generation;
+    }
+    v.lease_left_ms = (a.renewed_at + milliseconds(a.commit.lease_ms) - now.boot) / milliseconds(1);
+    if (a.row.stop.deadline_ns > 0)
+      v.deadline_left_ms = (a.row.stop.deadline_ns - to_ns(now.boot)) / 1'000'000;
+    out.attempts.push_back(std::move(v));
+  }
+  for (const auto& [id, row] : reclaims_) out.reclaims.push_back(row.record);
+  return out;
+}
+
+}  // namespace rn::agent

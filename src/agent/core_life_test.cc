@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/core_harness.h"
+
+namespace rn::agent {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class CoreLife : public CoreTest {};
+
+TEST_F(CoreLife, nothing_is_told_to_the_coordinator_before_the_warden_was_asked) {
+  feed(Started{facts, contract, 0});
+  feed(CoordinatorConnected{});
+  EXPECT_THAT(messages, IsEmpty());
+
+  feed(WardenConnected{});
+  EXPECT_THAT(messages, IsEmpty());
+  answer<warden_wire::Query>([this](warden_wire::Answer& a) { a.state = warden; });
+
+  EXPECT_THAT(sent<wire::Hello>(), SizeIs(1));
+}
+
+TEST_F(CoreLife, a_dead_warden_delays_the_hello_only_for_a_while_and_the_node_lends_nothing) {
+  feed(Started{facts, contract, 0});
+  feed(CoordinatorConnected{});
+  advance(seconds(6));
+
+  ASSERT_THAT(sent<wire::Hello>(), SizeIs(1));
+  EXPECT_EQ(sent<wire::Hello>().front().lending, LendingState::kNotLending);
+}
+
+TEST_F(CoreLife, a_lease_is_in_the_journal_before_it_is_granted) {
+  start();
+  lease();
+
+  ASSERT_THAT(sent<wire::CommitReply>(), SizeIs(1));
+  EXPECT_TRUE(sent<wire::CommitReply>().front().is_granted);
+  EXPECT_TRUE(journal.contains("attempt/j-1/1.1"));
+  EXPECT_TRUE(journal.contains("commit/j-1/1.1"));
+  EXPECT_TRUE(journal.contains("epoch/j-1"));
+}
+
+TEST_F(CoreLife, an_attempt_goes_from_lease_to_running_step_by_step) {
+  start();
+  lease();
+
+  EXPECT_EQ(phase(), "fetching");
+  EXPECT_EQ(work_body<FetchImage>().digest, "sha256:img");
+  finish<FetchImage>(ImageFetched{"/state/images/img"});
+  EXPECT_EQ(phase(), "loading");
+  EXPECT_EQ(asked<warden_wire::LoadImage>().front().archive_path, "/state/images/img");
+  answer<warden_wire::LoadImage>();
+  EXPECT_EQ(phase(), "mounting");
+  EXPECT_EQ(asked<warden_wire::PrepareDisk>().front().disk_mib, 1000u);
+  answer<warden_wire::PrepareDisk>([](warden_wire::Answer& a) { a.disk = "/disk/1"; });
+  EXPECT_EQ(phase(), "restoring");
+  EXPECT_EQ(work_body<PrepareWork>().disk, "/disk/1");
+  finish<PrepareWork>(WorkPrepared{});
+  EXPECT_EQ(phase(), "adopting");
+  answer<warden_wire::AdoptDisk>();
+  EXPECT_EQ(phase(), "starting");
+  const auto request = asked<warden_wire::StartGuest>().front();
+  EXPECT_EQ(request.env.at("RECLAIM_JOB_ID"), "j-1");
+  EXPECT_EQ(request.env.at("RECLAIM_ATTEMPT"), "1");
+  EXPECT_FALSE(request.env.contains("RECLAIM_RESUME_FROM"));
+  answer<warden_wire::StartGuest>();
+  EXPECT_EQ(phase(), "running");
+
+  std::vector<AttemptState> states;
+  for (const auto& event : sent<wire::AttemptEvent>()) states.push_back(event.report.state);
+  EXPECT_THAT(
+      states,
+      testing::IsSupersetOf(
+          {AttemptState::kFetching,
+           AttemptState::kPreparing,
+           AttemptState::kStarting,
+           AttemptState::kRunning}
+      )
+  );
+  ASSERT_THAT(watches, SizeIs(1));
+  EXPECT_EQ(watches.front().disk, "/disk/1");
+}
+
+TEST_F(CoreLife, a_job_cannot_pretend_our_variables) {
+  spec.env = {{"RECLAIM_ATTEMPT", "99"}, {"RECLAIM_SECRET", "x"}, {"MINE", "1"}};
+  resume = a_generation(4);
+  start();
+  warden.images = {"sha256:img"};
+  push_state();
+  lease();
+  answer<warden_wire::PrepareDisk>([](warden_wire::Answer& a) { a.disk = "/disk/1"; });
+  finish<PrepareWork>(WorkPrepared{resume, ""});
+  answer<warden_wire::AdoptDisk>();
+
+  const auto env = asked<warden_wire::StartGuest>().front().env;
+  EXPECT_EQ(env.at("RECLAIM_ATTEMPT"), "1");
+  EXPECT_FALSE(env.contains("RECLAIM_SECRET"));
+  EXPECT_EQ(env.at("MINE"), "1");
+  EXPECT_EQ(env.at("RECLAIM_RESUME_FROM"), "/work");
+}
+
+TEST_F(CoreLife, an_image_that_the_engine_has_is_not_fetched) {
+  start();
+  warden.images = {"sha256:img"};
+  push_state();
+  lease();
+
+  EXPECT_FALSE(has_work<FetchImage>());
+  EXPECT_EQ(phase(), "mounting");
+}
+
+TEST_F(CoreLife, a_fetch_that_may_succeed_later_is_repeated_and_one_that_cannot_refuses) {
+  start();
+  lease();
+  finish<FetchImage>(Error{ErrorCode::kUnavailable, "no peer answers", ""});
+  EXPECT_FALSE(has_work<FetchImage>());
+  advance(seconds(3));
+  ASSERT_TRUE(has_work<FetchImage>());
+
+  finish<FetchImage>(Error{ErrorCode::kCorrupt, "SHA-256 differs", ""});
+
+  EXPECT_EQ(last_end(), AttemptEnd::kRefused);
+  EXPECT_THAT(sent<wire::AttemptEvent>().back().report.detail, HasSubstr("SHA-256 differs"));
+}
+
+TEST_F(CoreLife, a_wrong_digest_found_by_the_warden_ends_the_attempt_as_refused) {
+  start();
+  lease();
+  finish<FetchImage>(ImageFetched{"/x"});
+  answer<warden_wire::LoadImage>([](warden_wire::Answer& a) {
+    a.code = std::string(to_string(ErrorCode::kCorrupt));
+    a.message = "the archive is not what the digest says";
+  });
+
+  EXPECT_EQ(last_end(), AttemptEnd::kRefused);
+}
+
+TEST_F(CoreLife, a_success_uploads_outputs_publishes_them_sends_the_whole_log_and_ends) {
+  start();
+  run();
+  set_guest(GuestState::kExited, 0);
+  push_state();
+  EXPECT_EQ(phase(), "publishing");
+  Digest listing{};
+  listing[0] = 9;
+  finish<UploadOutputs>(OutputsUploaded{listing});
+  ASSERT_THAT(sent<wire::PublishOutputs>(), SizeIs(1));
+  EXPECT_EQ(sent<wire::PublishOutputs>().front().listing, listing);
+  // The log's last bytes are still missing: the end must wait for them.
+  finish<ReadLog>(LogRead{0, {'b', 'y', 'e'}, 3});
+  if (has_work<ReadLog>()) finish<ReadLog>(LogRead{0, {'b', 'y', 'e'}, 3});
+  tell(wire::AttemptAck{JobId("j-1"), kEpoch, 0, true});
+  EXPECT_EQ(phase(), "closing");
+  ASSERT_FALSE(sent<wire::LogAppend>().empty());
+  EXPECT_EQ(sent<wire::LogAppend>().back().bytes, (Blob{'b', 'y', 'e'}));
+
+  tell(wire::LogAck{JobId("j-1"), kEpoch, 3, true});
+
+  EXPECT_EQ(last_end(), AttemptEnd::kSucceeded);
+  answer<warden_wire::RemoveGuest>();
+  answer<warden_wire::ReleaseDisk>();
+  EXPECT_EQ(phase(), "ended");  // until the end is acknowledged
+  acknowledge();
+  EXPECT_EQ(phase(), "none");
+  EXPECT_FALSE(journal.contains("attempt/j-1/1.1"));
+  EXPECT_TRUE(journal.contains("epoch/j-1"));
+}
+
+TEST_F(CoreLife, publish_is_repeated_until_it_is_acknowledged) {
+  start();
+  run();
+  set_guest(GuestState::kExited, 0);
+  push_state();
+  Digest listing{};
+  listing[0] = 9;
+  finish<UploadOutputs>(OutputsUploaded{listing});
+  advance(seconds(3));
+
+  EXPECT_THAT(sent<wire::PublishOutputs>(), SizeIs(2));
+}
+
+TEST_F(CoreLife, a_job_without_outputs_ends_without_publishing) {
+  start();
+  run();
+  set_guest(GuestState::kExited, 0);
+  push_state();
+  finish<UploadOutputs>(OutputsUploaded{});
+  log_is_empty();
+
+  EXPECT_THAT(sent<wire::PublishOutputs>(), IsEmpty());
+  EXPECT_EQ(last_end(), AttemptEnd::kSucceeded);
+}
+
+TEST_F(CoreLife, a_crash_saves_what_is_complete_and_reports_the_exit_code) {
+  start();
+  run();
+  set_guest(GuestState::kExited, 3);
+  push_state();
+  EXPECT_TRUE(work_body<TakeSnapshot>().is_final);
+  finish<TakeSnapshot>(NothingNew{});
+  log_is_empty();
+
+  EXPECT_EQ(last_end(), AttemptEnd::kCrashed);
+  EXPECT_EQ(sent<wire::AttemptEvent>().back().report.exit_code, 3);
+}
+
+TEST_F(CoreLife, a_guest_killed_for_memory_says_so) {
+  start();
+  run();
+  set_guest(GuestState::kExited, 137);
+  warden.guests.front().is_oom_killed = true;
+  push_state();
+  finish<TakeSnapshot>(NothingNew{});
+  log_is_empty();
+
+  EXPECT_THAT(sent<wire::AttemptEvent>().back().report.detail, HasSubstr("MiB of memory"));
+}
+
+TEST_F(CoreLife, exit_85_asks_for_a_restart_and_is_no_crash) {
+  start();
+  run();
+  set_guest(GuestState::kExited, 85);
+  push_state();
+  finish<TakeSnapshot>(NothingNew{});
+  log_is_empty();
+
+  EXPECT_EQ(last_end(), AttemptEnd::kMigrated);
+}
+
+TEST_F(CoreLife, the_same_commit_again_is_granted_again_and_starts_nothing_new) {
+  start();
+  lease();
+  wire::Commit again = a_commit();
+  again.hold = HoldId("h-old");
+  tell(again);
+
+  ASSERT_THAT(sent<wire::CommitReply>(), SizeIs(2));
+  EXPECT_TRUE(sent<wire::CommitReply>().back().is_granted);
+  EXPECT_THAT(works, SizeIs(1));
+}
+
+TEST_F(CoreLife, a_commit_without_a_hold_is_lost) {
+  start();
+  wire::Commit commit = a_commit();
+  commit.hold = HoldId("h-none");
+  tell(commit);
+
+  EXPECT_FALSE(sent<wire::CommitReply>().back().is_granted);
+  EXPECT_FALSE(journal.contains("commit/j-1/1.1"));
+  EXPECT_THAT(core->reports(clock.now()), IsEmpty());
+}
+
+TEST_F(CoreLife, events_are_repeated_until_acknowledged) {
+  start();
+  lease();
+  const auto first = sent<wire::AttemptEvent>().size();
+  advance(seconds(3));
+  EXPECT_GT(sent<wire::AttemptEvent>().size(), first);
+  acknowledge();
+  const auto acked = sent<wire::AttemptEvent>().size();
+  advance(seconds(3));
+
+  EXPECT_EQ(sent<wire::AttemptEvent>().size(), acked);
+}
+
+TEST_F(CoreLife, a_stop_for_an_attempt_that_is_not_here_is_answered_as_lost) {
+  start();
+  wire::StopAttempt stop;
+  stop.job = JobId("j-9");
+  stop.epoch = {1, 4};
+  tell(stop);
+
+  ASSERT_THAT(sent<wire::AttemptEvent>(), SizeIs(1));
+  EXPECT_EQ(last_end(), AttemptEnd::kLost);
+}
+
+TEST_F(CoreLife, a_cancelled_attempt_is_killed_at_once_and_saves_nothing) {
+  start();
+  run();
+  wire::StopAttempt stop;
+  stop.job = JobId("j-1");
+  stop.epoch = kEpoch;
+  tell(stop);
+  EXPECT_TRUE(has_asked<warden_wire::KillGuest>());
+  answer<warden_wire::KillGuest>();
+
+  EXPECT_FALSE(has_work<TakeSnapshot>());
+  log_is_empty();
+  EXPECT_EQ(last_end(), AttemptEnd::kCancelled);
+}
+
+TEST_F(CoreLife, a_stop_while_fetching_cancels_the_work) {
+  start();
+  lease();
+  wire::StopAttempt stop;
+  stop.job = JobId("j-1");
+  stop.epoch = kEpoch;
+  tell(stop);
+
+  EXPECT_THAT(cancelled, SizeIs(1));
+  EXPECT_EQ(last_end(), AttemptEnd::kCancelled);
+  EXPECT_FALSE(has_asked<warden_wire::KillGuest>());
+}
+
+TEST_F(CoreLife, a_job_that_runs_longer_than_it_asked_for_is_timed_out) {
+  spec.max_duration_s = 100;
+  spec.orphan_limit_s = 10'000;
+  contract.orphan_limit_s = 10'000;
+  start();
+  run();
+  advance(seconds(101));
+  answer<warden_wire::KillGuest>();
+  finish<TakeSnapshot>(NothingNew{});
+  log_is_empty();
+
+  EXPECT_EQ(last_end(), AttemptEnd::kTimedOut);
+}
+
+TEST_F(CoreLife, heartbeats_carry_attempts_and_silence_closes_the_connection) {
+  start();
+  run();
+  advance(seconds(5));
+  ASSERT_FALSE(sent<wire::Heartbeat>().empty());
+  EXPECT_EQ(sent<wire::Heartbeat>().back().attempts.front().state, AttemptState::kRunning);
+  EXPECT_THAT(closes, IsEmpty());
+
+  is_acking = false;
+  advance(seconds(16));
+
+  EXPECT_THAT(closes, SizeIs(1));
+}
+
+TEST_F(CoreLife, a_refusal_for_good_is_not_tried_again) {
+  start();
+  wire::Refused refused;
+  refused.message = "a clone of node n-1";
+  tell(refused);
+
+  ASSERT_THAT(closes, SizeIs(1));
+  EXPECT_TRUE(closes.front().is_final);
+}
+
+TEST_F(CoreLife, a_changed_contract_is_shown_to_the_coordinator) {
+  start();
+  contract.notice_s = 120;
+  feed(ContractChanged{contract, 0});
+
+  ASSERT_FALSE(sent<wire::NodeUpdate>().empty());
+  EXPECT_EQ(sent<wire::NodeUpdate>().back().contract.notice_s, 120u);
+}
+
+TEST_F(CoreLife, works_are_bounded_and_evacuations_go_first) {
+  config.works_max = 1;
+  make_core();
+  start();
+  run();
+  // One copy takes the only place; a snapshot for the evacuation must come before a second fetch.
+  save(1);
+  ASSERT_TRUE(has_work<CopyGeneration>());
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  EXPECT_FALSE(has_work<TakeSnapshot>());
+
+  copied("n-2", 1);
+
+  EXPECT_TRUE(has_work<TakeSnapshot>());
+}
+
+}  // namespace
+}  // namespace rn::agent

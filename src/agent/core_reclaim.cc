@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "agent/core_state.h"
+#include "arbiter/calendar.h"
+#include "base/log.h"
+
+namespace rn::agent {
+
+bool Core::State::covers(const ReclaimRecord& record, const Attempt& a) const {
+  if (record.gpus.empty()) return true;
+  return std::any_of(record.gpus.begin(), record.gpus.end(), [&](std::uint32_t gpu) {
+    const auto& own = a.row.grant.gpus;
+    return std::find(own.begin(), own.end(), gpu) != own.end();
+  });
+}
+
+void Core::State::write_reclaim(const ReclaimRow& row) {
+  reclaim_sent_at_.erase(row.record.id);  // what changed is told at once
+  out_.writes.push_back({"reclaim/" + row.record.id.str(), encode_row(row)});
+}
+
+void Core::State::on_reclaims(const std::vector<ReclaimRecord>& records) {
+  for (const ReclaimRecord& record : records) {
+    const auto known = reclaims_.find(record.id);
+    if (known != reclaims_.end() && known->second.record == record) continue;
+    ReclaimRow& row = reclaims_[record.id];
+    const bool is_new_phase = row.record.id.empty() || row.record.phase != record.phase;
+    row.record = record;
+    row.record.node = config_.node;
+    write_reclaim(row);
+    if (is_new_phase)
+      log::info(
+          "reclaim.phase",
+          {{"reclaim", record.id.str()},
+           {"kind", std::string(to_string(record.kind))},
+           {"phase", std::string(to_string(record.phase))}}
+      );
+    apply_reclaim(row.record);
+  }
+  // What the coordinator knows to its end and the warden has forgotten is history.
+  std::erase_if(reclaims_, [&](const auto& entry) {
+    const ReclaimRow& row = entry.second;
+    const bool is_known = row.is_acked && row.acked == ReclaimPhase::kReturned &&
+                          row.record.phase == ReclaimPhase::kReturned;
+    return is_known && !row.is_own &&
+           std::none_of(records.begin(), records.end(), [&](const ReclaimRecord& record) {
+             return record.id == entry.first;
+           });
+  });
+}
+
+void Core::State::apply_reclaim(const ReclaimRecord& record) {
+  for (auto& [name, a] : attempts_) {
+    if (!covers(record, a)) continue;
+    switch (record.phase) {
+      case ReclaimPhase::kDeclared:
+      case ReclaimPhase::kEvacuating:
+        if (record.kind == ReclaimKind::kEmergency) {
+          drop_cut(a);
+        } else {
+          const std::string words =
+              record.message.empty() ? "the owner takes the node back" : record.message;
+          order_stop(
+              a,
+              StopOrder{
+                  AttemptEnd::kReclaimed,
+                  std::max<std::int64_t>(record.deadline_ns, 1),
+                  words,
+                  record.id,
+                  0}
+          );
+        }
+        break;
+      case ReclaimPhase::kCut:
+      case ReclaimPhase::kCleared:
+      case ReclaimPhase::kWedged:
+        drop_cut(a);
+        break;
+      case ReclaimPhase::kReturned:
+        if (record.cut_ns == 0 && record.killed_ns == 0) withdraw_stop(a, record.id);
+        break;
+    }
+  }
+}
+
+/// The warden cuts and clears: whatever of ours looks into the guest's disk lets go. Generations in
+/// the own store still go out.
+void Core::State::drop_cut(Attempt& a) {
+  if (a.row.phase == Phase::kEnded) return;
+  if (a.row.phase < Phase::kStarting) {
+    order_stop(a, StopOrder{AttemptEnd::kReclaimed, 0, "the owner took the node back", {}, 0});
+    return;
+  }
+  if (!a.row.is_disk_gone) {
+    a.row.is_disk_gone = true;
+    a.is_dirty = true;
+  }
+  drop_disk_users(a);
+  if (a.row.phase == Phase::kStarting)
+    order_stop(a, StopOrder{AttemptEnd::kReclaimed, 0, "the owner took the node back", {}, 0});
+}
+
+/// Repeated until the coordinator has acknowledged the phase that the record is in.
+void Core::State::report_reclaims() {
+  if (!is_welcome_) return;
+  for (const auto& [id, row] : reclaims_) {
+    if (row.is_acked && row.acked == row.record.phase) continue;
+    const auto sent = reclaim_sent_at_.find(id);
+    if (sent != reclaim_sent_at_.end() && !is_due(sent->second)) continue;
+    reclaim_sent_at_[id] = now_.boot;
+    send(wire::ReclaimReport{row.record});
+  }
+}
+
+bool Core::State::is_done_with_disk(const Attempt& a) const {
+  if (a.row.is_fenced) return !has_guest(a.row.phase);
+  if (a.row.phase == Phase::kEnded) return true;
+  if (a.row.phase < Phase::kDraining) return false;
+  if (a.row.phase == Phase::kPublishing && !a.row.has_outputs) return false;
+  return a.row.started_ns == 0 || a.log.is_final_spooled;
+}
+
+/// The owner need not wait for the deadline once nothing of ours is on the guests' disks: copies go
+/// out from the own store.
+void Core::State::step_evacuations() {
+  if (!is_reconciled_) return;
+  for (const auto& [id, row] : reclaims_) {
+    const ReclaimRecord& record = row.record;
+    const bool is_open =
+        record.phase == ReclaimPhase::kDeclared || record.phase == ReclaimPhase::kEvacuating;
+    if (row.is_own || !is_open || record.kind == ReclaimKind::kEmergency) continue;
+    const auto sent = evacuated_sent_at_.find(id);
+    if (sent != evacuated_sent_at_.end() && !is_due(sent->second)) continue;
+    std::vector<GuestName> guests;
+    bool is_done = true;
+    for (const auto& [name, a] : attempts_) {
+      if (!covers(record, a)) continue;
+      guests.push_back(name);
+      is_done = is_done && is_done_with_disk(a);
+    }
+    if (!is_done) continue;
+    evacuated_sent_at_[id] = now_.boot;
+    ask_node(Ask::kEvacuated, warden_wire::EvacuationDone{id, std::move(guests)}, id);
+  }
+}
+
+void Core::State::refresh_conditions() {
+  arbiter::Conditions c;
+  c.utc_offset_s = utc_offset_s_;
+  c.is_paused = warden_.is_paused;
+  std::int64_t returned_ns = 0;
+  for (const auto& [id, row] : reclaims_) {
+    const ReclaimRecord& record = row.record;
+    if (row.is_own) continue;
+    if (record.phase == ReclaimPhase::kReturned) {
+      if (record.boot_id == config_.boot_id)
+        returned_ns = std::max(returned_ns, record.returned_ns);
+      continue;
+    }
+    if (record.gpus.empty()) {
+      c.is_reclaimed = true;
+    } else {
+      c.reclaimed_gpus.insert(c.reclaimed_gpus.end(), record.gpus.begin(), record.gpus.end());
+    }
+  }
+  if (returned_ns > 0)
+    c.closed_until = instant_from_ns(returned_ns) + seconds(contract_.min_free_s);
+  c.is_owner_present = has_telemetry_ && contract_.idle.idle_minutes != 0 &&
+                       idle_s_ < std::uint64_t{contract_.idle.idle_minutes} * 60;
+  c.is_draining = node_.is_leaving;
+  c.is_able = is_warden_connected_ && is_reconciled_ && warden_.is_engine_up && has_telemetry_;
+  if (!is_warden_connected_ || !is_reconciled_) {
+    c.unable_because = "the warden does not answer";
+  } else if (!warden_.is_engine_up) {
+    c.unable_because = "the container engine is down";
+  } else {
+    c.unable_because = "the agent has not measured the machine yet";
+  }
+  c.disk_free_mib = telemetry_.disk_free_mib;
+  c.gpus = telemetry_.gpus;
+  c.foreign_vram_mib = foreign_vram_mib_;
+  for (const GpuTelemetry& seen : warden_.gpus) {
+    const auto own = std::find_if(c.gpus.begin(), c.gpus.end(), [&](const GpuTelemetry& gpu) {
+      return gpu.index == seen.index;
+    });
+    if (own == c.gpus.end()) {
+      c.gpus.push_back(seen);
+    } else {
+      own->is_wedged = own->is_wedged || seen.is_wedged;
+    }
+  }
+  telemetry_.gpus = c.gpus;
+  arbiter_.set_conditions(std::move(c));
+}
+
+std::int64_t Core::State::notice_deadline_ns() const {
+  return to_ns(now_.boot + seconds(std::max(contract_.notice_s, 1u)));
+}
+
+/// Why guests must go although nobody declared a reclaim; empty if they may stay.
+std::string Core::State::closing_reason() const {
+  if (node_.is_leaving) return "the node leaves for good";
+  if (!contract_.lends) return "the contract no longer lends";
+  const LendingState state = arbiter_.lending(now_);
+  if (state == LendingState::kOutsideWindow) return "the lending window is over";
+  if (state == LendingState::kOwnerPresent) return "the owner is back at the machine";
+  const WallTime then = now_.wall + seconds(contract_.notice_s);
+  if (!arbiter::is_inside_windows(contract_, arbiter::local_time(then, utc_offset_s_)))
+    return "the lending window ends";
+  return {};
+}
+
+/// Ends of windows, the owner's return and leaving are reclaims of the announced kind that the
+/// agent itself records: it stops the guests, the warden is not asked to cut.
+void Core::State::step_lending() {
+  const std::string reason = closing_reason();
+  if (own_reclaim_) {
+    step_own_reclaim();
+    if (!own_reclaim_) return;
+  }
+  if (reason.empty()) {
+    if (own_reclaim_) {
+      ReclaimRow& row = reclaims_.at(*own_reclaim_);
+      row.record.phase = ReclaimPhase::kReturned;
+      row.record.returned_ns = to_ns(now_.boot);
+      write_reclaim(row);
+      for (auto& [name, a] : attempts_) withdraw_stop(a, row.record.id);
+      own_reclaim_.reset();
+    }
+    return;
+  }
+  const bool has_guests = std::any_of(attempts_.begin(), attempts_.end(), [](const auto& entry) {
+    return entry.second.row.phase <= Phase::kRunning && !entry.second.row.is_fenced;
+  });
+  if (!has_guests) return;
+  if (!own_reclaim_) {
+    ReclaimRow row;
+    row.is_own = true;
+    row.record.id = ReclaimId("r-" + rng_.hex(8));
+    row.record.node = config_.node;
+    row.record.kind = ReclaimKind::kAnnounced;
+    row.record.phase = ReclaimPhase::kEvacuating;
+    row.record.boot_id = config_.boot_id;
+    row.record.declared_ns = to_ns(now_.boot);
+    row.record.deadline_ns = notice_deadline_ns();
+    if (reason == "the lending window ends") {
+      const auto ahead = arbiter::time_to_change(contract_, now_.wall, utc_offset_s_);
+      if (ahead) row.record.deadline_ns = to_ns(now_.boot + *ahead);
+    }
+    row.record.declared_wall_ms = to_ms(now_.wall);
+    row.record.message = reason;
+    own_reclaim_ = row.record.id;
+    write_reclaim(row);
+    reclaims_[row.record.id] = std::move(row);
+  }
+  const ReclaimRecord& record = reclaims_.at(*own_reclaim_).record;
+  for (auto& [name, a] : attempts_) {
+    if (a.row.phase <= Phase::kRunning)
+      order_stop(
+          a, StopOrder{AttemptEnd::kReclaimed, record.deadline_ns, record.message, record.id, 0}
+      );
+  }
+}
+
+void Core::State::step_own_reclaim() {
+  ReclaimRow& row = reclaims_.at(*own_reclaim_);
+  if (row.record.boot_id != config_.boot_id) {
+    row.record.phase = ReclaimPhase::kReturned;  // no process outlived the boot
+    write_reclaim(row);
+    own_reclaim_.reset();
+    return;
+  }
+  if (row.record.phase != ReclaimPhase::kEvacuating) return;
+  const bool has_guests = std::any_of(attempts_.begin(), attempts_.end(), [](const auto& entry) {
+    return entry.second.row.phase < Phase::kSaving;
+  });
+  if (has_guests) return;
+  row.record.phase = ReclaimPhase::kCleared;
+  row.record.cut_ns = row.record.killed_ns = row.record.cleared_ns = to_ns(now_.boot);
+  write_reclaim(row);
+}
+
+void Core::State::step_leaving() {
+  if (!node_.is_leaving || !attempts_.empty() || !is_welcome_) return;
+  const bool are_reported = std::all_of(reclaims_.begin(), reclaims_.end(), [](const auto& entry) {
+    return entry.second.is_acked && entry.second.acked == entry.second.record.phase;
+  });
+  if (!are_reported) return;
+  send(wire::Leave{node_.leave_reason});
+  out_.effects.emplace_back(LeftForGood{});
+  is_left_ = true;
+}
+
+}  // namespace rn::agent

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/core_harness.h"
+
+namespace rn::agent {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class CoreReclaim : public CoreTest {
+ protected:
+  void SetUp() override {
+    start();
+    run();
+    log_is_empty();
+  }
+
+  void declare(ReclaimKind kind) {
+    warden.reclaims = {a_reclaim(kind)};
+    push_state();
+  }
+};
+
+TEST_F(CoreReclaim, a_noticed_guest_is_told_signalled_and_runs_on_until_it_has_saved) {
+  declare(ReclaimKind::kNotice);
+  EXPECT_EQ(state(), AttemptState::kNoticed);
+  ASSERT_TRUE(has_asked<warden_wire::WriteNotice>());
+  EXPECT_EQ(asked<warden_wire::WriteNotice>().front().grace_s, 60u);
+  answer<warden_wire::SignalGuest>([](warden_wire::Answer& a) { a.signalled = 1; });
+  advance(seconds(5));
+  EXPECT_FALSE(has_asked<warden_wire::KillGuest>());
+
+  save(1);
+
+  EXPECT_TRUE(has_asked<warden_wire::KillGuest>());
+}
+
+TEST_F(CoreReclaim, a_guest_without_a_handler_is_stopped_at_its_next_complete_generation) {
+  declare(ReclaimKind::kNotice);
+  answer<warden_wire::SignalGuest>();
+  advance(seconds(20));
+  EXPECT_FALSE(has_asked<warden_wire::KillGuest>());
+  save(1);
+  answer<warden_wire::KillGuest>();
+  finish<TakeSnapshot>(NothingNew{});
+
+  EXPECT_TRUE(has_work<CopyGeneration>());
+  log_is_empty();
+  ASSERT_TRUE(has_asked<warden_wire::EvacuationDone>());
+  copied("n-2", 1);
+  EXPECT_NE(last_end(), AttemptEnd::kReclaimed);  // not before the generation is durable
+  committed(1);
+  EXPECT_EQ(last_end(), AttemptEnd::kReclaimed);
+}
+
+TEST_F(CoreReclaim, a_snapshot_begun_before_the_notice_is_not_the_one_waited_for) {
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  declare(ReclaimKind::kNotice);
+  finish<TakeSnapshot>(SnapshotTaken{a_generation(1)});
+  EXPECT_FALSE(has_asked<warden_wire::KillGuest>());
+
+  save(2);
+
+  EXPECT_TRUE(has_asked<warden_wire::KillGuest>());
+}
+
+TEST_F(CoreReclaim, a_guest_that_never_saves_is_stopped_shortly_before_the_deadline) {
+  declare(ReclaimKind::kNotice);
+  answer<warden_wire::SignalGuest>();
+  advance(seconds(57));
+  EXPECT_FALSE(has_asked<warden_wire::KillGuest>());
+  advance(milliseconds(1100));
+
+  EXPECT_TRUE(has_asked<warden_wire::KillGuest>());
+}
+
+TEST_F(CoreReclaim, a_guest_that_saves_and_exits_on_the_signal_goes_on_elsewhere) {
+  declare(ReclaimKind::kNotice);
+  answer<warden_wire::SignalGuest>([](warden_wire::Answer& a) { a.signalled = 1; });
+  set_guest(GuestState::kExited, 0);
+  push_state();
+  EXPECT_TRUE(work_body<TakeSnapshot>().is_final);
+  finish<TakeSnapshot>(SnapshotTaken{a_generation(1)});
+  log_is_empty();
+  copied("n-2", 1);
+  committed(1);
+
+  EXPECT_EQ(last_end(), AttemptEnd::kReclaimed);
+}
+
+TEST_F(CoreReclaim, a_guest_that_was_not_signalled_and_exits_0_has_finished) {
+  declare(ReclaimKind::kNotice);
+  answer<warden_wire::SignalGuest>();
+  set_guest(GuestState::kExited, 0);
+  push_state();
+
+  EXPECT_EQ(phase(), "publishing");
+}
+
+TEST_F(CoreReclaim, the_owner_need_not_wait_for_the_copies) {
+  declare(ReclaimKind::kNotice);
+  save(1);
+  answer<warden_wire::KillGuest>();
+  EXPECT_FALSE(has_asked<warden_wire::EvacuationDone>());
+  finish<TakeSnapshot>(NothingNew{});
+  log_is_empty();
+
+  EXPECT_TRUE(has_work<CopyGeneration>());
+  ASSERT_TRUE(has_asked<warden_wire::EvacuationDone>());
+  EXPECT_THAT(asked<warden_wire::EvacuationDone>().front().guests, SizeIs(1));
+}
+
+TEST_F(CoreReclaim, a_reclaim_without_guests_is_evacuated_at_once) {
+  set_guest(GuestState::kExited, 0);
+  push_state();
+  finish<UploadOutputs>(OutputsUploaded{});
+  log_is_empty();
+  declare(ReclaimKind::kNotice);
+
+  EXPECT_TRUE(has_asked<warden_wire::EvacuationDone>());
+}
+
+TEST_F(CoreReclaim, a_withdrawn_reclaim_lets_the_guest_run_on) {
+  declare(ReclaimKind::kNotice);
+  answer<warden_wire::WriteNotice>();
+  answer<warden_wire::SignalGuest>();
+  warden.reclaims.front().phase = ReclaimPhase::kReturned;
+  push_state();
+
+  EXPECT_EQ(state(), AttemptState::kRunning);
+  EXPECT_EQ(asked<warden_wire::WriteNotice>().back().deadline_wall_ms, 0);
+  advance(seconds(70));
+  EXPECT_FALSE(has_asked<warden_wire::KillGuest>());
+}
+
+TEST_F(CoreReclaim, a_reclaim_of_another_gpu_does_not_touch_the_guest) {
+  ReclaimRecord record = a_reclaim(ReclaimKind::kNotice);
+  record.gpus = {3};
+  warden.reclaims = {record};
+  push_state();
+
+  EXPECT_EQ(state(), AttemptState::kRunning);
+}
+
+TEST_F(CoreReclaim, an_emergency_ends_the_attempt_as_reclaimed_and_safe_generations_still_go_out) {
+  save(1);
+  ASSERT_TRUE(has_work<CopyGeneration>());
+  ReclaimRecord record = a_reclaim(ReclaimKind::kEmergency);
+  record.phase = ReclaimPhase::kCleared;
+  record.cut_ns = record.killed_ns = record.cleared_ns = record.declared_ns;
+  warden.reclaims = {record};
+  warden.guests.clear();
+  push_state();
+
+  EXPECT_EQ(phase(), "draining");
+  EXPECT_FALSE(has_work<TakeSnapshot>());  // the disk is the owner's again
+  copied("n-2", 1);
+  committed(1);
+  log_is_empty();
+  EXPECT_EQ(last_end(), AttemptEnd::kReclaimed);
+  EXPECT_THAT(sent<wire::AttemptEvent>().back().report.detail, HasSubstr("emergency"));
+}
+
+TEST_F(CoreReclaim, an_emergency_cancels_everything_that_holds_the_disk) {
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  ASSERT_TRUE(has_work<TakeSnapshot>());
+  ReclaimRecord record = a_reclaim(ReclaimKind::kEmergency);
+  record.phase = ReclaimPhase::kCut;
+  record.cut_ns = record.declared_ns;
+  warden.reclaims = {record};
+  push_state();
+
+  EXPECT_FALSE(has_work<TakeSnapshot>());
+  EXPECT_THAT(unwatches, SizeIs(1));
+}
+
+TEST_F(CoreReclaim, an_emergency_seen_only_after_the_owner_returned_the_node_is_still_a_reclaim) {
+  ReclaimRecord record = a_reclaim(ReclaimKind::kEmergency);
+  clock.advance(seconds(1));
+  record.phase = ReclaimPhase::kReturned;
+  record.cut_ns = record.killed_ns = record.cleared_ns = to_ns(clock.now().boot);
+  record.returned_ns = to_ns(clock.now().boot);
+  warden.reclaims = {record};
+  warden.guests.clear();
+  push_state();
+  log_is_empty();
+
+  EXPECT_EQ(last_end(), AttemptEnd::kReclaimed);
+}
+
+TEST_F(CoreReclaim, a_container_that_vanishes_without_a_reclaim_is_lost) {
+  warden.guests.clear();
+  push_state();
+  finish<TakeSnapshot>(NothingNew{});
+  log_is_empty();
+
+  EXPECT_EQ(last_end(), AttemptEnd::kLost);
+}
+
+TEST_F(CoreReclaim, with_the_coordinator_away_the_own_plan_is_followed_and_committed_later) {
+  feed(CoordinatorDisconnected{"down"});
+  declare(ReclaimKind::kNotice);
+  save(1);
+  answer<warden_wire::KillGuest>();
+  finish<TakeSnapshot>(NothingNew{});
+  log_is_empty();
+  EXPECT_TRUE(has_asked<warden_wire::EvacuationDone>());
+  EXPECT_EQ(work_body<CopyGeneration>().peer.node, NodeId("n-2"));
+  copied("n-2", 1);
+  advance(seconds(1200));
+  EXPECT_EQ(phase(), "draining");  // ending first would lose the generation
+
+  connect();
+
+  // The generation's row must be asked for before the end can be known.
+  ASSERT_THAT(sent<wire::CommitGeneration>(), SizeIs(1));
+  committed(1);
+  log_is_empty();
+  EXPECT_EQ(last_end(), AttemptEnd::kReclaimed);
+}
+
+TEST_F(CoreReclaim, copies_that_cannot_be_made_end_with_the_contracts_drain_time) {
+  declare(ReclaimKind::kNotice);
+  save(1);
+  answer<warden_wire::KillGuest>();
+  finish<TakeSnapshot>(NothingNew{});
+  log_is_empty();
+  finish<CopyGeneration>(Error{ErrorCode::kUnavailable, "no route", ""});
+  finish<CopyGeneration>(Error{ErrorCode::kUnavailable, "no route", ""});
+  clock.advance(seconds(contract.max_drain_s));
+  connect();
+  advance(seconds(1));
+
+  EXPECT_EQ(last_end(), AttemptEnd::kReclaimed);
+  EXPECT_THAT(sent<wire::AttemptEvent>().back().report.detail, HasSubstr("could not be copied"));
+}
+
+TEST_F(CoreReclaim, reports_are_repeated_until_each_phase_is_acknowledged) {
+  declare(ReclaimKind::kNotice);
+  ASSERT_THAT(sent<wire::ReclaimReport>(), SizeIs(1));
+  advance(seconds(3));
+  EXPECT_THAT(sent<wire::ReclaimReport>(), SizeIs(2));
+  tell(wire::ReclaimAck{ReclaimId("r-1"), ReclaimPhase::kEvacuating});
+  advance(seconds(3));
+  EXPECT_THAT(sent<wire::ReclaimReport>(), SizeIs(2));
+
+  warden.reclaims.front().phase = ReclaimPhase::kCut;
+  push_state();
+
+  EXPECT_THAT(sent<wire::ReclaimReport>(), SizeIs(3));
+}
+
+TEST_F(CoreReclaim, a_reclaim_that_was_not_acknowledged_survives_a_crash) {
+  feed(CoordinatorDisconnected{"down"});
+  declare(ReclaimKind::kNotice);
+  crash_and_restart();
+  feed(WardenConnected{});
+  warden.reclaims.clear();  // even if the warden has forgotten it
+  answer<warden_wire::Query>([this](warden_wire::Answer& a) { a.state = warden; });
+  connect();
+
+  EXPECT_THAT(sent<wire::ReclaimReport>(), SizeIs(1));
+}
+
+TEST_F(CoreReclaim, a_reclaimed_node_refuses_probes_until_it_is_returned_and_free_for_long_enough) {
+  contract.min_free_s = 30;
+  feed(ContractChanged{contract, 0});
+  declare(ReclaimKind::kNotice);
+  wire::Probe probe;
+  probe.job = JobId("j-2");
+  tell(probe);
+  EXPECT_THAT(sent<wire::ProbeReply>().back().reason, HasSubstr("taken the node back"));
+
+  warden.reclaims.front().phase = ReclaimPhase::kReturned;
+  warden.reclaims.front().returned_ns = to_ns(clock.now().boot);
+  push_state();
+  tell(probe);
+  EXPECT_THAT(sent<wire::ProbeReply>().back().reason, HasSubstr("30 s after a reclaim"));
+  advance(seconds(31));
+  tell(probe);
+  EXPECT_FALSE(sent<wire::ProbeReply>().back().hold.empty());
+}
+
+TEST_F(CoreReclaim, a_migration_saves_first_and_ends_as_migrated) {
+  wire::StopAttempt stop;
+  stop.job = JobId("j-1");
+  stop.epoch = kEpoch;
+  stop.mode = StopMode::kSaveFirst;
+  stop.deadline_ms = 30'000;
+  stop.end = AttemptEnd::kMigrated;
+  stop.reason = "home is faster";
+  tell(stop);
+  EXPECT_EQ(state(), AttemptState::kNoticed);
+  save(1);
+  answer<warden_wire::KillGuest>();
+  finish<TakeSnapshot>(NothingNew{});
+  log_is_empty();
+  copied("n-2", 1);
+  committed(1);
+
+  EXPECT_EQ(last_end(), AttemptEnd::kMigrated);
+}
+
+TEST_F(CoreReclaim, an_attempt_that_is_still_starting_is_given_up_for_a_reclaim) {
+  set_guest(GuestState::kExited, 0);
+  push_state();
+  finish<UploadOutputs>(OutputsUploaded{});
+  log_is_empty();
+  acknowledge();
+  answer<warden_wire::RemoveGuest>();
+  answer<warden_wire::ReleaseDisk>();
+  ASSERT_EQ(phase(), "none");
+  wire::Probe probe;
+  probe.job = JobId("j-2");
+  tell(probe);
+  wire::Commit commit = a_commit();
+  commit.job = JobId("j-2");
+  commit.hold = sent<wire::ProbeReply>().back().hold;
+  tell(commit);
+  ASSERT_EQ(phase(), "mounting");
+  declare(ReclaimKind::kNotice);
+
+  EXPECT_EQ(last_end(), AttemptEnd::kReclaimed);
+}
+
+class CoreLending : public CoreReclaim {};
+
+TEST_F(CoreLending, guests_are_noticed_before_a_window_ends_and_the_record_is_announced) {
+  // The clock stands at Tue 2023-11-14 22:13:20 UTC.
+  contract.windows = {{{"tue"}, "20:00", "22:14"}};
+  contract.notice_s = 30;
+  feed(ContractChanged{contract, 0});
+  EXPECT_EQ(state(), AttemptState::kRunning);
+  advance(seconds(15));
+
+  EXPECT_EQ(state(), AttemptState::kNoticed);
+  ASSERT_FALSE(sent<wire::ReclaimReport>().empty());
+  const ReclaimRecord record = sent<wire::ReclaimReport>().back().record;
+  EXPECT_EQ(record.kind, ReclaimKind::kAnnounced);
+  EXPECT_EQ(record.deadline_ns - to_ns(clock.now().boot), nanoseconds(seconds(25)).count());
+}
+
+TEST_F(CoreLending, the_owners_return_evacuates_with_the_contracts_notice) {
+  contract.idle.idle_minutes = 10;
+  contract.notice_s = 45;
+  feed(ContractChanged{contract, 0});
+  TelemetrySampled sampled;
+  sampled.telemetry.disk_free_mib = 50'000;
+  sampled.idle_s = 3;
+  feed(sampled);
+
+  EXPECT_EQ(state(), AttemptState::kNoticed);
+  EXPECT_EQ(core->view(clock.now()).lending, LendingState::kOwnerPresent);
+  EXPECT_EQ(core->view(clock.now()).attempts.front().deadline_left_ms, 45'000);
+}
+
+TEST_F(CoreLending, an_owner_who_goes_again_before_the_deadline_lets_the_guest_run_on) {
+  contract.idle.idle_minutes = 10;
+  feed(ContractChanged{contract, 0});
+  TelemetrySampled sampled;
+  sampled.telemetry.disk_free_mib = 50'000;
+  sampled.idle_s = 3;
+  feed(sampled);
+  sampled.idle_s = 601;
+  feed(sampled);
+
+  EXPECT_EQ(state(), AttemptState::kRunning);
+  EXPECT_EQ(sent<wire::ReclaimReport>().back().record.phase, ReclaimPhase::kReturned);
+}
+
+TEST_F(CoreLending, pause_takes_no_new_guests_and_leaves_running_ones) {
+  warden.is_paused = true;
+  push_state();
+
+  EXPECT_EQ(state(), AttemptState::kRunning);
+  EXPECT_EQ(core->view(clock.now()).lending, LendingState::kPaused);
+}
+
+TEST_F(CoreLending, a_leaving_node_drains_in_order_and_then_tells_the_coordinator) {
+  feed(OwnerLeaves{"the lab moves"});
+  EXPECT_EQ(state(), AttemptState::kNoticed);
+  save(1);
+  answer<warden_wire::KillGuest>();
+  finish<TakeSnapshot>(NothingNew{});
+  log_is_empty();
+  copied("n-2", 1);
+  committed(1);
+  EXPECT_FALSE(has_left);
+  acknowledge();
+  answer<warden_wire::RemoveGuest>();
+  answer<warden_wire::ReleaseDisk>();
+  for (const auto& report : sent<wire::ReclaimReport>())
+    tell(wire::ReclaimAck{report.record.id, report.record.phase});
+
+  ASSERT_THAT(sent<wire::Leave>(), SizeIs(1));
+  EXPECT_EQ(sent<wire::Leave>().front().reason, "the lab moves");
+  EXPECT_TRUE(has_left);
+}
+
+}  // namespace
+}  // namespace rn::agent

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "agent/core_state.h"
+#include "base/log.h"
+
+namespace rn::agent {
+
+namespace {
+
+constexpr seconds kPeerRest{10};         // before a peer that failed is asked again
+constexpr seconds kCrowdedInterval{30};  // between snapshots while nothing becomes durable
+constexpr std::size_t kCrowd = 4;        // generations that wait to become durable
+
+bool is_evacuating(Phase phase) {
+  return phase >= Phase::kNoticed;
+}
+
+}  // namespace
+
+GenerationRow* Core::State::newest(Attempt& a) {
+  return a.row.generations.empty() ? nullptr : &a.row.generations.back();
+}
+
+void Core::State::step_generations(Attempt& a) {
+  if (a.commit.spec.checkpoint.is_stateless || a.row.is_fenced) return;
+  const bool is_alive = a.row.phase == Phase::kRunning || a.row.phase == Phase::kNoticed;
+  if (is_alive && !a.is_watching && !a.row.disk.empty()) {
+    a.is_watching = true;
+    const GenerationRow* const last = newest(a);
+    out_.effects.emplace_back(StartWatch{
+        a.name, a.row.disk, a.commit.spec.checkpoint, last != nullptr ? last->ref : a.row.restored}
+    );
+  }
+  if (is_alive && a.is_detected && may_work(a, Task::kSnapshot)) {
+    const auto waiting = std::count_if(
+        a.row.generations.begin(),
+        a.row.generations.end(),
+        [](const GenerationRow& g) { return !g.is_committed && !g.is_refused; }
+    );
+    seconds interval(std::max(a.commit.spec.checkpoint.min_interval_s, a.row.plan.min_interval_s));
+    if (static_cast<std::size_t>(waiting) >= kCrowd)
+      interval = std::max(interval, kCrowdedInterval);
+    const bool is_soon = a.snapshot_at && now_.boot - *a.snapshot_at < interval;
+    if (a.row.phase == Phase::kNoticed || !is_soon) take_snapshot(a, false);
+  }
+  if (a.row.phase < Phase::kRunning || a.row.phase > Phase::kDraining) return;
+  if (GenerationRow* const last = newest(a)) pump_copies(a, *last);
+}
+
+void Core::State::take_snapshot(Attempt& a, bool is_final) {
+  const GenerationRow* const last = newest(a);
+  TakeSnapshot snapshot;
+  snapshot.disk = a.row.disk;
+  snapshot.epoch = a.name.epoch;
+  snapshot.parent = last != nullptr ? last->ref : a.row.restored;
+  snapshot.generation =
+      std::max({a.commit.resume.generation, a.row.restored.generation, snapshot.parent.generation}
+      ) +
+      1;
+  snapshot.spec = a.commit.spec.checkpoint;
+  snapshot.workspace = a.commit.spec.workspace;
+  snapshot.sealed_job_key = a.commit.sealed_job_key;
+  snapshot.is_final = is_final;
+  a.is_detected = false;
+  a.snapshot_at = now_.boot;
+  a.is_snapshot_after_notice = a.row.phase >= Phase::kNoticed;
+  a.is_snapshot_final = is_final;
+  work(a, Task::kSnapshot, std::move(snapshot));
+}
+
+void Core::State::on_snapshot(Attempt& a, const WorkResult& result) {
+  const bool is_saving = a.row.phase == Phase::kSaving;
+  if (const auto* taken = std::get_if<SnapshotTaken>(&result)) {
+    GenerationRow row;
+    row.ref = taken->generation;
+    row.ref.snapshot_boot_ns = to_ns(a.snapshot_at.value_or(now_.boot));
+    log::info(
+        "generation.safe",
+        {{"job", a.name.job.str()},
+         {"generation", row.ref.generation},
+         {"step", row.ref.step},
+         {"new_bytes", row.ref.new_bytes}}
+    );
+    a.row.generations.push_back(std::move(row));
+    a.is_dirty = true;
+    a.commit_sent_at = Instant{};
+    if (a.row.phase == Phase::kNoticed && a.is_snapshot_after_notice) a.is_safe_after_notice = true;
+    // One that began while the guest still ran is not yet the last word.
+    if (is_saving && a.is_snapshot_final) a.is_final_snapshot_done = true;
+    return;
+  }
+  if (std::holds_alternative<NothingNew>(result)) {
+    if (is_saving && a.is_snapshot_final) a.is_final_snapshot_done = true;
+    return;
+  }
+  const auto* const error = std::get_if<Error>(&result);
+  if (error == nullptr) return;
+  log::warning("generation.failed", {{"job", a.name.job.str()}, {"error", error->describe()}});
+  if (is_saving) {
+    if (!a.is_snapshot_final) return;
+    a.is_final_snapshot_done = true;
+    a.row.detail +=
+        (a.row.detail.empty() ? "" : "; ") + ("the last snapshot failed: " + error->message);
+    a.is_dirty = true;
+    return;
+  }
+  if (error->code == ErrorCode::kUnavailable) return;  // the watch reports it again
+  a.is_detected = true;
+  retry_work(a, Task::kSnapshot);
+}
+
+/// The first peers of the plan that work, each in another failure domain. Every generation is
+/// offered, but only the newest: what it shares with older ones is already there.
+void Core::State::pump_copies(Attempt& a, GenerationRow& generation) {
+  if (generation.is_committed || generation.is_refused) return;
+  const std::size_t wanted = std::max(a.row.plan.wanted, 1u);
+  if (generation.receipts.size() >= wanted) {
+    send_commit(a, generation);
+    return;
+  }
+  std::vector<PeerGrant> peers = a.row.plan.copies;
+  for (const PeerGrant& extra : a.extra_peers) {
+    std::erase_if(peers, [&](const PeerGrant& p) { return p.node == extra.node; });
+    peers.push_back(extra);
+  }
+  std::size_t under_way = a.copies.size();
+  std::vector<NodeId> tried;
+  bool is_any_left = false;
+  for (const PeerGrant& peer : peers) {
+    if (peer.node == config_.node) continue;
+    const bool has_it =
+        std::any_of(generation.receipts.begin(), generation.receipts.end(), [&](const Receipt& r) {
+          return r.holder == peer.node ||
+                 (!peer.failure_domain.empty() && r.failure_domain == peer.failure_domain);
+        });
+    if (has_it || a.copies.contains(peer.node)) continue;
+    const auto after = a.peer_after.find(peer.node);
+    if (after != a.peer_after.end() && now_.boot < after->second) {
+      tried.push_back(peer.node);
+      continue;
+    }
+    is_any_left = true;
+    if (generation.receipts.size() + under_way >= wanted) break;
+    const std::uint64_t cap =
+        is_evacuating(a.row.phase) ? contract_.uplink_bps_evacuation : contract_.uplink_bps_normal;
+    a.copies[peer.node] = work(
+        a,
+        Task::kCopy,
+        CopyGeneration{generation.ref, peer, cap},
+        peer.node,
+        generation.ref.generation
+    );
+    ++under_way;
+  }
+  if (!is_any_left && under_way == 0 && is_welcome_ && is_due(a.grant_sent_at)) {
+    a.grant_sent_at = now_.boot;
+    send(wire::GrantRequest{a.name.job, a.name.epoch, TicketAction::kStore, std::move(tried)});
+  }
+}
+
+void Core::State::send_commit(Attempt& a, const GenerationRow& generation) {
+  if (!is_welcome_ || !is_due(a.commit_sent_at)) return;
+  a.commit_sent_at = now_.boot;
+  send(wire::CommitGeneration{generation.ref, generation.receipts});
+}
+
+void Core::State::on_copied(Attempt& a, const PendingWork& pending, const WorkResult& result) {
+  a.copies.erase(pending.peer);
+  if (const auto* copied = std::get_if<GenerationCopied>(&result)) {
+    for (GenerationRow& generation : a.row.generations) {
+      if (generation.ref.generation != pending.generation) continue;
+      generation.receipts.push_back(copied->receipt);
+      a.is_dirty = true;
+      a.commit_sent_at = Instant{};
+    }
+    return;
+  }
+  a.peer_after[pending.peer] = now_.boot + kPeerRest;
+  if (const auto* error = std::get_if<Error>(&result))
+    log::warning(
+        "generation.copy_failed",
+        {{"job", a.name.job.str()},
+         {"generation", pending.generation},
+         {"peer", pending.peer.str()},
+         {"error", error->describe()}}
+    );
+}
+
+/// I8: the newest durable generation and the one before it stay.
+void Core::State::trim_generations(Attempt& a) {
+  std::vector<std::uint32_t> durable;
+  for (const GenerationRow& g : a.row.generations) {
+    if (g.is_committed) durable.push_back(g.ref.generation);
+  }
+  if (durable.size() < 2) return;
+  const std::uint32_t keep_from = durable[durable.size() - 2];
+  const auto dropped = std::erase_if(a.row.generations, [&](const GenerationRow& g) {
+    return g.ref.generation < keep_from;
+  });
+  if (dropped == 0) return;
+  a.is_dirty = true;
+  work_node(
+      Task::kGarbage, GuestName{a.name.job, {}}, CollectGarbage{a.name.job, keep_from, false}
+  );
+}
+
+/// True when nothing is left to move. Copies have the contract's time; a generation that has its
+/// receipts waits for the coordinator as long as it takes, because ending first would lose it.
+bool Core::State::step_draining(Attempt& a) {
+  if (a.commit.spec.checkpoint.is_stateless) return true;
+  const GenerationRow* const last = newest(a);
+  if (last == nullptr || last->is_committed || last->is_refused) return true;
+  if (a.row.drain_since_ns == 0) {
+    a.row.drain_since_ns = to_ns(now_.boot);
+    a.is_dirty = true;
+  }
+  if (last->receipts.size() >= std::max(a.row.plan.wanted, 1u)) return false;
+  const nanoseconds drained(to_ns(now_.boot) - a.row.drain_since_ns);
+  if (drained < seconds(contract_.max_drain_s)) return false;
+  if (!last->receipts.empty()) {
+    send_commit(a, *last);  // fewer copies than wanted: the coordinator decides
+    return false;
+  }
+  a.row.detail += "; generation " + std::to_string(last->ref.generation) +
+                  " could not be copied within " + std::to_string(contract_.max_drain_s) + " s";
+  a.is_dirty = true;
+  return true;
+}
+
+void Core::State::step_publishing(Attempt& a) {
+  if (!a.row.has_outputs) {
+    if (a.row.is_disk_gone) {
+      // Taken back in the middle: what is not published must be computed again.
+      decide_end(a, AttemptEnd::kReclaimed, "cut by a reclaim before its outputs were uploaded");
+      set_phase(a, Phase::kDraining);
+      return;
+    }
+    if (may_work(a, Task::kUpload))
+      work(
+          a,
+          Task::kUpload,
+          UploadOutputs{a.row.disk, a.commit.spec.checkpoint, a.commit.spec.workspace}
+      );
+    return;
+  }
+  if (a.row.is_published || a.row.outputs == Digest{}) {
+    set_phase(a, Phase::kClosing);
+    return;
+  }
+  if (!is_welcome_ || !is_due(a.publish_sent_at)) return;
+  a.publish_sent_at = now_.boot;
+  send(wire::PublishOutputs{a.name.job, a.name.epoch, a.row.outputs});
+}
+
+}  // namespace rn::agent

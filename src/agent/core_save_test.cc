@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/core_harness.h"
+
+namespace rn::agent {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class CoreSave : public CoreTest {
+ protected:
+  void SetUp() override {
+    start();
+    run();
+  }
+};
+
+TEST_F(CoreSave, a_generation_is_copied_to_the_first_peer_and_committed_with_its_receipt) {
+  save(1);
+  EXPECT_EQ(work_body<CopyGeneration>().peer.node, NodeId("n-2"));
+  copied("n-2", 1);
+
+  ASSERT_THAT(sent<wire::CommitGeneration>(), SizeIs(1));
+  EXPECT_EQ(sent<wire::CommitGeneration>().front().receipts, std::vector{a_receipt("n-2", 1)});
+  EXPECT_EQ(core->view(clock.now()).attempts.front().durable_generation, 0u);
+  committed(1);
+  EXPECT_EQ(core->view(clock.now()).attempts.front().durable_generation, 1u);
+}
+
+TEST_F(CoreSave, a_commit_is_repeated_until_it_is_answered) {
+  save(1);
+  copied("n-2", 1);
+  advance(seconds(3));
+  EXPECT_THAT(sent<wire::CommitGeneration>(), SizeIs(2));
+  committed(1);
+  advance(seconds(3));
+
+  EXPECT_THAT(sent<wire::CommitGeneration>(), SizeIs(2));
+}
+
+TEST_F(CoreSave, a_peer_that_fails_is_replaced_by_the_next_of_the_plan) {
+  save(1);
+  finish<CopyGeneration>(Error{ErrorCode::kUnavailable, "no route", ""});
+
+  EXPECT_EQ(work_body<CopyGeneration>().peer.node, NodeId("n-3"));
+}
+
+TEST_F(CoreSave, when_no_peer_of_the_plan_works_others_are_asked_for) {
+  save(1);
+  finish<CopyGeneration>(Error{ErrorCode::kUnavailable, "no route", ""});
+  finish<CopyGeneration>(Error{ErrorCode::kExhausted, "full", ""});
+  ASSERT_THAT(sent<wire::GrantRequest>(), SizeIs(1));
+  EXPECT_THAT(sent<wire::GrantRequest>().front().tried, SizeIs(2));
+
+  tell(wire::Grants{JobId("j-1"), kEpoch, TicketAction::kStore, {a_peer("n-4")}});
+
+  EXPECT_EQ(work_body<CopyGeneration>().peer.node, NodeId("n-4"));
+}
+
+TEST_F(CoreSave, two_copies_go_to_two_failure_domains) {
+  wire::CopyPlan plan = a_plan();
+  plan.wanted = 2;
+  plan.copies = {a_peer("n-2"), a_peer("n-3"), a_peer("n-4")};
+  plan.copies[1].failure_domain = "domain-n-2";
+  tell(wire::HeartbeatAck{1, {}, {plan}, 0});
+  save(1);
+  ASSERT_TRUE(has_work<CopyGeneration>());
+  copied("n-2", 1);
+  // n-3 stands in n-2's room: its copy would not count.
+  finish<CopyGeneration>(Error{ErrorCode::kUnavailable, "", ""});
+
+  EXPECT_EQ(work_body<CopyGeneration>().peer.node, NodeId("n-4"));
+  EXPECT_THAT(sent<wire::CommitGeneration>(), IsEmpty());
+  copied("n-4", 1);
+  EXPECT_THAT(sent<wire::CommitGeneration>(), SizeIs(1));
+}
+
+TEST_F(CoreSave, generations_count_on_from_the_one_that_was_resumed) {
+  save(1);
+  save(2);
+
+  EXPECT_EQ(core->reports(clock.now()).front().safe_generation, 2u);
+  EXPECT_EQ(core->reports(clock.now()).front().step, 20);
+}
+
+TEST_F(CoreSave, the_last_two_durable_generations_stay_and_older_ones_are_collected) {
+  for (std::uint32_t n = 1; n <= 3; ++n) {
+    save(n);
+    copied("n-2", n);
+    committed(n);
+  }
+
+  EXPECT_EQ(work_body<CollectGarbage>().keep_from, 2u);
+}
+
+TEST_F(CoreSave, garbage_collection_by_the_coordinator_never_takes_what_a_live_attempt_needs) {
+  for (std::uint32_t n = 1; n <= 2; ++n) {
+    save(n);
+    copied("n-2", n);
+    committed(n);
+  }
+  works.clear();
+  tell(wire::CollectGarbage{JobId("j-1"), kEpoch, 9, true});
+
+  EXPECT_EQ(work_body<CollectGarbage>().keep_from, 1u);
+  EXPECT_FALSE(work_body<CollectGarbage>().is_job_over);
+}
+
+TEST_F(CoreSave, garbage_collection_with_a_stale_epoch_is_ignored) {
+  tell(wire::CollectGarbage{JobId("j-1"), {0, 1}, 9, true});
+
+  EXPECT_FALSE(has_work<CollectGarbage>());
+}
+
+TEST_F(CoreSave, a_snapshot_that_did_not_hold_still_waits_for_the_watch) {
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  finish<TakeSnapshot>(Error{ErrorCode::kUnavailable, "changed while it was read", ""});
+  advance(seconds(5));
+  EXPECT_FALSE(has_work<TakeSnapshot>());
+
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  EXPECT_TRUE(has_work<TakeSnapshot>());
+}
+
+TEST_F(CoreSave, a_full_disk_is_tried_again_and_loses_nothing_durable) {
+  save(1);
+  copied("n-2", 1);
+  committed(1);
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  finish<TakeSnapshot>(Error{ErrorCode::kExhausted, "no space left", ""});
+  EXPECT_FALSE(has_work<TakeSnapshot>());
+  advance(seconds(3));
+
+  EXPECT_TRUE(has_work<TakeSnapshot>());
+  EXPECT_EQ(core->view(clock.now()).attempts.front().durable_generation, 1u);
+}
+
+TEST_F(CoreSave, a_detection_during_a_snapshot_is_not_forgotten) {
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  finish<TakeSnapshot>(SnapshotTaken{a_generation(1)});
+
+  EXPECT_EQ(work_body<TakeSnapshot>().generation, 2u);
+}
+
+TEST_F(CoreSave, a_refused_generation_is_not_sent_again) {
+  save(1);
+  copied("n-2", 1);
+  committed(1, false);
+  advance(seconds(5));
+
+  EXPECT_THAT(sent<wire::CommitGeneration>(), SizeIs(1));
+}
+
+TEST_F(CoreSave, receipts_gathered_while_the_coordinator_is_away_are_committed_after_a_crash) {
+  save(1);
+  feed(CoordinatorDisconnected{"gone"});
+  copied("n-2", 1);
+  EXPECT_THAT(sent<wire::CommitGeneration>(), IsEmpty());
+
+  crash_and_restart();
+  feed(WardenConnected{});
+  answer<warden_wire::Query>([this](warden_wire::Answer& a) { a.state = warden; });
+  connect();
+
+  ASSERT_THAT(sent<wire::CommitGeneration>(), SizeIs(1));
+  EXPECT_EQ(sent<wire::CommitGeneration>().front().receipts, std::vector{a_receipt("n-2", 1)});
+}
+
+class CoreLog : public CoreSave {};
+
+TEST_F(CoreLog, log_bytes_go_one_append_at_a_time_and_go_on_from_the_acknowledged_offset) {
+  advance(milliseconds(600));
+  finish<ReadLog>(LogRead{0, {'a', 'b'}, 4});
+  ASSERT_THAT(sent<wire::LogAppend>(), SizeIs(1));
+  EXPECT_EQ(sent<wire::LogAppend>().back().offset, 0u);
+  advance(milliseconds(600));
+  log_is_empty();
+  EXPECT_THAT(sent<wire::LogAppend>(), SizeIs(1));
+
+  tell(wire::LogAck{JobId("j-1"), kEpoch, 2, true});
+  advance(milliseconds(600));
+
+  EXPECT_EQ(work_body<ReadLog>().offset, 2u);
+}
+
+TEST_F(CoreLog, an_append_that_is_not_acknowledged_is_read_and_sent_again) {
+  advance(milliseconds(600));
+  finish<ReadLog>(LogRead{0, {'a', 'b'}, 2});
+  advance(seconds(3));
+  EXPECT_EQ(work_body<ReadLog>().offset, 0u);
+  finish<ReadLog>(LogRead{0, {'a', 'b'}, 2});
+
+  EXPECT_THAT(sent<wire::LogAppend>(), SizeIs(2));
+}
+
+TEST_F(CoreLog, the_log_is_spooled_while_the_coordinator_is_away) {
+  log_is_empty();
+  feed(CoordinatorDisconnected{"gone"});
+  advance(milliseconds(600));
+
+  EXPECT_EQ(work_body<ReadLog>().max_bytes, 0u);
+}
+
+}  // namespace
+}  // namespace rn::agent

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "agent/core_state.h"
+#include "arbiter/contract_rules.h"
+#include "base/log.h"
+
+namespace rn::agent {
+
+void Core::State::set_phase(Attempt& a, Phase phase) {
+  if (a.row.phase == phase) return;
+  const AttemptState before = state_of(a.row.phase);
+  log::info(
+      "attempt.phase",
+      {{"job", a.name.job.str()},
+       {"epoch", to_string(a.name.epoch)},
+       {"from", std::string(to_string(a.row.phase))},
+       {"to", std::string(to_string(phase))}}
+  );
+  a.row.phase = phase;
+  a.is_dirty = true;
+  if (state_of(phase) != before) emit(a);
+}
+
+void Core::State::emit(Attempt& a) {
+  if (a.row.is_fenced) return;
+  wire::AttemptEvent event;
+  event.report = report(a);
+  event.seq = a.row.next_seq++;
+  event.at_boot_ns = to_ns(now_.boot);
+  event.at_wall_ms = to_ms(now_.wall);
+  a.row.events.push_back(std::move(event));
+  a.is_dirty = true;
+  a.event_sent_at = Instant{};  // send_events() sends it with everything before it
+}
+
+void Core::State::send_events(Attempt& a) {
+  if (a.row.events.empty() || a.row.is_fenced || !is_welcome_) return;
+  if (a.event_sent_at != Instant{} && !is_due(a.event_sent_at)) return;
+  a.event_sent_at = now_.boot;
+  for (const wire::AttemptEvent& event : a.row.events) send(event);
+}
+
+/// Makes sure that what the phase needs is under way, through as many phases as can be passed now.
+/// Cheap when nothing is to be done. It ends: phases only go forward, but for loading, which goes
+/// back to fetching once and then waits for that work.
+void Core::State::step(Attempt& a) {
+  Phase before{};
+  do {
+    before = a.row.phase;
+    step_phase(a);
+    step_generations(a);
+    step_log(a);
+  } while (a.row.phase != before);
+  send_events(a);
+}
+
+void Core::State::step_phase(Attempt& a) {
+  switch (a.row.phase) {
+    case Phase::kLeased:
+    case Phase::kFetching:
+    case Phase::kLoading:
+    case Phase::kMounting:
+    case Phase::kRestoring:
+    case Phase::kAdopting:
+    case Phase::kStarting:
+      step_start(a);
+      break;
+    case Phase::kRunning:
+      step_running(a);
+      break;
+    case Phase::kNoticed:
+      step_noticed(a);
+      break;
+    case Phase::kStopping:
+      ask(a, Ask::kKill, warden_wire::KillGuest{a.name});
+      break;
+    case Phase::kSaving:
+      step_saving(a);
+      break;
+    case Phase::kDraining:
+      if (step_draining(a)) set_phase(a, Phase::kClosing);
+      break;
+    case Phase::kPublishing:
+      step_publishing(a);
+      break;
+    case Phase::kClosing:
+      if (is_log_done(a)) end(a);
+      break;
+    case Phase::kEnded:
+      break;
+  }
+  if (a.row.phase == Phase::kEnded) step_ended(a);
+}
+
+void Core::State::step_start(Attempt& a) {
+  const wire::Commit& commit = a.commit;
+  const auto has_image = [&] {
+    return std::find(warden_.images.begin(), warden_.images.end(), commit.image_digest) !=
+           warden_.images.end();
+  };
+  if (a.row.phase == Phase::kLeased) set_phase(a, Phase::kFetching);
+  if ((a.row.phase == Phase::kFetching || a.row.phase == Phase::kLoading) && has_image()) {
+    cancel_works(a, true);
+    set_phase(a, Phase::kMounting);
+  }
+  switch (a.row.phase) {
+    case Phase::kFetching:
+      if (may_work(a, Task::kFetch))
+        work(
+            a,
+            Task::kFetch,
+            FetchImage{
+                commit.image_digest, commit.image_bytes, commit.image_blobs, commit.image_peers}
+        );
+      return;
+    case Phase::kLoading:
+      // After a restart the archive's path is not known: fetching again finds it on the disk.
+      if (!is_asking(a, Ask::kLoad) && now_.boot >= a.ask_after[Ask::kLoad])
+        set_phase(a, Phase::kFetching);
+      return;
+    case Phase::kMounting:
+      ask(a, Ask::kPrepare, warden_wire::PrepareDisk{a.name, a.row.grant.disk_mib});
+      return;
+    case Phase::kRestoring:
+      if (may_work(a, Task::kPrepare))
+        work(
+            a,
+            Task::kPrepare,
+            PrepareWork{
+                a.row.disk,
+                commit.spec.workspace,
+                commit.sealed_job_key,
+                commit.resume,
+                commit.resume_previous,
+                commit.resume_from}
+        );
+      return;
+    case Phase::kAdopting:
+      ask(a, Ask::kAdopt, warden_wire::AdoptDisk{a.name});
+      return;
+    case Phase::kStarting:
+      ask(a, Ask::kStart, start_request(a));
+      return;
+    case Phase::kLeased:
+    case Phase::kRunning:
+    case Phase::kNoticed:
+    case Phase::kStopping:
+    case Phase::kSaving:
+    case Phase::kDraining:
+    case Phase::kPublishing:
+    case Phase::kClosing:
+    case Phase::kEnded:
+      return;
+  }
+}
+
+void Core::State::begin_starting(Attempt& a) {
+  set_phase(a, Phase::kStarting);
+}
+
+/// spec-platform 3d. Ours come last, so that a job cannot pretend them; what steers the runtime is
+/// the warden's business (it refuses such names).
+warden_wire::StartGuest Core::State::start_request(const Attempt& a) const {
+  const wire::Commit& commit = a.commit;
+  const JobSpec& spec = commit.spec;
+  warden_wire::StartGuest out;
+  out.guest = a.name;
+  out.image_digest = commit.image_digest;
+  out.command = spec.command;
+  out.work_dir = spec.work_dir;
+  out.cpu_milli = a.row.grant.cpu_milli;
+  out.memory_mib = a.row.grant.memory_mib;
+  out.max_pids = contract_.max_pids;
+  out.gpus = a.row.grant.gpus;
+  for (const NetworkAllow& wanted : spec.peers) {
+    if (arbiter::is_opened(wanted, contract_.network)) out.network.push_back(wanted);
+  }
+  out.env = spec.env;
+  std::erase_if(out.env, [](const auto& entry) { return entry.first.starts_with("RECLAIM_"); });
+  const std::string gpus = std::to_string(a.row.grant.gpus.size());
+  out.env["JOB_ID"] = std::to_string(commit.job_number);
+  out.env["RECLAIM_JOB_ID"] = commit.job.str();
+  out.env["RECLAIM_JOB_NUMBER"] = std::to_string(commit.job_number);
+  out.env["RECLAIM_JOB_NAME"] = spec.name;
+  out.env["RECLAIM_ATTEMPT"] = std::to_string(commit.epoch.attempt);
+  out.env["RECLAIM_EPOCH"] = to_string(commit.epoch);
+  out.env["RECLAIM_RESTART_COUNT"] = std::to_string(commit.restart_count);
+  out.env["RECLAIM_NODE_RANK"] = "0";
+  out.env["RECLAIM_NODES_NUM"] = "1";
+  out.env["RECLAIM_NODES_IPS"] = "127.0.0.1";
+  out.env["RECLAIM_MASTER_NODE_IP"] = "127.0.0.1";
+  out.env["RECLAIM_GPUS_NUM"] = gpus;
+  out.env["RECLAIM_GPUS_PER_NODE"] = gpus;
+  out.env["RECLAIM_CHECKPOINT_DIR"] = spec.work_dir;
+  out.env["RECLAIM_NOTICE_FILE"] = "/reclaim/notice";
+  if (a.row.restored.generation > 0) {
+    out.env["RECLAIM_RESUME_FROM"] = spec.work_dir;
+    out.env["RECLAIM_RESUME_GENERATION"] = std::to_string(a.row.restored.generation);
+  }
+  // Inside the container the GPUs that it got count from 0.
+  std::string visible;
+  for (std::size_t i = 0; i < a.row.grant.gpus.size(); ++i)
+    visible += (i == 0 ? "" : ",") + std::to_string(i);
+  out.env["CUDA_VISIBLE_DEVICES"] = visible;
+  return out;
+}
+
+void Core::State::on_started(Attempt& a, std::int64_t started_ns) {
+  a.row.started_ns = started_ns > 0 ? started_ns : to_ns(now_.boot);
+  set_phase(a, Phase::kRunning);
+}
+
+}  // namespace rn::agent

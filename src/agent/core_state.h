@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The core's inside; only core*.cc include it. The core is level-triggered: every event changes
+// rows, and then step() makes sure that whatever the row's phase needs (a request to the warden, a
+// work, a message) is under way. Losing any of them costs a repetition, never the attempt.
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/core.h"
+#include "agent/core_records.h"
+#include "arbiter/arbiter.h"
+
+namespace rn::agent {
+
+/// Requests to the warden; at most one of each kind is under way per attempt.
+enum class Ask : std::uint8_t {
+  kQuery,
+  kLoad,
+  kPrepare,
+  kAdopt,
+  kStart,
+  kSignal,
+  kKill,
+  kNotice,
+  kRemove,
+  kRelease,
+  kEvacuated,
+};
+
+/// Works; at most one of each kind per attempt (copies: one per peer).
+enum class Task : std::uint8_t {
+  kFetch,
+  kPrepare,
+  kSnapshot,
+  kUpload,
+  kLog,
+  kForget,
+  kCopy,
+  kGarbage
+};
+
+struct LogState {
+  std::uint64_t acked = 0;                 ///< everything below is durable at the coordinator
+  std::uint64_t spooled = 0;               ///< length of the spool, as last seen
+  std::optional<std::uint64_t> in_flight;  ///< end of the LogAppend that is under way
+  Instant sent_at{};
+  Instant looked_at{};
+  bool is_final_asked = false;    ///< the read under way was begun after the last process was gone
+  bool is_final_spooled = false;  ///< read once after the last process was gone
+  bool is_done = false;           ///< nothing more will be sent
+};
+
+/// Memory beside the journalled row; lost in a crash and made anew.
+struct Attempt {
+  GuestName name;
+  wire::Commit commit;
+  AttemptRow row;
+  bool is_dirty = false;
+  bool is_new = false;  ///< the commit's row is not written yet
+
+  std::map<Ask, std::uint64_t> asks;
+  std::map<Ask, Instant> ask_after;
+  std::map<Task, WorkId> works;
+  std::map<Task, Instant> work_after;
+  std::map<NodeId, WorkId> copies;
+  std::map<NodeId, Instant> peer_after;
+  std::vector<PeerGrant> extra_peers;  ///< from Grants
+
+  Instant renewed_at{};
+  bool is_watching = false;
+  bool is_seen_running = false;
+  bool is_detected = false;  ///< the watch reported something that no snapshot covers
+  bool is_final_snapshot_done = false;
+  std::optional<Instant> snapshot_at;     ///< when the newest snapshot was begun
+  bool is_snapshot_after_notice = false;  ///< the running snapshot was begun after the notice
+  bool is_snapshot_final = false;         ///< the running snapshot was begun after the end
+  bool is_safe_after_notice = false;
+  bool is_notice_asked = false;
+  bool is_remove_asked = false;
+  std::uint32_t log_failures = 0;
+  Instant event_sent_at{};
+  Instant commit_sent_at{};
+  Instant grant_sent_at{};
+  Instant publish_sent_at{};
+  LogState log;
+};
+
+struct PendingAsk {
+  GuestName guest;
+  Ask kind = Ask::kQuery;
+  Instant sent_at{};
+  ReclaimId reclaim;
+};
+
+struct PendingWork {
+  GuestName guest;
+  Task task = Task::kFetch;
+  NodeId peer;
+  std::uint32_t generation = 0;
+  bool is_started = false;
+};
+
+class Core::State {
+ public:
+  State(CoreConfig config, Rng& rng);
+
+  Status restore(const std::vector<JournalRow>& rows);
+  Output handle(const Event& event, Now now);
+  NodeView view(Now now) const;
+  std::vector<wire::AttemptReport> reports(Now now) const;
+
+ private:
+  using Attempts = std::map<GuestName, Attempt>;
+
+  // core.cc: dispatch, connection, heartbeats
+  void on(const Started& e);
+  void on(const CoordinatorConnected& e);
+  void on(const CoordinatorMessage& e);
+  void on(const CoordinatorDisconnected& e);
+  void on(const WardenConnected& e);
+  void on(const WardenReply& e);
+  void on(const WardenDisconnected& e);
+  void on(const WorkDone& e);
+  void on(const GenerationDetected& e);
+  void on(const TelemetrySampled& e);
+  void on(const ContractChanged& e);
+  void on(const FactsChanged& e);
+  void on(const OwnerLeaves& e);
+  void on(const Tick& e);
+  void maybe_hello();
+  void heartbeat();
+  void send(wire::Message message);
+  void send_node_update();
+  void write_dirty();
+  void write_node();
+  wire::AttemptReport report(const Attempt& a) const;
+
+  bool is_due(Instant last) const { return now_.boot - last >= config_.repeat; }
+
+  // core_coordinator.cc: messages from the coordinator
+  void on_message(const wire::Welcome& m);
+  void on_message(const wire::Refused& m);
+  void on_message(const wire::HeartbeatAck& m);
+  void on_message(const wire::Probe& m);
+  void on_message(const wire::CancelHold& m);
+  void on_message(const wire::Commit& m);
+  void on_message(const wire::StopAttempt& m);
+  void on_message(const wire::GenerationCommitted& m);
+  void on_message(const wire::Grants& m);
+  void on_message(const wire::LogAck& m);
+  void on_message(const wire::AttemptAck& m);
+  void on_message(const wire::ReclaimAck& m);
+  void on_message(const wire::CollectGarbage& m);
+
+  template <class Other>
+  void on_message(const Other&) {}  // agents' own messages: nobody sends them here
+
+  void on_verdict(const wire::AttemptVerdict& verdict);
+  void on_plan(const wire::CopyPlan& plan);
+  void note_generation(std::uint32_t generation);
+  Attempt* find(const JobId& job, LeaseEpoch epoch);
+
+  // core_warden.cc: the warden's answers and state
+  void ask(Attempt& a, Ask kind, warden_wire::Request request);
+  void ask_node(Ask kind, warden_wire::Request request, ReclaimId reclaim = {});
+
+  bool is_asking(const Attempt& a, Ask kind) const { return a.asks.contains(kind); }
+
+  void on_answer(const warden_wire::Answer& answer);
+  void on_attempt_answer(Attempt& a, Ask kind, const warden_wire::Answer& answer);
+  void on_ask_failed(Attempt& a, Ask kind, const warden_wire::Answer& answer);
+  void on_state(const warden_wire::WardenState& state);
+  void on_guest(Attempt& a, const warden_wire::GuestReport* report);
+  void clean_strangers(const warden_wire::WardenState& state);
+  void time_out_asks();
+  const ReclaimRecord* cutting_reclaim(const Attempt& a) const;
+
+  // core_start.cc: phases up to running
+  void step(Attempt& a);
+  void step_phase(Attempt& a);
+  void step_start(Attempt& a);
+  void begin_starting(Attempt& a);
+  warden_wire::StartGuest start_request(const Attempt& a) const;
+  void on_started(Attempt& a, std::int64_t started_ns);
+
+  // core_stop.cc: notices, stops, ends
+  void order_stop(Attempt& a, StopOrder order);
+  void withdraw_stop(Attempt& a, const ReclaimId& reclaim);
+  void fence(Attempt& a, const std::string& why);
+  void step_running(Attempt& a);
+  void step_noticed(Attempt& a);
+  void step_saving(Attempt& a);
+  void step_ended(Attempt& a);
+  void on_gone(Attempt& a, std::optional<std::int32_t> exit_code, bool is_oom_killed);
+  void decide_end(Attempt& a, AttemptEnd end, const std::string& detail);
+  void after_guest(Attempt& a);
+  void drop_disk_users(Attempt& a);
+  bool saves_at_end(const Attempt& a) const;
+  void set_phase(Attempt& a, Phase phase);
+  void emit(Attempt& a);
+  void send_events(Attempt& a);
+  void end(Attempt& a);
+  void forget(const GuestName& name);
+
+  // core_save.cc: generations, copies, outputs
+  void step_generations(Attempt& a);
+  void take_snapshot(Attempt& a, bool is_final);
+  void on_snapshot(Attempt& a, const WorkResult& result);
+  void pump_copies(Attempt& a, GenerationRow& generation);
+  void send_commit(Attempt& a, const GenerationRow& generation);
+  void on_copied(Attempt& a, const PendingWork& pending, const WorkResult& result);
+  GenerationRow* newest(Attempt& a);
+  bool step_draining(Attempt& a);
+  void step_publishing(Attempt& a);
+  void trim_generations(Attempt& a);
+
+  // core_log.cc: logs, works
+  void step_log(Attempt& a);
+  void on_log(Attempt& a, const WorkResult& result);
+  bool is_log_done(const Attempt& a) const;
+  WorkId work(Attempt& a, Task task, WorkBody body, NodeId peer = {}, std::uint32_t generation = 0);
+  void work_node(Task task, GuestName guest, WorkBody body);
+  void cancel_works(Attempt& a, bool also_copies);
+  void cancel_work(WorkId id);
+  void pump_works();
+  void on_work(Attempt& a, const PendingWork& pending, const WorkResult& result);
+  bool may_work(const Attempt& a, Task task) const;
+  void retry_work(Attempt& a, Task task);
+
+  // core_reclaim.cc: reclaims, lending, leaving
+  void on_reclaims(const std::vector<ReclaimRecord>& records);
+  void apply_reclaim(const ReclaimRecord& record);
+  void report_reclaims();
+  void step_evacuations();
+  void refresh_conditions();
+  void step_lending();
+  void step_own_reclaim();
+  void step_leaving();
+  void drop_cut(Attempt& a);
+  bool covers(const ReclaimRecord& record, const Attempt& a) const;
+  bool is_done_with_disk(const Attempt& a) const;
+  std::string closing_reason() const;
+  void write_reclaim(const ReclaimRow& row);
+  std::int64_t notice_deadline_ns() const;
+
+  CoreConfig config_;
+  Rng& rng_;
+  Now now_{};
+  Output out_;
+
+  arbiter::Arbiter arbiter_;
+  Contract contract_;
+  NodeFacts facts_;
+  NodeTelemetry telemetry_;
+  std::uint64_t idle_s_ = 0;
+  bool has_telemetry_ = false;
+  std::int32_t utc_offset_s_ = 0;
+  std::vector<std::uint64_t> foreign_vram_mib_;
+
+  Attempts attempts_;
+  NodeRow node_;
+  bool is_node_dirty_ = false;
+
+  bool is_started_ = false;
+  Instant started_at_{};
+  bool is_connected_ = false;
+  bool is_hello_sent_ = false;
+  bool is_welcome_ = false;
+  milliseconds heartbeat_every_{5000};
+  std::uint32_t lost_after_ = 3;
+  std::int64_t clock_offset_ms_ = 0;
+  std::uint64_t heartbeat_seq_ = 0;
+  Instant heartbeat_at_{};
+  Instant heard_at_{};
+
+  bool is_warden_connected_ = false;
+  bool is_reconciled_ = false;  ///< the warden's state was seen since it connected
+  bool was_reconciled_ = false;
+  warden_wire::WardenState warden_;
+  std::uint64_t next_ask_ = 1;
+  std::map<std::uint64_t, PendingAsk> asks_;
+  std::map<GuestName, Instant> strangers_;  ///< asked to be removed, and when
+
+  WorkId next_work_ = 1;
+  std::map<WorkId, PendingWork> works_;
+  std::deque<Work> queue_;
+
+  std::map<ReclaimId, ReclaimRow> reclaims_;
+  std::map<ReclaimId, Instant> reclaim_sent_at_;
+  std::map<ReclaimId, Instant> evacuated_sent_at_;
+  std::optional<ReclaimId> own_reclaim_;
+  bool is_left_ = false;
+  std::optional<Instant> leave_sent_at_;
+};
+
+/// The coordinator's word for a phase.
+AttemptState state_of(Phase phase);
+bool has_guest(Phase phase);  ///< a container may be running
+
+}  // namespace rn::agent

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "agent/core_state.h"
+#include "base/log.h"
+
+namespace rn::agent {
+
+namespace {
+
+constexpr nanoseconds kMarginMax = seconds(2);  // before a deadline: kill and last snapshot
+constexpr std::int32_t kExitCheckpointed =
+    85;  // spec-platform 3b: "checkpoint written, restart me"
+constexpr std::int32_t kExitResubmit = 99;
+constexpr std::int32_t kExitTemporary = 75;
+
+bool asks_for_restart(std::int32_t exit_code) {
+  return exit_code == kExitCheckpointed || exit_code == kExitResubmit ||
+         exit_code == kExitTemporary;
+}
+
+}  // namespace
+
+/// The earliest deadline wins, and what comes at once wins over everything; an order for an attempt
+/// whose processes are gone already is void.
+void Core::State::order_stop(Attempt& a, StopOrder order) {
+  if (a.row.is_fenced || a.row.phase >= Phase::kStopping) return;
+  StopOrder& stop = a.row.stop;
+  const bool is_first = stop.end == AttemptEnd::kNone;
+  const bool is_at_once = order.deadline_ns == 0;
+  if (!is_first && !is_at_once && order.deadline_ns >= stop.deadline_ns) return;
+  if (!is_at_once) {
+    const std::int64_t left = order.deadline_ns - to_ns(now_.boot);
+    order.kill_ns = order.deadline_ns - std::clamp<std::int64_t>(left / 5, 0, kMarginMax.count());
+  }
+  log::info(
+      "attempt.stop_ordered",
+      {{"job", a.name.job.str()},
+       {"end", std::string(to_string(order.end))},
+       {"in_ms", is_at_once ? 0 : (order.deadline_ns - to_ns(now_.boot)) / 1'000'000},
+       {"reason", order.reason}}
+  );
+  stop = std::move(order);
+  a.is_dirty = true;
+  if (a.row.phase < Phase::kStarting) {
+    cancel_works(a, true);
+    decide_end(a, stop.end, stop.reason);
+    set_phase(a, Phase::kClosing);
+    return;
+  }
+  const bool cannot_save = a.commit.spec.checkpoint.is_stateless || a.row.phase == Phase::kStarting;
+  if (is_at_once || cannot_save) {
+    set_phase(a, Phase::kStopping);
+    return;
+  }
+  if (a.row.phase == Phase::kRunning) {
+    a.row.is_signalled = a.commit.spec.checkpoint.signal == SaveSignal::kNone;
+    a.row.signalled = 0;
+    a.is_safe_after_notice = a.is_notice_asked = false;
+    set_phase(a, Phase::kNoticed);
+  }
+}
+
+/// The owner gave the node back before the deadline: who was not stopped yet runs on.
+void Core::State::withdraw_stop(Attempt& a, const ReclaimId& reclaim) {
+  if (a.row.phase != Phase::kNoticed || a.row.stop.reclaim != reclaim) return;
+  a.row.stop = {};
+  a.is_notice_asked = false;
+  set_phase(a, Phase::kRunning);
+  ask(a, Ask::kNotice, warden_wire::WriteNotice{a.name, 0, 0, ""});
+}
+
+/// The epoch is stale: nothing of it may have an effect any more.
+void Core::State::fence(Attempt& a, const std::string& why) {
+  if (a.row.is_fenced) return;
+  log::warning(
+      "attempt.fenced",
+      {{"job", a.name.job.str()}, {"epoch", to_string(a.name.epoch)}, {"why", why}}
+  );
+  a.row.is_fenced = true;
+  a.row.events.clear();
+  a.row.stop = StopOrder{AttemptEnd::kFenced, 0, why, {}, 0};
+  a.is_dirty = true;
+  cancel_works(a, true);
+  drop_disk_users(a);
+  decide_end(a, AttemptEnd::kFenced, why);
+  if (has_guest(a.row.phase)) {
+    set_phase(a, Phase::kStopping);
+    return;
+  }
+  if (a.row.phase != Phase::kEnded) end(a);
+}
+
+void Core::State::step_running(Attempt& a) {
+  const std::uint32_t orphan_s = std::min(contract_.orphan_limit_s, a.commit.spec.orphan_limit_s);
+  if (now_.boot - a.renewed_at >= seconds(orphan_s)) {
+    order_stop(
+        a,
+        StopOrder{
+            AttemptEnd::kLost,
+            0,
+            "the coordinator was away for " + std::to_string(orphan_s) + " s (orphan limit)",
+            {},
+            0}
+    );
+    return;
+  }
+  const std::uint32_t longest_s = a.commit.spec.max_duration_s;
+  if (longest_s != 0 &&
+      to_ns(now_.boot) - a.row.started_ns >= nanoseconds(seconds(longest_s)).count()) {
+    order_stop(
+        a,
+        StopOrder{
+            AttemptEnd::kTimedOut,
+            0,
+            "ran longer than its max_duration_s of " + std::to_string(longest_s),
+            {},
+            0}
+    );
+  }
+}
+
+void Core::State::step_noticed(Attempt& a) {
+  const StopOrder& stop = a.row.stop;
+  const std::int64_t now_ns = to_ns(now_.boot);
+  if (now_ns >= stop.kill_ns || a.is_safe_after_notice) {
+    set_phase(a, Phase::kStopping);
+    ask(a, Ask::kKill, warden_wire::KillGuest{a.name});
+    return;
+  }
+  if (!a.is_notice_asked && is_warden_connected_ && !is_asking(a, Ask::kNotice)) {
+    a.is_notice_asked = true;
+    const std::int64_t left_ms = (stop.deadline_ns - now_ns) / 1'000'000;
+    a.ask_after.erase(Ask::kNotice);
+    ask(a,
+        Ask::kNotice,
+        warden_wire::WriteNotice{
+            a.name,
+            to_ms(now_.wall) + left_ms,
+            static_cast<std::uint32_t>(std::max<std::int64_t>(left_ms / 1000, 0)),
+            stop.reason});
+  }
+  if (!a.row.is_signalled)
+    ask(a, Ask::kSignal, warden_wire::SignalGuest{a.name, a.commit.spec.checkpoint.signal});
+}
+
+/// No process of the guest is left. What that means depends on who wanted it.
+void Core::State::on_gone(Attempt& a, std::optional<std::int32_t> exit_code, bool is_oom_killed) {
+  if (!has_guest(a.row.phase)) return;
+  const Phase before = a.row.phase;
+  if (a.is_watching) {
+    out_.effects.emplace_back(StopWatch{a.name});
+    a.is_watching = false;
+  }
+  if (a.row.is_fenced) {
+    end(a);
+    return;
+  }
+  a.row.exit_code = exit_code.value_or(0);
+  a.is_dirty = true;
+  const StopOrder& stop = a.row.stop;
+  const ReclaimRecord* const cut = cutting_reclaim(a);
+  const bool was_ordered = before == Phase::kNoticed || before == Phase::kStopping;
+  if (cut != nullptr && (!was_ordered || stop.end == AttemptEnd::kReclaimed)) {
+    a.row.is_disk_gone = true;
+    drop_disk_users(a);
+    decide_end(
+        a, AttemptEnd::kReclaimed, "cut by a reclaim (" + std::string(to_string(cut->kind)) + ")"
+    );
+  } else if (before == Phase::kStopping) {
+    decide_end(a, stop.end, stop.reason);
+  } else if (before == Phase::kNoticed && !(exit_code == 0 && a.row.signalled == 0)) {
+    // A guest that was signalled and left did so because of us, with whatever code: it goes on from
+    // its newest generation. A job that was really finished finishes again, from there.
+    decide_end(a, stop.end, stop.reason);
+  } else if (!exit_code) {
+    decide_end(a, AttemptEnd::kLost, "the container vanished");
+  } else if (*exit_code == 0) {
+    decide_end(a, AttemptEnd::kSucceeded, "");
+  } else if (is_oom_killed) {
+    decide_end(
+        a,
+        AttemptEnd::kCrashed,
+        "killed: used more than its " + std::to_string(a.row.grant.memory_mib) + " MiB of memory"
+    );
+  } else if (asks_for_restart(*exit_code)) {
+    decide_end(
+        a,
+        AttemptEnd::kMigrated,
+        "asked to be restarted (exit code " + std::to_string(*exit_code) + ")"
+    );
+  } else {
+    decide_end(a, AttemptEnd::kCrashed, "exit code " + std::to_string(*exit_code));
+  }
+  after_guest(a);
+}
+
+void Core::State::decide_end(Attempt& a, AttemptEnd end, const std::string& detail) {
+  a.row.end = end;
+  if (!detail.empty()) a.row.detail = detail;
+  a.is_dirty = true;
+}
+
+bool Core::State::saves_at_end(const Attempt& a) const {
+  if (a.commit.spec.checkpoint.is_stateless || a.row.is_disk_gone || a.row.started_ns == 0)
+    return false;
+  switch (a.row.end) {
+    case AttemptEnd::kReclaimed:
+    case AttemptEnd::kMigrated:
+    case AttemptEnd::kLost:
+    case AttemptEnd::kCrashed:
+    case AttemptEnd::kTimedOut:
+      return true;
+    case AttemptEnd::kNone:
+    case AttemptEnd::kSucceeded:
+    case AttemptEnd::kCancelled:
+    case AttemptEnd::kFenced:
+    case AttemptEnd::kRefused:
+      return false;
+  }
+  return false;
+}
+
+void Core::State::after_guest(Attempt& a) {
+  if (a.row.end == AttemptEnd::kSucceeded) {
+    set_phase(a, Phase::kPublishing);
+    return;
+  }
+  if (a.row.end == AttemptEnd::kCancelled || a.row.end == AttemptEnd::kRefused) {
+    set_phase(a, Phase::kClosing);
+    return;
+  }
+  set_phase(a, a.row.is_disk_gone ? Phase::kDraining : Phase::kSaving);
+}
+
+void Core::State::step_saving(Attempt& a) {
+  if (a.works.contains(Task::kSnapshot)) return;
+  if (saves_at_end(a) && !a.is_final_snapshot_done) {
+    if (may_work(a, Task::kSnapshot)) take_snapshot(a, true);
+    return;
+  }
+  if (!a.log.is_final_spooled && !a.row.is_disk_gone) return;  // step_log() does it
+  set_phase(a, Phase::kDraining);
+}
+
+/// Nothing of ours may hold the guest's disk any longer.
+void Core::State::drop_disk_users(Attempt& a) {
+  for (const Task task : {Task::kSnapshot, Task::kLog, Task::kUpload, Task::kPrepare}) {
+    const auto found = a.works.find(task);
+    if (found == a.works.end()) continue;
+    cancel_work(found->second);
+    a.works.erase(task);
+  }
+  if (a.is_watching) out_.effects.emplace_back(StopWatch{a.name});
+  a.is_watching = false;
+}
+
+void Core::State::end(Attempt& a) {
+  cancel_works(a, true);
+  set_phase(a, Phase::kEnded);
+  arbiter_.release(a.name.job, a.name.epoch);
+}
+
+void Core::State::step_ended(Attempt& a) {
+  if (a.row.is_released) return;
+  if (!a.is_remove_asked) {
+    if (!is_warden_connected_) return;
+    a.is_remove_asked = true;
+    ask(a, Ask::kRemove, warden_wire::RemoveGuest{a.name});
+    return;
+  }
+  if (is_asking(a, Ask::kRemove)) return;
+  ask(a, Ask::kRelease, warden_wire::ReleaseDisk{a.name});
+}
+
+}  // namespace rn::agent

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "agent/core_state.h"
+#include "base/log.h"
+
+namespace rn::agent {
+
+namespace {
+
+constexpr seconds kStrangerPatience{10};  // between two tries to remove what is not ours
+constexpr seconds kAbsencePatience{10};   // after a start that the warden's state does not show yet
+
+std::optional<ErrorCode> code_of(const std::string& word) {
+  static constexpr ErrorCode kCodes[] = {
+      ErrorCode::kInvalid,
+      ErrorCode::kNotFound,
+      ErrorCode::kConflict,
+      ErrorCode::kDenied,
+      ErrorCode::kUnavailable,
+      ErrorCode::kTimeout,
+      ErrorCode::kExhausted,
+      ErrorCode::kCorrupt,
+      ErrorCode::kUnsupported,
+      ErrorCode::kInternal};
+  for (const ErrorCode code : kCodes) {
+    if (to_string(code) == word) return code;
+  }
+  return word.empty() ? std::nullopt : std::optional(ErrorCode::kInternal);
+}
+
+}  // namespace
+
+void Core::State::on(const WardenConnected&) {
+  is_warden_connected_ = true;
+  is_reconciled_ = false;
+  ask_node(Ask::kQuery, warden_wire::Query{});
+}
+
+void Core::State::on(const WardenDisconnected&) {
+  is_warden_connected_ = is_reconciled_ = false;
+  asks_.clear();
+  for (auto& [name, a] : attempts_) a.asks.clear();
+  strangers_.clear();
+  evacuated_sent_at_.clear();
+}
+
+void Core::State::ask(Attempt& a, Ask kind, warden_wire::Request request) {
+  if (!is_warden_connected_ || is_asking(a, kind)) return;
+  const auto after = a.ask_after.find(kind);
+  if (after != a.ask_after.end() && now_.boot < after->second) return;
+  const std::uint64_t number = next_ask_++;
+  a.asks[kind] = number;
+  asks_[number] = PendingAsk{a.name, kind, now_.boot, {}};
+  out_.effects.emplace_back(AskWarden{{number, std::move(request)}});
+}
+
+void Core::State::ask_node(Ask kind, warden_wire::Request request, ReclaimId reclaim) {
+  if (!is_warden_connected_) return;
+  const std::uint64_t number = next_ask_++;
+  asks_[number] = PendingAsk{{}, kind, now_.boot, std::move(reclaim)};
+  out_.effects.emplace_back(AskWarden{{number, std::move(request)}});
+}
+
+void Core::State::time_out_asks() {
+  for (auto it = asks_.begin(); it != asks_.end();) {
+    if (now_.boot - it->second.sent_at < config_.reply_timeout) {
+      ++it;
+      continue;
+    }
+    const auto found = attempts_.find(it->second.guest);
+    if (found != attempts_.end()) found->second.asks.erase(it->second.kind);
+    const bool was_query = it->second.kind == Ask::kQuery;
+    it = asks_.erase(it);
+    if (was_query && !is_reconciled_) ask_node(Ask::kQuery, warden_wire::Query{});
+  }
+}
+
+void Core::State::on(const WardenReply& e) {
+  if (!is_warden_connected_) return;
+  if (const auto* changed = std::get_if<warden_wire::StateChanged>(&e.reply)) {
+    on_state(changed->state);
+    return;
+  }
+  on_answer(std::get<warden_wire::Answer>(e.reply));
+}
+
+void Core::State::on_answer(const warden_wire::Answer& answer) {
+  const auto found = asks_.find(answer.request);
+  if (found == asks_.end()) return;
+  const PendingAsk pending = found->second;
+  asks_.erase(found);
+  if (pending.kind == Ask::kQuery) {
+    if (answer.code.empty()) on_state(answer.state);
+    return;
+  }
+  const auto attempt = attempts_.find(pending.guest);
+  if (attempt == attempts_.end()) return;
+  Attempt& a = attempt->second;
+  a.asks.erase(pending.kind);
+  if (!answer.code.empty()) {
+    on_ask_failed(a, pending.kind, answer);
+    return;
+  }
+  on_attempt_answer(a, pending.kind, answer);
+}
+
+void Core::State::on_attempt_answer(Attempt& a, Ask kind, const warden_wire::Answer& answer) {
+  const Phase phase = a.row.phase;
+  switch (kind) {
+    case Ask::kLoad:
+      if (phase == Phase::kLoading) set_phase(a, Phase::kMounting);
+      return;
+    case Ask::kPrepare:
+      if (phase != Phase::kMounting) return;
+      a.row.disk = answer.disk;
+      set_phase(a, Phase::kRestoring);
+      return;
+    case Ask::kAdopt:
+      if (phase == Phase::kAdopting) begin_starting(a);
+      return;
+    case Ask::kStart:
+      if (phase == Phase::kStarting) on_started(a, to_ns(now_.boot));
+      return;
+    case Ask::kSignal:
+      a.row.signalled = answer.signalled;
+      a.row.is_signalled = true;
+      a.is_dirty = true;
+      log::info("attempt.signalled", {{"job", a.name.job.str()}, {"processes", answer.signalled}});
+      return;
+    case Ask::kKill:
+      // The state that follows says whether it is gone; a kill that found nothing means it is.
+      if (phase == Phase::kStopping) on_gone(a, std::nullopt, false);
+      return;
+    case Ask::kRemove:
+    case Ask::kNotice:
+    case Ask::kQuery:
+    case Ask::kEvacuated:
+      return;
+    case Ask::kRelease:
+      a.row.is_released = true;
+      a.is_dirty = true;
+      return;
+  }
+}
+
+/// kNotFound when removing is success; a retryable code is tried again; anything else ends an
+/// attempt that did not run yet.
+void Core::State::on_ask_failed(Attempt& a, Ask kind, const warden_wire::Answer& answer) {
+  const ErrorCode code = code_of(answer.code).value_or(ErrorCode::kInternal);
+  a.ask_after[kind] = now_.boot + config_.repeat;
+  const bool is_gone = code == ErrorCode::kNotFound;
+  if (is_gone && (kind == Ask::kRelease || kind == Ask::kKill || kind == Ask::kRemove)) {
+    if (kind == Ask::kRelease) {
+      a.row.is_released = true;
+      a.is_dirty = true;
+    }
+    if (kind == Ask::kKill && a.row.phase == Phase::kStopping) on_gone(a, std::nullopt, false);
+    return;
+  }
+  if (kind == Ask::kSignal) {
+    a.row.is_signalled = true;  // nobody could be signalled: its next generation is waited for
+    a.is_dirty = true;
+    return;
+  }
+  const bool is_start =
+      kind == Ask::kLoad || kind == Ask::kPrepare || kind == Ask::kAdopt || kind == Ask::kStart;
+  log::warning(
+      "warden.refused",
+      {{"job", a.name.job.str()}, {"code", answer.code}, {"message", answer.message}}
+  );
+  if (!is_start || a.row.phase > Phase::kStarting) return;
+  if (kind == Ask::kStart && code == ErrorCode::kTimeout) return;  // it may have started: ask again
+  const bool is_reclaimed = code == ErrorCode::kUnavailable && cutting_reclaim(a) != nullptr;
+  if (is_reclaimed) {
+    order_stop(a, StopOrder{AttemptEnd::kReclaimed, 0, "the owner took the node back", {}});
+    return;
+  }
+  if (code == ErrorCode::kUnavailable || code == ErrorCode::kTimeout) return;
+  order_stop(a, StopOrder{AttemptEnd::kRefused, 0, answer.message, {}});
+}
+
+/// The reclaim whose cut took this attempt's guest, if one did.
+const ReclaimRecord* Core::State::cutting_reclaim(const Attempt& a) const {
+  const ReclaimRecord* best = nullptr;
+  for (const auto& [id, row] : reclaims_) {
+    const ReclaimRecord& record = row.record;
+    if (row.is_own || record.boot_id != config_.boot_id || !covers(record, a)) continue;
+    const bool is_cut =
+        record.cut_ns > 0 || record.killed_ns > 0 ||
+        (record.kind == ReclaimKind::kEmergency && record.phase != ReclaimPhase::kReturned);
+    if (!is_cut) continue;
+    const std::int64_t cut_ns = std::max({record.cut_ns, record.killed_ns, record.declared_ns});
+    if (record.phase == ReclaimPhase::kReturned && cut_ns < a.row.leased_ns) continue;
+    if (best == nullptr || record.declared_ns > best->declared_ns) best = &record;
+  }
+  return best;
+}
+
+void Core::State::on_state(const warden_wire::WardenState& state) {
+  const bool is_first = !was_reconciled_;
+  const bool are_images_new = state.images != warden_.images || is_first;
+  warden_ = state;
+  is_reconciled_ = was_reconciled_ = true;
+  on_reclaims(state.reclaims);
+  if (are_images_new) {
+    facts_.images = state.images;
+    arbiter_.set_facts(facts_);
+    send_node_update();
+  }
+  for (auto& [name, a] : attempts_) {
+    const auto report = std::find_if(
+        state.guests.begin(),
+        state.guests.end(),
+        [&, &wanted = name](const warden_wire::GuestReport& r) { return r.guest == wanted; }
+    );
+    on_guest(a, report == state.guests.end() ? nullptr : &*report);
+  }
+  clean_strangers(state);
+}
+
+void Core::State::on_guest(Attempt& a, const warden_wire::GuestReport* report) {
+  const Phase phase = a.row.phase;
+  const GuestState state = report != nullptr ? report->state : GuestState::kRemoved;
+  if (report != nullptr && !report->disk.empty() && report->disk != a.row.disk &&
+      phase > Phase::kMounting && phase < Phase::kEnded) {
+    a.row.disk = report->disk;
+    a.is_dirty = true;
+  }
+  switch (state) {
+    case GuestState::kRunning:
+      a.is_seen_running = true;
+      if (phase == Phase::kStarting) on_started(a, report->started_boot_ns);
+      return;
+    case GuestState::kExited:
+      if (phase == Phase::kStarting) on_started(a, report->started_boot_ns);
+      if (has_guest(a.row.phase)) on_gone(a, report->exit_code, report->is_oom_killed);
+      return;
+    case GuestState::kUnknown:
+    case GuestState::kDiskReady:
+    case GuestState::kRemoved:
+      break;
+  }
+  if (phase == Phase::kStopping) {
+    on_gone(a, std::nullopt, false);
+    return;
+  }
+  if (phase != Phase::kRunning && phase != Phase::kNoticed) return;
+  const bool is_old = to_ns(now_.boot) - a.row.started_ns > nanoseconds(kAbsencePatience).count();
+  if (a.is_seen_running || is_old || cutting_reclaim(a) != nullptr) on_gone(a, std::nullopt, false);
+}
+
+/// Recovery by label: a guest that no journal row wants is killed and removed.
+void Core::State::clean_strangers(const warden_wire::WardenState& state) {
+  for (const warden_wire::GuestReport& report : state.guests) {
+    const auto found = attempts_.find(report.guest);
+    if (found != attempts_.end()) continue;
+    const auto asked = strangers_.find(report.guest);
+    if (asked != strangers_.end() && now_.boot - asked->second < kStrangerPatience) continue;
+    strangers_[report.guest] = now_.boot;
+    log::warning(
+        "guest.unknown", {{"job", report.guest.job.str()}, {"epoch", to_string(report.guest.epoch)}}
+    );
+    if (report.state == GuestState::kRunning)
+      ask_node(Ask::kKill, warden_wire::KillGuest{report.guest});
+    ask_node(Ask::kRemove, warden_wire::RemoveGuest{report.guest});
+    ask_node(Ask::kRelease, warden_wire::ReleaseDisk{report.guest});
+  }
+  std::erase_if(strangers_, [&](const auto& entry) {
+    return std::none_of(state.guests.begin(), state.guests.end(), [&](const auto& report) {
+      return report.guest == entry.first;
+    });
+  });
+}
+
+}  // namespace rn::agent
