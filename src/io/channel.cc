@@ -121,4 +121,8 @@ std::optional<std::string> Channel::peer_identity() const {
   return ssl_ ? peer_identity_of(ssl_.get()) : std::nullopt;
 }
 
+std::optional<Digest> Channel::peer_key() const {
+  return ssl_ ? peer_key_of(ssl_.get()) : std::nullopt;
+}
+
 }  // namespace rn::io

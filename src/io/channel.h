@@ -40,6 +40,7 @@ class Channel {
   const Error& error() const { return error_; }  ///< of the last kFailed
 
   std::optional<std::string> peer_identity() const;
+  std::optional<Digest> peer_key() const;
 
   bool is_tls() const { return ssl_ != nullptr; }
 

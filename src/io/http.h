@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/error.h"
 
 namespace rn::io {
@@ -26,8 +27,9 @@ struct HttpRequest {
   HttpHeaders headers;
   std::string body;
   std::optional<std::string> peer_identity;  ///< first URI SAN of the verified client certificate
-  std::optional<std::uint32_t> peer_uid;     ///< Unix sockets only: SO_PEERCRED
-  std::string remote;                        ///< "192.0.2.1:4711", or "unix"
+  std::optional<Digest> peer_key;  ///< SHA-256 of that certificate's SubjectPublicKeyInfo (DER)
+  std::optional<std::uint32_t> peer_uid;  ///< Unix sockets only: SO_PEERCRED
+  std::string remote;                     ///< "192.0.2.1:4711", or "unix"
 
   std::string_view header(std::string_view name) const { return find_header(headers, name); }
 };

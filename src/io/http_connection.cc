@@ -105,6 +105,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
       if (self->phase_ == Phase::kClosed) return;
       if (error) return self->linger();
       self->identity_ = self->stream_->channel().peer_identity();
+      self->key_ = self->stream_->channel().peer_key();
       self->await_request();
     });
   }
@@ -302,6 +303,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     for (const auto& field : message)
       request_.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
     request_.peer_identity = identity_;
+    request_.peer_key = key_;
     request_.peer_uid = peer_uid_;
     request_.remote = remote_;
     return {};
@@ -504,6 +506,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   const std::string remote_;
   std::optional<SocketStream> stream_;  ///< gone after an upgrade
   std::optional<std::string> identity_;
+  std::optional<Digest> key_;
   std::optional<std::uint32_t> peer_uid_;
 
   Phase phase_ = Phase::kOpening;

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/crypto.h"
 #include "io/http_client.h"
 #include "io/http_error.h"
 #include "io/http_server.h"
@@ -114,6 +115,22 @@ TEST_F(Http, names_the_client_by_its_certificate) {
   ASSERT_TRUE(reply) << reply.error().describe();
   EXPECT_EQ(reply->status, 201);
   EXPECT_EQ(seen.wait(), std::string(kClientIdentity) + " 127.0.0.1:");
+}
+
+TEST_F(Http, names_the_clients_key_by_its_digest) {
+  const Told<std::string> seen;
+  start_tls([&](const HttpRequest& request, const Responder& responder) {
+    seen.tell(request.peer_key ? to_hex(*request.peer_key) : "none");
+    responder.send(json_response(200, "{}"));
+  });
+  const HttpCall hello = call("GET", "/x");
+  std::string pem = *public_key_of(hello.tls->key_pem);
+  pem = pem.substr(pem.find('\n'), pem.rfind("-----END") - pem.find('\n'));
+  std::erase(pem, '\n');
+
+  ASSERT_TRUE(perform_blocking(hello).has_value());
+
+  EXPECT_EQ(seen.wait(), to_hex(crypto::sha256(*from_base64(pem))));
 }
 
 TEST_F(Http, lets_strangers_in_only_where_the_server_says_so) {

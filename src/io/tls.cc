@@ -11,6 +11,7 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "base/crypto.h"
 #include "io/errno_error.h"
 
 namespace rn::io {
@@ -209,6 +210,17 @@ std::optional<std::string> peer_identity_of(SSL* ssl) {
   std::string uri = first_uri_of(certificate);
   if (uri.empty()) return std::nullopt;
   return uri;
+}
+
+std::optional<Digest> peer_key_of(SSL* ssl) {
+  X509* certificate = SSL_get0_peer_certificate(ssl);
+  if (certificate == nullptr || SSL_get_verify_result(ssl) != X509_V_OK) return std::nullopt;
+  unsigned char* der = nullptr;
+  const int size = i2d_X509_PUBKEY(X509_get_X509_PUBKEY(certificate), &der);
+  if (size <= 0) return std::nullopt;
+  const Digest digest = crypto::sha256(BlobView(der, static_cast<std::size_t>(size)));
+  OPENSSL_free(der);
+  return digest;
 }
 
 Error tls_failure(SSL* ssl, int ssl_error, int number) {

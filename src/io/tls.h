@@ -8,6 +8,7 @@
 
 #include <openssl/ssl.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "io/openssl_error.h"
 #include "io/pki.h"
@@ -27,6 +28,9 @@ Status configure_client_context(SSL_CTX* context, const TlsConfig& config, const
 
 /// First URI SAN of the peer's certificate, if it has presented one. After the handshake.
 std::optional<std::string> peer_identity_of(SSL* ssl);
+/// SHA-256 of the SubjectPublicKeyInfo (DER) of the peer's verified certificate. After the
+/// handshake.
+std::optional<Digest> peer_key_of(SSL* ssl);
 
 /// What a failed SSL call means: `ssl_error` from SSL_get_error, `number` the errno right after the
 /// call. Empties the thread's error queue.
