@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warden/gpu_processes.h"
+
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+namespace rn::warden {
+namespace {
+
+TEST(GpuProcesses, a_machine_without_the_driver_has_no_library) {
+  const auto opened = open_nvml("librn-no-such-nvml.so.1");
+
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, ErrorCode::kNotFound);
+}
+
+TEST(GpuProcesses, compute_and_graphics_contexts_are_listed_once_per_gpu_and_pid) {
+  unsetenv("RN_FAKE_NVML");
+  const auto nvml = open_nvml(RN_FAKE_NVML_LIBRARY);
+  ASSERT_TRUE(nvml) << nvml.error().describe();
+
+  const auto processes = (*nvml)->list(seconds(30));
+
+  ASSERT_TRUE(processes);
+  EXPECT_EQ((*nvml)->gpu_count(), 2u);
+  EXPECT_EQ(
+      *processes, (std::vector<GpuProcess>{{0, 4711, 0}, {0, 5000, 1'073'741'824}, {1, 6000, 4096}})
+  );
+}
+
+TEST(GpuProcesses, a_driver_that_does_not_start_is_unavailable) {
+  setenv("RN_FAKE_NVML", "refuse", 1);
+  const auto opened = open_nvml(RN_FAKE_NVML_LIBRARY);
+  unsetenv("RN_FAKE_NVML");
+
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, ErrorCode::kUnavailable);
+}
+
+TEST(GpuProcesses, a_driver_that_hangs_is_left_behind_after_the_limit) {
+  const auto nvml = open_nvml(RN_FAKE_NVML_LIBRARY);
+  ASSERT_TRUE(nvml);
+  setenv("RN_FAKE_NVML", "hang", 1);
+
+  const auto first = (*nvml)->list(milliseconds(20));
+  const auto second = (*nvml)->list(seconds(3600));
+  unsetenv("RN_FAKE_NVML");
+
+  ASSERT_FALSE(first);
+  EXPECT_EQ(first.error().code, ErrorCode::kTimeout);
+  ASSERT_FALSE(second) << "answers at once while the driver hangs";
+  EXPECT_EQ(second.error().code, ErrorCode::kTimeout);
+}
+
+TEST(GpuProcesses, a_node_without_gpus_lists_none) {
+  EXPECT_TRUE(no_gpus()->list(milliseconds(1))->empty());
+  EXPECT_EQ(no_gpus()->gpu_count(), 0u);
+}
+
+}  // namespace
+}  // namespace rn::warden

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warden/kill_path.h"
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io/real_clock.h"
+#include "traffic/guest_cut.h"
+#include "warden/cgroup_fixture.h"
+#include "warden/gpu_processes_fake.h"
+#include "warden/kill_journal.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define RN_COUNTS_ALLOCATIONS 0  // the sanitizer's allocator is in the way
+#else
+#define RN_COUNTS_ALLOCATIONS 1
+#endif
+
+namespace {
+std::atomic<std::uint64_t> allocations{0};  ///< of every thread
+}  // namespace
+
+#if RN_COUNTS_ALLOCATIONS
+// Every allocation of this program, operator new's included, comes through here.
+extern "C" {
+void* __libc_malloc(std::size_t size);                       // NOLINT
+void* __libc_calloc(std::size_t count, std::size_t size);    // NOLINT
+void* __libc_realloc(void* old, std::size_t size);           // NOLINT
+void* __libc_memalign(std::size_t align, std::size_t size);  // NOLINT
+
+void* malloc(std::size_t size) {
+  ++allocations;
+  return __libc_malloc(size);
+}
+
+void* calloc(std::size_t count, std::size_t size) {
+  ++allocations;
+  return __libc_calloc(count, size);
+}
+
+void* realloc(void* old, std::size_t size) {
+  ++allocations;
+  return __libc_realloc(old, size);
+}
+
+void* aligned_alloc(std::size_t align, std::size_t size) {
+  ++allocations;
+  return __libc_memalign(align, size);
+}
+}
+#endif
+
+namespace rn::warden {
+namespace {
+
+/// Child processes in a cgroup of their own. They end with the object whatever the test did.
+class Herd {
+ public:
+  Herd(const CgroupRoots& roots, const std::string& cgroup, int count, void (*life)()) {
+    for (int i = 0; i < count; ++i) start(roots, cgroup, life);
+  }
+
+  Herd(const Herd&) = delete;
+  Herd& operator=(const Herd&) = delete;
+
+  ~Herd() {
+    for (const pid_t pid : pids_) ::kill(pid, SIGKILL);
+    for (const pid_t pid : pids_) waitpid(pid, nullptr, 0);
+  }
+
+  const std::vector<pid_t>& pids() const { return pids_; }
+
+  bool is_alive(std::size_t i) const {
+    siginfo_t info{};
+    return waitid(P_PID, static_cast<id_t>(pids_[i]), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == 0;
+  }
+
+ private:
+  static void join(const std::string& procs, pid_t pid) {
+    std::ofstream(procs) << pid << std::flush;
+  }
+
+  void start(const CgroupRoots& roots, const std::string& cgroup, void (*life)()) {
+    int gate[2];
+    ASSERT_EQ(pipe(gate), 0);
+    const pid_t pid = fork();
+    if (pid == 0) {
+      close(gate[1]);
+      char byte = 0;
+      [[maybe_unused]] const ssize_t got = read(gate[0], &byte, 1);
+      life();
+      _exit(0);
+    }
+    close(gate[0]);
+    if (!roots.unified.empty()) join(roots.unified + "/" + cgroup + "/cgroup.procs", pid);
+    if (!roots.freezer.empty()) join(roots.freezer + "/" + cgroup + "/cgroup.procs", pid);
+    pids_.push_back(pid);
+    close(gate[1]);
+  }
+
+  std::vector<pid_t> pids_;
+};
+
+void sleep_forever() {
+  for (;;) pause();
+}
+
+void spin_forever() {
+  volatile unsigned turns = 0;
+  for (;;) {
+    turns = turns + 1;
+  }
+}
+
+/// A lab of its own with real cgroups and real gates.
+class Kill : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) {
+      std::cerr << "\n*** NOT RUN: the kill path's tests need root (cgroups, BPF) ***\n\n";
+      GTEST_SKIP() << "not root";
+    }
+    ASSERT_EQ(unshare(CLONE_NEWNET), 0);
+    roots_ = probe_cgroups().value();
+    auto cut = traffic::GuestCut::open(folder_.path() + "/bpf");
+    ASSERT_TRUE(cut) << cut.error().describe();
+    cut_.emplace(std::move(*cut));
+    ASSERT_TRUE(cut_->uncut_node());
+    ASSERT_TRUE(cut_->uncut(kSlot));
+    ASSERT_TRUE(make_cgroup(roots_, lab_ + "/guest-1"));
+    ASSERT_TRUE(make_cgroup(roots_, lab_ + "/guest-2"));
+    config_.journal = folder_.path() + "/kill.journal";
+    config_.bpffs = folder_.path() + "/bpf";
+    config_.cgroup_parent = lab_;
+    config_.attempts_folder = folder_.path() + "/attempts";
+    config_.journal_limit =
+        seconds(30);  // the tests' disk may be slow, and is_journaled is asserted
+  }
+
+  void TearDown() override {
+    if (!cut_) return;
+    EXPECT_TRUE(cut_->leave());
+    EXPECT_TRUE(remove_cgroup(roots_, lab_)) << "processes were left";
+  }
+
+  void open_path() {
+    auto path = KillPath::open(config_, clock_, gpus_);
+    ASSERT_TRUE(path) << path.error().describe();
+    path_ = std::move(*path);
+    ASSERT_TRUE(path_->guest_started(
+        kSlot, {.cgroup = lab_ + "/guest-1", .folder = "", .netns = "", .ifindex = 0}
+    ));
+    ASSERT_TRUE(path_->guest_started(
+        kSlot + 1, {.cgroup = lab_ + "/guest-2", .folder = "", .netns = "", .ifindex = 0}
+    ));
+  }
+
+  static constexpr traffic::Slot kSlot = 5;
+  const std::string lab_ = "rn-test-kill-" + std::to_string(getpid());
+  const test::Folder folder_{test::Tree{{"attempts", test::Tree{}}}};
+  const io::RealClock clock_;
+  CgroupRoots roots_;
+  std::optional<traffic::GuestCut> cut_;
+  KillPathConfig config_;
+  GpuProcesses* gpus_ = nullptr;
+  std::unique_ptr<KillPath> path_;
+};
+
+TEST_F(Kill, clearing_the_node_cuts_kills_and_verifies_in_that_order) {
+  open_path();
+  const Herd first(roots_, lab_ + "/guest-1", 3, sleep_forever);
+  const Herd second(roots_, lab_ + "/guest-2", 2, spin_forever);
+
+  const KillReport& report = path_->clear({});
+
+  EXPECT_TRUE(report.is_cleared()) << testing::PrintToString(report.remains.describe());
+  EXPECT_TRUE(report.is_journaled);
+  EXPECT_EQ(report.cut_error, 0);
+  EXPECT_EQ(report.processes, 5u);
+  EXPECT_LE(report.declared, report.journaled);
+  EXPECT_LE(report.journaled, report.cut);
+  EXPECT_LE(report.cut, report.killed);
+  EXPECT_LE(report.killed, report.cleared);
+  EXPECT_FALSE(cut_->gates().state()->is_node_open);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_FALSE(first.is_alive(i));
+}
+
+TEST_F(Kill, one_guest_is_killed_and_its_neighbour_lives_on) {
+  open_path();
+  const Herd first(roots_, lab_ + "/guest-1", 2, sleep_forever);
+  const Herd second(roots_, lab_ + "/guest-2", 1, sleep_forever);
+
+  const KillReport& report = path_->clear({.scope = KillScope::guest(kSlot)});
+
+  EXPECT_TRUE(report.is_cleared()) << testing::PrintToString(report.remains.describe());
+  EXPECT_EQ(report.processes, 2u);
+  EXPECT_FALSE(first.is_alive(0));
+  EXPECT_TRUE(second.is_alive(0));
+  EXPECT_TRUE(cut_->gates().state()->is_node_open);
+  EXPECT_FALSE(cut_->gates().is_open(kSlot).value());
+}
+
+TEST_F(Kill, nothing_is_allocated_from_the_order_to_cleared) {
+#if !RN_COUNTS_ALLOCATIONS
+  GTEST_SKIP() << "the sanitizer's allocator is in the way";
+#endif
+  open_path();
+  const Herd guests(roots_, lab_ + "/guest-1", 20, sleep_forever);
+  std::uint64_t before = allocations;
+  const std::string proof_that_it_counts(1000, 'x');
+  ASSERT_GT(allocations, before);
+
+  before = allocations;
+  const KillReport& report = path_->clear({});
+  const std::uint64_t after = allocations;
+
+  EXPECT_TRUE(report.is_cleared());
+  EXPECT_EQ(after - before, 0u);
+}
+
+TEST_F(Kill, cutting_alone_leaves_the_guests_alive) {
+  open_path();
+  const Herd guests(roots_, lab_ + "/guest-1", 1, sleep_forever);
+
+  const KillReport& report = path_->cut({.scope = KillScope::guest(kSlot)});
+
+  EXPECT_TRUE(report.is_cut());
+  EXPECT_FALSE(report.is_killed());
+  EXPECT_TRUE(guests.is_alive(0));
+  EXPECT_FALSE(cut_->gates().is_open(kSlot).value());
+}
+
+TEST_F(Kill, guests_frozen_by_the_engine_die_all_the_same) {
+  if (roots_.freezer.empty()) GTEST_SKIP() << "no v1 freezer on this machine";
+  open_path();
+  const Herd guests(roots_, lab_ + "/guest-1", 4, spin_forever);
+  std::ofstream(roots_.freezer + "/" + lab_ + "/guest-1/freezer.state") << "FROZEN" << std::flush;
+
+  const KillReport& report = path_->clear({});
+
+  EXPECT_TRUE(report.is_cleared()) << testing::PrintToString(report.remains.describe());
+}
+
+TEST_F(Kill, without_a_unified_hierarchy_the_v1_freezer_and_sigkill_do_it) {
+  if (roots_.freezer.empty()) GTEST_SKIP() << "no v1 freezer on this machine";
+  // A machine with v1 alone: the same freezer, seen through a folder without "unified".
+  const test::Folder v1(test::Tree{});
+  std::filesystem::create_directory_symlink(roots_.freezer, v1.path() + "/freezer");
+  config_.cgroup_root = v1.path();
+  open_path();
+  const Herd guests(roots_, lab_ + "/guest-1", 50, spin_forever);
+
+  const KillReport& report = path_->clear({});
+
+  EXPECT_TRUE(report.is_cleared()) << testing::PrintToString(report.remains.describe());
+  EXPECT_EQ(report.processes, 50u);
+}
+
+TEST_F(Kill, intent_and_outcome_are_in_the_journal) {
+  open_path();
+  const Herd guests(roots_, lab_ + "/guest-1", 1, sleep_forever);
+  const Instant declared = path_->clear({.scope = KillScope::guest(kSlot)}).declared;
+  path_.reset();
+
+  const auto records = read_kill_journal(config_.journal).value();
+
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].step, KillStep::kIntentKill);
+  EXPECT_EQ(records[0].is_node, 0);
+  EXPECT_EQ(records[0].slots[0], 1u << kSlot);
+  EXPECT_EQ(records[0].declared_boot_ns, to_ns(declared));
+  EXPECT_EQ(records[1].step, KillStep::kDone);
+  EXPECT_EQ(records[1].declared_boot_ns, to_ns(declared));
+  EXPECT_GT(records[1].cleared_boot_ns, to_ns(declared));
+  EXPECT_EQ(records[1].processes, 1u);
+}
+
+TEST_F(Kill, a_disk_that_takes_no_record_does_not_hold_the_cut) {
+  std::filesystem::create_symlink("/dev/full", config_.journal);
+  open_path();
+  const Herd guests(roots_, lab_ + "/guest-1", 1, sleep_forever);
+
+  const KillReport& report = path_->clear({});
+
+  EXPECT_FALSE(report.is_journaled);
+  EXPECT_TRUE(report.is_cleared());
+}
+
+TEST_F(Kill, a_gpu_context_that_stays_is_not_cleared_and_the_owners_does_not_count) {
+  FakeGpuProcesses gpus;
+  gpus_ = &gpus;
+  open_path();
+  const Herd guests(roots_, lab_ + "/guest-1", 1, sleep_forever);
+  gpus.processes = {{0, guests.pids()[0], 1 << 20}, {0, getpid(), 1 << 20}};
+
+  const KillReport& wedged = path_->clear({.limit = milliseconds(100)});
+
+  EXPECT_TRUE(wedged.is_killed());
+  EXPECT_FALSE(wedged.is_cleared());
+  ASSERT_EQ(wedged.remains.total(), 1u);
+  EXPECT_EQ(wedged.remains.items()[0].kind, RemainderKind::kGpuContext);
+  EXPECT_EQ(wedged.remains.items()[0].id, guests.pids()[0]);
+}
+
+TEST_F(Kill, the_emergency_tool_kills_without_gates_and_without_a_journal_and_says_so) {
+  config_.is_emergency = true;
+  config_.bpffs = "/proc/self/rn-none";
+  config_.journal = "/proc/self/rn-none/journal";
+  auto path = KillPath::open(config_, clock_, nullptr);
+  ASSERT_TRUE(path);
+  const Herd guests(roots_, lab_ + "/guest-1", 2, sleep_forever);
+
+  const KillReport& report = (*path)->clear({});
+
+  EXPECT_EQ((*path)->missing().size(), 2u);
+  EXPECT_TRUE(report.is_killed());
+  EXPECT_EQ(report.cut_error, ENOENT);
+  EXPECT_FALSE(report.is_cleared()) << "a node whose cut failed is not cleared";
+}
+
+TEST_F(Kill, a_daemon_does_not_start_without_its_gates) {
+  config_.bpffs = "/proc/self/rn-none";
+
+  const auto path = KillPath::open(config_, clock_, nullptr);
+
+  ASSERT_FALSE(path);
+  EXPECT_EQ(path.error().code, ErrorCode::kUnavailable);
+}
+
+TEST_F(Kill, a_guest_outside_the_labs_cgroup_is_refused) {
+  open_path();
+
+  const Status started = path_->guest_started(
+      kSlot, {.cgroup = "owner/thing", .folder = "", .netns = "", .ifindex = 0}
+  );
+
+  ASSERT_FALSE(started);
+  EXPECT_EQ(started.error().code, ErrorCode::kInvalid);
+}
+
+void ignore_signal(int) {}
+
+void catch_usr1_and_sleep() {
+  signal(SIGUSR1, ignore_signal);
+  sleep_forever();
+}
+
+TEST_F(Kill, signals_reach_exactly_those_that_catch_them) {
+  const Herd catchers(roots_, lab_ + "/guest-1", 2, catch_usr1_and_sleep);
+  const Herd others(roots_, lab_ + "/guest-1", 2, sleep_forever);
+  const auto catches = [](pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    return ((caught_signals(text).value_or(0) >> (SIGUSR1 - 1)) & 1) != 0;
+  };
+  // The children install their handler on their own time; the deadline is the test's.
+  for (const pid_t pid : catchers.pids()) {
+    while (!catches(pid)) sched_yield();
+  }
+
+  auto signalled = signal_catchers(roots_, lab_, SIGUSR1).value();
+
+  std::vector<pid_t> expected = catchers.pids();
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(signalled, expected);
+  EXPECT_TRUE(others.is_alive(0)) << "USR1 would have killed it";
+}
+
+}  // namespace
+}  // namespace rn::warden

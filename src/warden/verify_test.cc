@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warden/verify.h"
+
+#include <iostream>
+#include <thread>
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "warden/cgroup_fixture.h"
+#include "warden/gpu_processes_fake.h"
+
+namespace rn::warden {
+namespace {
+
+using test::Tree;
+
+bool is_root_or_says_so(const char* what) {
+  if (geteuid() == 0) return true;
+  std::cerr << "\n*** NOT RUN: " << what << " needs root ***\n\n";
+  return false;
+}
+
+constexpr const char* kMountinfo =
+    "22 1 254:0 / / rw - ext4 /dev/vda rw\n"
+    "40 22 7:1 / /var/lib/reclaimnet/attempts/j-1 rw,nosuid shared:3 - ext4 /dev/loop1 rw\n"
+    "41 40 7:2 / /var/lib/reclaimnet/attempts/j-1/my\\040data rw - tmpfs tmpfs rw\n"
+    "42 22 7:3 / /var/lib/reclaimnet/attempts-of-the-owner rw - tmpfs tmpfs rw\n";
+
+TEST(VerifyMounts, finds_mounts_at_and_below_the_folder_only) {
+  const test::Folder folder(Tree{{"mountinfo", kMountinfo}});
+  Remains remains;
+
+  look_at_mounts("/var/lib/reclaimnet/attempts", remains, (folder.path() + "/mountinfo").c_str());
+
+  EXPECT_EQ(
+      remains.describe(),
+      (std::vector<std::string>{
+          "mount: /var/lib/reclaimnet/attempts/j-1",
+          "mount: /var/lib/reclaimnet/attempts/j-1/my data"})
+  );
+}
+
+TEST(VerifyMounts, a_look_that_cannot_be_made_does_not_pass_for_clean) {
+  Remains remains;
+
+  look_at_mounts("/var/lib/reclaimnet", remains, "/proc/self/rn-no-such-file");
+
+  ASSERT_EQ(remains.total(), 1u);
+  EXPECT_EQ(remains.items()[0].kind, RemainderKind::kUnverified);
+  EXPECT_EQ(remains.items()[0].id, ENOENT);
+}
+
+TEST(VerifyUids, finds_living_processes_with_a_guests_uid_even_as_effective_uid) {
+  const test::Folder proc(Tree{
+      {"1", Tree{{"status", "Name:\tinit\nState:\tS (sleeping)\nUid:\t0\t0\t0\t0\n"}}},
+      {"20",
+       Tree{
+           {"status",
+            "Name:\tguest\nState:\tR (running)\nUid:\t1010001\t1010001\t1010001\t1010001\n"}}},
+      {"21",
+       Tree{
+           {"status",
+            "Name:\tzombie\nState:\tZ (zombie)\nUid:\t1010001\t1010001\t1010001\t1010001\n"}}},
+      {"22", Tree{{"status", "Name:\tsetuid\nState:\tS (sleeping)\nUid:\t0\t1000000\t0\t0\n"}}},
+      {"23",
+       Tree{{"status", "Name:\tabove\nState:\tS (sleeping)\nUid:\t1065536\t1065536\t0\t0\n"}}},
+      {"self", Tree{{"status", "Uid:\t1010001\t1010001\t0\t0\n"}}},
+  });
+  Remains remains;
+
+  look_at_uids(1'000'000, 65'536, remains, proc.path().c_str());
+
+  ASSERT_EQ(remains.total(), 2u);
+  std::vector<std::int64_t> pids{remains.items()[0].id, remains.items()[1].id};
+  std::sort(pids.begin(), pids.end());
+  EXPECT_EQ(pids, (std::vector<std::int64_t>{20, 22}));
+}
+
+TEST(VerifyUids, no_range_means_no_look) {
+  Remains remains;
+  look_at_uids(0, 0, remains, "/nowhere");
+  EXPECT_TRUE(remains.is_empty());
+}
+
+TEST(VerifyGpus, counts_the_guests_own_pids_and_not_the_owners) {
+  FakeGpuProcesses gpus;
+  gpus.processes = {{0, 4711, 1 << 30}, {0, 5000, 1 << 20}};
+  PidSet guests;
+  guests.add(4711);
+  Remains remains;
+
+  look_at_gpus(gpus, guests, milliseconds(10), remains);
+
+  EXPECT_EQ(remains.describe(), (std::vector<std::string>{"GPU context of process 4711: GPU 0"}));
+}
+
+TEST(VerifyGpus, a_driver_that_hangs_is_not_clean) {
+  FakeGpuProcesses gpus;
+  gpus.is_hanging = true;
+  Remains remains;
+
+  look_at_gpus(gpus, {}, milliseconds(10), remains);
+
+  ASSERT_EQ(remains.total(), 1u);
+  EXPECT_EQ(remains.items()[0].kind, RemainderKind::kUnverified);
+}
+
+TEST(Remains, counts_beyond_what_it_keeps) {
+  Remains remains;
+  for (int pid = 1; pid <= 40; ++pid)
+    remains.add(RemainderKind::kProcess, pid, std::string(500, 'x'));
+
+  EXPECT_EQ(remains.total(), 40u);
+  EXPECT_EQ(remains.items().size(), 32u);
+  EXPECT_EQ(remains.describe().back(), "and 8 more");
+}
+
+/// Runs `work` on a thread with own network and mount namespaces, so that nothing of it touches the
+/// machine.
+template <class Work>
+void in_own_namespaces(Work work) {
+  std::thread([&] {
+    ASSERT_EQ(unshare(CLONE_NEWNET | CLONE_NEWNS | CLONE_FS), 0);
+    ASSERT_EQ(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
+    work();
+  }).join();
+}
+
+TEST(VerifyPorts, finds_listening_tcp_and_bound_udp_in_the_named_namespace_and_comes_back) {
+  if (!is_root_or_says_so("looking into a network namespace")) GTEST_SKIP();
+  in_own_namespaces([] {
+    const int tcp = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int udp = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    sockaddr_in any{AF_INET, htons(8888), {}, {}};
+    sockaddr_in6 any6{AF_INET6, htons(9999), 0, {}, 0};
+    ASSERT_EQ(bind(tcp, reinterpret_cast<sockaddr*>(&any), sizeof(any)), 0);
+    ASSERT_EQ(listen(tcp, 1), 0);
+    ASSERT_EQ(bind(udp, reinterpret_cast<sockaddr*>(&any6), sizeof(any6)), 0);
+    const std::string there = "/proc/" + std::to_string(gettid()) + "/ns/net";
+    Remains seen_from_outside;
+    std::thread([&] {
+      ASSERT_EQ(unshare(CLONE_NEWNET), 0);
+      look_at_ports(there.c_str(), seen_from_outside);
+      Remains at_home;
+      look_at_ports("/proc/thread-self/ns/net", at_home);
+      EXPECT_TRUE(at_home.is_empty()) << "came back to a namespace without sockets";
+    }).join();
+    close(tcp);
+    close(udp);
+
+    EXPECT_EQ(
+        seen_from_outside.describe(),
+        (std::vector<std::string>{"listening port 8888: tcp", "listening port 9999: udp6"})
+    );
+  });
+}
+
+TEST(VerifyPorts, a_namespace_that_has_gone_is_clean) {
+  Remains remains;
+  look_at_ports("/proc/self/rn-no-such-namespace", remains);
+  EXPECT_TRUE(remains.is_empty());
+}
+
+TEST(VerifyInterfaces, an_interface_is_seen_until_it_is_deleted) {
+  if (!is_root_or_says_so("making an interface")) GTEST_SKIP();
+  in_own_namespaces([] {
+    // The loopback of a fresh namespace cannot be deleted; a look at it must say so after the
+    // attempt.
+    Remains loopback;
+    delete_interface(1);
+    look_at_interface(1, loopback);
+    EXPECT_EQ(loopback.describe(), (std::vector<std::string>{"interface 1: lo"}));
+
+    ASSERT_EQ(system("ip link add rn-guest type veth peer name rn-peer"), 0);
+    const std::uint32_t ifindex = if_nametoindex("rn-guest");
+    Remains before;
+    look_at_interface(ifindex, before);
+    delete_interface(ifindex);
+    Remains after;
+    look_at_interface(ifindex, after);
+
+    EXPECT_EQ(before.total(), 1u);
+    EXPECT_TRUE(after.is_empty());
+  });
+}
+
+TEST(DetachMounts, takes_off_stacked_and_nested_mounts_and_leaves_the_neighbours) {
+  if (!is_root_or_says_so("mounting")) GTEST_SKIP();
+  const test::Folder folder(Tree{{"attempts", Tree{{"j 1", Tree{}}}}, {"owner", Tree{}}});
+  in_own_namespaces([&] {
+    const std::string attempts = folder.path() + "/attempts";
+    const std::string guest = attempts + "/j 1";
+    ASSERT_EQ(mount("tmpfs", guest.c_str(), "tmpfs", 0, nullptr), 0);
+    ASSERT_EQ(mount("tmpfs", guest.c_str(), "tmpfs", 0, nullptr), 0);
+    ASSERT_EQ(mkdir((guest + "/below").c_str(), 0700), 0);
+    ASSERT_EQ(mount("tmpfs", (guest + "/below").c_str(), "tmpfs", 0, nullptr), 0);
+    ASSERT_EQ(mount("tmpfs", (folder.path() + "/owner").c_str(), "tmpfs", 0, nullptr), 0);
+
+    const char* const own_mounts = "/proc/thread-self/mountinfo";
+    EXPECT_EQ(detach_mounts(attempts.c_str(), own_mounts), 3u);
+
+    Remains guests;
+    Remains owners;
+    look_at_mounts(attempts.c_str(), guests, own_mounts);
+    look_at_mounts((folder.path() + "/owner").c_str(), owners, own_mounts);
+    EXPECT_TRUE(guests.is_empty());
+    EXPECT_EQ(owners.total(), 1u);
+  });
+}
+
+}  // namespace
+}  // namespace rn::warden
