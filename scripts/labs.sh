@@ -175,13 +175,13 @@ rn_spawn() {
 
 # rn_pids RUN: every live process of the run: by namespace, by environment, by cgroup. Never this shell's own line.
 rn_pids() {
-  local run=$1 namespace pid entry
+  local run=$1 namespace pid entry entries=(/proc/[0-9]*) # before this function's own children are born
   {
     for namespace in $(ip netns list 2>/dev/null | awk -v run="rn-$run-" 'index($1, run) == 1 { print $1 }'); do
       ip netns pids "$namespace" 2>/dev/null || true
     done
-    for entry in /proc/[0-9]*; do
-      if tr '\0' '\n' 2>/dev/null <"$entry/environ" | grep -qx "RN_RUN=$run"; then echo "${entry#/proc/}"; fi
+    for entry in "${entries[@]}"; do
+      if grep -qsz "^RN_RUN=$run\$" "$entry/environ"; then echo "${entry#/proc/}"; fi
     done
     for entry in $(rn_cgroups "$run"); do
       cat "$entry/cgroup.procs" 2>/dev/null || true
@@ -273,7 +273,7 @@ rn_residue() {
   local run=$1 found
   found=$(
     for pid in $(rn_pids "$run"); do
-      echo "process $pid $(tr '\0' ' ' <"/proc/$pid/cmdline" | cut -c1-100)"
+      echo "process $pid $({ tr '\0' ' ' <"/proc/$pid/cmdline"; } 2>/dev/null | cut -c1-100)"
     done
     ip netns list | awk -v run="rn-$run-" 'index($1, run) == 1 { print "namespace " $1 }'
     ip -o link | awk -F'[:@ ]+' -v name="rn-$run" '$2 == name { print "interface " $2 }'
