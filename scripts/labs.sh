@@ -387,7 +387,9 @@ rn_command_up() { # up|with ARGUMENT…
     trap "rn_labs_down $run" EXIT
     trap 'exit 130' INT TERM HUP
     rn_labs_up "$run" "$rate" "$disk" "${labs[@]}"
-    RN_RUN=$run RN_DIR=$(rn_dir "$run") "$@"
+    # NOTE: waited for in the background, because bash would run its trap only after the command's own end.
+    RN_RUN=$run RN_DIR=$(rn_dir "$run") "$@" <&0 &
+    wait $!
     return
   fi
   rn_labs_up "$run" "$rate" "$disk" "${labs[@]}"

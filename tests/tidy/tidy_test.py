@@ -14,7 +14,7 @@ import sys
 CODE = {".cc", ".h", ".c", ".py", ".sh", ".cmake"}
 MAX_LINE, MAX_FUNCTION, MAX_TEST_FUNCTION = 120, 70, 120
 WARN_FILE, MAX_FILE = 500, 800
-MAX_PARAGRAPH_LINE = 200  # prose, where a table row may be long
+MAX_LIST_LINE = 140  # lists of files in CMakeLists.txt
 # Written in two halves, so that this file may be checked by its own rule.
 UNFINISHED = ["TO" + "DO", "FIX" + "ME", "XX" + "X", "st" + "ub", "place" + "holder", "not " + "implemented yet"]
 MACHINE_PATHS = re.compile(r"/work/(?:main|wt|shared|" + r"\.library)\b|/root/\." + r"pyenv|BRIEF\." + "md")
@@ -48,9 +48,10 @@ def is_script(name, text):
 
 def lines_are_short(tree):
     for name, text in tree.code():
+        limit = MAX_LIST_LINE if name.endswith("CMakeLists.txt") else MAX_LINE
         for number, line in enumerate(text.splitlines(), 1):
-            if len(line) > MAX_LINE and 'R"' not in line:  # a raw string cannot be broken
-                yield f"{name}:{number}: {len(line)} characters (limit {MAX_LINE})"
+            if len(line) > limit and 'R"' not in line:  # a raw string cannot be broken
+                yield f"{name}:{number}: {len(line)} characters (limit {limit})"
 
 
 def whitespace_is_clean(tree):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A child takes memory until it is killed or refused, at most MEMORY_MIB (default 4096): more than the guest's limit."""
+"""A child takes memory until it is killed or refused, at most MEMORY_MIB (default 4096, above any limit)."""
 import os
 
 from verdict import finish, verdict

@@ -49,7 +49,8 @@ def system_calls():
         ("keyctl", SYS_KEYCTL, (0, -3, 1)), ("io_uring_setup", SYS_IO_URING_SETUP, (1, zero)),
     ):
         ctypes.set_errno(0)
-        verdict(f"system call {name}", not refused(libc.syscall, number, *arguments), os.strerror(ctypes.get_errno()))
+        reached = not refused(libc.syscall, number, *arguments)
+        verdict(f"system call {name}", reached, os.strerror(ctypes.get_errno()))
     mounted = libc.mount(b"none", b"/tmp", b"tmpfs", 0, None) == 0
     verdict("mount", mounted)
     verdict("remount the root", libc.mount(b"none", b"/", None, MS_REMOUNT | MS_BIND, None) == 0)
@@ -76,8 +77,8 @@ def can_write(folder):
 
 def files():
     allowed = {os.path.realpath("."), "/tmp", "/dev/shm", "/dev/mqueue", "/run", "/var/tmp"}
-    writable = [folder for folder in ("/", "/etc", "/usr", "/usr/bin", "/var", "/root", "/home", "/opt", "/sys", "/proc")
-                if folder not in allowed and can_write(folder)]
+    tried = ("/", "/etc", "/usr", "/usr/bin", "/var", "/root", "/home", "/opt", "/sys", "/proc")
+    writable = [folder for folder in tried if folder not in allowed and can_write(folder)]
     verdict("write outside the own folder", writable, " ".join(writable))
     sockets = [path for path in ("/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock",
                                  "/run/reclaimnet", "/var/lib/reclaimnet") if os.path.exists(path)]
@@ -96,8 +97,10 @@ def files():
             pass
     verdict("kernel knobs", opened, " ".join(opened))
     mounts = [line.split()[1] for line in open("/proc/self/mounts")]
-    foreign = [mount for mount in mounts if not mount.startswith(("/proc", "/sys", "/dev", "/etc/", "/tmp", "/run"))
-               and mount != "/" and os.path.realpath(".") != mount and not os.path.realpath(".").startswith(mount + "/")]
+    here = os.path.realpath(".") + "/"
+    known = ("/proc", "/sys", "/dev", "/etc/", "/tmp", "/run", "/reclaim")
+    foreign = [mount for mount in mounts
+               if mount != "/" and not mount.startswith(known) and not here.startswith(mount + "/")]
     verdict("foreign mounts", [mount for mount in foreign if can_write(mount)], " ".join(foreign))
 
 
@@ -105,7 +108,8 @@ def processes():
     seen = [pid for pid in os.listdir("/proc") if pid.isdigit()]
     with open("/proc/1/cmdline", "rb") as file:
         first = file.read().replace(b"\0", b" ").decode().strip()
-    foreign = [name for name in ("systemd", "dockerd", "containerd", "reclaim-agent", "reclaim-warden") if name in first]
+    foreign = [name for name in ("systemd", "dockerd", "containerd", "reclaim-agent", "reclaim-warden")
+               if name in first]
     verdict("processes of the host", len(seen) > 64 or foreign, f"{len(seen)} seen, first is {first[:60]!r}")
     attached = libc.syscall(SYS_PTRACE, 16, 1, 0, 0) == 0 and os.getpid() != 1
     verdict("ptrace of process 1", attached and status_of(1)["Uid"].split()[0] == "0")

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The laboratories themselves: separate networks and disks, cables that can be pulled, and nothing left behind."""
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+from capture import PORT, Capture  # noqa: E402
+from labs import SCRIPT, Labs, TimedOut, wait_for_exit, wait_until  # noqa: E402
+
+
+def residue(run):
+    return subprocess.run([SCRIPT, "residue", run], stdout=subprocess.PIPE, text=True).stdout
+
+
+class LabsTest(unittest.TestCase):
+    def ping(self, labs, source, target):
+        return labs.call(source, ["ping", "-c1", "-W1", labs.addresses[target]], check=False).returncode == 0
+
+    def test_labs_reach_each_other_until_a_cable_is_pulled(self):
+        with Labs("lab-a", "lab-b") as labs:
+            self.assertTrue(self.ping(labs, "lab-a", "lab-b"))
+            self.assertTrue(self.ping(labs, None, "lab-a"))
+
+            labs.link("lab-b", up=False)
+            self.assertFalse(self.ping(labs, "lab-a", "lab-b"))
+
+            labs.link("lab-b", up=True)
+            wait_until("the cable to work again", lambda: self.ping(labs, "lab-a", "lab-b"), 10)
+
+    def test_a_lab_can_fill_only_its_own_disk(self):
+        with Labs("lab-a", "lab-b", disk="64M") as labs:
+            filled = labs.call("lab-a", ["dd", "if=/dev/zero", f"of={labs.disk('lab-a')}/x", "bs=1M"], check=False)
+
+            self.assertIn("No space left", filled.stderr)
+            (labs.disk("lab-b") / "y").write_bytes(b"y" * (8 << 20))
+
+    def test_a_capture_sees_what_arrives_and_when(self):
+        with Labs("lab-a", "peer") as labs:
+            capture = Capture(labs)
+            before = time.time()
+            send = ("import socket, sys; s = socket.socket(2, 2);"
+                    "[s.sendto(b'cnn %d 1' % n, (sys.argv[1], int(sys.argv[2]))) for n in range(5)]")
+            labs.call("lab-a", [sys.executable, "-c", send, labs.addresses["peer"], PORT])
+            packets = wait_until("five packets", lambda: len(capture.packets("cnn")) == 5 and capture.packets(), 10)
+
+            self.assertEqual([packet.text for packet in packets], [f"cnn {step} 1" for step in range(5)])
+            self.assertEqual({packet.source for packet in packets}, {labs.addresses["lab-a"]})
+            self.assertTrue(all(before <= packet.time <= time.time() for packet in packets))
+
+    def test_down_ends_stopped_and_deaf_processes_and_removes_everything(self):
+        labs = Labs("lab-a", disk="64M")
+        deaf = labs.spawn("lab-a", "deaf", ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"])
+        frozen = labs.spawn("lab-a", "frozen", ["sleep", "1000"])
+        frozen.freeze()
+        self.assertTrue(any(line.startswith("process") for line in labs.residue()))
+
+        labs.down()
+
+        self.assertFalse(deaf.is_running() or frozen.is_running())
+        self.assertEqual(labs.residue(), [])
+
+    def test_everything_goes_when_the_owner_of_the_labs_is_killed(self):
+        lib = str(pathlib.Path(__file__).resolve().parent / "lib")
+        code = ("import sys,time; sys.path.insert(0,sys.argv[1]); from labs import Labs; l=Labs('a',disk='64M');"
+                "l.spawn('a','s',['sleep','1000']); print(l.run,flush=True); time.sleep(1000)")
+        owner = subprocess.Popen([sys.executable, "-c", code, lib], stdout=subprocess.PIPE, text=True)
+        run = owner.stdout.readline().strip()
+        self.assertIn("process", residue(run))
+
+        os.kill(owner.pid, signal.SIGKILL)
+        owner.wait()
+        owner.stdout.close()
+
+        wait_until("nothing left", lambda: residue(run) == "", 30, 0.5)
+
+    def test_interrupt_during_a_command_takes_the_labs_down(self):
+        owner = subprocess.Popen(
+            [SCRIPT, "with", "a", "--", "sh", "-c", "echo $RN_RUN; sleep 1000"], stdout=subprocess.PIPE, text=True,
+            start_new_session=True)
+        run = owner.stdout.readline().strip()
+
+        os.killpg(owner.pid, signal.SIGINT)
+
+        self.assertTrue(wait_for_exit(owner.pid, 30))
+        owner.wait()
+        owner.stdout.close()
+        self.assertEqual(residue(run), "")
+
+    def test_a_bad_name_and_a_taken_run_are_refused_and_leave_nothing(self):
+        for arguments in (["--run", "Bad!", "a"], ["--run", "ok", "name-that-is-too-long"], ["--run", "ok"]):
+            done = subprocess.run([SCRIPT, "up", *arguments], capture_output=True, text=True)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("labs:", done.stderr)
+        with Labs("a") as labs:
+            again = subprocess.run([SCRIPT, "up", "--run", labs.run, "b"], capture_output=True, text=True)
+            self.assertIn("exists already", again.stderr)
+        self.assertEqual(residue("ok"), "")
+
+    def test_a_wait_that_fails_says_for_what(self):
+        with self.assertRaisesRegex(TimedOut, "the moon"):
+            wait_until("the moon", lambda: None, 0.1)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

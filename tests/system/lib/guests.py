@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The training scripts as seen by tests: folders to submit, their own step logs, comparison with undisturbed runs."""
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+from labs import ROOT
+
+GUESTS = ROOT / "tests" / "guests"
+sys.path.insert(0, str(GUESTS))
+import compare_runs  # noqa: E402  (lies beside the guests)
+
+BEGIN = re.compile(r"^begin step=(\d+) from=(\w+) time=([\d.]+)$", re.MULTILINE)
+STEP = re.compile(r"^step=(\d+) loss=(\S+) time=([\d.]+)$", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Begin:
+    step: int
+    is_resumed: bool
+    time: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    step: int
+    loss: str
+    time: float
+
+
+def begins(log):
+    """Starts of the guest, oldest first, from the text of its steps.log."""
+    return [Begin(int(step), origin == "checkpoint", float(time)) for step, origin, time in BEGIN.findall(log)]
+
+
+def steps(log):
+    """Steps in the order in which they were executed; a step may come again after a resume."""
+    return [Step(int(step), loss, float(time)) for step, loss, time in STEP.findall(log)]
+
+
+def downtime_s(log):
+    """For each resume: from the last useful step before it to the first new step after it (design, section 12). A step
+    that had been executed before is not new."""
+    found, best, last_useful = [], 0, None
+    resumed = False
+    for match in re.finditer(f"{BEGIN.pattern}|{STEP.pattern}", log, re.MULTILINE):
+        if match[1] is not None:
+            resumed = match[2] == "checkpoint"
+            continue
+        step, time = int(match[4]), float(match[6])
+        if step > best:
+            if resumed and last_useful is not None:
+                found.append(time - last_useful)
+            resumed, best, last_useful = False, step, time
+    return found
+
+
+def lost_steps(log):
+    """For each resume, how many executed steps were not in the state from which it went on."""
+    found, best = [], 0
+    for match in re.finditer(f"{BEGIN.pattern}|{STEP.pattern}", log, re.MULTILINE):
+        if match[1] is not None:
+            if best > 0:
+                found.append(max(0, best - int(match[1])))
+            best = int(match[1])
+        else:
+            best = max(best, int(match[4]))
+    return found
+
+
+def make_folder(folder, guest):
+    """A folder as a student would have it: train.py and what it imports. `guest` is cnn or transformer."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True)
+    shutil.copy(GUESTS / f"train_{guest}.py", folder / "train.py")
+    shutil.copy(GUESTS / "training.py", folder / "training.py")
+    return folder
+
+
+def unpack_image(archive, root):
+    """The base image as a folder, for undisturbed runs without an engine."""
+    root.mkdir(parents=True)
+    subprocess.run(["tar", "-C", str(root), "-xf", str(archive)], check=True)
+
+
+def run_undisturbed(root, folder, arguments, log):
+    """Starts `python train.py ARGUMENTS` in the unpacked image; answers the Popen. Uid 10001, as in the container."""
+    for path in [folder, *folder.iterdir()]:
+        os.chown(path, 10001, 10001)
+    script = f'source {ROOT}/scripts/lib/image_run.sh; image_run "$@"'
+    return subprocess.Popen(
+        ["bash", "-c", script, "run", str(root), "python", "train.py", *arguments],
+        env={**os.environ, "IMAGE_WORK": str(folder)}, stdout=open(log, "wb"), stderr=subprocess.STDOUT)
+
+
+def differences(undisturbed, other):
+    """Lines that say how the second run's curve, step log or weights differ; empty when they are bit-identical."""
+    return compare_runs.differences(undisturbed, other)
