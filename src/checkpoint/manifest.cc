@@ -38,6 +38,7 @@ bool verify_blob(const crypto::PublicKey& key, BlobView message, BlobView signat
 }
 
 constexpr std::string_view kManifestPurpose = "reclaimnet manifest v1";
+
 bool is_usable_path(const std::string& path) {
   return is_safe_relative_path(path) && is_utf8(path);
 }

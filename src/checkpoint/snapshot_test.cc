@@ -307,6 +307,19 @@ TEST_F(
   EXPECT_EQ(text_of("/other/checkpoint.pt"), std::string(as_text(first)));
 }
 
+TEST_F(SnapshotTest, a_renamed_checkpoint_that_is_changed_in_place_after_all_is_not_taken) {
+  write("checkpoint.bin", std::string(6 << 20, 'a'));
+  request_.unit = {"checkpoint.bin", false};
+  request_.is_renamed = true;
+  fs_.before_each_read([&](const std::string& path) {
+    if (path != "/work/checkpoint.bin") return;
+    clock_.advance(seconds(1));
+    fs_.overwrite(path, as_bytes(std::string(6 << 20, 'b')));
+  });
+
+  EXPECT_EQ(take().error().code, ErrorCode::kUnavailable);
+}
+
 TEST_F(SnapshotTest, a_log_that_grows_while_it_is_read_is_taken_up_to_its_first_length) {
   write("checkpoint.pt", torch_like_zip());
   write("train.log", "line 1\nline 2\n");
@@ -417,6 +430,18 @@ TEST_F(SnapshotTest, a_changed_chunk_on_the_way_stops_the_restore) {
       });
 
   EXPECT_EQ(restored.error().code, ErrorCode::kCorrupt);
+}
+
+TEST_F(SnapshotTest, chunks_in_another_order_than_the_file_had_stop_the_restore) {
+  std::string two_chunks(8 << 20, 'a');
+  two_chunks.replace(4 << 20, 4 << 20, 4 << 20, 'b');
+  write("checkpoint.bin", two_chunks);
+  request_.unit = {"checkpoint.bin", false};
+  Manifest m = take()->manifest;
+  ASSERT_EQ(m.files.front().chunks.size(), 2U);
+  std::swap(m.files.front().chunks[0], m.files.front().chunks[1]);
+
+  EXPECT_EQ(restore(m, "/other").error().code, ErrorCode::kCorrupt);
 }
 
 TEST_F(SnapshotTest, a_workspace_that_lists_a_path_twice_or_outside_is_refused) {

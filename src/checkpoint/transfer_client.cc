@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "base/crypto.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/transfer.h"
+#include "model/codec.h"
+
+namespace rn::checkpoint {
+
+namespace {
+
+Error unexpected(PeerFrameType type) {
+  return {
+      ErrorCode::kInvalid,
+      "the peer sent frame " + std::to_string(static_cast<int>(type)) + " out of turn",
+      ""};
+}
+
+constexpr std::uint64_t kSealedBytesMax = kManifestBytesMax + 4096;
+constexpr std::size_t kWantedPerFrame = 64;  ///< bounds what a fetcher has under way
+
+}  // namespace
+
+// --- store
+// ------------------------------------------------------------------------------------------------------------
+
+StoreSender::StoreSender(ChunkStore& store, Ticket ticket, SignedManifest manifest, Manifest parsed)
+    : store_(store),
+      ticket_(std::move(ticket)),
+      manifest_(std::move(parsed)),
+      hash_(manifest_hash(manifest)),
+      sealed_(to_cbor(manifest)) {}
+
+std::optional<PeerFrame> StoreSender::give_up(Error error) {
+  phase_ = Phase::kFailed;
+  outcome_ = fail(std::move(error));
+  return std::nullopt;
+}
+
+std::optional<PeerFrame> StoreSender::next_chunk() {
+  const ChunkRef& chunk = manifest_.chunks[missing_.front()];
+  const auto stored = store_.get(chunk.cipher);
+  if (!stored) return give_up(stored.error().with("reading a chunk to send"));
+  missing_.pop_front();
+  ++stats_.chunks;
+  stats_.bytes += stored->size();
+  if (missing_.empty()) phase_ = asked_ < manifest_.chunks.size() ? Phase::kAsk : Phase::kManifest;
+  return encode_chunk(chunk.cipher, *stored);
+}
+
+PeerFrame StoreSender::next_manifest_piece() {
+  const std::size_t length = std::min(kManifestPieceBytes, sealed_.size() - sent_);
+  const bool is_last = sent_ + length == sealed_.size();
+  PeerFrame piece = encode_manifest_piece(BlobView(sealed_).subspan(sent_, length), is_last);
+  sent_ += length;
+  if (is_last) phase_ = Phase::kReceipt;
+  return piece;
+}
+
+std::optional<PeerFrame> StoreSender::next() {
+  switch (phase_) {
+    case Phase::kHello:
+      phase_ = Phase::kWelcome;
+      return encode_hello({kPeerProtocol, kPeerProtocolOldest, ticket_});
+    case Phase::kAsk: {
+      asking_ = std::min(kDigestsPerFrame, manifest_.chunks.size() - asked_);
+      std::vector<Digest> digests;
+      for (std::size_t i = 0; i < asking_; ++i)
+        digests.push_back(manifest_.chunks[asked_ + i].cipher);
+      phase_ = Phase::kHave;
+      return encode_digests(PeerFrameType::kAsk, digests);
+    }
+    case Phase::kChunks:
+      return next_chunk();
+    case Phase::kManifest:
+      return next_manifest_piece();
+    case Phase::kWelcome:
+    case Phase::kHave:
+    case Phase::kReceipt:
+    case Phase::kDone:
+    case Phase::kFailed:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+void StoreSender::on_have(BlobView body) {
+  const auto have = decode_have(body, asking_);
+  if (!have) {
+    give_up(have.error());
+    return;
+  }
+  for (std::size_t i = 0; i < asking_; ++i) {
+    if ((*have)[i]) {
+      ++stats_.skipped;
+    } else {
+      missing_.push_back(asked_ + i);
+    }
+  }
+  asked_ += asking_;
+  phase_ = !missing_.empty()                  ? Phase::kChunks
+           : asked_ < manifest_.chunks.size() ? Phase::kAsk
+                                              : Phase::kManifest;
+}
+
+void StoreSender::on_receipt(BlobView body) {
+  auto receipt = decode_receipt(body);
+  if (!receipt) {
+    give_up(receipt.error());
+    return;
+  }
+  const bool is_ours = receipt->job == manifest_.job && receipt->epoch == manifest_.epoch &&
+                       receipt->manifest == hash_ && receipt->generation == manifest_.generation &&
+                       receipt->holder == ticket_.to;
+  if (!is_ours) {
+    give_up({ErrorCode::kInvalid, "the peer signed a receipt for something else", ""});
+    return;
+  }
+  phase_ = Phase::kDone;
+  outcome_ = std::move(*receipt);
+}
+
+void StoreSender::on_frame(PeerFrameType type, BlobView body) {
+  if (is_finished()) return;
+  if (type == PeerFrameType::kRefused) {
+    give_up(decode_refusal(body));
+  } else if (type == PeerFrameType::kWelcome && phase_ == Phase::kWelcome) {
+    const auto welcome = decode_welcome(body);
+    if (!welcome || welcome->protocol < kPeerProtocolOldest || welcome->protocol > kPeerProtocol) {
+      give_up({ErrorCode::kUnsupported, "the peer speaks another protocol", ""});
+      return;
+    }
+    phase_ = manifest_.chunks.empty() ? Phase::kManifest : Phase::kAsk;
+  } else if (type == PeerFrameType::kHave && phase_ == Phase::kHave) {
+    on_have(body);
+  } else if (type == PeerFrameType::kReceipt && phase_ == Phase::kReceipt) {
+    on_receipt(body);
+  } else {
+    give_up(unexpected(type));
+  }
+}
+
+// --- fetch
+// ------------------------------------------------------------------------------------------------------------
+
+Fetcher::Fetcher(ChunkStore& store, FetchRequest request)
+    : store_(store), request_(std::move(request)), session_(store) {}
+
+Fetcher::~Fetcher() {
+  // What arrived whole is worth keeping when the connection broke: the next run asks for less.
+  if (unflushed_ > 0) (void)session_.flush();
+}
+
+void Fetcher::give_up(Error error) {
+  phase_ = Phase::kFailed;
+  outcome_ = fail(std::move(error));
+}
+
+std::optional<PeerFrame> Fetcher::next() {
+  switch (phase_) {
+    case Phase::kHello:
+      phase_ = Phase::kWelcome;
+      return encode_hello({kPeerProtocol, kPeerProtocolOldest, request_.ticket});
+    case Phase::kWantManifest:
+      phase_ = Phase::kManifest;
+      return encode_digests(PeerFrameType::kWantManifest, std::span(&request_.manifest, 1));
+    case Phase::kWantChunks: {
+      const std::size_t count = std::min(kWantedPerFrame, wanted_.size());
+      asked_.assign(wanted_.begin(), wanted_.begin() + static_cast<std::ptrdiff_t>(count));
+      wanted_.erase(wanted_.begin(), wanted_.begin() + static_cast<std::ptrdiff_t>(count));
+      phase_ = Phase::kChunks;
+      return encode_digests(
+          PeerFrameType::kWantChunks, std::vector<Digest>(asked_.begin(), asked_.end())
+      );
+    }
+    case Phase::kWelcome:
+    case Phase::kManifest:
+    case Phase::kChunks:
+    case Phase::kDone:
+    case Phase::kFailed:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+Status Fetcher::complete() {
+  if (unflushed_ > 0) RN_CHECK(session_.flush());
+  unflushed_ = 0;
+  if (request_.manifest != Digest{} && fetched_.missing.empty()) {
+    RN_TRY(fetched_.generation, store_.put_manifest(manifest_));
+  }
+  phase_ = Phase::kDone;
+  outcome_ = std::move(fetched_);
+  return {};
+}
+
+Status Fetcher::plan(std::vector<Digest> wanted) {
+  std::set<Digest> seen;
+  for (const Digest& cipher : wanted) {
+    if (!seen.insert(cipher).second) continue;
+    if (session_.keep(cipher)) {
+      ++stats_.skipped;
+    } else {
+      wanted_.push_back(cipher);
+    }
+  }
+  return after_answer();
+}
+
+/// Where to go when no question is open.
+Status Fetcher::after_answer() {
+  if (!asked_.empty()) return {};
+  if (unflushed_ >= kFlushBytes) {
+    RN_CHECK(session_.flush());
+    unflushed_ = 0;
+  }
+  if (wanted_.empty()) return complete();
+  phase_ = Phase::kWantChunks;
+  return {};
+}
+
+Status Fetcher::on_manifest_piece(BlobView body) {
+  RN_TRY(const ManifestPiece piece, decode_manifest_piece(body));
+  if (sealed_.size() + piece.bytes.size() > kSealedBytesMax)
+    return fail(ErrorCode::kExhausted, "the peer's manifest has no end");
+  sealed_.insert(sealed_.end(), piece.bytes.begin(), piece.bytes.end());
+  if (!piece.is_last) return {};
+  RN_TRY(manifest_, from_cbor<SignedManifest>(sealed_));
+  sealed_ = {};
+  if (manifest_hash(manifest_) != request_.manifest)
+    return fail(ErrorCode::kCorrupt, "the peer sent another manifest");
+  RN_TRY(const Manifest parsed, parse_manifest(manifest_.body));
+  if (parsed.job != request_.ticket.job)
+    return fail(ErrorCode::kCorrupt, "the manifest is another job's");
+  std::vector<Digest> wanted;
+  for (const ChunkRef& chunk : parsed.chunks) wanted.push_back(chunk.cipher);
+  return plan(std::move(wanted));
+}
+
+Status Fetcher::on_chunk(BlobView body) {
+  RN_TRY(const ChunkBody chunk, decode_chunk_body(body));
+  if (asked_.empty() || asked_.front() != chunk.cipher)
+    return fail(ErrorCode::kInvalid, "the peer sent a chunk that was not asked for");
+  RN_CHECK(session_.put(chunk.cipher, chunk.stored));
+  asked_.pop_front();
+  unflushed_ += chunk.stored.size();
+  ++stats_.chunks;
+  stats_.bytes += chunk.stored.size();
+  return after_answer();
+}
+
+Status Fetcher::on_absent(BlobView body) {
+  RN_TRY(const auto digests, decode_digests(body));
+  if (digests.size() != 1 || asked_.empty() || asked_.front() != digests[0]) {
+    return fail(ErrorCode::kInvalid, "the peer lacks a chunk that was not asked for");
+  }
+  fetched_.missing.push_back(digests[0]);
+  asked_.pop_front();
+  return after_answer();
+}
+
+void Fetcher::on_frame(PeerFrameType type, BlobView body) {
+  if (is_finished()) return;
+  if (type == PeerFrameType::kRefused) {
+    give_up(decode_refusal(body));
+    return;
+  }
+  const auto handled = [&]() -> Status {
+    if (type == PeerFrameType::kWelcome && phase_ == Phase::kWelcome) {
+      RN_TRY(const PeerWelcome welcome, decode_welcome(body));
+      if (welcome.protocol < kPeerProtocolOldest || welcome.protocol > kPeerProtocol) {
+        return fail(ErrorCode::kUnsupported, "the peer speaks another protocol");
+      }
+      if (request_.manifest == Digest{}) return plan(request_.blobs);
+      phase_ = Phase::kWantManifest;
+      return {};
+    }
+    if (type == PeerFrameType::kManifest && phase_ == Phase::kManifest)
+      return on_manifest_piece(body);
+    if (type == PeerFrameType::kChunk && phase_ == Phase::kChunks) return on_chunk(body);
+    if (type == PeerFrameType::kAbsent && phase_ == Phase::kChunks) return on_absent(body);
+    return fail(unexpected(type));
+  }();
+  if (!handled) give_up(handled.error());
+}
+
+}  // namespace rn::checkpoint

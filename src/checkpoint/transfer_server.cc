@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "base/crypto.h"
+#include "base/log.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/transfer.h"
+#include "model/codec.h"
+
+namespace rn::checkpoint {
+
+namespace {
+
+constexpr std::uint64_t kSealedBytesMax = kManifestBytesMax + 4096;
+
+}  // namespace
+
+PeerServer::PeerServer(const PeerServerDeps& deps, NodeId peer)
+    : deps_(deps), peer_(std::move(peer)), session_(deps.store) {}
+
+PeerServer::~PeerServer() {
+  // The connection broke: what arrived whole is kept, and the sender, when it comes again, is told
+  // so.
+  if (unflushed_ > 0) (void)session_.flush();
+}
+
+std::optional<PeerFrame> PeerServer::next() {
+  if (!replies_.empty()) {
+    PeerFrame frame = std::move(replies_.front());
+    replies_.pop_front();
+    return frame;
+  }
+  if (is_finished_ || to_serve_.empty()) return std::nullopt;
+  const Digest cipher = to_serve_.front();
+  to_serve_.pop_front();
+  return serve(cipher);
+}
+
+void PeerServer::on_frame(PeerFrameType type, BlobView body) {
+  if (is_finished_) return;
+  const auto handled = handle(type, body);
+  if (handled) return;
+  log::info("peer.refused", {{"peer", peer_.str()}, {"why", handled.error().describe()}});
+  refusal_ = handled.error();
+  replies_.clear();
+  to_serve_.clear();
+  replies_.push_back(encode_refusal(handled.error()));
+  is_finished_ = true;
+}
+
+Status PeerServer::handle(PeerFrameType type, BlobView body) {
+  if (type == PeerFrameType::kHello && !ticket_) return on_hello(body);
+  if (!ticket_) return fail(ErrorCode::kDenied, "a ticket comes first");
+  if (!to_serve_.empty())
+    return fail(ErrorCode::kInvalid, "a question before the last one was answered");
+  const bool is_store = ticket_->action == TicketAction::kStore;
+  switch (type) {
+    case PeerFrameType::kAsk:
+      if (is_store) return on_ask(body);
+      break;
+    case PeerFrameType::kChunk:
+      if (is_store) return on_chunk(body);
+      break;
+    case PeerFrameType::kManifest:
+      if (is_store) return on_manifest(body);
+      break;
+    case PeerFrameType::kWantManifest:
+      if (ticket_->action == TicketAction::kFetch) return on_want_manifest(body);
+      break;
+    case PeerFrameType::kWantChunks:
+      if (!is_store) return on_want_chunks(body);
+      break;
+    case PeerFrameType::kHello:
+    case PeerFrameType::kWelcome:
+    case PeerFrameType::kRefused:
+    case PeerFrameType::kHave:
+    case PeerFrameType::kReceipt:
+    case PeerFrameType::kAbsent:
+      break;
+  }
+  return fail(ErrorCode::kInvalid, "the ticket does not allow this, or not now");
+}
+
+// --- tickets
+// ----------------------------------------------------------------------------------------------------------
+
+Status PeerServer::check_ticket(const Ticket& ticket) const {
+  const std::string hint = "ask the coordinator for a new ticket";
+  if (!is_signed_by(ticket, deps_.ticket_key))
+    return fail(ErrorCode::kDenied, "the ticket is not signed by the coordinator", hint);
+  if (ticket.to != deps_.self)
+    return fail(
+        ErrorCode::kDenied,
+        "the ticket is for " + ticket.to.str() + ", this is " + deps_.self.str(),
+        hint
+    );
+  if (ticket.from != peer_) {
+    return fail(
+        ErrorCode::kDenied,
+        "the ticket is " + ticket.from.str() + "'s, the connection " + peer_.str() + "'s",
+        hint
+    );
+  }
+  const std::int64_t tolerance_ms =
+      std::chrono::duration_cast<milliseconds>(deps_.clock_tolerance).count();
+  if (to_ms(deps_.clock.now().wall) > ticket.expiry_wall_ms + tolerance_ms) {
+    return fail(
+        ErrorCode::kDenied,
+        "the ticket has expired",
+        "ask for a new ticket; check this node's clock"
+    );
+  }
+  if (ticket.action == TicketAction::kFetchImage) {
+    return deps_.images != nullptr ? Status{}
+                                   : fail(ErrorCode::kUnsupported, "this node serves no images");
+  }
+  if (!is_valid_job_id(ticket.job) || ticket.epoch.is_none())
+    return fail(ErrorCode::kInvalid, "the ticket names no job or no epoch");
+  return check_epoch(ticket);
+}
+
+/// Fencing: neither what this node heard nor what it stores may be newer than the ticket's attempt.
+Status PeerServer::check_epoch(const Ticket& ticket) const {
+  LeaseEpoch newest = deps_.newest_epoch ? deps_.newest_epoch(ticket.job) : LeaseEpoch{};
+  for (const GenerationRef& ref : deps_.store.list(ticket.job))
+    newest = std::max(newest, ref.epoch);
+  if (ticket.epoch >= newest) return {};
+  return fail(
+      ErrorCode::kConflict,
+      "epoch " + to_string(ticket.epoch) + " of " + ticket.job.str() +
+          " is stale: " + to_string(newest) + " is known here",
+      "the attempt is fenced; stop it"
+  );
+}
+
+Status PeerServer::on_hello(BlobView body) {
+  RN_TRY(const PeerHello hello, decode_hello(body));
+  const std::uint32_t protocol = std::min(hello.protocol, kPeerProtocol);
+  if (protocol < kPeerProtocolOldest || protocol < hello.oldest_protocol) {
+    return fail(ErrorCode::kUnsupported, "no common protocol version", "upgrade the older node");
+  }
+  RN_CHECK(check_ticket(hello.ticket));
+  ticket_ = hello.ticket;
+  replies_.push_back(encode_welcome({protocol}));
+  return {};
+}
+
+Status PeerServer::count(std::uint64_t bytes) {
+  if (bytes > ticket_->max_bytes || moved_ > ticket_->max_bytes - bytes) {
+    return fail(
+        ErrorCode::kExhausted,
+        "the ticket allows " + std::to_string(ticket_->max_bytes) + " bytes",
+        "ask for a larger ticket"
+    );
+  }
+  moved_ += bytes;
+  return {};
+}
+
+// --- store
+// ------------------------------------------------------------------------------------------------------------
+
+Status PeerServer::flush() {
+  unflushed_ = 0;
+  return session_.flush();
+}
+
+Status PeerServer::on_ask(BlobView body) {
+  RN_TRY(const auto digests, decode_digests(body));
+  if (unflushed_ > 0) RN_CHECK(flush());
+  std::vector<bool> have(digests.size());
+  for (std::size_t i = 0; i < digests.size(); ++i) {
+    have[i] = session_.keep(digests[i]);  // and it stays until the manifest is here
+    stats_.skipped += have[i] ? 1 : 0;
+  }
+  replies_.push_back(encode_have(have));
+  return {};
+}
+
+Status PeerServer::on_chunk(BlobView body) {
+  RN_TRY(const ChunkBody chunk, decode_chunk_body(body));
+  RN_CHECK(count(chunk.stored.size()));
+  RN_CHECK(session_.put(chunk.cipher, chunk.stored));
+  unflushed_ += chunk.stored.size();
+  ++stats_.chunks;
+  stats_.bytes += chunk.stored.size();
+  return unflushed_ >= kFlushBytes ? flush() : Status{};
+}
+
+Status PeerServer::on_manifest(BlobView body) {
+  RN_TRY(const ManifestPiece piece, decode_manifest_piece(body));
+  RN_CHECK(count(piece.bytes.size()));
+  if (sealed_.size() + piece.bytes.size() > kSealedBytesMax)
+    return fail(ErrorCode::kExhausted, "the manifest has no end");
+  sealed_.insert(sealed_.end(), piece.bytes.begin(), piece.bytes.end());
+  return piece.is_last ? accept_manifest() : Status{};
+}
+
+/// The order that a receipt stands for: chunks durable, manifest durable, everything read back from
+/// the medium, then the word.
+Status PeerServer::accept_manifest() {
+  if (unflushed_ > 0) RN_CHECK(flush());
+  RN_TRY(const SignedManifest sealed, from_cbor<SignedManifest>(sealed_));
+  sealed_ = {};
+  RN_TRY(const Manifest manifest, parse_manifest(sealed.body));
+  if (manifest.job != ticket_->job)
+    return fail(ErrorCode::kDenied, "the manifest is another job's than the ticket's");
+  if (manifest.epoch > ticket_->epoch)
+    return fail(ErrorCode::kDenied, "the manifest's epoch is later than the ticket's");
+  const auto key = deps_.verify_key ? deps_.verify_key(sealed.signer) : std::nullopt;
+  if (key) RN_CHECK(verify_manifest(sealed, *key).map([](const Manifest&) {}));
+  RN_CHECK(check_epoch(*ticket_));  // a newer attempt may have stored since the hello
+  RN_TRY(const GenerationRef ref, deps_.store.put_manifest(sealed));
+  const auto verified = deps_.store.verify(ref.job, ref.manifest);
+  if (!verified)
+    return fail(verified.error()
+                    .with("reading the generation back from the medium")
+                    .hinting("send it again"));
+
+  Receipt receipt;
+  receipt.job = ref.job;
+  receipt.epoch = ref.epoch;
+  receipt.generation = ref.generation;
+  receipt.manifest = ref.manifest;
+  receipt.holder = deps_.self;
+  receipt.failure_domain = deps_.failure_domain;
+  receipt.verified_wall_ms = to_ms(deps_.clock.now().wall);
+  receipt_ = sign_receipt(receipt, deps_.signer);
+  replies_.push_back(encode_receipt(*receipt_));
+  is_finished_ = true;
+  return {};
+}
+
+// --- fetch
+// ------------------------------------------------------------------------------------------------------------
+
+ChunkStore& PeerServer::source() {
+  return ticket_->action == TicketAction::kFetchImage ? *deps_.images : deps_.store;
+}
+
+Status PeerServer::on_want_manifest(BlobView body) {
+  RN_TRY(const auto digests, decode_digests(body));
+  if (digests.size() != 1) return fail(ErrorCode::kInvalid, "one manifest at a time");
+  RN_TRY(const SignedManifest sealed, deps_.store.load_manifest(ticket_->job, digests[0]));
+  const Blob bytes = to_cbor(sealed);
+  RN_CHECK(count(bytes.size()));
+  for (std::size_t at = 0; at < bytes.size(); at += kManifestPieceBytes) {
+    const std::size_t length = std::min(kManifestPieceBytes, bytes.size() - at);
+    replies_.push_back(
+        encode_manifest_piece(BlobView(bytes).subspan(at, length), at + length == bytes.size())
+    );
+  }
+  return {};
+}
+
+/// A ticket opens one job's chunks or one image's blobs, nothing else of the store.
+bool PeerServer::may_serve(const Digest& cipher) {
+  if (ticket_->action == TicketAction::kFetchImage)
+    return !deps_.is_image_blob || deps_.is_image_blob(ticket_->image, cipher);
+  if (!allowed_) {
+    allowed_.emplace();
+    for (const GenerationRef& ref : deps_.store.list(ticket_->job)) {
+      const auto sealed = deps_.store.load_manifest(ref.job, ref.manifest);
+      const auto manifest =
+          sealed ? parse_manifest(sealed->body) : Result<Manifest>(fail(sealed.error()));
+      if (!manifest) continue;
+      for (const ChunkRef& chunk : manifest->chunks) allowed_->insert(chunk.cipher);
+    }
+  }
+  return allowed_->contains(cipher);
+}
+
+Status PeerServer::on_want_chunks(BlobView body) {
+  RN_TRY(const auto digests, decode_digests(body));
+  to_serve_.assign(digests.begin(), digests.end());
+  return {};
+}
+
+PeerFrame PeerServer::serve(const Digest& cipher) {
+  const auto absent = [&] { return encode_digests(PeerFrameType::kAbsent, std::span(&cipher, 1)); };
+  if (!may_serve(cipher)) return absent();
+  const auto stored = source().get(cipher);
+  if (!stored) return absent();
+  const auto counted = count(stored->size());
+  if (!counted) {
+    refusal_ = counted.error();
+    to_serve_.clear();
+    is_finished_ = true;
+    return encode_refusal(counted.error());
+  }
+  ++stats_.chunks;
+  stats_.bytes += stored->size();
+  return encode_chunk(cipher, *stored);
+}
+
+}  // namespace rn::checkpoint

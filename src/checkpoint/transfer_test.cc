@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/transfer.h"
+
+#include <gtest/gtest.h>
+
+#include "base/fs_crash.h"
+#include "checkpoint/generation_fake.h"
+#include "model/codec.h"
+
+namespace rn::checkpoint {
+namespace {
+
+/// Two nodes with a store each, a coordinator's ticket key, and a wire that can break.
+class TransferTest : public ::testing::Test {
+ protected:
+  TransferTest() : here_fs_(clock_, 1), there_fs_(clock_, 2) {
+    here_ = open(here_fs_);
+    there_ = open(there_fs_);
+    ticket_.job = maker_.job;
+    ticket_.epoch = {1, 1};
+    ticket_.from = NodeId("n-here");
+    ticket_.to = NodeId("n-there");
+    ticket_.expiry_wall_ms = to_ms(clock_.now().wall) + 60'000;
+    ticket_.max_bytes = 1 << 20;
+  }
+
+  PeerServerDeps deps() {
+    PeerServerDeps out{
+        *there_,
+        images_.get(),
+        clock_,
+        NodeId("n-there"),
+        "room-2",
+        holder_,
+        coordinator_.public_key,
+        seconds(300),
+        {},
+        {},
+        {}};
+    out.newest_epoch = [this](const JobId&) { return newest_; };
+    out.verify_key = [this](const NodeId& node) -> std::optional<crypto::PublicKey> {
+      if (node != maker_.node) return std::nullopt;
+      return maker_.signer.public_key;
+    };
+    out.is_image_blob = [](const std::string& image, const Digest&) {
+      return image == "sha256:base";
+    };
+    return out;
+  }
+
+  std::unique_ptr<ChunkStore> open(CrashFs& fs) {
+    StoreOptions options;
+    options.root = "/store";
+    options.reserve_free_bytes = 0;
+    return ChunkStore::open(fs, clock_, options).value();
+  }
+
+  Ticket signed_ticket() { return sign_ticket(ticket_, coordinator_); }
+
+  /// Runs both ends until they finish or `frames` were delivered; then the wire breaks. Every frame
+  /// passes `tamper_`.
+  void run(PeerEnd& client, PeerEnd& server, std::size_t frames = 1'000'000) {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (auto [from, to] : {std::pair(&client, &server), std::pair(&server, &client)}) {
+        while (auto frame = from->next()) {
+          moved = true;
+          if (delivered_ >= frames) return;
+          ++delivered_;
+          if (tamper_) tamper_(*frame);
+          to->on_frame(frame->type, frame->body);
+        }
+      }
+    }
+  }
+
+  Result<Receipt> store_there(const GenerationMaker::Made& made, std::size_t frames = 1'000'000) {
+    delivered_ = 0;
+    const PeerServerDeps with = deps();
+    StoreSender sender(*here_, signed_ticket(), made.sealed, made.manifest);
+    PeerServer server(with, peer_);
+    run(sender, server, frames);
+    sent_ = sender.stats();
+    return sender.outcome();
+  }
+
+  Result<Fetched> fetch_here(FetchRequest request, std::size_t frames = 1'000'000) {
+    delivered_ = 0;
+    const PeerServerDeps with = deps();
+    Fetcher fetcher(*here_, std::move(request));
+    PeerServer server(with, peer_);
+    run(fetcher, server, frames);
+    sent_ = fetcher.stats();
+    return fetcher.outcome();
+  }
+
+  ErrorCode refusal(const GenerationMaker::Made& made) {
+    const auto stored = store_there(made);
+    EXPECT_FALSE(stored);
+    EXPECT_TRUE(there_->list(maker_.job).empty());
+    return stored ? ErrorCode::kInternal : stored.error().code;
+  }
+
+  GenerationMaker::Made make_here(std::uint32_t generation, int files) {
+    std::map<std::string, std::string> contents;
+    for (int i = 0; i < files; ++i)
+      contents["f" + std::to_string(i)] =
+          std::string(3000, static_cast<char>(i + 1)) + std::to_string(generation * (i % 2));
+    auto made = maker_.make(generation, contents);
+    EXPECT_TRUE(GenerationMaker::store(*here_, made));
+    return made;
+  }
+
+  ManualClock clock_;
+  CrashFs here_fs_;
+  CrashFs there_fs_;
+  GenerationMaker maker_;
+  SeededRng rng_{9};
+  crypto::SigningKey coordinator_ = crypto::make_signing_key(rng_);
+  crypto::SigningKey holder_ = crypto::make_signing_key(rng_);
+  std::unique_ptr<ChunkStore> here_;
+  std::unique_ptr<ChunkStore> there_;
+  std::unique_ptr<ChunkStore> images_;
+  LeaseEpoch newest_;
+  NodeId peer_{"n-here"};
+  Ticket ticket_;
+  std::function<void(PeerFrame&)> tamper_;
+  std::size_t delivered_ = 0;
+  TransferStats sent_;
+};
+
+TEST_F(TransferTest, a_generation_is_stored_and_the_receipt_is_the_holders_word) {
+  const auto made = make_here(1, 10);
+
+  const auto receipt = store_there(made);
+
+  ASSERT_TRUE(receipt) << receipt.error().describe();
+  EXPECT_TRUE(is_signed_by(*receipt, holder_.public_key));
+  EXPECT_EQ(receipt->manifest, made.hash);
+  EXPECT_EQ(receipt->holder, NodeId("n-there"));
+  EXPECT_EQ(receipt->failure_domain, "room-2");
+  EXPECT_EQ(sent_.chunks, 10U);
+  there_fs_.restart();
+  there_ = open(there_fs_);
+  EXPECT_TRUE(there_->verify(maker_.job, made.hash));
+}
+
+TEST_F(TransferTest, the_next_generation_moves_only_what_changed) {
+  ASSERT_TRUE(store_there(make_here(1, 10)));
+
+  const auto second = make_here(2, 10);
+  ASSERT_TRUE(store_there(second));
+
+  EXPECT_EQ(sent_.chunks, 5U);
+  EXPECT_EQ(sent_.skipped, 5U);
+}
+
+TEST_F(TransferTest, a_transfer_broken_after_any_frame_is_resumed_and_moves_each_chunk_once) {
+  const auto made = make_here(1, 12);
+  for (std::size_t frames = 0;; ++frames) {
+    there_fs_.restart();
+    ASSERT_TRUE(remove_tree(there_fs_, "/store"));
+    there_ = open(there_fs_);
+    const auto broken = store_there(made, frames);
+    if (broken) {
+      EXPECT_GT(frames, 14U);
+      break;
+    }
+    EXPECT_EQ(broken.error().code, ErrorCode::kUnavailable);
+    const std::uint64_t before = sent_.chunks;
+
+    ASSERT_TRUE(store_there(made)) << "after " << frames << " frames";
+
+    EXPECT_LE(sent_.chunks + before, 13U)
+        << "after " << frames << " frames";  // the chunk in flight may move twice
+  }
+}
+
+TEST_F(TransferTest, a_receivers_crash_at_any_operation_never_leaves_a_receipt_without_the_data) {
+  const auto made = make_here(1, 4);
+  for (std::uint64_t at = 0;; ++at) {
+    there_.reset();
+    ASSERT_TRUE(remove_tree(there_fs_, "/store"));
+    there_ = open(there_fs_);
+    there_fs_.crash_at(at);
+    const auto receipt = store_there(made);
+    const bool crashed = there_fs_.has_crashed();
+    there_.reset();
+    there_fs_.restart();
+    there_ = open(there_fs_);
+
+    if (receipt) {
+      ASSERT_TRUE(there_->verify(maker_.job, made.hash)) << "crash at " << at;
+    }
+    ASSERT_TRUE(store_there(made)) << "crash at " << at;
+    ASSERT_TRUE(there_->verify(maker_.job, made.hash));
+    if (!crashed) break;
+  }
+}
+
+TEST_F(TransferTest, a_medium_that_kept_other_bytes_than_the_cache_gives_no_receipt) {
+  const auto made = make_here(1, 3);
+  tamper_ = [&](PeerFrame& frame) {  // rot between the sync and the reading back
+    if (frame.type != PeerFrameType::kManifest) return;
+    const std::string hex = to_hex(made.chunks[1].ref.cipher);
+    there_fs_.flip("/store/chunks/" + hex.substr(0, 2) + "/" + hex, 30, 1, true);
+  };
+
+  const auto receipt = store_there(made);
+
+  ASSERT_FALSE(receipt);
+  EXPECT_EQ(receipt.error().code, ErrorCode::kCorrupt);
+  tamper_ = {};
+  ASSERT_TRUE(store_there(made));  // only the bad chunk moves again
+  EXPECT_EQ(sent_.chunks, 1U);
+}
+
+TEST_F(TransferTest, a_failed_sync_at_the_receiver_gives_no_receipt_and_a_retry_writes_anew) {
+  const auto made = make_here(1, 3);
+  there_fs_.fail_once(CrashFs::Operation::kSync, 1, ErrorCode::kInternal);
+
+  EXPECT_EQ(store_there(made).error().code, ErrorCode::kCorrupt);
+  EXPECT_TRUE(store_there(made));
+  EXPECT_TRUE(there_->verify(maker_.job, made.hash));
+}
+
+TEST_F(TransferTest, tickets_that_are_not_right_in_every_field_open_nothing) {
+  const auto made = make_here(1, 2);
+  const Ticket good = ticket_;
+
+  {
+    const Ticket forged = sign_ticket(ticket_, crypto::make_signing_key(rng_));
+    const PeerServerDeps with = deps();
+    StoreSender sender(*here_, forged, made.sealed, made.manifest);
+    PeerServer server(with, peer_);
+    run(sender, server);
+    EXPECT_EQ(sender.outcome().error().code, ErrorCode::kDenied);
+  }
+  ticket_.to = NodeId("n-other");
+  EXPECT_EQ(refusal(made), ErrorCode::kDenied);
+  ticket_ = good;
+  peer_ = NodeId("n-thief");
+  EXPECT_EQ(refusal(made), ErrorCode::kDenied);
+  peer_ = NodeId("n-here");
+  ticket_.expiry_wall_ms = to_ms(clock_.now().wall) - 301'000;
+  EXPECT_EQ(refusal(made), ErrorCode::kDenied);
+  ticket_ = good;
+  ticket_.job = JobId("j-other");
+  EXPECT_EQ(refusal(made), ErrorCode::kDenied);
+  ticket_ = good;
+  ticket_.action = TicketAction::kFetch;
+  EXPECT_EQ(refusal(made), ErrorCode::kInvalid);
+  ticket_ = good;
+  EXPECT_TRUE(store_there(made));
+}
+
+TEST_F(TransferTest, a_stale_epoch_is_fenced_by_what_was_heard_and_by_what_is_stored) {
+  const auto old = make_here(1, 2);
+  newest_ = {1, 2};
+  EXPECT_EQ(refusal(old), ErrorCode::kConflict);
+
+  newest_ = {};
+  maker_.epoch = {1, 3};
+  const auto current = make_here(2, 2);
+  ticket_.epoch = {1, 3};
+  ASSERT_TRUE(store_there(current));
+  ticket_.epoch = {1, 1};
+  EXPECT_EQ(store_there(old).error().code, ErrorCode::kConflict);
+  EXPECT_EQ(there_->list(maker_.job).size(), 1U);
+}
+
+TEST_F(TransferTest, more_bytes_than_the_ticket_or_the_quota_allows_are_refused) {
+  const auto made = make_here(1, 5);
+  ticket_.max_bytes = 200;
+  EXPECT_EQ(refusal(made), ErrorCode::kExhausted);
+
+  ticket_.max_bytes = 1 << 20;
+  there_fs_.set_capacity(there_fs_.used_bytes() + 150);
+  EXPECT_EQ(refusal(made), ErrorCode::kExhausted);
+  there_fs_.set_capacity(~std::uint64_t{0});
+  EXPECT_TRUE(store_there(made));
+}
+
+TEST_F(TransferTest, a_chunk_changed_on_the_wire_is_refused) {
+  const auto made = make_here(1, 2);
+  tamper_ = [](PeerFrame& frame) {
+    if (frame.type == PeerFrameType::kChunk) frame.body.back() ^= 1;
+  };
+  EXPECT_EQ(refusal(made), ErrorCode::kCorrupt);
+}
+
+TEST_F(TransferTest, a_manifest_that_its_node_did_not_sign_is_refused) {
+  auto made = make_here(1, 2);
+  made.sealed.signature[0] ^= 1;
+  EXPECT_EQ(refusal(made), ErrorCode::kDenied);
+}
+
+TEST_F(TransferTest, a_peer_that_signs_for_something_else_is_not_believed) {
+  const auto made = make_here(1, 1);
+  tamper_ = [&](PeerFrame& frame) {
+    if (frame.type != PeerFrameType::kReceipt) return;
+    Receipt receipt = decode_receipt(frame.body).value();
+    receipt.generation = 99;
+    frame = encode_receipt(sign_receipt(receipt, holder_));
+  };
+  EXPECT_EQ(store_there(made).error().code, ErrorCode::kInvalid);
+}
+
+TEST_F(TransferTest, frames_out_of_turn_end_the_transfer_without_harm) {
+  for (int type = 0; type < 16; ++type) {
+    const PeerServerDeps with = deps();
+    PeerServer server(with, peer_);
+    server.on_frame(static_cast<PeerFrameType>(type), Blob(40, 0));
+    ASSERT_TRUE(server.next());
+    EXPECT_TRUE(server.is_finished());
+    StoreSender sender(*here_, signed_ticket(), make_here(1, 1).sealed, make_here(1, 1).manifest);
+    (void)sender.next();
+    sender.on_frame(static_cast<PeerFrameType>(type), Blob(40, 0xff));
+    EXPECT_TRUE(sender.is_finished());
+  }
+}
+
+// --- fetch
+// --------------------------------------------------------------------------------------------------------------
+
+class FetchTest : public TransferTest {
+ protected:
+  FetchTest() { ticket_.action = TicketAction::kFetch; }
+
+  GenerationMaker::Made make_there(std::uint32_t generation, int files) {
+    std::map<std::string, std::string> contents;
+    for (int i = 0; i < files; ++i)
+      contents["f" + std::to_string(i)] =
+          std::string(3000, static_cast<char>(i + 1)) + std::to_string(generation * (i % 2));
+    auto made = maker_.make(generation, contents);
+    EXPECT_TRUE(GenerationMaker::store(*there_, made));
+    return made;
+  }
+};
+
+TEST_F(FetchTest, a_generation_is_fetched_by_the_hash_that_the_coordinator_named) {
+  const auto made = make_there(1, 100);
+
+  const auto fetched = fetch_here({signed_ticket(), made.hash, {}});
+
+  ASSERT_TRUE(fetched) << fetched.error().describe();
+  ASSERT_TRUE(fetched->generation);
+  EXPECT_EQ(fetched->generation->manifest, made.hash);
+  EXPECT_EQ(sent_.chunks, 100U);
+  EXPECT_TRUE(here_->verify(maker_.job, made.hash));
+
+  const auto second = make_there(2, 100);
+  ASSERT_TRUE(fetch_here({signed_ticket(), second.hash, {}}));
+  EXPECT_EQ(sent_.chunks, 50U);
+}
+
+TEST_F(FetchTest, a_broken_fetch_goes_on_where_it_was) {
+  const auto made = make_there(1, 20);
+  ASSERT_FALSE(fetch_here({signed_ticket(), made.hash, {}}, 15));
+  const auto before = sent_.chunks;
+  EXPECT_GT(before, 5U);
+
+  ASSERT_TRUE(fetch_here({signed_ticket(), made.hash, {}}));
+
+  EXPECT_EQ(sent_.chunks + before, 20U);
+}
+
+TEST_F(FetchTest, what_one_peer_lacks_is_named_and_another_peer_can_give_it) {
+  const auto made = make_there(1, 5);
+  const std::string hex = to_hex(made.chunks[2].ref.cipher);
+  ASSERT_TRUE(there_fs_.flip("/store/chunks/" + hex.substr(0, 2) + "/" + hex, 3, 1));
+
+  const auto fetched = fetch_here({signed_ticket(), made.hash, {}});
+
+  ASSERT_TRUE(fetched);
+  EXPECT_FALSE(fetched->generation);
+  EXPECT_EQ(fetched->missing, std::vector<Digest>{made.chunks[2].ref.cipher});
+  ChunkStore::Session repair(*there_);
+  ASSERT_TRUE(repair.put(made.chunks[2].ref.cipher, made.chunks[2].stored));
+  ASSERT_TRUE(repair.flush());
+  ASSERT_TRUE(fetch_here({signed_ticket(), made.hash, {}})->generation);
+  EXPECT_EQ(sent_.chunks, 1U);
+}
+
+TEST_F(FetchTest, a_ticket_opens_one_jobs_chunks_and_nothing_else) {
+  const auto made = make_there(1, 2);
+  GenerationMaker other(77);
+  other.job = JobId("j-other");
+  const auto secret = other.make(1, {{"a", "another job's"}});
+  ASSERT_TRUE(GenerationMaker::store(*there_, secret));
+
+  EXPECT_EQ(fetch_here({signed_ticket(), secret.hash, {}}).error().code, ErrorCode::kNotFound);
+  const auto fetched =
+      fetch_here({signed_ticket(), {}, {secret.chunks[0].ref.cipher, made.chunks[0].ref.cipher}});
+
+  ASSERT_TRUE(fetched);
+  EXPECT_EQ(fetched->missing, std::vector<Digest>{secret.chunks[0].ref.cipher});
+}
+
+TEST_F(FetchTest, a_peer_that_sends_another_manifest_or_other_bytes_is_not_believed) {
+  const auto made = make_there(1, 3);
+  const auto other = make_there(2, 3);
+  tamper_ = [&](PeerFrame& frame) {
+    if (frame.type == PeerFrameType::kManifest)
+      frame = encode_manifest_piece(to_cbor(other.sealed), true);
+  };
+  EXPECT_EQ(fetch_here({signed_ticket(), made.hash, {}}).error().code, ErrorCode::kCorrupt);
+  tamper_ = [&](PeerFrame& frame) {
+    if (frame.type == PeerFrameType::kChunk) frame.body[50] ^= 1;
+  };
+  EXPECT_EQ(fetch_here({signed_ticket(), made.hash, {}}).error().code, ErrorCode::kCorrupt);
+  EXPECT_TRUE(here_->list(maker_.job).empty());
+}
+
+TEST_F(FetchTest, a_chunk_that_was_not_asked_for_is_not_kept) {
+  const auto made = make_there(1, 3);
+  const std::string junk = "junk that fills somebody's disk";
+  tamper_ = [&](PeerFrame& frame) {
+    if (frame.type == PeerFrameType::kChunk)
+      frame = encode_chunk(crypto::sha256(as_bytes(junk)), as_bytes(junk));
+  };
+
+  EXPECT_EQ(fetch_here({signed_ticket(), made.hash, {}}).error().code, ErrorCode::kInvalid);
+  EXPECT_EQ(here_->usage().chunks, 0U);
+}
+
+TEST_F(FetchTest, an_image_is_fetched_as_plain_blobs_under_an_image_ticket) {
+  StoreOptions options;
+  options.root = "/images";
+  options.reserve_free_bytes = 0;
+  images_ = ChunkStore::open(there_fs_, clock_, options).value();
+  const std::string layer(5000, 'L');
+  const Digest blob = crypto::sha256(as_bytes(layer));
+  {
+    ChunkStore::Session session(*images_);
+    ASSERT_TRUE(session.put(blob, as_bytes(layer)));
+    ASSERT_TRUE(session.flush());
+  }
+  ticket_.action = TicketAction::kFetchImage;
+  ticket_.image = "sha256:base";
+
+  const auto fetched = fetch_here({signed_ticket(), {}, {blob}});
+  ASSERT_TRUE(fetched) << fetched.error().describe();
+  EXPECT_TRUE(fetched->missing.empty());
+  EXPECT_EQ(as_text(here_->get(blob).value()), layer);
+
+  ticket_.image = "sha256:secret";
+  here_ = open(here_fs_);
+  ASSERT_TRUE(remove_tree(here_fs_, "/store"));
+  here_ = open(here_fs_);
+  EXPECT_EQ(fetch_here({signed_ticket(), {}, {blob}})->missing.size(), 1U);
+}
+
+TEST_F(FetchTest, serving_stops_at_the_tickets_bytes) {
+  const auto made = make_there(1, 10);
+  ticket_.max_bytes = to_cbor(made.sealed).size() + 3 * made.chunks[0].stored.size();
+
+  const auto fetched = fetch_here({signed_ticket(), made.hash, {}});
+
+  ASSERT_FALSE(fetched);
+  EXPECT_EQ(fetched.error().code, ErrorCode::kExhausted);
+  EXPECT_GE(sent_.chunks, 1U);
+}
+
+}  // namespace
+}  // namespace rn::checkpoint
