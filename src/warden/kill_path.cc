@@ -108,6 +108,7 @@ struct KillPath::State {
   ~State() { rn_pinned_cut_close(&gates); }
 
   void cut(const KillOrder& order, KillStep intent);
+  void await_journal();
   void kill_processes(const KillOrder& order);
   void sweep(const KillScope& scope);
   void look(const KillScope& scope, Instant deadline);
@@ -149,6 +150,7 @@ struct KillPath::State {
   std::vector<std::string> missing;
 
   PidSet pids;  ///< the guests' processes before the last kill
+  bool is_intent_posted = false;
   KillReport report;
 };
 
@@ -176,12 +178,16 @@ void KillPath::State::cut(const KillOrder& order, KillStep intent) {
   if (order.declared != Instant{}) now.boot = order.declared;
   report = {};
   report.declared = now.boot;
-  if (journal && journal->post(make_record(intent, order.scope, now, boot_id))) {
-    report.is_journaled = journal->wait(config.journal_limit);
-    if (report.is_journaled) report.journaled = clock.now().boot;
-  }
+  is_intent_posted = journal && journal->post(make_record(intent, order.scope, now, boot_id));
+  if (!config.cuts_before_journaled) await_journal();
   report.cut_error = close_gates(gates, order.scope);
   if (report.cut_error == 0) report.cut = clock.now().boot;
+}
+
+void KillPath::State::await_journal() {
+  if (!is_intent_posted || report.is_journaled) return;
+  report.is_journaled = journal->wait(config.journal_limit);
+  if (report.is_journaled) report.journaled = clock.now().boot;
 }
 
 void KillPath::State::kill_processes(const KillOrder& order) {
@@ -306,12 +312,14 @@ void KillPath::guest_ended(traffic::Slot slot) {
 
 const KillReport& KillPath::cut(const KillOrder& order) {
   state_->cut(order, KillStep::kIntentCut);
+  state_->await_journal();
   return state_->report;
 }
 
 const KillReport& KillPath::kill(const KillOrder& order) {
   state_->cut(order, KillStep::kIntentKill);
   state_->kill_processes(order);
+  state_->await_journal();
   return state_->report;
 }
 

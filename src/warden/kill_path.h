@@ -36,6 +36,10 @@ struct KillPathConfig {
   /// How long a hanging disk may hold the cut. Then the cut goes on and the report says
   /// is_journaled = false.
   milliseconds journal_limit{20};
+  /// Closes the gates and strikes while the intent is on its way to the disk, and waits for it
+  /// afterwards. A crash in between leaves closed gates without a record: recovery takes them for
+  /// the owner's will, and no lease is armed.
+  bool cuts_before_journaled = false;
   /// For the tool that is run by hand with the warden dead: what cannot be opened is left out and
   /// named by missing().
   bool is_emergency = false;

@@ -198,6 +198,18 @@ TEST_F(Kill, clearing_the_node_cuts_kills_and_verifies_in_that_order) {
   for (std::size_t i = 0; i < 3; ++i) EXPECT_FALSE(first.is_alive(i));
 }
 
+TEST_F(Kill, the_cut_need_not_wait_for_the_disk) {
+  config_.cuts_before_journaled = true;
+  open_path();
+  const Herd guests(roots_, lab_ + "/guest-1", 1, sleep_forever);
+
+  const KillReport& report = path_->clear({});
+
+  EXPECT_TRUE(report.is_cleared());
+  EXPECT_TRUE(report.is_journaled);
+  EXPECT_LE(report.cut, report.journaled);
+}
+
 TEST_F(Kill, one_guest_is_killed_and_its_neighbour_lives_on) {
   open_path();
   const Herd first(roots_, lab_ + "/guest-1", 2, sleep_forever);
