@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The cut, seen from outside. A guest floods a peer through a router (UDP and TCP over IPv4, UDP
+// over IPv6), the peer floods back; sniffers in the peer's and in the guest's namespace note the
+// kernel's time stamp of each packet. Measured is the last packet after the *start* of the map
+// write; asserted is only what would be wrong, not what would be slow: nothing later than 50 ms,
+// and the dead man's switch within its lease and 100 ms.
+//
+//   RN_ROUNDS=1000 cut_on_the_wire
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "wire_capture.h"
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io/real_clock.h"
+#include "traffic/guest_cut.h"
+
+namespace rn::traffic {
+namespace {
+
+using wire::Capture;
+using wire::Kind;
+
+constexpr Slot kSlot = 7;
+constexpr std::uint16_t kUdpPort = 9000;
+constexpr std::uint16_t kTcpPort = 9001;
+constexpr const char* kGuest4 = "192.0.2.2";
+constexpr const char* kGuest6 = "2001:db8:1::2";
+constexpr const char* kPeer4 = "198.51.100.7";
+constexpr const char* kPeer6 = "2001:db8:9::7";
+constexpr std::int64_t kTooLateNs = 50'000'000;
+
+/// guest --eth0/g0-- host --p0/eth0-- peer, each in a namespace of its own. Gone with the object.
+class Topology {
+ public:
+  Topology() {
+    for (const auto& name : {host, guest, peer}) wire::must_run("ip netns add " + name);
+    in(host, "ip link add g0 type veth peer name eth0 netns " + guest);
+    in(host, "ip link add p0 type veth peer name eth0 netns " + peer);
+    in(host, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
+    in(host, "ip addr add 192.0.2.1/24 dev g0");
+    in(host, "ip addr add 2001:db8:1::1/64 dev g0 nodad");
+    in(host, "ip addr add 198.51.100.1/24 dev p0");
+    in(host, "ip addr add 2001:db8:9::1/64 dev p0 nodad");
+    give(guest, kGuest4, "192.0.2.1", kGuest6, "2001:db8:1::1");
+    give(peer, kPeer4, "198.51.100.1", kPeer6, "2001:db8:9::1");
+    in(host, "ip link set p0 up");
+  }
+
+  Topology(const Topology&) = delete;
+  Topology& operator=(const Topology&) = delete;
+
+  ~Topology() {
+    for (const auto& name : {host, guest, peer}) wire::must_run("ip netns del " + name);
+  }
+
+  /// Only after the filter is on it.
+  void connect_guest() const {
+    in(host, "ip link set g0 up");
+    in(guest,
+       "ip route add default via 192.0.2.1 && ip -n " + guest +
+           " route add default via 2001:db8:1::1");
+  }
+
+  const std::string host = "rnw-h-" + std::to_string(getpid());
+  const std::string guest = "rnw-g-" + std::to_string(getpid());
+  const std::string peer = "rnw-p-" + std::to_string(getpid());
+
+ private:
+  static void in(const std::string& netns, const std::string& command) {
+    wire::must_run("ip netns exec " + netns + " " + command);
+  }
+
+  void give(
+      const std::string& netns,
+      const char* v4,
+      const char* gateway4,
+      const char* v6,
+      const char* gateway6
+  ) const {
+    in(netns, std::string("ip addr add ") + v4 + "/24 dev eth0");
+    in(netns, std::string("ip addr add ") + v6 + "/64 dev eth0 nodad");
+    in(netns, "ip link set eth0 up");
+    in(netns, "ip link set lo up");
+    if (netns != peer) return;
+    in(netns, std::string("ip route add default via ") + gateway4);
+    in(netns, std::string("ip route add default via ") + gateway6);
+  }
+};
+
+sockaddr_storage address_of(const char* text, std::uint16_t port, socklen_t& size) {
+  sockaddr_storage storage{};
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&storage);
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&storage);
+  if (inet_pton(AF_INET, text, &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(port);
+    size = sizeof(*v4);
+  } else {
+    inet_pton(AF_INET6, text, &v6->sin6_addr);
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(port);
+    size = sizeof(*v6);
+  }
+  return storage;
+}
+
+/// Threads that send and receive until the object goes.
+class Floods {
+ public:
+  explicit Floods(const Topology& net) {
+    start(net.guest, [this] { flood_udp(kPeer4); });
+    start(net.guest, [this] { flood_udp(kPeer6); });
+    start(net.peer, [this] { sink_tcp(); });
+    start(net.guest, [this] { flood_tcp(); });
+    start(net.peer, [this] { flood_udp(kGuest4); });
+    start(net.peer, [this] { flood_udp(kGuest6); });
+  }
+
+  Floods(const Floods&) = delete;
+  Floods& operator=(const Floods&) = delete;
+
+  ~Floods() {
+    is_stopping_ = true;
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  template <class Work>
+  void start(const std::string& netns, Work work) {
+    threads_.emplace_back([netns, work] {
+      wire::enter_netns(netns);
+      work();
+    });
+  }
+
+  void flood_udp(const char* to) {
+    socklen_t size = 0;
+    const sockaddr_storage target = address_of(to, kUdpPort, size);
+    const int fd = socket(target.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const int on = 1;
+    if (target.ss_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+    socklen_t own_size = 0;
+    const sockaddr_storage own =
+        address_of(target.ss_family == AF_INET ? "0.0.0.0" : "::", kUdpPort, own_size);
+    if (::bind(fd, reinterpret_cast<const sockaddr*>(&own), own_size) != 0) std::abort();
+    const std::array<char, 1000> payload{};
+    while (!is_stopping_) {
+      for (int i = 0; i < 16; ++i) {
+        // An error (no neighbour while cut, full queue) is part of the flood.
+        [[maybe_unused]] const auto sent = sendto(
+            fd,
+            payload.data(),
+            payload.size(),
+            MSG_DONTWAIT,
+            reinterpret_cast<const sockaddr*>(&target),
+            size
+        );
+      }
+      usleep(100);
+    }
+    close(fd);
+  }
+
+  static void bound_waits(int fd) {
+    const timeval limit{0, 50'000};
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  }
+
+  void sink_tcp() {
+    socklen_t size = 0;
+    const sockaddr_storage own = address_of("0.0.0.0", kTcpPort, size);
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bound_waits(listener);
+    if (::bind(listener, reinterpret_cast<const sockaddr*>(&own), size) != 0 ||
+        listen(listener, 8) != 0)
+      std::abort();
+    std::vector<char> buffer(1 << 16);
+    while (!is_stopping_) {
+      const int fd = accept(listener, nullptr, nullptr);
+      if (fd < 0) continue;
+      bound_waits(fd);
+      for (ssize_t got = 1; !is_stopping_ && got != 0;)
+        got = recv(fd, buffer.data(), buffer.size(), 0);
+      close(fd);
+    }
+    close(listener);
+  }
+
+  void flood_tcp() {
+    socklen_t size = 0;
+    const sockaddr_storage target = address_of(kPeer4, kTcpPort, size);
+    const std::vector<char> payload(1 << 15);
+    while (!is_stopping_) {
+      const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      bound_waits(fd);
+      bool is_alive = connect(fd, reinterpret_cast<const sockaddr*>(&target), size) == 0;
+      while (is_alive && !is_stopping_) {
+        is_alive = send(fd, payload.data(), payload.size(), MSG_NOSIGNAL) > 0 || errno == EAGAIN;
+        usleep(200);
+      }
+      close(fd);
+    }
+  }
+
+  std::atomic<bool> is_stopping_{false};
+  std::vector<std::thread> threads_;
+};
+
+GuestPolicy a_policy() {
+  GuestPolicy policy{kGuest4, "192.0.2.1", kGuest6, "2001:db8:1::1", {}, {}};
+  for (const char* peer : {kPeer4, kPeer6}) {
+    policy.allow.push_back({parse_prefix(peer).value(), Protocol::kUdp, kUdpPort, 0, Opener::kBoth}
+    );
+  }
+  policy.allow.push_back({parse_prefix(kPeer4).value(), Protocol::kTcp, kTcpPort, 0, Opener::kGuest}
+  );
+  return policy;
+}
+
+int rounds() {
+  const char* text = std::getenv("RN_ROUNDS");
+  return text != nullptr ? std::max(1, std::atoi(text)) : 60;
+}
+
+std::int64_t quantile(std::vector<std::int64_t> samples, double q) {
+  std::sort(samples.begin(), samples.end());
+  return samples[static_cast<std::size_t>(q * static_cast<double>(samples.size() - 1) + 0.5)];
+}
+
+void print(const char* what, const std::vector<std::int64_t>& ns) {
+  std::printf(
+      "%-44s n %zu  p50 %.1f us  p99 %.1f us  max %.1f us\n",
+      what,
+      ns.size(),
+      static_cast<double>(quantile(ns, 0.5)) / 1e3,
+      static_cast<double>(quantile(ns, 0.99)) / 1e3,
+      static_cast<double>(quantile(ns, 1.0)) / 1e3
+  );
+}
+
+class CutOnTheWire : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) {
+      std::cerr << "\n*** NOT RUN: cut_on_the_wire needs root (namespaces, BPF, AF_PACKET) ***\n\n";
+      GTEST_SKIP() << "not root";
+    }
+    char name[] = "/tmp/rn_wire_XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+    net_.emplace();
+    wire::enter_netns(net_->host);
+    auto cut = GuestCut::open(folder_ + "/bpf");
+    ASSERT_TRUE(cut) << cut.error().describe();
+    cut_.emplace(std::move(*cut));
+    const Status attached = cut_->attach("g0", kSlot, a_policy());
+    ASSERT_TRUE(attached) << attached.error().describe();
+    net_->connect_guest();
+    ASSERT_TRUE(cut_->uncut(kSlot));
+    ASSERT_TRUE(cut_->uncut_node());
+    ASSERT_TRUE(cut_->arm_lease(clock_.now().boot + std::chrono::hours(1)));
+    at_peer_.emplace(net_->peer, kGuest4, kGuest6);
+    at_guest_.emplace(net_->guest, kPeer4, kPeer6);
+    floods_ = std::make_unique<Floods>(*net_);
+  }
+
+  void TearDown() override {
+    floods_.reset();
+    at_peer_.reset();
+    at_guest_.reset();
+    if (cut_) {
+      EXPECT_TRUE(cut_->leave());
+    }
+    net_.reset();
+    std::filesystem::remove(folder_);
+  }
+
+  /// Until ten more packets of every kind have come through, each way.
+  void wait_until_flowing() {
+    std::array<std::uint64_t, 3> before{};
+    for (std::size_t i = 0; i < 3; ++i) before[i] = at_peer_->packets(static_cast<Kind>(i));
+    const std::uint64_t back_before = at_guest_->packets(Kind::kUdp4);
+    const Instant deadline = clock_.now().boot + seconds(20);
+    const auto is_flowing = [&] {
+      for (std::size_t i = 0; i < 3; ++i) {
+        if (at_peer_->packets(static_cast<Kind>(i)) < before[i] + 10) return false;
+      }
+      return at_guest_->packets(Kind::kUdp4) >= back_before + 10;
+    };
+    while (!is_flowing()) {
+      ASSERT_LT(clock_.now().boot, deadline)
+          << "nothing flows, so that no cut would be seen: udp4 " << at_peer_->packets(Kind::kUdp4)
+          << " udp6 " << at_peer_->packets(Kind::kUdp6) << " tcp "
+          << at_peer_->packets(Kind::kTcp4);
+      usleep(2000);
+    }
+  }
+
+  /// The newest packet's time stamp once nothing is in flight any more.
+  static std::int64_t last_after_quiet(const Capture& capture, useconds_t quiet_us) {
+    usleep(quiet_us);
+    capture.drain();
+    return capture.last_ns();
+  }
+
+  void expect_nothing_lost() const {
+    EXPECT_EQ(at_peer_->lost(), 0u)
+        << "the sniffer lost packets: its last time stamp proves nothing";
+    EXPECT_EQ(at_guest_->lost(), 0u);
+  }
+
+  std::string folder_;
+  const io::RealClock clock_;
+  std::optional<Topology> net_;
+  std::optional<GuestCut> cut_;
+  std::optional<Capture> at_peer_;
+  std::optional<Capture> at_guest_;
+  std::unique_ptr<Floods> floods_;
+};
+
+TEST_F(CutOnTheWire, no_packet_arrives_after_the_map_write_in_either_direction) {
+  std::vector<std::int64_t> call, at_peer, at_guest;
+  for (int round = 0; round < rounds(); ++round) {
+    ASSERT_TRUE(cut_->uncut_node());
+    ASSERT_NO_FATAL_FAILURE(wait_until_flowing());
+
+    const std::int64_t start = wire::realtime_ns();
+    ASSERT_TRUE(cut_->cut_node());
+    call.push_back(wire::realtime_ns() - start);
+    const std::int64_t last_at_peer = last_after_quiet(*at_peer_, 60'000);
+    const std::int64_t last_at_guest = last_after_quiet(*at_guest_, 0);
+
+    at_peer.push_back(std::max<std::int64_t>(0, last_at_peer - start));
+    at_guest.push_back(std::max<std::int64_t>(0, last_at_guest - start));
+    ASSERT_LT(at_peer.back(), kTooLateNs) << "round " << round;
+    ASSERT_LT(at_guest.back(), kTooLateNs) << "round " << round;
+  }
+  expect_nothing_lost();
+  print("cut: the call", call);
+  print("cut: last guest packet at the peer", at_peer);
+  print("cut: last packet at the guest", at_guest);
+}
+
+TEST_F(CutOnTheWire, a_second_process_cuts_one_guest_through_the_pinned_maps) {
+  ASSERT_NO_FATAL_FAILURE(wait_until_flowing());
+  auto second = CutSwitch::open_pinned(folder_ + "/bpf");
+  ASSERT_TRUE(second);
+
+  const std::int64_t start = wire::realtime_ns();
+  ASSERT_TRUE(second->cut(kSlot));
+
+  EXPECT_LT(last_after_quiet(*at_peer_, 100'000) - start, kTooLateNs);
+  expect_nothing_lost();
+}
+
+/// The warden's part in the dead man's switch, as a process of its own: this program with --renew.
+pid_t start_renewing(const std::string& folder) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  execl("/proc/self/exe", "cut_on_the_wire", "--renew", folder.c_str(), nullptr);
+  _exit(127);
+}
+
+TEST_F(
+    CutOnTheWire, the_dead_mans_switch_cuts_within_its_lease_when_the_renewing_process_is_killed
+) {
+  constexpr nanoseconds kTolerance = milliseconds(100);
+  std::vector<std::int64_t> after_expiry, after_kill;
+  for (int round = 0; round < 5; ++round) {
+    ASSERT_TRUE(cut_->arm_lease(clock_.now().boot + milliseconds(500)));
+    const pid_t renewing = start_renewing(folder_);
+    usleep(700'000);  // longer than one lease: it lives only because it is renewed
+    ASSERT_NO_FATAL_FAILURE(wait_until_flowing());
+
+    kill(renewing, SIGKILL);
+    const std::int64_t killed = wire::realtime_ns();
+    waitpid(renewing, nullptr, 0);
+    const Instant until = cut_->gates().state()->lease_until;
+    const Now now = clock_.now();
+    const std::int64_t expiry = wire::realtime_ns() + (until - now.boot).count();
+    const std::int64_t last = last_after_quiet(*at_peer_, 800'000);
+
+    EXPECT_LT(last, expiry + kTolerance.count()) << "the switch did not cut";
+    EXPECT_GT(last, expiry - nanoseconds(milliseconds(250)).count())
+        << "something else had cut before";
+    after_expiry.push_back(std::max<std::int64_t>(0, last - expiry));
+    after_kill.push_back(last - killed);
+  }
+  expect_nothing_lost();
+  print("dead man's switch: after the lease's end", after_expiry);
+  print("dead man's switch: after the SIGKILL", after_kill);
+}
+
+int renew(const std::string& folder) {
+  const io::RealClock clock;
+  auto gates = CutSwitch::open_pinned(folder + "/bpf");
+  if (!gates) return 1;
+  for (;;) {
+    const Instant now = clock.now().boot;
+    if (!gates->renew_lease(now, now + milliseconds(500))) return 1;
+    usleep(50'000);
+  }
+}
+
+}  // namespace
+}  // namespace rn::traffic
+
+int main(int argc, char** argv) {
+  if (argc == 3 && std::string(argv[1]) == "--renew") return rn::traffic::renew(argv[2]);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
