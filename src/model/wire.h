@@ -178,9 +178,9 @@ struct LogAppend {
   RN_FIELDS(LogAppend, job, epoch, offset, bytes)
 };
 
-/// Outputs are in the blob store (PUT by the agent over REST); publish them. Repeated until answered
-/// by AttemptAck with seq 0 (the row is durable, or refused as stale). The end of the attempt is
-/// reported afterwards; a job without outputs reports its end at once.
+/// Outputs are in the blob store (PUT by the agent over REST); publish them. Repeated until
+/// answered by AttemptAck with seq 0 (the row is durable, or refused as stale). The end of the
+/// attempt is reported afterwards; a job without outputs reports its end at once.
 struct PublishOutputs {
   JobId job;
   LeaseEpoch epoch;
@@ -305,9 +305,9 @@ struct Commit {
   std::uint64_t image_bytes = 0;
   std::vector<Digest> image_blobs;  ///< also at the coordinator: GET /v1/blobs/{sha256}
   std::vector<PeerGrant> image_peers;
-  Blob sealed_job_key;  ///< 32 bytes by crypto::seal_for this node's box key, associated: the
-                        ///< job id's text
-  GenerationRef resume;           ///< generation 0 = from the submitted workspace
+  Blob sealed_job_key;   ///< 32 bytes by crypto::seal_for this node's box key, associated: the
+                         ///< job id's text
+  GenerationRef resume;  ///< generation 0 = from the submitted workspace
   GenerationRef resume_previous;  ///< used if `resume` cannot be restored
   std::vector<PeerGrant> resume_from;
   CopyPlan plan;
