@@ -26,6 +26,20 @@ std::vector<std::string> hierarchies(const CgroupRoots& roots) {
   return found;
 }
 
+/// The v1 hierarchies that hold no guest of their own accord, sorted; links to them ("cpu,cpuacct")
+/// left out.
+std::vector<std::string> other_hierarchies(const std::string& root) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (fs::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename();
+    if (it->is_symlink() || name == "unified" || name == "freezer") continue;
+    if (fs::exists(it->path() / "cgroup.procs", error)) found.push_back(it->path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 bool exists(const std::string& path) {
   std::error_code error;
   return fs::exists(path, error);
@@ -106,12 +120,16 @@ bool signal_if_caught(const std::string& proc, pid_t pid, const std::string& nam
 
 Result<CgroupRoots> probe_cgroups(const std::string& root) {
   const bool has_freezer = exists(root + "/freezer/cgroup.procs");
-  if (exists(root + "/cgroup.controllers")) return CgroupRoots{CgroupFlavour::kV2, root, ""};
+  if (exists(root + "/cgroup.controllers")) return CgroupRoots{CgroupFlavour::kV2, root, "", {}};
   if (exists(root + "/unified/cgroup.controllers")) {
     return CgroupRoots{
-        CgroupFlavour::kHybrid, root + "/unified", has_freezer ? root + "/freezer" : ""};
+        CgroupFlavour::kHybrid,
+        root + "/unified",
+        has_freezer ? root + "/freezer" : "",
+        other_hierarchies(root)};
   }
-  if (has_freezer) return CgroupRoots{CgroupFlavour::kV1, "", root + "/freezer"};
+  if (has_freezer)
+    return CgroupRoots{CgroupFlavour::kV1, "", root + "/freezer", other_hierarchies(root)};
   return fail(
       ErrorCode::kUnsupported,
       "no cgroup v2 hierarchy and no v1 freezer below " + root,
@@ -129,7 +147,9 @@ Status make_cgroup(const CgroupRoots& roots, const std::string& name) {
 }
 
 Status remove_cgroup(const CgroupRoots& roots, const std::string& name) {
-  for (const std::string& hierarchy : hierarchies(roots)) {
+  std::vector<std::string> everywhere = hierarchies(roots);
+  everywhere.insert(everywhere.end(), roots.others.begin(), roots.others.end());
+  for (const std::string& hierarchy : everywhere) {
     const std::string top = hierarchy + "/" + name;
     if (!exists(top)) continue;
     const std::vector<std::string> folders = folders_below(top);

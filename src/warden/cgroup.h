@@ -19,6 +19,8 @@ struct CgroupRoots {
   CgroupFlavour flavour = CgroupFlavour::kV2;
   std::string unified;  ///< empty on kV1
   std::string freezer;  ///< the v1 freezer; empty on kV2
+  std::vector<std::string>
+      others;  ///< further v1 hierarchies, in which an engine makes the same cgroups
 };
 
 /// Looks at the files below `root`, not at mounts, so that a folder of fixtures will do.
@@ -28,7 +30,8 @@ Result<CgroupRoots> probe_cgroups(const std::string& root = "/sys/fs/cgroup");
 /// Makes the cgroup in each hierarchy of `roots`, so that its descriptors can be opened before a
 /// guest is in it. `name` is relative, e.g. "reclaim-lab-a" or "reclaim-lab-a/ID". Idempotent.
 Status make_cgroup(const CgroupRoots& roots, const std::string& name);
-/// Removes it with its empty descendants. kUnavailable while processes are in it. Idempotent.
+/// Removes it with its empty descendants from every hierarchy, `others` included. kUnavailable
+/// while processes are in it. Idempotent.
 Status remove_cgroup(const CgroupRoots& roots, const std::string& name);
 
 /// Every process in the cgroup and below, in any hierarchy, sorted, once each. A cgroup that is not

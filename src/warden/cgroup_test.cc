@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "warden/cgroup_fixture.h"
 #include "warden/cgroup_kill.h"
 
@@ -150,6 +152,24 @@ TEST(CgroupHybrid, a_strike_thaws_every_v1_freezer_below) {
   EXPECT_EQ(root.read("unified/lab/cgroup.kill"), "1");
   EXPECT_EQ(root.read("freezer/lab/guest/freezer.state").substr(0, 6), "THAWED");
   EXPECT_EQ(pids.total, 2u) << "7 is in both hierarchies";
+}
+
+TEST(CgroupHybrid, removal_reaches_the_hierarchies_that_only_the_engine_uses) {
+  const test::Folder root(Tree{
+      {"unified", Tree{{"cgroup.controllers", ""}, {"lab", Tree{}}}},
+      {"freezer", Tree{{"cgroup.procs", ""}, {"lab", Tree{}}}},
+      {"memory", Tree{{"cgroup.procs", ""}, {"lab", Tree{{"guest", Tree{}}}}, {"owner", Tree{}}}},
+      {"no-hierarchy", Tree{{"lab", Tree{}}}},
+  });
+  const CgroupRoots roots = probe_cgroups(root.path()).value();
+
+  ASSERT_TRUE(remove_cgroup(roots, "lab"));
+
+  EXPECT_FALSE(std::filesystem::exists(root.path() + "/memory/lab"));
+  EXPECT_FALSE(std::filesystem::exists(root.path() + "/unified/lab"));
+  EXPECT_TRUE(std::filesystem::exists(root.path() + "/memory/owner"));
+  EXPECT_TRUE(std::filesystem::exists(root.path() + "/no-hierarchy/lab"));
+  EXPECT_TRUE(remove_cgroup(roots, "lab")) << "twice is fine";
 }
 
 TEST(CgroupName, only_relative_names_that_do_not_climb_are_names) {
