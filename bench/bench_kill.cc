@@ -5,7 +5,7 @@
 // gates. The times are the report's own boot-time stamps; tests/system/cut_on_the_wire measures the
 // cut from outside.
 //
-//   bench_kill [ROUNDS=100] [idle|busy] [journal-first|cut-first]
+//   bench_kill [ROUNDS=100] [idle|busy] [cut-first|journal-first]
 
 #include <cstdlib>
 #include <cstring>
@@ -142,7 +142,7 @@ int main(int argc, char** argv) {
   rn::bench::print_machine(
       is_busy ? "order -> cut -> cleared, busy guests" : "order -> cut -> cleared, idle guests"
   );
-  const bool is_cut_first = argc > 3 && std::strcmp(argv[3], "cut-first") == 0;
+  const bool is_cut_first = argc <= 3 || std::strcmp(argv[3], "journal-first") != 0;
   std::printf("order of steps: %s\n", is_cut_first ? "cut first" : "journal first");
   return rn::run(rounds, is_busy, is_cut_first);
 }

@@ -33,13 +33,13 @@ struct KillPathConfig {
   std::string attempts_folder;  ///< every mount at or below it is a guest's; empty: no such look
   std::uint32_t uid_first = 0;  ///< the guests' uids, if no other process of the machine has them
   std::uint32_t uid_count = 0;  ///< 0: no such look
-  /// How long a hanging disk may hold the cut. Then the cut goes on and the report says
-  /// is_journaled = false.
+  /// How long a hanging disk may hold an order up. Then it goes on and the report says is_journaled
+  /// = false.
   milliseconds journal_limit{20};
-  /// Closes the gates and strikes while the intent is on its way to the disk, and waits for it
-  /// afterwards. A crash in between leaves closed gates without a record: recovery takes them for
-  /// the owner's will, and no lease is armed.
-  bool cuts_before_journaled = false;
+  /// Gates and cgroup.kill beside the journal's fdatasync, which is awaited before the order
+  /// returns (ADR 0004). A crash in between leaves neither record nor answer, as if the order had
+  /// never been read. False: the disk first.
+  bool cuts_before_journaled = true;
   /// For the tool that is run by hand with the warden dead: what cannot be opened is left out and
   /// named by missing().
   bool is_emergency = false;
@@ -112,7 +112,7 @@ class KillPath {
   /// One call at a time; the reference is valid until the next. None of them allocates, clear()
   /// with GPUs excepted.
   ///
-  /// cut: journals the intent, closes the gates.
+  /// cut: closes the gates, and journals the intent.
   const KillReport& cut(const KillOrder& order);
   /// kill: cut, then SIGKILL to everything, engine or not, until no process is left or the limit
   /// has passed.
