@@ -15,8 +15,9 @@
 #   labs.sh snapshot FILE; labs.sh changes FILE     what the whole machine has more or less than then
 #
 # Everything is tagged by the run's id: namespaces rn-ID-…, the host's one interface rn-ID, folder /tmp/rn-ID, cgroups
-# /rn-ID-LAB, BPF pins in folders named rn-ID…, and RN_RUN=ID in the environment of every process. The host gets one
-# interface with a route for the run's own subnet 10.77.X.0/24; no existing interface, route or rule is touched.
+# /rn-ID-LAB and /reclaim-ID-LAB (a warden started with --lab ID-LAB), BPF pins in folders named rn-ID… or on file
+# systems below /tmp/rn-ID, and RN_RUN=ID in the environment of every process. The host gets one interface with a route
+# for the run's own subnet 10.77.X.0/24; no existing interface, route or rule is touched.
 # LAB is at most eleven characters of a-z, 0-9 and -. The first lab has address 10.77.X.11, the host 10.77.X.1.
 
 rn_labs_root=${RN_LABS_ROOT:-/tmp}
@@ -205,7 +206,7 @@ rn_is_ancestor() {
 rn_cgroups() {
   local mount
   awk '$3 == "cgroup" || $3 == "cgroup2" { print $2 }' /proc/mounts | sort -u | while read -r mount; do
-    find "$mount" -mindepth 1 -maxdepth 2 -type d -name "rn-$1-*" -exec find {} -depth -type d \; 2>/dev/null || true
+    find "$mount" -mindepth 1 -maxdepth 2 -type d \( -name "rn-$1-*" -o -name "reclaim-$1-*" \) -exec find {} -depth -type d \; 2>/dev/null || true
   done
 }
 
