@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "warden/seccomp_profile.h"
+
 namespace rn::warden {
 
 namespace {
@@ -22,6 +24,7 @@ constexpr std::size_t kMaxEnvironmentBytes = 128 << 10;
 constexpr std::size_t kMaxGpus = 64;
 
 constexpr std::uint64_t kTmpMiB = 64;
+constexpr std::uint64_t kTmpFiles = 16384;  ///< inodes are kernel memory
 constexpr std::uint64_t kShmMiB = 64;
 constexpr int kOomScoreAdj = 800;  ///< before anything of the owner's
 constexpr int kOpenFiles = 8192;
@@ -193,13 +196,18 @@ json limit(const char* name, int value) {
   return {{"Name", name}, {"Soft", value}, {"Hard", value}};
 }
 
+/// Stricter than the engine's own, which in 20.10 allows io_uring, AF_VSOCK and 32-bit calls.
+std::string seccomp_option() {
+  return "seccomp=" + json::parse(kSeccompProfile).dump();
+}
+
 json host_config(const StartGuest& start, const ContainerSetting& place) {
   const std::uint64_t memory = start.memory_mib << 20;
   return {
       {"Privileged", false},
       {"CapAdd", json::array()},
       {"CapDrop", json::array({"ALL"})},
-      {"SecurityOpt", json::array({"no-new-privileges"})},
+      {"SecurityOpt", json::array({"no-new-privileges", seccomp_option()})},
       {"ReadonlyRootfs", true},
       {"UsernsMode", ""},
       {"PidMode", ""},
@@ -210,7 +218,9 @@ json host_config(const StartGuest& start, const ContainerSetting& place) {
       {"NetworkMode", "none"},
       {"PublishAllPorts", false},
       {"Tmpfs",
-       {{"/tmp", "rw,noexec,nosuid,nodev,mode=1777,size=" + std::to_string(kTmpMiB) + "m"}}},
+       {{"/tmp",
+         "rw,noexec,nosuid,nodev,mode=1777,nr_inodes=" + std::to_string(kTmpFiles) +
+             ",size=" + std::to_string(kTmpMiB) + "m"}}},
       {"Mounts",
        json::array(
            {bind_mount(place.work_source, start.work_dir, false),

@@ -70,7 +70,8 @@ TEST(Profile, no_host_namespace_privilege_capability_or_device_is_ever_asked_for
   EXPECT_EQ(host["PidMode"], "");
   EXPECT_EQ(host["NetworkMode"], "none");
   EXPECT_EQ(host["IpcMode"], "private");
-  EXPECT_EQ(host["SecurityOpt"], json::array({"no-new-privileges"}));
+  ASSERT_EQ(host["SecurityOpt"].size(), 2U);
+  EXPECT_EQ(host["SecurityOpt"][0], "no-new-privileges");
   EXPECT_TRUE(host["Devices"].empty());
   EXPECT_FALSE(host.contains("Binds"));
   EXPECT_FALSE(host.contains("MaskedPaths"));  // the engine's default list stays in force
@@ -78,6 +79,37 @@ TEST(Profile, no_host_namespace_privilege_capability_or_device_is_ever_asked_for
   EXPECT_EQ(host["Memory"], host["MemorySwap"]);
   ASSERT_EQ(host["Mounts"].size(), 3U);
   EXPECT_EQ(host["Mounts"][2]["ReadOnly"], true);
+}
+
+TEST(Profile, system_calls_are_denied_unless_listed_and_none_that_leads_out_is_listed) {
+  const std::string option = request_of(a_start())["HostConfig"]["SecurityOpt"][1];
+  ASSERT_TRUE(option.starts_with("seccomp={"));
+  const json profile = json::parse(option.substr(8));
+
+  EXPECT_EQ(profile["defaultAction"], "SCMP_ACT_ERRNO");
+  for (const json& rule : profile["syscalls"]) {
+    if (rule["action"] != "SCMP_ACT_ALLOW") continue;
+    for (const json& name : rule["names"]) {
+      for (const char* way_out :
+           {"bpf",
+            "io_uring_setup",
+            "keyctl",
+            "mount",
+            "perf_event_open",
+            "ptrace",
+            "setns",
+            "unshare",
+            "userfaultfd",
+            "kexec_load",
+            "init_module",
+            "open_by_handle_at"})
+        EXPECT_NE(name, way_out);
+      // Both are allowed by argument only: no new namespace, no exotic address family.
+      if (name == "clone" || name == "socket") {
+        EXPECT_EQ(rule["args"].size(), 1U) << rule;
+      }
+    }
+  }
 }
 
 TEST(Profile, gpus_come_by_index_and_only_where_devices_exist) {
