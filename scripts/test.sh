@@ -37,13 +37,16 @@ build() { # PRESET [TARGET…]
   return 1
 }
 
-# The programs that the tests selected by the arguments need, as ninja targets.
+# The programs that the tests selected by the arguments need, as ninja targets. NOTE: ctest's own listing leaves out
+# the command of a test whose program is not built yet, so the commands come from its files.
 programs_of() { # PRESET CTEST_ARGUMENT…
-  local preset=$1
+  local preset=$1 name
   shift
-  ctest --test-dir "build/$preset" "$@" --show-only=json-v1 2>/dev/null |
-    jq -r --arg build "$PWD/build/$preset/" \
-      '.tests[].command[0] // empty | select(startswith($build)) | ltrimstr($build)' | sort -u
+  ctest --test-dir "build/$preset" "$@" --show-only=json-v1 2>/dev/null | jq -r '.tests[].name' |
+    while read -r name; do
+      grep -rhF --include=CTestTestfile.cmake -e "add_test([=[$name]=] \"$PWD/build/$preset/" "build/$preset" |
+        sed "s|^[^\"]*\"$PWD/build/$preset/\([^\"]*\)\".*|\1|"
+    done | sort -u
 }
 
 count_of() { # PRESET CTEST_ARGUMENT…
