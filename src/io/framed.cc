@@ -20,7 +20,6 @@ namespace rn::io {
 namespace {
 
 constexpr std::size_t kRecordBytes = 16 << 10;
-constexpr std::size_t kTrustedReserveBytes = 1 << 20;  ///< beyond it memory grows with what arrives
 
 using Want = Channel::Want;
 
@@ -53,7 +52,8 @@ Result<std::optional<Frame>> FrameDecoder::take(BlobView& in) {
       );
     }
     frame_.type = header_[4];
-    frame_.body.reserve(std::min(body_need_, kTrustedReserveBytes));
+    // Address space only: the kernel gives pages as bytes arrive.
+    frame_.body.reserve(body_need_);
   }
   const std::size_t more = std::min(body_need_ - frame_.body.size(), in.size());
   frame_.body.insert(frame_.body.end(), in.begin(), in.begin() + static_cast<std::ptrdiff_t>(more));

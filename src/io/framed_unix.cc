@@ -35,8 +35,8 @@ UnixPeer peer_of(int fd) {
 
 Blob encode_frame(std::uint8_t type, BlobView body) {
   const auto header = encode_frame_header(type, static_cast<std::uint32_t>(body.size()));
-  Blob bytes(header.begin(), header.end());
-  bytes.insert(bytes.end(), body.begin(), body.end());
+  Blob bytes(header.size() + body.size());
+  std::copy(body.begin(), body.end(), std::copy(header.begin(), header.end(), bytes.begin()));
   return bytes;
 }
 
