@@ -206,7 +206,8 @@ rn_is_ancestor() {
 rn_cgroups() {
   local mount
   awk '$3 == "cgroup" || $3 == "cgroup2" { print $2 }' /proc/mounts | sort -u | while read -r mount; do
-    find "$mount" -mindepth 1 -maxdepth 2 -type d \( -name "rn-$1-*" -o -name "reclaim-$1-*" \) -exec find {} -depth -type d \; 2>/dev/null || true
+    find "$mount" -mindepth 1 -maxdepth 2 -type d \( -name "rn-$1-*" -o -name "reclaim-$1-*" \) \
+      -exec find {} -depth -type d \; 2>/dev/null || true
   done
 }
 

@@ -61,7 +61,7 @@ def whitespace_is_clean(tree):
         for number, line in enumerate(text.splitlines(), 1):
             if line != line.rstrip():
                 yield f"{name}:{number}: blank at the end of the line"
-            if "\t" in line and not name.endswith((".bpf.c", "_abi.h")):
+            if "\t" in line and not name.endswith((".c", "_abi.h")):  # kernel style
                 yield f"{name}:{number}: tab"
 
 
@@ -165,9 +165,9 @@ def sources_are_built(tree):
         if path.suffix != ".cc" or path.parts[0] not in ("src", "apps", "bench", "tests"):
             continue
         listed = "".join(tree.texts.get(str(folder / "CMakeLists.txt"), "") for folder in path.parents)
-        stem = re.sub(r"^fuzz_", "", path.stem)
-        is_fuzzer = path.stem.startswith("fuzz_") and re.search(rf"rn_fuzz\({re.escape(stem)}\b", listed)
-        if not is_fuzzer and not re.search(rf"(?<![\w.-]){re.escape(path.name)}(?![\w.-])", listed):
+        stem = re.escape(re.sub(r"^fuzz_", "", path.stem))
+        is_named_by_function = re.search(rf"rn_(?:fuzz|bench)\({stem}\b", listed)
+        if not is_named_by_function and not re.search(rf"(?<![\w.-]){re.escape(path.name)}(?![\w.-])", listed):
             yield f"{name}: in no CMakeLists.txt"
 
 
