@@ -30,6 +30,8 @@ if(RN_SANITIZE)
   target_compile_options(rn_flags INTERFACE -fsanitize=${RN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(rn_flags INTERFACE -fsanitize=${RN_SANITIZE})
 endif()
+# A program loads only the libraries that it calls: without it the warden would map libcurl's 28 (measured: 4 MB).
+target_link_options(rn_flags INTERFACE LINKER:--as-needed)
 target_include_directories(rn_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_BINARY_DIR}/generated)
 
 function(rn_module name)

@@ -133,6 +133,18 @@ TEST_F(Framed, a_timeout_leaves_the_connection_good) {
   EXPECT_EQ(as_text((*connection)->receive(kLimit)->body), "still there");
 }
 
+TEST_F(Framed, ed25519_authorities_and_keys_serve_as_well) {
+  site_.authority = *CertificateAuthority::create("ed", kToday, KeyKind::kEd25519);
+  start();
+
+  const auto connection =
+      FramedConnection::connect(to_server(site_.end(kClientIdentity, kToday, KeyKind::kEd25519)));
+
+  ASSERT_TRUE(connection) << connection.error().describe();
+  ASSERT_TRUE((*connection)->send(1, as_bytes("hi")));
+  EXPECT_EQ(as_text((*connection)->receive(kLimit)->body), "hi");
+}
+
 TEST_F(Framed, refuses_a_server_of_another_authority_name_or_time) {
   start();
   const Site other;
