@@ -91,7 +91,8 @@ class Node:
     def start_warden(self):
         self.warden = self.labs.spawn(self.lab, "warden", [
             program("reclaim-warden"), "serve", "--lab", f"{self.labs.run}-{self.lab}", "--state", self.state,
-            "--run", self.run, "--agent-uid", self.agent_uid])
+            "--run", self.run, "--agent-uid", self.agent_uid, "--reserve-mib", 64,
+            "--init", program("reclaim-init")])
         wait_until(f"the warden of {self.lab}", lambda: self._has("warden", self.warden, "warden.sock"), 30)
 
     def start_agent(self):
@@ -130,9 +131,10 @@ class Node:
                 found.append(int(entry.name))
         return found
 
-    def step_log(self):
-        """Of the newest attempt that has one on this node; empty text if there is none."""
-        logs = sorted(self.state.glob("warden/attempts/**/work/steps.log"), key=lambda path: path.stat().st_mtime)
+    def step_log_of(self, job):
+        """steps.log of the job's newest attempt on this node, from the attempt's own disk; "" if there is none."""
+        found = self.state.glob(f"warden/attempts/{job}-*/**/work/steps.log")
+        logs = sorted(found, key=lambda path: path.stat().st_mtime)
         return logs[-1].read_text(errors="replace") if logs else ""
 
 

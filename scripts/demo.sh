@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The whole story of ReclaimNet on this machine: a coordinator and three laboratories in network namespaces, two real
+# PyTorch trainings, owners who take their machines back in every way, and the proof that no work was harmed. Installs
+# what is missing, builds, makes the base image, plays, prints a table, and leaves nothing behind. Root, Debian 12.
+#
+#   scripts/demo.sh [--keep] [--steps N] [--seed N]
+#
+#   --keep     leaves the site running after the story, prints the addresses, and ends with Ctrl-C
+#   --steps N  length of the trainings (default 2000)
+#   --seed N   varies the moments of the story (default: by the clock; printed)
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+case ${1:-} in
+  -h | --help) sed -n '3,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed '/^set /d'; exit 0 ;;
+esac
+
+"$here/install-deps.sh"
+cd "$here/.."
+echo "building (the first time takes some minutes)"
+[[ -f build/dev/build.ninja ]] || cmake --preset dev >/dev/null
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+programs=(reclaim reclaim-coordinator reclaim-agent reclaim-warden reclaim-init)
+if ! ninja -C build/dev -j "$(nproc)" "${programs[@]}" >"$log" 2>&1; then
+  tail -40 "$log"
+  exit 1
+fi
+"$here/build-image.sh" >/dev/null
+rm -f "$log"
+exec /usr/bin/python3 -B "$here/demo/story.py" "$@"

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stage of the demo: the site, the two guests, what is said and checked, and the measurements for the table."""
+import dataclasses
+import json
+import pathlib
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "system" / "lib"))
+import guests  # noqa: E402
+import table  # noqa: E402
+from capture import PORT, Capture  # noqa: E402
+from labs import Labs, TimedOut, wait_until  # noqa: E402
+from rn_site import Cli, Coordinator, Node, base_image  # noqa: E402
+
+STARTED = time.monotonic()
+SAVE_EVERY = 40
+GUESTS = ("cnn", "transformer")
+
+
+def say(text=""):
+    print(f"[{time.monotonic() - STARTED:6.1f} s] {text}" if text else "", flush=True)
+
+
+def title(text):
+    print(f"\n── {text} " + "─" * max(0, 100 - len(text)), flush=True)
+
+
+@dataclasses.dataclass
+class Act:
+    """One reclaim or loss, for the table. Times are the machine's wall clock, seconds."""
+
+    name: str
+    lab: str
+    begun: float
+    command_s: float = None  # how long the owner's command took
+    cut_s: float = None  # from the command to the guests' last packet, seen by the peer
+    cleared_s: float = None  # from the declaration to cleared, by the node's record
+    bytes_sent: int = None
+    ended: float = None
+
+
+class Stage:
+    def __init__(self, steps, step_ms=100):
+        self.steps, self.step_ms = steps, step_ms
+        self.failures, self.acts = [], []
+        self.jobs, self.runs, self.folders = {}, {}, {}
+        self.labs = Labs("campus", "lab-a", "lab-b", "storage", "peer", rate="1gbit", disk="10G")
+        self.reference = {}
+
+    # --- checks
+
+    def check(self, is_true, text):
+        say(f"{'  ✓' if is_true else '  ✗ FAILED:'} {text}")
+        if not is_true:
+            self.failures.append(text)
+        return is_true
+
+    def wait(self, what, condition, timeout_s=60):
+        """A wait that fails is a failed check, and the story goes on as far as it can."""
+        try:
+            return wait_until(what, condition, timeout_s, 0.1)
+        except TimedOut as error:
+            self.check(False, str(error))
+            return None
+
+    # --- setting up
+
+    def build_site(self):
+        self.coordinator = Coordinator(
+            self.labs, heartbeat_ms=1000, flags=["--min-residence-s", 5, "--home-settle-s", 5]).start()
+        self.rest = self.coordinator.rest()
+        say(f"coordinator at {self.coordinator.url}, state in {self.coordinator.state}")
+        peer = [{"prefix": f"{self.labs.addresses['peer']}/32", "port": PORT, "protocol": "udp"}]
+        common = {
+            "notice_s": 20, "network": peer, "guest_memory_mib": 3000, "guest_disk_mib": 512, "reserve_disk_mib": 64}
+        contracts = {
+            "lab-a": {**common, "guest_cpu_milli": 1000}, "lab-b": {**common, "guest_cpu_milli": 500},
+            "storage": {"lends": False, "reserve_disk_mib": 64}}
+        self.nodes = {lab: Node(self.labs, lab, contract) for lab, contract in contracts.items()}
+        for lab, node in self.nodes.items():
+            node.prepare()
+            node.join(self.coordinator)
+            node.start_warden()
+            node.start_agent()
+            say(f"{lab} joined from {node.address}")
+        self.cli = Cli(self.labs, self.coordinator)
+        wait_until("all nodes to be up", lambda: sum(
+            node["state"] == "up" and node["is_connected"] for node in self.rest.nodes().values()) == 3, 60)
+        archive = base_image()
+        say(f"listing the base image ({pathlib.Path(archive).stat().st_size >> 20} MiB)")
+        self.cli("image", "add", "base", archive, timeout_s=300)
+
+    def start_references(self):
+        """The same trainings, undisturbed and outside of the site."""
+        root = self.labs.dir / "reference-root"
+        guests.unpack_image(base_image(), root)
+        for guest in GUESTS:
+            folder = guests.make_folder(self.labs.dir / f"reference-{guest}", guest)
+            arguments = ["--steps", str(self.steps), "--save-every", str(SAVE_EVERY)]
+            popen = guests.run_undisturbed(root, folder, arguments, self.labs.dir / f"reference-{guest}.log")
+            self.reference[guest] = (folder, popen)
+
+    def submit(self, guest):
+        folder = guests.make_folder(self.labs.dir / f"student-{guest}", guest)
+        command = [
+            "run", "--image", "base", "--name", guest, "--cpus", "0.5", "--cpus-min", "0.1", "--memory", "1GB",
+            "--disk", "512MB", "--peer", f"{self.labs.addresses['peer']}:{PORT}/udp", "--",
+            "python", "train.py", "--steps", str(self.steps), "--save-every", str(SAVE_EVERY), "--step-ms",
+            str(self.step_ms), "--peer", f"{self.labs.addresses['peer']}:{PORT}", "--peer-interval-ms", "5"]
+        say(f"$ reclaim {' '.join(command)}")
+        self.folders[guest] = folder
+        self.runs[guest] = self.cli.spawn(f"run-{guest}", *command, cwd=folder)
+        job = wait_until(f"{guest} to be submitted", lambda: next(
+            (job for job in self.rest.jobs() if job["spec"]["name"] == guest), None), 60)
+        self.jobs[guest] = job["id"]
+
+    # --- looking
+
+    def job(self, guest):
+        return self.rest.job(self.jobs[guest])
+
+    def lab_of(self, guest):
+        """Where the job runs, "" while it does not."""
+        job = self.job(guest)
+        if job["state"] not in ("running", "noticed", "saving"):
+            return ""
+        return next((lab for lab, node in self.rest.nodes().items() if node["id"] == job["node"]), "")
+
+    def all_run_at(self, lab):
+        return all(self.lab_of(guest) == lab for guest in GUESTS)
+
+    def generation(self, guest):
+        return self.job(guest)["durable"]["generation"]
+
+    def attempts(self, guest):
+        return self.rest.attempts(self.jobs[guest])
+
+    def sent_bytes(self, lab):
+        answer = self.labs.call(lab, ["ip", "-j", "-s", "link", "show", "eth0"]).stdout
+        return json.loads(answer)[0]["stats64"]["tx"]["bytes"]
+
+    def packets_from(self, lab, since):
+        source = self.labs.addresses[lab]
+        return [packet for packet in self.capture.packets() if packet.source == source and packet.time >= since]
+
+    # --- an act: what the table says about it
+
+    def begin(self, name, lab):
+        act = Act(name, lab, time.time())
+        act.bytes_sent = -self.sent_bytes(lab)
+        self.acts.append(act)
+        return act
+
+    def finish(self, act):
+        """After the guests run elsewhere: what the peer saw, what the node recorded, what went over its cable."""
+        act.ended = time.time()
+        act.bytes_sent += self.sent_bytes(act.lab)
+        seen = self.packets_from(act.lab, act.begun)
+        if seen:
+            act.cut_s = seen[-1].time - act.begun
+        node = self.rest.nodes()[act.lab]["id"]
+        since = act.begun * 1000 - 1500  # the node's clock is read a moment before its record is made
+        records = [record for record in self.rest.reclaims()
+                   if record["node"] == node and record["declared_wall_ms"] >= since and record["cleared_ns"]]
+        if records:
+            record = min(records, key=lambda one: one["declared_wall_ms"])
+            act.cleared_s = (record["cleared_ns"] - record["declared_ns"]) / 1e9
+
+    def print_table(self):
+        logs = {guest: (self.folders[guest] / "steps.log").read_text(errors="replace")
+                if (self.folders[guest] / "steps.log").exists() else "" for guest in GUESTS}
+        rows = []
+        for act in self.acts:
+            for guest in GUESTS:
+                downtime, lost = self.resume_in(logs[guest], act)
+                rows.append([
+                    act.name, act.lab, guest, table.seconds(act.cut_s), table.seconds(act.cleared_s),
+                    table.mebibytes(act.bytes_sent), table.seconds(downtime), "-" if lost is None else lost])
+        print(table.render(
+            ["what", "lab", "guest", "last packet", "cleared", "sent", "downtime", "steps lost"], rows), flush=True)
+        print("last packet: from the owner's command, in a capture at the peer · cleared: by the node's record · "
+              "downtime and steps lost: from the guest's own step log")
+
+    @staticmethod
+    def resume_in(log, act):
+        """Downtime and lost steps of the resume that belongs to the act; None when there was none."""
+        begins = guests.begins(log)
+        resumed = [begin for begin in begins if begin.is_resumed and act.begun <= begin.time <= (act.ended or 1e18)]
+        if not resumed:
+            return None, None
+        first = resumed[0]
+        before = [step for step in guests.steps(log) if step.time < first.time]
+        best = max((step.step for step in before), default=0)
+        last_useful = next((step.time for step in before if step.step == best), None)
+        new = next((step for step in guests.steps(log) if step.time > first.time and step.step > best), None)
+        return (new.time - last_useful if new and last_useful else None), max(0, best - first.step)
+
+    def close(self):
+        for _, popen in self.reference.values():
+            if popen.poll() is None:
+                popen.kill()
+            popen.wait()
+        self.labs.down()
+
+
+def open_capture(stage):
+    stage.capture = Capture(stage.labs)

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Plays the story of scripts/demo.sh, act by act. Every sentence with ✓ or ✗ was looked at, not assumed; the exit
+status is 0 only if none failed."""
+import argparse
+import os
+import random
+import signal
+import sys
+import time
+
+from stage import GUESTS, SAVE_EVERY, Stage, guests, open_capture, say, title, wait_until
+
+
+def act_1_run(stage):
+    title("1. Two students' trainings run on lab-a; their checkpoints become durable elsewhere")
+    for guest in GUESTS:
+        stage.submit(guest)
+    stage.wait("both to run on lab-a", lambda: stage.all_run_at("lab-a"), 180)
+    for guest in GUESTS:
+        durable = stage.wait(f"a durable generation of {guest}", lambda: stage.generation(guest) >= 1, 90)
+        if durable:
+            found = stage.rest.generations(stage.jobs[guest])[-1]
+            stage.check(found["source"] not in found["holders"], f"{guest}: generation {stage.generation(guest)} is "
+                        f"held by {len(found['holders'])} other node(s)")
+    stage.wait("packets of both at the peer", lambda: all(stage.capture.packets(guest) for guest in GUESTS), 20)
+
+
+def act_2_notice(stage):
+    title("2. lab-a's owner reclaims with notice: save, move, free")
+    before = {guest: stage.attempts(guest)[-1]["epoch"] for guest in GUESTS}
+    act = stage.begin("notice", "lab-a")
+    done = stage.nodes["lab-a"].owner("reclaim")
+    say(f"$ reclaim-agent reclaim → {done.stdout.strip()}")
+    stage.wait("both to run on lab-b", lambda: stage.all_run_at("lab-b"), 120)
+    stage.finish(act)
+    stage.check(act.cleared_s is not None and act.cleared_s <= 20.5, "lab-a was cleared before its deadline of 20 s")
+    check_resume(stage, act, before)
+
+
+def check_resume(stage, act, before):
+    """By the guest's own log: it went on at a step that it had saved, and not from nothing."""
+    for guest in GUESTS:
+        lab = stage.lab_of(guest)
+        log = stage.nodes[lab].step_log_of(stage.jobs[guest]) if lab else ""
+        begins = [begin for begin in guests.begins(log) if begin.time >= act.begun]
+        stage.check(stage.attempts(guest)[-1]["epoch"] != before[guest], f"{guest}: a new attempt with a new epoch")
+        if stage.check(bool(begins), f"{guest}: its own log tells of a new start"):
+            step, executed = begins[0].step, [one.step for one in guests.steps(log) if one.time < begins[0].time]
+            best = max(executed, default=0)
+            is_resumed = begins[0].is_resumed and 0 < step <= best
+            stage.check(is_resumed, f"{guest}: resumed at step {step} of {best} executed")
+            if guest == "cnn":
+                stage.check(step % SAVE_EVERY == 0 and best - step < 2 * SAVE_EVERY, "cnn: at its last whole save")
+
+
+def act_3_home(stage):
+    title("3. lab-a returns: the jobs go home by themselves, showing their numbers")
+    before = {guest: stage.attempts(guest)[-1]["epoch"] for guest in GUESTS}
+    act = stage.begin("home", "lab-b")
+    stage.nodes["lab-a"].owner("release")
+    stage.wait("both to be back on lab-a", lambda: stage.all_run_at("lab-a"), 180)
+    stage.finish(act)
+    act.cut_s = None
+    check_resume(stage, act, before)
+    for event in stage.rest.events():
+        if "home" in event["kind"] or "migrat" in event["kind"]:
+            say(f"  {event['kind']}: {event['message']}")
+
+
+def act_4_emergency(stage, rng):
+    title("4. lab-a's owner takes it back now, with the agent and the container engine frozen")
+    time.sleep(rng.uniform(1, 6))
+    before = {guest: stage.attempts(guest)[-1]["epoch"] for guest in GUESTS}
+    node = stage.nodes["lab-a"]
+    frozen = node.engine_pids()
+    stage.check(len(frozen) >= 2, f"engine found ({len(frozen)} processes), frozen together with the agent")
+    node.agent.freeze()
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    act = stage.begin("emergency", "lab-a")
+    done = node.kill_switch()
+    act.command_s = time.time() - act.begun
+    say(f"$ reclaim-warden kill → {done.stdout.strip()} ({act.command_s * 1000:.0f} ms)")
+    time.sleep(1)
+    late = stage.packets_from("lab-a", act.begun + act.command_s)
+    stage.check(not late, f"the peer saw no guest packet after the answer ({len(late)})")
+    for pid in frozen:
+        os.kill(pid, signal.SIGCONT)
+    node.agent.thaw()
+    stage.wait("both to run on lab-b", lambda: stage.all_run_at("lab-b"), 120)
+    stage.finish(act)
+    check_resume(stage, act, before)
+
+
+def act_5_lost(stage):
+    title("5. lab-b's cable: a blip moves nothing; then lab-b vanishes, and its zombie is fenced")
+    before = {guest: stage.attempts(guest)[-1]["epoch"] for guest in GUESTS}
+    stage.labs.link("lab-b", up=False)
+    time.sleep(2 * stage.coordinator.heartbeat_s)
+    stage.labs.link("lab-b", up=True)
+    time.sleep(4)
+    stage.check(all(stage.attempts(guest)[-1]["epoch"] == before[guest] for guest in GUESTS), "nothing has moved")
+    stage.check(stage.all_run_at("lab-b"), "both still run on lab-b")
+
+    act = stage.begin("lost", "lab-b")
+    stage.labs.link("lab-b", up=False)
+    stage.nodes["lab-b"].agent.kill()
+    say("lab-b: cable pulled, agent killed")
+    stage.nodes["lab-a"].owner("release")
+    stage.wait("both to run on lab-a", lambda: stage.all_run_at("lab-a"), 120)
+    zombies = {guest: stage.attempts(guest)[-2] for guest in GUESTS if len(stage.attempts(guest)) > 1}
+    durable = {guest: stage.generation(guest) for guest in GUESTS}
+    stage.labs.link("lab-b", up=True)
+    stage.nodes["lab-b"].start_agent()
+    say("lab-b is back, with the old attempts still running on it")
+    stage.wait("the zombies to end", lambda: not stage.rest.nodes()["lab-b"]["telemetry"]["guests"], 60)
+    stage.finish(act)
+    act.cut_s = act.cleared_s = None
+    for guest, zombie in zombies.items():
+        ends = [one["end"] for one in stage.attempts(guest) if one["epoch"] == zombie["epoch"]]
+        stage.check(ends and ends[0] in ("lost", "fenced"), f"{guest}: the attempt on lab-b ended as {ends}")
+        newest = stage.job(guest)["durable"]
+        stage.check(newest["generation"] >= durable[guest], f"{guest}: nothing durable was taken back")
+    check_resume(stage, act, before)
+
+
+def act_6_coordinator(stage, rng):
+    title("6. The coordinator is killed in the middle of a migration; then an owner reclaims while it is dead")
+    before = {guest: stage.attempts(guest)[-1]["epoch"] for guest in GUESTS}
+    stage.wait("lab-b to be open again", lambda: stage.rest.nodes()["lab-b"]["lending"] == "open", 60)
+    act = stage.begin("coord. killed", "lab-a")
+    stage.nodes["lab-a"].owner("reclaim")
+    time.sleep(rng.uniform(0.2, 4))
+    stage.coordinator.kill()
+    say("coordinator: SIGKILL during the evacuation")
+    time.sleep(2)
+    stage.coordinator.start()
+    stage.wait("both to run on lab-b", lambda: stage.all_run_at("lab-b"), 180)
+    stage.finish(act)
+    check_resume(stage, act, before)
+
+    before = {guest: stage.attempts(guest)[-1]["epoch"] for guest in GUESTS}
+    time.sleep(10)
+    act = stage.begin("coord. dead", "lab-b")
+    stage.coordinator.kill()
+    stage.nodes["lab-a"].owner("release")
+    stage.nodes["lab-b"].owner("reclaim")
+    say("lab-b's owner reclaims; nobody is there to be told")
+    time.sleep(22)
+    stage.check(not stage.packets_from("lab-b", time.time() - 1), "lab-b is quiet at its deadline, by itself")
+    stage.coordinator.start()
+    stage.wait("both to run on lab-a", lambda: stage.all_run_at("lab-a"), 180)
+    stage.finish(act)
+    stage.check(act.cleared_s is not None, "the coordinator's record of that reclaim is complete")
+    check_resume(stage, act, before)
+
+
+def act_7_end(stage):
+    title("7. The jobs succeed; outputs and logs are home; the models are bit-identical to undisturbed ones")
+    for guest in GUESTS:
+        process = stage.runs[guest]
+        stage.wait(f"`reclaim run` of {guest} to end", lambda: not process.is_running(), 900)
+        stage.check(process.popen.returncode == 0, f"{guest}: reclaim run ended with {process.popen.returncode}")
+        logs = sorted(stage.folders[guest].glob(".reclaim/*/attempt-*.log"))
+        stage.check(len(logs) == len(stage.attempts(guest)), f"{guest}: logs of {len(logs)} attempts are here")
+        folder, popen = stage.reference[guest]
+        wait_until(f"the undisturbed {guest}", lambda: popen.poll() is not None, 900)
+        found = guests.differences(folder, stage.folders[guest])
+        stage.check(not found, f"{guest}: curve and weights equal the undisturbed run's" + "".join(
+            f"\n      {line}" for line in found))
+
+
+def keep(stage):
+    say(f"kept: {stage.coordinator.url}, token {stage.rest.token}")
+    for lab, node in stage.nodes.items():
+        say(f"  {lab}: {node.address}, state {node.state}, sockets {node.run}")
+    say("Ctrl-C ends it")
+    signal.pause()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    arguments = parser.parse_args()
+    rng = random.Random(arguments.seed)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(143))
+    say(f"seed {arguments.seed}")
+    stage = Stage(arguments.steps)
+    try:
+        title("0. A coordinator and three laboratories in network namespaces")
+        stage.start_references()
+        stage.build_site()
+        open_capture(stage)
+        act_1_run(stage)
+        act_2_notice(stage)
+        act_3_home(stage)
+        act_4_emergency(stage, rng)
+        act_5_lost(stage)
+        act_6_coordinator(stage, rng)
+        act_7_end(stage)
+        title("The table")
+        stage.print_table()
+        if arguments.keep:
+            keep(stage)
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+    finally:
+        say("taking everything down")
+        stage.close()
+        for line in stage.labs.residue():
+            say(f"LEFT BEHIND: {line}")
+    title("passed" if not stage.failures else f"{len(stage.failures)} FAILED")
+    for text in stage.failures:
+        print("  ✗", text)
+    return 1 if stage.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
