@@ -261,10 +261,11 @@ rn_labs_down() {
     sleep 0.2
   done
   for path in $(rn_pins "$run"); do rm -rf "$path" || failed=1; done
+  # Before its namespace, with which it would vanish at some moment of the kernel's choice.
+  if ip link show "rn-$run" >/dev/null 2>&1; then ip link del "rn-$run" || failed=1; fi
   for namespace in $(ip netns list | awk -v run="rn-$run-" 'index($1, run) == 1 { print $1 }'); do
     ip netns del "$namespace" || failed=1
   done
-  if ip link show "rn-$run" >/dev/null 2>&1; then ip link del "rn-$run" || failed=1; fi
   for path in $(rn_cgroups "$run"); do rmdir "$path" 2>/dev/null || { sleep 0.3; rmdir "$path"; } || failed=1; done
   rm -rf --one-file-system "$(rn_dir "$run")" || failed=1
   return "$failed"
