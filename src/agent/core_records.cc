@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/core_records.h"
 
+#include "agent/core_types.h"
 #include "model/codec_detail.h"
 
 namespace rn::agent {
@@ -15,6 +16,14 @@ Result<T> decode_row(const std::string& text) {
 }
 
 }  // namespace
+
+std::string to_json_text(const NodeView& view) {
+  return to_json(view);
+}
+
+Result<NodeView> node_view_from_json(const std::string& text) {
+  return from_json<NodeView>(text, Unknown::kLenient);
+}
 
 std::string encode_row(const AttemptRow& row) {
   return to_json(row);

@@ -338,6 +338,23 @@ struct AttemptView {
   std::uint32_t durable_generation = 0;
   std::int64_t lease_left_ms = 0;      ///< negative: the lease ran out, the attempt is an orphan
   std::int64_t deadline_left_ms = -1;  ///< of a notice; -1 = none
+
+  RN_FIELDS(
+      AttemptView,
+      report,
+      user,
+      lab,
+      job_number,
+      name,
+      phase,
+      disk,
+      gpus,
+      cpu_milli,
+      memory_mib,
+      durable_generation,
+      lease_left_ms,
+      deadline_left_ms
+  )
 };
 
 struct NodeView {
@@ -347,13 +364,33 @@ struct NodeView {
   bool is_warden_connected = false;
   std::int64_t clock_offset_ms = 0;
   std::uint32_t holds = 0;
-  std::size_t works_running = 0;
-  std::size_t works_queued = 0;
+  std::uint64_t works_running = 0;
+  std::uint64_t works_queued = 0;
   Contract contract;
   NodeFacts facts;
   NodeTelemetry telemetry;
   std::vector<AttemptView> attempts;
   std::vector<ReclaimRecord> reclaims;
+
+  RN_FIELDS(
+      NodeView,
+      lending,
+      why,
+      is_coordinator_connected,
+      is_warden_connected,
+      clock_offset_ms,
+      holds,
+      works_running,
+      works_queued,
+      contract,
+      facts,
+      telemetry,
+      attempts,
+      reclaims
+  )
 };
+
+std::string to_json_text(const NodeView& view);
+Result<NodeView> node_view_from_json(const std::string& text);
 
 }  // namespace rn::agent

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/daemon.h"
+
+#include <csignal>
+
+#include <unistd.h>
+
+#include "agent/contract_file.h"
+#include "agent/daemon_state.h"
+#include "agent/peers.h"
+#include "base/log.h"
+
+namespace rn::agent {
+
+namespace {
+
+constexpr const char* kVersion = "0.1.0";
+constexpr std::size_t kHeavyThreads = 6;
+constexpr std::size_t kLightThreads = 2;
+constexpr std::size_t kQueuedMax = 1024;
+constexpr milliseconds kTick{100};
+
+Result<std::string> boot_id(FileSystem& fs, const std::string& root) {
+  RN_TRY(const Blob bytes, read_all(fs, root + "/proc/sys/kernel/random/boot_id", 128));
+  std::string text(as_text(bytes));
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+Daemon::Daemon(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Daemon::~Daemon() = default;
+
+Result<std::unique_ptr<Daemon>> Daemon::start(AgentConfig config) {
+  auto state = std::make_unique<State>(std::move(config));
+  RN_CHECK(state->open());
+  RN_CHECK(state->serve());
+  return std::make_unique<Daemon>(std::move(state));
+}
+
+Status Daemon::run() {
+  const Status handled =
+      state_->loop.on_signal({SIGTERM, SIGINT}, [this](int) { state_->stop({}); });
+  if (!handled) return handled;
+  state_->loop.run();
+  return state_->outcome;
+}
+
+void Daemon::stop() {
+  state_->loop.post([this] { state_->stop({}); });
+}
+
+std::uint16_t Daemon::peer_port() const {
+  return state_->peer_server ? state_->peer_server->port() : 0;
+}
+
+std::uint16_t Daemon::api_port() const {
+  return state_->api ? state_->api->port() : 0;
+}
+
+Daemon::State::~State() {
+  is_stopping = true;
+  {
+    const std::lock_guard lock(sampler_mutex);
+    is_sampler_stopping = true;
+  }
+  sampler_wake.notify_all();
+  if (sampler.joinable()) sampler.join();
+  for (const auto& [id, cancel] : cancels) *cancel = true;
+  // Sources of events end before what they feed.
+  control.reset();
+  api.reset();
+  peer_server.reset();
+  watcher.reset();
+  coordinator.reset();
+  warden.reset();
+  heavy.reset();
+  light.reset();
+  journal.reset();
+}
+
+void Daemon::State::stop(Status why) {
+  if (is_stopping.exchange(true)) return;
+  outcome = std::move(why);
+  loop.stop();
+}
+
+Status Daemon::State::open_stores() {
+  checkpoint::StoreOptions options;
+  options.root = join_path(config.folder(), "chunks");
+  options.quota_bytes = contract.store_mib << 20;
+  options.reserve_free_bytes = contract.reserve_disk_mib << 20;
+  RN_TRY(store, checkpoint::ChunkStore::open(fs, clock, options));
+  options.root = join_path(config.folder(), "image-pieces");
+  options.unreferenced_min_age =
+      std::chrono::hours(24 * 365);  // images are kept until they are asked away
+  RN_TRY(images, checkpoint::ChunkStore::open(fs, clock, options));
+  return {};
+}
+
+Status Daemon::State::open() {
+  RN_CHECK(make_folders(fs, config.folder(), 0755));
+  RN_CHECK(make_folders(fs, config.run, 0755));
+  RN_TRY(const std::string machine, machine_id(fs, config.machine_id_file));
+  RN_TRY(identity, load_identity(fs, config.identity_folder(), machine));
+  shared.identity = std::make_shared<const Identity>(identity);
+  load_ticket_key();
+  RN_TRY(journal, JournalDb::open(join_path(config.folder(), "journal.db")));
+  facts = measure_facts();
+  auto loaded = load_contract(fs, config.contract_path(), facts, config.zone_folder);
+  if (loaded) {
+    contract = *std::move(loaded);
+  } else if (loaded.error().code == ErrorCode::kNotFound) {
+    RN_CHECK(store_contract(fs, config.contract_path(), contract));
+  } else {
+    return fail(loaded.error());
+  }
+  RN_CHECK(open_stores());
+  guests = std::make_unique<GuestBook>(fs, join_path(config.folder(), "guests"));
+  hands = std::make_unique<Hands>(HandsDeps{
+      fs, clock, rng, identity, *store, *images, *guests, join_path(config.folder(), "images")});
+  heavy = std::make_unique<io::Workers>(loop, kHeavyThreads, kQueuedMax);
+  light = std::make_unique<io::Workers>(loop, kLightThreads, kQueuedMax);
+
+  CoreConfig core_config;
+  core_config.node = identity.node;
+  core_config.lab = identity.lab;
+  core_config.version = kVersion;
+  core_config.machine_id = machine;
+  RN_TRY(core_config.boot_id, boot_id(fs, config.root));
+  core_config.box_key = identity.box.public_key;
+  core_config.verify_key = identity.signing.public_key;
+  RN_CHECK(start_peer_server());
+  RN_CHECK(start_api());
+  core_config.address = address;
+  core = std::make_unique<Core>(core_config, rng);
+  RN_TRY(const std::vector<JournalRow> rows, journal->load());
+  return core->restore(rows);
+}
+
+Status Daemon::State::serve() {
+  watcher = std::make_unique<Watcher>(
+      fs,
+      clock,
+      [this](const GuestName& guest, const checkpoint::GenerationReady& ready) {
+        const auto entry = guests->entry(guest);
+        {
+          const std::lock_guard lock(entry->mutex);
+          entry->ready = ready;
+        }
+        loop.post([this, guest] { feed(GenerationDetected{guest}); });
+      }
+  );
+  const auto offset = utc_offset_s(fs, contract.time_zone, clock.now().wall, config.zone_folder);
+  {
+    const std::lock_guard lock(sampler_mutex);
+    sampled_zone = contract.time_zone;
+  }
+  loop.post([this, offset] {
+    feed(Started{facts, contract, offset.value_or(0)});
+    start_links();
+  });
+  loop.run_every(kTick, [this] { feed(Tick{}); });
+  loop.run_every(std::chrono::hours(1), [this] { renew_certificate(); });
+  sampler = std::thread([this] { sample_forever(); });
+  log::info(
+      "agent.started",
+      {{"node", identity.node.str()},
+       {"lab", identity.lab.str()},
+       {"peer", address.peer},
+       {"api", address.api}}
+  );
+  return {};
+}
+
+void Daemon::State::start_links() {
+  warden = std::make_unique<WardenLink>(
+      loop,
+      config.warden_path(),
+      config.warden_uid,
+      WardenLink::Callbacks{
+          [this] { feed(WardenConnected{}); },
+          [this](warden_wire::Reply reply) { feed(WardenReply{std::move(reply)}); },
+          [this] { feed(WardenDisconnected{}); }}
+  );
+  coordinator = std::make_unique<CoordinatorLink>(
+      loop,
+      rng,
+      identity.agent_url,
+      tls_to_coordinator(identity),
+      CoordinatorLink::Callbacks{
+          [this] { feed(CoordinatorConnected{}); },
+          [this](wire::Message message) { on_message(std::move(message)); },
+          [this](std::string reason) { feed(CoordinatorDisconnected{std::move(reason)}); }}
+  );
+  warden->start();
+  coordinator->start();
+}
+
+/// Effects leave in the order of their outputs: one without writes waits for the earlier writes
+/// too.
+void Daemon::State::feed(const Event& event) {
+  if (is_stopping) return;
+  Output out = core->handle(event, loop.now());
+  if (out.writes.empty() && out.effects.empty()) return;
+  if (out.writes.empty() && writes_pending == 0) {
+    act(std::move(out));
+    return;
+  }
+  ++writes_pending;
+  auto effects = std::make_shared<Output>();
+  effects->effects = std::move(out.effects);
+  journal->write(std::move(out.writes), [this, effects](const Status& written) {
+    loop.post([this, effects, written] {
+      --writes_pending;
+      if (!written) {
+        log::error("journal.failed", {{"error", written.error().describe()}});
+        stop(written);
+        return;
+      }
+      ++commits;
+      act(std::move(*effects));
+    });
+  });
+}
+
+void Daemon::State::act(Output out) {
+  for (const Effect& effect : out.effects) {
+    if (is_stopping) return;
+    std::visit([this](const auto& e) { act(e); }, effect);
+  }
+}
+
+}  // namespace rn::agent

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/daemon_state.h"
+#include "base/log.h"
+
+namespace rn::agent {
+
+namespace {
+
+bool is_light(const WorkBody& body) {
+  return std::holds_alternative<ReadLog>(body) || std::holds_alternative<ForgetAttempt>(body);
+}
+
+}  // namespace
+
+void Daemon::State::act(const SendToCoordinator& e) {
+  if (coordinator) coordinator->send(e.message);
+}
+
+void Daemon::State::act(const CloseCoordinator& e) {
+  if (!coordinator) return;
+  if (e.is_final) {
+    log::error("coordinator.refused_for_good", {{"reason", e.reason}});
+    coordinator->give_up();
+    return;
+  }
+  coordinator->close(
+      e.reason, e.retry_ms == 0 ? std::nullopt : std::optional(milliseconds(e.retry_ms))
+  );
+}
+
+void Daemon::State::act(const AskWarden& e) {
+  if (warden) warden->send(e.request);
+}
+
+void Daemon::State::act(const StartWork& e) {
+  const WorkId id = e.work.id;
+  auto cancel = std::make_shared<std::atomic<bool>>(false);
+  cancels[id] = cancel;
+  io::Workers& pool = is_light(e.work.body) ? *light : *heavy;
+  const Status submitted = pool.submit_for(
+      [this, work = e.work, cancel] { return hands->run(work, *cancel); },
+      [this, id](WorkResult result) {
+        cancels.erase(id);
+        feed(WorkDone{id, std::move(result)});
+      }
+  );
+  if (submitted) return;
+  cancels.erase(id);
+  loop.post([this, id, error = submitted.error()] {
+    feed(WorkDone{id, Error{ErrorCode::kUnavailable, error.message, ""}});
+  });
+}
+
+void Daemon::State::act(const CancelWork& e) {
+  const auto found = cancels.find(e.id);
+  if (found != cancels.end()) *found->second = true;
+}
+
+void Daemon::State::act(const StartWatch& e) {
+  std::int64_t since_ms = e.since.created_wall_ms;
+  const std::string marker = join_path(guests->folder(e.guest), "prepared");
+  if (const auto bytes = read_all(fs, marker, 64)) {
+    const std::string text(as_text(*bytes));
+    since_ms = std::max<std::int64_t>(since_ms, std::strtoll(text.c_str(), nullptr, 10));
+  }
+  watcher->start(e.guest, join_path(e.disk, "work"), watch_rules(e.spec), wall_from_ms(since_ms));
+}
+
+void Daemon::State::act(const StopWatch& e) {
+  watcher->stop(e.guest);
+}
+
+void Daemon::State::act(const LeftForGood&) {
+  log::info("agent.left");
+  // The goodbye is on its way: give the socket a moment, then end.
+  loop.run_after(seconds(1), [this] {
+    coordinator->give_up();
+    stop({});
+  });
+}
+
+void Daemon::State::on_message(wire::Message message) {
+  if (const auto* welcome = std::get_if<wire::Welcome>(&message))
+    keep_ticket_key(welcome->ticket_key);
+  feed(CoordinatorMessage{std::move(message)});
+}
+
+/// Kept on the disk too: evacuations work while the coordinator is away, even after a restart.
+void Daemon::State::keep_ticket_key(const Digest& key) {
+  {
+    const std::lock_guard lock(shared.mutex);
+    if (shared.ticket_key == key) return;
+    shared.ticket_key = key;
+  }
+  const std::string path = join_path(config.identity_folder(), "ticket.pub");
+  const Status written = write_durably(fs, path, as_bytes(to_hex(key)), 0600);
+  if (!written) log::warning("ticket_key.not_kept", {{"error", written.error().describe()}});
+}
+
+void Daemon::State::load_ticket_key() {
+  const auto bytes = read_all(fs, join_path(config.identity_folder(), "ticket.pub"), 128);
+  if (!bytes) return;
+  const auto key = digest_from_hex(as_text(*bytes));
+  const std::lock_guard lock(shared.mutex);
+  if (key) shared.ticket_key = *key;
+}
+
+}  // namespace rn::agent

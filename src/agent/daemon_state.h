@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The daemon's inside; only daemon*.cc include it.
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "agent/config.h"
+#include "agent/core.h"
+#include "agent/daemon.h"
+#include "agent/guest_book.h"
+#include "agent/hands.h"
+#include "agent/identity.h"
+#include "agent/journal_db.h"
+#include "agent/links.h"
+#include "agent/telemetry_host.h"
+#include "agent/telemetry_nvml.h"
+#include "agent/watcher.h"
+#include "checkpoint/chunk_store.h"
+#include "io/framed.h"
+#include "io/http_server.h"
+#include "io/loop.h"
+#include "io/real_clock.h"
+#include "io/real_fs.h"
+#include "io/real_rng.h"
+#include "io/workers.h"
+
+namespace rn::agent {
+
+/// What other threads need; the loop thread writes it.
+struct Shared {
+  std::mutex mutex;
+  crypto::PublicKey ticket_key{};
+  std::shared_ptr<const Identity> identity;
+};
+
+class Daemon::State {
+ public:
+  explicit State(AgentConfig c) : config(std::move(c)) {}
+
+  ~State();
+
+  // daemon.cc
+  Status open();
+  Status open_stores();
+  Status serve();
+  void start_links();
+  void feed(const Event& event);
+  void act(Output out);
+  void stop(Status why);
+
+  // daemon_effects.cc
+  void act(const SendToCoordinator& e);
+  void act(const CloseCoordinator& e);
+  void act(const AskWarden& e);
+  void act(const StartWork& e);
+  void act(const CancelWork& e);
+  void act(const StartWatch& e);
+  void act(const StopWatch& e);
+  void act(const LeftForGood& e);
+  void on_message(wire::Message message);
+  void keep_ticket_key(const Digest& key);
+  void load_ticket_key();
+
+  // daemon_servers.cc
+  Status start_peer_server();
+  Status start_api();
+  void serve_peer(io::FramedConnection& connection);
+  void on_request(io::HttpRequest request, const io::Responder& responder, bool is_local);
+  void put_contract(const io::HttpRequest& request, const io::Responder& responder);
+  void emergency(const io::HttpRequest& request, const io::Responder& responder, bool is_local);
+  std::string metrics() const;
+
+  // daemon_telemetry.cc
+  NodeFacts measure_facts();
+  void sample_forever();
+  TelemetrySampled sample(HostSampler& host, const NvmlSampler* nvml);
+  void renew_certificate();
+
+  AgentConfig config;
+  io::RealFileSystem fs;
+  io::RealClock clock;
+  io::RealRng rng;
+  io::Loop loop;
+
+  Identity identity;
+  Shared shared;
+  std::unique_ptr<JournalDb> journal;
+  std::unique_ptr<checkpoint::ChunkStore> store;
+  std::unique_ptr<checkpoint::ChunkStore> images;
+  std::unique_ptr<GuestBook> guests;
+  std::unique_ptr<Hands> hands;
+  std::unique_ptr<NvmlSampler> nvml;
+  std::unique_ptr<Core> core;
+  NodeAddress address;
+  NodeFacts facts;
+  Contract contract;
+
+  std::map<WorkId, std::shared_ptr<std::atomic<bool>>> cancels;
+  std::unique_ptr<Watcher> watcher;
+  std::unique_ptr<CoordinatorLink> coordinator;
+  std::unique_ptr<WardenLink> warden;
+  std::unique_ptr<io::FramedServer> peer_server;
+  std::unique_ptr<io::HttpServer> api;
+  std::unique_ptr<io::HttpServer> control;
+  std::unique_ptr<io::Workers> heavy;
+  std::unique_ptr<io::Workers> light;
+
+  std::thread sampler;
+  std::mutex sampler_mutex;
+  std::condition_variable sampler_wake;
+  bool is_sampler_stopping = false;
+  std::string sampled_zone;  ///< under sampler_mutex: the contract's time zone
+
+  std::uint64_t writes_pending = 0;
+  std::uint64_t commits = 0;
+  std::atomic<bool> is_stopping = false;
+  Status outcome;
+};
+
+}  // namespace rn::agent

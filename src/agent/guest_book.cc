@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/guest_book.h"
+
+#include "base/log.h"
+
+namespace rn::agent {
+
+std::shared_ptr<GuestEntry> GuestBook::entry(const GuestName& name) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<GuestEntry>& entry = entries_[name];
+  if (entry == nullptr) entry = std::make_shared<GuestEntry>();
+  return entry;
+}
+
+std::string GuestBook::folder(const GuestName& name) const {
+  return join_path(folder_, name.job.str() + "-" + to_string(name.epoch));
+}
+
+void GuestBook::forget(const GuestName& name) {
+  {
+    const std::lock_guard lock(mutex_);
+    entries_.erase(name);
+  }
+  const Status removed = remove_tree(fs_, folder(name));
+  if (!removed) log::warning("guest.forget_failed", {{"error", removed.error().describe()}});
+}
+
+checkpoint::WatchRules watch_rules(const CheckpointSpec& spec) {
+  checkpoint::WatchRules rules;
+  rules.paths = spec.paths;
+  rules.temporary = spec.temporary;
+  rules.complete_marker = spec.complete_marker;
+  rules.quiet = milliseconds(spec.quiet_ms);
+  return rules;
+}
+
+}  // namespace rn::agent

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/hands.h"
+
+#include <algorithm>
+
+#include "agent/peers.h"
+#include "base/log.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/restore.h"
+#include "checkpoint/snapshot.h"
+#include "io/http_client.h"
+#include "model/api.h"
+#include "model/codec.h"
+
+namespace rn::agent {
+
+namespace {
+
+constexpr std::uint64_t kListingBytesMax = 64u << 20;
+
+Status cancelled() {
+  return fail(ErrorCode::kTimeout, "cancelled");
+}
+
+Result<crypto::Key256> open_job_key(
+    const Identity& identity, const JobId& job, const Blob& sealed
+) {
+  auto bytes = crypto::open_sealed(identity.box, sealed, as_bytes(job.str()));
+  if (!bytes) return fail(bytes.error().with("the job's key"));
+  crypto::Key256 key{};
+  if (bytes->size() != key.size())
+    return fail(ErrorCode::kCorrupt, "the job's key has not 32 bytes");
+  std::copy(bytes->begin(), bytes->end(), key.begin());
+  return key;
+}
+
+/// Empties a folder that stays itself (the warden made it).
+Status empty_folder(FileSystem& fs, const std::string& path) {
+  auto names = fs.list(path);
+  if (!names) {
+    if (names.error().code == ErrorCode::kNotFound) return make_folders(fs, path, 0700);
+    return fail(names.error());
+  }
+  for (const std::string& name : *names) RN_CHECK(remove_tree(fs, join_path(path, name)));
+  return {};
+}
+
+}  // namespace
+
+WorkResult Hands::run(const Work& work, const std::atomic<bool>& is_cancelled) {
+  struct Visitor {
+    Hands& hands;
+    const Work& work;
+    const std::atomic<bool>& c;
+
+    Result<WorkResult> operator()(const FetchImage& w) { return hands.fetch_image(w, c); }
+
+    Result<WorkResult> operator()(const PrepareWork& w) { return hands.prepare(work.guest, w, c); }
+
+    Result<WorkResult> operator()(const TakeSnapshot& w) {
+      return hands.snapshot(work.guest, w, c);
+    }
+
+    Result<WorkResult> operator()(const CopyGeneration& w) { return hands.copy(w, c); }
+
+    Result<WorkResult> operator()(const UploadOutputs& w) { return hands.upload(work.guest, w, c); }
+
+    Result<WorkResult> operator()(const ReadLog& w) { return hands.read_log(work.guest, w); }
+
+    Result<WorkResult> operator()(const CollectGarbage& w) { return hands.collect(w); }
+
+    Result<WorkResult> operator()(const ForgetAttempt&) { return hands.forget(work.guest); }
+  };
+
+  if (is_cancelled) return Error{ErrorCode::kTimeout, "cancelled", ""};
+  if (!work.guest.job.empty() && !checkpoint::is_valid_job_id(work.guest.job))
+    return Error{ErrorCode::kInvalid, "\"" + work.guest.job.str() + "\" is no job's name", ""};
+  auto result = std::visit(Visitor{*this, work, is_cancelled}, work.body);
+  if (!result) return result.error();
+  return *std::move(result);
+}
+
+Result<Blob> Hands::get_blob(const Digest& name) const {
+  io::HttpCall call;
+  call.url = deps_.identity.coordinator_url + "/v1/blobs/" + to_hex(name);
+  call.tls = tls_to_coordinator(deps_.identity);
+  auto reply = io::succeed(io::perform_blocking(call));
+  if (!reply) return fail(reply.error().with("blob " + to_hex(name).substr(0, 12)));
+  const BlobView bytes = as_bytes(reply->body);
+  if (crypto::sha256(bytes) != name)
+    return fail(ErrorCode::kCorrupt, "blob " + to_hex(name) + " came with other bytes");
+  return Blob(bytes.begin(), bytes.end());
+}
+
+// ---- images
+
+Status Hands::fetch_pieces(const FetchImage& w, const Cancelled& is_cancelled) {
+  const auto missing = [&] {
+    std::vector<Digest> out;
+    for (const Digest& blob : w.blobs) {
+      if (!deps_.images.has(blob)) out.push_back(blob);
+    }
+    return out;
+  };
+  for (const PeerGrant& peer : w.peers) {
+    if (missing().empty()) return {};
+    if (is_cancelled) return cancelled();
+    const auto target = target_of(deps_.identity, peer, 0, is_cancelled);
+    const auto fetched =
+        target ? checkpoint::fetch_from(*target, deps_.images, {peer.ticket, {}, missing()})
+               : Result<checkpoint::Fetched>(fail(target.error()));
+    if (!fetched)
+      log::info(
+          "image.peer_failed", {{"peer", peer.node.str()}, {"error", fetched.error().describe()}}
+      );
+  }
+  checkpoint::ChunkStore::Session session(deps_.images);
+  for (const Digest& blob : missing()) {
+    if (is_cancelled) return cancelled();
+    RN_TRY(const Blob bytes, get_blob(blob));
+    RN_CHECK(session.put(blob, bytes));
+  }
+  return session.flush();
+}
+
+Result<WorkResult> Hands::fetch_image(const FetchImage& w, const Cancelled& is_cancelled) {
+  if (!w.digest.starts_with("sha256:"))
+    return fail(ErrorCode::kInvalid, "\"" + w.digest + "\" is no image digest");
+  RN_TRY(const Digest wanted, digest_from_hex(w.digest.substr(7)));
+  RN_CHECK(make_folders(deps_.fs, deps_.images_folder, 0755));
+  const std::string path = join_path(deps_.images_folder, to_hex(wanted) + ".tar");
+  if (deps_.fs.stat(path)) return WorkResult(ImageFetched{path});  // complete: it was renamed
+  RN_CHECK(fetch_pieces(w, is_cancelled));
+  const std::string part = path + ".part";
+  RN_CHECK(remove_tree(deps_.fs, part));
+  crypto::Sha256 hash;
+  {
+    RN_TRY(const auto file, deps_.fs.create(part, 0644));
+    for (const Digest& blob : w.blobs) {
+      if (is_cancelled) return fail(cancelled().error());
+      RN_TRY(const Blob bytes, deps_.images.get(blob));
+      hash.update(bytes);
+      RN_CHECK(file->append(bytes));
+    }
+    RN_CHECK(file->sync());
+  }
+  if (hash.finish() != wanted) {
+    RN_CHECK(remove_tree(deps_.fs, part));
+    return fail(
+        ErrorCode::kCorrupt,
+        "the image's pieces do not add up to " + w.digest,
+        "list the image again: reclaim image add"
+    );
+  }
+  RN_CHECK(deps_.fs.rename(part, path));
+  RN_CHECK(deps_.fs.sync_folder(deps_.images_folder));
+  return WorkResult(ImageFetched{path});
+}
+
+// ---- workspace and resume
+
+Status Hands::load_base(GuestEntry& entry, const GuestName& guest, const Digest& workspace) {
+  if (entry.is_base_known) return {};
+  if (workspace != Digest{}) {
+    const std::string path = join_path(deps_.guests.folder(guest), "base.cbor");
+    auto bytes = read_all(deps_.fs, path, kListingBytesMax);
+    if (!bytes || crypto::sha256(*bytes) != workspace) {
+      bytes = get_blob(workspace);
+      if (!bytes) return fail(bytes.error().with("the workspace's listing"));
+      RN_CHECK(make_folders(deps_.fs, parent_folder(path), 0700));
+      RN_CHECK(write_durably(deps_.fs, path, *bytes, 0600));
+    }
+    RN_TRY(entry.base, from_cbor<Listing>(*bytes));
+  }
+  entry.is_base_known = true;
+  return {};
+}
+
+Status Hands::fetch_generation(
+    const GenerationRef& ref, const std::vector<PeerGrant>& peers, const Cancelled& is_cancelled
+) {
+  const auto is_here = [&] {
+    if (!deps_.store.load_manifest(ref.job, ref.manifest)) return false;
+    return deps_.store.verify(ref.job, ref.manifest).has_value();
+  };
+  if (is_here()) return {};
+  Error last{ErrorCode::kUnavailable, "no peer holds it", ""};
+  for (const PeerGrant& peer : peers) {
+    if (is_cancelled) return cancelled();
+    if (peer.node == deps_.identity.node) continue;
+    const auto target = target_of(deps_.identity, peer, 0, is_cancelled);
+    const auto fetched =
+        target ? checkpoint::fetch_from(*target, deps_.store, {peer.ticket, ref.manifest, {}})
+               : Result<checkpoint::Fetched>(fail(target.error()));
+    if (fetched && fetched->generation) return {};
+    last = fetched ? Error{ErrorCode::kUnavailable, peer.node.str() + " lacks chunks", ""}
+                   : fetched.error();
+  }
+  last.code = ErrorCode::kUnavailable;  // another peer, or the same one later
+  return fail(last.with("generation " + std::to_string(ref.generation)));
+}
+
+Result<WorkPrepared> Hands::lay_out(
+    GuestEntry& entry,
+    const GuestName& guest,
+    const PrepareWork& w,
+    const GenerationRef& from,
+    const Cancelled& is_cancelled
+) {
+  const std::string folder = join_path(w.disk, "work");
+  RN_CHECK(empty_folder(deps_.fs, folder));
+  const checkpoint::BlobSource blobs = [&](const Digest& name) -> Result<Blob> {
+    if (is_cancelled) return fail(cancelled().error());
+    return get_blob(name);
+  };
+  RN_TRY(
+      const auto laid,
+      checkpoint::lay_workspace(deps_.fs, folder, entry.base, blobs, deps_.clock.now().wall)
+  );
+  (void)laid;
+  RN_TRY(const auto work, deps_.fs.open_folder(folder));
+  if (from.generation == 0) {
+    RN_TRY(entry.cache, checkpoint::prime_cache(*work, entry.base, nullptr, deps_.clock));
+    return WorkPrepared{};
+  }
+  RN_CHECK(fetch_generation(from, w.resume_from, is_cancelled));
+  RN_TRY(const SignedManifest sealed, deps_.store.load_manifest(from.job, from.manifest));
+  // The coordinator named this hash, from a row that it committed: that is what makes it trusted.
+  RN_TRY(const Manifest manifest, checkpoint::parse_manifest(sealed.body));
+  RN_TRY(const crypto::Key256 key, open_job_key(deps_.identity, guest.job, w.sealed_job_key));
+  const checkpoint::BlobSource chunks = [&](const Digest& name) -> Result<Blob> {
+    if (is_cancelled) return fail(cancelled().error());
+    return deps_.store.get(name);
+  };
+  RN_TRY(
+      const auto restored,
+      checkpoint::restore_generation(
+          deps_.fs, folder, manifest, checkpoint::derive_job_keys(key), chunks
+      )
+  );
+  (void)restored;
+  RN_TRY(entry.cache, checkpoint::prime_cache(*work, entry.base, &manifest, deps_.clock));
+  return WorkPrepared{from, ""};
+}
+
+Result<WorkResult> Hands::prepare(
+    const GuestName& guest, const PrepareWork& w, const Cancelled& is_cancelled
+) {
+  const auto entry = deps_.guests.entry(guest);
+  const std::lock_guard lock(entry->work);
+  entry->is_base_known = false;
+  RN_CHECK(load_base(*entry, guest, w.workspace));
+  auto prepared = lay_out(*entry, guest, w, w.resume, is_cancelled);
+  if (!prepared && !is_cancelled && w.resume.generation > 0 && w.resume_previous.generation > 0) {
+    const std::string why = prepared.error().message;
+    log::warning("restore.fell_back", {{"job", guest.job.str()}, {"why", why}});
+    prepared = lay_out(*entry, guest, w, w.resume_previous, is_cancelled);
+    if (prepared)
+      prepared->note = "generation " + std::to_string(w.resume.generation) +
+                       " could not be restored (" + why + "); took generation " +
+                       std::to_string(w.resume_previous.generation);
+  }
+  if (!prepared) return fail(prepared.error());
+  // What the watch compares with: older files are not news.
+  const std::string marker = join_path(deps_.guests.folder(guest), "prepared");
+  RN_CHECK(make_folders(deps_.fs, parent_folder(marker), 0700));
+  RN_CHECK(
+      write_durably(deps_.fs, marker, as_bytes(std::to_string(to_ms(deps_.clock.now().wall))), 0600)
+  );
+  return WorkResult(*std::move(prepared));
+}
+
+// ---- copies and garbage
+
+Result<WorkResult> Hands::copy(const CopyGeneration& w, const Cancelled& is_cancelled) {
+  RN_TRY(
+      const checkpoint::PeerTarget target,
+      target_of(deps_.identity, w.peer, w.rate_cap_bps, is_cancelled)
+  );
+  checkpoint::TransferStats stats;
+  auto receipt = checkpoint::send_generation(
+      target, deps_.store, w.peer.ticket, w.generation.job, w.generation.manifest, &stats
+  );
+  if (!receipt) return fail(receipt.error());
+  log::info(
+      "generation.copied",
+      {{"job", w.generation.job.str()},
+       {"generation", w.generation.generation},
+       {"peer", w.peer.node.str()},
+       {"bytes", stats.bytes},
+       {"skipped_chunks", stats.skipped}}
+  );
+  return WorkResult(GenerationCopied{*std::move(receipt)});
+}
+
+Result<WorkResult> Hands::collect(const CollectGarbage& w) {
+  if (w.is_job_over) {
+    RN_CHECK(deps_.store.forget(w.job));
+    return WorkResult(Done{});
+  }
+  const std::vector<GenerationRef> all = deps_.store.list(w.job);
+  const auto previous = std::find_if(all.begin(), all.end(), [&](const GenerationRef& ref) {
+    return ref.generation >= w.keep_from;
+  });
+  if (previous == all.end()) return WorkResult(Done{});
+  const auto next = std::next(previous);
+  checkpoint::Retention retention;
+  retention.job = w.job;
+  retention.previous = previous->manifest;
+  retention.acknowledged = next == all.end() ? previous->manifest : next->manifest;
+  retention.epoch = all.back().epoch;
+  RN_CHECK(deps_.store.collect(retention));
+  return WorkResult(Done{});
+}
+
+}  // namespace rn::agent

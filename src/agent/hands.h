@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "agent/core_types.h"
+#include "agent/guest_book.h"
+#include "agent/identity.h"
+#include "base/fs.h"
+#include "base/rng.h"
+#include "base/time.h"
+#include "checkpoint/chunk_store.h"
+#include "checkpoint/transfer.h"
+
+namespace rn::agent {
+
+struct HandsDeps {
+  FileSystem& fs;
+  const Clock& clock;
+  Rng& rng;
+  const Identity& identity;
+  checkpoint::ChunkStore& store;   ///< generations: own and others'
+  checkpoint::ChunkStore& images;  ///< pieces of images
+  GuestBook& guests;
+  std::string images_folder;  ///< archives, put together for the warden
+};
+
+/// Does the core's works. Blocking; thread-safe (two works of one guest wait for each other). A
+/// work that is cancelled answers kTimeout soon.
+class Hands {
+ public:
+  explicit Hands(HandsDeps deps) : deps_(std::move(deps)) {}
+
+  WorkResult run(const Work& work, const std::atomic<bool>& is_cancelled);
+
+ private:
+  using Cancelled = std::atomic<bool>;
+
+  Result<WorkResult> fetch_image(const FetchImage& w, const Cancelled& is_cancelled);
+  Status fetch_pieces(const FetchImage& w, const Cancelled& is_cancelled);
+  Result<WorkResult> prepare(const GuestName& guest, const PrepareWork& w, const Cancelled& c);
+  Result<WorkPrepared> lay_out(
+      GuestEntry& entry,
+      const GuestName& guest,
+      const PrepareWork& w,
+      const GenerationRef& from,
+      const Cancelled& c
+  );
+  Status fetch_generation(
+      const GenerationRef& ref, const std::vector<PeerGrant>& peers, const Cancelled& c
+  );
+  Status load_base(GuestEntry& entry, const GuestName& guest, const Digest& workspace);
+  Result<WorkResult> snapshot(const GuestName& guest, const TakeSnapshot& w, const Cancelled& c);
+  Result<WorkResult> copy(const CopyGeneration& w, const Cancelled& is_cancelled);
+  Result<WorkResult> upload(const GuestName& guest, const UploadOutputs& w, const Cancelled& c);
+  Result<WorkResult> read_log(const GuestName& guest, const ReadLog& w);
+  Result<WorkResult> collect(const CollectGarbage& w);
+  Result<WorkResult> forget(const GuestName& guest);
+
+  Result<Blob> get_blob(const Digest& name) const;
+  Status put_missing(const std::vector<Digest>& names, Folder& folder, const std::string& path);
+  std::string spool(const GuestName& guest) const;
+
+  HandsDeps deps_;
+};
+
+}  // namespace rn::agent

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "agent/hands.h"
+#include "base/log.h"
+#include "checkpoint/glob.h"
+#include "checkpoint/scan.h"
+#include "checkpoint/snapshot.h"
+#include "checkpoint/unit_check.h"
+#include "io/http_client.h"
+#include "model/api.h"
+#include "model/codec.h"
+
+namespace rn::agent {
+
+namespace {
+
+constexpr std::uint64_t kPieceBytes = 4u << 20;       // the coordinator's bound of a blob
+constexpr std::uint64_t kSpoolBytesMax = 256u << 20;  // the warden's log limit is far below
+constexpr std::uint64_t kReadBytes = 1u << 20;
+
+struct Candidate {
+  checkpoint::Unit unit;
+  std::int64_t newest_ns = 0;
+  std::string signature;
+};
+
+/// Checkpoint units below the work folder, newest first.
+std::vector<Candidate> find_units(
+    const checkpoint::Scan& scan, const checkpoint::WatchRules& rules
+) {
+  std::map<checkpoint::Unit, Candidate> units;
+  for (const auto& [path, stat] : scan) {
+    if (stat.kind != FileStat::Kind::kRegular) continue;
+    const auto unit = checkpoint::unit_of(rules, path, false);
+    if (!unit) continue;
+    Candidate& candidate = units[*unit];
+    candidate.unit = *unit;
+    candidate.newest_ns = std::max(candidate.newest_ns, stat.mtime_ns);
+    candidate.signature += path + ":" + std::to_string(stat.inode) + ":" +
+                           std::to_string(stat.size) + ":" + std::to_string(stat.mtime_ns) + ";";
+  }
+  std::vector<Candidate> out;
+  for (auto& [unit, candidate] : units) out.push_back(std::move(candidate));
+  std::sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) {
+    return a.newest_ns != b.newest_ns ? a.newest_ns > b.newest_ns : a.unit < b.unit;
+  });
+  return out;
+}
+
+std::string signature_of(const std::vector<Candidate>& units, const checkpoint::Unit& unit) {
+  for (const Candidate& candidate : units) {
+    if (candidate.unit == unit) return candidate.signature;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string Hands::spool(const GuestName& guest) const {
+  return join_path(deps_.guests.folder(guest), "log");
+}
+
+Result<WorkResult> Hands::snapshot(
+    const GuestName& guest, const TakeSnapshot& w, const Cancelled& is_cancelled
+) {
+  const auto entry = deps_.guests.entry(guest);
+  const std::lock_guard lock(entry->work);
+  RN_CHECK(load_base(*entry, guest, w.workspace));
+  RN_TRY(const auto folder, deps_.fs.open_folder(join_path(w.disk, "work")));
+  const checkpoint::WatchRules rules = watch_rules(w.spec);
+  RN_TRY(const checkpoint::Scan scan, checkpoint::scan_folder(*folder));
+  const std::vector<Candidate> units = find_units(scan, rules);
+
+  std::optional<checkpoint::GenerationReady> ready;
+  {
+    const std::lock_guard small(entry->mutex);
+    ready = entry->ready;
+  }
+  if (w.is_final || !ready) {
+    ready.reset();
+    for (const Candidate& candidate : units) {
+      RN_TRY(const auto verdict, checkpoint::check_unit(*folder, candidate.unit, rules));
+      if (verdict.completeness == checkpoint::Completeness::kIncomplete) continue;
+      ready = checkpoint::GenerationReady{candidate.unit, w.is_final, false, {}};
+      break;
+    }
+    if (!ready) return WorkResult(NothingNew{});
+  }
+  const std::string signature = signature_of(units, ready->unit);
+  if (!signature.empty() && signature == entry->taken) return WorkResult(NothingNew{});
+
+  checkpoint::SnapshotRequest request;
+  request.job = guest.job;
+  request.epoch = w.epoch;
+  request.generation = w.generation;
+  request.parent = w.parent.manifest;
+  request.unit = ready->unit;
+  request.is_renamed = ready->is_renamed;
+  request.base = entry->base;
+  request.temporary = w.spec.temporary;
+  request.signer = deps_.identity.node;
+  request.should_stop = [&is_cancelled] { return is_cancelled.load(); };
+  auto opened =
+      crypto::open_sealed(deps_.identity.box, w.sealed_job_key, as_bytes(guest.job.str()));
+  if (!opened) return fail(opened.error().with("the job's key"));
+  crypto::Key256 key{};
+  if (opened->size() != key.size()) return fail(ErrorCode::kCorrupt, "the job's key is cut short");
+  std::copy(opened->begin(), opened->end(), key.begin());
+  const checkpoint::JobKeys keys = checkpoint::derive_job_keys(key);
+  const checkpoint::SnapshotDeps deps{
+      *folder, deps_.store, deps_.clock, deps_.rng, keys, deps_.identity.signing};
+  RN_TRY(const checkpoint::Snapshot taken, checkpoint::take_snapshot(deps, request, entry->cache));
+  entry->taken = signature;
+  log::info(
+      "snapshot.taken",
+      {{"job", guest.job.str()},
+       {"generation", w.generation},
+       {"unit", ready->unit.path},
+       {"read_bytes", taken.stats.read_bytes},
+       {"new_bytes", taken.stats.new_bytes},
+       {"elapsed_ms", taken.stats.elapsed_ms}}
+  );
+  return WorkResult(SnapshotTaken{taken.ref});
+}
+
+// ---- outputs
+
+Status Hands::put_missing(
+    const std::vector<Digest>& names, Folder& folder, const std::string& path
+) {
+  io::HttpCall query;
+  query.method = "POST";
+  query.url = deps_.identity.coordinator_url + "/v1/blobs/missing";
+  query.tls = tls_to_coordinator(deps_.identity);
+  query.headers = {{"Content-Type", "application/json"}};
+  query.body = to_json(api::BlobQuery{names});
+  RN_TRY(const io::HttpReply reply, io::succeed(io::perform_blocking(query)));
+  RN_TRY(const auto answer, from_json<api::BlobMissing>(reply.body, Unknown::kLenient));
+  if (answer.missing.empty()) return {};
+  RN_TRY(const auto file, folder.open(path));
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (std::find(answer.missing.begin(), answer.missing.end(), names[i]) == answer.missing.end())
+      continue;
+    RN_TRY(const Blob bytes, file->read(i * kPieceBytes, kPieceBytes));
+    if (crypto::sha256(bytes) != names[i])
+      return fail(ErrorCode::kUnavailable, path + " changed while it was uploaded");
+    io::HttpCall put;
+    put.method = "PUT";
+    put.url = deps_.identity.coordinator_url + "/v1/blobs/" + to_hex(names[i]);
+    put.tls = tls_to_coordinator(deps_.identity);
+    put.body.assign(bytes.begin(), bytes.end());
+    RN_CHECK(io::succeed(io::perform_blocking(put)));
+  }
+  return {};
+}
+
+Result<WorkResult> Hands::upload(
+    const GuestName& guest, const UploadOutputs& w, const Cancelled& is_cancelled
+) {
+  const auto entry = deps_.guests.entry(guest);
+  const std::lock_guard lock(entry->work);
+  RN_CHECK(load_base(*entry, guest, w.workspace));
+  RN_TRY(const auto folder, deps_.fs.open_folder(join_path(w.disk, "work")));
+  RN_TRY(const checkpoint::Scan scan, checkpoint::scan_folder(*folder));
+  std::map<std::string, const ListedFile*> base;
+  for (const ListedFile& file : entry->base.files) base[file.path] = &file;
+  Listing listing;
+  for (const auto& [path, stat] : scan) {
+    if (is_cancelled) return fail(ErrorCode::kTimeout, "cancelled");
+    if (stat.kind != FileStat::Kind::kRegular && stat.kind != FileStat::Kind::kSymlink) continue;
+    if (checkpoint::matches_any(w.spec.temporary, path)) continue;
+    if (!w.spec.outputs.empty() && !checkpoint::matches_any(w.spec.outputs, path)) continue;
+    ListedFile file;
+    file.path = path;
+    file.mode = stat.mode;
+    file.bytes = stat.size;
+    if (stat.kind == FileStat::Kind::kSymlink) {
+      file.kind = FileKind::kSymlink;
+      file.bytes = 0;
+      RN_TRY(file.target, folder->read_symlink(path));
+    } else {
+      RN_TRY(const auto open, folder->open(path));
+      for (std::uint64_t at = 0; at < stat.size; at += kPieceBytes) {
+        RN_TRY(const Blob bytes, open->read(at, kPieceBytes));
+        file.blobs.push_back(crypto::sha256(bytes));
+      }
+    }
+    const auto known = base.find(path);
+    const bool is_unchanged = known != base.end() && known->second->blobs == file.blobs &&
+                              known->second->target == file.target &&
+                              known->second->kind == file.kind;
+    if (is_unchanged && w.spec.outputs.empty()) continue;
+    if (!file.blobs.empty()) RN_CHECK(put_missing(file.blobs, *folder, path));
+    listing.files.push_back(std::move(file));
+  }
+  if (listing.files.empty()) return WorkResult(OutputsUploaded{});
+  const Blob bytes = to_cbor(listing);
+  const Digest name = crypto::sha256(bytes);
+  io::HttpCall put;
+  put.method = "PUT";
+  put.url = deps_.identity.coordinator_url + "/v1/blobs/" + to_hex(name);
+  put.tls = tls_to_coordinator(deps_.identity);
+  put.body.assign(bytes.begin(), bytes.end());
+  RN_CHECK(io::succeed(io::perform_blocking(put)));
+  return WorkResult(OutputsUploaded{name});
+}
+
+// ---- log
+
+Result<WorkResult> Hands::read_log(const GuestName& guest, const ReadLog& w) {
+  const std::string path = spool(guest);
+  RN_CHECK(make_folders(deps_.fs, parent_folder(path), 0700));
+  RN_TRY(const auto file, deps_.fs.open_append(path, 0600));
+  RN_TRY(FileStat stat, file->stat());
+  if (!w.disk.empty()) {
+    const auto disk = deps_.fs.open_folder(w.disk);
+    auto source =
+        disk ? (*disk)->open("reclaim/log") : Result<std::unique_ptr<File>>(fail(disk.error()));
+    while (source && stat.size < kSpoolBytesMax) {
+      RN_TRY(const Blob bytes, (*source)->read(stat.size, kReadBytes));
+      if (bytes.empty()) break;
+      RN_CHECK(file->append(bytes));
+      stat.size += bytes.size();
+    }
+  }
+  LogRead out;
+  out.offset = w.offset;
+  out.spooled_bytes = stat.size;
+  if (w.max_bytes > 0 && w.offset < stat.size) {
+    RN_TRY(const auto reader, deps_.fs.open(path));
+    RN_TRY(out.bytes, reader->read(w.offset, w.max_bytes));
+  }
+  return WorkResult(std::move(out));
+}
+
+Result<WorkResult> Hands::forget(const GuestName& guest) {
+  deps_.guests.forget(guest);
+  return WorkResult(Done{});
+}
+
+}  // namespace rn::agent

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "base/crypto.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "base/ids.h"
+#include "base/rng.h"
+#include "base/time.h"
+#include "io/pki.h"
+
+namespace rn::agent {
+
+/// Who this node is. Files in FOLDER (mode 0700): identity.json, node.key, node.pem, ca.pem,
+/// sign.key, box.key.
+struct Identity {
+  NodeId node;
+  LabId lab;
+  std::string machine_id;  ///< bound to the machine; a copied folder is noticed
+  std::string coordinator_url;
+  std::string agent_url;
+  std::string key_pem;
+  std::string certificate_pem;
+  std::string ca_pem;
+  crypto::SigningKey signing;  ///< manifests and receipts
+  crypto::BoxKey box;          ///< sealed job keys
+};
+
+/// Identity of the coordinator in its certificate, and of a node.
+inline constexpr const char* kCoordinatorIdentity = "spiffe://reclaimnet/coordinator";
+std::string identity_of(const NodeId& node);
+/// Empty for anything that is no node's identity.
+NodeId node_of(const std::string& identity);
+
+/// SHA-256 over the content of /etc/machine-id (or another file given) and our name: the machine's
+/// own identifier is not told to anybody. kNotFound if there is none.
+Result<std::string> machine_id(FileSystem& fs, const std::string& file);
+
+/// "rn1.ID.SECRET.FINGERPRINT". kInvalid says what is wrong with it.
+struct JoinToken {
+  std::string id;
+  std::string secret;
+  std::string ca_fingerprint;
+};
+
+Result<JoinToken> parse_join_token(const std::string& text);
+
+struct JoinOptions {
+  std::string url;  ///< "https://host:port"
+  std::string token;
+  std::string ca_fingerprint;  ///< overrides the token's if not empty
+  std::string lab;             ///< expected; empty = whatever the token says
+  std::string hostname;
+  std::string machine_id;
+  std::string folder;
+};
+
+/// Makes keys, redeems the token, stores the identity (last of all identity.json). kConflict if the
+/// folder has an identity already; kDenied for a used, expired or wrong token. Blocking.
+Result<Identity> join(FileSystem& fs, Rng& rng, const JoinOptions& options);
+
+/// kNotFound: not joined; kConflict: the identity belongs to another machine; kCorrupt. Blocking.
+Result<Identity> load_identity(
+    FileSystem& fs, const std::string& folder, const std::string& machine_id
+);
+
+/// Writes a renewed certificate in place of the old one. Blocking.
+Status store_certificate(
+    FileSystem& fs,
+    const std::string& folder,
+    const std::string& certificate_pem,
+    const std::string& ca_pem
+);
+
+/// TLS towards the coordinator, towards a peer, and of the own servers.
+io::TlsConfig tls_to_coordinator(const Identity& identity);
+io::TlsConfig tls_to_peer(const Identity& identity, const NodeId& peer);
+io::TlsConfig tls_server(const Identity& identity);
+
+}  // namespace rn::agent

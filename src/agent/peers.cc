@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/peers.h"
+
+#include <charconv>
+
+namespace rn::agent {
+
+Result<HostPort> parse_host_port(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  const auto bad = [&] {
+    return fail(ErrorCode::kInvalid, "\"" + text + "\" is not HOST:PORT", "write HOST:PORT");
+  };
+  if (colon == std::string::npos || colon == 0) return bad();
+  HostPort out;
+  out.host = text.substr(0, colon);
+  if (out.host.front() == '[') {
+    if (out.host.size() < 3 || out.host.back() != ']') return bad();
+    out.host = out.host.substr(1, out.host.size() - 2);
+  }
+  const char* const begin = text.data() + colon + 1;
+  const char* const end = text.data() + text.size();
+  const auto [last, code] = std::from_chars(begin, end, out.port);
+  if (code != std::errc() || last != end || begin == end) return bad();
+  return out;
+}
+
+Result<checkpoint::PeerTarget> target_of(
+    const Identity& identity,
+    const PeerGrant& peer,
+    std::uint64_t rate_cap_bps,
+    const std::atomic<bool>& is_cancelled
+) {
+  auto address = parse_host_port(peer.address);
+  if (!address) return fail(address.error().with("address of peer " + peer.node.str()));
+  checkpoint::PeerTarget target;
+  target.host = address->host;
+  target.port = address->port;
+  target.tls = tls_to_peer(identity, peer.node);
+  target.expected_identity = identity_of(peer.node);
+  target.drive.should_stop = [&is_cancelled] { return is_cancelled.load(); };
+  if (rate_cap_bps != 0)
+    target.on_connected = [rate_cap_bps](io::FramedConnection& connection) {
+      (void)connection.set_pacing_rate(rate_cap_bps / 8);
+    };
+  return target;
+}
+
+}  // namespace rn::agent

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "agent/identity.h"
+#include "base/error.h"
+#include "checkpoint/peer_link.h"
+
+namespace rn::agent {
+
+/// "host:port" or "[v6]:port". kInvalid for anything else.
+struct HostPort {
+  std::string host;
+  std::uint16_t port = 0;
+};
+
+Result<HostPort> parse_host_port(const std::string& text);
+
+/// How to reach a peer's data port with the own identity; the transfer stops soon after
+/// `is_cancelled` becomes true. `rate_cap_bps` 0 = none. `is_cancelled` outlives the transfer.
+/// kInvalid for a bad address.
+Result<checkpoint::PeerTarget> target_of(
+    const Identity& identity,
+    const PeerGrant& peer,
+    std::uint64_t rate_cap_bps,
+    const std::atomic<bool>& is_cancelled
+);
+
+}  // namespace rn::agent

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/telemetry_nvml.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <map>
+
+#include <dlfcn.h>
+
+namespace rn::agent {
+
+namespace {
+
+// The part of NVML's stable C interface that is used here (nvml.h is not packaged without the
+// driver).
+using NvmlDevice = void*;
+constexpr int kSuccess = 0;
+constexpr int kInsufficientSize = 7;
+constexpr std::size_t kProcessesMax = 256;
+constexpr std::uint64_t kNotAvailable = ~std::uint64_t{0};
+
+struct NvmlUtilization {
+  unsigned gpu;
+  unsigned memory;
+};
+
+struct NvmlMemory {
+  unsigned long long total;
+  unsigned long long free;
+  unsigned long long used;
+};
+
+struct NvmlProcessInfo {  // of the _v2 and _v3 calls
+  unsigned pid;
+  unsigned long long used_bytes;
+  unsigned gpu_instance;
+  unsigned compute_instance;
+};
+
+static_assert(sizeof(NvmlProcessInfo) == 24);
+
+std::uint64_t mib(unsigned long long bytes) {
+  return bytes >> 20;
+}
+
+}  // namespace
+
+struct NvmlSampler::State {
+  void* library = nullptr;
+  std::vector<NvmlDevice> devices;
+
+  int (*init)() = nullptr;
+  int (*shutdown)() = nullptr;
+  int (*count)(unsigned*) = nullptr;
+  int (*by_index)(unsigned, NvmlDevice*) = nullptr;
+  int (*name)(NvmlDevice, char*, unsigned) = nullptr;
+  int (*uuid)(NvmlDevice, char*, unsigned) = nullptr;
+  int (*capability)(NvmlDevice, int*, int*) = nullptr;
+  int (*memory)(NvmlDevice, NvmlMemory*) = nullptr;
+  int (*utilisation)(NvmlDevice, NvmlUtilization*) = nullptr;
+  int (*temperature)(NvmlDevice, int, unsigned*) = nullptr;
+  int (*power)(NvmlDevice, unsigned*) = nullptr;
+  int (*compute)(NvmlDevice, unsigned*, NvmlProcessInfo*) = nullptr;
+  int (*graphics)(NvmlDevice, unsigned*, NvmlProcessInfo*) = nullptr;
+
+  ~State() {
+    if (shutdown != nullptr && !devices.empty()) shutdown();
+    if (library != nullptr) dlclose(library);
+  }
+
+  template <class Function>
+  bool find(Function& function, std::initializer_list<const char*> names) {
+    for (const char* symbol : names) {
+      function = reinterpret_cast<Function>(dlsym(library, symbol));
+      if (function != nullptr) return true;
+    }
+    return false;
+  }
+
+  bool bind() {
+    find(name, {"nvmlDeviceGetName"});
+    find(uuid, {"nvmlDeviceGetUUID"});
+    find(capability, {"nvmlDeviceGetCudaComputeCapability"});
+    find(utilisation, {"nvmlDeviceGetUtilizationRates"});
+    find(temperature, {"nvmlDeviceGetTemperature"});
+    find(power, {"nvmlDeviceGetPowerUsage"});
+    find(
+        graphics,
+        {"nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2"}
+    );
+    return find(init, {"nvmlInit_v2"}) && find(shutdown, {"nvmlShutdown"}) &&
+           find(count, {"nvmlDeviceGetCount_v2"}) &&
+           find(by_index, {"nvmlDeviceGetHandleByIndex_v2"}) &&
+           find(memory, {"nvmlDeviceGetMemoryInfo"}) &&
+           find(
+               compute,
+               {"nvmlDeviceGetComputeRunningProcesses_v3",
+                "nvmlDeviceGetComputeRunningProcesses_v2"}
+           );
+  }
+
+  /// pid → bytes; a process with both a compute and a graphics context counts once. False if the
+  /// device does not answer.
+  bool processes(NvmlDevice device, std::map<unsigned, std::uint64_t>& out) const {
+    for (auto* const call : {compute, graphics}) {
+      if (call == nullptr) continue;
+      std::array<NvmlProcessInfo, kProcessesMax> infos{};
+      unsigned number = infos.size();
+      const int result = call(device, &number, infos.data());
+      if (result != kSuccess && result != kInsufficientSize) {
+        if (call == compute) return false;
+        continue;
+      }
+      for (unsigned i = 0; i < std::min<unsigned>(number, infos.size()); ++i) {
+        const std::uint64_t used = infos[i].used_bytes == kNotAvailable ? 0 : infos[i].used_bytes;
+        std::uint64_t& known = out[infos[i].pid];
+        known = std::max(known, used);
+      }
+    }
+    return true;
+  }
+};
+
+NvmlSampler::NvmlSampler(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+NvmlSampler::~NvmlSampler() = default;
+
+Result<std::unique_ptr<NvmlSampler>> NvmlSampler::open(const std::string& library) {
+  auto state = std::make_unique<State>();
+  state->library = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (state->library == nullptr)
+    return fail(ErrorCode::kNotFound, "there is no " + library + " (no NVIDIA driver)");
+  if (!state->bind())
+    return fail(
+        ErrorCode::kUnsupported,
+        library + " lacks calls that are needed",
+        "update the NVIDIA driver"
+    );
+  if (state->init() != kSuccess)
+    return fail(
+        ErrorCode::kUnavailable,
+        "NVML does not start",
+        "nvidia-smi shows why; after a driver update the machine needs a reboot"
+    );
+  unsigned number = 0;
+  if (state->count(&number) != kSuccess) number = 0;
+  for (unsigned i = 0; i < number; ++i) {
+    NvmlDevice device = nullptr;
+    if (state->by_index(i, &device) != kSuccess) device = nullptr;
+    state->devices.push_back(device);
+  }
+  return std::make_unique<NvmlSampler>(std::move(state));
+}
+
+std::vector<Gpu> NvmlSampler::gpus() const {
+  std::vector<Gpu> out;
+  for (std::size_t i = 0; i < state_->devices.size(); ++i) {
+    Gpu gpu;
+    gpu.index = static_cast<std::uint32_t>(i);
+    NvmlDevice const device = state_->devices[i];
+    if (device != nullptr) {
+      std::array<char, 96> text{};
+      if (state_->name != nullptr && state_->name(device, text.data(), text.size()) == kSuccess)
+        gpu.model = text.data();
+      if (state_->uuid != nullptr && state_->uuid(device, text.data(), text.size()) == kSuccess)
+        gpu.uuid = text.data();
+      int major = 0;
+      int minor = 0;
+      if (state_->capability != nullptr && state_->capability(device, &major, &minor) == kSuccess)
+        gpu.compute_capability = std::to_string(major) + "." + std::to_string(minor);
+      NvmlMemory memory{};
+      if (state_->memory(device, &memory) == kSuccess) gpu.memory_mib = mib(memory.total);
+    }
+    out.push_back(std::move(gpu));
+  }
+  return out;
+}
+
+NvmlSampler::Sample NvmlSampler::sample(const std::function<bool(pid_t)>& is_guest) const {
+  Sample out;
+  for (std::size_t i = 0; i < state_->devices.size(); ++i) {
+    GpuTelemetry gpu;
+    gpu.index = static_cast<std::uint32_t>(i);
+    std::uint64_t foreign_bytes = 0;
+    NvmlDevice const device = state_->devices[i];
+    NvmlMemory memory{};
+    std::map<unsigned, std::uint64_t> processes;
+    if (device == nullptr || state_->memory(device, &memory) != kSuccess ||
+        !state_->processes(device, processes)) {
+      gpu.is_wedged = true;
+    } else {
+      gpu.memory_used_mib = mib(memory.used);
+      NvmlUtilization rates{};
+      if (state_->utilisation != nullptr && state_->utilisation(device, &rates) == kSuccess)
+        gpu.utilisation_percent = rates.gpu;
+      unsigned value = 0;
+      if (state_->temperature != nullptr && state_->temperature(device, 0, &value) == kSuccess)
+        gpu.temperature_c = static_cast<std::int32_t>(value);
+      if (state_->power != nullptr && state_->power(device, &value) == kSuccess)
+        gpu.power_mw = value;
+      for (const auto& [pid, bytes] : processes) {
+        if (is_guest(static_cast<pid_t>(pid))) continue;
+        ++gpu.foreign_processes;
+        foreign_bytes += bytes;
+      }
+    }
+    out.gpus.push_back(gpu);
+    out.foreign_vram_mib.push_back(mib(foreign_bytes));
+  }
+  return out;
+}
+
+bool is_in_group(const std::string& root, pid_t pid, const std::string& guest_group) {
+  std::ifstream file(root + "/proc/" + std::to_string(pid) + "/cgroup");
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.find("/" + guest_group) != std::string::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace rn::agent

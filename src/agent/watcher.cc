@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/watcher.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include <poll.h>
+
+#include "base/log.h"
+#include "checkpoint/inotify_watcher.h"
+#include "checkpoint/scan.h"
+#include "checkpoint/unit_check.h"
+
+namespace rn::agent {
+
+namespace {
+
+using checkpoint::FileEvent;
+
+constexpr milliseconds kTurn{100};  // how long a watch sleeps at most
+constexpr seconds kScanEvery{2};    // without inotify
+
+}  // namespace
+
+struct Watcher::Watch {
+  FileSystem& fs;
+  const Clock& clock;
+  const Found& found;
+  GuestName guest;
+  std::string folder;
+  checkpoint::WatchRules rules;
+  WallTime news_since;
+
+  std::atomic<bool> is_stopping = false;
+  std::atomic<bool> is_over = false;
+  std::thread thread;
+
+  // Of the watch's thread:
+  std::unique_ptr<checkpoint::InotifyWatcher> inotify;
+  checkpoint::Scan seen;
+  bool is_scanned = false;
+  Instant scanned_at{};
+
+  Watch(FileSystem& f, const Clock& c, const Found& n) : fs(f), clock(c), found(n) {}
+
+  /// Everything new since the last scan, as events.
+  void scan(Folder& work, checkpoint::GenerationDetector& detector) {
+    auto now_there = checkpoint::scan_folder(work);
+    scanned_at = clock.now().boot;
+    if (!now_there) return;
+    for (const FileEvent& event : checkpoint::compare_scans(seen, *now_there)) {
+      const auto stat = now_there->find(event.path);
+      if (!is_scanned && stat != now_there->end() &&
+          stat->second.mtime_ns < to_ms(news_since) * 1'000'000)
+        continue;
+      detector.on_event(event, scanned_at);
+    }
+    seen = *std::move(now_there);
+    is_scanned = true;
+  }
+
+  void wait(Folder& work, checkpoint::GenerationDetector& detector) {
+    if (inotify == nullptr) {
+      std::this_thread::sleep_for(kTurn);
+    } else {
+      pollfd descriptor{inotify->fd(), POLLIN, 0};
+      if (poll(&descriptor, 1, static_cast<int>(kTurn.count())) > 0) {
+        const auto batch = inotify->read_events();
+        if (!batch || batch->must_rescan) scan(work, detector);
+        if (batch) {
+          for (const FileEvent& event : batch->events) detector.on_event(event, clock.now().boot);
+        }
+      }
+    }
+    const bool is_blind = inotify == nullptr || !inotify->is_complete();
+    if (is_blind && clock.now().boot - scanned_at >= kScanEvery) scan(work, detector);
+  }
+
+  void run() {
+    {
+      const auto work = fs.open_folder(folder);
+      if (!work) {
+        log::warning("watch.failed", {{"folder", folder}, {"error", work.error().describe()}});
+      } else {
+        checkpoint::GenerationDetector detector(rules);
+        auto opened = checkpoint::InotifyWatcher::open(folder, {});
+        if (opened) {
+          inotify = *std::move(opened);
+        } else {
+          log::warning(
+              "watch.by_scans", {{"folder", folder}, {"error", opened.error().describe()}}
+          );
+        }
+        scan(**work, detector);
+        while (!is_stopping) turn(**work, detector);
+      }
+    }
+    inotify.reset();
+    is_over = true;
+  }
+
+  void turn(Folder& work, checkpoint::GenerationDetector& detector) {
+    wait(work, detector);
+    for (const checkpoint::DueCheck& check : detector.due(clock.now().boot)) {
+      if (is_stopping) return;
+      const auto verdict = checkpoint::check_unit(work, check.unit, rules);
+      if (!verdict) continue;
+      const auto ready = detector.on_checked(check, *verdict, clock.now().boot);
+      if (ready) found(guest, *ready);
+    }
+  }
+};
+
+Watcher::Watcher(FileSystem& fs, const Clock& clock, Found found)
+    : fs_(fs), clock_(clock), found_(std::move(found)) {}
+
+Watcher::~Watcher() {
+  for (auto& [guest, watch] : watches_) ending_.push_back(std::move(watch));
+  for (const auto& watch : ending_) watch->is_stopping = true;
+  for (const auto& watch : ending_) watch->thread.join();
+}
+
+void Watcher::reap() {
+  std::erase_if(ending_, [](const std::shared_ptr<Watch>& watch) {
+    if (!watch->is_over) return false;
+    watch->thread.join();
+    return true;
+  });
+}
+
+void Watcher::start(
+    const GuestName& guest,
+    const std::string& folder,
+    const checkpoint::WatchRules& rules,
+    WallTime news_since
+) {
+  reap();
+  if (watches_.contains(guest)) return;
+  auto watch = std::make_shared<Watch>(fs_, clock_, found_);
+  watch->guest = guest;
+  watch->folder = folder;
+  watch->rules = rules;
+  watch->news_since = news_since;
+  watches_[guest] = watch;
+  watch->thread = std::thread([raw = watch.get()] { raw->run(); });
+}
+
+void Watcher::stop(const GuestName& guest) {
+  reap();
+  const auto found = watches_.find(guest);
+  if (found == watches_.end()) return;
+  found->second->is_stopping = true;
+  ending_.push_back(std::move(found->second));
+  watches_.erase(found);
+}
+
+}  // namespace rn::agent
