@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warden/engine.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/crypto.h"
+#include "io/http.h"
+#include "io/http_client.h"
+#include "model/codec.h"
+
+namespace rn::warden {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kRoot = "http://engine/v1.41";  // 20.10, the oldest engine we take
+constexpr const char* kRepository = "reclaimnet/image";
+constexpr milliseconds kAskLimit = seconds(5);
+constexpr milliseconds kMakeLimit = seconds(20);
+constexpr milliseconds kStartLimit = seconds(30);
+constexpr milliseconds kImportLimit = seconds(1800);
+
+/// Versions with known ways out of a container below them. Distributions backport the repairs
+/// without raising the number, so by default this only warns.
+constexpr const char* kEngineFloor = "20.10.24";
+constexpr const char* kRuncFloor = "1.2.8";  // CVE-2025-31133, -52565, -52881
+
+const json& at(const json& document, const char* key) {
+  static const json kNothing;
+  if (!document.is_object()) return kNothing;
+  const auto found = document.find(key);
+  return found == document.end() ? kNothing : *found;
+}
+
+std::string text(const json& value) {
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
+std::int32_t number(const json& value) {
+  return value.is_number_integer() ? static_cast<std::int32_t>(value.get<std::int64_t>()) : 0;
+}
+
+bool flag(const json& value) {
+  return value.is_boolean() && value.get<bool>();
+}
+
+Error engine_error(int status, const std::string& body) {
+  std::string words;
+  if (const auto document = parse_json(body)) words = text(at(*document, "message"));
+  if (words.empty()) words = "the container engine answered status " + std::to_string(status);
+  ErrorCode code = ErrorCode::kInternal;
+  if (status == 400) code = ErrorCode::kInvalid;
+  if (status == 404) code = ErrorCode::kNotFound;
+  if (status == 409 || status == 304) code = ErrorCode::kConflict;
+  if (status == 503) code = ErrorCode::kUnavailable;
+  return Error{code, "engine: " + words, {}};
+}
+
+EngineContainer container_of(const json& document) {
+  EngineContainer container;
+  container.id = text(at(document, "Id"));
+  const json& labels = at(at(document, "Config"), "Labels");
+  if (labels.is_object()) {
+    for (const auto& [key, value] : labels.items()) container.labels[key] = text(value);
+  }
+  const json& state = at(document, "State");
+  container.is_running = flag(at(state, "Running"));
+  container.pid = number(at(state, "Pid"));
+  container.exit_code = number(at(state, "ExitCode"));
+  container.is_oom_killed = flag(at(state, "OOMKilled"));
+  return container;
+}
+
+Result<std::string> digest_hex(const std::string& digest) {
+  const std::string prefix = "sha256:";
+  if (!digest.starts_with(prefix) || !digest_from_hex(digest.substr(prefix.size())))
+    return fail(ErrorCode::kInvalid, "\"" + digest + "\" is no digest", "write sha256:HEX");
+  return digest.substr(prefix.size());
+}
+
+/// The last "status" of the engine's stream of JSON lines, or its "error".
+Result<std::string> last_status(const std::string& body) {
+  std::string status;
+  for (std::size_t from = 0; from < body.size();) {
+    const std::size_t end = std::min(body.find('\n', from), body.size());
+    if (const auto line = parse_json(std::string_view(body).substr(from, end - from))) {
+      if (const std::string error = text(at(*line, "error")); !error.empty())
+        return fail(ErrorCode::kInvalid, "engine: " + error);
+      if (const std::string said = text(at(*line, "status")); !said.empty()) status = said;
+    }
+    from = end + 1;
+  }
+  return status;
+}
+
+}  // namespace
+
+bool is_below(const std::string& version, const std::string& floor) {
+  const auto numbers = [](const std::string& words) {
+    std::array<unsigned, 3> parts{};
+    std::size_t part = 0;
+    for (const char c : words) {
+      if (c == '.' && part < 2) {
+        ++part;
+      } else if (c >= '0' && c <= '9' && parts[part] < 100'000) {
+        parts[part] = parts[part] * 10 + static_cast<unsigned>(c - '0');
+      } else {
+        break;
+      }
+    }
+    return parts;
+  };
+  return numbers(version) < numbers(floor);
+}
+
+Result<io::HttpReply> Engine::send(io::HttpCall call) const {
+  call.unix_socket = socket_;
+  RN_TRY(io::HttpReply reply, io::perform_blocking(call));
+  if (!reply.is_success()) return fail(engine_error(reply.status, reply.body));
+  return reply;
+}
+
+Result<io::HttpReply> Engine::request(
+    const char* method, const std::string& path, milliseconds limit, std::string body
+) const {
+  io::HttpCall call;
+  call.method = method;
+  call.url = kRoot + path;
+  call.timeout = limit;
+  call.connect_timeout = limit;
+  if (!body.empty()) call.headers.emplace_back("Content-Type", "application/json");
+  call.body = std::move(body);
+  return send(std::move(call));
+}
+
+Status Engine::ping(milliseconds limit) const {
+  RN_TRY(const io::HttpReply reply, request("GET", "/_ping", limit));
+  return {};
+}
+
+Result<EngineFacts> Engine::facts() const {
+  RN_TRY(const io::HttpReply reply, request("GET", "/version", kAskLimit));
+  RN_TRY(const json document, parse_json(reply.body));
+  EngineFacts facts;
+  const std::string version = text(at(document, "Version"));
+  facts.name = "docker " + version;
+  if (is_below(version, kEngineFloor))
+    facts.warnings.push_back("engine " + version + " is below " + kEngineFloor);
+  const json& components = at(document, "Components");
+  for (const json& component : components.is_array() ? components : json::array()) {
+    if (text(at(component, "Name")) != "runc") continue;
+    const std::string runc = text(at(component, "Version"));
+    facts.runtime = "runc " + runc;
+    if (is_below(runc, kRuncFloor))
+      facts.warnings.push_back("runc " + runc + " is below " + kRuncFloor);
+  }
+  return facts;
+}
+
+Result<std::string> Engine::import_image(
+    const std::string& digest, const std::function<Result<Blob>(std::size_t)>& read
+) const {
+  RN_TRY(const std::string hex, digest_hex(digest));
+  RN_TRY(const auto known, images());
+  for (const EngineImage& image : known) {
+    if (image.digest == digest) return image.id;
+  }
+  crypto::Sha256 hash;
+  io::HttpCall call;
+  call.method = "POST";
+  call.url = std::string(kRoot) + "/images/create?fromSrc=-";
+  call.headers = {{"Content-Type", "application/x-tar"}};
+  call.timeout = kImportLimit;
+  call.upload = [&](std::size_t max) -> Result<Blob> {
+    RN_TRY(Blob piece, read(max));
+    hash.update(piece);
+    return piece;
+  };
+  RN_TRY(const io::HttpReply reply, send(std::move(call)));
+  RN_TRY(const std::string id, last_status(reply.body));
+  if (!id.starts_with("sha256:"))
+    return fail(ErrorCode::kInternal, "engine: the import answered no image id");
+  // Only the tag makes an image findable for a guest, and it comes after the look at the hash.
+  if (to_hex(hash.finish()) != hex) {
+    const Status removed = remove_image(id);
+    return fail(
+        ErrorCode::kCorrupt,
+        "the image archive is not " + digest + (removed ? "" : "; " + removed.error().message),
+        "fetch it again"
+    );
+  }
+  RN_CHECK(request("POST", "/images/" + id + "/tag?repo=" + kRepository + "&tag=" + hex, kAskLimit)
+  );
+  return id;
+}
+
+Result<std::vector<EngineImage>> Engine::images() const {
+  const json filters = {{"reference", json::array({kRepository})}};
+  RN_TRY(
+      const io::HttpReply reply,
+      request("GET", "/images/json?filters=" + io::percent_encode(filters.dump()), kAskLimit)
+  );
+  RN_TRY(const json document, parse_json(reply.body));
+  std::vector<EngineImage> images;
+  for (const json& image : document.is_array() ? document : json::array()) {
+    const json& tags = at(image, "RepoTags");
+    for (const json& tag : tags.is_array() ? tags : json::array()) {
+      const std::string name = text(tag);
+      const std::string prefix = std::string(kRepository) + ":";
+      if (name.starts_with(prefix))
+        images.push_back({"sha256:" + name.substr(prefix.size()), text(at(image, "Id"))});
+    }
+  }
+  return images;
+}
+
+Status Engine::remove_image(const std::string& id) const {
+  const auto reply = request("DELETE", "/images/" + id + "?force=1", kMakeLimit);
+  if (!reply && reply.error().code != ErrorCode::kNotFound) return fail(reply.error());
+  return {};
+}
+
+Result<std::vector<EngineContainer>> Engine::list(const std::string& key, const std::string& value)
+    const {
+  const json filters = {{"label", json::array({key + "=" + value})}};
+  RN_TRY(
+      const io::HttpReply reply,
+      request(
+          "GET", "/containers/json?all=1&filters=" + io::percent_encode(filters.dump()), kAskLimit
+      )
+  );
+  RN_TRY(const json document, parse_json(reply.body));
+  std::vector<EngineContainer> containers;
+  for (const json& entry : document.is_array() ? document : json::array()) {
+    auto container = inspect(text(at(entry, "Id")));
+    if (container) {
+      containers.push_back(std::move(*container));
+    } else if (container.error().code != ErrorCode::kNotFound) {
+      return fail(container.error());
+    }
+  }
+  return containers;
+}
+
+Result<EngineContainer> Engine::inspect(const std::string& id) const {
+  RN_TRY(const io::HttpReply reply, request("GET", "/containers/" + id + "/json", kAskLimit));
+  RN_TRY(const json document, parse_json(reply.body));
+  return container_of(document);
+}
+
+Result<std::string> Engine::create(const std::string& name, const std::string& body) const {
+  RN_TRY(
+      const io::HttpReply reply,
+      request("POST", "/containers/create?name=" + io::percent_encode(name), kMakeLimit, body)
+  );
+  RN_TRY(const json document, parse_json(reply.body));
+  const std::string id = text(at(document, "Id"));
+  if (id.empty()) return fail(ErrorCode::kInternal, "engine: a container without an id");
+  return id;
+}
+
+Status Engine::start(const std::string& id) const {
+  const auto reply = request("POST", "/containers/" + id + "/start", kStartLimit);
+  if (!reply) return fail(reply.error());
+  return {};
+}
+
+Status Engine::kill(const std::string& id) const {
+  RN_CHECK(request("POST", "/containers/" + id + "/kill?signal=KILL", kAskLimit));
+  return {};
+}
+
+Status Engine::remove(const std::string& id) const {
+  const auto reply = request("DELETE", "/containers/" + id + "?force=1&v=1", kMakeLimit);
+  if (!reply && reply.error().code != ErrorCode::kNotFound) return fail(reply.error());
+  return {};
+}
+
+Result<std::int32_t> Engine::wait(const std::string& id, milliseconds limit) const {
+  RN_TRY(
+      const io::HttpReply reply,
+      request("POST", "/containers/" + id + "/wait?condition=not-running", limit)
+  );
+  RN_TRY(const json document, parse_json(reply.body));
+  return number(at(document, "StatusCode"));
+}
+
+}  // namespace rn::warden

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/time.h"
+
+namespace rn::io {
+struct HttpCall;
+struct HttpReply;
+}  // namespace rn::io
+
+namespace rn::warden {
+
+struct EngineFacts {
+  std::string name;                   ///< "docker 20.10.24+dfsg1"
+  std::string runtime;                ///< "runc 1.1.5+ds1"
+  std::vector<std::string> warnings;  ///< versions below the floors, in words
+};
+
+struct EngineContainer {
+  std::string id;
+  std::map<std::string, std::string> labels;
+  bool is_running = false;
+  std::int32_t pid = 0;
+  std::int32_t exit_code = 0;
+  bool is_oom_killed = false;
+};
+
+struct EngineImage {
+  std::string digest;  ///< of the verified archive
+  std::string id;
+};
+
+/// True if `version` ("1.1.5+ds1") is lower than `floor` ("1.2.8"): numbers compared one by one,
+/// whatever follows them ignored. Pure.
+bool is_below(const std::string& version, const std::string& floor);
+
+/// The Docker Engine API over its Unix socket (docker 20.10 and later, podman's compatible socket).
+/// All calls block, each with a deadline, and never throw: for workers. Thread-safe.
+/// Errors: kUnavailable and kTimeout when the engine does not answer, kNotFound, kConflict (a name
+/// is taken, or the thing is in another state), kInvalid with the engine's own words.
+class Engine {
+ public:
+  explicit Engine(std::string socket) : socket_(std::move(socket)) {}
+
+  Status ping(milliseconds limit) const;
+  Result<EngineFacts> facts() const;
+
+  /// Gives a root file system archive to the engine while hashing it; only an archive whose
+  /// SHA-256 is `digest` ("sha256:HEX") becomes findable, under the engine's own id that is
+  /// answered. `read` gives the archive piece by piece, empty at its end. kCorrupt: another digest.
+  /// Idempotent.
+  Result<std::string> import_image(
+      const std::string& digest, const std::function<Result<Blob>(std::size_t)>& read
+  ) const;
+  /// Those that import_image has verified.
+  Result<std::vector<EngineImage>> images() const;
+  Status remove_image(const std::string& id) const;
+
+  /// Running or not, those with label `key`=`value`.
+  Result<std::vector<EngineContainer>> list(const std::string& key, const std::string& value) const;
+  Result<EngineContainer> inspect(const std::string& id) const;
+  /// Answers the container's id. kConflict: the name is taken.
+  Result<std::string> create(const std::string& name, const std::string& request) const;
+  Status start(const std::string& id) const;
+  Status kill(const std::string& id) const;  ///< kConflict when it does not run
+  /// Running or not. A container that is not there is fine.
+  Status remove(const std::string& id) const;
+  /// Waits for its end and answers its exit code. kTimeout: still running.
+  Result<std::int32_t> wait(const std::string& id, milliseconds limit) const;
+
+ private:
+  Result<io::HttpReply> send(io::HttpCall call) const;
+  Result<io::HttpReply> request(
+      const char* method, const std::string& path, milliseconds limit, std::string body = {}
+  ) const;
+
+  std::string socket_;
+};
+
+}  // namespace rn::warden
