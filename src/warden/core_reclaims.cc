@@ -248,8 +248,10 @@ void WardenCore::finish_clear(ReclaimRecord& reclaim, const ClearReport& report)
 }
 
 void WardenCore::on(const EmergencyDone& event) {
-  if (event.sequence <= journal_.emergencies_seen) return;
-  journal_.emergencies_seen = event.sequence;
+  std::uint64_t& seen =
+      event.is_by_hand ? journal_.hand_emergencies_seen : journal_.emergencies_seen;
+  if (event.sequence <= seen) return;
+  seen = event.sequence;
   std::vector<std::uint32_t> gpus;
   for (std::uint32_t gpu = 0; gpu < 64; ++gpu) {
     if ((event.gpu_mask >> gpu) & 1) gpus.push_back(gpu);
@@ -264,12 +266,13 @@ void WardenCore::on(const EmergencyDone& event) {
   reclaim->deadline_ns = event.is_cut_only ? 0 : event.declared_ns;
   if (reclaim->cut_ns == 0) reclaim->cut_ns = event.cut_ns;
   changed();
-  if (event.is_cut_only) return;
+  if (event.is_cut_only) return set_gates();
   for (GuestRecord& guest : journal_.guests) {
     if (guest.slot != kNoSlot && covers(*reclaim, guest.gpus)) guest.is_condemned = true;
   }
   if (event.report.killed_ns == 0) return clear(*reclaim);  // died between intent and kill
   finish_clear(*reclaim, event.report);
+  set_gates();
 }
 
 void WardenCore::ask(const Caller& caller, const warden_wire::EvacuationDone& request) {

@@ -90,9 +90,10 @@ struct Journal {
   std::vector<ReclaimRecord> reclaims;
   std::vector<ImageRecord> images;
   bool is_paused = false;
-  std::int64_t paused_until_boot_ns = 0;  ///< 0 = until Resume; this boot only
-  std::int64_t paused_until_wall_ms = 0;  ///< the same for people and after a reboot
-  std::uint64_t emergencies_seen = 0;     ///< kill-socket records taken into `reclaims`
+  std::int64_t paused_until_boot_ns = 0;    ///< 0 = until Resume; this boot only
+  std::int64_t paused_until_wall_ms = 0;    ///< the same for people and after a reboot
+  std::uint64_t emergencies_seen = 0;       ///< kill-socket records taken into `reclaims`
+  std::uint64_t hand_emergencies_seen = 0;  ///< the same of `reclaim-warden kill`
 
   RN_FIELDS(
       Journal,
@@ -103,7 +104,8 @@ struct Journal {
       is_paused,
       paused_until_boot_ns,
       paused_until_wall_ms,
-      emergencies_seen
+      emergencies_seen,
+      hand_emergencies_seen
   )
 };
 
@@ -200,9 +202,11 @@ struct WasCleared {
   ClearReport report;
 };
 
-/// The kill socket has acted by itself; `sequence` is its intent record's.
+/// The kill socket, or `reclaim-warden kill` without a daemon, has acted by itself; `sequence` is
+/// its intent record's in its own journal.
 struct EmergencyDone {
   std::uint64_t sequence = 0;
+  bool is_by_hand = false;
   std::uint64_t gpu_mask = 0;  ///< 0 = the whole node
   bool is_cut_only = false;
   std::int64_t declared_ns = 0;

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// reclaim-warden: the privileged half of a provider node. See docs/emergency.md for the owner.
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fcntl.h>
+#include <pwd.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "io/real_clock.h"
+#include "io/real_fs.h"
+#include "warden/engine_exec.h"
+#include "warden/kill_service.h"
+#include "warden/leave.h"
+#include "warden/server.h"
+
+namespace rn {
+namespace {
+
+using warden::MachineConfig;
+using warden::MachinePaths;
+using warden_wire::KillFrame;
+
+constexpr milliseconds kDaemonLimit{1500};  ///< longer, and we do it ourselves
+constexpr milliseconds kEndLimit = seconds(5);
+
+/// Exit codes: what a script of the owner can rely on.
+enum Code { kDone = 0, kFailed = 1, kUsage = 2, kNotCleared = 3 };
+
+struct Options {
+  std::string state = "/var/lib/reclaimnet";
+  std::string run = "/run/reclaimnet";
+  std::string lab;
+  std::string engine;
+  std::string init;
+  std::string gpus = "static";
+  std::string first_address;
+  std::uint32_t agent_uid = 0;
+  std::vector<std::uint32_t> owner_uids;
+  std::uint64_t reserve_mib = 2048;
+  std::uint64_t guest_uplink_bps = 0;
+  bool is_floor_strict = false;
+  std::vector<std::uint32_t> kill_gpus;
+  bool is_cut_only = false;
+  warden::EngineExec exec;
+};
+
+int complain(const Error& error) {
+  std::fprintf(stderr, "reclaim-warden: %s\n", error.describe().c_str());
+  return kFailed;
+}
+
+std::string own_path() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored);
+}
+
+/// Beside this program when installed, else in the build tree.
+std::string find_init(const std::string& self) {
+  const std::string folder = parent_folder(self);
+  for (const std::string& path :
+       {folder + "/reclaim-init",
+        parent_folder(folder) + "/reclaim-init/reclaim-init",
+        std::string("/usr/lib/reclaimnet/reclaim-init")}) {
+    if (std::filesystem::is_regular_file(path)) return path;
+  }
+  return {};
+}
+
+/// What `serve` was told and `kill`, `verify` and `leave` must know: lab, engine, addresses.
+std::string settings_path(const Options& options) {
+  return options.state + "/warden/settings";
+}
+
+void recall_settings(Options& options) {
+  std::ifstream file(settings_path(options));
+  std::string lab, engine, address;
+  file >> lab >> engine >> address;
+  if (options.lab.empty()) options.lab = lab;
+  if (options.engine.empty()) options.engine = engine;
+  if (options.first_address.empty()) options.first_address = address;
+}
+
+MachineConfig machine_of(const Options& options) {
+  MachineConfig machine;
+  machine.lab = options.lab;
+  machine.state = options.state + "/warden";
+  machine.run = options.run;
+  machine.agent_state = options.state + "/agent";
+  machine.self = own_path();
+  machine.init = options.init.empty() ? find_init(machine.self) : options.init;
+  machine.engine = options.engine.empty() ? "private" : options.engine;
+  machine.agent_uid = options.agent_uid;
+  const passwd* agent = getpwuid(options.agent_uid);
+  machine.agent_gid = agent != nullptr ? agent->pw_gid : options.agent_uid;
+  machine.reserve_mib = options.reserve_mib;
+  if (options.gpus == "nvidia") machine.gpu_access = warden::GpuAccess::kDeviceRequests;
+  if (options.gpus == "cdi") machine.gpu_access = warden::GpuAccess::kCdi;
+  if (!options.first_address.empty()) machine.first_address = options.first_address;
+  machine.guest_uplink_bps = options.guest_uplink_bps;
+  return machine;
+}
+
+std::string pid_path(const Options& options) {
+  return options.run + "/warden.pid";
+}
+
+/// Held while the daemon lives; -1 when another one holds it.
+Result<int> lock_pid_file(const Options& options) {
+  io::RealFileSystem fs;
+  RN_CHECK(make_folders(fs, options.run, 0711));
+  const int fd = open(pid_path(options).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) return fail(ErrorCode::kDenied, pid_path(options) + " cannot be opened");
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    close(fd);
+    return fail(ErrorCode::kConflict, "a warden runs already", "stop it first");
+  }
+  return fd;
+}
+
+Status serve_until_signal(const Options& options) {
+  if (geteuid() != 0) return fail(ErrorCode::kDenied, "the warden must run as root");
+  RN_TRY(const int lock, lock_pid_file(options));
+  const std::string pid = std::to_string(getpid()) + "\n";
+  if (ftruncate(lock, 0) != 0 || write(lock, pid.data(), pid.size()) < 0)
+    return fail(ErrorCode::kInternal, pid_path(options) + " cannot be written");
+  io::RealFileSystem fs;
+  RN_CHECK(make_folders(fs, options.state + "/warden", 0711));
+  const MachineConfig machine = machine_of(options);
+  RN_CHECK(write_durably(
+      fs,
+      settings_path(options),
+      as_bytes(machine.lab + "\n" + machine.engine + "\n" + machine.first_address + "\n"),
+      0644
+  ));
+  io::Loop loop;
+  RN_TRY(
+      const auto server,
+      warden::WardenServer::start({machine, options.owner_uids, options.is_floor_strict}, loop)
+  );
+  RN_CHECK(loop.on_signal({SIGTERM, SIGINT}, [&](int) { loop.stop(); }));
+  log::info("warden.serving", {{"lab", machine.lab}, {"run", options.run}});
+  loop.run();
+  log::info("warden.stopped");  // guests run on, cut by the lapsing lease until one serves again
+  return {};
+}
+
+int serve(Options& options) {
+  umask(0022);
+  const Status served = serve_until_signal(options);
+  return served ? kDone : complain(served.error());
+}
+
+void print(const KillFrame& frame, bool is_by_hand) {
+  const auto after = [&](std::int64_t ns) {
+    return ns == 0 ? -1.0 : static_cast<double>(ns - frame.declared_ns) / 1e6;
+  };
+  std::printf(
+      "%s%s: cut after %.3f ms, killed after %.3f ms, cleared after %.3f ms, %u processes\n",
+      frame.status == 0 ? "cleared" : "NOT CLEARED",
+      is_by_hand ? " (by hand)" : "",
+      after(frame.cut_ns),
+      after(frame.killed_ns),
+      after(frame.cleared_ns),
+      frame.processes
+  );
+}
+
+/// Without the daemon: pinned gates and the guests' parent cgroup, directly.
+Result<KillFrame> act_by_hand(const Options& options, KillFrame frame) {
+  const MachineConfig machine = machine_of(options);
+  const MachinePaths paths(machine);
+  const io::RealClock clock;
+  warden::KillPathConfig config = warden::Machine::kill_config(machine, paths.hand_journal);
+  config.is_emergency = true;
+  RN_TRY(const auto path, warden::KillPath::open(config, clock, nullptr));
+  for (const std::string& missing : path->missing())
+    std::fprintf(stderr, "reclaim-warden: going on without: %s\n", missing.c_str());
+  warden::SlotGpus gpus{};
+  if (frame.gpu_mask != 0) {
+    // Which guest has which GPU is known from the warden's journal alone.
+    RN_TRY(auto file, warden::JournalFile::open(paths.journal));
+    RN_TRY(const warden::Journal journal, file.read());
+    for (const warden::GuestRecord& guest : journal.guests) {
+      if (guest.slot >= warden::kSlots || guest.container.empty()) continue;
+      for (const std::uint32_t gpu : guest.gpus) gpus[guest.slot] |= std::uint64_t{1} << (gpu & 63);
+      RN_CHECK(path->guest_started(guest.slot, {paths.cgroup + "/" + guest.container, "", "", 0}));
+    }
+  }
+  warden::EmergencyDone done;
+  warden::carry_out(*path, gpus, clock, frame, done);
+  for (const std::string& left : done.report.remains) std::printf("remains: %s\n", left.c_str());
+  return frame;
+}
+
+int order(Options& options, KillFrame::Verb verb) {
+  recall_settings(options);
+  if (options.lab.empty())
+    return complain(
+        {ErrorCode::kNotFound, "no warden has served from " + options.state, "give --lab"}
+    );
+  KillFrame frame;
+  frame.verb = verb;
+  for (const std::uint32_t gpu : options.kill_gpus)
+    frame.gpu_mask |= std::uint64_t{1} << (gpu & 63);
+  bool is_by_hand = false;
+  auto answer = warden::ask_kill_socket(options.run + "/kill.sock", frame, kDaemonLimit);
+  if (!answer) {
+    std::fprintf(stderr, "reclaim-warden: %s: by hand\n", answer.error().message.c_str());
+    is_by_hand = true;
+    answer = act_by_hand(options, frame);
+  }
+  if (!answer) return complain(answer.error());
+  if (answer->status == 3) return complain({ErrorCode::kDenied, "only the owner may do this", ""});
+  if (verb == KillFrame::kStatus) {
+    std::printf(
+        "%s, %u things of guests seen\n",
+        answer->status == 0 ? "clear" : "guests",
+        answer->processes
+    );
+  } else {
+    print(*answer, is_by_hand);
+  }
+  return answer->status == 0 ? kDone : kNotCleared;
+}
+
+/// Ends the daemon, if one runs. The pid file's lock tells a living one from a stale file.
+Status stop_daemon(const Options& options) {
+  for (milliseconds waited{0}; waited < kEndLimit; waited += milliseconds(50)) {
+    if (const auto lock = lock_pid_file(options)) {
+      close(*lock);
+      return {};
+    }
+    if (waited.count() == 0) {
+      std::ifstream file(pid_path(options));
+      pid_t pid = 0;
+      file >> pid;
+      if (pid > 1) kill(pid, SIGTERM);
+    }
+    usleep(50'000);
+  }
+  return fail(ErrorCode::kTimeout, "the running warden does not end", "stop its service");
+}
+
+int leave(Options& options) {
+  recall_settings(options);
+  if (options.lab.empty()) {
+    std::printf("nothing to remove in %s\n", options.state.c_str());
+    return kDone;
+  }
+  if (const Status stopped = stop_daemon(options); !stopped) return complain(stopped.error());
+  const io::RealClock clock;
+  const warden::LeaveReport report = warden::leave(machine_of(options), clock);
+  for (const std::string& what : report.removed) std::printf("removed %s\n", what.c_str());
+  for (const std::string& what : report.stays) std::printf("STAYS %s\n", what.c_str());
+  return report.stays.empty() ? kDone : kFailed;
+}
+
+void add_places(CLI::App& command, Options& options) {
+  command.add_option("--state", options.state, "state folder")->capture_default_str();
+  command.add_option("--run", options.run, "folder of the sockets")->capture_default_str();
+  command.add_option("--lab", options.lab, "the lab's short name");
+  command.add_option("--engine", options.engine, "private, or the socket of an engine");
+  command.add_option(
+      "--guest-addresses", options.first_address, "first address of the guests' /22"
+  );
+}
+
+void add_serve(CLI::App& app, Options& options, int& code) {
+  CLI::App& command = *app.add_subcommand("serve", "run the daemon");
+  add_places(command, options);
+  command.get_option("--lab")->required();
+  command.add_option("--agent-uid", options.agent_uid, "who may ask for guests")->required();
+  command.add_option(
+      "--owner-uid", options.owner_uids, "who may take the machine back, beside root"
+  );
+  command.add_option("--gpus", options.gpus, "how GPUs are given: static, nvidia or cdi")
+      ->check(CLI::IsMember({"static", "nvidia", "cdi"}));
+  command.add_option("--init", options.init, "the guest's static init");
+  command.add_option("--reserve-mib", options.reserve_mib, "disk never promised to guests");
+  command.add_option("--guest-uplink-bps", options.guest_uplink_bps, "cap of each guest; 0 = none");
+  command.add_flag("--engine-floor-strict", options.is_floor_strict, "refuse old engines and runc");
+  command.callback([&] { code = serve(options); });
+}
+
+}  // namespace
+}  // namespace rn
+
+int main(int argc, char** argv) {
+  using rn::KillFrame;
+  CLI::App app("reclaim-warden: gives the machine back to its owner");
+  app.require_subcommand(1);
+  rn::Options options;
+  int code = rn::kUsage;
+  rn::add_serve(app, options, code);
+
+  CLI::App& kill =
+      *app.add_subcommand("kill", "take the machine back now; works without the daemon");
+  rn::add_places(kill, options);
+  kill.add_option("--gpu", options.kill_gpus, "only guests of these GPUs");
+  kill.add_flag("--cut-only", options.is_cut_only, "cut their packets, let them live");
+  kill.callback([&] {
+    code = rn::order(options, options.is_cut_only ? KillFrame::kCutOnly : KillFrame::kCutAndClear);
+  });
+  CLI::App& verify = *app.add_subcommand("verify", "look whether anything of a guest is left");
+  rn::add_places(verify, options);
+  verify.callback([&] { code = rn::order(options, KillFrame::kStatus); });
+  CLI::App& leave = *app.add_subcommand("leave", "remove everything and say what");
+  rn::add_places(leave, options);
+  leave.callback([&] { code = rn::leave(options); });
+
+  CLI::App& exec =
+      *app.add_subcommand("engine-exec", "(internal) start the private engine")->group("");
+  exec.add_option("--etc", options.exec.etc)->required();
+  exec.add_option("--log", options.exec.log)->required();
+  exec.add_option("argv", options.exec.argv)->required();
+  exec.callback([&] {
+    const rn::Status started = rn::warden::exec_engine(options.exec);
+    code = started ? rn::kDone : rn::complain(started.error());
+  });
+
+  CLI11_PARSE(app, argc, argv);
+  return code;
+}

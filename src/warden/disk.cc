@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warden/disk.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "io/errno_error.h"
+#include "io/real_fs.h"
+#include "io/real_rng.h"
+#include "io/subprocess.h"
+#include "warden/loop_mount.h"
+#include "warden/profile.h"
+
+namespace rn::warden {
+
+namespace {
+
+using warden_wire::GuestName;
+
+constexpr int kMaxDepth = 64;
+constexpr milliseconds kFormatLimit = seconds(60);
+
+struct Descriptor {
+  explicit Descriptor(int number) : fd(number) {}
+
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  ~Descriptor() {
+    if (fd >= 0) close(fd);
+  }
+
+  int release() { return std::exchange(fd, -1); }
+
+  int fd;
+};
+
+Error from_errno(const std::string& what) {
+  return io::error_from_errno(errno, what);
+}
+
+/// Changes the owner of all that is in the open folder, which it closes. Never through a link,
+/// never onto another file system; a hard link cannot come from outside the disk.
+Status chown_below(int folder, std::uint32_t uid, dev_t device, int depth) {
+  if (depth > kMaxDepth) {
+    close(folder);
+    return fail(ErrorCode::kInvalid, "the work folder is nested more than 64 deep");
+  }
+  DIR* entries = fdopendir(folder);
+  if (entries == nullptr) {
+    close(folder);
+    return fail(from_errno("reading a folder"));
+  }
+  Status status;
+  while (const dirent* entry = readdir(entries)) {
+    const std::string name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    const int here = dirfd(entries);
+
+    struct stat about {};
+
+    if (fstatat(here, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) {
+      status = fail(from_errno(name));
+      break;
+    }
+    if (about.st_dev != device) continue;
+    if (S_ISDIR(about.st_mode)) {
+      const int below = openat(here, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+      if (below < 0) {
+        status = fail(from_errno(name));
+        break;
+      }
+      status = chown_below(below, uid, device, depth + 1);
+      if (!status) break;
+    }
+    if (fchownat(here, name.c_str(), uid, uid, AT_SYMLINK_NOFOLLOW) != 0) {
+      status = fail(from_errno(name));
+      break;
+    }
+  }
+  closedir(entries);
+  return status;
+}
+
+}  // namespace
+
+std::string attempt_folder_name(const GuestName& guest) {
+  return guest.job.str() + "-" + to_string(guest.epoch);
+}
+
+Result<GuestName> guest_of_folder(const std::string& name) {
+  const auto hyphen = name.rfind('-');
+  GuestName guest;
+  if (hyphen != std::string::npos) {
+    guest.job = JobId(name.substr(0, hyphen));
+    guest.epoch = parse_epoch(name.substr(hyphen + 1));
+  }
+  RN_CHECK(check_guest_name(guest));
+  return guest;
+}
+
+std::string AttemptDisks::attempt_folder(const GuestName& guest) const {
+  return config_.folder + "/" + attempt_folder_name(guest);
+}
+
+std::string AttemptDisks::folder_of(const GuestName& guest) const {
+  return attempt_folder(guest) + "/disk";
+}
+
+Result<AttemptDisks> AttemptDisks::open(const DiskConfig& config) {
+  io::RealFileSystem fs;
+  RN_CHECK(make_folders(fs, parent_folder(config.folder), 0711));
+  RN_CHECK(make_folders(fs, config.folder, 0750));
+  // Only the agent's group may go in, and only root may change names in it.
+  if (chown(config.folder.c_str(), 0, config.agent_gid) != 0 ||
+      chmod(config.folder.c_str(), 0750) != 0)
+    return fail(from_errno(config.folder));
+  RN_TRY(const bool is_there, is_mounted(config.folder));
+  const char* folder = config.folder.c_str();
+  if (!is_there && mount(folder, folder, nullptr, MS_BIND, nullptr) != 0)
+    return fail(from_errno("bind mount of " + config.folder));
+  if (mount(nullptr, folder, nullptr, MS_SHARED, nullptr) != 0)
+    return fail(from_errno("sharing " + config.folder));
+  return AttemptDisks(config);
+}
+
+Status AttemptDisks::check_space(std::uint64_t disk_mib) const {
+  struct statvfs space {};
+
+  if (statvfs(config_.folder.c_str(), &space) != 0) return fail(from_errno(config_.folder));
+  const std::uint64_t free_mib = (space.f_bavail * space.f_frsize) >> 20;
+  // What older images may still grow is promised already.
+  std::uint64_t promised_mib = 0;
+  io::RealFileSystem fs;
+  RN_TRY(const auto names, fs.list(config_.folder));
+  for (const std::string& name : names) {
+    struct stat about {};
+
+    const std::string image = config_.folder + "/" + name + "/image.ext4";
+    if (stat(image.c_str(), &about) != 0) continue;
+    const auto size = static_cast<std::uint64_t>(about.st_size);
+    const auto used = static_cast<std::uint64_t>(about.st_blocks) * 512;
+    if (size > used) promised_mib += (size - used) >> 20;
+  }
+  if (free_mib >= promised_mib + config_.reserve_mib + disk_mib) return {};
+  return fail(
+      ErrorCode::kExhausted,
+      "the disk has " + std::to_string(free_mib) + " MiB free, of which " +
+          std::to_string(promised_mib) + " are promised and " +
+          std::to_string(config_.reserve_mib) + " are the owner's",
+      "ask for a smaller disk, or try another node"
+  );
+}
+
+Status AttemptDisks::make_image(const std::string& path, std::uint64_t disk_mib) const {
+  const std::string half_made = path + ".new";
+  {
+    const Descriptor image(
+        ::open(half_made.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600)
+    );
+    if (image.fd < 0) return fail(from_errno(half_made));
+    if (ftruncate(image.fd, static_cast<off_t>(disk_mib << 20)) != 0)
+      return fail(from_errno(half_made));
+  }
+  const auto made = io::run_for_output(
+      {"mkfs.ext4",
+       "-q",
+       "-F",
+       "-m",
+       "0",
+       "-E",
+       "lazy_itable_init=1,lazy_journal_init=1,nodiscard",
+       half_made},
+      kFormatLimit
+  );
+  if (!made) return fail(made.error().with("making the attempt's disk"));
+  if (rename(half_made.c_str(), path.c_str()) != 0) return fail(from_errno(path));
+  return {};
+}
+
+/// The folders of a new disk. Its root stays root's, so the guest cannot replace them.
+Status AttemptDisks::fill(const std::string& mounted) const {
+  const auto make = [&](const char* name, std::uint32_t uid, std::uint32_t gid) -> Status {
+    const std::string path = mounted + "/" + name;
+    if (mkdir(path.c_str(), 0755) == 0) {
+      if (lchown(path.c_str(), uid, gid) != 0) return fail(from_errno(path));
+    } else if (errno != EEXIST) {
+      return fail(from_errno(path));
+    }
+    return {};
+  };
+  if (chmod(mounted.c_str(), 0755) != 0) return fail(from_errno(mounted));
+  RN_CHECK(make("work", config_.agent_uid, config_.agent_gid));
+  return make("reclaim", config_.guest_uid, config_.guest_uid);
+}
+
+Result<std::string> AttemptDisks::prepare(const GuestName& guest, std::uint64_t disk_mib) const {
+  RN_CHECK(check_guest_name(guest));
+  const std::string folder = attempt_folder(guest);
+  const std::string mounted = folder_of(guest);
+  const std::string image = folder + "/image.ext4";
+  io::RealFileSystem fs;
+  if (access(image.c_str(), F_OK) != 0) {
+    RN_CHECK(check_space(disk_mib));
+    RN_CHECK(make_folders(fs, mounted, 0755));
+    if (const Status made = make_image(image, disk_mib); !made) {
+      const Status ignored = remove_tree(fs, folder);
+      (void)ignored;
+      return fail(made.error());
+    }
+  }
+  RN_TRY(const bool is_there, is_mounted(mounted));
+  if (!is_there) RN_CHECK(mount_image(image, mounted));
+  RN_CHECK(fill(mounted));
+  return mounted;
+}
+
+Status AttemptDisks::adopt(const GuestName& guest) const {
+  const std::string work = folder_of(guest) + "/work";
+  Descriptor folder(::open(work.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (folder.fd < 0) return fail(from_errno(work));
+
+  struct stat about {};
+
+  if (fstat(folder.fd, &about) != 0) return fail(from_errno(work));
+  const int again = dup(folder.fd);
+  if (again < 0) return fail(from_errno(work));
+  RN_CHECK(chown_below(again, config_.guest_uid, about.st_dev, 0).map_error([](const Error& e) {
+    return e.with("giving the disk to the guest");
+  }));
+  if (fchown(folder.fd, config_.guest_uid, config_.guest_uid) != 0) return fail(from_errno(work));
+  return {};
+}
+
+Status AttemptDisks::release(const GuestName& guest) const {
+  RN_CHECK(check_guest_name(guest));
+  RN_CHECK(unmount(folder_of(guest)));
+  io::RealFileSystem fs;
+  return remove_tree(fs, attempt_folder(guest));
+}
+
+Result<std::vector<AttemptDisk>> AttemptDisks::find() const {
+  io::RealFileSystem fs;
+  std::vector<AttemptDisk> disks;
+  RN_TRY(const auto names, fs.list(config_.folder));
+  for (const std::string& name : names) {
+    const auto guest = guest_of_folder(name);
+    if (!guest) continue;
+    const std::string image = config_.folder + "/" + name + "/image.ext4";
+
+    struct stat about {};
+
+    if (stat(image.c_str(), &about) != 0) continue;  // half made: prepare() makes it anew
+    const std::string folder = folder_of(*guest);
+    RN_TRY(const bool is_there, is_mounted(folder));
+    if (!is_there) {
+      if (const Status mounted = mount_image(image, folder); !mounted) {
+        log::warning("disk.not_mounted", {{"image", image}, {"why", mounted.error().describe()}});
+        continue;
+      }
+    }
+    disks.push_back({*guest, folder, static_cast<std::uint64_t>(about.st_size) >> 20});
+  }
+  return disks;
+}
+
+Result<int> AttemptDisks::open_reclaim(const GuestName& guest) const {
+  RN_CHECK(check_guest_name(guest));
+  const std::string path = folder_of(guest) + "/reclaim";
+  // NOTE: the disk's root belongs to root, so `reclaim` itself is no link of the guest's.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return fail(from_errno(path));
+  return fd;
+}
+
+Status AttemptDisks::write(const GuestName& guest, const std::string& name, const std::string& text)
+    const {
+  RN_TRY(const int raw, open_reclaim(guest));
+  const Descriptor folder(raw);
+  // A name that the guest cannot guess, made new: nothing of the guest's is written through.
+  io::RealRng rng;
+  const std::string fresh = "." + name + "." + rng.hex(8);
+  {
+    const Descriptor file(
+        openat(folder.fd, fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644)
+    );
+    if (file.fd < 0) return fail(from_errno(name));
+    if (::write(file.fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+      const Error error = from_errno(name);
+      unlinkat(folder.fd, fresh.c_str(), 0);
+      return fail(error);
+    }
+  }
+  if (renameat(folder.fd, fresh.c_str(), folder.fd, name.c_str()) != 0) {
+    const Error error = from_errno(name);
+    unlinkat(folder.fd, fresh.c_str(), 0);
+    return fail(error);
+  }
+  return {};
+}
+
+Status AttemptDisks::erase(const GuestName& guest, const std::string& name) const {
+  RN_TRY(const int raw, open_reclaim(guest));
+  const Descriptor folder(raw);
+  if (unlinkat(folder.fd, name.c_str(), 0) == 0 || errno == ENOENT) return {};
+  return fail(from_errno(name));
+}
+
+Result<std::string> AttemptDisks::read(
+    const GuestName& guest, const std::string& name, std::size_t max
+) const {
+  RN_TRY(const int raw, open_reclaim(guest));
+  const Descriptor folder(raw);
+  const Descriptor file(
+      openat(folder.fd, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+  );
+  if (file.fd < 0) return fail(from_errno(name));
+
+  struct stat about {};
+
+  if (fstat(file.fd, &about) != 0 || !S_ISREG(about.st_mode))
+    return fail(ErrorCode::kDenied, name + " is no regular file");
+  std::string text(max, '\0');
+  const ssize_t got = ::read(file.fd, text.data(), max);
+  if (got < 0) return fail(from_errno(name));
+  text.resize(static_cast<std::size_t>(got));
+  return text;
+}
+
+Result<std::vector<std::string>> AttemptDisks::leave() const {
+  io::RealFileSystem fs;
+  std::vector<std::string> removed;
+  RN_TRY(const auto names, fs.list(config_.folder));
+  for (const std::string& name : names) {
+    const auto guest = guest_of_folder(name);
+    if (!guest) continue;
+    RN_CHECK(release(*guest));
+    removed.push_back("disk of " + name);
+  }
+  RN_CHECK(unmount(config_.folder));
+  RN_CHECK(remove_tree(fs, config_.folder));
+  return removed;
+}
+
+}  // namespace rn::warden

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/error.h"
+#include "warden/core_types.h"
+
+namespace rn::warden {
+
+/// The intent journal on disk (docs/formats/warden-journal.md): two slots of a file whose space is
+/// taken beforehand, written in turn, so that a full disk cannot keep the owner's reclaim from
+/// being recorded, and a torn write leaves the older one. Blocking; one thread.
+class JournalFile {
+ public:
+  static constexpr std::uint64_t kSlotBytes = 512 << 10;
+
+  /// Opens or creates it. kExhausted when its space cannot be taken.
+  static Result<JournalFile> open(const std::string& path);
+  JournalFile(JournalFile&& other) noexcept;
+  JournalFile& operator=(JournalFile&&) = delete;
+  JournalFile(const JournalFile&) = delete;
+  ~JournalFile();
+
+  /// The newest whole one; an empty journal when there is none (a new node). kCorrupt when both
+  /// slots are damaged.
+  Result<Journal> read();
+  /// Durable when this returns without error. After an error the file is condemned: every later
+  /// call fails too (the kernel may have dropped the pages).
+  Status write(const Journal& journal);
+
+ private:
+  explicit JournalFile(int fd) : fd_(fd) {}
+
+  int fd_ = -1;
+  std::uint64_t sequence_ = 0;
+  bool is_condemned_ = false;
+};
+
+}  // namespace rn::warden

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warden/kill_service.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "io/errno_error.h"
+
+namespace rn::warden {
+
+namespace {
+
+using warden_wire::KillFrame;
+
+constexpr int kClientLimitMs = 1000;  ///< a client that says nothing does not keep others waiting
+constexpr milliseconds kLookLimit = seconds(1);
+
+enum FrameStatus : std::uint32_t { kCleared = 0, kClearing = 1, kWedged = 2, kRefused = 3 };
+
+bool is_order(const KillFrame& frame) {
+  return frame.verb == KillFrame::kCutAndClear || frame.verb == KillFrame::kCutOnly;
+}
+
+Result<sockaddr_un> address_of(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    return fail(ErrorCode::kInvalid, "the socket's path is too long: " + path);
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+}  // namespace
+
+bool carry_out(
+    KillPath& kill, const SlotGpus& gpus, const Clock& clock, KillFrame& frame, EmergencyDone& done
+) {
+  KillOrder order;
+  order.declared = clock.now().boot;
+  if (frame.gpu_mask != 0) {
+    order.scope.is_node = false;
+    for (std::size_t slot = 0; slot < gpus.size(); ++slot) {
+      if ((gpus[slot].load() & frame.gpu_mask) != 0) order.scope.slots.set(slot);
+    }
+  }
+  if (frame.verb == KillFrame::kStatus) {
+    const Remains& seen = kill.look(order.scope, kLookLimit);
+    frame.status = seen.is_empty() ? kCleared : kClearing;
+    frame.processes = static_cast<std::uint32_t>(seen.total());
+    return false;
+  }
+  if (!is_order(frame)) {
+    frame.status = kRefused;
+    return false;
+  }
+  const bool is_cut_only = frame.verb == KillFrame::kCutOnly;
+  const KillReport& report = is_cut_only ? kill.cut(order) : kill.clear(order);
+  frame.declared_ns = to_ns(report.declared);
+  frame.cut_ns = to_ns(report.cut);
+  frame.killed_ns = to_ns(report.killed);
+  frame.cleared_ns = to_ns(report.cleared);
+  frame.processes = report.processes;
+  const bool is_done = is_cut_only ? report.is_cut() : report.is_cleared();
+  frame.status = is_done ? kCleared : kWedged;
+
+  done.gpu_mask = frame.gpu_mask;
+  done.is_cut_only = is_cut_only;
+  done.declared_ns = frame.declared_ns;
+  done.cut_ns = frame.cut_ns;
+  done.report.killed_ns = frame.killed_ns;
+  done.report.cleared_ns = frame.cleared_ns;
+  done.report.processes = report.processes;
+  if (is_cut_only) return true;
+  // From here on it may allocate: the guests are gone.
+  done.report.remains = report.remains.describe();
+  if (!report.is_cleared() && done.report.remains.empty())
+    done.report.remains.push_back("not verified in time");
+  if (done.report.killed_ns == 0) done.report.killed_ns = to_ns(clock.now().boot);
+  return true;
+}
+
+std::vector<EmergencyDone> emergencies_of(
+    const std::vector<KillRecord>& records,
+    const std::string& boot_id,
+    const std::vector<GuestRecord>& guests,
+    Instant now
+) {
+  std::vector<EmergencyDone> events;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const KillRecord& intent = records[i];
+    if (intent.step == KillStep::kDone) continue;
+    EmergencyDone event;
+    event.sequence = events.size() + 1;
+    event.is_cut_only = intent.step == KillStep::kIntentCut;
+    const bool is_this_boot =
+        std::string(intent.boot_id.data(), strnlen(intent.boot_id.data(), intent.boot_id.size())) ==
+        boot_id;
+    event.declared_ns = is_this_boot ? intent.declared_boot_ns : to_ns(now);
+    event.cut_ns = event.declared_ns;
+    for (const GuestRecord& guest : guests) {
+      if (intent.is_node != 0 || guest.slot >= kSlots) continue;
+      if (((intent.slots[guest.slot / 64] >> (guest.slot % 64)) & 1) == 0) continue;
+      for (const std::uint32_t gpu : guest.gpus) event.gpu_mask |= std::uint64_t{1} << (gpu & 63);
+    }
+    const bool is_of_nobody = intent.is_node == 0 && event.gpu_mask == 0;
+    for (std::size_t k = i + 1; k < records.size(); ++k) {
+      if (records[k].step != KillStep::kDone ||
+          records[k].declared_boot_ns != intent.declared_boot_ns)
+        continue;
+      event.report.processes = records[k].processes;
+      if (records[k].cleared_boot_ns != 0) {
+        event.report.cleared_ns = is_this_boot ? records[k].cleared_boot_ns : to_ns(now);
+        event.report.killed_ns = event.report.cleared_ns;
+      }
+      break;
+    }
+    // A journal that has forgotten its guests leaves nobody to tell; the number still counts.
+    if (is_of_nobody) event.is_cut_only = false;
+    if (is_of_nobody) event.gpu_mask = std::uint64_t{1} << 63;
+    events.push_back(std::move(event));
+  }
+  return events;
+}
+
+KillService::KillService(
+    std::string path,
+    std::vector<std::uint32_t> uids,
+    std::unique_ptr<KillPath> kill,
+    std::uint64_t sequence,
+    const Clock& clock,
+    Done done
+)
+    : socket_path_(std::move(path)),
+      owner_uids_(std::move(uids)),
+      kill_(std::move(kill)),
+      sequence_(sequence),
+      clock_(clock),
+      done_(std::move(done)) {}
+
+Result<std::unique_ptr<KillService>> KillService::start(
+    const std::string& path,
+    std::vector<std::uint32_t> owner_uids,
+    std::unique_ptr<KillPath> kill,
+    std::uint64_t first_sequence,
+    const Clock& clock,
+    Done done
+) {
+  RN_TRY(const sockaddr_un address, address_of(path));
+  std::unique_ptr<KillService> service(new KillService(
+      path, std::move(owner_uids), std::move(kill), first_sequence, clock, std::move(done)
+  ));
+  service->listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (service->listener_ < 0) return fail(io::error_from_errno(errno, "kill socket"));
+  unlink(path.c_str());
+  if (bind(service->listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      chmod(path.c_str(), 0666) != 0 || listen(service->listener_, 16) != 0 ||
+      pipe2(service->stop_, O_CLOEXEC) != 0)
+    return fail(io::error_from_errno(errno, path));
+  service->thread_ = std::thread([raw = service.get()] { raw->run(); });
+  return service;
+}
+
+KillService::~KillService() {
+  if (thread_.joinable()) {
+    [[maybe_unused]] const ssize_t told = write(stop_[1], "x", 1);
+    thread_.join();
+  }
+  for (const int fd : {listener_, stop_[0], stop_[1]}) {
+    if (fd >= 0) close(fd);
+  }
+  if (listener_ >= 0) unlink(socket_path_.c_str());
+}
+
+void KillService::run() {
+  for (;;) {
+    pollfd ready[2] = {{listener_, POLLIN, 0}, {stop_[0], POLLIN, 0}};
+    if (poll(ready, 2, -1) < 0) continue;
+    if (ready[1].revents != 0) return;
+    const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (client < 0) continue;
+    serve(client);
+    close(client);
+  }
+}
+
+void KillService::serve(int client) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (getsockopt(client, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
+  // By SO_PEERCRED, before a byte is read: anybody may connect, only the owner is heard.
+  const bool is_owner =
+      peer.uid == 0 ||
+      std::find(owner_uids_.begin(), owner_uids_.end(), peer.uid) != owner_uids_.end();
+  pollfd ready{client, POLLIN, 0};
+  if (is_owner && poll(&ready, 1, kClientLimitMs) != 1) return;
+  KillFrame frame;
+  if (is_owner && recv(client, &frame, sizeof frame, MSG_DONTWAIT) != sizeof frame) return;
+  EmergencyDone done;
+  bool is_deed = false;
+  if (!is_owner || frame.magic != KillFrame::kMagic) {
+    frame = KillFrame{};
+    frame.status = kRefused;
+  } else {
+    if (is_order(frame)) ++count_.begun;
+    is_deed =
+        kill_.use([&](KillPath& kill) { return carry_out(kill, slot_gpus_, clock_, frame, done); });
+  }
+  send(client, &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (!is_deed) return;
+  done.sequence = ++sequence_;
+  done_(std::move(done));
+}
+
+Result<KillFrame> ask_kill_socket(
+    const std::string& path, const KillFrame& frame, milliseconds limit
+) {
+  RN_TRY(const sockaddr_un address, address_of(path));
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return fail(io::error_from_errno(errno, "kill socket"));
+  KillFrame answer;
+  Status status;
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    status = fail(ErrorCode::kUnavailable, "nobody listens at " + path);
+  } else if (send(fd, &frame, sizeof frame, MSG_NOSIGNAL) != sizeof frame) {
+    status = fail(ErrorCode::kUnavailable, "the warden does not take the order");
+  } else {
+    pollfd ready{fd, POLLIN, 0};
+    if (poll(&ready, 1, static_cast<int>(limit.count())) != 1) {
+      status = fail(ErrorCode::kTimeout, "the warden does not answer");
+    } else if (recv(fd, &answer, sizeof answer, 0) != sizeof answer) {
+      status = fail(ErrorCode::kUnavailable, "the warden hung up");
+    }
+  }
+  close(fd);
+  if (!status) return fail(status.error());
+  return answer;
+}
+
+}  // namespace rn::warden

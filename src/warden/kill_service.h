@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/time.h"
+#include "model/warden.h"
+#include "warden/core_types.h"
+#include "warden/kill_journal.h"
+#include "warden/kill_path.h"
+#include "warden/machine.h"
+
+namespace rn::warden {
+
+/// The owner's emergency socket: one KillFrame in, one out, on a thread of its own with a kill path
+/// made beforehand. It works while the daemon's loop is stuck. What it did is told to `done` last,
+/// from its thread.
+class KillService {
+ public:
+  using Done = std::function<void(EmergencyDone)>;
+
+  /// `clock` and `gpus` outlive it. `first_sequence` is the number of intents in the journal.
+  static Result<std::unique_ptr<KillService>> start(
+      const std::string& path,
+      std::vector<std::uint32_t> owner_uids,
+      std::unique_ptr<KillPath> kill,
+      std::uint64_t first_sequence,
+      const Clock& clock,
+      Done done
+  );
+  ~KillService();
+  KillService(const KillService&) = delete;
+  KillService& operator=(const KillService&) = delete;
+
+  SharedKillPath& path() { return kill_; }
+
+  SlotGpus& gpus() { return slot_gpus_; }
+
+  EmergencyCount& count() { return count_; }
+
+ private:
+  KillService(
+      std::string path,
+      std::vector<std::uint32_t> uids,
+      std::unique_ptr<KillPath> kill,
+      std::uint64_t sequence,
+      const Clock& clock,
+      Done done
+  );
+  void run();
+  void serve(int client);
+  warden_wire::KillFrame answer(const warden_wire::KillFrame& frame);
+
+  std::string socket_path_;
+  std::vector<std::uint32_t> owner_uids_;
+  SharedKillPath kill_;
+  SlotGpus slot_gpus_{};
+  EmergencyCount count_;
+  std::uint64_t sequence_;
+  const Clock& clock_;
+  Done done_;
+  int listener_ = -1;
+  int stop_[2] = {-1, -1};
+  std::thread thread_;
+};
+
+/// Does to `kill` what the frame says; answers it filled in, and into `done` what the core must
+/// know (its sequence is left 0; false: nothing, it was a question).
+bool carry_out(
+    KillPath& kill,
+    const SlotGpus& gpus,
+    const Clock& clock,
+    warden_wire::KillFrame& frame,
+    EmergencyDone& done
+);
+
+/// What the kill journal says, as the core wants it: one event per intent, numbered from 1, with
+/// what was done as far as it is known. Times of another boot are `now`.
+std::vector<EmergencyDone> emergencies_of(
+    const std::vector<KillRecord>& records,
+    const std::string& boot_id,
+    const std::vector<GuestRecord>& guests,
+    Instant now
+);
+
+/// Asks the daemon's kill socket. kUnavailable: nobody listens; kTimeout: no answer within `limit`.
+Result<warden_wire::KillFrame> ask_kill_socket(
+    const std::string& path, const warden_wire::KillFrame& frame, milliseconds limit
+);
+
+}  // namespace rn::warden

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warden/leave.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include "io/real_fs.h"
+#include "warden/loop_mount.h"
+
+namespace rn::warden {
+
+namespace {
+
+namespace files = std::filesystem;
+
+class Leaving {
+ public:
+  Leaving(const MachineConfig& config, const Clock& clock)
+      : config_(config), paths_(config), clock_(clock) {}
+
+  LeaveReport run() {
+    kill_guests();
+    remove_containers();
+    remove_engine();
+    remove_traffic();
+    remove_disks();
+    for (const std::string& folder : remove_cgroups("/sys/fs/cgroup", paths_.cgroup))
+      report_.removed.push_back("cgroup " + folder);
+    remove_folders();
+    return std::move(report_);
+  }
+
+ private:
+  void note(const Status& status, const std::string& what) {
+    if (status) {
+      report_.removed.push_back(what);
+    } else {
+      report_.stays.push_back(what + ": " + status.error().describe());
+    }
+  }
+
+  void kill_guests() {
+    KillPathConfig kill = Machine::kill_config(config_, paths_.hand_journal);
+    kill.is_emergency = true;
+    auto path = KillPath::open(kill, clock_, nullptr);
+    if (!path) return note(fail(path.error()), "guests");
+    const KillReport& report = (*path)->clear({});
+    if (report.processes > 0)
+      report_.removed.push_back(std::to_string(report.processes) + " guest processes");
+    for (const std::string& left : report.remains.describe()) report_.stays.push_back(left);
+  }
+
+  void remove_containers() {
+    const bool is_private = config_.engine == "private";
+    const std::string socket = is_private ? paths_.engine_run + "/docker.sock" : config_.engine;
+    const Engine engine(socket);
+    if (!engine.ping(seconds(2))) {
+      if (!is_private) report_.stays.push_back("containers: the engine does not answer");
+      return;  // a private one is removed as a whole
+    }
+    const auto containers = engine.list(kLabLabel, config_.lab);
+    if (!containers) return note(fail(containers.error()), "containers");
+    for (const EngineContainer& container : *containers)
+      note(engine.remove(container.id), "container " + container.id.substr(0, 12));
+    const auto images = engine.images();
+    if (is_private || !images) return;
+    for (const EngineImage& image : *images)
+      note(engine.remove_image(image.id), "image " + image.digest);
+  }
+
+  void remove_engine() {
+    if (config_.engine != "private") return;
+    PrivateEngineConfig engine;
+    engine.folder = paths_.engine;
+    engine.run = paths_.engine_run;
+    const bool was_there = files::exists(paths_.engine);
+    const Status removed = PrivateEngine(engine).remove();
+    if (was_there || !removed) note(removed, "private engine with its images");
+  }
+
+  void remove_traffic() {
+    if (!files::exists(paths_.gates)) return;
+    auto cut = traffic::GuestCut::open(paths_.gates);
+    if (!cut) return note(fail(cut.error()), "gates");
+    GuestNet net({config_.lab, config_.first_address, 0, paths_.sysctls}, *cut);
+    for (const std::string& removed : net.leave()) report_.removed.push_back(removed);
+    note(cut->leave(), "gates pinned in " + paths_.gates);
+  }
+
+  void remove_disks() {
+    if (!files::exists(paths_.attempts)) return;
+    DiskConfig disks;
+    disks.folder = paths_.attempts;
+    disks.agent_gid = config_.agent_gid;
+    auto attempts = AttemptDisks::open(disks);
+    if (!attempts) return note(fail(attempts.error()), "attempts' disks");
+    const auto removed = attempts->leave();
+    if (!removed) return note(fail(removed.error()), "attempts' disks");
+    for (const std::string& disk : *removed) report_.removed.push_back(disk);
+  }
+
+  void remove_folders() {
+    io::RealFileSystem fs;
+    for (const char* name : {"warden.sock", "kill.sock", "warden.pid"})
+      unlink((config_.run + "/" + name).c_str());
+    if (files::exists(paths_.gates)) note(remove_tree(fs, paths_.gates), paths_.gates);
+    if (report_.stays.empty()) note(remove_tree(fs, config_.state), config_.state);
+    rmdir(config_.run.c_str());  // the agent's own files may still be in it
+  }
+
+  const MachineConfig& config_;
+  const MachinePaths paths_;
+  const Clock& clock_;
+  LeaveReport report_;
+};
+
+}  // namespace
+
+std::vector<std::string> remove_cgroups(const std::string& root, const std::string& name) {
+  std::vector<std::string> removed;
+  std::vector<files::path> tops = {root};
+  std::error_code ignored;
+  for (const auto& entry : files::directory_iterator(root, ignored)) {
+    if (entry.is_directory(ignored) && !entry.is_symlink(ignored)) tops.push_back(entry.path());
+  }
+  for (const files::path& top : tops) {
+    const files::path group = top / name;
+    if (!files::is_directory(group, ignored)) continue;
+    std::vector<files::path> folders = {group};
+    for (const auto& entry : files::recursive_directory_iterator(group, ignored)) {
+      if (entry.is_directory(ignored)) folders.push_back(entry.path());
+    }
+    std::sort(folders.rbegin(), folders.rend());  // deeper ones first
+    for (const files::path& folder : folders) rmdir(folder.c_str());
+    if (!files::exists(group, ignored)) removed.push_back(group);
+  }
+  return removed;
+}
+
+LeaveReport leave(const MachineConfig& config, const Clock& clock) {
+  return Leaving(config, clock).run();
+}
+
+}  // namespace rn::warden

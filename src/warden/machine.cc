@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warden/machine.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <filesystem>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "io/real_fs.h"
+
+namespace rn::warden {
+
+namespace {
+
+constexpr milliseconds kKillLimit = seconds(5);
+constexpr milliseconds kClearLimit = seconds(10);
+constexpr milliseconds kStep{20};
+constexpr int kEndTries = 100;  ///< of kStep each: the engine learns of an end a little later
+constexpr std::int32_t kLostCode = 137;
+constexpr const char* kGo = "go";
+constexpr const char* kNotice = "notice";
+
+void pause_for(milliseconds time) {
+  const timespec step{0, static_cast<long>(nanoseconds(time).count())};
+  nanosleep(&step, nullptr);
+}
+
+std::optional<std::int32_t> number_of(const std::string& text) {
+  std::int32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end == text.data()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+MachinePaths::MachinePaths(const MachineConfig& config)
+    : attempts(config.state + "/attempts"),
+      init(config.state + "/bin/reclaim-init"),
+      engine(config.state + "/engine"),
+      engine_run(config.run + "/engine"),
+      gates(config.run + "/gates"),
+      journal(config.state + "/journal"),
+      sysctls(config.state + "/sysctls"),
+      kill_journal(config.state + "/kill.journal"),
+      hand_journal(config.state + "/kill-by-hand.journal"),
+      ordered_journal(config.state + "/kill-ordered.journal"),
+      cgroup("reclaim-" + config.lab) {}
+
+Machine::Machine(const MachineConfig& config, const Clock& clock)
+    : config_(config), paths_(config), clock_(clock) {}
+
+KillPathConfig Machine::kill_config(const MachineConfig& config, const std::string& journal) {
+  const MachinePaths paths(config);
+  KillPathConfig kill;
+  kill.journal = journal;
+  kill.bpffs = paths.gates;
+  kill.cgroup_parent = paths.cgroup;
+  // NOTE: no look at mounts. A guest's own go with its mount namespace; the attempt's disk stays,
+  // because the copies of what is on it go on after the guest (DESIGN section 3).
+  if (config.engine == "private") {
+    kill.uid_first = uid_base_of(config.lab);
+    kill.uid_count = 65'536;
+  }
+  return kill;
+}
+
+Result<std::unique_ptr<Machine>> Machine::open(const MachineConfig& config, const Clock& clock) {
+  std::unique_ptr<Machine> machine(new Machine(config, clock));
+  RN_CHECK(machine->open_parts());
+  return machine;
+}
+
+Status Machine::open_parts() {
+  const bool is_private = config_.engine == "private";
+  const std::uint32_t uid_base = is_private ? uid_base_of(config_.lab) : 0;
+  io::RealFileSystem fs;
+  for (const std::string& folder : {config_.state, config_.state + "/bin", config_.run})
+    RN_CHECK(make_folders(fs, folder, 0711));
+  // The guests' mapped uids must reach it, wherever this program was installed.
+  RN_TRY(const Blob init, read_all(fs, config_.init, 16 << 20));
+  RN_CHECK(write_durably(fs, paths_.init, init, 0755));
+
+  DiskConfig disks;
+  disks.folder = paths_.attempts;
+  disks.agent_uid = config_.agent_uid;
+  disks.agent_gid = config_.agent_gid;
+  disks.guest_uid = uid_base + kGuestUid;
+  disks.reserve_mib = config_.reserve_mib;
+  RN_TRY(disks_, AttemptDisks::open(disks));
+
+  PrivateEngineConfig engine;
+  engine.folder = paths_.engine;
+  engine.run = paths_.engine_run;
+  engine.cgroup_parent = "/" + paths_.cgroup;
+  engine.uid_base = uid_base;
+  engine.self = config_.self;
+  if (is_private) private_engine_.emplace(engine);
+  engine_.emplace(is_private ? private_engine_->socket() : config_.engine);
+
+  RN_CHECK(make_folders(fs, paths_.gates, 0700));
+  RN_TRY(cut_, traffic::GuestCut::open(paths_.gates));
+  RN_TRY(gates_, traffic::CutSwitch::open_pinned(paths_.gates));
+  net_ = std::make_unique<GuestNet>(
+      GuestNetConfig{config_.lab, config_.first_address, config_.guest_uplink_bps, paths_.sysctls},
+      *cut_
+  );
+  RN_TRY(roots_, probe_cgroups());
+  RN_CHECK(make_cgroup(roots_, paths_.cgroup));
+  RN_TRY(CgroupKiller killer, CgroupKiller::open(roots_, clock_));
+  killer_.emplace(std::move(killer));
+  if (auto nvml = open_nvml()) {
+    gpus_ = std::move(*nvml);
+  } else {
+    gpus_ = no_gpus();
+  }
+  RN_TRY(
+      auto ordered,
+      KillPath::open(kill_config(config_, paths_.ordered_journal), clock_, gpus_.get())
+  );
+  ordered_ = std::make_unique<SharedKillPath>(std::move(ordered));
+  return {};
+}
+
+std::string Machine::cgroup_of(const std::string& container) const {
+  return paths_.cgroup + "/" + container;
+}
+
+// ---- disks
+
+Result<std::string> Machine::make_disk(const MakeDisk& order) {
+  return disks_->prepare(order.guest, order.disk_mib);
+}
+
+Status Machine::adopt_disk(const AdoptDisk& order) {
+  return disks_->adopt(order.guest);
+}
+
+Status Machine::drop_disk(const DropDisk& order) {
+  // The container's mount namespace may hold the mount for a moment after its last process.
+  Status status;
+  for (int i = 0; i < kEndTries; ++i) {
+    status = disks_->release(order.guest);
+    if (status || status.error().code != ErrorCode::kUnavailable) return status;
+    pause_for(kStep);
+  }
+  return status;
+}
+
+// ---- guests
+
+Result<std::string> Machine::create(const Start& order) {
+  const std::string disk = disks_->folder_of(order.record.guest);
+  ContainerSetting setting;
+  setting.lab = config_.lab;
+  setting.image_id = order.image_id;
+  setting.work_source = disk + "/work";
+  setting.reclaim_source = disk + "/reclaim";
+  setting.init_path = paths_.init;
+  setting.cgroup_parent = "/" + paths_.cgroup;
+  setting.slot = order.record.slot;
+  setting.gpu_access = config_.gpu_access;
+  RN_TRY(const std::string request, make_create_request(order.start, setting));
+  const std::string name = container_name(config_.lab, order.record.guest);
+  auto created = engine_->create(name, request);
+  if (!created && created.error().code == ErrorCode::kConflict) {
+    // Left by a start that was given up: the core knows that nothing of it may live.
+    RN_CHECK(engine_->remove(name));
+    created = engine_->create(name, request);
+  }
+  return created;
+}
+
+Result<StartedGuest> Machine::start(const Start& order) {
+  const traffic::Slot slot = order.record.slot;
+  RN_CHECK(gates_->cut(slot));
+  RN_CHECK(disks_->erase(order.record.guest, kGo));
+  RN_TRY(const std::string id, create(order));
+  GuestRecord record = order.record;
+  record.container = id;
+  register_guest(record, 0);
+  const auto begin = [&]() -> Result<StartedGuest> {
+    RN_CHECK(engine_->start(id));
+    RN_TRY(const EngineContainer container, engine_->inspect(id));
+    if (!container.is_running || container.pid <= 1)
+      return fail(ErrorCode::kInternal, "the container ended before its command could run");
+    RN_TRY(const std::uint32_t ifindex, net_->attach(slot, container.pid, order.start.network));
+    record.pid = container.pid;
+    register_guest(record, ifindex);
+    return StartedGuest{id, container.pid, to_ns(clock_.now().boot)};
+  };
+  auto started = begin();
+  if (started) return started;
+  for (const Status& undone : {engine_->remove(id), net_->detach(slot)}) {
+    if (!undone) log::warning("guest.half_start_stays", {{"why", undone.error().describe()}});
+  }
+  unregister(slot);
+  return started;
+}
+
+bool Machine::is_emergency_pending() const {
+  return emergencies_ != nullptr && emergencies_->is_pending();
+}
+
+Status Machine::go(const Go& order) {
+  RN_CHECK(gates_->uncut(order.record.slot));
+  if (is_emergency_pending()) {
+    RN_CHECK(gates_->cut(order.record.slot));
+    return fail(ErrorCode::kUnavailable, "the owner is taking the machine back");
+  }
+  return disks_->write(order.record.guest, kGo, "");
+}
+
+void Machine::register_guest(const GuestRecord& record, std::uint32_t ifindex) {
+  GuestPlace place;
+  place.cgroup = cgroup_of(record.container);
+  if (record.pid > 1) place.netns = "/proc/" + std::to_string(record.pid) + "/ns/net";
+  place.ifindex = ifindex;
+  for (SharedKillPath* path : {ordered_.get(), emergency_}) {
+    if (path == nullptr) continue;
+    const Status known =
+        path->use([&](KillPath& p) { return p.guest_started(record.slot, place); });
+    if (!known) log::error("kill_path.not_registered", {{"why", known.error().describe()}});
+  }
+  std::uint64_t mask = 0;
+  for (const std::uint32_t gpu : record.gpus) mask |= std::uint64_t{1} << (gpu & 63);
+  if (slot_gpus_ != nullptr && record.slot < kSlots) (*slot_gpus_)[record.slot] = mask;
+}
+
+void Machine::unregister(traffic::Slot slot) {
+  for (SharedKillPath* path : {ordered_.get(), emergency_}) {
+    if (path != nullptr) path->use([&](KillPath& p) { p.guest_ended(slot); });
+  }
+  if (slot_gpus_ != nullptr && slot < kSlots) (*slot_gpus_)[slot] = 0;
+}
+
+Result<std::uint32_t> Machine::signal(const Signal& order) {
+  std::vector<int> tries;
+  switch (order.signal) {
+    case SaveSignal::kAuto:
+      tries = {SIGUSR1, SIGUSR2, SIGTERM};
+      break;
+    case SaveSignal::kUsr1:
+      tries = {SIGUSR1};
+      break;
+    case SaveSignal::kUsr2:
+      tries = {SIGUSR2};
+      break;
+    case SaveSignal::kTerm:
+      tries = {SIGTERM};
+      break;
+    case SaveSignal::kNone:
+      break;
+  }
+  for (const int number : tries) {
+    RN_TRY(const auto pids, signal_catchers(roots_, cgroup_of(order.record.container), number));
+    if (!pids.empty()) return static_cast<std::uint32_t>(pids.size());
+  }
+  return 0U;
+}
+
+Status Machine::kill(const Kill& order) {
+  if (order.record.slot < kSlots) RN_CHECK(gates_->cut(order.record.slot));
+  if (order.record.container.empty()) return {};
+  RN_TRY(const CgroupName name, make_cgroup_name(cgroup_of(order.record.container)));
+  if (killer_->kill(name, clock_.now().boot + kKillLimit)) return {};
+  RN_TRY(const auto left, pids_in_cgroup(roots_, cgroup_of(order.record.container)));
+  return fail(
+      ErrorCode::kInternal,
+      std::to_string(left.size()) + " processes of " + order.record.guest.job.str() +
+          " do not die" + (left.empty() ? "" : ", first " + std::to_string(left.front()))
+  );
+}
+
+Status Machine::notify(const Notify& order) {
+  if (order.notice.deadline_wall_ms == 0) return disks_->erase(order.notice.guest, kNotice);
+  const nlohmann::json notice = {
+      {"reason", order.notice.reason},
+      {"deadline_unix", static_cast<double>(order.notice.deadline_wall_ms) / 1000.0},
+      {"grace_s", order.notice.grace_s},
+      {"will_migrate", true}};
+  return disks_->write(
+      order.notice.guest,
+      kNotice,
+      notice.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
+  );
+}
+
+Status Machine::forget(const Forget& order) {
+  if (!order.record.container.empty()) RN_CHECK(engine_->remove(order.record.container));
+  if (order.record.slot < kSlots) {
+    RN_CHECK(net_->detach(order.record.slot));
+    unregister(order.record.slot);
+  }
+  return {};
+}
+
+Status Machine::remove_stray(const FoundContainer& container) {
+  log::warning("guest.stray", {{"container", container.container}});
+  if (const auto name = make_cgroup_name(cgroup_of(container.container)))
+    killer_->kill(*name, clock_.now().boot + kKillLimit);
+  return engine_->remove(container.container);
+}
+
+Result<std::string> Machine::import(const Import& order) {
+  const std::string prefix = config_.agent_state + "/";
+  const std::string& path = order.image.archive_path;
+  if (!path.starts_with(prefix) || !is_safe_relative_path(path.substr(prefix.size())))
+    return fail(ErrorCode::kDenied, path + " is not inside the agent's state folder");
+  // Resolved below the folder by the kernel: a link of the agent's leads nowhere else.
+  io::RealFileSystem fs;
+  RN_TRY(const auto folder, fs.open_folder(config_.agent_state));
+  RN_TRY(const auto file, folder->open(path.substr(prefix.size())));
+  std::uint64_t offset = 0;
+  return engine_->import_image(order.image.digest, [&](std::size_t max) -> Result<Blob> {
+    RN_TRY(Blob piece, file->read(offset, max));
+    offset += piece.size();
+    return piece;
+  });
+}
+
+// ---- reclaims
+
+ClearReport Machine::clear(const Clear& order, const std::function<void(Instant)>& cut) {
+  KillOrder kill;
+  kill.limit = kClearLimit;
+  kill.scope.is_node = order.is_whole_node;
+  for (const GuestRecord& guest : order.guests) {
+    if (guest.slot < kSlots) kill.scope.slots.set(guest.slot);
+  }
+  ClearReport out;
+  if (!order.is_whole_node && kill.scope.slots.none()) {
+    cut(clock_.now().boot);
+    out.killed_ns = out.cleared_ns = to_ns(clock_.now().boot);
+    return out;
+  }
+  ordered_->use([&](KillPath& path) {
+    const KillReport& first = path.cut(kill);
+    if (first.is_cut()) cut(first.cut);
+    const KillReport& report = path.clear(kill);
+    out.killed_ns = to_ns(report.killed);
+    out.cleared_ns = to_ns(report.cleared);
+    out.processes = report.processes;
+    out.remains = report.remains.describe();
+    if (!report.is_cut())
+      out.remains.push_back("the gates do not close: errno " + std::to_string(report.cut_error));
+    if (!report.is_killed()) out.remains.push_back("processes that do not die");
+    if (out.remains.empty() && !report.is_cleared()) out.remains.push_back("not verified in time");
+  });
+  return out;
+}
+
+Status Machine::set_gates(const SetGates& order) {
+  if (!order.is_node_open) return gates_->cut_node();
+  if (is_emergency_pending()) return {};
+  for (const std::uint32_t slot : order.open_slots) RN_CHECK(gates_->uncut(slot));
+  RN_CHECK(gates_->uncut_node());
+  if (!is_emergency_pending()) return {};
+  // It began meanwhile, and may have cut before we opened.
+  for (const std::uint32_t slot : order.open_slots) RN_CHECK(gates_->cut(slot));
+  return gates_->cut_node();
+}
+
+// ---- looking
+
+Exited Machine::look_at_end(const GuestRecord& record) {
+  Exited end{record.guest, record.container, kLostCode, false};
+  const auto said = disks_->read(record.guest, "exit", 64);
+  if (said) end.exit_code = number_of(*said).value_or(kLostCode);
+  for (int i = 0; i < kEndTries; ++i) {
+    const auto container = engine_->inspect(record.container);
+    // An engine that hangs or is gone: the guest's own word must do.
+    if (!container) return end;
+    if (!container->is_running) {
+      end.exit_code = container->exit_code;
+      end.is_oom_killed = container->is_oom_killed;
+      return end;
+    }
+    pause_for(kStep);
+  }
+  return end;
+}
+
+Result<EngineFacts> Machine::ensure_engine(Instant now) {
+  if (private_engine_) {
+    RN_CHECK(private_engine_->ensure(now));
+  } else {
+    RN_CHECK(engine_->ping(seconds(2)));
+  }
+  return engine_->facts();
+}
+
+Result<Reconciled> Machine::search(const std::vector<GuestRecord>& live) {
+  Reconciled found;
+  RN_TRY(const auto disks, disks_->find());
+  for (const AttemptDisk& disk : disks)
+    found.disks.push_back({disk.guest, disk.folder, disk.disk_mib});
+  RN_TRY(const auto containers, engine_->list(kLabLabel, config_.lab));
+  for (const EngineContainer& container : containers) {
+    const auto label = [&](const char* key) {
+      const auto value = container.labels.find(key);
+      return value == container.labels.end() ? std::string() : value->second;
+    };
+    FoundContainer one;
+    one.guest = {JobId(label(kJobLabel)), parse_epoch(label(kEpochLabel))};
+    one.container = container.id;
+    const auto slot = number_of(label(kSlotLabel));
+    one.slot = slot && *slot >= 0 ? static_cast<std::uint32_t>(*slot) : kNoSlot;
+    one.is_running = container.is_running;
+    one.pid = container.pid;
+    one.exit_code = container.exit_code;
+    one.is_oom_killed = container.is_oom_killed;
+    one.has_go_ahead = disks_->read(one.guest, kGo, 1).has_value();
+    found.containers.push_back(std::move(one));
+  }
+  RN_TRY(const auto images, engine_->images());
+  for (const EngineImage& image : images) found.images.push_back({image.digest, image.id});
+  std::vector<traffic::Slot> keep;
+  for (const GuestRecord& guest : live) keep.push_back(guest.slot);
+  for (const FoundContainer& one : found.containers) keep.push_back(one.slot);
+  RN_CHECK(net_->keep_only(keep));
+  return found;
+}
+
+std::uint32_t Machine::pids_of(const GuestRecord& record) const {
+  if (record.container.empty()) return 0;
+  const auto pids = pids_in_cgroup(roots_, cgroup_of(record.container));
+  return pids ? static_cast<std::uint32_t>(pids->size()) : 0;
+}
+
+}  // namespace rn::warden

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "warden/server.h"
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include <sys/stat.h>
+
+#include "base/log.h"
+
+namespace rn::warden {
+
+namespace {
+
+/// The kill path's journal must not hold the cut longer than this (KillPathConfig).
+constexpr std::size_t kQueue = 1024;
+constexpr milliseconds kLease = seconds(2);  ///< after so long without us, guests are cut
+constexpr milliseconds kRenewal{500};
+constexpr milliseconds kSupervision = seconds(1);
+constexpr milliseconds kPushDelay{20};  ///< several changes of one moment are pushed once
+
+std::string this_boot() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  file >> id;
+  return id;
+}
+
+std::uint64_t intents_in(const std::vector<KillRecord>& records) {
+  return static_cast<std::uint64_t>(std::count_if(
+      records.begin(), records.end(), [](const KillRecord& r) { return r.step != KillStep::kDone; }
+  ));
+}
+
+/// Takes the machine back for the owner, so it happens even when nothing can be recorded.
+bool is_supremacy(const Effect& effect) {
+  return std::holds_alternative<Clear>(effect) || std::holds_alternative<Kill>(effect);
+}
+
+}  // namespace
+
+WardenServer::WardenServer(const ServerConfig& config, io::Loop& loop)
+    : config_(config), loop_(loop) {}
+
+WardenServer::~WardenServer() {
+  for (auto& [id, client] : clients_) client.session->on_close({});
+  kill_.reset();
+}
+
+Result<std::unique_ptr<WardenServer>> WardenServer::start(
+    const ServerConfig& config, io::Loop& loop
+) {
+  std::unique_ptr<WardenServer> server(new WardenServer(config, loop));
+  RN_CHECK(server->open());
+  return server;
+}
+
+Status WardenServer::open() {
+  RN_TRY(machine_, Machine::open(config_.machine, clock_));
+  committer_ = std::make_unique<io::Workers>(loop_, 1, kQueue);
+  slow_ = std::make_unique<io::Workers>(loop_, 3, kQueue);
+  fast_ = std::make_unique<io::Workers>(loop_, 2, kQueue);
+  clearer_ = std::make_unique<io::Workers>(loop_, 1, kQueue);
+  engine_ = std::make_unique<io::Workers>(loop_, 1, kQueue);
+  RN_CHECK(recover(this_boot()));
+
+  io::FramedUnixServerConfig socket;
+  socket.path = config_.machine.run + "/warden.sock";
+  socket.mode = 0666;  // told apart by SO_PEERCRED
+  socket.allowed_uids = config_.owner_uids;
+  socket.allowed_uids.push_back(0);
+  socket.allowed_uids.push_back(config_.machine.agent_uid);
+  socket.max_frame_bytes = warden_wire::kMaxFrameBytes;
+  RN_TRY(server_, io::FramedUnixServer::start(loop_, socket, [this](auto session) {
+           accept(std::move(session));
+         }));
+  loop_.run_every(kRenewal, [this] { renew_lease(); });
+  loop_.run_every(kSupervision, [this] { supervise_engine(); });
+  supervise_engine();
+  return {};
+}
+
+Status WardenServer::recover(const std::string& boot_id) {
+  const MachinePaths& paths = machine_->paths();
+  RN_TRY(JournalFile file, JournalFile::open(paths.journal));
+  journal_.emplace(std::move(file));
+  RN_TRY(Journal journal, journal_->read());
+  RN_TRY(const auto killed, read_kill_journal(paths.kill_journal));
+  RN_TRY(const auto by_hand, read_kill_journal(paths.hand_journal));
+  const Instant now = clock_.now().boot;
+  auto emergencies = emergencies_of(killed, boot_id, journal.guests, now);
+  const std::uint64_t seen = journal.emergencies_seen;
+  hand_seen_ = journal.hand_emergencies_seen;
+
+  RN_TRY(
+      auto path,
+      KillPath::open(Machine::kill_config(config_.machine, paths.kill_journal), clock_, nullptr)
+  );
+  RN_TRY(
+      kill_,
+      KillService::start(
+          config_.machine.run + "/kill.sock",
+          config_.owner_uids,
+          std::move(path),
+          intents_in(killed),
+          clock_,
+          [this](EmergencyDone done) {
+            loop_.post([this, done = std::move(done)] {
+              tell(done);
+              ++kill_->count().taken;
+              renew_lease();
+            });
+          }
+      )
+  );
+  machine_->share_with(kill_->path(), kill_->gpus(), kill_->count());
+  for (const GuestRecord& guest : journal.guests) {
+    if (guest.slot < kSlots && !guest.container.empty()) machine_->register_guest(guest, 0);
+  }
+
+  core_ = std::make_unique<WardenCore>(CoreConfig{.boot_id = boot_id}, std::move(journal), rng_);
+  apply(core_->start(clock_.now()));
+  for (EmergencyDone& event : emergencies) {
+    if (event.sequence > seen) tell(event);
+  }
+  take_by_hand();
+  return {};
+}
+
+void WardenServer::take_by_hand() {
+  const auto records = read_kill_journal(machine_->paths().hand_journal);
+  if (!records) {
+    log::error("warden.hand_journal", {{"why", records.error().describe()}});
+    return;
+  }
+  const auto now = clock_.now();
+  for (EmergencyDone& event :
+       emergencies_of(*records, this_boot(), core_->journal().guests, now.boot)) {
+    if (event.sequence <= hand_seen_) continue;
+    hand_seen_ = event.sequence;
+    event.is_by_hand = true;
+    tell(event);
+  }
+}
+
+// ---- the core
+
+void WardenServer::tell(const Event& event) {
+  apply(core_->handle(event, clock_.now()));
+}
+
+void WardenServer::apply(Output output) {
+  if (output.is_state_changed) push_state();
+  outputs_.push_back(std::move(output));
+  rearm_timer();
+  pump();
+}
+
+void WardenServer::rearm_timer() {
+  loop_.cancel(timer_);
+  timer_ = {};
+  const auto at = core_->wake_at();
+  if (at) timer_ = loop_.run_after(*at - clock_.now().boot, [this] { tell(Tick{}); });
+}
+
+void WardenServer::pump() {
+  while (!is_committing_ && !outputs_.empty()) {
+    const bool must_commit =
+        !is_journal_lost_ && std::any_of(outputs_.begin(), outputs_.end(), [](const Output& o) {
+          return o.journal.has_value();
+        });
+    if (must_commit) return commit_batch();
+    Output next = std::move(outputs_.front());
+    outputs_.pop_front();
+    carry_out(std::move(next), !is_journal_lost_);
+  }
+}
+
+/// Group commit: the newest journal holds what all waiting outputs want.
+void WardenServer::commit_batch() {
+  auto batch = std::make_shared<std::deque<Output>>(std::exchange(outputs_, {}));
+  Journal newest;
+  for (Output& output : *batch) {
+    if (output.journal) newest = std::move(*output.journal);
+  }
+  is_committing_ = true;
+  const Status begun = committer_->submit_for(
+      [this, newest = std::move(newest)] { return journal_->write(newest); },
+      [this, batch](const Status& written) {
+        is_committing_ = false;
+        if (!written && !is_journal_lost_) {
+          is_journal_lost_ = true;
+          log::error("warden.journal_lost", {{"why", written.error().describe()}});
+        }
+        for (Output& output : *batch) carry_out(std::move(output), written.has_value());
+        pump();
+      }
+  );
+  if (begun) return;
+  is_committing_ = false;
+  is_journal_lost_ = true;
+  for (Output& output : *batch) carry_out(std::move(output), false);
+}
+
+void WardenServer::carry_out(Output output, bool is_durable) {
+  for (const Effect& effect : output.effects) {
+    if (is_durable || is_supremacy(effect)) {
+      std::visit([this](const auto& e) { perform(e); }, effect);
+      continue;
+    }
+    if (const auto* closing = std::get_if<SetGates>(&effect); closing && !closing->is_node_open)
+      perform(*closing);
+    if (const auto* reply = std::get_if<SendAnswer>(&effect)) {
+      SendAnswer refused = *reply;
+      refused.answer.code = to_string(ErrorCode::kInternal);
+      refused.answer.message = "the warden cannot write its journal";
+      refused.answer.hint = "look at the disk of its state folder, then restart it";
+      perform(refused);
+    }
+  }
+}
+
+// ---- clients
+
+void WardenServer::accept(std::shared_ptr<io::FramedUnixSession> session) {
+  const std::uint64_t id = next_client_++;
+  const std::uint32_t uid = session->peer().uid;
+  const bool is_owner =
+      uid == 0 || std::find(config_.owner_uids.begin(), config_.owner_uids.end(), uid) !=
+                      config_.owner_uids.end();
+  session->on_frame([this, id](const io::Frame& frame) { receive(id, frame); });
+  session->on_close([this, id] { clients_.erase(id); });
+  clients_[id] = Client{std::move(session), is_owner, false};
+}
+
+void WardenServer::receive(std::uint64_t id, const io::Frame& frame) {
+  const auto client = clients_.find(id);
+  if (client == clients_.end()) return;
+  auto request = warden_wire::decode_request(frame.body);
+  if (!request) {
+    warden_wire::Answer refused;
+    refused.code = to_string(request.error().code);
+    refused.message = request.error().message;
+    return send(id, refused);
+  }
+  if (std::holds_alternative<warden_wire::Query>(request->request))
+    client->second.is_watching = client->second.session->peer().uid == config_.machine.agent_uid;
+  tell(Asked{Caller{id, request->number, client->second.is_owner}, std::move(request->request)});
+}
+
+void WardenServer::send(std::uint64_t id, const warden_wire::Reply& reply) {
+  const auto client = clients_.find(id);
+  if (client == clients_.end()) return;  // gone: it asks again when it is back
+  const auto session = client->second.session;
+  if (const Status sent = session->send(kWardenFrame, warden_wire::encode(reply)); !sent)
+    log::warning("warden.client_lost", {{"why", sent.error().describe()}});
+}
+
+warden_wire::WardenState WardenServer::state() const {
+  warden_wire::WardenState state = core_->state();
+  for (auto& report : state.guests) {
+    if (report.state != GuestState::kRunning) continue;
+    for (const GuestRecord& record : core_->journal().guests) {
+      if (record.guest == report.guest) report.pids = machine_->pids_of(record);
+    }
+  }
+  for (const ReclaimRecord& reclaim : state.reclaims) {
+    if (reclaim.phase != ReclaimPhase::kWedged) continue;
+    for (const std::uint32_t gpu : reclaim.gpus) {
+      GpuTelemetry telemetry;
+      telemetry.index = gpu;
+      telemetry.is_wedged = true;
+      state.gpus.push_back(telemetry);
+    }
+  }
+  return state;
+}
+
+void WardenServer::push_state() {
+  if (is_push_due_) return;
+  is_push_due_ = true;
+  loop_.run_after(kPushDelay, [this] {
+    is_push_due_ = false;
+    // What is pushed must be durable: wait for the commit in hand.
+    if (is_committing_ || !outputs_.empty()) return push_state();
+    std::vector<std::uint64_t> watching;
+    for (const auto& [id, client] : clients_) {
+      if (client.is_watching) watching.push_back(id);
+    }
+    if (watching.empty()) return;
+    const warden_wire::StateChanged news{state()};
+    for (const std::uint64_t id : watching) send(id, news);
+  });
+}
+
+// ---- the dead man's switch
+
+void WardenServer::renew_lease() {
+  if (!core_->is_reconciled()) return;
+  traffic::CutSwitch& gates = machine_->gates();
+  const Instant now = clock_.now().boot;
+  if (is_lease_armed_) {
+    const Status renewed = gates.renew_lease(now, now + kLease);
+    if (renewed) return;
+    // We slept past it: the owner may have acted by hand meanwhile. Look before opening again.
+    log::warning("lease.lapsed", {{"why", renewed.error().describe()}});
+    is_lease_armed_ = false;
+    take_by_hand();
+    is_found_ = false;
+    return supervise_engine();
+  }
+  if (!is_found_ || kill_->count().is_pending()) return;
+  if (const Status armed = gates.arm_lease(now + kLease); !armed) {
+    log::error("lease.not_armed", {{"why", armed.error().describe()}});
+    return;
+  }
+  is_lease_armed_ = true;
+}
+
+}  // namespace rn::warden
