@@ -46,12 +46,15 @@ struct JobRow {
   std::int64_t not_before_wall_ms = 0;  ///< backoff after a crash; 0 = at once
   std::int64_t queued_wall_ms = 0;      ///< since when it waits
   bool is_displaced = false;            ///< goes to the head of its class
-  bool prefers_previous =
-      false;                ///< the newest generation crashed at once: resume from the one before
-  NodeId home;              ///< node it was displaced from and may return to
-  NodeId avoid;             ///< node of the newest crash; others are tried first
-  std::string stop_reason;  ///< a stop was asked; empty = none
+  bool is_fallback = false;  ///< the newest generation crashed at once and was condemned: resumes
+                             ///< from the one before, once
+  NodeId home;               ///< node it was displaced from and may return to
+  NodeId avoid;              ///< node of the newest crash; others are tried first
+  std::string stop_reason;   ///< a stop was asked; empty = none
   AttemptEnd stop_end = AttemptEnd::kNone;  ///< what the asked stop ends the attempt as
+  bool stop_saves_first = false;
+  std::uint32_t stop_deadline_ms = 0;
+  bool is_going_home = false;  ///< the asked stop is a migrate-back
 
   RN_FIELDS(
       JobRow,
@@ -61,11 +64,14 @@ struct JobRow {
       not_before_wall_ms,
       queued_wall_ms,
       is_displaced,
-      prefers_previous,
+      is_fallback,
       home,
       avoid,
       stop_reason,
-      stop_end
+      stop_end,
+      stop_saves_first,
+      stop_deadline_ms,
+      is_going_home
   )
 };
 

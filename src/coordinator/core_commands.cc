@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/core_commands.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "coordinator/core.h"
+#include "coordinator/core_job_life.h"
+#include "coordinator/core_registry.h"
+
+namespace rn::coordinator {
+
+namespace {
+
+constexpr std::size_t kKeyBytes = 128;
+constexpr std::int64_t kRejoinMs = 600'000;
+constexpr std::size_t kImages = 4096;
+constexpr std::size_t kTokens = 100'000;
+
+tl::unexpected<Error> denied(std::string message, std::string hint) {
+  return fail(ErrorCode::kDenied, std::move(message), std::move(hint));
+}
+
+bool is_name(const std::string& text) {
+  return !text.empty() && text.size() <= 64 &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return std::isalnum(c) || c == '-' || c == '_' || c == '.' || c == '@';
+         });
+}
+
+const Image* find_image(const State& state, const std::string& wanted) {
+  const auto by_name = state.images.find(wanted);
+  if (by_name != state.images.end()) return &by_name->second;
+  for (const auto& [name, image] : state.images) {
+    if (image.digest == wanted) return &image;
+  }
+  return nullptr;
+}
+
+std::string names_of_images(const State& state) {
+  std::string names;
+  for (const auto& [name, image] : state.images) {
+    if (names.size() > 200) return names + ", …";
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  return names.empty() ? "none yet" : names;
+}
+
+void audit(State& state, const Caller& caller, std::string kind, std::string message) {
+  log::info(kind, {{"user", caller.user.str()}, {"what", message}});
+  EventRow row;
+  row.kind = std::move(kind);
+  row.message = std::move(message);
+  row.user = caller.user;
+  row.lab = caller.lab;
+  row.at_wall_ms = state.wall_ms();
+  state.write(AppendEvent{std::move(row)});
+}
+
+Result<Answer> same_again(State& state, const Caller& caller, const SubmitJob& command) {
+  const JobEntry& job =
+      *state.find_job(state.jobs_by_key.at({caller.user, command.idempotency_key}));
+  if (job.row.job.spec != command.spec)
+    return fail(
+        ErrorCode::kConflict,
+        "the idempotency key was used for job " + job.row.job.id.str() +
+            " with another specification",
+        "use a new key for a new job"
+    );
+  return JobSubmitted{.job = job.row.job, .is_repeat = true, .warnings = warnings_for(state, job)};
+}
+
+Status check_room(State& state, const Caller& caller) {
+  if (state.unfinished.size() >= state.config.max_unfinished_jobs)
+    return fail(
+        ErrorCode::kExhausted,
+        "the site has " + std::to_string(state.unfinished.size()) + " unfinished jobs, its limit",
+        "try again when some are finished"
+    );
+  if (state.unfinished_of[caller.user] >= state.config.max_unfinished_jobs_per_user)
+    return fail(
+        ErrorCode::kExhausted,
+        "you have " + std::to_string(state.unfinished_of[caller.user]) +
+            " unfinished jobs, the limit of a user",
+        "stop some, or wait"
+    );
+  return {};
+}
+
+Result<Answer> run(State& state, const Caller& caller, const SubmitJob& command) {
+  if (caller.role < Role::kUser)
+    return denied("viewers cannot submit jobs", "ask an administrator for a user token");
+  if (command.idempotency_key.size() > kKeyBytes)
+    return fail(ErrorCode::kInvalid, "Idempotency-Key: more than 128 bytes");
+  if (!command.idempotency_key.empty() &&
+      state.jobs_by_key.contains({caller.user, command.idempotency_key}))
+    return same_again(state, caller, command);
+  RN_CHECK(check_spec(command.spec));
+  const Image* image = find_image(state, command.spec.image);
+  if (image == nullptr)
+    return denied(
+        "image: '" + command.spec.image.substr(0, 100) + "' is not on the allow list",
+        "allowed images: " + names_of_images(state) +
+            "; an administrator adds one with `reclaim image add`"
+    );
+  RN_CHECK(check_room(state, caller));
+
+  JobRow row;
+  row.job.id = JobId("j-" + state.rng.hex(8));
+  row.job.number = state.next_job_number++;
+  row.job.owner = caller.user;
+  row.job.lab = caller.lab;
+  row.job.spec = command.spec;
+  row.job.image_digest = image->digest;
+  row.job.submitted_wall_ms = state.wall_ms();
+  row.job.reason = "submitted";
+  row.queued_wall_ms = state.wall_ms();
+  row.idempotency_key = command.idempotency_key;
+  const crypto::Key256 key = crypto::random_key(state.rng);
+  row.wrapped_key =
+      crypto::seal(state.keys.wrapping_key, key, as_bytes(row.job.id.str()), state.rng);
+  state.write(SetMeta{"next_job_number", std::to_string(state.next_job_number)});
+  JobEntry& job = state.adopt(std::move(row));
+  state.save(job);
+  state.note(job, "job.submitted", "by " + caller.user.str());
+  ++state.metrics.jobs_submitted;
+  state.is_dispatch_wanted = true;
+  return JobSubmitted{.job = job.row.job, .warnings = warnings_for(state, job)};
+}
+
+Result<Answer> run(State& state, const Caller& caller, const StopJob& command) {
+  JobEntry* job = state.find_job(command.job);
+  if (job == nullptr)
+    return fail(
+        ErrorCode::kNotFound, "no job " + command.job.str(), "`reclaim ps --all` lists the jobs"
+    );
+  const Job& j = job->row.job;
+  const bool may = caller.role == Role::kAdmin ||
+                   (caller.role == Role::kOwner && caller.lab == j.lab) ||
+                   (caller.role >= Role::kUser && caller.user == j.owner);
+  if (!may) return denied("job " + j.id.str() + " is not yours", "ask " + j.owner.str());
+  const std::string reason =
+      command.reason.empty() ? "stopped by " + caller.user.str() : command.reason.substr(0, 500);
+  if (job->row.stop_end != AttemptEnd::kCancelled)
+    stop_job(
+        state,
+        *job,
+        AttemptEnd::kCancelled,
+        command.saves_first,
+        std::min(command.deadline_ms, 900'000u),
+        reason
+    );
+  return JobStopping{job->row.job};
+}
+
+Result<Answer> run(State& state, const Caller& caller, const AddImage& command) {
+  if (caller.role < Role::kAdmin)
+    return denied("only administrators put images on the allow list", "ask one");
+  Image image = command.image;
+  if (!is_name(image.name)) return fail(ErrorCode::kInvalid, "name: expected letters, digits, -_.");
+  constexpr std::string_view kPrefix = "sha256:";
+  if (image.digest.size() != kPrefix.size() + 64 || !image.digest.starts_with(kPrefix) ||
+      !digest_from_hex(std::string_view(image.digest).substr(kPrefix.size())))
+    return fail(ErrorCode::kInvalid, "digest: expected \"sha256:\" and 64 hex digits");
+  if (!image.base.empty() && find_image(state, image.base) == nullptr)
+    return denied("base: " + image.base + " is not on the allow list", "add the base image first");
+  const auto found = state.images.find(image.name);
+  if (found != state.images.end() && found->second.digest != image.digest)
+    return fail(
+        ErrorCode::kConflict,
+        "'" + image.name + "' is listed with " + found->second.digest,
+        "remove it first with `reclaim image rm " + image.name + "`, or use another name"
+    );
+  if (found == state.images.end() && state.images.size() >= kImages)
+    return fail(ErrorCode::kExhausted, "4096 images are listed", "remove some");
+  image.added_by = caller.user;
+  image.added_wall_ms = state.wall_ms();
+  state.images[image.name] = image;
+  state.write(PutImage{image});
+  audit(state, caller, "image.added", image.name + " is " + image.digest);
+  state.is_dispatch_wanted = true;
+  return ImageListed{image};
+}
+
+Result<Answer> run(State& state, const Caller& caller, const RemoveImage& command) {
+  if (caller.role < Role::kAdmin)
+    return denied("only administrators take images off the allow list", "ask one");
+  if (state.images.erase(command.name) == 0)
+    return fail(
+        ErrorCode::kNotFound, "no image '" + command.name + "'", "`reclaim image ls` lists them"
+    );
+  state.write(DeleteImage{command.name});
+  audit(state, caller, "image.removed", command.name);
+  return Done{};
+}
+
+TokenMade make_token(State& state, TokenRow row) {
+  TokenMade made;
+  made.secret = state.rng.hex(32);
+  row.id = "t-" + state.rng.hex(8);
+  row.secret_hash = crypto::sha256(as_bytes(made.secret));
+  row.created_wall_ms = state.wall_ms();
+  made.token = row;
+  state.token_by_secret[row.secret_hash] = row.id;
+  state.tokens[row.id] = row;
+  state.write(PutToken{row});
+  return made;
+}
+
+Result<Answer> run(State& state, const Caller& caller, const CreateJoinToken& command) {
+  const bool may =
+      caller.role == Role::kAdmin || (caller.role == Role::kOwner && caller.lab == command.lab);
+  if (!may)
+    return denied(
+        "only owners of lab " + command.lab.str() + " and administrators make its join tokens",
+        "ask one of them"
+    );
+  if (!is_name(command.lab.str()))
+    return fail(ErrorCode::kInvalid, "lab: expected a short name of letters, digits, -_.");
+  if (command.ttl_s == 0 || command.ttl_s > 30 * 86'400)
+    return fail(ErrorCode::kInvalid, "ttl_s: expected 1 to 2592000 (30 days)");
+  if (state.tokens.size() >= kTokens) return fail(ErrorCode::kExhausted, "too many tokens");
+  TokenRow row;
+  row.kind = TokenKind::kJoin;
+  row.user = caller.user;
+  row.lab = command.lab;
+  row.expires_wall_ms = state.wall_ms() + std::int64_t{command.ttl_s} * 1000;
+  const TokenMade made = make_token(state, std::move(row));
+  audit(state, caller, "token.join_made", made.token.id + " for lab " + command.lab.str());
+  return made;
+}
+
+Result<Answer> run(State& state, const Caller& caller, const CreateUserToken& command) {
+  if (caller.role < Role::kAdmin) return denied("only administrators make user tokens", "ask one");
+  if (!is_name(command.user.str()) || !is_name(command.lab.str()))
+    return fail(ErrorCode::kInvalid, "user, lab: expected short names of letters, digits, -_.@");
+  if (state.tokens.size() >= kTokens) return fail(ErrorCode::kExhausted, "too many tokens");
+  const UserRow user{
+      .user = command.user,
+      .lab = command.lab,
+      .role = command.role,
+      .created_wall_ms = state.wall_ms()};
+  state.users[command.user] = user;
+  state.write(PutUser{user});
+  TokenRow row;
+  row.user = command.user;
+  row.lab = command.lab;
+  row.role = command.role;
+  if (command.ttl_s > 0) row.expires_wall_ms = state.wall_ms() + std::int64_t{command.ttl_s} * 1000;
+  const TokenMade made = make_token(state, std::move(row));
+  audit(
+      state,
+      caller,
+      "token.user_made",
+      made.token.id + " for " + command.user.str() + " as " + std::string(to_string(command.role))
+  );
+  return made;
+}
+
+Result<Answer> run(State& state, const Caller& caller, const RevokeToken& command) {
+  const auto found = state.tokens.find(command.id);
+  if (found == state.tokens.end())
+    return fail(
+        ErrorCode::kNotFound, "no token " + command.id, "`reclaim token ls` lists the tokens"
+    );
+  const bool is_own = caller.role >= Role::kUser && found->second.user == caller.user;
+  if (caller.role < Role::kAdmin && !is_own)
+    return denied("token " + command.id + " is not yours", "ask an administrator");
+  found->second.is_revoked = true;
+  state.write(PutToken{found->second});
+  audit(state, caller, "token.revoked", command.id);
+  return Done{};
+}
+
+Result<Answer> run(State& state, const Caller& caller, const RevokeNode& command) {
+  NodeEntry* node = state.find_node(command.node);
+  if (node == nullptr)
+    return fail(
+        ErrorCode::kNotFound, "no node " + command.node.str(), "`reclaim nodes` lists the nodes"
+    );
+  const bool may =
+      caller.role == Role::kAdmin || (caller.role == Role::kOwner && caller.lab == node->row.lab);
+  if (!may) return denied("node " + command.node.str() + " is not of your lab", "ask its owner");
+  if (!node->row.is_revoked) {
+    state.note(*node, "node.revoked", "by " + caller.user.str());
+    revoke(state, *node, "its identity was taken back by " + caller.user.str());
+  }
+  return Done{};
+}
+
+/// Another identity of the same machine: a reinstalled agent. It makes way, unless it is alive.
+Status make_way(State& state, const JoinNode& command, const NodeId& id, const LabId& lab) {
+  for (auto& [other_id, other] : state.nodes) {
+    if (other_id == id || other.row.is_revoked || other.row.machine_id != command.machine_id)
+      continue;
+    if (other.connection != 0 || other.row.lab != lab)
+      return fail(
+          ErrorCode::kConflict,
+          "this machine is already " + other_id.str() + " of lab " + other.row.lab.str(),
+          "run `reclaim-agent leave --purge` there first, or revoke " + other_id.str()
+      );
+    state.note(other, "node.replaced", "its machine joined again as " + id.str());
+    revoke(state, other, "replaced by " + id.str());
+  }
+  return {};
+}
+
+Result<Answer> run(State& state, const Caller& caller, const JoinNode& command) {
+  const std::string again = "ask the lab's owner for a new one: `reclaim token join LAB`";
+  const auto by_secret = state.token_by_secret.find(crypto::sha256(as_bytes(command.secret)));
+  const auto found = by_secret == state.token_by_secret.end()
+                         ? state.tokens.end()
+                         : state.tokens.find(by_secret->second);
+  if (found == state.tokens.end() || found->second.kind != TokenKind::kJoin)
+    return denied("the join token is unknown", again);
+  TokenRow& token = found->second;
+  if (token.is_revoked) return denied("the join token was revoked", again);
+  if (command.public_key == Digest{} || command.machine_id.empty() ||
+      command.machine_id.size() > 256 || command.hostname.size() > 256)
+    return fail(ErrorCode::kInvalid, "public_key, machine_id, hostname: missing or too long");
+  const NodeId id("n-" + to_hex(command.public_key).substr(0, 16));
+  NodeEntry* node = state.find_node(id);
+  if (token.used_wall_ms != 0) {
+    const bool is_same = token.used_by == id && node != nullptr && !node->row.is_revoked &&
+                         node->row.public_key == command.public_key &&
+                         node->row.machine_id == command.machine_id;
+    if (is_same && state.wall_ms() - token.used_wall_ms < kRejoinMs)
+      return NodeJoined{.node = id, .lab = node->row.lab};
+    audit(state, caller, "token.reused", token.id + " was used before, by " + token.used_by.str());
+    return denied("the join token was used already, by " + token.used_by.str(), again);
+  }
+  if (token.expires_wall_ms != 0 && state.wall_ms() >= token.expires_wall_ms)
+    return denied("the join token has expired", again);
+  if (node == nullptr && state.nodes.size() >= state.config.max_nodes)
+    return fail(ErrorCode::kExhausted, "the site has its maximum of nodes");
+  if (node != nullptr && node->row.public_key != command.public_key)
+    return fail(ErrorCode::kConflict, "another node has this identity", "make a new key");
+  RN_CHECK(make_way(state, command, id, token.lab));
+
+  NodeEntry& entry = state.nodes[id];
+  entry.row.node = id;
+  entry.row.lab = token.lab;
+  entry.row.machine_id = command.machine_id;
+  entry.row.public_key = command.public_key;
+  entry.row.is_revoked = false;
+  entry.row.state = NodeState::kLost;  // until it says hello
+  entry.row.facts.hostname = command.hostname;
+  entry.row.joined_wall_ms = state.wall_ms();
+  entry.heard = state.now.boot;
+  entry.is_expected = false;
+  token.used_wall_ms = state.wall_ms();
+  token.used_by = id;
+  state.write(PutToken{token});
+  state.save(entry);
+  refresh_rates(state);
+  state.note(entry, "node.joined", command.hostname + " joined lab " + token.lab.str());
+  return NodeJoined{.node = id, .lab = token.lab};
+}
+
+}  // namespace
+
+void on_command(State& state, const ApiCommand& event) {
+  auto answer = std::visit(
+      [&](const auto& command) { return run(state, event.caller, command); }, event.command
+  );
+  state.act(Reply{event.request, std::move(answer)});
+}
+
+}  // namespace rn::coordinator

@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/core_copies.h"
+
+#include <algorithm>
+
+#include "model/signing.h"
+#include "reclaim/destinations.h"
+
+namespace rn::coordinator {
+
+namespace {
+
+constexpr std::uint64_t kMib = 1u << 20;
+constexpr std::uint64_t kUnbounded = 1ULL << 50;
+constexpr std::size_t kSpareCopies = 2;
+constexpr std::size_t kImagePeers = 4;
+constexpr std::size_t kGenerationsKept = 64;  // per job in memory; the store has all
+constexpr std::chrono::seconds kPlanAge{30};
+
+/// k of "durable on k other failure domains".
+std::uint32_t wanted_copies(const JobEntry& job) {
+  return std::max(1u, job.row.job.spec.checkpoint.copies);
+}
+
+/// One more in a degraded placement, if there is a place for it.
+std::uint32_t planned_copies(const JobEntry& job, const std::vector<PeerGrant>& grants) {
+  std::set<std::string> domains;
+  for (const PeerGrant& grant : grants) domains.insert(grant.failure_domain);
+  const std::uint32_t wished = wanted_copies(job) + (job.row.job.is_degraded ? 1 : 0);
+  const auto possible = static_cast<std::uint32_t>(domains.size());
+  return std::max(wanted_copies(job), std::min(wished, possible));
+}
+
+std::uint64_t room_of(const NodeEntry& node) {
+  const Contract& contract = node.row.contract;
+  const std::uint64_t store = contract.store_mib * kMib;
+  std::uint64_t room = store - std::min(store, node.telemetry.chunk_bytes);
+  if (node.telemetry.disk_free_mib > 0) {
+    const std::uint64_t free = node.telemetry.disk_free_mib;
+    room = std::min(room, (free - std::min(free, contract.reserve_disk_mib)) * kMib);
+  }
+  return room;
+}
+
+Ticket ticket_for(
+    State& state,
+    const JobId& job,
+    LeaseEpoch epoch,
+    const NodeId& from,
+    const NodeId& to,
+    TicketAction action
+) {
+  Ticket ticket;
+  ticket.job = job;
+  ticket.epoch = epoch;
+  ticket.from = from;
+  ticket.to = to;
+  ticket.action = action;
+  ticket.expiry_wall_ms =
+      state.wall_ms() + static_cast<std::int64_t>(state.config.ticket_valid_s) * 1000;
+  ticket.max_bytes = kUnbounded;
+  return ticket;
+}
+
+PeerGrant grant_for(State& state, const NodeEntry& peer, Ticket ticket) {
+  PeerGrant grant;
+  grant.node = peer.row.node;
+  grant.address = peer.row.address.peer;
+  grant.failure_domain = failure_domain_of(peer);
+  grant.ticket = signed_ticket(std::move(ticket), state.keys.ticket_key);
+  return grant;
+}
+
+bool is_holder(const GenerationRow* row, const NodeId& node) {
+  return row != nullptr &&
+         std::any_of(row->receipts.begin(), row->receipts.end(), [&](const Receipt& receipt) {
+           return receipt.holder == node;
+         });
+}
+
+const GenerationRow* find_generation(const State& state, const JobId& job, std::uint32_t number) {
+  const auto of_job = state.generations.find(job);
+  if (of_job == state.generations.end()) return nullptr;
+  const auto found = of_job->second.find(number);
+  return found == of_job->second.end() ? nullptr : &found->second;
+}
+
+reclaim::CopySource source_of(const JobEntry& job, const NodeEntry& node) {
+  reclaim::CopySource source;
+  source.node = node.row.node;
+  source.lab = node.row.lab;
+  source.failure_domain = failure_domain_of(node);
+  source.wanted = wanted_copies(job) + (job.row.job.is_degraded ? 1 : 0);
+  source.destinations = job.row.job.spec.checkpoint.destinations;
+  source.bytes = job.row.job.durable.bytes;
+  return source;
+}
+
+std::vector<reclaim::CopyCandidate> copy_candidates(
+    const State& state, const JobEntry& job, const std::vector<NodeId>& except
+) {
+  std::vector<reclaim::CopyCandidate> result;
+  const GenerationRow* newest =
+      find_generation(state, job.row.job.id, job.row.job.durable.generation);
+  for (const auto& [id, node] : state.nodes) {
+    if (node.row.is_revoked || !state.is_up(node) || node.row.address.peer.empty()) continue;
+    if (std::find(except.begin(), except.end(), id) != except.end()) continue;
+    reclaim::CopyCandidate c;
+    c.node = id;
+    c.lab = node.row.lab;
+    c.failure_domain = failure_domain_of(node);
+    c.room_bytes = room_of(node);
+    c.departure_rate = node.departures.upper;
+    c.is_storage = !node.row.contract.lends;
+    c.has_parent = is_holder(newest, id);
+    c.copies_held = static_cast<std::uint32_t>(node.copies_of.size());
+    result.push_back(std::move(c));
+  }
+  return result;
+}
+
+std::vector<PeerGrant> store_grants(
+    State& state,
+    const JobEntry& job,
+    LeaseEpoch epoch,
+    const NodeEntry& source,
+    const std::vector<NodeId>& except,
+    std::string* shortfall
+) {
+  const auto candidates = copy_candidates(state, job, except);
+  const reclaim::CopyChoice choice =
+      reclaim::choose_copies(source_of(job, source), candidates, kSpareCopies);
+  if (shortfall != nullptr) *shortfall = choice.shortfall;
+  std::vector<PeerGrant> grants;
+  for (const reclaim::ChosenCopy& copy : choice.copies) {
+    NodeEntry& peer = *state.find_node(candidates[copy.index].node);
+    peer.copies_of.insert(job.row.job.id);
+    grants.push_back(grant_for(
+        state,
+        peer,
+        ticket_for(
+            state, job.row.job.id, epoch, source.row.node, peer.row.node, TicketAction::kStore
+        )
+    ));
+  }
+  return grants;
+}
+
+bool is_same_place(const PeerGrant& a, const PeerGrant& b) {
+  return a.node == b.node && a.address == b.address && a.failure_domain == b.failure_domain;
+}
+
+bool has_same_places(const std::vector<PeerGrant>& a, const std::vector<PeerGrant>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), is_same_place);
+}
+
+/// Why these receipts do not make the generation durable; empty if they do. Fills `domains`.
+std::string check_receipts(
+    State& state,
+    const JobEntry& job,
+    const NodeEntry& source,
+    const wire::CommitGeneration& message,
+    std::vector<Receipt>& good
+) {
+  std::set<std::string> domains;
+  std::string last;
+  for (const Receipt& receipt : message.receipts) {
+    const GenerationRef& ref = message.generation;
+    const NodeEntry* holder = state.find_node(receipt.holder);
+    if (receipt.job != ref.job || receipt.generation != ref.generation ||
+        receipt.manifest != ref.manifest) {
+      last = "a receipt is for another generation";
+    } else if (receipt.epoch != ref.epoch) {
+      last = "a receipt is from another epoch";
+    } else if (holder == nullptr || holder->row.is_revoked) {
+      last = "a receipt's holder " + receipt.holder.str() + " is unknown";
+    } else if (!verify_receipt(receipt, holder->row.verify_key)) {
+      last = "the signature of " + receipt.holder.str() + " does not verify";
+    } else if (receipt.holder == source.row.node || failure_domain_of(*holder) == failure_domain_of(source)) {
+      last = receipt.holder.str() + " is in the failure domain of the source";
+    } else {
+      // The registry's word counts, not the receipt's.
+      domains.insert(failure_domain_of(*holder));
+      good.push_back(receipt);
+    }
+  }
+  if (domains.size() >= wanted_copies(job)) return {};
+  std::string reason = std::to_string(domains.size()) +
+                       " verified copies in other failure domains, " +
+                       std::to_string(wanted_copies(job)) + " needed";
+  return last.empty() ? reason : reason + ": " + last;
+}
+
+void answer_generation(
+    State& state,
+    const NodeEntry& sender,
+    const GenerationRef& ref,
+    bool is_accepted,
+    std::string reason
+) {
+  if (!is_accepted) ++state.metrics.generations_refused;
+  state.send(
+      sender,
+      wire::GenerationCommitted{
+          .job = ref.job,
+          .epoch = ref.epoch,
+          .generation = ref.generation,
+          .is_accepted = is_accepted,
+          .reason = std::move(reason)}
+  );
+}
+
+void make_durable(
+    State& state,
+    JobEntry& job,
+    const NodeEntry& source,
+    const GenerationRef& ref,
+    std::vector<Receipt> receipts
+) {
+  GenerationRow row;
+  row.generation = ref;
+  row.source = source.row.node;
+  row.receipts = std::move(receipts);
+  row.committed_wall_ms = state.wall_ms();
+  for (const Receipt& receipt : row.receipts)
+    state.find_node(receipt.holder)->copies_of.insert(ref.job);
+  state.find_node(source.row.node)->copies_of.insert(ref.job);
+  state.generations[ref.job][ref.generation] = row;
+  state.write(PutGeneration{.row = std::move(row), .required_epoch = ref.epoch});
+  job.row.job.previous = job.row.job.durable;
+  job.row.job.durable = ref;
+  job.row.is_fallback = false;
+  state.save(job);
+  ++state.metrics.generations_durable;
+  std::string holders;
+  for (const Receipt& receipt : state.generations[ref.job][ref.generation].receipts)
+    holders += (holders.empty() ? "" : ", ") + state.name_of(receipt.holder);
+  state.note(
+      job,
+      "generation.durable",
+      "generation " + std::to_string(ref.generation) + " is durable on " + holders,
+      {{"generation", std::to_string(ref.generation)},
+       {"step", std::to_string(ref.step)},
+       {"bytes", std::to_string(ref.bytes)},
+       {"new_bytes", std::to_string(ref.new_bytes)}}
+  );
+  auto& kept = state.generations[ref.job];
+  while (kept.size() > kGenerationsKept) kept.erase(kept.begin());
+  collect_garbage(state, job);
+}
+
+wire::CollectGarbage collection_of(const JobEntry& job) {
+  wire::CollectGarbage message;
+  message.job = job.row.job.id;
+  message.epoch = job.row.job.epoch;
+  const GenerationRef& previous = job.row.job.previous;
+  message.keep_from =
+      previous.generation > 0 ? previous.generation : job.row.job.durable.generation;
+  message.is_job_over = is_terminal(job.row.job.state);
+  return message;
+}
+
+void forget_generations(State& state, const JobId& job) {
+  const auto found = state.generations.find(job);
+  if (found == state.generations.end()) return;
+  for (auto& [number, row] : found->second) {
+    if (row.is_collected) continue;
+    row.is_collected = true;
+    state.write(PutGeneration{.row = row, .required_epoch = state.jobs.at(job).row.job.epoch});
+  }
+}
+
+}  // namespace
+
+std::string failure_domain_of(const NodeEntry& node) {
+  const std::string& declared = node.row.facts.failure_domain;
+  return declared.empty() ? node.row.lab.str() : declared;
+}
+
+void refresh_plan(State& state, JobEntry& job, AttemptEntry& attempt) {
+  if (job.row.job.spec.checkpoint.is_stateless) return;
+  const NodeEntry* source = state.find_node(attempt.row.attempt.node);
+  if (source == nullptr) return;
+  const bool is_made = attempt.plan_made != Instant{};
+  const auto half = static_cast<std::int64_t>(state.config.ticket_valid_s) * 1000 / 2;
+  const bool is_expiring = attempt.tickets_expire_wall_ms - state.wall_ms() < half ||
+                           attempt.tickets_expire_wall_ms - state.wall_ms() > 2 * half;
+  const bool is_broken = attempt.plan.copies.size() < attempt.plan.wanted ||
+                         std::any_of(
+                             attempt.plan.copies.begin(),
+                             attempt.plan.copies.end(),
+                             [&](const PeerGrant& peer) {
+                               const NodeEntry* node = state.find_node(peer.node);
+                               return node == nullptr || !state.is_up(*node);
+                             }
+                         );
+  const nanoseconds age = state.now.boot - attempt.plan_made;
+  if (is_made && !is_expiring && age < (is_broken ? state.heartbeat() : nanoseconds(kPlanAge)))
+    return;
+
+  std::string shortfall;
+  auto grants = store_grants(state, job, attempt.row.attempt.epoch, *source, {}, &shortfall);
+  attempt.plan_made = state.now.boot;
+  if (is_made && !is_expiring && has_same_places(grants, attempt.plan.copies)) return;
+  const CheckpointSpec& spec = job.row.job.spec.checkpoint;
+  attempt.plan.job = job.row.job.id;
+  attempt.plan.epoch = attempt.row.attempt.epoch;
+  attempt.plan.wanted = planned_copies(job, grants);
+  // Degraded: it may save twice as often.
+  attempt.plan.min_interval_s =
+      job.row.job.is_degraded ? spec.min_interval_s / 2 : spec.min_interval_s;
+  attempt.plan.copies = std::move(grants);
+  attempt.tickets_expire_wall_ms =
+      state.wall_ms() + static_cast<std::int64_t>(state.config.ticket_valid_s) * 1000;
+  if (shortfall != attempt.shortfall) {
+    attempt.shortfall = shortfall;
+    if (!shortfall.empty()) state.note(job, "copies.short", shortfall);
+  }
+}
+
+std::vector<PeerGrant> resume_grants(
+    State& state, const JobEntry& job, LeaseEpoch epoch, const NodeId& node
+) {
+  std::vector<NodeId> holders;
+  const ResumePoint point = resume_point(job);
+  for (const GenerationRef* ref : {&point.resume, &point.previous}) {
+    const GenerationRow* row = find_generation(state, ref->job, ref->generation);
+    if (ref->generation == 0 || row == nullptr) continue;
+    for (const Receipt& receipt : row->receipts) holders.push_back(receipt.holder);
+    holders.push_back(row->source);
+  }
+  std::vector<PeerGrant> grants;
+  std::set<NodeId> seen = {node};
+  for (const bool wants_up : {true, false}) {
+    for (const NodeId& id : holders) {
+      const NodeEntry* holder = state.find_node(id);
+      if (holder == nullptr || holder->row.is_revoked || holder->row.address.peer.empty()) continue;
+      if (state.is_up(*holder) != wants_up || !seen.insert(id).second) continue;
+      grants.push_back(grant_for(
+          state, *holder, ticket_for(state, job.row.job.id, epoch, node, id, TicketAction::kFetch)
+      ));
+    }
+  }
+  return grants;
+}
+
+std::vector<PeerGrant> image_grants(
+    State& state, const JobEntry& job, LeaseEpoch epoch, const NodeId& node
+) {
+  std::vector<PeerGrant> grants;
+  const std::string& digest = job.row.job.image_digest;
+  for (const auto& [id, peer] : state.nodes) {
+    if (grants.size() >= kImagePeers) break;
+    if (id == node || !state.is_up(peer) || peer.row.address.peer.empty()) continue;
+    const auto& images = peer.row.facts.images;
+    if (std::find(images.begin(), images.end(), digest) == images.end()) continue;
+    Ticket ticket = ticket_for(state, job.row.job.id, epoch, node, id, TicketAction::kFetchImage);
+    ticket.image = digest;
+    grants.push_back(grant_for(state, peer, std::move(ticket)));
+  }
+  return grants;
+}
+
+ResumePoint resume_point(const JobEntry& job) {
+  if (job.row.job.spec.checkpoint.is_stateless) return {};
+  return {.resume = job.row.job.durable, .previous = job.row.job.previous};
+}
+
+void on_commit_generation(State& state, NodeEntry& sender, const wire::CommitGeneration& message) {
+  const GenerationRef& ref = message.generation;
+  const AttemptEntry* attempt = state.find_attempt(ref.job, ref.epoch);
+  JobEntry* job = state.find_job(ref.job);
+  const bool is_sender = attempt != nullptr && attempt->row.attempt.node == sender.row.node;
+  if (job == nullptr || !is_sender || !state.is_current(ref.job, ref.epoch)) {
+    ++state.metrics.effects_fenced;
+    answer_generation(state, sender, ref, false, "epoch " + to_string(ref.epoch) + " is stale");
+    return;
+  }
+  const GenerationRef& durable = job->row.job.durable;
+  if (ref.generation == durable.generation && ref.manifest == durable.manifest) {
+    answer_generation(state, sender, ref, true, "");
+    return;
+  }
+  if (ref.generation <= durable.generation) {
+    answer_generation(
+        state,
+        sender,
+        ref,
+        false,
+        "generation " + std::to_string(durable.generation) + " is durable already"
+    );
+    return;
+  }
+  std::vector<Receipt> good;
+  const std::string reason = check_receipts(state, *job, sender, message, good);
+  if (reason.empty()) make_durable(state, *job, sender, ref, std::move(good));
+  answer_generation(state, sender, ref, reason.empty(), reason);
+}
+
+void on_grant_request(State& state, NodeEntry& sender, const wire::GrantRequest& message) {
+  const AttemptEntry* attempt = state.find_attempt(message.job, message.epoch);
+  JobEntry* job = state.find_job(message.job);
+  if (job == nullptr || attempt == nullptr || attempt->row.attempt.node != sender.row.node ||
+      !state.is_current(message.job, message.epoch)) {
+    ++state.metrics.effects_fenced;
+    return;
+  }
+  wire::Grants grants{.job = message.job, .epoch = message.epoch, .action = message.action};
+  switch (message.action) {
+    case TicketAction::kStore:
+      grants.peers = store_grants(state, *job, message.epoch, sender, message.tried, nullptr);
+      break;
+    case TicketAction::kFetch:
+      grants.peers = resume_grants(state, *job, message.epoch, sender.row.node);
+      break;
+    case TicketAction::kFetchImage:
+      grants.peers = image_grants(state, *job, message.epoch, sender.row.node);
+      break;
+  }
+  state.send(sender, std::move(grants));
+}
+
+void collect_garbage(State& state, JobEntry& job) {
+  const wire::CollectGarbage message = collection_of(job);
+  if (!message.is_job_over && message.keep_from <= 1) return;
+  for (auto& [id, node] : state.nodes) {
+    if (node.connection == 0 || !node.copies_of.contains(message.job)) continue;
+    state.send(node, message);
+    if (message.is_job_over) node.collecting[message.job] = 0;
+  }
+}
+
+void greet_holder(State& state, NodeEntry& node) {
+  node.collecting.clear();
+  for (const JobId& id : node.copies_of) {
+    JobEntry* job = state.find_job(id);
+    if (job == nullptr) continue;
+    const wire::CollectGarbage message = collection_of(*job);
+    if (!message.is_job_over && message.keep_from <= 1) continue;
+    state.send(node, message);
+    if (message.is_job_over) node.collecting[id] = 0;
+  }
+}
+
+void count_beat_for_garbage(State& state, NodeEntry& node) {
+  for (auto at = node.collecting.begin(); at != node.collecting.end();) {
+    if (++at->second < 3) {
+      ++at;
+      continue;
+    }
+    const JobId job = at->first;
+    node.copies_of.erase(job);
+    at = node.collecting.erase(at);
+    const bool is_last =
+        std::none_of(state.nodes.begin(), state.nodes.end(), [&](const auto& other) {
+          return other.second.copies_of.contains(job);
+        });
+    if (is_last) forget_generations(state, job);
+  }
+}
+
+}  // namespace rn::coordinator

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "coordinator/core_state.h"
+
+// Where checkpoints live and when they count: tickets, copy plans, receipts, the durable row, the
+// garbage that follows. DESIGN section 5.
+namespace rn::coordinator {
+
+std::string failure_domain_of(const NodeEntry& node);
+
+/// Brings the attempt's plan up to date: destinations that are up, tickets good for at least half
+/// of their life (so always ≥ 1 h with the default of 2 h). Cheap if nothing is due.
+void refresh_plan(State& state, JobEntry& job, AttemptEntry& attempt);
+
+/// Peers from which `node` may fetch a generation: its holders and its source, those up first.
+std::vector<PeerGrant> resume_grants(
+    State& state, const JobEntry& job, LeaseEpoch epoch, const NodeId& node
+);
+/// Peers that have the image, at most four.
+std::vector<PeerGrant> image_grants(
+    State& state, const JobEntry& job, LeaseEpoch epoch, const NodeId& node
+);
+
+/// The generation that the next attempt resumes from, and the one it may fall back to.
+struct ResumePoint {
+  GenerationRef resume;
+  GenerationRef previous;
+};
+
+ResumePoint resume_point(const JobEntry& job);
+
+void on_commit_generation(State& state, NodeEntry& sender, const wire::CommitGeneration& message);
+void on_grant_request(State& state, NodeEntry& sender, const wire::GrantRequest& message);
+
+/// After a new durable generation, or after the job is over: tells every holder that is connected
+/// what it may delete. Holders that are away are told when they say hello.
+void collect_garbage(State& state, JobEntry& job);
+void greet_holder(State& state, NodeEntry& node);
+/// The second heartbeat after a job-over collection on one connection proves that it arrived.
+void count_beat_for_garbage(State& state, NodeEntry& node);
+
+}  // namespace rn::coordinator

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/core_job_ends.h"
+
+#include <algorithm>
+
+#include "coordinator/core_copies.h"
+#include "coordinator/core_job_life.h"
+#include "coordinator/core_placement.h"
+
+namespace rn::coordinator {
+
+namespace {
+
+constexpr std::int32_t kRestartHere = 85;       // "checkpoint written, restart me"
+constexpr std::int32_t kRestartAnywhere = 99;   // OAR's "re-submit me"
+constexpr std::int32_t kRestartElsewhere = 75;  // EX_TEMPFAIL
+
+bool asks_for_restart(std::int32_t exit_code) {
+  return exit_code == kRestartHere || exit_code == kRestartAnywhere ||
+         exit_code == kRestartElsewhere;
+}
+
+/// Doubles from backoff_first to backoff_max.
+std::int64_t backoff_ms(const Config& config, std::uint32_t restarts) {
+  const std::uint32_t doublings = std::min(restarts == 0 ? 0 : restarts - 1, 20u);
+  return std::min<std::int64_t>(
+      static_cast<std::int64_t>(config.backoff_first_ms) << doublings, config.backoff_max_ms
+  );
+}
+
+/// The coordinator's own stop has done its work, or something else ended the attempt first.
+void forget_stop(JobEntry& job) {
+  if (job.row.stop_end != AttemptEnd::kMigrated) return;
+  job.row.stop_end = AttemptEnd::kNone;
+  job.row.stop_reason.clear();
+  job.row.stop_saves_first = false;
+  job.row.is_going_home = false;
+}
+
+/// After something that is the job's own doing: counts, waits, gives up at last.
+void restart(State& state, JobEntry& job, bool counts, const std::string& why) {
+  forget_stop(job);
+  if (counts) ++job.row.job.restarts;
+  const std::uint32_t limit = job.row.job.spec.max_restarts;
+  if (job.row.job.restarts > limit)
+    return finish(
+        state, job, JobState::kFailed, why + "; " + std::to_string(limit) + " restarts are used up"
+    );
+  const std::int64_t wait = counts ? backoff_ms(state.config, job.row.job.restarts) : 0;
+  job.row.not_before_wall_ms = wait == 0 ? 0 : state.wall_ms() + wait;
+  state.note(
+      job,
+      "job.restart",
+      why,
+      {{"restarts", std::to_string(job.row.job.restarts)}, {"wait_ms", std::to_string(wait)}}
+  );
+  queue_again(state, job, why);
+}
+
+/// Crashed soon after a resume: the generation is suspected, and the one before it is tried, once.
+bool falls_back(State& state, JobEntry& job, const AttemptEntry& attempt) {
+  const Attempt& a = attempt.row.attempt;
+  if (a.resumed_generation == 0 || a.resumed_generation != job.row.job.durable.generation)
+    return false;
+  if (a.started_wall_ms == 0 || job.row.is_fallback) return false;
+  const std::int64_t ran_ms = a.ended_wall_ms - a.started_wall_ms;
+  if (ran_ms >= static_cast<std::int64_t>(state.config.crash_after_resume_s) * 1000) return false;
+  const std::uint32_t condemned = job.row.job.durable.generation;
+  job.row.job.durable = job.row.job.previous;
+  job.row.job.previous = GenerationRef();
+  job.row.is_fallback = true;
+  const std::uint32_t next = job.row.job.durable.generation;
+  state.note(
+      job,
+      "generation.condemned",
+      "crashed " + short_duration(ran_ms) + " after resuming from generation " +
+          std::to_string(condemned) + ": next from " +
+          (next == 0 ? "the start" : "generation " + std::to_string(next)),
+      {{"generation", std::to_string(condemned)}}
+  );
+  return true;
+}
+
+void crashed(State& state, JobEntry& job, AttemptEntry& attempt) {
+  ++state.metrics.attempts_crashed;
+  const Attempt& a = attempt.row.attempt;
+  const std::string what = a.detail.empty() ? "exit code " + std::to_string(a.exit_code) : a.detail;
+  job.row.job.exit_code = a.exit_code;
+  // The end was taken at 0, but its outputs did not come home: computed again from the checkpoint.
+  if (a.exit_code == 0) return restart(state, job, true, what);
+  job.row.avoid = a.node;
+  if (falls_back(state, job, attempt))
+    return restart(state, job, true, what + " soon after a resume");
+  finish(state, job, JobState::kFailed, what);
+}
+
+void asked_for_restart(State& state, JobEntry& job, AttemptEntry& attempt) {
+  const Attempt& a = attempt.row.attempt;
+  const std::string what = "asked to be restarted (exit code " + std::to_string(a.exit_code) + ")";
+  switch (a.exit_code) {
+    case kRestartHere: {
+      // No progress since the last start is no checkpoint: then it counts, or it would spin.
+      const bool has_progress = job.row.job.durable.generation > a.resumed_generation;
+      job.row.home = a.node;
+      job.row.is_displaced = true;
+      return restart(state, job, !has_progress, what);
+    }
+    case kRestartElsewhere:
+      job.row.avoid = a.node;
+      return restart(state, job, true, what);
+    default:
+      return restart(state, job, true, what);
+  }
+}
+
+ReclaimKind kind_of(const State& state, const NodeId& node) {
+  ReclaimKind kind = ReclaimKind::kNotice;
+  std::int64_t newest = -1;
+  for (auto at = state.reclaims.lower_bound({node, ReclaimId()});
+       at != state.reclaims.end() && at->first.first == node;
+       ++at) {
+    if (at->second.record.declared_wall_ms < newest) continue;
+    newest = at->second.record.declared_wall_ms;
+    kind = at->second.record.kind;
+  }
+  return kind;
+}
+
+void count_displacement(State& state, AttemptEnd end, const NodeId& node) {
+  if (end == AttemptEnd::kMigrated) return;
+  switch (end == AttemptEnd::kLost ? ReclaimKind::kLost : kind_of(state, node)) {
+    case ReclaimKind::kAnnounced:
+      ++state.metrics.displacements_announced;
+      break;
+    case ReclaimKind::kNotice:
+      ++state.metrics.displacements_notice;
+      break;
+    case ReclaimKind::kEmergency:
+      ++state.metrics.displacements_emergency;
+      break;
+    case ReclaimKind::kLost:
+      ++state.metrics.displacements_lost;
+      break;
+  }
+}
+
+void conclude(State& state, JobEntry& job, AttemptEntry& attempt, AttemptEnd end) {
+  const Attempt& a = attempt.row.attempt;
+  if (job.row.stop_end == AttemptEnd::kCancelled || job.row.stop_end == AttemptEnd::kTimedOut)
+    return end == AttemptEnd::kSucceeded ? finish(state, job, JobState::kSucceeded, "exit code 0")
+                                         : finish_stopped(state, job);
+  const bool was_slow = job.row.stop_end == AttemptEnd::kMigrated && !job.row.is_going_home;
+  const bool was_asked = job.row.stop_end != AttemptEnd::kNone;
+  switch (end) {
+    case AttemptEnd::kSucceeded:
+      job.row.job.exit_code = 0;
+      return finish(state, job, JobState::kSucceeded, "exit code 0");
+    case AttemptEnd::kCrashed:
+      // Whatever a job answers to a notice, it is preempted, not failed (Slurm's rule).
+      if (attempt.was_noticed && a.exit_code != 0)
+        return displace(state, job, a.node, "stopped after a notice");
+      return crashed(state, job, attempt);
+    case AttemptEnd::kMigrated:
+      if (!was_asked && asks_for_restart(a.exit_code))
+        return asked_for_restart(state, job, attempt);
+      if (was_slow) return restart(state, job, true, std::string(job.row.stop_reason));
+      return displace(state, job, a.node, "moves: " + a.detail, job.row.is_going_home);
+    case AttemptEnd::kReclaimed:
+    case AttemptEnd::kLost:
+      return displace(state, job, a.node, a.detail.empty() ? "its node was taken back" : a.detail);
+    case AttemptEnd::kRefused:
+      job.row.avoid = a.node;
+      return restart(state, job, true, state.name_of(a.node) + " could not start it: " + a.detail);
+    case AttemptEnd::kCancelled:
+      return finish(state, job, JobState::kCancelled, a.detail);
+    case AttemptEnd::kTimedOut:
+      return finish(state, job, JobState::kFailed, a.detail);
+    case AttemptEnd::kNone:
+    case AttemptEnd::kFenced:
+      return displace(state, job, a.node, "its node gave it up: " + a.detail);
+  }
+}
+
+}  // namespace
+
+void end_attempt(
+    State& state, JobEntry& job, AttemptEntry& attempt, const wire::AttemptEvent& event
+) {
+  const wire::AttemptReport& report = event.report;
+  Attempt& a = attempt.row.attempt;
+  attempt.row.last_seq = event.seq;
+  a.exit_code = report.exit_code;
+  a.ended_wall_ms = event.at_wall_ms;
+  const bool is_waiting = job.row.job.state == JobState::kQueued || job.placement.has_value();
+  attempt.row.is_tail_open = report.end != AttemptEnd::kFenced;
+  close_attempt(state, attempt, report.end, report.detail);
+  if (!is_waiting) {
+    count_displacement(state, report.end, a.node);
+    return conclude(state, job, attempt, report.end);
+  }
+  // It drained while its job waited, or came back from being lost with an end.
+  if (report.end == AttemptEnd::kSucceeded) {
+    if (job.placement) cancel_placement(state, job);
+    if (job.row.job.state == JobState::kQueued) state.move(job, JobState::kPlacing, "came back");
+    state.move(job, JobState::kStarting, "came back finished");
+    job.row.job.node = a.node;
+    finish(state, job, JobState::kSucceeded, "exit code 0");
+  }
+}
+
+void queue_again(State& state, JobEntry& job, const std::string& reason) {
+  job.row.queued_wall_ms = state.wall_ms();
+  job.row.job.node = NodeId();
+  state.move(job, JobState::kQueued, reason);
+}
+
+void close_attempt(State& state, AttemptEntry& attempt, AttemptEnd end, const std::string& detail) {
+  Attempt& a = attempt.row.attempt;
+  a.state = AttemptState::kEnded;
+  a.end = end;
+  if (!detail.empty()) a.detail = detail;
+  if (a.ended_wall_ms == 0) a.ended_wall_ms = state.wall_ms();
+  attempt.commit.reset();
+  attempt.plan = {};
+  state.save(attempt);
+  if (NodeEntry* node = state.find_node(a.node)) node->attempts.erase({a.job, a.epoch});
+  state.is_dispatch_wanted = true;
+  if (const JobEntry* job = state.find_job(a.job))
+    state.note(
+        *job,
+        "attempt.ended",
+        "attempt " + to_string(a.epoch) + " on " + state.name_of(a.node) + " ended: " +
+            std::string(to_string(end)) + (a.detail.empty() ? "" : " (" + a.detail + ")"),
+        {{"end", std::string(to_string(end))},
+         {"exit_code", std::to_string(a.exit_code)},
+         {"step", std::to_string(attempt.row.last_step)},
+         {"safe_generation", std::to_string(attempt.row.safe_generation)}}
+    );
+}
+
+void displace(
+    State& state, JobEntry& job, const NodeId& from, const std::string& reason, bool is_homecoming
+) {
+  if (is_homecoming) {
+    ++state.metrics.migrations_back;
+  } else {
+    ++job.row.job.displacements;
+    if (job.row.home.empty()) job.row.home = from;
+  }
+  forget_stop(job);
+  job.row.is_displaced = true;
+  job.row.not_before_wall_ms = 0;
+  const std::uint32_t generation = resume_point(job).resume.generation;
+  state.note(
+      job,
+      "job.displaced",
+      reason + "; it goes on from " +
+          (generation == 0 ? "the start" : "generation " + std::to_string(generation)),
+      {{"from", from.str()}, {"generation", std::to_string(generation)}}
+  );
+  queue_again(state, job, reason);
+}
+
+void finish(State& state, JobEntry& job, JobState state_to, const std::string& reason) {
+  job.row.job.finished_wall_ms = state.wall_ms();
+  job.row.stop_end = AttemptEnd::kNone;
+  state.move(job, state_to, reason);
+  if (state_to == JobState::kSucceeded) ++state.metrics.jobs_succeeded;
+  if (state_to == JobState::kFailed) ++state.metrics.jobs_failed;
+  if (state_to == JobState::kCancelled) ++state.metrics.jobs_cancelled;
+  state.note(job, "job." + std::string(to_string(state_to)), reason);
+  job.refusals.clear();
+  collect_garbage(state, job);
+}
+
+void finish_stopped(State& state, JobEntry& job) {
+  const bool is_timeout = job.row.stop_end == AttemptEnd::kTimedOut;
+  const std::string reason = job.row.stop_reason;
+  finish(state, job, is_timeout ? JobState::kFailed : JobState::kCancelled, reason);
+}
+
+void send_stop(State& state, JobEntry& job, AttemptEntry& attempt) {
+  const bool saves = job.row.stop_saves_first;
+  job.stop_sent = state.now.boot;
+  state.send(
+      attempt.row.attempt.node,
+      wire::StopAttempt{
+          .job = job.row.job.id,
+          .epoch = attempt.row.attempt.epoch,
+          .mode = saves ? StopMode::kSaveFirst : StopMode::kAtOnce,
+          .deadline_ms = saves ? job.row.stop_deadline_ms : 0,
+          .end = job.row.stop_end,
+          .reason = job.row.stop_reason}
+  );
+}
+
+void stop_job(
+    State& state,
+    JobEntry& job,
+    AttemptEnd end,
+    bool saves_first,
+    std::uint32_t deadline_ms,
+    const std::string& reason
+) {
+  if (is_terminal(job.row.job.state)) return;
+  AttemptEntry* attempt = state.newest_attempt(job);
+  const bool is_waiting = job.row.job.state == JobState::kQueued || job.placement.has_value();
+  job.row.stop_end = end;
+  job.row.stop_saves_first = saves_first;
+  job.row.stop_deadline_ms = deadline_ms;
+  job.row.stop_reason = reason;
+  if (is_waiting || attempt == nullptr || !attempt->is_live()) {
+    if (job.placement) cancel_placement(state, job);
+    if (attempt != nullptr && attempt->is_live())
+      close_attempt(state, *attempt, AttemptEnd::kCancelled, reason);
+    return finish_stopped(state, job);
+  }
+  state.save(job);
+  state.note(job, "job.stopping", reason);
+  // Also while the commit is unanswered: it was sent before, so the node has the attempt or says
+  // that it has not.
+  send_stop(state, job, *attempt);
+}
+
+}  // namespace rn::coordinator

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "coordinator/core_state.h"
+
+// How attempts end, and what that means for their jobs. Part of core_job_life.
+namespace rn::coordinator {
+
+/// The lease is there: said by the node in a reply, a report or an event.
+void grant(State& state, JobEntry& job, AttemptEntry& attempt);
+/// Records the end that the attempt's node reported, and moves the job.
+void end_attempt(
+    State& state, JobEntry& job, AttemptEntry& attempt, const wire::AttemptEvent& event
+);
+/// The asked stop has happened, or there is nothing left that could be stopped.
+void finish_stopped(State& state, JobEntry& job);
+/// Back into the queue, with nothing counted.
+void queue_again(State& state, JobEntry& job, const std::string& reason);
+void send_stop(State& state, JobEntry& job, AttemptEntry& attempt);
+/// Counts a refused effect; the first of an attempt becomes an event.
+void say_fenced(State& state, NodeEntry& node, AttemptEntry& attempt, const std::string& what);
+
+}  // namespace rn::coordinator

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/core_job_life.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "coordinator/core_copies.h"
+#include "coordinator/core_job_ends.h"
+#include "coordinator/core_placement.h"
+
+namespace rn::coordinator {
+
+namespace {
+
+constexpr std::size_t kLogPiece = 1u << 20;
+constexpr std::uint32_t kBeatsAbsent = 3;
+
+JobState job_state_of(AttemptState state) {
+  switch (state) {
+    case AttemptState::kLeased:
+    case AttemptState::kFetching:
+    case AttemptState::kPreparing:
+    case AttemptState::kStarting:
+      return JobState::kStarting;
+    case AttemptState::kRunning:
+      return JobState::kRunning;
+    case AttemptState::kNoticed:
+      return JobState::kNoticed;
+    case AttemptState::kSaving:
+      return JobState::kSaving;
+    case AttemptState::kDraining:
+    case AttemptState::kEnded:
+      return JobState::kDraining;
+  }
+  return JobState::kStarting;
+}
+
+bool holds_guest(AttemptState state) {
+  return state != AttemptState::kDraining && state != AttemptState::kEnded;
+}
+
+std::string reason_for(const State& state, const JobEntry& job, AttemptState phase) {
+  const std::string where = state.name_of(job.row.job.node);
+  switch (phase) {
+    case AttemptState::kLeased:
+      return "leased by " + where;
+    case AttemptState::kFetching:
+      return where + " fetches the image";
+    case AttemptState::kPreparing:
+      return where + " prepares the work folder";
+    case AttemptState::kStarting:
+      return "starts on " + where;
+    case AttemptState::kRunning:
+      return "runs on " + where;
+    case AttemptState::kNoticed:
+      return where + " is taken back: the job may save";
+    case AttemptState::kSaving:
+      return "its last state on " + where + " is saved";
+    case AttemptState::kDraining:
+      return "what is not yet elsewhere leaves " + where;
+    case AttemptState::kEnded:
+      return "ended on " + where;
+  }
+  return where;
+}
+
+/// Walks a job from the queue to where its attempt is, one legal step after the other.
+void follow(State& state, JobEntry& job, JobState to, const std::string& reason) {
+  if (job.row.job.state == JobState::kQueued && to != JobState::kQueued)
+    state.move(job, JobState::kPlacing, reason);
+  if (job.row.job.state == JobState::kPlacing && to != JobState::kStarting)
+    state.move(job, JobState::kStarting, reason);
+  if (may_follow(job.row.job.state, to)) state.move(job, to, reason);
+}
+
+/// The node came back before its job was placed elsewhere: it keeps it.
+void reattach(State& state, JobEntry& job, AttemptEntry& attempt, AttemptState phase) {
+  if (job.placement) cancel_placement(state, job);
+  ++state.metrics.reattached;
+  job.row.is_displaced = false;
+  if (job.row.job.displacements > 0) --job.row.job.displacements;  // it did not move after all
+  job.row.job.node = attempt.row.attempt.node;
+  follow(state, job, job_state_of(phase), reason_for(state, job, phase));
+  state.note(
+      job, "job.reattached", state.name_of(job.row.job.node) + " came back with it: nothing moves"
+  );
+  if (NodeEntry* node = state.find_node(job.row.job.node))
+    node->attempts.insert({job.row.job.id, attempt.row.attempt.epoch});
+}
+
+bool is_waiting(const JobEntry& job) {
+  return job.row.job.state == JobState::kQueued ||
+         (job.row.job.state == JobState::kPlacing && job.placement.has_value());
+}
+
+void take_numbers(AttemptEntry& attempt, const wire::AttemptReport& report) {
+  attempt.row.safe_generation = std::max(attempt.row.safe_generation, report.safe_generation);
+  attempt.row.last_step = std::max(attempt.row.last_step, report.step);
+  attempt.since_save_ms = report.since_save_ms;
+  attempt.reported_end = report.end;
+}
+
+wire::AttemptVerdict verdict_on(
+    State& state, NodeEntry& node, const wire::AttemptReport& report, bool is_hello
+) {
+  wire::AttemptVerdict verdict{.job = report.job, .epoch = report.epoch};
+  AttemptEntry* attempt = state.find_attempt(report.job, report.epoch);
+  JobEntry* job = state.find_job(report.job);
+  const bool is_ours = attempt != nullptr && attempt->row.attempt.node == node.row.node;
+  if (job == nullptr || !is_ours || !attempt->is_live() ||
+      !state.is_current(report.job, report.epoch)) {
+    // Nothing more is wanted from it: it may forget the attempt once the guest is gone.
+    verdict.is_end_known = true;
+    if (attempt != nullptr && is_ours && report.state != AttemptState::kEnded)
+      say_fenced(state, node, *attempt, "an attempt");
+    return verdict;
+  }
+  verdict.is_current = true;
+  attempt->beats_absent = 0;
+  take_numbers(*attempt, report);
+  if (is_waiting(*job) && attempt->is_granted) {
+    // Only a hello reattaches: what drains goes on draining, and its job stays in the queue.
+    const bool is_finished = report.end == AttemptEnd::kSucceeded;
+    if (is_hello && (holds_guest(report.state) || is_finished))
+      reattach(state, *job, *attempt, report.state);
+    return verdict;
+  }
+  grant(state, *job, *attempt);
+  return verdict;
+}
+
+std::set<AttemptKey> keys_of(const std::vector<wire::AttemptReport>& reports) {
+  std::set<AttemptKey> keys;
+  for (const wire::AttemptReport& report : reports) keys.insert({report.job, report.epoch});
+  return keys;
+}
+
+void lose_attempt(State& state, NodeEntry& node, const AttemptKey& key, const std::string& detail) {
+  AttemptEntry* attempt = state.find_attempt(key.first, key.second);
+  JobEntry* job = state.find_job(key.first);
+  node.attempts.erase(key);
+  if (attempt == nullptr || job == nullptr || !attempt->is_live()) return;
+  close_attempt(state, *attempt, AttemptEnd::kLost, detail);
+  if (!state.is_current(key.first, key.second) || is_waiting(*job)) return;
+  if (job->row.stop_end != AttemptEnd::kNone && job->row.stop_end != AttemptEnd::kMigrated)
+    return finish_stopped(state, *job);
+  if (!attempt->is_granted) return queue_again(state, *job, "the lease was never granted");
+  displace(state, *job, node.row.node, detail);
+}
+
+void answer_event(
+    State& state, NodeEntry& node, const wire::AttemptEvent& event, bool is_accepted
+) {
+  state.send(
+      node,
+      wire::AttemptAck{
+          .job = event.report.job,
+          .epoch = event.report.epoch,
+          .seq = event.seq,
+          .is_accepted = is_accepted}
+  );
+}
+
+void advance(State& state, JobEntry& job, AttemptEntry& attempt, const wire::AttemptEvent& event) {
+  const AttemptState phase = event.report.state;
+  Attempt& row = attempt.row.attempt;
+  const bool is_change = row.state != phase;
+  if (is_change) attempt.state_since = state.now.boot;
+  if (phase == AttemptState::kNoticed) attempt.was_noticed = true;
+  if (phase == AttemptState::kRunning && row.started_wall_ms == 0) {
+    row.started_wall_ms = event.at_wall_ms;
+    if (job.row.job.started_wall_ms == 0) job.row.job.started_wall_ms = event.at_wall_ms;
+  }
+  row.state = phase;
+  row.detail = event.report.detail;
+  state.save(attempt);
+  // A drain that lasted too long: its job waits in the queue already, and only the copies count.
+  if (!is_change || is_waiting(job)) return;
+  const std::string reason = reason_for(state, job, phase);
+  follow(state, job, job_state_of(phase), reason);
+  state.note(
+      job,
+      "attempt." + std::string(to_string(phase)),
+      reason,
+      {{"at_wall_ms", std::to_string(event.at_wall_ms)},
+       {"at_boot_ns", std::to_string(event.at_boot_ns)},
+       {"step", std::to_string(event.report.step)},
+       {"safe_generation", std::to_string(event.report.safe_generation)}}
+  );
+}
+
+/// The job is queued or runs elsewhere: it follows nobody's stop any more.
+bool is_too_slow(const State& state, const AttemptEntry& attempt, const NodeEntry* node) {
+  const AttemptState phase = attempt.row.attempt.state;
+  if (phase != AttemptState::kDraining && phase != AttemptState::kSaving) return false;
+  const AttemptEnd end = attempt.reported_end;
+  const bool is_taken_back =
+      end == AttemptEnd::kReclaimed || end == AttemptEnd::kMigrated || end == AttemptEnd::kLost ||
+      (end == AttemptEnd::kNone &&
+       (attempt.was_noticed || (node != nullptr && node->lending == LendingState::kReclaimed)));
+  return is_taken_back &&
+         state.now.boot - attempt.state_since >= milliseconds(state.config.drain_wait_ms);
+}
+
+void look_at(State& state, JobEntry& job, AttemptEntry& attempt) {
+  NodeEntry* node = state.find_node(attempt.row.attempt.node);
+  if (is_waiting(job)) return;
+  if (is_too_slow(state, attempt, node)) {
+    displace(
+        state,
+        job,
+        attempt.row.attempt.node,
+        "its last generation took longer than " + short_duration(state.config.drain_wait_ms) +
+            " to leave the node"
+    );
+    return;
+  }
+  if (job.row.stop_end != AttemptEnd::kNone &&
+      state.now.boot - job.stop_sent >= state.heartbeat()) {
+    send_stop(state, job, attempt);
+  }
+  const bool is_starting = attempt.is_granted && attempt.row.attempt.state < AttemptState::kRunning;
+  if (is_starting && job.row.stop_end == AttemptEnd::kNone &&
+      state.now.boot - attempt.since >= milliseconds(state.config.start_timeout_ms)) {
+    state.note(job, "attempt.slow_start", "did not start in time; it is tried elsewhere");
+    job.row.avoid = attempt.row.attempt.node;
+    job.row.stop_end = AttemptEnd::kMigrated;
+    job.row.stop_reason = "did not start within " + short_duration(state.config.start_timeout_ms);
+    state.save(job);
+    send_stop(state, job, attempt);
+  }
+}
+
+}  // namespace
+
+void grant(State& state, JobEntry& job, AttemptEntry& attempt) {
+  if (attempt.is_granted) return;
+  attempt.is_granted = true;
+  attempt.commit.reset();
+  attempt.since = state.now.boot;
+  ++state.metrics.leases_granted;
+  job.row.is_displaced = false;
+  if (job.row.job.state == JobState::kPlacing)
+    state.move(job, JobState::kStarting, reason_for(state, job, AttemptState::kLeased));
+}
+
+void say_fenced(State& state, NodeEntry& node, AttemptEntry& attempt, const std::string& what) {
+  ++state.metrics.effects_fenced;
+  if (attempt.is_fencing_said) return;
+  attempt.is_fencing_said = true;
+  const AttemptKey key{attempt.row.attempt.job, attempt.row.attempt.epoch};
+  const JobEntry* job = state.find_job(key.first);
+  if (job == nullptr) return;
+  state.note(
+      *job,
+      "attempt.fenced",
+      what + " of epoch " + to_string(key.second) + " on " + state.name_of(node.row.node) +
+          " is refused: the job's epoch is " + to_string(job->row.job.epoch)
+  );
+}
+
+void on_attempt_event(State& state, NodeEntry& sender, const wire::AttemptEvent& event) {
+  const wire::AttemptReport& report = event.report;
+  AttemptEntry* attempt = state.find_attempt(report.job, report.epoch);
+  JobEntry* job = state.find_job(report.job);
+  const bool is_ours = attempt != nullptr && attempt->row.attempt.node == sender.row.node;
+  if (job == nullptr || !is_ours) {
+    ++state.metrics.effects_fenced;
+    return answer_event(state, sender, event, false);
+  }
+  if (!attempt->is_live()) {
+    // A repetition of what is recorded is acknowledged; anything newer comes from a fenced attempt.
+    const bool is_repeat = event.seq <= attempt->row.last_seq;
+    if (!is_repeat) say_fenced(state, sender, *attempt, "an event");
+    return answer_event(state, sender, event, is_repeat);
+  }
+  if (!state.is_current(report.job, report.epoch)) {
+    say_fenced(state, sender, *attempt, "an event");
+    return answer_event(state, sender, event, false);
+  }
+  if (event.seq <= attempt->row.last_seq) return answer_event(state, sender, event, true);
+  take_numbers(*attempt, report);
+  grant(state, *job, *attempt);
+  if (report.state != AttemptState::kEnded) {
+    attempt->row.last_seq = event.seq;
+    advance(state, *job, *attempt, event);
+    return answer_event(state, sender, event, true);
+  }
+  if (attempt->is_checking_outputs) {
+    attempt->held_end = event;  // acknowledged when the outputs are looked at
+    return;
+  }
+  end_attempt(state, *job, *attempt, event);
+  answer_event(state, sender, event, true);
+}
+
+void on_log_append(State& state, NodeEntry& sender, const wire::LogAppend& message) {
+  AttemptEntry* attempt = state.find_attempt(message.job, message.epoch);
+  const bool is_ours = attempt != nullptr && attempt->row.attempt.node == sender.row.node;
+  const bool is_open =
+      is_ours && (attempt->row.is_tail_open ||
+                  (attempt->is_live() && state.is_current(message.job, message.epoch)));
+  if (!is_open || message.bytes.size() > kLogPiece) {
+    if (is_ours && !is_open) say_fenced(state, sender, *attempt, "a log");
+    state.send(
+        sender, wire::LogAck{.job = message.job, .epoch = message.epoch, .is_accepted = false}
+    );
+    return;
+  }
+  state.metrics.log_bytes += message.bytes.size();
+  state.act(AppendLog{message.job, message.epoch, message.offset, message.bytes});
+}
+
+void on_log_stored(State& state, const LogStored& event) {
+  const AttemptEntry* attempt = state.find_attempt(event.job, event.epoch);
+  if (attempt == nullptr) return;
+  state.send(
+      attempt->row.attempt.node,
+      wire::LogAck{
+          .job = event.job,
+          .epoch = event.epoch,
+          .next_offset = event.next_offset,
+          .is_accepted = true}
+  );
+}
+
+void on_publish_outputs(State& state, NodeEntry& sender, const wire::PublishOutputs& message) {
+  AttemptEntry* attempt = state.find_attempt(message.job, message.epoch);
+  const JobEntry* job = state.find_job(message.job);
+  const bool is_ours = attempt != nullptr && attempt->row.attempt.node == sender.row.node;
+  if (is_ours && job != nullptr && job->row.job.epoch == message.epoch &&
+      job->row.job.outputs == message.listing && message.listing != Digest{}) {
+    state.send(sender, wire::AttemptAck{.job = message.job, .epoch = message.epoch});
+    return;
+  }
+  if (!is_ours || !attempt->is_live() || !state.is_current(message.job, message.epoch)) {
+    if (is_ours) say_fenced(state, sender, *attempt, "outputs");
+    state.send(
+        sender, wire::AttemptAck{.job = message.job, .epoch = message.epoch, .is_accepted = false}
+    );
+    return;
+  }
+  attempt->is_checking_outputs = true;
+  state.act(CheckOutputs{message.job, message.epoch, message.listing});
+}
+
+void on_outputs_checked(State& state, const OutputsChecked& event) {
+  AttemptEntry* attempt = state.find_attempt(event.job, event.epoch);
+  JobEntry* job = state.find_job(event.job);
+  if (attempt == nullptr || job == nullptr) return;
+  attempt->is_checking_outputs = false;
+  NodeEntry* node = state.find_node(attempt->row.attempt.node);
+  if (!attempt->is_live() || !state.is_current(event.job, event.epoch)) return;
+  if (!event.status) {
+    // Not answered: the agent repeats, after it has uploaded what was missing.
+    log::warning(
+        "outputs.incomplete", {{"job", event.job.str()}, {"why", event.status.error().describe()}}
+    );
+    attempt->held_end.reset();
+    return;
+  }
+  const OutputsRow row{
+      .job = event.job,
+      .epoch = event.epoch,
+      .listing = event.listing,
+      .published_wall_ms = state.wall_ms()};
+  state.write(PutOutputs{row});
+  job->row.job.outputs = event.listing;
+  state.save(*job);
+  state.note(*job, "outputs.published", "outputs of epoch " + to_string(event.epoch));
+  if (node != nullptr) state.send(*node, wire::AttemptAck{.job = event.job, .epoch = event.epoch});
+  if (!attempt->held_end) return;
+  const wire::AttemptEvent held = *attempt->held_end;
+  attempt->held_end.reset();
+  end_attempt(state, *job, *attempt, held);
+  if (node != nullptr) answer_event(state, *node, held, true);
+}
+
+std::vector<wire::AttemptVerdict> reconcile_hello(
+    State& state, NodeEntry& node, const std::vector<wire::AttemptReport>& reports
+) {
+  std::vector<wire::AttemptVerdict> verdicts;
+  verdicts.reserve(reports.size());
+  const std::set<AttemptKey> reported = keys_of(reports);
+  for (const wire::AttemptReport& report : reports)
+    verdicts.push_back(verdict_on(state, node, report, true));
+  const std::set<AttemptKey> held = node.attempts;
+  for (const AttemptKey& key : held) {
+    if (!reported.contains(key)) lose_attempt(state, node, key, "the node holds it no more");
+  }
+  return verdicts;
+}
+
+std::vector<wire::AttemptVerdict> reconcile_beat(
+    State& state, NodeEntry& node, const std::vector<wire::AttemptReport>& reports
+) {
+  std::vector<wire::AttemptVerdict> verdicts;
+  verdicts.reserve(reports.size());
+  const std::set<AttemptKey> reported = keys_of(reports);
+  for (const wire::AttemptReport& report : reports)
+    verdicts.push_back(verdict_on(state, node, report, false));
+  const std::set<AttemptKey> held = node.attempts;
+  for (const AttemptKey& key : held) {
+    AttemptEntry* attempt = state.find_attempt(key.first, key.second);
+    if (reported.contains(key) || attempt == nullptr || !attempt->is_granted) continue;
+    if (++attempt->beats_absent >= kBeatsAbsent)
+      lose_attempt(state, node, key, "the node no longer reports it");
+  }
+  return verdicts;
+}
+
+void lose_attempts_of(State& state, NodeEntry& node) {
+  const std::set<AttemptKey> held = node.attempts;
+  for (const AttemptKey& key : held) {
+    AttemptEntry* attempt = state.find_attempt(key.first, key.second);
+    JobEntry* job = state.find_job(key.first);
+    if (attempt == nullptr || job == nullptr || node.row.is_revoked || !attempt->is_granted) {
+      lose_attempt(state, node, key, "its node is gone");
+      continue;
+    }
+    if (!state.is_current(key.first, key.second) || is_waiting(*job)) continue;
+    if (job->row.stop_end != AttemptEnd::kNone && job->row.stop_end != AttemptEnd::kMigrated) {
+      lose_attempt(state, node, key, "its node is gone");
+      continue;
+    }
+    displace(state, *job, node.row.node, state.name_of(node.row.node) + " is lost");
+  }
+}
+
+void look_at_attempts(State& state) {
+  const std::set<JobId> all = state.unfinished;
+  for (const JobId& id : all) {
+    JobEntry& job = *state.find_job(id);
+    AttemptEntry* attempt = state.newest_attempt(job);
+    if (attempt != nullptr && attempt->is_live()) look_at(state, job, *attempt);
+  }
+}
+
+}  // namespace rn::coordinator

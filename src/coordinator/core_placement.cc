@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/core_placement.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "coordinator/core_copies.h"
+#include "coordinator/core_job_ends.h"
+#include "coordinator/core_job_life.h"
+#include "coordinator/core_usage.h"
+
+namespace rn::coordinator {
+
+namespace {
+
+constexpr std::size_t kProbed = 2;
+constexpr std::size_t kClassesPerPass = 64;
+constexpr std::size_t kTriedPerPass = 256;
+constexpr milliseconds kHoldMin{50};
+constexpr milliseconds kHoldMax{10'000};
+constexpr milliseconds kAnswerMin{20};
+constexpr std::chrono::seconds kRefusedFor{5};
+constexpr std::chrono::seconds kSilentFor{10};
+constexpr std::chrono::seconds kPassEvery{1};
+constexpr double kVolatileSurvival = 0.5;  // of one hour: below, a placement is degraded
+
+milliseconds to_milliseconds(nanoseconds value) {
+  return std::chrono::ceil<milliseconds>(value);
+}
+
+/// How long the others may take once somebody has offered.
+nanoseconds answer_time(const State& state) {
+  const nanoseconds wait = std::max<nanoseconds>(kAnswerMin, state.probe_latency.p99() * 3 / 2);
+  return std::min<nanoseconds>(wait, milliseconds(state.config.probe_timeout_ms));
+}
+
+milliseconds hold_time(const State& state) {
+  const nanoseconds trip = state.probe_latency.p99() + state.commit_latency.p99();
+  return std::clamp(to_milliseconds(answer_time(state) + 2 * trip), kHoldMin, kHoldMax);
+}
+
+/// Jobs with equal keys are refused alike in one pass.
+const std::string& demand_key(JobEntry& job) {
+  if (!job.demand_key.empty()) return job.demand_key;
+  const Job& j = job.row.job;
+  const Resources& r = j.spec.resources;
+  std::string key;
+  for (const std::uint64_t number :
+       {std::uint64_t{r.gpus},
+        r.gpu_memory_mib,
+        std::uint64_t{r.cpu_milli},
+        std::uint64_t{r.cpu_milli_min},
+        r.memory_mib,
+        r.disk_mib})
+    key += std::to_string(number) + '|';
+  key += r.compute_capability_min + '|' + j.owner.str() + '|' + j.lab.str() + '|' + j.image_digest;
+  for (const std::string& lab : j.spec.only_labs) key += '|' + lab;
+  return job.demand_key = std::move(key);
+}
+
+bool is_askable(const State& state, const JobEntry& job, const NodeId& node) {
+  const auto found = job.refusals.find(node);
+  if (found == job.refusals.end()) return true;
+  return !found->second.is_permanent && state.now.boot >= found->second.until;
+}
+
+void ask(State& state, JobEntry& job, NodeEntry& node, Asked asked) {
+  const Job& j = job.row.job;
+  asked.probe = ProbeId("p-" + state.rng.hex(8));
+  asked.node = node.row.node;
+  asked.connection = node.connection;
+  asked.asked_at = state.now.boot;
+  node.probes[asked.probe] = j.spec.resources;
+  state.probes[asked.probe] = j.id;
+  ++state.metrics.probes_sent;
+  state.send(
+      node,
+      wire::Probe{
+          .probe = asked.probe,
+          .job = j.id,
+          .user = j.owner,
+          .lab = j.lab,
+          .resources = j.spec.resources,
+          .image_digest = j.image_digest,
+          .priority = j.spec.priority,
+          .notice_s = j.spec.notice_s,
+          .hold_ms = static_cast<std::uint32_t>(hold_time(state).count())}
+  );
+  job.placement->asked.push_back(std::move(asked));
+}
+
+/// Asks the best nodes. False if none fits.
+bool place(State& state, JobEntry& job, std::vector<sched::Candidate>& candidates) {
+  const sched::Demand demand = demand_of(job);
+  const std::vector<sched::Ranked> ranked = sched::rank(demand, candidates);
+  std::vector<const sched::Ranked*> best;
+  for (const sched::Ranked& r : ranked) {
+    if (best.size() == kProbed) break;
+    if (is_askable(state, job, candidates[r.index].node)) best.push_back(&r);
+  }
+  if (best.empty()) return false;
+  job.placement.emplace();
+  job.placement->choose_at = state.now.boot + milliseconds(state.config.probe_timeout_ms);
+  job.placement->give_up_at = job.placement->choose_at;
+  job.placement->is_degraded = best.front()->survival < kVolatileSurvival;
+  std::string names;
+  for (const sched::Ranked* r : best) {
+    sched::Candidate& c = candidates[r->index];
+    names += (names.empty() ? "" : " and ") + state.name_of(c.node);
+    Asked asked;
+    asked.score = r->score;
+    asked.cpu_milli = r->cpu_milli;
+    asked.because = sched::because(demand, c, *r);
+    ask(state, job, *state.find_node(c.node), std::move(asked));
+    c = candidate_of(state, *state.find_node(c.node));
+  }
+  state.move_unsaved(job, JobState::kPlacing, "asks " + names);
+  return true;
+}
+
+void close_probe(State& state, const Asked& asked) {
+  state.probes.erase(asked.probe);
+  if (NodeEntry* node = state.find_node(asked.node)) node->probes.erase(asked.probe);
+}
+
+/// The hold is wanted no more. A connection that is gone took its holds' use with it.
+void cancel_hold(State& state, const Asked& asked) {
+  if (asked.hold.empty()) return;
+  state.act(SendToAgent{asked.connection, wire::CancelHold{asked.hold}});
+}
+
+void back_to_queue(State& state, JobEntry& job, std::string reason) {
+  for (const Asked& asked : job.placement->asked) {
+    if (asked.phase == Asked::Phase::kOver) continue;
+    if (asked.phase == Asked::Phase::kOffered) cancel_hold(state, asked);
+    close_probe(state, asked);
+  }
+  job.placement.reset();
+  state.move_unsaved(job, JobState::kQueued, std::move(reason));
+}
+
+/// The attempt before this one can no longer have effects.
+void burn_predecessor(State& state, JobEntry& job) {
+  AttemptEntry* before = state.newest_attempt(job);
+  if (before == nullptr || !before->is_live()) return;
+  const bool was_draining = before->row.attempt.state == AttemptState::kDraining;
+  before->row.is_tail_open = was_draining;
+  close_attempt(
+      state,
+      *before,
+      was_draining ? AttemptEnd::kReclaimed : AttemptEnd::kLost,
+      "a successor is placed: epoch " + to_string(before->row.attempt.epoch) + " is burnt"
+  );
+}
+
+Blob sealed_key_for(State& state, const JobEntry& job, const NodeEntry& node) {
+  const BlobView id = as_bytes(job.row.job.id.str());
+  const auto key = crypto::unseal(state.keys.wrapping_key, job.row.wrapped_key, id);
+  RN_ASSERT(key.has_value(), "a job's key does not open with the site's key");
+  return crypto::seal_for(node.row.box_key, *key, id, state.rng);
+}
+
+wire::Commit commit_for(
+    State& state, JobEntry& job, AttemptEntry& attempt, const NodeEntry& node, const Asked& asked
+) {
+  const Job& j = job.row.job;
+  wire::Commit commit;
+  commit.hold = asked.hold;
+  commit.job = j.id;
+  commit.epoch = j.epoch;
+  commit.lease_ms = state.config.lease_ms;
+  commit.spec = j.spec;
+  commit.user = j.owner;
+  commit.lab = j.lab;
+  commit.job_number = j.number;
+  commit.image_digest = j.image_digest;
+  for (const auto& [name, image] : state.images) {
+    if (image.digest != j.image_digest) continue;
+    commit.image_bytes = image.bytes;
+    commit.image_blobs = image.blobs;
+  }
+  commit.image_peers = image_grants(state, job, j.epoch, node.row.node);
+  commit.sealed_job_key = sealed_key_for(state, job, node);
+  const ResumePoint point = resume_point(job);
+  commit.resume = point.resume;
+  commit.resume_previous = point.previous;
+  commit.resume_from = resume_grants(state, job, j.epoch, node.row.node);
+  refresh_plan(state, job, attempt);
+  commit.plan = attempt.plan;
+  commit.restart_count = j.restarts + j.displacements;
+  return commit;
+}
+
+void say_degraded(State& state, JobEntry& job, bool is_degraded, const NodeEntry& node) {
+  if (is_degraded && !job.row.job.is_degraded)
+    state.note(
+        job,
+        "job.degraded",
+        "only nodes that leave often are free (" + state.name_of(node.row.node) +
+            " stays an hour with " + decimal(sched::survival(node.departures.mean, 3600), 2) +
+            "): one copy more, saves allowed twice as often",
+        {{"departures_per_day", decimal(node.departures.mean * 86'400, 2)}}
+    );
+  job.row.job.is_degraded = is_degraded;
+}
+
+/// Epoch issue: the attempt's row is in the same output as the message, hence durable before it.
+void commit(State& state, JobEntry& job, const Asked& chosen) {
+  NodeEntry& node = *state.find_node(chosen.node);
+  burn_predecessor(state, job);
+  Job& j = job.row.job;
+  j.epoch = {state.generation, j.epoch.attempt + 1};
+  j.node = node.row.node;
+  say_degraded(state, job, job.placement->is_degraded, node);
+  const std::uint32_t resumed = resume_point(job).resume.generation;
+  for (const Asked& asked : job.placement->asked) {
+    if (asked.probe != chosen.probe && asked.phase == Asked::Phase::kOffered)
+      cancel_hold(state, asked);
+    close_probe(state, asked);
+  }
+  AttemptEntry& attempt = state.attempts[{j.id, j.epoch}];
+  attempt = AttemptEntry{};
+  Attempt& a = attempt.row.attempt;
+  a.job = j.id;
+  a.epoch = j.epoch;
+  a.node = node.row.node;
+  a.leased_wall_ms = state.wall_ms();
+  a.resumed_generation = resumed;
+  a.placed_because = chosen.because;
+  attempt.row.granted_cpu_milli = chosen.cpu_milli;
+  attempt.since = attempt.state_since = attempt.commit_sent = state.now.boot;
+  node.attempts.insert({j.id, j.epoch});
+  attempt.commit = commit_for(state, job, attempt, node, chosen);
+  job.placement.reset();
+  job.refusals.clear();
+  state.save(attempt);
+  state.move(job, JobState::kPlacing, "waits for the lease of " + state.name_of(node.row.node));
+  state.note(
+      job,
+      "job.placed",
+      "goes to " + state.name_of(node.row.node) + ": " + a.placed_because,
+      {{"resume_generation", std::to_string(resumed)}}
+  );
+  ++state.metrics.commits_sent;
+  state.send(node, *attempt.commit);
+}
+
+const Asked* best_offer(const State& state, const Placement& placement) {
+  const Asked* best = nullptr;
+  for (const Asked& asked : placement.asked) {
+    if (asked.phase != Asked::Phase::kOffered || asked.hold_until <= state.now.boot) continue;
+    if (best == nullptr || asked.score > best->score) best = &asked;
+  }
+  return best;
+}
+
+bool is_anybody_waited_for(const Placement& placement) {
+  return std::any_of(placement.asked.begin(), placement.asked.end(), [](const Asked& asked) {
+    return asked.phase == Asked::Phase::kWaiting;
+  });
+}
+
+/// Commits the best offer, or puts the job back.
+void settle(State& state, JobEntry& job) {
+  for (const Asked& asked : job.placement->asked) {
+    if (asked.phase != Asked::Phase::kWaiting) continue;
+    ++state.metrics.probes_unanswered;
+    job.refusals[asked.node] =
+        Refusal{.reason = "did not answer", .until = state.now.boot + nanoseconds(kSilentFor)};
+  }
+  if (const Asked* best = best_offer(state, *job.placement)) {
+    const Asked chosen = *best;
+    return commit(state, job, chosen);
+  }
+  back_to_queue(state, job, "nobody that was asked could take it");
+}
+
+bool is_ready(const State& state, const JobEntry& job) {
+  return job.row.not_before_wall_ms <= state.wall_ms() ||
+         // A wall clock that jumped back must not hold a job for longer than the longest backoff.
+         job.row.not_before_wall_ms > state.wall_ms() + state.config.backoff_max_ms;
+}
+
+bool is_image_listed(const State& state, const JobEntry& job) {
+  return std::any_of(state.images.begin(), state.images.end(), [&](const auto& image) {
+    return image.second.digest == job.row.job.image_digest;
+  });
+}
+
+void repeat_commit(State& state, AttemptEntry& attempt) {
+  NodeEntry* node = state.find_node(attempt.row.attempt.node);
+  if (node == nullptr || node->connection == 0) return;
+  if (state.now.boot - attempt.commit_sent < milliseconds(state.config.commit_timeout_ms)) return;
+  attempt.commit_sent = state.now.boot;
+  ++state.metrics.commits_sent;
+  state.send(*node, *attempt.commit);
+}
+
+Asked* find_asked(JobEntry* job, const ProbeId& probe) {
+  if (job == nullptr || !job->placement) return nullptr;
+  for (Asked& asked : job->placement->asked) {
+    if (asked.probe == probe) return &asked;
+  }
+  return nullptr;
+}
+
+void take_offer(Asked& asked, const wire::ProbeReply& reply) {
+  asked.phase = Asked::Phase::kOffered;
+  asked.hold = reply.hold;
+  // The hold began when the node answered: half a round trip ago at the most.
+  asked.hold_until = asked.asked_at + milliseconds(reply.ttl_ms);
+  if (reply.cpu_milli > 0 && asked.cpu_milli > 0 && reply.cpu_milli < asked.cpu_milli)
+    asked.score *= static_cast<double>(reply.cpu_milli) / asked.cpu_milli;
+  if (reply.cpu_milli > 0) asked.cpu_milli = reply.cpu_milli;
+}
+
+}  // namespace
+
+std::vector<JobId> queue_order(const State& state) {
+  std::vector<sched::QueuedJob> waiting;
+  waiting.reserve(state.queued.size());
+  for (const JobId& id : state.queued) {
+    const JobEntry& job = state.jobs.at(id);
+    waiting.push_back(
+        {.id = id,
+         .owner = job.row.job.owner,
+         .priority = job.row.job.spec.priority,
+         .gpus = sched::gpu_equivalents(job.row.job.spec.resources),
+         .queued_wall_ms = job.row.queued_wall_ms,
+         .is_displaced = job.row.is_displaced}
+    );
+  }
+  std::vector<JobId> result;
+  result.reserve(waiting.size());
+  for (const std::size_t i : sched::order(waiting, standings(state), state.config.strategy))
+    result.push_back(waiting[i].id);
+  return result;
+}
+
+void dispatch(State& state) {
+  const bool is_due = state.now.boot - state.dispatched_at >= nanoseconds(kPassEvery);
+  if (state.queued.empty() || state.is_in_grace() || !(state.is_dispatch_wanted || is_due)) return;
+  state.is_dispatch_wanted = false;
+  state.dispatched_at = state.now.boot;
+  std::vector<sched::Candidate> candidates = candidates_of(state);
+  std::set<std::string> hopeless;
+  std::size_t tried = 0;
+  for (const JobId& id : queue_order(state)) {
+    if (state.placing.size() >= state.config.max_placements_in_flight) break;
+    JobEntry& job = *state.find_job(id);
+    if (!is_ready(state, job) || !is_image_listed(state, job)) continue;
+    const std::string& key = demand_key(job);
+    if (hopeless.contains(key)) continue;
+    if (++tried > kTriedPerPass) break;
+    if (place(state, job, candidates)) continue;
+    // Only what nodes are like in general says something about the next job of the class.
+    if (job.refusals.empty()) hopeless.insert(key);
+    if (hopeless.size() >= kClassesPerPass) break;
+  }
+}
+
+void look_at_placements(State& state) {
+  const std::set<JobId> placing = state.placing;
+  for (const JobId& id : placing) {
+    JobEntry& job = *state.find_job(id);
+    if (job.placement) {
+      if (state.now.boot >= job.placement->choose_at) settle(state, job);
+      continue;
+    }
+    AttemptEntry* attempt = state.newest_attempt(job);
+    if (attempt != nullptr && attempt->commit && job.row.stop_end == AttemptEnd::kNone)
+      repeat_commit(state, *attempt);
+  }
+}
+
+void on_probe_reply(State& state, NodeEntry& node, const wire::ProbeReply& reply) {
+  const auto found = state.probes.find(reply.probe);
+  JobEntry* job = found == state.probes.end() ? nullptr : state.find_job(found->second);
+  Asked* asked = find_asked(job, reply.probe);
+  if (asked == nullptr || asked->node != node.row.node) {
+    // Late, or never asked: the hold must not lie idle. A committed hold is the node's to know.
+    const bool is_committed =
+        std::any_of(node.attempts.begin(), node.attempts.end(), [&](const AttemptKey& key) {
+          const AttemptEntry* attempt = state.find_attempt(key.first, key.second);
+          return attempt != nullptr && attempt->commit && attempt->commit->hold == reply.hold;
+        });
+    if (!reply.hold.empty() && !is_committed) state.send(node, wire::CancelHold{reply.hold});
+    return;
+  }
+  if (asked->phase != Asked::Phase::kWaiting) {
+    // Twice: the same hold again is nothing new, another one is one too many.
+    if (!reply.hold.empty() && reply.hold != asked->hold)
+      state.send(node, wire::CancelHold{reply.hold});
+    return;
+  }
+  state.probe_latency.add(state.now.boot - asked->asked_at);
+  if (reply.hold.empty()) {
+    ++state.metrics.probes_refused;
+    asked->phase = Asked::Phase::kOver;
+    close_probe(state, *asked);
+    job->refusals[node.row.node] = Refusal{
+        .reason = reply.reason.substr(0, 200),
+        .is_permanent = reply.is_permanent,
+        .until = state.now.boot + nanoseconds(kRefusedFor)};
+  } else {
+    take_offer(*asked, reply);
+    job->placement->choose_at =
+        std::min(job->placement->choose_at, state.now.boot + answer_time(state));
+  }
+  if (!is_anybody_waited_for(*job->placement)) settle(state, *job);
+}
+
+void on_commit_reply(State& state, NodeEntry& node, const wire::CommitReply& reply) {
+  AttemptEntry* attempt = state.find_attempt(reply.job, reply.epoch);
+  JobEntry* job = state.find_job(reply.job);
+  if (attempt == nullptr || job == nullptr || attempt->row.attempt.node != node.row.node) return;
+  if (!attempt->is_live() || !state.is_current(reply.job, reply.epoch)) {
+    if (reply.is_granted) say_fenced(state, node, *attempt, "a lease");
+    return;
+  }
+  if (attempt->is_granted) return;  // twice
+  if (reply.is_granted) {
+    state.commit_latency.add(state.now.boot - attempt->commit_sent);
+    return grant(state, *job, *attempt);
+  }
+  ++state.metrics.commits_lost;
+  close_attempt(state, *attempt, AttemptEnd::kRefused, "commit lost: " + reply.reason);
+  if (job->row.stop_end != AttemptEnd::kNone) return finish_stopped(state, *job);
+  job->refusals[node.row.node] =
+      Refusal{.reason = reply.reason.substr(0, 200), .until = state.now.boot + milliseconds(500)};
+  queue_again(state, *job, state.name_of(node.row.node) + " no longer held the place");
+}
+
+void cancel_placement(State& state, JobEntry& job) {
+  if (job.placement) back_to_queue(state, job, "placement cancelled");
+}
+
+void forget_probes(State& state, NodeEntry& node) {
+  const std::map<ProbeId, Resources> probes = node.probes;
+  for (const auto& [probe, resources] : probes) {
+    const auto found = state.probes.find(probe);
+    JobEntry* job = found == state.probes.end() ? nullptr : state.find_job(found->second);
+    Asked* asked = find_asked(job, probe);
+    state.probes.erase(probe);
+    node.probes.erase(probe);
+    if (asked == nullptr) continue;
+    asked->phase = Asked::Phase::kOver;
+    job->refusals[node.row.node] = Refusal{
+        .reason = "vanished when asked", .until = state.now.boot + nanoseconds(kRefusedFor)};
+    if (!is_anybody_waited_for(*job->placement)) settle(state, *job);
+  }
+}
+
+void forget_refusals(State& state, const NodeId& node) {
+  for (const JobId& id : state.unfinished) state.jobs.at(id).refusals.erase(node);
+}
+
+Instant placement_wake(const State& state, Instant otherwise) {
+  Instant result = otherwise;
+  for (const JobId& id : state.placing) {
+    const JobEntry& job = state.jobs.at(id);
+    if (job.placement) result = std::min(result, job.placement->choose_at);
+  }
+  return result;
+}
+
+}  // namespace rn::coordinator

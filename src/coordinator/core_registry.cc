@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/core_registry.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "coordinator/core_copies.h"
+#include "coordinator/core_job_life.h"
+#include "coordinator/core_placement.h"
+#include "coordinator/core_usage.h"
+
+namespace rn::coordinator {
+
+namespace {
+
+constexpr std::uint32_t kGenerationJump = 100'000;  // a lie must not use epochs up (I15)
+constexpr std::size_t kListed = 4096;
+constexpr std::size_t kGpus = 64;
+
+struct Rejection {
+  ErrorCode code = ErrorCode::kDenied;
+  std::string message;
+  std::string hint;
+  std::uint32_t retry_after_ms = 0;
+  const char* event = "node.refused";
+};
+
+void reject(State& state, ConnectionId id, const Rejection& why) {
+  ++state.metrics.connections_refused;
+  state.act(SendToAgent{
+      id,
+      wire::Refused{
+          .code = std::string(to_string(why.code)),
+          .message = why.message,
+          .hint = why.hint,
+          .retry_after_ms = why.retry_after_ms}});
+  state.act(CloseAgent{id, why.message});
+  const NodeId node = state.connections.at(id).node;
+  if (const NodeEntry* known = state.find_node(node)) {
+    state.note(
+        *known,
+        why.event,
+        why.message,
+        {{"hint", why.hint}, {"remote", state.connections.at(id).remote}}
+    );
+  } else {
+    log::warning("node.refused", {{"node", node.str()}, {"what", why.message}});
+  }
+  state.connections.erase(id);
+}
+
+std::optional<Rejection> check_protocol(const State& state, const wire::Hello& hello) {
+  const std::string range =
+      std::to_string(wire::kOldestProtocol) + " to " + std::to_string(wire::kProtocol);
+  if (hello.protocol < wire::kOldestProtocol)
+    return Rejection{
+        ErrorCode::kUnsupported,
+        "agent " + hello.version + " speaks protocol " + std::to_string(hello.protocol) +
+            ", this coordinator " + range,
+        "upgrade reclaim-agent on this machine to version " + state.config.version,
+        3'600'000};
+  if (hello.oldest_protocol > wire::kProtocol)
+    return Rejection{
+        ErrorCode::kUnsupported,
+        "agent " + hello.version + " needs protocol " + std::to_string(hello.oldest_protocol) +
+            " or newer, this coordinator speaks " + range,
+        "upgrade reclaim-coordinator (it is version " + state.config.version +
+            "), or install that version of reclaim-agent",
+        3'600'000};
+  return std::nullopt;
+}
+
+std::optional<Rejection> check_identity(
+    const State& state,
+    const Connection& connection,
+    const wire::Hello& hello,
+    const NodeEntry* node
+) {
+  const std::string rejoin = "run `reclaim-agent join` with a new token on that machine";
+  if (hello.node != connection.node)
+    return Rejection{
+        ErrorCode::kDenied,
+        "the certificate is for " + connection.node.str() + ", the agent says " + hello.node.str(),
+        rejoin};
+  if (node == nullptr)
+    return Rejection{
+        ErrorCode::kDenied, "no node " + hello.node.str() + " has joined this site", rejoin};
+  if (node->row.is_revoked)
+    return Rejection{
+        ErrorCode::kDenied, "the identity of " + hello.node.str() + " was taken back", rejoin};
+  if (node->row.public_key != Digest{} && node->row.public_key != connection.public_key)
+    return Rejection{
+        ErrorCode::kDenied, "the certificate's key is not the one that joined", rejoin};
+  if (!node->row.machine_id.empty() && node->row.machine_id != hello.machine_id)
+    return Rejection{
+        ErrorCode::kConflict,
+        "this identity belongs to another machine (" + node->row.facts.hostname +
+            "): it was copied with a disk or an image",
+        "on the copy, delete the agent's state folder and " + rejoin,
+        0,
+        "node.clone_refused"};
+  if (hello.facts.gpus.size() > kGpus || hello.facts.images.size() > kListed ||
+      hello.attempts.size() > kListed || hello.reclaims.size() > kListed)
+    return Rejection{
+        ErrorCode::kExhausted, "the hello lists more than 64 GPUs or 4096 other things", rejoin};
+  if (hello.highest_generation > state.generation &&
+      hello.highest_generation - state.generation > kGenerationJump)
+    return Rejection{
+        ErrorCode::kInvalid,
+        "the agent claims epoch generation " + std::to_string(hello.highest_generation) +
+            ", this database is at " + std::to_string(state.generation),
+        "if the database was restored from a very old backup, start the coordinator with a higher "
+        "generation"};
+  return std::nullopt;
+}
+
+/// Closes the older connection or refuses the newer one.
+std::optional<Rejection> settle_second(State& state, NodeEntry& node, const wire::Hello& hello) {
+  if (node.connection == 0) return std::nullopt;
+  const nanoseconds silent = state.now.boot - node.heard;
+  if (!node.row.boot_id.empty() && node.row.boot_id != hello.boot_id &&
+      silent < state.lost_after()) {
+    const auto wait = std::chrono::duration_cast<milliseconds>(state.lost_after());
+    return Rejection{
+        ErrorCode::kConflict,
+        "another machine is connected with this identity, and was heard " +
+            short_duration(std::chrono::duration_cast<milliseconds>(silent).count()) + " ago",
+        "if the machine has just been restarted, wait; if it is a copy, join it by its own",
+        static_cast<std::uint32_t>(wait.count()),
+        "node.clone_refused"};
+  }
+  state.act(CloseAgent{node.connection, "superseded by a newer connection of the same machine"});
+  state.connections.erase(node.connection);
+  node.connection = 0;
+  return std::nullopt;
+}
+
+/// I4: every epoch that we issue from now on is above everything that this node has seen.
+void rise_above(State& state, std::uint32_t highest) {
+  if (highest <= state.generation) return;
+  state.generation = highest + 1;
+  state.write(SetMeta{"generation", std::to_string(state.generation)});
+}
+
+/// Facts with a bound on what people's screens and our rows have to carry.
+void take_over(State& state, NodeEntry& node, const wire::Hello& hello) {
+  NodeRow row = node.row;
+  row.boot_id = hello.boot_id;
+  if (row.machine_id.empty()) row.machine_id = hello.machine_id;
+  row.address = hello.address;
+  row.facts = hello.facts;
+  row.contract = hello.contract;
+  row.box_key = hello.box_key;
+  row.verify_key = hello.verify_key;
+  row.version = hello.version;
+  row.state = NodeState::kUp;
+  row.last_seen_wall_ms = state.wall_ms();
+  node.row = std::move(row);
+  state.save(node);
+}
+
+void open_lending(State& state, NodeEntry& node, LendingState lending) {
+  account_exposure(state, node);
+  if (lending == LendingState::kOpen && node.lending != LendingState::kOpen) {
+    node.open_since = state.now.boot;
+    state.is_dispatch_wanted = true;
+    forget_refusals(state, node.row.node);
+  }
+  node.lending = lending;
+}
+
+void heard_from(State& state, NodeEntry& node) {
+  node.heard = state.now.boot;
+  node.is_expected = true;
+  if (node.row.state != NodeState::kSuspect) return;
+  node.row.state = NodeState::kUp;
+  ++state.metrics.reattached;
+  state.is_dispatch_wanted = true;
+  state.note(node, "node.back", "heard again before it was lost; nothing moved");
+}
+
+void close_lost_record(State& state, NodeEntry& node) {
+  if (node.lost_record.empty()) return;
+  const auto found = state.reclaims.find({node.row.node, node.lost_record});
+  if (found != state.reclaims.end()) {
+    found->second.record.phase = ReclaimPhase::kReturned;
+    found->second.reported_wall_ms = state.wall_ms();
+    state.write(PutReclaim{found->second});
+  }
+  node.lost_record = ReclaimId();
+}
+
+void lose(State& state, NodeEntry& node) {
+  node.row.state = NodeState::kLost;
+  node.is_expected = false;
+  account_exposure(state, node);
+  node.lending = LendingState::kNotLending;
+  ++node.row.history.lost;
+  ReclaimRow row;
+  row.record.id = ReclaimId("r-" + state.rng.hex(8));
+  row.record.node = node.row.node;
+  row.record.kind = ReclaimKind::kLost;
+  row.record.boot_id = node.row.boot_id;
+  row.record.declared_wall_ms = state.wall_ms();
+  row.record.message = "found by missed heartbeats";
+  row.reported_wall_ms = state.wall_ms();
+  node.lost_record = row.record.id;
+  state.reclaims[{node.row.node, row.record.id}] = row;
+  state.write(PutReclaim{row});
+  state.save(node);
+  state.note(
+      node,
+      "node.lost",
+      std::to_string(state.config.lost_after) + " heartbeats missed",
+      {{"attempts", std::to_string(node.attempts.size())}}
+  );
+  if (node.connection != 0) {
+    state.act(CloseAgent{node.connection, "silent for too long"});
+    state.connections.erase(node.connection);
+    node.connection = 0;
+  }
+  forget_probes(state, node);
+  refresh_rates(state);
+  lose_attempts_of(state, node);
+}
+
+}  // namespace
+
+void on_connected(State& state, const AgentConnected& event) {
+  Connection connection;
+  connection.node = event.node;
+  connection.public_key = event.public_key;
+  connection.remote = event.remote;
+  state.connections[event.connection] = std::move(connection);
+}
+
+void on_disconnected(State& state, const AgentDisconnected& event) {
+  const auto found = state.connections.find(event.connection);
+  if (found == state.connections.end()) return;
+  NodeEntry* node = state.find_node(found->second.node);
+  state.connections.erase(found);
+  if (node == nullptr || node->connection != event.connection) return;
+  // No verdict yet: heartbeats decide (reattach).
+  node->connection = 0;
+  forget_probes(state, *node);
+  log::info("node.disconnected", {{"node", node->row.node.str()}, {"why", event.reason}});
+}
+
+void on_hello(State& state, ConnectionId id, const wire::Hello& hello) {
+  const auto found = state.connections.find(id);
+  if (found == state.connections.end()) return;
+  NodeEntry* node = state.find_node(found->second.node);
+  auto rejection = check_protocol(state, hello);
+  if (!rejection) rejection = check_identity(state, found->second, hello, node);
+  if (!rejection && node->connection != id) rejection = settle_second(state, *node, hello);
+  if (rejection) return reject(state, id, *rejection);
+
+  found->second.is_greeted = true;
+  const bool was_lost = node->row.state == NodeState::kLost;
+  node->connection = id;
+  rise_above(state, hello.highest_generation);
+  heard_from(state, *node);
+  take_over(state, *node, hello);
+  close_lost_record(state, *node);
+  node->clock_offset_ms = state.wall_ms() - hello.wall_ms;
+  node->accounted = state.now.boot;
+  node->lending = LendingState::kNotLending;
+  open_lending(state, *node, hello.lending);
+  forget_refusals(state, node->row.node);
+  state.note(
+      *node,
+      was_lost ? "node.returned" : "node.connected",
+      "agent " + hello.version + " is connected",
+      {{"clock_offset_ms", std::to_string(node->clock_offset_ms)},
+       {"boot", hello.boot_id},
+       {"remote", found->second.remote}}
+  );
+
+  wire::Welcome welcome;
+  welcome.version = state.config.version;
+  welcome.generation = state.generation;
+  welcome.heartbeat_ms = state.config.heartbeat_ms;
+  welcome.lost_after = state.config.lost_after;
+  welcome.clock_offset_ms = node->clock_offset_ms;
+  std::copy(
+      state.keys.ticket_key.public_key.begin(),
+      state.keys.ticket_key.public_key.end(),
+      welcome.ticket_key.begin()
+  );
+  welcome.verdicts = reconcile_hello(state, *node, hello.attempts);
+  state.send(*node, std::move(welcome));
+  for (const ReclaimRecord& record : hello.reclaims) on_reclaim_report(state, *node, record);
+  greet_holder(state, *node);
+}
+
+void on_heartbeat(State& state, NodeEntry& node, const wire::Heartbeat& beat) {
+  ++state.metrics.heartbeats;
+  heard_from(state, node);
+  node.clock_offset_ms = state.wall_ms() - beat.wall_ms;
+  node.telemetry = beat.telemetry;
+  open_lending(state, node, beat.lending);
+  add_to_rollup(state, node);
+
+  wire::HeartbeatAck ack;
+  ack.seq = beat.seq;
+  ack.clock_offset_ms = node.clock_offset_ms;
+  ack.verdicts = reconcile_beat(state, node, beat.attempts);
+  for (const AttemptKey& key : node.attempts) {
+    JobEntry* job = state.find_job(key.first);
+    AttemptEntry* attempt = state.find_attempt(key.first, key.second);
+    if (job == nullptr || attempt == nullptr || !attempt->is_granted) continue;
+    refresh_plan(state, *job, *attempt);
+    if (!attempt->plan.job.empty()) ack.plans.push_back(attempt->plan);
+  }
+  state.send(node, std::move(ack));
+  count_beat_for_garbage(state, node);
+}
+
+void on_node_update(State& state, NodeEntry& node, const wire::NodeUpdate& update) {
+  if (update.facts.gpus.size() > kGpus || update.facts.images.size() > kListed) return;
+  node.row.facts = update.facts;
+  node.row.contract = update.contract;
+  node.row.address = update.address;
+  state.save(node);
+  forget_refusals(state, node.row.node);
+  state.is_dispatch_wanted = true;
+}
+
+void on_reclaim_report(State& state, NodeEntry& node, const ReclaimRecord& record) {
+  ReclaimRecord own = record;
+  own.node = node.row.node;  // a node speaks of itself only
+  const auto key = std::make_pair(own.node, own.id);
+  const auto found = state.reclaims.find(key);
+  const bool is_new = found == state.reclaims.end();
+  const wire::ReclaimAck ack{.id = own.id, .phase = own.phase};
+  if (!is_new &&
+      (found->second.record == own || !may_follow(found->second.record.phase, own.phase)))
+    return state.send(node, ack);
+
+  if (is_new) {
+    account_exposure(state, node);
+    NodeHistory& history = node.row.history;
+    if (own.kind == ReclaimKind::kAnnounced) ++history.announced;
+    if (own.kind == ReclaimKind::kNotice) ++history.notice;
+    if (own.kind == ReclaimKind::kEmergency) ++history.emergency;
+    state.save(node);
+    refresh_rates(state);
+  }
+  const ReclaimRow row{.record = own, .reported_wall_ms = state.wall_ms()};
+  state.reclaims[key] = row;
+  state.write(PutReclaim{row});
+  state.note(
+      node,
+      "reclaim." + std::string(to_string(own.phase)),
+      "reclaim " + own.id.str() + " (" + std::string(to_string(own.kind)) + ") is " +
+          std::string(to_string(own.phase)),
+      {{"reclaim", own.id.str()},
+       {"declared_ns", std::to_string(own.declared_ns)},
+       {"deadline_ns", std::to_string(own.deadline_ns)},
+       {"cut_ns", std::to_string(own.cut_ns)},
+       {"cleared_ns", std::to_string(own.cleared_ns)}}
+  );
+  state.send(node, ack);
+}
+
+void on_leave(State& state, NodeEntry& node, const std::string& reason) {
+  state.note(node, "node.left", reason.empty() ? "its owner takes it out for good" : reason);
+  revoke(state, node, "left");
+}
+
+void revoke(State& state, NodeEntry& node, const std::string& reason) {
+  account_exposure(state, node);
+  node.row.state = NodeState::kLeft;
+  node.row.is_revoked = true;
+  node.lending = LendingState::kNotLending;
+  state.save(node);
+  forget_probes(state, node);
+  if (node.connection != 0) {
+    state.act(CloseAgent{node.connection, reason});
+    state.connections.erase(node.connection);
+    node.connection = 0;
+  }
+  lose_attempts_of(state, node);
+}
+
+void look_for_silence(State& state) {
+  for (auto& [id, node] : state.nodes) {
+    const NodeState before = node.row.state;
+    if (before == NodeState::kLeft || before == NodeState::kLost) continue;
+    const nanoseconds silent = state.now.boot - node.heard;
+    if (silent >= state.lost_after()) {
+      lose(state, node);
+    } else if (silent >= state.heartbeat() * 3 / 2 && before == NodeState::kUp && node.is_expected) {
+      node.row.state = NodeState::kSuspect;
+      state.note(node, "node.suspect", "a heartbeat is missing");
+    }
+  }
+}
+
+void refresh_rates(State& state) {
+  const auto exposure = [](const NodeHistory& h) {
+    return sched::Exposure{
+        static_cast<double>(h.exposure_s), static_cast<double>(h.notice + h.emergency + h.lost)};
+  };
+  sched::Exposure site;
+  std::map<LabId, sched::Exposure> labs;
+  for (const auto& [id, node] : state.nodes) {
+    site += exposure(node.row.history);
+    labs[node.row.lab] += exposure(node.row.history);
+  }
+  for (auto& [id, node] : state.nodes)
+    node.departures =
+        sched::departure_rate(exposure(node.row.history), labs.at(node.row.lab), site);
+  state.rates_refreshed_at = state.now.boot;
+}
+
+}  // namespace rn::coordinator

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "coordinator/core_state.h"
+
+// Who is there: connections, hello, heartbeats, silence, reclaims as nodes report them.
+namespace rn::coordinator {
+
+void on_connected(State& state, const AgentConnected& event);
+void on_disconnected(State& state, const AgentDisconnected& event);
+/// The first message of a connection. Refusals say what to do next and close the connection:
+/// another protocol, an unknown or revoked identity, a key or a machine that is not the node's own
+/// (clone), a second live connection.
+///
+/// Two connections of one node: the same boot means that the older one is dead without knowing it,
+/// so the newer wins and the older is closed. Another boot while the older one was heard within
+/// lost_after heartbeats means two machines: the newer is refused, and may retry after that time.
+void on_hello(State& state, ConnectionId id, const wire::Hello& hello);
+void on_heartbeat(State& state, NodeEntry& node, const wire::Heartbeat& beat);
+void on_node_update(State& state, NodeEntry& node, const wire::NodeUpdate& update);
+void on_reclaim_report(State& state, NodeEntry& node, const ReclaimRecord& record);
+void on_leave(State& state, NodeEntry& node, const std::string& reason);
+/// Silence: suspect after one missed heartbeat and a half, lost after lost_after and a half.
+void look_for_silence(State& state);
+/// Departure rates of all nodes from all histories (sched/survival.h). Every minute, and after each
+/// departure.
+void refresh_rates(State& state);
+/// Takes back the node's identity; its jobs move.
+void revoke(State& state, NodeEntry& node, const std::string& reason);
+
+}  // namespace rn::coordinator

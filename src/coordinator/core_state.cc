@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/core_state.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/assert.h"
+#include "base/log.h"
+
+namespace rn::coordinator {
+
+void Latency::add(nanoseconds value) {
+  ring_[count_ % ring_.size()] = value.count();
+  ++count_;
+}
+
+nanoseconds Latency::p99() const {
+  const std::size_t n = std::min(count_, ring_.size());
+  if (n < 8) return first_;
+  std::array<std::int64_t, 128> sorted = ring_;
+  const std::size_t at = n * 99 / 100;
+  std::nth_element(
+      sorted.begin(),
+      sorted.begin() + static_cast<std::ptrdiff_t>(at),
+      sorted.begin() + static_cast<std::ptrdiff_t>(n)
+  );
+  return nanoseconds(sorted[at]);
+}
+
+void State::send(const NodeEntry& node, wire::Message message) {
+  if (node.connection != 0) act(SendToAgent{node.connection, std::move(message)});
+}
+
+void State::send(const NodeId& node, wire::Message message) {
+  if (const NodeEntry* entry = find_node(node)) send(*entry, std::move(message));
+}
+
+void State::note(const JobEntry& job, std::string kind, std::string message, EventData data) {
+  log::info(kind, {{"job", job.row.job.id.str()}, {"what", message}});
+  EventRow row;
+  row.kind = std::move(kind);
+  row.message = std::move(message);
+  row.job = job.row.job.id;
+  row.epoch = job.row.job.epoch;
+  row.node = job.row.job.node;
+  row.lab = job.row.job.lab;
+  row.user = job.row.job.owner;
+  row.at_wall_ms = wall_ms();
+  row.data = std::move(data);
+  write(AppendEvent{std::move(row)});
+}
+
+void State::note(const NodeEntry& node, std::string kind, std::string message, EventData data) {
+  log::info(kind, {{"node", node.row.node.str()}, {"what", message}});
+  EventRow row;
+  row.kind = std::move(kind);
+  row.message = std::move(message);
+  row.node = node.row.node;
+  row.lab = node.row.lab;
+  row.at_wall_ms = wall_ms();
+  row.data = std::move(data);
+  write(AppendEvent{std::move(row)});
+}
+
+void State::move_unsaved(JobEntry& job, JobState to, std::string reason) {
+  const JobState from = job.row.job.state;
+  RN_ASSERT(may_follow(from, to), "illegal change of a job's state (I12)");
+  const JobId id = job.row.job.id;
+  if (from != to) job.state_since = now.boot;
+  job.row.job.state = to;
+  job.row.job.reason = std::move(reason);
+  if (to == JobState::kQueued) {
+    queued.insert(id);
+    is_dispatch_wanted = true;
+  } else {
+    queued.erase(id);
+  }
+  if (to == JobState::kPlacing) {
+    placing.insert(id);
+  } else {
+    placing.erase(id);
+  }
+  if (is_terminal(to) && unfinished.erase(id) > 0) {
+    auto& count = unfinished_of[job.row.job.owner];
+    if (count > 0) --count;
+  }
+}
+
+void State::move(JobEntry& job, JobState to, std::string reason) {
+  move_unsaved(job, to, std::move(reason));
+  save(job);
+}
+
+JobEntry* State::find_job(const JobId& id) {
+  const auto found = jobs.find(id);
+  return found == jobs.end() ? nullptr : &found->second;
+}
+
+NodeEntry* State::find_node(const NodeId& id) {
+  const auto found = nodes.find(id);
+  return found == nodes.end() ? nullptr : &found->second;
+}
+
+AttemptEntry* State::find_attempt(const JobId& id, LeaseEpoch epoch) {
+  const auto found = attempts.find({id, epoch});
+  return found == attempts.end() ? nullptr : &found->second;
+}
+
+AttemptEntry* State::newest_attempt(const JobEntry& job) {
+  return find_attempt(job.row.job.id, job.row.job.epoch);
+}
+
+bool State::is_current(const JobId& id, LeaseEpoch epoch) {
+  const JobEntry* job = find_job(id);
+  return job != nullptr && !epoch.is_none() && job->row.job.epoch == epoch &&
+         !is_terminal(job->row.job.state);
+}
+
+std::string State::name_of(const NodeId& node) const {
+  const auto found = nodes.find(node);
+  if (found == nodes.end()) return node.str();
+  const NodeRow& row = found->second.row;
+  return row.lab.str() + "/" + (row.facts.hostname.empty() ? node.str() : row.facts.hostname);
+}
+
+JobEntry& State::adopt(JobRow row) {
+  const JobId id = row.job.id;
+  const bool is_over = is_terminal(row.job.state);
+  jobs_by_number[row.job.number] = id;
+  if (!row.idempotency_key.empty()) jobs_by_key[{row.job.owner, row.idempotency_key}] = id;
+  if (!is_over) {
+    unfinished.insert(id);
+    ++unfinished_of[row.job.owner];
+  }
+  if (row.job.state == JobState::kQueued) queued.insert(id);
+  JobEntry& entry = jobs[id];
+  entry.row = std::move(row);
+  entry.state_since = now.boot;
+  return entry;
+}
+
+void State::forget_old_jobs() {
+  const std::size_t limit = unfinished.size() + config.max_finished_jobs_kept;
+  for (auto at = jobs_by_number.begin(); at != jobs_by_number.end() && jobs.size() > limit;) {
+    const JobEntry* job = find_job(at->second);
+    RN_ASSERT(job != nullptr, "the index of numbers names a job that is not there");
+    const JobId id = job->row.job.id;
+    if (!is_terminal(job->row.job.state)) {
+      ++at;
+      continue;
+    }
+    if (!job->row.idempotency_key.empty())
+      jobs_by_key.erase({job->row.job.owner, job->row.idempotency_key});
+    attempts.erase(
+        attempts.lower_bound({id, LeaseEpoch{}}),
+        attempts.upper_bound({id, LeaseEpoch{0xffffffff, 0xffffffff}})
+    );
+    generations.erase(id);
+    jobs.erase(id);
+    at = jobs_by_number.erase(at);
+  }
+}
+
+sched::Candidate candidate_of(const State& state, const NodeEntry& node) {
+  sched::Candidate c;
+  c.node = node.row.node;
+  c.lab = node.row.lab;
+  c.facts = &node.row.facts;
+  c.contract = &node.row.contract;
+  c.telemetry = &node.telemetry;
+  c.lending = node.lending;
+  c.is_up = state.is_up(node);
+  c.departures = node.departures;
+  const auto use = [&c](const Resources& resources, std::uint32_t cpu_milli) {
+    c.used_gpus += resources.gpus;
+    c.used_cpu_milli += cpu_milli;
+    c.used_memory_mib += resources.memory_mib;
+    ++c.guests;
+  };
+  for (const AttemptKey& key : node.attempts) {
+    const auto job = state.jobs.find(key.first);
+    const auto attempt = state.attempts.find(key);
+    if (job == state.jobs.end() || attempt == state.attempts.end()) continue;
+    // What only uploads no longer computes.
+    if (attempt->second.row.attempt.state == AttemptState::kDraining) continue;
+    use(job->second.row.job.spec.resources,
+        static_cast<std::uint32_t>(attempt->second.row.granted_cpu_milli));
+  }
+  for (const auto& [probe, resources] : node.probes) use(resources, resources.cpu_milli_min);
+  return c;
+}
+
+std::vector<sched::Candidate> candidates_of(const State& state) {
+  std::vector<sched::Candidate> result;
+  result.reserve(state.nodes.size());
+  for (const auto& [id, node] : state.nodes) {
+    if (node.row.is_revoked || node.row.state == NodeState::kLeft) continue;
+    result.push_back(candidate_of(state, node));
+  }
+  return result;
+}
+
+sched::Demand demand_of(const JobEntry& job) {
+  const Job& j = job.row.job;
+  sched::Demand demand;
+  demand.resources = j.spec.resources;
+  demand.user = j.owner;
+  demand.lab = j.lab;
+  demand.image_digest = j.image_digest;
+  demand.only_labs = j.spec.only_labs;
+  demand.preferred = job.row.home;
+  demand.avoided = job.row.avoid;
+  if (j.spec.max_duration_s > 0) demand.horizon_s = j.spec.max_duration_s;
+  return demand;
+}
+
+std::string decimal(double value, int digits) {
+  char text[48];
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+
+std::string short_duration(std::int64_t ms) {
+  const std::int64_t s = std::max<std::int64_t>(0, ms) / 1000;
+  if (s < 120) return std::to_string(s) + " s";
+  if (s < 2 * 3600) return std::to_string(s / 60) + " min";
+  return decimal(static_cast<double>(s) / 3600, 1) + " h";
+}
+
+}  // namespace rn::coordinator

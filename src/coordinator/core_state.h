@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The core's memory, shared by its parts (registry, commands, placement, job_life, copies, usage,
+// home). Each part is a set of functions over State; nobody outside the core includes this.
+// Everything is ordered (std::map), so that equal inputs give equal outputs.
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/rng.h"
+#include "base/time.h"
+#include "coordinator/core_types.h"
+#include "sched/candidates.h"
+#include "sched/fair_share.h"
+#include "sched/survival.h"
+
+namespace rn::coordinator {
+
+using AttemptKey = std::pair<JobId, LeaseEpoch>;
+
+/// p99 of the last 128 durations.
+class Latency {
+ public:
+  explicit Latency(milliseconds first) : first_(first) {}
+
+  void add(nanoseconds value);
+  /// `first` while fewer than 8 are known.
+  nanoseconds p99() const;
+
+ private:
+  milliseconds first_;
+  std::array<std::int64_t, 128> ring_{};
+  std::size_t count_ = 0;
+};
+
+struct Connection {
+  NodeId node;
+  Digest public_key{};
+  std::string remote;
+  bool is_greeted = false;  ///< hello was accepted
+};
+
+/// Sums of one node's telemetry in the running bucket.
+struct RollupSums {
+  RollupRow row;  ///< sums until it is closed
+  std::uint32_t lending = 0;
+};
+
+struct NodeEntry {
+  NodeRow row;
+  ConnectionId connection = 0;  ///< 0 = none
+  Instant heard;                ///< last message, or the coordinator's start
+  bool is_expected = true;      ///< may still come back before it is lost
+  LendingState lending = LendingState::kNotLending;
+  NodeTelemetry telemetry;
+  std::int64_t clock_offset_ms = 0;
+  Instant open_since;  ///< since when it takes guests; meaningful while lending is open
+  Instant accounted;   ///< exposure is counted up to here
+  nanoseconds unsaved_exposure{0};  ///< below a second
+  sched::DepartureRate departures;
+  std::set<AttemptKey> attempts;        ///< live ones
+  std::map<ProbeId, Resources> probes;  ///< asked, not answered or held
+  std::set<JobId> copies_of;            ///< jobs whose generations it may hold
+  std::map<JobId, std::uint32_t>
+      collecting;  ///< job-over garbage told on this connection; heartbeats since
+  RollupSums rollup;
+  ReclaimId lost_record;  ///< our own record of its present absence
+};
+
+/// A live attempt, or the newest one of a job.
+struct AttemptEntry {
+  AttemptRow row;
+  bool is_granted = false;  ///< the node said that it holds the lease
+  bool was_noticed = false;
+  std::optional<wire::Commit> commit;  ///< repeated until answered
+  Instant commit_sent;
+  Instant since;  ///< lease, or our start
+  Instant state_since;
+  AttemptEnd reported_end = AttemptEnd::kNone;
+  std::int64_t since_save_ms = -1;
+  std::uint32_t beats_absent = 0;  ///< heartbeats in a row that did not mention it
+  bool is_fencing_said = false;
+  wire::CopyPlan plan;
+  Instant plan_made;
+  std::int64_t tickets_expire_wall_ms = 0;
+  std::string shortfall;
+  std::optional<wire::AttemptEvent> held_end;  ///< waits for the check of the outputs
+  bool is_checking_outputs = false;
+
+  bool is_live() const { return row.attempt.state != AttemptState::kEnded; }
+};
+
+/// A node that was asked for a job.
+struct Asked {
+  enum class Phase : std::uint8_t { kWaiting, kOffered, kOver };
+
+  ProbeId probe;
+  NodeId node;
+  ConnectionId connection = 0;
+  Phase phase = Phase::kWaiting;
+  HoldId hold;
+  Instant asked_at;
+  Instant hold_until;
+  double score = 0;
+  std::uint32_t cpu_milli = 0;
+  std::string because;
+};
+
+struct Placement {
+  std::vector<Asked> asked;  ///< best first
+  Instant choose_at;         ///< with whatever offers there are then
+  Instant give_up_at;
+  bool is_degraded = false;
+};
+
+struct Refusal {
+  std::string reason;
+  bool is_permanent = false;
+  Instant until;  ///< not asked again before
+};
+
+struct JobEntry {
+  JobRow row;
+  std::optional<Placement> placement;
+  std::map<NodeId, Refusal> refusals;  ///< bounded by the number of nodes
+  Instant state_since;
+  Instant stop_sent;
+  Instant home_judged;
+  std::string demand_key;     ///< of the scheduler's pass; made when first asked
+  std::string home_sentence;  ///< the newest judgement on going home, for `why`
+};
+
+struct State {
+  State(const Config& config_in, const SiteKeys& keys_in, Rng& rng_in)
+      : config(config_in), keys(keys_in), rng(rng_in) {}
+
+  const Config config;
+  const SiteKeys keys;
+  Rng& rng;
+
+  // ---- of the event being handled
+  Now now{};
+  Output output;
+
+  // ---- state
+  std::uint32_t generation = 0;
+  std::uint64_t next_job_number = 1;
+  Instant grace_until;
+  bool is_restored = false;
+  bool is_dispatch_wanted = false;
+  Instant dispatched_at;
+  Instant rates_refreshed_at;
+  Instant usage_accounted_at;
+  Instant usage_saved_at;
+  Instant homes_judged_at;
+
+  std::map<ConnectionId, Connection> connections;
+  std::map<NodeId, NodeEntry> nodes;
+  std::map<JobId, JobEntry> jobs;
+  std::map<std::uint64_t, JobId> jobs_by_number;
+  std::map<std::pair<UserId, std::string>, JobId> jobs_by_key;
+  std::set<JobId> unfinished;
+  std::set<JobId> queued;
+  std::set<JobId> placing;  ///< between probe and lease
+  std::map<UserId, std::uint32_t> unfinished_of;
+  std::map<AttemptKey, AttemptEntry> attempts;
+  std::map<JobId, std::map<std::uint32_t, GenerationRow>> generations;
+  std::map<std::pair<NodeId, ReclaimId>, ReclaimRow> reclaims;
+  std::map<std::string, Image> images;
+  std::map<std::string, TokenRow> tokens;
+  std::map<Digest, std::string> token_by_secret;
+  std::map<UserId, UserRow> users;
+  std::map<ProbeId, JobId> probes;
+  std::map<UserId, std::pair<LabId, sched::DecayedSum>> used;
+  std::map<LabId, sched::DecayedSum> used_by_lab;
+  std::map<LabId, sched::DecayedSum> lent_by_lab;
+  Latency probe_latency{milliseconds(250)};
+  Latency commit_latency{milliseconds(250)};
+  Metrics metrics;
+
+  // ---- small steps that everybody takes
+  std::int64_t wall_ms() const { return to_ms(now.wall); }
+
+  nanoseconds heartbeat() const { return milliseconds(config.heartbeat_ms); }
+
+  /// Silence after which a node is lost: lost_after beats, and half of one for the way.
+  nanoseconds lost_after() const { return heartbeat() * config.lost_after + heartbeat() / 2; }
+
+  void write(Write write) { output.writes.push_back(std::move(write)); }
+
+  void act(Effect effect) { output.effects.push_back(std::move(effect)); }
+
+  /// Dropped if the node has no connection.
+  void send(const NodeEntry& node, wire::Message message);
+  void send(const NodeId& node, wire::Message message);
+
+  void save(const JobEntry& job) { write(PutJob{job.row}); }
+
+  void save(const AttemptEntry& attempt) { write(PutAttempt{attempt.row}); }
+
+  void save(const NodeEntry& node) { write(PutNode{node.row}); }
+
+  using EventData = std::map<std::string, std::string>;
+  void note(const JobEntry& job, std::string kind, std::string message, EventData data = {});
+  void note(const NodeEntry& node, std::string kind, std::string message, EventData data = {});
+
+  /// The only way in which a job changes its state (I12). Keeps the indices, saves the row.
+  void move(JobEntry& job, JobState to, std::string reason);
+  /// The same without a row: between queued and placing while only probes are out.
+  void move_unsaved(JobEntry& job, JobState to, std::string reason);
+
+  JobEntry* find_job(const JobId& id);
+  NodeEntry* find_node(const NodeId& id);
+  /// The attempt of exactly this epoch, if it is in memory.
+  AttemptEntry* find_attempt(const JobId& id, LeaseEpoch epoch);
+  /// The attempt with the job's newest epoch, live or not; nullptr before the first.
+  AttemptEntry* newest_attempt(const JobEntry& job);
+  /// I3: this epoch's effects still count. True until a successor's epoch is issued, also while the
+  /// node is lost or its job waits in the queue again, and false for a job that is over.
+  bool is_current(const JobId& id, LeaseEpoch epoch);
+
+  bool is_in_grace() const { return now.boot < grace_until; }
+
+  bool is_up(const NodeEntry& node) const {
+    return node.connection != 0 && node.row.state == NodeState::kUp;
+  }
+
+  /// "lab/hostname" of a node, for people.
+  std::string name_of(const NodeId& node) const;
+  /// Adds a job to all indices.
+  JobEntry& adopt(JobRow row);
+  void forget_old_jobs();
+};
+
+/// What the scheduler sees of a node: capacity less what is known to run or to be asked for.
+sched::Candidate candidate_of(const State& state, const NodeEntry& node);
+std::vector<sched::Candidate> candidates_of(const State& state);
+sched::Demand demand_of(const JobEntry& job);
+/// Number with `digits` decimals, for people.
+std::string decimal(double value, int digits);
+std::string short_duration(std::int64_t ms);
+
+}  // namespace rn::coordinator

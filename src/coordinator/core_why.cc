@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/core_why.h"
+
+#include <algorithm>
+
+#include "coordinator/core_placement.h"
+
+namespace rn::coordinator {
+
+namespace {
+
+std::string refusals_of(const State& state, const JobEntry& job) {
+  std::string text;
+  std::size_t shown = 0;
+  for (const auto& [node, refusal] : job.refusals) {
+    if (++shown > 3) return text + "; …";
+    text += (text.empty() ? "; asked " : "; ") + state.name_of(node) + ": " + refusal.reason;
+  }
+  return text;
+}
+
+std::string resume_words(const JobEntry& job) {
+  const std::uint32_t generation = job.row.job.durable.generation;
+  if (job.row.job.epoch.is_none()) return {};
+  if (generation == 0) return "; it starts from the beginning, nothing of it is durable";
+  const std::int64_t step = job.row.job.durable.step;
+  return "; it goes on from generation " + std::to_string(generation) +
+         (step >= 0 ? " (step " + std::to_string(step) + ")" : "");
+}
+
+std::string why_queued(const State& state, const JobEntry& job) {
+  const std::int64_t wait = job.row.not_before_wall_ms - state.wall_ms();
+  if (wait > 0 && wait <= state.config.backoff_max_ms)
+    return "waits " + short_duration(wait) + " before restart " +
+           std::to_string(job.row.job.restarts) + " of " +
+           std::to_string(job.row.job.spec.max_restarts) + ": " + job.row.job.reason;
+  if (state.is_in_grace())
+    return "the coordinator has just started and first waits " +
+           short_duration(
+               std::chrono::duration_cast<milliseconds>(state.grace_until - state.now.boot).count()
+           ) +
+           " for running attempts to report";
+  const bool is_listed =
+      std::any_of(state.images.begin(), state.images.end(), [&](const auto& image) {
+        return image.second.digest == job.row.job.image_digest;
+      });
+  if (!is_listed)
+    return "its image " + job.row.job.image_digest +
+           " was taken off the allow list after the submit";
+  const std::vector<JobId> order = queue_order(state);
+  const auto at = std::find(order.begin(), order.end(), job.row.job.id);
+  return "number " + std::to_string(at - order.begin() + 1) + " of " +
+         std::to_string(order.size()) +
+         " in the queue: " + sched::explain(demand_of(job), candidates_of(state)) +
+         refusals_of(state, job) + resume_words(job);
+}
+
+std::string why_running(const State& state, const JobEntry& job) {
+  const Job& j = job.row.job;
+  const auto found = state.attempts.find({j.id, j.epoch});
+  std::string text = j.reason;
+  if (found != state.attempts.end()) {
+    const AttemptEntry& attempt = found->second;
+    text += " (" + attempt.row.attempt.placed_because + ")";
+    if (attempt.row.last_step >= 0) text += ", step " + std::to_string(attempt.row.last_step);
+    if (!attempt.shortfall.empty()) text += "; " + attempt.shortfall;
+  }
+  if (j.durable.generation > 0)
+    text += "; durable: generation " + std::to_string(j.durable.generation);
+  else if (!j.spec.checkpoint.is_stateless)
+    text += "; nothing is durable yet";
+  const auto node = state.nodes.find(j.node);
+  if (node != state.nodes.end() && !state.is_up(node->second))
+    text +=
+        "; its node has not been heard for " +
+        short_duration(
+            std::chrono::duration_cast<milliseconds>(state.now.boot - node->second.heard).count()
+        );
+  if (j.is_degraded) text += "; degraded: only nodes that leave often were free";
+  if (job.row.stop_end != AttemptEnd::kNone) text += "; stopping: " + job.row.stop_reason;
+  if (!job.home_sentence.empty()) text += "; " + job.home_sentence;
+  return text;
+}
+
+}  // namespace
+
+std::string why(const State& state, const JobEntry& job) {
+  switch (job.row.job.state) {
+    case JobState::kQueued:
+      return why_queued(state, job);
+    case JobState::kPlacing:
+      return job.row.job.reason + refusals_of(state, job);
+    case JobState::kStarting:
+    case JobState::kRunning:
+    case JobState::kNoticed:
+    case JobState::kSaving:
+    case JobState::kDraining:
+      return why_running(state, job);
+    case JobState::kSucceeded:
+    case JobState::kFailed:
+    case JobState::kCancelled:
+      return std::string(to_string(job.row.job.state)) + ": " + job.row.job.reason;
+  }
+  return {};
+}
+
+}  // namespace rn::coordinator

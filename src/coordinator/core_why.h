@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "coordinator/core_state.h"
+
+namespace rn::coordinator {
+
+/// One sentence on a job: what it does, or what it waits for. Reads State::now.
+std::string why(const State& state, const JobEntry& job);
+
+}  // namespace rn::coordinator
