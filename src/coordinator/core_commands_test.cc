@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/core_commands.h"
+
+#include "coordinator/core_harness.h"
+
+namespace rn::coordinator {
+namespace {
+
+class Commands : public Site {
+ protected:
+  void SetUp() override { start(); }
+
+  std::string refusal(const JobSpec& spec) {
+    const auto answer = run(user(), SubmitJob{.spec = spec});
+    return answer ? "" : answer.error().describe();
+  }
+
+  std::string join_secret(std::uint32_t ttl_s = 3600) {
+    const auto made = run(admin(), CreateJoinToken{.lab = LabId("lab-a"), .ttl_s = ttl_s});
+    return std::get<TokenMade>(made.value()).secret;
+  }
+
+  static JoinNode a_join(const std::string& secret, std::uint8_t key = 7) {
+    JoinNode join{.secret = secret, .machine_id = "m-1", .hostname = "h"};
+    join.public_key.fill(key);
+    return join;
+  }
+};
+
+TEST_F(Commands, a_submitted_job_is_in_the_tables_with_its_wrapped_key_before_the_reply) {
+  const JobId id = submit();
+
+  const JobRow& row = tables.jobs.at(id);
+  EXPECT_EQ(row.job.state, JobState::kQueued);
+  EXPECT_EQ(row.job.number, 1U);
+  EXPECT_TRUE(crypto::unseal(keys.wrapping_key, row.wrapped_key, as_bytes(id.str())));
+  EXPECT_FALSE(crypto::unseal(keys.wrapping_key, row.wrapped_key, as_bytes("j-other")));
+  EXPECT_EQ(count_events("job.submitted"), 1U);
+}
+
+TEST_F(Commands, the_same_key_gives_the_same_job_also_after_a_restart) {
+  const JobId id = submit(a_spec(), user(), "k1");
+  EXPECT_EQ(submit(a_spec(), user(), "k1"), id);
+  EXPECT_NE(submit(a_spec(), user("bob"), "k1"), id) << "keys are per user";
+  restart();
+
+  const auto again = run(user(), SubmitJob{.idempotency_key = "k1", .spec = a_spec()});
+  EXPECT_EQ(std::get<JobSubmitted>(again.value()).job.id, id);
+  EXPECT_TRUE(std::get<JobSubmitted>(again.value()).is_repeat);
+  EXPECT_EQ(tables.jobs.size(), 2U);
+}
+
+TEST_F(Commands, the_same_key_with_another_job_is_a_conflict) {
+  submit(a_spec(), user(), "k1");
+  JobSpec other = a_spec();
+  other.command = {"true"};
+
+  const auto answer = run(user(), SubmitJob{.idempotency_key = "k1", .spec = other});
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, ErrorCode::kConflict);
+}
+
+TEST_F(Commands, an_image_off_the_list_is_denied_with_the_list) {
+  JobSpec spec = a_spec();
+  spec.image = "docker.io/evil";
+
+  EXPECT_EQ(
+      refusal(spec),
+      "denied: image: 'docker.io/evil' is not on the allow list (allowed images: base; an "
+      "administrator adds one with `reclaim image add`)"
+  );
+}
+
+TEST_F(Commands, an_image_may_be_named_by_its_digest) {
+  JobSpec spec = a_spec();
+  spec.image = "sha256:" + std::string(64, 'a');
+
+  EXPECT_EQ(refusal(spec), "");
+}
+
+TEST_F(Commands, a_specification_that_makes_no_sense_is_refused_with_its_field) {
+  const auto with = [](auto change) {
+    JobSpec spec = a_spec();
+    change(spec);
+    return check_spec(spec).error().message;
+  };
+
+  EXPECT_EQ(with([](JobSpec& s) { s.command.clear(); }), "command: is empty");
+  EXPECT_EQ(
+      with([](JobSpec& s) { s.env["LD_PRELOAD"] = "x.so"; }),
+      "env.LD_PRELOAD: steers the runtime and is set by the node"
+  );
+  EXPECT_EQ(
+      with([](JobSpec& s) { s.env["NVIDIA_VISIBLE_DEVICES"] = "all"; }),
+      "env.NVIDIA_VISIBLE_DEVICES: steers the runtime and is set by the node"
+  );
+  EXPECT_EQ(
+      with([](JobSpec& s) { s.env["a b"] = ""; }), "env.a b: is not the name or value of a variable"
+  );
+  EXPECT_EQ(with([](JobSpec& s) { s.priority = 8; }), "priority: expected 0 (highest) to 7");
+  EXPECT_EQ(
+      with([](JobSpec& s) { s.work_dir = "/work/../etc"; }),
+      "work_dir: expected an absolute path such as \"/work\""
+  );
+  EXPECT_EQ(
+      with([](JobSpec& s) { s.checkpoint.paths = {"../../etc/*"}; }),
+      "checkpoint.paths: '../../etc/*' is not a pattern inside the job's folder"
+  );
+  EXPECT_EQ(
+      with([](JobSpec& s) { s.resources.cpu_milli_min = 2000; }),
+      "resources.cpu_milli_min: is more than resources.cpu_milli"
+  );
+  EXPECT_EQ(
+      with([](JobSpec& s) { s.command.assign(2, std::string(40'000, 'x')); }),
+      "command: more than 64 KiB"
+  );
+  EXPECT_TRUE(check_spec(a_spec()));
+}
+
+TEST_F(Commands, a_job_that_says_nothing_about_saving_is_accepted_with_a_warning) {
+  JobSpec spec = a_spec();
+  spec.checkpoint.paths.clear();
+  auto answer = run(user(), SubmitJob{.spec = spec});
+  ASSERT_FALSE(std::get<JobSubmitted>(answer.value()).warnings.empty());
+  EXPECT_NE(
+      std::get<JobSubmitted>(answer.value()).warnings.front().find("nothing says where"),
+      std::string::npos
+  );
+
+  spec.checkpoint.is_stateless = true;
+  add_node("a", "lab-a");
+  answer = run(user(), SubmitJob{.spec = spec});
+  EXPECT_TRUE(std::get<JobSubmitted>(answer.value()).warnings.empty());
+}
+
+TEST_F(Commands, a_job_that_nothing_can_ever_run_is_accepted_and_says_so) {
+  add_node("a", "lab-a");
+  JobSpec spec = a_spec();
+  spec.resources.gpus = 1;
+  spec.max_duration_s = 60;
+  const auto answer = run(user(), SubmitJob{.spec = spec});
+
+  EXPECT_EQ(
+      std::get<JobSubmitted>(answer.value()).warnings,
+      std::vector<std::string>{"it waits until a node fits: 0 of 0 GPUs can ever match; closest: "
+                               "lab-a/a lends 0 GPUs, 1 wanted"}
+  );
+  settle();
+  EXPECT_NE(
+      core->why(std::get<JobSubmitted>(*answer).job.id, clock.now())
+          .value()
+          .find("0 of 0 GPUs can ever match"),
+      std::string::npos
+  );
+}
+
+TEST_F(Commands, viewers_submit_nothing_and_only_the_owner_lab_owner_or_admin_stops) {
+  EXPECT_EQ(
+      run({UserId("v"), LabId("lab-x"), Role::kViewer}, SubmitJob{.spec = a_spec()}).error().code,
+      ErrorCode::kDenied
+  );
+  const JobId id = submit();
+
+  EXPECT_EQ(run(user("bob"), StopJob{id}).error().code, ErrorCode::kDenied);
+  EXPECT_EQ(
+      run({UserId("o"), LabId("lab-y"), Role::kOwner}, StopJob{id}).error().code, ErrorCode::kDenied
+  );
+  EXPECT_EQ(
+      run({UserId("ann"), LabId("lab-x"), Role::kViewer}, StopJob{id}).error().code,
+      ErrorCode::kDenied
+  );
+  EXPECT_EQ(state(id), JobState::kQueued);
+  EXPECT_TRUE(run({UserId("o"), LabId("lab-x"), Role::kOwner}, StopJob{id}));
+  EXPECT_EQ(state(id), JobState::kCancelled);
+  EXPECT_TRUE(run(user(), StopJob{id})) << "stopping twice is fine";
+  EXPECT_EQ(run(user(), StopJob{JobId("j-none")}).error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(Commands, only_admins_list_images_and_a_name_keeps_its_digest) {
+  EXPECT_EQ(run(user(), AddImage{a_image("x")}).error().code, ErrorCode::kDenied);
+  EXPECT_TRUE(run(admin(), AddImage{a_image("x", 'b')}));
+  EXPECT_EQ(run(admin(), AddImage{a_image("x", 'c')}).error().code, ErrorCode::kConflict);
+  EXPECT_TRUE(run(admin(), RemoveImage{"x"}));
+  EXPECT_EQ(run(admin(), RemoveImage{"x"}).error().code, ErrorCode::kNotFound);
+  Image bad = a_image("y");
+  bad.digest = "sha256:xyz";
+  EXPECT_EQ(run(admin(), AddImage{bad}).error().code, ErrorCode::kInvalid);
+  Image derived = a_image("z");
+  derived.base = "sha256:" + std::string(64, 'f');
+  EXPECT_EQ(run(admin(), AddImage{derived}).error().code, ErrorCode::kDenied);
+}
+
+TEST_F(Commands, a_join_token_works_once) {
+  const std::string secret = join_secret();
+  ASSERT_TRUE(run({}, a_join(secret)));
+  EXPECT_TRUE(run({}, a_join(secret))) << "a lost answer may be asked for again";
+
+  const auto second = run({}, a_join(secret, 8));
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, ErrorCode::kDenied);
+  EXPECT_NE(second.error().message.find("was used already"), std::string::npos);
+  EXPECT_EQ(count_events("token.reused"), 1U);
+  clock.advance(std::chrono::minutes(11));
+  EXPECT_FALSE(run({}, a_join(secret)));
+  EXPECT_EQ(tables.nodes.size(), 1U);
+}
+
+TEST_F(Commands, a_join_token_is_still_used_after_a_restart) {
+  const std::string secret = join_secret();
+  ASSERT_TRUE(run({}, a_join(secret)));
+  restart();
+
+  EXPECT_FALSE(run({}, a_join(secret, 8)));
+}
+
+TEST_F(Commands, an_expired_a_revoked_or_a_made_up_join_token_is_denied) {
+  const std::string secret = join_secret(60);
+  clock.advance(std::chrono::seconds(61));
+  EXPECT_NE(run({}, a_join(secret)).error().message.find("expired"), std::string::npos);
+  EXPECT_NE(run({}, a_join("0123")).error().message.find("unknown"), std::string::npos);
+  const auto made = run(admin(), CreateJoinToken{.lab = LabId("lab-a")});
+  const TokenMade token = std::get<TokenMade>(*made);
+  ASSERT_TRUE(run(admin(), RevokeToken{token.token.id}));
+  EXPECT_NE(run({}, a_join(token.secret)).error().message.find("revoked"), std::string::npos);
+}
+
+TEST_F(Commands, a_user_token_does_not_join_a_node_and_a_join_token_does_not_log_in) {
+  const auto made = run(admin(), CreateUserToken{.user = UserId("ann"), .lab = LabId("lab-x")});
+  const TokenMade token = std::get<TokenMade>(made.value());
+  EXPECT_FALSE(run({}, a_join(token.secret)));
+  EXPECT_FALSE(core->authenticate(join_secret(), clock.now().wall));
+
+  const auto caller = core->authenticate(token.secret, clock.now().wall);
+  ASSERT_TRUE(caller);
+  EXPECT_EQ(caller->user, UserId("ann"));
+  EXPECT_EQ(caller->role, Role::kUser);
+  ASSERT_TRUE(run(admin(), RevokeToken{token.token.id}));
+  EXPECT_FALSE(core->authenticate(token.secret, clock.now().wall));
+}
+
+TEST_F(Commands, a_machine_that_is_alive_cannot_be_joined_a_second_time) {
+  FakeAgent& a = add_node("a", "lab-a");
+  JoinNode join = a_join(join_secret());
+  join.machine_id = a.hello.machine_id;
+
+  const auto answer = run({}, join);
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, ErrorCode::kConflict);
+  disconnect(a);
+  EXPECT_TRUE(run({}, join)) << "a reinstalled agent replaces its dead predecessor";
+  EXPECT_TRUE(tables.nodes.at(a.id).is_revoked);
+}
+
+TEST_F(Commands, tokens_are_made_by_those_who_may) {
+  EXPECT_FALSE(run(user(), CreateJoinToken{.lab = LabId("lab-x")}));
+  const Caller owner{UserId("o"), LabId("lab-x"), Role::kOwner};
+  EXPECT_TRUE(run(owner, CreateJoinToken{.lab = LabId("lab-x")}));
+  EXPECT_FALSE(run(owner, CreateJoinToken{.lab = LabId("lab-y")}));
+  EXPECT_FALSE(run(owner, CreateUserToken{.user = UserId("u"), .lab = LabId("lab-x")}));
+}
+
+TEST_F(Commands, the_queue_is_bounded_for_a_user_and_for_the_site) {
+  config.max_unfinished_jobs_per_user = 2;
+  config.max_unfinished_jobs = 3;
+  restart();
+  submit();
+  submit();
+
+  EXPECT_EQ(run(user(), SubmitJob{.spec = a_spec()}).error().code, ErrorCode::kExhausted);
+  submit(a_spec(), user("bob"));
+  EXPECT_EQ(run(user("cyd"), SubmitJob{.spec = a_spec()}).error().code, ErrorCode::kExhausted);
+}
+
+TEST_F(Commands, finished_jobs_are_forgotten_in_memory_beyond_the_bound) {
+  config.max_finished_jobs_kept = 2;
+  restart();
+  std::vector<JobId> ids;
+  for (int i = 0; i < 5; ++i) {
+    ids.push_back(submit());
+    ASSERT_TRUE(run(user(), StopJob{ids.back()}));
+  }
+  const JobId open = submit();
+  pass(2000);
+
+  EXPECT_EQ(core->find_job(ids[0]), nullptr);
+  EXPECT_NE(core->find_job(ids[4]), nullptr);
+  EXPECT_NE(core->find_job(open), nullptr);
+  EXPECT_EQ(tables.jobs.size(), 6U);
+}
+
+TEST_F(Commands, others_jobs_may_not_be_read) {
+  const JobId id = submit();
+
+  EXPECT_TRUE(Core::may_read(user(), job(id)));
+  EXPECT_TRUE(Core::may_read(admin(), job(id)));
+  EXPECT_FALSE(Core::may_read(user("bob"), job(id)));
+  EXPECT_FALSE(Core::may_read({}, job(id)));
+}
+
+}  // namespace
+}  // namespace rn::coordinator
