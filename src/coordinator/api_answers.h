@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Private to the API's handlers.
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "coordinator/api.h"
+#include "io/http_error.h"
+#include "model/api.h"
+#include "model/codec.h"
+
+namespace rn::coordinator {
+
+/// Sends `body` once everything that it may show is durable.
+template <class T>
+void answer(ApiContext& context, const io::Responder& responder, const T& body, int status = 200) {
+  context.shell.when_durable([responder, response = io::json_response(status, to_json(body))] {
+    responder.send(response);
+  });
+}
+
+/// The body as T, or the error sent: then false.
+template <class T>
+bool read_body(const ApiRequest& request, const io::Responder& responder, T& out) {
+  auto body = from_json<T>(request.http.body.empty() ? "{}" : request.http.body);
+  if (!body) {
+    responder.send_error(body.error().hinting("docs/openapi.yaml and /openapi.json list every field"
+    ));
+    return false;
+  }
+  out = *std::move(body);
+  return true;
+}
+
+/// A whole number from the query, `otherwise` if it is not there. kInvalid.
+Result<std::uint64_t> query_number(
+    const ApiRequest& request, const std::string& name, std::uint64_t otherwise
+);
+bool query_flag(const ApiRequest& request, const std::string& name);
+
+/// Runs `work` on a worker, then `done` with its value on the loop; errors are answered.
+template <class Work, class Done>
+void on_worker(ApiContext& context, const io::Responder& responder, Work work, Done done) {
+  const Status submitted = context.workers.submit_for(
+      std::move(work),
+      [responder, done = std::move(done)](auto result) mutable {
+        if (!result) return responder.send_error(result.error());
+        if constexpr (std::is_same_v<decltype(result), Status>) {
+          done();
+        } else {
+          done(*std::move(result));
+        }
+      }
+  );
+  if (!submitted) {
+    responder.send_error(Error{
+        ErrorCode::kUnavailable, "the coordinator is busy", "repeat the request in a second"});
+  }
+}
+
+/// The job of {id} (an id or a number) that the caller may read; unknown and foreign ones are both
+/// kNotFound. `is_live`: the core still has it.
+void with_job(
+    ApiContext& context,
+    const ApiRequest& request,
+    const io::Responder& responder,
+    std::function<void(const Job& job, bool is_live)> then
+);
+
+// ---- handlers, by file
+void submit_job(ApiContext&, ApiRequest, io::Responder);
+void list_jobs(ApiContext&, ApiRequest, io::Responder);
+void show_job(ApiContext&, ApiRequest, io::Responder);
+void explain_job(ApiContext&, ApiRequest, io::Responder);
+void stop_job(ApiContext&, ApiRequest, io::Responder);
+void list_attempts(ApiContext&, ApiRequest, io::Responder);
+void list_generations(ApiContext&, ApiRequest, io::Responder);
+void show_outputs(ApiContext&, ApiRequest, io::Responder);
+void list_job_events(ApiContext&, ApiRequest, io::Responder);
+void stream_log(ApiContext&, ApiRequest, io::Responder);
+
+void put_blob(ApiContext&, ApiRequest, io::Responder);
+void get_blob(ApiContext&, ApiRequest, io::Responder);
+void head_blob(ApiContext&, ApiRequest, io::Responder);
+void find_missing_blobs(ApiContext&, ApiRequest, io::Responder);
+void list_images(ApiContext&, ApiRequest, io::Responder);
+void add_image(ApiContext&, ApiRequest, io::Responder);
+void remove_image(ApiContext&, ApiRequest, io::Responder);
+
+void join_node(ApiContext&, ApiRequest, io::Responder);
+void renew_certificate(ApiContext&, ApiRequest, io::Responder);
+void list_nodes(ApiContext&, ApiRequest, io::Responder);
+void show_node(ApiContext&, ApiRequest, io::Responder);
+void revoke_node(ApiContext&, ApiRequest, io::Responder);
+void list_reclaims(ApiContext&, ApiRequest, io::Responder);
+void list_telemetry(ApiContext&, ApiRequest, io::Responder);
+
+void list_tokens(ApiContext&, ApiRequest, io::Responder);
+void make_token(ApiContext&, ApiRequest, io::Responder);
+void revoke_token(ApiContext&, ApiRequest, io::Responder);
+void whoami(ApiContext&, ApiRequest, io::Responder);
+void list_events(ApiContext&, ApiRequest, io::Responder);
+
+void show_version(ApiContext&, ApiRequest, io::Responder);
+void show_health(ApiContext&, ApiRequest, io::Responder);
+void show_readiness(ApiContext&, ApiRequest, io::Responder);
+void show_metrics(ApiContext&, ApiRequest, io::Responder);
+void show_openapi(ApiContext&, ApiRequest, io::Responder);
+/// Plain GET on the agents' WebSocket path.
+void refuse_plain_agent(ApiContext&, ApiRequest, io::Responder);
+
+}  // namespace rn::coordinator

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "coordinator/api_answers.h"
+#include "coordinator/daemon_listing.h"
+
+namespace rn::coordinator {
+
+namespace {
+
+constexpr std::size_t kMaxKeyBytes = 128;
+
+bool is_zero(const Digest& digest) {
+  return digest == Digest{};
+}
+
+void run_submit(
+    ApiContext& context, ApiRequest request, SubmitJob command, io::Responder responder
+) {
+  context.shell
+      .command(request.caller, std::move(command), [&context, responder](Result<Answer> result) {
+        if (!result) return responder.send_error(result.error());
+        auto& submitted = std::get<JobSubmitted>(*result);
+        const api::SubmitAnswer body{
+            submitted.job, submitted.is_repeat, std::move(submitted.warnings)};
+        answer(context, responder, body, submitted.is_repeat ? 200 : 201);
+      });
+}
+
+}  // namespace
+
+void submit_job(ApiContext& context, ApiRequest request, io::Responder responder) {
+  SubmitJob command;
+  if (!read_body(request, responder, command.spec)) return;
+  command.idempotency_key = std::string(request.http.header("Idempotency-Key"));
+  if (command.idempotency_key.size() > kMaxKeyBytes) {
+    return responder.send_error(Error{
+        ErrorCode::kInvalid, "Idempotency-Key has more than 128 bytes", "a UUID is long enough"});
+  }
+  const Digest workspace = command.spec.workspace;
+  if (is_zero(workspace))
+    return run_submit(context, std::move(request), std::move(command), std::move(responder));
+  on_worker(
+      context,
+      responder,
+      [&blobs = context.blobs, workspace]() -> Status {
+        RN_CHECK(read_listing(blobs, workspace));
+        return {};
+      },
+      [&context, request = std::move(request), command = std::move(command), responder]() mutable {
+        run_submit(context, std::move(request), std::move(command), responder);
+      }
+  );
+}
+
+void list_jobs(ApiContext& context, ApiRequest request, io::Responder responder) {
+  const auto before = query_number(request, "before", 0);
+  const auto limit = query_number(request, "limit", 100);
+  if (!before) return responder.send_error(before.error());
+  if (!limit) return responder.send_error(limit.error());
+  const Core& core = context.shell.core();
+  const auto is_wanted = [&](const Job& job) {
+    return (*before == 0 || job.number < *before) && Core::may_read(request.caller, job);
+  };
+  api::JobList list;
+  const std::vector<Job> live = core.jobs(query_flag(request, "all"));
+  for (auto job = live.rbegin(); job != live.rend() && list.jobs.size() < *limit; ++job) {
+    if (is_wanted(*job)) list.jobs.push_back(*job);
+  }
+  if (!query_flag(request, "all") || list.jobs.size() >= *limit)
+    return answer(context, responder, list);
+  // Finished long ago: the store has them.
+  JobFilter filter;
+  filter.with_finished = true;
+  filter.before_number = live.empty() ? *before : live.front().number;
+  if (*before != 0 && (filter.before_number == 0 || *before < filter.before_number))
+    filter.before_number = *before;
+  filter.limit = static_cast<std::uint32_t>(std::min<std::uint64_t>(*limit, 1000));
+  on_worker(
+      context,
+      responder,
+      [&store = context.store, filter] { return store.jobs(filter); },
+      [&context, caller = request.caller, responder, list = std::move(list), limit = *limit](
+          const std::vector<Job>& older
+      ) mutable {
+        for (const Job& job : older) {
+          const bool is_known = std::any_of(
+              list.jobs.begin(), list.jobs.end(), [&](const Job& one) { return one.id == job.id; }
+          );
+          if (!is_known && list.jobs.size() < limit && Core::may_read(caller, job))
+            list.jobs.push_back(job);
+        }
+        answer(context, responder, list);
+      }
+  );
+}
+
+void show_job(ApiContext& context, ApiRequest request, io::Responder responder) {
+  with_job(context, request, responder, [&context, responder](const Job& job, bool) {
+    answer(context, responder, job);
+  });
+}
+
+void explain_job(ApiContext& context, ApiRequest request, io::Responder responder) {
+  with_job(context, request, responder, [&context, responder](const Job& job, bool is_live) {
+    api::WhyAnswer body{job.id, job.state, job.reason, std::nullopt};
+    if (is_live) {
+      const Now now = context.shell.now();
+      auto sentence = context.shell.core().why(job.id, now);
+      if (!sentence) return responder.send_error(sentence.error());
+      body.sentence = *std::move(sentence);
+      body.queue_position = context.shell.core().queue_position(job.id, now);
+    }
+    answer(context, responder, body);
+  });
+}
+
+void stop_job(ApiContext& context, ApiRequest request, io::Responder responder) {
+  api::StopRequest body;
+  if (!read_body(request, responder, body)) return;
+  const Caller caller = request.caller;
+  with_job(
+      context,
+      request,
+      responder,
+      [&context, caller, body, responder](const Job& job, bool is_live) {
+        if (!is_live) return answer(context, responder, job);
+        StopJob command{job.id, body.saves_first, body.deadline_ms, body.reason};
+        context.shell.command(caller, std::move(command), [&context, responder](Result<Answer> r) {
+          if (!r) return responder.send_error(r.error());
+          answer(context, responder, std::get<JobStopping>(*r).job);
+        });
+      }
+  );
+}
+
+void list_attempts(ApiContext& context, ApiRequest request, io::Responder responder) {
+  with_job(context, request, responder, [&context, responder](const Job& job, bool is_live) {
+    if (is_live)
+      return answer(context, responder, api::AttemptList{context.shell.core().attempts(job.id)});
+    on_worker(
+        context,
+        responder,
+        [&store = context.store, id = job.id] { return store.attempts(id); },
+        [&context, responder](std::vector<Attempt> attempts) {
+          answer(context, responder, api::AttemptList{std::move(attempts)});
+        }
+    );
+  });
+}
+
+namespace {
+
+api::GenerationList generation_list(const std::vector<GenerationRow>& rows) {
+  api::GenerationList list;
+  for (const GenerationRow& row : rows) {
+    api::GenerationInfo info{
+        row.generation, row.source, {}, row.committed_wall_ms, row.is_collected};
+    for (const Receipt& receipt : row.receipts) info.holders.push_back(receipt.holder);
+    list.generations.push_back(std::move(info));
+  }
+  return list;
+}
+
+}  // namespace
+
+void list_generations(ApiContext& context, ApiRequest request, io::Responder responder) {
+  with_job(context, request, responder, [&context, responder](const Job& job, bool is_live) {
+    if (is_live)
+      return answer(context, responder, generation_list(context.shell.core().generations(job.id)));
+    on_worker(
+        context,
+        responder,
+        [&store = context.store, id = job.id] { return store.generations(id); },
+        [&context, responder](const std::vector<GenerationRow>& rows) {
+          answer(context, responder, generation_list(rows));
+        }
+    );
+  });
+}
+
+void show_outputs(ApiContext& context, ApiRequest request, io::Responder responder) {
+  with_job(context, request, responder, [&context, responder](const Job& job, bool) {
+    if (is_zero(job.outputs)) {
+      return responder.send_error(Error{
+          ErrorCode::kNotFound,
+          "job " + job.id.str() + " has published no outputs",
+          is_terminal(job.state)
+              ? "its checkpoint globs may have matched nothing; see 'reclaim logs'"
+              : "they are published when it succeeds; see 'reclaim why'"});
+    }
+    on_worker(
+        context,
+        responder,
+        [&blobs = context.blobs, name = job.outputs] { return read_listing(blobs, name); },
+        [&context, responder](const Listing& listing) { answer(context, responder, listing); }
+    );
+  });
+}
+
+}  // namespace rn::coordinator

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+
+#include "coordinator/api.h"
+#include "coordinator/api_answers.h"
+#include "io/http.h"
+
+namespace rn::coordinator {
+
+namespace {
+
+constexpr std::size_t kJsonBytes = 1u << 20;
+constexpr std::size_t kSmallJsonBytes = 64u << 10;
+
+// clang-format off
+std::vector<Route> job_routes() {
+  return {
+    {"POST", "/v1/jobs", Access::kUser, "submitJob",
+     "Submit a job. With an Idempotency-Key header a repetition answers the first job.",
+     {}, kJsonBytes, "JobSpec", "SubmitAnswer", submit_job},
+    {"GET", "/v1/jobs", Access::kViewer, "listJobs",
+     "Jobs that the caller may read, newest first.",
+     {"all", "before", "limit"}, 0, "", "JobList", list_jobs},
+    {"GET", "/v1/jobs/{id}", Access::kViewer, "showJob",
+     "One job by id or number.",
+     {}, 0, "", "Job", show_job},
+    {"GET", "/v1/jobs/{id}/logs", Access::kViewer, "readLog",
+     "The log of one attempt (the newest, if none is named), as bytes. With follow=1 it goes on until the "
+     "attempt has ended.",
+     {"attempt", "offset", "follow"}, 0, "", "bytes", stream_log},
+    {"GET", "/v1/jobs/{id}/why", Access::kViewer, "explainJob",
+     "One sentence: what the job does and why, or what it waits for.",
+     {}, 0, "", "WhyAnswer", explain_job},
+    {"POST", "/v1/jobs/{id}/stop", Access::kUser, "stopJob",
+     "Stop a job, at once or after a last save. Repeatable.",
+     {}, kSmallJsonBytes, "StopRequest", "Job", stop_job},
+    {"GET", "/v1/jobs/{id}/attempts", Access::kViewer, "listAttempts",
+     "The job's runs on nodes, oldest first.",
+     {}, 0, "", "AttemptList", list_attempts},
+    {"GET", "/v1/jobs/{id}/generations", Access::kViewer, "listGenerations",
+     "The job's durable generations, oldest first.",
+     {}, 0, "", "GenerationList", list_generations},
+    {"GET", "/v1/jobs/{id}/outputs", Access::kViewer, "showOutputs",
+     "The listing of published outputs; contents are blobs.",
+     {}, 0, "", "Listing", show_outputs},
+    {"GET", "/v1/jobs/{id}/events", Access::kViewer, "listJobEvents",
+     "What happened to the job.",
+     {"after", "limit"}, 0, "", "EventList", list_job_events},
+  };
+}
+
+std::vector<Route> site_routes() {
+  return {
+    {"GET", "/v1/nodes", Access::kViewer, "listNodes",
+     "All nodes.",
+     {}, 0, "", "NodeList", list_nodes},
+    {"GET", "/v1/nodes/{id}", Access::kViewer, "showNode",
+     "One node.",
+     {}, 0, "", "NodeInfo", show_node},
+    {"POST", "/v1/nodes/{id}/revoke", Access::kAdmin, "revokeNode",
+     "Take the node's certificate no more; its jobs move.",
+     {}, kSmallJsonBytes, "", "", revoke_node},
+    {"GET", "/v1/events", Access::kViewer, "listEvents",
+     "The audit log, as far as the caller may read it.",
+     {"job", "node", "kind", "after", "limit", "newest"}, 0, "", "EventList", list_events},
+    {"GET", "/v1/reclaims", Access::kViewer, "listReclaims",
+     "Reclaims as the nodes recorded them, newest first.",
+     {"limit"}, 0, "", "ReclaimList", list_reclaims},
+    {"GET", "/v1/telemetry", Access::kViewer, "listTelemetry",
+     "Roll-ups of the nodes' telemetry for capacity planning.",
+     {"node", "from", "to"}, 0, "", "TelemetryList", list_telemetry},
+    {"POST", "/v1/blobs/missing", Access::kUserOrNode, "findMissingBlobs",
+     "Which of these blobs the coordinator lacks.",
+     {}, kJsonBytes, "BlobQuery", "BlobMissing", find_missing_blobs},
+    {"PUT", "/v1/blobs/{sha256}", Access::kUserOrNode, "putBlob",
+     "Upload a blob of at most 4 MiB. Answered when it is durable. Repeatable.",
+     {}, kMaxBlobBytes, "bytes", "", put_blob},
+    {"GET", "/v1/blobs/{sha256}", Access::kViewerOrNode, "getBlob",
+     "Download a blob. Whoever knows a content's SHA-256 may read it.",
+     {}, 0, "", "bytes", get_blob},
+    {"HEAD", "/v1/blobs/{sha256}", Access::kViewerOrNode, "headBlob",
+     "Whether a blob is there.",
+     {}, 0, "", "", head_blob},
+    {"GET", "/v1/images", Access::kViewerOrNode, "listImages",
+     "The allow list.",
+     {}, 0, "", "ImageList", list_images},
+    {"POST", "/v1/images", Access::kAdmin, "addImage",
+     "List an image whose archive was uploaded in blobs; the archive's digest is checked.",
+     {}, kJsonBytes, "ImageRequest", "Image", add_image},
+    {"DELETE", "/v1/images/{name}", Access::kAdmin, "removeImage",
+     "Take an image off the allow list.",
+     {}, 0, "", "", remove_image},
+  };
+}
+
+std::vector<Route> access_routes() {
+  return {
+    {"GET", "/v1/tokens", Access::kOwner, "listTokens",
+     "Tokens without their secrets: all for admins, the own lab's for owners.",
+     {}, 0, "", "TokenList", list_tokens},
+    {"POST", "/v1/tokens", Access::kOwner, "makeToken",
+     "A join token (owners, for the own lab) or a user token (admins). The secret is shown once.",
+     {}, kSmallJsonBytes, "TokenRequest", "TokenAnswer", make_token},
+    {"DELETE", "/v1/tokens/{id}", Access::kOwner, "revokeToken",
+     "Revoke a token.",
+     {}, 0, "", "", revoke_token},
+    {"GET", "/v1/whoami", Access::kViewerOrNode, "whoami",
+     "Who the credentials say the caller is.",
+     {}, 0, "", "Whoami", whoami},
+    {"POST", "/v1/join", Access::kPublic, "joinNode",
+     "Redeem a one-use join token: the node gets its identity and certificate.",
+     {}, kSmallJsonBytes, "JoinRequest", "JoinAnswer", join_node},
+    {"POST", "/v1/renew", Access::kNode, "renewCertificate",
+     "A fresh certificate for the same key.",
+     {}, kSmallJsonBytes, "RenewRequest", "RenewAnswer", renew_certificate},
+    {"GET", "/v1/agent", Access::kNode, "connectAgent",
+     "WebSocket of an agent (docs/formats/wire.md).",
+     {}, 0, "", "", refuse_plain_agent},
+    {"GET", "/version", Access::kPublic, "showVersion",
+     "Version of the program and of the wire protocol.",
+     {}, 0, "", "VersionAnswer", show_version},
+    {"GET", "/healthz", Access::kPublic, "showHealth",
+     "The process is alive.",
+     {}, 0, "", "HealthAnswer", show_health},
+    {"GET", "/readyz", Access::kPublic, "showReadiness",
+     "The database takes writes.",
+     {}, 0, "", "HealthAnswer", show_readiness},
+    {"GET", "/metrics", Access::kViewer, "showMetrics",
+     "Metrics in Prometheus' text format.",
+     {}, 0, "", "text", show_metrics},
+    {"GET", "/openapi.json", Access::kPublic, "showOpenapi",
+     "This document.",
+     {}, 0, "", "", show_openapi},
+  };
+}
+
+// clang-format on
+
+const std::vector<Route>& table() {
+  static const std::vector<Route> kRoutes = [] {
+    std::vector<Route> all = job_routes();
+    for (auto& routes_of : {site_routes(), access_routes()})
+      all.insert(all.end(), routes_of.begin(), routes_of.end());
+    return all;
+  }();
+  return kRoutes;
+}
+
+/// "/v1/jobs/{id}" against "/v1/jobs/j-1".
+bool matches(
+    std::string_view pattern, std::string_view path, std::map<std::string, std::string>& parameters
+) {
+  parameters.clear();
+  while (!pattern.empty() && !path.empty()) {
+    if (pattern.front() != '/' || path.front() != '/') return false;
+    const std::size_t pattern_end = std::min(pattern.find('/', 1), pattern.size());
+    const std::size_t path_end = std::min(path.find('/', 1), path.size());
+    const std::string_view expected = pattern.substr(1, pattern_end - 1);
+    const std::string_view given = path.substr(1, path_end - 1);
+    if (expected.starts_with('{')) {
+      if (given.empty()) return false;
+      parameters[std::string(expected.substr(1, expected.size() - 2))] = given;
+    } else if (expected != given) {
+      return false;
+    }
+    pattern.remove_prefix(pattern_end);
+    path.remove_prefix(path_end);
+  }
+  return pattern.empty() && path.empty();
+}
+
+}  // namespace
+
+std::span<const Route> routes() {
+  return table();
+}
+
+Result<const Route*> find_route(
+    std::string_view method, std::string_view path, std::map<std::string, std::string>& parameters
+) {
+  std::string methods;
+  for (const Route& route : table()) {
+    std::map<std::string, std::string> found;
+    if (!matches(route.pattern, path, found)) continue;
+    if (route.method == method) {
+      parameters = std::move(found);
+      return &route;
+    }
+    methods += (methods.empty() ? "" : ", ") + std::string(route.method);
+  }
+  if (methods.empty()) {
+    return fail(
+        ErrorCode::kNotFound,
+        "no such path: " + std::string(path.substr(0, 200)),
+        "GET /openapi.json lists what there is"
+    );
+  }
+  return fail(
+      ErrorCode::kUnsupported,
+      std::string(path.substr(0, 200)) + " does not take " + std::string(method.substr(0, 16)),
+      "it takes " + methods
+  );
+}
+
+std::size_t Api::body_limit(const std::string& path) {
+  std::size_t limit = 0;
+  std::map<std::string, std::string> ignored;
+  for (const Route& route : table()) {
+    if (matches(route.pattern, path, ignored)) limit = std::max(limit, route.max_body_bytes);
+  }
+  return limit;
+}
+
+}  // namespace rn::coordinator

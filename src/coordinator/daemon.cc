@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/daemon.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "coordinator/api.h"
+#include "coordinator/sqlite_store.h"
+#include "io/http_error.h"
+#include "io/http_server.h"
+#include "io/real_fs.h"
+#include "io/real_rng.h"
+#include "model/api.h"
+
+namespace rn::coordinator {
+
+namespace {
+
+constexpr std::size_t kWorkers = 4;
+constexpr std::size_t kMaxQueuedWork = 1024;
+constexpr auto kCertificateEvery = std::chrono::hours(24);
+/// What was answered last still has to reach the sockets.
+constexpr auto kFlushTime = milliseconds(200);
+
+std::string host_name() {
+  char name[256] = {};
+  if (::gethostname(name, sizeof(name) - 1) != 0) return "localhost";
+  return name;
+}
+
+/// A connection is a descriptor, and a campus has many nodes.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+std::vector<std::string> certificate_names(const DaemonConfig& config) {
+  std::vector<std::string> names = config.names;
+  names.push_back(host_name());
+  if (config.listen_address != "0.0.0.0" && config.listen_address != "::")
+    names.push_back(config.listen_address);
+  return names;
+}
+
+}  // namespace
+
+struct Daemon::State {
+  State(io::Loop& owner, const DaemonConfig& settings, Events told)
+      : loop(owner),
+        config(settings),
+        events(std::move(told)),
+        workers(owner, kWorkers, kMaxQueuedWork) {}
+
+  io::Loop& loop;
+  DaemonConfig config;
+  Events events;
+  io::RealFileSystem fs;
+  io::RealRng rng;
+  std::unique_ptr<SqliteStore> store;
+  std::optional<SitePki> pki;
+  std::optional<BlobStore> blobs;
+  std::unique_ptr<AttemptLogs> logs;
+  MetricsRecorder metrics;
+  std::unique_ptr<Shell> shell;
+  std::unique_ptr<ApiContext> context;
+  std::unique_ptr<Api> api;
+  io::Workers workers;  ///< destroyed before what its work borrows
+  std::unique_ptr<io::HttpServer> server;
+  io::TimerId renewal;
+  bool is_draining = false;
+
+  ~State() {
+    loop.cancel(renewal);
+    server.reset();
+  }
+
+  Status open();
+  Status restore();
+  Status listen();
+  void make_admin_token();
+  void renew_certificate();
+  Status admit_agent(const io::HttpRequest& request) const;
+};
+
+Status Daemon::State::open() {
+  RN_CHECK(make_folders(fs, config.state, 0700));
+  RN_TRY(store, SqliteStore::open(config.state));
+  RN_TRY(pki, SitePki::open_or_create(fs, join_path(config.state, "pki"), rng, loop.now().wall));
+  RN_CHECK(make_folders(fs, join_path(config.state, "blobs"), 0700));
+  RN_TRY(auto opened, BlobStore::open(fs, join_path(config.state, "blobs")));
+  blobs.emplace(std::move(opened));
+  blobs->set_reserve(config.disk_reserve_bytes);
+  const std::string log_folder = join_path(config.state, "logs");
+  RN_CHECK(make_folders(fs, log_folder, 0700));
+  RN_CHECK(fs.sync_folder(config.state));
+  logs = std::make_unique<AttemptLogs>(fs, log_folder, config.log_limit_bytes);
+  return {};
+}
+
+Status Daemon::State::restore() {
+  RN_TRY(const Snapshot snapshot, store->load());
+  metrics.prime(snapshot);
+  const Shell::Deps deps{loop, workers, *store, *blobs, *logs, rng, [this](const Error& error) {
+                           log::error("daemon.fatal", {{"why", error.describe()}});
+                           if (events.fatal) events.fatal(error);
+                         }};
+  shell = std::make_unique<Shell>(deps, config.core, pki->keys());
+  shell->on_write([this](const Write& write) { metrics.see(write); });
+  RN_CHECK(shell->restore());
+  if (!shell->core().has_users() || config.makes_admin_token) make_admin_token();
+  return {};
+}
+
+void Daemon::State::make_admin_token() {
+  CreateUserToken command;
+  command.user = UserId("admin");
+  command.lab = LabId("site");
+  command.role = Role::kAdmin;
+  shell->command(Core::system_caller(), command, [this](Result<Answer> result) {
+    if (!result) {
+      log::error("daemon.no_admin_token", {{"why", result.error().describe()}});
+      return;
+    }
+    const auto& made = std::get<TokenMade>(*result);
+    const std::string token = std::string(api::kUserTokenPrefix) + "." + made.token.id + "." +
+                              made.secret + "." + pki->ca_fingerprint();
+    const std::string path = join_path(config.state, "admin.token");
+    const Status written = write_durably(fs, path, as_bytes(token + "\n"), 0600);
+    if (!written) log::error("daemon.no_admin_token", {{"why", written.error().describe()}});
+    if (events.admin_token) events.admin_token(token);
+  });
+}
+
+Status Daemon::State::admit_agent(const io::HttpRequest& request) const {
+  if (is_draining)
+    return fail(ErrorCode::kUnavailable, "the coordinator is stopping", "connect again later");
+  const auto node = request.peer_identity ? node_of_identity(*request.peer_identity) : std::nullopt;
+  const auto view = node ? shell->core().node(*node, shell->now()) : std::nullopt;
+  if (view && !view->row.is_revoked && request.peer_key) return {};
+  return fail(
+      ErrorCode::kDenied,
+      "this node's certificate is missing, not known here, or was revoked",
+      "join again with a fresh token: reclaim-agent join URL --token T"
+  );
+}
+
+Status Daemon::State::listen() {
+  io::HttpServerConfig http;
+  http.address = config.listen_address;
+  http.port = config.port;
+  http.max_connections = 16'384;
+  http.body_limit = &Api::body_limit;
+  http.websocket.max_message_bytes = wire::kMaxMessageBytes;
+  http.websocket.idle_timeout =
+      std::max<milliseconds>(seconds(30), milliseconds(config.core.lease_ms) * 2);
+  RN_TRY(http.tls, pki->issue_server(certificate_names(config), loop.now().wall));
+  auto handler = [this](io::HttpRequest request, const io::Responder& responder) {
+    if (is_draining) {
+      return responder.send_error(Error{
+          ErrorCode::kUnavailable, "the coordinator is stopping", "repeat it later"});
+    }
+    api->handle(std::move(request), responder);
+  };
+  RN_TRY(server, io::HttpServer::start(loop, std::move(http), std::move(handler)));
+  const std::string host = config.listen_address == "0.0.0.0" || config.listen_address == "::"
+                               ? host_name()
+                               : config.listen_address;
+  const std::string place = (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" +
+                            std::to_string(server->port());
+  context.reset(new ApiContext{
+      loop,
+      workers,
+      *shell,
+      *store,
+      *blobs,
+      *logs,
+      *pki,
+      metrics,
+      config.core.version,
+      config.url,
+      place,
+      config.has_public_metrics});
+  api = std::make_unique<Api>(*context);
+  server->serve_websocket(
+      "/v1/agent",
+      [this](const io::HttpRequest& request) { return admit_agent(request); },
+      [this](const io::HttpRequest& request, std::shared_ptr<io::WebSocket> socket) {
+        shell->adopt_agent(
+            *node_of_identity(*request.peer_identity), *request.peer_key, std::move(socket)
+        );
+      }
+  );
+  renewal = loop.run_every(kCertificateEvery, [this] { renew_certificate(); });
+  return {};
+}
+
+void Daemon::State::renew_certificate() {
+  const auto tls = pki->issue_server(certificate_names(config), loop.now().wall);
+  const Status renewed = tls ? server->reload_tls(*tls) : Status(fail(tls.error()));
+  if (!renewed) log::error("daemon.certificate_not_renewed", {{"why", renewed.error().describe()}});
+}
+
+Daemon::Daemon(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Daemon::~Daemon() = default;
+
+Result<std::unique_ptr<Daemon>> Daemon::start(
+    io::Loop& loop, const DaemonConfig& config, Events events
+) {
+  raise_descriptor_limit();
+  auto state = std::make_unique<State>(loop, config, std::move(events));
+  RN_CHECK(state->open());
+  RN_CHECK(state->restore());
+  RN_CHECK(state->listen());
+  log::info(
+      "daemon.listening",
+      {{"address", config.listen_address},
+       {"port", std::to_string(state->server->port())},
+       {"state", config.state}}
+  );
+  return std::unique_ptr<Daemon>(new Daemon(std::move(state)));
+}
+
+void Daemon::drain(std::function<void()> done) {
+  state_->is_draining = true;
+  state_->shell->when_durable([this, done = std::move(done)] {
+    state_->loop.run_after(kFlushTime, done);
+  });
+}
+
+std::uint16_t Daemon::port() const {
+  return state_->server->port();
+}
+
+std::string Daemon::ca_fingerprint() const {
+  return state_->pki->ca_fingerprint();
+}
+
+}  // namespace rn::coordinator

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/daemon_config.h"
+
+#include <charconv>
+#include <optional>
+
+#include "io/real_fs.h"
+#include "model/codec_detail.h"
+#include "model/yaml.h"
+
+namespace rn::coordinator {
+
+namespace {
+
+/// The file's form: every field may be left out.
+struct FileConfig {
+  std::optional<std::string> state;
+  std::optional<std::string> listen;
+  std::optional<std::string> url;
+  std::optional<std::vector<std::string>> names;
+  std::optional<bool> has_public_metrics;
+  std::optional<std::uint64_t> log_limit_bytes;
+  std::optional<std::uint64_t> disk_reserve_bytes;
+  std::optional<std::string> strategy;
+  std::optional<std::uint32_t> heartbeat_ms;
+  std::optional<std::uint32_t> lost_after;
+  std::optional<std::uint32_t> fair_half_life_s;
+  std::optional<bool> migrates_back;
+  std::optional<std::uint32_t> min_residence_s;
+  std::optional<std::uint32_t> home_settle_s;
+
+  RN_FIELDS(
+      FileConfig,
+      state,
+      listen,
+      url,
+      names,
+      has_public_metrics,
+      log_limit_bytes,
+      disk_reserve_bytes,
+      strategy,
+      heartbeat_ms,
+      lost_after,
+      fair_half_life_s,
+      migrates_back,
+      min_residence_s,
+      home_settle_s
+  )
+};
+
+constexpr std::uint64_t kMaxFileBytes = 64 << 10;
+
+template <class T>
+void take(const std::optional<T>& from, T& to) {
+  if (from) to = *from;
+}
+
+Status apply(const FileConfig& file, DaemonConfig& config) {
+  take(file.state, config.state);
+  take(file.url, config.url);
+  take(file.names, config.names);
+  take(file.has_public_metrics, config.has_public_metrics);
+  take(file.log_limit_bytes, config.log_limit_bytes);
+  take(file.disk_reserve_bytes, config.disk_reserve_bytes);
+  take(file.heartbeat_ms, config.core.heartbeat_ms);
+  take(file.lost_after, config.core.lost_after);
+  take(file.fair_half_life_s, config.core.fair_half_life_s);
+  take(file.migrates_back, config.core.migrates_back);
+  take(file.min_residence_s, config.core.min_residence_s);
+  take(file.home_settle_s, config.core.home_settle_s);
+  if (file.listen) RN_CHECK(parse_listen(*file.listen, config));
+  if (file.strategy) RN_CHECK(parse_strategy(*file.strategy, config));
+  return {};
+}
+
+}  // namespace
+
+Status read_config_file(const std::string& path, DaemonConfig& config) {
+  io::RealFileSystem fs;
+  RN_TRY(const Blob bytes, read_all(fs, path, kMaxFileBytes));
+  const auto document = parse_yaml(as_text(bytes));
+  if (!document) return fail(document.error().with(path));
+  const auto file = from_document<FileConfig>(*document);
+  if (!file) return fail(file.error().with(path).hinting("correct the file, or remove the line"));
+  const Status applied = apply(*file, config);
+  if (!applied) return fail(applied.error().with(path));
+  return {};
+}
+
+Status parse_listen(const std::string& text, DaemonConfig& config) {
+  const auto colon = text.rfind(':');
+  std::string address = colon == std::string::npos ? "" : text.substr(0, colon);
+  const std::string port = colon == std::string::npos ? text : text.substr(colon + 1);
+  if (address.starts_with('[') && address.ends_with(']'))
+    address = address.substr(1, address.size() - 2);
+  std::uint16_t number = 0;
+  const char* end = port.data() + port.size();
+  const auto [last, code] = std::from_chars(port.data(), end, number);
+  if (port.empty() || code != std::errc() || last != end) {
+    return fail(
+        ErrorCode::kInvalid,
+        "listen: '" + text + "' is no ADDRESS:PORT",
+        "for example 0.0.0.0:7443 or [::]:7443"
+    );
+  }
+  if (!address.empty()) config.listen_address = address;
+  config.port = number;
+  return {};
+}
+
+Status parse_strategy(const std::string& word, DaemonConfig& config) {
+  if (word == "priority") {
+    config.core.strategy = sched::Strategy::kPriority;
+  } else if (word == "round_robin") {
+    config.core.strategy = sched::Strategy::kRoundRobin;
+  } else if (word == "fair") {
+    config.core.strategy = sched::Strategy::kFair;
+  } else {
+    return fail(
+        ErrorCode::kInvalid,
+        "strategy: '" + word + "' is none of priority, round_robin, fair",
+        "fair is the default"
+    );
+  }
+  return {};
+}
+
+Status finish_config(DaemonConfig& config) {
+  Config& core = config.core;
+  if (core.heartbeat_ms < 50 || core.heartbeat_ms > 60'000)
+    return fail(ErrorCode::kInvalid, "heartbeat_ms: expected 50 to 60000", "5000 is the default");
+  if (core.lost_after < 2 || core.lost_after > 20)
+    return fail(ErrorCode::kInvalid, "lost_after: expected 2 to 20 heartbeats", "3 is the default");
+  if (!config.state.starts_with('/'))
+    return fail(
+        ErrorCode::kInvalid,
+        "state: expected an absolute path",
+        "for example /var/lib/reclaimnet/coordinator"
+    );
+  core.lease_ms = core.heartbeat_ms * core.lost_after;
+  core.tick_ms = std::min<std::uint32_t>(250, core.heartbeat_ms / 4);
+  return {};
+}
+
+}  // namespace rn::coordinator

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "coordinator/core_types.h"
+
+namespace rn::coordinator {
+
+struct DaemonConfig {
+  std::string state = "/var/lib/reclaimnet/coordinator";
+  std::string listen_address = "0.0.0.0";
+  std::uint16_t port = 7443;       ///< 0: the kernel chooses
+  std::string url;                 ///< told to nodes; empty: the name by which they reached us
+  std::vector<std::string> names;  ///< DNS names and addresses for the certificate
+  bool has_public_metrics = false;
+  bool makes_admin_token =
+      false;  ///< at this start, though the site has users (the old one is lost)
+  std::uint64_t log_limit_bytes = 256u << 20;     ///< per attempt
+  std::uint64_t disk_reserve_bytes = 256u << 20;  ///< uploads leave so much free
+  Config core;
+};
+
+/// Reads a configuration file (YAML) over `config`. kInvalid names the field; kNotFound if there is
+/// no such file. Blocking.
+Status read_config_file(const std::string& path, DaemonConfig& config);
+
+/// "127.0.0.1:7443", "[::]:7443", ":7443" or "7443" into listen_address and port. kInvalid.
+Status parse_listen(const std::string& text, DaemonConfig& config);
+
+/// "priority", "round_robin" or "fair". kInvalid.
+Status parse_strategy(const std::string& word, DaemonConfig& config);
+
+/// What follows from other fields: the lease lives for lost_after heartbeats, and the like.
+Status finish_config(DaemonConfig& config);
+
+}  // namespace rn::coordinator
