@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <csignal>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "base/log.h"
+#include "coordinator/daemon.h"
+#include "coordinator/sqlite_store.h"
+
+namespace {
+
+using namespace rn;
+using namespace rn::coordinator;
+
+constexpr const char* kDefaultConfig = "/etc/reclaimnet/coordinator.yaml";
+
+struct Flags {
+  std::string config;
+  std::optional<std::string> state;
+  std::optional<std::string> listen;
+  std::optional<std::string> url;
+  std::optional<std::string> strategy;
+  std::optional<std::uint32_t> heartbeat_ms;
+  std::optional<std::uint32_t> lost_after;
+  std::optional<std::uint32_t> min_residence_s;
+  std::optional<std::uint32_t> home_settle_s;
+  std::vector<std::string> names;
+  bool stays_away = false;
+  bool has_public_metrics = false;
+  bool makes_admin_token = false;
+};
+
+int complain(const Error& error) {
+  std::fprintf(stderr, "reclaim-coordinator: %s\n", error.message.c_str());
+  if (!error.hint.empty()) std::fprintf(stderr, "  next: %s\n", error.hint.c_str());
+  return 1;
+}
+
+/// Flags win over the file, the file over the defaults.
+Result<DaemonConfig> configure(const Flags& flags) {
+  DaemonConfig config;
+  const std::string path = flags.config.empty() ? kDefaultConfig : flags.config;
+  const Status read = read_config_file(path, config);
+  const bool is_optional = flags.config.empty();
+  if (!read && !(is_optional && read.error().code == ErrorCode::kNotFound)) {
+    return fail(read.error().hinting("name the configuration file with --config"));
+  }
+  if (flags.state) config.state = *flags.state;
+  if (flags.url) config.url = *flags.url;
+  if (flags.listen) RN_CHECK(parse_listen(*flags.listen, config));
+  if (flags.strategy) RN_CHECK(parse_strategy(*flags.strategy, config));
+  if (flags.heartbeat_ms) config.core.heartbeat_ms = *flags.heartbeat_ms;
+  if (flags.lost_after) config.core.lost_after = *flags.lost_after;
+  if (flags.min_residence_s) config.core.min_residence_s = *flags.min_residence_s;
+  if (flags.home_settle_s) config.core.home_settle_s = *flags.home_settle_s;
+  if (flags.stays_away) config.core.migrates_back = false;
+  if (flags.has_public_metrics) config.has_public_metrics = true;
+  config.makes_admin_token = flags.makes_admin_token;
+  config.names.insert(config.names.end(), flags.names.begin(), flags.names.end());
+  RN_CHECK(finish_config(config));
+  return config;
+}
+
+int serve(const Flags& flags) {
+  const auto config = configure(flags);
+  if (!config) return complain(config.error());
+  io::Loop loop;
+  std::optional<Error> died;
+  Daemon::Events events;
+  events.admin_token = [&](const std::string& token) {
+    std::printf(
+        "An admin token of this site, shown once (also in %s/admin.token):\n\n  %s\n\n",
+        config->state.c_str(),
+        token.c_str()
+    );
+    std::fflush(stdout);
+  };
+  events.fatal = [&](const Error& error) {
+    died = error;
+    loop.stop();
+  };
+  auto daemon = Daemon::start(loop, *config, events);
+  if (!daemon) return complain(daemon.error());
+  bool is_second = false;
+  const Status signals = loop.on_signal({SIGTERM, SIGINT}, [&](int) {
+    if (is_second) return loop.stop();
+    is_second = true;
+    log::info("daemon.draining");
+    (*daemon)->drain([&] { loop.stop(); });
+  });
+  if (!signals) return complain(signals.error());
+  std::printf(
+      "listening on port %u, CA %s\n", (*daemon)->port(), (*daemon)->ca_fingerprint().c_str()
+  );
+  std::fflush(stdout);
+  loop.run();
+  return died ? complain(died->hinting("see the message; then start the coordinator again")) : 0;
+}
+
+int verify(const Flags& flags) {
+  const auto config = configure(flags);
+  if (!config) return complain(config.error());
+  const auto store = SqliteStore::open_to_read(config->state);
+  if (!store) return complain(store.error());
+  const auto report = (*store)->verify_chain();
+  if (!report) return complain(report.error());
+  const bool is_whole = report->first_bad_seq == 0 && !report->missing_to;
+  std::printf(
+      "%llu events, head %s\n",
+      static_cast<unsigned long long>(report->events),
+      to_hex(report->head).c_str()
+  );
+  if (is_whole) return 0;
+  std::string what = "event " + std::to_string(report->first_bad_seq) + ": " + report->complaint;
+  if (report->first_bad_seq == 0)
+    what = "the last events are missing, up to " + std::to_string(*report->missing_to);
+  return complain(Error{
+      ErrorCode::kCorrupt,
+      "the audit chain is broken: " + what,
+      "keep this database as evidence and compare it with a backup"});
+}
+
+void add_flags(CLI::App& app, Flags& flags) {
+  app.add_option(
+      "--config", flags.config, std::string("configuration file (default ") + kDefaultConfig + ")"
+  );
+  app.add_option("--state", flags.state, "state folder (default /var/lib/reclaimnet/coordinator)");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Coordinator of a ReclaimNet site.");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", Config{}.version);
+  Flags flags;
+
+  CLI::App* serve_command =
+      app.add_subcommand("serve", "Run the coordinator. Needs no configuration at all.");
+  add_flags(*serve_command, flags);
+  serve_command->add_option("--listen", flags.listen, "ADDRESS:PORT (default 0.0.0.0:7443)");
+  serve_command->add_option("--url", flags.url, "https://host:port under which nodes reach it");
+  serve_command->add_option(
+      "--name", flags.names, "another DNS name or address for its certificate"
+  );
+  serve_command->add_option(
+      "--heartbeat-ms", flags.heartbeat_ms, "period of the nodes' heartbeats (default 5000)"
+  );
+  serve_command->add_option(
+      "--lost-after", flags.lost_after, "missed heartbeats until a node is lost (default 3)"
+  );
+  serve_command->add_option(
+      "--strategy", flags.strategy, "priority, round_robin or fair (default)"
+  );
+  serve_command->add_option(
+      "--min-residence-s", flags.min_residence_s, "no migrate-back before (default 300)"
+  );
+  serve_command->add_option(
+      "--home-settle-s",
+      flags.home_settle_s,
+      "a returned node must be open for so long (default 60)"
+  );
+  serve_command->add_flag("--no-migrate-back", flags.stays_away, "never send jobs home");
+  serve_command->add_flag("--public-metrics", flags.has_public_metrics, "/metrics without a token");
+
+  serve_command->add_flag(
+      "--new-admin-token",
+      flags.makes_admin_token,
+      "make another admin token (the first one was lost)"
+  );
+
+  CLI::App* verify_command =
+      app.add_subcommand("verify", "Check the database and the audit chain.");
+  add_flags(*verify_command, flags);
+
+  CLI11_PARSE(app, argc, argv);
+  return serve_command->parsed() ? serve(flags) : verify(flags);
+}
