@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cli_config.h"
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "io/http_client.h"
+#include "io/loop.h"
+#include "model/api.h"
+#include "model/codec.h"
+
+namespace rn::cli {
+
+/// Calls to the coordinator. Blocking unless said otherwise. Every error has a hint.
+class Client {
+ public:
+  explicit Client(Login login) : login_(std::move(login)) {}
+
+  /// A call with credentials and the pinned authority; for the loop or for perform_blocking.
+  io::HttpCall call(const std::string& method, const std::string& path, std::string body = {})
+      const;
+
+  Result<std::string> get(const std::string& path) const;
+  Result<std::string> send(
+      const std::string& method, const std::string& path, const std::string& body
+  ) const;
+
+  template <class T>
+  Result<T> get_as(const std::string& path) const {
+    RN_TRY(const std::string text, get(path));
+    return from_json<T>(text, Unknown::kLenient);
+  }
+
+  template <class T>
+  Result<T> send_as(const std::string& method, const std::string& path, const std::string& body)
+      const {
+    RN_TRY(const std::string text, send(method, path, body));
+    return from_json<T>(text, Unknown::kLenient);
+  }
+
+  /// Submits with a key; repeats while the coordinator is away, which the key makes harmless.
+  Result<api::SubmitAnswer> submit(const JobSpec& spec, const std::string& key) const;
+
+  const Login& login() const { return login_; }
+
+ private:
+  Login login_;
+};
+
+/// `error` with a hint for the person at the keyboard, if it has none.
+Error with_next_step(Error error, const std::string& url);
+
+/// The stable exit codes: 1 failure, 3 not found, 4 permission, 5 conflict, 6 unreachable, 7
+/// timeout, 8 quota.
+int exit_code_of(const Error& error);
+
+/// Performs many calls with at most `parallel` at a time on an own loop; stops at the first error.
+/// `next` gives the next call, or false at the end; `done` gets each reply.
+Status perform_many(
+    std::size_t parallel,
+    const std::function<Result<bool>(io::HttpCall& call, std::uint64_t& tag)>& next,
+    const std::function<Status(std::uint64_t tag, const io::HttpReply& reply)>& done
+);
+
+}  // namespace rn::cli

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli_commands.h"
+
+#include <cstdio>
+#include <filesystem>
+
+#include "cli_fetch.h"
+#include "cli_follow.h"
+#include "cli_print.h"
+#include "cli_run.h"
+#include "cli_upload.h"
+
+#include "io/http.h"
+
+namespace rn::cli {
+
+namespace {
+
+std::string job_path(const std::string& job, const std::string& rest = {}) {
+  return "/v1/jobs/" + io::percent_encode(job) + rest;
+}
+
+std::string dash(const std::string& text) {
+  return text.empty() ? "-" : text;
+}
+
+std::string shorten(const std::string& text, std::size_t length) {
+  return text.size() <= length ? text : text.substr(0, length - 3) + "...";
+}
+
+std::string command_of(const Job& job) {
+  std::string text;
+  for (const std::string& word : job.spec.command) text += (text.empty() ? "" : " ") + word;
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < ' ') c = ' ';
+  }
+  return shorten(text, 40);
+}
+
+/// Prints the raw answer, or gives it to `print` as T.
+template <class T, class Print>
+int show(const Client& client, const std::string& path, bool is_json, Print print) {
+  const auto text = client.get(path);
+  if (!text) return complain(text.error());
+  if (is_json) {
+    std::printf("%s\n", text->c_str());
+    return 0;
+  }
+  const auto body = from_json<T>(*text, Unknown::kLenient);
+  if (!body) return complain(body.error());
+  print(*body);
+  return 0;
+}
+
+}  // namespace
+
+int login(const LoginOptions& options) {
+  Login login;
+  const auto url = normalize_url(options.url);
+  if (!url) return complain(url.error());
+  login.url = *url;
+  login.token = options.token;
+  login.ca_fingerprint =
+      options.ca_fingerprint.empty() ? fingerprint_in_token(options.token) : options.ca_fingerprint;
+  if (!digest_from_hex(login.ca_fingerprint)) {
+    return complain(Error{
+        ErrorCode::kInvalid,
+        "the site's CA fingerprint is missing: this token does not carry one",
+        "give it with --ca-fingerprint; the coordinator prints it at its start"});
+  }
+  const Client client(login);
+  const auto who = client.get_as<api::Whoami>("/v1/whoami");
+  if (!who) return complain(who.error());
+  const Status saved = save_login(login);
+  if (!saved) return complain(saved.error());
+  std::fprintf(
+      stderr,
+      "logged in to %s as %s (%s)\n  reclaim run -- python3 train.py   runs something\n",
+      login.url.c_str(),
+      who->user.c_str(),
+      who->role.c_str()
+  );
+  return 0;
+}
+
+int whoami(const Client& client, bool is_json) {
+  return show<api::Whoami>(client, "/v1/whoami", is_json, [](const api::Whoami& who) {
+    std::printf(
+        "%s (%s%s%s)\n",
+        who.user.c_str(),
+        who.role.c_str(),
+        who.lab.empty() ? "" : ", lab ",
+        who.lab.c_str()
+    );
+  });
+}
+
+int ps(const Client& client, const PsOptions& options) {
+  const std::string path =
+      "/v1/jobs?limit=" + std::to_string(options.limit) + (options.all ? "&all=1" : "");
+  return show<api::JobList>(client, path, options.is_json, [&](const api::JobList& list) {
+    std::vector<std::vector<std::string>> rows;
+    const std::int64_t now = wall_now_ms();
+    for (const Job& job : list.jobs) {
+      rows.push_back(
+          {std::to_string(job.number),
+           job.id.str(),
+           dash(shorten(job.spec.name, 20)),
+           job.owner.str(),
+           std::string(to_string(job.state)),
+           dash(job.node.str()),
+           std::to_string(job.epoch.attempt),
+           relative_time(job.submitted_wall_ms, now),
+           command_of(job)}
+      );
+    }
+    std::fputs(
+        table(
+            {"NO", "JOB", "NAME", "USER", "STATE", "NODE", "ATTEMPT", "SUBMITTED", "COMMAND"}, rows
+        )
+            .c_str(),
+        stdout
+    );
+    if (list.jobs.empty() && !options.all)
+      std::fprintf(stderr, "no unfinished jobs; 'reclaim ps -a' shows finished ones\n");
+  });
+}
+
+int logs(const Client& client, const LogsOptions& options) {
+  const auto job = client.get_as<Job>(job_path(options.job));
+  if (!job) return complain(job.error());
+  if (options.follows) {
+    FollowOptions follow;
+    follow.job = job->id;
+    follow.attempt = options.attempt;
+    const auto followed = follow_job(client, follow);
+    return followed ? 0 : complain(followed.error());
+  }
+  std::string query;
+  if (options.attempt != 0) query = "?attempt=" + std::to_string(options.attempt);
+  io::HttpCall call = client.call("GET", job_path(job->id.str(), "/logs" + query));
+  call.timeout = seconds(600);
+  call.on_data = [](BlobView bytes) -> Status {
+    std::fwrite(bytes.data(), 1, bytes.size(), stdout);
+    return {};
+  };
+  const auto reply = io::succeed(io::perform_blocking(call));
+  return reply ? 0 : complain(with_next_step(reply.error(), client.login().url));
+}
+
+int why(const Client& client, const std::string& job, bool is_json) {
+  return show<api::WhyAnswer>(
+      client,
+      job_path(job, "/why"),
+      is_json,
+      [](const api::WhyAnswer& why) {
+        std::printf("%s", why.sentence.c_str());
+        if (why.queue_position) std::printf(" (position %u in the queue)", *why.queue_position);
+        std::printf("\n");
+      }
+  );
+}
+
+int stop_jobs(const Client& client, const StopOptions& options) {
+  api::StopRequest request;
+  request.saves_first = options.saves_first;
+  request.deadline_ms = options.deadline_s * 1000;
+  request.reason = options.reason;
+  int code = 0;
+  for (const std::string& name : options.jobs) {
+    const auto job = client.send_as<Job>("POST", job_path(name, "/stop"), to_json(request));
+    if (!job) {
+      code = complain(job.error());
+      continue;
+    }
+    std::printf("%s %s\n", job->id.str().c_str(), std::string(to_string(job->state)).c_str());
+  }
+  return code;
+}
+
+int nodes(const Client& client, bool is_json) {
+  return show<api::NodeList>(client, "/v1/nodes", is_json, [](const api::NodeList& list) {
+    std::vector<std::vector<std::string>> rows;
+    for (const api::NodeInfo& node : list.nodes) {
+      std::uint64_t gpu_mib = 0;
+      for (const Gpu& gpu : node.facts.gpus) gpu_mib = std::max(gpu_mib, gpu.memory_mib);
+      char cores[16];
+      std::snprintf(cores, sizeof(cores), "%.1f", node.facts.cpu_milli / 1000.0);
+      rows.push_back(
+          {node.id.str(),
+           dash(node.facts.hostname),
+           node.lab.str(),
+           std::string(to_string(node.state)) + (node.is_connected ? "" : " (away)"),
+           std::string(to_string(node.lending)),
+           std::to_string(node.facts.gpus.size()) +
+               (gpu_mib == 0 ? "" : " x " + human_bytes(gpu_mib << 20)),
+           cores,
+           human_bytes(node.facts.memory_mib << 20),
+           std::to_string(node.telemetry.guests),
+           std::to_string(node.contract.notice_s) + " s"}
+      );
+    }
+    std::fputs(
+        table(
+            {"NODE",
+             "HOST",
+             "LAB",
+             "STATE",
+             "LENDING",
+             "GPUS",
+             "CORES",
+             "MEMORY",
+             "GUESTS",
+             "NOTICE"},
+            rows
+        )
+            .c_str(),
+        stdout
+    );
+    if (list.nodes.empty())
+      std::fprintf(
+          stderr,
+          "no nodes yet: reclaim token create --lab LAB, then on the node: reclaim-agent join URL "
+          "--token T\n"
+      );
+  });
+}
+
+int show_job(const Client& client, const std::string& job, bool is_json) {
+  return show<Job>(client, job_path(job), is_json, [&](const Job& one) {
+    const auto line = [](const char* name, const std::string& value) {
+      std::printf("%-13s %s\n", name, value.c_str());
+    };
+    line("job", one.id.str() + " (number " + std::to_string(one.number) + ")");
+    line(
+        "state", std::string(to_string(one.state)) + (one.reason.empty() ? "" : ": " + one.reason)
+    );
+    line("owner", one.owner.str());
+    line("command", command_of(one));
+    line("image", one.spec.image);
+    line("node", dash(one.node.str()));
+    line("submitted", absolute_time(one.submitted_wall_ms));
+    line("started", absolute_time(one.started_wall_ms));
+    line("finished", absolute_time(one.finished_wall_ms));
+    line(
+        "generation",
+        one.durable.generation == 0 ? "none durable yet" : std::to_string(one.durable.generation)
+    );
+    line("displaced", std::to_string(one.displacements) + " times");
+    if (is_terminal(one.state)) line("exit code", std::to_string(one.exit_code));
+  });
+}
+
+int copy(const Client& client, const std::string& from, const std::string& to) {
+  const auto colon = from.find(':');
+  if (colon == std::string::npos) {
+    return complain(Error{
+        ErrorCode::kInvalid,
+        "'" + from + "' is not JOB:path",
+        "for example reclaim cp 7:model.pt ."});
+  }
+  std::string prefix = from.substr(colon + 1);
+  while (prefix.ends_with('/')) prefix.pop_back();
+  if (prefix == ".") prefix.clear();
+  const std::string job = from.substr(0, colon);
+  const auto listing = client.get_as<Listing>(job_path(job, "/outputs"));
+  if (!listing) return complain(listing.error());
+  const std::string folder = std::filesystem::absolute(to).lexically_normal().string();
+  const Status fetched = fetch_listing(client, *listing, prefix, folder);
+  return fetched ? 0 : complain(fetched.error());
+}
+
+int events(const Client& client, const EventsOptions& options) {
+  std::string path = "/v1/events?newest=1&limit=" + std::to_string(options.limit);
+  if (!options.job.empty()) path += "&job=" + io::percent_encode(options.job);
+  if (!options.node.empty()) path += "&node=" + io::percent_encode(options.node);
+  if (!options.kind.empty()) path += "&kind=" + io::percent_encode(options.kind);
+  return show<api::EventList>(client, path, options.is_json, [](const api::EventList& list) {
+    std::vector<std::vector<std::string>> rows;
+    for (auto event = list.events.rbegin(); event != list.events.rend(); ++event) {
+      rows.push_back(
+          {std::to_string(event->seq),
+           absolute_time(event->at_wall_ms),
+           event->kind,
+           dash(event->job.str()),
+           dash(event->node.str()),
+           event->message}
+      );
+    }
+    std::fputs(table({"SEQ", "TIME", "KIND", "JOB", "NODE", "WHAT"}, rows).c_str(), stdout);
+  });
+}
+
+int add_image_command(
+    const Client& client,
+    const std::string& name,
+    const std::string& archive,
+    const std::string& base
+) {
+  const std::string path = std::filesystem::absolute(archive).lexically_normal().string();
+  const auto image = add_image(client, name, path, base);
+  if (!image) return complain(image.error());
+  std::printf("%s %s\n", image->name.c_str(), image->digest.c_str());
+  return 0;
+}
+
+int list_images(const Client& client, bool is_json) {
+  return show<api::ImageList>(client, "/v1/images", is_json, [](const api::ImageList& list) {
+    std::vector<std::vector<std::string>> rows;
+    const std::int64_t now = wall_now_ms();
+    for (const Image& image : list.images) {
+      rows.push_back(
+          {image.name,
+           human_bytes(image.bytes),
+           relative_time(image.added_wall_ms, now),
+           image.added_by.str(),
+           image.digest}
+      );
+    }
+    std::fputs(table({"NAME", "SIZE", "ADDED", "BY", "DIGEST"}, rows).c_str(), stdout);
+  });
+}
+
+int remove_image(const Client& client, const std::string& name) {
+  const auto gone = client.send("DELETE", "/v1/images/" + io::percent_encode(name), {});
+  return gone ? 0 : complain(gone.error());
+}
+
+int create_token(const Client& client, const api::TokenRequest& request, bool is_json) {
+  const auto made = client.send_as<api::TokenAnswer>("POST", "/v1/tokens", to_json(request));
+  if (!made) return complain(made.error());
+  if (is_json) {
+    std::printf("%s\n", to_json(*made).c_str());
+    return 0;
+  }
+  std::printf("%s\n", made->token.c_str());
+  const std::string expires =
+      made->info.expires_wall_ms == 0
+          ? "never expires"
+          : "expires " + relative_time(made->info.expires_wall_ms, wall_now_ms());
+  if (request.kind == "join") {
+    std::fprintf(
+        stderr,
+        "one use, %s\n  on the node: reclaim-agent join %s --token TOKEN\n",
+        expires.c_str(),
+        client.login().url.c_str()
+    );
+  } else {
+    std::fprintf(
+        stderr,
+        "shown once, %s\n  the user: reclaim login %s --token TOKEN\n",
+        expires.c_str(),
+        client.login().url.c_str()
+    );
+  }
+  return 0;
+}
+
+int list_tokens(const Client& client, bool is_json) {
+  return show<api::TokenList>(client, "/v1/tokens", is_json, [](const api::TokenList& list) {
+    std::vector<std::vector<std::string>> rows;
+    const std::int64_t now = wall_now_ms();
+    for (const api::TokenInfo& token : list.tokens) {
+      std::string state = "valid";
+      if (token.is_revoked) {
+        state = "revoked";
+      } else if (token.used_wall_ms != 0) {
+        state = "used by " + token.used_by;
+      } else if (token.expires_wall_ms != 0 && token.expires_wall_ms < now) {
+        state = "expired";
+      }
+      rows.push_back(
+          {token.id,
+           token.kind,
+           dash(token.user),
+           dash(token.lab),
+           token.role,
+           token.expires_wall_ms == 0 ? "never" : relative_time(token.expires_wall_ms, now),
+           state}
+      );
+    }
+    std::fputs(
+        table({"TOKEN", "KIND", "USER", "LAB", "ROLE", "EXPIRES", "STATE"}, rows).c_str(), stdout
+    );
+  });
+}
+
+int revoke_token(const Client& client, const std::string& id) {
+  const auto gone = client.send("DELETE", "/v1/tokens/" + io::percent_encode(id), {});
+  return gone ? 0 : complain(gone.error());
+}
+
+}  // namespace rn::cli

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli_client.h"
+
+namespace rn::cli {
+
+// One function per command; each prints, and answers the exit code.
+
+struct LoginOptions {
+  std::string url;
+  std::string token;
+  std::string ca_fingerprint;
+};
+
+int login(const LoginOptions& options);
+int whoami(const Client& client, bool is_json);
+
+struct PsOptions {
+  bool all = false;
+  bool is_json = false;
+  std::uint32_t limit = 50;
+};
+
+int ps(const Client& client, const PsOptions& options);
+
+struct LogsOptions {
+  std::string job;
+  bool follows = false;
+  std::uint32_t attempt = 0;
+};
+
+int logs(const Client& client, const LogsOptions& options);
+int why(const Client& client, const std::string& job, bool is_json);
+
+struct StopOptions {
+  std::vector<std::string> jobs;
+  bool saves_first = false;
+  std::uint32_t deadline_s = 60;
+  std::string reason;
+};
+
+int stop_jobs(const Client& client, const StopOptions& options);
+int nodes(const Client& client, bool is_json);
+int show_job(const Client& client, const std::string& job, bool is_json);
+/// "JOB:path" to a folder or file.
+int copy(const Client& client, const std::string& from, const std::string& to);
+
+struct EventsOptions {
+  std::string job;
+  std::string node;
+  std::string kind;
+  std::uint32_t limit = 100;
+  bool is_json = false;
+};
+
+int events(const Client& client, const EventsOptions& options);
+int add_image_command(
+    const Client& client,
+    const std::string& name,
+    const std::string& archive,
+    const std::string& base
+);
+int list_images(const Client& client, bool is_json);
+int remove_image(const Client& client, const std::string& name);
+int create_token(const Client& client, const api::TokenRequest& request, bool is_json);
+int list_tokens(const Client& client, bool is_json);
+int revoke_token(const Client& client, const std::string& id);
+
+}  // namespace rn::cli

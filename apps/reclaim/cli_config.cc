@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli_config.h"
+
+#include <cstdlib>
+
+#include <unistd.h>
+
+#include "io/real_fs.h"
+#include "model/codec_detail.h"
+
+namespace rn {
+
+RN_INSTANTIATE_CODEC(cli::Login)
+
+namespace cli {
+
+namespace {
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): before any thread
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+std::string login_path() {
+  std::string folder = environment("XDG_CONFIG_HOME");
+  if (folder.empty() || folder.front() != '/') folder = environment("HOME") + "/.config";
+  return folder + "/reclaimnet/config.json";
+}
+
+Result<Login> load_login() {
+  Login login;
+  io::RealFileSystem fs;
+  const auto file = read_all(fs, login_path(), 64 << 10);
+  if (file) {
+    auto read = from_json<Login>(as_text(*file), Unknown::kLenient);
+    if (!read)
+      return fail(
+          read.error().with(login_path()).hinting("log in again: reclaim login URL --token T")
+      );
+    login = *std::move(read);
+  } else if (file.error().code != ErrorCode::kNotFound) {
+    return fail(file.error().with(login_path()).hinting("make the file readable for you"));
+  }
+  if (const std::string url = environment("RECLAIM_URL"); !url.empty()) login.url = url;
+  if (const std::string token = environment("RECLAIM_TOKEN"); !token.empty()) {
+    login.token = token;
+    if (const auto print = fingerprint_in_token(token); !print.empty())
+      login.ca_fingerprint = print;
+  }
+  if (login.url.empty() || login.token.empty()) {
+    return fail(
+        ErrorCode::kDenied,
+        "not logged in",
+        "reclaim login https://COORDINATOR:7443 --token T (an admin makes T: reclaim token create)"
+    );
+  }
+  RN_TRY(login.url, normalize_url(login.url));
+  if (login.ca_fingerprint.empty()) login.ca_fingerprint = fingerprint_in_token(login.token);
+  return login;
+}
+
+Status save_login(const Login& login) {
+  io::RealFileSystem fs;
+  RN_CHECK(make_folders(fs, parent_folder(login_path()), 0700));
+  return write_durably(fs, login_path(), as_bytes(to_json(login) + "\n"), 0600);
+}
+
+std::string fingerprint_in_token(const std::string& token) {
+  const auto dot = token.rfind('.');
+  if (dot == std::string::npos) return {};
+  const std::string last = token.substr(dot + 1);
+  return digest_from_hex(last) ? last : "";
+}
+
+Result<std::string> normalize_url(const std::string& text) {
+  const auto refuse = [&] {
+    return fail(
+        ErrorCode::kInvalid,
+        "'" + text + "' is no coordinator's address",
+        "for example https://coordinator:7443"
+    );
+  };
+  std::string url = text;
+  if (url.starts_with("http://")) return refuse();
+  if (!url.starts_with("https://")) url = "https://" + url;
+  while (url.ends_with('/')) url.pop_back();
+  const std::string place = url.substr(8);
+  if (place.empty() || place.find('/') != std::string::npos || place.find(' ') != std::string::npos)
+    return refuse();
+  const auto bracket = place.rfind(']');
+  const auto colon = place.rfind(':');
+  const bool has_port =
+      colon != std::string::npos && (bracket == std::string::npos || colon > bracket);
+  return has_port ? url : url + ":7443";
+}
+
+}  // namespace cli
+
+}  // namespace rn

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli_fetch.h"
+
+#include <cstdio>
+#include <unordered_map>
+#include <vector>
+
+#include "cli_print.h"
+#include "cli_upload.h"
+
+#include "base/crypto.h"
+#include "io/real_fs.h"
+
+namespace rn::cli {
+
+namespace {
+
+constexpr std::size_t kParallel = 6;
+
+/// Refuses to go through a link that somebody put into the listing or the folder.
+Status check_parents(FileSystem& fs, const std::string& folder, const std::string& path) {
+  for (auto slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+    const auto there = fs.stat(join_path(folder, path.substr(0, slash)));
+    if (there && there->kind == FileStat::Kind::kSymlink) {
+      return fail(
+          ErrorCode::kDenied,
+          path + " goes through the symbolic link " + path.substr(0, slash),
+          "fetch into an empty folder: reclaim cp JOB: DEST"
+      );
+    }
+  }
+  return {};
+}
+
+bool is_wanted(const std::string& path, const std::string& prefix) {
+  return prefix.empty() || path == prefix || path.starts_with(prefix + "/");
+}
+
+/// Downloads one file at a time in pieces, several pieces at once.
+class Fetcher {
+ public:
+  Fetcher(const Client& client, std::string folder) : client_(client), folder_(std::move(folder)) {}
+
+  Status fetch(const ListedFile& file, Progress& progress) {
+    if (!is_safe_relative_path(file.path))
+      return fail(
+          ErrorCode::kDenied, "the outputs name a path outside the folder: " + file.path, ""
+      );
+    RN_CHECK(check_parents(fs_, folder_, file.path));
+    const std::string path = join_path(folder_, file.path);
+    if (file.kind == FileKind::kFolder) return make_folders(fs_, path, 0755);
+    RN_CHECK(make_folders(fs_, parent_folder(path), 0755));
+    if (file.kind == FileKind::kSymlink) return make_link(file, path);
+    return write(file, path, progress);
+  }
+
+ private:
+  Status make_link(const ListedFile& file, const std::string& path) {
+    const std::string temporary = path + ".reclaim-new";
+    (void)fs_.remove(temporary);
+    RN_CHECK(fs_.make_symlink(file.target, temporary));
+    return fs_.rename(temporary, path);
+  }
+
+  Status write(const ListedFile& file, const std::string& path, Progress& progress) {
+    const std::string temporary = path + ".reclaim-new";
+    (void)fs_.remove(temporary);
+    RN_TRY(const auto out, fs_.create(temporary, 0600));
+    // Pieces in windows, so that a big file does not fill the memory.
+    for (std::size_t first = 0; first < file.blobs.size(); first += kParallel) {
+      RN_TRY(const auto window, fetch_window(file, first));
+      for (const std::string& piece : window) {
+        RN_CHECK(out->append(as_bytes(piece)));
+        progress.advance(piece.size());
+      }
+    }
+    RN_CHECK(out->sync());
+    RN_CHECK(fs_.set_mode(temporary, file.mode & 0777));
+    return fs_.rename(temporary, path);
+  }
+
+  Result<std::vector<std::string>> fetch_window(const ListedFile& file, std::size_t first) {
+    const std::size_t last = std::min(file.blobs.size(), first + kParallel);
+    std::vector<std::string> window(last - first);
+    std::size_t next_piece = first;
+    const auto next = [&](io::HttpCall& call, std::uint64_t& tag) -> Result<bool> {
+      if (next_piece == last) return false;
+      tag = next_piece++;
+      call = client_.call("GET", "/v1/blobs/" + to_hex(file.blobs[tag]));
+      call.timeout = seconds(300);
+      return true;
+    };
+    const auto done = [&](std::uint64_t tag, const io::HttpReply& reply) -> Status {
+      if (crypto::sha256(as_bytes(reply.body)) != file.blobs[tag])
+        return fail(
+            ErrorCode::kCorrupt, file.path + " arrived damaged", "fetch it again: reclaim cp"
+        );
+      window[tag - first] = reply.body;
+      return {};
+    };
+    RN_CHECK(perform_many(kParallel, next, done));
+    return window;
+  }
+
+  const Client& client_;
+  std::string folder_;
+  io::RealFileSystem fs_;
+};
+
+Status fetch_log(
+    const Client& client, const Job& job, std::uint32_t attempt, const std::string& path
+) {
+  io::RealFileSystem fs;
+  const std::string temporary = path + ".reclaim-new";
+  (void)fs.remove(temporary);
+  RN_TRY(const auto out, fs.create(temporary, 0644));
+  io::HttpCall call =
+      client.call("GET", "/v1/jobs/" + job.id.str() + "/logs?attempt=" + std::to_string(attempt));
+  call.timeout = seconds(600);
+  call.on_data = [&](BlobView bytes) { return out->append(bytes); };
+  const auto reply = io::succeed(io::perform_blocking(call));
+  if (!reply) return fail(with_next_step(reply.error(), client.login().url));
+  return fs.rename(temporary, path);
+}
+
+}  // namespace
+
+Status fetch_listing(
+    const Client& client,
+    const Listing& listing,
+    const std::string& prefix,
+    const std::string& folder
+) {
+  io::RealFileSystem fs;
+  RN_CHECK(make_folders(fs, folder, 0755));
+  std::uint64_t total = 0;
+  std::size_t matched = 0;
+  for (const ListedFile& file : listing.files) {
+    if (!is_wanted(file.path, prefix)) continue;
+    ++matched;
+    total += file.bytes;
+  }
+  if (matched == 0 && !prefix.empty()) {
+    return fail(
+        ErrorCode::kNotFound,
+        "the job's outputs have no '" + prefix + "'",
+        "'reclaim cp JOB: FOLDER' brings all of them"
+    );
+  }
+  Progress progress("fetching outputs", total);
+  Fetcher fetcher(client, folder);
+  for (const ListedFile& file : listing.files) {
+    if (!is_wanted(file.path, prefix)) continue;
+    const Status fetched = fetcher.fetch(file, progress);
+    if (!fetched) return fail(with_next_step(fetched.error().with(file.path), client.login().url));
+  }
+  return {};
+}
+
+Status fetch_logs(const Client& client, const Job& job, const std::string& folder) {
+  RN_TRY(
+      const auto list, client.get_as<api::AttemptList>("/v1/jobs/" + job.id.str() + "/attempts")
+  );
+  io::RealFileSystem fs;
+  const std::string place = join_path(folder, ".reclaim/" + job.id.str());
+  RN_CHECK(make_folders(fs, place, 0755));
+  for (const Attempt& attempt : list.attempts) {
+    const std::uint32_t number = attempt.epoch.attempt;
+    RN_CHECK(fetch_log(
+        client, job, number, join_path(place, "attempt-" + std::to_string(number) + ".log")
+    ));
+  }
+  return {};
+}
+
+Status bring_home(const Client& client, const Job& job, const std::string& folder) {
+  if (!is_safe_relative_path(job.id.str()))
+    return fail(ErrorCode::kCorrupt, "the coordinator names a strange job", "");
+  RN_CHECK(fetch_logs(client, job, folder));
+  if (job.outputs == Digest{}) return {};
+  RN_TRY(const auto listing, client.get_as<Listing>("/v1/jobs/" + job.id.str() + "/outputs"));
+  return fetch_listing(client, listing, "", folder);
+}
+
+}  // namespace rn::cli

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "cli_client.h"
+
+#include "base/error.h"
+#include "model/job.h"
+
+namespace rn::cli {
+
+/// How following a job ended.
+struct Followed {
+  Job job;
+  bool was_interrupted = false;  ///< Ctrl-C; the job goes on
+};
+
+struct FollowOptions {
+  JobId job;
+  std::uint32_t attempt = 0;  ///< only this one; 0 = all from the newest on
+  bool tells_states = true;   ///< state changes on stderr
+  bool stops_at_interrupt = true;
+};
+
+/// Streams the job's log to stdout, over all its attempts, until it has ended or Ctrl-C. Outlives
+/// the coordinator's absence: it reconnects and goes on at the byte where it was.
+Result<Followed> follow_job(const Client& client, const FollowOptions& options);
+
+}  // namespace rn::cli

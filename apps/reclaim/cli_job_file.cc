@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli_job_file.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "model/codec.h"
+#include "model/codec_detail.h"
+#include "model/yaml.h"
+
+namespace rn::cli {
+
+namespace {
+
+using nlohmann::json;
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
+    return static_cast<char>(std::tolower(c));
+  });
+  return text;
+}
+
+/// The number at the front of `text` and what follows it.
+Result<double> leading_number(const std::string& text, std::string& rest) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [last, code] = std::from_chars(text.data(), end, value);
+  if (code != std::errc() || !std::isfinite(value) || value < 0)
+    return fail(ErrorCode::kInvalid, "'" + text + "' does not begin with a number", "");
+  rest = lower(std::string(last, end));
+  rest.erase(std::remove(rest.begin(), rest.end(), ' '), rest.end());
+  while (!rest.empty() && (rest.back() == '+' || rest.back() == '.')) rest.pop_back();
+  return value;
+}
+
+/// A scalar of a document as people wrote it.
+Result<std::string> scalar(const json& value, const std::string& path) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number() || value.is_boolean()) return value.dump();
+  return fail(ErrorCode::kInvalid, path + ": expected a word or a number", "");
+}
+
+Result<std::vector<std::string>> words(const json& value, const std::string& path) {
+  if (value.is_string()) return std::vector{value.get<std::string>()};
+  if (!value.is_array()) return fail(ErrorCode::kInvalid, path + ": expected a list", "");
+  std::vector<std::string> list;
+  for (const json& one : value) {
+    RN_TRY(std::string word, scalar(one, path));
+    list.push_back(std::move(word));
+  }
+  return list;
+}
+
+using Setter = std::function<Status(const json& value, const std::string& path)>;
+using Setters = std::map<std::string, Setter>;
+
+/// Calls the setter of each field; an unknown one is refused with the nearest known.
+Status read_object(const json& document, const std::string& at, const Setters& setters) {
+  if (!document.is_object())
+    return fail(ErrorCode::kInvalid, (at.empty() ? "the job" : at) + ": expected fields", "");
+  for (const auto& [key, value] : document.items()) {
+    const std::string path = at.empty() ? key : at + "." + key;
+    const auto found = setters.find(key);
+    if (found != setters.end()) {
+      const Status set = found->second(value, path);
+      if (!set) {
+        const Error& error = set.error();
+        const bool names_it = error.message.starts_with(path);
+        return fail(names_it ? error : error.with(path));
+      }
+      continue;
+    }
+    std::vector<std::string> known;
+    for (const auto& [name, setter] : setters) known.push_back(name);
+    const std::string near = detail::nearest_word(key, known);
+    return fail(
+        ErrorCode::kInvalid,
+        path + ": no such field",
+        near.empty() ? "remove it; 'reclaim submit --help' lists the fields"
+                     : "did you mean '" + near + "'?"
+    );
+  }
+  return {};
+}
+
+template <class T, class Parse>
+Setter parsed(T& out, Parse parse) {
+  return [&out, parse](const json& value, const std::string& path) -> Status {
+    RN_TRY(const std::string text, scalar(value, path));
+    RN_TRY(out, parse(text));
+    return {};
+  };
+}
+
+Setter text_into(std::string& out) {
+  return parsed(out, [](const std::string& text) -> Result<std::string> { return text; });
+}
+
+Setter words_into(std::vector<std::string>& out) {
+  return [&out](const json& value, const std::string& path) -> Status {
+    RN_TRY(out, words(value, path));
+    return {};
+  };
+}
+
+Setter flag_into(bool& out) {
+  return [&out](const json& value, const std::string& path) -> Status {
+    if (!value.is_boolean())
+      return fail(ErrorCode::kInvalid, path + ": expected true or false", "");
+    out = value.get<bool>();
+    return {};
+  };
+}
+
+Setter gpu_into(Resources& out) {
+  return [&out](const json& value, const std::string& path) -> Status {
+    RN_TRY(const std::string text, scalar(value, path));
+    return parse_gpu(text, out);
+  };
+}
+
+Setter environment_into(std::map<std::string, std::string>& out) {
+  return [&out](const json& value, const std::string& path) -> Status {
+    if (!value.is_object()) return fail(ErrorCode::kInvalid, path + ": expected NAME: value", "");
+    for (const auto& [name, one] : value.items()) {
+      RN_TRY(out[name], scalar(one, path + "." + name));
+    }
+    return {};
+  };
+}
+
+/// "run: cmd", or a list of lines: one shell.
+Setter command_into(std::vector<std::string>& out) {
+  return [&out](const json& value, const std::string& path) -> Status {
+    RN_TRY(const auto lines, words(value, path));
+    std::string script;
+    for (const std::string& line : lines) script += (script.empty() ? "" : "\n") + line;
+    if (script.empty()) return fail(ErrorCode::kInvalid, path + ": the command is empty", "");
+    out = {"/bin/sh", "-ec", script};
+    return {};
+  };
+}
+
+Setters resource_setters(Resources& resources) {
+  return {
+      {"gpu", gpu_into(resources)},
+      {"accelerators", gpu_into(resources)},
+      {"cpus", parsed(resources.cpu_milli, parse_cpu_milli)},
+      {"memory", parsed(resources.memory_mib, parse_memory_mib)},
+      {"disk_size", parsed(resources.disk_mib, parse_memory_mib)}};
+}
+
+Setters interrupt_setters(JobSpec& spec) {
+  return {
+      {"notice", parsed(spec.notice_s, parse_duration_s)},
+      {"signal", parsed(spec.checkpoint.signal, parse_signal)},
+      {"checkpoint", words_into(spec.checkpoint.paths)},
+      {"every", parsed(spec.checkpoint.min_interval_s, parse_duration_s)}};
+}
+
+Result<JobFile> parse_native(const json& document) {
+  JobFile file;
+  JobSpec& spec = file.spec;
+  const auto nested = [](Setters setters) -> Setter {
+    return [setters = std::move(setters)](const json& value, const std::string& path) {
+      return read_object(value, path, setters);
+    };
+  };
+  const auto priority = [](const std::string& text) -> Result<std::uint32_t> {
+    if (text.size() == 1 && text[0] >= '0' && text[0] <= '7') return std::uint32_t(text[0] - '0');
+    return fail(ErrorCode::kInvalid, "expected 0 (first) to 7 (last)", "4 is the default");
+  };
+  const Setters setters = {
+      {"name", text_into(spec.name)},
+      {"image", text_into(spec.image)},
+      {"workdir", text_into(file.folder)},
+      {"working_dir", text_into(file.folder)},
+      {"gpu", gpu_into(spec.resources)},
+      {"resources", nested(resource_setters(spec.resources))},
+      {"env", environment_into(spec.env)},
+      {"envs", environment_into(spec.env)},
+      {"run", command_into(spec.command)},
+      {"commands", command_into(spec.command)},
+      {"priority", parsed(spec.priority, priority)},
+      {"max_duration", parsed(spec.max_duration_s, parse_duration_s)},
+      {"interrupt", nested(interrupt_setters(spec))},
+      {"checkpoint", words_into(spec.checkpoint.paths)},
+      {"stateless", flag_into(spec.checkpoint.is_stateless)},
+      {"outputs", words_into(spec.checkpoint.outputs)},
+      {"temporary", words_into(spec.checkpoint.temporary)},
+      {"labs", words_into(spec.only_labs)}};
+  RN_CHECK(read_object(document, "", setters));
+  if (spec.command.empty())
+    return fail(ErrorCode::kInvalid, "run: the job has no command", "add 'run: python train.py'");
+  return file;
+}
+
+}  // namespace
+
+Result<JobFile> parse_job_file(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  const bool is_json = first != std::string_view::npos && text[first] == '{';
+  RN_TRY(const json document, is_json ? parse_json(text) : parse_yaml(text));
+  if (!document.is_object() || !document.contains("command")) return parse_native(document);
+  JobFile file;
+  RN_TRY(file.spec, from_document<JobSpec>(document));
+  return file;
+}
+
+Result<std::uint64_t> parse_memory_mib(const std::string& text) {
+  std::string unit;
+  RN_TRY(const double value, leading_number(text, unit));
+  double mib = 0;
+  if (unit.empty() || unit == "g" || unit == "gb" || unit == "gib") {
+    mib = value * 1024;
+  } else if (unit == "m" || unit == "mb" || unit == "mib") {
+    mib = value;
+  } else if (unit == "t" || unit == "tb" || unit == "tib") {
+    mib = value * 1024 * 1024;
+  } else {
+    return fail(
+        ErrorCode::kInvalid, "'" + text + "' is no amount of memory", "for example 512MB or 4GB"
+    );
+  }
+  if (mib < 1 || mib > 1e9)
+    return fail(ErrorCode::kInvalid, "'" + text + "' is out of range", "for example 512MB or 4GB");
+  return static_cast<std::uint64_t>(std::ceil(mib));
+}
+
+Result<std::uint32_t> parse_cpu_milli(const std::string& text) {
+  std::string unit;
+  RN_TRY(const double value, leading_number(text, unit));
+  const double milli = unit == "m" ? value : value * 1000;
+  if ((!unit.empty() && unit != "m") || milli < 1 || milli > 1e6)
+    return fail(
+        ErrorCode::kInvalid, "'" + text + "' is no number of CPUs", "for example 2, 0.5 or 500m"
+    );
+  return static_cast<std::uint32_t>(std::ceil(milli));
+}
+
+Status parse_gpu(const std::string& text, Resources& resources) {
+  std::uint32_t count = 1;
+  std::uint64_t memory_mib = 0;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t end = std::min(text.find(':', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    begin = end + 1;
+    std::string unit;
+    const auto value = leading_number(part, unit);
+    if (!value) {
+      return fail(
+          ErrorCode::kInvalid,
+          "gpu '" + text + "': GPU models cannot be asked for, only a number and memory",
+          "for example --gpu 2 or --gpu 24GB:1"
+      );
+    }
+    if (unit.empty()) {
+      if (*value > 64 || *value != std::floor(*value))
+        return fail(
+            ErrorCode::kInvalid, "gpu '" + text + "': expected a whole number up to 64", ""
+        );
+      count = static_cast<std::uint32_t>(*value);
+    } else {
+      RN_TRY(memory_mib, parse_memory_mib(part));
+    }
+  }
+  resources.gpus = count;
+  resources.gpu_memory_mib = memory_mib;
+  return {};
+}
+
+Result<std::uint32_t> parse_duration_s(const std::string& text) {
+  std::string unit;
+  RN_TRY(const double value, leading_number(text, unit));
+  static const std::map<std::string, double> kUnits = {
+      {"", 1}, {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}, {"d", 86'400}};
+  const auto found = kUnits.find(unit);
+  if (found == kUnits.end() || value * found->second > 4e9)
+    return fail(ErrorCode::kInvalid, "'" + text + "' is no duration", "for example 90s, 5m or 2h");
+  return static_cast<std::uint32_t>(value * found->second);
+}
+
+Result<SaveSignal> parse_signal(const std::string& text) {
+  std::string word = lower(text);
+  if (word.starts_with("sig")) word = word.substr(3);
+  for (std::size_t i = 0; i < std::size(EnumWords<SaveSignal>::kWords); ++i) {
+    if (EnumWords<SaveSignal>::kWords[i] == word) return static_cast<SaveSignal>(i);
+  }
+  return fail(
+      ErrorCode::kInvalid,
+      "'" + text + "' is no signal that a job can save on",
+      "auto, none, TERM, USR1 or USR2"
+  );
+}
+
+}  // namespace rn::cli

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "model/job.h"
+
+namespace rn::cli {
+
+/// A job as its file says it.
+struct JobFile {
+  JobSpec spec;
+  std::string folder;  ///< to upload, relative to the file; empty = none asked
+};
+
+/// A native job file (YAML, or JSON in the same words), or a JobSpec as the API takes it (JSON with
+/// "command"). Native fields: name, workdir, image, gpu, resources {gpu, cpus, memory, disk_size},
+/// env, run, priority, max_duration, interrupt {notice, signal, checkpoint, every}, checkpoint,
+/// stateless, outputs, temporary, labs. kInvalid names the field and the nearest known one.
+Result<JobFile> parse_job_file(std::string_view text);
+
+/// "512", "512MB", "4GiB", "2g" in MiB; a bare number is GiB as in other tools' files. kInvalid.
+Result<std::uint64_t> parse_memory_mib(const std::string& text);
+/// "2", "0.5", "4+" in thousandths of a core. kInvalid.
+Result<std::uint32_t> parse_cpu_milli(const std::string& text);
+/// "1", "24GB", "A100:2", "24GB:2", "7.0+" is no GPU: count and memory. kInvalid.
+Status parse_gpu(const std::string& text, Resources& resources);
+/// "90", "90s", "5m", "2h", "1d" in seconds. kInvalid.
+Result<std::uint32_t> parse_duration_s(const std::string& text);
+/// "USR1", "sigterm", "auto". kInvalid.
+Result<SaveSignal> parse_signal(const std::string& text);
+
+}  // namespace rn::cli

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace rn::cli {
+
+/// Columns as wide as their widest cell; the last one is not padded.
+std::string table(
+    const std::vector<std::string>& heads, const std::vector<std::vector<std::string>>& rows
+);
+
+/// "3 min ago", "in 2 h"; "-" for 0.
+std::string relative_time(std::int64_t wall_ms, std::int64_t now_wall_ms);
+/// RFC 3339 in UTC; "-" for 0.
+std::string absolute_time(std::int64_t wall_ms);
+std::int64_t wall_now_ms();
+/// "1.5 GiB"
+std::string human_bytes(std::uint64_t bytes);
+
+/// "reclaim: MESSAGE" and "  next: HINT" on stderr; answers the exit code of the error.
+int complain(const Error& error);
+
+/// One line on stderr: redrawn on a terminal, every ten seconds otherwise.
+class Progress {
+ public:
+  Progress(std::string what, std::uint64_t total_bytes);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void advance(std::uint64_t bytes);
+
+ private:
+  void draw();
+
+  std::string what_;
+  std::uint64_t total_;
+  std::uint64_t done_ = 0;
+  bool is_terminal_;
+  std::chrono::steady_clock::time_point begun_;
+  std::chrono::steady_clock::time_point drawn_;
+};
+
+}  // namespace rn::cli

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli_run.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+
+#include "cli_fetch.h"
+#include "cli_follow.h"
+#include "cli_print.h"
+#include "cli_upload.h"
+#include <unistd.h>
+
+#include "io/real_rng.h"
+
+namespace rn::cli {
+
+namespace {
+
+constexpr int kInterrupted = 130;
+
+void print_follow_ups(const Job& job) {
+  const char* id = job.id.str().c_str();
+  std::fprintf(
+      stderr,
+      "  reclaim logs -f %s   watch it\n  reclaim why %s       why it waits or runs where it does\n"
+      "  reclaim cp %s: out   fetch its outputs\n  reclaim stop %s      stop it\n",
+      id,
+      id,
+      id,
+      id
+  );
+}
+
+Status prepare_workspace(const Client& client, RunOptions& options) {
+  if (!options.uploads) return {};
+  const std::uint64_t limit =
+      options.upload_limit_bytes == 0 ? kDefaultUploadLimit : options.upload_limit_bytes;
+  RN_TRY(FolderScan scan, scan_folder(options.folder, limit));
+  RN_CHECK(hash_files(options.folder, scan.listing));
+  const CheckpointSpec& checkpoint = options.spec.checkpoint;
+  const bool says_how = checkpoint.is_stateless || !checkpoint.paths.empty();
+  if (!says_how && !seems_to_save(options.folder, scan.listing, options.spec.command)) {
+    std::fprintf(
+        stderr,
+        "warning: no script here shows a sign of saving its state (torch.save, save_checkpoint, "
+        "...).\n"
+        "  A reclaim would start it from the beginning. Name what it saves with --checkpoint GLOB, "
+        "or\n"
+        "  say --stateless if that is fine.\n"
+    );
+  }
+  RN_TRY(options.spec.workspace, upload_folder(client, options.folder, scan.listing));
+  return {};
+}
+
+enum class Choice { kDetach, kStop, kContinue };
+
+Choice ask_after_interrupt(const Job& job) {
+  if (::isatty(STDIN_FILENO) != 1) return Choice::kDetach;
+  std::fprintf(stderr, "\nThe job goes on. [d]etach, [s]top it, or [c]ontinue watching? [d] ");
+  std::string line;
+  if (!std::getline(std::cin, line)) return Choice::kDetach;
+  if (line == "s") return Choice::kStop;
+  if (line == "c") return Choice::kContinue;
+  (void)job;
+  return Choice::kDetach;
+}
+
+Status stop(const Client& client, const JobId& job) {
+  api::StopRequest request;
+  request.reason = "stopped at the terminal";
+  RN_CHECK(client.send("POST", "/v1/jobs/" + job.str() + "/stop", to_json(request)));
+  return {};
+}
+
+/// Follows until the end or until the person leaves.
+Result<Followed> watch(const Client& client, const JobId& job) {
+  while (true) {
+    FollowOptions options;
+    options.job = job;
+    RN_TRY(Followed followed, follow_job(client, options));
+    if (!followed.was_interrupted) return followed;
+    switch (ask_after_interrupt(followed.job)) {
+      case Choice::kDetach:
+        return followed;
+      case Choice::kStop:
+        RN_CHECK(stop(client, job));
+        break;
+      case Choice::kContinue:
+        break;
+    }
+  }
+}
+
+}  // namespace
+
+int exit_code_of_job(const Job& job) {
+  if (job.state == JobState::kSucceeded) return 0;
+  if (job.state == JobState::kCancelled) return job.exit_code != 0 ? job.exit_code : kInterrupted;
+  return job.exit_code != 0 ? job.exit_code & 0xff : 1;
+}
+
+int run_job(const Client& client, RunOptions options) {
+  const Status prepared = prepare_workspace(client, options);
+  if (!prepared) return complain(prepared.error());
+  io::RealRng rng;
+  const auto submitted = client.submit(options.spec, rng.hex(16));
+  if (!submitted) return complain(submitted.error());
+  const Job& job = submitted->job;
+  for (const std::string& warning : submitted->warnings)
+    std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  std::fprintf(
+      stderr,
+      "submitted job %s (number %llu)\n",
+      job.id.str().c_str(),
+      static_cast<unsigned long long>(job.number)
+  );
+  print_follow_ups(job);
+  if (options.is_detached) {
+    std::printf("%s\n", options.is_json ? to_json(*submitted).c_str() : job.id.str().c_str());
+    return 0;
+  }
+  const auto followed = watch(client, job.id);
+  if (!followed) return complain(followed.error());
+  if (followed->was_interrupted) {
+    std::fprintf(stderr, "detached; the job goes on: reclaim logs -f %s\n", job.id.str().c_str());
+    return 0;
+  }
+  const std::string folder = std::filesystem::absolute(options.folder).lexically_normal().string();
+  const Status home = bring_home(client, followed->job, folder);
+  if (!home) return complain(home.error());
+  return exit_code_of_job(followed->job);
+}
+
+}  // namespace rn::cli

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli_client.h"
+
+#include "base/error.h"
+#include "model/job.h"
+
+namespace rn::cli {
+
+struct RunOptions {
+  JobSpec spec;
+  std::string folder = ".";  ///< uploaded, and where results come to
+  bool uploads = true;
+  bool is_detached = false;
+  bool is_json = false;                  ///< the submit's answer on stdout
+  std::uint64_t upload_limit_bytes = 0;  ///< 0 = kDefaultUploadLimit
+};
+
+/// Uploads, submits, and unless detached streams the log, brings outputs and logs home, and answers
+/// the job's own exit code. Errors were printed: the answer is then their exit code.
+int run_job(const Client& client, RunOptions options);
+
+/// 0 if it succeeded, its own code (128+n for signals) otherwise, never 0 for a job that did not
+/// succeed.
+int exit_code_of_job(const Job& job);
+
+}  // namespace rn::cli

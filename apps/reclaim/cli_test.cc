@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
+#include <fstream>
+
+#include "cli_client.h"
+#include "cli_config.h"
+#include "cli_ignore.h"
+#include "cli_job_file.h"
+#include "cli_print.h"
+#include "cli_run.h"
+#include "cli_upload.h"
+#include <gtest/gtest.h>
+
+#include "base/crypto.h"
+
+namespace rn::cli {
+namespace {
+
+/// A folder with files, removed at the end.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "reclaim-cli-XXXXXX").string();
+    path_ = ::mkdtemp(name.data());
+  }
+
+  ~Folder() { std::filesystem::remove_all(path_); }
+
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  void write(const std::string& name, const std::string& text) const {
+    std::filesystem::create_directories((std::filesystem::path(path_) / name).parent_path());
+    std::ofstream(std::filesystem::path(path_) / name) << text;
+  }
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::vector<std::string> paths_of(const Listing& listing) {
+  std::vector<std::string> paths;
+  for (const ListedFile& file : listing.files) paths.push_back(file.path);
+  return paths;
+}
+
+TEST(Ignore, patterns_are_read_as_git_reads_them) {
+  IgnoreRules rules;
+  rules.add("", "*.log\n/build/\ndata/**/raw\n!keep.log\n# comment\n\n");
+
+  EXPECT_TRUE(rules.ignores("a.log", false));
+  EXPECT_TRUE(rules.ignores("sub/a.log", false));
+  EXPECT_FALSE(rules.ignores("keep.log", false));
+  EXPECT_TRUE(rules.ignores("build", true));
+  EXPECT_FALSE(rules.ignores("build", false));
+  EXPECT_FALSE(rules.ignores("sub/build", true));
+  EXPECT_TRUE(rules.ignores("data/a/b/raw", true));
+  EXPECT_FALSE(rules.ignores("data/raw.txt", false));
+}
+
+TEST(Ignore, a_folders_own_file_counts_from_there) {
+  IgnoreRules rules;
+  rules.add("sub", "/only\n");
+
+  EXPECT_TRUE(rules.ignores("sub/only", false));
+  EXPECT_FALSE(rules.ignores("only", false));
+}
+
+TEST(Ignore, globs_do_not_cross_folders_and_end_on_hostile_patterns) {
+  EXPECT_TRUE(glob_matches("ckpt-[0-9]?.pt", "ckpt-42.pt"));
+  EXPECT_FALSE(glob_matches("*.pt", "a/b.pt"));
+  EXPECT_FALSE(glob_matches("*a*a*a*a*a*a*a*a*a*a*b", std::string(200, 'a')));
+}
+
+TEST(Upload, a_folder_is_listed_sorted_without_what_is_ignored) {
+  const Folder folder;
+  folder.write("train.py", "x");
+  folder.write("data/digits.csv", "1,2");
+  folder.write("data/big.bin", "y");
+  folder.write(".git/config", "z");
+  folder.write(".reclaim/j-1/attempt-1.log", "old");
+  folder.write(".reclaimignore", "*.bin\n");
+
+  const auto scan = scan_folder(folder.path(), 1 << 20);
+
+  ASSERT_TRUE(scan.has_value()) << scan.error().describe();
+  EXPECT_EQ(
+      paths_of(scan->listing),
+      (std::vector<std::string>{".reclaimignore", "data", "data/digits.csv", "train.py"})
+  );
+}
+
+TEST(Upload, a_folder_above_the_limit_is_refused_with_its_biggest_files) {
+  const Folder folder;
+  folder.write("small.txt", "x");
+  folder.write("big.bin", std::string(3000, 'y'));
+
+  const auto scan = scan_folder(folder.path(), 1000);
+
+  ASSERT_FALSE(scan.has_value());
+  EXPECT_EQ(scan.error().code, ErrorCode::kExhausted);
+  EXPECT_NE(scan.error().message.find("big.bin"), std::string::npos);
+  EXPECT_NE(scan.error().hint.find(".reclaimignore"), std::string::npos);
+}
+
+TEST(Upload, files_are_named_by_the_digests_of_their_pieces) {
+  const Folder folder;
+  folder.write("two.bin", std::string(kPieceBytes, 'a') + "b");
+  folder.write("empty", "");
+  auto scan = scan_folder(folder.path(), 1 << 30);
+
+  ASSERT_TRUE(hash_files(folder.path(), scan->listing).has_value());
+
+  EXPECT_TRUE(scan->listing.files[0].blobs.empty());
+  ASSERT_EQ(scan->listing.files[1].blobs.size(), 2u);
+  EXPECT_EQ(scan->listing.files[1].blobs[1], crypto::sha256(as_bytes("b")));
+}
+
+TEST(Upload, a_script_that_never_saves_is_noticed) {
+  const Folder silent;
+  silent.write("train.py", "for step in range(100): pass\n");
+  const Folder saving;
+  saving.write("train.py", "torch.save(model.state_dict(), 'c.pt')\n");
+  const auto seems = [](const Folder& folder, const std::vector<std::string>& command) {
+    return seems_to_save(folder.path(), scan_folder(folder.path(), 1 << 20)->listing, command);
+  };
+
+  EXPECT_FALSE(seems(silent, {"python3", "train.py"}));
+  EXPECT_TRUE(seems(saving, {"python3", "train.py"}));
+  EXPECT_TRUE(seems(silent, {"echo", "hello"}));
+}
+
+TEST(JobFile, native_fields_become_a_specification) {
+  const auto job = parse_job_file(
+      "name: digits\n"
+      "workdir: .\n"
+      "image: base\n"
+      "resources: {cpus: 0.5, memory: 512MB, gpu: '24GB:2'}\n"
+      "env: {SEED: 7}\n"
+      "run:\n  - python3 train.py\n"
+      "interrupt: {notice: 5m, signal: USR1, checkpoint: checkpoint.pt, every: 30s}\n"
+  );
+
+  ASSERT_TRUE(job.has_value()) << job.error().describe();
+  EXPECT_EQ(job->spec.name, "digits");
+  EXPECT_EQ(job->folder, ".");
+  EXPECT_EQ(job->spec.resources.cpu_milli, 500u);
+  EXPECT_EQ(job->spec.resources.memory_mib, 512u);
+  EXPECT_EQ(job->spec.resources.gpus, 2u);
+  EXPECT_EQ(job->spec.resources.gpu_memory_mib, 24u * 1024);
+  EXPECT_EQ(job->spec.env.at("SEED"), "7");
+  EXPECT_EQ(job->spec.command, (std::vector<std::string>{"/bin/sh", "-ec", "python3 train.py"}));
+  EXPECT_EQ(job->spec.notice_s, 300u);
+  EXPECT_EQ(job->spec.checkpoint.signal, SaveSignal::kUsr1);
+  EXPECT_EQ(job->spec.checkpoint.paths, std::vector<std::string>{"checkpoint.pt"});
+  EXPECT_EQ(job->spec.checkpoint.min_interval_s, 30u);
+}
+
+TEST(JobFile, an_unknown_field_is_refused_with_the_nearest_known_one) {
+  const auto job = parse_job_file("run: x\nresources: {memroy: 1GB}\n");
+
+  ASSERT_FALSE(job.has_value());
+  EXPECT_EQ(job.error().message, "resources.memroy: no such field");
+  EXPECT_EQ(job.error().hint, "did you mean 'memory'?");
+}
+
+TEST(JobFile, a_wrong_value_names_its_field) {
+  const auto job = parse_job_file("run: x\nresources: {memory: lots}\n");
+
+  ASSERT_FALSE(job.has_value());
+  EXPECT_TRUE(
+      job.error().message.starts_with("resources: resources.memory: ") ||
+      job.error().message.starts_with("resources.memory: ")
+  ) << job.error().message;
+}
+
+TEST(JobFile, json_with_a_command_is_the_apis_own_form_and_strict) {
+  EXPECT_EQ(parse_job_file(R"({"command": ["true"], "priority": 2})")->spec.priority, 2u);
+  EXPECT_EQ(
+      parse_job_file(R"({"command": ["true"], "priorty": 2})").error().hint,
+      "did you mean 'priority'?"
+  );
+}
+
+TEST(JobFile, a_job_without_a_command_is_refused) {
+  EXPECT_EQ(parse_job_file("name: x\n").error().hint, "add 'run: python train.py'");
+}
+
+TEST(JobFile, amounts_are_read_in_their_units) {
+  EXPECT_EQ(parse_memory_mib("2").value(), 2048u);
+  EXPECT_EQ(parse_memory_mib("32GB..").value(), 32u * 1024);
+  EXPECT_FALSE(parse_memory_mib("2 parsecs").has_value());
+  EXPECT_EQ(parse_cpu_milli("4+").value(), 4000u);
+  EXPECT_FALSE(parse_cpu_milli("-1").has_value());
+  EXPECT_EQ(parse_duration_s("2h").value(), 7200u);
+  EXPECT_EQ(parse_signal("SIGTERM").value(), SaveSignal::kTerm);
+  EXPECT_FALSE(parse_signal("KILL").has_value());
+  Resources resources;
+  EXPECT_TRUE(parse_gpu("2", resources).has_value());
+  EXPECT_EQ(resources.gpus, 2u);
+  EXPECT_FALSE(parse_gpu("A100", resources).has_value());
+}
+
+TEST(Login, a_url_gets_its_scheme_and_port) {
+  EXPECT_EQ(normalize_url("campus").value(), "https://campus:7443");
+  EXPECT_EQ(normalize_url("https://[::1]:8443/").value(), "https://[::1]:8443");
+  EXPECT_FALSE(normalize_url("http://campus").has_value());
+  EXPECT_FALSE(normalize_url("https://campus/path").has_value());
+}
+
+TEST(Login, a_token_carries_the_fingerprint) {
+  const std::string print(64, 'a');
+
+  EXPECT_EQ(fingerprint_in_token("rnu1.t-1.secret." + print), print);
+  EXPECT_EQ(fingerprint_in_token("just-a-secret"), "");
+}
+
+TEST(ExitCodes, follow_the_errors_and_the_jobs) {
+  EXPECT_EQ(exit_code_of({ErrorCode::kNotFound, "", ""}), 3);
+  EXPECT_EQ(exit_code_of({ErrorCode::kDenied, "", ""}), 4);
+  EXPECT_EQ(exit_code_of({ErrorCode::kConflict, "", ""}), 5);
+  EXPECT_EQ(exit_code_of({ErrorCode::kUnavailable, "", ""}), 6);
+  EXPECT_EQ(exit_code_of({ErrorCode::kTimeout, "", ""}), 7);
+  EXPECT_EQ(exit_code_of({ErrorCode::kExhausted, "", ""}), 8);
+  Job job;
+  job.state = JobState::kFailed;
+  EXPECT_EQ(exit_code_of_job(job), 1);
+  job.exit_code = 143;
+  EXPECT_EQ(exit_code_of_job(job), 143);
+  job.state = JobState::kSucceeded;
+  EXPECT_EQ(exit_code_of_job(job), 0);
+}
+
+TEST(Errors, always_say_what_to_do_next) {
+  for (const ErrorCode code :
+       {ErrorCode::kInvalid,
+        ErrorCode::kNotFound,
+        ErrorCode::kConflict,
+        ErrorCode::kDenied,
+        ErrorCode::kUnavailable,
+        ErrorCode::kTimeout,
+        ErrorCode::kExhausted,
+        ErrorCode::kCorrupt,
+        ErrorCode::kUnsupported,
+        ErrorCode::kInternal})
+    EXPECT_FALSE(with_next_step({code, "x", ""}, "https://c:7443").hint.empty());
+}
+
+TEST(Print, tables_align_and_times_are_relative) {
+  EXPECT_EQ(table({"A", "BB"}, {{"long", "x"}}), "A     BB\nlong  x\n");
+  EXPECT_EQ(relative_time(1'000'000, 1'300'000), "5 min ago");
+  EXPECT_EQ(relative_time(0, 5), "-");
+  EXPECT_EQ(absolute_time(1'700'000'000'123), "2023-11-14T22:13:20.123Z");
+  EXPECT_EQ(human_bytes(1536), "1.5 KiB");
+}
+
+}  // namespace
+}  // namespace rn::cli

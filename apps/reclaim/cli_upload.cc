@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli_upload.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <map>
+
+#include "cli_ignore.h"
+#include "cli_print.h"
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/crypto.h"
+#include "io/real_fs.h"
+
+namespace rn::cli {
+
+namespace {
+
+constexpr std::size_t kParallel = 8;
+constexpr std::size_t kDigestsPerQuestion = 5'000;
+
+/// Where a blob's bytes lie.
+struct Piece {
+  std::string path;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+std::string megabytes(std::uint64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f MiB", static_cast<double>(bytes) / 1048576.0);
+  return text;
+}
+
+class Scanner {
+ public:
+  Scanner(std::string root, FolderScan& out) : root_(std::move(root)), out_(out) {}
+
+  Status scan(const std::string& folder) {
+    read_ignore_file(folder, ".gitignore");
+    read_ignore_file(folder, ".reclaimignore");
+    RN_TRY(const auto names, fs_.list(folder.empty() ? root_ : join_path(root_, folder)));
+    for (const std::string& name : names)
+      RN_CHECK(take(folder.empty() ? name : folder + "/" + name));
+    return {};
+  }
+
+ private:
+  void read_ignore_file(const std::string& folder, const std::string& name) {
+    const std::string path = join_path(folder.empty() ? root_ : join_path(root_, folder), name);
+    const auto text = read_all(fs_, path, 1 << 20);
+    if (text) rules_.add(folder, std::string(as_text(*text)));
+  }
+
+  Status take(const std::string& path) {
+    const std::string name = path.substr(path.rfind('/') + 1);
+    if (name == ".git" || name == ".reclaim" || name == "__pycache__") return {};
+    const auto there = fs_.stat(join_path(root_, path));
+    if (!there) return {};  // went away meanwhile
+    const bool is_folder = there->kind == FileStat::Kind::kDirectory;
+    if (rules_.ignores(path, is_folder)) return {};
+    ListedFile file;
+    file.path = path;
+    file.mode = there->mode;
+    if (is_folder) {
+      file.kind = FileKind::kFolder;
+      out_.listing.files.push_back(std::move(file));
+      return scan(path);
+    }
+    if (there->kind == FileStat::Kind::kSymlink) {
+      file.kind = FileKind::kSymlink;
+      RN_TRY(file.target, fs_.read_symlink(join_path(root_, path)));
+      out_.listing.files.push_back(std::move(file));
+      return {};
+    }
+    if (there->kind != FileStat::Kind::kRegular) return {};
+    file.bytes = there->size;
+    out_.bytes += file.bytes;
+    out_.listing.files.push_back(std::move(file));
+    return {};
+  }
+
+  io::RealFileSystem fs_;
+  std::string root_;
+  FolderScan& out_;
+  IgnoreRules rules_;
+};
+
+Error too_big(const FolderScan& scan, std::uint64_t limit) {
+  std::vector<const ListedFile*> files;
+  for (const ListedFile& file : scan.listing.files) files.push_back(&file);
+  std::sort(files.begin(), files.end(), [](const auto* a, const auto* b) {
+    return a->bytes > b->bytes;
+  });
+  std::string biggest;
+  for (std::size_t i = 0; i < std::min<std::size_t>(5, files.size()); ++i)
+    biggest += "\n  " + megabytes(files[i]->bytes) + "  " + files[i]->path;
+  return {
+      ErrorCode::kExhausted,
+      "the folder has " + megabytes(scan.bytes) + ", more than the limit of " + megabytes(limit) +
+          "; its biggest files:" + biggest,
+      "leave files out with .reclaimignore, or raise the limit with --max-upload-mib"};
+}
+
+/// All pieces by name; equal contents are sent once.
+std::map<Digest, Piece> pieces_of(const std::string& folder, const Listing& listing) {
+  std::map<Digest, Piece> pieces;
+  for (const ListedFile& file : listing.files) {
+    std::uint64_t offset = 0;
+    for (const Digest& blob : file.blobs) {
+      const std::uint64_t bytes = std::min<std::uint64_t>(kPieceBytes, file.bytes - offset);
+      pieces.emplace(blob, Piece{join_path(folder, file.path), offset, bytes});
+      offset += bytes;
+    }
+  }
+  return pieces;
+}
+
+Result<std::vector<Digest>> ask_missing(
+    const Client& client, const std::map<Digest, Piece>& pieces
+) {
+  std::vector<Digest> missing;
+  api::BlobQuery query;
+  const auto ask = [&]() -> Status {
+    RN_TRY(
+        const auto answer,
+        client.send_as<api::BlobMissing>("POST", "/v1/blobs/missing", to_json(query))
+    );
+    missing.insert(missing.end(), answer.missing.begin(), answer.missing.end());
+    query.digests.clear();
+    return {};
+  };
+  for (const auto& [name, piece] : pieces) {
+    query.digests.push_back(name);
+    if (query.digests.size() == kDigestsPerQuestion) RN_CHECK(ask());
+  }
+  if (!query.digests.empty()) RN_CHECK(ask());
+  return missing;
+}
+
+Status upload_pieces(
+    const Client& client, const std::map<Digest, Piece>& pieces, const std::string& what
+) {
+  RN_TRY(const auto missing, ask_missing(client, pieces));
+  if (missing.empty()) return {};
+  std::uint64_t total = 0;
+  for (const Digest& name : missing) total += pieces.at(name).bytes;
+  Progress progress("uploading " + what, total);
+  io::RealFileSystem fs;
+  std::size_t next_piece = 0;
+  const auto next = [&](io::HttpCall& call, std::uint64_t& tag) -> Result<bool> {
+    if (next_piece == missing.size()) return false;
+    tag = next_piece;
+    const Digest& name = missing[next_piece++];
+    const Piece& piece = pieces.at(name);
+    RN_TRY(const auto file, fs.open(piece.path));
+    RN_TRY(const Blob bytes, file->read(piece.offset, piece.bytes));
+    call = client.call("PUT", "/v1/blobs/" + to_hex(name), std::string(as_text(bytes)));
+    call.timeout = seconds(300);
+    return true;
+  };
+  const auto done = [&](std::uint64_t tag, const io::HttpReply&) -> Status {
+    progress.advance(pieces.at(missing[tag]).bytes);
+    return {};
+  };
+  const Status sent = perform_many(kParallel, next, done);
+  if (!sent)
+    return fail(with_next_step(sent.error().with("uploading " + what), client.login().url));
+  return {};
+}
+
+}  // namespace
+
+Result<FolderScan> scan_folder(const std::string& folder, std::uint64_t limit) {
+  FolderScan scan;
+  RN_CHECK(Scanner(folder, scan).scan(""));
+  std::sort(
+      scan.listing.files.begin(),
+      scan.listing.files.end(),
+      [](const ListedFile& a, const ListedFile& b) { return a.path < b.path; }
+  );
+  if (scan.bytes > limit) return fail(too_big(scan, limit));
+  return scan;
+}
+
+Status hash_files(const std::string& folder, Listing& listing) {
+  io::RealFileSystem fs;
+  for (ListedFile& file : listing.files) {
+    file.blobs.clear();
+    if (file.kind != FileKind::kRegular) continue;
+    RN_TRY(const auto open, fs.open(join_path(folder, file.path)));
+    std::uint64_t offset = 0;
+    while (true) {
+      RN_TRY(const Blob bytes, open->read(offset, kPieceBytes));
+      if (bytes.empty()) break;
+      file.blobs.push_back(crypto::sha256(bytes));
+      offset += bytes.size();
+      if (bytes.size() < kPieceBytes) break;
+    }
+    if (offset != file.bytes) {
+      return fail(
+          ErrorCode::kConflict,
+          file.path + " changed while it was read",
+          "wait until nobody writes to it, or leave it out with .reclaimignore"
+      );
+    }
+  }
+  return {};
+}
+
+Result<Digest> upload_folder(
+    const Client& client, const std::string& folder, const Listing& listing
+) {
+  const Blob body = to_cbor(listing);
+  if (body.size() > kPieceBytes) {
+    return fail(
+        ErrorCode::kExhausted,
+        "the folder has too many files (" + std::to_string(listing.files.size()) + ")",
+        "leave folders out with .reclaimignore"
+    );
+  }
+  RN_CHECK(upload_pieces(client, pieces_of(folder, listing), "the folder"));
+  const Digest name = crypto::sha256(body);
+  RN_CHECK(client.send("PUT", "/v1/blobs/" + to_hex(name), std::string(as_text(body))));
+  return name;
+}
+
+Result<Image> add_image(
+    const Client& client,
+    const std::string& name,
+    const std::string& archive,
+    const std::string& base
+) {
+  io::RealFileSystem fs;
+  const auto file = fs.open(archive);
+  if (!file)
+    return fail(
+        file.error().with(archive).hinting("give the path of a 'docker save' or rootfs archive")
+    );
+  crypto::Sha256 whole;
+  api::ImageRequest request;
+  request.name = name;
+  request.base = base;
+  std::map<Digest, Piece> pieces;
+  while (true) {
+    RN_TRY(const Blob bytes, (*file)->read(request.bytes, kPieceBytes));
+    if (bytes.empty()) break;
+    whole.update(bytes);
+    const Digest piece = crypto::sha256(bytes);
+    request.blobs.push_back(piece);
+    pieces.emplace(piece, Piece{archive, request.bytes, bytes.size()});
+    request.bytes += bytes.size();
+  }
+  request.digest = "sha256:" + to_hex(whole.finish());
+  RN_CHECK(upload_pieces(client, pieces, "the image"));
+  io::HttpCall call = client.call("POST", "/v1/images", to_json(request));
+  call.timeout = seconds(600);  // the coordinator reads the whole archive
+  const auto reply = io::succeed(io::perform_blocking(call));
+  if (!reply) return fail(with_next_step(reply.error(), client.login().url));
+  return from_json<Image>(reply->body, Unknown::kLenient);
+}
+
+bool seems_to_save(
+    const std::string& folder, const Listing& listing, const std::vector<std::string>& command
+) {
+  static constexpr std::array<std::string_view, 14> kSigns = {
+      "torch.save",
+      "save_pretrained",
+      "save_checkpoint",
+      "ModelCheckpoint",
+      "state_dict",
+      "checkpoint",
+      "Checkpoint",
+      "pickle.dump",
+      "joblib.dump",
+      "np.save",
+      "save_weights",
+      ".savez",
+      "Trainer(",
+      "safetensors"};
+  const bool runs_python = std::any_of(command.begin(), command.end(), [](const std::string& word) {
+    return word.find(".py") != std::string::npos || word == "-m";
+  });
+  if (!runs_python) return true;
+  io::RealFileSystem fs;
+  for (const ListedFile& file : listing.files) {
+    if (file.kind != FileKind::kRegular || !file.path.ends_with(".py") || file.bytes > (4u << 20))
+      continue;
+    const auto bytes = read_all(fs, join_path(folder, file.path), 4 << 20);
+    if (!bytes) continue;
+    const std::string_view text = as_text(*bytes);
+    for (const auto sign : kSigns) {
+      if (text.find(sign) != std::string_view::npos) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace rn::cli
