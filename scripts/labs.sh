@@ -339,7 +339,8 @@ rn_machine_state() {
   done
 }
 
-rn_snapshot() { rn_machine_state 2>/dev/null | sort >"$1"; }
+# NOTE: without errexit: a tool that is missing or finds nothing must not end the list early.
+rn_snapshot() { (set +e; rn_machine_state 2>/dev/null; true) | sort >"$1"; }
 
 # rn_changes FILE: lines with + for what came and - for what went since the snapshot; true when there are none.
 rn_changes() {

@@ -6,6 +6,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -101,6 +102,20 @@ class LabsTest(unittest.TestCase):
             again = subprocess.run([SCRIPT, "up", "--run", labs.run, "b"], capture_output=True, text=True)
             self.assertIn("exists already", again.stderr)
         self.assertEqual(residue("ok"), "")
+
+    def test_changes_of_the_machine_are_told_from_a_snapshot(self):
+        with tempfile.TemporaryDirectory() as folder:
+            before = f"{folder}/before"
+            subprocess.run([SCRIPT, "snapshot", before], check=True)
+            with Labs("a", disk="64M") as labs:
+                told = subprocess.run([SCRIPT, "changes", before], stdout=subprocess.PIPE, text=True)
+
+                self.assertEqual(told.returncode, 1)
+                for line in (f"+ namespace rn-{labs.run}-a", f"+ interface rn-{labs.run}",
+                             f"+ mount {labs.disk('a')} ext4", f"+ route {labs.subnet}.0/24"):
+                    self.assertIn(line, told.stdout)
+            after = subprocess.run([SCRIPT, "changes", before], stdout=subprocess.PIPE, text=True)
+            self.assertNotIn(labs.run, after.stdout)
 
     def test_a_wait_that_fails_says_for_what(self):
         with self.assertRaisesRegex(TimedOut, "the moon"):

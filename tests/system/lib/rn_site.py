@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A site on laboratories: a coordinator, and nodes of an agent and a warden each, started, frozen, killed and started
 again. Programs come from RN_BUILD (a build folder). Ports, files and flags are those of ARCHITECTURE.md."""
+import hashlib
 import json
 import os
 import pathlib
@@ -70,14 +71,23 @@ class Node:
         for path in (agent_folder, agent_folder / "contract.yaml"):
             os.chown(path, self.agent_uid, self.agent_uid)
         os.chmod(self.state, 0o755)
+        os.chown(self.run, 0, self.agent_uid)
+        os.chmod(self.run, 0o775)
+        machine_id = self.state / "machine-id"  # each laboratory is a machine of its own
+        if not machine_id.exists():
+            machine_id.write_text(hashlib.md5(f"{self.labs.run}-{self.lab}".encode()).hexdigest() + "\n")
         config = {
             "state": str(self.state), "run": str(self.run), "advertise_peer": f"{self.address}:7445",
-            "advertise_api": f"{self.address}:7444", "nvml_library": "", **self.config}
+            "advertise_api": f"{self.address}:7444", "nvml_library": "", "machine_id_file": str(machine_id),
+            "guest_group": f"reclaim-{self.labs.run}", **self.config}
         self.config_file.write_text(json.dumps(config))
 
     @property
     def config_file(self):
         return self.state / "agent.yaml"
+
+    def agent_program(self, *words):
+        return [program("reclaim-agent"), "--config", self.config_file, *words]
 
     def as_agent(self, command):
         user = str(self.agent_uid)
@@ -85,8 +95,7 @@ class Node:
 
     def join(self, coordinator):
         token = coordinator.rest().join_token(self.lab)
-        self.labs.call(self.lab, self.as_agent([
-            program("reclaim-agent"), "join", coordinator.url, "--token", token, "--config", self.config_file]))
+        self.labs.call(self.lab, self.as_agent(self.agent_program("join", coordinator.url, "--token", token)))
 
     def start_warden(self):
         self.warden = self.labs.spawn(self.lab, "warden", [
@@ -96,8 +105,7 @@ class Node:
         wait_until(f"the warden of {self.lab}", lambda: self._has("warden", self.warden, "warden.sock"), 30)
 
     def start_agent(self):
-        self.agent = self.labs.spawn(self.lab, "agent", self.as_agent([
-            program("reclaim-agent"), "serve", "--config", self.config_file]))
+        self.agent = self.labs.spawn(self.lab, "agent", self.as_agent(self.agent_program("serve")))
         wait_until(f"the agent of {self.lab}", lambda: self._has("agent", self.agent, "agent.sock"), 30)
 
     def _has(self, name, process, socket):
@@ -107,8 +115,7 @@ class Node:
 
     def owner(self, *words, timeout_s=120):
         """An owner's command on this node: reclaim-agent reclaim --now, release, pause, status …"""
-        return self.labs.call(
-            self.lab, [program("reclaim-agent"), *words, "--config", self.config_file], timeout_s=timeout_s)
+        return self.labs.call(self.lab, self.agent_program(*words), timeout_s=timeout_s)
 
     def kill_switch(self, timeout_s=60):
         """By hand, with nothing else alive."""

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Hostile guests, submitted like any job, on a real node: none gets out of its profile, its network or its limits."""
+import pathlib
+import re
+import shutil
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+from capture import PORT, Capture  # noqa: E402
+from guests import GUESTS  # noqa: E402
+from labs import Labs, wait_until  # noqa: E402
+from rn_site import Cli, Coordinator, Node, base_image  # noqa: E402
+
+LISTENER = """
+import socket, sys, threading
+for address in sys.argv[2:]:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    server = socket.socket(family, socket.SOCK_STREAM)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server.bind((address, int(sys.argv[1])))
+    server.listen()
+    print("listening on", address, flush=True)
+    threading.Thread(target=lambda s=server: [s.accept() for _ in iter(int, 1)], daemon=True).start()
+threading.Event().wait()
+"""
+TRAP_PORT = 9797
+
+
+class HostileGuests(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.labs = Labs("campus", "lab-a", "storage", "peer", disk="8G")
+        cls.addClassCleanup(cls.labs.down)
+        cls.coordinator = Coordinator(cls.labs).start()
+        peer = {"prefix": f"{cls.labs.addresses['peer']}/32", "port": PORT, "protocol": "udp"}
+        contracts = {
+            "lab-a": {"network": [peer], "guest_cpu_milli": 1000, "guest_disk_mib": 512, "reserve_disk_mib": 64},
+            "storage": {"lends": False, "reserve_disk_mib": 64}}
+        cls.nodes = {lab: Node(cls.labs, lab, contract) for lab, contract in contracts.items()}
+        for node in cls.nodes.values():
+            node.prepare()
+            node.join(cls.coordinator)
+            node.start_warden()
+            node.start_agent()
+        cls.capture = Capture(cls.labs)
+        cls.cli = Cli(cls.labs, cls.coordinator)
+        cls.cli("image", "add", "base", base_image(), timeout_s=300)
+        cls.open_traps()
+
+    @classmethod
+    def open_traps(cls):
+        """Listeners that a guest must not reach: the host, another laboratory, IPv4 and IPv6."""
+        host6 = cls.labs.address6("lab-a").rsplit("::", 1)[0] + "::1"
+        places = {None: [cls.labs.host, host6],
+                  "storage": [cls.labs.addresses["storage"], cls.labs.address6("storage")],
+                  "lab-a": [cls.labs.addresses["lab-a"], cls.labs.address6("lab-a")]}
+        cls.targets = [f"{cls.labs.addresses['campus']}:7443", f"{cls.labs.addresses['lab-a']}:7445"]
+        for lab, addresses in places.items():
+            trap = cls.labs.spawn(lab, "trap", [sys.executable, "-c", LISTENER, TRAP_PORT, *addresses])
+            wait_until("the traps to listen", lambda: trap.output().count("listening") == len(addresses), 10)
+            cls.targets += [f"[{address}]:{TRAP_PORT}" if ":" in address else f"{address}:{TRAP_PORT}"
+                            for address in addresses]
+
+    def attack(self, script, *flags, **environment):
+        """Runs one hostile guest to its end; answers its verdict lines, and everything that it wrote."""
+        folder = self.labs.dir / f"attack-{script}"
+        folder.mkdir()
+        for name in (f"{script}.py", "verdict.py"):
+            shutil.copy(GUESTS / "hostile" / name, folder / name)
+        words = ["run", "--disk", "512MB", "--memory", "1GB", *flags]
+        for name, value in environment.items():
+            words += ["--env", f"{name}={value}"]
+        done = self.cli(*words, "--", "python", f"{script}.py", cwd=folder, timeout_s=400, check=False)
+        verdicts = re.findall(r"^hostile .*: escaped: .*$", done.stdout, re.MULTILINE)
+        escapes = [line for line in verdicts if "escaped: no" not in line]
+        self.assertEqual(escapes, [], done.stdout[-3000:])
+        return verdicts, done
+
+    def test_profile_gives_no_capability_system_call_or_mount(self):
+        verdicts, done = self.attack("profile")
+
+        self.assertGreaterEqual(len(verdicts), 20, done.stdout + done.stderr)
+        self.assertEqual(done.returncode, 0)
+
+    def test_network_reaches_its_peer_and_nothing_else(self):
+        echo = f"{self.labs.addresses['peer']}:{PORT}"
+        verdicts, done = self.attack(
+            "network", "--peer", f"{echo}/udp", TARGETS=",".join(self.targets), ALLOWED=echo)
+
+        self.assertGreaterEqual(len(verdicts), 2 * len(self.targets), done.stdout + done.stderr)
+        self.assertIn("allowed peer answers: yes", done.stdout)
+
+    def test_fork_bomb_ends_at_the_limit(self):
+        self.assertEqual(len(self.attack("fork_bomb")[0]), 1)
+
+    def test_memory_hog_is_killed_alone(self):
+        self.assertEqual(len(self.attack("memory_hog")[0]), 1)
+
+    def test_disk_filler_fills_only_its_own_disk(self):
+        self.assertGreaterEqual(len(self.attack("disk_fill", FILES=300000)[0]), 2)
+
+    def test_log_flood_is_bounded_and_the_node_lives_on(self):
+        _, done = self.attack("log_flood", LOG_MIB=256)
+
+        self.assertLess(len(done.stdout), 200 << 20)
+        self.assertEqual(self.coordinator.rest().nodes()["lab-a"]["state"], "up")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A job from `reclaim run` to its outputs, on a real coordinator, agent, warden and engine; the tiny image. And the
+machine afterwards: as it was before."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+from labs import SCRIPT, Labs, wait_until  # noqa: E402
+from rn_site import Cli, Coordinator, Node, tiny_image  # noqa: E402
+
+
+class Job(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = cls.enterClassContext(tempfile.TemporaryDirectory())
+        cls.before = f"{folder}/before"
+        subprocess.run([SCRIPT, "snapshot", cls.before], check=True)
+        cls.labs = Labs("campus", "lab-a", disk="2G")
+        cls.addClassCleanup(cls.labs.down)
+        cls.coordinator = Coordinator(cls.labs).start()
+        cls.node = Node(cls.labs, "lab-a", {"guest_disk_mib": 128, "reserve_disk_mib": 64})
+        cls.node.prepare()
+        cls.node.join(cls.coordinator)
+        cls.node.start_warden()
+        cls.node.start_agent()
+        cls.cli = Cli(cls.labs, cls.coordinator)
+        cls.cli("image", "add", "base", tiny_image())
+
+    def folder(self, name, **files):
+        folder = self.labs.dir / name
+        folder.mkdir()
+        for file, text in files.items():
+            (folder / file).write_text(text)
+        return folder
+
+    def submit(self, folder, *command, flags=(), **options):
+        return self.cli("run", "--disk", "64MB", "--memory", "64MB", "--stateless", *flags, "--", *command, cwd=folder,
+                        **options)
+
+    def test_1_files_go_there_and_outputs_and_log_come_back(self):
+        folder = self.folder("plain", question="6 times 7\n")
+
+        done = self.submit(folder, "sh", "-c", "cat question; echo 42 > answer; id -u")
+
+        self.assertEqual(done.stdout, "6 times 7\n10001\n")
+        self.assertEqual((folder / "answer").read_text(), "42\n")
+        self.assertEqual([log.read_text() for log in folder.glob(".reclaim/*/attempt-*.log")], [done.stdout])
+
+    def test_2_the_exit_code_is_the_jobs(self):
+        done = self.submit(self.folder("failing"), "sh", "-c", "exit 7", flags=["--max-restarts", "0"], check=False)
+
+        self.assertEqual(done.returncode, 7, done.stderr)
+
+    def test_3_a_running_job_is_listed_explained_and_stopped(self):
+        job = self.submit(self.folder("sleeping"), "sleep", "1000", flags=["--detach"]).stdout.strip()
+        rest = self.coordinator.rest()
+        wait_until("the job to run", lambda: rest.job(job)["state"] == "running", 60)
+
+        self.assertIn(job, self.cli("ps").stdout)
+        self.assertIn("lab-a", self.cli("why", job).stdout)
+        self.cli("stop", job)
+
+        wait_until("the job to end", lambda: rest.job(job)["state"] == "cancelled", 30)
+
+    def test_4_an_owner_who_takes_the_machine_back_has_it_and_gives_it_again(self):
+        job = self.submit(self.folder("displaced"), "sleep", "1000", flags=["--detach"]).stdout.strip()
+        rest = self.coordinator.rest()
+        wait_until("the job to run", lambda: rest.job(job)["state"] == "running", 60)
+
+        done = self.node.kill_switch()
+
+        self.assertRegex(done.stdout, "^cleared")
+        wait_until("the job to wait again", lambda: rest.job(job)["state"] == "queued", 60)
+        self.node.owner("release")
+        wait_until("the job to run again", lambda: rest.job(job)["state"] == "running", 60)
+        self.cli("stop", job)
+
+    def test_9_after_leaving_the_machine_is_as_before(self):
+        self.node.owner("leave", "--purge")
+        self.labs.down()
+
+        told = subprocess.run([SCRIPT, "changes", self.before], stdout=subprocess.PIPE, text=True)
+
+        self.assertEqual(self.labs.residue(), [])
+        self.assertNotIn(self.labs.run, told.stdout)
+        owners = ("user", "group", "sysctl", "rule")
+        self.assertEqual([line for line in told.stdout.splitlines() if line[2:].split(" ")[0] in owners], [])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
