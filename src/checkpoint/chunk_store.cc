@@ -281,10 +281,14 @@ bool ChunkStore::Session::keep(const Digest& cipher) {
 
 Status ChunkStore::Session::put(const Digest& cipher, BlobView stored) {
   if (waiting_.contains(cipher) || keep(cipher)) return {};
+  if (crypto::sha256(stored) == cipher) return put_hashed(cipher, stored);
+  return fail(ErrorCode::kCorrupt, "chunk " + short_hex(cipher) + " arrived with other bytes");
+}
+
+Status ChunkStore::Session::put_hashed(const Digest& cipher, BlobView stored) {
+  if (waiting_.contains(cipher) || keep(cipher)) return {};
   if (stored.size() > kBlobBytesMax)
     return fail(ErrorCode::kExhausted, "a chunk is longer than the store takes");
-  if (crypto::sha256(stored) != cipher)
-    return fail(ErrorCode::kCorrupt, "chunk " + short_hex(cipher) + " arrived with other bytes");
   RN_CHECK(store_->admit(stored.size()));
   {
     const std::lock_guard lock(store_->mutex_);

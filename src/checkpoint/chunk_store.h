@@ -92,6 +92,9 @@ class ChunkStore {
     /// Writes and syncs a chunk. It counts only after flush(). kCorrupt also if `stored` does not
     /// hash to `cipher`.
     Status put(const Digest& cipher, BlobView stored);
+    /// The same where the caller has just computed `cipher` from these bytes: hashes them no second
+    /// time.
+    Status put_hashed(const Digest& cipher, BlobView stored);
     /// Makes the names of all puts so far durable and the chunks visible. On error the puts since
     /// the last flush are gone.
     Status flush();

@@ -26,15 +26,19 @@ class Checksum {
 
   void update(BlobView bytes) { XXH3_128bits_update(state_.get(), bytes.data(), bytes.size()); }
 
-  void finish(std::uint64_t (&out)[2]) const {
+  Checksum128 finish() const {
     const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
-    out[0] = hash.low64;
-    out[1] = hash.high64;
+    return {hash.low64, hash.high64};
   }
 
  private:
   std::unique_ptr<XXH3_state_t, FreeState> state_;
 };
+
+Checksum128 checksum_of(BlobView bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return {hash.low64, hash.high64};
+}
 
 }  // namespace
 
@@ -51,16 +55,23 @@ FileCapture::FileCapture(
       encoder_(keys, rng),
       should_stop_(std::move(should_stop)) {}
 
-Result<ChunkRef> FileCapture::take_chunk(BlobView plaintext) {
+const ChunkRef* FileCapture::keep_known(const ChunkRef* known, std::size_t plain_bytes) {
+  if (known == nullptr || known->plain_bytes != plain_bytes) return nullptr;
+  return session_.keep(known->cipher) ? known : nullptr;
+}
+
+/// Cheapest question first: the checksum alone finds what did not change.
+Result<ChunkRef> FileCapture::take_chunk(BlobView plaintext, const Checksum128& checksum) {
   if (should_stop_ && should_stop_())
     return fail(ErrorCode::kTimeout, "the snapshot was told to stop");
+  const auto* same = keep_known(known_.chunk_with(checksum), plaintext.size());
+  if (same != nullptr) return *same;
   const Digest name = chunk_name(keys_, plaintext);
   if (const auto fresh = fresh_.find(name); fresh != fresh_.end()) return fresh->second;
-  const ChunkRef* known = known_.chunk_named(name);
-  if (known != nullptr && known->plain_bytes == plaintext.size() && session_.keep(known->cipher))
-    return *known;
+  same = keep_known(known_.chunk_named(name), plaintext.size());
+  if (same != nullptr) return *same;
   const EncodedChunk chunk = encoder_.encode(plaintext, name);
-  RN_CHECK(session_.put(chunk.ref.cipher, chunk.stored));
+  RN_CHECK(session_.put_hashed(chunk.ref.cipher, chunk.stored));
   totals_.new_bytes += chunk.stored.size();
   ++totals_.new_chunks;
   fresh_[name] = chunk.ref;
@@ -78,13 +89,15 @@ Result<FileCapture::Reading> FileCapture::read_chunks(
       cut_mode_for(path, size),
       [&](std::uint64_t, BlobView bytes) -> Status {
         checksum.update(bytes);
-        RN_TRY(const ChunkRef chunk, take_chunk(bytes));
+        const Checksum128 own = checksum_of(bytes);
+        RN_TRY(const ChunkRef chunk, take_chunk(bytes, own));
         reading.chunks.push_back(chunk);
+        reading.checksums.insert(reading.checksums.end(), own.begin(), own.end());
         totals_.read_bytes += bytes.size();
         return {};
       }
   ));
-  checksum.finish(reading.checksum);
+  reading.whole = checksum.finish();
   return reading;
 }
 
@@ -98,9 +111,7 @@ Result<bool> FileCapture::reads_the_same(File& file, std::uint64_t size, const R
     checksum.update(bytes);
     offset += bytes.size();
   }
-  std::uint64_t again[2];
-  checksum.finish(again);
-  return again[0] == first.checksum[0] && again[1] == first.checksum[1];
+  return checksum.finish() == first.whole;
 }
 
 Result<FileCapture::Captured> FileCapture::capture(File& file, const std::string& path, Care care) {
@@ -115,7 +126,7 @@ Result<FileCapture::Captured> FileCapture::capture(File& file, const std::string
   const bool only_grew = care == Care::kGrowing && after.size >= before.size;
   if (!held_still && !only_grew)
     return fail(ErrorCode::kUnavailable, "it did not hold still while it was read");
-  return Captured{before, std::move(reading.chunks)};
+  return Captured{before, std::move(reading.chunks), std::move(reading.checksums)};
 }
 
 Result<bool> FileCapture::has_content(

@@ -32,6 +32,7 @@ class FileCapture {
   struct Captured {
     FileStat stat;  ///< as taken; `size` is the length taken
     std::vector<ChunkRef> chunks;
+    std::vector<std::uint64_t> checksums;  ///< as in CachedFile
   };
 
   /// All outlive the capture. `known` finds chunks of earlier generations by name.
@@ -54,11 +55,15 @@ class FileCapture {
  private:
   struct Reading {
     std::vector<ChunkRef> chunks;
-    std::uint64_t checksum[2] = {0, 0};
+    std::vector<std::uint64_t> checksums;
+    Checksum128 whole{};
   };
 
   Result<Reading> read_chunks(File& file, const std::string& path, std::uint64_t size);
-  Result<ChunkRef> take_chunk(BlobView plaintext);
+  Result<ChunkRef> take_chunk(BlobView plaintext, const Checksum128& checksum);
+  /// `known` if it fits and the store still has it, for as long as this session lasts; else
+  /// nullptr.
+  const ChunkRef* keep_known(const ChunkRef* known, std::size_t plain_bytes);
   Result<bool> reads_the_same(File& file, std::uint64_t size, const Reading& first);
 
   ChunkStore::Session& session_;

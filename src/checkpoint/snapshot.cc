@@ -112,7 +112,7 @@ class Taking {
     RN_TRY(const bool is_base, equals_base(path, there));
     if (!is_base) return read_file(path, in_unit);
     unit_files_ += in_unit ? 1 : 0;
-    remember(path, there, true, {});
+    remember(path, there, true, {}, {});
     return {};
   }
 
@@ -154,7 +154,7 @@ class Taking {
       ++stats_.read_files;
       unit_files_ += in_unit ? 1 : 0;
       add_entry(path, captured->stat, captured->chunks);
-      remember(path, captured->stat, false, captured->chunks);
+      remember(path, captured->stat, false, captured->chunks, captured->checksums);
       return {};
     }
     const ErrorCode code = captured.error().code;
@@ -198,11 +198,22 @@ class Taking {
   }
 
   void remember(
-      const std::string& path, const FileStat& there, bool is_base, std::vector<ChunkRef> chunks
+      const std::string& path,
+      const FileStat& there,
+      bool is_base,
+      std::vector<ChunkRef> chunks,
+      std::vector<std::uint64_t> checksums
   ) {
     const bool is_settled = SnapshotCache::is_settled(there.mtime_ns, started_.wall);
     after_.push_back(
-        {path, there.inode, there.size, there.mtime_ns, is_base, is_settled, std::move(chunks)}
+        {path,
+         there.inode,
+         there.size,
+         there.mtime_ns,
+         is_base,
+         is_settled,
+         std::move(chunks),
+         std::move(checksums)}
     );
   }
 
@@ -339,6 +350,7 @@ Result<SnapshotCache> prime_cache(
         there.mtime_ns,
         false,
         SnapshotCache::is_settled(there.mtime_ns, now),
+        {},
         {}};
     if (const auto entry = entries.find(path); entry != entries.end()) {
       if (entry->second->kind != FileKind::kRegular || entry->second->bytes != there.size) continue;

@@ -38,8 +38,19 @@ const ChunkRef* SnapshotCache::chunk_named(const Digest& name) const {
   return found == known_.end() ? nullptr : &found->second;
 }
 
+const ChunkRef* SnapshotCache::chunk_with(const Checksum128& checksum) const {
+  const auto found = by_checksum_.find(checksum);
+  return found == by_checksum_.end() ? nullptr : &found->second;
+}
+
 void SnapshotCache::put(CachedFile file) {
-  for (const ChunkRef& chunk : file.chunks) known_.insert_or_assign(chunk.name, chunk);
+  const bool has_checksums = file.checksums.size() == 2 * file.chunks.size();
+  for (std::size_t i = 0; i < file.chunks.size(); ++i) {
+    known_.insert_or_assign(file.chunks[i].name, file.chunks[i]);
+    if (!has_checksums) continue;
+    const Checksum128 checksum{file.checksums[2 * i], file.checksums[2 * i + 1]};
+    by_checksum_.insert_or_assign(checksum, file.chunks[i]);
+  }
   std::string path = file.path;
   files_.insert_or_assign(std::move(path), std::move(file));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -15,6 +16,8 @@
 
 namespace rn::checkpoint {
 
+using Checksum128 = std::array<std::uint64_t, 2>;  ///< XXH3-128: low word, high word
+
 /// What a file was when it was last read, and which chunks it became.
 struct CachedFile {
   std::string path;
@@ -25,8 +28,9 @@ struct CachedFile {
   bool is_settled = false;  ///< its mtime was old enough when it was looked at: a later write must
                             ///< change the mtime
   std::vector<ChunkRef> chunks;
+  std::vector<std::uint64_t> checksums;  ///< XXH3-128 of each chunk's plaintext, two words each
 
-  RN_FIELDS(CachedFile, path, inode, bytes, mtime_ns, is_base, is_settled, chunks)
+  RN_FIELDS(CachedFile, path, inode, bytes, mtime_ns, is_base, is_settled, chunks, checksums)
 };
 
 /// Lets the next snapshot skip what did not change, and finds known chunks by name. Losing it costs
@@ -39,6 +43,10 @@ class SnapshotCache {
   /// What the path was, changed or not.
   const CachedFile* find(const std::string& path) const;
   const ChunkRef* chunk_named(const Digest& name) const;
+  /// The same by the plaintext's checksum: many times cheaper than its name. Not cryptographic,
+  /// which is enough here: whoever could make two chunks collide is the guest itself, spoiling its
+  /// own checkpoint.
+  const ChunkRef* chunk_with(const Checksum128& checksum) const;
 
   void put(CachedFile file);
   /// Makes a generation's chunks known without claiming that its files are unchanged.
@@ -58,6 +66,7 @@ class SnapshotCache {
  private:
   std::map<std::string, CachedFile> files_;
   std::map<Digest, ChunkRef> known_;
+  std::map<Checksum128, ChunkRef> by_checksum_;
 };
 
 }  // namespace rn::checkpoint

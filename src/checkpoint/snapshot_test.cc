@@ -175,6 +175,21 @@ TEST_F(SnapshotTest, unchanged_files_are_not_read_and_unchanged_chunks_not_store
   EXPECT_TRUE(check_chain(third->manifest, second->manifest, second->ref.manifest));
 }
 
+TEST_F(SnapshotTest, a_chunk_that_the_store_lost_is_stored_again_though_its_checksum_is_known) {
+  write("checkpoint.bin", std::string(500'000, 'c'));
+  request_.unit = {"checkpoint.bin", false};
+  const auto first = take();
+  ASSERT_TRUE(first);
+  ASSERT_TRUE(store_->forget(request_.job));
+  ASSERT_FALSE(store_->has(first->manifest.chunks[0].cipher));
+
+  const auto second = take();
+
+  ASSERT_TRUE(second) << second.error().describe();
+  EXPECT_EQ(second->stats.new_chunks, 1U);
+  EXPECT_TRUE(store_->verify(request_.job, second->ref.manifest));
+}
+
 TEST_F(SnapshotTest, a_lost_cache_costs_reading_and_not_storing) {
   write("checkpoint.bin", std::string(500'000, 'c'));
   request_.unit = {"checkpoint.bin", false};
