@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "agent/config.h"
+#include "base/error.h"
+
+// The program's commands; each answers the exit code (docs: 0 success, 1 failure, 2 usage, 3 not
+// found, 4 permission, 5 conflict, 6 unreachable, 7 timeout, 8 quota).
+namespace rn::agent {
+
+int exit_code_of(const Error& error);
+/// Prints "reclaim-agent: message" and what to do next; answers the exit code.
+int report(const Error& error);
+
+struct ReclaimFlags {
+  std::vector<std::uint32_t> gpus;
+  std::string in;
+  bool is_now = false;
+  std::string message;
+};
+
+/// "90", "90s", "10m", "2h" in seconds. kInvalid.
+Result<std::uint32_t> parse_duration(const std::string& text);
+
+int do_reclaim(const AgentConfig& config, const ReclaimFlags& flags);
+int do_release(const AgentConfig& config, const std::vector<std::uint32_t>& gpus);
+int do_pause(const AgentConfig& config, std::uint32_t for_s);
+int do_resume(const AgentConfig& config);
+int do_status(const AgentConfig& config, bool explains, bool as_json);
+int do_leave(
+    const AgentConfig& config, bool purges, const std::string& reason, std::uint32_t wait_s
+);
+int do_contract_show(const AgentConfig& config);
+int do_contract_check(const AgentConfig& config, const std::string& file);
+int do_contract_set(const AgentConfig& config, const std::string& file);
+
+/// Names every missing piece and what to do about it; 0 if none is missing.
+int do_doctor(const AgentConfig& config, bool as_json);
+
+}  // namespace rn::agent

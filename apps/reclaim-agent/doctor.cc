@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+
+#include "commands.h"
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/contract_file.h"
+#include "agent/identity.h"
+#include "agent/telemetry_host.h"
+#include "agent/telemetry_nvml.h"
+#include "io/framed_unix.h"
+#include "io/http_client.h"
+#include "io/pki.h"
+#include "io/real_clock.h"
+#include "io/real_fs.h"
+
+namespace rn::agent {
+
+namespace {
+
+struct Finding {
+  std::string piece;
+  bool is_there = false;
+  bool is_needed = true;
+  std::string what;
+  std::string next;
+};
+
+using Findings = std::vector<Finding>;
+
+void look_at_machine(const AgentConfig& config, Findings& out) {
+  io::RealFileSystem fs;
+  const HostSampler host(config.root);
+  const auto id = machine_id(fs, config.machine_id_file);
+  out.push_back(
+      {"machine identifier",
+       id.has_value(),
+       true,
+       id ? config.machine_id_file : id.error().message,
+       "systemd-machine-id-setup"}
+  );
+  const std::string groups = host.cgroup_version();
+  out.push_back({"control groups", true, true, groups, ""});
+  out.push_back(
+      {"user namespaces",
+       host.has_user_namespaces(),
+       false,
+       host.has_user_namespaces() ? "on" : "off: guests run without their own uid range",
+       "sysctl -w user.max_user_namespaces=10000"}
+  );
+
+  struct stat info {};
+
+  const bool has_bpf = stat((config.root + "/sys/fs/bpf").c_str(), &info) == 0;
+  out.push_back({"BPF file system", has_bpf, true, "/sys/fs/bpf", "mount -t bpf bpf /sys/fs/bpf"});
+  const auto free = fs.free_bytes(parent_folder(config.state));
+  const std::uint64_t free_mib = free.value_or(0) >> 20;
+  out.push_back(
+      {"disk",
+       free_mib > 4096,
+       true,
+       std::to_string(free_mib) + " MiB free",
+       "free at least 4 GiB below " + config.state}
+  );
+  if (!config.nvml_library.empty()) {
+    const auto nvml = NvmlSampler::open(config.nvml_library);
+    out.push_back(
+        {"NVIDIA driver",
+         nvml.has_value(),
+         false,
+         nvml ? std::to_string((*nvml)->gpus().size()) + " GPUs" : nvml.error().message,
+         "apt install nvidia-driver, if the machine has such GPUs"}
+    );
+  }
+}
+
+void look_at_identity(const AgentConfig& config, Findings& out) {
+  io::RealFileSystem fs;
+  const auto id = machine_id(fs, config.machine_id_file);
+  const auto identity = load_identity(fs, config.identity_folder(), id.value_or(""));
+  if (!identity) {
+    out.push_back({"identity", false, true, identity.error().message, identity.error().hint});
+    return;
+  }
+  out.push_back({"identity", true, true, identity->node.str() + " of " + identity->lab.str(), ""});
+  const auto certificate = io::read_certificate(identity->certificate_pem);
+  const io::RealClock clock;
+  const bool is_valid = certificate && certificate->not_after > clock.now().wall;
+  out.push_back(
+      {"certificate",
+       is_valid,
+       true,
+       is_valid ? "valid" : "expired or unreadable",
+       "check the machine's clock; else join again: reclaim-agent leave --purge, then join"}
+  );
+  io::HttpCall call;
+  call.url = identity->coordinator_url + "/healthz";
+  call.tls = tls_to_coordinator(*identity);
+  call.timeout = seconds(5);
+  const auto reply = io::succeed(io::perform_blocking(call));
+  out.push_back(
+      {"coordinator",
+       reply.has_value(),
+       true,
+       reply ? identity->coordinator_url : reply.error().message,
+       "check the network to " + identity->coordinator_url + "; running guests go on meanwhile"}
+  );
+}
+
+void look_at_daemons(const AgentConfig& config, Findings& out) {
+  const auto warden = io::FramedUnixClient::connect(config.warden_path());
+  out.push_back(
+      {"warden",
+       warden.has_value(),
+       true,
+       warden ? config.warden_path() : warden.error().message,
+       "systemctl start reclaim-warden"}
+  );
+  io::HttpCall call;
+  call.url = "http://agent/healthz";
+  call.unix_socket = config.control_path();
+  call.timeout = seconds(5);
+  const bool is_up = io::succeed(io::perform_blocking(call)).has_value();
+  out.push_back(
+      {"agent",
+       is_up,
+       true,
+       is_up ? config.control_path() : "does not answer",
+       "systemctl start reclaim-agent"}
+  );
+  io::RealFileSystem fs;
+  const auto contract = load_contract(fs, config.contract_path(), {}, config.zone_folder);
+  const bool is_good = contract || contract.error().code == ErrorCode::kNotFound;
+  out.push_back(
+      {"contract",
+       is_good,
+       true,
+       contract  ? (contract->lends ? "lends" : "does not lend")
+       : is_good ? "none yet: the default holds"
+                 : contract.error().message,
+       "reclaim-agent contract set FILE"}
+  );
+}
+
+}  // namespace
+
+int do_doctor(const AgentConfig& config, bool as_json) {
+  Findings findings;
+  look_at_machine(config, findings);
+  look_at_identity(config, findings);
+  look_at_daemons(config, findings);
+  int missing = 0;
+  nlohmann::json list = nlohmann::json::array();
+  for (const Finding& f : findings) {
+    if (!f.is_there && f.is_needed) ++missing;
+    if (as_json) {
+      list.push_back(
+          {{"piece", f.piece},
+           {"is_there", f.is_there},
+           {"is_needed", f.is_needed},
+           {"what", f.what},
+           {"next", f.is_there ? "" : f.next}}
+      );
+      continue;
+    }
+    std::printf(
+        "%-7s %-20s %s\n",
+        f.is_there    ? "ok"
+        : f.is_needed ? "MISSING"
+                      : "absent",
+        f.piece.c_str(),
+        f.what.c_str()
+    );
+    if (!f.is_there && !f.next.empty()) std::printf("        next: %s\n", f.next.c_str());
+  }
+  if (as_json) std::printf("%s\n", list.dump(2).c_str());
+  if (!as_json && missing == 0) std::printf("nothing is missing\n");
+  return missing == 0 ? 0 : 1;
+}
+
+}  // namespace rn::agent

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <charconv>
+#include <cstdio>
+#include <iostream>
+
+#include "commands.h"
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "agent/contract_file.h"
+#include "agent/core_types.h"
+#include "agent/kill_client.h"
+#include "agent/links.h"
+#include "agent/telemetry_host.h"
+#include "io/framed_unix.h"
+#include "io/http_client.h"
+#include "io/real_clock.h"
+#include "io/real_fs.h"
+#include "model/codec.h"
+
+namespace rn::agent {
+
+namespace {
+
+constexpr std::uint32_t kNoticeMaxS = 900;
+
+/// One request to the warden, as the owner.
+Result<warden_wire::Answer> ask_warden(
+    const AgentConfig& config, warden_wire::Request request, milliseconds limit = seconds(20)
+) {
+  const std::string path = config.warden_path();
+  const char* hint =
+      "is reclaim-warden running? systemctl status reclaim-warden; in an emergency: reclaim-warden "
+      "kill";
+  auto client = io::FramedUnixClient::connect(path, warden_wire::kMaxFrameBytes);
+  if (!client) return fail(client.error().with("the warden's socket " + path).hinting(hint));
+  if ((*client)->peer().uid != config.warden_uid)
+    return fail(
+        ErrorCode::kDenied,
+        "the process behind " + path + " is not the warden",
+        "look who listens there: ss -xlp"
+    );
+  RN_CHECK((*client)->send(kWardenFrame, warden_wire::encode({1, std::move(request)})));
+  const io::RealClock clock;
+  const Instant end = clock.now().boot + limit;
+  for (;;) {
+    const auto left = std::chrono::duration_cast<milliseconds>(end - clock.now().boot);
+    if (left.count() <= 0) break;
+    auto frame = (*client)->receive(left);
+    if (!frame) return fail(frame.error().with("the warden").hinting(hint));
+    RN_TRY(const warden_wire::Reply reply, warden_wire::decode_reply(frame->body));
+    const auto* answer = std::get_if<warden_wire::Answer>(&reply);
+    if (answer == nullptr || answer->request != 1) continue;
+    if (answer->code.empty()) return *answer;
+    Error error{ErrorCode::kInternal, answer->message, answer->hint};
+    for (int code = 0; code <= static_cast<int>(ErrorCode::kInternal); ++code) {
+      if (to_string(static_cast<ErrorCode>(code)) == answer->code)
+        error.code = static_cast<ErrorCode>(code);
+    }
+    return fail(error.hinting("reclaim-agent status shows the state of the node"));
+  }
+  return fail(ErrorCode::kTimeout, "the warden has not answered", hint);
+}
+
+Result<std::string> ask_agent(
+    const AgentConfig& config,
+    const std::string& method,
+    const std::string& path,
+    const std::string& body = {}
+) {
+  io::HttpCall call;
+  call.method = method;
+  call.url = "http://agent" + path;
+  call.unix_socket = config.control_path();
+  call.body = body;
+  call.timeout = seconds(10);
+  auto reply = io::succeed(io::perform_blocking(call));
+  if (!reply) {
+    Error error = reply.error();
+    if (error.code == ErrorCode::kNotFound && error.message.find("path") == std::string::npos)
+      error.code = ErrorCode::kUnavailable;
+    return fail(
+        error.with("the agent")
+            .hinting("is it running? systemctl status reclaim-agent, or: reclaim-agent serve")
+    );
+  }
+  return std::move(reply->body);
+}
+
+std::string words_of(const std::vector<std::uint32_t>& gpus) {
+  if (gpus.empty()) return "the whole node";
+  std::string out = gpus.size() == 1 ? "GPU " : "GPUs ";
+  for (std::size_t i = 0; i < gpus.size(); ++i)
+    out += (i == 0 ? "" : ", ") + std::to_string(gpus[i]);
+  return out;
+}
+
+int emergency(const AgentConfig& config, const ReclaimFlags& flags) {
+  std::uint64_t mask = 0;
+  for (const std::uint32_t gpu : flags.gpus) {
+    if (gpu > 63)
+      return report(
+          {ErrorCode::kInvalid,
+           "--gpu: " + std::to_string(gpu) + " is above 63",
+           "reclaim-agent status lists the GPUs"}
+      );
+    mask |= 1ULL << gpu;
+  }
+  const auto frame = send_kill(config.kill_path(), mask, seconds(15));
+  if (!frame) return report(frame.error());
+  const auto ms = [&](std::int64_t ns) {
+    return static_cast<double>(ns - frame->declared_ns) / 1e6;
+  };
+  std::printf(
+      "%s is yours: cut after %.2f ms, %u processes gone after %.2f ms%s\n",
+      words_of(flags.gpus).c_str(),
+      ms(frame->cut_ns),
+      frame->processes,
+      ms(frame->killed_ns),
+      frame->status == 0 ? ", verified" : ""
+  );
+  if (frame->status == 0) return 0;
+  return report(
+      {ErrorCode::kInternal,
+       "something of a guest remains (wedged)",
+       "reclaim-agent status names it; reclaim-warden kill tries again"}
+  );
+}
+
+}  // namespace
+
+int exit_code_of(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::kInvalid:
+    case ErrorCode::kUnsupported:
+      return 2;
+    case ErrorCode::kNotFound:
+      return 3;
+    case ErrorCode::kDenied:
+      return 4;
+    case ErrorCode::kConflict:
+      return 5;
+    case ErrorCode::kUnavailable:
+      return 6;
+    case ErrorCode::kTimeout:
+      return 7;
+    case ErrorCode::kExhausted:
+      return 8;
+    case ErrorCode::kCorrupt:
+    case ErrorCode::kInternal:
+      return 1;
+  }
+  return 1;
+}
+
+int report(const Error& error) {
+  std::cerr << "reclaim-agent: " << error.message << "\n";
+  std::cerr << "  next: "
+            << (error.hint.empty() ? "reclaim-agent doctor names what is missing" : error.hint)
+            << "\n";
+  return exit_code_of(error);
+}
+
+Result<std::uint32_t> parse_duration(const std::string& text) {
+  std::uint32_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [last, code] = std::from_chars(text.data(), end, value);
+  const std::string unit(last, end);
+  const std::uint32_t factor = unit.empty() || unit == "s" ? 1
+                               : unit == "m"               ? 60
+                               : unit == "h"               ? 3600
+                                                           : 0;
+  if (code != std::errc() || factor == 0 || value > 0xffffffffu / factor)
+    return fail(ErrorCode::kInvalid, "\"" + text + "\" is no duration", "write 90s, 10m or 2h");
+  return value * factor;
+}
+
+int do_reclaim(const AgentConfig& config, const ReclaimFlags& flags) {
+  if (flags.is_now) return emergency(config, flags);
+  warden_wire::DeclareReclaim declare;
+  declare.gpus = flags.gpus;
+  declare.message = flags.message;
+  if (!flags.in.empty()) {
+    const auto in_s = parse_duration(flags.in);
+    if (!in_s) return report(in_s.error());
+    declare.kind = ReclaimKind::kAnnounced;
+    declare.in_s = *in_s;
+  } else {
+    io::RealFileSystem fs;
+    const auto contract = load_contract(fs, config.contract_path(), {}, config.zone_folder);
+    declare.notice_s = contract ? contract->notice_s : Contract{}.notice_s;
+    declare.notice_s = std::min(declare.notice_s, kNoticeMaxS);
+  }
+  const auto answer = ask_warden(config, declare);
+  if (!answer) return report(answer.error());
+  const std::uint32_t within_s = flags.in.empty() ? declare.notice_s : declare.in_s;
+  std::printf(
+      "%s: reclaim %s declared; guests save and leave within %u s\n",
+      words_of(flags.gpus).c_str(),
+      answer->reclaim.id.str().c_str(),
+      within_s
+  );
+  return 0;
+}
+
+int do_release(const AgentConfig& config, const std::vector<std::uint32_t>& gpus) {
+  const auto answer = ask_warden(config, warden_wire::Release{gpus});
+  if (!answer) return report(answer.error());
+  std::printf("%s is lent again, as the contract says\n", words_of(gpus).c_str());
+  return 0;
+}
+
+int do_pause(const AgentConfig& config, std::uint32_t for_s) {
+  const auto answer = ask_warden(config, warden_wire::Pause{for_s});
+  if (!answer) return report(answer.error());
+  if (for_s == 0) {
+    std::printf("no new guests until: reclaim-agent resume. Running ones stay.\n");
+  } else {
+    std::printf("no new guests for %u s. Running ones stay.\n", for_s);
+  }
+  return 0;
+}
+
+int do_resume(const AgentConfig& config) {
+  const auto answer = ask_warden(config, warden_wire::Resume{});
+  if (!answer) return report(answer.error());
+  std::printf("guests may come again, as the contract says\n");
+  return 0;
+}
+
+int do_status(const AgentConfig& config, bool explains, bool as_json) {
+  const auto body = ask_agent(config, "GET", "/v1/node");
+  if (!body) return report(body.error());
+  if (as_json) {
+    std::printf("%s\n", body->c_str());
+    return 0;
+  }
+  const auto view = node_view_from_json(*body);
+  if (!view) return report(view.error());
+  std::printf(
+      "%s  lending: %s  coordinator: %s  warden: %s\n",
+      view->facts.hostname.c_str(),
+      std::string(to_string(view->lending)).c_str(),
+      view->is_coordinator_connected ? "connected" : "away",
+      view->is_warden_connected ? "connected" : "away"
+  );
+  if (explains) std::printf("why: %s\n", view->why.c_str());
+  for (const Gpu& gpu : view->facts.gpus) {
+    std::string state = gpu.is_static ? "static" : "free";
+    for (const GpuTelemetry& seen : view->telemetry.gpus) {
+      if (seen.index != gpu.index) continue;
+      if (seen.foreign_processes > 0)
+        state = "busy: " + std::to_string(seen.foreign_processes) + " foreign processes";
+      if (seen.is_wedged) state = "wedged";
+    }
+    std::printf(
+        "GPU %u  %s  %llu MiB  %s\n",
+        gpu.index,
+        gpu.model.c_str(),
+        static_cast<unsigned long long>(gpu.memory_mib),
+        state.c_str()
+    );
+  }
+  if (view->attempts.empty()) std::printf("no guests\n");
+  for (const AttemptView& a : view->attempts) {
+    std::printf(
+        "guest %s (%s, %s, lab %s)  %s  generation %u safe, %u durable\n",
+        a.report.job.str().c_str(),
+        a.name.c_str(),
+        a.user.str().c_str(),
+        a.lab.str().c_str(),
+        a.phase.c_str(),
+        a.report.safe_generation,
+        a.durable_generation
+    );
+    if (explains && !a.report.detail.empty()) std::printf("  why: %s\n", a.report.detail.c_str());
+  }
+  for (const ReclaimRecord& r : view->reclaims) {
+    std::printf(
+        "reclaim %s (%s)  %s  %s\n",
+        r.id.str().c_str(),
+        std::string(to_string(r.kind)).c_str(),
+        std::string(to_string(r.phase)).c_str(),
+        words_of(r.gpus).c_str()
+    );
+    for (const std::string& remains : r.remains) std::printf("  remains: %s\n", remains.c_str());
+  }
+  return 0;
+}
+
+int do_leave(
+    const AgentConfig& config, bool purges, const std::string& reason, std::uint32_t wait_s
+) {
+  io::RealFileSystem fs;
+  const bool is_joined = fs.stat(join_path(config.identity_folder(), "identity.json")).has_value();
+  const auto asked = ask_agent(config, "POST", "/v1/leave", reason);
+  if (!asked && is_joined && asked.error().code != ErrorCode::kUnavailable)
+    return report(asked.error());
+  if (asked) {
+    std::fprintf(stderr, "guests save and leave; waiting for at most %u s ...\n", wait_s);
+    bool is_over = false;
+    for (std::uint32_t waited = 0; waited < wait_s && !is_over; ++waited) {
+      sleep(1);
+      is_over = !ask_agent(config, "GET", "/healthz").has_value();
+    }
+    if (!is_over)
+      return report(
+          {ErrorCode::kTimeout,
+           "the node has not left within " + std::to_string(wait_s) + " s",
+           "reclaim-agent status shows what it waits for; run leave again"}
+      );
+    std::printf("the node has left\n");
+  } else if (!purges) {
+    return report(asked.error());
+  }
+  if (!purges) return 0;
+  const Status removed = remove_tree(fs, config.folder());
+  if (!removed) return report(removed.error().hinting("run it as root"));
+  std::printf("%s is removed\n", config.folder().c_str());
+  return 0;
+}
+
+int do_contract_show(const AgentConfig& config) {
+  io::RealFileSystem fs;
+  const auto contract = load_contract(fs, config.contract_path(), {}, config.zone_folder);
+  if (!contract && contract.error().code != ErrorCode::kNotFound) return report(contract.error());
+  std::printf("%s", to_yaml(contract.value_or(Contract{})).c_str());
+  return 0;
+}
+
+int do_contract_check(const AgentConfig& config, const std::string& file) {
+  io::RealFileSystem fs;
+  NodeFacts facts;
+  const HostSampler host(config.root);
+  facts.memory_mib = host.memory_mib().value_or(0);
+  const auto contract = load_contract(fs, file, facts, config.zone_folder);
+  if (!contract) return report(contract.error().hinting("correct the file and check it again"));
+  std::printf("%s is a good contract\n", file.c_str());
+  return 0;
+}
+
+int do_contract_set(const AgentConfig& config, const std::string& file) {
+  io::RealFileSystem fs;
+  const auto bytes = read_all(fs, file, 256u << 10);
+  if (!bytes) return report(bytes.error().with(file).hinting("name a readable contract file"));
+  const auto answer = ask_agent(config, "PUT", "/v1/contract", std::string(as_text(*bytes)));
+  if (!answer) return report(answer.error());
+  std::printf("the contract is in force\n");
+  return 0;
+}
+
+}  // namespace rn::agent

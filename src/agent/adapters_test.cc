@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "agent/config.h"
+#include "agent/contract_file.h"
+#include "agent/identity.h"
+#include "agent/kill_client.h"
+#include "agent/peers.h"
+#include "agent/telemetry_host.h"
+#include "agent/telemetry_nvml.h"
+#include "io/real_fs.h"
+#include "io/real_rng.h"
+
+namespace rn::agent {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class FolderTest : public testing::Test {
+ protected:
+  FolderTest() {
+    char name[] = "/tmp/rn-agent-XXXXXX";
+    folder = mkdtemp(name);
+  }
+
+  ~FolderTest() override { (void)remove_tree(fs, folder); }
+
+  void put(const std::string& path, const std::string& text) {
+    const std::string full = folder + "/" + path;
+    ASSERT_TRUE(make_folders(fs, parent_folder(full), 0755));
+    std::ofstream(full) << text;
+  }
+
+  io::RealFileSystem fs;
+  std::string folder;
+};
+
+// ---- configuration
+
+TEST(AgentConfigFile, fields_are_strict_and_static_gpus_are_named_as_such) {
+  const auto config = parse_config("state: /s\ngpus: [{index: 0, model: T4, memory_mib: 16000}]\n");
+  ASSERT_TRUE(config) << config.error().describe();
+  EXPECT_EQ(config->state, "/s");
+  ASSERT_EQ(config->gpus.size(), 1u);
+  EXPECT_TRUE(config->gpus.front().is_static);
+  EXPECT_EQ(config->warden_path(), "/run/reclaimnet/warden.sock");
+
+  const auto misspelt = parse_config("stat: /s\n");
+  ASSERT_FALSE(misspelt);
+  EXPECT_THAT(misspelt.error().hint, HasSubstr("state"));
+}
+
+// ---- contract
+
+TEST(ContractFile, a_contract_written_is_read_back_equal) {
+  Contract contract;
+  contract.windows = {{{"sat", "sun"}, "00:00", "24:00"}};
+  contract.time_zone = "UTC";
+  contract.network = {{"10.0.0.0/8", 0, "udp"}};
+  contract.gpus = {0, 2};
+
+  const auto read = parse_contract(to_yaml(contract), {}, kZoneFolder);
+
+  ASSERT_TRUE(read) << read.error().describe();
+  EXPECT_EQ(*read, contract);
+}
+
+TEST(ContractFile, unknown_fields_contradictions_and_zones_that_are_not_there_are_refused) {
+  const auto unknown = parse_contract("notice: 60\n", {}, kZoneFolder);
+  ASSERT_FALSE(unknown);
+  EXPECT_THAT(unknown.error().message, HasSubstr("notice"));
+
+  const auto contradiction = parse_contract("max_guests: 0\n", {}, kZoneFolder);
+  ASSERT_FALSE(contradiction);
+  EXPECT_THAT(contradiction.error().message, HasSubstr("max_guests"));
+
+  const auto zone = parse_contract("time_zone: Mars/Olympus\n", {}, kZoneFolder);
+  ASSERT_FALSE(zone);
+  EXPECT_THAT(zone.error().message, HasSubstr("Mars/Olympus"));
+
+  const auto escape = parse_contract("time_zone: ../../etc/passwd\n", {}, kZoneFolder);
+  ASSERT_FALSE(escape);
+  EXPECT_FALSE(parse_contract("lends: [\n", {}, kZoneFolder));
+}
+
+TEST_F(FolderTest, a_zone_has_its_offset_in_summer_and_in_winter) {
+  // A TZif file by hand: two types (+1 h, +2 h), transitions at 1000 and 2000 s.
+  const auto be = [](std::uint32_t v) {
+    std::string out;
+    for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(v >> shift);
+    return out;
+  };
+  std::string file = "TZif";
+  file += '\0';
+  file += std::string(15, '\0');
+  file += be(0) + be(0) + be(0) + be(2) + be(2) + be(4);
+  file += be(1000) + be(2000);
+  file += std::string("\1\0", 2);
+  file += be(3600) + std::string("\0\0", 2) + be(7200) + std::string("\1\0", 2);
+  file += std::string("AB\0\0", 4);
+  put("Test/Zone", file);
+  put("Test/Torn", file.substr(0, 60));
+
+  EXPECT_EQ(utc_offset_s(fs, "Test/Zone", wall_from_ms(500'000), folder).value(), 3600);
+  EXPECT_EQ(utc_offset_s(fs, "Test/Zone", wall_from_ms(1'500'000), folder).value(), 7200);
+  EXPECT_EQ(utc_offset_s(fs, "Test/Zone", wall_from_ms(2'500'000), folder).value(), 3600);
+  EXPECT_EQ(
+      utc_offset_s(fs, "Test/Torn", wall_from_ms(0), folder).error().code, ErrorCode::kCorrupt
+  );
+  EXPECT_EQ(utc_offset_s(fs, "UTC", wall_from_ms(0), folder).value(), 0);
+}
+
+// ---- joining
+
+TEST(JoinToken, is_taken_apart_or_refused_with_what_to_do) {
+  const std::string fingerprint(64, 'a');
+  const auto token = parse_join_token("rn1.id.secret." + fingerprint);
+  ASSERT_TRUE(token);
+  EXPECT_EQ(token->ca_fingerprint, fingerprint);
+
+  for (const std::string bad :
+       {std::string(""),
+        std::string("rn1.id.secret"),
+        "rn2.id.secret." + fingerprint,
+        "rn1..secret." + fingerprint,
+        std::string("rn1.id.secret.xyz"),
+        "rnu1.id.secret." + fingerprint}) {
+    const auto refused = parse_join_token(bad);
+    ASSERT_FALSE(refused) << bad;
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalid);
+    EXPECT_FALSE(refused.error().hint.empty());
+  }
+}
+
+TEST_F(FolderTest, a_machine_that_has_not_joined_is_told_how) {
+  const auto identity = load_identity(fs, folder, "m");
+
+  ASSERT_FALSE(identity);
+  EXPECT_EQ(identity.error().code, ErrorCode::kNotFound);
+  EXPECT_THAT(identity.error().hint, HasSubstr("join"));
+}
+
+TEST_F(FolderTest, an_identity_copied_to_another_machine_is_refused) {
+  put("identity.json", R"({"node_id":"n-1","lab":"a","machine_id":"first"})");
+
+  const auto identity = load_identity(fs, folder, "second");
+
+  ASSERT_FALSE(identity);
+  EXPECT_EQ(identity.error().code, ErrorCode::kConflict);
+  EXPECT_THAT(identity.error().message, HasSubstr("another machine"));
+}
+
+TEST_F(FolderTest, joining_twice_is_refused_before_the_token_is_spent) {
+  put("identity.json", "{}");
+  io::RealRng rng;
+  JoinOptions options;
+  options.folder = folder;
+  options.url = "https://127.0.0.1:1";
+  options.token = "rn1.a.b." + std::string(64, 'a');
+
+  const auto joined = join(fs, rng, options);
+
+  ASSERT_FALSE(joined);
+  EXPECT_EQ(joined.error().code, ErrorCode::kConflict);
+}
+
+TEST_F(FolderTest, the_machine_identifier_is_hashed_and_a_missing_one_is_named) {
+  put("machine-id", "0123456789abcdef0123456789abcdef\n");
+
+  EXPECT_EQ(machine_id(fs, folder + "/machine-id").value().size(), 64u);
+  EXPECT_THAT(machine_id(fs, folder + "/none").error().hint, HasSubstr("machine-id"));
+}
+
+TEST(NodeIdentity, names_nodes_and_nothing_else) {
+  EXPECT_EQ(node_of(identity_of(NodeId("n-1"))), NodeId("n-1"));
+  EXPECT_TRUE(node_of("spiffe://reclaimnet/coordinator").empty());
+}
+
+TEST(HostAndPort, are_taken_apart) {
+  EXPECT_EQ(parse_host_port("[fd00::1]:7445")->host, "fd00::1");
+  EXPECT_EQ(parse_host_port("lab-a:7445")->port, 7445);
+  EXPECT_FALSE(parse_host_port("lab-a"));
+  EXPECT_FALSE(parse_host_port("lab-a:"));
+  EXPECT_FALSE(parse_host_port("lab-a:70000"));
+  EXPECT_FALSE(parse_host_port(":1"));
+}
+
+TEST_F(FolderTest, a_missing_warden_is_answered_with_what_works_without_it) {
+  const auto killed = send_kill(folder + "/kill.sock", 0, seconds(1));
+
+  ASSERT_FALSE(killed);
+  EXPECT_EQ(killed.error().code, ErrorCode::kNotFound);
+  EXPECT_THAT(killed.error().hint, HasSubstr("reclaim-warden kill"));
+}
+
+// ---- telemetry
+
+TEST_F(FolderTest, host_telemetry_is_read_below_a_root_folder) {
+  put("proc/stat", "cpu  100 0 100 800 0 0 0 0 0 0\ncpu0 1\ncpu1 1\nintr 5\n");
+  put("proc/meminfo", "MemTotal: 8388608 kB\nMemFree: 1 kB\nMemAvailable: 6291456 kB\n");
+  put("proc/sys/kernel/osrelease", "6.1.0-test\n");
+  HostSampler host(folder);
+  NodeTelemetry out;
+  ASSERT_TRUE(host.sample(out));
+  put("proc/stat", "cpu  150 0 150 900 0 0 0 0 0 0\ncpu0 1\ncpu1 1\nintr 5\n");
+  ASSERT_TRUE(host.sample(out));
+
+  EXPECT_EQ(out.cpu_percent, 50u);
+  EXPECT_EQ(out.memory_used_mib, 2048u);
+  EXPECT_EQ(host.cpu_milli().value(), 2000u);
+  EXPECT_EQ(host.memory_mib().value(), 8192u);
+  EXPECT_EQ(host.kernel(), "6.1.0-test");
+  EXPECT_EQ(host.cgroup_version(), "v1");
+}
+
+TEST_F(FolderTest, input_interrupts_end_the_idle_time) {
+  put("proc/interrupts", "  1: 10 i8042\n 12: 5 nvme\n");
+  HostSampler host(folder);
+  EXPECT_GT(host.idle_s(wall_from_ms(1'000'000)), 1'000'000u);
+  put("proc/interrupts", "  1: 11 i8042\n 12: 50 nvme\n");
+
+  EXPECT_EQ(host.idle_s(wall_from_ms(2'000'000)), 0u);
+  EXPECT_EQ(host.idle_s(wall_from_ms(2'060'000)), 60u);
+}
+
+class Nvml : public FolderTest {
+ protected:
+  void record(const std::string& text) {
+    put("recording", text);
+    setenv("RN_FAKE_NVML", (folder + "/recording").c_str(), 1);
+  }
+};
+
+TEST_F(Nvml, replays_a_recording_and_tells_guests_from_foreign_processes) {
+  record(
+      "RTX3090 GPU-aaa 8 6 24576 2048 37 61 215000 100:1500 200:512\n"
+      "T4 GPU-bbb 7 5 16384 0 0 35 9000\n"
+  );
+  auto nvml = NvmlSampler::open(RN_FAKE_NVML_LIBRARY);
+  ASSERT_TRUE(nvml) << nvml.error().describe();
+
+  const auto gpus = (*nvml)->gpus();
+  const auto sample = (*nvml)->sample([](pid_t pid) { return pid == 100; });
+
+  ASSERT_EQ(gpus.size(), 2u);
+  EXPECT_EQ(gpus[0].model, "RTX3090");
+  EXPECT_EQ(gpus[0].uuid, "GPU-aaa");
+  EXPECT_EQ(gpus[0].compute_capability, "8.6");
+  EXPECT_EQ(gpus[0].memory_mib, 24576u);
+  EXPECT_FALSE(gpus[0].is_static);
+  EXPECT_EQ(sample.gpus[0].utilisation_percent, 37u);
+  EXPECT_EQ(sample.gpus[0].memory_used_mib, 2048u);
+  EXPECT_EQ(sample.gpus[0].temperature_c, 61);
+  EXPECT_EQ(sample.gpus[0].power_mw, 215000u);
+  EXPECT_EQ(sample.gpus[0].foreign_processes, 1u);
+  EXPECT_EQ(sample.gpus[1].foreign_processes, 0u);
+  EXPECT_THAT(sample.foreign_vram_mib, ElementsAre(512u, 0u));
+}
+
+TEST_F(Nvml, a_gpu_that_fell_off_the_bus_is_wedged) {
+  record("RTX3090 GPU-aaa 8 6 24576 2048 37 61 215000\n");
+  auto nvml = NvmlSampler::open(RN_FAKE_NVML_LIBRARY);
+  ASSERT_TRUE(nvml);
+  record("gone GPU-aaa 8 6 24576 2048 37 61 215000\n");
+
+  EXPECT_TRUE((*nvml)->sample([](pid_t) { return false; }).gpus[0].is_wedged);
+}
+
+TEST_F(Nvml, no_driver_and_a_driver_that_refuses_are_two_things) {
+  EXPECT_EQ(NvmlSampler::open("libnone-ml.so.1").error().code, ErrorCode::kNotFound);
+  unsetenv("RN_FAKE_NVML");
+  EXPECT_EQ(NvmlSampler::open(RN_FAKE_NVML_LIBRARY).error().code, ErrorCode::kUnavailable);
+}
+
+TEST_F(FolderTest, guests_are_known_by_their_control_group) {
+  put("proc/7/cgroup", "0::/reclaim-lab-a/abc\n");
+  put("proc/8/cgroup", "0::/user.slice/reclaimer\n");
+
+  EXPECT_TRUE(is_in_group(folder, 7, "reclaim-"));
+  EXPECT_FALSE(is_in_group(folder, 8, "reclaim-"));
+  EXPECT_FALSE(is_in_group(folder, 9, "reclaim-"));
+}
+
+}  // namespace
+}  // namespace rn::agent

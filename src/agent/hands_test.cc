@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/hands.h"
+
+#include <condition_variable>
+#include <cstdlib>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "agent/watcher.h"
+#include "checkpoint/manifest.h"
+#include "io/real_clock.h"
+#include "io/real_fs.h"
+#include "io/real_rng.h"
+#include "model/signing.h"
+
+namespace rn::agent {
+namespace {
+
+using testing::HasSubstr;
+
+/// A node with real disk, stores and hands; no daemon, no coordinator.
+class HandsTest : public testing::Test {
+ protected:
+  HandsTest() {
+    char name[] = "/tmp/rn-hands-XXXXXX";
+    folder = mkdtemp(name);
+    identity.node = NodeId("n-0000000000000001");
+    identity.signing = crypto::make_signing_key(rng);
+    identity.box = crypto::make_box_key(rng);
+    identity.coordinator_url = "https://127.0.0.1:1";
+    store = open_store("chunks");
+    images = open_store("images-pieces");
+    guests = std::make_unique<GuestBook>(fs, folder + "/guests");
+    hands = std::make_unique<Hands>(HandsDeps{
+        fs, clock, rng, identity, *store, *images, *guests, folder + "/images"});
+    job_key = crypto::random_key(rng);
+    sealed = crypto::seal_for(identity.box.public_key, job_key, as_bytes(guest.job.str()), rng);
+  }
+
+  ~HandsTest() override { (void)remove_tree(fs, folder); }
+
+  std::unique_ptr<checkpoint::ChunkStore> open_store(const std::string& name) {
+    checkpoint::StoreOptions options;
+    options.root = folder + "/" + name;
+    options.reserve_free_bytes = 0;
+    auto opened = checkpoint::ChunkStore::open(fs, clock, options);
+    return opened ? *std::move(opened) : nullptr;
+  }
+
+  void put(const std::string& path, const std::string& text) {
+    const std::string full = folder + "/" + path;
+    ASSERT_TRUE(make_folders(fs, parent_folder(full), 0755));
+    std::ofstream(full) << text;
+  }
+
+  std::string text_of(const std::string& path) {
+    const auto bytes = read_all(fs, folder + "/" + path, 1 << 20);
+    return bytes ? std::string(as_text(*bytes)) : "(" + bytes.error().message + ")";
+  }
+
+  WorkResult run(WorkBody body) {
+    return hands->run(Work{1, guest, std::move(body)}, is_cancelled);
+  }
+
+  TakeSnapshot a_snapshot(std::uint32_t generation, bool is_final = true) {
+    TakeSnapshot w;
+    w.disk = folder + "/disk";
+    w.epoch = guest.epoch;
+    w.generation = generation;
+    w.spec.paths = {"ckpt.bin"};
+    w.sealed_job_key = sealed;
+    w.is_final = is_final;
+    return w;
+  }
+
+  PrepareWork a_start(const std::string& disk) {
+    PrepareWork w;
+    w.disk = folder + "/" + disk;
+    w.sealed_job_key = sealed;
+    return w;
+  }
+
+  io::RealFileSystem fs;
+  io::RealClock clock;
+  io::RealRng rng;
+  std::string folder;
+  Identity identity;
+  std::unique_ptr<checkpoint::ChunkStore> store;
+  std::unique_ptr<checkpoint::ChunkStore> images;
+  std::unique_ptr<GuestBook> guests;
+  std::unique_ptr<Hands> hands;
+  GuestName guest{JobId("j-0123456789abcdef"), {1, 1}};
+  crypto::Key256 job_key{};
+  Blob sealed;
+  std::atomic<bool> is_cancelled = false;
+};
+
+TEST_F(HandsTest, a_snapshot_is_restored_with_the_same_bytes_on_another_disk) {
+  ASSERT_TRUE(std::holds_alternative<WorkPrepared>(run(a_start("disk"))));
+  put("disk/work/ckpt.bin", "step 40");
+  put("disk/work/notes.txt", "beside it");
+
+  const WorkResult taken = run(a_snapshot(1));
+  ASSERT_TRUE(std::holds_alternative<SnapshotTaken>(taken)) << std::get<Error>(taken).describe();
+  PrepareWork resume = a_start("other");
+  resume.resume = std::get<SnapshotTaken>(taken).generation;
+  put("other/work/left-over", "of a try that was interrupted");
+  const WorkResult restored = run(resume);
+
+  ASSERT_TRUE(std::holds_alternative<WorkPrepared>(restored))
+      << std::get<Error>(restored).describe();
+  EXPECT_EQ(text_of("other/work/ckpt.bin"), "step 40");
+  EXPECT_EQ(text_of("other/work/notes.txt"), "beside it");
+  EXPECT_FALSE(fs.stat(folder + "/other/work/left-over"));
+}
+
+TEST_F(HandsTest, what_did_not_change_is_nothing_new) {
+  run(a_start("disk"));
+  put("disk/work/ckpt.bin", "step 40");
+  ASSERT_TRUE(std::holds_alternative<SnapshotTaken>(run(a_snapshot(1))));
+  EXPECT_TRUE(std::holds_alternative<NothingNew>(run(a_snapshot(2))));
+
+  put("disk/work/ckpt.bin", "step 41, longer");
+
+  EXPECT_TRUE(std::holds_alternative<SnapshotTaken>(run(a_snapshot(2))));
+}
+
+TEST_F(HandsTest, a_guest_that_never_saved_has_nothing) {
+  run(a_start("disk"));
+  put("disk/work/notes.txt", "no checkpoint");
+
+  EXPECT_TRUE(std::holds_alternative<NothingNew>(run(a_snapshot(1))));
+}
+
+TEST_F(HandsTest, a_generation_that_is_damaged_falls_back_to_the_one_before) {
+  run(a_start("disk"));
+  put("disk/work/ckpt.bin", "step 1");
+  const auto first = std::get<SnapshotTaken>(run(a_snapshot(1))).generation;
+  PrepareWork resume = a_start("other");
+  resume.resume = first;
+  resume.resume.generation = 2;
+  resume.resume.manifest[0] ^= 1;  // nobody has it
+  resume.resume_previous = first;
+
+  const WorkResult restored = run(resume);
+
+  ASSERT_TRUE(std::holds_alternative<WorkPrepared>(restored));
+  EXPECT_EQ(std::get<WorkPrepared>(restored).restored.generation, 1u);
+  EXPECT_THAT(std::get<WorkPrepared>(restored).note, HasSubstr("took generation 1"));
+  EXPECT_EQ(text_of("other/work/ckpt.bin"), "step 1");
+}
+
+TEST_F(HandsTest, another_nodes_sealed_key_opens_nothing) {
+  run(a_start("disk"));
+  put("disk/work/ckpt.bin", "step 1");
+  TakeSnapshot w = a_snapshot(1);
+  w.sealed_job_key = crypto::seal_for(
+      crypto::make_box_key(rng).public_key, job_key, as_bytes(guest.job.str()), rng
+  );
+
+  EXPECT_TRUE(std::holds_alternative<Error>(run(w)));
+}
+
+TEST_F(HandsTest, the_log_outlives_the_disk_in_the_spool) {
+  put("disk/reclaim/log", "line 1\nline 2\n");
+  const WorkResult first = run(ReadLog{folder + "/disk", 7, 100});
+  EXPECT_EQ(std::get<LogRead>(first).bytes, (Blob{'l', 'i', 'n', 'e', ' ', '2', '\n'}));
+  ASSERT_TRUE(remove_tree(fs, folder + "/disk"));
+
+  const WorkResult later = run(ReadLog{"", 0, 6});
+
+  EXPECT_EQ(std::get<LogRead>(later).spooled_bytes, 14u);
+  EXPECT_EQ(as_text(std::get<LogRead>(later).bytes), "line 1");
+}
+
+TEST_F(HandsTest, a_job_name_that_would_leave_the_folder_is_refused) {
+  guest.job = JobId("../../etc");
+
+  const WorkResult result = run(ReadLog{"", 0, 6});
+
+  ASSERT_TRUE(std::holds_alternative<Error>(result));
+  EXPECT_EQ(std::get<Error>(result).code, ErrorCode::kInvalid);
+}
+
+TEST_F(HandsTest, an_image_whose_pieces_do_not_add_up_is_refused) {
+  const Blob piece = {'a', 'b'};
+  const Digest name = crypto::sha256(piece);
+  checkpoint::ChunkStore::Session session(*images);
+  ASSERT_TRUE(session.put(name, piece));
+  ASSERT_TRUE(session.flush());
+  FetchImage good{"sha256:" + to_hex(name), 2, {name}, {}};
+  FetchImage bad{"sha256:" + std::string(64, '0'), 2, {name}, {}};
+
+  const WorkResult fetched = run(good);
+  const WorkResult refused = run(bad);
+
+  ASSERT_TRUE(std::holds_alternative<ImageFetched>(fetched)) << std::get<Error>(fetched).describe();
+  ASSERT_TRUE(std::holds_alternative<Error>(refused));
+  EXPECT_EQ(std::get<Error>(refused).code, ErrorCode::kCorrupt);
+}
+
+TEST_F(HandsTest, garbage_collection_keeps_the_generations_from_the_one_named) {
+  run(a_start("disk"));
+  GenerationRef parent;
+  for (std::uint32_t n = 1; n <= 3; ++n) {
+    put("disk/work/ckpt.bin", "step " + std::string(n, '1'));
+    TakeSnapshot w = a_snapshot(n);
+    w.parent = parent;
+    const WorkResult taken = run(w);
+    ASSERT_TRUE(std::holds_alternative<SnapshotTaken>(taken));
+    parent = std::get<SnapshotTaken>(taken).generation;
+  }
+
+  ASSERT_TRUE(std::holds_alternative<Done>(run(CollectGarbage{guest.job, 2, false})));
+  ASSERT_FALSE(store->list(guest.job).empty());
+  EXPECT_EQ(store->list(guest.job).back().generation, 3u);
+  EXPECT_EQ(store->latest_valid(guest.job).value().generation, 3u);
+  ASSERT_TRUE(std::holds_alternative<Done>(run(CollectGarbage{guest.job, 0, true})));
+  EXPECT_TRUE(store->list(guest.job).empty());
+}
+
+TEST_F(HandsTest, the_watch_reports_a_checkpoint_that_is_renamed_into_place) {
+  ASSERT_TRUE(make_folders(fs, folder + "/disk/work", 0755));
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::string found;
+  Watcher watcher(fs, clock, [&](const GuestName&, const checkpoint::GenerationReady& ready) {
+    const std::lock_guard lock(mutex);
+    found = ready.unit.path;
+    wake.notify_one();
+  });
+  CheckpointSpec spec;
+  spec.paths = {"ckpt.bin"};
+  spec.quiet_ms = 50;
+  watcher.start(guest, folder + "/disk/work", watch_rules(spec), wall_from_ms(0));
+  put("disk/work/ckpt.tmp", "step 1");
+  ASSERT_TRUE(fs.rename(folder + "/disk/work/ckpt.tmp", folder + "/disk/work/ckpt.bin"));
+
+  std::unique_lock lock(mutex);
+  ASSERT_TRUE(wake.wait_for(lock, seconds(20), [&] { return !found.empty(); }));
+  EXPECT_EQ(found, "ckpt.bin");
+}
+
+}  // namespace
+}  // namespace rn::agent
