@@ -124,7 +124,7 @@ TEST(JoinToken, is_taken_apart_or_refused_with_what_to_do) {
   ASSERT_TRUE(token);
   EXPECT_EQ(token->ca_fingerprint, fingerprint);
 
-  for (const std::string bad :
+  for (const std::string& bad :
        {std::string(""),
         std::string("rn1.id.secret"),
         "rn2.id.secret." + fingerprint,

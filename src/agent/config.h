@@ -25,7 +25,7 @@ struct AgentConfig {
   std::uint64_t uplink_bps = 0;
   std::vector<Gpu> gpus;                           ///< static devices, shown as such
   std::string nvml_library = "libnvidia-ml.so.1";  ///< "" = do not look for GPUs
-  std::string guest_group = "reclaim-";             ///< begin of the guests' control groups' names
+  std::string guest_group = "reclaim-";            ///< begin of the guests' control groups' names
   std::string machine_id_file = "/etc/machine-id";
   std::string root;  ///< of /proc and /sys; for tests
   std::string zone_folder = "/usr/share/zoneinfo";

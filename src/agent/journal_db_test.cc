@@ -45,7 +45,8 @@ class JournalDbTest : public testing::Test {
 
   static std::string rows(JournalDb& journal) {
     std::string out;
-    for (const JournalRow& row : *journal.load()) out += row.key + "=" + row.value + ";";
+    const std::vector<JournalRow> all = journal.load().value();
+    for (const JournalRow& row : all) out += row.key + "=" + row.value + ";";
     return out;
   }
 
