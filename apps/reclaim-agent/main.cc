@@ -93,13 +93,23 @@ struct Overrides {
   }
 };
 
-int run(int argc, char** argv) {
-  CLI::App app("ReclaimNet's agent: lends this machine as its contract says");
-  app.require_subcommand(1);
-  app.fallthrough();
-  Overrides overrides;
-  app.add_option("--config", overrides.config_file, "configuration file");
-  const std::vector<std::pair<std::string, std::string>> flags = {
+/// Everything that commands read; filled by the parser before one of them runs.
+struct Flags {
+  JoinFlags join;
+  ReclaimFlags reclaim;
+  std::string duration;
+  bool is_json = false;
+  bool explains = false;
+  bool purges = false;
+  std::string reason = "the owner leaves";
+  std::uint32_t wait_s = 900;
+  std::string file;
+};
+
+using Action = std::function<int(const AgentConfig&)>;
+
+const std::vector<std::pair<std::string, std::string>>& override_flags() {
+  static const std::vector<std::pair<std::string, std::string>> kFlags = {
       {"state", "state folder (/var/lib/reclaimnet)"},
       {"run", "folder of sockets (/run/reclaimnet)"},
       {"warden-sock", "the warden's socket (RUN/warden.sock)"},
@@ -112,85 +122,114 @@ int run(int argc, char** argv) {
       {"machine-id-file", "the machine's identifier (/etc/machine-id)"},
       {"nvml-library", "library that reads GPUs; empty = none"},
       {"guest-group", "begin of the guests' control groups' names"}};
-  for (const auto& [name, help] : flags) app.add_option("--" + name, overrides.texts[name], help);
+  return kFlags;
+}
 
-  std::function<int(const AgentConfig&)> action;
-  const auto command = [&](CLI::App* sub, std::function<int(const AgentConfig&)> run_it) {
-    sub->callback([&action, run_it = std::move(run_it)] { action = run_it; });
-  };
-  JoinFlags join_flags;
-  ReclaimFlags reclaim_flags;
-  std::string duration;
-  bool is_json = false;
-  bool explains = false;
-  bool purges = false;
-  std::string reason = "the owner leaves";
-  std::uint32_t wait_s = 900;
-  std::string file;
+class Commands {
+ public:
+  Commands(CLI::App& app, Flags& flags) : app_(app), flags_(flags) {
+    add(app_.add_subcommand("serve", "run the daemon"), serve);
+    add_join();
+    add_owner();
+    add_views();
+    add_contract();
+  }
 
-  command(app.add_subcommand("serve", "run the daemon"), serve);
-  CLI::App* sub = app.add_subcommand("join", "join a coordinator with a one-use token");
-  sub->add_option("url", join_flags.url, "https://HOST:PORT")->required();
-  sub->add_option("--token", join_flags.token, "rn1.ID.SECRET.FINGERPRINT")->required();
-  sub->add_option("--ca-fingerprint", join_flags.ca_fingerprint, "SHA-256 of the site's CA");
-  sub->add_option("--lab", join_flags.lab, "refuse to join another lab");
-  sub->add_option("--hostname", join_flags.hostname, "name to show");
-  command(sub, [&](const AgentConfig& c) { return do_join(c, join_flags); });
+  int run(const AgentConfig& config) const { return action_(config); }
 
-  sub = app.add_subcommand("reclaim", "take the machine, or GPUs of it, back");
-  sub->add_option("--gpu", reclaim_flags.gpus, "only this GPU; repeatable");
-  auto* in = sub->add_option("--in", reclaim_flags.in, "announce it: 90s, 10m, 2h from now");
-  sub->add_flag("--now", reclaim_flags.is_now, "at once, without any notice")->excludes(in);
-  sub->add_option("-m,--message", reclaim_flags.message, "words for the guests");
-  command(sub, [&](const AgentConfig& c) { return do_reclaim(c, reclaim_flags); });
-  sub = app.add_subcommand("release", "lend again");
-  sub->add_option("--gpu", reclaim_flags.gpus, "only this GPU; repeatable");
-  command(sub, [&](const AgentConfig& c) { return do_release(c, reclaim_flags.gpus); });
-  command(app.add_subcommand("pause", "take no new guests"), [](const AgentConfig& c) {
-    return do_pause(c, 0);
-  });
-  command(app.add_subcommand("resume", "end a pause"), do_resume);
-  sub = app.add_subcommand("snooze", "take no new guests for some time");
-  sub->add_option("duration", duration, "90s, 10m, 2h")->required();
-  command(sub, [&](const AgentConfig& c) {
-    const auto for_s = parse_duration(duration);
-    return for_s ? do_pause(c, std::max(*for_s, 1u)) : report(for_s.error());
-  });
-  sub = app.add_subcommand("status", "what is lent, to whom");
-  sub->add_flag("--why", explains, "with reasons");
-  sub->add_flag("--json", is_json, "for programs");
-  command(sub, [&](const AgentConfig& c) { return do_status(c, explains, is_json); });
-  sub = app.add_subcommand("doctor", "name every missing piece and what to do");
-  sub->add_flag("--json", is_json, "for programs");
-  command(sub, [&](const AgentConfig& c) { return do_doctor(c, is_json); });
-  sub = app.add_subcommand("leave", "let guests save and go, tell the coordinator, end");
-  sub->add_flag("--purge", purges, "and remove all files");
-  sub->add_option("--reason", reason, "words for the record");
-  sub->add_option("--wait", wait_s, "seconds to wait at most");
-  command(sub, [&](const AgentConfig& c) { return do_leave(c, purges, reason, wait_s); });
-  sub = app.add_subcommand("contract", "what this machine grants");
-  sub->require_subcommand(1);
-  command(sub->add_subcommand("show", "the one in force"), do_contract_show);
-  CLI::App* check = sub->add_subcommand("check", "check a file without using it");
-  check->add_option("file", file)->required();
-  command(check, [&](const AgentConfig& c) { return do_contract_check(c, file); });
-  CLI::App* set = sub->add_subcommand("set", "put a file in force");
-  set->add_option("file", file)->required();
-  command(set, [&](const AgentConfig& c) { return do_contract_set(c, file); });
+ private:
+  void add(CLI::App* command, Action action) {
+    command->callback([this, action = std::move(action)] { action_ = action; });
+  }
 
+  void add_join() {
+    CLI::App* sub = app_.add_subcommand("join", "join a coordinator with a one-use token");
+    sub->add_option("url", flags_.join.url, "https://HOST:PORT")->required();
+    sub->add_option("--token", flags_.join.token, "rn1.ID.SECRET.FINGERPRINT")->required();
+    sub->add_option("--ca-fingerprint", flags_.join.ca_fingerprint, "SHA-256 of the site's CA");
+    sub->add_option("--lab", flags_.join.lab, "refuse to join another lab");
+    sub->add_option("--hostname", flags_.join.hostname, "name to show");
+    add(sub, [this](const AgentConfig& c) { return do_join(c, flags_.join); });
+    sub = app_.add_subcommand("leave", "let guests save and go, tell the coordinator, end");
+    sub->add_flag("--purge", flags_.purges, "and remove all files");
+    sub->add_option("--reason", flags_.reason, "words for the record");
+    sub->add_option("--wait", flags_.wait_s, "seconds to wait at most");
+    add(sub, [this](const AgentConfig& c) {
+      return do_leave(c, flags_.purges, flags_.reason, flags_.wait_s);
+    });
+  }
+
+  void add_owner() {
+    CLI::App* sub = app_.add_subcommand("reclaim", "take the machine, or GPUs of it, back");
+    sub->add_option("--gpu", flags_.reclaim.gpus, "only this GPU; repeatable");
+    auto* in = sub->add_option("--in", flags_.reclaim.in, "announce it: 90s, 10m, 2h from now");
+    sub->add_flag("--now", flags_.reclaim.is_now, "at once, without any notice")->excludes(in);
+    sub->add_option("-m,--message", flags_.reclaim.message, "words for the guests");
+    add(sub, [this](const AgentConfig& c) { return do_reclaim(c, flags_.reclaim); });
+    sub = app_.add_subcommand("release", "lend again");
+    sub->add_option("--gpu", flags_.reclaim.gpus, "only this GPU; repeatable");
+    add(sub, [this](const AgentConfig& c) { return do_release(c, flags_.reclaim.gpus); });
+    add(app_.add_subcommand("pause", "take no new guests"),
+        [](const AgentConfig& c) { return do_pause(c, 0); });
+    add(app_.add_subcommand("resume", "end a pause"), do_resume);
+    sub = app_.add_subcommand("snooze", "take no new guests for some time");
+    sub->add_option("duration", flags_.duration, "90s, 10m, 2h")->required();
+    add(sub, [this](const AgentConfig& c) {
+      const auto for_s = parse_duration(flags_.duration);
+      return for_s ? do_pause(c, std::max(*for_s, 1u)) : report(for_s.error());
+    });
+  }
+
+  void add_views() {
+    CLI::App* sub = app_.add_subcommand("status", "what is lent, to whom");
+    sub->add_flag("--why", flags_.explains, "with reasons");
+    sub->add_flag("--json", flags_.is_json, "for programs");
+    add(sub,
+        [this](const AgentConfig& c) { return do_status(c, flags_.explains, flags_.is_json); });
+    sub = app_.add_subcommand("doctor", "name every missing piece and what to do");
+    sub->add_flag("--json", flags_.is_json, "for programs");
+    add(sub, [this](const AgentConfig& c) { return do_doctor(c, flags_.is_json); });
+  }
+
+  void add_contract() {
+    CLI::App* sub = app_.add_subcommand("contract", "what this machine grants");
+    sub->require_subcommand(1);
+    add(sub->add_subcommand("show", "the one in force"), do_contract_show);
+    CLI::App* check = sub->add_subcommand("check", "check a file without using it");
+    check->add_option("file", flags_.file)->required();
+    add(check, [this](const AgentConfig& c) { return do_contract_check(c, flags_.file); });
+    CLI::App* set = sub->add_subcommand("set", "put a file in force");
+    set->add_option("file", flags_.file)->required();
+    add(set, [this](const AgentConfig& c) { return do_contract_set(c, flags_.file); });
+  }
+
+  CLI::App& app_;
+  Flags& flags_;
+  Action action_;
+};
+
+int run(int argc, char** argv) {
+  CLI::App app("ReclaimNet's agent: lends this machine as its contract says");
+  app.require_subcommand(1);
+  app.fallthrough();
+  Overrides overrides;
+  app.add_option("--config", overrides.config_file, "configuration file");
+  for (const auto& [name, help] : override_flags())
+    app.add_option("--" + name, overrides.texts[name], help);
+  Flags flags;
+  const Commands commands(app, flags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);
-    return code == 0 ? 0 : 2;
+    return app.exit(error) == 0 ? 0 : 2;
   }
   // Only flags that were given count: an empty --listen-api means none.
-  for (const auto& [name, help] : flags) {
+  for (const auto& [name, help] : override_flags()) {
     if (app.count("--" + name) == 0) overrides.texts.erase(name);
   }
   const auto config = overrides.resolve();
   if (!config) return report(config.error());
-  return action(*config);
+  return commands.run(*config);
 }
 
 }  // namespace
