@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The warden with a real private engine, real loop disks, veths and BPF, as root: a guest's life,
+// what a guest cannot do, restarts, a hanging engine, and leaving without a trace.
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <set>
+
+#include "warden_node_fake.h"
+#include <gtest/gtest.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/wait.h>
+
+namespace rn::warden {
+namespace {
+
+using warden_wire::GuestName;
+
+GuestName name_of(int number) {
+  return {JobId("j-" + std::to_string(number)), LeaseEpoch{1, 1}};
+}
+
+class Warden : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    ASSERT_EQ(unshare(CLONE_NEWNET), 0);
+    ASSERT_TRUE(run_shell("ip link set lo up"));
+    node = new WardenNode("sys");
+    ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
+    ASSERT_EQ(node->load_image(), "");
+  }
+
+  static void TearDownTestSuite() {
+    delete node;
+    node = nullptr;
+  }
+
+  std::string log_of(const GuestName& name) {
+    return text_of(node->guest(name).disk + "/reclaim/log");
+  }
+
+  bool has_exited(const GuestName& name) {
+    return eventually([&] { return node->guest(name).state == GuestState::kExited; });
+  }
+
+  static WardenNode* node;
+};
+
+WardenNode* Warden::node = nullptr;
+
+TEST_F(Warden, a_guest_runs_and_its_log_and_exit_code_are_there) {
+  const auto answer = node->run(name_of(1), "echo hello; id -u; exit 7");
+
+  ASSERT_EQ(answer.code, "") << answer.message;
+  ASSERT_TRUE(has_exited(name_of(1)));
+  EXPECT_EQ(node->guest(name_of(1)).exit_code, 7);
+  EXPECT_EQ(log_of(name_of(1)), "hello\n10001\n");
+  EXPECT_EQ(text_of(node->guest(name_of(1)).disk + "/reclaim/exit"), "7\n");
+  EXPECT_TRUE(node->finish(name_of(1)));
+  EXPECT_TRUE(node->state().guests.empty());
+}
+
+TEST_F(Warden, an_image_with_another_digest_is_refused) {
+  const std::string other = "sha256:" + std::string(64, 'a');
+
+  const auto answer =
+      node->ask(warden_wire::LoadImage{other, node->folder + "/state/agent/images/base.tar"});
+
+  EXPECT_EQ(answer.code, "corrupt");
+  EXPECT_EQ(node->state().images, std::vector<std::string>{node->digest});
+  EXPECT_EQ(node->ask(warden_wire::LoadImage{other, "/etc/passwd"}).code, "denied");
+  EXPECT_EQ(
+      node->ask(warden_wire::LoadImage{other, node->folder + "/state/agent/../warden/journal"})
+          .code,
+      "denied"
+  );
+}
+
+TEST_F(Warden, start_is_idempotent_and_the_guest_is_confined) {
+  const auto name = name_of(2);
+  ASSERT_EQ(
+      node->run(
+              name,
+              "grep -E 'Cap(Eff|Bnd)|NoNewPrivs|^Seccomp:' /proc/self/status; cat "
+              "/proc/self/uid_map;"
+              "echo x > /bin/x || echo rootfs read-only; mount -t tmpfs t /tmp || echo no mount;"
+              "echo ifs $(ls /sys/class/net); sleep 100",
+              [](warden_wire::StartGuest& s) {
+                s.command = {"sh", "-c", s.command[2]};
+                s.command[2].replace(0, 4, "busybox grep");
+              }
+      ).code,
+      ""
+  );
+  warden_wire::StartGuest again;
+  again.guest = name;
+  again.image_digest = node->digest;
+  again.command = {"true"};
+
+  EXPECT_EQ(node->ask(again).code, "");
+  EXPECT_TRUE(eventually([&] { return log_of(name).find("ifs") != std::string::npos; }));
+  const std::string log = log_of(name);
+  EXPECT_NE(log.find("CapEff:\t0000000000000000"), std::string::npos) << log;
+  EXPECT_NE(log.find("CapBnd:\t0000000000000000"), std::string::npos) << log;
+  EXPECT_NE(log.find("NoNewPrivs:\t1"), std::string::npos) << log;
+  EXPECT_NE(log.find("Seccomp:\t2"), std::string::npos) << log;
+  EXPECT_NE(log.find("rootfs read-only"), std::string::npos) << log;
+  EXPECT_NE(log.find("no mount"), std::string::npos) << log;
+  EXPECT_NE(log.find("ifs lo\n"), std::string::npos) << "no wire without an allow list: " << log;
+  EXPECT_EQ(log.find("         0          0"), std::string::npos) << "user namespace: " << log;
+  EXPECT_GE(node->guest(name).pids, 2U);
+  EXPECT_EQ(node->ask(warden_wire::ReleaseDisk{name}).code, "conflict");
+  EXPECT_TRUE(node->finish(name));
+}
+
+TEST_F(Warden, the_disk_limit_holds_and_the_log_is_bounded) {
+  const auto name = name_of(3);
+
+  ASSERT_EQ(
+      node->run(name, "yes | head -c 200000; dd if=/dev/zero of=/work/big bs=1M count=100; true")
+          .code,
+      ""
+  );
+  ASSERT_TRUE(has_exited(name));
+
+  const std::string disk = node->guest(name).disk;
+  EXPECT_LT(std::filesystem::file_size(disk + "/work/big"), 32U << 20);
+  EXPECT_NE(log_of(name).find("log limit reached"), std::string::npos);
+  EXPECT_LT(log_of(name).size(), (64U << 10) + 200);
+  EXPECT_TRUE(node->finish(name));
+  EXPECT_FALSE(std::filesystem::exists(disk));
+}
+
+TEST_F(Warden, a_disk_that_the_owners_disk_cannot_hold_is_refused) {
+  const auto answer = node->ask(warden_wire::PrepareDisk{name_of(4), 16 << 20});
+
+  EXPECT_EQ(answer.code, "exhausted") << answer.message;
+  EXPECT_TRUE(node->state().guests.empty());
+}
+
+TEST_F(Warden, save_signals_reach_exactly_those_who_catch_them) {
+  const auto name = name_of(5);
+  ASSERT_EQ(node->run(name, "sleep 100 & trap 'echo saved; exit 3' TERM; echo up; wait").code, "");
+  ASSERT_TRUE(eventually([&] { return log_of(name).find("up") != std::string::npos; }));
+
+  const auto answer = node->ask(warden_wire::SignalGuest{name, SaveSignal::kAuto});
+
+  EXPECT_EQ(answer.signalled, 1U);
+  ASSERT_TRUE(has_exited(name));
+  EXPECT_EQ(node->guest(name).exit_code, 3);
+  EXPECT_NE(log_of(name).find("saved"), std::string::npos);
+  EXPECT_TRUE(node->finish(name));
+}
+
+TEST_F(Warden, notices_are_written_over_whatever_the_guest_put_there) {
+  const auto name = name_of(6);
+  ASSERT_EQ(
+      node->run(name, "busybox ln -s /etc/passwd /reclaim/notice; echo up; sleep 100").code, ""
+  );
+  ASSERT_TRUE(eventually([&] { return log_of(name).find("up") != std::string::npos; }));
+
+  const auto answer = node->ask(warden_wire::WriteNotice{name, 1'700'000'000'500, 30, "owner"});
+
+  EXPECT_EQ(answer.code, "");
+  const std::string notice = text_of(node->guest(name).disk + "/reclaim/notice");
+  EXPECT_NE(notice.find("\"deadline_unix\":1700000000.5"), std::string::npos) << notice;
+  EXPECT_EQ(text_of("/etc/passwd").find("deadline_unix"), std::string::npos);
+  EXPECT_EQ(node->ask(warden_wire::WriteNotice{name, 0, 0, ""}).code, "");
+  EXPECT_FALSE(std::filesystem::exists(node->guest(name).disk + "/reclaim/notice"));
+  EXPECT_TRUE(node->finish(name));
+}
+
+TEST_F(Warden, the_network_is_open_where_it_was_opened_and_nowhere_else) {
+  ASSERT_TRUE(run_shell("ip link add up0 type veth peer name peer0"));
+  io::SpawnOptions options;
+  options.argv = {"unshare", "-n", "sleep", "300"};
+  auto peer = io::Subprocess::spawn(options);
+  ASSERT_TRUE(peer);
+  const std::string enter = "nsenter -t " + std::to_string(peer->pid()) + " -n ";
+  ASSERT_TRUE(eventually([&] {
+    return run_shell("ip link set peer0 netns " + std::to_string(peer->pid()) + " 2>/dev/null") &&
+           !run_shell("ip link show peer0 >/dev/null 2>&1");
+  }));
+  ASSERT_TRUE(run_shell(
+      "ip addr add 10.77.0.1/24 dev up0 && ip link set up0 up && " + enter +
+      "sh -c 'ip link set lo up;"
+      "ip addr add 10.77.0.2/24 dev peer0; ip addr add 10.77.0.3/24 dev peer0; ip link set peer0 "
+      "up;"
+      "(while true; do echo open | busybox nc -l -p 80 ; done) & "
+      "' >/dev/null 2>&1 &"
+  ));
+  const auto name = name_of(7);
+  ASSERT_EQ(
+      node->run(
+              name,
+              "sleep 0.5; for i in 1 2 3 4 5; do nc -w 1 10.77.0.2 80 < /dev/null && break; sleep "
+              "0.3; done;"
+              "ping -c1 -W1 10.77.0.2 >/dev/null && echo allowed ping;"
+              "ping -c1 -W1 10.77.0.3 >/dev/null || echo other peer shut;"
+              "ping -c1 -W1 10.77.0.1 >/dev/null || echo host shut;"
+              "ping -c1 -W1 100.64.0.1 >/dev/null || echo gateway shut; sleep 100",
+              [](warden_wire::StartGuest& s) {
+                s.network = {{"10.77.0.2/32", 0, "any"}};
+              }
+      ).code,
+      ""
+  );
+
+  EXPECT_TRUE(eventually([&] { return log_of(name).find("gateway shut") != std::string::npos; }))
+      << log_of(name);
+  const std::string log = log_of(name);
+  EXPECT_NE(log.find("open"), std::string::npos) << log;
+  EXPECT_NE(log.find("other peer shut"), std::string::npos) << log;
+  EXPECT_NE(log.find("host shut"), std::string::npos) << log;
+  EXPECT_TRUE(run_shell("nft list table inet reclaimnet >/dev/null 2>&1"));
+  EXPECT_TRUE(node->finish(name));
+  EXPECT_FALSE(run_shell("ip -o link | grep -q ': rn[0-9a-f]*g'"));
+  (void)peer->signal_group(SIGKILL);
+  run_shell("ip link del up0 2>/dev/null");
+}
+
+TEST_F(Warden, a_guest_survives_the_wardens_death_and_is_found_again) {
+  const auto name = name_of(8);
+  ASSERT_EQ(node->run(name, "i=0; while true; do i=$((i+1)); echo $i; sleep 0.1; done").code, "");
+  const auto before = node->guest(name);
+
+  node->kill_daemon();
+  ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
+
+  const auto after = node->guest(name);
+  EXPECT_EQ(after.state, GuestState::kRunning);
+  EXPECT_EQ(after.started_boot_ns, before.started_boot_ns);
+  EXPECT_GE(after.pids, 2U);
+  EXPECT_EQ(node->ask(warden_wire::KillGuest{name}).code, "");
+  EXPECT_EQ(node->guest(name).state, GuestState::kExited);
+  EXPECT_TRUE(node->finish(name));
+}
+
+TEST_F(Warden, a_guest_that_ends_while_the_warden_is_dead_has_its_exit_code) {
+  const auto name = name_of(9);
+  ASSERT_EQ(node->run(name, "sleep 1; exit 9").code, "");
+
+  node->kill_daemon();
+  std::this_thread::sleep_for(seconds(2));
+  ASSERT_TRUE(node->serve());
+
+  EXPECT_TRUE(has_exited(name));
+  EXPECT_EQ(node->guest(name).exit_code, 9);
+  EXPECT_TRUE(node->finish(name));
+}
+
+TEST_F(Warden, the_engine_is_started_again_and_the_guest_runs_on) {
+  const auto name = name_of(10);
+  ASSERT_EQ(node->run(name, "echo up; sleep 100").code, "");
+  const pid_t engine = node->engine_pid();
+
+  ASSERT_EQ(kill(engine, SIGKILL), 0);
+  EXPECT_TRUE(eventually([&] {
+    return node->engine_pid() != engine && node->engine_pid() > 1 && node->state().is_engine_up;
+  }));
+
+  EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
+  EXPECT_GE(node->guest(name).pids, 2U);
+  EXPECT_TRUE(eventually([&] { return node->finish(name); }));
+}
+
+TEST_F(Warden, a_reclaim_with_notice_clears_at_its_deadline_and_the_node_opens_by_release) {
+  const auto name = name_of(11);
+  ASSERT_EQ(node->run(name, "sleep 100").code, "");
+  warden_wire::DeclareReclaim declare;
+  declare.notice_s = 1;
+
+  const auto answer = node->ask(declare);
+  EXPECT_EQ(answer.reclaim.phase, ReclaimPhase::kEvacuating);
+  EXPECT_EQ(node->ask(warden_wire::PrepareDisk{name_of(12), 32}).code, "unavailable");
+  EXPECT_TRUE(eventually([&] {
+    return node->state().reclaims.back().phase == ReclaimPhase::kCleared;
+  }));
+  const ReclaimRecord record = node->state().reclaims.back();
+  EXPECT_GE(record.cut_ns, record.deadline_ns);
+  EXPECT_LT(record.cleared_ns, record.deadline_ns + 2'000'000'000);
+  EXPECT_TRUE(has_exited(name));
+  EXPECT_TRUE(std::filesystem::exists(node->guest(name).disk + "/work")) << "the disk stays";
+  EXPECT_EQ(node->ask(warden_wire::Release{}).reclaim.phase, ReclaimPhase::kReturned);
+
+  EXPECT_TRUE(node->finish(name));
+  EXPECT_EQ(node->run(name, "true").code, "");
+  EXPECT_TRUE(has_exited(name));
+  EXPECT_TRUE(node->finish(name));
+}
+
+/// The owner's kill with everything hanging that can hang.
+TEST_F(Warden, kill_works_with_engine_and_warden_stopped) {
+  const auto name = name_of(13);
+  ASSERT_EQ(node->run(name, "sleep 100 & sleep 100").code, "");
+  const pid_t engine = node->engine_pid();
+  ASSERT_EQ(kill(engine, SIGSTOP), 0);
+
+  for (const bool is_daemon_stopped : {false, true}) {
+    if (is_daemon_stopped) ASSERT_TRUE(node->daemon().signal(SIGSTOP));
+    const std::string out = node->folder + "/kill.out";
+    EXPECT_TRUE(run_shell(node->command("kill") + " > " + out + " 2>&1")) << text_of(out);
+    std::printf("%s", text_of(out).c_str());
+    EXPECT_EQ(text_of(out).find("(by hand)") != std::string::npos, is_daemon_stopped);
+  }
+  ASSERT_TRUE(node->daemon().signal(SIGCONT));
+  ASSERT_EQ(kill(engine, SIGCONT), 0);
+
+  EXPECT_TRUE(has_exited(name));
+  EXPECT_EQ(node->state().reclaims.back().kind, ReclaimKind::kEmergency);
+  EXPECT_EQ(node->state().reclaims.back().phase, ReclaimPhase::kCleared);
+  EXPECT_EQ(node->ask(warden_wire::PrepareDisk{name_of(14), 32}).code, "unavailable");
+
+  node->kill_daemon();
+  ASSERT_TRUE(node->serve());
+  EXPECT_EQ(node->ask(warden_wire::PrepareDisk{name_of(14), 32}).code, "unavailable")
+      << "taken back until it is given again";
+  EXPECT_EQ(node->ask(warden_wire::Release{}).code, "");
+  EXPECT_TRUE(eventually([&] { return node->finish(name); }));
+}
+
+/// Everything outside our folders that a warden could leave behind.
+std::string traces() {
+  std::string text;
+  for (const char* command :
+       {"ip -o link | cut -d: -f2- | sort",
+        "cat /proc/self/mountinfo | cut -d' ' -f5 | grep -v docker | sort",
+        "losetup -a | cut -d: -f1",
+        "find /sys/fs/cgroup -name 'reclaim-*' | sort",
+        "nft list tables",
+        "sysctl -a 2>/dev/null | grep forwarding | sort",
+        "ls /tmp | grep rn- | sort"}) {
+    std::array<char, 4096> part{};
+    FILE* pipe = popen(command, "r");
+    while (std::fgets(part.data(), part.size(), pipe) != nullptr) text += part.data();
+    pclose(pipe);
+  }
+  return text;
+}
+
+TEST(WardenLeave, leaves_nothing_and_says_what_it_removed) {
+  ASSERT_EQ(unshare(CLONE_NEWNET), 0);
+  const std::string before = traces();
+  {
+    WardenNode node("lv");
+    ASSERT_TRUE(node.serve()) << text_of(node.folder + "/log");
+    ASSERT_EQ(node.load_image(), "");
+    ASSERT_EQ(
+        node.run(
+                name_of(1),
+                "sleep 100",
+                [](warden_wire::StartGuest& s) {
+                  s.network = {{"10.9.9.9/32", 9, "tcp"}};
+                }
+        ).code,
+        ""
+    );
+    node.kill_daemon();
+
+    const std::string out = node.folder + "/leave.out";
+    ASSERT_TRUE(run_shell(node.command("leave") + " > " + out)) << text_of(out);
+    const std::string said = text_of(out);
+
+    for (const char* what :
+         {"guest processes", "container", "engine", "disk of j-1", "gates", "nftables", "cgroup"})
+      EXPECT_NE(said.find(what), std::string::npos) << what << " in\n" << said;
+    EXPECT_FALSE(std::filesystem::exists(node.folder + "/state/warden"));
+  }
+  EXPECT_EQ(traces(), before);
+}
+
+}  // namespace
+}  // namespace rn::warden
+
+int main(int argc, char** argv) {
+  if (geteuid() != 0) {
+    std::puts("skipped: needs root");
+    return 77;
+  }
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
