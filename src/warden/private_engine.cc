@@ -64,6 +64,23 @@ std::vector<pid_t> processes_naming(const std::string& needle) {
   return found;
 }
 
+/// A new dockerd takes the containerd of this pid file for alive as long as the pid exists, and
+/// then waits for it for ever: a zombie that nobody reaps, or the pid's next owner. The old one
+/// dies with its dockerd, a moment later.
+void forget_dead_containerd(const std::string& pid_file) {
+  const std::string text = read_text(pid_file);
+  pid_t pid = 0;
+  std::from_chars(text.data(), text.data() + text.size(), pid);
+  if (pid <= 1) return;
+  const auto is_containerd = [&] {
+    return is_alive(pid) &&
+           read_text("/proc/" + std::to_string(pid) + "/cmdline").find("containerd") !=
+               std::string::npos;
+  };
+  for (int i = 0; i < 50 && is_containerd(); ++i) pause_for(kStep);
+  if (!is_containerd()) unlink(pid_file.c_str());
+}
+
 }  // namespace
 
 std::uint32_t uid_base_of(const std::string& lab) {
@@ -156,6 +173,7 @@ Result<pid_t> PrivateEngine::ensure(Instant now, nanoseconds patience) {
 Result<pid_t> PrivateEngine::start() {
   RN_CHECK(prepare().map_error([](const Error& e) { return e.with("preparing the engine"); }));
   unlink((config_.run + "/docker.pid").c_str());
+  forget_dead_containerd(config_.run + "/exec/containerd/containerd.pid");
   io::SpawnOptions options;
   options.argv = {
       config_.self,

@@ -300,7 +300,9 @@ TEST_F(Warden, kill_works_with_engine_and_warden_stopped) {
   ASSERT_EQ(kill(engine, SIGSTOP), 0);
 
   for (const bool is_daemon_stopped : {false, true}) {
-    if (is_daemon_stopped) ASSERT_TRUE(node->daemon().signal(SIGSTOP));
+    if (is_daemon_stopped) {
+      ASSERT_TRUE(node->daemon().signal(SIGSTOP));
+    }
     const std::string out = node->folder + "/kill.out";
     EXPECT_TRUE(run_shell(node->command("kill") + " > " + out + " 2>&1")) << text_of(out);
     std::printf("%s", text_of(out).c_str());

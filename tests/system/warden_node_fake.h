@@ -64,7 +64,7 @@ class WardenNode {
     }
     run_shell(command("leave") + " >/dev/null 2>&1");
     std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
+    if (std::getenv("RN_KEEP") == nullptr) std::filesystem::remove_all(folder, ignored);
   }
 
   std::string command(const std::string& verb) const {
