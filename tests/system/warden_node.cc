@@ -324,6 +324,24 @@ TEST_F(Warden, kill_works_with_engine_and_warden_stopped) {
   EXPECT_TRUE(eventually([&] { return node->finish(name); }));
 }
 
+/// The line of docs/emergency.md, limited to this test's own cgroups.
+TEST_F(Warden, the_printed_shell_line_kills_without_any_program_of_ours) {
+  const std::string page = text_of(RN_DOCS "/emergency.md");
+  const auto from = page.find("for g in $(find /sys/fs/cgroup");
+  ASSERT_NE(from, std::string::npos);
+  std::string line = page.substr(from, page.find('\n', from) - from);
+  const std::string all = "'reclaim-*'";
+  line.replace(line.find(all), all.size(), "'reclaim-" + node->lab + "'");
+  const auto name = name_of(15);
+  ASSERT_EQ(node->run(name, "trap '' TERM; sleep 100 & sleep 100").code, "");
+
+  run_shell(line);
+
+  EXPECT_TRUE(has_exited(name));
+  EXPECT_EQ(node->guest(name).pids, 0U);
+  EXPECT_TRUE(node->finish(name));
+}
+
 /// Everything outside our folders that a warden could leave behind.
 std::string traces() {
   std::string text;

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <filesystem>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "warden/disk.h"
+#include "warden/engine.h"
+#include "warden/guest_net.h"
+#include "warden/journal_file.h"
+#include "warden/kill_service.h"
+#include "warden/private_engine.h"
+
+namespace rn::warden {
+namespace {
+
+// ---- engine
+
+TEST(EngineFloor, compares_numbers_and_not_letters) {
+  EXPECT_TRUE(is_below("1.1.5+ds1", "1.2.8"));
+  EXPECT_TRUE(is_below("1.2.7", "1.2.8"));
+  EXPECT_FALSE(is_below("1.2.8", "1.2.8"));
+  EXPECT_FALSE(is_below("1.10.0", "1.2.8"));
+  EXPECT_FALSE(is_below("20.10.24+dfsg1", "20.10.24"));
+  EXPECT_TRUE(is_below("", "1.0"));
+}
+
+TEST(PrivateEngine, is_asked_for_without_any_networking_and_with_user_namespaces) {
+  PrivateEngineConfig config;
+  config.folder = "/s/engine";
+  config.run = "/r/engine";
+  config.cgroup_parent = "/reclaim-lab-a";
+
+  const auto arguments = engine_arguments(config);
+
+  for (const char* wanted :
+       {"--bridge=none",
+        "--iptables=false",
+        "--ip-masq=false",
+        "--userns-remap=reclaimnet",
+        "--live-restore",
+        "--cgroup-parent=/reclaim-lab-a",
+        "--config-file=/s/engine/daemon.json",
+        "--host=unix:///r/engine/docker.sock"})
+    EXPECT_NE(std::find(arguments.begin(), arguments.end(), wanted), arguments.end()) << wanted;
+}
+
+TEST(PrivateEngine, gives_each_lab_a_range_of_ids) {
+  EXPECT_EQ(uid_base_of("lab-a") % 65'536, 0U);
+  EXPECT_NE(uid_base_of("lab-a"), uid_base_of("lab-b"));
+  EXPECT_GE(uid_base_of(""), 1'000'000U);
+}
+
+TEST(PrivateEngine, adds_its_user_once) {
+  const std::string once = with_remap_user("root:x:0:0::/root:/bin/sh", false);
+
+  EXPECT_EQ(
+      once, "root:x:0:0::/root:/bin/sh\nreclaimnet:x:64990:64990::/nonexistent:/usr/sbin/nologin\n"
+  );
+  EXPECT_EQ(with_remap_user(once, false), once);
+  EXPECT_EQ(with_remap_user("", true), "reclaimnet:x:64990:\n");
+}
+
+// ---- disks
+
+TEST(AttemptFolder, its_name_reads_back) {
+  const warden_wire::GuestName guest{JobId("j-00ff"), LeaseEpoch{3, 7}};
+
+  EXPECT_EQ(attempt_folder_name(guest), "j-00ff-3.7");
+  EXPECT_EQ(guest_of_folder("j-00ff-3.7").value(), guest);
+  for (const char* other : {"", "lost+found", "j-00ff", "j-00ff-", "-3.7", "../x-3.7", "j-1-3.7x"})
+    EXPECT_FALSE(guest_of_folder(other)) << other;
+}
+
+// ---- wires
+
+TEST(GuestWire, every_slot_has_its_own_four_addresses) {
+  EXPECT_EQ(addresses_of("100.64.0.0", 0)->gateway, "100.64.0.1");
+  EXPECT_EQ(addresses_of("100.64.0.0", 0)->guest, "100.64.0.2");
+  EXPECT_EQ(addresses_of("100.64.0.0", 255)->guest, "100.64.3.254");
+  EXPECT_FALSE(addresses_of("100.64.0.4", 0));
+  EXPECT_FALSE(addresses_of("fd00::", 0));
+  EXPECT_FALSE(addresses_of("100.64.0.0", 256));
+}
+
+TEST(GuestWire, its_name_fits_and_tells_labs_apart) {
+  EXPECT_LE(interface_name("a-very-long-laboratory-name", 255).size(), 15U);
+  EXPECT_NE(interface_name("lab-a", 1), interface_name("lab-b", 1));
+  EXPECT_EQ(interface_name("lab-a", 12).substr(6), "g12");
+}
+
+TEST(GuestWire, any_opens_tcp_udp_and_ping) {
+  const auto all = allow_rules({{"10.0.0.0/8", 0, "any"}});
+  const auto web = allow_rules({{"10.0.0.1/32", 443, "any"}});
+
+  ASSERT_TRUE(all);
+  ASSERT_EQ(all->size(), 3U);
+  ASSERT_TRUE(web);
+  ASSERT_EQ(web->size(), 2U) << "a port says nothing to ICMP";
+  EXPECT_EQ((*web)[0].remote_port, 443U);
+  EXPECT_EQ((*web)[0].opener, traffic::Opener::kGuest);
+  EXPECT_FALSE(allow_rules({{"10.0.0.1/8", 0, "any"}}));
+  EXPECT_FALSE(allow_rules({{"10.0.0.0/8", 70'000, "tcp"}}));
+  EXPECT_FALSE(allow_rules({{"10.0.0.0/8", 1, "sctp"}}));
+}
+
+TEST(GuestWire, translation_is_for_the_guests_range_and_not_between_guests) {
+  const std::string rules = nat_rules({"lab-a", "100.64.4.0", 0, ""});
+
+  EXPECT_NE(rules.find("ip saddr 100.64.4.0/22 oifname != \"rn"), std::string::npos) << rules;
+  EXPECT_NE(rules.find("table inet reclaimnet"), std::string::npos);
+}
+
+// ---- the intent journal
+
+class JournalOnDisk : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = "/tmp/rn-journal-XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    path_ = name + "/journal";
+  }
+
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  static Journal of_boot(const std::string& boot) {
+    Journal journal;
+    journal.boot_id = boot;
+    journal.guests.push_back({{JobId("j-1"), LeaseEpoch{1, 1}}, GuestPhase::kRunning});
+    journal.reclaims.emplace_back().id = ReclaimId("r-1");
+    return journal;
+  }
+
+  void damage(off_t at) const {
+    const int fd = open(path_.c_str(), O_RDWR);
+    const char flipped = '\x5a';
+    ASSERT_EQ(pwrite(fd, &flipped, 1, at), 1);
+    close(fd);
+  }
+
+  std::string folder_;
+  std::string path_;
+};
+
+TEST_F(JournalOnDisk, a_new_one_is_empty_and_the_newest_is_read_back) {
+  {
+    auto file = JournalFile::open(path_);
+    ASSERT_TRUE(file);
+    EXPECT_EQ(file->read().value(), Journal{});
+    for (const char* boot : {"a", "b", "c"}) ASSERT_TRUE(file->write(of_boot(boot)));
+  }
+
+  auto file = JournalFile::open(path_);
+  ASSERT_TRUE(file);
+  EXPECT_EQ(file->read().value(), of_boot("c"));
+  ASSERT_TRUE(file->write(of_boot("d")));
+  EXPECT_EQ(file->read().value(), of_boot("d"));
+}
+
+TEST_F(JournalOnDisk, a_torn_write_leaves_the_one_before) {
+  {
+    auto file = JournalFile::open(path_);
+    ASSERT_TRUE(file->read());
+    ASSERT_TRUE(file->write(of_boot("a")));  // sequence 1: the second slot
+    ASSERT_TRUE(file->write(of_boot("b")));  // sequence 2: the first
+  }
+  damage(80);
+
+  auto file = JournalFile::open(path_);
+  EXPECT_EQ(file->read().value(), of_boot("a"));
+}
+
+TEST_F(JournalOnDisk, two_damaged_slots_are_said_and_not_taken_for_a_new_node) {
+  {
+    auto file = JournalFile::open(path_);
+    ASSERT_TRUE(file->read());
+    ASSERT_TRUE(file->write(of_boot("a")));
+    ASSERT_TRUE(file->write(of_boot("b")));
+  }
+  damage(80);
+  damage(static_cast<off_t>(JournalFile::kSlotBytes) + 80);
+
+  auto file = JournalFile::open(path_);
+  const auto read = file->read();
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, ErrorCode::kCorrupt);
+}
+
+TEST_F(JournalOnDisk, its_space_is_taken_beforehand) {
+  auto file = JournalFile::open(path_);
+
+  EXPECT_EQ(std::filesystem::file_size(path_), 2 * JournalFile::kSlotBytes);
+}
+
+// ---- the kill journal, as the core wants it
+
+KillRecord record(KillStep step, std::int64_t at, const char* boot = "b1") {
+  KillRecord one;
+  one.step = step;
+  one.declared_boot_ns = at;
+  std::snprintf(one.boot_id.data(), one.boot_id.size(), "%s", boot);
+  return one;
+}
+
+TEST(KillJournalRecovery, pairs_intents_with_what_came_of_them) {
+  KillRecord done = record(KillStep::kDone, 10);
+  done.cleared_boot_ns = 12;
+  done.processes = 3;
+
+  const auto events = emergencies_of(
+      {record(KillStep::kIntentKill, 10), done, record(KillStep::kIntentKill, 20)},
+      "b1",
+      {},
+      Instant(seconds(1))
+  );
+
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[0].sequence, 1U);
+  EXPECT_EQ(events[0].report.cleared_ns, 12);
+  EXPECT_EQ(events[0].report.processes, 3U);
+  EXPECT_EQ(events[1].sequence, 2U);
+  EXPECT_EQ(events[1].report.killed_ns, 0) << "unknown: the core does it again";
+}
+
+TEST(KillJournalRecovery, times_of_another_boot_are_now) {
+  const auto events =
+      emergencies_of({record(KillStep::kIntentKill, 10, "b0")}, "b1", {}, Instant(nanoseconds(77)));
+
+  EXPECT_EQ(events.at(0).declared_ns, 77);
+}
+
+TEST(KillJournalRecovery, slots_become_the_gpus_of_their_guests) {
+  GuestRecord guest;
+  guest.slot = 65;
+  guest.gpus = {2, 3};
+  KillRecord intent = record(KillStep::kIntentKill, 10);
+  intent.is_node = 0;
+  intent.slots[1] = 2;
+
+  EXPECT_EQ(emergencies_of({intent}, "b1", {guest}, Instant{}).at(0).gpu_mask, 0b1100U);
+  EXPECT_NE(emergencies_of({intent}, "b1", {}, Instant{}).at(0).gpu_mask, 0U)
+      << "never widened to the whole node";
+}
+
+}  // namespace
+}  // namespace rn::warden
