@@ -23,15 +23,26 @@ Status check_listing(const Listing& listing) {
   }
   const std::string* previous = nullptr;
   for (const ListedFile& file : listing.files) {
-    if (!is_safe_relative_path(file.path))
-      return fail(ErrorCode::kInvalid, "not a path inside the folder: '" + file.path + "'");
+    if (!is_safe_relative_path(file.path)) {
+      return fail(
+          ErrorCode::kInvalid,
+          "not a path inside the folder: '" + file.path + "'",
+          "list relative paths without '..'"
+      );
+    }
     if (previous != nullptr && !(*previous < file.path))
       return fail(
-          ErrorCode::kInvalid, "the listing is not sorted, or names a path twice: " + file.path
+          ErrorCode::kInvalid,
+          "the listing is not sorted, or names a path twice: " + file.path,
+          "sort the files by path"
       );
     previous = &file.path;
     if (file.kind != FileKind::kRegular && !file.blobs.empty())
-      return fail(ErrorCode::kInvalid, file.path + " is no file, but has contents");
+      return fail(
+          ErrorCode::kInvalid,
+          file.path + " is no file, but has contents",
+          "only regular files have blobs"
+      );
   }
   return {};
 }

@@ -1,0 +1,545 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/daemon.h"
+
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+
+#include "coordinator/api.h"
+#include "coordinator/daemon_light_agent.h"
+#include "coordinator/store_fixture.h"
+#include "io/http_client.h"
+#include "model/yaml.h"
+
+namespace rn::coordinator {
+namespace {
+
+using nlohmann::json;
+
+/// A real coordinator on loopback with its own folder, and calls to it.
+class Site {
+ public:
+  explicit Site(const std::string& state = {})
+      : state_(state.empty() ? folder_.path() + "/state" : state) {
+    start();
+  }
+
+  ~Site() { stop(); }
+
+  Site(const Site&) = delete;
+  Site& operator=(const Site&) = delete;
+
+  void start() {
+    DaemonConfig config;
+    config.state = state_;
+    config.listen_address = "127.0.0.1";
+    config.port = 0;
+    config.disk_reserve_bytes = 0;
+    config.core.heartbeat_ms = 100;
+    config.core.lost_after = 3;
+    ASSERT_TRUE(finish_config(config).has_value());
+    std::promise<void> is_up;
+    thread_ = std::thread([this, config, &is_up] {
+      io::Loop loop;
+      Daemon::Events events;
+      events.fatal = [](const Error& error) { ADD_FAILURE() << error.describe(); };
+      auto daemon = Daemon::start(loop, config, events);
+      if (!daemon) ADD_FAILURE() << daemon.error().describe();
+      if (daemon) url_ = "https://127.0.0.1:" + std::to_string((*daemon)->port());
+      if (daemon) fingerprint_ = (*daemon)->ca_fingerprint();
+      if (daemon)
+        drain_ = [&loop, &daemon] {
+          loop.post([&loop, &daemon] { (*daemon)->drain([&loop] { loop.stop(); }); });
+        };
+      is_up.set_value();
+      if (daemon) loop.run();
+    });
+    is_up.get_future().wait();
+    // The first admin token is written once its row is durable.
+    for (int i = 0; i < 500 && admin_.empty(); ++i) {
+      std::ifstream(state_ + "/admin.token") >> admin_;
+      if (admin_.empty()) std::this_thread::sleep_for(milliseconds(10));
+    }
+  }
+
+  void stop() {
+    if (drain_) drain_();
+    drain_ = nullptr;
+    if (thread_.joinable()) thread_.join();
+  }
+
+  io::HttpReply call(
+      const std::string& method,
+      const std::string& path,
+      const std::string& body = {},
+      const std::string& token = "admin"
+  ) const {
+    io::HttpCall one;
+    one.method = method;
+    one.url = url_ + path;
+    one.body = body;
+    one.tls = io::TlsConfig{};
+    one.tls->ca_fingerprint = fingerprint_;
+    one.tls->expected_peer = "spiffe://reclaimnet/coordinator";
+    if (!token.empty())
+      one.headers = {{"Authorization", "Bearer " + (token == "admin" ? admin_ : token)}};
+    if (!key_.empty()) one.headers.emplace_back("Idempotency-Key", key_);
+    auto reply = io::perform_blocking(one);
+    EXPECT_TRUE(reply.has_value()) << reply.error().describe();
+    return reply ? *reply : io::HttpReply{};
+  }
+
+  std::string make_token(const std::string& body) const {
+    const auto reply = call("POST", "/v1/tokens", body);
+    EXPECT_EQ(reply.status, 201) << reply.body;
+    return json::parse(reply.body)["token"];
+  }
+
+  /// Uploads a blob and answers its name.
+  std::string put(const std::string& bytes) const {
+    const std::string name = to_hex(crypto::sha256(as_bytes(bytes)));
+    EXPECT_EQ(call("PUT", "/v1/blobs/" + name, bytes).status, 204);
+    return name;
+  }
+
+  std::string add_base_image() const {
+    const std::string archive = "an archive";
+    const std::string piece = put(archive);
+    const json body = {
+        {"name", "base"},
+        {"digest", "sha256:" + piece},
+        {"bytes", archive.size()},
+        {"blobs", {piece}}};
+    EXPECT_EQ(call("POST", "/v1/images", body.dump()).status, 201);
+    return "sha256:" + piece;
+  }
+
+  void use_key(const std::string& key) { key_ = key; }
+
+  const std::string& url() const { return url_; }
+
+  std::string agent_url() const { return "wss" + url_.substr(5) + "/v1/agent"; }
+
+  const std::string& state() const { return state_; }
+
+ private:
+  ScratchFolder folder_;
+  std::string state_;
+  std::string url_;
+  std::string fingerprint_;
+  std::string admin_;
+  std::string key_;
+  std::function<void()> drain_;
+  std::thread thread_;
+};
+
+/// code, message and hint of an error body, as "code: message (hint)".
+std::string said(const io::HttpReply& reply) {
+  const json error = json::parse(reply.body)["error"];
+  EXPECT_FALSE(error["hint"].get<std::string>().empty()) << reply.body;
+  return error["code"].get<std::string>() + ": " + error["message"].get<std::string>();
+}
+
+constexpr const char* kJob = R"({"command": ["true"]})";
+
+// ---- documents
+
+/// Block YAML whose strings are JSON strings.
+void write_yaml(const json& value, const std::string& indent, std::string& out) {
+  const auto is_plain = [](const std::string& key) {
+    return !key.empty() && std::isalpha(static_cast<unsigned char>(key[0])) != 0 &&
+           key.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
+           ) == std::string::npos;
+  };
+  const auto nested = [&](const json& inner) {
+    if (inner.is_structured() && !inner.empty()) {
+      out += "\n";
+      write_yaml(inner, indent + "  ", out);
+    } else {
+      out += " " + inner.dump() + "\n";
+    }
+  };
+  if (value.is_object()) {
+    for (const auto& [key, inner] : value.items()) {
+      out += indent + (is_plain(key) ? key : json(key).dump()) + ":";
+      nested(inner);
+    }
+  } else {
+    for (const auto& inner : value) {
+      out += indent + "-";
+      nested(inner);
+    }
+  }
+}
+
+TEST(Openapi, the_file_in_the_repository_is_what_the_routes_and_field_tables_say) {
+  const json document = openapi_document(Config{}.version);
+  const std::string path = std::string(RN_DOCS_DIR) + "/openapi.yaml";
+  if (std::getenv("RN_UPDATE_GOLDEN") != nullptr) {
+    std::string text =
+        "# SPDX-License-Identifier: Apache-2.0\n# Made from the routes and field tables; a test "
+        "compares.\n";
+    write_yaml(document, "", text);
+    std::ofstream(path) << text;
+  }
+  std::ifstream file(path);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+
+  const auto written = parse_yaml(text);
+
+  ASSERT_TRUE(written.has_value()) << written.error().describe();
+  EXPECT_EQ(
+      *written, document
+  ) << "if this is meant, rerun with RN_UPDATE_GOLDEN=1 and read the diff";
+}
+
+TEST(Openapi, every_route_is_an_operation_and_every_operation_a_route) {
+  const json document = openapi_document("x");
+  std::size_t operations = 0;
+  for (const auto& [path, methods] : document["paths"].items()) operations += methods.size();
+  std::set<std::string_view> ids;
+  for (const Route& route : routes()) {
+    ids.insert(route.id);
+    std::map<std::string, std::string> parameters;
+    const auto found = find_route(route.method, route.pattern, parameters);
+    ASSERT_TRUE(found.has_value()) << route.pattern;
+    EXPECT_EQ((*found)->id, route.id);
+    if (!route.request.empty() && route.request != "bytes") {
+      EXPECT_TRUE(document["components"]["schemas"].contains(std::string(route.request)))
+          << route.request;
+    }
+  }
+  EXPECT_EQ(operations, routes().size());
+  EXPECT_EQ(ids.size(), routes().size());
+}
+
+// ---- service
+
+TEST(Daemon, a_new_site_starts_without_configuration_and_keeps_its_secrets_to_itself) {
+  const Site site;
+
+  EXPECT_EQ(site.call("GET", "/healthz", "", "").status, 200);
+  EXPECT_EQ(site.call("GET", "/readyz", "", "").status, 200);
+  EXPECT_EQ(json::parse(site.call("GET", "/v1/whoami").body)["role"], "admin");
+  for (const char* file : {"/admin.token", "/pki/ca.key", "/pki/site.key", "/pki/ticket.key"}) {
+    struct stat there {};
+
+    ASSERT_EQ(::stat((site.state() + file).c_str(), &there), 0) << file;
+    EXPECT_EQ(there.st_mode & 0777, 0600u) << file;
+  }
+}
+
+TEST(Daemon, a_second_coordinator_on_the_same_folder_is_refused) {
+  const Site site;
+  io::Loop loop;
+  DaemonConfig config;
+  config.state = site.state();
+  config.listen_address = "127.0.0.1";
+  config.port = 0;
+
+  const auto second = Daemon::start(loop, config, {});
+
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code, ErrorCode::kConflict);
+  EXPECT_NE(second.error().message.find("another coordinator"), std::string::npos);
+  EXPECT_NE(second.error().hint.find("--state"), std::string::npos);
+}
+
+TEST(Daemon, what_was_acknowledged_is_there_after_a_restart) {
+  Site site;
+  site.add_base_image();
+  const json job = json::parse(site.call("POST", "/v1/jobs", kJob).body)["job"];
+  site.stop();
+  site.start();
+
+  const auto again = site.call("GET", "/v1/jobs/1");
+
+  EXPECT_EQ(again.status, 200);
+  EXPECT_EQ(json::parse(again.body)["id"], job["id"]);
+}
+
+TEST(Daemon, metrics_speak_prometheus) {
+  const Site site;
+
+  const auto page = site.call("GET", "/metrics");
+
+  EXPECT_EQ(page.status, 200);
+  EXPECT_NE(
+      page.body.find("# TYPE reclaimnet_submit_to_start_seconds histogram\n"), std::string::npos
+  );
+  EXPECT_NE(page.body.find("reclaimnet_reclaims_total{kind=\"emergency\"} 0\n"), std::string::npos);
+  EXPECT_NE(
+      page.body.find("reclaimnet_http_requests_total{operation=\"showMetrics\"} 1\n"),
+      std::string::npos
+  );
+}
+
+// ---- bad input
+
+TEST(BadInput, unknown_and_malformed_fields_are_named) {
+  const Site site;
+  site.add_base_image();
+
+  EXPECT_EQ(
+      said(site.call("POST", "/v1/jobs", R"({"command": ["true"], "resources": {"memroy_mib": 1}})")
+      ),
+      "invalid: resources.memroy_mib: no such field"
+  );
+  EXPECT_EQ(
+      said(site.call("POST", "/v1/jobs", R"({"command": ["true"], "priority": "high"})")),
+      "invalid: priority: expected a whole number from 0 to 4294967295"
+  );
+  EXPECT_EQ(site.call("POST", "/v1/jobs", "{\"command\": [").status, 400);
+  EXPECT_EQ(site.call("POST", "/v1/jobs", std::string(50, '[') + std::string(50, ']')).status, 429);
+  EXPECT_EQ(said(site.call("GET", "/v1/jobs?al=1")), "invalid: no such query parameter: al");
+  EXPECT_EQ(
+      said(site.call("GET", "/v1/jobs?limit=many")), "invalid: limit: expected a whole number"
+  );
+  EXPECT_EQ(json::parse(site.call("GET", "/v1/jobs?all=1").body)["jobs"].size(), 0u);
+}
+
+TEST(BadInput, unknown_paths_and_methods_are_refused_with_what_there_is) {
+  const Site site;
+
+  EXPECT_EQ(site.call("GET", "/v1/jbos").status, 404);
+  EXPECT_EQ(said(site.call("DELETE", "/v1/jobs")), "unsupported: /v1/jobs does not take DELETE");
+}
+
+TEST(BadInput, oversize_bodies_are_refused_by_route) {
+  const Site site;
+
+  EXPECT_EQ(site.call("POST", "/v1/tokens", std::string(100 << 10, ' ')).status, 413);
+  EXPECT_EQ(site.call("POST", "/v1/jobs", std::string((1 << 20) + 1, ' ')).status, 413);
+  EXPECT_EQ(site.call("GET", "/healthz", "x", "").status, 413);
+  const std::string big((4 << 20) + 1, 'x');
+  EXPECT_EQ(site.call("PUT", "/v1/blobs/" + std::string(64, 'a'), big).status, 413);
+}
+
+TEST(BadInput, a_blob_with_another_digest_is_refused_and_not_kept) {
+  const Site site;
+  const std::string name(64, 'a');
+
+  const auto reply = site.call("PUT", "/v1/blobs/" + name, "other bytes");
+
+  EXPECT_EQ(reply.status, 422);
+  EXPECT_TRUE(said(reply).starts_with("corrupt: the bytes have SHA-256 "));
+  EXPECT_EQ(site.call("HEAD", "/v1/blobs/" + name).status, 404);
+  EXPECT_EQ(site.call("PUT", "/v1/blobs/abc", "x").status, 400);
+}
+
+TEST(BadInput, an_image_whose_archive_is_another_is_not_listed) {
+  const Site site;
+  const std::string piece = site.put("an archive");
+  json body = {
+      {"name", "base"},
+      {"digest", "sha256:" + std::string(64, 'b')},
+      {"bytes", 10},
+      {"blobs", {piece}}};
+
+  EXPECT_EQ(
+      said(site.call("POST", "/v1/images", body.dump())),
+      "corrupt: the archive's digest is sha256:" + piece + ", not sha256:" + std::string(64, 'b')
+  );
+  body["blobs"] = {std::string(64, 'c')};
+  EXPECT_EQ(site.call("POST", "/v1/images", body.dump()).status, 404);
+  EXPECT_EQ(json::parse(site.call("GET", "/v1/images").body)["images"].size(), 0u);
+}
+
+TEST(BadInput, an_image_off_the_list_and_a_missing_workspace_are_refused_at_submit) {
+  const Site site;
+
+  const auto off_list = site.call("POST", "/v1/jobs", kJob);
+  EXPECT_GE(off_list.status, 400);
+  EXPECT_NE(said(off_list).find("base"), std::string::npos) << off_list.body;
+
+  site.add_base_image();
+  const json body = {{"command", {"true"}}, {"workspace", std::string(64, 'a')}};
+  const auto missing = site.call("POST", "/v1/jobs", body.dump());
+  EXPECT_EQ(missing.status, 404);
+  EXPECT_NE(said(missing).find("no blob aaaa"), std::string::npos);
+}
+
+TEST(BadInput, a_listing_that_leaves_the_folder_is_refused) {
+  const Site site;
+  site.add_base_image();
+  Listing listing;
+  listing.files.push_back({.path = "../../etc/passwd"});
+  const Blob bytes = to_cbor(listing);
+  const json body = {{"command", {"true"}}, {"workspace", site.put(std::string(as_text(bytes)))}};
+
+  EXPECT_EQ(
+      said(site.call("POST", "/v1/jobs", body.dump())),
+      "invalid: not a path inside the folder: '../../etc/passwd'"
+  );
+}
+
+TEST(BadInput, a_join_token_works_once) {
+  const Site site;
+  const std::string token = site.make_token(R"({"kind": "join", "lab": "lab-a"})");
+
+  const auto first = join_light_agent(site.url(), token, "machine-1");
+  const auto second = join_light_agent(site.url(), token, "machine-2");
+
+  ASSERT_TRUE(first.has_value()) << first.error().describe();
+  EXPECT_EQ(first->lab, LabId("lab-a"));
+  ASSERT_FALSE(second.has_value());
+  EXPECT_NE(second.error().message.find("used"), std::string::npos) << second.error().describe();
+  EXPECT_FALSE(second.error().hint.empty());
+}
+
+TEST(BadInput, a_join_token_lives_an_hour_at_most) {
+  const Site site;
+
+  const auto reply =
+      site.call("POST", "/v1/tokens", R"({"kind": "join", "lab": "a", "ttl_s": 7200})");
+
+  EXPECT_EQ(said(reply), "invalid: ttl_s: a join token lives from 1 to 3600 s");
+}
+
+// ---- rights
+
+TEST(Rights, without_a_token_only_the_public_routes_answer) {
+  const Site site;
+  for (const Route& route : routes()) {
+    const auto reply = site.call(std::string(route.method), std::string(route.pattern), "", "");
+    if (route.access == Access::kPublic) {
+      EXPECT_NE(reply.status, 401) << route.pattern;
+    } else {
+      EXPECT_EQ(reply.status, 401) << route.method << " " << route.pattern;
+    }
+    if (::testing::Test::HasFailure()) return;
+    std::this_thread::sleep_for(milliseconds(20));  // strangers are rate-limited
+  }
+}
+
+TEST(Rights, each_route_refuses_every_role_below_its_own) {
+  const Site site;
+  const std::vector<std::pair<Role, std::string>> tokens = {
+      {Role::kViewer,
+       site.make_token(R"({"kind":"user","user":"vic","lab":"lab-a","role":"viewer"})")},
+      {Role::kUser, site.make_token(R"({"kind":"user","user":"uma","lab":"lab-a","role":"user"})")},
+      {Role::kOwner,
+       site.make_token(R"({"kind":"user","user":"oli","lab":"lab-a","role":"owner"})")}};
+  const std::map<Access, Role> needed = {
+      {Access::kUser, Role::kUser},
+      {Access::kUserOrNode, Role::kUser},
+      {Access::kOwner, Role::kOwner},
+      {Access::kAdmin, Role::kAdmin}};
+  for (const Route& route : routes()) {
+    for (const auto& [role, token] : tokens) {
+      const auto reply =
+          site.call(std::string(route.method), std::string(route.pattern), "", token);
+      const bool is_refused = route.access == Access::kNode ||
+                              (needed.contains(route.access) && role < needed.at(route.access));
+      if (is_refused) {
+        EXPECT_EQ(reply.status, 403)
+            << to_string(role) << " " << route.method << " " << route.pattern;
+      } else {
+        EXPECT_LT(reply.status, 500)
+            << to_string(role) << " " << route.method << " " << route.pattern;
+      }
+    }
+  }
+}
+
+TEST(Rights, a_foreign_job_is_as_unknown_as_none) {
+  const Site site;
+  site.add_base_image();
+  const std::string ann = site.make_token(R"({"kind":"user","user":"ann","lab":"lab-a"})");
+  const std::string bob = site.make_token(R"({"kind":"user","user":"bob","lab":"lab-b"})");
+  ASSERT_EQ(site.call("POST", "/v1/jobs", kJob, ann).status, 201);
+
+  for (const char* path : {"", "/why", "/logs", "/attempts", "/generations", "/outputs", "/events"})
+    EXPECT_EQ(
+        said(site.call("GET", std::string("/v1/jobs/1") + path, "", bob)), "not_found: no job 1"
+    );
+  EXPECT_EQ(site.call("POST", "/v1/jobs/1/stop", "{}", bob).status, 404);
+  EXPECT_EQ(site.call("GET", "/v1/events?job=1", "", bob).status, 404);
+  EXPECT_EQ(json::parse(site.call("GET", "/v1/jobs?all=1", "", bob).body)["jobs"].size(), 0u);
+  EXPECT_EQ(json::parse(site.call("GET", "/v1/events", "", bob).body)["events"].size(), 0u);
+  EXPECT_EQ(site.call("GET", "/v1/jobs/1", "", ann).status, 200);
+  EXPECT_EQ(json::parse(site.call("GET", "/v1/jobs", "", ann).body)["jobs"].size(), 1u);
+}
+
+TEST(Rights, a_revoked_token_opens_nothing) {
+  const Site site;
+  const auto made = json::parse(
+      site.call("POST", "/v1/tokens", R"({"kind":"user","user":"ann","lab":"lab-a"})").body
+  );
+  const std::string token = made["token"];
+  ASSERT_EQ(site.call("GET", "/v1/whoami", "", token).status, 200);
+
+  ASSERT_EQ(site.call("DELETE", "/v1/tokens/" + made["info"]["id"].get<std::string>()).status, 204);
+
+  EXPECT_EQ(site.call("GET", "/v1/whoami", "", token).status, 403);
+}
+
+// ---- jobs
+
+TEST(Jobs, a_repeated_submit_with_the_same_key_is_the_same_job) {
+  Site site;
+  site.add_base_image();
+  site.use_key("once");
+
+  const auto first = site.call("POST", "/v1/jobs", kJob);
+  const auto second = site.call("POST", "/v1/jobs", kJob);
+  const auto other = site.call("POST", "/v1/jobs", R"({"command": ["false"]})");
+
+  EXPECT_EQ(first.status, 201);
+  EXPECT_EQ(second.status, 200);
+  EXPECT_EQ(json::parse(first.body)["job"]["id"], json::parse(second.body)["job"]["id"]);
+  EXPECT_EQ(other.status, 409);
+}
+
+TEST(Jobs, a_job_goes_over_the_wire_from_submit_to_log_and_outputs) {
+  const Site site;
+  const std::string image = site.add_base_image();
+  Listing outputs;
+  outputs.files.push_back(
+      {.path = "model.pt", .bytes = 7, .blobs = {*digest_from_hex(site.put("weights"))}}
+  );
+  const Blob listing = to_cbor(outputs);
+  site.put(std::string(as_text(listing)));
+  auto identity = join_light_agent(
+      site.url(), site.make_token(R"({"kind": "join", "lab": "lab-a"})"), "machine-1"
+  );
+  ASSERT_TRUE(identity.has_value()) << identity.error().describe();
+  io::Loop loop;
+  LightAgent::Behaviour behaviour;
+  behaviour.image_digest = image;
+  behaviour.finishes = true;
+  behaviour.outputs = crypto::sha256(listing);
+  std::thread agents([&] {
+    LightAgent agent(loop, *identity, behaviour);
+    agent.connect(site.agent_url());
+    loop.run();
+    agent.stop();
+    loop.poll();
+  });
+
+  ASSERT_EQ(site.call("POST", "/v1/jobs", kJob).status, 201);
+  json job;
+  for (int i = 0; i < 1000; ++i) {
+    job = json::parse(site.call("GET", "/v1/jobs/1").body);
+    if (job["state"] == "succeeded" || job["state"] == "failed") break;
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  const auto log = site.call("GET", "/v1/jobs/1/logs?follow=1&attempt=1");
+  const auto published = site.call("GET", "/v1/jobs/1/outputs");
+  loop.stop();
+  agents.join();
+
+  EXPECT_EQ(job["state"], "succeeded") << job.dump() << site.call("GET", "/v1/jobs/1/why").body;
+  EXPECT_EQ(log.body, "hello from the guest\n");
+  ASSERT_EQ(published.status, 200) << published.body;
+  EXPECT_EQ(json::parse(published.body)["files"][0]["path"], "model.pt");
+  EXPECT_EQ(json::parse(site.call("GET", "/v1/jobs/1/attempts").body)["attempts"].size(), 1u);
+}
+
+}  // namespace
+}  // namespace rn::coordinator
