@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "warden/cgroup.h"
 
+#include <filesystem>
+
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
-
-#include <filesystem>
 
 #include "warden/cgroup_fixture.h"
 #include "warden/cgroup_kill.h"
