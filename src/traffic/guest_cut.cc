@@ -6,6 +6,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -227,6 +228,18 @@ Status pin_maps_in(const std::string& folder, bpf_object* object) {
   return {};
 }
 
+void undo_first_load(const std::string& folder) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const bool is_ours =
+        entry.path().filename().string().starts_with("rn_");  // the kernel has some
+    if (is_ours) std::filesystem::remove(entry.path(), ignored);
+  }
+  if (const Status released = release_bpffs(folder); !released) {
+    log::warning("traffic.release_failed", {{"why", released.error().describe()}});
+  }
+}
+
 tl::unexpected<Error> load_error(int error) {
   if (error == EINVAL || error == EEXIST) {
     return fail(
@@ -256,6 +269,15 @@ GuestCut::~GuestCut() = default;
 Result<GuestCut> GuestCut::open(const std::string& folder) {
   libbpf_set_print(log_libbpf);
   RN_CHECK(ensure_bpffs(folder));
+  const bool is_first = !std::filesystem::exists(folder + "/" RN_CUT_MAP_NODE_GATE);
+  auto opened = load(folder);
+  // libbpf pins the maps before it loads the program. What an earlier loader has pinned stays as it
+  // is.
+  if (!opened && is_first) undo_first_load(folder);
+  return opened;
+}
+
+Result<GuestCut> GuestCut::load(const std::string& folder) {
   std::unique_ptr<guest_cut_bpf, void (*)(guest_cut_bpf*)> program(
       guest_cut_bpf::open(), guest_cut_bpf::destroy
   );

@@ -112,6 +112,7 @@ class GuestCut {
 
  private:
   explicit GuestCut(std::unique_ptr<Parts> parts);
+  static Result<GuestCut> load(const std::string& folder);
   std::unique_ptr<Parts> parts_;
 };
 

@@ -540,6 +540,22 @@ TEST_F(Cut, a_taken_slot_and_a_missing_interface_are_refused) {
   EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
 }
 
+TEST_F(Cut, maps_of_another_layout_are_a_conflict_and_stay_as_they_are) {
+  LIBBPF_OPTS(bpf_map_create_opts, options);
+  const int other = bpf_map_create(BPF_MAP_TYPE_ARRAY, "rn_lease", 4, 64, 1, &options);
+  ASSERT_GE(other, 0);
+  ASSERT_EQ(unlink((folder_ + "/rn_lease").c_str()), 0);
+  ASSERT_EQ(bpf_obj_pin(other, (folder_ + "/rn_lease").c_str()), 0);
+
+  const auto again = GuestCut::open(folder_);
+
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, ErrorCode::kConflict) << again.error().describe();
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/rn_node_gate"))
+      << "an earlier loader's pins stay";
+  close(other);
+}
+
 TEST(PinnedCut, nothing_pinned_is_not_found) {
   rn_pinned_cut pinned{};
   EXPECT_EQ(rn_pinned_cut_open("/proc/self/rn-none", &pinned), -ENOENT);
