@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 
@@ -208,6 +209,10 @@ class Commands {
   Action action_;
 };
 
+void make_absolute(std::string& path) {
+  if (!path.empty()) path = std::filesystem::absolute(path).lexically_normal().string();
+}
+
 int run(int argc, char** argv) {
   CLI::App app("ReclaimNet's agent: lends this machine as its contract says");
   app.require_subcommand(1);
@@ -227,8 +232,17 @@ int run(int argc, char** argv) {
   for (const auto& [name, help] : override_flags()) {
     if (app.count("--" + name) == 0) overrides.texts.erase(name);
   }
-  const auto config = overrides.resolve();
+  // People name files relative to where they stand; everything below works with absolute paths.
+  for (std::string* path : {&overrides.config_file, &flags.file}) make_absolute(*path);
+  auto config = overrides.resolve();
   if (!config) return report(config.error());
+  for (std::string* path :
+       {&config->state,
+        &config->run,
+        &config->warden_socket,
+        &config->kill_socket,
+        &config->machine_id_file})
+    make_absolute(*path);
   return commands.run(*config);
 }
 

@@ -122,7 +122,7 @@ Result<JoinToken> parse_join_token(const std::string& text) {
     return fail(
         ErrorCode::kInvalid,
         "this is a user's token, not a join token",
-        "make one: reclaim token create --join --lab LAB"
+        "make one: reclaim token create --lab LAB"
     );
   if (parts.size() != 4 || parts.front() != api::kJoinTokenPrefix)
     return fail(ErrorCode::kInvalid, "this is no join token", hint);
