@@ -310,6 +310,7 @@ Result<WorkResult> Hands::collect(const CollectGarbage& w) {
   retention.acknowledged = next == all.end() ? previous->manifest : next->manifest;
   retention.epoch = all.back().epoch;
   RN_CHECK(deps_.store.collect(retention));
+  RN_CHECK(deps_.store.sweep());  // what broken transfers left and nobody came back for
   return WorkResult(Done{});
 }
 
