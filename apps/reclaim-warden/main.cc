@@ -216,6 +216,8 @@ int order(Options& options, KillFrame::Verb verb) {
     frame.gpu_mask |= std::uint64_t{1} << (gpu & 63);
   bool is_by_hand = false;
   auto answer = warden::ask_kill_socket(options.run + "/kill.sock", frame, kDaemonLimit);
+  if (!answer && geteuid() != 0)
+    return complain(answer.error().hinting("run it as root: then it works without the daemon"));
   if (!answer) {
     std::fprintf(stderr, "reclaim-warden: %s: by hand\n", answer.error().message.c_str());
     is_by_hand = true;

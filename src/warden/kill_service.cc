@@ -22,6 +22,7 @@ namespace {
 using warden_wire::KillFrame;
 
 constexpr int kClientLimitMs = 1000;  ///< a client that says nothing does not keep others waiting
+constexpr int kStrangerLimitMs = 20;
 constexpr milliseconds kLookLimit = seconds(1);
 
 enum FrameStatus : std::uint32_t { kCleared = 0, kClearing = 1, kWedged = 2, kRefused = 3 };
@@ -196,14 +197,15 @@ void KillService::serve(int client) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (getsockopt(client, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
-  // By SO_PEERCRED, before a byte is read: anybody may connect, only the owner is heard.
+  // By SO_PEERCRED: anybody may connect, only the owner is heard. A stranger's frame is taken off
+  // the socket all the same, since an answer to a peer with unread bytes is lost in the reset.
   const bool is_owner =
       peer.uid == 0 ||
       std::find(owner_uids_.begin(), owner_uids_.end(), peer.uid) != owner_uids_.end();
   pollfd ready{client, POLLIN, 0};
-  if (is_owner && poll(&ready, 1, kClientLimitMs) != 1) return;
+  if (poll(&ready, 1, is_owner ? kClientLimitMs : kStrangerLimitMs) != 1) return;
   KillFrame frame;
-  if (is_owner && recv(client, &frame, sizeof frame, MSG_DONTWAIT) != sizeof frame) return;
+  if (recv(client, &frame, sizeof frame, MSG_DONTWAIT) != sizeof frame) return;
   EmergencyDone done;
   bool is_deed = false;
   if (!is_owner || frame.magic != KillFrame::kMagic) {

@@ -133,6 +133,18 @@ class WardenNode {
     }
   }
 
+  /// Reads what the warden pushes until `is_so` says yes to a state, or 20 s have passed without.
+  bool hears(const std::function<bool(const warden_wire::WardenState&)>& is_so) {
+    while (client_ != nullptr) {
+      auto frame = client_->receive(seconds(20));
+      if (!frame) return false;
+      const auto reply = warden_wire::decode_reply(frame->body);
+      const auto* news = reply ? std::get_if<warden_wire::StateChanged>(&*reply) : nullptr;
+      if (news != nullptr && is_so(news->state)) return true;
+    }
+    return false;
+  }
+
   warden_wire::WardenState state() { return ask(warden_wire::Query{}).state; }
 
   bool is_ready() {
