@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/coordinator_host.h"
+
+#include "base/planted.h"
+#include "model/codec.h"
+#include "model/wire.h"
+
+namespace rn::sim {
+
+namespace {
+constexpr auto kCommitTime = std::chrono::microseconds(800);  ///< one fsync
+constexpr auto kLogSyncTime = milliseconds(3);
+}  // namespace
+
+CoordinatorHost::CoordinatorHost(World& world, coordinator::Config config)
+    : world_(world),
+      config_(std::move(config)),
+      process_(world, kName),
+      clock_(world, nanoseconds(0)) {
+  keys_.wrapping_key = crypto::random_key(world.rng());
+  keys_.ticket_key = crypto::make_signing_key(world.rng());
+}
+
+CoordinatorHost::~CoordinatorHost() = default;
+
+bool CoordinatorHost::dies_at(std::string_view point) {
+  if (!world_.crashes_at(point)) return false;
+  crash(milliseconds(200 + static_cast<std::int64_t>(world_.rng().below(20'000))));
+  return true;
+}
+
+void CoordinatorHost::start() {
+  if (process_.is_up()) return;
+  process_.begin_life();
+  clock_.reboot();
+  world_.trace(kName, "starts");
+  rng_ = std::make_unique<SeededRng>(world_.rng().next());
+  core_ = std::make_unique<coordinator::Core>(config_, keys_, *rng_);
+  obey(core_->restore(store_.load(), clock_.now()));
+  process_.later(milliseconds(config_.tick_ms), [this] { tick(); });
+}
+
+void CoordinatorHost::crash(nanoseconds restart_after) {
+  if (!process_.is_up()) return;
+  world_.trace(kName, "dies");
+  process_.end_life();
+  world_.network().drop_host(kName);
+  core_.reset();
+  pending_.clear();
+  is_committing_ = false;
+  connections_.clear();
+  requests_.clear();
+  world_.queue().after(restart_after, [this] { start(); });
+}
+
+void CoordinatorHost::tick() {
+  feed(coordinator::Tick{});
+  process_.later(milliseconds(config_.tick_ms), [this] { tick(); });
+}
+
+Network::Endpoint CoordinatorHost::accept(
+    Network::ConnectionId connection,
+    const NodeId& node,
+    const Digest& public_key,
+    const std::string& host
+) {
+  if (!process_.is_up()) {
+    world_.queue().after(nanoseconds(1), [this, connection] {
+      world_.network().close(connection, kName);
+    });
+    return {};
+  }
+  connections_[connection] = node;
+  process_.run([=, this] {
+    feed(coordinator::AgentConnected{connection, node, public_key, host});
+  });
+  Network::Endpoint endpoint;
+  endpoint.on_message = [this, connection](Blob bytes) {
+    process_.run([this, connection, bytes = std::move(bytes)] {
+      if (!connections_.contains(connection)) return;
+      const auto message = wire::decode(bytes);
+      if (message)
+        feed(coordinator::AgentMessage{connection, *message});
+      else
+        world_.violate("wire", "the coordinator cannot decode: " + message.error().describe());
+    });
+  };
+  endpoint.on_close = [this, connection, life = process_.life()] {
+    if (life != process_.life()) return;
+    process_.run([this, connection] {
+      if (connections_.erase(connection) > 0)
+        feed(coordinator::AgentDisconnected{connection, "closed"});
+    });
+  };
+  return endpoint;
+}
+
+void CoordinatorHost::command(
+    coordinator::Caller caller,
+    coordinator::Command command,
+    std::function<void(Result<coordinator::Answer>)> on_answer
+) {
+  process_.run([this,
+                caller = std::move(caller),
+                command = std::move(command),
+                on_answer = std::move(on_answer)] {
+    const coordinator::RequestId id = next_request_++;
+    requests_[id] = on_answer;
+    feed(coordinator::ApiCommand{id, caller, command});
+  });
+}
+
+void CoordinatorHost::feed(const coordinator::Event& event) {
+  if (core_ == nullptr) return;
+  obey(core_->handle(event, clock_.now()));
+}
+
+void CoordinatorHost::obey(coordinator::Output output) {
+  if (output.writes.empty() && output.effects.empty()) return;
+  pending_.push_back(std::move(output));
+  if (!is_committing_) begin_commit();
+}
+
+void CoordinatorHost::begin_commit() {
+  is_committing_ = true;
+  // NOTE: outputs that arrive while a commit runs go into the next one: group commit.
+  auto batch = std::make_shared<std::vector<coordinator::Output>>(std::move(pending_));
+  pending_.clear();
+  bool writes = false;
+  for (const auto& output : *batch) writes = writes || !output.writes.empty();
+  process_.later(writes ? nanoseconds(kCommitTime) : nanoseconds(0), [this, batch] {
+    finish_commit(std::move(*batch));
+  });
+}
+
+bool CoordinatorHost::commit(const std::vector<coordinator::Output>& batch) {
+  std::vector<coordinator::Write> writes;
+  for (const auto& output : batch)
+    writes.insert(writes.end(), output.writes.begin(), output.writes.end());
+  if (writes.empty()) return true;
+  if (dies_at("coordinator.before_commit")) return false;
+  if (const Status done = store_.commit(writes); !done) {
+    world_.violate("I3", "a conditional write failed: " + done.error().describe());
+    return false;
+  }
+  return !dies_at("coordinator.after_commit");
+}
+
+bool CoordinatorHost::carry_out(const std::vector<coordinator::Output>& batch) {
+  for (const auto& output : batch) {
+    for (const auto& effect : output.effects) {
+      if (dies_at("coordinator.before_effect")) return false;
+      carry_out_one(effect);
+    }
+  }
+  return true;
+}
+
+void CoordinatorHost::finish_commit(std::vector<coordinator::Output> batch) {
+  // The planted order lets a reply leave before its row is durable.
+  const bool early = planted("coordinator.effects_before_commit");
+  if (early && !carry_out(batch)) return;
+  if (!commit(batch)) return;
+  if (!early && !carry_out(batch)) return;
+  is_committing_ = false;
+  if (!pending_.empty()) begin_commit();
+}
+
+void CoordinatorHost::carry_out_one(const coordinator::Effect& effect) {
+  if (on_effect) on_effect(effect);
+  if (const auto* send = std::get_if<coordinator::SendToAgent>(&effect)) {
+    world_.trace(
+        kName,
+        "-> " + connections_[send->connection].str() + " " +
+            std::string(wire::name_of(send->message))
+    );
+    world_.network().send(send->connection, kName, wire::encode(send->message));
+  } else if (const auto* close = std::get_if<coordinator::CloseAgent>(&effect)) {
+    world_.trace(kName, "closes " + connections_[close->connection].str() + ": " + close->reason);
+    connections_.erase(close->connection);
+    world_.network().close(close->connection, kName);
+  } else if (const auto* reply = std::get_if<coordinator::Reply>(&effect)) {
+    const auto found = requests_.find(reply->request);
+    if (found == requests_.end()) return;
+    const auto answer = std::move(found->second);
+    requests_.erase(found);
+    answer(reply->answer);
+  } else if (const auto* append = std::get_if<coordinator::AppendLog>(&effect)) {
+    append_log(*append);
+  } else if (const auto* check = std::get_if<coordinator::CheckOutputs>(&effect)) {
+    check_outputs(*check);
+  }
+}
+
+void CoordinatorHost::append_log(const coordinator::AppendLog& append) {
+  process_.later(kLogSyncTime, [this, append] {
+    if (dies_at("coordinator.before_log_sync")) return;
+    Blob& log = logs_[{append.job, append.epoch}];
+    if (append.offset <= log.size() && append.offset + append.bytes.size() > log.size()) {
+      const auto skip = static_cast<std::ptrdiff_t>(log.size() - append.offset);
+      log.insert(log.end(), append.bytes.begin() + skip, append.bytes.end());
+    }
+    feed(coordinator::LogStored{append.job, append.epoch, log.size()});
+  });
+}
+
+void CoordinatorHost::check_outputs(const coordinator::CheckOutputs& check) {
+  process_.later(kLogSyncTime, [this, check] {
+    Status status;
+    const auto found = blobs_.find(check.listing);
+    if (found == blobs_.end()) {
+      status = fail(ErrorCode::kNotFound, "the listing is not in the blob store");
+    } else if (const auto listing = from_cbor<Listing>(found->second); listing) {
+      for (const auto& file : listing->files) {
+        for (const Digest& blob : file.blobs) {
+          if (!blobs_.contains(blob))
+            status = fail(ErrorCode::kNotFound, file.path + " is not in the blob store");
+        }
+      }
+    } else {
+      status = fail(listing.error());
+    }
+    feed(coordinator::OutputsChecked{check.job, check.epoch, check.listing, status});
+  });
+}
+
+}  // namespace rn::sim

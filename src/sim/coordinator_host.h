@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/core.h"
+#include "sim/memory_store.h"
+#include "sim/world.h"
+
+namespace rn::sim {
+
+/// The coordinator's process around its production core: commits writes with a delay, then carries
+/// out the effects; may die at any of its crash points and start again from what is durable.
+class CoordinatorHost {
+ public:
+  static constexpr auto kName = "coordinator";
+
+  CoordinatorHost(World& world, coordinator::Config config);
+  ~CoordinatorHost();
+
+  void start();
+  void crash(nanoseconds restart_after);
+
+  Process& process() { return process_; }
+
+  HostClock& clock() { return clock_; }
+
+  /// A node's WebSocket arrives (after TLS): what the network calls to accept it.
+  Network::Endpoint accept(
+      Network::ConnectionId connection,
+      const NodeId& node,
+      const Digest& public_key,
+      const std::string& host
+  );
+
+  /// Sends a command as an API client would: no answer at all if the process dies first.
+  void command(
+      coordinator::Caller caller,
+      coordinator::Command command,
+      std::function<void(Result<coordinator::Answer>)> on_answer
+  );
+
+  /// What survives the process.
+  MemoryStore& store() { return store_; }
+
+  std::map<Digest, Blob>& blobs() { return blobs_; }
+
+  const std::map<std::pair<JobId, LeaseEpoch>, Blob>& logs() const { return logs_; }
+
+  coordinator::Core* core() { return core_.get(); }
+
+  /// Called for every effect just before it leaves the process, for the checkers.
+  std::function<void(const coordinator::Effect&)> on_effect;
+
+ private:
+  void feed(const coordinator::Event& event);
+  void obey(coordinator::Output output);
+  void begin_commit();
+  void finish_commit(std::vector<coordinator::Output> batch);
+  bool commit(const std::vector<coordinator::Output>& batch);
+  bool carry_out(const std::vector<coordinator::Output>& batch);
+  void carry_out_one(const coordinator::Effect& effect);
+  void append_log(const coordinator::AppendLog& append);
+  void check_outputs(const coordinator::CheckOutputs& check);
+  void tick();
+  bool dies_at(std::string_view point);
+
+  World& world_;
+  coordinator::Config config_;
+  coordinator::SiteKeys keys_;
+  Process process_;
+  HostClock clock_;
+  MemoryStore store_;
+  std::map<Digest, Blob> blobs_;
+  std::map<std::pair<JobId, LeaseEpoch>, Blob> logs_;
+
+  // One life:
+  std::unique_ptr<SeededRng> rng_;
+  std::unique_ptr<coordinator::Core> core_;
+  std::vector<coordinator::Output> pending_;
+  bool is_committing_ = false;
+  std::map<Network::ConnectionId, NodeId> connections_;
+  std::map<coordinator::RequestId, std::function<void(Result<coordinator::Answer>)>> requests_;
+  coordinator::RequestId next_request_ = 1;
+};
+
+}  // namespace rn::sim

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "coordinator/rows.h"
+
+namespace rn::sim {
+
+/// The coordinator's tables in memory, with the conditions that the database enforces. What is in
+/// here is durable.
+class MemoryStore {
+ public:
+  /// One transaction. kConflict if a condition does not hold: a broken invariant of the core, after
+  /// which nothing is used.
+  Status commit(const std::vector<coordinator::Write>& writes);
+  coordinator::Snapshot load() const;
+
+  const std::map<JobId, coordinator::JobRow>& jobs() const { return jobs_; }
+
+  const std::map<std::pair<JobId, LeaseEpoch>, coordinator::AttemptRow>& attempts() const {
+    return attempts_;
+  }
+
+  const std::map<std::pair<JobId, std::uint32_t>, coordinator::GenerationRow>& generations() const {
+    return generations_;
+  }
+
+  const std::vector<coordinator::EventRow>& events() const { return events_; }
+
+  const std::map<std::pair<JobId, LeaseEpoch>, coordinator::OutputsRow>& outputs() const {
+    return outputs_;
+  }
+
+  /// Called with every committed write, for the checkers.
+  std::function<void(const coordinator::Write&)> on_write;
+
+ private:
+  Status check(const coordinator::Write& write) const;
+  void apply(const coordinator::Write& write);
+
+  std::map<std::string, std::string> meta_;
+  std::map<JobId, coordinator::JobRow> jobs_;
+  std::map<std::pair<JobId, LeaseEpoch>, coordinator::AttemptRow> attempts_;
+  std::map<NodeId, coordinator::NodeRow> nodes_;
+  std::map<std::pair<JobId, std::uint32_t>, coordinator::GenerationRow> generations_;
+  std::map<std::pair<NodeId, ReclaimId>, coordinator::ReclaimRow> reclaims_;
+  std::map<std::string, Image> images_;
+  std::map<std::string, coordinator::TokenRow> tokens_;
+  std::map<UserId, coordinator::UserRow> users_;
+  std::map<std::pair<UserId, LabId>, coordinator::UsageRow> usage_;
+  std::map<std::pair<JobId, LeaseEpoch>, coordinator::OutputsRow> outputs_;
+  std::vector<coordinator::EventRow> events_;
+};
+
+}  // namespace rn::sim

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/world.h"
+
+#include <cstdio>
+
+namespace rn::sim {
+
+namespace {
+
+constexpr std::size_t kHistoryLines = 4000;
+constexpr std::int64_t kWallStartMs = 1'790'000'000'000;
+
+std::uint64_t mix(std::uint64_t hash, std::string_view text) {
+  for (const char c : text) hash = (hash ^ static_cast<std::uint8_t>(c)) * 0x100000001b3ULL;
+  return (hash ^ 0xff) * 0x100000001b3ULL;
+}
+
+}  // namespace
+
+World::World(std::uint64_t seed)
+    : seed_(seed), rng_(seed), network_rng_(seed ^ 0x6e657477ULL), network_(queue_, network_rng_) {}
+
+void World::trace(std::string_view host, std::string_view what) {
+  const std::string time = std::to_string(queue_.now().count() / 1000);
+  fingerprint_ = mix(mix(mix(fingerprint_, time), host), what);
+  if (echo_)
+    std::printf(
+        "%14s us  %-14.*s %.*s\n",
+        time.c_str(),
+        int(host.size()),
+        host.data(),
+        int(what.size()),
+        what.data()
+    );
+  if (history_.size() >= kHistoryLines)
+    history_.erase(history_.begin(), history_.begin() + kHistoryLines / 2);
+  history_.push_back(time + " us " + std::string(host) + " " + std::string(what));
+}
+
+bool World::crashes_at(std::string_view point) {
+  auto found = coverage_.find(point);
+  if (found == coverage_.end()) found = coverage_.emplace(std::string(point), Coverage{}).first;
+  Coverage& cell = found->second;
+  ++cell.passed;
+  bool crash = false;
+  if (const auto plan = planned_.find(point); plan != planned_.end()) {
+    crash = plan->second == 0;
+    if (crash)
+      planned_.erase(plan);
+    else
+      --plan->second;
+  }
+  crash = crash || (faults_.crash_per_point > 0 && rng_.unit() < faults_.crash_per_point);
+  if (crash) {
+    ++cell.crashed;
+    trace("world", "crash at " + std::string(point));
+  }
+  return crash;
+}
+
+void World::plan_crash(const std::string& point, std::uint64_t nth) {
+  planned_[point] = nth;
+}
+
+void World::violate(std::string_view invariant, const std::string& how) {
+  violations_.push_back(std::string(invariant) + ": " + how);
+  trace("CHECKER", violations_.back());
+}
+
+Now HostClock::now() const {
+  const TrueTime wall = world_.now() + wall_error_;
+  return {
+      Instant(world_.now() - booted_),
+      WallTime(milliseconds(kWallStartMs) + std::chrono::duration_cast<milliseconds>(wall))};
+}
+
+void Process::run(std::function<void()> action) {
+  if (!is_up_) return;
+  if (is_paused_) {
+    waiting_.emplace_back(life_, std::move(action));
+    return;
+  }
+  action();
+}
+
+void Process::later(nanoseconds delay, std::function<void()> action) {
+  world_.queue().after(delay, [this, life = life_, action = std::move(action)]() mutable {
+    if (life == life_) run(std::move(action));
+  });
+}
+
+void Process::begin_life() {
+  ++life_;
+  is_up_ = true;
+  is_paused_ = false;
+  waiting_.clear();
+}
+
+void Process::end_life() {
+  ++life_;
+  is_up_ = false;
+  is_paused_ = false;
+  waiting_.clear();
+}
+
+void Process::resume() {
+  if (!is_paused_) return;
+  is_paused_ = false;
+  auto waiting = std::move(waiting_);
+  waiting_.clear();
+  for (auto& [life, action] : waiting) {
+    if (life == life_) run(std::move(action));
+  }
+}
+
+}  // namespace rn::sim
