@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/agent_host.h"
+
+#include "base/planted.h"
+#include "model/wire.h"
+#include "sim/agent_work.h"
+
+namespace rn::sim {
+
+namespace {
+constexpr auto kJournalTime = std::chrono::microseconds(600);
+constexpr auto kConnectTimeout = seconds(5);
+constexpr auto kSampleEvery = seconds(5);
+}  // namespace
+
+AgentHost::AgentHost(
+    World& world, Site& site, Machine& machine, WardenHost& warden, Identity identity, NodeFacts facts, Contract contract
+)
+    : world_(world),
+      site_(site),
+      machine_(machine),
+      warden_(warden),
+      identity_(std::move(identity)),
+      facts_(std::move(facts)),
+      contract_(std::move(contract)),
+      process_(world, machine.name()) {
+  site_.agents[identity_.node] = this;
+}
+
+AgentHost::~AgentHost() = default;
+
+bool AgentHost::dies_at(std::string_view point) {
+  if (!world_.crashes_at(point)) return false;
+  crash(milliseconds(200 + static_cast<std::int64_t>(world_.rng().below(10'000))));
+  return true;
+}
+
+void AgentHost::start() {
+  if (process_.is_up() || !is_wanted_) return;
+  process_.begin_life();
+  world_.trace(process_.name(), "agent starts");
+  rng_ = std::make_unique<SeededRng>(world_.rng().next());
+  work_ = std::make_unique<AgentWork>(*this, *rng_);
+  agent::CoreConfig config;
+  config.node = identity_.node;
+  config.lab = identity_.lab;
+  config.version = "simulated";
+  config.machine_id = identity_.machine_id;
+  config.boot_id = machine_.boot_id();
+  config.address = {process_.name() + ":7445", ""};
+  config.box_key = identity_.box_key.public_key;
+  config.verify_key = identity_.verify_key.public_key;
+  core_ = std::make_unique<agent::Core>(config, *rng_);
+  std::vector<agent::JournalRow> rows;
+  for (const auto& [key, value] : journal_) rows.push_back({key, value});
+  if (const Status restored = core_->restore(rows); !restored) {
+    world_.violate("journal", process_.name() + ": " + restored.error().describe());
+    return;
+  }
+  machine_.on_file = [this](const GuestName& guest, const std::string& path, bool is_rename) {
+    process_.run([this, guest, path, is_rename] { watch_file(guest, path, is_rename); });
+  };
+  feed(agent::Started{facts_, contract_, 0});
+  attach_to_warden();
+  connect_later(milliseconds(50));
+  process_.later(milliseconds(250), [this] { tick(); });
+  process_.later(milliseconds(100), [this] { sample(); });
+}
+
+void AgentHost::crash(nanoseconds restart_after) {
+  if (!process_.is_up()) return;
+  world_.trace(process_.name(), "agent dies");
+  process_.end_life();
+  world_.network().drop_host(process_.name());
+  warden_.close_session(warden_session_);
+  core_.reset();
+  work_.reset();
+  waiting_.clear();
+  is_committing_ = false;
+  connection_ = 0;
+  is_open_ = false;
+  is_final_ = false;
+  cancelled_.clear();
+  watched_.clear();
+  world_.queue().after(restart_after, [this] { start(); });
+}
+
+void AgentHost::owner_leaves() {
+  process_.run([this] { feed(agent::OwnerLeaves{"the owner leaves"}); });
+}
+
+void AgentHost::tick() {
+  feed(agent::Tick{});
+  process_.later(milliseconds(250), [this] { tick(); });
+}
+
+void AgentHost::sample() {
+  agent::TelemetrySampled sampled;
+  sampled.telemetry.memory_used_mib = 1000;
+  sampled.telemetry.disk_free_mib = 100'000;
+  feed(sampled);
+  process_.later(kSampleEvery, [this] { sample(); });
+}
+
+void AgentHost::attach_to_warden() {
+  warden_session_ = warden_.open_session(
+      [this, life = process_.life()](warden_wire::Reply reply) {
+        if (life != process_.life()) return;
+        process_.later(std::chrono::microseconds(100), [this, reply = std::move(reply)] { feed(agent::WardenReply{reply}); });
+      },
+      [this, life = process_.life()] {
+        if (life != process_.life()) return;
+        process_.run([this] {
+          warden_session_ = 0;
+          feed(agent::WardenDisconnected{});
+          process_.later(milliseconds(500), [this] { attach_to_warden(); });
+        });
+      }
+  );
+  if (warden_session_ == 0) return process_.later(milliseconds(500), [this] { attach_to_warden(); });
+  feed(agent::WardenConnected{});
+}
+
+void AgentHost::connect_later(nanoseconds delay) {
+  if (is_final_) return;
+  process_.later(delay, [this] { connect(); });
+}
+
+void AgentHost::connect() {
+  if (connection_ != 0) return;
+  Network::Endpoint endpoint;
+  const auto life = process_.life();
+  endpoint.on_message = [this, life](Blob bytes) {
+    if (life != process_.life()) return;
+    process_.run([this, bytes = std::move(bytes)] {
+      const auto message = wire::decode(bytes);
+      if (message) feed(agent::CoordinatorMessage{*message});
+      else world_.violate("wire", "an agent cannot decode: " + message.error().describe());
+    });
+  };
+  auto closed = std::make_shared<Network::ConnectionId>(0);
+  endpoint.on_close = [this, life, closed] {
+    if (life != process_.life() || connection_ != *closed) return;
+    process_.run([this, closed] {
+      if (connection_ != *closed) return;
+      connection_ = 0;
+      if (is_open_) feed(agent::CoordinatorDisconnected{"closed"});
+      is_open_ = false;
+      connect_later(milliseconds(500 + static_cast<std::int64_t>(rng_->below(2000))));
+    });
+  };
+  connection_ = world_.network().connect(
+      process_.name(),
+      CoordinatorHost::kName,
+      endpoint,
+      [this](Network::ConnectionId id) {
+        return site_.coordinator->accept(id, identity_.node, identity_.certificate, process_.name());
+      },
+      [this, life] {
+        if (life != process_.life()) return;
+        process_.run([this] {
+          is_open_ = true;
+          feed(agent::CoordinatorConnected{});
+        });
+      }
+  );
+  *closed = connection_;
+  process_.later(kConnectTimeout, [this, attempt = connection_] {
+    if (connection_ != attempt || is_open_) return;
+    world_.network().close(attempt, process_.name());
+    connection_ = 0;
+    connect_later(milliseconds(500));
+  });
+}
+
+void AgentHost::feed(const agent::Event& event) {
+  if (core_ == nullptr) return;
+  obey(core_->handle(event, machine_.clock().now()));
+}
+
+void AgentHost::obey(agent::Output output) {
+  if (output.writes.empty() && output.effects.empty()) return;
+  waiting_.push_back(std::move(output));
+  if (is_committing_) return;
+  is_committing_ = true;
+  process_.later(output.writes.empty() ? nanoseconds(1000) : nanoseconds(kJournalTime), [this] {
+    auto batch = std::move(waiting_);
+    waiting_.clear();
+    const auto life = process_.life();
+    for (auto& one : batch) {
+      finish(std::move(one));
+      if (life != process_.life()) return;
+    }
+    is_committing_ = false;
+    if (waiting_.empty()) return;
+    auto next = std::move(waiting_);
+    waiting_.clear();
+    for (auto& one : next) obey(std::move(one));
+  });
+}
+
+void AgentHost::finish(agent::Output output) {
+  if (!output.writes.empty()) {
+    if (dies_at("agent.before_journal")) return;
+    for (const auto& write : output.writes) {
+      if (planted("agent.forgets_journal")) continue;
+      if (write.value) journal_[write.key] = *write.value;
+      else journal_.erase(write.key);
+    }
+    if (dies_at("agent.after_journal")) return;
+  }
+  for (const auto& effect : output.effects) {
+    if (dies_at("agent.before_effect")) return;
+    const auto life = process_.life();
+    carry_out(effect);
+    if (life != process_.life()) return;
+  }
+}
+
+void AgentHost::carry_out(const agent::Effect& effect) {
+  if (const auto* send = std::get_if<agent::SendToCoordinator>(&effect)) {
+    if (!is_open_) return;
+    world_.trace(process_.name(), "-> coordinator " + std::string(wire::name_of(send->message)));
+    world_.network().send(connection_, process_.name(), wire::encode(send->message));
+  } else if (const auto* close = std::get_if<agent::CloseCoordinator>(&effect)) {
+    world_.trace(process_.name(), "closes its connection: " + close->reason);
+    if (connection_ != 0) world_.network().close(connection_, process_.name());
+    const bool was_open = is_open_;
+    connection_ = 0;
+    is_open_ = false;
+    is_final_ = close->is_final;
+    if (was_open) feed(agent::CoordinatorDisconnected{close->reason});
+    connect_later(close->retry_ms > 0 ? milliseconds(close->retry_ms) : milliseconds(1000));
+  } else if (const auto* ask = std::get_if<agent::AskWarden>(&effect)) {
+    if (warden_session_ != 0) warden_.ask(warden_session_, ask->request);
+  } else if (const auto* work = std::get_if<agent::StartWork>(&effect)) {
+    start_work(work->work);
+  } else if (const auto* cancel = std::get_if<agent::CancelWork>(&effect)) {
+    cancelled_.insert(cancel->id);
+  } else if (const auto* watch = std::get_if<agent::StartWatch>(&effect)) {
+    watched_.insert(watch->guest);
+    if (work_->has_news(watch->disk, watch->since)) {
+      process_.later(milliseconds(50), [this, guest = watch->guest] { feed(agent::GenerationDetected{guest}); });
+    }
+  } else if (const auto* unwatch = std::get_if<agent::StopWatch>(&effect)) {
+    watched_.erase(unwatch->guest);
+  }
+}
+
+void AgentHost::watch_file(const GuestName& guest, const std::string& path, bool is_rename) {
+  if (!path.ends_with(".safetensors")) return;
+  process_.later(is_rename ? milliseconds(5) : milliseconds(200), [this, guest] {
+    if (watched_.contains(guest)) feed(agent::GenerationDetected{guest});
+  });
+}
+
+void AgentHost::start_work(const agent::Work& work) {
+  if (dies_at("agent.work_begins")) return;
+  const nanoseconds length = work_->length(work);
+  process_.later(length, [this, work] {
+    if (cancelled_.erase(work.id) > 0) return;
+    if (dies_at("agent.work_half_done")) return;
+    const auto life = process_.life();
+    agent::WorkResult result = work_->carry_out(work);
+    if (life != process_.life()) return;  // its disk lost power in the middle
+    if (dies_at("agent.work_done")) return;
+    feed(agent::WorkDone{work.id, std::move(result)});
+  });
+}
+
+}  // namespace rn::sim

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/core.h"
+#include "base/crypto.h"
+#include "sim/coordinator_host.h"
+#include "sim/machine.h"
+#include "sim/warden_host.h"
+#include "sim/world.h"
+
+namespace rn::sim {
+
+class AgentHost;
+
+/// What a simulated agent can reach: the coordinator and the other agents, by node.
+struct Site {
+  CoordinatorHost* coordinator = nullptr;
+  std::map<NodeId, AgentHost*> agents;
+};
+
+/// The blocking work of an agent, done with the production checkpoint code on the machine's
+/// simulated disk. Answers what the core is told and how long it took.
+class AgentWork;
+
+/// The agent's process around its production core.
+class AgentHost {
+ public:
+  struct Identity {
+    NodeId node;
+    LabId lab;
+    std::string machine_id;
+    crypto::SigningKey verify_key;
+    crypto::BoxKey box_key;
+    Digest certificate{};  ///< stands for the certificate's public key
+  };
+
+  AgentHost(
+      World& world,
+      Site& site,
+      Machine& machine,
+      WardenHost& warden,
+      Identity identity,
+      NodeFacts facts,
+      Contract contract
+  );
+  ~AgentHost();
+
+  void start();
+  void crash(nanoseconds restart_after);
+
+  void stop_for_good() { is_wanted_ = false; }
+
+  Process& process() { return process_; }
+
+  const Identity& identity() const { return identity_; }
+
+  Machine& machine() { return machine_; }
+
+  const Contract& contract() const { return contract_; }
+
+  AgentWork& work() { return *work_; }
+
+  agent::Core* core() { return core_.get(); }
+
+  World& world() { return world_; }
+
+  Site& site() { return site_; }
+
+  void owner_leaves();
+
+ private:
+  void feed(const agent::Event& event);
+  void obey(agent::Output output);
+  void finish(agent::Output output);
+  void carry_out(const agent::Effect& effect);
+  void connect();
+  void connect_later(nanoseconds delay);
+  void attach_to_warden();
+  void start_work(const agent::Work& work);
+  void watch_file(const GuestName& guest, const std::string& path, bool is_rename);
+  void tick();
+  void sample();
+  bool dies_at(std::string_view point);
+
+  World& world_;
+  Site& site_;
+  Machine& machine_;
+  WardenHost& warden_;
+  Identity identity_;
+  NodeFacts facts_;
+  Contract contract_;
+  Process process_;
+  std::map<std::string, std::string> journal_;  ///< durable
+  bool is_wanted_ = true;
+
+  std::unique_ptr<SeededRng> rng_;
+  std::unique_ptr<agent::Core> core_;
+  std::unique_ptr<AgentWork> work_;
+  std::vector<agent::Output> waiting_;
+  bool is_committing_ = false;
+  Network::ConnectionId connection_ = 0;
+  bool is_open_ = false;
+  bool is_final_ = false;
+  std::uint64_t warden_session_ = 0;
+  std::set<agent::WorkId> cancelled_;
+  std::set<GuestName> watched_;
+};
+
+}  // namespace rn::sim

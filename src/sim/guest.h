@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/fs_crash.h"
+#include "base/time.h"
+#include "model/job.h"
+
+namespace rn::sim {
+
+/// The simulated training script: each step hashes the one before, so the state after n steps is
+/// one known number, and a run that resumed from anything but a whole checkpoint ends with another.
+/// It knows nothing of the platform: it saves every `save_every` steps to `model.safetensors` and
+/// looks for that file when it starts.
+struct Training {
+  std::uint32_t steps = 200;
+  std::uint32_t save_every = 20;
+  std::uint32_t step_ms = 1000;     ///< on a full core
+  bool saves_in_place = false;      ///< else: writes a new file and renames it
+  bool handles_term = false;        ///< saves on SIGTERM and goes on
+  std::uint32_t crash_at_step = 0;  ///< exits with 1 once when it gets there; 0 = never
+
+  JobSpec spec() const;
+  static Training from(const std::map<std::string, std::string>& env);
+};
+
+struct TrainingState {
+  std::uint64_t step = 0;
+  std::uint64_t chain = 0x243f6a8885a308d3ULL;
+};
+
+/// One step of the training.
+TrainingState next(TrainingState state);
+/// The state after `steps` steps from the start.
+TrainingState state_after(std::uint64_t steps);
+
+/// A complete safetensors file, and back. Reading answers the start state if there is no whole
+/// file: that is what scripts do.
+Blob checkpoint_of(const TrainingState& state);
+TrainingState read_checkpoint(FileSystem& fs, const std::string& path);
+/// nullopt unless the bytes are a whole checkpoint.
+Result<TrainingState> parse_checkpoint(BlobView bytes);
+
+}  // namespace rn::sim

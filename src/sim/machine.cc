@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/machine.h"
+
+#include <algorithm>
+
+namespace rn::sim {
+
+Machine::Machine(World& world, std::string name, std::uint64_t seed, nanoseconds wall_error)
+    : world_(world), name_(std::move(name)), clock_(world, wall_error), disk_(clock_, seed) {}
+
+void Machine::lose_power() {
+  world_.trace(name_, "loses power");
+  containers_.clear();
+  disk_.restart();
+  ++boots_;
+  clock_.reboot();
+}
+
+Result<std::string> Machine::create(
+    const GuestName& guest,
+    const warden_wire::StartGuest& start,
+    std::uint32_t slot,
+    const std::string& work
+) {
+  if (containers_.contains(guest))
+    return fail(ErrorCode::kConflict, "a container with this name exists");
+  if (std::find(images_.begin(), images_.end(), start.image_digest) == images_.end()) {
+    return fail(ErrorCode::kNotFound, "no such image: " + start.image_digest);
+  }
+  Container container;
+  container.id = name_ + "-c" + std::to_string(next_id_++);
+  container.guest = guest;
+  container.training = Training::from(start.env);
+  container.work = work;
+  container.slot = slot;
+  container.cpu_milli = std::max(1U, start.cpu_milli);
+  container.started_boot_ns = to_ns(clock_.now().boot);
+  containers_[guest] = container;
+  return container.id;
+}
+
+Status Machine::go(const GuestName& guest) {
+  Container* container = find(guest);
+  if (container == nullptr || container->state == ContainerState::kExited) {
+    return fail(ErrorCode::kNotFound, "no such container");
+  }
+  if (container->state == ContainerState::kRunning) return {};
+  container->state = ContainerState::kRunning;
+  container->started = world_.now();
+  container->progress = read_checkpoint(disk_, container->work + "/model.safetensors");
+  world_.trace(
+      name_,
+      "guest " + guest.job.str() + " " + to_string(guest.epoch) + " starts at step " +
+          std::to_string(container->progress.step)
+  );
+  container->run = next_id_++;
+  schedule_step(*container);
+  return {};
+}
+
+void Machine::schedule_step(Container& container) {
+  container.step_began = world_.now();
+  const auto length = nanoseconds(
+      std::int64_t{container.training.step_ms} * 1'000'000 * 1000 /
+      std::min(1000U, container.cpu_milli)
+  );
+  world_.queue().after(length, [this, guest = container.guest, run = container.run] {
+    finish_step(guest, run);
+  });
+}
+
+void Machine::finish_step(const GuestName& guest, std::uint64_t run) {
+  Container* container = find(guest);
+  if (container == nullptr || container->run != run || container->state != ContainerState::kRunning)
+    return;
+  container->progress = next(container->progress);
+  if (on_step) on_step(*container);
+  const std::uint64_t step = container->progress.step;
+  if (container->has_term || step % container->training.save_every == 0) {
+    container->has_term = false;
+    save(*container);
+  }
+  if (container->training.crash_at_step != 0 && step == container->training.crash_at_step &&
+      container->started + milliseconds(container->training.step_ms) * 3 < world_.now()) {
+    return end(*container, 1);
+  }
+  if (step >= container->training.steps) {
+    Blob result;
+    for (int i = 0; i < 8; ++i)
+      result.push_back(static_cast<std::uint8_t>(container->progress.chain >> (8 * i)));
+    disk_.overwrite(container->work + "/final.bin", result);
+    if (on_file) on_file(guest, "final.bin", false);
+    return end(*container, 0);
+  }
+  schedule_step(*container);
+}
+
+void Machine::save(Container& container) {
+  const std::string path = container.work + "/model.safetensors";
+  const Blob bytes = checkpoint_of(container.progress);
+  if (container.training.saves_in_place) {
+    // A script that writes in place can be caught in the middle by a kill: first half now, the rest
+    // a moment later.
+    disk_.overwrite(path, BlobView(bytes).first(bytes.size() / 2));
+    world_.queue().after(
+        milliseconds(40),
+        [this, guest = container.guest, run = container.run, path, bytes] {
+          const Container* same = find(guest);
+          if (same == nullptr || same->run != run || same->state != ContainerState::kRunning)
+            return;
+          disk_.overwrite(path, bytes);
+          if (on_file) on_file(guest, "model.safetensors", false);
+        }
+    );
+    return;
+  }
+  const std::string temporary = path + ".tmp";
+  disk_.overwrite(temporary, bytes);
+  if (disk_.rename(temporary, path) && on_file) on_file(container.guest, "model.safetensors", true);
+}
+
+void Machine::end(Container& container, std::int32_t exit_code) {
+  container.state = ContainerState::kExited;
+  container.exit_code = exit_code;
+  container.ended = world_.now();
+  container.run = 0;
+  world_.trace(
+      name_,
+      "guest " + container.guest.job.str() + " " + to_string(container.guest.epoch) +
+          " exits with " + std::to_string(exit_code)
+  );
+  const Container copy = container;
+  if (on_exit) on_exit(copy);
+}
+
+bool Machine::kill(const GuestName& guest) {
+  Container* container = find(guest);
+  if (container == nullptr || container->state == ContainerState::kExited) return false;
+  end(*container, 137);
+  return true;
+}
+
+std::uint32_t Machine::kill_all() {
+  std::vector<GuestName> running;
+  for (const auto& [guest, container] : containers_) {
+    if (container.state != ContainerState::kExited) running.push_back(guest);
+  }
+  for (const GuestName& guest : running) kill(guest);
+  return static_cast<std::uint32_t>(running.size());
+}
+
+void Machine::remove(const GuestName& guest) {
+  kill(guest);
+  containers_.erase(guest);
+}
+
+std::uint32_t Machine::signal_term(const GuestName& guest) {
+  Container* container = find(guest);
+  if (container == nullptr || container->state != ContainerState::kRunning ||
+      !container->training.handles_term)
+    return 0;
+  container->has_term = true;
+  return 1;
+}
+
+Machine::Container* Machine::find(const GuestName& guest) {
+  const auto found = containers_.find(guest);
+  return found == containers_.end() ? nullptr : &found->second;
+}
+
+}  // namespace rn::sim

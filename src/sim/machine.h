@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fs_crash.h"
+#include "model/warden.h"
+#include "sim/guest.h"
+#include "sim/world.h"
+
+namespace rn::sim {
+
+using warden_wire::GuestName;
+
+/// The hardware, the kernel and the container engine of one node: what goes on while agent and
+/// warden are dead, and what a power loss takes away. Guests are trainings.
+class Machine {
+ public:
+  enum class ContainerState : std::uint8_t { kCreated, kRunning, kExited };
+
+  struct Container {
+    std::string id;
+    GuestName guest;
+    ContainerState state = ContainerState::kCreated;
+    Training training;
+    TrainingState progress;
+    std::string work;  ///< folder on the disk
+    std::uint32_t slot = 0;
+    std::uint32_t cpu_milli = 1000;
+    std::int32_t exit_code = 0;
+    std::int64_t started_boot_ns = 0;
+    TrueTime started{0};
+    TrueTime ended{0};
+    TrueTime step_began{0};  ///< of the step that is under way
+    std::uint64_t run = 0;   ///< voids events of an earlier life
+    bool has_term = false;   ///< a SIGTERM waits to be handled at the end of the step
+  };
+
+  Machine(World& world, std::string name, std::uint64_t seed, nanoseconds wall_error);
+
+  const std::string& name() const { return name_; }
+
+  HostClock& clock() { return clock_; }
+
+  CrashFs& disk() { return disk_; }
+
+  std::string boot_id() const { return name_ + "-boot-" + std::to_string(boots_); }
+
+  /// Everything volatile is gone; unsynced data too.
+  void lose_power();
+
+  // The engine.
+  Result<std::string> create(
+      const GuestName& guest,
+      const warden_wire::StartGuest& start,
+      std::uint32_t slot,
+      const std::string& work
+  );
+  Status go(const GuestName& guest);
+  bool kill(const GuestName& guest);  ///< false if it was not running
+  std::uint32_t kill_all();
+  void remove(const GuestName& guest);
+  std::uint32_t signal_term(const GuestName& guest);  ///< processes that catch it
+  Container* find(const GuestName& guest);
+
+  const std::map<GuestName, Container>& containers() const { return containers_; }
+
+  void add_image(const std::string& id) { images_.push_back(id); }
+
+  const std::vector<std::string>& images() const { return images_; }
+
+  /// The kill path's own records, durable: (sequence, declared ns).
+  std::vector<std::int64_t>& emergencies() { return emergencies_; }
+
+  std::function<void(const Container&)> on_exit;
+  /// The guest closed or renamed a file below its work folder (what inotify would tell).
+  std::function<void(const GuestName&, const std::string& path, bool is_rename)> on_file;
+  /// A guest did a step (true time): for the checkers of exclusion and of the kill switch.
+  std::function<void(const Container&)> on_step;
+
+ private:
+  void schedule_step(Container& container);
+  void finish_step(const GuestName& guest, std::uint64_t run);
+  void save(Container& container);
+  void end(Container& container, std::int32_t exit_code);
+
+  World& world_;
+  std::string name_;
+  HostClock clock_;
+  CrashFs disk_;
+  std::map<GuestName, Container> containers_;
+  std::vector<std::string> images_;
+  std::vector<std::int64_t> emergencies_;
+  std::uint64_t boots_ = 1;
+  std::uint64_t next_id_ = 1;
+};
+
+}  // namespace rn::sim

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/warden_host.h"
+
+#include <algorithm>
+
+#include "base/planted.h"
+
+namespace rn::sim {
+
+namespace {
+
+constexpr std::uint64_t kOwnerSession = 0;
+
+std::string attempt_folder(const GuestName& guest) {
+  return "/attempts/" + guest.job.str() + "-" + to_string(guest.epoch);
+}
+
+}  // namespace
+
+WardenHost::WardenHost(World& world, Machine& machine)
+    : world_(world), machine_(machine), process_(world, machine.name() + ".warden") {}
+
+WardenHost::~WardenHost() = default;
+
+bool WardenHost::dies_at(std::string_view point) {
+  if (!world_.crashes_at(point)) return false;
+  crash(milliseconds(100 + static_cast<std::int64_t>(world_.rng().below(5000))));
+  return true;
+}
+
+void WardenHost::start() {
+  if (process_.is_up()) return;
+  process_.begin_life();
+  rng_ = std::make_unique<SeededRng>(world_.rng().next());
+  warden::CoreConfig config;
+  config.boot_id = machine_.boot_id();
+  core_ = std::make_unique<warden::WardenCore>(config, journal_, *rng_);
+  machine_.on_exit = [this](const Machine::Container& container) {
+    process_.later(milliseconds(5), [this, container] {
+      feed(warden::Exited{container.guest, container.id, container.exit_code, false});
+    });
+  };
+  obey(core_->start(machine_.clock().now()));
+  answer_later(milliseconds(30), warden::EngineChanged{true, "simulated"});
+  process_.later(milliseconds(60), [this] { reconcile(); });
+}
+
+void WardenHost::crash(nanoseconds restart_after) {
+  if (!process_.is_up()) return;
+  world_.trace(process_.name(), "dies");
+  process_.end_life();
+  core_.reset();
+  waiting_.clear();
+  is_committing_ = false;
+  auto sessions = std::move(sessions_);
+  sessions_.clear();
+  for (auto& [id, session] : sessions) {
+    if (session.on_close) session.on_close();
+  }
+  world_.queue().after(restart_after, [this] { start(); });
+}
+
+std::uint64_t WardenHost::open_session(
+    std::function<void(warden_wire::Reply)> on_reply, std::function<void()> on_close
+) {
+  if (!process_.is_up()) return 0;
+  const std::uint64_t id = next_session_++;
+  sessions_[id] = {std::move(on_reply), std::move(on_close)};
+  return id;
+}
+
+void WardenHost::close_session(std::uint64_t session) {
+  sessions_.erase(session);
+}
+
+void WardenHost::ask(std::uint64_t session, const warden_wire::NumberedRequest& request) {
+  process_.later(std::chrono::microseconds(100), [this, session, request] {
+    feed(warden::Asked{{session, request.number, false}, request.request});
+  });
+}
+
+void WardenHost::owner_asks(const warden_wire::Request& request) {
+  process_.run([this, request] {
+    feed(warden::Asked{{kOwnerSession, ++owner_requests_, true}, request});
+  });
+}
+
+void WardenHost::emergency() {
+  const std::int64_t at = to_ns(machine_.clock().now().boot);
+  machine_.emergencies().push_back(at);
+  const std::uint32_t processes = machine_.kill_all();
+  world_.trace(
+      machine_.name(), "owner: emergency, " + std::to_string(processes) + " guests killed"
+  );
+  report_emergencies();
+}
+
+void WardenHost::report_emergencies() {
+  process_.run([this] {
+    for (std::uint64_t i = core_->journal().emergencies_seen; i < machine_.emergencies().size();
+         ++i) {
+      const std::int64_t at = machine_.emergencies()[i];
+      feed(warden::EmergencyDone{i + 1, 0, false, at, at + 1000, {at + 2000, at + 3000, 0, {}}});
+    }
+  });
+}
+
+bool WardenHost::is_node_taken() const {
+  if (journal_.emergencies_seen < machine_.emergencies().size()) return true;
+  return std::any_of(
+      journal_.reclaims.begin(),
+      journal_.reclaims.end(),
+      [](const ReclaimRecord& record) {
+        return record.gpus.empty() && record.phase == ReclaimPhase::kCleared;
+      }
+  );
+}
+
+void WardenHost::feed(const warden::Event& event) {
+  if (core_ == nullptr) return;
+  obey(core_->handle(event, machine_.clock().now()));
+}
+
+void WardenHost::obey(warden::Output output) {
+  waiting_.push_back(std::move(output));
+  arm_timer();
+  if (is_committing_) return;
+  is_committing_ = true;
+  process_.later(std::chrono::microseconds(500), [this] {
+    auto batch = std::move(waiting_);
+    waiting_.clear();
+    for (auto& one : batch) {
+      const auto life = process_.life();
+      finish(std::move(one));
+      if (life != process_.life()) return;
+    }
+    is_committing_ = false;
+    if (!waiting_.empty()) {
+      auto next = std::move(waiting_);
+      waiting_.clear();
+      for (auto& one : next) obey(std::move(one));
+    }
+  });
+}
+
+void WardenHost::finish(warden::Output output) {
+  if (output.journal) {
+    if (dies_at("warden.before_journal")) return;
+    if (!planted("warden.forgets_journal")) journal_ = *output.journal;
+    if (dies_at("warden.after_journal")) return;
+  }
+  for (const auto& effect : output.effects) {
+    if (dies_at("warden.before_effect")) return;
+    carry_out(effect);
+  }
+  if (!output.is_state_changed) return;
+  for (const auto& [id, session] : std::map(sessions_))
+    session.on_reply(warden_wire::StateChanged{core_->state()});
+}
+
+void WardenHost::answer_later(nanoseconds delay, warden::Event event) {
+  process_.later(delay, [this, event = std::move(event)] { feed(event); });
+}
+
+void WardenHost::make_disk(const warden::MakeDisk& make) {
+  const std::string folder = attempt_folder(make.guest);
+  Status made = make_folders(machine_.disk(), folder + "/work", 0755);
+  if (made) made = make_folders(machine_.disk(), folder + "/reclaim", 0755);
+  Result<std::string> result = folder;
+  if (!made) result = fail(made.error());
+  answer_later(milliseconds(20), warden::DiskMade{make.op, result});
+}
+
+void WardenHost::start_guest(const warden::Start& start) {
+  auto created = machine_.create(
+      start.record.guest, start.start, start.record.slot, start.record.disk + "/work"
+  );
+  Result<warden::StartedGuest> result;
+  if (created)
+    result = warden::StartedGuest{*created, 1000, to_ns(machine_.clock().now().boot)};
+  else
+    result = fail(created.error());
+  answer_later(milliseconds(300), warden::Started{start.op, result});
+}
+
+void WardenHost::clear(const warden::Clear& clear) {
+  const std::int64_t cut = to_ns(machine_.clock().now().boot);
+  std::uint32_t processes = 0;
+  if (!planted("warden.clear_kills_nothing")) {
+    if (clear.is_whole_node)
+      processes = machine_.kill_all();
+    else
+      for (const auto& guest : clear.guests) processes += machine_.kill(guest.guest) ? 1 : 0;
+  }
+  answer_later(std::chrono::microseconds(50), warden::WasCut{clear.reclaim, cut});
+  answer_later(
+      milliseconds(10),
+      warden::WasCleared{clear.reclaim, {cut + 5'000'000, cut + 10'000'000, processes, {}}}
+  );
+}
+
+void WardenHost::carry_out(const warden::Effect& effect) {
+  constexpr auto kShort = milliseconds(5);
+  if (const auto* e = std::get_if<warden::SendAnswer>(&effect)) {
+    const auto found = sessions_.find(e->caller.session);
+    if (found != sessions_.end()) found->second.on_reply(e->answer);
+  } else if (const auto* make = std::get_if<warden::MakeDisk>(&effect)) {
+    make_disk(*make);
+  } else if (const auto* adopt = std::get_if<warden::AdoptDisk>(&effect)) {
+    answer_later(kShort, warden::Finished{adopt->op, {}});
+  } else if (const auto* drop = std::get_if<warden::DropDisk>(&effect)) {
+    const Status done = remove_tree(machine_.disk(), attempt_folder(drop->guest));
+    answer_later(kShort, warden::Finished{drop->op, done});
+  } else if (const auto* begin = std::get_if<warden::Start>(&effect)) {
+    start_guest(*begin);
+  } else if (const auto* go = std::get_if<warden::Go>(&effect)) {
+    answer_later(kShort, warden::Finished{go->op, machine_.go(go->record.guest)});
+  } else if (const auto* signal = std::get_if<warden::Signal>(&effect)) {
+    answer_later(kShort, warden::Signalled{signal->op, machine_.signal_term(signal->record.guest)});
+  } else if (const auto* kill = std::get_if<warden::Kill>(&effect)) {
+    machine_.kill(kill->record.guest);
+    answer_later(kShort, warden::Finished{kill->op, {}});
+  } else if (const auto* notify = std::get_if<warden::Notify>(&effect)) {
+    answer_later(kShort, warden::Finished{notify->op, {}});
+  } else if (const auto* forget = std::get_if<warden::Forget>(&effect)) {
+    machine_.remove(forget->record.guest);
+    answer_later(kShort, warden::Finished{forget->op, {}});
+  } else if (const auto* stray = std::get_if<warden::RemoveStray>(&effect)) {
+    machine_.remove(stray->container.guest);
+  } else if (const auto* import = std::get_if<warden::Import>(&effect)) {
+    machine_.add_image(import->image.digest);
+    answer_later(milliseconds(500), warden::Imported{import->op, import->image.digest});
+  } else if (const auto* clear_effect = std::get_if<warden::Clear>(&effect)) {
+    clear(*clear_effect);
+  }
+}
+
+void WardenHost::reconcile() {
+  warden::Reconciled found;
+  for (const auto& [guest, container] : machine_.containers()) {
+    warden::FoundContainer one;
+    one.guest = guest;
+    one.container = container.id;
+    one.slot = container.slot;
+    one.is_running = container.state != Machine::ContainerState::kExited;
+    one.has_go_ahead = container.state != Machine::ContainerState::kCreated;
+    one.exit_code = container.exit_code;
+    one.started_boot_ns = container.started_boot_ns;
+    one.pid = 1000;
+    found.containers.push_back(one);
+  }
+  if (const auto names = machine_.disk().list("/attempts")) {
+    for (const std::string& name : *names) {
+      const auto dash = name.rfind('-');
+      found.disks.push_back(
+          {{JobId(name.substr(0, dash)), parse_epoch(name.substr(dash + 1))},
+           "/attempts/" + name,
+           2048}
+      );
+    }
+  }
+  for (const auto& image : machine_.images()) found.images.push_back({image, image});
+  feed(found);
+  report_emergencies();
+}
+
+void WardenHost::arm_timer() {
+  const auto wake = core_->wake_at();
+  if (!wake) return;
+  const nanoseconds delay =
+      std::max(nanoseconds(0), *wake - machine_.clock().now().boot) + nanoseconds(1000);
+  process_.later(delay, [this] {
+    const auto again = core_->wake_at();
+    if (again && *again <= machine_.clock().now().boot) feed(warden::Tick{});
+  });
+}
+
+}  // namespace rn::sim

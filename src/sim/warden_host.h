@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "sim/machine.h"
+#include "sim/world.h"
+#include "warden/core.h"
+
+namespace rn::sim {
+
+/// The warden's process around its production core, on a simulated machine.
+class WardenHost {
+ public:
+  WardenHost(World& world, Machine& machine);
+  ~WardenHost();
+
+  void start();
+  void crash(nanoseconds restart_after);
+
+  Process& process() { return process_; }
+
+  /// The agent's socket. `on_reply` is called for answers and pushed states; the session ends with
+  /// either process.
+  std::uint64_t open_session(
+      std::function<void(warden_wire::Reply)> on_reply, std::function<void()> on_close
+  );
+  void ask(std::uint64_t session, const warden_wire::NumberedRequest& request);
+  void close_session(std::uint64_t session);
+
+  /// The owner at the keyboard. Works only while the process is up; the emergency works always.
+  void owner_asks(const warden_wire::Request& request);
+  /// The kill socket, or the command by hand when the process is dead or stopped: cut and clear at
+  /// once.
+  void emergency();
+
+  const warden::WardenCore* core() const { return core_.get(); }
+
+  /// When the whole node was last cleared and not yet released; checkers of I9 look at it.
+  bool is_node_taken() const;
+
+ private:
+  void feed(const warden::Event& event);
+  void obey(warden::Output output);
+  void finish(warden::Output output);
+  void carry_out(const warden::Effect& effect);
+  void clear(const warden::Clear& clear);
+  void start_guest(const warden::Start& start);
+  void make_disk(const warden::MakeDisk& make);
+  void reconcile();
+  void arm_timer();
+  void report_emergencies();
+  bool dies_at(std::string_view point);
+  void answer_later(nanoseconds delay, warden::Event event);
+
+  World& world_;
+  Machine& machine_;
+  Process process_;
+  warden::Journal journal_;  ///< durable
+
+  std::unique_ptr<SeededRng> rng_;
+  std::unique_ptr<warden::WardenCore> core_;
+  std::vector<warden::Output> waiting_;
+  bool is_committing_ = false;
+
+  struct Session {
+    std::function<void(warden_wire::Reply)> on_reply;
+    std::function<void()> on_close;
+  };
+
+  std::map<std::uint64_t, Session> sessions_;
+  std::uint64_t next_session_ = 1;
+  std::uint64_t owner_requests_ = 0;
+};
+
+}  // namespace rn::sim
