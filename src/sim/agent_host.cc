@@ -13,8 +13,21 @@ constexpr auto kConnectTimeout = seconds(5);
 constexpr auto kSampleEvery = seconds(5);
 }  // namespace
 
+bool Site::can_talk(const AgentHost& a, const AgentHost& b) const {
+  Network& network = a.world_.network();
+  const std::string& from = a.process_.name();
+  const std::string& to = b.process_.name();
+  return !network.is_cut(from, to) && !network.is_cut(to, from);
+}
+
 AgentHost::AgentHost(
-    World& world, Site& site, Machine& machine, WardenHost& warden, Identity identity, NodeFacts facts, Contract contract
+    World& world,
+    Site& site,
+    Machine& machine,
+    WardenHost& warden,
+    Identity identity,
+    NodeFacts facts,
+    Contract contract
 )
     : world_(world),
       site_(site),
@@ -106,7 +119,9 @@ void AgentHost::attach_to_warden() {
   warden_session_ = warden_.open_session(
       [this, life = process_.life()](warden_wire::Reply reply) {
         if (life != process_.life()) return;
-        process_.later(std::chrono::microseconds(100), [this, reply = std::move(reply)] { feed(agent::WardenReply{reply}); });
+        process_.later(std::chrono::microseconds(100), [this, reply = std::move(reply)] {
+          feed(agent::WardenReply{reply});
+        });
       },
       [this, life = process_.life()] {
         if (life != process_.life()) return;
@@ -117,7 +132,8 @@ void AgentHost::attach_to_warden() {
         });
       }
   );
-  if (warden_session_ == 0) return process_.later(milliseconds(500), [this] { attach_to_warden(); });
+  if (warden_session_ == 0)
+    return process_.later(milliseconds(500), [this] { attach_to_warden(); });
   feed(agent::WardenConnected{});
 }
 
@@ -134,8 +150,10 @@ void AgentHost::connect() {
     if (life != process_.life()) return;
     process_.run([this, bytes = std::move(bytes)] {
       const auto message = wire::decode(bytes);
-      if (message) feed(agent::CoordinatorMessage{*message});
-      else world_.violate("wire", "an agent cannot decode: " + message.error().describe());
+      if (message)
+        feed(agent::CoordinatorMessage{*message});
+      else
+        world_.violate("wire", "an agent cannot decode: " + message.error().describe());
     });
   };
   auto closed = std::make_shared<Network::ConnectionId>(0);
@@ -154,7 +172,9 @@ void AgentHost::connect() {
       CoordinatorHost::kName,
       endpoint,
       [this](Network::ConnectionId id) {
-        return site_.coordinator->accept(id, identity_.node, identity_.certificate, process_.name());
+        return site_.coordinator->accept(
+            id, identity_.node, identity_.certificate, process_.name()
+        );
       },
       [this, life] {
         if (life != process_.life()) return;
@@ -204,8 +224,10 @@ void AgentHost::finish(agent::Output output) {
     if (dies_at("agent.before_journal")) return;
     for (const auto& write : output.writes) {
       if (planted("agent.forgets_journal")) continue;
-      if (write.value) journal_[write.key] = *write.value;
-      else journal_.erase(write.key);
+      if (write.value)
+        journal_[write.key] = *write.value;
+      else
+        journal_.erase(write.key);
     }
     if (dies_at("agent.after_journal")) return;
   }
@@ -240,7 +262,9 @@ void AgentHost::carry_out(const agent::Effect& effect) {
   } else if (const auto* watch = std::get_if<agent::StartWatch>(&effect)) {
     watched_.insert(watch->guest);
     if (work_->has_news(watch->disk, watch->since)) {
-      process_.later(milliseconds(50), [this, guest = watch->guest] { feed(agent::GenerationDetected{guest}); });
+      process_.later(milliseconds(50), [this, guest = watch->guest] {
+        feed(agent::GenerationDetected{guest});
+      });
     }
   } else if (const auto* unwatch = std::get_if<agent::StopWatch>(&effect)) {
     watched_.erase(unwatch->guest);

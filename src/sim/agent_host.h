@@ -19,10 +19,18 @@ namespace rn::sim {
 
 class AgentHost;
 
+class Checkers;
+
 /// What a simulated agent can reach: the coordinator and the other agents, by node.
 struct Site {
   CoordinatorHost* coordinator = nullptr;
   std::map<NodeId, AgentHost*> agents;
+  Checkers* checkers = nullptr;
+  std::set<NodeId> liars;  ///< nodes that serve changed chunks and forge messages
+
+  bool is_liar(const NodeId& node) const { return liars.contains(node); }
+
+  bool can_talk(const AgentHost& a, const AgentHost& b) const;
 };
 
 /// The blocking work of an agent, done with the production checkpoint code on the machine's
@@ -76,6 +84,8 @@ class AgentHost {
   void owner_leaves();
 
  private:
+  friend struct Site;
+
   void feed(const agent::Event& event);
   void obey(agent::Output output);
   void finish(agent::Output output);

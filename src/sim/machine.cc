@@ -53,6 +53,7 @@ Status Machine::go(const GuestName& guest) {
       "guest " + guest.job.str() + " " + to_string(guest.epoch) + " starts at step " +
           std::to_string(container->progress.step)
   );
+  if (on_start) on_start(*container);
   container->run = next_id_++;
   schedule_step(*container);
   return {};

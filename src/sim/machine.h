@@ -78,6 +78,7 @@ class Machine {
   std::vector<std::int64_t>& emergencies() { return emergencies_; }
 
   std::function<void(const Container&)> on_exit;
+  std::function<void(const Container&)> on_start;  ///< the guest has read its checkpoint
   /// The guest closed or renamed a file below its work folder (what inotify would tell).
   std::function<void(const GuestName&, const std::string& path, bool is_rename)> on_file;
   /// A guest did a step (true time): for the checkers of exclusion and of the kill switch.

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// reclaim-sim: the daemons' production cores in a simulated site. See --help.
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "base/log.h"
+#include "base/planted.h"
+#include "sim/chaos.h"
+#include "sim/scenario.h"
+
+namespace {
+
+using rn::sim::ChaosOptions;
+using rn::sim::ChaosReport;
+
+struct Arguments {
+  std::vector<std::string> files;
+  std::uint64_t seed = 1;
+  std::uint64_t seeds = 10;
+  double hours = 2;
+  double wall_seconds = 0;
+  bool echo = false;
+  bool twice = false;
+  std::string plant;
+};
+
+double hours_of(rn::nanoseconds time) {
+  return std::chrono::duration<double, std::ratio<3600>>(time).count();
+}
+
+int play(const Arguments& arguments) {
+  int failures = 0;
+  for (const std::string& path : arguments.files) {
+    std::ifstream file(path);
+    std::stringstream text;
+    text << file.rdbuf();
+    if (!file) {
+      std::fprintf(stderr, "%s: cannot be read\n", path.c_str());
+      return 2;
+    }
+    const auto commands = rn::sim::parse_scenario(text.str());
+    if (!commands) {
+      std::fprintf(stderr, "%s: %s\n", path.c_str(), commands.error().describe().c_str());
+      return 2;
+    }
+    const auto outcome = rn::sim::play_scenario(*commands, arguments.seed, arguments.echo);
+    if (outcome) {
+      std::printf(
+          "ok    %s  seed %llu  %.1f simulated min  %llu events  fingerprint %016llx\n",
+          path.c_str(),
+          static_cast<unsigned long long>(arguments.seed),
+          hours_of(outcome->simulated) * 60,
+          static_cast<unsigned long long>(outcome->events),
+          static_cast<unsigned long long>(outcome->fingerprint)
+      );
+      continue;
+    }
+    ++failures;
+    std::printf("FAIL  %s  %s\n", path.c_str(), outcome.error().describe().c_str());
+    std::printf(
+        "      replay: reclaim-sim scenario --echo --seed %llu %s\n",
+        static_cast<unsigned long long>(arguments.seed),
+        path.c_str()
+    );
+  }
+  return failures == 0 ? 0 : 1;
+}
+
+void print_failure(const ChaosReport& report, const Arguments& arguments) {
+  std::printf(
+      "FAIL  seed %llu after %.2f simulated hours\n",
+      static_cast<unsigned long long>(report.seed),
+      hours_of(report.simulated)
+  );
+  for (const auto& violation : report.violations) std::printf("      %s\n", violation.c_str());
+  const std::size_t shown = std::min<std::size_t>(report.history.size(), 60);
+  for (std::size_t i = report.history.size() - shown; i < report.history.size(); ++i)
+    std::printf("        %s\n", report.history[i].c_str());
+  std::printf(
+      "      replay: reclaim-sim chaos --echo --seed %llu --seeds 1 --hours %g%s\n",
+      static_cast<unsigned long long>(report.seed),
+      arguments.hours,
+      arguments.plant.empty() ? "" : (" --plant " + arguments.plant).c_str()
+  );
+}
+
+int chaos(const Arguments& arguments) {
+  const auto began = std::chrono::steady_clock::now();
+  const auto elapsed = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  };
+  std::map<std::string, rn::sim::World::Coverage, std::less<>> coverage;
+  std::map<std::string, std::uint64_t> faults;
+  double simulated = 0;
+  std::uint64_t events = 0;
+  std::uint64_t checks = 0;
+  std::uint64_t run = 0;
+  for (; run < arguments.seeds; ++run) {
+    if (arguments.wall_seconds > 0 && elapsed() > arguments.wall_seconds) break;
+    ChaosOptions options;
+    options.seed = arguments.seed + run;
+    options.length = rn::nanoseconds(static_cast<std::int64_t>(arguments.hours * 3600e9));
+    options.echo = arguments.echo;
+    const ChaosReport report = rn::sim::run_chaos(options);
+    if (!report.violations.empty()) {
+      print_failure(report, arguments);
+      std::printf(
+          "caught after %.1f s, run %llu\n", elapsed(), static_cast<unsigned long long>(run + 1)
+      );
+      return 1;
+    }
+    if (arguments.twice && rn::sim::run_chaos(options).fingerprint != report.fingerprint) {
+      std::printf(
+          "FAIL  seed %llu is not deterministic\n", static_cast<unsigned long long>(options.seed)
+      );
+      return 1;
+    }
+    simulated += hours_of(report.simulated);
+    events += report.events;
+    checks += report.checks;
+    for (const auto& [point, cell] : report.coverage) {
+      coverage[point].passed += cell.passed;
+      coverage[point].crashed += cell.crashed;
+    }
+    for (const auto& [fault, count] : report.faults) faults[fault] += count;
+  }
+  std::printf("%-34s %12s %9s\n", "crash point", "passed", "crashed");
+  for (const auto& [point, cell] : coverage) {
+    std::printf(
+        "%-34s %12llu %9llu\n",
+        point.c_str(),
+        static_cast<unsigned long long>(cell.passed),
+        static_cast<unsigned long long>(cell.crashed)
+    );
+  }
+  for (const auto& [fault, count] : faults)
+    std::printf("%-34s %22llu\n", fault.c_str(), static_cast<unsigned long long>(count));
+  std::printf(
+      "%llu seeds from %llu, 0 violations, %.1f simulated cluster-hours in %.1f s (%.0f per wall "
+      "hour and core), %llu events, %llu checks\n",
+      static_cast<unsigned long long>(run),
+      static_cast<unsigned long long>(arguments.seed),
+      simulated,
+      elapsed(),
+      simulated / elapsed() * 3600,
+      static_cast<unsigned long long>(events),
+      static_cast<unsigned long long>(checks)
+  );
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Simulates a whole site on the daemons' own cores: scenarios, and faults at scale with "
+      "invariants checked after every event."
+  );
+  Arguments arguments;
+  app.require_subcommand(1);
+  const auto common = [&](CLI::App* command) {
+    command->add_option("--seed", arguments.seed, "first seed");
+    command->add_flag("--echo", arguments.echo, "print the history while it happens");
+#ifdef RN_PLANTED
+    command->add_option("--plant", arguments.plant, "switch one known bug on");
+#endif
+  };
+  CLI::App* scenario = app.add_subcommand("scenario", "play scenario files");
+  scenario->add_option("files", arguments.files, "*.scn")->required();
+  common(scenario);
+  CLI::App* swarm = app.add_subcommand("chaos", "seeded runs with swarm faults");
+  swarm->add_option("--seeds", arguments.seeds, "how many seeds at most");
+  swarm->add_option("--hours", arguments.hours, "simulated hours of faults per seed");
+  swarm->add_option(
+      "--wall-seconds", arguments.wall_seconds, "stop beginning new seeds after so long"
+  );
+  swarm->add_flag("--twice", arguments.twice, "run every seed twice and compare fingerprints");
+  common(swarm);
+  CLI11_PARSE(app, argc, argv);
+  rn::log::set_level(rn::log::Level::kError);
+#ifdef RN_PLANTED
+  if (!arguments.plant.empty()) rn::plant(arguments.plant.c_str());
+#endif
+  return scenario->parsed() ? play(arguments) : chaos(arguments);
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/agent_host.h"
+#include "sim/agent_work.h"
+#include "sim/checkers.h"
+#include "sim/coordinator_host.h"
+#include "sim/machine.h"
+#include "sim/warden_host.h"
+#include "sim/world.h"
+
+namespace rn::sim {
+
+struct ClusterOptions {
+  std::uint32_t compute_nodes = 3;
+  std::uint32_t storage_nodes = 1;
+  std::uint32_t labs = 2;
+  std::uint32_t heartbeat_ms = 5000;
+};
+
+/// One node with everything on it.
+struct Node {
+  std::string name;
+  std::unique_ptr<Machine> machine;
+  std::unique_ptr<WardenHost> warden;
+  std::unique_ptr<AgentHost> agent;
+  bool is_owner_using = false;
+  std::uint64_t failures = 0;  ///< voids a planned restart
+};
+
+struct SubmittedJob {
+  std::string key;
+  Training training;
+  JobId id;  ///< empty until acknowledged
+  std::uint32_t tries = 0;
+};
+
+/// A whole site in one thread: coordinator, nodes, owners and users, with the checkers looking on.
+class Cluster {
+ public:
+  Cluster(World& world, const ClusterOptions& options);
+  ~Cluster();
+
+  void start();
+  /// Submits with an idempotency key and repeats until acknowledged.
+  void submit(const std::string& key, const Training& training);
+
+  // What owners and fate do to a node, by its number.
+  void owner_takes(std::size_t node, ReclaimKind kind, std::uint32_t notice_s);
+  void owner_releases(std::size_t node);
+  void lose_power(std::size_t node, nanoseconds back_after);
+  void kill_agent(std::size_t node, nanoseconds back_after);
+  void kill_warden(std::size_t node, nanoseconds back_after);
+  void kill_coordinator(nanoseconds back_after);
+  void cut_link(std::size_t node);  ///< both directions, from and to everybody
+  void heal_link(std::size_t node);
+
+  /// Executes events until true time `until`, or a violation. Answers whether all is well.
+  bool run_until(TrueTime until);
+  /// Faults stop, everything is healed and restarted; every job must end within `limit` of true
+  /// time (I13).
+  bool run_to_the_end(nanoseconds limit);
+
+  bool are_all_finished() const;
+  std::size_t find_node(const std::string& name) const;  ///< nodes().size() if there is none
+  JobState state_of(const std::string& key) const;
+  std::string node_of(const std::string& key) const;
+  const Job* job(const std::string& key) const;
+
+  World& world() { return world_; }
+
+  CoordinatorHost& coordinator() { return *coordinator_; }
+
+  std::vector<Node>& nodes() { return nodes_; }
+
+  Checkers& checkers() { return checkers_; }
+
+  Site& site() { return site_; }
+
+  const std::map<std::string, SubmittedJob>& jobs() const { return jobs_; }
+
+ private:
+  void make_node(const std::string& name, const LabId& lab, bool lends, std::uint32_t cpu_milli);
+  void watch(Node& node);
+  void try_submit(const std::string& key);
+  void each_minute();
+  void check_retention();
+  void check_results();
+
+  World& world_;
+  ClusterOptions options_;
+  Checkers checkers_;
+  Site site_;
+  std::unique_ptr<CoordinatorHost> coordinator_;
+  std::vector<Node> nodes_;
+  std::map<std::string, SubmittedJob> jobs_;
+  Digest image_blob_{};
+  std::uint64_t messages_before_ = 0;
+};
+
+}  // namespace rn::sim

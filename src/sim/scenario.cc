@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/scenario.h"
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <sstream>
+
+#include "sim/cluster.h"
+
+namespace rn::sim {
+
+namespace {
+
+struct Verb {
+  std::size_t words_min;
+  const char* usage;
+};
+
+const std::map<std::string, Verb>& verbs() {
+  static const std::map<std::string, Verb> kVerbs = {
+      {"cluster", {1, "cluster [compute=N] [storage=N] [labs=N] [heartbeat=5s]"}},
+      {"submit", {2, "submit JOB [steps=N] [save-every=N] [step=1s] [in-place] [handles-term]"}},
+      {"wait",
+       {5,
+        "wait JOB STATE|durable|on NODE|off NODE|finished within DURATION, wait NODE cleared "
+        "within DURATION"}},
+      {"expect", {3, "expect JOB on NODE|STATE"}},
+      {"owner", {3, "owner NODE notice|announced DURATION, owner NODE emergency"}},
+      {"release", {2, "release NODE"}},
+      {"kill", {4, "kill coordinator|agent NODE|warden NODE back DURATION"}},
+      {"power", {4, "power NODE off DURATION"}},
+      {"link", {3, "link NODE down|up"}},
+      {"pause", {3, "pause coordinator|NODE DURATION"}},
+      {"crash", {4, "crash at POINT NTH"}},
+      {"advance", {2, "advance DURATION"}},
+      {"end", {3, "end within DURATION"}}};
+  return kVerbs;
+}
+
+std::uint32_t option(
+    const ScenarioCommand& command, const std::string& name, std::uint32_t otherwise
+) {
+  for (const std::string& word : command.words) {
+    if (!word.starts_with(name + "=")) continue;
+    const std::string value = word.substr(name.size() + 1);
+    if (const auto duration = parse_duration(value)) {
+      return static_cast<std::uint32_t>(std::chrono::duration_cast<milliseconds>(*duration).count()
+      );
+    }
+    return static_cast<std::uint32_t>(std::stoul(value));
+  }
+  return otherwise;
+}
+
+bool has_word(const ScenarioCommand& command, const std::string& word) {
+  return std::find(command.words.begin(), command.words.end(), word) != command.words.end();
+}
+
+/// Plays one scenario; every verb is a function of the same name.
+class Player {
+ public:
+  Player(std::uint64_t seed, bool echo) : world_(seed) { world_.echo_history(echo); }
+
+  Status play(const ScenarioCommand& command) {
+    const std::string& verb = command.words[0];
+    if (verb == "cluster") return cluster(command);
+    if (!cluster_) RN_CHECK(cluster(ScenarioCommand{0, {"cluster"}, ""}));
+    world_.trace("scenario", command.text);
+    if (verb == "submit") return submit(command);
+    if (verb == "wait") return wait(command);
+    if (verb == "expect") return expect(command);
+    if (verb == "end") return end(command);
+    return act(command);
+  }
+
+  ScenarioOutcome outcome() const {
+    return {
+        world_.fingerprint(),
+        const_cast<World&>(world_).queue().executed(),
+        cluster_ ? cluster_->checkers().checks() : 0,
+        world_.now()};
+  }
+
+  const World& world() const { return world_; }
+
+ private:
+  Status cluster(const ScenarioCommand& command) {
+    ClusterOptions options;
+    options.compute_nodes = option(command, "compute", options.compute_nodes);
+    options.storage_nodes = option(command, "storage", options.storage_nodes);
+    options.labs = option(command, "labs", options.labs);
+    options.heartbeat_ms = option(command, "heartbeat", options.heartbeat_ms);
+    cluster_ = std::make_unique<Cluster>(world_, options);
+    cluster_->start();
+    return healthy();
+  }
+
+  Status healthy() const {
+    if (!world_.is_violated()) return {};
+    return fail(ErrorCode::kInternal, world_.violations().front());
+  }
+
+  Status submit(const ScenarioCommand& command) {
+    Training training;
+    training.steps = option(command, "steps", training.steps);
+    training.save_every = option(command, "save-every", training.save_every);
+    training.step_ms = option(command, "step", training.step_ms);
+    training.crash_at_step = option(command, "crash-at", 0);
+    training.saves_in_place = has_word(command, "in-place");
+    training.handles_term = has_word(command, "handles-term");
+    cluster_->submit(command.words[1], training);
+    return {};
+  }
+
+  bool holds(const std::string& subject, const std::string& what, const std::string& argument)
+      const {
+    const std::size_t node = cluster_->find_node(subject);
+    if (node < cluster_->nodes().size())
+      return what == "cleared" && cluster_->nodes()[node].warden->is_node_taken();
+    const Job* job = cluster_->job(subject);
+    if (job == nullptr) return false;
+    if (what == "durable") return job->durable.generation > 0;
+    if (what == "finished") return is_terminal(job->state);
+    if (what == "on")
+      return job->state == JobState::kRunning && cluster_->node_of(subject) == argument;
+    if (what == "off")
+      return cluster_->node_of(subject) != argument || job->state == JobState::kQueued;
+    return to_string(job->state) == what;
+  }
+
+  Status wait(const ScenarioCommand& command) {
+    const auto within = std::find(command.words.begin(), command.words.end(), "within");
+    if (within == command.words.end() || within + 1 == command.words.end())
+      return fail(ErrorCode::kInvalid, "wait needs 'within DURATION'");
+    RN_TRY(const nanoseconds limit, parse_duration(*(within + 1)));
+    const std::string argument = within - command.words.begin() > 3 ? command.words[3] : "";
+    const TrueTime deadline = world_.now() + limit;
+    while (world_.now() < deadline && !world_.is_violated()) {
+      if (holds(command.words[1], command.words[2], argument)) return {};
+      cluster_->run_until(std::min(deadline, world_.now() + milliseconds(100)));
+    }
+    RN_CHECK(healthy());
+    return holds(command.words[1], command.words[2], argument)
+               ? Status{}
+               : fail(ErrorCode::kTimeout, "did not happen: " + describe(command.words[1]));
+  }
+
+  std::string describe(const std::string& subject) const {
+    const Job* job = cluster_->job(subject);
+    if (job == nullptr) return subject + " is not acknowledged";
+    return subject + " is " + std::string(to_string(job->state)) + " on '" +
+           cluster_->node_of(subject) + "' (" + job->reason + ")";
+  }
+
+  Status expect(const ScenarioCommand& command) {
+    const std::string argument = command.words.size() > 3 ? command.words[3] : "";
+    if (holds(command.words[1], command.words[2], argument)) return {};
+    return fail(ErrorCode::kInternal, "not so: " + describe(command.words[1]));
+  }
+
+  Result<std::size_t> node(const std::string& name) const {
+    const std::size_t found = cluster_->find_node(name);
+    if (found < cluster_->nodes().size()) return found;
+    return fail(ErrorCode::kInvalid, "there is no node '" + name + "'");
+  }
+
+  Status act(const ScenarioCommand& command) {
+    const auto& words = command.words;
+    if (words[0] == "advance") {
+      RN_TRY(const nanoseconds by, parse_duration(words[1]));
+      cluster_->run_until(world_.now() + by);
+      return healthy();
+    }
+    if (words[0] == "crash") {
+      world_.plan_crash(words[2], std::stoul(words[3]));
+      return {};
+    }
+    if (words[0] == "kill") return kill(words);
+    if (words[0] == "pause") return pause(words);
+    RN_TRY(const std::size_t which, node(words[1]));
+    if (words[0] == "owner") return owner(which, words);
+    if (words[0] == "release") cluster_->owner_releases(which);
+    if (words[0] == "power") {
+      RN_TRY(const nanoseconds back, parse_duration(words[3]));
+      cluster_->lose_power(which, back);
+    }
+    if (words[0] == "link" && words[2] == "down") cluster_->cut_link(which);
+    if (words[0] == "link" && words[2] == "up") cluster_->heal_link(which);
+    return {};
+  }
+
+  Status owner(std::size_t which, const std::vector<std::string>& words) {
+    if (words[2] == "emergency") {
+      cluster_->owner_takes(which, ReclaimKind::kEmergency, 0);
+      return {};
+    }
+    if (words.size() < 4) return fail(ErrorCode::kInvalid, "owner NODE notice needs a DURATION");
+    RN_TRY(const nanoseconds notice, parse_duration(words[3]));
+    const auto kind = words[2] == "announced" ? ReclaimKind::kAnnounced : ReclaimKind::kNotice;
+    cluster_->owner_takes(
+        which, kind, static_cast<std::uint32_t>(std::chrono::duration_cast<seconds>(notice).count())
+    );
+    return {};
+  }
+
+  Status kill(const std::vector<std::string>& words) {
+    RN_TRY(const nanoseconds back, parse_duration(words.back()));
+    if (words[1] == "coordinator") {
+      cluster_->kill_coordinator(back);
+      return {};
+    }
+    RN_TRY(const std::size_t which, node(words[2]));
+    if (words[1] == "agent") cluster_->kill_agent(which, back);
+    if (words[1] == "warden") cluster_->kill_warden(which, back);
+    return {};
+  }
+
+  Status pause(const std::vector<std::string>& words) {
+    RN_TRY(const nanoseconds length, parse_duration(words[2]));
+    Process* process = &cluster_->coordinator().process();
+    if (words[1] != "coordinator") {
+      RN_TRY(const std::size_t which, node(words[1]));
+      process = &cluster_->nodes()[which].agent->process();
+    }
+    process->pause();
+    world_.queue().after(length, [process] { process->resume(); });
+    return {};
+  }
+
+  Status end(const ScenarioCommand& command) {
+    RN_TRY(const nanoseconds limit, parse_duration(command.words[2]));
+    cluster_->run_to_the_end(limit);
+    return healthy();
+  }
+
+  World world_;
+  std::unique_ptr<Cluster> cluster_;
+};
+
+}  // namespace
+
+Result<nanoseconds> parse_duration(const std::string& text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string unit(end, text.data() + text.size());
+  if (error == std::errc() && number >= 0) {
+    if (unit == "ms") return milliseconds(number);
+    if (unit == "s") return seconds(number);
+    if (unit == "m") return std::chrono::minutes(number);
+    if (unit == "h") return std::chrono::hours(number);
+  }
+  return fail(ErrorCode::kInvalid, "'" + text + "' is no duration", "write 250ms, 90s, 5m or 2h");
+}
+
+Result<std::vector<ScenarioCommand>> parse_scenario(const std::string& text) {
+  std::vector<ScenarioCommand> out;
+  std::istringstream lines(text);
+  std::string line;
+  for (std::uint32_t number = 1; std::getline(lines, line); ++number) {
+    ScenarioCommand command{number, {}, line};
+    std::istringstream words(line);
+    for (std::string word; words >> word;) command.words.push_back(word);
+    if (command.words.empty() || command.words[0].starts_with("#")) continue;
+    const auto verb = verbs().find(command.words[0]);
+    if (verb == verbs().end())
+      return fail(
+          ErrorCode::kInvalid,
+          "line " + std::to_string(number) + ": no such verb '" + command.words[0] + "'"
+      );
+    if (command.words.size() < verb->second.words_min) {
+      return fail(
+          ErrorCode::kInvalid, "line " + std::to_string(number) + ": write " + verb->second.usage
+      );
+    }
+    out.push_back(std::move(command));
+  }
+  return out;
+}
+
+Result<ScenarioOutcome> play_scenario(
+    const std::vector<ScenarioCommand>& commands, std::uint64_t seed, bool echo
+) {
+  Player player(seed, echo);
+  for (const ScenarioCommand& command : commands) {
+    const Status played = player.play(command);
+    if (played) continue;
+    Error error =
+        played.error().with("line " + std::to_string(command.line) + " '" + command.text + "'");
+    const auto& history = player.world().history();
+    const std::size_t shown = std::min<std::size_t>(history.size(), 40);
+    for (std::size_t i = history.size() - shown; i < history.size(); ++i)
+      error.message += "\n    " + history[i];
+    return fail(error);
+  }
+  return player.outcome();
+}
+
+}  // namespace rn::sim
