@@ -234,7 +234,10 @@ void Core::State::on_guest(Attempt& a, const warden_wire::GuestReport* report) {
       return;
     case GuestState::kExited:
       if (phase == Phase::kStarting) on_started(a, report->started_boot_ns);
-      if (has_guest(a.row.phase)) on_gone(a, report->exit_code, report->is_oom_killed);
+      if (has_guest(a.row.phase)) {
+        const auto code = report->is_vanished ? std::nullopt : std::optional(report->exit_code);
+        on_gone(a, code, report->is_oom_killed);
+      }
       return;
     case GuestState::kUnknown:
     case GuestState::kDiskReady:

@@ -187,6 +187,8 @@ struct GuestReport {
   GuestState state = GuestState::kUnknown;
   std::int32_t exit_code = 0;
   bool is_oom_killed = false;
+  bool is_vanished = false;  ///< it ran and nobody saw its end (power loss, engine lost it):
+                             ///< exit_code says nothing
   bool is_cut = false;
   std::string disk;  ///< mounted folder: `work/`, `reclaim/log`, `reclaim/exit`
   std::int64_t started_boot_ns = 0;
@@ -194,7 +196,17 @@ struct GuestReport {
   std::uint32_t pids = 0;
 
   RN_FIELDS(
-      GuestReport, guest, state, exit_code, is_oom_killed, is_cut, disk, started_boot_ns, gpus, pids
+      GuestReport,
+      guest,
+      state,
+      exit_code,
+      is_oom_killed,
+      is_vanished,
+      is_cut,
+      disk,
+      started_boot_ns,
+      gpus,
+      pids
   )
 };
 

@@ -50,11 +50,11 @@ void Checkers::on_job(const coordinator::JobRow& row) {
   }
   history.is_known = true;
   history.state = row.job.state;
-  history.may_fall_back = row.prefers_previous;
+  history.may_fall_back = row.is_fallback;
   if (row.job.epoch > history.newest) {
     history.newest = row.job.epoch;
     history.floor_step[row.job.epoch] =
-        row.prefers_previous ? history.previous_step : history.durable_step;
+        row.is_fallback ? history.previous_step : history.durable_step;
   }
 }
 
@@ -76,6 +76,9 @@ void Checkers::on_attempt(const coordinator::AttemptRow& row) {
 void Checkers::on_generation(const coordinator::PutGeneration& put) {
   const GenerationRef& generation = put.row.generation;
   JobHistory& history = jobs_[generation.job];
+  // A known generation's row is written again when it was collected; only its first row is an
+  // effect of an attempt.
+  if (!history.accepted.insert(generation.manifest).second) return;
   if (generation.epoch != history.newest) {
     world_.violate(
         "I3",
@@ -83,7 +86,6 @@ void Checkers::on_generation(const coordinator::PutGeneration& put) {
             to_string(history.newest)
     );
   }
-  if (put.row.is_collected) return;
   const TrainingState* state = captured(generation.manifest);
   if (state == nullptr)
     return world_.violate(

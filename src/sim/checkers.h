@@ -58,6 +58,7 @@ class Checkers {
     LeaseEpoch newest;
     std::map<LeaseEpoch, std::uint64_t> floor_step;  ///< durable step when the epoch was issued
     bool may_fall_back = false;
+    std::set<Digest> accepted;  ///< manifests of durable generations
     std::uint64_t durable_step = 0;
     std::uint64_t previous_step = 0;
     bool is_known = false;

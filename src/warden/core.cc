@@ -110,6 +110,7 @@ warden_wire::WardenState WardenCore::state() const {
     report.state = state_of(guest);
     report.exit_code = guest.exit_code;
     report.is_oom_killed = guest.is_oom_killed;
+    report.is_vanished = guest.is_vanished;
     report.is_cut = is_cut(guest);
     report.disk = guest.disk;
     report.started_boot_ns = guest.started_boot_ns;

@@ -108,6 +108,8 @@ void WardenCore::take_container(const FoundContainer& found) {
   guest->container = found.container;
   guest->pid = found.pid;
   if (guest->started_boot_ns == 0) guest->started_boot_ns = found.started_boot_ns;
+  // An engine that finds a container dead after a reboot invents an exit code for it.
+  guest->is_vanished = is_restarted_ && !found.is_running;
   if (!found.is_running) return set_exited(*guest, found.exit_code, found.is_oom_killed);
   if (guest->is_condemned || is_cut(*guest)) kill(*guest, {});
 }
@@ -127,7 +129,9 @@ void WardenCore::settle(GuestRecord& guest, const Reconciled& found) {
       if (!has_container) give_up_start(guest);
       return;
     case GuestPhase::kRunning:
-      if (!has_container) set_exited(guest, kLostCode, false);
+      if (has_container) return;
+      guest.is_vanished = true;
+      set_exited(guest, kLostCode, false);
       return;
     case GuestPhase::kRemoving:
       effect(Forget{begin(Kind::kForget, guest.guest, {}), guest});

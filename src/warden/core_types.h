@@ -56,6 +56,7 @@ struct GuestRecord {
   bool was_started = false;   ///< a guest runs at most once per epoch
   std::int32_t exit_code = 0;
   bool is_oom_killed = false;
+  bool is_vanished = false;  ///< nobody saw its end
 
   RN_FIELDS(
       GuestRecord,
@@ -72,7 +73,8 @@ struct GuestRecord {
       is_condemned,
       was_started,
       exit_code,
-      is_oom_killed
+      is_oom_killed,
+      is_vanished
   )
 };
 
