@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/planted.h"
 #include "coordinator/core.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_registry.h"
@@ -92,7 +93,7 @@ Result<Answer> run(State& state, const Caller& caller, const SubmitJob& command)
     return denied("viewers cannot submit jobs", "ask an administrator for a user token");
   if (command.idempotency_key.size() > kKeyBytes)
     return fail(ErrorCode::kInvalid, "Idempotency-Key: more than 128 bytes");
-  if (!command.idempotency_key.empty() &&
+  if (!command.idempotency_key.empty() && !planted("coordinator.forgets_idempotency_keys") &&
       state.jobs_by_key.contains({caller.user, command.idempotency_key}))
     return same_again(state, caller, command);
   RN_CHECK(check_spec(command.spec));

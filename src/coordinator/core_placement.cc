@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/planted.h"
 #include "coordinator/core_copies.h"
 #include "coordinator/core_job_ends.h"
 #include "coordinator/core_job_life.h"
@@ -183,8 +184,10 @@ wire::Commit commit_for(
   commit.image_peers = image_grants(state, job, j.epoch, node.row.node);
   commit.sealed_job_key = sealed_key_for(state, job, node);
   const ResumePoint point = resume_point(job);
-  commit.resume = point.resume;
-  commit.resume_previous = point.previous;
+  if (!planted("coordinator.forgets_resume_points")) {
+    commit.resume = point.resume;
+    commit.resume_previous = point.previous;
+  }
   commit.resume_from = resume_grants(state, job, j.epoch, node.row.node);
   refresh_plan(state, job, attempt);
   commit.plan = attempt.plan;
@@ -210,7 +213,7 @@ void commit(State& state, JobEntry& job, const Asked& chosen) {
   NodeEntry& node = *state.find_node(chosen.node);
   burn_predecessor(state, job);
   Job& j = job.row.job;
-  j.epoch = {state.generation, j.epoch.attempt + 1};
+  j.epoch = {state.generation, j.epoch.attempt + (planted("coordinator.reuses_epochs") ? 0U : 1U)};
   j.node = node.row.node;
   say_degraded(state, job, job.placement->is_degraded, node);
   const std::uint32_t resumed = resume_point(job).resume.generation;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/agent_host.h"
 
-#include "base/planted.h"
 #include "model/wire.h"
 #include "sim/agent_work.h"
 
@@ -223,7 +222,6 @@ void AgentHost::finish(agent::Output output) {
   if (!output.writes.empty()) {
     if (dies_at("agent.before_journal")) return;
     for (const auto& write : output.writes) {
-      if (planted("agent.forgets_journal")) continue;
       if (write.value)
         journal_[write.key] = *write.value;
       else

@@ -231,7 +231,7 @@ Result<Receipt> AgentWork::receive(
   }
   RN_CHECK(session.flush());
   RN_TRY(const GenerationRef kept, mine->put_manifest(manifest));
-  if (!planted("store.receipt_before_verify")) RN_CHECK(mine->verify(kept.job, kept.manifest));
+  RN_CHECK(mine->verify(kept.job, kept.manifest));
   Receipt receipt{
       generation.job,
       generation.epoch,
