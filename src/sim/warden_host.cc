@@ -100,7 +100,13 @@ void WardenHost::report_emergencies() {
     for (std::uint64_t i = core_->journal().emergencies_seen; i < machine_.emergencies().size();
          ++i) {
       const std::int64_t at = machine_.emergencies()[i];
-      feed(warden::EmergencyDone{i + 1, 0, false, at, at + 1000, {at + 2000, at + 3000, 0, {}}});
+      warden::EmergencyDone done;
+      done.sequence = i + 1;
+      done.declared_ns = at;
+      done.cut_ns = at + 1000;
+      done.report.killed_ns = at + 2000;
+      done.report.cleared_ns = at + 3000;
+      feed(done);
     }
   });
 }
