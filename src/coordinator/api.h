@@ -122,7 +122,7 @@ class Api {
 
   ApiContext& context_;
   RateLimiter callers_{2000, 4000};
-  RateLimiter strangers_{20, 40};
+  RateLimiter strangers_{100, 200};
 };
 
 /// "rn1.t-….SECRET.FP" and "rnu1.…" → SECRET; anything else is taken as the secret itself.
