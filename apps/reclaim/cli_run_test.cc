@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli_run.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "cli_commands.h"
+#include "cli_upload.h"
+#include <gtest/gtest.h>
+
+#include "coordinator/daemon_fixture.h"
+#include "coordinator/daemon_light_agent.h"
+
+namespace rn::cli {
+namespace {
+
+using coordinator::LightAgent;
+using coordinator::ScratchFolder;
+using coordinator::Site;
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+Client client_of(const Site& site, const std::string& token) {
+  return Client(Login{site.url(), token, fingerprint_in_token(token)});
+}
+
+TEST(CliRun, a_run_uploads_streams_brings_outputs_and_logs_home_and_exits_as_the_job_did) {
+  const Site site;
+  const std::string image = site.add_base_image();
+  const std::string weights(kPieceBytes + 3, 'w');
+  Listing outputs;
+  outputs.files.push_back(
+      {.path = "model/final.pt",
+       .bytes = weights.size(),
+       .blobs =
+           {*digest_from_hex(site.put(weights.substr(0, kPieceBytes))),
+            *digest_from_hex(site.put("www"))}}
+  );
+  const Blob listing = to_cbor(outputs);
+  site.put(std::string(as_text(listing)));
+  auto identity = coordinator::join_light_agent(
+      site.url(), site.make_token(R"({"kind": "join", "lab": "lab-a"})"), "machine-1"
+  );
+  ASSERT_TRUE(identity.has_value()) << identity.error().describe();
+  io::Loop loop;
+  LightAgent::Behaviour behaviour;
+  behaviour.image_digest = image;
+  behaviour.finishes = true;
+  behaviour.outputs = crypto::sha256(listing);
+  std::thread agents([&] {
+    LightAgent agent(loop, *identity, behaviour);
+    agent.connect(site.agent_url());
+    loop.run();
+    agent.stop();
+    loop.poll();
+  });
+  const ScratchFolder folder;
+  std::ofstream(folder.path() + "/train.py") << "torch.save(x, 'checkpoint.pt')\n";
+  RunOptions options;
+  options.spec.command = {"python3", "train.py"};
+  options.folder = folder.path();
+
+  const int code = run_job(client_of(site, site.admin()), options);
+  loop.stop();
+  agents.join();
+
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(text_of(folder.path() + "/model/final.pt"), weights);
+  std::size_t logs = 0;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(folder.path() + "/.reclaim")) {
+    if (entry.path().filename() != "attempt-1.log") continue;
+    ++logs;
+    EXPECT_EQ(text_of(entry.path()), "hello from the guest\n");
+  }
+  EXPECT_EQ(logs, 1u);
+}
+
+TEST(CliRun, errors_have_their_exit_codes) {
+  const Site site;
+  const Client admin = client_of(site, site.admin());
+  const Client stranger = client_of(
+      site, "rnu1.t-1." + std::string(64, '0') + "." + fingerprint_in_token(site.admin())
+  );
+  RunOptions off_list;
+  off_list.spec.command = {"true"};
+  off_list.uploads = false;
+
+  EXPECT_EQ(why(admin, "99", false), 3);
+  EXPECT_EQ(ps(stranger, {}), 4);
+  EXPECT_NE(run_job(admin, off_list), 0);
+  EXPECT_EQ(copy(admin, "no-colon", "."), 2);
+  EXPECT_EQ(nodes(admin, true), 0);
+}
+
+TEST(CliRun, an_unreachable_coordinator_is_said_to_be_unreachable) {
+  const Client nobody(Login{"https://127.0.0.1:1", "secret", std::string(64, 'a')});
+
+  EXPECT_EQ(nodes(nobody, false), 6);
+}
+
+}  // namespace
+}  // namespace rn::cli

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// For tests: a real coordinator in its own thread, and calls to it.
+
+#include <fstream>
+#include <functional>
+#include <future>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "base/crypto.h"
+#include "coordinator/daemon.h"
+#include "coordinator/store_fixture.h"
+#include "io/http_client.h"
+
+namespace rn::coordinator {
+
+/// A real coordinator on loopback with its own folder, and calls to it.
+class Site {
+ public:
+  explicit Site(const std::string& state = {})
+      : state_(state.empty() ? folder_.path() + "/state" : state) {
+    start();
+  }
+
+  ~Site() { stop(); }
+
+  Site(const Site&) = delete;
+  Site& operator=(const Site&) = delete;
+
+  void start() {
+    DaemonConfig config;
+    config.state = state_;
+    config.listen_address = "127.0.0.1";
+    config.port = 0;
+    config.disk_reserve_bytes = 0;
+    config.core.heartbeat_ms = 100;
+    config.core.lost_after = 3;
+    ASSERT_TRUE(finish_config(config).has_value());
+    std::promise<void> is_up;
+    thread_ = std::thread([this, config, &is_up] {
+      io::Loop loop;
+      Daemon::Events events;
+      events.fatal = [](const Error& error) { ADD_FAILURE() << error.describe(); };
+      auto daemon = Daemon::start(loop, config, events);
+      if (!daemon) ADD_FAILURE() << daemon.error().describe();
+      if (daemon) url_ = "https://127.0.0.1:" + std::to_string((*daemon)->port());
+      if (daemon) fingerprint_ = (*daemon)->ca_fingerprint();
+      if (daemon)
+        drain_ = [&loop, &daemon] {
+          loop.post([&loop, &daemon] { (*daemon)->drain([&loop] { loop.stop(); }); });
+        };
+      is_up.set_value();
+      if (daemon) loop.run();
+    });
+    is_up.get_future().wait();
+    // The first admin token is written once its row is durable.
+    for (int i = 0; i < 500 && admin_.empty(); ++i) {
+      std::ifstream(state_ + "/admin.token") >> admin_;
+      if (admin_.empty()) std::this_thread::sleep_for(milliseconds(10));
+    }
+  }
+
+  void stop() {
+    if (drain_) drain_();
+    drain_ = nullptr;
+    if (thread_.joinable()) thread_.join();
+  }
+
+  io::HttpReply call(
+      const std::string& method,
+      const std::string& path,
+      const std::string& body = {},
+      const std::string& token = "admin"
+  ) const {
+    io::HttpCall one;
+    one.method = method;
+    one.url = url_ + path;
+    one.body = body;
+    one.tls = io::TlsConfig{};
+    one.tls->ca_fingerprint = fingerprint_;
+    one.tls->expected_peer = "spiffe://reclaimnet/coordinator";
+    if (!token.empty())
+      one.headers = {{"Authorization", "Bearer " + (token == "admin" ? admin_ : token)}};
+    if (!key_.empty()) one.headers.emplace_back("Idempotency-Key", key_);
+    auto reply = io::perform_blocking(one);
+    EXPECT_TRUE(reply.has_value()) << reply.error().describe();
+    return reply ? *reply : io::HttpReply{};
+  }
+
+  std::string make_token(const std::string& body) const {
+    const auto reply = call("POST", "/v1/tokens", body);
+    EXPECT_EQ(reply.status, 201) << reply.body;
+    return nlohmann::json::parse(reply.body)["token"];
+  }
+
+  /// Uploads a blob and answers its name.
+  std::string put(const std::string& bytes) const {
+    const std::string name = to_hex(crypto::sha256(as_bytes(bytes)));
+    EXPECT_EQ(call("PUT", "/v1/blobs/" + name, bytes).status, 204);
+    return name;
+  }
+
+  std::string add_base_image() const {
+    const std::string archive = "an archive";
+    const std::string piece = put(archive);
+    const nlohmann::json body = {
+        {"name", "base"},
+        {"digest", "sha256:" + piece},
+        {"bytes", archive.size()},
+        {"blobs", {piece}}};
+    EXPECT_EQ(call("POST", "/v1/images", body.dump()).status, 201);
+    return "sha256:" + piece;
+  }
+
+  void use_key(const std::string& key) { key_ = key; }
+
+  const std::string& url() const { return url_; }
+
+  const std::string& admin() const { return admin_; }
+
+  std::string agent_url() const { return "wss" + url_.substr(5) + "/v1/agent"; }
+
+  const std::string& state() const { return state_; }
+
+ private:
+  ScratchFolder folder_;
+  std::string state_;
+  std::string url_;
+  std::string fingerprint_;
+  std::string admin_;
+  std::string key_;
+  std::function<void()> drain_;
+  std::thread thread_;
+};
+
+}  // namespace rn::coordinator
