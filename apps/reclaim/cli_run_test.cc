@@ -17,20 +17,20 @@ namespace rn::cli {
 namespace {
 
 using coordinator::LightAgent;
+using coordinator::LiveSite;
 using coordinator::ScratchFolder;
-using coordinator::Site;
 
 std::string text_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-Client client_of(const Site& site, const std::string& token) {
+Client client_of(const LiveSite& site, const std::string& token) {
   return Client(Login{site.url(), token, fingerprint_in_token(token)});
 }
 
 TEST(CliRun, a_run_uploads_streams_brings_outputs_and_logs_home_and_exits_as_the_job_did) {
-  const Site site;
+  const LiveSite site;
   const std::string image = site.add_base_image();
   const std::string weights(kPieceBytes + 3, 'w');
   Listing outputs;
@@ -82,7 +82,7 @@ TEST(CliRun, a_run_uploads_streams_brings_outputs_and_logs_home_and_exits_as_the
 }
 
 TEST(CliRun, errors_have_their_exit_codes) {
-  const Site site;
+  const LiveSite site;
   const Client admin = client_of(site, site.admin());
   const Client stranger = client_of(
       site, "rnu1.t-1." + std::string(64, '0') + "." + fingerprint_in_token(site.admin())

@@ -20,17 +20,17 @@
 namespace rn::coordinator {
 
 /// A real coordinator on loopback with its own folder, and calls to it.
-class Site {
+class LiveSite {
  public:
-  explicit Site(const std::string& state = {})
+  explicit LiveSite(const std::string& state = {})
       : state_(state.empty() ? folder_.path() + "/state" : state) {
     start();
   }
 
-  ~Site() { stop(); }
+  ~LiveSite() { stop(); }
 
-  Site(const Site&) = delete;
-  Site& operator=(const Site&) = delete;
+  LiveSite(const LiveSite&) = delete;
+  LiveSite& operator=(const LiveSite&) = delete;
 
   void start() {
     DaemonConfig config;

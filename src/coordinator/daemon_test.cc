@@ -103,7 +103,7 @@ TEST(Openapi, every_route_is_an_operation_and_every_operation_a_route) {
 // ---- service
 
 TEST(Daemon, a_new_site_starts_without_configuration_and_keeps_its_secrets_to_itself) {
-  const Site site;
+  const LiveSite site;
 
   EXPECT_EQ(site.call("GET", "/healthz", "", "").status, 200);
   EXPECT_EQ(site.call("GET", "/readyz", "", "").status, 200);
@@ -117,7 +117,7 @@ TEST(Daemon, a_new_site_starts_without_configuration_and_keeps_its_secrets_to_it
 }
 
 TEST(Daemon, a_second_coordinator_on_the_same_folder_is_refused) {
-  const Site site;
+  const LiveSite site;
   io::Loop loop;
   DaemonConfig config;
   config.state = site.state();
@@ -133,7 +133,7 @@ TEST(Daemon, a_second_coordinator_on_the_same_folder_is_refused) {
 }
 
 TEST(Daemon, what_was_acknowledged_is_there_after_a_restart) {
-  Site site;
+  LiveSite site;
   site.add_base_image();
   const json job = json::parse(site.call("POST", "/v1/jobs", kJob).body)["job"];
   site.stop();
@@ -146,7 +146,7 @@ TEST(Daemon, what_was_acknowledged_is_there_after_a_restart) {
 }
 
 TEST(Daemon, metrics_speak_prometheus) {
-  const Site site;
+  const LiveSite site;
 
   const auto page = site.call("GET", "/metrics");
 
@@ -164,7 +164,7 @@ TEST(Daemon, metrics_speak_prometheus) {
 // ---- bad input
 
 TEST(BadInput, unknown_and_malformed_fields_are_named) {
-  const Site site;
+  const LiveSite site;
   site.add_base_image();
 
   EXPECT_EQ(
@@ -186,14 +186,14 @@ TEST(BadInput, unknown_and_malformed_fields_are_named) {
 }
 
 TEST(BadInput, unknown_paths_and_methods_are_refused_with_what_there_is) {
-  const Site site;
+  const LiveSite site;
 
   EXPECT_EQ(site.call("GET", "/v1/jbos").status, 404);
   EXPECT_EQ(said(site.call("DELETE", "/v1/jobs")), "unsupported: /v1/jobs does not take DELETE");
 }
 
 TEST(BadInput, oversize_bodies_are_refused_by_route) {
-  const Site site;
+  const LiveSite site;
 
   EXPECT_EQ(site.call("POST", "/v1/tokens", std::string(100 << 10, ' ')).status, 413);
   EXPECT_EQ(site.call("POST", "/v1/jobs", std::string((1 << 20) + 1, ' ')).status, 413);
@@ -203,7 +203,7 @@ TEST(BadInput, oversize_bodies_are_refused_by_route) {
 }
 
 TEST(BadInput, a_blob_with_another_digest_is_refused_and_not_kept) {
-  const Site site;
+  const LiveSite site;
   const std::string name(64, 'a');
 
   const auto reply = site.call("PUT", "/v1/blobs/" + name, "other bytes");
@@ -215,7 +215,7 @@ TEST(BadInput, a_blob_with_another_digest_is_refused_and_not_kept) {
 }
 
 TEST(BadInput, an_image_whose_archive_is_another_is_not_listed) {
-  const Site site;
+  const LiveSite site;
   const std::string piece = site.put("an archive");
   json body = {
       {"name", "base"},
@@ -233,7 +233,7 @@ TEST(BadInput, an_image_whose_archive_is_another_is_not_listed) {
 }
 
 TEST(BadInput, an_image_off_the_list_and_a_missing_workspace_are_refused_at_submit) {
-  const Site site;
+  const LiveSite site;
 
   const auto off_list = site.call("POST", "/v1/jobs", kJob);
   EXPECT_GE(off_list.status, 400);
@@ -247,7 +247,7 @@ TEST(BadInput, an_image_off_the_list_and_a_missing_workspace_are_refused_at_subm
 }
 
 TEST(BadInput, a_listing_that_leaves_the_folder_is_refused) {
-  const Site site;
+  const LiveSite site;
   site.add_base_image();
   Listing listing;
   listing.files.push_back({.path = "../../etc/passwd"});
@@ -261,7 +261,7 @@ TEST(BadInput, a_listing_that_leaves_the_folder_is_refused) {
 }
 
 TEST(BadInput, a_join_token_works_once) {
-  const Site site;
+  const LiveSite site;
   const std::string token = site.make_token(R"({"kind": "join", "lab": "lab-a"})");
 
   const auto first = join_light_agent(site.url(), token, "machine-1");
@@ -275,7 +275,7 @@ TEST(BadInput, a_join_token_works_once) {
 }
 
 TEST(BadInput, a_join_token_lives_an_hour_at_most) {
-  const Site site;
+  const LiveSite site;
 
   const auto reply =
       site.call("POST", "/v1/tokens", R"({"kind": "join", "lab": "a", "ttl_s": 7200})");
@@ -286,7 +286,7 @@ TEST(BadInput, a_join_token_lives_an_hour_at_most) {
 // ---- rights
 
 TEST(Rights, without_a_token_only_the_public_routes_answer) {
-  const Site site;
+  const LiveSite site;
   for (const Route& route : routes()) {
     const auto reply = site.call(std::string(route.method), std::string(route.pattern), "", "");
     if (route.access == Access::kPublic) {
@@ -300,7 +300,7 @@ TEST(Rights, without_a_token_only_the_public_routes_answer) {
 }
 
 TEST(Rights, each_route_refuses_every_role_below_its_own) {
-  const Site site;
+  const LiveSite site;
   const std::vector<std::pair<Role, std::string>> tokens = {
       {Role::kViewer,
        site.make_token(R"({"kind":"user","user":"vic","lab":"lab-a","role":"viewer"})")},
@@ -330,7 +330,7 @@ TEST(Rights, each_route_refuses_every_role_below_its_own) {
 }
 
 TEST(Rights, a_foreign_job_is_as_unknown_as_none) {
-  const Site site;
+  const LiveSite site;
   site.add_base_image();
   const std::string ann = site.make_token(R"({"kind":"user","user":"ann","lab":"lab-a"})");
   const std::string bob = site.make_token(R"({"kind":"user","user":"bob","lab":"lab-b"})");
@@ -349,7 +349,7 @@ TEST(Rights, a_foreign_job_is_as_unknown_as_none) {
 }
 
 TEST(Rights, a_revoked_token_opens_nothing) {
-  const Site site;
+  const LiveSite site;
   const auto made = json::parse(
       site.call("POST", "/v1/tokens", R"({"kind":"user","user":"ann","lab":"lab-a"})").body
   );
@@ -364,7 +364,7 @@ TEST(Rights, a_revoked_token_opens_nothing) {
 // ---- jobs
 
 TEST(Jobs, a_repeated_submit_with_the_same_key_is_the_same_job) {
-  Site site;
+  LiveSite site;
   site.add_base_image();
   site.use_key("once");
 
@@ -379,7 +379,7 @@ TEST(Jobs, a_repeated_submit_with_the_same_key_is_the_same_job) {
 }
 
 TEST(Jobs, a_job_goes_over_the_wire_from_submit_to_log_and_outputs) {
-  const Site site;
+  const LiveSite site;
   const std::string image = site.add_base_image();
   Listing outputs;
   outputs.files.push_back(
