@@ -332,6 +332,17 @@ int main(int argc, char** argv) {
     code = started ? rn::kDone : rn::complain(started.error());
   });
 
+  // Before any verb runs: engine and guests see these paths from other folders, and the kernel
+  // names mounts by their true paths.
+  app.parse_complete_callback([&] {
+    for (std::string* path : {&options.state, &options.run, &options.init}) {
+      if (path->empty()) continue;
+      std::error_code failed;
+      std::string whole = std::filesystem::weakly_canonical(*path, failed);
+      while (whole.size() > 1 && whole.back() == '/') whole.pop_back();
+      if (!failed) *path = whole;
+    }
+  });
   CLI11_PARSE(app, argc, argv);
   return code;
 }
