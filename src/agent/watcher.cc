@@ -93,6 +93,11 @@ struct Watcher::Watch {
           );
         }
         scan(**work, detector);
+        log::info(
+            "watch.started",
+            {{"guest", guest.job.str()},
+             {"by", inotify != nullptr && inotify->is_complete() ? "inotify" : "scans"}}
+        );
         while (!is_stopping) turn(**work, detector);
       }
     }
@@ -105,7 +110,16 @@ struct Watcher::Watch {
     for (const checkpoint::DueCheck& check : detector.due(clock.now().boot)) {
       if (is_stopping) return;
       const auto verdict = checkpoint::check_unit(work, check.unit, rules);
-      if (!verdict) continue;
+      if (!verdict) {
+        log::warning(
+            "watch.check_failed",
+            {{"guest", guest.job.str()},
+             {"unit", check.unit.path},
+             {"error", verdict.error().describe()}}
+        );
+        detector.on_unstable(check.unit, clock.now().boot);
+        continue;
+      }
       const auto ready = detector.on_checked(check, *verdict, clock.now().boot);
       if (ready) found(guest, *ready);
     }
