@@ -307,7 +307,7 @@ Status make_way(State& state, const JoinNode& command, const NodeId& id, const L
 }
 
 Result<Answer> run(State& state, const Caller& caller, const JoinNode& command) {
-  const std::string again = "ask the lab's owner for a new one: `reclaim token join LAB`";
+  const std::string again = "ask the lab's owner for a new one: `reclaim token create --lab LAB`";
   const auto by_secret = state.token_by_secret.find(crypto::sha256(as_bytes(command.secret)));
   const auto found = by_secret == state.token_by_secret.end()
                          ? state.tokens.end()
