@@ -338,7 +338,8 @@ int main(int argc, char** argv) {
     for (std::string* path : {&options.state, &options.run, &options.init}) {
       if (path->empty()) continue;
       std::error_code failed;
-      std::string whole = std::filesystem::weakly_canonical(*path, failed);
+      std::string whole =
+          std::filesystem::weakly_canonical(std::filesystem::absolute(*path), failed);
       while (whole.size() > 1 && whole.back() == '/') whole.pop_back();
       if (!failed) *path = whole;
     }
