@@ -192,8 +192,9 @@ def main():
     stage = Stage(arguments.steps)
     try:
         title("0. A coordinator and three laboratories in network namespaces")
-        stage.start_references()
         stage.build_site()
+        stage.bring_image()
+        stage.start_references()
         open_capture(stage)
         act_1_run(stage)
         act_2_notice(stage)

@@ -129,6 +129,10 @@ Result<WorkResult> Hands::fetch_image(const FetchImage& w, const Cancelled& is_c
   RN_TRY(const Digest wanted, digest_from_hex(w.digest.substr(7)));
   RN_CHECK(make_folders(deps_.fs, deps_.images_folder, 0755));
   const std::string path = join_path(deps_.images_folder, to_hex(wanted) + ".tar");
+  std::unique_lock lock(fetching_image_, std::defer_lock);
+  while (!lock.try_lock_for(milliseconds(100))) {
+    if (is_cancelled) return fail(cancelled().error());
+  }
   if (deps_.fs.stat(path)) return WorkResult(ImageFetched{path});  // complete: it was renamed
   RN_CHECK(fetch_pieces(w, is_cancelled));
   const std::string part = path + ".part";

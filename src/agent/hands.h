@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <mutex>
 #include <string>
 
 #include "agent/core_types.h"
@@ -63,6 +64,7 @@ class Hands {
   std::string spool(const GuestName& guest) const;
 
   HandsDeps deps_;
+  std::timed_mutex fetching_image_;  ///< two guests of one image: the second finds it fetched
 };
 
 }  // namespace rn::agent
