@@ -241,6 +241,8 @@ void grant(State& state, JobEntry& job, AttemptEntry& attempt) {
   attempt.since = state.now.boot;
   ++state.metrics.leases_granted;
   job.row.is_displaced = false;
+  job.commits_lost = 0;
+  job.refusals.clear();
   if (job.row.job.state == JobState::kPlacing)
     state.move(job, JobState::kStarting, reason_for(state, job, AttemptState::kLeased));
 }

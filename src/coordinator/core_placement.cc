@@ -236,7 +236,6 @@ void commit(State& state, JobEntry& job, const Asked& chosen) {
   node.attempts.insert({j.id, j.epoch});
   attempt.commit = commit_for(state, job, attempt, node, chosen);
   job.placement.reset();
-  job.refusals.clear();
   state.save(attempt);
   state.move(job, JobState::kPlacing, "waits for the lease of " + state.name_of(node.row.node));
   state.note(
@@ -306,6 +305,13 @@ Asked* find_asked(JobEntry* job, const ProbeId& probe) {
     if (asked.probe == probe) return &asked;
   }
   return nullptr;
+}
+
+/// Each lost commit costs an epoch and its rows: the pauses double, from half a second to a minute.
+nanoseconds lost_pause(JobEntry& job) {
+  const nanoseconds pause = milliseconds(500) * (1 << std::min(job.commits_lost, 7u));
+  ++job.commits_lost;
+  return std::min<nanoseconds>(pause, std::chrono::minutes(1));
 }
 
 void take_offer(Asked& asked, const wire::ProbeReply& reply) {
@@ -431,7 +437,7 @@ void on_commit_reply(State& state, NodeEntry& node, const wire::CommitReply& rep
   close_attempt(state, *attempt, AttemptEnd::kRefused, "commit lost: " + reply.reason);
   if (job->row.stop_end != AttemptEnd::kNone) return finish_stopped(state, *job);
   job->refusals[node.row.node] =
-      Refusal{.reason = reply.reason.substr(0, 200), .until = state.now.boot + milliseconds(500)};
+      Refusal{.reason = reply.reason.substr(0, 200), .until = state.now.boot + lost_pause(*job)};
   queue_again(state, *job, state.name_of(node.row.node) + " no longer held the place");
 }
 
@@ -456,7 +462,10 @@ void forget_probes(State& state, NodeEntry& node) {
 }
 
 void forget_refusals(State& state, const NodeId& node) {
-  for (const JobId& id : state.unfinished) state.jobs.at(id).refusals.erase(node);
+  // Jobs that run have none: a lease clears them.
+  for (const auto* waiting : {&state.queued, &state.placing}) {
+    for (const JobId& id : *waiting) state.jobs.at(id).refusals.erase(node);
+  }
 }
 
 Instant placement_wake(const State& state, Instant otherwise) {

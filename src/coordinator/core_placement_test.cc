@@ -154,6 +154,15 @@ TEST_F(PlacementTest, a_lost_hold_burns_the_epoch_and_the_next_node_is_tried) {
   EXPECT_EQ(job(id).displacements, 0U);
 }
 
+TEST_F(PlacementTest, commits_that_are_lost_again_and_again_make_no_storm) {
+  node("a").to_commit = node("b").to_commit = Answer::kRefuse;
+  const JobId id = submit();
+  pass(600'000);
+
+  EXPECT_LT(job(id).epoch.attempt, 40U);
+  EXPECT_GT(job(id).epoch.attempt, 10U);
+}
+
 TEST_F(PlacementTest, a_node_that_vanishes_after_the_commit_is_given_up_when_it_is_lost) {
   node("a").to_commit = Answer::kSilent;
   node("b").to_probe = Answer::kRefuse;

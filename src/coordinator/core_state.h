@@ -130,6 +130,7 @@ struct JobEntry {
   JobRow row;
   std::optional<Placement> placement;
   std::map<NodeId, Refusal> refusals;  ///< bounded by the number of nodes
+  std::uint32_t commits_lost = 0;      ///< in a row
   Instant state_since;
   Instant stop_sent;
   Instant home_judged;
