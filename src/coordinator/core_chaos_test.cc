@@ -11,7 +11,7 @@ namespace {
 
 using Answer = FakeAgent::Answer;
 
-class Chaos : public Site, public ::testing::WithParamInterface<std::uint64_t> {
+class Chaos : public CoreSite, public ::testing::WithParamInterface<std::uint64_t> {
  protected:
   struct Seen {
     std::uint32_t durable = 0;

@@ -6,7 +6,7 @@
 namespace rn::coordinator {
 namespace {
 
-class Commands : public Site {
+class Commands : public CoreSite {
  protected:
   void SetUp() override { start(); }
 

@@ -4,7 +4,7 @@
 namespace rn::coordinator {
 namespace {
 
-class Copies : public Site {
+class Copies : public CoreSite {
  protected:
   void SetUp() override {
     start();

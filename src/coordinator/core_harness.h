@@ -136,9 +136,9 @@ struct FakeAgent {
   }
 };
 
-class Site : public ::testing::Test {
+class CoreSite : public ::testing::Test {
  protected:
-  Site() { keys.ticket_key = crypto::make_signing_key(rng); }
+  CoreSite() { keys.ticket_key = crypto::make_signing_key(rng); }
 
   void start() {
     if (core == nullptr) restart();

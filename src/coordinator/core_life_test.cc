@@ -6,7 +6,7 @@ namespace {
 
 using Answer = FakeAgent::Answer;
 
-class Life : public Site {
+class Life : public CoreSite {
  protected:
   void SetUp() override {
     start();

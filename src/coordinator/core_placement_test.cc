@@ -6,7 +6,7 @@ namespace {
 
 using Answer = FakeAgent::Answer;
 
-class PlacementTest : public Site {
+class PlacementTest : public CoreSite {
  protected:
   void SetUp() override {
     start();

@@ -4,7 +4,7 @@
 namespace rn::coordinator {
 namespace {
 
-class Registry : public Site {
+class Registry : public CoreSite {
  protected:
   void SetUp() override { start(); }
 };

@@ -6,7 +6,7 @@ namespace {
 
 using Answer = FakeAgent::Answer;
 
-class Restart : public Site {
+class Restart : public CoreSite {
  protected:
   void SetUp() override {
     config.min_residence_s = 10;
