@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds reclaim-sim with known bugs in it (preset `planted`), switches them on one at a time, and demands that the checkers catch
-# each. First the same build without a bug must be clean. Prints a table: bug, caught or not, seconds, by what.
+# Builds reclaim-sim with known bugs in it (preset `planted`), switches them on one at a time, and demands that the
+# checkers catch each. First the same build without a bug must be clean. Prints a table: bug, caught or not, seconds,
+# by what.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds_each=${1:-60}
