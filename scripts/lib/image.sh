@@ -22,7 +22,8 @@ image_sources() {
   # shellcheck disable=SC2016 # apt's own variables
   lines=$(apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 2>/dev/null |
     grep -E ' bookworm(-security|-updates)? main$' | sort -u || true)
-  echo "${lines:-deb http://deb.debian.org/debian bookworm main}"
+  [[ -n $lines ]] || { echo "image: apt knows no bookworm source here; run apt-get update first" >&2; return 1; }
+  echo "$lines"
 }
 
 # image_dummies FOLDER PACKAGE…: an apt repository of empty packages, for dependencies that nothing here loads.
