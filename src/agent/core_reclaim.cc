@@ -4,6 +4,7 @@
 #include "agent/core_state.h"
 #include "arbiter/calendar.h"
 #include "base/log.h"
+#include "base/planted.h"
 
 namespace rn::agent {
 
@@ -113,16 +114,23 @@ void Core::State::report_reclaims() {
   }
 }
 
-bool Core::State::is_done_with_disk(const Attempt& a) const {
+/// Nothing of it is left to move: its last snapshot is taken, copies of it are held elsewhere (or
+/// given up, step_draining()), its outputs are with the coordinator, its log is in the spool.
+bool Core::State::is_evacuated(const Attempt& a) const {
   if (a.row.is_fenced) return !has_guest(a.row.phase);
   if (a.row.phase == Phase::kEnded) return true;
   if (a.row.phase < Phase::kDraining) return false;
-  if (a.row.phase == Phase::kPublishing && !a.row.has_outputs) return false;
-  return a.row.started_ns == 0 || a.log.is_final_spooled;
+  if (a.row.started_ns != 0 && !a.log.is_final_spooled) return false;
+  if (a.row.phase == Phase::kPublishing) return a.row.has_outputs;
+  if (a.row.phase != Phase::kDraining || a.row.generations.empty()) return true;
+  if (planted("agent.evacuates_before_copies")) return true;
+  const GenerationRow& last = a.row.generations.back();
+  return last.is_committed || last.is_refused ||
+         last.receipts.size() >= std::max<std::size_t>(a.row.plan.wanted, 1);
 }
 
-/// The owner need not wait for the deadline once nothing of ours is on the guests' disks: copies go
-/// out from the own store.
+/// The owner need not wait for the deadline once everything is elsewhere. What is not elsewhere by
+/// then goes on from the own store after the cut, under the contract's cap.
 void Core::State::step_evacuations() {
   if (!is_reconciled_) return;
   for (const auto& [id, row] : reclaims_) {
@@ -137,7 +145,7 @@ void Core::State::step_evacuations() {
     for (const auto& [name, a] : attempts_) {
       if (!covers(record, a)) continue;
       guests.push_back(name);
-      is_done = is_done && is_done_with_disk(a);
+      is_done = is_done && is_evacuated(a);
     }
     if (!is_done) continue;
     evacuated_sent_at_[id] = now_.boot;

@@ -244,7 +244,7 @@ class Core::State {
   void step_leaving();
   void drop_cut(Attempt& a);
   bool covers(const ReclaimRecord& record, const Attempt& a) const;
-  bool is_done_with_disk(const Attempt& a) const;
+  bool is_evacuated(const Attempt& a) const;
   std::string closing_reason() const;
   void write_reclaim(const ReclaimRow& row);
   std::int64_t notice_deadline_ns() const;

@@ -202,6 +202,19 @@ void Checkers::on_retention(
   }
 }
 
+void Checkers::on_early_clear(
+    const std::string& node, const GenerationRef& newest, bool is_elsewhere, nanoseconds left
+) {
+  ++checks_;
+  if (is_elsewhere) return;
+  world_.violate(
+      "evacuation",
+      node + " was cleared " + std::to_string(left / seconds(1)) +
+          " s before its deadline, and generation " + std::to_string(newest.generation) + " of " +
+          newest.job.str() + " is nowhere else"
+  );
+}
+
 void Checkers::on_minute(std::uint64_t messages, std::size_t nodes, std::size_t jobs) {
   ++checks_;
   // Heartbeats, logs, probes with backoff: a storm is an order of magnitude more.

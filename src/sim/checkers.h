@@ -45,6 +45,11 @@ class Checkers {
   void on_chunk_stored(const JobId& job, BlobView stored);
   /// `holders_with_it`: how many nodes still have the job's newest durable generation, whole.
   void on_retention(const JobId& job, std::uint32_t generation, std::size_t holders_with_it);
+  /// A node was cleared with `left` to the deadline, while `newest` was its guest's newest
+  /// generation.
+  void on_early_clear(
+      const std::string& node, const GenerationRef& newest, bool is_elsewhere, nanoseconds left
+  );
   void on_minute(std::uint64_t messages, std::size_t nodes, std::size_t jobs);
 
   /// The state that a generation captured, by its manifest.

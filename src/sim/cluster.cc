@@ -2,6 +2,7 @@
 #include "sim/cluster.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "model/codec.h"
 
@@ -116,6 +117,9 @@ void Cluster::watch(Node& node) {
   machine->on_step = [this, machine, warden](const Machine::Container& c) {
     checkers_.on_guest_step(*machine, c, warden->is_node_taken());
   };
+  warden->on_clear = [this, index = nodes_.size() - 1](
+                         const warden::Clear& clear, nanoseconds left
+                     ) { check_evacuation(nodes_[index], clear, left); };
 }
 
 void Cluster::start() {
@@ -313,6 +317,36 @@ void Cluster::check_retention() {
       if (store != nullptr && store->verify(id, row.job.durable.manifest)) ++holders;
     }
     if (all_up) checkers_.on_retention(id, row.job.durable.generation, holders);
+  }
+}
+
+/// Before the deadline a node is cleared only when the newest generation of each guest is
+/// elsewhere.
+void Cluster::check_evacuation(const Node& node, const warden::Clear& clear, nanoseconds left) {
+  if (left <= nanoseconds(0) || !node.agent->process().is_up()) return;
+  checkpoint::ChunkStore* mine = node.agent->work().store();
+  if (mine == nullptr) return;
+  for (const warden::GuestRecord& guest : clear.guests) {
+    const auto row = coordinator_->store().jobs().find(guest.guest.job);
+    const bool is_current = row != coordinator_->store().jobs().end() &&
+                            row->second.job.epoch == guest.guest.epoch &&
+                            !is_terminal(row->second.job.state);
+    if (!is_current) continue;
+    std::optional<GenerationRef> newest;
+    for (const GenerationRef& one : mine->list(guest.guest.job)) {
+      const bool is_newer = !newest || one.generation > newest->generation;
+      if (one.epoch == guest.guest.epoch && is_newer) newest = one;
+    }
+    if (!newest) continue;
+    const bool is_elsewhere = std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& other) {
+      if (&other == &node || !other.agent->process().is_up()) return false;
+      checkpoint::ChunkStore* store = other.agent->work().store();
+      return store != nullptr && store->verify(newest->job, newest->manifest);
+    });
+    const bool are_all_up = std::all_of(nodes_.begin(), nodes_.end(), [](const Node& other) {
+      return other.agent->process().is_up();
+    });
+    if (are_all_up) checkers_.on_early_clear(node.name, *newest, is_elsewhere, left);
   }
 }
 

@@ -89,6 +89,7 @@ class Cluster {
   void make_node(const std::string& name, const LabId& lab, bool lends, std::uint32_t cpu_milli);
   void watch(Node& node);
   void try_submit(const std::string& key);
+  void check_evacuation(const Node& node, const warden::Clear& clear, nanoseconds left);
   void each_minute();
   void check_retention();
   void check_results();

@@ -191,6 +191,10 @@ void WardenHost::start_guest(const warden::Start& start) {
 
 void WardenHost::clear(const warden::Clear& clear) {
   const std::int64_t cut = to_ns(machine_.clock().now().boot);
+  for (const ReclaimRecord& record : journal_.reclaims) {
+    if (record.id == clear.reclaim && on_clear)
+      on_clear(clear, nanoseconds(record.deadline_ns - cut));
+  }
   std::uint32_t processes = 0;
   if (!planted("warden.clear_kills_nothing")) {
     if (clear.is_whole_node)

@@ -40,6 +40,9 @@ class WardenHost {
 
   const warden::WardenCore* core() const { return core_.get(); }
 
+  /// Called when the core orders a clearing, with the time that was left to the reclaim's deadline.
+  std::function<void(const warden::Clear&, nanoseconds left)> on_clear;
+
   /// When the whole node was last cleared and not yet released; checkers of I9 look at it.
   bool is_node_taken() const;
 

@@ -349,6 +349,7 @@ void WardenCore::on(const Finished& event) {
       guest->slot = kNoSlot;
       guest->container.clear();
       changed();
+      advance_all();
     }
     if (operation->kind == Kind::kDrop) {
       std::erase_if(journal_.guests, [&](const auto& g) { return g.guest == operation->guest; });

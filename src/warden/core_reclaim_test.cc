@@ -79,12 +79,28 @@ TEST(Reclaim, clears_as_soon_as_the_last_guest_is_evacuated) {
   EXPECT_NE(w.did<Clear>(), nullptr);
 }
 
-TEST(Reclaim, clears_as_soon_as_the_last_guest_has_exited) {
+TEST(Reclaim, a_guest_that_has_exited_still_has_its_copies_before_it_until_the_deadline) {
   Rig w;
   w.ready().run(1);
-  w.reclaim(ReclaimKind::kNotice, 60);
+  const auto reclaim = w.reclaim(ReclaimKind::kNotice, 60);
 
   w.tell(Exited{Rig::guest(1), "c1", 0, false});
+  EXPECT_EQ(w.did<Clear>(), nullptr);
+  w.after(seconds(59));
+  EXPECT_EQ(w.did<Clear>(), nullptr);
+  w.after(seconds(1));
+
+  EXPECT_NE(w.did<Clear>(), nullptr) << "the agent's silence holds the owner up no longer";
+  EXPECT_EQ(w.core.journal().reclaims[0].id, reclaim.id);
+}
+
+TEST(Reclaim, an_exited_guest_counts_as_evacuated_when_the_agent_says_so) {
+  Rig w;
+  w.ready().run(1);
+  const auto reclaim = w.reclaim(ReclaimKind::kNotice, 60);
+  w.tell(Exited{Rig::guest(1), "c1", 0, false});
+
+  w.ask(EvacuationDone{reclaim.id, {Rig::guest(1)}});
 
   EXPECT_NE(w.did<Clear>(), nullptr);
 }

@@ -158,12 +158,12 @@ void WardenCore::ask(const Caller& caller, const warden_wire::DeclareReclaim& re
   answer(caller, std::move(reply));
 }
 
+/// A guest that has ended is not yet evacuated: its last snapshot and its copies are the agent's to
+/// report. One that the agent has had removed has nothing left to move.
 bool WardenCore::is_evacuated(const ReclaimRecord& reclaim) const {
   const auto done = evacuated_.find(reclaim.id);
   return std::all_of(journal_.guests.begin(), journal_.guests.end(), [&](const GuestRecord& guest) {
-    const bool is_live =
-        guest.phase == GuestPhase::kStarting || guest.phase == GuestPhase::kRunning;
-    if (!is_live || !covers(reclaim, guest.gpus)) return true;
+    if (guest.slot == kNoSlot || !covers(reclaim, guest.gpus)) return true;
     return done != evacuated_.end() &&
            std::find(done->second.begin(), done->second.end(), guest.guest) != done->second.end();
   });
