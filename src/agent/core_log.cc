@@ -35,7 +35,8 @@ void Core::State::step_log(Attempt& a) {
       a,
       Task::kLog,
       ReadLog{
-          a.row.is_disk_gone ? std::string() : a.row.disk,
+          a.row
+              .disk,  // after a cut, too: the clearing leaves the disk mounted until it is released
           log.acked,
           can_send ? config_.log_append_bytes : 0}
   );

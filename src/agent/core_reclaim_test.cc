@@ -164,7 +164,28 @@ TEST_F(CoreReclaim, an_emergency_ends_the_attempt_as_reclaimed_and_safe_generati
   EXPECT_THAT(sent<wire::AttemptEvent>().back().report.detail, HasSubstr("emergency"));
 }
 
-TEST_F(CoreReclaim, an_emergency_cancels_everything_that_holds_the_disk) {
+TEST_F(CoreReclaim, the_tail_of_the_log_is_read_after_an_emergency) {
+  advance(milliseconds(600));
+  ASSERT_TRUE(has_work<ReadLog>());  // under way when the owner strikes: it may miss the tail
+  ReclaimRecord record = a_reclaim(ReclaimKind::kEmergency);
+  record.phase = ReclaimPhase::kCleared;
+  record.cut_ns = record.killed_ns = record.cleared_ns = record.declared_ns;
+  warden.reclaims = {record};
+  warden.guests.clear();
+  push_state();
+  finish<ReadLog>(LogRead{0, Blob(10, 'a'), 10});
+  tell(wire::LogAck{JobId("j-1"), kEpoch, 10, true});
+
+  EXPECT_EQ(work_body<ReadLog>().disk, "/disk/1");
+  finish<ReadLog>(LogRead{10, Blob(4, 'b'), 14});
+  ASSERT_EQ(sent<wire::LogAppend>().back().bytes, Blob(4, 'b'));
+  EXPECT_NE(last_end(), AttemptEnd::kReclaimed);  // the disk is not released before
+  tell(wire::LogAck{JobId("j-1"), kEpoch, 14, true});
+
+  EXPECT_EQ(last_end(), AttemptEnd::kReclaimed);
+}
+
+TEST_F(CoreReclaim, an_emergency_cancels_everything_that_works_on_the_disk) {
   feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
   ASSERT_TRUE(has_work<TakeSnapshot>());
   ReclaimRecord record = a_reclaim(ReclaimKind::kEmergency);

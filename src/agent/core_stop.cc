@@ -239,13 +239,15 @@ void Core::State::step_saving(Attempt& a) {
     if (may_work(a, Task::kSnapshot)) take_snapshot(a, true);
     return;
   }
-  if (!a.log.is_final_spooled && !a.row.is_disk_gone) return;  // step_log() does it
+  if (!a.log.is_final_spooled) return;  // step_log() does it
   set_phase(a, Phase::kDraining);
 }
 
-/// Nothing of ours may hold the guest's disk any longer.
+/// Nothing of ours may work on the guest's disk any longer. The log is the exception: its tail,
+/// written before the cut, is still read (one short copy beside the clearing, which waits for
+/// nobody).
 void Core::State::drop_disk_users(Attempt& a) {
-  for (const Task task : {Task::kSnapshot, Task::kLog, Task::kUpload, Task::kPrepare}) {
+  for (const Task task : {Task::kSnapshot, Task::kUpload, Task::kPrepare}) {
     const auto found = a.works.find(task);
     if (found == a.works.end()) continue;
     cancel_work(found->second);
