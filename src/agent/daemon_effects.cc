@@ -63,7 +63,12 @@ void Daemon::State::act(const StartWatch& e) {
     const std::string text(as_text(*bytes));
     since_ms = std::max<std::int64_t>(since_ms, std::strtoll(text.c_str(), nullptr, 10));
   }
-  watcher->start(e.guest, join_path(e.disk, "work"), watch_rules(e.spec), wall_from_ms(since_ms));
+  watcher->start(
+      e.guest,
+      join_path(guest_view(fs, e.disk), "work"),
+      watch_rules(e.spec),
+      wall_from_ms(since_ms)
+  );
 }
 
 void Daemon::State::act(const StopWatch& e) {

@@ -47,6 +47,11 @@ Status empty_folder(FileSystem& fs, const std::string& path) {
 
 }  // namespace
 
+std::string guest_view(FileSystem& fs, const std::string& disk) {
+  const std::string view = join_path(parent_folder(disk), "view");
+  return fs.stat(join_path(view, "work")) ? view : disk;
+}
+
 WorkResult Hands::run(const Work& work, const std::atomic<bool>& is_cancelled) {
   struct Visitor {
     Hands& hands;

@@ -27,6 +27,10 @@ struct HandsDeps {
   std::string images_folder;  ///< archives, put together for the warden
 };
 
+/// Where to read what a guest writes on `disk`: the warden's view beside it, in which files of mode
+/// 0600 are readable too, or the disk itself where there is none.
+std::string guest_view(FileSystem& fs, const std::string& disk);
+
 /// Does the core's works. Blocking; thread-safe (two works of one guest wait for each other). A
 /// work that is cancelled answers kTimeout soon.
 class Hands {

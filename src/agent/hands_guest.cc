@@ -67,7 +67,7 @@ Result<WorkResult> Hands::snapshot(
   const auto entry = deps_.guests.entry(guest);
   const std::lock_guard lock(entry->work);
   RN_CHECK(load_base(*entry, guest, w.workspace));
-  RN_TRY(const auto folder, deps_.fs.open_folder(join_path(w.disk, "work")));
+  RN_TRY(const auto folder, deps_.fs.open_folder(join_path(guest_view(deps_.fs, w.disk), "work")));
   const checkpoint::WatchRules rules = watch_rules(w.spec);
   RN_TRY(const checkpoint::Scan scan, checkpoint::scan_folder(*folder));
   const std::vector<Candidate> units = find_units(scan, rules);
@@ -161,7 +161,7 @@ Result<WorkResult> Hands::upload(
   const auto entry = deps_.guests.entry(guest);
   const std::lock_guard lock(entry->work);
   RN_CHECK(load_base(*entry, guest, w.workspace));
-  RN_TRY(const auto folder, deps_.fs.open_folder(join_path(w.disk, "work")));
+  RN_TRY(const auto folder, deps_.fs.open_folder(join_path(guest_view(deps_.fs, w.disk), "work")));
   RN_TRY(const checkpoint::Scan scan, checkpoint::scan_folder(*folder));
   std::map<std::string, const ListedFile*> base;
   for (const ListedFile& file : entry->base.files) base[file.path] = &file;
@@ -214,7 +214,7 @@ Result<WorkResult> Hands::read_log(const GuestName& guest, const ReadLog& w) {
   RN_TRY(const auto file, deps_.fs.open_append(path, 0600));
   RN_TRY(FileStat stat, file->stat());
   if (!w.disk.empty()) {
-    const auto disk = deps_.fs.open_folder(w.disk);
+    const auto disk = deps_.fs.open_folder(guest_view(deps_.fs, w.disk));
     auto source =
         disk ? (*disk)->open("reclaim/log") : Result<std::unique_ptr<File>>(fail(disk.error()));
     while (source && stat.size < kSpoolBytesMax) {

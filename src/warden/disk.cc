@@ -17,6 +17,7 @@
 #include "io/real_fs.h"
 #include "io/real_rng.h"
 #include "io/subprocess.h"
+#include "warden/disk_view.h"
 #include "warden/loop_mount.h"
 #include "warden/profile.h"
 
@@ -238,11 +239,37 @@ Status AttemptDisks::adopt(const GuestName& guest) const {
     return e.with("giving the disk to the guest");
   }));
   if (fchown(folder.fd, config_.guest_uid, config_.guest_uid) != 0) return fail(from_errno(work));
+  show_to_agent(guest);
   return {};
+}
+
+void AttemptDisks::show_to_agent(const GuestName& guest) const {
+  const std::string view = attempt_folder(guest) + "/view";
+  const auto show = [&]() -> Status {
+    io::RealFileSystem fs;
+    RN_CHECK(make_folders(fs, view, 0755));
+    RN_TRY(const bool is_there, is_mounted(view));
+    if (is_there) return {};
+    return mount_view(
+        folder_of(guest),
+        view,
+        {config_.guest_uid, config_.agent_uid, config_.guest_uid, config_.agent_gid}
+    );
+  };
+  const Status shown = show();
+  if (shown) return;
+  rmdir(view.c_str());  // the agent looks for it
+  log::warning(
+      "disk.no_view",
+      {{"guest", attempt_folder_name(guest)},
+       {"why", shown.error().describe()},
+       {"so", "the agent saves only what the guest lets everybody read"}}
+  );
 }
 
 Status AttemptDisks::release(const GuestName& guest) const {
   RN_CHECK(check_guest_name(guest));
+  RN_CHECK(unmount(attempt_folder(guest) + "/view"));
   RN_CHECK(unmount(folder_of(guest)));
   io::RealFileSystem fs;
   return remove_tree(fs, attempt_folder(guest));
@@ -260,6 +287,7 @@ Result<std::vector<AttemptDisk>> AttemptDisks::find() const {
     struct stat about {};
 
     if (stat(image.c_str(), &about) != 0) continue;  // half made: prepare() makes it anew
+    const std::uint64_t disk_mib = static_cast<std::uint64_t>(about.st_size) >> 20;
     const std::string folder = folder_of(*guest);
     RN_TRY(const bool is_there, is_mounted(folder));
     if (!is_there) {
@@ -268,7 +296,10 @@ Result<std::vector<AttemptDisk>> AttemptDisks::find() const {
         continue;
       }
     }
-    disks.push_back({*guest, folder, static_cast<std::uint64_t>(about.st_size) >> 20});
+    // Adopted before this start of ours: the agent goes on reading it.
+    if (stat((folder + "/work").c_str(), &about) == 0 && about.st_uid == config_.guest_uid)
+      show_to_agent(*guest);
+    disks.push_back({*guest, folder, disk_mib});
   }
   return disks;
 }

@@ -43,8 +43,10 @@ class AttemptDisks {
   /// Makes, or finds, the disk and mounts it; answers its folder. kExhausted: the owner's disk has
   /// not that much to give beside the reserve. Idempotent.
   Result<std::string> prepare(const warden_wire::GuestName& guest, std::uint64_t disk_mib) const;
-  /// Gives everything in `work/` to the guest, without following a link or leaving the disk. The
-  /// agent's files stay readable for it: modes are kept. Idempotent.
+  /// Gives everything in `work/` to the guest, without following a link or leaving the disk, and
+  /// mounts the disk a second time beside itself, as `view`, in which the guest's files are the
+  /// agent's to read whatever their modes. Where the kernel cannot do that it is logged, and the
+  /// agent reads what the modes let everybody read. Idempotent.
   Status adopt(const warden_wire::GuestName& guest) const;
   /// Unmounts and deletes. kUnavailable while something still holds it. Idempotent.
   Status release(const warden_wire::GuestName& guest) const;
@@ -71,6 +73,7 @@ class AttemptDisks {
   explicit AttemptDisks(DiskConfig config) : config_(std::move(config)) {}
 
   std::string attempt_folder(const warden_wire::GuestName& guest) const;
+  void show_to_agent(const warden_wire::GuestName& guest) const;
   Status make_image(const std::string& path, std::uint64_t disk_mib) const;
   Status check_space(std::uint64_t disk_mib) const;
   Status fill(const std::string& mounted) const;
