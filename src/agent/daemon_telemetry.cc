@@ -91,8 +91,7 @@ void Daemon::State::sample_forever() {
 /// that is away is no trouble for a week.
 void Daemon::State::renew_certificate() {
   const auto info = io::read_certificate(identity.certificate_pem);
-  if (!info || clock.now().wall < info->not_before + io::kCertificateBackdating + kRenewAfter)
-    return;
+  if (!info || clock.now().wall < info->not_after - io::kCertificateValidity + kRenewAfter) return;
   const auto renew = [identity = identity]() -> Result<api::RenewAnswer> {
     api::RenewRequest request;
     RN_TRY(request.csr_pem, io::make_signing_request(identity.key_pem, identity.node.str()));

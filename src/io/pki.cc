@@ -358,7 +358,9 @@ Result<CertificateAuthority> CertificateAuthority::create(
   X509* self = root.get();
   if (X509_set_issuer_name(self, X509_get_subject_name(self)) != 1)
     return broken("setting the issuer");
-  RN_CHECK(set_validity(self, now - kCertificateBackdating, now + kAuthorityValidity));
+  // A week, as long as a leaf lives: a node whose clock is behind by days can still join a new
+  // site.
+  RN_CHECK(set_validity(self, now - kCertificateValidity, now + kAuthorityValidity));
   RN_CHECK(add_extension(self, self, NID_basic_constraints, "critical,CA:TRUE,pathlen:0"));
   RN_CHECK(add_extension(self, self, NID_key_usage, "critical,keyCertSign,cRLSign"));
   RN_CHECK(add_extension(self, self, NID_subject_key_identifier, "hash"));
