@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Bad input on a real coordinator, agent and warden: each gets an error that says what to do next, and nothing that
+was acknowledged is lost. docs/bad-input.md lists the items and where each is tested."""
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import sqlite3
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+from labs import Labs, wait_until  # noqa: E402
+from rest import Refused  # noqa: E402
+from rn_site import PORT, Cli, Coordinator, Node, program, tiny_image  # noqa: E402
+
+CONTRACT = {"guest_disk_mib": 128, "reserve_disk_mib": 64}
+FAKETIME = pathlib.Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+
+
+class BadInput(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.labs = Labs("campus", "lab-a", "lab-b", disk="1G")
+        cls.addClassCleanup(cls.labs.down)
+        cls.coordinator = Coordinator(cls.labs).start()
+        cls.node = Node(cls.labs, "lab-a", CONTRACT)
+        cls.node.prepare()
+        cls.node.join(cls.coordinator)
+        cls.node.start_warden()
+        cls.node.start_agent()
+        cls.cli = Cli(cls.labs, cls.coordinator)
+        cls.cli("image", "add", "base", tiny_image())
+        cls.witness = cls.submit(cls.folder("witness"), "true", "--detach").stdout.strip()  # what must not get lost
+
+    @classmethod
+    def folder(cls, name, **files):
+        folder = cls.labs.dir / name
+        folder.mkdir()
+        for file, text in files.items():
+            (folder / file).write_text(text)
+        return folder
+
+    @classmethod
+    def submit(cls, folder, script, *flags, **options):
+        return cls.cli("run", "--disk", "64MB", "--memory", "64MB", *flags, "--", "sh", "-c", script, cwd=folder,
+                       **options)
+
+    def tearDown(self):
+        """Whatever the input was: what was acknowledged is there."""
+        rest = self.coordinator.rest()
+        self.assertEqual(rest.job(self.witness)["id"], self.witness)
+        self.assertEqual([image["name"] for image in rest.get("/v1/images")["images"]], ["base"])
+
+    def refused(self, status, message, method, path, body=None):
+        with self.assertRaises(Refused) as caught:
+            self.coordinator.rest().call(method, path, body)
+        self.assertEqual(caught.exception.status, status, caught.exception)
+        self.assertRegex(caught.exception.error["message"], message)
+        self.assertTrue(caught.exception.error["hint"], caught.exception)  # what to do next
+
+    def fails(self, lab, command, *patterns):
+        done = self.labs.call(lab, command, check=False)
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        for pattern in patterns:
+            self.assertRegex(done.stderr, pattern)
+        return done
+
+    # ---- requests
+
+    def test_unknown_and_malformed_fields_are_named(self):
+        job = {"command": ["true"], "resources": {"memroy_mib": 1}}
+        self.refused(400, "resources.memroy_mib: no such field", "POST", "/v1/jobs", job)
+        self.refused(400, "priority: expected a whole number", "POST", "/v1/jobs", {**job, "resources": {},
+                                                                                     "priority": "high"})
+        self.refused(400, ".", "POST", "/v1/jobs", b'{"command": [')
+
+    def test_an_oversize_body_is_refused(self):
+        self.refused(413, "too large|larger|limit|bytes", "POST", "/v1/jobs", b" " * ((1 << 20) + 1))
+
+    def test_bytes_with_another_digest_are_refused_and_not_kept(self):
+        name = hashlib.sha256(b"these").hexdigest()
+
+        self.refused(422, "the bytes have SHA-256", "PUT", f"/v1/blobs/{name}", b"those")
+
+        self.assertEqual(self.coordinator.rest().post("/v1/blobs/missing", {"digests": [name]})["missing"], [name])
+
+    def test_an_image_off_the_list_is_refused_with_the_list(self):
+        done = self.submit(self.folder("off-list"), "true", "--image", "unheard-of", check=False)
+
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, "unheard-of")
+        self.assertRegex(done.stderr, "base|image ls")
+
+    def test_a_script_that_never_saves_is_said_at_submit(self):
+        done = self.submit(self.folder("lost", **{"train.py": "1\n"}), "python train.py", "--max-restarts", "0",
+                           "--detach")
+
+        self.assertRegex(done.stderr, "no script here shows a sign of saving")
+        self.assertRegex(done.stderr, "--checkpoint GLOB")
+
+    def test_a_token_used_twice_joins_one_node(self):
+        token = self.coordinator.rest().join_token("lab-b")
+        for place, works in (("first", True), ("second", False)):
+            node = Node(self.labs, "lab-b", CONTRACT)
+            node.state = self.labs.disk("lab-b") / place
+            node.config = {"machine_id_file": str(node.state / "id")}
+            node.state.mkdir()
+            (node.state / "id").write_text(place)
+            node.prepare()
+            join = node.as_agent(node.agent_program("join", self.coordinator.url, "--token", token))
+            if works:
+                self.labs.call("lab-b", join)
+            else:
+                self.fails("lab-b", join, "used", "reclaim token create")
+
+    # ---- the owner's contract
+
+    def test_a_contract_that_contradicts_itself_leaves_the_old_one_in_force(self):
+        bad = self.labs.dir / "bad.yaml"
+        bad.write_text(json.dumps({**CONTRACT, "max_guests": 0, "uplink_bps_normal": 10, "uplink_bps_evacuation": 5}))
+        before = self.labs.call("lab-a", self.node.agent_program("contract", "show")).stdout
+
+        self.fails("lab-a", self.node.agent_program("contract", "set", bad), "uplink_bps_evacuation", "next:|check")
+
+        self.assertEqual(self.labs.call("lab-a", self.node.agent_program("contract", "show")).stdout, before)
+
+    # ---- machines
+
+    def test_a_machine_cloned_with_its_identity_is_refused_and_the_original_stays(self):
+        clone = Node(self.labs, "lab-b", CONTRACT)
+        clone.state = self.labs.disk("lab-b") / "clone"
+        shutil.copytree(self.node.state / "agent" / "identity", clone.state / "agent" / "identity")
+        subprocess.run(["chown", "-R", "64991:64991", clone.state / "agent"], check=True)
+        (clone.state / "machine-id").write_text("another machine\n")
+        clone.prepare()
+
+        serve = clone.as_agent(clone.agent_program("serve"))
+        self.fails("lab-b", serve, "belongs to another machine", "join this machine on its own")
+        shutil.copy(self.node.state / "machine-id", clone.state / "machine-id")  # the whole disk was copied
+        (clone.state / "boot_id").write_text("00000000-0000-4000-8000-000000000000\n")  # each machine boots by itself
+        script = f'mount --bind {clone.state}/boot_id /proc/sys/kernel/random/boot_id && exec "$@"'
+        agent = self.labs.spawn("lab-b", "clone", ["unshare", "--mount", "sh", "-c", script, "sh", *serve])
+        try:
+            wait_until("the clone to be told", lambda: "if it is a copy, join it by its own" in agent.output(), 20)
+        finally:
+            agent.stop()
+
+        self.assertEqual(self.coordinator.rest().nodes()["lab-a"]["state"], "up")
+        self.assertEqual(self.submit(self.folder("beside-clone"), "echo ok", "--stateless").stdout, "ok\n")
+
+    def test_a_guests_private_files_come_home(self):
+        folder = self.folder("private")
+
+        self.submit(folder, "umask 077; mkdir deep; echo 42 > deep/answer; ls -l deep")
+
+        self.assertEqual((folder / "deep" / "answer").read_text(), "42\n")
+
+    def test_zz_a_clock_that_is_hours_off_is_shown_and_jobs_run(self):
+        if not FAKETIME.exists():
+            self.skipTest(f"no {FAKETIME}: scripts/install-deps.sh")
+        self.addCleanup(self.node.start_agent)
+        self.addCleanup(lambda: self.node.agent.kill())
+        for hours in ("+5h", "-5h"):
+            self.node.agent.kill()
+            environment = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": hours, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+            agent = self.labs.spawn("lab-a", "agent", self.node.as_agent([
+                "env", *[f"{name}={value}" for name, value in environment.items()],
+                *self.node.agent_program("serve")]))
+            self.node.agent = agent
+            rest = self.coordinator.rest()
+            wait_until(f"the node {hours} off", lambda: abs(
+                rest.nodes()["lab-a"].get("clock_offset_ms", 0)) > 4 * 3600_000 and agent.is_running(), 20)
+            self.assertEqual(self.submit(self.folder(f"clock{hours}"), "echo ok", "--stateless").stdout, "ok\n")
+
+    # ---- disks and the database
+
+    @staticmethod
+    def fill(folder):
+        """Takes all that is free there; answers the file that does."""
+        file = folder / "filler"
+        free = os.statvfs(folder)
+        subprocess.run(["fallocate", "-l", str(free.f_bavail * free.f_frsize - (1 << 20)), file], check=True)
+        return file
+
+    def test_a_full_disk_of_the_coordinator_refuses_uploads_and_keeps_what_it_has(self):
+        filler = self.fill(self.labs.disk("campus"))
+        self.addCleanup(filler.unlink)
+        body = os.urandom(2 << 20)
+
+        self.refused(507, "disk|full|free", "PUT", f"/v1/blobs/{hashlib.sha256(body).hexdigest()}", body)
+
+        self.assertTrue(self.coordinator.rest().is_ready())
+
+    def test_a_full_disk_of_a_node_refuses_guests_and_they_run_when_there_is_room(self):
+        filler = self.fill(self.labs.disk("lab-a"))
+        job = self.submit(self.folder("no-room"), "echo ok", "--stateless", "--detach").stdout.strip()
+        rest = self.coordinator.rest()
+        try:
+            wait_until("the reason to be told", lambda: "disk" in self.cli("why", job).stdout, 30)
+            self.assertEqual(rest.job(job)["state"], "queued")
+        finally:
+            filler.unlink()
+
+        wait_until("the job to succeed", lambda: rest.job(job)["state"] == "succeeded", 60)
+
+    def test_a_second_coordinator_on_the_database_is_refused(self):
+        self.fails("campus", [program("reclaim-coordinator"), "serve", "--state", self.coordinator.state, "--listen",
+                              "127.0.0.1:7999"], "another coordinator", "--state")
+
+        self.assertTrue(self.coordinator.rest().is_ready())
+
+    def serve_in_vain(self, *patterns):
+        self.fails("campus", [program("reclaim-coordinator"), "serve", "--state", self.coordinator.state, "--listen",
+                              f"0.0.0.0:{PORT}"], *patterns)
+
+    def test_a_locked_database_is_said_and_all_is_there_afterwards(self):
+        self.coordinator.kill()
+        try:
+            lock = sqlite3.connect(self.coordinator.state / "coordinator.db", isolation_level=None)
+            lock.execute("BEGIN EXCLUSIVE")
+            self.serve_in_vain("locked", "next: ")
+            lock.close()
+        finally:
+            self.coordinator.start()
+
+    def test_a_read_only_database_is_said_and_all_is_there_afterwards(self):
+        self.coordinator.kill()
+        disk = self.labs.disk("campus")
+        try:
+            subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+            self.serve_in_vain("read-only|written|Read-only", "next: ")
+        finally:
+            subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+            self.coordinator.start()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
