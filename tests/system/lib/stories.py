@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole site with tiny guests, for tests that tell stories about it: who runs where, what was told, what is recorded."""
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import time
+
+import chain
+import rest
+from labs import Labs, wait_until
+from rn_site import Cli, Coordinator, Node, tiny_image
+
+ALIVE = ("running", "noticed", "saving")
+
+
+@dataclasses.dataclass
+class Guest:
+    name: str
+    job: str
+    save_every: int
+    folder: object
+
+
+class Site:
+    """A coordinator in the lab `campus`, and a node in each lab of `contracts`, up and connected, with the tiny image."""
+
+    def __init__(self, contracts, heartbeat_ms=1000, flags=(), disk="2G"):
+        self.labs = Labs("campus", *contracts, disk=disk)
+        try:
+            self.coordinator = Coordinator(self.labs, heartbeat_ms=heartbeat_ms, flags=flags).start()
+            self.heartbeat_s = heartbeat_ms / 1000
+            self.rest = self.coordinator.rest()
+            self.nodes = {lab: Node(self.labs, lab, {"reserve_disk_mib": 64, **contract})
+                          for lab, contract in contracts.items()}
+            for node in self.nodes.values():
+                node.prepare()
+                node.join(self.coordinator)
+                node.start_warden()
+                node.start_agent()
+            self.cli = Cli(self.labs, self.coordinator)
+            self.cli("image", "add", "base", tiny_image())
+            self.wait("all nodes to be up", lambda: all(
+                node["state"] == "up" and node["is_connected"] for node in self.rest.nodes().values()))
+        except BaseException:
+            self.down()
+            raise
+        self.guests = {}
+
+    def down(self):
+        self.labs.down()
+
+    # --- jobs
+
+    def submit(self, name, steps, save_every, step_s, is_in_place=False, handles_term=False, ballast_kib=0, flags=()):
+        folder = chain.make_folder(self.labs.dir / f"student-{name}")
+        job = self.cli(
+            "run", "--detach", "--name", name, "--cpus", "0.5", "--cpus-min", "0.1", "--memory", "64MB", "--disk",
+            "64MB", "--checkpoint", "*.ckpt", "--temporary", "*.tmp", "--env", f"BALLAST_KIB={ballast_kib}", *flags,
+            "--", *chain.command(steps, save_every, step_s, is_in_place, handles_term), cwd=folder).stdout.strip()
+        self.guests[name] = Guest(name, job, save_every, folder)
+        return self.guests[name]
+
+    def job(self, name):
+        return self.rest.job(self.guests[name].job)
+
+    def attempts(self, name):
+        return self.rest.attempts(self.guests[name].job)
+
+    def generation(self, name):
+        return self.job(name)["durable"]["generation"]
+
+    def lab_of_node(self, node):
+        return next((lab for lab, one in self.rest.nodes().items() if one["id"] == node), "")
+
+    def lab_of(self, name):
+        """Where the job runs; "" while it does not."""
+        job = self.job(name)
+        return self.lab_of_node(job["node"]) if job["state"] == "running" else ""
+
+    def all_on(self, lab):
+        return all(self.lab_of(name) == lab for name in self.guests)
+
+    def told(self, name, attempt=None):
+        """What an attempt (number as in its epoch; None: the newest) wrote to its standard output."""
+        data = self.rest.log(self.guests[name].job, attempt)
+        return chain.read(data.decode(errors="replace"))
+
+    # --- waiting
+
+    def wait(self, what, condition, timeout_s=60, every_s=0.1):
+        """As wait_until; an answer that fails while the coordinator is away counts as not yet."""
+        def tolerant():
+            try:
+                return condition()
+            except (OSError, rest.Refused) as error:
+                tolerant.last = error
+                return False
+        try:
+            return wait_until(what, tolerant, timeout_s, every_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.picture()}") from None
+
+    def picture(self):
+        """For a failed wait: how everything stands."""
+        lines = []
+        with contextlib.suppress(OSError, rest.Refused):
+            for lab, node in self.rest.nodes().items():
+                lines.append(f"{lab}: {node['state']}, connected {node['is_connected']}, lending {node['lending']}")
+            for name in self.guests:
+                job = self.job(name)
+                lines.append(f"{name}: {job['state']} on {self.lab_of_node(job['node'])!r}: {job['reason']}; durable "
+                             f"{job['durable']['generation']}")
+                lines += [f"  attempt {one['epoch']} on {self.lab_of_node(one['node'])}: {one['state']}, end "
+                          f"{one['end']}: {one['detail']}" for one in self.attempts(name)]
+            lines += [f"  {event['kind']}: {event['message']}" for event in self.rest.events()[-25:]]
+        return "\n".join(lines)
+
+    # --- the owner's record
+
+    def last_reclaim(self, lab):
+        """The newest record of the lab's owner; one without any time while there is none."""
+        node = self.rest.nodes()[lab]["id"]
+        found = [one for one in self.rest.reclaims() if one["node"] == node and one["kind"] != "lost"]
+        return max(found, key=lambda one: one["declared_wall_ms"], default={"kind": "", "cleared_ns": 0})
+
+    def status(self, lab):
+        return json.loads(self.nodes[lab].owner("status", "--json").stdout)
+
+    def guest_processes(self, lab):
+        """Pids in the control groups of the lab's guests, looked up by ourselves."""
+        found = set()
+        for hierarchy in ("/sys/fs/cgroup/unified", "/sys/fs/cgroup/freezer", "/sys/fs/cgroup/pids"):
+            parent = f"{hierarchy}/reclaim-{self.labs.run}-{lab}"
+            for folder, _, files in os.walk(parent):
+                if "cgroup.procs" in files:
+                    with contextlib.suppress(OSError), open(f"{folder}/cgroup.procs") as procs:
+                        found.update(int(pid) for pid in procs.read().split())
+        return found
+
+    @contextlib.contextmanager
+    def frozen(self, lab):
+        """The lab's agent and container engine under SIGSTOP."""
+        node = self.nodes[lab]
+        pids = node.engine_pids()
+        assert len(pids) >= 2, f"the engine of {lab} was not found"
+        node.agent.freeze()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+            node.agent.thaw()
+
+
+def uptime_s():
+    """The clock of chain.sh's lines."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
