@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import time
 
@@ -103,8 +104,11 @@ class Site:
             raise AssertionError(f"{error}\n{self.picture()}") from None
 
     def picture(self):
-        """For a failed wait: how everything stands."""
+        """For a failed wait: how everything stands. With RN_KEEP_LOGS=FOLDER the daemons' logs are copied there."""
         lines = []
+        if "RN_KEEP_LOGS" in os.environ:
+            for lab in self.labs.labs:
+                shutil.copytree(self.labs.dir / lab / "log", f"{os.environ['RN_KEEP_LOGS']}/{lab}", dirs_exist_ok=True)
         with contextlib.suppress(OSError, rest.Refused):
             for lab, node in self.rest.nodes().items():
                 lines.append(f"{lab}: {node['state']}, connected {node['is_connected']}, lending {node['lending']}")
