@@ -224,6 +224,12 @@ void lose(State& state, NodeEntry& node) {
   lose_attempts_of(state, node);
 }
 
+/// Reports are samples: a cut that was cleared at once may never be told by itself.
+bool may_be_told_after(ReclaimPhase known, ReclaimPhase told) {
+  return may_follow(known, told) ||
+         (known == ReclaimPhase::kEvacuating && may_follow(ReclaimPhase::kCut, told));
+}
+
 }  // namespace
 
 void on_connected(State& state, const AgentConnected& event) {
@@ -334,7 +340,7 @@ void on_reclaim_report(State& state, NodeEntry& node, const ReclaimRecord& recor
   const bool is_new = found == state.reclaims.end();
   const wire::ReclaimAck ack{.id = own.id, .phase = own.phase};
   if (!is_new &&
-      (found->second.record == own || !may_follow(found->second.record.phase, own.phase)))
+      (found->second.record == own || !may_be_told_after(found->second.record.phase, own.phase)))
     return state.send(node, ack);
 
   if (is_new) {

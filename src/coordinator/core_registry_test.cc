@@ -195,6 +195,18 @@ TEST_F(Registry, reclaims_are_recorded_once_acknowledged_and_counted_by_kind) {
   EXPECT_EQ(count_events("reclaim.cut"), 1U);
 }
 
+TEST_F(Registry, a_reclaim_that_was_cut_and_cleared_between_two_reports_is_recorded_as_cleared) {
+  FakeAgent& a = add_node("a", "lab-a");
+  ReclaimRecord record{.id = ReclaimId("r-1"), .phase = ReclaimPhase::kEvacuating};
+  tell(a, wire::ReclaimReport{record});
+  record.phase = ReclaimPhase::kCleared;
+  record.cut_ns = record.cleared_ns = 5;
+  tell(a, wire::ReclaimReport{record});
+
+  EXPECT_EQ(tables.reclaims.begin()->second.record.phase, ReclaimPhase::kCleared);
+  EXPECT_EQ(tables.reclaims.begin()->second.record.cleared_ns, 5);
+}
+
 TEST_F(Registry, an_older_phase_that_comes_late_is_acknowledged_and_changes_nothing) {
   FakeAgent& a = add_node("a", "lab-a");
   ReclaimRecord record{.id = ReclaimId("r-1"), .phase = ReclaimPhase::kCleared};
