@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <future>
 #include <map>
 
 #include "cli_ignore.h"
@@ -140,6 +141,20 @@ Result<std::vector<Digest>> ask_missing(
   return missing;
 }
 
+/// SHA-256 of a whole file; read by itself, beside the hashing of its pieces.
+Result<Digest> digest_of(const std::string& path) {
+  io::RealFileSystem fs;
+  RN_TRY(const auto file, fs.open(path));
+  crypto::Sha256 hash;
+  std::uint64_t offset = 0;
+  while (true) {
+    RN_TRY(const Blob bytes, file->read(offset, kPieceBytes));
+    if (bytes.empty()) return hash.finish();
+    hash.update(bytes);
+    offset += bytes.size();
+  }
+}
+
 Status upload_pieces(
     const Client& client, const std::map<Digest, Piece>& pieces, const std::string& what
 ) {
@@ -239,7 +254,7 @@ Result<Image> add_image(
     return fail(
         file.error().with(archive).hinting("give the path of a 'docker save' or rootfs archive")
     );
-  crypto::Sha256 whole;
+  auto digest = std::async(std::launch::async, [&archive] { return digest_of(archive); });
   api::ImageRequest request;
   request.name = name;
   request.base = base;
@@ -247,13 +262,13 @@ Result<Image> add_image(
   while (true) {
     RN_TRY(const Blob bytes, (*file)->read(request.bytes, kPieceBytes));
     if (bytes.empty()) break;
-    whole.update(bytes);
     const Digest piece = crypto::sha256(bytes);
     request.blobs.push_back(piece);
     pieces.emplace(piece, Piece{archive, request.bytes, bytes.size()});
     request.bytes += bytes.size();
   }
-  request.digest = "sha256:" + to_hex(whole.finish());
+  RN_TRY(const Digest whole, digest.get());
+  request.digest = "sha256:" + to_hex(whole);
   RN_CHECK(upload_pieces(client, pieces, "the image"));
   io::HttpCall call = client.call("POST", "/v1/images", to_json(request));
   call.timeout = seconds(600);  // the coordinator reads the whole archive

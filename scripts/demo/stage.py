@@ -105,6 +105,7 @@ class Stage:
         started = self.rest.job(job)
         say(f"image cached: submit to running in {started['started_wall_ms'] - started['submitted_wall_ms']} ms "
             f"({time.time() - begun:.1f} s with the command and our polling)")
+        wait_until("lab-a to be empty again", lambda: self.rest.job(job)["state"] == "succeeded", 120)
 
     def small_job(self, lab):
         folder = self.labs.dir / "small"

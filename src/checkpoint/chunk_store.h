@@ -109,6 +109,9 @@ class ChunkStore {
   std::optional<std::uint64_t> stored_bytes(const Digest& cipher) const;
   /// The stored bytes, verified against the hash.
   Result<Blob> get(const Digest& cipher);
+  /// The stored bytes as they are: for a caller that verifies a whole of several blobs by its own
+  /// hash.
+  Result<Blob> get_unverified(const Digest& cipher);
   /// The same from the medium, not from the page cache.
   Result<Blob> get_from_medium(const Digest& cipher);
 

@@ -125,13 +125,16 @@ Status BlobStore::put(const Digest& name, BlobView bytes) {
   return written;
 }
 
-Result<Blob> BlobStore::get(const Digest& name) const {
+Result<Blob> BlobStore::read(const Digest& name) const {
   auto bytes = read_all(state_->fs, state_->path_of(name), kMaxBlobBytes);
-  if (!bytes) {
-    if (bytes.error().code == ErrorCode::kNotFound)
-      return fail(ErrorCode::kNotFound, "no blob " + to_hex(name));
-    return bytes;
-  }
+  if (!bytes && bytes.error().code == ErrorCode::kNotFound)
+    return fail(ErrorCode::kNotFound, "no blob " + to_hex(name));
+  return bytes;
+}
+
+Result<Blob> BlobStore::get(const Digest& name) const {
+  auto bytes = read(name);
+  if (!bytes) return bytes;
   if (crypto::sha256(*bytes) != name)
     return fail(ErrorCode::kCorrupt, "blob " + to_hex(name) + " is damaged on the disk");
   return bytes;

@@ -28,6 +28,9 @@ class BlobStore {
   Status put(const Digest& name, BlobView bytes);
   /// kNotFound; kCorrupt if the medium returned other bytes.
   Result<Blob> get(const Digest& name) const;
+  /// The same without looking whether the medium returned the right bytes: for a reader that hashes
+  /// them itself.
+  Result<Blob> read(const Digest& name) const;
   /// True only if it is durable; the bytes are not read.
   bool has(const Digest& name) const;
   Result<std::uint64_t> size(const Digest& name) const;  ///< kNotFound
