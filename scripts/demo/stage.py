@@ -76,7 +76,8 @@ class Stage:
         common = {
             "notice_s": 20, "network": peer, "guest_memory_mib": 3000, "guest_disk_mib": 512, "reserve_disk_mib": 64}
         contracts = {
-            "lab-a": {**common, "guest_cpu_milli": 1000}, "lab-b": {**common, "guest_cpu_milli": 500},
+            "lab-a": {**common, "guest_cpu_milli": 1000},
+            "lab-b": {**common, "guest_cpu_milli": 500, "guest_cpu_each_milli": 250},
             "storage": {"lends": False, "reserve_disk_mib": 64}}
         self.nodes = {lab: Node(self.labs, lab, contract) for lab, contract in contracts.items()}
         for lab, node in self.nodes.items():
@@ -148,6 +149,11 @@ class Stage:
         if job["state"] not in ("running", "noticed", "saving"):
             return ""
         return next((lab for lab, node in self.rest.nodes().items() if node["id"] == job["node"]), "")
+
+    def step_log(self, guest):
+        """The guest's own step log, from the disk of the attempt that runs; "" while none runs."""
+        lab = self.lab_of(guest)
+        return self.nodes[lab].step_log_of(self.jobs[guest]) if lab else ""
 
     def all_run_at(self, lab):
         return all(self.lab_of(guest) == lab for guest in GUESTS)

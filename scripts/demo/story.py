@@ -18,7 +18,7 @@ def act_1_run(stage):
         stage.submit(guest)
     stage.wait("both to run on lab-a", lambda: stage.all_run_at("lab-a"), 180)
     for guest in GUESTS:
-        durable = stage.wait(f"a durable generation of {guest}", lambda: stage.generation(guest) >= 1, 90)
+        durable = stage.wait(f"a durable generation of {guest}", lambda: stage.generation(guest) >= 1, 300)
         if durable:
             found = stage.rest.generations(stage.jobs[guest])[-1]
             stage.check(found["source"] not in found["holders"], f"{guest}: generation {stage.generation(guest)} is "
@@ -38,12 +38,16 @@ def act_2_notice(stage):
     check_resume(stage, act, before)
 
 
+def new_begins(stage, act, guest):
+    return [begin for begin in guests.begins(stage.step_log(guest)) if begin.time >= act.begun]
+
+
 def check_resume(stage, act, before):
     """By the guest's own log: it went on at a step that it had saved, and not from nothing."""
     for guest in GUESTS:
-        lab = stage.lab_of(guest)
-        log = stage.nodes[lab].step_log_of(stage.jobs[guest]) if lab else ""
-        begins = [begin for begin in guests.begins(log) if begin.time >= act.begun]
+        # Python needs some seconds to import torch before the first line.
+        begins = stage.wait(f"the first line of {guest} after its return", lambda: new_begins(stage, act, guest), 120)
+        log = stage.step_log(guest)
         stage.check(stage.attempts(guest)[-1]["epoch"] != before[guest], f"{guest}: a new attempt with a new epoch")
         if stage.check(bool(begins), f"{guest}: its own log tells of a new start"):
             step, executed = begins[0].step, [one.step for one in guests.steps(log) if one.time < begins[0].time]

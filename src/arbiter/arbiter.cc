@@ -47,6 +47,11 @@ std::uint32_t Arbiter::cpu_cap() const {
                                : std::min(contract_.guest_cpu_milli, facts_.cpu_milli);
 }
 
+std::uint32_t Arbiter::cpu_cap_of_one() const {
+  if (contract_.guest_cpu_each_milli == 0) return cpu_cap();
+  return std::min(contract_.guest_cpu_each_milli, cpu_cap());
+}
+
 std::uint64_t Arbiter::memory_cap() const {
   return contract_.guest_memory_mib != 0 ? contract_.guest_memory_mib : facts_.memory_mib / 4 * 3;
 }
@@ -106,10 +111,10 @@ Refusal Arbiter::never(const wire::Probe& probe) const {
     return no("the contract does not allow lab " + probe.lab.str());
   if (!contract_.allow_images.empty() && !contains(contract_.allow_images, probe.image_digest))
     return no("the contract does not allow image " + probe.image_digest);
-  if (wanted.cpu_milli_min > cpu_cap())
+  if (wanted.cpu_milli_min > cpu_cap_of_one())
     return no(
         "needs at least " + text(wanted.cpu_milli_min) + " milli-CPU, the contract lends " +
-        text(cpu_cap())
+        text(cpu_cap_of_one())
     );
   if (wanted.memory_mib > memory_cap())
     return no(
@@ -205,7 +210,7 @@ Arbiter::Fit Arbiter::fit(const wire::Probe& probe, const std::map<JobId, Hold>&
     if (is_gpu_usable(gpu)) out.grant.gpus.push_back(gpu.index);
   }
   if (out.grant.gpus.size() < wanted.gpus) return no(why_gpus(wanted, out.grant.gpus.size()));
-  out.grant.cpu_milli = std::min(wanted.cpu_milli, cpu_free);
+  out.grant.cpu_milli = std::min({wanted.cpu_milli, cpu_free, cpu_cap_of_one()});
   out.grant.memory_mib = wanted.memory_mib;
   out.grant.disk_mib = wanted.disk_mib;
   return out;

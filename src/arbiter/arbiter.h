@@ -137,6 +137,7 @@ class Arbiter {
   std::vector<JobId> weaker_holds(const wire::Probe& probe) const;
   bool is_weaker(const Hold& hold, const wire::Probe& probe) const;
   std::uint32_t cpu_cap() const;
+  std::uint32_t cpu_cap_of_one() const;
   std::uint64_t memory_cap() const;
 
   LabId own_lab_;

@@ -124,6 +124,15 @@ TEST_F(ArbiterTest, a_commit_with_an_epoch_that_is_not_above_the_highest_seen_is
   EXPECT_TRUE(arbiter.commit(a_commit("j1", second.hold, {2, 4}), now()).is_granted);
 }
 
+TEST_F(ArbiterTest, no_guest_gets_more_cpu_than_the_contract_gives_one) {
+  contract.guest_cpu_milli = 500;
+  contract.guest_cpu_each_milli = 250;
+  apply();
+
+  EXPECT_EQ(arbiter.probe(a_probe("j1"), now()).grant.cpu_milli, 250u);
+  EXPECT_EQ(arbiter.probe(a_probe("j2"), now()).grant.cpu_milli, 250u);
+}
+
 TEST_F(ArbiterTest, cpu_is_granted_in_part_down_to_the_minimum) {
   contract.guest_cpu_milli = 500;
   apply();

@@ -87,6 +87,12 @@ void check_amounts(const Contract& contract, const NodeFacts& facts, Problems& o
         "guest_cpu_milli: lends " + std::to_string(contract.guest_cpu_milli) +
         ", the machine has " + std::to_string(facts.cpu_milli)
     );
+  if (contract.guest_cpu_milli != 0 && contract.guest_cpu_each_milli > contract.guest_cpu_milli)
+    out.push_back(
+        "guest_cpu_each_milli: one guest may have " +
+        std::to_string(contract.guest_cpu_each_milli) + ", all together only " +
+        std::to_string(contract.guest_cpu_milli) + " (guest_cpu_milli)"
+    );
   if (facts.memory_mib != 0 && contract.guest_memory_mib > facts.memory_mib)
     out.push_back(
         "guest_memory_mib: lends " + std::to_string(contract.guest_memory_mib) +

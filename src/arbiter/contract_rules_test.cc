@@ -70,6 +70,17 @@ TEST(ContractRules, an_evacuation_slower_than_normal_copying_contradicts_itself)
   EXPECT_THAT(problems(contract), ElementsAre(HasSubstr("uplink_bps_evacuation")));
 }
 
+TEST(ContractRules, one_guest_cannot_have_more_than_all_together) {
+  Contract contract;
+  contract.guest_cpu_milli = 500;
+  contract.guest_cpu_each_milli = 600;
+
+  EXPECT_THAT(
+      problems(contract),
+      ElementsAre(HasSubstr("guest_cpu_each_milli: one guest may have 600, all together only 500"))
+  );
+}
+
 TEST(ContractRules, more_than_the_machine_has_is_refused) {
   Contract contract;
   contract.guest_cpu_milli = 8000;

@@ -136,10 +136,12 @@ struct Contract {
   std::string time_zone = "UTC";
   std::vector<std::string> holidays;  ///< "2026-12-24": lent all day
   IdleRule idle;
-  std::uint32_t notice_s = 60;            ///< 0..900
-  std::uint32_t min_free_s = 0;           ///< free for so long before lending again after a reclaim
-  std::uint32_t guest_cpu_milli = 0;      ///< cap for all guests together; 0 = all cores
-  std::uint64_t guest_memory_mib = 0;     ///< 0 = three quarters of the machine
+  std::uint32_t notice_s = 60;        ///< 0..900
+  std::uint32_t min_free_s = 0;       ///< free for so long before lending again after a reclaim
+  std::uint32_t guest_cpu_milli = 0;  ///< cap for all guests together; 0 = all cores
+  std::uint32_t guest_cpu_each_milli =
+      0;                               ///< cap for one guest, so that several share; 0 = no own cap
+  std::uint64_t guest_memory_mib = 0;  ///< 0 = three quarters of the machine
   std::uint64_t guest_disk_mib = 10240;   ///< per attempt
   std::uint64_t store_mib = 20480;        ///< chunks kept for others
   std::uint64_t reserve_disk_mib = 2048;  ///< never filled by us
@@ -166,6 +168,7 @@ struct Contract {
       notice_s,
       min_free_s,
       guest_cpu_milli,
+      guest_cpu_each_milli,
       guest_memory_mib,
       guest_disk_mib,
       store_mib,

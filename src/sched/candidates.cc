@@ -41,6 +41,11 @@ std::uint32_t guest_cpu(const Candidate& c) {
   return std::min(c.contract->guest_cpu_milli, c.facts->cpu_milli);
 }
 
+std::uint32_t guest_cpu_of_one(const Candidate& c) {
+  if (c.contract->guest_cpu_each_milli == 0) return guest_cpu(c);
+  return std::min(c.contract->guest_cpu_each_milli, guest_cpu(c));
+}
+
 std::uint64_t guest_memory(const Candidate& c) {
   const std::uint64_t share = c.facts->memory_mib / 4 * 3;
   if (c.contract->guest_memory_mib == 0) return share;
@@ -122,10 +127,10 @@ std::optional<Judgement> judge_size(const Demand& demand, const Candidate& c) {
           0.5
       );
   }
-  if (guest_cpu(c) < want.cpu_milli_min)
+  if (guest_cpu_of_one(c) < want.cpu_milli_min)
     return never(
-        wanted_of(guest_cpu(c), want.cpu_milli_min, "milli-cores for guests"),
-        missing_share(guest_cpu(c), want.cpu_milli_min)
+        wanted_of(guest_cpu_of_one(c), want.cpu_milli_min, "milli-cores for a guest"),
+        missing_share(guest_cpu_of_one(c), want.cpu_milli_min)
     );
   if (guest_memory(c) < want.memory_mib)
     return never(
@@ -251,7 +256,8 @@ Judgement judge(const Demand& demand, const Candidate& candidate) {
   if (auto refusal = judge_size(demand, candidate)) return *refusal;
   if (auto refusal = judge_moment(demand, candidate)) return *refusal;
   const std::uint32_t left = guest_cpu(candidate) - candidate.used_cpu_milli;
-  return {.fit = Fit::kFits, .cpu_milli = std::min(left, demand.resources.cpu_milli)};
+  const std::uint32_t one = std::min(left, guest_cpu_of_one(candidate));
+  return {.fit = Fit::kFits, .cpu_milli = std::min(one, demand.resources.cpu_milli)};
 }
 
 std::vector<Ranked> rank(const Demand& demand, const std::vector<Candidate>& candidates) {

@@ -142,6 +142,15 @@ TEST(Judge, fewer_cores_than_wanted_are_granted_down_to_the_minimum) {
   EXPECT_EQ(judge(a_demand(), site.candidates[0]).cpu_milli, 500U);
 }
 
+TEST(Judge, one_guest_is_granted_no_more_than_the_contract_gives_one) {
+  Site site;
+  Contract& contract = site.add("n", "a").contract;
+  contract.guest_cpu_milli = 500;
+  contract.guest_cpu_each_milli = 250;
+
+  EXPECT_EQ(judge(a_demand(), site.candidates[0]).cpu_milli, 250U);
+}
+
 TEST(Judge, a_node_that_only_stores_never_runs_anything) {
   Site site;
   site.add("storage", "a").contract.lends = false;
