@@ -171,10 +171,16 @@ class BadInput(unittest.TestCase):
                 "env", *[f"{name}={value}" for name, value in environment.items()],
                 *self.node.agent_program("serve")]))
             self.node.agent = agent
+            self.addCleanup(self.remove_faketime_leftovers, agent.pid)
             rest = self.coordinator.rest()
             wait_until(f"the node {hours} off", lambda: abs(
                 rest.nodes()["lab-a"].get("clock_offset_ms", 0)) > 4 * 3600_000 and agent.is_running(), 20)
             self.assertEqual(self.submit(self.folder(f"clock{hours}"), "echo ok", "--stateless").stdout, "ok\n")
+
+    @staticmethod
+    def remove_faketime_leftovers(pid):
+        for path in pathlib.Path("/dev/shm").glob(f"*faketime*_{pid}"):
+            path.unlink()
 
     # ---- disks and the database
 
