@@ -32,6 +32,9 @@ struct AgentConfig {
   std::vector<std::string> owners;  ///< identities that may use the emergency control by LAN
   std::uint32_t warden_uid = 0;     ///< nobody else is taken for the warden
   std::uint32_t telemetry_ms = 2000;
+  /// Image archives kept for the next load, least recently used ones go first; 0 = only those in
+  /// use.
+  std::uint64_t image_archives_mib = 20'480;
 
   RN_FIELDS(
       AgentConfig,
@@ -53,7 +56,8 @@ struct AgentConfig {
       zone_folder,
       owners,
       warden_uid,
-      telemetry_ms
+      telemetry_ms,
+      image_archives_mib
   )
 
   std::string folder() const { return state + "/agent"; }

@@ -120,7 +120,15 @@ Status Daemon::State::open() {
   RN_CHECK(open_stores());
   guests = std::make_unique<GuestBook>(fs, join_path(config.folder(), "guests"));
   hands = std::make_unique<Hands>(HandsDeps{
-      fs, clock, rng, identity, *store, *images, *guests, join_path(config.folder(), "images")});
+      fs,
+      clock,
+      rng,
+      identity,
+      *store,
+      *images,
+      *guests,
+      join_path(config.folder(), "images"),
+      config.image_archives_mib << 20});
   heavy = std::make_unique<io::Workers>(loop, kHeavyThreads, kQueuedMax);
   light = std::make_unique<io::Workers>(loop, kLightThreads, kQueuedMax);
 

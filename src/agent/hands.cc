@@ -17,6 +17,8 @@ namespace rn::agent {
 namespace {
 
 constexpr std::uint64_t kListingBytesMax = 64u << 20;
+/// After its last use an archive may still be on its way into the engine: the warden reads it.
+constexpr nanoseconds kArchiveInUse = std::chrono::minutes(10);
 
 Status cancelled() {
   return fail(ErrorCode::kTimeout, "cancelled");
@@ -128,6 +130,43 @@ Status Hands::fetch_pieces(const FetchImage& w, const Cancelled& is_cancelled) {
   return session.flush();
 }
 
+/// Stamps the archive as used now; then the least recently used ones go until the rest is within
+/// the bound. What was used a short while ago stays even beyond it. An archive is a cache: after a
+/// crash in between, or when it is wanted again, it is put together anew.
+Status Hands::use_archive(const std::string& path) {
+  struct Archive {
+    std::int64_t used_ns = 0;
+    std::uint64_t bytes = 0;
+    std::string path;
+  };
+
+  const std::int64_t now_ns =
+      std::chrono::duration_cast<nanoseconds>(deps_.clock.now().wall.time_since_epoch()).count();
+  RN_CHECK(deps_.fs.set_mtime(path, now_ns));
+  RN_TRY(const auto names, deps_.fs.list(deps_.images_folder));
+  std::vector<Archive> archives;
+  std::uint64_t total = 0;
+  for (const std::string& name : names) {
+    if (!name.ends_with(".tar")) continue;
+    const std::string one = join_path(deps_.images_folder, name);
+    const auto stat = deps_.fs.stat(one);
+    if (!stat) continue;
+    total += stat->size;
+    archives.push_back({stat->mtime_ns, stat->size, one});
+  }
+  std::sort(archives.begin(), archives.end(), [](const Archive& a, const Archive& b) {
+    return a.used_ns != b.used_ns ? a.used_ns < b.used_ns : a.path < b.path;
+  });
+  for (const Archive& oldest : archives) {
+    if (total <= deps_.image_archives_bytes) break;
+    if (oldest.path == path || now_ns - oldest.used_ns < kArchiveInUse.count()) continue;
+    RN_CHECK(deps_.fs.remove(oldest.path));
+    total -= oldest.bytes;
+    log::info("image.archive_removed", {{"path", oldest.path}, {"bytes", oldest.bytes}});
+  }
+  return {};
+}
+
 Result<WorkResult> Hands::fetch_image(const FetchImage& w, const Cancelled& is_cancelled) {
   if (!w.digest.starts_with("sha256:"))
     return fail(ErrorCode::kInvalid, "\"" + w.digest + "\" is no image digest");
@@ -138,7 +177,10 @@ Result<WorkResult> Hands::fetch_image(const FetchImage& w, const Cancelled& is_c
   while (!lock.try_lock_for(milliseconds(100))) {
     if (is_cancelled) return fail(cancelled().error());
   }
-  if (deps_.fs.stat(path)) return WorkResult(ImageFetched{path});  // complete: it was renamed
+  if (deps_.fs.stat(path)) {  // complete: it was renamed
+    RN_CHECK(use_archive(path));
+    return WorkResult(ImageFetched{path});
+  }
   RN_CHECK(fetch_pieces(w, is_cancelled));
   const std::string part = path + ".part";
   RN_CHECK(remove_tree(deps_.fs, part));
@@ -164,6 +206,7 @@ Result<WorkResult> Hands::fetch_image(const FetchImage& w, const Cancelled& is_c
   }
   RN_CHECK(deps_.fs.rename(part, path));
   RN_CHECK(deps_.fs.sync_folder(deps_.images_folder));
+  RN_CHECK(use_archive(path));
   return WorkResult(ImageFetched{path});
 }
 

@@ -25,6 +25,8 @@ struct HandsDeps {
   checkpoint::ChunkStore& images;  ///< pieces of images
   GuestBook& guests;
   std::string images_folder;  ///< archives, put together for the warden
+  /// Archives that are kept for the next load; more of them go, least recently used first.
+  std::uint64_t image_archives_bytes = 20ull << 30;
 };
 
 /// Where to read what a guest writes on `disk`: the warden's view beside it, in which files of mode
@@ -43,6 +45,7 @@ class Hands {
   using Cancelled = std::atomic<bool>;
 
   Result<WorkResult> fetch_image(const FetchImage& w, const Cancelled& is_cancelled);
+  Status use_archive(const std::string& path);
   Status fetch_pieces(const FetchImage& w, const Cancelled& is_cancelled);
   Result<WorkResult> prepare(const GuestName& guest, const PrepareWork& w, const Cancelled& c);
   Result<WorkPrepared> lay_out(

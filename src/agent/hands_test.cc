@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -74,6 +75,16 @@ class HandsTest : public testing::Test {
     w.sealed_job_key = sealed;
     w.is_final = is_final;
     return w;
+  }
+
+  /// An image whose pieces are here.
+  FetchImage an_image(std::uint8_t seed, std::size_t bytes) {
+    const Blob piece(bytes, seed);
+    const Digest name = crypto::sha256(piece);
+    checkpoint::ChunkStore::Session session(*images);
+    EXPECT_TRUE(session.put(name, piece));
+    EXPECT_TRUE(session.flush());
+    return {"sha256:" + to_hex(name), bytes, {name}, {}};
   }
 
   PrepareWork a_start(const std::string& disk) {
@@ -200,6 +211,56 @@ TEST_F(HandsTest, an_image_whose_pieces_do_not_add_up_is_refused) {
   ASSERT_TRUE(std::holds_alternative<ImageFetched>(fetched)) << std::get<Error>(fetched).describe();
   ASSERT_TRUE(std::holds_alternative<Error>(refused));
   EXPECT_EQ(std::get<Error>(refused).code, ErrorCode::kCorrupt);
+}
+
+TEST_F(HandsTest, two_jobs_that_fetch_one_image_at_once_get_one_whole_archive) {
+  for (std::uint8_t round = 0; round < 5; ++round) {
+    const FetchImage image = an_image(round, 4 << 20);
+    WorkResult results[2];
+    std::thread other([&] {
+      results[1] = hands->run(Work{2, {JobId("j-fedcba9876543210"), {1, 1}}, image}, is_cancelled);
+    });
+    results[0] = run(image);
+    other.join();
+
+    for (const WorkResult& result : results) {
+      ASSERT_TRUE(std::holds_alternative<ImageFetched>(result))
+          << std::get<Error>(result).describe();
+      const std::string path = std::get<ImageFetched>(result).archive_path;
+      EXPECT_EQ("sha256:" + to_hex(crypto::sha256(*read_all(fs, path, 8 << 20))), image.digest);
+    }
+  }
+}
+
+TEST_F(HandsTest, archives_beyond_the_bound_go_least_recently_used_first_and_never_one_in_use) {
+  const auto path_of = [&](const FetchImage& image) {
+    return folder + "/images/" + image.digest.substr(7) + ".tar";
+  };
+  const auto used_minutes_ago = [&](const FetchImage& image, int minutes) {
+    const auto at = clock.now().wall.time_since_epoch() - std::chrono::minutes(minutes);
+    ASSERT_TRUE(fs.set_mtime(path_of(image), std::chrono::nanoseconds(at).count()));
+  };
+  hands = std::make_unique<Hands>(HandsDeps{
+      fs, clock, rng, identity, *store, *images, *guests, folder + "/images", 2500});
+  const FetchImage a = an_image(1, 1000);
+  const FetchImage b = an_image(2, 1000);
+  const FetchImage c = an_image(3, 1000);
+  const FetchImage d = an_image(4, 1000);
+  for (const FetchImage& image : {a, b, c})
+    ASSERT_TRUE(std::holds_alternative<ImageFetched>(run(image)));
+  EXPECT_TRUE(fs.stat(path_of(a))) << "all were used just now: the bound waits";
+  used_minutes_ago(a, 30);
+  used_minutes_ago(b, 60);
+  used_minutes_ago(c, 1);
+
+  ASSERT_TRUE(std::holds_alternative<ImageFetched>(run(a)));  // used again: now b is the oldest
+
+  EXPECT_TRUE(fs.stat(path_of(a)));
+  EXPECT_FALSE(fs.stat(path_of(b)));
+  EXPECT_TRUE(fs.stat(path_of(c)));
+  ASSERT_TRUE(std::holds_alternative<ImageFetched>(run(d)));
+  EXPECT_TRUE(fs.stat(path_of(c))) << "perhaps the warden reads it now";
+  EXPECT_TRUE(std::holds_alternative<ImageFetched>(run(b))) << "made again from its pieces";
 }
 
 TEST_F(HandsTest, garbage_collection_keeps_the_generations_from_the_one_named) {
