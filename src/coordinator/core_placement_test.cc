@@ -60,6 +60,18 @@ TEST_F(PlacementTest, when_the_best_refuses_the_second_gets_it) {
   EXPECT_EQ(where(id), "b");
 }
 
+TEST_F(PlacementTest, when_both_refuse_the_next_candidate_is_asked_at_once) {
+  add_node("c", "lab-c");
+  node("c").hello.contract.guest_cpu_milli = 200;
+  connect(node("c"));
+  node("a").to_probe = node("b").to_probe = Answer::kRefuse;
+
+  const JobId id = submit();
+
+  EXPECT_EQ(where(id), "c") << "no time has passed";
+  EXPECT_EQ(node("a").received<wire::Probe>().size(), 1U);
+}
+
 TEST_F(PlacementTest, when_both_refuse_why_tells_their_reasons_and_they_are_asked_later) {
   node("a").to_probe = node("b").to_probe = Answer::kRefuse;
   const JobId id = submit();
