@@ -50,11 +50,12 @@ void Checkers::on_job(const coordinator::JobRow& row) {
   }
   history.is_known = true;
   history.state = row.job.state;
-  history.may_fall_back = row.is_fallback;
+  // ADR 0005: the newest generation is condemned, once, and the one before it counts.
+  if (row.is_fallback && !history.has_fallen_back) history.durable_step = history.previous_step;
+  history.has_fallen_back = row.is_fallback;
   if (row.job.epoch > history.newest) {
     history.newest = row.job.epoch;
-    history.floor_step[row.job.epoch] =
-        row.is_fallback ? history.previous_step : history.durable_step;
+    history.floor_step[row.job.epoch] = history.durable_step;
   }
 }
 
@@ -69,8 +70,7 @@ void Checkers::on_attempt(const coordinator::AttemptRow& row) {
     );
   }
   history.newest = row.attempt.epoch;
-  history.floor_step[row.attempt.epoch] =
-      history.may_fall_back ? history.previous_step : history.durable_step;
+  history.floor_step[row.attempt.epoch] = history.durable_step;
 }
 
 void Checkers::on_generation(const coordinator::PutGeneration& put) {

@@ -62,7 +62,7 @@ class Checkers {
     JobState state = JobState::kQueued;
     LeaseEpoch newest;
     std::map<LeaseEpoch, std::uint64_t> floor_step;  ///< durable step when the epoch was issued
-    bool may_fall_back = false;
+    bool has_fallen_back = false;
     std::set<Digest> accepted;  ///< manifests of durable generations
     std::uint64_t durable_step = 0;
     std::uint64_t previous_step = 0;
