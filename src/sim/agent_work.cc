@@ -2,6 +2,7 @@
 #include "sim/agent_work.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/planted.h"
 #include "checkpoint/manifest.h"
@@ -165,7 +166,7 @@ agent::WorkResult AgentWork::prepare(const agent::Work& work, const agent::Prepa
 bool AgentWork::has_news(const std::string& disk, const GenerationRef& since) {
   const auto state =
       read_checkpoint(host_.machine().disk(), work_folder(disk) + "/" + std::string(kCheckpoint));
-  if (state.step == 0) return false;
+  if (state.step == 0) return planted("agent.takes_torn_checkpoints");
   const TrainingState* known =
       since.generation == 0 ? nullptr : host_.site().checkers->captured(since.manifest);
   return known == nullptr || known->step != state.step;
@@ -201,7 +202,7 @@ agent::WorkResult AgentWork::snapshot(const agent::Work& work, const agent::Take
       **folder, *store_, host_.machine().clock(), rng_, keys, host_.identity().verify_key};
   const auto taken = checkpoint::take_snapshot(deps, request, cache);
   if (!taken) return taken.error();
-  host_.site().checkers->on_snapshot(taken->ref, state.value_or(TrainingState{}));
+  host_.site().checkers->on_snapshot(taken->ref, state ? std::optional(*state) : std::nullopt);
   for (const ChunkRef& chunk : taken->manifest.chunks) {
     if (const auto stored = store_->get(chunk.cipher))
       host_.site().checkers->on_chunk_stored(work.guest.job, *stored);

@@ -33,6 +33,17 @@ void Checkers::on_write(const coordinator::Write& write) {
 }
 
 void Checkers::on_job(const coordinator::JobRow& row) {
+  if (!row.idempotency_key.empty()) {
+    const auto [found, is_new] =
+        stored_keys_.emplace(std::pair(row.job.owner, row.idempotency_key), row.job.id);
+    if (!is_new && found->second != row.job.id) {
+      world_.violate(
+          "I2",
+          "key " + row.idempotency_key + " made " + found->second.str() + " and then " +
+              row.job.id.str()
+      );
+    }
+  }
   JobHistory& history = jobs_[row.job.id];
   if (history.is_known && !may_follow(history.state, row.job.state)) {
     world_.violate(
@@ -121,14 +132,21 @@ void Checkers::check_acknowledged(const std::map<JobId, coordinator::JobRow>& jo
   }
 }
 
-void Checkers::on_snapshot(const GenerationRef& generation, const TrainingState& state) {
+void Checkers::on_snapshot(
+    const GenerationRef& generation, const std::optional<TrainingState>& state
+) {
   ++checks_;
-  if (state.chain != state_after(state.step).chain) {
+  if (!state) {
+    return world_.violate(
+        "I6", "a generation of " + generation.job.str() + " holds a torn checkpoint"
+    );
+  }
+  if (state->chain != state_after(state->step).chain) {
     world_.violate(
         "I6", "a generation of " + generation.job.str() + " holds a state that no step has"
     );
   }
-  captured_[generation.manifest] = state;
+  captured_[generation.manifest] = *state;
 }
 
 const TrainingState* Checkers::captured(const Digest& manifest) const {

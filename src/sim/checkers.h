@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coordinator/core_types.h"
@@ -36,7 +38,8 @@ class Checkers {
   /// After a commit: acknowledged jobs are all there.
   void check_acknowledged(const std::map<JobId, coordinator::JobRow>& jobs);
 
-  void on_snapshot(const GenerationRef& generation, const TrainingState& state);
+  /// `state`: what the captured file holds; nullopt = it is no whole checkpoint.
+  void on_snapshot(const GenerationRef& generation, const std::optional<TrainingState>& state);
   void on_guest_start(const Machine& machine, const Machine::Container& container);
   void on_guest_step(
       const Machine& machine, const Machine::Container& container, bool is_node_taken
@@ -76,6 +79,7 @@ class Checkers {
   World& world_;
   std::map<JobId, JobHistory> jobs_;
   std::map<std::string, JobId> acknowledged_;
+  std::map<std::pair<UserId, std::string>, JobId> stored_keys_;
   std::map<Digest, TrainingState> captured_;
   std::uint64_t checks_ = 0;
 };
