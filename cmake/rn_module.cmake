@@ -23,9 +23,6 @@ target_compile_options(rn_flags INTERFACE
   -Wshadow -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough -Wswitch-enum
   $<$<CXX_COMPILER_ID:GNU>:-Wno-dangling-pointer> # NOTE(g++ 12): false positives in std::function
   $<$<BOOL:${RN_WERROR}>:-Werror>)
-if(RN_PLANTED)
-  target_compile_definitions(rn_flags INTERFACE RN_PLANTED)
-endif()
 if(RN_SANITIZE)
   target_compile_options(rn_flags INTERFACE -fsanitize=${RN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(rn_flags INTERFACE -fsanitize=${RN_SANITIZE})
