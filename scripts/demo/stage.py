@@ -38,7 +38,6 @@ class Act:
     cut_s: float = None  # from the command to the guests' last packet, seen by the peer
     cleared_s: float = None  # from the declaration to cleared, by the node's record
     bytes_sent: int = None
-    ended: float = None
 
 
 class Stage:
@@ -182,7 +181,6 @@ class Stage:
 
     def finish(self, act):
         """After the guests run elsewhere: what the peer saw, what the node recorded, what went over its cable."""
-        act.ended = time.time()
         act.bytes_sent += self.sent_bytes(act.lab)
         seen = self.packets_from(act.lab, act.begun)
         if seen:
@@ -199,9 +197,10 @@ class Stage:
         logs = {guest: (self.folders[guest] / "steps.log").read_text(errors="replace")
                 if (self.folders[guest] / "steps.log").exists() else "" for guest in GUESTS}
         rows = []
-        for act in self.acts:
+        for number, act in enumerate(self.acts):
+            until = self.acts[number + 1].begun if number + 1 < len(self.acts) else float("inf")
             for guest in GUESTS:
-                downtime, lost = self.resume_in(logs[guest], act)
+                downtime, lost = self.resume_in(logs[guest], act.begun, until)
                 rows.append([
                     act.name, act.lab, guest, table.seconds(act.cut_s), table.seconds(act.cleared_s),
                     table.mebibytes(act.bytes_sent), table.seconds(downtime), "-" if lost is None else lost])
@@ -211,10 +210,10 @@ class Stage:
               "downtime and steps lost: from the guest's own step log")
 
     @staticmethod
-    def resume_in(log, act):
-        """Downtime and lost steps of the resume that belongs to the act; None when there was none."""
+    def resume_in(log, since, until):
+        """Downtime and lost steps of the first resume between two times; None when there was none."""
         begins = guests.begins(log)
-        resumed = [begin for begin in begins if begin.is_resumed and act.begun <= begin.time <= (act.ended or 1e18)]
+        resumed = [begin for begin in begins if begin.is_resumed and since <= begin.time < until]
         if not resumed:
             return None, None
         first = resumed[0]

@@ -73,7 +73,7 @@ class Reclaim(unittest.TestCase):
         return self.site.attempts(name)[-1]
 
     def let_the_second_guest_come(self):
-        """It saves in place, and on SIGTERM. lab-b's owner lends more from now on, so that it has room there as well."""
+        """It saves in place, and on SIGTERM. lab-b's owner lends more from now on: it has room there."""
         site = self.site
         node = site.nodes["lab-b"]
         file = site.labs.dir / "more.yaml"
@@ -199,8 +199,9 @@ class Reclaim(unittest.TestCase):
             attempts = site.attempts(name)
             self.assertIn(attempts[-2]["end"], ("lost", "fenced"))
             self.assertEqual(attempts[-2]["epoch"], before[name])
-            accepted = [one for one in site.rest.generations(site.guests[name].job)
-                        if one["generation"]["epoch"] == before[name] and one["generation"]["generation"] > durable[name]]
+            known = [one["generation"] for one in site.rest.generations(site.guests[name].job)]
+            accepted = [one for one in known
+                        if one["epoch"] == before[name] and one["generation"] > durable[name]]
             self.assertEqual(accepted, [], "a zombie's generation was accepted")
             self.check_resumed(name, number(before[name]), after=1)
         self.assertTrue(site.all_on("lab-a"), site.picture())

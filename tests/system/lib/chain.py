@@ -7,7 +7,8 @@ import shutil
 
 from guests import GUESTS
 
-LINE = re.compile(r"^(?:begin step=(\d+) from=(\w+)|step=(\d+) loss=(\w+)|saved step=(\d+)) time=([\d.]+)$", re.MULTILINE)
+LINE = re.compile(
+    r"^(?:begin step=(\d+) from=(\w+)|step=(\d+) loss=(\w+)|saved step=(\d+)) time=([\d.]+)$", re.MULTILINE)
 
 
 def hashes():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole site with tiny guests, for tests that tell stories about it: who runs where, what was told, what is recorded."""
+"""A whole site with tiny guests, for tests that tell stories: who runs where, what was told, what is recorded."""
 import contextlib
 import dataclasses
 import json
@@ -25,7 +25,7 @@ class Guest:
 
 
 class Site:
-    """A coordinator in the lab `campus`, and a node in each lab of `contracts`, up and connected, with the tiny image."""
+    """A coordinator in the lab `campus`, a node in each lab of `contracts`, up and connected; the tiny image."""
 
     def __init__(self, contracts, heartbeat_ms=1000, flags=(), disk="2G"):
         self.labs = Labs("campus", *contracts, disk=disk)
