@@ -53,17 +53,22 @@ void initialise_curl() {
   });
 }
 
-Result<std::unique_ptr<CurlTransfer>> CurlTransfer::prepare(HttpCall call) {
+Result<std::unique_ptr<CurlTransfer>> CurlTransfer::prepare(HttpCall call, CURL* kept) {
   initialise_curl();
   std::unique_ptr<CurlTransfer> transfer(new CurlTransfer(std::move(call)));
-  transfer->easy_ = curl_easy_init();
+  transfer->is_borrowed_ = kept != nullptr;
+  transfer->easy_ = kept != nullptr ? kept : curl_easy_init();
   if (transfer->easy_ == nullptr) return fail(ErrorCode::kExhausted, "no memory for a call");
   RN_CHECK(transfer->set_options());
   return transfer;
 }
 
 CurlTransfer::~CurlTransfer() {
-  if (easy_ != nullptr) curl_easy_cleanup(easy_);
+  if (is_borrowed_) {
+    curl_easy_reset(easy_);  // no option points into this object any more; connections stay
+  } else if (easy_ != nullptr) {
+    curl_easy_cleanup(easy_);
+  }
   curl_slist_free_all(headers_);
 }
 
@@ -198,6 +203,7 @@ std::size_t CurlTransfer::take_body(std::string_view bytes) {
     failure_ = taken.error();
     return 0;
   }
+  if (reply_.body.empty()) make_room();
   if (reply_.body.size() + bytes.size() > call_.max_body_bytes) {
     failure_ = Error{
         ErrorCode::kExhausted,
@@ -207,6 +213,14 @@ std::size_t CurlTransfer::take_body(std::string_view bytes) {
   }
   reply_.body.append(bytes);
   return bytes.size();
+}
+
+/// A body of announced length is collected without being moved while it grows.
+void CurlTransfer::make_room() {
+  curl_off_t announced = -1;
+  (void)curl_easy_getinfo(easy_, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &announced);
+  if (announced <= 0) return;
+  reply_.body.reserve(std::min(static_cast<std::size_t>(announced), call_.max_body_bytes));
 }
 
 std::size_t CurlTransfer::on_header(char* data, std::size_t size, std::size_t count, void* self) {
@@ -278,6 +292,29 @@ Result<HttpReply> CurlTransfer::finish(CURLcode code) {
 Result<HttpReply> perform_blocking(const HttpCall& call) {
   RN_TRY(const auto transfer, CurlTransfer::prepare(call));
   return transfer->finish(curl_easy_perform(transfer->easy()));
+}
+
+struct HttpSession::State {
+  CURL* easy = nullptr;
+
+  ~State() {
+    if (easy != nullptr) curl_easy_cleanup(easy);
+  }
+};
+
+HttpSession::HttpSession() : state_(std::make_unique<State>()) {}
+
+HttpSession::~HttpSession() = default;
+HttpSession::HttpSession(HttpSession&& other) noexcept = default;
+HttpSession& HttpSession::operator=(HttpSession&& other) noexcept = default;
+
+Result<HttpReply> HttpSession::perform(const HttpCall& call) {
+  initialise_curl();
+  if (state_->easy == nullptr) state_->easy = curl_easy_init();
+  if (state_->easy == nullptr) return fail(ErrorCode::kExhausted, "no memory for a call");
+  RN_TRY(const auto transfer, CurlTransfer::prepare(call, state_->easy));
+  (void)curl_easy_setopt(state_->easy, CURLOPT_MAXCONNECTS, 1L);
+  return transfer->finish(curl_easy_perform(state_->easy));
 }
 
 Result<HttpReply> succeed(Result<HttpReply> reply) {

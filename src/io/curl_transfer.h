@@ -20,8 +20,10 @@ void initialise_curl();  ///< once per process; repeatable, any thread
 
 class CurlTransfer {
  public:
-  /// kInvalid for a call that cannot be made; kNotFound and such for its file.
-  static Result<std::unique_ptr<CurlTransfer>> prepare(HttpCall call);
+  /// kInvalid for a call that cannot be made; kNotFound and such for its file. `kept`, when given,
+  /// is a handle of an earlier transfer that is over: its connection may be used again. It stays
+  /// the caller's and outlives the transfer.
+  static Result<std::unique_ptr<CurlTransfer>> prepare(HttpCall call, CURL* kept = nullptr);
   ~CurlTransfer();
   CurlTransfer(const CurlTransfer&) = delete;
   CurlTransfer& operator=(const CurlTransfer&) = delete;
@@ -47,6 +49,7 @@ class CurlTransfer {
   }
 
   std::size_t take_body(std::string_view bytes);
+  void make_room();
   void take_header(std::string_view line);
   std::size_t give_body(char* out, std::size_t max);
   Result<Blob> next_upload(std::size_t max);
@@ -61,6 +64,7 @@ class CurlTransfer {
   HttpReply reply_;
   std::optional<Error> failure_;  ///< why one of our callbacks aborted the transfer
   CURL* easy_ = nullptr;
+  bool is_borrowed_ = false;  ///< easy_ is somebody else's
   curl_slist* headers_ = nullptr;
   std::string host_;
   Fd file_;

@@ -58,6 +58,25 @@ struct HttpReply {
 /// too long). Keeps no connection open.
 Result<HttpReply> perform_blocking(const HttpCall& call);
 
+/// Blocking calls one after another, with one connection kept for the next call to the same server
+/// by the same certificates (a TLS handshake with both costs more than a megabyte of body). One
+/// thread at a time; the connection ends with the object. A kept connection that the server has
+/// closed meanwhile is replaced unnoticed.
+class HttpSession {
+ public:
+  HttpSession();
+  ~HttpSession();
+  HttpSession(HttpSession&& other) noexcept;
+  HttpSession& operator=(HttpSession&& other) noexcept;
+
+  /// As perform_blocking.
+  Result<HttpReply> perform(const HttpCall& call);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 /// Passes a 2xx on, turns any other status into error_from_http().
 Result<HttpReply> succeed(Result<HttpReply> reply);
 

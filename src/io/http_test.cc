@@ -466,6 +466,82 @@ TEST_F(Http, a_call_has_its_deadline) {
   thread_.call([&] { held.clear(); });
 }
 
+TEST_F(Http, a_session_keeps_one_connection_but_never_across_different_trust) {
+  start_tls([](const HttpRequest& request, const Responder& responder) {
+    responder.send(HttpResponse{200, {}, request.remote});
+  });
+  HttpSession session;
+  const HttpCall first = call("GET", "/");
+  HttpCall stranger = first;
+  stranger.tls->expected_peer = "spiffe://site/somebody-else";
+  HttpCall renewed = first;
+  renewed.tls = site_.client();
+
+  const auto one = session.perform(first);
+  const auto two = session.perform(first);
+  const auto refused = session.perform(stranger);
+  const auto other = session.perform(renewed);
+
+  ASSERT_TRUE(one && two && other);
+  EXPECT_EQ(one->body, two->body);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kDenied);
+  EXPECT_NE(other->body, one->body);
+}
+
+TEST_F(Http, a_sessions_call_leaves_nothing_in_the_next_one) {
+  start_tls([](const HttpRequest& request, const Responder& responder) {
+    const std::string colour(request.header("X-Colour"));
+    responder.send(HttpResponse{200, {}, request.method + ":" + colour + ":" + request.body});
+  });
+  HttpSession session;
+  HttpCall put = call("PUT", "/");
+  put.body = "bytes";
+  put.headers = {{"X-Colour", "red"}};
+
+  const auto first = session.perform(put);
+  const auto second = session.perform(call("GET", "/"));
+
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(first->body, "PUT:red:bytes");
+  EXPECT_EQ(second->body, "GET::");
+}
+
+TEST_F(Http, a_session_replaces_a_connection_that_the_server_closed) {
+  config_.idle_timeout = milliseconds(1);
+  start_tls([](const HttpRequest& request, const Responder& responder) {
+    responder.send(HttpResponse{200, {}, request.remote});
+  });
+  HttpSession session;
+
+  const auto one = session.perform(call("GET", "/"));
+  while (thread_.call([&] { return server_->connections(); }) > 0) {
+  }
+  const auto two = session.perform(call("GET", "/"));
+
+  ASSERT_TRUE(one && two);
+  EXPECT_NE(one->body, two->body);
+}
+
+TEST_F(Http, a_long_body_comes_whole_over_a_kept_connection) {
+  const std::string body(5 << 20, 'b');
+  start_tls([&](const HttpRequest&, const Responder& responder) {
+    responder.send(HttpResponse{200, {}, body});
+  });
+  HttpSession session;
+  HttpCall bounded = call("GET", "/");
+  bounded.max_body_bytes = 1 << 20;
+
+  const auto whole = session.perform(call("GET", "/"));
+  const auto refused = session.perform(bounded);
+  const auto again = session.perform(call("GET", "/"));
+
+  ASSERT_TRUE(whole && again);
+  EXPECT_TRUE(whole->body == body && again->body == body);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kExhausted);
+}
+
 TEST_F(Http, refuses_bad_calls_before_they_leave) {
   start(echo);
   HttpCall injected = call("GET", "/");
