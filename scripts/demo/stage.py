@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stage of the demo: the site, the two guests, what is said and checked, and the measurements for the table."""
 import dataclasses
+import itertools
 import json
 import pathlib
 import sys
@@ -8,6 +9,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "system" / "lib"))
+import displacements  # noqa: E402
 import guests  # noqa: E402
 import table  # noqa: E402
 from capture import PORT, Capture  # noqa: E402
@@ -16,6 +18,15 @@ from rn_site import Cli, Coordinator, Node, base_image  # noqa: E402
 
 STARTED = time.monotonic()
 SAVE_EVERY = 40
+NOTICE_S = 20
+TABLE_NOTES = """
+Seen by a peer to which each guest sends a packet with its step every 5 ms, stamped by the kernel:
+  last packet  from the owner's command to the lab's last guest packet (cable pulled: not seen, -)
+  silence      from the guest's last packet before to its first one anywhere after
+  downtime     from the guest's last packet before to its first one with a step not done before
+  steps lost   steps done before and done again, of all that it had done; work lost: the time these steps had taken
+By the node's record: cleared, from the owner's command until nothing of the guests is left on the node.
+By the network device: sent, all that the lab sent from the command until the guests ran elsewhere."""
 GUESTS = ("cnn", "transformer")
 
 
@@ -37,7 +48,8 @@ class Act:
     command_s: float = None  # how long the owner's command took
     cut_s: float = None  # from the command to the guests' last packet, seen by the peer
     cleared_s: float = None  # from the declaration to cleared, by the node's record
-    bytes_sent: int = None
+    bytes_sent: int = None  # by the lab, all together, until the guests run elsewhere
+    cut: float = None  # when the cable was pulled: what comes later is a zombie's
 
 
 class Stage:
@@ -45,6 +57,7 @@ class Stage:
         self.steps, self.step_ms = steps, step_ms
         self.failures, self.acts = [], []
         self.jobs, self.runs, self.folders = {}, {}, {}
+        self.seen = {guest: displacements.Starts(guest) for guest in GUESTS}
         self.labs = Labs("campus", "lab-a", "lab-b", "storage", "peer", rate="1gbit", disk="10G")
         self.reference = {}
 
@@ -73,10 +86,11 @@ class Stage:
         say(f"coordinator at {self.coordinator.url}, state in {self.coordinator.state}")
         peer = [{"prefix": f"{self.labs.addresses['peer']}/32", "port": PORT, "protocol": "udp"}]
         common = {
-            "notice_s": 20, "network": peer, "guest_memory_mib": 3000, "guest_disk_mib": 512, "reserve_disk_mib": 64}
+            "notice_s": NOTICE_S, "network": peer, "guest_memory_mib": 3000, "guest_disk_mib": 512,
+            "reserve_disk_mib": 64}
         contracts = {
             "lab-a": {**common, "guest_cpu_milli": 1000},
-            "lab-b": {**common, "guest_cpu_milli": 500, "guest_cpu_each_milli": 250},
+            "lab-b": {**common, "guest_cpu_milli": 700, "guest_cpu_each_milli": 350},
             "storage": {"lends": False, "reserve_disk_mib": 64}}
         self.nodes = {lab: Node(self.labs, lab, contract) for lab, contract in contracts.items()}
         for lab, node in self.nodes.items():
@@ -149,11 +163,6 @@ class Stage:
             return ""
         return next((lab for lab, node in self.rest.nodes().items() if node["id"] == job["node"]), "")
 
-    def step_log(self, guest):
-        """The guest's own step log, from the disk of the attempt that runs; "" while none runs."""
-        lab = self.lab_of(guest)
-        return self.nodes[lab].step_log_of(self.jobs[guest]) if lab else ""
-
     def all_run_at(self, lab):
         return all(self.lab_of(guest) == lab for guest in GUESTS)
 
@@ -168,8 +177,20 @@ class Stage:
         return json.loads(answer)[0]["stats64"]["tx"]["bytes"]
 
     def packets_from(self, lab, since):
-        source = self.labs.addresses[lab]
-        return [packet for packet in self.capture.packets() if packet.source == source and packet.time >= since]
+        new = itertools.takewhile(lambda packet: packet.time >= since, reversed(self.capture.packets()))
+        return [packet for packet in new if packet.source == self.labs.addresses[lab]][::-1]
+
+    def starts(self, guest):
+        """Its starts that the peer has seen, oldest first."""
+        return self.seen[guest].take(self.capture.packets())
+
+    def last_step(self, guest):
+        """The highest that the peer has seen."""
+        return max((start.packets[-1][1] for start in self.starts(guest)), default=0)
+
+    def displaced(self, act, guest, until=float("inf")):
+        """What the act cost this guest, by its packets; None if it was not there."""
+        return displacements.displacement(self.starts(guest), act.begun, until, act.cut)
 
     # --- an act: what the table says about it
 
@@ -194,34 +215,25 @@ class Stage:
             act.cleared_s = (record["cleared_ns"] - record["declared_ns"]) / 1e9
 
     def print_table(self):
-        logs = {guest: (self.folders[guest] / "steps.log").read_text(errors="replace")
-                if (self.folders[guest] / "steps.log").exists() else "" for guest in GUESTS}
         rows = []
         for number, act in enumerate(self.acts):
             until = self.acts[number + 1].begun if number + 1 < len(self.acts) else float("inf")
+            of_act = [act.name, act.lab, table.seconds(act.cut_s), table.seconds(act.cleared_s),
+                      table.mebibytes(act.bytes_sent)]
             for guest in GUESTS:
-                downtime, lost = self.resume_in(logs[guest], act.begun, until)
-                rows.append([
-                    act.name, act.lab, guest, table.seconds(act.cut_s), table.seconds(act.cleared_s),
-                    table.mebibytes(act.bytes_sent), table.seconds(downtime), "-" if lost is None else lost])
-        print(table.render(
-            ["what", "lab", "guest", "last packet", "cleared", "sent", "downtime", "steps lost"], rows), flush=True)
-        print("last packet: from the owner's command, in a capture at the peer · cleared: by the node's record · "
-              "downtime and steps lost: from the guest's own step log")
+                rows.append(of_act + [guest] + self.cells_of(self.displaced(act, guest, until)))
+                of_act = [""] * len(of_act)
+        columns = ["what", "lab", "last packet", "cleared", "sent", "guest", "silence", "downtime", "steps lost",
+                   "work lost"]
+        print(table.render(columns, rows), flush=True)
+        print(TABLE_NOTES, flush=True)
 
     @staticmethod
-    def resume_in(log, since, until):
-        """Downtime and lost steps of the first resume between two times; None when there was none."""
-        begins = guests.begins(log)
-        resumed = [begin for begin in begins if begin.is_resumed and since <= begin.time < until]
-        if not resumed:
-            return None, None
-        first = resumed[0]
-        before = [step for step in guests.steps(log) if step.time < first.time]
-        best = max((step.step for step in before), default=0)
-        last_useful = next((step.time for step in before if step.step == best), None)
-        new = next((step for step in guests.steps(log) if step.time > first.time and step.step > best), None)
-        return (new.time - last_useful if new and last_useful else None), max(0, best - first.step)
+    def cells_of(one):
+        if one is None:
+            return ["-"] * 4
+        lost = "-" if one.lost_steps is None else f"{one.lost_steps} of {one.step}"
+        return [table.seconds(one.silence_s), table.seconds(one.downtime_s), lost, table.seconds(one.lost_s)]
 
     def close(self):
         for _, popen in self.reference.values():

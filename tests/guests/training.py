@@ -40,10 +40,11 @@ def parse_arguments(**defaults):
 
 
 class Packets:
-    """Small UDP packets to a peer: one per step, or one every interval by a thread. Errors are ignored."""
+    """Small UDP packets to a peer: one per step, or one every interval by a thread. They say how many steps are done,
+    from the first one, which is sent before any step. Errors are ignored."""
 
-    def __init__(self, name, peer, interval_ms):
-        self.name, self.step, self.sequence = name, 0, 0
+    def __init__(self, name, peer, interval_ms, step):
+        self.name, self.step, self.sequence = name, step, 0
         self.address, self.is_paced = None, interval_ms > 0
         if not peer:
             return
@@ -51,6 +52,7 @@ class Packets:
         self.address = (host, int(port))
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         if self.is_paced:
+            self._send()
             threading.Thread(target=self._run, args=(interval_ms / 1000,), daemon=True).start()
 
     def at_step(self, step):
@@ -60,8 +62,8 @@ class Packets:
 
     def _run(self, interval_s):
         while True:
-            self._send()
             time.sleep(interval_s)
+            self._send()
 
     def _send(self):
         self.sequence += 1
@@ -160,8 +162,8 @@ class Training:
 def run(name, training, arguments, save, save_requested=lambda: False):
     """Trains to the last step; `save()` every N steps, at the end, and whenever `save_requested()` says so."""
     log = StepLog()
-    packets = Packets(name, arguments.peer, arguments.peer_interval_ms)
     resumed = training.resume()
+    packets = Packets(name, arguments.peer, arguments.peer_interval_ms, training.step)
     log.line(f"begin step={training.step} from={'checkpoint' if resumed else 'nothing'}")
     print(f"{name}: {'resumed' if resumed else 'started'} at step {training.step} of {arguments.steps}", flush=True)
     while training.step < arguments.steps:

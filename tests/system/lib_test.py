@@ -8,6 +8,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 import capture  # noqa: E402
+import displacements  # noqa: E402
 import guests  # noqa: E402
 import table  # noqa: E402
 
@@ -30,11 +31,76 @@ class StepLog(unittest.TestCase):
         self.assertEqual([begin.is_resumed for begin in guests.begins(LOG)], [False, True, True])
         self.assertEqual([step.step for step in guests.steps(LOG)], [1, 2, 3, 3, 4, 5])
 
-    def test_downtime_runs_from_the_last_useful_to_the_first_new_step(self):
-        self.assertEqual(guests.downtime_s(LOG), [112.5 - 103.0, 121.0 - 112.5])
 
-    def test_lost_are_the_executed_steps_after_the_checkpoint(self):
-        self.assertEqual(guests.lost_steps(LOG), [1, 0])
+def packets(*lines):
+    """"time source step sequence" each, all of the guest cnn."""
+    found = []
+    for line in lines:
+        time, source, step, sequence = line.split()
+        found.append(capture.Packet(float(time), source, f"cnn {step} {sequence}"))
+    return found
+
+
+class Displacements(unittest.TestCase):
+    # Steps take a second; five are saved; two more are done on a when its owner comes at 107.
+    WIRE = packets(
+        "100 a 0 1", "101 a 1 2", "105 a 5 3", "106 a 6 4", "107.25 a 7 5", "107.5 a 7 6",
+        "120 b 5 1", "121 b 6 2", "122 b 7 3", "123.5 b 8 4", "124 b 9 5")
+
+    def test_a_start_is_told_by_its_source_and_by_numbers_that_begin_again(self):
+        wire = packets("1 a 0 1", "2 a 1 2", "5 a 1 1", "6 b 1 1", "7 a 2 2")
+
+        found = displacements.Starts("cnn").take(wire)
+
+        self.assertEqual([(start.source, start.first, start.restored) for start in found], [
+            ("a", 1, 0), ("a", 5, 1), ("b", 6, 1)])
+        self.assertEqual(displacements.Starts("transformer").take(wire), [])
+
+    def test_lost_is_what_was_seen_done_and_is_done_again(self):
+        one = displacements.displacement(displacements.Starts("cnn").take(self.WIRE), 107)
+
+        self.assertEqual((one.step, one.restored, one.lost_steps), (7, 5, 2))
+        self.assertEqual((one.last, one.lost_s), (107.5, 2.5))
+
+    def test_packets_that_come_later_are_added(self):
+        starts = displacements.Starts("cnn")
+        starts.take(self.WIRE[:8])
+
+        self.assertEqual(starts.take(self.WIRE), displacements.Starts("cnn").take(self.WIRE))
+
+    def test_downtime_ends_with_the_first_step_that_is_new_and_silence_with_the_first_packet(self):
+        one = displacements.displacement(displacements.Starts("cnn").take(self.WIRE), 107)
+
+        self.assertEqual((one.silence_s, one.downtime_s), (12.5, 16.0))
+
+    def test_nothing_is_lost_when_the_last_step_was_saved(self):
+        wire = packets("100 a 0 1", "101 a 1 2", "110 b 1 1", "111 b 2 2")
+
+        one = displacements.displacement(displacements.Starts("cnn").take(wire), 100.5)
+
+        self.assertEqual((one.lost_steps, one.lost_s, one.downtime_s), (0, 0.0, 10.0))
+
+    def test_a_start_that_did_nothing_new_is_part_of_the_downtime(self):
+        wire = packets("100 a 0 1", "104 a 4 2", "110 b 2 1", "111 b 3 2", "120 a 3 1", "121 a 4 2", "122 a 5 3")
+
+        one = displacements.displacement(displacements.Starts("cnn").take(wire), 104.5)
+
+        self.assertEqual((one.silence_s, one.downtime_s, one.restored, one.lost_steps), (6.0, 18.0, 3, 1))
+
+    def test_a_zombies_packets_after_the_cut_do_not_count(self):
+        wire = packets(
+            "100 b 0 1", "105 b 5 2", "110 b 9 90", "112 a 4 1", "113 b 12 99", "114 a 5 2", "115 a 6 3")
+
+        one = displacements.displacement(displacements.Starts("cnn").take(wire), 105.5, cut=105.5)
+
+        self.assertEqual((one.step, one.lost_steps, one.downtime_s), (5, 1, 10.0))
+
+    def test_what_has_not_happened_yet_is_none(self):
+        found = displacements.Starts("cnn").take(self.WIRE)
+
+        self.assertIsNone(displacements.displacement(found, 99))
+        self.assertIsNone(displacements.displacement(found, 107, until=110).silence_s)
+        self.assertIsNone(displacements.displacement(found, 124).downtime_s)
 
 
 class CaptureFile(unittest.TestCase):
@@ -46,11 +112,16 @@ class CaptureFile(unittest.TestCase):
         head = b"\xd4\xc3\xb2\xa1" + b"\0" * 20
         record = struct.pack("<IIII", 1000, 250000, len(frame), len(frame)) + frame
 
-        packets = capture.parse(head + record + record[:20])
+        reader = capture.Reader()
 
-        self.assertEqual(packets, [capture.Packet(1000.25, "10.77.1.11", "cnn 7 3")])
-        self.assertEqual(packets[0].guest, "cnn")
-        self.assertRaises(ValueError, capture.parse, b"x" * 30)
+        self.assertEqual(reader.feed(head[:10]), [])
+        first = list(reader.feed(head[10:] + record + record[:20]))
+        second = reader.feed(record[20:] + record[:5])
+
+        packet = capture.Packet(1000.25, "10.77.1.11", "cnn 7 3")
+        self.assertEqual((first, second), ([packet], [packet, packet]))
+        self.assertEqual(packet.guest, "cnn")
+        self.assertRaises(ValueError, capture.Reader().feed, b"x" * 30)
 
 
 class Table(unittest.TestCase):

@@ -42,36 +42,6 @@ def steps(log):
     return [Step(int(step), loss, float(time)) for step, loss, time in STEP.findall(log)]
 
 
-def downtime_s(log):
-    """For each resume: from the last useful step before it to the first new step after it (design, section 12). A step
-    that had been executed before is not new."""
-    found, best, last_useful = [], 0, None
-    resumed = False
-    for match in re.finditer(f"{BEGIN.pattern}|{STEP.pattern}", log, re.MULTILINE):
-        if match[1] is not None:
-            resumed = match[2] == "checkpoint"
-            continue
-        step, time = int(match[4]), float(match[6])
-        if step > best:
-            if resumed and last_useful is not None:
-                found.append(time - last_useful)
-            resumed, best, last_useful = False, step, time
-    return found
-
-
-def lost_steps(log):
-    """For each resume, how many executed steps were not in the state from which it went on."""
-    found, best = [], 0
-    for match in re.finditer(f"{BEGIN.pattern}|{STEP.pattern}", log, re.MULTILINE):
-        if match[1] is not None:
-            if best > 0:
-                found.append(max(0, best - int(match[1])))
-            best = int(match[1])
-        else:
-            best = max(best, int(match[4]))
-    return found
-
-
 def make_folder(folder, guest):
     """A folder as a student would have it: train.py and what it imports. `guest` is cnn or transformer."""
     folder = pathlib.Path(folder)
