@@ -2,13 +2,13 @@
 #include "agent/hands.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "agent/peers.h"
 #include "base/log.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/restore.h"
 #include "checkpoint/snapshot.h"
-#include "io/http_client.h"
 #include "model/api.h"
 #include "model/codec.h"
 
@@ -19,6 +19,9 @@ namespace {
 constexpr std::uint64_t kListingBytesMax = 64u << 20;
 /// After its last use an archive may still be on its way into the engine: the warden reads it.
 constexpr nanoseconds kArchiveInUse = std::chrono::minutes(10);
+/// Pieces asked of the coordinator at once: while one is hashed and synced, others travel. More
+/// would only take memory (4 MiB each) and the coordinator's turns from other nodes.
+constexpr std::size_t kPiecesAtOnce = 3;
 
 Status cancelled() {
   return fail(ErrorCode::kTimeout, "cancelled");
@@ -87,11 +90,11 @@ WorkResult Hands::run(const Work& work, const std::atomic<bool>& is_cancelled) {
   return *std::move(result);
 }
 
-Result<Blob> Hands::get_blob(const Digest& name) const {
+Result<Blob> Hands::get_blob(io::HttpSession& session, const Digest& name) const {
   io::HttpCall call;
   call.url = deps_.identity.coordinator_url + "/v1/blobs/" + to_hex(name);
   call.tls = tls_to_coordinator(deps_.identity);
-  auto reply = io::succeed(io::perform_blocking(call));
+  auto reply = io::succeed(session.perform(call));
   if (!reply) return fail(reply.error().with("blob " + to_hex(name).substr(0, 12)));
   const BlobView bytes = as_bytes(reply->body);
   if (crypto::sha256(bytes) != name)
@@ -121,13 +124,39 @@ Status Hands::fetch_pieces(const FetchImage& w, const Cancelled& is_cancelled) {
           "image.peer_failed", {{"peer", peer.node.str()}, {"error", fetched.error().describe()}}
       );
   }
-  checkpoint::ChunkStore::Session session(deps_.images);
-  for (const Digest& blob : missing()) {
-    if (is_cancelled) return cancelled();
-    RN_TRY(const Blob bytes, get_blob(blob));
-    RN_CHECK(session.put_hashed(blob, bytes));
+  return fetch_from_coordinator(missing(), is_cancelled);
+}
+
+/// Several at once, each over a kept connection of its own. What came whole stays when another
+/// piece fails, so that the next try asks for less.
+Status Hands::fetch_from_coordinator(
+    const std::vector<Digest>& names, const Cancelled& is_cancelled
+) {
+  std::atomic<std::size_t> next = 0;
+  std::atomic<bool> has_failed = false;
+  const auto bring = [&](checkpoint::ChunkStore::Session& pieces) -> Status {
+    io::HttpSession session;
+    for (std::size_t at = next++; at < names.size() && !has_failed; at = next++) {
+      if (is_cancelled) return cancelled();
+      RN_TRY(const Blob bytes, get_blob(session, names[at]));
+      RN_CHECK(pieces.put_hashed(names[at], bytes));
+    }
+    return {};
+  };
+  std::vector<Status> outcomes(std::min(kPiecesAtOnce, names.size()));
+  std::vector<std::jthread> threads;
+  for (Status& outcome : outcomes) {
+    threads.emplace_back([&] {
+      checkpoint::ChunkStore::Session pieces(deps_.images);
+      outcome = bring(pieces);
+      if (!outcome) has_failed = true;
+      const Status kept = pieces.flush();
+      if (outcome) outcome = kept;
+    });
   }
-  return session.flush();
+  threads.clear();  // joins
+  for (const Status& outcome : outcomes) RN_CHECK(outcome);
+  return {};
 }
 
 /// Stamps the archive as used now; then the least recently used ones go until the rest is within
@@ -218,7 +247,8 @@ Status Hands::load_base(GuestEntry& entry, const GuestName& guest, const Digest&
     const std::string path = join_path(deps_.guests.folder(guest), "base.cbor");
     auto bytes = read_all(deps_.fs, path, kListingBytesMax);
     if (!bytes || crypto::sha256(*bytes) != workspace) {
-      bytes = get_blob(workspace);
+      io::HttpSession session;
+      bytes = get_blob(session, workspace);
       if (!bytes) return fail(bytes.error().with("the workspace's listing"));
       RN_CHECK(make_folders(deps_.fs, parent_folder(path), 0700));
       RN_CHECK(write_durably(deps_.fs, path, *bytes, 0600));
@@ -262,9 +292,10 @@ Result<WorkPrepared> Hands::lay_out(
 ) {
   const std::string folder = join_path(w.disk, "work");
   RN_CHECK(empty_folder(deps_.fs, folder));
+  io::HttpSession session;
   const checkpoint::BlobSource blobs = [&](const Digest& name) -> Result<Blob> {
     if (is_cancelled) return fail(cancelled().error());
-    return get_blob(name);
+    return get_blob(session, name);
   };
   RN_TRY(
       const auto laid,

@@ -13,6 +13,7 @@
 #include "base/time.h"
 #include "checkpoint/chunk_store.h"
 #include "checkpoint/transfer.h"
+#include "io/http_client.h"
 
 namespace rn::agent {
 
@@ -47,6 +48,7 @@ class Hands {
   Result<WorkResult> fetch_image(const FetchImage& w, const Cancelled& is_cancelled);
   Status use_archive(const std::string& path);
   Status fetch_pieces(const FetchImage& w, const Cancelled& is_cancelled);
+  Status fetch_from_coordinator(const std::vector<Digest>& names, const Cancelled& is_cancelled);
   Result<WorkResult> prepare(const GuestName& guest, const PrepareWork& w, const Cancelled& c);
   Result<WorkPrepared> lay_out(
       GuestEntry& entry,
@@ -66,8 +68,14 @@ class Hands {
   Result<WorkResult> collect(const CollectGarbage& w);
   Result<WorkResult> forget(const GuestName& guest);
 
-  Result<Blob> get_blob(const Digest& name) const;
-  Status put_missing(const std::vector<Digest>& names, Folder& folder, const std::string& path);
+  Result<Blob> get_blob(io::HttpSession& session, const Digest& name) const;
+  Status put_blob(io::HttpSession& session, const Digest& name, BlobView bytes) const;
+  Status put_missing(
+      io::HttpSession& session,
+      const std::vector<Digest>& names,
+      Folder& folder,
+      const std::string& path
+  );
   std::string spool(const GuestName& guest) const;
 
   HandsDeps deps_;

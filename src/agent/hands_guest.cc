@@ -7,7 +7,6 @@
 #include "checkpoint/scan.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/unit_check.h"
-#include "io/http_client.h"
 #include "model/api.h"
 #include "model/codec.h"
 
@@ -126,8 +125,21 @@ Result<WorkResult> Hands::snapshot(
 
 // ---- outputs
 
+Status Hands::put_blob(io::HttpSession& session, const Digest& name, BlobView bytes) const {
+  io::HttpCall put;
+  put.method = "PUT";
+  put.url = deps_.identity.coordinator_url + "/v1/blobs/" + to_hex(name);
+  put.tls = tls_to_coordinator(deps_.identity);
+  put.body.assign(bytes.begin(), bytes.end());
+  RN_CHECK(io::succeed(session.perform(put)));
+  return {};
+}
+
 Status Hands::put_missing(
-    const std::vector<Digest>& names, Folder& folder, const std::string& path
+    io::HttpSession& session,
+    const std::vector<Digest>& names,
+    Folder& folder,
+    const std::string& path
 ) {
   io::HttpCall query;
   query.method = "POST";
@@ -135,7 +147,7 @@ Status Hands::put_missing(
   query.tls = tls_to_coordinator(deps_.identity);
   query.headers = {{"Content-Type", "application/json"}};
   query.body = to_json(api::BlobQuery{names});
-  RN_TRY(const io::HttpReply reply, io::succeed(io::perform_blocking(query)));
+  RN_TRY(const io::HttpReply reply, io::succeed(session.perform(query)));
   RN_TRY(const auto answer, from_json<api::BlobMissing>(reply.body, Unknown::kLenient));
   if (answer.missing.empty()) return {};
   RN_TRY(const auto file, folder.open(path));
@@ -145,12 +157,7 @@ Status Hands::put_missing(
     RN_TRY(const Blob bytes, file->read(i * kPieceBytes, kPieceBytes));
     if (crypto::sha256(bytes) != names[i])
       return fail(ErrorCode::kUnavailable, path + " changed while it was uploaded");
-    io::HttpCall put;
-    put.method = "PUT";
-    put.url = deps_.identity.coordinator_url + "/v1/blobs/" + to_hex(names[i]);
-    put.tls = tls_to_coordinator(deps_.identity);
-    put.body.assign(bytes.begin(), bytes.end());
-    RN_CHECK(io::succeed(io::perform_blocking(put)));
+    RN_CHECK(put_blob(session, names[i], bytes));
   }
   return {};
 }
@@ -165,6 +172,7 @@ Result<WorkResult> Hands::upload(
   RN_TRY(const checkpoint::Scan scan, checkpoint::scan_folder(*folder));
   std::map<std::string, const ListedFile*> base;
   for (const ListedFile& file : entry->base.files) base[file.path] = &file;
+  io::HttpSession session;
   Listing listing;
   for (const auto& [path, stat] : scan) {
     if (is_cancelled) return fail(ErrorCode::kTimeout, "cancelled");
@@ -191,18 +199,13 @@ Result<WorkResult> Hands::upload(
                               known->second->target == file.target &&
                               known->second->kind == file.kind;
     if (is_unchanged && w.spec.outputs.empty()) continue;
-    if (!file.blobs.empty()) RN_CHECK(put_missing(file.blobs, *folder, path));
+    if (!file.blobs.empty()) RN_CHECK(put_missing(session, file.blobs, *folder, path));
     listing.files.push_back(std::move(file));
   }
   if (listing.files.empty()) return WorkResult(OutputsUploaded{});
   const Blob bytes = to_cbor(listing);
   const Digest name = crypto::sha256(bytes);
-  io::HttpCall put;
-  put.method = "PUT";
-  put.url = deps_.identity.coordinator_url + "/v1/blobs/" + to_hex(name);
-  put.tls = tls_to_coordinator(deps_.identity);
-  put.body.assign(bytes.begin(), bytes.end());
-  RN_CHECK(io::succeed(io::perform_blocking(put)));
+  RN_CHECK(put_blob(session, name, bytes));
   return WorkResult(OutputsUploaded{name});
 }
 

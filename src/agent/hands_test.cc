@@ -4,6 +4,8 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <fstream>
+#include <map>
+#include <set>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -12,9 +14,12 @@
 
 #include "agent/watcher.h"
 #include "checkpoint/manifest.h"
+#include "io/http_server.h"
+#include "io/loop_fixture.h"
 #include "io/real_clock.h"
 #include "io/real_fs.h"
 #include "io/real_rng.h"
+#include "io/tls_fixture.h"
 #include "model/signing.h"
 
 namespace rn::agent {
@@ -261,6 +266,98 @@ TEST_F(HandsTest, archives_beyond_the_bound_go_least_recently_used_first_and_nev
   ASSERT_TRUE(std::holds_alternative<ImageFetched>(run(d)));
   EXPECT_TRUE(fs.stat(path_of(c))) << "perhaps the warden reads it now";
   EXPECT_TRUE(std::holds_alternative<ImageFetched>(run(b))) << "made again from its pieces";
+}
+
+/// A coordinator of which only the blobs are there. It remembers over how many connections they
+/// were asked for.
+class BlobServer {
+ public:
+  explicit BlobServer(const io::Site& site) {
+    io::HttpServerConfig config;
+    config.tls = site.end(kCoordinatorIdentity);
+    thread_.call([&] {
+      server_ = *io::HttpServer::start(
+          thread_.loop(),
+          config,
+          [this](const io::HttpRequest& request, const io::Responder& responder) {
+            const auto found = blobs.find(request.path.substr(request.path.rfind('/') + 1));
+            remotes.insert(request.remote);
+            ++requests;
+            if (found == blobs.end())
+              return responder.send_error(Error{ErrorCode::kNotFound, "no such blob", ""});
+            responder.send(io::HttpResponse{200, {}, found->second});
+          }
+      );
+    });
+  }
+
+  ~BlobServer() {
+    thread_.call([&] { server_.reset(); });
+  }
+
+  std::string url() const { return "https://127.0.0.1:" + std::to_string(server_->port()); }
+
+  std::map<std::string, std::string> blobs;  ///< changed only while nobody asks
+  std::set<std::string> remotes;
+  int requests = 0;
+
+ private:
+  io::LoopThread thread_;
+  std::unique_ptr<io::HttpServer> server_;
+};
+
+/// Twenty pieces that lie at the coordinator.
+class HandsOfImages : public HandsTest {
+ protected:
+  HandsOfImages() : coordinator(site) {
+    const io::TlsConfig client = site.client();
+    identity.coordinator_url = coordinator.url();
+    identity.certificate_pem = client.cert_pem;
+    identity.key_pem = client.key_pem;
+    identity.ca_pem = client.ca_pem;
+    std::string whole;
+    for (char c = 'a'; c < 'a' + 20; ++c) {
+      const std::string piece(1000, c);
+      image.blobs.push_back(crypto::sha256(as_bytes(piece)));
+      coordinator.blobs[to_hex(image.blobs.back())] = piece;
+      whole += piece;
+    }
+    image.digest = "sha256:" + to_hex(crypto::sha256(as_bytes(whole)));
+    image.bytes = whole.size();
+  }
+
+  io::Site site;
+  BlobServer coordinator;
+  FetchImage image;
+};
+
+TEST_F(HandsOfImages, pieces_come_over_a_few_kept_connections_and_add_up) {
+  const WorkResult fetched = run(image);
+
+  ASSERT_TRUE(std::holds_alternative<ImageFetched>(fetched)) << std::get<Error>(fetched).describe();
+  const auto archive = read_all(fs, std::get<ImageFetched>(fetched).archive_path, 1 << 20);
+  ASSERT_TRUE(archive);
+  EXPECT_EQ("sha256:" + to_hex(crypto::sha256(*archive)), image.digest);
+  EXPECT_EQ(coordinator.requests, 20);
+  EXPECT_LE(coordinator.remotes.size(), 3U);
+}
+
+TEST_F(
+    HandsOfImages, a_piece_with_other_bytes_is_refused_and_the_good_ones_are_not_asked_for_again
+) {
+  std::string& broken = coordinator.blobs[to_hex(image.blobs[10])];
+  const std::string good = std::exchange(broken, std::string(1000, '!'));
+
+  const WorkResult refused = run(image);
+  broken = good;
+  const int asked = std::exchange(coordinator.requests, 0);
+  const WorkResult fetched = run(image);
+
+  ASSERT_TRUE(std::holds_alternative<Error>(refused));
+  EXPECT_EQ(std::get<Error>(refused).code, ErrorCode::kCorrupt);
+  ASSERT_TRUE(std::holds_alternative<ImageFetched>(fetched)) << std::get<Error>(fetched).describe();
+  // At most those under way beside the broken one are asked for a second time.
+  EXPECT_EQ(asked + coordinator.requests, 21);
 }
 
 TEST_F(HandsTest, garbage_collection_keeps_the_generations_from_the_one_named) {
