@@ -2,8 +2,9 @@
 //
 // Owner harm, from the order to each of its stations: journaled, cut, killed, cleared; for 1, 16
 // and 200 guest processes in a cgroup of their own, killed by the production kill path on real
-// gates. The times are the report's own boot-time stamps; tests/system/cut_on_the_wire measures the
-// cut from outside.
+// gates. Where there is a v1 cpu controller the cgroup is limited to one core, like a container.
+// The times are the report's own boot-time stamps; tests/system/cut_on_the_wire measures the cut
+// from outside.
 //
 //   bench_kill [ROUNDS=100] [idle|busy] [cut-first|journal-first]
 
@@ -77,6 +78,17 @@ void print_row(int processes, const char* phase, const std::vector<double>& ms) 
   );
 }
 
+/// Limits the guests to one core; answers the file that takes their pids, "" without a controller.
+std::string limit_to_one_core(const warden::CgroupRoots& roots, const std::string& guest) {
+  for (const std::string& top : roots.others) {
+    if (!top.ends_with("/cpu")) continue;
+    std::filesystem::create_directories(top + "/" + guest);
+    std::ofstream(top + "/" + guest + "/cpu.cfs_quota_us") << 100'000 << std::flush;
+    return top + "/" + guest + "/cgroup.procs";
+  }
+  return "";
+}
+
 int run(int rounds, bool is_busy, bool is_cut_first) {
   const std::string lab = "rn-bench-kill-" + std::to_string(getpid());
   const std::string folder = "/tmp/" + lab;
@@ -102,7 +114,11 @@ int run(int rounds, bool is_busy, bool is_cut_first) {
   for (const int processes : {1, 16, 200}) {
     Samples samples;
     for (int round = 0; round < rounds; ++round) {
-      const std::vector<pid_t> pids = start_guests(procs, processes, is_busy);
+      // Anew for each round: the kill path takes the limit off.
+      std::vector<std::string> joined = procs;
+      const std::string limited = limit_to_one_core(roots, lab + "/guest");
+      if (!limited.empty()) joined.push_back(limited);
+      const std::vector<pid_t> pids = start_guests(joined, processes, is_busy);
       wait_until_joined(roots, lab, pids.size());
       if (!cut.uncut_node()) ++failures;
       const warden::KillReport& report = path->clear({});

@@ -14,6 +14,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "io/read_text.h"
+
 namespace rn::warden {
 namespace {
 
@@ -76,12 +78,7 @@ Result<bool> write_control(const std::string& path, const char* word) {
   return true;
 }
 
-std::string read_text(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return std::move(text).str();
-}
+using io::read_text;
 
 std::string value_of(const std::string& text, std::string_view key) {
   std::istringstream lines(text);

@@ -99,6 +99,11 @@ void freeze_v1(int freezer, const CgroupName& name, const Clock& clock, Instant 
   }
 }
 
+void read_word(int folder, const char* file, std::array<char, 48>& word) {
+  const Descriptor fd(openat(folder, file, O_RDONLY | O_CLOEXEC));
+  if (fd.is_open() && read(fd.get(), word.data(), word.size() - 1) < 0) word = {};
+}
+
 /// Waits for the first few processes of the cgroup to end, at most `at_most`.
 void wait_for_some(int top, const CgroupName& name, timespec at_most) {
   std::array<pollfd, kPollBatch> waits{};
@@ -130,21 +135,23 @@ bool PidSet::contains(pid_t one) const {
          pid.begin() + static_cast<std::ptrdiff_t>(count);
 }
 
-CgroupKiller::CgroupKiller(int unified, int freezer, const Clock& clock)
-    : unified_(unified), freezer_(freezer), clock_(&clock) {}
+CgroupKiller::CgroupKiller(int unified, int freezer, int cpu, const Clock& clock)
+    : unified_(unified), freezer_(freezer), cpu_(cpu), clock_(&clock) {}
 
 CgroupKiller::CgroupKiller(CgroupKiller&& other) noexcept
     : unified_(std::exchange(other.unified_, -1)),
       freezer_(std::exchange(other.freezer_, -1)),
+      cpu_(std::exchange(other.cpu_, -1)),
       clock_(other.clock_) {}
 
 CgroupKiller::~CgroupKiller() {
   if (unified_ >= 0) close(unified_);
   if (freezer_ >= 0) close(freezer_);
+  if (cpu_ >= 0) close(cpu_);
 }
 
 Result<CgroupKiller> CgroupKiller::open(const CgroupRoots& roots, const Clock& clock) {
-  CgroupKiller killer(-1, -1, clock);
+  CgroupKiller killer(-1, -1, -1, clock);
   if (!roots.unified.empty()) killer.unified_ = open_folder(AT_FDCWD, roots.unified.c_str());
   if (!roots.freezer.empty()) killer.freezer_ = open_folder(AT_FDCWD, roots.freezer.c_str());
   const bool misses_unified = !roots.unified.empty() && killer.unified_ < 0;
@@ -153,6 +160,11 @@ Result<CgroupKiller> CgroupKiller::open(const CgroupRoots& roots, const Clock& c
     return fail(
         ErrorCode::kNotFound, "cannot open " + (misses_unified ? roots.unified : roots.freezer)
     );
+  }
+  for (const std::string& other : roots.others) {
+    const bool is_cpu = other.ends_with("/cpu") || other.ends_with("/cpu,cpuacct") ||
+                        other.ends_with("/cpuacct,cpu");
+    if (is_cpu) killer.cpu_ = open_folder(AT_FDCWD, other.c_str());
   }
   return killer;
 }
@@ -187,6 +199,34 @@ void CgroupKiller::strike(const CgroupName& name) const {
     if (folder.is_open()) write_word(folder.get(), "cgroup.kill", "1");
   }
   thaw_v1(freezer_, name);
+}
+
+CpuLimits CgroupKiller::hurry(const CgroupName& name, bool with_all_below) const {
+  CpuLimits before;
+  for (const int hierarchy : {unified_, cpu_}) {
+    const Descriptor folder(hierarchy < 0 ? -1 : open_folder(hierarchy, name.data()));
+    if (!folder.is_open()) continue;
+    for (std::size_t i = 0; i < CpuLimits::kFiles.size(); ++i) {
+      if (before.word[i][0] == '\0') read_word(folder.get(), CpuLimits::kFiles[i], before.word[i]);
+    }
+    auto lift = [](int one) {
+      for (std::size_t i = 0; i < CpuLimits::kFiles.size(); ++i)
+        write_word(one, CpuLimits::kFiles[i], CpuLimits::kNone[i]);
+    };
+    walk(folder.get(), with_all_below ? 0 : kMaxDepth, lift);
+  }
+  return before;
+}
+
+void CgroupKiller::restore(const CgroupName& name, const CpuLimits& limits) const {
+  for (const int hierarchy : {unified_, cpu_}) {
+    const Descriptor folder(hierarchy < 0 ? -1 : open_folder(hierarchy, name.data()));
+    if (!folder.is_open()) continue;
+    for (std::size_t i = 0; i < CpuLimits::kFiles.size(); ++i) {
+      if (limits.word[i][0] != '\0')
+        write_word(folder.get(), CpuLimits::kFiles[i], limits.word[i].data());
+    }
+  }
 }
 
 bool CgroupKiller::kill(const CgroupName& name, Instant deadline) const {

@@ -40,6 +40,14 @@ struct PidSet {
   bool contains(pid_t one) const;
 };
 
+/// The processor limits of one cgroup as the kernel's words, in the order of their files; empty for
+/// those that are not there.
+struct CpuLimits {
+  static constexpr std::array kFiles{"cpu.max", "cpu.weight", "cpu.cfs_quota_us", "cpu.shares"};
+  static constexpr std::array kNone{"max", "10000", "-1", "262144"};
+  std::array<std::array<char, 48>, kFiles.size()> word{};
+};
+
 /// The hierarchies' top folders, opened beforehand. Movable, not copyable; closes on destruction.
 class CgroupKiller {
  public:
@@ -66,13 +74,19 @@ class CgroupKiller {
   /// SIGKILL for everything in it: cgroup.kill where there is a v2 hierarchy, then *always* the v1
   /// freezers thawed (a process frozen by v1 dies only when thawed).
   void strike(const CgroupName& name) const;
+  /// Takes the processor limits off `name`, and off everything below it if asked: dying processes
+  /// run their own exit, and a quota of a tenth of a core would make the owner wait for it. Answers
+  /// what `name` itself had.
+  CpuLimits hurry(const CgroupName& name, bool with_all_below) const;
+  /// Gives `name` itself its limits back.
+  void restore(const CgroupName& name, const CpuLimits& limits) const;
   /// strike(), then waits until the cgroup is empty; where cgroup.kill is missing or left something
   /// alive: freeze, SIGKILL one by one, thaw, again and again. True when empty; false at the
   /// deadline.
   bool kill(const CgroupName& name, Instant deadline) const;
 
  private:
-  CgroupKiller(int unified, int freezer, const Clock& clock);
+  CgroupKiller(int unified, int freezer, int cpu, const Clock& clock);
 
   void visit_all(const CgroupName& name, void (*visit)(void*, pid_t), void* context) const;
   bool wait_unpopulated(const CgroupName& name, Instant deadline) const;
@@ -80,6 +94,7 @@ class CgroupKiller {
 
   int unified_ = -1;
   int freezer_ = -1;
+  int cpu_ = -1;  ///< the v1 cpu controller; -1 where there is none
   const Clock* clock_;
 };
 

@@ -154,6 +154,36 @@ TEST(CgroupHybrid, a_strike_thaws_every_v1_freezer_below) {
   EXPECT_EQ(pids.total, 2u) << "7 is in both hierarchies";
 }
 
+TEST(CgroupHybrid, dying_guests_lose_their_processor_limits_and_the_labs_own_come_back) {
+  const Tree limited{
+      {"cgroup.procs", ""}, {"cpu.cfs_quota_us", "10000\n"}, {"cpu.shares", "200\n"}};
+  Tree lab = limited;
+  lab.emplace_back("guest", limited);
+  const test::Folder root(Tree{
+      {"unified", Tree{{"cgroup.controllers", ""}, {"lab", Tree{}}}},
+      {"cpu", Tree{{"cgroup.procs", ""}, {"lab", lab}, {"owner", limited}}},
+  });
+  const auto word = [&](const char* file) {
+    const std::string text = root.read(file);
+    return text.substr(0, text.find('\n'));
+  };
+  const ManualClock clock;
+  const auto killer = CgroupKiller::open(probe_cgroups(root.path()).value(), clock);
+  ASSERT_TRUE(killer);
+  const CgroupName name = make_cgroup_name("lab").value();
+
+  const CpuLimits before = killer->hurry(name, false);
+  EXPECT_EQ(word("cpu/lab/cpu.shares"), "262144");
+  EXPECT_EQ(word("cpu/lab/guest/cpu.shares"), "200") << "a neighbour that lives on";
+  killer->restore(name, before);
+  EXPECT_EQ(word("cpu/lab/cpu.shares"), "200");
+
+  killer->hurry(name, true);
+  EXPECT_EQ(word("cpu/lab/guest/cpu.shares"), "262144");
+  EXPECT_EQ(root.read("cpu/lab/guest/cpu.cfs_quota_us").substr(0, 2), "-1");
+  EXPECT_EQ(word("cpu/owner/cpu.shares"), "200");
+}
+
 TEST(CgroupHybrid, removal_reaches_the_hierarchies_that_only_the_engine_uses) {
   const test::Folder root(Tree{
       {"unified", Tree{{"cgroup.controllers", ""}, {"lab", Tree{}}}},

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "io/read_text.h"
 #include "io/real_fs.h"
 #include "io/subprocess.h"
 
@@ -24,10 +25,7 @@ constexpr const char* kTable = "reclaimnet";
 /// A queue that holds 2 ms at the guest's own rate: short, so that a cut has little behind it.
 constexpr const char* kHtbBurst = "15k";
 
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+using io::read_text;
 
 std::string trimmed(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sched.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -88,6 +89,31 @@ Status open_gates(const std::string& bpffs, rn_pinned_cut& gates) {
   if (result == 0) return {};
   return fail(ErrorCode::kNotFound, "no gates pinned in " + bpffs + ": " + std::strerror(-result));
 }
+
+/// The calling thread runs before everybody else's while an order is carried out, so that an
+/// overloaded machine does not keep its owner waiting; where the kernel refuses, the order is
+/// merely slower. Every wait of an order sleeps, so it cannot starve the machine.
+class Precedence {
+ public:
+  Precedence() {
+    policy_ = sched_getscheduler(0);
+    if (policy_ < 0 || sched_getparam(0, &parameters_) != 0) return;
+    const sched_param first{1};
+    is_raised_ = sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &first) == 0;
+  }
+
+  Precedence(const Precedence&) = delete;
+  Precedence& operator=(const Precedence&) = delete;
+
+  ~Precedence() {
+    if (is_raised_) sched_setscheduler(0, policy_, &parameters_);
+  }
+
+ private:
+  int policy_ = -1;
+  sched_param parameters_{};
+  bool is_raised_ = false;
+};
 
 void pause_for(milliseconds time) {
   const timespec step{0, static_cast<long>(nanoseconds(time).count())};
@@ -196,15 +222,26 @@ void KillPath::State::kill_processes(const KillOrder& order) {
   report.processes = static_cast<std::uint32_t>(pids.total);
   // All are struck before one is waited for.
   each_cgroup(order.scope, [&](const CgroupName& name) { cgroups->strike(name); });
+  // The parent's weight counts against the rest of the machine, so it is lifted too; its limits may
+  // be the owner's own and come back. The guests' cgroups go.
+  CpuLimits parents;
+  if (cgroups) parents = cgroups->hurry(parent, order.scope.is_node);
+  if (!order.scope.is_node) {
+    each_cgroup(order.scope, [&](const CgroupName& name) { cgroups->hurry(name, true); });
+  }
   bool is_empty = cgroups.has_value();
   each_cgroup(order.scope, [&](const CgroupName& name) {
     if (!cgroups->kill(name, deadline_of(order))) is_empty = false;
   });
+  if (cgroups) cgroups->restore(parent, parents);
   if (is_empty) report.killed = clock.now().boot;
 }
 
 void KillPath::State::sweep(const KillScope& scope) {
-  each_interface(scope, [](std::uint32_t ifindex) { delete_interface(ifindex); });
+  std::array<std::uint32_t, 2 * RN_CUT_SLOTS> interfaces{};
+  std::size_t count = 0;
+  each_interface(scope, [&](std::uint32_t ifindex) { interfaces[count++] = ifindex; });
+  delete_interfaces({interfaces.data(), count});
   each_guest(scope, [](const Place& place) {
     if (place.folder[0] != '\0') detach_mounts(place.folder.data());
   });
@@ -311,12 +348,14 @@ void KillPath::guest_ended(traffic::Slot slot) {
 }
 
 const KillReport& KillPath::cut(const KillOrder& order) {
+  const Precedence precedence;
   state_->cut(order, KillStep::kIntentCut);
   state_->await_journal();
   return state_->report;
 }
 
 const KillReport& KillPath::kill(const KillOrder& order) {
+  const Precedence precedence;
   state_->cut(order, KillStep::kIntentKill);
   state_->kill_processes(order);
   state_->await_journal();
@@ -324,6 +363,7 @@ const KillReport& KillPath::kill(const KillOrder& order) {
 }
 
 const KillReport& KillPath::clear(const KillOrder& order) {
+  const Precedence precedence;
   kill(order);
   state_->clear(order);
   state_->journal_done(order);

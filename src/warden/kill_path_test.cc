@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "io/read_text.h"
 #include "io/real_clock.h"
 #include "traffic/guest_cut.h"
 #include "warden/cgroup_fixture.h"
@@ -375,8 +376,7 @@ TEST_F(Kill, signals_reach_exactly_those_that_catch_them) {
   const Herd catchers(roots_, lab_ + "/guest-1", 2, catch_usr1_and_sleep);
   const Herd others(roots_, lab_ + "/guest-1", 2, sleep_forever);
   const auto catches = [](pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/status");
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const std::string text = io::read_text("/proc/" + std::to_string(pid) + "/status");
     return ((caught_signals(text).value_or(0) >> (SIGUSR1 - 1)) & 1) != 0;
   };
   // The children install their handler on their own time; the deadline is the test's.

@@ -123,15 +123,19 @@ std::vector<std::string> remove_cgroups(const std::string& root, const std::stri
   std::vector<std::string> removed;
   std::vector<files::path> tops = {root};
   std::error_code ignored;
-  for (const auto& entry : files::directory_iterator(root, ignored)) {
-    if (entry.is_directory(ignored) && !entry.is_symlink(ignored)) tops.push_back(entry.path());
+  // Cgroups vanish while they are walked: an iterator that meets that ends and does not throw.
+  for (files::directory_iterator it(root, ignored), end; !ignored && it != end;
+       it.increment(ignored)) {
+    if (it->is_directory(ignored) && !it->is_symlink(ignored)) tops.push_back(it->path());
   }
   for (const files::path& top : tops) {
     const files::path group = top / name;
     if (!files::is_directory(group, ignored)) continue;
     std::vector<files::path> folders = {group};
-    for (const auto& entry : files::recursive_directory_iterator(group, ignored)) {
-      if (entry.is_directory(ignored)) folders.push_back(entry.path());
+    std::error_code error;
+    for (files::recursive_directory_iterator it(group, error), end; !error && it != end;
+         it.increment(error)) {
+      if (it->is_directory(ignored)) folders.push_back(it->path());
     }
     std::sort(folders.rbegin(), folders.rend());  // deeper ones first
     for (const files::path& folder : folders) rmdir(folder.c_str());

@@ -6,13 +6,13 @@
 #include <charconv>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "io/read_text.h"
 #include "io/real_fs.h"
 #include "io/subprocess.h"
 #include "warden/engine.h"
@@ -27,10 +27,7 @@ constexpr milliseconds kPingLimit = seconds(2);
 constexpr milliseconds kStartLimit = seconds(20);
 constexpr milliseconds kStep{20};
 
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+using io::read_text;
 
 std::string last_lines(const std::string& text, std::size_t bytes) {
   return text.size() <= bytes ? text : text.substr(text.size() - bytes);
@@ -52,13 +49,9 @@ bool is_alive(pid_t pid) {
 /// All processes whose command line names `needle` as an argument or a part of one.
 std::vector<pid_t> processes_naming(const std::string& needle) {
   std::vector<pid_t> found;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
-    const std::string name = entry.path().filename();
-    pid_t pid = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (error != std::errc() || *end != '\0' || pid == getpid()) continue;
-    const std::string line = read_text(entry.path() / "cmdline");
+  for (const pid_t pid : io::all_pids()) {
+    if (pid == getpid()) continue;
+    const std::string line = read_text("/proc/" + std::to_string(pid) + "/cmdline");
     if (line.find(needle) != std::string::npos && is_alive(pid)) found.push_back(pid);
   }
   return found;

@@ -81,6 +81,37 @@ void look_at_port_table(const char* path, std::string_view name, bool is_tcp, Re
   if (!is_read && errno != ENOENT) into.add(RemainderKind::kUnverified, errno, path);
 }
 
+/// Nobody else's interfaces have this group: it is given at the moment of deletion.
+constexpr std::uint32_t kDoomedGroup = 0x52434c4d;
+
+/// One request about the interface, or about all of `group` where ifindex is 0 (a group of 0 is
+/// left out). The kernel acts inside send(). Answers its errno, 0 for done.
+int ask_link(int fd, std::uint16_t type, std::uint32_t ifindex, std::uint32_t group) {
+  struct {
+    nlmsghdr head;
+    ifinfomsg link;
+    rtattr attribute;
+    std::uint32_t group;
+  } request{};
+
+  static_assert(sizeof(request) == NLMSG_LENGTH(sizeof(ifinfomsg)) + RTA_LENGTH(sizeof(group)));
+  request.head.nlmsg_len = group == 0 ? NLMSG_LENGTH(sizeof(ifinfomsg)) : sizeof(request);
+  request.head.nlmsg_type = type;
+  request.head.nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK;
+  request.link.ifi_index = static_cast<int>(ifindex);
+  request.attribute.rta_len = RTA_LENGTH(sizeof(group));
+  request.attribute.rta_type = IFLA_GROUP;
+  request.group = group;
+  if (send(fd, &request, sizeof(request), 0) < 0) return errno;
+
+  alignas(nlmsghdr) std::array<char, 512> answer{};
+  const ssize_t got = recv(fd, answer.data(), answer.size(), MSG_DONTWAIT);
+  const auto* const head = reinterpret_cast<const nlmsghdr*>(answer.data());
+  if (got < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(nlmsgerr))) || head->nlmsg_type != NLMSG_ERROR)
+    return EPROTO;
+  return -static_cast<const nlmsgerr*>(NLMSG_DATA(head))->error;
+}
+
 }  // namespace
 
 std::string_view to_string(RemainderKind kind) {
@@ -217,23 +248,17 @@ std::size_t detach_mounts(const char* folder, const char* mountinfo) {
   return detached;
 }
 
-void delete_interface(std::uint32_t ifindex) {
-  struct {
-    nlmsghdr head;
-    ifinfomsg link;
-  } request{};
-
-  request.head.nlmsg_len = sizeof(request);
-  request.head.nlmsg_type = RTM_DELLINK;
-  request.head.nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK;
-  request.link.ifi_index = static_cast<int>(ifindex);
+void delete_interfaces(std::span<const std::uint32_t> ifindexes) {
   const proc::Descriptor fd(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
   if (!fd.is_open()) return;
-  if (send(fd.get(), &request, sizeof(request), 0) < 0) return;
-  // The kernel acts inside send(); the acknowledgement is read so that it does not fill the queue.
-  std::array<char, 512> acknowledgement{};
-  [[maybe_unused]] const ssize_t got =
-      recv(fd.get(), acknowledgement.data(), acknowledgement.size(), MSG_DONTWAIT);
+  bool is_grouped = true;
+  for (const std::uint32_t ifindex : ifindexes) {
+    const int error = ask_link(fd.get(), RTM_SETLINK, ifindex, kDoomedGroup);
+    if (error != 0 && error != ENODEV) is_grouped = false;
+  }
+  if (is_grouped && ask_link(fd.get(), RTM_DELLINK, 0, kDoomedGroup) == 0) return;
+  // One of them is of a kind that cannot be grouped or deleted, or all have gone.
+  for (const std::uint32_t ifindex : ifindexes) ask_link(fd.get(), RTM_DELLINK, ifindex, 0);
 }
 
 }  // namespace rn::warden

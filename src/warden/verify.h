@@ -85,8 +85,9 @@ void look_at_gpus(GpuProcesses& gpus, const PidSet& guests, milliseconds limit, 
 /// allocate. Answers how many; what is left shows in look_at_mounts().
 std::size_t detach_mounts(const char* folder, const char* mountinfo = "/proc/self/mountinfo");
 
-/// Deletes an interface by netlink. Fine when it is gone; a failure shows in look_at_interface().
+/// Deletes interfaces by netlink, all in one transaction of the kernel: one by one, each would wait
+/// for the kernel's readers anew. Fine when some are gone; a failure shows in look_at_interface().
 /// Does not allocate.
-void delete_interface(std::uint32_t ifindex);
+void delete_interfaces(std::span<const std::uint32_t> ifindexes);
 
 }  // namespace rn::warden

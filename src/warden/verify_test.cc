@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "warden/verify.h"
 
+#include <array>
 #include <iostream>
 #include <thread>
 
@@ -173,20 +174,31 @@ TEST(VerifyInterfaces, an_interface_is_seen_until_it_is_deleted) {
     // The loopback of a fresh namespace cannot be deleted; a look at it must say so after the
     // attempt.
     Remains loopback;
-    delete_interface(1);
+    delete_interfaces(std::array{1u});
     look_at_interface(1, loopback);
     EXPECT_EQ(loopback.describe(), (std::vector<std::string>{"interface 1: lo"}));
 
     ASSERT_EQ(system("ip link add rn-guest type veth peer name rn-peer"), 0);
-    const std::uint32_t ifindex = if_nametoindex("rn-guest");
+    ASSERT_EQ(system("ip link add rn-second type veth peer name rn-other"), 0);
+    ASSERT_EQ(system("ip link add rn-owner type veth peer name rn-mine"), 0);
+    const std::array guests{if_nametoindex("rn-guest"), 999'999u, if_nametoindex("rn-second")};
     Remains before;
-    look_at_interface(ifindex, before);
-    delete_interface(ifindex);
+    for (const std::uint32_t one : guests) look_at_interface(one, before);
+    delete_interfaces(guests);
     Remains after;
-    look_at_interface(ifindex, after);
+    for (const std::uint32_t one : guests) look_at_interface(one, after);
 
-    EXPECT_EQ(before.total(), 1u);
+    EXPECT_EQ(before.total(), 2u);
     EXPECT_TRUE(after.is_empty());
+    EXPECT_NE(if_nametoindex("rn-owner"), 0u) << "the owner's interface went with the guests'";
+
+    // One that cannot be deleted does not save the others.
+    ASSERT_EQ(system("ip link add rn-third type veth peer name rn-peer"), 0);
+    const std::array mixed{1u, if_nametoindex("rn-third")};
+    delete_interfaces(mixed);
+    Remains third;
+    look_at_interface(mixed[1], third);
+    EXPECT_TRUE(third.is_empty());
   });
 }
 

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "io/framed_unix.h"
+#include "io/read_text.h"
 #include "io/subprocess.h"
 #include "model/warden.h"
 
@@ -30,8 +31,7 @@ inline bool run_shell(const std::string& command) {
 }
 
 inline std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  return io::read_text(path);
 }
 
 /// Looks every 20 ms until `is_so` or 20 s have passed.
