@@ -2,7 +2,6 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <iostream>
 #include <iterator>
@@ -15,6 +14,9 @@
 #include "cli_print.h"
 #include "cli_run.h"
 #include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include "io/read_text.h"
 
 namespace {
 
@@ -155,14 +157,15 @@ int submit(const Client& client, const SubmitFlags& flags) {
   if (flags.file == "-") {
     text.assign(std::istreambuf_iterator<char>(std::cin), {});
   } else {
-    std::ifstream file(flags.file, std::ios::binary);
-    if (!file) {
+    std::error_code ignored;
+    const bool is_folder = std::filesystem::is_directory(flags.file, ignored);
+    if (is_folder || access(flags.file.c_str(), R_OK) != 0) {
       return complain(Error{
-          ErrorCode::kNotFound,
-          "cannot read " + flags.file,
+          is_folder ? ErrorCode::kInvalid : ErrorCode::kNotFound,
+          is_folder ? flags.file + " is a folder" : "cannot read " + flags.file,
           "give a job file, or - for standard input"});
     }
-    text.assign(std::istreambuf_iterator<char>(file), {});
+    text = io::read_text(flags.file);
     folder = std::filesystem::absolute(flags.file).parent_path();
   }
   auto job = parse_job_file(text);
