@@ -12,7 +12,6 @@
 // found, 4 permission, 5 conflict, 6 unreachable, 7 timeout, 8 quota).
 namespace rn::agent {
 
-int exit_code_of(const Error& error);
 /// Prints "reclaim-agent: message" and what to do next; answers the exit code.
 int report(const Error& error);
 

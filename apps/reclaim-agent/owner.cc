@@ -12,6 +12,7 @@
 #include "agent/kill_client.h"
 #include "agent/links.h"
 #include "agent/telemetry_host.h"
+#include "base/error_words.h"
 #include "io/framed_unix.h"
 #include "io/http_client.h"
 #include "io/real_clock.h"
@@ -129,36 +130,12 @@ int emergency(const AgentConfig& config, const ReclaimFlags& flags) {
 
 }  // namespace
 
-int exit_code_of(const Error& error) {
-  switch (error.code) {
-    case ErrorCode::kInvalid:
-    case ErrorCode::kUnsupported:
-      return 2;
-    case ErrorCode::kNotFound:
-      return 3;
-    case ErrorCode::kDenied:
-      return 4;
-    case ErrorCode::kConflict:
-      return 5;
-    case ErrorCode::kUnavailable:
-      return 6;
-    case ErrorCode::kTimeout:
-      return 7;
-    case ErrorCode::kExhausted:
-      return 8;
-    case ErrorCode::kCorrupt:
-    case ErrorCode::kInternal:
-      return 1;
-  }
-  return 1;
-}
-
 int report(const Error& error) {
   std::cerr << "reclaim-agent: " << error.message << "\n";
   std::cerr << "  next: "
             << (error.hint.empty() ? "reclaim-agent doctor names what is missing" : error.hint)
             << "\n";
-  return exit_code_of(error);
+  return exit_code_of(error.code);
 }
 
 Result<std::uint32_t> parse_duration(const std::string& text) {

@@ -40,30 +40,6 @@ Error with_next_step(Error error, const std::string& url) {
   return error;
 }
 
-int exit_code_of(const Error& error) {
-  switch (error.code) {
-    case ErrorCode::kInvalid:
-      return 2;
-    case ErrorCode::kNotFound:
-      return 3;
-    case ErrorCode::kDenied:
-      return 4;
-    case ErrorCode::kConflict:
-      return 5;
-    case ErrorCode::kUnavailable:
-      return 6;
-    case ErrorCode::kTimeout:
-      return 7;
-    case ErrorCode::kExhausted:
-      return 8;
-    case ErrorCode::kCorrupt:
-    case ErrorCode::kUnsupported:
-    case ErrorCode::kInternal:
-      return 1;
-  }
-  return 1;
-}
-
 io::HttpCall Client::call(const std::string& method, const std::string& path, std::string body)
     const {
   io::HttpCall call;

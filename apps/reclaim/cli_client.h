@@ -55,10 +55,6 @@ class Client {
 /// `error` with a hint for the person at the keyboard, if it has none.
 Error with_next_step(Error error, const std::string& url);
 
-/// The stable exit codes: 1 failure, 3 not found, 4 permission, 5 conflict, 6 unreachable, 7
-/// timeout, 8 quota.
-int exit_code_of(const Error& error);
-
 /// Performs many calls with at most `parallel` at a time on an own loop; stops at the first error.
 /// `next` gives the next call, or false at the end; `done` gets each reply.
 Status perform_many(

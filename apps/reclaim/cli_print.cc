@@ -8,6 +8,8 @@
 #include "cli_client.h"
 #include <unistd.h>
 
+#include "base/error_words.h"
+
 namespace rn::cli {
 
 std::string table(
@@ -82,7 +84,7 @@ int complain(const Error& error) {
   std::fprintf(stderr, "reclaim: %s\n", error.message.c_str());
   const std::string hint = error.hint.empty() ? "see 'reclaim --help'" : error.hint;
   std::fprintf(stderr, "  next: %s\n", hint.c_str());
-  return exit_code_of(error);
+  return exit_code_of(error.code);
 }
 
 Progress::Progress(std::string what, std::uint64_t total_bytes)

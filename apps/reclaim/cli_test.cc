@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "base/crypto.h"
+#include "base/error_words.h"
 
 namespace rn::cli {
 namespace {
@@ -218,12 +219,12 @@ TEST(Login, a_token_carries_the_fingerprint) {
 }
 
 TEST(ExitCodes, follow_the_errors_and_the_jobs) {
-  EXPECT_EQ(exit_code_of({ErrorCode::kNotFound, "", ""}), 3);
-  EXPECT_EQ(exit_code_of({ErrorCode::kDenied, "", ""}), 4);
-  EXPECT_EQ(exit_code_of({ErrorCode::kConflict, "", ""}), 5);
-  EXPECT_EQ(exit_code_of({ErrorCode::kUnavailable, "", ""}), 6);
-  EXPECT_EQ(exit_code_of({ErrorCode::kTimeout, "", ""}), 7);
-  EXPECT_EQ(exit_code_of({ErrorCode::kExhausted, "", ""}), 8);
+  EXPECT_EQ(exit_code_of(ErrorCode::kNotFound), 3);
+  EXPECT_EQ(exit_code_of(ErrorCode::kDenied), 4);
+  EXPECT_EQ(exit_code_of(ErrorCode::kConflict), 5);
+  EXPECT_EQ(exit_code_of(ErrorCode::kUnavailable), 6);
+  EXPECT_EQ(exit_code_of(ErrorCode::kTimeout), 7);
+  EXPECT_EQ(exit_code_of(ErrorCode::kExhausted), 8);
   Job job;
   job.state = JobState::kFailed;
   EXPECT_EQ(exit_code_of_job(job), 1);
@@ -234,17 +235,7 @@ TEST(ExitCodes, follow_the_errors_and_the_jobs) {
 }
 
 TEST(Errors, always_say_what_to_do_next) {
-  for (const ErrorCode code :
-       {ErrorCode::kInvalid,
-        ErrorCode::kNotFound,
-        ErrorCode::kConflict,
-        ErrorCode::kDenied,
-        ErrorCode::kUnavailable,
-        ErrorCode::kTimeout,
-        ErrorCode::kExhausted,
-        ErrorCode::kCorrupt,
-        ErrorCode::kUnsupported,
-        ErrorCode::kInternal})
+  for (const ErrorCode code : kErrorCodes)
     EXPECT_FALSE(with_next_step({code, "x", ""}, "https://c:7443").hint.empty());
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "agent/core_state.h"
+#include "base/error_words.h"
 #include "base/log.h"
 
 namespace rn::agent {
@@ -10,24 +11,6 @@ namespace {
 
 constexpr seconds kStrangerPatience{10};  // between two tries to remove what is not ours
 constexpr seconds kAbsencePatience{10};   // after a start that the warden's state does not show yet
-
-std::optional<ErrorCode> code_of(const std::string& word) {
-  static constexpr ErrorCode kCodes[] = {
-      ErrorCode::kInvalid,
-      ErrorCode::kNotFound,
-      ErrorCode::kConflict,
-      ErrorCode::kDenied,
-      ErrorCode::kUnavailable,
-      ErrorCode::kTimeout,
-      ErrorCode::kExhausted,
-      ErrorCode::kCorrupt,
-      ErrorCode::kUnsupported,
-      ErrorCode::kInternal};
-  for (const ErrorCode code : kCodes) {
-    if (to_string(code) == word) return code;
-  }
-  return word.empty() ? std::nullopt : std::optional(ErrorCode::kInternal);
-}
 
 }  // namespace
 
@@ -147,7 +130,7 @@ void Core::State::on_attempt_answer(Attempt& a, Ask kind, const warden_wire::Ans
 /// kNotFound when removing is success; a retryable code is tried again; anything else ends an
 /// attempt that did not run yet.
 void Core::State::on_ask_failed(Attempt& a, Ask kind, const warden_wire::Answer& answer) {
-  const ErrorCode code = code_of(answer.code).value_or(ErrorCode::kInternal);
+  const ErrorCode code = error_code_of(answer.code).value_or(ErrorCode::kInternal);
   a.ask_after[kind] = now_.boot + config_.repeat;
   const bool is_gone = code == ErrorCode::kNotFound;
   if (is_gone && (kind == Ask::kRelease || kind == Ask::kKill || kind == Ask::kRemove)) {

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/crypto.h"
 #include "base/error.h"
+#include "base/error_words.h"
 #include "base/fs.h"
 #include "base/ids.h"
 #include "base/rng.h"
@@ -30,6 +31,12 @@ TEST(Error, try_passes_the_first_error_up) {
 
   ASSERT_FALSE(outer());
   EXPECT_EQ(outer().error().code, ErrorCode::kTimeout);
+}
+
+TEST(Error, every_code_comes_back_from_its_word_and_unknown_words_are_none) {
+  for (const ErrorCode code : kErrorCodes) EXPECT_EQ(error_code_of(to_string(code)), code);
+  EXPECT_EQ(error_code_of("kGone"), std::nullopt);
+  EXPECT_EQ(error_code_of(""), std::nullopt);
 }
 
 TEST(Epoch, orders_by_generation_first) {

@@ -2,9 +2,9 @@
 #include "checkpoint/transfer_messages.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/assert.h"
+#include "base/error_words.h"
 #include "checkpoint/chunk_store.h"
 #include "model/codec_detail.h"
 
@@ -19,25 +19,6 @@ namespace checkpoint {
 namespace {
 
 constexpr std::size_t kTextMax = 1000;  ///< of a refusal's message that is passed on
-
-constexpr std::array kCodes = {
-    ErrorCode::kInvalid,
-    ErrorCode::kNotFound,
-    ErrorCode::kConflict,
-    ErrorCode::kDenied,
-    ErrorCode::kUnavailable,
-    ErrorCode::kTimeout,
-    ErrorCode::kExhausted,
-    ErrorCode::kCorrupt,
-    ErrorCode::kUnsupported,
-    ErrorCode::kInternal};
-
-ErrorCode code_of(std::string_view word) {
-  const auto found = std::find_if(kCodes.begin(), kCodes.end(), [&](ErrorCode code) {
-    return to_string(code) == word;
-  });
-  return found == kCodes.end() ? ErrorCode::kInternal : *found;
-}
 
 template <class T>
 Result<T> decode_as(BlobView body, std::string_view what) {
@@ -115,7 +96,7 @@ Error decode_refusal(BlobView body) {
   const auto refusal = from_cbor<PeerRefusal>(body);
   if (!refusal) return {ErrorCode::kInternal, "the peer refused in words that cannot be read", ""};
   return {
-      code_of(refusal->code),
+      error_code_of(refusal->code).value_or(ErrorCode::kInternal),
       "the peer refused: " + refusal->message.substr(0, kTextMax),
       refusal->hint.substr(0, kTextMax)};
 }

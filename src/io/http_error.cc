@@ -1,26 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/http_error.h"
 
-#include <array>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "base/error_words.h"
+
 namespace rn::io {
 namespace {
-
-constexpr std::array kAllCodes = {
-    ErrorCode::kInvalid,
-    ErrorCode::kNotFound,
-    ErrorCode::kConflict,
-    ErrorCode::kDenied,
-    ErrorCode::kUnavailable,
-    ErrorCode::kTimeout,
-    ErrorCode::kExhausted,
-    ErrorCode::kCorrupt,
-    ErrorCode::kUnsupported,
-    ErrorCode::kInternal,
-};
 
 ErrorCode code_of_status(int status) {
   switch (status) {
@@ -106,9 +94,7 @@ Error error_from_http(int status, std::string_view body) {
   if (parsed.is_object() && parsed.contains("error") && parsed["error"].is_object()) {
     const auto& inner = parsed["error"];
     const std::string code = text_of(inner, "code");
-    for (const ErrorCode known : kAllCodes) {
-      if (code == to_string(known)) error.code = known;
-    }
+    if (const auto known = error_code_of(code)) error.code = *known;
     error.message = text_of(inner, "message");
     error.hint = text_of(inner, "hint");
   } else if (parsed.is_object()) {
