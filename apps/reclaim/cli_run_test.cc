@@ -10,13 +10,12 @@
 #include "cli_upload.h"
 #include <gtest/gtest.h>
 
+#include "coordinator/daemon_finishing_agent.h"
 #include "coordinator/daemon_fixture.h"
-#include "coordinator/daemon_light_agent.h"
 
 namespace rn::cli {
 namespace {
 
-using coordinator::LightAgent;
 using coordinator::LiveSite;
 using coordinator::ScratchFolder;
 
@@ -41,24 +40,7 @@ TEST(CliRun, a_run_uploads_streams_brings_outputs_and_logs_home_and_exits_as_the
            {*digest_from_hex(site.put(weights.substr(0, kPieceBytes))),
             *digest_from_hex(site.put("www"))}}
   );
-  const Blob listing = to_cbor(outputs);
-  site.put(std::string(as_text(listing)));
-  auto identity = coordinator::join_light_agent(
-      site.url(), site.make_token(R"({"kind": "join", "lab": "lab-a"})"), "machine-1"
-  );
-  ASSERT_TRUE(identity.has_value()) << identity.error().describe();
-  io::Loop loop;
-  LightAgent::Behaviour behaviour;
-  behaviour.image_digest = image;
-  behaviour.finishes = true;
-  behaviour.outputs = crypto::sha256(listing);
-  std::thread agents([&] {
-    LightAgent agent(loop, *identity, behaviour);
-    agent.connect(site.agent_url());
-    loop.run();
-    agent.stop();
-    loop.poll();
-  });
+  coordinator::FinishingAgent agent(site, image, outputs);
   const ScratchFolder folder;
   std::ofstream(folder.path() + "/train.py") << "torch.save(x, 'checkpoint.pt')\n";
   RunOptions options;
@@ -66,8 +48,7 @@ TEST(CliRun, a_run_uploads_streams_brings_outputs_and_logs_home_and_exits_as_the
   options.folder = folder.path();
 
   const int code = run_job(client_of(site, site.admin()), options);
-  loop.stop();
-  agents.join();
+  agent.stop();
 
   EXPECT_EQ(code, 0);
   EXPECT_EQ(text_of(folder.path() + "/model/final.pt"), weights);

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 
 #include "coordinator/api.h"
+#include "coordinator/daemon_finishing_agent.h"
 #include "coordinator/daemon_fixture.h"
-#include "coordinator/daemon_light_agent.h"
 #include "model/yaml.h"
 
 namespace rn::coordinator {
@@ -385,24 +385,7 @@ TEST(Jobs, a_job_goes_over_the_wire_from_submit_to_log_and_outputs) {
   outputs.files.push_back(
       {.path = "model.pt", .bytes = 7, .blobs = {*digest_from_hex(site.put("weights"))}}
   );
-  const Blob listing = to_cbor(outputs);
-  site.put(std::string(as_text(listing)));
-  auto identity = join_light_agent(
-      site.url(), site.make_token(R"({"kind": "join", "lab": "lab-a"})"), "machine-1"
-  );
-  ASSERT_TRUE(identity.has_value()) << identity.error().describe();
-  io::Loop loop;
-  LightAgent::Behaviour behaviour;
-  behaviour.image_digest = image;
-  behaviour.finishes = true;
-  behaviour.outputs = crypto::sha256(listing);
-  std::thread agents([&] {
-    LightAgent agent(loop, *identity, behaviour);
-    agent.connect(site.agent_url());
-    loop.run();
-    agent.stop();
-    loop.poll();
-  });
+  FinishingAgent agent(site, image, outputs);
 
   ASSERT_EQ(site.call("POST", "/v1/jobs", kJob).status, 201);
   json job;
@@ -413,8 +396,7 @@ TEST(Jobs, a_job_goes_over_the_wire_from_submit_to_log_and_outputs) {
   }
   const auto log = site.call("GET", "/v1/jobs/1/logs?follow=1&attempt=1");
   const auto published = site.call("GET", "/v1/jobs/1/outputs");
-  loop.stop();
-  agents.join();
+  agent.stop();
 
   EXPECT_EQ(job["state"], "succeeded") << job.dump() << site.call("GET", "/v1/jobs/1/why").body;
   EXPECT_EQ(log.body, "hello from the guest\n");
