@@ -14,7 +14,7 @@ import guests  # noqa: E402
 import table  # noqa: E402
 from capture import PORT, Capture  # noqa: E402
 from labs import Labs, TimedOut, wait_until  # noqa: E402
-from rn_site import Cli, Coordinator, Node, base_image  # noqa: E402
+from rn_site import Cli, Coordinator, Node, base_image, program  # noqa: E402
 
 STARTED = time.monotonic()
 SAVE_EVERY = 40
@@ -134,8 +134,8 @@ class Stage:
         for guest in GUESTS:
             folder = guests.make_folder(self.labs.dir / f"reference-{guest}", guest)
             arguments = ["--steps", str(self.steps), "--save-every", str(SAVE_EVERY)]
-            popen = guests.run_undisturbed(root, folder, arguments, self.labs.dir / f"reference-{guest}.log")
-            self.reference[guest] = (folder, popen)
+            process = guests.run_undisturbed(self.labs, f"reference-{guest}", root, folder, arguments)
+            self.reference[guest] = (folder, process)
 
     def submit(self, guest):
         folder = guests.make_folder(self.labs.dir / f"student-{guest}", guest)
@@ -236,10 +236,6 @@ class Stage:
         return [table.seconds(one.silence_s), table.seconds(one.downtime_s), lost, table.seconds(one.lost_s)]
 
     def close(self):
-        for _, popen in self.reference.values():
-            if popen.poll() is None:
-                popen.kill()
-            popen.wait()
         self.labs.down()
 
 

@@ -6,10 +6,11 @@ import argparse
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 
-from stage import GUESTS, NOTICE_S, SAVE_EVERY, Stage, guests, open_capture, say, title, wait_until
+from stage import GUESTS, NOTICE_S, SAVE_EVERY, Stage, guests, open_capture, program, say, title, wait_until
 
 # Far beyond what a quiet machine needs: a busy one must not fail a correct product.
 MOVE_S = 240  # until the guests run elsewhere
@@ -213,19 +214,25 @@ def act_7_end(stage):
         stage.check(process.popen.returncode == 0, f"{guest}: reclaim run ended with {process.popen.returncode}")
         logs = sorted(stage.folders[guest].glob(".reclaim/*/attempt-*.log"))
         stage.check(len(logs) == len(stage.attempts(guest)), f"{guest}: logs of {len(logs)} attempts are here")
-        folder, popen = stage.reference[guest]
-        wait_until(f"the undisturbed {guest}", lambda: popen.poll() is not None, 900)
+        folder, process = stage.reference[guest]
+        wait_until(f"the undisturbed {guest}", lambda: not process.is_running(), 900)
         found = guests.differences(folder, stage.folders[guest])
         stage.check(not found, f"{guest}: curve and weights equal the undisturbed run's, bit by bit, after "
                     f"{len(stage.attempts(guest))} attempts" + "".join(f"\n      {line}" for line in found))
 
 
 def keep(stage):
-    say(f"kept: {stage.coordinator.url}, token {stage.rest.token}")
+    title("Kept")
+    say(f"coordinator: {stage.coordinator.url}, token {stage.rest.token}")
     for lab, node in stage.nodes.items():
         say(f"  {lab}: {node.address}, state {node.state}, sockets {node.run}")
+    variables = " ".join(f"{name}={value}" for name, value in stage.cli.environment.items())
+    say(f"a student's view: {variables} {program('reclaim')} ps --all")
     say("Ctrl-C ends it")
-    signal.pause()
+    try:
+        signal.pause()
+    except KeyboardInterrupt:
+        say("interrupted")
 
 
 def main():
@@ -256,6 +263,8 @@ def main():
     except KeyboardInterrupt:
         say("interrupted")
         return 130
+    except (AssertionError, subprocess.CalledProcessError) as error:  # what the rest of the story needs is not there
+        stage.check(False, f"{error}\n{getattr(error, 'stderr', '') or ''}".rstrip())
     finally:
         say("taking everything down")
         stage.close()
