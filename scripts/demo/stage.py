@@ -14,7 +14,7 @@ import guests  # noqa: E402
 import table  # noqa: E402
 from capture import PORT, Capture  # noqa: E402
 from labs import Labs, TimedOut, wait_until  # noqa: E402
-from rn_site import Cli, Coordinator, Node, base_image, program  # noqa: E402
+from rn_site import Cli, Coordinator, Node, base_image  # noqa: E402
 
 STARTED = time.monotonic()
 SAVE_EVERY = 40
