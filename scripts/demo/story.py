@@ -202,9 +202,17 @@ def wait_while_it_goes_on(stage, guest, process):
     """However slow the machine is; but a guest that does no new step for a long time is a failed check."""
     while process.is_running():
         last = stage.last_step(guest)
-        stage.wait(f"`reclaim run` of {guest} to end, or a step after {last}",
-                   lambda: not process.is_running() or stage.last_step(guest) > last, STEP_S)
-        if process.is_running() and stage.last_step(guest) <= last:
+        if not stage.wait(f"`reclaim run` of {guest} to end, or a step after {last}",
+                          lambda: not process.is_running() or stage.last_step(guest) > last, STEP_S):
+            break
+
+
+def wait_for_reference(stage, guest, log, process):
+    """As patient as above: it has the lowest priority."""
+    while process.is_running():
+        size = log.stat().st_size if log.exists() else 0
+        if not stage.wait(f"the undisturbed {guest} to end or to go on",
+                          lambda: not process.is_running() or log.exists() and log.stat().st_size > size, STEP_S):
             break
 
 
@@ -217,7 +225,7 @@ def act_7_end(stage):
         logs = sorted(stage.folders[guest].glob(".reclaim/*/attempt-*.log"))
         stage.check(len(logs) == len(stage.attempts(guest)), f"{guest}: logs of {len(logs)} attempts are here")
         folder, process = stage.reference[guest]
-        wait_until(f"the undisturbed {guest}", lambda: not process.is_running(), 900)
+        wait_for_reference(stage, guest, folder / "steps.log", process)
         found = guests.differences(folder, stage.folders[guest])
         stage.check(not found, f"{guest}: curve and weights equal the undisturbed run's, bit by bit, after "
                     f"{len(stage.attempts(guest))} attempts" + "".join(f"\n      {line}" for line in found))
