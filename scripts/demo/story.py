@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from stage import GUESTS, NOTICE_S, SAVE_EVERY, Stage, guests, open_capture, say, title, wait_until
+from stage import GUESTS, NOTICE_S, SAVE_EVERY, Stage, guests, open_capture, say, title
 
 from rn_site import program  # isort: skip (stage.py makes it known)
 
