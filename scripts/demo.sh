@@ -7,7 +7,7 @@
 #   scripts/demo.sh [--keep] [--steps N] [--seed N]
 #
 #   --keep     leaves the site running after the story, prints the addresses, and ends with Ctrl-C
-#   --steps N  length of the trainings (default 2000)
+#   --steps N  length of the trainings (default 1500)
 #   --seed N   varies the moments of the story (default: by the clock; printed)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

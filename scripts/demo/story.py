@@ -248,7 +248,7 @@ def keep(stage):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--keep", action="store_true")
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
