@@ -112,7 +112,10 @@ class Stage:
         labs = ("lab-a", "lab-b")
         first = {lab: self.small_job(lab) for lab in labs}
         for lab in labs:
-            wait_until(f"the first job on {lab}", lambda: self.rest.job(first[lab])["state"] == "succeeded", 600)
+            wait_until(f"the first job on {lab}", lambda: self.rest.job(first[lab])["state"] == "succeeded", 900)
+            at = {event["kind"]: event["at_wall_ms"] for event in self.rest.events(first[lab])}
+            took_s = (at["attempt.preparing"] - at["attempt.fetching"]) / 1000
+            say(f"{lab}: image brought, verified and loaded in {took_s:.1f} s")
         begun = time.time()
         job = self.small_job("lab-a")
         wait_until("the second job", lambda: self.rest.job(job)["started_wall_ms"], 60)
