@@ -115,7 +115,7 @@ class Bench:
             durables.append(durable)
             snapshots.append(snapshot)
         line("the line's own time (plain TCP)", lines)
-        line("rename to manifest made", snapshots)
+        line("rename to snapshot begun", snapshots)
         line("rename to durable", durables)
         line("ratio, round by round", [a / b for a, b in zip(durables, lines)], "times")
         print(f"median over median: {statistics.median(durables) / statistics.median(lines):.2f} times")

@@ -25,7 +25,8 @@ Seen by a peer to which each guest sends a packet with its step every 5 ms, stam
   silence      from the guest's last packet before to its first one anywhere after
   downtime     from the guest's last packet before to its first one with a step not done before
   steps lost   steps done before and done again, of all that it had done; work lost: the time these steps had taken
-By the node's record: cleared, from the owner's command until nothing of the guests is left on the node.
+By the node's record: cleared, from the owner's command until nothing of the guests is left on the node. Both times
+from the owner's command have its program's start in them.
 By the network device: sent, all that the lab sent from the command until the guests ran elsewhere."""
 GUESTS = ("cnn", "transformer")
 
@@ -47,7 +48,7 @@ class Act:
     begun: float
     command_s: float = None  # how long the owner's command took
     cut_s: float = None  # from the command to the guests' last packet, seen by the peer
-    cleared_s: float = None  # from the declaration to cleared, by the node's record
+    cleared_s: float = None  # from the command to cleared, by the node's record
     bytes_sent: int = None  # by the lab, all together, until the guests run elsewhere
     cut: float = None  # when the cable was pulled: what comes later is a zombie's
 
@@ -191,6 +192,10 @@ class Stage:
         """The highest that the peer has seen."""
         return max((start.packets[-1][1] for start in self.starts(guest)), default=0)
 
+    def has_new_step(self, act, guest):
+        one = self.displaced(act, guest)
+        return one is not None and one.downtime_s is not None
+
     def displaced(self, act, guest, until=float("inf")):
         """What the act cost this guest, by its packets; None if it was not there."""
         return displacements.displacement(self.starts(guest), act.begun, until, act.cut)
@@ -215,7 +220,8 @@ class Stage:
                    if record["node"] == node and record["declared_wall_ms"] >= since and record["cleared_ns"]]
         if records:
             record = min(records, key=lambda one: one["declared_wall_ms"])
-            act.cleared_s = (record["cleared_ns"] - record["declared_ns"]) / 1e9
+            after_s = (record["cleared_ns"] - record["declared_ns"]) / 1e9
+            act.cleared_s = record["declared_wall_ms"] / 1000 + after_s - act.begun
 
     def print_table(self):
         rows = []

@@ -56,33 +56,19 @@ def act_2_notice(stage, rng):
 
 
 def check_resume(stage, act, before):
-    """By what the peer saw: it went on at a step that it had done, and not from nothing."""
+    """By what the peer saw: it went on at a step that it had done, and not from nothing, and does new ones."""
     for guest in GUESTS:
         # Python needs some seconds to import torch before the first packet.
-        stage.wait(f"a packet of {guest} after its return", lambda: has_resumed(stage, act, guest), RESUME_S)
+        stage.wait(f"a step of {guest} that it had not done before", lambda: stage.has_new_step(act, guest), RESUME_S)
         stage.check(stage.attempts(guest)[-1]["epoch"] != before[guest], f"{guest}: a new attempt with a new epoch")
         one = stage.displaced(act, guest)
-        if not stage.check(one is not None and one.silence_s is not None, f"{guest}: the peer sees it again"):
+        if not stage.check(one is not None and one.restored is not None, f"{guest}: the peer sees it again"):
             continue
-        restored = restored_in(stage, act, guest)
-        stage.check(0 < restored <= one.step, f"{guest}: goes on from step {restored} of {one.step} done, "
+        stage.check(0 < one.restored <= one.step, f"{guest}: went on from step {one.restored} of {one.step} done, "
                     f"silent for {one.silence_s:.1f} s")
         if guest == "cnn":
-            stage.check(restored % SAVE_EVERY == 0 and one.step - restored < 2 * SAVE_EVERY,
+            stage.check(one.restored % SAVE_EVERY == 0 and one.step - one.restored < 2 * SAVE_EVERY,
                         "cnn: at its last whole save")
-
-
-def restored_in(stage, act, guest):
-    """Steps in the state of its newest start since the act began; None if there is none."""
-    starts = stage.starts(guest)
-    return starts[-1].restored if starts and starts[-1].first >= act.begun else None
-
-
-def has_resumed(stage, act, guest):
-    """Its newest attempt sends. A start that is given up before it sends anything is not one that the peer knows."""
-    lab = stage.lab_of(guest)
-    starts = stage.starts(guest)
-    return bool(lab and starts and starts[-1].first >= act.begun and starts[-1].source == stage.labs.addresses[lab])
 
 
 def act_3_home(stage, rng):

@@ -100,7 +100,9 @@ class Displacements(unittest.TestCase):
 
         self.assertIsNone(displacements.displacement(found, 99))
         self.assertIsNone(displacements.displacement(found, 107, until=110).silence_s)
-        self.assertIsNone(displacements.displacement(found, 124).downtime_s)
+        self.assertIsNone(displacements.displacement(found, 124).silence_s)
+        again = displacements.displacement(displacements.Starts("cnn").take(self.WIRE[:8]), 107)
+        self.assertEqual((again.silence_s, again.downtime_s, again.lost_steps), (12.5, None, 2))
 
 
 class CaptureFile(unittest.TestCase):

@@ -29,7 +29,7 @@ class Displacement:
     step: int  # steps that it had done by then
     silence_s: float = None  # from there to the first packet of any later start
     downtime_s: float = None  # from there to the first packet with a step that had not been done before
-    restored: int = None  # steps in the state from which the start that did it went on
+    restored: int = None  # steps in the state from which the start that did it went on, or the newest so far
     lost_steps: int = None  # done before and done again
     lost_s: float = None  # time that the start before had spent on them
 
@@ -72,11 +72,10 @@ def displacement(found, since, until=float("inf"), cut=None):
     last, step = seen[-1][0], max(step for _, step in seen)
     if not after:
         return Displacement(last, step)
-    going_on = next((start for start in after if any(done > step for _, done in start.packets)), None)
-    silence_s = after[0].first - last
-    if going_on is None:
-        return Displacement(last, step, silence_s)
-    new = next(time for time, done in going_on.packets if done > step)
+    is_new = [any(done > step for _, done in start.packets) for start in after]
+    going_on = after[is_new.index(True)] if True in is_new else after[-1]
+    downtime_s = next((time - last for time, done in going_on.packets if done > step), None)
     lost = max(0, step - going_on.restored)
     kept = next((time for time, done in seen if done >= going_on.restored), seen[0][0])
-    return Displacement(last, step, silence_s, new - last, going_on.restored, lost, last - kept if lost else 0.0)
+    return Displacement(
+        last, step, after[0].first - last, downtime_s, going_on.restored, lost, last - kept if lost else 0.0)
