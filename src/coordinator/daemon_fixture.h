@@ -61,7 +61,7 @@ class LiveSite {
     // The first admin token is written once its row is durable.
     for (int i = 0; i < 500 && admin_.empty(); ++i) {
       std::ifstream(state_ + "/admin.token") >> admin_;
-      if (admin_.empty()) std::this_thread::sleep_for(milliseconds(10));
+      if (admin_.empty()) std::this_thread::sleep_for(milliseconds(10));  // between two looks
     }
   }
 

@@ -295,7 +295,8 @@ TEST(Rights, without_a_token_only_the_public_routes_answer) {
       EXPECT_EQ(reply.status, 401) << route.method << " " << route.pattern;
     }
     if (::testing::Test::HasFailure()) return;
-    std::this_thread::sleep_for(milliseconds(20));  // strangers are rate-limited
+    // Strangers are rate-limited by real time; the routes outnumber the burst.
+    std::this_thread::sleep_for(milliseconds(20));
   }
 }
 
@@ -392,7 +393,7 @@ TEST(Jobs, a_job_goes_over_the_wire_from_submit_to_log_and_outputs) {
   for (int i = 0; i < 1000; ++i) {
     job = json::parse(site.call("GET", "/v1/jobs/1").body);
     if (job["state"] == "succeeded" || job["state"] == "failed") break;
-    std::this_thread::sleep_for(milliseconds(20));
+    std::this_thread::sleep_for(milliseconds(20));  // between two looks
   }
   const auto log = site.call("GET", "/v1/jobs/1/logs?follow=1&attempt=1");
   const auto published = site.call("GET", "/v1/jobs/1/outputs");

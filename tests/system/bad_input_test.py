@@ -13,36 +13,22 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
-from labs import Labs, wait_until  # noqa: E402
+from labs import wait_until  # noqa: E402
+from one_node import CONTRACT, OneNode  # noqa: E402
 from rest import Refused  # noqa: E402
-from rn_site import PORT, Cli, Coordinator, Node, program, tiny_image  # noqa: E402
+from rn_site import PORT, Node, program  # noqa: E402
 
-CONTRACT = {"guest_disk_mib": 128, "reserve_disk_mib": 64}
 FAKETIME = pathlib.Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 
 
-class BadInput(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.labs = Labs("campus", "lab-a", "lab-b", disk="1G")
-        cls.addClassCleanup(cls.labs.down)
-        cls.coordinator = Coordinator(cls.labs).start()
-        cls.node = Node(cls.labs, "lab-a", CONTRACT)
-        cls.node.prepare()
-        cls.node.join(cls.coordinator)
-        cls.node.start_warden()
-        cls.node.start_agent()
-        cls.cli = Cli(cls.labs, cls.coordinator)
-        cls.cli("image", "add", "base", tiny_image())
-        cls.witness = cls.submit(cls.folder("witness"), "true", "--detach").stdout.strip()  # what must not get lost
+class BadInput(OneNode):
+    OTHER_LABS = ("lab-b",)
+    DISK = "1G"
 
     @classmethod
-    def folder(cls, name, **files):
-        folder = cls.labs.dir / name
-        folder.mkdir()
-        for file, text in files.items():
-            (folder / file).write_text(text)
-        return folder
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.witness = cls.submit(cls.folder("witness"), "true", "--detach").stdout.strip()  # what must not get lost
 
     @classmethod
     def submit(cls, folder, script, *flags, **options):

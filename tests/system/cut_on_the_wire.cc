@@ -171,7 +171,7 @@ class Floods {
             size
         );
       }
-      usleep(100);
+      usleep(100);  // the flood's rate: ten thousand bursts a second
     }
     close(fd);
   }
@@ -212,7 +212,7 @@ class Floods {
       bool is_alive = connect(fd, reinterpret_cast<const sockaddr*>(&target), size) == 0;
       while (is_alive && !is_stopping_) {
         is_alive = send(fd, payload.data(), payload.size(), MSG_NOSIGNAL) > 0 || errno == EAGAIN;
-        usleep(200);
+        usleep(200);  // as above: five thousand writes a second
       }
       close(fd);
     }
@@ -308,13 +308,13 @@ class CutOnTheWire : public testing::Test {
           << "nothing flows, so that no cut would be seen: udp4 " << at_peer_->packets(Kind::kUdp4)
           << " udp6 " << at_peer_->packets(Kind::kUdp6) << " tcp "
           << at_peer_->packets(Kind::kTcp4);
-      usleep(2000);
+      usleep(2000);  // between two looks
     }
   }
 
   /// The newest packet's time stamp once nothing is in flight any more.
   static std::int64_t last_after_quiet(const Capture& capture, useconds_t quiet_us) {
-    usleep(quiet_us);
+    usleep(quiet_us);  // that nothing comes can only be seen by waiting
     capture.drain();
     return capture.last_ns();
   }
@@ -414,7 +414,7 @@ int renew(const std::string& folder) {
   for (;;) {
     const Instant now = clock.now().boot;
     if (!gates->renew_lease(now, now + milliseconds(500))) return 1;
-    usleep(50'000);
+    usleep(50'000);  // the renewer's period, a tenth of the lease
   }
 }
 

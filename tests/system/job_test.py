@@ -9,33 +9,17 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
-from labs import SCRIPT, Labs, wait_until  # noqa: E402
-from rn_site import Cli, Coordinator, Node, tiny_image  # noqa: E402
+from labs import SCRIPT, wait_until  # noqa: E402
+from one_node import OneNode  # noqa: E402
 
 
-class Job(unittest.TestCase):
+class Job(OneNode):
     @classmethod
     def setUpClass(cls):
         folder = cls.enterClassContext(tempfile.TemporaryDirectory())
         cls.before = f"{folder}/before"
         subprocess.run([SCRIPT, "snapshot", cls.before], check=True)
-        cls.labs = Labs("campus", "lab-a", disk="2G")
-        cls.addClassCleanup(cls.labs.down)
-        cls.coordinator = Coordinator(cls.labs).start()
-        cls.node = Node(cls.labs, "lab-a", {"guest_disk_mib": 128, "reserve_disk_mib": 64})
-        cls.node.prepare()
-        cls.node.join(cls.coordinator)
-        cls.node.start_warden()
-        cls.node.start_agent()
-        cls.cli = Cli(cls.labs, cls.coordinator)
-        cls.cli("image", "add", "base", tiny_image())
-
-    def folder(self, name, **files):
-        folder = self.labs.dir / name
-        folder.mkdir()
-        for file, text in files.items():
-            (folder / file).write_text(text)
-        return folder
+        super().setUpClass()
 
     def submit(self, folder, *command, flags=(), **options):
         return self.cli("run", "--disk", "64MB", "--memory", "64MB", "--stateless", *flags, "--", *command, cwd=folder,

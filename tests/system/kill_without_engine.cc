@@ -70,7 +70,7 @@ class Engine {
   bool wait_ready() const {
     for (int i = 0; i < 300; ++i) {
       if (is_done(cli() + " version >/dev/null 2>&1")) return true;
-      usleep(100'000);
+      usleep(100'000);  // between two tries
     }
     return false;
   }
@@ -283,7 +283,7 @@ TEST_F(KillWithoutEngine, the_engine_comes_back_and_finds_its_guests_dead) {
   std::string state;
   for (int i = 0; i < 100 && state != "exited"; ++i) {
     state = engine_->docker("inspect -f '{{.State.Status}}' " + ids_[0]);
-    if (state != "exited") usleep(100'000);
+    if (state != "exited") usleep(100'000);  // between two looks
   }
   EXPECT_EQ(state, "exited");
 }

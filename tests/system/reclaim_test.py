@@ -138,7 +138,7 @@ class Reclaim(unittest.TestCase):
         before = self.epochs()
 
         with site.frozen("lab-a"):
-            time.sleep(0.5)  # a commit that was under way
+            time.sleep(0.5)  # a commit that was under way is not ours to wait for: the agent is frozen
             durable = {name: site.generation(name) for name in site.guests}
             done = site.nodes["lab-a"].owner("reclaim", "--now")
             self.assertIn("verified", done.stdout)
@@ -161,11 +161,11 @@ class Reclaim(unittest.TestCase):
         before = self.epochs()
 
         site.labs.link("lab-b", up=False)
-        time.sleep((MISSED_BEATS - 1) * site.heartbeat_s)
+        time.sleep((MISSED_BEATS - 1) * site.heartbeat_s)  # the blip itself
         site.labs.link("lab-b", up=True)
 
         site.wait("lab-b to be connected", lambda: site.rest.nodes()["lab-b"]["is_connected"], 30)
-        time.sleep(MISSED_BEATS * site.heartbeat_s)
+        time.sleep(MISSED_BEATS * site.heartbeat_s)  # until a loss would have been found, if there were one
         self.assertEqual(self.epochs(), before)
         self.assertTrue(site.all_on("lab-b"), site.picture())
         self.wait_for_new_generations()
@@ -215,7 +215,7 @@ class Reclaim(unittest.TestCase):
         site.wait("a guest to be noticed or gone", lambda: any(
             site.job(name)["state"] != "running" for name in site.guests), 20, 0.02)
         site.coordinator.kill()
-        time.sleep(1)
+        time.sleep(1)  # the time without a coordinator
         site.coordinator.start()
 
         site.wait("both to run on lab-b", lambda: site.all_on("lab-b"), 90)
@@ -234,7 +234,7 @@ class Reclaim(unittest.TestCase):
         site.nodes["lab-b"].owner("reclaim")
         site.nodes["lab-a"].owner("release")
         site.wait("lab-b to be free", lambda: not site.guest_processes("lab-b"), NOTICE_S + 2)
-        time.sleep(3)  # copies leave by the agents' own plan
+        time.sleep(3)  # the time without a coordinator, in which copies leave by the agents' own plan
         site.coordinator.start()
 
         site.wait("both to run on lab-a", lambda: site.all_on("lab-a"), 90)
@@ -265,7 +265,7 @@ class Reclaim(unittest.TestCase):
         self.assertIn("resume", node.owner("pause").stdout)
         site.wait("lab-b to be paused", lambda: site.rest.nodes()["lab-b"]["lending"] == "paused", 30)
         job = self.wish("patient", "lab-b")
-        time.sleep(2 * site.heartbeat_s)
+        time.sleep(2 * site.heartbeat_s)  # in which it would have been placed, if it could be
         self.assertEqual(self.state(job), "queued")
         self.assertIn("paus", site.cli("why", job).stdout.lower())
         self.assertRegex(node.owner("status", "--why").stdout, r"lending: paused(?s:.*)why: .*paus")

@@ -123,7 +123,7 @@ void Capture::note(const std::uint8_t* frame, std::size_t size, std::int64_t at_
 
 void Capture::drain() const {
   const std::uint64_t seen = idle_turns_;
-  while (idle_turns_ < seen + 2) usleep(500);
+  while (idle_turns_ < seen + 2) usleep(500);  // between two looks
 }
 
 std::uint64_t Capture::lost() const {

@@ -32,7 +32,7 @@ def wait_until(what, condition, timeout_s, every_s=0.05):
             return value
         if time.monotonic() > deadline:
             raise TimedOut(f"waited {timeout_s} s for: {what} (last seen: {value!r})")
-        time.sleep(every_s)
+        time.sleep(every_s)  # between two looks
 
 
 class Process:
