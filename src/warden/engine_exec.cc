@@ -22,7 +22,8 @@ constexpr std::array<const char*, 4> kFiles = {"passwd", "group", "subuid", "sub
 /// In the child: everything up to exec. Answers what failed; errno says why.
 const char* become_engine(const EngineExec& engine) {
   if (setsid() < 0 && errno != EPERM) return "setsid";
-  if (unshare(CLONE_NEWNS) != 0) return "a mount namespace";
+  // NOTE(dockerd 20.10): without a bridge it deletes `docker0` wherever it runs, the owner's own.
+  if (unshare(CLONE_NEWNS | CLONE_NEWNET) != 0) return "namespaces of its own";
   if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0) return "slave mounts";
   for (const char* file : kFiles) {
     const std::string source = engine.etc + "/" + file;

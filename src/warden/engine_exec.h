@@ -16,7 +16,8 @@ struct EngineExec {
 
 /// Runs the engine detached from the calling process, in a mount namespace of its own in which the
 /// files of `etc` lie over those of /etc and into which the host's later mounts come (but not
-/// back). Returns when the engine's program runs; it outlives the caller. Forks: only for a process
+/// back), and in an empty network namespace: it needs no network, and must not touch the owner's.
+/// Returns when the engine's program runs; it outlives the caller. Forks: only for a process
 /// with one thread (`reclaim-warden engine-exec`).
 Status exec_engine(const EngineExec& engine);
 

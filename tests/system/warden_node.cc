@@ -26,7 +26,8 @@ class Warden : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     ASSERT_EQ(unshare(CLONE_NEWNET), 0);
-    ASSERT_TRUE(run_shell("ip link set lo up"));
+    // docker0 stands for the bridge of the owner's own engine.
+    ASSERT_TRUE(run_shell("ip link set lo up && ip link add docker0 type bridge"));
     node = new WardenNode("sys");
     ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
     ASSERT_EQ(node->load_image(), "");
@@ -45,6 +46,13 @@ class Warden : public testing::Test {
     return eventually([&] { return node->guest(name).state == GuestState::kExited; });
   }
 
+  /// Ends by itself with this code, and goes away.
+  void expect_end(const GuestName& name, int exit_code) {
+    EXPECT_TRUE(has_exited(name));
+    EXPECT_EQ(node->guest(name).exit_code, exit_code);
+    EXPECT_TRUE(node->finish(name));
+  }
+
   static WardenNode* node;
 };
 
@@ -60,6 +68,12 @@ TEST_F(Warden, a_guest_runs_and_its_log_and_exit_code_are_there) {
   EXPECT_EQ(text_of(node->guest(name_of(1)).disk + "/reclaim/exit"), "7\n");
   EXPECT_TRUE(node->finish(name_of(1)));
   EXPECT_TRUE(node->state().guests.empty());
+}
+
+TEST_F(Warden, the_bridge_of_the_owners_engine_is_left_alone) {
+  ASSERT_TRUE(node->state().is_engine_up);
+
+  EXPECT_TRUE(run_shell("ip link show docker0 >/dev/null"));
 }
 
 TEST_F(Warden, tells_the_agent_of_changes_without_being_asked) {
@@ -287,13 +301,26 @@ TEST_F(Warden, a_guest_survives_the_wardens_death_and_is_found_again) {
 TEST_F(Warden, a_guest_that_ends_while_the_warden_is_dead_has_its_exit_code) {
   const auto name = name_of(9);
   ASSERT_EQ(node->run(name, "sleep 1; exit 9").code, "");
+  const std::string exit_file = node->guest(name).disk + "/reclaim/exit";
 
   node->kill_daemon();
-  std::this_thread::sleep_for(seconds(2));
+  ASSERT_EQ(text_of(exit_file), "") << "it ended before the warden was dead";
+  ASSERT_TRUE(eventually([&] { return text_of(exit_file) == "9\n"; }));
   ASSERT_TRUE(node->serve());
 
+  expect_end(name, 9);
+}
+
+TEST_F(Warden, a_guest_whose_shim_is_killed_has_no_end_of_its_own) {
+  const auto name = name_of(18);
+  ASSERT_EQ(node->run(name, "sleep 100").code, "");
+  EXPECT_FALSE(node->guest(name).is_vanished);
+
+  ASSERT_TRUE(run_shell("kill -KILL $(pgrep -f 'containerd-shim.*" + node->folder + "/[r]un/')"));
+
   EXPECT_TRUE(has_exited(name));
-  EXPECT_EQ(node->guest(name).exit_code, 9);
+  EXPECT_TRUE(node->guest(name).is_vanished);
+  EXPECT_TRUE(eventually([&] { return node->guest(name).pids == 0; }));
   EXPECT_TRUE(node->finish(name));
 }
 
@@ -333,8 +360,7 @@ TEST_F(Warden, a_reclaim_with_notice_clears_at_its_deadline_and_the_node_opens_b
 
   EXPECT_TRUE(node->finish(name));
   EXPECT_EQ(node->run(name, "true").code, "");
-  EXPECT_TRUE(has_exited(name));
-  EXPECT_TRUE(node->finish(name));
+  expect_end(name, 0);
 }
 
 /// The owner's kill with everything hanging that can hang.
