@@ -309,8 +309,10 @@ void WardenCore::set_exited(GuestRecord& guest, std::int32_t exit_code, bool is_
 void WardenCore::on(const Exited& event) {
   GuestRecord* guest = find(event.guest);
   if (guest == nullptr || guest->container != event.container) return;
-  if (guest->phase == GuestPhase::kRunning || guest->phase == GuestPhase::kStarting)
+  if (guest->phase == GuestPhase::kRunning || guest->phase == GuestPhase::kStarting) {
+    guest->is_vanished = event.is_vanished;
     return set_exited(*guest, event.exit_code, event.is_oom_killed);
+  }
   // A kill was answered first; the engine now knows the true end.
   if (guest->phase == GuestPhase::kExited && guest->exit_code == kKilledCode &&
       (guest->exit_code != event.exit_code || guest->is_oom_killed != event.is_oom_killed)) {

@@ -109,7 +109,7 @@ void WardenCore::take_container(const FoundContainer& found) {
   guest->pid = found.pid;
   if (guest->started_boot_ns == 0) guest->started_boot_ns = found.started_boot_ns;
   // An engine that finds a container dead after a reboot invents an exit code for it.
-  guest->is_vanished = is_restarted_ && !found.is_running;
+  guest->is_vanished = !found.is_running && (is_restarted_ || found.is_vanished);
   if (!found.is_running) return set_exited(*guest, found.exit_code, found.is_oom_killed);
   if (guest->is_condemned || is_cut(*guest)) kill(*guest, {});
 }

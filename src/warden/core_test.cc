@@ -188,6 +188,16 @@ TEST(WardenGuest, killing_answers_when_it_is_dead) {
   EXPECT_TRUE(w.record(1)->is_oom_killed) << "the engine's word comes late and is taken";
 }
 
+TEST(WardenGuest, one_that_was_killed_with_its_shim_has_no_end_of_its_own) {
+  Rig w;
+  w.ready().run(1);
+
+  w.tell(Exited{.guest = Rig::guest(1), .container = "c1", .exit_code = 137, .is_vanished = true});
+
+  EXPECT_EQ(w.state_of(1), GuestState::kExited);
+  EXPECT_TRUE(w.record(1)->is_vanished);
+}
+
 TEST(WardenGuest, a_kill_that_fails_says_so_and_may_be_repeated) {
   Rig w;
   w.ready().run(1);
@@ -414,6 +424,23 @@ TEST(WardenRecovery, a_guest_that_ended_meanwhile_has_exited) {
 
   EXPECT_EQ(w.state_of(1), GuestState::kExited);
   EXPECT_EQ(w.record(1)->exit_code, 5);
+}
+
+TEST(WardenRecovery, a_guest_that_was_killed_from_outside_meanwhile_has_vanished) {
+  for (const bool is_vanished : {false, true}) {
+    Rig before;
+    before.ready().run(1);
+    Rig w(journal_of(before));
+    w.last = w.core.start(w.clock.now());
+    FoundContainer found{Rig::guest(1), "c1", 0, false, 0, 137};
+    found.has_go_ahead = true;
+    found.is_vanished = is_vanished;
+
+    w.tell(Reconciled{{found}, {{Rig::guest(1), "/disk/1", 64}}, {}});
+
+    EXPECT_EQ(w.state_of(1), GuestState::kExited);
+    EXPECT_EQ(w.record(1)->is_vanished, is_vanished);
+  }
 }
 
 TEST(WardenRecovery, a_guest_whose_container_vanished_has_exited) {

@@ -139,6 +139,7 @@ struct FoundContainer {
   bool is_oom_killed = false;
   std::int64_t started_boot_ns = 0;
   bool has_go_ahead = false;  ///< its command was let run; without it, it is a half-made start
+  bool is_vanished = false;   ///< as in Exited
 };
 
 struct FoundDisk {
@@ -191,6 +192,7 @@ struct Exited {
   std::string container;  ///< an old container's end must not end a new one
   std::int32_t exit_code = 0;
   bool is_oom_killed = false;
+  bool is_vanished = false;  ///< killed from outside together with its init: no end of its own
 };
 
 /// No packet passes any more.

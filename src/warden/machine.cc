@@ -23,6 +23,7 @@ constexpr milliseconds kStep{20};
 constexpr int kEndTries = 100;  ///< of kStep each: the engine learns of an end a little later
 constexpr std::int32_t kLostCode = 137;
 constexpr const char* kGo = "go";
+constexpr const char* kExit = "exit";
 constexpr const char* kNotice = "notice";
 
 void pause_for(milliseconds time) {
@@ -35,6 +36,12 @@ std::optional<std::int32_t> number_of(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end == text.data()) return std::nullopt;
   return value;
+}
+
+/// The guest's init writes its exit code whenever the command ends, however it ends. No code, and
+/// SIGKILL without a lack of memory: init, shim or engine were killed, not the command.
+bool has_vanished(bool has_exit_code, const EngineContainer& container) {
+  return !has_exit_code && container.exit_code == kLostCode && !container.is_oom_killed;
 }
 
 }  // namespace
@@ -369,9 +376,10 @@ Status Machine::set_gates(const SetGates& order) {
 // ---- looking
 
 Exited Machine::look_at_end(const GuestRecord& record) {
-  Exited end{record.guest, record.container, kLostCode, false};
-  const auto said = disks_->read(record.guest, "exit", 64);
+  Exited end{record.guest, record.container, kLostCode, false, false};
+  const auto said = disks_->read(record.guest, kExit, 64);
   if (said) end.exit_code = number_of(*said).value_or(kLostCode);
+  end.is_vanished = !said;
   for (int i = 0; i < kEndTries; ++i) {
     const auto container = engine_->inspect(record.container);
     // An engine that hangs or is gone: the guest's own word must do.
@@ -379,6 +387,7 @@ Exited Machine::look_at_end(const GuestRecord& record) {
     if (!container->is_running) {
       end.exit_code = container->exit_code;
       end.is_oom_killed = container->is_oom_killed;
+      end.is_vanished = has_vanished(said.has_value(), *container);
       return end;
     }
     pause_for(kStep);
@@ -416,6 +425,8 @@ Result<Reconciled> Machine::search(const std::vector<GuestRecord>& live) {
     one.exit_code = container.exit_code;
     one.is_oom_killed = container.is_oom_killed;
     one.has_go_ahead = disks_->read(one.guest, kGo, 1).has_value();
+    one.is_vanished =
+        !one.is_running && has_vanished(disks_->read(one.guest, kExit, 1).has_value(), container);
     found.containers.push_back(std::move(one));
   }
   RN_TRY(const auto images, engine_->images());
