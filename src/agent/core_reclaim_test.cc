@@ -22,6 +22,20 @@ class CoreReclaim : public CoreTest {
   }
 };
 
+class CoreReclaimOfAStart : public CoreTest {
+ protected:
+  void SetUp() override {
+    start();
+    warden.images = {"sha256:img"};
+    push_state();
+    lease();
+    answer<warden_wire::PrepareDisk>([](warden_wire::Answer& a) { a.disk = "/disk/1"; });
+    finish<PrepareWork>(WorkPrepared{resume, ""});
+    answer<warden_wire::AdoptDisk>();
+    ASSERT_EQ(phase(), "starting");
+  }
+};
+
 TEST_F(CoreReclaim, a_noticed_guest_is_told_signalled_and_runs_on_until_it_has_saved) {
   declare(ReclaimKind::kNotice);
   EXPECT_EQ(state(), AttemptState::kNoticed);
@@ -34,6 +48,15 @@ TEST_F(CoreReclaim, a_noticed_guest_is_told_signalled_and_runs_on_until_it_has_s
   save(1);
 
   EXPECT_TRUE(has_asked<warden_wire::KillGuest>());
+}
+
+/// It has no log that could be waited for.
+TEST_F(CoreReclaimOfAStart, one_that_never_ran_ends_with_nothing_to_save) {
+  warden.reclaims = {a_reclaim(ReclaimKind::kNotice)};
+  push_state();  // its disk is ready, no guest runs
+
+  EXPECT_EQ(last_end(), AttemptEnd::kReclaimed) << phase();
+  EXPECT_FALSE(has_work<TakeSnapshot>());
 }
 
 TEST_F(CoreReclaim, a_guest_without_a_handler_is_stopped_at_its_next_complete_generation) {

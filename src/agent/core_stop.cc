@@ -239,7 +239,8 @@ void Core::State::step_saving(Attempt& a) {
     if (may_work(a, Task::kSnapshot)) take_snapshot(a, true);
     return;
   }
-  if (!a.log.is_final_spooled) return;  // step_log() does it
+  const bool has_log = a.row.started_ns != 0 && !a.log.is_done;
+  if (has_log && !a.log.is_final_spooled) return;  // step_log() does it
   set_phase(a, Phase::kDraining);
 }
 
