@@ -49,6 +49,8 @@ bool flag(const json& value) {
   return value.is_boolean() && value.get<bool>();
 }
 
+}  // namespace
+
 Error engine_error(int status, const std::string& body) {
   std::string words;
   if (const auto document = parse_json(body)) words = text(at(*document, "message"));
@@ -57,9 +59,12 @@ Error engine_error(int status, const std::string& body) {
   if (status == 400) code = ErrorCode::kInvalid;
   if (status == 404) code = ErrorCode::kNotFound;
   if (status == 409 || status == 304) code = ErrorCode::kConflict;
-  if (status == 503) code = ErrorCode::kUnavailable;
+  // The second: dockerd lives, its containerd is being started again.
+  if (status == 503 || words.ends_with(": unavailable")) code = ErrorCode::kUnavailable;
   return Error{code, "engine: " + words, {}};
 }
+
+namespace {
 
 EngineContainer container_of(const json& document) {
   EngineContainer container;

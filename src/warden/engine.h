@@ -42,6 +42,10 @@ struct EngineImage {
 /// whatever follows them ignored. Pure.
 bool is_below(const std::string& version, const std::string& floor);
 
+/// What an answer with an error status means: the engine's own words behind "engine: ";
+/// kUnavailable when it, or the containerd that it needs, may answer later. Pure.
+Error engine_error(int status, const std::string& body);
+
 /// The Docker Engine API over its Unix socket (docker 20.10 and later, podman's compatible socket).
 /// All calls block, each with a deadline, and never throw: for workers. Thread-safe.
 /// Errors: kUnavailable and kTimeout when the engine does not answer, kNotFound, kConflict (a name

@@ -27,6 +27,20 @@ TEST(EngineFloor, compares_numbers_and_not_letters) {
   EXPECT_TRUE(is_below("", "1.0"));
 }
 
+TEST(EngineError, says_what_may_be_asked_again) {
+  const char* const kDialing =
+      R"({"message": "connection error: desc = \"dial unix containerd.sock\": unavailable"})";
+
+  EXPECT_EQ(engine_error(500, kDialing).code, ErrorCode::kUnavailable);
+  EXPECT_EQ(
+      engine_error(500, R"({"message": "transport is closing: unavailable"})").message,
+      "engine: transport is closing: unavailable"
+  );
+  EXPECT_EQ(engine_error(503, "").code, ErrorCode::kUnavailable);
+  EXPECT_EQ(engine_error(500, R"({"message": "runc failed"})").code, ErrorCode::kInternal);
+  EXPECT_EQ(engine_error(409, "").code, ErrorCode::kConflict);
+}
+
 TEST(PrivateEngine, is_asked_for_without_any_networking_and_with_user_namespaces) {
   PrivateEngineConfig config;
   config.folder = "/s/engine";
