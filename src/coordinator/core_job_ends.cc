@@ -20,6 +20,8 @@ bool asks_for_restart(std::int32_t exit_code) {
          exit_code == kRestartElsewhere;
 }
 
+constexpr std::uint32_t kRefusalsMax = 20;  ///< in a row; with the back-off more than an hour
+
 /// Doubles from backoff_first to backoff_max.
 std::int64_t backoff_ms(const Config& config, std::uint32_t restarts) {
   const std::uint32_t doublings = std::min(restarts == 0 ? 0 : restarts - 1, 20u);
@@ -37,6 +39,17 @@ void forget_stop(JobEntry& job) {
   job.row.is_going_home = false;
 }
 
+void queue_later(State& state, JobEntry& job, std::int64_t wait, const std::string& why) {
+  job.row.not_before_wall_ms = wait == 0 ? 0 : state.wall_ms() + wait;
+  state.note(
+      job,
+      "job.restart",
+      why,
+      {{"restarts", std::to_string(job.row.job.restarts)}, {"wait_ms", std::to_string(wait)}}
+  );
+  queue_again(state, job, why);
+}
+
 /// After something that is the job's own doing: counts, waits, gives up at last.
 void restart(State& state, JobEntry& job, bool counts, const std::string& why) {
   forget_stop(job);
@@ -46,15 +59,36 @@ void restart(State& state, JobEntry& job, bool counts, const std::string& why) {
     return finish(
         state, job, JobState::kFailed, why + "; " + std::to_string(limit) + " restarts are used up"
     );
-  const std::int64_t wait = counts ? backoff_ms(state.config, job.row.job.restarts) : 0;
-  job.row.not_before_wall_ms = wait == 0 ? 0 : state.wall_ms() + wait;
-  state.note(
-      job,
-      "job.restart",
-      why,
-      {{"restarts", std::to_string(job.row.job.restarts)}, {"wait_ms", std::to_string(wait)}}
-  );
-  queue_again(state, job, why);
+  queue_later(state, job, counts ? backoff_ms(state.config, job.row.job.restarts) : 0, why);
+}
+
+/// How many of the newest attempts were refused, one after the other.
+std::uint32_t refusals_in_a_row(const State& state, const JobEntry& job) {
+  std::uint32_t count = 0;
+  auto at = state.attempts.upper_bound({job.row.job.id, job.row.job.epoch});
+  while (at != state.attempts.begin()) {
+    --at;
+    const Attempt& a = at->second.row.attempt;
+    if (a.job != job.row.job.id || a.end != AttemptEnd::kRefused) break;
+    ++count;
+  }
+  return count;
+}
+
+/// A node that cannot start it says nothing of the job, so no restart is used up.
+void refused(State& state, JobEntry& job, const Attempt& a) {
+  forget_stop(job);
+  job.row.avoid = a.node;
+  const std::string why = state.name_of(a.node) + " could not start it: " + a.detail;
+  const std::uint32_t times = refusals_in_a_row(state, job);
+  if (times > kRefusalsMax)
+    return finish(
+        state,
+        job,
+        JobState::kFailed,
+        why + "; refused " + std::to_string(times) + " times in a row"
+    );
+  queue_later(state, job, backoff_ms(state.config, times), why);
 }
 
 /// Crashed soon after a resume: the generation is suspected, and the one before it is tried, once.
@@ -169,8 +203,7 @@ void conclude(State& state, JobEntry& job, AttemptEntry& attempt, AttemptEnd end
     case AttemptEnd::kLost:
       return displace(state, job, a.node, a.detail.empty() ? "its node was taken back" : a.detail);
     case AttemptEnd::kRefused:
-      job.row.avoid = a.node;
-      return restart(state, job, true, state.name_of(a.node) + " could not start it: " + a.detail);
+      return refused(state, job, a);
     case AttemptEnd::kCancelled:
       return finish(state, job, JobState::kCancelled, a.detail);
     case AttemptEnd::kTimedOut:

@@ -249,6 +249,39 @@ TEST_F(Life, a_node_that_cannot_start_it_is_avoided) {
   EXPECT_EQ(where(id), "b");
 }
 
+TEST_F(Life, refusals_use_up_no_restarts_and_back_off_until_it_ran) {
+  JobSpec spec = a_spec();
+  spec.max_restarts = 0;
+  const JobId id = submit(spec);
+  std::vector<std::int64_t> waits;
+  for (int i = 0; i < 3; ++i) {
+    end(id, AttemptEnd::kRefused);
+    waits.push_back(tables.jobs.at(id).not_before_wall_ms - to_ms(clock.now().wall));
+    pass(10'000);
+  }
+  run_again(id, 0);
+  end(id, AttemptEnd::kReclaimed);
+  pass(2000);
+  end(id, AttemptEnd::kRefused);
+  waits.push_back(tables.jobs.at(id).not_before_wall_ms - to_ms(clock.now().wall));
+
+  EXPECT_EQ(waits, (std::vector<std::int64_t>{1000, 2000, 4000, 1000}));
+  EXPECT_EQ(job(id).restarts, 0U);
+  EXPECT_EQ(state(id), JobState::kQueued);
+}
+
+TEST_F(Life, a_job_that_every_node_refuses_is_given_up_at_last) {
+  const JobId id = submit();
+  for (int i = 0; i < 21 && state(id) != JobState::kFailed; ++i) {
+    EXPECT_NE(where(id), "") << "after " << i << " refusals";
+    end(id, AttemptEnd::kRefused);
+    pass(301'000);
+  }
+
+  EXPECT_EQ(state(id), JobState::kFailed);
+  EXPECT_NE(job(id).reason.find("refused 21 times in a row"), std::string::npos);
+}
+
 TEST_F(Life, a_timeout_fails_the_job) {
   const JobId id = running();
   end(id, AttemptEnd::kTimedOut, 0);
