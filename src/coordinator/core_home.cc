@@ -80,6 +80,8 @@ void go_home(
        {"value_here", decimal(d.value_here, 4)}}
   );
   job.row.is_going_home = true;
+  // It failed there once, and has run elsewhere since; else its placement would turn it back.
+  if (job.row.avoid == home.row.node) job.row.avoid = NodeId();
   stop_job(state, job, AttemptEnd::kMigrated, true, state.config.stop_deadline_ms, d.sentence);
 }
 

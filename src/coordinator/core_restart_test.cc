@@ -175,6 +175,31 @@ TEST_F(Restart, a_displaced_job_goes_home_when_that_pays_and_shows_its_numbers) 
   EXPECT_EQ(where(id), "a") << "and stays there";
 }
 
+TEST_F(Restart, a_home_that_once_could_not_start_it_does_not_turn_it_back) {
+  node("b").hello.contract.guest_cpu_milli = 700;
+  connect(node("b"));
+  const JobId id = running();
+  const GenerationRef first = generation(id, 1);
+  commit_generation(node("a"), first, {receipt(node("store"), first)});
+  node("b").granted_cpu = 700;
+  say(node("a"), id, job(id).epoch, AttemptState::kEnded, AttemptEnd::kReclaimed);
+  pass(2000);
+  ASSERT_EQ(where(id), "a");
+  say(node("a"), id, job(id).epoch, AttemptState::kEnded, AttemptEnd::kRefused);
+  pass(2000);
+  ASSERT_EQ(where(id), "b");
+  say(node("b"), id, job(id).epoch, AttemptState::kRunning);
+  const GenerationRef next = generation(id, 2);
+  node("b").attempts.begin()->second.safe_generation = 2;
+  commit_generation(node("b"), next, {receipt(node("store"), next)});
+  pass(45'000);
+  ASSERT_FALSE(node("b").received<wire::StopAttempt>().empty());
+  say(node("b"), id, job(id).epoch, AttemptState::kEnded, AttemptEnd::kMigrated);
+  pass(2000);
+
+  EXPECT_EQ(where(id), "a");
+}
+
 TEST_F(Restart, a_job_stays_where_home_is_no_better) {
   node("b").hello.contract.guest_cpu_milli = 0;
   connect(node("b"));
