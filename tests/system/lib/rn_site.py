@@ -32,11 +32,15 @@ class Coordinator:
         self.process = None
 
     def start(self):
+        self.spawn()
+        wait_until("the coordinator to be ready", self._is_ready, 20)
+        return self
+
+    def spawn(self):
+        """Starts it without waiting until it is ready."""
         self.process = self.labs.spawn(self.lab, "coordinator", [
             program("reclaim-coordinator"), "serve", "--state", self.state, "--listen", f"0.0.0.0:{PORT}",
             "--url", f"https://{self.address}:{PORT}", "--name", self.address, *self.flags])
-        wait_until("the coordinator to be ready", self._is_ready, 20)
-        return self
 
     def _is_ready(self):
         if not self.process.is_running():
@@ -98,14 +102,22 @@ class Node:
         self.labs.call(self.lab, self.as_agent(self.agent_program("join", coordinator.url, "--token", token)))
 
     def start_warden(self):
+        self.spawn_warden()
+        wait_until(f"the warden of {self.lab}", lambda: self._has("warden", self.warden, "warden.sock"), 30)
+
+    def spawn_warden(self):
+        """Starts it without waiting for its socket."""
         self.warden = self.labs.spawn(self.lab, "warden", [
             program("reclaim-warden"), "serve", "--lab", f"{self.labs.run}-{self.lab}", "--state", self.state,
             "--run", self.run, "--agent-uid", self.agent_uid, "--reserve-mib", 64,
             "--init", program("reclaim-init")])
-        wait_until(f"the warden of {self.lab}", lambda: self._has("warden", self.warden, "warden.sock"), 30)
+
+    def spawn_agent(self):
+        """Starts it without waiting for its socket."""
+        self.agent = self.labs.spawn(self.lab, "agent", self.as_agent(self.agent_program("serve")))
 
     def start_agent(self):
-        self.agent = self.labs.spawn(self.lab, "agent", self.as_agent(self.agent_program("serve")))
+        self.spawn_agent()
         wait_until(f"the agent of {self.lab}", lambda: self._has("agent", self.agent, "agent.sock"), 30)
 
     def _has(self, name, process, socket):

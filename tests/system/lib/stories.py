@@ -55,11 +55,18 @@ class Site:
     # --- jobs
 
     def submit(self, name, steps, save_every, step_s, is_in_place=False, handles_term=False, ballast_kib=0, flags=()):
-        folder = chain.make_folder(self.labs.dir / f"student-{name}")
+        return self.submit_command(
+            name, save_every, chain.command(steps, save_every, step_s, is_in_place, handles_term),
+            flags=["--checkpoint", "*.ckpt", "--temporary", "*.tmp", "--env", f"BALLAST_KIB={ballast_kib}", *flags])
+
+    def submit_command(self, name, save_every, command, flags=()):
+        """Any command in a folder that has chain.sh."""
+        folder = self.labs.dir / f"student-{name}"
+        if not folder.exists():
+            chain.make_folder(folder)
         job = self.cli(
             "run", "--detach", "--name", name, "--cpus", "0.5", "--cpus-min", "0.1", "--memory", "64MB", "--disk",
-            "64MB", "--checkpoint", "*.ckpt", "--temporary", "*.tmp", "--env", f"BALLAST_KIB={ballast_kib}", *flags,
-            "--", *chain.command(steps, save_every, step_s, is_in_place, handles_term), cwd=folder).stdout.strip()
+            "64MB", *flags, "--", *command, cwd=folder).stdout.strip()
         self.guests[name] = Guest(name, job, save_every, folder)
         return self.guests[name]
 
@@ -107,8 +114,7 @@ class Site:
         """For a failed wait: how everything stands. With RN_KEEP_LOGS=FOLDER the daemons' logs are copied there."""
         lines = []
         if "RN_KEEP_LOGS" in os.environ:
-            for lab in self.labs.labs:
-                shutil.copytree(self.labs.dir / lab / "log", f"{os.environ['RN_KEEP_LOGS']}/{lab}", dirs_exist_ok=True)
+            self.keep_logs(os.environ["RN_KEEP_LOGS"])
         with contextlib.suppress(OSError, rest.Refused):
             for lab, node in self.rest.nodes().items():
                 lines.append(f"{lab}: {node['state']}, connected {node['is_connected']}, lending {node['lending']}")
@@ -120,6 +126,11 @@ class Site:
                           f"{one['end']}: {one['detail']}" for one in self.attempts(name)]
             lines += [f"  {event['kind']}: {event['message']}" for event in self.rest.events()[-25:]]
         return "\n".join(lines)
+
+    def keep_logs(self, folder):
+        """All that the daemons wrote, a folder for each laboratory."""
+        for lab in self.labs.labs:
+            shutil.copytree(self.labs.dir / lab / "log", f"{folder}/{lab}", dirs_exist_ok=True)
 
     # --- the owner's record
 
@@ -134,13 +145,18 @@ class Site:
 
     def guest_processes(self, lab):
         """Pids in the control groups of the lab's guests, looked up by ourselves."""
-        found = set()
+        return set(self.guest_containers(lab))
+
+    def guest_containers(self, lab):
+        """The same with the container of each."""
+        found = {}
         for hierarchy in ("/sys/fs/cgroup/unified", "/sys/fs/cgroup/freezer", "/sys/fs/cgroup/pids"):
             parent = f"{hierarchy}/reclaim-{self.labs.run}-{lab}"
             for folder, _, files in os.walk(parent):
                 if "cgroup.procs" in files:
+                    container = folder[len(parent) + 1:].partition("/")[0]
                     with contextlib.suppress(OSError), open(f"{folder}/cgroup.procs") as procs:
-                        found.update(int(pid) for pid in procs.read().split())
+                        found.update((int(pid), container) for pid in procs.read().split())
         return found
 
     @contextlib.contextmanager

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A machine whose owner works on it (container engine, containers, services, rules, queues) lends itself, runs a guest,
+is taken back, and leaves: afterwards it is as before, in files, users, processes, containers, network and kernel."""
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+import machine  # noqa: E402
+from labs import Labs, wait_until  # noqa: E402
+from rn_site import Cli, Coordinator, Node, program, tiny_image  # noqa: E402
+
+
+class OwnerUnharmed(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.labs = Labs("campus", "lab-a", disk="2G")
+        cls.addClassCleanup(cls.labs.down)
+        cls.coordinator = Coordinator(cls.labs).start()
+        cls.cli = Cli(cls.labs, cls.coordinator)
+        image = tiny_image()
+        cls.cli("image", "add", "base", image)
+        cls.owner = machine.Owner(cls.labs, "lab-a", image)
+        cls.owner.start_engine()
+        wait_until("the owner's engine", cls.owner.is_engine_up, 60, 0.5)
+        cls.owner.start_work()
+        wait_until("the owner's service", lambda: "8888" in cls.owner.call("ss", "-Hltn"), 20)
+        cls.before = cls.picture()
+        wait_until("the machine to be quiet by itself", cls.is_quiet, 60, 1)
+
+    @classmethod
+    def picture(cls):
+        return machine.picture(cls.owner, without={cls.coordinator.process.pid})
+
+    @classmethod
+    def is_quiet(cls):
+        """A new engine and new addresses take some seconds to settle."""
+        earlier, cls.before = cls.before, cls.picture()
+        restless = machine.changes(earlier, cls.before)
+        if restless:
+            print("  not yet quiet: " + "; ".join(restless)[:300], flush=True)
+        return not restless
+
+    def lend(self):
+        """Joins, and has a guest that may speak to a peer, so that gates, a table and an interface are there."""
+        peer = f"{self.labs.addresses['campus']}/32"
+        node = Node(self.labs, "lab-a", {
+            "guest_disk_mib": 128, "reserve_disk_mib": 64,
+            "network": [{"prefix": peer, "port": 9, "protocol": "udp"}]})
+        node.run.mkdir(exist_ok=True)  # leaving takes it away
+        node.prepare()
+        node.join(self.coordinator)
+        node.start_warden()
+        node.start_agent()
+        folder = self.labs.dir / f"student-{self.id().rsplit('.')[-1]}"
+        folder.mkdir()
+        self.job = self.cli(
+            "run", "--detach", "--disk", "64MB", "--memory", "64MB", "--stateless", "--peer",
+            f"{self.labs.addresses['campus']}:9/udp", "--", "sleep", "1000", cwd=folder).stdout.strip()
+        rest = self.coordinator.rest()
+        wait_until("the guest to run", lambda: rest.job(self.job)["state"] == "running", 60)
+        while_lent = machine.changes(self.before, self.picture())
+        for section in ("links", "nft", "cgroups", "processes"):  # else the comparison would prove nothing
+            self.assertTrue(any(line.startswith(f"{section}: +") for line in while_lent), section)
+        self.sockets = machine.shim_sockets(node.run)
+        self.assertTrue(self.sockets)
+        self.bpf = machine.bpf_objects(node.run)
+        self.assertIn("map", {kind for kind, _ in self.bpf})
+        filters = "\n".join(self.picture()["filters"])
+        self.bpf += [("prog", int(number)) for number in re.findall(r"\bid (\d+)", filters)
+                     if f" id {number}" not in "\n".join(self.before["filters"])]
+        self.assertTrue(any(kind == "prog" for kind, _ in self.bpf), filters)
+        return node
+
+    def leave(self, node):
+        """The student stops the job first where it still runs: it is no part of the machine."""
+        self.cli("stop", self.job)
+        node.owner("leave", "--purge", timeout_s=180)
+        told = self.labs.call("lab-a", [program("reclaim-warden"), "leave", "--state", node.state, "--run", node.run],
+                              timeout_s=120)
+        self.assertNotIn("STAYS", told.stdout)
+        for process in (node.agent, node.warden):
+            wait_until(f"{process.name} to end", lambda process=process: not process.is_running(), 30)
+
+    def check_unharmed(self):
+        found = machine.changes(self.before, self.picture())
+        self.assertEqual(found, [], "\n".join(found[:40]))
+        self.assertEqual([one for one in self.bpf if machine.is_bpf_alive(*one)], [])
+        self.assertEqual([line for line in machine.loop_devices() if self.job in line], [])
+        self.assertEqual([path for path in self.sockets if path.exists()], [])
+        self.assertEqual(self.owner.call("cat", self.owner.folder / "thesis.tex"), "mine\n")
+
+    def test_1_the_kill_switch_and_then_leaving(self):
+        node = self.lend()
+
+        self.assertRegex(node.kill_switch().stdout, "^cleared")
+        node.owner("release")
+        self.leave(node)
+
+        self.check_unharmed()
+
+    def test_2_reclaim_now_and_leaving_without_a_release(self):
+        node = self.lend()
+
+        self.assertIn("verified", node.owner("reclaim", "--now").stdout)
+        self.leave(node)
+
+        self.check_unharmed()
+
+    def test_3_agent_and_warden_killed_before_they_are_told_to_leave(self):
+        node = self.lend()
+
+        node.agent.kill()
+        node.warden.kill()
+        self.leave(node)
+
+        self.check_unharmed()
+
+    def test_4_what_is_left_would_be_seen(self):
+        """One leftover of each kind, and each is named."""
+        plant = {
+            "nft": (["nft", "add", "table", "inet", "reclaimnet"], ["nft", "delete", "table", "inet", "reclaimnet"]),
+            "links": (["ip", "link", "add", "rn0g0", "type", "veth", "peer", "name", "rn0p0"],
+                      ["ip", "link", "del", "rn0g0"]),
+            "routes": (["ip", "route", "add", "198.51.100.0/24", "via", self.labs.host],
+                       ["ip", "route", "del", "198.51.100.0/24"]),
+            "sysctls": (["sysctl", "-w", "net.ipv4.conf.eth0.forwarding=0"],
+                        ["sysctl", "-w", "net.ipv4.conf.eth0.forwarding=1"]),
+            "qdiscs": (["tc", "qdisc", "add", "dev", "lo", "clsact"], ["tc", "qdisc", "del", "dev", "lo", "clsact"]),
+            "filters": (["sh", "-c", machine.OWN_FILTER.replace("ingress", "egress")],
+                        ["tc", "filter", "del", "dev", "eth0", "egress"]),
+            "cgroups": (["mkdir", f"/sys/fs/cgroup/pids/reclaim-{self.labs.run}-lab-a"],
+                        ["rmdir", f"/sys/fs/cgroup/pids/reclaim-{self.labs.run}-lab-a"]),
+            "mounts": (["mount", "--bind", self.owner.folder, self.owner.folder], ["umount", self.owner.folder]),
+            "files": (["touch", "/etc/reclaimnet-test"], ["rm", "/etc/reclaimnet-test"]),
+            "containers": (["docker", "-H", self.owner.socket, "restart", "-t", "0", "owners-service"], None),
+        }
+        for do, _ in plant.values():
+            self.owner.call(*do)
+        try:
+            found = machine.changes(self.before, self.picture())
+        finally:
+            for _, undo in plant.values():
+                if undo:
+                    self.owner.call(*undo)
+        for section in plant:
+            with self.subTest(section):
+                self.assertTrue(any(line.startswith(f"{section}: ") for line in found), "\n".join(found[:40]))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
