@@ -64,6 +64,11 @@ def line(name, samples, unit="s"):
           f"{unit}, max {max(samples):.2f} {unit}", flush=True)
 
 
+def cpu_s(process):
+    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(") ", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Bench:
     def __init__(self, arguments):
         self.size, self.rounds = arguments.megabytes * 1000 * 1000, arguments.rounds
@@ -109,6 +114,8 @@ class Bench:
 
     def run(self):
         lines, durables, snapshots = [], [], []
+        agents = {f"the agent of {lab}": node.agent for lab, node in self.site.nodes.items()}
+        before = {name: cpu_s(process) for name, process in agents.items()}
         for number in range(1, self.rounds + 1):
             lines.append(self.line_s())
             durable, snapshot = self.durable_s(number)
@@ -119,6 +126,8 @@ class Bench:
         line("rename to durable", durables)
         line("ratio, round by round", [a / b for a, b in zip(durables, lines)], "times")
         print(f"median over median: {statistics.median(durables) / statistics.median(lines):.2f} times")
+        for name, process in agents.items():
+            print(f"{name}: {(cpu_s(process) - before[name]) / self.rounds:.2f} s of CPU a round, all in all")
 
 
 def main():

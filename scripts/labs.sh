@@ -259,6 +259,10 @@ rn_labs_down() {
     [[ -n $(rn_mounts "$run") ]] || break
     sleep 0.2
   done
+  for _ in $(seq 25); do # a loop device goes when the last user of its unmounted disk has gone
+    losetup -l -n -O BACK-FILE 2>/dev/null | grep -qF "$(rn_dir "$run")/" || break
+    sleep 0.2
+  done
   for path in $(rn_pins "$run"); do rm -rf "$path" || failed=1; done
   # Before its namespace, with which it would vanish at some moment of the kernel's choice.
   if ip link show "rn-$run" >/dev/null 2>&1; then ip link del "rn-$run" || failed=1; fi
