@@ -12,13 +12,12 @@ the same round. Root; needs the programs of RN_BUILD (build/dev)."""
 import argparse
 import os
 import pathlib
-import platform
 import statistics
-import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "system" / "lib"))
-from labs import ROOT, wait_until  # noqa: E402
+import figures  # noqa: E402
+from labs import wait_until  # noqa: E402
 from stories import Site  # noqa: E402
 
 GUEST = """
@@ -52,16 +51,6 @@ while left > 0:
 one.recv(1)
 print(time.monotonic() - begun)
 """
-
-
-def quantile(samples, q):
-    ordered = sorted(samples)
-    return ordered[min(len(ordered) - 1, int(q * (len(ordered) - 1) + 0.5))]
-
-
-def line(name, samples, unit="s"):
-    print(f"{name:<34} n={len(samples)}, p50 {quantile(samples, 0.5):.2f} {unit}, p99 {quantile(samples, 0.99):.2f} "
-          f"{unit}, max {max(samples):.2f} {unit}", flush=True)
 
 
 def cpu_s(process):
@@ -121,10 +110,10 @@ class Bench:
             durable, snapshot = self.durable_s(number)
             durables.append(durable)
             snapshots.append(snapshot)
-        line("the line's own time (plain TCP)", lines)
-        line("rename to snapshot begun", snapshots)
-        line("rename to durable", durables)
-        line("ratio, round by round", [a / b for a, b in zip(durables, lines)], "times")
+        figures.line("the line's own time (plain TCP)", lines)
+        figures.line("rename to snapshot begun", snapshots)
+        figures.line("rename to durable", durables)
+        figures.line("ratio, round by round", [a / b for a, b in zip(durables, lines)], "times")
         print(f"median over median: {statistics.median(durables) / statistics.median(lines):.2f} times")
         for name, process in agents.items():
             print(f"{name}: {(cpu_s(process) - before[name]) / self.rounds:.2f} s of CPU a round, all in all")
@@ -136,11 +125,7 @@ def main():
     parser.add_argument("--megabytes", type=int, default=100)
     parser.add_argument("--rate", default="1gbit")
     arguments = parser.parse_args()
-    commit = subprocess.run(
-        ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=10"], capture_output=True, text=True)
-    print(f"durable acknowledgement of {arguments.megabytes} MB over {arguments.rate}\n"
-          f"machine: {os.cpu_count()} cores, {platform.system()} {platform.release()}, load {os.getloadavg()[0]:.1f}\n"
-          f"commit: {commit.stdout.strip()}", flush=True)
+    figures.heading(f"durable acknowledgement of {arguments.megabytes} MB over {arguments.rate}")
     bench = Bench(arguments)
     try:
         bench.run()
