@@ -138,16 +138,13 @@ class OwnerUnharmed(unittest.TestCase):
                         ["rmdir", f"/sys/fs/cgroup/pids/reclaim-{self.labs.run}-lab-a"]),
             "mounts": (["mount", "--bind", self.owner.folder, self.owner.folder], ["umount", self.owner.folder]),
             "files": (["touch", "/etc/reclaimnet-test"], ["rm", "/etc/reclaimnet-test"]),
-            "containers": (["docker", "-H", self.owner.socket, "restart", "-t", "0", "owners-service"], None),
+            "containers": (["docker", "-H", self.owner.socket, "pause", "owners-service"],
+                           ["docker", "-H", self.owner.socket, "unpause", "owners-service"]),
         }
-        for do, _ in plant.values():
+        for do, undo in plant.values():
             self.owner.call(*do)
-        try:
-            found = machine.changes(self.before, self.picture())
-        finally:
-            for _, undo in plant.values():
-                if undo:
-                    self.owner.call(*undo)
+            self.addCleanup(self.owner.call, *undo)
+        found = machine.changes(self.before, self.picture())
         for section in plant:
             with self.subTest(section):
                 self.assertTrue(any(line.startswith(f"{section}: ") for line in found), "\n".join(found[:40]))

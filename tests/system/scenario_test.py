@@ -24,6 +24,7 @@ from stories import Site  # noqa: E402
 SCENARIOS = ROOT / "tests" / "scenarios"
 IN_CTEST = ("01_undisturbed", "02_reclaim_with_notice", "05_a_blip_moves_nothing", "10_everything_restarts")
 HEARTBEAT_S = 5
+STILL_S = 3
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 ENDED = ("succeeded", "failed", "cancelled")
 # verb: why a real machine cannot do it
@@ -135,7 +136,10 @@ class Player:
         steps, save_every = int(command.option("steps", 300)), int(command.option("save-every", 10))
         is_in_place, handles_term = "in-place" in command.words, "handles-term" in command.words
         self.wanted[name] = Wanted("in-place" if is_in_place else "rename", steps, save_every)
-        step_s = max(self.real(command.option("step", "1s")), 0.05)
+        step = command.option("step", "1s")
+        step_s = max(self.real(step), 0.05)
+        if is_in_place:  # a file is taken only when it has held still for a while, which does not go quicker
+            step_s = max(step_s, min(seconds(step), STILL_S / save_every))
         self.site.submit(name, steps, save_every, round(step_s, 3), is_in_place, handles_term)
 
     def holds(self, subject, what, argument):
