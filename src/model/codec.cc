@@ -114,12 +114,194 @@ json write_bytes(BlobView bytes, Format format, bool as_hex) {
   return as_hex ? to_hex(bytes) : to_base64(bytes);
 }
 
+json write_text(std::string_view text) {
+  return text;
+}
+
+json write_texts(const std::map<std::string, std::string>& texts) {
+  return texts;
+}
+
+void put_field(json& document, std::string_view name, json&& value) {
+  document[std::string(name)] = std::move(value);
+}
+
+std::string to_text(const json& document) {
+  return document.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Blob to_binary(const json& document) {
+  return json::to_cbor(document);
+}
+
 Result<Blob> blob_from(const json& document, const std::string& path) {
   if (document.is_binary()) return Blob(document.get_binary());
   if (!document.is_string()) return fail(at_field(path, "expected base64"));
   auto raw = from_base64(document.get_ref<const std::string&>());
   if (!raw) return fail(at_field(path, raw.error().message));
   return raw;
+}
+
+namespace {
+
+template <class T>
+Error out_of_bounds(const std::string& path, T min, T max) {
+  return at_field(
+      path, "expected a whole number from " + std::to_string(min) + " to " + std::to_string(max)
+  );
+}
+
+}  // namespace
+
+Result<std::uint64_t> read_unsigned(
+    const json& document, std::uint64_t max, const std::string& path
+) {
+  // NOTE: a positive number that was built, not parsed, is a signed one.
+  if (document.is_number_unsigned()) {
+    const auto raw = document.get<std::uint64_t>();
+    if (raw <= max) return raw;
+  } else if (document.is_number_integer()) {
+    const auto raw = document.get<std::int64_t>();
+    if (raw >= 0 && static_cast<std::uint64_t>(raw) <= max) return static_cast<std::uint64_t>(raw);
+  }
+  return fail(out_of_bounds<std::uint64_t>(path, 0, max));
+}
+
+Result<std::int64_t> read_signed(
+    const json& document, std::int64_t min, std::int64_t max, const std::string& path
+) {
+  if (document.is_number_unsigned()) {
+    const auto raw = document.get<std::uint64_t>();
+    if (raw <= static_cast<std::uint64_t>(max)) return static_cast<std::int64_t>(raw);
+  } else if (document.is_number_integer()) {
+    const auto raw = document.get<std::int64_t>();
+    if (raw >= min && raw <= max) return raw;
+  }
+  return fail(out_of_bounds(path, min, max));
+}
+
+Result<std::size_t> read_word(
+    const json& document, std::span<const std::string_view> words, const std::string& path
+) {
+  if (document.is_string()) {
+    const auto found =
+        std::find(words.begin(), words.end(), document.get_ref<const std::string&>());
+    if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
+  }
+  std::string known;
+  for (const auto word : words) known += (known.empty() ? "" : ", ") + std::string(word);
+  return fail(at_field(path, "expected one of " + known));
+}
+
+Status read_bool(const json& document, bool& out, const std::string& path) {
+  if (!document.is_boolean()) return fail(at_field(path, "expected true or false"));
+  out = document.get<bool>();
+  return {};
+}
+
+Status read_string(const json& document, std::string& out, const std::string& path) {
+  if (!document.is_string()) return fail(at_field(path, "expected a string"));
+  out = document.get_ref<const std::string&>();
+  return {};
+}
+
+Status read_epoch(const json& document, LeaseEpoch& out, const std::string& path) {
+  if (!document.is_string()) return fail(at_field(path, "expected an epoch such as \"3.7\""));
+  const auto& text = document.get_ref<const std::string&>();
+  out = parse_epoch(text);
+  if (out.is_none() && text != "0.0")
+    return fail(at_field(path, "expected an epoch such as \"3.7\""));
+  return {};
+}
+
+Status read_digest(const json& document, Digest& out, const std::string& path) {
+  RN_TRY(const Blob raw, [&]() -> Result<Blob> {
+    if (document.is_binary()) return Blob(document.get_binary());
+    if (document.is_string()) return from_hex(document.get_ref<const std::string&>());
+    return Blob{};
+  }());
+  if (raw.size() != out.size()) return fail(at_field(path, "expected a SHA-256 of 64 hex digits"));
+  std::copy(raw.begin(), raw.end(), out.begin());
+  return {};
+}
+
+Status read_texts(
+    const json& document, std::map<std::string, std::string>& out, const std::string& path
+) {
+  if (!document.is_object()) return fail(at_field(path, "expected an object of strings"));
+  out.clear();
+  for (const auto& [key, value] : document.items())
+    RN_CHECK(read_string(value, out[key], path + "." + key));
+  return {};
+}
+
+Status expect_list(const json& document, const std::string& path) {
+  if (!document.is_array()) return fail(at_field(path, "expected a list"));
+  return {};
+}
+
+Status expect_number(const json& document, const std::string& path) {
+  if (!document.is_number()) return fail(at_field(path, "expected a number"));
+  return {};
+}
+
+std::string at_index(const std::string& path, std::size_t index) {
+  return path + "[" + std::to_string(index) + "]";
+}
+
+FieldReader::FieldReader(const json& document, const std::string& path, Unknown unknown)
+    : document_(document), path_(path), unknown_(unknown) {
+  if (!document.is_object()) result_ = fail(at_field(path, "expected an object"));
+}
+
+std::string FieldReader::path_of(std::string_view name) const {
+  return path_.empty() ? std::string(name) : path_ + "." + std::string(name);
+}
+
+const json* FieldReader::find(std::string_view name) {
+  if (!result_) return nullptr;
+  known_.emplace_back(name);
+  const auto found = document_.find(known_.back());
+  if (found == document_.end()) return nullptr;
+  field_path_ = path_of(name);
+  return &*found;
+}
+
+void FieldReader::note(Status status) {
+  if (result_) result_ = std::move(status);
+}
+
+Status FieldReader::finish() {
+  if (!result_ || unknown_ == Unknown::kLenient) return result_;
+  for (const auto& [key, value] : document_.items()) {
+    if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+    Error error = at_field(path_of(key), "no such field");
+    const std::string near = nearest_word(key, known_);
+    error.hint = near.empty() ? "remove it" : "did you mean '" + near + "'?";
+    return fail(error);
+  }
+  return {};
+}
+
+json envelope_of(std::string_view word, json&& body) {
+  json envelope;
+  envelope["type"] = word;
+  envelope["body"] = std::move(body);
+  return envelope;
+}
+
+Result<Opened> open_envelope(const json& envelope, std::span<const std::string_view> names) {
+  if (!envelope.is_object()) return fail(ErrorCode::kInvalid, "message is not an object");
+  const auto type = envelope.find("type");
+  const auto body = envelope.find("body");
+  if (type == envelope.end() || !type->is_string() || body == envelope.end()) {
+    return fail(ErrorCode::kInvalid, "message has no type or no body");
+  }
+  const auto& word = type->get_ref<const std::string&>();
+  const auto found = std::find(names.begin(), names.end(), word);
+  if (found == names.end())
+    return fail(ErrorCode::kUnsupported, "unknown message type '" + word.substr(0, 40) + "'");
+  return Opened{static_cast<std::size_t>(found - names.begin()), &*body};
 }
 
 }  // namespace detail

@@ -63,25 +63,43 @@ Result<Blob> blob_from(const json& document, const std::string& path);
 // ---- writing
 // ----------------------------------------------------------------------------------------------------
 
+// What does not depend on the type stands in codec.cc: the templates below are compiled for every
+// structure, and how much stands in them decides what a build costs.
+
 json write_bytes(BlobView bytes, Format format, bool as_hex);
+json write_text(std::string_view text);
+json write_texts(const std::map<std::string, std::string>& texts);
+void put_field(json& document, std::string_view name, json&& value);
+std::string to_text(const json& document);
+Blob to_binary(const json& document);
+
+template <class T>
+json write(const T& value, Format format);
+
+template <class T>
+void write_field(json& document, std::string_view name, const T& value, Format format) {
+  put_field(document, name, write(value, format));
+}
 
 template <class T>
 json write(const T& value, Format format) {
   if constexpr (Described<T>) {
     json document = json::object();
     std::apply(
-        [&](const auto&... f) {
-          ((document[std::string(f.name)] = write(value.*(f.member), format)), ...);
-        },
+        [&](const auto&... f) { (write_field(document, f.name, value.*(f.member), format), ...); },
         T::fields()
     );
     return document;
   } else if constexpr (Enumerated<T>) {
-    return std::string(to_string(value));
+    return write_text(to_string(value));
   } else if constexpr (IsStrongId<T>::value) {
-    return value.str();
+    return write_text(value.str());
   } else if constexpr (std::is_same_v<T, LeaseEpoch>) {
-    return to_string(value);
+    return write_text(to_string(value));
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    return write_text(value);
+  } else if constexpr (std::is_same_v<T, std::map<std::string, std::string>>) {
+    return write_texts(value);
   } else if constexpr (std::is_same_v<T, Digest>) {
     return write_bytes(value, format, true);
   } else if constexpr (std::is_same_v<T, Blob>) {
@@ -93,7 +111,7 @@ json write(const T& value, Format format) {
   } else if constexpr (IsOptional<T>::value) {
     return value ? write(*value, format) : json(nullptr);
   } else {
-    return json(value);  // numbers, bool, string, map of strings
+    return json(value);  // numbers, bool
   }
 }
 
@@ -103,83 +121,100 @@ json write(const T& value, Format format) {
 template <class T>
 Status read(const json& document, T& out, const std::string& path, Unknown unknown);
 
+/// The whole number of `document` if it lies between the bounds, else the error that names them.
+Result<std::uint64_t> read_unsigned(
+    const json& document, std::uint64_t max, const std::string& path
+);
+Result<std::int64_t> read_signed(
+    const json& document, std::int64_t min, std::int64_t max, const std::string& path
+);
+/// The index of the word.
+Result<std::size_t> read_word(
+    const json& document, std::span<const std::string_view> words, const std::string& path
+);
+Status read_bool(const json& document, bool& out, const std::string& path);
+Status read_string(const json& document, std::string& out, const std::string& path);
+Status read_epoch(const json& document, LeaseEpoch& out, const std::string& path);
+Status read_digest(const json& document, Digest& out, const std::string& path);
+Status read_texts(
+    const json& document, std::map<std::string, std::string>& out, const std::string& path
+);
+Status expect_list(const json& document, const std::string& path);
+Status expect_number(const json& document, const std::string& path);
+std::string at_index(const std::string& path, std::size_t index);
+
+/// Goes through one object's fields: knows what was asked for, where it stands and the first error.
+class FieldReader {
+ public:
+  FieldReader(const json& document, const std::string& path, Unknown unknown);
+
+  /// The field's value; null when it is missing or an error came before.
+  const json* find(std::string_view name);
+
+  /// Of the field found last.
+  const std::string& field_path() const { return field_path_; }
+
+  Unknown unknown() const { return unknown_; }
+
+  void note(Status status);
+
+  /// The first error; fields that nobody asked for are one if they are refused.
+  Status finish();
+
+ private:
+  std::string path_of(std::string_view name) const;
+
+  const json& document_;
+  const std::string& path_;
+  Unknown unknown_;
+  std::vector<std::string> known_;
+  std::string field_path_;
+  Status result_;
+};
+
 template <class T>
 Status read_integer(const json& document, T& out, const std::string& path) {
   using Limits = std::numeric_limits<T>;
-  const auto refuse = [&] {
-    return fail(at_field(
-        path,
-        "expected a whole number from " + std::to_string(Limits::min()) + " to " +
-            std::to_string(Limits::max())
-    ));
-  };
-  if (document.is_number_unsigned()) {
-    const auto raw = document.get<std::uint64_t>();
-    if (raw > static_cast<std::uint64_t>(Limits::max())) return refuse();
+  if constexpr (std::is_unsigned_v<T>) {
+    RN_TRY(const std::uint64_t raw, read_unsigned(document, Limits::max(), path));
     out = static_cast<T>(raw);
-    return {};
+  } else {
+    RN_TRY(const std::int64_t raw, read_signed(document, Limits::min(), Limits::max(), path));
+    out = static_cast<T>(raw);
   }
-  if (!document.is_number_integer()) return refuse();
-  const auto raw = document.get<std::int64_t>();
-  if (!std::in_range<T>(raw)) return refuse();
-  out = static_cast<T>(raw);
   return {};
 }
 
 template <class T>
 Status read_enum(const json& document, T& out, const std::string& path) {
-  std::string words;
-  if (document.is_string()) {
-    const auto& word = document.get_ref<const std::string&>();
-    for (std::size_t i = 0; i < std::size(EnumWords<T>::kWords); ++i) {
-      if (EnumWords<T>::kWords[i] == word) {
-        out = static_cast<T>(i);
-        return {};
-      }
-    }
-  }
-  for (const auto known : EnumWords<T>::kWords)
-    words += (words.empty() ? "" : ", ") + std::string(known);
-  return fail(at_field(path, "expected one of " + words));
-}
-
-template <class T>
-Status read_fields(const json& document, T& out, const std::string& path, Unknown unknown) {
-  if (!document.is_object()) return fail(at_field(path, "expected an object"));
-  Status result;
-  std::vector<std::string> known;
-  const auto one = [&](const auto& f) {
-    known.emplace_back(f.name);
-    if (!result) return;
-    const auto found = document.find(std::string(f.name));
-    if (found == document.end()) return;
-    result = read(
-        *found,
-        out.*(f.member),
-        path.empty() ? std::string(f.name) : path + "." + std::string(f.name),
-        unknown
-    );
-  };
-  std::apply([&](const auto&... f) { (one(f), ...); }, T::fields());
-  if (!result || unknown == Unknown::kLenient) return result;
-  for (const auto& [key, value] : document.items()) {
-    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    Error error = at_field(path.empty() ? key : path + "." + key, "no such field");
-    const std::string near = nearest_word(key, known);
-    error.hint = near.empty() ? "remove it" : "did you mean '" + near + "'?";
-    return fail(error);
-  }
+  RN_TRY(const std::size_t index, read_word(document, EnumWords<T>::kWords, path));
+  out = static_cast<T>(index);
   return {};
 }
 
 template <class T>
+void read_field(FieldReader& reader, std::string_view name, T& out) {
+  if (const json* found = reader.find(name))
+    reader.note(read(*found, out, reader.field_path(), reader.unknown()));
+}
+
+template <class T>
+Status read_fields(const json& document, T& out, const std::string& path, Unknown unknown) {
+  FieldReader reader(document, path, unknown);
+  std::apply(
+      [&](const auto&... f) { (read_field(reader, f.name, out.*(f.member)), ...); }, T::fields()
+  );
+  return reader.finish();
+}
+
+template <class T>
 Status read_list(const json& document, T& out, const std::string& path, Unknown unknown) {
-  if (!document.is_array()) return fail(at_field(path, "expected a list"));
+  RN_CHECK(expect_list(document, path));
   out.clear();
   out.reserve(document.size());
   for (std::size_t i = 0; i < document.size(); ++i) {
     typename T::value_type element{};
-    RN_CHECK(read(document[i], element, path + "[" + std::to_string(i) + "]", unknown));
+    RN_CHECK(read(document[i], element, at_index(path, i), unknown));
     out.push_back(std::move(element));
   }
   return {};
@@ -192,40 +227,24 @@ Status read(const json& document, T& out, const std::string& path, Unknown unkno
   } else if constexpr (Enumerated<T>) {
     return read_enum(document, out, path);
   } else if constexpr (std::is_same_v<T, bool>) {
-    if (!document.is_boolean()) return fail(at_field(path, "expected true or false"));
-    out = document.get<bool>();
-    return {};
+    return read_bool(document, out, path);
   } else if constexpr (std::integral<T>) {
     return read_integer(document, out, path);
   } else if constexpr (std::floating_point<T>) {
-    if (!document.is_number()) return fail(at_field(path, "expected a number"));
+    RN_CHECK(expect_number(document, path));
     out = document.get<T>();
     return {};
   } else if constexpr (std::is_same_v<T, std::string>) {
-    if (!document.is_string()) return fail(at_field(path, "expected a string"));
-    out = document.get<std::string>();
-    return {};
+    return read_string(document, out, path);
   } else if constexpr (IsStrongId<T>::value) {
-    if (!document.is_string()) return fail(at_field(path, "expected a string"));
-    out = T(document.get<std::string>());
+    std::string text;
+    RN_CHECK(read_string(document, text, path));
+    out = T(std::move(text));
     return {};
   } else if constexpr (std::is_same_v<T, LeaseEpoch>) {
-    if (!document.is_string()) return fail(at_field(path, "expected an epoch such as \"3.7\""));
-    const auto& text = document.get_ref<const std::string&>();
-    out = parse_epoch(text);
-    if (out.is_none() && text != "0.0")
-      return fail(at_field(path, "expected an epoch such as \"3.7\""));
-    return {};
+    return read_epoch(document, out, path);
   } else if constexpr (std::is_same_v<T, Digest>) {
-    RN_TRY(const Blob raw, [&]() -> Result<Blob> {
-      if (document.is_binary()) return Blob(document.get_binary());
-      if (document.is_string()) return from_hex(document.get_ref<const std::string&>());
-      return Blob{};
-    }());
-    if (raw.size() != out.size())
-      return fail(at_field(path, "expected a SHA-256 of 64 hex digits"));
-    std::copy(raw.begin(), raw.end(), out.begin());
-    return {};
+    return read_digest(document, out, path);
   } else if constexpr (std::is_same_v<T, Blob>) {
     RN_TRY(out, blob_from(document, path));
     return {};
@@ -242,22 +261,28 @@ Status read(const json& document, T& out, const std::string& path, Unknown unkno
     static_assert(
         std::is_same_v<T, std::map<std::string, std::string>>, "codec: unsupported field type"
     );
-    if (!document.is_object()) return fail(at_field(path, "expected an object of strings"));
-    out.clear();
-    for (const auto& [key, value] : document.items())
-      RN_CHECK(read(value, out[key], path + "." + key, unknown));
-    return {};
+    return read_texts(document, out, path);
   }
 }
+
+json envelope_of(std::string_view word, json&& body);
+
+/// The index of the message's type in `names`, and its body, which stays the envelope's.
+struct Opened {
+  std::size_t index;
+  const json* body;
+};
+
+/// kInvalid for what is no envelope, kUnsupported for an unknown type.
+Result<Opened> open_envelope(const json& envelope, std::span<const std::string_view> names);
 
 /// {"type": word, "body": {...}} of a variant whose alternatives' words stand in `names`.
 template <class Variant>
 json write_variant(const Variant& value, std::span<const std::string_view> names) {
-  json envelope;
-  envelope["type"] = names[value.index()];
-  envelope["body"] =
-      std::visit([](const auto& body) { return write(body, Format::kBinary); }, value);
-  return envelope;
+  return envelope_of(
+      names[value.index()],
+      std::visit([](const auto& body) { return write(body, Format::kBinary); }, value)
+  );
 }
 
 template <class Variant, std::size_t I = 0>
@@ -272,20 +297,10 @@ Result<Variant> read_alternative(std::size_t index, const json& body) {
   }
 }
 
-/// kInvalid for what is no envelope, kUnsupported for an unknown type.
 template <class Variant>
 Result<Variant> read_variant(const json& envelope, std::span<const std::string_view> names) {
-  if (!envelope.is_object()) return fail(ErrorCode::kInvalid, "message is not an object");
-  const auto type = envelope.find("type");
-  const auto body = envelope.find("body");
-  if (type == envelope.end() || !type->is_string() || body == envelope.end()) {
-    return fail(ErrorCode::kInvalid, "message has no type or no body");
-  }
-  const auto& word = type->get_ref<const std::string&>();
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == word) return read_alternative<Variant>(i, *body);
-  }
-  return fail(ErrorCode::kUnsupported, "unknown message type '" + word.substr(0, 40) + "'");
+  RN_TRY(const Opened opened, open_envelope(envelope, names));
+  return read_alternative<Variant>(opened.index, *opened.body);
 }
 
 }  // namespace rn::detail
@@ -306,7 +321,7 @@ Result<T> from_document(const nlohmann::json& document, Unknown unknown) {
 
 template <class T>
 std::string to_json(const T& value) {
-  return to_document(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return detail::to_text(to_document(value));
 }
 
 template <class T>
@@ -317,7 +332,7 @@ Result<T> from_json(std::string_view text, Unknown unknown) {
 
 template <class T>
 Blob to_cbor(const T& value) {
-  return nlohmann::json::to_cbor(detail::write(value, detail::Format::kBinary));
+  return detail::to_binary(detail::write(value, detail::Format::kBinary));
 }
 
 template <class T>

@@ -40,7 +40,7 @@ bool is_owner_only(const Request& request) {
 Blob encode(const NumberedRequest& request) {
   nlohmann::json envelope = detail::write_variant(request.request, kRequests);
   envelope["number"] = request.number;
-  return nlohmann::json::to_cbor(envelope);
+  return detail::to_binary(envelope);
 }
 
 Result<NumberedRequest> decode_request(BlobView bytes) {
@@ -56,7 +56,7 @@ Result<NumberedRequest> decode_request(BlobView bytes) {
 }
 
 Blob encode(const Reply& reply) {
-  return nlohmann::json::to_cbor(detail::write_variant(reply, kReplies));
+  return detail::to_binary(detail::write_variant(reply, kReplies));
 }
 
 Result<Reply> decode_reply(BlobView bytes) {
