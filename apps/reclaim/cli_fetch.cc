@@ -15,7 +15,7 @@ namespace rn::cli {
 
 namespace {
 
-constexpr std::size_t kParallel = 6;
+constexpr std::size_t kFetchesAtOnce = 6;
 
 /// Refuses to go through a link that somebody put into the listing or the folder.
 Status check_parents(FileSystem& fs, const std::string& folder, const std::string& path) {
@@ -67,7 +67,7 @@ class Fetcher {
     (void)fs_.remove(temporary);
     RN_TRY(const auto out, fs_.create(temporary, 0600));
     // Pieces in windows, so that a big file does not fill the memory.
-    for (std::size_t first = 0; first < file.blobs.size(); first += kParallel) {
+    for (std::size_t first = 0; first < file.blobs.size(); first += kFetchesAtOnce) {
       RN_TRY(const auto window, fetch_window(file, first));
       for (const std::string& piece : window) {
         RN_CHECK(out->append(as_bytes(piece)));
@@ -80,7 +80,7 @@ class Fetcher {
   }
 
   Result<std::vector<std::string>> fetch_window(const ListedFile& file, std::size_t first) {
-    const std::size_t last = std::min(file.blobs.size(), first + kParallel);
+    const std::size_t last = std::min(file.blobs.size(), first + kFetchesAtOnce);
     std::vector<std::string> window(last - first);
     std::size_t next_piece = first;
     const auto next = [&](io::HttpCall& call, std::uint64_t& tag) -> Result<bool> {
@@ -98,7 +98,7 @@ class Fetcher {
       window[tag - first] = reply.body;
       return {};
     };
-    RN_CHECK(perform_many(kParallel, next, done));
+    RN_CHECK(perform_many(kFetchesAtOnce, next, done));
     return window;
   }
 

@@ -19,7 +19,7 @@ namespace rn::cli {
 
 namespace {
 
-constexpr std::size_t kParallel = 8;
+constexpr std::size_t kUploadsAtOnce = 8;
 constexpr std::size_t kDigestsPerQuestion = 5'000;
 
 /// Where a blob's bytes lie.
@@ -180,7 +180,7 @@ Status upload_pieces(
     progress.advance(pieces.at(missing[tag]).bytes);
     return {};
   };
-  const Status sent = perform_many(kParallel, next, done);
+  const Status sent = perform_many(kUploadsAtOnce, next, done);
   if (!sent)
     return fail(with_next_step(sent.error().with("uploading " + what), client.login().url));
   return {};

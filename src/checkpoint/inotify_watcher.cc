@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::uint32_t kMask = IN_MODIFY | IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM |
                                 IN_CREATE | IN_DELETE | IN_ONLYDIR | IN_EXCL_UNLINK;
-constexpr std::size_t kDepthMax = 128;
+constexpr std::size_t kWatchDepthMax = 128;
 
 /// A descriptor of our own; closed at the end of the block.
 class Handle {
@@ -121,7 +121,7 @@ void InotifyWatcher::add_tree(const std::string& path, std::vector<FileEvent>* f
     const std::string at = std::move(waiting.back());
     waiting.pop_back();
     if (!at.empty() && matches_any(options_.skip, at)) continue;
-    if (static_cast<std::size_t>(std::count(at.begin(), at.end(), '/')) >= kDepthMax ||
+    if (static_cast<std::size_t>(std::count(at.begin(), at.end(), '/')) >= kWatchDepthMax ||
         folders_.size() >= options_.folders_max) {
       is_complete_ = false;
       continue;

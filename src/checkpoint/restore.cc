@@ -12,8 +12,8 @@ namespace rn::checkpoint {
 
 namespace {
 
-constexpr std::uint32_t kFolderMode = 0755;
-constexpr std::uint32_t kModeMask = 0777;
+constexpr std::uint32_t kRestoredFolderMode = 0755;
+constexpr std::uint32_t kRestoredModeMask = 0777;
 
 /// Modes and times that must wait until everything inside is written.
 struct Finish {
@@ -38,7 +38,7 @@ class Placer {
       const std::string above = join_path(root_, relative.substr(0, slash));
       const auto there = fs_.stat(above);
       if (!there && there.error().code == ErrorCode::kNotFound) {
-        RN_CHECK(fs_.make_folder(above, kFolderMode));
+        RN_CHECK(fs_.make_folder(above, kRestoredFolderMode));
         continue;
       }
       if (!there) return fail(there.error());
@@ -70,8 +70,8 @@ class Placer {
     const auto there = fs_.stat(path);
     const bool is_folder = there && there->kind == FileStat::Kind::kDirectory;
     if (there && !is_folder) RN_CHECK(fs_.remove(path));
-    if (!is_folder) RN_CHECK(fs_.make_folder(path, kFolderMode));
-    finish_.push_back({path, mode & kModeMask, mtime_ns});
+    if (!is_folder) RN_CHECK(fs_.make_folder(path, kRestoredFolderMode));
+    finish_.push_back({path, mode & kRestoredModeMask, mtime_ns});
     return {};
   }
 
@@ -90,7 +90,7 @@ class Placer {
 
   Status set(const std::string& relative, std::uint32_t mode, std::int64_t mtime_ns) {
     const std::string path = join_path(root_, relative);
-    RN_CHECK(fs_.set_mode(path, mode & kModeMask));
+    RN_CHECK(fs_.set_mode(path, mode & kRestoredModeMask));
     return fs_.set_mtime(path, mtime_ns);
   }
 

@@ -17,7 +17,7 @@ Error unexpected(PeerFrameType type) {
       ""};
 }
 
-constexpr std::uint64_t kSealedBytesMax = kManifestBytesMax + 4096;
+constexpr std::uint64_t kReceivedManifestMax = kManifestBytesMax + 4096;
 constexpr std::size_t kWantedPerFrame = 64;  ///< bounds what a fetcher has under way
 
 }  // namespace
@@ -222,7 +222,7 @@ Status Fetcher::after_answer() {
 
 Status Fetcher::on_manifest_piece(BlobView body) {
   RN_TRY(const ManifestPiece piece, decode_manifest_piece(body));
-  if (sealed_.size() + piece.bytes.size() > kSealedBytesMax)
+  if (sealed_.size() + piece.bytes.size() > kReceivedManifestMax)
     return fail(ErrorCode::kExhausted, "the peer's manifest has no end");
   sealed_.insert(sealed_.end(), piece.bytes.begin(), piece.bytes.end());
   if (!piece.is_last) return {};

@@ -10,9 +10,9 @@ namespace rn::checkpoint {
 namespace {
 
 constexpr std::size_t kFilesMax = 20'000;
-constexpr std::size_t kDepthMax = 16;
+constexpr std::size_t kUnitDepthMax = 16;
 
-StructuralVerdict incomplete(std::string reason) {
+StructuralVerdict not_whole(std::string reason) {
   return {Completeness::kIncomplete, std::move(reason)};
 }
 
@@ -24,7 +24,7 @@ bool is_changing(ErrorCode code) {
 Result<StructuralVerdict> check_file(Folder& folder, const std::string& path) {
   const auto file = folder.open(path);
   if (!file) {
-    if (is_changing(file.error().code)) return incomplete(path + " cannot be opened");
+    if (is_changing(file.error().code)) return not_whole(path + " cannot be opened");
     return fail(file.error());
   }
   return check_completeness(**file, path);
@@ -55,11 +55,11 @@ Result<StructuralVerdict> walk(
     Folder& folder, const std::string& path, const WatchRules& rules, std::size_t depth, Seen& seen
 ) {
   const StructuralVerdict fine{Completeness::kUnknownKind, "only holding still can tell"};
-  if (depth > kDepthMax)
+  if (depth > kUnitDepthMax)
     return StructuralVerdict{Completeness::kUnknownKind, "nested too deeply to check"};
   const auto names = folder.list(path);
   if (!names) {
-    if (is_changing(names.error().code)) return incomplete(path + " is gone");
+    if (is_changing(names.error().code)) return not_whole(path + " is gone");
     return fail(names.error());
   }
   for (const std::string& name : *names) {
@@ -70,7 +70,7 @@ Result<StructuralVerdict> walk(
     const auto there = folder.stat(inner);
     if (!there)
       return is_changing(there.error().code)
-                 ? Result<StructuralVerdict>(incomplete(inner + " is gone"))
+                 ? Result<StructuralVerdict>(not_whole(inner + " is gone"))
                  : fail(there.error());
     StructuralVerdict verdict = fine;
     if (there->kind == FileStat::Kind::kDirectory) {
@@ -80,7 +80,7 @@ Result<StructuralVerdict> walk(
       RN_TRY(verdict, check_file(folder, inner));
     }
     if (verdict.completeness == Completeness::kIncomplete)
-      return incomplete(inner + ": " + verdict.reason);
+      return not_whole(inner + ": " + verdict.reason);
   }
   return fine;
 }
@@ -90,15 +90,15 @@ Result<StructuralVerdict> walk(
 Result<StructuralVerdict> check_unit(Folder& folder, const Unit& unit, const WatchRules& rules) {
   if (!unit.is_folder) return check_file(folder, unit.path);
   if (unit.path.find(".orbax-checkpoint-tmp") != std::string::npos)
-    return incomplete("an Orbax checkpoint under its temporary name");
+    return not_whole("an Orbax checkpoint under its temporary name");
   Seen seen;
   RN_TRY(const StructuralVerdict verdict, walk(folder, unit.path, rules, 0, seen));
   if (verdict.completeness == Completeness::kIncomplete) return verdict;
-  if (seen.files == 0) return incomplete("an empty folder");
+  if (seen.files == 0) return not_whole("an empty folder");
   if (seen.has_distcp && !seen.has_metadata)
-    return incomplete(".metadata of the distributed checkpoint is missing");
+    return not_whole(".metadata of the distributed checkpoint is missing");
   if (seen.has_trainer_files && !seen.has_trainer_state)
-    return incomplete("trainer_state.json is missing");
+    return not_whole("trainer_state.json is missing");
   // A whole work folder holds other files as well: their layout says nothing about the checkpoint.
   if (seen.has_marker || (!unit.path.empty() && (seen.has_metadata || seen.has_trainer_state))) {
     return StructuralVerdict{Completeness::kComplete, {}};

@@ -9,9 +9,9 @@
 namespace rn::checkpoint {
 namespace {
 
-constexpr StructuralVerdict kWhole{Completeness::kComplete, {}};
-constexpr StructuralVerdict kTorn{Completeness::kIncomplete, {}};
-constexpr StructuralVerdict kUnknown{Completeness::kUnknownKind, {}};
+const StructuralVerdict kWhole{Completeness::kComplete, {}};
+const StructuralVerdict kTorn{Completeness::kIncomplete, {}};
+const StructuralVerdict kUnknown{Completeness::kUnknownKind, {}};
 
 Instant at_ms(int ms) {
   return Instant(milliseconds(ms));

@@ -11,7 +11,7 @@ namespace rn::coordinator {
 namespace {
 
 constexpr std::string_view kNodePrefix = "spiffe://reclaimnet/node/";
-constexpr std::uint64_t kMaxFileBytes = 64 << 10;
+constexpr std::uint64_t kMaxPemBytes = 64 << 10;
 /// A node's clock may be so far behind the coordinator's: it is told its offset, not shut out.
 constexpr milliseconds kBackdating = std::chrono::hours(24);
 
@@ -21,7 +21,7 @@ bool is_ip_address(const std::string& name) {
 }
 
 Result<std::string> read_text(FileSystem& fs, const std::string& path) {
-  RN_TRY(const Blob bytes, read_all(fs, path, kMaxFileBytes));
+  RN_TRY(const Blob bytes, read_all(fs, path, kMaxPemBytes));
   return std::string(as_text(bytes));
 }
 

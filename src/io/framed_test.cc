@@ -7,13 +7,13 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include "io/loop_fixture.h"
 #include "io/net.h"
 #include "io/tls_fixture.h"
 
 namespace rn::io {
 namespace {
 
-constexpr milliseconds kLimit = seconds(20);
 const WallTime kToday = RealClock().now().wall;
 
 void echo(FramedConnection& connection) {

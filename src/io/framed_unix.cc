@@ -40,9 +40,10 @@ Blob encode_frame(std::uint8_t type, BlobView body) {
   return bytes;
 }
 
-class Session final : public FramedUnixSession, public std::enable_shared_from_this<Session> {
+class UnixSession final : public FramedUnixSession,
+                          public std::enable_shared_from_this<UnixSession> {
  public:
-  Session(Loop& loop, Fd fd, UnixPeer peer, const FramedUnixServerConfig& config)
+  UnixSession(Loop& loop, Fd fd, UnixPeer peer, const FramedUnixServerConfig& config)
       : loop_(loop),
         peer_(peer),
         max_frame_bytes_(config.max_frame_bytes),
@@ -170,7 +171,7 @@ struct FramedUnixServer::State : std::enable_shared_from_this<FramedUnixServer::
   Fd listener;
   WatchId watch;
   std::uint64_t next_id = 1;
-  std::map<std::uint64_t, std::shared_ptr<Session>> sessions;
+  std::map<std::uint64_t, std::shared_ptr<UnixSession>> sessions;
 
   bool is_allowed(const UnixPeer& peer) const {
     const auto& uids = config.allowed_uids;
@@ -191,7 +192,7 @@ struct FramedUnixServer::State : std::enable_shared_from_this<FramedUnixServer::
       return;
     }
     const std::uint64_t id = next_id++;
-    const auto session = std::make_shared<Session>(loop, std::move(fd), peer, config);
+    const auto session = std::make_shared<UnixSession>(loop, std::move(fd), peer, config);
     sessions[id] = session;
     session->on_finished([weak = weak_from_this(), id] {
       if (const auto self = weak.lock()) self->sessions.erase(id);

@@ -12,8 +12,6 @@
 namespace rn::io {
 namespace {
 
-constexpr milliseconds kLimit = seconds(20);
-
 class FramedUnix : public ::testing::Test {
  protected:
   FramedUnix() {

@@ -20,8 +20,6 @@
 namespace rn::io {
 namespace {
 
-constexpr milliseconds kLimit = seconds(20);
-
 /// A server on its own loop; the test's thread calls it with blocking clients.
 class Http : public ::testing::Test {
  protected:

@@ -8,10 +8,14 @@
 
 #include <gtest/gtest.h>
 
+#include "base/time.h"
 #include "io/loop.h"
 
 // Test helper: a loop on its own thread, so that tests can block.
 namespace rn::io {
+
+/// Of what a test waits for; reached only by a failure.
+inline constexpr milliseconds kLimit = seconds(20);
 
 class LoopThread {
  public:

@@ -12,23 +12,13 @@
 #include "io/errno_error.h"
 #include "io/fd.h"
 #include "io/net.h"
+#include "io/pipe.h"
 #include "io/subprocess.h"
 
 namespace rn::io {
 namespace {
 
 constexpr std::size_t kTailBytes = 400;
-
-struct Pipe {
-  Fd read;
-  Fd write;
-};
-
-Result<Pipe> make_pipe() {
-  std::array<int, 2> raw{};
-  if (pipe2(raw.data(), O_CLOEXEC) != 0) return fail(error_from_errno(errno, "making a pipe"));
-  return Pipe{Fd(raw[0]), Fd(raw[1])};
-}
 
 void make_non_blocking(const Fd& fd) {
   (void)fcntl(fd.get(), F_SETFL, fcntl(fd.get(), F_GETFL) | O_NONBLOCK);

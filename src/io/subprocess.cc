@@ -2,7 +2,6 @@
 #include "io/subprocess.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <climits>
 #include <csignal>
@@ -19,6 +18,7 @@
 #include "io/errno_error.h"
 #include "io/fd.h"
 #include "io/net.h"
+#include "io/pipe.h"
 
 extern char** environ;  // NOLINT: POSIX wants it declared by the program
 
@@ -132,12 +132,6 @@ ExitStatus to_exit_status(const siginfo_t& info) {
   return ExitStatus{0, info.si_status};
 }
 
-Result<std::array<Fd, 2>> make_pipe() {
-  std::array<int, 2> raw{};
-  if (pipe2(raw.data(), O_CLOEXEC) != 0) return fail(error_from_errno(errno, "making a pipe"));
-  return std::array<Fd, 2>{Fd(raw[0]), Fd(raw[1])};
-}
-
 Status check(const SpawnOptions& options) {
   if (options.argv.empty() || options.argv.front().empty())
     return fail(ErrorCode::kInvalid, "there is no program to run");
@@ -151,7 +145,7 @@ Status check(const SpawnOptions& options) {
 
 Result<Subprocess> Subprocess::spawn(const SpawnOptions& options) {
   RN_CHECK(check(options));
-  RN_TRY(auto report, make_pipe());
+  RN_TRY(Pipe report, make_pipe());
   const Fd null_fd(open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null_fd) return fail(error_from_errno(errno, "opening /dev/null"));
   ChildPlan plan;
@@ -164,7 +158,7 @@ Result<Subprocess> Subprocess::spawn(const SpawnOptions& options) {
   }
   plan.folder = options.folder.empty() ? nullptr : options.folder.c_str();
   plan.fds = options.fds;
-  plan.report_fd = report[1].get();
+  plan.report_fd = report.write.get();
   plan.null_fd = null_fd.get();
   plan.new_session = options.new_session;
   plan.dies_with_parent = options.dies_with_parent;
@@ -181,11 +175,11 @@ Result<Subprocess> Subprocess::spawn(const SpawnOptions& options) {
   child.own_session_ = options.new_session;
   child.pidfd_ = pidfd_open_of(pid);  // not reaped yet, so the pid is still this child's
   if (child.pidfd_ < 0) return fail(error_from_errno(errno, "watching " + options.argv.front()));
-  report[1].reset();
+  report.write.reset();
   int number = 0;
   ssize_t got = 0;
   do {
-    got = read(report[0].get(), &number, sizeof(number));
+    got = read(report.read.get(), &number, sizeof(number));
   } while (got < 0 && errno == EINTR);
   if (got == sizeof(number))
     return fail(error_from_errno(number, "running " + options.argv.front()));

@@ -9,11 +9,10 @@
 #include <unistd.h>
 
 #include "io/fd.h"
+#include "io/loop_fixture.h"
 
 namespace rn::io {
 namespace {
-
-constexpr milliseconds kLimit = seconds(20);
 
 SpawnOptions command(std::vector<std::string> argv) {
   SpawnOptions options;

@@ -11,8 +11,6 @@
 namespace rn::io {
 namespace {
 
-constexpr milliseconds kLimit = seconds(20);
-
 using Socket = std::shared_ptr<WebSocket>;
 
 /// A server that upgrades on /ws, and clients on the same loop.

@@ -20,7 +20,7 @@
 namespace rn::warden {
 namespace {
 
-constexpr int kMaxDepth = 8;            ///< runc makes one level, nested engines few more
+constexpr int kMaxGroupDepth = 8;       ///< runc makes one level, nested engines few more
 constexpr std::size_t kPollBatch = 64;  ///< pidfds waited for at once
 constexpr milliseconds kFallbackStep{5};
 constexpr milliseconds kStrikeStep{
@@ -42,7 +42,7 @@ void write_word(int folder, const char* file, const char* word) {
 template <class Visit>
 void walk(int folder, int depth, Visit& visit) {
   visit(folder);
-  if (depth == kMaxDepth) return;
+  if (depth == kMaxGroupDepth) return;
   proc::each_entry(folder, [&](const char* name, std::uint8_t type) {
     if (type != DT_DIR || name[0] == '.') return;
     const Descriptor child(open_folder(folder, name));
@@ -213,7 +213,7 @@ CpuLimits CgroupKiller::hurry(const CgroupName& name, bool with_all_below) const
       for (std::size_t i = 0; i < CpuLimits::kFiles.size(); ++i)
         write_word(one, CpuLimits::kFiles[i], CpuLimits::kNone[i]);
     };
-    walk(folder.get(), with_all_below ? 0 : kMaxDepth, lift);
+    walk(folder.get(), with_all_below ? 0 : kMaxGroupDepth, lift);
   }
   return before;
 }

@@ -13,12 +13,13 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "io/errno_error.h"
+#include "io/fd.h"
 #include "io/real_fs.h"
 #include "io/real_rng.h"
 #include "io/subprocess.h"
 #include "warden/disk_view.h"
 #include "warden/loop_mount.h"
+#include "warden/posix.h"
 #include "warden/profile.h"
 
 namespace rn::warden {
@@ -27,32 +28,13 @@ namespace {
 
 using warden_wire::GuestName;
 
-constexpr int kMaxDepth = 64;
+constexpr int kMaxFolderDepth = 64;
 constexpr milliseconds kFormatLimit = seconds(60);
-
-struct Descriptor {
-  explicit Descriptor(int number) : fd(number) {}
-
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  ~Descriptor() {
-    if (fd >= 0) close(fd);
-  }
-
-  int release() { return std::exchange(fd, -1); }
-
-  int fd;
-};
-
-Error from_errno(const std::string& what) {
-  return io::error_from_errno(errno, what);
-}
 
 /// Changes the owner of all that is in the open folder, which it closes. Never through a link,
 /// never onto another file system; a hard link cannot come from outside the disk.
 Status chown_below(int folder, std::uint32_t uid, dev_t device, int depth) {
-  if (depth > kMaxDepth) {
+  if (depth > kMaxFolderDepth) {
     close(folder);
     return fail(ErrorCode::kInvalid, "the work folder is nested more than 64 deep");
   }
@@ -165,11 +147,11 @@ Status AttemptDisks::check_space(std::uint64_t disk_mib) const {
 Status AttemptDisks::make_image(const std::string& path, std::uint64_t disk_mib) const {
   const std::string half_made = path + ".new";
   {
-    const Descriptor image(
+    const io::Fd image(
         ::open(half_made.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600)
     );
-    if (image.fd < 0) return fail(from_errno(half_made));
-    if (ftruncate(image.fd, static_cast<off_t>(disk_mib << 20)) != 0)
+    if (image.get() < 0) return fail(from_errno(half_made));
+    if (ftruncate(image.get(), static_cast<off_t>(disk_mib << 20)) != 0)
       return fail(from_errno(half_made));
   }
   const auto made = io::run_for_output(
@@ -227,18 +209,19 @@ Result<std::string> AttemptDisks::prepare(const GuestName& guest, std::uint64_t 
 
 Status AttemptDisks::adopt(const GuestName& guest) const {
   const std::string work = folder_of(guest) + "/work";
-  Descriptor folder(::open(work.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (folder.fd < 0) return fail(from_errno(work));
+  io::Fd folder(::open(work.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (folder.get() < 0) return fail(from_errno(work));
 
   struct stat about {};
 
-  if (fstat(folder.fd, &about) != 0) return fail(from_errno(work));
-  const int again = dup(folder.fd);
+  if (fstat(folder.get(), &about) != 0) return fail(from_errno(work));
+  const int again = dup(folder.get());
   if (again < 0) return fail(from_errno(work));
   RN_CHECK(chown_below(again, config_.guest_uid, about.st_dev, 0).map_error([](const Error& e) {
     return e.with("giving the disk to the guest");
   }));
-  if (fchown(folder.fd, config_.guest_uid, config_.guest_uid) != 0) return fail(from_errno(work));
+  if (fchown(folder.get(), config_.guest_uid, config_.guest_uid) != 0)
+    return fail(from_errno(work));
   show_to_agent(guest);
   return {};
 }
@@ -316,24 +299,24 @@ Result<int> AttemptDisks::open_reclaim(const GuestName& guest) const {
 Status AttemptDisks::write(const GuestName& guest, const std::string& name, const std::string& text)
     const {
   RN_TRY(const int raw, open_reclaim(guest));
-  const Descriptor folder(raw);
+  const io::Fd folder(raw);
   // A name that the guest cannot guess, made new: nothing of the guest's is written through.
   io::RealRng rng;
   const std::string fresh = "." + name + "." + rng.hex(8);
   {
-    const Descriptor file(
-        openat(folder.fd, fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644)
-    );
-    if (file.fd < 0) return fail(from_errno(name));
-    if (::write(file.fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    const io::Fd file(openat(
+        folder.get(), fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644
+    ));
+    if (file.get() < 0) return fail(from_errno(name));
+    if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
       const Error error = from_errno(name);
-      unlinkat(folder.fd, fresh.c_str(), 0);
+      unlinkat(folder.get(), fresh.c_str(), 0);
       return fail(error);
     }
   }
-  if (renameat(folder.fd, fresh.c_str(), folder.fd, name.c_str()) != 0) {
+  if (renameat(folder.get(), fresh.c_str(), folder.get(), name.c_str()) != 0) {
     const Error error = from_errno(name);
-    unlinkat(folder.fd, fresh.c_str(), 0);
+    unlinkat(folder.get(), fresh.c_str(), 0);
     return fail(error);
   }
   return {};
@@ -341,8 +324,8 @@ Status AttemptDisks::write(const GuestName& guest, const std::string& name, cons
 
 Status AttemptDisks::erase(const GuestName& guest, const std::string& name) const {
   RN_TRY(const int raw, open_reclaim(guest));
-  const Descriptor folder(raw);
-  if (unlinkat(folder.fd, name.c_str(), 0) == 0 || errno == ENOENT) return {};
+  const io::Fd folder(raw);
+  if (unlinkat(folder.get(), name.c_str(), 0) == 0 || errno == ENOENT) return {};
   return fail(from_errno(name));
 }
 
@@ -350,18 +333,18 @@ Result<std::string> AttemptDisks::read(
     const GuestName& guest, const std::string& name, std::size_t max
 ) const {
   RN_TRY(const int raw, open_reclaim(guest));
-  const Descriptor folder(raw);
-  const Descriptor file(
-      openat(folder.fd, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+  const io::Fd folder(raw);
+  const io::Fd file(
+      openat(folder.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
   );
-  if (file.fd < 0) return fail(from_errno(name));
+  if (file.get() < 0) return fail(from_errno(name));
 
   struct stat about {};
 
-  if (fstat(file.fd, &about) != 0 || !S_ISREG(about.st_mode))
+  if (fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode))
     return fail(ErrorCode::kDenied, name + " is no regular file");
   std::string text(max, '\0');
-  const ssize_t got = ::read(file.fd, text.data(), max);
+  const ssize_t got = ::read(file.get(), text.data(), max);
   if (got < 0) return fail(from_errno(name));
   text.resize(static_cast<std::size_t>(got));
   return text;

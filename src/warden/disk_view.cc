@@ -14,14 +14,11 @@
 
 #include "io/errno_error.h"
 #include "io/fd.h"
+#include "warden/posix.h"
 
 namespace rn::warden {
 
 namespace {
-
-Error from_errno(const std::string& what) {
-  return io::error_from_errno(errno, what);
-}
 
 /// A child in a user namespace of its own, which it keeps until it is ended.
 struct Namespace {

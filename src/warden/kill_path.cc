@@ -10,11 +10,11 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "traffic/pinned_cut.h"
 #include "warden/kill_journal.h"
+#include "warden/posix.h"
 
 namespace rn::warden {
 namespace {
@@ -114,11 +114,6 @@ class Precedence {
   sched_param parameters_{};
   bool is_raised_ = false;
 };
-
-void pause_for(milliseconds time) {
-  const timespec step{0, static_cast<long>(nanoseconds(time).count())};
-  nanosleep(&step, nullptr);
-}
 
 }  // namespace
 

@@ -12,23 +12,11 @@
 #include <unistd.h>
 
 #include "io/errno_error.h"
+#include "io/fd.h"
 
 namespace rn::warden {
 
 namespace {
-
-struct Descriptor {
-  explicit Descriptor(int number) : fd(number) {}
-
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  ~Descriptor() {
-    if (fd >= 0) close(fd);
-  }
-
-  int fd;
-};
 
 /// mountinfo writes blank, tab, newline and backslash as octal.
 std::string unescaped(const std::string& text) {
@@ -48,16 +36,16 @@ std::string unescaped(const std::string& text) {
 
 /// Attaches `image` to a free loop device and mounts it. Another process may take the device
 /// between the question and LOOP_CONFIGURE: then EBUSY, and the next one is tried.
-Status try_mount(const Descriptor& control, int image, const std::string& folder) {
-  const int number = ioctl(control.fd, LOOP_CTL_GET_FREE);
+Status try_mount(const io::Fd& control, int image, const std::string& folder) {
+  const int number = ioctl(control.get(), LOOP_CTL_GET_FREE);
   if (number < 0) return fail(io::error_from_errno(errno, "no free loop device"));
   const std::string path = "/dev/loop" + std::to_string(number);
-  const Descriptor device(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (device.fd < 0) return fail(io::error_from_errno(errno, path));
+  const io::Fd device(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (device.get() < 0) return fail(io::error_from_errno(errno, path));
   loop_config config{};
   config.fd = static_cast<__u32>(image);
   config.info.lo_flags = LO_FLAGS_AUTOCLEAR;
-  if (ioctl(device.fd, LOOP_CONFIGURE, &config) != 0) {
+  if (ioctl(device.get(), LOOP_CONFIGURE, &config) != 0) {
     if (errno == EBUSY) return fail(ErrorCode::kUnavailable, path + " was taken");
     return fail(io::error_from_errno(errno, "configuring " + path));
   }
@@ -71,13 +59,13 @@ Status try_mount(const Descriptor& control, int image, const std::string& folder
 }  // namespace
 
 Status mount_image(const std::string& image, const std::string& folder) {
-  const Descriptor control(open("/dev/loop-control", O_RDWR | O_CLOEXEC));
-  if (control.fd < 0) return fail(io::error_from_errno(errno, "/dev/loop-control"));
-  const Descriptor file(open(image.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  if (file.fd < 0) return fail(io::error_from_errno(errno, image));
+  const io::Fd control(open("/dev/loop-control", O_RDWR | O_CLOEXEC));
+  if (control.get() < 0) return fail(io::error_from_errno(errno, "/dev/loop-control"));
+  const io::Fd file(open(image.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (file.get() < 0) return fail(io::error_from_errno(errno, image));
   Status last;
   for (int attempt = 0; attempt < 16; ++attempt) {
-    last = try_mount(control, file.fd, folder);
+    last = try_mount(control, file.get(), folder);
     if (last || last.error().code != ErrorCode::kUnavailable) return last;
   }
   return last;

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "io/real_fs.h"
+#include "warden/posix.h"
 
 namespace rn::warden {
 
@@ -21,15 +22,10 @@ constexpr milliseconds kKillLimit = seconds(5);
 constexpr milliseconds kClearLimit = seconds(10);
 constexpr milliseconds kStep{20};
 constexpr int kEndTries = 100;  ///< of kStep each: the engine learns of an end a little later
-constexpr std::int32_t kLostCode = 137;
+constexpr std::int32_t kUnknownExitCode = 137;
 constexpr const char* kGo = "go";
 constexpr const char* kExit = "exit";
 constexpr const char* kNotice = "notice";
-
-void pause_for(milliseconds time) {
-  const timespec step{0, static_cast<long>(nanoseconds(time).count())};
-  nanosleep(&step, nullptr);
-}
 
 std::optional<std::int32_t> number_of(const std::string& text) {
   std::int32_t value = 0;
@@ -41,7 +37,7 @@ std::optional<std::int32_t> number_of(const std::string& text) {
 /// The guest's init writes its exit code whenever the command ends, however it ends. No code, and
 /// SIGKILL without a lack of memory: init, shim or engine were killed, not the command.
 bool has_vanished(bool has_exit_code, const EngineContainer& container) {
-  return !has_exit_code && container.exit_code == kLostCode && !container.is_oom_killed;
+  return !has_exit_code && container.exit_code == kUnknownExitCode && !container.is_oom_killed;
 }
 
 }  // namespace
@@ -376,9 +372,9 @@ Status Machine::set_gates(const SetGates& order) {
 // ---- looking
 
 Exited Machine::look_at_end(const GuestRecord& record) {
-  Exited end{record.guest, record.container, kLostCode, false, false};
+  Exited end{record.guest, record.container, kUnknownExitCode, false, false};
   const auto said = disks_->read(record.guest, kExit, 64);
-  if (said) end.exit_code = number_of(*said).value_or(kLostCode);
+  if (said) end.exit_code = number_of(*said).value_or(kUnknownExitCode);
   end.is_vanished = !said;
   for (int i = 0; i < kEndTries; ++i) {
     const auto container = engine_->inspect(record.container);

@@ -2,7 +2,6 @@
 #include "warden/private_engine.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <filesystem>
@@ -16,6 +15,7 @@
 #include "io/real_fs.h"
 #include "io/subprocess.h"
 #include "warden/engine.h"
+#include "warden/posix.h"
 
 namespace rn::warden {
 
@@ -24,18 +24,13 @@ namespace {
 constexpr const char* kRemapUser = "reclaimnet";
 constexpr std::uint32_t kIdsPerLab = 65'536;
 constexpr milliseconds kPingLimit = seconds(2);
-constexpr milliseconds kStartLimit = seconds(20);
-constexpr milliseconds kStep{20};
+constexpr milliseconds kEngineStartLimit = seconds(20);
+constexpr milliseconds kEngineStep{20};
 
 using io::read_text;
 
 std::string last_lines(const std::string& text, std::size_t bytes) {
   return text.size() <= bytes ? text : text.substr(text.size() - bytes);
-}
-
-void pause_for(milliseconds time) {
-  const timespec step{0, static_cast<long>(nanoseconds(time).count())};
-  nanosleep(&step, nullptr);
 }
 
 /// A zombie is no process: nobody may ever reap it in a container without an init.
@@ -70,7 +65,7 @@ void forget_dead_containerd(const std::string& pid_file) {
            read_text("/proc/" + std::to_string(pid) + "/cmdline").find("containerd") !=
                std::string::npos;
   };
-  for (int i = 0; i < 50 && is_containerd(); ++i) pause_for(kStep);
+  for (int i = 0; i < 50 && is_containerd(); ++i) pause_for(kEngineStep);
   if (!is_containerd()) unlink(pid_file.c_str());
 }
 
@@ -182,13 +177,13 @@ Result<pid_t> PrivateEngine::start() {
   if (!output.status.is_success())
     return fail(ErrorCode::kInternal, "the container engine cannot be started: " + output.err);
   const Engine engine(socket());
-  for (milliseconds waited{0}; waited < kStartLimit; waited += kStep) {
+  for (milliseconds waited{0}; waited < kEngineStartLimit; waited += kEngineStep) {
     const auto pid = find();
     if (pid && engine.ping(seconds(1))) {
       log::info("engine.started", {{"pid", static_cast<std::int64_t>(*pid)}});
       return *pid;
     }
-    pause_for(kStep);
+    pause_for(kEngineStep);
   }
   return fail(
       ErrorCode::kInternal,
@@ -204,9 +199,9 @@ Status PrivateEngine::stop() {
     // A stopped engine takes TERM only when it goes on.
     kill(*pid, SIGCONT);
     kill(*pid, SIGTERM);
-    for (int i = 0; i < 500 && is_alive(*pid); ++i) pause_for(kStep);
+    for (int i = 0; i < 500 && is_alive(*pid); ++i) pause_for(kEngineStep);
     if (is_alive(*pid)) kill(*pid, SIGKILL);
-    for (int i = 0; i < 100 && is_alive(*pid); ++i) pause_for(kStep);
+    for (int i = 0; i < 100 && is_alive(*pid); ++i) pause_for(kEngineStep);
     if (is_alive(*pid)) return fail(ErrorCode::kInternal, "the container engine does not die");
   }
   // containerd goes with it; shims of live-restored guests do not.
@@ -216,7 +211,7 @@ Status PrivateEngine::stop() {
     if (i > 25) {
       for (const pid_t one : left) kill(one, SIGKILL);
     }
-    pause_for(kStep);
+    pause_for(kEngineStep);
   }
   io::RealFileSystem fs;
   return remove_tree(fs, config_.run);
