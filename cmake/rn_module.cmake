@@ -17,11 +17,41 @@ foreach(m coordinator agent warden)
 endforeach()
 set(RN_LAYER_sim 4)
 
+# The files that hold a known bug: reclaim-sim-planted compiles them again (apps/reclaim-sim).
+set(RN_PLANTED_FILES
+  agent/core_reclaim.cc base/planted.cc
+  checkpoint/chunk_store.cc checkpoint/snapshot.cc
+  coordinator/core_commands.cc coordinator/core_copies.cc coordinator/core_placement.cc coordinator/core_state.cc
+  sim/agent_work.cc sim/coordinator_host.cc sim/warden_host.cc
+  warden/core_guests.cc)
+
+# Presets with CMAKE_UNITY_BUILD compile a dozen files as one: what a file costs is its headers. Files with planted bugs
+# get objects of their own, because the linker must be able to leave the clean ones out of reclaim-sim-planted.
+function(rn_unity target folder)
+  if(NOT CMAKE_UNITY_BUILD)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  set(taken 0)
+  foreach(source ${sources})
+    if("${folder}/${source}" IN_LIST RN_PLANTED_FILES)
+      set(group planted)
+    else()
+      math(EXPR group "${taken} / ${CMAKE_UNITY_BUILD_BATCH_SIZE}")
+      math(EXPR taken "${taken} + 1")
+    endif()
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
+endfunction()
+
 add_library(rn_flags INTERFACE)
 target_compile_options(rn_flags INTERFACE
   -Wall -Wextra -Wno-missing-field-initializers # designated initializers with defaults are our builders
   -Wshadow -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough -Wswitch-enum
   $<$<CXX_COMPILER_ID:GNU>:-Wno-dangling-pointer> # NOTE(g++ 12): false positives in std::function
+  # In a unity build every file is an included one, where g++ expects no types without linkage in members.
+  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>
   $<$<BOOL:${RN_WERROR}>:-Werror>)
 if(RN_SANITIZE)
   target_compile_options(rn_flags INTERFACE -fsanitize=${RN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -50,6 +80,10 @@ function(rn_module name)
   add_library(reclaimnet::${name} ALIAS reclaimnet_${name})
   target_link_libraries(reclaimnet_${name} PUBLIC rn_flags ${deps} ${M_LIBS})
   set_target_properties(reclaimnet_${name} PROPERTIES LINKER_LANGUAGE CXX)
+  rn_unity(reclaimnet_${name} ${name})
+  if(RN_FUZZ AND RN_LAYER_${name} LESS_EQUAL 2) # the decoders and what they call; the daemons above decode nothing
+    target_compile_options(reclaimnet_${name} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
 
   # Link test: whole archive, declared dependencies only.
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}_link_main.cc "int main() { return 0; }\n")
@@ -75,6 +109,7 @@ function(rn_module name)
   if(header_units)
     add_library(${name}_headers OBJECT EXCLUDE_FROM_ALL ${header_units})
     target_link_libraries(${name}_headers PRIVATE rn_flags ${deps} ${M_LIBS})
+    set_target_properties(${name}_headers PROPERTIES UNITY_BUILD OFF) # alone means alone
     if(NOT TARGET all_headers)
       add_custom_target(all_headers)
     endif()
@@ -83,6 +118,7 @@ function(rn_module name)
 
   if(M_TESTS)
     add_executable(${name}_test ${M_TESTS})
+    rn_unity(${name}_test ${name})
     target_link_libraries(${name}_test PRIVATE reclaimnet_${name} ${M_TEST_LIBS}
       GTest::gtest GTest::gtest_main GTest::gmock)
     add_test(NAME ${name}.unit COMMAND ${name}_test)
