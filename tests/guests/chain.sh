@@ -41,7 +41,8 @@ if [ -e state.ckpt ]; then
 else
   tell "begin step=0 from=nothing"
 fi
-[ -z "$handler" ] || trap 'save; tell "signalled step=$step"; exit 0' TERM
+stop=
+[ -z "$handler" ] || trap "stop=1" TERM  # looked at where step and hash belong together
 
 while [ "$step" -lt "$steps" ]; do
   hash=$(echo "$hash $((step + 1))" | sha256sum)
@@ -49,6 +50,7 @@ while [ "$step" -lt "$steps" ]; do
   step=$((step + 1))
   tell "step=$step loss=$hash"
   [ $((step % save_every)) -ne 0 ] || save
+  [ -z "$stop" ] || { save; tell "signalled step=$step"; exit 0; }
   sleep "$step_s"
 done
 echo "$hash" >result
