@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -135,23 +136,24 @@ bool PidSet::contains(pid_t one) const {
          pid.begin() + static_cast<std::ptrdiff_t>(count);
 }
 
-CgroupKiller::CgroupKiller(int unified, int freezer, int cpu, const Clock& clock)
-    : unified_(unified), freezer_(freezer), cpu_(cpu), clock_(&clock) {}
+CgroupKiller::CgroupKiller(const Clock& clock) : clock_(&clock) {}
 
 CgroupKiller::CgroupKiller(CgroupKiller&& other) noexcept
     : unified_(std::exchange(other.unified_, -1)),
       freezer_(std::exchange(other.freezer_, -1)),
       cpu_(std::exchange(other.cpu_, -1)),
+      pids_(std::exchange(other.pids_, -1)),
       clock_(other.clock_) {}
 
 CgroupKiller::~CgroupKiller() {
   if (unified_ >= 0) close(unified_);
   if (freezer_ >= 0) close(freezer_);
   if (cpu_ >= 0) close(cpu_);
+  if (pids_ >= 0) close(pids_);
 }
 
 Result<CgroupKiller> CgroupKiller::open(const CgroupRoots& roots, const Clock& clock) {
-  CgroupKiller killer(-1, -1, -1, clock);
+  CgroupKiller killer(clock);
   if (!roots.unified.empty()) killer.unified_ = open_folder(AT_FDCWD, roots.unified.c_str());
   if (!roots.freezer.empty()) killer.freezer_ = open_folder(AT_FDCWD, roots.freezer.c_str());
   const bool misses_unified = !roots.unified.empty() && killer.unified_ < 0;
@@ -165,6 +167,7 @@ Result<CgroupKiller> CgroupKiller::open(const CgroupRoots& roots, const Clock& c
     const bool is_cpu = other.ends_with("/cpu") || other.ends_with("/cpu,cpuacct") ||
                         other.ends_with("/cpuacct,cpu");
     if (is_cpu) killer.cpu_ = open_folder(AT_FDCWD, other.c_str());
+    if (other.ends_with("/pids")) killer.pids_ = open_folder(AT_FDCWD, other.c_str());
   }
   return killer;
 }
@@ -226,6 +229,15 @@ void CgroupKiller::restore(const CgroupName& name, const CpuLimits& limits) cons
       if (limits.word[i][0] != '\0')
         write_word(folder.get(), CpuLimits::kFiles[i], limits.word[i].data());
     }
+  }
+}
+
+void CgroupKiller::allow_births(const CgroupName& name, bool is_allowed) const {
+  // The engine makes it with its first container, which may be the one that is just starting.
+  if (pids_ >= 0) mkdirat(pids_, name.data(), 0755);
+  for (const int hierarchy : {unified_, pids_}) {
+    const Descriptor folder(hierarchy < 0 ? -1 : open_folder(hierarchy, name.data()));
+    if (folder.is_open()) write_word(folder.get(), "pids.max", is_allowed ? "max" : "0");
   }
 }
 

@@ -80,13 +80,16 @@ class CgroupKiller {
   CpuLimits hurry(const CgroupName& name, bool with_all_below) const;
   /// Gives `name` itself its limits back.
   void restore(const CgroupName& name, const CpuLimits& limits) const;
+  /// Not allowed: nothing in it or below can fork, so that an engine cannot bring to life what it
+  /// is just starting. Where there is no pids controller nothing happens. Never allocates.
+  void allow_births(const CgroupName& name, bool is_allowed) const;
   /// strike(), then waits until the cgroup is empty; where cgroup.kill is missing or left something
   /// alive: freeze, SIGKILL one by one, thaw, again and again. True when empty; false at the
   /// deadline.
   bool kill(const CgroupName& name, Instant deadline) const;
 
  private:
-  CgroupKiller(int unified, int freezer, int cpu, const Clock& clock);
+  explicit CgroupKiller(const Clock& clock);
 
   void visit_all(const CgroupName& name, void (*visit)(void*, pid_t), void* context) const;
   bool wait_unpopulated(const CgroupName& name, Instant deadline) const;
@@ -94,7 +97,8 @@ class CgroupKiller {
 
   int unified_ = -1;
   int freezer_ = -1;
-  int cpu_ = -1;  ///< the v1 cpu controller; -1 where there is none
+  int cpu_ = -1;   ///< the v1 cpu controller; -1 where there is none
+  int pids_ = -1;  ///< the v1 pids controller, as above
   const Clock* clock_;
 };
 

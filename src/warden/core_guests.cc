@@ -128,6 +128,8 @@ Status WardenCore::may_start(const warden_wire::StartGuest& request, const Guest
     const {
   RN_CHECK(check_start(request));
   if (guest == nullptr) return no_such_guest(request.guest);
+  if (guest->phase == GuestPhase::kStarting && !guest->is_condemned)
+    return fail(ErrorCode::kUnavailable, "its earlier start is being looked after", "try again");
   if (guest->phase != GuestPhase::kReady || guest->is_condemned || guest->was_started)
     return wrong_phase(*guest, "or has run: it cannot be started");
   if (!guest->is_adopted)

@@ -461,6 +461,8 @@ TEST(WardenRecovery, a_half_made_start_is_removed_and_may_be_repeated) {
   for (const bool has_container : {true, false}) {
     Rig w(journal_of(before));
     w.last = w.core.start(w.clock.now());
+    w.ask(Rig::start_of(1));
+    EXPECT_EQ(w.answer(), "unavailable") << "not for ever: the search is under way";
 
     Reconciled search{{}, {{Rig::guest(1), "/disk/1", 64}}, {{kImage, "id-1"}}};
     if (has_container) search.containers = {{Rig::guest(1), "c1", 0, true, 101}};

@@ -215,6 +215,9 @@ void KillPath::State::kill_processes(const KillOrder& order) {
   pids.clear();
   each_cgroup(order.scope, [&](const CgroupName& name) { cgroups->collect(name, pids); });
   report.processes = static_cast<std::uint32_t>(pids.total);
+  // What an engine is starting at this moment would come to life behind our back. Opening the
+  // node's gate allows it again.
+  if (cgroups && order.scope.is_node) cgroups->allow_births(parent, false);
   // All are struck before one is waited for.
   each_cgroup(order.scope, [&](const CgroupName& name) { cgroups->strike(name); });
   // The parent's weight counts against the rest of the machine, so it is lifted too; its limits may

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "warden/kill_path.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -225,6 +226,42 @@ TEST_F(Kill, one_guest_is_killed_and_its_neighbour_lives_on) {
   EXPECT_TRUE(second.is_alive(0));
   EXPECT_TRUE(cut_->gates().state()->is_node_open);
   EXPECT_FALSE(cut_->gates().is_open(kSlot).value());
+}
+
+/// A container that the engine is just starting joins after the kill.
+TEST_F(Kill, what_joins_after_the_kill_cannot_fork_until_births_are_allowed) {
+  const auto pids = std::find_if(roots_.others.begin(), roots_.others.end(), [](const auto& one) {
+    return one.ends_with("/pids");
+  });
+  if (pids == roots_.others.end()) GTEST_SKIP() << "no pids controller of its own";
+  const std::string folder = *pids + "/" + lab_;
+  const auto fails_to_fork = [&] {
+    const pid_t joining = fork();
+    if (joining == 0) {
+      std::ofstream(folder + "/cgroup.procs") << getpid() << std::flush;
+      const pid_t born = fork();
+      if (born == 0) _exit(0);
+      _exit(born < 0 && errno == EAGAIN ? 1 : 0);
+    }
+    int status = 0;
+    waitpid(joining, &status, 0);
+    return WEXITSTATUS(status) == 1;
+  };
+  open_path();
+  KillOrder one_guest;
+  one_guest.scope.is_node = false;
+  one_guest.scope.slots.set(kSlot);
+  ASSERT_TRUE(path_->clear(one_guest).is_cleared());
+  std::filesystem::create_directory(folder);
+  EXPECT_FALSE(fails_to_fork()) << "others live on";
+
+  ASSERT_TRUE(path_->clear({}).is_cleared());
+
+  EXPECT_TRUE(fails_to_fork());
+  const auto killer = CgroupKiller::open(roots_, clock_);
+  ASSERT_TRUE(killer);
+  killer->allow_births(make_cgroup_name(lab_).value(), true);
+  EXPECT_FALSE(fails_to_fork());
 }
 
 TEST_F(Kill, nothing_is_allocated_from_the_order_to_cleared) {

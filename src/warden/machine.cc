@@ -361,10 +361,14 @@ ClearReport Machine::clear(const Clear& order, const std::function<void(Instant)
 Status Machine::set_gates(const SetGates& order) {
   if (!order.is_node_open) return gates_->cut_node();
   if (is_emergency_pending()) return {};
+  RN_TRY(const CgroupKiller guests, CgroupKiller::open(roots_, clock_));
+  RN_TRY(const CgroupName name, make_cgroup_name(paths_.cgroup));
+  guests.allow_births(name, true);
   for (const std::uint32_t slot : order.open_slots) RN_CHECK(gates_->uncut(slot));
   RN_CHECK(gates_->uncut_node());
   if (!is_emergency_pending()) return {};
   // It began meanwhile, and may have cut before we opened.
+  guests.allow_births(name, false);
   for (const std::uint32_t slot : order.open_slots) RN_CHECK(gates_->cut(slot));
   return gates_->cut_node();
 }
