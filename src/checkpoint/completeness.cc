@@ -197,11 +197,22 @@ Result<StructuralVerdict> check_zip(File& file, std::uint64_t size) {
   return check_entries(file, *entries, directory.offset);
 }
 
+/// Fewer bytes than a mark has: perhaps the beginning of an archive, perhaps somebody's own format,
+/// such as a step number in a file.
+StructuralVerdict check_short_torch(BlobView head) {
+  constexpr std::uint8_t kMark[] = {'P', 'K', 3};
+  if (std::equal(head.begin(), head.end(), std::begin(kMark)) ||
+      std::all_of(head.begin(), head.end(), [](std::uint8_t b) { return b == 0; }))
+    return incomplete("the file has only begun");
+  return unknown("too short for a zip archive");
+}
+
 /// A torch file: zip since torch 1.6, before that a sequence of pickles and raw storages with no
 /// end mark.
 Result<StructuralVerdict> check_torch(File& file, std::uint64_t size) {
-  if (size < 4) return incomplete("the file has only begun");
+  if (size == 0) return incomplete("the file is empty");
   RN_TRY(const Blob head, file.read(0, 4));
+  if (head.size() < 4) return check_short_torch(head);
   if (head.size() == 4 && little(head, 0, 4) == kLocalHeader) return check_zip(file, size);
   if (head.size() == 4 && little(head, 0, 4) == 0) return incomplete("the file begins with a hole");
   if (!head.empty() && head[0] == 0x80)

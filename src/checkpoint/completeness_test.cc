@@ -43,6 +43,14 @@ TEST_F(CompletenessTest, a_whole_torch_zip_is_complete_with_and_without_zip64) {
   EXPECT_EQ(kind("A.PTH", torch_like_zip(false)), Completeness::kComplete);
 }
 
+TEST_F(CompletenessTest, a_checkpoint_of_few_bytes_is_judged_by_what_it_begins_like) {
+  EXPECT_EQ(kind("step.ckpt", as_bytes("7")), Completeness::kUnknownKind);
+  EXPECT_EQ(kind("step.ckpt", as_bytes("12\n")), Completeness::kUnknownKind);
+  EXPECT_EQ(kind("step.ckpt", as_bytes("PK")), Completeness::kIncomplete);
+  EXPECT_EQ(kind("step.ckpt", Blob{0, 0}), Completeness::kIncomplete);
+  EXPECT_EQ(kind("step.ckpt", Blob{}), Completeness::kIncomplete);
+}
+
 TEST_F(CompletenessTest, a_zip_cut_at_any_length_is_never_complete) {
   for (const bool with_zip64 : {false, true}) {
     const Blob whole = torch_like_zip(with_zip64, 300);

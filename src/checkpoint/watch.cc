@@ -133,6 +133,7 @@ std::optional<GenerationReady> GenerationDetector::on_checked(
       break;
     case Completeness::kIncomplete:
       if (pending.rechecks >= kRecheckMax) {
+        given_up_.push_back({check.unit, verdict.reason});
         pending_.erase(found);
       } else {
         pending.due_at = now + rules_.quiet * (1 << pending.rechecks);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/time.h"
@@ -77,6 +78,12 @@ struct GenerationReady {
   Instant changed_at{};      ///< of the last event
 };
 
+/// A unit that will not be saved as it is, and why.
+struct GivenUp {
+  Unit unit;
+  std::string reason;
+};
+
 /// Bounded: at most kUnitsMax units are followed; the least recently changed one is forgotten first
 /// (a scan finds it again).
 class GenerationDetector {
@@ -97,6 +104,11 @@ class GenerationDetector {
   std::optional<GenerationReady> on_checked(
       const DueCheck& check, const StructuralVerdict& verdict, Instant now
   );
+
+  /// Units that stayed incomplete through all rechecks since the last call. Each change of such a
+  /// unit starts it anew.
+  std::vector<GivenUp> take_given_up() { return std::exchange(given_up_, {}); }
+
   /// The snapshot found that the unit changed while it was read: look again after the quiet period.
   void on_unstable(const Unit& unit, Instant now);
 
@@ -120,6 +132,7 @@ class GenerationDetector {
 
   WatchRules rules_;
   std::map<Unit, Pending> pending_;
+  std::vector<GivenUp> given_up_;
   std::uint64_t next_sequence_ = 1;
 };
 

@@ -82,6 +82,11 @@ TEST_F(DetectorTest, an_incomplete_file_is_asked_again_less_and_less_often_and_t
   }
   EXPECT_EQ(asked, 1 + static_cast<int>(GenerationDetector::kRecheckMax));
   EXPECT_EQ(detector_.pending(), 0U);
+  const auto given_up = detector_.take_given_up();
+  ASSERT_EQ(given_up.size(), 1U);
+  EXPECT_EQ(given_up[0].unit, (Unit{"a.pt", false}));
+  EXPECT_EQ(given_up[0].reason, kTorn.reason);
+  EXPECT_TRUE(detector_.take_given_up().empty());
 }
 
 TEST_F(DetectorTest, the_files_of_a_checkpoint_folder_are_one_generation) {
