@@ -29,6 +29,9 @@ namespace {
 using warden_wire::GuestName;
 
 constexpr int kMaxFolderDepth = 64;
+/// Beside the attempts: why the agent has no view of guests' disks. `reclaim-agent doctor` reads
+/// it.
+constexpr const char* kNoViewFile = "no-view";
 constexpr milliseconds kFormatLimit = seconds(60);
 
 /// Changes the owner of all that is in the open folder, which it closes. Never through a link,
@@ -240,7 +243,12 @@ void AttemptDisks::show_to_agent(const GuestName& guest) const {
     );
   };
   const Status shown = show();
-  if (shown) return;
+  io::RealFileSystem fs;
+  const std::string mark = join_path(parent_folder(config_.folder), kNoViewFile);
+  if (shown) {
+    (void)fs.remove(mark);
+    return;
+  }
   rmdir(view.c_str());  // the agent looks for it
   log::warning(
       "disk.no_view",
@@ -248,6 +256,9 @@ void AttemptDisks::show_to_agent(const GuestName& guest) const {
        {"why", shown.error().describe()},
        {"so", "the agent saves only what the guest lets everybody read"}}
   );
+  // The owner's `doctor` reads it.
+  const Status marked = write_durably(fs, mark, as_bytes(shown.error().describe()), 0644);
+  if (!marked) log::warning("disk.no_mark", {{"why", marked.error().describe()}});
 }
 
 Status AttemptDisks::release(const GuestName& guest) const {
