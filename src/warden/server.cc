@@ -97,11 +97,16 @@ Status WardenServer::recover(const std::string& boot_id) {
       auto path,
       KillPath::open(Machine::kill_config(config_.machine, paths.kill_journal), clock_, nullptr)
   );
+  // The agent passes the owner's command on from the LAN (POST /v1/emergency with a certificate
+  // that the owner named). One that lies could only end guests, which it may do anyway; giving the
+  // machine back to guests is not among a KillFrame's commands.
+  std::vector<std::uint32_t> may_kill = config_.owner_uids;
+  may_kill.push_back(config_.machine.agent_uid);
   RN_TRY(
       kill_,
       KillService::start(
           config_.machine.run + "/kill.sock",
-          config_.owner_uids,
+          std::move(may_kill),
           std::move(path),
           intents_in(killed),
           clock_,
