@@ -104,18 +104,18 @@ Status Daemon::State::open() {
   RN_CHECK(make_folders(fs, config.folder(), 0755));
   RN_CHECK(make_folders(fs, config.run, 0755));
   RN_TRY(const std::string machine, machine_id(fs, config.machine_id_file));
-  RN_TRY(identity, load_identity(fs, config.identity_folder(), machine));
-  shared.identity = std::make_shared<const Identity>(identity);
+  RN_TRY(Identity loaded, load_identity(fs, config.identity_folder(), machine));
+  identity = std::make_unique<CurrentIdentity>(std::move(loaded));
   load_ticket_key();
   RN_TRY(journal, JournalDb::open(join_path(config.folder(), "journal.db")));
   facts = measure_facts();
-  auto loaded = load_contract(fs, config.contract_path(), facts, config.zone_folder);
-  if (loaded) {
-    contract = *std::move(loaded);
-  } else if (loaded.error().code == ErrorCode::kNotFound) {
+  auto found = load_contract(fs, config.contract_path(), facts, config.zone_folder);
+  if (found) {
+    contract = *std::move(found);
+  } else if (found.error().code == ErrorCode::kNotFound) {
     RN_CHECK(store_contract(fs, config.contract_path(), contract));
   } else {
-    return fail(loaded.error());
+    return fail(found.error());
   }
   RN_CHECK(open_stores());
   guests = std::make_unique<GuestBook>(fs, join_path(config.folder(), "guests"));
@@ -123,7 +123,7 @@ Status Daemon::State::open() {
       fs,
       clock,
       rng,
-      identity,
+      *identity,
       *store,
       *images,
       *guests,
@@ -133,13 +133,14 @@ Status Daemon::State::open() {
   light = std::make_unique<io::Workers>(loop, kLightThreads, kQueuedMax);
 
   CoreConfig core_config;
-  core_config.node = identity.node;
-  core_config.lab = identity.lab;
+  const auto self = identity->get();
+  core_config.node = self->node;
+  core_config.lab = self->lab;
   core_config.version = kVersion;
   core_config.machine_id = machine;
   RN_TRY(core_config.boot_id, boot_id(fs, config.root));
-  core_config.box_key = identity.box.public_key;
-  core_config.verify_key = identity.signing.public_key;
+  core_config.box_key = self->box.public_key;
+  core_config.verify_key = self->signing.public_key;
   RN_CHECK(start_peer_server());
   RN_CHECK(start_api());
   core_config.address = address;
@@ -171,12 +172,13 @@ Status Daemon::State::serve() {
     start_links();
   });
   loop.run_every(kTick, [this] { feed(Tick{}); });
-  loop.run_every(std::chrono::hours(1), [this] { renew_certificate(); });
+  if (const auto info = io::read_certificate(identity->get()->certificate_pem))
+    renewal.loaded(*info, clock.now());
   sampler = std::thread([this] { sample_forever(); });
   log::info(
       "agent.started",
-      {{"node", identity.node.str()},
-       {"lab", identity.lab.str()},
+      {{"node", identity->get()->node.str()},
+       {"lab", identity->get()->lab.str()},
        {"peer", address.peer},
        {"api", address.api}}
   );
@@ -196,8 +198,8 @@ void Daemon::State::start_links() {
   coordinator = std::make_unique<CoordinatorLink>(
       loop,
       rng,
-      identity.agent_url,
-      tls_to_coordinator(identity),
+      identity->get()->agent_url,
+      tls_to_coordinator(*identity->get()),
       CoordinatorLink::Callbacks{
           [this] { feed(CoordinatorConnected{}); },
           [this](wire::Message message) { on_message(std::move(message)); },
@@ -205,6 +207,7 @@ void Daemon::State::start_links() {
   );
   warden->start();
   coordinator->start();
+  renew_when_due();
 }
 
 /// Effects leave in the order of their outputs: one without writes waits for the earlier writes

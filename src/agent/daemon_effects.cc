@@ -85,8 +85,12 @@ void Daemon::State::act(const LeftForGood&) {
 }
 
 void Daemon::State::on_message(wire::Message message) {
-  if (const auto* welcome = std::get_if<wire::Welcome>(&message))
+  if (const auto* welcome = std::get_if<wire::Welcome>(&message)) {
     keep_ticket_key(welcome->ticket_key);
+    site_clock.told(welcome->clock_offset_ms);
+  }
+  if (const auto* ack = std::get_if<wire::HeartbeatAck>(&message))
+    site_clock.told(ack->clock_offset_ms);
   feed(CoordinatorMessage{std::move(message)});
 }
 

@@ -12,9 +12,21 @@
 #include "base/log.h"
 #include "checkpoint/transfer.h"
 #include "io/http_error.h"
+#include "io/metrics_page.h"
 #include "model/codec.h"
 
 namespace rn::agent {
+
+namespace {
+
+constexpr seconds kTicketTolerance{300};
+/// Before the coordinator has told its time (an agent that starts while the coordinator is away),
+/// as far as certificates are backdated. A ticket binds both nodes, the job and its epoch; its end
+/// only bounds how long.
+constexpr seconds kTicketToleranceUntold =
+    std::chrono::duration_cast<seconds>(kBackdating);
+
+}  // namespace
 
 Status Daemon::State::start_peer_server() {
   if (config.listen_peer.empty()) return {};
@@ -22,7 +34,7 @@ Status Daemon::State::start_peer_server() {
   io::FramedServerConfig server;
   server.address = listen.host;
   server.port = listen.port;
-  server.tls = tls_server(identity);
+  server.tls = tls_server(*identity->get());
   auto started = io::FramedServer::start(server, [this](io::FramedConnection& connection) {
     serve_peer(connection);
   });
@@ -41,6 +53,7 @@ Status Daemon::State::start_peer_server() {
 void Daemon::State::serve_peer(io::FramedConnection& connection) {
   const NodeId peer = node_of(connection.peer_identity().value_or(""));
   if (peer.empty()) return;
+  const auto self = identity->get();
   crypto::PublicKey ticket_key{};
   {
     const std::lock_guard lock(shared.mutex);
@@ -49,11 +62,12 @@ void Daemon::State::serve_peer(io::FramedConnection& connection) {
   const checkpoint::PeerServerDeps deps{
       .store = *store,
       .images = images.get(),
-      .clock = clock,
-      .self = identity.node,
+      .clock = site_clock,
+      .self = self->node,
       .failure_domain = facts.failure_domain,
-      .signer = identity.signing,
+      .signer = self->signing,
       .ticket_key = ticket_key,
+      .clock_tolerance = site_clock.is_told() ? kTicketTolerance : kTicketToleranceUntold,
       .newest_epoch =
           [this](const JobId& job) {
             LeaseEpoch newest;
@@ -88,7 +102,7 @@ Status Daemon::State::start_api() {
   io::HttpServerConfig remote;
   remote.address = listen.host;
   remote.port = listen.port;
-  remote.tls = tls_server(identity);
+  remote.tls = tls_server(*identity->get());
   remote.max_connections = 64;
   started = io::HttpServer::start(
       loop,
@@ -126,7 +140,7 @@ void Daemon::State::on_request(
     responder.send(io::json_response(200, nlohmann::json{{"attempts", all["attempts"]}}.dump()));
   } else if (is_get && request.path == "/metrics") {
     io::HttpResponse response;
-    response.headers = {{"Content-Type", "text/plain; version=0.0.4"}};
+    response.headers = {{"Content-Type", io::MetricsPage::kContentType}};
     response.body = metrics();
     responder.send(std::move(response));
   } else if (is_get && is_local && request.path == "/v1/contract") {
@@ -204,42 +218,136 @@ void Daemon::State::emergency(
   if (!submitted) responder.send_error(submitted.error());
 }
 
-std::string Daemon::State::metrics() const {
-  const NodeView view = core->view(loop.now());
-  std::string out;
-  const auto gauge = [&](const std::string& name, const std::string& labels, std::int64_t value) {
-    out += "reclaimnet_agent_" + name + labels + " " + std::to_string(value) + "\n";
+namespace {
+
+constexpr double kMib = 1024.0 * 1024.0;
+
+void render_gpus(io::MetricsPage& page, const std::vector<GpuTelemetry>& gpus) {
+  const auto each = [&](std::string_view name, std::string_view help, auto value_of) {
+    page.head(name, "gauge", help);
+    for (const GpuTelemetry& gpu : gpus)
+      page.value(name, io::metric_label("gpu", std::to_string(gpu.index)), value_of(gpu));
   };
-  gauge("coordinator_connected", "", view.is_coordinator_connected ? 1 : 0);
-  gauge("warden_connected", "", view.is_warden_connected ? 1 : 0);
-  gauge("lending", "", view.lending == LendingState::kOpen ? 1 : 0);
-  gauge("attempts", "", static_cast<std::int64_t>(view.attempts.size()));
-  gauge("holds", "", view.holds);
-  gauge("works_running", "", static_cast<std::int64_t>(view.works_running));
-  gauge("works_queued", "", static_cast<std::int64_t>(view.works_queued));
-  gauge("journal_commits_total", "", static_cast<std::int64_t>(commits));
-  gauge("chunk_bytes", "", static_cast<std::int64_t>(view.telemetry.chunk_bytes));
-  gauge("disk_free_bytes", "", static_cast<std::int64_t>(view.telemetry.disk_free_mib << 20));
-  gauge("memory_used_bytes", "", static_cast<std::int64_t>(view.telemetry.memory_used_mib << 20));
-  gauge("cpu_percent", "", view.telemetry.cpu_percent);
-  for (const GpuTelemetry& gpu : view.telemetry.gpus) {
-    const std::string labels = "{gpu=\"" + std::to_string(gpu.index) + "\"}";
-    gauge("gpu_utilisation_percent", labels, gpu.utilisation_percent);
-    gauge("gpu_memory_used_bytes", labels, static_cast<std::int64_t>(gpu.memory_used_mib << 20));
-    gauge("gpu_temperature_celsius", labels, gpu.temperature_c);
-    gauge("gpu_power_milliwatts", labels, static_cast<std::int64_t>(gpu.power_mw));
-    gauge("gpu_foreign_processes", labels, gpu.foreign_processes);
-    gauge("gpu_wedged", labels, gpu.is_wedged ? 1 : 0);
-  }
-  for (const AttemptView& attempt : view.attempts) {
-    if (attempt.report.since_save_ms >= 0)
-      gauge(
-          "checkpoint_age_milliseconds",
-          "{job=\"" + attempt.report.job.str() + "\"}",
-          attempt.report.since_save_ms
+  if (gpus.empty()) return;
+  each("reclaimnet_agent_gpu_utilisation_ratio", "GPU in use.", [](const GpuTelemetry& g) {
+    return g.utilisation_percent / 100.0;
+  });
+  each("reclaimnet_agent_gpu_memory_used_bytes", "GPU memory in use.", [](const GpuTelemetry& g) {
+    return static_cast<double>(g.memory_used_mib) * kMib;
+  });
+  each("reclaimnet_agent_gpu_temperature_celsius", "GPU temperature.", [](const GpuTelemetry& g) {
+    return double(g.temperature_c);
+  });
+  each("reclaimnet_agent_gpu_power_watts", "GPU power.", [](const GpuTelemetry& g) {
+    return static_cast<double>(g.power_mw) / 1000.0;
+  });
+  each(
+      "reclaimnet_agent_gpu_foreign_processes",
+      "Processes on the GPU that are no guest's.",
+      [](const GpuTelemetry& g) { return double(g.foreign_processes); }
+  );
+  each(
+      "reclaimnet_agent_gpu_wedged",
+      "1 while the GPU could not be cleared.",
+      [](const GpuTelemetry& g) { return g.is_wedged ? 1.0 : 0.0; }
+  );
+}
+
+/// By job: what an owner or a student asks about one guest. Gone with the attempt.
+void render_guests(io::MetricsPage& page, const std::vector<AttemptView>& attempts) {
+  if (attempts.empty()) return;
+  const auto job = [](const AttemptView& a) { return io::metric_label("job", a.report.job.str()); };
+  page.head("reclaimnet_agent_guest_phase", "gauge", "1 for the phase that an attempt is in.");
+  for (const AttemptView& a : attempts)
+    page.value(
+        "reclaimnet_agent_guest_phase", job(a) + "," + io::metric_label("phase", a.phase), 1
+    );
+  page.head("reclaimnet_agent_guest_safe_generation", "gauge", "Newest generation stored here.");
+  for (const AttemptView& a : attempts)
+    page.value("reclaimnet_agent_guest_safe_generation", job(a), a.report.safe_generation);
+  page.head(
+      "reclaimnet_agent_guest_durable_generation", "gauge", "Newest generation with its copies."
+  );
+  for (const AttemptView& a : attempts)
+    page.value("reclaimnet_agent_guest_durable_generation", job(a), a.durable_generation);
+  page.head("reclaimnet_agent_checkpoint_age_seconds", "gauge", "Since the newest save.");
+  for (const AttemptView& a : attempts) {
+    if (a.report.since_save_ms >= 0)
+      page.value(
+          "reclaimnet_agent_checkpoint_age_seconds",
+          job(a),
+          static_cast<double>(a.report.since_save_ms) / 1000.0
       );
   }
-  return out;
+}
+
+}  // namespace
+
+std::string Daemon::State::metrics() const {
+  const NodeView view = core->view(loop.now());
+  const auto flag = [](bool is_so) { return is_so ? 1.0 : 0.0; };
+  io::MetricsPage page;
+  page.gauge(
+      "reclaimnet_agent_coordinator_connected",
+      "1 while the coordinator is connected.",
+      flag(view.is_coordinator_connected)
+  );
+  page.gauge(
+      "reclaimnet_agent_warden_connected",
+      "1 while the warden is connected.",
+      flag(view.is_warden_connected)
+  );
+  page.gauge(
+      "reclaimnet_agent_lending",
+      "1 while the node takes guests.",
+      flag(view.lending == LendingState::kOpen)
+  );
+  page.gauge(
+      "reclaimnet_agent_attempts", "Attempts kept here.", static_cast<double>(view.attempts.size())
+  );
+  page.gauge("reclaimnet_agent_holds", "Offers that may become leases.", view.holds);
+  page.gauge(
+      "reclaimnet_agent_works_running",
+      "Works under way (images, snapshots, copies, uploads).",
+      static_cast<double>(view.works_running)
+  );
+  page.gauge(
+      "reclaimnet_agent_works_queued", "Works that wait.", static_cast<double>(view.works_queued)
+  );
+  page.counter("reclaimnet_agent_journal_commits_total", "Transactions of the journal.", commits);
+  page.gauge(
+      "reclaimnet_agent_chunk_bytes",
+      "Chunks stored here, own and others'.",
+      static_cast<double>(view.telemetry.chunk_bytes)
+  );
+  page.gauge(
+      "reclaimnet_agent_disk_free_bytes",
+      "Free on the disk of the state folder.",
+      static_cast<double>(view.telemetry.disk_free_mib) * kMib
+  );
+  page.gauge(
+      "reclaimnet_agent_memory_used_bytes",
+      "Memory in use on the machine.",
+      static_cast<double>(view.telemetry.memory_used_mib) * kMib
+  );
+  page.gauge("reclaimnet_agent_cpu_ratio", "CPU in use.", view.telemetry.cpu_percent / 100.0);
+  page.gauge(
+      "reclaimnet_agent_clock_offset_seconds",
+      "Coordinator's clock minus this machine's.",
+      static_cast<double>(view.clock_offset_ms) / 1000.0
+  );
+  page.gauge(
+      "reclaimnet_agent_reclaims",
+      "Reclaims that the owner has not given back yet.",
+      static_cast<double>(std::count_if(
+          view.reclaims.begin(),
+          view.reclaims.end(),
+          [](const ReclaimRecord& r) { return r.phase != ReclaimPhase::kReturned; }
+      ))
+  );
+  render_gpus(page, view.telemetry.gpus);
+  render_guests(page, view.attempts);
+  return page.take();
 }
 
 }  // namespace rn::agent

@@ -20,6 +20,8 @@
 #include "agent/identity.h"
 #include "agent/journal_db.h"
 #include "agent/links.h"
+#include "agent/renewal.h"
+#include "agent/site_clock.h"
 #include "agent/telemetry_host.h"
 #include "agent/telemetry_nvml.h"
 #include "agent/watcher.h"
@@ -31,6 +33,7 @@
 #include "io/real_fs.h"
 #include "io/real_rng.h"
 #include "io/workers.h"
+#include "model/api.h"
 
 namespace rn::agent {
 
@@ -38,7 +41,6 @@ namespace rn::agent {
 struct Shared {
   std::mutex mutex;
   crypto::PublicKey ticket_key{};
-  std::shared_ptr<const Identity> identity;
 };
 
 class Daemon::State {
@@ -82,15 +84,17 @@ class Daemon::State {
   NodeFacts measure_facts();
   void sample_forever();
   TelemetrySampled sample(HostSampler& host, const NvmlSampler* nvml);
-  void renew_certificate();
+  void renew_when_due();
+  void use_certificate(const api::RenewAnswer& answer);
 
   AgentConfig config;
   io::RealFileSystem fs;
   io::RealClock clock;
+  SiteClock site_clock{clock};
   io::RealRng rng;
   io::Loop loop;
 
-  Identity identity;
+  std::unique_ptr<CurrentIdentity> identity;
   Shared shared;
   std::unique_ptr<JournalDb> journal;
   std::unique_ptr<checkpoint::ChunkStore> store;
@@ -98,6 +102,7 @@ class Daemon::State {
   std::unique_ptr<GuestBook> guests;
   std::unique_ptr<Hands> hands;
   std::unique_ptr<NvmlSampler> nvml;
+  Renewal renewal;
   std::unique_ptr<Core> core;
   NodeAddress address;
   NodeFacts facts;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <filesystem>
 
 #include <unistd.h>
@@ -14,7 +15,21 @@ namespace rn::agent {
 
 namespace {
 
-constexpr std::chrono::hours kRenewAfter{24};
+/// A timer does not count a suspend, and a certificate's life does: look at least so often.
+constexpr nanoseconds kRenewalLook = std::chrono::hours(1);
+
+Result<api::RenewAnswer> renew(const Identity& identity) {
+  api::RenewRequest request;
+  RN_TRY(request.csr_pem, io::make_signing_request(identity.key_pem, identity.node.str()));
+  io::HttpCall call;
+  call.method = "POST";
+  call.url = identity.coordinator_url + "/v1/renew";
+  call.tls = tls_to_coordinator(identity);
+  call.headers = {{"Content-Type", "application/json"}};
+  call.body = to_json(request);
+  RN_TRY(const io::HttpReply reply, io::succeed(io::perform_blocking(call)));
+  return from_json<api::RenewAnswer>(reply.body, Unknown::kLenient);
+}
 
 }  // namespace
 
@@ -24,7 +39,8 @@ NodeFacts Daemon::State::measure_facts() {
   char name[256] = {};
   gethostname(name, sizeof name - 1);
   out.hostname = name;
-  out.failure_domain = config.failure_domain.empty() ? identity.lab.str() : config.failure_domain;
+  out.failure_domain =
+      config.failure_domain.empty() ? identity->get()->lab.str() : config.failure_domain;
   out.cpu_milli = host.cpu_milli().value_or(0);
   out.memory_mib = host.memory_mib().value_or(0);
   out.kernel = host.kernel();
@@ -87,43 +103,47 @@ void Daemon::State::sample_forever() {
   }
 }
 
-/// A day-old certificate is renewed; the new one serves from the next connections on. A coordinator
-/// that is away is no trouble for a week.
-void Daemon::State::renew_certificate() {
-  const auto info = io::read_certificate(identity.certificate_pem);
-  if (!info || clock.now().wall < info->not_after - io::kCertificateValidity + kRenewAfter) return;
-  const auto renew = [identity = identity]() -> Result<api::RenewAnswer> {
-    api::RenewRequest request;
-    RN_TRY(request.csr_pem, io::make_signing_request(identity.key_pem, identity.node.str()));
-    io::HttpCall call;
-    call.method = "POST";
-    call.url = identity.coordinator_url + "/v1/renew";
-    call.tls = tls_to_coordinator(identity);
-    call.headers = {{"Content-Type", "application/json"}};
-    call.body = to_json(request);
-    RN_TRY(const io::HttpReply reply, io::succeed(io::perform_blocking(call)));
-    return from_json<api::RenewAnswer>(reply.body, Unknown::kLenient);
-  };
-  const auto done = [this](Result<api::RenewAnswer> answer) {
-    if (!answer) {
-      log::warning("certificate.not_renewed", {{"error", answer.error().describe()}});
-      return;
-    }
-    const Status stored =
-        store_certificate(fs, config.identity_folder(), answer->certificate_pem, answer->ca_pem);
-    if (!stored) log::warning("certificate.not_stored", {{"error", stored.error().describe()}});
-    // NOTE: workers hold references to `identity`; its strings are swapped only at the next start,
-    // and the servers and the link to the coordinator get the new certificate now.
-    Identity fresh = identity;
-    fresh.certificate_pem = answer->certificate_pem;
-    fresh.ca_pem = answer->ca_pem;
-    const io::TlsConfig tls = tls_server(fresh);
-    if (peer_server) (void)peer_server->reload_tls(tls);
-    if (api) (void)api->reload_tls(tls);
-    coordinator->set_tls(tls_to_coordinator(fresh));
-    log::info("certificate.renewed");
-  };
-  (void)light->submit_for(renew, done);
+void Daemon::State::renew_when_due() {
+  const Now now = clock.now();
+  if (renewal.is_due(now)) {
+    renewal.tried(now);
+    const Status submitted = light->submit_for(
+        [self = identity->get()] { return renew(*self); },
+        [this](const Result<api::RenewAnswer>& answer) {
+          if (answer) return use_certificate(*answer);
+          log::warning("certificate.not_renewed", {{"error", answer.error().describe()}});
+        }
+    );
+    if (!submitted) log::warning("certificate.not_renewed", {{"error", submitted.error().message}});
+  }
+  const nanoseconds wait = std::min(kRenewalLook, renewal.wait(now));
+  loop.run_after(std::max<nanoseconds>(wait, milliseconds(100)), [this] { renew_when_due(); });
+}
+
+/// From now on for everything: each new connection takes its certificate from `identity`, the
+/// servers serve it. What is connected stays so.
+void Daemon::State::use_certificate(const api::RenewAnswer& answer) {
+  const auto info = io::read_certificate(answer.certificate_pem);
+  const auto old = identity->get();
+  const auto key = io::public_key_of(old->key_pem);
+  const std::string name = identity_of(old->node);
+  if (!info || !key || info->public_key_pem != *key ||
+      std::find(info->uris.begin(), info->uris.end(), name) == info->uris.end()) {
+    log::warning("certificate.not_renewed", {{"error", "the answer is not for this node's key"}});
+    return;
+  }
+  const Status stored =
+      store_certificate(fs, config.identity_folder(), answer.certificate_pem, answer.ca_pem);
+  if (!stored) log::warning("certificate.not_stored", {{"error", stored.error().describe()}});
+  identity->renew(answer.certificate_pem, answer.ca_pem);
+  const auto fresh = identity->get();
+  Status served;
+  if (peer_server) served = peer_server->reload_tls(tls_server(*fresh));
+  if (served && api) served = api->reload_tls(tls_server(*fresh));
+  if (!served) log::warning("certificate.not_served", {{"error", served.error().describe()}});
+  coordinator->set_tls(tls_to_coordinator(*fresh));
+  renewal.renewed(*info, clock.now());
+  log::info("certificate.renewed", {{"not_after_ms", to_ms(info->not_after)}});
 }
 
 }  // namespace rn::agent

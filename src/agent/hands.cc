@@ -92,8 +92,9 @@ WorkResult Hands::run(const Work& work, const std::atomic<bool>& is_cancelled) {
 
 Result<Blob> Hands::get_blob(io::HttpSession& session, const Digest& name) const {
   io::HttpCall call;
-  call.url = deps_.identity.coordinator_url + "/v1/blobs/" + to_hex(name);
-  call.tls = tls_to_coordinator(deps_.identity);
+  const auto self = deps_.identity.get();
+  call.url = self->coordinator_url + "/v1/blobs/" + to_hex(name);
+  call.tls = tls_to_coordinator(*self);
   auto reply = io::succeed(session.perform(call));
   if (!reply) return fail(reply.error().with("blob " + to_hex(name).substr(0, 12)));
   const BlobView bytes = as_bytes(reply->body);
@@ -115,7 +116,7 @@ Status Hands::fetch_pieces(const FetchImage& w, const Cancelled& is_cancelled) {
   for (const PeerGrant& peer : w.peers) {
     if (missing().empty()) return {};
     if (is_cancelled) return cancelled();
-    const auto target = target_of(deps_.identity, peer, 0, is_cancelled);
+    const auto target = target_of(*deps_.identity.get(), peer, 0, is_cancelled);
     const auto fetched =
         target ? checkpoint::fetch_from(*target, deps_.images, {peer.ticket, {}, missing()})
                : Result<checkpoint::Fetched>(fail(target.error()));
@@ -270,8 +271,8 @@ Status Hands::fetch_generation(
   Error last{ErrorCode::kUnavailable, "no peer holds it", ""};
   for (const PeerGrant& peer : peers) {
     if (is_cancelled) return cancelled();
-    if (peer.node == deps_.identity.node) continue;
-    const auto target = target_of(deps_.identity, peer, 0, is_cancelled);
+    if (peer.node == deps_.identity.get()->node) continue;
+    const auto target = target_of(*deps_.identity.get(), peer, 0, is_cancelled);
     const auto fetched =
         target ? checkpoint::fetch_from(*target, deps_.store, {peer.ticket, ref.manifest, {}})
                : Result<checkpoint::Fetched>(fail(target.error()));
@@ -311,7 +312,9 @@ Result<WorkPrepared> Hands::lay_out(
   RN_TRY(const SignedManifest sealed, deps_.store.load_manifest(from.job, from.manifest));
   // The coordinator named this hash, from a row that it committed: that is what makes it trusted.
   RN_TRY(const Manifest manifest, checkpoint::parse_manifest(sealed.body));
-  RN_TRY(const crypto::Key256 key, open_job_key(deps_.identity, guest.job, w.sealed_job_key));
+  RN_TRY(
+      const crypto::Key256 key, open_job_key(*deps_.identity.get(), guest.job, w.sealed_job_key)
+  );
   const checkpoint::BlobSource chunks = [&](const Digest& name) -> Result<Blob> {
     if (is_cancelled) return fail(cancelled().error());
     return deps_.store.get(name);
@@ -359,7 +362,7 @@ Result<WorkResult> Hands::prepare(
 Result<WorkResult> Hands::copy(const CopyGeneration& w, const Cancelled& is_cancelled) {
   RN_TRY(
       const checkpoint::PeerTarget target,
-      target_of(deps_.identity, w.peer, w.rate_cap_bps, is_cancelled)
+      target_of(*deps_.identity.get(), w.peer, w.rate_cap_bps, is_cancelled)
   );
   checkpoint::TransferStats stats;
   auto receipt = checkpoint::send_generation(

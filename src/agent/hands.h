@@ -21,7 +21,7 @@ struct HandsDeps {
   FileSystem& fs;
   const Clock& clock;
   Rng& rng;
-  const Identity& identity;
+  const CurrentIdentity& identity;
   checkpoint::ChunkStore& store;   ///< generations: own and others'
   checkpoint::ChunkStore& images;  ///< pieces of images
   GuestBook& guests;

@@ -98,17 +98,17 @@ Result<WorkResult> Hands::snapshot(
   request.is_renamed = ready->is_renamed;
   request.base = entry->base;
   request.temporary = w.spec.temporary;
-  request.signer = deps_.identity.node;
+  const auto self = deps_.identity.get();
+  request.signer = self->node;
   request.should_stop = [&is_cancelled] { return is_cancelled.load(); };
-  auto opened =
-      crypto::open_sealed(deps_.identity.box, w.sealed_job_key, as_bytes(guest.job.str()));
+  auto opened = crypto::open_sealed(self->box, w.sealed_job_key, as_bytes(guest.job.str()));
   if (!opened) return fail(opened.error().with("the job's key"));
   crypto::Key256 key{};
   if (opened->size() != key.size()) return fail(ErrorCode::kCorrupt, "the job's key is cut short");
   std::copy(opened->begin(), opened->end(), key.begin());
   const checkpoint::JobKeys keys = checkpoint::derive_job_keys(key);
   const checkpoint::SnapshotDeps deps{
-      *folder, deps_.store, deps_.clock, deps_.rng, keys, deps_.identity.signing};
+      *folder, deps_.store, deps_.clock, deps_.rng, keys, self->signing};
   RN_TRY(const checkpoint::Snapshot taken, checkpoint::take_snapshot(deps, request, entry->cache));
   entry->taken = signature;
   log::info(
@@ -126,10 +126,11 @@ Result<WorkResult> Hands::snapshot(
 // ---- outputs
 
 Status Hands::put_blob(io::HttpSession& session, const Digest& name, BlobView bytes) const {
+  const auto self = deps_.identity.get();
   io::HttpCall put;
   put.method = "PUT";
-  put.url = deps_.identity.coordinator_url + "/v1/blobs/" + to_hex(name);
-  put.tls = tls_to_coordinator(deps_.identity);
+  put.url = self->coordinator_url + "/v1/blobs/" + to_hex(name);
+  put.tls = tls_to_coordinator(*self);
   put.body.assign(bytes.begin(), bytes.end());
   RN_CHECK(io::succeed(session.perform(put)));
   return {};
@@ -141,10 +142,11 @@ Status Hands::put_missing(
     Folder& folder,
     const std::string& path
 ) {
+  const auto self = deps_.identity.get();
   io::HttpCall query;
   query.method = "POST";
-  query.url = deps_.identity.coordinator_url + "/v1/blobs/missing";
-  query.tls = tls_to_coordinator(deps_.identity);
+  query.url = self->coordinator_url + "/v1/blobs/missing";
+  query.tls = tls_to_coordinator(*self);
   query.headers = {{"Content-Type", "application/json"}};
   query.body = to_json(api::BlobQuery{names});
   RN_TRY(const io::HttpReply reply, io::succeed(session.perform(query)));

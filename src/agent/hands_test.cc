@@ -40,13 +40,28 @@ class HandsTest : public testing::Test {
     store = open_store("chunks");
     images = open_store("images-pieces");
     guests = std::make_unique<GuestBook>(fs, folder + "/guests");
-    hands = std::make_unique<Hands>(HandsDeps{
-        fs, clock, rng, identity, *store, *images, *guests, folder + "/images"});
+    make_hands();
     job_key = crypto::random_key(rng);
     sealed = crypto::seal_for(identity.box.public_key, job_key, as_bytes(guest.job.str()), rng);
   }
 
   ~HandsTest() override { (void)remove_tree(fs, folder); }
+
+  /// Anew, with `identity` as it is now.
+  void make_hands(std::uint64_t image_archives_bytes = 1ull << 30) {
+    hands.reset();
+    current = std::make_unique<CurrentIdentity>(identity);
+    hands = std::make_unique<Hands>(HandsDeps{
+        fs,
+        clock,
+        rng,
+        *current,
+        *store,
+        *images,
+        *guests,
+        folder + "/images",
+        image_archives_bytes});
+  }
 
   std::unique_ptr<checkpoint::ChunkStore> open_store(const std::string& name) {
     checkpoint::StoreOptions options;
@@ -104,6 +119,7 @@ class HandsTest : public testing::Test {
   io::RealRng rng;
   std::string folder;
   Identity identity;
+  std::unique_ptr<CurrentIdentity> current;
   std::unique_ptr<checkpoint::ChunkStore> store;
   std::unique_ptr<checkpoint::ChunkStore> images;
   std::unique_ptr<GuestBook> guests;
@@ -245,8 +261,7 @@ TEST_F(HandsTest, archives_beyond_the_bound_go_least_recently_used_first_and_nev
     const auto at = clock.now().wall.time_since_epoch() - std::chrono::minutes(minutes);
     ASSERT_TRUE(fs.set_mtime(path_of(image), std::chrono::nanoseconds(at).count()));
   };
-  hands = std::make_unique<Hands>(HandsDeps{
-      fs, clock, rng, identity, *store, *images, *guests, folder + "/images", 2500});
+  make_hands(2500);
   const FetchImage a = an_image(1, 1000);
   const FetchImage b = an_image(2, 1000);
   const FetchImage c = an_image(3, 1000);
@@ -315,6 +330,7 @@ class HandsOfImages : public HandsTest {
     identity.certificate_pem = client.cert_pem;
     identity.key_pem = client.key_pem;
     identity.ca_pem = client.ca_pem;
+    make_hands();
     std::string whole;
     for (char c = 'a'; c < 'a' + 20; ++c) {
       const std::string piece(1000, c);
@@ -330,6 +346,26 @@ class HandsOfImages : public HandsTest {
   BlobServer coordinator;
   FetchImage image;
 };
+
+TEST_F(HandsOfImages, a_renewed_certificate_is_used_by_the_hands_that_are_at_work) {
+  io::CertificateSpec spec;
+  spec.uris = {"spiffe://site/client"};
+  spec.validity = std::chrono::hours(1);
+  const std::string good = identity.certificate_pem;
+  const WallTime two_days_ago = clock.now().wall - std::chrono::hours(48);
+  const auto expired =
+      site.authority.issue(*io::public_key_of(identity.key_pem), spec, two_days_ago);
+  ASSERT_TRUE(expired) << expired.error().describe();
+  identity.certificate_pem = *expired;
+  make_hands();
+  ASSERT_TRUE(std::holds_alternative<Error>(run(image)));
+  EXPECT_EQ(coordinator.requests, 0);
+
+  current->renew(good, identity.ca_pem);
+
+  const WorkResult fetched = run(image);
+  EXPECT_TRUE(std::holds_alternative<ImageFetched>(fetched)) << std::get<Error>(fetched).describe();
+}
 
 TEST_F(HandsOfImages, pieces_come_over_a_few_kept_connections_and_add_up) {
   const WorkResult fetched = run(image);

@@ -231,6 +231,19 @@ Result<Identity> load_identity(
   return identity;
 }
 
+std::shared_ptr<const Identity> CurrentIdentity::get() const {
+  const std::lock_guard lock(mutex_);
+  return identity_;
+}
+
+void CurrentIdentity::renew(std::string certificate_pem, std::string ca_pem) {
+  const std::lock_guard lock(mutex_);
+  Identity fresh = *identity_;
+  fresh.certificate_pem = std::move(certificate_pem);
+  fresh.ca_pem = std::move(ca_pem);
+  identity_ = std::make_shared<const Identity>(std::move(fresh));
+}
+
 io::TlsConfig tls_to_coordinator(const Identity& identity) {
   io::TlsConfig tls = tls_server(identity);
   tls.expected_peer = kCoordinatorIdentity;

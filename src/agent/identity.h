@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
+#include <mutex>
 #include <string>
 
 #include "base/crypto.h"
@@ -73,6 +75,22 @@ Status store_certificate(
     const std::string& certificate_pem,
     const std::string& ca_pem
 );
+
+/// The identity as it is now: a renewed certificate replaces the old one in it, all else stays for
+/// the life of the process. Thread-safe.
+class CurrentIdentity {
+ public:
+  explicit CurrentIdentity(Identity identity)
+      : identity_(std::make_shared<const Identity>(std::move(identity))) {}
+
+  /// Ask anew for each connection: the certificate in an answer that is kept expires.
+  std::shared_ptr<const Identity> get() const;
+  void renew(std::string certificate_pem, std::string ca_pem);
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Identity> identity_;  ///< shared: a user keeps its own beyond a renewal
+};
 
 /// TLS towards the coordinator, towards a peer, and of the own servers.
 io::TlsConfig tls_to_coordinator(const Identity& identity);
