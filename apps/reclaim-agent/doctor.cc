@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "agent/contract_file.h"
+#include "agent/core_types.h"
 #include "agent/identity.h"
 #include "agent/telemetry_host.h"
 #include "agent/telemetry_nvml.h"
@@ -29,6 +30,9 @@ struct Finding {
 };
 
 using Findings = std::vector<Finding>;
+
+/// As the agent's sentence on why it lends or not begins this part (src/agent/core.cc).
+constexpr const char* kRefusedWords = "the coordinator refuses this machine";
 
 void look_at_machine(const AgentConfig& config, Findings& out) {
   io::RealFileSystem fs;
@@ -109,6 +113,41 @@ void look_at_identity(const AgentConfig& config, Findings& out) {
   );
 }
 
+/// The warden leaves the reason where it could not show a guest's disk to the agent.
+void look_at_views(const AgentConfig& config, Findings& out) {
+  io::RealFileSystem fs;
+  const auto why = read_all(fs, config.state + "/warden/no-view", 4096);
+  out.push_back(
+      {"guests' private files",
+       !why,
+       false,
+       why ? "not readable by the agent, so not saved: " + std::string(as_text(*why))
+           : "can be saved",
+       "let guests write checkpoints that everybody may read (umask 022), or see the reason"}
+  );
+}
+
+/// What the agent says about its coordinator, beyond that it can be reached.
+void look_at_welcome(const AgentConfig& config, Findings& out) {
+  io::HttpCall call;
+  call.url = "http://agent/v1/node";
+  call.unix_socket = config.control_path();
+  call.timeout = seconds(5);
+  const auto reply = io::succeed(io::perform_blocking(call));
+  const auto view =
+      reply ? node_view_from_json(reply->body) : Result<NodeView>(fail(reply.error()));
+  if (!view) return;  // said by the agent's own line
+  const std::size_t at = view->why.find(kRefusedWords);
+  if (at == std::string::npos) return;
+  out.push_back(
+      {"welcome",
+       false,
+       true,
+       view->why.substr(at),
+       "do what the coordinator says; it is tried again by itself"}
+  );
+}
+
 void look_at_daemons(const AgentConfig& config, Findings& out) {
   const auto warden = io::FramedUnixClient::connect(config.warden_path());
   out.push_back(
@@ -130,6 +169,8 @@ void look_at_daemons(const AgentConfig& config, Findings& out) {
        is_up ? config.control_path() : "does not answer",
        "systemctl start reclaim-agent"}
   );
+  if (is_up) look_at_welcome(config, out);
+  look_at_views(config, out);
   io::RealFileSystem fs;
   const auto contract = load_contract(fs, config.contract_path(), {}, config.zone_folder);
   const bool is_good = contract || contract.error().code == ErrorCode::kNotFound;

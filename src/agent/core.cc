@@ -372,6 +372,7 @@ NodeView Core::State::view(Now now) const {
   NodeView out;
   out.lending = arbiter_.lending(now);
   out.why = arbiter_.why(now);
+  if (!refusal_.empty()) out.why += "; the coordinator refuses this machine: " + refusal_;
   out.is_coordinator_connected = is_welcome_;
   out.is_warden_connected = is_warden_connected_;
   out.clock_offset_ms = clock_offset_ms_;

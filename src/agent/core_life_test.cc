@@ -336,10 +336,30 @@ TEST_F(CoreLife, a_refusal_for_good_is_not_tried_again) {
   start();
   wire::Refused refused;
   refused.message = "a clone of node n-1";
+  refused.hint = "join it on its own";
   tell(refused);
 
   ASSERT_THAT(closes, SizeIs(1));
   EXPECT_TRUE(closes.front().is_final);
+  EXPECT_THAT(
+      core->view(clock.now()).why,
+      testing::HasSubstr(
+          "; the coordinator refuses this machine: a clone of node n-1; next: join it on its own"
+      )
+  );
+}
+
+TEST_F(CoreLife, the_owner_no_longer_reads_of_a_refusal_when_the_coordinator_welcomes_the_machine) {
+  start();
+  wire::Refused refused;
+  refused.message = "two machines use this identity";
+  refused.retry_after_ms = 7500;
+  tell(refused);
+  ASSERT_THAT(core->view(clock.now()).why, testing::HasSubstr("two machines"));
+
+  tell(wire::Welcome{});
+
+  EXPECT_THAT(core->view(clock.now()).why, testing::Not(testing::HasSubstr("two machines")));
 }
 
 TEST_F(CoreLife, a_changed_contract_is_shown_to_the_coordinator) {

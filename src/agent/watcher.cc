@@ -122,6 +122,12 @@ struct Watcher::Watch {
       }
       const auto ready = detector.on_checked(check, *verdict, clock.now().boot);
       if (ready) found(guest, *ready);
+      for (const checkpoint::GivenUp& one : detector.take_given_up()) {
+        log::warning(
+            "watch.gave_up",
+            {{"guest", guest.job.str()}, {"unit", one.unit.path}, {"why", one.reason}}
+        );
+      }
     }
   }
 };
