@@ -26,6 +26,8 @@ struct Flags {
   std::optional<std::uint32_t> heartbeat_ms;
   std::optional<std::uint32_t> lost_after;
   std::optional<std::uint32_t> min_residence_s;
+  std::optional<std::uint32_t> certificate_s;
+  std::optional<std::uint32_t> keep_ended_s;
   std::optional<std::uint32_t> home_settle_s;
   std::vector<std::string> names;
   bool stays_away = false;
@@ -55,6 +57,8 @@ Result<DaemonConfig> configure(const Flags& flags) {
   if (flags.heartbeat_ms) config.core.heartbeat_ms = *flags.heartbeat_ms;
   if (flags.lost_after) config.core.lost_after = *flags.lost_after;
   if (flags.min_residence_s) config.core.min_residence_s = *flags.min_residence_s;
+  if (flags.certificate_s) config.certificate_s = *flags.certificate_s;
+  if (flags.keep_ended_s) config.keep_ended_s = *flags.keep_ended_s;
   if (flags.home_settle_s) config.core.home_settle_s = *flags.home_settle_s;
   if (flags.stays_away) config.core.migrates_back = false;
   if (flags.has_public_metrics) config.has_public_metrics = true;
@@ -162,6 +166,16 @@ int main(int argc, char** argv) {
       "--home-settle-s",
       flags.home_settle_s,
       "a returned node must be open for so long (default 60)"
+  );
+  serve_command->add_option(
+      "--certificate-s",
+      flags.certificate_s,
+      "life of the nodes' certificates and of its own, renewed after a seventh (default 604800)"
+  );
+  serve_command->add_option(
+      "--keep-ended-s",
+      flags.keep_ended_s,
+      "logs and files of ended jobs stay so long, outputs until they were fetched (default 2592000)"
   );
   serve_command->add_flag("--no-migrate-back", flags.stays_away, "never send jobs home");
   serve_command->add_flag("--public-metrics", flags.has_public_metrics, "/metrics without a token");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "base/log.h"
 #include "coordinator/api_answers.h"
 #include "coordinator/daemon_listing.h"
 
@@ -179,8 +180,33 @@ void list_generations(ApiContext& context, ApiRequest request, io::Responder res
   });
 }
 
+namespace {
+
+/// When its owner asks for the outputs of a job that is over, they count as fetched.
+Result<Listing> read_outputs(
+    const BlobStore& blobs, AttemptLogs& logs, const Job& job, const UserId& caller
+) {
+  auto listing = read_listing(blobs, job.outputs);
+  if (!is_terminal(job.state)) return listing;
+  if (!listing && listing.error().code == ErrorCode::kNotFound && logs.is_fetched(job.id))
+    return fail(
+        ErrorCode::kNotFound,
+        "the outputs of job " + job.id.str() +
+            " are no longer kept: they were fetched, and it ended too long ago",
+        "submit it again, or ask the operator for a longer keep_ended_s"
+    );
+  if (listing && caller == job.owner) {
+    const Status marked = logs.mark_fetched(job.id);
+    if (!marked) log::warning("outputs.not_marked", {{"why", marked.error().describe()}});
+  }
+  return listing;
+}
+
+}  // namespace
+
 void show_outputs(ApiContext& context, ApiRequest request, io::Responder responder) {
-  with_job(context, request, responder, [&context, responder](const Job& job, bool) {
+  const UserId caller = request.caller.user;
+  with_job(context, request, responder, [&context, caller, responder](const Job& job, bool) {
     if (is_zero(job.outputs)) {
       return responder.send_error(Error{
           ErrorCode::kNotFound,
@@ -192,7 +218,9 @@ void show_outputs(ApiContext& context, ApiRequest request, io::Responder respond
     on_worker(
         context,
         responder,
-        [&blobs = context.blobs, name = job.outputs] { return read_listing(blobs, name); },
+        [&blobs = context.blobs, &logs = context.logs, job, caller] {
+          return read_outputs(blobs, logs, job, caller);
+        },
         [&context, responder](const Listing& listing) { answer(context, responder, listing); }
     );
   });

@@ -2,8 +2,10 @@
 #include "coordinator/blobs.h"
 
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "base/crypto.h"
 
@@ -21,8 +23,9 @@ struct BlobStore::State {
   std::string root;
   std::uint64_t reserve_bytes = 256u << 20;
 
-  std::mutex mutex{};                ///< guards the two below
+  std::mutex mutex{};                ///< guards the three below
   std::multiset<Digest> arriving{};  ///< perhaps named already, not yet durable
+  std::set<Digest> suspects{};       ///< the newest round found nobody who refers to them
   std::uint64_t puts = 0;            ///< names temporary files; no two puts share one
 
   std::string path_of(const Digest& name) const {
@@ -41,9 +44,35 @@ struct BlobStore::State {
     arriving.erase(arriving.find(name));
   }
 
+  /// Whoever asks is going to rely on the answer: it is no suspect any more.
   bool is_arriving(const Digest& name) {
     const std::lock_guard lock(mutex);
+    suspects.erase(name);
     return arriving.contains(name);
+  }
+
+  /// All whose file is there.
+  Result<std::vector<Digest>> list() const {
+    std::vector<Digest> names;
+    RN_TRY(const auto folders, fs.list(root));
+    for (const std::string& folder : folders) {
+      if (folder.size() != 2) continue;
+      RN_TRY(const auto files, fs.list(join_path(root, folder)));
+      for (const std::string& file : files) {
+        if (const auto name = digest_from_hex(folder + file)) names.push_back(*name);
+      }
+    }
+    return names;
+  }
+
+  /// The size of what was removed; nullopt if somebody asked for it meanwhile. Under the lock, so
+  /// that who asks now is told either that it is there, and then it stays, or that it is gone.
+  std::optional<std::uint64_t> remove_suspect(const Digest& name) {
+    const std::lock_guard lock(mutex);
+    if (suspects.erase(name) == 0 || arriving.contains(name)) return std::nullopt;
+    const auto there = fs.stat(path_of(name));
+    if (!there || !fs.remove(path_of(name))) return std::nullopt;
+    return there->size;
   }
 
   Status write(const std::string& temporary, const std::string& path, BlobView bytes) {
@@ -87,14 +116,33 @@ Result<BlobStore> BlobStore::open(FileSystem& fs, const std::string& root) {
   return BlobStore(std::unique_ptr<State>(new State{fs, root}));
 }
 
+Result<BlobStore::Collected> BlobStore::collect(const std::set<Digest>& live) {
+  RN_TRY(const std::vector<Digest> names, state_->list());
+  Collected collected;
+  std::set<Digest> found;
+  for (const Digest& name : names) {
+    if (live.contains(name)) continue;
+    if (const auto bytes = state_->remove_suspect(name)) {
+      ++collected.blobs;
+      collected.bytes += *bytes;
+    } else {
+      found.insert(name);
+    }
+  }
+  collected.suspects = found.size();
+  const std::lock_guard lock(state_->mutex);
+  state_->suspects = std::move(found);
+  return collected;
+}
+
 bool BlobStore::has(const Digest& name) const {
   return !state_->is_arriving(name) && state_->fs.stat(state_->path_of(name)).has_value();
 }
 
 Result<std::uint64_t> BlobStore::size(const Digest& name) const {
+  const bool is_arriving = state_->is_arriving(name);
   const auto there = state_->fs.stat(state_->path_of(name));
-  if (!there || state_->is_arriving(name))
-    return fail(ErrorCode::kNotFound, "no blob " + to_hex(name));
+  if (!there || is_arriving) return fail(ErrorCode::kNotFound, "no blob " + to_hex(name));
   return there->size;
 }
 
@@ -126,6 +174,7 @@ Status BlobStore::put(const Digest& name, BlobView bytes) {
 }
 
 Result<Blob> BlobStore::read(const Digest& name) const {
+  (void)state_->is_arriving(name);  // no suspect any more: who reads one piece reads the next
   auto bytes = read_all(state_->fs, state_->path_of(name), kMaxBlobBytes);
   if (!bytes && bytes.error().code == ErrorCode::kNotFound)
     return fail(ErrorCode::kNotFound, "no blob " + to_hex(name));

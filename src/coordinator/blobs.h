@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "base/bytes.h"
@@ -34,6 +35,19 @@ class BlobStore {
   /// True only if it is durable; the bytes are not read.
   bool has(const Digest& name) const;
   Result<std::uint64_t> size(const Digest& name) const;  ///< kNotFound
+
+  struct Collected {
+    std::uint64_t blobs = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t suspects = 0;  ///< unreferenced now; the next round removes them
+  };
+
+  /// Removes the blobs that neither this round nor the one before found in `live`, and that nobody
+  /// put, read or asked for in between. So a blob has the time of a whole round to become
+  /// referenced after its upload, or after somebody was told that it need not be uploaded again. A
+  /// restart forgets the suspects: collection only comes later. Removal is not synced: a blob that
+  /// a power loss brings back is found again. Errors: those of listing the folders.
+  Result<Collected> collect(const std::set<Digest>& live);
 
   /// Bytes that stay free for the database and the logs. Default 256 MiB.
   void set_reserve(std::uint64_t reserve_bytes);

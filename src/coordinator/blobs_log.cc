@@ -5,6 +5,12 @@
 
 namespace rn::coordinator {
 
+namespace {
+
+constexpr const char* kFetched = "fetched";  // an empty file beside the logs
+
+}  // namespace
+
 AttemptLogs::AttemptLogs(FileSystem& fs, std::string root, std::uint64_t max_bytes_per_attempt)
     : fs_(fs),
       root_(std::move(root)),
@@ -56,6 +62,47 @@ Result<std::uint64_t> AttemptLogs::size(const JobId& job, LeaseEpoch epoch) {
   if (there) return there->size;
   if (there.error().code == ErrorCode::kNotFound) return std::uint64_t{0};
   return fail(there.error());
+}
+
+Result<std::set<JobId>> AttemptLogs::jobs() const {
+  RN_TRY(const auto names, fs_.list(root_));
+  std::set<JobId> jobs;
+  for (const std::string& name : names) jobs.insert(JobId(name));
+  return jobs;
+}
+
+Result<bool> AttemptLogs::remove(const JobId& job) {
+  if (!is_safe_relative_path(job.str())) return fail(ErrorCode::kInvalid, "not a job id");
+  const std::string folder = join_path(root_, job.str());
+  const auto names = fs_.list(folder);
+  if (!names && names.error().code == ErrorCode::kNotFound) return false;
+  if (!names) return fail(names.error());
+  bool had_any = false;
+  bool is_empty = true;
+  for (const std::string& name : *names) {
+    if (name.ends_with(".log")) {
+      RN_CHECK(fs_.remove(join_path(folder, name)));
+      had_any = true;
+    } else {
+      is_empty = false;
+    }
+  }
+  if (is_empty) RN_CHECK(fs_.remove(folder));
+  return had_any;
+}
+
+Status AttemptLogs::mark_fetched(const JobId& job) {
+  if (!is_safe_relative_path(job.str())) return fail(ErrorCode::kInvalid, "not a job id");
+  if (is_fetched(job)) return {};
+  const std::string folder = join_path(root_, job.str());
+  RN_CHECK(make_folders(fs_, folder, 0700));
+  RN_CHECK(write_durably(fs_, join_path(folder, kFetched), {}, 0600));
+  return fs_.sync_folder(root_);
+}
+
+bool AttemptLogs::is_fetched(const JobId& job) const {
+  return is_safe_relative_path(job.str()) &&
+         fs_.stat(join_path(join_path(root_, job.str()), kFetched)).has_value();
 }
 
 void AttemptLogs::run() {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,6 +42,16 @@ class AttemptLogs {
   /// At most `max` bytes from `offset`. Empty at the end, or if there is no log yet. Blocking.
   Result<Blob> read(const JobId& job, LeaseEpoch epoch, std::uint64_t offset, std::uint64_t max);
   Result<std::uint64_t> size(const JobId& job, LeaseEpoch epoch);
+
+  /// The jobs of which something is kept here. Blocking.
+  Result<std::set<JobId>> jobs() const;
+  /// Removes the logs of a job that is over (nothing is appended to it any more). Idempotent; what
+  /// a crash leaves goes with the next call. That its outputs were fetched stays known. False:
+  /// there were none. Blocking.
+  Result<bool> remove(const JobId& job);
+  /// The owner has fetched the outputs: durable on return. Blocking, idempotent.
+  Status mark_fetched(const JobId& job);
+  bool is_fetched(const JobId& job) const;
 
   static constexpr std::size_t kMaxQueuedBytes = 64u << 20;
 

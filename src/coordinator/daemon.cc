@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "coordinator/api.h"
+#include "coordinator/collector.h"
 #include "coordinator/sqlite_store.h"
 #include "io/http_error.h"
 #include "io/http_server.h"
@@ -23,7 +24,11 @@ namespace {
 
 constexpr std::size_t kWorkers = 4;
 constexpr std::size_t kMaxQueuedWork = 1024;
-constexpr auto kCertificateEvery = std::chrono::hours(24);
+/// Its own certificate is renewed after this part of its life, as the nodes do with theirs.
+constexpr int kCertificateRenewals = 7;
+/// A blob is removed in the second round that finds it unreferenced: uploads have so much time to
+/// become a job or an image.
+constexpr nanoseconds kCollectEvery = std::chrono::hours(6);
 /// What was answered last still has to reach the sockets.
 constexpr auto kFlushTime = milliseconds(200);
 
@@ -74,10 +79,13 @@ struct Daemon::State {
   io::Workers workers;  ///< destroyed before what its work borrows
   std::unique_ptr<io::HttpServer> server;
   io::TimerId renewal;
+  io::TimerId collection;
+  bool is_collecting = false;
   bool is_draining = false;
 
   ~State() {
     loop.cancel(renewal);
+    loop.cancel(collection);
     server.reset();
   }
 
@@ -86,6 +94,7 @@ struct Daemon::State {
   Status listen();
   void make_admin_token();
   void renew_certificate();
+  void collect();
   Status admit_agent(const io::HttpRequest& request) const;
 };
 
@@ -93,6 +102,7 @@ Status Daemon::State::open() {
   RN_CHECK(make_folders(fs, config.state, 0700));
   RN_TRY(store, SqliteStore::open(config.state));
   RN_TRY(pki, SitePki::open_or_create(fs, join_path(config.state, "pki"), rng, loop.now().wall));
+  pki->set_certificate_lifetime(seconds(config.certificate_s));
   RN_CHECK(make_folders(fs, join_path(config.state, "blobs"), 0700));
   RN_TRY(auto opened, BlobStore::open(fs, join_path(config.state, "blobs")));
   blobs.emplace(std::move(opened));
@@ -197,8 +207,37 @@ Status Daemon::State::listen() {
         );
       }
   );
-  renewal = loop.run_every(kCertificateEvery, [this] { renew_certificate(); });
+  const nanoseconds keeps = seconds(config.keep_ended_s);
+  collection = loop.run_every(std::min(kCollectEvery, keeps / 4), [this] { collect(); });
+  const auto certificate_life =
+      std::chrono::duration_cast<nanoseconds>(seconds(config.certificate_s));
+  renewal =
+      loop.run_every(certificate_life / kCertificateRenewals, [this] { renew_certificate(); });
   return {};
+}
+
+/// On a worker; one round at a time.
+void Daemon::State::collect() {
+  if (is_collecting || is_draining) return;
+  CollectRequest request;
+  request.images = shell->core().images();
+  request.now_wall_ms = to_ms(loop.now().wall);
+  request.keep_ms = milliseconds(seconds(config.keep_ended_s)).count();
+  const Status submitted = workers.submit_for(
+      [this, request = std::move(request)] { return collect_once(*store, *blobs, *logs, request); },
+      [this](const Result<CollectReport>& done) {
+        is_collecting = false;
+        if (!done) return log::error("collect.failed", {{"why", done.error().describe()}});
+        if (done->blobs.blobs + done->logs_of_jobs == 0) return;
+        log::info(
+            "collect.done",
+            {{"blobs", done->blobs.blobs},
+             {"bytes", done->blobs.bytes},
+             {"logs_of_jobs", done->logs_of_jobs}}
+        );
+      }
+  );
+  is_collecting = submitted.has_value();
 }
 
 void Daemon::State::renew_certificate() {

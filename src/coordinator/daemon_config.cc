@@ -19,6 +19,8 @@ struct FileConfig {
   std::optional<std::string> url;
   std::optional<std::vector<std::string>> names;
   std::optional<bool> has_public_metrics;
+  std::optional<std::uint32_t> certificate_s;
+  std::optional<std::uint32_t> keep_ended_s;
   std::optional<std::uint64_t> log_limit_bytes;
   std::optional<std::uint64_t> disk_reserve_bytes;
   std::optional<std::string> strategy;
@@ -36,6 +38,8 @@ struct FileConfig {
       url,
       names,
       has_public_metrics,
+      certificate_s,
+      keep_ended_s,
       log_limit_bytes,
       disk_reserve_bytes,
       strategy,
@@ -60,6 +64,8 @@ Status apply(const FileConfig& file, DaemonConfig& config) {
   take(file.url, config.url);
   take(file.names, config.names);
   take(file.has_public_metrics, config.has_public_metrics);
+  take(file.certificate_s, config.certificate_s);
+  take(file.keep_ended_s, config.keep_ended_s);
   take(file.log_limit_bytes, config.log_limit_bytes);
   take(file.disk_reserve_bytes, config.disk_reserve_bytes);
   take(file.heartbeat_ms, config.core.heartbeat_ms);
@@ -131,6 +137,18 @@ Status finish_config(DaemonConfig& config) {
     return fail(ErrorCode::kInvalid, "heartbeat_ms: expected 50 to 60000", "5000 is the default");
   if (core.lost_after < 2 || core.lost_after > 20)
     return fail(ErrorCode::kInvalid, "lost_after: expected 2 to 20 heartbeats", "3 is the default");
+  if (config.certificate_s < 10 || config.certificate_s > 90 * 24 * 3600)
+    return fail(
+        ErrorCode::kInvalid,
+        "certificate_s: expected 10 seconds to 90 days (7776000)",
+        "604800, a week, is the default"
+    );
+  if (config.keep_ended_s < 4 || config.keep_ended_s > 10u * 365 * 24 * 3600)
+    return fail(
+        ErrorCode::kInvalid,
+        "keep_ended_s: expected 4 seconds to 10 years",
+        "2592000, thirty days, is the default"
+    );
   if (!config.state.starts_with('/'))
     return fail(
         ErrorCode::kInvalid,

@@ -19,6 +19,9 @@ struct DaemonConfig {
   bool has_public_metrics = false;
   bool makes_admin_token =
       false;  ///< at this start, though the site has users (the old one is lost)
+  std::uint32_t certificate_s = 7 * 24 * 3600;  ///< life of the nodes' certificates and its own
+  /// Logs and files of a job stay so long after its end, and outputs until they were fetched.
+  std::uint32_t keep_ended_s = 30 * 24 * 3600;
   std::uint64_t log_limit_bytes = 256u << 20;     ///< per attempt
   std::uint64_t disk_reserve_bytes = 256u << 20;  ///< uploads leave so much free
   Config core;

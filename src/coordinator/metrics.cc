@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/metrics.h"
 
-#include <cstdio>
 #include <ctime>
 
 #include "coordinator/core.h"
 #include "coordinator/daemon_shell.h"
+#include "io/metrics_page.h"
 
 namespace rn::coordinator {
 
@@ -15,54 +15,11 @@ const std::vector<double> kSeconds = {0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 const std::vector<double> kShortSeconds = {
     0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 60, 300, 900};
 
-std::string number(double value) {
-  char text[40];
-  std::snprintf(text, sizeof(text), "%.9g", value);
-  return text;
-}
+using Page = io::MetricsPage;
 
-std::string with_labels(std::string_view name, const std::string& labels) {
-  return labels.empty() ? std::string(name) : std::string(name) + "{" + labels + "}";
-}
-
-/// Label values may hold anything a person typed.
 std::string label(std::string_view key, std::string_view value) {
-  std::string text = std::string(key) + "=\"";
-  for (const char c : value) {
-    if (c == '\\' || c == '"') text += '\\';
-    text += c == '\n' ? ' ' : c;
-  }
-  return text + "\"";
+  return io::metric_label(key, value);
 }
-
-class Page {
- public:
-  void head(std::string_view name, std::string_view type, std::string_view help) {
-    text_ += "# HELP " + std::string(name) + " " + std::string(help) + "\n# TYPE " +
-             std::string(name) + " " + std::string(type) + "\n";
-  }
-
-  void value(std::string_view name, const std::string& labels, double v) {
-    text_ += with_labels(name, labels) + " " + number(v) + "\n";
-  }
-
-  void counter(std::string_view name, std::string_view help, std::uint64_t v) {
-    head(name, "counter", help);
-    value(name, "", static_cast<double>(v));
-  }
-
-  void gauge(std::string_view name, std::string_view help, double v) {
-    head(name, "gauge", help);
-    value(name, "", v);
-  }
-
-  void raw(const std::string& lines) { text_ += lines; }
-
-  std::string take() { return std::move(text_); }
-
- private:
-  std::string text_;
-};
 
 void render_jobs(Page& page, const Metrics& m) {
   page.counter("reclaimnet_jobs_submitted_total", "Jobs submitted.", m.jobs_submitted);
@@ -224,13 +181,14 @@ std::string Histogram::render(std::string_view name, const std::string& labels) 
   std::uint64_t below = 0;
   for (std::size_t i = 0; i < bounds_.size(); ++i) {
     below += counts_[i];
-    text += std::string(name) + "_bucket{" + comma + "le=\"" + number(bounds_[i]) + "\"} " +
-            std::to_string(below) + "\n";
+    text += std::string(name) + "_bucket{" + comma + "le=\"" + io::metric_number(bounds_[i]) +
+            "\"} " + std::to_string(below) + "\n";
   }
   text += std::string(name) + "_bucket{" + comma + "le=\"+Inf\"} " + std::to_string(total_) + "\n";
-  text += with_labels(std::string(name) + "_sum", labels) + " " + number(sum_) + "\n";
-  return text + with_labels(std::string(name) + "_count", labels) + " " + std::to_string(total_) +
-         "\n";
+  text +=
+      io::metric_name(std::string(name) + "_sum", labels) + " " + io::metric_number(sum_) + "\n";
+  return text + io::metric_name(std::string(name) + "_count", labels) + " " +
+         std::to_string(total_) + "\n";
 }
 
 MetricsRecorder::MetricsRecorder()

@@ -13,6 +13,7 @@ namespace {
 constexpr std::string_view kNodePrefix = "spiffe://reclaimnet/node/";
 constexpr std::uint64_t kMaxPemBytes = 64 << 10;
 /// A node's clock may be so far behind the coordinator's: it is told its offset, not shut out.
+/// Agents reckon with it (agent/renewal.h).
 constexpr milliseconds kBackdating = std::chrono::hours(24);
 
 bool is_ip_address(const std::string& name) {
@@ -107,6 +108,7 @@ Result<io::TlsConfig> SitePki::issue_server(const std::vector<std::string>& name
   io::CertificateSpec spec;
   spec.common_name = "reclaim-coordinator";
   spec.uris = {kCoordinatorIdentity};
+  spec.validity = certificate_lifetime_;
   spec.backdating = kBackdating;
   spec.dns_names = {"localhost"};
   spec.ip_addresses = {"127.0.0.1", "::1"};
@@ -129,6 +131,7 @@ Result<std::string> SitePki::issue_node(
   io::CertificateSpec spec;
   spec.common_name = node.str().substr(0, 64);
   spec.uris = {node_identity(node)};
+  spec.validity = certificate_lifetime_;
   spec.backdating = kBackdating;
   return authority_.issue_for_request(csr_pem, spec, now);
 }

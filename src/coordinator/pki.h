@@ -44,6 +44,9 @@ class SitePki {
   /// What a signing request asks a certificate for: public_key_digest of its key.
   Result<Digest> key_of_request(const std::string& csr_pem, WallTime now) const;
 
+  /// How long certificates live that are issued from now on (default: io::kCertificateValidity).
+  void set_certificate_lifetime(milliseconds lifetime) { certificate_lifetime_ = lifetime; }
+
   const SiteKeys& keys() const { return keys_; }
 
   const std::string& ca_pem() const { return authority_.certificate_pem(); }
@@ -55,6 +58,7 @@ class SitePki {
   io::CertificateAuthority authority_;
   SiteKeys keys_;
   std::string server_key_;
+  milliseconds certificate_lifetime_ = io::kCertificateValidity;
 };
 
 }  // namespace rn::coordinator
