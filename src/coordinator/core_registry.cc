@@ -16,13 +16,16 @@ namespace {
 constexpr std::uint32_t kGenerationJump = 100'000;  // a lie must not use epochs up (I15)
 constexpr std::size_t kListed = 4096;
 constexpr std::size_t kGpus = 64;
+// The third meeting with a living connection within four times lost_after is a second machine's.
+constexpr std::size_t kTwinMeetings = 3;
+constexpr int kTwinWindow = 4;
 
 struct Rejection {
   ErrorCode code = ErrorCode::kDenied;
   std::string message;
   std::string hint;
   std::uint32_t retry_after_ms = 0;
-  const char* event = "node.refused";
+  const char* event = "node.refused";  ///< nullptr: said already
 };
 
 void reject(State& state, ConnectionId id, const Rejection& why) {
@@ -36,7 +39,8 @@ void reject(State& state, ConnectionId id, const Rejection& why) {
           .retry_after_ms = why.retry_after_ms}});
   state.act(CloseAgent{id, why.message});
   const NodeId node = state.connections.at(id).node;
-  if (const NodeEntry* known = state.find_node(node)) {
+  const NodeEntry* known = state.find_node(node);
+  if (known != nullptr && why.event != nullptr) {
     state.note(
         *known,
         why.event,
@@ -114,8 +118,39 @@ std::optional<Rejection> check_identity(
   return std::nullopt;
 }
 
+/// A machine that was copied while it ran (a snapshot of its memory): both have one identity and
+/// one boot id, and each would throw the other out for ever. One machine has one connection, and
+/// when it makes another one the old one is silent; so who meets a living one again and again
+/// within a short time is a second machine. The one that is connected stays.
+std::optional<Rejection> find_twin(State& state, NodeEntry& node, const std::string& remote) {
+  const nanoseconds living = state.heartbeat() * 3 / 2;
+  if (state.now.boot - node.heard >= living) return std::nullopt;
+  std::erase_if(node.contested, [&](Instant at) {
+    return state.now.boot - at > kTwinWindow * state.lost_after();
+  });
+  node.contested.push_back(state.now.boot);
+  if (node.contested.size() < kTwinMeetings) return std::nullopt;
+  const auto connected = state.connections.find(node.connection);
+  // Should it be one machine on a bad line after all, the old connection is silent by then, and the
+  // node not yet lost.
+  const auto wait = std::chrono::duration_cast<milliseconds>(living);
+  const bool is_first = node.contested.size() == kTwinMeetings;
+  return Rejection{
+      ErrorCode::kConflict,
+      "two machines use this identity at the same time: one at " +
+          (connected == state.connections.end() ? "?" : connected->second.remote) +
+          " is connected, one at " + remote + " is refused",
+      "one is a copy that was made of the other while it ran: on the copy, delete the agent's "
+      "state "
+      "folder, then run `reclaim-agent join` with a new token",
+      static_cast<std::uint32_t>(wait.count()),
+      is_first ? "node.clone_refused" : nullptr};
+}
+
 /// Closes the older connection or refuses the newer one.
-std::optional<Rejection> settle_second(State& state, NodeEntry& node, const wire::Hello& hello) {
+std::optional<Rejection> settle_second(
+    State& state, NodeEntry& node, const wire::Hello& hello, const std::string& remote
+) {
   if (node.connection == 0) return std::nullopt;
   const nanoseconds silent = state.now.boot - node.heard;
   if (!node.row.boot_id.empty() && node.row.boot_id != hello.boot_id &&
@@ -129,6 +164,7 @@ std::optional<Rejection> settle_second(State& state, NodeEntry& node, const wire
         static_cast<std::uint32_t>(wait.count()),
         "node.clone_refused"};
   }
+  if (auto twin = find_twin(state, node, remote)) return twin;
   state.act(CloseAgent{node.connection, "superseded by a newer connection of the same machine"});
   state.connections.erase(node.connection);
   node.connection = 0;
@@ -258,7 +294,8 @@ void on_hello(State& state, ConnectionId id, const wire::Hello& hello) {
   NodeEntry* node = state.find_node(found->second.node);
   auto rejection = check_protocol(state, hello);
   if (!rejection) rejection = check_identity(state, found->second, hello, node);
-  if (!rejection && node->connection != id) rejection = settle_second(state, *node, hello);
+  if (!rejection && node->connection != id)
+    rejection = settle_second(state, *node, hello, found->second.remote);
   if (rejection) return reject(state, id, *rejection);
 
   found->second.is_greeted = true;

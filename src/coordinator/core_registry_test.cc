@@ -87,6 +87,57 @@ TEST_F(Registry, a_reconnect_of_the_same_boot_wins_over_the_half_open_older_one)
   EXPECT_NE(core->node(a.id, clock.now())->row.state, NodeState::kLeft);
 }
 
+/// A machine copied while it ran: the same identity, machine and boot. Each comes again when the
+/// other has thrown it out.
+class Twins : public Registry {
+ protected:
+  Twins() : original(&add_node("a", "lab-a")), copy(*original) {}
+
+  /// The answer to a hello on a connection of its own: true when it is welcome.
+  bool is_welcome(FakeAgent& twin, const std::string& remote) {
+    twin.connection = ++connections;
+    handle(AgentConnected{twin.connection, twin.id, public_key_of(*original), remote});
+    handle(AgentMessage{twin.connection, twin.hello});
+    return core->node(twin.id, clock.now())->is_connected && !is_refused(twin.connection);
+  }
+
+  bool is_refused(ConnectionId connection) const {
+    return std::any_of(stray.begin(), stray.end(), [&](const auto& one) {
+      return one.connection == connection && std::holds_alternative<wire::Refused>(one.message);
+    });
+  }
+
+  FakeAgent* original;
+  FakeAgent copy;
+};
+
+TEST_F(Twins, the_third_meeting_with_a_living_connection_is_refused_and_the_connected_one_stays) {
+  EXPECT_TRUE(is_welcome(copy, "10.0.0.2:1"));
+  FakeAgent first = *original;
+  EXPECT_TRUE(is_welcome(first, "10.0.0.1:2"));
+  EXPECT_FALSE(is_welcome(copy, "10.0.0.2:2"));
+  EXPECT_FALSE(is_welcome(copy, "10.0.0.2:3"));
+
+  const auto refused = std::get<wire::Refused>(stray.back().message);
+  EXPECT_EQ(refused.code, "conflict");
+  EXPECT_EQ(
+      refused.message,
+      "two machines use this identity at the same time: one at 10.0.0.1:2 is connected, one at "
+      "10.0.0.2:3 is refused"
+  );
+  EXPECT_NE(refused.hint.find("reclaim-agent join"), std::string::npos);
+  EXPECT_EQ(refused.retry_after_ms, 7500U);
+  EXPECT_EQ(count_events("node.clone_refused"), 1U) << "said once, not at each try";
+}
+
+TEST_F(Twins, one_machine_whose_connections_break_is_taken_as_soon_as_the_old_one_is_silent) {
+  for (int i = 0; i < 20; ++i) {
+    clock.advance(milliseconds(7600));
+    FakeAgent same = *original;
+    EXPECT_TRUE(is_welcome(same, "10.0.0.1:9")) << i;
+  }
+}
+
 TEST_F(Registry, another_key_than_the_one_that_joined_is_refused) {
   FakeAgent& a = add_node("a", "lab-a");
   disconnect(a);

@@ -61,6 +61,8 @@ struct NodeEntry {
   LendingState lending = LendingState::kNotLending;
   NodeTelemetry telemetry;
   std::int64_t clock_offset_ms = 0;
+  /// When a living connection of this node met another one with its identity; the newest ones.
+  std::vector<Instant> contested;
   Instant open_since;  ///< since when it takes guests; meaningful while lending is open
   Instant accounted;   ///< exposure is counted up to here
   nanoseconds unsaved_exposure{0};  ///< below a second
