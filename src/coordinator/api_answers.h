@@ -27,8 +27,10 @@ template <class T>
 bool read_body(const ApiRequest& request, const io::Responder& responder, T& out) {
   auto body = from_json<T>(request.http.body.empty() ? "{}" : request.http.body);
   if (!body) {
-    responder.send_error(body.error().hinting("docs/openapi.yaml and /openapi.json list every field"
-    ));
+    // The body's size was within bounds: what exhausts the parser is how deep it is nested.
+    Error error = body.error();
+    if (error.code == ErrorCode::kExhausted) error.code = ErrorCode::kInvalid;
+    responder.send_error(error.hinting("docs/openapi.yaml and /openapi.json list every field"));
     return false;
   }
   out = *std::move(body);

@@ -10,6 +10,7 @@
 #include "coordinator/core_job_ends.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_usage.h"
+#include "coordinator/core_why.h"
 
 namespace rn::coordinator {
 
@@ -353,19 +354,34 @@ void dispatch(State& state) {
   state.is_dispatch_wanted = false;
   state.dispatched_at = state.now.boot;
   std::vector<sched::Candidate> candidates = candidates_of(state);
-  std::set<std::string> hopeless;
+  std::map<std::string, std::string> hopeless;  // class of jobs: what it waits for
   std::size_t tried = 0;
-  for (const JobId& id : queue_order(state)) {
-    if (state.placing.size() >= state.config.max_placements_in_flight) break;
+  std::size_t ahead = 0;
+  const std::vector<JobId> order = queue_order(state);
+  for (const JobId& id : order) {
     JobEntry& job = *state.find_job(id);
-    if (!is_ready(state, job) || !is_image_listed(state, job)) continue;
+    ++ahead;
+    if (!is_ready(state, job)) continue;
+    // The reason is what people see in lists: it is made anew, and goes to the disk with the row.
+    if (!is_image_listed(state, job)) {
+      job.row.job.reason = "waits: its image was taken off the allow list after the submit";
+      continue;
+    }
     const std::string& key = demand_key(job);
-    if (hopeless.contains(key)) continue;
-    if (++tried > kTriedPerPass) break;
+    if (const auto known = hopeless.find(key); known != hopeless.end()) {
+      job.row.job.reason = known->second;
+      continue;
+    }
+    if (state.placing.size() >= state.config.max_placements_in_flight || tried >= kTriedPerPass ||
+        hopeless.size() >= kClassesPerPass) {
+      job.row.job.reason = "waits behind " + std::to_string(ahead - 1) + " others";
+      continue;
+    }
+    ++tried;
     if (place(state, job, candidates)) continue;
+    job.row.job.reason = waits_for(state, job, candidates);
     // Only what nodes are like in general says something about the next job of the class.
-    if (job.refusals.empty()) hopeless.insert(key);
-    if (hopeless.size() >= kClassesPerPass) break;
+    if (job.refusals.empty()) hopeless[key] = job.row.job.reason;
   }
 }
 

@@ -88,6 +88,22 @@ TEST_F(PlacementTest, when_both_refuse_why_tells_their_reasons_and_they_are_aske
   EXPECT_EQ(where(id), "a");
 }
 
+TEST_F(PlacementTest, a_queued_jobs_reason_is_why_it_waits_now_and_not_how_it_got_there) {
+  const JobId id = submit();
+  ASSERT_EQ(where(id), "a");
+  node("a").to_probe = node("b").to_probe = Answer::kRefuse;
+  say(node("a"), id, job(id).epoch, AttemptState::kEnded, AttemptEnd::kReclaimed);
+  pass(2000);
+
+  ASSERT_EQ(state(id), JobState::kQueued);
+  EXPECT_EQ(job(id).reason.find("waits: "), 0U) << job(id).reason;
+  EXPECT_NE(job(id).reason.find("lab-a/a: its owner is at the keyboard"), std::string::npos)
+      << job(id).reason;
+  const JobId other = submit();
+  pass(100);
+  EXPECT_EQ(job(other).reason.find("waits: "), 0U) << job(other).reason;
+}
+
 TEST_F(PlacementTest, a_permanent_refusal_is_not_asked_again_until_the_node_changes) {
   node("a").to_probe = node("b").to_probe = Answer::kSilent;
   const JobId id = submit();

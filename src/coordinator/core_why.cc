@@ -19,6 +19,13 @@ std::string refusals_of(const State& state, const JobEntry& job) {
   return text;
 }
 
+/// For a queue: why no node takes the job now.
+std::string lacks(
+    const State& state, const JobEntry& job, const std::vector<sched::Candidate>& candidates
+) {
+  return sched::explain(demand_of(job), candidates) + refusals_of(state, job);
+}
+
 std::string resume_words(const JobEntry& job) {
   const std::uint32_t generation = job.row.job.durable.generation;
   if (job.row.job.epoch.is_none()) return {};
@@ -51,8 +58,7 @@ std::string why_queued(const State& state, const JobEntry& job) {
   const auto at = std::find(order.begin(), order.end(), job.row.job.id);
   return "number " + std::to_string(at - order.begin() + 1) + " of " +
          std::to_string(order.size()) +
-         " in the queue: " + sched::explain(demand_of(job), candidates_of(state)) +
-         refusals_of(state, job) + resume_words(job);
+         " in the queue: " + lacks(state, job, candidates_of(state)) + resume_words(job);
 }
 
 std::string why_running(const State& state, const JobEntry& job) {
@@ -83,6 +89,12 @@ std::string why_running(const State& state, const JobEntry& job) {
 }
 
 }  // namespace
+
+std::string waits_for(
+    const State& state, const JobEntry& job, const std::vector<sched::Candidate>& candidates
+) {
+  return "waits: " + lacks(state, job, candidates);
+}
 
 std::string why(const State& state, const JobEntry& job) {
   switch (job.row.job.state) {

@@ -10,4 +10,9 @@ namespace rn::coordinator {
 /// One sentence on a job: what it does, or what it waits for. Reads State::now.
 std::string why(const State& state, const JobEntry& job);
 
+/// Why the job is not placed now, for its row's `reason` while it is queued. Pure.
+std::string waits_for(
+    const State& state, const JobEntry& job, const std::vector<sched::Candidate>& candidates
+);
+
 }  // namespace rn::coordinator

@@ -177,7 +177,7 @@ TEST(BadInput, unknown_and_malformed_fields_are_named) {
       "invalid: priority: expected a whole number from 0 to 4294967295"
   );
   EXPECT_EQ(site.call("POST", "/v1/jobs", "{\"command\": [").status, 400);
-  EXPECT_EQ(site.call("POST", "/v1/jobs", std::string(50, '[') + std::string(50, ']')).status, 429);
+  EXPECT_EQ(site.call("POST", "/v1/jobs", std::string(50, '[') + std::string(50, ']')).status, 400);
   EXPECT_EQ(said(site.call("GET", "/v1/jobs?al=1")), "invalid: no such query parameter: al");
   EXPECT_EQ(
       said(site.call("GET", "/v1/jobs?limit=many")), "invalid: limit: expected a whole number"
