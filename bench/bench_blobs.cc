@@ -101,7 +101,7 @@ void bench(int pieces) {
   HttpCall call;
   call.url = "https://127.0.0.1:" + std::to_string(server->port()) + "/";
   call.tls = site.client();
-  for (const bool is_hashed : {false, true}) {
+  for (const bool is_hashed : {false}) {
     measure("a new connection for each", 1, pieces, is_hashed, call, [] {
       return Get(perform_blocking);
     });

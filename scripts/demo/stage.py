@@ -138,8 +138,8 @@ class Stage:
         for guest in GUESTS:
             folder = guests.make_folder(self.labs.dir / f"reference-{guest}", guest)
             arguments = ["--steps", str(self.steps), "--save-every", str(SAVE_EVERY)]
-            process = guests.run_undisturbed(self.labs, f"reference-{guest}", root, folder, arguments)
-            self.reference[guest] = (folder, process)
+            popen = guests.run_undisturbed(root, folder, arguments, self.labs.dir / f"reference-{guest}.log")
+            self.reference[guest] = (folder, popen)
 
     def submit(self, guest):
         folder = guests.make_folder(self.labs.dir / f"student-{guest}", guest)
@@ -245,6 +245,10 @@ class Stage:
         return [table.seconds(one.silence_s), table.seconds(one.downtime_s), lost, table.seconds(one.lost_s)]
 
     def close(self):
+        for _, popen in self.reference.values():
+            if popen.poll() is None:
+                popen.kill()
+            popen.wait()
         self.labs.down()
 
 

@@ -23,8 +23,7 @@ constexpr seconds kTicketTolerance{300};
 /// Before the coordinator has told its time (an agent that starts while the coordinator is away),
 /// as far as certificates are backdated. A ticket binds both nodes, the job and its epoch; its end
 /// only bounds how long.
-constexpr seconds kTicketToleranceUntold =
-    std::chrono::duration_cast<seconds>(kBackdating);
+constexpr seconds kTicketToleranceUntold = std::chrono::duration_cast<seconds>(kBackdating);
 
 }  // namespace
 

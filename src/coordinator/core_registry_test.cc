@@ -91,7 +91,11 @@ TEST_F(Registry, a_reconnect_of_the_same_boot_wins_over_the_half_open_older_one)
 /// other has thrown it out.
 class Twins : public Registry {
  protected:
-  Twins() : original(&add_node("a", "lab-a")), copy(*original) {}
+  void SetUp() override {
+    Registry::SetUp();
+    original = &add_node("a", "lab-a");
+    copy = *original;
+  }
 
   /// The answer to a hello on a connection of its own: true when it is welcome.
   bool is_welcome(FakeAgent& twin, const std::string& remote) {
@@ -107,7 +111,7 @@ class Twins : public Registry {
     });
   }
 
-  FakeAgent* original;
+  FakeAgent* original = nullptr;
   FakeAgent copy;
 };
 

@@ -10,9 +10,11 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+import chain  # noqa: E402
 from labs import wait_until  # noqa: E402
 from one_node import CONTRACT, OneNode  # noqa: E402
 from rest import Refused  # noqa: E402
@@ -116,13 +118,18 @@ class BadInput(OneNode):
 
     # ---- machines
 
-    def test_a_machine_cloned_with_its_identity_is_refused_and_the_original_stays(self):
+    def make_clone(self, machine_id):
+        """A copy of the node's identity on another machine."""
         clone = Node(self.labs, "lab-b", CONTRACT)
-        clone.state = self.labs.disk("lab-b") / "clone"
+        clone.state = self.labs.disk("lab-b") / f"clone-{machine_id}"
         shutil.copytree(self.node.state / "agent" / "identity", clone.state / "agent" / "identity")
         subprocess.run(["chown", "-R", "64991:64991", clone.state / "agent"], check=True)
-        (clone.state / "machine-id").write_text("another machine\n")
+        (clone.state / "machine-id").write_text(f"{machine_id}\n")
         clone.prepare()
+        return clone
+
+    def test_a_machine_cloned_with_its_identity_is_refused_and_the_original_stays(self):
+        clone = self.make_clone("another-machine")
 
         serve = clone.as_agent(clone.agent_program("serve"))
         self.fails("lab-b", serve, "belongs to another machine", "join this machine on its own")
@@ -138,6 +145,29 @@ class BadInput(OneNode):
         self.assertEqual(self.coordinator.rest().nodes()["lab-a"]["state"], "up")
         self.assertEqual(self.submit(self.folder("beside-clone"), "echo ok", "--stateless").stdout, "ok\n")
 
+    def test_a_machine_cloned_while_it_runs_is_told_apart_and_one_of_both_stays(self):
+        clone = self.make_clone("copied")
+        shutil.copy(self.node.state / "machine-id", clone.state / "machine-id")  # and this test's machines boot as one
+        clone.start_agent()
+        both = (self.node, clone)
+        words = "two machines use this identity at the same time"
+        try:
+            wait_until("one of both to be told", lambda: any(words in node.agent.output() for node in both), 30)
+            refused = wait_until("its owner to be told", lambda: next(
+                (node for node in both if words in node.owner("status", "--why").stdout), None), 30)
+            doctor = self.labs.call(refused.lab, refused.agent_program("doctor"), check=False).stdout
+            self.assertRegex(doctor, f"MISSING welcome .*{words}")
+            self.assertIn("reclaim-agent join", doctor)
+            connections = self.connections()
+            time.sleep(6)  # several tries of the refused one: the other must not be thrown out by them
+            self.assertEqual(self.connections(), connections)
+        finally:
+            clone.agent.stop()
+        self.assertEqual(self.submit(self.folder("beside-twin"), "echo ok", "--stateless").stdout, "ok\n")
+
+    def connections(self):
+        return sum(event["kind"] == "node.connected" for event in self.coordinator.rest().events())
+
     def test_a_guests_private_files_come_home(self):
         folder = self.folder("private")
 
@@ -152,16 +182,39 @@ class BadInput(OneNode):
         self.addCleanup(lambda: self.node.agent.kill())
         for hours in ("+5h", "-5h"):
             self.node.agent.kill()
-            environment = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": hours, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-            agent = self.labs.spawn("lab-a", "agent", self.node.as_agent([
-                "env", *[f"{name}={value}" for name, value in environment.items()],
-                *self.node.agent_program("serve")]))
-            self.node.agent = agent
-            self.addCleanup(self.remove_faketime_leftovers, agent.pid)
-            rest = self.coordinator.rest()
-            wait_until(f"the node {hours} off", lambda: abs(
-                rest.nodes()["lab-a"].get("clock_offset_ms", 0)) > 4 * 3600_000 and agent.is_running(), 20)
+            self.start_agent_with_clock(self.node, hours)
             self.assertEqual(self.submit(self.folder(f"clock{hours}"), "echo ok", "--stateless").stdout, "ok\n")
+
+    def start_agent_with_clock(self, node, hours):
+        """With its wall clock so far off, and until the coordinator has seen that."""
+        environment = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": hours, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        node.agent = agent = self.labs.spawn(node.lab, "agent", node.as_agent([
+            "env", *[f"{name}={value}" for name, value in environment.items()], *node.agent_program("serve")]))
+        self.addCleanup(self.remove_faketime_leftovers, agent.pid)
+        rest, sign = self.coordinator.rest(), -1 if hours.startswith("+") else 1
+        wait_until(f"the node {hours} off", lambda: agent.is_running() and rest.nodes()[node.lab]["is_connected"] and
+                   sign * rest.nodes()[node.lab].get("clock_offset_ms", 0) > 4 * 3600_000, 20)
+
+    def test_zzz_a_node_whose_clock_is_hours_off_holds_copies(self):
+        if not FAKETIME.exists():
+            self.skipTest(f"no {FAKETIME}: scripts/install-deps.sh")
+        holder = Node(self.labs, "lab-b", {"lends": False, "reserve_disk_mib": 64})
+        holder.prepare()
+        holder.join(self.coordinator)
+        holder.start_warden()
+        job = self.cli(
+            "run", "--detach", "--disk", "64MB", "--memory", "64MB", "--checkpoint", "*.ckpt", "--", *chain.command(
+                100000, 10, 0.2), cwd=chain.make_folder(self.labs.dir / "copied")).stdout.strip()
+        rest = self.coordinator.rest()
+        try:
+            for hours in ("+5h", "-5h"):
+                self.start_agent_with_clock(holder, hours)
+                before = rest.job(job)["durable"]["generation"]
+                wait_until(f"copies at a node {hours} off", lambda least=before: (
+                    rest.job(job)["durable"]["generation"] >= least + 2), 60)
+                holder.agent.kill()
+        finally:
+            self.cli("stop", job)
 
     @staticmethod
     def remove_faketime_leftovers(pid):

@@ -93,23 +93,6 @@ class LabsTest(unittest.TestCase):
         owner.stdout.close()
         self.assertEqual(residue(run), "")
 
-    def test_an_interrupt_while_the_labs_are_made_leaves_nothing(self):
-        lib = str(pathlib.Path(__file__).resolve().parent / "lib")
-        code = ("import sys,signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
-                "sys.path.insert(0,sys.argv[1]); from labs import Labs;"
-                "Labs('a','b','c','d','e','f','g','h',disk='64M',run=sys.argv[2]); print('made')")
-        run = f"i{os.getpid() % 1000000}"
-        owner = subprocess.Popen(
-            [sys.executable, "-c", code, lib, run], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            start_new_session=True)
-        wait_until("the first lab", lambda: os.path.exists(f"/run/netns/rn-{run}-a"), 30, 0.01)
-
-        os.killpg(owner.pid, signal.SIGINT)
-
-        told, _ = owner.communicate(timeout=60)
-        self.assertNotIn("made", told)
-        self.assertEqual(residue(run), "")
-
     def test_a_bad_name_and_a_taken_run_are_refused_and_leave_nothing(self):
         for arguments in (["--run", "Bad!", "a"], ["--run", "ok", "name-that-is-too-long"], ["--run", "ok"]):
             done = subprocess.run([SCRIPT, "up", *arguments], capture_output=True, text=True)

@@ -9,7 +9,6 @@ Everything goes when the block ends, and by a guard process when this one is kil
 """
 import os
 import pathlib
-import secrets
 import select
 import signal
 import subprocess
@@ -76,17 +75,12 @@ class Process:
 
 class Labs:
     def __init__(self, *labs, rate=None, disk=None, run=None):
-        self.run = run or secrets.token_hex(3)
+        command = [SCRIPT, "up", "--guard", str(os.getpid())]
+        for flag, value in (("--rate", rate), ("--disk", disk), ("--run", run)):
+            command += [flag, value] if value else []
+        self.run = self._call(command + list(labs))
         self.labs = labs
         self.processes = []
-        command = [SCRIPT, "up", "--run", self.run, "--guard", str(os.getpid())]
-        for flag, value in (("--rate", rate), ("--disk", disk)):
-            command += [flag, value] if value else []
-        try:
-            self._call(command + list(labs))
-        except KeyboardInterrupt:  # `up` was killed half-way; when it fails by itself it leaves nothing
-            subprocess.run([str(SCRIPT), "down", self.run])
-            raise
         values = dict(line.split("=", 1) for line in self._call([SCRIPT, "env", self.run]).splitlines())
         self.dir = pathlib.Path(values["RN_DIR"])
         self.host = values["RN_HOST"]
