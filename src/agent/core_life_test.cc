@@ -357,6 +357,7 @@ TEST_F(CoreLife, the_owner_no_longer_reads_of_a_refusal_when_the_coordinator_wel
   tell(refused);
   ASSERT_THAT(core->view(clock.now()).why, testing::HasSubstr("two machines"));
 
+  feed(CoordinatorConnected{});
   tell(wire::Welcome{});
 
   EXPECT_THAT(core->view(clock.now()).why, testing::Not(testing::HasSubstr("two machines")));

@@ -252,10 +252,13 @@ void render_gpus(io::MetricsPage& page, const std::vector<GpuTelemetry>& gpus) {
   );
 }
 
-/// By job: what an owner or a student asks about one guest. Gone with the attempt.
+/// By job: what an owner or a student asks about one guest. Gone with the attempt. The label is not
+/// "job", which is Prometheus' own name for what it scrapes.
 void render_guests(io::MetricsPage& page, const std::vector<AttemptView>& attempts) {
   if (attempts.empty()) return;
-  const auto job = [](const AttemptView& a) { return io::metric_label("job", a.report.job.str()); };
+  const auto job = [](const AttemptView& a) {
+    return io::metric_label("job_id", a.report.job.str());
+  };
   page.head("reclaimnet_agent_guest_phase", "gauge", "1 for the phase that an attempt is in.");
   for (const AttemptView& a : attempts)
     page.value(

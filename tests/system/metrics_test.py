@@ -105,12 +105,12 @@ class Metrics(unittest.TestCase):
         prometheus = Prometheus(site, self.node)
         try:
             wait_until("both targets to be up", lambda: prometheus.targets() == {
-                "coordinator": ("up", ""), "agent": ("up", "")} or print(prometheus.targets()), 40, every_s=1)
+                "coordinator": ("up", ""), "agent": ("up", "")}, 40, every_s=1)
 
             self.assertEqual(prometheus.value("reclaimnet_running_jobs"), 1)
             self.assertEqual(prometheus.value(
-                f'reclaimnet_agent_guest_phase{{job="{job}",phase="running"}}'), 1)
-            durable = f'reclaimnet_agent_guest_durable_generation{{job="{job}"}}'
+                f'reclaimnet_agent_guest_phase{{job_id="{job}",phase="running"}}'), 1)
+            durable = f'reclaimnet_agent_guest_durable_generation{{job_id="{job}"}}'
             before = prometheus.value(durable)
             self.assertGreaterEqual(before, 1)
             wait_until("a newer durable generation", lambda: prometheus.value(durable) > before, 30, every_s=1)
