@@ -20,10 +20,10 @@
 namespace rn::warden {
 namespace {
 
-constexpr uid_t kGuest = 1'010'001;
-constexpr uid_t kAgent = 64'991;
+constexpr uid_t kDiskOwner = 1'010'001;
+constexpr uid_t kViewer = 64'991;
 constexpr uid_t kNobody = 65'534;
-constexpr OwnerMap kOwners{kGuest, kAgent, kGuest, kAgent};
+constexpr OwnerMap kMapping{kDiskOwner, kViewer, kDiskOwner, kViewer};
 
 /// Runs in a mount namespace of its own, which ends with its thread: no mount is left, whatever
 /// happens. False without the right to make one.
@@ -55,7 +55,7 @@ class DiskView : public testing::Test {
   /// A guest's disk: a private file of its own, and one of root's.
   void fill() const {
     ASSERT_EQ(mount("none", disk().c_str(), "tmpfs", 0, "mode=755,size=1m"), 0);
-    for (const auto& [name, uid] : {std::pair("own", kGuest), std::pair("roots", uid_t{0})}) {
+    for (const auto& [name, uid] : {std::pair("own", kDiskOwner), std::pair("roots", uid_t{0})}) {
       const std::string path = disk() + "/" + name;
       std::ofstream(path) << name;
       ASSERT_EQ(chmod(path.c_str(), 0600), 0);
@@ -87,17 +87,17 @@ TEST_F(DiskView, the_agent_reads_a_guests_private_files_and_nobody_elses_and_wri
   Status mounted;
   const bool is_apart = run_apart([&] {
     fill();
-    mounted = mount_view(disk(), view(), kOwners);
+    mounted = mount_view(disk(), view(), kMapping);
     if (!mounted) return;
-    EXPECT_EQ(owner_of(view() + "/own"), kAgent);
+    EXPECT_EQ(owner_of(view() + "/own"), kViewer);
     EXPECT_EQ(owner_of(view() + "/roots"), kNobody);
-    EXPECT_EQ(opens_as(kAgent, view() + "/own", O_RDONLY), 0);
-    EXPECT_EQ(opens_as(kAgent, view() + "/roots", O_RDONLY), EACCES);
-    EXPECT_EQ(opens_as(kAgent, view() + "/own", O_WRONLY), EROFS);
-    EXPECT_EQ(opens_as(kAgent + 1, view() + "/own", O_RDONLY), EACCES);
-    EXPECT_EQ(opens_as(kAgent, disk() + "/own", O_RDONLY), EACCES)
+    EXPECT_EQ(opens_as(kViewer, view() + "/own", O_RDONLY), 0);
+    EXPECT_EQ(opens_as(kViewer, view() + "/roots", O_RDONLY), EACCES);
+    EXPECT_EQ(opens_as(kViewer, view() + "/own", O_WRONLY), EROFS);
+    EXPECT_EQ(opens_as(kViewer + 1, view() + "/own", O_RDONLY), EACCES);
+    EXPECT_EQ(opens_as(kViewer, disk() + "/own", O_RDONLY), EACCES)
         << "the disk itself is as before";
-    EXPECT_EQ(owner_of(disk() + "/own"), kGuest);
+    EXPECT_EQ(owner_of(disk() + "/own"), kDiskOwner);
   });
   if (!is_apart) GTEST_SKIP() << "needs the right to make a mount namespace";
   if (!mounted && mounted.error().code == ErrorCode::kUnsupported)
@@ -110,8 +110,8 @@ TEST_F(DiskView, a_file_system_without_mapped_mounts_is_told_apart_from_a_failur
   Status of_proc;
   Status of_nothing;
   const bool is_apart = run_apart([&] {
-    of_proc = mount_view("/proc", view(), kOwners);
-    of_nothing = mount_view(folder + "/absent", view(), kOwners);
+    of_proc = mount_view("/proc", view(), kMapping);
+    of_nothing = mount_view(folder + "/absent", view(), kMapping);
   });
   if (!is_apart) GTEST_SKIP() << "needs the right to make a mount namespace";
   ASSERT_FALSE(of_proc);
