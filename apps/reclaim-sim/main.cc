@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // reclaim-sim: the daemons' production cores in a simulated site. See --help.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -98,6 +99,7 @@ int chaos(const Arguments& arguments) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   };
   std::map<std::string, rn::sim::World::Coverage, std::less<>> coverage;
+  for (const std::string& point : rn::sim::crash_points()) coverage[point] = {};
   std::map<std::string, std::uint64_t> faults;
   double simulated = 0;
   std::uint64_t events = 0;
@@ -141,6 +143,12 @@ int chaos(const Arguments& arguments) {
         static_cast<unsigned long long>(cell.crashed)
     );
   }
+  const auto hit = std::count_if(coverage.begin(), coverage.end(), [](const auto& entry) {
+    return entry.second.crashed > 0;
+  });
+  std::printf(
+      "%lld of %zu crash points were crashed at\n", static_cast<long long>(hit), coverage.size()
+  );
   for (const auto& [fault, count] : faults)
     std::printf("%-34s %22llu\n", fault.c_str(), static_cast<unsigned long long>(count));
   std::printf(

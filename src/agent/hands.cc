@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "agent/local_work.h"
 #include "agent/peers.h"
 #include "base/log.h"
 #include "checkpoint/manifest.h"
@@ -269,6 +270,7 @@ Status Hands::fetch_generation(
   };
   if (is_here()) return {};
   Error last{ErrorCode::kUnavailable, "no peer holds it", ""};
+  std::vector<HolderAnswer> answers;
   for (const PeerGrant& peer : peers) {
     if (is_cancelled) return cancelled();
     if (peer.node == deps_.identity.get()->node) continue;
@@ -277,10 +279,12 @@ Status Hands::fetch_generation(
         target ? checkpoint::fetch_from(*target, deps_.store, {peer.ticket, ref.manifest, {}})
                : Result<checkpoint::Fetched>(fail(target.error()));
     if (fetched && fetched->generation) return {};
-    last = fetched ? Error{ErrorCode::kUnavailable, peer.node.str() + " lacks chunks", ""}
+    last = fetched ? Error{ErrorCode::kNotFound, peer.node.str() + " lacks chunks", ""}
                    : fetched.error();
+    answers.push_back(answer_of(last.code));
   }
-  last.code = ErrorCode::kUnavailable;  // another peer, or the same one later
+  // Only if nobody has it any more is an older one the best there is.
+  last.code = may_fall_back(answers) ? ErrorCode::kNotFound : ErrorCode::kUnavailable;
   return fail(last.with("generation " + std::to_string(ref.generation)));
 }
 
@@ -338,7 +342,8 @@ Result<WorkResult> Hands::prepare(
   entry->is_base_known = false;
   RN_CHECK(load_base(*entry, guest, w.workspace));
   auto prepared = lay_out(*entry, guest, w, w.resume, is_cancelled);
-  if (!prepared && !is_cancelled && w.resume.generation > 0 && w.resume_previous.generation > 0) {
+  const bool is_lost = !prepared && answer_of(prepared.error().code) == HolderAnswer::kLacks;
+  if (is_lost && !is_cancelled && w.resume.generation > 0 && w.resume_previous.generation > 0) {
     const std::string why = prepared.error().message;
     log::warning("restore.fell_back", {{"job", guest.job.str()}, {"why", why}});
     prepared = lay_out(*entry, guest, w, w.resume_previous, is_cancelled);
@@ -381,23 +386,7 @@ Result<WorkResult> Hands::copy(const CopyGeneration& w, const Cancelled& is_canc
 }
 
 Result<WorkResult> Hands::collect(const CollectGarbage& w) {
-  if (w.is_job_over) {
-    RN_CHECK(deps_.store.forget(w.job));
-    return WorkResult(Done{});
-  }
-  const std::vector<GenerationRef> all = deps_.store.list(w.job);
-  const auto previous = std::find_if(all.begin(), all.end(), [&](const GenerationRef& ref) {
-    return ref.generation >= w.keep_from;
-  });
-  if (previous == all.end()) return WorkResult(Done{});
-  const auto next = std::next(previous);
-  checkpoint::Retention retention;
-  retention.job = w.job;
-  retention.previous = previous->manifest;
-  retention.acknowledged = next == all.end() ? previous->manifest : next->manifest;
-  retention.epoch = all.back().epoch;
-  RN_CHECK(deps_.store.collect(retention));
-  RN_CHECK(deps_.store.sweep());  // what broken transfers left and nobody came back for
+  RN_CHECK(collect_garbage(deps_.store, w));
   return WorkResult(Done{});
 }
 

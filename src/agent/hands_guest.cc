@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "agent/hands.h"
+#include "agent/local_work.h"
 #include "base/log.h"
 #include "checkpoint/glob.h"
 #include "checkpoint/scan.h"
@@ -14,9 +15,7 @@ namespace rn::agent {
 
 namespace {
 
-constexpr std::uint64_t kPieceBytes = 4u << 20;       // the coordinator's bound of a blob
-constexpr std::uint64_t kSpoolBytesMax = 256u << 20;  // the warden's log limit is far below
-constexpr std::uint64_t kReadBytes = 1u << 20;
+constexpr std::uint64_t kPieceBytes = 4u << 20;  // the coordinator's bound of a blob
 
 struct Candidate {
   checkpoint::Unit unit;
@@ -216,27 +215,11 @@ Result<WorkResult> Hands::upload(
 Result<WorkResult> Hands::read_log(const GuestName& guest, const ReadLog& w) {
   const std::string path = spool(guest);
   RN_CHECK(make_folders(deps_.fs, parent_folder(path), 0700));
-  RN_TRY(const auto file, deps_.fs.open_append(path, 0600));
-  RN_TRY(FileStat stat, file->stat());
-  if (!w.disk.empty()) {
-    const auto disk = deps_.fs.open_folder(guest_view(deps_.fs, w.disk));
-    auto source =
-        disk ? (*disk)->open("reclaim/log") : Result<std::unique_ptr<File>>(fail(disk.error()));
-    while (source && stat.size < kSpoolBytesMax) {
-      RN_TRY(const Blob bytes, (*source)->read(stat.size, kReadBytes));
-      if (bytes.empty()) break;
-      RN_CHECK(file->append(bytes));
-      stat.size += bytes.size();
-    }
-  }
-  LogRead out;
-  out.offset = w.offset;
-  out.spooled_bytes = stat.size;
-  if (w.max_bytes > 0 && w.offset < stat.size) {
-    RN_TRY(const auto reader, deps_.fs.open(path));
-    RN_TRY(out.bytes, reader->read(w.offset, w.max_bytes));
-  }
-  return WorkResult(std::move(out));
+  RN_TRY(
+      LogRead read,
+      agent::read_log(deps_.fs, path, w.disk.empty() ? "" : guest_view(deps_.fs, w.disk), w)
+  );
+  return WorkResult(std::move(read));
 }
 
 Result<WorkResult> Hands::forget(const GuestName& guest) {

@@ -185,6 +185,26 @@ TEST_F(HandsTest, a_generation_that_is_damaged_falls_back_to_the_one_before) {
   EXPECT_EQ(text_of("other/work/ckpt.bin"), "step 1");
 }
 
+TEST_F(HandsTest, a_holder_that_does_not_answer_is_asked_again_and_nothing_older_is_taken) {
+  run(a_start("disk"));
+  put("disk/work/ckpt.bin", "step 1");
+  const auto first = std::get<SnapshotTaken>(run(a_snapshot(1))).generation;
+  PrepareWork resume = a_start("other");
+  resume.resume = first;
+  resume.resume.generation = 2;
+  resume.resume.manifest[0] ^= 1;
+  resume.resume_previous = first;
+  PeerGrant holder;
+  holder.node = NodeId("n-elsewhere");
+  holder.address = "127.0.0.1:1";  // nobody listens
+  resume.resume_from = {holder};
+
+  const WorkResult restored = run(resume);
+
+  ASSERT_TRUE(std::holds_alternative<Error>(restored));
+  EXPECT_EQ(std::get<Error>(restored).code, ErrorCode::kUnavailable);
+}
+
 TEST_F(HandsTest, another_nodes_sealed_key_opens_nothing) {
   run(a_start("disk"));
   put("disk/work/ckpt.bin", "step 1");

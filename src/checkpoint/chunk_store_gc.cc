@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/planted.h"
 #include "checkpoint/chunk_store.h"
 #include "checkpoint/manifest.h"
 
@@ -50,7 +51,9 @@ Result<std::vector<ChunkStore::Stored>> ChunkStore::unneeded(const Retention& re
   for (std::size_t i = 0; i < generations.size(); ++i) {
     const bool is_newer = !has_anchor || i > anchor;
     const bool is_current = generations[i].ref.epoch >= retention.epoch;
-    if (!kept.contains(generations[i].ref.manifest) && !(is_newer && is_current))
+    const bool is_kept =
+        kept.contains(generations[i].ref.manifest) && !planted("store.collects_too_much");
+    if (!is_kept && !(is_newer && is_current))
       out.push_back(generations[i]);
   }
   return out;

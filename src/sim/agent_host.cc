@@ -3,6 +3,8 @@
 
 #include "model/wire.h"
 #include "sim/agent_work.h"
+#include "sim/peer_port.h"
+#include "sim/process_fs.h"
 
 namespace rn::sim {
 
@@ -10,14 +12,66 @@ namespace {
 constexpr auto kJournalTime = std::chrono::microseconds(600);
 constexpr auto kConnectTimeout = seconds(5);
 constexpr auto kSampleEvery = seconds(5);
+
+const char* point_of(const agent::WorkBody& body) {
+  // In the order of the variant.
+  static constexpr const char* kPoints[] = {
+      "agent.begin.fetch_image",
+      "agent.begin.prepare",
+      "agent.begin.snapshot",
+      "agent.begin.copy",
+      "agent.begin.upload",
+      "agent.begin.log",
+      "agent.begin.garbage",
+      "agent.begin.forget"};
+  static_assert(std::variant_size_v<agent::WorkBody> == std::size(kPoints));
+  return kPoints[body.index()];
+}
+
+std::string point_of(const agent::Effect& effect) {
+  if (const auto* send = std::get_if<agent::SendToCoordinator>(&effect))
+    return "agent.send." + std::string(wire::name_of(send->message));
+  if (const auto* begin = std::get_if<agent::StartWork>(&effect)) return point_of(begin->work.body);
+  if (std::holds_alternative<agent::CloseCoordinator>(effect)) return "agent.close";
+  if (std::holds_alternative<agent::AskWarden>(effect)) return "agent.ask_warden";
+  if (std::holds_alternative<agent::CancelWork>(effect)) return "agent.cancel";
+  if (std::holds_alternative<agent::LeftForGood>(effect)) return "agent.left";
+  return "agent.watch";
+}
+
 }  // namespace
 
-bool Site::can_talk(const AgentHost& a, const AgentHost& b) const {
-  Network& network = a.world_.network();
-  const std::string& from = a.process_.name();
-  const std::string& to = b.process_.name();
-  return !network.is_cut(from, to) && !network.is_cut(to, from);
-}
+struct AgentHost::Life {
+  explicit Life(AgentHost& host)
+      : fs(host.world_, host.machine_.disk(), "agent.disk"), work(host, *host.rng_), peers(host) {}
+
+  ProcessFs fs;
+  AgentWork work;
+  PeerPort peers;
+};
+
+namespace {
+
+/// Its sessions need what they were told for as long as they live.
+class ServedPeer final : public checkpoint::PeerEnd {
+ public:
+  ServedPeer(checkpoint::PeerServerDeps deps, NodeId client)
+      : deps_(std::move(deps)), server_(deps_, std::move(client)) {}
+
+  std::optional<checkpoint::PeerFrame> next() override { return server_.next(); }
+
+  void on_frame(checkpoint::PeerFrameType type, BlobView body) override {
+    server_.on_frame(type, body);
+  }
+
+  bool is_finished() const override { return server_.is_finished(); }
+
+ private:
+  checkpoint::PeerServerDeps deps_;
+  checkpoint::PeerServer server_;
+};
+
+}  // namespace
 
 AgentHost::AgentHost(
     World& world,
@@ -41,9 +95,32 @@ AgentHost::AgentHost(
 
 AgentHost::~AgentHost() = default;
 
+AgentWork& AgentHost::work() {
+  return life_->work;
+}
+
+PeerPort& AgentHost::peers() {
+  return life_->peers;
+}
+
+ProcessFs& AgentHost::fs() {
+  return life_->fs;
+}
+
+nanoseconds AgentHost::some_time(std::int64_t low_ms, std::uint64_t span_ms) {
+  return milliseconds(low_ms + static_cast<std::int64_t>(world_.rng().below(span_ms)));
+}
+
 bool AgentHost::dies_at(std::string_view point) {
   if (!world_.crashes_at(point)) return false;
-  crash(milliseconds(200 + static_cast<std::int64_t>(world_.rng().below(10'000))));
+  crash(some_time(200, 10'000));
+  return true;
+}
+
+bool AgentHost::dies_if_disk_did() {
+  if (!process_.is_up()) return true;
+  if (!life_->fs.is_dead()) return false;
+  crash(some_time(200, 10'000));
   return true;
 }
 
@@ -52,7 +129,10 @@ void AgentHost::start() {
   process_.begin_life();
   world_.trace(process_.name(), "agent starts");
   rng_ = std::make_unique<SeededRng>(world_.rng().next());
-  work_ = std::make_unique<AgentWork>(*this, *rng_);
+  life_ = std::make_shared<Life>(*this);
+  const bool has_store = life_->work.open_store();
+  if (dies_if_disk_did()) return;
+  if (!has_store) return crash(some_time(2000, 8000));  // the daemon says so and ends
   agent::CoreConfig config;
   config.node = identity_.node;
   config.lab = identity_.lab;
@@ -85,8 +165,13 @@ void AgentHost::crash(nanoseconds restart_after) {
   process_.end_life();
   world_.network().drop_host(process_.name());
   warden_.close_session(warden_session_);
+  // Whoever called may still be inside: the life goes when the stack is unwound.
+  life_->fs.die();
+  world_.queue().after(
+      nanoseconds(0), [dead = std::move(life_), core = std::shared_ptr(std::move(core_))] {}
+  );
+  life_.reset();
   core_.reset();
-  work_.reset();
   waiting_.clear();
   is_committing_ = false;
   connection_ = 0;
@@ -95,6 +180,35 @@ void AgentHost::crash(nanoseconds restart_after) {
   cancelled_.clear();
   watched_.clear();
   world_.queue().after(restart_after, [this] { start(); });
+}
+
+std::shared_ptr<checkpoint::PeerEnd> AgentHost::serve(const AgentHost& client) {
+  checkpoint::PeerServerDeps deps{
+      .store = *work().store(),
+      .images = nullptr,
+      .clock = machine_.clock(),
+      .self = identity_.node,
+      .failure_domain = facts_.failure_domain,
+      .signer = identity_.verify_key,
+      .ticket_key = site_.coordinator->ticket_key(),
+      .newest_epoch = {},
+      .verify_key = {},
+      .is_image_blob = {}};
+  return std::make_shared<ServedPeer>(std::move(deps), client.identity_.node);
+}
+
+void AgentHost::spoil(checkpoint::PeerFrame& frame) {
+  using checkpoint::PeerFrameType;
+  if (!site_.is_liar(identity_.node)) return;
+  if (frame.type != PeerFrameType::kChunk && frame.type != PeerFrameType::kManifest) return;
+  frame.body[frame.body.size() - 1 - world_.rng().below(frame.body.size() / 2)] ^= 1;
+}
+
+bool AgentHost::forge(const wire::Message& message) {
+  if (!is_open_) return false;
+  world_.trace(process_.name(), "-> coordinator, forged: " + std::string(wire::name_of(message)));
+  world_.network().send(connection_, process_.name(), wire::encode(message));
+  return true;
 }
 
 void AgentHost::owner_leaves() {
@@ -221,6 +335,10 @@ void AgentHost::obey(agent::Output output) {
 void AgentHost::finish(agent::Output output) {
   if (!output.writes.empty()) {
     if (dies_at("agent.before_journal")) return;
+    if (machine_.is_disk_full()) {
+      world_.trace(process_.name(), "cannot write its journal");
+      return crash(some_time(5000, 5000));
+    }
     for (const auto& write : output.writes) {
       if (write.value)
         journal_[write.key] = *write.value;
@@ -230,7 +348,7 @@ void AgentHost::finish(agent::Output output) {
     if (dies_at("agent.after_journal")) return;
   }
   for (const auto& effect : output.effects) {
-    if (dies_at("agent.before_effect")) return;
+    if (dies_at(point_of(effect))) return;
     const auto life = process_.life();
     carry_out(effect);
     if (life != process_.life()) return;
@@ -253,13 +371,14 @@ void AgentHost::carry_out(const agent::Effect& effect) {
     connect_later(close->retry_ms > 0 ? milliseconds(close->retry_ms) : milliseconds(1000));
   } else if (const auto* ask = std::get_if<agent::AskWarden>(&effect)) {
     if (warden_session_ != 0) warden_.ask(warden_session_, ask->request);
-  } else if (const auto* work = std::get_if<agent::StartWork>(&effect)) {
-    start_work(work->work);
+  } else if (const auto* begin = std::get_if<agent::StartWork>(&effect)) {
+    start_work(begin->work);
   } else if (const auto* cancel = std::get_if<agent::CancelWork>(&effect)) {
     cancelled_.insert(cancel->id);
+    work().stop(cancel->id);
   } else if (const auto* watch = std::get_if<agent::StartWatch>(&effect)) {
     watched_.insert(watch->guest);
-    if (work_->has_news(watch->disk, watch->since)) {
+    if (work().has_news(watch->disk, watch->since)) {
       process_.later(milliseconds(50), [this, guest = watch->guest] {
         feed(agent::GenerationDetected{guest});
       });
@@ -276,18 +395,22 @@ void AgentHost::watch_file(const GuestName& guest, const std::string& path, bool
   });
 }
 
-void AgentHost::start_work(const agent::Work& work) {
-  if (dies_at("agent.work_begins")) return;
-  const nanoseconds length = work_->length(work);
-  process_.later(length, [this, work] {
-    if (cancelled_.erase(work.id) > 0) return;
+void AgentHost::start_work(const agent::Work& todo) {
+  const nanoseconds length = work().length(todo);
+  process_.later(length, [this, todo] {
+    if (cancelled_.erase(todo.id) > 0) return;
     if (dies_at("agent.work_half_done")) return;
-    const auto life = process_.life();
-    agent::WorkResult result = work_->carry_out(work);
-    if (life != process_.life()) return;  // its disk lost power in the middle
-    if (dies_at("agent.work_done")) return;
-    feed(agent::WorkDone{work.id, std::move(result)});
+    work().begin(todo, [this, id = todo.id](agent::WorkResult result) {
+      finish_work(id, std::move(result));
+    });
   });
+}
+
+void AgentHost::finish_work(agent::WorkId id, agent::WorkResult result) {
+  if (dies_if_disk_did()) return;
+  if (cancelled_.erase(id) > 0) return;
+  if (dies_at("agent.work_done")) return;
+  feed(agent::WorkDone{id, std::move(result)});
 }
 
 }  // namespace rn::sim

@@ -10,6 +10,7 @@
 
 #include "agent/core.h"
 #include "base/crypto.h"
+#include "checkpoint/transfer.h"
 #include "sim/coordinator_host.h"
 #include "sim/machine.h"
 #include "sim/warden_host.h"
@@ -29,13 +30,13 @@ struct Site {
   std::set<NodeId> liars;  ///< nodes that serve changed chunks and forge messages
 
   bool is_liar(const NodeId& node) const { return liars.contains(node); }
-
-  bool can_talk(const AgentHost& a, const AgentHost& b) const;
 };
 
 /// The blocking work of an agent, done with the production checkpoint code on the machine's
 /// simulated disk. Answers what the core is told and how long it took.
 class AgentWork;
+class PeerPort;
+class ProcessFs;
 
 /// The agent's process around its production core.
 class AgentHost {
@@ -73,9 +74,24 @@ class AgentHost {
 
   const Contract& contract() const { return contract_; }
 
-  AgentWork& work() { return *work_; }
+  // What one life of the process has; only while process().is_up().
+  AgentWork& work();
+  PeerPort& peers();
+  ProcessFs& fs();
 
   agent::Core* core() { return core_.get(); }
+
+  /// The serving end of a connection that another agent's certificate opened.
+  std::shared_ptr<checkpoint::PeerEnd> serve(const AgentHost& client);
+  /// A liar serves changed bytes.
+  void spoil(checkpoint::PeerFrame& frame);
+  /// Says to the coordinator, on the agent's own connection, what the core did not say. False if
+  /// there is no connection.
+  bool forge(const wire::Message& message);
+  /// True if the process has died at this crash point: nothing of its life may be touched.
+  bool dies_at(std::string_view point);
+  /// The same for the crash points inside its disk's calls, looked at after code that used it.
+  bool dies_if_disk_did();
 
   World& world() { return world_; }
 
@@ -84,7 +100,8 @@ class AgentHost {
   void owner_leaves();
 
  private:
-  friend struct Site;
+  /// Everything that ends with the process. Kept until the stack is unwound.
+  struct Life;
 
   void feed(const agent::Event& event);
   void obey(agent::Output output);
@@ -94,10 +111,11 @@ class AgentHost {
   void connect_later(nanoseconds delay);
   void attach_to_warden();
   void start_work(const agent::Work& work);
+  void finish_work(agent::WorkId id, agent::WorkResult result);
   void watch_file(const GuestName& guest, const std::string& path, bool is_rename);
   void tick();
   void sample();
-  bool dies_at(std::string_view point);
+  nanoseconds some_time(std::int64_t low_ms, std::uint64_t span_ms);
 
   World& world_;
   Site& site_;
@@ -112,7 +130,7 @@ class AgentHost {
 
   std::unique_ptr<SeededRng> rng_;
   std::unique_ptr<agent::Core> core_;
-  std::unique_ptr<AgentWork> work_;
+  std::shared_ptr<Life> life_;
   std::vector<agent::Output> waiting_;
   bool is_committing_ = false;
   Network::ConnectionId connection_ = 0;

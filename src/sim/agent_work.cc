@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <optional>
 
+#include "agent/local_work.h"
 #include "base/planted.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/restore.h"
 #include "checkpoint/snapshot.h"
 #include "model/codec.h"
-#include "sim/cluster.h"
+#include "sim/checkers.h"
+#include "sim/peer_port.h"
+#include "sim/process_fs.h"
 
 namespace rn::sim {
 
@@ -17,8 +20,8 @@ namespace {
 
 constexpr std::string_view kCheckpoint = "model.safetensors";
 
-bool is_zero(const Digest& digest) {
-  return digest == Digest{};
+std::string spool_folder(const GuestName& guest) {
+  return "/spool/" + guest.job.str() + "-" + to_string(guest.epoch);
 }
 
 std::string work_folder(const std::string& disk) {
@@ -39,38 +42,52 @@ AgentWork::AgentWork(AgentHost& host, Rng& rng) : host_(host), rng_(rng) {}
 
 AgentWork::~AgentWork() = default;
 
-checkpoint::ChunkStore* AgentWork::store() {
-  if (store_) return store_.get();
+bool AgentWork::open_store() {
   checkpoint::StoreOptions options;
   options.root = "/chunks";
   options.reserve_free_bytes = 0;
-  auto opened =
-      checkpoint::ChunkStore::open(host_.machine().disk(), host_.machine().clock(), options);
+  auto opened = checkpoint::ChunkStore::open(host_.fs(), host_.machine().clock(), options);
   if (!opened) {
     host_.world().trace(host_.machine().name(), "chunk store: " + opened.error().describe());
-    return nullptr;
+    return false;
   }
   store_ = std::move(*opened);
-  return store_.get();
+  return true;
 }
 
 nanoseconds AgentWork::length(const agent::Work& work) {
   const auto jitter = milliseconds(static_cast<std::int64_t>(rng_.below(40)));
   if (std::holds_alternative<agent::FetchImage>(work.body)) return milliseconds(800) + jitter;
-  if (std::holds_alternative<agent::CopyGeneration>(work.body))
-    return milliseconds(300) + 10 * jitter;
+  if (std::holds_alternative<agent::CopyGeneration>(work.body)) return jitter;
   if (std::holds_alternative<agent::ReadLog>(work.body)) return milliseconds(2);
   return milliseconds(60) + jitter;
 }
 
+void AgentWork::begin(const agent::Work& work, const Done& done) {
+  if (const auto* body = std::get_if<agent::CopyGeneration>(&work.body))
+    return copy(work.id, *body, done);
+  if (const auto* body = std::get_if<agent::PrepareWork>(&work.body))
+    return prepare(work, *body, done);
+  done(carry_out(work));
+}
+
+void AgentWork::stop(agent::WorkId id) {
+  const auto found = transfers_.find(id);
+  if (found == transfers_.end()) return;
+  host_.peers().stop(found->second);
+  transfers_.erase(found);
+}
+
 agent::WorkResult AgentWork::carry_out(const agent::Work& work) {
   if (const auto* fetch = std::get_if<agent::FetchImage>(&work.body)) return fetch_image(*fetch);
-  if (const auto* body = std::get_if<agent::PrepareWork>(&work.body)) return prepare(work, *body);
   if (const auto* take = std::get_if<agent::TakeSnapshot>(&work.body)) return snapshot(work, *take);
-  if (const auto* body = std::get_if<agent::CopyGeneration>(&work.body)) return copy(*body);
-  if (const auto* body = std::get_if<agent::UploadOutputs>(&work.body)) return upload(*body);
+  if (const auto* body = std::get_if<agent::UploadOutputs>(&work.body)) return upload(work, *body);
   if (const auto* read = std::get_if<agent::ReadLog>(&work.body)) return read_log(work, *read);
   if (const auto* body = std::get_if<agent::CollectGarbage>(&work.body)) return collect(*body);
+  if (std::holds_alternative<agent::ForgetAttempt>(work.body)) {
+    if (const Status gone = remove_tree(host_.fs(), spool_folder(work.guest)); !gone)
+      return gone.error();
+  }
   return agent::Done{};
 }
 
@@ -85,82 +102,96 @@ agent::WorkResult AgentWork::fetch_image(const agent::FetchImage& fetch) {
   return agent::ImageFetched{"/images/" + fetch.digest};
 }
 
-Status AgentWork::fetch_generation(
-    const GenerationRef& generation, const std::vector<PeerGrant>& peers
-) {
-  checkpoint::ChunkStore* mine = store();
-  if (mine == nullptr) return fail(ErrorCode::kUnavailable, "the own store cannot be opened");
-  if (mine->load_manifest(generation.job, generation.manifest) &&
-      mine->verify(generation.job, generation.manifest))
-    return {};
-  Status last = fail(ErrorCode::kUnavailable, "no peer holds it");
-  for (const PeerGrant& peer : peers) {
-    const auto there = host_.site().agents.find(peer.node);
-    if (there == host_.site().agents.end() || !there->second->process().is_up() ||
-        there->second->process().is_paused())
-      continue;
-    if (!host_.site().can_talk(host_, *there->second)) continue;
-    checkpoint::ChunkStore* theirs = there->second->work().store();
-    if (theirs == nullptr) continue;
-    last = [&]() -> Status {
-      RN_TRY(
-          const SignedManifest manifest, theirs->load_manifest(generation.job, generation.manifest)
-      );
-      RN_TRY(const Manifest parsed, checkpoint::parse_manifest(manifest.body));
-      checkpoint::ChunkStore::Session session(*mine);
-      for (const ChunkRef& chunk : parsed.chunks) {
-        if (session.keep(chunk.cipher)) continue;
-        RN_TRY(Blob stored, theirs->get(chunk.cipher));
-        if (host_.site().is_liar(peer.node)) stored[stored.size() / 2] ^= 1;
-        RN_CHECK(session.put(chunk.cipher, stored));
-      }
-      RN_CHECK(session.flush());
-      RN_TRY(const GenerationRef kept, mine->put_manifest(manifest));
-      return kept.manifest == generation.manifest
-                 ? Status{}
-                 : Status(fail(ErrorCode::kCorrupt, "another manifest"));
-    }();
-    if (last) return {};
+/// A resume under way: the wanted generation from its holders in turn, then the one before it if
+/// that is lost. The same order and the same decisions as agent::Hands.
+struct AgentWork::Resume {
+  agent::WorkId id = 0;
+  GuestName guest;
+  agent::PrepareWork prepare;
+  Done done;
+  bool is_previous = false;
+  std::size_t peer = 0;
+  std::vector<agent::HolderAnswer> answers;
+  std::string note;
+
+  const GenerationRef& wanted() const {
+    return is_previous ? prepare.resume_previous : prepare.resume;
   }
-  return last;
+};
+
+void AgentWork::prepare(
+    const agent::Work& work, const agent::PrepareWork& prepare, const Done& done
+) {
+  const std::string folder = work_folder(prepare.disk);
+  if (!remove_tree(host_.fs(), folder) || !make_folders(host_.fs(), folder, 0755))
+    return done(Error{ErrorCode::kUnavailable, "disk", ""});
+  if (prepare.resume.generation == 0) return done(agent::WorkPrepared{});
+  resume_next(std::make_shared<Resume>(Resume{work.id, work.guest, prepare, done, {}, {}, {}, {}}));
 }
 
-agent::WorkResult AgentWork::prepare(const agent::Work& work, const agent::PrepareWork& prepare) {
-  CrashFs& disk = host_.machine().disk();
-  const std::string folder = work_folder(prepare.disk);
-  if (!remove_tree(disk, folder) || !make_folders(disk, folder, 0755))
-    return Error{ErrorCode::kUnavailable, "disk", ""};
-  if (prepare.resume.generation == 0) return agent::WorkPrepared{};
-  const auto key = open_job_key(host_.identity().box_key, prepare.sealed_job_key, work.guest.job);
-  if (!key) return key.error();
-  std::string note;
-  for (const GenerationRef* wanted : {&prepare.resume, &prepare.resume_previous}) {
-    if (wanted->generation == 0) continue;
-    const Status there = fetch_generation(*wanted, prepare.resume_from);
-    if (!there && is_retryable(there.error().code)) return there.error();
-    const auto restored = [&]() -> Status {
-      RN_CHECK(Status(there));
-      RN_TRY(const SignedManifest manifest, store()->load_manifest(wanted->job, wanted->manifest));
-      RN_TRY(const Manifest parsed, checkpoint::parse_manifest(manifest.body));
-      RN_CHECK(remove_tree(disk, folder));
-      RN_CHECK(make_folders(disk, folder, 0755));
-      RN_TRY(
-          const auto stats,
-          checkpoint::restore_generation(
-              disk,
-              folder,
-              parsed,
-              checkpoint::derive_job_keys(*key),
-              [this](const Digest& cipher) { return store()->get(cipher); }
-          )
-      );
-      (void)stats;
-      return {};
-    }();
-    if (restored) return agent::WorkPrepared{*wanted, note};
-    note = restored.error().describe();
+void AgentWork::resume_next(const std::shared_ptr<Resume>& resume) {
+  const GenerationRef& wanted = resume->wanted();
+  if (resume->peer == 0 && store_->load_manifest(wanted.job, wanted.manifest) &&
+      store_->verify(wanted.job, wanted.manifest))
+    return resume_fetched(resume, {});
+  const auto& peers = resume->prepare.resume_from;
+  while (resume->peer < peers.size() && peers[resume->peer].node == host_.identity().node)
+    ++resume->peer;
+  if (resume->peer >= peers.size()) {
+    const bool is_lost = agent::may_fall_back(resume->answers);
+    return resume_fetched(
+        resume, fail(is_lost ? ErrorCode::kNotFound : ErrorCode::kUnavailable, "no peer serves it")
+    );
   }
-  return Error{ErrorCode::kUnavailable, "no generation could be restored: " + note, ""};
+  const PeerGrant& peer = peers[resume->peer++];
+  AgentHost& there = *host_.site().agents.at(peer.node);
+  const auto fetcher = std::make_shared<checkpoint::Fetcher>(
+      *store_, checkpoint::FetchRequest{peer.ticket, wanted.manifest, {}}
+  );
+  transfers_[resume->id] =
+      host_.peers().run(there, fetcher, [this, resume, fetcher](Status connection) {
+        transfers_.erase(resume->id);
+        if (fetcher->is_finished() && fetcher->outcome() && fetcher->outcome()->generation)
+          return resume_fetched(resume, {});
+        const ErrorCode code = !fetcher->is_finished() && !connection ? connection.error().code
+                               : fetcher->outcome()                   ? ErrorCode::kNotFound
+                                                    : fetcher->outcome().error().code;
+        resume->answers.push_back(agent::answer_of(code));
+        resume_next(resume);
+      });
+}
+
+void AgentWork::resume_fetched(const std::shared_ptr<Resume>& resume, const Status& there) {
+  const GenerationRef& wanted = resume->wanted();
+  const Status restored = there ? restore(*resume, wanted) : there;
+  if (restored) return resume->done(agent::WorkPrepared{wanted, resume->note});
+  const bool is_lost = agent::answer_of(restored.error().code) == agent::HolderAnswer::kLacks;
+  if (!is_lost || resume->is_previous || resume->prepare.resume_previous.generation == 0)
+    return resume->done(restored.error());
+  resume->note = restored.error().describe();
+  resume->is_previous = true;
+  resume->peer = 0;
+  resume->answers.clear();
+  resume_next(resume);
+}
+
+Status AgentWork::restore(const Resume& resume, const GenerationRef& wanted) {
+  const std::string folder = work_folder(resume.prepare.disk);
+  RN_TRY(
+      const auto key,
+      open_job_key(host_.identity().box_key, resume.prepare.sealed_job_key, resume.guest.job)
+  );
+  RN_TRY(const SignedManifest manifest, store_->load_manifest(wanted.job, wanted.manifest));
+  RN_TRY(const Manifest parsed, checkpoint::parse_manifest(manifest.body));
+  RN_CHECK(remove_tree(host_.fs(), folder));
+  RN_CHECK(make_folders(host_.fs(), folder, 0755));
+  return checkpoint::restore_generation(
+             host_.fs(),
+             folder,
+             parsed,
+             checkpoint::derive_job_keys(key),
+             [this](const Digest& cipher) { return store_->get(cipher); }
+  ).map([](const auto&) {});
 }
 
 bool AgentWork::has_news(const std::string& disk, const GenerationRef& since) {
@@ -173,7 +204,7 @@ bool AgentWork::has_news(const std::string& disk, const GenerationRef& since) {
 }
 
 agent::WorkResult AgentWork::snapshot(const agent::Work& work, const agent::TakeSnapshot& take) {
-  CrashFs& disk = host_.machine().disk();
+  FileSystem& disk = host_.fs();
   const std::string file = work_folder(take.disk) + "/" + std::string(kCheckpoint);
   const auto bytes = read_all(disk, file, 4096);
   const auto state = bytes ? parse_checkpoint(*bytes) : Result<TrainingState>(fail(bytes.error()));
@@ -184,8 +215,6 @@ agent::WorkResult AgentWork::snapshot(const agent::Work& work, const agent::Take
   }
   const auto key = open_job_key(host_.identity().box_key, take.sealed_job_key, work.guest.job);
   if (!key) return key.error();
-  if (store() == nullptr)
-    return Error{ErrorCode::kUnavailable, "the own store cannot be opened", ""};
   auto folder = disk.open_folder(work_folder(take.disk));
   if (!folder) return folder.error();
   const auto keys = checkpoint::derive_job_keys(*key);
@@ -210,55 +239,32 @@ agent::WorkResult AgentWork::snapshot(const agent::Work& work, const agent::Take
   return agent::SnapshotTaken{taken->ref};
 }
 
-Result<Receipt> AgentWork::receive(
-    AgentHost& source, const GenerationRef& generation, const PeerGrant& grant
-) {
-  checkpoint::ChunkStore* mine = store();
-  checkpoint::ChunkStore* theirs = source.work().store();
-  if (mine == nullptr || theirs == nullptr)
-    return fail(ErrorCode::kUnavailable, "a store cannot be opened");
-  const Ticket& ticket = grant.ticket;
-  if (ticket.from != source.identity().node || ticket.to != host_.identity().node ||
-      ticket.job != generation.job) {
-    return fail(ErrorCode::kDenied, "the ticket is for another transfer");
-  }
-  RN_TRY(const SignedManifest manifest, theirs->load_manifest(generation.job, generation.manifest));
-  RN_TRY(const Manifest parsed, checkpoint::parse_manifest(manifest.body));
-  checkpoint::ChunkStore::Session session(*mine);
-  for (const ChunkRef& chunk : parsed.chunks) {
-    if (session.keep(chunk.cipher)) continue;
-    RN_TRY(const Blob stored, theirs->get(chunk.cipher));
-    RN_CHECK(session.put(chunk.cipher, stored));
-  }
-  RN_CHECK(session.flush());
-  RN_TRY(const GenerationRef kept, mine->put_manifest(manifest));
-  RN_CHECK(mine->verify(kept.job, kept.manifest));
-  Receipt receipt{
-      generation.job,
-      generation.epoch,
-      generation.generation,
-      generation.manifest,
-      host_.identity().node,
-      grant.failure_domain,
-      to_ms(host_.machine().clock().now().wall),
-      {}};
-  return checkpoint::sign_receipt(receipt, host_.identity().verify_key);
-}
-
-agent::WorkResult AgentWork::copy(const agent::CopyGeneration& copy) {
+void AgentWork::copy(agent::WorkId id, const agent::CopyGeneration& copy, const Done& done) {
   const auto there = host_.site().agents.find(copy.peer.node);
-  if (there == host_.site().agents.end()) return Error{ErrorCode::kNotFound, "no such peer", ""};
-  AgentHost& peer = *there->second;
-  if (!peer.process().is_up() || peer.process().is_paused() ||
-      !host_.site().can_talk(host_, peer)) {
-    return Error{ErrorCode::kUnavailable, "the peer does not answer", ""};
-  }
-  auto receipt = peer.work().receive(host_, copy.generation, copy.peer);
-  if (!receipt) return receipt.error();
-  return agent::GenerationCopied{*receipt};
+  auto sealed = store_->load_manifest(copy.generation.job, copy.generation.manifest);
+  if (there == host_.site().agents.end() || !sealed)
+    return done(Error{ErrorCode::kNotFound, "no such peer, or no such generation", ""});
+  auto parsed = checkpoint::parse_manifest(sealed->body);
+  if (!parsed) return done(parsed.error());
+  const auto sender = std::make_shared<checkpoint::StoreSender>(
+      *store_, copy.peer.ticket, *std::move(sealed), *std::move(parsed)
+  );
+  transfers_[id] = host_.peers()
+                       .run(
+                           *there->second,
+                           sender,
+                           [this, id, sender, done](Status connection) {
+                             transfers_.erase(id);
+                             if (!sender->is_finished())
+                               return done(connection ? Error{ErrorCode::kUnavailable, "the connection ended early", ""}
+                                 : connection.error());
+                             if (!sender->outcome()) return done(sender->outcome().error());
+                             done(agent::GenerationCopied{*sender->outcome()});
+                           }
+                       );
 }
 
-agent::WorkResult AgentWork::upload(const agent::UploadOutputs& upload) {
+agent::WorkResult AgentWork::upload(const agent::Work& work, const agent::UploadOutputs& upload) {
   if (host_.world().network().is_cut(host_.machine().name(), CoordinatorHost::kName) ||
       !host_.site().coordinator->process().is_up()) {
     return Error{ErrorCode::kUnavailable, "the coordinator cannot be reached", ""};
@@ -273,45 +279,21 @@ agent::WorkResult AgentWork::upload(const agent::UploadOutputs& upload) {
   const Blob encoded = to_cbor(listing);
   const Digest name = crypto::sha256(encoded);
   blobs[name] = encoded;
+  host_.site().checkers->on_upload(work.guest.job, work.guest.epoch, name);
   return agent::OutputsUploaded{name};
 }
 
 agent::WorkResult AgentWork::read_log(const agent::Work& work, const agent::ReadLog& read) {
-  // The log of a simulated guest is one line per attempt; what matters is that it arrives once and
-  // whole.
-  const std::string line =
-      "attempt " + work.guest.job.str() + " " + to_string(work.guest.epoch) + "\n";
-  agent::LogRead out;
-  out.offset = read.offset;
-  out.spooled_bytes = line.size();
-  if (read.offset < line.size() && read.max_bytes > 0) {
-    const auto part = std::string_view(line).substr(read.offset, read.max_bytes);
-    out.bytes.assign(part.begin(), part.end());
-  }
-  return out;
+  const std::string folder = spool_folder(work.guest);
+  if (const Status made = make_folders(host_.fs(), folder, 0700); !made) return made.error();
+  auto out = agent::read_log(host_.fs(), folder + "/log", read.disk, read);
+  if (!out) return out.error();
+  return *std::move(out);
 }
 
 agent::WorkResult AgentWork::collect(const agent::CollectGarbage& collect) {
-  if (store() == nullptr)
-    return Error{ErrorCode::kUnavailable, "the own store cannot be opened", ""};
-  if (collect.is_job_over) {
-    const auto done = store_->forget(collect.job);
-    if (!done) return done.error();
-    return agent::Done{};
-  }
-  checkpoint::Retention retention;
-  retention.job = collect.job;
-  for (const GenerationRef& generation : store_->list(collect.job)) {
-    if (generation.generation < collect.keep_from) continue;
-    if (planted("store.collects_too_much")) continue;
-    if (is_zero(retention.previous))
-      retention.previous = generation.manifest;
-    else if (is_zero(retention.acknowledged))
-      retention.acknowledged = generation.manifest;
-    retention.epoch = std::max(retention.epoch, generation.epoch);
-  }
-  if (is_zero(retention.acknowledged)) retention.acknowledged = retention.previous;
-  const auto done = store_->collect(retention);
+  const Status done = agent::collect_garbage(*store_, collect);
+  host_.site().checkers->on_collected(host_, collect.job);
   if (!done) return done.error();
   return agent::Done{};
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,39 +13,50 @@
 
 namespace rn::sim {
 
-/// What the agent's worker pool does, in zero simulated time at its end, by the production
-/// checkpoint code on the simulated disk.
+/// What the agent's worker pool does, by the production checkpoint code on the process's disk.
+/// Transfers take as long as their frames do; everything else is done in zero simulated time at its
+/// end.
 class AgentWork {
  public:
+  using Done = std::function<void(agent::WorkResult)>;
+
   AgentWork(AgentHost& host, Rng& rng);
   ~AgentWork();
 
-  /// How long the work takes.
+  /// How long the work takes before anything of it is seen.
   nanoseconds length(const agent::Work& work);
-  agent::WorkResult carry_out(const agent::Work& work);
+  /// `done` is called once, now or later, unless the work is stopped or the process dies.
+  void begin(const agent::Work& work, const Done& done);
+  /// Breaks off what the work has under way. Any number may be named.
+  void stop(agent::WorkId id);
   /// True if the work folder holds a complete checkpoint that `since` does not.
   bool has_news(const std::string& disk, const GenerationRef& since);
 
-  /// The store, opened at first use; nullptr if the disk cannot be read.
-  checkpoint::ChunkStore* store();
-  /// The peer's side of a copy: what it lacks is sent and made durable; answers its signed receipt.
-  Result<Receipt> receive(
-      AgentHost& source, const GenerationRef& generation, const PeerGrant& grant
-  );
+  /// First thing in a life. False if the disk cannot be read or written.
+  bool open_store();
+
+  checkpoint::ChunkStore* store() { return store_.get(); }
 
  private:
+  struct Resume;
+
+  agent::WorkResult carry_out(const agent::Work& work);
   agent::WorkResult fetch_image(const agent::FetchImage& fetch);
-  agent::WorkResult prepare(const agent::Work& work, const agent::PrepareWork& prepare);
   agent::WorkResult snapshot(const agent::Work& work, const agent::TakeSnapshot& take);
-  agent::WorkResult copy(const agent::CopyGeneration& copy);
-  agent::WorkResult upload(const agent::UploadOutputs& upload);
+  agent::WorkResult upload(const agent::Work& work, const agent::UploadOutputs& upload);
   agent::WorkResult read_log(const agent::Work& work, const agent::ReadLog& read);
   agent::WorkResult collect(const agent::CollectGarbage& collect);
-  Status fetch_generation(const GenerationRef& generation, const std::vector<PeerGrant>& peers);
+
+  void copy(agent::WorkId id, const agent::CopyGeneration& copy, const Done& done);
+  void prepare(const agent::Work& work, const agent::PrepareWork& prepare, const Done& done);
+  void resume_next(const std::shared_ptr<Resume>& resume);
+  void resume_fetched(const std::shared_ptr<Resume>& resume, const Status& there);
+  Status restore(const Resume& resume, const GenerationRef& wanted);
 
   AgentHost& host_;
   Rng& rng_;
   std::unique_ptr<checkpoint::ChunkStore> store_;
+  std::map<agent::WorkId, std::uint64_t> transfers_;  ///< connections under way
 };
 
 }  // namespace rn::sim

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "sim/cluster.h"
+#include "sim/forger.h"
 
 namespace rn::sim {
 
@@ -15,6 +16,14 @@ FaultPlan draw_plan(Rng& rng) {
   const auto coin = [&](double value) { return rng.below(2) == 0 ? value : 0.0; };
   FaultPlan plan;
   plan.crash_per_point = coin(0.0005 * rng.unit());
+  // A few points that this seed looks at closely: rare ones are reached too.
+  const auto& points = crash_points();
+  for (int i = 0; i < 6; ++i) {
+    auto point = points.begin();
+    std::advance(point, static_cast<std::ptrdiff_t>(rng.below(points.size())));
+    plan.hot_points.insert(*point);
+  }
+  plan.crash_per_hot_point = coin(0.03 * rng.unit());
   plan.partitions_per_hour = coin(20 * rng.unit());
   plan.host_losses_per_hour = coin(6 * rng.unit());
   plan.pauses_per_hour = coin(20 * rng.unit());
@@ -22,6 +31,11 @@ FaultPlan draw_plan(Rng& rng) {
   plan.reclaims_per_hour = coin(40 * rng.unit());
   plan.connection_loss = coin(0.01 * rng.unit());
   plan.duplicate = coin(0.05 * rng.unit());
+  plan.reorder = coin(0.05 * rng.unit());
+  plan.disk_full_per_hour = coin(4 * rng.unit());
+  plan.sync_failures_per_hour = coin(6 * rng.unit());
+  plan.forgeries_per_hour = coin(120 * rng.unit());
+  plan.liars = coin(0.3 * rng.unit());
   return plan;
 }
 
@@ -29,7 +43,7 @@ FaultPlan draw_plan(Rng& rng) {
 class Nemesis {
  public:
   Nemesis(World& world, Cluster& cluster)
-      : world_(world), cluster_(cluster), rng_(world.rng().next()) {}
+      : world_(world), cluster_(cluster), rng_(world.rng().next()), forger_(cluster, rng_) {}
 
   void start() {
     const FaultPlan& plan = world_.faults();
@@ -40,6 +54,15 @@ class Nemesis {
     repeat(plan.pauses_per_hour, "pause", [this] { pause(); });
     repeat(plan.clock_jumps_per_hour, "clock jump", [this] { jump(); });
     repeat(plan.reclaims_per_hour, "reclaim", [this] { reclaim(); });
+    repeat(plan.disk_full_per_hour, "disk full", [this] { fill_disk(); });
+    repeat(plan.sync_failures_per_hour, "failed sync", [this] { fail_sync(); });
+    repeat(plan.forgeries_per_hour, "forgery", [this] { forge(); });
+    if (plan.liars <= 0) return;
+    for (std::size_t node = 0; node < cluster_.nodes().size(); ++node) {
+      const bool is_liar = rng_.unit() < plan.liars;
+      cluster_.set_liar(node, is_liar);
+      injected_["liar"] += is_liar ? 1 : 0;
+    }
   }
 
   void stop() { is_on_ = false; }
@@ -87,8 +110,10 @@ class Nemesis {
   }
 
   void pause() {
-    Process* process = rng_.below(4) == 0 ? &cluster_.coordinator().process()
-                                          : &cluster_.nodes()[any_node()].agent->process();
+    const std::uint64_t which = rng_.below(8);
+    Process* process = which < 2    ? &cluster_.coordinator().process()
+                       : which == 2 ? &cluster_.nodes()[any_node()].warden->process()
+                                    : &cluster_.nodes()[any_node()].agent->process();
     if (!process->is_up()) return;
     world_.trace("nemesis", "stops " + process->name());
     process->pause();
@@ -100,15 +125,39 @@ class Nemesis {
     const std::int64_t by = kSeconds[rng_.below(3)] * (rng_.below(2) == 0 ? 1 : -1);
     const std::uint64_t who = rng_.below(cluster_.nodes().size() + 1);
     world_.trace("nemesis", "clock jump of " + std::to_string(by) + " s");
+    if (who == 0) cluster_.checkers().on_clock_jump();
     HostClock& clock =
         who == 0 ? cluster_.coordinator().clock() : cluster_.nodes()[who - 1].machine->clock();
     clock.jump_wall(seconds(by));
     world_.queue().after(some_seconds(30, 600), [&clock, by] { clock.jump_wall(seconds(-by)); });
   }
 
+  void fill_disk() {
+    const std::uint64_t who = rng_.below(cluster_.nodes().size() + 1);
+    const nanoseconds length = some_seconds(5, 300);
+    if (who > 0) return cluster_.fill_disk(who - 1, length);
+    cluster_.coordinator().fill_disk(true);
+    world_.queue().after(length, [this] { cluster_.coordinator().fill_disk(false); });
+  }
+
+  void fail_sync() {
+    CrashFs& disk = cluster_.nodes()[any_node()].machine->disk();
+    const auto kind =
+        rng_.below(4) == 0 ? CrashFs::Operation::kSyncFolder : CrashFs::Operation::kSync;
+    disk.fail_once(kind, rng_.below(10), ErrorCode::kInternal);
+  }
+
+  void forge() {
+    const auto& kinds = Forger::kinds();
+    const std::string& kind = kinds[rng_.below(kinds.size())];
+    if (forger_.forge(any_node(), kind)) ++injected_["forged " + kind];
+  }
+
   void reclaim() {
     const std::size_t node = any_node();
     if (cluster_.nodes()[node].is_owner_using) return;
+    if (rng_.below(3) == 0)
+      world_.queue().after(some_seconds(2, 150), [this, node] { cluster_.ask_as_a_rogue(node); });
     static constexpr ReclaimKind kKinds[] = {
         ReclaimKind::kNotice, ReclaimKind::kAnnounced, ReclaimKind::kEmergency};
     cluster_.owner_takes(node, kKinds[rng_.below(3)], static_cast<std::uint32_t>(rng_.below(120)));
@@ -118,6 +167,7 @@ class Nemesis {
   World& world_;
   Cluster& cluster_;
   SeededRng rng_;
+  Forger forger_;
   bool is_on_ = true;
   std::map<std::string, std::uint64_t> injected_;
 };
@@ -129,6 +179,7 @@ Training draw_training(Rng& rng) {
   training.step_ms = static_cast<std::uint32_t>(500 + rng.below(1500));
   training.saves_in_place = rng.below(2) == 0;
   training.handles_term = rng.below(2) == 0;
+  training.copies = rng.below(4) == 0 ? 2 : 1;
   return training;
 }
 
@@ -145,6 +196,7 @@ ChaosReport run_chaos(const ChaosOptions& options) {
   NetworkFaults faults;
   faults.loss = world.faults().connection_loss;
   faults.duplicate = world.faults().duplicate;
+  faults.reorder = world.faults().reorder;
   world.network().set_faults(faults);
   Nemesis nemesis(world, cluster);
   cluster.start();
@@ -159,17 +211,21 @@ ChaosReport run_chaos(const ChaosOptions& options) {
   }
   const bool good = cluster.run_until(options.length);
   nemesis.stop();
+  // One of the machines is never seen again: what was promised holds without it.
+  if (good && world.rng().below(3) == 0)
+    cluster.lose_for_good(static_cast<std::size_t>(world.rng().below(cluster.nodes().size())));
   if (good) cluster.run_to_the_end(options.liveness);
 
   ChaosReport report;
   report.seed = options.seed;
   report.fingerprint = world.fingerprint();
   report.events = world.queue().executed();
-  report.checks = cluster.checkers().checks();
+  report.checks = cluster.checks();
   report.simulated = world.now();
   report.violations = world.violations();
   report.coverage = world.coverage();
   report.faults = nemesis.injected();
+  for (const auto& [fault, count] : world.network().injected()) report.faults[fault] += count;
   if (!report.violations.empty()) report.history = world.history();
   return report;
 }

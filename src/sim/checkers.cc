@@ -2,7 +2,12 @@
 #include "sim/checkers.h"
 
 #include <algorithm>
+#include <charconv>
 #include <string_view>
+
+#include "model/signing.h"
+#include "sim/agent_host.h"
+#include "sim/agent_work.h"
 
 namespace rn::sim {
 
@@ -14,22 +19,29 @@ std::string name(const JobId& job, LeaseEpoch epoch) {
 
 }  // namespace
 
+// --- rows
+
 void Checkers::on_write(const coordinator::Write& write) {
   ++checks_;
   if (const auto* job = std::get_if<coordinator::PutJob>(&write)) on_job(job->row);
   if (const auto* attempt = std::get_if<coordinator::PutAttempt>(&write)) on_attempt(attempt->row);
-  if (const auto* generation = std::get_if<coordinator::PutGeneration>(&write))
-    on_generation(*generation);
-  if (const auto* outputs = std::get_if<coordinator::PutOutputs>(&write)) {
-    const JobHistory& history = jobs_[outputs->row.job];
-    if (outputs->row.epoch != history.newest) {
-      world_.violate(
-          "I3",
-          "outputs of " + name(outputs->row.job, outputs->row.epoch) + " accepted, newest is " +
-              to_string(history.newest)
-      );
-    }
-  }
+  if (const auto* put = std::get_if<coordinator::PutGeneration>(&write)) on_generation(*put);
+  if (const auto* outputs = std::get_if<coordinator::PutOutputs>(&write))
+    on_outputs_row(outputs->row);
+  if (const auto* usage = std::get_if<coordinator::PutUsage>(&write)) on_usage(usage->row);
+  if (const auto* meta = std::get_if<coordinator::SetMeta>(&write)) on_meta(*meta);
+}
+
+void Checkers::on_meta(const coordinator::SetMeta& meta) {
+  if (meta.key != "generation") return;
+  std::uint64_t value = 0;
+  std::from_chars(meta.value.data(), meta.value.data() + meta.value.size(), value);
+  if (value <= generation_)
+    world_.violate(
+        "I4",
+        "the database's generation went from " + std::to_string(generation_) + " to " + meta.value
+    );
+  generation_ = value;
 }
 
 void Checkers::on_job(const coordinator::JobRow& row) {
@@ -59,34 +71,92 @@ void Checkers::on_job(const coordinator::JobRow& row) {
             to_string(history.newest)
     );
   }
+  // ADR 0005: the newest generation is condemned, once, and the one before it counts.
+  const bool falls_back = row.is_fallback && !history.has_fallen_back;
+  if (falls_back) history.durable_step = history.previous_step;
+  if (row.job.durable.generation < history.durable_generation && !falls_back)
+    world_.violate(
+        "I7",
+        row.job.id.str() + " went back from durable generation " +
+            std::to_string(history.durable_generation) + " to " +
+            std::to_string(row.job.durable.generation)
+    );
+  if (row.job.durable.generation != 0 && !history.accepted.contains(row.job.durable.manifest))
+    world_.violate("I5", row.job.id.str() + " calls a generation durable that has no row");
+  if (is_terminal(row.job.state) && history.state != row.job.state) check_end(row);
   history.is_known = true;
   history.state = row.job.state;
-  // ADR 0005: the newest generation is condemned, once, and the one before it counts.
-  if (row.is_fallback && !history.has_fallen_back) history.durable_step = history.previous_step;
+  history.copies = std::max(1U, row.job.spec.checkpoint.copies);
+  history.durable_generation = row.job.durable.generation;
   history.has_fallen_back = row.is_fallback;
   if (row.job.epoch > history.newest) {
     history.newest = row.job.epoch;
-    history.floor_step[row.job.epoch] = history.durable_step;
+    AttemptHistory& attempt = attempts_[{row.job.id, row.job.epoch}];
+    attempt.is_issued = true;
+    attempt.floor_step = history.durable_step;
   }
 }
 
+void Checkers::check_end(const coordinator::JobRow& row) {
+  const AttemptHistory& attempt = attempts_[{row.job.id, row.job.epoch}];
+  if (row.job.state != JobState::kSucceeded) return;
+  if (attempt.own_exit != 0)
+    world_.violate(
+        "I15",
+        name(row.job.id, row.job.epoch) + " is called a success, and its guest did not exit with 0"
+    );
+  if (!attempt.uploads.contains(row.job.outputs))
+    world_.violate(
+        "I15", name(row.job.id, row.job.epoch) + " ends with outputs that its node did not upload"
+    );
+}
+
 void Checkers::on_attempt(const coordinator::AttemptRow& row) {
-  JobHistory& history = jobs_[row.attempt.job];
-  if (history.floor_step.contains(row.attempt.epoch)) return;
-  if (row.attempt.epoch <= history.newest) {
-    return world_.violate(
-        "I4",
-        "a new attempt " + name(row.attempt.job, row.attempt.epoch) + " after " +
+  const rn::Attempt& a = row.attempt;
+  JobHistory& history = jobs_[a.job];
+  AttemptHistory& attempt = attempts_[{a.job, a.epoch}];
+  if (!attempt.is_issued) {
+    if (a.epoch <= history.newest)
+      world_.violate(
+          "I4", "a new attempt " + name(a.job, a.epoch) + " after " + to_string(history.newest)
+      );
+    history.newest = a.epoch;
+    attempt.is_issued = true;
+    attempt.floor_step = history.durable_step;
+  }
+  if (!attempt.node.empty() && attempt.node != a.node)
+    world_.violate("I3", name(a.job, a.epoch) + " has changed its node");
+  attempt.node = a.node;
+  if (attempt.has_ended && (a.state != AttemptState::kEnded || a.end != attempt.end))
+    world_.violate("I12", name(a.job, a.epoch) + " has changed after its end");
+  if (a.state == AttemptState::kRunning && !attempt.has_started)
+    world_.violate("I15", name(a.job, a.epoch) + " is called running, and no guest was started");
+  if (a.state == AttemptState::kEnded && a.end == AttemptEnd::kSucceeded && attempt.own_exit != 0)
+    world_.violate(
+        "I15", name(a.job, a.epoch) + " is called a success, and its guest did not exit with 0"
+    );
+  attempt.has_ended = a.state == AttemptState::kEnded;
+  attempt.end = a.end;
+}
+
+void Checkers::on_outputs_row(const coordinator::OutputsRow& row) {
+  const JobHistory& history = jobs_[row.job];
+  if (row.epoch != history.newest)
+    world_.violate(
+        "I3",
+        "outputs of " + name(row.job, row.epoch) + " accepted, newest is " +
             to_string(history.newest)
     );
-  }
-  history.newest = row.attempt.epoch;
-  history.floor_step[row.attempt.epoch] = history.durable_step;
+  if (!attempts_[{row.job, row.epoch}].uploads.contains(row.listing))
+    world_.violate(
+        "I15", "outputs of " + name(row.job, row.epoch) + " accepted that its node did not upload"
+    );
 }
 
 void Checkers::on_generation(const coordinator::PutGeneration& put) {
   const GenerationRef& generation = put.row.generation;
   JobHistory& history = jobs_[generation.job];
+  history.rows[generation.generation] = put.row;
   // A known generation's row is written again when it was collected; only its first row is an
   // effect of an attempt.
   if (!history.accepted.insert(generation.manifest).second) return;
@@ -97,24 +167,101 @@ void Checkers::on_generation(const coordinator::PutGeneration& put) {
             to_string(history.newest)
     );
   }
-  const TrainingState* state = captured(generation.manifest);
-  if (state == nullptr)
+  const auto taken = captured_.find(generation.manifest);
+  const bool is_true = taken != captured_.end() && taken->second.first.job == generation.job &&
+                       taken->second.first.epoch == generation.epoch &&
+                       taken->second.first.generation == generation.generation;
+  if (!is_true)
     return world_.violate(
         "I15", "a generation of " + generation.job.str() + " that nobody took was accepted"
     );
-  std::set<std::string> domains;
-  for (const Receipt& receipt : put.row.receipts) {
-    if (receipt.holder != put.row.source) domains.insert(receipt.failure_domain);
-  }
-  if (domains.empty())
-    world_.violate(
-        "I5", "generation of " + generation.job.str() + " accepted without a copy elsewhere"
-    );
-  if (state->step != history.durable_step) {
+  check_copies(put.row);
+  const TrainingState& state = taken->second.second;
+  if (state.step != history.durable_step) {
     history.previous_step = history.durable_step;
-    history.durable_step = std::max(history.durable_step, state->step);
+    history.durable_step = std::max(history.durable_step, state.step);
   }
 }
+
+/// k other failure domains, by what is true of the nodes: their places, their keys, their disks.
+void Checkers::check_copies(const coordinator::GenerationRow& row) {
+  const GenerationRef& generation = row.generation;
+  const std::string which =
+      "generation " + std::to_string(generation.generation) + " of " + generation.job.str();
+  const auto source = nodes_.find(row.source);
+  if (source == nodes_.end() || attempts_[{generation.job, generation.epoch}].node != row.source)
+    return world_.violate("I15", which + " was accepted from a node that does not run the job");
+  std::set<std::string> domains;
+  for (const Receipt& receipt : row.receipts) {
+    const auto holder = nodes_.find(receipt.holder);
+    const bool is_of_it = receipt.job == generation.job && receipt.epoch == generation.epoch &&
+                          receipt.generation == generation.generation &&
+                          receipt.manifest == generation.manifest;
+    if (!is_of_it || holder == nodes_.end() || !verify_receipt(receipt, holder->second.verify_key))
+      return world_.violate("I5", which + " was accepted with a receipt that nobody gave for it");
+    if (holder->second.failure_domain == source->second.failure_domain) continue;
+    domains.insert(holder->second.failure_domain);
+    if (!holder->second.is_liar) check_holder(*holder->second.agent, row);
+  }
+  const std::uint32_t wanted = jobs_[generation.job].copies;
+  if (domains.size() < wanted)
+    world_.violate(
+        "I5",
+        which + " was accepted with copies in " + std::to_string(domains.size()) +
+            " other failure domains, " + std::to_string(wanted) + " are promised"
+    );
+}
+
+void Checkers::check_holder(AgentHost& agent, const coordinator::GenerationRow& row) {
+  if (!agent.process().is_up() || agent.work().store() == nullptr) return;
+  ++checks_;
+  const Status has_it = agent.work().store()->verify(row.generation.job, row.generation.manifest);
+  if (has_it) return;
+  world_.violate(
+      "I8",
+      agent.process().name() + " has signed for generation " +
+          std::to_string(row.generation.generation) + " of " + row.generation.job.str() +
+          " and does not have it: " + has_it.error().describe()
+  );
+}
+
+void Checkers::on_usage(const coordinator::UsageRow& row) {
+  if (row.user.empty())
+    used_by_lab_[row.lab] = {row.used_gpu_s, row.as_of_wall_ms};
+  else
+    used_by_user_[row.user] = {row.used_gpu_s, row.as_of_wall_ms};
+  double by_user = 0;
+  double by_lab = 0;
+  std::set<std::int64_t> instants;
+  for (const auto& [user, usage] : used_by_user_) {
+    by_user += usage.used;
+    instants.insert(usage.as_of_wall_ms);
+  }
+  for (const auto& [lab, usage] : used_by_lab_) {
+    by_lab += usage.used;
+    instants.insert(usage.as_of_wall_ms);
+  }
+  if (instants.size() != 1 || used_by_lab_.empty() || has_clock_jumped_) return;
+  ++checks_;
+  // Every running job asks for the same: a core, a twentieth of a GPU. What is charged and was not
+  // run is bounded by the time until an end is heard of.
+  double ran_s = 0;
+  for (const auto& [key, attempt] : attempts_) ran_s += attempt.ran_s * 1.1 + 300;
+  if (std::abs(by_user - by_lab) > 1e-6 * (1 + by_user))
+    world_.violate(
+        "I11",
+        "users are charged " + std::to_string(by_user) + " GPU-seconds, their labs " +
+            std::to_string(by_lab)
+    );
+  if (by_user > ran_s / 20)
+    world_.violate(
+        "I11",
+        std::to_string(by_user) + " GPU-seconds are charged, guests ran for " +
+            std::to_string(ran_s) + " core-seconds"
+    );
+}
+
+// --- submits
 
 void Checkers::on_submit_acknowledged(const std::string& key, const JobId& job) {
   ++checks_;
@@ -132,91 +279,37 @@ void Checkers::check_acknowledged(const std::map<JobId, coordinator::JobRow>& jo
   }
 }
 
-void Checkers::on_snapshot(
-    const GenerationRef& generation, const std::optional<TrainingState>& state
-) {
-  ++checks_;
-  if (!state) {
-    return world_.violate(
-        "I6", "a generation of " + generation.job.str() + " holds a torn checkpoint"
-    );
-  }
-  if (state->chain != state_after(state->step).chain) {
-    world_.violate(
-        "I6", "a generation of " + generation.job.str() + " holds a state that no step has"
-    );
-  }
-  captured_[generation.manifest] = *state;
+// --- garbage
+
+/// What must be there now: of a job that goes on, the newest durable generation and the one before.
+std::vector<const coordinator::GenerationRow*> Checkers::needed(const JobHistory& history) const {
+  std::vector<const coordinator::GenerationRow*> rows;
+  if (is_terminal(history.state) || history.durable_generation == 0) return rows;
+  const auto newest = history.rows.find(history.durable_generation);
+  if (newest == history.rows.end()) return rows;
+  rows.push_back(&newest->second);
+  if (newest != history.rows.begin()) rows.push_back(&std::prev(newest)->second);
+  return rows;
 }
 
-const TrainingState* Checkers::captured(const Digest& manifest) const {
-  const auto found = captured_.find(manifest);
-  return found == captured_.end() ? nullptr : &found->second;
-}
-
-void Checkers::on_guest_start(const Machine& machine, const Machine::Container& container) {
-  ++checks_;
-  const TrainingState& state = container.progress;
-  if (state.chain != state_after(state.step).chain) {
-    world_.violate(
-        "I6",
-        name(container.guest.job, container.guest.epoch) + " started from a torn state on " +
-            machine.name()
-    );
-  }
-  const JobHistory& history = jobs_[container.guest.job];
-  const auto floor = history.floor_step.find(container.guest.epoch);
-  if (floor != history.floor_step.end() && state.step < floor->second) {
-    world_.violate(
-        "I7",
-        name(container.guest.job, container.guest.epoch) + " resumed at step " +
-            std::to_string(state.step) + ", acknowledged was " + std::to_string(floor->second)
-    );
+void Checkers::on_collected(AgentHost& agent, const JobId& job) {
+  if (!agent.process().is_up() || nodes_.at(agent.identity().node).is_liar) return;
+  for (const auto* row : needed(jobs_[job])) {
+    for (const Receipt& receipt : row->receipts) {
+      if (receipt.holder == agent.identity().node) check_holder(agent, *row);
+    }
   }
 }
 
-void Checkers::on_guest_step(
-    const Machine& machine, const Machine::Container& container, bool is_node_taken
-) {
-  ++checks_;
-  if (is_node_taken) {
-    world_.violate(
-        "I9",
-        name(container.guest.job, container.guest.epoch) + " did a step on " + machine.name() +
-            ", which its owner has taken"
-    );
-  }
-}
-
-void Checkers::on_outputs(const JobId& job, BlobView final_state, const Training& training) {
-  ++checks_;
-  const TrainingState expected = state_after(training.steps);
-  std::uint64_t chain = 0;
-  for (std::size_t i = 0; i < 8 && i < final_state.size(); ++i)
-    chain |= std::uint64_t{final_state[i]} << (8 * i);
-  if (final_state.size() != 8 || chain != expected.chain) {
-    world_.violate("I6", "the result of " + job.str() + " is not that of an undisturbed run");
-  }
-}
-
-void Checkers::on_chunk_stored(const JobId& job, BlobView stored) {
-  ++checks_;
-  constexpr std::string_view kPlain = "data_offsets";
-  if (as_text(stored).find(kPlain) != std::string_view::npos) {
-    world_.violate("I14", "a stored chunk of " + job.str() + " is readable without its key");
-  }
-}
-
-void Checkers::on_retention(
-    const JobId& job, std::uint32_t generation, std::size_t holders_with_it
-) {
-  ++checks_;
-  if (holders_with_it == 0) {
-    world_.violate(
-        "I8",
-        "no node holds generation " + std::to_string(generation) + " of " + job.str() +
-            ", which was acknowledged"
-    );
+void Checkers::check_holders(const std::map<JobId, coordinator::JobRow>& jobs) {
+  for (const auto& [id, row] : jobs) {
+    for (const auto* generation : needed(jobs_[id])) {
+      for (const Receipt& receipt : generation->receipts) {
+        const auto holder = nodes_.find(receipt.holder);
+        if (holder != nodes_.end() && !holder->second.is_liar)
+          check_holder(*holder->second.agent, *generation);
+      }
+    }
   }
 }
 

@@ -9,51 +9,108 @@
 #include <utility>
 #include <vector>
 
+#include "base/crypto.h"
 #include "coordinator/core_types.h"
 #include "coordinator/rows.h"
 #include "model/checkpoint.h"
 #include "sim/guest.h"
 #include "sim/machine.h"
+#include "sim/memory_store.h"
 #include "sim/world.h"
 
 namespace rn::sim {
+
+class AgentHost;
 
 /// The invariants of spec-reliability-security section 2.2, each as a check of what can be seen
 /// from outside the cores: committed rows, effects that left a process, guests' steps, disks. The
 /// first violation ends a run.
 ///
-///   I1  acknowledged jobs stay in the store, and end once faults stop     I7  a resumed guest is
-///   not behind an acknowledgement I2  one idempotency key, one job I8  the newest durable
-///   generation stays on a holder I3  accepted effects carry the newest issued epoch I9  no guest
-///   step on a taken node I4  epochs only grow                                                  I12
-///   legal transitions only I5  acknowledged = verified on k other failure domains I13 all jobs
-///   end, with bounded messages I6  a guest starts from a whole checkpoint or from nothing I14
-///   stored chunks are ciphertext I15 lies cost the liar's own jobs at most
+///   I1  acknowledged jobs stay in the store, and end once faults stop
+///   I2  one idempotency key, one job
+///   I3  accepted effects carry the newest issued epoch; a guest runs once per epoch, where it was
+///       issued; a success was seen at the guest
+///   I4  epochs only grow; none is used before its row is durable
+///   I5  acknowledged = verified on k other failure domains: receipts by the true keys, and the
+///       holders' disks; whatever is acknowledged to anybody is in the store by then
+///   I6  a guest starts from a whole checkpoint or from nothing
+///   I7  a resumed guest is not behind an acknowledgement
+///   I8  every holder keeps the newest durable generation and the one before it
+///   I9  see OwnerWatch
+///   I10 guests never get more than the owner lends; nothing of ours is left on a machine when the
+///   jobs are over, the owner's files are as they
+///       were (Cluster)
+///   I11 what is charged to users, to labs and to the true running time agrees
+///   I12 legal transitions only, nothing moves after an end
+///   I13 all jobs end, with bounded messages
+///   I14 stored chunks are ciphertext, tickets and keys go to the attempt's node only
+///   I15 no lie of a node changes another's job: rows, logs and outputs are what the guests did
 class Checkers {
  public:
+  using Attempt = std::pair<JobId, LeaseEpoch>;
+
   explicit Checkers(World& world) : world_(world) {}
 
+  /// What is true of a node, whatever its agent says.
+  struct NodeTruth {
+    std::string name;
+    LabId lab;
+    std::string failure_domain;
+    crypto::PublicKey verify_key{};
+    AgentHost* agent = nullptr;
+    bool is_liar = false;
+    bool lends = false;
+    std::uint32_t cpu_milli = 0;  ///< what its owner lends
+  };
+
+  void add_node(const NodeId& id, const NodeTruth& truth) { nodes_[id] = truth; }
+
+  void set_liar(const NodeId& id, bool is_liar) { nodes_.at(id).is_liar = is_liar; }
+
+  // What the coordinator does.
   void on_write(const coordinator::Write& write);
+  /// Just before the effect leaves; `node`: at the other end of a connection; `store`: what is
+  /// durable by then; `log_bytes`: the same of the log that a LogAck speaks of.
+  void on_effect(
+      const coordinator::Effect& effect,
+      const NodeId& node,
+      const MemoryStore& store,
+      std::uint64_t log_bytes
+  );
   void on_submit_acknowledged(const std::string& key, const JobId& job);
   /// After a commit: acknowledged jobs are all there.
   void check_acknowledged(const std::map<JobId, coordinator::JobRow>& jobs);
+  void on_log_stored(const JobId& job, LeaseEpoch epoch, BlobView log);
 
+  /// The coordinator's wall clock has jumped: decayed sums of different ages can't be compared.
+  void on_clock_jump() { has_clock_jumped_ = true; }
+
+  // What agents and guests do.
   /// `state`: what the captured file holds; nullopt = it is no whole checkpoint.
   void on_snapshot(const GenerationRef& generation, const std::optional<TrainingState>& state);
-  void on_guest_start(const Machine& machine, const Machine::Container& container);
-  void on_guest_step(
-      const Machine& machine, const Machine::Container& container, bool is_node_taken
-  );
-  void on_outputs(const JobId& job, BlobView final_state, const Training& training);
+  void on_upload(const JobId& job, LeaseEpoch epoch, const Digest& listing);
   void on_chunk_stored(const JobId& job, BlobView stored);
-  /// `holders_with_it`: how many nodes still have the job's newest durable generation, whole.
-  void on_retention(const JobId& job, std::uint32_t generation, std::size_t holders_with_it);
+  /// An agent has collected garbage of the job.
+  void on_collected(AgentHost& agent, const JobId& job);
+  void on_guest_create(const Machine& machine, const Machine::Container& container);
+  void on_guest_start(const Machine& machine, const Machine::Container& container);
+  void on_guest_step(const Machine& machine, const Machine::Container& container);
+  void on_guest_end(const Machine::Container& container);
+  void on_guest_log(const Machine::Container& container, const std::string& line, bool is_whole);
+  void on_power_loss(const Machine& machine);
+
+  // From time to time.
+  void check_holders(const std::map<JobId, coordinator::JobRow>& jobs);
   /// A node was cleared with `left` to the deadline, while `newest` was its guest's newest
   /// generation.
   void on_early_clear(
       const std::string& node, const GenerationRef& newest, bool is_elsewhere, nanoseconds left
   );
   void on_minute(std::uint64_t messages, std::size_t nodes, std::size_t jobs);
+
+  // At the end of a job.
+  void on_outputs(const JobId& job, BlobView final_state, const Training& training);
+  void on_final_log(const JobId& job, LeaseEpoch epoch, BlobView log);
 
   /// The state that a generation captured, by its manifest.
   const TrainingState* captured(const Digest& manifest) const;
@@ -64,23 +121,69 @@ class Checkers {
   struct JobHistory {
     JobState state = JobState::kQueued;
     LeaseEpoch newest;
-    std::map<LeaseEpoch, std::uint64_t> floor_step;  ///< durable step when the epoch was issued
+    std::uint32_t copies = 1;
+    std::uint32_t durable_generation = 0;
     bool has_fallen_back = false;
     std::set<Digest> accepted;  ///< manifests of durable generations
+    std::map<std::uint32_t, coordinator::GenerationRow> rows;
     std::uint64_t durable_step = 0;
     std::uint64_t previous_step = 0;
     bool is_known = false;
   };
 
+  struct AttemptHistory {
+    std::uint64_t floor_step = 0;  ///< durable step when the epoch was issued
+    NodeId node;
+    bool is_issued = false;
+    bool has_started = false;
+    bool has_ended = false;                ///< in the store
+    AttemptEnd end = AttemptEnd::kNone;    ///< in the store
+    std::optional<std::int32_t> own_exit;  ///< the guest ended by itself
+    std::string log;                       ///< what the guest wrote
+    bool is_log_torn = false;              ///< a disk lost a part of it
+    std::set<Digest> uploads;
+    double ran_s = 0;
+  };
+
+  struct Usage {
+    double used = 0;
+    std::int64_t as_of_wall_ms = 0;
+  };
+
   void on_job(const coordinator::JobRow& row);
+  void check_end(const coordinator::JobRow& row);
   void on_attempt(const coordinator::AttemptRow& row);
   void on_generation(const coordinator::PutGeneration& put);
+  void check_copies(const coordinator::GenerationRow& row);
+  void on_outputs_row(const coordinator::OutputsRow& row);
+  void on_usage(const coordinator::UsageRow& row);
+  void on_meta(const coordinator::SetMeta& meta);
+  void on_message(
+      const wire::Message& message,
+      const NodeId& node,
+      const MemoryStore& store,
+      std::uint64_t log_bytes
+  );
+  void check_commit(const wire::Commit& commit, const NodeId& node, const MemoryStore& store);
+  void check_peers(
+      const std::vector<PeerGrant>& peers, const JobId& job, LeaseEpoch epoch, const NodeId& node
+  );
+  void check_collection(const wire::CollectGarbage& order, const MemoryStore& store);
+  void check_event_ack(const wire::AttemptAck& ack, const MemoryStore& store);
+  void check_holder(AgentHost& agent, const coordinator::GenerationRow& row);
+  std::vector<const coordinator::GenerationRow*> needed(const JobHistory& history) const;
 
   World& world_;
+  std::map<NodeId, NodeTruth> nodes_;
   std::map<JobId, JobHistory> jobs_;
+  std::map<Attempt, AttemptHistory> attempts_;
   std::map<std::string, JobId> acknowledged_;
   std::map<std::pair<UserId, std::string>, JobId> stored_keys_;
-  std::map<Digest, TrainingState> captured_;
+  std::map<Digest, std::pair<GenerationRef, TrainingState>> captured_;
+  std::map<UserId, Usage> used_by_user_;
+  std::map<LabId, Usage> used_by_lab_;
+  std::uint64_t generation_ = 0;  ///< of the database
+  bool has_clock_jumped_ = false;
   std::uint64_t checks_ = 0;
 };
 

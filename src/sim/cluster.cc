@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/assert.h"
 #include "model/codec.h"
 
 namespace rn::sim {
@@ -11,6 +12,17 @@ namespace rn::sim {
 namespace {
 
 constexpr auto kImage = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+constexpr auto kOwnersFile = "/home/owner/thesis.tex";
+constexpr auto kOwnersWords = "years of work";
+
+void leave_owners_files(Machine& machine) {
+  CrashFs& disk = machine.disk();
+  const bool is_written = make_folders(disk, "/home/owner", 0755) && disk.sync_folder("/") &&
+                          disk.sync_folder("/home") &&
+                          write_durably(disk, kOwnersFile, as_bytes(kOwnersWords), 0600);
+  RN_ASSERT(is_written, "a new disk takes files");
+}
 
 coordinator::Config config_of(const ClusterOptions& options) {
   coordinator::Config config;
@@ -25,10 +37,17 @@ coordinator::Config config_of(const ClusterOptions& options) {
 }  // namespace
 
 Cluster::Cluster(World& world, const ClusterOptions& options)
-    : world_(world), options_(options), checkers_(world) {
+    : world_(world), options_(options), checkers_(world), owners_(world) {
   coordinator_ = std::make_unique<CoordinatorHost>(world, config_of(options));
   coordinator_->store().on_write = [this](const coordinator::Write& write) {
     checkers_.on_write(write);
+  };
+  coordinator_->on_effect =
+      [this](const coordinator::Effect& effect, const NodeId& node, std::uint64_t log_bytes) {
+        checkers_.on_effect(effect, node, coordinator_->store(), log_bytes);
+      };
+  coordinator_->on_log = [this](const JobId& job, LeaseEpoch epoch, BlobView log) {
+    checkers_.on_log_stored(job, epoch, log);
   };
   site_.coordinator = coordinator_.get();
   site_.checkers = &checkers_;
@@ -104,6 +123,11 @@ void Cluster::make_node(
   node.agent = std::make_unique<AgentHost>(
       world_, site_, *node.machine, *node.warden, identity, facts, contract
   );
+  checkers_.add_node(
+      id,
+      {name, lab, name, identity.verify_key.public_key, node.agent.get(), false, lends, cpu_milli}
+  );
+  leave_owners_files(*node.machine);
   nodes_.push_back(std::move(node));
   watch(nodes_.back());
 }
@@ -111,11 +135,24 @@ void Cluster::make_node(
 void Cluster::watch(Node& node) {
   Machine* machine = node.machine.get();
   WardenHost* warden = node.warden.get();
-  machine->on_start = [this, machine](const Machine::Container& c) {
+  using Container = Machine::Container;
+  machine->on_create = [this, machine](const Container& c) {
+    owners_.on_create(*machine, c);
+    checkers_.on_guest_create(*machine, c);
+  };
+  machine->on_start = [this, machine](const Container& c) {
     checkers_.on_guest_start(*machine, c);
   };
-  machine->on_step = [this, machine, warden](const Machine::Container& c) {
-    checkers_.on_guest_step(*machine, c, warden->is_node_taken());
+  machine->on_step = [this, machine, warden](const Container& c) {
+    checkers_.on_guest_step(*machine, c);
+    owners_.on_step(*machine, c, warden->alive_for());
+  };
+  machine->on_end = [this](const Container& c) { checkers_.on_guest_end(c); };
+  machine->on_log = [this](const Container& c, const std::string& line, bool is_whole) {
+    checkers_.on_guest_log(c, line, is_whole);
+  };
+  warden->on_journal = [this, machine](const warden::Journal& journal) {
+    owners_.on_journal(*machine, journal);
   };
   warden->on_clear = [this, index = nodes_.size() - 1](
                          const warden::Clear& clear, nanoseconds left
@@ -163,18 +200,77 @@ void Cluster::owner_takes(std::size_t node, ReclaimKind kind, std::uint32_t noti
   Node& mine = nodes_[node];
   world_.trace(mine.name, "owner takes the node back: " + std::string(to_string(kind)));
   mine.is_owner_using = true;
-  if (kind == ReclaimKind::kEmergency) return mine.warden->emergency();
+  if (kind == ReclaimKind::kEmergency) {
+    mine.warden->emergency();
+    return owners_.on_emergency(mine.name);
+  }
   warden_wire::DeclareReclaim declare;
   declare.kind = kind;
   declare.notice_s = notice_s;
   declare.in_s = notice_s;
-  mine.warden->owner_asks(declare);
+  mine.warden->owner_asks(declare, [this, &mine](const warden_wire::Answer& answer) {
+    if (!answer.code.empty() || !mine.is_owner_using) return;
+    const std::int64_t now_ns = to_ns(mine.machine->clock().now().boot);
+    owners_.on_accepted(mine.name, nanoseconds(answer.reclaim.deadline_ns - now_ns));
+  });
 }
 
 void Cluster::owner_releases(std::size_t node) {
-  world_.trace(nodes_[node].name, "owner gives the node back");
-  nodes_[node].is_owner_using = false;
-  nodes_[node].warden->owner_asks(warden_wire::Release{});
+  Node& mine = nodes_[node];
+  world_.trace(mine.name, "owner gives the node back");
+  mine.is_owner_using = false;
+  if (mine.warden->process().is_up()) owners_.on_release(mine.name);
+  mine.warden->owner_asks(warden_wire::Release{});
+}
+
+void Cluster::fill_disk(std::size_t node, nanoseconds for_so_long) {
+  checkers_.on_power_loss(*nodes_[node].machine);  // logs are given up in the end
+  nodes_[node].machine->fill_disk(true);
+  world_.queue().after(for_so_long, [this, node] { free_disk(nodes_[node]); });
+}
+
+void Cluster::free_disk(Node& node) {
+  if (!node.machine->is_disk_full()) return;
+  node.machine->fill_disk(false);
+  // Its owner reads the warden's message and does what it says.
+  if (node.warden->process().is_up()) node.warden->crash(seconds(1));
+}
+
+void Cluster::ask_as_a_rogue(std::size_t node) {
+  Node& mine = nodes_[node];
+  const std::uint64_t session = mine.warden->open_session([](const warden_wire::Reply&) {}, [] {});
+  if (session == 0) return;
+  world_.trace(mine.name, "a rogue asks the warden for a guest");
+  const warden_wire::GuestName guest{JobId("j-rogue"), {1, 1}};
+  warden_wire::StartGuest start;
+  start.guest = guest;
+  start.image_digest = kImage;
+  start.command = {"mine"};
+  start.env = Training{}.spec().env;
+  const std::vector<warden_wire::Request> requests = {
+      warden_wire::PrepareDisk{guest, 100},
+      warden_wire::LoadImage{kImage, "/images/base"},
+      warden_wire::AdoptDisk{guest},
+      start};
+  std::uint64_t number = 0;
+  for (const auto& request : requests) {
+    world_.queue().after(
+        seconds(static_cast<std::int64_t>(number)),
+        [this, node, session, numbered = warden_wire::NumberedRequest{++number, request}] {
+          // The order counts: it begins only on a machine that is taken, and goes on only there.
+          if (owners_.is_taken(nodes_[node].name)) nodes_[node].warden->ask(session, numbered);
+        }
+    );
+  }
+}
+
+void Cluster::set_liar(std::size_t node, bool is_liar) {
+  const NodeId& id = nodes_[node].agent->identity().node;
+  checkers_.set_liar(id, is_liar);
+  if (is_liar)
+    site_.liars.insert(id);
+  else
+    site_.liars.erase(id);
 }
 
 void Cluster::lose_power(std::size_t node, nanoseconds back_after) {
@@ -182,6 +278,7 @@ void Cluster::lose_power(std::size_t node, nanoseconds back_after) {
   constexpr auto kNever = std::chrono::hours(1'000'000);
   mine.agent->crash(kNever);
   mine.warden->crash(kNever);
+  checkers_.on_power_loss(*mine.machine);
   mine.machine->lose_power();
   world_.queue().after(back_after, [this, node] {
     nodes_[node].warden->start();
@@ -220,14 +317,23 @@ bool Cluster::run_until(TrueTime until) {
   return !world_.is_violated();
 }
 
+void Cluster::lose_for_good(std::size_t node) {
+  nodes_[node].is_gone = true;
+  nodes_[node].agent->stop_for_good();
+  lose_power(node, std::chrono::hours(1'000'000));
+}
+
 bool Cluster::run_to_the_end(nanoseconds limit) {
   world_.faults() = FaultPlan{};
   world_.network().set_faults(NetworkFaults{});
   world_.network().heal_all();
-  site_.liars.clear();
+  coordinator_->fill_disk(false);
   coordinator_->process().resume();
   coordinator_->start();
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    set_liar(i, false);
+    if (nodes_[i].is_gone) continue;
+    free_disk(nodes_[i]);
     nodes_[i].warden->process().resume();
     nodes_[i].agent->process().resume();
     nodes_[i].warden->start();
@@ -239,7 +345,7 @@ bool Cluster::run_to_the_end(nanoseconds limit) {
     // A release that met a dying warden is repeated, as an owner would.
     run_until(std::min(deadline, world_.now() + seconds(30)));
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      if (nodes_[i].warden->is_node_taken()) owner_releases(i);
+      if (!nodes_[i].is_gone && nodes_[i].warden->is_node_taken()) owner_releases(i);
     }
   }
   if (world_.is_violated()) return false;
@@ -254,6 +360,7 @@ bool Cluster::run_to_the_end(nanoseconds limit) {
     return false;
   }
   check_results();
+  if (!world_.is_violated()) check_residue();
   return !world_.is_violated();
 }
 
@@ -297,27 +404,8 @@ void Cluster::each_minute() {
   checkers_.on_minute(delivered - messages_before_, nodes_.size(), jobs_.size());
   messages_before_ = delivered;
   checkers_.check_acknowledged(coordinator_->store().jobs());
-  check_retention();
+  checkers_.check_holders(coordinator_->store().jobs());
   world_.queue().after(seconds(60), [this] { each_minute(); });
-}
-
-void Cluster::check_retention() {
-  for (const auto& [id, row] : coordinator_->store().jobs()) {
-    if (is_terminal(row.job.state) || row.job.durable.generation == 0) continue;
-    const auto generation =
-        coordinator_->store().generations().find({id, row.job.durable.generation});
-    if (generation == coordinator_->store().generations().end()) continue;
-    std::size_t holders = 0;
-    bool all_up = true;
-    for (const Receipt& receipt : generation->second.receipts) {
-      AgentHost* holder = site_.agents.at(receipt.holder);
-      all_up = all_up && holder->process().is_up();
-      if (!holder->process().is_up()) continue;
-      checkpoint::ChunkStore* store = holder->work().store();
-      if (store != nullptr && store->verify(id, row.job.durable.manifest)) ++holders;
-    }
-    if (all_up) checkers_.on_retention(id, row.job.durable.generation, holders);
-  }
 }
 
 /// Before the deadline a node is cleared only when the newest generation of each guest is
@@ -357,6 +445,10 @@ void Cluster::check_results() {
       world_.violate("I1", key + " did not succeed: " + (row == nullptr ? "unknown" : row->reason));
       return;
     }
+    const auto log = coordinator_->logs().find({row->id, row->epoch});
+    checkers_.on_final_log(
+        row->id, row->epoch, log == coordinator_->logs().end() ? BlobView() : BlobView(log->second)
+    );
     const auto listing_blob = coordinator_->blobs().find(row->outputs);
     if (listing_blob == coordinator_->blobs().end())
       return world_.violate("I1", key + " has no outputs");
@@ -366,6 +458,30 @@ void Cluster::check_results() {
     checkers_.on_outputs(
         row->id, coordinator_->blobs().at(listing->files[0].blobs.at(0)), submitted.training
     );
+  }
+}
+
+/// When the jobs are over and word of it has gone round, their traces are gone too; what was there
+/// before us is as it was.
+void Cluster::check_residue() {
+  run_until(world_.now() + std::chrono::minutes(10));
+  for (Node& node : nodes_) {
+    if (world_.is_violated()) return;
+    if (!node.agent->process().is_up()) continue;
+    const auto left = [&](const std::string& what) {
+      world_.violate("I10", what + " is left on " + node.name + " after its jobs");
+    };
+    if (!node.machine->containers().empty())
+      left("a container of " + node.machine->containers().begin()->first.job.str());
+    for (const char* folder : {"/attempts", "/spool"}) {
+      const auto names = node.machine->disk().list(folder);
+      if (names && !names->empty()) left(std::string(folder) + "/" + names->front());
+    }
+    const auto jobs = node.agent->work().store()->jobs();
+    if (!jobs.empty()) left("a generation of " + jobs.front().str());
+    const auto thesis = read_all(node.machine->disk(), kOwnersFile, 4096);
+    if (!thesis || as_text(*thesis) != kOwnersWords)
+      world_.violate("I10", "the owner's file on " + node.name + " has changed");
   }
 }
 

@@ -12,6 +12,7 @@
 #include "sim/checkers.h"
 #include "sim/coordinator_host.h"
 #include "sim/machine.h"
+#include "sim/owner_watch.h"
 #include "sim/warden_host.h"
 #include "sim/world.h"
 
@@ -31,6 +32,7 @@ struct Node {
   std::unique_ptr<WardenHost> warden;
   std::unique_ptr<AgentHost> agent;
   bool is_owner_using = false;
+  bool is_gone = false;
   std::uint64_t failures = 0;  ///< voids a planned restart
 };
 
@@ -55,9 +57,16 @@ class Cluster {
   void owner_takes(std::size_t node, ReclaimKind kind, std::uint32_t notice_s);
   void owner_releases(std::size_t node);
   void lose_power(std::size_t node, nanoseconds back_after);
+  /// Never comes back, not even when faults stop.
+  void lose_for_good(std::size_t node);
   void kill_agent(std::size_t node, nanoseconds back_after);
   void kill_warden(std::size_t node, nanoseconds back_after);
   void kill_coordinator(nanoseconds back_after);
+  void fill_disk(std::size_t node, nanoseconds for_so_long);
+  /// The owner's machine has a program that knows the agent's socket and asks the warden for a
+  /// guest of its own making.
+  void ask_as_a_rogue(std::size_t node);
+  void set_liar(std::size_t node, bool is_liar);
   void cut_link(std::size_t node);  ///< both directions, from and to everybody
   void heal_link(std::size_t node);
 
@@ -81,6 +90,10 @@ class Cluster {
 
   Checkers& checkers() { return checkers_; }
 
+  OwnerWatch& owners() { return owners_; }
+
+  std::uint64_t checks() const { return checkers_.checks() + owners_.checks(); }
+
   Site& site() { return site_; }
 
   const std::map<std::string, SubmittedJob>& jobs() const { return jobs_; }
@@ -88,15 +101,17 @@ class Cluster {
  private:
   void make_node(const std::string& name, const LabId& lab, bool lends, std::uint32_t cpu_milli);
   void watch(Node& node);
+  void free_disk(Node& node);
   void try_submit(const std::string& key);
   void check_evacuation(const Node& node, const warden::Clear& clear, nanoseconds left);
   void each_minute();
-  void check_retention();
   void check_results();
+  void check_residue();
 
   World& world_;
   ClusterOptions options_;
   Checkers checkers_;
+  OwnerWatch owners_;
   Site site_;
   std::unique_ptr<CoordinatorHost> coordinator_;
   std::vector<Node> nodes_;

@@ -10,6 +10,16 @@ namespace rn::sim {
 namespace {
 constexpr auto kCommitTime = std::chrono::microseconds(800);  ///< one fsync
 constexpr auto kLogSyncTime = milliseconds(3);
+
+std::string point_of(const coordinator::Effect& effect) {
+  if (const auto* send = std::get_if<coordinator::SendToAgent>(&effect))
+    return "coordinator.send." + std::string(wire::name_of(send->message));
+  if (std::holds_alternative<coordinator::CloseAgent>(effect)) return "coordinator.close";
+  if (std::holds_alternative<coordinator::Reply>(effect)) return "coordinator.reply";
+  if (std::holds_alternative<coordinator::AppendLog>(effect)) return "coordinator.append_log";
+  return "coordinator.check_outputs";
+}
+
 }  // namespace
 
 CoordinatorHost::CoordinatorHost(World& world, coordinator::Config config)
@@ -139,6 +149,11 @@ bool CoordinatorHost::commit(const std::vector<coordinator::Output>& batch) {
     writes.insert(writes.end(), output.writes.begin(), output.writes.end());
   if (writes.empty()) return true;
   if (dies_at("coordinator.before_commit")) return false;
+  if (is_disk_full_) {
+    world_.trace(kName, "cannot commit: its disk is full");
+    crash(seconds(5));
+    return false;
+  }
   if (const Status done = store_.commit(writes); !done) {
     world_.violate("I3", "a conditional write failed: " + done.error().describe());
     return false;
@@ -149,7 +164,7 @@ bool CoordinatorHost::commit(const std::vector<coordinator::Output>& batch) {
 bool CoordinatorHost::carry_out(const std::vector<coordinator::Output>& batch) {
   for (const auto& output : batch) {
     for (const auto& effect : output.effects) {
-      if (dies_at("coordinator.before_effect")) return false;
+      if (dies_at(point_of(effect))) return false;
       carry_out_one(effect);
     }
   }
@@ -166,8 +181,22 @@ void CoordinatorHost::finish_commit(std::vector<coordinator::Output> batch) {
   if (!pending_.empty()) begin_commit();
 }
 
+void CoordinatorHost::show(const coordinator::Effect& effect) {
+  NodeId node;
+  std::uint64_t log_bytes = 0;
+  if (const auto* send = std::get_if<coordinator::SendToAgent>(&effect)) {
+    if (const auto at = connections_.find(send->connection); at != connections_.end())
+      node = at->second;
+    if (const auto* ack = std::get_if<wire::LogAck>(&send->message)) {
+      const auto log = logs_.find({ack->job, ack->epoch});
+      if (log != logs_.end()) log_bytes = log->second.size();
+    }
+  }
+  on_effect(effect, node, log_bytes);
+}
+
 void CoordinatorHost::carry_out_one(const coordinator::Effect& effect) {
-  if (on_effect) on_effect(effect);
+  if (on_effect) show(effect);
   if (const auto* send = std::get_if<coordinator::SendToAgent>(&effect)) {
     world_.trace(
         kName,
@@ -200,6 +229,7 @@ void CoordinatorHost::append_log(const coordinator::AppendLog& append) {
       const auto skip = static_cast<std::ptrdiff_t>(log.size() - append.offset);
       log.insert(log.end(), append.bytes.begin() + skip, append.bytes.end());
     }
+    if (on_log) on_log(append.job, append.epoch, log);
     feed(coordinator::LogStored{append.job, append.epoch, log.size()});
   });
 }

@@ -55,8 +55,15 @@ class CoordinatorHost {
 
   coordinator::Core* core() { return core_.get(); }
 
-  /// Called for every effect just before it leaves the process, for the checkers.
-  std::function<void(const coordinator::Effect&)> on_effect;
+  const crypto::PublicKey& ticket_key() const { return keys_.ticket_key.public_key; }
+
+  /// From now on no commit succeeds: the process ends at the first one, as its shell does.
+  void fill_disk(bool is_full) { is_disk_full_ = is_full; }
+
+  /// Called for every effect just before it leaves the process, for the checkers: with the node at
+  /// the other end, and the length of the log that a LogAck is about.
+  std::function<void(const coordinator::Effect&, const NodeId&, std::uint64_t log_bytes)> on_effect;
+  std::function<void(const JobId&, LeaseEpoch, BlobView log)> on_log;
 
  private:
   void feed(const coordinator::Event& event);
@@ -66,6 +73,7 @@ class CoordinatorHost {
   bool commit(const std::vector<coordinator::Output>& batch);
   bool carry_out(const std::vector<coordinator::Output>& batch);
   void carry_out_one(const coordinator::Effect& effect);
+  void show(const coordinator::Effect& effect);
   void append_log(const coordinator::AppendLog& append);
   void check_outputs(const coordinator::CheckOutputs& check);
   void tick();
@@ -77,6 +85,7 @@ class CoordinatorHost {
   Process process_;
   HostClock clock_;
   MemoryStore store_;
+  bool is_disk_full_ = false;
   std::map<Digest, Blob> blobs_;
   std::map<std::pair<JobId, LeaseEpoch>, Blob> logs_;
 

@@ -42,6 +42,7 @@ JobSpec Training::spec() const {
       {"HANDLES_TERM", std::to_string(int(handles_term))},
       {"CRASH_AT", std::to_string(crash_at_step)}};
   spec.checkpoint.paths = {"*.safetensors"};
+  spec.checkpoint.copies = copies;
   return spec;
 }
 

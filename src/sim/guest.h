@@ -23,6 +23,8 @@ struct Training {
   bool handles_term = false;        ///< saves on SIGTERM and goes on
   std::uint32_t crash_at_step = 0;  ///< exits with 1 once when it gets there; 0 = never
 
+  std::uint32_t copies = 1;  ///< durable copies that its user asks for
+
   JobSpec spec() const;
   static Training from(const std::map<std::string, std::string>& env);
 };

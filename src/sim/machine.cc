@@ -8,6 +8,12 @@ namespace rn::sim {
 Machine::Machine(World& world, std::string name, std::uint64_t seed, nanoseconds wall_error)
     : world_(world), name_(std::move(name)), clock_(world, wall_error), disk_(clock_, seed) {}
 
+void Machine::fill_disk(bool is_full) {
+  world_.trace(name_, is_full ? "its disk is full" : "its disk has room again");
+  is_disk_full_ = is_full;
+  disk_.set_capacity(is_full ? disk_.used_bytes() : ~std::uint64_t{0});
+}
+
 void Machine::lose_power() {
   world_.trace(name_, "loses power");
   containers_.clear();
@@ -36,6 +42,7 @@ Result<std::string> Machine::create(
   container.cpu_milli = std::max(1U, start.cpu_milli);
   container.started_boot_ns = to_ns(clock_.now().boot);
   containers_[guest] = container;
+  if (on_create) on_create(container);
   return container.id;
 }
 
@@ -54,6 +61,7 @@ Status Machine::go(const GuestName& guest) {
           std::to_string(container->progress.step)
   );
   if (on_start) on_start(*container);
+  say(*container, "starts at step " + std::to_string(container->progress.step));
   container->run = next_id_++;
   schedule_step(*container);
   return {};
@@ -96,7 +104,32 @@ void Machine::finish_step(const GuestName& guest, std::uint64_t run) {
   schedule_step(*container);
 }
 
+/// What scripts keep beside their checkpoint: a file that never changes and some that always do.
+/// Each is a chunk of its own.
+void Machine::save_beside(const Container& container) {
+  const std::string step = std::to_string(container.progress.step);
+  const std::string chain = std::to_string(container.progress.chain);
+  if (!disk_.stat(container.work + "/vocabulary.txt"))
+    disk_.overwrite(
+        container.work + "/vocabulary.txt", as_bytes("a b c " + container.guest.job.str())
+    );
+  disk_.overwrite(container.work + "/losses.txt", as_bytes("step " + step + " loss " + chain));
+  disk_.overwrite(container.work + "/optimizer.txt", as_bytes("moments " + chain + " " + step));
+}
+
+void Machine::say(const Container& container, const std::string& line) {
+  const std::string path = parent_folder(container.work) + "/reclaim/log";
+  const std::string text = line + "\n";
+  const auto written = [&]() -> Status {
+    RN_TRY(const auto log, disk_.open_append(path, 0644));
+    return log->append(as_bytes(text));
+  }();
+  if (on_log) on_log(container, text, written.has_value());
+}
+
 void Machine::save(Container& container) {
+  save_beside(container);
+  say(container, "saves step " + std::to_string(container.progress.step));
   const std::string path = container.work + "/model.safetensors";
   const Blob bytes = checkpoint_of(container.progress);
   if (container.training.saves_in_place) {
@@ -131,6 +164,7 @@ void Machine::end(Container& container, std::int32_t exit_code) {
           " exits with " + std::to_string(exit_code)
   );
   const Container copy = container;
+  if (on_end) on_end(copy);
   if (on_exit) on_exit(copy);
 }
 

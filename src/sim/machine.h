@@ -49,6 +49,11 @@ class Machine {
 
   CrashFs& disk() { return disk_; }
 
+  /// Nothing more can be written, neither to files nor to the daemons' journals.
+  void fill_disk(bool is_full);
+
+  bool is_disk_full() const { return is_disk_full_; }
+
   std::string boot_id() const { return name_ + "-boot-" + std::to_string(boots_); }
 
   /// Everything volatile is gone; unsynced data too.
@@ -78,6 +83,11 @@ class Machine {
   std::vector<std::int64_t>& emergencies() { return emergencies_; }
 
   std::function<void(const Container&)> on_exit;
+  /// The same for the checkers, who are there when no warden is.
+  std::function<void(const Container&)> on_end;
+  std::function<void(const Container&)> on_create;
+  /// The guest wrote a line to its log; `is_whole`: all of it reached the disk.
+  std::function<void(const Container&, const std::string& line, bool is_whole)> on_log;
   std::function<void(const Container&)> on_start;  ///< the guest has read its checkpoint
   /// The guest closed or renamed a file below its work folder (what inotify would tell).
   std::function<void(const GuestName&, const std::string& path, bool is_rename)> on_file;
@@ -88,6 +98,8 @@ class Machine {
   void schedule_step(Container& container);
   void finish_step(const GuestName& guest, std::uint64_t run);
   void save(Container& container);
+  void save_beside(const Container& container);
+  void say(const Container& container, const std::string& line);
   void end(Container& container, std::int32_t exit_code);
 
   World& world_;
@@ -97,6 +109,7 @@ class Machine {
   std::map<GuestName, Container> containers_;
   std::vector<std::string> images_;
   std::vector<std::int64_t> emergencies_;
+  bool is_disk_full_ = false;
   std::uint64_t boots_ = 1;
   std::uint64_t next_id_ = 1;
 };

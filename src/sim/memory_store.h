@@ -31,6 +31,10 @@ class MemoryStore {
     return generations_;
   }
 
+  const std::map<std::pair<NodeId, ReclaimId>, coordinator::ReclaimRow>& reclaims() const {
+    return reclaims_;
+  }
+
   const std::vector<coordinator::EventRow>& events() const { return events_; }
 
   const std::map<std::pair<JobId, LeaseEpoch>, coordinator::OutputsRow>& outputs() const {

@@ -8,6 +8,8 @@ namespace rn::sim {
 namespace {
 /// After so long an end of a broken connection notices (keep-alive).
 constexpr auto kDetectBroken = seconds(4);
+constexpr auto kHeldBack = seconds(2);
+constexpr auto kReplayed = seconds(30);
 }  // namespace
 
 bool Network::is_cut(const std::string& from, const std::string& to) const {
@@ -17,6 +19,16 @@ bool Network::is_cut(const std::string& from, const std::string& to) const {
 nanoseconds Network::latency() {
   const auto span = static_cast<std::uint64_t>((faults_.latency_max - faults_.latency_min).count());
   return faults_.latency_min + nanoseconds(static_cast<std::int64_t>(rng_.below(span + 1)));
+}
+
+nanoseconds Network::up_to(nanoseconds bound) {
+  return nanoseconds(static_cast<std::int64_t>(rng_.below(static_cast<std::uint64_t>(bound.count()))
+  ));
+}
+
+void Network::make_exact(ConnectionId id) {
+  if (const auto found = connections_.find(id); found != connections_.end())
+    found->second.is_exact = true;
 }
 
 Network::ConnectionId Network::connect(
@@ -55,11 +67,21 @@ void Network::send(ConnectionId id, const std::string& from, Blob bytes) {
   Connection& connection = found->second;
   const bool to_server = connection.client.host == from;
   Side& target = to_server ? connection.server : connection.client;
-  if (is_cut(from, target.host) || rng_.unit() < faults_.loss) return break_connection(id);
-  const TrueTime arrival = std::max(queue_.now() + latency(), target.last_arrival + nanoseconds(1));
-  target.last_arrival = arrival;
-  if (rng_.unit() < faults_.duplicate) {
-    queue_.at(arrival, [this, id, to_server, copy = bytes]() mutable {
+  if (is_cut(from, target.host)) return break_connection(id);
+  if (rng_.unit() < faults_.loss) {
+    ++injected_["connection loss"];
+    return break_connection(id);
+  }
+  TrueTime arrival = std::max(queue_.now() + latency(), target.last_arrival + nanoseconds(1));
+  if (!connection.is_exact && rng_.unit() < faults_.reorder) {
+    ++injected_["reorder"];
+    arrival += up_to(kHeldBack);
+  } else {
+    target.last_arrival = arrival;
+  }
+  if (!connection.is_exact && rng_.unit() < faults_.duplicate) {
+    ++injected_["duplicate"];
+    queue_.at(arrival + up_to(kReplayed), [this, id, to_server, copy = bytes]() mutable {
       deliver(id, to_server, std::move(copy));
     });
   }

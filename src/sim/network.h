@@ -18,8 +18,8 @@ namespace rn::sim {
 struct NetworkFaults {
   double loss = 0;  ///< of a whole connection: TCP hides lost packets, so a "lost" message breaks
                     ///< its connection
-  double duplicate = 0;  ///< delivered again after a reconnection, as an old copy would be
-  double reorder = 0;    ///< datagrams only; streams keep their order
+  double duplicate = 0;  ///< delivered once more, up to half a minute later, as a replay would be
+  double reorder = 0;    ///< held back for up to two seconds, while later ones overtake it
   nanoseconds latency_min = std::chrono::microseconds(200);
   nanoseconds latency_max = milliseconds(5);
 };
@@ -50,6 +50,13 @@ class Network {
       std::function<Endpoint(ConnectionId)> accept,
       std::function<void()> on_open
   );
+
+  /// The number that the next connect() will answer.
+  ConnectionId next_id() const { return next_; }
+
+  /// Messages of this connection are neither repeated nor reordered: inside one TLS stream they
+  /// cannot be. (Those that are not exact stand for a protocol that promises to bear it.)
+  void make_exact(ConnectionId id);
   /// Sends on an open connection; on a closed or cut one the bytes vanish.
   void send(ConnectionId id, const std::string& from, Blob bytes);
   /// Closes; the other end hears of it if the link lets it.
@@ -67,6 +74,9 @@ class Network {
 
   std::uint64_t delivered() const { return delivered_; }
 
+  /// Faults that happened so far, by name.
+  const std::map<std::string, std::uint64_t>& injected() const { return injected_; }
+
  private:
   struct Side {
     std::string host;
@@ -79,9 +89,11 @@ class Network {
     Side client;
     Side server;
     bool is_broken = false;
+    bool is_exact = false;
   };
 
   nanoseconds latency();
+  nanoseconds up_to(nanoseconds bound);
   void deliver(ConnectionId id, bool to_server, Blob bytes);
   void break_connection(ConnectionId id);
 
@@ -92,6 +104,7 @@ class Network {
   std::map<ConnectionId, Connection> connections_;
   std::set<std::pair<std::string, std::string>> cuts_;
   std::uint64_t delivered_ = 0;
+  std::map<std::string, std::uint64_t> injected_;
 };
 
 }  // namespace rn::sim

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "sim/cluster.h"
+#include "sim/forger.h"
 
 namespace rn::sim {
 
@@ -23,7 +24,10 @@ struct Verb {
 const std::map<std::string, Verb>& verbs() {
   static const std::map<std::string, Verb> kVerbs = {
       {"cluster", {1, "cluster [compute=N] [storage=N] [labs=N] [heartbeat=5s]"}},
-      {"submit", {2, "submit JOB [steps=N] [save-every=N] [step=1s] [in-place] [handles-term]"}},
+      {"submit",
+       {2,
+        "submit JOB [steps=N] [save-every=N] [step=1s] [copies=N] [in-place] "
+        "[handles-term]"}},
       {"wait",
        {5,
         "wait JOB STATE|durable|on NODE|off NODE|finished within DURATION, wait NODE cleared "
@@ -32,6 +36,10 @@ const std::map<std::string, Verb>& verbs() {
       {"owner", {3, "owner NODE notice|announced DURATION, owner NODE emergency"}},
       {"release", {2, "release NODE"}},
       {"kill", {4, "kill coordinator|agent NODE|warden NODE back DURATION"}},
+      {"forge", {3, "forge NODE KIND"}},
+      {"rogue", {2, "rogue NODE"}},
+      {"liar", {3, "liar NODE on|off"}},
+      {"disk", {4, "disk NODE full DURATION"}},
       {"power", {4, "power NODE off DURATION"}},
       {"link", {3, "link NODE down|up"}},
       {"pause", {3, "pause coordinator|NODE DURATION"}},
@@ -81,7 +89,7 @@ class Player {
     return {
         world_.fingerprint(),
         const_cast<World&>(world_).queue().executed(),
-        cluster_ ? cluster_->checkers().checks() : 0,
+        cluster_ ? cluster_->checks() : 0,
         world_.now()};
   }
 
@@ -110,6 +118,7 @@ class Player {
     training.save_every = option(command, "save-every", training.save_every);
     training.step_ms = option(command, "step", training.step_ms);
     training.crash_at_step = option(command, "crash-at", 0);
+    training.copies = option(command, "copies", training.copies);
     training.saves_in_place = has_word(command, "in-place");
     training.handles_term = has_word(command, "handles-term");
     cluster_->submit(command.words[1], training);
@@ -183,6 +192,13 @@ class Player {
     if (words[0] == "pause") return pause(words);
     RN_TRY(const std::size_t which, node(words[1]));
     if (words[0] == "owner") return owner(which, words);
+    if (words[0] == "forge") return forge(which, words[2]);
+    if (words[0] == "rogue") cluster_->ask_as_a_rogue(which);
+    if (words[0] == "liar") cluster_->set_liar(which, words[2] == "on");
+    if (words[0] == "disk") {
+      RN_TRY(const nanoseconds length, parse_duration(words[3]));
+      cluster_->fill_disk(which, length);
+    }
     if (words[0] == "release") cluster_->owner_releases(which);
     if (words[0] == "power") {
       RN_TRY(const nanoseconds back, parse_duration(words[3]));
@@ -205,6 +221,18 @@ class Player {
         which, kind, static_cast<std::uint32_t>(std::chrono::duration_cast<seconds>(notice).count())
     );
     return {};
+  }
+
+  /// Several times: some kinds have variants.
+  Status forge(std::size_t which, const std::string& kind) {
+    const auto& kinds = Forger::kinds();
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
+      return fail(ErrorCode::kInvalid, "nobody forges a '" + kind + "'");
+    Forger forger(*cluster_, world_.rng());
+    constexpr int kTimes = 12;
+    int forged = 0;
+    for (int i = 0; i < kTimes; ++i) forged += forger.forge(which, kind) ? 1 : 0;
+    return forged > 0 ? Status{} : fail(ErrorCode::kInternal, "there was nothing to forge");
   }
 
   Status kill(const std::vector<std::string>& words) {

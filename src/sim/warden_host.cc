@@ -11,6 +11,28 @@ namespace {
 
 constexpr std::uint64_t kOwnerSession = 0;
 
+const char* point_of(const warden::Effect& effect) {
+  // In the order of the variant.
+  static constexpr const char* kPoints[] = {
+      "warden.answer",
+      "warden.make_disk",
+      "warden.adopt_disk",
+      "warden.drop_disk",
+      "warden.start",
+      "warden.go",
+      "warden.signal",
+      "warden.kill",
+      "warden.notify",
+      "warden.forget",
+      "warden.remove_stray",
+      "warden.import",
+      "warden.clear",
+      "warden.set_gates",
+      "warden.watch"};
+  static_assert(std::variant_size_v<warden::Effect> == std::size(kPoints));
+  return kPoints[effect.index()];
+}
+
 std::string attempt_folder(const GuestName& guest) {
   return "/attempts/" + guest.job.str() + "-" + to_string(guest.epoch);
 }
@@ -52,6 +74,8 @@ void WardenHost::crash(nanoseconds restart_after) {
   core_.reset();
   waiting_.clear();
   is_committing_ = false;
+  is_journal_lost_ = false;
+  owner_waits_.clear();
   auto sessions = std::move(sessions_);
   sessions_.clear();
   for (auto& [id, session] : sessions) {
@@ -79,16 +103,23 @@ void WardenHost::ask(std::uint64_t session, const warden_wire::NumberedRequest& 
   });
 }
 
-void WardenHost::owner_asks(const warden_wire::Request& request) {
-  process_.run([this, request] {
-    feed(warden::Asked{{kOwnerSession, ++owner_requests_, true}, request});
+void WardenHost::owner_asks(const warden_wire::Request& request, OwnerAnswer on_answer) {
+  process_.run([this, request, on_answer = std::move(on_answer)] {
+    owner_waits_[++owner_requests_] = on_answer;
+    feed(warden::Asked{{kOwnerSession, owner_requests_, true}, request});
   });
+}
+
+nanoseconds WardenHost::alive_for() const {
+  if (!process_.is_up() || process_.is_paused()) return nanoseconds(0);
+  return world_.now() - process_.running_since();
 }
 
 void WardenHost::emergency() {
   const std::int64_t at = to_ns(machine_.clock().now().boot);
   machine_.emergencies().push_back(at);
   const std::uint32_t processes = machine_.kill_all();
+  // The gates stay shut, and the engine starts nothing behind them.
   world_.trace(
       machine_.name(), "owner: emergency, " + std::to_string(processes) + " guests killed"
   );
@@ -152,14 +183,20 @@ void WardenHost::obey(warden::Output output) {
 void WardenHost::finish(warden::Output output) {
   if (output.journal) {
     if (dies_at("warden.before_journal")) return;
+    is_journal_lost_ = is_journal_lost_ || machine_.is_disk_full();
+  }
+  if (output.journal && !is_journal_lost_) {
     if (!planted("warden.forgets_journal")) journal_ = *output.journal;
+    if (on_journal) on_journal(*output.journal);
     if (dies_at("warden.after_journal")) return;
   }
   for (const auto& effect : output.effects) {
-    if (dies_at("warden.before_effect")) return;
-    carry_out(effect);
+    if (dies_at(point_of(effect))) return;
+    const bool frees = std::holds_alternative<warden::Clear>(effect) ||
+                       std::holds_alternative<warden::Kill>(effect);
+    if (frees || !is_journal_lost_) carry_out(effect);
   }
-  if (!output.is_state_changed) return;
+  if (!output.is_state_changed || is_journal_lost_) return;
   for (const auto& [id, session] : std::map(sessions_))
     session.on_reply(warden_wire::StateChanged{core_->state()});
 }
@@ -212,6 +249,11 @@ void WardenHost::clear(const warden::Clear& clear) {
 void WardenHost::carry_out(const warden::Effect& effect) {
   constexpr auto kShort = milliseconds(5);
   if (const auto* e = std::get_if<warden::SendAnswer>(&effect)) {
+    if (e->caller.session == kOwnerSession) {
+      const auto waits = owner_waits_.extract(e->caller.number);
+      if (!waits.empty() && waits.mapped()) waits.mapped()(e->answer);
+      return;
+    }
     const auto found = sessions_.find(e->caller.session);
     if (found != sessions_.end()) found->second.on_reply(e->answer);
   } else if (const auto* make = std::get_if<warden::MakeDisk>(&effect)) {

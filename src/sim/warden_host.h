@@ -32,8 +32,11 @@ class WardenHost {
   void ask(std::uint64_t session, const warden_wire::NumberedRequest& request);
   void close_session(std::uint64_t session);
 
-  /// The owner at the keyboard. Works only while the process is up; the emergency works always.
-  void owner_asks(const warden_wire::Request& request);
+  using OwnerAnswer = std::function<void(const warden_wire::Answer&)>;
+
+  /// The owner at the keyboard. Works only while the process is up (no answer if it dies first);
+  /// the emergency works always.
+  void owner_asks(const warden_wire::Request& request, OwnerAnswer on_answer = {});
   /// The kill socket, or the command by hand when the process is dead or stopped: cut and clear at
   /// once.
   void emergency();
@@ -43,8 +46,13 @@ class WardenHost {
   /// Called when the core orders a clearing, with the time that was left to the reclaim's deadline.
   std::function<void(const warden::Clear&, nanoseconds left)> on_clear;
 
-  /// When the whole node was last cleared and not yet released; checkers of I9 look at it.
+  /// Called when a journal has become durable.
+  std::function<void(const warden::Journal&)> on_journal;
+
+  /// By the warden's own records: an emergency or a cleared reclaim of the whole node is open.
   bool is_node_taken() const;
+  /// For how long the process has been up and not stopped.
+  nanoseconds alive_for() const;
 
  private:
   void feed(const warden::Event& event);
@@ -69,6 +77,7 @@ class WardenHost {
   std::unique_ptr<warden::WardenCore> core_;
   std::vector<warden::Output> waiting_;
   bool is_committing_ = false;
+  bool is_journal_lost_ = false;  ///< a write failed in this life: only what frees the machine goes
 
   struct Session {
     std::function<void(warden_wire::Reply)> on_reply;
@@ -78,6 +87,7 @@ class WardenHost {
   std::map<std::uint64_t, Session> sessions_;
   std::uint64_t next_session_ = 1;
   std::uint64_t owner_requests_ = 0;
+  std::map<std::uint64_t, OwnerAnswer> owner_waits_;
 };
 
 }  // namespace rn::sim

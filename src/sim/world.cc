@@ -17,6 +17,90 @@ std::uint64_t mix(std::uint64_t hash, std::string_view text) {
 
 }  // namespace
 
+const std::set<std::string, std::less<>>& crash_points() {
+  static const std::set<std::string, std::less<>> kPoints = {
+      // Around durability.
+      "coordinator.before_commit",
+      "coordinator.after_commit",
+      "coordinator.before_log_sync",
+      "agent.before_journal",
+      "agent.after_journal",
+      "warden.before_journal",
+      "warden.after_journal",
+      // Before each kind of effect.
+      "coordinator.send.welcome",
+      "coordinator.send.refused",
+      "coordinator.send.heartbeat_ack",
+      "coordinator.send.probe",
+      "coordinator.send.cancel_hold",
+      "coordinator.send.commit",
+      "coordinator.send.stop_attempt",
+      "coordinator.send.generation_committed",
+      "coordinator.send.grants",
+      "coordinator.send.log_ack",
+      "coordinator.send.attempt_ack",
+      "coordinator.send.reclaim_ack",
+      "coordinator.send.collect_garbage",
+      "coordinator.close",
+      "coordinator.reply",
+      "coordinator.append_log",
+      "coordinator.check_outputs",
+      "agent.send.hello",
+      "agent.send.heartbeat",
+      "agent.send.node_update",
+      "agent.send.probe_reply",
+      "agent.send.commit_reply",
+      "agent.send.attempt_event",
+      "agent.send.commit_generation",
+      "agent.send.grant_request",
+      "agent.send.log_append",
+      "agent.send.publish_outputs",
+      "agent.send.reclaim_report",
+      "agent.send.leave",
+      "agent.close",
+      "agent.ask_warden",
+      "agent.watch",
+      "agent.left",
+      "warden.answer",
+      "warden.make_disk",
+      "warden.adopt_disk",
+      "warden.drop_disk",
+      "warden.start",
+      "warden.go",
+      "warden.signal",
+      "warden.kill",
+      "warden.notify",
+      "warden.forget",
+      "warden.remove_stray",
+      "warden.import",
+      "warden.clear",
+      "warden.set_gates",
+      "warden.watch",
+      // Around each kind of work: before it, in it, after it.
+      "agent.begin.fetch_image",
+      "agent.begin.prepare",
+      "agent.begin.snapshot",
+      "agent.begin.copy",
+      "agent.begin.upload",
+      "agent.begin.log",
+      "agent.begin.garbage",
+      "agent.begin.forget",
+      "agent.cancel",
+      "agent.work_half_done",
+      "agent.work_done",
+      "agent.peer_before_frame",
+      "agent.peer_after_frame",
+      // In each kind of call of its disk.
+      "agent.disk.create",
+      "agent.disk.append",
+      "agent.disk.sync",
+      "agent.disk.rename",
+      "agent.disk.remove",
+      "agent.disk.make_folder",
+      "agent.disk.sync_folder"};
+  return kPoints;
+}
+
 World::World(std::uint64_t seed)
     : seed_(seed), rng_(seed), network_rng_(seed ^ 0x6e657477ULL), network_(queue_, network_rng_) {}
 
@@ -39,7 +123,11 @@ void World::trace(std::string_view host, std::string_view what) {
 
 bool World::crashes_at(std::string_view point) {
   auto found = coverage_.find(point);
-  if (found == coverage_.end()) found = coverage_.emplace(std::string(point), Coverage{}).first;
+  if (found == coverage_.end()) {
+    if (!crash_points().contains(point))
+      violate("setup", "crash point " + std::string(point) + " is not listed");
+    found = coverage_.emplace(std::string(point), Coverage{}).first;
+  }
   Coverage& cell = found->second;
   ++cell.passed;
   bool crash = false;
@@ -50,7 +138,9 @@ bool World::crashes_at(std::string_view point) {
     else
       --plan->second;
   }
-  crash = crash || (faults_.crash_per_point > 0 && rng_.unit() < faults_.crash_per_point);
+  const double chance =
+      faults_.hot_points.contains(point) ? faults_.crash_per_hot_point : faults_.crash_per_point;
+  crash = crash || (chance > 0 && rng_.unit() < chance);
   if (crash) {
     ++cell.crashed;
     trace("world", "crash at " + std::string(point));
@@ -93,6 +183,7 @@ void Process::begin_life() {
   ++life_;
   is_up_ = true;
   is_paused_ = false;
+  running_since_ = world_.now();
   waiting_.clear();
 }
 
@@ -106,6 +197,7 @@ void Process::end_life() {
 void Process::resume() {
   if (!is_paused_) return;
   is_paused_ = false;
+  running_since_ = world_.now();
   auto waiting = std::move(waiting_);
   waiting_.clear();
   for (auto& [life, action] : waiting) {

@@ -18,15 +18,26 @@ namespace rn::sim {
 
 /// Which faults a run may have, and how often. A swarm run switches a random subset on.
 struct FaultPlan {
-  double crash_per_point = 0;       ///< probability that a passed crash point kills its process
-  double partitions_per_hour = 0;   ///< symmetric and asymmetric cuts between two hosts
-  double host_losses_per_hour = 0;  ///< a node loses power and comes back after a while
-  double pauses_per_hour = 0;       ///< a process is stopped (SIGSTOP) for up to two minutes
-  double clock_jumps_per_hour = 0;  ///< wall clocks, by up to ten years
-  double reclaims_per_hour = 0;     ///< owners, all kinds
-  double connection_loss = 0;       ///< per message
-  double duplicate = 0;             ///< per message
+  double crash_per_point = 0;  ///< probability that a passed crash point kills its process
+  std::set<std::string, std::less<>> hot_points;  ///< crash points that kill more often,
+  double crash_per_hot_point = 0;                 ///< with this probability
+  double partitions_per_hour = 0;     ///< symmetric and asymmetric cuts between two hosts
+  double host_losses_per_hour = 0;    ///< a node loses power and comes back after a while
+  double pauses_per_hour = 0;         ///< a process is stopped (SIGSTOP) for up to two minutes
+  double clock_jumps_per_hour = 0;    ///< wall clocks, by up to ten years
+  double reclaims_per_hour = 0;       ///< owners, all kinds
+  double disk_full_per_hour = 0;      ///< a node's disk, or the coordinator's, for a while
+  double sync_failures_per_hour = 0;  ///< a node's disk loses what it was told to keep, and says so
+  double forgeries_per_hour = 0;      ///< a node says what its agent did not say
+  double liars = 0;                   ///< share of the nodes that serve changed chunks
+  double connection_loss = 0;         ///< per message
+  double duplicate = 0;               ///< per message
+  double reorder = 0;                 ///< per message
 };
+
+/// Every place where a process may die: PROCESS.what-comes-next. A point that is passed and not
+/// listed is a violation, so the list is the whole truth for coverage tables.
+const std::set<std::string, std::less<>>& crash_points();
 
 /// What every part of the simulated world shares: true time, randomness, the network, crash points,
 /// and the run's fingerprint.
@@ -131,6 +142,9 @@ class Process {
 
   void pause() { is_paused_ = true; }
 
+  /// When it last began to run: its start, or the end of its last pause.
+  TrueTime running_since() const { return running_since_; }
+
   void resume();
 
   std::uint64_t life() const { return life_; }
@@ -140,6 +154,7 @@ class Process {
   std::string name_;
   bool is_up_ = false;
   bool is_paused_ = false;
+  TrueTime running_since_{0};
   std::uint64_t life_ = 0;
   std::vector<std::pair<std::uint64_t, std::function<void()>>> waiting_;
 };

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "agent/core_types.h"
+#include "base/error.h"
+#include "base/fs.h"
+#include "checkpoint/chunk_store.h"
+
+// The parts of the agent's works that touch nothing but the node's own disk, and what is decided
+// in them. The daemon's Hands and the simulator both do exactly this. Blocking.
+
+namespace rn::agent {
+
+/// CollectGarbage in the own store: the oldest generation from `keep_from` on counts as the durable
+/// one before the acknowledged one, the next as the acknowledged one (I8). Errors: the store's.
+Status collect_garbage(checkpoint::ChunkStore& store, const CollectGarbage& work);
+
+/// Copies what is new in `source`'s file reclaim/log to the spool (made if it is missing; its
+/// folder must exist), then reads the spool. `source` is the attempt's disk, or empty; one that is
+/// gone is no error.
+Result<LogRead> read_log(
+    FileSystem& fs, const std::string& spool, const std::string& source, const ReadLog& work
+);
+
+/// What one holder answered when it was asked for a generation.
+enum class HolderAnswer : std::uint8_t {
+  kServed,  ///< it is here now
+  kLacks,   ///< it was reached and does not have it whole: asking again is no use
+  kNoWord,  ///< not reached, broke off, or refused for now
+};
+
+/// kLacks for the codes by which a peer says that it has not got it, kNoWord for all others.
+HolderAnswer answer_of(ErrorCode code);
+
+/// May an older generation be taken instead of the acknowledged one? Only if every holder was
+/// reached and none has it: one that merely does not answer now may have it tomorrow (I7).
+bool may_fall_back(const std::vector<HolderAnswer>& answers);
+
+}  // namespace rn::agent

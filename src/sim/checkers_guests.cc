@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checkers' half that looks at guests: what they resume from, run, write and end with.
+#include <algorithm>
+#include <string_view>
+
+#include "sim/checkers.h"
+
+namespace rn::sim {
+
+namespace {
+
+std::string name(const warden_wire::GuestName& guest) {
+  return guest.job.str() + " epoch " + to_string(guest.epoch);
+}
+
+}  // namespace
+
+void Checkers::on_snapshot(
+    const GenerationRef& generation, const std::optional<TrainingState>& state
+) {
+  ++checks_;
+  if (!state) {
+    return world_.violate(
+        "I6", "a generation of " + generation.job.str() + " holds a torn checkpoint"
+    );
+  }
+  if (state->chain != state_after(state->step).chain) {
+    world_.violate(
+        "I6", "a generation of " + generation.job.str() + " holds a state that no step has"
+    );
+  }
+  captured_.insert_or_assign(generation.manifest, std::pair(generation, *state));
+}
+
+void Checkers::on_upload(const JobId& job, LeaseEpoch epoch, const Digest& listing) {
+  attempts_[{job, epoch}].uploads.insert(listing);
+}
+
+void Checkers::on_chunk_stored(const JobId& job, BlobView stored) {
+  ++checks_;
+  // Of every file that a simulated guest saves.
+  for (const std::string_view plain : {"data_offsets", "a b c ", " loss ", "moments "}) {
+    if (as_text(stored).find(plain) != std::string_view::npos)
+      world_.violate("I14", "a stored chunk of " + job.str() + " is readable without its key");
+  }
+}
+
+const TrainingState* Checkers::captured(const Digest& manifest) const {
+  const auto found = captured_.find(manifest);
+  return found == captured_.end() ? nullptr : &found->second.second;
+}
+
+void Checkers::on_guest_create(const Machine& machine, const Machine::Container& container) {
+  ++checks_;
+  const auto node = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+    return entry.second.name == machine.name();
+  });
+  if (!node->second.lends)
+    return world_.violate("I10", name(container.guest) + " is on a machine that lends nothing");
+  std::uint64_t cpu_milli = 0;
+  for (const auto& [guest, other] : machine.containers()) {
+    if (other.state != Machine::ContainerState::kExited) cpu_milli += other.cpu_milli;
+  }
+  if (cpu_milli > node->second.cpu_milli)
+    world_.violate(
+        "I10",
+        "guests on " + machine.name() + " have " + std::to_string(cpu_milli) +
+            " thousandths of a core, its owner lends " + std::to_string(node->second.cpu_milli)
+    );
+}
+
+void Checkers::on_guest_start(const Machine& machine, const Machine::Container& container) {
+  ++checks_;
+  const TrainingState& state = container.progress;
+  if (state.chain != state_after(state.step).chain) {
+    world_.violate("I6", name(container.guest) + " started from a torn state on " + machine.name());
+  }
+  AttemptHistory& attempt = attempts_[{container.guest.job, container.guest.epoch}];
+  const auto node = nodes_.find(attempt.node);
+  if (!attempt.is_issued || node == nodes_.end() || node->second.name != machine.name())
+    return world_.violate(
+        "I4", name(container.guest) + " runs on " + machine.name() + ", which was never given it"
+    );
+  if (attempt.has_started)
+    world_.violate("I3", name(container.guest) + " was started a second time");
+  attempt.has_started = true;
+  if (state.step < attempt.floor_step) {
+    world_.violate(
+        "I7",
+        name(container.guest) + " resumed at step " + std::to_string(state.step) +
+            ", acknowledged was " + std::to_string(attempt.floor_step)
+    );
+  }
+}
+
+void Checkers::on_guest_step(const Machine&, const Machine::Container& container) {
+  attempts_[{container.guest.job, container.guest.epoch}].ran_s +=
+      container.training.step_ms / double(std::min(1000U, container.cpu_milli));
+}
+
+void Checkers::on_guest_end(const Machine::Container& container) {
+  // 137: somebody killed it.
+  if (container.exit_code != 137)
+    attempts_[{container.guest.job, container.guest.epoch}].own_exit = container.exit_code;
+}
+
+void Checkers::on_guest_log(
+    const Machine::Container& container, const std::string& line, bool is_whole
+) {
+  AttemptHistory& attempt = attempts_[{container.guest.job, container.guest.epoch}];
+  attempt.log += line;
+  attempt.is_log_torn = attempt.is_log_torn || !is_whole;
+}
+
+/// Logs are not synced: what was on the way through its disks may be gone or torn.
+void Checkers::on_power_loss(const Machine& machine) {
+  for (auto& [key, attempt] : attempts_) {
+    const auto node = nodes_.find(attempt.node);
+    if (node != nodes_.end() && node->second.name == machine.name()) attempt.is_log_torn = true;
+  }
+}
+
+void Checkers::on_log_stored(const JobId& job, LeaseEpoch epoch, BlobView log) {
+  ++checks_;
+  const AttemptHistory& attempt = attempts_[{job, epoch}];
+  if (attempt.is_log_torn) return;
+  if (std::string_view(attempt.log).substr(0, log.size()) != as_text(log))
+    world_.violate(
+        "I15",
+        "the log of " + job.str() + " epoch " + to_string(epoch) + " is not what its guest wrote"
+    );
+}
+
+void Checkers::on_final_log(const JobId& job, LeaseEpoch epoch, BlobView log) {
+  ++checks_;
+  const AttemptHistory& attempt = attempts_[{job, epoch}];
+  if (!attempt.is_log_torn && log.size() < attempt.log.size())
+    world_.violate(
+        "I3",
+        "the log of " + job.str() + " epoch " + to_string(epoch) + " has " +
+            std::to_string(log.size()) + " bytes, its guest wrote " +
+            std::to_string(attempt.log.size())
+    );
+}
+
+void Checkers::on_outputs(const JobId& job, BlobView final_state, const Training& training) {
+  ++checks_;
+  const TrainingState expected = state_after(training.steps);
+  std::uint64_t chain = 0;
+  for (std::size_t i = 0; i < 8 && i < final_state.size(); ++i)
+    chain |= std::uint64_t{final_state[i]} << (8 * i);
+  if (final_state.size() != 8 || chain != expected.chain) {
+    world_.violate("I6", "the result of " + job.str() + " is not that of an undisturbed run");
+  }
+}
+
+}  // namespace rn::sim

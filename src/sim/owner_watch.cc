@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/owner_watch.h"
+
+#include <algorithm>
+
+namespace rn::sim {
+
+namespace {
+constexpr auto kStartsUnderWay = seconds(1);  // asked for before, created after
+constexpr auto kKillTime = seconds(3);
+}  // namespace
+
+void OwnerWatch::on_emergency(const std::string& node) {
+  taken_[node] = {world_.now(), world_.now(), true};
+}
+
+void OwnerWatch::on_accepted(const std::string& node, nanoseconds left) {
+  const auto [taking, is_new] = taken_.emplace(node, Taking{world_.now(), {}, false});
+  const TrueTime deadline = world_.now() + std::max(left, nanoseconds(0));
+  if (is_new || deadline < taking->second.deadline) taking->second.deadline = deadline;
+}
+
+void OwnerWatch::on_release(const std::string& node) {
+  taken_.erase(node);
+}
+
+void OwnerWatch::violate(
+    const Machine& machine, const Machine::Container& container, const char* what
+) {
+  world_.violate(
+      "I9",
+      container.guest.job.str() + " epoch " + to_string(container.guest.epoch) + " " + what +
+          " on " + machine.name() + ", which its owner has taken"
+  );
+}
+
+void OwnerWatch::on_journal(const Machine& machine, const warden::Journal& journal) {
+  ++checks_;
+  const bool is_cleared =
+      std::any_of(journal.reclaims.begin(), journal.reclaims.end(), [](const auto& record) {
+        return record.gpus.empty() && record.phase == ReclaimPhase::kCleared;
+      });
+  if (!is_cleared) return;
+  for (const auto& [guest, container] : machine.containers()) {
+    if (container.state != Machine::ContainerState::kExited)
+      return violate(machine, container, "is there while the warden says that all is cleared,");
+  }
+}
+
+void OwnerWatch::on_create(const Machine& machine, const Machine::Container& container) {
+  ++checks_;
+  const auto taking = taken_.find(machine.name());
+  if (taking == taken_.end()) return;
+  const bool is_under_way = world_.now() - taking->second.accepted < kStartsUnderWay;
+  if (!is_under_way) violate(machine, container, "was started");
+}
+
+void OwnerWatch::on_step(
+    const Machine& machine, const Machine::Container& container, nanoseconds warden_alive
+) {
+  ++checks_;
+  const auto taking = taken_.find(machine.name());
+  if (taking == taken_.end()) return;
+  if (taking->second.is_at_once) return violate(machine, container, "did a step");
+  const nanoseconds late = world_.now() - taking->second.deadline;
+  if (late > kKillTime && warden_alive > kKillTime)
+    violate(machine, container, "did a step after the deadline");
+}
+
+}  // namespace rn::sim

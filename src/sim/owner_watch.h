@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "model/warden.h"
+#include "sim/machine.h"
+#include "sim/world.h"
+#include "warden/core_types.h"
+
+namespace rn::sim {
+
+class WardenHost;
+
+/// I9 as the owner of each machine sees it: from the orders that were given and answered and from
+/// what runs on the machine, not from the warden's own opinion.
+///
+///   - After an emergency nothing runs, and nothing starts, until the owner gives the machine back.
+///   - After a declared reclaim nothing new starts; a little after its deadline nothing runs (while
+///     the warden is dead or stopped it cannot: the dead man's switch that then cuts is no part of
+///     the simulation).
+///   - "Cleared" is said only of a machine on which nothing runs.
+class OwnerWatch {
+ public:
+  explicit OwnerWatch(World& world) : world_(world) {}
+
+  void on_emergency(const std::string& node);
+  /// The warden has accepted a reclaim of the whole node: in `left` nothing may run any more.
+  void on_accepted(const std::string& node, nanoseconds left);
+  /// The owner asked for the machine's release, of a warden that hears it.
+  void on_release(const std::string& node);
+
+  void on_journal(const Machine& machine, const warden::Journal& journal);
+  void on_create(const Machine& machine, const Machine::Container& container);
+  /// `warden_alive`: for how long the warden has been up and not stopped.
+  void on_step(
+      const Machine& machine, const Machine::Container& container, nanoseconds warden_alive
+  );
+
+  std::uint64_t checks() const { return checks_; }
+
+  /// Nothing may start there now.
+  bool is_taken(const std::string& node) const { return taken_.contains(node); }
+
+ private:
+  struct Taking {
+    TrueTime accepted{0};
+    TrueTime deadline{0};
+    bool is_at_once = false;
+  };
+
+  void violate(const Machine& machine, const Machine::Container& container, const char* what);
+
+  World& world_;
+  std::map<std::string, Taking> taken_;  ///< by machine
+  std::uint64_t checks_ = 0;
+};
+
+}  // namespace rn::sim

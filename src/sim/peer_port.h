@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "checkpoint/transfer.h"
+#include "sim/network.h"
+#include "sim/world.h"
+
+namespace rn::sim {
+
+class AgentHost;
+
+/// The data port of an agent's process, for one life of it: production transfers (checkpoint/
+/// transfer.h), one frame at a time over connections of the simulated network. A connection may
+/// break and either process may die between any two frames; what had become durable by then is not
+/// sent again.
+class PeerPort {
+ public:
+  using Done = std::function<void(Status connection)>;
+
+  /// `host` outlives it.
+  explicit PeerPort(AgentHost& host) : host_(host) {}
+
+  /// Runs the client's end over a new connection; `done` is called once, when the end is finished
+  /// or the connection is gone. Answers a number for stop().
+  Network::ConnectionId run(AgentHost& peer, std::shared_ptr<checkpoint::PeerEnd> end, Done done);
+  /// Breaks the connection off; `done` is not called.
+  void stop(Network::ConnectionId id);
+
+  /// The other side of run(): what the network calls at the serving host.
+  Network::Endpoint accept(Network::ConnectionId id, AgentHost& client);
+
+  std::size_t open() const { return transfers_.size(); }
+
+ private:
+  struct Transfer {
+    std::shared_ptr<checkpoint::PeerEnd> end;
+    Done done;  ///< empty at the server
+    bool is_pumping = false;
+    TrueTime heard{0};
+  };
+
+  Network::Endpoint endpoint(Network::ConnectionId id);
+  void pump_later(Network::ConnectionId id, nanoseconds delay);
+  void pump(Network::ConnectionId id);
+  void on_frame(Network::ConnectionId id, const Blob& bytes);
+  void on_close(Network::ConnectionId id);
+  void watch(Network::ConnectionId id);
+  void finish(Network::ConnectionId id, Status connection);
+  bool is_dead_after_work();
+
+  AgentHost& host_;
+  std::map<Network::ConnectionId, Transfer> transfers_;
+};
+
+}  // namespace rn::sim
