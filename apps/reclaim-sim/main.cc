@@ -93,12 +93,34 @@ void print_failure(const ChaosReport& report, const Arguments& arguments) {
   );
 }
 
+using Coverage = std::map<std::string, rn::sim::World::Coverage, std::less<>>;
+
+void print_coverage(const Coverage& coverage, const std::map<std::string, std::uint64_t>& faults) {
+  std::printf("%-34s %12s %9s\n", "crash point", "passed", "crashed");
+  for (const auto& [point, cell] : coverage) {
+    std::printf(
+        "%-34s %12llu %9llu\n",
+        point.c_str(),
+        static_cast<unsigned long long>(cell.passed),
+        static_cast<unsigned long long>(cell.crashed)
+    );
+  }
+  const auto hit = std::count_if(coverage.begin(), coverage.end(), [](const auto& entry) {
+    return entry.second.crashed > 0;
+  });
+  std::printf(
+      "%lld of %zu crash points were crashed at\n", static_cast<long long>(hit), coverage.size()
+  );
+  for (const auto& [fault, count] : faults)
+    std::printf("%-34s %22llu\n", fault.c_str(), static_cast<unsigned long long>(count));
+}
+
 int chaos(const Arguments& arguments) {
   const auto began = std::chrono::steady_clock::now();
   const auto elapsed = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   };
-  std::map<std::string, rn::sim::World::Coverage, std::less<>> coverage;
+  Coverage coverage;
   for (const std::string& point : rn::sim::crash_points()) coverage[point] = {};
   std::map<std::string, std::uint64_t> faults;
   double simulated = 0;
@@ -134,23 +156,7 @@ int chaos(const Arguments& arguments) {
     }
     for (const auto& [fault, count] : report.faults) faults[fault] += count;
   }
-  std::printf("%-34s %12s %9s\n", "crash point", "passed", "crashed");
-  for (const auto& [point, cell] : coverage) {
-    std::printf(
-        "%-34s %12llu %9llu\n",
-        point.c_str(),
-        static_cast<unsigned long long>(cell.passed),
-        static_cast<unsigned long long>(cell.crashed)
-    );
-  }
-  const auto hit = std::count_if(coverage.begin(), coverage.end(), [](const auto& entry) {
-    return entry.second.crashed > 0;
-  });
-  std::printf(
-      "%lld of %zu crash points were crashed at\n", static_cast<long long>(hit), coverage.size()
-  );
-  for (const auto& [fault, count] : faults)
-    std::printf("%-34s %22llu\n", fault.c_str(), static_cast<unsigned long long>(count));
+  print_coverage(coverage, faults);
   std::printf(
       "%llu seeds from %llu, 0 violations, %.1f simulated cluster-hours in %.1f s (%.0f per wall "
       "hour and core), %llu events, %llu checks\n",

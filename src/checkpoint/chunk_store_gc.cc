@@ -53,8 +53,7 @@ Result<std::vector<ChunkStore::Stored>> ChunkStore::unneeded(const Retention& re
     const bool is_current = generations[i].ref.epoch >= retention.epoch;
     const bool is_kept =
         kept.contains(generations[i].ref.manifest) && !planted("store.collects_too_much");
-    if (!is_kept && !(is_newer && is_current))
-      out.push_back(generations[i]);
+    if (!is_kept && !(is_newer && is_current)) out.push_back(generations[i]);
   }
   return out;
 }

@@ -395,12 +395,12 @@ void AgentHost::watch_file(const GuestName& guest, const std::string& path, bool
   });
 }
 
-void AgentHost::start_work(const agent::Work& todo) {
-  const nanoseconds length = work().length(todo);
-  process_.later(length, [this, todo] {
-    if (cancelled_.erase(todo.id) > 0) return;
+void AgentHost::start_work(const agent::Work& next) {
+  const nanoseconds length = work().length(next);
+  process_.later(length, [this, next] {
+    if (cancelled_.erase(next.id) > 0) return;
     if (dies_at("agent.work_half_done")) return;
-    work().begin(todo, [this, id = todo.id](agent::WorkResult result) {
+    work().begin(next, [this, id = next.id](agent::WorkResult result) {
       finish_work(id, std::move(result));
     });
   });
