@@ -80,6 +80,8 @@ void restore_attempts(State& state, Snapshot& snapshot) {
     attempt.since = attempt.state_since = state.now.boot;
     const JobEntry* job = state.find_job(key.first);
     NodeEntry* node = state.find_node(attempt.row.attempt.node);
+    if (job != nullptr && node != nullptr && !is_terminal(job->row.job.state))
+      node->copies_of.insert(key.first);
     if (!attempt.is_live() || job == nullptr || node == nullptr) continue;
     attempt.is_granted = attempt.row.attempt.state != AttemptState::kLeased ||
                          job->row.job.state != JobState::kPlacing;

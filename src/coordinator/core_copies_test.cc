@@ -139,6 +139,17 @@ TEST_F(Copies, garbage_is_told_only_after_the_successor_is_durable_and_keeps_two
   EXPECT_EQ(garbage.epoch, job(id).epoch);
 }
 
+TEST_F(
+    Copies, a_node_whose_generations_never_became_durable_deletes_them_too_when_the_job_is_over
+) {
+  const JobId id = running();
+
+  say(node("a"), id, job(id).epoch, AttemptState::kEnded, AttemptEnd::kSucceeded);
+
+  ASSERT_FALSE(node("a").received<wire::CollectGarbage>().empty());
+  EXPECT_TRUE(node("a").last<wire::CollectGarbage>().is_job_over);
+}
+
 TEST_F(Copies, when_the_job_is_over_its_holders_delete_everything_also_those_that_were_away) {
   const JobId id = running();
   commit(id, 1);

@@ -235,6 +235,7 @@ void commit(State& state, JobEntry& job, const Asked& chosen) {
   attempt.row.granted_cpu_milli = chosen.cpu_milli;
   attempt.since = attempt.state_since = attempt.commit_sent = state.now.boot;
   node.attempts.insert({j.id, j.epoch});
+  node.copies_of.insert(j.id);  // its own store keeps what the attempt saves, durable or not
   attempt.commit = commit_for(state, job, attempt, node, chosen);
   job.placement.reset();
   state.save(attempt);

@@ -98,7 +98,7 @@ void Network::deliver(ConnectionId id, bool to_server, Blob bytes) {
   const Side& target = to_server ? connection.server : connection.client;
   if (is_cut(source.host, target.host)) return break_connection(id);
   if (!target.is_open || !target.endpoint.on_message) return;
-  ++delivered_;
+  if (!connection.is_exact) ++delivered_;            // transfers are as long as what they move
   const auto callback = target.endpoint.on_message;  // the callback may close the connection
   callback(std::move(bytes));
 }

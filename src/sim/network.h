@@ -72,6 +72,7 @@ class Network {
 
   bool is_cut(const std::string& from, const std::string& to) const;
 
+  /// Messages so far, without those of exact connections.
   std::uint64_t delivered() const { return delivered_; }
 
   /// Faults that happened so far, by name.
