@@ -7,6 +7,7 @@
 
 #include "agent/contract_file.h"
 #include "agent/daemon_state.h"
+#include "agent/local_work.h"
 #include "agent/peers.h"
 #include "base/log.h"
 
@@ -146,6 +147,7 @@ Status Daemon::State::open() {
   core_config.address = address;
   core = std::make_unique<Core>(core_config, rng);
   RN_TRY(const std::vector<JournalRow> rows, journal->load());
+  RN_CHECK(remove_strays(fs, join_path(config.folder(), "guests"), rows));
   return core->restore(rows);
 }
 

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "agent/local_work.h"
 #include "agent/watcher.h"
 #include "checkpoint/manifest.h"
 #include "io/http_server.h"
@@ -226,6 +227,16 @@ TEST_F(HandsTest, the_log_outlives_the_disk_in_the_spool) {
 
   EXPECT_EQ(std::get<LogRead>(later).spooled_bytes, 14u);
   EXPECT_EQ(as_text(std::get<LogRead>(later).bytes), "line 1");
+}
+
+TEST_F(HandsTest, what_a_dead_process_left_of_forgotten_attempts_goes_at_the_next_start) {
+  put("guests/j-1-1.1/log", "of an attempt that the journal has");
+  put("guests/j-1-1.2/log", "of one that it has no more");
+  put("guests/j-2-1.1/log", "of another job");
+
+  ASSERT_TRUE(remove_strays(fs, folder + "/guests", {{"attempt/j-1/1.1", "{}"}, {"node", "{}"}}));
+
+  EXPECT_EQ(fs.list(folder + "/guests").value(), std::vector<std::string>{"j-1-1.1"});
 }
 
 TEST_F(HandsTest, a_job_name_that_would_leave_the_folder_is_refused) {

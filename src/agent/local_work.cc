@@ -2,6 +2,8 @@
 #include "agent/local_work.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 namespace rn::agent {
 
@@ -54,6 +56,25 @@ Result<LogRead> read_log(
     RN_TRY(out.bytes, reader->read(work.offset, work.max_bytes));
   }
   return out;
+}
+
+Status remove_strays(
+    FileSystem& fs, const std::string& folder, const std::vector<JournalRow>& journal
+) {
+  constexpr std::string_view kAttempt = "attempt/";
+  std::set<std::string> needed;
+  for (const JournalRow& row : journal) {
+    const std::size_t slash = row.key.rfind('/');
+    if (!row.key.starts_with(kAttempt) || slash < kAttempt.size()) continue;
+    const std::string job = row.key.substr(kAttempt.size(), slash - kAttempt.size());
+    needed.insert(job + "-" + row.key.substr(slash + 1));
+  }
+  const auto names = fs.list(folder);
+  if (!names) return names.error().code == ErrorCode::kNotFound ? Status{} : fail(names.error());
+  for (const std::string& name : *names) {
+    if (!needed.contains(name)) RN_CHECK(remove_tree(fs, join_path(folder, name)));
+  }
+  return {};
 }
 
 HolderAnswer answer_of(ErrorCode code) {

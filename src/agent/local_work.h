@@ -25,6 +25,13 @@ Result<LogRead> read_log(
     FileSystem& fs, const std::string& spool, const std::string& source, const ReadLog& work
 );
 
+/// Removes the folders JOB-EPOCH below `folder` that no attempt of the journal needs: they are left
+/// of attempts whose rows were deleted just before an earlier process died. A folder that is not
+/// there has none. Errors: the disk's.
+Status remove_strays(
+    FileSystem& fs, const std::string& folder, const std::vector<JournalRow>& journal
+);
+
 /// What one holder answered when it was asked for a generation.
 enum class HolderAnswer : std::uint8_t {
   kServed,  ///< it is here now

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/agent_host.h"
 
+#include "agent/local_work.h"
 #include "model/wire.h"
 #include "sim/agent_work.h"
 #include "sim/peer_port.h"
@@ -145,6 +146,9 @@ void AgentHost::start() {
   core_ = std::make_unique<agent::Core>(config, *rng_);
   std::vector<agent::JournalRow> rows;
   for (const auto& [key, value] : journal_) rows.push_back({key, value});
+  const Status cleaned = agent::remove_strays(life_->fs, "/spool", rows);
+  if (dies_if_disk_did()) return;
+  if (!cleaned) return crash(some_time(2000, 8000));
   if (const Status restored = core_->restore(rows); !restored) {
     world_.violate("journal", process_.name() + ": " + restored.error().describe());
     return;
