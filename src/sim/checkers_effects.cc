@@ -20,8 +20,9 @@ void Checkers::on_effect(
     std::uint64_t log_bytes
 ) {
   ++checks_;
-  if (const auto* send = std::get_if<coordinator::SendToAgent>(&effect))
-    on_message(send->message, node, store, log_bytes);
+  const auto* send = std::get_if<coordinator::SendToAgent>(&effect);
+  // On a connection that is closed already it reaches nobody.
+  if (send != nullptr && !node.empty()) on_message(send->message, node, store, log_bytes);
 }
 
 void Checkers::on_message(
