@@ -8,6 +8,7 @@
 #include "model/signing.h"
 #include "sim/agent_host.h"
 #include "sim/agent_work.h"
+#include "sim/process_fs.h"
 
 namespace rn::sim {
 
@@ -213,7 +214,7 @@ void Checkers::check_copies(const coordinator::GenerationRow& row) {
 }
 
 void Checkers::check_holder(AgentHost& agent, const coordinator::GenerationRow& row) {
-  if (!agent.process().is_up() || agent.work().store() == nullptr) return;
+  if (!agent.process().is_up() || agent.fs().is_dead() || agent.work().store() == nullptr) return;
   ++checks_;
   const Status has_it = agent.work().store()->verify(row.generation.job, row.generation.manifest);
   if (has_it) return;
