@@ -31,6 +31,10 @@ ENDED = ("succeeded", "failed", "cancelled")
 ONLY_SIMULATED = {
     "power": "loses and tears what the disk had not synced; a namespace's disk has no power switch",
     "crash": "kills a process at a named point of its code; real programs have no such hooks",
+    "disk": "fills a node's disk for a while; bad_input_test.py does that to real daemons",
+    "forge": "speaks for a node with that node's own key; real agents keep theirs",
+    "liar": "changes chunks as an agent serves them; real agents have no such mode",
+    "rogue": "asks the warden behind its agent's back, at the agent's own socket",
 }
 PLAYED = ("cluster", "submit", "wait", "expect", "owner", "release", "kill", "pause", "link", "advance", "end")
 
