@@ -211,7 +211,7 @@ class BadInput(OneNode):
                 self.start_agent_with_clock(holder, hours)
                 before = rest.job(job)["durable"]["generation"]
                 wait_until(f"copies at a node {hours} off", lambda least=before: (
-                    rest.job(job)["durable"]["generation"] >= least + 2), 60)
+                    rest.job(job)["durable"]["generation"] >= least + 2), 150)
                 holder.agent.kill()
         finally:
             self.cli("stop", job)
