@@ -241,7 +241,9 @@ TEST_F(Kill, what_joins_after_the_kill_cannot_fork_until_births_are_allowed) {
       std::ofstream(folder + "/cgroup.procs") << getpid() << std::flush;
       const pid_t born = fork();
       if (born == 0) _exit(0);
-      _exit(born < 0 && errno == EAGAIN ? 1 : 0);
+      const bool is_refused = born < 0 && errno == EAGAIN;
+      if (born > 0) waitpid(born, nullptr, 0);
+      _exit(is_refused ? 1 : 0);
     }
     int status = 0;
     waitpid(joining, &status, 0);
