@@ -43,6 +43,16 @@ Result<std::uint64_t> query_number(
 );
 bool query_flag(const ApiRequest& request, const std::string& name);
 
+template <class Done>
+void give_value(Done& done, Status) {
+  done();
+}
+
+template <class Done, class T>
+void give_value(Done& done, Result<T> result) {
+  done(*std::move(result));
+}
+
 /// Runs `work` on a worker, then `done` with its value on the loop; errors are answered.
 template <class Work, class Done>
 void on_worker(ApiContext& context, const io::Responder& responder, Work work, Done done) {
@@ -50,11 +60,7 @@ void on_worker(ApiContext& context, const io::Responder& responder, Work work, D
       std::move(work),
       [responder, done = std::move(done)](auto result) mutable {
         if (!result) return responder.send_error(result.error());
-        if constexpr (std::is_same_v<decltype(result), Status>) {
-          done();
-        } else {
-          done(*std::move(result));
-        }
+        give_value(done, std::move(result));
       }
   );
   if (!submitted) {

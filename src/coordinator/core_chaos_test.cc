@@ -9,7 +9,7 @@
 namespace rn::coordinator {
 namespace {
 
-using Answer = FakeAgent::Answer;
+using AgentAnswer = FakeAgent::Answer;
 
 class Chaos : public CoreSite, public ::testing::WithParamInterface<std::uint64_t> {
  protected:
@@ -117,10 +117,10 @@ class Chaos : public CoreSite, public ::testing::WithParamInterface<std::uint64_
         agent.lending = dice.below(2) == 0 ? LendingState::kReclaimed : LendingState::kOpen;
         return;
       case 3:
-        agent.to_probe = static_cast<Answer>(dice.below(3));
+        agent.to_probe = static_cast<AgentAnswer>(dice.below(3));
         return;
       case 4:
-        agent.to_commit = static_cast<Answer>(dice.below(3));
+        agent.to_commit = static_cast<AgentAnswer>(dice.below(3));
         return;
       case 5:
         agent.beats = dice.below(3) != 0;
@@ -166,7 +166,7 @@ TEST_P(Chaos, no_row_breaks_an_invariant_and_every_job_succeeds_once_faults_stop
 
   is_calm = true;
   for (auto& [id, agent] : agents) {
-    agent.to_probe = agent.to_commit = Answer::kOffer;
+    agent.to_probe = agent.to_commit = AgentAnswer::kOffer;
     agent.lending = LendingState::kOpen;
     agent.beats = true;
     connect(agent);

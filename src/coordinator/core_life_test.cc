@@ -4,7 +4,7 @@
 namespace rn::coordinator {
 namespace {
 
-using Answer = FakeAgent::Answer;
+using AgentAnswer = FakeAgent::Answer;
 
 class Life : public CoreSite {
  protected:
@@ -337,7 +337,7 @@ TEST_F(Life, a_lost_nodes_job_resumes_elsewhere_and_its_zombie_is_fenced_in_ever
 TEST_F(Life, a_lost_node_that_returns_before_a_successor_keeps_its_job) {
   const JobId id = saved(2);
   const LeaseEpoch epoch = job(id).epoch;
-  node("b").to_probe = Answer::kRefuse;
+  node("b").to_probe = AgentAnswer::kRefuse;
   disconnect(node("a"));
   pass(20'000);
   ASSERT_EQ(state(id), JobState::kQueued);
@@ -354,7 +354,7 @@ TEST_F(Life, a_lost_node_that_returns_before_a_successor_keeps_its_job) {
 
 TEST_F(Life, a_node_that_returns_while_a_successor_is_only_probed_keeps_its_job) {
   const JobId id = running();
-  node("b").to_probe = Answer::kSilent;
+  node("b").to_probe = AgentAnswer::kSilent;
   disconnect(node("a"));
   pass(18'000);
   ASSERT_EQ(state(id), JobState::kPlacing);
@@ -390,7 +390,7 @@ TEST_F(Life, an_attempt_that_heartbeats_stop_naming_is_lost_after_three) {
 
 TEST_F(Life, a_drain_that_takes_too_long_does_not_hold_the_job_back_but_its_copy_still_counts) {
   const JobId id = saved(1);
-  node("b").to_probe = Answer::kRefuse;
+  node("b").to_probe = AgentAnswer::kRefuse;
   node("a").lending = LendingState::kReclaimed;
   say(node("a"), id, job(id).epoch, AttemptState::kNoticed);
   say(node("a"), id, job(id).epoch, AttemptState::kDraining);
@@ -400,7 +400,7 @@ TEST_F(Life, a_drain_that_takes_too_long_does_not_hold_the_job_back_but_its_copy
   EXPECT_EQ(state(id), JobState::kQueued);
   const GenerationRef late = generation(id, 2);
   EXPECT_TRUE(commit_generation(node("a"), late, {receipt(node("store"), late)}).is_accepted);
-  node("b").to_probe = Answer::kOffer;
+  node("b").to_probe = AgentAnswer::kOffer;
   pass(8000);
 
   EXPECT_EQ(node("b").last<wire::Commit>().resume.generation, 2U);
@@ -440,7 +440,7 @@ TEST_F(Life, stopping_reaches_the_node_is_repeated_and_ends_the_job) {
 }
 
 TEST_F(Life, a_stop_while_the_commit_is_out_does_not_lose_its_way) {
-  node("a").to_commit = Answer::kSilent;
+  node("a").to_commit = AgentAnswer::kSilent;
   const JobId id = submit();
   ASSERT_TRUE(run(user(), StopJob{id}));
   EXPECT_EQ(node("a").received<wire::StopAttempt>().size(), 1U);
@@ -458,7 +458,7 @@ TEST_F(Life, a_stop_while_the_commit_is_out_does_not_lose_its_way) {
 
 TEST_F(Life, a_stop_of_a_job_whose_node_is_lost_is_done_at_once) {
   const JobId id = running();
-  node("b").to_probe = Answer::kRefuse;
+  node("b").to_probe = AgentAnswer::kRefuse;
   disconnect(node("a"));
   ASSERT_TRUE(run(user(), StopJob{id}));
   EXPECT_FALSE(is_terminal(state(id)));

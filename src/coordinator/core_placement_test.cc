@@ -4,7 +4,7 @@
 namespace rn::coordinator {
 namespace {
 
-using Answer = FakeAgent::Answer;
+using AgentAnswer = FakeAgent::Answer;
 
 class PlacementTest : public CoreSite {
  protected:
@@ -35,7 +35,7 @@ TEST_F(PlacementTest, the_best_two_are_probed_one_is_committed_and_the_others_ho
 }
 
 TEST_F(PlacementTest, the_epochs_row_is_in_the_tables_when_the_commit_leaves) {
-  node("a").to_commit = node("b").to_commit = Answer::kSilent;
+  node("a").to_commit = node("b").to_commit = AgentAnswer::kSilent;
   const JobId id = submit();
 
   const auto commits = node("a").received<wire::Commit>();
@@ -54,7 +54,7 @@ TEST_F(PlacementTest, the_epochs_row_is_in_the_tables_when_the_commit_leaves) {
 }
 
 TEST_F(PlacementTest, when_the_best_refuses_the_second_gets_it) {
-  node("a").to_probe = Answer::kRefuse;
+  node("a").to_probe = AgentAnswer::kRefuse;
   const JobId id = submit();
 
   EXPECT_EQ(where(id), "b");
@@ -64,7 +64,7 @@ TEST_F(PlacementTest, when_both_refuse_the_next_candidate_is_asked_at_once) {
   add_node("c", "lab-c");
   node("c").hello.contract.guest_cpu_milli = 200;
   connect(node("c"));
-  node("a").to_probe = node("b").to_probe = Answer::kRefuse;
+  node("a").to_probe = node("b").to_probe = AgentAnswer::kRefuse;
 
   const JobId id = submit();
 
@@ -73,7 +73,7 @@ TEST_F(PlacementTest, when_both_refuse_the_next_candidate_is_asked_at_once) {
 }
 
 TEST_F(PlacementTest, when_both_refuse_why_tells_their_reasons_and_they_are_asked_later) {
-  node("a").to_probe = node("b").to_probe = Answer::kRefuse;
+  node("a").to_probe = node("b").to_probe = AgentAnswer::kRefuse;
   const JobId id = submit();
 
   EXPECT_EQ(state(id), JobState::kQueued);
@@ -83,7 +83,7 @@ TEST_F(PlacementTest, when_both_refuse_why_tells_their_reasons_and_they_are_aske
   );
   pass(4000);
   EXPECT_EQ(node("a").received<wire::Probe>().size(), 1U) << "not asked again at once";
-  node("a").to_probe = Answer::kOffer;
+  node("a").to_probe = AgentAnswer::kOffer;
   pass(3000);
   EXPECT_EQ(where(id), "a");
 }
@@ -91,7 +91,7 @@ TEST_F(PlacementTest, when_both_refuse_why_tells_their_reasons_and_they_are_aske
 TEST_F(PlacementTest, a_queued_jobs_reason_is_why_it_waits_now_and_not_how_it_got_there) {
   const JobId id = submit();
   ASSERT_EQ(where(id), "a");
-  node("a").to_probe = node("b").to_probe = Answer::kRefuse;
+  node("a").to_probe = node("b").to_probe = AgentAnswer::kRefuse;
   say(node("a"), id, job(id).epoch, AttemptState::kEnded, AttemptEnd::kReclaimed);
   pass(2000);
 
@@ -105,7 +105,7 @@ TEST_F(PlacementTest, a_queued_jobs_reason_is_why_it_waits_now_and_not_how_it_go
 }
 
 TEST_F(PlacementTest, a_permanent_refusal_is_not_asked_again_until_the_node_changes) {
-  node("a").to_probe = node("b").to_probe = Answer::kSilent;
+  node("a").to_probe = node("b").to_probe = AgentAnswer::kSilent;
   const JobId id = submit();
   for (const char* name : {"a", "b"}) {
     const auto probe = node(name).last<wire::Probe>();
@@ -114,7 +114,7 @@ TEST_F(PlacementTest, a_permanent_refusal_is_not_asked_again_until_the_node_chan
         wire::ProbeReply{.probe = probe.probe, .job = id, .reason = "no", .is_permanent = true}
     );
   }
-  node("a").to_probe = Answer::kOffer;
+  node("a").to_probe = AgentAnswer::kOffer;
   pass(30'000);
   EXPECT_EQ(state(id), JobState::kQueued);
   tell(node("a"), wire::NodeUpdate{node("a").hello.facts, {}, node("a").hello.address});
@@ -124,7 +124,7 @@ TEST_F(PlacementTest, a_permanent_refusal_is_not_asked_again_until_the_node_chan
 }
 
 TEST_F(PlacementTest, one_silent_node_delays_the_other_only_until_the_answers_time_is_over) {
-  node("a").to_probe = Answer::kSilent;
+  node("a").to_probe = AgentAnswer::kSilent;
   const JobId id = submit();
   EXPECT_EQ(state(id), JobState::kPlacing);
   EXPECT_LE(core->wake_at(clock.now()), clock.now().boot + milliseconds(250));
@@ -134,7 +134,7 @@ TEST_F(PlacementTest, one_silent_node_delays_the_other_only_until_the_answers_ti
 }
 
 TEST_F(PlacementTest, an_answer_that_comes_late_is_cancelled) {
-  node("a").to_probe = Answer::kSilent;
+  node("a").to_probe = AgentAnswer::kSilent;
   const JobId id = submit();
   const auto probe = node("a").last<wire::Probe>();
   pass(2000);
@@ -146,8 +146,8 @@ TEST_F(PlacementTest, an_answer_that_comes_late_is_cancelled) {
 }
 
 TEST_F(PlacementTest, an_answer_that_comes_twice_changes_nothing) {
-  node("a").to_commit = Answer::kSilent;
-  node("b").to_probe = Answer::kRefuse;
+  node("a").to_commit = AgentAnswer::kSilent;
+  node("b").to_probe = AgentAnswer::kRefuse;
   const JobId id = submit();
   const auto probe = node("a").last<wire::Probe>();
   const HoldId hold = node("a").last<wire::Commit>().hold;
@@ -172,7 +172,7 @@ TEST_F(PlacementTest, a_commit_reply_that_comes_twice_counts_once) {
 }
 
 TEST_F(PlacementTest, a_lost_hold_burns_the_epoch_and_the_next_node_is_tried) {
-  node("a").to_commit = Answer::kRefuse;
+  node("a").to_commit = AgentAnswer::kRefuse;
   const JobId id = submit();
   pass(1000);
 
@@ -183,7 +183,7 @@ TEST_F(PlacementTest, a_lost_hold_burns_the_epoch_and_the_next_node_is_tried) {
 }
 
 TEST_F(PlacementTest, commits_that_are_lost_again_and_again_make_no_storm) {
-  node("a").to_commit = node("b").to_commit = Answer::kRefuse;
+  node("a").to_commit = node("b").to_commit = AgentAnswer::kRefuse;
   const JobId id = submit();
   pass(600'000);
 
@@ -192,11 +192,11 @@ TEST_F(PlacementTest, commits_that_are_lost_again_and_again_make_no_storm) {
 }
 
 TEST_F(PlacementTest, a_node_that_vanishes_after_the_commit_is_given_up_when_it_is_lost) {
-  node("a").to_commit = Answer::kSilent;
-  node("b").to_probe = Answer::kRefuse;
+  node("a").to_commit = AgentAnswer::kSilent;
+  node("b").to_probe = AgentAnswer::kRefuse;
   const JobId id = submit();
   disconnect(node("a"));
-  node("b").to_probe = Answer::kOffer;
+  node("b").to_probe = AgentAnswer::kOffer;
   pass(10'000);
   EXPECT_EQ(state(id), JobState::kPlacing) << "its node may still come back";
   pass(12'000);
@@ -211,12 +211,12 @@ TEST_F(PlacementTest, a_node_that_vanishes_after_the_commit_is_given_up_when_it_
 }
 
 TEST_F(PlacementTest, an_unanswered_commit_is_repeated) {
-  node("a").to_commit = Answer::kSilent;
-  node("b").to_probe = Answer::kRefuse;
+  node("a").to_commit = AgentAnswer::kSilent;
+  node("b").to_probe = AgentAnswer::kRefuse;
   const JobId id = submit();
   pass(5000);
   EXPECT_EQ(node("a").received<wire::Commit>().size(), 1U);
-  node("a").to_commit = Answer::kOffer;
+  node("a").to_commit = AgentAnswer::kOffer;
   pass(6000);
 
   EXPECT_EQ(node("a").received<wire::Commit>().size(), 2U);
@@ -224,7 +224,7 @@ TEST_F(PlacementTest, an_unanswered_commit_is_repeated) {
 }
 
 TEST_F(PlacementTest, a_heartbeat_that_names_the_attempt_is_as_good_as_the_lost_reply) {
-  node("a").to_commit = Answer::kSilent;
+  node("a").to_commit = AgentAnswer::kSilent;
   const JobId id = submit();
   node("a").attempts[{id, {1, 1}}] = {.job = id, .epoch = {1, 1}};
   beat(node("a"));
@@ -233,7 +233,7 @@ TEST_F(PlacementTest, a_heartbeat_that_names_the_attempt_is_as_good_as_the_lost_
 }
 
 TEST_F(PlacementTest, a_probe_whose_connection_dies_frees_the_job_for_the_other_node) {
-  node("a").to_probe = node("b").to_probe = Answer::kSilent;
+  node("a").to_probe = node("b").to_probe = AgentAnswer::kSilent;
   const JobId id = submit();
   const auto probe = node("b").last<wire::Probe>();
   tell(

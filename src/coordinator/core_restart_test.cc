@@ -4,7 +4,7 @@
 namespace rn::coordinator {
 namespace {
 
-using Answer = FakeAgent::Answer;
+using AgentAnswer = FakeAgent::Answer;
 
 class Restart : public CoreSite {
  protected:
@@ -77,7 +77,7 @@ TEST_F(Restart, an_attempt_whose_node_does_not_come_back_is_placed_elsewhere) {
 }
 
 TEST_F(Restart, a_crash_between_commit_and_lease_is_settled_by_what_the_node_says) {
-  node("a").to_commit = node("b").to_commit = Answer::kSilent;
+  node("a").to_commit = node("b").to_commit = AgentAnswer::kSilent;
   const JobId granted = submit();
   const JobId unknown = submit();
   node("a").attempts[{granted, job(granted).epoch}] = {
