@@ -147,12 +147,12 @@ class Disk {
  public:
   Disk(const std::string& folder, BlobView bytes)
       : root_(folder), bytes_(bytes.begin(), bytes.end()) {
-    must(make_folders(fs_, root_ + "/work", 0700));
+    must(make_folders(fs_, join_path(root_, "work"), 0700));
     StoreOptions options;
     options.root = root_ + "/store";
     options.reserve_free_bytes = 1 << 20;
     store_ = must(ChunkStore::open(fs_, clock_, options));
-    work_ = must(fs_.open_folder(root_ + "/work"));
+    work_ = must(fs_.open_folder(join_path(root_, "work")));
     request_.job = JobId("j-bench");
     request_.epoch = {1, 1};
     request_.unit = {"checkpoint.bin", false};
@@ -170,7 +170,7 @@ class Disk {
     const auto file = must(fs_.create(root_ + "/new", 0600));
     must(file->append(bytes_));
     must(fs_.set_mtime(root_ + "/new", to_ms(clock_.now().wall) * 1'000'000 - 10'000'000'000));
-    must(fs_.rename(root_ + "/new", root_ + "/work/checkpoint.bin"));
+    must(fs_.rename(root_ + "/new", join_path(join_path(root_, "work"), "checkpoint.bin")));
   }
 
   void forget() {

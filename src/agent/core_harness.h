@@ -249,14 +249,19 @@ class CoreTest : public testing::Test {
     warden.guests = {report};
   }
 
-  /// From the lease to a running guest.
-  void run() {
+  /// From the lease to the order to start the guest.
+  void prepare() {
     warden.images = {"sha256:img"};
     push_state();
     lease();
     answer<warden_wire::PrepareDisk>([](warden_wire::Answer& a) { a.disk = "/disk/1"; });
     finish<PrepareWork>(WorkPrepared{resume, ""});
     answer<warden_wire::AdoptDisk>();
+  }
+
+  /// From the lease to a running guest.
+  void run() {
+    prepare();
     answer<warden_wire::StartGuest>();
     set_guest(GuestState::kRunning);
     push_state();

@@ -87,12 +87,7 @@ TEST_F(CoreLife, a_job_cannot_pretend_our_variables) {
   spec.env = {{"RECLAIM_ATTEMPT", "99"}, {"RECLAIM_SECRET", "x"}, {"MINE", "1"}};
   resume = a_generation(4);
   start();
-  warden.images = {"sha256:img"};
-  push_state();
-  lease();
-  answer<warden_wire::PrepareDisk>([](warden_wire::Answer& a) { a.disk = "/disk/1"; });
-  finish<PrepareWork>(WorkPrepared{resume, ""});
-  answer<warden_wire::AdoptDisk>();
+  prepare();
 
   const auto env = asked<warden_wire::StartGuest>().front().env;
   EXPECT_EQ(env.at("RECLAIM_ATTEMPT"), "1");

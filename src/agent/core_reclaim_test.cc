@@ -26,12 +26,7 @@ class CoreReclaimOfAStart : public CoreTest {
  protected:
   void SetUp() override {
     start();
-    warden.images = {"sha256:img"};
-    push_state();
-    lease();
-    answer<warden_wire::PrepareDisk>([](warden_wire::Answer& a) { a.disk = "/disk/1"; });
-    finish<PrepareWork>(WorkPrepared{resume, ""});
-    answer<warden_wire::AdoptDisk>();
+    prepare();
     ASSERT_EQ(phase(), "starting");
   }
 };

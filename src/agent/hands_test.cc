@@ -83,6 +83,11 @@ class HandsTest : public testing::Test {
     return bytes ? std::string(as_text(*bytes)) : "(" + bytes.error().message + ")";
   }
 
+  /// A file of the guest's folder on one of the disks here.
+  static std::string in_work(const std::string& disk, const std::string& file) {
+    return join_path(join_path(disk, "work"), file);
+  }
+
   WorkResult run(WorkBody body) {
     return hands->run(Work{1, guest, std::move(body)}, is_cancelled);
   }
@@ -115,6 +120,15 @@ class HandsTest : public testing::Test {
     return w;
   }
 
+  /// On the other disk, from generation 2, which nobody has; `first` is the one before it.
+  PrepareWork a_start_after_one_that_nobody_has(const GenerationRef& first) {
+    PrepareWork w = a_start("other");
+    w.resume = w.resume_previous = first;
+    w.resume.generation = 2;
+    w.resume.manifest[0] ^= 1;
+    return w;
+  }
+
   io::RealFileSystem fs;
   io::RealClock clock;
   io::RealRng rng;
@@ -133,68 +147,60 @@ class HandsTest : public testing::Test {
 
 TEST_F(HandsTest, a_snapshot_is_restored_with_the_same_bytes_on_another_disk) {
   ASSERT_TRUE(std::holds_alternative<WorkPrepared>(run(a_start("disk"))));
-  put("disk/work/ckpt.bin", "step 40");
-  put("disk/work/notes.txt", "beside it");
+  put(in_work("disk", "ckpt.bin"), "step 40");
+  put(in_work("disk", "notes.txt"), "beside it");
 
   const WorkResult taken = run(a_snapshot(1));
   ASSERT_TRUE(std::holds_alternative<SnapshotTaken>(taken)) << std::get<Error>(taken).describe();
   PrepareWork resume = a_start("other");
   resume.resume = std::get<SnapshotTaken>(taken).generation;
-  put("other/work/left-over", "of a try that was interrupted");
+  put(in_work("other", "left-over"), "of a try that was interrupted");
   const WorkResult restored = run(resume);
 
   ASSERT_TRUE(std::holds_alternative<WorkPrepared>(restored))
       << std::get<Error>(restored).describe();
-  EXPECT_EQ(text_of("other/work/ckpt.bin"), "step 40");
-  EXPECT_EQ(text_of("other/work/notes.txt"), "beside it");
-  EXPECT_FALSE(fs.stat(folder + "/other/work/left-over"));
+  EXPECT_EQ(text_of(in_work("other", "ckpt.bin")), "step 40");
+  EXPECT_EQ(text_of(in_work("other", "notes.txt")), "beside it");
+  EXPECT_FALSE(fs.stat(folder + "/" + in_work("other", "left-over")));
 }
 
 TEST_F(HandsTest, what_did_not_change_is_nothing_new) {
   run(a_start("disk"));
-  put("disk/work/ckpt.bin", "step 40");
+  put(in_work("disk", "ckpt.bin"), "step 40");
   ASSERT_TRUE(std::holds_alternative<SnapshotTaken>(run(a_snapshot(1))));
   EXPECT_TRUE(std::holds_alternative<NothingNew>(run(a_snapshot(2))));
 
-  put("disk/work/ckpt.bin", "step 41, longer");
+  put(in_work("disk", "ckpt.bin"), "step 41, longer");
 
   EXPECT_TRUE(std::holds_alternative<SnapshotTaken>(run(a_snapshot(2))));
 }
 
 TEST_F(HandsTest, a_guest_that_never_saved_has_nothing) {
   run(a_start("disk"));
-  put("disk/work/notes.txt", "no checkpoint");
+  put(in_work("disk", "notes.txt"), "no checkpoint");
 
   EXPECT_TRUE(std::holds_alternative<NothingNew>(run(a_snapshot(1))));
 }
 
 TEST_F(HandsTest, a_generation_that_is_damaged_falls_back_to_the_one_before) {
   run(a_start("disk"));
-  put("disk/work/ckpt.bin", "step 1");
+  put(in_work("disk", "ckpt.bin"), "step 1");
   const auto first = std::get<SnapshotTaken>(run(a_snapshot(1))).generation;
-  PrepareWork resume = a_start("other");
-  resume.resume = first;
-  resume.resume.generation = 2;
-  resume.resume.manifest[0] ^= 1;  // nobody has it
-  resume.resume_previous = first;
+  PrepareWork resume = a_start_after_one_that_nobody_has(first);
 
   const WorkResult restored = run(resume);
 
   ASSERT_TRUE(std::holds_alternative<WorkPrepared>(restored));
   EXPECT_EQ(std::get<WorkPrepared>(restored).restored.generation, 1u);
   EXPECT_THAT(std::get<WorkPrepared>(restored).note, HasSubstr("took generation 1"));
-  EXPECT_EQ(text_of("other/work/ckpt.bin"), "step 1");
+  EXPECT_EQ(text_of(in_work("other", "ckpt.bin")), "step 1");
 }
 
 TEST_F(HandsTest, a_holder_that_does_not_answer_is_asked_again_and_nothing_older_is_taken) {
   run(a_start("disk"));
-  put("disk/work/ckpt.bin", "step 1");
+  put(in_work("disk", "ckpt.bin"), "step 1");
   const auto first = std::get<SnapshotTaken>(run(a_snapshot(1))).generation;
-  PrepareWork resume = a_start("other");
-  resume.resume = first;
-  resume.resume.generation = 2;
-  resume.resume.manifest[0] ^= 1;
-  resume.resume_previous = first;
+  PrepareWork resume = a_start_after_one_that_nobody_has(first);
   PeerGrant holder;
   holder.node = NodeId("n-elsewhere");
   holder.address = "127.0.0.1:1";  // nobody listens
@@ -208,7 +214,7 @@ TEST_F(HandsTest, a_holder_that_does_not_answer_is_asked_again_and_nothing_older
 
 TEST_F(HandsTest, another_nodes_sealed_key_opens_nothing) {
   run(a_start("disk"));
-  put("disk/work/ckpt.bin", "step 1");
+  put(in_work("disk", "ckpt.bin"), "step 1");
   TakeSnapshot w = a_snapshot(1);
   w.sealed_job_key = crypto::seal_for(
       crypto::make_box_key(rng).public_key, job_key, as_bytes(guest.job.str()), rng
@@ -431,7 +437,7 @@ TEST_F(HandsTest, garbage_collection_keeps_the_generations_from_the_one_named) {
   run(a_start("disk"));
   GenerationRef parent;
   for (std::uint32_t n = 1; n <= 3; ++n) {
-    put("disk/work/ckpt.bin", "step " + std::string(n, '1'));
+    put(in_work("disk", "ckpt.bin"), "step " + std::string(n, '1'));
     TakeSnapshot w = a_snapshot(n);
     w.parent = parent;
     const WorkResult taken = run(w);
@@ -448,7 +454,7 @@ TEST_F(HandsTest, garbage_collection_keeps_the_generations_from_the_one_named) {
 }
 
 TEST_F(HandsTest, the_watch_reports_a_checkpoint_that_is_renamed_into_place) {
-  ASSERT_TRUE(make_folders(fs, folder + "/disk/work", 0755));
+  ASSERT_TRUE(make_folders(fs, join_path(folder + "/disk", "work"), 0755));
   std::mutex mutex;
   std::condition_variable wake;
   std::string found;
@@ -460,9 +466,11 @@ TEST_F(HandsTest, the_watch_reports_a_checkpoint_that_is_renamed_into_place) {
   CheckpointSpec spec;
   spec.paths = {"ckpt.bin"};
   spec.quiet_ms = 50;
-  watcher.start(guest, folder + "/disk/work", watch_rules(spec), wall_from_ms(0));
-  put("disk/work/ckpt.tmp", "step 1");
-  ASSERT_TRUE(fs.rename(folder + "/disk/work/ckpt.tmp", folder + "/disk/work/ckpt.bin"));
+  watcher.start(guest, join_path(folder + "/disk", "work"), watch_rules(spec), wall_from_ms(0));
+  put(in_work("disk", "ckpt.tmp"), "step 1");
+  ASSERT_TRUE(fs.rename(
+      folder + "/" + in_work("disk", "ckpt.tmp"), folder + "/" + in_work("disk", "ckpt.bin")
+  ));
 
   std::unique_lock lock(mutex);
   ASSERT_TRUE(wake.wait_for(lock, seconds(20), [&] { return !found.empty(); }));

@@ -296,7 +296,7 @@ TEST(Rights, without_a_token_only_the_public_routes_answer) {
     }
     if (::testing::Test::HasFailure()) return;
     // Strangers are rate-limited by real time; the routes outnumber the burst.
-    std::this_thread::sleep_for(milliseconds(20));
+    std::this_thread::sleep_for(milliseconds(20));  // the time in which the limit allows one more
   }
 }
 

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "io/fd.h"
+#include "warden/cgroup_fixture.h"
 
 namespace rn::warden {
 namespace {
@@ -39,18 +40,11 @@ bool run_apart(const std::function<void()>& body) {
 
 class DiskView : public testing::Test {
  protected:
-  DiskView() {
-    char name[] = "/tmp/rn-view-XXXXXX";
-    folder = mkdtemp(name);
-    chmod(folder.c_str(), 0755);
-    for (const std::string& path : {disk(), view()}) std::filesystem::create_directory(path);
-  }
+  DiskView() { chmod(folder.path().c_str(), 0755); }
 
-  ~DiskView() override { std::filesystem::remove_all(folder); }
+  std::string disk() const { return folder.path() + "/disk"; }
 
-  std::string disk() const { return folder + "/disk"; }
-
-  std::string view() const { return folder + "/view"; }
+  std::string view() const { return folder.path() + "/view"; }
 
   /// A guest's disk: a private file of its own, and one of root's.
   void fill() const {
@@ -80,7 +74,7 @@ class DiskView : public testing::Test {
     return error;
   }
 
-  std::string folder;
+  const test::Folder folder{test::Tree{{"disk", test::Tree{}}, {"view", test::Tree{}}}};
 };
 
 TEST_F(DiskView, the_agent_reads_a_guests_private_files_and_nobody_elses_and_writes_nothing) {
@@ -111,7 +105,7 @@ TEST_F(DiskView, a_file_system_without_mapped_mounts_is_told_apart_from_a_failur
   Status of_nothing;
   const bool is_apart = run_apart([&] {
     of_proc = mount_view("/proc", view(), kMapping);
-    of_nothing = mount_view(folder + "/absent", view(), kMapping);
+    of_nothing = mount_view(folder.path() + "/absent", view(), kMapping);
   });
   if (!is_apart) GTEST_SKIP() << "needs the right to make a mount namespace";
   ASSERT_FALSE(of_proc);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How benches print: what ran where, and samples with n, median and p99."""
+import math
 import os
 import platform
 import subprocess
@@ -8,9 +9,8 @@ from labs import ROOT
 
 
 def quantile(samples, q):
-    """Nearest rank."""
-    ordered = sorted(samples)
-    return ordered[min(len(ordered) - 1, int(q * (len(ordered) - 1) + 0.5))]
+    """Nearest rank: with fewer than 100 samples the p99 is the largest."""
+    return sorted(samples)[max(0, math.ceil(q * len(samples)) - 1)]
 
 
 def line(name, samples, unit="s"):
