@@ -104,7 +104,8 @@ section_system() {
 
 section_headers() {
   configure "$plain" || return 1
-  if ! ninja -C "build/$plain" -t targets all 2>/dev/null | grep -q '^all_headers:'; then
+  # NOTE: not `grep -q`: it would leave at the match, and the pipe's writer would fail.
+  if ! ninja -C "build/$plain" -t targets all 2>/dev/null | grep '^all_headers:' >/dev/null; then
     absent+=("headers (no target all_headers)")
     return 1
   fi
