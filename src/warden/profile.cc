@@ -19,7 +19,7 @@ using warden_wire::StartGuest;
 
 constexpr std::size_t kMaxArguments = 1024;
 constexpr std::size_t kMaxCommandBytes = 128 << 10;
-constexpr std::size_t kMaxVariables = 256;
+constexpr std::size_t kMaxVariables = 640;  ///< the coordinator lets a job have 512
 constexpr std::size_t kMaxEnvironmentBytes = 128 << 10;
 constexpr std::size_t kMaxGpus = 64;
 
@@ -104,7 +104,7 @@ Status check_environment(const StartGuest& start) {
     bytes += name.size() + value.size() + 2;
   }
   if (start.env.size() > kMaxVariables || bytes > kMaxEnvironmentBytes)
-    return fail(ErrorCode::kInvalid, "the environment is larger than 256 variables or 128 KiB");
+    return fail(ErrorCode::kInvalid, "the environment is larger than 640 variables or 128 KiB");
   return {};
 }
 

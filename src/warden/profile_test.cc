@@ -129,6 +129,15 @@ TEST(Profile, gpus_come_by_index_and_only_where_devices_exist) {
   EXPECT_EQ(by_cdi[0]["DeviceIDs"], json::array({"nvidia.com/gpu=2", "nvidia.com/gpu=5"}));
 }
 
+TEST(Profile, as_many_variables_as_a_job_may_have_go_with_those_of_the_platform) {
+  StartGuest start = a_start();
+  for (int i = 0; i < 512 + 32; ++i) start.env["V" + std::to_string(i)] = "x";
+  EXPECT_FALSE(is_refused(start));
+
+  for (int i = 0; i < 100; ++i) start.env["W" + std::to_string(i)] = "x";
+  EXPECT_TRUE(is_refused(start));
+}
+
 TEST(Profile, variables_that_steer_the_runtime_are_refused) {
   for (const char* name :
        {"NVIDIA_VISIBLE_DEVICES",
