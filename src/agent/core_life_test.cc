@@ -96,6 +96,31 @@ TEST_F(CoreLife, a_job_cannot_pretend_our_variables) {
   EXPECT_EQ(env.at("RECLAIM_RESUME_FROM"), "/work");
 }
 
+TEST_F(CoreLife, a_guest_starts_as_many_threads_as_its_job_asked_whole_processors_for) {
+  spec.resources.cpu_milli = 2900;
+  spec.env = {{"MKL_NUM_THREADS", "7"}};
+  contract.guest_cpu_each_milli = 1000;
+  start();
+  prepare();
+
+  const auto request = asked<warden_wire::StartGuest>().front();
+  EXPECT_EQ(request.cpu_milli, 1000u) << "granted less, and still the same number of threads";
+  EXPECT_EQ(request.env.at("RECLAIM_CPUS_NUM"), "2");
+  EXPECT_EQ(request.env.at("OMP_NUM_THREADS"), "2");
+  EXPECT_EQ(request.env.at("OPENBLAS_NUM_THREADS"), "2");
+  EXPECT_EQ(request.env.at("NUMEXPR_NUM_THREADS"), "2");
+  EXPECT_EQ(request.env.at("PYTHON_CPU_COUNT"), "2");
+  EXPECT_EQ(request.env.at("MKL_NUM_THREADS"), "7") << "what the submitter says stays";
+}
+
+TEST_F(CoreLife, a_guest_of_less_than_one_processor_starts_one_thread) {
+  spec.resources.cpu_milli = 500;
+  start();
+  prepare();
+
+  EXPECT_EQ(asked<warden_wire::StartGuest>().front().env.at("OMP_NUM_THREADS"), "1");
+}
+
 TEST_F(CoreLife, an_image_that_the_engine_has_is_not_fetched) {
   start();
   warden.images = {"sha256:img"};

@@ -1,11 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 
 #include "agent/core_state.h"
 #include "arbiter/contract_rules.h"
 #include "base/log.h"
 
 namespace rn::agent {
+
+namespace {
+
+/// Where libraries look for how many threads to start: OpenMP (PyTorch's own loops as well),
+/// OpenBLAS, MKL, BLIS, numexpr, Numba, TensorFlow, Rust's rayon, Go, Python from 3.13 on.
+constexpr std::array<const char*, 11> kThreadCounts = {
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+    "RAYON_NUM_THREADS",
+    "GOMAXPROCS",
+    "PYTHON_CPU_COUNT"};
+
+/// A guest sees all processors of the machine, and its quota stops it for the rest of each period
+/// when as many threads use it up. What the submitter says himself stays.
+/// By what the job asked for and not by what this node granted: with another number of threads sums
+/// come out different in their last bits, and attempts must not differ from lab to lab.
+/// Rounded down, because one thread more than whole processors is what the quota stops; the others
+/// would wait for it, spinning.
+void add_thread_counts(std::map<std::string, std::string>& env, std::uint32_t cpu_milli_wanted) {
+  const std::string count = std::to_string(std::max(1u, cpu_milli_wanted / 1000));
+  env["RECLAIM_CPUS_NUM"] = count;
+  for (const char* name : kThreadCounts) env.emplace(name, count);
+}
+
+}  // namespace
 
 void Core::State::set_phase(Attempt& a, Phase phase) {
   if (a.row.phase == phase) return;
@@ -178,6 +210,7 @@ warden_wire::StartGuest Core::State::start_request(const Attempt& a) const {
   }
   out.env = spec.env;
   std::erase_if(out.env, [](const auto& entry) { return entry.first.starts_with("RECLAIM_"); });
+  add_thread_counts(out.env, spec.resources.cpu_milli);
   const std::string gpus = std::to_string(a.row.grant.gpus.size());
   out.env["JOB_ID"] = std::to_string(commit.job_number);
   out.env["RECLAIM_JOB_ID"] = commit.job.str();

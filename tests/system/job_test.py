@@ -3,13 +3,14 @@
 """A job from `reclaim run` to its outputs, on a real coordinator, agent, warden and engine; the tiny image. And the
 machine afterwards: as it was before."""
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
-from labs import SCRIPT, wait_until  # noqa: E402
+from labs import ROOT, SCRIPT, wait_until  # noqa: E402
 from one_node import OneNode  # noqa: E402
 
 
@@ -62,6 +63,16 @@ class Job(OneNode):
         self.node.owner("release")
         wait_until("the job to run again", lambda: rest.job(job)["state"] == "running", 60)
         self.cli("stop", job)
+
+    def test_5_a_guest_is_told_how_many_threads_to_start_like_the_undisturbed_runs_without_a_site(self):
+        script = f"source {ROOT}/scripts/lib/image_run.sh; image_threads 2"
+        outside = subprocess.run(["bash", "-c", script], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+
+        done = self.submit(self.folder("asking"), "env", flags=["--cpus", "2.5", "--cpus-min", "0.1"])
+
+        told = [line for line in done.stdout.splitlines() if re.match("[A-Z_]+=2$", line)]
+        self.assertIn("RECLAIM_CPUS_NUM=2", told)
+        self.assertEqual(sorted(told), sorted(["RECLAIM_CPUS_NUM=2", *outside]))
 
     def test_9_after_leaving_the_machine_is_as_before(self):
         self.node.owner("leave", "--purge")
