@@ -4,16 +4,18 @@
 
     bench/site_figures.py start [--rounds 100]   from `reclaim run` to the guest's first instruction, cached image
     bench/site_figures.py idle [--seconds 60]    processor time and memory of the daemons with nothing to do
-    bench/site_figures.py step [--rounds 5]      a training step inside the container's profile against bare
+    bench/site_figures.py step [--rounds 60]     a training step inside the container's profile against bare
 
 `start` reads the guest's own clock (/proc/uptime, 10 ms steps) as its first act. `step` runs the CNN of tests/guests
-in turns inside a guest and bare (a plain chroot of the same image: no namespaces but a mount's, no control group, no
-filter of system calls, the machine's disk), and compares the times between lines of its own step log. Root; needs the
-programs of RN_BUILD (build/dev)."""
+inside a guest and bare (a plain chroot of the same image with as many threads: no network or user namespace of its own,
+no control group, no filter of system calls, the machine's disk) in turns of 1.5 s, and compares the times between lines
+of its own step log. Root; needs the programs of RN_BUILD (build/dev)."""
 import argparse
+import contextlib
 import os
 import pathlib
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -22,7 +24,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "system" / "lib"))
 import figures  # noqa: E402
-from labs import ROOT  # noqa: E402
+from labs import ROOT, wait_until  # noqa: E402
 from rn_site import base_image  # noqa: E402
 from stories import Site, uptime_s  # noqa: E402
 
@@ -35,18 +37,27 @@ def finish(site, job):
 
 
 def start(site, rounds):
-    """One job after another, so that each finds an idle node."""
+    """One job after another, so that each finds an idle node. One before them waits until the coordinator that has
+    just started has heard of everybody (three heartbeats), and brings the image to the node."""
     folder = site.labs.dir / "student"
     folder.mkdir()
-    samples, answers = [], []
+    finish(site, site.cli("run", *FLAGS, "--", "true", cwd=folder).stdout.strip())
+    samples, answers, jobs = [], [], []
     for _ in range(rounds):
-        begun = uptime_s()
+        wall_ms, begun = time.time() * 1000, uptime_s()
         job = site.cli("run", *FLAGS, "--", "sh", "-c", "cat /proc/uptime", cwd=folder).stdout.strip()
         answers.append((uptime_s() - begun) * 1000)
         finish(site, job)
         samples.append((float(site.rest.log(job).split()[0]) - begun) * 1000)
+        jobs.append((samples[-1], len(jobs) + 1, job, wall_ms))
     figures.line("command to its answer (queued)", answers, "ms")
     figures.line("command to first instruction", samples, "ms")
+    for sample, number, job, wall_ms in sorted(jobs)[-3:]:
+        told = "; ".join(f"{event['at_wall_ms'] - wall_ms:.0f} {event['kind']} {event['message']}"
+                         for event in site.rest.events() if event["job"] == job)
+        print(f"slow: round {number}, {job} from {wall_ms:.0f}, {sample:.0f} ms: {told}")
+    if "RN_KEEP_LOGS" in os.environ:
+        site.keep_logs(os.environ["RN_KEEP_LOGS"])
 
 
 class Usage:
@@ -80,59 +91,110 @@ def idle(site, seconds):
         print(f"{name:<34} {share:.2f} % of a core, {usage.resident_mib():.1f} MiB resident", flush=True)
 
 
-def step_times(log):
-    """Milliseconds between lines of the step log, without the steps after which a checkpoint was saved."""
-    times = [float(line.rsplit("time=", 1)[1]) for line in log.splitlines() if line.startswith("step=")]
-    return [(after - before) * 1000 for before, after in zip(times, times[1:])]
+class Training:
+    """The CNN of tests/guests, held by SIGSTOP but for its turns."""
+
+    def __init__(self, find, log, stop):
+        self.pid = wait_until("its process", find, 60)
+        self.log, self.stop = log, stop
+        wait_until("its first steps", lambda: len(self.ends()) > 20, 60)
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def ends(self):
+        with contextlib.suppress(FileNotFoundError):
+            return [float(line.rsplit("time=", 1)[1]) for line in self.log.read_text().splitlines()
+                    if line.startswith("step=")]
+        return []
+
+    def turn(self, seconds):
+        """Milliseconds of the steps that lie wholly in a turn, the first of them left out (it warms the caches up);
+        and milliseconds of processor time for each step."""
+        begun, usage = time.time(), Usage([self.pid]).cpu_s()
+        os.kill(self.pid, signal.SIGCONT)
+        time.sleep(seconds)  # a turn is as long as this
+        os.kill(self.pid, signal.SIGSTOP)
+        ends = [end for end in self.ends() if end >= begun]
+        cpu_ms = (Usage([self.pid]).cpu_s() - usage) * 1000 / len(ends)
+        return [(after - before) * 1000 for before, after in zip(ends[2:], ends[3:])], cpu_ms
 
 
-def train_bare(root, steps):
-    work = tempfile.mkdtemp(prefix="rn-bare-")
-    try:
-        for file in (ROOT / "tests" / "guests").glob("*.py"):
-            shutil.copy(file, work)
-        os.chown(work, 10001, 10001)
-        command = (f"source {ROOT}/scripts/lib/image_run.sh; "
-                   f"image_run {root} python train_cnn.py --steps {steps} --save-every {steps}")
-        subprocess.run(["bash", "-c", command], check=True, env={**os.environ, "IMAGE_WORK": work},
-                       stdout=subprocess.DEVNULL, timeout=600)
-        return step_times((pathlib.Path(work) / "steps.log").read_text())
-    finally:
+def python_in(pids, is_it=lambda pid: True):
+    """The pid of the one that has become the training's Python and passes the test."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            command = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if command[0] == b"python" and b"train_cnn.py" in command and is_it(pid):
+                return pid
+    return None
+
+
+COMMAND = ("python", "train_cnn.py", "--steps", "1000000", "--save-every", "1000000")
+
+
+def train_bare(root):
+    work = pathlib.Path(tempfile.mkdtemp(prefix="rn-bare-"))
+    for file in (ROOT / "tests" / "guests").glob("*.py"):
+        shutil.copy(file, work)
+    os.chown(work, 10001, 10001)
+    script = f'source {ROOT}/scripts/lib/image_run.sh; image_run "$@"'
+    outer = subprocess.Popen(["bash", "-c", script, "run", str(root), *COMMAND], start_new_session=True,
+                             env={**os.environ, "IMAGE_WORK": str(work), "IMAGE_CPUS": "1"}, stdout=subprocess.DEVNULL)
+
+    def stop():
+        os.killpg(outer.pid, signal.SIGKILL)
+        outer.wait()
         shutil.rmtree(work)
 
+    def pids():
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
-def train_inside(site, folder, steps):
-    job = site.cli(
-        "run", "--detach", "--image", "torch", "--cpus", "1", "--memory", "1GB", "--disk", "256MB", "--checkpoint",
-        "*.pt", "--output", "steps.log", "--", "python", "train_cnn.py", "--steps", str(steps), "--save-every",
-        str(steps), cwd=folder).stdout.strip()
-    site.wait(f"job {job} to succeed", lambda: site.rest.job(job)["state"] == "succeeded", 600)
-    home = site.labs.dir / f"home-{job}"
-    home.mkdir()
-    site.cli("cp", f"{job}:steps.log", str(home), cwd=folder)
-    return step_times(next(home.rglob("steps.log")).read_text())
+    try:
+        return Training(lambda: python_in(pids(), lambda pid: os.readlink(f"/proc/{pid}/root") == str(root)),
+                        work / "steps.log", stop)
+    except BaseException:
+        stop()
+        raise
 
 
-def step(site, rounds, steps=300):
+def train_inside(site, folder):
+    job = site.cli("run", "--detach", "--image", "torch", "--cpus", "1", "--memory", "1GB", "--disk", "256MB",
+                   "--checkpoint", "*.pt", "--", *COMMAND, cwd=folder).stdout.strip()
+    site.wait(f"job {job} to run", lambda: site.rest.job(job)["state"] == "running", 300)
+    attempts = pathlib.Path(site.nodes["lab-a"].state) / "warden" / "attempts"
+    work = wait_until("its disk", lambda: next(attempts.glob(f"{job}-*/**/work"), None), 30)
+    return Training(lambda: python_in(site.guest_processes("lab-a")), work / "steps.log",
+                    lambda: site.cli("stop", job, cwd=folder))
+
+
+def step(site, rounds, turn_s=1.5):
+    """Both trainings live all the time and take turns, because the machine's speed drifts within minutes."""
     folder = site.labs.dir / "student"
     shutil.copytree(ROOT / "tests" / "guests", folder, ignore=shutil.ignore_patterns("hostile", "*.sh", "__*"))
     root = pathlib.Path(tempfile.mkdtemp(prefix="rn-bare-root-"))
+    trainings, times, medians, cpus = {}, *({"bare": [], "inside": []} for _ in range(3))
     try:
         image = base_image()
         subprocess.run(["tar", "-C", root, "-xf", image], check=True)
         site.cli("image", "add", "torch", image, timeout_s=600)
-        train_inside(site, folder, 20)  # brings and loads the image
-        inside, bare = [], []
-        for _ in range(rounds):
-            bare.append(train_bare(root, steps))
-            inside.append(train_inside(site, folder, steps))
-            print(f"round: bare {statistics.median(bare[-1]):.3f} ms, inside {statistics.median(inside[-1]):.3f} ms")
+        trainings = {"inside": train_inside(site, folder)}
+        trainings["bare"] = train_bare(root)
+        for number in range(rounds):
+            for name in ("bare", "inside") if number % 2 else ("inside", "bare"):
+                taken, cpu_ms = trainings[name].turn(turn_s)
+                times[name] += taken
+                medians[name].append(statistics.median(taken))
+                cpus[name].append(cpu_ms)
     finally:
+        for training in trainings.values():
+            training.stop()
         shutil.rmtree(root)
-    figures.line("step, bare", sum(bare, []), "ms")
-    figures.line("step, inside the profile", sum(inside, []), "ms")
-    figures.line("inside / bare, medians by round",
-                 [statistics.median(one) / statistics.median(other) for one, other in zip(inside, bare)], "times")
+    figures.line("step, bare", times["bare"], "ms")
+    figures.line("step, inside the profile", times["inside"], "ms")
+    for what, samples in (("medians", medians), ("processor time", cpus)):
+        ratios = [inside / bare for inside, bare in zip(samples["inside"], samples["bare"])]
+        figures.line(f"inside / bare, {what} by round", ratios, "times")
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        print(f"  median of the ratios {middle:.3f}, quartiles {low:.3f} and {high:.3f}")
 
 
 def main():
@@ -149,7 +211,7 @@ def main():
         elif arguments.what == "idle":
             idle(site, arguments.seconds)
         else:
-            step(site, arguments.rounds or 5)
+            step(site, arguments.rounds or 60)
     finally:
         site.down()
         for left in site.labs.residue():
