@@ -173,20 +173,28 @@ Status AttemptDisks::make_image(const std::string& path, std::uint64_t disk_mib)
   return {};
 }
 
-/// The folders of a new disk. Its root stays root's, so the guest cannot replace them.
+/// The folders of a new disk. Its root stays root's, so the guest cannot replace them. One that is
+/// root's was made by a process that was killed before it could give it away.
 Status AttemptDisks::fill(const std::string& mounted) const {
   const auto make = [&](const char* name, std::uint32_t uid, std::uint32_t gid) -> Status {
     const std::string path = mounted + "/" + name;
-    if (mkdir(path.c_str(), 0755) == 0) {
-      if (lchown(path.c_str(), uid, gid) != 0) return fail(from_errno(path));
-    } else if (errno != EEXIST) {
-      return fail(from_errno(path));
-    }
+    if (mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) return fail(from_errno(path));
+
+    struct stat about {};
+
+    if (lstat(path.c_str(), &about) != 0) return fail(from_errno(path));
+    if (about.st_uid == 0 && lchown(path.c_str(), uid, gid) != 0) return fail(from_errno(path));
     return {};
   };
   if (chmod(mounted.c_str(), 0755) != 0) return fail(from_errno(mounted));
   RN_CHECK(make("work", config_.agent_uid, config_.agent_gid));
   return make("reclaim", config_.guest_uid, config_.guest_uid);
+}
+
+Status AttemptDisks::mount_and_fill(const std::string& image, const std::string& mounted) const {
+  RN_TRY(const bool is_there, is_mounted(mounted));
+  if (!is_there) RN_CHECK(mount_image(image, mounted));
+  return fill(mounted);
 }
 
 Result<std::string> AttemptDisks::prepare(const GuestName& guest, std::uint64_t disk_mib) const {
@@ -204,9 +212,8 @@ Result<std::string> AttemptDisks::prepare(const GuestName& guest, std::uint64_t 
       return fail(made.error());
     }
   }
-  RN_TRY(const bool is_there, is_mounted(mounted));
-  if (!is_there) RN_CHECK(mount_image(image, mounted));
-  RN_CHECK(fill(mounted));
+  const std::lock_guard lock(*mounting_);
+  RN_CHECK(mount_and_fill(image, mounted));
   return mounted;
 }
 
@@ -225,6 +232,7 @@ Status AttemptDisks::adopt(const GuestName& guest) const {
   }));
   if (fchown(folder.get(), config_.guest_uid, config_.guest_uid) != 0)
     return fail(from_errno(work));
+  const std::lock_guard lock(*mounting_);
   show_to_agent(guest);
   return {};
 }
@@ -263,6 +271,7 @@ void AttemptDisks::show_to_agent(const GuestName& guest) const {
 
 Status AttemptDisks::release(const GuestName& guest) const {
   RN_CHECK(check_guest_name(guest));
+  const std::lock_guard lock(*mounting_);
   RN_CHECK(unmount(attempt_folder(guest) + "/view"));
   RN_CHECK(unmount(folder_of(guest)));
   io::RealFileSystem fs;
@@ -277,18 +286,16 @@ Result<std::vector<AttemptDisk>> AttemptDisks::find() const {
     const auto guest = guest_of_folder(name);
     if (!guest) continue;
     const std::string image = config_.folder + "/" + name + "/image.ext4";
+    const std::lock_guard lock(*mounting_);
 
     struct stat about {};
 
     if (stat(image.c_str(), &about) != 0) continue;  // half made: prepare() makes it anew
     const std::uint64_t disk_mib = static_cast<std::uint64_t>(about.st_size) >> 20;
     const std::string folder = folder_of(*guest);
-    RN_TRY(const bool is_there, is_mounted(folder));
-    if (!is_there) {
-      if (const Status mounted = mount_image(image, folder); !mounted) {
-        log::warning("disk.not_mounted", {{"image", image}, {"why", mounted.error().describe()}});
-        continue;
-      }
+    if (const Status mounted = mount_and_fill(image, folder); !mounted) {
+      log::warning("disk.not_mounted", {{"image", image}, {"why", mounted.error().describe()}});
+      continue;
     }
     // Adopted before this start of ours: the agent goes on reading it.
     if (stat((folder + "/work").c_str(), &about) == 0 && about.st_uid == config_.guest_uid)

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -33,7 +35,8 @@ Result<warden_wire::GuestName> guest_of_folder(const std::string& name);
 /// and `reclaim/` (log, exit, notice, go). Mounted nosuid and nodev. The images are sparse, but
 /// their full sizes are promised: what does not fit beside the reserve is refused beforehand.
 ///
-/// Blocking; calls for different guests may run at once.
+/// Blocking; calls for different guests may run at once. Each step may be the last one before a
+/// SIGKILL: the next process finds the disk and finishes what was begun.
 class AttemptDisks {
  public:
   /// Makes the folder and a shared mount of it on itself, so that a private engine started later
@@ -50,8 +53,8 @@ class AttemptDisks {
   Status adopt(const warden_wire::GuestName& guest) const;
   /// Unmounts and deletes. kUnavailable while something still holds it. Idempotent.
   Status release(const warden_wire::GuestName& guest) const;
-  /// All disks there are, mounted again where they were not. Half-made ones are deleted; one whose
-  /// mount fails is logged and left.
+  /// All disks there are, mounted again where they were not, with their folders and the agent's
+  /// view. Those without an image are left to prepare(); one whose mount fails is logged and left.
   Result<std::vector<AttemptDisk>> find() const;
 
   std::string folder_of(const warden_wire::GuestName& guest) const;
@@ -70,16 +73,21 @@ class AttemptDisks {
   Result<std::vector<std::string>> leave() const;
 
  private:
-  explicit AttemptDisks(DiskConfig config) : config_(std::move(config)) {}
+  explicit AttemptDisks(DiskConfig config)
+      : config_(std::move(config)), mounting_(std::make_unique<std::mutex>()) {}
 
   std::string attempt_folder(const warden_wire::GuestName& guest) const;
   void show_to_agent(const warden_wire::GuestName& guest) const;
   Status make_image(const std::string& path, std::uint64_t disk_mib) const;
   Status check_space(std::uint64_t disk_mib) const;
   Status fill(const std::string& mounted) const;
+  Status mount_and_fill(const std::string& image, const std::string& mounted) const;
   Result<int> open_reclaim(const warden_wire::GuestName& guest) const;
 
   DiskConfig config_;
+  /// A search looks at all disks while others are made, adopted and released: without it an image
+  /// would be mounted twice, by two file systems that do not know of each other.
+  std::unique_ptr<std::mutex> mounting_;
 };
 
 }  // namespace rn::warden

@@ -4,18 +4,16 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <thread>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <sys/fsuid.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "io/fd.h"
+#include "warden/apart_fixture.h"
 #include "warden/cgroup_fixture.h"
 
 namespace rn::warden {
@@ -25,18 +23,6 @@ constexpr uid_t kDiskOwner = 1'010'001;
 constexpr uid_t kViewer = 64'991;
 constexpr uid_t kNobody = 65'534;
 constexpr OwnerMap kMapping{kDiskOwner, kViewer, kDiskOwner, kViewer};
-
-/// Runs in a mount namespace of its own, which ends with its thread: no mount is left, whatever
-/// happens. False without the right to make one.
-bool run_apart(const std::function<void()>& body) {
-  bool is_apart = false;
-  std::thread([&] {
-    is_apart = unshare(CLONE_NEWNS) == 0 &&
-               mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
-    if (is_apart) body();
-  }).join();
-  return is_apart;
-}
 
 class DiskView : public testing::Test {
  protected:
@@ -79,7 +65,7 @@ class DiskView : public testing::Test {
 
 TEST_F(DiskView, the_agent_reads_a_guests_private_files_and_nobody_elses_and_writes_nothing) {
   Status mounted;
-  const bool is_apart = run_apart([&] {
+  const bool is_apart = test::run_apart([&] {
     fill();
     mounted = mount_view(disk(), view(), kMapping);
     if (!mounted) return;
@@ -103,7 +89,7 @@ TEST_F(DiskView, the_agent_reads_a_guests_private_files_and_nobody_elses_and_wri
 TEST_F(DiskView, a_file_system_without_mapped_mounts_is_told_apart_from_a_failure) {
   Status of_proc;
   Status of_nothing;
-  const bool is_apart = run_apart([&] {
+  const bool is_apart = test::run_apart([&] {
     of_proc = mount_view("/proc", view(), kMapping);
     of_nothing = mount_view(folder.path() + "/absent", view(), kMapping);
   });

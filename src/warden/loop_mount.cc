@@ -81,8 +81,8 @@ Status unmount(const std::string& folder) {
 }
 
 Result<bool> is_mounted(const std::string& folder) {
-  std::ifstream table("/proc/self/mountinfo");
-  if (!table) return fail(ErrorCode::kInternal, "/proc/self/mountinfo cannot be read");
+  std::ifstream table("/proc/thread-self/mountinfo");
+  if (!table) return fail(ErrorCode::kInternal, "/proc/thread-self/mountinfo cannot be read");
   for (std::string line; std::getline(table, line);) {
     std::istringstream words(line);
     std::string word;
