@@ -288,6 +288,16 @@ void on_disconnected(State& state, const AgentDisconnected& event) {
   log::info("node.disconnected", {{"node", node->row.node.str()}, {"why", event.reason}});
 }
 
+void end_grace_if_all_are_back(State& state) {
+  if (!state.is_in_grace()) return;
+  for (const auto& [id, node] : state.nodes) {
+    const bool may_come = node.row.state == NodeState::kUp && node.is_expected;
+    if (may_come && node.connection == 0) return;
+  }
+  state.grace_until = state.now.boot;
+  state.is_dispatch_wanted = true;
+}
+
 void on_hello(State& state, ConnectionId id, const wire::Hello& hello) {
   const auto found = state.connections.find(id);
   if (found == state.connections.end()) return;
@@ -334,6 +344,7 @@ void on_hello(State& state, ConnectionId id, const wire::Hello& hello) {
   state.send(*node, std::move(welcome));
   for (const ReclaimRecord& record : hello.reclaims) on_reclaim_report(state, *node, record);
   greet_holder(state, *node);
+  end_grace_if_all_are_back(state);
 }
 
 void on_heartbeat(State& state, NodeEntry& node, const wire::Heartbeat& beat) {

@@ -16,6 +16,9 @@ void on_disconnected(State& state, const AgentDisconnected& event);
 /// so the newer wins and the older is closed. Another boot while the older one was heard within
 /// lost_after heartbeats means two machines: the newer is refused, and may retry after that time.
 void on_hello(State& state, ConnectionId id, const wire::Hello& hello);
+/// After a start nothing is placed for lost_after heartbeats, so that running attempts report
+/// first; no longer than until every node has said hello that was up before.
+void end_grace_if_all_are_back(State& state);
 void on_heartbeat(State& state, NodeEntry& node, const wire::Heartbeat& beat);
 void on_node_update(State& state, NodeEntry& node, const wire::NodeUpdate& update);
 void on_reclaim_report(State& state, NodeEntry& node, const ReclaimRecord& record);

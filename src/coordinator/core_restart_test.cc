@@ -35,9 +35,10 @@ TEST_F(Restart, the_generation_grows_at_every_start) {
   EXPECT_EQ(job(submit()).epoch, (LeaseEpoch{3, 1}));
 }
 
-TEST_F(Restart, nothing_is_dispatched_before_three_heartbeats_are_over) {
+TEST_F(Restart, nothing_is_dispatched_before_three_heartbeats_are_over_while_a_node_is_away) {
   restart();
-  come_back();
+  connect(node("a"));
+  connect(node("b"));
   const JobId id = submit();
   EXPECT_NE(core->why(id, clock.now()).value().find("has just started"), std::string::npos);
   pass(14'000);
@@ -46,6 +47,28 @@ TEST_F(Restart, nothing_is_dispatched_before_three_heartbeats_are_over) {
   pass(2000);
 
   EXPECT_EQ(state(id), JobState::kStarting);
+}
+
+TEST_F(Restart, jobs_are_dispatched_at_once_when_every_node_is_back) {
+  restart();
+  const JobId id = submit();
+  connect(node("a"));
+  connect(node("b"));
+  EXPECT_EQ(state(id), JobState::kQueued);
+  connect(node("store"));
+
+  EXPECT_FALSE(core->is_in_grace(clock.now()));
+  EXPECT_EQ(state(id), JobState::kStarting);
+}
+
+TEST_F(Restart, a_node_that_was_lost_or_left_before_is_not_waited_for) {
+  tell(node("store"), wire::Leave{.reason = "moves"});
+  disconnect(node("b"));
+  pass(20'000);
+  restart();
+  connect(node("a"));
+
+  EXPECT_FALSE(core->is_in_grace(clock.now()));
 }
 
 TEST_F(Restart, running_attempts_are_adopted_with_their_epoch) {
@@ -84,7 +107,8 @@ TEST_F(Restart, a_crash_between_commit_and_lease_is_settled_by_what_the_node_say
       .job = granted, .epoch = job(granted).epoch, .state = AttemptState::kFetching};
   restart();
   EXPECT_EQ(state(granted), JobState::kPlacing);
-  come_back();
+  connect(node("a"));
+  connect(node("b"));
 
   EXPECT_EQ(state(granted), JobState::kStarting);
   EXPECT_EQ(state(unknown), JobState::kQueued);
