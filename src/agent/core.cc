@@ -306,11 +306,15 @@ void Core::State::heartbeat() {
     out_.effects.emplace_back(CloseCoordinator{"no answer from the coordinator", 0, false});
     return;
   }
-  if (!is_welcome_ || now_.boot - heartbeat_at_ < heartbeat_every_) return;
+  // At once when the owner closes or opens the node: what was refused before is asked for again.
+  const LendingState lending = arbiter_.lending(now_);
+  const bool is_due = now_.boot - heartbeat_at_ >= heartbeat_every_ || lending != told_lending_;
+  if (!is_welcome_ || !is_due) return;
   heartbeat_at_ = now_.boot;
+  told_lending_ = lending;
   wire::Heartbeat beat;
   beat.seq = ++heartbeat_seq_;
-  beat.lending = arbiter_.lending(now_);
+  beat.lending = lending;
   beat.telemetry = telemetry_;
   for (const auto& [name, a] : attempts_) {
     if (!a.row.is_fenced) beat.attempts.push_back(report(a));

@@ -418,6 +418,21 @@ TEST_F(CoreLending, pause_takes_no_new_guests_and_leaves_running_ones) {
   EXPECT_EQ(core->view(clock.now()).lending, LendingState::kPaused);
 }
 
+TEST_F(CoreLending, the_coordinator_hears_at_once_when_the_node_closes_or_opens) {
+  for (const bool is_paused : {true, false}) {
+    const std::size_t before = sent<wire::Heartbeat>().size();
+    warden.is_paused = is_paused;
+    push_state();
+    push_state();
+
+    ASSERT_EQ(sent<wire::Heartbeat>().size(), before + 1);
+    EXPECT_EQ(
+        sent<wire::Heartbeat>().back().lending,
+        is_paused ? LendingState::kPaused : LendingState::kOpen
+    );
+  }
+}
+
 TEST_F(CoreLending, a_leaving_node_drains_in_order_and_then_tells_the_coordinator) {
   feed(OwnerLeaves{"the lab moves"});
   EXPECT_EQ(state(), AttemptState::kNoticed);

@@ -278,6 +278,7 @@ class Core::State {
   std::int64_t clock_offset_ms_ = 0;
   std::uint64_t heartbeat_seq_ = 0;
   Instant heartbeat_at_{};
+  LendingState told_lending_ = LendingState::kNotLending;  ///< in the newest heartbeat
   Instant heard_at_{};
 
   bool is_warden_connected_ = false;
