@@ -210,7 +210,7 @@ rn_cgroups() {
   done
 }
 
-# rn_stop_all RUN: first asks, then kills, thawing what is frozen or stopped; gives up after 20 seconds.
+# rn_stop_all RUN: first asks, after a second kills, thawing what is frozen or stopped; gives up after 20 seconds.
 rn_stop_all() {
   local run=$1 pid pids round group
   for round in $(seq 100); do
@@ -223,7 +223,7 @@ rn_stop_all() {
     for pid in $pids; do
       if ((round == 1)); then
         kill -TERM "$pid" 2>/dev/null || true
-      elif ((round > 15)); then
+      elif ((round > 4)); then
         kill -KILL "$pid" 2>/dev/null || true
       fi
       kill -CONT "$pid" 2>/dev/null || true

@@ -83,7 +83,8 @@ class LabsTest(unittest.TestCase):
     def test_interrupt_during_a_command_takes_the_labs_down(self):
         owner = subprocess.Popen(
             [SCRIPT, "with", "a", "--", "sh", "-c", "echo $RN_RUN; sleep 1000"], stdout=subprocess.PIPE, text=True,
-            start_new_session=True)
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a test in the background ignores it
         run = owner.stdout.readline().strip()
 
         os.killpg(owner.pid, signal.SIGINT)

@@ -5,8 +5,10 @@
         agent = labs.spawn("lab-a", "agent", [build / "reclaim-agent", "serve", …])
         labs.link("lab-a", up=False)
 
-Everything goes when the block ends, and by a guard process when this one is killed.
+Everything goes when the block ends, and by a guard process when this one is killed. With RN_TIMES=1 every wait and
+every program is printed with the seconds that it took.
 """
+import contextlib
 import os
 import pathlib
 import select
@@ -18,6 +20,21 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 SCRIPT = ROOT / "scripts" / "labs.sh"
 
 
+BEGUN = time.monotonic()
+
+
+@contextlib.contextmanager
+def timed(what):
+    """Where a test's seconds go, for whoever asks by RN_TIMES."""
+    begun = time.monotonic()
+    try:
+        yield
+    finally:
+        now = time.monotonic()
+        if "RN_TIMES" in os.environ and now - begun >= 0.1:
+            print(f"  {now - BEGUN:8.2f} s  {now - begun:6.2f} s  {what}", flush=True)
+
+
 class TimedOut(AssertionError):
     """A wait is over; its message says for what and what was seen last."""
 
@@ -25,13 +42,14 @@ class TimedOut(AssertionError):
 def wait_until(what, condition, timeout_s, every_s=0.05):
     """The first true value of condition(); its last false value is named when the time is over. Real time."""
     deadline = time.monotonic() + timeout_s
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise TimedOut(f"waited {timeout_s} s for: {what} (last seen: {value!r})")
-        time.sleep(every_s)  # between two looks
+    with timed(f"until {what}"):
+        while True:
+            value = condition()
+            if value:
+                return value
+            if time.monotonic() > deadline:
+                raise TimedOut(f"waited {timeout_s} s for: {what} (last seen: {value!r})")
+            time.sleep(every_s)  # between two looks
 
 
 class Process:
@@ -90,8 +108,9 @@ class Labs:
 
     @staticmethod
     def _call(command):
-        return subprocess.run(
-            [str(part) for part in command], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+        with timed(" ".join(map(str, command))):
+            return subprocess.run(
+                [str(part) for part in command], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
     def __enter__(self):
         return self
@@ -135,9 +154,10 @@ class Labs:
 
     def call(self, lab, command, env=None, cwd=None, timeout_s=60, check=True, text_in=None):
         """Runs a program to its end; answers subprocess.CompletedProcess with text output."""
-        return subprocess.run(
-            self._inside(lab, command), env=self._environment(env), cwd=cwd, timeout=timeout_s, check=check,
-            capture_output=True, text=True, input=text_in)
+        with timed(" ".join(map(str, command))):
+            return subprocess.run(
+                self._inside(lab, command), env=self._environment(env), cwd=cwd, timeout=timeout_s, check=check,
+                capture_output=True, text=True, input=text_in)
 
     def link(self, lab, up):
         self._call([SCRIPT, "link", self.run, lab, "up" if up else "down"])
@@ -156,7 +176,8 @@ class Labs:
         self.is_up = False
         for process in self.processes:
             process.thaw()
-        subprocess.run([str(SCRIPT), "down", self.run], check=True)
+        with timed("labs down"):
+            subprocess.run([str(SCRIPT), "down", self.run], check=True)
         for process in self.processes:
             process.popen.wait(10)
 
