@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 import lan  # noqa: E402
 from stories import Site  # noqa: E402
 
-LIFE_S = 84
+LIFE_S = 35
 PERIOD_S = LIFE_S / 7
 
 
@@ -25,20 +25,23 @@ class Renewal(unittest.TestCase):
         cls.addClassCleanup(cls.site.down)
         cls.ca = cls.site.coordinator.state / "pki" / "ca.pem"
         cls.first = {}
+        cls.begun = time.monotonic()
+        cls.early = {lab: cls.renewals(lab) for lab in cls.site.nodes}
         for lab, node in cls.site.nodes.items():
             now, kept = lan.node_certificate(node), cls.site.labs.dir / f"first-{lab}.pem"
             shutil.copy(now.certificate, kept)
             cls.first[lab] = lan.Certificate(kept, now.key)
         cls.site.submit("plain", 100000, 10, 0.2, ballast_kib=256)
 
-    def renewals(self, lab):
-        return self.site.nodes[lab].agent.output().count("certificate.renewed")
+    @classmethod
+    def renewals(cls, lab):
+        return cls.site.nodes[lab].agent.output().count("certificate.renewed")
 
     def test_a_all_that_a_node_does_goes_on_after_its_first_certificate_has_expired(self):
         site = self.site
         site.wait("a durable generation", lambda: site.generation("plain") > 0, 60)
         site.wait("the end of the first certificates", lambda: all(
-            one.expires_within(0) for one in self.first.values()), LIFE_S + 20)
+            one.expires_within(0) for one in self.first.values()), LIFE_S + 20, every_s=0.5)
 
         before = site.generation("plain")
         site.wait("copies at the peer, and durable ones", lambda: site.generation("plain") >= before + 3, 60)
@@ -63,16 +66,11 @@ class Renewal(unittest.TestCase):
                 lan.call(address, self.ca, self.first[other], "GET", "/healthz")
 
     def test_c_each_is_renewed_once_in_a_seventh_of_its_life(self):
-        labs = self.site.nodes
-        begin = time.monotonic()
-        before = {lab: self.renewals(lab) for lab in labs}
-
-        time.sleep(3.5 * PERIOD_S)  # the only way to see that nothing more happens
-
-        passed = time.monotonic() - begin
-        for lab in labs:
-            done = self.renewals(lab) - before[lab]
-            self.assertGreaterEqual(done, 2, lab)
+        passed = time.monotonic() - self.begun
+        self.assertGreater(passed, LIFE_S)  # long enough to see that nothing more happens
+        for lab in self.site.nodes:
+            done = self.renewals(lab) - self.early[lab]
+            self.assertGreaterEqual(done, passed / PERIOD_S * 2 / 3, lab)  # a busy machine's come late
             self.assertLessEqual(done, passed / PERIOD_S + 1, lab)
 
     def test_d_no_node_was_ever_refused(self):
