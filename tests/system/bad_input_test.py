@@ -15,7 +15,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 import chain  # noqa: E402
-from labs import wait_until  # noqa: E402
+from labs import TimedOut, wait_until  # noqa: E402
 from one_node import CONTRACT, OneNode  # noqa: E402
 from rest import Refused  # noqa: E402
 from rn_site import PORT, Node, program  # noqa: E402
@@ -192,8 +192,11 @@ class BadInput(OneNode):
             "env", *[f"{name}={value}" for name, value in environment.items()], *node.agent_program("serve")]))
         self.addCleanup(self.remove_faketime_leftovers, agent.pid)
         rest, sign = self.coordinator.rest(), -1 if hours.startswith("+") else 1
-        wait_until(f"the node {hours} off", lambda: agent.is_running() and rest.nodes()[node.lab]["is_connected"] and
-                   sign * rest.nodes()[node.lab].get("clock_offset_ms", 0) > 4 * 3600_000, 20)
+        try:
+            wait_until(f"the node {hours} off", lambda: rest.nodes()[node.lab]["is_connected"] and
+                       sign * rest.nodes()[node.lab].get("clock_offset_ms", 0) > 4 * 3600_000, 30)
+        except TimedOut as error:
+            self.fail(f"{error}; its agent runs: {agent.is_running()}, and said:\n{agent.output()[-3000:]}")
 
     def test_zzz_a_node_whose_clock_is_hours_off_holds_copies(self):
         if not FAKETIME.exists():

@@ -4,7 +4,7 @@
 kinds run. At the end each job has succeeded with the result of an undisturbed run, its logs are whole, no attempt ran
 twice, no guest ran on a machine that its owner had, and nothing is left.
 
-    chaos_test.py [--seconds 90] [--seed N] [--show]     the same seed gives the same schedule; --show prints it
+    chaos_test.py [--seconds 45] [--seed N] [--show]     the same seed gives the same schedule; --show prints it
 """
 import argparse
 import pathlib
@@ -105,7 +105,7 @@ def keep(site, faults, seed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=90, help="how long faults happen")
+    parser.add_argument("--seconds", type=float, default=45, help="how long faults happen")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     parser.add_argument("--show", action="store_true", help="print the schedule and do nothing")
     flags = parser.parse_args()

@@ -84,8 +84,9 @@ class OwnerUnharmed(unittest.TestCase):
         self.cli("stop", self.job)
         node.owner("leave", "--purge", timeout_s=180)
         told = self.labs.call("lab-a", [program("reclaim-warden"), "leave", "--state", node.state, "--run", node.run],
-                              timeout_s=120)
+                              timeout_s=120, check=False)
         self.assertNotIn("STAYS", told.stdout)
+        self.assertEqual(told.returncode, 0, told.stdout + told.stderr)
         for process in (node.agent, node.warden):
             wait_until(f"{process.name} to end", lambda process=process: not process.is_running(), 30)
 

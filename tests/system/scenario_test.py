@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tests/scenarios on real daemons: the simulator's stories (docs/scenarios.md), one after the other.
 
-    scenario_test.py [--speed 12] [--list] [SCENARIO…]      without names: a few short ones; `all`: what can be played
+    scenario_test.py [--speed 12] [--list] [SCENARIO…]      without names: all that can be played
 
 Durations are divided by --speed; waits have half a minute at least, because real machines start real containers. Every
 node is a laboratory of its own. What only the simulator can do is named, not skipped in silence.
@@ -22,7 +22,6 @@ from outcome import Wanted, check_jobs, leftovers  # noqa: E402
 from stories import Site  # noqa: E402
 
 SCENARIOS = ROOT / "tests" / "scenarios"
-IN_CTEST = ("01_undisturbed", "02_reclaim_with_notice", "05_a_blip_moves_nothing", "10_everything_restarts")
 HEARTBEAT_S = 5
 STILL_S = 3
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
@@ -276,12 +275,12 @@ def play_one(name, commands, speed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("scenarios", nargs="*", default=list(IN_CTEST))
+    parser.add_argument("scenarios", nargs="*")
     parser.add_argument("--speed", type=float, default=12)
     parser.add_argument("--list", action="store_true", help="say what can be played, and do nothing")
     flags = parser.parse_args()
     every = {path.stem: read(path) for path in sorted(SCENARIOS.glob("*.scn"))}
-    chosen = list(every) if flags.scenarios == ["all"] else [pathlib.Path(name).stem for name in flags.scenarios]
+    chosen = [pathlib.Path(name).stem for name in flags.scenarios] or list(every)
     for name, commands in every.items():
         why = unplayable(commands)
         state = "not playable here" if why else "asked for" if name in chosen else "playable, not asked for"

@@ -94,7 +94,7 @@ class Owner:
 
 def own_lines(lines, run):
     """Without what belongs to other runs, which share this kernel."""
-    other = re.compile(r"(?:rn-|reclaim-|/tmp/rn-)(?!" + run + r"\b)[0-9a-z]{4,}")
+    other = re.compile(r"(?:rn[-_]|reclaim-)(?!" + run + r"\b)[0-9a-z]{4,}")
     return sorted(line for line in lines if not other.search(line))
 
 
