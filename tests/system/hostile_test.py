@@ -11,7 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 from capture import PORT, Capture  # noqa: E402
 from guests import GUESTS  # noqa: E402
 from labs import Labs, wait_until  # noqa: E402
-from rn_site import Cli, Coordinator, Node, base_image  # noqa: E402
+from rn_site import Cli, Coordinator, Node, python_image  # noqa: E402
 
 LISTENER = """
 import socket, sys, threading
@@ -46,7 +46,7 @@ class HostileGuests(unittest.TestCase):
             node.start_agent()
         cls.capture = Capture(cls.labs)
         cls.cli = Cli(cls.labs, cls.coordinator)
-        cls.cli("image", "add", "base", base_image(), timeout_s=300)
+        cls.cli("image", "add", "base", python_image(), timeout_s=300)
         cls.open_traps()
 
     @classmethod

@@ -177,12 +177,19 @@ class Cli:
         return self.labs.spawn(self.lab, name, [program("reclaim"), *words], env=self.environment, cwd=cwd)
 
 
-def base_image():
-    """Path of the base image's archive; built when it is not cached."""
+def _image(script):
+    """Path of an image's archive; built when it is not cached."""
     return subprocess.run(
-        [str(ROOT / "scripts" / "build-image.sh")], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+        [str(ROOT / "scripts" / script)], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def base_image():
+    return _image("build-image.sh")
+
+
+def python_image():
+    return _image("build-python-image.sh")
 
 
 def tiny_image():
-    return subprocess.run(
-        [str(ROOT / "scripts" / "build-tiny-image.sh")], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    return _image("build-tiny-image.sh")
