@@ -97,7 +97,8 @@ section_tsan() { built_tests tsan tsan -R '^(io|checkpoint)\.unit$' -j "$jobs"; 
 section_system() {
   local image
   configure "$plain" && build "$plain" reclaim reclaim-{agent,coordinator,init,warden} bench/all || return 1
-  image=$(scripts/build-image.sh) && scripts/build-tiny-image.sh >/dev/null || return 1
+  image=$(scripts/build-image.sh) && scripts/build-tiny-image.sh >/dev/null &&
+    scripts/build-python-image.sh >/dev/null || return 1
   echo "base image: $image"
   # They wait more than they work: for guests, deadlines, certificates.
   built_tests system "$plain" -L '^system$' -j $((2 * jobs))
