@@ -104,7 +104,22 @@ class Player {
     options.heartbeat_ms = option(command, "heartbeat", options.heartbeat_ms);
     cluster_ = std::make_unique<Cluster>(world_, options);
     cluster_->start();
+    const TrueTime deadline = world_.now() + seconds(60);
+    while (world_.now() < deadline && !world_.is_violated() && !are_all_up())
+      cluster_->run_until(world_.now() + milliseconds(100));
     return healthy();
+  }
+
+  /// A story begins on a whole site: the first job goes to the best node, not to the first.
+  bool are_all_up() const {
+    CoordinatorHost& host = cluster_->coordinator();
+    if (host.core() == nullptr) return false;
+    const auto nodes = host.core()->nodes(host.clock().now());
+    return nodes.size() == cluster_->nodes().size() &&
+           std::all_of(nodes.begin(), nodes.end(), [](const coordinator::NodeView& node) {
+             return node.is_connected &&
+                    (node.lending == LendingState::kOpen || !node.row.contract.lends);
+           });
   }
 
   Status healthy() const {
