@@ -74,7 +74,9 @@ void Daemon::State::serve_peer(io::FramedConnection& connection) {
             return newest;
           },
       .verify_key = {},
-      .is_image_blob = {}};
+      .is_image_blob = {},
+      // NOTE(libstdc++): a new thread; on this one, later, if none can be had.
+      .read_back = std::launch::async | std::launch::deferred};
   checkpoint::DriveOptions options;
   options.should_stop = [this] { return is_stopping.load(); };
   const checkpoint::TransferStats stats = checkpoint::serve_peer(connection, deps, options);

@@ -17,6 +17,9 @@ namespace {
 constexpr std::uint32_t kFileMode = 0600;
 constexpr std::uint32_t kFolderMode = 0700;
 constexpr std::string_view kTemporarySuffix = ".new";
+/// A session syncs when so much waits: bounds open files, and how long a flush may take.
+constexpr std::size_t kUnsyncedMax = 64;
+constexpr std::uint64_t kUnsyncedBytesMax = 64ULL << 20;
 /// CBOR of a signed manifest around its body.
 constexpr std::uint64_t kSignedManifestMax = kManifestBytesMax + 4096;
 
@@ -172,25 +175,28 @@ Status ChunkStore::admit(std::uint64_t bytes) {
   return {};
 }
 
-Status ChunkStore::write_chunk(const Digest& cipher, BlobView stored) {
+/// Neither synced nor under its name yet.
+Result<ChunkStore::Session::Waiting> ChunkStore::write_chunk(
+    const Digest& cipher, BlobView stored
+) {
   std::uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
     number = ++temporary_;
   }
-  const std::string path = chunk_path(cipher);
-  const std::string temporary = path + "." + std::to_string(number) + std::string(kTemporarySuffix);
+  Session::Waiting out;
+  out.bytes = stored.size();
+  out.temporary = chunk_path(cipher) + "." + std::to_string(number) + std::string(kTemporarySuffix);
   const auto written = [&]() -> Status {
     const auto made = fs_.make_folder(chunk_folder(cipher), kFolderMode);
     if (!made && made.error().code != ErrorCode::kConflict) return made;
-    RN_TRY(const auto file, fs_.create(temporary, kFileMode));
-    RN_CHECK(file->append(stored));
-    const auto synced = planted("store.skips_fsync") ? Status{} : file->sync();
-    return synced ? Status{} : Status(condemned("chunk " + short_hex(cipher), synced.error()));
+    RN_TRY(out.file, fs_.create(out.temporary, kFileMode));
+    return out.file->append(stored);
   }();
-  if (written) return fs_.rename(temporary, path);
-  (void)fs_.remove(temporary);
-  return written;
+  if (written) return out;
+  out.file.reset();
+  (void)fs_.remove(out.temporary);
+  return fail(written.error());
 }
 
 bool ChunkStore::has(const Digest& cipher) const {
@@ -266,16 +272,28 @@ Result<Blob> ChunkStore::get_from_medium(const Digest& cipher) {
 
 ChunkStore::Session::~Session() {
   const std::lock_guard lock(store_->mutex_);
+  abandon();
   for (const Digest& cipher : pinned_) {
     const auto pin = store_->pins_.find(cipher);
     if (--pin->second == 0) store_->pins_.erase(pin);
   }
-  for (const auto& [cipher, size] :
-       waiting_) {  // never flushed: only unlink what nobody else is writing or has finished
-    store_->bytes_ -= std::min(store_->bytes_, size);
-    if (!store_->chunks_.contains(cipher) && !store_->pins_.contains(cipher))
+}
+
+/// Takes back what was not flushed, but for names that others write, too, or have finished. Under
+/// the store's mutex_.
+void ChunkStore::Session::abandon() {
+  for (auto& [cipher, waiting] : waiting_) {
+    store_->bytes_ -= std::min(store_->bytes_, waiting.bytes);
+    if (waiting.file) {
+      waiting.file.reset();
+      (void)store_->fs_.remove(waiting.temporary);
+    } else if (!store_->chunks_.contains(cipher) && store_->pins_[cipher] == 1) {
       (void)store_->fs_.remove(store_->chunk_path(cipher));
+    }
   }
+  waiting_.clear();
+  unsynced_ = 0;
+  unsynced_bytes_ = 0;
 }
 
 bool ChunkStore::Session::keep(const Digest& cipher) {
@@ -302,42 +320,66 @@ Status ChunkStore::Session::put_hashed(const Digest& cipher, BlobView stored) {
     ++store_->pins_[cipher];
     pinned_.push_back(cipher);
   }
-  const auto written = store_->write_chunk(cipher, stored);
-  const std::lock_guard lock(store_->mutex_);
-  if (written) {
-    waiting_[cipher] = stored.size();
-  } else {
+  auto written = store_->write_chunk(cipher, stored);
+  if (!written) {
+    const std::lock_guard lock(store_->mutex_);
     store_->bytes_ -= std::min<std::uint64_t>(store_->bytes_, stored.size());
-    if (written.error().code == ErrorCode::kCorrupt) ++store_->condemned_;
+    return fail(written.error());
   }
-  return written;
+  waiting_[cipher] = *std::move(written);
+  ++unsynced_;
+  unsynced_bytes_ += stored.size();
+  if (unsynced_ < kUnsyncedMax && unsynced_bytes_ < kUnsyncedBytesMax) return {};
+  return sync_and_name();
+}
+
+/// The names are durable only after the folders' syncs.
+Status ChunkStore::Session::sync_and_name() {
+  const auto done = [&]() -> Status {
+    for (auto& [cipher, waiting] : waiting_) {
+      if (!waiting.file || planted("store.skips_fsync")) continue;
+      const auto synced = waiting.file->sync();
+      if (!synced) return condemned("chunk " + short_hex(cipher), synced.error());
+    }
+    for (auto& [cipher, waiting] : waiting_) {
+      if (!waiting.file) continue;
+      RN_CHECK(store_->fs_.rename(waiting.temporary, store_->chunk_path(cipher)));
+      waiting.file.reset();
+    }
+    return {};
+  }();
+  unsynced_ = 0;
+  unsynced_bytes_ = 0;
+  if (done) return {};
+  const std::lock_guard lock(store_->mutex_);
+  if (done.error().code == ErrorCode::kCorrupt) store_->condemned_ += waiting_.size();
+  abandon();
+  return done;
 }
 
 Status ChunkStore::Session::flush() {
   if (waiting_.empty()) return {};
+  RN_CHECK(sync_and_name());
   const auto synced = [&]() -> Status {
     std::set<std::string> folders;
-    for (const auto& [cipher, size] : waiting_) folders.insert(store_->chunk_folder(cipher));
+    for (const auto& [cipher, waiting] : waiting_) folders.insert(store_->chunk_folder(cipher));
     for (const std::string& folder : folders) RN_CHECK(store_->fs_.sync_folder(folder));
     return store_->fs_.sync_folder(join_path(store_->options_.root, "chunks"));
   }();
   const std::lock_guard lock(store_->mutex_);
-  for (const auto& [cipher, size] : waiting_) {
-    const bool is_known =
-        store_->chunks_.contains(cipher);  // another session was faster with the same bytes
-    if (synced && !is_known) {
-      store_->chunks_[cipher] = size;
-      continue;
-    }
-    store_->bytes_ -= std::min(store_->bytes_, size);
-    if (synced || is_known) continue;
-    (void)store_->fs_.remove(store_->chunk_path(cipher));
-    ++store_->condemned_;
+  if (!synced) {
+    const std::size_t count = waiting_.size();
+    store_->condemned_ += count;
+    abandon();
+    return condemned(std::to_string(count) + " chunks", synced.error());
   }
-  const std::size_t count = waiting_.size();
+  for (const auto& [cipher, waiting] : waiting_) {
+    // Another session may have been faster with the same bytes.
+    if (!store_->chunks_.try_emplace(cipher, waiting.bytes).second)
+      store_->bytes_ -= std::min(store_->bytes_, waiting.bytes);
+  }
   waiting_.clear();
-  if (synced) return {};
-  return condemned(std::to_string(count) + " chunks", synced.error());
+  return {};
 }
 
 // --- manifests
@@ -467,7 +509,9 @@ Result<GenerationRef> ChunkStore::latest_valid(const JobId& job) {
   return fail(ErrorCode::kNotFound, "no whole generation of " + job.str() + " here");
 }
 
-Status ChunkStore::verify(const JobId& job, const Digest& manifest) {
+Status ChunkStore::verify(
+    const JobId& job, const Digest& manifest, const std::set<Digest>& read_back
+) {
   for (const Stored& stored : generations_of(job)) {
     if (stored.ref.manifest != manifest) continue;
     fs_.drop_cache(stored.path);
@@ -475,6 +519,8 @@ Status ChunkStore::verify(const JobId& job, const Digest& manifest) {
     RN_TRY(const Manifest parsed, parse_manifest(loaded.body));
     Status first;
     for (const ChunkRef& chunk : parsed.chunks) {
+      if (read_back.contains(chunk.cipher) && stored_bytes(chunk.cipher) == chunk.cipher_bytes)
+        continue;
       const auto bytes = get_from_medium(chunk.cipher);
       if (bytes && bytes->size() == chunk.cipher_bytes) continue;
       if (first)

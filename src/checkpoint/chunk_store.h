@@ -77,8 +77,8 @@ class ChunkStore {
       FileSystem& fs, const Clock& clock, StoreOptions options
   );
 
-  /// A group of writes that shares its folder syncs, and protects what it touched from garbage
-  /// collection until it ends. One thread. The store outlives it.
+  /// A group of writes that shares its syncs, and protects what it touched from garbage collection
+  /// until it ends. One thread. The store outlives it.
   class Session {
    public:
     explicit Session(ChunkStore& store) : store_(&store) {}
@@ -89,19 +89,34 @@ class ChunkStore {
 
     /// True if the store has the chunk; then it stays at least as long as this session.
     bool keep(const Digest& cipher);
-    /// Writes and syncs a chunk. It counts only after flush(). kCorrupt also if `stored` does not
-    /// hash to `cipher`.
+    /// Writes a chunk. It counts only after flush(), which syncs it at the latest: many syncs one
+    /// after another share what one alone would wait for. kCorrupt if `stored` does not hash to
+    /// `cipher`. Also kCorrupt for a failed sync of any chunk so far, as flush().
     Status put(const Digest& cipher, BlobView stored);
     /// The same where the caller has just computed `cipher` from these bytes: hashes them no second
     /// time.
     Status put_hashed(const Digest& cipher, BlobView stored);
-    /// Makes the names of all puts so far durable and the chunks visible. On error the puts since
-    /// the last flush are gone.
+    /// Makes all puts so far and their names durable and the chunks visible. On error the puts
+    /// since the last flush are gone.
     Status flush();
 
    private:
+    friend class ChunkStore;
+
+    /// A put that was not flushed. `file` is open until the bytes are synced and have their name.
+    struct Waiting {
+      std::uint64_t bytes = 0;
+      std::unique_ptr<File> file;
+      std::string temporary;
+    };
+
+    Status sync_and_name();
+    void abandon();
+
     ChunkStore* store_;
-    std::map<Digest, std::uint64_t> waiting_;  ///< put, not flushed: stored size
+    std::map<Digest, Waiting> waiting_;
+    std::size_t unsynced_ = 0;  ///< of them, those with a file
+    std::uint64_t unsynced_bytes_ = 0;
     std::vector<Digest> pinned_;
   };
 
@@ -127,8 +142,9 @@ class ChunkStore {
   /// is not. kNotFound if none.
   Result<GenerationRef> latest_valid(const JobId& job);
   /// Reads manifest and chunks back from the medium and compares every hash. kCorrupt names the
-  /// first that is not right; the bad copies are condemned.
-  Status verify(const JobId& job, const Digest& manifest);
+  /// first that is not right; the bad copies are condemned. Chunks in `read_back` were read from
+  /// the medium by the caller since they became durable, and are not read again.
+  Status verify(const JobId& job, const Digest& manifest, const std::set<Digest>& read_back = {});
 
   /// Drops generations that nothing needs: keeps the acknowledged one, the durable one before it,
   /// its newest valid predecessor, and everything newer of the current epoch. If the acknowledged
@@ -163,7 +179,7 @@ class ChunkStore {
   std::string chunk_path(const Digest& cipher) const;
   std::string job_folder(const JobId& job) const;
   Status admit(std::uint64_t bytes);
-  Status write_chunk(const Digest& cipher, BlobView stored);
+  Result<Session::Waiting> write_chunk(const Digest& cipher, BlobView stored);
   Result<Blob> read_checked(const Digest& cipher);
   void condemn(const Digest& cipher);
   /// Unlinks a durable chunk unless `only_unpinned` and somebody holds it; its size, or 0.

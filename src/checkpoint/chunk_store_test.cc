@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/chunk_store.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "base/fs_crash.h"
@@ -127,6 +129,64 @@ TEST_F(ChunkStoreTest, a_failed_sync_condemns_the_copy_and_the_next_put_writes_a
 
   ASSERT_TRUE(put_one("hello"));
   EXPECT_EQ(as_text(store_->get_from_medium(cipher).value()), "hello");
+}
+
+TEST_F(ChunkStoreTest, a_sync_that_fails_among_many_takes_all_of_its_session_back) {
+  for (std::uint64_t nth = 0; nth < 3; ++nth) {
+    ChunkStore::Session session(*store_);
+    for (const char* text : {"one", "two", "three"})
+      ASSERT_TRUE(session.put(crypto::sha256(as_bytes(text)), as_bytes(text)));
+    fs_.fail_once(Operation::kSync, nth, ErrorCode::kInternal);
+
+    EXPECT_EQ(session.flush().error().code, ErrorCode::kCorrupt);
+
+    for (const char* text : {"one", "two", "three"}) {
+      EXPECT_FALSE(store_->has(crypto::sha256(as_bytes(text))));
+      EXPECT_TRUE(fs_.list(parent_folder(path_of(crypto::sha256(as_bytes(text))))).value().empty());
+    }
+    EXPECT_EQ(store_->usage().bytes, 0U);
+  }
+}
+
+TEST_F(ChunkStoreTest, a_session_that_is_given_up_takes_nothing_from_another_with_the_same_chunk) {
+  const Digest cipher = crypto::sha256(as_bytes("same"));
+  ChunkStore::Session lasting(*store_);
+  ASSERT_TRUE(lasting.put(cipher, as_bytes("same")));
+  for (int i = 0; i < 100 && !fs_.stat(path_of(cipher)); ++i) {
+    const std::string text = std::to_string(i);
+    ASSERT_TRUE(lasting.put(crypto::sha256(as_bytes(text)), as_bytes(text)));
+  }
+  ASSERT_TRUE(fs_.stat(path_of(cipher))) << "it has its name, which is not durable yet";
+  {
+    ChunkStore::Session given_up(*store_);
+    ASSERT_TRUE(given_up.put(cipher, as_bytes("same")));
+    fs_.fail_once(Operation::kSyncFolder, 0, ErrorCode::kInternal);
+    EXPECT_FALSE(given_up.flush());
+  }
+
+  ASSERT_TRUE(lasting.flush());
+
+  EXPECT_EQ(as_text(store_->get_from_medium(cipher).value()), "same");
+}
+
+TEST_F(ChunkStoreTest, a_session_keeps_only_so_many_files_open) {
+  ChunkStore::Session session(*store_);
+  std::vector<Digest> ciphers;
+  for (int i = 0; i < 200; ++i) {
+    const std::string text = "chunk " + std::to_string(i);
+    ciphers.push_back(crypto::sha256(as_bytes(text)));
+    ASSERT_TRUE(session.put(ciphers.back(), as_bytes(text)));
+  }
+  // What has its name is synced and closed.
+  const auto open = std::count_if(ciphers.begin(), ciphers.end(), [&](const Digest& cipher) {
+    return !fs_.stat(path_of(cipher));
+  });
+  EXPECT_LT(open, 64);
+  ASSERT_TRUE(session.flush());
+  fs_.restart();
+  reopen(options());
+
+  for (const Digest& cipher : ciphers) EXPECT_TRUE(store_->get_from_medium(cipher));
 }
 
 TEST_F(ChunkStoreTest, bit_rot_is_found_and_the_copy_condemned) {

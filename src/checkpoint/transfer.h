@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <set>
@@ -51,8 +52,9 @@ struct TransferStats {
 
 /// Sends one generation of the own store. The result is the holder's receipt, whose signature the
 /// caller checks with the holder's key (the coordinator does it again). Errors: the peer's refusal
-/// by its code; kNotFound or kCorrupt of the own store; kInvalid for a peer that breaks the
-/// protocol or signs for something else.
+/// by its code; kNotFound or kCorrupt of the own store (chunks are sent as they lie there; when the
+/// peer refuses them, they are verified here, and a damaged one is condemned); kInvalid for a peer
+/// that breaks the protocol or signs for something else.
 class StoreSender final : public PeerEnd {
  public:
   /// `store` outlives the sender. `manifest` must be in the store.
@@ -82,6 +84,7 @@ class StoreSender final : public PeerEnd {
   };
 
   void on_have(BlobView body);
+  void on_refusal(BlobView body);
   void on_receipt(BlobView body);
   std::optional<PeerFrame> next_chunk();
   PeerFrame next_manifest_piece();
@@ -96,6 +99,7 @@ class StoreSender final : public PeerEnd {
   std::size_t asked_ = 0;            ///< chunks asked about so far
   std::size_t asking_ = 0;           ///< in the open question
   std::deque<std::size_t> missing_;  ///< indices of chunks to send
+  std::vector<Digest> moved_;        ///< sent by this run
   Phase phase_ = Phase::kHello;
   Result<Receipt> outcome_ = fail(ErrorCode::kUnavailable, "the transfer broke off");
   TransferStats stats_;
@@ -191,6 +195,11 @@ struct PeerServerDeps {
   /// True if the blob is part of the image. Empty: every blob of `images` is served to a holder of
   /// an image ticket.
   std::function<bool(const std::string& image, const Digest& blob)> is_image_blob;
+  /// How chunks that have become durable are read back from the medium: deferred, on the session's
+  /// thread, or async, on another one while the next chunks arrive.
+  std::launch read_back = std::launch::deferred;
+  /// Chunks are made durable, and their reading back begins, whenever so many bytes have come.
+  std::uint64_t batch_bytes = 32ULL << 20;
 };
 
 /// Serves one connection: stores a generation (and answers with a receipt only after chunks and
@@ -228,6 +237,7 @@ class PeerServer final : public PeerEnd {
   Status on_want_manifest(BlobView body);
   Status on_want_chunks(BlobView body);
   Status flush();
+  Status take_read_back();
   Status count(std::uint64_t bytes);
   bool may_serve(const Digest& cipher);
   PeerFrame serve(const Digest& cipher);
@@ -243,13 +253,17 @@ class PeerServer final : public PeerEnd {
   Blob sealed_;
   std::uint64_t moved_ = 0;  ///< counted against the ticket
   std::uint64_t unflushed_ = 0;
+  std::vector<Digest> batch_;   ///< arrived since the last flush
+  std::set<Digest> read_back_;  ///< from the medium, after they were durable
   bool is_finished_ = false;
   TransferStats stats_;
   std::optional<Receipt> receipt_;
   std::optional<Error> refusal_;
+  std::future<Result<std::vector<Digest>>> reading_back_;  ///< of one batch; may be on a thread
 };
 
-/// Chunks are made durable whenever so many bytes wait: what a broken transfer must send again.
+/// A fetcher makes chunks durable whenever so many bytes wait: what a broken transfer must send
+/// again.
 inline constexpr std::uint64_t kFlushBytes = 64ULL << 20;
 
 }  // namespace rn::checkpoint

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <utility>
 
 #include "base/crypto.h"
 #include "base/log.h"
@@ -160,9 +161,32 @@ Status PeerServer::count(std::uint64_t bytes) {
 // --- store
 // ------------------------------------------------------------------------------------------------------------
 
+/// Reading back begins only when bytes and names of the batch are durable. One batch at once.
 Status PeerServer::flush() {
   unflushed_ = 0;
-  return session_.flush();
+  std::vector<Digest> batch = std::exchange(batch_, {});
+  RN_CHECK(session_.flush());
+  RN_CHECK(take_read_back());
+  const auto read = [&store = deps_.store,
+                     batch = std::move(batch)]() -> Result<std::vector<Digest>> {
+    for (const Digest& cipher : batch)
+      RN_CHECK(store.get_from_medium(cipher).map([](const Blob&) {}));
+    return batch;
+  };
+  reading_back_ = std::async(deps_.read_back, read);
+  return {};
+}
+
+/// Waits for the batch that is being read back, if there is one.
+Status PeerServer::take_read_back() {
+  if (!reading_back_.valid()) return {};
+  const auto read = reading_back_.get();
+  if (!read)
+    return fail(
+        read.error().with("reading the generation back from the medium").hinting("send it again")
+    );
+  read_back_.insert(read->begin(), read->end());
+  return {};
 }
 
 Status PeerServer::on_ask(BlobView body) {
@@ -182,9 +206,10 @@ Status PeerServer::on_chunk(BlobView body) {
   RN_CHECK(count(chunk.stored.size()));
   RN_CHECK(session_.put(chunk.cipher, chunk.stored));
   unflushed_ += chunk.stored.size();
+  batch_.push_back(chunk.cipher);
   ++stats_.chunks;
   stats_.bytes += chunk.stored.size();
-  return unflushed_ >= kFlushBytes ? flush() : Status{};
+  return unflushed_ >= deps_.batch_bytes ? flush() : Status{};
 }
 
 Status PeerServer::on_manifest(BlobView body) {
@@ -196,8 +221,8 @@ Status PeerServer::on_manifest(BlobView body) {
   return piece.is_last ? accept_manifest() : Status{};
 }
 
-/// The order that a receipt stands for: chunks durable, manifest durable, everything read back from
-/// the medium, then the word.
+/// The order that a receipt stands for: chunks durable and read back from the medium, also those
+/// that were here before; manifest durable and read back; then the word.
 Status PeerServer::accept_manifest() {
   if (unflushed_ > 0) RN_CHECK(flush());
   RN_TRY(const SignedManifest sealed, from_cbor<SignedManifest>(sealed_));
@@ -210,8 +235,9 @@ Status PeerServer::accept_manifest() {
   const auto key = deps_.verify_key ? deps_.verify_key(sealed.signer) : std::nullopt;
   if (key) RN_CHECK(verify_manifest(sealed, *key).map([](const Manifest&) {}));
   RN_CHECK(check_epoch(*ticket_));  // a newer attempt may have stored since the hello
+  RN_CHECK(take_read_back());
   RN_TRY(const GenerationRef ref, deps_.store.put_manifest(sealed));
-  const auto verified = deps_.store.verify(ref.job, ref.manifest);
+  const auto verified = deps_.store.verify(ref.job, ref.manifest, read_back_);
   if (!verified)
     return fail(verified.error()
                     .with("reading the generation back from the medium")

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/transfer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/fs_crash.h"
 #include "checkpoint/generation_fake.h"
+#include "io/real_fs.h"
 #include "model/codec.h"
 
 namespace rn::checkpoint {
@@ -37,6 +39,8 @@ class TransferTest : public ::testing::Test {
         {},
         {},
         {}};
+    out.batch_bytes = batch_bytes_;
+    out.read_back = read_back_;
     out.newest_epoch = [this](const JobId&) { return newest_; };
     out.verify_key = [this](const NodeId& node) -> std::optional<crypto::PublicKey> {
       if (node != maker_.node) return std::nullopt;
@@ -112,9 +116,16 @@ class TransferTest : public ::testing::Test {
     return made;
   }
 
+  static std::string path_of(const EncodedChunk& chunk) {
+    const std::string hex = to_hex(chunk.ref.cipher);
+    return "/store/chunks/" + hex.substr(0, 2) + "/" + hex;
+  }
+
   ManualClock clock_;
   CrashFs here_fs_;
   CrashFs there_fs_;
+  std::uint64_t batch_bytes_ = 32 << 20;
+  std::launch read_back_ = std::launch::deferred;
   GenerationMaker maker_;
   SeededRng rng_{9};
   crypto::SigningKey coordinator_ = crypto::make_signing_key(rng_);
@@ -177,7 +188,15 @@ TEST_F(TransferTest, a_transfer_broken_after_any_frame_is_resumed_and_moves_each
   }
 }
 
-TEST_F(TransferTest, a_receivers_crash_at_any_operation_never_leaves_a_receipt_without_the_data) {
+/// With one batch for all chunks, and with one for each.
+class BatchTest : public TransferTest, public ::testing::WithParamInterface<std::uint64_t> {
+ protected:
+  BatchTest() { batch_bytes_ = GetParam(); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Sizes, BatchTest, ::testing::Values(32 << 20, 1));
+
+TEST_P(BatchTest, a_receivers_crash_at_any_operation_never_leaves_a_receipt_without_the_data) {
   const auto made = make_here(1, 4);
   for (std::uint64_t at = 0;; ++at) {
     there_.reset();
@@ -199,21 +218,57 @@ TEST_F(TransferTest, a_receivers_crash_at_any_operation_never_leaves_a_receipt_w
   }
 }
 
-TEST_F(TransferTest, a_medium_that_kept_other_bytes_than_the_cache_gives_no_receipt) {
+TEST_P(BatchTest, a_medium_that_kept_other_bytes_than_the_cache_gives_no_receipt) {
   const auto made = make_here(1, 3);
-  tamper_ = [&](PeerFrame& frame) {  // rot between the sync and the reading back
-    if (frame.type != PeerFrameType::kManifest) return;
-    const std::string hex = to_hex(made.chunks[1].ref.cipher);
-    there_fs_.flip("/store/chunks/" + hex.substr(0, 2) + "/" + hex, 30, 1, true);
-  };
+  bool has_rotted = false;
+  there_fs_.before_each_read([&](const std::string& path) {
+    // Nothing is read before it is durable; then the first chunk is read before the second.
+    if (has_rotted || path != path_of(made.chunks[0])) return;
+    has_rotted = there_fs_.flip(path_of(made.chunks[1]), 30, 1, true);
+  });
 
   const auto receipt = store_there(made);
 
+  EXPECT_TRUE(has_rotted);
   ASSERT_FALSE(receipt);
   EXPECT_EQ(receipt.error().code, ErrorCode::kCorrupt);
-  tamper_ = {};
+  EXPECT_TRUE(there_->list(maker_.job).empty());
+  there_fs_.before_each_read({});
   ASSERT_TRUE(store_there(made));  // only the bad chunk moves again
   EXPECT_EQ(sent_.chunks, 1U);
+}
+
+TEST_P(BatchTest, a_chunk_that_was_there_before_and_rotted_gives_no_receipt) {
+  const auto first = make_here(1, 4);
+  ASSERT_TRUE(store_there(first));
+  const auto second = make_here(2, 4);
+  ASSERT_EQ(second.chunks[0].ref.cipher, first.chunks[0].ref.cipher);
+  ASSERT_TRUE(there_fs_.flip(path_of(first.chunks[0]), 30, 1, true));
+
+  const auto receipt = store_there(second);
+
+  ASSERT_FALSE(receipt);
+  EXPECT_EQ(receipt.error().code, ErrorCode::kCorrupt);
+}
+
+TEST_F(TransferTest, a_receipt_waits_for_what_another_thread_reads_back) {
+  const auto made = make_here(1, 20);
+  char folder[] = "/tmp/rn-transfer-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  io::RealFileSystem disk;
+  StoreOptions options;
+  options.root = join_path(folder, "store");
+  options.reserve_free_bytes = 0;
+  there_ = ChunkStore::open(disk, clock_, options).value();
+  batch_bytes_ = 1;
+  read_back_ = std::launch::async;
+
+  const auto receipt = store_there(made);
+
+  EXPECT_TRUE(receipt);
+  EXPECT_TRUE(there_->verify(maker_.job, made.hash));
+  there_.reset();
+  ASSERT_TRUE(remove_tree(disk, folder));
 }
 
 TEST_F(TransferTest, a_failed_sync_at_the_receiver_gives_no_receipt_and_a_retry_writes_anew) {
@@ -288,6 +343,29 @@ TEST_F(TransferTest, a_chunk_changed_on_the_wire_is_refused) {
     if (frame.type == PeerFrameType::kChunk) frame.body.back() ^= 1;
   };
   EXPECT_EQ(refusal(made), ErrorCode::kCorrupt);
+}
+
+TEST_F(TransferTest, a_chunk_damaged_on_the_senders_disk_is_condemned_there_and_stored_nowhere) {
+  const auto made = make_here(1, 3);
+  ASSERT_TRUE(here_fs_.flip(path_of(made.chunks[1]), 30, 1));
+
+  const auto receipt = store_there(made);
+
+  ASSERT_FALSE(receipt);
+  EXPECT_EQ(receipt.error().code, ErrorCode::kCorrupt);
+  EXPECT_THAT(receipt.error().message, testing::HasSubstr("on the disk"));
+  EXPECT_FALSE(here_->has(made.chunks[1].ref.cipher));
+  EXPECT_TRUE(here_->has(made.chunks[0].ref.cipher));
+  EXPECT_FALSE(there_->has(made.chunks[1].ref.cipher));
+}
+
+TEST_F(TransferTest, a_chunk_that_went_from_the_senders_disk_is_known_to_be_gone) {
+  const auto made = make_here(1, 3);
+  ASSERT_TRUE(here_fs_.remove(path_of(made.chunks[1])));
+
+  EXPECT_EQ(store_there(made).error().code, ErrorCode::kNotFound);
+
+  EXPECT_FALSE(here_->has(made.chunks[1].ref.cipher));
 }
 
 TEST_F(TransferTest, a_manifest_that_its_node_did_not_sign_is_refused) {

@@ -22,6 +22,7 @@ namespace rn::io {
 namespace {
 
 constexpr std::size_t kFirstReadBytes = 64 << 10;
+constexpr std::size_t kEarlyWriteBytes = 1 << 20;  ///< less is not worth the call
 
 tl::unexpected<Error> failed(const std::string& what) {
   return fail(error_from_errno(errno, what));
@@ -76,12 +77,16 @@ class RealFile final : public File {
   }
 
   Status append(BlobView bytes) override {
+    const std::size_t length = bytes.size();
     while (!bytes.empty()) {
       const ssize_t put = write(fd_.get(), bytes.data(), bytes.size());
       if (put < 0 && errno == EINTR) continue;
       if (put < 0) return failed("writing " + path_);
       bytes = bytes.subspan(static_cast<std::size_t>(put));
     }
+    // Whoever appends here syncs soon: the disk begins now, and the syncs of several files find
+    // little left to do. A hint; an error of the disk is the sync's to tell.
+    if (length >= kEarlyWriteBytes) (void)sync_file_range(fd_.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
     return {};
   }
 
