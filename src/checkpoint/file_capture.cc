@@ -13,6 +13,10 @@ namespace rn::checkpoint {
 namespace {
 
 constexpr std::uint64_t kReadBytes = 4ULL << 20;
+/// A chunk from this size on is worth a thread: hashing it takes a millisecond and more.
+constexpr std::size_t kAsideBytes = 256 << 10;
+/// NOTE(libstdc++): a new thread; on the asking one, later, if none can be had.
+constexpr auto kAside = std::launch::async | std::launch::deferred;
 
 struct FreeState {
   void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
@@ -70,12 +74,35 @@ Result<ChunkRef> FileCapture::take_chunk(BlobView plaintext, const Checksum128& 
   if (const auto fresh = fresh_.find(name); fresh != fresh_.end()) return fresh->second;
   same = keep_known(known_.chunk_named(name), plaintext.size());
   if (same != nullptr) return *same;
-  const EncodedChunk chunk = encoder_.encode(plaintext, name);
+  if (!encoding_ || encoding_->name != name) RN_CHECK(encode(plaintext, name));
+  ChunkRef named;
+  named.name = name;
+  return named;
+}
+
+Status FileCapture::encode(BlobView plaintext, const Digest& name) {
+  RN_CHECK(finish_encoding());
+  if (plaintext.size() < kAsideBytes) return put(encoder_.encode(plaintext, name));
+  encoding_ = {
+      name, std::async(kAside, [this, name, own = Blob(plaintext.begin(), plaintext.end())] {
+        return encoder_.encode(own, name);
+      })};
+  return {};
+}
+
+Status FileCapture::finish_encoding() {
+  if (!encoding_) return {};
+  const EncodedChunk chunk = encoding_->chunk.get();
+  encoding_.reset();
+  return put(chunk);
+}
+
+Status FileCapture::put(const EncodedChunk& chunk) {
   RN_CHECK(session_.put_hashed(chunk.ref.cipher, chunk.stored));
   totals_.new_bytes += chunk.stored.size();
   ++totals_.new_chunks;
-  fresh_[name] = chunk.ref;
-  return chunk.ref;
+  fresh_[chunk.ref.name] = chunk.ref;
+  return {};
 }
 
 Result<FileCapture::Reading> FileCapture::read_chunks(
@@ -97,6 +124,10 @@ Result<FileCapture::Reading> FileCapture::read_chunks(
         return {};
       }
   ));
+  RN_CHECK(finish_encoding());
+  for (ChunkRef& chunk : reading.chunks) {
+    if (chunk.cipher == Digest{}) chunk = fresh_.at(chunk.name);
+  }
   reading.whole = checksum.finish();
   return reading;
 }

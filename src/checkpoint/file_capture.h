@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <future>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +15,9 @@
 
 namespace rn::checkpoint {
 
-/// Turns files into chunks in a store. One snapshot's worth; one thread.
+/// Turns files into chunks in a store. One snapshot's worth; used by one thread. A large chunk is
+/// encoded on a second one while the next is read and named, because hashing is what takes the
+/// time; at most one at once, so a capture holds two chunks more.
 class FileCapture {
  public:
   struct Totals {
@@ -59,8 +63,18 @@ class FileCapture {
     Checksum128 whole{};
   };
 
+  struct Encoding {
+    Digest name;
+    std::future<EncodedChunk> chunk;
+  };
+
   Result<Reading> read_chunks(File& file, const std::string& path, std::uint64_t size);
+  /// A reference with a name only, while the chunk is being encoded.
   Result<ChunkRef> take_chunk(BlobView plaintext, const Checksum128& checksum);
+  Status encode(BlobView plaintext, const Digest& name);
+  /// Waits for the chunk that is being encoded, if there is one, and puts it.
+  Status finish_encoding();
+  Status put(const EncodedChunk& chunk);
   /// `known` if it fits and the store still has it, for as long as this session lasts; else
   /// nullptr.
   const ChunkRef* keep_known(const ChunkRef* known, std::size_t plain_bytes);
@@ -72,6 +86,7 @@ class FileCapture {
   ChunkEncoder encoder_;
   std::function<bool()> should_stop_;
   std::map<Digest, ChunkRef> fresh_;  ///< made by this capture, by name
+  std::optional<Encoding> encoding_;  ///< uses `encoder_`: ends before it
   Totals totals_;
 };
 

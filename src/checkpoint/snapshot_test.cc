@@ -459,6 +459,24 @@ TEST_F(SnapshotTest, chunks_in_another_order_than_the_file_had_stop_the_restore)
   EXPECT_EQ(restore(m, "/other").error().code, ErrorCode::kCorrupt);
 }
 
+TEST_F(SnapshotTest, a_chunk_that_comes_again_while_it_is_being_encoded_is_stored_once) {
+  std::string chunks(12 << 20, 'a');
+  chunks.replace(8 << 20, 1 << 20, 1 << 20, 'b');
+  write("checkpoint.bin", chunks + chunks.substr(0, 4 << 20) + "end");
+  request_.unit = {"checkpoint.bin", false};
+
+  const auto taken = take();
+
+  ASSERT_TRUE(taken) << taken.error().describe();
+  EXPECT_EQ(taken->stats.new_chunks, 3U);
+  EXPECT_EQ(taken->manifest.files.front().chunks, (std::vector<std::uint32_t>{0, 0, 1, 0, 2}));
+  ASSERT_TRUE(restore(taken->manifest, "/other"));
+  EXPECT_TRUE(
+      read_all(fs_, "/other/checkpoint.bin", 1 << 25) ==
+      read_all(fs_, "/work/checkpoint.bin", 1 << 25)
+  );
+}
+
 TEST_F(SnapshotTest, a_workspace_that_lists_a_path_twice_or_outside_is_refused) {
   for (const std::string path : {"../x", "/x", "train.py"}) {
     Listing listing = base_;
