@@ -83,7 +83,7 @@ class Bench:
             "--temporary", "*.tmp", "--", "sh", "-c", script, cwd=folder).stdout.strip()
         site.wait("the guest to run", lambda: site.rest.job(self.job)["state"] == "running", 60)
         attempts = pathlib.Path(site.nodes["lab-a"].state) / "warden" / "attempts"
-        self.work = wait_until("its disk", lambda: next(attempts.glob(f"{self.job}-*/**/work"), None), 30)
+        self.work = wait_until("its disk", lambda: next(attempts.glob(f"{self.job}-*/disk/work"), None), 30)
 
     def line_s(self):
         address = self.site.labs.addresses["storage"]
@@ -130,6 +130,8 @@ def main():
     try:
         bench.run()
     finally:
+        if "RN_KEEP_LOGS" in os.environ:
+            bench.site.keep_logs(os.environ["RN_KEEP_LOGS"])
         bench.site.down()
         for left in bench.site.labs.residue():
             print("LEFT BEHIND:", left)

@@ -161,7 +161,7 @@ def train_inside(site, folder):
                    "--checkpoint", "*.pt", "--", *COMMAND, cwd=folder).stdout.strip()
     site.wait(f"job {job} to run", lambda: site.rest.job(job)["state"] == "running", 300)
     attempts = pathlib.Path(site.nodes["lab-a"].state) / "warden" / "attempts"
-    work = wait_until("its disk", lambda: next(attempts.glob(f"{job}-*/**/work"), None), 30)
+    work = wait_until("its disk", lambda: next(attempts.glob(f"{job}-*/disk/work"), None), 30)
     return Training(lambda: python_in(site.guest_processes("lab-a")), work / "steps.log",
                     lambda: site.cli("stop", job, cwd=folder))
 
