@@ -186,19 +186,25 @@ rn_pids() {
     for entry in $(rn_cgroups "$run"); do
       cat "$entry/cgroup.procs" 2>/dev/null || true
     done
-  } | sort -un | while read -r pid; do
-    rn_is_ancestor "$pid" || [[ $(awk '/^State:/ { print $2 }' "/proc/$pid/status" 2>/dev/null) == Z ]] || echo "$pid"
-  done
+  } | sort -un | rn_without_our_own_and_the_dead
 }
 
-# This shell, or the shells and programs above it (whoever calls `down` may carry the tag itself).
-rn_is_ancestor() {
-  local pid=$BASHPID
+# Of the pids on standard input those that live, less this shell and the programs above it (whoever calls `down` may
+# carry the tag itself). Without a process for each: on a busy machine that would take a second.
+rn_without_our_own_and_the_dead() {
+  local pid=$BASHPID line own=' '
   while [[ -n $pid && $pid != 0 ]]; do
-    [[ $pid != "$1" ]] || return 0
-    pid=$(awk '{ sub(/.*\) /, ""); print $2 }' "/proc/$pid/stat" 2>/dev/null || true)
+    own+="$pid "
+    line=
+    read -r line 2>/dev/null <"/proc/$pid/stat" || true
+    read -r _ pid _ <<<"${line##*) }"
   done
-  return 1
+  while read -r pid; do
+    line=
+    read -r line 2>/dev/null <"/proc/$pid/stat" || true
+    line=${line##*) }
+    [[ $own == *" $pid "* || -z $line || $line == Z* ]] || echo "$pid"
+  done
 }
 
 # rn_cgroups RUN: its cgroups in every hierarchy, deepest first.
