@@ -145,6 +145,16 @@ TEST_F(CoreLife, a_fetch_that_may_succeed_later_is_repeated_and_one_that_cannot_
   EXPECT_THAT(sent<wire::AttemptEvent>().back().report.detail, HasSubstr("SHA-256 differs"));
 }
 
+TEST_F(CoreLife, a_disk_that_fills_while_the_image_comes_refuses) {
+  start();
+  lease();
+
+  finish<FetchImage>(Error{ErrorCode::kExhausted, "no space left on device", ""});
+
+  EXPECT_EQ(last_end(), AttemptEnd::kRefused);
+  EXPECT_THAT(sent<wire::AttemptEvent>().back().report.detail, HasSubstr("no space left"));
+}
+
 TEST_F(CoreLife, a_wrong_digest_found_by_the_warden_ends_the_attempt_as_refused) {
   start();
   lease();

@@ -15,6 +15,11 @@ bool is_light(Task task) {
   return task == Task::kLog || task == Task::kForget || task == Task::kGarbage;
 }
 
+/// Trying again here would not help, or not soon: a full disk is another node's chance.
+bool is_for_good_here(const Error& error) {
+  return !is_retryable(error.code) || error.code == ErrorCode::kExhausted;
+}
+
 }  // namespace
 
 void Core::State::step_log(Attempt& a) {
@@ -165,7 +170,7 @@ void Core::State::on_work(Attempt& a, const PendingWork& pending, const WorkResu
       if (const auto* fetched = std::get_if<ImageFetched>(&result)) {
         set_phase(a, Phase::kLoading);
         ask(a, Ask::kLoad, warden_wire::LoadImage{a.commit.image_digest, fetched->archive_path});
-      } else if (error != nullptr && !is_retryable(error->code)) {
+      } else if (error != nullptr && is_for_good_here(*error)) {
         order_stop(a, StopOrder{AttemptEnd::kRefused, 0, "image: " + error->message, {}, 0});
       } else {
         retry_work(a, Task::kFetch);
@@ -177,7 +182,7 @@ void Core::State::on_work(Attempt& a, const PendingWork& pending, const WorkResu
         a.row.restored = prepared->restored;
         a.row.detail = prepared->note;
         set_phase(a, Phase::kAdopting);
-      } else if (error != nullptr && (!is_retryable(error->code) || error->code == ErrorCode::kExhausted)) {
+      } else if (error != nullptr && is_for_good_here(*error)) {
         order_stop(a, StopOrder{AttemptEnd::kRefused, 0, "workspace: " + error->message, {}, 0});
       } else {
         retry_work(a, Task::kPrepare);

@@ -97,7 +97,12 @@ Result<Blob> Hands::get_blob(io::HttpSession& session, const Digest& name) const
   call.url = self->coordinator_url + "/v1/blobs/" + to_hex(name);
   call.tls = tls_to_coordinator(*self);
   auto reply = io::succeed(session.perform(call));
-  if (!reply) return fail(reply.error().with("blob " + to_hex(name).substr(0, 12)));
+  if (!reply) {
+    Error error = reply.error().with("blob " + to_hex(name).substr(0, 12));
+    // The coordinator is busy, which passes; only this node's own disk is full for longer.
+    if (error.code == ErrorCode::kExhausted) error.code = ErrorCode::kUnavailable;
+    return fail(error);
+  }
   const BlobView bytes = as_bytes(reply->body);
   if (crypto::sha256(bytes) != name)
     return fail(ErrorCode::kCorrupt, "blob " + to_hex(name) + " came with other bytes");
