@@ -2,6 +2,7 @@
 """Tries to reach what a guest must not reach. TARGETS=HOST:PORT,… are listeners that the test has opened (the host,
 another laboratory, the coordinator; IPv6 in brackets); ALLOWED=HOST:PORT is a UDP echo that must answer, so that a
 guest without any network does not pass for a well-guarded one."""
+import concurrent.futures
 import os
 import socket
 
@@ -61,27 +62,39 @@ def interfaces():
     return [name for _, name in socket.if_nameindex() if name != "lo"]
 
 
-def main():
-    for target in filter(None, os.environ.get("TARGETS", "").split(",")):
-        verdict(f"tcp {target}", reaches_tcp(target))
-        verdict(f"udp {target}", answers_udp(target))
-    for gateway in gateways():
-        for port in (22, 53, 80, 443, 7443, 7444, 7445):
-            verdict(f"gateway {gateway}:{port}", reaches_tcp(f"{gateway}:{port}"))
-    for target in ("169.254.169.254:80", "169.254.1.1:80"):
-        verdict(f"link-local {target}", reaches_tcp(target))
-    for name in interfaces():
-        verdict(f"all nodes of {name}", answers_udp(f"[ff02::1%{name}]:7"))
-        verdict(f"router of {name}", reaches_tcp(f"[fe80::1%{name}]:80"))
+def answers_broadcast():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
         probe.settimeout(TIMEOUT_S)
         try:
             probe.sendto(b"hostile", ("255.255.255.255", 7))
             probe.recvfrom(100)
-            verdict("broadcast", True)
+            return True
         except OSError:
-            verdict("broadcast", False)
+            return False
+
+
+def attacks():
+    """(what is tried, the function that answers whether it got through, its argument)."""
+    for target in filter(None, os.environ.get("TARGETS", "").split(",")):
+        yield f"tcp {target}", reaches_tcp, target
+        yield f"udp {target}", answers_udp, target
+    for gateway in gateways():
+        for port in (22, 53, 80, 443, 7443, 7444, 7445):
+            yield f"gateway {gateway}:{port}", reaches_tcp, f"{gateway}:{port}"
+    for target in ("169.254.169.254:80", "169.254.1.1:80"):
+        yield f"link-local {target}", reaches_tcp, target
+    for name in interfaces():
+        yield f"all nodes of {name}", answers_udp, f"[ff02::1%{name}]:7"
+        yield f"router of {name}", reaches_tcp, f"[fe80::1%{name}]:80"
+    yield "broadcast", answers_broadcast
+
+
+def main():
+    # Side by side: each waits for an answer that must not come.
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        for name, result in [(name, pool.submit(attack, *what)) for name, attack, *what in attacks()]:
+            verdict(name, result.result())
     allowed = os.environ.get("ALLOWED")
     if allowed:
         print(f"network: allowed peer answers: {'yes' if answers_udp(allowed) else 'NO'}", flush=True)
