@@ -28,6 +28,7 @@ struct Flags {
   std::optional<std::uint32_t> min_residence_s;
   std::optional<std::uint32_t> certificate_s;
   std::optional<std::uint32_t> keep_ended_s;
+  std::optional<std::uint32_t> keep_outputs_s;
   std::optional<std::uint32_t> home_settle_s;
   std::vector<std::string> names;
   bool stays_away = false;
@@ -59,6 +60,7 @@ Result<DaemonConfig> configure(const Flags& flags) {
   if (flags.min_residence_s) config.core.min_residence_s = *flags.min_residence_s;
   if (flags.certificate_s) config.certificate_s = *flags.certificate_s;
   if (flags.keep_ended_s) config.keep_ended_s = *flags.keep_ended_s;
+  if (flags.keep_outputs_s) config.keep_outputs_s = *flags.keep_outputs_s;
   if (flags.home_settle_s) config.core.home_settle_s = *flags.home_settle_s;
   if (flags.stays_away) config.core.migrates_back = false;
   if (flags.has_public_metrics) config.has_public_metrics = true;
@@ -175,7 +177,12 @@ int main(int argc, char** argv) {
   serve_command->add_option(
       "--keep-ended-s",
       flags.keep_ended_s,
-      "logs and files of ended jobs stay so long, outputs until they were fetched (default 2592000)"
+      "logs and files of ended jobs stay so long (default 2592000)"
+  );
+  serve_command->add_option(
+      "--keep-outputs-s",
+      flags.keep_outputs_s,
+      "the same for jobs whose outputs nobody has fetched (default 7776000)"
   );
   serve_command->add_flag("--no-migrate-back", flags.stays_away, "never send jobs home");
   serve_command->add_flag("--public-metrics", flags.has_public_metrics, "/metrics without a token");

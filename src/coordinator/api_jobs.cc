@@ -188,13 +188,17 @@ Result<Listing> read_outputs(
 ) {
   auto listing = read_listing(blobs, job.outputs);
   if (!is_terminal(job.state)) return listing;
-  if (!listing && listing.error().code == ErrorCode::kNotFound && logs.is_fetched(job.id))
+  if (!listing && listing.error().code == ErrorCode::kNotFound) {
+    const bool is_fetched = logs.is_fetched(job.id);
     return fail(
         ErrorCode::kNotFound,
         "the outputs of job " + job.id.str() +
-            " are no longer kept: they were fetched, and it ended too long ago",
-        "submit it again, or ask the operator for a longer keep_ended_s"
+            " are no longer kept: " + (is_fetched ? "they were fetched" : "nobody fetched them") +
+            ", and it ended too long ago",
+        std::string("submit it again, or ask the operator for a longer ") +
+            (is_fetched ? "keep_ended_s" : "keep_outputs_s")
     );
+  }
   if (listing && caller == job.owner) {
     const Status marked = logs.mark_fetched(job.id);
     if (!marked) log::warning("outputs.not_marked", {{"why", marked.error().describe()}});

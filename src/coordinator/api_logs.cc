@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "coordinator/api_answers.h"
+#include "coordinator/collector.h"
 
 namespace rn::coordinator {
 
@@ -158,6 +159,37 @@ void start_reading(
   reader->start(responder);
 }
 
+void read_log_of(
+    ApiContext& context,
+    const ApiRequest& request,
+    const Job& job,
+    bool is_live,
+    const io::Responder& responder
+) {
+  if (is_live)
+    return start_reading(context, request, context.shell.core().attempts(job.id), true, responder);
+  on_worker(
+      context,
+      responder,
+      [&store = context.store, id = job.id] { return store.attempts(id); },
+      [&context, request, responder](const std::vector<Attempt>& attempts) {
+        start_reading(context, request, attempts, false, responder);
+      }
+  );
+}
+
+/// An empty answer would say that the job wrote nothing.
+Status check_kept(const AttemptLogs& logs, const Job& job) {
+  const auto removed = logs.removed_wall_ms(job.id);
+  if (!removed) return {};
+  return fail(
+      ErrorCode::kNotFound,
+      "the logs of job " + std::to_string(job.number) + " were removed at " + utc_text(*removed) +
+          ": it ended at " + utc_text(job.finished_wall_ms),
+      "the operator can keep logs longer: keep_ended_s of the coordinator (--keep-ended-s)"
+  );
+}
+
 }  // namespace
 
 void stream_log(ApiContext& context, ApiRequest request, io::Responder responder) {
@@ -167,17 +199,13 @@ void stream_log(ApiContext& context, ApiRequest request, io::Responder responder
       request,
       responder,
       [&context, request, responder](const Job& job, bool is_live) {
-        if (is_live) {
-          return start_reading(
-              context, request, context.shell.core().attempts(job.id), true, responder
-          );
-        }
+        if (!is_terminal(job.state)) return read_log_of(context, request, job, is_live, responder);
         on_worker(
             context,
             responder,
-            [&store = context.store, id = job.id] { return store.attempts(id); },
-            [&context, request, responder](const std::vector<Attempt>& attempts) {
-              start_reading(context, request, attempts, false, responder);
+            [&logs = context.logs, job] { return check_kept(logs, job); },
+            [&context, request, job, is_live, responder] {
+              read_log_of(context, request, job, is_live, responder);
             }
         );
       }

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/blobs_log.h"
 
+#include <cstdlib>
 #include <utility>
 
 namespace rn::coordinator {
 
 namespace {
 
-constexpr const char* kFetched = "fetched";  // an empty file beside the logs
+// Files beside the logs; the last two hold the time.
+constexpr const char* kFetched = "fetched";
+constexpr const char* kRemoved = "removed";
+constexpr const char* kWarned = "warned";
 
 }  // namespace
 
@@ -71,7 +75,7 @@ Result<std::set<JobId>> AttemptLogs::jobs() const {
   return jobs;
 }
 
-Result<bool> AttemptLogs::remove(const JobId& job) {
+Result<bool> AttemptLogs::remove(const JobId& job, std::int64_t now_wall_ms) {
   if (!is_safe_relative_path(job.str())) return fail(ErrorCode::kInvalid, "not a job id");
   const std::string folder = join_path(root_, job.str());
   const auto names = fs_.list(folder);
@@ -81,6 +85,8 @@ Result<bool> AttemptLogs::remove(const JobId& job) {
   bool is_empty = true;
   for (const std::string& name : *names) {
     if (name.ends_with(".log")) {
+      if (!had_any) RN_CHECK(mark(job, kRemoved, std::to_string(now_wall_ms)));
+      is_empty = false;
       RN_CHECK(fs_.remove(join_path(folder, name)));
       had_any = true;
     } else {
@@ -93,11 +99,34 @@ Result<bool> AttemptLogs::remove(const JobId& job) {
 
 Status AttemptLogs::mark_fetched(const JobId& job) {
   if (!is_safe_relative_path(job.str())) return fail(ErrorCode::kInvalid, "not a job id");
-  if (is_fetched(job)) return {};
+  return is_fetched(job) ? Status() : mark(job, kFetched, "");
+}
+
+Status AttemptLogs::mark(const JobId& job, const char* name, const std::string& text) {
   const std::string folder = join_path(root_, job.str());
   RN_CHECK(make_folders(fs_, folder, 0700));
-  RN_CHECK(write_durably(fs_, join_path(folder, kFetched), {}, 0600));
+  RN_CHECK(write_durably(fs_, join_path(folder, name), as_bytes(text), 0600));
   return fs_.sync_folder(root_);
+}
+
+std::optional<std::int64_t> AttemptLogs::marked_wall_ms(const JobId& job, const char* name) const {
+  if (!is_safe_relative_path(job.str())) return std::nullopt;
+  const auto bytes = read_all(fs_, join_path(join_path(root_, job.str()), name), 32);
+  if (!bytes) return std::nullopt;
+  return std::strtoll(std::string(as_text(*bytes)).c_str(), nullptr, 10);
+}
+
+std::optional<std::int64_t> AttemptLogs::removed_wall_ms(const JobId& job) const {
+  return marked_wall_ms(job, kRemoved);
+}
+
+Status AttemptLogs::mark_warned(const JobId& job, std::int64_t now_wall_ms) {
+  if (!is_safe_relative_path(job.str())) return fail(ErrorCode::kInvalid, "not a job id");
+  return warned_wall_ms(job) ? Status() : mark(job, kWarned, std::to_string(now_wall_ms));
+}
+
+std::optional<std::int64_t> AttemptLogs::warned_wall_ms(const JobId& job) const {
+  return marked_wall_ms(job, kWarned);
 }
 
 bool AttemptLogs::is_fetched(const JobId& job) const {

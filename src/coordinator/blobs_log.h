@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -46,9 +47,15 @@ class AttemptLogs {
   /// The jobs of which something is kept here. Blocking.
   Result<std::set<JobId>> jobs() const;
   /// Removes the logs of a job that is over (nothing is appended to it any more). Idempotent; what
-  /// a crash leaves goes with the next call. That its outputs were fetched stays known. False:
-  /// there were none. Blocking.
-  Result<bool> remove(const JobId& job);
+  /// a crash leaves goes with the next call. When it was, and that its outputs were fetched, stays
+  /// known. False: there were none. Blocking.
+  Result<bool> remove(const JobId& job, std::int64_t now_wall_ms);
+  /// When remove() took the logs of this job away; nullopt: it did not. Blocking.
+  std::optional<std::int64_t> removed_wall_ms(const JobId& job) const;
+  /// Its owner was told that its outputs will go: durable on return. Blocking, idempotent (the
+  /// first time counts).
+  Status mark_warned(const JobId& job, std::int64_t now_wall_ms);
+  std::optional<std::int64_t> warned_wall_ms(const JobId& job) const;
   /// The owner has fetched the outputs: durable on return. Blocking, idempotent.
   Status mark_fetched(const JobId& job);
   bool is_fetched(const JobId& job) const;
@@ -69,6 +76,8 @@ class AttemptLogs {
   };
 
   std::string path_of(const JobId& job, LeaseEpoch epoch) const;
+  Status mark(const JobId& job, const char* name, const std::string& text);
+  std::optional<std::int64_t> marked_wall_ms(const JobId& job, const char* name) const;
   void run();
   void write_batch(std::vector<Append>& batch);
   Result<std::uint64_t> write_one(const Append& append, Open& open);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -16,16 +17,32 @@ struct CollectRequest {
   std::vector<Image> images;  ///< the allow list now
   std::int64_t now_wall_ms = 0;
   std::int64_t keep_ms = 0;  ///< what belongs to a job stays so long after its end
+  /// The same for a job whose outputs its owner has not fetched; at least keep_ms.
+  std::int64_t keep_outputs_ms = 0;
 };
 
 struct CollectReport {
   BlobStore::Collected blobs;
   std::uint64_t logs_of_jobs = 0;  ///< whose logs were removed
+  std::vector<Job> to_warn;        ///< their owners are to be told; then AttemptLogs::mark_warned
+  std::vector<Job> unfetched;      ///< went in this round although nobody had fetched them
 };
 
-/// Nothing refers to the job's files any more: it ended `keep_ms` ago, and its outputs, if it has
-/// any, were fetched by their owner.
-bool is_over_for_good(const Job& job, const AttemptLogs& logs, const CollectRequest& request);
+enum class Keep : std::uint8_t {
+  kKept,
+  kToWarn,  ///< kept; its owner is to be told that it will go
+  kOver,    ///< nothing refers to the job's files any more
+};
+
+/// kOver: it ended `keep_ms` ago and its outputs, if it has any, were fetched by their owner; or it
+/// ended `keep_outputs_ms` ago and its owner was warned at least warning_ms() ago.
+Keep judge(const Job& job, const AttemptLogs& logs, const CollectRequest& request);
+
+/// "2026-11-21 19:05 UTC", for people.
+std::string utc_text(std::int64_t wall_ms);
+
+/// How long before unfetched outputs go their owner is told: a quarter of the time, at most a week.
+std::int64_t warning_ms(const CollectRequest& request);
 
 /// One round: removes the logs of jobs that are over for good, and the blobs that no image and no
 /// other job refers to (see BlobStore::collect: in the second round that finds them so). Blocking.

@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::int64_t kNowMs = 1'800'000'000'000;
 constexpr std::int64_t kKeepMs = 1'000'000;
+constexpr std::int64_t kKeepOutputsMs = 8'000'000;
+constexpr std::int64_t kWarningMs = kKeepOutputsMs / 4;
 constexpr LeaseEpoch kEpoch{1, 1};
 
 /// A coordinator's folder on a real disk, and no coordinator.
@@ -28,7 +30,7 @@ class Collector : public testing::Test {
     blobs.emplace(BlobStore::open(fs, folder.path() + "/blobs").value());
     blobs->set_reserve(0);
     logs = std::make_unique<AttemptLogs>(fs, folder.path() + "/logs");
-    request = {{}, kNowMs, kKeepMs};
+    request = {{}, kNowMs, kKeepMs, kKeepOutputsMs};
   }
 
   Digest put(std::string_view text) {
@@ -111,7 +113,7 @@ TEST_F(Collector, nothing_of_a_job_goes_that_runs_or_ended_lately_or_was_not_fet
   running.job.spec.workspace = put_listing("one");
   JobRow recent = ended("j-2", 2, kKeepMs - 1);
   recent.job.spec.workspace = put_listing("two");
-  JobRow unfetched = ended("j-3", 3, kKeepMs * 1000);
+  JobRow unfetched = ended("j-3", 3, kKeepOutputsMs - kWarningMs - 1);
   unfetched.job.spec.workspace = put_listing("three");
   unfetched.job.outputs = put_listing("four");
   for (const JobRow* row : {&running, &recent, &unfetched}) {
@@ -125,6 +127,67 @@ TEST_F(Collector, nothing_of_a_job_goes_that_runs_or_ended_lately_or_was_not_fet
   }
 
   for (const char* job : {"j-1", "j-2", "j-3"}) EXPECT_GT(log_bytes(job), 0u) << job;
+}
+
+TEST_F(Collector, when_the_logs_of_a_job_were_removed_stays_known) {
+  save(ended("j-1", 1, kKeepMs));
+  save(ended("j-2", 2, kKeepMs));
+  write_log("j-1");
+  EXPECT_EQ(logs->removed_wall_ms(JobId("j-1")), std::nullopt);
+
+  EXPECT_EQ(round().logs_of_jobs, 1u);
+  request.now_wall_ms += 5000;
+  EXPECT_EQ(round().logs_of_jobs, 0u);
+
+  EXPECT_EQ(logs->removed_wall_ms(JobId("j-1")), kNowMs);
+  EXPECT_EQ(logs->removed_wall_ms(JobId("j-2")), std::nullopt) << "it had none";
+}
+
+TEST_F(Collector, outputs_that_nobody_fetches_go_after_a_warning) {
+  JobRow row = ended("j-1", 1, kKeepOutputsMs - kWarningMs);
+  row.job.outputs = put_listing("outputs");
+  save(row);
+  write_log("j-1");
+
+  ASSERT_EQ(round().to_warn.size(), 1u);
+  ASSERT_EQ(round().to_warn.size(), 1u) << "until the warning is in the history";
+  ASSERT_TRUE(logs->mark_warned(row.job.id, request.now_wall_ms));
+  EXPECT_TRUE(round().to_warn.empty());
+  EXPECT_GT(log_bytes("j-1"), 0u);
+  request.now_wall_ms += kWarningMs - 1;
+  EXPECT_TRUE(round().unfetched.empty());
+  request.now_wall_ms += 1;
+
+  const CollectReport last = round();
+  ASSERT_EQ(last.unfetched.size(), 1u);
+  EXPECT_EQ(last.unfetched[0].number, 1u);
+  EXPECT_EQ(log_bytes("j-1"), 0u);
+  const CollectReport after = round();
+  EXPECT_EQ(after.blobs.blobs, 2u);
+  EXPECT_TRUE(after.unfetched.empty()) << "told once";
+  EXPECT_FALSE(blobs->has(row.job.outputs));
+}
+
+TEST_F(Collector, a_coordinator_that_was_away_for_long_warns_before_it_removes) {
+  JobRow row = ended("j-1", 1, kKeepOutputsMs * 10);
+  row.job.outputs = put_listing("outputs");
+  save(row);
+  ASSERT_EQ(round().to_warn.size(), 1u);
+  ASSERT_TRUE(logs->mark_warned(row.job.id, request.now_wall_ms));
+  request.now_wall_ms += kWarningMs - 1;
+  round();
+  EXPECT_EQ(round().blobs.blobs, 0u);
+  EXPECT_TRUE(blobs->has(row.job.outputs));
+}
+
+TEST_F(Collector, outputs_that_are_fetched_after_the_warning_count_as_fetched) {
+  JobRow row = ended("j-1", 1, kKeepOutputsMs);
+  row.job.outputs = put_listing("outputs");
+  save(row);
+  ASSERT_TRUE(logs->mark_warned(row.job.id, request.now_wall_ms));
+  ASSERT_TRUE(logs->mark_fetched(row.job.id));
+  EXPECT_TRUE(round().unfetched.empty());
+  EXPECT_EQ(round().blobs.blobs, 2u);
 }
 
 TEST_F(Collector, a_blob_that_two_jobs_or_an_image_share_stays_for_the_other) {

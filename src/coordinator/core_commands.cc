@@ -290,6 +290,20 @@ Result<Answer> run(State& state, const Caller& caller, const RevokeNode& command
 }
 
 /// Another identity of the same machine: a reinstalled agent. It makes way, unless it is alive.
+Result<Answer> run(State& state, const Caller& caller, const NoteJob& command) {
+  if (caller.role != Role::kAdmin) return denied("only the coordinator itself writes history", "");
+  log::info(command.kind, {{"job", command.job.str()}, {"what", command.message}});
+  EventRow row;
+  row.kind = command.kind;
+  row.message = command.message;
+  row.job = command.job;
+  row.user = command.owner;
+  row.lab = command.lab;
+  row.at_wall_ms = state.wall_ms();
+  state.write(AppendEvent{std::move(row)});
+  return Done{};
+}
+
 Status make_way(State& state, const JoinNode& command, const NodeId& id, const LabId& lab) {
   for (auto& [other_id, other] : state.nodes) {
     if (other_id == id || other.row.is_revoked || other.row.machine_id != command.machine_id)
@@ -344,11 +358,14 @@ Result<Answer> run(State& state, const Caller& caller, const JoinNode& command) 
   entry.row.machine_id = command.machine_id;
   entry.row.public_key = command.public_key;
   entry.row.is_revoked = false;
-  entry.row.state = NodeState::kLost;  // until it says hello
   entry.row.facts.hostname = command.hostname;
   entry.row.joined_wall_ms = state.wall_ms();
-  entry.heard = state.now.boot;
-  entry.is_expected = false;
+  if (entry.connection == 0) {           // else it only gets another certificate
+    entry.row.state = NodeState::kLost;  // until it says hello
+    entry.heard = state.now.boot;
+    entry.is_expected = false;
+    lose_attempts_of(state, entry);
+  }
   token.used_wall_ms = state.wall_ms();
   token.used_by = id;
   state.write(PutToken{token});

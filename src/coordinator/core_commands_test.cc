@@ -251,6 +251,35 @@ TEST_F(Commands, a_machine_that_is_alive_cannot_be_joined_a_second_time) {
   EXPECT_TRUE(tables.nodes.at(a.id).is_revoked);
 }
 
+TEST_F(Commands, a_machine_that_joins_again_with_its_key_is_the_same_node) {
+  FakeAgent& a = add_node("a", "lab-a");
+  JoinNode again{.secret = join_secret(), .machine_id = "m-a", .hostname = "a"};
+  again.public_key = public_key_of(a);
+  const auto connected = run({}, again);
+  ASSERT_TRUE(connected) << connected.error().describe();
+  EXPECT_EQ(std::get<NodeJoined>(*connected).node, a.id);
+  EXPECT_EQ(core->node(a.id, clock.now())->row.state, NodeState::kUp) << "only a new certificate";
+
+  disconnect(a);
+  pass(60'000);
+  again.secret = join_secret();
+  const auto answer = run({}, again);
+  ASSERT_TRUE(answer) << answer.error().describe();
+  EXPECT_EQ(std::get<NodeJoined>(*answer).node, a.id);
+  EXPECT_EQ(core->node(a.id, clock.now())->row.history.lost, 1U) << "its history stays";
+  connect(a);
+  EXPECT_EQ(core->node(a.id, clock.now())->row.state, NodeState::kUp);
+}
+
+TEST_F(Commands, only_the_coordinator_itself_writes_history) {
+  const NoteJob note{JobId("j-1"), UserId("ann"), LabId("lab-x"), "outputs.expire", "soon"};
+  EXPECT_FALSE(run(user(), note));
+  EXPECT_TRUE(run(Core::system_caller(), note));
+
+  EXPECT_EQ(last_event("outputs.expire").job, JobId("j-1"));
+  EXPECT_EQ(last_event("outputs.expire").user, UserId("ann"));
+}
+
 TEST_F(Commands, tokens_are_made_by_those_who_may) {
   EXPECT_FALSE(run(user(), CreateJoinToken{.lab = LabId("lab-x")}));
   const Caller owner{UserId("o"), LabId("lab-x"), Role::kOwner};

@@ -93,6 +93,16 @@ struct RevokeNode {
   NodeId node;
 };
 
+/// What the shell's collector has to say of a job that is over; the core may have forgotten it.
+/// Answer: Done, when it is in the history.
+struct NoteJob {
+  JobId job;
+  UserId owner;
+  LabId lab;
+  std::string kind;
+  std::string message;
+};
+
 using Command = std::variant<
     SubmitJob,
     StopJob,
@@ -102,7 +112,8 @@ using Command = std::variant<
     JoinNode,
     CreateUserToken,
     RevokeToken,
-    RevokeNode>;
+    RevokeNode,
+    NoteJob>;
 
 struct JobSubmitted {
   Job job;

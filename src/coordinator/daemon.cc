@@ -95,6 +95,7 @@ struct Daemon::State {
   void make_admin_token();
   void renew_certificate();
   void collect();
+  void tell_owners(const CollectReport& report);
   Status admit_agent(const io::HttpRequest& request) const;
 };
 
@@ -216,6 +217,49 @@ Status Daemon::State::listen() {
   return {};
 }
 
+/// A warning counts only when it is durable in the history; else the next round repeats it.
+void Daemon::State::tell_owners(const CollectReport& report) {
+  const auto note = [&](const Job& job, std::string kind, std::string message, auto done) {
+    shell->command(
+        Core::system_caller(),
+        NoteJob{job.id, job.owner, job.lab, std::move(kind), std::move(message)},
+        std::move(done)
+    );
+  };
+  const std::string number = "`reclaim cp ";
+  for (const Job& job : report.to_warn) {
+    const std::int64_t goes_ms =
+        job.finished_wall_ms + milliseconds(seconds(config.keep_outputs_s)).count();
+    note(
+        job,
+        "outputs.expire",
+        "nobody has fetched its outputs: they are removed after " +
+            utc_text(std::max(goes_ms, to_ms(loop.now().wall))) + "; next: " + number +
+            std::to_string(job.number) +
+            "`, or ask the operator for a longer keep_outputs_s (now " +
+            std::to_string(config.keep_outputs_s) + ")",
+        [this, id = job.id](const Result<Answer>& noted) {
+          if (!noted) return;
+          const Status submitted = workers.submit_for(
+              [this, id, now = to_ms(loop.now().wall)] { return logs->mark_warned(id, now); },
+              [](const Status& marked) {
+                if (!marked) log::error("collect.failed", {{"why", marked.error().describe()}});
+              }
+          );
+          if (!submitted) log::warning("collect.busy", {{"job", id.str()}});
+        }
+    );
+  }
+  for (const Job& job : report.unfetched)
+    note(
+        job,
+        "outputs.removed",
+        "its outputs were removed, and nobody had fetched them: it ended more than " +
+            std::to_string(config.keep_outputs_s) + " s (keep_outputs_s) ago",
+        [](const Result<Answer>&) {}
+    );
+}
+
 /// On a worker; one round at a time.
 void Daemon::State::collect() {
   if (is_collecting || is_draining) return;
@@ -223,11 +267,13 @@ void Daemon::State::collect() {
   request.images = shell->core().images();
   request.now_wall_ms = to_ms(loop.now().wall);
   request.keep_ms = milliseconds(seconds(config.keep_ended_s)).count();
+  request.keep_outputs_ms = milliseconds(seconds(config.keep_outputs_s)).count();
   const Status submitted = workers.submit_for(
       [this, request = std::move(request)] { return collect_once(*store, *blobs, *logs, request); },
       [this](const Result<CollectReport>& done) {
         is_collecting = false;
         if (!done) return log::error("collect.failed", {{"why", done.error().describe()}});
+        tell_owners(*done);
         if (done->blobs.blobs + done->logs_of_jobs == 0) return;
         log::info(
             "collect.done",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/daemon_config.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
@@ -21,6 +22,7 @@ struct FileConfig {
   std::optional<bool> has_public_metrics;
   std::optional<std::uint32_t> certificate_s;
   std::optional<std::uint32_t> keep_ended_s;
+  std::optional<std::uint32_t> keep_outputs_s;
   std::optional<std::uint64_t> log_limit_bytes;
   std::optional<std::uint64_t> disk_reserve_bytes;
   std::optional<std::string> strategy;
@@ -40,6 +42,7 @@ struct FileConfig {
       has_public_metrics,
       certificate_s,
       keep_ended_s,
+      keep_outputs_s,
       log_limit_bytes,
       disk_reserve_bytes,
       strategy,
@@ -66,6 +69,7 @@ Status apply(const FileConfig& file, DaemonConfig& config) {
   take(file.has_public_metrics, config.has_public_metrics);
   take(file.certificate_s, config.certificate_s);
   take(file.keep_ended_s, config.keep_ended_s);
+  take(file.keep_outputs_s, config.keep_outputs_s);
   take(file.log_limit_bytes, config.log_limit_bytes);
   take(file.disk_reserve_bytes, config.disk_reserve_bytes);
   take(file.heartbeat_ms, config.core.heartbeat_ms);
@@ -149,6 +153,13 @@ Status finish_config(DaemonConfig& config) {
         "keep_ended_s: expected 4 seconds to 10 years",
         "2592000, thirty days, is the default"
     );
+  if (config.keep_outputs_s < 4 || config.keep_outputs_s > 10u * 365 * 24 * 3600)
+    return fail(
+        ErrorCode::kInvalid,
+        "keep_outputs_s: expected 4 seconds to 10 years",
+        "7776000, ninety days, is the default"
+    );
+  config.keep_outputs_s = std::max(config.keep_outputs_s, config.keep_ended_s);
   if (!config.state.starts_with('/'))
     return fail(
         ErrorCode::kInvalid,

@@ -20,8 +20,10 @@ struct DaemonConfig {
   bool makes_admin_token =
       false;  ///< at this start, though the site has users (the old one is lost)
   std::uint32_t certificate_s = 7 * 24 * 3600;  ///< life of the nodes' certificates and its own
-  /// Logs and files of a job stay so long after its end, and outputs until they were fetched.
+  /// Logs and files of a job stay so long after its end.
   std::uint32_t keep_ended_s = 30 * 24 * 3600;
+  /// And so long if nobody has fetched its outputs (at least keep_ended_s).
+  std::uint32_t keep_outputs_s = 90 * 24 * 3600;
   std::uint64_t log_limit_bytes = 256u << 20;     ///< per attempt
   std::uint64_t disk_reserve_bytes = 256u << 20;  ///< uploads leave so much free
   Config core;
