@@ -10,6 +10,7 @@
 
 #include "agent/daemon.h"
 #include "agent/identity.h"
+#include "io/real_clock.h"
 #include "io/real_fs.h"
 #include "io/real_rng.h"
 
@@ -31,6 +32,7 @@ struct JoinFlags {
   std::string ca_fingerprint;
   std::string lab;
   std::string hostname;
+  bool is_again = false;
 };
 
 int do_join(const AgentConfig& config, const JoinFlags& flags) {
@@ -50,15 +52,21 @@ int do_join(const AgentConfig& config, const JoinFlags& flags) {
     options.hostname = name;
   }
   options.folder = config.identity_folder();
+  options.now = io::RealClock().now().wall;
+  options.is_again = flags.is_again;
+  const bool was_joined = fs.stat(join_path(options.folder, "identity.json")).has_value();
   const auto machine = machine_id(fs, config.machine_id_file);
   if (!machine) return report(machine.error());
   options.machine_id = *machine;
   const auto identity = join(fs, rng, options);
   if (!identity) return report(identity.error());
   std::printf(
-      "joined as %s of %s\nnext: reclaim-agent serve (or systemctl enable --now reclaim-agent)\n",
+      "joined%s as %s of %s\nnext: %s\n",
+      was_joined ? " again" : "",
       identity->node.str().c_str(),
-      identity->lab.str().c_str()
+      identity->lab.str().c_str(),
+      was_joined ? "restart the agent, if it runs (systemctl restart reclaim-agent)"
+                 : "reclaim-agent serve (or systemctl enable --now reclaim-agent)"
   );
   return 0;
 }
@@ -150,6 +158,9 @@ class Commands {
     sub->add_option("--ca-fingerprint", flags_.join.ca_fingerprint, "SHA-256 of the site's CA");
     sub->add_option("--lab", flags_.join.lab, "refuse to join another lab");
     sub->add_option("--hostname", flags_.join.hostname, "name to show");
+    sub->add_flag(
+        "--again", flags_.join.is_again, "another certificate, though the present one is valid"
+    );
     add(sub, [this](const AgentConfig& c) { return do_join(c, flags_.join); });
     sub = app_.add_subcommand("leave", "let guests save and go, tell the coordinator, end");
     sub->add_flag("--purge", flags_.purges, "and remove all files");

@@ -156,18 +156,73 @@ TEST_F(FolderTest, an_identity_copied_to_another_machine_is_refused) {
   EXPECT_THAT(identity.error().message, HasSubstr("another machine"));
 }
 
-TEST_F(FolderTest, joining_twice_is_refused_before_the_token_is_spent) {
-  put("identity.json", "{}");
+const WallTime kJoined = wall_from_ms(1'800'000'000'000);
+
+/// A machine that joined then and got a certificate for a week.
+class JoinedMachine : public FolderTest {
+ protected:
+  JoinedMachine() : site(io::CertificateAuthority::create("a site", kJoined).value()) {
+    const std::string key = io::make_private_key(io::KeyKind::kP256).value();
+    io::CertificateSpec spec;
+    spec.uris = {identity_of(NodeId("n-1"))};
+    put("node.key", key);
+    put("node.pem", site.issue(*io::public_key_of(key), spec, kJoined).value());
+    put("ca.pem", site.certificate_pem());
+    put("sign.key", std::string(64, '1'));
+    put("box.key", std::string(64, '2'));
+    put("identity.json",
+        R"({"node_id":"n-1","lab":"a","machine_id":"m","coordinator_url":"https://127.0.0.1:1"})");
+    options.folder = folder;
+    options.machine_id = "m";
+    options.url = "https://127.0.0.1:1";  // nobody is there
+    options.now = kJoined;
+    options.token = "rn1.a.b." + site.fingerprint();
+  }
+
+  Error refusal() {
+    const auto joined = join(fs, rng, options);
+    EXPECT_FALSE(joined);
+    return joined ? Error{} : joined.error();
+  }
+
+  io::CertificateAuthority site;
   io::RealRng rng;
   JoinOptions options;
-  options.folder = folder;
-  options.url = "https://127.0.0.1:1";
+};
+
+TEST_F(JoinedMachine, joining_twice_is_refused_before_the_token_is_spent) {
+  EXPECT_EQ(refusal().code, ErrorCode::kConflict);
+  EXPECT_THAT(refusal().hint, HasSubstr("--again"));
+}
+
+TEST_F(JoinedMachine, an_expired_certificate_or_the_owners_wish_is_a_reason_to_join_again) {
+  options.is_again = true;
+  EXPECT_THAT(refusal().message, HasSubstr("joining https://127.0.0.1:1"));
+  options.is_again = false;
+  options.now = kJoined + std::chrono::hours(24 * 10);
+  EXPECT_THAT(refusal().message, HasSubstr("joining https://127.0.0.1:1"));
+
+  const Identity kept = load_identity(fs, folder, "m").value();
+  EXPECT_EQ(kept.node, NodeId("n-1"));
+  EXPECT_THAT(expiry_of(kept, options.now), HasSubstr("expired 3 days ago"));
+  EXPECT_THAT(rejoin_help(kept), HasSubstr("reclaim-agent join https://127.0.0.1:1 --token"));
+  EXPECT_EQ(expiry_of(kept, kJoined), "");
+}
+
+TEST_F(JoinedMachine, a_token_of_another_site_is_refused_and_nothing_is_forgotten) {
+  options.is_again = true;
   options.token = "rn1.a.b." + std::string(64, 'a');
 
-  const auto joined = join(fs, rng, options);
+  EXPECT_EQ(refusal().code, ErrorCode::kConflict);
+  EXPECT_THAT(refusal().message, HasSubstr("another site"));
+  EXPECT_TRUE(load_identity(fs, folder, "m"));
+}
 
-  ASSERT_FALSE(joined);
-  EXPECT_EQ(joined.error().code, ErrorCode::kConflict);
+TEST_F(JoinedMachine, a_copied_identity_does_not_join_again) {
+  options.is_again = true;
+  options.machine_id = "another";
+
+  EXPECT_EQ(refusal().code, ErrorCode::kConflict);
 }
 
 TEST_F(FolderTest, the_machine_identifier_is_hashed_and_a_missing_one_is_named) {

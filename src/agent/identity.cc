@@ -134,21 +134,29 @@ Result<JoinToken> parse_join_token(const std::string& text) {
   return token;
 }
 
-Result<Identity> join(FileSystem& fs, Rng& rng, const JoinOptions& options) {
-  if (fs.stat(join_path(options.folder, "identity.json")))
-    return fail(
-        ErrorCode::kConflict,
-        "this machine has joined already (" + options.folder + ")",
-        "reclaim-agent status shows where; reclaim-agent leave --purge forgets it"
-    );
-  RN_TRY(const JoinToken token, parse_join_token(options.token));
-  const std::string fingerprint =
-      options.ca_fingerprint.empty() ? token.ca_fingerprint : options.ca_fingerprint;
-  RN_CHECK(make_folders(fs, options.folder, 0700));
-  Identity identity;
-  RN_TRY(identity.key_pem, io::make_private_key(io::KeyKind::kP256));
-  identity.signing = crypto::make_signing_key(rng);
-  identity.box = crypto::make_box_key(rng);
+std::string expiry_of(const Identity& identity, WallTime now) {
+  const auto certificate = io::read_certificate(identity.certificate_pem);
+  if (!certificate) return "this machine's certificate cannot be read";
+  if (certificate->not_after > now) return {};
+  const auto days =
+      std::chrono::duration_cast<std::chrono::hours>(now - certificate->not_after) / 24;
+  return "this machine's certificate has expired" +
+         (days.count() > 0 ? " " + std::to_string(days.count()) + " days ago" : std::string()) +
+         ": it was off for longer than a certificate lives";
+}
+
+std::string rejoin_help(const Identity& identity) {
+  return "check the machine's clock; if it is right, make a token at the coordinator (`reclaim "
+         "token "
+         "create --lab " +
+         identity.lab.str() + "`), then here `reclaim-agent join " + identity.coordinator_url +
+         " --token T` (it stays the same node, with its data) and restart reclaim-agent";
+}
+
+namespace {
+
+/// Redeems the token for the identity's keys; fills in what the coordinator says.
+Status enrol(Identity& identity, const JoinOptions& options, const std::string& fingerprint) {
   api::JoinRequest request;
   request.token = options.token;
   RN_TRY(
@@ -167,23 +175,75 @@ Result<Identity> join(FileSystem& fs, Rng& rng, const JoinOptions& options) {
         "the coordinator answered with another CA than the token names",
         "somebody may be in between: ask the operator"
     );
+  if (!identity.node.empty() && identity.node.str() != answer.node_id)
+    return fail(
+        ErrorCode::kConflict,
+        "the coordinator calls this machine " + answer.node_id + ", it was " + identity.node.str(),
+        "start anew: reclaim-agent leave --purge, then reclaim-agent join"
+    );
   identity.node = NodeId(answer.node_id);
   identity.lab = LabId(answer.lab);
   identity.certificate_pem = answer.certificate_pem;
   identity.ca_pem = answer.ca_pem;
   identity.coordinator_url = answer.coordinator_url.empty() ? options.url : answer.coordinator_url;
   identity.agent_url = answer.agent_url;
-  RN_CHECK(write(fs, options.folder, "node.key", identity.key_pem));
-  RN_CHECK(write(fs, options.folder, "sign.key", to_hex(identity.signing.seed)));
-  RN_CHECK(write(fs, options.folder, "box.key", to_hex(identity.box.secret)));
-  RN_CHECK(store_certificate(fs, options.folder, identity.certificate_pem, identity.ca_pem));
+  return {};
+}
+
+/// identity.json comes last: with it the machine has joined.
+Status store_names(FileSystem& fs, const std::string& folder, const Identity& identity) {
+  RN_CHECK(store_certificate(fs, folder, identity.certificate_pem, identity.ca_pem));
   const IdentityFile file{
       identity.node.str(),
       identity.lab.str(),
       identity.machine_id,
       identity.coordinator_url,
       identity.agent_url};
-  RN_CHECK(write(fs, options.folder, "identity.json", to_json(file)));
+  return write(fs, folder, "identity.json", to_json(file));
+}
+
+Result<Identity> join_again(
+    FileSystem& fs, const JoinOptions& options, const std::string& fingerprint
+) {
+  RN_TRY(Identity identity, load_identity(fs, options.folder, options.machine_id));
+  if (!options.is_again && expiry_of(identity, options.now).empty())
+    return fail(
+        ErrorCode::kConflict,
+        "this machine has joined already (" + options.folder + ")",
+        "reclaim-agent status shows where; --again gets it another certificate; reclaim-agent "
+        "leave "
+        "--purge forgets it"
+    );
+  RN_TRY(const std::string known, io::certificate_fingerprint(identity.ca_pem));
+  if (known != fingerprint)
+    return fail(
+        ErrorCode::kConflict,
+        "this machine belongs to another site than the token (" + identity.coordinator_url + ")",
+        "ask that site for a token, or forget it first: reclaim-agent leave --purge"
+    );
+  RN_CHECK(enrol(identity, options, fingerprint));
+  RN_CHECK(store_names(fs, options.folder, identity));
+  return identity;
+}
+
+}  // namespace
+
+Result<Identity> join(FileSystem& fs, Rng& rng, const JoinOptions& options) {
+  const bool has_identity = fs.stat(join_path(options.folder, "identity.json")).has_value();
+  RN_TRY(const JoinToken token, parse_join_token(options.token));
+  const std::string fingerprint =
+      options.ca_fingerprint.empty() ? token.ca_fingerprint : options.ca_fingerprint;
+  if (has_identity) return join_again(fs, options, fingerprint);
+  RN_CHECK(make_folders(fs, options.folder, 0700));
+  Identity identity;
+  RN_TRY(identity.key_pem, io::make_private_key(io::KeyKind::kP256));
+  identity.signing = crypto::make_signing_key(rng);
+  identity.box = crypto::make_box_key(rng);
+  RN_CHECK(enrol(identity, options, fingerprint));
+  RN_CHECK(write(fs, options.folder, "node.key", identity.key_pem));
+  RN_CHECK(write(fs, options.folder, "sign.key", to_hex(identity.signing.seed)));
+  RN_CHECK(write(fs, options.folder, "box.key", to_hex(identity.box.secret)));
+  RN_CHECK(store_names(fs, options.folder, identity));
   return identity;
 }
 

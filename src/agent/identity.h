@@ -57,11 +57,20 @@ struct JoinOptions {
   std::string hostname;
   std::string machine_id;
   std::string folder;
+  WallTime now{};
+  bool is_again = false;  ///< though the certificate is valid (the site does not know it any more)
 };
 
-/// Makes keys, redeems the token, stores the identity (last of all identity.json). kConflict if the
-/// folder has an identity already; kDenied for a used, expired or wrong token. Blocking.
+/// Makes keys, redeems the token, stores the identity (last of all identity.json). A machine whose
+/// certificate has expired, or with `is_again`, stays who it is: the same keys, and so the same
+/// node, whose data is its own. kConflict if the folder has a valid identity, or one of another
+/// site or machine; kDenied for a used, expired or wrong token. Blocking.
 Result<Identity> join(FileSystem& fs, Rng& rng, const JoinOptions& options);
+
+/// Why this identity's certificate opens nothing at `now`; empty if it does.
+std::string expiry_of(const Identity& identity, WallTime now);
+/// What its owner does then.
+std::string rejoin_help(const Identity& identity);
 
 /// kNotFound: not joined; kConflict: the identity belongs to another machine; kCorrupt. Blocking.
 Result<Identity> load_identity(
