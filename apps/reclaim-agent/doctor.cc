@@ -13,7 +13,6 @@
 #include "agent/telemetry_nvml.h"
 #include "io/framed_unix.h"
 #include "io/http_client.h"
-#include "io/pki.h"
 #include "io/real_clock.h"
 #include "io/real_fs.h"
 
@@ -89,15 +88,13 @@ void look_at_identity(const AgentConfig& config, Findings& out) {
     return;
   }
   out.push_back({"identity", true, true, identity->node.str() + " of " + identity->lab.str(), ""});
-  const auto certificate = io::read_certificate(identity->certificate_pem);
-  const io::RealClock clock;
-  const bool is_valid = certificate && certificate->not_after > clock.now().wall;
+  const std::string expiry = expiry_of(*identity, io::RealClock().now().wall);
   out.push_back(
       {"certificate",
-       is_valid,
+       expiry.empty(),
        true,
-       is_valid ? "valid" : "expired or unreadable",
-       "check the machine's clock; else join again: reclaim-agent leave --purge, then join"}
+       expiry.empty() ? "valid" : expiry,
+       rejoin_help(*identity)}
   );
   io::HttpCall call;
   call.url = identity->coordinator_url + "/healthz";
@@ -127,8 +124,8 @@ void look_at_views(const AgentConfig& config, Findings& out) {
   );
 }
 
-/// What the agent says about its coordinator, beyond that it can be reached.
-void look_at_welcome(const AgentConfig& config, Findings& out) {
+/// What the agent says about its coordinator and its engine, beyond that it can be reached.
+void look_at_agents_view(const AgentConfig& config, Findings& out) {
   io::HttpCall call;
   call.url = "http://agent/v1/node";
   call.unix_socket = config.control_path();
@@ -137,6 +134,17 @@ void look_at_welcome(const AgentConfig& config, Findings& out) {
   const auto view =
       reply ? node_view_from_json(reply->body) : Result<NodeView>(fail(reply.error()));
   if (!view) return;  // said by the agent's own line
+  const bool has_engine = view->is_warden_connected && view->engine_gone_s < 0;
+  out.push_back(
+      {"container engine",
+       has_engine,
+       true,
+       has_engine ? view->engine
+       : !view->is_warden_connected
+           ? "not known: the warden does not answer"
+           : "has not answered for " + std::to_string(view->engine_gone_s) + " s",
+       kEngineHelp}
+  );
   const std::size_t at = view->why.find(kRefusedWords);
   if (at == std::string::npos) return;
   out.push_back(
@@ -169,7 +177,7 @@ void look_at_daemons(const AgentConfig& config, Findings& out) {
        is_up ? config.control_path() : "does not answer",
        "systemctl start reclaim-agent"}
   );
-  if (is_up) look_at_welcome(config, out);
+  if (is_up) look_at_agents_view(config, out);
   look_at_views(config, out);
   io::RealFileSystem fs;
   const auto contract = load_contract(fs, config.contract_path(), {}, config.zone_folder);

@@ -251,6 +251,8 @@ int do_status(const AgentConfig& config, bool explains, bool as_json) {
         a.durable_generation
     );
     if (explains && !a.report.detail.empty()) std::printf("  why: %s\n", a.report.detail.c_str());
+    if (explains && !a.report.save_trouble.empty())
+      std::printf("  saves: %s\n", a.report.save_trouble.c_str());
   }
   for (const ReclaimRecord& r : view->reclaims) {
     std::printf(

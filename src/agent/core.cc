@@ -9,6 +9,10 @@
 
 namespace rn::agent {
 
+const char* const kEngineHelp =
+    "see why in the log of reclaim-warden (events engine.*), then `systemctl restart "
+    "reclaim-warden`; running guests go on meanwhile";
+
 namespace {
 
 constexpr seconds kHelloPatience{5};     // how long a hello waits for the warden's state
@@ -226,6 +230,7 @@ wire::AttemptReport Core::State::report(const Attempt& a) const {
         newest.snapshot_boot_ns <= to_ns(now_.boot))
       out.since_save_ms = (to_ns(now_.boot) - newest.snapshot_boot_ns) / 1'000'000;
   }
+  out.save_trouble = a.save_trouble;
   return out;
 }
 
@@ -376,6 +381,13 @@ NodeView Core::State::view(Now now) const {
   NodeView out;
   out.lending = arbiter_.lending(now);
   out.why = arbiter_.why(now);
+  out.engine = warden_.engine;
+  if (engine_gone_since_) {
+    out.engine_gone_s = (now.boot - *engine_gone_since_) / seconds(1);
+    out.why += "; its container engine has not answered for " + std::to_string(out.engine_gone_s) +
+               " s: no guest can start, and jobs go elsewhere; next: " + kEngineHelp;
+  }
+  if (!is_welcome_ && !config_.expiry.empty()) out.why += "; " + config_.expiry;
   if (!refusal_.empty()) out.why += "; the coordinator refuses this machine: " + refusal_;
   out.is_coordinator_connected = is_welcome_;
   out.is_warden_connected = is_warden_connected_;

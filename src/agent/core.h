@@ -19,10 +19,14 @@ struct CoreConfig {
   NodeAddress address;
   Digest box_key{};     ///< public
   Digest verify_key{};  ///< public
+  std::string expiry;   ///< why the coordinator cannot welcome it, and what to do; empty = nothing
   milliseconds tick{100};
-  milliseconds repeat{2000};          ///< until an acknowledgement comes, and after a failed work
-  milliseconds log_interval{500};     ///< between looks at a guest's log
-  milliseconds reply_timeout{60000};  ///< of the warden; then the request is sent again
+  milliseconds repeat{2000};       ///< until an acknowledgement comes, and after a failed work
+  milliseconds log_interval{500};  ///< between looks at a guest's log
+  milliseconds start_patience{120'000};  ///< with a warden or engine that cannot start a guest
+  milliseconds no_save_after{600'000};   ///< a guest that has saved nothing for so long is told of
+  milliseconds unsaved_after{120'000};   ///< so are snapshots that fail for so long
+  milliseconds reply_timeout{60000};     ///< of the warden; then the request is sent again
   std::uint32_t log_append_bytes = 256u << 10;  ///< one LogAppend is under way per attempt
   std::size_t works_max = 6;   ///< running at once; more wait, evacuations first, then by age
   std::size_t copies_max = 4;  ///< of these, copies to peers

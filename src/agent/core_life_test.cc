@@ -167,6 +167,129 @@ TEST_F(CoreLife, a_wrong_digest_found_by_the_warden_ends_the_attempt_as_refused)
   EXPECT_EQ(last_end(), AttemptEnd::kRefused);
 }
 
+class CoreEngine : public CoreTest {
+ protected:
+  static void fail_with(warden_wire::Answer& a, ErrorCode code, const char* message) {
+    a.code = std::string(to_string(code));
+    a.message = message;
+  }
+
+  void engine(bool is_up) {
+    warden.is_engine_up = is_up;
+    push_state();
+  }
+};
+
+TEST_F(CoreEngine, an_engine_that_does_not_come_back_gives_the_job_to_other_nodes_and_is_named) {
+  start();
+  prepare();
+  engine(false);
+  answer<warden_wire::StartGuest>([](warden_wire::Answer& a) {
+    fail_with(a, ErrorCode::kUnavailable, "the container engine does not answer");
+  });
+  advance(seconds(115));
+  EXPECT_EQ(phase(), "starting") << "an engine may be restarted";
+  EXPECT_THAT(core->view(clock.now()).why, HasSubstr("has not answered for 115 s"));
+  EXPECT_THAT(core->view(clock.now()).why, HasSubstr("next: "));
+  advance(seconds(10));
+  answer<warden_wire::KillGuest>();
+
+  EXPECT_EQ(last_end(), AttemptEnd::kRefused);
+  EXPECT_THAT(
+      sent<wire::AttemptEvent>().back().report.detail,
+      HasSubstr("its container engine does not answer (waited 120 s)")
+  );
+}
+
+TEST_F(CoreEngine, an_engine_that_is_back_in_time_loses_no_attempt) {
+  start();
+  prepare();
+  engine(false);
+  advance(seconds(100));
+  engine(true);
+  advance(seconds(100));
+
+  EXPECT_EQ(phase(), "starting") << "a start that takes long is no engine that is gone";
+  EXPECT_EQ(core->view(clock.now()).engine_gone_s, -1);
+  while (has_asked<warden_wire::StartGuest>()) answer<warden_wire::StartGuest>();  // asked twice
+  EXPECT_EQ(phase(), "running");
+}
+
+TEST_F(CoreEngine, a_start_that_fails_again_and_again_is_given_up_with_its_reason) {
+  start();
+  prepare();
+  for (int i = 0; i < 60 && phase() == "starting"; ++i) {
+    if (has_asked<warden_wire::StartGuest>())
+      answer<warden_wire::StartGuest>([](warden_wire::Answer& a) {
+        fail_with(a, ErrorCode::kTimeout, "engine: no answer within 30 s");
+      });
+    advance(seconds(3));
+  }
+  answer<warden_wire::KillGuest>();
+
+  EXPECT_EQ(last_end(), AttemptEnd::kRefused);
+  EXPECT_THAT(
+      sent<wire::AttemptEvent>().back().report.detail, HasSubstr("no answer within 30 s (waited")
+  );
+}
+
+TEST_F(CoreEngine, running_guests_outlive_the_engine) {
+  start();
+  run();
+  engine(false);
+  advance(seconds(1000));
+
+  EXPECT_EQ(phase(), "running");
+}
+
+TEST_F(CoreEngine, a_container_that_cannot_be_removed_is_asked_for_ever_more_seldom) {
+  start();
+  run();
+  set_guest(GuestState::kExited, 1);
+  push_state();
+  finish<TakeSnapshot>(NothingNew{});
+  log_is_empty();
+  ASSERT_EQ(phase(), "ended");
+  int asked = 0;
+  for (int s = 0; s < 600; ++s) {
+    while (has_asked<warden_wire::RemoveGuest>()) {
+      ++asked;
+      answer<warden_wire::RemoveGuest>([](warden_wire::Answer& a) {
+        fail_with(a, ErrorCode::kTimeout, "engine: no answer");
+      });
+    }
+    EXPECT_FALSE(has_asked<warden_wire::ReleaseDisk>()) << "the container holds it";
+    advance(seconds(1));
+  }
+  EXPECT_GE(asked, 30);
+  EXPECT_LE(asked, 45);
+
+  advance(seconds(65));
+  answer<warden_wire::RemoveGuest>();
+  EXPECT_TRUE(has_asked<warden_wire::ReleaseDisk>());
+}
+
+TEST_F(CoreEngine, a_removal_that_the_warden_forgot_is_asked_for_again) {
+  start();
+  run();
+  set_guest(GuestState::kExited, 1);
+  push_state();
+  finish<TakeSnapshot>(NothingNew{});
+  log_is_empty();
+  ASSERT_TRUE(has_asked<warden_wire::RemoveGuest>());
+  feed(WardenDisconnected{});
+  asks.clear();
+  feed(WardenConnected{});
+  answer<warden_wire::Query>([this](warden_wire::Answer& a) { a.state = warden; });
+  if (has_asked<warden_wire::ReleaseDisk>())
+    answer<warden_wire::ReleaseDisk>([](warden_wire::Answer& a) {
+      fail_with(a, ErrorCode::kConflict, "job j-1 is exited, so its disk cannot be released");
+    });
+  advance(seconds(5));
+
+  EXPECT_TRUE(has_asked<warden_wire::RemoveGuest>());
+}
+
 TEST_F(CoreLife, a_success_uploads_outputs_publishes_them_sends_the_whole_log_and_ends) {
   start();
   run();

@@ -454,5 +454,14 @@ TEST_F(CoreLending, a_leaving_node_drains_in_order_and_then_tells_the_coordinato
   EXPECT_TRUE(has_left);
 }
 
+TEST_F(CoreReclaim, after_an_emergency_past_the_agent_the_warden_is_asked_at_once) {
+  feed(WardenActed{});
+
+  ASSERT_TRUE(has_asked<warden_wire::Query>());
+  warden.reclaims = {a_reclaim(ReclaimKind::kEmergency)};
+  answer<warden_wire::Query>([this](warden_wire::Answer& a) { a.state = warden; });
+  EXPECT_EQ(core->view(clock.now()).lending, LendingState::kReclaimed);
+}
+
 }  // namespace
 }  // namespace rn::agent

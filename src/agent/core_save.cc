@@ -3,6 +3,7 @@
 
 #include "agent/core_state.h"
 #include "base/log.h"
+#include "checkpoint/watch.h"
 
 namespace rn::agent {
 
@@ -14,6 +15,25 @@ constexpr std::size_t kCrowd = 4;        // generations that wait to become dura
 
 bool is_evacuating(Phase phase) {
   return phase >= Phase::kNoticed;
+}
+
+/// What the author of a guest can do so that it is saved.
+std::string saving_advice(const CheckpointSpec& spec) {
+  return "write it under another name and rename it into place, or leave it alone for " +
+         std::to_string((std::max(spec.quiet_ms, 1u) + 999) / 1000) +
+         " s after each save, or save into a folder of its own and put a file " +
+         (spec.complete_marker.empty() ? ".complete" : spec.complete_marker) + " into it last";
+}
+
+/// A guest's own words, for people's terminals: bounded, no control characters.
+std::string readable(std::string_view text) {
+  constexpr std::size_t kLongest = 200;
+  std::string out(text.substr(0, kLongest));
+  for (char& c : out) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte >= 0x7f) c = '?';
+  }
+  return out;
 }
 
 }  // namespace
@@ -44,8 +64,44 @@ void Core::State::step_generations(Attempt& a) {
     const bool is_soon = a.snapshot_at && now_.boot - *a.snapshot_at < interval;
     if (a.row.phase == Phase::kNoticed || !is_soon) take_snapshot(a, false);
   }
+  if (is_alive) look_for_saves(a);
   if (a.row.phase < Phase::kRunning || a.row.phase > Phase::kDraining) return;
   if (GenerationRow* const last = newest(a)) pump_copies(a, *last);
+}
+
+void Core::State::on(const SaveTrouble& e) {
+  const auto found = attempts_.find(e.guest);
+  if (found == attempts_.end()) return;
+  Attempt& a = found->second;
+  a.save_trouble = readable(e.path) + " is not saved: " + readable(e.reason) +
+                   "; next: " + saving_advice(a.commit.spec.checkpoint);
+}
+
+/// A guest that runs for long and saves nothing loses everything with its node: its author hears
+/// it.
+void Core::State::look_for_saves(Attempt& a) {
+  if (!a.save_trouble.empty()) return;
+  const CheckpointSpec& spec = a.commit.spec.checkpoint;
+  if (a.unsaved_since && now_.boot - *a.unsaved_since >= config_.unsaved_after) {
+    const bool is_its_own = a.unsaved_why.code == ErrorCode::kUnavailable;
+    a.save_trouble =
+        "each try to save it fails: " + readable(a.unsaved_why.message) + "; next: " +
+        (is_its_own ? saving_advice(spec) : "`reclaim-agent doctor` on its node tells more");
+    return;
+  }
+  const nanoseconds patience =
+      std::max(config_.no_save_after, milliseconds(seconds(spec.min_interval_s) * 2));
+  const nanoseconds ran(to_ns(now_.boot) - a.row.started_ns);
+  if (!a.row.generations.empty() || a.row.started_ns == 0 || ran < patience) return;
+  std::string globs;
+  for (const std::string& glob :
+       spec.paths.empty() ? checkpoint::usual_checkpoint_names() : spec.paths)
+    globs += (globs.empty() ? "" : " ") + glob;
+  a.save_trouble = "it has run for more than " +
+                   std::to_string(patience / std::chrono::minutes(1)) +
+                   " min and no checkpoint of it was found (looked for: " + readable(globs) +
+                   "); next: name its checkpoints with --checkpoint GLOB, or --stateless if there "
+                   "are none";
 }
 
 void Core::State::take_snapshot(Attempt& a, bool is_final) {
@@ -84,6 +140,8 @@ void Core::State::on_snapshot(Attempt& a, const WorkResult& result) {
     );
     a.row.generations.push_back(std::move(row));
     a.is_dirty = true;
+    a.save_trouble.clear();
+    a.unsaved_since.reset();
     a.commit_sent_at = Instant{};
     if (a.row.phase == Phase::kNoticed && a.is_snapshot_after_notice) a.is_safe_after_notice = true;
     // One that began while the guest still ran is not yet the last word.
@@ -105,6 +163,8 @@ void Core::State::on_snapshot(Attempt& a, const WorkResult& result) {
     a.is_dirty = true;
     return;
   }
+  if (!a.unsaved_since) a.unsaved_since = now_.boot;
+  a.unsaved_why = *error;
   if (error->code == ErrorCode::kUnavailable) return;  // the watch reports it again
   a.is_detected = true;
   retry_work(a, Task::kSnapshot);

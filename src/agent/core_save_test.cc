@@ -203,5 +203,72 @@ TEST_F(CoreLog, the_log_is_spooled_while_the_coordinator_is_away) {
   EXPECT_EQ(work_body<ReadLog>().max_bytes, 0u);
 }
 
+/// What the newest heartbeat says of the only attempt.
+class CoreSaveTrouble : public CoreSave {
+ protected:
+  std::string told() {
+    advance(seconds(5));
+    const auto beats = sent<wire::Heartbeat>();
+    if (beats.empty() || beats.back().attempts.empty()) return "no heartbeat";
+    return beats.back().attempts.front().save_trouble;
+  }
+};
+
+TEST_F(CoreSaveTrouble, a_file_that_the_watch_gives_up_is_told_until_something_is_saved) {
+  EXPECT_EQ(told(), "");
+  const GuestName guest{JobId("j-1"), kEpoch};
+  feed(SaveTrouble{guest, "model\x1b[2J.bin", "it never holds still"});
+  EXPECT_THAT(
+      told(),
+      testing::AllOf(
+          HasSubstr("model?[2J.bin is not saved: it never holds still"),
+          HasSubstr("rename it into place"),
+          HasSubstr("leave it alone for 3 s")
+      )
+  );
+
+  save(1);
+  EXPECT_EQ(told(), "");
+}
+
+TEST_F(CoreSaveTrouble, a_job_that_runs_for_long_and_saves_nothing_is_told) {
+  advance(seconds(590));
+  EXPECT_EQ(told(), "");
+  advance(seconds(10));
+
+  EXPECT_THAT(told(), testing::AllOf(HasSubstr("more than 10 min"), HasSubstr("--checkpoint")));
+  save(1);
+  EXPECT_EQ(told(), "");
+  advance(seconds(700));
+  EXPECT_EQ(told(), "") << "its save is old, and it has one";
+}
+
+TEST_F(CoreSaveTrouble, snapshots_that_fail_for_long_are_told_with_their_reason) {
+  for (int i = 0; i < 14; ++i) {
+    feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+    ASSERT_TRUE(has_work<TakeSnapshot>());
+    finish<TakeSnapshot>(Error{
+        ErrorCode::kUnavailable, "it changed after its structure was checked", ""});
+    if (i < 10) {
+      EXPECT_EQ(told(), "") << i;
+    }
+    advance(seconds(5));
+  }
+
+  EXPECT_THAT(
+      told(), testing::AllOf(HasSubstr("it changed after"), HasSubstr("rename it into place"))
+  );
+}
+
+class StatelessSave : public CoreSaveTrouble {
+ protected:
+  StatelessSave() { spec.checkpoint.is_stateless = true; }
+};
+
+TEST_F(StatelessSave, a_stateless_job_has_nothing_to_save) {
+  advance(seconds(1000));
+  EXPECT_EQ(told(), "");
+}
+
 }  // namespace
 }  // namespace rn::agent

@@ -66,6 +66,8 @@ struct Attempt {
 
   std::map<Ask, std::uint64_t> asks;
   std::map<Ask, Instant> ask_after;
+  std::map<Ask, std::uint32_t> ask_failures;  ///< in a row
+  std::optional<Instant> stuck_since;         ///< steps of the start fail since then
   std::map<Task, WorkId> works;
   std::map<Task, Instant> work_after;
   std::map<NodeId, WorkId> copies;
@@ -81,6 +83,9 @@ struct Attempt {
   bool is_snapshot_after_notice = false;  ///< the running snapshot was begun after the notice
   bool is_snapshot_final = false;         ///< the running snapshot was begun after the end
   bool is_safe_after_notice = false;
+  std::string save_trouble;              ///< as reported; gone with the next safe generation
+  std::optional<Instant> unsaved_since;  ///< snapshots fail since then
+  Error unsaved_why;                     ///< of the newest of them
   bool is_notice_asked = false;
   bool is_remove_asked = false;
   std::uint32_t log_failures = 0;
@@ -128,10 +133,12 @@ class Core::State {
   void on(const WardenDisconnected& e);
   void on(const WorkDone& e);
   void on(const GenerationDetected& e);
+  void on(const SaveTrouble& e);
   void on(const TelemetrySampled& e);
   void on(const ContractChanged& e);
   void on(const FactsChanged& e);
   void on(const OwnerLeaves& e);
+  void on(const WardenActed& e);
   void on(const Tick& e);
   void maybe_hello();
   void heartbeat();
@@ -179,6 +186,8 @@ class Core::State {
   void on_guest(Attempt& a, const warden_wire::GuestReport* report);
   void clean_strangers(const warden_wire::WardenState& state);
   void time_out_asks();
+  void failed_start_step(Attempt& a, const std::string& why);
+  void give_up_start(Attempt& a, const std::string& why);
   const ReclaimRecord* cutting_reclaim(const Attempt& a) const;
 
   // core_start.cc: phases up to running
@@ -212,6 +221,7 @@ class Core::State {
   void step_generations(Attempt& a);
   void take_snapshot(Attempt& a, bool is_final);
   void on_snapshot(Attempt& a, const WorkResult& result);
+  void look_for_saves(Attempt& a);
   void pump_copies(Attempt& a, GenerationRow& generation);
   void send_commit(Attempt& a, const GenerationRow& generation);
   void on_copied(Attempt& a, const PendingWork& pending, const WorkResult& result);
@@ -285,6 +295,7 @@ class Core::State {
   bool is_reconciled_ = false;  ///< the warden's state was seen since it connected
   bool was_reconciled_ = false;
   warden_wire::WardenState warden_;
+  std::optional<Instant> engine_gone_since_;
   std::uint64_t next_ask_ = 1;
   std::map<std::uint64_t, PendingAsk> asks_;
   std::map<GuestName, Instant> strangers_;  ///< asked to be removed, and when

@@ -267,9 +267,8 @@ void Core::State::end(Attempt& a) {
 void Core::State::step_ended(Attempt& a) {
   if (a.row.is_released) return;
   if (!a.is_remove_asked) {
-    if (!is_warden_connected_) return;
-    a.is_remove_asked = true;
     ask(a, Ask::kRemove, warden_wire::RemoveGuest{a.name});
+    a.is_remove_asked = is_asking(a, Ask::kRemove);
     return;
   }
   if (is_asking(a, Ask::kRemove)) return;

@@ -199,6 +199,13 @@ struct GenerationDetected {
   GuestName guest;
 };
 
+/// The watch gave a checkpoint up, or found that it never holds still.
+struct SaveTrouble {
+  GuestName guest;
+  std::string path;  ///< the guest's own name for it
+  std::string reason;
+};
+
 /// Every few seconds.
 struct TelemetrySampled {
   NodeTelemetry telemetry;
@@ -225,6 +232,9 @@ struct OwnerLeaves {
   std::string reason;
 };
 
+/// Somebody went to the warden past the core (an emergency): its state is asked for at once.
+struct WardenActed {};
+
 /// Every Config::tick or later; deadlines are looked at then.
 struct Tick {};
 
@@ -238,10 +248,12 @@ using Event = std::variant<
     WardenDisconnected,
     WorkDone,
     GenerationDetected,
+    SaveTrouble,
     TelemetrySampled,
     ContractChanged,
     FactsChanged,
     OwnerLeaves,
+    WardenActed,
     Tick>;
 
 // ---- output
@@ -362,6 +374,8 @@ struct NodeView {
   std::string why;  ///< one sentence for the owner: why it lends or doesn't
   bool is_coordinator_connected = false;
   bool is_warden_connected = false;
+  std::string engine;               ///< as the warden names it; empty = not seen yet
+  std::int64_t engine_gone_s = -1;  ///< it does not answer since then; -1 = it does
   std::int64_t clock_offset_ms = 0;
   std::uint32_t holds = 0;
   std::uint64_t works_running = 0;
@@ -378,6 +392,8 @@ struct NodeView {
       why,
       is_coordinator_connected,
       is_warden_connected,
+      engine,
+      engine_gone_s,
       clock_offset_ms,
       holds,
       works_running,
@@ -389,6 +405,9 @@ struct NodeView {
       reclaims
   )
 };
+
+/// What an owner can do about a container engine that is gone.
+extern const char* const kEngineHelp;
 
 std::string to_json_text(const NodeView& view);
 Result<NodeView> node_view_from_json(const std::string& text);

@@ -11,12 +11,21 @@ namespace {
 
 constexpr seconds kStrangerPatience{10};  // between two tries to remove what is not ours
 constexpr seconds kAbsencePatience{10};   // after a start that the warden's state does not show yet
+constexpr std::uint32_t kDoublingsMax = 3;  // of the pause before what failed is asked again: 16 s
+
+bool is_step_of_start(Ask kind) {
+  return kind == Ask::kLoad || kind == Ask::kPrepare || kind == Ask::kAdopt || kind == Ask::kStart;
+}
 
 }  // namespace
 
 void Core::State::on(const WardenConnected&) {
   is_warden_connected_ = true;
   is_reconciled_ = false;
+  ask_node(Ask::kQuery, warden_wire::Query{});
+}
+
+void Core::State::on(const WardenActed&) {
   ask_node(Ask::kQuery, warden_wire::Query{});
 }
 
@@ -90,6 +99,8 @@ void Core::State::on_answer(const warden_wire::Answer& answer) {
 
 void Core::State::on_attempt_answer(Attempt& a, Ask kind, const warden_wire::Answer& answer) {
   const Phase phase = a.row.phase;
+  a.ask_failures.erase(kind);
+  if (is_step_of_start(kind)) a.stuck_since.reset();
   switch (kind) {
     case Ask::kLoad:
       if (phase == Phase::kLoading) set_phase(a, Phase::kMounting);
@@ -131,8 +142,14 @@ void Core::State::on_attempt_answer(Attempt& a, Ask kind, const warden_wire::Ans
 /// attempt that did not run yet.
 void Core::State::on_ask_failed(Attempt& a, Ask kind, const warden_wire::Answer& answer) {
   const ErrorCode code = error_code_of(answer.code).value_or(ErrorCode::kInternal);
-  a.ask_after[kind] = now_.boot + config_.repeat;
+  // Cleaning up may wait; for an engine that is gone it is asked ever more seldom, until it is
+  // back.
+  const std::uint32_t failures = a.ask_failures[kind]++;
+  const bool is_cleaning = kind == Ask::kRemove || kind == Ask::kRelease;
+  a.ask_after[kind] =
+      now_.boot + config_.repeat * (is_cleaning ? 1 << std::min(failures, kDoublingsMax) : 1);
   const bool is_gone = code == ErrorCode::kNotFound;
+  if (is_cleaning && !is_gone) a.is_remove_asked = false;  // from the beginning: each is idempotent
   if (is_gone && (kind == Ask::kRelease || kind == Ask::kKill || kind == Ask::kRemove)) {
     if (kind == Ask::kRelease) {
       a.row.is_released = true;
@@ -146,21 +163,33 @@ void Core::State::on_ask_failed(Attempt& a, Ask kind, const warden_wire::Answer&
     a.is_dirty = true;
     return;
   }
-  const bool is_start =
-      kind == Ask::kLoad || kind == Ask::kPrepare || kind == Ask::kAdopt || kind == Ask::kStart;
   log::warning(
       "warden.refused",
       {{"job", a.name.job.str()}, {"code", answer.code}, {"message", answer.message}}
   );
-  if (!is_start || a.row.phase > Phase::kStarting) return;
-  if (kind == Ask::kStart && code == ErrorCode::kTimeout) return;  // it may have started: ask again
+  if (!is_step_of_start(kind) || a.row.phase > Phase::kStarting) return;
   const bool is_reclaimed = code == ErrorCode::kUnavailable && cutting_reclaim(a) != nullptr;
   if (is_reclaimed) {
     order_stop(a, StopOrder{AttemptEnd::kReclaimed, 0, "the owner took the node back", {}});
     return;
   }
-  if (code == ErrorCode::kUnavailable || code == ErrorCode::kTimeout) return;
+  // After a timeout it may have started: asked again, too.
+  if (code == ErrorCode::kUnavailable || code == ErrorCode::kTimeout)
+    return failed_start_step(a, answer.message);
   order_stop(a, StopOrder{AttemptEnd::kRefused, 0, answer.message, {}});
+}
+
+/// The step is asked again, but not for ever: a node whose engine or warden cannot do it must not
+/// keep the job from the others. A step that takes long without failing has the coordinator's time.
+void Core::State::failed_start_step(Attempt& a, const std::string& why) {
+  if (!a.stuck_since) a.stuck_since = now_.boot;
+  if (now_.boot - *a.stuck_since >= config_.start_patience) give_up_start(a, why);
+}
+
+void Core::State::give_up_start(Attempt& a, const std::string& why) {
+  const auto waited = std::chrono::duration_cast<seconds>(config_.start_patience).count();
+  const std::string words = why + " (waited " + std::to_string(waited) + " s)";
+  order_stop(a, StopOrder{AttemptEnd::kRefused, 0, words, {}, 0});
 }
 
 /// The reclaim whose cut took this attempt's guest, if one did.
@@ -185,6 +214,17 @@ void Core::State::on_state(const warden_wire::WardenState& state) {
   const bool are_images_new = state.images != warden_.images || is_first;
   warden_ = state;
   is_reconciled_ = was_reconciled_ = true;
+  if (state.is_engine_up) {
+    if (engine_gone_since_) {
+      for (auto& [name, a] : attempts_) {
+        a.ask_failures.clear();
+        a.ask_after.clear();
+      }
+    }
+    engine_gone_since_.reset();
+  } else if (!engine_gone_since_) {
+    engine_gone_since_ = now_.boot;
+  }
   on_reclaims(state.reclaims);
   if (are_images_new) {
     facts_.images = state.images;

@@ -142,6 +142,11 @@ Status Daemon::State::open() {
   RN_TRY(core_config.boot_id, boot_id(fs, config.root));
   core_config.box_key = self->box.public_key;
   core_config.verify_key = self->signing.public_key;
+  if (const std::string expiry = expiry_of(*self, clock.now().wall); !expiry.empty()) {
+    // Its guests, its owner's commands and what it keeps for others do not wait for that.
+    log::error("certificate.expired", {{"what", expiry}, {"next", rejoin_help(*self)}});
+    core_config.expiry = expiry + "; next: " + rejoin_help(*self);
+  }
   RN_CHECK(start_peer_server());
   RN_CHECK(start_api());
   core_config.address = address;
@@ -162,6 +167,10 @@ Status Daemon::State::serve() {
           entry->ready = ready;
         }
         loop.post([this, guest] { feed(GenerationDetected{guest}); });
+      },
+      [this](const GuestName& guest, const checkpoint::GivenUp& unit) {
+        const std::string path = unit.unit.path.empty() ? "the work folder" : unit.unit.path;
+        loop.post([this, trouble = SaveTrouble{guest, path, unit.reason}] { feed(trouble); });
       }
   );
   const auto offset = utc_offset_s(fs, contract.time_zone, clock.now().wall, config.zone_folder);

@@ -19,6 +19,8 @@ namespace rn::agent {
 
 namespace {
 
+constexpr milliseconds kKnownStep{25};  // between two looks whether the core knows an emergency
+constexpr int kKnownTries = 80;
 constexpr seconds kTicketTolerance{300};
 /// Before the coordinator has told its time (an agent that starts while the coordinator is away),
 /// as far as certificates are backdated. A ticket binds both nodes, the job and its epoch; its end
@@ -211,12 +213,29 @@ void Daemon::State::emergency(
   );
   const Status submitted = light->submit_for(
       [path = config.kill_path(), mask] { return send_kill(path, mask, seconds(15)); },
-      [responder](const Result<warden_wire::KillFrame>& answer) {
+      [this, responder](const Result<warden_wire::KillFrame>& answer) {
         if (!answer) return responder.send_error(answer.error());
-        responder.send(io::json_response(200, describe_kill(*answer)));
+        tell_emergency(describe_kill(*answer), responder, kKnownTries);
       }
   );
   if (!submitted) responder.send_error(submitted.error());
+}
+
+/// The kill socket answers before the warden's own state has it. Who reads our status after our
+/// answer shall find it there; a warden that hangs delays the answer a little, not for ever.
+void Daemon::State::tell_emergency(
+    const std::string& answer, const io::Responder& responder, int tries
+) {
+  feed(WardenActed{});
+  loop.run_after(kKnownStep, [this, answer, responder, tries] {
+    const NodeView view = core->view(loop.now());
+    const bool is_known =
+        std::any_of(view.reclaims.begin(), view.reclaims.end(), [](const ReclaimRecord& record) {
+          return record.kind == ReclaimKind::kEmergency && record.phase != ReclaimPhase::kReturned;
+        });
+    if (is_known || tries <= 1) return responder.send(io::json_response(200, answer));
+    tell_emergency(answer, responder, tries - 1);
+  });
 }
 
 namespace {

@@ -78,6 +78,7 @@ class Daemon::State {
   void on_request(io::HttpRequest request, const io::Responder& responder, bool is_local);
   void put_contract(const io::HttpRequest& request, const io::Responder& responder);
   void emergency(const io::HttpRequest& request, const io::Responder& responder, bool is_local);
+  void tell_emergency(const std::string& answer, const io::Responder& responder, int tries);
   std::string metrics() const;
 
   // daemon_telemetry.cc

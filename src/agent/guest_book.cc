@@ -5,6 +5,12 @@
 
 namespace rn::agent {
 
+namespace {
+
+constexpr int kRestlessQuiets = 40;  // two minutes of the usual three seconds
+
+}  // namespace
+
 std::shared_ptr<GuestEntry> GuestBook::entry(const GuestName& name) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<GuestEntry>& entry = entries_[name];
@@ -31,6 +37,7 @@ checkpoint::WatchRules watch_rules(const CheckpointSpec& spec) {
   rules.temporary = spec.temporary;
   rules.complete_marker = spec.complete_marker;
   rules.quiet = milliseconds(spec.quiet_ms);
+  rules.restless = rules.quiet * kRestlessQuiets;
   return rules;
 }
 

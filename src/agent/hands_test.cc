@@ -458,11 +458,16 @@ TEST_F(HandsTest, the_watch_reports_a_checkpoint_that_is_renamed_into_place) {
   std::mutex mutex;
   std::condition_variable wake;
   std::string found;
-  Watcher watcher(fs, clock, [&](const GuestName&, const checkpoint::GenerationReady& ready) {
-    const std::lock_guard lock(mutex);
-    found = ready.unit.path;
-    wake.notify_one();
-  });
+  Watcher watcher(
+      fs,
+      clock,
+      [&](const GuestName&, const checkpoint::GenerationReady& ready) {
+        const std::lock_guard lock(mutex);
+        found = ready.unit.path;
+        wake.notify_one();
+      },
+      [](const GuestName&, const checkpoint::GivenUp&) {}
+  );
   CheckpointSpec spec;
   spec.paths = {"ckpt.bin"};
   spec.quiet_ms = 50;
@@ -475,6 +480,37 @@ TEST_F(HandsTest, the_watch_reports_a_checkpoint_that_is_renamed_into_place) {
   std::unique_lock lock(mutex);
   ASSERT_TRUE(wake.wait_for(lock, seconds(20), [&] { return !found.empty(); }));
   EXPECT_EQ(found, "ckpt.bin");
+}
+
+TEST_F(HandsTest, the_watch_tells_of_a_checkpoint_that_is_written_in_place_all_the_time) {
+  ASSERT_TRUE(make_folders(fs, join_path(folder + "/disk", "work"), 0755));
+  std::atomic<bool> is_told = false;
+  std::atomic<int> found = 0;
+  Watcher watcher(
+      fs,
+      clock,
+      [&](const GuestName&, const checkpoint::GenerationReady&) { ++found; },
+      [&](const GuestName&, const checkpoint::GivenUp& unit) {
+        EXPECT_EQ(unit.unit.path, "ckpt.bin");
+        EXPECT_TRUE(unit.is_restless);
+        is_told = true;
+      }
+  );
+  checkpoint::WatchRules rules;
+  rules.paths = {"ckpt.bin"};
+  rules.quiet = seconds(5);
+  rules.restless = milliseconds(300);
+  watcher.start(guest, join_path(folder + "/disk", "work"), rules, wall_from_ms(0));
+  const auto file = fs.open_append(folder + "/" + in_work("disk", "ckpt.bin"), 0644);
+  ASSERT_TRUE(file);
+  const Instant until = clock.now().boot + seconds(20);
+  while (!is_told && clock.now().boot < until) {
+    ASSERT_TRUE((*file)->append(as_bytes("x")));
+    std::this_thread::sleep_for(milliseconds(10));  // a guest that writes
+  }
+
+  EXPECT_TRUE(is_told);
+  EXPECT_EQ(found, 0);
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ struct Watcher::Watch {
   FileSystem& fs;
   const Clock& clock;
   const Found& found;
+  const GaveUp& gave_up;
   GuestName guest;
   std::string folder;
   checkpoint::WatchRules rules;
@@ -42,7 +43,8 @@ struct Watcher::Watch {
   bool is_scanned = false;
   Instant scanned_at{};
 
-  Watch(FileSystem& f, const Clock& c, const Found& n) : fs(f), clock(c), found(n) {}
+  Watch(FileSystem& f, const Clock& c, const Found& n, const GaveUp& g)
+      : fs(f), clock(c), found(n), gave_up(g) {}
 
   /// Everything new since the last scan, as events.
   void scan(Folder& work, checkpoint::GenerationDetector& detector) {
@@ -122,18 +124,19 @@ struct Watcher::Watch {
       }
       const auto ready = detector.on_checked(check, *verdict, clock.now().boot);
       if (ready) found(guest, *ready);
-      for (const checkpoint::GivenUp& one : detector.take_given_up()) {
-        log::warning(
-            "watch.gave_up",
-            {{"guest", guest.job.str()}, {"unit", one.unit.path}, {"why", one.reason}}
-        );
-      }
+    }
+    for (const checkpoint::GivenUp& one : detector.take_given_up()) {
+      log::warning(
+          "watch.gave_up",
+          {{"guest", guest.job.str()}, {"unit", one.unit.path}, {"why", one.reason}}
+      );
+      gave_up(guest, one);
     }
   }
 };
 
-Watcher::Watcher(FileSystem& fs, const Clock& clock, Found found)
-    : fs_(fs), clock_(clock), found_(std::move(found)) {}
+Watcher::Watcher(FileSystem& fs, const Clock& clock, Found found, GaveUp gave_up)
+    : fs_(fs), clock_(clock), found_(std::move(found)), gave_up_(std::move(gave_up)) {}
 
 Watcher::~Watcher() {
   for (auto& [guest, watch] : watches_) ending_.push_back(std::move(watch));
@@ -157,7 +160,7 @@ void Watcher::start(
 ) {
   reap();
   if (watches_.contains(guest)) return;
-  auto watch = std::make_shared<Watch>(fs_, clock_, found_);
+  auto watch = std::make_shared<Watch>(fs_, clock_, found_, gave_up_);
   watch->guest = guest;
   watch->folder = folder;
   watch->rules = rules;

@@ -19,9 +19,10 @@ namespace rn::agent {
 class Watcher {
  public:
   using Found = std::function<void(const GuestName&, const checkpoint::GenerationReady&)>;
+  using GaveUp = std::function<void(const GuestName&, const checkpoint::GivenUp&)>;
 
-  /// `found` is called on a watch's thread. All outlive the watcher.
-  Watcher(FileSystem& fs, const Clock& clock, Found found);
+  /// Both are called on a watch's thread. All outlive the watcher.
+  Watcher(FileSystem& fs, const Clock& clock, Found found, GaveUp gave_up);
   ~Watcher();  ///< ends all watches and waits for them
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
@@ -44,6 +45,7 @@ class Watcher {
   FileSystem& fs_;
   const Clock& clock_;
   Found found_;
+  GaveUp gave_up_;
   std::map<GuestName, std::shared_ptr<Watch>> watches_;
   std::vector<std::shared_ptr<Watch>> ending_;
 };

@@ -76,8 +76,10 @@ void GenerationDetector::on_event(const FileEvent& event, Instant now) {
     pending_.erase(*unit);
     return;
   }
-  if (!pending_.contains(*unit)) make_room();
+  const bool is_new = !pending_.contains(*unit);
+  if (is_new) make_room();
   Pending& pending = pending_[*unit];
+  if (is_new) pending.first_at = now;
   pending.sequence = next_sequence_++;
   pending.changed_at = now;
   pending.is_asked = false;
@@ -108,6 +110,11 @@ std::optional<Instant> GenerationDetector::next_check() const {
 std::vector<DueCheck> GenerationDetector::due(Instant now) {
   std::vector<DueCheck> checks;
   for (auto& [unit, pending] : pending_) {
+    const bool is_changing = now - pending.changed_at < rules_.quiet;
+    if (is_changing && !pending.is_restless_told && now - pending.first_at >= rules_.restless) {
+      pending.is_restless_told = true;
+      given_up_.push_back({unit, "it never holds still", true});
+    }
     if (pending.is_asked || pending.due_at > now) continue;
     pending.is_asked = true;
     checks.push_back({unit, pending.sequence});
@@ -152,7 +159,7 @@ void GenerationDetector::on_unstable(const Unit& unit, Instant now) {
   make_room();
   Pending& pending = pending_[unit];
   pending.sequence = next_sequence_++;
-  pending.changed_at = now;
+  pending.first_at = pending.changed_at = now;
   pending.due_at = now + rules_.quiet_after_close;
 }
 

@@ -48,6 +48,8 @@ struct WatchRules {
   /// written last, and the snapshot takes it only if it holds still while it is read. Without this
   /// a job that saves in place more often than `quiet` would never have a generation.
   milliseconds quiet_after_close{200};
+  /// A unit that has been changing for so long, without ever holding still, is told once.
+  milliseconds restless{120'000};
 };
 
 const std::vector<std::string>& usual_checkpoint_names();
@@ -82,6 +84,7 @@ struct GenerationReady {
 struct GivenUp {
   Unit unit;
   std::string reason;
+  bool is_restless = false;  ///< it never held still, and is followed further
 };
 
 /// Bounded: at most kUnitsMax units are followed; the least recently changed one is forgotten first
@@ -105,8 +108,8 @@ class GenerationDetector {
       const DueCheck& check, const StructuralVerdict& verdict, Instant now
   );
 
-  /// Units that stayed incomplete through all rechecks since the last call. Each change of such a
-  /// unit starts it anew.
+  /// Units that, since the last call, stayed incomplete through all rechecks (each change of such a
+  /// unit starts it anew), or that due() found changing for longer than `restless`.
   std::vector<GivenUp> take_given_up() { return std::exchange(given_up_, {}); }
 
   /// The snapshot found that the unit changed while it was read: look again after the quiet period.
@@ -120,8 +123,10 @@ class GenerationDetector {
  private:
   struct Pending {
     std::uint64_t sequence = 0;
+    Instant first_at{};  ///< since when it changes without being taken
     Instant changed_at{};
     Instant due_at{};
+    bool is_restless_told = false;
     bool is_renamed = false;
     bool is_marked = false;  ///< a marker file appeared
     bool is_asked = false;   ///< handed out by due()

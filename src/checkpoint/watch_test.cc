@@ -67,6 +67,31 @@ TEST_F(DetectorTest, a_file_that_changes_during_its_check_is_looked_at_again) {
   EXPECT_EQ(check(3001, kWhole).size(), 1U);
 }
 
+TEST_F(DetectorTest, a_file_that_changes_all_the_time_is_told_once_and_taken_when_it_holds_still) {
+  int told = 0;
+  for (int ms = 0; ms < 300'000; ms += 1000) {
+    detector_.on_event({"model.ckpt", FileEventKind::kModified}, at_ms(ms));
+    EXPECT_TRUE(check(ms, kUnknown).empty());
+    for (const GivenUp& one : detector_.take_given_up()) {
+      ++told;
+      EXPECT_EQ(one.unit.path, "model.ckpt");
+      EXPECT_TRUE(one.is_restless);
+      EXPECT_GE(ms, 120'000);
+    }
+  }
+
+  EXPECT_EQ(told, 1);
+  EXPECT_EQ(check(302'000, kUnknown).size(), 1U);
+}
+
+TEST_F(DetectorTest, a_file_that_is_slow_to_become_whole_is_not_restless) {
+  detector_.on_event({"a.pt", FileEventKind::kModified}, at_ms(0));
+  for (int ms = 0; ms < 200'000; ms += 1000) {
+    EXPECT_TRUE(check(ms, kTorn).empty());
+    EXPECT_TRUE(detector_.take_given_up().empty()) << ms;
+  }
+}
+
 TEST_F(DetectorTest, an_incomplete_file_is_asked_again_less_and_less_often_and_then_forgotten) {
   detector_.on_event({"a.pt", FileEventKind::kMovedTo}, at_ms(0));
   int asked = 0;

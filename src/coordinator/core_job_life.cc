@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::size_t kLogPiece = 1u << 20;
 constexpr std::uint32_t kBeatsAbsent = 3;
+constexpr std::size_t kTroubleBytes = 1024;
+constexpr std::size_t kTroublesTold = 8;  // per attempt: a guest must not fill the history
 
 JobState job_state_of(AttemptState state) {
   switch (state) {
@@ -94,6 +96,17 @@ bool is_waiting(const JobEntry& job) {
          (job.row.job.state == JobState::kPlacing && job.placement.has_value());
 }
 
+/// What keeps a guest from being saved goes into the job's history once, and stays in `why` until
+/// it is saved.
+void take_trouble(
+    State& state, const JobEntry& job, AttemptEntry& attempt, const std::string& words
+) {
+  const std::string trouble = words.substr(0, kTroubleBytes);
+  attempt.save_trouble = trouble;
+  if (trouble.empty() || attempt.told_troubles.size() >= kTroublesTold) return;
+  if (attempt.told_troubles.insert(trouble).second) state.note(job, "checkpoint.trouble", trouble);
+}
+
 void take_numbers(AttemptEntry& attempt, const wire::AttemptReport& report) {
   attempt.row.safe_generation = std::max(attempt.row.safe_generation, report.safe_generation);
   attempt.row.last_step = std::max(attempt.row.last_step, report.step);
@@ -112,6 +125,13 @@ wire::AttemptVerdict verdict_on(
       !state.is_current(report.job, report.epoch)) {
     // Nothing more is wanted from it: it may forget the attempt once the guest is gone.
     verdict.is_end_known = true;
+    if (job == nullptr && is_hello && report.state != AttemptState::kEnded)
+      state.note(
+          node,
+          "attempt.of_unknown_job",
+          "holds attempt " + to_string(report.epoch) + " of job " + report.job.str().substr(0, 64) +
+              ", which is not in this database: it is stopped"
+      );
     if (attempt != nullptr && is_ours && report.state != AttemptState::kEnded)
       say_fenced(state, node, *attempt, "an attempt");
     return verdict;
@@ -119,6 +139,7 @@ wire::AttemptVerdict verdict_on(
   verdict.is_current = true;
   attempt->beats_absent = 0;
   take_numbers(*attempt, report);
+  take_trouble(state, *job, *attempt, report.save_trouble);
   if (is_waiting(*job) && attempt->is_granted) {
     // Only a hello reattaches: what drains goes on draining, and its job stays in the queue.
     const bool is_finished = report.end == AttemptEnd::kSucceeded;
@@ -219,6 +240,14 @@ void look_at(State& state, JobEntry& job, AttemptEntry& attempt) {
   if (job.row.stop_end != AttemptEnd::kNone &&
       state.now.boot - job.stop_sent >= state.heartbeat()) {
     send_stop(state, job, attempt);
+  }
+  const bool is_stuck =
+      job.row.stop_end == AttemptEnd::kMigrated && !job.row.is_going_home &&
+      state.now.boot - attempt.since >=
+          milliseconds(state.config.start_timeout_ms) + milliseconds(state.config.drain_wait_ms);
+  if (is_stuck) {  // whatever lives there is fenced as soon as the successor is placed
+    const std::string why = std::string(job.row.stop_reason) + ", nor could be stopped";
+    return displace(state, job, attempt.row.attempt.node, why);
   }
   const bool is_starting = attempt.is_granted && attempt.row.attempt.state < AttemptState::kRunning;
   if (is_starting && job.row.stop_end == AttemptEnd::kNone &&

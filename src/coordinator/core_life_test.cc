@@ -481,6 +481,50 @@ TEST_F(Life, a_job_that_does_not_start_in_time_is_tried_elsewhere) {
   EXPECT_EQ(job(id).restarts, 1U);
 }
 
+TEST_F(Life, an_attempt_that_neither_starts_nor_can_be_stopped_leaves_its_job_to_others) {
+  const JobId id = submit();
+  const LeaseEpoch stuck = job(id).epoch;
+  say(node("a"), id, stuck, AttemptState::kStarting);
+  pass(902'000);
+  ASSERT_EQ(node("a").last<wire::StopAttempt>().end, AttemptEnd::kMigrated);
+  say(node("a"), id, stuck, AttemptState::kSaving);  // it stops, and the kill does not end
+  pass(static_cast<std::int64_t>(config.drain_wait_ms) + 5000);
+
+  EXPECT_EQ(where(id), "b");
+  EXPECT_FALSE(say(node("a"), id, stuck, AttemptState::kRunning).is_accepted) << "fenced";
+}
+
+TEST_F(Life, what_keeps_a_guest_from_being_saved_is_in_its_history_once_and_in_why_until_it_is) {
+  const JobId id = running();
+  FakeAgent& a = node("a");
+  wire::AttemptReport& report = a.attempts.at({id, job(id).epoch});
+  report.save_trouble = "model.bin is not saved: it never holds still; next: rename it into place";
+  pass(15'000);
+
+  EXPECT_EQ(count_events("checkpoint.trouble"), 1U);
+  EXPECT_EQ(last_event("checkpoint.trouble").message, report.save_trouble);
+  const auto why = [&] { return core->why(id, clock.now()).value(); };
+  EXPECT_NE(why().find("rename it into place"), std::string::npos) << why();
+
+  report.save_trouble.clear();
+  pass(5000);
+  EXPECT_EQ(why().find("rename it into place"), std::string::npos) << why();
+}
+
+TEST_F(Life, a_guest_cannot_fill_the_history_with_troubles) {
+  const JobId id = running();
+  FakeAgent& a = node("a");
+  for (int i = 0; i < 50; ++i) {
+    a.attempts.at({id, job(id).epoch}).save_trouble = std::string(5000, 'x') + std::to_string(i);
+    beat(a);
+    a.attempts.at({id, job(id).epoch}).save_trouble = std::to_string(i);
+    beat(a);
+  }
+
+  EXPECT_EQ(count_events("checkpoint.trouble"), 8U);
+  EXPECT_LE(last_event("checkpoint.trouble").message.size(), 1024U);
+}
+
 TEST_F(Life, logs_are_written_first_and_acknowledged_when_stored) {
   const JobId id = running();
   const LeaseEpoch epoch = job(id).epoch;

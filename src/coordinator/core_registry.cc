@@ -80,7 +80,8 @@ std::optional<Rejection> check_identity(
     const wire::Hello& hello,
     const NodeEntry* node
 ) {
-  const std::string rejoin = "run `reclaim-agent join` with a new token on that machine";
+  const std::string rejoin =
+      "run `reclaim-agent join URL --token T --again` with a new token on that machine";
   if (hello.node != connection.node)
     return Rejection{
         ErrorCode::kDenied,
@@ -100,7 +101,8 @@ std::optional<Rejection> check_identity(
         ErrorCode::kConflict,
         "this identity belongs to another machine (" + node->row.facts.hostname +
             "): it was copied with a disk or an image",
-        "on the copy, delete the agent's state folder and " + rejoin,
+        "on the copy, delete the agent's state folder and run `reclaim-agent join` with a new "
+        "token",
         0,
         "node.clone_refused"};
   if (hello.facts.gpus.size() > kGpus || hello.facts.images.size() > kListed ||
@@ -171,11 +173,32 @@ std::optional<Rejection> settle_second(
   return std::nullopt;
 }
 
-/// I4: every epoch that we issue from now on is above everything that this node has seen.
-void rise_above(State& state, std::uint32_t highest) {
-  if (highest <= state.generation) return;
+/// I4: every epoch that we issue from now on is above everything that this node has seen. A
+/// generation grows durably before anybody hears of it, so a node that knows a higher one, or knows
+/// ours before we told it, learned it from a later life of this site: the database was put back to
+/// an older one.
+void rise_above(State& state, const NodeEntry& node, std::uint32_t highest) {
+  const bool is_told_by_us = node.was_greeted && highest == state.generation;
+  if (highest < state.generation || is_told_by_us) return;
+  const std::uint32_t before = state.generation;
   state.generation = highest + 1;
   state.write(SetMeta{"generation", std::to_string(state.generation)});
+  const std::string what =
+      "this database is older than what " + state.name_of(node.row.node) +
+      " has seen (epoch generation " + std::to_string(highest) + ", here " +
+      std::to_string(before) +
+      "): it was restored from a backup. New epochs begin above it; what was submitted, saved or "
+      "finished after the backup is not known here";
+  log::error("site.database_is_older", {{"what", what}});
+  state.note(
+      node,
+      "site.database_is_older",
+      what,
+      {{"hint",
+        "compare `reclaim ps --all` with what was submitted, and submit again what is missing"},
+       {"known_there", std::to_string(highest)},
+       {"generation", std::to_string(state.generation)}}
+  );
 }
 
 /// Facts with a bound on what people's screens and our rows have to carry.
@@ -311,7 +334,8 @@ void on_hello(State& state, ConnectionId id, const wire::Hello& hello) {
   found->second.is_greeted = true;
   const bool was_lost = node->row.state == NodeState::kLost;
   node->connection = id;
-  rise_above(state, hello.highest_generation);
+  rise_above(state, *node, hello.highest_generation);
+  node->was_greeted = true;
   heard_from(state, *node);
   take_over(state, *node, hello);
   close_lost_record(state, *node);

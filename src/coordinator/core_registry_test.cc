@@ -213,6 +213,15 @@ TEST_F(Registry, epochs_rise_above_every_generation_that_an_agent_has_seen) {
   EXPECT_EQ(job(id).epoch.generation, 41U);
 }
 
+TEST_F(Registry, a_node_that_knows_our_generation_from_us_raises_nothing) {
+  FakeAgent& a = add_node("a", "lab-a");
+  a.hello.highest_generation = 1;
+  connect(a);
+
+  EXPECT_EQ(tables.meta.at("generation"), "1");
+  EXPECT_EQ(count_events("site.database_is_older"), 0U);
+}
+
 TEST_F(Registry, a_lie_about_the_generation_does_not_use_epochs_up) {
   FakeAgent& a = add_node("a", "lab-a");
   a.hello.highest_generation = 0xfffffff0;

@@ -153,6 +153,40 @@ TEST_F(Restart, an_asked_stop_survives) {
   EXPECT_EQ(state(id), JobState::kCancelled);
 }
 
+/// The generation grows by one at each start, and a restored database starts as often as the lost
+/// one did: without a look at who told the node, the same epochs would be issued twice.
+TEST_F(Restart, a_restored_older_database_issues_no_epoch_twice_and_says_what_it_is) {
+  const Tables backup = tables;
+  restart();
+  for (const char* name : {"a", "b", "store"}) {
+    connect(node(name));
+    node(name).hello.highest_generation = 2;  // from the welcome
+  }
+  settle();
+  const JobId lost = running();
+  const LeaseEpoch lost_epoch = job(lost).epoch;
+  FakeAgent& holder = node(where(lost));
+  ASSERT_EQ(lost_epoch.generation, 2U);
+
+  tables = backup;
+  restart();
+  EXPECT_EQ(tables.meta.at("generation"), "2") << "the same number as the lost one";
+  for (const char* name : {"a", "b", "store"}) connect(node(name));
+
+  EXPECT_EQ(tables.meta.at("generation"), "3");
+  EXPECT_EQ(count_events("site.database_is_older"), 1U) << "the others know nothing newer";
+  EXPECT_NE(last_event("site.database_is_older").message.find("backup"), std::string::npos);
+  EXPECT_EQ(count_events("attempt.of_unknown_job"), 1U);
+  const auto verdicts = holder.last<wire::Welcome>().verdicts;
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_FALSE(verdicts[0].is_current) << "nobody knows what it computes for";
+  holder.attempts.clear();
+  settle();
+  const JobId next = submit();
+  pass(2000);
+  EXPECT_GT(job(next).epoch, lost_epoch);
+}
+
 TEST_F(Restart, numbers_of_jobs_go_on) {
   submit();
   submit();

@@ -58,6 +58,7 @@ struct NodeEntry {
   ConnectionId connection = 0;  ///< 0 = none
   Instant heard;                ///< last message, or the coordinator's start
   bool is_expected = true;      ///< may still come back before it is lost
+  bool was_greeted = false;     ///< welcomed by this process, so it knows this generation from us
   LendingState lending = LendingState::kNotLending;
   NodeTelemetry telemetry;
   std::int64_t clock_offset_ms = 0;
@@ -87,7 +88,9 @@ struct AttemptEntry {
   Instant state_since;
   AttemptEnd reported_end = AttemptEnd::kNone;
   std::int64_t since_save_ms = -1;
-  std::uint32_t beats_absent = 0;  ///< heartbeats in a row that did not mention it
+  std::string save_trouble;             ///< its node's newest word; empty = none
+  std::set<std::string> told_troubles;  ///< in the history already; bounded
+  std::uint32_t beats_absent = 0;       ///< heartbeats in a row that did not mention it
   bool is_fencing_said = false;
   wire::CopyPlan plan;
   Instant plan_made;

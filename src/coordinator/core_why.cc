@@ -70,6 +70,7 @@ std::string why_running(const State& state, const JobEntry& job) {
     text += " (" + attempt.row.attempt.placed_because + ")";
     if (attempt.row.last_step >= 0) text += ", step " + std::to_string(attempt.row.last_step);
     if (!attempt.shortfall.empty()) text += "; " + attempt.shortfall;
+    if (!attempt.save_trouble.empty()) text += "; " + attempt.save_trouble;
   }
   if (j.durable.generation > 0)
     text += "; durable: generation " + std::to_string(j.durable.generation);

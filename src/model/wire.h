@@ -46,9 +46,21 @@ struct AttemptReport {
   std::uint32_t safe_generation = 0;  ///< newest complete on the node's own disk
   std::int64_t step = -1;
   std::int64_t since_save_ms = -1;  ///< age of the newest safe generation; -1 = none yet
+  /// Why what the guest writes is not saved, and what its author can do; empty = nothing is known.
+  std::string save_trouble;
 
   RN_FIELDS(
-      AttemptReport, job, epoch, state, end, exit_code, detail, safe_generation, step, since_save_ms
+      AttemptReport,
+      job,
+      epoch,
+      state,
+      end,
+      exit_code,
+      detail,
+      safe_generation,
+      step,
+      since_save_ms,
+      save_trouble
   )
 };
 
