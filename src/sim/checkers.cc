@@ -112,10 +112,41 @@ void Checkers::check_end(const coordinator::JobRow& row) {
     );
 }
 
+void Checkers::on_restore(const MemoryStore& store) {
+  std::erase_if(acknowledged_, [&](const auto& e) { return !store.jobs().contains(e.second); });
+  std::erase_if(stored_keys_, [&](const auto& e) { return !store.jobs().contains(e.second); });
+  for (auto& [id, history] : jobs_) {
+    const auto row = store.jobs().find(id);
+    history.is_known = row != store.jobs().end();
+    history.newest = history.is_known ? row->second.job.epoch : LeaseEpoch{};
+    history.state = history.is_known ? row->second.job.state : JobState::kQueued;
+    history.durable_generation = history.is_known ? row->second.job.durable.generation : 0;
+    history.has_fallen_back = history.is_known && row->second.is_fallback;
+    history.durable_step = history.previous_step = 0;
+    history.rows.clear();  // its holders may have deleted what was old in the lost time
+  }
+  for (auto& [key, attempt] : attempts_) {
+    const auto row = store.attempts().find(key);
+    attempt.is_lost = attempt.is_lost || row == store.attempts().end();
+    attempt.has_ended =
+        row != store.attempts().end() && row->second.attempt.state == AttemptState::kEnded;
+    attempt.end = row != store.attempts().end() ? row->second.attempt.end : AttemptEnd::kNone;
+  }
+  used_by_user_.clear();
+  used_by_lab_.clear();
+  const auto meta = store.load().meta;
+  if (const auto found = meta.find("generation"); found != meta.end())
+    generation_ = std::stoull(found->second);
+}
+
 void Checkers::on_attempt(const coordinator::AttemptRow& row) {
   const rn::Attempt& a = row.attempt;
   JobHistory& history = jobs_[a.job];
   AttemptHistory& attempt = attempts_[{a.job, a.epoch}];
+  if (attempt.is_lost)
+    world_.violate(
+        "I4", name(a.job, a.epoch) + " was issued before the restore, and is issued again"
+    );
   if (!attempt.is_issued) {
     if (a.epoch <= history.newest)
       world_.violate(

@@ -82,6 +82,10 @@ class Checkers {
   void check_acknowledged(const std::map<JobId, coordinator::JobRow>& jobs);
   void on_log_stored(const JobId& job, LeaseEpoch epoch, BlobView log);
 
+  /// The database is an older one now. What was acknowledged since is lost with it, as the operator
+  /// knows; that no epoch is issued twice holds on.
+  void on_restore(const MemoryStore& store);
+
   /// The coordinator's wall clock has jumped: decayed sums of different ages can't be compared.
   void on_clock_jump() { has_clock_jumped_ = true; }
 
@@ -135,6 +139,7 @@ class Checkers {
     std::uint64_t floor_step = 0;  ///< durable step when the epoch was issued
     NodeId node;
     bool is_issued = false;
+    bool is_lost = false;  ///< issued after the backup that was restored
     bool has_started = false;
     bool has_ended = false;                ///< in the store
     AttemptEnd end = AttemptEnd::kNone;    ///< in the store

@@ -298,6 +298,15 @@ void Cluster::kill_coordinator(nanoseconds back_after) {
   coordinator_->crash(back_after);
 }
 
+void Cluster::back_up_coordinator() {
+  coordinator_->back_up();
+}
+
+void Cluster::restore_coordinator(nanoseconds back_after) {
+  coordinator_->restore_backup(back_after);
+  checkers_.on_restore(coordinator_->store());
+}
+
 void Cluster::cut_link(std::size_t node) {
   world_.trace(nodes_[node].name, "link down");
   world_.network().cut(nodes_[node].name, "*");

@@ -62,6 +62,8 @@ class Cluster {
   void kill_agent(std::size_t node, nanoseconds back_after);
   void kill_warden(std::size_t node, nanoseconds back_after);
   void kill_coordinator(nanoseconds back_after);
+  void back_up_coordinator();
+  void restore_coordinator(nanoseconds back_after);
   void fill_disk(std::size_t node, nanoseconds for_so_long);
   /// The owner's machine has a program that knows the agent's socket and asks the warden for a
   /// guest of its own making.

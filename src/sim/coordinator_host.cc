@@ -63,6 +63,13 @@ void CoordinatorHost::crash(nanoseconds restart_after) {
   world_.queue().after(restart_after, [this] { start(); });
 }
 
+void CoordinatorHost::restore_backup(nanoseconds restart_after) {
+  if (!backup_) return;
+  crash(restart_after);
+  world_.trace(kName, "finds an older database");
+  store_.restore(*backup_);
+}
+
 void CoordinatorHost::tick() {
   feed(coordinator::Tick{});
   process_.later(milliseconds(config_.tick_ms), [this] { tick(); });

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,12 @@ class CoordinatorHost {
 
   void start();
   void crash(nanoseconds restart_after);
+
+  /// Copies the database, as an operator does every night.
+  void back_up() { backup_ = store_; }
+
+  /// The process dies, and what starts again finds the newest backup instead of its database.
+  void restore_backup(nanoseconds restart_after);
 
   Process& process() { return process_; }
 
@@ -85,6 +92,7 @@ class CoordinatorHost {
   Process process_;
   HostClock clock_;
   MemoryStore store_;
+  std::optional<MemoryStore> backup_;
   bool is_disk_full_ = false;
   std::map<Digest, Blob> blobs_;
   std::map<std::pair<JobId, LeaseEpoch>, Blob> logs_;

@@ -40,6 +40,12 @@ Status MemoryStore::check(const coordinator::Write& write) const {
   return {};
 }
 
+void MemoryStore::restore(const MemoryStore& backup) {
+  auto watcher = std::move(on_write);
+  *this = backup;
+  on_write = std::move(watcher);
+}
+
 void MemoryStore::apply(const coordinator::Write& write) {
   std::visit(
       Overloaded{

@@ -20,6 +20,8 @@ class MemoryStore {
   /// which nothing is used.
   Status commit(const std::vector<coordinator::Write>& writes);
   coordinator::Snapshot load() const;
+  /// Everything is as in `backup`, an older copy of this store.
+  void restore(const MemoryStore& backup);
 
   const std::map<JobId, coordinator::JobRow>& jobs() const { return jobs_; }
 

@@ -36,6 +36,8 @@ const std::map<std::string, Verb>& verbs() {
       {"owner", {3, "owner NODE notice|announced DURATION, owner NODE emergency"}},
       {"release", {2, "release NODE"}},
       {"kill", {4, "kill coordinator|agent NODE|warden NODE back DURATION"}},
+      {"backup", {2, "backup coordinator"}},
+      {"restore", {4, "restore coordinator back DURATION"}},
       {"forge", {3, "forge NODE KIND"}},
       {"rogue", {2, "rogue NODE"}},
       {"liar", {3, "liar NODE on|off"}},
@@ -204,6 +206,15 @@ class Player {
       return {};
     }
     if (words[0] == "kill") return kill(words);
+    if (words[0] == "backup") {
+      cluster_->back_up_coordinator();
+      return {};
+    }
+    if (words[0] == "restore") {
+      RN_TRY(const nanoseconds back, parse_duration(words[3]));
+      cluster_->restore_coordinator(back);
+      return healthy();
+    }
     if (words[0] == "pause") return pause(words);
     RN_TRY(const std::size_t which, node(words[1]));
     if (words[0] == "owner") return owner(which, words);

@@ -33,6 +33,8 @@ ONLY_SIMULATED = {
     "disk": "fills a node's disk for a while; bad_input_test.py does that to real daemons",
     "forge": "speaks for a node with that node's own key; real agents keep theirs",
     "liar": "changes chunks as an agent serves them; real agents have no such mode",
+    "backup": "copies the coordinator's database under way; no helper here does that",
+    "restore": "puts that older database back; the same",
     "rogue": "asks the warden behind its agent's back, at the agent's own socket",
 }
 PLAYED = ("cluster", "submit", "wait", "expect", "owner", "release", "kill", "pause", "link", "advance", "end")
