@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong quietly is said to whom it concerns, with what to do: a job that is never saved, logs and outputs
+that were removed, a machine that was off for longer than its certificate lives and joins again as itself."""
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+import lan  # noqa: E402
+from rest import Refused  # noqa: E402
+from stories import Site  # noqa: E402
+
+LIFE_S = 12  # of certificates; renewed each second or two
+KEEP_S = 4
+KEEP_OUTPUTS_S = 8
+QUIET_MS = 250
+
+
+class Told(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        lends = {"guest_disk_mib": 128, "guest_memory_mib": 512}
+        cls.site = Site({"lab-a": lends, "storage": {"lends": False}}, flags=[
+            "--certificate-s", LIFE_S, "--keep-ended-s", KEEP_S, "--keep-outputs-s", KEEP_OUTPUTS_S])
+        cls.addClassCleanup(cls.site.down)
+
+    def kinds(self, job):
+        return [event["kind"] for event in self.site.rest.events(job)]
+
+    def test_a_a_job_whose_checkpoint_never_holds_still_says_so(self):
+        spec = {
+            "name": "restless", "image": "base",
+            "command": ["sh", "-c", "while true; do echo x >> model.bin; sleep 0.1; done"],
+            "resources": {"cpu_milli": 200, "cpu_milli_min": 100, "memory_mib": 64, "disk_mib": 64},
+            "checkpoint": {"paths": ["model.bin"], "quiet_ms": QUIET_MS}}
+        job = self.site.rest.post("/v1/jobs", spec)["job"]["id"]
+        self.site.wait("the trouble to be in the history", lambda: "checkpoint.trouble" in self.kinds(job), 60)
+
+        why = self.site.cli("why", job).stdout
+        self.assertIn("model.bin is not saved: it never holds still; next: write it under another name", why)
+        self.assertEqual(self.kinds(job).count("checkpoint.trouble"), 1)
+        self.site.cli("stop", job)
+
+    def test_b_who_asks_for_removed_logs_and_outputs_is_told_when_they_went(self):
+        folder = self.site.labs.dir / "silent"
+        folder.mkdir()
+        job = self.site.cli(
+            "run", "--detach", "--disk", "64MB", "--memory", "64MB", "--stateless", "--", "sh", "-c",
+            "echo hello; echo 42 > answer", cwd=folder).stdout.strip()
+        self.site.wait("its end", lambda: self.site.rest.job(job)["state"] == "succeeded", 60)
+        self.assertEqual(self.site.rest.log(job), b"hello\n")
+
+        self.site.wait("the warning", lambda: "outputs.expire" in self.kinds(job), 30)
+        self.site.wait("the end of what nobody fetched", lambda: "outputs.removed" in self.kinds(job), 30)
+        with self.assertRaises(Refused) as refused:
+            self.site.rest.log(job)
+        self.assertEqual(refused.exception.status, 404)
+        self.assertRegex(refused.exception.error["message"], r"^the logs of job \d+ were removed at \d{4}-")
+        self.assertIn("keep_ended_s", refused.exception.error["hint"])
+
+    def test_c_a_machine_that_was_off_for_too_long_is_told_how_it_joins_again_as_itself(self):
+        site, node = self.site, self.site.nodes["storage"]
+        site.submit("plain", 100000, 10, 0.1)
+        site.wait("a durable generation", lambda: site.generation("plain") > 0, 60)
+        before = site.rest.nodes()["storage"]["id"]
+        node.agent.stop()
+        held = sorted(path.name for path in (node.state / "agent" / "chunks" / "manifests").rglob("*"))
+        self.assertTrue(held)
+        old = lan.node_certificate(node)
+        site.wait("the end of its certificate", lambda: old.expires_within(0), LIFE_S + 10)
+
+        node.start_agent()
+        why = node.owner("status", "--why").stdout
+        self.assertIn("this machine's certificate has expired", why)
+        self.assertIn(f"reclaim-agent join {site.coordinator.url} --token T", why)
+        self.assertIn("certificate.expired", node.agent.output())
+        node.agent.stop()
+        node.join(site.coordinator)
+        node.start_agent()
+
+        site.wait("the node", lambda: site.rest.nodes()["storage"]["is_connected"], 30)
+        self.assertEqual(site.rest.nodes()["storage"]["id"], before)
+        now = {path.name for path in (node.state / "agent" / "chunks" / "manifests").rglob("*")}
+        self.assertTrue(now & set(held), "it has lost what it kept for others")
+        durable = site.generation("plain")
+        site.wait("the next durable generation", lambda: site.generation("plain") > durable, 60)
+        self.assertEqual(len(site.attempts("plain")), 1, "the job was displaced")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
