@@ -78,7 +78,7 @@ void Daemon::State::serve_peer(io::FramedConnection& connection) {
       .verify_key = {},
       .is_image_blob = {},
       // NOTE(libstdc++): a new thread; on this one, later, if none can be had.
-      .read_back = std::launch::async | std::launch::deferred};
+      .flush = std::launch::async | std::launch::deferred};
   checkpoint::DriveOptions options;
   options.should_stop = [this] { return is_stopping.load(); };
   const checkpoint::TransferStats stats = checkpoint::serve_peer(connection, deps, options);

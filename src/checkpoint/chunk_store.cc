@@ -229,22 +229,23 @@ void ChunkStore::condemn(const Digest& cipher) {
   ++condemned_;
 }
 
+Result<Blob> ChunkStore::read_compared(const Digest& cipher, const std::string& path) {
+  auto bytes = read_all(fs_, path, kBlobBytesMax);
+  if (!bytes) return fail(bytes.error().with("chunk " + short_hex(cipher)));
+  if (crypto::sha256(*bytes) == cipher) return bytes;
+  return fail(
+      ErrorCode::kCorrupt,
+      "chunk " + short_hex(cipher) + " on the disk does not have the bytes of its hash"
+  );
+}
+
 Result<Blob> ChunkStore::read_checked(const Digest& cipher) {
-  auto bytes = read_all(fs_, chunk_path(cipher), kBlobBytesMax);
-  if (!bytes) {
-    const ErrorCode code = bytes.error().code;
-    if (code == ErrorCode::kNotFound)
-      unlink_chunk(cipher, false);                       // somebody removed it from under us
-    if (code == ErrorCode::kExhausted) condemn(cipher);  // it grew
-    return fail(bytes.error().with("chunk " + short_hex(cipher)));
-  }
-  if (crypto::sha256(*bytes) != cipher) {
-    condemn(cipher);
-    return fail(
-        ErrorCode::kCorrupt,
-        "chunk " + short_hex(cipher) + " on the disk does not have the bytes of its hash"
-    );
-  }
+  auto bytes = read_compared(cipher, chunk_path(cipher));
+  if (bytes) return bytes;
+  const ErrorCode code = bytes.error().code;
+  if (code == ErrorCode::kNotFound)
+    unlink_chunk(cipher, false);  // somebody removed it from under us
+  if (code == ErrorCode::kExhausted || code == ErrorCode::kCorrupt) condemn(cipher);  // it grew
   return bytes;
 }
 
@@ -272,26 +273,29 @@ Result<Blob> ChunkStore::get_from_medium(const Digest& cipher) {
 
 ChunkStore::Session::~Session() {
   const std::lock_guard lock(store_->mutex_);
-  abandon();
+  abandon_all();
   for (const Digest& cipher : pinned_) {
     const auto pin = store_->pins_.find(cipher);
     if (--pin->second == 0) store_->pins_.erase(pin);
   }
 }
 
-/// Takes back what was not flushed, but for names that others write, too, or have finished. Under
-/// the store's mutex_.
-void ChunkStore::Session::abandon() {
-  for (auto& [cipher, waiting] : waiting_) {
-    store_->bytes_ -= std::min(store_->bytes_, waiting.bytes);
-    if (waiting.file) {
-      waiting.file.reset();
-      (void)store_->fs_.remove(waiting.temporary);
-    } else if (!store_->chunks_.contains(cipher) && store_->pins_[cipher] == 1) {
-      (void)store_->fs_.remove(store_->chunk_path(cipher));
-    }
+/// Takes back a chunk that was not flushed, but for a name that others write, too, or have
+/// finished. Under the store's mutex_.
+ChunkStore::Session::Waitings::iterator ChunkStore::Session::abandon(Waitings::iterator at) {
+  auto& [cipher, waiting] = *at;
+  store_->bytes_ -= std::min(store_->bytes_, waiting.bytes);
+  if (waiting.file) {
+    waiting.file.reset();
+    (void)store_->fs_.remove(waiting.temporary);
+  } else if (!store_->chunks_.contains(cipher) && store_->pins_[cipher] == 1) {
+    (void)store_->fs_.remove(store_->chunk_path(cipher));
   }
-  waiting_.clear();
+  return waiting_.erase(at);
+}
+
+void ChunkStore::Session::abandon_all() {
+  while (!waiting_.empty()) abandon(waiting_.begin());
   unsynced_ = 0;
   unsynced_bytes_ = 0;
 }
@@ -311,6 +315,14 @@ Status ChunkStore::Session::put(const Digest& cipher, BlobView stored) {
 }
 
 Status ChunkStore::Session::put_hashed(const Digest& cipher, BlobView stored) {
+  return put(cipher, stored, false);
+}
+
+Status ChunkStore::Session::put_unverified(const Digest& cipher, BlobView stored) {
+  return put(cipher, stored, true);
+}
+
+Status ChunkStore::Session::put(const Digest& cipher, BlobView stored, bool is_unverified) {
   if (waiting_.contains(cipher) || keep(cipher)) return {};
   if (stored.size() > kBlobBytesMax)
     return fail(ErrorCode::kExhausted, "a chunk is longer than the store takes");
@@ -326,6 +338,7 @@ Status ChunkStore::Session::put_hashed(const Digest& cipher, BlobView stored) {
     store_->bytes_ -= std::min<std::uint64_t>(store_->bytes_, stored.size());
     return fail(written.error());
   }
+  written->is_unverified = is_unverified;
   waiting_[cipher] = *std::move(written);
   ++unsynced_;
   unsynced_bytes_ += stored.size();
@@ -333,14 +346,17 @@ Status ChunkStore::Session::put_hashed(const Digest& cipher, BlobView stored) {
   return sync_and_name();
 }
 
-/// The names are durable only after the folders' syncs.
+/// Bytes durable, then compared, then under their name, which is durable only after the folders'
+/// syncs. What is not right is taken back alone; after any other error nothing is left.
 Status ChunkStore::Session::sync_and_name() {
+  Status compared;
   const auto done = [&]() -> Status {
     for (auto& [cipher, waiting] : waiting_) {
       if (!waiting.file || planted("store.skips_fsync")) continue;
       const auto synced = waiting.file->sync();
       if (!synced) return condemned("chunk " + short_hex(cipher), synced.error());
     }
+    compared = compare();
     for (auto& [cipher, waiting] : waiting_) {
       if (!waiting.file) continue;
       RN_CHECK(store_->fs_.rename(waiting.temporary, store_->chunk_path(cipher)));
@@ -350,36 +366,68 @@ Status ChunkStore::Session::sync_and_name() {
   }();
   unsynced_ = 0;
   unsynced_bytes_ = 0;
-  if (done) return {};
+  if (done) return compared;
   const std::lock_guard lock(store_->mutex_);
   if (done.error().code == ErrorCode::kCorrupt) store_->condemned_ += waiting_.size();
-  abandon();
+  abandon_all();
   return done;
+}
+
+/// Reads back what nobody has compared. Answers the first error; what is not right is taken back:
+/// other bytes never get the name of a hash, where they could replace the right ones of another
+/// session.
+Status ChunkStore::Session::compare() {
+  Status first;
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    const auto& [cipher, waiting] = *at;
+    if (!waiting.file || !waiting.is_unverified) {
+      ++at;
+      continue;
+    }
+    store_->fs_.drop_cache(waiting.temporary);
+    const auto read = store_->read_compared(cipher, waiting.temporary);
+    if (read) {
+      read_back_.insert(cipher);
+      ++at;
+      continue;
+    }
+    log::warning("store.chunk_condemned", {{"chunk", short_hex(cipher)}});
+    if (first) first = fail(read.error());
+    const std::lock_guard lock(store_->mutex_);
+    ++store_->condemned_;
+    at = abandon(at);
+  }
+  return first;
+}
+
+Status ChunkStore::Session::sync_folders() {
+  std::set<std::string> folders;
+  for (const auto& [cipher, waiting] : waiting_) folders.insert(store_->chunk_folder(cipher));
+  folders.insert(join_path(store_->options_.root, "chunks"));
+  const auto synced = [&]() -> Status {
+    for (const std::string& folder : folders) RN_CHECK(store_->fs_.sync_folder(folder));
+    return {};
+  }();
+  if (synced) return {};
+  const std::size_t count = waiting_.size();
+  const std::lock_guard lock(store_->mutex_);
+  store_->condemned_ += count;
+  abandon_all();
+  return condemned(std::to_string(count) + " chunks", synced.error());
 }
 
 Status ChunkStore::Session::flush() {
   if (waiting_.empty()) return {};
-  RN_CHECK(sync_and_name());
-  const auto synced = [&]() -> Status {
-    std::set<std::string> folders;
-    for (const auto& [cipher, waiting] : waiting_) folders.insert(store_->chunk_folder(cipher));
-    for (const std::string& folder : folders) RN_CHECK(store_->fs_.sync_folder(folder));
-    return store_->fs_.sync_folder(join_path(store_->options_.root, "chunks"));
-  }();
+  const Status named = sync_and_name();
+  if (!waiting_.empty()) RN_CHECK(sync_folders());
   const std::lock_guard lock(store_->mutex_);
-  if (!synced) {
-    const std::size_t count = waiting_.size();
-    store_->condemned_ += count;
-    abandon();
-    return condemned(std::to_string(count) + " chunks", synced.error());
-  }
   for (const auto& [cipher, waiting] : waiting_) {
     // Another session may have been faster with the same bytes.
     if (!store_->chunks_.try_emplace(cipher, waiting.bytes).second)
       store_->bytes_ -= std::min(store_->bytes_, waiting.bytes);
   }
   waiting_.clear();
-  return {};
+  return named;
 }
 
 // --- manifests

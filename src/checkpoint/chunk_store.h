@@ -96,9 +96,15 @@ class ChunkStore {
     /// The same where the caller has just computed `cipher` from these bytes: hashes them no second
     /// time.
     Status put_hashed(const Digest& cipher, BlobView stored);
+    /// The same for bytes that nobody has compared with `cipher`: once they are synced they are
+    /// read back from the medium and compared, before they get their name.
+    Status put_unverified(const Digest& cipher, BlobView stored);
     /// Makes all puts so far and their names durable and the chunks visible. On error the puts
-    /// since the last flush are gone.
+    /// since the last flush are gone; if it was kCorrupt in what was read back, only those chunks.
     Status flush();
+
+    /// What flush() has read back from the medium so far.
+    const std::set<Digest>& read_back() const { return read_back_; }
 
    private:
     friend class ChunkStore;
@@ -108,16 +114,24 @@ class ChunkStore {
       std::uint64_t bytes = 0;
       std::unique_ptr<File> file;
       std::string temporary;
+      bool is_unverified = false;
     };
 
+    using Waitings = std::map<Digest, Waiting>;
+
+    Status put(const Digest& cipher, BlobView stored, bool is_unverified);
     Status sync_and_name();
-    void abandon();
+    Status sync_folders();
+    Status compare();
+    Waitings::iterator abandon(Waitings::iterator at);
+    void abandon_all();
 
     ChunkStore* store_;
-    std::map<Digest, Waiting> waiting_;
+    Waitings waiting_;
     std::size_t unsynced_ = 0;  ///< of them, those with a file
     std::uint64_t unsynced_bytes_ = 0;
     std::vector<Digest> pinned_;
+    std::set<Digest> read_back_;
   };
 
   bool has(const Digest& cipher) const;
@@ -180,6 +194,8 @@ class ChunkStore {
   std::string job_folder(const JobId& job) const;
   Status admit(std::uint64_t bytes);
   Result<Session::Waiting> write_chunk(const Digest& cipher, BlobView stored);
+  /// A file that does not have the bytes of its hash is left as it is.
+  Result<Blob> read_compared(const Digest& cipher, const std::string& path);
   Result<Blob> read_checked(const Digest& cipher);
   void condemn(const Digest& cipher);
   /// Unlinks a durable chunk unless `only_unpinned` and somebody holds it; its size, or 0.

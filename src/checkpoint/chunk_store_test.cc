@@ -148,6 +148,44 @@ TEST_F(ChunkStoreTest, a_sync_that_fails_among_many_takes_all_of_its_session_bac
   }
 }
 
+TEST_F(ChunkStoreTest, what_nobody_compared_is_read_back_before_anybody_sees_it) {
+  const Digest good = crypto::sha256(as_bytes("good"));
+  const Digest wrong = crypto::sha256(as_bytes("wrong"));
+  ChunkStore::Session session(*store_);
+  ASSERT_TRUE(session.put_unverified(good, as_bytes("good")));
+  ASSERT_TRUE(session.put_unverified(wrong, as_bytes("other bytes")));
+  fs_.before_each_read([&](const std::string&) {
+    EXPECT_FALSE(store_->has(good));
+    EXPECT_FALSE(store_->has(wrong));
+  });
+
+  EXPECT_EQ(session.flush().error().code, ErrorCode::kCorrupt);
+
+  fs_.before_each_read({});
+  EXPECT_EQ(session.read_back(), std::set<Digest>{good});
+  EXPECT_TRUE(store_->get_from_medium(good));
+  EXPECT_FALSE(store_->has(wrong));
+  EXPECT_EQ(fs_.stat(path_of(wrong)).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(store_->usage().bytes, 4U);
+}
+
+TEST_F(ChunkStoreTest, other_bytes_never_replace_a_chunk_that_another_session_stores_meanwhile) {
+  const Digest cipher = crypto::sha256(as_bytes("right"));
+  ChunkStore::Session early(*store_);
+  ChunkStore::Session honest(*store_);
+  ChunkStore::Session late(*store_);
+  ASSERT_TRUE(early.put_unverified(cipher, as_bytes("wrong")));
+  ASSERT_TRUE(honest.put_unverified(cipher, as_bytes("right")));
+  ASSERT_TRUE(late.put_unverified(cipher, as_bytes("wrong")));
+
+  EXPECT_EQ(early.flush().error().code, ErrorCode::kCorrupt);
+  EXPECT_TRUE(honest.flush());
+  EXPECT_EQ(late.flush().error().code, ErrorCode::kCorrupt);
+
+  EXPECT_EQ(as_text(store_->get_from_medium(cipher).value()), "right");
+  EXPECT_EQ(store_->usage().bytes, 5U);
+}
+
 TEST_F(ChunkStoreTest, a_session_that_is_given_up_takes_nothing_from_another_with_the_same_chunk) {
   const Digest cipher = crypto::sha256(as_bytes("same"));
   ChunkStore::Session lasting(*store_);

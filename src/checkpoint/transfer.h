@@ -195,10 +195,10 @@ struct PeerServerDeps {
   /// True if the blob is part of the image. Empty: every blob of `images` is served to a holder of
   /// an image ticket.
   std::function<bool(const std::string& image, const Digest& blob)> is_image_blob;
-  /// How chunks that have become durable are read back from the medium: deferred, on the session's
-  /// thread, or async, on another one while the next chunks arrive.
-  std::launch read_back = std::launch::deferred;
-  /// Chunks are made durable, and their reading back begins, whenever so many bytes have come.
+  /// How chunks become durable and are read back from the medium: deferred, on the session's
+  /// thread, or async, on another one while the next arrive.
+  std::launch flush = std::launch::deferred;
+  /// That begins whenever so many bytes have come.
   std::uint64_t batch_bytes = 32ULL << 20;
 };
 
@@ -236,8 +236,8 @@ class PeerServer final : public PeerEnd {
   Status accept_manifest();
   Status on_want_manifest(BlobView body);
   Status on_want_chunks(BlobView body);
-  Status flush();
-  Status take_read_back();
+  Status begin_flush();
+  Status end_flush();
   Status count(std::uint64_t bytes);
   bool may_serve(const Digest& cipher);
   PeerFrame serve(const Digest& cipher);
@@ -246,20 +246,20 @@ class PeerServer final : public PeerEnd {
   const PeerServerDeps& deps_;
   NodeId peer_;
   std::optional<Ticket> ticket_;
-  ChunkStore::Session session_;
+  /// One for each batch, the last one for what arrives now: together they hold all chunks until the
+  /// manifest is here.
+  std::vector<std::unique_ptr<ChunkStore::Session>> sessions_;
   std::optional<std::set<Digest>> allowed_;  ///< chunks of the job, found when first asked for
   std::deque<PeerFrame> replies_;
   std::deque<Digest> to_serve_;
   Blob sealed_;
   std::uint64_t moved_ = 0;  ///< counted against the ticket
   std::uint64_t unflushed_ = 0;
-  std::vector<Digest> batch_;   ///< arrived since the last flush
-  std::set<Digest> read_back_;  ///< from the medium, after they were durable
   bool is_finished_ = false;
   TransferStats stats_;
   std::optional<Receipt> receipt_;
   std::optional<Error> refusal_;
-  std::future<Result<std::vector<Digest>>> reading_back_;  ///< of one batch; may be on a thread
+  std::future<Status> flushing_;  ///< of the last session but one; may be on a thread
 };
 
 /// A fetcher makes chunks durable whenever so many bytes wait: what a broken transfer must send

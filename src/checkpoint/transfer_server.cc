@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <utility>
 
 #include "base/crypto.h"
 #include "base/log.h"
@@ -17,12 +16,15 @@ constexpr std::uint64_t kSealedBytesMax = kManifestBytesMax + 4096;
 }  // namespace
 
 PeerServer::PeerServer(const PeerServerDeps& deps, NodeId peer)
-    : deps_(deps), peer_(std::move(peer)), session_(deps.store) {}
+    : deps_(deps), peer_(std::move(peer)) {
+  sessions_.push_back(std::make_unique<ChunkStore::Session>(deps_.store));
+}
 
 PeerServer::~PeerServer() {
   // The connection broke: what arrived whole is kept, and the sender, when it comes again, is told
   // so.
-  if (unflushed_ > 0) (void)session_.flush();
+  (void)end_flush();
+  if (unflushed_ > 0) (void)sessions_.back()->flush();
 }
 
 std::optional<PeerFrame> PeerServer::next() {
@@ -161,40 +163,35 @@ Status PeerServer::count(std::uint64_t bytes) {
 // --- store
 // ------------------------------------------------------------------------------------------------------------
 
-/// Reading back begins only when bytes and names of the batch are durable. One batch at once.
-Status PeerServer::flush() {
+/// On another thread, if the daemon says so. One batch at once.
+Status PeerServer::begin_flush() {
+  RN_CHECK(end_flush());
+  if (unflushed_ == 0) return {};
   unflushed_ = 0;
-  std::vector<Digest> batch = std::exchange(batch_, {});
-  RN_CHECK(session_.flush());
-  RN_CHECK(take_read_back());
-  const auto read = [&store = deps_.store,
-                     batch = std::move(batch)]() -> Result<std::vector<Digest>> {
-    for (const Digest& cipher : batch)
-      RN_CHECK(store.get_from_medium(cipher).map([](const Blob&) {}));
-    return batch;
-  };
-  reading_back_ = std::async(deps_.read_back, read);
+  sessions_.push_back(std::make_unique<ChunkStore::Session>(deps_.store));
+  ChunkStore::Session& batch = *sessions_[sessions_.size() - 2];
+  flushing_ = std::async(deps_.flush, [&batch] { return batch.flush(); });
   return {};
 }
 
-/// Waits for the batch that is being read back, if there is one.
-Status PeerServer::take_read_back() {
-  if (!reading_back_.valid()) return {};
-  const auto read = reading_back_.get();
-  if (!read)
-    return fail(
-        read.error().with("reading the generation back from the medium").hinting("send it again")
-    );
-  read_back_.insert(read->begin(), read->end());
+/// Waits for the batch that is being made durable and read back, if there is one.
+Status PeerServer::end_flush() {
+  if (!flushing_.valid()) return {};
+  const Status flushed = flushing_.get();
+  if (!flushed)
+    return fail(flushed.error()
+                    .with("making the generation durable and reading it back from the medium")
+                    .hinting("send it again"));
   return {};
 }
 
 Status PeerServer::on_ask(BlobView body) {
   RN_TRY(const auto digests, decode_digests(body));
-  if (unflushed_ > 0) RN_CHECK(flush());
+  RN_CHECK(begin_flush());
+  RN_CHECK(end_flush());
   std::vector<bool> have(digests.size());
   for (std::size_t i = 0; i < digests.size(); ++i) {
-    have[i] = session_.keep(digests[i]);  // and it stays until the manifest is here
+    have[i] = sessions_.back()->keep(digests[i]);  // and it stays until the manifest is here
     stats_.skipped += have[i] ? 1 : 0;
   }
   replies_.push_back(encode_have(have));
@@ -204,12 +201,11 @@ Status PeerServer::on_ask(BlobView body) {
 Status PeerServer::on_chunk(BlobView body) {
   RN_TRY(const ChunkBody chunk, decode_chunk_body(body));
   RN_CHECK(count(chunk.stored.size()));
-  RN_CHECK(session_.put(chunk.cipher, chunk.stored));
+  RN_CHECK(sessions_.back()->put_unverified(chunk.cipher, chunk.stored));
   unflushed_ += chunk.stored.size();
-  batch_.push_back(chunk.cipher);
   ++stats_.chunks;
   stats_.bytes += chunk.stored.size();
-  return unflushed_ >= deps_.batch_bytes ? flush() : Status{};
+  return unflushed_ >= deps_.batch_bytes ? begin_flush() : Status{};
 }
 
 Status PeerServer::on_manifest(BlobView body) {
@@ -224,7 +220,7 @@ Status PeerServer::on_manifest(BlobView body) {
 /// The order that a receipt stands for: chunks durable and read back from the medium, also those
 /// that were here before; manifest durable and read back; then the word.
 Status PeerServer::accept_manifest() {
-  if (unflushed_ > 0) RN_CHECK(flush());
+  RN_CHECK(begin_flush());
   RN_TRY(const SignedManifest sealed, from_cbor<SignedManifest>(sealed_));
   sealed_ = {};
   RN_TRY(const Manifest manifest, parse_manifest(sealed.body));
@@ -235,9 +231,12 @@ Status PeerServer::accept_manifest() {
   const auto key = deps_.verify_key ? deps_.verify_key(sealed.signer) : std::nullopt;
   if (key) RN_CHECK(verify_manifest(sealed, *key).map([](const Manifest&) {}));
   RN_CHECK(check_epoch(*ticket_));  // a newer attempt may have stored since the hello
-  RN_CHECK(take_read_back());
+  RN_CHECK(end_flush());
   RN_TRY(const GenerationRef ref, deps_.store.put_manifest(sealed));
-  const auto verified = deps_.store.verify(ref.job, ref.manifest, read_back_);
+  std::set<Digest> read_back;
+  for (const auto& session : sessions_)
+    read_back.insert(session->read_back().begin(), session->read_back().end());
+  const auto verified = deps_.store.verify(ref.job, ref.manifest, read_back);
   if (!verified)
     return fail(verified.error()
                     .with("reading the generation back from the medium")

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/transfer.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +42,7 @@ class TransferTest : public ::testing::Test {
         {},
         {}};
     out.batch_bytes = batch_bytes_;
-    out.read_back = read_back_;
+    out.flush = flush_;
     out.newest_epoch = [this](const JobId&) { return newest_; };
     out.verify_key = [this](const NodeId& node) -> std::optional<crypto::PublicKey> {
       if (node != maker_.node) return std::nullopt;
@@ -125,7 +127,7 @@ class TransferTest : public ::testing::Test {
   CrashFs here_fs_;
   CrashFs there_fs_;
   std::uint64_t batch_bytes_ = 32 << 20;
-  std::launch read_back_ = std::launch::deferred;
+  std::launch flush_ = std::launch::deferred;
   GenerationMaker maker_;
   SeededRng rng_{9};
   crypto::SigningKey coordinator_ = crypto::make_signing_key(rng_);
@@ -218,13 +220,24 @@ TEST_P(BatchTest, a_receivers_crash_at_any_operation_never_leaves_a_receipt_with
   }
 }
 
-TEST_P(BatchTest, a_medium_that_kept_other_bytes_than_the_cache_gives_no_receipt) {
+TEST_F(TransferTest, a_medium_that_kept_other_bytes_than_the_cache_gives_no_receipt) {
   const auto made = make_here(1, 3);
+  const auto [first, last] = std::minmax_element(
+      made.chunks.begin(),
+      made.chunks.end(),
+      [](const EncodedChunk& a, const EncodedChunk& b) { return a.ref.cipher < b.ref.cipher; }
+  );
   bool has_rotted = false;
-  there_fs_.before_each_read([&](const std::string& path) {
-    // Nothing is read before it is durable; then the first chunk is read before the second.
-    if (has_rotted || path != path_of(made.chunks[0])) return;
-    has_rotted = there_fs_.flip(path_of(made.chunks[1]), 30, 1, true);
+  there_fs_.before_each_read([&, first = first, last = last](const std::string& path) {
+    // Nothing is read before all of the batch is synced; it is read in the order of the hashes, and
+    // before it has its names.
+    if (has_rotted || !path.starts_with(path_of(*first))) return;
+    const std::string folder = parent_folder(path_of(*last));
+    const auto names = there_fs_.list(folder).value();
+    for (const std::string& name : names) {
+      if (name.starts_with(to_hex(last->ref.cipher)))
+        has_rotted = there_fs_.flip(join_path(folder, name), 30, 1, true);
+    }
   });
 
   const auto receipt = store_there(made);
@@ -233,6 +246,7 @@ TEST_P(BatchTest, a_medium_that_kept_other_bytes_than_the_cache_gives_no_receipt
   ASSERT_FALSE(receipt);
   EXPECT_EQ(receipt.error().code, ErrorCode::kCorrupt);
   EXPECT_TRUE(there_->list(maker_.job).empty());
+  EXPECT_FALSE(there_->has(last->ref.cipher));
   there_fs_.before_each_read({});
   ASSERT_TRUE(store_there(made));  // only the bad chunk moves again
   EXPECT_EQ(sent_.chunks, 1U);
@@ -251,6 +265,21 @@ TEST_P(BatchTest, a_chunk_that_was_there_before_and_rotted_gives_no_receipt) {
   EXPECT_EQ(receipt.error().code, ErrorCode::kCorrupt);
 }
 
+TEST_P(BatchTest, a_chunk_that_comes_although_it_is_there_is_not_taken_for_read_back) {
+  const auto made = make_here(1, 4);
+  ASSERT_TRUE(store_there(made));
+  ASSERT_TRUE(there_fs_.flip(path_of(made.chunks[0]), 30, 1, true));
+  tamper_ = [](PeerFrame& frame) {
+    if (frame.type == PeerFrameType::kHave) frame = encode_have(std::vector<bool>(4));
+  };
+
+  const auto receipt = store_there(made);
+
+  EXPECT_EQ(sent_.chunks, 4U);
+  ASSERT_FALSE(receipt);
+  EXPECT_EQ(receipt.error().code, ErrorCode::kCorrupt);
+}
+
 TEST_F(TransferTest, a_receipt_waits_for_what_another_thread_reads_back) {
   const auto made = make_here(1, 20);
   char folder[] = "/tmp/rn-transfer-XXXXXX";
@@ -261,7 +290,7 @@ TEST_F(TransferTest, a_receipt_waits_for_what_another_thread_reads_back) {
   options.reserve_free_bytes = 0;
   there_ = ChunkStore::open(disk, clock_, options).value();
   batch_bytes_ = 1;
-  read_back_ = std::launch::async;
+  flush_ = std::launch::async;
 
   const auto receipt = store_there(made);
 
