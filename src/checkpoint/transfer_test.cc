@@ -112,7 +112,7 @@ class TransferTest : public ::testing::Test {
     std::map<std::string, std::string> contents;
     for (int i = 0; i < files; ++i)
       contents["f" + std::to_string(i)] =
-          std::string(3000, static_cast<char>(i + 1)) + std::to_string(generation * (i % 2));
+          std::string(3000, static_cast<char>(i + 1)) + std::to_string(i % 2 == 0 ? 0 : generation);
     auto made = maker_.make(generation, contents);
     EXPECT_TRUE(GenerationMaker::store(*here_, made));
     return made;
@@ -439,7 +439,7 @@ class FetchTest : public TransferTest {
     std::map<std::string, std::string> contents;
     for (int i = 0; i < files; ++i)
       contents["f" + std::to_string(i)] =
-          std::string(3000, static_cast<char>(i + 1)) + std::to_string(generation * (i % 2));
+          std::string(3000, static_cast<char>(i + 1)) + std::to_string(i % 2 == 0 ? 0 : generation);
     auto made = maker_.make(generation, contents);
     EXPECT_TRUE(GenerationMaker::store(*there_, made));
     return made;

@@ -173,7 +173,7 @@ TEST_F(RealFs, a_held_folder_is_the_same_after_its_name_became_a_link) {
 }
 
 TEST(RealClock, boot_time_never_goes_back) {
-  const RealClock clock;
+  const RealClock clock{};
   const Now first = clock.now();
   const Now second = clock.now();
   EXPECT_GE(second.boot, first.boot);

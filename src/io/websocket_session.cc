@@ -126,7 +126,7 @@ class Session final : public WebSocketSession, public std::enable_shared_from_th
 
   Error opening_error(error_code error, const std::shared_ptr<websocket::response_type>& answer) {
     if (error == websocket::error::upgrade_declined && answer)
-      return error_from_http(answer->result_int(), answer->body());
+      return error_from_http(static_cast<int>(answer->result_int()), answer->body());
     return error_of(error);
   }
 

@@ -12,13 +12,9 @@
 
 namespace rn::sim {
 
-namespace {
-
-std::string name(const JobId& job, LeaseEpoch epoch) {
+std::string attempt_name(const JobId& job, LeaseEpoch epoch) {
   return job.str() + " epoch " + to_string(epoch);
 }
-
-}  // namespace
 
 // --- rows
 
@@ -104,11 +100,13 @@ void Checkers::check_end(const coordinator::JobRow& row) {
   if (attempt.own_exit != 0)
     world_.violate(
         "I15",
-        name(row.job.id, row.job.epoch) + " is called a success, and its guest did not exit with 0"
+        attempt_name(row.job.id, row.job.epoch) +
+            " is called a success, and its guest did not exit with 0"
     );
   if (!attempt.uploads.contains(row.job.outputs))
     world_.violate(
-        "I15", name(row.job.id, row.job.epoch) + " ends with outputs that its node did not upload"
+        "I15",
+        attempt_name(row.job.id, row.job.epoch) + " ends with outputs that its node did not upload"
     );
 }
 
@@ -150,22 +148,26 @@ void Checkers::on_attempt(const coordinator::AttemptRow& row) {
   if (!attempt.is_issued) {
     if (a.epoch <= history.newest)
       world_.violate(
-          "I4", "a new attempt " + name(a.job, a.epoch) + " after " + to_string(history.newest)
+          "I4",
+          "a new attempt " + attempt_name(a.job, a.epoch) + " after " + to_string(history.newest)
       );
     history.newest = a.epoch;
     attempt.is_issued = true;
     attempt.floor_step = history.durable_step;
   }
   if (!attempt.node.empty() && attempt.node != a.node)
-    world_.violate("I3", name(a.job, a.epoch) + " has changed its node");
+    world_.violate("I3", attempt_name(a.job, a.epoch) + " has changed its node");
   attempt.node = a.node;
   if (attempt.has_ended && (a.state != AttemptState::kEnded || a.end != attempt.end))
-    world_.violate("I12", name(a.job, a.epoch) + " has changed after its end");
+    world_.violate("I12", attempt_name(a.job, a.epoch) + " has changed after its end");
   if (a.state == AttemptState::kRunning && !attempt.has_started)
-    world_.violate("I15", name(a.job, a.epoch) + " is called running, and no guest was started");
+    world_.violate(
+        "I15", attempt_name(a.job, a.epoch) + " is called running, and no guest was started"
+    );
   if (a.state == AttemptState::kEnded && a.end == AttemptEnd::kSucceeded && attempt.own_exit != 0)
     world_.violate(
-        "I15", name(a.job, a.epoch) + " is called a success, and its guest did not exit with 0"
+        "I15",
+        attempt_name(a.job, a.epoch) + " is called a success, and its guest did not exit with 0"
     );
   attempt.has_ended = a.state == AttemptState::kEnded;
   attempt.end = a.end;
@@ -176,12 +178,13 @@ void Checkers::on_outputs_row(const coordinator::OutputsRow& row) {
   if (row.epoch != history.newest)
     world_.violate(
         "I3",
-        "outputs of " + name(row.job, row.epoch) + " accepted, newest is " +
+        "outputs of " + attempt_name(row.job, row.epoch) + " accepted, newest is " +
             to_string(history.newest)
     );
   if (!attempts_[{row.job, row.epoch}].uploads.contains(row.listing))
     world_.violate(
-        "I15", "outputs of " + name(row.job, row.epoch) + " accepted that its node did not upload"
+        "I15",
+        "outputs of " + attempt_name(row.job, row.epoch) + " accepted that its node did not upload"
     );
 }
 
@@ -195,8 +198,8 @@ void Checkers::on_generation(const coordinator::PutGeneration& put) {
   if (generation.epoch != history.newest) {
     world_.violate(
         "I3",
-        "generation of " + name(generation.job, generation.epoch) + " accepted, newest is " +
-            to_string(history.newest)
+        "generation of " + attempt_name(generation.job, generation.epoch) +
+            " accepted, newest is " + to_string(history.newest)
     );
   }
   const auto taken = captured_.find(generation.manifest);

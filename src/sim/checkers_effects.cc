@@ -5,14 +5,6 @@
 
 namespace rn::sim {
 
-namespace {
-
-std::string name(const JobId& job, LeaseEpoch epoch) {
-  return job.str() + " epoch " + to_string(epoch);
-}
-
-}  // namespace
-
 void Checkers::on_effect(
     const coordinator::Effect& effect,
     const NodeId& node,
@@ -40,14 +32,14 @@ void Checkers::on_message(
     if (done->is_accepted && !is_there)
       world_.violate(
           "I5",
-          "generation " + std::to_string(done->generation) + " of " + name(done->job, done->epoch) +
-              " was acknowledged before it was durable"
+          "generation " + std::to_string(done->generation) + " of " +
+              attempt_name(done->job, done->epoch) + " was acknowledged before it was durable"
       );
   } else if (const auto* log = std::get_if<wire::LogAck>(&message)) {
     if (log->is_accepted && log->next_offset > log_bytes)
       world_.violate(
           "I5",
-          "the log of " + name(log->job, log->epoch) + " is acknowledged to byte " +
+          "the log of " + attempt_name(log->job, log->epoch) + " is acknowledged to byte " +
               std::to_string(log->next_offset) + ", stored are " + std::to_string(log_bytes)
       );
   } else if (const auto* ack = std::get_if<wire::AttemptAck>(&message)) {
@@ -73,11 +65,11 @@ void Checkers::check_commit(
   const auto row = store.attempts().find({commit.job, commit.epoch});
   if (row == store.attempts().end())
     return world_.violate(
-        "I4", name(commit.job, commit.epoch) + " was issued before its row was durable"
+        "I4", attempt_name(commit.job, commit.epoch) + " was issued before its row was durable"
     );
   if (row->second.attempt.node != node)
     world_.violate(
-        "I14", "the key of " + name(commit.job, commit.epoch) + " was sent to " + node.str()
+        "I14", "the key of " + attempt_name(commit.job, commit.epoch) + " was sent to " + node.str()
     );
   check_peers(commit.resume_from, commit.job, commit.epoch, node);
   check_peers(commit.plan.copies, commit.job, commit.epoch, node);
@@ -91,10 +83,13 @@ void Checkers::check_peers(
                             peer.ticket.job == job && peer.ticket.to == peer.node;
     if (!is_its_own)
       return world_.violate(
-          "I14", node.str() + " was given a ticket for " + name(job, epoch) + ", which is not its"
+          "I14",
+          node.str() + " was given a ticket for " + attempt_name(job, epoch) + ", which is not its"
       );
     if (peer.ticket.epoch != epoch)
-      return world_.violate("I3", "a ticket of " + name(job, epoch) + " is for another epoch");
+      return world_.violate(
+          "I3", "a ticket of " + attempt_name(job, epoch) + " is for another epoch"
+      );
   }
 }
 
@@ -123,7 +118,7 @@ void Checkers::check_event_ack(const wire::AttemptAck& ack, const MemoryStore& s
   if (!is_recorded || !has_outputs)
     world_.violate(
         "I5",
-        "event " + std::to_string(ack.seq) + " of " + name(ack.job, ack.epoch) +
+        "event " + std::to_string(ack.seq) + " of " + attempt_name(ack.job, ack.epoch) +
             " was acknowledged before it was durable"
     );
 }

@@ -252,11 +252,10 @@ void Cluster::ask_as_a_rogue(std::size_t node) {
       warden_wire::LoadImage{kImage, "/images/base"},
       warden_wire::AdoptDisk{guest},
       start};
-  std::uint64_t number = 0;
-  for (const auto& request : requests) {
+  for (std::size_t i = 0; i < requests.size(); ++i) {
     world_.queue().after(
-        seconds(static_cast<std::int64_t>(number)),
-        [this, node, session, numbered = warden_wire::NumberedRequest{++number, request}] {
+        seconds(static_cast<std::int64_t>(i)),
+        [this, node, session, numbered = warden_wire::NumberedRequest{i + 1, requests[i]}] {
           // The order counts: it begins only on a machine that is taken, and goes on only there.
           if (owners_.is_taken(nodes_[node].name)) nodes_[node].warden->ask(session, numbered);
         }

@@ -102,7 +102,7 @@ TEST(CgroupV2, freezing_and_thawing_write_the_unified_controls) {
 
 TEST(CgroupV2, a_strike_writes_cgroup_kill_of_the_lab_and_nothing_elsewhere) {
   const test::Folder root(a_v2_machine());
-  const ManualClock clock;
+  const ManualClock clock{};
   const auto killer = CgroupKiller::open(probe_cgroups(root.path()).value(), clock);
   ASSERT_TRUE(killer);
 
@@ -114,7 +114,7 @@ TEST(CgroupV2, a_strike_writes_cgroup_kill_of_the_lab_and_nothing_elsewhere) {
 
 TEST(CgroupV2, the_killer_sees_every_process_once) {
   const test::Folder root(a_v2_machine());
-  const ManualClock clock;
+  const ManualClock clock{};
   const auto killer = CgroupKiller::open(probe_cgroups(root.path()).value(), clock);
   PidSet pids;
 
@@ -141,7 +141,7 @@ TEST(CgroupHybrid, a_strike_thaws_every_v1_freezer_below) {
                 {"freezer.state", "THAWED\n"},
                 {"guest", Tree{{"cgroup.procs", "8\n"}, {"freezer.state", "FROZEN\n"}}}}}}},
   });
-  const ManualClock clock;
+  const ManualClock clock{};
   const auto killer = CgroupKiller::open(probe_cgroups(root.path()).value(), clock);
   ASSERT_TRUE(killer);
   PidSet pids;
@@ -167,7 +167,7 @@ TEST(CgroupHybrid, dying_guests_lose_their_processor_limits_and_the_labs_own_com
     const std::string text = root.read(file);
     return text.substr(0, text.find('\n'));
   };
-  const ManualClock clock;
+  const ManualClock clock{};
   const auto killer = CgroupKiller::open(probe_cgroups(root.path()).value(), clock);
   ASSERT_TRUE(killer);
   const CgroupName name = make_cgroup_name("lab").value();

@@ -9,7 +9,6 @@ namespace rn::warden {
 namespace {
 
 using Rig = CoreUnderTest;
-using warden_wire::AdoptDisk;
 using warden_wire::KillGuest;
 using warden_wire::LoadImage;
 using warden_wire::Pause;
@@ -35,7 +34,7 @@ TEST(WardenGuest, goes_from_disk_to_go_ahead_and_journals_before_each_effect) {
   EXPECT_EQ(w.last.journal->guests.at(0).phase, GuestPhase::kPreparing);
   w.tell(DiskMade{w.did<MakeDisk>()->op, "/disk/1"});
   EXPECT_EQ(w.did<SendAnswer>()->answer.disk, "/disk/1");
-  w.ask(AdoptDisk{Rig::guest(1)});
+  w.ask(warden_wire::AdoptDisk{Rig::guest(1)});
   w.tell(Finished{w.did<warden::AdoptDisk>()->op, {}});
   EXPECT_EQ(w.state_of(1), GuestState::kDiskReady);
 
@@ -83,9 +82,9 @@ TEST(WardenGuest, every_request_may_come_twice) {
   EXPECT_EQ(w.answers(), 2U);
   w.ask(PrepareDisk{Rig::guest(1), 64});
   EXPECT_EQ(w.did<SendAnswer>()->answer.disk, "/disk/1");
-  w.ask(AdoptDisk{Rig::guest(1)});
+  w.ask(warden_wire::AdoptDisk{Rig::guest(1)});
   w.tell(Finished{w.did<warden::AdoptDisk>()->op, {}});
-  w.ask(AdoptDisk{Rig::guest(1)});
+  w.ask(warden_wire::AdoptDisk{Rig::guest(1)});
   EXPECT_EQ(w.answer(), "");
 
   w.ask(Rig::start_of(1));
@@ -261,7 +260,7 @@ TEST(WardenGuest, requests_in_the_wrong_phase_are_conflicts) {
   EXPECT_EQ((w.ask(SignalGuest{Rig::guest(2)}), w.answer()), "conflict");
   EXPECT_EQ((w.ask(SignalGuest{Rig::guest(3)}), w.answer()), "not_found");
   EXPECT_EQ((w.ask(WriteNotice{Rig::guest(3), 1, 1, ""}), w.answer()), "not_found");
-  EXPECT_EQ((w.ask(AdoptDisk{Rig::guest(3)}), w.answer()), "not_found");
+  EXPECT_EQ((w.ask(warden_wire::AdoptDisk{Rig::guest(3)}), w.answer()), "not_found");
   EXPECT_EQ((w.ask(Rig::start_of(3)), w.answer()), "not_found");
   w.ask(PrepareDisk{Rig::guest(4), 64});
   w.tell(DiskMade{w.did<MakeDisk>()->op, "/disk/4"});

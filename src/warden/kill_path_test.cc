@@ -24,18 +24,30 @@
 #include "warden/gpu_processes_fake.h"
 #include "warden/kill_journal.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define RN_COUNTS_ALLOCATIONS 0  // the sanitizer's allocator is in the way
-#else
-#define RN_COUNTS_ALLOCATIONS 1
+#if defined(__SANITIZE_ADDRESS__)
+#define RN_SANITIZER_ALLOCATES 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define RN_SANITIZER_ALLOCATES 1
+#endif
 #endif
 
 namespace {
 std::atomic<std::uint64_t> allocations{0};  ///< of every thread
 }  // namespace
 
-#if RN_COUNTS_ALLOCATIONS
 // Every allocation of this program, operator new's included, comes through here.
+#ifdef RN_SANITIZER_ALLOCATES
+#include <sanitizer/allocator_interface.h>
+
+namespace {
+void count(const volatile void*, std::size_t) {
+  ++allocations;
+}
+
+const bool is_counting = __sanitizer_install_malloc_and_free_hooks(&count, nullptr) != 0;
+}  // namespace
+#else
 extern "C" {
 void* __libc_malloc(std::size_t size);                       // NOLINT
 void* __libc_calloc(std::size_t count, std::size_t size);    // NOLINT
@@ -173,7 +185,7 @@ class Kill : public testing::Test {
   static constexpr traffic::Slot kSlot = 5;
   const std::string lab_ = "rn-test-kill-" + std::to_string(getpid());
   const test::Folder folder_{test::Tree{{"attempts", test::Tree{}}}};
-  const io::RealClock clock_;
+  const io::RealClock clock_{};
   CgroupRoots roots_;
   std::optional<traffic::GuestCut> cut_;
   KillPathConfig config_;
@@ -267,9 +279,6 @@ TEST_F(Kill, what_joins_after_the_kill_cannot_fork_until_births_are_allowed) {
 }
 
 TEST_F(Kill, nothing_is_allocated_from_the_order_to_cleared) {
-#if !RN_COUNTS_ALLOCATIONS
-  GTEST_SKIP() << "the sanitizer's allocator is in the way";
-#endif
   open_path();
   const Herd guests(roots_, lab_ + "/guest-1", 20, sleep_forever);
   std::uint64_t before = allocations;

@@ -89,8 +89,8 @@ Status check_environment(const StartGuest& start) {
   for (const auto& [name, value] : start.env) {
     if (!is_variable_name(name))
       return fail(ErrorCode::kInvalid, "\"" + name + "\" is no name of an environment variable");
-    const auto begins = [&](std::string_view prefix) {
-      return std::string_view(name).starts_with(prefix);
+    const auto begins = [&variable = name](std::string_view prefix) {
+      return std::string_view(variable).starts_with(prefix);
     };
     if (std::any_of(kForbiddenPrefixes.begin(), kForbiddenPrefixes.end(), begins) ||
         std::find(kForbiddenNames.begin(), kForbiddenNames.end(), name) != kForbiddenNames.end()) {
