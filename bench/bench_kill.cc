@@ -93,7 +93,7 @@ int run(int rounds, bool is_busy, bool is_cut_first) {
   const std::string lab = "rn-bench-kill-" + std::to_string(getpid());
   const std::string folder = "/tmp/" + lab;
   std::filesystem::create_directories(folder);
-  const io::RealClock clock;
+  const io::RealClock clock{};
   const auto roots = warden::probe_cgroups().value();
   auto cut = traffic::GuestCut::open(folder + "/bpf").value();
   warden::KillPathConfig config;

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds, and runs every test. Root, Debian 12, two cores: under 30 minutes from nothing.
 #
-#   scripts/test.sh             structure headers tidy asan fuzzing tsan scenario planted system: unit tests, replayed
-#                               corpora and simulator under AddressSanitizer and UBSan (tree sanitize), the data plane
+#   scripts/test.sh             structure headers tidy asan fuzzing tsan scenario planted system: unit tests
+#                               and simulator under AddressSanitizer and UBSan (tree asan), the data plane
 #                               under ThreadSanitizer (tree tsan), the rest as it ships (tree ci)
 #   scripts/test.sh SECTION…    only these, of the above and: unit fuzz sim (without a sanitizer), guests (takes minutes).
 #                               RN_TREE=dev takes the tree of the edit loop instead of ci
@@ -89,8 +89,8 @@ section_fuzz() { built_tests fuzz "$plain" -L '^fuzz$' -j "$jobs"; }
 section_sim() { built_tests sim "$plain" -L '^sim$' -j "$jobs"; }
 section_scenario() { built_tests scenario "$plain" -L '^scenario$' -j "$jobs"; }
 section_planted() { built_tests planted "$plain" -L '^planted$' -j "$jobs"; }
-section_asan() { built_tests asan sanitize -L '^(unit|fuzz|sim)$' -j "$jobs"; }
-section_fuzzing() { built_tests fuzzing sanitize -L '^fuzzing$' -j "$jobs"; }
+section_asan() { built_tests asan asan -L '^(unit|sim)$' -j "$jobs"; }
+section_fuzzing() { built_tests fuzzing asan -L '^fuzzing$' -j "$jobs"; }
 # The code with real threads: sockets and workers, chunking and transfers.
 section_tsan() { built_tests tsan tsan -R '^(io|checkpoint)\.unit$' -j "$jobs"; }
 

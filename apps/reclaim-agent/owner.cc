@@ -42,7 +42,7 @@ Result<warden_wire::Answer> ask_warden(
         "look who listens there: ss -xlp"
     );
   RN_CHECK((*client)->send(kWardenFrame, warden_wire::encode({1, std::move(request)})));
-  const io::RealClock clock;
+  const io::RealClock clock{};
   const Instant end = clock.now().boot + limit;
   for (;;) {
     const auto left = std::chrono::duration_cast<milliseconds>(end - clock.now().boot);

@@ -181,7 +181,7 @@ void print(const KillFrame& frame, bool is_by_hand) {
 Result<KillFrame> act_by_hand(const Options& options, KillFrame frame) {
   const MachineConfig machine = machine_of(options);
   const MachinePaths paths(machine);
-  const io::RealClock clock;
+  const io::RealClock clock{};
   warden::KillPathConfig config = warden::Machine::kill_config(machine, paths.hand_journal);
   config.is_emergency = true;
   RN_TRY(const auto path, warden::KillPath::open(config, clock, nullptr));
@@ -262,7 +262,7 @@ int leave(Options& options) {
     return kDone;
   }
   if (const Status stopped = stop_daemon(options); !stopped) return complain(stopped.error());
-  const io::RealClock clock;
+  const io::RealClock clock{};
   const warden::LeaveReport report = warden::leave(machine_of(options), clock);
   for (const std::string& what : report.removed) std::printf("removed %s\n", what.c_str());
   for (const std::string& what : report.stays) std::printf("STAYS %s\n", what.c_str());

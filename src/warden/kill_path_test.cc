@@ -45,7 +45,9 @@ void count(const volatile void*, std::size_t) {
   ++allocations;
 }
 
-const bool is_counting = __sanitizer_install_malloc_and_free_hooks(&count, nullptr) != 0;
+void ignore(const volatile void*) {}  // the hooks come only as a pair
+
+const bool is_counting = __sanitizer_install_malloc_and_free_hooks(&count, &ignore) != 0;
 }  // namespace
 #else
 extern "C" {

@@ -326,7 +326,7 @@ class CutOnTheWire : public testing::Test {
   }
 
   std::string folder_;
-  const io::RealClock clock_;
+  const io::RealClock clock_{};
   std::optional<Topology> net_;
   std::optional<GuestCut> cut_;
   std::optional<Capture> at_peer_;
@@ -408,7 +408,7 @@ TEST_F(
 }
 
 int renew(const std::string& folder) {
-  const io::RealClock clock;
+  const io::RealClock clock{};
   auto gates = CutSwitch::open_pinned(folder + "/bpf");
   if (!gates) return 1;
   for (;;) {

@@ -222,7 +222,7 @@ class KillWithoutEngine : public testing::Test {
     ids_.push_back(id);
   }
 
-  const io::RealClock clock_;
+  const io::RealClock clock_{};
   const std::string lab_ = "rn-test-engine-" + std::to_string(getpid());
   std::string folder_;
   CgroupRoots roots_;
