@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds, and runs every test. Root, Debian 12, two cores: under 30 minutes from nothing.
 #
-#   scripts/test.sh             structure headers tidy asan fuzzing tsan sim scenario planted system: unit tests and some
+#   scripts/test.sh             structure headers tidy asan fuzzing tsan sim scenario planted system: units and some
 #                               of the simulation under AddressSanitizer and UBSan (tree asan), the data plane under
 #                               ThreadSanitizer (tree tsan), the rest as it ships (tree ci)
 #   scripts/test.sh SECTION…    only these, of the above and: unit fuzz (without a sanitizer), guests (takes minutes).

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PID 1 of a guest: reclaim-init LOG_LIMIT_BYTES GO_WAIT_S COMMAND [ARGUMENT...]
+// PID 1 of a guest: reclaim-init LOG_LIMIT_BYTES GO_WAIT_S GO_TICKET COMMAND [ARGUMENT...]
 //
-// Waits for /reclaim/go (the warden writes it when network and gates stand, so the command never
-// runs in a half-made container), runs the command with both its outputs into /reclaim/log up to
-// the limit, reaps orphans, and when the command ends kills the rest and writes its exit code to
-// /reclaim/exit. It catches no signal: the warden signals the processes that catch one by
-// themselves, and PID 1 must not count among them. Static, since it runs in images that have no
-// libraries of ours; no allocation.
+// Waits until /reclaim/go holds GO_TICKET (the warden writes it when network and gates stand, so
+// the command never runs in a half-made container, nor in one that an engine killed in the middle
+// of a start brought up beside its successor), runs the command with both its outputs into
+// /reclaim/log up to the limit, reaps orphans, and when the command ends kills the rest and writes
+// its exit code to /reclaim/exit. It catches no signal: the warden signals the processes that catch
+// one by themselves, and PID 1 must not count among them. Static, since it runs in images that have
+// no libraries of ours; no allocation.
 
 #include <cerrno>
 #include <cstdint>
@@ -78,21 +79,29 @@ std::int64_t now_ms() {
   return std::int64_t{t.tv_sec} * 1000 + t.tv_nsec / 1'000'000;
 }
 
-bool exists(const char* path) {
-  struct stat unused {};
+enum class GoAhead { kNone, kAnothers, kMine };
 
-  return lstat(path, &unused) == 0;
+GoAhead look_for_go(const char* ticket) {
+  const int fd = open(kGo, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return GoAhead::kNone;
+  char said[128];
+  const ssize_t size = read(fd, said, sizeof said);
+  close(fd);
+  const std::size_t wanted = strlen(ticket);
+  const bool is_mine =
+      size == static_cast<ssize_t>(wanted) && memcmp(said, ticket, wanted) == 0 && wanted > 0;
+  return is_mine ? GoAhead::kMine : GoAhead::kAnothers;
 }
 
-/// True once the warden said go; false when it did not within `wait_ms`.
-bool wait_for_go(std::int64_t wait_ms) {
+/// Until the warden said go to this container or to another, at most for `wait_ms`.
+GoAhead wait_for_go(const char* ticket, std::int64_t wait_ms) {
   const std::int64_t end = now_ms() + wait_ms;
   const int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
   if (watch >= 0) inotify_add_watch(watch, "/reclaim", IN_CREATE | IN_MOVED_TO);
   // Looked at after the watch stands, so a file made in between is not missed. Without inotify
   // (the owner's instances are used up) the wait degrades to a poll.
-  bool is_there = exists(kGo);
-  while (!is_there && now_ms() < end) {
+  GoAhead found = look_for_go(ticket);
+  while (found == GoAhead::kNone && now_ms() < end) {
     const std::int64_t left = end - now_ms();
     pollfd ready{watch, POLLIN, 0};
     const std::int64_t step = watch >= 0 ? 1000 : 10;
@@ -100,10 +109,10 @@ bool wait_for_go(std::int64_t wait_ms) {
     char drop[4096];
     while (watch >= 0 && read(watch, drop, sizeof drop) > 0) {
     }
-    is_there = exists(kGo);
+    found = look_for_go(ticket);
   }
   if (watch >= 0) close(watch);
-  return is_there;
+  return found;
 }
 
 [[noreturn]] void run_command(char** command, int output, const sigset_t& mask) {
@@ -179,8 +188,8 @@ int supervise(pid_t command, int output, int signals, Log& log) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 4) {
-    dprintf(2, "usage: reclaim-init LOG_LIMIT_BYTES GO_WAIT_S COMMAND [ARGUMENT...]\n");
+  if (argc < 5) {
+    dprintf(2, "usage: reclaim-init LOG_LIMIT_BYTES GO_WAIT_S GO_TICKET COMMAND [ARGUMENT...]\n");
     return kNeverStarted;
   }
   Log log;
@@ -193,7 +202,9 @@ int main(int argc, char** argv) {
       log.fd >= 0 && fstat(log.fd, &about) == 0 ? static_cast<std::uint64_t>(about.st_size) : 0;
   log.left = used < limit ? limit - used : 0;
 
-  if (!wait_for_go(strtoll(argv[2], nullptr, 10) * 1000)) {
+  const GoAhead go_ahead = wait_for_go(argv[3], strtoll(argv[2], nullptr, 10) * 1000);
+  if (go_ahead == GoAhead::kAnothers) return kNeverStarted;  // log and exit code are the other's
+  if (go_ahead == GoAhead::kNone) {
     log.say("not started", "the node's warden gave no go-ahead in time");
     write_exit(kNeverStarted);
     return kNeverStarted;
@@ -209,7 +220,7 @@ int main(int argc, char** argv) {
   if (signals < 0 || pipe2(output, O_CLOEXEC) != 0) return kNeverStarted;
 
   const pid_t command = fork();
-  if (command == 0) run_command(argv + 3, output[1], before);
+  if (command == 0) run_command(argv + 4, output[1], before);
   if (command < 0) {
     log.say("cannot start the command", strerror(errno));
     write_exit(kNeverStarted);

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "io/real_fs.h"
+#include "io/real_rng.h"
 #include "warden/posix.h"
 
 namespace rn::warden {
@@ -24,6 +25,7 @@ constexpr milliseconds kStep{20};
 constexpr int kEndTries = 100;  ///< of kStep each: the engine learns of an end a little later
 constexpr std::int32_t kUnknownExitCode = 137;
 constexpr const char* kGo = "go";
+constexpr std::size_t kTicketBytes = 16;
 constexpr const char* kExit = "exit";
 constexpr const char* kNotice = "notice";
 
@@ -157,7 +159,7 @@ Status Machine::drop_disk(const DropDisk& order) {
 
 // ---- guests
 
-Result<std::string> Machine::create(const Start& order) {
+Result<std::string> Machine::create(const Start& order, const std::string& go_ticket) {
   const std::string disk = disks_->folder_of(order.record.guest);
   ContainerSetting setting;
   setting.lab = config_.lab;
@@ -168,12 +170,16 @@ Result<std::string> Machine::create(const Start& order) {
   setting.cgroup_parent = "/" + paths_.cgroup;
   setting.slot = order.record.slot;
   setting.gpu_access = config_.gpu_access;
+  setting.go_ticket = go_ticket;
   RN_TRY(const std::string request, make_create_request(order.start, setting));
   const std::string name = container_name(config_.lab, order.record.guest);
   auto created = engine_->create(name, request);
   if (!created && created.error().code == ErrorCode::kConflict) {
-    // Left by a start that was given up: the core knows that nothing of it may live.
-    RN_CHECK(engine_->remove(name));
+    // Left by a start that was given up: the core knows that nothing of it may live. An engine that
+    // was killed in the middle of it may take a living container for one that never ran.
+    RN_TRY(const EngineContainer before, engine_->inspect(name));
+    RN_CHECK(kill_container(before.id));
+    RN_CHECK(engine_->remove(before.id));
     created = engine_->create(name, request);
   }
   return created;
@@ -183,7 +189,8 @@ Result<StartedGuest> Machine::start(const Start& order) {
   const traffic::Slot slot = order.record.slot;
   RN_CHECK(gates_->cut(slot));
   RN_CHECK(disks_->erase(order.record.guest, kGo));
-  RN_TRY(const std::string id, create(order));
+  const std::string ticket = io::RealRng().hex(kTicketBytes);
+  RN_TRY(const std::string id, create(order, ticket));
   GuestRecord record = order.record;
   record.container = id;
   register_guest(record, 0);
@@ -198,8 +205,12 @@ Result<StartedGuest> Machine::start(const Start& order) {
     return StartedGuest{id, container.pid, to_ns(clock_.now().boot)};
   };
   auto started = begin();
-  if (started) return started;
-  for (const Status& undone : {engine_->remove(id), net_->detach(slot)}) {
+  if (started) {
+    const std::lock_guard lock(go_tickets_mutex_);
+    go_tickets_[slot] = ticket;
+    return started;
+  }
+  for (const Status& undone : {kill_container(id), engine_->remove(id), net_->detach(slot)}) {
     if (!undone) log::warning("guest.half_start_stays", {{"why", undone.error().describe()}});
   }
   unregister(slot);
@@ -216,7 +227,13 @@ Status Machine::go(const Go& order) {
     RN_CHECK(gates_->cut(order.record.slot));
     return fail(ErrorCode::kUnavailable, "the owner is taking the machine back");
   }
-  return disks_->write(order.record.guest, kGo, "");
+  std::string ticket;
+  {
+    const std::lock_guard lock(go_tickets_mutex_);
+    ticket = std::exchange(go_tickets_[order.record.slot], {});
+  }
+  if (ticket.empty()) return fail(ErrorCode::kInternal, "nothing was started that could go");
+  return disks_->write(order.record.guest, kGo, ticket);
 }
 
 void Machine::register_guest(const GuestRecord& record, std::uint32_t ifindex) {
@@ -267,17 +284,21 @@ Result<std::uint32_t> Machine::signal(const Signal& order) {
   return 0U;
 }
 
+Status Machine::kill_container(const std::string& container) {
+  RN_TRY(const CgroupName name, make_cgroup_name(cgroup_of(container)));
+  if (killer_->kill(name, clock_.now().boot + kKillLimit)) return {};
+  RN_TRY(const auto left, pids_in_cgroup(roots_, cgroup_of(container)));
+  return fail(
+      ErrorCode::kInternal,
+      std::to_string(left.size()) + " processes do not die" +
+          (left.empty() ? "" : ", first " + std::to_string(left.front()))
+  );
+}
+
 Status Machine::kill(const Kill& order) {
   if (order.record.slot < kSlots) RN_CHECK(gates_->cut(order.record.slot));
   if (order.record.container.empty()) return {};
-  RN_TRY(const CgroupName name, make_cgroup_name(cgroup_of(order.record.container)));
-  if (killer_->kill(name, clock_.now().boot + kKillLimit)) return {};
-  RN_TRY(const auto left, pids_in_cgroup(roots_, cgroup_of(order.record.container)));
-  return fail(
-      ErrorCode::kInternal,
-      std::to_string(left.size()) + " processes of " + order.record.guest.job.str() +
-          " do not die" + (left.empty() ? "" : ", first " + std::to_string(left.front()))
-  );
+  return kill_container(order.record.container);
 }
 
 Status Machine::notify(const Notify& order) {
@@ -305,8 +326,7 @@ Status Machine::forget(const Forget& order) {
 
 Status Machine::remove_stray(const FoundContainer& container) {
   log::warning("guest.stray", {{"container", container.container}});
-  if (const auto name = make_cgroup_name(cgroup_of(container.container)))
-    killer_->kill(*name, clock_.now().boot + kKillLimit);
+  RN_CHECK(kill_container(container.container));
   return engine_->remove(container.container);
 }
 
@@ -424,7 +444,8 @@ Result<Reconciled> Machine::search(const std::vector<GuestRecord>& live) {
     one.pid = container.pid;
     one.exit_code = container.exit_code;
     one.is_oom_killed = container.is_oom_killed;
-    one.has_go_ahead = disks_->read(one.guest, kGo, 1).has_value();
+    const auto go_ahead = disks_->read(one.guest, kGo, 2 * kTicketBytes);
+    one.has_go_ahead = go_ahead && !go_ahead->empty() && *go_ahead == label(kGoLabel);
     one.is_vanished =
         !one.is_running && has_vanished(disks_->read(one.guest, kExit, 1).has_value(), container);
     found.containers.push_back(std::move(one));

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -136,7 +137,9 @@ class Machine {
   void unregister(traffic::Slot slot);
   bool is_emergency_pending() const;
   std::string cgroup_of(const std::string& container) const;
-  Result<std::string> create(const Start& order);
+  Result<std::string> create(const Start& order, const std::string& go_ticket);
+  /// Engine-independent. An error names how many processes are left.
+  Status kill_container(const std::string& container);
 
   MachineConfig config_;
   MachinePaths paths_;
@@ -153,6 +156,8 @@ class Machine {
   std::unique_ptr<SharedKillPath> ordered_;
   SharedKillPath* emergency_ = nullptr;
   SlotGpus* slot_gpus_ = nullptr;
+  std::mutex go_tickets_mutex_;
+  std::map<traffic::Slot, std::string> go_tickets_;  ///< of guests between start and go
   EmergencyCount* emergencies_ = nullptr;
 };
 

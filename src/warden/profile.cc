@@ -275,7 +275,10 @@ Status check_start(const StartGuest& start) {
 Result<std::string> make_create_request(const StartGuest& start, const ContainerSetting& place) {
   RN_CHECK(check_start(start));
   json entry = json::array(
-      {"/reclaim-init", std::to_string(start.log_limit_bytes), std::to_string(place.go_wait_s)}
+      {"/reclaim-init",
+       std::to_string(start.log_limit_bytes),
+       std::to_string(place.go_wait_s),
+       place.go_ticket}
   );
   const std::string user = std::to_string(kGuestUid) + ":" + std::to_string(kGuestUid);
   const json request = {
@@ -297,7 +300,8 @@ Result<std::string> make_create_request(const StartGuest& start, const Container
        {{kJobLabel, start.guest.job.str()},
         {kEpochLabel, to_string(start.guest.epoch)},
         {kLabLabel, place.lab},
-        {kSlotLabel, std::to_string(place.slot)}}},
+        {kSlotLabel, std::to_string(place.slot)},
+        {kGoLabel, place.go_ticket}}},
       {"HostConfig", host_config(start, place)}};
   return request.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }

@@ -26,6 +26,7 @@ struct ContainerSetting {
   std::string init_path;       ///< the static reclaim-init
   std::string cgroup_parent;
   std::uint32_t slot = 0;
+  std::string go_ticket;  ///< what the go-ahead must say: one container of an attempt can have it
   std::uint32_t go_wait_s = 60;  ///< after it a guest without go-ahead ends with 125
   GpuAccess gpu_access = GpuAccess::kStatic;
 };
@@ -36,6 +37,7 @@ inline constexpr const char* kJobLabel = "reclaimnet.job";
 inline constexpr const char* kEpochLabel = "reclaimnet.epoch";
 inline constexpr const char* kLabLabel = "reclaimnet.lab";
 inline constexpr const char* kSlotLabel = "reclaimnet.slot";
+inline constexpr const char* kGoLabel = "reclaimnet.go";
 
 /// "rn-LAB-JOB-EPOCH": the container's name, so that a second start of one guest is a conflict.
 std::string container_name(const std::string& lab, const warden_wire::GuestName& guest);

@@ -35,6 +35,7 @@ ContainerSetting a_place() {
   place.init_path = "/var/lib/reclaimnet/warden/bin/reclaim-init";
   place.cgroup_parent = "/reclaim-lab-a";
   place.slot = 4;
+  place.go_ticket = "00112233445566778899aabbccddeeff";
   return place;
 }
 

@@ -339,6 +339,52 @@ TEST_F(Warden, the_engine_is_started_again_and_the_guest_runs_on) {
   EXPECT_TRUE(eventually([&] { return node->finish(name); }));
 }
 
+TEST_F(Warden, a_second_container_of_one_guest_never_gets_the_go_ahead) {
+  const auto name = name_of(30);
+  ASSERT_EQ(node->run(name, "echo once; sleep 100").code, "");
+  ASSERT_TRUE(eventually([&] { return log_of(name) == "once\n"; }));
+
+  const std::string docker = "docker -H unix://" + node->folder + "/run/engine/docker.sock ";
+  const std::string image = "$(" + docker + "inspect -f '{{.Image}}' $(" + docker +
+                            "ps -q --filter label=reclaimnet.job=" + name.job.str() + "))";
+  const int status = std::system((docker + "run --network none --user 10001:10001 -v " +
+                                  node->guest(name).disk + "/reclaim:/reclaim -v " + RN_INIT +
+                                  ":/reclaim-init:ro --entrypoint /reclaim-init " + image +
+                                  " 65536 20 another sh -c 'echo twice'")
+                                     .c_str());
+
+  EXPECT_EQ(WEXITSTATUS(status), 125) << "ends at once, without its command";
+  EXPECT_EQ(log_of(name), "once\n");
+  EXPECT_FALSE(std::filesystem::exists(node->guest(name).disk + "/reclaim/exit"));
+  EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
+  EXPECT_TRUE(node->finish(name));
+}
+
+TEST_F(Warden, an_engine_killed_in_the_middle_of_a_start_makes_no_second_guest) {
+  for (const int moment : {40, 80, 120, 160, 200, 240}) {
+    const auto name = name_of(31 + moment / 40);
+    const pid_t engine = node->engine_pid();
+    std::thread killer([&] {
+      std::this_thread::sleep_for(milliseconds(moment));  // into the start
+      ::kill(engine, SIGKILL);
+    });
+    auto answer = node->run(name, "echo once; sleep 100");
+    killer.join();
+    // The agent asks again until the engine is there.
+    EXPECT_TRUE(eventually([&] {
+      if (answer.code.empty()) return true;
+      answer = node->run(name, "echo once; sleep 100");
+      return answer.code.empty();
+    })) << moment
+        << " ms: " << answer.message;
+    EXPECT_TRUE(eventually([&] { return node->engine_pid() != engine; }));
+    EXPECT_TRUE(eventually([&] { return log_of(name).starts_with("once\n"); }));
+    EXPECT_EQ(log_of(name), "once\n") << moment << " ms";
+    EXPECT_LE(node->guest(name).pids, 3U) << moment << " ms: init, sh, sleep";
+    EXPECT_TRUE(eventually([&] { return node->finish(name); })) << moment << " ms";
+  }
+}
+
 TEST_F(Warden, a_reclaim_with_notice_clears_at_its_deadline_and_the_node_opens_by_release) {
   const auto name = name_of(11);
   ASSERT_EQ(node->run(name, "sleep 100").code, "");
