@@ -204,8 +204,9 @@ Status PrivateEngine::stop() {
     for (int i = 0; i < 100 && is_alive(*pid); ++i) pause_for(kEngineStep);
     if (is_alive(*pid)) return fail(ErrorCode::kInternal, "the container engine does not die");
   }
-  // containerd goes with it; shims of live-restored guests do not.
-  for (int i = 0; i < 50; ++i) {
+  // containerd goes with it; shims of live-restored guests do not. A busy machine takes its time to
+  // end what was killed, and a folder in which somebody still writes cannot be removed.
+  for (int i = 0; i < 500; ++i) {
     const auto left = processes_naming(config_.run + "/exec");
     if (left.empty()) break;
     if (i > 25) {
