@@ -319,6 +319,8 @@ class CutOnTheWire : public testing::Test {
     return capture.last_ns();
   }
 
+  std::uint64_t lost() const { return at_peer_->lost() + at_guest_->lost(); }
+
   void expect_nothing_lost() const {
     EXPECT_EQ(at_peer_->lost(), 0u)
         << "the sniffer lost packets: its last time stamp proves nothing";
@@ -336,13 +338,15 @@ class CutOnTheWire : public testing::Test {
 
 TEST_F(CutOnTheWire, no_packet_arrives_after_the_map_write_in_either_direction) {
   std::vector<std::int64_t> call, at_peer, at_guest;
-  for (int round = 0; round < rounds(); ++round) {
+  int spoiled = 0;
+  for (int round = 0; round < rounds();) {
     ASSERT_TRUE(cut_->uncut_node());
     ASSERT_NO_FATAL_FAILURE(wait_until_flowing());
+    const std::uint64_t lost_before = lost();
 
     const std::int64_t start = wire::realtime_ns();
     ASSERT_TRUE(cut_->cut_node());
-    call.push_back(wire::realtime_ns() - start);
+    const std::int64_t took = wire::realtime_ns() - start;
     const std::int64_t last_at_peer = last_after_quiet(*at_peer_, 60'000);
     const std::int64_t last_at_guest = last_after_quiet(*at_guest_, 0);
 
@@ -350,8 +354,16 @@ TEST_F(CutOnTheWire, no_packet_arrives_after_the_map_write_in_either_direction) 
     at_guest.push_back(std::max<std::int64_t>(0, last_at_guest - start));
     ASSERT_LT(at_peer.back(), kTooLateNs) << "round " << round;
     ASSERT_LT(at_guest.back(), kTooLateNs) << "round " << round;
+    if (lost() != lost_before) {  // proves nothing: a busy machine's sniffers come too late
+      at_peer.pop_back();
+      at_guest.pop_back();
+      ASSERT_LT(++spoiled, rounds()) << "the sniffers lost packets in each second round";
+      continue;
+    }
+    call.push_back(took);
+    ++round;
   }
-  expect_nothing_lost();
+  if (spoiled > 0) std::printf("%d rounds in which sniffers lost packets, played again\n", spoiled);
   print("cut: the call", call);
   print("cut: last guest packet at the peer", at_peer);
   print("cut: last packet at the guest", at_guest);
