@@ -61,10 +61,14 @@ class Leaving {
       if (!is_private) report_.stays.push_back("containers: the engine does not answer");
       return;  // a private one is removed as a whole
     }
+    // What a private engine did not do in time goes with it, or is named when it stays.
+    const auto note_here = [&](const Status& status, const std::string& what) {
+      if (status || !is_private) note(status, what);
+    };
     const auto containers = engine.list(kLabLabel, config_.lab);
-    if (!containers) return note(fail(containers.error()), "containers");
+    if (!containers) return note_here(fail(containers.error()), "containers");
     for (const EngineContainer& container : *containers)
-      note(engine.remove(container.id), "container " + container.id.substr(0, 12));
+      note_here(engine.remove(container.id), "container " + container.id.substr(0, 12));
     const auto images = engine.images();
     if (is_private || !images) return;
     for (const EngineImage& image : *images)
