@@ -143,7 +143,7 @@ void Checkers::on_attempt(const coordinator::AttemptRow& row) {
   AttemptHistory& attempt = attempts_[{a.job, a.epoch}];
   if (attempt.is_lost)
     world_.violate(
-        "I4", name(a.job, a.epoch) + " was issued before the restore, and is issued again"
+        "I4", attempt_name(a.job, a.epoch) + " was issued before the restore, and is issued again"
     );
   if (!attempt.is_issued) {
     if (a.epoch <= history.newest)
