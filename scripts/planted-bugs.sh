@@ -17,14 +17,15 @@ echo "clean build first:"
 missed=0
 printf '%-36s %-8s %8s  %s\n' bug caught seconds by
 for bug in "${bugs[@]}"; do
-  began=$(date +%s.%N)
+  began=${EPOCHREALTIME/./}
   if output=$("$sim" chaos --seeds 100000 --hours 1 --wall-seconds "$seconds_each" --plant "$bug"); then
     printf '%-36s %-8s %8s\n' "$bug" NO "$seconds_each"
     missed=$((missed + 1))
     continue
   fi
   by=$(grep -m1 -oE '^ +(I[0-9]+|wire|journal|setup): .*' <<<"$output" | cut -c7-110 || true)
-  printf '%-36s %-8s %8.1f  %s\n' "$bug" yes "$(echo "$(date +%s.%N) - $began" | bc)" "$by"
+  tenths=$(((${EPOCHREALTIME/./} - began) / 100000))
+  printf '%-36s %-8s %6d.%d  %s\n' "$bug" yes $((tenths / 10)) $((tenths % 10)) "$by"
 done
 echo "$((${#bugs[@]} - missed)) passed, $missed failed"
 [ "$missed" -eq 0 ]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what is missing, builds, and runs every test. Root, Debian 12, two cores: under 30 minutes from nothing.
+# Installs what is missing, builds, and runs the tests. Root, Debian 12, two cores; the goal is 30 minutes from nothing.
 #
 #   scripts/test.sh             structure headers tidy asan fuzzing tsan sim scenario planted system: units and some
 #                               of the simulation under AddressSanitizer and UBSan (tree asan), the data plane under
@@ -152,6 +152,7 @@ PYTHON
 }
 
 main() {
+  case ${1:-} in -h | --help) sed -n '3,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;; esac
   local sections=("$@") name
   ((${#sections[@]} > 0)) || sections=("${default_sections[@]}")
   for name in "${sections[@]}"; do
