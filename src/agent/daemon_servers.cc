@@ -181,6 +181,8 @@ void Daemon::State::put_contract(const io::HttpRequest& request, const io::Respo
                                     .with("the contract was not changed")
                                     .hinting("free space on the disk of " + config.folder()));
   contract = *std::move(parsed);
+  for (checkpoint::ChunkStore* each : {store.get(), images.get()})
+    each->set_limits(contract.store_mib << 20, contract.reserve_disk_mib << 20);
   {
     const std::lock_guard lock(sampler_mutex);
     sampled_zone = contract.time_zone;

@@ -156,6 +156,7 @@ std::string ChunkStore::job_folder(const JobId& job) const {
 /// Counts the bytes before they are written, so that two writers cannot both take the last room.
 Status ChunkStore::admit(std::uint64_t bytes) {
   RN_TRY(const std::uint64_t free, fs_.free_bytes(options_.root));
+  const std::lock_guard lock(mutex_);
   if (free < bytes || free - bytes < options_.reserve_free_bytes) {
     return fail(
         ErrorCode::kExhausted,
@@ -164,7 +165,6 @@ Status ChunkStore::admit(std::uint64_t bytes) {
         "free space on the node or lend less"
     );
   }
-  const std::lock_guard lock(mutex_);
   if (bytes > options_.quota_bytes || bytes_ > options_.quota_bytes - bytes) {
     return fail(
         ErrorCode::kExhausted,
@@ -580,6 +580,12 @@ Status ChunkStore::verify(
   return fail(
       ErrorCode::kNotFound, "no generation " + short_hex(manifest) + " of " + job.str() + " here"
   );
+}
+
+void ChunkStore::set_limits(std::uint64_t quota_bytes, std::uint64_t reserve_free_bytes) {
+  const std::lock_guard lock(mutex_);
+  options_.quota_bytes = quota_bytes;
+  options_.reserve_free_bytes = reserve_free_bytes;
 }
 
 StoreUsage ChunkStore::usage() const {

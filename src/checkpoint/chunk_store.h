@@ -172,6 +172,8 @@ class ChunkStore {
   Result<GarbageStats> forget(const JobId& job);
 
   StoreUsage usage() const;
+  /// From now on; what is there stays, also above a smaller quota.
+  void set_limits(std::uint64_t quota_bytes, std::uint64_t reserve_free_bytes);
 
  private:
   struct Stored {

@@ -99,6 +99,19 @@ TEST_F(ChunkStoreTest, the_quota_and_the_owners_reserve_hold) {
   EXPECT_TRUE(put_one("five!"));
 }
 
+TEST_F(ChunkStoreTest, another_quota_and_another_reserve_hold_at_once) {
+  auto tight = options();
+  tight.quota_bytes = 10;
+  reopen(tight);
+  EXPECT_EQ(put_one("more than ten bytes").error().code, ErrorCode::kExhausted);
+
+  store_->set_limits(100, 0);
+  EXPECT_TRUE(put_one("more than ten bytes"));
+  fs_.set_capacity(1000);
+  store_->set_limits(100, 1000);
+  EXPECT_EQ(put_one("x").error().code, ErrorCode::kExhausted);
+}
+
 TEST_F(ChunkStoreTest, a_disk_that_fills_up_in_the_middle_loses_nothing_that_was_there) {
   ASSERT_TRUE(put_one("precious"));
   fs_.set_capacity(10);
