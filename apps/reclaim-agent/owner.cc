@@ -41,14 +41,21 @@ Result<warden_wire::Answer> ask_warden(
         "the process behind " + path + " is not the warden",
         "look who listens there: ss -xlp"
     );
-  RN_CHECK((*client)->send(kWardenFrame, warden_wire::encode({1, std::move(request)})));
+  // It hangs up on everybody else.
+  const char* who =
+      "it listens to root and to the users of its --owner-uid alone: run the command as root";
+  const Status sent = (*client)->send(kWardenFrame, warden_wire::encode({1, std::move(request)}));
+  if (!sent) return fail(Error(sent.error()).with("the warden").hinting(who));
   const io::RealClock clock{};
   const Instant end = clock.now().boot + limit;
   for (;;) {
     const auto left = std::chrono::duration_cast<milliseconds>(end - clock.now().boot);
     if (left.count() <= 0) break;
     auto frame = (*client)->receive(left);
-    if (!frame) return fail(frame.error().with("the warden").hinting(hint));
+    if (!frame)
+      return fail(frame.error()
+                      .with("the warden")
+                      .hinting(frame.error().code == ErrorCode::kTimeout ? hint : who));
     RN_TRY(const warden_wire::Reply reply, warden_wire::decode_reply(frame->body));
     const auto* answer = std::get_if<warden_wire::Answer>(&reply);
     if (answer == nullptr || answer->request != 1) continue;
