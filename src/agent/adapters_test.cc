@@ -333,6 +333,19 @@ TEST_F(Nvml, no_driver_and_a_driver_that_refuses_are_two_things) {
   EXPECT_EQ(NvmlSampler::open(RN_FAKE_NVML_LIBRARY).error().code, ErrorCode::kUnavailable);
 }
 
+TEST(DialledAddress, listening_everywhere_is_the_address_on_the_way_to_the_coordinator) {
+  Identity identity;
+  identity.coordinator_url = "https://127.0.0.1:7443";
+
+  EXPECT_EQ(dialled_address("", "0.0.0.0", 7445, identity, "box"), "127.0.0.1:7445");
+  EXPECT_EQ(dialled_address("", "::", 7445, identity, "box"), "127.0.0.1:7445");
+  EXPECT_EQ(dialled_address("", "10.1.2.3", 7445, identity, "box"), "10.1.2.3:7445");
+  EXPECT_EQ(dialled_address("", "2001:db8::1", 7445, identity, "box"), "[2001:db8::1]:7445");
+  EXPECT_EQ(dialled_address("nat:1", "0.0.0.0", 7445, identity, "box"), "nat:1");
+  identity.coordinator_url = "https://255.255.255.255:7443";  // no way leads there
+  EXPECT_EQ(dialled_address("", "0.0.0.0", 7445, identity, "box"), "box:7445");
+}
+
 TEST_F(FolderTest, guests_are_known_by_their_control_group) {
   put("proc/7/cgroup", "0::/reclaim-lab-a/abc\n");
   put("proc/8/cgroup", "0::/user.slice/reclaimer\n");

@@ -19,7 +19,7 @@ struct AgentConfig {
   std::string kill_socket;                   ///< empty: RUN/kill.sock
   std::string listen_peer = "0.0.0.0:7445";  ///< "" = none: this node holds nothing for others
   std::string listen_api = "0.0.0.0:7444";   ///< "" = none
-  std::string advertise_peer;                ///< what others dial; empty: the listening address
+  std::string advertise_peer;                ///< what others dial; empty: found (dialled_address)
   std::string advertise_api;
   std::string failure_domain;  ///< empty: the lab
   std::uint64_t uplink_bps = 0;

@@ -44,9 +44,9 @@ Status Daemon::State::start_peer_server() {
                     .with("peer port " + config.listen_peer)
                     .hinting("choose another one with --listen-peer"));
   peer_server = *std::move(started);
-  address.peer = config.advertise_peer.empty()
-                     ? listen.host + ":" + std::to_string(peer_server->port())
-                     : config.advertise_peer;
+  address.peer = dialled_address(
+      config.advertise_peer, listen.host, peer_server->port(), *identity->get(), facts.hostname
+  );
   return {};
 }
 
@@ -119,8 +119,9 @@ Status Daemon::State::start_api() {
                     .with("LAN address " + config.listen_api)
                     .hinting("choose another one with --listen-api"));
   api = *std::move(started);
-  address.api = config.advertise_api.empty() ? listen.host + ":" + std::to_string(api->port())
-                                             : config.advertise_api;
+  address.api = dialled_address(
+      config.advertise_api, listen.host, api->port(), *identity->get(), facts.hostname
+  );
   return {};
 }
 

@@ -3,6 +3,9 @@
 
 #include <charconv>
 
+#include "io/own_address.h"
+#include "io/url.h"
+
 namespace rn::agent {
 
 Result<HostPort> parse_host_port(const std::string& text) {
@@ -22,6 +25,26 @@ Result<HostPort> parse_host_port(const std::string& text) {
   const auto [last, code] = std::from_chars(begin, end, out.port);
   if (code != std::errc() || last != end || begin == end) return bad();
   return out;
+}
+
+std::string dialled_address(
+    const std::string& advertised,
+    const std::string& listens_on,
+    std::uint16_t port,
+    const Identity& identity,
+    const std::string& hostname
+) {
+  if (!advertised.empty()) return advertised;
+  std::string host = listens_on;
+  if (host == "0.0.0.0" || host == "::") {
+    host = hostname;
+    const auto url = io::parse_url(identity.coordinator_url);
+    const auto own = url ? io::own_address_towards(url->host, url->port)
+                         : Result<std::string>(fail(url.error()));
+    if (own) host = *own;
+  }
+  const bool is_v6 = host.find(':') != std::string::npos;
+  return (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
 Result<checkpoint::PeerTarget> target_of(

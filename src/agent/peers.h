@@ -19,6 +19,17 @@ struct HostPort {
 
 Result<HostPort> parse_host_port(const std::string& text);
 
+/// What others dial: `advertised` where it is set, else where we listen. Listening everywhere is no
+/// address: then the one on the way to the coordinator, or the host's name while there is no way.
+/// Blocks for the lookup of the coordinator's name.
+std::string dialled_address(
+    const std::string& advertised,
+    const std::string& listens_on,
+    std::uint16_t port,
+    const Identity& identity,
+    const std::string& hostname
+);
+
 /// How to reach a peer's data port with the own identity; the transfer stops soon after
 /// `is_cancelled` becomes true. `rate_cap_bps` 0 = none. `is_cancelled` outlives the transfer.
 /// kInvalid for a bad address.

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/own_address.h"
+
+#include <memory>
+
+#include <netdb.h>
+
+#include "io/errno_error.h"
+#include "io/fd.h"
+
+namespace rn::io {
+
+Result<std::string> own_address_towards(const std::string& host, std::uint16_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;  // to connect one only asks the routing table
+  addrinfo* found = nullptr;
+  const int looked_up = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (looked_up != 0)
+    return fail(
+        ErrorCode::kUnavailable, "looking up " + host + ": " + gai_strerror(looked_up), "check it"
+    );
+  const std::unique_ptr<addrinfo, decltype([](addrinfo* list) { freeaddrinfo(list); })> list(found);
+  for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
+    const Fd fd(socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!fd || connect(fd.get(), at->ai_addr, at->ai_addrlen) != 0) continue;
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    char text[NI_MAXHOST] = {};
+    if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
+        getnameinfo(
+            reinterpret_cast<sockaddr*>(&own), size, text, sizeof text, nullptr, 0, NI_NUMERICHOST
+        ) == 0)
+      return std::string(text);
+  }
+  return fail(ErrorCode::kUnavailable, "no route leads to " + host, "check the network");
+}
+
+}  // namespace rn::io
