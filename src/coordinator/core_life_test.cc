@@ -256,6 +256,9 @@ TEST_F(Life, refusals_use_up_no_restarts_and_back_off_until_it_ran) {
   std::vector<std::int64_t> waits;
   for (int i = 0; i < 3; ++i) {
     end(id, AttemptEnd::kRefused);
+    EXPECT_NE(
+        core->why(id, clock.now()).value().find("before it is tried again"), std::string::npos
+    );
     waits.push_back(tables.jobs.at(id).not_before_wall_ms - to_ms(clock.now().wall));
     pass(10'000);
   }

@@ -38,9 +38,12 @@ std::string resume_words(const JobEntry& job) {
 std::string why_queued(const State& state, const JobEntry& job) {
   const std::int64_t wait = job.row.not_before_wall_ms - state.wall_ms();
   if (wait > 0 && wait <= state.config.backoff_max_ms)
-    return "waits " + short_duration(wait) + " before restart " +
-           std::to_string(job.row.job.restarts) + " of " +
-           std::to_string(job.row.job.spec.max_restarts) + ": " + job.row.job.reason;
+    return "waits " + short_duration(wait) + " before " +
+           (job.row.job.restarts == 0  // refusals use up none
+                ? "it is tried again"
+                : "restart " + std::to_string(job.row.job.restarts) + " of " +
+                      std::to_string(job.row.job.spec.max_restarts)) +
+           ": " + job.row.job.reason;
   if (state.is_in_grace())
     return "the coordinator has just started and first waits " +
            short_duration(
