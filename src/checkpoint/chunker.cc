@@ -37,9 +37,11 @@ constexpr int kAverageBits = std::countr_zero(kContentAverageBytes);
 constexpr std::uint64_t kHardMask = top_bits(kAverageBits + 2);
 constexpr std::uint64_t kEasyMask = top_bits(kAverageBits - 2);
 
-constexpr std::array<std::string_view, 14> kTensorSuffixes = {
+constexpr std::array<std::string_view, 16> kTensorSuffixes = {
     ".pt",
     ".pth",
+    ".pt.tar",
+    ".pth.tar",
     ".ckpt",
     ".safetensors",
     ".bin",

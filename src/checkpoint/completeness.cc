@@ -289,7 +289,7 @@ Result<StructuralVerdict> check_completeness(File& file, std::string_view name) 
   const auto slash = name.rfind('/');
   const std::string_view base = slash == std::string_view::npos ? name : name.substr(slash + 1);
   RN_TRY(const FileStat there, file.stat());
-  for (const std::string_view suffix : {".pt", ".pth", ".ckpt"}) {
+  for (const std::string_view suffix : {".pt", ".pth", ".pt.tar", ".pth.tar", ".ckpt"}) {
     if (ends_with_folded(base, suffix)) return check_torch(file, there.size);
   }
   if (ends_with_folded(base, ".npz")) return check_zip(file, there.size);

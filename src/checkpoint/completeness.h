@@ -22,7 +22,8 @@ struct StructuralVerdict {
 };
 
 /// Looks at the structure of one file. The name chooses the check, the bytes decide:
-///   .pt .pth .ckpt       zip archive (torch ≥ 1.6): end record, zip64 records, central directory
+///   .pt .pth .ckpt, and .pt.tar .pth.tar (no tape archives, in spite of their name):
+///                        zip archive (torch ≥ 1.6): end record, zip64 records, central directory
 ///   of the stated length and
 ///                        count that ends at the end record, a local header before it for each
 ///                        entry. A legacy pickle, or anything else, is an unknown kind.

@@ -115,6 +115,20 @@ TEST_F(CompletenessTest, legacy_pickles_and_other_bytes_are_of_unknown_kind) {
   EXPECT_EQ(kind("model.bin", as_bytes("x")), Completeness::kUnknownKind);
 }
 
+TEST_F(
+    CompletenessTest,
+    what_torch_wrote_is_checked_also_if_it_is_called_pth_tar_and_a_tape_archive_is_not
+) {
+  const Blob whole = torch_like_zip(true, 300);
+  const Blob cut(whole.begin(), whole.end() - 30);
+  for (const char* name : {"checkpoint.pth.tar", "model_best.PTH.tar", "a.pt.tar"}) {
+    EXPECT_EQ(kind(name, whole), Completeness::kComplete) << name;
+    EXPECT_EQ(kind(name, cut), Completeness::kIncomplete) << name;
+    EXPECT_EQ(kind(name, as_bytes("file.txt and its bytes")), Completeness::kUnknownKind) << name;
+  }
+  EXPECT_EQ(kind("images.tar", whole), Completeness::kUnknownKind);
+}
+
 TEST_F(CompletenessTest, safetensors_must_end_where_its_header_says) {
   const std::string header =
       R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})";

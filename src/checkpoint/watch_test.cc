@@ -56,6 +56,14 @@ TEST_F(
   EXPECT_EQ(check(4000, kUnknown).size(), 1U);
 }
 
+TEST(UnitOf, without_a_word_from_the_submitter_the_usual_names_count_in_every_folder) {
+  for (const char* path :
+       {"model.pt", "checkpoint.pth.tar", "model_best.pth.tar", "out/netG_epoch_3.pth", "a/b.ckpt"})
+    EXPECT_EQ(unit_of({}, path, false), (Unit{path, false})) << path;
+  for (const char* path : {"images.tar", "out/fake_samples_epoch_003.png", "log.txt", "model.py"})
+    EXPECT_EQ(unit_of({}, path, false), std::nullopt) << path;
+}
+
 TEST_F(DetectorTest, a_file_that_changes_during_its_check_is_looked_at_again) {
   detector_.on_event({"a.pt", FileEventKind::kMovedTo}, at_ms(0));
   const auto due = detector_.due(at_ms(0));
