@@ -113,6 +113,20 @@ TEST_F(CoreLife, a_guest_starts_as_many_threads_as_its_job_asked_whole_processor
   EXPECT_EQ(request.env.at("MKL_NUM_THREADS"), "7") << "what the submitter says stays";
 }
 
+TEST_F(CoreLife, what_a_python_script_prints_is_told_at_once_unless_its_author_says_otherwise) {
+  spec.env = {};
+  start();
+  prepare();
+  EXPECT_EQ(asked<warden_wire::StartGuest>().front().env.at("PYTHONUNBUFFERED"), "1");
+}
+
+TEST_F(CoreLife, an_author_who_wants_pythons_output_buffered_has_it_so) {
+  spec.env = {{"PYTHONUNBUFFERED", ""}};
+  start();
+  prepare();
+  EXPECT_EQ(asked<warden_wire::StartGuest>().front().env.at("PYTHONUNBUFFERED"), "");
+}
+
 TEST_F(CoreLife, a_guest_of_less_than_one_processor_starts_one_thread) {
   spec.resources.cpu_milli = 500;
   start();

@@ -213,6 +213,9 @@ warden_wire::StartGuest Core::State::start_request(const Attempt& a) const {
   out.env = spec.env;
   std::erase_if(out.env, [](const auto& entry) { return entry.first.starts_with("RECLAIM_"); });
   add_thread_counts(out.env, spec.resources.cpu_milli);
+  // Python keeps up to 8 KiB of what a script prints when nobody sits at a terminal: it would come
+  // late, and what lies there when a guest is killed would be lost.
+  out.env.emplace("PYTHONUNBUFFERED", "1");
   const std::string gpus = std::to_string(a.row.grant.gpus.size());
   out.env["JOB_ID"] = std::to_string(commit.job_number);
   out.env["RECLAIM_JOB_ID"] = commit.job.str();
