@@ -32,15 +32,12 @@ void print_follow_ups(const Job& job) {
   );
 }
 
-Status prepare_workspace(const Client& client, RunOptions& options) {
-  if (!options.uploads) return {};
-  const std::uint64_t limit =
-      options.upload_limit_bytes == 0 ? kDefaultUploadLimit : options.upload_limit_bytes;
-  RN_TRY(FolderScan scan, scan_folder(options.folder, limit));
-  RN_CHECK(hash_files(options.folder, scan.listing));
+/// Says what a reclaim would cost, as far as the scripts show it.
+void warn_of_lost_work(const RunOptions& options, const Listing& listing) {
   const CheckpointSpec& checkpoint = options.spec.checkpoint;
-  const bool says_how = checkpoint.is_stateless || !checkpoint.paths.empty();
-  if (!says_how && !seems_to_save(options.folder, scan.listing, options.spec.command)) {
+  if (checkpoint.is_stateless) return;
+  const std::vector<std::string>& command = options.spec.command;
+  if (checkpoint.paths.empty() && !seems_to_save(options.folder, listing, command)) {
     std::fprintf(
         stderr,
         "warning: no script here shows a sign of saving its state (torch.save, save_checkpoint, "
@@ -49,7 +46,25 @@ Status prepare_workspace(const Client& client, RunOptions& options) {
         "or\n"
         "  say --stateless if that is fine.\n"
     );
+  } else if (!seems_to_resume(options.folder, listing, command)) {
+    std::fprintf(
+        stderr,
+        "warning: the scripts here save, but none shows a sign of reading it back (torch.load, "
+        "--resume, ...).\n"
+        "  A reclaim would start it from the beginning. What it saved lies in its folder then: let "
+        "it read that\n"
+        "  if RECLAIM_RESUME_FROM is set, or say --stateless if starting over is fine.\n"
+    );
   }
+}
+
+Status prepare_workspace(const Client& client, RunOptions& options) {
+  if (!options.uploads) return {};
+  const std::uint64_t limit =
+      options.upload_limit_bytes == 0 ? kDefaultUploadLimit : options.upload_limit_bytes;
+  RN_TRY(FolderScan scan, scan_folder(options.folder, limit));
+  RN_CHECK(hash_files(options.folder, scan.listing));
+  warn_of_lost_work(options, scan.listing);
   RN_TRY(options.spec.workspace, upload_folder(client, options.folder, scan.listing));
   return {};
 }

@@ -133,6 +133,21 @@ TEST(Upload, a_script_that_never_saves_is_noticed) {
   EXPECT_TRUE(seems(silent, {"echo", "hello"}));
 }
 
+TEST(Upload, a_script_that_saves_and_never_reads_back_is_told_from_one_that_goes_on) {
+  const Folder saving;
+  saving.write("main.py", "torch.save(model.state_dict(), 'model.pt')\n");
+  const Folder resuming;
+  resuming.write("main.py", "torch.save(state, 'c.pt')\n");
+  resuming.write("lib/state.py", "model.load_state_dict(torch.load('c.pt'))\n");
+  const auto seems = [](const Folder& folder, const std::vector<std::string>& command) {
+    return seems_to_resume(folder.path(), scan_folder(folder.path(), 1 << 20)->listing, command);
+  };
+
+  EXPECT_FALSE(seems(saving, {"python", "main.py"}));
+  EXPECT_TRUE(seems(resuming, {"python", "main.py"}));
+  EXPECT_TRUE(seems(saving, {"./main"}));
+}
+
 TEST(JobFile, native_fields_become_a_specification) {
   const auto job = parse_job_file(
       "name: digits\n"

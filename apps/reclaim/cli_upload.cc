@@ -277,40 +277,82 @@ Result<Image> add_image(
   return from_json<Image>(reply->body, Unknown::kLenient);
 }
 
+namespace {
+
+bool runs_python(const std::vector<std::string>& command) {
+  return std::any_of(command.begin(), command.end(), [](const std::string& word) {
+    return word.find(".py") != std::string::npos || word == "-m";
+  });
+}
+
+/// True if a Python file of the folder contains one of the words.
+bool any_script_says(
+    const std::string& folder, const Listing& listing, const std::vector<std::string_view>& words
+) {
+  io::RealFileSystem fs;
+  return std::any_of(listing.files.begin(), listing.files.end(), [&](const ListedFile& file) {
+    if (file.kind != FileKind::kRegular || !file.path.ends_with(".py") || file.bytes > (4u << 20))
+      return false;
+    const auto bytes = read_all(fs, join_path(folder, file.path), 4 << 20);
+    if (!bytes) return false;
+    const std::string_view text = as_text(*bytes);
+    return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
+      return text.find(word) != std::string_view::npos;
+    });
+  });
+}
+
+}  // namespace
+
 bool seems_to_save(
     const std::string& folder, const Listing& listing, const std::vector<std::string>& command
 ) {
-  static constexpr std::array<std::string_view, 14> kSigns = {
-      "torch.save",
-      "save_pretrained",
-      "save_checkpoint",
-      "ModelCheckpoint",
-      "state_dict",
-      "checkpoint",
-      "Checkpoint",
-      "pickle.dump",
-      "joblib.dump",
-      "np.save",
-      "save_weights",
-      ".savez",
-      "Trainer(",
-      "safetensors"};
-  const bool runs_python = std::any_of(command.begin(), command.end(), [](const std::string& word) {
-    return word.find(".py") != std::string::npos || word == "-m";
-  });
-  if (!runs_python) return true;
-  io::RealFileSystem fs;
-  for (const ListedFile& file : listing.files) {
-    if (file.kind != FileKind::kRegular || !file.path.ends_with(".py") || file.bytes > (4u << 20))
-      continue;
-    const auto bytes = read_all(fs, join_path(folder, file.path), 4 << 20);
-    if (!bytes) continue;
-    const std::string_view text = as_text(*bytes);
-    for (const auto sign : kSigns) {
-      if (text.find(sign) != std::string_view::npos) return true;
-    }
-  }
-  return false;
+  if (!runs_python(command)) return true;
+  return any_script_says(
+      folder,
+      listing,
+      {"torch.save",
+       "save_pretrained",
+       "save_checkpoint",
+       "ModelCheckpoint",
+       "state_dict",
+       "checkpoint",
+       "Checkpoint",
+       "pickle.dump",
+       "joblib.dump",
+       "np.save",
+       "save_weights",
+       ".savez",
+       "Trainer(",
+       "safetensors"}
+  );
+}
+
+bool seems_to_resume(
+    const std::string& folder, const Listing& listing, const std::vector<std::string>& command
+) {
+  if (!runs_python(command)) return true;
+  return any_script_says(
+      folder,
+      listing,
+      {"load_state_dict",
+       "torch.load",
+       "load_checkpoint",
+       "load_model",
+       "load_weights",
+       "load_file",
+       "safe_open",
+       "from_pretrained",
+       "pickle.load",
+       "joblib.load",
+       "np.load",
+       "numpy.load",
+       "resume",
+       "RESUME",
+       "restore",
+       "Trainer(",
+       "heckpoint"}
+  );
 }
 
 }  // namespace rn::cli

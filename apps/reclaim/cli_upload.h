@@ -49,4 +49,10 @@ bool seems_to_save(
     const std::string& folder, const Listing& listing, const std::vector<std::string>& command
 );
 
+/// The same for reading a saved state back; one that saves and never reads starts over all the
+/// same.
+bool seems_to_resume(
+    const std::string& folder, const Listing& listing, const std::vector<std::string>& command
+);
+
 }  // namespace rn::cli

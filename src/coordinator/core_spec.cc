@@ -132,9 +132,12 @@ std::vector<std::string> warnings_for(const State& state, const JobEntry& job) {
   const CheckpointSpec& c = spec.checkpoint;
   if (!c.is_stateless && c.paths.empty() && c.complete_marker.empty())
     warnings.emplace_back(
-        "nothing says where this job saves: files with the usual checkpoint names (*.pt, *.ckpt, "
-        "*.safetensors, checkpoint*/) are looked for. A job that never saves starts over after "
-        "every reclaim; name its files with checkpoint.paths, or say checkpoint.is_stateless"
+        "nothing says where this job saves: files with the usual checkpoint names (*.pt, *.pth, "
+        "*.pth.tar, *.ckpt, *.safetensors, checkpoint*/) are looked for. A job that never saves "
+        "starts over after "
+        "every reclaim; name its files with --checkpoint GLOB (checkpoint.paths), or say "
+        "--stateless "
+        "(checkpoint.is_stateless)"
     );
   const sched::Demand demand = demand_of(job);
   const auto candidates = candidates_of(state);
