@@ -45,8 +45,8 @@ class Published(unittest.TestCase):
         for file in (f"{name}.py", "common.py"):
             shutil.copy(ROOT / "tests" / "guests" / "published" / file, folder)
         told = self.site.cli(
-            "run", "--detach", "--name", name, "--image", "torch", "--cpus", "0.4", "--cpus-min", "0.1", "--memory", "512MB", "--disk",
-            "256MB", "--", *COMMANDS[name], cwd=folder)
+            "run", "--detach", "--name", name, "--image", "torch", "--cpus", "0.4", "--cpus-min", "0.1",
+            "--memory", "512MB", "--disk", "256MB", "--", *COMMANDS[name], cwd=folder)
         return folder, told.stdout.strip(), told.stderr
 
     def where(self, job):
@@ -64,7 +64,8 @@ class Published(unittest.TestCase):
             return is_new and self.site.rest.log(job, number).count(b"\n") >= 2
         self.site.wait("all to train", lambda: all(tells(job) for job in jobs), 300)
         for job in jobs:
-            print(f"  {self.site.rest.job(job)['spec']['name']}: {self.site.cli('why', job).stdout.strip()}", flush=True)
+            name = self.site.rest.job(job)["spec"]["name"]
+            print(f"  {name}: {self.site.cli('why', job).stdout.strip()}", flush=True)
 
     def attempt_numbers(self, jobs):
         return {job: int(self.site.rest.job(job)["epoch"].split(".")[1]) for job in jobs}

@@ -29,7 +29,8 @@ def main():
     os.makedirs(args.outf, exist_ok=True)
     torch.manual_seed(args.seed)
     images = digits()[0]
-    net_g = nn.Sequential(nn.Linear(NOISE, 128), nn.ReLU(), nn.Linear(128, 64), nn.Sigmoid(), nn.Unflatten(1, (1, 8, 8)))
+    net_g = nn.Sequential(
+        nn.Linear(NOISE, 128), nn.ReLU(), nn.Linear(128, 64), nn.Sigmoid(), nn.Unflatten(1, (1, 8, 8)))
     net_d = nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.LeakyReLU(0.2), nn.Linear(128, 1))
     for net, path in ((net_g, args.netG), (net_d, args.netD)):
         if path:

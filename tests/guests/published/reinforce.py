@@ -13,7 +13,8 @@ def play(policy, longest):
     """The logarithms of the chosen steps' probabilities, and the reward: earlier is better."""
     place, chosen = 0, []
     for count in range(longest):
-        choice = torch.distributions.Categorical(logits=policy(nn.functional.one_hot(torch.tensor(place), PLACES).float()))
+        here = nn.functional.one_hot(torch.tensor(place), PLACES).float()
+        choice = torch.distributions.Categorical(logits=policy(here))
         step = choice.sample()
         chosen.append(choice.log_prob(step))
         place = max(0, place + (1 if step.item() else -1))
