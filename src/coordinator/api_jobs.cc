@@ -215,8 +215,11 @@ void show_outputs(ApiContext& context, ApiRequest request, io::Responder respond
       return responder.send_error(Error{
           ErrorCode::kNotFound,
           "job " + job.id.str() + " has published no outputs",
-          is_terminal(job.state)
-              ? "its checkpoint globs may have matched nothing; see 'reclaim logs'"
+          job.state == JobState::kSucceeded
+              ? "it wrote no file, or none that its --output patterns name; what it printed: "
+                "'reclaim logs'"
+          : is_terminal(job.state)
+              ? "only a job that succeeds publishes them; what this one printed: 'reclaim logs'"
               : "they are published when it succeeds; see 'reclaim why'"});
     }
     on_worker(

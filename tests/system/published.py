@@ -98,8 +98,12 @@ class Published(unittest.TestCase):
         site.wait("all to succeed", lambda: all(
             site.rest.job(job)["state"] == "succeeded" for job in jobs.values()), 300)
 
-        for folder, job, _ in submitted.values():
-            site.cli("cp", f"{job}:", "home", cwd=folder)
+        for name, (folder, job, _) in submitted.items():
+            copied = site.cli("cp", f"{job}:", "home", cwd=folder, check=False)
+            if name == "reinforce":
+                self.assertIn("has published no outputs", copied.stderr)
+            else:
+                self.assertEqual(copied.returncode, 0, copied.stderr)
         homes = {name: self.files(folder / "home") for name, (folder, _, _) in submitted.items()}
         self.assertIn("model.pt", homes["classify"])
         self.assertLessEqual({"checkpoint.pth.tar", "model_best.pth.tar"}, homes["resumable"])
