@@ -215,6 +215,7 @@ class Chaos:
         self.people = concurrent.futures.ThreadPoolExecutor(16)
         self.errands = []
         self.counts = {}
+        self.at_lab = {lab: threading.Lock() for lab in site.nodes}  # one owner each, who does one thing at a time
 
     def tell(self, text):
         self.out(f"  {time.monotonic() - self.begun:8.2f} s  {text}")
@@ -256,16 +257,17 @@ class Chaos:
 
     def owner(self, lab, kind, hold_s):
         """Takes the machine back, looks whether it is free, has it for a while, gives it again."""
-        begun = time.monotonic()
-        if kind == "now":
-            self.take_now(lab)
-        else:
-            self.insist(lab, "reclaim")
-            self.wait_until_alone(lab, time.monotonic() + NOTICE_S)
-        self.watch.owned[lab] = time.monotonic()
-        time.sleep(max(0, begun + hold_s - time.monotonic()))  # the owner works
-        del self.watch.owned[lab]
-        self.insist(lab, "release")
+        with self.at_lab[lab]:
+            begun = time.monotonic()
+            if kind == "now":
+                self.take_now(lab)
+            else:
+                self.insist(lab, "reclaim")
+                self.wait_until_alone(lab, time.monotonic() + NOTICE_S)
+            self.watch.owned[lab] = time.monotonic()
+            time.sleep(max(0, begun + hold_s - time.monotonic()))  # the owner works
+            del self.watch.owned[lab]
+            self.insist(lab, "release")
 
     def take_now(self, lab):
         """By the socket; by hand, as the manual says, when no warden answers."""
