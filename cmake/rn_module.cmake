@@ -25,24 +25,35 @@ set(RN_PLANTED_FILES
   sim/agent_work.cc sim/coordinator_host.cc sim/warden_host.cc
   warden/core_guests.cc)
 
-# Presets with CMAKE_UNITY_BUILD compile a dozen files as one: what a file costs is its headers. Files with planted bugs
-# get objects of their own, because the linker must be able to leave the clean ones out of reclaim-sim-planted.
-function(rn_unity target folder)
-  if(NOT CMAKE_UNITY_BUILD)
+# Presets with RN_WHOLE=N compile up to N files of a module as one: what a file costs is its headers. CMake's own unity
+# builds name their files by absolute paths, so that a second clone would find nothing in the compiler's cache. Files
+# with planted bugs get objects of their own, because the linker must be able to leave the clean ones out of
+# reclaim-sim-planted.
+function(rn_whole target folder)
+  if(NOT RN_WHOLE)
     return()
   endif()
   get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "^[a-z0-9_]+[.]cc$")
+  set_source_files_properties(${sources} PROPERTIES HEADER_FILE_ONLY ON)
   set(taken 0)
+  set(groups)
   foreach(source ${sources})
     if("${folder}/${source}" IN_LIST RN_PLANTED_FILES)
       set(group planted)
     else()
-      math(EXPR group "${taken} / ${CMAKE_UNITY_BUILD_BATCH_SIZE}")
+      math(EXPR group "${taken} / ${RN_WHOLE}")
       math(EXPR taken "${taken} + 1")
     endif()
-    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+    list(APPEND groups ${group})
+    string(APPEND content_${group} "#include \"${folder}/${source}\" // NOLINT\n")
   endforeach()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
+  list(REMOVE_DUPLICATES groups)
+  foreach(group ${groups})
+    set(whole ${CMAKE_CURRENT_BINARY_DIR}/whole_${target}_${group}.cc)
+    file(CONFIGURE OUTPUT ${whole} CONTENT "${content_${group}}" @ONLY)
+    target_sources(${target} PRIVATE ${whole})
+  endforeach()
 endfunction()
 
 add_library(rn_flags INTERFACE)
@@ -50,8 +61,8 @@ target_compile_options(rn_flags INTERFACE
   -Wall -Wextra -Wno-missing-field-initializers # designated initializers with defaults are our builders
   -Wshadow -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough -Wswitch-enum
   $<$<CXX_COMPILER_ID:GNU>:-Wno-dangling-pointer> # NOTE(g++ 12): false positives in std::function
-  # In a unity build every file is an included one, where g++ expects no types without linkage in members.
-  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>
+  # In a build with RN_WHOLE every file is an included one, where g++ expects no types without linkage in members.
+  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${RN_WHOLE}>>:-Wno-subobject-linkage>
   $<$<BOOL:${RN_WERROR}>:-Werror>)
 if(RN_SANITIZE)
   target_compile_options(rn_flags INTERFACE -fsanitize=${RN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -80,7 +91,7 @@ function(rn_module name)
   add_library(reclaimnet::${name} ALIAS reclaimnet_${name})
   target_link_libraries(reclaimnet_${name} PUBLIC rn_flags ${deps} ${M_LIBS})
   set_target_properties(reclaimnet_${name} PROPERTIES LINKER_LANGUAGE CXX)
-  rn_unity(reclaimnet_${name} ${name})
+  rn_whole(reclaimnet_${name} ${name})
   if(RN_FUZZ AND RN_LAYER_${name} LESS_EQUAL 2) # the decoders and what they call; the daemons above decode nothing
     target_compile_options(reclaimnet_${name} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
@@ -109,7 +120,6 @@ function(rn_module name)
   if(header_units)
     add_library(${name}_headers OBJECT EXCLUDE_FROM_ALL ${header_units})
     target_link_libraries(${name}_headers PRIVATE rn_flags ${deps} ${M_LIBS})
-    set_target_properties(${name}_headers PROPERTIES UNITY_BUILD OFF) # alone means alone
     if(NOT TARGET all_headers)
       add_custom_target(all_headers)
     endif()
@@ -118,7 +128,7 @@ function(rn_module name)
 
   if(M_TESTS)
     add_executable(${name}_test ${M_TESTS})
-    rn_unity(${name}_test ${name})
+    rn_whole(${name}_test ${name})
     target_link_libraries(${name}_test PRIVATE reclaimnet_${name} ${M_TEST_LIBS}
       GTest::gtest GTest::gtest_main GTest::gmock)
     add_test(NAME ${name}.unit COMMAND ${name}_test)
