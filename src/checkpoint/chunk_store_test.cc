@@ -2,6 +2,9 @@
 #include "checkpoint/chunk_store.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -221,19 +224,20 @@ TEST_F(ChunkStoreTest, a_session_that_is_given_up_takes_nothing_from_another_wit
 }
 
 TEST_F(ChunkStoreTest, a_session_keeps_only_so_many_files_open) {
-  ChunkStore::Session session(*store_);
+  std::optional<ChunkStore::Session> session(std::in_place, *store_);
   std::vector<Digest> ciphers;
   for (int i = 0; i < 200; ++i) {
     const std::string text = "chunk " + std::to_string(i);
     ciphers.push_back(crypto::sha256(as_bytes(text)));
-    ASSERT_TRUE(session.put(ciphers.back(), as_bytes(text)));
+    ASSERT_TRUE(session->put(ciphers.back(), as_bytes(text)));
   }
   // What has its name is synced and closed.
   const auto open = std::count_if(ciphers.begin(), ciphers.end(), [&](const Digest& cipher) {
     return !fs_.stat(path_of(cipher));
   });
   EXPECT_LT(open, 64);
-  ASSERT_TRUE(session.flush());
+  ASSERT_TRUE(session->flush());
+  session.reset();
   fs_.restart();
   reopen(options());
 
