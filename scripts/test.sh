@@ -23,6 +23,7 @@ default_sections=(unit structure headers tidy fuzz sim scenario planted system)
 plain=${RN_TREE:-dev} # the tree without sanitizers
 results=$(mktemp -d)
 quick_temporary=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d)
+chmod 711 "$quick_temporary" # some tests drop root's rights
 failed_sections=() absent=() times=()
 trap 'rm -rf "$results" "$quick_temporary"' EXIT
 trap 'exit 130' INT TERM
