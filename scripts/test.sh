@@ -22,6 +22,7 @@ all_sections=(unit structure headers tidy fuzz sim scenario planted system asan 
 default_sections=(unit structure headers tidy fuzz sim scenario planted system)
 plain=${RN_TREE:-dev} # the tree without sanitizers
 results=$(mktemp -d)
+# For the unit tests: databases sync a thousand times there, which a busy disk makes minutes of; memory does not.
 quick_temporary=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d)
 chmod 711 "$quick_temporary" # some tests drop root's rights
 failed_sections=() absent=() times=()
@@ -92,7 +93,6 @@ section_fuzz() { built_tests fuzz "$plain" -L '^fuzz$' -j "$jobs"; }
 section_sim() { built_tests sim "$plain" -L '^sim$' -j "$jobs"; }
 section_scenario() { built_tests scenario "$plain" -L '^scenario$' -j "$jobs"; }
 section_planted() { built_tests planted "$plain" -L '^planted$' -j "$jobs"; }
-# NOTE: SQLite's tests sync a thousand times, which a busy disk makes minutes of; memory does not.
 section_asan() { TMPDIR=$quick_temporary built_tests asan asan -L '^(unit|sim)$' -j "$jobs"; }
 section_fuzzing() { built_tests fuzzing asan -L '^fuzzing$' -j "$jobs"; }
 # The code with real threads: sockets and workers, chunking and transfers.

@@ -17,7 +17,6 @@ namespace rn::cli {
 namespace {
 
 using coordinator::LiveSite;
-using coordinator::ScratchFolder;
 
 std::string text_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);

@@ -13,6 +13,7 @@
 
 #include "base/crypto.h"
 #include "base/error_words.h"
+#include "base/scratch_folder.h"
 
 namespace rn::cli {
 namespace {
@@ -20,25 +21,15 @@ namespace {
 /// A folder with files, removed at the end.
 class Folder {
  public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "reclaim-cli-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-
-  ~Folder() { std::filesystem::remove_all(path_); }
-
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
   void write(const std::string& name, const std::string& text) const {
-    std::filesystem::create_directories((std::filesystem::path(path_) / name).parent_path());
-    std::ofstream(std::filesystem::path(path_) / name) << text;
+    std::filesystem::create_directories((std::filesystem::path(path()) / name).parent_path());
+    std::ofstream(std::filesystem::path(path()) / name) << text;
   }
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return scratch_.path(); }
 
  private:
-  std::string path_;
+  ScratchFolder scratch_;
 };
 
 std::vector<std::string> paths_of(const Listing& listing) {

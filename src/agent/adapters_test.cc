@@ -13,6 +13,7 @@
 #include "agent/peers.h"
 #include "agent/telemetry_host.h"
 #include "agent/telemetry_nvml.h"
+#include "base/scratch_folder.h"
 #include "io/real_fs.h"
 #include "io/real_rng.h"
 
@@ -23,13 +24,11 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 class FolderTest : public testing::Test {
- protected:
-  FolderTest() {
-    char name[] = "/tmp/rn-agent-XXXXXX";
-    folder = mkdtemp(name);
-  }
+ private:
+  ScratchFolder scratch_;
 
-  ~FolderTest() override { (void)remove_tree(fs, folder); }
+ protected:
+  const std::string folder = scratch_.path();
 
   void put(const std::string& path, const std::string& text) {
     const std::string full = folder + "/" + path;
@@ -38,7 +37,6 @@ class FolderTest : public testing::Test {
   }
 
   io::RealFileSystem fs;
-  std::string folder;
 };
 
 // ---- configuration

@@ -320,6 +320,14 @@ class CoreTest : public testing::Test {
     tell(answer);
   }
 
+  /// The guest ends with this code, and what is new is saved: nothing; its log: empty.
+  void fails_with(int exit_code) {
+    set_guest(GuestState::kExited, exit_code);
+    push_state();
+    finish<TakeSnapshot>(NothingNew{});
+    log_is_empty();
+  }
+
   void log_is_empty() {
     while (has_work<ReadLog>()) finish<ReadLog>(LogRead{0, {}, 0});
   }

@@ -259,10 +259,7 @@ TEST_F(CoreEngine, running_guests_outlive_the_engine) {
 TEST_F(CoreEngine, a_container_that_cannot_be_removed_is_asked_for_ever_more_seldom) {
   start();
   run();
-  set_guest(GuestState::kExited, 1);
-  push_state();
-  finish<TakeSnapshot>(NothingNew{});
-  log_is_empty();
+  fails_with(1);
   ASSERT_EQ(phase(), "ended");
   int asked = 0;
   for (int s = 0; s < 600; ++s) {
@@ -286,10 +283,7 @@ TEST_F(CoreEngine, a_container_that_cannot_be_removed_is_asked_for_ever_more_sel
 TEST_F(CoreEngine, a_removal_that_the_warden_forgot_is_asked_for_again) {
   start();
   run();
-  set_guest(GuestState::kExited, 1);
-  push_state();
-  finish<TakeSnapshot>(NothingNew{});
-  log_is_empty();
+  fails_with(1);
   ASSERT_TRUE(has_asked<warden_wire::RemoveGuest>());
   feed(WardenDisconnected{});
   asks.clear();
@@ -388,10 +382,7 @@ TEST_F(CoreLife, a_guest_killed_for_memory_says_so) {
 TEST_F(CoreLife, exit_85_asks_for_a_restart_and_is_no_crash) {
   start();
   run();
-  set_guest(GuestState::kExited, 85);
-  push_state();
-  finish<TakeSnapshot>(NothingNew{});
-  log_is_empty();
+  fails_with(85);
 
   EXPECT_EQ(last_end(), AttemptEnd::kMigrated);
 }

@@ -14,6 +14,7 @@
 
 #include "agent/local_work.h"
 #include "agent/watcher.h"
+#include "base/scratch_folder.h"
 #include "checkpoint/manifest.h"
 #include "io/http_server.h"
 #include "io/loop_fixture.h"
@@ -30,10 +31,13 @@ using testing::HasSubstr;
 
 /// A node with real disk, stores and hands; no daemon, no coordinator.
 class HandsTest : public testing::Test {
+ private:
+  ScratchFolder scratch_;  ///< outlives what lies in it
+
  protected:
+  const std::string folder = scratch_.path();
+
   HandsTest() {
-    char name[] = "/tmp/rn-hands-XXXXXX";
-    folder = mkdtemp(name);
     identity.node = NodeId("n-0000000000000001");
     identity.signing = crypto::make_signing_key(rng);
     identity.box = crypto::make_box_key(rng);
@@ -45,8 +49,6 @@ class HandsTest : public testing::Test {
     job_key = crypto::random_key(rng);
     sealed = crypto::seal_for(identity.box.public_key, job_key, as_bytes(guest.job.str()), rng);
   }
-
-  ~HandsTest() override { (void)remove_tree(fs, folder); }
 
   /// Anew, with `identity` as it is now.
   void make_hands(std::uint64_t image_archives_bytes = 1ull << 30) {
@@ -132,7 +134,6 @@ class HandsTest : public testing::Test {
   io::RealFileSystem fs;
   io::RealClock clock;
   io::RealRng rng;
-  std::string folder;
   Identity identity;
   std::unique_ptr<CurrentIdentity> current;
   std::unique_ptr<checkpoint::ChunkStore> store;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "base/scratch_folder.h"
 #include "io/real_fs.h"
 
 namespace rn::agent {
@@ -20,14 +21,6 @@ using testing::HasSubstr;
 
 class JournalDbTest : public testing::Test {
  protected:
-  JournalDbTest() {
-    char name[] = "/tmp/rn-journal-XXXXXX";
-    folder_ = mkdtemp(name);
-    path_ = folder_ + "/journal.db";
-  }
-
-  ~JournalDbTest() override { (void)remove_tree(fs_, folder_); }
-
   /// Writes and waits until it is durable.
   static Status write(JournalDb& journal, std::vector<JournalWrite> writes) {
     std::mutex mutex;
@@ -51,8 +44,8 @@ class JournalDbTest : public testing::Test {
   }
 
   io::RealFileSystem fs_;
-  std::string folder_;
-  std::string path_;
+  ScratchFolder folder_;
+  const std::string path_ = folder_.path() + "/journal.db";
 };
 
 TEST_F(JournalDbTest, what_was_written_is_there_after_reopening) {
@@ -112,7 +105,7 @@ TEST_F(JournalDbTest, a_file_that_is_no_journal_is_named_and_kept) {
 }
 
 TEST_F(JournalDbTest, a_folder_that_is_not_there_says_so) {
-  const auto opened = JournalDb::open(folder_ + "/none/journal.db");
+  const auto opened = JournalDb::open(folder_.path() + "/none/journal.db");
 
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().code, ErrorCode::kDenied);

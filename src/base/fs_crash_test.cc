@@ -117,11 +117,11 @@ TEST(CrashFs, a_full_disk_says_so_after_a_partial_write) {
 TEST(Folder, never_follows_a_link_and_never_leaves) {
   ManualClock clock;
   CrashFs fs(clock, 1);
-  ASSERT_TRUE(fs.make_folder("/work", 0755));
+  ASSERT_TRUE(fs.make_folder("/guest", 0755));
   ASSERT_TRUE(fs.make_folder("/etc", 0755));
   fs.overwrite("/etc/shadow", as_bytes("secret"));
-  ASSERT_TRUE(fs.make_symlink("/etc", "/work/inside"));
-  const auto folder = fs.open_folder("/work").value();
+  ASSERT_TRUE(fs.make_symlink("/etc", "/guest/inside"));
+  const auto folder = fs.open_folder("/guest").value();
 
   EXPECT_EQ(folder->open("inside/shadow").error().code, ErrorCode::kDenied);
   EXPECT_EQ(folder->list("inside").error().code, ErrorCode::kDenied);

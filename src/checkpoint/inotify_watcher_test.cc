@@ -11,6 +11,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "base/scratch_folder.h"
+
 namespace rn::checkpoint {
 namespace {
 
@@ -18,13 +20,7 @@ namespace stdfs = std::filesystem;
 
 class InotifyTest : public ::testing::Test {
  protected:
-  InotifyTest() {
-    std::string pattern = (stdfs::temp_directory_path() / "rn-inotify-XXXXXX").string();
-    root_ = ::mkdtemp(pattern.data());
-    stdfs::create_directories(root_ / "work/old");
-  }
-
-  ~InotifyTest() override { stdfs::remove_all(root_); }
+  InotifyTest() { stdfs::create_directories(root_ / "work/old"); }
 
   void watch(InotifyWatcher::Options options = {}) {
     auto opened = InotifyWatcher::open((root_ / "work").string(), std::move(options));
@@ -40,7 +36,8 @@ class InotifyTest : public ::testing::Test {
     });
   }
 
-  stdfs::path root_;
+  ScratchFolder scratch_;
+  const stdfs::path root_ = scratch_.path();
   std::unique_ptr<InotifyWatcher> watcher_;
 };
 

@@ -26,8 +26,8 @@ class SnapshotTest : public ::testing::Test {
     std::sort(base_.files.begin(), base_.files.end(), [](const auto& a, const auto& b) {
       return a.path < b.path;
     });
-    lay("/work");
-    work_ = fs_.open_folder("/work").value();
+    lay("/guest");
+    work_ = fs_.open_folder("/guest").value();
     cache_ = prime_cache(*work_, base_, nullptr, clock_).value();
     request_.job = JobId("j-0123456789abcdef");
     request_.epoch = {1, 1};
@@ -58,8 +58,8 @@ class SnapshotTest : public ::testing::Test {
   /// A guest's write at a new time.
   void write(const std::string& path, BlobView bytes) {
     clock_.advance(seconds(5));
-    ASSERT_TRUE(make_folders(fs_, parent_folder("/work/" + path), 0755));
-    fs_.overwrite("/work/" + path, bytes);
+    ASSERT_TRUE(make_folders(fs_, parent_folder("/guest/" + path), 0755));
+    fs_.overwrite("/guest/" + path, bytes);
   }
 
   void write(const std::string& path, const std::string& text) { write(path, as_bytes(text)); }
@@ -112,11 +112,11 @@ TEST_F(SnapshotTest, a_generation_is_the_delta_against_the_workspace_and_restore
   write("logs/run.txt", "step 1\n");
   write("scratch.tmp", "no");
   write("cache/big.bin", "no");
-  ASSERT_TRUE(fs_.make_symlink("../train.py", "/work/logs/script"));
-  ASSERT_TRUE(fs_.remove("/work/latest"));
-  ASSERT_TRUE(fs_.make_folder("/work/empty", 0700));
-  ASSERT_TRUE(fs_.set_mode("/work/checkpoint.pt", 0640));
-  fs_.make_special("/work/socket");
+  ASSERT_TRUE(fs_.make_symlink("../train.py", "/guest/logs/script"));
+  ASSERT_TRUE(fs_.remove("/guest/latest"));
+  ASSERT_TRUE(fs_.make_folder("/guest/empty", 0700));
+  ASSERT_TRUE(fs_.set_mode("/guest/checkpoint.pt", 0640));
+  fs_.make_special("/guest/socket");
 
   const auto taken = take();
 
@@ -148,7 +148,7 @@ TEST_F(SnapshotTest, a_generation_is_the_delta_against_the_workspace_and_restore
   EXPECT_EQ(fs_.read_symlink("/other/logs/script").value(), "../train.py");
   EXPECT_EQ(fs_.stat("/other/empty")->mode, 0700U);
   EXPECT_EQ(fs_.stat("/other/checkpoint.pt")->mode, 0640U);
-  EXPECT_EQ(fs_.stat("/other/checkpoint.pt")->mtime_ns, fs_.stat("/work/checkpoint.pt")->mtime_ns);
+  EXPECT_EQ(fs_.stat("/other/checkpoint.pt")->mtime_ns, fs_.stat("/guest/checkpoint.pt")->mtime_ns);
 }
 
 TEST_F(SnapshotTest, unchanged_files_are_not_read_and_unchanged_chunks_not_stored_again) {
@@ -226,7 +226,7 @@ TEST_F(SnapshotTest, a_file_changed_within_the_clocks_tick_is_read_again) {
   const SnapshotDeps deps{*work_, *store_, clock_, rng_, keys_, signer_};
   request_.generation = 1;
   ASSERT_TRUE(take_snapshot(deps, request_, cache_));
-  fs_.overwrite("/work/checkpoint.bin", as_bytes("two"));  // same inode, size and mtime
+  fs_.overwrite("/guest/checkpoint.bin", as_bytes("two"));  // same inode, size and mtime
   request_.generation = 2;
 
   const auto second = take_snapshot(deps, request_, cache_);
@@ -241,7 +241,7 @@ TEST_F(SnapshotTest, an_in_place_checkpoint_that_changes_during_every_reading_is
   request_.unit = {"checkpoint.bin", false};
   int round = 0;
   fs_.before_each_read([&](const std::string& path) {
-    if (path != "/work/checkpoint.bin") return;
+    if (path != "/guest/checkpoint.bin") return;
     clock_.advance(seconds(1));
     fs_.overwrite(path, as_bytes(std::string(100, static_cast<char>('a' + ++round % 20))));
   });
@@ -260,7 +260,7 @@ TEST_F(SnapshotTest, a_change_that_keeps_inode_size_and_mtime_is_found_by_the_se
   request_.unit = {"checkpoint.bin", false};
   int reads = 0;
   fs_.before_each_read([&](const std::string& path) {
-    if (path == "/work/checkpoint.bin" && ++reads == 2) {  // as a memory map does it: no new mtime
+    if (path == "/guest/checkpoint.bin" && ++reads == 2) {  // as a memory map does it: no new mtime
       const auto mtime = fs_.stat(path)->mtime_ns;
       fs_.overwrite(path, as_bytes(std::string(100, 'b')));
       ASSERT_TRUE(fs_.set_mtime(path, mtime));
@@ -308,10 +308,10 @@ TEST_F(
   request_.is_renamed = true;
   bool is_done = false;
   fs_.before_each_read([&](const std::string& path) {
-    if (path != "/work/checkpoint.pt" || is_done) return;
+    if (path != "/guest/checkpoint.pt" || is_done) return;
     is_done = true;
-    fs_.overwrite("/work/next", torch_like_zip(false, 100));
-    ASSERT_TRUE(fs_.rename("/work/next", "/work/checkpoint.pt"));
+    fs_.overwrite("/guest/next", torch_like_zip(false, 100));
+    ASSERT_TRUE(fs_.rename("/guest/next", "/guest/checkpoint.pt"));
   });
 
   const auto taken = take();
@@ -327,7 +327,7 @@ TEST_F(SnapshotTest, a_renamed_checkpoint_that_is_changed_in_place_after_all_is_
   request_.unit = {"checkpoint.bin", false};
   request_.is_renamed = true;
   fs_.before_each_read([&](const std::string& path) {
-    if (path != "/work/checkpoint.bin") return;
+    if (path != "/guest/checkpoint.bin") return;
     clock_.advance(seconds(1));
     fs_.overwrite(path, as_bytes(std::string(6 << 20, 'b')));
   });
@@ -339,7 +339,7 @@ TEST_F(SnapshotTest, a_log_that_grows_while_it_is_read_is_taken_up_to_its_first_
   write("checkpoint.pt", torch_like_zip());
   write("train.log", "line 1\nline 2\n");
   fs_.before_each_read([&](const std::string& path) {
-    if (path != "/work/train.log") return;
+    if (path != "/guest/train.log") return;
     clock_.advance(seconds(1));
     auto log = fs_.open_append(path, 0644).value();
     ASSERT_TRUE(log->append(as_bytes("more\n")));
@@ -359,10 +359,10 @@ TEST_F(SnapshotTest, a_folder_checkpoint_that_changes_between_its_files_is_not_t
   request_.unit = {"checkpoint-5", true};
   bool is_done = false;
   fs_.before_each_read([&](const std::string& path) {
-    if (path != "/work/checkpoint-5/b.bin" || is_done) return;
+    if (path != "/guest/checkpoint-5/b.bin" || is_done) return;
     is_done = true;
     clock_.advance(seconds(1));
-    fs_.overwrite("/work/checkpoint-5/a.bin", as_bytes("A"));
+    fs_.overwrite("/guest/checkpoint-5/a.bin", as_bytes("A"));
   });
 
   EXPECT_EQ(take().error().code, ErrorCode::kUnavailable);
@@ -395,8 +395,8 @@ TEST_F(SnapshotTest, a_unit_that_is_gone_and_a_full_store_are_errors) {
 TEST_F(SnapshotTest, files_behind_a_link_outside_are_never_read) {
   ASSERT_TRUE(fs_.make_folder("/owner", 0700));
   fs_.overwrite("/owner/secret.pt", as_bytes("secret"));
-  ASSERT_TRUE(fs_.make_symlink("/owner", "/work/stolen"));
-  ASSERT_TRUE(fs_.make_symlink("/owner/secret.pt", "/work/secret.pt"));
+  ASSERT_TRUE(fs_.make_symlink("/owner", "/guest/stolen"));
+  ASSERT_TRUE(fs_.make_symlink("/owner/secret.pt", "/guest/secret.pt"));
   write("checkpoint.pt", torch_like_zip());
 
   const auto taken = take();
@@ -473,7 +473,7 @@ TEST_F(SnapshotTest, a_chunk_that_comes_again_while_it_is_being_encoded_is_store
   ASSERT_TRUE(restore(taken->manifest, "/other"));
   EXPECT_TRUE(
       read_all(fs_, "/other/checkpoint.bin", 1 << 25) ==
-      read_all(fs_, "/work/checkpoint.bin", 1 << 25)
+      read_all(fs_, "/guest/checkpoint.bin", 1 << 25)
   );
 }
 

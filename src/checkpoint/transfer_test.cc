@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/fs_crash.h"
+#include "base/scratch_folder.h"
 #include "checkpoint/generation_fake.h"
 #include "io/real_fs.h"
 #include "model/codec.h"
@@ -282,11 +283,10 @@ TEST_P(BatchTest, a_chunk_that_comes_although_it_is_there_is_not_taken_for_read_
 
 TEST_F(TransferTest, a_receipt_waits_for_what_another_thread_reads_back) {
   const auto made = make_here(1, 20);
-  char folder[] = "/tmp/rn-transfer-XXXXXX";
-  ASSERT_NE(::mkdtemp(folder), nullptr);
+  const ScratchFolder folder;
   io::RealFileSystem disk;
   StoreOptions options;
-  options.root = join_path(folder, "store");
+  options.root = join_path(folder.path(), "store");
   options.reserve_free_bytes = 0;
   there_ = ChunkStore::open(disk, clock_, options).value();
   batch_bytes_ = 1;
@@ -297,7 +297,6 @@ TEST_F(TransferTest, a_receipt_waits_for_what_another_thread_reads_back) {
   EXPECT_TRUE(receipt);
   EXPECT_TRUE(there_->verify(maker_.job, made.hash));
   there_.reset();
-  ASSERT_TRUE(remove_tree(disk, folder));
 }
 
 TEST_F(TransferTest, a_failed_sync_at_the_receiver_gives_no_receipt_and_a_retry_writes_anew) {

@@ -99,7 +99,7 @@ TEST_F(Commands, a_specification_that_makes_no_sense_is_refused_with_its_field) 
   );
   EXPECT_EQ(with([](JobSpec& s) { s.priority = 8; }), "priority: expected 0 (highest) to 7");
   EXPECT_EQ(
-      with([](JobSpec& s) { s.work_dir = "/work/../etc"; }),
+      with([](JobSpec& s) { s.work_dir = "/data/../etc"; }),
       "work_dir: expected an absolute path such as \"/work\""
   );
   EXPECT_EQ(

@@ -1,40 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// For tests only: a folder that vanishes, and rows with good defaults.
+// For tests only: rows with good defaults.
 
-#include <filesystem>
 #include <string>
 
-#include <stdlib.h>
-
-#include "base/assert.h"
+#include "base/scratch_folder.h"
 #include "coordinator/rows.h"
 
 namespace rn::coordinator {
-
-/// A fresh folder below the system's temporary folder; removed at the end.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "reclaimnet-test-XXXXXX").string();
-    RN_ASSERT(::mkdtemp(name.data()) != nullptr, "a temporary folder can be made");
-    path_ = name;
-  }
-
-  ~ScratchFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 inline JobRow a_job(const std::string& id, std::uint64_t number) {
   JobRow row;

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/scratch_folder.h"
 #include "io/loop_fixture.h"
 
 namespace rn::io {
@@ -14,16 +15,9 @@ namespace {
 
 class FramedUnix : public ::testing::Test {
  protected:
-  FramedUnix() {
-    std::string pattern = "/tmp/rn-io-test-XXXXXX";
-    folder_ = mkdtemp(pattern.data());
-    config_.path = folder_ + "/socket";
-  }
+  FramedUnix() { config_.path = folder_.path() + "/socket"; }
 
-  ~FramedUnix() override {
-    stop();
-    rmdir(folder_.c_str());
-  }
+  ~FramedUnix() override { stop(); }
 
   Status start(FramedUnixServer::Opened opened) {
     return thread_.call([&]() -> Status {
@@ -43,7 +37,7 @@ class FramedUnix : public ::testing::Test {
   }
 
   LoopThread thread_;
-  std::string folder_;
+  ScratchFolder folder_;
   FramedUnixServerConfig config_;
   std::unique_ptr<FramedUnixServer> server_;
 };

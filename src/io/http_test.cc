@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/crypto.h"
+#include "base/scratch_folder.h"
 #include "io/http_client.h"
 #include "io/http_error.h"
 #include "io/http_server.h"
@@ -330,9 +332,8 @@ TEST_F(Http, connections_over_the_bound_get_503) {
 }
 
 TEST_F(Http, serves_a_unix_socket_and_tells_the_user) {
-  std::string pattern = "/tmp/rn-io-test-XXXXXX";
-  const std::string folder = mkdtemp(pattern.data());
-  config_.unix_path = folder + "/http";
+  const ScratchFolder folder;
+  config_.unix_path = folder.path() + "/http";
   start([](const HttpRequest& request, const Responder& responder) {
     responder.send(HttpResponse{
         200, {}, request.remote + " " + std::to_string(request.peer_uid.value_or(99))});
@@ -347,7 +348,7 @@ TEST_F(Http, serves_a_unix_socket_and_tells_the_user) {
   EXPECT_EQ(reply->body, "unix " + std::to_string(geteuid()));
   thread_.call([&] { server_.reset(); });
   EXPECT_EQ(perform_blocking(request).error().code, ErrorCode::kUnavailable);
-  EXPECT_EQ(rmdir(folder.c_str()), 0);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST_F(Http, streams_to_a_callback_while_it_is_written) {

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/scratch_folder.h"
 #include "io/errno_error.h"
 #include "io/real_clock.h"
 #include "io/real_rng.h"
@@ -21,11 +22,6 @@ namespace {
 
 class RealFs : public ::testing::Test {
  protected:
-  RealFs() {
-    std::string pattern = "/tmp/rn-io-test-XXXXXX";
-    root_ = mkdtemp(pattern.data());
-  }
-
   ~RealFs() override { EXPECT_TRUE(remove_tree(fs_, root_)); }
 
   std::string path(const std::string& name) const { return join_path(root_, name); }
@@ -36,7 +32,8 @@ class RealFs : public ::testing::Test {
   }
 
   RealFileSystem fs_;
-  std::string root_;
+  ScratchFolder scratch_;
+  const std::string root_ = scratch_.path();
 };
 
 TEST_F(RealFs, writes_durably_and_reads_back) {

@@ -12,6 +12,8 @@
 #include <variant>
 #include <vector>
 
+#include "base/scratch_folder.h"
+
 /// Folders of the kernel as nested literals: Tree{{"cgroup.procs", "7\n"}, {"guest", Tree{...}}}.
 namespace rn::warden::test {
 
@@ -29,29 +31,19 @@ struct Node {
 /// The tree as real files in a folder of /tmp, removed with the object.
 class Folder {
  public:
-  explicit Folder(const Tree& tree) {
-    char name[] = "/tmp/rn_fixture_XXXXXX";
-    if (mkdtemp(name) == nullptr) throw std::runtime_error("mkdtemp");
-    path_ = name;
-    make(path_, tree);
-  }
+  explicit Folder(const Tree& tree) { make(path(), tree); }
 
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  ~Folder() { std::filesystem::remove_all(path_); }
-
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return scratch_.path(); }
 
   std::string read(const std::string& name) const {
-    std::ifstream file(path_ + "/" + name);
+    std::ifstream file(path() + "/" + name);
     std::ostringstream text;
     text << file.rdbuf();
     return text.str();
   }
 
   void write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ + "/" + name) << text;
+    std::ofstream(path() + "/" + name) << text;
   }
 
  private:
@@ -67,7 +59,7 @@ class Folder {
     }
   }
 
-  std::string path_;
+  ScratchFolder scratch_;
 };
 
 }  // namespace rn::warden::test

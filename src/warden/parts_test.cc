@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "base/scratch_folder.h"
 #include "warden/disk.h"
 #include "warden/engine.h"
 #include "warden/guest_net.h"
@@ -131,15 +132,6 @@ TEST(GuestWire, translation_is_for_the_guests_range_and_not_between_guests) {
 
 class JournalOnDisk : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = "/tmp/rn-journal-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    path_ = name + "/journal";
-  }
-
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   static Journal of_boot(const std::string& boot) {
     Journal journal;
     journal.boot_id = boot;
@@ -155,8 +147,8 @@ class JournalOnDisk : public testing::Test {
     close(fd);
   }
 
-  std::string folder_;
-  std::string path_;
+  ScratchFolder folder_;
+  const std::string path_ = folder_.path() + "/journal";
 };
 
 TEST_F(JournalOnDisk, a_new_one_is_empty_and_the_newest_is_read_back) {

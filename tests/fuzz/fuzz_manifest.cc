@@ -14,10 +14,10 @@ namespace {
 void restore_below_a_folder(const rn::Manifest& manifest) {
   rn::ManualClock clock;
   rn::CrashFs fs(clock, 1);
-  RN_ASSERT(fs.make_folder("/owner", 0700) && fs.make_folder("/work", 0700), "an empty disk");
-  RN_ASSERT(fs.make_symlink("/owner", "/work/link"), "an empty disk");
+  RN_ASSERT(fs.make_folder("/owner", 0700) && fs.make_folder("/guest", 0700), "an empty disk");
+  RN_ASSERT(fs.make_symlink("/owner", "/guest/link"), "an empty disk");
   fs.overwrite("/owner/file", rn::as_bytes("mine"));
-  (void)rn::checkpoint::restore_generation(fs, "/work", manifest, {}, [](const rn::Digest&) {
+  (void)rn::checkpoint::restore_generation(fs, "/guest", manifest, {}, [](const rn::Digest&) {
     return rn::Result<rn::Blob>(rn::Blob(100, 0));
   });
   RN_ASSERT(

@@ -179,14 +179,12 @@ TEST_F(Warden, the_disk_limit_holds_and_the_log_is_bounded) {
   const auto name = name_of(3);
 
   ASSERT_EQ(
-      node->run(name, "yes | head -c 200000; dd if=/dev/zero of=/work/big bs=1M count=100; true")
-          .code,
-      ""
+      node->run(name, "yes | head -c 200000; dd if=/dev/zero of=big bs=1M count=100; true").code, ""
   );
   ASSERT_TRUE(has_exited(name));
 
   const std::string disk = node->guest(name).disk;
-  EXPECT_LT(std::filesystem::file_size(disk + "/work/big"), 32U << 20);
+  EXPECT_LT(std::filesystem::file_size(std::filesystem::path(disk) / "work" / "big"), 32U << 20);
   EXPECT_NE(log_of(name).find("log limit reached"), std::string::npos);
   EXPECT_LT(log_of(name).size(), (64U << 10) + 200);
   EXPECT_TRUE(node->finish(name));

@@ -152,7 +152,7 @@ class Node:
 
     def step_log_of(self, job):
         """steps.log of the job's newest attempt on this node, from the attempt's own disk; "" if there is none."""
-        found = self.state.glob(f"warden/attempts/{job}-*/**/work/steps.log")
+        found = self.state.glob(f"warden/attempts/{job}-*/**/steps.log")
         logs = sorted(found, key=lambda path: path.stat().st_mtime)
         return logs[-1].read_text(errors="replace") if logs else ""
 
