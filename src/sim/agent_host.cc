@@ -4,6 +4,7 @@
 #include "agent/local_work.h"
 #include "model/wire.h"
 #include "sim/agent_work.h"
+#include "sim/crash_points.h"
 #include "sim/peer_port.h"
 #include "sim/process_fs.h"
 
@@ -15,18 +16,8 @@ constexpr auto kConnectTimeout = seconds(5);
 constexpr auto kSampleEvery = seconds(5);
 
 const char* point_of(const agent::WorkBody& body) {
-  // In the order of the variant.
-  static constexpr const char* kPoints[] = {
-      "agent.begin.fetch_image",
-      "agent.begin.prepare",
-      "agent.begin.snapshot",
-      "agent.begin.copy",
-      "agent.begin.upload",
-      "agent.begin.log",
-      "agent.begin.garbage",
-      "agent.begin.forget"};
-  static_assert(std::variant_size_v<agent::WorkBody> == std::size(kPoints));
-  return kPoints[body.index()];
+  static_assert(std::variant_size_v<agent::WorkBody> == kWorkPoints.size());
+  return kWorkPoints[body.index()];
 }
 
 std::string point_of(const agent::Effect& effect) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/planted.h"
+#include "sim/crash_points.h"
 
 namespace rn::sim {
 
@@ -12,25 +13,8 @@ namespace {
 constexpr std::uint64_t kOwnerSession = 0;
 
 const char* point_of(const warden::Effect& effect) {
-  // In the order of the variant.
-  static constexpr const char* kPoints[] = {
-      "warden.answer",
-      "warden.make_disk",
-      "warden.adopt_disk",
-      "warden.drop_disk",
-      "warden.start",
-      "warden.go",
-      "warden.signal",
-      "warden.kill",
-      "warden.notify",
-      "warden.forget",
-      "warden.remove_stray",
-      "warden.import",
-      "warden.clear",
-      "warden.set_gates",
-      "warden.watch"};
-  static_assert(std::variant_size_v<warden::Effect> == std::size(kPoints));
-  return kPoints[effect.index()];
+  static_assert(std::variant_size_v<warden::Effect> == kWardenEffectPoints.size());
+  return kWardenEffectPoints[effect.index()];
 }
 
 std::string attempt_folder(const GuestName& guest) {

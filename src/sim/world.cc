@@ -3,6 +3,8 @@
 
 #include <cstdio>
 
+#include "sim/crash_points.h"
+
 namespace rn::sim {
 
 namespace {
@@ -15,6 +17,7 @@ std::uint64_t mix(std::uint64_t hash, std::string_view text) {
   return (hash ^ 0xff) * 0x100000001b3ULL;
 }
 
+// Those of the warden's effects and the agent's works are in crash_points.h.
 constexpr std::string_view kPoints[] = {
     // Around durability.
     "coordinator.before_commit",
@@ -58,30 +61,7 @@ constexpr std::string_view kPoints[] = {
     "agent.ask_warden",
     "agent.watch",
     "agent.left",
-    "warden.answer",
-    "warden.make_disk",
-    "warden.adopt_disk",
-    "warden.drop_disk",
-    "warden.start",
-    "warden.go",
-    "warden.signal",
-    "warden.kill",
-    "warden.notify",
-    "warden.forget",
-    "warden.remove_stray",
-    "warden.import",
-    "warden.clear",
-    "warden.set_gates",
-    "warden.watch",
-    // Around each kind of work: before it, in it, after it.
-    "agent.begin.fetch_image",
-    "agent.begin.prepare",
-    "agent.begin.snapshot",
-    "agent.begin.copy",
-    "agent.begin.upload",
-    "agent.begin.log",
-    "agent.begin.garbage",
-    "agent.begin.forget",
+    // In each kind of work, and after it.
     "agent.cancel",
     "agent.work_half_done",
     "agent.work_done",
@@ -99,7 +79,12 @@ constexpr std::string_view kPoints[] = {
 }  // namespace
 
 const std::set<std::string, std::less<>>& crash_points() {
-  static const std::set<std::string, std::less<>> kSet(std::begin(kPoints), std::end(kPoints));
+  static const auto kSet = [] {
+    std::set<std::string, std::less<>> points(std::begin(kPoints), std::end(kPoints));
+    points.insert(kWardenEffectPoints.begin(), kWardenEffectPoints.end());
+    points.insert(kWorkPoints.begin(), kWorkPoints.end());
+    return points;
+  }();
   return kSet;
 }
 
