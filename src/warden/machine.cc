@@ -222,17 +222,17 @@ bool Machine::is_emergency_pending() const {
 }
 
 Status Machine::go(const Go& order) {
-  RN_CHECK(gates_->uncut(order.record.slot));
-  if (is_emergency_pending()) {
-    RN_CHECK(gates_->cut(order.record.slot));
-    return fail(ErrorCode::kUnavailable, "the owner is taking the machine back");
-  }
   std::string ticket;
   {
     const std::lock_guard lock(go_tickets_mutex_);
     ticket = std::exchange(go_tickets_[order.record.slot], {});
   }
   if (ticket.empty()) return fail(ErrorCode::kInternal, "nothing was started that could go");
+  RN_CHECK(gates_->uncut(order.record.slot));
+  if (is_emergency_pending()) {
+    RN_CHECK(gates_->cut(order.record.slot));
+    return fail(ErrorCode::kUnavailable, "the owner is taking the machine back");
+  }
   return disks_->write(order.record.guest, kGo, ticket);
 }
 
