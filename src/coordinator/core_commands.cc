@@ -289,7 +289,6 @@ Result<Answer> run(State& state, const Caller& caller, const RevokeNode& command
   return Done{};
 }
 
-/// Another identity of the same machine: a reinstalled agent. It makes way, unless it is alive.
 Result<Answer> run(State& state, const Caller& caller, const NoteJob& command) {
   if (caller.role != Role::kAdmin) return denied("only the coordinator itself writes history", "");
   log::info(command.kind, {{"job", command.job.str()}, {"what", command.message}});
@@ -304,6 +303,7 @@ Result<Answer> run(State& state, const Caller& caller, const NoteJob& command) {
   return Done{};
 }
 
+/// Another identity of the same machine: a reinstalled agent. It makes way, unless it is alive.
 Status make_way(State& state, const JoinNode& command, const NodeId& id, const LabId& lab) {
   for (auto& [other_id, other] : state.nodes) {
     if (other_id == id || other.row.is_revoked || other.row.machine_id != command.machine_id)

@@ -226,7 +226,6 @@ void Daemon::State::tell_owners(const CollectReport& report) {
         std::move(done)
     );
   };
-  const std::string number = "`reclaim cp ";
   for (const Job& job : report.to_warn) {
     const std::int64_t goes_ms =
         job.finished_wall_ms + milliseconds(seconds(config.keep_outputs_s)).count();
@@ -234,7 +233,7 @@ void Daemon::State::tell_owners(const CollectReport& report) {
         job,
         "outputs.expire",
         "nobody has fetched its outputs: they are removed after " +
-            utc_text(std::max(goes_ms, to_ms(loop.now().wall))) + "; next: " + number +
+            utc_text(std::max(goes_ms, to_ms(loop.now().wall))) + "; next: `reclaim cp " +
             std::to_string(job.number) +
             "`, or ask the operator for a longer keep_outputs_s (now " +
             std::to_string(config.keep_outputs_s) + ")",
