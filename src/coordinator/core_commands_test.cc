@@ -154,6 +154,24 @@ TEST_F(Commands, a_job_that_nothing_can_ever_run_is_accepted_and_says_so) {
   );
 }
 
+TEST_F(Commands, a_job_that_asks_for_more_notice_than_anybody_grants_is_told_what_it_gets) {
+  add_node("a", "lab-a");
+  JobSpec spec = a_spec();
+  spec.notice_s = 60;  // what the default contract grants
+  EXPECT_TRUE(std::get<JobSubmitted>(run(user(), SubmitJob{.spec = spec}).value()).warnings.empty()
+  );
+
+  spec.notice_s = 300;
+  const auto answer = run(user(), SubmitJob{.spec = spec});
+
+  EXPECT_EQ(
+      std::get<JobSubmitted>(answer.value()).warnings,
+      std::vector<std::string>{
+          "it asks for 300 s of notice before a reclaim, and the longest that a node's owner "
+          "grants is 60 s: save more often than that"}
+  );
+}
+
 TEST_F(Commands, viewers_submit_nothing_and_only_the_owner_lab_owner_or_admin_stops) {
   EXPECT_EQ(
       run({UserId("v"), LabId("lab-x"), Role::kViewer}, SubmitJob{.spec = a_spec()}).error().code,

@@ -143,6 +143,13 @@ std::vector<std::string> warnings_for(const State& state, const JobEntry& job) {
   const auto candidates = candidates_of(state);
   if (!sched::is_feasible(demand, candidates))
     warnings.push_back("it waits until a node fits: " + sched::explain(demand, candidates));
+  const auto longest = sched::longest_notice_s(demand, candidates);
+  if (longest && *longest < spec.notice_s)
+    warnings.push_back(
+        "it asks for " + std::to_string(spec.notice_s) +
+        " s of notice before a reclaim, and the longest that a node's owner grants is " +
+        std::to_string(*longest) + " s: save more often than that"
+    );
   if (spec.max_duration_s == 0 && spec.resources.gpus > 0)
     warnings.emplace_back("max_duration_s is not set: placement assumes that it runs for 4 hours");
   return warnings;

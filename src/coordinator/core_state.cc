@@ -212,6 +212,7 @@ sched::Demand demand_of(const JobEntry& job) {
   demand.only_labs = j.spec.only_labs;
   demand.preferred = job.row.home;
   demand.avoided = job.row.avoid;
+  demand.notice_s = j.spec.notice_s;
   if (j.spec.max_duration_s > 0) demand.horizon_s = j.spec.max_duration_s;
   return demand;
 }

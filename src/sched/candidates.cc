@@ -206,6 +206,7 @@ Ranked score(const Demand& demand, const Candidate& c, std::size_t index, std::u
   ranked.score = speed * mean_survival(c.departures.upper, demand.horizon_s);
   if (c.lab == demand.lab) ranked.score *= 1.25;
   if (contains(c.facts->images, demand.image_digest)) ranked.score *= 1.02;
+  if (c.contract->notice_s < demand.notice_s) ranked.score *= 0.8;
   if (c.node == demand.avoided) ranked.score *= 0.5;
   return ranked;
 }
@@ -230,6 +231,9 @@ std::string because(const Demand& demand, const Candidate& c, const Ranked& rank
                      std::to_string(demand.resources.cpu_milli) + " milli-cores";
   if (c.node == demand.preferred) text += ", its home";
   if (c.lab == demand.lab) text += ", own lab";
+  if (demand.notice_s > 0)
+    text += ", gives " + std::to_string(c.contract->notice_s) + " s of notice, " +
+            std::to_string(demand.notice_s) + " asked for";
   if (c.node == demand.avoided) text += ", it failed there before";
   return text + ", score " + format("%.3f", ranked.score);
 }
@@ -280,6 +284,17 @@ std::vector<Ranked> rank(const Demand& demand, const std::vector<Candidate>& can
     return x.node < y.node;
   });
   return result;
+}
+
+std::optional<std::uint32_t> longest_notice_s(
+    const Demand& demand, const std::vector<Candidate>& candidates
+) {
+  std::optional<std::uint32_t> longest;
+  for (const Candidate& c : candidates) {
+    if (judge(demand, c).fit != Fit::kNever)
+      longest = std::max(longest.value_or(0), c.contract->notice_s);
+  }
+  return longest;
 }
 
 bool is_feasible(const Demand& demand, const std::vector<Candidate>& candidates) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ struct Demand {
   std::vector<std::string> only_labs;
   NodeId preferred;               ///< asked first if it fits at all; empty = none
   NodeId avoided;                 ///< asked last
+  std::uint32_t notice_s = 0;     ///< asked for; owners decide, so it only moves the rank
   double horizon_s = 4 * 3600.0;  ///< expected remaining time
 };
 
@@ -66,8 +68,9 @@ struct Ranked {
 
 /// All that fit, best first. score = speed · mean survival over the horizon (risk-averse rate),
 /// where speed = min(1, granted / wanted cores) for CPU jobs and 1 for GPU jobs; × 1.25 on the
-/// job's own lab (disturbs nobody else), × 1.02 where the image is present, × 0.5 on the avoided
-/// node. The preferred node comes first. Ties: fewest GPUs left over (best fit), then id.
+/// job's own lab (disturbs nobody else), × 1.02 where the image is present, × 0.8 where the
+/// contract grants less notice than the job asks for, × 0.5 on the avoided node. The preferred node
+/// comes first. Ties: fewest GPUs left over (best fit), then id.
 std::vector<Ranked> rank(const Demand& demand, const std::vector<Candidate>& candidates);
 
 /// The numbers of a choice in words: "survives 1 h with 0.97, grants 1000 of 1000 milli-cores, own
@@ -77,6 +80,11 @@ std::string because(const Demand& demand, const Candidate& candidate, const Rank
 /// One sentence on why nothing fits: "0 of 41 GPUs can ever match; closest: lab-b/n-1 (…)", or "3
 /// nodes could run it, none can now: 2 outside their lending window; 1 busy with other jobs".
 std::string explain(const Demand& demand, const std::vector<Candidate>& candidates);
+
+/// The longest notice that a candidate grants which can ever run it; nullopt if none can.
+std::optional<std::uint32_t> longest_notice_s(
+    const Demand& demand, const std::vector<Candidate>& candidates
+);
 
 /// True if at least one candidate can ever run it.
 bool is_feasible(const Demand& demand, const std::vector<Candidate>& candidates);

@@ -188,6 +188,36 @@ TEST(Rank, own_lab_goes_first_home_before_everything_and_a_failed_node_last) {
   EXPECT_EQ(ranked(demand, site), (Ids{"c", "b", "d", "a"}));
 }
 
+TEST(Rank, who_grants_the_notice_that_is_asked_for_goes_first_and_home_still_before_it) {
+  Site site;
+  site.add("a-short", "a").contract.notice_s = 60;
+  site.add("b-long", "b").contract.notice_s = 300;
+  Demand demand = a_demand();
+
+  EXPECT_EQ(ranked(demand, site), (Ids{"a-short", "b-long"}));
+  demand.notice_s = 300;
+  EXPECT_EQ(ranked(demand, site), (Ids{"b-long", "a-short"}));
+  EXPECT_NE(
+      because(demand, site.candidates[0], rank(demand, site.candidates)[1])
+          .find("gives 60 s of notice, 300 asked for"),
+      std::string::npos
+  );
+  demand.preferred = NodeId("a-short");
+  EXPECT_EQ(ranked(demand, site), (Ids{"a-short", "b-long"}));
+}
+
+TEST(Rank, the_longest_notice_is_that_of_a_node_which_can_run_the_job) {
+  Site site;
+  site.add("a", "lab-a").contract.notice_s = 60;
+  site.add("b", "lab-b").contract.notice_s = 900;
+  Demand demand = a_demand();
+  demand.only_labs = {"lab-a"};
+
+  EXPECT_EQ(longest_notice_s(demand, site.candidates), 60U);
+  demand.only_labs = {"lab-c"};
+  EXPECT_EQ(longest_notice_s(demand, site.candidates), std::nullopt);
+}
+
 TEST(Rank, equal_nodes_are_filled_before_empty_ones_are_opened) {
   Site site;
   site.add("a-empty", "a", {a_gpu(0, 8192), a_gpu(1, 8192)});
