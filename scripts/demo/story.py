@@ -246,7 +246,7 @@ def main():
         say("taking everything down")
         stage.close()
         for line in stage.labs.residue():
-            say(f"LEFT BEHIND: {line}")
+            stage.check(False, f"left behind: {line}")
     title("passed" if not stage.failures else f"{len(stage.failures)} FAILED")
     for text in stage.failures:
         print("  ✗", text)

@@ -13,19 +13,36 @@ from guests import GUESTS  # noqa: E402
 from labs import Labs, wait_until  # noqa: E402
 from rn_site import Cli, Coordinator, Node, python_image  # noqa: E402
 
+# Takes TCP connections and sends each datagram back, so that a guest which gets through is answered in either way.
 LISTENER = """
 import socket, sys, threading
+
+def echo(server):
+    while True:
+        data, sender = server.recvfrom(2000)
+        server.sendto(data, sender)
+
+def take(server):
+    while True:
+        server.accept()
+
 for address in sys.argv[2:]:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    server = socket.socket(family, socket.SOCK_STREAM)
-    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    server.bind((address, int(sys.argv[1])))
-    server.listen()
+    for kind, serve in ((socket.SOCK_STREAM, take), (socket.SOCK_DGRAM, echo)):
+        server = socket.socket(family, kind)
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        server.bind((address, int(sys.argv[1])))
+        if kind == socket.SOCK_STREAM:
+            server.listen()
+        threading.Thread(target=serve, args=(server,), daemon=True).start()
     print("listening on", address, flush=True)
-    threading.Thread(target=lambda s=server: [s.accept() for _ in iter(int, 1)], daemon=True).start()
 threading.Event().wait()
 """
+METADATA = "169.254.169.254"
 TRAP_PORT = 9797
+ECHO_PORT = 7  # where a guest's broadcast and multicast go
 
 
 class HostileGuests(unittest.TestCase):
@@ -51,17 +68,24 @@ class HostileGuests(unittest.TestCase):
 
     @classmethod
     def open_traps(cls):
-        """Listeners that a guest must not reach: the host, another laboratory, IPv4 and IPv6."""
+        """Listeners that a guest must not reach: the host, another laboratory, IPv4 and IPv6, and the address at which
+        clouds tell secrets, which the guest's own machine answers here."""
+        cls.labs.call("lab-a", ["ip", "address", "add", f"{METADATA}/32", "dev", "lo"])
         host6 = cls.labs.address6("lab-a").rsplit("::", 1)[0] + "::1"
         places = {None: [cls.labs.host, host6],
                   "storage": [cls.labs.addresses["storage"], cls.labs.address6("storage")],
-                  "lab-a": [cls.labs.addresses["lab-a"], cls.labs.address6("lab-a")]}
+                  "lab-a": [cls.labs.addresses["lab-a"], cls.labs.address6("lab-a"), METADATA]}
         cls.targets = [f"{cls.labs.addresses['campus']}:7443", f"{cls.labs.addresses['lab-a']}:7445"]
         for lab, addresses in places.items():
-            trap = cls.labs.spawn(lab, "trap", [sys.executable, "-c", LISTENER, TRAP_PORT, *addresses])
-            wait_until("the traps to listen", lambda: trap.output().count("listening") == len(addresses), 10)
+            cls.listen(lab, TRAP_PORT, addresses)
             cls.targets += [f"[{address}]:{TRAP_PORT}" if ":" in address else f"{address}:{TRAP_PORT}"
                             for address in addresses]
+        cls.listen("lab-a", ECHO_PORT, ["::", "0.0.0.0"])
+
+    @classmethod
+    def listen(cls, lab, port, addresses):
+        trap = cls.labs.spawn(lab, f"trap-{port}", [sys.executable, "-c", LISTENER, port, *addresses])
+        wait_until("the traps to listen", lambda: trap.output().count("listening") == len(addresses), 10)
 
     def attack(self, script, *flags, **environment):
         """Runs one hostile guest to its end; answers its verdict lines, and everything that it wrote."""

@@ -35,17 +35,33 @@ def reaches_tcp(target):
 
 
 def answers_udp(target):
+    """As with TCP, "port unreachable" is an answer: only a connected socket is told of it."""
     host, port = split(target)
     with socket.socket(family(host), socket.SOCK_DGRAM) as probe:
         probe.settimeout(TIMEOUT_S)
         for _ in range(3):
             try:
-                probe.sendto(b"hostile", (host, port))
-                probe.recvfrom(100)
+                probe.connect((host, port))
+                probe.send(b"hostile")
+                probe.recv(100)
+                return True
+            except ConnectionRefusedError:
                 return True
             except OSError:
                 continue
     return False
+
+
+def answers_all_nodes(interface):
+    """A multicast's answers come from other addresses than it went to, so this socket is not connected."""
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+        probe.settimeout(TIMEOUT_S)
+        try:
+            probe.sendto(b"hostile", ("ff02::1", 7, 0, socket.if_nametoindex(interface)))
+            probe.recvfrom(100)
+            return True
+        except OSError:
+            return False
 
 
 def gateways():
@@ -85,7 +101,7 @@ def attacks():
     for target in ("169.254.169.254:80", "169.254.1.1:80"):
         yield f"link-local {target}", reaches_tcp, target
     for name in interfaces():
-        yield f"all nodes of {name}", answers_udp, f"[ff02::1%{name}]:7"
+        yield f"all nodes of {name}", answers_all_nodes, name
         yield f"router of {name}", reaches_tcp, f"[fe80::1%{name}]:80"
     yield "broadcast", answers_broadcast
 
