@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reclaim/hazard.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "model/codec.h"
+
+namespace rn::reclaim {
+namespace {
+
+constexpr std::int64_t kMinute = 60'000;
+constexpr std::int64_t kHour = 60 * kMinute;
+constexpr std::int64_t kDay = 24 * kHour;
+constexpr std::int64_t kMonday = 1'588'550'400'000;  // 4 May 2020, 00:00 UTC
+const LabId kLab("lab-a");
+const LabId kOtherLab("lab-b");
+
+WallTime at(std::int64_t ms) {
+  return wall_from_ms(kMonday + ms);
+}
+
+NodeId node(int number) {
+  return NodeId("n-" + std::to_string(number));
+}
+
+/// A campus whose owners take nodes back at `rate(node, time)` 1/s, and give them back after an
+/// hour. `rate` is looked at each minute.
+template <class Rate>
+HazardModel learn(
+    int nodes, std::int64_t span, const Rate& rate, HazardModel model = HazardModel()
+) {
+  SeededRng rng(23);
+  std::vector<std::int64_t> back_at(static_cast<std::size_t>(nodes), 0);
+  for (std::int64_t t = 0; t < span; t += kMinute) {
+    for (int i = 0; i < nodes; ++i) {
+      auto& back = back_at[static_cast<std::size_t>(i)];
+      if (t < back) continue;
+      model.lend(node(i), kLab, at(t));
+      if (rng.unit() < -std::expm1(-60 * rate(i, t))) {
+        model.reclaimed(node(i), at(t + kMinute));
+        back = t + kHour;
+      } else if (t % (10 * kMinute) == 0) {
+        model.advance(node(i), at(t + kMinute));
+      }
+    }
+  }
+  return model;
+}
+
+TEST(Hazard, a_new_campus_has_the_prior) {
+  const HazardModel model;
+
+  EXPECT_NEAR(model.rate(node(1), kLab, at(0)), 1.0 / (35 * 3600), 1e-12);
+  EXPECT_FALSE(model.is_known(node(1)));
+}
+
+TEST(Hazard, learns_a_constant_rate_and_becomes_sure_of_it) {
+  const auto constant = [](int, std::int64_t) { return 1 / (4 * 3600.0); };
+  const HazardModel week = learn(6, 7 * kDay, constant);
+  const HazardModel months = learn(6, 60 * kDay, constant);
+
+  EXPECT_NEAR(months.rate(node(1), kLab, at(60 * kDay)) * 4 * 3600, 1, 0.25);
+  const SurvivalForecast two_hours = months.survival(node(1), kLab, at(60 * kDay), 7200);
+  EXPECT_NEAR(two_hours.probability(), std::exp(-0.5), 0.06);
+  const SurvivalForecast earlier = week.survival(node(1), kLab, at(7 * kDay), 7200);
+  EXPECT_GT(two_hours.shape, earlier.shape);
+}
+
+TEST(
+    Hazard, rates_of_a_rarely_and_an_often_reclaimed_node_come_apart_and_a_new_one_is_like_its_lab
+) {
+  const HazardModel model = learn(4, 21 * kDay, [](int i, std::int64_t) {
+    return i == 0 ? 1 / (30 * 3600.0) : 1 / (2 * 3600.0);
+  });
+  const WallTime now = at(21 * kDay);
+
+  const double calm = model.rate(node(0), kLab, now);
+  const double restless = model.rate(node(1), kLab, now);
+  const double unknown = model.rate(node(9), kLab, now);
+  const double elsewhere = model.rate(node(9), kOtherLab, now);
+
+  EXPECT_GT(restless, 5 * calm);
+  EXPECT_GT(unknown, 2 * calm);
+  EXPECT_GT(elsewhere, calm);
+  EXPECT_LT(
+      model.survival(node(9), kOtherLab, now, 7200).shape,
+      model.survival(node(1), kLab, now, 7200).shape
+  );
+}
+
+TEST(Hazard, knows_the_hour_of_the_week_and_smooths_it_over_its_neighbours) {
+  HazardModel model;
+  SeededRng rng(29);
+  constexpr int kWeeks = 8;
+  for (int day = 0; day < 7 * kWeeks; ++day) {  // each lab comes on most Mondays, between 9 and 10
+    for (int i = 0; i < 12; ++i) {
+      const LabId lab("lab-" + std::to_string(i));
+      const std::int64_t t = day * kDay;
+      model.lend(node(i), lab, at(t));
+      const std::int64_t end = t + 9 * kHour + static_cast<std::int64_t>(rng.below(60)) * kMinute;
+      if (day % 7 == 0 && rng.unit() < 0.9) model.reclaimed(node(i), at(end));
+    }
+  }
+  const auto rate = [&](std::int64_t hour) {
+    return model.rate(NodeId("n-new"), kLab, at(kWeeks * 7 * kDay + hour * kHour));
+  };
+
+  EXPECT_GT(rate(9), 2.5 * rate(33));
+  EXPECT_GT(rate(8), 1.5 * rate(33));
+  EXPECT_GT(rate(9), 1.2 * rate(8));
+  // A forecast made on Sunday evening sees it coming.
+  const WallTime sunday = at(kWeeks * 7 * kDay - 2 * kHour);
+  const auto expected = [&](double horizon_s) {
+    return model.survival(NodeId("n-new"), kLab, sunday, horizon_s).expected_departures;
+  };
+  EXPECT_GT(
+      expected(13 * 3600) - expected(10 * 3600), 1.5 * (expected(8 * 3600) - expected(5 * 3600))
+  );
+}
+
+TEST(Hazard, hours_of_the_week_are_local) {
+  EXPECT_EQ(hour_of_week(at(0), 0), 0u);
+  EXPECT_EQ(hour_of_week(at(-1), 0), 167u);
+  EXPECT_EQ(hour_of_week(at(0), 8 * 3600), 8u);
+  EXPECT_EQ(hour_of_week(at(0), -3600), 167u);
+  EXPECT_EQ(hour_of_week(wall_from_ms(0), 0), 72u);  // Thursday
+}
+
+TEST(Hazard, falls_with_age_where_short_stays_are_common) {
+  HazardModel model;
+  std::int64_t t = 0;
+  for (int round = 0; round < 200; ++round) {  // three short stays, then a long one
+    const std::int64_t stay = round % 4 == 3 ? 30 * kHour : 8 * kMinute;
+    model.lend(node(0), kLab, at(t));
+    model.reclaimed(node(0), at(t + stay));
+    t += stay + kHour;
+  }
+
+  model.lend(node(0), kLab, at(t));
+  const double young = model.rate(node(0), kLab, at(t + 5 * kMinute));
+  const double old = model.rate(node(0), kLab, at(t + 12 * kHour));
+
+  EXPECT_GT(young, 20 * old);
+}
+
+TEST(Hazard, a_login_of_the_owner_is_a_warning_whose_weight_is_learnt_and_which_fades) {
+  HazardModel model;
+  SeededRng rng(5);
+  std::int64_t t = 0;
+  for (int round = 0; round < 300; ++round) {  // logs in, and takes it back soon
+    model.lend(node(0), kLab, at(t));
+    model.set_presence(node(0), {.is_logged_in = true}, at(t + 10 * kHour));
+    const auto minutes = static_cast<std::int64_t>(1 + rng.below(20));
+    model.reclaimed(node(0), at(t + 10 * kHour + minutes * kMinute));
+    model.set_presence(node(0), {}, at(t + 11 * kHour));
+    t += 12 * kHour;
+  }
+  model.lend(node(0), kLab, at(t));
+  t += kHour;
+  const double away = model.rate(node(0), kLab, at(t));
+  const double away_8h = model.survival(node(0), kLab, at(t), 8 * 3600).expected_departures;
+
+  model.set_presence(node(0), {.is_logged_in = true}, at(t));
+
+  EXPECT_GT(model.rate(node(0), kLab, at(t)), 10 * away);
+  // For half an hour the forecast counts on the login, then on nothing unusual.
+  const double half = model.survival(node(0), kLab, at(t), 1800).expected_departures;
+  const double eight = model.survival(node(0), kLab, at(t), 8 * 3600).expected_departures;
+  EXPECT_LT(eight - half, away_8h);
+}
+
+TEST(Hazard, a_reclaimed_lab_mate_is_a_warning_for_a_quarter_of_an_hour) {
+  HazardModel model;
+  std::int64_t t = 0;
+  for (int round = 0; round < 60; ++round) {
+    model.lend(node(0), kLab, at(t));
+    model.lend(node(1), kLab, at(t));
+    model.reclaimed(node(0), at(t + 20 * kHour));
+    model.reclaimed(node(1), at(t + 20 * kHour + 5 * kMinute));
+    t += kDay;
+  }
+  model.lend(node(0), kLab, at(t));
+  model.lend(node(1), kLab, at(t));
+  t += 10 * kHour;
+  const double calm = model.rate(node(1), kLab, at(t));
+
+  model.reclaimed(node(0), at(t));
+
+  EXPECT_GT(model.rate(node(1), kLab, at(t + 14 * kMinute)), 10 * calm);
+  EXPECT_LT(model.rate(node(1), kLab, at(t + 16 * kMinute)), 3 * calm);
+}
+
+TEST(Hazard, nodes_that_go_together_do_not_warn_each_other_whatever_the_order) {
+  HazardModel forward;
+  HazardModel backward;
+  for (HazardModel* model : {&forward, &backward}) {
+    model->lend(node(0), kLab, at(0));
+    model->lend(node(1), kLab, at(0));
+  }
+
+  forward.reclaimed(node(0), at(kHour));
+  forward.reclaimed(node(1), at(kHour));
+  backward.reclaimed(node(1), at(kHour));
+  backward.reclaimed(node(0), at(kHour));
+
+  EXPECT_EQ(forward.state(), backward.state());
+  EXPECT_EQ(forward.state().campus.mates_reclaimed.events, 0);
+}
+
+TEST(Hazard, what_we_end_ourselves_is_no_departure) {
+  HazardModel withdrawn;
+  HazardModel taken;
+  for (int day = 0; day < 20; ++day) {
+    for (HazardModel* model : {&withdrawn, &taken}) model->lend(node(0), kLab, at(day * kDay));
+    withdrawn.withdrawn(node(0), at(day * kDay + 10 * kHour));
+    taken.reclaimed(node(0), at(day * kDay + 10 * kHour));
+  }
+
+  EXPECT_EQ(withdrawn.state().campus.base.events, 0);
+  EXPECT_GT(withdrawn.state().campus.base.exposure_s, 0);
+  EXPECT_LT(withdrawn.rate(node(0), kLab, at(20 * kDay)), 1.0 / (35 * 3600));
+  EXPECT_GT(taken.rate(node(0), kLab, at(20 * kDay)), 1.0 / (15 * 3600));
+}
+
+TEST(Hazard, an_announced_departure_is_a_deadline_and_not_a_risk) {
+  HazardModel model;
+  model.lend(node(0), kLab, at(0));
+  model.advance(node(0), at(kMinute));
+  const double before = model.rate(node(0), kLab, at(kMinute));
+
+  model.announce(node(0), at(2 * kHour), at(kMinute));
+
+  EXPECT_EQ(model.rate(node(0), kLab, at(kMinute)), before);
+  EXPECT_GT(model.survival(node(0), kLab, at(kMinute), 7000).probability(), 0.9);
+  EXPECT_EQ(model.survival(node(0), kLab, at(kMinute), 7200).probability(), 0);
+  EXPECT_EQ(model.survival(node(0), kLab, at(kMinute), 7200).quantile(0.95), 0);
+  EXPECT_NEAR(model.why(node(0), kLab, at(kMinute)).leaves_in_s, 7140, 1e-9);
+
+  model.announce(node(0), std::nullopt, at(kMinute));
+  EXPECT_GT(model.survival(node(0), kLab, at(kMinute), 7200).probability(), 0.9);
+}
+
+TEST(Hazard, an_unusual_day_is_noticed_at_once_and_forgotten_soon) {
+  HazardModel model = learn(6, 20 * kDay, [](int, std::int64_t) { return 1 / (20 * 3600.0); });
+  const std::int64_t t = 20 * kDay;
+  const double usual = model.rate(node(0), kLab, at(t));
+  for (int round = 0; round < 20; ++round) {
+    model.lend(node(1), kLab, at(t + round * 30 * kMinute));
+    model.reclaimed(node(1), at(t + round * 30 * kMinute + 20 * kMinute));
+  }
+
+  const double unusual = model.rate(node(7), kLab, at(t + 10 * kHour + 10 * kMinute));
+  const double after = model.rate(node(7), kLab, at(t + 3 * kDay));
+
+  EXPECT_GT(unusual, 1.4 * usual);
+  EXPECT_LT(after, 0.8 * unusual);
+}
+
+TEST(Hazard, forgets_with_a_half_life_of_three_weeks) {
+  HazardModel model = learn(3, 14 * kDay, [](int, std::int64_t) { return 1 / 3600.0; });
+  const double fresh = model.rate(node(0), kLab, at(14 * kDay));
+
+  EXPECT_GT(model.rate(node(0), kLab, at(35 * kDay)), 0.3 * fresh);
+  EXPECT_NEAR(model.rate(node(0), kLab, at(900 * kDay)) * 35 * 3600, 1, 0.05);
+}
+
+TEST(Hazard, years_of_evidence_do_not_overflow) {
+  HazardParameters quick;
+  quick.half_life_s = 3600;
+  HazardModel model(quick);
+  for (int hour = 0; hour < 400; ++hour) {
+    model.lend(node(0), kLab, at(hour * kHour));
+    model.reclaimed(node(0), at(hour * kHour + 30 * kMinute));
+  }
+
+  const HazardState state = model.state();
+  EXPECT_TRUE(check(state).has_value());
+  EXPECT_LT(state.campus.base.events, 1e11);
+  EXPECT_GT(model.rate(node(0), kLab, at(400 * kHour)), 1.0 / (35 * 3600));
+  EXPECT_LT(model.rate(node(0), kLab, at(400 * kHour)), 1 / 600.0);
+}
+
+TEST(Hazard, how_often_it_is_told_changes_little) {
+  HazardModel often;
+  HazardModel seldom;
+  for (int day = 0; day < 10; ++day) {
+    for (HazardModel* model : {&often, &seldom}) model->lend(node(0), kLab, at(day * kDay));
+    for (int minute = 1; minute < 20 * 60; ++minute) {
+      often.advance(node(0), at(day * kDay + minute * kMinute));
+    }
+    for (HazardModel* model : {&often, &seldom}) {
+      model->reclaimed(node(0), at(day * kDay + 20 * kHour));
+    }
+  }
+  const WallTime now = at(10 * kDay);
+
+  EXPECT_NEAR(often.rate(node(0), kLab, now) / seldom.rate(node(0), kLab, now), 1, 0.1);
+}
+
+TEST(Hazard, a_clock_that_goes_back_and_calls_about_unknown_nodes_do_no_harm) {
+  HazardModel model;
+  model.advance(node(5), at(0));
+  model.reclaimed(node(5), at(0));
+  model.withdrawn(node(5), at(0));
+  model.set_presence(node(5), {.is_logged_in = true}, at(0));
+  EXPECT_FALSE(model.is_known(node(5)));
+
+  model.lend(node(0), kLab, at(kDay));
+  model.advance(node(0), at(kDay + kHour));
+  const HazardState before = model.state();
+  model.advance(node(0), at(0));
+  model.lend(node(0), kLab, at(0));
+  EXPECT_EQ(model.state(), before);
+
+  model.reclaimed(node(0), at(0));
+  EXPECT_TRUE(check(model.state()).has_value());
+  EXPECT_GT(model.rate(node(0), kLab, at(0)), 0);
+}
+
+TEST(Hazard, a_node_that_was_lent_before_we_saw_it_has_its_age_and_no_exposure) {
+  HazardModel model;
+  model.lend(node(0), kLab, at(kDay), at(0));
+  EXPECT_EQ(model.why(node(0), kLab, at(kDay)).age_s, 86400);
+
+  model.advance(node(0), at(kDay + 100'000));
+  EXPECT_LT(model.state().campus.base.exposure_s, 101);
+}
+
+TEST(Hazard, survives_a_restart) {
+  HazardModel model = learn(4, 10 * kDay, [](int i, std::int64_t) { return (i + 1) / 36'000.0; });
+  const auto read = from_cbor<HazardState>(to_cbor(model.state()));
+  ASSERT_TRUE(read.has_value()) << read.error().describe();
+
+  const auto restored = HazardModel::restore({}, *read);
+
+  ASSERT_TRUE(restored.has_value()) << restored.error().describe();
+  EXPECT_EQ(restored->state(), model.state());
+  const WallTime now = at(11 * kDay);
+  EXPECT_EQ(restored->rate(node(2), kLab, now), model.rate(node(2), kLab, now));
+}
+
+TEST(Hazard, a_state_that_cannot_be_is_refused_by_name) {
+  HazardModel model;
+  model.lend(node(0), kLab, at(0));
+  const HazardState good = model.state();
+  const auto why_not = [](const HazardState& state) {
+    const auto model_or = HazardModel::restore({}, state);
+    return model_or ? std::string("taken") : model_or.error().message;
+  };
+  EXPECT_EQ(why_not(good), "taken");
+
+  HazardState shorter = good;
+  shorter.campus.hours.resize(24);
+  EXPECT_EQ(why_not(shorter), "campus.hours: 24 entries instead of 168");
+  HazardState negative = good;
+  negative.labs[0].rate.events = -1;
+  EXPECT_EQ(why_not(negative), "labs.lab-a: a number that is negative or not finite");
+  HazardState orphan = good;
+  orphan.labs.clear();
+  EXPECT_EQ(why_not(orphan), "nodes.n-0: its lab lab-a is missing");
+  HazardState twice = good;
+  twice.nodes.push_back(twice.nodes[0]);
+  EXPECT_EQ(why_not(twice), "nodes.n-0: twice");
+  HazardState weak = good;
+  weak.campus.strengths.node = 0;
+  EXPECT_EQ(why_not(weak), "campus.strengths: a strength that is not positive");
+}
+
+TEST(Hazard, strengths_follow_how_much_nodes_differ) {
+  HazardModel alike = learn(12, 30 * kDay, [](int, std::int64_t) { return 1 / 36'000.0; });
+  HazardModel unlike = learn(12, 30 * kDay, [](int i, std::int64_t) {
+    return i % 2 == 0 ? 1 / 7200.0 : 1 / 360'000.0;
+  });
+  alike.refit_strengths(at(30 * kDay));
+  unlike.refit_strengths(at(30 * kDay));
+
+  EXPECT_GT(alike.state().campus.strengths.node, 5 * unlike.state().campus.strengths.node);
+  EXPECT_LT(unlike.state().campus.strengths.node, 3);
+}
+
+TEST(Survival, little_evidence_is_less_pessimistic_than_the_mean_and_much_is_exponential) {
+  const SurvivalForecast little{.expected_departures = 1, .shape = 1};
+  const SurvivalForecast much{.expected_departures = 1, .shape = 1e6};
+
+  EXPECT_NEAR(little.probability(), 0.5, 1e-12);
+  EXPECT_NEAR(much.probability(), std::exp(-1), 1e-5);
+  EXPECT_LT(little.quantile(0.05), 0.06);
+  EXPECT_GT(little.quantile(0.95), 0.94);
+  EXPECT_LT(much.quantile(0.95) - much.quantile(0.05), 0.01);
+}
+
+TEST(Survival, never_rises_with_the_horizon) {
+  const HazardModel model =
+      learn(3, 10 * kDay, [](int i, std::int64_t) { return (i + 1) / 36'000.0; });
+  double last = 1;
+  for (double horizon_s = 0; horizon_s < 200'000; horizon_s += 1000) {
+    const double now = model.survival(node(1), kLab, at(10 * kDay), horizon_s).expected_departures;
+    const double stays = std::exp(-now);
+    EXPECT_LE(stays, last);
+    last = stays;
+  }
+  EXPECT_EQ(model.survival(node(1), kLab, at(10 * kDay), -5).probability(), 1);
+}
+
+TEST(Why, the_factors_multiply_to_the_rate_and_every_number_is_said) {
+  HazardModel model = learn(3, 10 * kDay, [](int, std::int64_t) { return 1 / 36'000.0; });
+  model.lend(node(9), kLab, at(10 * kDay));
+  model.set_presence(node(9), {.is_logged_in = true}, at(10 * kDay + kMinute));
+
+  const HazardExplanation why = model.why(node(9), kLab, at(10 * kDay + kMinute));
+
+  double product = why.base_per_hour;
+  for (const HazardFactor& factor : why.factors) {
+    product *= factor.value;
+    EXPECT_LE(factor.low, factor.value) << factor.name;
+    EXPECT_GE(factor.high, factor.value) << factor.name;
+  }
+  EXPECT_NEAR(product, why.rate_per_hour, 1e-9);
+  ASSERT_EQ(why.survival.size(), 4u);
+  const std::string text = describe(why);
+  for (const char* word : {"Thu 00:00", "0-10 min", "lab-a", "owner login", "stays 8.0 h"}) {
+    EXPECT_NE(text.find(word), std::string::npos) << word << " in:\n" << text;
+  }
+  EXPECT_NE(to_json(why).find("\"rate_per_hour\""), std::string::npos);
+}
+
+}  // namespace
+}  // namespace rn::reclaim
