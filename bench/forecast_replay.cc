@@ -193,6 +193,7 @@ class Player {
     }
     if (spell.is_reclaimed) {
       climate_.count(key_of(spell), now);
+      ++known_reclaims_[key_of(spell)];
       model_.reclaimed(name(spell), wall_from_ms(now));
     } else {
       model_.withdrawn(name(spell), wall_from_ms(now));
@@ -254,6 +255,8 @@ class Player {
       ForecastRow row{.observed_s = static_cast<double>(seen_ms - now) / 1000};
       row.is_reclaimed = spell->is_reclaimed && spell->to_ms <= end_ms_;
       row.block = spell->lab * 1000 + static_cast<std::size_t>((now - begin_ms_) / kDayMs);
+      const auto known = known_reclaims_.find(key);
+      row.known_reclaims = known == known_reclaims_.end() ? 0 : known->second;
       for (std::size_t h = 0; h < std::size(kHorizons_s); ++h) {
         const double horizon_s = kHorizons_s[h];
         row.stays = {
@@ -279,6 +282,7 @@ class Player {
   std::vector<Event> events_;
   std::map<NodeKey, const LentSpell*> lent_;
   std::map<NodeKey, std::int64_t> counted_to_;  ///< of nodes that are shown
+  std::map<NodeKey, std::size_t> known_reclaims_;
   std::map<NodeKey, RatedSpell> rating_;
   std::map<NodeKey, double> hazard_;  ///< since the node's last reclaim
   std::int64_t begin_ms_ = 0;

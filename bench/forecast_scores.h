@@ -13,6 +13,7 @@ struct ForecastRow {
   double observed_s = 0;      ///< until the reclaim, or until observation ended
   bool is_reclaimed = false;
   std::size_t block = 0;
+  std::size_t known_reclaims = 0;  ///< of this node, that the forecasters had been shown
 };
 
 /// For one horizon and forecaster. Rows whose observation ended before the horizon weigh nothing,

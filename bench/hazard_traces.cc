@@ -47,6 +47,26 @@ std::vector<Split> splits(std::size_t labs) {
   return {days, unseen, frozen, known};
 }
 
+/// Forecasts for nodes of which at most three reclaims were known.
+void print_new_nodes(const Replay& replay) {
+  std::printf("  nodes with at most 3 known reclaims, skill per lab and by hour of week:");
+  for (std::size_t h = 0; h < std::size(kHorizons_s); ++h) {
+    std::vector<ForecastRow> rows;
+    for (const ForecastRow& row : replay.rows[h]) {
+      if (row.known_reclaims <= 3) rows.push_back(row);
+    }
+    const CensoringCurve observed(rows);
+    std::printf(
+        "  %.0f min %+.3f %+.3f (n %zu)",
+        kHorizons_s[h] / 60,
+        skill(rows, observed, kModel, kConstantLab, kHorizons_s[h]).skill,
+        skill(rows, observed, kModel, kHourOfWeek, kHorizons_s[h]).skill,
+        rows.size()
+    );
+  }
+  std::printf("\n");
+}
+
 void print_forecasts(const Split& split, const Replay& replay) {
   std::printf(
       "\n%s: %zu reclaims, %zu new spells\n", split.name.c_str(), replay.reclaims, replay.spells
@@ -84,6 +104,7 @@ void print_forecasts(const Split& split, const Replay& replay) {
     }
     std::printf("\n");
   }
+  print_new_nodes(replay);
   const KolmogorovSmirnov ks = ks_exponential(replay.residuals);
   double mean = 0;
   for (const double residual : replay.residuals) mean += residual;
@@ -123,13 +144,14 @@ void print_schedules(const Replay& replay) {
     );
     for (const ScheduleScore& rule : scores.rules) {
       std::printf(
-          "    %-20s waste %6.2f %%  overhead %5.2f %%  %5.2f snapshots/h  regret %+6.1f %%  "
-          "%.2f x clairvoyant\n",
+          "    %-20s waste %6.2f %%  overhead %5.2f %%  %5.2f snapshots/h  regret %+6.1f %% "
+          "(hindsight %+7.1f %%)  %5.2f x clairvoyant\n",
           rule.rule.c_str(),
           100 * rule.waste_share,
           100 * rule.overhead_share,
           rule.snapshots_per_hour,
           100 * (rule.waste_s / scores.oracle_waste_s - 1),
+          100 * (rule.waste_s / scores.hindsight_waste_s - 1),
           rule.waste_s / scores.clairvoyant_waste_s
       );
     }

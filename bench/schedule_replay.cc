@@ -95,7 +95,48 @@ ScheduleScore score(
   return result;
 }
 
-double oracle_waste(const std::vector<RatedSpell>& spells, const Setting& setting) {
+/// Of a lab's spells, given their sorted lengths.
+using Survival = std::function<double(double)>;
+using Distribution = std::function<Survival(const std::vector<double>&)>;
+
+Survival empirical(const std::vector<double>& ends) {
+  return [ends](double age) {
+    const auto first = std::lower_bound(ends.begin(), ends.end(), age);
+    return static_cast<double>(ends.end() - first) / static_cast<double>(ends.size());
+  };
+}
+
+/// Departures over exposure in bands of age: 0 to 5 minutes, and then each twice as long.
+Survival banded(const std::vector<double>& ends) {
+  std::vector<double> starts;
+  std::vector<double> rates;
+  double from = 0;
+  double to = 300;
+  while (from < ends.back()) {
+    double events = 0;
+    double exposure = 0;
+    for (const double end : ends) {
+      exposure += std::clamp(end, from, to) - from;
+      events += end > from && end <= to ? 1 : 0;
+    }
+    starts.push_back(from);
+    rates.push_back(events / exposure);
+    from = to;
+    to *= 2;
+  }
+  return [starts, rates](double age) {
+    double hazard = 0;
+    for (std::size_t i = 0; i < starts.size() && starts[i] < age; ++i) {
+      const double band_end = i + 1 < starts.size() ? std::min(age, starts[i + 1]) : age;
+      hazard += rates[i] * (band_end - starts[i]);
+    }
+    return std::exp(-hazard);
+  };
+}
+
+double oracle_waste(
+    const std::vector<RatedSpell>& spells, const Setting& setting, const Distribution& distribution
+) {
   std::map<std::size_t, std::vector<double>> by_lab;
   for (const RatedSpell& rated : spells) {
     by_lab[rated.spell.lab].push_back(length_s(rated.spell));
@@ -103,12 +144,8 @@ double oracle_waste(const std::vector<RatedSpell>& spells, const Setting& settin
   double waste = 0;
   for (auto& [lab, ends] : by_lab) {
     std::sort(ends.begin(), ends.end());
-    const auto survival = [&ends](double age) {
-      const auto first = std::lower_bound(ends.begin(), ends.end(), age);
-      return static_cast<double>(ends.end() - first) / static_cast<double>(ends.size());
-    };
     const auto best =
-        reclaim::best_schedule(survival, setting.costs, ends.back() + 60, kOracleStep_s);
+        reclaim::best_schedule(distribution(ends), setting.costs, ends.back() + 60, kOracleStep_s);
     for (const double end : ends) {
       waste += end - reclaim::saved_work(best.ages_s, setting.costs, end);
     }
@@ -166,11 +203,20 @@ ScheduleScores score_schedules(
       });
     }));
   }
+  // Every spell with the hazards of another one.
+  scores.rules.push_back(score("hazards shuffled", spells, setting, [&](const RatedSpell& rated) {
+    const auto own = static_cast<std::size_t>(&rated - spells.data());
+    const std::vector<double>& other = spells[(own + spells.size() / 2) % spells.size()].hazard;
+    return planned(rated, setting, [&other](double age) {
+      return other[std::min(other.size() - 1, static_cast<std::size_t>(age / 60))];
+    });
+  }));
   scores.rules.push_back(score("every 30 min", spells, setting, [](const RatedSpell& rated) {
     return periodic(rated, 1800);
   }));
   scores.rules.push_back(best_periodic(spells, setting));
-  scores.oracle_waste_s = oracle_waste(spells, setting);
+  scores.oracle_waste_s = oracle_waste(spells, setting, banded);
+  scores.hindsight_waste_s = oracle_waste(spells, setting, empirical);
   return scores;
 }
 

@@ -25,12 +25,17 @@ struct ScheduleScores {
   std::size_t spells = 0;
   double lent_h = 0;
   std::vector<ScheduleScore> rules;  ///< the product's first
-  double oracle_waste_s = 0;         ///< dynamic program that knows each lab's distribution
-  double clairvoyant_waste_s = 0;    ///< knows each reclaim
+  /// Dynamic program that knows the distribution of each lab's spells in the tested days: constant
+  /// hazards in bands of age that double from 5 minutes on.
+  double oracle_waste_s = 0;
+  /// The same with the spells' own lengths: the best ages in hindsight, which no rule can know
+  /// (with a few dozen spells a lab it places a snapshot just before single reclaims).
+  double hindsight_waste_s = 0;
+  double clairvoyant_waste_s = 0;  ///< knows each reclaim
 };
 
-/// Plays the rules for `job` (its hazard is replaced) on `spells`. The oracle is the best schedule
-/// by age for each lab, optimised on these very spells under the same limits.
+/// Plays the rules for `job` (its hazard is replaced) on `spells`. Oracles are schedules by age,
+/// one for each lab, under the same limits.
 ScheduleScores score_schedules(
     const std::vector<RatedSpell>& spells,
     const reclaim::CheckpointJob& job,

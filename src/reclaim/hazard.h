@@ -34,7 +34,7 @@ struct HazardParameters {
   double prior_events = 1;                ///< its weight
   double half_life_s = 21 * 86400.0;
   double campus_regime_half_life_s = 24 * 3600.0;
-  double lab_regime_half_life_s = 3 * 3600.0;
+  double lab_regime_half_life_s = 2 * 3600.0;
   double contagion_s = 15 * 60.0;  ///< for how long a reclaimed lab-mate raises the hazard
   double presence_s = 30 * 60.0;   ///< for how long a forecast expects today's presence to last
   std::int64_t utc_offset_s = 0;   ///< of the campus's clocks: hours of the week are local

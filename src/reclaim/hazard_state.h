@@ -38,7 +38,7 @@ struct HazardStrengths {
   double node = 3;             ///< nodes within their lab
   double covariate = 1;        ///< owner present, foreign process, lab-mates reclaimed
   double campus_regime = 100;  ///< what is unusual on the campus these days
-  double lab_regime = 4;       ///< and in the lab these hours
+  double lab_regime = 2;       ///< and in the lab these hours
 
   RN_FIELDS(HazardStrengths, hour, age, lab, lab_hour, node, covariate, campus_regime, lab_regime)
 };
