@@ -222,6 +222,15 @@ TEST(Plan, a_link_that_becomes_narrow_is_obeyed_at_once) {
   EXPECT_LE(plan.demand_bytes_per_s, 0.019 * kMb);
 }
 
+TEST(Plan, an_interval_that_became_too_expensive_does_not_stay_however_close_it_is) {
+  const CheckpointJob before = a_job(1, 7, 1 / 600.0, 0);
+  const CheckpointJob now = a_job(1, 7.35, 1 / 600.0, 0);
+  const std::vector<double> in_force = plan_intervals({&before, 1}, kWide, {}).interval_s;
+  ASSERT_NEAR(in_force[0], 200, 1e-6);  // held by the overhead bound
+
+  EXPECT_NEAR(plan_intervals({&now, 1}, kWide, {}, in_force).interval_s[0], 210, 1e-6);
+}
+
 TEST(Plan, a_hazard_that_is_three_times_wrong_costs_at_most_a_sixth_more) {
   const CheckpointJob job = a_job(1, 10, 1 / kHour, 100 * kMb);
   const double best = waste_rate(job, plan_intervals({&job, 1}, kWide, {}).interval_s[0], 1e18);
