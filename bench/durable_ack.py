@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long 100 MB of new checkpoint take to become durable over a link of 1 Gbit/s, against the line's own time.
 
-    bench/durable_ack.py [--rounds 10] [--megabytes 100] [--rate 1gbit]
+    bench/durable_ack.py [--rounds 10] [--megabytes 100] [--rate 1gbit] [--against BUILD]
 
 A real coordinator, agents, warden and engine on laboratories joined by cables that HTB limits. In each round a guest
 writes so many random bytes and renames them into place; durable is when the coordinator has committed the generation
 (snapshot, copy, sync and reading back on the other node, receipt, row). The clock runs from the rename, as the file's
 change time tells. The line's own time is one plain TCP transfer of as many bytes between the same two laboratories, in
-the same round. Root; needs the programs of RN_BUILD (build/dev)."""
+the same round. With --against, a second site of another build's programs stands beside the first one, and rounds take
+turns with the order changing: ratios of two versions under one load. Root; needs the programs of RN_BUILD
+(build/dev)."""
 import argparse
 import os
 import pathlib
@@ -17,7 +19,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "system" / "lib"))
 import figures  # noqa: E402
-from labs import wait_until  # noqa: E402
+from labs import ROOT, wait_until  # noqa: E402
 from stories import Site  # noqa: E402
 
 GUEST = """
@@ -59,7 +61,10 @@ def cpu_s(process):
 
 
 class Bench:
-    def __init__(self, arguments):
+    def __init__(self, arguments, build):
+        os.environ["RN_BUILD"] = str(build)
+        self.build = build
+        self.lines, self.durables, self.snapshots = [], [], []
         self.size, self.rounds = arguments.megabytes * 1000 * 1000, arguments.rounds
         lends = {"guest_disk_mib": 2048, "guest_memory_mib": 1024, "guest_cpu_milli": 1000}
         self.site = Site({"lab-a": lends, "storage": {"lends": False}}, disk="8G")
@@ -101,22 +106,34 @@ class Bench:
         created = found["generation"]["created_wall_ms"] / 1e3
         return found["committed_wall_ms"] / 1e3 - renamed, created - renamed
 
-    def run(self):
-        lines, durables, snapshots = [], [], []
-        agents = {f"the agent of {lab}": node.agent for lab, node in self.site.nodes.items()}
-        before = {name: cpu_s(process) for name, process in agents.items()}
-        for number in range(1, self.rounds + 1):
-            lines.append(self.line_s())
-            durable, snapshot = self.durable_s(number)
-            durables.append(durable)
-            snapshots.append(snapshot)
+    def begin(self):
+        self.agents = {f"the agent of {lab}": node.agent for lab, node in self.site.nodes.items()}
+        self.before = {name: cpu_s(process) for name, process in self.agents.items()}
+
+    def round(self, number):
+        self.lines.append(self.line_s())
+        durable, snapshot = self.durable_s(number)
+        self.durables.append(durable)
+        self.snapshots.append(snapshot)
+
+    def report(self):
+        print(f"-- {self.build}")
+        lines, durables, snapshots = self.lines, self.durables, self.snapshots
         figures.line("the line's own time (plain TCP)", lines)
         figures.line("rename to snapshot begun", snapshots)
         figures.line("rename to durable", durables)
         figures.line("ratio, round by round", [a / b for a, b in zip(durables, lines)], "times")
         print(f"median over median: {statistics.median(durables) / statistics.median(lines):.2f} times")
-        for name, process in agents.items():
-            print(f"{name}: {(cpu_s(process) - before[name]) / self.rounds:.2f} s of CPU a round, all in all")
+        for name, process in self.agents.items():
+            used = (cpu_s(process) - self.before[name]) / len(lines)
+            print(f"{name}: {used:.2f} s of CPU a round, all in all")
+
+    def down(self):
+        if "RN_KEEP_LOGS" in os.environ:
+            self.site.keep_logs(os.environ["RN_KEEP_LOGS"])
+        self.site.down()
+        for left in self.site.labs.residue():
+            print("LEFT BEHIND:", left)
 
 
 def main():
@@ -124,17 +141,30 @@ def main():
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--megabytes", type=int, default=100)
     parser.add_argument("--rate", default="1gbit")
+    parser.add_argument("--against", help="the build folder of the other version, by its whole path")
     arguments = parser.parse_args()
     figures.heading(f"durable acknowledgement of {arguments.megabytes} MB over {arguments.rate}")
-    bench = Bench(arguments)
+    builds = [pathlib.Path(os.environ.get("RN_BUILD", ROOT / "build" / "dev"))]
+    if arguments.against:
+        builds.append(pathlib.Path(arguments.against))
+    benches = []
     try:
-        bench.run()
+        for build in builds:
+            benches.append(Bench(arguments, build))
+        for bench in benches:
+            bench.begin()
+        for number in range(1, arguments.rounds + 1):
+            for bench in benches if number % 2 == 1 else benches[::-1]:
+                bench.round(number)
+        for bench in benches:
+            bench.report()
+        if len(benches) == 2:
+            pairs = zip(benches[0].durables, benches[1].durables)
+            figures.line("first / second, round by round", [a / b for a, b in pairs], "times")
+        print("load:", " ".join(f"{one:.1f}" for one in os.getloadavg()))
     finally:
-        if "RN_KEEP_LOGS" in os.environ:
-            bench.site.keep_logs(os.environ["RN_KEEP_LOGS"])
-        bench.site.down()
-        for left in bench.site.labs.residue():
-            print("LEFT BEHIND:", left)
+        for bench in benches:
+            bench.down()
 
 
 if __name__ == "__main__":
