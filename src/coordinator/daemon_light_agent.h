@@ -5,6 +5,7 @@
 // asked to take, and tells the life of an attempt without running anything. Loop thread only,
 // except where said.
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -66,11 +67,18 @@ class LightAgent {
   struct Behaviour {
     std::string image_digest;  ///< present on the node
     std::uint32_t max_guests = 16;
-    bool finishes = false;  ///< tells log, outputs and success right after the start
+    std::uint32_t cpu_milli = 64'000;
+    std::uint32_t protocol = wire::kProtocol;
+    std::string refuses;  ///< answers probes with this reason, once; then takes what comes
+    milliseconds answers_after{0};  ///< to its first probe
+    bool answers_twice = false;     ///< the same answer again, and then another hold
+    bool vanishes = false;          ///< closes its connection when a commit comes, and stays away
+    bool finishes = false;          ///< tells log, outputs and success right after the start
     std::string log = "hello from the guest\n";
     Digest outputs{};  ///< listing, uploaded by whoever made this
     std::function<void()> on_welcome;
     std::function<void(const wire::Commit&)> on_commit;
+    std::function<void(const wire::CancelHold&)> on_cancel;
     std::function<void(const Error&)> on_close;
     std::function<void(const wire::Refused&)> on_refused;
   };
@@ -134,6 +142,8 @@ class LightAgent {
       if (behaviour_.on_close) behaviour_.on_close(error);
     });
     wire::Hello hello;
+    hello.protocol = behaviour_.protocol;
+    hello.oldest_protocol = std::max(wire::kOldestProtocol, behaviour_.protocol);
     hello.version = "light";
     hello.node = identity_.node;
     hello.lab = identity_.lab;
@@ -141,7 +151,7 @@ class LightAgent {
     hello.boot_id = "boot";
     hello.facts.hostname = "light-" + identity_.machine_id;
     hello.facts.failure_domain = identity_.machine_id;
-    hello.facts.cpu_milli = 64'000;
+    hello.facts.cpu_milli = behaviour_.cpu_milli;
     hello.facts.memory_mib = 256 << 10;
     hello.facts.disk_mib = 1 << 20;
     if (!behaviour_.image_digest.empty()) hello.facts.images = {behaviour_.image_digest};
@@ -164,19 +174,39 @@ class LightAgent {
     if (behaviour_.on_refused) behaviour_.on_refused(refused);
   }
 
+  void take(const wire::CancelHold& cancel) {
+    if (behaviour_.on_cancel) behaviour_.on_cancel(cancel);
+  }
+
   void take(const wire::Probe& probe) {
     wire::ProbeReply reply;
     reply.probe = probe.probe;
     reply.job = probe.job;
+    reply.reason = std::exchange(behaviour_.refuses, "");
+    if (!reply.reason.empty()) return send(reply);
     reply.hold = HoldId(identity_.node.str() + "-h" + std::to_string(++holds_));
     reply.ttl_ms = probe.hold_ms;
     reply.cpu_milli = probe.resources.cpu_milli;
     reply.has_image = true;
+    const milliseconds wait = std::exchange(behaviour_.answers_after, milliseconds(0));
+    if (wait > milliseconds(0)) {
+      loop_.run_after(wait, [this, reply] { send(reply); });
+      return;
+    }
+    send(reply);
+    if (!behaviour_.answers_twice) return;
+    send(reply);
+    reply.hold = HoldId(identity_.node.str() + "-h" + std::to_string(++holds_));
     send(reply);
   }
 
   void take(const wire::Commit& commit) {
     if (!taken_.emplace(commit.job, commit.epoch).second) return;
+    if (behaviour_.vanishes) {
+      if (behaviour_.on_commit) behaviour_.on_commit(commit);
+      loop_.post([this] { stop(); });  // not from within the connection's own call
+      return;
+    }
     wire::CommitReply reply;
     reply.hold = commit.hold;
     reply.job = commit.job;
