@@ -136,6 +136,26 @@ Setter environment_into(std::map<std::string, std::string>& out) {
   };
 }
 
+Setter peers_into(std::vector<NetworkAllow>& out) {
+  return [&out](const json& value, const std::string& path) -> Status {
+    RN_TRY(const auto list, words(value, path));
+    out.clear();
+    for (const std::string& text : list) {
+      RN_TRY(out.emplace_back(), parse_peer(text));
+    }
+    return {};
+  };
+}
+
+/// Its bounds are the coordinator's business.
+Result<std::uint32_t> whole_number(const std::string& text) {
+  std::uint32_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [last, code] = std::from_chars(text.data(), end, value);
+  if (code == std::errc() && last == end) return value;
+  return fail(ErrorCode::kInvalid, "expected a whole number", "");
+}
+
 /// "run: cmd", or a list of lines: one shell.
 Setter command_into(std::vector<std::string>& out) {
   return [&out](const json& value, const std::string& path) -> Status {
@@ -152,7 +172,9 @@ Setters resource_setters(Resources& resources) {
   return {
       {"gpu", gpu_into(resources)},
       {"accelerators", gpu_into(resources)},
+      {"compute_capability", text_into(resources.compute_capability_min)},
       {"cpus", parsed(resources.cpu_milli, parse_cpu_milli)},
+      {"cpus_min", parsed(resources.cpu_milli_min, parse_cpu_milli)},
       {"memory", parsed(resources.memory_mib, parse_memory_mib)},
       {"disk_size", parsed(resources.disk_mib, parse_memory_mib)}};
 }
@@ -195,6 +217,11 @@ Result<JobFile> parse_native(const json& document) {
       {"stateless", flag_into(spec.checkpoint.is_stateless)},
       {"outputs", words_into(spec.checkpoint.outputs)},
       {"temporary", words_into(spec.checkpoint.temporary)},
+      {"complete_marker", text_into(spec.checkpoint.complete_marker)},
+      {"copies", parsed(spec.checkpoint.copies, whole_number)},
+      {"copies_at", words_into(spec.checkpoint.destinations)},
+      {"max_restarts", parsed(spec.max_restarts, whole_number)},
+      {"peers", peers_into(spec.peers)},
       {"labs", words_into(spec.only_labs)}};
   RN_CHECK(read_object(document, "", setters));
   if (spec.command.empty())
@@ -212,6 +239,32 @@ Result<JobFile> parse_job_file(std::string_view text) {
   JobFile file;
   RN_TRY(file.spec, from_document<JobSpec>(document));
   return file;
+}
+
+Result<NetworkAllow> parse_peer(const std::string& text) {
+  NetworkAllow peer;
+  std::string rest = text;
+  for (const char* protocol : {"udp", "tcp"}) {
+    const std::string suffix = std::string("/") + protocol;
+    if (!rest.ends_with(suffix)) continue;
+    peer.protocol = protocol;
+    rest.resize(rest.size() - suffix.size());
+  }
+  const auto colon = rest.rfind(':');
+  if (colon != std::string::npos && rest.find(':') == colon) {
+    const std::string port = rest.substr(colon + 1);
+    if (port.empty() || port.size() > 5 ||
+        port.find_first_not_of("0123456789") != std::string::npos)
+      return fail(
+          ErrorCode::kInvalid, "peer '" + text + "': no such port", "for example 10.1.2.3:5000/udp"
+      );
+    peer.port = static_cast<std::uint32_t>(std::stoul(port));
+    rest.resize(colon);
+  }
+  const bool is_one = rest.find('/') == std::string::npos;
+  const char* whole = rest.find(':') == std::string::npos ? "/32" : "/128";
+  peer.prefix = is_one ? rest + whole : rest;
+  return peer;
 }
 
 Result<std::uint64_t> parse_memory_mib(const std::string& text) {

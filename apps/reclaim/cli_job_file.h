@@ -17,9 +17,10 @@ struct JobFile {
 };
 
 /// A native job file (YAML, or JSON in the same words), or a JobSpec as the API takes it (JSON with
-/// "command"). Native fields: name, workdir, image, gpu, resources {gpu, cpus, memory, disk_size},
-/// env, run, priority, max_duration, interrupt {notice, signal, checkpoint, every}, checkpoint,
-/// stateless, outputs, temporary, labs. kInvalid names the field and the nearest known one.
+/// "command"). Native fields: name, workdir, image, gpu, resources {gpu, compute_capability, cpus,
+/// cpus_min, memory, disk_size}, env, run, priority, max_duration, max_restarts, interrupt {notice,
+/// signal, checkpoint, every}, checkpoint, complete_marker, stateless, copies, copies_at (nodes or
+/// labs), outputs, temporary, labs, peers. kInvalid names the field and the nearest known one.
 Result<JobFile> parse_job_file(std::string_view text);
 
 /// "512", "512MB", "4GiB", "2g" in MiB; a bare number is GiB as in other tools' files. kInvalid.
@@ -30,6 +31,8 @@ Result<std::uint32_t> parse_cpu_milli(const std::string& text);
 Status parse_gpu(const std::string& text, Resources& resources);
 /// "90", "90s", "5m", "2h", "1d" in seconds. kInvalid.
 Result<std::uint32_t> parse_duration_s(const std::string& text);
+/// "10.1.2.0/24:5000/udp"; port and protocol may be left out. kInvalid.
+Result<NetworkAllow> parse_peer(const std::string& text);
 /// "USR1", "sigterm", "auto". kInvalid.
 Result<SaveSignal> parse_signal(const std::string& text);
 

@@ -165,6 +165,36 @@ TEST(JobFile, native_fields_become_a_specification) {
   EXPECT_EQ(job->spec.checkpoint.min_interval_s, 30u);
 }
 
+TEST(JobFile, says_where_copies_lie_what_ends_a_save_and_whom_the_job_speaks_to) {
+  const auto job = parse_job_file(
+      "run: x\n"
+      "copies: 2\n"
+      "copies_at: [lab-b, n-7]\n"
+      "complete_marker: done.txt\n"
+      "max_restarts: 3\n"
+      "peers: ['10.1.2.0/24:5000/udp', 10.9.9.9]\n"
+      "resources: {cpus_min: 0.25, compute_capability: '8.0'}\n"
+  );
+
+  ASSERT_TRUE(job.has_value()) << job.error().describe();
+  EXPECT_EQ(job->spec.checkpoint.copies, 2u);
+  EXPECT_EQ(job->spec.checkpoint.destinations, (std::vector<std::string>{"lab-b", "n-7"}));
+  EXPECT_EQ(job->spec.checkpoint.complete_marker, "done.txt");
+  EXPECT_EQ(job->spec.max_restarts, 3u);
+  EXPECT_EQ(job->spec.resources.cpu_milli_min, 250u);
+  EXPECT_EQ(job->spec.resources.compute_capability_min, "8.0");
+  ASSERT_EQ(job->spec.peers.size(), 2u);
+  EXPECT_EQ(job->spec.peers[0].prefix, "10.1.2.0/24");
+  EXPECT_EQ(job->spec.peers[0].port, 5000u);
+  EXPECT_EQ(job->spec.peers[0].protocol, "udp");
+  EXPECT_EQ(job->spec.peers[1].prefix, "10.9.9.9/32");
+  EXPECT_EQ(parse_peer("fd00::7")->prefix, "fd00::7/128");
+  EXPECT_EQ(
+      parse_job_file("run: x\ncopies: two\n").error().message, "copies: expected a whole number"
+  );
+  EXPECT_FALSE(parse_job_file("run: x\npeers: ['10.1.2.3:http']\n").has_value());
+}
+
 TEST(JobFile, an_unknown_field_is_refused_with_the_nearest_known_one) {
   const auto job = parse_job_file("run: x\nresources: {memroy: 1GB}\n");
 

@@ -37,11 +37,14 @@ struct RunFlags {
   std::string signal;
   std::string notice;
   std::string max_duration;
+  std::string marker;
+  std::string capability;
   std::string folder = ".";
   std::vector<std::string> env;
   std::vector<std::string> checkpoints;
   std::vector<std::string> outputs;
   std::vector<std::string> temporary;
+  std::vector<std::string> copies_at;
   std::vector<std::string> labs;
   std::vector<std::string> peers;
   std::vector<std::string> command;
@@ -55,33 +58,6 @@ struct RunFlags {
   bool is_json = false;
 };
 
-/// "10.1.2.0/24:5000/udp", the port and the protocol may be left out.
-Result<NetworkAllow> parse_peer(const std::string& text) {
-  NetworkAllow peer;
-  std::string rest = text;
-  for (const char* protocol : {"udp", "tcp"}) {
-    const std::string suffix = std::string("/") + protocol;
-    if (!rest.ends_with(suffix)) continue;
-    peer.protocol = protocol;
-    rest.resize(rest.size() - suffix.size());
-  }
-  const auto colon = rest.rfind(':');
-  if (colon != std::string::npos && rest.find(':') == colon) {
-    const std::string port = rest.substr(colon + 1);
-    if (port.empty() || port.size() > 5 ||
-        port.find_first_not_of("0123456789") != std::string::npos)
-      return fail(
-          ErrorCode::kInvalid,
-          "--peer '" + text + "': no such port",
-          "for example 10.1.2.3:5000/udp"
-      );
-    peer.port = static_cast<std::uint32_t>(std::stoul(port));
-    rest.resize(colon);
-  }
-  peer.prefix = rest.find('/') == std::string::npos ? rest + "/32" : rest;
-  return peer;
-}
-
 Result<JobSpec> spec_of(const RunFlags& flags) {
   JobSpec spec;
   spec.command = flags.command;
@@ -94,6 +70,9 @@ Result<JobSpec> spec_of(const RunFlags& flags) {
   spec.checkpoint.temporary = flags.temporary;
   spec.checkpoint.is_stateless = flags.is_stateless;
   spec.checkpoint.copies = flags.copies;
+  spec.checkpoint.destinations = flags.copies_at;
+  spec.checkpoint.complete_marker = flags.marker;
+  spec.resources.compute_capability_min = flags.capability;
   spec.only_labs = flags.labs;
   if (!flags.gpu.empty()) RN_CHECK(parse_gpu(flags.gpu, spec.resources));
   if (!flags.cpus.empty()) {
@@ -227,6 +206,7 @@ void add_run(Commands& commands, RunFlags& f) {
   app->add_option("--image", f.image, "image of the allow list (reclaim image ls)")
       ->capture_default_str();
   app->add_option("--gpu", f.gpu, "number of GPUs and memory of each: 1, 24GB, 24GB:2");
+  app->add_option("--compute-capability", f.capability, "of the GPU, at least: 8.0");
   app->add_option("--cpus", f.cpus, "cores wanted: 2, 0.5");
   app->add_option("--cpus-min", f.cpus_min, "cores that will do (default 0.1)");
   app->add_option("--memory", f.memory, "memory: 512MB, 4GB (default 1GB)");
@@ -242,6 +222,7 @@ void add_run(Commands& commands, RunFlags& f) {
   app->add_option("--notice", f.notice, "notice wanted before a reclaim: 5m");
   app->add_option("--checkpoint", f.checkpoints, "glob of checkpoint files, repeatable")
       ->take_all();
+  app->add_option("--complete-marker", f.marker, "file that it writes when a checkpoint is whole");
   app->add_option("--output", f.outputs, "glob of what is brought back (default: all that changed)")
       ->take_all();
   app->add_option("--temporary", f.temporary, "glob left out of checkpoints and outputs")
@@ -249,6 +230,10 @@ void add_run(Commands& commands, RunFlags& f) {
   app->add_option("--copies", f.copies, "durable copies of each generation")
       ->capture_default_str()
       ->check(CLI::Range(1, 8));
+  app->add_option(
+         "--copies-at", f.copies_at, "node or lab where copies may lie, repeatable (default: any)"
+  )
+      ->take_all();
   app->add_option("--lab", f.labs, "run only on this lab's machines, repeatable")->take_all();
   app->add_option("--peer", f.peers, "address it wants to reach: 10.1.2.3:5000/udp; owners decide")
       ->take_all();
@@ -302,10 +287,12 @@ void add_submit(Commands& commands, Options& o) {
   app->add_flag("--wait", o.submit.waits, "watch it and bring its outputs back, as 'run' does");
   add_json(app, o.submit.is_json);
   app->footer(
-      "Fields: name, workdir, image, gpu, resources {gpu, cpus, memory, disk_size}, env, run,\n"
-      "priority, max_duration, interrupt {notice, signal, checkpoint, every}, checkpoint, "
-      "stateless,\n"
-      "outputs, temporary, labs. JSON with 'command' is taken as the API's JobSpec."
+      "Fields: name, workdir, image, gpu, resources {gpu, compute_capability, cpus, cpus_min, "
+      "memory,\n"
+      "disk_size}, env, run, priority, max_duration, max_restarts, interrupt {notice, signal,\n"
+      "checkpoint, every}, checkpoint, complete_marker, stateless, copies, copies_at, outputs, "
+      "temporary,\n"
+      "labs, peers. JSON with 'command' is taken as the API's JobSpec."
   );
 }
 
