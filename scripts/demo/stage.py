@@ -91,7 +91,7 @@ class Stage:
             "reserve_disk_mib": 64}
         contracts = {
             "lab-a": {**common, "guest_cpu_milli": 1000},
-            "lab-b": {**common, "guest_cpu_milli": 700, "guest_cpu_each_milli": 350},
+            "lab-b": {**common, "guest_cpu_milli": 500, "guest_cpu_each_milli": 250},
             "storage": {"lends": False, "reserve_disk_mib": 64}}
         self.nodes = {lab: Node(self.labs, lab, contract) for lab, contract in contracts.items()}
         for lab, node in self.nodes.items():
