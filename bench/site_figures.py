@@ -9,7 +9,7 @@
 `start` reads the guest's own clock (/proc/uptime, 10 ms steps) as its first act. `step` runs the CNN of tests/guests
 inside a guest and bare (a plain chroot of the same image with as many threads: no network or user namespace of its own,
 no control group, no filter of system calls, the machine's disk) in turns of 1.5 s, and compares the times between lines
-of its own step log. Root; needs the programs of RN_BUILD (build/dev)."""
+of its own step log. Root; needs the programs of RN_BUILD (by default build/dev)."""
 import argparse
 import contextlib
 import os

@@ -18,14 +18,14 @@ esac
 "$here/install-deps.sh"
 cd "$here/.."
 echo "building (the first time takes some minutes)"
-[[ -f build/dev/build.ninja ]] || cmake --preset dev >/dev/null
+[[ -f build/ci/build.ninja ]] || cmake --preset ci >/dev/null
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 programs=(reclaim reclaim-coordinator reclaim-agent reclaim-warden reclaim-init)
-if ! ninja -C build/dev -j "$(nproc)" "${programs[@]}" >"$log" 2>&1; then
+if ! ninja -C build/ci -j "$(nproc)" "${programs[@]}" >"$log" 2>&1; then
   tail -40 "$log"
   exit 1
 fi
 "$here/build-image.sh" >/dev/null
 rm -f "$log"
-RN_BUILD=$PWD/build/dev exec /usr/bin/python3 -B "$here/demo/story.py" "$@"
+RN_BUILD=$PWD/build/ci exec /usr/bin/python3 -B "$here/demo/story.py" "$@"

@@ -2,16 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds, and runs the tests. Root, Debian 12, two cores; the goal is 30 minutes from nothing.
 #
-#   scripts/test.sh             every test without a sanitizer, on the tree of the edit loop (build/dev)
-#   scripts/test.sh SECTION…    only these: unit structure headers tidy fuzz sim scenario planted system asan tsan
-#                               fuzzing guests. asan (units and some simulation under AddressSanitizer and UBSan),
-#                               fuzzing (tree asan) and tsan (the data plane, tree tsan) are not in the default run
-#                               until it has passed with them as a whole; guests takes minutes
-#   RN_TREE=ci scripts/test.sh  on the tree that compiles a dozen files as one
+#   scripts/test.sh             every test; units under AddressSanitizer and UBSan (section asan), and the data plane
+#                               under ThreadSanitizer (tsan) too
+#   scripts/test.sh SECTION…    only these: unit structure headers tidy fuzz sim scenario planted system asan fuzzing
+#                               tsan guests. Not in the default run: unit and fuzz, which asan and fuzzing do with
+#                               sanitizers, and guests, which takes minutes
+#   RN_TREE=dev scripts/test.sh SECTION…   on the tree of the edit loop, file by file; ci compiles a dozen as one
 #
 # Only the programs that the chosen tests need are built. Every section prints its wall time with its build's. The last
 # line is `N passed, N failed, N skipped`, counted over the sections that ctest runs, skipped also inside a program; the
-# exit status is 0 only if nothing failed anywhere. A section whose tests do not exist fails. RN_FUZZ_SECONDS: for each fuzzer (5).
+# exit status is 0 only if nothing failed anywhere. A section whose tests do not exist fails. RN_FUZZ_SECONDS: for each
+# fuzzer (5).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -19,8 +20,8 @@ jobs=$(nproc)
 # NOTE(kernel ≥ 6.1): the sanitizers of clang 14 want fewer random address bits than kernels give now.
 still=(setarch "$(uname -m)" -R)
 all_sections=(unit structure headers tidy fuzz sim scenario planted system asan tsan fuzzing guests)
-default_sections=(unit structure headers tidy fuzz sim scenario planted system)
-plain=${RN_TREE:-dev} # the tree without sanitizers
+default_sections=(structure headers tidy asan fuzzing tsan sim scenario planted system)
+plain=${RN_TREE:-ci} # the tree without sanitizers
 results=$(mktemp -d)
 # For the unit tests: databases sync a thousand times there, which a busy disk makes minutes of; memory does not.
 quick_temporary=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d)
@@ -93,7 +94,7 @@ section_fuzz() { built_tests fuzz "$plain" -L '^fuzz$' -j "$jobs"; }
 section_sim() { built_tests sim "$plain" -L '^sim$' -j "$jobs"; }
 section_scenario() { built_tests scenario "$plain" -L '^scenario$' -j "$jobs"; }
 section_planted() { built_tests planted "$plain" -L '^planted$' -j "$jobs"; }
-section_asan() { TMPDIR=$quick_temporary built_tests asan asan -L '^(unit|sim)$' -j "$jobs"; }
+section_asan() { TMPDIR=$quick_temporary built_tests asan asan -L '^(unit|sim|scenario)$' -j "$jobs"; }
 section_fuzzing() { built_tests fuzzing asan -L '^fuzzing$' -j "$jobs"; }
 # The code with real threads: sockets and workers, chunking and transfers.
 section_tsan() { built_tests tsan tsan -R '^(io|checkpoint)\.unit$' -j "$jobs"; }

@@ -27,6 +27,7 @@ struct Arguments {
   std::uint64_t seed = 1;
   std::uint64_t seeds = 10;
   double hours = 2;
+  std::uint32_t jobs = ChaosOptions{}.jobs;
   double wall_seconds = 0;
   bool echo = false;
   bool twice = false;
@@ -86,9 +87,10 @@ void print_failure(const ChaosReport& report, const Arguments& arguments) {
   for (std::size_t i = report.history.size() - shown; i < report.history.size(); ++i)
     std::printf("        %s\n", report.history[i].c_str());
   std::printf(
-      "      replay: reclaim-sim chaos --echo --seed %llu --seeds 1 --hours %g%s\n",
+      "      replay: reclaim-sim chaos --echo --seed %llu --seeds 1 --hours %g --jobs %u%s\n",
       static_cast<unsigned long long>(report.seed),
       arguments.hours,
+      arguments.jobs,
       arguments.plant.empty() ? "" : (" --plant " + arguments.plant).c_str()
   );
 }
@@ -132,6 +134,7 @@ int chaos(const Arguments& arguments) {
     ChaosOptions options;
     options.seed = arguments.seed + run;
     options.length = rn::nanoseconds(static_cast<std::int64_t>(arguments.hours * 3600e9));
+    options.jobs = arguments.jobs;
     options.echo = arguments.echo;
     const ChaosReport report = rn::sim::run_chaos(options);
     if (!report.violations.empty()) {
@@ -193,6 +196,7 @@ int main(int argc, char** argv) {
   CLI::App* swarm = app.add_subcommand("chaos", "seeded runs with swarm faults");
   swarm->add_option("--seeds", arguments.seeds, "how many seeds at most");
   swarm->add_option("--hours", arguments.hours, "simulated hours of faults per seed");
+  swarm->add_option("--jobs", arguments.jobs, "trainings per seed")->check(CLI::Range(1, 1000));
   swarm->add_option(
       "--wall-seconds", arguments.wall_seconds, "stop beginning new seeds after so long"
   );

@@ -241,16 +241,26 @@ BoxKey make_box_key(Rng& rng) {
   return box_key_from_secret(random_key(rng));
 }
 
+namespace {
+
+/// The key of one box: bound to both public keys, so that a box cannot be passed on under another.
+Key256 box_key(const Key256& shared, const PublicKey& ephemeral, const PublicKey& recipient) {
+  std::array<std::uint8_t, 3 * std::tuple_size_v<Key256>> secret{};
+  auto* at = std::copy(shared.begin(), shared.end(), secret.data());
+  at = std::copy(ephemeral.begin(), ephemeral.end(), at);
+  std::copy(recipient.begin(), recipient.end(), at);
+  return derive_key(secret, "reclaimnet box v1");
+}
+
+}  // namespace
+
 Blob seal_for(const PublicKey& recipient, BlobView plaintext, BlobView associated, Rng& rng) {
   const BoxKey ephemeral = make_box_key(rng);
   const auto shared = agree(ephemeral.secret, recipient);
   RN_ASSERT(shared.has_value(), "the recipient's public key was checked when it was registered");
-  Blob secret(shared->begin(), shared->end());
-  secret.insert(secret.end(), ephemeral.public_key.begin(), ephemeral.public_key.end());
-  secret.insert(secret.end(), recipient.begin(), recipient.end());
-  const Blob sealed = seal(derive_key(secret, "reclaimnet box v1"), plaintext, associated, rng);
-  Blob out(ephemeral.public_key.begin(), ephemeral.public_key.end());
-  out.insert(out.end(), sealed.begin(), sealed.end());
+  const Key256 key = box_key(*shared, ephemeral.public_key, recipient);
+  Blob out = seal(key, plaintext, associated, rng);
+  out.insert(out.begin(), ephemeral.public_key.begin(), ephemeral.public_key.end());
   return out;
 }
 
@@ -259,12 +269,8 @@ Result<Blob> open_sealed(const BoxKey& recipient, BlobView sealed, BlobView asso
   if (sealed.size() < ephemeral.size()) return fail(ErrorCode::kCorrupt, "sealed box is too short");
   std::copy_n(sealed.begin(), ephemeral.size(), ephemeral.begin());
   RN_TRY(const Key256 shared, agree(recipient.secret, ephemeral));
-  Blob secret(shared.begin(), shared.end());
-  secret.insert(secret.end(), ephemeral.begin(), ephemeral.end());
-  secret.insert(secret.end(), recipient.public_key.begin(), recipient.public_key.end());
-  return unseal(
-      derive_key(secret, "reclaimnet box v1"), sealed.subspan(ephemeral.size()), associated
-  );
+  const Key256 key = box_key(shared, ephemeral, recipient.public_key);
+  return unseal(key, sealed.subspan(ephemeral.size()), associated);
 }
 
 }  // namespace rn::crypto

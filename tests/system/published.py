@@ -6,7 +6,7 @@ what its author wants to have comes home.
 
     tests/system/published.py        by hand (four minutes and more): the base image alone takes one to bring
 
-Root; needs the programs of RN_BUILD (build/dev)."""
+Root; needs the programs of RN_BUILD (by default build/dev)."""
 import pathlib
 import re
 import shutil
