@@ -47,13 +47,35 @@ double shortest_interval(
   return std::max(t, limits.min_interval_s);
 }
 
+/// `value` within [0, highest]; not a number: 0.
+double sane(double value, double highest) {
+  return value > 0 ? std::min(value, highest) : 0;
+}
+
+/// A job whose numbers can be planned with, whatever was measured or declared.
+CheckpointJob sane(CheckpointJob job) {
+  constexpr double kMaxWeight = 1e6;
+  constexpr double kMax_s = 1e9;
+  constexpr double kMaxBytes = 1e15;
+  job.weight = job.weight > 0 ? std::min(job.weight, kMaxWeight) : 1;
+  job.hazard = sane(job.hazard, 1);
+  job.pause_s = sane(job.pause_s, kMax_s);
+  job.slowdown = sane(job.slowdown, 1);
+  job.restart_s = sane(job.restart_s, kMax_s);
+  job.dirty.state_bytes = sane(job.dirty.state_bytes, kMaxBytes);
+  job.dirty.write_rate = job.dirty.write_rate >= 0 ? job.dirty.write_rate : kInfinity;
+  job.dirty.stored_share = job.dirty.stored_share >= 0 ? std::min(job.dirty.stored_share, 1.0) : 1;
+  return job;
+}
+
 class Planner {
  public:
   Planner(
       std::span<const CheckpointJob> jobs, const UplinkShare& uplink, const IntervalLimits& limits
   )
-      : jobs_(jobs), uplink_(uplink), limits_(limits) {
-    for (const CheckpointJob& job : jobs) {
+      : uplink_(uplink), limits_(limits) {
+    for (const CheckpointJob& one : jobs) {
+      const CheckpointJob& job = jobs_.emplace_back(sane(one));
       shortest_.push_back(shortest_interval(job, limits, uplink.upload_bytes_per_s));
     }
   }
@@ -110,7 +132,7 @@ class Planner {
     return plan;
   }
 
-  std::span<const CheckpointJob> jobs_;
+  std::vector<CheckpointJob> jobs_;
   const UplinkShare& uplink_;
   const IntervalLimits& limits_;
   std::vector<double> shortest_;
@@ -219,13 +241,14 @@ CheckpointPlan plan_intervals(
     std::span<const double> in_force
 ) {
   RN_ASSERT(in_force.empty() || in_force.size() == jobs.size(), "one interval in force per job");
-  if (uplink.upload_bytes_per_s <= 0 || uplink.checkpoint_bytes_per_s <= 0) {
+  if (!(uplink.upload_bytes_per_s > 0) || !(uplink.checkpoint_bytes_per_s > 0)) {
     return {.interval_s = std::vector<double>(jobs.size(), kInfinity)};
   }
   const Planner planner(jobs, uplink, limits);
   const CheckpointPlan wanted = planner.solve();
   CheckpointPlan kept = wanted;
   for (std::size_t i = 0; i < in_force.size(); ++i) {
+    if (!std::isfinite(in_force[i])) continue;  // the uplink carried nothing
     const double change = std::abs(wanted.interval_s[i] - in_force[i]);
     if (change <= limits.hysteresis * in_force[i] && planner.keeps_overhead(i, in_force[i])) {
       kept.interval_s[i] = in_force[i];

@@ -98,7 +98,8 @@ struct CheckpointPlan {
 /// Intervals that minimise the weighted waste under Σ β(τ)/τ ≤ B (KKT; the price by bisection).
 /// Limits: the overhead bound and B always hold; max_interval yields to both. `in_force` is the
 /// last plan's, empty or of the same length; an interval that would change by less than the
-/// hysteresis stays, unless that broke one of the two bounds. O(jobs · 60).
+/// hysteresis stays, unless that broke one of the two bounds. Numbers that cannot be (negative, not
+/// a number) are taken as 0, an unknown write rate as "all is dirty". O(jobs · 60).
 CheckpointPlan plan_intervals(
     std::span<const CheckpointJob> jobs,
     const UplinkShare& uplink,

@@ -231,6 +231,39 @@ TEST(Plan, an_interval_that_became_too_expensive_does_not_stay_however_close_it_
   EXPECT_NEAR(plan_intervals({&now, 1}, kWide, {}, in_force).interval_s[0], 210, 1e-6);
 }
 
+TEST(Plan, a_link_that_comes_back_carries_checkpoints_again) {
+  const std::vector<double> nothing = plan_intervals(kTwoJobs, {}, {}).interval_s;
+  ASSERT_EQ(nothing[0], kInfinity);
+
+  const CheckpointPlan plan = plan_intervals(kTwoJobs, kWide, {}, nothing);
+
+  EXPECT_EQ(plan.interval_s, plan_intervals(kTwoJobs, kWide, {}).interval_s);
+}
+
+TEST(Plan, absurd_numbers_give_a_plan_that_still_saves) {
+  const double nan = std::nan("");
+  for (const double absurd : {nan, -1.0, kInfinity, -kInfinity}) {
+    std::vector<CheckpointJob> jobs = kTwoJobs;
+    jobs[0] = {
+        .weight = absurd,
+        .hazard = absurd,
+        .pause_s = absurd,
+        .slowdown = absurd,
+        .restart_s = absurd,
+        .dirty = {.state_bytes = absurd, .write_rate = absurd, .stored_share = absurd}};
+
+    const CheckpointPlan plan =
+        plan_intervals(jobs, {.upload_bytes_per_s = 1e8, .checkpoint_bytes_per_s = 2e4}, {});
+
+    EXPECT_LE(plan.demand_bytes_per_s, 2e4) << absurd;
+    EXPECT_GE(plan.interval_s[0], 10) << absurd;
+    EXPECT_TRUE(std::isfinite(plan.interval_s[1])) << absurd;
+  }
+  const CheckpointJob job = a_job(1, 5, nan, 1e6);
+  EXPECT_EQ(plan_intervals({&job, 1}, kWide, {}).interval_s[0], 7200);
+  EXPECT_EQ(plan_intervals({&job, 1}, {nan, nan}, {}).interval_s[0], kInfinity);
+}
+
 TEST(Plan, a_hazard_that_is_three_times_wrong_costs_at_most_a_sixth_more) {
   const CheckpointJob job = a_job(1, 10, 1 / kHour, 100 * kMb);
   const double best = waste_rate(job, plan_intervals({&job, 1}, kWide, {}).interval_s[0], 1e18);

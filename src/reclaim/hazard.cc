@@ -63,6 +63,11 @@ double SurvivalForecast::quantile(double q) const {
   return std::exp(-expected_departures * gamma_quantile({.shape = shape, .rate = shape}, 1 - q));
 }
 
+double constant_rate(double survival, double horizon_s) {
+  if (!(horizon_s > 0)) return 0;
+  return -std::log(std::clamp(survival, 1e-9, 1.0)) / horizon_s;
+}
+
 HazardModel::HazardModel(HazardParameters parameters) : parameters_(parameters) {
   campus_.hours.resize(kHoursOfWeek);
   campus_.ages.resize(kAgeBands);
@@ -409,7 +414,7 @@ SurvivalForecast HazardModel::survival(
 ) const {
   Subject asked = subject(id, lab, to_ms(at));
   const std::int64_t at_ms = std::max(to_ms(at), asked.node.lent_since_ms);
-  const std::int64_t end_ms = at_ms + ms_of(std::clamp(horizon_s, 0.0, kMaxHorizon_s));
+  const std::int64_t end_ms = at_ms + ms_of(horizon_s > 0 ? std::min(horizon_s, kMaxHorizon_s) : 0);
   const std::int64_t presence_end_ms = at_ms + ms_of(parameters_.presence_s);
   const Gamma base_rate = base(weight(at_ms));
 

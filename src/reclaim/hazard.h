@@ -65,6 +65,11 @@ struct SurvivalForecast {
   double quantile(double q) const;
 };
 
+/// The constant rate (1/s) under which this survival over the horizon would be seen: for rules that
+/// take rates (choose_copies, decide_migrate_back), where quantile(0.25) gives the risk-averse one.
+/// At most −ln(1e-9) / horizon; 0 for an empty horizon.
+double constant_rate(double survival, double horizon_s);
+
 /// Value type: copies are independent, no clocks, no I/O, not thread-safe. Calls about one node
 /// must not go back in time; a time before what was already counted is taken as that time.
 class HazardModel {
