@@ -11,14 +11,14 @@
 namespace rn::reclaim {
 namespace {
 
-constexpr std::int64_t kMinute = 60'000;
-constexpr std::int64_t kHour = 60 * kMinute;
-constexpr std::int64_t kDay = 24 * kHour;
+constexpr std::int64_t kMinuteMs = 60'000;
+constexpr std::int64_t kHourMs = 60 * kMinuteMs;
+constexpr std::int64_t kDayMs = 24 * kHourMs;
 constexpr std::int64_t kMonday = 1'588'550'400'000;  // 4 May 2020, 00:00 UTC
 const LabId kLab("lab-a");
 const LabId kOtherLab("lab-b");
 
-WallTime at(std::int64_t ms) {
+WallTime wall(std::int64_t ms) {
   return wall_from_ms(kMonday + ms);
 }
 
@@ -34,16 +34,16 @@ HazardModel learn(
 ) {
   SeededRng rng(23);
   std::vector<std::int64_t> back_at(static_cast<std::size_t>(nodes), 0);
-  for (std::int64_t t = 0; t < span; t += kMinute) {
+  for (std::int64_t t = 0; t < span; t += kMinuteMs) {
     for (int i = 0; i < nodes; ++i) {
       auto& back = back_at[static_cast<std::size_t>(i)];
       if (t < back) continue;
-      model.lend(node(i), kLab, at(t));
+      model.lend(node(i), kLab, wall(t));
       if (rng.unit() < -std::expm1(-60 * rate(i, t))) {
-        model.reclaimed(node(i), at(t + kMinute));
-        back = t + kHour;
-      } else if (t % (10 * kMinute) == 0) {
-        model.advance(node(i), at(t + kMinute));
+        model.reclaimed(node(i), wall(t + kMinuteMs));
+        back = t + kHourMs;
+      } else if (t % (10 * kMinuteMs) == 0) {
+        model.advance(node(i), wall(t + kMinuteMs));
       }
     }
   }
@@ -53,29 +53,29 @@ HazardModel learn(
 TEST(Hazard, a_new_campus_has_the_prior) {
   const HazardModel model;
 
-  EXPECT_NEAR(model.rate(node(1), kLab, at(0)), 1.0 / (35 * 3600), 1e-12);
+  EXPECT_NEAR(model.rate(node(1), kLab, wall(0)), 1.0 / (35 * 3600), 1e-12);
   EXPECT_FALSE(model.is_known(node(1)));
 }
 
 TEST(Hazard, learns_a_constant_rate_and_becomes_sure_of_it) {
   const auto constant = [](int, std::int64_t) { return 1 / (4 * 3600.0); };
-  const HazardModel week = learn(6, 7 * kDay, constant);
-  const HazardModel months = learn(6, 60 * kDay, constant);
+  const HazardModel week = learn(6, 7 * kDayMs, constant);
+  const HazardModel months = learn(6, 60 * kDayMs, constant);
 
-  EXPECT_NEAR(months.rate(node(1), kLab, at(60 * kDay)) * 4 * 3600, 1, 0.25);
-  const SurvivalForecast two_hours = months.survival(node(1), kLab, at(60 * kDay), 7200);
+  EXPECT_NEAR(months.rate(node(1), kLab, wall(60 * kDayMs)) * 4 * 3600, 1, 0.25);
+  const SurvivalForecast two_hours = months.survival(node(1), kLab, wall(60 * kDayMs), 7200);
   EXPECT_NEAR(two_hours.probability(), std::exp(-0.5), 0.06);
-  const SurvivalForecast earlier = week.survival(node(1), kLab, at(7 * kDay), 7200);
+  const SurvivalForecast earlier = week.survival(node(1), kLab, wall(7 * kDayMs), 7200);
   EXPECT_GT(two_hours.shape, earlier.shape);
 }
 
 TEST(
     Hazard, rates_of_a_rarely_and_an_often_reclaimed_node_come_apart_and_a_new_one_is_like_its_lab
 ) {
-  const HazardModel model = learn(4, 21 * kDay, [](int i, std::int64_t) {
+  const HazardModel model = learn(4, 21 * kDayMs, [](int i, std::int64_t) {
     return i == 0 ? 1 / (30 * 3600.0) : 1 / (2 * 3600.0);
   });
-  const WallTime now = at(21 * kDay);
+  const WallTime now = wall(21 * kDayMs);
 
   const double calm = model.rate(node(0), kLab, now);
   const double restless = model.rate(node(1), kLab, now);
@@ -98,21 +98,22 @@ TEST(Hazard, knows_the_hour_of_the_week_and_smooths_it_over_its_neighbours) {
   for (int day = 0; day < 7 * kWeeks; ++day) {  // each lab comes on most Mondays, between 9 and 10
     for (int i = 0; i < 12; ++i) {
       const LabId lab("lab-" + std::to_string(i));
-      const std::int64_t t = day * kDay;
-      model.lend(node(i), lab, at(t));
-      const std::int64_t end = t + 9 * kHour + static_cast<std::int64_t>(rng.below(60)) * kMinute;
-      if (day % 7 == 0 && rng.unit() < 0.9) model.reclaimed(node(i), at(end));
+      const std::int64_t t = day * kDayMs;
+      model.lend(node(i), lab, wall(t));
+      const std::int64_t end =
+          t + 9 * kHourMs + static_cast<std::int64_t>(rng.below(60)) * kMinuteMs;
+      if (day % 7 == 0 && rng.unit() < 0.9) model.reclaimed(node(i), wall(end));
     }
   }
   const auto rate = [&](std::int64_t hour) {
-    return model.rate(NodeId("n-new"), kLab, at(kWeeks * 7 * kDay + hour * kHour));
+    return model.rate(NodeId("n-new"), kLab, wall(kWeeks * 7 * kDayMs + hour * kHourMs));
   };
 
   EXPECT_GT(rate(9), 2.5 * rate(33));
   EXPECT_GT(rate(8), 1.5 * rate(33));
   EXPECT_GT(rate(9), 1.2 * rate(8));
   // A forecast made on Sunday evening sees it coming.
-  const WallTime sunday = at(kWeeks * 7 * kDay - 2 * kHour);
+  const WallTime sunday = wall(kWeeks * 7 * kDayMs - 2 * kHourMs);
   const auto expected = [&](double horizon_s) {
     return model.survival(NodeId("n-new"), kLab, sunday, horizon_s).expected_departures;
   };
@@ -122,10 +123,10 @@ TEST(Hazard, knows_the_hour_of_the_week_and_smooths_it_over_its_neighbours) {
 }
 
 TEST(Hazard, hours_of_the_week_are_local) {
-  EXPECT_EQ(hour_of_week(at(0), 0), 0u);
-  EXPECT_EQ(hour_of_week(at(-1), 0), 167u);
-  EXPECT_EQ(hour_of_week(at(0), 8 * 3600), 8u);
-  EXPECT_EQ(hour_of_week(at(0), -3600), 167u);
+  EXPECT_EQ(hour_of_week(wall(0), 0), 0u);
+  EXPECT_EQ(hour_of_week(wall(-1), 0), 167u);
+  EXPECT_EQ(hour_of_week(wall(0), 8 * 3600), 8u);
+  EXPECT_EQ(hour_of_week(wall(0), -3600), 167u);
   EXPECT_EQ(hour_of_week(wall_from_ms(0), 0), 72u);  // Thursday
 }
 
@@ -133,15 +134,15 @@ TEST(Hazard, falls_with_age_where_short_stays_are_common) {
   HazardModel model;
   std::int64_t t = 0;
   for (int round = 0; round < 200; ++round) {  // three short stays, then a long one
-    const std::int64_t stay = round % 4 == 3 ? 30 * kHour : 8 * kMinute;
-    model.lend(node(0), kLab, at(t));
-    model.reclaimed(node(0), at(t + stay));
-    t += stay + kHour;
+    const std::int64_t stay = round % 4 == 3 ? 30 * kHourMs : 8 * kMinuteMs;
+    model.lend(node(0), kLab, wall(t));
+    model.reclaimed(node(0), wall(t + stay));
+    t += stay + kHourMs;
   }
 
-  model.lend(node(0), kLab, at(t));
-  const double young = model.rate(node(0), kLab, at(t + 5 * kMinute));
-  const double old = model.rate(node(0), kLab, at(t + 12 * kHour));
+  model.lend(node(0), kLab, wall(t));
+  const double young = model.rate(node(0), kLab, wall(t + 5 * kMinuteMs));
+  const double old = model.rate(node(0), kLab, wall(t + 12 * kHourMs));
 
   EXPECT_GT(young, 20 * old);
 }
@@ -151,24 +152,24 @@ TEST(Hazard, a_login_of_the_owner_is_a_warning_whose_weight_is_learnt_and_which_
   SeededRng rng(5);
   std::int64_t t = 0;
   for (int round = 0; round < 300; ++round) {  // logs in, and takes it back soon
-    model.lend(node(0), kLab, at(t));
-    model.set_presence(node(0), {.is_logged_in = true}, at(t + 10 * kHour));
+    model.lend(node(0), kLab, wall(t));
+    model.set_presence(node(0), {.is_logged_in = true}, wall(t + 10 * kHourMs));
     const auto minutes = static_cast<std::int64_t>(1 + rng.below(20));
-    model.reclaimed(node(0), at(t + 10 * kHour + minutes * kMinute));
-    model.set_presence(node(0), {}, at(t + 11 * kHour));
-    t += 12 * kHour;
+    model.reclaimed(node(0), wall(t + 10 * kHourMs + minutes * kMinuteMs));
+    model.set_presence(node(0), {}, wall(t + 11 * kHourMs));
+    t += 12 * kHourMs;
   }
-  model.lend(node(0), kLab, at(t));
-  t += kHour;
-  const double away = model.rate(node(0), kLab, at(t));
-  const double away_8h = model.survival(node(0), kLab, at(t), 8 * 3600).expected_departures;
+  model.lend(node(0), kLab, wall(t));
+  t += kHourMs;
+  const double away = model.rate(node(0), kLab, wall(t));
+  const double away_8h = model.survival(node(0), kLab, wall(t), 8 * 3600).expected_departures;
 
-  model.set_presence(node(0), {.is_logged_in = true}, at(t));
+  model.set_presence(node(0), {.is_logged_in = true}, wall(t));
 
-  EXPECT_GT(model.rate(node(0), kLab, at(t)), 10 * away);
+  EXPECT_GT(model.rate(node(0), kLab, wall(t)), 10 * away);
   // For half an hour the forecast counts on the login, then on nothing unusual.
-  const double half = model.survival(node(0), kLab, at(t), 1800).expected_departures;
-  const double eight = model.survival(node(0), kLab, at(t), 8 * 3600).expected_departures;
+  const double half = model.survival(node(0), kLab, wall(t), 1800).expected_departures;
+  const double eight = model.survival(node(0), kLab, wall(t), 8 * 3600).expected_departures;
   EXPECT_LT(eight - half, away_8h);
 }
 
@@ -176,35 +177,35 @@ TEST(Hazard, a_reclaimed_lab_mate_is_a_warning_for_a_quarter_of_an_hour) {
   HazardModel model;
   std::int64_t t = 0;
   for (int round = 0; round < 60; ++round) {
-    model.lend(node(0), kLab, at(t));
-    model.lend(node(1), kLab, at(t));
-    model.reclaimed(node(0), at(t + 20 * kHour));
-    model.reclaimed(node(1), at(t + 20 * kHour + 5 * kMinute));
-    t += kDay;
+    model.lend(node(0), kLab, wall(t));
+    model.lend(node(1), kLab, wall(t));
+    model.reclaimed(node(0), wall(t + 20 * kHourMs));
+    model.reclaimed(node(1), wall(t + 20 * kHourMs + 5 * kMinuteMs));
+    t += kDayMs;
   }
-  model.lend(node(0), kLab, at(t));
-  model.lend(node(1), kLab, at(t));
-  t += 10 * kHour;
-  const double calm = model.rate(node(1), kLab, at(t));
+  model.lend(node(0), kLab, wall(t));
+  model.lend(node(1), kLab, wall(t));
+  t += 10 * kHourMs;
+  const double calm = model.rate(node(1), kLab, wall(t));
 
-  model.reclaimed(node(0), at(t));
+  model.reclaimed(node(0), wall(t));
 
-  EXPECT_GT(model.rate(node(1), kLab, at(t + 14 * kMinute)), 10 * calm);
-  EXPECT_LT(model.rate(node(1), kLab, at(t + 16 * kMinute)), 3 * calm);
+  EXPECT_GT(model.rate(node(1), kLab, wall(t + 14 * kMinuteMs)), 10 * calm);
+  EXPECT_LT(model.rate(node(1), kLab, wall(t + 16 * kMinuteMs)), 3 * calm);
 }
 
 TEST(Hazard, nodes_that_go_together_do_not_warn_each_other_whatever_the_order) {
   HazardModel forward;
   HazardModel backward;
   for (HazardModel* model : {&forward, &backward}) {
-    model->lend(node(0), kLab, at(0));
-    model->lend(node(1), kLab, at(0));
+    model->lend(node(0), kLab, wall(0));
+    model->lend(node(1), kLab, wall(0));
   }
 
-  forward.reclaimed(node(0), at(kHour));
-  forward.reclaimed(node(1), at(kHour));
-  backward.reclaimed(node(1), at(kHour));
-  backward.reclaimed(node(0), at(kHour));
+  forward.reclaimed(node(0), wall(kHourMs));
+  forward.reclaimed(node(1), wall(kHourMs));
+  backward.reclaimed(node(1), wall(kHourMs));
+  backward.reclaimed(node(0), wall(kHourMs));
 
   EXPECT_EQ(forward.state(), backward.state());
   EXPECT_EQ(forward.state().campus.mates_reclaimed.events, 0);
@@ -214,57 +215,57 @@ TEST(Hazard, what_we_end_ourselves_is_no_departure) {
   HazardModel withdrawn;
   HazardModel taken;
   for (int day = 0; day < 20; ++day) {
-    for (HazardModel* model : {&withdrawn, &taken}) model->lend(node(0), kLab, at(day * kDay));
-    withdrawn.withdrawn(node(0), at(day * kDay + 10 * kHour));
-    taken.reclaimed(node(0), at(day * kDay + 10 * kHour));
+    for (HazardModel* model : {&withdrawn, &taken}) model->lend(node(0), kLab, wall(day * kDayMs));
+    withdrawn.withdrawn(node(0), wall(day * kDayMs + 10 * kHourMs));
+    taken.reclaimed(node(0), wall(day * kDayMs + 10 * kHourMs));
   }
 
   EXPECT_EQ(withdrawn.state().campus.base.events, 0);
   EXPECT_GT(withdrawn.state().campus.base.exposure_s, 0);
-  EXPECT_LT(withdrawn.rate(node(0), kLab, at(20 * kDay)), 1.0 / (35 * 3600));
-  EXPECT_GT(taken.rate(node(0), kLab, at(20 * kDay)), 1.0 / (15 * 3600));
+  EXPECT_LT(withdrawn.rate(node(0), kLab, wall(20 * kDayMs)), 1.0 / (35 * 3600));
+  EXPECT_GT(taken.rate(node(0), kLab, wall(20 * kDayMs)), 1.0 / (15 * 3600));
 }
 
 TEST(Hazard, an_announced_departure_is_a_deadline_and_not_a_risk) {
   HazardModel model;
-  model.lend(node(0), kLab, at(0));
-  model.advance(node(0), at(kMinute));
-  const double before = model.rate(node(0), kLab, at(kMinute));
+  model.lend(node(0), kLab, wall(0));
+  model.advance(node(0), wall(kMinuteMs));
+  const double before = model.rate(node(0), kLab, wall(kMinuteMs));
 
-  model.announce(node(0), at(2 * kHour), at(kMinute));
+  model.announce(node(0), wall(2 * kHourMs), wall(kMinuteMs));
 
-  EXPECT_EQ(model.rate(node(0), kLab, at(kMinute)), before);
-  EXPECT_GT(model.survival(node(0), kLab, at(kMinute), 7000).probability(), 0.9);
-  EXPECT_EQ(model.survival(node(0), kLab, at(kMinute), 7200).probability(), 0);
-  EXPECT_EQ(model.survival(node(0), kLab, at(kMinute), 7200).quantile(0.95), 0);
-  EXPECT_NEAR(model.why(node(0), kLab, at(kMinute)).leaves_in_s, 7140, 1e-9);
+  EXPECT_EQ(model.rate(node(0), kLab, wall(kMinuteMs)), before);
+  EXPECT_GT(model.survival(node(0), kLab, wall(kMinuteMs), 7000).probability(), 0.9);
+  EXPECT_EQ(model.survival(node(0), kLab, wall(kMinuteMs), 7200).probability(), 0);
+  EXPECT_EQ(model.survival(node(0), kLab, wall(kMinuteMs), 7200).quantile(0.95), 0);
+  EXPECT_NEAR(model.why(node(0), kLab, wall(kMinuteMs)).leaves_in_s, 7140, 1e-9);
 
-  model.announce(node(0), std::nullopt, at(kMinute));
-  EXPECT_GT(model.survival(node(0), kLab, at(kMinute), 7200).probability(), 0.9);
+  model.announce(node(0), std::nullopt, wall(kMinuteMs));
+  EXPECT_GT(model.survival(node(0), kLab, wall(kMinuteMs), 7200).probability(), 0.9);
 }
 
 TEST(Hazard, an_unusual_day_is_noticed_at_once_and_forgotten_soon) {
-  HazardModel model = learn(6, 20 * kDay, [](int, std::int64_t) { return 1 / (20 * 3600.0); });
-  const std::int64_t t = 20 * kDay;
-  const double usual = model.rate(node(0), kLab, at(t));
+  HazardModel model = learn(6, 20 * kDayMs, [](int, std::int64_t) { return 1 / (20 * 3600.0); });
+  const std::int64_t t = 20 * kDayMs;
+  const double usual = model.rate(node(0), kLab, wall(t));
   for (int round = 0; round < 20; ++round) {
-    model.lend(node(1), kLab, at(t + round * 30 * kMinute));
-    model.reclaimed(node(1), at(t + round * 30 * kMinute + 20 * kMinute));
+    model.lend(node(1), kLab, wall(t + round * 30 * kMinuteMs));
+    model.reclaimed(node(1), wall(t + round * 30 * kMinuteMs + 20 * kMinuteMs));
   }
 
-  const double unusual = model.rate(node(7), kLab, at(t + 10 * kHour + 10 * kMinute));
-  const double after = model.rate(node(7), kLab, at(t + 3 * kDay));
+  const double unusual = model.rate(node(7), kLab, wall(t + 10 * kHourMs + 10 * kMinuteMs));
+  const double after = model.rate(node(7), kLab, wall(t + 3 * kDayMs));
 
   EXPECT_GT(unusual, 1.4 * usual);
   EXPECT_LT(after, 0.8 * unusual);
 }
 
 TEST(Hazard, forgets_with_a_half_life_of_three_weeks) {
-  HazardModel model = learn(3, 14 * kDay, [](int, std::int64_t) { return 1 / 3600.0; });
-  const double fresh = model.rate(node(0), kLab, at(14 * kDay));
+  HazardModel model = learn(3, 14 * kDayMs, [](int, std::int64_t) { return 1 / 3600.0; });
+  const double fresh = model.rate(node(0), kLab, wall(14 * kDayMs));
 
-  EXPECT_GT(model.rate(node(0), kLab, at(35 * kDay)), 0.3 * fresh);
-  EXPECT_NEAR(model.rate(node(0), kLab, at(900 * kDay)) * 35 * 3600, 1, 0.05);
+  EXPECT_GT(model.rate(node(0), kLab, wall(35 * kDayMs)), 0.3 * fresh);
+  EXPECT_NEAR(model.rate(node(0), kLab, wall(900 * kDayMs)) * 35 * 3600, 1, 0.05);
 }
 
 TEST(Hazard, years_of_evidence_do_not_overflow) {
@@ -272,65 +273,65 @@ TEST(Hazard, years_of_evidence_do_not_overflow) {
   quick.half_life_s = 3600;
   HazardModel model(quick);
   for (int hour = 0; hour < 400; ++hour) {
-    model.lend(node(0), kLab, at(hour * kHour));
-    model.reclaimed(node(0), at(hour * kHour + 30 * kMinute));
+    model.lend(node(0), kLab, wall(hour * kHourMs));
+    model.reclaimed(node(0), wall(hour * kHourMs + 30 * kMinuteMs));
   }
 
   const HazardState state = model.state();
   EXPECT_TRUE(check(state).has_value());
   EXPECT_LT(state.campus.base.events, 1e5);  // 2^10 since the last time they were brought back to 1
-  EXPECT_GT(model.rate(node(0), kLab, at(400 * kHour)), 1.0 / (35 * 3600));
-  EXPECT_LT(model.rate(node(0), kLab, at(400 * kHour)), 1 / 600.0);
+  EXPECT_GT(model.rate(node(0), kLab, wall(400 * kHourMs)), 1.0 / (35 * 3600));
+  EXPECT_LT(model.rate(node(0), kLab, wall(400 * kHourMs)), 1 / 600.0);
 }
 
 TEST(Hazard, how_often_it_is_told_changes_little) {
   HazardModel often;
   HazardModel seldom;
   for (int day = 0; day < 10; ++day) {
-    for (HazardModel* model : {&often, &seldom}) model->lend(node(0), kLab, at(day * kDay));
+    for (HazardModel* model : {&often, &seldom}) model->lend(node(0), kLab, wall(day * kDayMs));
     for (int minute = 1; minute < 20 * 60; ++minute) {
-      often.advance(node(0), at(day * kDay + minute * kMinute));
+      often.advance(node(0), wall(day * kDayMs + minute * kMinuteMs));
     }
     for (HazardModel* model : {&often, &seldom}) {
-      model->reclaimed(node(0), at(day * kDay + 20 * kHour));
+      model->reclaimed(node(0), wall(day * kDayMs + 20 * kHourMs));
     }
   }
-  const WallTime now = at(10 * kDay);
+  const WallTime now = wall(10 * kDayMs);
 
   EXPECT_NEAR(often.rate(node(0), kLab, now) / seldom.rate(node(0), kLab, now), 1, 0.1);
 }
 
 TEST(Hazard, a_clock_that_goes_back_and_calls_about_unknown_nodes_do_no_harm) {
   HazardModel model;
-  model.advance(node(5), at(0));
-  model.reclaimed(node(5), at(0));
-  model.withdrawn(node(5), at(0));
-  model.set_presence(node(5), {.is_logged_in = true}, at(0));
+  model.advance(node(5), wall(0));
+  model.reclaimed(node(5), wall(0));
+  model.withdrawn(node(5), wall(0));
+  model.set_presence(node(5), {.is_logged_in = true}, wall(0));
   EXPECT_FALSE(model.is_known(node(5)));
 
-  model.lend(node(0), kLab, at(kDay));
-  model.advance(node(0), at(kDay + kHour));
+  model.lend(node(0), kLab, wall(kDayMs));
+  model.advance(node(0), wall(kDayMs + kHourMs));
   const HazardState before = model.state();
-  model.advance(node(0), at(0));
-  model.lend(node(0), kLab, at(0));
+  model.advance(node(0), wall(0));
+  model.lend(node(0), kLab, wall(0));
   EXPECT_EQ(model.state(), before);
 
-  model.reclaimed(node(0), at(0));
+  model.reclaimed(node(0), wall(0));
   EXPECT_TRUE(check(model.state()).has_value());
-  EXPECT_GT(model.rate(node(0), kLab, at(0)), 0);
+  EXPECT_GT(model.rate(node(0), kLab, wall(0)), 0);
 }
 
 TEST(Hazard, a_node_that_was_lent_before_we_saw_it_has_its_age_and_no_exposure) {
   HazardModel model;
-  model.lend(node(0), kLab, at(kDay), at(0));
-  EXPECT_EQ(model.why(node(0), kLab, at(kDay)).age_s, 86400);
+  model.lend(node(0), kLab, wall(kDayMs), wall(0));
+  EXPECT_EQ(model.why(node(0), kLab, wall(kDayMs)).age_s, 86400);
 
-  model.advance(node(0), at(kDay + 100'000));
+  model.advance(node(0), wall(kDayMs + 100'000));
   EXPECT_LT(model.state().campus.base.exposure_s, 101);
 }
 
 TEST(Hazard, survives_a_restart) {
-  HazardModel model = learn(4, 10 * kDay, [](int i, std::int64_t) { return (i + 1) / 36'000.0; });
+  HazardModel model = learn(4, 10 * kDayMs, [](int i, std::int64_t) { return (i + 1) / 36'000.0; });
   const auto read = from_cbor<HazardState>(to_cbor(model.state()));
   ASSERT_TRUE(read.has_value()) << read.error().describe();
 
@@ -338,13 +339,13 @@ TEST(Hazard, survives_a_restart) {
 
   ASSERT_TRUE(restored.has_value()) << restored.error().describe();
   EXPECT_EQ(restored->state(), model.state());
-  const WallTime now = at(11 * kDay);
+  const WallTime now = wall(11 * kDayMs);
   EXPECT_EQ(restored->rate(node(2), kLab, now), model.rate(node(2), kLab, now));
 }
 
 TEST(Hazard, a_state_that_cannot_be_is_refused_by_name) {
   HazardModel model;
-  model.lend(node(0), kLab, at(0));
+  model.lend(node(0), kLab, wall(0));
   const HazardState good = model.state();
   const auto why_not = [](const HazardState& state) {
     const auto model_or = HazardModel::restore({}, state);
@@ -370,12 +371,12 @@ TEST(Hazard, a_state_that_cannot_be_is_refused_by_name) {
 }
 
 TEST(Hazard, strengths_follow_how_much_nodes_differ) {
-  HazardModel alike = learn(12, 30 * kDay, [](int, std::int64_t) { return 1 / 36'000.0; });
-  HazardModel unlike = learn(12, 30 * kDay, [](int i, std::int64_t) {
+  HazardModel alike = learn(12, 30 * kDayMs, [](int, std::int64_t) { return 1 / 36'000.0; });
+  HazardModel unlike = learn(12, 30 * kDayMs, [](int i, std::int64_t) {
     return i % 2 == 0 ? 1 / 7200.0 : 1 / 360'000.0;
   });
-  alike.refit_strengths(at(30 * kDay));
-  unlike.refit_strengths(at(30 * kDay));
+  alike.refit_strengths(wall(30 * kDayMs));
+  unlike.refit_strengths(wall(30 * kDayMs));
 
   EXPECT_GT(alike.state().campus.strengths.node, 5 * unlike.state().campus.strengths.node);
   EXPECT_LT(unlike.state().campus.strengths.node, 3);
@@ -401,24 +402,25 @@ TEST(Survival, stands_for_a_constant_rate_where_one_is_asked_for) {
 
 TEST(Survival, never_rises_with_the_horizon) {
   const HazardModel model =
-      learn(3, 10 * kDay, [](int i, std::int64_t) { return (i + 1) / 36'000.0; });
+      learn(3, 10 * kDayMs, [](int i, std::int64_t) { return (i + 1) / 36'000.0; });
   double last = 1;
   for (double horizon_s = 0; horizon_s < 200'000; horizon_s += 1000) {
-    const double now = model.survival(node(1), kLab, at(10 * kDay), horizon_s).expected_departures;
+    const double now =
+        model.survival(node(1), kLab, wall(10 * kDayMs), horizon_s).expected_departures;
     const double stays = std::exp(-now);
     EXPECT_LE(stays, last);
     last = stays;
   }
-  EXPECT_EQ(model.survival(node(1), kLab, at(10 * kDay), -5).probability(), 1);
-  EXPECT_EQ(model.survival(node(1), kLab, at(10 * kDay), std::nan("")).probability(), 1);
+  EXPECT_EQ(model.survival(node(1), kLab, wall(10 * kDayMs), -5).probability(), 1);
+  EXPECT_EQ(model.survival(node(1), kLab, wall(10 * kDayMs), std::nan("")).probability(), 1);
 }
 
 TEST(Why, the_factors_multiply_to_the_rate_and_every_number_is_said) {
-  HazardModel model = learn(3, 10 * kDay, [](int, std::int64_t) { return 1 / 36'000.0; });
-  model.lend(node(9), kLab, at(10 * kDay));
-  model.set_presence(node(9), {.is_logged_in = true}, at(10 * kDay + kMinute));
+  HazardModel model = learn(3, 10 * kDayMs, [](int, std::int64_t) { return 1 / 36'000.0; });
+  model.lend(node(9), kLab, wall(10 * kDayMs));
+  model.set_presence(node(9), {.is_logged_in = true}, wall(10 * kDayMs + kMinuteMs));
 
-  const HazardExplanation why = model.why(node(9), kLab, at(10 * kDay + kMinute));
+  const HazardExplanation why = model.why(node(9), kLab, wall(10 * kDayMs + kMinuteMs));
 
   double product = why.base_per_hour;
   for (const HazardFactor& factor : why.factors) {
