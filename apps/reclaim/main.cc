@@ -299,7 +299,9 @@ void add_submit(Commands& commands, Options& o) {
 void add_job_commands(Commands& commands, Options& o) {
   CLI::App* app = commands.add("ps", "List jobs.", [&o](const Client& c) { return ps(c, o.ps); });
   app->add_flag("-a,--all", o.ps.all, "finished ones too");
-  app->add_option("-n,--limit", o.ps.limit, "at most so many")->capture_default_str();
+  app->add_option("-n,--limit", o.ps.limit, "at most so many")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   add_json(app, o.ps.is_json);
 
   app = commands.add("show", "Everything about one job.", [&o](const Client& c) {

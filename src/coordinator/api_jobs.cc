@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <map>
 
 #include "base/log.h"
 #include "coordinator/api_answers.h"
@@ -10,6 +11,7 @@ namespace rn::coordinator {
 namespace {
 
 constexpr std::size_t kMaxKeyBytes = 128;
+constexpr std::size_t kJobsPerPage = 1000;
 
 bool is_zero(const Digest& digest) {
   return digest == Digest{};
@@ -26,6 +28,23 @@ void run_submit(
             submitted.job, submitted.is_repeat, std::move(submitted.warnings)};
         answer(context, responder, body, submitted.is_repeat ? 200 : 201);
       });
+}
+
+/// The newest `most` of both that the caller may read; of a job in both, what is `live`.
+std::vector<Job> newest_of(
+    const std::vector<Job>& live,
+    const std::vector<Job>& stored,
+    const Caller& caller,
+    std::size_t most
+) {
+  std::map<std::uint64_t, Job, std::greater<>> jobs;
+  for (const Job& job : live) jobs.emplace(job.number, job);
+  for (const Job& job : stored)
+    if (Core::may_read(caller, job)) jobs.emplace(job.number, job);
+  std::vector<Job> out;
+  for (auto& [number, job] : jobs)
+    if (out.size() < most) out.push_back(std::move(job));
+  return out;
 }
 
 }  // namespace
@@ -59,40 +78,29 @@ void list_jobs(ApiContext& context, ApiRequest request, io::Responder responder)
   const auto limit = query_number(request, "limit", 100);
   if (!before) return responder.send_error(before.error());
   if (!limit) return responder.send_error(limit.error());
-  const Core& core = context.shell.core();
-  const auto is_wanted = [&](const Job& job) {
-    return (*before == 0 || job.number < *before) && Core::may_read(request.caller, job);
-  };
-  api::JobList list;
-  const std::vector<Job> live = core.jobs(query_flag(request, "all"));
-  for (auto job = live.rbegin(); job != live.rend() && list.jobs.size() < *limit; ++job) {
-    if (is_wanted(*job)) list.jobs.push_back(*job);
+  const std::size_t most = std::min<std::uint64_t>(*limit, kJobsPerPage);
+  const bool with_finished = query_flag(request, "all");
+  api::JobList live;
+  const std::vector<Job> known = context.shell.core().jobs(with_finished);
+  for (auto job = known.rbegin(); job != known.rend() && live.jobs.size() < most; ++job) {
+    const bool is_wanted = *before == 0 || job->number < *before;
+    if (is_wanted && Core::may_read(request.caller, *job)) live.jobs.push_back(*job);
   }
-  if (!query_flag(request, "all") || list.jobs.size() >= *limit)
-    return answer(context, responder, list);
-  // Finished long ago: the store has them.
+  if (!with_finished) return answer(context, responder, live);
+  // Finished long ago: only the store has them, and a job that runs for weeks is older than many of
+  // them.
   JobFilter filter;
+  if (request.caller.role != Role::kAdmin) filter.owner = request.caller.user;
   filter.with_finished = true;
-  filter.before_number = live.empty() ? *before : live.front().number;
-  if (*before != 0 && (filter.before_number == 0 || *before < filter.before_number))
-    filter.before_number = *before;
-  filter.limit = static_cast<std::uint32_t>(std::min<std::uint64_t>(*limit, 1000));
+  filter.before_number = *before;
+  filter.limit = static_cast<std::uint32_t>(most);
   on_worker(
       context,
       responder,
       [&store = context.store, filter] { return store.jobs(filter); },
-      [&context, caller = request.caller, responder, list = std::move(list), limit = *limit](
-          const std::vector<Job>& older
-      ) mutable {
-        for (const Job& job : older) {
-          const bool is_known = std::any_of(
-              list.jobs.begin(), list.jobs.end(), [&](const Job& one) { return one.id == job.id; }
-          );
-          if (!is_known && list.jobs.size() < limit && Core::may_read(caller, job))
-            list.jobs.push_back(job);
-        }
-        answer(context, responder, list);
-      }
+      [&context, caller = request.caller, responder, live = std::move(live), most](
+          const std::vector<Job>& stored
+      ) { answer(context, responder, api::JobList{newest_of(live.jobs, stored, caller, most)}); }
   );
 }
 

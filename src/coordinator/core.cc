@@ -208,6 +208,7 @@ Output Core::restore(Snapshot snapshot, Now now) {
   restore_generations(state, snapshot);
   restore_attempts(state, snapshot);
   requeue_unplaced(state);
+  state.forget_old_jobs();
   end_grace_if_all_are_back(state);
   refresh_rates(state);
   EventRow row;

@@ -22,8 +22,9 @@ namespace rn::coordinator {
 /// A real coordinator on loopback with its own folder, and calls to it.
 class LiveSite {
  public:
-  explicit LiveSite(const std::string& state = {})
-      : state_(state.empty() ? folder_.path() + "/state" : state) {
+  explicit LiveSite(const std::string& state = {}, std::uint32_t finished_jobs_kept = 100)
+      : state_(state.empty() ? folder_.path() + "/state" : state),
+        finished_jobs_kept_(finished_jobs_kept) {
     start();
   }
 
@@ -40,6 +41,7 @@ class LiveSite {
     config.disk_reserve_bytes = 0;
     config.core.heartbeat_ms = 1000;  // a busy machine's agents are not lost for being slow
     config.core.lost_after = 3;
+    config.core.max_finished_jobs_kept = finished_jobs_kept_;
     ASSERT_TRUE(finish_config(config).has_value());
     std::promise<void> is_up;
     thread_ = std::thread([this, config, &is_up] {
@@ -130,6 +132,7 @@ class LiveSite {
  private:
   ScratchFolder folder_;
   std::string state_;
+  std::uint32_t finished_jobs_kept_;
   std::string url_;
   std::string fingerprint_;
   std::string admin_;

@@ -145,6 +145,27 @@ TEST(Daemon, what_was_acknowledged_is_there_after_a_restart) {
   EXPECT_EQ(json::parse(again.body)["id"], job["id"]);
 }
 
+TEST(Daemon, an_old_job_that_still_waits_hides_no_younger_one_that_is_over) {
+  LiveSite site("", 0);
+  site.add_base_image();
+  for (int i = 0; i < 3; ++i) site.call("POST", "/v1/jobs", kJob);
+  EXPECT_EQ(site.call("POST", "/v1/jobs/2/stop", "{}").status, 200);
+  site.call("POST", "/v1/jobs", kJob);
+  site.stop();  // and what is over is only in the store
+  site.start();
+  const auto numbers = [&](const std::string& query) {
+    const json list = json::parse(site.call("GET", "/v1/jobs" + query).body);
+    std::vector<int> out;
+    for (const json& job : list["jobs"]) out.push_back(job["number"]);
+    return out;
+  };
+
+  EXPECT_EQ(numbers(""), (std::vector{4, 3, 1}));
+  EXPECT_EQ(numbers("?all=1"), (std::vector{4, 3, 2, 1}));
+  EXPECT_EQ(numbers("?all=1&limit=2"), (std::vector{4, 3}));
+  EXPECT_EQ(numbers("?all=1&limit=2&before=3"), (std::vector{2, 1}));
+}
+
 TEST(Daemon, metrics_speak_prometheus) {
   const LiveSite site;
 

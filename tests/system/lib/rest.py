@@ -74,7 +74,12 @@ class Rest:
         return self.get(f"/v1/jobs/{job}")
 
     def jobs(self):
-        return self.get("/v1/jobs", all=1)["jobs"]
+        """All jobs, newest first, page by page."""
+        found, before = [], 0
+        while page := self.get("/v1/jobs", all=1, before=before, limit=200)["jobs"]:
+            found += page
+            before = page[-1]["number"]
+        return found
 
     def attempts(self, job):
         return self.get(f"/v1/jobs/{job}/attempts")["attempts"]
