@@ -11,7 +11,7 @@
 namespace rn::reclaim {
 namespace {
 
-constexpr double kHour = 3600;
+constexpr double kHour_s = 3600;
 constexpr double kMb = 1e6;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr IntervalLimits kNoLimits{
@@ -28,7 +28,7 @@ CheckpointJob a_job(double weight, double pause_s, double hazard, double bytes) 
 }
 
 CheckpointJob an_incremental_job() {
-  CheckpointJob job = a_job(1, 3, 1 / (2 * kHour), 4000 * kMb);
+  CheckpointJob job = a_job(1, 3, 1 / (2 * kHour_s), 4000 * kMb);
   job.slowdown = 0.05;
   job.dirty = {.state_bytes = 4000 * kMb, .write_rate = 4 * kMb, .stored_share = 0.6};
   return job;
@@ -41,17 +41,17 @@ constexpr UplinkShare kNarrow{.upload_bytes_per_s = 1e18, .checkpoint_bytes_per_
 constexpr UplinkShare kWide{.upload_bytes_per_s = 1e18, .checkpoint_bytes_per_s = 1e18};
 
 TEST(Interval, exact_and_first_order_optimum_have_the_known_values) {
-  EXPECT_NEAR(exact_interval(600, 1 / kHour), 1699, 0.5);
-  EXPECT_NEAR(young_interval(600, 1 / kHour), 2078, 0.5);
-  EXPECT_NEAR(exact_interval(10, 1 / kHour), 261.7, 0.05);
-  EXPECT_NEAR(young_interval(10, 1 / kHour), 268.3, 0.05);
+  EXPECT_NEAR(exact_interval(600, 1 / kHour_s), 1699, 0.5);
+  EXPECT_NEAR(young_interval(600, 1 / kHour_s), 2078, 0.5);
+  EXPECT_NEAR(exact_interval(10, 1 / kHour_s), 261.7, 0.05);
+  EXPECT_NEAR(young_interval(10, 1 / kHour_s), 268.3, 0.05);
   EXPECT_EQ(exact_interval(10, 0), kInfinity);
   EXPECT_EQ(young_interval(10, 0), kInfinity);
 }
 
 TEST(Interval, no_other_interval_wastes_less_under_exponential_failures) {
   for (const double cost : {1.0, 30.0, 600.0, 7200.0}) {
-    const double h = 1 / kHour;
+    const double h = 1 / kHour_s;
     const auto waste = [&](double t) { return std::expm1(h * (t + cost)) / t; };
     const double best = exact_interval(cost, h);
 
@@ -69,18 +69,18 @@ TEST(LambertW, inverts_w_times_e_to_the_w) {
 }
 
 TEST(Plan, a_constant_hazard_and_cost_give_young) {
-  const CheckpointJob job = a_job(1, 10, 1 / kHour, 100 * kMb);
+  const CheckpointJob job = a_job(1, 10, 1 / kHour_s, 100 * kMb);
 
   const CheckpointPlan plan = plan_intervals({&job, 1}, kWide, kNoLimits);
 
-  EXPECT_NEAR(plan.interval_s[0], young_interval(10, 1 / kHour), 0.01);
-  EXPECT_NEAR(plan.interval_s[0], exact_interval(10, 1 / kHour), 0.03 * 261.7);
+  EXPECT_NEAR(plan.interval_s[0], young_interval(10, 1 / kHour_s), 0.01);
+  EXPECT_NEAR(plan.interval_s[0], exact_interval(10, 1 / kHour_s), 0.03 * 261.7);
   EXPECT_EQ(plan.price, 0);
 }
 
 TEST(Plan, doubling_the_hazard_divides_the_interval_by_root_two) {
-  const CheckpointJob calm = a_job(1, 10, 1 / kHour, 100 * kMb);
-  const CheckpointJob restless = a_job(1, 10, 2 / kHour, 100 * kMb);
+  const CheckpointJob calm = a_job(1, 10, 1 / kHour_s, 100 * kMb);
+  const CheckpointJob restless = a_job(1, 10, 2 / kHour_s, 100 * kMb);
 
   const double before = plan_intervals({&calm, 1}, kWide, kNoLimits).interval_s[0];
   const double after = plan_intervals({&restless, 1}, kWide, kNoLimits).interval_s[0];
@@ -119,7 +119,7 @@ TEST(Plan, jobs_of_random_kinds_waste_within_two_percent_of_a_brute_force) {
       job = an_incremental_job();
       job.weight = 1 + static_cast<double>(rng.below(8));
       job.pause_s = 1 + 20 * rng.unit();
-      job.hazard = 1 / (kHour * (0.3 + 10 * rng.unit()));
+      job.hazard = 1 / (kHour_s * (0.3 + 10 * rng.unit()));
       job.dirty.state_bytes = (0.5 + 8 * rng.unit()) * 1000 * kMb;
       job.dirty.write_rate = (0.5 + 20 * rng.unit()) * kMb;
     }
@@ -156,7 +156,7 @@ TEST(Plan, never_asks_for_more_than_the_uplink_gives_and_never_breaks_the_overhe
       if (round > 0 && rng.below(3) > 0) continue;  // some stay as they are
       job = an_incremental_job();
       job.pause_s = 30 * rng.unit();
-      job.hazard = rng.below(4) == 0 ? 0 : 1 / (kHour * (0.05 + 20 * rng.unit()));
+      job.hazard = rng.below(4) == 0 ? 0 : 1 / (kHour_s * (0.05 + 20 * rng.unit()));
       job.dirty.state_bytes = 40'000 * kMb * rng.unit();
     }
     const UplinkShare uplink{
@@ -194,7 +194,7 @@ TEST(Plan, a_safe_job_still_saves_every_two_hours_and_a_link_without_room_carrie
 }
 
 TEST(Plan, the_uplink_wins_over_the_longest_interval) {
-  const CheckpointJob large = a_job(1, 1, 1 / kHour, 100'000 * kMb);
+  const CheckpointJob large = a_job(1, 1, 1 / kHour_s, 100'000 * kMb);
   const UplinkShare uplink{.upload_bytes_per_s = 100 * kMb, .checkpoint_bytes_per_s = 2 * kMb};
 
   const CheckpointPlan plan = plan_intervals({&large, 1}, uplink, {});
@@ -265,7 +265,7 @@ TEST(Plan, absurd_numbers_give_a_plan_that_still_saves) {
 }
 
 TEST(Plan, a_hazard_that_is_three_times_wrong_costs_at_most_a_sixth_more) {
-  const CheckpointJob job = a_job(1, 10, 1 / kHour, 100 * kMb);
+  const CheckpointJob job = a_job(1, 10, 1 / kHour_s, 100 * kMb);
   const double best = waste_rate(job, plan_intervals({&job, 1}, kWide, {}).interval_s[0], 1e18);
   for (const double wrong : {3.0, 1 / 3.0}) {
     CheckpointJob believed = job;
