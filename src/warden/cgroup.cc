@@ -100,14 +100,63 @@ bool is_in_cgroup(const std::string& proc, pid_t pid, const std::string& name) {
   return false;
 }
 
-bool signal_if_caught(const std::string& proc, pid_t pid, const std::string& name, int signal) {
+/// The words of a process's command line.
+std::vector<std::string> words_of(const std::string& proc, pid_t pid) {
+  std::istringstream text(read_text(proc + "/" + std::to_string(pid) + "/cmdline"));
+  std::vector<std::string> words;
+  for (std::string word; std::getline(text, word, '\0');) words.push_back(word);
+  return words;
+}
+
+/// Programs that start the workers of a training. A signal makes them end their workers after a
+/// time of their own, long before a deadline, and they have nothing to save.
+bool is_launcher(const std::vector<std::string>& words) {
+  for (std::size_t i = 0; i < std::min<std::size_t>(words.size(), 3); ++i) {
+    const std::string name = words[i].substr(words[i].rfind('/') + 1);
+    if (name == "torchrun" || name == "accelerate") return true;
+    if (i > 0 && words[i - 1] == "-m" &&
+        (name == "torch.distributed.run" || name == "torch.distributed.launch" ||
+         name == "accelerate.commands.launch"))
+      return true;
+  }
+  return false;
+}
+
+/// A process that was only forked, as Python's and PyTorch's workers are: its handlers are not the
+/// script's own word. PyTorch gives each worker of a DataLoader one for SIGTERM, by which it dies,
+/// and the training with it.
+bool is_worker(
+    const std::string& proc,
+    const std::vector<std::string>& words,
+    const std::string& status,
+    const std::vector<pid_t>& guest
+) {
+  if (std::find(words.begin(), words.end(), "--multiprocessing-fork") != words.end()) return true;
+  constexpr std::string_view kKey = "\nPPid:\t";
+  const std::size_t at = status.find(kKey);
+  pid_t parent = 0;
+  if (at != std::string::npos)
+    std::from_chars(status.data() + at + kKey.size(), status.data() + status.size(), parent);
+  return std::binary_search(guest.begin(), guest.end(), parent) && words == words_of(proc, parent);
+}
+
+bool signal_if_caught(
+    const std::string& proc,
+    pid_t pid,
+    const std::string& name,
+    int signal,
+    const std::vector<pid_t>& guest
+) {
   const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   if (fd < 0) return false;
   bool is_sent = false;
   if (is_in_cgroup(proc, pid, name)) {
-    const auto caught = caught_signals(read_text(proc + "/" + std::to_string(pid) + "/status"));
-    const bool has_handler = caught && ((*caught >> (signal - 1)) & 1) != 0;
-    is_sent = has_handler && syscall(SYS_pidfd_send_signal, fd, signal, nullptr, 0) == 0;
+    const std::string status = read_text(proc + "/" + std::to_string(pid) + "/status");
+    const auto caught = caught_signals(status);
+    const std::vector<std::string> words = words_of(proc, pid);
+    const bool is_own_word = caught && ((*caught >> (signal - 1)) & 1) != 0 &&
+                             !is_launcher(words) && !is_worker(proc, words, status, guest);
+    is_sent = is_own_word && syscall(SYS_pidfd_send_signal, fd, signal, nullptr, 0) == 0;
   }
   close(fd);
   return is_sent;
@@ -237,7 +286,7 @@ Result<std::vector<pid_t>> signal_catchers(
   RN_TRY(const std::vector<pid_t> pids, pids_in_cgroup(roots, name));
   std::vector<pid_t> signalled;
   for (const pid_t pid : pids) {
-    if (signal_if_caught(proc, pid, name, signal)) signalled.push_back(pid);
+    if (signal_if_caught(proc, pid, name, signal, pids)) signalled.push_back(pid);
   }
   return signalled;
 }

@@ -50,9 +50,9 @@ Result<bool> is_cgroup_frozen(const CgroupRoots& roots, const std::string& name)
 /// kCorrupt without a SigCgt line.
 Result<std::uint64_t> caught_signals(const std::string& status_text);
 
-/// Sends `signal` to exactly those processes that have a handler for it, and answers them. Each is
-/// held by a pidfd while its membership and its handlers are read, so a recycled pid is never hit.
-/// Processes that ended meanwhile are left out. `proc` is /proc but in tests.
+/// Sends `signal` to those processes that have a handler of their own for it (not those of a parent
+/// that they are forked from, nor launchers), and answers them. Each is held by a pidfd while this
+/// is read, so a recycled pid is never hit; who ended is left out. `proc` is /proc but in tests.
 Result<std::vector<pid_t>> signal_catchers(
     const CgroupRoots& roots, const std::string& name, int signal, const std::string& proc = "/proc"
 );

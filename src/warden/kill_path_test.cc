@@ -422,16 +422,63 @@ void catch_usr1_and_sleep() {
   sleep_forever();
 }
 
+bool catches_usr1(pid_t pid) {
+  const std::string text = io::read_text("/proc/" + std::to_string(pid) + "/status");
+  return ((caught_signals(text).value_or(0) >> (SIGUSR1 - 1)) & 1) != 0;
+}
+
+/// A worker with a handler of its own, of a program that has none.
+void fork_a_catcher_and_sleep() {
+  signal(SIGCHLD, SIG_IGN);  // it is gone when it has died
+  if (fork() == 0) catch_usr1_and_sleep();
+  sleep_forever();
+}
+
+/// A worker that inherited its program's handler.
+void catch_usr1_fork_and_sleep() {
+  signal(SIGCHLD, SIG_IGN);
+  signal(SIGUSR1, ignore_signal);
+  [[maybe_unused]] const pid_t worker = fork();
+  sleep_forever();
+}
+
+void launch_as_torchrun() {
+  execl("/bin/sh", "torchrun", "-c", "trap : USR1; kill -STOP $$", nullptr);
+  _exit(127);
+}
+
+TEST_F(Kill, signals_go_to_a_programs_own_handlers_not_to_its_workers_or_launcher) {
+  const std::string guest = lab_ + "/guest-1";
+  const Herd silent(roots_, guest, 1, fork_a_catcher_and_sleep);
+  const Herd saving(roots_, guest, 1, catch_usr1_fork_and_sleep);
+  const Herd launcher(roots_, guest, 1, launch_as_torchrun);
+  constexpr std::size_t kAll = 5;
+  constexpr std::ptrdiff_t kCatch = 4;
+  const auto are_ready = [&] {
+    const auto pids = pids_in_cgroup(roots_, guest).value();
+    return pids.size() == kAll && std::count_if(pids.begin(), pids.end(), catches_usr1) == kCatch;
+  };
+  // The children come on their own time; the deadline is the test's.
+  while (!are_ready()) sched_yield();
+
+  EXPECT_EQ(signal_catchers(roots_, lab_, SIGUSR1).value(), saving.pids());
+
+  // The herds' own end waits for their processes, not for these processes' children.
+  const std::vector<pid_t> all = pids_in_cgroup(roots_, guest).value();
+  for (const pid_t pid : all) {
+    const bool is_worker =
+        pid != silent.pids()[0] && pid != saving.pids()[0] && pid != launcher.pids()[0];
+    if (is_worker) ::kill(pid, SIGKILL);
+  }
+  while (pids_in_cgroup(roots_, guest).value().size() > 3) sched_yield();
+}
+
 TEST_F(Kill, signals_reach_exactly_those_that_catch_them) {
   const Herd catchers(roots_, lab_ + "/guest-1", 2, catch_usr1_and_sleep);
   const Herd others(roots_, lab_ + "/guest-1", 2, sleep_forever);
-  const auto catches = [](pid_t pid) {
-    const std::string text = io::read_text("/proc/" + std::to_string(pid) + "/status");
-    return ((caught_signals(text).value_or(0) >> (SIGUSR1 - 1)) & 1) != 0;
-  };
   // The children install their handler on their own time; the deadline is the test's.
   for (const pid_t pid : catchers.pids()) {
-    while (!catches(pid)) sched_yield();
+    while (!catches_usr1(pid)) sched_yield();
   }
 
   auto signalled = signal_catchers(roots_, lab_, SIGUSR1).value();
