@@ -7,7 +7,6 @@
 #include <zstd.h>
 
 #include "base/assert.h"
-#include "base/sha256_lanes.h"
 
 namespace rn::checkpoint {
 
@@ -119,10 +118,6 @@ Digest chunk_name(const JobKeys& keys, BlobView plaintext) {
   return crypto::hmac_sha256(keys.name, plaintext);
 }
 
-std::vector<Digest> chunk_names(const JobKeys& keys, std::span<const BlobView> plaintexts) {
-  return crypto::hmac_sha256_each(keys.name, plaintexts);
-}
-
 Result<ChunkHeader> read_chunk_header(BlobView stored) {
   if (stored.size() < kChunkHeaderBytes + crypto::kNonceBytes + crypto::kTagBytes) {
     return fail(ErrorCode::kCorrupt, "a chunk is too short");
@@ -228,26 +223,6 @@ ChunkEncoder::ChunkEncoder(ChunkEncoder&&) noexcept = default;
 ChunkEncoder& ChunkEncoder::operator=(ChunkEncoder&&) noexcept = default;
 
 EncodedChunk ChunkEncoder::encode(BlobView plaintext, const Digest& name) {
-  return std::move(encode_each(std::span(&plaintext, 1), std::span(&name, 1)).front());
-}
-
-std::vector<EncodedChunk> ChunkEncoder::encode_each(
-    std::span<const BlobView> plaintexts, std::span<const Digest> names
-) {
-  RN_ASSERT(plaintexts.size() == names.size(), "each has its name");
-  std::vector<EncodedChunk> out;
-  std::vector<BlobView> stored;
-  out.reserve(plaintexts.size());
-  for (std::size_t i = 0; i < plaintexts.size(); ++i) {
-    out.push_back(encode_unhashed(plaintexts[i], names[i]));
-    stored.emplace_back(out.back().stored);
-  }
-  const std::vector<Digest> ciphers = crypto::sha256_each(stored);
-  for (std::size_t i = 0; i < out.size(); ++i) out[i].ref.cipher = ciphers[i];
-  return out;
-}
-
-EncodedChunk ChunkEncoder::encode_unhashed(BlobView plaintext, const Digest& name) {
   RN_ASSERT(!plaintext.empty() && plaintext.size() <= kChunkBytesMax, "the chunker bounds chunks");
   ChunkEncoding encoding = state_->choose(plaintext);
   const BlobView body = state_->pack(plaintext, encoding);
@@ -258,7 +233,7 @@ EncodedChunk ChunkEncoder::encode_unhashed(BlobView plaintext, const Digest& nam
   crypto::seal_onto(out.stored, state_->keys.data, body, header, state_->rng);
   out.ref = {
       name,
-      {},
+      crypto::sha256(out.stored),
       static_cast<std::uint32_t>(plaintext.size()),
       static_cast<std::uint32_t>(out.stored.size())};
   return out;

@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
-#include <vector>
 
 #include "base/bytes.h"
 #include "base/crypto.h"
@@ -26,9 +24,6 @@ JobKeys derive_job_keys(const crypto::Key256& job_key);
 /// HMAC-SHA-256 of the plaintext under the name key: equal plaintexts of one job have equal names,
 /// those of two jobs do not.
 Digest chunk_name(const JobKeys& keys, BlobView plaintext);
-
-/// Of several plaintexts: hashed together.
-std::vector<Digest> chunk_names(const JobKeys& keys, std::span<const BlobView> plaintexts);
 
 /// How the plaintext lies in a chunk. docs/formats/chunk.md has the grammar.
 enum class ChunkEncoding : std::uint8_t {
@@ -74,16 +69,9 @@ class ChunkEncoder {
   /// `name` is chunk_name(plaintext), which the caller has computed to look for the chunk before
   /// coming here. `plaintext` has 1 to kChunkBytesMax bytes.
   EncodedChunk encode(BlobView plaintext, const Digest& name);
-  /// Several at once, in order: their stored bytes are hashed together.
-  std::vector<EncodedChunk> encode_each(
-      std::span<const BlobView> plaintexts, std::span<const Digest> names
-  );
 
  private:
   struct State;
-
-  EncodedChunk encode_unhashed(BlobView plaintext, const Digest& name);
-
   std::unique_ptr<State> state_;
 };
 

@@ -7,7 +7,6 @@
 #include "base/crypto.h"
 #include "base/log.h"
 #include "base/planted.h"
-#include "base/sha256_lanes.h"
 #include "checkpoint/manifest.h"
 #include "model/codec.h"
 
@@ -34,13 +33,6 @@ tl::unexpected<Error> condemned(const std::string& what, const Error& cause) {
 
 std::string short_hex(const Digest& digest) {
   return to_hex(digest).substr(0, 16);
-}
-
-tl::unexpected<Error> other_bytes(const Digest& cipher) {
-  return fail(
-      ErrorCode::kCorrupt,
-      "chunk " + short_hex(cipher) + " on the disk does not have the bytes of its hash"
-  );
 }
 
 std::string manifest_file_name(const GenerationRef& ref) {
@@ -241,7 +233,10 @@ Result<Blob> ChunkStore::read_compared(const Digest& cipher, const std::string& 
   auto bytes = read_all(fs_, path, kBlobBytesMax);
   if (!bytes) return fail(bytes.error().with("chunk " + short_hex(cipher)));
   if (crypto::sha256(*bytes) == cipher) return bytes;
-  return other_bytes(cipher);
+  return fail(
+      ErrorCode::kCorrupt,
+      "chunk " + short_hex(cipher) + " on the disk does not have the bytes of its hash"
+  );
 }
 
 Result<Blob> ChunkStore::read_checked(const Digest& cipher) {
@@ -383,40 +378,24 @@ Status ChunkStore::Session::sync_and_name() {
 /// session.
 Status ChunkStore::Session::compare() {
   Status first;
-  const auto compare_group = [&](const std::vector<Waitings::iterator>& group) {
-    std::vector<Result<Blob>> read;
-    std::vector<BlobView> views;
-    for (const auto& at : group) {
-      store_->fs_.drop_cache(at->second.temporary);
-      read.push_back(read_all(store_->fs_, at->second.temporary, kBlobBytesMax));
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    const auto& [cipher, waiting] = *at;
+    if (!waiting.file || !waiting.is_unverified) {
+      ++at;
+      continue;
     }
-    for (const auto& one : read) views.emplace_back(one ? BlobView(*one) : BlobView());
-    const std::vector<Digest> digests = crypto::sha256_each(views);
-    for (std::size_t i = 0; i < group.size(); ++i) {
-      const Digest cipher = group[i]->first;
-      if (read[i] && digests[i] == cipher) {
-        read_back_.insert(cipher);
-        continue;
-      }
-      log::warning("store.chunk_condemned", {{"chunk", short_hex(cipher)}});
-      if (first)
-        first = read[i] ? Status(other_bytes(cipher))
-                        : fail(read[i].error().with("chunk " + short_hex(cipher)));
-      const std::lock_guard lock(store_->mutex_);
-      ++store_->condemned_;
-      abandon(group[i]);
+    store_->fs_.drop_cache(waiting.temporary);
+    const auto read = store_->read_compared(cipher, waiting.temporary);
+    if (read) {
+      read_back_.insert(cipher);
+      ++at;
+      continue;
     }
-  };
-  std::vector<Waitings::iterator> group;  // as many as the processor hashes at once
-  for (auto at = waiting_.begin(); at != waiting_.end(); ++at) {
-    if (at->second.file && at->second.is_unverified) group.push_back(at);
-  }
-  for (std::size_t i = 0; i < group.size(); i += crypto::sha256_lanes()) {
-    const std::size_t end = std::min(group.size(), i + crypto::sha256_lanes());
-    compare_group(
-        {group.begin() + static_cast<std::ptrdiff_t>(i),
-         group.begin() + static_cast<std::ptrdiff_t>(end)}
-    );
+    log::warning("store.chunk_condemned", {{"chunk", short_hex(cipher)}});
+    if (first) first = fail(read.error());
+    const std::lock_guard lock(store_->mutex_);
+    ++store_->condemned_;
+    at = abandon(at);
   }
   return first;
 }

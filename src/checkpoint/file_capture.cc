@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/file_capture.h"
 
-#include <algorithm>
 #include <memory>
-#include <utility>
 
 #include <xxhash.h>
 
 #include "base/crypto.h"
-#include "base/sha256_lanes.h"
 #include "checkpoint/chunker.h"
 
 namespace rn::checkpoint {
@@ -16,8 +13,7 @@ namespace rn::checkpoint {
 namespace {
 
 constexpr std::uint64_t kReadBytes = 4ULL << 20;
-constexpr std::uint64_t kGroupBytesMax = 32ULL << 20;
-/// A group from this size on is worth a thread: hashing it takes a millisecond and more.
+/// A chunk from this size on is worth a thread: hashing it takes a millisecond and more.
 constexpr std::size_t kAsideBytes = 256 << 10;
 /// NOTE(libstdc++): a new thread; on the asking one, later, if none can be had.
 constexpr auto kAside = std::launch::async | std::launch::deferred;
@@ -69,87 +65,43 @@ const ChunkRef* FileCapture::keep_known(const ChunkRef* known, std::size_t plain
 }
 
 /// Cheapest question first: the checksum alone finds what did not change.
-Result<ChunkRef> FileCapture::take_chunk(
-    BlobView plaintext, const Checksum128& checksum, std::size_t at
-) {
+Result<ChunkRef> FileCapture::take_chunk(BlobView plaintext, const Checksum128& checksum) {
   if (should_stop_ && should_stop_())
     return fail(ErrorCode::kTimeout, "the snapshot was told to stop");
   const auto* same = keep_known(known_.chunk_with(checksum), plaintext.size());
   if (same != nullptr) return *same;
-  gathered_.plaintexts.emplace_back(plaintext.begin(), plaintext.end());
-  gathered_.at.push_back(at);
-  gathered_.bytes += plaintext.size();
-  return ChunkRef{};
+  const Digest name = chunk_name(keys_, plaintext);
+  if (const auto fresh = fresh_.find(name); fresh != fresh_.end()) return fresh->second;
+  same = keep_known(known_.chunk_named(name), plaintext.size());
+  if (same != nullptr) return *same;
+  if (!encoding_ || encoding_->name != name) RN_CHECK(encode(plaintext, name));
+  ChunkRef named;
+  named.name = name;
+  return named;
 }
 
-Status FileCapture::turn(Reading& reading) {
-  std::optional<Made> before;
-  if (making_.valid()) before = making_.get();
-  if (before) {
-    for (const EncodedChunk& chunk : before->chunks) fresh_[chunk.ref.name] = chunk.ref;
-  }
-  Group next = std::exchange(gathered_, {});
-  if (!next.plaintexts.empty()) {
-    const auto launch = next.bytes < kAsideBytes ? std::launch::deferred : kAside;
-    making_ = std::async(launch, [this, group = std::move(next)]() mutable {
-      return make(std::move(group));
-    });
-  }
-  return before ? finish(*std::move(before), reading) : Status{};
-}
-
-/// On any thread. What it reads of the capture nobody changes meanwhile.
-FileCapture::Made FileCapture::make(Group group) {
-  const std::vector<BlobView> all(group.plaintexts.begin(), group.plaintexts.end());
-  Made out;
-  out.names = chunk_names(keys_, all);
-  std::vector<BlobView> plaintexts;
-  std::vector<Digest> names;
-  std::vector<std::size_t> encoded;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const Digest& name = out.names[i];
-    const bool is_known = fresh_.contains(name) || known_.chunk_named(name) != nullptr ||
-                          std::find(names.begin(), names.end(), name) != names.end();
-    if (is_known) continue;
-    plaintexts.push_back(all[i]);
-    names.push_back(name);
-    encoded.push_back(i);
-  }
-  out.chunks = encoder_.encode_each(plaintexts, names);
-  for (const std::size_t i : encoded) group.plaintexts[i] = Blob();
-  out.group = std::move(group);
-  return out;
-}
-
-Status FileCapture::finish(Made made, Reading& reading) {
-  for (const EncodedChunk& chunk : made.chunks) RN_CHECK(put(chunk));
-  for (std::size_t i = 0; i < made.names.size(); ++i) {
-    const Digest& name = made.names[i];
-    ChunkRef& ref = reading.chunks[made.group.at[i]];
-    if (const auto fresh = fresh_.find(name); fresh != fresh_.end()) {
-      ref = fresh->second;
-      continue;
-    }
-    const Blob& plaintext = made.group.plaintexts[i];
-    const auto* same = keep_known(known_.chunk_named(name), plaintext.size());
-    if (same == nullptr) {
-      // An earlier generation had it, but the store has lost it.
-      if (making_.valid()) making_.wait();
-      const EncodedChunk chunk = encoder_.encode(plaintext, name);
-      fresh_[name] = chunk.ref;
-      ref = chunk.ref;
-      RN_CHECK(put(chunk));
-      continue;
-    }
-    ref = *same;
-  }
+Status FileCapture::encode(BlobView plaintext, const Digest& name) {
+  RN_CHECK(finish_encoding());
+  if (plaintext.size() < kAsideBytes) return put(encoder_.encode(plaintext, name));
+  encoding_ = {
+      name, std::async(kAside, [this, name, own = Blob(plaintext.begin(), plaintext.end())] {
+        return encoder_.encode(own, name);
+      })};
   return {};
+}
+
+Status FileCapture::finish_encoding() {
+  if (!encoding_) return {};
+  const EncodedChunk chunk = encoding_->chunk.get();
+  encoding_.reset();
+  return put(chunk);
 }
 
 Status FileCapture::put(const EncodedChunk& chunk) {
   RN_CHECK(session_.put_hashed(chunk.ref.cipher, chunk.stored));
   totals_.new_bytes += chunk.stored.size();
   ++totals_.new_chunks;
+  fresh_[chunk.ref.name] = chunk.ref;
   return {};
 }
 
@@ -158,8 +110,6 @@ Result<FileCapture::Reading> FileCapture::read_chunks(
 ) {
   Reading reading;
   Checksum checksum;
-  gathered_ = {};
-  if (making_.valid()) (void)making_.get();  // of a reading that was given up
   RN_CHECK(for_each_chunk(
       file,
       size,
@@ -167,17 +117,17 @@ Result<FileCapture::Reading> FileCapture::read_chunks(
       [&](std::uint64_t, BlobView bytes) -> Status {
         checksum.update(bytes);
         const Checksum128 own = checksum_of(bytes);
-        RN_TRY(const ChunkRef chunk, take_chunk(bytes, own, reading.chunks.size()));
+        RN_TRY(const ChunkRef chunk, take_chunk(bytes, own));
         reading.chunks.push_back(chunk);
         reading.checksums.insert(reading.checksums.end(), own.begin(), own.end());
         totals_.read_bytes += bytes.size();
-        const bool is_full = gathered_.plaintexts.size() >= crypto::sha256_lanes() ||
-                             gathered_.bytes >= kGroupBytesMax;
-        return is_full ? turn(reading) : Status{};
+        return {};
       }
   ));
-  RN_CHECK(turn(reading));
-  RN_CHECK(turn(reading));
+  RN_CHECK(finish_encoding());
+  for (ChunkRef& chunk : reading.chunks) {
+    if (chunk.cipher == Digest{}) chunk = fresh_.at(chunk.name);
+  }
   reading.whole = checksum.finish();
   return reading;
 }

@@ -15,10 +15,9 @@
 
 namespace rn::checkpoint {
 
-/// Turns files into chunks in a store. One snapshot's worth; used by one thread. Chunks are named
-/// and encoded in groups, as many as the processor hashes at once, and on a second thread while the
-/// next group is read, because hashing is what takes the time. A capture holds three groups at
-/// most: one that is read, one that is encoded, one that is written; 32 MiB each.
+/// Turns files into chunks in a store. One snapshot's worth; used by one thread. A large chunk is
+/// encoded on a second one while the next is read and named, because hashing is what takes the
+/// time; at most one at once, so a capture holds two chunks more.
 class FileCapture {
  public:
   struct Totals {
@@ -64,28 +63,17 @@ class FileCapture {
     Checksum128 whole{};
   };
 
-  /// Plaintexts of one file's chunks that no checksum knew, and where in its reading they belong.
-  struct Group {
-    std::vector<Blob> plaintexts;
-    std::vector<std::size_t> at;
-    std::uint64_t bytes = 0;
-  };
-
-  /// What became of a group, which keeps the plaintexts that were not encoded. `chunks`: those that
-  /// neither this capture nor an earlier one has.
-  struct Made {
-    Group group;
-    std::vector<Digest> names;
-    std::vector<EncodedChunk> chunks;
+  struct Encoding {
+    Digest name;
+    std::future<EncodedChunk> chunk;
   };
 
   Result<Reading> read_chunks(File& file, const std::string& path, std::uint64_t size);
-  /// An empty reference if its group has to tell.
-  Result<ChunkRef> take_chunk(BlobView plaintext, const Checksum128& checksum, std::size_t at);
-  /// Begins on the gathered group and finishes the one before it.
-  Status turn(Reading& reading);
-  Made make(Group group);
-  Status finish(Made made, Reading& reading);
+  /// A reference with a name only, while the chunk is being encoded.
+  Result<ChunkRef> take_chunk(BlobView plaintext, const Checksum128& checksum);
+  Status encode(BlobView plaintext, const Digest& name);
+  /// Waits for the chunk that is being encoded, if there is one, and puts it.
+  Status finish_encoding();
   Status put(const EncodedChunk& chunk);
   /// `known` if it fits and the store still has it, for as long as this session lasts; else
   /// nullptr.
@@ -97,10 +85,8 @@ class FileCapture {
   const JobKeys& keys_;
   ChunkEncoder encoder_;
   std::function<bool()> should_stop_;
-  Group gathered_;
-  /// Made by this capture, by name. Not changed while a group is being made.
-  std::map<Digest, ChunkRef> fresh_;
-  std::future<Made> making_;  ///< uses `encoder_` and `fresh_`: ends before them
+  std::map<Digest, ChunkRef> fresh_;  ///< made by this capture, by name
+  std::optional<Encoding> encoding_;  ///< uses `encoder_`: ends before it
   Totals totals_;
 };
 

@@ -190,44 +190,6 @@ TEST_F(SnapshotTest, a_chunk_that_the_store_lost_is_stored_again_though_its_chec
   EXPECT_TRUE(store_->verify(request_.job, second->ref.manifest));
 }
 
-TEST_F(SnapshotTest, a_chunk_that_the_store_lost_is_stored_again_though_its_name_is_known) {
-  const std::string content(500'000, 'c');
-  write("checkpoint.bin", content);
-  request_.unit = {"checkpoint.bin", false};
-  const auto first = take();
-  ASSERT_TRUE(first);
-  ASSERT_TRUE(store_->forget(request_.job));
-  cache_ = SnapshotCache();
-  cache_.add_chunks(first->manifest);
-
-  const auto second = take();
-
-  ASSERT_TRUE(second) << second.error().describe();
-  EXPECT_EQ(second->stats.new_chunks, 1U);
-  ASSERT_TRUE(restore(second->manifest, "/other"));
-  EXPECT_EQ(text_of("/other/checkpoint.bin"), content);
-}
-
-TEST_F(SnapshotTest, a_file_of_several_groups_of_chunks_is_restored_byte_for_byte) {
-  Blob bytes(9'000'000);
-  rng_.fill(bytes);
-  std::copy_n(bytes.begin(), 3'000'000, bytes.begin() + 5'000'000);  // known ones among the new
-  write("checkpoint.txt", bytes);
-  request_.unit = {"checkpoint.txt", false};
-
-  const auto taken = take();
-
-  ASSERT_TRUE(taken) << taken.error().describe();
-  EXPECT_GT(taken->manifest.chunks.size(), 20U);
-  EXPECT_GT(taken->manifest.files.front().chunks.size(), taken->manifest.chunks.size());
-  EXPECT_EQ(taken->stats.new_chunks, taken->manifest.chunks.size());
-  ASSERT_TRUE(restore(taken->manifest, "/other"));
-  EXPECT_TRUE(
-      read_all(fs_, "/other/checkpoint.txt", 1 << 25) ==
-      read_all(fs_, "/guest/checkpoint.txt", 1 << 25)
-  );
-}
-
 TEST_F(SnapshotTest, a_lost_cache_costs_reading_and_not_storing) {
   write("checkpoint.bin", std::string(500'000, 'c'));
   request_.unit = {"checkpoint.bin", false};
