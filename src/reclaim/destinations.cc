@@ -95,17 +95,4 @@ CopyChoice choose_copies(
   return choice;
 }
 
-Evacuation choose_evacuation(const EvacuationInput& input) {
-  const double time_s = input.notice_s - input.slack_s;
-  const auto move_s = [&](double bytes) {
-    if (bytes <= 0) return 0.0;
-    return input.bytes_per_s > 0 ? bytes / input.bytes_per_s : HUGE_VAL;
-  };
-  if (input.save_s + move_s(input.fresh_bytes) <= time_s) return Evacuation::kFresh;
-  if (move_s(input.missing_bytes) <= time_s) return Evacuation::kDelta;
-  if (move_s(input.missing_bytes) <= std::max(0.0, time_s) + input.drain_s)
-    return Evacuation::kAfterward;
-  return Evacuation::kAccept;
-}
-
 }  // namespace rn::reclaim

@@ -67,28 +67,4 @@ CopyChoice choose_copies(
     const CopySource& source, const std::vector<CopyCandidate>& candidates, std::size_t spares
 );
 
-// ---- at the notice
-// -----------------------------------------------------------------------------------------------
-
-/// What to do with the state that is not elsewhere yet when an owner wants the machine back.
-enum class Evacuation : std::uint8_t {
-  kFresh,      ///< a new generation still fits into the notice
-  kDelta,      ///< finish what is on its way to the nearest destination that lacks least
-  kAfterward,  ///< cut first; the node's own store uploads under the owner's cap
-  kAccept,     ///< nothing can move: the last durable generation is where the job resumes
-};
-
-struct EvacuationInput {
-  double notice_s = 0;       ///< until the deadline
-  double save_s = 0;         ///< expected, to make a new generation
-  double fresh_bytes = 0;    ///< that a new generation would have to move
-  double missing_bytes = 0;  ///< of the newest safe generation, at the best destination
-  double bytes_per_s = 0;    ///< pessimistic (10 %) rate to it; 0 = unreachable
-  double drain_s = 0;        ///< the contract's max_drain_s: uploads after the cut
-  double slack_s = 2;        ///< kept for clearing
-};
-
-/// The first of kFresh, kDelta, kAfterward, kAccept that fits its time.
-Evacuation choose_evacuation(const EvacuationInput& input);
-
 }  // namespace rn::reclaim

@@ -125,41 +125,5 @@ TEST(ChooseCopies, holds_its_rules_for_random_sites) {
   }
 }
 
-TEST(ChooseEvacuation, takes_the_best_that_fits) {
-  const EvacuationInput input{
-      .notice_s = 60,
-      .save_s = 10,
-      .fresh_bytes = 400,
-      .missing_bytes = 100,
-      .bytes_per_s = 10,
-      .drain_s = 600};
-
-  EXPECT_EQ(choose_evacuation(input), Evacuation::kFresh);
-  EvacuationInput shorter = input;
-  shorter.notice_s = 30;
-  EXPECT_EQ(choose_evacuation(shorter), Evacuation::kDelta);
-  shorter.notice_s = 0;
-  EXPECT_EQ(choose_evacuation(shorter), Evacuation::kAfterward);
-  shorter.bytes_per_s = 0;
-  EXPECT_EQ(choose_evacuation(shorter), Evacuation::kAccept);
-}
-
-TEST(ChooseEvacuation, more_notice_never_makes_it_worse) {
-  SeededRng rng(3);
-  for (int round = 0; round < 2000; ++round) {
-    EvacuationInput input{
-        .notice_s = rng.unit() * 100,
-        .save_s = rng.unit() * 50,
-        .fresh_bytes = rng.unit() * 1000,
-        .missing_bytes = rng.unit() * 1000,
-        .bytes_per_s = rng.unit() * 20,
-        .drain_s = rng.unit() * 50};
-    const Evacuation before = choose_evacuation(input);
-    input.notice_s += rng.unit() * 50;
-
-    ASSERT_LE(choose_evacuation(input), before);
-  }
-}
-
 }  // namespace
 }  // namespace rn::reclaim
