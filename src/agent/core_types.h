@@ -146,6 +146,7 @@ struct LogRead {
   std::uint64_t offset = 0;
   Blob bytes;
   std::uint64_t spooled_bytes = 0;  ///< whole length of the spool
+  bool is_declared = false;         ///< new in it: the line by which a guest says that it has saved
 };
 
 struct Done {};

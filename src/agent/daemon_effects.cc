@@ -39,8 +39,10 @@ void Daemon::State::act(const StartWork& e) {
   io::Workers& pool = is_light(e.work.body) ? *light : *heavy;
   const Status submitted = pool.submit_for(
       [this, work = e.work, cancel] { return hands->run(work, *cancel); },
-      [this, id](WorkResult result) {
+      [this, id, guest = e.work.guest](WorkResult result) {
         cancels.erase(id);
+        const auto* const read = std::get_if<LogRead>(&result);
+        if (read != nullptr && read->is_declared) watcher->declare(guest);
         feed(WorkDone{id, std::move(result)});
       }
   );

@@ -236,6 +236,47 @@ TEST_F(HandsTest, the_log_outlives_the_disk_in_the_spool) {
   EXPECT_EQ(as_text(std::get<LogRead>(later).bytes), "line 1");
 }
 
+TEST_F(HandsTest, a_guest_says_that_it_has_saved_by_one_whole_line) {
+  const auto log_is = [&](const std::string& text) {
+    put("disk/reclaim/log", text);
+    return std::get<LogRead>(run(ReadLog{folder + "/disk", 0, 0})).is_declared;
+  };
+  const std::string line(kSavedLine);
+
+  EXPECT_FALSE(log_is("begun\n" + line)) << "its end has not come yet";
+  EXPECT_TRUE(log_is("begun\n" + line + "\n"));
+  EXPECT_FALSE(log_is("begun\n" + line + "\n")) << "the same line";
+  EXPECT_FALSE(log_is("begun\n" + line + "\nstep 2\n"));
+  EXPECT_TRUE(log_is("begun\n" + line + "\nstep 2\n" + line + "\r\nstep"));
+}
+
+TEST_F(HandsTest, a_log_may_begin_with_that_line) {
+  put("disk/reclaim/log", std::string(kSavedLine) + "\n");
+
+  EXPECT_TRUE(std::get<LogRead>(run(ReadLog{folder + "/disk", 0, 0})).is_declared);
+}
+
+TEST_F(HandsTest, what_only_looks_like_that_line_says_nothing) {
+  const std::string line(kSavedLine);
+  put("disk/reclaim/log",
+      "x" + line + "\n" + line + " \n" + line + line + "\n" + std::string(100, 'y') + line + "\n");
+
+  EXPECT_FALSE(std::get<LogRead>(run(ReadLog{folder + "/disk", 0, 0})).is_declared);
+}
+
+TEST_F(HandsTest, that_line_is_found_wherever_the_log_is_cut) {
+  const std::string text = "a step\n" + std::string(kSavedLine) + "\nanother\n";
+  for (std::size_t cut = 0; cut <= text.size(); ++cut) {
+    put("disk/reclaim/log", text.substr(0, cut));
+    const bool is_early = std::get<LogRead>(run(ReadLog{folder + "/disk", 0, 0})).is_declared;
+    put("disk/reclaim/log", text);
+    const bool is_late = std::get<LogRead>(run(ReadLog{folder + "/disk", 0, 0})).is_declared;
+
+    EXPECT_NE(is_early, is_late) << "cut after " << cut << " bytes";
+    ASSERT_TRUE(std::holds_alternative<Done>(run(ForgetAttempt{})));
+  }
+}
+
 TEST_F(HandsTest, what_a_dead_process_left_of_forgotten_attempts_goes_at_the_next_start) {
   put("guests/j-1-1.1/log", "of an attempt that the journal has");
   put("guests/j-1-1.2/log", "of one that it has no more");
@@ -481,6 +522,32 @@ TEST_F(HandsTest, the_watch_reports_a_checkpoint_that_is_renamed_into_place) {
   std::unique_lock lock(mutex);
   ASSERT_TRUE(wake.wait_for(lock, seconds(20), [&] { return !found.empty(); }));
   EXPECT_EQ(found, "ckpt.bin");
+}
+
+TEST_F(HandsTest, the_watch_reports_the_whole_folder_when_the_guest_says_so) {
+  ASSERT_TRUE(make_folders(fs, join_path(folder + "/disk", "work"), 0755));
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::optional<checkpoint::GenerationReady> found;
+  Watcher watcher(
+      fs,
+      clock,
+      [&](const GuestName&, const checkpoint::GenerationReady& ready) {
+        const std::lock_guard lock(mutex);
+        found = ready;
+        wake.notify_one();
+      },
+      [](const GuestName&, const checkpoint::GivenUp&) {}
+  );
+  put(in_work("disk", "weights.raw"), "no name and no structure that anybody knows");
+  watcher.start(guest, join_path(folder + "/disk", "work"), {}, wall_from_ms(0));
+
+  watcher.declare(guest);
+
+  std::unique_lock lock(mutex);
+  ASSERT_TRUE(wake.wait_for(lock, seconds(20), [&] { return found.has_value(); }));
+  EXPECT_TRUE(found->is_declared);
+  EXPECT_EQ(found->unit, (checkpoint::Unit{"", true}));
 }
 
 TEST_F(HandsTest, the_watch_tells_of_a_checkpoint_that_is_written_in_place_all_the_time) {

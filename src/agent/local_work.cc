@@ -2,6 +2,7 @@
 #include "agent/local_work.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string_view>
 
@@ -11,6 +12,51 @@ namespace {
 
 constexpr std::uint64_t kSpoolBytesMax = 256u << 20;  // the warden's log limit is far below
 constexpr std::uint64_t kReadBytes = 1u << 20;
+
+/// Finds kSavedLine in a log that comes in pieces, wherever they are cut.
+class SavedLineSearch {
+ public:
+  static constexpr std::size_t kKept = kSavedLine.size() + 2;  // the line, "\r", what is before it
+
+  /// `before`: the newest bytes of what was searched already; the line's end must be new.
+  SavedLineSearch(BlobView before, bool is_from_start)
+      : kept_(as_text(before)), is_from_start_(is_from_start) {}
+
+  void look_at(BlobView piece) {
+    const std::size_t searched = kept_.size();
+    kept_ += as_text(piece);
+    for (auto end = kept_.find('\n', searched); end != std::string::npos && !is_found;
+         end = kept_.find('\n', end + 1))
+      is_found = is_line_before(end);
+    if (kept_.size() <= kKept) return;
+    kept_.erase(0, kept_.size() - kKept);
+    is_from_start_ = false;
+  }
+
+  bool is_found = false;
+
+ private:
+  bool is_line_before(std::size_t end) const {
+    if (end > 0 && kept_[end - 1] == '\r') --end;
+    if (end < kSavedLine.size()) return false;
+    const std::size_t begin = end - kSavedLine.size();
+    if (kept_.compare(begin, kSavedLine.size(), kSavedLine) != 0) return false;
+    return begin == 0 ? is_from_start_ : kept_[begin - 1] == '\n';
+  }
+
+  std::string kept_;
+  bool is_from_start_;  ///< of the log
+};
+
+Result<SavedLineSearch> search_from(FileSystem& fs, const std::string& spool, std::uint64_t size) {
+  const std::uint64_t back = std::min<std::uint64_t>(size, SavedLineSearch::kKept);
+  Blob before;
+  if (back > 0) {
+    RN_TRY(const auto reader, fs.open(spool));
+    RN_TRY(before, reader->read(size - back, back));
+  }
+  return SavedLineSearch(before, back == size);
+}
 
 }  // namespace
 
@@ -37,18 +83,24 @@ Result<LogRead> read_log(
 ) {
   RN_TRY(const auto file, fs.open_append(spool, 0600));
   RN_TRY(FileStat stat, file->stat());
+  LogRead out;
   if (!source.empty()) {
+    std::optional<SavedLineSearch> search;
     const auto disk = fs.open_folder(source);
     auto log =
         disk ? (*disk)->open("reclaim/log") : Result<std::unique_ptr<File>>(fail(disk.error()));
     while (log && stat.size < kSpoolBytesMax) {
       RN_TRY(const Blob bytes, (*log)->read(stat.size, kReadBytes));
       if (bytes.empty()) break;
+      if (!search) {
+        RN_TRY(search, search_from(fs, spool, stat.size));
+      }
       RN_CHECK(file->append(bytes));
       stat.size += bytes.size();
+      search->look_at(bytes);
     }
+    out.is_declared = search && search->is_found;
   }
-  LogRead out;
   out.offset = work.offset;
   out.spooled_bytes = stat.size;
   if (work.max_bytes > 0 && work.offset < stat.size) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/core_types.h"
@@ -18,9 +19,13 @@ namespace rn::agent {
 /// one before the acknowledged one, the next as the acknowledged one (I8). Errors: the store's.
 Status collect_garbage(checkpoint::ChunkStore& store, const CollectGarbage& work);
 
+/// A whole line of a guest's output, with nothing before or after it but the line's end.
+inline constexpr std::string_view kSavedLine = "::reclaimnet checkpoint-complete::";
+
 /// Copies what is new in `source`'s file reclaim/log to the spool (made if it is missing; its
 /// folder must exist), then reads the spool. `source` is the attempt's disk, or empty; one that is
-/// gone is no error.
+/// gone is no error. A guest that says kSavedLine in what is new has declared all of its work
+/// folder complete; of a log beyond the spool's bound nothing is heard.
 Result<LogRead> read_log(
     FileSystem& fs, const std::string& spool, const std::string& source, const ReadLog& work
 );

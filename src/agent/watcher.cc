@@ -34,6 +34,7 @@ struct Watcher::Watch {
   WallTime news_since;
 
   std::atomic<bool> is_stopping = false;
+  std::atomic<bool> is_declared = false;
   std::atomic<bool> is_over = false;
   std::thread thread;
 
@@ -109,6 +110,7 @@ struct Watcher::Watch {
 
   void turn(Folder& work, checkpoint::GenerationDetector& detector) {
     wait(work, detector);
+    if (is_declared.exchange(false)) found(guest, detector.on_declared(clock.now().boot));
     for (const checkpoint::DueCheck& check : detector.due(clock.now().boot)) {
       if (is_stopping) return;
       const auto verdict = checkpoint::check_unit(work, check.unit, rules);
@@ -167,6 +169,11 @@ void Watcher::start(
   watch->news_since = news_since;
   watches_[guest] = watch;
   watch->thread = std::thread([raw = watch.get()] { raw->run(); });
+}
+
+void Watcher::declare(const GuestName& guest) {
+  const auto found = watches_.find(guest);
+  if (found != watches_.end()) found->second->is_declared = true;
 }
 
 void Watcher::stop(const GuestName& guest) {

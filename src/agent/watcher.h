@@ -34,6 +34,8 @@ class Watcher {
       const checkpoint::WatchRules& rules,
       WallTime news_since
   );
+  /// The guest itself said that what is there is complete: soon reported as the whole folder.
+  void declare(const GuestName& guest);
   /// Soon nothing of ours is open in the folder any more. Does not wait.
   void stop(const GuestName& guest);
 

@@ -94,7 +94,7 @@ class GenerationDetector {
   explicit GenerationDetector(WatchRules rules) : rules_(std::move(rules)) {}
 
   void on_event(const FileEvent& event, Instant now);
-  /// The job said that what is there is complete (exit code 85 or 99, output line, request).
+  /// The job said that what is there is complete (its output line).
   GenerationReady on_declared(Instant now);
 
   /// When due() will have something next; nullopt if nothing is pending.

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What goes wrong quietly is said to whom it concerns, with what to do: a job that is never saved, logs and outputs
-that were removed, a machine that was off for longer than its certificate lives and joins again as itself."""
+that were removed, a machine that was off for longer than its certificate lives and joins again as itself. And what a
+job says itself: that it has saved."""
 import pathlib
 import sys
 import unittest
@@ -40,6 +41,21 @@ class Told(unittest.TestCase):
         why = self.site.cli("why", job).stdout
         self.assertIn("model.bin is not saved: it never holds still; next: write it under another name", why)
         self.assertEqual(self.kinds(job).count("checkpoint.trouble"), 1)
+        self.site.cli("stop", job)
+
+    def test_ab_a_job_says_by_a_line_of_its_output_that_it_has_saved(self):
+        spec = {
+            "name": "sayer", "image": "base",  # the file's name is nobody's idea of a checkpoint
+            "command": ["sh", "-c", "echo 1 > weights; echo not ::reclaimnet checkpoint-complete::; sleep 4; "
+                        "echo 2 > weights; echo ::reclaimnet checkpoint-complete::; sleep 1000"],
+            "resources": {"cpu_milli": 200, "cpu_milli_min": 100, "memory_mib": 64, "disk_mib": 64}}
+        job = self.site.rest.post("/v1/jobs", spec)["job"]["id"]
+        self.site.wait("its first words", lambda: b"not ::" in self.site.rest.log(job), 60)
+        self.assertEqual(self.site.rest.job(job)["durable"]["generation"], 0)
+
+        self.site.wait("a generation", lambda: self.site.rest.job(job)["durable"]["generation"] > 0, 60)
+
+        self.assertEqual(len(self.site.rest.generations(job)), 1, "one line, one generation")
         self.site.cli("stop", job)
 
     def test_b_who_asks_for_removed_logs_and_outputs_is_told_when_they_went(self):
