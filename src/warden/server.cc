@@ -18,6 +18,8 @@ constexpr std::size_t kQueue = 1024;
 constexpr milliseconds kLease = seconds(2);  ///< after so long without us, guests are cut
 constexpr milliseconds kRenewal{500};
 constexpr milliseconds kSupervision = seconds(1);
+/// The loop's timers stand still while the machine sleeps; the deadlines' clock does not.
+constexpr seconds kTimerMax{5};
 constexpr milliseconds kPushDelay{20};  ///< several changes of one moment are pushed once
 
 std::string this_boot() {
@@ -166,7 +168,9 @@ void WardenServer::rearm_timer() {
   loop_.cancel(timer_);
   timer_ = {};
   const auto at = core_->wake_at();
-  if (at) timer_ = loop_.run_after(*at - clock_.now().boot, [this] { tell(Tick{}); });
+  if (!at) return;
+  const nanoseconds wait = std::min<nanoseconds>(*at - clock_.now().boot, kTimerMax);
+  timer_ = loop_.run_after(wait, [this] { tell(Tick{}); });
 }
 
 void WardenServer::pump() {
