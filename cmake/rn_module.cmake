@@ -23,7 +23,7 @@ set(RN_PLANTED_FILES
   checkpoint/chunk_store.cc checkpoint/chunk_store_gc.cc checkpoint/snapshot.cc
   coordinator/core_commands.cc coordinator/core_copies.cc coordinator/core_placement.cc coordinator/core_state.cc
   sim/agent_work.cc sim/coordinator_host.cc sim/warden_host.cc
-  warden/core_guests.cc)
+  warden/core_announced.cc warden/core_guests.cc)
 
 # Presets with RN_WHOLE=N compile up to N files of a module as one: what a file costs is its headers. CMake's own unity
 # builds name their files by absolute paths, so that a second clone would find nothing in the compiler's cache. Files

@@ -229,6 +229,13 @@ int do_status(const AgentConfig& config, bool explains, bool as_json) {
       view->is_warden_connected ? "connected" : "away"
   );
   if (explains) std::printf("why: %s\n", view->why.c_str());
+  if (view->announced_in_ms >= 0) {
+    std::printf(
+        "taken back in %lld s: %s\n",
+        static_cast<long long>(view->announced_in_ms / 1000),
+        view->announced_because.c_str()
+    );
+  }
   for (const Gpu& gpu : view->facts.gpus) {
     std::string state = gpu.is_static ? "static" : "free";
     for (const GpuTelemetry& seen : view->telemetry.gpus) {

@@ -119,8 +119,6 @@ Status Core::State::restore(const std::vector<JournalRow>& rows) {
     } else if (kind == "reclaim") {
       auto reclaim = decode_reclaim_row(row.value);
       if (!reclaim) return context(reclaim.error());
-      if (reclaim->is_own && reclaim->record.phase != ReclaimPhase::kReturned)
-        own_reclaim_ = reclaim->record.id;
       reclaims_[ReclaimId(rest)] = *std::move(reclaim);
     } else if (kind == "node") {
       auto node = decode_node_row(row.value);
@@ -160,7 +158,9 @@ Output Core::State::handle(const Event& event, Now now) {
   std::visit([this](const auto& e) { on(e); }, event);
   if (is_started_ && !is_left_) {
     refresh_conditions();
+    const std::string before = taken_because();
     step_lending();
+    if (taken_because() != before) refresh_conditions();  // the next probe is refused already
     // Recover first, then serve: nothing is driven before the warden's state was seen once.
     if (was_reconciled_) {
       for (auto& [name, a] : attempts_) step(a);
@@ -354,6 +354,7 @@ void Core::State::on(const TelemetrySampled& e) {
 void Core::State::on(const ContractChanged& e) {
   contract_ = e.contract;
   utc_offset_s_ = e.utc_offset_s;
+  calendar_.reset();
   arbiter_.set_contract(contract_);
   send_node_update();
 }
@@ -386,6 +387,10 @@ NodeView Core::State::view(Now now) const {
     out.engine_gone_s = (now.boot - *engine_gone_since_) / seconds(1);
     out.why += "; its container engine has not answered for " + std::to_string(out.engine_gone_s) +
                " s: no guest can start, and jobs go elsewhere; next: " + kEngineHelp;
+  }
+  if (warden_.announced.deadline_ns > to_ns(now.boot)) {
+    out.announced_in_ms = (warden_.announced.deadline_ns - to_ns(now.boot)) / 1'000'000;
+    out.announced_because = warden_.announced.message;
   }
   if (!is_welcome_ && !config_.expiry.empty()) out.why += "; " + config_.expiry;
   if (!refusal_.empty()) out.why += "; the coordinator refuses this machine: " + refusal_;

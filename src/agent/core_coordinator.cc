@@ -232,7 +232,6 @@ void Core::State::on_message(const wire::ReclaimAck& m) {
   if (row.acked == ReclaimPhase::kReturned && row.record.phase == ReclaimPhase::kReturned) {
     // Kept in memory so that the warden's list of last returned ones does not bring it back.
     out_.writes.push_back({key, std::nullopt});
-    if (row.is_own) reclaims_.erase(found);
     return;
   }
   out_.writes.push_back({key, encode_row(row)});

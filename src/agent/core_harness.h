@@ -343,6 +343,54 @@ class CoreTest : public testing::Test {
     return record;
   }
 
+  warden_wire::Announce last_announcement() const {
+    const auto all = asked<warden_wire::Announce>();
+    EXPECT_FALSE(all.empty()) << "nothing was announced";
+    return all.empty() ? warden_wire::Announce{} : all.back();
+  }
+
+  /// The warden takes up what it was told last: holds it, declares it if its time has come, or
+  /// gives the node back.
+  void obey_announcement() {
+    const warden_wire::Announce told = last_announcement();
+    while (has_asked<warden_wire::Announce>()) answer<warden_wire::Announce>();
+    if (told.deadline_ns == 0) {
+      for (ReclaimRecord& record : warden.reclaims) {
+        if (record.id != warden.announced.reclaim) continue;
+        record.phase = ReclaimPhase::kReturned;
+        record.returned_ns = to_ns(clock.now().boot);
+      }
+      warden.announced = {};
+    } else {
+      warden.announced = {told.declare_ns, told.deadline_ns, told.message, {}};
+      if (told.declare_ns <= to_ns(clock.now().boot)) declare_announced();
+    }
+    push_state();
+  }
+
+  /// What the warden does by itself when the time has come.
+  void declare_announced() {
+    ReclaimRecord record = a_reclaim(ReclaimKind::kAnnounced);
+    record.id = ReclaimId("r-announced");
+    record.deadline_ns = warden.announced.deadline_ns;
+    record.message = warden.announced.message;
+    warden.announced.reclaim = record.id;
+    warden.reclaims.push_back(record);
+  }
+
+  /// The warden cut, killed and looked; nothing was left.
+  void clear_announced() {
+    warden.guests.clear();
+    for (ReclaimRecord& record : warden.reclaims) {
+      if (record.id != warden.announced.reclaim) continue;
+      record.phase = ReclaimPhase::kCleared;
+      record.cut_ns = to_ns(clock.now().boot) + 1;
+      record.killed_ns = record.cut_ns + 1;
+      record.cleared_ns = record.killed_ns + 1;
+    }
+    push_state();
+  }
+
   ManualClock clock;
   SeededRng rng{1};
   CoreConfig config;

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "agent/core_state.h"
-#include "arbiter/calendar.h"
 #include "base/log.h"
 #include "base/planted.h"
 
@@ -22,10 +21,17 @@ void Core::State::write_reclaim(const ReclaimRow& row) {
 }
 
 void Core::State::on_reclaims(const std::vector<ReclaimRecord>& records) {
+  std::vector<ReclaimId> changed;
   for (const ReclaimRecord& record : records) {
     const auto known = reclaims_.find(record.id);
-    if (known != reclaims_.end() && known->second.record == record) continue;
+    const bool is_over = record.phase == ReclaimPhase::kReturned;  // whose it was is told no more
+    const bool is_own = is_over ? known != reclaims_.end() && known->second.is_own
+                                : record.id == warden_.announced.reclaim;
+    if (known != reclaims_.end() && known->second.record == record &&
+        known->second.is_own == is_own)
+      continue;
     ReclaimRow& row = reclaims_[record.id];
+    row.is_own = is_own;
     const bool is_new_phase = row.record.id.empty() || row.record.phase != record.phase;
     row.record = record;
     row.record.node = config_.node;
@@ -37,14 +43,21 @@ void Core::State::on_reclaims(const std::vector<ReclaimRecord>& records) {
            {"kind", std::string(to_string(record.kind))},
            {"phase", std::string(to_string(record.phase))}}
       );
-    apply_reclaim(row.record);
+    changed.push_back(record.id);
+  }
+  // What one gives back another may still take.
+  for (const bool is_over : {true, false}) {
+    for (const ReclaimId& id : changed) {
+      const ReclaimRecord& record = reclaims_.at(id).record;
+      if ((record.phase == ReclaimPhase::kReturned) == is_over) apply_reclaim(record);
+    }
   }
   // What the coordinator knows to its end and the warden has forgotten is history.
   std::erase_if(reclaims_, [&](const auto& entry) {
     const ReclaimRow& row = entry.second;
     const bool is_known = row.is_acked && row.acked == ReclaimPhase::kReturned &&
                           row.record.phase == ReclaimPhase::kReturned;
-    return is_known && !row.is_own &&
+    return is_known &&
            std::none_of(records.begin(), records.end(), [&](const ReclaimRecord& record) {
              return record.id == entry.first;
            });
@@ -137,7 +150,7 @@ void Core::State::step_evacuations() {
     const ReclaimRecord& record = row.record;
     const bool is_open =
         record.phase == ReclaimPhase::kDeclared || record.phase == ReclaimPhase::kEvacuating;
-    if (row.is_own || !is_open || record.kind == ReclaimKind::kEmergency) continue;
+    if (!is_open || record.kind == ReclaimKind::kEmergency) continue;
     const auto sent = evacuated_sent_at_.find(id);
     if (sent != evacuated_sent_at_.end() && !is_due(sent->second)) continue;
     std::vector<GuestName> guests;
@@ -177,6 +190,7 @@ void Core::State::refresh_conditions() {
   c.is_owner_present = has_telemetry_ && contract_.idle.idle_minutes != 0 &&
                        idle_s_ < std::uint64_t{contract_.idle.idle_minutes} * 60;
   c.is_draining = node_.is_leaving;
+  c.taken_because = taken_because();
   c.is_able = is_warden_connected_ && is_reconciled_ && warden_.is_engine_up && has_telemetry_;
   if (!is_warden_connected_ || !is_reconciled_) {
     c.unable_because = "the warden does not answer";
@@ -202,95 +216,14 @@ void Core::State::refresh_conditions() {
   arbiter_.set_conditions(std::move(c));
 }
 
-std::int64_t Core::State::notice_deadline_ns() const {
-  return to_ns(now_.boot + seconds(std::max(contract_.notice_s, 1u)));
-}
-
-/// Why guests must go although nobody declared a reclaim; empty if they may stay.
-std::string Core::State::closing_reason() const {
-  if (node_.is_leaving) return "the node leaves for good";
-  if (!contract_.lends) return "the contract no longer lends";
-  const LendingState state = arbiter_.lending(now_);
-  if (state == LendingState::kOutsideWindow) return "the lending window is over";
-  if (state == LendingState::kOwnerPresent) return "the owner is back at the machine";
-  const WallTime then = now_.wall + seconds(contract_.notice_s);
-  if (!arbiter::is_inside_windows(contract_, arbiter::local_time(then, utc_offset_s_)))
-    return "the lending window ends";
-  return {};
-}
-
-/// Ends of windows, the owner's return and leaving are reclaims of the announced kind that the
-/// agent itself records: it stops the guests, the warden is not asked to cut.
-void Core::State::step_lending() {
-  const std::string reason = closing_reason();
-  if (own_reclaim_) {
-    step_own_reclaim();
-    if (!own_reclaim_) return;
-  }
-  if (reason.empty()) {
-    if (own_reclaim_) {
-      ReclaimRow& row = reclaims_.at(*own_reclaim_);
-      row.record.phase = ReclaimPhase::kReturned;
-      row.record.returned_ns = to_ns(now_.boot);
-      write_reclaim(row);
-      for (auto& [name, a] : attempts_) withdraw_stop(a, row.record.id);
-      own_reclaim_.reset();
-    }
-    return;
-  }
-  const bool has_guests = std::any_of(attempts_.begin(), attempts_.end(), [](const auto& entry) {
-    return entry.second.row.phase <= Phase::kRunning && !entry.second.row.is_fenced;
-  });
-  if (!has_guests) return;
-  if (!own_reclaim_) {
-    ReclaimRow row;
-    row.is_own = true;
-    row.record.id = ReclaimId("r-" + rng_.hex(8));
-    row.record.node = config_.node;
-    row.record.kind = ReclaimKind::kAnnounced;
-    row.record.phase = ReclaimPhase::kEvacuating;
-    row.record.boot_id = config_.boot_id;
-    row.record.declared_ns = to_ns(now_.boot);
-    row.record.deadline_ns = notice_deadline_ns();
-    if (reason == "the lending window ends") {
-      const auto ahead = arbiter::time_to_change(contract_, now_.wall, utc_offset_s_);
-      if (ahead) row.record.deadline_ns = to_ns(now_.boot + *ahead);
-    }
-    row.record.declared_wall_ms = to_ms(now_.wall);
-    row.record.message = reason;
-    own_reclaim_ = row.record.id;
-    write_reclaim(row);
-    reclaims_[row.record.id] = std::move(row);
-  }
-  const ReclaimRecord& record = reclaims_.at(*own_reclaim_).record;
-  for (auto& [name, a] : attempts_) {
-    if (a.row.phase <= Phase::kRunning)
-      order_stop(
-          a, StopOrder{AttemptEnd::kReclaimed, record.deadline_ns, record.message, record.id, 0}
-      );
-  }
-}
-
-void Core::State::step_own_reclaim() {
-  ReclaimRow& row = reclaims_.at(*own_reclaim_);
-  if (row.record.boot_id != config_.boot_id) {
-    row.record.phase = ReclaimPhase::kReturned;  // no process outlived the boot
-    write_reclaim(row);
-    own_reclaim_.reset();
-    return;
-  }
-  if (row.record.phase != ReclaimPhase::kEvacuating) return;
-  const bool has_guests = std::any_of(attempts_.begin(), attempts_.end(), [](const auto& entry) {
-    return entry.second.row.phase < Phase::kSaving;
-  });
-  if (has_guests) return;
-  row.record.phase = ReclaimPhase::kCleared;
-  row.record.cut_ns = row.record.killed_ns = row.record.cleared_ns = to_ns(now_.boot);
-  write_reclaim(row);
-}
-
 void Core::State::step_leaving() {
   if (!node_.is_leaving || !attempts_.empty() || !is_welcome_) return;
+  // The warden is not left with guests that it has yet to look for.
+  const auto own = reclaims_.find(warden_.announced.reclaim);
+  const bool is_clearing = own != reclaims_.end() &&
+                           own->second.record.phase != ReclaimPhase::kCleared &&
+                           own->second.record.phase != ReclaimPhase::kWedged;
+  if (is_clearing) return;
   const bool are_reported = std::all_of(reclaims_.begin(), reclaims_.end(), [](const auto& entry) {
     return entry.second.is_acked && entry.second.acked == entry.second.record.phase;
   });

@@ -138,7 +138,7 @@ struct ReclaimRow {
   ReclaimRecord record;
   bool is_acked = false;
   ReclaimPhase acked = ReclaimPhase::kDeclared;
-  bool is_own = false;  ///< made by the agent: end of a window, owner at the machine, leaving
+  bool is_own = false;  ///< by the contract: end of a window, owner at the machine, leaving
 
   RN_FIELDS(ReclaimRow, record, is_acked, acked, is_own)
 };

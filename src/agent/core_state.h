@@ -31,6 +31,7 @@ enum class Ask : std::uint8_t {
   kRemove,
   kRelease,
   kEvacuated,
+  kAnnounce,
 };
 
 /// Works; at most one of each kind per attempt (copies: one per peer).
@@ -101,6 +102,14 @@ struct PendingAsk {
   Ask kind = Ask::kQuery;
   Instant sent_at{};
   ReclaimId reclaim;
+};
+
+/// The contract's calendar, looked at once instead of at every event.
+struct Calendar {
+  WallTime seen;
+  std::int32_t utc_offset_s = 0;
+  bool is_inside = false;
+  std::optional<WallTime> change;  ///< none = not within eight days
 };
 
 struct PendingWork {
@@ -249,15 +258,24 @@ class Core::State {
   void report_reclaims();
   void step_evacuations();
   void refresh_conditions();
-  void step_lending();
-  void step_own_reclaim();
   void step_leaving();
   void drop_cut(Attempt& a);
   bool covers(const ReclaimRecord& record, const Attempt& a) const;
   bool is_evacuated(const Attempt& a) const;
-  std::string closing_reason() const;
   void write_reclaim(const ReclaimRow& row);
-  std::int64_t notice_deadline_ns() const;
+
+  // core_lending.cc: what the contract takes back by itself
+  struct Closing {
+    std::string reason;
+    nanoseconds left;
+  };
+
+  void step_lending();
+  void announce(const warden_wire::Announce& wanted);
+  warden_wire::Announce wanted_announcement(const std::optional<Closing>& closing);
+  std::optional<Closing> closing();
+  const Calendar& calendar();
+  std::string taken_because() const;
 
   CoreConfig config_;
   Rng& rng_;
@@ -307,7 +325,10 @@ class Core::State {
   std::map<ReclaimId, ReclaimRow> reclaims_;
   std::map<ReclaimId, Instant> reclaim_sent_at_;
   std::map<ReclaimId, Instant> evacuated_sent_at_;
-  std::optional<ReclaimId> own_reclaim_;
+  warden_wire::Announce announcement_;  ///< as the warden shall hold it; deadline 0 = none
+  std::optional<warden_wire::Announce> announce_sent_;
+  Instant announce_sent_at_{};
+  std::optional<Calendar> calendar_;
   bool is_left_ = false;
   std::optional<Instant> leave_sent_at_;
 };

@@ -375,8 +375,10 @@ struct NodeView {
   std::string why;  ///< one sentence for the owner: why it lends or doesn't
   bool is_coordinator_connected = false;
   bool is_warden_connected = false;
-  std::string engine;               ///< as the warden names it; empty = not seen yet
-  std::int64_t engine_gone_s = -1;  ///< it does not answer since then; -1 = it does
+  std::string engine;                 ///< as the warden names it; empty = not seen yet
+  std::int64_t engine_gone_s = -1;    ///< it does not answer since then; -1 = it does
+  std::int64_t announced_in_ms = -1;  ///< until the contract takes the node back; -1 = not in sight
+  std::string announced_because;
   std::int64_t clock_offset_ms = 0;
   std::uint32_t holds = 0;
   std::uint64_t works_running = 0;
@@ -395,6 +397,8 @@ struct NodeView {
       is_warden_connected,
       engine,
       engine_gone_s,
+      announced_in_ms,
+      announced_because,
       clock_offset_ms,
       holds,
       works_running,

@@ -35,6 +35,7 @@ void Core::State::on(const WardenDisconnected&) {
   for (auto& [name, a] : attempts_) a.asks.clear();
   strangers_.clear();
   evacuated_sent_at_.clear();
+  announce_sent_.reset();
 }
 
 void Core::State::ask(Attempt& a, Ask kind, warden_wire::Request request) {
@@ -86,6 +87,8 @@ void Core::State::on_answer(const warden_wire::Answer& answer) {
     if (answer.code.empty()) on_state(answer.state);
     return;
   }
+  if (pending.kind == Ask::kAnnounce && !answer.code.empty())
+    log::info("announcement.refused", {{"code", answer.code}, {"message", answer.message}});
   const auto attempt = attempts_.find(pending.guest);
   if (attempt == attempts_.end()) return;
   Attempt& a = attempt->second;
@@ -130,6 +133,7 @@ void Core::State::on_attempt_answer(Attempt& a, Ask kind, const warden_wire::Ans
     case Ask::kNotice:
     case Ask::kQuery:
     case Ask::kEvacuated:
+    case Ask::kAnnounce:
       return;
     case Ask::kRelease:
       a.row.is_released = true;
@@ -197,7 +201,7 @@ const ReclaimRecord* Core::State::cutting_reclaim(const Attempt& a) const {
   const ReclaimRecord* best = nullptr;
   for (const auto& [id, row] : reclaims_) {
     const ReclaimRecord& record = row.record;
-    if (row.is_own || record.boot_id != config_.boot_id || !covers(record, a)) continue;
+    if (record.boot_id != config_.boot_id || !covers(record, a)) continue;
     const bool is_cut =
         record.cut_ns > 0 || record.killed_ns > 0 ||
         (record.kind == ReclaimKind::kEmergency && record.phase != ReclaimPhase::kReturned);

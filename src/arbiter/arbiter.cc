@@ -64,6 +64,7 @@ LendingState Arbiter::lending(Now now) const {
   if (!is_inside_windows(contract_, local_time(now.wall, conditions_.utc_offset_s)))
     return LendingState::kOutsideWindow;
   if (conditions_.is_owner_present) return LendingState::kOwnerPresent;
+  if (!conditions_.taken_because.empty()) return LendingState::kReclaimed;
   if (now.boot < conditions_.closed_until) return LendingState::kReclaimed;
   if (!conditions_.is_able) return LendingState::kNotLending;
   return LendingState::kOpen;
@@ -85,6 +86,8 @@ std::string Arbiter::why(Now now) const {
              " minutes without input)";
     case LendingState::kReclaimed:
       if (conditions_.is_reclaimed) return "the owner has taken the node back";
+      if (!conditions_.taken_because.empty())
+        return "the node is taken back by its contract: " + conditions_.taken_because;
       return "the node must be free for " + text(contract_.min_free_s) +
              " s after a reclaim before it lends again";
     case LendingState::kOutsideWindow: {

@@ -34,6 +34,7 @@ struct Conditions {
   std::vector<std::uint32_t> reclaimed_gpus;  ///< single GPUs
   bool is_owner_present = false;              ///< by the idle rule
   bool is_draining = false;                   ///< the node is leaving
+  std::string taken_because;                  ///< the contract takes it back: why; empty = no
   bool is_able = true;                        ///< warden reachable, engine up
   std::string unable_because;
   Instant closed_until{};  ///< min_free_s after the last reclaim

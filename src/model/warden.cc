@@ -25,7 +25,8 @@ constexpr std::array<std::string_view, std::variant_size_v<Request>> kRequests =
     "declare_reclaim",
     "release",
     "pause",
-    "resume"};
+    "resume",
+    "announce"};
 constexpr std::array<std::string_view, std::variant_size_v<Reply>> kReplies = {
     "answer", "state_changed"};
 

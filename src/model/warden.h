@@ -148,6 +148,24 @@ struct EvacuationDone {
   RN_FIELDS(EvacuationDone, reclaim, guests)
 };
 
+/// What the node's contract takes back by itself, without a word of the owner's: the end of a
+/// lending window, the idle rule, leaving, `lends: false`. Always the whole node, one at a time: a
+/// new one replaces one that is not declared yet; of a declared one only the deadline can change,
+/// to an earlier one. At `declare_ns` it becomes a reclaim of the announced kind, and from then on
+/// the warden needs nobody: at the deadline it cuts, kills and looks, whatever became of the agent.
+/// Harmless to repeat. Times are the boot clock's nanoseconds.
+///
+/// `deadline_ns` 0 takes it back: what is not declared is forgotten, and what is declared is
+/// returned, unless guests are being cleared or are still seen (kUnavailable). Reclaims of the
+/// owner's are never touched.
+struct Announce {
+  std::int64_t declare_ns = 0;
+  std::int64_t deadline_ns = 0;  ///< at most a week ahead
+  std::string message;           ///< to the guests: why
+
+  RN_FIELDS(Announce, declare_ns, deadline_ns, message)
+};
+
 // ---- owner → warden
 // ---------------------------------------------------------------------------------------------
 
@@ -210,6 +228,16 @@ struct GuestReport {
   )
 };
 
+/// The agent's Announce as the warden holds it; a deadline of 0 and no reclaim = none.
+struct Announced {
+  std::int64_t declare_ns = 0;
+  std::int64_t deadline_ns = 0;
+  std::string message;
+  ReclaimId reclaim;  ///< empty = not declared yet; else it is open
+
+  RN_FIELDS(Announced, declare_ns, deadline_ns, message, reclaim)
+};
+
 /// The answer to Query, and pushed to the agent whenever something in it changed.
 struct WardenState {
   std::vector<GuestReport> guests;
@@ -220,6 +248,7 @@ struct WardenState {
   std::string engine;
   bool is_engine_up = false;
   std::vector<GpuTelemetry> gpus;
+  Announced announced;
 
   RN_FIELDS(
       WardenState,
@@ -230,7 +259,8 @@ struct WardenState {
       paused_until_wall_ms,
       engine,
       is_engine_up,
-      gpus
+      gpus,
+      announced
   )
 };
 
@@ -269,7 +299,8 @@ using Request = std::variant<
     DeclareReclaim,
     Release,
     Pause,
-    Resume>;
+    Resume,
+    Announce>;
 
 /// True for the verbs that only the owner may use.
 bool is_owner_only(const Request& request);

@@ -24,6 +24,8 @@ Output WardenCore::start(Now now) {
       journal_.paused_until_boot_ns = to_ns(now.boot + std::max(left, milliseconds(0)));
     }
     for (GuestRecord& guest : journal_.guests) guest.pid = 0;
+    // No guest has outlived the boot, and its instants mean nothing now.
+    journal_.announced = {0, 0, "", journal_.announced.reclaim};
   }
   for (ReclaimRecord& reclaim : journal_.reclaims) {
     if (!is_open(reclaim) || reclaim.phase == ReclaimPhase::kCleared) continue;
@@ -75,6 +77,10 @@ std::optional<Instant> WardenCore::wake_at() const {
     if (is_waiting) consider(instant_from_ns(reclaim.deadline_ns));
   }
   for (const auto& [id, clearing] : clearings_) consider(clearing.repeat_at);
+  const auto& announced = journal_.announced;
+  const bool is_coming = announced.deadline_ns > 0 && announced.reclaim.empty() &&
+                         (announced.declare_ns > to_ns(now_.boot) || is_due());
+  if (is_coming) consider(instant_from_ns(announced.declare_ns));
   if (journal_.is_paused && journal_.paused_until_boot_ns > 0)
     consider(instant_from_ns(journal_.paused_until_boot_ns));
   return at;
@@ -121,6 +127,7 @@ warden_wire::WardenState WardenCore::state() const {
   for (const ImageRecord& known : journal_.images) state.images.push_back(known.digest);
   state.is_paused = journal_.is_paused;
   state.paused_until_wall_ms = journal_.paused_until_wall_ms;
+  state.announced = journal_.announced;
   state.engine = engine_version_;
   state.is_engine_up = is_engine_up_;
   return state;

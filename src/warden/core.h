@@ -103,6 +103,7 @@ class WardenCore {
   void ask(const Caller& caller, const warden_wire::Release& request);
   void ask(const Caller& caller, const warden_wire::Pause& request);
   void ask(const Caller& caller, const warden_wire::Resume& request);
+  void ask(const Caller& caller, const warden_wire::Announce& request);
 
   // Guests: core_guests.cc
   GuestRecord* find(const GuestName& guest);
@@ -134,8 +135,15 @@ class WardenCore {
   void advance(ReclaimRecord& reclaim);
   void advance_all();
   void finish_clear(ReclaimRecord& reclaim, const ClearReport& report);
+  void give_back(ReclaimRecord& reclaim);
   void set_gates();
   void drop_old_reclaims();
+
+  // The contract's own reclaims: core_announced.cc
+  void withdraw_announced(const Caller& caller);
+  bool is_due() const;
+  void fall_due();
+  void hand_to_owner(const ReclaimRecord& reclaim);
 
   // core.cc
   void answer(const std::vector<Caller>& callers, const Status& status);

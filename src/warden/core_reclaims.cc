@@ -10,10 +10,8 @@ namespace rn::warden {
 
 namespace {
 
-constexpr std::uint32_t kMaxNoticeS = 900;           ///< DESIGN section 3
-constexpr std::uint32_t kMaxAnnouncedS = 7 * 86400;  ///< a window's end is at most a week away
+constexpr std::uint32_t kMaxNoticeS = 900;  ///< DESIGN section 3
 constexpr std::uint32_t kMaxGpuIndex = 63;
-constexpr std::size_t kMaxMessageBytes = 1024;
 
 std::int64_t later_of(std::int64_t a, std::int64_t b) {
   return a > b ? a : b;
@@ -42,7 +40,10 @@ ReclaimRecord* WardenCore::find(const ReclaimId& id) {
 ReclaimRecord* WardenCore::open_reclaim_of(const std::vector<std::uint32_t>& gpus) {
   for (ReclaimRecord& reclaim : journal_.reclaims) {
     const bool is_same = reclaim.gpus == gpus;
-    if (is_open(reclaim) && (is_same || reclaim.gpus.empty())) return &reclaim;
+    // One GPU that the owner takes must not come back with the contract's window.
+    const bool is_contracts = reclaim.id == journal_.announced.reclaim;
+    const bool is_covering = reclaim.gpus.empty() && !is_contracts;
+    if (is_open(reclaim) && (is_same || is_covering)) return &reclaim;
   }
   return nullptr;
 }
@@ -111,7 +112,7 @@ namespace {
 Status check(const warden_wire::DeclareReclaim& request) {
   if (request.kind == ReclaimKind::kLost)
     return fail(ErrorCode::kInvalid, "a lost node is found by its silence, not declared");
-  if (request.kind == ReclaimKind::kAnnounced && request.in_s > kMaxAnnouncedS)
+  if (request.kind == ReclaimKind::kAnnounced && seconds(request.in_s) > kMaxAnnounced)
     return fail(ErrorCode::kInvalid, "a reclaim can be announced at most a week ahead");
   if (request.kind == ReclaimKind::kNotice && request.notice_s > kMaxNoticeS)
     return fail(ErrorCode::kInvalid, "notice is at most 15 minutes", "announce it with a time");
@@ -151,6 +152,7 @@ void WardenCore::ask(const Caller& caller, const warden_wire::DeclareReclaim& re
       changed();
     }
   }
+  hand_to_owner(*reclaim);
   const ReclaimId id = reclaim->id;
   advance(*reclaim);
   warden_wire::Answer reply;
@@ -181,6 +183,7 @@ void WardenCore::advance(ReclaimRecord& reclaim) {
 }
 
 void WardenCore::advance_all() {
+  fall_due();
   for (ReclaimRecord& reclaim : journal_.reclaims) advance(reclaim);
 }
 
@@ -261,6 +264,7 @@ void WardenCore::on(const EmergencyDone& event) {
     reclaim = &declare(ReclaimKind::kEmergency, gpus, Instant{});
     reclaim->declared_ns = event.declared_ns;
   }
+  hand_to_owner(*reclaim);
   if (reclaim->phase == ReclaimPhase::kEvacuating) reclaim->kind = ReclaimKind::kEmergency;
   // A cut alone ends nothing: no deadline, and the guests are there when it is released.
   reclaim->deadline_ns = event.is_cut_only ? 0 : event.declared_ns;
@@ -306,15 +310,21 @@ void WardenCore::ask(const Caller& caller, const warden_wire::Release& request) 
       return answer(
           caller, fail(ErrorCode::kUnavailable, "the guests are being cleared", "wait a moment")
       );
-    clearings_.erase(reclaim.id);
-    evacuated_.erase(reclaim.id);
-    reclaim.returned_ns = to_ns(now_.boot);
-    move_to(reclaim, ReclaimPhase::kReturned);
+    give_back(reclaim);
     reply.reclaim = reclaim;
   }
   drop_old_reclaims();
+  advance_all();  // what the contract takes back may have waited behind the owner's reclaim
   set_gates();
   answer(caller, std::move(reply));
+}
+
+void WardenCore::give_back(ReclaimRecord& reclaim) {
+  clearings_.erase(reclaim.id);
+  evacuated_.erase(reclaim.id);
+  reclaim.returned_ns = to_ns(now_.boot);
+  move_to(reclaim, ReclaimPhase::kReturned);
+  if (reclaim.id == journal_.announced.reclaim) journal_.announced = {};
 }
 
 void WardenCore::drop_old_reclaims() {

@@ -38,6 +38,8 @@ inline constexpr std::uint32_t kNoSlot = 0xffffffff;
 inline constexpr std::uint32_t kSlots = 256;  ///< RN_CUT_SLOTS
 inline constexpr std::size_t kMaxGuests = 128;
 inline constexpr std::size_t kMaxImages = 256;
+inline constexpr seconds kMaxAnnounced{7 * 86400};
+inline constexpr std::size_t kMaxMessageBytes = 1024;
 inline constexpr std::size_t kKeptReclaims = 16;  ///< returned ones that are still reported
 
 /// What is known of one guest. Journalled.
@@ -96,6 +98,7 @@ struct Journal {
   std::int64_t paused_until_wall_ms = 0;    ///< the same for people and after a reboot
   std::uint64_t emergencies_seen = 0;       ///< kill-socket records taken into `reclaims`
   std::uint64_t hand_emergencies_seen = 0;  ///< the same of `reclaim-warden kill`
+  warden_wire::Announced announced;         ///< by the agent, of the contract
 
   RN_FIELDS(
       Journal,
@@ -107,7 +110,8 @@ struct Journal {
       paused_until_boot_ns,
       paused_until_wall_ms,
       emergencies_seen,
-      hand_emergencies_seen
+      hand_emergencies_seen,
+      announced
   )
 };
 

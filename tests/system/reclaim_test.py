@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reclaims on a real coordinator, agents, wardens and engines: one site, two guests, one story after the other. What a
 guest resumed from is read from its own log. A story begins where the one before it ended."""
+import datetime
 import json
 import pathlib
 import sys
@@ -292,7 +293,46 @@ class Reclaim(unittest.TestCase):
         node.start_agent()
         site.wait("lab-b to be back", lambda: site.rest.nodes()["lab-b"]["is_connected"], 30)
 
-    def test_i_leaving_takes_guests_and_files_away(self):
+    def test_i_a_window_ends_at_its_minute_with_agent_and_engine_frozen(self):
+        site = self.site
+        node = site.nodes["lab-a"]
+        site.wait("lab-b to be open", lambda: site.rest.nodes()["lab-b"]["lending"] == "open", 30)
+        self.wait_for_new_generations()
+        before = self.epochs()
+        end = (int(time.time() + 12) // 60 + 1) * 60  # the next full minute that leaves time to be told
+        minute = datetime.datetime.fromtimestamp(end, datetime.timezone.utc)
+        later = minute + datetime.timedelta(hours=1)
+        file = site.labs.dir / "windows.yaml"
+        file.write_text(json.dumps({**node.contract, "notice_s": 3, "windows": [
+            {"days": [], "from": later.strftime("%H:%M"), "to": minute.strftime("%H:%M")}]}))
+        self.assertIn("in force", node.owner("contract", "set", file).stdout)
+        site.wait("the warden to be told", lambda: site.status("lab-a")["announced_in_ms"] > 0, 8)
+        self.assertEqual(self.epochs(), before, "the window has not ended yet")
+
+        with site.frozen("lab-a"):
+            time.sleep(max(end - 1 - time.time(), 0))  # nothing may happen before the window ends
+            self.assertTrue(site.guest_processes("lab-a"), "the guests were stopped too early")
+            site.wait("the guests to be gone", lambda: not site.guest_processes("lab-a"), 10, 0.05)
+            self.assertGreaterEqual(time.time(), end)
+        site.wait("the record", lambda: site.last_reclaim("lab-a")["kind"] == "announced" and
+                  site.last_reclaim("lab-a")["cleared_ns"], 60)
+        record = site.last_reclaim("lab-a")
+        self.check_cleared("lab-a", record)
+        self.assertEqual(record["message"], "the lending window ends")
+        self.assertGreaterEqual(record["cut_ns"], record["deadline_ns"])
+        self.assertEqual(site.status("lab-a")["lending"], "outside_window")
+        site.wait("both to run on lab-b", lambda: site.all_on("lab-b"), 60)
+        for name in site.guests:
+            self.check_resumed(name, number(before[name]), after=1)
+        late_ms = (record["cut_ns"] - record["deadline_ns"]) / 1e6
+        print(f"  window: cut {late_ms:.1f} ms after the deadline, cleared "
+              f"{(record['cleared_ns'] - record['cut_ns']) / 1e6:.1f} ms later", flush=True)
+
+        file.write_text(json.dumps(node.contract))
+        self.assertIn("in force", node.owner("contract", "set", file).stdout)
+        site.wait("both to be back on lab-a", lambda: site.all_on("lab-a"), 90)
+
+    def test_j_leaving_takes_guests_and_files_away(self):
         site = self.site
         site.wait("lab-b to be open", lambda: site.rest.nodes()["lab-b"]["lending"] == "open", 30)
         self.wait_for_new_generations()
@@ -311,7 +351,7 @@ class Reclaim(unittest.TestCase):
             site.cli("stop", guest.job)
         site.wait("both to be over", lambda: all(site.job(name)["state"] == "cancelled" for name in site.guests), 30)
 
-    def test_j_nothing_is_left(self):
+    def test_k_nothing_is_left(self):
         self.site.labs.down()
         self.assertEqual(self.site.labs.residue(), [])
 

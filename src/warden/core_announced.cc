@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "base/planted.h"
+#include "warden/core.h"
+
+// What the contract takes back without a word of the owner's. The agent, which reads the contract,
+// tells it ahead of time; from then on the warden keeps it alone.
+namespace rn::warden {
+
+namespace {
+
+Status check(const warden_wire::Announce& request, Instant now) {
+  if (request.declare_ns < 0 || request.deadline_ns < request.declare_ns)
+    return fail(ErrorCode::kInvalid, "an announcement is declared before its deadline");
+  if (request.deadline_ns > to_ns(now + kMaxAnnounced))
+    return fail(ErrorCode::kInvalid, "a reclaim can be announced at most a week ahead");
+  if (request.message.size() > kMaxMessageBytes)
+    return fail(ErrorCode::kInvalid, "the message is longer than 1 KiB");
+  return {};
+}
+
+}  // namespace
+
+void WardenCore::ask(const Caller& caller, const warden_wire::Announce& request) {
+  if (const Status valid = check(request, now_.boot); !valid) return answer(caller, valid);
+  if (request.deadline_ns == 0) return withdraw_announced(caller);
+  warden_wire::Announced& announced = journal_.announced;
+  if (ReclaimRecord* declared = find(announced.reclaim)) {
+    const bool is_earlier =
+        declared->phase == ReclaimPhase::kEvacuating && request.deadline_ns < declared->deadline_ns;
+    if (is_earlier) {
+      declared->deadline_ns = request.deadline_ns;
+      changed();
+    }
+  } else {
+    warden_wire::Announced wanted{request.declare_ns, request.deadline_ns, request.message, {}};
+    if (announced != wanted) changed();
+    announced = std::move(wanted);
+  }
+  advance_all();
+  warden_wire::Answer reply;
+  if (const ReclaimRecord* declared = find(announced.reclaim)) reply.reclaim = *declared;
+  answer(caller, std::move(reply));
+}
+
+void WardenCore::withdraw_announced(const Caller& caller) {
+  ReclaimRecord* declared = find(journal_.announced.reclaim);
+  if (declared == nullptr) {
+    if (journal_.announced != warden_wire::Announced{}) changed();
+    journal_.announced = {};
+    return answer(caller, Status());
+  }
+  // What was seen of guests is the owner's to judge: only a clean machine goes back by itself.
+  if (clearings_.contains(declared->id) || declared->phase == ReclaimPhase::kCut ||
+      declared->phase == ReclaimPhase::kWedged)
+    return answer(
+        caller, fail(ErrorCode::kUnavailable, "the guests are being cleared", "wait a moment")
+    );
+  give_back(*declared);
+  drop_old_reclaims();
+  set_gates();
+  answer(caller, Status());
+}
+
+/// Its time has come, it is not declared, and no reclaim of the owner's takes the node by then.
+bool WardenCore::is_due() const {
+  const warden_wire::Announced& announced = journal_.announced;
+  if (announced.deadline_ns == 0 || !announced.reclaim.empty()) return false;
+  if (to_ns(now_.boot) < announced.declare_ns) return false;
+  if (planted("warden.sleeps_through_windows")) return false;
+  return std::none_of(
+      journal_.reclaims.begin(),
+      journal_.reclaims.end(),
+      [&](const ReclaimRecord& reclaim) {
+        if (!is_open(reclaim) || !reclaim.gpus.empty()) return false;
+        const bool is_in_time =
+            reclaim.deadline_ns != 0 && reclaim.deadline_ns <= announced.deadline_ns;
+        return is_in_time || reclaim.phase != ReclaimPhase::kEvacuating ||
+               clearings_.contains(reclaim.id);
+      }
+  );
+}
+
+void WardenCore::fall_due() {
+  if (!is_due()) return;
+  warden_wire::Announced& announced = journal_.announced;
+  ReclaimRecord& reclaim =
+      declare(ReclaimKind::kAnnounced, {}, instant_from_ns(announced.deadline_ns));
+  reclaim.message = announced.message;
+  announced.reclaim = reclaim.id;
+}
+
+/// The owner has spoken: from now on only the owner gives the node back.
+void WardenCore::hand_to_owner(const ReclaimRecord& reclaim) {
+  if (reclaim.id != journal_.announced.reclaim) return;
+  journal_.announced = {};
+  changed();
+}
+
+}  // namespace rn::warden
