@@ -210,6 +210,11 @@ void AgentHost::owner_leaves() {
   process_.run([this] { feed(agent::OwnerLeaves{"the owner leaves"}); });
 }
 
+void AgentHost::owner_writes(Contract contract) {
+  contract_ = std::move(contract);
+  process_.run([this] { feed(agent::ContractChanged{contract_, 0}); });
+}
+
 void AgentHost::tick() {
   feed(agent::Tick{});
   process_.later(milliseconds(250), [this] { tick(); });

@@ -98,6 +98,8 @@ class AgentHost {
   Site& site() { return site_; }
 
   void owner_leaves();
+  /// The owner puts another contract in force: on the disk, and told if the agent is up.
+  void owner_writes(Contract contract);
 
  private:
   /// Everything that ends with the process. Kept until the stack is unwound.

@@ -36,6 +36,7 @@ FaultPlan draw_plan(Rng& rng) {
   plan.sync_failures_per_hour = coin(6 * rng.unit());
   plan.forgeries_per_hour = coin(120 * rng.unit());
   plan.liars = coin(0.3 * rng.unit());
+  plan.windows_per_hour = coin(10 * rng.unit());
   return plan;
 }
 
@@ -57,6 +58,7 @@ class Nemesis {
     repeat(plan.disk_full_per_hour, "disk full", [this] { fill_disk(); });
     repeat(plan.sync_failures_per_hour, "failed sync", [this] { fail_sync(); });
     repeat(plan.forgeries_per_hour, "forgery", [this] { forge(); });
+    repeat(plan.windows_per_hour, "window", [this] { close_window(); });
     if (plan.liars <= 0) return;
     for (std::size_t node = 0; node < cluster_.nodes().size(); ++node) {
       const bool is_liar = rng_.unit() < plan.liars;
@@ -162,6 +164,18 @@ class Nemesis {
         ReclaimKind::kNotice, ReclaimKind::kAnnounced, ReclaimKind::kEmergency};
     cluster_.owner_takes(node, kKinds[rng_.below(3)], static_cast<std::uint32_t>(rng_.below(120)));
     world_.queue().after(some_seconds(60, 900), [this, node] { cluster_.owner_releases(node); });
+  }
+
+  void close_window() {
+    const std::size_t node = any_node();
+    const Contract& contract = cluster_.nodes()[node].agent->contract();
+    if (!contract.lends || !contract.windows.empty()) return;
+    const nanoseconds in = some_seconds(10, 300);
+    const nanoseconds length = some_seconds(60, 900);
+    cluster_.close_window(node, in, length);
+    world_.queue().after(in + length + some_seconds(120, 300), [this, node] {
+      cluster_.open_windows(node);
+    });
   }
 
   World& world_;

@@ -2,6 +2,7 @@
 #include "sim/cluster.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <optional>
 
 #include "base/assert.h"
@@ -223,6 +224,34 @@ void Cluster::owner_releases(std::size_t node) {
   mine.warden->owner_asks(warden_wire::Release{});
 }
 
+void Cluster::close_window(std::size_t node, nanoseconds in, nanoseconds length) {
+  Node& mine = nodes_[node];
+  const auto full = [](std::int64_t ms) { return (ms + 59'999) / 60'000; };  // minutes
+  const auto text = [](std::int64_t minute) {
+    char out[8];
+    const auto of_day = static_cast<int>(minute % 1440);
+    std::snprintf(out, sizeof out, "%02d:%02d", of_day / 60, of_day % 60);
+    return std::string(out);
+  };
+  const std::int64_t now_ms = to_ms(mine.machine->clock().now().wall);
+  const std::int64_t end = full(now_ms + in / milliseconds(1));
+  const std::int64_t begin = end + full(length / milliseconds(1));
+  Contract contract = mine.agent->contract();
+  contract.windows = {{{}, text(begin), text(end)}};
+  world_.trace(mine.name, "lends until " + text(end) + ", and again from " + text(begin));
+  const TrueTime ends = world_.now() + milliseconds(end * 60'000 - now_ms);
+  owners_.on_window(mine.name, ends, ends + std::chrono::minutes(begin - end));
+  mine.agent->owner_writes(std::move(contract));
+}
+
+void Cluster::open_windows(std::size_t node) {
+  Contract contract = nodes_[node].agent->contract();
+  if (contract.windows.empty()) return;
+  contract.windows.clear();
+  owners_.on_window(nodes_[node].name, {}, {});
+  nodes_[node].agent->owner_writes(std::move(contract));
+}
+
 void Cluster::fill_disk(std::size_t node, nanoseconds for_so_long) {
   checkers_.on_power_loss(*nodes_[node].machine);  // logs are given up in the end
   nodes_[node].machine->fill_disk(true);
@@ -347,6 +376,7 @@ bool Cluster::run_to_the_end(nanoseconds limit) {
     nodes_[i].warden->start();
     nodes_[i].agent->start();
     if (nodes_[i].is_owner_using) owner_releases(i);
+    open_windows(i);
   }
   const TrueTime deadline = world_.now() + limit;
   while (!world_.is_violated() && !are_all_finished() && world_.now() < deadline) {

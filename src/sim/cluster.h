@@ -56,6 +56,10 @@ class Cluster {
   // What owners and fate do to a node, by its number.
   void owner_takes(std::size_t node, ReclaimKind kind, std::uint32_t notice_s);
   void owner_releases(std::size_t node);
+  /// The contract's window ends at the first full minute after `in`, and the next one begins
+  /// `length` (at least a minute, at most half a day) later.
+  void close_window(std::size_t node, nanoseconds in, nanoseconds length);
+  void open_windows(std::size_t node);  ///< the contract lends at all times again
   void lose_power(std::size_t node, nanoseconds back_after);
   /// Never comes back, not even when faults stop.
   void lose_for_good(std::size_t node);

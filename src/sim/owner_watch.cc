@@ -8,6 +8,7 @@ namespace rn::sim {
 namespace {
 constexpr auto kStartsUnderWay = seconds(1);  // asked for before, created after
 constexpr auto kKillTime = seconds(3);
+constexpr auto kCalendarError = seconds(2);
 }  // namespace
 
 void OwnerWatch::on_emergency(const std::string& node) {
@@ -18,6 +19,10 @@ void OwnerWatch::on_accepted(const std::string& node, nanoseconds left) {
   const auto [taking, is_new] = taken_.emplace(node, Taking{world_.now(), {}, false});
   const TrueTime deadline = world_.now() + std::max(left, nanoseconds(0));
   if (is_new || deadline < taking->second.deadline) taking->second.deadline = deadline;
+}
+
+void OwnerWatch::on_window(const std::string& node, TrueTime end, TrueTime until) {
+  windows_[node] = {end, until, false};
 }
 
 void OwnerWatch::on_release(const std::string& node) {
@@ -34,8 +39,15 @@ void OwnerWatch::violate(
   );
 }
 
-void OwnerWatch::on_journal(const Machine& machine, const warden::Journal& journal) {
+void OwnerWatch::on_journal(Machine& machine, const warden::Journal& journal) {
   ++checks_;
+  const auto window = windows_.find(machine.name());
+  if (window != windows_.end() && world_.now() < window->second.end) {
+    const auto& told = journal.announced;
+    const nanoseconds left(told.deadline_ns - to_ns(machine.clock().now().boot));
+    const bool is_in_time = world_.now() + left <= window->second.end + kCalendarError;
+    window->second.is_told = told.deadline_ns > 0 && is_in_time;
+  }
   const bool is_cleared =
       std::any_of(journal.reclaims.begin(), journal.reclaims.end(), [](const auto& record) {
         return record.gpus.empty() && record.phase == ReclaimPhase::kCleared;
@@ -59,6 +71,10 @@ void OwnerWatch::on_step(
     const Machine& machine, const Machine::Container& container, nanoseconds warden_alive
 ) {
   ++checks_;
+  const auto window = windows_.find(machine.name());
+  if (window != windows_.end() && window->second.is_told && world_.now() < window->second.until &&
+      world_.now() > window->second.end + kKillTime + kCalendarError && warden_alive > kKillTime)
+    violate(machine, container, "did a step after the end of the lending window");
   const auto taking = taken_.find(machine.name());
   if (taking == taken_.end()) return;
   if (taking->second.is_at_once) return violate(machine, container, "did a step");

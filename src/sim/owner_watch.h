@@ -21,6 +21,8 @@ class WardenHost;
 ///   - After a declared reclaim nothing new starts; a little after its deadline nothing runs (while
 ///     the warden is dead or stopped it cannot: the dead man's switch that then cuts is no part of
 ///     the simulation).
+///   - A little after the end of a lending window nothing runs, also when the agent has died or was
+///     stopped since it told the warden.
 ///   - "Cleared" is said only of a machine on which nothing runs.
 class OwnerWatch {
  public:
@@ -29,10 +31,13 @@ class OwnerWatch {
   void on_emergency(const std::string& node);
   /// The warden has accepted a reclaim of the whole node: in `left` nothing may run any more.
   void on_accepted(const std::string& node, nanoseconds left);
+  /// The contract lends until `end` and again from `until`. What counts is what the warden holds
+  /// of it on its disk when the end comes: an agent that was dead all the time could not tell it.
+  void on_window(const std::string& node, TrueTime end, TrueTime until);
   /// The owner asked for the machine's release, of a warden that hears it.
   void on_release(const std::string& node);
 
-  void on_journal(const Machine& machine, const warden::Journal& journal);
+  void on_journal(Machine& machine, const warden::Journal& journal);
   void on_create(const Machine& machine, const Machine::Container& container);
   /// `warden_alive`: for how long the warden has been up and not stopped.
   void on_step(
@@ -51,10 +56,17 @@ class OwnerWatch {
     bool is_at_once = false;
   };
 
+  struct Window {
+    TrueTime end{0};
+    TrueTime until{0};
+    bool is_told = false;
+  };
+
   void violate(const Machine& machine, const Machine::Container& container, const char* what);
 
   World& world_;
-  std::map<std::string, Taking> taken_;  ///< by machine
+  std::map<std::string, Taking> taken_;    ///< by machine
+  std::map<std::string, Window> windows_;  ///< by machine
   std::uint64_t checks_ = 0;
 };
 

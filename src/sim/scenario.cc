@@ -35,6 +35,7 @@ const std::map<std::string, Verb>& verbs() {
       {"expect", {3, "expect JOB on NODE|STATE"}},
       {"owner", {3, "owner NODE notice|announced DURATION, owner NODE emergency"}},
       {"release", {2, "release NODE"}},
+      {"window", {6, "window NODE closes DURATION for DURATION"}},
       {"kill", {4, "kill coordinator|agent NODE|warden NODE back DURATION"}},
       {"backup", {2, "backup coordinator"}},
       {"restore", {4, "restore coordinator back DURATION"}},
@@ -226,6 +227,11 @@ class Player {
       cluster_->fill_disk(which, length);
     }
     if (words[0] == "release") cluster_->owner_releases(which);
+    if (words[0] == "window") {
+      RN_TRY(const nanoseconds in, parse_duration(words[3]));
+      RN_TRY(const nanoseconds length, parse_duration(words[5]));
+      cluster_->close_window(which, in, length);
+    }
     if (words[0] == "power") {
       RN_TRY(const nanoseconds back, parse_duration(words[3]));
       cluster_->lose_power(which, back);

@@ -28,6 +28,7 @@ struct FaultPlan {
   double reclaims_per_hour = 0;       ///< owners, all kinds
   double disk_full_per_hour = 0;      ///< a node's disk, or the coordinator's, for a while
   double sync_failures_per_hour = 0;  ///< a node's disk loses what it was told to keep, and says so
+  double windows_per_hour = 0;        ///< an owner's lending window ends soon
   double forgeries_per_hour = 0;      ///< a node says what its agent did not say
   double liars = 0;                   ///< share of the nodes that serve changed chunks
   double connection_loss = 0;         ///< per message
