@@ -18,6 +18,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "io/patiently.h"
 #include "io/real_clock.h"
 #include "io/real_fs.h"
 #include "warden/engine_exec.h"
@@ -237,22 +238,28 @@ int order(Options& options, KillFrame::Verb verb) {
   return answer->status == 0 ? kDone : kNotCleared;
 }
 
-/// Ends the daemon, if one runs. The pid file's lock tells a living one from a stale file.
-Status stop_daemon(const Options& options) {
-  for (milliseconds waited{0}; waited < kEndLimit; waited += milliseconds(50)) {
-    if (const auto lock = lock_pid_file(options)) {
-      close(*lock);
-      return {};
-    }
-    if (waited.count() == 0) {
-      std::ifstream file(pid_path(options));
-      pid_t pid = 0;
-      file >> pid;
-      if (pid > 1) kill(pid, SIGTERM);
-    }
-    usleep(50'000);
+/// Ends the daemon, if one runs, and keeps another from starting: answers the pid file's lock,
+/// which also tells a living one from a stale file. A daemon that waits for a hanging engine is
+/// killed: it is made for that.
+Result<int> stop_daemon(const Options& options) {
+  pid_t pid = 0;
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    const auto locked = lock_pid_file(options);
+    if (locked || locked.error().code != ErrorCode::kConflict) return locked;
+    std::ifstream file(pid_path(options));
+    if (file >> pid && pid > 1) kill(pid, signal);
+    Result<int> lock = fail(ErrorCode::kConflict, "");
+    const Status ended = io::patiently(kEndLimit, [&]() -> Status {
+      lock = lock_pid_file(options);
+      return lock ? Status{} : fail(lock.error());
+    });
+    if (ended) return lock;
   }
-  return fail(ErrorCode::kTimeout, "the running warden does not end", "stop its service");
+  return fail(
+      ErrorCode::kTimeout,
+      "the running warden (process " + std::to_string(pid) + ") does not end",
+      "stop its service: systemctl stop reclaim-warden; then leave again"
+  );
 }
 
 int leave(Options& options) {
@@ -261,12 +268,19 @@ int leave(Options& options) {
     std::printf("nothing to remove in %s\n", options.state.c_str());
     return kDone;
   }
-  if (const Status stopped = stop_daemon(options); !stopped) return complain(stopped.error());
+  const auto lock = stop_daemon(options);
+  if (!lock) return complain(lock.error());
   const io::RealClock clock{};
   const warden::LeaveReport report = warden::leave(machine_of(options), clock);
   for (const std::string& what : report.removed) std::printf("removed %s\n", what.c_str());
   for (const std::string& what : report.stays) std::printf("STAYS %s\n", what.c_str());
-  return report.stays.empty() ? kDone : kFailed;
+  close(*lock);
+  if (report.stays.empty()) return kDone;
+  return complain(
+      {ErrorCode::kConflict,
+       "not everything could be removed",
+       "end what is named above, then: reclaim-warden leave"}
+  );
 }
 
 void add_places(CLI::App& command, Options& options) {

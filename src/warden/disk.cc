@@ -14,11 +14,13 @@
 
 #include "base/log.h"
 #include "io/fd.h"
+#include "io/patiently.h"
 #include "io/real_fs.h"
 #include "io/real_rng.h"
 #include "io/subprocess.h"
 #include "warden/disk_view.h"
 #include "warden/loop_mount.h"
+#include "warden/mount_users.h"
 #include "warden/posix.h"
 #include "warden/profile.h"
 
@@ -368,19 +370,34 @@ Result<std::string> AttemptDisks::read(
   return text;
 }
 
-Result<std::vector<std::string>> AttemptDisks::leave() const {
+LeaveReport AttemptDisks::leave(milliseconds patience) const {
   io::RealFileSystem fs;
-  std::vector<std::string> removed;
-  RN_TRY(const auto names, fs.list(config_.folder));
-  for (const std::string& name : names) {
+  LeaveReport report;
+  const auto names = fs.list(config_.folder);
+  if (!names) {
+    report.stays.push_back(names.error().describe());
+    return report;
+  }
+  for (const std::string& name : *names) {
     const auto guest = guest_of_folder(name);
     if (!guest) continue;
-    RN_CHECK(release(*guest));
-    removed.push_back("disk of " + name);
+    const Status released = io::patiently(patience, [&] { return release(*guest); });
+    if (released) {
+      report.removed.push_back("disk of " + name);
+      continue;
+    }
+    std::string users;
+    for (const std::string& user : users_of_mount(folder_of(*guest)))
+      users += (users.empty() ? "; in use by process " : ", ") + user;
+    report.stays.push_back("disk of " + name + ": " + released.error().message + users);
   }
-  RN_CHECK(unmount(config_.folder));
-  RN_CHECK(remove_tree(fs, config_.folder));
-  return removed;
+  if (!report.stays.empty()) return report;
+  const Status removed = io::patiently(patience, [&]() -> Status {
+    RN_CHECK(unmount(config_.folder));
+    return remove_tree(fs, config_.folder);
+  });
+  if (!removed) report.stays.push_back("attempts' folder: " + removed.error().message);
+  return report;
 }
 
 }  // namespace rn::warden

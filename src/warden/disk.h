@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/time.h"
 #include "model/warden.h"
+#include "warden/leave_report.h"
 
 namespace rn::warden {
 
@@ -69,8 +71,9 @@ class AttemptDisks {
       const warden_wire::GuestName& guest, const std::string& name, std::size_t max
   ) const;
 
-  /// Unmounts everything, the shared mount too, and deletes the folder. Answers what was removed.
-  Result<std::vector<std::string>> leave() const;
+  /// Unmounts everything, the shared mount too, and deletes the folder. What is in use is tried
+  /// again for `patience` at most, and then stays; who uses it is said.
+  LeaveReport leave(milliseconds patience) const;
 
  private:
   explicit AttemptDisks(DiskConfig config)

@@ -8,11 +8,13 @@
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "io/fd.h"
 #include "warden/apart_fixture.h"
 #include "warden/cgroup_fixture.h"
 #include "warden/loop_mount.h"
@@ -21,6 +23,8 @@
 // next warden makes of it.
 namespace rn::warden {
 namespace {
+
+using Texts = std::vector<std::string>;
 
 constexpr std::uint32_t kAgent = 64'991;
 constexpr std::uint32_t kGuest = 1'010'001;
@@ -71,7 +75,7 @@ class Disks : public testing::Test {
       work_owner = owner_of(*disk + "/work");
       reclaim_owner = owner_of(*disk + "/reclaim");
       EXPECT_TRUE(after->release(kName));
-      EXPECT_TRUE(after->leave());
+      EXPECT_EQ(after->leave(milliseconds(0)).stays, Texts{});
     });
     return is_apart && is_made;
   }
@@ -128,9 +132,39 @@ TEST_F(Disks, a_search_beside_the_making_of_a_disk_mounts_it_once) {
       ASSERT_EQ(mounts_on(*first), 1U) << "two file systems on one image";
     }
     EXPECT_TRUE(disks->release(kName));
-    EXPECT_TRUE(disks->leave());
+    EXPECT_EQ(disks->leave(milliseconds(0)).stays, Texts{});
   });
   if (!is_apart || !is_made) GTEST_SKIP() << "needs the right to mount loop devices";
+}
+
+TEST_F(Disks, one_in_use_stays_and_is_named_with_its_user_and_the_others_go) {
+  bool is_made = false;
+  const warden_wire::GuestName other{JobId("j-2"), {1, 1}};
+  const bool is_apart = test::run_apart([&] {
+    const auto disks = AttemptDisks::open(config());
+    ASSERT_TRUE(disks) << disks.error().describe();
+    const auto busy = disks->prepare(kName, 16);
+    if (!busy || !disks->prepare(other, 16)) return;
+    is_made = true;
+    const io::Fd file(open((*busy + "/work").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    ASSERT_TRUE(file);
+
+    const LeaveReport report = disks->leave(milliseconds(0));
+    EXPECT_EQ(report.removed, Texts{"disk of j-2-1.1"});
+    ASSERT_EQ(report.stays.size(), 1U);
+    EXPECT_EQ(
+        report.stays[0],
+        "disk of j-1-1.1: " + *busy + " is still in use; in use by process " +
+            std::to_string(getpid()) + " (warden_test)"
+    );
+  });
+  if (!is_apart || !is_made) GTEST_SKIP() << "needs the right to mount loop devices";
+  const bool is_free = test::run_apart([&] {
+    const auto disks = AttemptDisks::open(config());
+    ASSERT_TRUE(disks) << disks.error().describe();
+    EXPECT_EQ(disks->leave(seconds(30)).stays, Texts{});
+  });
+  EXPECT_TRUE(is_free);
 }
 
 }  // namespace

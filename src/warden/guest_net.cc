@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "io/patiently.h"
 #include "io/read_text.h"
 #include "io/real_fs.h"
 #include "io/subprocess.h"
@@ -238,30 +239,41 @@ Status GuestNet::keep_only(const std::vector<traffic::Slot>& keep) {
   return {};
 }
 
-std::vector<std::string> GuestNet::leave() {
+LeaveReport GuestNet::leave() {
   const std::lock_guard lock(mutex_);
-  std::vector<std::string> removed;
+  LeaveReport report;
+  const auto note = [&](const Status& done, const std::string& what) {
+    if (done) {
+      report.removed.push_back(what);
+    } else {
+      report.stays.push_back(what + ": " + done.error().describe());
+    }
+  };
   for (traffic::Slot slot = 0; slot < RN_CUT_SLOTS; ++slot) {
     const std::string name = interface_name(config_.lab, slot);
     if (if_nametoindex(name.c_str()) == 0) continue;
-    if (detach_locked(slot)) removed.push_back("interface " + name);
+    const Status detached = io::patiently(kLimit, [&] { return detach_locked(slot); });
+    // It may have gone with its namespace meanwhile.
+    note(if_nametoindex(name.c_str()) == 0 ? Status{} : detached, "interface " + name);
   }
   const std::string table = std::string("inet ") + kTable;
   if (io::run_for_output({"nft", "list", "table", "inet", kTable}, kLimit)) {
-    if (run_with_input({"nft", "-f", "-"}, "delete table " + table + "\n"))
-      removed.push_back("nftables table " + table);
+    note(
+        run_with_input({"nft", "-f", "-"}, "delete table " + table + "\n"),
+        "nftables table " + table
+    );
   }
   std::istringstream record(read_text(config_.sysctl_record));
   for (std::string path, before; record >> path >> before;) {
     std::ofstream file(path);
     file << before << "\n" << std::flush;
-    if (file) removed.push_back("sysctl " + path + " is " + before + " again");
+    if (file) report.removed.push_back("sysctl " + path + " is " + before + " again");
   }
   io::RealFileSystem fs;
   if (const Status gone = remove_tree(fs, config_.sysctl_record); !gone)
     log::warning("net.record_stays", {{"why", gone.error().describe()}});
   has_nat_ = false;
-  return removed;
+  return report;
 }
 
 }  // namespace rn::warden

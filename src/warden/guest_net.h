@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "model/node.h"
 #include "traffic/guest_cut.h"
+#include "warden/leave_report.h"
 
 namespace rn::warden {
 
@@ -61,8 +62,8 @@ class GuestNet {
   Status detach(traffic::Slot slot);
   /// Detaches the bound slots that are not in `keep`: leftovers of an earlier life.
   Status keep_only(const std::vector<traffic::Slot>& keep);
-  /// Everything: slots, the table, sysctls. Answers what was removed or put back. Best effort.
-  std::vector<std::string> leave();
+  /// Everything: slots, the table, sysctls. Answers what was removed or put back, and what was not.
+  LeaveReport leave();
 
  private:
   Status wire(traffic::Slot slot, std::int32_t pid, const std::vector<NetworkAllow>& network);

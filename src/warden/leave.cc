@@ -3,18 +3,22 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <sstream>
 
-#include <sys/mount.h>
 #include <unistd.h>
 
+#include "io/patiently.h"
+#include "io/read_text.h"
 #include "io/real_fs.h"
-#include "warden/loop_mount.h"
 
 namespace rn::warden {
 
 namespace {
 
 namespace files = std::filesystem;
+
+constexpr milliseconds kGuestsLimit = seconds(30);  ///< a full machine takes its time to end them
+constexpr milliseconds kStepLimit = seconds(10);    ///< for what the dying still hold
 
 class Leaving {
  public:
@@ -27,8 +31,7 @@ class Leaving {
     remove_engine();
     remove_traffic();
     remove_disks();
-    for (const std::string& folder : remove_cgroups("/sys/fs/cgroup", paths_.cgroup))
-      report_.removed.push_back("cgroup " + folder);
+    add(remove_cgroups("/sys/fs/cgroup", paths_.cgroup, kStepLimit));
     remove_folders();
     return std::move(report_);
   }
@@ -42,12 +45,19 @@ class Leaving {
     }
   }
 
+  void add(const LeaveReport& part) {
+    report_.removed.insert(report_.removed.end(), part.removed.begin(), part.removed.end());
+    report_.stays.insert(report_.stays.end(), part.stays.begin(), part.stays.end());
+  }
+
   void kill_guests() {
     KillPathConfig kill = Machine::kill_config(config_, paths_.hand_journal);
     kill.is_emergency = true;
     auto path = KillPath::open(kill, clock_, nullptr);
     if (!path) return note(fail(path.error()), "guests");
-    const KillReport& report = (*path)->clear({});
+    KillOrder order;
+    order.limit = kGuestsLimit;
+    const KillReport& report = (*path)->clear(order);
     if (report.processes > 0)
       report_.removed.push_back(std::to_string(report.processes) + " guest processes");
     for (const std::string& left : report.remains.describe()) report_.stays.push_back(left);
@@ -81,7 +91,8 @@ class Leaving {
     engine.folder = paths_.engine;
     engine.run = paths_.engine_run;
     const bool was_there = files::exists(paths_.engine);
-    const Status removed = PrivateEngine(engine).remove();
+    const Status removed =
+        io::patiently(kStepLimit, [&] { return PrivateEngine(engine).remove(); });
     if (was_there || !removed) note(removed, "private engine with its images");
   }
 
@@ -90,8 +101,10 @@ class Leaving {
     auto cut = traffic::GuestCut::open(paths_.gates);
     if (!cut) return note(fail(cut.error()), "gates");
     GuestNet net({config_.lab, config_.first_address, 0, paths_.sysctls}, *cut);
-    for (const std::string& removed : net.leave()) report_.removed.push_back(removed);
-    note(cut->leave(), "gates pinned in " + paths_.gates);
+    add(net.leave());
+    note(
+        io::patiently(kStepLimit, [&] { return cut->leave(); }), "gates pinned in " + paths_.gates
+    );
   }
 
   void remove_disks() {
@@ -101,18 +114,19 @@ class Leaving {
     disks.agent_gid = config_.agent_gid;
     auto attempts = AttemptDisks::open(disks);
     if (!attempts) return note(fail(attempts.error()), "attempts' disks");
-    const auto removed = attempts->leave();
-    if (!removed) return note(fail(removed.error()), "attempts' disks");
-    for (const std::string& disk : *removed) report_.removed.push_back(disk);
+    add(attempts->leave(kStepLimit));
   }
 
   void remove_folders() {
     io::RealFileSystem fs;
     for (const char* name : {"warden.sock", "kill.sock", "warden.pid"})
       unlink((config_.run + "/" + name).c_str());
-    if (files::exists(paths_.gates)) note(remove_tree(fs, paths_.gates), paths_.gates);
-    if (report_.stays.empty()) note(remove_tree(fs, config_.state), config_.state);
-    rmdir(config_.run.c_str());  // the agent's own files may still be in it
+    const auto remove = [&](const std::string& folder) {
+      note(io::patiently(kStepLimit, [&] { return remove_tree(fs, folder); }), folder);
+    };
+    if (files::exists(paths_.gates)) remove(paths_.gates);
+    if (report_.stays.empty()) remove(config_.state);  // else its settings are needed once more
+    rmdir(config_.run.c_str());                        // the agent's own files may still be in it
   }
 
   const MachineConfig& config_;
@@ -123,8 +137,11 @@ class Leaving {
 
 }  // namespace
 
-std::vector<std::string> remove_cgroups(const std::string& root, const std::string& name) {
-  std::vector<std::string> removed;
+namespace {
+
+/// The group in every hierarchy that has it.
+std::vector<files::path> groups_named(const std::string& root, const std::string& name) {
+  std::vector<files::path> groups;
   std::vector<files::path> tops = {root};
   std::error_code ignored;
   // Cgroups vanish while they are walked: an iterator that meets that ends and does not throw.
@@ -133,19 +150,53 @@ std::vector<std::string> remove_cgroups(const std::string& root, const std::stri
     if (it->is_directory(ignored) && !it->is_symlink(ignored)) tops.push_back(it->path());
   }
   for (const files::path& top : tops) {
-    const files::path group = top / name;
-    if (!files::is_directory(group, ignored)) continue;
-    std::vector<files::path> folders = {group};
-    std::error_code error;
-    for (files::recursive_directory_iterator it(group, error), end; !error && it != end;
-         it.increment(error)) {
-      if (it->is_directory(ignored)) folders.push_back(it->path());
-    }
-    std::sort(folders.rbegin(), folders.rend());  // deeper ones first
-    for (const files::path& folder : folders) rmdir(folder.c_str());
-    if (!files::exists(group, ignored)) removed.push_back(group);
+    if (files::is_directory(top / name, ignored)) groups.push_back(top / name);
   }
-  return removed;
+  return groups;
+}
+
+/// The group and all below it, deeper ones first.
+std::vector<files::path> with_descendants(const files::path& group) {
+  std::vector<files::path> folders = {group};
+  std::error_code error;
+  std::error_code ignored;
+  for (files::recursive_directory_iterator it(group, error), end; !error && it != end;
+       it.increment(error)) {
+    if (it->is_directory(ignored)) folders.push_back(it->path());
+  }
+  std::sort(folders.rbegin(), folders.rend());
+  return folders;
+}
+
+std::string processes_in(const files::path& group) {
+  std::string list;
+  for (const files::path& folder : with_descendants(group)) {
+    std::istringstream pids(io::read_text(folder / "cgroup.procs"));
+    for (std::string pid; pids >> pid;) list += (list.empty() ? "" : " ") + pid;
+  }
+  return list.empty() ? "no process is in it" : "processes in it: " + list;
+}
+
+}  // namespace
+
+LeaveReport remove_cgroups(
+    const std::string& root, const std::string& name, milliseconds patience
+) {
+  LeaveReport report;
+  for (const files::path& group : groups_named(root, name)) {
+    const Status removed = io::patiently(patience, [&]() -> Status {
+      for (const files::path& folder : with_descendants(group)) rmdir(folder.c_str());
+      std::error_code ignored;
+      if (!files::exists(group, ignored)) return {};
+      return fail(ErrorCode::kConflict, "cgroup " + group.string());
+    });
+    if (removed) {
+      report.removed.push_back("cgroup " + group.string());
+    } else {
+      report.stays.push_back("cgroup " + group.string() + ": " + processes_in(group));
+    }
+  }
+  return report;
 }
 
 LeaveReport leave(const MachineConfig& config, const Clock& clock) {

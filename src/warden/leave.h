@@ -6,22 +6,20 @@
 
 #include "base/error.h"
 #include "base/time.h"
+#include "warden/leave_report.h"
 #include "warden/machine.h"
 
 namespace rn::warden {
 
-struct LeaveReport {
-  std::vector<std::string> removed;  ///< in order, in words
-  std::vector<std::string> stays;    ///< what could not be removed, and why
-};
-
 /// Removes all that a warden of this configuration ever made: guests, containers, images, engine,
 /// disks and mounts, wires, gates and their pins, the nftables table, sysctls, cgroups, its state
-/// and run folders. The daemon must not run. Goes on after a failure and reports it. Idempotent.
+/// and run folders. The daemon must not run. What dying processes still hold is tried again for
+/// some seconds; then it goes on and reports it. Blocking, a minute or two at worst. Idempotent.
 LeaveReport leave(const MachineConfig& config, const Clock& clock);
 
 /// Removes the cgroup below every hierarchy of `root` (the engine makes one in each), empty
-/// descendants first. Answers the folders removed.
-std::vector<std::string> remove_cgroups(const std::string& root, const std::string& name);
+/// descendants first; tried again while processes of it are dying, for `patience` at most. What
+/// stays is named with its processes.
+LeaveReport remove_cgroups(const std::string& root, const std::string& name, milliseconds patience);
 
 }  // namespace rn::warden

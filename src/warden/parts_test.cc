@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -12,6 +13,7 @@
 #include "warden/guest_net.h"
 #include "warden/journal_file.h"
 #include "warden/kill_service.h"
+#include "warden/leave.h"
 #include "warden/private_engine.h"
 
 namespace rn::warden {
@@ -249,6 +251,24 @@ TEST(KillJournalRecovery, slots_become_the_gpus_of_their_guests) {
   EXPECT_EQ(emergencies_of({intent}, "b1", {guest}, Instant{}).at(0).gpu_mask, 0b1100U);
   EXPECT_NE(emergencies_of({intent}, "b1", {}, Instant{}).at(0).gpu_mask, 0U)
       << "never widened to the whole node";
+}
+
+TEST(WardenLeaves, a_control_group_with_processes_stays_and_is_named_with_them) {
+  const ScratchFolder root;
+  const auto path = [&](const std::string& name) { return root.path() + "/" + name; };
+  std::filesystem::create_directories(path("pids/reclaim-a/guest"));
+  std::filesystem::create_directories(path("cpu/reclaim-a/guest"));
+  std::filesystem::create_directories(path("cpu/reclaim-b"));
+  std::ofstream(path("pids/reclaim-a/guest/cgroup.procs")) << "17\n18\n";
+
+  const LeaveReport report = remove_cgroups(root.path(), "reclaim-a", milliseconds(0));
+
+  EXPECT_EQ(report.removed, std::vector<std::string>{"cgroup " + path("cpu/reclaim-a")});
+  EXPECT_EQ(
+      report.stays,
+      std::vector<std::string>{"cgroup " + path("pids/reclaim-a") + ": processes in it: 17 18"}
+  );
+  EXPECT_TRUE(std::filesystem::exists(path("cpu/reclaim-b")));
 }
 
 }  // namespace

@@ -52,6 +52,12 @@ std::vector<pid_t> processes_naming(const std::string& needle) {
   return found;
 }
 
+std::string words_of(const std::vector<pid_t>& pids) {
+  std::string text;
+  for (const pid_t pid : pids) text += (text.empty() ? "" : ", ") + std::to_string(pid);
+  return text;
+}
+
 /// A new dockerd takes the containerd of this pid file for alive as long as the pid exists, and
 /// then waits for it for ever: a zombie that nobody reaps, or the pid's next owner. The old one
 /// dies with its dockerd, a moment later.
@@ -209,6 +215,8 @@ Status PrivateEngine::stop() {
   for (int i = 0; i < 500; ++i) {
     const auto left = processes_naming(config_.run + "/exec");
     if (left.empty()) break;
+    if (i + 1 == 500)
+      return fail(ErrorCode::kTimeout, "processes of the engine do not die: " + words_of(left));
     if (i > 25) {
       for (const pid_t one : left) kill(one, SIGKILL);
     }

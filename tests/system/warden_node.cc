@@ -480,7 +480,7 @@ std::string traces() {
   return text;
 }
 
-TEST(WardenLeave, leaves_nothing_when_the_engine_hangs) {
+TEST(WardenLeave, leaves_nothing_when_engine_and_daemon_hang) {
   ASSERT_EQ(unshare(CLONE_NEWNET), 0);
   const std::string before = traces();
   {
@@ -491,6 +491,7 @@ TEST(WardenLeave, leaves_nothing_when_the_engine_hangs) {
     ASSERT_TRUE(
         run_shell("for p in $(pgrep -f " + node.folder + "/[r]un/engine); do kill -STOP $p; done")
     );
+    ASSERT_TRUE(node.daemon().signal(SIGSTOP));
 
     const std::string out = node.folder + "/leave.out";
     EXPECT_TRUE(run_shell(node.command("leave") + " > " + out)) << text_of(out);
