@@ -15,6 +15,14 @@ namespace rn::agent {
 /// Prints "reclaim-agent: message" and what to do next; answers the exit code.
 int report(const Error& error);
 
+/// One request to the running agent, at most ten seconds. kUnavailable: none runs.
+Result<std::string> ask_agent(
+    const AgentConfig& config,
+    const std::string& method,
+    const std::string& path,
+    const std::string& body = {}
+);
+
 struct ReclaimFlags {
   std::vector<std::uint32_t> gpus;
   std::string in;

@@ -10,6 +10,7 @@
 #include "agent/contract_file.h"
 #include "agent/core_types.h"
 #include "agent/kill_client.h"
+#include "agent/leaving.h"
 #include "agent/links.h"
 #include "agent/telemetry_host.h"
 #include "base/error_words.h"
@@ -70,31 +71,6 @@ Result<warden_wire::Answer> ask_warden(
   return fail(ErrorCode::kTimeout, "the warden has not answered", hint);
 }
 
-Result<std::string> ask_agent(
-    const AgentConfig& config,
-    const std::string& method,
-    const std::string& path,
-    const std::string& body = {}
-) {
-  io::HttpCall call;
-  call.method = method;
-  call.url = "http://agent" + path;
-  call.unix_socket = config.control_path();
-  call.body = body;
-  call.timeout = seconds(10);
-  auto reply = io::succeed(io::perform_blocking(call));
-  if (!reply) {
-    Error error = reply.error();
-    if (error.code == ErrorCode::kNotFound && error.message.find("path") == std::string::npos)
-      error.code = ErrorCode::kUnavailable;
-    return fail(
-        error.with("the agent")
-            .hinting("is it running? systemctl status reclaim-agent, or: reclaim-agent serve")
-    );
-  }
-  return std::move(reply->body);
-}
-
 std::string words_of(const std::vector<std::uint32_t>& gpus) {
   if (gpus.empty()) return "the whole node";
   std::string out = gpus.size() == 1 ? "GPU " : "GPUs ";
@@ -136,6 +112,34 @@ int emergency(const AgentConfig& config, const ReclaimFlags& flags) {
 }
 
 }  // namespace
+
+Result<std::string> ask_agent(
+    const AgentConfig& config,
+    const std::string& method,
+    const std::string& path,
+    const std::string& body
+) {
+  io::HttpCall call;
+  call.method = method;
+  call.url = "http://agent" + path;
+  call.unix_socket = config.control_path();
+  call.body = body;
+  call.timeout = seconds(10);
+  auto reply = io::succeed(io::perform_blocking(call));
+  if (!reply) {
+    Error error = reply.error();
+    if (error.code == ErrorCode::kNotFound && error.message.find("path") == std::string::npos)
+      error.code = ErrorCode::kUnavailable;
+    // Else the words would be those of a web address.
+    if (error.code == ErrorCode::kUnavailable && !ServingProcess::of(config.control_path()))
+      error = {error.code, "nobody answers on " + config.control_path(), ""};
+    return fail(
+        error.with("the agent")
+            .hinting("is it running? systemctl status reclaim-agent, or: reclaim-agent serve")
+    );
+  }
+  return std::move(reply->body);
+}
 
 int report(const Error& error) {
   std::cerr << "reclaim-agent: " << error.message << "\n";
@@ -278,38 +282,6 @@ int do_status(const AgentConfig& config, bool explains, bool as_json) {
     );
     for (const std::string& remains : r.remains) std::printf("  remains: %s\n", remains.c_str());
   }
-  return 0;
-}
-
-int do_leave(
-    const AgentConfig& config, bool purges, const std::string& reason, std::uint32_t wait_s
-) {
-  io::RealFileSystem fs;
-  const bool is_joined = fs.stat(join_path(config.identity_folder(), "identity.json")).has_value();
-  const auto asked = ask_agent(config, "POST", "/v1/leave", reason);
-  if (!asked && is_joined && asked.error().code != ErrorCode::kUnavailable)
-    return report(asked.error());
-  if (asked) {
-    std::fprintf(stderr, "guests save and leave; waiting for at most %u s ...\n", wait_s);
-    bool is_over = false;
-    for (std::uint32_t waited = 0; waited < wait_s && !is_over; ++waited) {
-      sleep(1);
-      is_over = !ask_agent(config, "GET", "/healthz").has_value();
-    }
-    if (!is_over)
-      return report(
-          {ErrorCode::kTimeout,
-           "the node has not left within " + std::to_string(wait_s) + " s",
-           "reclaim-agent status shows what it waits for; run leave again"}
-      );
-    std::printf("the node has left\n");
-  } else if (!purges) {
-    return report(asked.error());
-  }
-  if (!purges) return 0;
-  const Status removed = remove_tree(fs, config.folder());
-  if (!removed) return report(removed.error().hinting("run it as root"));
-  std::printf("%s is removed\n", config.folder().c_str());
   return 0;
 }
 

@@ -39,7 +39,6 @@ void Core::State::on_message(const wire::Welcome& m) {
     a.log.in_flight.reset();
   }
   reclaim_sent_at_.clear();
-  leave_sent_at_.reset();
   for (const wire::AttemptVerdict& verdict : m.verdicts) on_verdict(verdict);
 }
 

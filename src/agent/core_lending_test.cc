@@ -282,5 +282,27 @@ TEST_F(CoreLending, a_leaving_node_drains_in_order_and_then_tells_the_coordinato
   EXPECT_TRUE(has_left);
 }
 
+TEST_F(CoreLending, a_leaving_node_does_not_wait_for_ever_for_what_its_engine_does_not_remove) {
+  feed(OwnerLeaves{"the lab moves"});
+  obey_announcement();
+  save(1);
+  answer<warden_wire::KillGuest>();
+  finish<TakeSnapshot>(NothingNew{});
+  log_is_empty();
+  copied("n-2", 1);
+  committed(1);
+  acknowledge();
+  clear_announced();
+  for (const auto& report : sent<wire::ReclaimReport>())
+    tell(wire::ReclaimAck{report.record.id, report.record.phase});
+  ASSERT_TRUE(has_asked<warden_wire::RemoveGuest>());  // and it is never answered
+  advance(seconds(29));
+  EXPECT_FALSE(has_left);
+  advance(seconds(2));
+
+  EXPECT_THAT(sent<wire::Leave>(), SizeIs(1));
+  EXPECT_TRUE(has_left);
+}
+
 }  // namespace
 }  // namespace rn::agent

@@ -7,6 +7,12 @@
 
 namespace rn::agent {
 
+namespace {
+
+constexpr seconds kRemainsPatience{30};  // of a node that leaves, with what ended guests leave
+
+}  // namespace
+
 bool Core::State::covers(const ReclaimRecord& record, const Attempt& a) const {
   if (record.gpus.empty()) return true;
   return std::any_of(record.gpus.begin(), record.gpus.end(), [&](std::uint32_t gpu) {
@@ -216,8 +222,23 @@ void Core::State::refresh_conditions() {
   arbiter_.set_conditions(std::move(c));
 }
 
+/// What is left of ended guests (containers of an engine that hangs, disks) has some time to go;
+/// then `reclaim-warden leave` takes it away, and nobody waits for it.
+bool Core::State::are_guests_gone() {
+  const bool are_over = std::all_of(attempts_.begin(), attempts_.end(), [](const auto& entry) {
+    const AttemptRow& row = entry.second.row;
+    return row.phase == Phase::kEnded && (row.events.empty() || row.is_fenced);
+  });
+  if (!are_over || attempts_.empty()) {
+    only_remains_since_.reset();
+    return are_over;
+  }
+  if (!only_remains_since_) only_remains_since_ = now_.boot;
+  return now_.boot - *only_remains_since_ >= kRemainsPatience;
+}
+
 void Core::State::step_leaving() {
-  if (!node_.is_leaving || !attempts_.empty() || !is_welcome_) return;
+  if (!node_.is_leaving || !are_guests_gone() || !is_welcome_) return;
   // The warden is not left with guests that it has yet to look for.
   const auto own = reclaims_.find(warden_.announced.reclaim);
   const bool is_clearing = own != reclaims_.end() &&
@@ -228,6 +249,10 @@ void Core::State::step_leaving() {
     return entry.second.is_acked && entry.second.acked == entry.second.record.phase;
   });
   if (!are_reported) return;
+  for (const auto& [name, a] : attempts_)
+    log::warning(
+        "node.leaves_remains", {{"job", name.job.str()}, {"next", "reclaim-warden leave"}}
+    );
   send(wire::Leave{node_.leave_reason});
   out_.effects.emplace_back(LeftForGood{});
   is_left_ = true;

@@ -258,6 +258,7 @@ class Core::State {
   void report_reclaims();
   void step_evacuations();
   void refresh_conditions();
+  bool are_guests_gone();
   void step_leaving();
   void drop_cut(Attempt& a);
   bool covers(const ReclaimRecord& record, const Attempt& a) const;
@@ -330,7 +331,7 @@ class Core::State {
   Instant announce_sent_at_{};
   std::optional<Calendar> calendar_;
   bool is_left_ = false;
-  std::optional<Instant> leave_sent_at_;
+  std::optional<Instant> only_remains_since_;  ///< a node that leaves: of guests that have ended
 };
 
 /// The coordinator's word for a phase.

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+
+#include "commands.h"
+
+#include "agent/core_types.h"
+#include "agent/leaving.h"
+#include "base/fs.h"
+#include "io/patiently.h"
+#include "io/real_clock.h"
+#include "io/real_fs.h"
+
+namespace rn::agent {
+
+namespace {
+
+constexpr milliseconds kLook = seconds(1);
+constexpr seconds kBetweenWords{10};            ///< said again what it waits for
+constexpr milliseconds kRemoval = seconds(10);  ///< for an agent that is ending by itself
+
+constexpr const char* kGivingUp =
+    "run leave again to wait longer; if the site is gone for good: systemctl stop reclaim-agent, "
+    "then reclaim-agent leave --purge, which gives up what is not yet elsewhere";
+
+/// Until the agent's process has ended; says every now and then what it waits for.
+Status wait_for_end(const AgentConfig& config, const ServingProcess& agent, seconds limit) {
+  const io::RealClock clock{};
+  const Instant end = clock.now().boot + limit;
+  Instant next_words = clock.now().boot + kBetweenWords;
+  std::string waits_for = "the agent";
+  while (!agent.ends_within(kLook)) {
+    const Instant now = clock.now().boot;
+    const bool is_over = now >= end;
+    if (is_over || now >= next_words) {
+      const auto body = ask_agent(config, "GET", "/v1/node");
+      const auto view = body ? node_view_from_json(*body) : fail(body.error());
+      // NOTE: an agent that is ending has closed its socket already.
+      waits_for = view ? leaving_waits_for(*view) : "the agent's end: " + view.error().message;
+      if (!is_over) std::fprintf(stderr, "still waiting for %s\n", waits_for.c_str());
+      next_words = clock.now().boot + kBetweenWords;
+    }
+    if (is_over)
+      return fail(
+          ErrorCode::kTimeout,
+          "the node has not left within " + std::to_string(limit.count()) + " s; it waits for " +
+              waits_for,
+          kGivingUp
+      );
+  }
+  return {};
+}
+
+}  // namespace
+
+int do_leave(
+    const AgentConfig& config, bool purges, const std::string& reason, std::uint32_t wait_s
+) {
+  io::RealFileSystem fs;
+  const bool is_joined = fs.stat(join_path(config.identity_folder(), "identity.json")).has_value();
+  const auto agent = ServingProcess::of(config.control_path());  // afterwards it may be gone
+  const auto asked = ask_agent(config, "POST", "/v1/leave", reason);
+  if (!asked && is_joined && asked.error().code != ErrorCode::kUnavailable)
+    return report(asked.error());
+  if (asked) {
+    if (!agent) return report(Error(agent.error()).with("the agent's socket"));
+    std::fprintf(stderr, "guests save and leave; waiting for at most %u s ...\n", wait_s);
+    const Status ended = wait_for_end(config, *agent, seconds(wait_s));
+    if (!ended) return report(ended.error());
+    std::printf("the node has left\n");
+  } else if (!purges) {
+    return report(asked.error());
+  }
+  if (!purges) return 0;
+  const Status removed = io::patiently(kRemoval, [&] { return remove_tree(fs, config.folder()); });
+  if (!removed)
+    return report(removed.error().hinting(
+        removed.error().code == ErrorCode::kDenied ? "run it as root"
+                                                   : "see that no reclaim-agent runs; leave again"
+    ));
+  std::printf("%s is removed\n", config.folder().c_str());
+  return 0;
+}
+
+}  // namespace rn::agent

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "agent/core_types.h"
+#include "base/error.h"
+#include "base/time.h"
+#include "io/fd.h"
+
+// What `reclaim-agent leave` needs to wait well: whom it waits for, and for what.
+namespace rn::agent {
+
+/// The process that serves a Unix socket, whoever gets its pid later. Its socket closes before it
+/// has ended: what it still writes would come back into a folder that is being removed.
+class ServingProcess {
+ public:
+  /// kNotFound: no socket; kUnavailable: nobody serves it; kDenied: not for us.
+  static Result<ServingProcess> of(const std::string& socket);
+
+  /// Blocking for `limit` at most. A zombie has ended.
+  bool ends_within(milliseconds limit) const;
+
+ private:
+  explicit ServingProcess(int pidfd) : pidfd_(pidfd) {}
+
+  io::Fd pidfd_;  ///< none: it had ended before it could be held
+};
+
+/// What a node that leaves for good still waits for, for its owner: guests with their phases, and
+/// whoever does not answer. Pure.
+std::string leaving_waits_for(const NodeView& view);
+
+}  // namespace rn::agent
