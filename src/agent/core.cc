@@ -230,7 +230,7 @@ wire::AttemptReport Core::State::report(const Attempt& a) const {
         newest.snapshot_boot_ns <= to_ns(now_.boot))
       out.since_save_ms = (to_ns(now_.boot) - newest.snapshot_boot_ns) / 1'000'000;
   }
-  out.save_trouble = a.save_trouble;
+  out.save_trouble = a.save_trouble.empty() ? a.copy_trouble : a.save_trouble;
   return out;
 }
 

@@ -9,9 +9,10 @@ namespace rn::agent {
 
 namespace {
 
-constexpr seconds kPeerRest{10};         // before a peer that failed is asked again
-constexpr seconds kCrowdedInterval{30};  // between snapshots while nothing becomes durable
-constexpr std::size_t kCrowd = 4;        // generations that wait to become durable
+constexpr seconds kPeerRest{10};          // before a peer that failed is asked again
+constexpr seconds kCrowdedInterval{30};   // between snapshots while nothing becomes durable
+constexpr seconds kUncopiedPatience{30};  // with copies that fail everywhere; then it is told
+constexpr std::size_t kCrowd = 4;         // generations that wait to become durable
 
 bool is_evacuating(Phase phase) {
   return phase >= Phase::kNoticed;
@@ -34,6 +35,29 @@ std::string readable(std::string_view text) {
     if (byte < 0x20 || byte >= 0x7f) c = '?';
   }
   return out;
+}
+
+/// Where copies fail, and what the site's people can do about it.
+std::string copy_trouble_words(const std::map<NodeId, Error>& errors) {
+  constexpr std::size_t kNamed = 4;
+  std::string text = "no copy of what it saves can be made, so nothing new becomes durable";
+  std::size_t named = 0;
+  bool are_full = true;
+  bool are_silent = true;
+  for (const auto& [node, error] : errors) {
+    are_full &= error.code == ErrorCode::kExhausted;
+    are_silent &= error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kTimeout;
+    if (named < kNamed)
+      text += (named == 0 ? ": " : "; ") + node.str() + " says: " + readable(error.message);
+    ++named;
+  }
+  if (named > kNamed) text += "; and " + std::to_string(named - kNamed) + " more";
+  text += "; next: ";
+  if (are_full)
+    return text + "make room on these nodes (store_mib of their contracts), or let another join";
+  if (are_silent)
+    return text + "see whether its node reaches their peer ports: `reclaim-agent doctor` there";
+  return text + "`reclaim-agent doctor` on these nodes tells more";
 }
 
 }  // namespace
@@ -67,6 +91,7 @@ void Core::State::step_generations(Attempt& a) {
   if (is_alive) look_for_saves(a);
   if (a.row.phase < Phase::kRunning || a.row.phase > Phase::kDraining) return;
   if (GenerationRow* const last = newest(a)) pump_copies(a, *last);
+  look_for_copies(a);
 }
 
 void Core::State::on(const SaveTrouble& e) {
@@ -102,6 +127,23 @@ void Core::State::look_for_saves(Attempt& a) {
                    " min and no checkpoint of it was found (looked for: " + readable(globs) +
                    "); next: name its checkpoints with --checkpoint GLOB, or --stateless if there "
                    "are none";
+}
+
+/// In the same words until other holders fail, or for other reasons: messages count what is free.
+void Core::State::look_for_copies(Attempt& a) {
+  if (!a.uncopied_since || now_.boot - *a.uncopied_since < kUncopiedPatience) return;
+  std::map<NodeId, ErrorCode> causes;
+  for (const auto& [node, error] : a.copy_errors) causes[node] = error.code;
+  if (causes.empty() || causes == a.copy_trouble_of) return;
+  a.copy_trouble = copy_trouble_words(a.copy_errors);
+  a.copy_trouble_of = std::move(causes);
+}
+
+void Core::State::copies_are_made(Attempt& a) {
+  a.uncopied_since.reset();
+  a.copy_errors.clear();
+  a.copy_trouble.clear();
+  a.copy_trouble_of.clear();
 }
 
 void Core::State::take_snapshot(Attempt& a, bool is_final) {
@@ -228,16 +270,20 @@ void Core::State::send_commit(Attempt& a, const GenerationRow& generation) {
 void Core::State::on_copied(Attempt& a, const PendingWork& pending, const WorkResult& result) {
   a.copies.erase(pending.peer);
   if (const auto* copied = std::get_if<GenerationCopied>(&result)) {
+    a.copy_errors.erase(pending.peer);
     for (GenerationRow& generation : a.row.generations) {
       if (generation.ref.generation != pending.generation) continue;
       generation.receipts.push_back(copied->receipt);
+      if (generation.receipts.size() >= std::max(a.row.plan.wanted, 1u)) copies_are_made(a);
       a.is_dirty = true;
       a.commit_sent_at = Instant{};
     }
     return;
   }
   a.peer_after[pending.peer] = now_.boot + kPeerRest;
-  if (const auto* error = std::get_if<Error>(&result))
+  if (const auto* error = std::get_if<Error>(&result)) {
+    if (!a.uncopied_since) a.uncopied_since = now_.boot;
+    a.copy_errors[pending.peer] = *error;
     log::warning(
         "generation.copy_failed",
         {{"job", a.name.job.str()},
@@ -245,6 +291,7 @@ void Core::State::on_copied(Attempt& a, const PendingWork& pending, const WorkRe
          {"peer", pending.peer.str()},
          {"error", error->describe()}}
     );
+  }
 }
 
 /// I8: the newest durable generation and the one before it stay.

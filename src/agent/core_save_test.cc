@@ -260,6 +260,49 @@ TEST_F(CoreSaveTrouble, snapshots_that_fail_for_long_are_told_with_their_reason)
   );
 }
 
+TEST_F(CoreSaveTrouble, copies_that_fail_everywhere_for_long_are_told_until_one_succeeds) {
+  const auto refuse = [&](std::size_t free_mib) {
+    for (int holder = 0; holder < 2 && has_work<CopyGeneration>(); ++holder)
+      finish<CopyGeneration>(Error{
+          ErrorCode::kExhausted, "the disk has " + std::to_string(free_mib) + " MiB free", ""});
+  };
+  save(1);
+  refuse(9);
+  EXPECT_EQ(told(), "") << "it may be for a moment";
+  for (std::size_t round = 0; round < 6; ++round) {
+    refuse(8);
+    advance(seconds(6));
+  }
+  const std::string trouble = told();
+  EXPECT_THAT(
+      trouble,
+      testing::AllOf(
+          HasSubstr("no copy of what it saves can be made"),
+          HasSubstr("n-2 says: the disk has "),
+          HasSubstr("n-3 says: the disk has "),
+          HasSubstr("next: make room on these nodes")
+      )
+  );
+  refuse(7);
+  advance(seconds(11));
+  EXPECT_EQ(told(), trouble) << "other numbers are no other trouble";
+
+  ASSERT_TRUE(has_work<CopyGeneration>());
+  copied(work_body<CopyGeneration>().peer.node.str(), 1);
+  EXPECT_EQ(told(), "");
+}
+
+TEST_F(CoreSaveTrouble, a_holder_that_fails_beside_one_that_works_is_no_trouble) {
+  for (std::uint32_t n = 1; n <= 9; ++n) {
+    save(n);
+    if (work_body<CopyGeneration>().peer.node == NodeId("n-2"))
+      finish<CopyGeneration>(Error{ErrorCode::kUnavailable, "no route", ""});
+    copied("n-3", n);
+    committed(n);
+    EXPECT_EQ(told(), "") << n;
+  }
+}
+
 class StatelessSave : public CoreSaveTrouble {
  protected:
   StatelessSave() { spec.checkpoint.is_stateless = true; }

@@ -84,9 +84,13 @@ struct Attempt {
   bool is_snapshot_after_notice = false;  ///< the running snapshot was begun after the notice
   bool is_snapshot_final = false;         ///< the running snapshot was begun after the end
   bool is_safe_after_notice = false;
-  std::string save_trouble;              ///< as reported; gone with the next safe generation
-  std::optional<Instant> unsaved_since;  ///< snapshots fail since then
-  Error unsaved_why;                     ///< of the newest of them
+  std::string save_trouble;               ///< as reported; gone with the next safe generation
+  std::optional<Instant> unsaved_since;   ///< snapshots fail since then
+  Error unsaved_why;                      ///< of the newest of them
+  std::optional<Instant> uncopied_since;  ///< no generation has got its copies since then
+  std::map<NodeId, Error> copy_errors;    ///< of holders whose newest copy failed
+  std::string copy_trouble;               ///< as reported; gone with the next full set of copies
+  std::map<NodeId, ErrorCode> copy_trouble_of;  ///< what copy_trouble says
   bool is_notice_asked = false;
   bool is_remove_asked = false;
   std::uint32_t log_failures = 0;
@@ -231,6 +235,8 @@ class Core::State {
   void take_snapshot(Attempt& a, bool is_final);
   void on_snapshot(Attempt& a, const WorkResult& result);
   void look_for_saves(Attempt& a);
+  void look_for_copies(Attempt& a);
+  void copies_are_made(Attempt& a);
   void pump_copies(Attempt& a, GenerationRow& generation);
   void send_commit(Attempt& a, const GenerationRow& generation);
   void on_copied(Attempt& a, const PendingWork& pending, const WorkResult& result);

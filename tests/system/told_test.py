@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong quietly is said to whom it concerns, with what to do: a job that is never saved, logs and outputs
-that were removed, a machine that was off for longer than its certificate lives and joins again as itself. And what a
-job says itself: that it has saved."""
+"""What goes wrong quietly is said to whom it concerns, with what to do: a job that is never saved or nowhere copied,
+logs and outputs that were removed, a machine that was off for longer than its certificate lives and joins again as
+itself. And what a job says itself: that it has saved."""
 import pathlib
 import sys
 import unittest
@@ -102,6 +102,31 @@ class Told(unittest.TestCase):
         durable = site.generation("plain")
         site.wait("the next durable generation", lambda: site.generation("plain") > durable, 60)
         self.assertEqual(len(site.attempts("plain")), 1, "the job was displaced")
+
+    def test_d_copies_that_fail_everywhere_are_told_until_one_succeeds(self):
+        site = self.site
+        if "plain" not in site.guests:
+            site.submit("plain", 100000, 10, 0.1)
+        job = site.guests["plain"].job
+        site.wait("a durable generation", lambda: site.generation("plain") > 0, 60)
+        told = self.kinds(job).count("checkpoint.trouble")
+        deaf = "add table inet deaf; add chain inet deaf in { type filter hook input priority 0; }; " \
+            "add rule inet deaf in tcp dport 7445 reject with tcp reset"
+        site.labs.call("storage", ["nft", deaf])
+        self.addCleanup(site.labs.call, "storage", ["nft", "delete table inet deaf"], check=False)
+
+        site.wait("the trouble to be in the history", lambda: self.kinds(job).count("checkpoint.trouble") > told, 120)
+        why = site.cli("why", job).stdout
+        holder = site.rest.nodes()["storage"]["id"]
+        self.assertRegex(
+            why, f"no copy of what it saves can be made, .*: {holder} says: .*; next: .*reclaim-agent doctor")
+        self.assertEqual(site.job("plain")["state"], "running")
+
+        site.labs.call("storage", ["nft", "delete table inet deaf"])
+        durable = site.generation("plain")
+        site.wait("the next durable generation", lambda: site.generation("plain") > durable, 60)
+        site.wait("the trouble to be gone", lambda: "no copy" not in site.cli("why", job).stdout, 30)
+        self.assertEqual(self.kinds(job).count("checkpoint.trouble"), told + 1)
 
 
 if __name__ == "__main__":
