@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,15 @@ struct StopOptions {
 
 int stop_jobs(const Client& client, const StopOptions& options);
 int nodes(const Client& client, bool is_json);
+
+struct RevokeNodeOptions {
+  std::string node;  ///< id or hostname
+  bool is_json = false;
+  /// Shown what will happen; false leaves everything as it is. Empty: nobody is asked.
+  std::function<bool(const std::string& question)> confirms;
+};
+
+int revoke_node(const Client& client, const RevokeNodeOptions& options);
 int show_job(const Client& client, const std::string& job, bool is_json);
 /// "JOB:path" to a folder or file.
 int copy(const Client& client, const std::string& from, const std::string& to);

@@ -78,6 +78,41 @@ TEST(CliRun, errors_have_their_exit_codes) {
   EXPECT_EQ(nodes(admin, true), 0);
 }
 
+TEST(CliNodes, a_node_is_revoked_by_its_hostname_when_that_is_confirmed) {
+  const LiveSite site;
+  const Client admin = client_of(site, site.admin());
+  const auto joined = coordinator::join_light_agent(
+      site.url(), site.make_token(R"({"kind": "join", "lab": "lab-a"})"), "machine-1"
+  );
+  ASSERT_TRUE(joined) << joined.error().describe();
+  const auto is_revoked = [&] {
+    return admin.get_as<api::NodeInfo>("/v1/nodes/" + joined->node.str())->is_revoked;
+  };
+  std::string asked;
+  RevokeNodeOptions options{"light-machine-1", false, [&](const std::string& question) {
+                              asked = question;
+                              return false;
+                            }};
+
+  EXPECT_EQ(revoke_node(admin, options), 5);
+  EXPECT_NE(asked.find(joined->node.str() + " (light-machine-1, lab lab-a)"), std::string::npos);
+  EXPECT_NE(asked.find("no job that you may see runs there"), std::string::npos);
+  EXPECT_FALSE(is_revoked());
+
+  options.confirms = [](const std::string&) { return true; };
+  EXPECT_EQ(revoke_node(admin, options), 0);
+  EXPECT_TRUE(is_revoked());
+
+  options.node = joined->node.str();
+  options.confirms = [](const std::string&) -> bool {
+    ADD_FAILURE() << "nothing is left to confirm";
+    return false;
+  };
+  EXPECT_EQ(revoke_node(admin, options), 0) << "it is already";
+  options.node = "light-machine-1";
+  EXPECT_EQ(revoke_node(admin, options), 3) << "a name is that of a node that is there";
+}
+
 TEST(CliRun, an_unreachable_coordinator_is_said_to_be_unreachable) {
   const Client nobody(Login{"https://127.0.0.1:1", "secret", std::string(64, 'a')});
 

@@ -180,7 +180,8 @@ class Commands {
 
   int run() const {
     for (const auto& [command, action] : actions_) {
-      if (!command->parsed()) continue;
+      // `nodes` is a command, and the parent of others.
+      if (!command->parsed() || !command->get_subcommands().empty()) continue;
       const auto login = load_login();
       if (!login) return complain(login.error());
       return action(Client(*login));
@@ -268,6 +269,7 @@ struct Options {
   std::string archive;
   std::string base;
   bool is_json = false;
+  bool is_sure = false;
 };
 
 void add_json(CLI::App* app, bool& is_json) {
@@ -337,10 +339,32 @@ void add_job_commands(Commands& commands, Options& o) {
   app->add_option("to", o.to, "folder")->capture_default_str();
 }
 
+/// The answer of a person; anything but yes is no.
+bool ask_terminal(const std::string& question) {
+  std::fprintf(stderr, "%syes? [y/N] ", question.c_str());
+  std::string answer;
+  std::getline(std::cin, answer);
+  return answer == "y" || answer == "Y" || answer == "yes";
+}
+
 void add_site_commands(Commands& commands, Options& o) {
   CLI::App* app =
       commands.add("nodes", "List nodes.", [&o](const Client& c) { return nodes(c, o.is_json); });
   add_json(app, o.is_json);
+  app->footer("'reclaim nodes revoke NODE' takes one out for good.");
+  CLI::App* revoke = commands.add(
+      *app,
+      "revoke",
+      "Take a node out for good: its certificate counts no more, its jobs go elsewhere.",
+      [&o](const Client& c) {
+        RevokeNodeOptions options{o.name, o.is_json, {}};
+        if (!o.is_sure && isatty(STDIN_FILENO) != 0) options.confirms = ask_terminal;
+        return revoke_node(c, options);
+      }
+  );
+  revoke->add_option("node", o.name, "id, or hostname")->required();
+  revoke->add_flag("-y,--yes", o.is_sure, "on a terminal: do not ask");
+  add_json(revoke, o.is_json);
 
   app = commands.add("events", "What happened, from the audit log.", [&o](const Client& c) {
     return events(c, o.events);

@@ -9,8 +9,8 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 import lan  # noqa: E402
-from labs import Labs  # noqa: E402
-from rn_site import Coordinator, Node  # noqa: E402
+from labs import Labs, wait_until  # noqa: E402
+from rn_site import Cli, Coordinator, Node  # noqa: E402
 
 OWNER = "spiffe://reclaimnet/owner/lab-a"
 STUDENT = "spiffe://reclaimnet/user/student"
@@ -109,6 +109,31 @@ class LanRest(unittest.TestCase):
         self.assertEqual(status, 200, answer)
         self.assertEqual(self.status()["lending"], "reclaimed", "who has the answer finds it in the status")
         self.nodes["lab-a"].owner("release")
+
+    # --- a node that the site gives up
+
+    def test_zz_a_revoked_node_is_out_until_it_joins_again(self):
+        cli, node, rest = Cli(self.labs, self.coordinator), self.nodes["lab-b"], self.coordinator.rest()
+        id_of = rest.nodes()["lab-b"]["id"]
+
+        told = cli.json("nodes", "revoke", id_of)  # not on a terminal: nobody is asked
+        self.assertEqual((told["node"], told["lab"], told["was_revoked"]), (id_of, "lab-b", False))
+        self.assertEqual((rest.nodes()["lab-b"]["state"], rest.nodes()["lab-a"]["state"]), ("left", "up"))
+
+        wait_until("it to be out", lambda: "coordinator: away" in node.owner("status").stdout, 30)
+        again = cli("nodes", "revoke", id_of)
+        self.assertIn("is revoked already", again.stdout)
+        missing = cli("nodes", "revoke", "n-nobody", check=False)
+        self.assertEqual(missing.returncode, 3)
+        self.assertIn("'reclaim nodes' lists them", missing.stderr)
+        self.assertEqual(rest.nodes()["lab-b"]["state"], "left")
+
+        self.labs.call("lab-b", node.as_agent(node.agent_program(
+            "join", self.coordinator.url, "--token", rest.join_token("lab-b"), "--again")))
+        node.agent.stop()
+        node.start_agent()
+        wait_until("it to be back", lambda: rest.nodes()["lab-b"]["state"] == "up", 30)
+        self.assertEqual(rest.nodes()["lab-b"]["id"], id_of)
 
     def status(self):
         return json.loads(self.nodes["lab-a"].owner("status", "--json").stdout)
