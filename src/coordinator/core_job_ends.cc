@@ -6,6 +6,7 @@
 #include "coordinator/core_copies.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_placement.h"
+#include "coordinator/core_why.h"
 
 namespace rn::coordinator {
 
@@ -287,8 +288,7 @@ void displace(
   state.note(
       job,
       "job.displaced",
-      reason + "; it goes on from " +
-          (generation == 0 ? "the start" : "generation " + std::to_string(generation)),
+      reason + "; " + resume_words(job),
       {{"from", from.str()}, {"generation", std::to_string(generation)}}
   );
   queue_again(state, job, reason);

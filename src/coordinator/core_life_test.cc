@@ -162,10 +162,12 @@ TEST_F(Life, a_displaced_job_goes_to_the_head_of_the_queue) {
 
   EXPECT_EQ(core->queue_position(id, clock.now()), 1U);
   EXPECT_EQ(core->queue_position(waiting, clock.now()), 2U);
-  EXPECT_NE(
-      core->why(id, clock.now()).value().find("it goes on from generation 1 (step 100)"),
-      std::string::npos
-  );
+  const std::string put_back =
+      "; the files of generation 1 (step 100) are put back for it, in /work (RECLAIM_RESUME_FROM)";
+  const std::string why = core->why(id, clock.now()).value();
+  EXPECT_TRUE(why.ends_with(put_back)) << why;
+  const std::string told = last_event("job.displaced").message;
+  EXPECT_TRUE(told.ends_with(put_back)) << told;
 }
 
 TEST_F(Life, a_crash_soon_after_a_resume_falls_back_one_generation_once) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "coordinator/core_copies.h"
 #include "coordinator/core_placement.h"
 
 namespace rn::coordinator {
@@ -24,15 +25,6 @@ std::string lacks(
     const State& state, const JobEntry& job, const std::vector<sched::Candidate>& candidates
 ) {
   return sched::explain(demand_of(job), candidates) + refusals_of(state, job);
-}
-
-std::string resume_words(const JobEntry& job) {
-  const std::uint32_t generation = job.row.job.durable.generation;
-  if (job.row.job.epoch.is_none()) return {};
-  if (generation == 0) return "; it starts from the beginning, nothing of it is durable";
-  const std::int64_t step = job.row.job.durable.step;
-  return "; it goes on from generation " + std::to_string(generation) +
-         (step >= 0 ? " (step " + std::to_string(step) + ")" : "");
 }
 
 std::string why_queued(const State& state, const JobEntry& job) {
@@ -61,7 +53,8 @@ std::string why_queued(const State& state, const JobEntry& job) {
   const auto at = std::find(order.begin(), order.end(), job.row.job.id);
   return "number " + std::to_string(at - order.begin() + 1) + " of " +
          std::to_string(order.size()) +
-         " in the queue: " + lacks(state, job, candidates_of(state)) + resume_words(job);
+         " in the queue: " + lacks(state, job, candidates_of(state)) +
+         (job.row.job.epoch.is_none() ? "" : "; " + resume_words(job));
 }
 
 std::string why_running(const State& state, const JobEntry& job) {
@@ -93,6 +86,17 @@ std::string why_running(const State& state, const JobEntry& job) {
 }
 
 }  // namespace
+
+std::string resume_words(const JobEntry& job) {
+  const GenerationRef resume = resume_point(job).resume;
+  if (resume.generation == 0)
+    return job.row.job.spec.checkpoint.is_stateless
+               ? "it starts from its beginning, as a stateless job does"
+               : "it starts from its beginning: nothing of it is durable";
+  return "the files of generation " + std::to_string(resume.generation) +
+         (resume.step >= 0 ? " (step " + std::to_string(resume.step) + ")" : "") +
+         " are put back for it, in " + job.row.job.spec.work_dir + " (RECLAIM_RESUME_FROM)";
+}
 
 std::string waits_for(
     const State& state, const JobEntry& job, const std::vector<sched::Candidate>& candidates
