@@ -127,6 +127,20 @@ TEST_F(CoreLife, an_author_who_wants_pythons_output_buffered_has_it_so) {
   EXPECT_EQ(asked<warden_wire::StartGuest>().front().env.at("PYTHONUNBUFFERED"), "");
 }
 
+TEST_F(CoreLife, python_leaves_no_compiled_modules_to_be_saved) {
+  spec.env = {};
+  start();
+  prepare();
+  EXPECT_EQ(asked<warden_wire::StartGuest>().front().env.at("PYTHONDONTWRITEBYTECODE"), "1");
+}
+
+TEST_F(CoreLife, an_author_who_wants_compiled_modules_kept_has_them) {
+  spec.env = {{"PYTHONDONTWRITEBYTECODE", ""}};
+  start();
+  prepare();
+  EXPECT_EQ(asked<warden_wire::StartGuest>().front().env.at("PYTHONDONTWRITEBYTECODE"), "");
+}
+
 TEST_F(CoreLife, a_guest_of_less_than_one_processor_starts_one_thread) {
   spec.resources.cpu_milli = 500;
   start();

@@ -216,6 +216,9 @@ warden_wire::StartGuest Core::State::start_request(const Attempt& a) const {
   // Python keeps up to 8 KiB of what a script prints when nobody sits at a terminal: it would come
   // late, and what lies there when a guest is killed would be lost.
   out.env.emplace("PYTHONUNBUFFERED", "1");
+  // Compiled modules would travel with each generation. NOTE: a PYTHONPYCACHEPREFIX would keep them
+  // apart, but then those of the image's own packages are not found, and all are compiled anew.
+  out.env.emplace("PYTHONDONTWRITEBYTECODE", "1");
   const std::string gpus = std::to_string(a.row.grant.gpus.size());
   out.env["JOB_ID"] = std::to_string(commit.job_number);
   out.env["RECLAIM_JOB_ID"] = commit.job.str();
