@@ -254,6 +254,9 @@ int run(int argc, char** argv) {
         &config->kill_socket,
         &config->machine_id_file})
     make_absolute(*path);
+  // Flags may have replaced what the file said.
+  if (const Status good = check_config(*config); !good)
+    return report(good.error().hinting("correct it in the configuration file, or by its flag"));
   return commands.run(*config);
 }
 

@@ -120,7 +120,9 @@ std::string pid_path(const Options& options) {
 /// Held while the daemon lives; -1 when another one holds it.
 Result<int> lock_pid_file(const Options& options) {
   io::RealFileSystem fs;
-  RN_CHECK(make_folders(fs, options.run, 0711));
+  RN_CHECK(make_folders(fs, options.run, 0711).map_error([](const Error& e) {
+    return e.with("--run").hinting("name a folder of its own");
+  }));
   const int fd = open(pid_path(options).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) return fail(ErrorCode::kDenied, pid_path(options) + " cannot be opened");
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -131,13 +133,20 @@ Result<int> lock_pid_file(const Options& options) {
 }
 
 Status serve_until_signal(const Options& options) {
-  if (geteuid() != 0) return fail(ErrorCode::kDenied, "the warden must run as root");
+  if (geteuid() != 0)
+    return fail(
+        ErrorCode::kDenied,
+        "the warden must run as root",
+        "systemctl start reclaim-warden, or run this as root"
+    );
   RN_TRY(const int lock, lock_pid_file(options));
   const std::string pid = std::to_string(getpid()) + "\n";
   if (ftruncate(lock, 0) != 0 || write(lock, pid.data(), pid.size()) < 0)
     return fail(ErrorCode::kInternal, pid_path(options) + " cannot be written");
   io::RealFileSystem fs;
-  RN_CHECK(make_folders(fs, options.state + "/warden", 0711));
+  RN_CHECK(make_folders(fs, options.state + "/warden", 0711).map_error([](const Error& e) {
+    return e.with("--state").hinting("name a folder of its own");
+  }));
   const MachineConfig machine = machine_of(options);
   RN_CHECK(write_durably(
       fs,
@@ -157,8 +166,52 @@ Status serve_until_signal(const Options& options) {
   return {};
 }
 
+/// What CLI11 cannot see; each error names its flag.
+Status check_flags(const Options& options) {
+  const std::string letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+  if (options.lab.empty() || options.lab.size() > 63 ||
+      letters.find(options.lab.front()) == std::string::npos ||
+      options.lab.find_first_not_of(letters + "._-") != std::string::npos)
+    return fail(
+        ErrorCode::kInvalid,
+        "--lab \"" + options.lab + "\" is no name of a control group",
+        "use at most 63 letters, digits, '.', '_' and '-', with a letter or digit first"
+    );
+  const auto addresses = warden::addresses_of(machine_of(options).first_address, 0);
+  if (!addresses)
+    return fail(addresses.error()
+                    .with("--guest-addresses")
+                    .hinting("give the first address of a private /22, as 100.64.0.0"));
+  std::error_code ignored;
+  const std::string init = machine_of(options).init;
+  if (!std::filesystem::is_regular_file(init, ignored))
+    return fail(
+        ErrorCode::kNotFound,
+        init.empty() ? "reclaim-init is not beside this program"
+                     : "--init " + init + " is not there, or is no file",
+        "give the path of the installed reclaim-init with --init"
+    );
+  return {};
+}
+
+/// A number that CLI11 would take for a huge one when it is negative, or not understand at all.
+std::string whole_number(const std::string& text) {
+  if (!text.empty() && text.find_first_not_of("0123456789") == std::string::npos) return {};
+  return "'" + text + "' is no whole number from 0 on";
+}
+
+std::string user_number(const std::string& text) {
+  const std::string wrong = whole_number(text);
+  if (wrong.empty()) return {};
+  return wrong + "; for a user called so: $(id -u " + text + ")";
+}
+
 int serve(Options& options) {
   umask(0022);
+  if (const Status good = check_flags(options); !good) {
+    complain(good.error());
+    return kUsage;
+  }
   const Status served = serve_until_signal(options);
   return served ? kDone : complain(served.error());
 }
@@ -297,15 +350,19 @@ void add_serve(CLI::App& app, Options& options, int& code) {
   CLI::App& command = *app.add_subcommand("serve", "run the daemon");
   add_places(command, options);
   command.get_option("--lab")->required();
-  command.add_option("--agent-uid", options.agent_uid, "who may ask for guests")->required();
-  command.add_option(
-      "--owner-uid", options.owner_uids, "who may take the machine back, beside root"
-  );
+  command.add_option("--agent-uid", options.agent_uid, "who may ask for guests")
+      ->required()
+      ->check(user_number);
+  command
+      .add_option("--owner-uid", options.owner_uids, "who may take the machine back, beside root")
+      ->check(user_number);
   command.add_option("--gpus", options.gpus, "how GPUs are given: static, nvidia or cdi")
       ->check(CLI::IsMember({"static", "nvidia", "cdi"}));
   command.add_option("--init", options.init, "the guest's static init");
-  command.add_option("--reserve-mib", options.reserve_mib, "disk never promised to guests");
-  command.add_option("--guest-uplink-bps", options.guest_uplink_bps, "cap of each guest; 0 = none");
+  command.add_option("--reserve-mib", options.reserve_mib, "disk never promised to guests")
+      ->check(whole_number);
+  command.add_option("--guest-uplink-bps", options.guest_uplink_bps, "cap of each guest; 0 = none")
+      ->check(whole_number);
   command.add_flag("--engine-floor-strict", options.is_floor_strict, "refuse old engines and runc");
   command.callback([&] { code = serve(options); });
 }
@@ -358,6 +415,10 @@ int main(int argc, char** argv) {
       if (!failed) *path = whole;
     }
   });
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? rn::kDone : rn::kUsage;
+  }
   return code;
 }

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/config.h"
 
+#include <filesystem>
+#include <utility>
+
 #include <nlohmann/json.hpp>
 
+#include "agent/peers.h"
 #include "io/real_fs.h"
 #include "model/codec_detail.h"
 #include "model/yaml.h"
@@ -11,20 +15,51 @@ namespace rn::agent {
 
 Result<AgentConfig> parse_config(const std::string& text) {
   RN_TRY(const nlohmann::json document, parse_yaml(text));
+  if (!document.is_object())
+    return fail(ErrorCode::kInvalid, "it has no lines of the form `key: value`");
   RN_TRY(AgentConfig config, from_document<AgentConfig>(document, Unknown::kStrict));
   for (Gpu& gpu : config.gpus) gpu.is_static = true;
+  RN_CHECK(check_config(config));
+  return config;
+}
+
+Status check_config(const AgentConfig& config) {
   if (config.telemetry_ms < 100)
     return fail(ErrorCode::kInvalid, "telemetry_ms: below 100 the agent would measure itself");
-  return config;
+  const std::vector<std::pair<std::string, std::string>> addresses = {
+      {"listen_peer", config.listen_peer},
+      {"listen_api", config.listen_api},
+      {"advertise_peer", config.advertise_peer},
+      {"advertise_api", config.advertise_api}};
+  for (const auto& [key, text] : addresses) {
+    const auto address = text.empty() ? Result<HostPort>{} : parse_host_port(text);
+    if (!address) return fail(address.error().with(key));
+  }
+  const std::vector<std::pair<std::string, std::string>> folders = {
+      {"state", config.state}, {"run", config.run}};
+  for (const auto& [key, path] : folders) {
+    std::error_code ignored;
+    if (std::filesystem::exists(path, ignored) && !std::filesystem::is_directory(path, ignored))
+      return fail(ErrorCode::kInvalid, key + ": " + path + " is no folder", "name a folder");
+  }
+  return {};
 }
 
 Result<AgentConfig> load_config(const std::string& path) {
   io::RealFileSystem fs;
-  RN_TRY(const Blob bytes, read_all(fs, path, 1u << 20));
-  auto config = parse_config(std::string(as_text(bytes)));
+  const auto bytes = read_all(fs, path, 1u << 20);
+  if (!bytes)
+    return fail(bytes.error()
+                    .with("the configuration file")
+                    .hinting(
+                        bytes.error().code == ErrorCode::kDenied
+                            ? "make it readable for the user that runs the agent"
+                            : "name a file that is there with --config"
+                    ));
+  auto config = parse_config(std::string(as_text(*bytes)));
   if (!config)
     return fail(config.error().with(path).hinting(
-        "correct the file; reclaim-agent serve --help lists the fields"
+        "correct the file; docs/lending.md says which fields there are"
     ));
   return config;
 }

@@ -78,5 +78,7 @@ struct AgentConfig {
 /// kInvalid names file, place and field. A missing file is kNotFound.
 Result<AgentConfig> load_config(const std::string& path);
 Result<AgentConfig> parse_config(const std::string& text);
+/// What a field's type cannot say; kInvalid names the field.
+Status check_config(const AgentConfig& config);
 
 }  // namespace rn::agent

@@ -55,9 +55,13 @@ Result<Contract> parse_contract(
 ) {
   if (text.size() > kContractBytesMax)
     return fail(ErrorCode::kExhausted, "the contract is longer than 256 KiB");
-  const char* hint = "reclaim-agent contract check FILE checks it without using it";
+  const char* hint =
+      "correct it; `reclaim-agent contract show` prints a good one with all fields, and "
+      "`reclaim-agent contract check FILE` checks one without using it";
   auto document = parse_yaml(text);
   if (!document) return fail(document.error().with("contract").hinting(hint));
+  if (!document->is_object())
+    return fail(ErrorCode::kInvalid, "contract: it has no lines of the form `key: value`", hint);
   auto contract = from_document<Contract>(*document, Unknown::kStrict);
   if (!contract) return fail(contract.error().with("contract").hinting(hint));
   RN_CHECK(arbiter::check_contract(*contract, facts));
@@ -75,8 +79,9 @@ Result<Contract> parse_contract(
 Result<Contract> load_contract(
     FileSystem& fs, const std::string& path, const NodeFacts& facts, const std::string& zone_folder
 ) {
-  RN_TRY(const Blob bytes, read_all(fs, path, kContractBytesMax));
-  auto contract = parse_contract(std::string(as_text(bytes)), facts, zone_folder);
+  const auto bytes = read_all(fs, path, kContractBytesMax);
+  if (!bytes) return fail(bytes.error().with("the contract").hinting("name a readable file"));
+  auto contract = parse_contract(std::string(as_text(*bytes)), facts, zone_folder);
   if (!contract) return fail(contract.error().with(path));
   return contract;
 }

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong configuration files, contracts and flags, given to the real programs: each error names the file or the flag,
+the line or the key, what is wrong, and what to do next. Nothing is started."""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+from rn_site import program  # noqa: E402
+
+USAGE, NOT_FOUND, DENIED = 2, 3, 4
+NOBODY = ["setpriv", "--reuid", "64991", "--regid", "64991", "--clear-groups"]
+# Text of the file, and what is said: place, fault, next step.
+CONFIGS = {
+    "unknown key": ("listen_pear: x\n", "listen_pear: no such field", "did you mean 'listen_peer'?"),
+    "a word for a number": ("telemetry_ms: quick\n", "telemetry_ms: expected a whole number", "correct the file"),
+    "a negative number": ("telemetry_ms: -5\n", "telemetry_ms: expected a whole number from 0", "correct the file"),
+    "a number too small": ("telemetry_ms: 5\n", "telemetry_ms: below 100", "correct the file"),
+    "bad YAML": ("state: [a\nrun: b\n", "line 2, column 4: ", "correct the file"),
+    "a tabulator": ("gpus:\n\t- index: 0\n", "line 2, column 2: ", "correct the file"),
+    "a key twice": ("state: a\nstate: b\n", "line 2, column 1: 'state' is there twice", "correct the file"),
+    "a list": ("- a\n", "no lines of the form `key: value`", "correct the file"),
+    "a number for a list": ("gpus: 2\n", "gpus: expected a list", "correct the file"),
+    "no address": ("listen_peer: nonsense\n", 'listen_peer: "nonsense" is not HOST:PORT', "write HOST:PORT"),
+    "no port": ("advertise_api: host:99999\n", 'advertise_api: "host:99999" is not HOST:PORT', "write HOST:PORT"),
+    "a file for a folder": ("state: /etc/passwd\n", "state: /etc/passwd is no folder", "name a folder"),
+}
+CONTRACTS = {
+    "unknown key": ("max_guest: 2\n", "max_guest: no such field", "did you mean 'max_guests'?"),
+    "a word for a number": ("max_guests: many\n", "max_guests: expected a whole number", "correct it"),
+    "a negative number": ("max_guests: -1\n", "max_guests: expected a whole number from 0", "correct it"),
+    "a fraction": ("notice_s: 1.5\n", "notice_s: expected a whole number", "correct it"),
+    "a word for a truth": ('lends: "yes"\n', "lends: expected true or false", "correct it"),
+    "a list": ("- max_guests: 1\n", "no lines of the form `key: value`", "correct it"),
+    "bad YAML": ("windows: {a\n", "line 2, column 1: ", "correct it"),
+    "no such zone": ("time_zone: Mars/Olympus\n", 'time_zone: there is no time zone "Mars/Olympus"', "Europe/Berlin"),
+    "no such day": ('windows: [{days: [funday], from: "25:00", to: "09:00"}]\n',
+                    'windows[0].days: "funday" is none of mon', "correct these fields"),
+    "against itself": ("max_guests: 0\n", "max_guests: is 0 though lends is true", "correct these fields"),
+}
+
+
+class BadFiles(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="rn-bad-files-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        os.chmod(self.folder, 0o755)
+
+    def write(self, text, name="file.yaml"):
+        (self.folder / name).write_text(text)
+        return self.folder / name
+
+    def fails(self, status, command, *words):
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=30)
+        for word in words:
+            self.assertIn(word, done.stderr)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+
+    def agent(self, *words):
+        return [program("reclaim-agent"), *words]
+
+    def test_configurations_of_the_agent(self):
+        for name, (text, fault, step) in CONFIGS.items():
+            with self.subTest(name):
+                path = self.write(text)
+                self.fails(USAGE, self.agent("--config", path, "serve"), fault, f"next: {step}",
+                           "" if step.startswith("did") else str(path))
+
+    def test_a_configuration_that_cannot_be_read(self):
+        secret = self.write("state: a\n", "secret.yaml")
+        secret.chmod(0)
+        self.fails(NOT_FOUND, self.agent("--config", self.folder / "none.yaml", "serve"),
+                   f"the configuration file: opening {self.folder}/none.yaml: No such file", "next: name a file")
+        self.fails(1, self.agent("--config", self.folder, "serve"), f"{self.folder} is not a regular file",
+                   "next: name a file")
+        self.fails(DENIED, NOBODY + self.agent("--config", secret, "serve"), f"{secret}: Permission denied",
+                   "next: make it readable for the user that runs the agent")
+
+    def test_a_flag_of_the_agent_is_checked_as_the_file_is(self):
+        self.fails(USAGE, self.agent("--config", self.write(""), "--listen-api", "here", "serve"),
+                   'listen_api: "here" is not HOST:PORT', "next: ")
+
+    def test_contracts(self):
+        for name, (text, fault, step) in CONTRACTS.items():
+            with self.subTest(name):
+                path = self.write(text)
+                status = NOT_FOUND if name == "no such zone" else USAGE
+                self.fails(status, self.agent("contract", "check", path), str(path), fault, "next: ", step)
+
+    def test_a_contract_that_cannot_be_read(self):
+        self.fails(NOT_FOUND, self.agent("contract", "check", self.folder / "none.yaml"),
+                   f"the contract: opening {self.folder}/none.yaml: No such file", "next: name a readable file")
+        self.fails(1, self.agent("contract", "check", self.folder), "is not a regular file",
+                   "next: name a readable file")
+
+    def test_without_an_agent_its_socket_is_named_and_not_a_web_address(self):
+        config = self.write(f"run: {self.folder}\n")
+        self.fails(6, self.agent("--config", config, "status"),
+                   f"the agent: nobody answers on {self.folder}/agent.sock", "next: is it running?")
+
+    def test_flags_of_the_warden(self):
+        places = ["--state", self.folder / "state", "--run", self.folder / "run"]
+        self.addCleanup(self.remove_what_was_started, *places)
+        good = {"--lab": "a", "--agent-uid": "1"}
+        wrong = {
+            "a blank in its lab": ({"--lab": "a b"}, '--lab "a b" is no name', "use at most 63 letters"),
+            "no user's number": ({"--agent-uid": "daemon"}, "--agent-uid: 'daemon' is no whole number", "id -u daemon"),
+            "a negative user": ({"--agent-uid": "-1"}, "--agent-uid: '-1' is no whole number", ""),
+            "a negative reserve": ({"--reserve-mib": "-4"}, "--reserve-mib: '-4' is no whole number", ""),
+            "no such init": ({"--init": "/none"}, "--init /none is not there", "give the path of the installed"),
+            "no addresses": ({"--guest-addresses": "banana"}, '--guest-addresses: "banana" is not', "100.64.0.0"),
+            "another kind of GPU": ({"--gpus": "amd"}, "--gpus: amd not in", ""),
+        }
+        for name, (flags, fault, step) in wrong.items():
+            with self.subTest(name):
+                words = [f"{flag}={value}" for flag, value in {**good, **flags}.items()]
+                self.fails(USAGE, [program("reclaim-warden"), "serve", *places, *words], fault, step)
+                self.assertFalse((self.folder / "state").exists())
+
+    def remove_what_was_started(self, *places):
+        """By a program that is broken."""
+        if (self.folder / "state").exists():
+            subprocess.run([program("reclaim-warden"), "leave", "--lab", "a", *places], timeout=120, check=True)
+
+    def test_places_of_the_warden(self):
+        file = self.write("", "file")
+        flags = ["serve", "--lab", "a", "--agent-uid", "1"]
+        self.fails(1, [program("reclaim-warden"), *flags, "--state", self.folder / "state", "--run", file],
+                   f"--run: {file} exists and is not a folder", "name a folder of its own")
+        self.fails(1, NOBODY + [program("reclaim-warden"), *flags, "--state", "/tmp", "--run", "/tmp"],
+                   "the warden must run as root", "systemctl start reclaim-warden")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
