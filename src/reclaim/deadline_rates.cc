@@ -18,7 +18,7 @@ constexpr std::size_t kSlackOneByOne =
 // A page more than is left: rates in whole bytes, and a last plan just before the due time, must
 // not leave a byte over.
 constexpr double kLastBytes = 4096;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kUncapped = std::numeric_limits<double>::infinity();
 
 /// What of an evacuation a flow stands for.
 enum class Variant : std::uint8_t { kFull, kWithSlack, kDelta, kNearest };
@@ -26,9 +26,9 @@ enum class Variant : std::uint8_t { kFull, kWithSlack, kDelta, kNearest };
 constexpr std::size_t kVariants = 4;
 constexpr std::uint32_t kNoFlow = ~std::uint32_t{0};
 
-class Planner {
+class RatePlanner {
  public:
-  Planner(
+  RatePlanner(
       const std::vector<LinkState>& links,
       const std::vector<DeadlineTransfer>& transfers,
       const RatePolicy& policy,
@@ -123,7 +123,7 @@ class Planner {
   std::vector<double> sent_on_;                                ///< rates granted so far, by link
 };
 
-void Planner::remember_links() {
+void RatePlanner::remember_links() {
   for (const LinkState& link : links_) {
     const auto known = before_.links.find(link.name);
     const auto made = memory_.links.emplace(
@@ -133,7 +133,7 @@ void Planner::remember_links() {
   }
 }
 
-void Planner::ease_latency_guards() {
+void RatePlanner::ease_latency_guards() {
   for (std::size_t l = 0; l < links_.size(); ++l) {
     const LinkState& link = links_[l];
     RateMemory::Link& known = *remembered_[l];
@@ -158,7 +158,7 @@ void Planner::ease_latency_guards() {
 }
 
 /// An evacuation's larger share of a link lasts for its limit and comes back after as long a rest.
-void Planner::lay_budgets() {
+void RatePlanner::lay_budgets() {
   std::vector<bool> is_asked(links_.size(), false);
   for (const DeadlineTransfer& t : transfers_) {
     if (!may_send(t)) continue;
@@ -179,21 +179,21 @@ void Planner::lay_budgets() {
   }
 }
 
-void Planner::add_flow(
+void RatePlanner::add_flow(
     std::size_t transfer, Variant variant, double due_s, double bytes, LinkPath path
 ) {
   const double cap = transfers_[transfer].cap_bytes_per_s;
   flows_.push_back(
       {.bytes = bytes > 0 ? bytes + kLastBytes : 0,
        .due_s = std::max(0.0, due_s),
-       .cap_bytes_per_s = cap > 0 ? cap : kInfinity,
+       .cap_bytes_per_s = cap > 0 ? cap : kUncapped,
        .path = std::move(path),
        .transfer =
            static_cast<std::uint32_t>(transfer * kVariants) + static_cast<std::uint32_t>(variant)}
   );
 }
 
-void Planner::make_flows() {
+void RatePlanner::make_flows() {
   for (std::size_t i = 0; i < transfers_.size(); ++i) {
     const DeadlineTransfer& t = transfers_[i];
     if (!may_send(t)) continue;
@@ -221,7 +221,7 @@ void Planner::make_flows() {
 }
 
 /// What was admitted before: with its slack to spare if it still can, else into the slack.
-FlowSet Planner::incumbents(FluidPlay& play) const {
+FlowSet RatePlanner::incumbents(FluidPlay& play) const {
   FlowSet set;
   for (std::size_t i = 0; i < transfers_.size(); ++i) {
     if (flow_of_[i][0] != kNoFlow && was_admitted(i)) set.push_back(flow_of_[i][0]);
@@ -247,7 +247,7 @@ FlowSet Planner::incumbents(FluidPlay& play) const {
   return set;
 }
 
-void Planner::choose(FluidPlay& play) {
+void RatePlanner::choose(FluidPlay& play) {
   const FlowSet known = incumbents(play);
   FlowSet candidates = known;
   std::vector<double> value(flows_.size(), 0);
@@ -272,7 +272,7 @@ void Planner::choose(FluidPlay& play) {
   }
 }
 
-void Planner::say_why_not(const FluidPlay& play, std::size_t transfer) {
+void RatePlanner::say_why_not(const FluidPlay& play, std::size_t transfer) {
   const DeadlineTransfer& t = transfers_[transfer];
   TransferGrant& grant = plan_.grants[transfer];
   const auto& variants = flow_of_[transfer];
@@ -294,7 +294,7 @@ void Planner::say_why_not(const FluidPlay& play, std::size_t transfer) {
 }
 
 /// True if the alternative fits beside what sends already; it then sends too.
-bool Planner::offers(
+bool RatePlanner::offers(
     FluidPlay& play, std::size_t transfer, Variant variant, const Alternative& other
 ) {
   const std::uint32_t flow = flow_of_[transfer][static_cast<std::size_t>(variant)];
@@ -310,7 +310,7 @@ bool Planner::offers(
   return true;
 }
 
-void Planner::keep_locally(std::size_t transfer) {
+void RatePlanner::keep_locally(std::size_t transfer) {
   const DeadlineTransfer& t = transfers_[transfer];
   TransferGrant& grant = plan_.grants[transfer];
   grant.outcome = TransferOutcome::kAccept;
@@ -322,7 +322,7 @@ void Planner::keep_locally(std::size_t transfer) {
   grant.kept_value = t.spill->value;
 }
 
-void Planner::offer_less(FluidPlay& play) {
+void RatePlanner::offer_less(FluidPlay& play) {
   std::vector<std::size_t> dropped;
   for (std::size_t i = 0; i < transfers_.size(); ++i) {
     const DeadlineTransfer& t = transfers_[i];
@@ -359,7 +359,7 @@ void Planner::offer_less(FluidPlay& play) {
 
 /// Whole bytes per second, at most `rate`. A rate that rose by little stays where it was, as long
 /// as the due time does not need more.
-void Planner::grant(std::size_t transfer, double rate, double minimum) {
+void RatePlanner::grant(std::size_t transfer, double rate, double minimum) {
   TransferGrant& grant = plan_.grants[transfer];
   grant.rate_bytes_per_s = static_cast<std::uint64_t>(rate);
   grant.minimum_bytes_per_s = static_cast<std::uint64_t>(minimum);
@@ -371,7 +371,7 @@ void Planner::grant(std::size_t transfer, double rate, double minimum) {
     grant.rate_bytes_per_s = last;
 }
 
-void Planner::grant_evacuations(FluidPlay& play) {
+void RatePlanner::grant_evacuations(FluidPlay& play) {
   const FluidPlay::Rates rates = play.rates_now(members_);
   for (const std::uint32_t f : members_) {
     grant(flows_[f].transfer / kVariants, rates.granted[f], rates.minimum[f]);
@@ -384,7 +384,7 @@ void Planner::grant_evacuations(FluidPlay& play) {
   }
 }
 
-std::vector<std::size_t> Planner::in_turn(TransferClass kind) const {
+std::vector<std::size_t> RatePlanner::in_turn(TransferClass kind) const {
   std::vector<std::pair<double, std::size_t>> turns;
   for (std::size_t i = 0; i < transfers_.size(); ++i) {
     const DeadlineTransfer& t = transfers_[i];
@@ -407,8 +407,8 @@ std::vector<std::size_t> Planner::in_turn(TransferClass kind) const {
 }
 
 /// Of the steady budgets, what is not given away yet; may be negative.
-double Planner::left_on(const LinkPath& path) const {
-  double least = kInfinity;
+double RatePlanner::left_on(const LinkPath& path) const {
+  double least = kUncapped;
   for (const LinkIndex link : path) {
     const double budget = steady_budget(links_[link], capacity_at(links_[link], now_));
     least = std::min(least, budget - sent_on_[link]);
@@ -417,7 +417,7 @@ double Planner::left_on(const LinkPath& path) const {
 }
 
 /// What was dropped and nothing else goes for it, but could still arrive at the very last moment.
-void Planner::grant_unpromised(const FluidPlay& play) {
+void RatePlanner::grant_unpromised(const FluidPlay& play) {
   std::vector<std::pair<double, std::size_t>> turns;
   for (std::size_t i = 0; i < transfers_.size(); ++i) {
     const TransferGrant& given = plan_.grants[i];
@@ -433,7 +433,7 @@ void Planner::grant_unpromised(const FluidPlay& play) {
   });
   for (const auto& turn : turns) {
     const DeadlineTransfer& t = transfers_[turn.second];
-    const double cap = t.cap_bytes_per_s > 0 ? t.cap_bytes_per_s : kInfinity;
+    const double cap = t.cap_bytes_per_s > 0 ? t.cap_bytes_per_s : kUncapped;
     const double rate = std::min(cap, left_on(t.path));
     if (rate < 1) continue;
     for (const LinkIndex link : t.path) sent_on_[link] += rate;
@@ -441,10 +441,10 @@ void Planner::grant_unpromised(const FluidPlay& play) {
   }
 }
 
-void Planner::grant_others(TransferClass kind) {
+void RatePlanner::grant_others(TransferClass kind) {
   for (const std::size_t i : in_turn(kind)) {
     const DeadlineTransfer& t = transfers_[i];
-    double rate = t.cap_bytes_per_s > 0 ? t.cap_bytes_per_s : kInfinity;
+    double rate = t.cap_bytes_per_s > 0 ? t.cap_bytes_per_s : kUncapped;
     for (const LinkIndex link : t.path) {
       const double budget = steady_budget(links_[link], capacity_at(links_[link], now_)) *
                             remembered_[link]->lower_permille / 1000;
@@ -463,7 +463,7 @@ void Planner::grant_others(TransferClass kind) {
   }
 }
 
-Instant Planner::next_time() const {
+Instant RatePlanner::next_time() const {
   double soon_s = std::chrono::duration<double>(policy_.period_most).count();
   for (const TransferGrant& grant : plan_.grants) {
     if (grant.rate_bytes_per_s > 0)
@@ -480,7 +480,7 @@ Instant Planner::next_time() const {
   return now_ + step;
 }
 
-void Planner::finish() {
+void RatePlanner::finish() {
   for (std::size_t i = 0; i < transfers_.size(); ++i) {
     TransferGrant& grant = plan_.grants[i];
     const bool is_evacuation = transfers_[i].kind == TransferClass::kEvacuation;
@@ -506,7 +506,7 @@ Result<RatePlan> plan_rates(
     Instant now
 ) {
   RN_CHECK(check_rate_input(links, transfers));
-  Planner planner(links, transfers, policy, memory, now);
+  RatePlanner planner(links, transfers, policy, memory, now);
   RatePlan plan = planner.run();
   memory = planner.memory();
   return plan;

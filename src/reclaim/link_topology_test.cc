@@ -32,7 +32,7 @@ Error error_of(const std::vector<TopologyPoint>& points) {
   return made ? Error{ErrorCode::kInternal, "no error"} : made.error();
 }
 
-LinkState a_link(double bytes_per_s = 100) {
+LinkState a_plain_link(double bytes_per_s = 100) {
   LinkState link;
   link.name = "n-1 up";
   link.capacity = {{instant_from_ns(0), bytes_per_s}};
@@ -97,7 +97,7 @@ TEST(LinkTopology, a_tree_that_is_too_deep_or_too_large_is_refused) {
 }
 
 TEST(LinkBudget, guests_leave_the_background_and_the_guard_free_outside_an_evacuation) {
-  LinkState link = a_link(100);
+  LinkState link = a_plain_link(100);
   link.background_bytes_per_s = 30;
   link.guard_bytes_per_s = 10;
 
@@ -107,7 +107,7 @@ TEST(LinkBudget, guests_leave_the_background_and_the_guard_free_outside_an_evacu
 }
 
 TEST(LinkBudget, an_evacuations_share_ends_when_its_seconds_are_over) {
-  LinkState link = a_link(100);
+  LinkState link = a_plain_link(100);
   link.background_bytes_per_s = 40;
   link.capacity.push_back({at_s(110), 50});
 
@@ -125,28 +125,28 @@ TEST(LinkBudget, links_that_make_no_sense_are_refused_by_name) {
     const Status status = check_link(link);
     return status ? std::string("fine") : status.error().message;
   };
-  EXPECT_EQ(message_of(a_link()), "fine");
+  EXPECT_EQ(message_of(a_plain_link()), "fine");
 
-  LinkState link = a_link();
+  LinkState link = a_plain_link();
   link.capacity.clear();
   EXPECT_EQ(message_of(link), "link n-1 up: its capacity is not said");
 
-  link = a_link();
+  link = a_plain_link();
   link.capacity.push_back({instant_from_ns(0), 5});
   EXPECT_EQ(message_of(link), "link n-1 up: the steps of its forecast are not in order");
 
-  link = a_link(-1);
+  link = a_plain_link(-1);
   EXPECT_NE(message_of(link).find("is not between 0 and 1e12"), std::string::npos);
 
-  link = a_link();
+  link = a_plain_link();
   link.evacuation_share = 1.5;
   EXPECT_EQ(message_of(link), "link n-1 up: an evacuation's share lies between 0 and 1");
 
-  link = a_link();
+  link = a_plain_link();
   link.background_bytes_per_s = std::numeric_limits<double>::infinity();
   EXPECT_NE(message_of(link).find("background and guard"), std::string::npos);
 
-  link = a_link();
+  link = a_plain_link();
   link.probe_rtt_s = -0.1;
   EXPECT_NE(message_of(link).find("round trip"), std::string::npos);
 }
