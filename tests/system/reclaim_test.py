@@ -330,7 +330,11 @@ class Reclaim(unittest.TestCase):
 
         file.write_text(json.dumps(node.contract))
         self.assertIn("in force", node.owner("contract", "set", file).stdout)
+        site.wait("lab-a to be open", lambda: site.rest.nodes()["lab-a"]["lending"] == "open", 30)
+        # Going home would gain nothing, because lab-b lends as much by now: its owner sends them there.
+        site.nodes["lab-b"].owner("reclaim")
         site.wait("both to be back on lab-a", lambda: site.all_on("lab-a"), 90)
+        site.nodes["lab-b"].owner("release")
 
     def test_j_leaving_takes_guests_and_files_away(self):
         site = self.site
