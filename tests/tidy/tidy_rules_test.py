@@ -49,7 +49,7 @@ class Rules(unittest.TestCase):
             "nothing_is_unfinished": {"src/m/a.cc": SPDX + f"// {word}: later\n"},
             "sources_are_built": {"src/m/b_test.cc": SPDX},
             "links_resolve": {"docs/c.md": "[gone](gone.md)\n"},
-            "paths_of_one_machine_are_absent": {"docs/c.md": "see /work/" + "main/x\n"},
+            "paths_of_one_machine_are_absent": {"docs/c.md": "see /wo" + "rk/main/x\n"},
             "readme_names_both_commands": {"README.md": "# A\nscripts/demo.sh\n"},
             "scripts_can_run": {"scripts/plain.sh": GOOD["scripts/run.sh"]},
         }
