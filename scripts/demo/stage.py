@@ -95,10 +95,7 @@ class Stage:
             "storage": {"lends": False, "reserve_disk_mib": 64}}
         self.nodes = {lab: Node(self.labs, lab, contract) for lab, contract in contracts.items()}
         for lab, node in self.nodes.items():
-            node.prepare()
-            node.join(self.coordinator)
-            node.start_warden()
-            node.start_agent()
+            node.set_up(self.coordinator)
             say(f"{lab} joined from {node.address}")
         self.cli = Cli(self.labs, self.coordinator)
         wait_until("all nodes to be up", lambda: sum(

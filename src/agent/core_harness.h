@@ -332,6 +332,17 @@ class CoreTest : public testing::Test {
     while (has_work<ReadLog>()) finish<ReadLog>(LogRead{0, {}, 0});
   }
 
+  /// A guest that does not catch signals is told of its end: it saves once more, is killed, and
+  /// what it saved is durable elsewhere.
+  void evacuate() {
+    save(1);
+    answer<warden_wire::KillGuest>();
+    finish<TakeSnapshot>(NothingNew{});
+    log_is_empty();
+    copied("n-2", 1);
+    committed(1);
+  }
+
   ReclaimRecord a_reclaim(ReclaimKind kind, seconds deadline = seconds(60)) {
     ReclaimRecord record;
     record.id = ReclaimId("r-1");

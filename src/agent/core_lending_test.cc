@@ -143,12 +143,7 @@ TEST_F(CoreLending, an_agent_that_slept_through_the_end_reports_what_the_warden_
 TEST_F(CoreLending, the_agent_says_when_all_is_moved_and_the_stamps_are_the_wardens) {
   lend({{{"tue"}, "20:00", "22:14"}}, 60);
   obey_announcement();
-  save(1);
-  answer<warden_wire::KillGuest>();
-  finish<TakeSnapshot>(NothingNew{});
-  log_is_empty();
-  copied("n-2", 1);
-  committed(1);
+  evacuate();
   log_is_empty();
 
   ASSERT_TRUE(has_asked<warden_wire::EvacuationDone>());
@@ -259,12 +254,7 @@ TEST_F(CoreLending, a_leaving_node_drains_in_order_and_then_tells_the_coordinato
   feed(OwnerLeaves{"the lab moves"});
   obey_announcement();
   EXPECT_EQ(state(), AttemptState::kNoticed);
-  save(1);
-  answer<warden_wire::KillGuest>();
-  finish<TakeSnapshot>(NothingNew{});
-  log_is_empty();
-  copied("n-2", 1);
-  committed(1);
+  evacuate();
   ASSERT_TRUE(has_asked<warden_wire::EvacuationDone>());
   acknowledge();
   answer<warden_wire::RemoveGuest>();
@@ -285,12 +275,7 @@ TEST_F(CoreLending, a_leaving_node_drains_in_order_and_then_tells_the_coordinato
 TEST_F(CoreLending, a_leaving_node_does_not_wait_for_ever_for_what_its_engine_does_not_remove) {
   feed(OwnerLeaves{"the lab moves"});
   obey_announcement();
-  save(1);
-  answer<warden_wire::KillGuest>();
-  finish<TakeSnapshot>(NothingNew{});
-  log_is_empty();
-  copied("n-2", 1);
-  committed(1);
+  evacuate();
   acknowledge();
   clear_announced();
   for (const auto& report : sent<wire::ReclaimReport>())

@@ -333,12 +333,7 @@ TEST_F(CoreReclaim, a_migration_saves_first_and_ends_as_migrated) {
   stop.reason = "home is faster";
   tell(stop);
   EXPECT_EQ(state(), AttemptState::kNoticed);
-  save(1);
-  answer<warden_wire::KillGuest>();
-  finish<TakeSnapshot>(NothingNew{});
-  log_is_empty();
-  copied("n-2", 1);
-  committed(1);
+  evacuate();
 
   EXPECT_EQ(last_end(), AttemptEnd::kMigrated);
 }

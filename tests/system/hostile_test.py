@@ -57,10 +57,7 @@ class HostileGuests(unittest.TestCase):
             "storage": {"lends": False, "reserve_disk_mib": 64}}
         cls.nodes = {lab: Node(cls.labs, lab, contract) for lab, contract in contracts.items()}
         for node in cls.nodes.values():
-            node.prepare()
-            node.join(cls.coordinator)
-            node.start_warden()
-            node.start_agent()
+            node.set_up(cls.coordinator)
         cls.capture = Capture(cls.labs)
         cls.cli = Cli(cls.labs, cls.coordinator)
         cls.cli("image", "add", "base", python_image(), timeout_s=300)

@@ -26,10 +26,7 @@ class LanRest(unittest.TestCase):
         cls.nodes = {}
         for lab in ("lab-a", "lab-b"):
             node = cls.nodes[lab] = Node(cls.labs, lab, CONTRACT, config={"owners": [OWNER]})
-            node.prepare()
-            node.join(cls.coordinator)
-            node.start_warden()
-            node.start_agent()
+            node.set_up(cls.coordinator)
         pki, folder = cls.coordinator.state / "pki", cls.labs.dir / "certificates"
         cls.ca = pki / "ca.pem"
         site = lan.Certificate(pki / "ca.pem", pki / "ca.key")

@@ -51,11 +51,7 @@ class Cycles:
 
     def lend(self, number, guest):
         node = Node(self.labs, "lab-a", one_node.CONTRACT)
-        node.run.mkdir(exist_ok=True)  # leaving takes it away
-        node.prepare()
-        node.join(self.coordinator)
-        node.start_warden()
-        node.start_agent()
+        node.set_up(self.coordinator)
         folder = self.labs.dir / f"student-{number}"
         folder.mkdir()
         job = self.cli(

@@ -54,11 +54,7 @@ class OwnerUnharmed(unittest.TestCase):
         node = Node(self.labs, "lab-a", {
             "guest_disk_mib": 128, "reserve_disk_mib": 64,
             "network": [{"prefix": peer, "port": 9, "protocol": "udp"}]})
-        node.run.mkdir(exist_ok=True)  # leaving takes it away
-        node.prepare()
-        node.join(self.coordinator)
-        node.start_warden()
-        node.start_agent()
+        node.set_up(self.coordinator)
         folder = self.labs.dir / f"student-{self.id().rsplit('.')[-1]}"
         folder.mkdir()
         self.job = self.cli(

@@ -18,10 +18,7 @@ class OneNode(unittest.TestCase):
         cls.addClassCleanup(cls.labs.down)
         cls.coordinator = Coordinator(cls.labs).start()
         cls.node = Node(cls.labs, "lab-a", CONTRACT)
-        cls.node.prepare()
-        cls.node.join(cls.coordinator)
-        cls.node.start_warden()
-        cls.node.start_agent()
+        cls.node.set_up(cls.coordinator)
         cls.cli = Cli(cls.labs, cls.coordinator)
         cls.cli("image", "add", "base", tiny_image())
 

@@ -68,7 +68,15 @@ class Node:
         self.contract, self.config = contract, config or {}
         self.warden = self.agent = None
 
+    def set_up(self, coordinator):
+        """As an administrator does it: configure, join, start both daemons."""
+        self.prepare()
+        self.join(coordinator)
+        self.start_warden()
+        self.start_agent()
+
     def prepare(self):
+        self.run.mkdir(exist_ok=True)  # leaving takes it away
         agent_folder = self.state / "agent"
         agent_folder.mkdir(parents=True, exist_ok=True)
         (agent_folder / "contract.yaml").write_text(json.dumps(self.contract))

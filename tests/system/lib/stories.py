@@ -36,10 +36,7 @@ class Site:
             self.nodes = {lab: Node(self.labs, lab, {"reserve_disk_mib": 64, **contract})
                           for lab, contract in contracts.items()}
             for node in self.nodes.values():
-                node.prepare()
-                node.join(self.coordinator)
-                node.start_warden()
-                node.start_agent()
+                node.set_up(self.coordinator)
             self.cli = Cli(self.labs, self.coordinator)
             self.cli("image", "add", "base", tiny_image())
             self.wait("all nodes to be up", lambda: all(
