@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include <boost/math/special_functions/lambert_w.hpp>
+
 #include "base/assert.h"
 
 namespace rn::reclaim {
@@ -162,28 +164,11 @@ double young_interval(double cost_s, double hazard) {
   return hazard > 0 ? std::sqrt(2 * cost_s / hazard) : kInfinity;
 }
 
-double lambert_w(double x) {
-  const double distance = std::exp(1.0) * x + 1;  // from the branch point
-  if (distance <= 0) return -1;
-  // Series around −1/e, or the logarithm far from it, then Halley.
-  const double p = std::sqrt(2 * distance);
-  double w = x < 1 ? -1 + p - p * p / 3 + 11 * p * p * p / 72 : std::log(x);
-  if (x >= -0.2 && x < 1) w = x / (1 + x);
-  for (int i = 0; i < 50; ++i) {
-    const double e = std::exp(w);
-    const double f = w * e - x;
-    const double denominator = e * (w + 1) - (w + 2) * f / (2 * w + 2);
-    if (denominator == 0 || !std::isfinite(denominator)) break;
-    const double step = f / denominator;
-    w -= step;
-    if (std::abs(step) <= 1e-15 * (1 + std::abs(w))) break;
-  }
-  return std::max(w, -1.0);
-}
-
 double exact_interval(double cost_s, double hazard) {
   if (hazard <= 0) return kInfinity;
-  return (1 + lambert_w(-std::exp(-hazard * cost_s - 1))) / hazard;
+  // Rounding must not lead below the branch point.
+  const double at = std::max(-std::exp(-hazard * cost_s - 1), -std::exp(-1.0));
+  return (1 + boost::math::lambert_w0(at)) / hazard;
 }
 
 double DirtyCurve::bytes(double interval_s) const {

@@ -36,9 +36,6 @@ double effective_hazard(double hazard, const NoticeMix& mix, double evacuation_s
 /// √(2c/h), first order (Young 1974). Infinite without a hazard.
 double young_interval(double cost_s, double hazard);
 
-/// Principal branch of Lambert's W for −1/e ≤ x: W·e^W = x. −1 for x below −1/e.
-double lambert_w(double x);
-
 /// The work between checkpoints that minimises (e^(h(τ+C)) − 1)/τ under exponential failures:
 /// (1 + W(−e^(−hC−1))) / h. Infinite without a hazard.
 double exact_interval(double cost_s, double hazard);

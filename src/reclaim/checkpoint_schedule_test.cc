@@ -61,13 +61,6 @@ TEST(Interval, no_other_interval_wastes_less_under_exponential_failures) {
   }
 }
 
-TEST(LambertW, inverts_w_times_e_to_the_w) {
-  for (const double w : {-0.999, -0.7, -0.2, -1e-6, 0.0, 0.3, 1.0, 5.0, 100.0}) {
-    EXPECT_NEAR(lambert_w(w * std::exp(w)), w, 1e-7 * (1 + std::abs(w))) << w;
-  }
-  EXPECT_EQ(lambert_w(-1), -1);
-}
-
 TEST(Plan, a_constant_hazard_and_cost_give_young) {
   const CheckpointJob job = a_job(1, 10, 1 / kHour_s, 100 * kMb);
 

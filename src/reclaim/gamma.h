@@ -15,11 +15,10 @@ struct Gamma {
   double mean() const { return shape / rate; }
 };
 
-/// P(X ≤ x); 0 for x ≤ 0. Series below shape + 1, continued fraction above (Abramowitz and Stegun
-/// 6.5.29 and 6.5.31); good to about 1e-10.
+/// P(X ≤ x); 0 for x ≤ 0.
 double gamma_cdf(const Gamma& gamma, double x);
 
-/// The x with P(X ≤ x) = q, by bisection to a relative 1e-9; 0 < q < 1.
+/// The x with P(X ≤ x) = q; 0 < q < 1.
 double gamma_quantile(const Gamma& gamma, double q);
 
 /// What one member of a group did: events seen, and events expected if it were like the group.
@@ -30,8 +29,8 @@ struct EventCount {
 
 /// Empirical Bayes: the strength κ under which members with multipliers r ~ Gamma(κ, κ) make these
 /// counts most probable (negative-binomial marginal likelihood, spec-reclaim.md 2.6 item 4), found
-/// by golden section on log κ within [lowest, highest]. `fallback` if fewer than three members
-/// expected anything: two say nothing about how members differ.
+/// on log κ within [lowest, highest]. `fallback` if fewer than three members expected anything: two
+/// say nothing about how members differ.
 double best_strength(
     std::span<const EventCount> members, double lowest, double highest, double fallback
 );
