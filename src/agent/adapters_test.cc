@@ -54,6 +54,15 @@ TEST(AgentConfigFile, fields_are_strict_and_static_gpus_are_named_as_such) {
   EXPECT_THAT(misspelt.error().hint, HasSubstr("state"));
 }
 
+TEST(AgentConfigFile, a_machine_without_gpus_may_say_so_and_is_not_looked_at_for_any) {
+  const auto none = parse_config("gpus: 0\n");
+
+  ASSERT_TRUE(none) << none.error().describe();
+  EXPECT_TRUE(none->gpus.empty());
+  EXPECT_EQ(none->nvml_library, "");
+  EXPECT_FALSE(parse_config("gpus: 2\n"));
+}
+
 // ---- contract
 
 TEST(ContractFile, a_contract_written_is_read_back_equal) {

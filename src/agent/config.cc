@@ -14,10 +14,13 @@
 namespace rn::agent {
 
 Result<AgentConfig> parse_config(const std::string& text) {
-  RN_TRY(const nlohmann::json document, parse_yaml(text));
+  RN_TRY(nlohmann::json document, parse_yaml(text));
   if (!document.is_object())
     return fail(ErrorCode::kInvalid, "it has no lines of the form `key: value`");
+  const bool has_none = document.contains("gpus") && document["gpus"] == 0;
+  if (has_none) document["gpus"] = nlohmann::json::array();
   RN_TRY(AgentConfig config, from_document<AgentConfig>(document, Unknown::kStrict));
+  if (has_none) config.nvml_library.clear();
   for (Gpu& gpu : config.gpus) gpu.is_static = true;
   RN_CHECK(check_config(config));
   return config;

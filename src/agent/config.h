@@ -23,7 +23,8 @@ struct AgentConfig {
   std::string advertise_api;
   std::string failure_domain;  ///< empty: the lab
   std::uint64_t uplink_bps = 0;
-  std::vector<Gpu> gpus;                           ///< static devices, shown as such
+  /// Static devices, shown as such. `gpus: 0` in the file: there is none, and nobody looks.
+  std::vector<Gpu> gpus;
   std::string nvml_library = "libnvidia-ml.so.1";  ///< "" = do not look for GPUs
   std::string guest_group = "reclaim-";            ///< begin of the guests' control groups' names
   std::string machine_id_file = "/etc/machine-id";

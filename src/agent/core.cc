@@ -345,7 +345,7 @@ void Core::State::on(const GenerationDetected& e) {
 
 void Core::State::on(const TelemetrySampled& e) {
   telemetry_ = e.telemetry;
-  has_telemetry_ = true;
+  telemetry_at_ = now_.boot;
   idle_s_ = e.idle_s;
   utc_offset_s_ = e.utc_offset_s;
   foreign_vram_mib_ = e.foreign_vram_mib;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ class CoreTest : public testing::Test {
   // ---- driving
 
   void feed(const Event& event) {
+    if (const auto* measured = std::get_if<TelemetrySampled>(&event)) newest_sample = *measured;
     Output out = core->handle(event, clock.now());
     for (const JournalWrite& write : out.writes) {
       if (write.value) {
@@ -48,12 +50,13 @@ class CoreTest : public testing::Test {
   }
 
   /// In small steps, with a coordinator that acknowledges heartbeats (without verdicts) as long as
-  /// it is connected.
+  /// it is connected, and a machine that is measured all the time.
   void advance(nanoseconds by) {
     while (by > nanoseconds(0)) {
       const nanoseconds step = std::min(by, nanoseconds(seconds(1)));
       by -= step;
       clock.advance(step);
+      if (newest_sample && is_measuring) feed(TelemetrySampled(*newest_sample));
       feed(Tick{});
       if (is_acking) tell(wire::HeartbeatAck{});
     }
@@ -422,6 +425,8 @@ class CoreTest : public testing::Test {
   std::vector<CloseCoordinator> closes;
   bool has_left = false;
   bool is_acking = true;
+  bool is_measuring = true;
+  std::optional<TelemetrySampled> newest_sample;
 
  private:
   void keep(SendToCoordinator& e) { messages.push_back(std::move(e.message)); }

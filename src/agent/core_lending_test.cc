@@ -227,6 +227,21 @@ TEST_F(CoreLending, what_the_owner_has_taken_over_stays_taken_when_the_owner_goe
   EXPECT_EQ(state(), AttemptState::kNoticed);
 }
 
+TEST_F(CoreLending, a_machine_that_cannot_be_measured_takes_no_new_guest_and_keeps_those_it_has) {
+  is_measuring = false;
+  advance(seconds(59));
+  EXPECT_EQ(core->view(clock.now()).lending, LendingState::kOpen);
+  advance(seconds(2));
+
+  EXPECT_EQ(state(), AttemptState::kRunning);
+  EXPECT_EQ(core->view(clock.now()).lending, LendingState::kNotLending);
+  EXPECT_NE(core->view(clock.now()).why.find("could not be measured for 6"), std::string::npos)
+      << core->view(clock.now()).why;
+
+  sample();
+  EXPECT_EQ(core->view(clock.now()).lending, LendingState::kOpen);
+}
+
 TEST_F(CoreLending, pause_takes_no_new_guests_and_leaves_running_ones) {
   warden.is_paused = true;
   push_state();

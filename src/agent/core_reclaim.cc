@@ -193,17 +193,25 @@ void Core::State::refresh_conditions() {
   }
   if (returned_ns > 0)
     c.closed_until = instant_from_ns(returned_ns) + seconds(contract_.min_free_s);
-  c.is_owner_present = has_telemetry_ && contract_.idle.idle_minutes != 0 &&
+  c.is_owner_present = telemetry_at_ && contract_.idle.idle_minutes != 0 &&
                        idle_s_ < std::uint64_t{contract_.idle.idle_minutes} * 60;
   c.is_draining = node_.is_leaving;
   c.taken_because = taken_because();
-  c.is_able = is_warden_connected_ && is_reconciled_ && warden_.is_engine_up && has_telemetry_;
+  // A driver that hangs stops the measuring: who sits at the machine, and which GPU is the owner's
+  // own, is not known then.
+  const nanoseconds unmeasured = telemetry_at_ ? now_.boot - *telemetry_at_ : nanoseconds(0);
+  const bool is_measured = telemetry_at_ && unmeasured < config_.telemetry_trusted;
+  c.is_able = is_warden_connected_ && is_reconciled_ && warden_.is_engine_up && is_measured;
   if (!is_warden_connected_ || !is_reconciled_) {
     c.unable_because = "the warden does not answer";
   } else if (!warden_.is_engine_up) {
     c.unable_because = "the container engine is down";
-  } else {
+  } else if (!telemetry_at_) {
     c.unable_because = "the agent has not measured the machine yet";
+  } else {
+    c.unable_because = "the machine could not be measured for " +
+                       std::to_string(unmeasured / seconds(1)) +
+                       " s (a GPU driver that hangs?); next: nvidia-smi, then restart the agent";
   }
   c.disk_free_mib = telemetry_.disk_free_mib;
   c.gpus = telemetry_.gpus;

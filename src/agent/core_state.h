@@ -294,7 +294,7 @@ class Core::State {
   NodeFacts facts_;
   NodeTelemetry telemetry_;
   std::uint64_t idle_s_ = 0;
-  bool has_telemetry_ = false;
+  std::optional<Instant> telemetry_at_;  ///< of the newest sample
   std::int32_t utc_offset_s_ = 0;
   std::vector<std::uint64_t> foreign_vram_mib_;
 

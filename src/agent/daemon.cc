@@ -150,6 +150,8 @@ Status Daemon::State::open() {
   RN_CHECK(start_peer_server());
   RN_CHECK(start_api());
   core_config.address = address;
+  core_config.telemetry_trusted =
+      std::max(core_config.telemetry_trusted, 5 * milliseconds(config.telemetry_ms));
   core = std::make_unique<Core>(core_config, rng);
   RN_TRY(const std::vector<JournalRow> rows, journal->load());
   RN_CHECK(remove_strays(fs, join_path(config.folder(), "guests"), rows));
