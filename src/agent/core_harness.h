@@ -442,6 +442,17 @@ class CoreTest : public testing::Test {
     std::erase_if(works, [&](const Work& w) { return w.id == e.id; });
   }
 
+  /// The copy goes on as one that began with the whole generation.
+  void keep(ReleaseCopy& e) {
+    const auto found =
+        std::find_if(works.begin(), works.end(), [&](const Work& w) { return w.id == e.id; });
+    ASSERT_NE(found, works.end()) << "released, but not under way";
+    auto& copy = std::get<CopyGeneration>(found->body);
+    EXPECT_TRUE(copy.is_ahead);
+    copy.generation = e.generation;
+    copy.is_ahead = false;
+  }
+
   void keep(StartWatch& e) { watches.push_back(e); }
 
   void keep(StopWatch& e) { unwatches.push_back(e); }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <set>
 
 #include "agent/core_state.h"
 #include "base/log.h"
@@ -89,6 +90,7 @@ void Core::State::step_generations(Attempt& a) {
     if (a.row.phase == Phase::kNoticed || !is_soon) take_snapshot(a, false);
   }
   if (is_alive) look_for_saves(a);
+  pump_ahead(a);
   if (a.row.phase < Phase::kRunning || a.row.phase > Phase::kDraining) return;
   if (GenerationRow* const last = newest(a)) pump_copies(a, *last);
   look_for_copies(a);
@@ -164,7 +166,9 @@ void Core::State::take_snapshot(Attempt& a, bool is_final) {
   a.snapshot_at = now_.boot;
   a.is_snapshot_after_notice = a.row.phase >= Phase::kNoticed;
   a.is_snapshot_final = is_final;
-  work(a, Task::kSnapshot, std::move(snapshot));
+  const std::uint32_t number = snapshot.generation;
+  work(a, Task::kSnapshot, std::move(snapshot), {}, number);
+  pump_ahead(a);
 }
 
 void Core::State::on_snapshot(Attempt& a, const WorkResult& result) {
@@ -180,6 +184,7 @@ void Core::State::on_snapshot(Attempt& a, const WorkResult& result) {
          {"step", row.ref.step},
          {"new_bytes", row.ref.new_bytes}}
     );
+    release_ahead(a, row.ref);
     a.row.generations.push_back(std::move(row));
     a.is_dirty = true;
     a.save_trouble.clear();
@@ -190,6 +195,7 @@ void Core::State::on_snapshot(Attempt& a, const WorkResult& result) {
     if (is_saving && a.is_snapshot_final) a.is_final_snapshot_done = true;
     return;
   }
+  stop_ahead(a);
   if (std::holds_alternative<NothingNew>(result)) {
     if (is_saving && a.is_snapshot_final) a.is_final_snapshot_done = true;
     return;
@@ -221,44 +227,106 @@ void Core::State::pump_copies(Attempt& a, GenerationRow& generation) {
     send_commit(a, generation);
     return;
   }
+  PeerChoice peers = choose_peers(a, generation.receipts);
+  for (const PeerGrant& peer : peers.ready) {
+    if (generation.receipts.size() + a.copies.size() >= wanted) break;
+    begin_copy(a, peer, generation.ref, false);
+  }
+  if (peers.ready.empty() && a.copies.empty() && is_welcome_ && is_due(a.grant_sent_at)) {
+    a.grant_sent_at = now_.boot;
+    send(wire::GrantRequest{
+        a.name.job, a.name.epoch, TicketAction::kStore, std::move(peers.resting)});
+  }
+}
+
+PeerChoice Core::State::choose_peers(const Attempt& a, const std::vector<Receipt>& receipts) const {
   std::vector<PeerGrant> peers = a.row.plan.copies;
   for (const PeerGrant& extra : a.extra_peers) {
     std::erase_if(peers, [&](const PeerGrant& p) { return p.node == extra.node; });
     peers.push_back(extra);
   }
-  std::size_t under_way = a.copies.size();
-  std::vector<NodeId> tried;
-  bool is_any_left = false;
-  for (const PeerGrant& peer : peers) {
-    if (peer.node == config_.node) continue;
-    const bool has_it =
-        std::any_of(generation.receipts.begin(), generation.receipts.end(), [&](const Receipt& r) {
-          return r.holder == peer.node ||
-                 (!peer.failure_domain.empty() && r.failure_domain == peer.failure_domain);
-        });
-    if (has_it || a.copies.contains(peer.node)) continue;
+  PeerChoice out;
+  for (PeerGrant& peer : peers) {
+    if (peer.node == config_.node || a.copies.contains(peer.node)) continue;
+    const bool has_it = std::any_of(receipts.begin(), receipts.end(), [&](const Receipt& r) {
+      return r.holder == peer.node ||
+             (!peer.failure_domain.empty() && r.failure_domain == peer.failure_domain);
+    });
+    if (has_it) continue;
     const auto after = a.peer_after.find(peer.node);
-    if (after != a.peer_after.end() && now_.boot < after->second) {
-      tried.push_back(peer.node);
+    if (after != a.peer_after.end() && now_.boot < after->second)
+      out.resting.push_back(peer.node);
+    else
+      out.ready.push_back(std::move(peer));
+  }
+  return out;
+}
+
+void Core::State::begin_copy(
+    Attempt& a, const PeerGrant& peer, GenerationRef generation, bool is_ahead
+) {
+  const std::uint64_t cap =
+      is_evacuating(a.row.phase) ? contract_.uplink_bps_evacuation : contract_.uplink_bps_normal;
+  const std::uint32_t number = generation.generation;
+  const WorkId id = work(
+      a, Task::kCopy, CopyGeneration{std::move(generation), peer, cap, is_ahead}, peer.node, number
+  );
+  works_.at(id).is_ahead = is_ahead;
+  a.copies[peer.node] = id;
+}
+
+/// While a snapshot is taken its chunks go ahead to the peers that will get the generation, unless
+/// an older one still has to become durable: that goes first. After a snapshot that failed nothing
+/// goes ahead until one succeeds, so that a peer holds at most one capture's worth in vain.
+void Core::State::pump_ahead(Attempt& a) {
+  const bool is_taking = a.works.contains(Task::kSnapshot);
+  if (!is_taking) return stop_ahead(a);
+  if (a.unsaved_since || a.row.is_fenced) return;
+  const std::size_t wanted = std::max(a.row.plan.wanted, 1u);
+  const GenerationRow* const last = newest(a);
+  const bool is_settled =
+      last == nullptr || last->is_committed || last->is_refused || last->receipts.size() >= wanted;
+  if (!is_settled || a.copies.size() >= wanted) return;
+  GenerationRef coming;
+  coming.job = a.name.job;
+  coming.epoch = a.name.epoch;
+  coming.generation = works_.at(a.works.at(Task::kSnapshot)).generation;
+  std::set<std::string> domains;
+  for (const PeerGrant& peer : choose_peers(a, {}).ready) {
+    if (a.copies.size() >= wanted) return;
+    const bool is_new_domain =
+        peer.failure_domain.empty() || domains.insert(peer.failure_domain).second;
+    if (is_new_domain) begin_copy(a, peer, coming, true);
+  }
+}
+
+/// The row is written before the effects of this output: what a peer is told is journalled.
+void Core::State::release_ahead(Attempt& a, const GenerationRef& generation) {
+  for (const auto& [peer, id] : a.copies) {
+    PendingWork& pending = works_.at(id);
+    if (!pending.is_ahead || pending.generation != generation.generation) continue;
+    pending.is_ahead = false;
+    if (pending.is_started) {
+      out_.effects.emplace_back(ReleaseCopy{id, generation});
       continue;
     }
-    is_any_left = true;
-    if (generation.receipts.size() + under_way >= wanted) break;
-    const std::uint64_t cap =
-        is_evacuating(a.row.phase) ? contract_.uplink_bps_evacuation : contract_.uplink_bps_normal;
-    a.copies[peer.node] = work(
-        a,
-        Task::kCopy,
-        CopyGeneration{generation.ref, peer, cap},
-        peer.node,
-        generation.ref.generation
-    );
-    ++under_way;
+    for (Work& queued : queue_) {
+      if (queued.id != id) continue;
+      auto& copy = std::get<CopyGeneration>(queued.body);
+      copy.generation = generation;
+      copy.is_ahead = false;
+    }
   }
-  if (!is_any_left && under_way == 0 && is_welcome_ && is_due(a.grant_sent_at)) {
-    a.grant_sent_at = now_.boot;
-    send(wire::GrantRequest{a.name.job, a.name.epoch, TicketAction::kStore, std::move(tried)});
-  }
+}
+
+/// Of a snapshot that did not become a generation.
+void Core::State::stop_ahead(Attempt& a) {
+  std::erase_if(a.copies, [&](const auto& copy) {
+    const auto found = works_.find(copy.second);
+    if (found == works_.end() || !found->second.is_ahead) return false;
+    cancel_work(copy.second);
+    return true;
+  });
 }
 
 void Core::State::send_commit(Attempt& a, const GenerationRow& generation) {

@@ -28,6 +28,85 @@ TEST_F(CoreSave, a_generation_is_copied_to_the_first_peer_and_committed_with_its
   EXPECT_EQ(core->view(clock.now()).attempts.front().durable_generation, 1u);
 }
 
+TEST_F(CoreSave, chunks_go_ahead_while_the_snapshot_is_taken_and_the_generation_is_told_after_it) {
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  ASSERT_TRUE(has_work<CopyGeneration>());
+  EXPECT_TRUE(work_body<CopyGeneration>().is_ahead);
+  EXPECT_EQ(work_body<CopyGeneration>().peer.node, NodeId("n-2"));
+  EXPECT_EQ(work_body<CopyGeneration>().generation.generation, 1u);
+  EXPECT_EQ(work_body<CopyGeneration>().generation.manifest, Digest{});
+
+  finish<TakeSnapshot>(SnapshotTaken{a_generation(1, 10)});
+  EXPECT_FALSE(work_body<CopyGeneration>().is_ahead);
+  EXPECT_EQ(work_body<CopyGeneration>().generation.manifest, a_generation(1).manifest);
+  EXPECT_THAT(sent<wire::CommitGeneration>(), IsEmpty());
+
+  copied("n-2", 1);
+  EXPECT_THAT(sent<wire::CommitGeneration>(), SizeIs(1));
+  EXPECT_FALSE(has_work<CopyGeneration>());
+}
+
+TEST_F(CoreSave, a_copy_ahead_ends_with_a_snapshot_that_finds_nothing_new) {
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  finish<TakeSnapshot>(NothingNew{});
+
+  EXPECT_FALSE(has_work<CopyGeneration>());
+  EXPECT_THAT(cancelled, SizeIs(1));
+}
+
+TEST_F(CoreSave, after_a_torn_snapshot_nothing_goes_ahead_until_one_is_whole) {
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  finish<TakeSnapshot>(Error{ErrorCode::kUnavailable, "changed while it was read", ""});
+  EXPECT_FALSE(has_work<CopyGeneration>());
+  EXPECT_THAT(cancelled, SizeIs(1));
+
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  EXPECT_FALSE(has_work<CopyGeneration>());
+  finish<TakeSnapshot>(SnapshotTaken{a_generation(1)});
+  EXPECT_FALSE(work_body<CopyGeneration>().is_ahead);
+  copied("n-2", 1);
+  committed(1);
+
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  EXPECT_TRUE(work_body<CopyGeneration>().is_ahead);
+}
+
+TEST_F(CoreSave, what_is_not_durable_yet_goes_before_chunks_of_the_next) {
+  save(1);
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  ASSERT_TRUE(has_work<TakeSnapshot>());
+  EXPECT_FALSE(work_body<CopyGeneration>().is_ahead);
+  EXPECT_EQ(work_body<CopyGeneration>().generation.generation, 1u);
+
+  copied("n-2", 1);
+  EXPECT_TRUE(work_body<CopyGeneration>().is_ahead);
+  EXPECT_EQ(work_body<CopyGeneration>().generation.generation, 2u);
+}
+
+TEST_F(CoreSave, a_peer_that_fails_ahead_is_replaced_while_the_snapshot_goes_on) {
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  finish<CopyGeneration>(Error{ErrorCode::kUnavailable, "no route", ""});
+
+  EXPECT_TRUE(work_body<CopyGeneration>().is_ahead);
+  EXPECT_EQ(work_body<CopyGeneration>().peer.node, NodeId("n-3"));
+}
+
+TEST_F(CoreSave, copies_ahead_go_to_different_failure_domains) {
+  wire::CopyPlan plan = a_plan();
+  plan.wanted = 2;
+  plan.copies = {a_peer("n-2"), a_peer("n-3"), a_peer("n-4")};
+  plan.copies[1].failure_domain = "domain-n-2";
+  tell(wire::HeartbeatAck{1, {}, {plan}, 0});
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+
+  std::vector<NodeId> peers;
+  for (const Work& work : works) {
+    if (const auto* copy = std::get_if<CopyGeneration>(&work.body))
+      peers.push_back(copy->peer.node);
+  }
+  EXPECT_EQ(peers, (std::vector{NodeId("n-2"), NodeId("n-4")}));
+}
+
 TEST_F(CoreSave, a_commit_is_repeated_until_it_is_answered) {
   save(1);
   copied("n-2", 1);
@@ -64,7 +143,9 @@ TEST_F(CoreSave, two_copies_go_to_two_failure_domains) {
   plan.copies = {a_peer("n-2"), a_peer("n-3"), a_peer("n-4")};
   plan.copies[1].failure_domain = "domain-n-2";
   tell(wire::HeartbeatAck{1, {}, {plan}, 0});
-  save(1);
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  finish<TakeSnapshot>(Error{ErrorCode::kUnavailable, "changed while it was read", ""});
+  save(1);  // after one that failed: nothing has gone ahead
   ASSERT_TRUE(has_work<CopyGeneration>());
   copied("n-2", 1);
   // n-3 stands in n-2's room: its copy would not count.

@@ -122,6 +122,13 @@ struct PendingWork {
   NodeId peer;
   std::uint32_t generation = 0;
   bool is_started = false;
+  bool is_ahead = false;  ///< a copy whose generation is not whole yet
+};
+
+/// Whom a generation may be offered to now, best first.
+struct PeerChoice {
+  std::vector<PeerGrant> ready;
+  std::vector<NodeId> resting;  ///< failed a short while ago
 };
 
 class Core::State {
@@ -238,6 +245,11 @@ class Core::State {
   void look_for_copies(Attempt& a);
   void copies_are_made(Attempt& a);
   void pump_copies(Attempt& a, GenerationRow& generation);
+  void pump_ahead(Attempt& a);
+  void release_ahead(Attempt& a, const GenerationRef& generation);
+  void stop_ahead(Attempt& a);
+  PeerChoice choose_peers(const Attempt& a, const std::vector<Receipt>& receipts) const;
+  void begin_copy(Attempt& a, const PeerGrant& peer, GenerationRef generation, bool is_ahead);
   void send_commit(Attempt& a, const GenerationRow& generation);
   void on_copied(Attempt& a, const PendingWork& pending, const WorkResult& result);
   GenerationRow* newest(Attempt& a);

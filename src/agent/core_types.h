@@ -68,11 +68,13 @@ struct TakeSnapshot {
 };
 
 /// Sends what the peer lacks of the generation. Answered by GenerationCopied with the peer's
-/// verified receipt.
+/// verified receipt. One that is ahead begins while the guest's snapshot is taken: its chunks go as
+/// they are made, and what is left after ReleaseCopy has named the generation.
 struct CopyGeneration {
   GenerationRef generation;
   PeerGrant peer;
   std::uint64_t rate_cap_bps = 0;  ///< 0 = none; the contract's, for normal times or an evacuation
+  bool is_ahead = false;           ///< `generation` has no manifest yet
 };
 
 /// Puts the outputs into the coordinator's blob store. Answered by OutputsUploaded.
@@ -299,6 +301,13 @@ struct CancelWork {
   WorkId id = 0;
 };
 
+/// The generation that this work copies ahead is whole, and journalled: it may be told. Nothing if
+/// the work is not under way any more.
+struct ReleaseCopy {
+  WorkId id = 0;
+  GenerationRef generation;
+};
+
 /// Starts (or, after a restart, resumes) watching `disk`/work for complete generations. `since` is
 /// what the newest own snapshot holds (generation 0 = what was restored): anything complete that
 /// differs is reported. Repeating it is harmless.
@@ -322,6 +331,7 @@ using Effect = std::variant<
     AskWarden,
     StartWork,
     CancelWork,
+    ReleaseCopy,
     StartWatch,
     StopWatch,
     LeftForGood>;

@@ -36,11 +36,18 @@ void Daemon::State::act(const StartWork& e) {
   const WorkId id = e.work.id;
   auto cancel = std::make_shared<std::atomic<bool>>(false);
   cancels[id] = cancel;
+  std::shared_ptr<checkpoint::ChunkTap> tap;
+  const auto* copy = std::get_if<CopyGeneration>(&e.work.body);
+  if (copy != nullptr && copy->is_ahead) {
+    tap = std::make_shared<checkpoint::ChunkTap>();
+    taps[id] = tap;
+  }
   io::Workers& pool = is_light(e.work.body) ? *light : *heavy;
   const Status submitted = pool.submit_for(
-      [this, work = e.work, cancel] { return hands->run(work, *cancel); },
+      [this, work = e.work, cancel, tap] { return hands->run(work, *cancel, tap); },
       [this, id, guest = e.work.guest](WorkResult result) {
         cancels.erase(id);
+        taps.erase(id);
         const auto* const read = std::get_if<LogRead>(&result);
         if (read != nullptr && read->is_declared) watcher->declare(guest);
         feed(WorkDone{id, std::move(result)});
@@ -48,6 +55,7 @@ void Daemon::State::act(const StartWork& e) {
   );
   if (submitted) return;
   cancels.erase(id);
+  taps.erase(id);
   loop.post([this, id, error = submitted.error()] {
     feed(WorkDone{id, Error{ErrorCode::kUnavailable, error.message, ""}});
   });
@@ -56,6 +64,11 @@ void Daemon::State::act(const StartWork& e) {
 void Daemon::State::act(const CancelWork& e) {
   const auto found = cancels.find(e.id);
   if (found != cancels.end()) *found->second = true;
+}
+
+void Daemon::State::act(const ReleaseCopy& e) {
+  const auto found = taps.find(e.id);
+  if (found != taps.end()) found->second->release(e.generation);
 }
 
 void Daemon::State::act(const StartWatch& e) {

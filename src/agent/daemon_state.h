@@ -64,6 +64,7 @@ class Daemon::State {
   void act(const AskWarden& e);
   void act(const StartWork& e);
   void act(const CancelWork& e);
+  void act(const ReleaseCopy& e);
   void act(const StartWatch& e);
   void act(const StopWatch& e);
   void act(const LeftForGood& e);
@@ -110,6 +111,7 @@ class Daemon::State {
   Contract contract;
 
   std::map<WorkId, std::shared_ptr<std::atomic<bool>>> cancels;
+  std::map<WorkId, std::shared_ptr<checkpoint::ChunkTap>> taps;  ///< of copies that are ahead
   std::unique_ptr<Watcher> watcher;
   std::unique_ptr<CoordinatorLink> coordinator;
   std::unique_ptr<WardenLink> warden;

@@ -9,6 +9,7 @@
 
 #include "agent/core_types.h"
 #include "base/fs.h"
+#include "checkpoint/chunk_feed.h"
 #include "checkpoint/snapshot_cache.h"
 #include "checkpoint/watch.h"
 #include "model/job.h"
@@ -26,6 +27,8 @@ struct GuestEntry {
 
   std::mutex mutex;
   std::optional<checkpoint::GenerationReady> ready;  ///< newest report of the watch
+
+  checkpoint::ChunkFeed feed;  ///< of its snapshots; has a lock of its own
 };
 
 /// Guests by name; files below FOLDER/JOB-EPOCH/. Thread-safe.

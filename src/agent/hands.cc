@@ -58,11 +58,16 @@ std::string guest_view(FileSystem& fs, const std::string& disk) {
   return fs.stat(join_path(view, "work")) ? view : disk;
 }
 
-WorkResult Hands::run(const Work& work, const std::atomic<bool>& is_cancelled) {
+WorkResult Hands::run(
+    const Work& work,
+    const std::atomic<bool>& is_cancelled,
+    const std::shared_ptr<checkpoint::ChunkTap>& tap
+) {
   struct Visitor {
     Hands& hands;
     const Work& work;
     const std::atomic<bool>& c;
+    const std::shared_ptr<checkpoint::ChunkTap>& tap;
 
     Result<WorkResult> operator()(const FetchImage& w) { return hands.fetch_image(w, c); }
 
@@ -72,7 +77,9 @@ WorkResult Hands::run(const Work& work, const std::atomic<bool>& is_cancelled) {
       return hands.snapshot(work.guest, w, c);
     }
 
-    Result<WorkResult> operator()(const CopyGeneration& w) { return hands.copy(w, c); }
+    Result<WorkResult> operator()(const CopyGeneration& w) {
+      return hands.copy(work.guest, w, c, tap);
+    }
 
     Result<WorkResult> operator()(const UploadOutputs& w) { return hands.upload(work.guest, w, c); }
 
@@ -86,7 +93,7 @@ WorkResult Hands::run(const Work& work, const std::atomic<bool>& is_cancelled) {
   if (is_cancelled) return Error{ErrorCode::kTimeout, "cancelled", ""};
   if (!work.guest.job.empty() && !checkpoint::is_valid_job_id(work.guest.job))
     return Error{ErrorCode::kInvalid, "\"" + work.guest.job.str() + "\" is no job's name", ""};
-  auto result = std::visit(Visitor{*this, work, is_cancelled}, work.body);
+  auto result = std::visit(Visitor{*this, work, is_cancelled, tap}, work.body);
   if (!result) return result.error();
   return *std::move(result);
 }
@@ -369,15 +376,28 @@ Result<WorkResult> Hands::prepare(
 
 // ---- copies and garbage
 
-Result<WorkResult> Hands::copy(const CopyGeneration& w, const Cancelled& is_cancelled) {
+Result<WorkResult> Hands::copy(
+    const GuestName& guest,
+    const CopyGeneration& w,
+    const Cancelled& is_cancelled,
+    const std::shared_ptr<checkpoint::ChunkTap>& tap
+) {
   RN_TRY(
       const checkpoint::PeerTarget target,
       target_of(*deps_.identity.get(), w.peer, w.rate_cap_bps, is_cancelled)
   );
   checkpoint::TransferStats stats;
-  auto receipt = checkpoint::send_generation(
-      target, deps_.store, w.peer.ticket, w.generation.job, w.generation.manifest, &stats
-  );
+  const auto send = [&]() -> Result<Receipt> {
+    if (!w.is_ahead) {
+      return checkpoint::send_generation(
+          target, deps_.store, w.peer.ticket, w.generation.job, w.generation.manifest, &stats
+      );
+    }
+    if (tap == nullptr) return fail(ErrorCode::kInvalid, "a copy ahead of nothing");
+    deps_.guests.entry(guest)->feed.connect(tap);
+    return checkpoint::send_ahead(target, deps_.store, w.peer.ticket, *tap, &stats);
+  };
+  auto receipt = send();
   if (!receipt) return fail(receipt.error());
   log::info(
       "generation.copied",
@@ -385,6 +405,7 @@ Result<WorkResult> Hands::copy(const CopyGeneration& w, const Cancelled& is_canc
        {"generation", w.generation.generation},
        {"peer", w.peer.node.str()},
        {"bytes", stats.bytes},
+       {"is_ahead", w.is_ahead},
        {"skipped_chunks", stats.skipped}}
   );
   return WorkResult(GenerationCopied{*std::move(receipt)});

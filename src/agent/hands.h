@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "base/fs.h"
 #include "base/rng.h"
 #include "base/time.h"
+#include "checkpoint/chunk_feed.h"
 #include "checkpoint/chunk_store.h"
 #include "checkpoint/transfer.h"
 #include "io/http_client.h"
@@ -40,7 +42,12 @@ class Hands {
  public:
   explicit Hands(HandsDeps deps) : deps_(std::move(deps)) {}
 
-  WorkResult run(const Work& work, const std::atomic<bool>& is_cancelled);
+  /// `tap`: of a copy that is ahead, where the shell says when its generation is whole.
+  WorkResult run(
+      const Work& work,
+      const std::atomic<bool>& is_cancelled,
+      const std::shared_ptr<checkpoint::ChunkTap>& tap = nullptr
+  );
 
  private:
   using Cancelled = std::atomic<bool>;
@@ -62,7 +69,12 @@ class Hands {
   );
   Status load_base(GuestEntry& entry, const GuestName& guest, const Digest& workspace);
   Result<WorkResult> snapshot(const GuestName& guest, const TakeSnapshot& w, const Cancelled& c);
-  Result<WorkResult> copy(const CopyGeneration& w, const Cancelled& is_cancelled);
+  Result<WorkResult> copy(
+      const GuestName& guest,
+      const CopyGeneration& w,
+      const Cancelled& is_cancelled,
+      const std::shared_ptr<checkpoint::ChunkTap>& tap
+  );
   Result<WorkResult> upload(const GuestName& guest, const UploadOutputs& w, const Cancelled& c);
   Result<WorkResult> read_log(const GuestName& guest, const ReadLog& w);
   Result<WorkResult> collect(const CollectGarbage& w);

@@ -100,6 +100,7 @@ Result<WorkResult> Hands::snapshot(
   const auto self = deps_.identity.get();
   request.signer = self->node;
   request.should_stop = [&is_cancelled] { return is_cancelled.load(); };
+  request.offer = [&feed = entry->feed](const checkpoint::FreshChunk& chunk) { feed.offer(chunk); };
   auto opened = crypto::open_sealed(self->box, w.sealed_job_key, as_bytes(guest.job.str()));
   if (!opened) return fail(opened.error().with("the job's key"));
   crypto::Key256 key{};

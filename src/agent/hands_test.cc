@@ -176,6 +176,43 @@ TEST_F(HandsTest, what_did_not_change_is_nothing_new) {
   EXPECT_TRUE(std::holds_alternative<SnapshotTaken>(run(a_snapshot(2))));
 }
 
+TEST_F(HandsTest, a_snapshot_offers_each_new_chunk_once_to_a_copy_that_is_ahead) {
+  run(a_start("disk"));
+  put(in_work("disk", "ckpt.bin"), "step 40");
+  const auto tap = std::make_shared<checkpoint::ChunkTap>();
+  guests->entry(guest)->feed.connect(tap);
+  const WorkResult taken = run(a_snapshot(1));
+  ASSERT_TRUE(std::holds_alternative<SnapshotTaken>(taken));
+
+  const auto chunk = tap->take(milliseconds(0));
+  ASSERT_TRUE(chunk);
+  EXPECT_EQ(crypto::sha256(*chunk->stored), chunk->cipher);
+  EXPECT_TRUE(store->has(chunk->cipher));
+  EXPECT_FALSE(tap->take(milliseconds(0)));
+
+  put(in_work("disk", "ckpt.bin"), "step 41, longer");
+  put(in_work("disk", "copy.bin"), "step 40");
+  ASSERT_TRUE(std::holds_alternative<SnapshotTaken>(run(a_snapshot(2))));
+  EXPECT_TRUE(tap->take(milliseconds(0)));
+  EXPECT_FALSE(tap->take(milliseconds(0))) << "a chunk that is known was offered again";
+}
+
+TEST_F(HandsTest, a_copy_ahead_of_a_snapshot_that_is_given_up_ends_without_connecting) {
+  CopyGeneration ahead;
+  ahead.generation.job = guest.job;
+  ahead.generation.generation = 1;
+  ahead.peer.node = NodeId("n-0000000000000002");
+  ahead.peer.address = "127.0.0.1:1";
+  ahead.is_ahead = true;
+  const auto tap = std::make_shared<checkpoint::ChunkTap>();
+  std::thread canceller([&] { is_cancelled = true; });
+  const WorkResult ended = hands->run(Work{1, guest, ahead}, is_cancelled, tap);
+  canceller.join();
+
+  ASSERT_TRUE(std::holds_alternative<Error>(ended));
+  EXPECT_EQ(std::get<Error>(ended).code, ErrorCode::kTimeout);
+}
+
 TEST_F(HandsTest, a_guest_that_never_saved_has_nothing) {
   run(a_start("disk"));
   put(in_work("disk", "notes.txt"), "no checkpoint");

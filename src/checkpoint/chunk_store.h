@@ -170,6 +170,12 @@ class ChunkStore {
   Result<GarbageStats> sweep();
   /// Drops all generations of a finished job.
   Result<GarbageStats> forget(const JobId& job);
+  /// Notes what a transfer for the job brought before it broke off. It stays for the next one to go
+  /// on from, at most until drop_left(). In memory: after a restart sweep() finds it.
+  void leave(const JobId& job, const std::set<Digest>& chunks);
+  /// Removes what was left for the job and neither a manifest nor a session protects, whatever its
+  /// age: a transfer of the job came to its end. What cannot be removed now is sweep()'s.
+  void drop_left(const JobId& job);
 
   StoreUsage usage() const;
   /// From now on; what is there stays, also above a smaller quota.
@@ -206,6 +212,7 @@ class ChunkStore {
   Result<SignedManifest> load_from(const Stored& stored);
   Result<bool> is_whole(const Stored& stored);
   std::vector<Stored> generations_of(const JobId& job) const;
+  GarbageStats unlink_unused(std::set<Digest> candidates);
   Result<std::vector<Stored>> unneeded(const Retention& retention);
   Result<GarbageStats> drop(const JobId& job, const std::vector<Stored>& generations);
   std::set<Digest> referenced();
@@ -218,7 +225,8 @@ class ChunkStore {
   std::map<Digest, std::uint64_t> chunks_;  ///< durable ones: stored size
   std::map<Digest, std::uint32_t> pins_;
   std::map<JobId, Generations> generations_;
-  std::uint64_t bytes_ = 0;  ///< durable and being written
+  std::map<JobId, std::set<Digest>> left_;  ///< by transfers that broke off
+  std::uint64_t bytes_ = 0;                 ///< durable and being written
   std::uint64_t condemned_ = 0;
   std::uint64_t temporary_ = 0;  ///< makes temporary names unique
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "base/planted.h"
 #include "checkpoint/chunk_store.h"
 #include "checkpoint/manifest.h"
@@ -80,6 +81,15 @@ Result<GarbageStats> ChunkStore::drop(const JobId& job, const std::vector<Stored
   // Durably gone before the first chunk goes, or a crash could bring back a manifest without its
   // chunks.
   RN_CHECK(fs_.sync_folder(job_folder(job)));
+  const GarbageStats unlinked = unlink_unused(std::move(candidates));
+  stats.bytes += unlinked.bytes;
+  stats.chunks += unlinked.chunks;
+  return stats;
+}
+
+/// Under collecting_.
+GarbageStats ChunkStore::unlink_unused(std::set<Digest> candidates) {
+  GarbageStats stats;
   for (const Digest& cipher : referenced()) candidates.erase(cipher);
   for (const Digest& cipher : candidates) {
     const std::uint64_t bytes = unlink_chunk(cipher, true);
@@ -87,6 +97,26 @@ Result<GarbageStats> ChunkStore::drop(const JobId& job, const std::vector<Stored
     stats.chunks += bytes > 0 ? 1 : 0;
   }
   return stats;
+}
+
+void ChunkStore::leave(const JobId& job, const std::set<Digest>& chunks) {
+  const std::lock_guard lock(mutex_);
+  left_[job].insert(chunks.begin(), chunks.end());
+}
+
+void ChunkStore::drop_left(const JobId& job) {
+  const std::lock_guard collecting(collecting_);
+  std::set<Digest> left;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = left_.extract(job)) left = std::move(found.mapped());
+  }
+  if (left.empty()) return;
+  const GarbageStats stats = unlink_unused(std::move(left));
+  if (stats.chunks == 0) return;
+  log::info(
+      "store.dropped_left", {{"job", job.str()}, {"chunks", stats.chunks}, {"bytes", stats.bytes}}
+  );
 }
 
 Result<GarbageStats> ChunkStore::collect(const Retention& retention) {
@@ -97,8 +127,18 @@ Result<GarbageStats> ChunkStore::collect(const Retention& retention) {
 
 Result<GarbageStats> ChunkStore::forget(const JobId& job) {
   const std::lock_guard collecting(collecting_);
-  RN_TRY(const GarbageStats stats, drop(job, generations_of(job)));
+  RN_TRY(GarbageStats stats, drop(job, generations_of(job)));
   (void)fs_.remove(job_folder(job));
+  std::set<Digest> left;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = left_.extract(job)) left = std::move(found.mapped());
+  }
+  if (!left.empty()) {
+    const GarbageStats unlinked = unlink_unused(std::move(left));
+    stats.bytes += unlinked.bytes;
+    stats.chunks += unlinked.chunks;
+  }
   const std::lock_guard lock(mutex_);
   generations_.erase(job);
   return stats;

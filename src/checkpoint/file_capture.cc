@@ -92,16 +92,17 @@ Status FileCapture::encode(BlobView plaintext, const Digest& name) {
 
 Status FileCapture::finish_encoding() {
   if (!encoding_) return {};
-  const EncodedChunk chunk = encoding_->chunk.get();
+  EncodedChunk chunk = encoding_->chunk.get();
   encoding_.reset();
-  return put(chunk);
+  return put(std::move(chunk));
 }
 
-Status FileCapture::put(const EncodedChunk& chunk) {
+Status FileCapture::put(EncodedChunk chunk) {
   RN_CHECK(session_.put_hashed(chunk.ref.cipher, chunk.stored));
   totals_.new_bytes += chunk.stored.size();
   ++totals_.new_chunks;
   fresh_[chunk.ref.name] = chunk.ref;
+  if (offer_) offer_({chunk.ref.cipher, std::make_shared<const Blob>(std::move(chunk.stored))});
   return {};
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/fs.h"
 #include "checkpoint/chunk_codec.h"
+#include "checkpoint/chunk_feed.h"
 #include "checkpoint/chunk_store.h"
 #include "checkpoint/snapshot_cache.h"
 
@@ -39,6 +40,8 @@ class FileCapture {
     std::vector<std::uint64_t> checksums;  ///< as in CachedFile
   };
 
+  using Offer = std::function<void(const FreshChunk&)>;
+
   /// All outlive the capture. `known` finds chunks of earlier generations by name.
   FileCapture(
       ChunkStore::Session& session,
@@ -47,6 +50,9 @@ class FileCapture {
       Rng& rng,
       std::function<bool()> should_stop
   );
+
+  /// Called from now on with each new chunk, whatever becomes of its file; empty: nobody is.
+  void set_offer(Offer offer) { offer_ = std::move(offer); }
 
   /// Chunks of an open file, in the session (not flushed). kUnavailable if it did not hold still as
   /// `care` asks; kTimeout if told to stop; the store's and the file's errors.
@@ -74,7 +80,7 @@ class FileCapture {
   Status encode(BlobView plaintext, const Digest& name);
   /// Waits for the chunk that is being encoded, if there is one, and puts it.
   Status finish_encoding();
-  Status put(const EncodedChunk& chunk);
+  Status put(EncodedChunk chunk);
   /// `known` if it fits and the store still has it, for as long as this session lasts; else
   /// nullptr.
   const ChunkRef* keep_known(const ChunkRef* known, std::size_t plain_bytes);
@@ -85,6 +91,7 @@ class FileCapture {
   const JobKeys& keys_;
   ChunkEncoder encoder_;
   std::function<bool()> should_stop_;
+  Offer offer_;
   std::map<Digest, ChunkRef> fresh_;  ///< made by this capture, by name
   std::optional<Encoding> encoding_;  ///< uses `encoder_`: ends before it
   Totals totals_;

@@ -10,6 +10,10 @@ namespace {
 
 /// How long to look for the refusal of a peer that hung up while we were sending.
 constexpr milliseconds kLastWordTimeout{500};
+/// Between two looks whether the transfer is to stop.
+constexpr milliseconds kTapPatience{100};
+/// Well below DriveOptions::frame_timeout, which the holder has, too.
+constexpr milliseconds kIdleMax = seconds(20);
 
 Status send(io::FramedConnection& connection, const PeerFrame& frame, const DriveOptions& options) {
   return connection.send(static_cast<std::uint8_t>(frame.type), frame.body, options.frame_timeout);
@@ -47,6 +51,65 @@ Result<T> conclude(
   return fail(error.with("peer " + peer.host + ":" + std::to_string(peer.port)));
 }
 
+Status may_go_on(const DriveOptions& options) {
+  if (!options.should_stop || !options.should_stop()) return {};
+  return fail(ErrorCode::kTimeout, "the transfer was told to stop");
+}
+
+Status send_all(io::FramedConnection& connection, PeerEnd& end, const DriveOptions& options) {
+  while (const auto frame = end.next()) {
+    RN_CHECK(may_go_on(options));
+    const auto sent = send(connection, *frame, options);
+    if (sent) continue;
+    read_last_words(connection, end);
+    return sent;
+  }
+  return {};
+}
+
+/// Until the generation is released, the sender finished, or nothing came for long.
+Status feed(
+    io::FramedConnection& connection,
+    StoreSender& sender,
+    ChunkStore& store,
+    ChunkTap& tap,
+    const DriveOptions& options
+) {
+  for (milliseconds idle{0}; idle < kIdleMax;) {
+    RN_CHECK(send_all(connection, sender, options));
+    if (sender.is_finished()) return {};
+    RN_CHECK(may_go_on(options));
+    if (!sender.is_hungry()) {
+      RN_TRY(const io::Frame frame, connection.receive(options.frame_timeout));
+      sender.on_frame(static_cast<PeerFrameType>(frame.type), frame.body);
+    } else if (auto chunk = tap.take(kTapPatience)) {
+      sender.offer(*std::move(chunk));
+      idle = milliseconds(0);
+    } else if (const auto whole = tap.released()) {
+      RN_TRY(SignedManifest sealed, store.load_manifest(whole->job, whole->manifest));
+      RN_TRY(Manifest parsed, parse_manifest(sealed.body));
+      sender.release(std::move(sealed), std::move(parsed));
+      return {};
+    } else {
+      idle += kTapPatience;
+    }
+  }
+  return {};
+}
+
+class Closing {
+ public:
+  explicit Closing(ChunkTap& tap) : tap_(tap) {}
+
+  ~Closing() { tap_.close(); }
+
+  Closing(const Closing&) = delete;
+  Closing& operator=(const Closing&) = delete;
+
+ private:
+  ChunkTap& tap_;
+};
+
 }  // namespace
 
 NodeId node_of_identity(const std::string& identity) {
@@ -62,18 +125,9 @@ NodeId node_of_identity(const std::string& identity) {
 
 Status drive(io::FramedConnection& connection, PeerEnd& end, const DriveOptions& options) {
   while (true) {
-    while (const auto frame = end.next()) {
-      if (options.should_stop && options.should_stop())
-        return fail(ErrorCode::kTimeout, "the transfer was told to stop");
-      const auto sent = send(connection, *frame, options);
-      if (!sent) {
-        read_last_words(connection, end);
-        return sent;
-      }
-    }
+    RN_CHECK(send_all(connection, end, options));
     if (end.is_finished()) return {};
-    if (options.should_stop && options.should_stop())
-      return fail(ErrorCode::kTimeout, "the transfer was told to stop");
+    RN_CHECK(may_go_on(options));
     RN_TRY(const io::Frame frame, connection.receive(options.frame_timeout));
     end.on_frame(static_cast<PeerFrameType>(frame.type), frame.body);
   }
@@ -94,6 +148,33 @@ Result<Receipt> send_generation(
   const auto driven = drive(*connection, sender, peer.drive);
   if (stats != nullptr) *stats = sender.stats();
   return conclude(peer, sender, sender.outcome(), driven);
+}
+
+Result<Receipt> send_ahead(
+    const PeerTarget& peer,
+    ChunkStore& store,
+    const Ticket& ticket,
+    ChunkTap& tap,
+    TransferStats* stats
+) {
+  const Closing closing(tap);
+  while (!tap.wait(kTapPatience)) RN_CHECK(may_go_on(peer.drive));
+  StoreSender sender(store, ticket);
+  Status driven;
+  if (!tap.released()) {
+    RN_TRY(const auto connection, connect(peer));
+    driven = feed(*connection, sender, store, tap, peer.drive);
+    if (driven && sender.is_released()) driven = drive(*connection, sender, peer.drive);
+    if (stats != nullptr) *stats = sender.stats();
+    if (!driven || sender.is_finished()) return conclude(peer, sender, sender.outcome(), driven);
+    tap.close();
+  }
+  while (!tap.released()) {
+    RN_CHECK(may_go_on(peer.drive));
+    (void)tap.wait(kTapPatience);
+  }
+  const GenerationRef whole = *tap.released();
+  return send_generation(peer, store, ticket, whole.job, whole.manifest, stats);
 }
 
 Result<Fetched> fetch_from(

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/ids.h"
+#include "checkpoint/chunk_feed.h"
 #include "checkpoint/transfer.h"
 #include "io/framed.h"
 
@@ -52,6 +53,18 @@ Result<Receipt> send_generation(
     const Ticket& ticket,
     const JobId& job,
     const Digest& manifest,
+    TransferStats* stats = nullptr
+);
+
+/// Stores a generation that is still being captured: connects when the first chunk is in `tap`,
+/// sends what comes, and the rest and the manifest when it is released. Where nothing comes for
+/// long, the connection is given up meanwhile. Errors as send_generation; kTimeout also if the tap
+/// is not released and `drive.should_stop` says so. The tap is closed when this returns.
+Result<Receipt> send_ahead(
+    const PeerTarget& peer,
+    ChunkStore& store,
+    const Ticket& ticket,
+    ChunkTap& tap,
     TransferStats* stats = nullptr
 );
 

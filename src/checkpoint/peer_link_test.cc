@@ -2,10 +2,13 @@
 // Two nodes over real loopback TLS.
 #include "checkpoint/peer_link.h"
 
+#include <future>
+
 #include <gtest/gtest.h>
 
 #include "base/fs_crash.h"
 #include "checkpoint/generation_fake.h"
+#include "checkpoint/manifest.h"
 #include "io/tls_fixture.h"
 
 namespace rn::checkpoint {
@@ -102,6 +105,39 @@ TEST_F(PeerLinkTest, a_generation_goes_over_and_comes_back) {
   ASSERT_TRUE(fetched) << fetched.error().describe();
   EXPECT_TRUE(fetched->generation);
   EXPECT_TRUE(here_->verify(maker_.job, made.hash));
+}
+
+TEST_F(PeerLinkTest, a_generation_goes_ahead_of_its_manifest) {
+  Blob large(3 << 20);
+  rng_.fill(large);
+  const auto made = maker_.make(1, {{"a.pt", std::string(as_text(large))}, {"b.txt", "small"}});
+  ChunkTap tap;
+  ASSERT_TRUE(
+      tap.offer({made.chunks[0].ref.cipher, std::make_shared<const Blob>(made.chunks[0].stored)})
+  );
+  TransferStats stats;
+  auto receipt = std::async(std::launch::async, [&] {
+    return send_ahead(target_, *here_, ticket(TicketAction::kStore, "n-1"), tap, &stats);
+  });
+  ASSERT_TRUE(GenerationMaker::store(*here_, made));
+  tap.release(describe(made.manifest, made.hash));
+
+  const auto answer = receipt.get();
+
+  ASSERT_TRUE(answer) << answer.error().describe();
+  EXPECT_TRUE(is_signed_by(*answer, holder_.public_key));
+  EXPECT_EQ(stats.chunks, 2U);
+  EXPECT_TRUE(there_->verify(maker_.job, made.hash));
+}
+
+TEST_F(PeerLinkTest, a_copy_ahead_of_a_capture_that_is_given_up_ends_when_it_is_told_to_stop) {
+  ChunkTap tap;
+  target_.drive.should_stop = [] { return true; };
+  const auto receipt = send_ahead(target_, *here_, ticket(TicketAction::kStore, "n-1"), tap);
+
+  ASSERT_FALSE(receipt);
+  EXPECT_EQ(receipt.error().code, ErrorCode::kTimeout);
+  EXPECT_FALSE(tap.offer({{}, std::make_shared<const Blob>(1)}));
 }
 
 TEST_F(PeerLinkTest, a_ticket_of_another_node_than_the_certificates_is_refused_with_the_reason) {

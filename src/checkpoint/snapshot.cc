@@ -122,6 +122,7 @@ class Taking {
   /// structure may not.
   Result<FileCapture::Captured> read_whole(const std::string& path, bool in_unit) {
     for (int attempt = 1;; ++attempt) {
+      capture_.set_offer(attempt == 1 ? request_.offer : nullptr);
       auto captured = read_once(path, in_unit);
       const bool may_help = !captured && captured.error().code == ErrorCode::kUnavailable;
       if (!may_help || attempt == kTries) return captured;

@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "base/time.h"
 #include "checkpoint/chunk_codec.h"
+#include "checkpoint/chunk_feed.h"
 #include "checkpoint/chunk_store.h"
 #include "checkpoint/snapshot_cache.h"
 #include "checkpoint/watch.h"
@@ -33,6 +34,10 @@ struct SnapshotRequest {
   NodeId signer;
   /// Asked before each chunk; true ends the snapshot with kTimeout (a deadline is near).
   std::function<bool()> should_stop;
+  /// Called with each new chunk as soon as it is made, if it is set: for who sends it on before the
+  /// manifest exists. The snapshot may still fail, and a file's second and third try are not
+  /// offered: at most one reading's worth is in vain.
+  std::function<void(const FreshChunk&)> offer;
 };
 
 struct SnapshotStats {

@@ -13,6 +13,7 @@
 
 #include "base/crypto.h"
 #include "base/time.h"
+#include "checkpoint/chunk_feed.h"
 #include "checkpoint/chunk_store.h"
 #include "checkpoint/transfer_messages.h"
 #include "model/checkpoint.h"
@@ -59,6 +60,20 @@ class StoreSender final : public PeerEnd {
  public:
   /// `store` outlives the sender. `manifest` must be in the store.
   StoreSender(ChunkStore& store, Ticket ticket, SignedManifest manifest, Manifest parsed);
+  /// Begins ahead of the manifest: chunks go as they are offered, durable in the own store or not.
+  /// Without release() the transfer never ends, and the holder has got chunks that nothing names.
+  StoreSender(ChunkStore& store, Ticket ticket);
+
+  /// Ahead only, and one at a time: while is_hungry().
+  void offer(FreshChunk chunk);
+  /// The generation is whole in the own store: what was not offered is asked about and sent, then
+  /// the manifest. Once.
+  void release(SignedManifest manifest, Manifest parsed);
+
+  bool is_released() const { return is_released_; }
+
+  /// Nothing to send until offer() or release(), and nothing to receive.
+  bool is_hungry() const { return phase_ == Phase::kAhead && !offered_ && !is_released_; }
 
   std::optional<PeerFrame> next() override;
   void on_frame(PeerFrameType type, BlobView body) override;
@@ -74,6 +89,7 @@ class StoreSender final : public PeerEnd {
   enum class Phase : std::uint8_t {
     kHello,
     kWelcome,
+    kAhead,
     kAsk,
     kHave,
     kChunks,
@@ -86,6 +102,8 @@ class StoreSender final : public PeerEnd {
   void on_have(BlobView body);
   void on_refusal(BlobView body);
   void on_receipt(BlobView body);
+  std::optional<PeerFrame> next_ahead();
+  void list_unsent();
   std::optional<PeerFrame> next_chunk();
   PeerFrame next_manifest_piece();
   std::optional<PeerFrame> give_up(Error error);
@@ -94,12 +112,16 @@ class StoreSender final : public PeerEnd {
   Ticket ticket_;
   Manifest manifest_;
   Digest hash_;
-  Blob sealed_;                      ///< the signed manifest's CBOR
-  std::size_t sent_ = 0;             ///< bytes of it
-  std::size_t asked_ = 0;            ///< chunks asked about so far
-  std::size_t asking_ = 0;           ///< in the open question
-  std::deque<std::size_t> missing_;  ///< indices of chunks to send
-  std::vector<Digest> moved_;        ///< sent by this run
+  Blob sealed_;               ///< the signed manifest's CBOR
+  std::size_t sent_ = 0;      ///< bytes of it
+  bool is_released_ = false;  ///< the manifest is known
+  std::optional<FreshChunk> offered_;
+  std::set<Digest> ahead_;      ///< sent before the manifest was known
+  std::vector<Digest> unsent_;  ///< of the manifest's chunks, all others
+  std::size_t asked_ = 0;       ///< of them, those asked about so far
+  std::size_t asking_ = 0;      ///< in the open question
+  std::deque<Digest> missing_;  ///< chunks to send
+  std::vector<Digest> moved_;   ///< sent by this run from the store
   Phase phase_ = Phase::kHello;
   Result<Receipt> outcome_ = fail(ErrorCode::kUnavailable, "the transfer broke off");
   TransferStats stats_;
@@ -234,6 +256,7 @@ class PeerServer final : public PeerEnd {
   Status on_chunk(BlobView body);
   Status on_manifest(BlobView body);
   Status accept_manifest();
+  void leave_behind(const Manifest& manifest);
   Status on_want_manifest(BlobView body);
   Status on_want_chunks(BlobView body);
   Status begin_flush();
@@ -253,7 +276,8 @@ class PeerServer final : public PeerEnd {
   std::deque<PeerFrame> replies_;
   std::deque<Digest> to_serve_;
   Blob sealed_;
-  std::uint64_t moved_ = 0;  ///< counted against the ticket
+  std::uint64_t moved_ = 0;   ///< counted against the ticket
+  std::set<Digest> arrived_;  ///< chunks that came on this connection
   std::uint64_t unflushed_ = 0;
   bool is_finished_ = false;
   TransferStats stats_;

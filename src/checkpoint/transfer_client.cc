@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <span>
+#include <utility>
 
+#include "base/assert.h"
 #include "base/crypto.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/transfer.h"
@@ -26,11 +29,45 @@ constexpr std::size_t kWantedPerFrame = 64;  ///< bounds what a fetcher has unde
 // ------------------------------------------------------------------------------------------------------------
 
 StoreSender::StoreSender(ChunkStore& store, Ticket ticket, SignedManifest manifest, Manifest parsed)
-    : store_(store),
-      ticket_(std::move(ticket)),
-      manifest_(std::move(parsed)),
-      hash_(manifest_hash(manifest)),
-      sealed_(to_cbor(manifest)) {}
+    : StoreSender(store, std::move(ticket)) {
+  release(std::move(manifest), std::move(parsed));
+}
+
+StoreSender::StoreSender(ChunkStore& store, Ticket ticket)
+    : store_(store), ticket_(std::move(ticket)) {}
+
+void StoreSender::offer(FreshChunk chunk) {
+  RN_ASSERT(is_hungry(), "one chunk at a time, and none after the manifest");
+  if (!ahead_.contains(chunk.cipher)) offered_ = std::move(chunk);
+}
+
+void StoreSender::release(SignedManifest manifest, Manifest parsed) {
+  RN_ASSERT(!is_released_, "one sender sends one generation");
+  is_released_ = true;
+  manifest_ = std::move(parsed);
+  hash_ = manifest_hash(manifest);
+  sealed_ = to_cbor(manifest);
+}
+
+std::optional<PeerFrame> StoreSender::next_ahead() {
+  if (offered_) {
+    const FreshChunk chunk = *std::exchange(offered_, std::nullopt);
+    ahead_.insert(chunk.cipher);
+    ++stats_.chunks;
+    stats_.bytes += chunk.stored->size();
+    return encode_chunk(chunk.cipher, *chunk.stored);
+  }
+  if (!is_released_) return std::nullopt;
+  list_unsent();
+  return next();
+}
+
+void StoreSender::list_unsent() {
+  for (const ChunkRef& chunk : manifest_.chunks) {
+    if (!ahead_.contains(chunk.cipher)) unsent_.push_back(chunk.cipher);
+  }
+  phase_ = unsent_.empty() ? Phase::kManifest : Phase::kAsk;
+}
 
 std::optional<PeerFrame> StoreSender::give_up(Error error) {
   phase_ = Phase::kFailed;
@@ -39,17 +76,17 @@ std::optional<PeerFrame> StoreSender::give_up(Error error) {
 }
 
 std::optional<PeerFrame> StoreSender::next_chunk() {
-  const ChunkRef& chunk = manifest_.chunks[missing_.front()];
+  const Digest cipher = missing_.front();
   // The holder compares with the hash; on_refusal() finds out whose fault it is.
-  auto stored = store_.get_unverified(chunk.cipher);
-  if (!stored) stored = store_.get(chunk.cipher);  // which gives up a copy that is not there
+  auto stored = store_.get_unverified(cipher);
+  if (!stored) stored = store_.get(cipher);  // which gives up a copy that is not there
   if (!stored) return give_up(stored.error().with("reading a chunk to send"));
   missing_.pop_front();
-  moved_.push_back(chunk.cipher);
+  moved_.push_back(cipher);
   ++stats_.chunks;
   stats_.bytes += stored->size();
-  if (missing_.empty()) phase_ = asked_ < manifest_.chunks.size() ? Phase::kAsk : Phase::kManifest;
-  return encode_chunk(chunk.cipher, *stored);
+  if (missing_.empty()) phase_ = asked_ < unsent_.size() ? Phase::kAsk : Phase::kManifest;
+  return encode_chunk(cipher, *stored);
 }
 
 PeerFrame StoreSender::next_manifest_piece() {
@@ -66,14 +103,12 @@ std::optional<PeerFrame> StoreSender::next() {
     case Phase::kHello:
       phase_ = Phase::kWelcome;
       return encode_hello({kPeerProtocol, kPeerProtocolOldest, ticket_});
-    case Phase::kAsk: {
-      asking_ = std::min(kDigestsPerFrame, manifest_.chunks.size() - asked_);
-      std::vector<Digest> digests;
-      for (std::size_t i = 0; i < asking_; ++i)
-        digests.push_back(manifest_.chunks[asked_ + i].cipher);
+    case Phase::kAhead:
+      return next_ahead();
+    case Phase::kAsk:
+      asking_ = std::min(kDigestsPerFrame, unsent_.size() - asked_);
       phase_ = Phase::kHave;
-      return encode_digests(PeerFrameType::kAsk, digests);
-    }
+      return encode_digests(PeerFrameType::kAsk, std::span(unsent_).subspan(asked_, asking_));
     case Phase::kChunks:
       return next_chunk();
     case Phase::kManifest:
@@ -98,13 +133,13 @@ void StoreSender::on_have(BlobView body) {
     if ((*have)[i]) {
       ++stats_.skipped;
     } else {
-      missing_.push_back(asked_ + i);
+      missing_.push_back(unsent_[asked_ + i]);
     }
   }
   asked_ += asking_;
-  phase_ = !missing_.empty()                  ? Phase::kChunks
-           : asked_ < manifest_.chunks.size() ? Phase::kAsk
-                                              : Phase::kManifest;
+  phase_ = !missing_.empty()         ? Phase::kChunks
+           : asked_ < unsent_.size() ? Phase::kAsk
+                                     : Phase::kManifest;
 }
 
 void StoreSender::on_refusal(BlobView body) {
@@ -147,7 +182,7 @@ void StoreSender::on_frame(PeerFrameType type, BlobView body) {
       give_up({ErrorCode::kUnsupported, "the peer speaks another protocol", ""});
       return;
     }
-    phase_ = manifest_.chunks.empty() ? Phase::kManifest : Phase::kAsk;
+    phase_ = Phase::kAhead;
   } else if (type == PeerFrameType::kHave && phase_ == Phase::kHave) {
     on_have(body);
   } else if (type == PeerFrameType::kReceipt && phase_ == Phase::kReceipt) {

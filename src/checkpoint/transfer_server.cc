@@ -25,6 +25,7 @@ PeerServer::~PeerServer() {
   // so.
   (void)end_flush();
   if (unflushed_ > 0) (void)sessions_.back()->flush();
+  if (!receipt_ && !arrived_.empty()) deps_.store.leave(ticket_->job, arrived_);
 }
 
 std::optional<PeerFrame> PeerServer::next() {
@@ -187,8 +188,13 @@ Status PeerServer::end_flush() {
 
 Status PeerServer::on_ask(BlobView body) {
   RN_TRY(const auto digests, decode_digests(body));
-  RN_CHECK(begin_flush());
-  RN_CHECK(end_flush());
+  const bool is_on_its_way = std::any_of(digests.begin(), digests.end(), [&](const Digest& one) {
+    return arrived_.contains(one);
+  });
+  if (is_on_its_way) {
+    RN_CHECK(begin_flush());
+    RN_CHECK(end_flush());
+  }
   std::vector<bool> have(digests.size());
   for (std::size_t i = 0; i < digests.size(); ++i) {
     have[i] = sessions_.back()->keep(digests[i]);  // and it stays until the manifest is here
@@ -202,6 +208,7 @@ Status PeerServer::on_chunk(BlobView body) {
   RN_TRY(const ChunkBody chunk, decode_chunk_body(body));
   RN_CHECK(count(chunk.stored.size()));
   RN_CHECK(sessions_.back()->put_unverified(chunk.cipher, chunk.stored));
+  arrived_.insert(chunk.cipher);
   unflushed_ += chunk.stored.size();
   ++stats_.chunks;
   stats_.bytes += chunk.stored.size();
@@ -251,9 +258,18 @@ Status PeerServer::accept_manifest() {
   receipt.failure_domain = deps_.failure_domain;
   receipt.verified_wall_ms = to_ms(deps_.clock.now().wall);
   receipt_ = sign_receipt(receipt, deps_.signer);
+  leave_behind(manifest);
   replies_.push_back(encode_receipt(*receipt_));
   is_finished_ = true;
   return {};
+}
+
+/// Whatever broken transfers left, the job has gone on without it. What this one brought in vain,
+/// from readings that were given up, goes with the next.
+void PeerServer::leave_behind(const Manifest& manifest) {
+  deps_.store.drop_left(manifest.job);
+  for (const ChunkRef& chunk : manifest.chunks) arrived_.erase(chunk.cipher);
+  if (!arrived_.empty()) deps_.store.leave(manifest.job, arrived_);
 }
 
 // --- fetch

@@ -427,6 +427,169 @@ TEST_F(TransferTest, frames_out_of_turn_end_the_transfer_without_harm) {
   }
 }
 
+// --- ahead of the manifest
+// ----------------------------------------------------------------------------------------------------
+
+/// A transfer that begins while the generation is captured.
+class AheadTest : public TransferTest {
+ protected:
+  static FreshChunk fresh(const EncodedChunk& chunk) {
+    return {chunk.ref.cipher, std::make_shared<const Blob>(chunk.stored)};
+  }
+
+  GenerationMaker::Made capture(std::uint32_t generation, int files) {
+    std::map<std::string, std::string> contents;
+    for (int i = 0; i < files; ++i)
+      contents["f" + std::to_string(i)] =
+          std::string(3000, static_cast<char>(i + 1)) + std::to_string(generation);
+    return maker_.make(generation, contents);
+  }
+
+  /// The capture's first `count` chunks go there; then the connection breaks.
+  void send_in_vain(const GenerationMaker::Made& made, std::size_t count) {
+    const PeerServerDeps with = deps();
+    StoreSender sender(*here_, signed_ticket());
+    PeerServer server(with, peer_);
+    run(sender, server);
+    for (std::size_t i = 0; i < count; ++i) {
+      sender.offer(fresh(made.chunks[i]));
+      run(sender, server);
+    }
+    EXPECT_FALSE(server.receipt());
+  }
+};
+
+TEST_F(AheadTest, chunks_go_before_the_manifest_exists_and_the_receipt_comes_only_after_it) {
+  const auto made = capture(1, 5);
+  const PeerServerDeps with = deps();
+  StoreSender sender(*here_, signed_ticket());
+  PeerServer server(with, peer_);
+  run(sender, server);
+  ASSERT_TRUE(sender.is_hungry());
+  for (int i = 0; i < 3; ++i) {
+    sender.offer(fresh(made.chunks[static_cast<std::size_t>(i)]));
+    run(sender, server);
+  }
+  EXPECT_EQ(server.stats().chunks, 3U);
+  EXPECT_FALSE(here_->has(made.chunks[0].ref.cipher));
+  EXPECT_FALSE(server.receipt());
+  EXPECT_TRUE(there_->list(maker_.job).empty());
+
+  ASSERT_TRUE(GenerationMaker::store(*here_, made));
+  sender.release(made.sealed, made.manifest);
+  run(sender, server);
+
+  ASSERT_TRUE(sender.outcome()) << sender.outcome().error().describe();
+  EXPECT_TRUE(is_signed_by(*sender.outcome(), holder_.public_key));
+  EXPECT_EQ(sender.stats().chunks, 5U);
+  EXPECT_TRUE(there_->verify(maker_.job, made.hash));
+}
+
+TEST_F(AheadTest, when_all_went_ahead_nothing_is_asked_any_more) {
+  const auto made = capture(1, 3);
+  int asked = 0;
+  tamper_ = [&](PeerFrame& frame) { asked += frame.type == PeerFrameType::kAsk ? 1 : 0; };
+  const PeerServerDeps with = deps();
+  StoreSender sender(*here_, signed_ticket());
+  PeerServer server(with, peer_);
+  run(sender, server);
+  for (const EncodedChunk& chunk : made.chunks) {
+    sender.offer(fresh(chunk));
+    run(sender, server);
+  }
+  ASSERT_TRUE(GenerationMaker::store(*here_, made));
+  sender.release(made.sealed, made.manifest);
+  run(sender, server);
+
+  ASSERT_TRUE(sender.outcome()) << sender.outcome().error().describe();
+  EXPECT_EQ(asked, 0);
+}
+
+TEST_F(AheadTest, a_chunk_that_went_ahead_and_rots_at_the_holder_gives_no_receipt) {
+  const auto made = capture(1, 2);
+  tamper_ = [](PeerFrame& frame) {
+    if (frame.type == PeerFrameType::kChunk) frame.body.back() ^= 1;
+  };
+  const PeerServerDeps with = deps();
+  StoreSender sender(*here_, signed_ticket());
+  PeerServer server(with, peer_);
+  run(sender, server);
+  sender.offer(fresh(made.chunks[0]));
+  run(sender, server);
+  tamper_ = {};
+  ASSERT_TRUE(GenerationMaker::store(*here_, made));
+  sender.release(made.sealed, made.manifest);
+  run(sender, server);
+
+  ASSERT_FALSE(sender.outcome());
+  EXPECT_EQ(sender.outcome().error().code, ErrorCode::kCorrupt);
+  EXPECT_TRUE(there_->list(maker_.job).empty());
+  EXPECT_TRUE(here_->has(made.chunks[0].ref.cipher));
+}
+
+TEST_F(AheadTest, what_an_abandoned_capture_sent_is_gone_when_the_next_one_is_held) {
+  const auto torn = capture(1, 4);
+  send_in_vain(torn, 4);
+  EXPECT_TRUE(there_->has(torn.chunks[0].ref.cipher));
+
+  const auto made = capture(2, 2);
+  ASSERT_TRUE(GenerationMaker::store(*here_, made));
+  ASSERT_TRUE(store_there(made));
+
+  for (const EncodedChunk& chunk : torn.chunks) EXPECT_FALSE(there_->has(chunk.ref.cipher));
+  EXPECT_TRUE(there_->verify(maker_.job, made.hash));
+  EXPECT_EQ(there_->usage().chunks, 2U);
+}
+
+TEST_F(AheadTest, what_one_capture_sent_in_vain_beside_its_generation_is_gone_with_the_next) {
+  const auto torn = capture(1, 1);
+  const auto made = capture(2, 2);
+  {
+    const PeerServerDeps with = deps();
+    StoreSender sender(*here_, signed_ticket());
+    PeerServer server(with, peer_);
+    run(sender, server);
+    for (const auto* chunk : {&torn.chunks[0], &made.chunks[0], &made.chunks[1]}) {
+      sender.offer(fresh(*chunk));
+      run(sender, server);
+    }
+    ASSERT_TRUE(GenerationMaker::store(*here_, made));
+    sender.release(made.sealed, made.manifest);
+    run(sender, server);
+    ASSERT_TRUE(sender.outcome());
+  }
+  EXPECT_EQ(there_->usage().chunks, 3U);
+
+  const auto next = capture(3, 1);
+  ASSERT_TRUE(GenerationMaker::store(*here_, next));
+  ASSERT_TRUE(store_there(next));
+
+  EXPECT_FALSE(there_->has(torn.chunks[0].ref.cipher));
+  EXPECT_TRUE(there_->verify(maker_.job, made.hash));
+}
+
+TEST_F(AheadTest, a_transfer_that_broke_after_chunks_went_ahead_goes_on_from_them) {
+  const auto made = capture(1, 5);
+  send_in_vain(made, 4);
+  ASSERT_TRUE(GenerationMaker::store(*here_, made));
+
+  ASSERT_TRUE(store_there(made));
+
+  EXPECT_EQ(sent_.chunks, 1U);
+  EXPECT_EQ(sent_.skipped, 4U);
+  EXPECT_TRUE(there_->verify(maker_.job, made.hash));
+}
+
+TEST_F(AheadTest, what_was_left_for_a_job_goes_when_the_job_is_over) {
+  send_in_vain(capture(1, 3), 3);
+
+  const auto forgotten = there_->forget(maker_.job);
+
+  ASSERT_TRUE(forgotten);
+  EXPECT_EQ(forgotten->chunks, 3U);
+  EXPECT_EQ(there_->usage().chunks, 0U);
+}
+
 // --- fetch
 // --------------------------------------------------------------------------------------------------------------
 

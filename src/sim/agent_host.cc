@@ -27,6 +27,7 @@ std::string point_of(const agent::Effect& effect) {
   if (std::holds_alternative<agent::CloseCoordinator>(effect)) return "agent.close";
   if (std::holds_alternative<agent::AskWarden>(effect)) return "agent.ask_warden";
   if (std::holds_alternative<agent::CancelWork>(effect)) return "agent.cancel";
+  if (std::holds_alternative<agent::ReleaseCopy>(effect)) return "agent.release";
   if (std::holds_alternative<agent::LeftForGood>(effect)) return "agent.left";
   return "agent.watch";
 }
@@ -376,6 +377,8 @@ void AgentHost::carry_out(const agent::Effect& effect) {
   } else if (const auto* cancel = std::get_if<agent::CancelWork>(&effect)) {
     cancelled_.insert(cancel->id);
     work().stop(cancel->id);
+  } else if (const auto* release = std::get_if<agent::ReleaseCopy>(&effect)) {
+    work().release(release->id, release->generation);
   } else if (const auto* watch = std::get_if<agent::StartWatch>(&effect)) {
     watched_.insert(watch->guest);
     if (work().has_news(watch->disk, watch->since)) {

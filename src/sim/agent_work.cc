@@ -2,6 +2,7 @@
 #include "sim/agent_work.h"
 
 #include <algorithm>
+#include <deque>
 #include <optional>
 
 #include "agent/local_work.h"
@@ -38,6 +39,52 @@ Result<crypto::Key256> open_job_key(const crypto::BoxKey& box, BlobView sealed, 
 
 }  // namespace
 
+/// A sender that is fed by the snapshot under way.
+class AgentWork::Ahead final : public checkpoint::PeerEnd {
+ public:
+  Ahead(checkpoint::ChunkStore& store, const Ticket& ticket, GuestName guest)
+      : store_(store), sender_(store, ticket), guest_(std::move(guest)) {}
+
+  void offer(const checkpoint::FreshChunk& chunk) { waiting_.push_back(chunk); }
+
+  void release(const GenerationRef& generation) { released_ = generation; }
+
+  const GuestName& guest() const { return guest_; }
+
+  const Result<Receipt>& outcome() const { return sender_.outcome(); }
+
+  std::optional<checkpoint::PeerFrame> next() override {
+    if (sender_.is_hungry() && !waiting_.empty()) {
+      sender_.offer(std::move(waiting_.front()));
+      waiting_.pop_front();
+    } else if (sender_.is_hungry() && released_) {
+      auto sealed = store_.load_manifest(released_->job, released_->manifest);
+      auto parsed = sealed ? checkpoint::parse_manifest(sealed->body)
+                           : Result<Manifest>(fail(sealed.error()));
+      if (!parsed) {
+        is_broken_ = true;
+        return std::nullopt;
+      }
+      sender_.release(*std::move(sealed), *std::move(parsed));
+    }
+    return sender_.next();
+  }
+
+  void on_frame(checkpoint::PeerFrameType type, BlobView body) override {
+    sender_.on_frame(type, body);
+  }
+
+  bool is_finished() const override { return is_broken_ || sender_.is_finished(); }
+
+ private:
+  checkpoint::ChunkStore& store_;
+  checkpoint::StoreSender sender_;
+  GuestName guest_;
+  std::deque<checkpoint::FreshChunk> waiting_;
+  std::optional<GenerationRef> released_;
+  bool is_broken_ = false;
+};
+
 AgentWork::AgentWork(AgentHost& host, Rng& rng) : host_(host), rng_(rng) {}
 
 AgentWork::~AgentWork() = default;
@@ -56,22 +103,44 @@ bool AgentWork::open_store() {
 }
 
 nanoseconds AgentWork::length(const agent::Work& work) {
-  const auto jitter = milliseconds(static_cast<std::int64_t>(rng_.below(40)));
-  if (std::holds_alternative<agent::FetchImage>(work.body)) return milliseconds(800) + jitter;
-  if (std::holds_alternative<agent::CopyGeneration>(work.body)) return jitter;
+  const nanoseconds more = jitter();
+  if (std::holds_alternative<agent::FetchImage>(work.body)) return milliseconds(800) + more;
+  if (std::holds_alternative<agent::CopyGeneration>(work.body)) return more;
   if (std::holds_alternative<agent::ReadLog>(work.body)) return milliseconds(2);
-  return milliseconds(60) + jitter;
+  return milliseconds(60) + more;
+}
+
+nanoseconds AgentWork::jitter() {
+  return milliseconds(static_cast<std::int64_t>(rng_.below(40)));
 }
 
 void AgentWork::begin(const agent::Work& work, const Done& done) {
   if (const auto* body = std::get_if<agent::CopyGeneration>(&work.body))
-    return copy(work.id, *body, done);
+    return body->is_ahead ? copy_ahead(work, *body, done) : copy(work, *body, done);
+  if (std::holds_alternative<agent::TakeSnapshot>(work.body)) {
+    // The process learns of it a little later: chunks are on their way meanwhile.
+    auto result = carry_out(work);
+    if (host_.dies_if_disk_did()) return;
+    return host_.process().later(jitter(), [done, result = std::move(result)] { done(result); });
+  }
   if (const auto* body = std::get_if<agent::PrepareWork>(&work.body))
     return prepare(work, *body, done);
   done(carry_out(work));
 }
 
+void AgentWork::release(agent::WorkId id, const GenerationRef& generation) {
+  const auto found = ahead_.find(id);
+  if (found == ahead_.end()) {
+    released_[id] = generation;
+    return;
+  }
+  found->second->release(generation);
+  host_.peers().go_on(transfers_.at(id));
+}
+
 void AgentWork::stop(agent::WorkId id) {
+  ahead_.erase(id);
+  released_.erase(id);
   const auto found = transfers_.find(id);
   if (found == transfers_.end()) return;
   host_.peers().stop(found->second);
@@ -226,6 +295,7 @@ agent::WorkResult AgentWork::snapshot(const agent::Work& work, const agent::Take
   request.unit = {std::string(kCheckpoint), false};
   request.temporary = take.spec.temporary;
   request.signer = host_.identity().node;
+  request.offer = [&](const checkpoint::FreshChunk& chunk) { offer(work.guest, chunk); };
   checkpoint::SnapshotCache cache;
   const checkpoint::SnapshotDeps deps{
       **folder, *store_, host_.machine().clock(), rng_, keys, host_.identity().verify_key};
@@ -239,7 +309,41 @@ agent::WorkResult AgentWork::snapshot(const agent::Work& work, const agent::Take
   return agent::SnapshotTaken{taken->ref};
 }
 
-void AgentWork::copy(agent::WorkId id, const agent::CopyGeneration& copy, const Done& done) {
+void AgentWork::offer(const GuestName& guest, const checkpoint::FreshChunk& chunk) {
+  for (const auto& [id, ahead] : ahead_) {
+    if (ahead->guest() != guest) continue;
+    ahead->offer(chunk);
+    host_.peers().go_on(transfers_.at(id));
+  }
+}
+
+void AgentWork::copy_ahead(
+    const agent::Work& work, const agent::CopyGeneration& copy, const Done& done
+) {
+  const auto there = host_.site().agents.find(copy.peer.node);
+  if (there == host_.site().agents.end())
+    return done(Error{ErrorCode::kNotFound, "no such peer", ""});
+  const auto ahead = std::make_shared<Ahead>(*store_, copy.peer.ticket, work.guest);
+  if (const auto released = released_.extract(work.id)) ahead->release(released.mapped());
+  ahead_[work.id] = ahead;
+  transfers_[work.id] = host_.peers()
+                            .run(
+                                *there->second,
+                                ahead,
+                                [this, id = work.id, ahead, done](Status broken) {
+                                  transfers_.erase(id);
+                                  ahead_.erase(id);
+                                  if (!ahead->is_finished())
+                                    return done(broken ? Error{ErrorCode::kUnavailable, "the connection ended early", ""}
+                             : broken.error());
+                                  if (!ahead->outcome()) return done(ahead->outcome().error());
+                                  done(agent::GenerationCopied{*ahead->outcome()});
+                                }
+                            );
+}
+
+void AgentWork::copy(const agent::Work& work, const agent::CopyGeneration& copy, const Done& done) {
+  const agent::WorkId id = work.id;
   const auto there = host_.site().agents.find(copy.peer.node);
   auto sealed = store_->load_manifest(copy.generation.job, copy.generation.manifest);
   if (there == host_.site().agents.end() || !sealed)

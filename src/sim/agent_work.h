@@ -8,6 +8,7 @@
 
 #include "agent/core_types.h"
 #include "base/rng.h"
+#include "checkpoint/chunk_feed.h"
 #include "checkpoint/chunk_store.h"
 #include "sim/agent_host.h"
 
@@ -27,6 +28,8 @@ class AgentWork {
   nanoseconds length(const agent::Work& work);
   /// `done` is called once, now or later, unless the work is stopped or the process dies.
   void begin(const agent::Work& work, const Done& done);
+  /// The generation that a copy is ahead of is whole. Any number may be named.
+  void release(agent::WorkId id, const GenerationRef& generation);
   /// Breaks off what the work has under way. Any number may be named.
   void stop(agent::WorkId id);
   /// True if the work folder holds a complete checkpoint that `since` does not.
@@ -40,6 +43,9 @@ class AgentWork {
  private:
   struct Resume;
 
+  class Ahead;
+
+  nanoseconds jitter();
   agent::WorkResult carry_out(const agent::Work& work);
   agent::WorkResult fetch_image(const agent::FetchImage& fetch);
   agent::WorkResult snapshot(const agent::Work& work, const agent::TakeSnapshot& take);
@@ -47,7 +53,9 @@ class AgentWork {
   agent::WorkResult read_log(const agent::Work& work, const agent::ReadLog& read);
   agent::WorkResult collect(const agent::CollectGarbage& collect);
 
-  void copy(agent::WorkId id, const agent::CopyGeneration& copy, const Done& done);
+  void copy(const agent::Work& work, const agent::CopyGeneration& copy, const Done& done);
+  void copy_ahead(const agent::Work& work, const agent::CopyGeneration& copy, const Done& done);
+  void offer(const GuestName& guest, const checkpoint::FreshChunk& chunk);
   void prepare(const agent::Work& work, const agent::PrepareWork& prepare, const Done& done);
   void resume_next(const std::shared_ptr<Resume>& resume);
   void resume_fetched(const std::shared_ptr<Resume>& resume, const Status& there);
@@ -57,6 +65,8 @@ class AgentWork {
   Rng& rng_;
   std::unique_ptr<checkpoint::ChunkStore> store_;
   std::map<agent::WorkId, std::uint64_t> transfers_;  ///< connections under way
+  std::map<agent::WorkId, std::shared_ptr<Ahead>> ahead_;
+  std::map<agent::WorkId, GenerationRef> released_;  ///< before their work began
 };
 
 }  // namespace rn::sim

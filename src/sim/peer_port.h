@@ -27,6 +27,10 @@ class PeerPort {
   /// Runs the client's end over a new connection; `done` is called once, when the end is finished
   /// or the connection is gone. Answers a number for stop().
   Network::ConnectionId run(AgentHost& peer, std::shared_ptr<checkpoint::PeerEnd> end, Done done);
+
+  /// The end has something to send that no frame asked for.
+  void go_on(Network::ConnectionId id) { pump_later(id, nanoseconds(0)); }
+
   /// Breaks the connection off; `done` is not called.
   void stop(Network::ConnectionId id);
 
