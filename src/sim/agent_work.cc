@@ -326,20 +326,17 @@ void AgentWork::copy_ahead(
   const auto ahead = std::make_shared<Ahead>(*store_, copy.peer.ticket, work.guest);
   if (const auto released = released_.extract(work.id)) ahead->release(released.mapped());
   ahead_[work.id] = ahead;
-  transfers_[work.id] = host_.peers()
-                            .run(
-                                *there->second,
-                                ahead,
-                                [this, id = work.id, ahead, done](Status broken) {
-                                  transfers_.erase(id);
-                                  ahead_.erase(id);
-                                  if (!ahead->is_finished())
-                                    return done(broken ? Error{ErrorCode::kUnavailable, "the connection ended early", ""}
-                             : broken.error());
-                                  if (!ahead->outcome()) return done(ahead->outcome().error());
-                                  done(agent::GenerationCopied{*ahead->outcome()});
-                                }
-                            );
+  const auto ended = [this, id = work.id, ahead, done](const Status& broken) {
+    transfers_.erase(id);
+    ahead_.erase(id);
+    if (ahead->is_finished()) {
+      if (!ahead->outcome()) return done(ahead->outcome().error());
+      return done(agent::GenerationCopied{*ahead->outcome()});
+    }
+    if (!broken) return done(broken.error());
+    done(Error{ErrorCode::kUnavailable, "the connection ended early", ""});
+  };
+  transfers_[work.id] = host_.peers().run(*there->second, ahead, ended);
 }
 
 void AgentWork::copy(const agent::Work& work, const agent::CopyGeneration& copy, const Done& done) {

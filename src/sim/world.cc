@@ -63,6 +63,7 @@ constexpr std::string_view kPoints[] = {
     "agent.left",
     // In each kind of work, and after it.
     "agent.cancel",
+    "agent.release",
     "agent.work_half_done",
     "agent.work_done",
     "agent.peer_before_frame",
