@@ -48,6 +48,14 @@ std::string manifest_file_name(const GenerationRef& ref) {
   return order + to_hex(ref.manifest);
 }
 
+std::shared_ptr<const std::vector<Digest>> chunks_of(const Manifest& manifest) {
+  std::vector<Digest> out;
+  out.reserve(manifest.chunks.size());
+  for (const ChunkRef& chunk : manifest.chunks) out.push_back(chunk.cipher);
+  std::sort(out.begin(), out.end());
+  return std::make_shared<const std::vector<Digest>>(std::move(out));
+}
+
 }  // namespace
 
 // --- opening
@@ -132,6 +140,7 @@ Status ChunkStore::recover_job(const std::string& name) {
     stored.ref = describe(*manifest, *hash);
     RN_TRY(const FileStat there, fs_.stat(stored.path));
     stored.file_bytes = there.size;
+    stored.chunks = chunks_of(*manifest);
     bytes_ += there.size;
     generations_[job][{{stored.ref.epoch, stored.ref.generation}, *hash}] = stored;
   }
@@ -469,6 +478,7 @@ Result<GenerationRef> ChunkStore::put_manifest(const SignedManifest& manifest) {
   const Blob bytes = to_cbor(manifest);
   RN_CHECK(admit(bytes.size()));
   stored.file_bytes = bytes.size();
+  stored.chunks = chunks_of(parsed);
   stored.path = join_path(job_folder(parsed.job), manifest_file_name(stored.ref));
   const auto written = [&]() -> Status {
     const auto made = fs_.make_folder(job_folder(parsed.job), kFolderMode);

@@ -186,6 +186,7 @@ class ChunkStore {
     GenerationRef ref;
     std::string path;
     std::uint64_t file_bytes = 0;
+    std::shared_ptr<const std::vector<Digest>> chunks;  ///< ascending
   };
 
   using Order = std::pair<LeaseEpoch, std::uint32_t>;
@@ -215,7 +216,7 @@ class ChunkStore {
   GarbageStats unlink_unused(std::set<Digest> candidates);
   Result<std::vector<Stored>> unneeded(const Retention& retention);
   Result<GarbageStats> drop(const JobId& job, const std::vector<Stored>& generations);
-  std::set<Digest> referenced();
+  std::set<Digest> referenced() const;
 
   FileSystem& fs_;
   const Clock& clock_;

@@ -6,22 +6,17 @@
 #include "base/log.h"
 #include "base/planted.h"
 #include "checkpoint/chunk_store.h"
-#include "checkpoint/manifest.h"
 
 namespace rn::checkpoint {
 
-/// Chunks of every manifest that can be read. A damaged manifest protects nothing: it cannot be
-/// restored.
-std::set<Digest> ChunkStore::referenced() {
+/// Chunks of every manifest, as each was when it was stored or the store was opened: a disk that
+/// fails to read one meanwhile costs no chunk.
+std::set<Digest> ChunkStore::referenced() const {
+  const std::lock_guard lock(mutex_);
   std::set<Digest> out;
-  for (const JobId& job : jobs()) {
-    for (const Stored& stored : generations_of(job)) {
-      const auto loaded = load_from(stored);
-      const auto manifest =
-          loaded ? parse_manifest(loaded->body) : Result<Manifest>(fail(loaded.error()));
-      if (!manifest) continue;
-      for (const ChunkRef& chunk : manifest->chunks) out.insert(chunk.cipher);
-    }
+  for (const auto& [job, generations] : generations_) {
+    for (const auto& [key, stored] : generations)
+      out.insert(stored.chunks->begin(), stored.chunks->end());
   }
   return out;
 }
@@ -64,12 +59,7 @@ Result<GarbageStats> ChunkStore::drop(const JobId& job, const std::vector<Stored
   if (generations.empty()) return stats;
   std::set<Digest> candidates;
   for (const Stored& stored : generations) {
-    const auto loaded = load_from(stored);
-    const auto manifest =
-        loaded ? parse_manifest(loaded->body) : Result<Manifest>(fail(loaded.error()));
-    if (manifest) {
-      for (const ChunkRef& chunk : manifest->chunks) candidates.insert(chunk.cipher);
-    }
+    candidates.insert(stored.chunks->begin(), stored.chunks->end());
     const auto removed = fs_.remove(stored.path);
     if (!removed && removed.error().code != ErrorCode::kNotFound) return fail(removed.error());
     const std::lock_guard lock(mutex_);

@@ -401,6 +401,21 @@ TEST_F(ChunkStoreTest, sweeping_takes_old_orphans_and_nothing_that_a_session_hol
   EXPECT_TRUE(store_->verify(maker_.job, made.hash));
 }
 
+TEST_F(ChunkStoreTest, a_manifest_that_cannot_be_read_for_a_while_costs_no_chunk) {
+  const auto made = maker_.make(1, {{"a.pt", "alpha"}});
+  ASSERT_TRUE(GenerationMaker::store(*store_, made));
+  clock_.advance(seconds(3601));
+  const std::string folder = "/store/manifests/" + maker_.job.str();
+  const std::string path = folder + "/" + fs_.list(folder).value()[0];
+  ASSERT_TRUE(fs_.flip(path, 100, 4));
+  ASSERT_FALSE(store_->verify(maker_.job, made.hash));
+
+  EXPECT_EQ(store_->sweep()->chunks, 0U);
+
+  ASSERT_TRUE(fs_.flip(path, 100, 4));
+  EXPECT_TRUE(store_->verify(maker_.job, made.hash));
+}
+
 TEST_F(ChunkStoreTest, a_finished_job_leaves_nothing) {
   ASSERT_TRUE(GenerationMaker::store(*store_, maker_.make(1, {{"a.pt", "alpha"}})));
 
