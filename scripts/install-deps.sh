@@ -12,9 +12,9 @@ packages=(
   # compilers and build
   ca-certificates ccache clang clang-format clang-tidy cmake g++ git libclang-rt-14-dev lld llvm ninja-build pkg-config
   # libraries
-  libbenchmark-dev libboost1.81-dev libcli11-dev libcurl4-openssl-dev libelf-dev libexpected-dev libfmt-dev libgmock-dev
-  libgtest-dev libnl-route-3-dev libspdlog-dev libsqlite3-dev libsqlitecpp-dev libssl-dev libxxhash-dev libyaml-cpp-dev
-  libzstd-dev nlohmann-json3-dev prometheus-cpp-dev zlib1g-dev
+  libarchive-dev libbenchmark-dev libboost1.81-dev libcli11-dev libcurl4-openssl-dev libelf-dev libexpected-dev
+  libfmt-dev libgmock-dev libgtest-dev libnl-route-3-dev libspdlog-dev libsqlite3-dev libsqlitecpp-dev libssl-dev
+  libxxhash-dev libyaml-cpp-dev libzstd-dev nlohmann-json3-dev prometheus-cpp-dev zlib1g-dev
   # BPF
   bpftool libbpf-dev linux-libc-dev
   # engine, network and images for the laboratories on one machine

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli_commands.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -302,6 +303,27 @@ int add_image_command(
   if (!image) return complain(image.error());
   std::printf("%s %s\n", image->name.c_str(), image->digest.c_str());
   return 0;
+}
+
+int save_image(const Client& client, const std::string& name, const std::string& path) {
+  const auto list = client.get_as<api::ImageList>("/v1/images");
+  if (!list) return complain(list.error());
+  const auto found =
+      std::find_if(list->images.begin(), list->images.end(), [&](const Image& image) {
+        return image.name == name || image.digest == name;
+      });
+  if (found == list->images.end()) {
+    return complain(Error{
+        ErrorCode::kNotFound, "no image '" + name + "'", "`reclaim image ls` lists them"});
+  }
+  const std::filesystem::path target = std::filesystem::absolute(path).lexically_normal();
+  ListedFile file;
+  file.path = target.filename().string();
+  file.mode = 0644;
+  file.bytes = found->bytes;
+  file.blobs = found->blobs;
+  const Status saved = fetch_listing(client, Listing{{file}}, "", target.parent_path().string());
+  return saved ? 0 : complain(saved.error());
 }
 
 int list_images(const Client& client, bool is_json) {

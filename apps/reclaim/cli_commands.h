@@ -75,6 +75,8 @@ int add_image_command(
     const std::string& archive,
     const std::string& base
 );
+/// The archive as it was listed, for a build on top of it.
+int save_image(const Client& client, const std::string& name, const std::string& path);
 int list_images(const Client& client, bool is_json);
 int remove_image(const Client& client, const std::string& name);
 int create_token(const Client& client, const api::TokenRequest& request, bool is_json);

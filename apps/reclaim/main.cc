@@ -390,7 +390,15 @@ void add_image_commands(CLI::App& app, Commands& commands, Options& o) {
       });
   add->add_option("name", o.name, "its name")->required();
   add->add_option("archive", o.archive, "what 'docker save' or 'docker export' wrote")->required();
-  add->add_option("--base", o.base, "digest of the listed image that it was built on");
+  add->add_option("--base", o.base, "the listed image that it is built on (needed from users)");
+  CLI::App* save = commands.add(
+      *image,
+      "save",
+      "Fetch an image's archive, to build on it.",
+      [&o](const Client& c) { return save_image(c, o.name, o.archive); }
+  );
+  save->add_option("name", o.name, "its name")->required();
+  save->add_option("file", o.archive, "where to write it")->required();
   CLI::App* ls = commands.add(*image, "ls", "List images.", [&o](const Client& c) {
     return list_images(c, o.is_json);
   });

@@ -169,7 +169,10 @@ void Core::State::on_work(Attempt& a, const PendingWork& pending, const WorkResu
       if (a.row.phase != Phase::kFetching) return;
       if (const auto* fetched = std::get_if<ImageFetched>(&result)) {
         set_phase(a, Phase::kLoading);
-        ask(a, Ask::kLoad, warden_wire::LoadImage{a.commit.image_digest, fetched->archive_path});
+        ask(a,
+            Ask::kLoad,
+            warden_wire::LoadImage{
+                a.commit.image_digest, fetched->archive_path, a.commit.image_layers});
       } else if (error != nullptr && is_for_good_here(*error)) {
         order_stop(a, StopOrder{AttemptEnd::kRefused, 0, "image: " + error->message, {}, 0});
       } else {

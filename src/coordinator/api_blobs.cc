@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/crypto.h"
 #include "coordinator/api_answers.h"
+#include "coordinator/image_archive.h"
 
 namespace rn::coordinator {
 
@@ -53,6 +54,15 @@ Status check_archive(const BlobStore& blobs, const Image& image) {
       "the archive's digest is " + actual + ", not " + image.digest,
       "nothing was listed; build or fetch the image again, then add it again"
   );
+}
+
+Result<Image> look_into_archive(const BlobStore& blobs, Image image) {
+  RN_CHECK(check_archive(blobs, image));
+  auto piece = image.blobs.begin();
+  RN_TRY(image.layers, layers_of_archive([&]() -> Result<Blob> {
+           return piece == image.blobs.end() ? Blob() : blobs.read(*piece++);
+         }));
+  return image;
 }
 
 }  // namespace
@@ -147,8 +157,8 @@ void add_image(ApiContext& context, ApiRequest request, io::Responder responder)
   on_worker(
       context,
       responder,
-      [&blobs = context.blobs, image] { return check_archive(blobs, image); },
-      [&context, caller = request.caller, image, responder] {
+      [&blobs = context.blobs, image] { return look_into_archive(blobs, image); },
+      [&context, caller = request.caller, responder](const Image& image) {
         context.shell.command(caller, AddImage{image}, [&context, responder](Result<Answer> r) {
           if (!r) return responder.send_error(r.error());
           answer(context, responder, std::get<ImageListed>(*r).image, 201);

@@ -85,11 +85,12 @@ std::vector<Route> site_routes() {
     {"GET", "/v1/images", Access::kViewerOrNode, "listImages",
      "The allow list.",
      {}, 0, "", "ImageList", list_images},
-    {"POST", "/v1/images", Access::kAdmin, "addImage",
-     "List an image whose archive was uploaded in blobs; the archive's digest is checked.",
+    {"POST", "/v1/images", Access::kUser, "addImage",
+     "List an image whose archive was uploaded in blobs; the archive's digest is checked. Users may list what is built "
+     "on a listed image, which is looked up layer by layer.",
      {}, kJsonBytes, "ImageRequest", "Image", add_image},
-    {"DELETE", "/v1/images/{name}", Access::kAdmin, "removeImage",
-     "Take an image off the allow list.",
+    {"DELETE", "/v1/images/{name}", Access::kUser, "removeImage",
+     "Take an image off the allow list. Users may take off what they listed.",
      {}, 0, "", "", remove_image},
   };
 }

@@ -16,6 +16,7 @@ namespace {
 constexpr std::size_t kKeyBytes = 128;
 constexpr std::int64_t kRejoinMs = 600'000;
 constexpr std::size_t kImages = 4096;
+constexpr std::size_t kImagesOfUser = 16;
 constexpr std::size_t kTokens = 100'000;
 
 tl::unexpected<Error> denied(std::string message, std::string hint) {
@@ -154,17 +155,71 @@ Result<Answer> run(State& state, const Caller& caller, const StopJob& command) {
   return JobStopping{job->row.job};
 }
 
+/// Layer by layer, as the archive says; the engine that loads it compares them with what is there.
+Status check_is_built_on(const Image& image, const Image& base) {
+  const std::string what = "the image is not built on '" + base.name + "'";
+  const std::string next =
+      "build it FROM that image and save it with `docker save`, see docs/guests.md, or ask an "
+      "administrator to list it";
+  if (image.layers.empty())
+    return denied(what + " as far as one can see: it is a root file system without layers", next);
+  std::vector<Digest> below = base.layers;
+  // A root file system becomes one layer when it is imported, of the same bytes.
+  if (below.empty()) {
+    RN_TRY(const Digest whole, digest_from_hex(std::string_view(base.digest).substr(7)));
+    below = {whole};
+  }
+  for (std::size_t i = 0; i < below.size(); ++i) {
+    const bool is_there = i < image.layers.size();
+    if (is_there && image.layers[i] == below[i]) continue;
+    return denied(
+        what + ": its layer " + std::to_string(i + 1) + " is " +
+            (is_there ? to_hex(image.layers[i]).substr(0, 16) + "…" : "missing") + ", not " +
+            to_hex(below[i]).substr(0, 16) + "…",
+        next
+    );
+  }
+  return {};
+}
+
+Status check_may_list(const State& state, const Caller& caller, const Image& image) {
+  if (caller.role >= Role::kAdmin) return {};
+  if (caller.role < Role::kUser || image.base.empty()) {
+    return denied(
+        "only administrators put any image on the allow list",
+        "name the listed image that yours is built on: reclaim image add NAME ARCHIVE --base BASE"
+    );
+  }
+  const auto listed = std::count_if(state.images.begin(), state.images.end(), [&](const auto& one) {
+    return one.second.added_by == caller.user;
+  });
+  if (static_cast<std::size_t>(listed) < kImagesOfUser) return {};
+  return fail(
+      ErrorCode::kExhausted,
+      "you have listed " + std::to_string(listed) + " images",
+      "take off what you need no more: reclaim image rm NAME"
+  );
+}
+
 Result<Answer> run(State& state, const Caller& caller, const AddImage& command) {
-  if (caller.role < Role::kAdmin)
-    return denied("only administrators put images on the allow list", "ask one");
   Image image = command.image;
+  RN_CHECK(check_may_list(state, caller, image));
   if (!is_name(image.name)) return fail(ErrorCode::kInvalid, "name: expected letters, digits, -_.");
   constexpr std::string_view kPrefix = "sha256:";
   if (image.digest.size() != kPrefix.size() + 64 || !image.digest.starts_with(kPrefix) ||
       !digest_from_hex(std::string_view(image.digest).substr(kPrefix.size())))
     return fail(ErrorCode::kInvalid, "digest: expected \"sha256:\" and 64 hex digits");
-  if (!image.base.empty() && find_image(state, image.base) == nullptr)
-    return denied("base: " + image.base + " is not on the allow list", "add the base image first");
+  if (!image.base.empty()) {
+    const Image* const base = find_image(state, image.base);
+    if (base == nullptr) {
+      return denied(
+          "base: '" + image.base.substr(0, 100) + "' is not on the allow list",
+          "allowed images: " + names_of_images(state)
+      );
+    }
+    RN_CHECK(check_is_built_on(image, *base));
+    image.base = base->digest;
+  }
   const auto found = state.images.find(image.name);
   if (found != state.images.end() && found->second.digest != image.digest)
     return fail(
@@ -172,6 +227,8 @@ Result<Answer> run(State& state, const Caller& caller, const AddImage& command) 
         "'" + image.name + "' is listed with " + found->second.digest,
         "remove it first with `reclaim image rm " + image.name + "`, or use another name"
     );
+  // It stays its first lister's.
+  if (found != state.images.end() && caller.role < Role::kAdmin) return ImageListed{found->second};
   if (found == state.images.end() && state.images.size() >= kImages)
     return fail(ErrorCode::kExhausted, "4096 images are listed", "remove some");
   image.added_by = caller.user;
@@ -184,12 +241,18 @@ Result<Answer> run(State& state, const Caller& caller, const AddImage& command) 
 }
 
 Result<Answer> run(State& state, const Caller& caller, const RemoveImage& command) {
-  if (caller.role < Role::kAdmin)
-    return denied("only administrators take images off the allow list", "ask one");
-  if (state.images.erase(command.name) == 0)
+  const auto found = state.images.find(command.name);
+  if (found == state.images.end())
     return fail(
         ErrorCode::kNotFound, "no image '" + command.name + "'", "`reclaim image ls` lists them"
     );
+  if (caller.role < Role::kAdmin && found->second.added_by != caller.user) {
+    return denied(
+        "'" + command.name + "' was listed by " + found->second.added_by.str(),
+        "ask them or an administrator"
+    );
+  }
+  state.images.erase(found);
   state.write(DeleteImage{command.name});
   audit(state, caller, "image.removed", command.name);
   return Done{};

@@ -203,9 +203,73 @@ TEST_F(Commands, only_admins_list_images_and_a_name_keeps_its_digest) {
   Image bad = a_image("y");
   bad.digest = "sha256:xyz";
   EXPECT_EQ(run(admin(), AddImage{bad}).error().code, ErrorCode::kInvalid);
-  Image derived = a_image("z");
-  derived.base = "sha256:" + std::string(64, 'f');
-  EXPECT_EQ(run(admin(), AddImage{derived}).error().code, ErrorCode::kDenied);
+}
+
+class BuiltOn : public Commands {
+ protected:
+  void SetUp() override {
+    Commands::SetUp();
+    root = a_image("root", '1');
+    EXPECT_TRUE(run(admin(), AddImage{root}));
+    saved = a_image("saved", '2');
+    saved.layers = {layer('a'), layer('b')};
+    EXPECT_TRUE(run(admin(), AddImage{saved}));
+  }
+
+  static Digest layer(char c) { return *digest_from_hex(std::string(64, c)); }
+
+  Result<Answer> add(const std::string& base, std::vector<Digest> layers, char digest = '3') {
+    Image image = a_image("mine", digest);
+    image.base = base;
+    image.layers = std::move(layers);
+    image.added_by = user().user;
+    return run(user(), AddImage{image});
+  }
+
+  Image root, saved;
+};
+
+TEST_F(BuiltOn, a_user_lists_what_has_the_layers_of_a_listed_image_and_takes_it_off_again) {
+  ASSERT_TRUE(add("saved", {layer('a'), layer('b'), layer('c')}));
+
+  JobSpec spec = a_spec();
+  spec.image = "mine";
+  EXPECT_TRUE(run(user(), SubmitJob{.idempotency_key = "", .spec = spec}));
+  EXPECT_EQ(run(user(), RemoveImage{"saved"}).error().code, ErrorCode::kDenied);
+  EXPECT_TRUE(run(user(), RemoveImage{"mine"}));
+}
+
+TEST_F(BuiltOn, a_root_file_system_is_the_one_layer_that_it_becomes) {
+  EXPECT_TRUE(add(root.digest, {layer('1'), layer('c')}));
+  EXPECT_EQ(add(root.digest, {layer('2'), layer('c')}, '4').error().code, ErrorCode::kDenied);
+}
+
+TEST_F(BuiltOn, other_layers_fewer_or_none_are_refused_with_the_first_that_differs) {
+  const auto other = add("saved", {layer('a'), layer('c')});
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code, ErrorCode::kDenied);
+  EXPECT_NE(other.error().message.find("its layer 2 is cccc"), std::string::npos);
+  EXPECT_NE(add("saved", {layer('a')}).error().message.find("is missing"), std::string::npos);
+  EXPECT_FALSE(add("saved", {}));
+  EXPECT_FALSE(add("nowhere", {layer('a'), layer('b')}));
+}
+
+TEST_F(BuiltOn, an_image_stays_its_first_listers_and_a_user_lists_sixteen) {
+  Image again = root;
+  again.base = "saved";
+  again.layers = {layer('a'), layer('b')};
+  again.added_by = user().user;
+  ASSERT_TRUE(run(user(), AddImage{again}));
+  EXPECT_EQ(run(user(), RemoveImage{"root"}).error().code, ErrorCode::kDenied);
+
+  for (int i = 0; i < 16; ++i) {
+    Image image = a_image("", '5');
+    image.name = "mine" + std::to_string(i);
+    image.base = "saved";
+    image.layers = {layer('a'), layer('b')};
+    ASSERT_TRUE(run(user(), AddImage{image})) << i;
+  }
+  EXPECT_EQ(add("saved", {layer('a'), layer('b')}).error().code, ErrorCode::kExhausted);
 }
 
 TEST_F(Commands, a_join_token_works_once) {

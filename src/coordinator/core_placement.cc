@@ -181,6 +181,7 @@ wire::Commit commit_for(
     if (image.digest != j.image_digest) continue;
     commit.image_bytes = image.bytes;
     commit.image_blobs = image.blobs;
+    commit.image_layers = image.layers;
   }
   commit.image_peers = image_grants(state, job, j.epoch, node.row.node);
   commit.sealed_job_key = sealed_key_for(state, job, node);

@@ -295,12 +295,16 @@ struct Image {
   std::string name;
   std::string digest;  ///< "sha256:…" of the archive that `docker load` or `import` takes
   std::uint64_t bytes = 0;
-  std::string base;  ///< digest it was built on; empty = listed by an operator
+  std::string
+      base;  ///< digest of the listed image that it is built on; empty = listed by an operator
   std::int64_t added_wall_ms = 0;
   UserId added_by;
   std::vector<Digest> blobs;  ///< the archive's pieces in order
+  /// Of a saved image: SHA-256 of each layer's uncompressed tar, bottom first. Empty: the archive
+  /// is a root file system.
+  std::vector<Digest> layers;
 
-  RN_FIELDS(Image, name, digest, bytes, base, added_wall_ms, added_by, blobs)
+  RN_FIELDS(Image, name, digest, bytes, base, added_wall_ms, added_by, blobs, layers)
 };
 
 }  // namespace rn

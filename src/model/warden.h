@@ -128,12 +128,14 @@ struct RemoveGuest {
   RN_FIELDS(RemoveGuest, guest)
 };
 
-/// Verifies the archive's SHA-256 against the digest and gives it to the engine. Idempotent.
+/// Verifies the archive's SHA-256 against the digest and gives it to the engine. A saved image's
+/// layers are compared with `layers`; without these the archive is a root file system. Idempotent.
 struct LoadImage {
   std::string digest;
   std::string archive_path;  ///< inside the agent's state folder
+  std::vector<Digest> layers;
 
-  RN_FIELDS(LoadImage, digest, archive_path)
+  RN_FIELDS(LoadImage, digest, archive_path, layers)
 };
 
 struct Query {

@@ -317,6 +317,7 @@ struct Commit {
   std::uint64_t image_bytes = 0;
   std::vector<Digest> image_blobs;  ///< also at the coordinator: GET /v1/blobs/{sha256}
   std::vector<PeerGrant> image_peers;
+  std::vector<Digest> image_layers;  ///< Image::layers
   Blob sealed_job_key;   ///< 32 bytes by crypto::seal_for this node's box key, associated: the
                          ///< job id's text
   GenerationRef resume;  ///< generation 0 = from the submitted workspace
@@ -339,6 +340,7 @@ struct Commit {
       image_bytes,
       image_blobs,
       image_peers,
+      image_layers,
       sealed_job_key,
       resume,
       resume_previous,

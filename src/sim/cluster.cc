@@ -278,7 +278,7 @@ void Cluster::ask_as_a_rogue(std::size_t node) {
   start.env = Training{}.spec().env;
   const std::vector<warden_wire::Request> requests = {
       warden_wire::PrepareDisk{guest, 100},
-      warden_wire::LoadImage{kImage, "/images/base"},
+      warden_wire::LoadImage{kImage, "/images/base", {}},
       warden_wire::AdoptDisk{guest},
       start};
   for (std::size_t i = 0; i < requests.size(); ++i) {

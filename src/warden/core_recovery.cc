@@ -36,7 +36,12 @@ void WardenCore::on(const Reconciled& event) {
         guest.phase == GuestPhase::kReady || guest.phase == GuestPhase::kPreparing;
     return needs_disk && !has_disk && !is_waiting;
   });
-  journal_.images = event.images;
+  // A name alone proves nothing: a loaded archive may bring one. The id was verified.
+  std::erase_if(journal_.images, [&](const ImageRecord& known) {
+    return std::none_of(event.images.begin(), event.images.end(), [&](const ImageRecord& found) {
+      return found.digest == known.digest && found.id == known.id;
+    });
+  });
   is_reconciled_ = true;
   changed();
   set_gates();

@@ -551,6 +551,15 @@ TEST(WardenRecovery, images_that_the_engine_lost_are_forgotten) {
   EXPECT_TRUE(w.core.state().images.empty());
 }
 
+TEST(WardenRecovery, an_image_that_bears_a_listed_name_and_was_not_verified_here_is_not_believed) {
+  Rig w;
+  w.ready();
+
+  w.tell(Reconciled{{}, {}, {{kImage, "id-of-another"}, {"sha256:b", "id-b"}}});
+
+  EXPECT_TRUE(w.core.state().images.empty());
+}
+
 TEST(WardenRecovery, a_search_while_running_disturbs_nothing_that_is_on_its_way) {
   Rig w;
   w.ready().give_disk(1);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -88,19 +89,42 @@ Result<std::string> digest_hex(const std::string& digest) {
   return digest.substr(prefix.size());
 }
 
-/// The last "status" of the engine's stream of JSON lines, or its "error".
-Result<std::string> last_status(const std::string& body) {
-  std::string status;
+/// The last of what the engine's stream of JSON lines says under `key`, or its "error".
+Result<std::string> last_of(const std::string& body, const char* key) {
+  std::string last;
   for (std::size_t from = 0; from < body.size();) {
     const std::size_t end = std::min(body.find('\n', from), body.size());
     if (const auto line = parse_json(std::string_view(body).substr(from, end - from))) {
       if (const std::string error = text(at(*line, "error")); !error.empty())
         return fail(ErrorCode::kInvalid, "engine: " + error);
-      if (const std::string said = text(at(*line, "status")); !said.empty()) status = said;
+      if (const std::string said = text(at(*line, key)); !said.empty()) last = said;
     }
     from = end + 1;
   }
-  return status;
+  return last;
+}
+
+/// What the engine says of an image that it has loaded, against what the archive was listed with.
+Status check_loaded(const json& image, const std::vector<Digest>& layers) {
+  std::vector<std::string> expected;
+  for (const Digest& layer : layers) expected.push_back("sha256:" + to_hex(layer));
+  std::vector<std::string> actual;
+  const json& found = at(at(image, "RootFS"), "Layers");
+  for (const json& layer : found.is_array() ? found : json::array()) actual.push_back(text(layer));
+  if (actual != expected) {
+    return fail(
+        ErrorCode::kCorrupt,
+        "the image has other layers than it was listed with",
+        "list it again: reclaim image add"
+    );
+  }
+  const json& volumes = at(at(image, "Config"), "Volumes");
+  if (!volumes.is_object() || volumes.empty()) return {};
+  return fail(
+      ErrorCode::kInvalid,
+      "the image declares a volume, which would lie outside the guest's disk",
+      "build it without VOLUME"
+  );
 }
 
 }  // namespace
@@ -167,18 +191,13 @@ Result<EngineFacts> Engine::facts() const {
   return facts;
 }
 
-Result<std::string> Engine::import_image(
-    const std::string& digest, const std::function<Result<Blob>(std::size_t)>& read
+Result<Engine::Uploaded> Engine::upload(
+    const std::string& path, const std::string& hex, const ReadArchive& read
 ) const {
-  RN_TRY(const std::string hex, digest_hex(digest));
-  RN_TRY(const auto known, images());
-  for (const EngineImage& image : known) {
-    if (image.digest == digest) return image.id;
-  }
   crypto::Sha256 hash;
   io::HttpCall call;
   call.method = "POST";
-  call.url = std::string(kRoot) + "/images/create?fromSrc=-";
+  call.url = kRoot + path;
   call.headers = {{"Content-Type", "application/x-tar"}};
   call.timeout = kImportLimit;
   call.upload = [&](std::size_t max) -> Result<Blob> {
@@ -186,22 +205,69 @@ Result<std::string> Engine::import_image(
     hash.update(piece);
     return piece;
   };
-  RN_TRY(const io::HttpReply reply, send(std::move(call)));
-  RN_TRY(const std::string id, last_status(reply.body));
-  if (!id.starts_with("sha256:"))
-    return fail(ErrorCode::kInternal, "engine: the import answered no image id");
-  // Only the tag makes an image findable for a guest, and it comes after the look at the hash.
-  if (to_hex(hash.finish()) != hex) {
-    const Status removed = remove_image(id);
+  RN_TRY(io::HttpReply reply, send(std::move(call)));
+  return Uploaded{std::move(reply.body), to_hex(hash.finish()) == hex};
+}
+
+/// An archive that is refused may hold an image that another one has brought, too.
+Status Engine::remove_unless_ours(const std::string& id) const {
+  RN_TRY(const auto known, images());
+  for (const EngineImage& image : known) {
+    if (image.id == id) return {};
+  }
+  return remove_image(id);
+}
+
+/// Only the tag makes an image findable for a guest, and it comes after the look at the hash.
+Result<std::string> Engine::make_findable(
+    const std::string& id, const std::string& hex, const Uploaded& uploaded
+) const {
+  if (!uploaded.is_as_named) {
+    const Status removed = remove_unless_ours(id);
     return fail(
         ErrorCode::kCorrupt,
-        "the image archive is not " + digest + (removed ? "" : "; " + removed.error().message),
+        "the image archive is not sha256:" + hex + (removed ? "" : "; " + removed.error().message),
         "fetch it again"
     );
   }
   RN_CHECK(request("POST", "/images/" + id + "/tag?repo=" + kRepository + "&tag=" + hex, kAskLimit)
   );
   return id;
+}
+
+Result<std::string> Engine::import_image(const std::string& digest, const ReadArchive& read) const {
+  RN_TRY(const std::string hex, digest_hex(digest));
+  RN_TRY(const Uploaded uploaded, upload("/images/create?fromSrc=-", hex, read));
+  RN_TRY(const std::string id, last_of(uploaded.answer, "status"));
+  if (!id.starts_with("sha256:"))
+    return fail(ErrorCode::kInternal, "engine: the import answered no image id");
+  return make_findable(id, hex, uploaded);
+}
+
+Result<std::string> Engine::load_image(
+    const std::string& digest, const std::vector<Digest>& layers, const ReadArchive& read
+) const {
+  RN_TRY(const std::string hex, digest_hex(digest));
+  RN_TRY(const Uploaded uploaded, upload("/images/load?quiet=1", hex, read));
+  RN_TRY(std::string name, last_of(uploaded.answer, "stream"));
+  // "Loaded image: NAME:TAG" or "Loaded image ID: sha256:HEX".
+  const std::size_t colon = name.find(": ");
+  if (!name.starts_with("Loaded image") || colon == std::string::npos)
+    return fail(ErrorCode::kInternal, "engine: the archive holds no image");
+  name = name.substr(colon + 2);
+  while (!name.empty() && std::isspace(static_cast<unsigned char>(name.back()))) name.pop_back();
+  RN_TRY(
+      const io::HttpReply reply,
+      request("GET", "/images/" + io::percent_encode(name) + "/json", kAskLimit)
+  );
+  RN_TRY(const json document, parse_json(reply.body));
+  const std::string id = text(at(document, "Id"));
+  const Status checked = check_loaded(document, layers);
+  if (!checked) {
+    (void)remove_unless_ours(id);
+    return fail(checked.error());
+  }
+  return make_findable(id, hex, uploaded);
 }
 
 Result<std::vector<EngineImage>> Engine::images() const {

@@ -57,14 +57,19 @@ class Engine {
   Status ping(milliseconds limit) const;
   Result<EngineFacts> facts() const;
 
+  using ReadArchive = std::function<Result<Blob>(std::size_t)>;
+
   /// Gives a root file system archive to the engine while hashing it; only an archive whose
   /// SHA-256 is `digest` ("sha256:HEX") becomes findable, under the engine's own id that is
   /// answered. `read` gives the archive piece by piece, empty at its end. kCorrupt: another digest.
-  /// Idempotent.
-  Result<std::string> import_image(
-      const std::string& digest, const std::function<Result<Blob>(std::size_t)>& read
+  Result<std::string> import_image(const std::string& digest, const ReadArchive& read) const;
+  /// The same of a saved image, whose layers by the engine's own account must be `layers` (SHA-256
+  /// of each one's tar, bottom first); kCorrupt if they are not. kInvalid: it declares a volume.
+  Result<std::string> load_image(
+      const std::string& digest, const std::vector<Digest>& layers, const ReadArchive& read
   ) const;
-  /// Those that import_image has verified.
+  /// What carries a name of ours. An archive may bring such a name, too: only an id that
+  /// import_image or load_image answered is verified.
   Result<std::vector<EngineImage>> images() const;
   Status remove_image(const std::string& id) const;
 
@@ -81,6 +86,17 @@ class Engine {
   Result<std::int32_t> wait(const std::string& id, milliseconds limit) const;
 
  private:
+  struct Uploaded {
+    std::string answer;  ///< JSON lines
+    bool is_as_named = false;
+  };
+
+  Result<Uploaded> upload(const std::string& path, const std::string& hex, const ReadArchive& read)
+      const;
+  Status remove_unless_ours(const std::string& id) const;
+  Result<std::string> make_findable(
+      const std::string& id, const std::string& hex, const Uploaded& uploaded
+  ) const;
   Result<io::HttpReply> send(io::HttpCall call) const;
   Result<io::HttpReply> request(
       const char* method, const std::string& path, milliseconds limit, std::string body = {}

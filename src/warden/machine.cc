@@ -340,11 +340,14 @@ Result<std::string> Machine::import(const Import& order) {
   RN_TRY(const auto folder, fs.open_folder(config_.agent_state));
   RN_TRY(const auto file, folder->open(path.substr(prefix.size())));
   std::uint64_t offset = 0;
-  return engine_->import_image(order.image.digest, [&](std::size_t max) -> Result<Blob> {
+  const auto read = [&](std::size_t max) -> Result<Blob> {
     RN_TRY(Blob piece, file->read(offset, max));
     offset += piece.size();
     return piece;
-  });
+  };
+  const warden_wire::LoadImage& image = order.image;
+  return image.layers.empty() ? engine_->import_image(image.digest, read)
+                              : engine_->load_image(image.digest, image.layers, read);
 }
 
 // ---- reclaims

@@ -138,6 +138,27 @@ TEST_F(Warden, an_image_with_another_digest_is_refused) {
   );
 }
 
+TEST_F(Warden, a_saved_image_is_taken_only_with_the_layers_that_it_was_listed_with) {
+  const std::string tar = node->folder + "/state/agent/images/saved.tar";
+  const std::string docker = "docker -H unix://" + node->folder + "/run/engine/docker.sock ";
+  ASSERT_TRUE(run_shell(
+      docker + "tag $(" + docker + "images -q | head -n 1) saved:1 && " + docker + "save -o " +
+      tar + " saved:1 && " + docker + "rmi saved:1 >/dev/null && sha256sum " + tar +
+      " | cut -c1-64 > " + node->folder + "/saved"
+  ));
+  const std::string digest = "sha256:" + text_of(node->folder + "/saved").substr(0, 64);
+  const Digest layer = *digest_from_hex(node->digest.substr(7));
+
+  EXPECT_EQ(node->ask(warden_wire::LoadImage{digest, tar, {Digest{}}}).code, "corrupt");
+  EXPECT_EQ(node->ask(warden_wire::LoadImage{digest, tar, {layer, layer}}).code, "corrupt");
+  const std::string other = "sha256:" + std::string(64, 'b');
+  EXPECT_EQ(node->ask(warden_wire::LoadImage{other, tar, {layer}}).code, "corrupt");
+  EXPECT_EQ(node->state().images, std::vector<std::string>{node->digest});
+
+  EXPECT_EQ(node->ask(warden_wire::LoadImage{digest, tar, {layer}}).message, "");
+  EXPECT_EQ(node->state().images, (std::vector<std::string>{node->digest, digest}));
+}
+
 TEST_F(Warden, start_is_idempotent_and_the_guest_is_confined) {
   const auto name = name_of(2);
   ASSERT_EQ(

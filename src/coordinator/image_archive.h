@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/error.h"
+
+namespace rn::coordinator {
+
+/// Whether an archive is a saved image (`docker save`, docker and OCI layout) or the root file
+/// system alone, and what the saved one is made of: its layers, bottom first, each named by the
+/// SHA-256 of its uncompressed tar ("diff ID" in the OCI image specification). Empty: a root file
+/// system. `next` gives the archive piece by piece, empty at its end; blocking as `next` is.
+/// kInvalid: several images in one archive, a volume (it would lie outside the guest's disk), a
+/// name that is the platform's own, or a saved image whose parts do not fit; kExhausted: more than
+/// any real image has; `next`'s errors. The layers are the archive's claim: whoever loads it looks.
+Result<std::vector<Digest>> layers_of_archive(const std::function<Result<Blob>()>& next);
+
+}  // namespace rn::coordinator
