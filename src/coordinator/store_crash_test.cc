@@ -15,6 +15,10 @@
 namespace rn::coordinator {
 namespace {
 
+/// The parent waits for 30 acknowledgements of up to 9 batches each: the child is killed in the
+/// middle of writing.
+constexpr std::uint64_t kBatchesAtMost = 300;
+
 /// The child writes batches as fast as it can and says each number that was acknowledged.
 [[noreturn]] void write_until_killed(const std::string& folder, std::uint64_t first, int out) {
   auto store = SqliteStore::open(folder);
@@ -26,13 +30,14 @@ namespace {
     if (::write(out, &number, sizeof(number)) != sizeof(number)) ::_exit(5);
     acknowledged = through;
   });
-  for (std::uint64_t n = first;; ++n) {
+  for (std::uint64_t n = first; n < first + kBatchesAtMost; ++n) {
     JobRow job = a_job("j-" + std::to_string(n), n);
     EventRow event = an_event("job.submitted", job.job.id.str());
     const std::uint64_t number =
         writer.submit({PutJob{job}, AppendEvent{event}, SetMeta{"last", std::to_string(n)}});
     while (number > acknowledged + 8) std::this_thread::yield();
   }
+  for (;;) ::pause();
 }
 
 std::uint64_t last_number(const ScratchFolder& folder) {
