@@ -18,7 +18,7 @@ packages=(
   # BPF
   bpftool libbpf-dev linux-libc-dev
   # engine, network and images for the laboratories on one machine
-  docker.io e2fsprogs iperf3 iproute2 iptables iputils-ping jq kmod mmdebstrap nftables procps tcpdump
+  busybox-static docker.io e2fsprogs iperf3 iproute2 iptables iputils-ping jq kmod mmdebstrap nftables procps tcpdump
   uidmap zstd
   # test programs
   curl libfaketime openssl prometheus python3 sqlite3

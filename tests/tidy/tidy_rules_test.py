@@ -52,6 +52,7 @@ class Rules(unittest.TestCase):
             "paths_of_one_machine_are_absent": {"docs/c.md": "see /wo" + "rk/main/x\n"},
             "readme_names_both_commands": {"README.md": "# A\nscripts/demo.sh\n"},
             "scripts_can_run": {"scripts/plain.sh": GOOD["scripts/run.sh"]},
+            "used_packages_are_installed": {"src/m/a.cc": SPDX + 'const char* shell = "/bin/busybox";\n'},
         }
         for rule, changes in cases.items():
             with self.subTest(rule):

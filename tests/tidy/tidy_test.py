@@ -19,6 +19,9 @@ MAX_LIST_LINE = 140  # lists of files in CMakeLists.txt
 UNFINISHED = ["TO" + "DO", "FIX" + "ME", "XX" + "X", "st" + "ub", "place" + "holder", "not " + "implemented yet"]
 MACHINE_PATHS = re.compile(r"/wo" + r"rk/(?:main|wt|shared|\.\w+)\b|/ro" + r"ot/\.py\w+")
 
+# Files of the machine that tests and scripts use, by the package that brings each one.
+PACKAGE_OF = {"/bin/busybox": "busybox-static", "libfaketime.so": "libfaketime"}
+
 
 class Tree:
     """Tracked files of a folder, read once. Paths are relative, with forward slashes."""
@@ -223,10 +226,18 @@ def scripts_can_run(tree):
                 yield f"{name}: {checked.stderr.strip()}"
 
 
+def used_packages_are_installed(tree):
+    installed = tree.texts.get("scripts/install-deps.sh", "").split()
+    for name, text in tree.code():
+        for file, package in PACKAGE_OF.items():
+            if file in text and package not in installed and not name.startswith("tests/tidy/"):
+                yield f"{name}: uses {file}, and scripts/install-deps.sh does not install {package}"
+
+
 RULES = [
     lines_are_short, whitespace_is_clean, files_are_short, functions_are_short, licences_are_named,
     nothing_is_unfinished, sources_are_built, links_resolve, paths_of_one_machine_are_absent,
-    readme_names_both_commands, scripts_can_run,
+    readme_names_both_commands, scripts_can_run, used_packages_are_installed,
 ]
 
 
