@@ -83,6 +83,21 @@ TEST_F(CoreLife, an_attempt_goes_from_lease_to_running_step_by_step) {
   EXPECT_EQ(watches.front().disk, "/disk/1");
 }
 
+TEST_F(CoreLife, nothing_is_laid_out_before_the_warden_has_named_a_disk) {
+  warden.images = {"sha256:img"};
+  start();
+  lease();
+  ASSERT_EQ(phase(), "mounting");
+
+  answer<warden_wire::PrepareDisk>();
+
+  EXPECT_EQ(phase(), "mounting");
+  EXPECT_FALSE(has_work<PrepareWork>());
+  advance(seconds(5));
+  answer<warden_wire::PrepareDisk>([](warden_wire::Answer& a) { a.disk = "/disk/1"; });
+  EXPECT_EQ(phase(), "restoring");
+}
+
 TEST_F(CoreLife, a_job_cannot_pretend_our_variables) {
   spec.env = {{"RECLAIM_ATTEMPT", "99"}, {"RECLAIM_SECRET", "x"}, {"MINE", "1"}};
   resume = a_generation(4);

@@ -17,6 +17,13 @@ bool is_step_of_start(Ask kind) {
   return kind == Ask::kLoad || kind == Ask::kPrepare || kind == Ask::kAdopt || kind == Ask::kStart;
 }
 
+/// An answer without a folder is none: what would be emptied in it is the owner's.
+warden_wire::Answer no_disk(warden_wire::Answer answer) {
+  answer.code = to_string(ErrorCode::kUnavailable);
+  answer.message = "the warden answered no disk";
+  return answer;
+}
+
 }  // namespace
 
 void Core::State::on(const WardenConnected&) {
@@ -110,6 +117,7 @@ void Core::State::on_attempt_answer(Attempt& a, Ask kind, const warden_wire::Ans
       return;
     case Ask::kPrepare:
       if (phase != Phase::kMounting) return;
+      if (answer.disk.empty()) return on_ask_failed(a, kind, no_disk(answer));
       a.row.disk = answer.disk;
       set_phase(a, Phase::kRestoring);
       return;

@@ -53,6 +53,18 @@ Status empty_folder(FileSystem& fs, const std::string& path) {
 
 }  // namespace
 
+Status check_guest_disk(FileSystem& fs, const std::string& disk) {
+  if (disk.size() > 1 && disk.front() == '/') {
+    const auto marker = fs.stat(join_path(disk, "reclaim"));
+    if (marker && marker->kind == FileStat::Kind::kDirectory) return {};
+  }
+  return fail(
+      ErrorCode::kUnavailable,
+      "\"" + disk + "\" is no disk that the warden has mounted for a guest",
+      "look at the warden's log"
+  );
+}
+
 std::string guest_view(FileSystem& fs, const std::string& disk) {
   const std::string view = join_path(parent_folder(disk), "view");
   return fs.stat(join_path(view, "work")) ? view : disk;
@@ -307,6 +319,7 @@ Result<WorkPrepared> Hands::lay_out(
     const GenerationRef& from,
     const Cancelled& is_cancelled
 ) {
+  RN_CHECK(check_guest_disk(deps_.fs, w.disk));
   const std::string folder = join_path(w.disk, "work");
   RN_CHECK(empty_folder(deps_.fs, folder));
   io::HttpSession session;

@@ -32,6 +32,10 @@ struct HandsDeps {
   std::uint64_t image_archives_bytes = 20ull << 30;
 };
 
+/// Nothing, if `disk` is one that the warden has made and mounted: an absolute folder with its
+/// `reclaim` beside the guest's `work`. kUnavailable for anything else, which is the owner's and
+/// may be neither emptied nor read.
+Status check_guest_disk(FileSystem& fs, const std::string& disk);
 /// Where to read what a guest writes on `disk`: the warden's view beside it, in which files of mode
 /// 0600 are readable too, or the disk itself where there is none.
 std::string guest_view(FileSystem& fs, const std::string& disk);

@@ -65,6 +65,7 @@ Result<WorkResult> Hands::snapshot(
   const auto entry = deps_.guests.entry(guest);
   const std::lock_guard lock(entry->work);
   RN_CHECK(load_base(*entry, guest, w.workspace));
+  RN_CHECK(check_guest_disk(deps_.fs, w.disk));
   RN_TRY(const auto folder, deps_.fs.open_folder(join_path(guest_view(deps_.fs, w.disk), "work")));
   const checkpoint::WatchRules rules = watch_rules(w.spec);
   RN_TRY(const checkpoint::Scan scan, checkpoint::scan_folder(*folder));
@@ -170,6 +171,7 @@ Result<WorkResult> Hands::upload(
   const auto entry = deps_.guests.entry(guest);
   const std::lock_guard lock(entry->work);
   RN_CHECK(load_base(*entry, guest, w.workspace));
+  RN_CHECK(check_guest_disk(deps_.fs, w.disk));
   RN_TRY(const auto folder, deps_.fs.open_folder(join_path(guest_view(deps_.fs, w.disk), "work")));
   RN_TRY(const checkpoint::Scan scan, checkpoint::scan_folder(*folder));
   std::map<std::string, const ListedFile*> base;

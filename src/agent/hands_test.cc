@@ -14,6 +14,7 @@
 
 #include "agent/local_work.h"
 #include "agent/watcher.h"
+#include "base/fenced_fs_fixture.h"
 #include "base/scratch_folder.h"
 #include "checkpoint/manifest.h"
 #include "io/http_server.h"
@@ -115,9 +116,11 @@ class HandsTest : public testing::Test {
     return {"sha256:" + to_hex(name), bytes, {name}, {}};
   }
 
+  /// On a disk as the warden makes them.
   PrepareWork a_start(const std::string& disk) {
     PrepareWork w;
     w.disk = folder + "/" + disk;
+    EXPECT_TRUE(make_folders(fs, w.disk + "/reclaim", 0755));
     w.sealed_job_key = sealed;
     return w;
   }
@@ -131,7 +134,8 @@ class HandsTest : public testing::Test {
     return w;
   }
 
-  io::RealFileSystem fs;
+  io::RealFileSystem disk_;
+  FencedFileSystem fs{disk_, folder};
   io::RealClock clock;
   io::RealRng rng;
   Identity identity;
@@ -145,6 +149,28 @@ class HandsTest : public testing::Test {
   Blob sealed;
   std::atomic<bool> is_cancelled = false;
 };
+
+/// A wrong path here would be a folder of the owner's: without the look at the disk, "" is /work.
+TEST_F(HandsTest, a_folder_that_is_no_guests_disk_is_neither_emptied_nor_read) {
+  put("owners/work/thesis.tex", "ten years");
+  for (const std::string& disk : {std::string(), std::string("/"), folder + "/owners"}) {
+    PrepareWork start = a_start("disk");
+    start.disk = disk;
+    TakeSnapshot snapshot = a_snapshot(1);
+    snapshot.disk = disk;
+    UploadOutputs upload;
+    upload.disk = disk;
+
+    for (const auto& result : {run(start), run(snapshot), run(upload)}) {
+      const auto* error = std::get_if<Error>(&result);
+      ASSERT_NE(error, nullptr) << disk;
+      EXPECT_EQ(error->code, ErrorCode::kUnavailable) << disk;
+      EXPECT_THAT(error->message, HasSubstr("no disk that the warden has mounted"));
+    }
+  }
+  EXPECT_EQ(text_of("owners/work/thesis.tex"), "ten years");
+  EXPECT_THAT(fs.refused(), testing::IsEmpty());
+}
 
 TEST_F(HandsTest, a_snapshot_is_restored_with_the_same_bytes_on_another_disk) {
   ASSERT_TRUE(std::holds_alternative<WorkPrepared>(run(a_start("disk"))));

@@ -29,6 +29,12 @@ tl::unexpected<Error> wrong_phase(const GuestRecord& guest, const char* wanted) 
   );
 }
 
+tl::unexpected<Error> still_recovering() {
+  return fail(
+      ErrorCode::kUnavailable, "the warden is still recovering", "try again in a few seconds"
+  );
+}
+
 }  // namespace
 
 GuestRecord* WardenCore::find(const GuestName& guest) {
@@ -39,11 +45,7 @@ GuestRecord* WardenCore::find(const GuestName& guest) {
 }
 
 Status WardenCore::may_take_guests(const std::vector<std::uint32_t>& gpus) const {
-  if (!is_reconciled_) {
-    return fail(
-        ErrorCode::kUnavailable, "the warden is still recovering", "try again in a few seconds"
-    );
-  }
+  if (!is_reconciled_) return still_recovering();
   if (journal_.is_paused)
     return fail(ErrorCode::kUnavailable, "the owner has paused lending", "try another node");
   for (const ReclaimRecord& reclaim : journal_.reclaims) {
@@ -64,6 +66,10 @@ void WardenCore::ask(const Caller& caller, const warden_wire::PrepareDisk& reque
   if (const GuestRecord* guest = find(request.guest)) {
     if (guest->phase == GuestPhase::kReleasing)
       return answer(caller, wrong_phase(*guest, "its disk is being deleted"));
+    // After a restart the record comes from the journal, and what it names is made and mounted only
+    // when the machine was searched.
+    if (!is_reconciled_ || guest->phase == GuestPhase::kPreparing)
+      return answer(caller, still_recovering());
     warden_wire::Answer reply;
     reply.disk = guest->disk;
     return answer(caller, std::move(reply));

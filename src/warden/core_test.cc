@@ -453,6 +453,23 @@ TEST(WardenRecovery, a_guest_whose_container_vanished_has_exited) {
   EXPECT_EQ(w.state_of(1), GuestState::kExited);
 }
 
+TEST(WardenRecovery, a_disk_of_the_journal_is_answered_only_when_the_machine_was_searched) {
+  for (const bool was_made : {false, true}) {
+    Rig before;
+    before.ready().ask(warden_wire::PrepareDisk{Rig::guest(1), 64});
+    if (was_made) before.tell(DiskMade{before.did<MakeDisk>()->op, "/disk/1"});
+    Rig w(journal_of(before));
+    w.last = w.core.start(w.clock.now());
+
+    w.ask(warden_wire::PrepareDisk{Rig::guest(1), 64});
+
+    EXPECT_EQ(w.answer(), "unavailable");
+    w.tell(Reconciled{{}, {{Rig::guest(1), "/disk/1", 64}}, {{kImage, "id-1"}}});
+    w.ask(warden_wire::PrepareDisk{Rig::guest(1), 64});
+    EXPECT_EQ(w.answer(), "");
+  }
+}
+
 TEST(WardenRecovery, a_half_made_start_is_removed_and_may_be_repeated) {
   Rig before;
   before.ready().give_disk(1);
