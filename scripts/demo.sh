@@ -19,8 +19,9 @@ esac
 cd "$here/.."
 echo "building (the first time takes some minutes)"
 [[ -f build/ci/build.ninja ]] || cmake --preset ci >/dev/null
+log=
+trap '[[ -z $log ]] || rm -f "$log"' EXIT
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
 programs=(reclaim reclaim-coordinator reclaim-agent reclaim-warden reclaim-init)
 if ! ninja -C build/ci -j "$(nproc)" "${programs[@]}" >"$log" 2>&1; then
   tail -40 "$log"

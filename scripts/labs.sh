@@ -3,7 +3,8 @@
 # Several laboratories on one machine: for each a network namespace with its own address, a cable to a common switch
 # (a bridge in a namespace of its own), a disk, and the name of its cgroup. A command, and a library to be sourced.
 #
-#   labs.sh up [--run ID] [--rate 100mbit] [--disk 8G] [--guard PID] LAB…   prints the run's id
+#   labs.sh up [--run ID] [--rate 100mbit] [--disk 8G] [--guard PID] LAB…   prints the run's id; interrupted before
+#                                    that it undoes what it has done
 #   labs.sh down ID                    stops and removes everything of the run, whatever state it is in
 #   labs.sh with [options of up] LAB… -- COMMAND…    up, COMMAND with RN_RUN and RN_DIR set, down
 #   labs.sh env ID                     the run's addresses and folders as shell variables
@@ -122,7 +123,16 @@ rn_set_rate() {
 
 rn_set_link() { ip -n "$(rn_switch "$1")" link set "p-$2" "$3"; }
 
-# rn_labs_up RUN RATE DISK LAB…: RATE and DISK may be empty. On failure nothing is left.
+# Takes down the run that this shell has made, rn_made, once; a second signal does not stop it in the middle.
+rn_undo() {
+  trap '' INT TERM HUP
+  local run=$rn_made
+  rn_made=
+  [[ -z $run ]] || rn_labs_down "$run"
+}
+
+# rn_labs_up RUN RATE DISK LAB…: RATE and DISK may be empty. On failure nothing is left. What it makes is rn_made's from
+# before its first step on; another one's run never is.
 rn_labs_up() {
   local run=$1 rate=$2 disk=$3 lab folder
   shift 3
@@ -134,7 +144,10 @@ rn_labs_up() {
   folder=$(rn_dir "$run")
   exec 8>"$rn_labs_lock"
   flock 8
-  if ! mkdir -m 711 "$folder" 2>/dev/null; then
+  if [[ ! -e $folder ]]; then # whoever makes one holds the lock
+    rn_made=$run
+  fi
+  if [[ ${rn_made:-} != "$run" ]] || ! mkdir -m 711 "$folder"; then
     exec 8>&-
     rn_die "run $run exists already ($folder)"
     return 1
@@ -395,10 +408,10 @@ rn_command_up() { # up|with ARGUMENT…
     esac
     shift
   done
+  rn_made=
+  trap rn_undo EXIT
+  trap 'rn_undo; exit 130' INT TERM HUP # here, too: it may come while an error already ends the shell
   if [[ $verb == with ]]; then
-    # shellcheck disable=SC2064
-    trap "rn_labs_down $run" EXIT
-    trap 'exit 130' INT TERM HUP
     rn_labs_up "$run" "$rate" "$disk" "${labs[@]}"
     # NOTE: waited for in the background, because bash would run its trap only after the command's own end.
     RN_RUN=$run RN_DIR=$(rn_dir "$run") "$@" <&0 &
@@ -411,6 +424,7 @@ rn_command_up() { # up|with ARGUMENT…
     env -u RN_RUN setsid "$rn_labs_script" guard "$run" "$guard" </dev/null >/dev/null 2>&1 8>&- &
   fi
   echo "$run"
+  rn_made= # its caller's now
 }
 
 rn_main() {

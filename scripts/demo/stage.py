@@ -13,7 +13,7 @@ import displacements  # noqa: E402
 import guests  # noqa: E402
 import table  # noqa: E402
 from capture import PORT, Capture  # noqa: E402
-from labs import Labs, TimedOut, wait_until  # noqa: E402
+from labs import Labs, TimedOut, new_run, wait_until  # noqa: E402
 from rn_site import Cli, Coordinator, Node, base_image  # noqa: E402
 
 STARTED = time.monotonic()
@@ -59,7 +59,7 @@ class Stage:
         self.failures, self.acts = [], []
         self.jobs, self.runs, self.folders = {}, {}, {}
         self.seen = {guest: displacements.Starts(guest) for guest in GUESTS}
-        self.labs = Labs("campus", "lab-a", "lab-b", "storage", "peer", rate="1gbit", disk="10G")
+        self.run, self.labs = new_run(), None
         self.reference = {}
 
     # --- checks
@@ -79,6 +79,9 @@ class Stage:
             return None
 
     # --- setting up
+
+    def build_labs(self):
+        self.labs = Labs("campus", "lab-a", "lab-b", "storage", "peer", rate="1gbit", disk="10G", run=self.run)
 
     def build_site(self):
         self.coordinator = Coordinator(
@@ -135,7 +138,8 @@ class Stage:
         for guest in GUESTS:
             folder = guests.make_folder(self.labs.dir / f"reference-{guest}", guest)
             arguments = ["--steps", str(self.steps), "--save-every", str(SAVE_EVERY)]
-            popen = guests.run_undisturbed(root, folder, arguments, self.labs.dir / f"reference-{guest}.log")
+            popen = guests.run_undisturbed(root, folder, arguments, self.labs.dir / f"reference-{guest}.log",
+                                           self.labs.run)
             self.reference[guest] = (folder, popen)
 
     def submit(self, guest):
@@ -242,11 +246,14 @@ class Stage:
         return [table.seconds(one.silence_s), table.seconds(one.downtime_s), lost, table.seconds(one.lost_s)]
 
     def close(self):
+        """Whatever was begun: a laboratory that was interrupted in its making has undone itself."""
+        if self.labs is None:
+            return
+        self.labs.down()  # ends the references too
         for _, popen in self.reference.values():
-            if popen.poll() is None:
-                popen.kill()
-            popen.wait()
-        self.labs.down()
+            popen.wait(30)
+        for line in self.labs.residue():
+            self.check(False, f"left behind: {line}")
 
 
 def open_capture(stage):

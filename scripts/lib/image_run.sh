@@ -34,7 +34,9 @@ image_run() {
       mount --bind "$work" "$root/workspace"
       directory=/workspace
     fi
-    exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LANG=C.UTF-8 $threads \
+    # Not exec: who changes his uid loses the order to die with his parent, and with this shell the namespace dies.
+    env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LANG=C.UTF-8 $threads \
       chroot --userspec=10001:10001 "$root" /bin/sh -c "cd $directory && exec \"\$@\"" sh "$@"
+    exit "$?"
   ' image_run "$root" "${IMAGE_WORK:-}" "$threads" "$@"
 }

@@ -3,6 +3,7 @@
 """The laboratories themselves: separate networks and disks, cables that can be pulled, and nothing left behind."""
 import os
 import pathlib
+import secrets
 import signal
 import subprocess
 import sys
@@ -92,6 +93,46 @@ class LabsTest(unittest.TestCase):
         self.assertTrue(wait_for_exit(owner.pid, 30))
         owner.wait()
         owner.stdout.close()
+        self.assertEqual(residue(run), "")
+
+    def test_up_that_is_interrupted_before_it_has_told_its_id_undoes_itself(self):
+        last = ["ip", "netns", "list"]
+        for seen in ("rn-{}-switch", "rn-{}-a", "rn-{}-d"):  # made first, in the middle, at the end
+            run = secrets.token_hex(3)
+            up = subprocess.Popen(
+                [SCRIPT, "up", "--run", run, "--disk", "64M", "--rate", "1gbit", "a", "b", "c", "d"],
+                stdout=subprocess.PIPE, text=True, start_new_session=True,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+            self.addCleanup(subprocess.run, [SCRIPT, "down", run])
+            with self.subTest(seen):
+                wait_until("its first steps", lambda: seen.format(run) in subprocess.check_output(last, text=True), 20,
+                           0.002)
+
+                os.killpg(up.pid, signal.SIGINT)
+
+                told = up.communicate(timeout=40)[0]
+                self.assertEqual(residue(run), "")
+                self.assertEqual((up.returncode, told), (130, ""))
+
+    def test_up_that_is_interrupted_leaves_another_ones_run_alone(self):
+        with Labs("a") as labs:
+            for verb in (["up", "--run", labs.run, "b"], ["with", "--run", labs.run, "b", "--", "true"]):
+                self.assertNotEqual(subprocess.run([SCRIPT, *verb], capture_output=True).returncode, 0)
+                self.assertIn(f"namespace rn-{labs.run}-a", labs.residue())
+
+    def test_labs_whose_start_is_interrupted_leave_nothing(self):
+        lib = str(pathlib.Path(__file__).resolve().parent / "lib")
+        code = ("import signal,sys; sys.path.insert(0,sys.argv[1]); from labs import Labs;"
+                "signal.signal(signal.SIGINT, signal.default_int_handler); Labs('a','b',disk='64M',run=sys.argv[2])")
+        run = secrets.token_hex(3)
+        self.addCleanup(subprocess.run, [SCRIPT, "down", run])
+        owner = subprocess.Popen(
+            [sys.executable, "-c", code, lib, run], stderr=subprocess.PIPE, text=True, start_new_session=True)
+        wait_until("its folder", pathlib.Path(f"/tmp/rn-{run}").exists, 20, 0.002)
+
+        os.kill(owner.pid, signal.SIGINT)  # not its child: that one hears of it from Labs
+
+        self.assertIn("KeyboardInterrupt", owner.communicate(timeout=40)[1])
         self.assertEqual(residue(run), "")
 
     def test_a_bad_name_and_a_taken_run_are_refused_and_leave_nothing(self):

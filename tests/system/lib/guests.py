@@ -57,14 +57,16 @@ def unpack_image(archive, root):
     subprocess.run(["tar", "-C", str(root), "-xf", str(archive)], check=True)
 
 
-def run_undisturbed(root, folder, arguments, log):
-    """Starts `python train.py ARGUMENTS` in the unpacked image; answers the Popen. Uid 10001, as in the container."""
+def run_undisturbed(root, folder, arguments, log, run):
+    """Starts `python train.py ARGUMENTS` in the unpacked image; answers the Popen. Uid 10001, as in the container. It
+    ends with the labs of `run` at the latest."""
     for path in [folder, *folder.iterdir()]:
         os.chown(path, 10001, 10001)
     script = f'source {ROOT}/scripts/lib/image_run.sh; image_run "$@"'
-    return subprocess.Popen(
-        ["bash", "-c", script, "run", str(root), "python", "train.py", *arguments],
-        env={**os.environ, "IMAGE_WORK": str(folder)}, stdout=open(log, "wb"), stderr=subprocess.STDOUT)
+    with open(log, "wb") as out:
+        return subprocess.Popen(
+            ["bash", "-c", script, "run", str(root), "python", "train.py", *arguments],
+            env={**os.environ, "IMAGE_WORK": str(folder), "RN_RUN": run}, stdout=out, stderr=subprocess.STDOUT)
 
 
 def differences(undisturbed, other):

@@ -11,6 +11,7 @@ every program is printed with the seconds that it took.
 import contextlib
 import os
 import pathlib
+import secrets
 import select
 import signal
 import subprocess
@@ -91,20 +92,44 @@ class Process:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
 
+def new_run():
+    """An id for Labs(run=…), for whoever must know it before there is anything."""
+    return secrets.token_hex(3)
+
+
 class Labs:
     def __init__(self, *labs, rate=None, disk=None, run=None):
-        command = [SCRIPT, "up", "--guard", str(os.getpid())]
-        for flag, value in (("--rate", rate), ("--disk", disk), ("--run", run)):
+        self.run = run or new_run()
+        command = [str(SCRIPT), "up", "--guard", str(os.getpid()), "--run", self.run]
+        for flag, value in (("--rate", rate), ("--disk", disk)):
             command += [flag, value] if value else []
-        self.run = self._call(command + list(labs))
         self.labs = labs
         self.processes = []
-        values = dict(line.split("=", 1) for line in self._call([SCRIPT, "env", self.run]).splitlines())
+        self._up(command + list(labs))
+        try:
+            values = dict(line.split("=", 1) for line in self._call([SCRIPT, "env", self.run]).splitlines())
+        except BaseException:
+            self._call([SCRIPT, "down", self.run])
+            raise
         self.dir = pathlib.Path(values["RN_DIR"])
         self.host = values["RN_HOST"]
         self.addresses = {lab: values["RN_ADDRESS_" + lab.replace("-", "_")] for lab in labs}
         self.subnet = self.host.rsplit(".", 1)[0]
         self.is_up = True
+
+    def _up(self, command):
+        """Whatever interrupts it: nothing is left, and its program, which undoes itself, has ended."""
+        with timed(" ".join(command)):
+            up = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            try:
+                status = up.wait()
+            except BaseException:
+                up.terminate()
+                if up.wait() == 0:
+                    subprocess.run([str(SCRIPT), "down", self.run])
+                raise
+        if status != 0:
+            raise subprocess.CalledProcessError(status, command)
 
     @staticmethod
     def _call(command):

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The demo is interrupted while it prepares its stage: it says so, ends, and nothing of it is left."""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+from guests import make_folder, run_undisturbed, unpack_image  # noqa: E402
+from labs import ROOT, SCRIPT, Labs, wait_until  # noqa: E402
+from rn_site import tiny_image  # noqa: E402
+
+STORY = ROOT / "scripts" / "demo" / "story.py"
+
+
+def residue(run):
+    return subprocess.run([SCRIPT, "residue", run], stdout=subprocess.PIPE, text=True).stdout.splitlines()
+
+
+def living(is_wanted):
+    """Pids of the processes for whose (parent, session) that holds. Nobody may reap the dead of a machine."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue  # it has ended meanwhile
+        if state not in "ZX" and is_wanted(int(parent), int(session)):
+            found.append(int(entry.name))
+    return found
+
+
+def descendants(pid):
+    children = living(lambda parent, _: parent == pid)
+    return children + [further for child in children for further in descendants(child)]
+
+
+class Interrupted(unittest.TestCase):
+    def interrupt(self, is_moment, times=1):
+        """Ctrl-C in the terminal of a demo as soon as is_moment(its run, its text); answers its exit status and text."""
+        with tempfile.TemporaryFile() as out:
+            story = subprocess.Popen(
+                [sys.executable, "-B", str(STORY), "--steps", "10"], stdout=out, stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # in the background it is ignored
+            self.addCleanup(story.wait)
+            self.addCleanup(lambda: story.poll() is None and os.killpg(story.pid, signal.SIGKILL))
+
+            def text():
+                return os.pread(out.fileno(), 1 << 20, 0).decode()
+
+            run = wait_until("its run", lambda: re.search(r"run (\w+)\n", text()), 20, 0.005)[1]
+            self.addCleanup(subprocess.run, [SCRIPT, "down", run])
+            wait_until("the moment", lambda: story.poll() is not None or is_moment(run, text()), 60, 0.005)
+            for _ in range(times):
+                os.killpg(story.pid, signal.SIGINT)
+            story.wait(60)
+            text = text()
+        self.assertEqual(residue(run), [], text)
+        self.assertEqual(living(lambda _, session: session == story.pid), [], text)
+        return story.returncode, text
+
+    def assert_said(self, status, text):
+        self.assertEqual(status, 130, text)
+        self.assertIn("interrupted", text)
+        self.assertNotIn("Traceback", text)
+        self.assertNotIn("FAILED", text)
+
+    def test_while_the_laboratories_are_made(self):
+        self.assert_said(*self.interrupt(lambda run, _: pathlib.Path(f"/tmp/rn-{run}/lab-b").exists()))
+
+    def test_again_and_again_while_the_site_is_built(self):
+        self.assert_said(*self.interrupt(lambda _, text: "lab-a joined" in text, times=3))
+
+    def test_undisturbed_trainings_end_with_the_laboratories(self):
+        with Labs("a") as labs:
+            root = labs.dir / "root"
+            unpack_image(tiny_image(), root)
+            (root / "bin" / "python").write_text("#!/bin/sh\nsleep 1000 & echo begun\nwait\n")
+            (root / "bin" / "python").chmod(0o755)
+            log = labs.dir / "log"
+            training = run_undisturbed(root, make_folder(labs.dir / "cnn", "cnn"), [], log, labs.run)
+            wait_until("its begin", lambda: log.read_text() == "begun\n", 20)
+            below = descendants(training.pid)
+            self.addCleanup(lambda: [os.kill(pid, signal.SIGKILL) for pid in living(lambda *_: True) if pid in below])
+            self.assertIn(True, ["sleep" in pathlib.Path(f"/proc/{pid}/comm").read_text() for pid in below])
+
+        training.wait(10)
+        self.assertEqual([pid for pid in living(lambda *_: True) if pid in below], [])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
