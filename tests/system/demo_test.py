@@ -42,7 +42,7 @@ def descendants(pid):
 
 class Interrupted(unittest.TestCase):
     def interrupt(self, is_moment, times=1):
-        """Ctrl-C in the terminal of a demo as soon as is_moment(its run, its text); answers its exit status and text."""
+        """Ctrl-C in the terminal of a demo as soon as is_moment(its run, its text); answers its status and text."""
         with tempfile.TemporaryFile() as out:
             story = subprocess.Popen(
                 [sys.executable, "-B", str(STORY), "--steps", "10"], stdout=out, stderr=subprocess.STDOUT,
