@@ -40,6 +40,13 @@ void forget_stop(JobEntry& job) {
   job.row.is_going_home = false;
 }
 
+/// I3: what was published counts only with a success of the epoch that published it.
+void void_outputs(State& state, JobEntry& job) {
+  if (job.row.job.outputs == Digest{}) return;
+  job.row.job.outputs = Digest{};
+  state.save(job);
+}
+
 void queue_later(State& state, JobEntry& job, std::int64_t wait, const std::string& why) {
   job.row.not_before_wall_ms = wait == 0 ? 0 : state.wall_ms() + wait;
   state.note(
@@ -259,17 +266,19 @@ void close_attempt(State& state, AttemptEntry& attempt, AttemptEnd end, const st
   state.save(attempt);
   if (NodeEntry* node = state.find_node(a.node)) node->attempts.erase({a.job, a.epoch});
   state.is_dispatch_wanted = true;
-  if (const JobEntry* job = state.find_job(a.job))
-    state.note(
-        *job,
-        "attempt.ended",
-        "attempt " + to_string(a.epoch) + " on " + state.name_of(a.node) + " ended: " +
-            std::string(to_string(end)) + (a.detail.empty() ? "" : " (" + a.detail + ")"),
-        {{"end", std::string(to_string(end))},
-         {"exit_code", std::to_string(a.exit_code)},
-         {"step", std::to_string(attempt.row.last_step)},
-         {"safe_generation", std::to_string(attempt.row.safe_generation)}}
-    );
+  JobEntry* job = state.find_job(a.job);
+  if (job == nullptr) return;
+  if (end != AttemptEnd::kSucceeded && job->row.job.epoch == a.epoch) void_outputs(state, *job);
+  state.note(
+      *job,
+      "attempt.ended",
+      "attempt " + to_string(a.epoch) + " on " + state.name_of(a.node) + " ended: " +
+          std::string(to_string(end)) + (a.detail.empty() ? "" : " (" + a.detail + ")"),
+      {{"end", std::string(to_string(end))},
+       {"exit_code", std::to_string(a.exit_code)},
+       {"step", std::to_string(attempt.row.last_step)},
+       {"safe_generation", std::to_string(attempt.row.safe_generation)}}
+  );
 }
 
 void displace(
@@ -297,6 +306,7 @@ void displace(
 void finish(State& state, JobEntry& job, JobState state_to, const std::string& reason) {
   job.row.job.finished_wall_ms = state.wall_ms();
   job.row.stop_end = AttemptEnd::kNone;
+  if (state_to != JobState::kSucceeded) void_outputs(state, job);
   state.move(job, state_to, reason);
   if (state_to == JobState::kSucceeded) ++state.metrics.jobs_succeeded;
   if (state_to == JobState::kFailed) ++state.metrics.jobs_failed;

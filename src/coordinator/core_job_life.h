@@ -41,6 +41,7 @@ std::vector<wire::AttemptVerdict> reconcile_beat(
 void lose_attempts_of(State& state, NodeEntry& node);
 
 /// Ends an attempt's row. The epoch is burnt: a later message with it is refused.
+/// Whatever it published is void too, unless it ends with success.
 void close_attempt(State& state, AttemptEntry& attempt, AttemptEnd end, const std::string& detail);
 /// Back into the queue at the head of its class, with a resume point.
 void displace(

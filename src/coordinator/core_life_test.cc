@@ -120,6 +120,110 @@ TEST_F(Life, outputs_whose_blobs_are_missing_are_not_published) {
   EXPECT_EQ(node("a").received<wire::AttemptAck>().size(), acks);
 }
 
+TEST_F(Life, outputs_of_a_lost_attempt_are_void_and_its_successor_publishes_its_own) {
+  const JobId id = running();
+  Digest listing{};
+  listing.fill(5);
+  tell(node("a"), wire::PublishOutputs{id, job(id).epoch, listing});
+  handle(OutputsChecked{id, job(id).epoch, listing, {}});
+  ASSERT_EQ(job(id).outputs, listing);
+  disconnect(node("a"));
+  pass(20'000);
+  ASSERT_EQ(where(id), "b");
+  EXPECT_EQ(job(id).outputs, Digest{});
+  EXPECT_EQ(tables.jobs.at(id).job.outputs, Digest{});
+  // The same files: looked at again, and recorded under the successor's own epoch.
+  say(node("b"), id, job(id).epoch, AttemptState::kRunning);
+  const auto acks = node("b").received<wire::AttemptAck>().size();
+  tell(node("b"), wire::PublishOutputs{id, job(id).epoch, listing});
+  EXPECT_EQ(node("b").received<wire::AttemptAck>().size(), acks);
+  ASSERT_EQ(checks.size(), 2U);
+  EXPECT_EQ(checks.back().epoch, job(id).epoch);
+  handle(OutputsChecked{id, job(id).epoch, listing, {}});
+
+  EXPECT_EQ(node("b").received<wire::AttemptAck>().size(), acks + 1);
+  EXPECT_TRUE(tables.outputs.contains({id, job(id).epoch}));
+  EXPECT_EQ(job(id).outputs, listing);
+}
+
+TEST_F(Life, outputs_of_an_attempt_that_is_still_looked_for_stay_with_its_epoch) {
+  const JobId id = running();
+  const LeaseEpoch epoch = job(id).epoch;
+  Digest listing{};
+  listing.fill(5);
+  tell(node("a"), wire::PublishOutputs{id, epoch, listing});
+  handle(OutputsChecked{id, epoch, listing, {}});
+  node("b").to_probe = AgentAnswer::kRefuse;
+  disconnect(node("a"));
+  pass(20'000);
+  ASSERT_EQ(state(id), JobState::kQueued);
+  connect(node("a"));
+  say(node("a"), id, epoch, AttemptState::kEnded, AttemptEnd::kSucceeded);
+
+  EXPECT_EQ(state(id), JobState::kSucceeded);
+  EXPECT_EQ(job(id).outputs, listing);
+}
+
+TEST_F(Life, a_job_that_is_stopped_after_a_lost_attempt_had_published_shows_no_outputs) {
+  const JobId id = running();
+  Digest listing{};
+  listing.fill(5);
+  tell(node("a"), wire::PublishOutputs{id, job(id).epoch, listing});
+  handle(OutputsChecked{id, job(id).epoch, listing, {}});
+  node("b").to_probe = AgentAnswer::kRefuse;
+  disconnect(node("a"));
+  pass(20'000);
+  ASSERT_EQ(state(id), JobState::kQueued);
+  ASSERT_TRUE(run(user(), StopJob{id}));
+
+  EXPECT_EQ(state(id), JobState::kCancelled);
+  EXPECT_EQ(job(id).outputs, Digest{});
+  EXPECT_EQ(tables.jobs.at(id).job.outputs, Digest{});
+}
+
+TEST_F(Life, an_attempt_that_ends_without_success_takes_its_outputs_back) {
+  for (const AttemptEnd how :
+       {AttemptEnd::kReclaimed,
+        AttemptEnd::kFenced,
+        AttemptEnd::kCrashed,
+        AttemptEnd::kCancelled}) {
+    const JobId id = running();
+    const LeaseEpoch epoch = job(id).epoch;
+    FakeAgent& holder = node(where(id));
+    Digest listing{};
+    listing.fill(5);
+    tell(holder, wire::PublishOutputs{id, epoch, listing});
+    handle(OutputsChecked{id, epoch, listing, {}});
+    ASSERT_EQ(job(id).outputs, listing);
+    end(id, how, how == AttemptEnd::kCrashed ? 1 : 0);
+
+    EXPECT_EQ(job(id).outputs, Digest{}) << to_string(how);
+    EXPECT_EQ(tables.jobs.at(id).job.outputs, Digest{}) << to_string(how);
+    tell(holder, wire::PublishOutputs{id, epoch, listing});
+    EXPECT_FALSE(holder.last<wire::AttemptAck>().is_accepted) << to_string(how);
+    if (is_terminal(state(id))) continue;
+    ASSERT_TRUE(run(user(), StopJob{id}));
+  }
+}
+
+TEST_F(Life, outputs_that_an_older_database_left_on_a_job_go_with_the_next_epoch) {
+  const JobId id = running();
+  node("b").to_probe = AgentAnswer::kRefuse;
+  disconnect(node("a"));
+  pass(20'000);
+  ASSERT_EQ(state(id), JobState::kQueued);
+  tables.attempts.at({id, job(id).epoch}).attempt.state = AttemptState::kEnded;
+  tables.attempts.at({id, job(id).epoch}).attempt.end = AttemptEnd::kLost;
+  tables.jobs.at(id).job.outputs.fill(5);
+  restart();
+  connect(node("b"));
+  node("b").to_probe = AgentAnswer::kOffer;
+  pass(30'000);
+  ASSERT_EQ(where(id), "b");
+
+  EXPECT_EQ(job(id).outputs, Digest{});
+}
+
 TEST_F(Life, a_crash_long_after_the_start_fails_the_job) {
   const JobId id = running();
   pass(200'000);

@@ -217,6 +217,7 @@ void commit(State& state, JobEntry& job, const Asked& chosen) {
   Job& j = job.row.job;
   j.epoch = {state.generation, j.epoch.attempt + (planted("coordinator.reuses_epochs") ? 0U : 1U)};
   j.node = node.row.node;
+  j.outputs = Digest{};  // an older epoch's are void with it
   say_degraded(state, job, job.placement->is_degraded, node);
   const std::uint32_t resumed = resume_point(job).resume.generation;
   for (const Asked& asked : job.placement->asked) {
