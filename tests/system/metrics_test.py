@@ -4,6 +4,7 @@
 of the distribution is started: Prometheus runs on loopback, with its data below the test's own folder."""
 import json
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
@@ -25,6 +26,15 @@ def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
+
+
+def documented(daemon):
+    """The table of docs/metrics.md: {metric: (type, what, labels)}."""
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text()
+    table = page.split(f"\n## {daemon.capitalize()}\n")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")]
+            for line in table.splitlines() if line.startswith("| `")]
+    return {name.strip("`"): (kind, what, labels) for name, kind, labels, what in rows}
 
 
 class Prometheus:
@@ -100,7 +110,22 @@ class Metrics(unittest.TestCase):
             for unit in ("_percent", "_milliseconds", "_milliwatts", "_mib", "_ms "):
                 self.assertNotIn(unit, page, name)
 
-    def test_c_prometheus_scrapes_both_and_answers_questions(self):
+    def test_c_the_document_names_what_is_printed_and_nothing_else(self):
+        for name, page in self.pages().items():
+            told = documented(name)
+
+            types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.M))
+            helps = dict(re.findall(r"^# HELP (\S+) (.*)$", page, re.M))
+            self.assertEqual({metric: (types[metric], helps[metric]) for metric in types},
+                             {metric: row[:2] for metric, row in told.items() if metric in types}, name)
+            absent = {metric for metric, row in told.items() if metric not in types}
+            self.assertEqual({told[metric][2] for metric in absent} - {"gpu"}, set(), (name, absent))
+            for metric, labels in re.findall(r"^(\w+)\{(.*)\} \S+$", page, re.M):
+                family = metric if metric in told else re.sub("_(bucket|sum|count)$", "", metric)
+                found = [label for label in re.findall(r'(\w+)="', labels) if label != "le"]
+                self.assertEqual(", ".join(found), told[family][2], (name, metric))
+
+    def test_d_prometheus_scrapes_both_and_answers_questions(self):
         site, job = self.site, self.site.guests["plain"].job
         prometheus = Prometheus(site, self.node)
         try:
