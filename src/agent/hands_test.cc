@@ -16,6 +16,7 @@
 #include "agent/watcher.h"
 #include "base/fenced_fs_fixture.h"
 #include "base/scratch_folder.h"
+#include "checkpoint/generation_fake.h"
 #include "checkpoint/manifest.h"
 #include "io/http_server.h"
 #include "io/loop_fixture.h"
@@ -556,6 +557,63 @@ TEST_F(HandsTest, garbage_collection_keeps_the_generations_from_the_one_named) {
   EXPECT_EQ(store->latest_valid(guest.job).value().generation, 3u);
   ASSERT_TRUE(std::holds_alternative<Done>(run(CollectGarbage{guest.job, 0, true})));
   EXPECT_TRUE(store->list(guest.job).empty());
+}
+
+/// A holder's store after several attempts: what is durable is for the order to say.
+class HandsOfHolder : public HandsTest {
+ protected:
+  void hold(std::uint32_t attempt, std::uint32_t generation) {
+    maker.job = guest.job;
+    maker.epoch = {1, attempt};
+    const std::string content = std::to_string(attempt) + "." + std::to_string(generation);
+    ASSERT_TRUE(
+        checkpoint::GenerationMaker::store(*store, maker.make(generation, {{"a.pt", content}}))
+    );
+  }
+
+  /// Attempt and number of what is left, in the order of the numbers.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> left_from(std::uint32_t keep_from) {
+    EXPECT_TRUE(std::holds_alternative<Done>(run(CollectGarbage{guest.job, keep_from, false})));
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> out;
+    for (const auto& ref : store->list(guest.job)) {
+      EXPECT_TRUE(store->verify(guest.job, ref.manifest));
+      out.emplace_back(ref.epoch.attempt, ref.generation);
+    }
+    std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) {
+      return a.second != b.second ? a.second < b.second : a.first < b.first;
+    });
+    return out;
+  }
+
+  using Left = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
+
+  checkpoint::GenerationMaker maker;
+};
+
+TEST_F(HandsOfHolder, garbage_collection_keeps_the_durable_one_behind_one_that_never_became_it) {
+  hold(1, 3);
+  hold(1, 4);  // durable
+  hold(1, 5);  // too few copies
+  hold(1, 6);  // durable
+  hold(2, 7);  // of the next attempt, not durable yet
+
+  EXPECT_EQ(left_from(4), (Left{{1, 4}, {1, 5}, {1, 6}, {2, 7}}));
+}
+
+TEST_F(HandsOfHolder, garbage_collection_keeps_the_durable_one_beside_a_later_attempts_lower_ones) {
+  hold(1, 3);
+  hold(1, 7);  // durable, as is 6, which others hold
+  hold(2, 4);
+  hold(2, 6);
+  hold(3, 5);
+
+  EXPECT_EQ(left_from(6), (Left{{2, 6}, {1, 7}}));
+}
+
+TEST_F(HandsOfHolder, garbage_collection_of_one_that_others_hold_leaves_the_two_newest_here) {
+  for (const std::uint32_t number : {1, 2, 3}) hold(1, number);
+
+  EXPECT_EQ(left_from(8), (Left{{1, 2}, {1, 3}}));
 }
 
 TEST_F(HandsTest, the_watch_reports_a_checkpoint_that_is_renamed_into_place) {

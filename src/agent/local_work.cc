@@ -62,18 +62,7 @@ Result<SavedLineSearch> search_from(FileSystem& fs, const std::string& spool, st
 
 Status collect_garbage(checkpoint::ChunkStore& store, const CollectGarbage& work) {
   if (work.is_job_over) return store.forget(work.job).map([](const auto&) {});
-  const std::vector<GenerationRef> all = store.list(work.job);
-  const auto previous = std::find_if(all.begin(), all.end(), [&](const GenerationRef& ref) {
-    return ref.generation >= work.keep_from;
-  });
-  if (previous == all.end()) return {};
-  const auto next = std::next(previous);
-  checkpoint::Retention retention;
-  retention.job = work.job;
-  retention.previous = previous->manifest;
-  retention.acknowledged = next == all.end() ? previous->manifest : next->manifest;
-  retention.epoch = all.back().epoch;
-  RN_CHECK(store.collect(retention));
+  RN_CHECK(store.collect({work.job, work.keep_from}));
   RN_CHECK(store.sweep());  // what broken transfers left and nobody came back for
   return {};
 }

@@ -15,8 +15,7 @@
 
 namespace rn::agent {
 
-/// CollectGarbage in the own store: the oldest generation from `keep_from` on counts as the durable
-/// one before the acknowledged one, the next as the acknowledged one (I8). Errors: the store's.
+/// CollectGarbage in the own store, and what broken transfers left there. Errors: the store's.
 Status collect_garbage(checkpoint::ChunkStore& store, const CollectGarbage& work);
 
 /// A whole line of a guest's output, with nothing before or after it but the line's end.

@@ -37,13 +37,12 @@ struct StoreUsage {
       0;  ///< copies given up since the start: failed syncs, failed verifications
 };
 
-/// What garbage collection must keep of a job, as the coordinator's rows say.
+/// What garbage collection must keep of a job, as the coordinator's rows say. Only the number says
+/// it: numbers grow with what became durable, while a later epoch may begin below an earlier one's,
+/// and a generation that is here may never have become durable.
 struct Retention {
   JobId job;
-  Digest acknowledged{};  ///< manifest of the latest durable generation; zero = none yet
-  Digest previous{};      ///< the durable one before it; zero = none or not known
-  LeaseEpoch epoch;  ///< the job's current one: unacknowledged generations of older epochs are a
-                     ///< fenced attempt's
+  std::uint32_t keep_from = 0;  ///< this number, or a higher one, is durable
 };
 
 struct GarbageStats {
@@ -160,9 +159,8 @@ class ChunkStore {
   /// the medium by the caller since they became durable, and are not read again.
   Status verify(const JobId& job, const Digest& manifest, const std::set<Digest>& read_back = {});
 
-  /// Drops generations that nothing needs: keeps the acknowledged one, the durable one before it,
-  /// its newest valid predecessor, and everything newer of the current epoch. If the acknowledged
-  /// one is not whole here, the two newest whole ones before it are kept instead. Chunks go when no
+  /// Drops generations of lower numbers than `keep_from`, whatever their epoch, but for the newest
+  /// whole ones where fewer than two numbers are whole here without them. Chunks go when no
   /// manifest, session or age protects them. Manifests go first, durably, so no manifest ever lacks
   /// a chunk.
   Result<GarbageStats> collect(const Retention& retention);

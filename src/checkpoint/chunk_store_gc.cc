@@ -21,35 +21,25 @@ std::set<Digest> ChunkStore::referenced() const {
   return out;
 }
 
+/// By the number alone (I8). The copies from `keep_from` on may be damaged here, so the two newest
+/// whole ones stay whatever their numbers.
 Result<std::vector<ChunkStore::Stored>> ChunkStore::unneeded(const Retention& retention) {
-  const auto generations = generations_of(retention.job);  // oldest first
-  std::size_t anchor =
-      generations.size();  // everything from here on is newer than what is acknowledged
-  int wanted = 2;          // whole generations still to keep, going back from the anchor
-  std::set<Digest> kept = {retention.previous};
-  for (std::size_t i = 0; i < generations.size(); ++i) {
-    if (generations[i].ref.manifest != retention.acknowledged) continue;
-    kept.insert(retention.acknowledged);
-    RN_TRY(const bool whole, is_whole(generations[i]));
-    wanted = whole ? 1 : 2;
-    anchor = i;
-  }
-  for (std::size_t i = anchor; i-- > 0 && wanted > 0;) {
-    RN_TRY(const bool whole, is_whole(generations[i]));
-    if (!whole) continue;
-    kept.insert(generations[i].ref.manifest);
-    --wanted;
-  }
-  // Without an acknowledgement that is known here, whatever the current epoch made may become the
-  // acknowledged one.
-  const bool has_anchor = anchor < generations.size();
+  constexpr std::size_t kWholeKept = 2;
+  auto generations = generations_of(retention.job);
+  std::stable_sort(generations.begin(), generations.end(), [](const Stored& a, const Stored& b) {
+    return a.ref.generation > b.ref.generation;
+  });
+  std::set<std::uint32_t> whole_kept;
   std::vector<Stored> out;
-  for (std::size_t i = 0; i < generations.size(); ++i) {
-    const bool is_newer = !has_anchor || i > anchor;
-    const bool is_current = generations[i].ref.epoch >= retention.epoch;
-    const bool is_kept =
-        kept.contains(generations[i].ref.manifest) && !planted("store.collects_too_much");
-    if (!is_kept && !(is_newer && is_current)) out.push_back(generations[i]);
+  for (const Stored& stored : generations) {
+    const std::uint32_t number = stored.ref.generation;
+    bool is_kept = number >= retention.keep_from;
+    if (whole_kept.size() < kWholeKept || whole_kept.contains(number)) {
+      RN_TRY(const bool whole, is_whole(stored));
+      if (whole) whole_kept.insert(number);
+      is_kept = is_kept || whole;
+    }
+    if (!is_kept || planted("store.collects_too_much")) out.push_back(stored);
   }
   return out;
 }

@@ -45,6 +45,14 @@ class ChunkStoreTest : public ::testing::Test {
     return "/store/chunks/" + hex.substr(0, 2) + "/" + hex;
   }
 
+  /// Of the generations here, ascending.
+  std::vector<std::uint32_t> numbers() const {
+    std::vector<std::uint32_t> out;
+    for (const auto& ref : store_->list(maker_.job)) out.push_back(ref.generation);
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+
   ManualClock clock_;
   CrashFs fs_;
   GenerationMaker maker_;
@@ -313,10 +321,7 @@ TEST_F(ChunkStoreTest, a_damaged_manifest_is_dropped_when_the_store_opens) {
   EXPECT_EQ(store_->latest_valid(maker_.job)->generation, 1U);
 }
 
-TEST_F(
-    ChunkStoreTest,
-    collection_keeps_the_acknowledged_generation_its_predecessor_and_what_may_become_the_next
-) {
+TEST_F(ChunkStoreTest, collection_keeps_everything_from_the_number_that_it_is_told) {
   std::vector<GenerationMaker::Made> made;
   for (std::uint32_t i = 1; i <= 5; ++i) {
     made.push_back(
@@ -324,51 +329,32 @@ TEST_F(
     );
     ASSERT_TRUE(GenerationMaker::store(*store_, made.back()));
   }
-  const auto stats = store_->collect({maker_.job, made[3].hash, {}, {1, 1}});
+  const auto stats = store_->collect({maker_.job, 3});
 
   ASSERT_TRUE(stats);
   EXPECT_EQ(stats->generations, 2U);
   EXPECT_EQ(stats->chunks, 2U);  // the shared one stays
-  std::vector<std::uint32_t> left;
-  for (const auto& ref : store_->list(maker_.job)) left.push_back(ref.generation);
-  EXPECT_EQ(left, (std::vector<std::uint32_t>{3, 4, 5}));
+  EXPECT_EQ(numbers(), (std::vector<std::uint32_t>{3, 4, 5}));
   for (const auto& ref : store_->list(maker_.job))
     EXPECT_TRUE(store_->verify(maker_.job, ref.manifest));
 }
 
-TEST_F(ChunkStoreTest, collection_keeps_the_durable_one_before_even_if_it_is_not_the_neighbour) {
-  std::vector<GenerationMaker::Made> made;
-  for (std::uint32_t i = 1; i <= 4; ++i) {
-    made.push_back(maker_.make(i, {{"a.pt", std::to_string(i)}}));
-    ASSERT_TRUE(GenerationMaker::store(*store_, made.back()));
-  }
-  ASSERT_TRUE(store_->collect({maker_.job, made[3].hash, made[0].hash, {1, 1}}));
-
-  std::vector<std::uint32_t> left;
-  for (const auto& ref : store_->list(maker_.job)) left.push_back(ref.generation);
-  EXPECT_EQ(left, (std::vector<std::uint32_t>{1, 3, 4}));
-}
-
-TEST_F(ChunkStoreTest, collection_drops_a_fenced_attempts_unacknowledged_generations) {
-  const auto acknowledged = maker_.make(1, {{"a.pt", "one"}});
-  ASSERT_TRUE(GenerationMaker::store(*store_, acknowledged));
-  const auto zombie = maker_.make(2, {{"a.pt", "zombie"}});
-  ASSERT_TRUE(GenerationMaker::store(*store_, zombie));
+TEST_F(ChunkStoreTest, collection_asks_for_the_number_and_not_for_the_epoch) {
+  const auto durable = maker_.make(5, {{"a.pt", "durable"}});
+  ASSERT_TRUE(GenerationMaker::store(*store_, durable));
   maker_.epoch = {1, 2};
-  const auto current = maker_.make(2, {{"a.pt", "current"}});
-  ASSERT_TRUE(GenerationMaker::store(*store_, current));
+  for (const std::uint32_t number : {3, 4, 6}) {
+    const auto later = maker_.make(number, {{"a.pt", "later " + std::to_string(number)}});
+    ASSERT_TRUE(GenerationMaker::store(*store_, later));
+  }
 
-  ASSERT_TRUE(store_->collect({maker_.job, acknowledged.hash, {}, {1, 2}}));
+  ASSERT_TRUE(store_->collect({maker_.job, 5}));
 
-  EXPECT_FALSE(store_->load_manifest(maker_.job, zombie.hash));
-  EXPECT_TRUE(store_->verify(maker_.job, acknowledged.hash));
-  EXPECT_TRUE(store_->verify(maker_.job, current.hash));
+  EXPECT_EQ(numbers(), (std::vector<std::uint32_t>{5, 6}));
+  EXPECT_TRUE(store_->verify(maker_.job, durable.hash));
 }
 
-TEST_F(
-    ChunkStoreTest,
-    collection_falls_back_to_older_whole_generations_when_the_acknowledged_one_is_damaged_here
-) {
+TEST_F(ChunkStoreTest, collection_leaves_two_whole_generations_when_newer_ones_are_damaged_here) {
   std::vector<GenerationMaker::Made> made;
   for (std::uint32_t i = 1; i <= 4; ++i) {
     made.push_back(maker_.make(i, {{"a.pt", std::to_string(i)}}));
@@ -376,11 +362,23 @@ TEST_F(
   }
   ASSERT_TRUE(fs_.remove(path_of(made[3].chunks[0].ref.cipher)));
 
-  ASSERT_TRUE(store_->collect({maker_.job, made[3].hash, {}, {1, 1}}));
+  ASSERT_TRUE(store_->collect({maker_.job, 4}));
 
   EXPECT_EQ(store_->latest_valid(maker_.job)->generation, 3U);
   EXPECT_TRUE(store_->verify(maker_.job, made[1].hash));
   EXPECT_FALSE(store_->load_manifest(maker_.job, made[0].hash));
+}
+
+TEST_F(ChunkStoreTest, collection_leaves_all_whole_ones_of_a_number_that_it_leaves) {
+  ASSERT_TRUE(GenerationMaker::store(*store_, maker_.make(1, {{"a.pt", "one"}})));
+  ASSERT_TRUE(GenerationMaker::store(*store_, maker_.make(2, {{"a.pt", "of the first"}})));
+  maker_.epoch = {1, 2};
+  ASSERT_TRUE(GenerationMaker::store(*store_, maker_.make(2, {{"a.pt", "of the second"}})));
+  ASSERT_TRUE(GenerationMaker::store(*store_, maker_.make(3, {{"a.pt", "three"}})));
+
+  ASSERT_TRUE(store_->collect({maker_.job, 9}));
+
+  EXPECT_EQ(numbers(), (std::vector<std::uint32_t>{2, 2, 3}));
 }
 
 TEST_F(ChunkStoreTest, sweeping_takes_old_orphans_and_nothing_that_a_session_holds) {
@@ -459,7 +457,7 @@ class CrashedLife {
       const auto stored = GenerationMaker::store(store, made_.back());
       if (!stored) return;
       acknowledged_ = i;
-      if (i >= 2 && !store.collect({maker_.job, made_.back().hash, {}, {1, 1}})) return;
+      if (i >= 2 && !store.collect({maker_.job, i - 1})) return;
     }
   }
 
@@ -540,7 +538,7 @@ TEST(ChunkStoreCrash, an_injected_error_at_any_operation_loses_nothing_that_was_
             maker.make(i, {{"a.pt", "content " + std::to_string(i)}, {"b.pt", "same"}});
         if (!GenerationMaker::store(*store, made)) continue;
         acknowledged.push_back(made);
-        (void)store->collect({maker.job, made.hash, {}, {1, 1}});
+        (void)store->collect({maker.job, i});
       }
       ASSERT_GE(acknowledged.size(), 3U);  // one error costs one generation at most
       fs.restart();
