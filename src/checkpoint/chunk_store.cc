@@ -25,7 +25,7 @@ constexpr std::uint64_t kSignedManifestMax = kManifestBytesMax + 4096;
 
 tl::unexpected<Error> condemned(const std::string& what, const Error& cause) {
   return fail(
-      ErrorCode::kCorrupt,
+      ErrorCode::kUnavailable,
       what + ": the disk did not sync it (" + cause.message + "); this copy is condemned",
       "check the disk; the next copy is written to a new file"
   );
@@ -359,11 +359,13 @@ Status ChunkStore::Session::put(const Digest& cipher, BlobView stored, bool is_u
 /// syncs. What is not right is taken back alone; after any other error nothing is left.
 Status ChunkStore::Session::sync_and_name() {
   Status compared;
+  bool is_synced = true;
   const auto done = [&]() -> Status {
     for (auto& [cipher, waiting] : waiting_) {
       if (!waiting.file || planted("store.skips_fsync")) continue;
       const auto synced = waiting.file->sync();
-      if (!synced) return condemned("chunk " + short_hex(cipher), synced.error());
+      is_synced = synced.has_value();
+      if (!is_synced) return condemned("chunk " + short_hex(cipher), synced.error());
     }
     compared = compare();
     for (auto& [cipher, waiting] : waiting_) {
@@ -377,7 +379,7 @@ Status ChunkStore::Session::sync_and_name() {
   unsynced_bytes_ = 0;
   if (done) return compared;
   const std::lock_guard lock(store_->mutex_);
-  if (done.error().code == ErrorCode::kCorrupt) store_->condemned_ += waiting_.size();
+  if (!is_synced) store_->condemned_ += waiting_.size();
   abandon_all();
   return done;
 }

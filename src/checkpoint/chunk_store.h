@@ -58,9 +58,9 @@ struct GarbageStats {
 /// Order of every write: bytes, fsync, rename, fsync of the folder; a manifest only when its chunks
 /// are durable. What has(), list() and latest_valid() show is durable. Blobs have at most
 /// kBlobBytesMax bytes. A sync that fails condemns that copy: it is removed, the call answers
-/// kCorrupt
-/// ("condemned"), and nothing is ever synced again through the same file; putting it again writes a
-/// new one.
+/// kUnavailable ("condemned"), and nothing is ever synced again through the same file; putting it
+/// again writes a new one. That is no word about the bytes: they may be right wherever they came
+/// from.
 ///
 /// Errors beside the disk's own: kExhausted (quota or the owner's reserve), kNotFound, kCorrupt
 /// (bytes that do not fit their hash; such a copy is condemned when it is found), kConflict (a
@@ -90,7 +90,7 @@ class ChunkStore {
     bool keep(const Digest& cipher);
     /// Writes a chunk. It counts only after flush(), which syncs it at the latest: many syncs one
     /// after another share what one alone would wait for. kCorrupt if `stored` does not hash to
-    /// `cipher`. Also kCorrupt for a failed sync of any chunk so far, as flush().
+    /// `cipher`. kUnavailable for a failed sync of any chunk so far, as flush().
     Status put(const Digest& cipher, BlobView stored);
     /// The same where the caller has just computed `cipher` from these bytes: hashes them no second
     /// time.

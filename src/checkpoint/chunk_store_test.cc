@@ -144,7 +144,7 @@ TEST_F(ChunkStoreTest, a_failed_sync_condemns_the_copy_and_the_next_put_writes_a
     const auto written = put_one("hello");
 
     ASSERT_FALSE(written);
-    EXPECT_EQ(written.error().code, ErrorCode::kCorrupt);
+    EXPECT_EQ(written.error().code, ErrorCode::kUnavailable);
     EXPECT_FALSE(store_->has(cipher));
     EXPECT_EQ(fs_.stat(path_of(cipher)).error().code, ErrorCode::kNotFound);
   }
@@ -162,7 +162,7 @@ TEST_F(ChunkStoreTest, a_sync_that_fails_among_many_takes_all_of_its_session_bac
       ASSERT_TRUE(session.put(crypto::sha256(as_bytes(text)), as_bytes(text)));
     fs_.fail_once(Operation::kSync, nth, ErrorCode::kInternal);
 
-    EXPECT_EQ(session.flush().error().code, ErrorCode::kCorrupt);
+    EXPECT_EQ(session.flush().error().code, ErrorCode::kUnavailable);
 
     for (const char* text : {"one", "two", "three"}) {
       EXPECT_FALSE(store_->has(crypto::sha256(as_bytes(text))));

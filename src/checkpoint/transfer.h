@@ -144,8 +144,10 @@ struct Fetched {
 };
 
 /// Fetches what the own store lacks and makes it durable there in batches. Every chunk is verified
-/// against its hash as it arrives. Errors as above; kCorrupt for a peer that sends other bytes;
-/// kExhausted for one that sends more than was asked for.
+/// against its hash as it arrives. Errors: the peer's refusal by its code; kInvalid for a peer that
+/// breaks the protocol; kCorrupt for one that sends other bytes; kExhausted for one that sends more
+/// than was asked for. The own store is never the peer's fault: kUnavailable, or kExhausted where
+/// it is full.
 class Fetcher final : public PeerEnd {
  public:
   Fetcher(ChunkStore& store, FetchRequest request);
@@ -177,6 +179,7 @@ class Fetcher final : public PeerEnd {
   Status on_absent(BlobView body);
   Status plan(std::vector<Digest> wanted);
   Status after_answer();
+  Status flush();
   Status complete();
   void give_up(Error error);
 

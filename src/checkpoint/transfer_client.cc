@@ -20,6 +20,14 @@ Error unexpected(PeerFrameType type) {
       ""};
 }
 
+/// Of the own store while it takes what a peer sent. Whatever fails there says nothing about the
+/// peer's copy: the same bytes are to be had again (I7).
+tl::unexpected<Error> not_kept(const Error& cause) {
+  Error error = cause.with("keeping what the peer sent");
+  if (error.code != ErrorCode::kExhausted) error.code = ErrorCode::kUnavailable;
+  return fail(std::move(error));
+}
+
 constexpr std::uint64_t kReceivedManifestMax = kManifestBytesMax + 4096;
 constexpr std::size_t kWantedPerFrame = 64;  ///< bounds what a fetcher has under way
 
@@ -235,11 +243,20 @@ std::optional<PeerFrame> Fetcher::next() {
   return std::nullopt;
 }
 
-Status Fetcher::complete() {
-  if (unflushed_ > 0) RN_CHECK(session_.flush());
+/// Waits for what was put since the last time.
+Status Fetcher::flush() {
+  if (unflushed_ == 0) return {};
   unflushed_ = 0;
+  const Status flushed = session_.flush();
+  return flushed ? flushed : not_kept(flushed.error());
+}
+
+Status Fetcher::complete() {
+  RN_CHECK(flush());
   if (request_.manifest != Digest{} && fetched_.missing.empty()) {
-    RN_TRY(fetched_.generation, store_.put_manifest(manifest_));
+    const auto stored = store_.put_manifest(manifest_);
+    if (!stored) return not_kept(stored.error());
+    fetched_.generation = *stored;
   }
   phase_ = Phase::kDone;
   outcome_ = std::move(fetched_);
@@ -262,10 +279,7 @@ Status Fetcher::plan(std::vector<Digest> wanted) {
 /// Where to go when no question is open.
 Status Fetcher::after_answer() {
   if (!asked_.empty()) return {};
-  if (unflushed_ >= kFlushBytes) {
-    RN_CHECK(session_.flush());
-    unflushed_ = 0;
-  }
+  if (unflushed_ >= kFlushBytes) RN_CHECK(flush());
   if (wanted_.empty()) return complete();
   phase_ = Phase::kWantChunks;
   return {};
@@ -293,7 +307,10 @@ Status Fetcher::on_chunk(BlobView body) {
   RN_TRY(const ChunkBody chunk, decode_chunk_body(body));
   if (asked_.empty() || asked_.front() != chunk.cipher)
     return fail(ErrorCode::kInvalid, "the peer sent a chunk that was not asked for");
-  RN_CHECK(session_.put(chunk.cipher, chunk.stored));
+  if (crypto::sha256(chunk.stored) != chunk.cipher)
+    return fail(ErrorCode::kCorrupt, "the peer sent a chunk with other bytes");
+  const Status put = session_.put_hashed(chunk.cipher, chunk.stored);
+  if (!put) return not_kept(put.error());
   asked_.pop_front();
   unflushed_ += chunk.stored.size();
   ++stats_.chunks;

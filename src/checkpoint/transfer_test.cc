@@ -303,7 +303,7 @@ TEST_F(TransferTest, a_failed_sync_at_the_receiver_gives_no_receipt_and_a_retry_
   const auto made = make_here(1, 3);
   there_fs_.fail_once(CrashFs::Operation::kSync, 1, ErrorCode::kInternal);
 
-  EXPECT_EQ(store_there(made).error().code, ErrorCode::kCorrupt);
+  EXPECT_EQ(store_there(made).error().code, ErrorCode::kUnavailable);
   EXPECT_TRUE(store_there(made));
   EXPECT_TRUE(there_->verify(maker_.job, made.hash));
 }
@@ -680,6 +680,41 @@ TEST_F(FetchTest, a_peer_that_sends_another_manifest_or_other_bytes_is_not_belie
   };
   EXPECT_EQ(fetch_here({signed_ticket(), made.hash, {}}).error().code, ErrorCode::kCorrupt);
   EXPECT_TRUE(here_->list(maker_.job).empty());
+}
+
+TEST_F(FetchTest, whatever_fails_on_the_own_disk_is_never_taken_for_the_peers_damage) {
+  using Operation = CrashFs::Operation;
+  const auto made = make_there(1, 70);  // more than are synced at once
+  for (const ErrorCode code : {ErrorCode::kInternal, ErrorCode::kNotFound, ErrorCode::kCorrupt}) {
+    for (const Operation kind :
+         {Operation::kSync,
+          Operation::kSyncFolder,
+          Operation::kAppend,
+          Operation::kCreate,
+          Operation::kRename,
+          Operation::kStat}) {
+      for (std::uint64_t nth = 0; nth < 300; nth += nth < 5 ? 1 : 23) {
+        SCOPED_TRACE(
+            std::string(to_string(code)) + " of operation " +
+            std::to_string(static_cast<int>(kind)) + ", call " + std::to_string(nth)
+        );
+        here_.reset();
+        here_fs_.restart();
+        ASSERT_TRUE(remove_tree(here_fs_, "/store"));
+        here_ = open(here_fs_);
+        here_fs_.fail_once(kind, nth, code);
+
+        const auto fetched = fetch_here({signed_ticket(), made.hash, {}});
+
+        if (fetched) {
+          EXPECT_TRUE(fetched->generation);
+          continue;
+        }
+        EXPECT_EQ(fetched.error().code, ErrorCode::kUnavailable) << fetched.error().describe();
+        EXPECT_TRUE(fetch_here({signed_ticket(), made.hash, {}})) << "another try";
+      }
+    }
+  }
 }
 
 TEST_F(FetchTest, a_chunk_that_was_not_asked_for_is_not_kept) {
