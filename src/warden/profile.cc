@@ -154,8 +154,7 @@ Status check_resources(const StartGuest& start) {
 
 json environment_of(const StartGuest& start) {
   json list = json::array();
-  if (!start.env.contains("PATH"))
-    list.push_back("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+  // No PATH: the image's own stays, and the engine gives its usual one to an image without any.
   if (!start.env.contains("HOME")) list.push_back("HOME=" + start.work_dir);
   for (const auto& [name, value] : start.env) list.push_back(name + "=" + value);
   if (!start.gpus.empty()) list.push_back("NVIDIA_DRIVER_CAPABILITIES=compute,utility");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "warden/profile.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -137,6 +138,20 @@ TEST(Profile, as_many_variables_as_a_job_may_have_go_with_those_of_the_platform)
 
   for (int i = 0; i < 100; ++i) start.env["W" + std::to_string(i)] = "x";
   EXPECT_TRUE(is_refused(start));
+}
+
+TEST(Profile, the_images_own_path_stays_unless_the_job_has_another) {
+  const auto is_path = [](const json& variable) {
+    return variable.get<std::string>().starts_with("PATH=");
+  };
+  StartGuest start = a_start();
+  const json without = request_of(start)["Env"];
+  EXPECT_TRUE(std::none_of(without.begin(), without.end(), is_path)) << without;
+
+  start.env["PATH"] = "/opt/mine/bin:/bin";
+  const json with = request_of(start)["Env"];
+  EXPECT_EQ(std::count_if(with.begin(), with.end(), is_path), 1) << with;
+  EXPECT_EQ(std::count(with.begin(), with.end(), json("PATH=/opt/mine/bin:/bin")), 1) << with;
 }
 
 TEST(Profile, variables_that_steer_the_runtime_are_refused) {
