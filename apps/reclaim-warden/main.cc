@@ -25,6 +25,7 @@
 #include "warden/kill_service.h"
 #include "warden/leave.h"
 #include "warden/server.h"
+#include "warden/verify.h"
 
 namespace rn {
 namespace {
@@ -84,13 +85,15 @@ std::string settings_path(const Options& options) {
   return options.state + "/warden/settings";
 }
 
-void recall_settings(Options& options) {
+/// Fills in what the flags leave out, and answers the lab that served; empty for none.
+std::string recall_settings(Options& options) {
   std::ifstream file(settings_path(options));
   std::string lab, engine, address;
   file >> lab >> engine >> address;
   if (options.lab.empty()) options.lab = lab;
   if (options.engine.empty()) options.engine = engine;
   if (options.first_address.empty()) options.first_address = address;
+  return lab;
 }
 
 MachineConfig machine_of(const Options& options) {
@@ -259,7 +262,12 @@ Result<KillFrame> act_by_hand(const Options& options, KillFrame frame) {
 }
 
 int order(Options& options, KillFrame::Verb verb) {
-  recall_settings(options);
+  const std::string asked = options.lab;
+  const std::string served = recall_settings(options);
+  if (verb == KillFrame::kStatus) {
+    const Status known = warden::check_served(asked, served, options.state);
+    if (!known) return complain(known.error());
+  }
   if (options.lab.empty())
     return complain(
         {ErrorCode::kNotFound, "no warden has served from " + options.state, "give --lab"}
@@ -336,9 +344,17 @@ int leave(Options& options) {
   );
 }
 
+std::string folder_name(const std::string& text) {
+  return text.empty() ? "names no folder; give its path, or leave the flag out" : "";
+}
+
 void add_places(CLI::App& command, Options& options) {
-  command.add_option("--state", options.state, "state folder")->capture_default_str();
-  command.add_option("--run", options.run, "folder of the sockets")->capture_default_str();
+  command.add_option("--state", options.state, "state folder")
+      ->check(folder_name)
+      ->capture_default_str();
+  command.add_option("--run", options.run, "folder of the sockets")
+      ->check(folder_name)
+      ->capture_default_str();
   command.add_option("--lab", options.lab, "the lab's short name");
   command.add_option("--engine", options.engine, "private, or the socket of an engine");
   command.add_option(

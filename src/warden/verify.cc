@@ -155,6 +155,22 @@ std::vector<std::string> Remains::describe() const {
   return lines;
 }
 
+Status check_served(const std::string& asked, const std::string& served, const std::string& state) {
+  if (served.empty())
+    return fail(
+        ErrorCode::kNotFound,
+        "no warden has served from " + state + ": there is nothing to verify",
+        "name the folder that the warden's serve was given with --state"
+    );
+  if (asked.empty() || asked == served) return {};
+  return fail(
+      ErrorCode::kNotFound,
+      "no warden has served lab \"" + asked + "\" from " + state + ": there it is lab \"" + served +
+          "\"",
+      "leave --lab out, or name that lab's folder with --state"
+  );
+}
+
 void look_at_cgroup(const CgroupKiller& cgroups, const CgroupName& name, Remains& into) {
   cgroups.each(name, [&](pid_t pid) { into.add(RemainderKind::kProcess, pid, name.data()); });
 }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "base/time.h"
 #include "warden/cgroup_kill.h"
 #include "warden/gpu_processes.h"
@@ -55,6 +56,11 @@ class Remains {
   std::size_t count_ = 0;
   std::size_t total_ = 0;
 };
+
+/// kNotFound when "clear" would say nothing, because no warden has ever served this lab from
+/// `state`. `asked`: the lab that was named, empty for the one that served; `served`: the lab whose
+/// warden served from `state`, empty for none. Pure.
+Status check_served(const std::string& asked, const std::string& served, const std::string& state);
 
 /// Processes in the cgroup and below, in every hierarchy.
 void look_at_cgroup(const CgroupKiller& cgroups, const CgroupName& name, Remains& into);

@@ -33,6 +33,23 @@ constexpr const char* kMountinfo =
     "41 40 7:2 / /var/lib/reclaimnet/attempts/j-1/my\\040data rw - tmpfs tmpfs rw\n"
     "42 22 7:3 / /var/lib/reclaimnet/attempts-of-the-owner rw - tmpfs tmpfs rw\n";
 
+TEST(VerifyLab, a_lab_that_was_never_served_is_an_error_and_not_clear) {
+  EXPECT_TRUE(check_served("", "lab-a", "/state"));
+  EXPECT_TRUE(check_served("lab-a", "lab-a", "/state"));
+
+  const Status mistyped = check_served("lab-b", "lab-a", "/state");
+  ASSERT_FALSE(mistyped);
+  EXPECT_EQ(mistyped.error().code, ErrorCode::kNotFound);
+  EXPECT_NE(mistyped.error().message.find("lab-b"), std::string::npos);
+  EXPECT_NE(mistyped.error().hint.find("--lab"), std::string::npos);
+  for (const char* asked : {"", "lab-a"}) {
+    const Status nobody = check_served(asked, "", "/state");
+    ASSERT_FALSE(nobody);
+    EXPECT_NE(nobody.error().message.find("/state"), std::string::npos);
+    EXPECT_NE(nobody.error().hint.find("--state"), std::string::npos);
+  }
+}
+
 TEST(VerifyMounts, finds_mounts_at_and_below_the_folder_only) {
   const test::Folder folder(Tree{{"mountinfo", kMountinfo}});
   Remains remains;

@@ -122,6 +122,20 @@ class BadFiles(unittest.TestCase):
                 self.fails(USAGE, [program("reclaim-warden"), "serve", *places, *words], fault, step)
                 self.assertFalse((self.folder / "state").exists())
 
+    def test_verify_of_what_was_never_served(self):
+        places = ["--state", self.folder / "state", "--run", self.folder / "run"]
+        verify = [program("reclaim-warden"), "verify"]
+        self.fails(1, [*verify, *places], "no warden has served from", "name the folder that the warden's serve")
+        self.fails(1, [*verify, *places, "--lab", "a"], "no warden has served from", "--state")
+        settings = self.folder / "state" / "warden" / "settings"
+        settings.parent.mkdir(parents=True)
+        settings.write_text("rn-files\nprivate\n\n")
+        self.fails(1, [*verify, *places, "--lab", "rn-flies"], 'no warden has served lab "rn-flies"', 'lab "rn-files"',
+                   "leave --lab out")
+        for flag, others in (("--state", places[2:]), ("--run", places[:2])):
+            self.fails(USAGE, [*verify, *others, f"{flag}="], flag, "names no folder")
+            self.fails(USAGE, [*verify, *others, flag, ""], flag, "names no folder")
+
     def remove_what_was_started(self, *places):
         """By a program that is broken."""
         if (self.folder / "state").exists():
