@@ -21,6 +21,7 @@ using nlohmann::json;
 
 constexpr const char* kRoot = "http://engine/v1.41";  // 20.10, the oldest engine we take
 constexpr const char* kRepository = "reclaimnet/image";
+constexpr std::size_t kHexLength = 64;  ///< with "-" and a lab's 63 it is the longest tag
 constexpr milliseconds kAskLimit = seconds(5);
 constexpr milliseconds kMakeLimit = seconds(20);
 constexpr milliseconds kStartLimit = seconds(30);
@@ -209,45 +210,50 @@ Result<Engine::Uploaded> Engine::upload(
   return Uploaded{std::move(reply.body), to_hex(hash.finish()) == hex};
 }
 
-/// An archive that is refused may hold an image that another one has brought, too.
-Status Engine::remove_unless_ours(const std::string& id) const {
-  RN_TRY(const auto known, images());
-  for (const EngineImage& image : known) {
-    if (image.id == id) return {};
-  }
-  return remove_image(id);
+/// An archive that is refused may hold an image that another one has brought, or another lab's, or
+/// the owner's.
+Status Engine::remove_unless_known(const std::string& id, const Known& before) const {
+  if (before.ids.contains(id)) return {};
+  const auto reply = request("DELETE", "/images/" + id + "?force=1", kMakeLimit);
+  if (!reply && reply.error().code != ErrorCode::kNotFound) return fail(reply.error());
+  return {};
 }
 
 /// Only the tag makes an image findable for a guest, and it comes after the look at the hash.
 Result<std::string> Engine::make_findable(
-    const std::string& id, const std::string& hex, const Uploaded& uploaded
+    const std::string& id, const std::string& digest, const Uploaded& uploaded, const Known& before
 ) const {
   if (!uploaded.is_as_named) {
-    const Status removed = remove_unless_ours(id);
+    (void)give_back_names(id, before, {});
+    const Status removed = remove_unless_known(id, before);
     return fail(
         ErrorCode::kCorrupt,
-        "the image archive is not sha256:" + hex + (removed ? "" : "; " + removed.error().message),
+        "the image archive is not " + digest + (removed ? "" : "; " + removed.error().message),
         "fetch it again"
     );
   }
-  RN_CHECK(request("POST", "/images/" + id + "/tag?repo=" + kRepository + "&tag=" + hex, kAskLimit)
+  const std::string tag = name_of(digest).substr(std::string(kRepository).size() + 1);
+  RN_CHECK(request("POST", "/images/" + id + "/tag?repo=" + kRepository + "&tag=" + tag, kAskLimit)
   );
+  RN_CHECK(give_back_names(id, before, name_of(digest)));
   return id;
 }
 
 Result<std::string> Engine::import_image(const std::string& digest, const ReadArchive& read) const {
   RN_TRY(const std::string hex, digest_hex(digest));
+  RN_TRY(const Known before, known());
   RN_TRY(const Uploaded uploaded, upload("/images/create?fromSrc=-", hex, read));
   RN_TRY(const std::string id, last_of(uploaded.answer, "status"));
   if (!id.starts_with("sha256:"))
     return fail(ErrorCode::kInternal, "engine: the import answered no image id");
-  return make_findable(id, hex, uploaded);
+  return make_findable(id, digest, uploaded, before);
 }
 
 Result<std::string> Engine::load_image(
     const std::string& digest, const std::vector<Digest>& layers, const ReadArchive& read
 ) const {
   RN_TRY(const std::string hex, digest_hex(digest));
+  RN_TRY(const Known before, known());
   RN_TRY(const Uploaded uploaded, upload("/images/load?quiet=1", hex, read));
   RN_TRY(std::string name, last_of(uploaded.answer, "stream"));
   // "Loaded image: NAME:TAG" or "Loaded image ID: sha256:HEX".
@@ -264,10 +270,11 @@ Result<std::string> Engine::load_image(
   const std::string id = text(at(document, "Id"));
   const Status checked = check_loaded(document, layers);
   if (!checked) {
-    (void)remove_unless_ours(id);
+    (void)give_back_names(id, before, {});
+    (void)remove_unless_known(id, before);
     return fail(checked.error());
   }
-  return make_findable(id, hex, uploaded);
+  return make_findable(id, digest, uploaded, before);
 }
 
 Result<std::vector<EngineImage>> Engine::images() const {
@@ -283,15 +290,64 @@ Result<std::vector<EngineImage>> Engine::images() const {
     for (const json& tag : tags.is_array() ? tags : json::array()) {
       const std::string name = text(tag);
       const std::string prefix = std::string(kRepository) + ":";
-      if (name.starts_with(prefix))
-        images.push_back({"sha256:" + name.substr(prefix.size()), text(at(image, "Id"))});
+      if (!name.starts_with(prefix)) continue;
+      const std::string digest = "sha256:" + name.substr(prefix.size(), kHexLength);
+      if (name == name_of(digest) && digest_hex(digest))
+        images.push_back({digest, text(at(image, "Id"))});
     }
   }
   return images;
 }
 
-Status Engine::remove_image(const std::string& id) const {
-  const auto reply = request("DELETE", "/images/" + id + "?force=1", kMakeLimit);
+Result<Engine::Known> Engine::known() const {
+  RN_TRY(const io::HttpReply reply, request("GET", "/images/json?all=1", kAskLimit));
+  RN_TRY(const json document, parse_json(reply.body));
+  Known known;
+  for (const json& image : document.is_array() ? document : json::array()) {
+    const std::string id = text(at(image, "Id"));
+    known.ids.insert(id);
+    const json& tags = at(image, "RepoTags");
+    for (const json& tag : tags.is_array() ? tags : json::array()) {
+      if (const std::string name = text(tag); !name.starts_with("<none>")) known.names[name] = id;
+    }
+  }
+  return known;
+}
+
+/// A saved image brings the names that it had where it was saved: those that were not there go, and
+/// those that stood for another image stand for that again. Another lab's may be new by itself.
+Status Engine::give_back_names(const std::string& id, const Known& before, const std::string& keep)
+    const {
+  RN_TRY(const Known now, known());
+  for (const auto& [name, holder] : now.names) {
+    if (holder != id || name == keep) continue;
+    const auto was = before.names.find(name);
+    const std::size_t colon = name.rfind(':');
+    if (was == before.names.end()) {
+      if (name.substr(0, colon) != kRepository) RN_CHECK(remove_name(name));
+    } else if (was->second != id) {
+      const std::string to = "/tag?repo=" + io::percent_encode(name.substr(0, colon)) +
+                             "&tag=" + io::percent_encode(name.substr(colon + 1));
+      RN_CHECK(request("POST", "/images/" + was->second + to, kAskLimit));
+    }
+  }
+  return {};
+}
+
+std::string Engine::name_of(const std::string& digest) const {
+  const std::string prefix = "sha256:";
+  const std::string hex = digest.starts_with(prefix) ? digest.substr(prefix.size()) : digest;
+  return std::string(kRepository) + ":" + hex + "-" + lab_;
+}
+
+Status Engine::remove_image(const std::string& digest) const {
+  return remove_name(name_of(digest));
+}
+
+/// Parents without a name stay: they may be steps of what the owner builds.
+Status Engine::remove_name(const std::string& name) const {
+  const std::string path = "/images/" + io::percent_encode(name);
+  const auto reply = request("DELETE", path + "?noprune=1", kMakeLimit);
   if (!reply && reply.error().code != ErrorCode::kNotFound) return fail(reply.error());
   return {};
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,7 +53,8 @@ Error engine_error(int status, const std::string& body);
 /// is taken, or the thing is in another state), kInvalid with the engine's own words.
 class Engine {
  public:
-  explicit Engine(std::string socket) : socket_(std::move(socket)) {}
+  /// `lab` is in every name that an image is given: several wardens may share the owner's engine.
+  Engine(std::string socket, std::string lab) : socket_(std::move(socket)), lab_(std::move(lab)) {}
 
   Status ping(milliseconds limit) const;
   Result<EngineFacts> facts() const;
@@ -68,10 +70,13 @@ class Engine {
   Result<std::string> load_image(
       const std::string& digest, const std::vector<Digest>& layers, const ReadArchive& read
   ) const;
-  /// What carries a name of ours. An archive may bring such a name, too: only an id that
+  /// What carries a name of this lab's. An archive may bring such a name, too: only an id that
   /// import_image or load_image answered is verified.
   Result<std::vector<EngineImage>> images() const;
-  Status remove_image(const std::string& id) const;
+  /// The name by which this lab finds the verified archive `digest` ("sha256:HEX"). Pure.
+  std::string name_of(const std::string& digest) const;
+  /// Takes this lab's name from it; the image goes with its last name. None there is fine.
+  Status remove_image(const std::string& digest) const;
 
   /// Running or not, those with label `key`=`value`.
   Result<std::vector<EngineContainer>> list(const std::string& key, const std::string& value) const;
@@ -93,9 +98,21 @@ class Engine {
 
   Result<Uploaded> upload(const std::string& path, const std::string& hex, const ReadArchive& read)
       const;
-  Status remove_unless_ours(const std::string& id) const;
+
+  struct Known {
+    std::set<std::string> ids;                 ///< ours, other labs' and the owner's
+    std::map<std::string, std::string> names;  ///< to the id that each one stands for
+  };
+
+  Result<Known> known() const;
+  Status give_back_names(const std::string& id, const Known& before, const std::string& keep) const;
+  Status remove_name(const std::string& name) const;
+  Status remove_unless_known(const std::string& id, const Known& before) const;
   Result<std::string> make_findable(
-      const std::string& id, const std::string& hex, const Uploaded& uploaded
+      const std::string& id,
+      const std::string& digest,
+      const Uploaded& uploaded,
+      const Known& before
   ) const;
   Result<io::HttpReply> send(io::HttpCall call) const;
   Result<io::HttpReply> request(
@@ -103,6 +120,7 @@ class Engine {
   ) const;
 
   std::string socket_;
+  std::string lab_;
 };
 
 }  // namespace rn::warden

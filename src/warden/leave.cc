@@ -66,7 +66,7 @@ class Leaving {
   void remove_containers() {
     const bool is_private = config_.engine == "private";
     const std::string socket = is_private ? paths_.engine_run + "/docker.sock" : config_.engine;
-    const Engine engine(socket);
+    const Engine engine(socket, config_.lab);
     if (!engine.ping(seconds(2))) {
       if (!is_private) report_.stays.push_back("containers: the engine does not answer");
       return;  // a private one is removed as a whole
@@ -82,7 +82,7 @@ class Leaving {
     const auto images = engine.images();
     if (is_private || !images) return;
     for (const EngineImage& image : *images)
-      note(engine.remove_image(image.id), "image " + image.digest);
+      note(engine.remove_image(image.digest), "image " + image.digest);
   }
 
   void remove_engine() {

@@ -106,7 +106,7 @@ Status Machine::open_parts() {
   engine.uid_base = uid_base;
   engine.self = config_.self;
   if (is_private) private_engine_.emplace(engine);
-  engine_.emplace(is_private ? private_engine_->socket() : config_.engine);
+  engine_.emplace(is_private ? private_engine_->socket() : config_.engine, config_.lab);
 
   RN_CHECK(make_folders(fs, paths_.gates, 0700));
   RN_TRY(cut_, traffic::GuestCut::open(paths_.gates));

@@ -150,7 +150,7 @@ Result<pid_t> PrivateEngine::ensure(Instant now, nanoseconds patience) {
     silent_since_.reset();
     return start();
   }
-  const Status answered = Engine(socket()).ping(kPingLimit);
+  const Status answered = Engine(socket(), {}).ping(kPingLimit);
   if (answered) {
     silent_since_.reset();
     return *pid;
@@ -182,7 +182,7 @@ Result<pid_t> PrivateEngine::start() {
   RN_TRY(const io::RunOutput output, io::run_process(options, seconds(10)));
   if (!output.status.is_success())
     return fail(ErrorCode::kInternal, "the container engine cannot be started: " + output.err);
-  const Engine engine(socket());
+  const Engine engine(socket(), {});
   for (milliseconds waited{0}; waited < kEngineStartLimit; waited += kEngineStep) {
     const auto pid = find();
     if (pid && engine.ping(seconds(1))) {

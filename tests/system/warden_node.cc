@@ -13,6 +13,8 @@
 #include <sched.h>
 #include <sys/wait.h>
 
+#include "warden/engine.h"
+
 namespace rn::warden {
 namespace {
 
@@ -157,6 +159,84 @@ TEST_F(Warden, a_saved_image_is_taken_only_with_the_layers_that_it_was_listed_wi
 
   EXPECT_EQ(node->ask(warden_wire::LoadImage{digest, tar, {layer}}).message, "");
   EXPECT_EQ(node->state().images, (std::vector<std::string>{node->digest, digest}));
+}
+
+/// An archive on the disk, piece by piece.
+Engine::ReadArchive archive_in(const std::string& path) {
+  return [text = text_of(path), from = std::size_t{0}](std::size_t max) mutable -> Result<Blob> {
+    const std::string piece = text.substr(from, max);
+    from += piece.size();
+    return Blob(piece.begin(), piece.end());
+  };
+}
+
+TEST_F(Warden, labs_on_one_engine_have_names_of_their_own_for_one_image) {
+  const std::string socket = node->folder + "/run/engine/docker.sock";
+  const Engine first(socket, "first");
+  const Engine second(socket, std::string(63, 's'));  // the longest that a lab may have
+  const std::string archive = node->folder + "/state/agent/images/base.tar";
+  const auto names = [](const Engine& engine) {
+    std::vector<std::string> digests;
+    const auto images = engine.images();
+    for (const EngineImage& image : *images) digests.push_back(image.digest);
+    return digests;
+  };
+  const std::vector<std::string> one = {node->digest};
+  const std::vector<std::string> before = node->state().images;
+
+  const auto id = first.import_image(node->digest, archive_in(archive));
+  ASSERT_TRUE(id) << id.error().message;
+  ASSERT_TRUE(second.import_image(node->digest, archive_in(archive)));
+
+  EXPECT_EQ(names(first), one);
+  EXPECT_EQ(first.images()->front().id, *id);
+  EXPECT_EQ(names(second), one);
+  EXPECT_TRUE(second.remove_image(node->digest));
+  EXPECT_EQ(names(second), std::vector<std::string>());
+  EXPECT_EQ(names(first), one);
+  EXPECT_TRUE(first.remove_image(node->digest));
+  EXPECT_EQ(node->state().images, before);
+}
+
+TEST_F(
+    Warden, an_image_that_another_lab_or_the_owner_has_stays_when_this_lab_refuses_or_leaves_it
+) {
+  const std::string socket = node->folder + "/run/engine/docker.sock";
+  const std::string docker = "docker -H unix://" + socket + " ";
+  const std::string tar = node->folder + "/shared.tar";
+  const std::string mine = Engine(socket, node->lab).name_of(node->digest);
+  const auto has = [&](const std::string& name) {
+    return run_shell(docker + "image inspect " + name + " >/dev/null 2>&1");
+  };
+  // The owner's name in the archive stands for another image by the time that it is loaded.
+  ASSERT_TRUE(run_shell(
+      docker + "tag " + mine + " owner:1 && " + docker + "tag " + mine + " brought:1 && " + docker +
+      "save -o " + tar + " brought:1 owner:1 && " + docker + "rmi brought:1 >/dev/null && " +
+      "tar -C " + node->folder + " -cf - log | " + docker + "import - owner:1 >/dev/null && " +
+      "sha256sum " + tar + " | cut -c1-64 > " + node->folder + "/shared && " + docker +
+      "image inspect -f '{{.Id}}' owner:1 > " + node->folder + "/owner"
+  ));
+  const std::string digest = "sha256:" + text_of(node->folder + "/shared").substr(0, 64);
+  const Digest layer = *digest_from_hex(node->digest.substr(7));
+  const Engine other(socket, "other");
+
+  const auto refused = other.load_image(digest, {Digest{}}, archive_in(tar));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kCorrupt);
+  EXPECT_TRUE(has(mine));
+  EXPECT_FALSE(has("brought:1"));
+
+  const auto loaded = other.load_image(digest, {layer}, archive_in(tar));
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  EXPECT_EQ(other.images()->size(), 1U);
+  EXPECT_TRUE(other.remove_image(digest));
+
+  EXPECT_TRUE(has(mine));
+  EXPECT_FALSE(has("brought:1"));
+  EXPECT_TRUE(run_shell(
+      "test $(" + docker + "image inspect -f '{{.Id}}' owner:1) = $(cat " + node->folder +
+      "/owner) && " + docker + "rmi owner:1 >/dev/null"
+  ));
 }
 
 TEST_F(Warden, start_is_idempotent_and_the_guest_is_confined) {
