@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <limits>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -43,8 +44,13 @@ std::string text(const json& value) {
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 
+/// 0 for what does not fit: a pid cut down to 32 bits would be another process's.
 std::int32_t number(const json& value) {
-  return value.is_number_integer() ? static_cast<std::int32_t>(value.get<std::int64_t>()) : 0;
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (!value.is_number_integer()) return 0;
+  if (value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t{kMost}) return 0;
+  const auto wide = value.get<std::int64_t>();
+  return wide >= -kMost ? static_cast<std::int32_t>(wide) : 0;
 }
 
 bool flag(const json& value) {

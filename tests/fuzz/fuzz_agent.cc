@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an agent reads from its own machine: the configuration file, a join token as it was pasted,
+// and the rows of its journal.
+
+#include <string>
+
+#include "agent/config.h"
+#include "agent/core_records.h"
+#include "agent/core_types.h"
+#include "agent/identity.h"
+#include "base/assert.h"
+#include "model/codec_detail.h"
+
+namespace {
+
+using namespace rn::agent;
+
+void check_config_file(const std::string& text) {
+  const auto config = parse_config(text);
+  if (!config) {
+    RN_ASSERT(!config.error().message.empty(), "a refusal says why");
+    return;
+  }
+  for (const rn::Gpu& gpu : config->gpus)
+    RN_ASSERT(gpu.is_static, "a GPU from the file is never taken for a measured one");
+  RN_ASSERT(rn::agent::check_config(*config).has_value(), "what was accepted stays so");
+  const auto once = parse_config(
+      rn::to_document(*config).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+  );
+  RN_ASSERT(once.has_value(), "a configuration that was accepted can be written and read");
+}
+
+void check_token(const std::string& text) {
+  const auto token = parse_join_token(text);
+  if (!token) {
+    const rn::Error& error = token.error();
+    RN_ASSERT(!error.message.empty() && !error.hint.empty(), "a refusal says why");
+    RN_ASSERT(error.describe().size() < 512, "a refusal repeats no secret");
+    return;
+  }
+  const std::string again = "rn1." + token->id + "." + token->secret + "." + token->ca_fingerprint;
+  RN_ASSERT(again == text, "a token that was accepted was read whole");
+}
+
+template <class Row>
+void check_row(const rn::Result<Row>& row, rn::Result<Row> (*decode)(const std::string&)) {
+  if (!row) {
+    RN_ASSERT(row.error().code == rn::ErrorCode::kCorrupt, "a bad row is a damaged journal");
+    return;
+  }
+  const std::string text = encode_row(*row);
+  const auto again = decode(text);
+  RN_ASSERT(again.has_value(), "a row that was read can be written and read");
+  RN_ASSERT(encode_row(*again) == text, "writing a row changes nothing");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  check_config_file(text);
+  check_token(text);
+  check_row(decode_attempt_row(text), decode_attempt_row);
+  check_row(decode_reclaim_row(text), decode_reclaim_row);
+  check_row(decode_epoch_row(text), decode_epoch_row);
+  check_row(decode_node_row(text), decode_node_row);
+  check_row(decode_commit_row(text), decode_commit_row);
+  return 0;
+}
