@@ -133,7 +133,7 @@ class BadFiles(unittest.TestCase):
         self.fails(1, [*verify, *places, "--lab", "rn-flies"], 'no warden has served lab "rn-flies"', 'lab "rn-files"',
                    "leave --lab out")
         for flag, others in (("--state", places[2:]), ("--run", places[:2])):
-            self.fails(USAGE, [*verify, *others, f"{flag}="], flag, "names no folder")
+            self.fails(USAGE, [*verify, *others, f"{flag}="], flag)
             self.fails(USAGE, [*verify, *others, flag, ""], flag, "names no folder")
 
     def remove_what_was_started(self, *places):
