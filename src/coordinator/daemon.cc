@@ -54,6 +54,62 @@ std::vector<std::string> certificate_names(const DaemonConfig& config) {
   return names;
 }
 
+bool has_entries(FileSystem& fs, const std::string& folder) {
+  const auto names = fs.list(folder);
+  const auto is_ours = [](const std::string& name) { return name != "lost+found"; };
+  return names && std::any_of(names->begin(), names->end(), is_ours);
+}
+
+/// What shows that a site has run from this folder; empty for none. A first start makes a whole
+/// database, then the keys, then anything of this.
+std::string trace_of_site(FileSystem& fs, const std::string& state) {
+  if (fs.stat(join_path(state, "admin.token"))) return "admin.token";
+  for (const char* folder : {"blobs", "logs"})
+    if (has_entries(fs, join_path(state, folder))) return std::string(folder) + "/";
+  return "";
+}
+
+/// A new site in its place would lose what was acknowledged and lock every node out.
+Status refuse_to_start_anew(
+    const std::string& state, const std::string& what, const std::string& trace
+) {
+  return fail(
+      ErrorCode::kCorrupt,
+      what + ", but " + state + " belongs to a site that has run (" + trace + " is there)",
+      "restore what is missing from the newest backup; or, for a new site that every node must "
+      "join again, move " +
+          state + " away"
+  );
+}
+
+/// Before the store makes a new one.
+Status check_database_is_there(FileSystem& fs, const std::string& state) {
+  const bool has_keys = fs.stat(join_path(state, "pki/ca.pem")).has_value();
+  const std::string trace = has_keys ? "pki/ca.pem" : trace_of_site(fs, state);
+  if (trace.empty()) return {};
+  const auto database = fs.stat(join_path(state, "coordinator.db"));
+  if (database && database->size > 0) return {};
+  if (!database && database.error().code != ErrorCode::kNotFound) return fail(database.error());
+  const std::string what = database ? "coordinator.db is empty" : "coordinator.db is missing";
+  return refuse_to_start_anew(state, what, trace);
+}
+
+/// Before new ones are made.
+Status check_keys_are_there(FileSystem& fs, const std::string& state, Store& store) {
+  const auto authority = fs.stat(join_path(state, "pki/ca.pem"));
+  if (authority) return {};
+  if (authority.error().code != ErrorCode::kNotFound) return fail(authority.error());
+  std::string trace = trace_of_site(fs, state);
+  if (trace.empty()) {
+    EventFilter any;
+    any.limit = 1;
+    RN_TRY(const auto events, store.events(any));
+    if (!events.empty()) trace = "its history in coordinator.db";
+  }
+  if (trace.empty()) return {};
+  return refuse_to_start_anew(state, "pki/ca.pem is missing", trace);
+}
+
 }  // namespace
 
 struct Daemon::State {
@@ -101,7 +157,9 @@ struct Daemon::State {
 
 Status Daemon::State::open() {
   RN_CHECK(make_folders(fs, config.state, 0700));
+  RN_CHECK(check_database_is_there(fs, config.state));
   RN_TRY(store, SqliteStore::open(config.state));
+  RN_CHECK(check_keys_are_there(fs, config.state, *store));
   RN_TRY(pki, SitePki::open_or_create(fs, join_path(config.state, "pki"), rng, loop.now().wall));
   pki->set_certificate_lifetime(seconds(config.certificate_s));
   RN_CHECK(make_folders(fs, join_path(config.state, "blobs"), 0700));

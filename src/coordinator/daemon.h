@@ -23,7 +23,8 @@ class Daemon {
   };
 
   /// Opens the state folder and listens. Blocking; before the loop runs. Errors say what to do
-  /// next: see SqliteStore::open, SitePki::open_or_create, io::HttpServer::start.
+  /// next: kCorrupt for a used folder without its database or keys; see SqliteStore::open,
+  /// SitePki::open_or_create, io::HttpServer::start.
   static Result<std::unique_ptr<Daemon>> start(
       io::Loop& loop, const DaemonConfig& config, Events events
   );

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <iterator>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -13,6 +14,7 @@
 #include "coordinator/api.h"
 #include "coordinator/daemon_finishing_agent.h"
 #include "coordinator/daemon_fixture.h"
+#include "coordinator/sqlite_store.h"
 #include "model/yaml.h"
 
 namespace rn::coordinator {
@@ -130,6 +132,99 @@ TEST(Daemon, a_second_coordinator_on_the_same_folder_is_refused) {
   EXPECT_EQ(second.error().code, ErrorCode::kConflict);
   EXPECT_NE(second.error().message.find("another coordinator"), std::string::npos);
   EXPECT_NE(second.error().hint.find("--state"), std::string::npos);
+}
+
+/// Starts on a folder of a site that ran; the error's words, empty if it started.
+std::string refusal_of(const std::string& state) {
+  io::Loop loop;
+  DaemonConfig config;
+  config.state = state;
+  config.listen_address = "127.0.0.1";
+  config.port = 0;
+  config.disk_reserve_bytes = 0;
+  EXPECT_TRUE(finish_config(config).has_value());
+  const auto daemon = Daemon::start(loop, config, {});
+  if (daemon) return "";
+  EXPECT_EQ(daemon.error().code, ErrorCode::kCorrupt);
+  EXPECT_NE(daemon.error().hint.find("backup"), std::string::npos);
+  EXPECT_NE(daemon.error().hint.find("move " + state), std::string::npos);
+  return daemon.error().message;
+}
+
+/// The state folder of a site that ran and stopped.
+std::string make_used_state(const ScratchFolder& folder) {
+  LiveSite site(folder.path() + "/state");
+  site.put("something");
+  site.stop();
+  return site.state();
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(Daemon, a_used_folder_without_its_database_is_refused_and_stays_as_it_is) {
+  const ScratchFolder folder;
+  const std::string state = make_used_state(folder);
+  const std::string authority = text_of(state + "/pki/ca.pem");
+  std::filesystem::rename(state + "/coordinator.db", folder.path() + "/kept.db");
+
+  EXPECT_NE(refusal_of(state).find("coordinator.db is missing"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(state + "/coordinator.db"));
+
+  std::ofstream(state + "/coordinator.db").close();
+  EXPECT_NE(refusal_of(state).find("coordinator.db is empty"), std::string::npos);
+  EXPECT_EQ(std::filesystem::file_size(state + "/coordinator.db"), 0u);
+
+  // Also with nothing but the blobs left.
+  std::filesystem::rename(state + "/pki", folder.path() + "/kept.pki");
+  std::filesystem::rename(state + "/admin.token", folder.path() + "/kept.token");
+  EXPECT_NE(refusal_of(state).find("coordinator.db is empty"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(state + "/pki/ca.pem"));
+
+  std::filesystem::rename(folder.path() + "/kept.pki", state + "/pki");
+  std::filesystem::rename(folder.path() + "/kept.token", state + "/admin.token");
+  std::filesystem::rename(folder.path() + "/kept.db", state + "/coordinator.db");
+  EXPECT_EQ(refusal_of(state), "");
+  EXPECT_EQ(text_of(state + "/pki/ca.pem"), authority);
+}
+
+TEST(Daemon, a_used_folder_without_its_keys_is_refused_and_gets_no_new_ones) {
+  const ScratchFolder folder;
+  const std::string state = make_used_state(folder);
+  const std::string pki = state + "/pki";
+  const std::string site_key = text_of(pki + "/site.key");
+  // One file, then all of them, then the folder; at last the database alone tells.
+  std::filesystem::rename(pki + "/ca.pem", folder.path() + "/ca.pem");
+  EXPECT_NE(refusal_of(state).find("pki/ca.pem is missing"), std::string::npos);
+  EXPECT_EQ(text_of(pki + "/site.key"), site_key);
+
+  std::filesystem::rename(pki, folder.path() + "/kept.pki");
+  std::filesystem::create_directory(pki);
+  EXPECT_NE(refusal_of(state).find("pki/ca.pem is missing"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_empty(pki));
+
+  for (const char* name : {"/admin.token", "/blobs", "/logs"})
+    std::filesystem::rename(state + name, folder.path() + name);
+  EXPECT_NE(refusal_of(state).find("pki/ca.pem is missing"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_empty(pki));
+
+  std::filesystem::remove(pki);
+  std::filesystem::rename(folder.path() + "/kept.pki", pki);
+  std::filesystem::rename(folder.path() + "/ca.pem", pki + "/ca.pem");
+  EXPECT_EQ(refusal_of(state), "");
+}
+
+TEST(Daemon, a_first_start_that_was_cut_off_before_the_keys_is_begun_again) {
+  const ScratchFolder folder;
+  const std::string state = folder.path() + "/state";
+  std::filesystem::create_directories(state + "/blobs/lost+found");  // a disk of its own
+  { ASSERT_TRUE(SqliteStore::open(state).has_value()); }
+  std::filesystem::create_directory(state + "/pki");
+  std::ofstream(state + "/pki/site.key") << "half";
+
+  EXPECT_EQ(refusal_of(state), "");
 }
 
 TEST(Daemon, what_was_acknowledged_is_there_after_a_restart) {
