@@ -312,6 +312,45 @@ Status Hands::fetch_generation(
   return fail(last.with("generation " + std::to_string(ref.generation)));
 }
 
+/// Chunks that were here before the fetch may have rotted since: the store gives them up when they
+/// are read, and the holders have them.
+Result<Manifest> Hands::restore(
+    const GuestName& guest,
+    const PrepareWork& w,
+    const GenerationRef& from,
+    const Cancelled& is_cancelled
+) {
+  RN_TRY(
+      const crypto::Key256 key, open_job_key(*deps_.identity.get(), guest.job, w.sealed_job_key)
+  );
+  bool is_damaged_here = false;
+  const checkpoint::BlobSource chunks = [&](const Digest& name) -> Result<Blob> {
+    if (is_cancelled) return fail(cancelled().error());
+    auto stored = deps_.store.get(name);
+    is_damaged_here = !stored && answer_of(stored.error().code) == HolderAnswer::kLacks;
+    return stored;
+  };
+  Error last;
+  for (int tries = 0; tries < kRestoresMax; ++tries) {
+    RN_CHECK(fetch_generation(from, w.resume_from, is_cancelled));
+    RN_TRY(const SignedManifest sealed, deps_.store.load_manifest(from.job, from.manifest));
+    // The coordinator named this hash, from a row that it committed: that is what makes it trusted.
+    RN_TRY(Manifest manifest, checkpoint::parse_manifest(sealed.body));
+    const auto restored = checkpoint::restore_generation(
+        deps_.fs, join_path(w.disk, "work"), manifest, checkpoint::derive_job_keys(key), chunks
+    );
+    if (restored) return manifest;
+    if (!is_damaged_here) return fail(restored.error());
+    last = restored.error();
+    log::warning(
+        "restore.damaged_here",
+        {{"job", from.job.str()}, {"generation", from.generation}, {"why", last.message}}
+    );
+  }
+  last.code = ErrorCode::kUnavailable;  // they have it (I7)
+  return fail(last.with("what was fetched does not stay right on this disk"));
+}
+
 Result<WorkPrepared> Hands::lay_out(
     GuestEntry& entry,
     const GuestName& guest,
@@ -337,24 +376,7 @@ Result<WorkPrepared> Hands::lay_out(
     RN_TRY(entry.cache, checkpoint::prime_cache(*work, entry.base, nullptr, deps_.clock));
     return WorkPrepared{};
   }
-  RN_CHECK(fetch_generation(from, w.resume_from, is_cancelled));
-  RN_TRY(const SignedManifest sealed, deps_.store.load_manifest(from.job, from.manifest));
-  // The coordinator named this hash, from a row that it committed: that is what makes it trusted.
-  RN_TRY(const Manifest manifest, checkpoint::parse_manifest(sealed.body));
-  RN_TRY(
-      const crypto::Key256 key, open_job_key(*deps_.identity.get(), guest.job, w.sealed_job_key)
-  );
-  const checkpoint::BlobSource chunks = [&](const Digest& name) -> Result<Blob> {
-    if (is_cancelled) return fail(cancelled().error());
-    return deps_.store.get(name);
-  };
-  RN_TRY(
-      const auto restored,
-      checkpoint::restore_generation(
-          deps_.fs, folder, manifest, checkpoint::derive_job_keys(key), chunks
-      )
-  );
-  (void)restored;
+  RN_TRY(const Manifest manifest, restore(guest, w, from, is_cancelled));
   RN_TRY(entry.cache, checkpoint::prime_cache(*work, entry.base, &manifest, deps_.clock));
   return WorkPrepared{from, ""};
 }

@@ -71,6 +71,9 @@ class Hands {
   Status fetch_generation(
       const GenerationRef& ref, const std::vector<PeerGrant>& peers, const Cancelled& c
   );
+  Result<Manifest> restore(
+      const GuestName& guest, const PrepareWork& w, const GenerationRef& from, const Cancelled& c
+  );
   Status load_base(GuestEntry& entry, const GuestName& guest, const Digest& workspace);
   Result<WorkResult> snapshot(const GuestName& guest, const TakeSnapshot& w, const Cancelled& c);
   Result<WorkResult> copy(

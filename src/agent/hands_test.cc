@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
@@ -18,6 +19,7 @@
 #include "base/scratch_folder.h"
 #include "checkpoint/generation_fake.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/peer_link.h"
 #include "io/http_server.h"
 #include "io/loop_fixture.h"
 #include "io/real_clock.h"
@@ -275,6 +277,115 @@ TEST_F(HandsTest, a_holder_that_does_not_answer_is_asked_again_and_nothing_older
 
   ASSERT_TRUE(std::holds_alternative<Error>(restored));
   EXPECT_EQ(std::get<Error>(restored).code, ErrorCode::kUnavailable);
+}
+
+/// Two generations that another node holds and serves.
+class HandsThatResume : public HandsTest {
+ protected:
+  HandsThatResume() {
+    const io::TlsConfig client = site.end(identity_of(identity.node));
+    identity.certificate_pem = client.cert_pem;
+    identity.key_pem = client.key_pem;
+    identity.ca_pem = client.ca_pem;
+    make_hands();
+    holder_store = open_store("holder");
+    deps = std::make_unique<checkpoint::PeerServerDeps>(checkpoint::PeerServerDeps{
+        *holder_store,
+        nullptr,
+        clock,
+        NodeId("n-2"),
+        "room",
+        identity.signing,
+        coordinator.public_key,
+        seconds(300),
+        {},
+        {},
+        {}});
+    io::FramedServerConfig config;
+    config.tls = site.end(identity_of(NodeId("n-2")));
+    server = *io::FramedServer::start(config, [this](io::FramedConnection& connection) {
+      checkpoint::serve_peer(connection, *deps, checkpoint::DriveOptions{seconds(10), {}});
+    });
+    run(a_start("disk"));
+    put(in_work("disk", "same.txt"), "never changes");
+    put(in_work("disk", "ckpt.bin"), "step 1");
+    first = std::get<SnapshotTaken>(run(a_snapshot(1))).generation;
+    put(in_work("disk", "ckpt.bin"), "step 2, longer");
+    second = std::get<SnapshotTaken>(run(a_snapshot(2))).generation;
+    for (const GenerationRef& ref : {first, second}) copy(*store, *holder_store, ref);
+  }
+
+  static void copy(
+      checkpoint::ChunkStore& from, checkpoint::ChunkStore& to, const GenerationRef& ref
+  ) {
+    const SignedManifest sealed = from.load_manifest(ref.job, ref.manifest).value();
+    checkpoint::ChunkStore::Session session(to);
+    const Manifest manifest = checkpoint::parse_manifest(sealed.body).value();
+    for (const ChunkRef& chunk : manifest.chunks)
+      ASSERT_TRUE(session.put(chunk.cipher, from.get(chunk.cipher).value()));
+    ASSERT_TRUE(session.flush());
+    ASSERT_TRUE(to.put_manifest(sealed));
+  }
+
+  PrepareWork a_resume() {
+    Ticket ticket;
+    ticket.job = guest.job;
+    ticket.epoch = guest.epoch;
+    ticket.from = identity.node;
+    ticket.to = NodeId("n-2");
+    ticket.action = TicketAction::kFetch;
+    ticket.expiry_wall_ms = to_ms(clock.now().wall) + 60'000;
+    ticket.max_bytes = 64 << 20;
+    PeerGrant grant;
+    grant.node = ticket.to;
+    grant.address = "127.0.0.1:" + std::to_string(server->port());
+    grant.ticket = checkpoint::sign_ticket(ticket, coordinator);
+    PrepareWork w = a_start("other");
+    w.resume = second;
+    w.resume_previous = first;
+    w.resume_from = {grant};
+    return w;
+  }
+
+  /// Other bytes of the same length in every file of the own store below `part`.
+  void rot(const std::string& part) {
+    for (const auto& file : std::filesystem::recursive_directory_iterator(folder + "/" + part)) {
+      if (!file.is_regular_file()) continue;
+      const std::string bytes(file.file_size(), '!');
+      std::ofstream(file.path()) << bytes;
+    }
+  }
+
+  void expect_the_newest(const WorkResult& restored) {
+    ASSERT_TRUE(std::holds_alternative<WorkPrepared>(restored))
+        << std::get<Error>(restored).describe();
+    EXPECT_EQ(std::get<WorkPrepared>(restored).restored.generation, 2u);
+    EXPECT_EQ(std::get<WorkPrepared>(restored).note, "");
+    EXPECT_EQ(text_of(in_work("other", "ckpt.bin")), "step 2, longer");
+    EXPECT_EQ(text_of(in_work("other", "same.txt")), "never changes");
+  }
+
+  io::Site site;
+  crypto::SigningKey coordinator = crypto::make_signing_key(rng);
+  std::unique_ptr<checkpoint::ChunkStore> holder_store;
+  std::unique_ptr<checkpoint::PeerServerDeps> deps;
+  std::unique_ptr<io::FramedServer> server;
+  GenerationRef first;
+  GenerationRef second;
+};
+
+TEST_F(HandsThatResume, a_chunk_that_rotted_here_before_the_fetch_is_fetched_too) {
+  ASSERT_TRUE(store->forget(guest.job));
+  copy(*holder_store, *store, first);  // with a chunk of the second
+  rot("chunks/chunks");
+
+  expect_the_newest(run(a_resume()));
+}
+
+TEST_F(HandsThatResume, chunks_and_manifests_that_rotted_here_are_fetched_again) {
+  rot("chunks");
+
+  expect_the_newest(run(a_resume()));
 }
 
 TEST_F(HandsTest, another_nodes_sealed_key_opens_nothing) {

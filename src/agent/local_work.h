@@ -50,4 +50,9 @@ HolderAnswer answer_of(ErrorCode code);
 /// reached and none has it: one that merely does not answer now may have it tomorrow (I7).
 bool may_fall_back(const std::vector<HolderAnswer>& answers);
 
+/// So often one generation is fetched and restored, where chunks of the own store turn out to be
+/// damaged only then. A fetch that finds the manifest here reads every chunk: the second has
+/// whatever the holders have.
+inline constexpr int kRestoresMax = 3;
+
 }  // namespace rn::agent

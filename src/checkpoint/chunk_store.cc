@@ -472,10 +472,11 @@ Result<GenerationRef> ChunkStore::put_manifest(const SignedManifest& manifest) {
   Stored stored;
   stored.ref = describe(parsed, manifest_hash(manifest));
   const std::pair<Order, Digest> key{{parsed.epoch, parsed.generation}, stored.ref.manifest};
-  {
-    const std::lock_guard lock(mutex_);
-    const auto job = generations_.find(parsed.job);
-    if (job != generations_.end() && job->second.contains(key)) return stored.ref;
+  std::uint64_t damaged_bytes = 0;  // of the same manifest, which the new file replaces
+  for (const Stored& known : generations_of(parsed.job)) {
+    if (known.ref.manifest != stored.ref.manifest) continue;
+    if (load_from(known)) return known.ref;
+    damaged_bytes = known.file_bytes;
   }
   const Blob bytes = to_cbor(manifest);
   RN_CHECK(admit(bytes.size()));
@@ -498,6 +499,7 @@ Result<GenerationRef> ChunkStore::put_manifest(const SignedManifest& manifest) {
         "the manifest of generation " + std::to_string(parsed.generation), written.error()
     );
   }
+  bytes_ -= std::min(bytes_, damaged_bytes);
   generations_[parsed.job][key] = stored;
   return stored.ref;
 }

@@ -143,8 +143,8 @@ class ChunkStore {
   /// The same from the medium, not from the page cache.
   Result<Blob> get_from_medium(const Digest& cipher);
 
-  /// Stores a manifest whose chunks are all here. Idempotent. The signature is the caller's to
-  /// check (manifest.h).
+  /// Stores a manifest whose chunks are all here. Idempotent; one that is damaged here is written
+  /// anew. The signature is the caller's to check (manifest.h).
   Result<GenerationRef> put_manifest(const SignedManifest& manifest);
   Result<SignedManifest> load_manifest(const JobId& job, const Digest& manifest);
   /// Generations of a job here, oldest first (by epoch, then number). kNotFound never: an unknown

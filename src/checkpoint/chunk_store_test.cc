@@ -321,6 +321,21 @@ TEST_F(ChunkStoreTest, a_damaged_manifest_is_dropped_when_the_store_opens) {
   EXPECT_EQ(store_->latest_valid(maker_.job)->generation, 1U);
 }
 
+TEST_F(ChunkStoreTest, a_manifest_that_was_damaged_meanwhile_is_written_anew_when_it_is_put_again) {
+  const auto made = maker_.make(1, {{"a.pt", "alpha"}});
+  ASSERT_TRUE(GenerationMaker::store(*store_, made));
+  const std::uint64_t bytes = store_->usage().bytes;
+  const std::string folder = "/store/manifests/" + maker_.job.str();
+  ASSERT_TRUE(fs_.flip(folder + "/" + fs_.list(folder).value()[0], 100, 4));
+  ASSERT_FALSE(store_->load_manifest(maker_.job, made.hash));
+
+  ASSERT_TRUE(GenerationMaker::store(*store_, made));
+
+  EXPECT_TRUE(store_->verify(maker_.job, made.hash));
+  EXPECT_EQ(store_->usage().bytes, bytes);
+  EXPECT_EQ(store_->list(maker_.job).size(), 1U);
+}
+
 TEST_F(ChunkStoreTest, collection_keeps_everything_from_the_number_that_it_is_told) {
   std::vector<GenerationMaker::Made> made;
   for (std::uint32_t i = 1; i <= 5; ++i) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 #include <optional>
+#include <utility>
 
 #include "agent/local_work.h"
 #include "base/planted.h"
@@ -182,6 +183,8 @@ struct AgentWork::Resume {
   std::size_t peer = 0;
   std::vector<agent::HolderAnswer> answers;
   std::string note;
+  int restores = 0;              ///< tried so far, of the wanted one
+  bool is_damaged_here = false;  ///< by the last of them
 
   const GenerationRef& wanted() const {
     return is_previous ? prepare.resume_previous : prepare.resume;
@@ -195,7 +198,8 @@ void AgentWork::prepare(
   if (!remove_tree(host_.fs(), folder) || !make_folders(host_.fs(), folder, 0755))
     return done(Error{ErrorCode::kUnavailable, "disk", ""});
   if (prepare.resume.generation == 0) return done(agent::WorkPrepared{});
-  resume_next(std::make_shared<Resume>(Resume{work.id, work.guest, prepare, done, {}, {}, {}, {}}));
+  resume_next(std::make_shared<Resume>(Resume{
+      work.id, work.guest, prepare, done, {}, {}, {}, {}, {}, {}}));
 }
 
 void AgentWork::resume_next(const std::shared_ptr<Resume>& resume) {
@@ -234,17 +238,25 @@ void AgentWork::resume_fetched(const std::shared_ptr<Resume>& resume, const Stat
   const GenerationRef& wanted = resume->wanted();
   const Status restored = there ? restore(*resume, wanted) : there;
   if (restored) return resume->done(agent::WorkPrepared{wanted, resume->note});
+  if (std::exchange(resume->is_damaged_here, false)) {
+    if (++resume->restores >= agent::kRestoresMax)
+      return resume->done(Error{ErrorCode::kUnavailable, restored.error().message, ""});
+    resume->peer = 0;
+    resume->answers.clear();
+    return resume_next(resume);
+  }
   const bool is_lost = agent::answer_of(restored.error().code) == agent::HolderAnswer::kLacks;
   if (!is_lost || resume->is_previous || resume->prepare.resume_previous.generation == 0)
     return resume->done(restored.error());
   resume->note = restored.error().describe();
   resume->is_previous = true;
+  resume->restores = 0;
   resume->peer = 0;
   resume->answers.clear();
   resume_next(resume);
 }
 
-Status AgentWork::restore(const Resume& resume, const GenerationRef& wanted) {
+Status AgentWork::restore(Resume& resume, const GenerationRef& wanted) {
   const std::string folder = work_folder(resume.prepare.disk);
   RN_TRY(
       const auto key,
@@ -259,7 +271,12 @@ Status AgentWork::restore(const Resume& resume, const GenerationRef& wanted) {
              folder,
              parsed,
              checkpoint::derive_job_keys(key),
-             [this](const Digest& cipher) { return store_->get(cipher); }
+             [&](const Digest& cipher) {
+               auto stored = store_->get(cipher);
+               resume.is_damaged_here =
+                   !stored && agent::answer_of(stored.error().code) == agent::HolderAnswer::kLacks;
+               return stored;
+             }
   ).map([](const auto&) {});
 }
 

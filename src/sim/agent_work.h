@@ -59,7 +59,7 @@ class AgentWork {
   void prepare(const agent::Work& work, const agent::PrepareWork& prepare, const Done& done);
   void resume_next(const std::shared_ptr<Resume>& resume);
   void resume_fetched(const std::shared_ptr<Resume>& resume, const Status& there);
-  Status restore(const Resume& resume, const GenerationRef& wanted);
+  Status restore(Resume& resume, const GenerationRef& wanted);
 
   AgentHost& host_;
   Rng& rng_;
