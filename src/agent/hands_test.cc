@@ -702,29 +702,12 @@ class HandsOfHolder : public HandsTest {
 };
 
 TEST_F(HandsOfHolder, garbage_collection_keeps_the_durable_one_behind_one_that_never_became_it) {
-  hold(1, 3);
   hold(1, 4);  // durable
   hold(1, 5);  // too few copies
   hold(1, 6);  // durable
   hold(2, 7);  // of the next attempt, not durable yet
 
   EXPECT_EQ(left_from(4), (Left{{1, 4}, {1, 5}, {1, 6}, {2, 7}}));
-}
-
-TEST_F(HandsOfHolder, garbage_collection_keeps_the_durable_one_beside_a_later_attempts_lower_ones) {
-  hold(1, 3);
-  hold(1, 7);  // durable, as is 6, which others hold
-  hold(2, 4);
-  hold(2, 6);
-  hold(3, 5);
-
-  EXPECT_EQ(left_from(6), (Left{{2, 6}, {1, 7}}));
-}
-
-TEST_F(HandsOfHolder, garbage_collection_of_one_that_others_hold_leaves_the_two_newest_here) {
-  for (const std::uint32_t number : {1, 2, 3}) hold(1, number);
-
-  EXPECT_EQ(left_from(8), (Left{{1, 2}, {1, 3}}));
 }
 
 TEST_F(HandsTest, the_watch_reports_a_checkpoint_that_is_renamed_into_place) {
