@@ -54,6 +54,16 @@ TEST(AgentConfigFile, fields_are_strict_and_static_gpus_are_named_as_such) {
   EXPECT_THAT(misspelt.error().hint, HasSubstr("state"));
 }
 
+/// Leaving would remove /agent.
+TEST(AgentConfigFile, an_empty_folder_is_no_folder) {
+  for (const char* text : {"state: ''\n", "run: ''\n"}) {
+    const auto config = parse_config(text);
+
+    ASSERT_FALSE(config) << text;
+    EXPECT_THAT(config.error().message, HasSubstr("is empty"));
+  }
+}
+
 TEST(AgentConfigFile, a_machine_without_gpus_may_say_so_and_is_not_looked_at_for_any) {
   const auto none = parse_config("gpus: 0\n");
 

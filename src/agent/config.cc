@@ -41,6 +41,8 @@ Status check_config(const AgentConfig& config) {
   const std::vector<std::pair<std::string, std::string>> folders = {
       {"state", config.state}, {"run", config.run}};
   for (const auto& [key, path] : folders) {
+    // Empty, it would make /agent and /warden of the machine's root, and leaving removes them.
+    if (path.empty()) return fail(ErrorCode::kInvalid, key + ": is empty", "name a folder");
     std::error_code ignored;
     if (std::filesystem::exists(path, ignored) && !std::filesystem::is_directory(path, ignored))
       return fail(ErrorCode::kInvalid, key + ": " + path + " is no folder", "name a folder");
