@@ -71,13 +71,13 @@ struct Loop::State {
     armed_for = next;
     itimerspec when{};
     if (next != Instant::max()) {
-      const std::int64_t ns = std::max<std::int64_t>(to_ns(next), 1);
+      // Relative: what sets other clocks for a process (libfaketime) moves absolute times too.
+      const std::int64_t ns = std::max<std::int64_t>(to_ns(next) - to_ns(clock.now().boot), 1);
       when.it_value.tv_sec = ns / 1'000'000'000;
       when.it_value.tv_nsec = ns % 1'000'000'000;
     }
     RN_ASSERT(
-        timerfd_settime(timer_fd.native_handle(), TFD_TIMER_ABSTIME, &when, nullptr) == 0,
-        "a timer can be set"
+        timerfd_settime(timer_fd.native_handle(), 0, &when, nullptr) == 0, "a timer can be set"
     );
   }
 
