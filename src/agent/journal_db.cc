@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/journal_db.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -8,9 +9,23 @@
 
 #include <sqlite3.h>
 
+#include "base/log.h"
+
 namespace rn::agent {
 
 namespace {
+
+constexpr std::chrono::milliseconds kRoomPause{200};
+
+/// Pages that were used once stay in the file as free ones, and the log keeps its length when it is
+/// begun anew: what rows need later is taken from the disk now.
+constexpr const char* kTakeReserve =
+    "CREATE TABLE IF NOT EXISTS reserve(bytes BLOB);"
+    "BEGIN IMMEDIATE;"
+    "INSERT INTO reserve VALUES(zeroblob(8388608));"
+    "COMMIT;"
+    "PRAGMA wal_checkpoint(RESTART);"
+    "DROP TABLE reserve";
 
 struct Batch {
   std::vector<JournalWrite> writes;
@@ -92,12 +107,35 @@ struct JournalDb::State {
     return {};
   }
 
+  /// Rows in one transaction; what failed is undone.
   Status commit(const std::vector<Batch>& batches) {
     RN_CHECK(execute("BEGIN IMMEDIATE"));
-    for (const Batch& batch : batches) {
-      for (const JournalWrite& write : batch.writes) RN_CHECK(apply(write));
+    const Status written = [&]() -> Status {
+      for (const Batch& batch : batches) {
+        for (const JournalWrite& write : batch.writes) RN_CHECK(apply(write));
+      }
+      return execute("COMMIT");
+    }();
+    if (!written) (void)execute("ROLLBACK");  // fails where SQLite has done that itself
+    return written;
+  }
+
+  /// As commit, but a full disk is waited for: until there is room, or the process ends.
+  Status commit_when_there_is_room(const std::vector<Batch>& batches) {
+    for (bool was_told = false;; was_told = true) {
+      Status written = commit(batches);
+      if (written || written.error().code != ErrorCode::kExhausted) return written;
+      if (!was_told) log::warning("journal.waits_for_room", {{"why", written.error().describe()}});
+      std::unique_lock lock(mutex);
+      if (wake.wait_for(lock, kRoomPause, [this] { return is_stopping; })) return written;
     }
-    return execute("COMMIT");
+  }
+
+  void take_reserve() {
+    const Status taken = execute(kTakeReserve);
+    if (taken) return;
+    (void)execute("ROLLBACK");
+    log::warning("journal.without_reserve", {{"why", taken.error().describe()}});
   }
 
   void run() {
@@ -109,7 +147,7 @@ struct JournalDb::State {
         if (queue.empty()) return;
         batches.swap(queue);
       }
-      if (broken) broken = commit(batches);
+      if (broken) broken = commit_when_there_is_room(batches);
       for (Batch& batch : batches) {
         if (batch.done) batch.done(broken);
       }
@@ -142,6 +180,7 @@ Result<std::unique_ptr<JournalDb>> JournalDb::open(const std::string& path) {
       "CREATE TABLE IF NOT EXISTS journal(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT"
   )));
   RN_CHECK(context(state->execute("BEGIN IMMEDIATE; COMMIT")));
+  state->take_reserve();
   const auto prepare = [&](const char* sql, sqlite3_stmt** statement) -> Status {
     const int result = sqlite3_prepare_v2(state->db, sql, -1, statement, nullptr);
     if (result != SQLITE_OK) return fail(error_of(state->db, result, path));

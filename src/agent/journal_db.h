@@ -12,11 +12,13 @@
 namespace rn::agent {
 
 /// The agent's journal: one table of rows in SQLite (WAL, synchronous=FULL, STRICT). A writer
-/// thread commits whatever has gathered in one transaction, in order.
+/// thread commits whatever has gathered in one transaction, in order. It has 8 MiB of room before
+/// it needs more of the disk; when that is full it waits until there is room again.
 class JournalDb {
  public:
-  /// Creates the file if it is missing. kConflict if another process has it open, kCorrupt if it is
-  /// no journal or fails SQLite's check, kDenied if it cannot be written. Blocking.
+  /// Creates the file if it is missing, and takes its reserve. kConflict if another process has it
+  /// open, kCorrupt if it is no journal or fails SQLite's check, kDenied if it cannot be written.
+  /// Blocking.
   static Result<std::unique_ptr<JournalDb>> open(const std::string& path);
   /// Commits what is queued, then stops.
   ~JournalDb();

@@ -62,6 +62,26 @@ TEST_F(JournalDbTest, what_was_written_is_there_after_reopening) {
   EXPECT_EQ(rows(**again), "a=3;c=with 'quotes';");
 }
 
+TEST_F(JournalDbTest, rows_need_no_more_of_the_disk_for_a_while) {
+  const auto bytes = [&] {
+    std::uint64_t sum = 0;
+    const std::vector<std::string> names = fs_.list(folder_.path()).value();
+    for (const std::string& name : names) sum += fs_.stat(join_path(folder_.path(), name))->size;
+    return sum;
+  };
+  for (int opened = 0; opened < 2; ++opened) {
+    auto journal = JournalDb::open(path_);
+    ASSERT_TRUE(journal) << journal.error().describe();
+    const std::uint64_t before = bytes();
+    ASSERT_GT(before, 16u << 20) << "the rows' place and the log's";
+
+    for (int row = 0; row < 20; ++row)
+      ASSERT_TRUE(write(**journal, {JournalWrite{std::to_string(row), std::string(100'000, 'x')}}));
+
+    EXPECT_EQ(bytes(), before);
+  }
+}
+
 TEST_F(JournalDbTest, callbacks_come_in_the_order_of_the_writes_even_without_rows) {
   auto journal = JournalDb::open(path_);
   std::mutex mutex;
