@@ -155,7 +155,7 @@ class HandsTest : public testing::Test {
 
 /// A wrong path here would be a folder of the owner's: without the look at the disk, "" is /work.
 TEST_F(HandsTest, a_folder_that_is_no_guests_disk_is_neither_emptied_nor_read) {
-  put("owners/work/thesis.tex", "ten years");
+  put(in_work("owners", "thesis.tex"), "ten years");
   for (const std::string& disk : {std::string(), std::string("/"), folder + "/owners"}) {
     PrepareWork start = a_start("disk");
     start.disk = disk;
@@ -171,7 +171,7 @@ TEST_F(HandsTest, a_folder_that_is_no_guests_disk_is_neither_emptied_nor_read) {
       EXPECT_THAT(error->message, HasSubstr("no disk that the warden has mounted"));
     }
   }
-  EXPECT_EQ(text_of("owners/work/thesis.tex"), "ten years");
+  EXPECT_EQ(text_of(in_work("owners", "thesis.tex")), "ten years");
   EXPECT_THAT(fs.refused(), testing::IsEmpty());
 }
 
