@@ -41,16 +41,12 @@ json structure(json& components) {
   if (!components.contains(name)) {
     components[name] = nullptr;  // a structure that holds itself would end here
     json properties = json::object();
-    std::apply(
-        [&](const auto&... f) {
-          ((properties[std::string(f.name)] =
-                schema_of<std::remove_reference_t<decltype(std::declval<T&>().*(f.member))>>(
-                    components
-                )),
-           ...);
-        },
-        T::fields()
-    );
+    T::with_fields([&](const auto&... f) {
+      ((properties[std::string(f.name)] =
+            schema_of<std::remove_reference_t<decltype(std::declval<T&>().*(f.member))>>(components)
+       ),
+       ...);
+    });
     components[name] = {
         {"type", "object"}, {"additionalProperties", false}, {"properties", properties}};
   }

@@ -30,7 +30,7 @@ enum class Format { kText, kBinary };
 
 template <class T>
 concept Described = requires {
-  T::fields();
+  typename T::Described;
 };
 
 template <class T>
@@ -85,10 +85,9 @@ template <class T>
 json write(const T& value, Format format) {
   if constexpr (Described<T>) {
     json document = json::object();
-    std::apply(
-        [&](const auto&... f) { (write_field(document, f.name, value.*(f.member), format), ...); },
-        T::fields()
-    );
+    T::with_fields([&](const auto&... f) {
+      (write_field(document, f.name, value.*(f.member), format), ...);
+    });
     return document;
   } else if constexpr (Enumerated<T>) {
     return write_text(to_string(value));
@@ -201,9 +200,7 @@ void read_field(FieldReader& reader, std::string_view name, T& out) {
 template <class T>
 Status read_fields(const json& document, T& out, const std::string& path, Unknown unknown) {
   FieldReader reader(document, path, unknown);
-  std::apply(
-      [&](const auto&... f) { (read_field(reader, f.name, out.*(f.member)), ...); }, T::fields()
-  );
+  T::with_fields([&](const auto&... f) { (read_field(reader, f.name, out.*(f.member)), ...); });
   return reader.finish();
 }
 

@@ -11,7 +11,6 @@
 // and one forward.
 
 #include <string_view>
-#include <tuple>
 
 namespace rn {
 
@@ -44,10 +43,14 @@ struct EnumWords;
 #define RN_FIELD_OF(type, name) ::rn::field(#name, &type::name)
 
 /// Inside a structure: names the fields that travel, and makes the structure comparable.
-#define RN_FIELDS(Type, ...)                                         \
-  static constexpr auto fields() {                                   \
-    return std::make_tuple(RN_EACH(RN_FIELD_OF, Type, __VA_ARGS__)); \
-  }                                                                  \
+/// `T::with_fields(visit)` calls visit(Field…) with one argument per field and returns its result.
+/// NOTE: a template, so that a file which only includes the structure pays nothing for it.
+#define RN_FIELDS(Type, ...)                                   \
+  using Described = Type;                                      \
+  template <class Visit>                                       \
+  static constexpr decltype(auto) with_fields(Visit&& visit) { \
+    return visit(RN_EACH(RN_FIELD_OF, Type, __VA_ARGS__));     \
+  }                                                            \
   friend bool operator==(const Type&, const Type&) = default;
 
 /// At namespace rn scope, after the enumeration: RN_ENUM(JobState, "submitted", "queued", ...).
