@@ -134,6 +134,13 @@ Status check_loaded(const json& image, const std::vector<Digest>& layers) {
   );
 }
 
+Error wrong_digest(const std::string& digest, const Status& discarded) {
+  return Error{
+      ErrorCode::kCorrupt,
+      "the image archive is not " + digest + (discarded ? "" : "; " + discarded.error().message),
+      "fetch it again"};
+}
+
 }  // namespace
 
 bool is_below(const std::string& version, const std::string& floor) {
@@ -198,89 +205,84 @@ Result<EngineFacts> Engine::facts() const {
   return facts;
 }
 
-Result<Engine::Uploaded> Engine::upload(
-    const std::string& path, const std::string& hex, const ReadArchive& read
-) const {
-  crypto::Sha256 hash;
+/// The engine's answer, in JSON lines.
+Result<std::string> Engine::upload(const std::string& path, NextPiece next) const {
   io::HttpCall call;
   call.method = "POST";
   call.url = kRoot + path;
   call.headers = {{"Content-Type", "application/x-tar"}};
   call.timeout = kImportLimit;
-  call.upload = [&](std::size_t max) -> Result<Blob> {
-    RN_TRY(Blob piece, read(max));
-    hash.update(piece);
-    return piece;
-  };
+  call.upload = std::move(next);
   RN_TRY(io::HttpReply reply, send(std::move(call)));
-  return Uploaded{std::move(reply.body), to_hex(hash.finish()) == hex};
+  return std::move(reply.body);
 }
 
-/// An archive that is refused may hold an image that another one has brought, or another lab's, or
-/// the owner's.
-Status Engine::remove_unless_known(const std::string& id, const Known& before) const {
-  if (before.ids.contains(id)) return {};
-  const auto reply = request("DELETE", "/images/" + id + "?force=1", kMakeLimit);
-  if (!reply && reply.error().code != ErrorCode::kNotFound) return fail(reply.error());
+Status Engine::name(const std::string& id, const std::string& name) const {
+  const std::size_t colon = name.rfind(':');
+  const std::string words = "repo=" + io::percent_encode(name.substr(0, colon)) +
+                            "&tag=" + io::percent_encode(name.substr(colon + 1));
+  RN_CHECK(request("POST", "/images/" + id + "/tag?" + words, kAskLimit));
   return {};
 }
 
-/// Only the tag makes an image findable for a guest, and it comes after the look at the hash.
-Result<std::string> Engine::make_findable(
-    const std::string& id, const std::string& digest, const Uploaded& uploaded, const Known& before
-) const {
-  if (!uploaded.is_as_named) {
-    (void)give_back_names(id, before, {});
-    const Status removed = remove_unless_known(id, before);
-    return fail(
-        ErrorCode::kCorrupt,
-        "the image archive is not " + digest + (removed ? "" : "; " + removed.error().message),
-        "fetch it again"
-    );
-  }
-  const std::string tag = name_of(digest).substr(std::string(kRepository).size() + 1);
-  RN_CHECK(request("POST", "/images/" + id + "/tag?repo=" + kRepository + "&tag=" + tag, kAskLimit)
-  );
-  RN_CHECK(give_back_names(id, before, name_of(digest)));
+/// Removes what was refused, unless another archive, another lab or the owner brought it before. By
+/// a name of ours, never by its id: one that the owner gave it meanwhile keeps it.
+Status Engine::discard(const std::string& id, const std::set<std::string>& known) const {
+  if (known.contains(id)) return {};
+  const std::string refused = std::string(kRepository) + ":refused-" + lab_;
+  RN_CHECK(name(id, refused));
+  return remove_name(refused);
+}
+
+Result<std::string> Engine::import_image(const std::string& digest, const ReadAt& read) const {
+  RN_TRY(const std::string hex, digest_hex(digest));
+  RN_TRY(const auto known, known_ids());
+  crypto::Sha256 hash;
+  std::uint64_t offset = 0;
+  const auto next = [&](std::size_t max) -> Result<Blob> {
+    RN_TRY(Blob piece, read(offset, max));
+    offset += piece.size();
+    hash.update(piece);
+    return piece;
+  };
+  RN_TRY(const std::string answer, upload("/images/create?fromSrc=-", next));
+  RN_TRY(const std::string id, last_of(answer, "status"));
+  if (!id.starts_with("sha256:"))
+    return fail(ErrorCode::kInternal, "engine: the import answered no image id");
+  if (to_hex(hash.finish()) != hex) return fail(wrong_digest(digest, discard(id, known)));
+  // Only the name makes an image findable for a guest, and it comes after the look at the hash.
+  RN_CHECK(name(id, name_of(digest)));
   return id;
 }
 
-Result<std::string> Engine::import_image(const std::string& digest, const ReadArchive& read) const {
-  RN_TRY(const std::string hex, digest_hex(digest));
-  RN_TRY(const Known before, known());
-  RN_TRY(const Uploaded uploaded, upload("/images/create?fromSrc=-", hex, read));
-  RN_TRY(const std::string id, last_of(uploaded.answer, "status"));
-  if (!id.starts_with("sha256:"))
-    return fail(ErrorCode::kInternal, "engine: the import answered no image id");
-  return make_findable(id, digest, uploaded, before);
-}
-
 Result<std::string> Engine::load_image(
-    const std::string& digest, const std::vector<Digest>& layers, const ReadArchive& read
+    const std::string& digest, const std::vector<Digest>& layers, const ReadAt& read
 ) const {
   RN_TRY(const std::string hex, digest_hex(digest));
-  RN_TRY(const Known before, known());
-  RN_TRY(const Uploaded uploaded, upload("/images/load?quiet=1", hex, read));
-  RN_TRY(std::string name, last_of(uploaded.answer, "stream"));
-  // "Loaded image: NAME:TAG" or "Loaded image ID: sha256:HEX".
-  const std::size_t colon = name.find(": ");
-  if (!name.starts_with("Loaded image") || colon == std::string::npos)
+  RN_TRY(SavedImage image, find_saved_image(read));
+  RN_TRY(const auto known, known_ids());
+  RepackedImage repacked(std::move(image), read);
+  RN_TRY(const std::string answer, upload("/images/load?quiet=1", [&](std::size_t max) {
+           return repacked.next(max);
+         }));
+  // "Loaded image ID: sha256:HEX", since it has no name.
+  RN_TRY(std::string said, last_of(answer, "stream"));
+  const std::size_t colon = said.find(": sha256:");
+  if (!said.starts_with("Loaded image") || colon == std::string::npos)
     return fail(ErrorCode::kInternal, "engine: the archive holds no image");
-  name = name.substr(colon + 2);
-  while (!name.empty() && std::isspace(static_cast<unsigned char>(name.back()))) name.pop_back();
-  RN_TRY(
-      const io::HttpReply reply,
-      request("GET", "/images/" + io::percent_encode(name) + "/json", kAskLimit)
-  );
+  std::string id = said.substr(colon + 2);
+  while (!id.empty() && std::isspace(static_cast<unsigned char>(id.back()))) id.pop_back();
+  if (to_hex(repacked.source_digest()) != hex)
+    return fail(wrong_digest(digest, discard(id, known)));
+  RN_TRY(const io::HttpReply reply, request("GET", "/images/" + id + "/json", kAskLimit));
   RN_TRY(const json document, parse_json(reply.body));
-  const std::string id = text(at(document, "Id"));
-  const Status checked = check_loaded(document, layers);
-  if (!checked) {
-    (void)give_back_names(id, before, {});
-    (void)remove_unless_known(id, before);
+  id = text(at(document, "Id"));
+  if (const Status checked = check_loaded(document, layers); !checked) {
+    (void)discard(id, known);
     return fail(checked.error());
   }
-  return make_findable(id, digest, uploaded, before);
+  RN_CHECK(name(id, name_of(digest)));
+  return id;
 }
 
 Result<std::vector<EngineImage>> Engine::images() const {
@@ -305,39 +307,14 @@ Result<std::vector<EngineImage>> Engine::images() const {
   return images;
 }
 
-Result<Engine::Known> Engine::known() const {
+/// Ours, other labs' and the owner's.
+Result<std::set<std::string>> Engine::known_ids() const {
   RN_TRY(const io::HttpReply reply, request("GET", "/images/json?all=1", kAskLimit));
   RN_TRY(const json document, parse_json(reply.body));
-  Known known;
-  for (const json& image : document.is_array() ? document : json::array()) {
-    const std::string id = text(at(image, "Id"));
-    known.ids.insert(id);
-    const json& tags = at(image, "RepoTags");
-    for (const json& tag : tags.is_array() ? tags : json::array()) {
-      if (const std::string name = text(tag); !name.starts_with("<none>")) known.names[name] = id;
-    }
-  }
-  return known;
-}
-
-/// A saved image brings the names that it had where it was saved: those that were not there go, and
-/// those that stood for another image stand for that again. Another lab's may be new by itself.
-Status Engine::give_back_names(const std::string& id, const Known& before, const std::string& keep)
-    const {
-  RN_TRY(const Known now, known());
-  for (const auto& [name, holder] : now.names) {
-    if (holder != id || name == keep) continue;
-    const auto was = before.names.find(name);
-    const std::size_t colon = name.rfind(':');
-    if (was == before.names.end()) {
-      if (name.substr(0, colon) != kRepository) RN_CHECK(remove_name(name));
-    } else if (was->second != id) {
-      const std::string to = "/tag?repo=" + io::percent_encode(name.substr(0, colon)) +
-                             "&tag=" + io::percent_encode(name.substr(colon + 1));
-      RN_CHECK(request("POST", "/images/" + was->second + to, kAskLimit));
-    }
-  }
-  return {};
+  std::set<std::string> ids;
+  for (const json& image : document.is_array() ? document : json::array())
+    ids.insert(text(at(image, "Id")));
+  return ids;
 }
 
 std::string Engine::name_of(const std::string& digest) const {

@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/time.h"
+#include "warden/saved_image.h"
 
 namespace rn::io {
 struct HttpCall;
@@ -59,18 +60,18 @@ class Engine {
   Status ping(milliseconds limit) const;
   Result<EngineFacts> facts() const;
 
-  using ReadArchive = std::function<Result<Blob>(std::size_t)>;
-
   /// Gives a root file system archive to the engine while hashing it; only an archive whose
   /// SHA-256 is `digest` ("sha256:HEX") becomes findable, under the engine's own id that is
-  /// answered. `read` gives the archive piece by piece, empty at its end. kCorrupt: another digest.
-  Result<std::string> import_image(const std::string& digest, const ReadArchive& read) const;
+  /// answered. kCorrupt: another digest.
+  Result<std::string> import_image(const std::string& digest, const ReadAt& read) const;
   /// The same of a saved image, whose layers by the engine's own account must be `layers` (SHA-256
-  /// of each one's tar, bottom first); kCorrupt if they are not. kInvalid: it declares a volume.
+  /// of each one's tar, bottom first); kCorrupt if they are not. The engine gets its configuration
+  /// and layers alone (RepackedImage): no name that the archive holds becomes one of the engine's.
+  /// kInvalid: it declares a volume, or is no archive that find_saved_image() takes.
   Result<std::string> load_image(
-      const std::string& digest, const std::vector<Digest>& layers, const ReadArchive& read
+      const std::string& digest, const std::vector<Digest>& layers, const ReadAt& read
   ) const;
-  /// What carries a name of this lab's. An archive may bring such a name, too: only an id that
+  /// What carries a name of this lab's. Anybody on the engine can give such a name: only an id that
   /// import_image or load_image answered is verified.
   Result<std::vector<EngineImage>> images() const;
   /// The name by which this lab finds the verified archive `digest` ("sha256:HEX"). Pure.
@@ -91,29 +92,13 @@ class Engine {
   Result<std::int32_t> wait(const std::string& id, milliseconds limit) const;
 
  private:
-  struct Uploaded {
-    std::string answer;  ///< JSON lines
-    bool is_as_named = false;
-  };
+  using NextPiece = std::function<Result<Blob>(std::size_t max)>;
 
-  Result<Uploaded> upload(const std::string& path, const std::string& hex, const ReadArchive& read)
-      const;
-
-  struct Known {
-    std::set<std::string> ids;                 ///< ours, other labs' and the owner's
-    std::map<std::string, std::string> names;  ///< to the id that each one stands for
-  };
-
-  Result<Known> known() const;
-  Status give_back_names(const std::string& id, const Known& before, const std::string& keep) const;
+  Result<std::string> upload(const std::string& path, NextPiece next) const;
+  Result<std::set<std::string>> known_ids() const;
+  Status discard(const std::string& id, const std::set<std::string>& known) const;
+  Status name(const std::string& id, const std::string& name) const;
   Status remove_name(const std::string& name) const;
-  Status remove_unless_known(const std::string& id, const Known& before) const;
-  Result<std::string> make_findable(
-      const std::string& id,
-      const std::string& digest,
-      const Uploaded& uploaded,
-      const Known& before
-  ) const;
   Result<io::HttpReply> send(io::HttpCall call) const;
   Result<io::HttpReply> request(
       const char* method, const std::string& path, milliseconds limit, std::string body = {}

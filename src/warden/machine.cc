@@ -339,12 +339,7 @@ Result<std::string> Machine::import(const Import& order) {
   io::RealFileSystem fs;
   RN_TRY(const auto folder, fs.open_folder(config_.agent_state));
   RN_TRY(const auto file, folder->open(path.substr(prefix.size())));
-  std::uint64_t offset = 0;
-  const auto read = [&](std::size_t max) -> Result<Blob> {
-    RN_TRY(Blob piece, file->read(offset, max));
-    offset += piece.size();
-    return piece;
-  };
+  const auto read = [&](std::uint64_t offset, std::size_t max) { return file->read(offset, max); };
   const warden_wire::LoadImage& image = order.image;
   return image.layers.empty() ? engine_->import_image(image.digest, read)
                               : engine_->load_image(image.digest, image.layers, read);

@@ -111,6 +111,55 @@ class Images(OneNode):
         self.assertIn("diffID", refused[0]["detail"])
         self.student("stop", job)
 
+    def names(self):
+        """What each name on the engine stands for, the platform's own left out."""
+        lines = self.docker("images", "--no-trunc", "--format", "{{.Repository}}:{{.Tag}} {{.ID}}").splitlines()
+        return sorted(line for line in lines if not line.startswith(("reclaimnet/", "<none>")))
+
+    def with_names_everywhere(self, archive):
+        """The archive with the owner's name in every place where some engine has ever looked for names."""
+        with tarfile.open(archive) as source:
+            files = {member.name: source.extractfile(member).read() for member in source if member.isfile()}
+        image = json.loads(files.pop("manifest.json"))[0]
+        listed = json.dumps({key: image[key] for key in ("Config", "Layers")})
+        files["repositories"] = json.dumps({"owner/tool": {"latest": image["Layers"][-1].split("/")[0]}}).encode()
+        files["index.json"] = json.dumps({"schemaVersion": 2, "manifests": [{"annotations": {
+            "io.containerd.image.name": "owner/tool:latest", "org.opencontainers.image.ref.name": "latest"}}]}).encode()
+        files["manifest.json"] = f'[{listed[:-1]},"repotag\u017f":["owner/tool:latest","greedy:1"]}}]'.encode()
+        hidden = archive.with_name("hidden.tar")
+        with tarfile.open(hidden, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+            for path, text in files.items():
+                info = tarfile.TarInfo(path)
+                info.size = len(text)
+                tar.addfile(info, io.BytesIO(text))
+        return hidden
+
+    def test_f_an_image_that_brings_the_owners_names_takes_none_of_them(self):
+        self.docker("tag", "lab/base", "owner/tool:latest")
+        folder = self.folder("greedy", Dockerfile="FROM lab/base\nCOPY tool /opt/tool\n", tool="greedy\n")
+        self.docker("build", "-q", "-t", "owner/tool:latest", ".", folder=folder)
+        plain = self.labs.dir / "greedy.tar"
+        self.docker("save", "-o", str(plain), "owner/tool:latest")
+        self.docker("rmi", "-f", "owner/tool:latest")
+        self.docker("tag", "lab/base", "owner/tool:latest")
+        before = self.names()
+        self.assertTrue([name for name in before if name.startswith("owner/tool:latest ")])
+        since = self.docker("info", "--format", "{{.SystemTime}}").strip()
+
+        for name, archive in (("plain", plain), ("hidden", self.with_names_everywhere(plain))):
+            self.student("image", "add", name, str(archive), "--base", "base")
+            job = self.submit(name, "cat", "/opt/tool")
+            self.assertEqual(self.student("logs", "-f", job, timeout_s=90).stdout, "greedy\n")
+            self.assertEqual(self.names(), before)
+
+        until = self.docker("info", "--format", "{{.SystemTime}}").strip()
+        events = self.docker("events", "--since", since, "--until", until, "--filter", "type=image",
+                             "--format", "{{.Action}} {{.Actor.Attributes.name}}").splitlines()
+        moved = [event for event in events
+                 if event.split()[0] in ("tag", "untag") and " reclaimnet/" not in event and " sha256:" not in event]
+        self.assertTrue([event for event in events if event.startswith("tag reclaimnet/")], events)
+        self.assertEqual(moved, [], "not even for a moment")
+
     def test_e_the_archive_of_a_listed_image_can_be_fetched_to_build_on(self):
         target = self.folder("fetched") / "base.tar"
 

@@ -161,11 +161,9 @@ TEST_F(Warden, a_saved_image_is_taken_only_with_the_layers_that_it_was_listed_wi
   EXPECT_EQ(node->state().images, (std::vector<std::string>{node->digest, digest}));
 }
 
-/// An archive on the disk, piece by piece.
-Engine::ReadArchive archive_in(const std::string& path) {
-  return [text = text_of(path), from = std::size_t{0}](std::size_t max) mutable -> Result<Blob> {
-    const std::string piece = text.substr(from, max);
-    from += piece.size();
+ReadAt archive_in(const std::string& path) {
+  return [text = text_of(path)](std::uint64_t offset, std::size_t max) -> Result<Blob> {
+    const std::string piece = text.substr(std::min<std::size_t>(offset, text.size()), max);
     return Blob(piece.begin(), piece.end());
   };
 }
