@@ -5,8 +5,8 @@
 #   scripts/test.sh             every test; units under AddressSanitizer and UBSan (section asan), and the data plane
 #                               under ThreadSanitizer (tsan) too
 #   scripts/test.sh SECTION…    only these: unit structure headers tidy fuzz sim scenario planted system asan fuzzing
-#                               tsan guests. Not in the default run: unit and fuzz, which asan and fuzzing do with
-#                               sanitizers, and guests, which takes minutes
+#                               tsan guests lint. Not in the default run: unit and fuzz, which asan and fuzzing do with
+#                               sanitizers, and guests and lint (clang-tidy), which take minutes
 #   RN_TREE=dev scripts/test.sh SECTION…   on the tree of the edit loop, file by file; ci compiles a dozen as one
 #
 # Only the programs that the chosen tests need are built. Every section prints its wall time with its build's. The last
@@ -19,7 +19,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 jobs=$(nproc)
 # NOTE(kernel ≥ 6.1): the sanitizers of clang 14 want fewer random address bits than kernels give now.
 still=(setarch "$(uname -m)" -R)
-all_sections=(unit structure headers tidy fuzz sim scenario planted system asan tsan fuzzing guests)
+all_sections=(unit structure headers tidy fuzz sim scenario planted system asan tsan fuzzing guests lint)
 default_sections=(structure headers tidy asan fuzzing tsan sim scenario planted system)
 plain=${RN_TREE:-ci} # the tree without sanitizers
 results=$(mktemp -d)
@@ -121,6 +121,17 @@ section_headers() {
 }
 
 section_guests() { tests/guests/check_determinism.sh --steps 80 --kills 2 --seed 1; }
+
+# clang-tidy over the libraries' files, a dozen as one, and over every program.
+section_lint() {
+  local files wanted='/whole_reclaimnet_[a-z]+_[0-9a-z]+[.]cc$|/apps/[a-z-]+/[a-z_]+[.]cc$'
+  configure "$plain" || return 1
+  mapfile -t files < <(jq -r --arg wanted "$wanted" '.[].file | select(test($wanted))' \
+    "build/$plain/compile_commands.json" | sort -u)
+  ((${#files[@]} > 20)) || { absent+=("lint (only ${#files[@]} files to look at)"); return 1; }
+  printf '%s\n' "${files[@]}" | xargs -P "$jobs" -n 1 clang-tidy -p "build/$plain" --quiet \
+    --extra-arg=-Wno-unknown-warning-option 2>/dev/null && echo "clang-tidy finds nothing in ${#files[@]} files"
+}
 
 run_section() {
   local name=$1 started=$SECONDS verdict=ok

@@ -140,7 +140,7 @@ int chaos(const Arguments& arguments) {
     if (!report.violations.empty()) {
       print_failure(report, arguments);
       std::printf(
-          "caught after %.1f s, run %llu\n", elapsed(), static_cast<unsigned long long>(run + 1)
+          "caught after %.1f s, run %llu\n", elapsed(), static_cast<unsigned long long>(run) + 1
       );
       return 1;
     }

@@ -178,7 +178,7 @@ Result<InotifyWatcher::Batch> InotifyWatcher::read_events() {
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return batch;
   if (got < 0) return fail_errno("reading inotify events", errno);
   for (std::size_t at = 0; at + sizeof(inotify_event) <= static_cast<std::size_t>(got);) {
-    inotify_event event;
+    inotify_event event{};
     std::memcpy(&event, buffer.data() + at, sizeof event);
     const std::string name(
         buffer.data() + at + sizeof event, ::strnlen(buffer.data() + at + sizeof event, event.len)

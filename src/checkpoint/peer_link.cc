@@ -86,9 +86,9 @@ Status feed(
       sender.offer(*std::move(chunk));
       idle = milliseconds(0);
     } else if (const auto whole = tap.released()) {
-      RN_TRY(SignedManifest sealed, store.load_manifest(whole->job, whole->manifest));
+      RN_TRY(const SignedManifest sealed, store.load_manifest(whole->job, whole->manifest));
       RN_TRY(Manifest parsed, parse_manifest(sealed.body));
-      sender.release(std::move(sealed), std::move(parsed));
+      sender.release(sealed, std::move(parsed));
       return {};
     } else {
       idle += kTapPatience;

@@ -59,7 +59,7 @@ struct TransferStats {
 class StoreSender final : public PeerEnd {
  public:
   /// `store` outlives the sender. `manifest` must be in the store.
-  StoreSender(ChunkStore& store, Ticket ticket, SignedManifest manifest, Manifest parsed);
+  StoreSender(ChunkStore& store, Ticket ticket, const SignedManifest& manifest, Manifest parsed);
   /// Begins ahead of the manifest: chunks go as they are offered, durable in the own store or not.
   /// Without release() the transfer never ends, and the holder has got chunks that nothing names.
   StoreSender(ChunkStore& store, Ticket ticket);
@@ -68,7 +68,7 @@ class StoreSender final : public PeerEnd {
   void offer(FreshChunk chunk);
   /// The generation is whole in the own store: what was not offered is asked about and sent, then
   /// the manifest. Once.
-  void release(SignedManifest manifest, Manifest parsed);
+  void release(const SignedManifest& manifest, Manifest parsed);
 
   bool is_released() const { return is_released_; }
 
@@ -111,7 +111,7 @@ class StoreSender final : public PeerEnd {
   ChunkStore& store_;
   Ticket ticket_;
   Manifest manifest_;
-  Digest hash_;
+  Digest hash_{};
   Blob sealed_;               ///< the signed manifest's CBOR
   std::size_t sent_ = 0;      ///< bytes of it
   bool is_released_ = false;  ///< the manifest is known
@@ -177,7 +177,7 @@ class Fetcher final : public PeerEnd {
   Status on_manifest_piece(BlobView body);
   Status on_chunk(BlobView body);
   Status on_absent(BlobView body);
-  Status plan(std::vector<Digest> wanted);
+  Status plan(const std::vector<Digest>& wanted);
   Status after_answer();
   Status flush();
   Status complete();

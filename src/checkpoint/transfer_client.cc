@@ -36,9 +36,11 @@ constexpr std::size_t kWantedPerFrame = 64;  ///< bounds what a fetcher has unde
 // --- store
 // ------------------------------------------------------------------------------------------------------------
 
-StoreSender::StoreSender(ChunkStore& store, Ticket ticket, SignedManifest manifest, Manifest parsed)
+StoreSender::StoreSender(
+    ChunkStore& store, Ticket ticket, const SignedManifest& manifest, Manifest parsed
+)
     : StoreSender(store, std::move(ticket)) {
-  release(std::move(manifest), std::move(parsed));
+  release(manifest, std::move(parsed));
 }
 
 StoreSender::StoreSender(ChunkStore& store, Ticket ticket)
@@ -49,7 +51,7 @@ void StoreSender::offer(FreshChunk chunk) {
   if (!ahead_.contains(chunk.cipher)) offered_ = std::move(chunk);
 }
 
-void StoreSender::release(SignedManifest manifest, Manifest parsed) {
+void StoreSender::release(const SignedManifest& manifest, Manifest parsed) {
   RN_ASSERT(!is_released_, "one sender sends one generation");
   is_released_ = true;
   manifest_ = std::move(parsed);
@@ -263,7 +265,7 @@ Status Fetcher::complete() {
   return {};
 }
 
-Status Fetcher::plan(std::vector<Digest> wanted) {
+Status Fetcher::plan(const std::vector<Digest>& wanted) {
   std::set<Digest> seen;
   for (const Digest& cipher : wanted) {
     if (!seen.insert(cipher).second) continue;
@@ -300,7 +302,7 @@ Status Fetcher::on_manifest_piece(BlobView body) {
     return fail(ErrorCode::kCorrupt, "the manifest is another job's");
   std::vector<Digest> wanted;
   for (const ChunkRef& chunk : parsed.chunks) wanted.push_back(chunk.cipher);
-  return plan(std::move(wanted));
+  return plan(wanted);
 }
 
 Status Fetcher::on_chunk(BlobView body) {

@@ -100,7 +100,7 @@ class SocketStream {
   /// function has returned.
   template <class Step>
   struct Operation {
-    State* state;
+    State* state = nullptr;
     Step step;
     bool was_waiting = false;
     bool is_over = false;
