@@ -82,6 +82,11 @@ class FencedFileSystem : public FileSystem {
     return disk_.stat(path);
   }
 
+  Result<std::uint64_t> mount_of(const std::string& path) override {
+    RN_CHECK(check(path));
+    return disk_.mount_of(path);
+  }
+
   Result<std::vector<std::string>> list(const std::string& path) override {
     RN_CHECK(check(path));
     return disk_.list(path);

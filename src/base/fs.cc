@@ -64,6 +64,10 @@ class WalkedFolder final : public Folder {
 
 }  // namespace
 
+Result<std::uint64_t> FileSystem::mount_of(const std::string&) {
+  return std::uint64_t{0};
+}
+
 Result<std::unique_ptr<Folder>> FileSystem::open_folder(const std::string& path) {
   RN_TRY(const FileStat there, stat(path));
   if (there.kind != FileStat::Kind::kDirectory)
@@ -133,15 +137,34 @@ Status make_folders(FileSystem& fs, const std::string& path, std::uint32_t mode)
   return fs.make_folder(path, mode);
 }
 
+namespace {
+
+Status remove_on_mount(FileSystem& fs, const std::string& path, std::uint64_t mount) {
+  RN_TRY(const FileStat there, fs.stat(path));
+  if (there.kind == FileStat::Kind::kDirectory) {
+    RN_TRY(const std::uint64_t own, fs.mount_of(path));
+    if (own != mount)
+      return fail(
+          ErrorCode::kConflict,
+          path + " is a mount of its own: nothing in it is deleted",
+          "unmount it, then try again"
+      );
+    RN_TRY(const auto names, fs.list(path));
+    for (const std::string& name : names)
+      RN_CHECK(remove_on_mount(fs, join_path(path, name), mount));
+  }
+  return fs.remove(path);
+}
+
+}  // namespace
+
 Status remove_tree(FileSystem& fs, const std::string& path) {
   const auto there = fs.stat(path);
   if (!there)
     return there.error().code == ErrorCode::kNotFound ? Status{} : Status(fail(there.error()));
-  if (there->kind == FileStat::Kind::kDirectory) {
-    RN_TRY(const auto names, fs.list(path));
-    for (const std::string& name : names) RN_CHECK(remove_tree(fs, join_path(path, name)));
-  }
-  return fs.remove(path);
+  if (there->kind != FileStat::Kind::kDirectory) return fs.remove(path);
+  RN_TRY(const std::uint64_t mount, fs.mount_of(path));
+  return remove_on_mount(fs, path, mount);
 }
 
 }  // namespace rn

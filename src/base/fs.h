@@ -81,6 +81,9 @@ class FileSystem {
   virtual Status sync_folder(const std::string& path
   ) = 0;  ///< makes creates, renames and removes in it durable
   virtual Result<FileStat> stat(const std::string& path) = 0;  ///< of the link itself
+  /// Tells mounts apart: a folder whose answer differs from that of the folder above is a mount of
+  /// its own, also one of the same disk. A disk without mounts, as the default, is all one.
+  virtual Result<std::uint64_t> mount_of(const std::string& path);
   virtual Result<std::vector<std::string>> list(const std::string& path
   ) = 0;  ///< names, sorted, without . and ..
   virtual Result<std::uint64_t> free_bytes(const std::string& path) = 0;
@@ -100,7 +103,9 @@ Status write_durably(FileSystem& fs, const std::string& path, BlobView bytes, st
 Result<Blob> read_all(FileSystem& fs, const std::string& path, std::uint64_t max);
 /// mkdir -p; existing folders are fine.
 Status make_folders(FileSystem& fs, const std::string& path, std::uint32_t mode);
-/// rm -r without following links; a missing path is fine.
+/// rm -r without following links; a missing path is fine. It stays on the mount that `path` is on:
+/// what is mounted below may be somebody's own files, is left as it is, and the answer is
+/// kConflict.
 Status remove_tree(FileSystem& fs, const std::string& path);
 std::string parent_folder(const std::string& path);
 std::string join_path(const std::string& folder, const std::string& name);

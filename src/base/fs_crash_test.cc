@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/fs_crash.h"
 
+#include <utility>
+
 #include <gtest/gtest.h>
+
+#include "base/fenced_fs_fixture.h"
 
 namespace rn {
 namespace {
@@ -127,6 +131,47 @@ TEST(Folder, never_follows_a_link_and_never_leaves) {
   EXPECT_EQ(folder->list("inside").error().code, ErrorCode::kDenied);
   EXPECT_EQ(folder->open("../etc/shadow").error().code, ErrorCode::kDenied);
   EXPECT_EQ(folder->read_symlink("inside").value(), "/etc");
+}
+
+/// A disk on which one folder is a mount of its own, as a guest's view of its owner's files is.
+class MountedFs final : public FencedFileSystem {
+ public:
+  MountedFs(FileSystem& disk, std::string root, std::string point)
+      : FencedFileSystem(disk, std::move(root)), point_(std::move(point)) {}
+
+  Result<std::uint64_t> mount_of(const std::string& path) override {
+    return std::uint64_t{path == point_ || path.starts_with(point_ + "/") ? 2U : 1U};
+  }
+
+ private:
+  std::string point_;
+};
+
+TEST(RemoveTree, nothing_is_deleted_through_a_mount) {
+  ManualClock clock;
+  CrashFs disk(clock, 1);
+  MountedFs fs(disk, "/attempt", "/attempt/data/photos");
+  ASSERT_TRUE(make_folders(disk, "/attempt/data/photos/2026", 0755));
+  ASSERT_TRUE(write_durably(disk, "/attempt/data/photos/2026/one", as_bytes("kept"), 0644));
+
+  const Status removed = remove_tree(fs, "/attempt");
+
+  ASSERT_FALSE(removed);
+  EXPECT_EQ(removed.error().code, ErrorCode::kConflict);
+  EXPECT_EQ(read_text(disk, "/attempt/data/photos/2026/one"), "kept");
+  EXPECT_TRUE(fs.refused().empty());
+}
+
+TEST(RemoveTree, a_folder_that_is_a_mount_itself_is_emptied) {
+  ManualClock clock;
+  CrashFs disk(clock, 1);
+  MountedFs fs(disk, "/state", "/state");
+  ASSERT_TRUE(make_folders(disk, "/state/sub", 0755));
+  ASSERT_TRUE(write_durably(disk, "/state/sub/one", as_bytes("ours"), 0644));
+
+  ASSERT_TRUE(remove_tree(fs, "/state"));
+
+  EXPECT_EQ(read_text(disk, "/state/sub/one"), "<not_found>");
 }
 
 }  // namespace

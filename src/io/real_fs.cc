@@ -306,6 +306,20 @@ Result<FileStat> RealFileSystem::stat(const std::string& path) {
   return to_file_stat(raw);
 }
 
+Result<std::uint64_t> RealFileSystem::mount_of(const std::string& path) {
+  RN_CHECK(check_path(path));
+
+  struct statx raw {};
+
+  // An automount that is looked at stays as it is.
+  const int flags = AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT;
+  if (statx(AT_FDCWD, path.c_str(), flags, STATX_MNT_ID, &raw) != 0)
+    return failed("looking at the mount of " + path);
+  if ((raw.stx_mask & STATX_MNT_ID) != 0) return raw.stx_mnt_id;
+  // NOTE(kernel < 5.8): another disk is told apart, another mount of the same disk is not.
+  return std::uint64_t{raw.stx_dev_major} << 32 | raw.stx_dev_minor;
+}
+
 Result<std::vector<std::string>> RealFileSystem::list(const std::string& path) {
   RN_CHECK(check_path(path));
   Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));

@@ -22,6 +22,7 @@ class RealFileSystem final : public FileSystem {
   Status set_mtime(const std::string& path, std::int64_t mtime_ns) override;
   Status sync_folder(const std::string& path) override;
   Result<FileStat> stat(const std::string& path) override;
+  Result<std::uint64_t> mount_of(const std::string& path) override;
   Result<std::vector<std::string>> list(const std::string& path) override;
   Result<std::uint64_t> free_bytes(const std::string& path) override;
   void drop_cache(const std::string& path) override;

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fenced_fs_fixture.h"
 #include "base/scratch_folder.h"
 #include "io/errno_error.h"
 #include "io/real_clock.h"
@@ -120,6 +121,29 @@ TEST_F(RealFs, a_full_disk_is_exhausted_and_leaves_the_old_content) {
   EXPECT_EQ(fs_.list(tiny)->size(), 1U);
   EXPECT_LE(*fs_.free_bytes(tiny), 64U << 10);
   EXPECT_EQ(umount(tiny.c_str()), 0);
+}
+
+/// A mistake of what deletes must not leave the scratch folder: hence the fence, and a mount of the
+/// scratch folder's own.
+TEST_F(RealFs, a_tree_is_removed_up_to_what_is_mounted_in_it) {
+  if (geteuid() != 0) GTEST_SKIP() << "mounting needs root";
+  ASSERT_TRUE(make_folders(fs_, path("owner/data"), 0700));
+  ASSERT_TRUE(write_durably(fs_, path("owner/data/photos"), as_bytes("kept"), 0600));
+  ASSERT_TRUE(make_folders(fs_, path("tree/sub/data"), 0700));
+  const std::string point = path("tree/sub/data");
+  // The same disk: device numbers tell nothing.
+  if (mount(path("owner/data").c_str(), point.c_str(), nullptr, MS_BIND, nullptr) != 0)
+    GTEST_SKIP() << "no right to mount here";
+  FencedFileSystem fenced(fs_, root_);
+
+  const Status removed = remove_tree(fenced, path("tree"));
+
+  EXPECT_EQ(code_of(removed), ErrorCode::kConflict);
+  EXPECT_EQ(as_text(*read_all(fs_, path("owner/data/photos"), 100)), "kept");
+  EXPECT_EQ(umount(point.c_str()), 0);
+  EXPECT_TRUE(remove_tree(fenced, path("tree")));
+  EXPECT_EQ(as_text(*read_all(fs_, path("owner/data/photos"), 100)), "kept");
+  EXPECT_TRUE(fenced.refused().empty());
 }
 
 TEST_F(RealFs, sets_and_reads_modification_times_before_and_after_1970) {
