@@ -145,6 +145,16 @@ void look_at_agents_view(const AgentConfig& config, Findings& out) {
            : "has not answered for " + std::to_string(view->engine_gone_s) + " s",
        kEngineHelp}
   );
+  const bool has_room = view->journal_waits_s < 0;
+  out.push_back(
+      {"journal",
+       has_room,
+       true,
+       has_room ? "written"
+                : "has waited for room on a full disk for " +
+                      std::to_string(view->journal_waits_s) + " s",
+       kRoomHelp}
+  );
   const std::size_t at = view->why.find(kRefusedWords);
   if (at == std::string::npos) return;
   out.push_back(

@@ -13,6 +13,9 @@ const char* const kEngineHelp =
     "see why in the log of reclaim-warden (events engine.*), then `systemctl restart "
     "reclaim-warden`; running guests go on meanwhile";
 
+const char* const kRoomHelp =
+    "free space on the disk of the agent's state folder; 8 MiB are enough to go on";
+
 namespace {
 
 constexpr seconds kHelloPatience{5};     // how long a hello waits for the warden's state
@@ -155,7 +158,27 @@ Status Core::State::restore(const std::vector<JournalRow>& rows) {
 Output Core::State::handle(const Event& event, Now now) {
   now_ = now;
   out_ = {};
-  std::visit([this](const auto& e) { on(e); }, event);
+  if (wait_ && !std::holds_alternative<JournalGoesOn>(event)) {
+    hear_in_wait(event);
+  } else {
+    std::visit([this](const auto& e) { on(e); }, event);
+  }
+  if (!wait_) {
+    drive();
+    return std::move(out_);
+  }
+  if (is_started_ && !is_left_) {
+    refresh_conditions();
+    maybe_hello();
+    heartbeat();
+  }
+  RN_ASSERT(out_.writes.empty(), "nothing is written while the journal waits");
+  out_.overtakes = true;
+  return std::move(out_);
+}
+
+/// What the state calls for, and the rows that changed.
+void Core::State::drive() {
   if (is_started_ && !is_left_) {
     refresh_conditions();
     const std::string before = taken_because();
@@ -179,7 +202,6 @@ Output Core::State::handle(const Event& event, Now now) {
     step_leaving();
   }
   write_dirty();
-  return std::move(out_);
 }
 
 void Core::State::write_dirty() {
@@ -241,6 +263,15 @@ std::vector<wire::AttemptReport> Core::State::reports(Now) const {
   return out;
 }
 
+std::vector<wire::AttemptReport> Core::State::tellable_reports() const {
+  if (wait_) return wait_->told;
+  std::vector<wire::AttemptReport> out;
+  for (const auto& [name, a] : attempts_) {
+    if (!a.row.is_fenced) out.push_back(report(a));
+  }
+  return out;
+}
+
 // ---- events
 
 void Core::State::on(const Started& e) {
@@ -288,10 +319,10 @@ void Core::State::maybe_hello() {
   hello.facts = facts_;
   hello.contract = contract_;
   hello.lending = arbiter_.lending(now_);
-  for (const auto& [name, a] : attempts_) {
-    if (!a.row.is_fenced) hello.attempts.push_back(report(a));
+  hello.attempts = tellable_reports();
+  for (const auto& [id, row] : reclaims_) {
+    if (!wait_) hello.reclaims.push_back(row.record);
   }
-  for (const auto& [id, row] : reclaims_) hello.reclaims.push_back(row.record);
   hello.highest_generation = node_.highest_generation;
   hello.wall_ms = to_ms(now_.wall);
   hello.box_key = config_.box_key;
@@ -321,9 +352,7 @@ void Core::State::heartbeat() {
   beat.seq = ++heartbeat_seq_;
   beat.lending = lending;
   beat.telemetry = telemetry_;
-  for (const auto& [name, a] : attempts_) {
-    if (!a.row.is_fenced) beat.attempts.push_back(report(a));
-  }
+  beat.attempts = tellable_reports();
   beat.telemetry.guests = static_cast<std::uint32_t>(std::count_if(
       attempts_.begin(),
       attempts_.end(),
@@ -391,6 +420,12 @@ NodeView Core::State::view(Now now) const {
   if (warden_.announced.deadline_ns > to_ns(now.boot)) {
     out.announced_in_ms = (warden_.announced.deadline_ns - to_ns(now.boot)) / 1'000'000;
     out.announced_because = warden_.announced.message;
+  }
+  if (wait_) {
+    out.journal_waits_s = (now.boot - wait_->since) / seconds(1);
+    if (out.why != room_words()) out.why += "; " + room_words();
+    out.why += " (" + wait_->why + ", for " + std::to_string(out.journal_waits_s) +
+               " s; what is shown of guests is from before)";
   }
   if (!is_welcome_ && !config_.expiry.empty()) out.why += "; " + config_.expiry;
   if (!refusal_.empty()) out.why += "; the coordinator refuses this machine: " + refusal_;

@@ -125,6 +125,15 @@ struct PendingWork {
   bool is_ahead = false;  ///< a copy whose generation is not whole yet
 };
 
+/// The time in which the journal cannot write. What may not be answered without it is kept, in
+/// order, until it can.
+struct JournalWait {
+  std::string why;
+  Instant since{};
+  std::vector<wire::AttemptReport> told;
+  std::deque<Event> held;
+};
+
 /// Whom a generation may be offered to now, best first.
 struct PeerChoice {
   std::vector<PeerGrant> ready;
@@ -144,6 +153,7 @@ class Core::State {
   using Attempts = std::map<GuestName, Attempt>;
 
   // core.cc: dispatch, connection, heartbeats
+  void drive();
   void on(const Started& e);
   void on(const CoordinatorConnected& e);
   void on(const CoordinatorMessage& e);
@@ -159,6 +169,8 @@ class Core::State {
   void on(const FactsChanged& e);
   void on(const OwnerLeaves& e);
   void on(const WardenActed& e);
+  void on(const JournalWaits& e);
+  void on(const JournalGoesOn& e);
   void on(const Tick& e);
   void maybe_hello();
   void heartbeat();
@@ -167,8 +179,17 @@ class Core::State {
   void write_dirty();
   void write_node();
   wire::AttemptReport report(const Attempt& a) const;
+  std::vector<wire::AttemptReport> tellable_reports() const;
 
   bool is_due(Instant last) const { return now_.boot - last >= config_.repeat; }
+
+  // core_waiting.cc: while the journal waits for room
+  void hear_in_wait(const Event& event);
+  void hear_in_wait(const wire::Message& message);
+  void refuse_in_wait(const wire::Commit& commit);
+  bool holds_in_wait(const Event& event);
+  void hold(Event event);
+  std::string room_words() const;
 
   // core_coordinator.cc: messages from the coordinator
   void on_message(const wire::Welcome& m);
@@ -348,6 +369,7 @@ class Core::State {
   std::optional<warden_wire::Announce> announce_sent_;
   Instant announce_sent_at_{};
   std::optional<Calendar> calendar_;
+  std::optional<JournalWait> wait_;
   bool is_left_ = false;
   std::optional<Instant> only_remains_since_;  ///< a node that leaves: of guests that have ended
 };

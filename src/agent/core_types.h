@@ -238,6 +238,16 @@ struct OwnerLeaves {
 /// Somebody went to the warden past the core (an emergency): its state is asked for at once.
 struct WardenActed {};
 
+/// The journal waits for room on a full disk: nothing new is made durable until JournalGoesOn.
+/// `told` is what has left for the coordinator (told_reports.h), who is told no more meanwhile.
+struct JournalWaits {
+  std::string why;
+  std::vector<wire::AttemptReport> told;
+};
+
+/// What waited is durable and has left.
+struct JournalGoesOn {};
+
 /// Every Config::tick or later; deadlines are looked at then.
 struct Tick {};
 
@@ -257,6 +267,8 @@ using Event = std::variant<
     FactsChanged,
     OwnerLeaves,
     WardenActed,
+    JournalWaits,
+    JournalGoesOn,
     Tick>;
 
 // ---- output
@@ -341,6 +353,8 @@ using Effect = std::variant<
 struct Output {
   std::vector<JournalWrite> writes;
   std::vector<Effect> effects;
+  /// No row stands behind its effects, and it has no writes: earlier outputs are not waited for.
+  bool overtakes = false;
 };
 
 // ---- views
@@ -393,6 +407,7 @@ struct NodeView {
   std::uint32_t holds = 0;
   std::uint64_t works_running = 0;
   std::uint64_t works_queued = 0;
+  std::int64_t journal_waits_s = -1;  ///< for room on a full disk since then; -1 = it does not
   Contract contract;
   NodeFacts facts;
   NodeTelemetry telemetry;
@@ -413,6 +428,7 @@ struct NodeView {
       holds,
       works_running,
       works_queued,
+      journal_waits_s,
       contract,
       facts,
       telemetry,
@@ -423,6 +439,8 @@ struct NodeView {
 
 /// What an owner can do about a container engine that is gone.
 extern const char* const kEngineHelp;
+/// The same about a disk that is too full for the journal.
+extern const char* const kRoomHelp;
 
 std::string to_json_text(const NodeView& view);
 Result<NodeView> node_view_from_json(const std::string& text);

@@ -108,7 +108,10 @@ Status Daemon::State::open() {
   RN_TRY(Identity loaded, load_identity(fs, config.identity_folder(), machine));
   identity = std::make_unique<CurrentIdentity>(std::move(loaded));
   load_ticket_key();
-  RN_TRY(journal, JournalDb::open(join_path(config.folder(), "journal.db")));
+  const auto on_room = [this](const Status& short_of) {
+    loop.post([this, short_of] { this->on_room(short_of); });
+  };
+  RN_TRY(journal, JournalDb::open(join_path(config.folder(), "journal.db"), on_room));
   facts = measure_facts();
   auto found = load_contract(fs, config.contract_path(), facts, config.zone_folder);
   if (found) {
@@ -223,13 +226,19 @@ void Daemon::State::start_links() {
   renew_when_due();
 }
 
+/// The core stops asking for writes, so that what gathers at the journal is bounded.
+void Daemon::State::on_room(const Status& short_of) {
+  if (short_of) return feed(JournalGoesOn{});
+  feed(JournalWaits{short_of.error().message, told.reports()});
+}
+
 /// Effects leave in the order of their outputs: one without writes waits for the earlier writes
-/// too.
+/// too, unless no row stands behind it.
 void Daemon::State::feed(const Event& event) {
   if (is_stopping) return;
   Output out = core->handle(event, loop.now());
   if (out.writes.empty() && out.effects.empty()) return;
-  if (out.writes.empty() && writes_pending == 0) {
+  if (out.overtakes || (out.writes.empty() && writes_pending == 0)) {
     act(std::move(out));
     return;
   }

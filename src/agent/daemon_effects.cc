@@ -13,6 +13,7 @@ bool is_light(const WorkBody& body) {
 }  // namespace
 
 void Daemon::State::act(const SendToCoordinator& e) {
+  told.on_sent(e.message);
   if (coordinator) coordinator->send(e.message);
 }
 

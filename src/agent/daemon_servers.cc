@@ -163,6 +163,10 @@ void Daemon::State::on_request(
   } else if (is_local && request.method == "PUT" && request.path == "/v1/contract") {
     put_contract(request, responder);
   } else if (is_local && request.method == "POST" && request.path == "/v1/leave") {
+    const NodeView view = core->view(loop.now());
+    if (view.journal_waits_s >= 0)
+      return responder.send_error(Error{
+          ErrorCode::kExhausted, "the disk is full: it cannot be written down", kRoomHelp});
     feed(OwnerLeaves{request.body.empty() ? "the owner leaves" : request.body});
     responder.send(io::json_response(202, "{}"));
   } else {
@@ -276,6 +280,15 @@ void render_gpus(io::MetricsPage& page, const std::vector<GpuTelemetry>& gpus) {
   );
 }
 
+void render_journal(io::MetricsPage& page, std::uint64_t commits, bool is_waiting) {
+  page.counter("reclaimnet_agent_journal_commits_total", "Transactions of the journal.", commits);
+  page.gauge(
+      "reclaimnet_agent_journal_waiting",
+      "1 while the journal waits for room on a full disk.",
+      is_waiting ? 1.0 : 0.0
+  );
+}
+
 /// By job: what an owner or a student asks about one guest. Gone with the attempt. The label is not
 /// "job", which is Prometheus' own name for what it scrapes.
 void render_guests(io::MetricsPage& page, const std::vector<AttemptView>& attempts) {
@@ -340,7 +353,7 @@ std::string Daemon::State::metrics() const {
   page.gauge(
       "reclaimnet_agent_works_queued", "Works that wait.", static_cast<double>(view.works_queued)
   );
-  page.counter("reclaimnet_agent_journal_commits_total", "Transactions of the journal.", commits);
+  render_journal(page, commits, view.journal_waits_s >= 0);
   page.gauge(
       "reclaimnet_agent_chunk_bytes",
       "Chunks stored here, own and others'.",

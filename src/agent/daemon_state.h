@@ -24,6 +24,7 @@
 #include "agent/site_clock.h"
 #include "agent/telemetry_host.h"
 #include "agent/telemetry_nvml.h"
+#include "agent/told_reports.h"
 #include "agent/watcher.h"
 #include "checkpoint/chunk_store.h"
 #include "io/framed.h"
@@ -55,6 +56,7 @@ class Daemon::State {
   Status serve();
   void start_links();
   void feed(const Event& event);
+  void on_room(const Status& short_of);
   void act(Output out);
   void stop(Status why);
 
@@ -127,6 +129,7 @@ class Daemon::State {
   bool is_sampler_stopping = false;
   std::string sampled_zone;  ///< under sampler_mutex: the contract's time zone
 
+  ToldReports told;
   std::uint64_t writes_pending = 0;
   std::uint64_t commits = 0;
   std::atomic<bool> is_stopping = false;

@@ -70,7 +70,9 @@ struct JournalDb::State {
   std::condition_variable wake;
   std::vector<Batch> queue;
   bool is_stopping = false;
-  Status broken;  // writer thread only
+  Status broken;          // writer thread only
+  bool is_short = false;  // writer thread only: it waits, or has waited, for room
+  JournalDb::OnRoom on_room;
   std::thread writer;
 
   ~State() {
@@ -122,10 +124,14 @@ struct JournalDb::State {
 
   /// As commit, but a full disk is waited for: until there is room, or the process ends.
   Status commit_when_there_is_room(const std::vector<Batch>& batches) {
-    for (bool was_told = false;; was_told = true) {
+    for (;;) {
       Status written = commit(batches);
       if (written || written.error().code != ErrorCode::kExhausted) return written;
-      if (!was_told) log::warning("journal.waits_for_room", {{"why", written.error().describe()}});
+      if (!is_short) {
+        is_short = true;
+        log::warning("journal.waits_for_room", {{"why", written.error().describe()}});
+        if (on_room) on_room(written);
+      }
       std::unique_lock lock(mutex);
       if (wake.wait_for(lock, kRoomPause, [this] { return is_stopping; })) return written;
     }
@@ -151,6 +157,10 @@ struct JournalDb::State {
       for (Batch& batch : batches) {
         if (batch.done) batch.done(broken);
       }
+      if (!is_short || !broken) continue;
+      is_short = false;
+      log::info("journal.has_room");
+      if (on_room) on_room({});
     }
   }
 };
@@ -159,8 +169,9 @@ JournalDb::JournalDb(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 JournalDb::~JournalDb() = default;
 
-Result<std::unique_ptr<JournalDb>> JournalDb::open(const std::string& path) {
+Result<std::unique_ptr<JournalDb>> JournalDb::open(const std::string& path, OnRoom on_room) {
   auto state = std::make_unique<State>();
+  state->on_room = std::move(on_room);
   const int code = sqlite3_open_v2(
       path.c_str(),
       &state->db,

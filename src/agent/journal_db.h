@@ -13,14 +13,19 @@ namespace rn::agent {
 
 /// The agent's journal: one table of rows in SQLite (WAL, synchronous=FULL, STRICT). A writer
 /// thread commits whatever has gathered in one transaction, in order. It has 8 MiB of room before
-/// it needs more of the disk; when that is full it waits until there is room again.
+/// it needs more of the disk; when that is full it waits until there is room again, and whoever
+/// writes is told, who bounds what gathers meanwhile.
 class JournalDb {
  public:
+  /// Called on the writer thread: with the reason (kExhausted) when it begins to wait for room,
+  /// with nothing when it has written what waited (after the `done` of each).
+  using OnRoom = std::function<void(const Status&)>;
+
   /// Creates the file if it is missing, and takes its reserve. kConflict if another process has it
   /// open, kCorrupt if it is no journal or fails SQLite's check, kDenied if it cannot be written.
   /// Blocking.
-  static Result<std::unique_ptr<JournalDb>> open(const std::string& path);
-  /// Commits what is queued, then stops.
+  static Result<std::unique_ptr<JournalDb>> open(const std::string& path, OnRoom on_room = {});
+  /// Commits what is queued, then stops; on a full disk without it.
   ~JournalDb();
   JournalDb(const JournalDb&) = delete;
   JournalDb& operator=(const JournalDb&) = delete;

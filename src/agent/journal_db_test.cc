@@ -3,10 +3,15 @@
 
 #include <condition_variable>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <mutex>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -80,6 +85,104 @@ TEST_F(JournalDbTest, rows_need_no_more_of_the_disk_for_a_while) {
 
     EXPECT_EQ(bytes(), before);
   }
+}
+
+/// On a file system of 40 MiB that only the test's own thread and what it starts can see.
+class JournalDbOnAFullDisk : public JournalDbTest {
+ protected:
+  void on_a_small_disk(const std::function<void()>& body) const {
+    std::string skipped;
+    std::thread([&] {
+      const bool has_own = unshare(CLONE_NEWNS) == 0 &&
+                           mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                           mount("none", folder_.path().c_str(), "tmpfs", 0, "size=40m") == 0;
+      if (!has_own)
+        skipped = std::string("needs root for a mount of its own: ") + std::strerror(errno);
+      else
+        body();
+    }).join();
+    if (!skipped.empty()) GTEST_SKIP() << skipped;
+  }
+
+  void fill() const {
+    std::ofstream filler(folder_.path() + "/filler");
+    const std::string block(4096, 'x');
+    while (filler.write(block.data(), 4096).flush()) continue;
+  }
+
+  struct Seen {
+    std::mutex mutex;
+    std::condition_variable wake;
+    std::vector<std::string> events;
+
+    void add(std::string event) {
+      const std::lock_guard lock(mutex);
+      events.push_back(std::move(event));
+      wake.notify_all();
+    }
+
+    bool comes(std::size_t count, milliseconds patience) {
+      std::unique_lock lock(mutex);
+      return wake.wait_for(lock, patience, [&] { return events.size() >= count; });
+    }
+  };
+};
+
+TEST_F(JournalDbOnAFullDisk, it_waits_says_why_once_and_loses_nothing) {
+  on_a_small_disk([this] {
+    Seen seen;
+    auto journal = JournalDb::open(path_, [&](const Status& short_of) {
+      seen.add(short_of ? "room" : "short: " + short_of.error().describe());
+    });
+    ASSERT_TRUE(journal) << journal.error().describe();
+    fill();
+    // More than its reserve, in an order that can be seen.
+    for (int row = 0; row < 12; ++row)
+      (*journal)->write(
+          {JournalWrite{std::to_string(row), std::string(1 << 20, 'x')}},
+          [&, row](const Status& written) {
+            seen.add(written ? "row " + std::to_string(row) : written.error().describe());
+          }
+      );
+    ASSERT_TRUE(seen.comes(1, seconds(10)));
+    EXPECT_FALSE(seen.comes(13, milliseconds(700))) << "12 MiB went where 8 are";
+    std::size_t told = 0;
+    {
+      const std::lock_guard lock(seen.mutex);
+      for (const std::string& event : seen.events) told += event.starts_with("short: ") ? 1 : 0;
+      EXPECT_THAT(seen.events.back(), HasSubstr("free space on the disk"));
+    }
+    EXPECT_EQ(told, 1u);
+
+    ASSERT_TRUE(fs_.remove(folder_.path() + "/filler"));
+
+    ASSERT_TRUE(seen.comes(14, seconds(10)));
+    journal->reset();
+    std::erase_if(seen.events, [](const std::string& e) { return e.starts_with("short: "); });
+    std::vector<std::string> expected;
+    for (int row = 0; row < 12; ++row) expected.push_back("row " + std::to_string(row));
+    EXPECT_EQ(std::erase(seen.events, "room"), 1U);
+    EXPECT_EQ(seen.events, expected);
+    EXPECT_THAT((*JournalDb::open(path_))->load().value(), testing::SizeIs(12));
+  });
+}
+
+TEST_F(JournalDbOnAFullDisk, it_can_be_ended_while_it_waits) {
+  on_a_small_disk([this] {
+    Seen seen;
+    auto journal =
+        JournalDb::open(path_, [&](const Status& short_of) { seen.add(short_of ? "room" : "no"); });
+    ASSERT_TRUE(journal);
+    fill();
+    (*journal)->write({{"big", std::string(14 << 20, 'x')}}, [&](const Status& written) {
+      seen.add(written ? "written" : "given up");
+    });
+    ASSERT_TRUE(seen.comes(1, seconds(10)));
+
+    journal->reset();
+
+    EXPECT_EQ(seen.events, (std::vector<std::string>{"no", "given up"}));
+  });
 }
 
 TEST_F(JournalDbTest, callbacks_come_in_the_order_of_the_writes_even_without_rows) {

@@ -12,6 +12,7 @@ namespace rn::sim {
 
 namespace {
 constexpr auto kJournalTime = std::chrono::microseconds(600);
+constexpr auto kRoomPause = milliseconds(200);
 constexpr auto kConnectTimeout = seconds(5);
 constexpr auto kSampleEvery = seconds(5);
 
@@ -170,6 +171,8 @@ void AgentHost::crash(nanoseconds restart_after) {
   core_.reset();
   waiting_.clear();
   is_committing_ = false;
+  is_short_ = false;
+  told_ = {};
   connection_ = 0;
   is_open_ = false;
   is_final_ = false;
@@ -314,32 +317,54 @@ void AgentHost::feed(const agent::Event& event) {
 
 void AgentHost::obey(agent::Output output) {
   if (output.writes.empty() && output.effects.empty()) return;
+  if (output.overtakes) {
+    finish(std::move(output));
+    return;
+  }
   waiting_.push_back(std::move(output));
   if (is_committing_) return;
   is_committing_ = true;
   process_.later(output.writes.empty() ? nanoseconds(1000) : nanoseconds(kJournalTime), [this] {
-    auto batch = std::move(waiting_);
-    waiting_.clear();
-    const auto life = process_.life();
-    for (auto& one : batch) {
-      finish(std::move(one));
-      if (life != process_.life()) return;
-    }
-    is_committing_ = false;
-    if (waiting_.empty()) return;
-    auto next = std::move(waiting_);
-    waiting_.clear();
-    for (auto& one : next) obey(std::move(one));
+    commit();
   });
+}
+
+void AgentHost::commit() {
+  auto batch = std::move(waiting_);
+  waiting_.clear();
+  const auto life = process_.life();
+  for (std::size_t at = 0; at < batch.size(); ++at) {
+    if (!has_room(batch[at])) {
+      if (life != process_.life()) return;
+      const auto rest = std::next(batch.begin(), static_cast<std::ptrdiff_t>(at));
+      waiting_.insert(waiting_.begin(), std::move_iterator(rest), std::move_iterator(batch.end()));
+      return process_.later(kRoomPause, [this] { commit(); });
+    }
+    finish(std::move(batch[at]));
+    if (life != process_.life()) return;
+  }
+  is_committing_ = false;
+  auto next = std::move(waiting_);
+  waiting_.clear();
+  for (auto& one : next) obey(std::move(one));
+  if (!is_short_ || is_committing_) return;
+  is_short_ = false;
+  feed(agent::JournalGoesOn{});
+}
+
+/// Tells the core when there is none.
+bool AgentHost::has_room(const agent::Output& output) {
+  if (output.writes.empty() || !machine_.is_disk_full()) return true;
+  if (is_short_) return false;
+  is_short_ = true;
+  world_.trace(process_.name(), "its journal waits for room");
+  feed(agent::JournalWaits{"the disk is full", told_.reports()});
+  return false;
 }
 
 void AgentHost::finish(agent::Output output) {
   if (!output.writes.empty()) {
     if (dies_at("agent.before_journal")) return;
-    if (machine_.is_disk_full()) {
-      world_.trace(process_.name(), "cannot write its journal");
-      return crash(some_time(5000, 5000));
-    }
     for (const auto& write : output.writes) {
       if (write.value)
         journal_[write.key] = *write.value;
@@ -358,6 +383,7 @@ void AgentHost::finish(agent::Output output) {
 
 void AgentHost::carry_out(const agent::Effect& effect) {
   if (const auto* send = std::get_if<agent::SendToCoordinator>(&effect)) {
+    told_.on_sent(send->message);
     if (!is_open_) return;
     world_.trace(process_.name(), "-> coordinator " + std::string(wire::name_of(send->message)));
     world_.network().send(connection_, process_.name(), wire::encode(send->message));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agent/core.h"
+#include "agent/told_reports.h"
 #include "base/crypto.h"
 #include "checkpoint/transfer.h"
 #include "sim/coordinator_host.h"
@@ -107,7 +108,9 @@ class AgentHost {
 
   void feed(const agent::Event& event);
   void obey(agent::Output output);
+  void commit();
   void finish(agent::Output output);
+  bool has_room(const agent::Output& output);
   void carry_out(const agent::Effect& effect);
   void connect();
   void connect_later(nanoseconds delay);
@@ -135,6 +138,8 @@ class AgentHost {
   std::shared_ptr<Life> life_;
   std::vector<agent::Output> waiting_;
   bool is_committing_ = false;
+  bool is_short_ = false;  ///< its journal waits for room
+  agent::ToldReports told_;
   Network::ConnectionId connection_ = 0;
   bool is_open_ = false;
   bool is_final_ = false;

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/core_harness.h"
+#include "agent/told_reports.h"
+
+namespace rn::agent {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+/// A guest runs; then the disk is full.
+class CoreWaiting : public CoreTest {
+ protected:
+  void SetUp() override {
+    start();
+    run();
+    log_is_empty();
+    advance(seconds(6));
+    log_is_empty();
+  }
+
+  void wait_for_room() {
+    ToldReports told;
+    for (const wire::Message& message : messages) told.on_sent(message);
+    forget_messages();
+    feed(JournalWaits{"database or disk is full", told.reports()});
+    before = journal;
+  }
+
+  void forget_messages() { messages.clear(); }
+
+  wire::AttemptVerdict good() const {
+    wire::AttemptVerdict verdict;
+    verdict.job = JobId("j-1");
+    verdict.epoch = kEpoch;
+    verdict.is_current = true;
+    return verdict;
+  }
+
+  std::map<std::string, std::string> before;
+};
+
+TEST_F(CoreWaiting, heartbeats_go_on_with_what_was_told_before) {
+  wait_for_room();
+  set_guest(GuestState::kExited, 0);
+  push_state();
+  advance(seconds(20));
+
+  const auto beats = sent<wire::Heartbeat>();
+  ASSERT_GE(beats.size(), 4u);
+  for (const wire::Heartbeat& beat : beats) {
+    EXPECT_EQ(beat.lending, LendingState::kNotLending);
+    ASSERT_THAT(beat.attempts, SizeIs(1));
+    EXPECT_EQ(beat.attempts.front().state, AttemptState::kRunning);
+  }
+  EXPECT_THAT(closes, IsEmpty());
+  EXPECT_EQ(journal, before);
+}
+
+TEST_F(CoreWaiting, every_output_may_leave_before_those_that_wait) {
+  wait_for_room();
+  const Output probed =
+      core->handle(CoordinatorMessage{wire::Probe{.job = JobId("j-2")}}, clock.now());
+
+  EXPECT_TRUE(probed.overtakes);
+  EXPECT_THAT(probed.effects, SizeIs(1));
+  feed(JournalGoesOn{});
+  EXPECT_FALSE(core->handle(Tick{}, clock.now()).overtakes);
+}
+
+TEST_F(CoreWaiting, what_came_meanwhile_happens_in_order_when_there_is_room) {
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  ASSERT_TRUE(has_work<TakeSnapshot>());
+  wait_for_room();
+  finish<TakeSnapshot>(SnapshotTaken{a_generation(1, 10)});
+  set_guest(GuestState::kExited, 0);
+  push_state();
+  advance(seconds(30));
+  EXPECT_THAT(sent<wire::AttemptEvent>(), IsEmpty());
+  EXPECT_EQ(journal, before);
+
+  feed(JournalGoesOn{});
+
+  EXPECT_EQ(core->reports(clock.now()).front().safe_generation, 1u);
+  EXPECT_EQ(phase(), "publishing");
+  EXPECT_NE(journal, before);
+  ASSERT_THAT(sent<wire::AttemptEvent>(), SizeIs(1));
+  EXPECT_EQ(sent<wire::AttemptEvent>().front().report.state, AttemptState::kDraining);
+}
+
+TEST_F(CoreWaiting, no_guest_is_taken_and_the_answer_says_what_to_do) {
+  wire::Probe probe;
+  probe.job = JobId("j-2");
+  tell(probe);
+  const HoldId held = sent<wire::ProbeReply>().back().hold;
+  ASSERT_FALSE(held.empty());
+  wait_for_room();
+
+  tell(probe);
+  EXPECT_TRUE(sent<wire::ProbeReply>().back().hold.empty());
+  EXPECT_THAT(sent<wire::ProbeReply>().back().reason, HasSubstr("next: free space on the disk"));
+  wire::Commit commit = a_commit();
+  commit.job = JobId("j-2");
+  commit.hold = held;
+  tell(commit);
+  ASSERT_THAT(sent<wire::CommitReply>(), SizeIs(1));
+  EXPECT_FALSE(sent<wire::CommitReply>().back().is_granted);
+  EXPECT_THAT(sent<wire::CommitReply>().back().reason, HasSubstr("disk is full"));
+  EXPECT_THAT(core->reports(clock.now()), SizeIs(1));
+}
+
+TEST_F(CoreWaiting, a_lease_whose_row_waits_is_refused_and_comes_to_nothing) {
+  wire::Probe probe;
+  probe.job = JobId("j-2");
+  tell(probe);
+  wire::Commit commit = a_commit();
+  commit.job = JobId("j-2");
+  commit.hold = sent<wire::ProbeReply>().back().hold;
+  const Output lost = core->handle(CoordinatorMessage{commit}, clock.now());  // its row waits
+  ASSERT_FALSE(lost.writes.empty());
+  wait_for_room();
+
+  tell(commit);
+  tell(a_commit());
+
+  ASSERT_THAT(sent<wire::CommitReply>(), SizeIs(2));
+  EXPECT_FALSE(sent<wire::CommitReply>().front().is_granted);
+  EXPECT_TRUE(sent<wire::CommitReply>().back().is_granted) << "its lease was told before";
+  feed(JournalGoesOn{});
+  const auto views = core->view(clock.now()).attempts;
+  ASSERT_THAT(views, SizeIs(2));
+  EXPECT_EQ(views.back().phase, "ended");
+  EXPECT_EQ(views.back().report.end, AttemptEnd::kFenced);
+  EXPECT_EQ(views.front().phase, "running");
+}
+
+TEST_F(CoreWaiting, the_owner_reads_why_and_what_to_do) {
+  wait_for_room();
+  advance(seconds(30));
+  const NodeView view = core->view(clock.now());
+
+  EXPECT_EQ(view.journal_waits_s, 30);
+  EXPECT_EQ(view.lending, LendingState::kNotLending);
+  EXPECT_THAT(view.why, HasSubstr("database or disk is full"));
+  EXPECT_THAT(view.why, HasSubstr("next: free space"));
+  feed(JournalGoesOn{});
+  EXPECT_EQ(core->view(clock.now()).journal_waits_s, -1);
+  EXPECT_EQ(core->view(clock.now()).lending, LendingState::kOpen);
+}
+
+TEST_F(CoreWaiting, a_guest_is_no_orphan_after_a_long_wait) {
+  wait_for_room();
+  for (int minute = 0; minute < 60; ++minute) {
+    advance(std::chrono::minutes(1));
+    tell(wire::HeartbeatAck{1, {good()}, {}, 0});
+  }
+  feed(JournalGoesOn{});
+  feed(Tick{});
+
+  EXPECT_EQ(state(), AttemptState::kRunning);
+}
+
+TEST_F(CoreWaiting, what_is_kept_is_bounded) {
+  wait_for_room();
+  for (int i = 0; i < 5000; ++i) {
+    push_state();
+    feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+    feed(SaveTrouble{GuestName{JobId("j-1"), kEpoch}, "a.pt", "never holds still"});
+    tell(wire::HeartbeatAck{1, {good()}, {a_plan()}, 0});
+    wire::CollectGarbage garbage;
+    garbage.job = JobId("j-9");
+    tell(garbage);
+  }
+  messages.clear();
+  works.clear();
+
+  feed(JournalGoesOn{});
+
+  EXPECT_LE(works.size(), 300u);
+  EXPECT_TRUE(has_work<TakeSnapshot>());
+}
+
+/// The coordinator would give up what is not named in the hello.
+TEST_F(CoreWaiting, a_new_connection_is_greeted_with_what_was_told_before) {
+  wait_for_room();
+  set_guest(GuestState::kExited, 0);
+  push_state();
+  feed(CoordinatorDisconnected{"cable"});
+  connect();
+
+  ASSERT_THAT(sent<wire::Hello>(), SizeIs(1));
+  ASSERT_THAT(sent<wire::Hello>().front().attempts, SizeIs(1));
+  EXPECT_EQ(sent<wire::Hello>().front().attempts.front().state, AttemptState::kRunning);
+  advance(seconds(6));
+  EXPECT_FALSE(sent<wire::Heartbeat>().empty());
+}
+
+TEST_F(CoreWaiting, a_verdict_of_a_stale_epoch_is_obeyed_when_there_is_room) {
+  wait_for_room();
+  wire::AttemptVerdict stale = good();
+  stale.is_current = false;
+  tell(wire::HeartbeatAck{1, {stale}, {}, 0});
+  EXPECT_EQ(phase(), "running");
+
+  feed(JournalGoesOn{});
+
+  EXPECT_EQ(phase(), "stopping");
+}
+
+TEST(ToldReports, an_attempt_is_told_from_its_lease_to_the_heartbeat_that_leaves_it_out) {
+  ToldReports told;
+  wire::CommitReply granted;
+  granted.job = JobId("j-1");
+  granted.epoch = LeaseEpoch{1, 1};
+  granted.is_granted = true;
+  told.on_sent(granted);
+  ASSERT_THAT(told.reports(), SizeIs(1));
+  wire::AttemptEvent event;
+  event.report.job = granted.job;
+  event.report.epoch = granted.epoch;
+  event.report.state = AttemptState::kRunning;
+  told.on_sent(event);
+  told.on_sent(granted);
+  ASSERT_THAT(told.reports(), SizeIs(1));
+  EXPECT_EQ(told.reports().front().state, AttemptState::kRunning);
+  event.report.job = JobId("j-unknown");
+  told.on_sent(event);
+  ASSERT_THAT(told.reports(), SizeIs(1));
+
+  told.on_sent(wire::Heartbeat{});
+
+  EXPECT_THAT(told.reports(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace rn::agent
