@@ -250,6 +250,52 @@ TEST_F(CoreLending, pause_takes_no_new_guests_and_leaves_running_ones) {
   EXPECT_EQ(core->view(clock.now()).lending, LendingState::kPaused);
 }
 
+class CorePause : public CoreTest {
+ protected:
+  void pause() {
+    warden.is_paused = true;
+    push_state();
+  }
+};
+
+TEST_F(CorePause, a_guest_that_has_not_started_is_handed_back_at_once) {
+  start();
+  warden.images = {"sha256:img"};
+  push_state();
+  lease();
+  ASSERT_EQ(phase(), "mounting");
+
+  pause();
+
+  EXPECT_EQ(last_end(), AttemptEnd::kReclaimed);
+  EXPECT_THAT(sent<wire::AttemptEvent>().back().report.detail, HasSubstr("paused lending"));
+  EXPECT_TRUE(has_asked<warden_wire::RemoveGuest>());
+}
+
+TEST_F(CorePause, one_whose_start_was_asked_for_goes_back_when_the_warden_refuses_it) {
+  start();
+  prepare();
+  pause();
+  EXPECT_EQ(phase(), "starting") << "it may run already";
+
+  answer<warden_wire::StartGuest>([](warden_wire::Answer& a) {
+    a.code = to_string(ErrorCode::kUnavailable);
+    a.message = "the owner has paused lending";
+  });
+  answer<warden_wire::KillGuest>();
+
+  EXPECT_EQ(last_end(), AttemptEnd::kReclaimed);
+}
+
+TEST_F(CorePause, one_that_started_just_before_stays) {
+  start();
+  prepare();
+  pause();
+  answer<warden_wire::StartGuest>();
+
+  EXPECT_EQ(phase(), "running");
+}
+
 TEST_F(CoreLending, the_coordinator_hears_at_once_when_the_node_closes_or_opens) {
   for (const bool is_paused : {true, false}) {
     const std::size_t before = sent<wire::Heartbeat>().size();

@@ -242,6 +242,7 @@ class Core::State {
   // core_stop.cc: notices, stops, ends
   void order_stop(Attempt& a, StopOrder order);
   void withdraw_stop(Attempt& a, const ReclaimId& reclaim);
+  void hand_back(Attempt& a);
   void fence(Attempt& a, const std::string& why);
   void step_running(Attempt& a);
   void step_noticed(Attempt& a);

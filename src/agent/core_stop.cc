@@ -70,6 +70,15 @@ void Core::State::withdraw_stop(Attempt& a, const ReclaimId& reclaim) {
   ask(a, Ask::kNotice, warden_wire::WriteNotice{a.name, 0, 0, ""});
 }
 
+/// It would wait here for as long as the owner likes.
+void Core::State::hand_back(Attempt& a) {
+  if (a.row.phase > Phase::kStarting) return;
+  order_stop(
+      a,
+      StopOrder{AttemptEnd::kReclaimed, 0, "the owner paused lending before it had started", {}, 0}
+  );
+}
+
 /// The epoch is stale: nothing of it may have an effect any more.
 void Core::State::fence(Attempt& a, const std::string& why) {
   if (a.row.is_fenced) return;

@@ -185,6 +185,7 @@ void Core::State::on_ask_failed(Attempt& a, Ask kind, const warden_wire::Answer&
     order_stop(a, StopOrder{AttemptEnd::kReclaimed, 0, "the owner took the node back", {}});
     return;
   }
+  if (code == ErrorCode::kUnavailable && warden_.is_paused) return hand_back(a);
   // After a timeout it may have started: asked again, too.
   if (code == ErrorCode::kUnavailable || code == ErrorCode::kTimeout)
     return failed_start_step(a, answer.message);
@@ -250,6 +251,8 @@ void Core::State::on_state(const warden_wire::WardenState& state) {
         [&, &wanted = name](const warden_wire::GuestReport& r) { return r.guest == wanted; }
     );
     on_guest(a, report == state.guests.end() ? nullptr : &*report);
+    // One whose start was asked for may run already: the warden's answer tells.
+    if (state.is_paused && a.row.phase < Phase::kStarting) hand_back(a);
   }
   clean_strangers(state);
 }
