@@ -383,6 +383,20 @@ TEST_F(CoreLife, a_job_without_outputs_ends_without_publishing) {
   EXPECT_EQ(last_end(), AttemptEnd::kSucceeded);
 }
 
+TEST_F(CoreLife, outputs_that_could_not_be_read_are_named_with_the_success) {
+  start();
+  run();
+  set_guest(GuestState::kExited, 0);
+  push_state();
+  finish<UploadOutputs>(OutputsUploaded{{}, "pipe (no file)\nsecret"});
+  log_is_empty();
+
+  EXPECT_EQ(last_end(), AttemptEnd::kSucceeded);
+  EXPECT_EQ(
+      sent<wire::AttemptEvent>().back().report.detail, "not brought home: pipe (no file)?secret"
+  );
+}
+
 TEST_F(CoreLife, a_crash_saves_what_is_complete_and_reports_the_exit_code) {
   start();
   run();

@@ -9,6 +9,7 @@ namespace rn::agent {
 namespace {
 
 constexpr std::uint32_t kLogFailuresMax = 5;
+constexpr std::size_t kLeftOutBytesMax = 2000;
 
 /// Short or local works don't wait behind transfers.
 bool is_light(Task task) {
@@ -198,6 +199,9 @@ void Core::State::on_work(Attempt& a, const PendingWork& pending, const WorkResu
       if (const auto* uploaded = std::get_if<OutputsUploaded>(&result)) {
         a.row.outputs = uploaded->listing;
         a.row.has_outputs = true;
+        if (!uploaded->left_out.empty())
+          a.row.detail += (a.row.detail.empty() ? "" : "; ") +
+                          ("not brought home: " + readable(uploaded->left_out, kLeftOutBytesMax));
         a.is_dirty = true;
       } else if (error != nullptr && !is_retryable(error->code) && !a.row.is_disk_gone) {
         decide_end(a, AttemptEnd::kCrashed, "outputs could not be brought home: " + error->message);

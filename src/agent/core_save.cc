@@ -27,17 +27,6 @@ std::string saving_advice(const CheckpointSpec& spec) {
          (spec.complete_marker.empty() ? ".complete" : spec.complete_marker) + " into it last";
 }
 
-/// A guest's own words, for people's terminals: bounded, no control characters.
-std::string readable(std::string_view text) {
-  constexpr std::size_t kLongest = 200;
-  std::string out(text.substr(0, kLongest));
-  for (char& c : out) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte >= 0x7f) c = '?';
-  }
-  return out;
-}
-
 /// Where copies fail, and what the site's people can do about it.
 std::string copy_trouble_words(const std::map<NodeId, Error>& errors) {
   constexpr std::size_t kNamed = 4;
@@ -62,6 +51,15 @@ std::string copy_trouble_words(const std::map<NodeId, Error>& errors) {
 }
 
 }  // namespace
+
+std::string readable(std::string_view text, std::size_t longest) {
+  std::string out(text.substr(0, longest));
+  for (char& c : out) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte >= 0x7f) c = '?';
+  }
+  return out;
+}
 
 GenerationRow* Core::State::newest(Attempt& a) {
   return a.row.generations.empty() ? nullptr : &a.row.generations.back();

@@ -378,5 +378,7 @@ class Core::State {
 /// The coordinator's word for a phase.
 AttemptState state_of(Phase phase);
 bool has_guest(Phase phase);  ///< a container may be running
+/// A guest's own words, for people's terminals: at most so long, no control characters.
+std::string readable(std::string_view text, std::size_t longest = 200);
 
 }  // namespace rn::agent

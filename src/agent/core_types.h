@@ -142,6 +142,7 @@ struct GenerationCopied {
 
 struct OutputsUploaded {
   Digest listing{};
+  std::string left_out;  ///< what could not be read, and why; empty = nothing
 };
 
 struct LogRead {

@@ -165,6 +165,55 @@ Status Hands::put_missing(
   return {};
 }
 
+namespace {
+
+/// Outputs that cannot be read. The rest is worth as much without them.
+class LeftOut {
+ public:
+  void add(const std::string& path, const Error& error) {
+    log::warning("output.left_out", {{"path", path}, {"why", error.describe()}});
+    if (++count_ > kNamedMax) return;
+    const char* const why = error.code == ErrorCode::kDenied ? "nobody but its owner may read it"
+                            : error.code == ErrorCode::kUnsupported
+                                ? "a socket, pipe or device and no file"
+                                : "it cannot be read from the disk";
+    words_ += (words_.empty() ? "" : ", ") + path.substr(0, kPathMax) + " (" + why + ")";
+  }
+
+  std::string words() const {
+    if (count_ == 0) return "";
+    const std::string more =
+        count_ > kNamedMax ? ", and " + std::to_string(count_ - kNamedMax) + " more" : "";
+    return words_ + more + "; next: write outputs as files that everybody may read (chmod a+r)";
+  }
+
+ private:
+  static constexpr std::size_t kNamedMax = 8;
+  static constexpr std::size_t kPathMax = 120;
+  std::size_t count_ = 0;
+  std::string words_;
+};
+
+Result<ListedFile> list_output(Folder& folder, const std::string& path, const FileStat& stat) {
+  ListedFile file;
+  file.path = path;
+  file.mode = stat.mode;
+  if (stat.kind == FileStat::Kind::kSymlink) {
+    file.kind = FileKind::kSymlink;
+    RN_TRY(file.target, folder.read_symlink(path));
+    return file;
+  }
+  file.bytes = stat.size;
+  RN_TRY(const auto open, folder.open(path));
+  for (std::uint64_t at = 0; at < stat.size; at += kPieceBytes) {
+    RN_TRY(const Blob bytes, open->read(at, kPieceBytes));
+    file.blobs.push_back(crypto::sha256(bytes));
+  }
+  return file;
+}
+
+}  // namespace
+
 Result<WorkResult> Hands::upload(
     const GuestName& guest, const UploadOutputs& w, const Cancelled& is_cancelled
 ) {
@@ -174,43 +223,45 @@ Result<WorkResult> Hands::upload(
   RN_CHECK(check_guest_disk(deps_.fs, w.disk));
   RN_TRY(const auto folder, deps_.fs.open_folder(join_path(guest_view(deps_.fs, w.disk), "work")));
   RN_TRY(const checkpoint::Scan scan, checkpoint::scan_folder(*folder));
+  LeftOut left_out;
   std::map<std::string, const ListedFile*> base;
   for (const ListedFile& file : entry->base.files) base[file.path] = &file;
   io::HttpSession session;
   Listing listing;
   for (const auto& [path, stat] : scan) {
     if (is_cancelled) return fail(ErrorCode::kTimeout, "cancelled");
-    if (stat.kind != FileStat::Kind::kRegular && stat.kind != FileStat::Kind::kSymlink) continue;
     if (checkpoint::matches_any(w.spec.temporary, path)) continue;
-    if (!w.spec.outputs.empty() && !checkpoint::matches_any(w.spec.outputs, path)) continue;
-    ListedFile file;
-    file.path = path;
-    file.mode = stat.mode;
-    file.bytes = stat.size;
-    if (stat.kind == FileStat::Kind::kSymlink) {
-      file.kind = FileKind::kSymlink;
-      file.bytes = 0;
-      RN_TRY(file.target, folder->read_symlink(path));
-    } else {
-      RN_TRY(const auto open, folder->open(path));
-      for (std::uint64_t at = 0; at < stat.size; at += kPieceBytes) {
-        RN_TRY(const Blob bytes, open->read(at, kPieceBytes));
-        file.blobs.push_back(crypto::sha256(bytes));
-      }
+    if (stat.kind == FileStat::Kind::kDirectory) {
+      // What lies in it is not in the scan; nobody knows whether it was wanted.
+      if (const auto inside = folder->list(path); !inside && !is_retryable(inside.error().code))
+        left_out.add(path + "/", inside.error());
+      continue;
     }
+    if (!w.spec.outputs.empty() && !checkpoint::matches_any(w.spec.outputs, path)) continue;
+    if (stat.kind == FileStat::Kind::kOther) {
+      left_out.add(path, Error{ErrorCode::kUnsupported, "", ""});
+      continue;
+    }
+    auto listed = list_output(*folder, path, stat);
+    if (!listed && is_retryable(listed.error().code)) return fail(listed.error());
+    if (!listed) {
+      left_out.add(path, listed.error());
+      continue;
+    }
+    const ListedFile& file = *listed;
     const auto known = base.find(path);
     const bool is_unchanged = known != base.end() && known->second->blobs == file.blobs &&
                               known->second->target == file.target &&
                               known->second->kind == file.kind;
     if (is_unchanged && w.spec.outputs.empty()) continue;
     if (!file.blobs.empty()) RN_CHECK(put_missing(session, file.blobs, *folder, path));
-    listing.files.push_back(std::move(file));
+    listing.files.push_back(*std::move(listed));
   }
-  if (listing.files.empty()) return WorkResult(OutputsUploaded{});
+  if (listing.files.empty()) return WorkResult(OutputsUploaded{{}, left_out.words()});
   const Blob bytes = to_cbor(listing);
   const Digest name = crypto::sha256(bytes);
   RN_CHECK(put_blob(session, name, bytes));
-  return WorkResult(OutputsUploaded{name});
+  return WorkResult(OutputsUploaded{name, left_out.words()});
 }
 
 // ---- log

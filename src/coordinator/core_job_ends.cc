@@ -186,17 +186,23 @@ void count_displacement(State& state, AttemptEnd end, const NodeId& node) {
   }
 }
 
+/// With what its node has to say about it, as outputs that could not be read.
+std::string success_words(const Attempt& a) {
+  return "exit code 0" + (a.detail.empty() ? "" : "; " + a.detail);
+}
+
 void conclude(State& state, JobEntry& job, AttemptEntry& attempt, AttemptEnd end) {
   const Attempt& a = attempt.row.attempt;
   if (job.row.stop_end == AttemptEnd::kCancelled || job.row.stop_end == AttemptEnd::kTimedOut)
-    return end == AttemptEnd::kSucceeded ? finish(state, job, JobState::kSucceeded, "exit code 0")
-                                         : finish_stopped(state, job);
+    return end == AttemptEnd::kSucceeded
+               ? finish(state, job, JobState::kSucceeded, success_words(a))
+               : finish_stopped(state, job);
   const bool was_slow = job.row.stop_end == AttemptEnd::kMigrated && !job.row.is_going_home;
   const bool was_asked = job.row.stop_end != AttemptEnd::kNone;
   switch (end) {
     case AttemptEnd::kSucceeded:
       job.row.job.exit_code = 0;
-      return finish(state, job, JobState::kSucceeded, "exit code 0");
+      return finish(state, job, JobState::kSucceeded, success_words(a));
     case AttemptEnd::kCrashed:
       // Whatever a job answers to a notice, it is preempted, not failed (Slurm's rule).
       if (attempt.was_noticed && a.exit_code != 0)
@@ -245,7 +251,7 @@ void end_attempt(
     if (job.row.job.state == JobState::kQueued) state.move(job, JobState::kPlacing, "came back");
     state.move(job, JobState::kStarting, "came back finished");
     job.row.job.node = a.node;
-    finish(state, job, JobState::kSucceeded, "exit code 0");
+    finish(state, job, JobState::kSucceeded, success_words(a));
   }
 }
 

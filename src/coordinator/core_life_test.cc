@@ -59,6 +59,15 @@ TEST_F(Life, a_job_follows_its_attempt_from_lease_to_success) {
   EXPECT_EQ(tables.attempts.at({id, {1, 1}}).attempt.end, AttemptEnd::kSucceeded);
 }
 
+TEST_F(Life, what_a_node_says_about_a_success_is_told_to_the_user) {
+  const JobId id = running();
+  node("a").attempts.at({id, job(id).epoch}).detail = "not brought home: pipe";
+  end(id, AttemptEnd::kSucceeded);
+
+  EXPECT_EQ(state(id), JobState::kSucceeded);
+  EXPECT_EQ(job(id).reason, "exit code 0; not brought home: pipe");
+}
+
 TEST_F(Life, an_event_that_is_repeated_is_acknowledged_and_changes_nothing) {
   const JobId id = running();
   wire::AttemptEvent event;
