@@ -400,4 +400,10 @@ Result<std::int32_t> Engine::wait(const std::string& id, milliseconds limit) con
   return number(at(document, "StatusCode"));
 }
 
+bool has_vanished(bool has_own_code, const EngineContainer& container) {
+  const std::int64_t code = container.exit_code;
+  const bool is_made_up = code == 137 || code == 255 || code == 0;
+  return !has_own_code && is_made_up && !container.is_oom_killed;
+}
+
 }  // namespace rn::warden

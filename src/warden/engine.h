@@ -35,6 +35,11 @@ struct EngineContainer {
   bool is_oom_killed = false;
 };
 
+/// Its init, its shim or the engine was killed, and not its command: nobody knows how that would
+/// have ended. `has_own_code`: the init wrote an exit code, as it does whenever the command ends,
+/// however it ends. An engine that was away makes one up: 137, 255 or 0, by its version.
+bool has_vanished(bool has_own_code, const EngineContainer& container);
+
 struct EngineImage {
   std::string digest;  ///< of the verified archive
   std::string id;

@@ -36,12 +36,6 @@ std::optional<std::int32_t> number_of(const std::string& text) {
   return value;
 }
 
-/// The guest's init writes its exit code whenever the command ends, however it ends. No code, and
-/// SIGKILL without a lack of memory: init, shim or engine were killed, not the command.
-bool has_vanished(bool has_exit_code, const EngineContainer& container) {
-  return !has_exit_code && container.exit_code == kUnknownExitCode && !container.is_oom_killed;
-}
-
 }  // namespace
 
 MachinePaths::MachinePaths(const MachineConfig& config)

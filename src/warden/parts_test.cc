@@ -44,6 +44,21 @@ TEST(EngineError, says_what_may_be_asked_again) {
   EXPECT_EQ(engine_error(409, "").code, ErrorCode::kConflict);
 }
 
+/// Whatever an engine that was away makes up (137: containerd, 255: Docker, 0: Docker before 23).
+TEST(EngineContainer, one_whose_init_left_no_code_has_vanished_and_neither_failed_nor_succeeded) {
+  for (const std::int32_t code : {137, 255, 0}) {
+    EngineContainer container;
+    container.exit_code = code;
+    EXPECT_TRUE(has_vanished(false, container)) << code;
+    EXPECT_FALSE(has_vanished(true, container)) << code;
+    container.is_oom_killed = true;
+    EXPECT_FALSE(has_vanished(false, container)) << code;
+  }
+  EngineContainer failed;
+  failed.exit_code = 3;
+  EXPECT_FALSE(has_vanished(false, failed)) << "only the init knows such a code";
+}
+
 TEST(PrivateEngine, is_asked_for_without_any_networking_and_with_user_namespaces) {
   PrivateEngineConfig config;
   config.folder = "/s/engine";
