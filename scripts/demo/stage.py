@@ -14,6 +14,7 @@ import guests  # noqa: E402
 import table  # noqa: E402
 from capture import PORT, Capture  # noqa: E402
 from labs import Labs, TimedOut, new_run, wait_until  # noqa: E402
+from rest import Refused  # noqa: E402
 from rn_site import Cli, Coordinator, Node, base_image  # noqa: E402
 
 STARTED = time.monotonic()
@@ -37,6 +38,11 @@ def say(text=""):
 
 def title(text):
     print(f"\n── {text} " + "─" * max(0, 100 - len(text)), flush=True)
+
+
+def number_of(epoch):
+    """An attempt's number, from its epoch "DATABASE.ATTEMPT"."""
+    return int(epoch.split(".")[1])
 
 
 @dataclasses.dataclass
@@ -176,6 +182,20 @@ class Stage:
 
     def attempts(self, guest):
         return self.rest.attempts(self.jobs[guest])
+
+    def told(self, guest, epoch):
+        """What the attempt wrote to its standard output, as far as it is here."""
+        try:
+            log = self.rest.log(self.jobs[guest], number_of(epoch))
+        except (OSError, Refused):
+            log = b""
+        return guests.told(log.decode(errors="replace"))
+
+    def last_generation_before(self, guest, attempt):
+        """The newest that was durable when the attempt was placed: of any attempt before it."""
+        known = [one["generation"] for one in self.rest.generations(self.jobs[guest])]
+        return max((one["generation"] for one in known
+                    if number_of(one["epoch"]) < number_of(attempt["epoch"])), default=0)
 
     def sent_bytes(self, lab):
         answer = self.labs.call(lab, ["ip", "-j", "-s", "link", "show", "eth0"]).stdout

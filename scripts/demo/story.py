@@ -14,6 +14,7 @@ from stage import GUESTS, NOTICE_S, SAVE_EVERY, Stage, guests, open_capture, say
 # Far beyond what a quiet machine needs: a busy one must not fail a correct product.
 MOVE_S = 240  # until the guests run elsewhere
 RESUME_S = 300  # from there to their first packet
+LOG_S = 60  # until an attempt's first words are here
 STEP_S = 240  # from one step to the next, or from the last one to the end
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 QUIET_S = 3  # without any packet; a guest sends every 5 ms
@@ -53,20 +54,44 @@ def act_2_notice(stage, rng):
     check_resume(stage, act, before)
 
 
-def check_resume(stage, act, before):
-    """By what the peer saw: it went on at a step that it had done, and not from nothing, and does new ones."""
+def check_resume(stage, act, before, is_told=True):
+    """By what the peer saw: it went on at a step that it had done, and does new ones. By the guest's own output: that
+    step is its last whole save where it was given notice (`is_told`), else that of its last durable generation."""
     for guest in GUESTS:
         # Python needs some seconds to import torch before the first packet.
         stage.wait(f"a step of {guest} that it had not done before", lambda: stage.has_new_step(act, guest), RESUME_S)
-        stage.check(stage.attempts(guest)[-1]["epoch"] != before[guest], f"{guest}: a new attempt with a new epoch")
+        newest = stage.attempts(guest)[-1]
+        stage.check(newest["epoch"] != before[guest], f"{guest}: a new attempt with a new epoch")
         one = stage.displaced(act, guest)
         if not stage.check(one is not None and one.restored is not None, f"{guest}: the peer sees it again"):
             continue
         stage.check(0 < one.restored <= one.step, f"{guest}: went on from step {one.restored} of {one.step} done, "
                     f"silent for {one.silence_s:.1f} s")
-        if guest == "cnn":
-            stage.check(one.restored % SAVE_EVERY == 0 and one.step - one.restored < 2 * SAVE_EVERY,
-                        "cnn: at its last whole save")
+        check_generation(stage, guest, before[guest], newest, is_told)
+
+
+def check_generation(stage, guest, old_epoch, newest, is_told):
+    """The attempt that `newest` is, against the one with `old_epoch`, which was the last one that ran before."""
+    ran = [one["epoch"] for one in stage.attempts(guest) if one["started_wall_ms"]]
+    stage.check(ran[-2:] == [old_epoch, newest["epoch"]], f"{guest}: one attempt ran after the other")
+    durable = stage.last_generation_before(guest, newest)
+    stage.check(newest["resumed_generation"] == durable,
+                f"{guest}: given generation {newest['resumed_generation']}, the last durable one is {durable}")
+    new = stage.wait(f"{guest}'s word of its begin", lambda: begun(stage.told(guest, newest["epoch"])), LOG_S)
+    if new is None:
+        return
+    old = stage.told(guest, old_epoch)
+    if is_told:
+        stage.check(new.is_resumed and new.begin in old.may_resume_at(SAVE_EVERY),
+                    f"{guest}: by its own log at step {new.begin}, its last whole save (saved {old.saved[-2:]})")
+    else:  # of a node that is lost, the last words may be missing: it may have saved once more
+        known = [old.begin, *old.saved, max(old.saved, default=old.begin) + SAVE_EVERY]
+        stage.check(new.is_resumed and new.begin in known,
+                    f"{guest}: by its own log at step {new.begin}, a whole save (saved {old.saved[-3:]})")
+
+
+def begun(told):
+    return told if told.begin is not None else None
 
 
 def act_3_home(stage, rng):
@@ -106,7 +131,7 @@ def act_4_emergency(stage, rng):
     node.agent.thaw()
     stage.wait("both to run on lab-b", lambda: stage.all_run_at("lab-b"), MOVE_S)
     stage.finish(act)
-    check_resume(stage, act, before)
+    check_resume(stage, act, before, is_told=False)
 
 
 def act_5_lost(stage, rng):
@@ -142,7 +167,7 @@ def act_5_lost(stage, rng):
         stage.check(ends and ends[0] in ("lost", "fenced"), f"{guest}: the attempt on lab-b ended as {ends}")
         newest = stage.job(guest)["durable"]
         stage.check(newest["generation"] >= durable[guest], f"{guest}: nothing durable was taken back")
-    check_resume(stage, act, before)
+    check_resume(stage, act, before, is_told=False)
 
 
 def act_6_coordinator(stage, rng):

@@ -174,6 +174,7 @@ def run(name, training, arguments, save, save_requested=lambda: False):
             print(f"{name}: step {training.step} loss {loss:.4f}", flush=True)
         if training.step % arguments.save_every == 0 or training.step == arguments.steps or save_requested():
             save()
+            print(f"{name}: saved step {training.step}", flush=True)
         if arguments.step_ms > 0:
             time.sleep(arguments.step_ms / 1000)
     with open("curve.csv", "w") as curve:

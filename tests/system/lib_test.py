@@ -32,6 +32,33 @@ class StepLog(unittest.TestCase):
         self.assertEqual([step.step for step in guests.steps(LOG)], [1, 2, 3, 3, 4, 5])
 
 
+OUTPUT = """cnn: resumed at step 40 of 1500
+cnn: step 50 loss 2.2
+cnn: step 80 loss 2.1
+cnn: saved step 80
+cnn: step 120 loss 2.0
+cnn: saved step 120
+cnn: step 130 loss 1.9
+cnn: saved st"""
+
+
+class ToldByOutput(unittest.TestCase):
+    def test_begin_saves_and_the_last_step_are_read_and_torn_lines_left_out(self):
+        found = guests.told(OUTPUT)
+
+        self.assertEqual((found.begin, found.is_resumed, found.saved, found.last), (40, True, [80, 120], 130))
+
+    def test_only_the_last_whole_save_is_where_a_successor_may_go_on(self):
+        self.assertEqual(guests.told(OUTPUT).may_resume_at(40), {120}, "80 would be a generation lost")
+
+    def test_a_save_of_which_it_could_tell_no_more_counts_too(self):
+        self.assertEqual(guests.told(OUTPUT + "\ncnn: step 160 loss 1.8\n").may_resume_at(40), {120, 160})
+
+    def test_one_that_has_saved_nothing_gives_its_successor_its_own_begin(self):
+        self.assertEqual(guests.told("cnn: resumed at step 40 of 90\n").may_resume_at(40), {40})
+        self.assertEqual(guests.told("").may_resume_at(40), {0})
+
+
 def packets(*lines):
     """"time source step sequence" each, all of the guest cnn."""
     found = []

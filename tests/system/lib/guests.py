@@ -16,6 +16,24 @@ import compare_runs  # noqa: E402  (lies beside the guests)
 
 BEGIN = re.compile(r"^begin step=(\d+) from=(\w+) time=([\d.]+)$", re.MULTILINE)
 STEP = re.compile(r"^step=(\d+) loss=(\S+) time=([\d.]+)$", re.MULTILINE)
+OUTPUT = re.compile(
+    r"^\w+: (?:(started|resumed) at step (\d+) of \d+|step (\d+) loss \S+|saved step (\d+)|done, .*)$", re.MULTILINE)
+
+
+@dataclasses.dataclass
+class Told:
+    """What one attempt wrote to its standard output, which is its own and does not travel with a checkpoint."""
+
+    begin: int = None  # the step from which it went on; None while it has not said so
+    is_resumed: bool = False
+    last: int = 0  # the last step that it told of: each tenth is told, before it is saved
+    saved: list = dataclasses.field(default_factory=list)
+
+    def may_resume_at(self, save_every):
+        """Where a successor goes on that got the last whole save. The guest may have been stopped between its save and
+        the line that tells of it."""
+        newest = max(self.saved, default=self.begin or 0)
+        return {newest, self.last} if self.last % save_every == 0 and self.last > newest else {newest}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +48,19 @@ class Step:
     step: int
     loss: str
     time: float
+
+
+def told(output):
+    """From the text of an attempt's log; torn lines are left out."""
+    found = Told()
+    for origin, begin, step, saved in OUTPUT.findall(output):
+        if origin:
+            found.begin, found.is_resumed = int(begin), origin == "resumed"
+        elif step:
+            found.last = int(step)
+        elif saved:
+            found.saved.append(int(saved))
+    return found
 
 
 def begins(log):
