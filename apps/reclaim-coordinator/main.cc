@@ -113,7 +113,8 @@ int verify(const Flags& flags) {
   if (!store) return complain(store.error());
   const auto report = (*store)->verify_chain();
   if (!report) return complain(report.error());
-  const bool is_whole = report->first_bad_seq == 0 && !report->missing_to;
+  const bool is_whole =
+      report->first_bad_seq == 0 && !report->missing_to && report->differs.empty();
   std::printf(
       "%llu events, head %s\n",
       static_cast<unsigned long long>(report->events),
@@ -122,7 +123,9 @@ int verify(const Flags& flags) {
   if (is_whole) return 0;
   std::string what = "event " + std::to_string(report->first_bad_seq) + ": " + report->complaint;
   if (report->first_bad_seq == 0)
-    what = "the last events are missing, up to " + std::to_string(*report->missing_to);
+    what = report->missing_to
+               ? "the last events are missing, up to " + std::to_string(*report->missing_to)
+               : "a table was changed: " + report->differs;
   return complain(Error{
       ErrorCode::kCorrupt,
       "the audit chain is broken: " + what,

@@ -201,6 +201,7 @@ Output Core::restore(Snapshot snapshot, Now now) {
   state.output = Output();
   state.grace_until = now.boot + state.heartbeat() * state.config.lost_after;
   state.usage_accounted_at = state.usage_saved_at = state.homes_judged_at = now.boot;
+  state.told = states_of(snapshot);
   open_generation(state, snapshot);
   restore_people(state, snapshot);
   restore_nodes(state, snapshot);
@@ -218,7 +219,7 @@ Output Core::restore(Snapshot snapshot, Now now) {
                 " unfinished jobs";
   row.at_wall_ms = state.wall_ms();
   state.write(AppendEvent{std::move(row)});
-  return std::exchange(state.output, Output());
+  return state.take_output();
 }
 
 Output Core::handle(const Event& event, Now now) {
@@ -250,7 +251,7 @@ Output Core::handle(const Event& event, Now now) {
       event
   );
   dispatch(state);
-  return std::exchange(state.output, Output());
+  return state.take_output();
 }
 
 Instant Core::wake_at(Now now) const {

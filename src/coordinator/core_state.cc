@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "base/assert.h"
 #include "base/log.h"
@@ -126,6 +127,8 @@ std::string State::name_of(const NodeId& node) const {
 }
 
 JobEntry& State::adopt(JobRow row) {
+  if (planted("coordinator.revives_finished_jobs") && row.job.state == JobState::kSucceeded)
+    row.job.state = JobState::kQueued;
   const JobId id = row.job.id;
   const bool is_over = is_terminal(row.job.state);
   jobs_by_number[row.job.number] = id;
@@ -134,11 +137,17 @@ JobEntry& State::adopt(JobRow row) {
     unfinished.insert(id);
     ++unfinished_of[row.job.owner];
   }
-  if (row.job.state == JobState::kQueued) queued.insert(id);
+  const bool is_lost = planted("coordinator.forgets_the_queue") && connections.empty();
+  if (row.job.state == JobState::kQueued && !is_lost) queued.insert(id);
   JobEntry& entry = jobs[id];
   entry.row = std::move(row);
   entry.state_since = now.boot;
   return entry;
+}
+
+Output State::take_output() {
+  record_states(output.writes, told, wall_ms());
+  return std::exchange(output, Output());
 }
 
 void State::forget_old_jobs() {
@@ -153,10 +162,12 @@ void State::forget_old_jobs() {
     }
     if (!job->row.idempotency_key.empty())
       jobs_by_key.erase({job->row.job.owner, job->row.idempotency_key});
-    attempts.erase(
-        attempts.lower_bound({id, LeaseEpoch{}}),
-        attempts.upper_bound({id, LeaseEpoch{0xffffffff, 0xffffffff}})
-    );
+    const auto first = attempts.lower_bound({id, LeaseEpoch{}});
+    const auto end = attempts.upper_bound({id, LeaseEpoch{0xffffffff, 0xffffffff}});
+    for (auto attempt = first; attempt != end; ++attempt)
+      told.erase(state_name(id, attempt->first.second));
+    told.erase(state_name(id));
+    attempts.erase(first, end);
     generations.erase(id);
     jobs.erase(id);
     at = jobs_by_number.erase(at);

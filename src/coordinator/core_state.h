@@ -17,6 +17,7 @@
 #include "base/rng.h"
 #include "base/time.h"
 #include "coordinator/core_types.h"
+#include "coordinator/states.h"
 #include "sched/candidates.h"
 #include "sched/fair_share.h"
 #include "sched/survival.h"
@@ -190,6 +191,7 @@ struct State {
   Latency probe_latency{milliseconds(250)};
   Latency commit_latency{milliseconds(250)};
   Metrics metrics;
+  States told;  ///< what the events say (I12)
 
   // ---- small steps that everybody takes
   std::int64_t wall_ms() const { return to_ms(now.wall); }
@@ -243,6 +245,8 @@ struct State {
   /// Adds a job to all indices.
   JobEntry& adopt(JobRow row);
   void forget_old_jobs();
+  /// The output is whole: what it changes gets its events.
+  Output take_output();
 };
 
 /// What the scheduler sees of a node: capacity less what is known to run or to be asked for.

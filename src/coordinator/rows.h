@@ -221,8 +221,9 @@ struct EventRow {
   UserId user;
   std::int64_t at_wall_ms = 0;
   std::map<std::string, std::string> data;
+  std::map<std::string, std::string> states;  ///< what has changed with it, see states.h
 
-  RN_FIELDS(EventRow, kind, message, job, epoch, node, lab, user, at_wall_ms, data)
+  RN_FIELDS(EventRow, kind, message, job, epoch, node, lab, user, at_wall_ms, data, states)
 };
 
 /// Key: job, epoch.

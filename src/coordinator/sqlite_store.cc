@@ -11,6 +11,7 @@
 #include "coordinator/sqlite_database.h"
 #include "coordinator/sqlite_schema.h"
 #include "coordinator/sqlite_write.h"
+#include "coordinator/states.h"
 #include "model/codec.h"
 
 namespace rn::coordinator {
@@ -51,6 +52,24 @@ Result<std::vector<JobRow>> read_jobs(SqliteStatement& statement) {
     row->wrapped_key = statement.blob(1);
     rows.push_back(*std::move(row));
   }
+}
+
+/// The first state that is not what the events say; empty if all are. Rows of which no event tells
+/// are older than the events' states.
+Result<std::string> compare_states(SqliteDatabase& database, const States& told) {
+  Snapshot tables;
+  RN_CHECK(load_all(database, "SELECT body FROM jobs", tables.jobs));
+  RN_CHECK(load_all(database, "SELECT body FROM attempts", tables.attempts));
+  RN_CHECK(load_all(database, "SELECT body FROM nodes", tables.nodes));
+  RN_CHECK(load_all(database, "SELECT body FROM reclaims", tables.reclaims));
+  const States states = states_of(tables);
+  for (const auto& [name, state] : told) {
+    const auto found = states.find(name);
+    if (found == states.end()) return name + " is not there, and the events say " + state;
+    if (found->second != state)
+      return name + " is " + found->second + ", and the events say " + state;
+  }
+  return std::string();
 }
 
 constexpr const char* kJobsToLoad =
@@ -335,6 +354,7 @@ Result<ChainReport> SqliteStore::verify_chain() {
   const auto work = [&]() -> Status {
     RN_CHECK(database.check_integrity());
     RN_TRY(const ChainHead recorded, read_recorded_head(database));
+    States told;
     RN_TRY(auto statement, database.prepare("SELECT seq, body, hash FROM events ORDER BY seq"));
     while (true) {
       RN_TRY(const bool is_row, statement.step());
@@ -352,8 +372,11 @@ Result<ChainReport> SqliteStore::verify_chain() {
         return complain(seq, "the event or its hash was changed");
       report.head = stored;
       report.events = seq;
+      RN_TRY(const EventRow event, from_json<EventRow>(statement.text(1), Unknown::kLenient));
+      replay(event, told);
     }
     if (recorded.seq > report.events) report.missing_to = recorded.seq;
+    RN_TRY(report.differs, compare_states(database, told));
     return {};
   };
   RN_CHECK(database.read_transaction(work));

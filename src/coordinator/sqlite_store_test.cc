@@ -193,6 +193,24 @@ TEST(SqliteStore, a_cut_tail_is_seen_by_the_recorded_head) {
   EXPECT_EQ(report->missing_to, 3u);
 }
 
+TEST(SqliteStore, a_state_that_was_changed_behind_the_events_back_is_named) {
+  ScratchFolder folder;
+  {
+    auto store = SqliteStore::open(folder.path()).value();
+    EventRow event = an_event("job.submitted", "j-1");
+    event.states = {{"job j-1", "queued"}};
+    const std::vector<Write> writes = {PutJob{a_job("j-1", 1)}, AppendEvent{event}};
+    ASSERT_TRUE(store->apply(writes).has_value());
+    EXPECT_EQ(store->verify_chain()->differs, "");
+  }
+  Intruder(folder).run("UPDATE jobs SET body=replace(body,'queued','running')");
+
+  const auto report = SqliteStore::open_to_read(folder.path()).value()->verify_chain();
+
+  EXPECT_EQ(report->first_bad_seq, 0u);
+  EXPECT_EQ(report->differs, "job j-1 is running, and the events say queued");
+}
+
 TEST(SqliteStore, a_store_opened_to_read_refuses_writes) {
   ScratchFolder folder;
   append_three_events(folder);

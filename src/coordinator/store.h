@@ -47,13 +47,14 @@ struct RollupFilter {
   std::uint32_t limit = 10'000;
 };
 
-/// What `verify` found in the event chain.
+/// What `verify` found in the event chain, and in the tables that the events tell of.
 struct ChainReport {
   std::uint64_t events = 0;
   Digest head{};                            ///< hash of the last event
   std::uint64_t first_bad_seq = 0;          ///< 0 = the chain is whole
   std::string complaint;                    ///< of first_bad_seq
   std::optional<std::uint64_t> missing_to;  ///< the recorded head is further on: the tail was cut
+  std::string differs;  ///< a state in a table that is not what the events say; empty = none
 };
 
 /// The site's state on disk. One conformance suite (store_conformance.h) runs on every
