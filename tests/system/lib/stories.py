@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import time
 
 import chain
@@ -28,13 +29,15 @@ class Site:
     """A coordinator in the lab `campus`, a node in each lab of `contracts`, up and connected; the tiny image."""
 
     def __init__(self, contracts, heartbeat_ms=1000, flags=(), disk="2G"):
+        """The nodes look for time zones in `zones`, which is the test's to fill; UTC is always there."""
         self.labs = Labs("campus", *contracts, disk=disk)
         try:
             self.coordinator = Coordinator(self.labs, heartbeat_ms=heartbeat_ms, flags=flags).start()
             self.heartbeat_s = heartbeat_ms / 1000
             self.rest = self.coordinator.rest()
-            self.nodes = {lab: Node(self.labs, lab, {"reserve_disk_mib": 64, **contract})
-                          for lab, contract in contracts.items()}
+            self.zones = self.labs.dir / "zones"
+            self.nodes = {lab: Node(self.labs, lab, {"reserve_disk_mib": 64, **contract},
+                                    config={"zone_folder": str(self.zones)}) for lab, contract in contracts.items()}
             for node in self.nodes.values():
                 node.set_up(self.coordinator)
             self.cli = Cli(self.labs, self.coordinator)
@@ -48,6 +51,12 @@ class Site:
 
     def down(self):
         self.labs.down()
+
+    def make_zone(self, name, utc_offset_s):
+        """A time zone with one offset for ever (RFC 8536): one whose minutes begin when a test wants them to."""
+        self.zones.mkdir(exist_ok=True)
+        head = b"TZif" + bytes(16) + struct.pack(">6I", 0, 0, 0, 0, 1, 4)
+        (self.zones / name).write_bytes(head + struct.pack(">iBB", utc_offset_s, 0, 0) + b"RNT\0")
 
     # --- jobs
 
