@@ -11,13 +11,14 @@ CONTRACT = {"guest_disk_mib": 128, "reserve_disk_mib": 64}
 class OneNode(unittest.TestCase):
     OTHER_LABS = ()  # beside the coordinator's `campus` and the node's `lab-a`
     DISK = "2G"
+    CONTRACT = CONTRACT
 
     @classmethod
     def setUpClass(cls):
         cls.labs = Labs("campus", "lab-a", *cls.OTHER_LABS, disk=cls.DISK)
         cls.addClassCleanup(cls.labs.down)
         cls.coordinator = Coordinator(cls.labs).start()
-        cls.node = Node(cls.labs, "lab-a", CONTRACT)
+        cls.node = Node(cls.labs, "lab-a", cls.CONTRACT)
         cls.node.set_up(cls.coordinator)
         cls.cli = Cli(cls.labs, cls.coordinator)
         cls.cli("image", "add", "base", tiny_image())
