@@ -1,0 +1,554 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reclaim/deadline_rates.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/assert.h"
+
+namespace rn::reclaim {
+
+namespace {
+
+constexpr double kRateInfinity = std::numeric_limits<double>::infinity();
+constexpr double kFullEnough = 1 - 1e-9;  ///< of a transfer's bytes: rounding
+constexpr double kLeastLatencyShare = 1.0 / 64;
+
+double at_least_zero(double number) {
+  return number > 0 ? number : 0;
+}
+
+double bytes_of(const Transfer& transfer) {
+  return std::isfinite(transfer.bytes) ? at_least_zero(transfer.bytes) : 0;
+}
+
+double value_of(const Transfer& transfer) {
+  return std::isfinite(transfer.value) ? at_least_zero(transfer.value) : 0;
+}
+
+using Booking = RatePlanner::Booking;
+using Stretch = RatePlanner::Stretch;
+
+bool has_deadline(const Transfer& transfer) {
+  return transfer.kind == TransferClass::kEvacuation && std::isfinite(transfer.deadline_s);
+}
+
+/// The room on every link, in pieces of time between the moments at which anything changes.
+class LinkCalendar {
+ public:
+  /// `cuts_s`: those moments; whatever is due or booked begins and ends at one of them.
+  LinkCalendar(
+      double now_s, std::vector<double> cuts_s, std::span<const Link> links, const LinkGuard& guard
+  );
+
+  void clear() { left_ = room_; }
+
+  /// Takes what is booked. False if a link has less room than that.
+  bool keep(const Transfer& transfer, const Booking& booking);
+  /// Takes the earliest room for `bytes` before `due_s`, and adds it to `stretches`. False, and
+  /// nothing is taken, if there is too little.
+  bool book(const Transfer& transfer, double due_s, double bytes, std::vector<Stretch>* stretches);
+
+ private:
+  double start_of(std::size_t piece) const { return piece == 0 ? now_s_ : ends_s_[piece - 1]; }
+
+  double room_for(const Transfer& transfer, std::size_t piece) const;
+  void take(const Transfer& transfer, std::size_t piece, double bytes);
+
+  double now_s_;
+  std::size_t links_;
+  std::vector<double> ends_s_;  ///< of the pieces, ascending
+  std::vector<double> room_;    ///< bytes, piece by piece, link by link
+  std::vector<double> left_;
+  std::vector<double> taken_;  ///< by the transfer being booked, per piece
+};
+
+LinkCalendar::LinkCalendar(
+    double now_s, std::vector<double> cuts_s, std::span<const Link> links, const LinkGuard& guard
+)
+    : now_s_(now_s), links_(links.size()) {
+  std::sort(cuts_s.begin(), cuts_s.end());
+  for (const double cut_s : cuts_s) {
+    if (cut_s > (ends_s_.empty() ? now_s : ends_s_.back())) ends_s_.push_back(cut_s);
+  }
+  for (std::size_t piece = 0; piece < ends_s_.size(); ++piece) {
+    for (const Link& link : links) {
+      const bool is_burst = ends_s_[piece] <= now_s + link.burst_left_s;
+      const double rate = is_burst ? burst_rate(link, guard) : guarded_rate(link, guard);
+      room_.push_back(rate * (ends_s_[piece] - start_of(piece)));
+    }
+  }
+  left_ = room_;
+  taken_.resize(ends_s_.size());
+}
+
+double LinkCalendar::room_for(const Transfer& transfer, std::size_t piece) const {
+  double room = at_least_zero(transfer.max_rate) * (ends_s_[piece] - start_of(piece));
+  for (const std::uint32_t link : transfer.links)
+    room = std::min(room, left_[piece * links_ + link]);
+  return room;
+}
+
+void LinkCalendar::take(const Transfer& transfer, std::size_t piece, double bytes) {
+  for (const std::uint32_t link : transfer.links) {
+    double& left = left_[piece * links_ + link];
+    left = at_least_zero(left - bytes);
+  }
+}
+
+bool LinkCalendar::keep(const Transfer& transfer, const Booking& booking) {
+  std::size_t piece = 0;
+  for (const Stretch& stretch : booking.stretches) {
+    for (; piece < ends_s_.size() && ends_s_[piece] <= stretch.to_s; ++piece) {
+      if (start_of(piece) < stretch.from_s) continue;
+      const double length_s = ends_s_[piece] - start_of(piece);
+      const double bytes = stretch.rate * length_s;
+      if (bytes * kFullEnough > room_for(transfer, piece) + length_s) return false;
+      take(transfer, piece, bytes);
+    }
+  }
+  return true;
+}
+
+bool LinkCalendar::book(
+    const Transfer& transfer, double due_s, double bytes, std::vector<Stretch>* stretches
+) {
+  double missing = bytes;
+  std::size_t pieces = 0;
+  for (; pieces < ends_s_.size() && ends_s_[pieces] <= due_s && missing > 0; ++pieces) {
+    taken_[pieces] = std::min(missing, room_for(transfer, pieces));
+    missing -= taken_[pieces];
+  }
+  if (missing > bytes * (1 - kFullEnough)) return false;
+  for (std::size_t piece = 0; piece < pieces; ++piece) {
+    if (taken_[piece] <= 0) continue;
+    take(transfer, piece, taken_[piece]);
+    if (stretches == nullptr) continue;
+    const double length_s = ends_s_[piece] - start_of(piece);
+    stretches->push_back({start_of(piece), ends_s_[piece], taken_[piece] / length_s});
+  }
+  return true;
+}
+
+double booked_bytes(const Booking& booking) {
+  double bytes = 0;
+  for (const Stretch& one : booking.stretches) bytes += one.rate * (one.to_s - one.from_s);
+  return bytes;
+}
+
+/// Without what is past, after its due time, or more than it still needs, the latest first.
+void trim(Booking& booking, double now_s, double bytes) {
+  auto& stretches = booking.stretches;
+  for (Stretch& one : stretches) one.from_s = std::max(one.from_s, now_s);
+  std::erase_if(stretches, [&](const Stretch& one) {
+    return one.to_s <= one.from_s || one.to_s > booking.due_s;
+  });
+  double spare = booked_bytes(booking) - bytes;
+  while (spare > 0 && !stretches.empty()) {
+    Stretch& last = stretches.back();
+    const double held = last.rate * (last.to_s - last.from_s);
+    if (held > spare) last.rate -= spare / (last.to_s - last.from_s);
+    if (held <= spare) stretches.pop_back();
+    spare -= held;
+  }
+}
+
+/// Looks for the most valuable set of evacuations that fits.
+class AdmissionSearch {
+ public:
+  using Booked = std::map<std::uint64_t, Booking>;
+
+  AdmissionSearch(
+      std::span<const Transfer> transfers,
+      double now_s,
+      const Booked& booked,
+      LinkCalendar& calendar
+  );
+
+  /// Per transfer.
+  std::vector<bool> best();
+  /// The room of a set that fits.
+  Booked book(const std::vector<bool>& is_in);
+
+ private:
+  bool fits(const std::vector<bool>& is_in);
+  bool fits_anew(const std::vector<bool>& is_in, Booked* booked);
+  bool fits_beside(const std::vector<bool>& is_in, Booked* booked);
+
+  bool is_promised(std::size_t i) const { return booked_.contains(transfers_[i].id); }
+
+  double due_of(std::size_t i) const;
+  double worth(std::size_t i) const;
+  double worth_of(const std::vector<bool>& is_in) const;
+  void consider(const std::vector<bool>& is_in);
+  std::vector<bool> by_deadline();
+  template <class Before>
+  std::vector<bool> one_by_one(Before before);
+  void fill(std::vector<bool>& is_in, const std::vector<std::size_t>& order);
+  bool improve();
+  bool improve_by(std::size_t wanted);
+
+  std::span<const Transfer> transfers_;
+  double now_s_;
+  const Booked& booked_;
+  LinkCalendar& calendar_;
+  std::vector<std::size_t> order_;  ///< evacuations with deadlines, the earliest first
+  double promise_worth_ = 1;        ///< added for a promise: more than all values
+  int trials_ = 0;
+  std::vector<bool> best_;
+  double best_worth_ = -1;
+};
+
+AdmissionSearch::AdmissionSearch(
+    std::span<const Transfer> transfers, double now_s, const Booked& booked, LinkCalendar& calendar
+)
+    : transfers_(transfers), now_s_(now_s), booked_(booked), calendar_(calendar) {
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    if (!has_deadline(transfers[i])) continue;
+    order_.push_back(i);
+    promise_worth_ += 2 * value_of(transfers[i]);
+  }
+  std::stable_sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
+    return due_of(a) < due_of(b);
+  });
+}
+
+double AdmissionSearch::due_of(std::size_t i) const {
+  const auto known = booked_.find(transfers_[i].id);
+  return known == booked_.end() ? now_s_ + due_s(transfers_[i]) : known->second.due_s;
+}
+
+double AdmissionSearch::worth(std::size_t i) const {
+  return value_of(transfers_[i]) + (is_promised(i) ? promise_worth_ : 0);
+}
+
+double AdmissionSearch::worth_of(const std::vector<bool>& is_in) const {
+  double sum = 0;
+  for (const std::size_t i : order_) sum += is_in[i] ? worth(i) : 0;
+  return sum;
+}
+
+bool AdmissionSearch::fits_anew(const std::vector<bool>& is_in, Booked* booked) {
+  calendar_.clear();
+  return std::all_of(order_.begin(), order_.end(), [&](std::size_t i) {
+    if (!is_in[i]) return true;
+    Booking* const booking = booked == nullptr ? nullptr : &(*booked)[transfers_[i].id];
+    if (booking != nullptr) booking->due_s = due_of(i);
+    return calendar_.book(
+        transfers_[i],
+        due_of(i),
+        bytes_of(transfers_[i]),
+        booking == nullptr ? nullptr : &booking->stretches
+    );
+  });
+}
+
+bool AdmissionSearch::fits_beside(const std::vector<bool>& is_in, Booked* booked) {
+  calendar_.clear();
+  for (const std::size_t i : order_) {
+    if (!is_promised(i) || !is_in[i]) continue;
+    const Booking& kept = booked_.at(transfers_[i].id);
+    if (!calendar_.keep(transfers_[i], kept)) return false;
+    if (booked != nullptr) (*booked)[transfers_[i].id] = kept;
+  }
+  return std::all_of(order_.begin(), order_.end(), [&](std::size_t i) {
+    if (!is_in[i]) return true;
+    const double known = is_promised(i) ? booked_bytes(booked_.at(transfers_[i].id)) : 0;
+    const double more = bytes_of(transfers_[i]) - known;
+    Booking* const booking = booked == nullptr ? nullptr : &(*booked)[transfers_[i].id];
+    if (booking != nullptr) booking->due_s = due_of(i);
+    if (more <= bytes_of(transfers_[i]) * (1 - kFullEnough)) return true;
+    return calendar_.book(
+        transfers_[i], due_of(i), more, booking == nullptr ? nullptr : &booking->stretches
+    );
+  });
+}
+
+bool AdmissionSearch::fits(const std::vector<bool>& is_in) {
+  ++trials_;
+  return fits_anew(is_in, nullptr) || (!booked_.empty() && fits_beside(is_in, nullptr));
+}
+
+AdmissionSearch::Booked AdmissionSearch::book(const std::vector<bool>& is_in) {
+  Booked booked;
+  if (fits_anew(is_in, &booked)) return booked;
+  booked.clear();
+  const bool is_there = fits_beside(is_in, &booked);
+  RN_ASSERT(is_there, "a set that fits has room");
+  for (auto& [id, booking] : booked) {
+    std::sort(booking.stretches.begin(), booking.stretches.end(), [](auto& a, auto& b) {
+      return a.from_s < b.from_s;
+    });
+  }
+  return booked;
+}
+
+void AdmissionSearch::consider(const std::vector<bool>& is_in) {
+  const double worth = worth_of(is_in);
+  if (worth <= best_worth_) return;
+  best_worth_ = worth;
+  best_ = is_in;
+}
+
+/// Moore–Hodgson with values: in the order of deadlines; when one does not fit, the one of least
+/// value per byte among those so far goes, until it does.
+std::vector<bool> AdmissionSearch::by_deadline() {
+  std::vector<bool> is_in(transfers_.size());
+  std::vector<std::size_t> so_far;
+  for (const std::size_t i : order_) {
+    is_in[i] = true;
+    so_far.push_back(i);
+    while (!fits(is_in)) {
+      const auto least = std::min_element(so_far.begin(), so_far.end(), [&](auto a, auto b) {
+        return worth(a) * bytes_of(transfers_[b]) < worth(b) * bytes_of(transfers_[a]);
+      });
+      is_in[*least] = false;
+      so_far.erase(least);
+    }
+  }
+  return is_in;
+}
+
+void AdmissionSearch::fill(std::vector<bool>& is_in, const std::vector<std::size_t>& order) {
+  for (const std::size_t i : order) {
+    if (is_in[i]) continue;
+    is_in[i] = true;
+    if (!fits(is_in)) is_in[i] = false;
+  }
+}
+
+template <class Before>
+std::vector<bool> AdmissionSearch::one_by_one(Before before) {
+  std::vector<std::size_t> order = order_;
+  std::stable_sort(order.begin(), order.end(), before);
+  std::vector<bool> is_in(transfers_.size());
+  fill(is_in, order);
+  return is_in;
+}
+
+/// Lets `wanted` in, and others out for it: each that is worth less, alone, and then, cheapest
+/// first, as many as it takes.
+bool AdmissionSearch::improve_by(std::size_t wanted) {
+  std::vector<std::size_t> cheaper;
+  for (const std::size_t i : order_) {
+    if (best_[i] && worth(i) < worth(wanted)) cheaper.push_back(i);
+  }
+  std::stable_sort(cheaper.begin(), cheaper.end(), [&](auto a, auto b) {
+    return worth(a) < worth(b);
+  });
+  std::vector<std::size_t> others;
+  for (const std::size_t i : order_) {
+    if (!best_[i] && i != wanted) others.push_back(i);
+  }
+  std::vector<bool> is_in = best_;
+  is_in[wanted] = true;
+  for (const std::size_t out : cheaper) {
+    if (trials_ >= kAdmissionTrials) return false;
+    is_in[out] = false;
+    if (fits(is_in)) {
+      fill(is_in, others);
+      consider(is_in);
+      return true;
+    }
+    is_in[out] = true;
+  }
+  double lost = 0;
+  for (const std::size_t out : cheaper) {
+    lost += worth(out);
+    if (lost >= worth(wanted) || trials_ >= kAdmissionTrials) return false;
+    is_in[out] = false;
+    if (!fits(is_in)) continue;
+    fill(is_in, others);
+    consider(is_in);
+    return true;
+  }
+  return false;
+}
+
+bool AdmissionSearch::improve() {
+  std::vector<std::size_t> out;
+  for (const std::size_t i : order_) {
+    if (!best_[i]) out.push_back(i);
+  }
+  std::stable_sort(out.begin(), out.end(), [&](auto a, auto b) { return worth(a) > worth(b); });
+  const double before = best_worth_;
+  for (const std::size_t wanted : out) {
+    if (improve_by(wanted) && best_worth_ > before) return true;
+  }
+  return false;
+}
+
+std::vector<bool> AdmissionSearch::best() {
+  std::vector<bool> all(transfers_.size());
+  for (const std::size_t i : order_) all[i] = true;
+  if (fits(all)) return all;
+  consider(by_deadline());
+  consider(one_by_one([&](auto a, auto b) {
+    return worth(a) * bytes_of(transfers_[b]) > worth(b) * bytes_of(transfers_[a]);
+  }));
+  consider(one_by_one([&](auto a, auto b) { return worth(a) > worth(b); }));
+  while (trials_ < kAdmissionTrials && improve()) {
+  }
+  return best_;
+}
+
+/// What is left of the links while rates are given out.
+class RateRoom {
+ public:
+  RateRoom(std::span<const Link> links, const LinkGuard& guard) : links_(links), guard_(guard) {
+    used_.resize(links.size());
+  }
+
+  double burst_left(const Transfer& transfer) const {
+    return left(transfer, [&](const Link& link) {
+      return link.burst_left_s > 0 ? burst_rate(link, guard_) : guarded_rate(link, guard_);
+    });
+  }
+
+  double guarded_left(const Transfer& transfer) const {
+    return left(transfer, [&](const Link& link) { return guarded_rate(link, guard_); });
+  }
+
+  void use(const Transfer& transfer, double rate) {
+    for (const std::uint32_t link : transfer.links) used_[link] += rate;
+  }
+
+ private:
+  template <class RateOf>
+  double left(const Transfer& transfer, RateOf rate_of) const {
+    double rate = kRateInfinity;
+    for (const std::uint32_t link : transfer.links)
+      rate = std::min(rate, rate_of(links_[link]) - used_[link]);
+    return at_least_zero(rate);
+  }
+
+  std::span<const Link> links_;
+  LinkGuard guard_;
+  std::vector<double> used_;
+};
+
+/// As fast as it is done by the tick's end, and as its ends can.
+double most_useful_rate(const Transfer& transfer, double tick_s) {
+  return std::min(at_least_zero(transfer.max_rate), bytes_of(transfer) / tick_s);
+}
+
+int rank_of(const Transfer& transfer) {
+  switch (transfer.kind) {
+    case TransferClass::kCheckpoint:
+      return 0;
+    case TransferClass::kPrefetch:
+      return 1;
+    case TransferClass::kEvacuation:
+      return 2;
+  }
+  return 2;
+}
+
+double booked_rate(const Booking& booking, double now_s, double tick_s) {
+  double bytes = 0;
+  for (const Stretch& one : booking.stretches) {
+    const double end_s = std::min(one.to_s, now_s + tick_s);
+    bytes += one.rate * at_least_zero(end_s - one.from_s);
+  }
+  return bytes / tick_s;
+}
+
+/// The next tick's rates, given what is booked.
+std::vector<double> share_out(
+    double now_s,
+    double tick_s,
+    std::span<const Transfer> transfers,
+    const std::map<std::uint64_t, Booking>& booked,
+    RateRoom room
+) {
+  std::vector<double> rates(transfers.size());
+  std::vector<std::size_t> promised;
+  std::vector<std::size_t> others;
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    const auto found = booked.find(transfers[i].id);
+    (found == booked.end() ? others : promised).push_back(i);
+    if (found == booked.end()) continue;
+    rates[i] = booked_rate(found->second, now_s, tick_s);
+    room.use(transfers[i], rates[i]);
+  }
+  const auto give = [&](std::size_t i, double most) {
+    const double wanted = most_useful_rate(transfers[i], tick_s) - rates[i];
+    const double more = at_least_zero(std::min(wanted, most));
+    rates[i] += more;
+    room.use(transfers[i], more);
+  };
+  std::stable_sort(promised.begin(), promised.end(), [&](auto a, auto b) {
+    return booked.at(transfers[a].id).due_s < booked.at(transfers[b].id).due_s;
+  });
+  for (const std::size_t i : promised) give(i, room.burst_left(transfers[i]));
+  std::stable_sort(others.begin(), others.end(), [&](auto a, auto b) {
+    const Transfer& x = transfers[a];
+    const Transfer& y = transfers[b];
+    if (rank_of(x) != rank_of(y)) return rank_of(x) < rank_of(y);
+    return value_of(x) * bytes_of(y) > value_of(y) * bytes_of(x);
+  });
+  for (const std::size_t i : others) give(i, room.guarded_left(transfers[i]));
+  return rates;
+}
+
+}  // namespace
+
+double guarded_rate(const Link& link, const LinkGuard& guard) {
+  const double capacity = at_least_zero(link.capacity);
+  return at_least_zero(capacity * (1 - guard.margin_share) - at_least_zero(link.background));
+}
+
+double burst_rate(const Link& link, const LinkGuard& guard) {
+  return std::max(guarded_rate(link, guard), at_least_zero(link.capacity) * guard.burst_share);
+}
+
+double due_s(const Transfer& transfer) {
+  if (!std::isfinite(transfer.deadline_s)) return kRateInfinity;
+  const double window_s = transfer.deadline_s - at_least_zero(transfer.restore_s);
+  return at_least_zero(window_s - std::max(3 * at_least_zero(transfer.rtt_s), 0.05 * window_s));
+}
+
+RatePlan RatePlanner::plan(
+    double now_s, std::span<const Transfer> transfers, std::span<const Link> links, double tick_s
+) {
+  RN_ASSERT(tick_s > 0, "rates are for some time");
+  std::vector<double> cuts_s = {now_s + tick_s};
+  std::map<std::uint64_t, Booking> known;
+  for (const Transfer& transfer : transfers) {
+    for (const std::uint32_t link : transfer.links)
+      RN_ASSERT(link < links.size(), "a transfer crosses a link that is not there");
+    if (!has_deadline(transfer)) continue;
+    const auto found = booked_.find(transfer.id);
+    if (found == booked_.end()) {
+      cuts_s.push_back(now_s + due_s(transfer));
+      continue;
+    }
+    Booking& booking = known[transfer.id] = std::move(found->second);
+    booking.due_s = std::min(booking.due_s, now_s + due_s(transfer));
+    trim(booking, now_s, bytes_of(transfer));
+    cuts_s.push_back(booking.due_s);
+    for (const Stretch& one : booking.stretches)
+      cuts_s.insert(cuts_s.end(), {one.from_s, one.to_s});
+  }
+  for (const Link& link : links) {
+    if (std::isfinite(link.burst_left_s)) cuts_s.push_back(now_s + link.burst_left_s);
+  }
+  LinkCalendar calendar(now_s, std::move(cuts_s), links, guard_);
+  AdmissionSearch search(transfers, now_s, known, calendar);
+  RatePlan plan;
+  plan.is_admitted = search.best();
+  booked_ = search.book(plan.is_admitted);
+  for (std::size_t i = 0; i < transfers.size(); ++i)
+    plan.admitted_value += plan.is_admitted[i] ? value_of(transfers[i]) : 0;
+  plan.rates = share_out(now_s, tick_s, transfers, booked_, RateRoom(links, guard_));
+  return plan;
+}
+
+void LatencyGuard::observe(double rtt_s) {
+  if (!(rtt_s > 0)) return;
+  min_rtt_s_ = std::min(min_rtt_s_, rtt_s);
+  const bool is_late = rtt_s - min_rtt_s_ > target_s_;
+  share_ = is_late ? std::max(kLeastLatencyShare, share_ / 2) : std::min(1.0, share_ + 1.0 / 64);
+}
+
+}  // namespace rn::reclaim

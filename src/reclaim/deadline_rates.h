@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <span>
+#include <vector>
+
+// Which transfers are promised to arrive before their deadlines, and how fast each may send. Pure.
+// spec-reclaim.md 5.2 and 8.3, extended from one uplink to transfers that cross several links.
+// Seconds from now, bytes, bytes per second.
+namespace rn::reclaim {
+
+enum class TransferClass : std::uint8_t {
+  kEvacuation,  ///< has a deadline, and may use a link's burst
+  kCheckpoint,
+  kPrefetch,
+};
+
+struct Transfer {
+  std::uint64_t id = 0;                                         ///< the same from plan to plan
+  double bytes = 0;                                             ///< left to send
+  double deadline_s = std::numeric_limits<double>::infinity();  ///< from now; for evacuations
+  double value = 0;  ///< expected loss averted if it arrives in time, in weighted seconds
+  TransferClass kind = TransferClass::kEvacuation;
+  std::vector<std::uint32_t> links;                           ///< that it crosses, each once
+  double max_rate = std::numeric_limits<double>::infinity();  ///< what its ends can do
+  double rtt_s = 0;
+  double restore_s = 0;  ///< after the last byte and before the deadline
+};
+
+struct Link {
+  double capacity = 0;
+  double background = 0;    ///< ĝ: what others than guests use of it now
+  double burst_left_s = 0;  ///< for so long evacuations may still take `burst_share` of it
+};
+
+struct LinkGuard {
+  double margin_share = 0.05;  ///< ε: of the capacity, left free beside the background
+  double burst_share = 0.9;    ///< φ: of the capacity, while a link's burst lasts
+};
+
+/// C − ĝ − ε·C: what guests may use of a link at any time. Numbers that cannot be count as 0.
+double guarded_rate(const Link& link, const LinkGuard& guard);
+/// φ·C, or guarded_rate() if that is more: what evacuations may use while the burst lasts.
+double burst_rate(const Link& link, const LinkGuard& guard);
+
+/// When the last byte has to be there: the deadline, less the restore and a slack of
+/// max(3·RTT, 5 % of what remains). Never negative; infinite without a deadline.
+double due_s(const Transfer& transfer);
+
+struct RatePlan {
+  std::vector<double> rates;      ///< per transfer, for the next `tick_s`
+  std::vector<bool> is_admitted;  ///< per transfer; only evacuations are ever admitted
+  double admitted_value = 0;
+};
+
+/// Admits evacuations, and gives every transfer its rate until the next plan.
+///
+/// What is admitted has room booked on all its links, in stretches of constant rate between
+/// deadlines, and keeps it: so it arrives as long as capacities hold. A set is admitted if it fits
+/// when each transfer, in the order of deadlines, takes the earliest room on all its links at once,
+/// either anew for all or beside what is booked already. With one link that is the EDF demand
+/// bound, which no schedule can beat; with several it is sufficient. If not all fit, the most
+/// valuable set that three greedy orders and a bounded local search find is admitted; what was
+/// admitted before comes before all others, and is dropped only when capacities have fallen. What
+/// is not admitted is the caller's to degrade (delta only, nearer destination, last durable
+/// generation); offered again, it costs a search again.
+///
+/// Rates: what is booked for the next `tick_s`; then the earliest deadline takes what is left of
+/// its links, because finishing early is insurance; then, within the guard, checkpoints by value
+/// per byte, then prefetches, then evacuations that were not admitted. The rates over a link never
+/// add up to more than burst_rate(), and without an evacuation to more than guarded_rate().
+class RatePlanner {
+ public:
+  explicit RatePlanner(const LinkGuard& guard) : guard_(guard) {}
+
+  /// `now_s` never goes back from plan to plan. `transfers` have different ids, and name links by
+  /// index into `links` only (asserted). Bytes, values and capacities that cannot be (negative, not
+  /// a number) count as 0; a transfer without bytes is admitted and gets nothing. One trial is
+  /// O(n²·k) for n evacuations over k links; there are at most 4·n + `kAdmissionTrials` of them,
+  /// and one if all fit.
+  RatePlan plan(
+      double now_s, std::span<const Transfer> transfers, std::span<const Link> links, double tick_s
+  );
+
+  /// Room of one transfer, absolute times.
+  struct Stretch {
+    double from_s = 0;
+    double to_s = 0;
+    double rate = 0;
+  };
+
+  struct Booking {
+    double due_s = 0;
+    std::vector<Stretch> stretches;  ///< ascending
+  };
+
+ private:
+  LinkGuard guard_;
+  std::map<std::uint64_t, Booking> booked_;  ///< of what is admitted
+};
+
+/// Feasibility tests that one plan may make while it looks for a better set.
+inline constexpr int kAdmissionTrials = 400;
+
+/// Cuts the traffic without deadlines when it makes others wait: multiplicative decrease while the
+/// round trip is longer than its minimum by more than `target_s`, additive increase otherwise.
+/// After LEDBAT (RFC 6817), which measures one way.
+class LatencyGuard {
+ public:
+  explicit LatencyGuard(double target_s = 0.025) : target_s_(target_s) {}
+
+  /// One probe's round trip. Ignored unless positive.
+  void observe(double rtt_s);
+
+  /// Factor for the rates of checkpoints and prefetches, in [1/64, 1].
+  double share() const { return share_; }
+
+ private:
+  double target_s_;
+  double min_rtt_s_ = std::numeric_limits<double>::infinity();
+  double share_ = 1;
+};
+
+}  // namespace rn::reclaim
