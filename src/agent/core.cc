@@ -369,7 +369,9 @@ void Core::State::send_node_update() {
 
 void Core::State::on(const GenerationDetected& e) {
   const auto found = attempts_.find(e.guest);
-  if (found != attempts_.end()) found->second.is_detected = true;
+  if (found == attempts_.end()) return;
+  found->second.is_detected = true;
+  found->second.detected_began = e.began.value_or(now_.boot);
 }
 
 void Core::State::on(const TelemetrySampled& e) {

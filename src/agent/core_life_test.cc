@@ -410,6 +410,22 @@ TEST_F(CoreLife, a_crash_saves_what_is_complete_and_reports_the_exit_code) {
   EXPECT_EQ(sent<wire::AttemptEvent>().back().report.exit_code, 3);
 }
 
+TEST_F(CoreLife, a_crash_is_saved_in_a_second_or_third_try) {
+  start();
+  run();
+  set_guest(GuestState::kExited, 3);
+  push_state();
+  for (int tries = 0; tries < 3; ++tries) {
+    finish<TakeSnapshot>(Error{ErrorCode::kInternal, "a sync failed", ""});
+    advance(milliseconds(400));
+  }
+  log_is_empty();
+
+  EXPECT_FALSE(has_work<TakeSnapshot>());
+  EXPECT_EQ(last_end(), AttemptEnd::kCrashed);
+  EXPECT_THAT(sent<wire::AttemptEvent>().back().report.detail, HasSubstr("a sync failed"));
+}
+
 TEST_F(CoreLife, a_guest_killed_for_memory_says_so) {
   start();
   run();

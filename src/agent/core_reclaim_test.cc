@@ -82,6 +82,98 @@ TEST_F(CoreReclaim, a_snapshot_begun_before_the_notice_is_not_the_one_waited_for
   EXPECT_TRUE(has_asked<warden_wire::KillGuest>());
 }
 
+TEST_F(CoreReclaim, a_guest_without_a_handler_does_not_compute_on_while_its_save_is_taken) {
+  declare(ReclaimKind::kNotice);
+  answer<warden_wire::SignalGuest>();
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  ASSERT_TRUE(has_work<TakeSnapshot>());
+  advance(milliseconds(300));
+  EXPECT_FALSE(has_asked<warden_wire::KillGuest>());
+  advance(milliseconds(200));
+
+  answer<warden_wire::KillGuest>();
+  EXPECT_FALSE(work_body<TakeSnapshot>().is_final) << "it goes on without the guest";
+  finish<TakeSnapshot>(SnapshotTaken{a_generation(1, 10)});
+  EXPECT_TRUE(work_body<TakeSnapshot>().is_final);
+  finish<TakeSnapshot>(NothingNew{});
+  log_is_empty();
+  copied("n-2", 1);
+  committed(1);
+  EXPECT_EQ(last_end(), AttemptEnd::kReclaimed);
+}
+
+TEST_F(CoreReclaim, a_guest_with_a_handler_has_until_its_save_is_taken) {
+  declare(ReclaimKind::kNotice);
+  answer<warden_wire::SignalGuest>([](warden_wire::Answer& a) { a.signalled = 1; });
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  advance(seconds(5));
+
+  EXPECT_FALSE(has_asked<warden_wire::KillGuest>());
+}
+
+TEST_F(CoreReclaim, a_save_that_was_begun_before_the_notice_is_not_the_one_waited_for) {
+  const Instant before = clock.now().boot;
+  advance(seconds(1));
+  declare(ReclaimKind::kNotice);
+  answer<warden_wire::SignalGuest>();
+  advance(seconds(3));
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}, before});
+  advance(seconds(1));
+  finish<TakeSnapshot>(SnapshotTaken{a_generation(1)});
+  advance(seconds(1));
+  EXPECT_FALSE(has_asked<warden_wire::KillGuest>());
+
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}, clock.now().boot});
+  finish<TakeSnapshot>(SnapshotTaken{a_generation(2)});
+
+  EXPECT_TRUE(has_asked<warden_wire::KillGuest>());
+}
+
+TEST_F(CoreReclaim, a_last_snapshot_that_failed_is_tried_again_while_the_deadline_allows) {
+  declare(ReclaimKind::kNotice);
+  answer<warden_wire::SignalGuest>();
+  advance(milliseconds(58'100));
+  answer<warden_wire::KillGuest>();
+  for (int tries = 0; tries < 3; ++tries) {
+    finish<TakeSnapshot>(Error{ErrorCode::kInternal, "a sync failed", ""});
+    EXPECT_FALSE(has_work<TakeSnapshot>());
+    advance(milliseconds(300));
+    ASSERT_TRUE(has_work<TakeSnapshot>()) << tries;
+    EXPECT_TRUE(work_body<TakeSnapshot>().is_final);
+  }
+  finish<TakeSnapshot>(SnapshotTaken{a_generation(1)});
+  log_is_empty();
+  EXPECT_EQ(phase(), "draining");
+  EXPECT_TRUE(has_work<CopyGeneration>());
+}
+
+TEST_F(CoreReclaim, a_last_snapshot_is_given_up_at_the_deadline_and_the_reason_told) {
+  declare(ReclaimKind::kNotice);
+  answer<warden_wire::SignalGuest>();
+  advance(milliseconds(58'100));
+  answer<warden_wire::KillGuest>();
+  for (int tries = 0; has_work<TakeSnapshot>(); ++tries) {
+    ASSERT_LT(tries, 20);
+    finish<TakeSnapshot>(Error{ErrorCode::kInternal, "a sync failed", ""});
+    advance(milliseconds(300));
+  }
+  log_is_empty();
+
+  EXPECT_EQ(last_end(), AttemptEnd::kReclaimed);
+  EXPECT_THAT(sent<wire::AttemptEvent>().back().report.detail, HasSubstr("a sync failed"));
+}
+
+TEST_F(CoreReclaim, a_last_snapshot_that_may_not_be_read_is_not_tried_again) {
+  declare(ReclaimKind::kNotice);
+  answer<warden_wire::SignalGuest>();
+  advance(milliseconds(58'100));
+  answer<warden_wire::KillGuest>();
+  finish<TakeSnapshot>(Error{ErrorCode::kDenied, "its owner alone may read it", ""});
+  advance(milliseconds(500));
+
+  EXPECT_FALSE(has_work<TakeSnapshot>());
+}
+
 TEST_F(CoreReclaim, a_guest_that_never_saves_is_stopped_shortly_before_the_deadline) {
   declare(ReclaimKind::kNotice);
   answer<warden_wire::SignalGuest>();

@@ -14,6 +14,8 @@ constexpr seconds kPeerRest{10};          // before a peer that failed is asked 
 constexpr seconds kCrowdedInterval{30};   // between snapshots while nothing becomes durable
 constexpr seconds kUncopiedPatience{30};  // with copies that fail everywhere; then it is told
 constexpr std::size_t kCrowd = 4;         // generations that wait to become durable
+constexpr milliseconds kLastPause{300};   // before a last snapshot that failed is tried again
+constexpr std::uint32_t kLastTries = 3;   // of a last snapshot for which nobody waits
 
 bool is_evacuating(Phase phase) {
   return phase >= Phase::kNoticed;
@@ -162,7 +164,8 @@ void Core::State::take_snapshot(Attempt& a, bool is_final) {
   snapshot.is_final = is_final;
   a.is_detected = false;
   a.snapshot_at = now_.boot;
-  a.is_snapshot_after_notice = a.row.phase >= Phase::kNoticed;
+  // One that the guest was writing already says nothing of what it does about the notice.
+  a.is_snapshot_after_notice = a.row.phase >= Phase::kNoticed && a.detected_began >= a.noticed_at;
   a.is_snapshot_final = is_final;
   const std::uint32_t number = snapshot.generation;
   work(a, Task::kSnapshot, std::move(snapshot), {}, number);
@@ -202,7 +205,7 @@ void Core::State::on_snapshot(Attempt& a, const WorkResult& result) {
   if (error == nullptr) return;
   log::warning("generation.failed", {{"job", a.name.job.str()}, {"error", error->describe()}});
   if (is_saving) {
-    if (!a.is_snapshot_final) return;
+    if (!a.is_snapshot_final || tries_last_snapshot_again(a, *error)) return;
     a.is_final_snapshot_done = true;
     a.row.detail +=
         (a.row.detail.empty() ? "" : "; ") + ("the last snapshot failed: " + error->message);
@@ -214,6 +217,21 @@ void Core::State::on_snapshot(Attempt& a, const WorkResult& result) {
   if (error->code == ErrorCode::kUnavailable) return;  // the watch reports it again
   a.is_detected = true;
   retry_work(a, Task::kSnapshot);
+}
+
+/// As long as the deadline allows; what the disk or the guest's files forbid stays forbidden.
+bool Core::State::tries_last_snapshot_again(Attempt& a, const Error& error) {
+  const bool is_for_good = error.code == ErrorCode::kDenied || error.code == ErrorCode::kInvalid ||
+                           error.code == ErrorCode::kUnsupported ||
+                           error.code == ErrorCode::kNotFound;
+  if (is_for_good) return false;
+  const std::int64_t deadline_ns = a.row.stop.deadline_ns;
+  const bool is_in_time = deadline_ns != 0 ? to_ns(now_.boot + kLastPause) < deadline_ns
+                                           : a.final_tries + 1 < kLastTries;
+  if (!is_in_time) return false;
+  ++a.final_tries;
+  a.work_after[Task::kSnapshot] = now_.boot + kLastPause;
+  return true;
 }
 
 /// The first peers of the plan that work, each in another failure domain. Every generation is

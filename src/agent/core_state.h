@@ -79,6 +79,9 @@ struct Attempt {
   bool is_watching = false;
   bool is_seen_running = false;
   bool is_detected = false;  ///< the watch reported something that no snapshot covers
+  Instant detected_began{};  ///< when the guest began to write that, as far as is known
+  Instant noticed_at{};
+  std::uint32_t final_tries = 0;  ///< of the last snapshot
   bool is_final_snapshot_done = false;
   std::optional<Instant> snapshot_at;     ///< when the newest snapshot was begun
   bool is_snapshot_after_notice = false;  ///< the running snapshot was begun after the notice
@@ -246,6 +249,7 @@ class Core::State {
   void fence(Attempt& a, const std::string& why);
   void step_running(Attempt& a);
   void step_noticed(Attempt& a);
+  bool has_saved_enough(const Attempt& a) const;
   void step_saving(Attempt& a);
   void step_ended(Attempt& a);
   void on_gone(Attempt& a, std::optional<std::int32_t> exit_code, bool is_oom_killed);
@@ -263,6 +267,7 @@ class Core::State {
   void step_generations(Attempt& a);
   void take_snapshot(Attempt& a, bool is_final);
   void on_snapshot(Attempt& a, const WorkResult& result);
+  bool tries_last_snapshot_again(Attempt& a, const Error& error);
   void look_for_saves(Attempt& a);
   void look_for_copies(Attempt& a);
   void copies_are_made(Attempt& a);

@@ -9,6 +9,8 @@ namespace rn::agent {
 namespace {
 
 constexpr nanoseconds kMarginMax = seconds(2);  // before a deadline: kill and last snapshot
+/// With a tick, half a second: who does not know of the notice would only compute what is lost.
+constexpr milliseconds kStopAfterSaveBegan{400};
 constexpr std::int32_t kExitCheckpointed =
     85;  // spec-platform 3b: "checkpoint written, restart me"
 constexpr std::int32_t kExitResubmit = 99;
@@ -57,6 +59,7 @@ void Core::State::order_stop(Attempt& a, StopOrder order) {
     a.row.is_signalled = a.commit.spec.checkpoint.signal == SaveSignal::kNone;
     a.row.signalled = 0;
     a.is_safe_after_notice = a.is_notice_asked = false;
+    a.noticed_at = now_.boot;
     set_phase(a, Phase::kNoticed);
   }
 }
@@ -129,10 +132,19 @@ void Core::State::step_running(Attempt& a) {
   }
 }
 
+/// Its next complete generation is safe, or, where no process catches a signal, on its way: the
+/// files lie there, and the snapshot goes on without the guest.
+bool Core::State::has_saved_enough(const Attempt& a) const {
+  if (a.is_safe_after_notice) return true;
+  const bool is_deaf = a.row.is_signalled && a.row.signalled == 0;
+  return is_deaf && a.works.contains(Task::kSnapshot) && a.is_snapshot_after_notice &&
+         a.snapshot_at && now_.boot - *a.snapshot_at >= kStopAfterSaveBegan;
+}
+
 void Core::State::step_noticed(Attempt& a) {
   const StopOrder& stop = a.row.stop;
   const std::int64_t now_ns = to_ns(now_.boot);
-  if (now_ns >= stop.kill_ns || a.is_safe_after_notice) {
+  if (now_ns >= stop.kill_ns || has_saved_enough(a)) {
     set_phase(a, Phase::kStopping);
     ask(a, Ask::kKill, warden_wire::KillGuest{a.name});
     return;

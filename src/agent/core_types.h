@@ -201,6 +201,7 @@ struct WorkDone {
 /// The watch found a complete generation in the guest's work folder.
 struct GenerationDetected {
   GuestName guest;
+  std::optional<Instant> began;  ///< when the guest began to write it; none = not known
 };
 
 /// The watch gave a checkpoint up, or found that it never holds still.

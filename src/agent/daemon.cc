@@ -171,7 +171,9 @@ Status Daemon::State::serve() {
           const std::lock_guard lock(entry->mutex);
           entry->ready = ready;
         }
-        loop.post([this, guest] { feed(GenerationDetected{guest}); });
+        loop.post([this, guest, began = ready.began_at] {
+          feed(GenerationDetected{guest, began});
+        });
       },
       [this](const GuestName& guest, const checkpoint::GivenUp& unit) {
         const std::string path = unit.unit.path.empty() ? "the work folder" : unit.unit.path;

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <thread>
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 
 #include "base/log.h"
 #include "checkpoint/inotify_watcher.h"
@@ -80,6 +82,20 @@ struct Watcher::Watch {
     if (is_blind && clock.now().boot - scanned_at >= kScanEvery) scan(work, detector);
   }
 
+  /// What was renamed into place was begun when its file was made, under another name.
+  Instant birth_of(const checkpoint::Unit& unit) const {
+    struct statx about {};
+
+    const std::string path = join_path(folder, unit.path);
+    const Now now = clock.now();
+    const bool is_known =
+        statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, STATX_BTIME, &about) == 0 &&
+        (about.stx_mask & STATX_BTIME) != 0;
+    if (!is_known) return now.boot;
+    const nanoseconds born = seconds(about.stx_btime.tv_sec) + nanoseconds(about.stx_btime.tv_nsec);
+    return now.boot - std::max(now.wall.time_since_epoch() - born, nanoseconds(0));
+  }
+
   void run() {
     {
       const auto work = fs.open_folder(folder);
@@ -124,8 +140,10 @@ struct Watcher::Watch {
         detector.on_unstable(check.unit, clock.now().boot);
         continue;
       }
-      const auto ready = detector.on_checked(check, *verdict, clock.now().boot);
-      if (ready) found(guest, *ready);
+      auto ready = detector.on_checked(check, *verdict, clock.now().boot);
+      if (!ready) continue;
+      if (ready->is_renamed) ready->began_at = std::min(ready->began_at, birth_of(ready->unit));
+      found(guest, *ready);
     }
     for (const checkpoint::GivenUp& one : detector.take_given_up()) {
       log::warning(

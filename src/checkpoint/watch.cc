@@ -96,7 +96,7 @@ void GenerationDetector::on_event(const FileEvent& event, Instant now) {
 
 GenerationReady GenerationDetector::on_declared(Instant now) {
   pending_.clear();
-  return {Unit{"", true}, false, true, now};
+  return {Unit{"", true}, false, true, now, now};
 }
 
 std::optional<Instant> GenerationDetector::next_check() const {
@@ -149,7 +149,7 @@ std::optional<GenerationReady> GenerationDetector::on_checked(
       return std::nullopt;
   }
   const GenerationReady ready{
-      check.unit, pending.is_renamed, pending.is_marked, pending.changed_at};
+      check.unit, pending.is_renamed, pending.is_marked, pending.changed_at, pending.first_at};
   pending_.erase(found);
   return ready;
 }

@@ -78,6 +78,7 @@ struct GenerationReady {
   bool is_renamed = false;   ///< renamed into place: an open handle on it cannot change
   bool is_declared = false;  ///< the job itself said so
   Instant changed_at{};      ///< of the last event
+  Instant began_at{};        ///< of the first event since it was taken last
 };
 
 /// A unit that will not be saved as it is, and why.

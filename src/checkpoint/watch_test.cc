@@ -64,6 +64,18 @@ TEST(UnitOf, without_a_word_from_the_submitter_the_usual_names_count_in_every_fo
     EXPECT_EQ(unit_of({}, path, false), std::nullopt) << path;
 }
 
+TEST_F(DetectorTest, a_save_began_with_its_first_change_since_it_was_taken) {
+  detector_.on_event({"a.pt", FileEventKind::kModified}, at_ms(100));
+  detector_.on_event({"a.pt", FileEventKind::kModified}, at_ms(900));
+  detector_.on_event({"a.pt", FileEventKind::kCloseWrite}, at_ms(1000));
+
+  const auto ready = check(1200, kWhole);
+
+  ASSERT_EQ(ready.size(), 1U);
+  EXPECT_EQ(ready[0].began_at, at_ms(100));
+  EXPECT_EQ(ready[0].changed_at, at_ms(1000));
+}
+
 TEST_F(DetectorTest, a_file_that_changes_during_its_check_is_looked_at_again) {
   detector_.on_event({"a.pt", FileEventKind::kMovedTo}, at_ms(0));
   const auto due = detector_.due(at_ms(0));
