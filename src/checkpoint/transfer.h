@@ -265,7 +265,7 @@ class PeerServer final : public PeerEnd {
   Status begin_flush();
   Status end_flush();
   Status count(std::uint64_t bytes);
-  bool may_serve(const Digest& cipher);
+  Result<bool> may_serve(const Digest& cipher);
   PeerFrame serve(const Digest& cipher);
   ChunkStore& source();
 

@@ -13,6 +13,11 @@ namespace {
 
 constexpr std::uint64_t kSealedBytesMax = kManifestBytesMax + 4096;
 
+/// It is not here, or it is and is not right.
+bool is_lack(const Error& error) {
+  return error.code == ErrorCode::kNotFound || error.code == ErrorCode::kCorrupt;
+}
+
 }  // namespace
 
 PeerServer::PeerServer(const PeerServerDeps& deps, NodeId peer)
@@ -295,18 +300,20 @@ Status PeerServer::on_want_manifest(BlobView body) {
 }
 
 /// A ticket opens one job's chunks or one image's blobs, nothing else of the store.
-bool PeerServer::may_serve(const Digest& cipher) {
+Result<bool> PeerServer::may_serve(const Digest& cipher) {
   if (ticket_->action == TicketAction::kFetchImage)
     return !deps_.is_image_blob || deps_.is_image_blob(ticket_->image, cipher);
   if (!allowed_) {
-    allowed_.emplace();
+    std::set<Digest> allowed;
     for (const GenerationRef& ref : deps_.store.list(ticket_->job)) {
       const auto sealed = deps_.store.load_manifest(ref.job, ref.manifest);
       const auto manifest =
           sealed ? parse_manifest(sealed->body) : Result<Manifest>(fail(sealed.error()));
+      if (!manifest && !is_lack(manifest.error())) return fail(manifest.error());
       if (!manifest) continue;
-      for (const ChunkRef& chunk : manifest->chunks) allowed_->insert(chunk.cipher);
+      for (const ChunkRef& chunk : manifest->chunks) allowed.insert(chunk.cipher);
     }
+    allowed_ = std::move(allowed);
   }
   return allowed_->contains(cipher);
 }
@@ -319,16 +326,24 @@ Status PeerServer::on_want_chunks(BlobView body) {
 
 PeerFrame PeerServer::serve(const Digest& cipher) {
   const auto absent = [&] { return encode_digests(PeerFrameType::kAbsent, std::span(&cipher, 1)); };
-  if (!may_serve(cipher)) return absent();
-  const auto stored = source().get(cipher);
-  if (!stored) return absent();
-  const auto counted = count(stored->size());
-  if (!counted) {
-    refusal_ = counted.error();
+  const auto refuse = [&](const Error& error) {
+    refusal_ = error;
     to_serve_.clear();
     is_finished_ = true;
-    return encode_refusal(counted.error());
-  }
+    return encode_refusal(error);
+  };
+  // A disk that cannot be read now may be read tomorrow: only who surely lacks it says so (I7).
+  const auto not_now = [&](Error error) {
+    error.code = ErrorCode::kUnavailable;
+    return refuse(error.with("reading what is kept here"));
+  };
+  const auto may = may_serve(cipher);
+  if (!may) return not_now(may.error());
+  if (!*may) return absent();
+  const auto stored = source().get(cipher);
+  if (!stored) return is_lack(stored.error()) ? absent() : not_now(stored.error());
+  const auto counted = count(stored->size());
+  if (!counted) return refuse(counted.error());
   ++stats_.chunks;
   stats_.bytes += stored->size();
   return encode_chunk(cipher, *stored);

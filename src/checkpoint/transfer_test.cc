@@ -717,6 +717,35 @@ TEST_F(FetchTest, whatever_fails_on_the_own_disk_is_never_taken_for_the_peers_da
   }
 }
 
+/// Who says that it lacks a chunk lets an older generation be taken (I7).
+TEST_F(
+    FetchTest, a_holder_whose_disk_cannot_be_read_just_now_does_not_say_that_it_lacks_the_chunk
+) {
+  const auto made = make_there(1, 3);
+  std::size_t failures = 0;
+  for (const auto kind : {CrashFs::Operation::kRead, CrashFs::Operation::kOpen}) {
+    for (std::uint64_t nth = 0; nth < 12; ++nth) {
+      here_.reset();
+      here_fs_.restart();
+      ASSERT_TRUE(remove_tree(here_fs_, "/store"));
+      here_ = open(here_fs_);
+      there_.reset();
+      there_fs_.restart();
+      there_ = open(there_fs_);
+      there_fs_.fail_once(kind, nth, ErrorCode::kInternal);
+
+      const auto fetched = fetch_here({signed_ticket(), made.hash, {}});
+
+      if (fetched) EXPECT_TRUE(fetched->missing.empty()) << nth;
+      if (fetched) continue;
+      ++failures;
+      EXPECT_NE(fetched.error().code, ErrorCode::kNotFound) << fetched.error().describe();
+      EXPECT_NE(fetched.error().code, ErrorCode::kCorrupt) << fetched.error().describe();
+    }
+  }
+  EXPECT_GT(failures, 3U);
+}
+
 TEST_F(FetchTest, a_chunk_that_was_not_asked_for_is_not_kept) {
   const auto made = make_there(1, 3);
   const std::string junk = "junk that fills somebody's disk";
