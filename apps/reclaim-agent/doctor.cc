@@ -155,6 +155,16 @@ void look_at_agents_view(const AgentConfig& config, Findings& out) {
                       std::to_string(view->journal_waits_s) + " s",
        kRoomHelp}
   );
+  for (const std::string& trouble : view->troubles) {
+    out.push_back(
+        {"guests' packets",
+         false,
+         false,
+         trouble,
+         "find what changes foreign interfaces (a network manager? a script with tc?) and let it "
+         "leave rn…g… alone"}
+    );
+  }
   const std::size_t at = view->why.find(kRefusedWords);
   if (at == std::string::npos) return;
   out.push_back(

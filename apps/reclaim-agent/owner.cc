@@ -240,6 +240,7 @@ int do_status(const AgentConfig& config, bool explains, bool as_json) {
         view->announced_because.c_str()
     );
   }
+  for (const std::string& trouble : view->troubles) std::printf("trouble: %s\n", trouble.c_str());
   for (const Gpu& gpu : view->facts.gpus) {
     std::string state = gpu.is_static ? "static" : "free";
     for (const GpuTelemetry& seen : view->telemetry.gpus) {

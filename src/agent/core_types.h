@@ -415,6 +415,7 @@ struct NodeView {
   NodeTelemetry telemetry;
   std::vector<AttemptView> attempts;
   std::vector<ReclaimRecord> reclaims;
+  std::vector<std::string> troubles;  ///< what others did to guests here, with its age
 
   RN_FIELDS(
       NodeView,
@@ -435,7 +436,8 @@ struct NodeView {
       facts,
       telemetry,
       attempts,
-      reclaims
+      reclaims,
+      troubles
   )
 };
 

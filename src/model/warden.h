@@ -240,6 +240,14 @@ struct Announced {
   RN_FIELDS(Announced, declare_ns, deadline_ns, message, reclaim)
 };
 
+/// What somebody else did to a guest, and what the warden did about it: one sentence for the owner.
+struct Trouble {
+  std::int64_t wall_ms = 0;
+  std::string what;
+
+  RN_FIELDS(Trouble, wall_ms, what)
+};
+
 /// The answer to Query, and pushed to the agent whenever something in it changed.
 struct WardenState {
   std::vector<GuestReport> guests;
@@ -251,6 +259,9 @@ struct WardenState {
   bool is_engine_up = false;
   std::vector<GpuTelemetry> gpus;
   Announced announced;
+  /// The machine has not been searched since the warden's start: guests that are not listed may run.
+  bool is_recovering = false;
+  std::vector<Trouble> troubles;  ///< the last ones since the warden's start
 
   RN_FIELDS(
       WardenState,
@@ -262,7 +273,9 @@ struct WardenState {
       engine,
       is_engine_up,
       gpus,
-      announced
+      announced,
+      is_recovering,
+      troubles
   )
 };
 

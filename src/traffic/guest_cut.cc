@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "traffic/guest_cut.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdarg>
@@ -217,6 +218,26 @@ Status put_filters(GuestCut::Parts& parts, std::uint32_t ifindex) {
   return put_filter(ifindex, RN_CUT_TO_GUEST, bpf_program__fd(parts.program->progs.rn_to_guest));
 }
 
+bool is_filtered(std::uint32_t ifindex) {
+  return std::all_of(kBothDirections.begin(), kBothDirections.end(), [&](rn_cut_direction hook) {
+    return has_filter(ifindex, hook);
+  });
+}
+
+bool is_filtered_at_all(std::uint32_t ifindex) {
+  return std::any_of(kBothDirections.begin(), kBothDirections.end(), [&](rn_cut_direction hook) {
+    return has_filter(ifindex, hook);
+  });
+}
+
+/// Where no filter can be. Answers `why`, and what went wrong here.
+Error cut_without_filter(GuestCut::Parts& parts, const Guest& guest, Error why) {
+  for (const Status& done : {set_link_down(guest.ifindex), parts.gates.cut(guest.entry.slot)}) {
+    if (!done) why.message += "; " + done.error().message;
+  }
+  return why;
+}
+
 Status pin_maps_in(const std::string& folder, bpf_object* object) {
   bpf_map* map = nullptr;
   bpf_object__for_each_map(map, object) {
@@ -318,7 +339,7 @@ Status GuestCut::detach(Slot slot) {
     RN_CHECK(parts_->gates.cut(slot));
     // Without the filter nothing guards the interface: it goes down first. One that we never
     // filtered is not ours.
-    if (has_filter(guest.ifindex)) RN_CHECK(set_link_down(guest.ifindex));
+    if (is_filtered_at_all(guest.ifindex)) RN_CHECK(set_link_down(guest.ifindex));
     for (const rn_cut_direction direction : kBothDirections)
       RN_CHECK(remove_filter(guest.ifindex, direction));
     if (guest.entry.made_clsact != 0) RN_CHECK(remove_clsact(guest.ifindex));
@@ -326,6 +347,21 @@ Status GuestCut::detach(Slot slot) {
     log::info("traffic.detached", {{"ifindex", guest.ifindex}, {"slot", slot}});
   }
   return {};
+}
+
+std::vector<FilterLoss> GuestCut::repair() {
+  std::vector<FilterLoss> losses;
+  for (const Guest& guest : read_guests(parts_->guests_fd())) {
+    if (is_filtered(guest.ifindex)) continue;
+    std::array<char, IF_NAMESIZE> name{};
+    const Status put = put_filters(*parts_, guest.ifindex);
+    // Gone with its namespace, perhaps just now: nothing is left to guard.
+    if (if_indextoname(guest.ifindex, name.data()) == nullptr) continue;
+    FilterLoss loss{guest.entry.slot, name.data(), put};
+    if (!put) loss.repaired = fail(cut_without_filter(*parts_, guest, put.error()));
+    losses.push_back(std::move(loss));
+  }
+  return losses;
 }
 
 Status GuestCut::leave() {

@@ -48,6 +48,13 @@ struct GuestPolicy {
   std::vector<IpPrefix> deny;
 };
 
+/// A bound interface that was found without our filter on both its hooks.
+struct FilterLoss {
+  Slot slot = 0;
+  std::string interface;
+  Status repaired;  ///< an error: it is not back, so the gate is shut and the interface down
+};
+
 /// The cut at the guests' host-side interfaces: loads the program, keeps its maps pinned, attaches
 /// it.
 ///
@@ -86,6 +93,10 @@ class GuestCut {
   /// binding and prefixes, and the clsact qdisc if attach() made it; the counters reset. Fine when
   /// the interface is gone or the slot was never bound.
   Status detach(Slot slot);
+  /// Looks at every bound interface, and puts back the filters that somebody else has removed, the
+  /// clsact qdisc included; the gates stay as they are. Where that fails, nothing would cut the
+  /// guest any more: its gate is shut and its interface taken down. Answers what was missing.
+  std::vector<FilterLoss> repair();
   /// Detaches every slot, unpins the maps and unmounts the bpffs that open() mounted. The object is
   /// spent.
   Status leave();

@@ -93,9 +93,8 @@ Status put_filter(std::uint32_t ifindex, rn_cut_direction direction, int program
   return {};
 }
 
-bool has_filter(std::uint32_t ifindex) {
-  return occupant(ifindex, RN_CUT_FROM_GUEST) == Occupant::kOurs ||
-         occupant(ifindex, RN_CUT_TO_GUEST) == Occupant::kOurs;
+bool has_filter(std::uint32_t ifindex, rn_cut_direction direction) {
+  return occupant(ifindex, direction) == Occupant::kOurs;
 }
 
 Status remove_filter(std::uint32_t ifindex, rn_cut_direction direction) {

@@ -16,8 +16,8 @@ Result<bool> ensure_clsact(std::uint32_t ifindex);
 /// Puts the program at our handle and priority, replacing our older filter. kConflict when a
 /// foreign one sits there.
 Status put_filter(std::uint32_t ifindex, rn_cut_direction direction, int program_fd);
-/// True when one of our filters is on the interface.
-bool has_filter(std::uint32_t ifindex);
+/// True when our filter is on that hook of the interface.
+bool has_filter(std::uint32_t ifindex, rn_cut_direction direction);
 /// Removes our filter. Fine when it or the interface is gone; a foreign filter stays.
 Status remove_filter(std::uint32_t ifindex, rn_cut_direction direction);
 Status remove_clsact(std::uint32_t ifindex);

@@ -130,6 +130,8 @@ warden_wire::WardenState WardenCore::state() const {
   state.announced = journal_.announced;
   state.engine = engine_version_;
   state.is_engine_up = is_engine_up_;
+  state.is_recovering = !is_reconciled_;
+  state.troubles = troubles_;
   return state;
 }
 

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,7 @@ class WardenCore {
   void on(const EmergencyDone& event);
   void on(const EngineChanged& event);
   void on(const Reconciled& event);
+  void on(const FilterLost& event);
   void on(const Tick& event);
 
   void ask(const Caller& caller, const warden_wire::PrepareDisk& request);
@@ -118,6 +120,7 @@ class WardenCore {
   void finish_start(const Operation& operation, const Status& status);
   void give_up_start(GuestRecord& guest);
   void set_exited(GuestRecord& guest, std::int32_t exit_code, bool is_oom_killed);
+  void note_trouble(std::string what);
   void finish_kill(const Operation& operation, const Status& status);
   void take_container(const FoundContainer& found);
   void take_disk(const FoundDisk& found);
@@ -167,6 +170,8 @@ class WardenCore {
   std::map<ReclaimId, Clearing> clearings_;
   std::map<ReclaimId, std::vector<GuestName>> evacuated_;
   std::map<GuestName, std::vector<Caller>> kills_waiting_;  ///< for a start that is on its way
+  std::set<GuestName> severed_;  ///< killed because nothing could cut them any more
+  std::vector<warden_wire::Trouble> troubles_;
 
   Now now_{};
   Output out_;

@@ -308,6 +308,7 @@ void WardenCore::set_exited(GuestRecord& guest, std::int32_t exit_code, bool is_
   guest.exit_code = exit_code;
   guest.is_oom_killed = is_oom_killed;
   guest.pid = 0;
+  if (severed_.erase(guest.guest) > 0) guest.is_vanished = true;
   changed();
   if (auto waiting = kills_waiting_.extract(guest.guest); !waiting.empty())
     answer(waiting.mapped(), Status());

@@ -151,4 +151,36 @@ void WardenCore::settle(GuestRecord& guest, const Reconciled& found) {
   }
 }
 
+void WardenCore::note_trouble(std::string what) {
+  if (!troubles_.empty() && troubles_.back().what == what) return;
+  log::warning("guest.trouble", {{"what", what}});
+  troubles_.push_back({to_ms(now_.wall), std::move(what)});
+  if (troubles_.size() > kKeptTroubles) troubles_.erase(troubles_.begin());
+  out_.is_state_changed = true;
+}
+
+/// Without a filter neither gate nor lease holds a guest's packets back. One that cannot be filtered
+/// again is cut by its interface and may not live: the owner's word would not reach its packets.
+void WardenCore::on(const FilterLost& event) {
+  const auto guest = std::find_if(
+      journal_.guests.begin(),
+      journal_.guests.end(),
+      [&](const GuestRecord& record) { return record.slot != kNoSlot && record.slot == event.slot; }
+  );
+  const bool is_known = guest != journal_.guests.end() && is_live(*guest);
+  const std::string whose = event.interface + (is_known ? ", job " + guest->guest.job.str() : "");
+  const std::string lost = "somebody removed the traffic filter of " + whose;
+  if (event.why.empty()) return note_trouble(lost + "; it is back");
+  if (!is_known) return note_trouble(lost + "; its interface is down now: " + event.why);
+  if (!guest->is_condemned) {
+    note_trouble(
+        lost + "; it cannot be put back, so its interface is down and it is killed: " + event.why
+    );
+    guest->is_condemned = true;
+    severed_.insert(guest->guest);
+    changed();
+  }
+  if (!guest->container.empty()) kill(*guest, {});  // else when its start answers
+}
+
 }  // namespace rn::warden

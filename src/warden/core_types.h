@@ -40,6 +40,7 @@ inline constexpr std::size_t kMaxGuests = 128;
 inline constexpr std::size_t kMaxImages = 256;
 inline constexpr seconds kMaxAnnounced{7 * 86400};
 inline constexpr std::size_t kMaxMessageBytes = 1024;
+inline constexpr std::size_t kKeptTroubles = 8;
 inline constexpr std::size_t kKeptReclaims = 16;  ///< returned ones that are still reported
 
 /// What is known of one guest. Journalled.
@@ -234,6 +235,13 @@ struct Reconciled {
   std::vector<ImageRecord> images;  ///< those of the journal that the engine still has
 };
 
+/// A guest's interface was found without our filter: somebody else removed it.
+struct FilterLost {
+  std::uint32_t slot = kNoSlot;
+  std::string interface;
+  std::string why;  ///< it could not be put back, and the interface is down; empty: it is back
+};
+
 struct Tick {};
 
 using Event = std::variant<
@@ -249,6 +257,7 @@ using Event = std::variant<
     EmergencyDone,
     EngineChanged,
     Reconciled,
+    FilterLost,
     Tick>;
 
 // ---- effects

@@ -239,6 +239,11 @@ Status GuestNet::keep_only(const std::vector<traffic::Slot>& keep) {
   return {};
 }
 
+std::vector<traffic::FilterLoss> GuestNet::repair() {
+  const std::lock_guard lock(mutex_);
+  return cut_.repair();
+}
+
 LeaveReport GuestNet::leave() {
   const std::lock_guard lock(mutex_);
   LeaveReport report;

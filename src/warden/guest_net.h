@@ -62,6 +62,8 @@ class GuestNet {
   Status detach(traffic::Slot slot);
   /// Detaches the bound slots that are not in `keep`: leftovers of an earlier life.
   Status keep_only(const std::vector<traffic::Slot>& keep);
+  /// Puts back what somebody else removed from the guests' interfaces (GuestCut::repair).
+  std::vector<traffic::FilterLoss> repair();
   /// Everything: slots, the table, sysctls. Answers what was removed or put back, and what was not.
   LeaveReport leave();
 

@@ -65,6 +65,7 @@ Status WardenServer::open() {
   fast_ = std::make_unique<io::Workers>(loop_, 2, kQueue);
   clearer_ = std::make_unique<io::Workers>(loop_, 1, kQueue);
   engine_ = std::make_unique<io::Workers>(loop_, 1, kQueue);
+  filters_ = std::make_unique<io::Workers>(loop_, 1, kQueue);
   RN_CHECK(recover(this_boot()));
 
   io::FramedUnixServerConfig socket;
@@ -78,7 +79,10 @@ Status WardenServer::open() {
            accept(std::move(session));
          }));
   loop_.run_every(kRenewal, [this] { renew_lease(); });
-  loop_.run_every(kSupervision, [this] { supervise_engine(); });
+  loop_.run_every(kSupervision, [this] {
+    supervise_engine();
+    look_at_filters();
+  });
   supervise_engine();
   return {};
 }

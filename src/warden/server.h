@@ -104,6 +104,7 @@ class WardenServer {
   void supervise_engine();
   void engine_answered(const Result<EngineFacts>& facts);
   void search();
+  void look_at_filters();
 
   ServerConfig config_;
   io::Loop& loop_;
@@ -129,6 +130,7 @@ class WardenServer {
   bool is_engine_up_ = false;
   bool is_engine_asked_ = false;
   bool is_searching_ = false;
+  bool is_looking_ = false;       ///< at the guests' filters
   bool is_found_ = false;         ///< a search has succeeded since the engine came up
   std::uint64_t activity_ = 0;    ///< counts guests' effects begun and ended
   milliseconds engine_pause_{0};  ///< waits longer after each failure to start
@@ -141,6 +143,7 @@ class WardenServer {
   std::unique_ptr<io::Workers> fast_;       ///< kill, signal, notice: never behind the engine
   std::unique_ptr<io::Workers> clearer_;    ///< one thread: reclaims
   std::unique_ptr<io::Workers> engine_;     ///< one thread: supervision and searches
+  std::unique_ptr<io::Workers> filters_;    ///< one thread: a start holds the wires for seconds
 };
 
 }  // namespace rn::warden

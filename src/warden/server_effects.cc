@@ -285,4 +285,22 @@ void WardenServer::search() {
   if (!begun) is_searching_ = false;
 }
 
+// ---- the guests' wires
+
+void WardenServer::look_at_filters() {
+  if (is_looking_) return;
+  is_looking_ = true;
+  const Status begun = filters_->submit_for(
+      [this] { return machine_->net().repair(); },
+      [this](const std::vector<traffic::FilterLoss>& losses) {
+        is_looking_ = false;
+        for (const traffic::FilterLoss& loss : losses) {
+          const std::string why = loss.repaired ? "" : loss.repaired.error().message;
+          tell(FilterLost{loss.slot, loss.interface, why});
+        }
+      }
+  );
+  if (!begun) is_looking_ = false;
+}
+
 }  // namespace rn::warden

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 
 #include "warden/engine.h"
+#include "warden/guest_net.h"
 
 namespace rn::warden {
 namespace {
@@ -376,6 +377,72 @@ TEST_F(Warden, the_network_is_open_where_it_was_opened_and_nowhere_else) {
   EXPECT_FALSE(run_shell("ip -o link | grep -q ': rn[0-9a-f]*g'"));
   (void)peer->signal_group(SIGKILL);
   run_shell("ip link del up0 2>/dev/null");
+}
+
+/// Whether our programs are on both hooks of the guest's interface.
+bool is_filtered(const std::string& interface) {
+  const std::string show = "tc filter show dev " + interface + " ";
+  return run_shell(show + "ingress 2>/dev/null | grep -q rn_from_guest") &&
+         run_shell(show + "egress 2>/dev/null | grep -q rn_to_guest");
+}
+
+bool is_up(const std::string& interface) {
+  return run_shell("ip link show " + interface + " 2>/dev/null | grep -q '[<,]UP[,>]'");
+}
+
+TEST_F(Warden, a_filter_that_somebody_removed_is_put_back_and_the_owner_told) {
+  const auto name = name_of(19);
+  ASSERT_EQ(
+      node->run(
+              name, "sleep 100", [](auto& s) { s.network = {{"10.77.0.2/32", 0, "any"}}; }
+      ).code,
+      ""
+  );
+  const std::string interface = interface_name(node->lab, 0);
+  ASSERT_TRUE(is_filtered(interface));
+
+  for (const char* removal :
+       {"filter del dev IF ingress", "filter del dev IF egress", "qdisc del dev IF clsact"}) {
+    std::string command = std::string("tc ") + removal;
+    command.replace(command.find("IF"), 2, interface);
+    ASSERT_TRUE(run_shell(command)) << command;
+    EXPECT_TRUE(eventually([&] { return is_filtered(interface); }, 5)) << command;
+  }
+
+  EXPECT_TRUE(is_up(interface));
+  EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
+  const auto troubles = node->state().troubles;
+  ASSERT_FALSE(troubles.empty());
+  EXPECT_EQ(
+      troubles[0].what,
+      "somebody removed the traffic filter of " + interface + ", job j-19; it is back"
+  );
+  EXPECT_TRUE(node->finish(name));
+}
+
+TEST_F(Warden, a_guest_whose_filter_cannot_be_put_back_is_cut_by_its_interface_and_killed) {
+  const auto name = name_of(20);
+  ASSERT_EQ(
+      node->run(
+              name, "sleep 100", [](auto& s) { s.network = {{"10.77.0.2/32", 0, "any"}}; }
+      ).code,
+      ""
+  );
+  const std::string interface = interface_name(node->lab, 0);
+
+  // Where an ingress qdisc sits there can be no clsact.
+  ASSERT_TRUE(run_shell(
+      "tc qdisc del dev " + interface + " clsact && tc qdisc add dev " + interface + " ingress"
+  ));
+
+  EXPECT_TRUE(eventually([&] { return !is_up(interface); }, 5));
+  EXPECT_TRUE(has_exited(name));
+  EXPECT_TRUE(node->guest(name).is_vanished) << "its exit code says nothing about it";
+  const auto troubles = node->state().troubles;
+  ASSERT_FALSE(troubles.empty());
+  EXPECT_NE(troubles.back().what.find(interface + ", job j-20; it cannot"), std::string::npos)
+      << troubles.back().what;
+  EXPECT_TRUE(node->finish(name));
 }
 
 TEST_F(Warden, a_guest_survives_the_wardens_death_and_is_found_again) {
