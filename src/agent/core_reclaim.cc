@@ -201,14 +201,16 @@ void Core::State::refresh_conditions() {
   // own, is not known then.
   const nanoseconds unmeasured = telemetry_at_ ? now_.boot - *telemetry_at_ : nanoseconds(0);
   const bool is_measured = telemetry_at_ && unmeasured < config_.telemetry_trusted;
-  c.is_able =
-      !wait_ && is_warden_connected_ && is_reconciled_ && warden_.is_engine_up && is_measured;
+  c.is_able = !wait_ && is_warden_connected_ && is_reconciled_ && !warden_.is_recovering &&
+              warden_.is_engine_up && is_measured;
   if (wait_) {
     c.unable_because = room_words();
   } else if (!is_warden_connected_ || !is_reconciled_) {
     c.unable_because = "the warden does not answer";
   } else if (!warden_.is_engine_up) {
     c.unable_because = "the container engine is down";
+  } else if (warden_.is_recovering) {
+    c.unable_because = "the warden is still looking what runs on the machine";
   } else if (!telemetry_at_) {
     c.unable_because = "the agent has not measured the machine yet";
   } else {

@@ -46,6 +46,27 @@ TEST_F(CoreRecovery, a_guest_that_ended_during_the_crash_is_reported_with_its_ex
   EXPECT_EQ(sent<wire::AttemptEvent>().back().report.exit_code, 4);
 }
 
+TEST_F(CoreRecovery, a_guest_that_a_recovering_warden_does_not_list_yet_has_not_ended) {
+  run();
+  const auto guests = warden.guests;
+  crash_and_restart();
+  warden.guests.clear();
+  warden.is_recovering = true;
+  come_back();
+  advance(seconds(60));
+  push_state();
+  EXPECT_EQ(state(), AttemptState::kRunning);
+
+  warden.is_recovering = false;
+  warden.guests = guests;
+  push_state();
+  EXPECT_EQ(state(), AttemptState::kRunning);
+
+  warden.guests.clear();
+  push_state();
+  EXPECT_NE(state(), AttemptState::kRunning) << "it has searched, and there is none";
+}
+
 TEST_F(CoreRecovery, a_guest_that_no_row_wants_is_killed_and_removed) {
   warden_wire::GuestReport stranger;
   stranger.guest = GuestName{JobId("j-old"), {1, 9}};

@@ -250,7 +250,9 @@ void Core::State::on_state(const warden_wire::WardenState& state) {
         state.guests.end(),
         [&, &wanted = name](const warden_wire::GuestReport& r) { return r.guest == wanted; }
     );
-    on_guest(a, report == state.guests.end() ? nullptr : &*report);
+    const bool is_listed = report != state.guests.end();
+    // What a warden that still searches the machine does not list may run all the same.
+    if (is_listed || !state.is_recovering) on_guest(a, is_listed ? &*report : nullptr);
     // One whose start was asked for may run already: the warden's answer tells.
     if (state.is_paused && a.row.phase < Phase::kStarting) hand_back(a);
   }

@@ -13,10 +13,18 @@ namespace rn::warden {
 WardenCore::WardenCore(CoreConfig config, Journal journal, Rng& rng)
     : config_(std::move(config)), journal_(std::move(journal)), rng_(rng) {
   is_restarted_ = journal_.boot_id != config_.boot_id;
+  is_journal_new_ = journal_.boot_id.empty();
 }
 
 Output WardenCore::start(Now now) {
   now_ = now;
+  if (config_.is_journal_damaged) {
+    journal_.is_paused = true;
+    note_trouble(
+        "the warden's journal was damaged: guests that run are kept, and new ones wait, because it "
+        "may have said that you took the machine back; next: reclaim-agent resume"
+    );
+  }
   if (is_restarted_) {
     journal_.boot_id = config_.boot_id;
     if (journal_.paused_until_wall_ms > 0) {

@@ -15,6 +15,7 @@ namespace rn::warden {
 
 struct CoreConfig {
   std::string boot_id;
+  bool is_journal_damaged = false;  ///< it was put aside, and the one given is empty
   nanoseconds retry_clear_min = seconds(2);  ///< of a wedged reclaim, doubled up to the maximum
   nanoseconds retry_clear_max = seconds(60);
   nanoseconds clear_limit = seconds(30);  ///< a Clear without answer for so long is repeated
@@ -109,6 +110,8 @@ class WardenCore {
 
   // Guests: core_guests.cc
   GuestRecord* find(const GuestName& guest);
+  Status unknown(const GuestName& guest) const;
+  Status gone() const;
   Status may_take_guests(const std::vector<std::uint32_t>& gpus) const;
   Status may_start(const warden_wire::StartGuest& request, const GuestRecord* guest) const;
   std::optional<std::uint32_t> free_slot() const;
@@ -122,6 +125,9 @@ class WardenCore {
   void set_exited(GuestRecord& guest, std::int32_t exit_code, bool is_oom_killed);
   void note_trouble(std::string what);
   void finish_kill(const Operation& operation, const Status& status);
+  bool may_be_unknown() const { return is_journal_new_ && !is_reconciled_; }
+
+  GuestRecord* take_unknown(const FoundContainer& found);
   void take_container(const FoundContainer& found);
   void take_disk(const FoundDisk& found);
   void settle(GuestRecord& guest, const Reconciled& found);
@@ -163,6 +169,8 @@ class WardenCore {
   Rng& rng_;
   bool is_reconciled_ = false;
   bool is_engine_up_ = false;
+  /// Nothing is remembered: a new node, or a journal that was lost while guests ran.
+  bool is_journal_new_ = false;
   bool is_restarted_ = false;  ///< the journal is of an earlier boot
   std::string engine_version_;
   OpId next_op_ = 1;

@@ -44,6 +44,18 @@ GuestRecord* WardenCore::find(const GuestName& guest) {
   return nullptr;
 }
 
+/// There is none of that name, or it was not found yet: a journal that was lost says nothing.
+Status WardenCore::unknown(const GuestName& guest) const {
+  if (may_be_unknown()) return still_recovering();
+  return no_such_guest(guest);
+}
+
+/// Whether a guest without a record is gone for certain.
+Status WardenCore::gone() const {
+  if (may_be_unknown()) return still_recovering();
+  return {};
+}
+
 Status WardenCore::may_take_guests(const std::vector<std::uint32_t>& gpus) const {
   if (!is_reconciled_) return still_recovering();
   if (journal_.is_paused)
@@ -109,7 +121,7 @@ void WardenCore::on(const DiskMade& event) {
 
 void WardenCore::ask(const Caller& caller, const warden_wire::AdoptDisk& request) {
   const GuestRecord* guest = find(request.guest);
-  if (guest == nullptr) return answer(caller, no_such_guest(request.guest));
+  if (guest == nullptr) return answer(caller, unknown(request.guest));
   if (guest->is_adopted) return answer(caller, Status());
   if (guest->phase != GuestPhase::kReady)
     return answer(caller, wrong_phase(*guest, "so its disk cannot be adopted now"));
@@ -119,7 +131,7 @@ void WardenCore::ask(const Caller& caller, const warden_wire::AdoptDisk& request
 
 void WardenCore::ask(const Caller& caller, const warden_wire::ReleaseDisk& request) {
   GuestRecord* guest = find(request.guest);
-  if (guest == nullptr) return answer(caller, Status());
+  if (guest == nullptr) return answer(caller, gone());
   if (join(caller, Kind::kDrop, request.guest)) return;
   if (guest->phase != GuestPhase::kReady && guest->phase != GuestPhase::kReleasing)
     return answer(caller, wrong_phase(*guest, "so its disk cannot be released"));
@@ -133,7 +145,7 @@ void WardenCore::ask(const Caller& caller, const warden_wire::ReleaseDisk& reque
 Status WardenCore::may_start(const warden_wire::StartGuest& request, const GuestRecord* guest)
     const {
   RN_CHECK(check_start(request));
-  if (guest == nullptr) return no_such_guest(request.guest);
+  if (guest == nullptr) return unknown(request.guest);
   if (guest->phase == GuestPhase::kStarting && !guest->is_condemned)
     return fail(ErrorCode::kUnavailable, "its earlier start is being looked after", "try again");
   if (guest->phase != GuestPhase::kReady || guest->is_condemned || guest->was_started)
@@ -246,7 +258,7 @@ void WardenCore::finish_start(const Operation& operation, const Status& status) 
 
 void WardenCore::ask(const Caller& caller, const warden_wire::SignalGuest& request) {
   const GuestRecord* guest = find(request.guest);
-  if (guest == nullptr) return answer(caller, no_such_guest(request.guest));
+  if (guest == nullptr) return answer(caller, unknown(request.guest));
   if (guest->phase != GuestPhase::kRunning)
     return answer(caller, wrong_phase(*guest, "so it gets no signal"));
   if (request.signal == SaveSignal::kNone) return answer(caller, Status());
@@ -255,7 +267,7 @@ void WardenCore::ask(const Caller& caller, const warden_wire::SignalGuest& reque
 
 void WardenCore::ask(const Caller& caller, const warden_wire::WriteNotice& request) {
   const GuestRecord* guest = find(request.guest);
-  if (guest == nullptr) return answer(caller, no_such_guest(request.guest));
+  if (guest == nullptr) return answer(caller, unknown(request.guest));
   if (guest->disk.empty() || guest->phase == GuestPhase::kReleasing)
     return answer(caller, wrong_phase(*guest, "so it has no folder for a notice"));
   effect(Notify{begin(Kind::kNotify, request.guest, {caller}), request});
@@ -263,7 +275,7 @@ void WardenCore::ask(const Caller& caller, const warden_wire::WriteNotice& reque
 
 void WardenCore::ask(const Caller& caller, const warden_wire::KillGuest& request) {
   GuestRecord* guest = find(request.guest);
-  if (guest == nullptr) return answer(caller, Status());
+  if (guest == nullptr) return answer(caller, gone());
   if (!guest->is_condemned) {
     guest->is_condemned = true;
     changed();
@@ -333,8 +345,8 @@ void WardenCore::on(const Exited& event) {
 
 void WardenCore::ask(const Caller& caller, const warden_wire::RemoveGuest& request) {
   GuestRecord* guest = find(request.guest);
-  if (guest == nullptr || guest->phase == GuestPhase::kReady ||
-      guest->phase == GuestPhase::kReleasing)
+  if (guest == nullptr) return answer(caller, gone());
+  if (guest->phase == GuestPhase::kReady || guest->phase == GuestPhase::kReleasing)
     return answer(caller, Status());
   if (join(caller, Kind::kForget, request.guest)) return;
   if (guest->phase != GuestPhase::kExited && guest->phase != GuestPhase::kRemoving)

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "warden/core.h"
+#include "warden/profile.h"
 
 // What a search of the machine found, against what the journal says. The machine wins about facts
 // (what runs), the journal about intents (what shall run).
@@ -43,6 +44,7 @@ void WardenCore::on(const Reconciled& event) {
     });
   });
   is_reconciled_ = true;
+  is_journal_new_ = false;
   changed();
   set_gates();
   for (const GuestRecord& guest : journal_.guests) {
@@ -73,8 +75,22 @@ void WardenCore::take_disk(const FoundDisk& found) {
   log::warning("recovery.unknown_disk", {{"job", found.guest.job.str()}});
 }
 
+/// The journal was lost, and the disk with it: what runs is kept all the same.
+GuestRecord* WardenCore::take_unknown(const FoundContainer& found) {
+  if (!is_journal_new_ || !found.is_running || !found.has_go_ahead) return nullptr;
+  if (!check_guest_name(found.guest) || journal_.guests.size() >= kMaxGuests) return nullptr;
+  GuestRecord guest;
+  guest.guest = found.guest;
+  guest.phase = GuestPhase::kReady;
+  guest.was_started = guest.is_adopted = true;
+  journal_.guests.push_back(guest);
+  log::warning("recovery.unknown_guest", {{"job", found.guest.job.str()}});
+  return &journal_.guests.back();
+}
+
 void WardenCore::take_container(const FoundContainer& found) {
   GuestRecord* guest = find(found.guest);
+  if (guest == nullptr) guest = take_unknown(found);
   const bool is_slot_taken =
       std::any_of(journal_.guests.begin(), journal_.guests.end(), [&](const GuestRecord& other) {
         return other.slot != kNoSlot && other.slot == found.slot && other.guest != found.guest;
@@ -83,6 +99,8 @@ void WardenCore::take_container(const FoundContainer& found) {
     effect(RemoveStray{found});
     return;
   }
+  if (is_journal_new_ && found.is_running)
+    note_trouble("the warden's journal was lost: guests that run were found by their labels");
   const bool is_ours = guest->container == found.container;
   if (guest->phase == GuestPhase::kExited || guest->phase == GuestPhase::kRemoving) {
     if (!is_ours && !guest->container.empty()) effect(RemoveStray{found});
@@ -112,9 +130,12 @@ void WardenCore::take_container(const FoundContainer& found) {
   guest->slot = found.slot;
   guest->container = found.container;
   guest->pid = found.pid;
+  if (guest->gpus.empty()) guest->gpus = found.gpus;
   if (guest->started_boot_ns == 0) guest->started_boot_ns = found.started_boot_ns;
-  // An engine that finds a container dead after a reboot invents an exit code for it.
-  guest->is_vanished = !found.is_running && (is_restarted_ || found.is_vanished);
+  // An engine that finds a container dead after a reboot invents an exit code for it. Whether this
+  // is another boot is not known without a journal: then the code that init wrote down must do.
+  const bool is_invented = is_journal_new_ ? !found.has_own_end : is_restarted_;
+  guest->is_vanished = !found.is_running && (is_invented || found.is_vanished);
   if (!found.is_running) return set_exited(*guest, found.exit_code, found.is_oom_killed);
   if (guest->is_condemned || is_cut(*guest)) kill(*guest, {});
 }

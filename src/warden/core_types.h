@@ -145,6 +145,8 @@ struct FoundContainer {
   std::int64_t started_boot_ns = 0;
   bool has_go_ahead = false;  ///< its command was let run; without it, it is a half-made start
   bool is_vanished = false;   ///< as in Exited
+  bool has_own_end = false;   ///< its command's exit code was written down
+  std::vector<std::uint32_t> gpus;
 };
 
 struct FoundDisk {

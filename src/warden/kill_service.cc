@@ -132,6 +132,10 @@ std::vector<EmergencyDone> emergencies_of(
   return events;
 }
 
+std::uint64_t emergencies_over(std::uint64_t recorded, bool was_open) {
+  return was_open || recorded == 0 ? recorded : recorded - 1;
+}
+
 KillService::KillService(
     std::string path,
     std::vector<std::uint32_t> uids,

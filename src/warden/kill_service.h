@@ -90,6 +90,11 @@ std::vector<EmergencyDone> emergencies_of(
     Instant now
 );
 
+/// How many of the recorded emergencies are over when the journal that said so was lost. What the
+/// owner took back whole shuts the node's gate until they release it, so behind one that was open
+/// before this start none is left; behind a shut one the last may be. Pure.
+std::uint64_t emergencies_over(std::uint64_t recorded, bool was_open);
+
 /// Asks the daemon's kill socket. kUnavailable: nobody listens; kTimeout: no answer within `limit`.
 Result<warden_wire::KillFrame> ask_kill_socket(
     const std::string& path, const warden_wire::KillFrame& frame, milliseconds limit

@@ -436,10 +436,20 @@ Result<Reconciled> Machine::search(const std::vector<GuestRecord>& live) {
     one.pid = container.pid;
     one.exit_code = container.exit_code;
     one.is_oom_killed = container.is_oom_killed;
+    one.gpus = gpus_in(label(kGpusLabel));
+    const bool has_disk = std::any_of(found.disks.begin(), found.disks.end(), [&](const auto& d) {
+      return d.guest == one.guest;
+    });
     const auto go_ahead = disks_->read(one.guest, kGo, 2 * kTicketBytes);
     one.has_go_ahead = go_ahead && !go_ahead->empty() && *go_ahead == label(kGoLabel);
-    one.is_vanished =
-        !one.is_running && has_vanished(disks_->read(one.guest, kExit, 1).has_value(), container);
+    // A disk that was removed below a running guest took the go-ahead along: init is not alone when
+    // the command runs.
+    if (!has_disk && one.is_running) {
+      const auto pids = pids_in_cgroup(roots_, cgroup_of(container.id));
+      one.has_go_ahead = pids && pids->size() > 1;
+    }
+    one.has_own_end = disks_->read(one.guest, kExit, 1).has_value();
+    one.is_vanished = !one.is_running && has_vanished(one.has_own_end, container);
     found.containers.push_back(std::move(one));
   }
   RN_TRY(const auto images, engine_->images());

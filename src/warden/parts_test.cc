@@ -19,6 +19,12 @@
 namespace rn::warden {
 namespace {
 
+TEST(Emergencies, are_over_behind_an_open_gate_and_the_last_may_not_be_behind_a_shut_one) {
+  EXPECT_EQ(emergencies_over(5, true), 5U);
+  EXPECT_EQ(emergencies_over(5, false), 4U);
+  EXPECT_EQ(emergencies_over(0, false), 0U);
+}
+
 // ---- engine
 
 TEST(EngineFloor, compares_numbers_and_not_letters) {

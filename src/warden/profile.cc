@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -248,6 +249,25 @@ json host_config(const StartGuest& start, const ContainerSetting& place) {
 
 }  // namespace
 
+std::string gpus_text(const std::vector<std::uint32_t>& gpus) {
+  std::string text;
+  for (const std::uint32_t gpu : gpus) text += (text.empty() ? "" : ",") + std::to_string(gpu);
+  return text;
+}
+
+std::vector<std::uint32_t> gpus_in(const std::string& text) {
+  std::vector<std::uint32_t> gpus;
+  const char* const end = text.data() + text.size();
+  for (const char* at = text.data(); at < end;) {
+    std::uint32_t gpu = 0;
+    const auto [behind, error] = std::from_chars(at, end, gpu);
+    if (error != std::errc() || gpu >= kMaxGpus || (behind != end && *behind != ',')) return {};
+    gpus.push_back(gpu);
+    at = behind + (behind != end);
+  }
+  return gpus;
+}
+
 std::string container_name(const std::string& lab, const GuestName& guest) {
   return "rn-" + lab + "-" + guest.job.str() + "-" + to_string(guest.epoch);
 }
@@ -300,6 +320,7 @@ Result<std::string> make_create_request(const StartGuest& start, const Container
         {kEpochLabel, to_string(start.guest.epoch)},
         {kLabLabel, place.lab},
         {kSlotLabel, std::to_string(place.slot)},
+        {kGpusLabel, gpus_text(start.gpus)},
         {kGoLabel, place.go_ticket}}},
       {"HostConfig", host_config(start, place)}};
   return request.dump(2, ' ', false, json::error_handler_t::replace) + "\n";

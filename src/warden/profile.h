@@ -37,7 +37,12 @@ inline constexpr const char* kJobLabel = "reclaimnet.job";
 inline constexpr const char* kEpochLabel = "reclaimnet.epoch";
 inline constexpr const char* kLabLabel = "reclaimnet.lab";
 inline constexpr const char* kSlotLabel = "reclaimnet.slot";
+inline constexpr const char* kGpusLabel = "reclaimnet.gpus";  ///< "0,3"; none = ""
 inline constexpr const char* kGoLabel = "reclaimnet.go";
+
+/// The GPUs' label, and what it says; none for what is no such text. Pure.
+std::string gpus_text(const std::vector<std::uint32_t>& gpus);
+std::vector<std::uint32_t> gpus_in(const std::string& text);
 
 /// "rn-LAB-JOB-EPOCH": the container's name, so that a second start of one guest is a conflict.
 std::string container_name(const std::string& lab, const warden_wire::GuestName& guest);

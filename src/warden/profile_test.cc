@@ -60,6 +60,16 @@ TEST(Profile, the_create_request_is_the_golden_one) {
   EXPECT_EQ(made, golden) << "if this is meant, rerun with RN_UPDATE_GOLDEN=1 and read the diff";
 }
 
+TEST(Profile, a_guests_gpus_are_in_a_label_and_can_be_read_back) {
+  StartGuest start = a_start();
+  start.gpus = {0, 3, 63};
+
+  EXPECT_EQ(request_of(start)["Labels"][kGpusLabel], "0,3,63");
+  EXPECT_EQ(gpus_in("0,3,63"), start.gpus);
+  for (const char* none : {"", "x", "64", "-1", "1,,2", "1;2", "99999999999"})
+    EXPECT_TRUE(gpus_in(none).empty()) << none;
+}
+
 TEST(Profile, no_host_namespace_privilege_capability_or_device_is_ever_asked_for) {
   StartGuest start = a_start();
   start.gpus = {0, 1};

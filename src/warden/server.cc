@@ -87,15 +87,37 @@ Status WardenServer::open() {
   return {};
 }
 
+/// A damaged one is put aside: guests that run are found by their labels, and what the owner may have
+/// taken back is heeded by starting nothing new until they say so.
+Result<Journal> WardenServer::read_journal(bool& is_damaged) {
+  const std::string& path = machine_->paths().journal;
+  for (;;) {
+    RN_TRY(JournalFile file, JournalFile::open(path));
+    auto journal = file.read();
+    if (journal || journal.error().code != ErrorCode::kCorrupt || is_damaged) {
+      journal_.emplace(std::move(file));
+      return journal;
+    }
+    log::error("warden.journal_damaged", {{"put_aside_as", path + ".damaged"}});
+    if (rename(path.c_str(), (path + ".damaged").c_str()) != 0) return journal;
+    is_damaged = true;
+  }
+}
+
 Status WardenServer::recover(const std::string& boot_id) {
   const MachinePaths& paths = machine_->paths();
-  RN_TRY(JournalFile file, JournalFile::open(paths.journal));
-  journal_.emplace(std::move(file));
-  RN_TRY(Journal journal, journal_->read());
+  CoreConfig config{.boot_id = boot_id};
+  RN_TRY(Journal journal, read_journal(config.is_journal_damaged));
   RN_TRY(const auto killed, read_kill_journal(paths.kill_journal));
   RN_TRY(const auto by_hand, read_kill_journal(paths.hand_journal));
   const Instant now = clock_.now().boot;
   auto emergencies = emergencies_of(killed, boot_id, journal.guests, now);
+  if (journal.boot_id.empty()) {
+    const auto gates = machine_->gates().state();
+    const bool was_open = gates && gates->is_node_open;
+    journal.emergencies_seen = emergencies_over(intents_in(killed), was_open);
+    journal.hand_emergencies_seen = emergencies_over(intents_in(by_hand), was_open);
+  }
   const std::uint64_t seen = journal.emergencies_seen;
   hand_seen_ = journal.hand_emergencies_seen;
 
@@ -130,7 +152,7 @@ Status WardenServer::recover(const std::string& boot_id) {
     if (guest.slot < kSlots && !guest.container.empty()) machine_->register_guest(guest, 0);
   }
 
-  core_ = std::make_unique<WardenCore>(CoreConfig{.boot_id = boot_id}, std::move(journal), rng_);
+  core_ = std::make_unique<WardenCore>(std::move(config), std::move(journal), rng_);
   apply(core_->start(clock_.now()));
   for (EmergencyDone& event : emergencies) {
     if (event.sequence > seen) tell(event);

@@ -61,6 +61,7 @@ class WardenServer {
   WardenServer(const ServerConfig& config, io::Loop& loop);
   Status open();
   Status recover(const std::string& boot_id);
+  Result<Journal> read_journal(bool& is_damaged);
   void take_by_hand();  ///< emergencies of `reclaim-warden kill` while this process hung
 
   void accept(std::shared_ptr<io::FramedUnixSession> session);

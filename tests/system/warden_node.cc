@@ -462,6 +462,48 @@ TEST_F(Warden, a_guest_survives_the_wardens_death_and_is_found_again) {
   EXPECT_TRUE(node->finish(name));
 }
 
+TEST_F(Warden, a_guest_survives_the_loss_of_the_journal_and_an_emergency_that_is_over) {
+  const std::string journal = node->folder + "/state/warden/journal";
+  ASSERT_EQ(node->run(name_of(21), "sleep 100").code, "");
+  ASSERT_TRUE(run_shell(node->command("kill") + " >/dev/null"));
+  ASSERT_TRUE(node->finish(name_of(21)));
+  ASSERT_EQ(node->ask(warden_wire::Release{}).code, "");
+  const auto name = name_of(22);
+  ASSERT_EQ(node->run(name, "sleep 3; exit 6", [](auto& s) { s.gpus = {2}; }).code, "");
+
+  node->kill_daemon();
+  ASSERT_TRUE(run_shell("rm " + journal));
+  ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
+
+  EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
+  EXPECT_EQ(node->guest(name).gpus, std::vector<std::uint32_t>{2});
+  EXPECT_TRUE(node->state().reclaims.empty()) << "it was released";
+  EXPECT_EQ(node->load_image(), "") << "what was verified is not known any more";
+  expect_end(name, 6);
+}
+
+TEST_F(Warden, a_guest_survives_a_damaged_journal_and_no_new_one_starts_until_the_owner_says_so) {
+  const std::string journal = node->folder + "/state/warden/journal";
+  const auto name = name_of(23);
+  ASSERT_EQ(node->run(name, "sleep 100").code, "");
+
+  node->kill_daemon();
+  for (const char* slot : {"64", "524352"}) {
+    ASSERT_TRUE(run_shell(
+        "printf XXXXXXXX | dd of=" + journal + " bs=1 seek=" + slot + " conv=notrunc 2>/dev/null"
+    ));
+  }
+  ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
+
+  EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
+  EXPECT_TRUE(node->state().is_paused);
+  EXPECT_TRUE(std::filesystem::exists(journal + ".damaged"));
+  EXPECT_EQ(node->ask(warden_wire::PrepareDisk{name_of(24), 32}).code, "unavailable");
+  EXPECT_EQ(node->ask(warden_wire::Resume{}).code, "");
+  EXPECT_EQ(node->load_image(), "");
+  EXPECT_TRUE(node->finish(name));
+}
+
 TEST_F(Warden, a_guest_that_ends_while_the_warden_is_dead_has_its_exit_code) {
   const auto name = name_of(9);
   ASSERT_EQ(node->run(name, "sleep 1; exit 9").code, "");
