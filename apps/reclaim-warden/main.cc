@@ -251,7 +251,7 @@ Result<KillFrame> act_by_hand(const Options& options, KillFrame frame) {
     RN_TRY(const warden::Journal journal, file.read());
     for (const warden::GuestRecord& guest : journal.guests) {
       if (guest.slot >= warden::kSlots || guest.container.empty()) continue;
-      for (const std::uint32_t gpu : guest.gpus) gpus[guest.slot] |= std::uint64_t{1} << (gpu & 63);
+      gpus[guest.slot] = warden_wire::mask_of(guest.gpus);
       RN_CHECK(path->guest_started(guest.slot, {paths.cgroup + "/" + guest.container, "", "", 0}));
     }
   }
@@ -267,15 +267,16 @@ int order(Options& options, KillFrame::Verb verb) {
   if (verb == KillFrame::kStatus) {
     const Status known = warden::check_served(asked, served, options.state);
     if (!known) return complain(known.error());
+  } else {
+    auto lab = warden::lab_to_kill(asked, served, warden::labs_here(), options.state);
+    if (!lab) return complain(lab.error());
+    options.lab = *std::move(lab);
   }
-  if (options.lab.empty())
-    return complain(
-        {ErrorCode::kNotFound, "no warden has served from " + options.state, "give --lab"}
-    );
+  const Status gpus = warden_wire::check_gpus(options.kill_gpus);
+  if (!gpus) return complain(gpus.error());
   KillFrame frame;
   frame.verb = verb;
-  for (const std::uint32_t gpu : options.kill_gpus)
-    frame.gpu_mask |= std::uint64_t{1} << (gpu & 63);
+  frame.gpu_mask = warden_wire::mask_of(options.kill_gpus);
   bool is_by_hand = false;
   auto answer = warden::ask_kill_socket(options.run + "/kill.sock", frame, kDaemonLimit);
   if (!answer && geteuid() != 0)

@@ -54,6 +54,16 @@ TEST(AgentConfigFile, fields_are_strict_and_static_gpus_are_named_as_such) {
   EXPECT_THAT(misspelt.error().hint, HasSubstr("state"));
 }
 
+TEST(AgentConfigFile, gpus_are_numbered_from_0_to_63_and_each_once) {
+  const auto high = parse_config("gpus: [{index: 64, model: T4}]\n");
+  ASSERT_FALSE(high);
+  EXPECT_EQ(high.error().message, "gpus: index 64 is above 63");
+
+  const auto twice = parse_config("gpus: [{index: 1, model: T4}, {index: 1, model: T4}]\n");
+  ASSERT_FALSE(twice);
+  EXPECT_EQ(twice.error().message, "gpus: index 1 is there twice");
+}
+
 /// Leaving would remove /agent.
 TEST(AgentConfigFile, an_empty_folder_is_no_folder) {
   for (const char* text : {"state: ''\n", "run: ''\n"}) {

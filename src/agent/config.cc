@@ -2,6 +2,7 @@
 #include "agent/config.h"
 
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -29,6 +30,14 @@ Result<AgentConfig> parse_config(const std::string& text) {
 Status check_config(const AgentConfig& config) {
   if (config.telemetry_ms < 100)
     return fail(ErrorCode::kInvalid, "telemetry_ms: below 100 the agent would measure itself");
+  std::set<std::uint32_t> indices;
+  for (const Gpu& gpu : config.gpus) {
+    const std::string index = "gpus: index " + std::to_string(gpu.index);
+    if (gpu.index >= kMaxGpus)
+      return fail(ErrorCode::kInvalid, index + " is above 63", "number them from 0 to 63");
+    if (!indices.insert(gpu.index).second)
+      return fail(ErrorCode::kInvalid, index + " is there twice", "give each GPU its own");
+  }
   const std::vector<std::pair<std::string, std::string>> addresses = {
       {"listen_peer", config.listen_peer},
       {"listen_api", config.listen_api},

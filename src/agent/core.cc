@@ -432,9 +432,8 @@ NodeView Core::State::view(Now now) const {
   if (!is_welcome_ && !config_.expiry.empty()) out.why += "; " + config_.expiry;
   if (!refusal_.empty()) out.why += "; the coordinator refuses this machine: " + refusal_;
   for (const warden_wire::Trouble& trouble : warden_.troubles) {
-    const auto age = std::chrono::floor<std::chrono::minutes>(
-        milliseconds(to_ms(now.wall) - trouble.wall_ms)
-    );
+    const auto age =
+        std::chrono::floor<std::chrono::minutes>(milliseconds(to_ms(now.wall) - trouble.wall_ms));
     out.troubles.push_back(std::to_string(age.count()) + " min ago: " + trouble.what);
   }
   out.is_coordinator_connected = is_welcome_;

@@ -8,6 +8,8 @@
 
 #include <dlfcn.h>
 
+#include "base/log.h"
+
 namespace rn::agent {
 
 namespace {
@@ -145,6 +147,10 @@ Result<std::unique_ptr<NvmlSampler>> NvmlSampler::open(const std::string& librar
     );
   unsigned number = 0;
   if (state->count(&number) != kSuccess) number = 0;
+  if (number > kMaxGpus) {
+    log::warning("telemetry.gpus_left_out", {{"from", kMaxGpus}, {"to", number - 1}});
+    number = kMaxGpus;
+  }
   for (unsigned i = 0; i < number; ++i) {
     NvmlDevice device = nullptr;
     if (state->by_index(i, &device) != kSuccess) device = nullptr;

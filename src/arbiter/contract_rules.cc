@@ -49,6 +49,10 @@ void check_calendar(const Contract& contract, Problems& out) {
 void check_gpus(const Contract& contract, const NodeFacts& facts, Problems& out) {
   std::set<std::uint32_t> seen;
   for (const std::uint32_t gpu : contract.gpus) {
+    if (gpu >= kMaxGpus) {
+      out.push_back("gpus: " + std::to_string(gpu) + " is above 63, the last that a node can lend");
+      continue;
+    }
     if (!seen.insert(gpu).second) out.push_back("gpus: " + std::to_string(gpu) + " is named twice");
     if (facts.cpu_milli == 0) continue;
     const bool is_there = std::any_of(facts.gpus.begin(), facts.gpus.end(), [&](const Gpu& g) {

@@ -100,6 +100,14 @@ TEST(ContractRules, more_than_the_machine_has_is_refused) {
   );
 }
 
+TEST(ContractRules, a_gpu_above_the_last_that_a_kill_order_can_name_is_refused) {
+  Contract contract;
+  contract.gpus = {64, 1};
+
+  const std::string said = "gpus: 64 is above 63, the last that a node can lend";
+  EXPECT_THAT(problems(contract), ElementsAre(said));
+}
+
 TEST(ContractRules, a_notice_above_fifteen_minutes_is_refused) {
   Contract contract;
   contract.notice_s = 901;

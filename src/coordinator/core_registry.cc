@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::uint32_t kGenerationJump = 100'000;  // a lie must not use epochs up (I15)
 constexpr std::size_t kListed = 4096;
-constexpr std::size_t kGpus = 64;
 // The third meeting with a living connection within four times lost_after is a second machine's.
 constexpr std::size_t kTwinMeetings = 3;
 constexpr int kTwinWindow = 4;
@@ -105,7 +104,7 @@ std::optional<Rejection> check_identity(
         "token",
         0,
         "node.clone_refused"};
-  if (hello.facts.gpus.size() > kGpus || hello.facts.images.size() > kListed ||
+  if (hello.facts.gpus.size() > kMaxGpus || hello.facts.images.size() > kListed ||
       hello.attempts.size() > kListed || hello.reclaims.size() > kListed)
     return Rejection{
         ErrorCode::kExhausted, "the hello lists more than 64 GPUs or 4096 other things", rejoin};
@@ -395,7 +394,7 @@ void on_heartbeat(State& state, NodeEntry& node, const wire::Heartbeat& beat) {
 }
 
 void on_node_update(State& state, NodeEntry& node, const wire::NodeUpdate& update) {
-  if (update.facts.gpus.size() > kGpus || update.facts.images.size() > kListed) return;
+  if (update.facts.gpus.size() > kMaxGpus || update.facts.images.size() > kListed) return;
   node.row.facts = update.facts;
   node.row.contract = update.contract;
   node.row.address = update.address;

@@ -13,6 +13,9 @@
 
 namespace rn {
 
+/// GPU indices of a node are below it: the kill frame has one bit for each.
+inline constexpr std::uint32_t kMaxGpus = 64;
+
 /// One GPU as its node knows it.
 struct Gpu {
   std::uint32_t index = 0;

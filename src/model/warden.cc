@@ -67,4 +67,24 @@ Result<Reply> decode_reply(BlobView bytes) {
   return detail::read_variant<Reply>(envelope, kReplies);
 }
 
+std::uint64_t mask_of(const std::vector<std::uint32_t>& gpus) {
+  std::uint64_t mask = 0;
+  for (const std::uint32_t gpu : gpus) {
+    if (gpu < kMaxGpus) mask |= std::uint64_t{1} << gpu;
+  }
+  return mask;
+}
+
+Status check_gpus(const std::vector<std::uint32_t>& gpus) {
+  for (const std::uint32_t gpu : gpus) {
+    if (gpu < kMaxGpus) continue;
+    return fail(
+        ErrorCode::kInvalid,
+        "there is no GPU " + std::to_string(gpu) + ": a node's GPUs are 0 to 63",
+        "reclaim-agent status lists them"
+    );
+  }
+  return {};
+}
+
 }  // namespace rn::warden_wire

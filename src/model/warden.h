@@ -259,7 +259,8 @@ struct WardenState {
   bool is_engine_up = false;
   std::vector<GpuTelemetry> gpus;
   Announced announced;
-  /// The machine has not been searched since the warden's start: guests that are not listed may run.
+  /// The machine has not been searched since the warden's start: guests that are not listed may
+  /// run.
   bool is_recovering = false;
   std::vector<Trouble> troubles;  ///< the last ones since the warden's start
 
@@ -353,5 +354,11 @@ struct KillFrame {
 };
 
 static_assert(sizeof(KillFrame) == 56);
+
+/// KillFrame's bits for these GPUs: none set for an index that no node has. Pure.
+std::uint64_t mask_of(const std::vector<std::uint32_t>& gpus);
+/// kInvalid, naming the index, when one of them is kMaxGpus or more: no bit would stand for it.
+/// Pure.
+Status check_gpus(const std::vector<std::uint32_t>& gpus);
 
 }  // namespace rn::warden_wire

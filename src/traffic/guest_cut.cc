@@ -358,7 +358,7 @@ std::vector<FilterLoss> GuestCut::repair() {
     // Gone with its namespace, perhaps just now: nothing is left to guard.
     if (if_indextoname(guest.ifindex, name.data()) == nullptr) continue;
     FilterLoss loss{guest.entry.slot, name.data(), put};
-    if (!put) loss.repaired = fail(cut_without_filter(*parts_, guest, put.error()));
+    if (!put) loss.repaired = Status(fail(cut_without_filter(*parts_, guest, put.error())));
     losses.push_back(std::move(loss));
   }
   return losses;

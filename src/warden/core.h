@@ -15,7 +15,7 @@ namespace rn::warden {
 
 struct CoreConfig {
   std::string boot_id;
-  bool is_journal_damaged = false;  ///< it was put aside, and the one given is empty
+  bool is_journal_damaged = false;           ///< it was put aside, and the one given is empty
   nanoseconds retry_clear_min = seconds(2);  ///< of a wedged reclaim, doubled up to the maximum
   nanoseconds retry_clear_max = seconds(60);
   nanoseconds clear_limit = seconds(30);  ///< a Clear without answer for so long is repeated
@@ -125,6 +125,7 @@ class WardenCore {
   void set_exited(GuestRecord& guest, std::int32_t exit_code, bool is_oom_killed);
   void note_trouble(std::string what);
   void finish_kill(const Operation& operation, const Status& status);
+
   bool may_be_unknown() const { return is_journal_new_ && !is_reconciled_; }
 
   GuestRecord* take_unknown(const FoundContainer& found);

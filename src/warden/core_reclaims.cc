@@ -11,7 +11,6 @@ namespace rn::warden {
 namespace {
 
 constexpr std::uint32_t kMaxNoticeS = 900;  ///< DESIGN section 3
-constexpr std::uint32_t kMaxGpuIndex = 63;
 
 std::int64_t later_of(std::int64_t a, std::int64_t b) {
   return a > b ? a : b;
@@ -118,10 +117,7 @@ Status check(const warden_wire::DeclareReclaim& request) {
     return fail(ErrorCode::kInvalid, "notice is at most 15 minutes", "announce it with a time");
   if (request.message.size() > kMaxMessageBytes)
     return fail(ErrorCode::kInvalid, "the message is longer than 1 KiB");
-  for (const std::uint32_t gpu : request.gpus) {
-    if (gpu > kMaxGpuIndex) return fail(ErrorCode::kInvalid, "no GPU " + std::to_string(gpu));
-  }
-  return {};
+  return warden_wire::check_gpus(request.gpus);
 }
 
 std::vector<std::uint32_t> in_order(std::vector<std::uint32_t> gpus) {
@@ -295,6 +291,8 @@ void WardenCore::ask(const Caller& caller, const warden_wire::EvacuationDone& re
 }
 
 void WardenCore::ask(const Caller& caller, const warden_wire::Release& request) {
+  if (const Status valid = warden_wire::check_gpus(request.gpus); !valid)
+    return answer(caller, valid);
   const auto gpus = in_order(request.gpus);
   warden_wire::Answer reply;
   for (ReclaimRecord& reclaim : journal_.reclaims) {

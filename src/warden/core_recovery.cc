@@ -180,14 +180,14 @@ void WardenCore::note_trouble(std::string what) {
   out_.is_state_changed = true;
 }
 
-/// Without a filter neither gate nor lease holds a guest's packets back. One that cannot be filtered
-/// again is cut by its interface and may not live: the owner's word would not reach its packets.
+/// Without a filter neither gate nor lease holds a guest's packets back. One that cannot be
+/// filtered again is cut by its interface and may not live: the owner's word would not reach its
+/// packets.
 void WardenCore::on(const FilterLost& event) {
-  const auto guest = std::find_if(
-      journal_.guests.begin(),
-      journal_.guests.end(),
-      [&](const GuestRecord& record) { return record.slot != kNoSlot && record.slot == event.slot; }
-  );
+  const auto guest =
+      std::find_if(journal_.guests.begin(), journal_.guests.end(), [&](const GuestRecord& record) {
+        return record.slot != kNoSlot && record.slot == event.slot;
+      });
   const bool is_known = guest != journal_.guests.end() && is_live(*guest);
   const std::string whose = event.interface + (is_known ? ", job " + guest->guest.job.str() : "");
   const std::string lost = "somebody removed the traffic filter of " + whose;

@@ -110,7 +110,7 @@ std::vector<EmergencyDone> emergencies_of(
     for (const GuestRecord& guest : guests) {
       if (intent.is_node != 0 || guest.slot >= kSlots) continue;
       if (((intent.slots[guest.slot / 64] >> (guest.slot % 64)) & 1) == 0) continue;
-      for (const std::uint32_t gpu : guest.gpus) event.gpu_mask |= std::uint64_t{1} << (gpu & 63);
+      event.gpu_mask |= warden_wire::mask_of(guest.gpus);
     }
     const bool is_of_nobody = intent.is_node == 0 && event.gpu_mask == 0;
     for (std::size_t k = i + 1; k < records.size(); ++k) {

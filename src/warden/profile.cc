@@ -22,7 +22,6 @@ constexpr std::size_t kMaxArguments = 1024;
 constexpr std::size_t kMaxCommandBytes = 128 << 10;
 constexpr std::size_t kMaxVariables = 640;  ///< the coordinator lets a job have 512
 constexpr std::size_t kMaxEnvironmentBytes = 128 << 10;
-constexpr std::size_t kMaxGpus = 64;
 
 constexpr std::uint64_t kTmpMiB = 64;
 constexpr std::uint64_t kTmpFiles = 16384;  ///< inodes are kernel memory
@@ -145,11 +144,11 @@ Status check_resources(const StartGuest& start) {
     return fail(ErrorCode::kInvalid, "max_pids must be 4 to 65,536");
   if (start.log_limit_bytes > (std::uint64_t{1} << 32))
     return fail(ErrorCode::kInvalid, "log_limit_bytes must be at most 4 GiB");
+  RN_CHECK(warden_wire::check_gpus(start.gpus));
   auto gpus = start.gpus;
   std::sort(gpus.begin(), gpus.end());
-  if (gpus.size() > kMaxGpus || std::adjacent_find(gpus.begin(), gpus.end()) != gpus.end() ||
-      (!gpus.empty() && gpus.back() >= kMaxGpus))
-    return fail(ErrorCode::kInvalid, "gpus must be different indices below 64");
+  if (std::adjacent_find(gpus.begin(), gpus.end()) != gpus.end())
+    return fail(ErrorCode::kInvalid, "a GPU is named twice");
   return {};
 }
 

@@ -87,8 +87,8 @@ Status WardenServer::open() {
   return {};
 }
 
-/// A damaged one is put aside: guests that run are found by their labels, and what the owner may have
-/// taken back is heeded by starting nothing new until they say so.
+/// A damaged one is put aside: guests that run are found by their labels, and what the owner may
+/// have taken back is heeded by starting nothing new until they say so.
 Result<Journal> WardenServer::read_journal(bool& is_damaged) {
   const std::string& path = machine_->paths().journal;
   for (;;) {

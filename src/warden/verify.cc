@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <set>
 
 #include <fcntl.h>
 #include <linux/rtnetlink.h>
@@ -153,6 +155,59 @@ std::vector<std::string> Remains::describe() const {
   }
   if (total_ > count_) lines.push_back("and " + std::to_string(total_ - count_) + " more");
   return lines;
+}
+
+std::vector<std::string> labs_here(const std::string& cgroup_root) {
+  const std::string prefix = "reclaim-";
+  std::set<std::string> labs;
+  const auto look = [&](const std::filesystem::path& top) {
+    std::error_code failed;
+    for (std::filesystem::directory_iterator it(top, failed), end; !failed && it != end;
+         it.increment(failed)) {
+      const std::string name = it->path().filename();
+      std::error_code ignored;
+      if (name.starts_with(prefix) && it->is_directory(ignored))
+        labs.insert(name.substr(prefix.size()));
+    }
+  };
+  look(cgroup_root);
+  std::error_code failed;
+  for (std::filesystem::directory_iterator it(cgroup_root, failed), end; !failed && it != end;
+       it.increment(failed))
+    look(it->path());  // a hierarchy of its own each, with cgroup v1
+  return {labs.begin(), labs.end()};
+}
+
+Result<std::string> lab_to_kill(
+    const std::string& asked,
+    const std::string& served,
+    const std::vector<std::string>& here,
+    const std::string& state
+) {
+  if (!served.empty() && (asked.empty() || asked == served)) return served;
+  if (served.empty() && std::find(here.begin(), here.end(), asked) != here.end()) return asked;
+  if (served.empty() && asked.empty() && here.size() == 1) return here.front();
+  std::string labs;
+  for (const std::string& lab : here) labs += (labs.empty() ? "\"" : "\", \"") + lab;
+  labs += labs.empty() ? "" : "\"";
+  const std::string running =
+      labs.empty() ? "no lab has guests on this machine" : "here are " + labs;
+  if (!served.empty()) {
+    return fail(
+        ErrorCode::kNotFound,
+        "lab \"" + asked + "\" was not served from " + state + ": there it is lab \"" + served +
+            "\"; " + running,
+        "leave --lab out, or name that lab's folders with --state and --run"
+    );
+  }
+  return fail(
+      ErrorCode::kNotFound,
+      (asked.empty() ? "no warden has served from " + state
+                     : "no warden has served lab \"" + asked + "\" from " + state) +
+          "; " + running,
+      "name the folder that the warden's serve was given with --state, or one of these labs with "
+      "--lab"
+  );
 }
 
 Status check_served(const std::string& asked, const std::string& served, const std::string& state) {

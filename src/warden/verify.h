@@ -57,6 +57,20 @@ class Remains {
   std::size_t total_ = 0;
 };
 
+/// Labs that have a control group of guests here, settings or none.
+std::vector<std::string> labs_here(const std::string& cgroup_root = "/sys/fs/cgroup");
+
+/// Which lab `kill` acts on: the named one if it served from `state`, or, where no settings say who
+/// did, if it has a control group here; unnamed, the only one that has. `asked` and `served` as
+/// below, `here` = labs_here(). kNotFound, with the labs that there are, for any other: "cleared"
+/// would be said of nothing. Pure.
+Result<std::string> lab_to_kill(
+    const std::string& asked,
+    const std::string& served,
+    const std::vector<std::string>& here,
+    const std::string& state
+);
+
 /// kNotFound when "clear" would say nothing, because no warden has ever served this lab from
 /// `state`. `asked`: the lab that was named, empty for the one that served; `served`: the lab whose
 /// warden served from `state`, empty for none. Pure.

@@ -50,6 +50,49 @@ TEST(VerifyLab, a_lab_that_was_never_served_is_an_error_and_not_clear) {
   }
 }
 
+TEST(KillLab, is_the_one_that_served_or_without_settings_one_that_has_a_control_group) {
+  EXPECT_EQ(lab_to_kill("", "lab-a", {}, "/state").value(), "lab-a");
+  EXPECT_EQ(lab_to_kill("lab-a", "lab-a", {}, "/state").value(), "lab-a");
+  EXPECT_EQ(lab_to_kill("lab-b", "", {"lab-a", "lab-b"}, "/state").value(), "lab-b");
+  EXPECT_EQ(lab_to_kill("", "", {"lab-a"}, "/state").value(), "lab-a");
+  EXPECT_FALSE(lab_to_kill("", "", {"lab-a", "lab-b"}, "/state")) << "which of them?";
+}
+
+TEST(KillLab, a_mistyped_one_is_an_error_that_names_the_labs_there_are) {
+  const auto mistyped = lab_to_kill("lab-b", "lab-a", {"lab-a", "lab-c"}, "/state");
+  ASSERT_FALSE(mistyped);
+  EXPECT_EQ(mistyped.error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(
+      mistyped.error().message,
+      "lab \"lab-b\" was not served from /state: there it is lab \"lab-a\"; here are \"lab-a\", "
+      "\"lab-c\""
+  );
+  EXPECT_FALSE(lab_to_kill("lab-c", "lab-a", {"lab-a", "lab-c"}, "/state")) << "by other folders";
+  EXPECT_EQ(
+      lab_to_kill("lab-b", "", {"lab-a"}, "/state").error().message,
+      "no warden has served lab \"lab-b\" from /state; here are \"lab-a\""
+  );
+  EXPECT_EQ(
+      lab_to_kill("", "", {}, "/state").error().message,
+      "no warden has served from /state; no lab has guests on this machine"
+  );
+}
+
+TEST(KillLab, labs_are_found_in_every_hierarchy) {
+  const Tree group{{"cgroup.procs", ""}};
+  const test::Folder folder(Tree{
+      {"reclaim-lab-a", group},
+      {"freezer",
+       Tree{
+           {"reclaim-lab-a", group},
+           {"reclaim-lab-b", group},
+           {"docker", Tree{{"reclaim-of-another", group}}}}},
+      {"reclaim-file", ""}});
+
+  EXPECT_EQ(labs_here(folder.path()), (std::vector<std::string>{"lab-a", "lab-b"}));
+  EXPECT_TRUE(labs_here(folder.path() + "/none").empty());
+}
+
 TEST(VerifyMounts, finds_mounts_at_and_below_the_folder_only) {
   const test::Folder folder(Tree{{"mountinfo", kMountinfo}});
   Remains remains;
