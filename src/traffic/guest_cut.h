@@ -52,8 +52,7 @@ struct GuestPolicy {
 struct FilterLoss {
   Slot slot = 0;
   std::string interface;
-  Status
-      repaired;  ///< an error: the filter is not back, so the gate is shut and the interface down
+  Status repaired;  ///< an error: it is not back, so the gate is shut and the interface down
 };
 
 /// The cut at the guests' host-side interfaces: loads the program, keeps its maps pinned, attaches

@@ -21,9 +21,8 @@ Output WardenCore::start(Now now) {
   if (config_.is_journal_damaged) {
     journal_.is_paused = true;
     note_trouble(
-        "the warden's journal was damaged: guests that run are kept, and new ones wait, since you "
-        "may "
-        "have taken the machine back; next: reclaim-agent resume"
+        "the warden's journal was damaged: guests that run are kept, and new ones wait, because it "
+        "may have said that you took the machine back; next: reclaim-agent resume"
     );
   }
   if (is_restarted_) {

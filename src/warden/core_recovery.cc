@@ -173,7 +173,10 @@ void WardenCore::settle(GuestRecord& guest, const Reconciled& found) {
 }
 
 void WardenCore::note_trouble(std::string what) {
-  if (!troubles_.empty() && troubles_.back().what == what) return;
+  if (!troubles_.empty() && troubles_.back().what == what) {
+    troubles_.back().wall_ms = to_ms(now_.wall);  // every second, perhaps: no news
+    return;
+  }
   log::warning("guest.trouble", {{"what", what}});
   troubles_.push_back({to_ms(now_.wall), std::move(what)});
   if (troubles_.size() > kKeptTroubles) troubles_.erase(troubles_.begin());

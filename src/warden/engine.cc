@@ -134,6 +134,21 @@ Status check_loaded(const json& image, const std::vector<Digest>& layers) {
   );
 }
 
+std::vector<std::string> old_names_in(const json& images) {
+  const std::string prefix = std::string(kRepository) + ":";
+  std::vector<std::string> names;
+  for (const json& image : images.is_array() ? images : json::array()) {
+    const json& tags = at(image, "RepoTags");
+    for (const json& tag : tags.is_array() ? tags : json::array()) {
+      const std::string name = text(tag);
+      const bool is_old =
+          name.starts_with(prefix) && digest_from_hex(std::string_view(name).substr(prefix.size()));
+      if (is_old) names.push_back(name);
+    }
+  }
+  return names;
+}
+
 Error wrong_digest(const std::string& digest, const Status& discarded) {
   return Error{
       ErrorCode::kCorrupt,
@@ -315,6 +330,20 @@ Result<std::set<std::string>> Engine::known_ids() const {
   for (const json& image : document.is_array() ? document : json::array())
     ids.insert(text(at(image, "Id")));
   return ids;
+}
+
+Result<LeaveReport> Engine::remove_old_names() const {
+  RN_TRY(const io::HttpReply reply, request("GET", "/images/json", kAskLimit));
+  RN_TRY(const json document, parse_json(reply.body));
+  LeaveReport report;
+  for (const std::string& name : old_names_in(document)) {
+    if (const Status removed = remove_name(name)) {
+      report.removed.push_back("image name " + name);
+    } else {
+      report.stays.push_back("image name " + name + ": " + removed.error().describe());
+    }
+  }
+  return report;
 }
 
 std::string Engine::name_of(const std::string& digest) const {

@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/time.h"
+#include "warden/leave_report.h"
 #include "warden/saved_image.h"
 
 namespace rn::io {
@@ -81,6 +82,9 @@ class Engine {
   Result<std::vector<EngineImage>> images() const;
   /// The name by which this lab finds the verified archive `digest` ("sha256:HEX"). Pure.
   std::string name_of(const std::string& digest) const;
+  /// Names of the form without a lab, which wardens gave before: nobody's now, and their images go
+  /// with them unless they run. Answers those that were removed, and those that stay with why.
+  Result<LeaveReport> remove_old_names() const;
   /// Takes this lab's name from it; the image goes with its last name. None there is fine.
   Status remove_image(const std::string& digest) const;
 

@@ -90,10 +90,9 @@ std::vector<EmergencyDone> emergencies_of(
     Instant now
 );
 
-/// How many of the recorded emergencies are over for certain when the journal that said so was
-/// lost. What the owner took back whole shuts the node's gate until they release it, so behind an
-/// open one
-/// (`was_open`, before this start) none is left; behind a shut one the last may be. Pure.
+/// How many of the recorded emergencies are over when the journal that said so was lost. What the
+/// owner took back whole shuts the node's gate until they release it, so behind one that was open
+/// before this start none is left; behind a shut one the last may be. Pure.
 std::uint64_t emergencies_over(std::uint64_t recorded, bool was_open);
 
 /// Asks the daemon's kill socket. kUnavailable: nobody listens; kTimeout: no answer within `limit`.

@@ -83,6 +83,9 @@ class Leaving {
     if (is_private || !images) return;
     for (const EngineImage& image : *images)
       note(engine.remove_image(image.digest), "image " + image.digest);
+    // Another lab's guest may still run from one: it is no longer ours to answer for.
+    if (const auto old = engine.remove_old_names())
+      report_.removed.insert(report_.removed.end(), old->removed.begin(), old->removed.end());
   }
 
   void remove_engine() {

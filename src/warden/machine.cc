@@ -241,9 +241,8 @@ void Machine::register_guest(const GuestRecord& record, std::uint32_t ifindex) {
         path->use([&](KillPath& p) { return p.guest_started(record.slot, place); });
     if (!known) log::error("kill_path.not_registered", {{"why", known.error().describe()}});
   }
-  std::uint64_t mask = 0;
-  for (const std::uint32_t gpu : record.gpus) mask |= std::uint64_t{1} << (gpu & 63);
-  if (slot_gpus_ != nullptr && record.slot < kSlots) (*slot_gpus_)[record.slot] = mask;
+  if (slot_gpus_ != nullptr && record.slot < kSlots)
+    (*slot_gpus_)[record.slot] = warden_wire::mask_of(record.gpus);
 }
 
 void Machine::unregister(traffic::Slot slot) {
@@ -451,6 +450,9 @@ Result<Reconciled> Machine::search(const std::vector<GuestRecord>& live) {
     one.has_own_end = disks_->read(one.guest, kExit, 1).has_value();
     one.is_vanished = !one.is_running && has_vanished(one.has_own_end, container);
     found.containers.push_back(std::move(one));
+  }
+  if (const auto old = engine_->remove_old_names()) {
+    for (const std::string& what : old->stays) log::info("image.old_name", {{"stays", what}});
   }
   RN_TRY(const auto images, engine_->images());
   for (const EngineImage& image : images) found.images.push_back({image.digest, image.id});

@@ -90,6 +90,26 @@ TEST_F(Warden, tells_the_agent_of_changes_without_being_asked) {
   EXPECT_TRUE(node->finish(name));
 }
 
+TEST_F(Warden, an_order_for_a_lab_or_a_gpu_that_is_not_there_ends_nobody_and_names_those_that_are) {
+  const auto name = name_of(25);
+  ASSERT_EQ(node->run(name, "sleep 100", [](auto& s) { s.gpus = {0}; }).code, "");
+  const std::string out = node->folder + "/mistyped.out";
+  const std::string into = " > " + out + " 2>&1";
+
+  EXPECT_FALSE(run_shell(node->command("kill") + " --gpu 64" + into));
+  EXPECT_NE(text_of(out).find("there is no GPU 64"), std::string::npos) << text_of(out);
+  EXPECT_FALSE(run_shell(node->command("kill") + " --lab mistyped" + into));
+  EXPECT_NE(text_of(out).find("it is lab \"" + node->lab + "\""), std::string::npos);
+  node->kill_daemon();
+  EXPECT_FALSE(run_shell(node->command("kill") + " --lab mistyped" + into));
+  EXPECT_NE(text_of(out).find("it is lab \"" + node->lab + "\""), std::string::npos);
+
+  ASSERT_TRUE(node->serve());
+  EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
+  EXPECT_TRUE(node->state().reclaims.empty());
+  EXPECT_TRUE(node->finish(name));
+}
+
 TEST_F(Warden, a_stranger_on_the_machine_can_neither_ask_nor_kill) {
   const auto name = name_of(17);
   ASSERT_EQ(node->run(name, "sleep 100").code, "");
@@ -236,6 +256,26 @@ TEST_F(
       "test $(" + docker + "image inspect -f '{{.Id}}' owner:1) = $(cat " + node->folder +
       "/owner) && " + docker + "rmi owner:1 >/dev/null"
   ));
+}
+
+TEST_F(Warden, names_of_the_form_without_a_lab_go_when_a_warden_starts) {
+  const std::string docker = "docker -H unix://" + node->folder + "/run/engine/docker.sock ";
+  const std::string old = "reclaimnet/image:" + std::string(64, 'e');
+  const std::string owners = "reclaimnet/image:mine";
+  const auto has = [&](const std::string& name) {
+    return run_shell(docker + "image inspect " + name + " >/dev/null 2>&1");
+  };
+  const std::string mine = Engine("", node->lab).name_of(node->digest);
+  ASSERT_TRUE(run_shell(docker + "tag " + mine + " " + old));
+  ASSERT_TRUE(run_shell(docker + "tag " + mine + " " + owners));
+
+  node->kill_daemon();
+  ASSERT_TRUE(node->serve());
+
+  EXPECT_FALSE(has(old));
+  EXPECT_TRUE(has(owners));
+  EXPECT_TRUE(has(mine));
+  EXPECT_TRUE(run_shell(docker + "rmi " + owners + " >/dev/null"));
 }
 
 TEST_F(Warden, start_is_idempotent_and_the_guest_is_confined) {
@@ -394,7 +434,11 @@ TEST_F(Warden, a_filter_that_somebody_removed_is_put_back_and_the_owner_told) {
   const auto name = name_of(19);
   ASSERT_EQ(
       node->run(
-              name, "sleep 100", [](auto& s) { s.network = {{"10.77.0.2/32", 0, "any"}}; }
+              name,
+              "sleep 100",
+              [](auto& s) {
+                s.network = {{"10.77.0.2/32", 0, "any"}};
+              }
       ).code,
       ""
   );
@@ -424,7 +468,11 @@ TEST_F(Warden, a_guest_whose_filter_cannot_be_put_back_is_cut_by_its_interface_a
   const auto name = name_of(20);
   ASSERT_EQ(
       node->run(
-              name, "sleep 100", [](auto& s) { s.network = {{"10.77.0.2/32", 0, "any"}}; }
+              name,
+              "sleep 100",
+              [](auto& s) {
+                s.network = {{"10.77.0.2/32", 0, "any"}};
+              }
       ).code,
       ""
   );
