@@ -322,6 +322,11 @@ void Cluster::kill_warden(std::size_t node, nanoseconds back_after) {
   nodes_[node].warden->crash(back_after);
 }
 
+void Cluster::forget_warden(std::size_t node, nanoseconds back_after) {
+  nodes_[node].warden->crash(back_after);
+  nodes_[node].warden->lose_journal();
+}
+
 void Cluster::kill_coordinator(nanoseconds back_after) {
   coordinator_->crash(back_after);
 }

@@ -65,6 +65,8 @@ class Cluster {
   void lose_for_good(std::size_t node);
   void kill_agent(std::size_t node, nanoseconds back_after);
   void kill_warden(std::size_t node, nanoseconds back_after);
+  /// The same, and somebody removes its journal meanwhile.
+  void forget_warden(std::size_t node, nanoseconds back_after);
   void kill_coordinator(nanoseconds back_after);
   void back_up_coordinator();
   void restore_coordinator(nanoseconds back_after);

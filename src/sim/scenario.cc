@@ -37,6 +37,7 @@ const std::map<std::string, Verb>& verbs() {
       {"release", {2, "release NODE"}},
       {"window", {6, "window NODE closes DURATION for DURATION"}},
       {"kill", {4, "kill coordinator|agent NODE|warden NODE back DURATION"}},
+      {"forget", {4, "forget NODE back DURATION"}},
       {"backup", {2, "backup coordinator"}},
       {"restore", {4, "restore coordinator back DURATION"}},
       {"forge", {3, "forge NODE KIND"}},
@@ -220,6 +221,11 @@ class Player {
     RN_TRY(const std::size_t which, node(words[1]));
     if (words[0] == "owner") return owner(which, words);
     if (words[0] == "forge") return forge(which, words[2]);
+    if (words[0] == "forget") {
+      RN_TRY(const nanoseconds back, parse_duration(words[3]));
+      cluster_->forget_warden(which, back);
+      return {};
+    }
     if (words[0] == "rogue") cluster_->ask_as_a_rogue(which);
     if (words[0] == "liar") cluster_->set_liar(which, words[2] == "on");
     if (words[0] == "disk") {

@@ -48,7 +48,7 @@ void WardenHost::start() {
   };
   obey(core_->start(machine_.clock().now()));
   answer_later(milliseconds(30), warden::EngineChanged{true, "simulated"});
-  process_.later(milliseconds(60), [this] { reconcile(); });
+  process_.later(search_takes_, [this] { reconcile(); });
 }
 
 void WardenHost::crash(nanoseconds restart_after) {
@@ -66,6 +66,14 @@ void WardenHost::crash(nanoseconds restart_after) {
     if (session.on_close) session.on_close();
   }
   world_.queue().after(restart_after, [this] { start(); });
+}
+
+void WardenHost::lose_journal() {
+  world_.trace(process_.name(), "its journal is removed");
+  journal_ = {};
+  search_takes_ = seconds(5);  // for which the agent must wait
+  // The real one tells by the node's gate that these are over (emergencies_over).
+  journal_.emergencies_seen = machine_.emergencies().size();
 }
 
 std::uint64_t WardenHost::open_session(
@@ -281,6 +289,7 @@ void WardenHost::reconcile() {
     one.is_running = container.state != Machine::ContainerState::kExited;
     one.has_go_ahead = container.state != Machine::ContainerState::kCreated;
     one.exit_code = container.exit_code;
+    one.has_own_end = !one.is_running;
     one.started_boot_ns = container.started_boot_ns;
     one.pid = 1000;
     found.containers.push_back(one);

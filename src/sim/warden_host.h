@@ -21,6 +21,7 @@ class WardenHost {
 
   void start();
   void crash(nanoseconds restart_after);
+  void lose_journal();
 
   Process& process() { return process_; }
 
@@ -72,6 +73,7 @@ class WardenHost {
   Machine& machine_;
   Process process_;
   warden::Journal journal_;  ///< durable
+  nanoseconds search_takes_ = milliseconds(60);
 
   std::unique_ptr<SeededRng> rng_;
   std::unique_ptr<warden::WardenCore> core_;
