@@ -103,6 +103,7 @@ class WardenServer {
 
   void renew_lease();
   void supervise_engine();
+  void look_at_data();
   void engine_answered(const Result<EngineFacts>& facts);
   void search();
   void look_at_filters();
@@ -127,6 +128,10 @@ class WardenServer {
   std::map<std::string, EndWatch> watches_;  ///< by container
   std::uint64_t hand_seen_ = 0;              ///< records of the hand journal taken in
 
+  std::vector<std::string> data_sets_;  ///< there at the last look
+  bool is_data_looked_at_ = false;      ///< a look is under way
+  Instant data_asked_at_{};
+
   bool is_lease_armed_ = false;
   bool is_engine_up_ = false;
   bool is_engine_asked_ = false;
@@ -145,6 +150,7 @@ class WardenServer {
   std::unique_ptr<io::Workers> clearer_;    ///< one thread: reclaims
   std::unique_ptr<io::Workers> engine_;     ///< one thread: supervision and searches
   std::unique_ptr<io::Workers> filters_;    ///< one thread: a start holds the wires for seconds
+  std::unique_ptr<io::Workers> looker_;     ///< one thread: the owner's disks, which may hang
 };
 
 }  // namespace rn::warden
