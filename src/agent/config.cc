@@ -10,6 +10,7 @@
 #include "agent/peers.h"
 #include "io/real_fs.h"
 #include "model/codec_detail.h"
+#include "model/data_sets.h"
 #include "model/yaml.h"
 
 namespace rn::agent {
@@ -38,6 +39,7 @@ Status check_config(const AgentConfig& config) {
     if (!indices.insert(gpu.index).second)
       return fail(ErrorCode::kInvalid, index + " is there twice", "give each GPU its own");
   }
+  RN_CHECK(check_data_sets(config.data_sets, kMaxDataSetsOfNode, "data_sets"));
   const std::vector<std::pair<std::string, std::string>> addresses = {
       {"listen_peer", config.listen_peer},
       {"listen_api", config.listen_api},
