@@ -252,7 +252,9 @@ void Core::State::on_message(const wire::CollectGarbage& m) {
     arbiter_.forget_job(m.job);
     out_.writes.push_back({"epoch/" + m.job.str(), std::nullopt});
   }
-  work_node(Task::kGarbage, GuestName{m.job, {}}, CollectGarbage{m.job, keep_from, is_job_over});
+  work_node(
+      Task::kGarbage, GuestName{m.job, {}}, CollectGarbage{m.job, keep_from, is_job_over, m.epoch}
+  );
 }
 
 }  // namespace rn::agent

@@ -186,6 +186,7 @@ TEST_F(CoreSave, garbage_collection_by_the_coordinator_never_takes_what_a_live_a
 
   EXPECT_EQ(work_body<CollectGarbage>().keep_from, 1u);
   EXPECT_FALSE(work_body<CollectGarbage>().is_job_over);
+  EXPECT_EQ(work_body<CollectGarbage>().epoch, kEpoch);
 }
 
 TEST_F(CoreSave, garbage_collection_with_a_stale_epoch_is_ignored) {

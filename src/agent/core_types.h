@@ -98,6 +98,7 @@ struct CollectGarbage {
   JobId job;
   std::uint32_t keep_from = 0;
   bool is_job_over = false;
+  LeaseEpoch epoch;  ///< the job's newest: of a job that is over, nothing of it is stored any more
 };
 
 /// Deletes the spooled log and other leftovers of an attempt that is acknowledged as ended.

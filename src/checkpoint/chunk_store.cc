@@ -468,6 +468,16 @@ Status ChunkStore::check_chunks(const Manifest& manifest) {
 Result<GenerationRef> ChunkStore::put_manifest(const SignedManifest& manifest) {
   RN_TRY(const Manifest parsed, parse_manifest(manifest.body));
   const std::lock_guard collecting(collecting_);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto over = finished_.find(parsed.job);
+    if (over != finished_.end() && parsed.epoch <= over->second)
+      return fail(
+          ErrorCode::kConflict,
+          "job " + parsed.job.str() + " is over since epoch " + to_string(over->second),
+          "the attempt is fenced; stop it"
+      );
+  }
   RN_CHECK(check_chunks(parsed));
   Stored stored;
   stored.ref = describe(parsed, manifest_hash(manifest));

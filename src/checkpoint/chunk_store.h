@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,6 +21,8 @@ namespace rn::checkpoint {
 
 inline constexpr std::uint64_t kBlobBytesMax =
     (8ULL << 20) - 64;  ///< fits one frame of the wire with its hash
+
+inline constexpr std::size_t kFinishedJobs = 4096;  ///< whose ends a store remembers
 
 struct StoreOptions {
   std::string root;                               ///< made if it is missing
@@ -168,6 +171,10 @@ class ChunkStore {
   Result<GarbageStats> sweep();
   /// Drops all generations of a finished job.
   Result<GarbageStats> forget(const JobId& job);
+  /// The same, and from now on put_manifest() answers kConflict to what was taken in `epoch` or
+  /// before: an attempt that was cut off does not know that its job is over, and nobody would come
+  /// again for what it stores. In memory, of the newest kFinishedJobs.
+  Result<GarbageStats> finish(const JobId& job, LeaseEpoch epoch);
   /// Notes what a transfer for the job brought before it broke off. It stays for the next one to go
   /// on from, at most until drop_left(). In memory: after a restart sweep() finds it.
   void leave(const JobId& job, const std::set<Digest>& chunks);
@@ -225,7 +232,9 @@ class ChunkStore {
   std::map<Digest, std::uint32_t> pins_;
   std::map<JobId, Generations> generations_;
   std::map<JobId, std::set<Digest>> left_;  ///< by transfers that broke off
-  std::uint64_t bytes_ = 0;                 ///< durable and being written
+  std::map<JobId, LeaseEpoch> finished_;
+  std::deque<JobId> finished_order_;  ///< oldest first
+  std::uint64_t bytes_ = 0;           ///< durable and being written
   std::uint64_t condemned_ = 0;
   std::uint64_t temporary_ = 0;  ///< makes temporary names unique
 

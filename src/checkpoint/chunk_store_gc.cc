@@ -124,6 +124,20 @@ Result<GarbageStats> ChunkStore::forget(const JobId& job) {
   return stats;
 }
 
+Result<GarbageStats> ChunkStore::finish(const JobId& job, LeaseEpoch epoch) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto [known, is_new] = finished_.try_emplace(job, epoch);
+    known->second = std::max(known->second, epoch);
+    if (is_new) finished_order_.push_back(job);
+    if (finished_order_.size() > kFinishedJobs) {
+      finished_.erase(finished_order_.front());
+      finished_order_.pop_front();
+    }
+  }
+  return forget(job);
+}
+
 Result<GarbageStats> ChunkStore::sweep() {
   const std::lock_guard collecting(collecting_);
   std::vector<Digest> candidates;

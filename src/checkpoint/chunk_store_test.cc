@@ -438,6 +438,18 @@ TEST_F(ChunkStoreTest, a_finished_job_leaves_nothing) {
   EXPECT_TRUE(store_->jobs().empty());
 }
 
+TEST_F(ChunkStoreTest, an_attempt_that_does_not_know_of_its_jobs_end_stores_nothing_any_more) {
+  const auto late = maker_.make(1, {{"a.pt", "alpha"}});
+  ASSERT_TRUE(store_->finish(maker_.job, maker_.epoch));
+
+  EXPECT_EQ(GenerationMaker::store(*store_, late).error().code, ErrorCode::kConflict);
+  EXPECT_TRUE(store_->jobs().empty());
+
+  // A coordinator with an older database goes on with the job, under later epochs.
+  maker_.epoch = {maker_.epoch.generation + 1, 1};
+  EXPECT_TRUE(GenerationMaker::store(*store_, maker_.make(2, {{"a.pt", "beta"}})));
+}
+
 // --- the property: crash at every operation
 // ---------------------------------------------------------------------------
 
