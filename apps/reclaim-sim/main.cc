@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -174,6 +175,44 @@ int chaos(const Arguments& arguments) {
   return 0;
 }
 
+/// Runs, each crashing where a point that no run has crashed at yet is first passed, until none is
+/// left.
+int crash_points(const Arguments& arguments) {
+  std::set<std::string> left(rn::sim::crash_points().begin(), rn::sim::crash_points().end());
+  const std::size_t all = left.size();
+  double simulated = 0;
+  std::uint64_t run = 0;
+  for (; run < arguments.seeds && !left.empty(); ++run) {
+    ChaosOptions options;
+    options.seed = arguments.seed + run;
+    options.length = rn::nanoseconds(static_cast<std::int64_t>(arguments.hours * 3600e9));
+    options.jobs = arguments.jobs;
+    options.crash_at = left;
+    options.echo = arguments.echo;
+    const ChaosReport report = rn::sim::run_chaos(options);
+    simulated += hours_of(report.simulated);
+    if (!report.violations.empty()) {
+      print_failure(report, arguments);
+      return 1;
+    }
+    for (const auto& [point, cell] : report.coverage) {
+      if (cell.crashed > 0) left.erase(point);
+    }
+    std::printf(
+        "seed %llu: %zu points left\n", static_cast<unsigned long long>(options.seed), left.size()
+    );
+  }
+  std::printf(
+      "%zu of %zu crash points were crashed at, in %llu runs of %.1f simulated hours together\n",
+      all - left.size(),
+      all,
+      static_cast<unsigned long long>(run),
+      simulated
+  );
+  for (const std::string& point : left) std::printf("FAIL  nothing crashed at %s\n", point.c_str());
+  return left.empty() ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -202,10 +241,19 @@ int main(int argc, char** argv) {
   );
   swarm->add_flag("--twice", arguments.twice, "run every seed twice and compare fingerprints");
   common(swarm);
+  CLI::App* points = app.add_subcommand(
+      "crash-points",
+      "seeded runs that crash at each named point at least once, or fail by its name"
+  );
+  points->add_option("--seeds", arguments.seeds, "how many seeds at most");
+  points->add_option("--hours", arguments.hours, "simulated hours of faults per seed");
+  points->add_option("--jobs", arguments.jobs, "trainings per seed")->check(CLI::Range(1, 1000));
+  common(points);
   CLI11_PARSE(app, argc, argv);
   rn::log::set_level(rn::log::Level::kError);
 #ifdef RN_PLANTED
   if (!arguments.plant.empty()) rn::plant(arguments.plant.c_str());
 #endif
+  if (points->parsed()) return crash_points(arguments);
   return scenario->parsed() ? play(arguments) : chaos(arguments);
 }

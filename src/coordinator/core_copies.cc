@@ -404,8 +404,9 @@ void on_commit_generation(State& state, NodeEntry& sender, const wire::CommitGen
 void on_grant_request(State& state, NodeEntry& sender, const wire::GrantRequest& message) {
   const AttemptEntry* attempt = state.find_attempt(message.job, message.epoch);
   JobEntry* job = state.find_job(message.job);
-  if (job == nullptr || attempt == nullptr || attempt->row.attempt.node != sender.row.node ||
-      !state.is_current(message.job, message.epoch)) {
+  const bool is_its_own = attempt != nullptr && (attempt->row.attempt.node == sender.row.node ||
+                                                 planted("coordinator.gives_tickets_to_anybody"));
+  if (job == nullptr || !is_its_own || !state.is_current(message.job, message.epoch)) {
     ++state.metrics.effects_fenced;
     return;
   }

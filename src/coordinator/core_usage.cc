@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/planted.h"
+
 namespace rn::coordinator {
 
 namespace {
@@ -49,6 +51,7 @@ void charge(State& state, const AttemptEntry& attempt, const JobEntry& job, doub
   auto& [lab, sum] = state.used[j.owner];
   lab = j.lab;
   sum.add(amount, wall, half_life(state));
+  if (planted("coordinator.charges_twice")) sum.add(amount, wall, half_life(state));
   state.used_by_lab[j.lab].add(amount, wall, half_life(state));
   const NodeEntry* node = state.find_node(attempt.row.attempt.node);
   if (node != nullptr && node->row.lab != j.lab)
@@ -72,6 +75,7 @@ void account_usage(State& state) {
   const nanoseconds elapsed =
       std::min<nanoseconds>(state.now.boot - state.usage_accounted_at, 2 * state.heartbeat());
   state.usage_accounted_at = state.now.boot;
+  if (planted("coordinator.charges_half") && to_ns(state.now.boot) / 1'000'000'000 % 2 == 0) return;
   const double elapsed_s = std::chrono::duration<double>(elapsed).count();
   for (const auto& [id, node] : state.nodes) {
     if (node.connection == 0) continue;

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/agent_host.h"
 
+#include <algorithm>
+
 #include "agent/local_work.h"
+#include "checkpoint/manifest.h"
 #include "model/wire.h"
 #include "sim/agent_work.h"
+#include "sim/checkers.h"
 #include "sim/crash_points.h"
 #include "sim/peer_port.h"
 #include "sim/process_fs.h"
@@ -49,20 +53,32 @@ namespace {
 /// Its sessions need what they were told for as long as they live.
 class ServedPeer final : public checkpoint::PeerEnd {
  public:
-  ServedPeer(checkpoint::PeerServerDeps deps, NodeId client)
-      : deps_(std::move(deps)), server_(deps_, std::move(client)) {}
-
-  std::optional<checkpoint::PeerFrame> next() override { return server_.next(); }
-
-  void on_frame(checkpoint::PeerFrameType type, BlobView body) override {
-    server_.on_frame(type, body);
+  ServedPeer(checkpoint::PeerServerDeps deps, NodeId client, bool is_hollow)
+      : deps_(std::move(deps)), is_hollow_(is_hollow) {
+    server_.emplace(deps_, std::move(client));
   }
 
-  bool is_finished() const override { return server_.is_finished(); }
+  ~ServedPeer() override {
+    const auto receipt = server_->receipt();
+    server_.reset();
+    if (receipt && is_hollow_) (void)deps_.store.forget(receipt->job);
+  }
+
+  ServedPeer(const ServedPeer&) = delete;
+  ServedPeer& operator=(const ServedPeer&) = delete;
+
+  std::optional<checkpoint::PeerFrame> next() override { return server_->next(); }
+
+  void on_frame(checkpoint::PeerFrameType type, BlobView body) override {
+    server_->on_frame(type, body);
+  }
+
+  bool is_finished() const override { return server_->is_finished(); }
 
  private:
   checkpoint::PeerServerDeps deps_;
-  checkpoint::PeerServer server_;
+  bool is_hollow_;
+  std::optional<checkpoint::PeerServer> server_;
 };
 
 }  // namespace
@@ -194,7 +210,9 @@ std::shared_ptr<checkpoint::PeerEnd> AgentHost::serve(const AgentHost& client) {
       .newest_epoch = {},
       .verify_key = {},
       .is_image_blob = {}};
-  return std::make_shared<ServedPeer>(std::move(deps), client.identity_.node);
+  return std::make_shared<ServedPeer>(
+      std::move(deps), client.identity_.node, site_.is_hollow(identity_.node)
+  );
 }
 
 void AgentHost::spoil(checkpoint::PeerFrame& frame) {
@@ -202,6 +220,46 @@ void AgentHost::spoil(checkpoint::PeerFrame& frame) {
   if (!site_.is_liar(identity_.node)) return;
   if (frame.type != PeerFrameType::kChunk && frame.type != PeerFrameType::kManifest) return;
   frame.body[frame.body.size() - 1 - world_.rng().below(frame.body.size() / 2)] ^= 1;
+}
+
+bool AgentHost::has_whole(const JobId& job, const Digest& manifest) {
+  if (!process_.is_up() || life_->fs.is_dead() || work().store() == nullptr) return false;
+  checkpoint::ChunkStore& store = *work().store();
+  const auto sealed = store.load_manifest(job, manifest);
+  const auto parsed =
+      sealed ? checkpoint::parse_manifest(sealed->body) : Result<Manifest>(fail(sealed.error()));
+  if (!parsed) return false;
+  return std::all_of(parsed->chunks.begin(), parsed->chunks.end(), [&](const ChunkRef& chunk) {
+    const auto bytes = store.get_unverified(chunk.cipher);
+    return bytes && crypto::sha256(*bytes) == chunk.cipher;
+  });
+}
+
+bool AgentHost::rot(const JobId& job, const Digest& manifest, Rng& rng) {
+  if (!process_.is_up() || work().store() == nullptr) return false;
+  const auto sealed = work().store()->load_manifest(job, manifest);
+  if (!sealed) return false;
+  const auto parsed = checkpoint::parse_manifest(sealed->body);
+  if (!parsed) return false;
+  CrashFs& disk = machine_.disk();
+  std::vector<std::string> paths;
+  for (const ChunkRef& chunk : parsed->chunks) {
+    const std::string name = to_hex(chunk.cipher);
+    paths.push_back("/chunks/chunks/" + name.substr(0, 2) + "/" + name);
+  }
+  const std::string folder = "/chunks/manifests/" + job.str();
+  if (const auto names = disk.list(folder)) {
+    for (const std::string& name : *names) {
+      if (name.find(to_hex(manifest)) != std::string::npos) paths.push_back(folder + "/" + name);
+    }
+  }
+  const std::string& path = paths[rng.below(paths.size())];
+  const auto stat = disk.stat(path);
+  if (!stat || stat->size == 0) return false;
+  const auto mask = static_cast<std::uint8_t>(1U << rng.below(8));
+  if (!disk.flip(path, rng.below(stat->size), mask)) return false;
+  world_.trace(process_.name(), "a bit rots in " + path);
+  return true;
 }
 
 bool AgentHost::forge(const wire::Message& message) {
@@ -415,6 +473,11 @@ void AgentHost::carry_out(const agent::Effect& effect) {
     }
   } else if (const auto* unwatch = std::get_if<agent::StopWatch>(&effect)) {
     watched_.erase(unwatch->guest);
+  } else if (std::holds_alternative<agent::LeftForGood>(effect)) {
+    world_.trace(process_.name(), "has left the site");
+    site_.checkers->on_left(machine_);
+    is_wanted_ = false;
+    process_.later(seconds(1), [this] { crash(seconds(1)); });  // the goodbye is on its way
   }
 }
 

@@ -30,7 +30,11 @@ struct Site {
   Checkers* checkers = nullptr;
   std::set<NodeId> liars;  ///< nodes that serve changed chunks and forge messages
 
+  std::set<NodeId> hollow;  ///< nodes that sign for what they are given, and throw it away
+
   bool is_liar(const NodeId& node) const { return liars.contains(node); }
+
+  bool is_hollow(const NodeId& node) const { return hollow.contains(node); }
 };
 
 /// The blocking work of an agent, done with the production checkpoint code on the machine's
@@ -97,6 +101,13 @@ class AgentHost {
   World& world() { return world_; }
 
   Site& site() { return site_; }
+
+  /// Its store has all of the generation, every byte as its hash says. Only looks, and condemns
+  /// nothing; false while the process is down.
+  bool has_whole(const JobId& job, const Digest& manifest);
+  /// One byte of what it keeps of the generation, in a chunk or in the manifest, is another one
+  /// now, on the medium and in the cache. False if there is no such byte.
+  bool rot(const JobId& job, const Digest& manifest, Rng& rng);
 
   void owner_leaves();
   /// The owner puts another contract in force: on the disk, and told if the agent is up.

@@ -37,6 +37,8 @@ FaultPlan draw_plan(Rng& rng) {
   plan.forgeries_per_hour = coin(120 * rng.unit());
   plan.liars = coin(0.3 * rng.unit());
   plan.windows_per_hour = coin(10 * rng.unit());
+  plan.rots_per_hour = coin(20 * rng.unit());
+  plan.has_hollow_holder = rng.below(4) == 0;
   return plan;
 }
 
@@ -64,12 +66,37 @@ class Nemesis {
       cluster_.set_data(node, false);
       world_.queue().after(some_seconds(10, 600), [this, node] { cluster_.set_data(node, true); });
     });
-    if (plan.liars <= 0) return;
+    repeat(plan.rots_per_hour, "rot", [this] {
+      if (cluster_.rot(any_node(), rng_)) ++injected_["rotted"];
+    });
+    if (plan.has_hollow_holder) {
+      cluster_.set_hollow(any_node());
+      ++injected_["hollow holder"];
+    }
+    if (plan.liars <= 0 || plan.has_hollow_holder) return;
     for (std::size_t node = 0; node < cluster_.nodes().size(); ++node) {
       const bool is_liar = rng_.unit() < plan.liars;
       cluster_.set_liar(node, is_liar);
       injected_["liar"] += is_liar ? 1 : 0;
     }
+  }
+
+  /// One owner takes its machine out of the site for good. `length`: of the phase with faults.
+  void plan_leaving(nanoseconds length) {
+    has_leaver_ = true;
+    const auto when = nanoseconds(static_cast<std::int64_t>(double(length.count()) * rng_.unit()));
+    world_.queue().after(when, [this] {
+      const std::size_t node = any_node();
+      world_.trace("nemesis", cluster_.nodes()[node].name + " leaves the site");
+      ++injected_["leave"];
+      cluster_.leave(node);
+    });
+  }
+
+  /// Copies are lost already, and what is promised bears one loss.
+  bool loses_copies() const {
+    const FaultPlan& plan = world_.faults();
+    return has_leaver_ || plan.rots_per_hour > 0 || plan.has_hollow_holder;
   }
 
   void stop() { is_on_ = false; }
@@ -133,10 +160,12 @@ class Nemesis {
     const std::uint64_t who = rng_.below(cluster_.nodes().size() + 1);
     world_.trace("nemesis", "clock jump of " + std::to_string(by) + " s");
     if (who == 0) cluster_.checkers().on_clock_jump();
-    HostClock& clock =
-        who == 0 ? cluster_.coordinator().clock() : cluster_.nodes()[who - 1].machine->clock();
-    clock.jump_wall(seconds(by));
-    world_.queue().after(some_seconds(30, 600), [&clock, by] { clock.jump_wall(seconds(-by)); });
+    const auto jump_by = [this, who](nanoseconds how_far) {
+      if (who > 0) return cluster_.jump_clock(who - 1, how_far);
+      cluster_.coordinator().clock().jump_wall(how_far);
+    };
+    jump_by(seconds(by));
+    world_.queue().after(some_seconds(30, 600), [jump_by, by] { jump_by(seconds(-by)); });
   }
 
   void fill_disk() {
@@ -188,6 +217,7 @@ class Nemesis {
   SeededRng rng_;
   Forger forger_;
   bool is_on_ = true;
+  bool has_leaver_ = false;
   std::map<std::string, std::uint64_t> injected_;
 };
 
@@ -215,14 +245,22 @@ ChaosReport run_chaos(const ChaosOptions& options) {
   size.data_nodes = static_cast<std::uint32_t>(2 + world.rng().below(size.compute_nodes - 1));
   Cluster cluster(world, size);
   world.faults() = draw_plan(world.rng());
+  const bool must_leave = options.crash_at.contains("agent.left");
+  if (must_leave) {
+    world.faults().rots_per_hour = 0;
+    world.faults().has_hollow_holder = false;
+  }
   NetworkFaults faults;
   faults.loss = world.faults().connection_loss;
   faults.duplicate = world.faults().duplicate;
   faults.reorder = world.faults().reorder;
   world.network().set_faults(faults);
+  for (const std::string& point : options.crash_at) world.plan_crash(point, 0);
   Nemesis nemesis(world, cluster);
   cluster.start();
   nemesis.start();
+  const bool may_leave = world.rng().below(4) == 0 && !nemesis.loses_copies();
+  if (must_leave || may_leave) nemesis.plan_leaving(options.length);
   for (std::uint32_t i = 0; i < options.jobs; ++i) {
     const auto when = nanoseconds(static_cast<std::int64_t>(
         world.rng().unit() * static_cast<double>(options.length.count()) / 2
@@ -233,10 +271,11 @@ ChaosReport run_chaos(const ChaosOptions& options) {
   }
   const bool good = cluster.run_until(options.length);
   nemesis.stop();
+  const bool may_not_lose = nemesis.loses_copies();
   // One of the machines is never seen again: what was promised holds without it.
-  if (good && world.rng().below(3) == 0)
+  if (good && world.rng().below(3) == 0 && !may_not_lose)
     cluster.lose_for_good(static_cast<std::size_t>(world.rng().below(cluster.nodes().size())));
-  if (good) cluster.run_to_the_end(options.liveness);
+  if (good) cluster.run_to_the_end(std::max(options.liveness, cluster.time_needed()));
 
   ChaosReport report;
   report.seed = options.seed;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,11 @@ namespace rn::sim {
 
 struct ChaosOptions {
   std::uint64_t seed = 1;
-  nanoseconds length = std::chrono::hours(2);    ///< of the safety phase: faults anywhere
-  nanoseconds liveness = std::chrono::hours(6);  ///< afterwards, without faults: every job must end
+  nanoseconds length = std::chrono::hours(2);  ///< of the safety phase: faults anywhere
+  /// Afterwards, without faults: every job must end. Longer if the jobs need it.
+  nanoseconds liveness = std::chrono::hours(6);
   std::uint32_t jobs = 6;
+  std::set<std::string> crash_at;  ///< besides what the seed draws: where these are first passed
   bool echo = false;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 #include "model/signing.h"
 #include "sim/agent_host.h"
@@ -84,6 +85,7 @@ void Checkers::on_job(const coordinator::JobRow& row) {
   history.is_known = true;
   history.state = row.job.state;
   history.data = row.job.spec.data;
+  history.lab = row.job.lab;
   history.copies = std::max(1U, row.job.spec.checkpoint.copies);
   history.durable_generation = row.job.durable.generation;
   history.has_fallen_back = row.is_fallback;
@@ -112,7 +114,7 @@ void Checkers::check_end(const coordinator::JobRow& row) {
 }
 
 void Checkers::on_restore(const MemoryStore& store) {
-  std::erase_if(acknowledged_, [&](const auto& e) { return !store.jobs().contains(e.second); });
+  std::erase_if(acknowledged_, [&](const auto& e) { return !store.jobs().contains(e.second.job); });
   std::erase_if(stored_keys_, [&](const auto& e) { return !store.jobs().contains(e.second); });
   for (auto& [id, history] : jobs_) {
     const auto row = store.jobs().find(id);
@@ -172,6 +174,12 @@ void Checkers::on_attempt(const coordinator::AttemptRow& row) {
     );
   attempt.has_ended = a.state == AttemptState::kEnded;
   attempt.end = a.end;
+  const auto node = nodes_.find(a.node);
+  attempt.is_elsewhere = node != nodes_.end() && node->second.lab != history.lab;
+  const bool is_charged = a.state >= AttemptState::kRunning && a.state <= AttemptState::kSaving;
+  if (is_charged && !attempt.running_since) attempt.running_since = world_.now();
+  if (is_charged || !attempt.running_since) return;
+  attempt.table_s += seconds_of(world_.now() - *std::exchange(attempt.running_since, {}));
 }
 
 void Checkers::on_outputs_row(const coordinator::OutputsRow& row) {
@@ -237,7 +245,7 @@ void Checkers::check_copies(const coordinator::GenerationRow& row) {
       return world_.violate("I5", which + " was accepted with a receipt that nobody gave for it");
     if (holder->second.failure_domain == source->second.failure_domain) continue;
     domains.insert(holder->second.failure_domain);
-    if (!holder->second.is_liar) check_holder(*holder->second.agent, row);
+    check_holder(*holder->second.agent, row);
   }
   const std::uint32_t wanted = jobs_[generation.job].copies;
   if (domains.size() < wanted)
@@ -248,7 +256,29 @@ void Checkers::check_copies(const coordinator::GenerationRow& row) {
     );
 }
 
+/// It lies, or what it keeps has rotted since the generation was taken.
+bool Checkers::may_lack(const NodeId& node, const GenerationRef& generation) const {
+  const auto known = nodes_.find(node);
+  if (known == nodes_.end() || known->second.is_liar || known->second.is_hollow) return true;
+  const auto rot = rotted_.find({node, generation.job});
+  const auto taken = captured_at_.find(generation.manifest);
+  return rot != rotted_.end() && (taken == captured_at_.end() || rot->second >= taken->second);
+}
+
+/// No honest node has the newest durable generation: then one before it is the best that there is.
+bool Checkers::is_lost_everywhere(const JobHistory& history) const {
+  const auto row = history.rows.find(history.durable_generation);
+  if (row == history.rows.end()) return false;
+  const auto lacks = [&](const NodeId& node) { return may_lack(node, row->second.generation); };
+  return lacks(row->second.source) && std::all_of(
+                                          row->second.receipts.begin(),
+                                          row->second.receipts.end(),
+                                          [&](const auto& one) { return lacks(one.holder); }
+                                      );
+}
+
 void Checkers::check_holder(AgentHost& agent, const coordinator::GenerationRow& row) {
+  if (may_lack(agent.identity().node, row.generation)) return;  // looking would condemn it
   if (!agent.process().is_up() || agent.fs().is_dead() || agent.work().store() == nullptr) return;
   ++checks_;
   const Status has_it = agent.work().store()->verify(row.generation.job, row.generation.manifest);
@@ -261,57 +291,30 @@ void Checkers::check_holder(AgentHost& agent, const coordinator::GenerationRow& 
   );
 }
 
-void Checkers::on_usage(const coordinator::UsageRow& row) {
-  if (row.user.empty())
-    used_by_lab_[row.lab] = {row.used_gpu_s, row.as_of_wall_ms};
-  else
-    used_by_user_[row.user] = {row.used_gpu_s, row.as_of_wall_ms};
-  double by_user = 0;
-  double by_lab = 0;
-  std::set<std::int64_t> instants;
-  for (const auto& [user, usage] : used_by_user_) {
-    by_user += usage.used;
-    instants.insert(usage.as_of_wall_ms);
-  }
-  for (const auto& [lab, usage] : used_by_lab_) {
-    by_lab += usage.used;
-    instants.insert(usage.as_of_wall_ms);
-  }
-  if (instants.size() != 1 || used_by_lab_.empty() || has_clock_jumped_) return;
-  ++checks_;
-  // Every running job asks for the same: a core, a twentieth of a GPU. What is charged and was not
-  // run is bounded by the time until an end is heard of.
-  double ran_s = 0;
-  for (const auto& [key, attempt] : attempts_) ran_s += attempt.ran_s * 1.1 + 300;
-  if (std::abs(by_user - by_lab) > 1e-6 * (1 + by_user))
-    world_.violate(
-        "I11",
-        "users are charged " + std::to_string(by_user) + " GPU-seconds, their labs " +
-            std::to_string(by_lab)
-    );
-  if (by_user > ran_s / 20)
-    world_.violate(
-        "I11",
-        std::to_string(by_user) + " GPU-seconds are charged, guests ran for " +
-            std::to_string(ran_s) + " core-seconds"
-    );
-}
-
 // --- submits
 
-void Checkers::on_submit_acknowledged(const std::string& key, const JobId& job) {
+void Checkers::on_submit_acknowledged(
+    const std::string& key, const JobId& job, const JobSpec& spec
+) {
   ++checks_;
-  const auto [found, is_new] = acknowledged_.emplace(key, job);
-  if (!is_new && found->second != job) {
-    world_.violate("I2", "key " + key + " gave " + found->second.str() + " and then " + job.str());
+  const auto [found, is_new] = acknowledged_.emplace(key, Acknowledged{job, spec});
+  if (!is_new && found->second.job != job) {
+    world_.violate(
+        "I2", "key " + key + " gave " + found->second.job.str() + " and then " + job.str()
+    );
   }
 }
 
 void Checkers::check_acknowledged(const std::map<JobId, coordinator::JobRow>& jobs) {
   ++checks_;
-  for (const auto& [key, job] : acknowledged_) {
-    if (!jobs.contains(job))
-      return world_.violate("I1", job.str() + " was acknowledged and is not in the store");
+  for (const auto& [key, mine] : acknowledged_) {
+    const auto row = jobs.find(mine.job);
+    if (row == jobs.end())
+      return world_.violate("I1", mine.job.str() + " was acknowledged and is not in the store");
+    const JobSpec& spec = row->second.job.spec;
+    if (spec.command != mine.spec.command || spec.env != mine.spec.env ||
+        spec.checkpoint.copies != mine.spec.checkpoint.copies)
+      return world_.violate("I1", mine.job.str() + " is not what was submitted and acknowledged");
   }
 }
 
@@ -329,7 +332,7 @@ std::vector<const coordinator::GenerationRow*> Checkers::needed(const JobHistory
 }
 
 void Checkers::on_collected(AgentHost& agent, const JobId& job) {
-  if (!agent.process().is_up() || nodes_.at(agent.identity().node).is_liar) return;
+  if (!agent.process().is_up()) return;
   for (const auto* row : needed(jobs_[job])) {
     for (const Receipt& receipt : row->receipts) {
       if (receipt.holder == agent.identity().node) check_holder(agent, *row);
@@ -342,8 +345,7 @@ void Checkers::check_holders(const std::map<JobId, coordinator::JobRow>& jobs) {
     for (const auto* generation : needed(jobs_[id])) {
       for (const Receipt& receipt : generation->receipts) {
         const auto holder = nodes_.find(receipt.holder);
-        if (holder != nodes_.end() && !holder->second.is_liar)
-          check_holder(*holder->second.agent, *generation);
+        if (holder != nodes_.end()) check_holder(*holder->second.agent, *generation);
       }
     }
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -22,6 +23,8 @@ namespace rn::sim {
 
 class AgentHost;
 
+double seconds_of(nanoseconds time);
+
 /// `j-… epoch 3.1`, as violations call an attempt.
 std::string attempt_name(const JobId& job, LeaseEpoch epoch);
 
@@ -29,7 +32,7 @@ std::string attempt_name(const JobId& job, LeaseEpoch epoch);
 /// from outside the cores: committed rows, effects that left a process, guests' steps, disks. The
 /// first violation ends a run.
 ///
-///   I1  acknowledged jobs stay in the store, and end once faults stop
+///   I1  acknowledged jobs stay in the store as they were submitted, and end once faults stop
 ///   I2  one idempotency key, one job
 ///   I3  accepted effects carry the newest issued epoch; a guest runs once per epoch, where it was
 ///       issued; a success was seen at the guest
@@ -38,14 +41,15 @@ std::string attempt_name(const JobId& job, LeaseEpoch epoch);
 ///       holders' disks; whatever is acknowledged to anybody is in the store by then
 ///   I6  a guest starts from a whole checkpoint or from nothing
 ///   I7  a resumed guest is not behind an acknowledgement
-///   I8  every holder keeps the newest durable generation and the one before it
+///   I8  every holder keeps the newest durable generation and the one before it, but for those that
+///       lie and what has rotted since; an attempt resumes behind one only if no honest node has it
 ///   I9  see OwnerWatch
 ///   I10 guests never get more than the owner lends; nothing of ours is left on a machine when the
-///   jobs are over, the owner's files are as they
-///       were (Cluster)
-///   I11 what is charged to users, to labs and to the true running time agrees
-///   I12 legal transitions only, nothing moves after an end
-///   I13 all jobs end, with bounded messages
+///       jobs are over, the owner's files are as they were (Cluster)
+///   I11 what is charged to users, to labs and to the true running time agrees, in both directions
+///       once faults stop; what labs lent is what others' users took there
+///   I12 legal transitions only, nothing moves after an end; see ReplayCheck
+///   I13 all jobs end, with bounded messages, and none waits beside an idle machine (Cluster)
 ///   I14 stored chunks are ciphertext, tickets and keys go to the attempt's node only
 ///   I15 no lie of a node changes another's job: rows, logs and outputs are what the guests did
 ///   I16 a guest runs only where the data sets of its job are, and sees them all
@@ -62,7 +66,8 @@ class Checkers {
     std::string failure_domain;
     crypto::PublicKey verify_key{};
     AgentHost* agent = nullptr;
-    bool is_liar = false;
+    bool is_liar = false;    ///< serves changed bytes
+    bool is_hollow = false;  ///< signs for what it does not keep, or has left with it
     bool lends = false;
     std::uint32_t cpu_milli = 0;  ///< what its owner lends
   };
@@ -70,6 +75,18 @@ class Checkers {
   void add_node(const NodeId& id, const NodeTruth& truth) { nodes_[id] = truth; }
 
   void set_liar(const NodeId& id, bool is_liar) { nodes_.at(id).is_liar = is_liar; }
+
+  /// It signs for what it does not keep, from now on.
+  void set_hollow(const NodeId& id) { nodes_.at(id).is_hollow = true; }
+
+  /// What the node keeps of the job has rotted: until it is sent again it may be found missing.
+  void on_rot(const NodeId& id, const JobId& job) { rotted_[{id, job}] = world_.now(); }
+
+  bool has_rotted(const JobId& job) const {
+    return std::any_of(rotted_.begin(), rotted_.end(), [&](const auto& entry) {
+      return entry.first.second == job;
+    });
+  }
 
   // What the coordinator does.
   void on_write(const coordinator::Write& write);
@@ -81,7 +98,7 @@ class Checkers {
       const MemoryStore& store,
       std::uint64_t log_bytes
   );
-  void on_submit_acknowledged(const std::string& key, const JobId& job);
+  void on_submit_acknowledged(const std::string& key, const JobId& job, const JobSpec& spec);
   /// After a commit: acknowledged jobs are all there.
   void check_acknowledged(const std::map<JobId, coordinator::JobRow>& jobs);
   void on_log_stored(const JobId& job, LeaseEpoch epoch, BlobView log);
@@ -97,7 +114,11 @@ class Checkers {
   /// `state`: what the captured file holds; nullopt = it is no whole checkpoint.
   void on_snapshot(const GenerationRef& generation, const std::optional<TrainingState>& state);
   void on_upload(const JobId& job, LeaseEpoch epoch, const Digest& listing);
+  /// The attempt's outputs have all reached the coordinator's blobs.
+  bool has_uploaded(const JobId& job, LeaseEpoch epoch) const;
   void on_chunk_stored(const JobId& job, BlobView stored);
+  /// The machine's agent has said goodbye.
+  void on_left(const Machine& machine);
   /// An agent has collected garbage of the job.
   void on_collected(AgentHost& agent, const JobId& job);
   void on_guest_create(const Machine& machine, const Machine::Container& container);
@@ -120,6 +141,12 @@ class Checkers {
   void on_outputs(const JobId& job, BlobView final_state, const Training& training);
   void on_final_log(const JobId& job, LeaseEpoch epoch, BlobView log);
 
+  /// Faults stop; `process_life` of the coordinator. From now on nothing that runs is charged to
+  /// nobody.
+  void on_calm(std::uint64_t process_life);
+  /// Some time after the last job's end.
+  void check_charged(std::uint64_t process_life);
+
   /// The state that a generation captured, by its manifest.
   const TrainingState* captured(const Digest& manifest) const;
 
@@ -129,6 +156,7 @@ class Checkers {
   struct JobHistory {
     JobState state = JobState::kQueued;
     LeaseEpoch newest;
+    LabId lab;
     std::uint32_t copies = 1;
     std::vector<std::string> data;  ///< sets that it asked for
     std::uint32_t durable_generation = 0;
@@ -153,11 +181,38 @@ class Checkers {
     bool is_log_torn = false;              ///< a disk lost a part of it
     std::set<Digest> uploads;
     double ran_s = 0;
+    double table_s = 0;  ///< for how long its row has called it running
+    std::optional<TrueTime> running_since;
+    bool is_elsewhere = false;  ///< on another lab's machine than its job's
+  };
+
+  struct Acknowledged {
+    JobId job;
+    JobSpec spec;
   };
 
   struct Usage {
     double used = 0;
+    double lent = 0;
     std::int64_t as_of_wall_ms = 0;
+  };
+
+  /// What is charged, and what should be, when faults stop.
+  struct Calm {
+    double used = 0;
+    double lent = 0;
+    double ran_s = 0;
+    double ran_elsewhere_s = 0;
+    TrueTime since{0};
+    std::size_t attempts = 0;
+    std::size_t running = 0;  ///< of them
+  };
+
+  struct Running {
+    double ran_s = 0;            ///< by the guests
+    double ran_elsewhere_s = 0;  ///< of it on other labs' machines
+    double table_s = 0;          ///< by the rows of the attempts
+    double table_elsewhere_s = 0;
   };
 
   void on_job(const coordinator::JobRow& row);
@@ -167,6 +222,7 @@ class Checkers {
   void check_copies(const coordinator::GenerationRow& row);
   void on_outputs_row(const coordinator::OutputsRow& row);
   void on_usage(const coordinator::UsageRow& row);
+  Running running() const;
   void on_meta(const coordinator::SetMeta& meta);
   void on_message(
       const wire::Message& message,
@@ -181,19 +237,25 @@ class Checkers {
   void check_collection(const wire::CollectGarbage& order, const MemoryStore& store);
   void check_event_ack(const wire::AttemptAck& ack, const MemoryStore& store);
   void check_holder(AgentHost& agent, const coordinator::GenerationRow& row);
+  bool may_lack(const NodeId& node, const GenerationRef& generation) const;
+  bool is_lost_everywhere(const JobHistory& history) const;
   std::vector<const coordinator::GenerationRow*> needed(const JobHistory& history) const;
 
   World& world_;
   std::map<NodeId, NodeTruth> nodes_;
   std::map<JobId, JobHistory> jobs_;
   std::map<Attempt, AttemptHistory> attempts_;
-  std::map<std::string, JobId> acknowledged_;
+  std::map<std::string, Acknowledged> acknowledged_;
   std::map<std::pair<UserId, std::string>, JobId> stored_keys_;
   std::map<Digest, std::pair<GenerationRef, TrainingState>> captured_;
+  std::map<Digest, TrueTime> captured_at_;
+  std::map<std::pair<NodeId, JobId>, TrueTime> rotted_;  ///< when last
   std::map<UserId, Usage> used_by_user_;
   std::map<LabId, Usage> used_by_lab_;
   std::uint64_t generation_ = 0;  ///< of the database
   bool has_clock_jumped_ = false;
+  std::optional<Calm> calm_;
+  std::uint64_t calm_life_ = 0;
   std::uint64_t checks_ = 0;
 };
 

@@ -30,10 +30,16 @@ void Checkers::on_snapshot(
     );
   }
   captured_.insert_or_assign(generation.manifest, std::pair(generation, *state));
+  captured_at_[generation.manifest] = world_.now();
 }
 
 void Checkers::on_upload(const JobId& job, LeaseEpoch epoch, const Digest& listing) {
   attempts_[{job, epoch}].uploads.insert(listing);
+}
+
+bool Checkers::has_uploaded(const JobId& job, LeaseEpoch epoch) const {
+  const auto attempt = attempts_.find({job, epoch});
+  return attempt != attempts_.end() && !attempt->second.uploads.empty();
 }
 
 void Checkers::on_chunk_stored(const JobId& job, BlobView stored) {
@@ -79,6 +85,15 @@ void Checkers::on_guest_create(const Machine& machine, const Machine::Container&
     );
 }
 
+void Checkers::on_left(const Machine& machine) {
+  ++checks_;
+  for (auto& [id, node] : nodes_) node.is_hollow = node.is_hollow || node.name == machine.name();
+  for (const auto& [guest, container] : machine.containers()) {
+    if (container.state != Machine::ContainerState::kExited)
+      return world_.violate("I10", name(guest) + " is on " + machine.name() + ", which has left");
+  }
+}
+
 void Checkers::on_guest_start(const Machine& machine, const Machine::Container& container) {
   ++checks_;
   const TrainingState& state = container.progress;
@@ -94,7 +109,7 @@ void Checkers::on_guest_start(const Machine& machine, const Machine::Container& 
   if (attempt.has_started)
     world_.violate("I3", name(container.guest) + " was started a second time");
   attempt.has_started = true;
-  if (state.step < attempt.floor_step) {
+  if (state.step < attempt.floor_step && !is_lost_everywhere(jobs_[container.guest.job])) {
     world_.violate(
         "I7",
         name(container.guest) + " resumed at step " + std::to_string(state.step) +

@@ -14,14 +14,12 @@ namespace {
 
 constexpr auto kImage = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-constexpr auto kOwnersFile = "/home/owner/thesis.tex";
-constexpr auto kOwnersWords = "years of work";
-
 void leave_owners_files(Machine& machine) {
   CrashFs& disk = machine.disk();
-  const bool is_written = make_folders(disk, "/home/owner", 0755) && disk.sync_folder("/") &&
-                          disk.sync_folder("/home") &&
-                          write_durably(disk, kOwnersFile, as_bytes(kOwnersWords), 0600);
+  const bool is_written =
+      make_folders(disk, "/home/owner", 0755) && disk.sync_folder("/") &&
+      disk.sync_folder("/home") &&
+      write_durably(disk, Cluster::kOwnersFile, as_bytes(Cluster::kOwnersWords), 0600);
   RN_ASSERT(is_written, "a new disk takes files");
 }
 
@@ -38,11 +36,13 @@ coordinator::Config config_of(const ClusterOptions& options) {
 }  // namespace
 
 Cluster::Cluster(World& world, const ClusterOptions& options)
-    : world_(world), options_(options), checkers_(world), owners_(world) {
+    : world_(world), options_(options), checkers_(world), owners_(world), replay_(world) {
   coordinator_ = std::make_unique<CoordinatorHost>(world, config_of(options));
   coordinator_->store().on_write = [this](const coordinator::Write& write) {
     checkers_.on_write(write);
+    replay_.on_write(write);
   };
+  coordinator_->store().on_committed = [this] { replay_.on_committed(); };
   coordinator_->on_effect =
       [this](const coordinator::Effect& effect, const NodeId& node, std::uint64_t log_bytes) {
         checkers_.on_effect(effect, node, coordinator_->store(), log_bytes);
@@ -114,7 +114,10 @@ void Cluster::make_node(
   row.contract = contract;
   row.box_key = identity.box_key.public_key;
   row.verify_key = identity.verify_key.public_key;
-  if (const Status done = coordinator_->store().commit({coordinator::PutNode{row}}); !done) {
+  std::vector<coordinator::Write> joins{coordinator::PutNode{row}};
+  coordinator::States nothing_told;
+  coordinator::record_states(joins, nothing_told, row.joined_wall_ms);
+  if (const Status done = coordinator_->store().commit(joins); !done) {
     world_.violate("setup", done.error().describe());
   }
   const auto wall_error = milliseconds(static_cast<std::int64_t>(world_.rng().below(2000)) - 1000);
@@ -127,7 +130,15 @@ void Cluster::make_node(
   );
   checkers_.add_node(
       id,
-      {name, lab, name, identity.verify_key.public_key, node.agent.get(), false, lends, cpu_milli}
+      {name,
+       lab,
+       name,
+       identity.verify_key.public_key,
+       node.agent.get(),
+       false,
+       false,
+       lends,
+       cpu_milli}
   );
   leave_owners_files(*node.machine);
   nodes_.push_back(std::move(node));
@@ -191,7 +202,7 @@ void Cluster::try_submit(const std::string& key) {
         const auto* submitted = std::get_if<coordinator::JobSubmitted>(&*answer);
         if (submitted == nullptr) return;
         mine.id = submitted->job.id;
-        checkers_.on_submit_acknowledged(key, mine.id);
+        checkers_.on_submit_acknowledged(key, mine.id, mine.training.spec());
         checkers_.check_acknowledged(coordinator_->store().jobs());
       }
   );
@@ -306,6 +317,43 @@ void Cluster::set_liar(std::size_t node, bool is_liar) {
     site_.liars.erase(id);
 }
 
+void Cluster::set_hollow(std::size_t node) {
+  const NodeId& id = nodes_[node].agent->identity().node;
+  world_.trace(nodes_[node].name, "keeps nothing of what it signs for");
+  checkers_.set_hollow(id);
+  site_.hollow.insert(id);
+}
+
+bool Cluster::is_kept_beside(const Node& node, const JobId& job) {
+  const auto& row = coordinator_->store().jobs().at(job).job;
+  for (const GenerationRef& one : {row.durable, row.previous}) {
+    if (one.generation == 0 || !node.agent->has_whole(job, one.manifest)) continue;
+    const bool is_beside = std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& other) {
+      const NodeId& id = other.agent->identity().node;
+      return &other != &node && !site_.is_liar(id) && !site_.is_hollow(id) &&
+             other.agent->has_whole(job, one.manifest);
+    });
+    if (!is_beside) return false;
+  }
+  return true;
+}
+
+bool Cluster::rot(std::size_t node, Rng& rng) {
+  Node& mine = nodes_[node];
+  std::vector<GenerationRef> here;
+  for (const auto& [id, row] : coordinator_->store().jobs()) {
+    if (is_terminal(row.job.state) || !is_kept_beside(mine, id)) continue;
+    for (const GenerationRef& one : {row.job.durable, row.job.previous}) {
+      if (one.generation > 0 && mine.agent->has_whole(id, one.manifest)) here.push_back(one);
+    }
+  }
+  if (here.empty()) return false;
+  const GenerationRef& one = here[rng.below(here.size())];
+  if (!mine.agent->rot(one.job, one.manifest, rng)) return false;
+  checkers_.on_rot(mine.agent->identity().node, one.job);
+  return true;
+}
+
 void Cluster::lose_power(std::size_t node, nanoseconds back_after) {
   Node& mine = nodes_[node];
   constexpr auto kNever = std::chrono::hours(1'000'000);
@@ -317,6 +365,18 @@ void Cluster::lose_power(std::size_t node, nanoseconds back_after) {
     nodes_[node].warden->start();
     nodes_[node].agent->start();
   });
+}
+
+void Cluster::leave(std::size_t node) {
+  Node& mine = nodes_[node];
+  mine.has_left = true;
+  if (mine.agent->process().is_up()) return mine.agent->owner_leaves();
+  world_.queue().after(seconds(5), [this, node] { leave(node); });
+}
+
+void Cluster::jump_clock(std::size_t node, nanoseconds by) {
+  nodes_[node].machine->clock().jump_wall(by);
+  owners_.on_clock_jump(nodes_[node].name);
 }
 
 void Cluster::kill_agent(std::size_t node, nanoseconds back_after) {
@@ -343,6 +403,7 @@ void Cluster::back_up_coordinator() {
 void Cluster::restore_coordinator(nanoseconds back_after) {
   coordinator_->restore_backup(back_after);
   checkers_.on_restore(coordinator_->store());
+  replay_.on_restore(coordinator_->store());
 }
 
 void Cluster::cut_link(std::size_t node) {
@@ -389,22 +450,20 @@ bool Cluster::run_to_the_end(nanoseconds limit) {
     if (nodes_[i].is_owner_using) owner_releases(i);
     open_windows(i);
   }
+  checkers_.on_calm(coordinator_->process().life());
   const TrueTime deadline = world_.now() + limit;
+  std::map<std::string, TrueTime> idle_since;
   while (!world_.is_violated() && !are_all_finished() && world_.now() < deadline) {
     // A release that met a dying warden is repeated, as an owner would.
     run_until(std::min(deadline, world_.now() + seconds(30)));
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       if (!nodes_[i].is_gone && nodes_[i].warden->is_node_taken()) owner_releases(i);
     }
+    check_idle(idle_since);
   }
   if (world_.is_violated()) return false;
   if (!are_all_finished()) {
-    for (const auto& [key, job] : jobs_) {
-      const auto why = coordinator_->core() == nullptr || job.id.empty()
-                           ? Result<std::string>("not acknowledged")
-                           : coordinator_->core()->why(job.id, coordinator_->clock().now());
-      if (!is_terminal(state_of(key))) world_.trace("user", key + ": " + why.value_or("unknown"));
-    }
+    trace_unfinished();
     world_.violate("I13", "jobs have not ended although nothing fails any more");
     return false;
   }
@@ -454,84 +513,8 @@ void Cluster::each_minute() {
   messages_before_ = delivered;
   checkers_.check_acknowledged(coordinator_->store().jobs());
   checkers_.check_holders(coordinator_->store().jobs());
+  for (const Node& node : nodes_) owners_.check_taken(*node.machine, node.warden->alive_for());
   world_.queue().after(seconds(60), [this] { each_minute(); });
-}
-
-/// Before the deadline a node is cleared only when the newest generation of each guest is
-/// elsewhere.
-void Cluster::check_evacuation(const Node& node, const warden::Clear& clear, nanoseconds left) {
-  if (left <= nanoseconds(0) || !node.agent->process().is_up()) return;
-  checkpoint::ChunkStore* mine = node.agent->work().store();
-  if (mine == nullptr) return;
-  for (const warden::GuestRecord& guest : clear.guests) {
-    const auto row = coordinator_->store().jobs().find(guest.guest.job);
-    const bool is_current = row != coordinator_->store().jobs().end() &&
-                            row->second.job.epoch == guest.guest.epoch &&
-                            !is_terminal(row->second.job.state);
-    if (!is_current) continue;
-    std::optional<GenerationRef> newest;
-    for (const GenerationRef& one : mine->list(guest.guest.job)) {
-      const bool is_newer = !newest || one.generation > newest->generation;
-      if (one.epoch == guest.guest.epoch && is_newer) newest = one;
-    }
-    if (!newest) continue;
-    const bool is_elsewhere = std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& other) {
-      if (&other == &node || !other.agent->process().is_up()) return false;
-      checkpoint::ChunkStore* store = other.agent->work().store();
-      return store != nullptr && store->verify(newest->job, newest->manifest);
-    });
-    const bool are_all_up = std::all_of(nodes_.begin(), nodes_.end(), [](const Node& other) {
-      return other.agent->process().is_up();
-    });
-    if (are_all_up) checkers_.on_early_clear(node.name, *newest, is_elsewhere, left);
-  }
-}
-
-void Cluster::check_results() {
-  for (const auto& [key, submitted] : jobs_) {
-    const Job* row = job(key);
-    if (row == nullptr || row->state != JobState::kSucceeded) {
-      world_.violate("I1", key + " did not succeed: " + (row == nullptr ? "unknown" : row->reason));
-      return;
-    }
-    const auto log = coordinator_->logs().find({row->id, row->epoch});
-    checkers_.on_final_log(
-        row->id, row->epoch, log == coordinator_->logs().end() ? BlobView() : BlobView(log->second)
-    );
-    const auto listing_blob = coordinator_->blobs().find(row->outputs);
-    if (listing_blob == coordinator_->blobs().end())
-      return world_.violate("I1", key + " has no outputs");
-    const auto listing = from_cbor<Listing>(listing_blob->second);
-    if (!listing || listing->files.size() != 1)
-      return world_.violate("I6", key + " has other outputs than it wrote");
-    checkers_.on_outputs(
-        row->id, coordinator_->blobs().at(listing->files[0].blobs.at(0)), submitted.training
-    );
-  }
-}
-
-/// When the jobs are over and word of it has gone round, their traces are gone too; what was there
-/// before us is as it was.
-void Cluster::check_residue() {
-  run_until(world_.now() + std::chrono::minutes(10));
-  for (Node& node : nodes_) {
-    if (world_.is_violated()) return;
-    if (!node.agent->process().is_up()) continue;
-    const auto left = [&](const std::string& what) {
-      world_.violate("I10", what + " is left on " + node.name + " after its jobs");
-    };
-    if (!node.machine->containers().empty())
-      left("a container of " + node.machine->containers().begin()->first.job.str());
-    for (const char* folder : {"/attempts", "/spool"}) {
-      const auto names = node.machine->disk().list(folder);
-      if (names && !names->empty()) left(std::string(folder) + "/" + names->front());
-    }
-    const auto jobs = node.agent->work().store()->jobs();
-    if (!jobs.empty()) left("a generation of " + jobs.front().str());
-    const auto thesis = read_all(node.machine->disk(), kOwnersFile, 4096);
-    if (!thesis || as_text(*thesis) != kOwnersWords)
-      world_.violate("I10", "the owner's file on " + node.name + " has changed");
-  }
 }
 
 }  // namespace rn::sim

@@ -13,6 +13,7 @@
 #include "sim/coordinator_host.h"
 #include "sim/machine.h"
 #include "sim/owner_watch.h"
+#include "sim/replay_check.h"
 #include "sim/warden_host.h"
 #include "sim/world.h"
 
@@ -34,6 +35,7 @@ struct Node {
   std::unique_ptr<AgentHost> agent;
   bool is_owner_using = false;
   bool is_gone = false;
+  bool has_left = false;  ///< its owner takes it out of the site for good; it may still be at it
   std::uint64_t failures = 0;  ///< voids a planned restart
 };
 
@@ -47,6 +49,10 @@ struct SubmittedJob {
 /// A whole site in one thread: coordinator, nodes, owners and users, with the checkers looking on.
 class Cluster {
  public:
+  /// On each machine before us.
+  static constexpr auto kOwnersFile = "/home/owner/thesis.tex";
+  static constexpr auto kOwnersWords = "years of work";
+
   Cluster(World& world, const ClusterOptions& options);
   ~Cluster();
 
@@ -64,6 +70,10 @@ class Cluster {
   void lose_power(std::size_t node, nanoseconds back_after);
   /// Never comes back, not even when faults stop.
   void lose_for_good(std::size_t node);
+  /// Its owner takes it out of the site for good. Repeated until the agent hears it.
+  void leave(std::size_t node);
+  /// The wall clock of the node jumps.
+  void jump_clock(std::size_t node, nanoseconds by);
   void kill_agent(std::size_t node, nanoseconds back_after);
   void kill_warden(std::size_t node, nanoseconds back_after);
   /// The same, and somebody removes its journal meanwhile.
@@ -78,14 +88,22 @@ class Cluster {
   /// The owner's disk with the data set; only a node that once had it gets it back.
   void set_data(std::size_t node, bool is_there);
   void set_liar(std::size_t node, bool is_liar);
+  /// From now on it signs for every copy that it is given, and throws it away.
+  void set_hollow(std::size_t node);
+  /// A bit of what the node keeps of a job that goes on rots, of what is whole on another honest
+  /// node. False if there is no such thing now.
+  bool rot(std::size_t node, Rng& rng);
   void cut_link(std::size_t node);  ///< both directions, from and to everybody
   void heal_link(std::size_t node);
 
   /// Executes events until true time `until`, or a violation. Answers whether all is well.
   bool run_until(TrueTime until);
   /// Faults stop, everything is healed and restarted; every job must end within `limit` of true
-  /// time (I13).
+  /// time, and none may wait for long while a machine that lends has nothing to do (I13).
   bool run_to_the_end(nanoseconds limit);
+  /// What the unfinished jobs need at most when nothing fails: each from its first step on, on half
+  /// a core, one after the other on the machines that are there, and an hour.
+  nanoseconds time_needed() const;
 
   bool are_all_finished() const;
   std::size_t find_node(const std::string& name) const;  ///< nodes().size() if there is none
@@ -103,7 +121,7 @@ class Cluster {
 
   OwnerWatch& owners() { return owners_; }
 
-  std::uint64_t checks() const { return checkers_.checks() + owners_.checks(); }
+  std::uint64_t checks() const { return checkers_.checks() + owners_.checks() + replay_.checks(); }
 
   Site& site() { return site_; }
 
@@ -118,11 +136,18 @@ class Cluster {
   void each_minute();
   void check_results();
   void check_residue();
+  /// Every generation that the job may resume from, and that is here, is whole on another honest
+  /// node, too.
+  bool is_kept_beside(const Node& node, const JobId& job);
+  bool is_there_to_lend(const Node& node) const;
+  void trace_unfinished();
+  void check_idle(std::map<std::string, TrueTime>& idle_since);
 
   World& world_;
   ClusterOptions options_;
   Checkers checkers_;
   OwnerWatch owners_;
+  ReplayCheck replay_;
   Site site_;
   std::unique_ptr<CoordinatorHost> coordinator_;
   std::vector<Node> nodes_;

@@ -42,8 +42,10 @@ Status MemoryStore::check(const coordinator::Write& write) const {
 
 void MemoryStore::restore(const MemoryStore& backup) {
   auto watcher = std::move(on_write);
+  auto after = std::move(on_committed);
   *this = backup;
   on_write = std::move(watcher);
+  on_committed = std::move(after);
 }
 
 void MemoryStore::apply(const coordinator::Write& write) {
@@ -90,6 +92,7 @@ Status MemoryStore::commit(const std::vector<coordinator::Write>& writes) {
     if (const Status ok = check(write); !ok) return ok;
     apply(write);
   }
+  if (on_committed) on_committed();
   return {};
 }
 

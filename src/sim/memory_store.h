@@ -46,6 +46,8 @@ class MemoryStore {
 
   /// Called with every committed write, for the checkers.
   std::function<void(const coordinator::Write&)> on_write;
+  /// Called after every transaction.
+  std::function<void()> on_committed;
 
  private:
   Status check(const coordinator::Write& write) const;

@@ -12,11 +12,12 @@ constexpr auto kCalendarError = seconds(2);
 }  // namespace
 
 void OwnerWatch::on_emergency(const std::string& node) {
-  taken_[node] = {world_.now(), world_.now(), true};
+  taken_[node] = {world_.now(), world_.now(), true, false};
 }
 
 void OwnerWatch::on_accepted(const std::string& node, nanoseconds left) {
-  const auto [taking, is_new] = taken_.emplace(node, Taking{world_.now(), {}, false});
+  const auto [taking, is_new] = taken_.emplace(node, Taking{world_.now(), {}, false, false});
+  taking->second.is_release_asked = false;
   const TrueTime deadline = world_.now() + std::max(left, nanoseconds(0));
   if (is_new || deadline < taking->second.deadline) taking->second.deadline = deadline;
 }
@@ -26,7 +27,12 @@ void OwnerWatch::on_window(const std::string& node, TrueTime end, TrueTime until
 }
 
 void OwnerWatch::on_release(const std::string& node) {
-  taken_.erase(node);
+  const auto taking = taken_.find(node);
+  if (taking != taken_.end()) taking->second.is_release_asked = true;
+}
+
+void OwnerWatch::on_clock_jump(const std::string& node) {
+  windows_.erase(node);
 }
 
 void OwnerWatch::violate(
@@ -48,6 +54,14 @@ void OwnerWatch::on_journal(Machine& machine, const warden::Journal& journal) {
     const bool is_in_time = world_.now() + left <= window->second.end + kCalendarError;
     window->second.is_told = told.deadline_ns > 0 && is_in_time;
   }
+  const auto taking = taken_.find(machine.name());
+  const bool is_returned =
+      journal.emergencies_seen == machine.emergencies().size() &&
+      std::all_of(journal.reclaims.begin(), journal.reclaims.end(), [](const auto& record) {
+        return !record.gpus.empty() || record.phase == ReclaimPhase::kReturned;
+      });
+  if (taking != taken_.end() && taking->second.is_release_asked && is_returned)
+    taken_.erase(taking);
   const bool is_cleared =
       std::any_of(journal.reclaims.begin(), journal.reclaims.end(), [](const auto& record) {
         return record.gpus.empty() && record.phase == ReclaimPhase::kCleared;
@@ -81,6 +95,19 @@ void OwnerWatch::on_step(
   const nanoseconds late = world_.now() - taking->second.deadline;
   if (late > kKillTime && warden_alive > kKillTime)
     violate(machine, container, "did a step after the deadline");
+}
+
+void OwnerWatch::check_taken(const Machine& machine, nanoseconds warden_alive) {
+  ++checks_;
+  const auto taking = taken_.find(machine.name());
+  const auto patience = kKillTime + kStartsUnderWay;
+  if (taking == taken_.end() || taking->second.is_release_asked || warden_alive <= patience ||
+      world_.now() - taking->second.deadline <= patience)
+    return;
+  for (const auto& [guest, container] : machine.containers()) {
+    if (container.state != Machine::ContainerState::kExited)
+      return violate(machine, container, "is still there");
+  }
 }
 
 }  // namespace rn::sim

@@ -23,6 +23,7 @@ class WardenHost;
 ///     the simulation).
 ///   - A little after the end of a lending window nothing runs, also when the agent has died or was
 ///     stopped since it told the warden.
+///   - What was created before the owner's word and never ran is gone by then, too.
 ///   - "Cleared" is said only of a machine on which nothing runs.
 class OwnerWatch {
  public:
@@ -34,8 +35,11 @@ class OwnerWatch {
   /// The contract lends until `end` and again from `until`. What counts is what the warden holds
   /// of it on its disk when the end comes: an agent that was dead all the time could not tell it.
   void on_window(const std::string& node, TrueTime end, TrueTime until);
-  /// The owner asked for the machine's release, of a warden that hears it.
+  /// The owner asks for the machine's release, of a warden that may hear it or die before: it is
+  /// the owner's until the warden has written down that all is returned.
   void on_release(const std::string& node);
+  /// The machine's calendar is another one now: its windows end by its own wall clock.
+  void on_clock_jump(const std::string& node);
 
   void on_journal(Machine& machine, const warden::Journal& journal);
   void on_create(const Machine& machine, const Machine::Container& container);
@@ -43,6 +47,9 @@ class OwnerWatch {
   void on_step(
       const Machine& machine, const Machine::Container& container, nanoseconds warden_alive
   );
+
+  /// From time to time: of what the owner has taken nothing is left, running or not yet.
+  void check_taken(const Machine& machine, nanoseconds warden_alive);
 
   std::uint64_t checks() const { return checks_; }
 
@@ -54,6 +61,7 @@ class OwnerWatch {
     TrueTime accepted{0};
     TrueTime deadline{0};
     bool is_at_once = false;
+    bool is_release_asked = false;
   };
 
   struct Window {

@@ -35,6 +35,7 @@ const std::map<std::string, Verb>& verbs() {
       {"expect", {3, "expect JOB on NODE|STATE"}},
       {"owner", {3, "owner NODE notice|announced DURATION, owner NODE emergency"}},
       {"release", {2, "release NODE"}},
+      {"leave", {2, "leave NODE"}},
       {"window", {6, "window NODE closes DURATION for DURATION"}},
       {"kill", {4, "kill coordinator|agent NODE|warden NODE back DURATION"}},
       {"forget", {4, "forget NODE back DURATION"}},
@@ -43,12 +44,15 @@ const std::map<std::string, Verb>& verbs() {
       {"forge", {3, "forge NODE KIND"}},
       {"rogue", {2, "rogue NODE"}},
       {"liar", {3, "liar NODE on|off"}},
+      {"hollow", {2, "hollow NODE"}},
+      {"rot", {2, "rot NODE"}},
       {"disk", {4, "disk NODE full DURATION"}},
       {"power", {4, "power NODE off DURATION"}},
       {"data", {3, "data NODE gone|back"}},
       {"link", {3, "link NODE down|up"}},
       {"pause", {3, "pause coordinator|NODE DURATION"}},
       {"crash", {4, "crash at POINT NTH"}},
+      {"clock", {4, "clock NODE back|ahead DURATION"}},
       {"advance", {2, "advance DURATION"}},
       {"end", {3, "end within DURATION"}}};
   return kVerbs;
@@ -229,11 +233,19 @@ class Player {
       cluster_->forget_warden(which, back);
       return {};
     }
+    if (words[0] == "hollow") cluster_->set_hollow(which);
+    if (words[0] == "rot" && !cluster_->rot(which, world_.rng()))
+      return fail(ErrorCode::kInternal, "there is nothing on it that another node has whole");
+    if (words[0] == "leave") cluster_->leave(which);
     if (words[0] == "rogue") cluster_->ask_as_a_rogue(which);
     if (words[0] == "liar") cluster_->set_liar(which, words[2] == "on");
     if (words[0] == "disk") {
       RN_TRY(const nanoseconds length, parse_duration(words[3]));
       cluster_->fill_disk(which, length);
+    }
+    if (words[0] == "clock") {
+      RN_TRY(const nanoseconds by, parse_duration(words[3]));
+      cluster_->jump_clock(which, words[2] == "back" ? -by : by);
     }
     if (words[0] == "release") cluster_->owner_releases(which);
     if (words[0] == "window") {

@@ -31,9 +31,11 @@ struct FaultPlan {
   double windows_per_hour = 0;        ///< an owner's lending window ends soon
   double forgeries_per_hour = 0;      ///< a node says what its agent did not say
   double liars = 0;                   ///< share of the nodes that serve changed chunks
-  double connection_loss = 0;         ///< per message
-  double duplicate = 0;               ///< per message
-  double reorder = 0;                 ///< per message
+  double rots_per_hour = 0;        ///< a bit of what a node keeps, while another one has it whole
+  bool has_hollow_holder = false;  ///< one node signs for what it does not keep
+  double connection_loss = 0;      ///< per message
+  double duplicate = 0;            ///< per message
+  double reorder = 0;              ///< per message
 };
 
 /// Every place where a process may die: PROCESS.what-comes-next. A point that is passed and not

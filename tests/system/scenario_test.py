@@ -34,10 +34,14 @@ ONLY_SIMULATED = {
     "forge": "speaks for a node with that node's own key; real agents keep theirs",
     "forget": "removes a warden's journal while it is dead; warden_node.cc does that to a real one",
     "liar": "changes chunks as an agent serves them; real agents have no such mode",
+    "hollow": "throws away what an agent signs for; real agents have no such mode",
+    "rot": "changes a bit of what an agent keeps, where it looks for another copy first",
+    "leave": "needs a machine of its own to take away; leaving.py does that to real daemons",
     "backup": "copies the coordinator's database under way; no helper here does that",
     "restore": "puts that older database back; the same",
     "window": "ends on a full minute, which --speed cannot divide; reclaim_test.py does that to real daemons",
     "data": "takes a disk of the owner away; data_test.py does that to real daemons",
+    "clock": "sets one machine's clock; all daemons here share the host's",
     "rogue": "asks the warden behind its agent's back, at the agent's own socket",
 }
 PLAYED = ("cluster", "submit", "wait", "expect", "owner", "release", "kill", "pause", "link", "advance", "end")

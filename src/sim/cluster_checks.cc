@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the whole site must show: in time while nothing fails, when a machine is cleared, at the
+// end.
+#include <algorithm>
+#include <vector>
+
+#include "model/codec.h"
+#include "sim/agent_work.h"
+#include "sim/cluster.h"
+
+namespace rn::sim {
+
+void Cluster::trace_unfinished() {
+  for (const auto& [key, job] : jobs_) {
+    if (is_terminal(state_of(key))) continue;
+    const auto why = coordinator_->core() == nullptr || job.id.empty()
+                         ? Result<std::string>("not acknowledged")
+                         : coordinator_->core()->why(job.id, coordinator_->clock().now());
+    world_.trace("user", key + ": " + why.value_or("unknown"));
+  }
+}
+
+bool Cluster::is_there_to_lend(const Node& node) const {
+  return node.agent->contract().lends && !node.is_gone && !node.has_left;
+}
+
+nanoseconds Cluster::time_needed() const {
+  nanoseconds all{0};
+  nanoseconds longest{0};
+  for (const auto& [key, mine] : jobs_) {
+    if (is_terminal(state_of(key))) continue;
+    const auto work = 2 * milliseconds(std::int64_t{mine.training.steps} * mine.training.step_ms);
+    all += work;
+    longest = std::max<nanoseconds>(longest, work);
+  }
+  const auto lenders = std::count_if(nodes_.begin(), nodes_.end(), [this](const Node& node) {
+    return is_there_to_lend(node);
+  });
+  return all / std::max<std::int64_t>(lenders, 1) + longest + std::chrono::hours(1);
+}
+
+void Cluster::check_idle(std::map<std::string, TrueTime>& idle_since) {
+  constexpr auto kPatience = std::chrono::minutes(20);
+  const bool is_anybody_waiting = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
+    return state_of(entry.first) == JobState::kQueued;
+  });
+  for (const Node& node : nodes_) {
+    const bool is_idle = is_there_to_lend(node) && node.machine->containers().empty();
+    if (!is_idle || !is_anybody_waiting || world_.is_violated()) {
+      idle_since.erase(node.name);
+      continue;
+    }
+    const auto since = idle_since.emplace(node.name, world_.now()).first->second;
+    if (world_.now() - since <= kPatience) continue;
+    trace_unfinished();
+    world_.violate("I13", "jobs wait for 20 minutes although " + node.name + " has nothing to do");
+  }
+}
+
+/// Before the deadline a node is cleared only when the newest generation of each guest is
+/// elsewhere.
+void Cluster::check_evacuation(const Node& node, const warden::Clear& clear, nanoseconds left) {
+  if (left <= nanoseconds(0) || !node.agent->process().is_up()) return;
+  checkpoint::ChunkStore* mine = node.agent->work().store();
+  if (mine == nullptr) return;
+  for (const warden::GuestRecord& guest : clear.guests) {
+    const auto row = coordinator_->store().jobs().find(guest.guest.job);
+    const bool is_current = row != coordinator_->store().jobs().end() &&
+                            row->second.job.epoch == guest.guest.epoch &&
+                            !is_terminal(row->second.job.state);
+    if (!is_current) continue;
+    // The agent goes by receipts: it cannot know that a copy rots or was never kept.
+    if (!site_.hollow.empty() || checkers_.has_rotted(guest.guest.job)) continue;
+    // What it has computed is home: nothing of it is resumed any more.
+    if (checkers_.has_uploaded(guest.guest.job, guest.guest.epoch)) continue;
+    // An agent that died before its journal knew takes a number twice: either is the newest.
+    std::vector<GenerationRef> newest;
+    for (const GenerationRef& one : mine->list(guest.guest.job)) {
+      if (one.epoch != guest.guest.epoch) continue;
+      if (!newest.empty() && one.generation > newest.front().generation) newest.clear();
+      if (newest.empty() || one.generation == newest.front().generation) newest.push_back(one);
+    }
+    if (newest.empty()) continue;
+    const bool is_elsewhere = std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& other) {
+      if (&other == &node || !other.agent->process().is_up()) return false;
+      checkpoint::ChunkStore* store = other.agent->work().store();
+      return store != nullptr && std::any_of(newest.begin(), newest.end(), [&](const auto& one) {
+               return store->verify(one.job, one.manifest).has_value();
+             });
+    });
+    const bool are_all_up = std::all_of(nodes_.begin(), nodes_.end(), [](const Node& other) {
+      return other.agent->process().is_up();
+    });
+    if (are_all_up) checkers_.on_early_clear(node.name, newest.front(), is_elsewhere, left);
+  }
+}
+
+void Cluster::check_results() {
+  replay_.check_all(coordinator_->store());
+  for (const auto& [key, submitted] : jobs_) {
+    const Job* row = job(key);
+    if (row == nullptr || row->state != JobState::kSucceeded) {
+      world_.violate("I1", key + " did not succeed: " + (row == nullptr ? "unknown" : row->reason));
+      return;
+    }
+    const auto log = coordinator_->logs().find({row->id, row->epoch});
+    checkers_.on_final_log(
+        row->id, row->epoch, log == coordinator_->logs().end() ? BlobView() : BlobView(log->second)
+    );
+    const auto listing_blob = coordinator_->blobs().find(row->outputs);
+    if (listing_blob == coordinator_->blobs().end())
+      return world_.violate("I1", key + " has no outputs");
+    const auto listing = from_cbor<Listing>(listing_blob->second);
+    if (!listing || listing->files.size() != 1)
+      return world_.violate("I6", key + " has other outputs than it wrote");
+    checkers_.on_outputs(
+        row->id, coordinator_->blobs().at(listing->files[0].blobs.at(0)), submitted.training
+    );
+  }
+}
+
+/// When the jobs are over and word of it has gone round, their traces are gone too; what was there
+/// before us is as it was.
+void Cluster::check_residue() {
+  run_until(world_.now() + std::chrono::minutes(10));
+  checkers_.check_charged(coordinator_->process().life());
+  for (Node& node : nodes_) {
+    if (world_.is_violated()) return;
+    if (!node.agent->process().is_up() && !node.has_left) continue;
+    const auto left = [&](const std::string& what) {
+      world_.violate("I10", what + " is left on " + node.name + " after its jobs");
+    };
+    if (!node.machine->containers().empty())
+      left("a container of " + node.machine->containers().begin()->first.job.str());
+    const auto thesis = read_all(node.machine->disk(), kOwnersFile, 4096);
+    if (!thesis || as_text(*thesis) != kOwnersWords)
+      world_.violate("I10", "the owner's file on " + node.name + " has changed");
+    if (node.has_left) continue;  // files and copies go with `reclaim-warden leave`
+    for (const char* folder : {"/attempts", "/spool"}) {
+      const auto names = node.machine->disk().list(folder);
+      if (names && !names->empty()) left(std::string(folder) + "/" + names->front());
+    }
+    const auto jobs = node.agent->work().store()->jobs();
+    if (!jobs.empty()) left("a generation of " + jobs.front().str());
+  }
+}
+
+}  // namespace rn::sim
