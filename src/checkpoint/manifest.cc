@@ -7,8 +7,8 @@
 
 #include "base/assert.h"
 #include "base/fs.h"
+#include "base/utf8.h"
 #include "checkpoint/chunk_codec.h"
-#include "checkpoint/utf8.h"
 #include "model/codec.h"
 #include "model/signing.h"
 

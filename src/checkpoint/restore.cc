@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/crypto.h"
-#include "checkpoint/utf8.h"
+#include "base/utf8.h"
 
 namespace rn::checkpoint {
 

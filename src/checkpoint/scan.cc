@@ -2,8 +2,8 @@
 #include "checkpoint/scan.h"
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "checkpoint/glob.h"
-#include "checkpoint/utf8.h"
 
 namespace rn::checkpoint {
 

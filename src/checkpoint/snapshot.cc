@@ -6,13 +6,13 @@
 
 #include "base/log.h"
 #include "base/planted.h"
+#include "base/utf8.h"
 #include "checkpoint/chunker.h"
 #include "checkpoint/completeness.h"
 #include "checkpoint/file_capture.h"
 #include "checkpoint/glob.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/scan.h"
-#include "checkpoint/utf8.h"
 
 namespace rn::checkpoint {
 
