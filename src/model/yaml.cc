@@ -36,6 +36,11 @@ json plain_scalar(const std::string& text) {
   if (text == "false") return false;
   const char first = text.front() == '-' && text.size() > 1 ? text[1] : text.front();
   if (first < '0' || first > '9') return text;
+  // Not a number: some would read 010 as eight, and a variable of a job keeps its zeros.
+  const std::size_t digits = text.front() == '-' ? 1 : 0;
+  if (first == '0' && text.size() > digits + 1 && text[digits + 1] >= '0' &&
+      text[digits + 1] <= '9')
+    return text;
   std::uint64_t whole = 0;
   if (reads_as(text, whole)) return whole;
   std::int64_t negative = 0;

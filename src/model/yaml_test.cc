@@ -18,6 +18,13 @@ TEST(Yaml, plain_scalars_get_their_type_and_quoted_ones_are_strings) {
   );
 }
 
+TEST(Yaml, a_zero_in_front_makes_a_word_and_no_octal_number) {
+  EXPECT_EQ(
+      parse_yaml("{a: 010, b: -07, c: 0, d: 0.5, e: 00}")->dump(),
+      R"({"a":"010","b":"-07","c":0,"d":0.5,"e":"00"})"
+  );
+}
+
 TEST(Yaml, lists_and_maps_nest) {
   EXPECT_EQ(parse_yaml("a:\n  - b: 1\n  - [x, y]\n")->dump(), R"({"a":[{"b":1},["x","y"]]})");
 }
