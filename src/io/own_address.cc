@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/own_address.h"
 
+#include <array>
 #include <memory>
 
 #include <netdb.h>
+#include <unistd.h>
 
 #include "io/errno_error.h"
 #include "io/fd.h"
@@ -33,6 +35,12 @@ Result<std::string> own_address_towards(const std::string& host, std::uint16_t p
       return std::string(text);
   }
   return fail(ErrorCode::kUnavailable, "no route leads to " + host, "check the network");
+}
+
+std::string own_hostname() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
+  return name.data();
 }
 
 }  // namespace rn::io

@@ -13,4 +13,7 @@ namespace rn::io {
 /// Blocks for the lookup of a name.
 Result<std::string> own_address_towards(const std::string& host, std::uint16_t port);
 
+/// The machine's own name; "localhost" if it has none.
+std::string own_hostname();
+
 }  // namespace rn::io
