@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
 #include <fstream>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -230,6 +231,14 @@ class JoinedMachine : public FolderTest {
   JoinOptions options;
 };
 
+TEST_F(JoinedMachine, keeps_the_name_that_its_owner_chose) {
+  EXPECT_EQ(load_identity(fs, folder, "m")->shown_as, "") << "an identity of before has none";
+  put("identity.json",
+      R"({"node_id":"n-1","lab":"a","machine_id":"m","coordinator_url":"https://127.0.0.1:1",
+          "shown_as":"printer-room"})");
+  EXPECT_EQ(load_identity(fs, folder, "m")->shown_as, "printer-room");
+}
+
 TEST_F(JoinedMachine, joining_twice_is_refused_before_the_token_is_spent) {
   EXPECT_EQ(refusal().code, ErrorCode::kConflict);
   EXPECT_THAT(refusal().hint, HasSubstr("--again"));
@@ -265,6 +274,45 @@ TEST_F(JoinedMachine, a_copied_identity_does_not_join_again) {
   EXPECT_EQ(refusal().code, ErrorCode::kConflict);
 }
 
+/// First cells of the table below a heading of docs/lending.md.
+std::set<std::string> documented_fields(const std::string& heading) {
+  std::ifstream in(std::string(RN_DOCS) + "/lending.md");
+  std::set<std::string> fields;
+  std::string line;
+  while (std::getline(in, line) && line != heading) {
+  }
+  while (std::getline(in, line) && !line.starts_with("#"))
+    if (line.starts_with("| `")) fields.insert(line.substr(3, line.find('`', 3) - 3));
+  return fields;
+}
+
+TEST(AgentConfig, its_fields_are_those_of_the_documentation) {
+  std::set<std::string> fields;
+  AgentConfig::with_fields([&](const auto&... field) {
+    (fields.insert(std::string(field.name)), ...);
+  });
+
+  EXPECT_EQ(documented_fields("### agent.yaml"), fields);
+}
+
+TEST(AgentConfig, addresses_are_checked_before_anything_starts) {
+  const auto refusal = [](const std::string& text) {
+    const auto config = parse_config(text);
+    return config ? "" : config.error().message;
+  };
+  EXPECT_EQ(refusal("listen_peer: '[::]:7445'\nadvertise_peer: node1.example.org:7445\n"), "");
+  EXPECT_EQ(refusal("listen_api: ''\n"), "");
+  EXPECT_EQ(
+      refusal("listen_peer: localhost:7445\n"),
+      "listen_peer: \"localhost\" is no address of this machine"
+  );
+  EXPECT_EQ(
+      refusal("advertise_peer: https://node1:7445\n"),
+      "advertise_peer: \"https://node1:7445\" is not HOST:PORT"
+  );
+  EXPECT_EQ(refusal("advertise_api: node1:0\n"), "advertise_api: nobody can dial port 0");
+}
+
 TEST_F(FolderTest, the_machine_identifier_is_hashed_and_a_missing_one_is_named) {
   put("machine-id", "0123456789abcdef0123456789abcdef\n");
 
@@ -283,6 +331,7 @@ TEST(HostAndPort, are_taken_apart) {
   EXPECT_FALSE(parse_host_port("lab-a"));
   EXPECT_FALSE(parse_host_port("lab-a:"));
   EXPECT_FALSE(parse_host_port("lab-a:70000"));
+  EXPECT_FALSE(parse_host_port("fd00::1:7445"));
   EXPECT_FALSE(parse_host_port(":1"));
 }
 

@@ -9,6 +9,7 @@
 
 #include "agent/peers.h"
 #include "io/real_fs.h"
+#include "io/url.h"
 #include "model/codec_detail.h"
 #include "model/data_sets.h"
 #include "model/yaml.h"
@@ -28,6 +29,28 @@ Result<AgentConfig> parse_config(const std::string& text) {
   return config;
 }
 
+namespace {
+
+Status check_address(const std::string& key, const HostPort& address) {
+  if (key.starts_with("listen") && !io::is_ip_address(address.host))
+    return fail(
+        ErrorCode::kInvalid,
+        key + ": \"" + address.host + "\" is no address of this machine",
+        "0.0.0.0 listens on all, [::] on those of IPv6 too"
+    );
+  if (!io::is_host_name(address.host))
+    return fail(
+        ErrorCode::kInvalid,
+        key + ": \"" + address.host + "\" is neither a name nor an address",
+        "name what others dial, as node1.example.org:7445 or [fd00::7]:7445"
+    );
+  if (key.starts_with("advertise") && address.port == 0)
+    return fail(ErrorCode::kInvalid, key + ": nobody can dial port 0", "name the port");
+  return {};
+}
+
+}  // namespace
+
 Status check_config(const AgentConfig& config) {
   if (config.telemetry_ms < 100)
     return fail(ErrorCode::kInvalid, "telemetry_ms: below 100 the agent would measure itself");
@@ -46,8 +69,10 @@ Status check_config(const AgentConfig& config) {
       {"advertise_peer", config.advertise_peer},
       {"advertise_api", config.advertise_api}};
   for (const auto& [key, text] : addresses) {
-    const auto address = text.empty() ? Result<HostPort>{} : parse_host_port(text);
+    if (text.empty()) continue;
+    const auto address = parse_host_port(text);
     if (!address) return fail(address.error().with(key));
+    RN_CHECK(check_address(key, *address));
   }
   const std::vector<std::pair<std::string, std::string>> folders = {
       {"state", config.state}, {"run", config.run}};

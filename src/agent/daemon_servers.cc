@@ -13,6 +13,7 @@
 #include "checkpoint/transfer.h"
 #include "io/http_error.h"
 #include "io/metrics_page.h"
+#include "io/own_address.h"
 #include "model/codec.h"
 
 namespace rn::agent {
@@ -45,7 +46,7 @@ Status Daemon::State::start_peer_server() {
                     .hinting("choose another one with --listen-peer"));
   peer_server = *std::move(started);
   address.peer = dialled_address(
-      config.advertise_peer, listen.host, peer_server->port(), *identity->get(), facts.hostname
+      config.advertise_peer, listen.host, peer_server->port(), *identity->get(), io::own_hostname()
   );
   return {};
 }
@@ -120,7 +121,7 @@ Status Daemon::State::start_api() {
                     .hinting("choose another one with --listen-api"));
   api = *std::move(started);
   address.api = dialled_address(
-      config.advertise_api, listen.host, api->port(), *identity->get(), facts.hostname
+      config.advertise_api, listen.host, api->port(), *identity->get(), io::own_hostname()
   );
   return {};
 }

@@ -8,6 +8,7 @@
 #include "agent/daemon_state.h"
 #include "base/log.h"
 #include "io/http_client.h"
+#include "io/own_address.h"
 #include "model/api.h"
 #include "model/codec.h"
 
@@ -36,9 +37,8 @@ Result<api::RenewAnswer> renew(const Identity& identity) {
 NodeFacts Daemon::State::measure_facts() {
   NodeFacts out;
   const HostSampler host(config.root);
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  out.hostname = name;
+  const std::string shown_as = identity->get()->shown_as;
+  out.hostname = shown_as.empty() ? io::own_hostname() : shown_as;
   out.failure_domain =
       config.failure_domain.empty() ? identity->get()->lab.str() : config.failure_domain;
   out.cpu_milli = host.cpu_milli().value_or(0);

@@ -22,8 +22,9 @@ struct IdentityFile {
   std::string machine_id;
   std::string coordinator_url;
   std::string agent_url;
+  std::string shown_as;
 
-  RN_FIELDS(IdentityFile, node_id, lab, machine_id, coordinator_url, agent_url)
+  RN_FIELDS(IdentityFile, node_id, lab, machine_id, coordinator_url, agent_url, shown_as)
 };
 
 Status write(FileSystem& fs, const std::string& folder, const char* name, const std::string& text) {
@@ -157,13 +158,14 @@ namespace {
 
 /// Redeems the token for the identity's keys; fills in what the coordinator says.
 Status enrol(Identity& identity, const JoinOptions& options, const std::string& fingerprint) {
+  if (!options.shown_as.empty()) identity.shown_as = options.shown_as;
   api::JoinRequest request;
   request.token = options.token;
+  request.hostname = identity.shown_as.empty() ? options.hostname : identity.shown_as;
   RN_TRY(
-      request.csr_pem, io::make_signing_request(identity.key_pem, options.hostname.substr(0, 64))
+      request.csr_pem, io::make_signing_request(identity.key_pem, request.hostname.substr(0, 64))
   );
   request.machine_id = identity.machine_id = options.machine_id;
-  request.hostname = options.hostname;
   request.lab = options.lab;
   request.verify_key = identity.signing.public_key;
   request.box_key = identity.box.public_key;
@@ -198,7 +200,8 @@ Status store_names(FileSystem& fs, const std::string& folder, const Identity& id
       identity.lab.str(),
       identity.machine_id,
       identity.coordinator_url,
-      identity.agent_url};
+      identity.agent_url,
+      identity.shown_as};
   return write(fs, folder, "identity.json", to_json(file));
 }
 
@@ -281,6 +284,7 @@ Result<Identity> load_identity(
   identity.machine_id = file->machine_id;
   identity.coordinator_url = file->coordinator_url;
   identity.agent_url = file->agent_url;
+  identity.shown_as = file->shown_as;
   RN_TRY(identity.key_pem, read(fs, folder, "node.key"));
   RN_TRY(identity.certificate_pem, read(fs, folder, "node.pem"));
   RN_TRY(identity.ca_pem, read(fs, folder, "ca.pem"));

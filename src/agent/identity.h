@@ -23,6 +23,7 @@ struct Identity {
   std::string machine_id;  ///< bound to the machine; a copied folder is noticed
   std::string coordinator_url;
   std::string agent_url;
+  std::string shown_as;  ///< the name that its owner chose for it; empty: the machine's own
   std::string key_pem;
   std::string certificate_pem;
   std::string ca_pem;
@@ -54,7 +55,8 @@ struct JoinOptions {
   std::string token;
   std::string ca_fingerprint;  ///< overrides the token's if not empty
   std::string lab;             ///< expected; empty = whatever the token says
-  std::string hostname;
+  std::string hostname;        ///< the machine's own
+  std::string shown_as;  ///< shown in its place and kept; empty: as before, or the machine's own
   std::string machine_id;
   std::string folder;
   WallTime now{};

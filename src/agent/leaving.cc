@@ -48,4 +48,13 @@ std::string leaving_waits_for(const NodeView& view) {
   return text;
 }
 
+std::string untold_coordinator(const std::string& coordinator_url, const NodeId& node) {
+  return "the coordinator " + coordinator_url + " was not told that " + node.str() +
+         " has left: it lists the node as lost, starts its guests elsewhere from their last "
+         "durable "
+         "generation, and goes on counting on the copies that this machine held for others, which "
+         "are gone; next: an administrator there says so: reclaim nodes revoke " +
+         node.str();
+}
+
 }  // namespace rn::agent

@@ -31,4 +31,7 @@ class ServingProcess {
 /// whoever does not answer. Pure.
 std::string leaving_waits_for(const NodeView& view);
 
+/// What follows when a machine that has joined forgets it and the coordinator was not told. Pure.
+std::string untold_coordinator(const std::string& coordinator_url, const NodeId& node);
+
 }  // namespace rn::agent

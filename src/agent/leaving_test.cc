@@ -57,6 +57,14 @@ TEST(Leaving, without_guests_it_waits_for_the_coordinator) {
   for (;;) pause();
 }
 
+TEST(Leaving, what_the_coordinator_was_not_told_and_what_follows_is_said) {
+  const std::string words = untold_coordinator("https://campus:7443", NodeId("n-7"));
+
+  EXPECT_TRUE(words.starts_with("the coordinator https://campus:7443 was not told that n-7 has left"
+  ));
+  EXPECT_TRUE(words.ends_with("reclaim nodes revoke n-7"));
+}
+
 TEST(Leaving, a_process_that_has_closed_its_socket_has_not_yet_ended) {
   const ScratchFolder folder;
   const std::string path = folder.path() + "/socket";

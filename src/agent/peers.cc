@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/peers.h"
 
-#include <charconv>
-
+#include "base/whole_number.h"
 #include "io/own_address.h"
 #include "io/url.h"
 
@@ -19,11 +18,12 @@ Result<HostPort> parse_host_port(const std::string& text) {
   if (out.host.front() == '[') {
     if (out.host.size() < 3 || out.host.back() != ']') return bad();
     out.host = out.host.substr(1, out.host.size() - 2);
+  } else if (out.host.find(':') != std::string::npos) {
+    return bad();  // of an IPv6 address without brackets nobody knows where the port begins
   }
-  const char* const begin = text.data() + colon + 1;
-  const char* const end = text.data() + text.size();
-  const auto [last, code] = std::from_chars(begin, end, out.port);
-  if (code != std::errc() || last != end || begin == end) return bad();
+  const auto port = whole_number<std::uint16_t>(std::string_view(text).substr(colon + 1));
+  if (!port) return bad();
+  out.port = *port;
   return out;
 }
 

@@ -14,6 +14,7 @@
 #include "coordinator/sqlite_store.h"
 #include "io/http_error.h"
 #include "io/http_server.h"
+#include "io/own_address.h"
 #include "io/real_fs.h"
 #include "io/real_rng.h"
 #include "model/api.h"
@@ -32,12 +33,6 @@ constexpr nanoseconds kCollectEvery = std::chrono::hours(6);
 /// What was answered last still has to reach the sockets.
 constexpr auto kFlushTime = milliseconds(200);
 
-std::string host_name() {
-  char name[256] = {};
-  if (::gethostname(name, sizeof(name) - 1) != 0) return "localhost";
-  return name;
-}
-
 /// A connection is a descriptor, and a campus has many nodes.
 void raise_descriptor_limit() {
   rlimit limit{};
@@ -48,7 +43,7 @@ void raise_descriptor_limit() {
 
 std::vector<std::string> certificate_names(const DaemonConfig& config) {
   std::vector<std::string> names = config.names;
-  names.push_back(host_name());
+  names.push_back(io::own_hostname());
   if (config.listen_address != "0.0.0.0" && config.listen_address != "::")
     names.push_back(config.listen_address);
   return names;
@@ -239,7 +234,7 @@ Status Daemon::State::listen() {
   };
   RN_TRY(server, io::HttpServer::start(loop, std::move(http), std::move(handler)));
   const std::string host = config.listen_address == "0.0.0.0" || config.listen_address == "::"
-                               ? host_name()
+                               ? io::own_hostname()
                                : config.listen_address;
   const std::string place = (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" +
                             std::to_string(server->port());

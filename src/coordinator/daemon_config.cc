@@ -2,10 +2,11 @@
 #include "coordinator/daemon_config.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
+#include "base/whole_number.h"
 #include "io/real_fs.h"
+#include "io/url.h"
 #include "model/codec_detail.h"
 #include "model/yaml.h"
 
@@ -104,20 +105,21 @@ Status parse_listen(const std::string& text, DaemonConfig& config) {
   const auto colon = text.rfind(':');
   std::string address = colon == std::string::npos ? "" : text.substr(0, colon);
   const std::string port = colon == std::string::npos ? text : text.substr(colon + 1);
-  if (address.starts_with('[') && address.ends_with(']'))
-    address = address.substr(1, address.size() - 2);
-  std::uint16_t number = 0;
-  const char* end = port.data() + port.size();
-  const auto [last, code] = std::from_chars(port.data(), end, number);
-  if (port.empty() || code != std::errc() || last != end) {
+  const bool is_bracketed = address.size() > 1 && address.front() == '[' && address.back() == ']';
+  if (is_bracketed) address = address.substr(1, address.size() - 2);
+  const auto number = whole_number<std::uint16_t>(port);
+  const bool is_v6 = address.find(':') != std::string::npos;
+  // Without brackets nobody knows where an IPv6 address ends and its port begins.
+  if (!number || is_v6 != is_bracketed || (!address.empty() && !io::is_ip_address(address))) {
     return fail(
         ErrorCode::kInvalid,
-        "listen: '" + text + "' is no ADDRESS:PORT",
-        "for example 0.0.0.0:7443 or [::]:7443"
+        "listen: '" + text + "' is no ADDRESS:PORT" +
+            (number ? "" : " (port " + number.error().message + ")"),
+        "for example 0.0.0.0:7443 or [::]:7443; names are none"
     );
   }
   if (!address.empty()) config.listen_address = address;
-  config.port = number;
+  config.port = *number;
   return {};
 }
 
@@ -173,6 +175,19 @@ Status finish_config(DaemonConfig& config) {
         "state: expected an absolute path",
         "for example /var/lib/reclaimnet/coordinator"
     );
+  if (!config.url.empty()) {
+    const auto url = io::site_url(config.url, config.port == 0 ? io::kSitePort : config.port);
+    if (!url) return fail(url.error().with("url"));
+    config.url = *url;
+  }
+  for (const std::string& name : config.names) {
+    if (!io::is_host_name(name))
+      return fail(
+          ErrorCode::kInvalid,
+          "names: '" + name + "' is neither a name nor an address of a machine",
+          "without scheme, port and brackets, as coordinator.example.org or fd00::7"
+      );
+  }
   core.lease_ms = core.heartbeat_ms * core.lost_after;
   core.tick_ms = std::min<std::uint32_t>(250, core.heartbeat_ms / 4);
   return {};

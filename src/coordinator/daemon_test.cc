@@ -148,6 +148,37 @@ TEST(Daemon, a_width_of_roll_ups_that_makes_no_sense_is_refused_with_what_to_do)
   EXPECT_TRUE(finish_config(config).has_value());
 }
 
+TEST(DaemonConfig, addresses_and_names_are_checked_before_anything_starts) {
+  const auto listens = [](const std::string& text) {
+    DaemonConfig config;
+    const Status parsed = parse_listen(text, config);
+    return parsed ? config.listen_address + " " + std::to_string(config.port) : "refused";
+  };
+  EXPECT_EQ(listens("[::]:8000"), ":: 8000");
+  EXPECT_EQ(listens(":0"), "0.0.0.0 0");
+  EXPECT_EQ(listens("127.0.0.1:7443"), "127.0.0.1 7443");
+  for (const char* wrong :
+       {"localhost:7443", "::1:7443", "[::1:7443", "10.0.0.300:1", "1:65536", "", ":-1"})
+    EXPECT_EQ(listens(wrong), "refused") << wrong;
+
+  DaemonConfig config;
+  config.port = 8000;
+  config.url = "campus.example.org";
+  ASSERT_TRUE(finish_config(config));
+  EXPECT_EQ(config.url, "https://campus.example.org:8000") << "the port where it listens";
+  config.url = "http://campus";
+  EXPECT_EQ(
+      finish_config(config).error().message,
+      "url: the coordinator's address 'http://campus' is not one of https"
+  );
+  config.url = "";
+  config.names = {"https://campus"};
+  EXPECT_EQ(
+      finish_config(config).error().message,
+      "names: 'https://campus' is neither a name nor an address of a machine"
+  );
+}
+
 /// Starts on a folder of a site that ran; the error's words, empty if it started.
 std::string refusal_of(const std::string& state) {
   io::Loop loop;
