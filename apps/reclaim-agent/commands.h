@@ -8,8 +8,7 @@
 #include "agent/config.h"
 #include "base/error.h"
 
-// The program's commands; each answers the exit code (docs: 0 success, 1 failure, 2 usage, 3 not
-// found, 4 permission, 5 conflict, 6 unreachable, 7 timeout, 8 quota).
+// The program's commands; each answers the exit code (docs/commands.md).
 namespace rn::agent {
 
 /// Prints "reclaim-agent: message" and what to do next; answers the exit code.
@@ -30,7 +29,7 @@ struct ReclaimFlags {
   std::string message;
 };
 
-/// "90", "90s", "10m", "2h" in seconds. kInvalid.
+/// "90", "90s", "10m", "2h", "1d" in seconds, from one second to a year. kInvalid.
 Result<std::uint32_t> parse_duration(const std::string& text);
 
 int do_reclaim(const AgentConfig& config, const ReclaimFlags& flags);

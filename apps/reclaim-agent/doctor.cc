@@ -11,6 +11,7 @@
 #include "agent/identity.h"
 #include "agent/telemetry_host.h"
 #include "agent/telemetry_nvml.h"
+#include "base/printable.h"
 #include "io/framed_unix.h"
 #include "io/http_client.h"
 #include "io/real_clock.h"
@@ -257,11 +258,16 @@ int do_doctor(const AgentConfig& config, bool as_json) {
         : f.is_needed ? "MISSING"
                       : "absent",
         f.piece.c_str(),
-        f.what.c_str()
+        printable(f.what).c_str()
     );
-    if (!f.is_there && !f.next.empty()) std::printf("        next: %s\n", f.next.c_str());
+    if (!f.is_there && !f.next.empty())
+      std::printf("        next: %s\n", printable(f.next).c_str());
   }
-  if (as_json) std::printf("%s\n", list.dump(2).c_str());
+  if (as_json) {
+    using nlohmann::json;
+    const std::string text = list.dump(2, ' ', false, json::error_handler_t::replace);
+    std::printf("%s\n", printable_json(text).c_str());
+  }
   if (!as_json && missing == 0) std::printf("nothing is missing\n");
   return missing == 0 ? 0 : 1;
 }

@@ -4,8 +4,10 @@
 #include "commands.h"
 
 #include "agent/core_types.h"
+#include "agent/identity.h"
 #include "agent/leaving.h"
 #include "base/fs.h"
+#include "base/printable.h"
 #include "io/patiently.h"
 #include "io/real_clock.h"
 #include "io/real_fs.h"
@@ -36,7 +38,7 @@ Status wait_for_end(const AgentConfig& config, const ServingProcess& agent, seco
       const auto view = body ? node_view_from_json(*body) : fail(body.error());
       // NOTE: an agent that is ending has closed its socket already.
       waits_for = view ? leaving_waits_for(*view) : "the agent's end: " + view.error().message;
-      if (!is_over) std::fprintf(stderr, "still waiting for %s\n", waits_for.c_str());
+      if (!is_over) std::fprintf(stderr, "still waiting for %s\n", printable(waits_for).c_str());
       next_words = clock.now().boot + kBetweenWords;
     }
     if (is_over)
@@ -50,6 +52,14 @@ Status wait_for_end(const AgentConfig& config, const ServingProcess& agent, seco
   return {};
 }
 
+/// For after the files are gone; the identity may not be whole.
+std::string untold_words(FileSystem& fs, const AgentConfig& config) {
+  const auto machine = machine_id(fs, config.machine_id_file);
+  const auto identity = load_identity(fs, config.identity_folder(), machine.value_or(""));
+  if (identity) return untold_coordinator(identity->coordinator_url, identity->node);
+  return untold_coordinator("of its site", NodeId("this machine"));
+}
+
 }  // namespace
 
 int do_leave(
@@ -57,6 +67,7 @@ int do_leave(
 ) {
   io::RealFileSystem fs;
   const bool is_joined = fs.stat(join_path(config.identity_folder(), "identity.json")).has_value();
+  const std::string untold = untold_words(fs, config);           // afterwards nobody knows
   const auto agent = ServingProcess::of(config.control_path());  // afterwards it may be gone
   const auto asked = ask_agent(config, "POST", "/v1/leave", reason);
   if (!asked && is_joined && asked.error().code != ErrorCode::kUnavailable)
@@ -68,7 +79,7 @@ int do_leave(
     if (!ended) return report(ended.error());
     std::printf("the node has left\n");
   } else if (!purges) {
-    return report(asked.error());
+    return report(Error(asked.error()).with("nothing has changed, the coordinator was not told"));
   }
   if (!purges) return 0;
   const Status removed = io::patiently(kRemoval, [&] { return remove_tree(fs, config.folder()); });
@@ -77,7 +88,8 @@ int do_leave(
         removed.error().code == ErrorCode::kDenied ? "run it as root"
                                                    : "see that no reclaim-agent runs; leave again"
     ));
-  std::printf("%s is removed\n", config.folder().c_str());
+  std::printf("%s is removed\n", printable(config.folder()).c_str());
+  if (!asked && is_joined) std::fprintf(stderr, "%s\n", printable_lines(untold).c_str());
   return 0;
 }
 

@@ -2,22 +2,25 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <iostream>
 
+#include "command_line.h"
 #include "commands.h"
-#include <CLI/CLI.hpp>
-#include <unistd.h>
 
 #include "agent/daemon.h"
 #include "agent/identity.h"
+#include "base/printable.h"
+#include "io/own_address.h"
 #include "io/real_clock.h"
 #include "io/real_fs.h"
 #include "io/real_rng.h"
+#include "io/url.h"
 
 namespace rn::agent {
 namespace {
 
 constexpr const char* kDefaultConfig = "/etc/reclaimnet/agent.yaml";
+constexpr std::uint32_t kGpuMax = 63;  ///< the kill socket's frame has a bit for each
+constexpr std::uint32_t kWaitMaxS = 7 * 86'400;
 
 int serve(const AgentConfig& config) {
   auto daemon = Daemon::start(config);
@@ -39,18 +42,20 @@ int do_join(const AgentConfig& config, const JoinFlags& flags) {
   io::RealFileSystem fs;
   io::RealRng rng;
   JoinOptions options;
-  options.url = flags.url;
-  if (!options.url.starts_with("https://")) options.url = "https://" + options.url;
-  while (options.url.ends_with('/')) options.url.pop_back();
+  const auto url = io::site_url(flags.url);
+  if (!url) return report(url.error());
+  options.url = *url;
   options.token = flags.token;
   options.ca_fingerprint = flags.ca_fingerprint;
   options.lab = flags.lab;
-  options.hostname = flags.hostname;
-  if (options.hostname.empty()) {
-    char name[256] = {};
-    gethostname(name, sizeof name - 1);
-    options.hostname = name;
-  }
+  options.hostname = io::own_hostname();
+  options.shown_as = flags.hostname;
+  if (!flags.hostname.empty() && !io::is_host_name(flags.hostname))
+    return report(
+        {ErrorCode::kInvalid,
+         "--hostname: '" + flags.hostname + "' is no name of a machine",
+         "use letters, digits, '-' and '.', as node1.example.org"}
+    );
   options.folder = config.identity_folder();
   options.now = io::RealClock().now().wall;
   options.is_again = flags.is_again;
@@ -63,8 +68,8 @@ int do_join(const AgentConfig& config, const JoinFlags& flags) {
   std::printf(
       "joined%s as %s of %s\nnext: %s\n",
       was_joined ? " again" : "",
-      identity->node.str().c_str(),
-      identity->lab.str().c_str(),
+      printable(identity->node.str()).c_str(),
+      printable(identity->lab.str()).c_str(),
       was_joined ? "restart the agent, if it runs (systemctl restart reclaim-agent)"
                  : "reclaim-agent serve (or systemctl enable --now reclaim-agent)"
   );
@@ -153,11 +158,12 @@ class Commands {
 
   void add_join() {
     CLI::App* sub = app_.add_subcommand("join", "join a coordinator with a one-use token");
-    sub->add_option("url", flags_.join.url, "https://HOST:PORT")->required();
+    sub->add_option("url", flags_.join.url, "https://HOST[:PORT], by default port 7443")
+        ->required();
     sub->add_option("--token", flags_.join.token, "rn1.ID.SECRET.FINGERPRINT")->required();
     sub->add_option("--ca-fingerprint", flags_.join.ca_fingerprint, "SHA-256 of the site's CA");
     sub->add_option("--lab", flags_.join.lab, "refuse to join another lab");
-    sub->add_option("--hostname", flags_.join.hostname, "name to show");
+    sub->add_option("--hostname", flags_.join.hostname, "name to show instead of the machine's");
     sub->add_flag(
         "--again", flags_.join.is_again, "another certificate, though the present one is valid"
     );
@@ -165,7 +171,7 @@ class Commands {
     sub = app_.add_subcommand("leave", "let guests save and go, tell the coordinator, end");
     sub->add_flag("--purge", flags_.purges, "and remove all files");
     sub->add_option("--reason", flags_.reason, "words for the record");
-    sub->add_option("--wait", flags_.wait_s, "seconds to wait at most");
+    add_number(*sub, "--wait", flags_.wait_s, "seconds to wait at most", 1u, kWaitMaxS);
     add(sub, [this](const AgentConfig& c) {
       return do_leave(c, flags_.purges, flags_.reason, flags_.wait_s);
     });
@@ -173,13 +179,13 @@ class Commands {
 
   void add_owner() {
     CLI::App* sub = app_.add_subcommand("reclaim", "take the machine, or GPUs of it, back");
-    sub->add_option("--gpu", flags_.reclaim.gpus, "only this GPU; repeatable");
+    add_numbers(*sub, "--gpu", flags_.reclaim.gpus, "only this GPU; repeatable", 0u, kGpuMax);
     auto* in = sub->add_option("--in", flags_.reclaim.in, "announce it: 90s, 10m, 2h from now");
     sub->add_flag("--now", flags_.reclaim.is_now, "at once, without any notice")->excludes(in);
     sub->add_option("-m,--message", flags_.reclaim.message, "words for the guests");
     add(sub, [this](const AgentConfig& c) { return do_reclaim(c, flags_.reclaim); });
     sub = app_.add_subcommand("release", "lend again");
-    sub->add_option("--gpu", flags_.reclaim.gpus, "only this GPU; repeatable");
+    add_numbers(*sub, "--gpu", flags_.reclaim.gpus, "only this GPU; repeatable", 0u, kGpuMax);
     add(sub, [this](const AgentConfig& c) { return do_release(c, flags_.reclaim.gpus); });
     add(app_.add_subcommand("pause", "take no new guests"),
         [](const AgentConfig& c) { return do_pause(c, 0); });
@@ -188,7 +194,7 @@ class Commands {
     sub->add_option("duration", flags_.duration, "90s, 10m, 2h")->required();
     add(sub, [this](const AgentConfig& c) {
       const auto for_s = parse_duration(flags_.duration);
-      return for_s ? do_pause(c, std::max(*for_s, 1u)) : report(for_s.error());
+      return for_s ? do_pause(c, *for_s) : report(for_s.error());
     });
   }
 
@@ -224,21 +230,12 @@ void make_absolute(std::string& path) {
   if (!path.empty()) path = std::filesystem::absolute(path).lexically_normal().string();
 }
 
-int run(int argc, char** argv) {
-  CLI::App app("ReclaimNet's agent: lends this machine as its contract says");
-  app.require_subcommand(1);
-  app.fallthrough();
-  Overrides overrides;
-  app.add_option("--config", overrides.config_file, "configuration file");
-  for (const auto& [name, help] : override_flags())
-    app.add_option("--" + name, overrides.texts[name], help);
-  Flags flags;
-  const Commands commands(app, flags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+constexpr const char* kExitCodes =
+    "Exit codes: 0 success, 1 failure, 2 usage, 3 not found, 4 permission, 5 conflict,\n"
+    "6 unreachable, 7 timeout, 8 no room, 141 nobody reads the output. See docs/commands.md.";
+
+/// With everything parsed: what the file says, the flags over it, and the command.
+int act(const CLI::App& app, const Commands& commands, Overrides& overrides, Flags& flags) {
   // Only flags that were given count: an empty --listen-api means none.
   for (const auto& [name, help] : override_flags()) {
     if (app.count("--" + name) == 0) overrides.texts.erase(name);
@@ -258,6 +255,22 @@ int run(int argc, char** argv) {
   if (const Status good = check_config(*config); !good)
     return report(good.error().hinting("correct it in the configuration file, or by its flag"));
   return commands.run(*config);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("ReclaimNet's agent: lends this machine as its contract says");
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.footer(kExitCodes);
+  Overrides overrides;
+  app.add_option("--config", overrides.config_file, "configuration file");
+  for (const auto& [name, help] : override_flags())
+    app.add_option("--" + name, overrides.texts[name], help);
+  Flags flags;
+  const Commands commands(app, flags);
+  return run_command_line(app, argc, argv, "reclaim-agent", [&] {
+    return act(app, commands, overrides, flags);
+  });
 }
 
 }  // namespace

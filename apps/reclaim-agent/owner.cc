@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <charconv>
+#include <algorithm>
 #include <cstdio>
-#include <iostream>
 
 #include "commands.h"
 #include <nlohmann/json.hpp>
@@ -14,6 +13,8 @@
 #include "agent/links.h"
 #include "agent/telemetry_host.h"
 #include "base/error_words.h"
+#include "base/printable.h"
+#include "base/whole_number.h"
 #include "io/framed_unix.h"
 #include "io/http_client.h"
 #include "io/real_clock.h"
@@ -25,6 +26,7 @@ namespace rn::agent {
 namespace {
 
 constexpr std::uint32_t kNoticeMaxS = 900;
+constexpr std::uint32_t kDurationMaxS = 365 * 86'400;
 
 /// One request to the warden, as the owner.
 Result<warden_wire::Answer> ask_warden(
@@ -142,25 +144,33 @@ Result<std::string> ask_agent(
 }
 
 int report(const Error& error) {
-  std::cerr << "reclaim-agent: " << error.message << "\n";
-  std::cerr << "  next: "
-            << (error.hint.empty() ? "reclaim-agent doctor names what is missing" : error.hint)
-            << "\n";
+  const std::string hint =
+      error.hint.empty() ? "reclaim-agent doctor names what is missing" : error.hint;
+  std::fprintf(
+      stderr,
+      "reclaim-agent: %s\n  next: %s\n",
+      printable_lines(error.message).c_str(),
+      printable_lines(hint).c_str()
+  );
   return exit_code_of(error.code);
 }
 
 Result<std::uint32_t> parse_duration(const std::string& text) {
-  std::uint32_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [last, code] = std::from_chars(text.data(), end, value);
-  const std::string unit(last, end);
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const std::string unit = text.substr(digits);
   const std::uint32_t factor = unit.empty() || unit == "s" ? 1
                                : unit == "m"               ? 60
                                : unit == "h"               ? 3600
+                               : unit == "d"               ? 86'400
                                                            : 0;
-  if (code != std::errc() || factor == 0 || value > 0xffffffffu / factor)
-    return fail(ErrorCode::kInvalid, "\"" + text + "\" is no duration", "write 90s, 10m or 2h");
-  return value * factor;
+  const auto value = whole_number<std::uint32_t>(std::string_view(text).substr(0, digits));
+  if (!value || factor == 0 || *value == 0 || *value > kDurationMaxS / factor)
+    return fail(
+        ErrorCode::kInvalid,
+        "'" + text + "' is no duration from one second to 365 days",
+        "write 90s, 10m, 2h or 1d"
+    );
+  return *value * factor;
 }
 
 int do_reclaim(const AgentConfig& config, const ReclaimFlags& flags) {
@@ -220,24 +230,24 @@ int do_status(const AgentConfig& config, bool explains, bool as_json) {
   const auto body = ask_agent(config, "GET", "/v1/node");
   if (!body) return report(body.error());
   if (as_json) {
-    std::printf("%s\n", body->c_str());
+    std::printf("%s\n", printable_json(*body).c_str());
     return 0;
   }
   const auto view = node_view_from_json(*body);
   if (!view) return report(view.error());
   std::printf(
       "%s  lending: %s  coordinator: %s  warden: %s\n",
-      view->facts.hostname.c_str(),
+      printable(view->facts.hostname).c_str(),
       std::string(to_string(view->lending)).c_str(),
       view->is_coordinator_connected ? "connected" : "away",
       view->is_warden_connected ? "connected" : "away"
   );
-  if (explains) std::printf("why: %s\n", view->why.c_str());
+  if (explains) std::printf("why: %s\n", printable(view->why).c_str());
   if (view->announced_in_ms >= 0) {
     std::printf(
         "taken back in %lld s: %s\n",
         static_cast<long long>(view->announced_in_ms / 1000),
-        view->announced_because.c_str()
+        printable(view->announced_because).c_str()
     );
   }
   for (const std::string& trouble : view->troubles) std::printf("trouble: %s\n", trouble.c_str());
@@ -252,7 +262,7 @@ int do_status(const AgentConfig& config, bool explains, bool as_json) {
     std::printf(
         "GPU %u  %s  %llu MiB  %s\n",
         gpu.index,
-        gpu.model.c_str(),
+        printable(gpu.model).c_str(),
         static_cast<unsigned long long>(gpu.memory_mib),
         state.c_str()
     );
@@ -261,27 +271,29 @@ int do_status(const AgentConfig& config, bool explains, bool as_json) {
   for (const AttemptView& a : view->attempts) {
     std::printf(
         "guest %s (%s, %s, lab %s)  %s  generation %u safe, %u durable\n",
-        a.report.job.str().c_str(),
-        a.name.c_str(),
-        a.user.str().c_str(),
-        a.lab.str().c_str(),
-        a.phase.c_str(),
+        printable(a.report.job.str()).c_str(),
+        printable(a.name).c_str(),
+        printable(a.user.str()).c_str(),
+        printable(a.lab.str()).c_str(),
+        printable(a.phase).c_str(),
         a.report.safe_generation,
         a.durable_generation
     );
-    if (explains && !a.report.detail.empty()) std::printf("  why: %s\n", a.report.detail.c_str());
+    if (explains && !a.report.detail.empty())
+      std::printf("  why: %s\n", printable(a.report.detail).c_str());
     if (explains && !a.report.save_trouble.empty())
-      std::printf("  saves: %s\n", a.report.save_trouble.c_str());
+      std::printf("  saves: %s\n", printable(a.report.save_trouble).c_str());
   }
   for (const ReclaimRecord& r : view->reclaims) {
     std::printf(
         "reclaim %s (%s)  %s  %s\n",
-        r.id.str().c_str(),
+        printable(r.id.str()).c_str(),
         std::string(to_string(r.kind)).c_str(),
         std::string(to_string(r.phase)).c_str(),
         words_of(r.gpus).c_str()
     );
-    for (const std::string& remains : r.remains) std::printf("  remains: %s\n", remains.c_str());
+    for (const std::string& remains : r.remains)
+      std::printf("  remains: %s\n", printable(remains).c_str());
   }
   return 0;
 }
@@ -290,7 +302,7 @@ int do_contract_show(const AgentConfig& config) {
   io::RealFileSystem fs;
   const auto contract = load_contract(fs, config.contract_path(), {}, config.zone_folder);
   if (!contract && contract.error().code != ErrorCode::kNotFound) return report(contract.error());
-  std::printf("%s", to_yaml(contract.value_or(Contract{})).c_str());
+  std::printf("%s", printable_lines(to_yaml(contract.value_or(Contract{}))).c_str());
   return 0;
 }
 

@@ -5,9 +5,11 @@
 #include <optional>
 #include <string>
 
-#include <CLI/CLI.hpp>
+#include "command_line.h"
 
+#include "base/error_words.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "coordinator/daemon.h"
 #include "coordinator/sqlite_store.h"
 
@@ -39,9 +41,10 @@ struct Flags {
 };
 
 int complain(const Error& error) {
-  std::fprintf(stderr, "reclaim-coordinator: %s\n", error.message.c_str());
-  if (!error.hint.empty()) std::fprintf(stderr, "  next: %s\n", error.hint.c_str());
-  return 1;
+  std::fprintf(stderr, "reclaim-coordinator: %s\n", printable_lines(error.message).c_str());
+  if (!error.hint.empty())
+    std::fprintf(stderr, "  next: %s\n", printable_lines(error.hint).c_str());
+  return exit_code_of(error.code);
 }
 
 /// Of this machine's zone at this moment; a change of the clocks counts from the next start on.
@@ -155,7 +158,10 @@ void add_flags(CLI::App& app, Flags& flags) {
 int main(int argc, char** argv) {
   CLI::App app("Coordinator of a ReclaimNet site.");
   app.require_subcommand(1);
-  app.set_version_flag("--version", Config{}.version);
+  app.footer(
+      "Exit codes: 0 success, 1 failure, 2 usage, 3 not found, 4 permission, 5 conflict,\n"
+      "6 unavailable, 7 timeout, 8 no room, 141 nobody reads the output. See docs/commands.md."
+  );
   Flags flags;
 
   CLI::App* serve_command =
@@ -166,37 +172,34 @@ int main(int argc, char** argv) {
   serve_command->add_option(
       "--name", flags.names, "another DNS name or address for its certificate"
   );
-  serve_command->add_option(
-      "--heartbeat-ms", flags.heartbeat_ms, "period of the nodes' heartbeats (default 5000)"
-  );
-  serve_command->add_option(
-      "--lost-after", flags.lost_after, "missed heartbeats until a node is lost (default 3)"
-  );
+  const auto number = [&](const char* flag, std::optional<std::uint32_t>& out, const char* what) {
+    add_number(*serve_command, flag, out, what);  // bounds: finish_config()
+  };
+  number("--heartbeat-ms", flags.heartbeat_ms, "period of the nodes' heartbeats (default 5000)");
+  number("--lost-after", flags.lost_after, "missed heartbeats until a node is lost (default 3)");
   serve_command->add_option(
       "--strategy", flags.strategy, "priority, round_robin or fair (default)"
   );
-  serve_command->add_option(
-      "--min-residence-s", flags.min_residence_s, "no migrate-back before (default 300)"
-  );
-  serve_command->add_option(
+  number("--min-residence-s", flags.min_residence_s, "no migrate-back before (default 300)");
+  number(
       "--home-settle-s",
       flags.home_settle_s,
       "a returned node must be open for so long (default 60)"
   );
-  serve_command->add_option(
+  number(
       "--rollup-s", flags.rollup_s, "width of the buckets of telemetry that is kept (default 300)"
   );
-  serve_command->add_option(
+  number(
       "--certificate-s",
       flags.certificate_s,
       "life of the nodes' certificates and of its own, renewed after a seventh (default 604800)"
   );
-  serve_command->add_option(
+  number(
       "--keep-ended-s",
       flags.keep_ended_s,
       "logs and files of ended jobs stay so long (default 2592000)"
   );
-  serve_command->add_option(
+  number(
       "--keep-outputs-s",
       flags.keep_outputs_s,
       "the same for jobs whose outputs nobody has fetched (default 7776000)"
@@ -214,6 +217,7 @@ int main(int argc, char** argv) {
       app.add_subcommand("verify", "Check the database and the audit chain.");
   add_flags(*verify_command, flags);
 
-  CLI11_PARSE(app, argc, argv);
-  return serve_command->parsed() ? serve(flags) : verify(flags);
+  return run_command_line(app, argc, argv, "reclaim-coordinator", [&] {
+    return serve_command->parsed() ? serve(flags) : verify(flags);
+  });
 }

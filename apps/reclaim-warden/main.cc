@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
+#include "command_line.h"
 #include <fcntl.h>
 #include <pwd.h>
 #include <sys/file.h>
@@ -18,6 +18,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "io/patiently.h"
 #include "io/real_clock.h"
 #include "io/real_fs.h"
@@ -37,6 +38,7 @@ using warden_wire::KillFrame;
 
 constexpr milliseconds kDaemonLimit{1500};  ///< longer, and we do it ourselves
 constexpr milliseconds kEndLimit = seconds(5);
+constexpr std::uint32_t kUidMax = 0xfffffffe;  ///< the kernel takes the last number for none
 
 /// Exit codes: what a script of the owner can rely on.
 enum Code { kDone = 0, kFailed = 1, kUsage = 2, kNotCleared = 3 };
@@ -61,7 +63,7 @@ struct Options {
 };
 
 int complain(const Error& error) {
-  std::fprintf(stderr, "reclaim-warden: %s\n", error.describe().c_str());
+  std::fprintf(stderr, "reclaim-warden: %s\n", printable_lines(error.describe()).c_str());
   return kFailed;
 }
 
@@ -227,16 +229,11 @@ Status check_flags(const Options& options) {
   return check_data_flags(options);
 }
 
-/// A number that CLI11 would take for a huge one when it is negative, or not understand at all.
-std::string whole_number(const std::string& text) {
-  if (!text.empty() && text.find_first_not_of("0123456789") == std::string::npos) return {};
-  return "'" + text + "' is no whole number from 0 on";
-}
-
+/// Before the number is read, so that a name is told how it becomes one.
 std::string user_number(const std::string& text) {
-  const std::string wrong = whole_number(text);
-  if (wrong.empty()) return {};
-  return wrong + "; for a user called so: $(id -u " + text + ")";
+  const bool is_name = text.find_first_not_of("0123456789-") != std::string::npos;
+  return is_name ? "'" + text + "' is no whole number; for a user called so: $(id -u " + text + ")"
+                 : "";
 }
 
 int serve(Options& options) {
@@ -287,7 +284,8 @@ Result<KillFrame> act_by_hand(const Options& options, KillFrame frame) {
   }
   warden::EmergencyDone done;
   warden::carry_out(*path, gpus, clock, frame, done);
-  for (const std::string& left : done.report.remains) std::printf("remains: %s\n", left.c_str());
+  for (const std::string& left : done.report.remains)
+    std::printf("remains: %s\n", printable(left).c_str());
   return frame;
 }
 
@@ -364,8 +362,9 @@ int leave(Options& options) {
   if (!lock) return complain(lock.error());
   const io::RealClock clock{};
   const warden::LeaveReport report = warden::leave(machine_of(options), clock);
-  for (const std::string& what : report.removed) std::printf("removed %s\n", what.c_str());
-  for (const std::string& what : report.stays) std::printf("STAYS %s\n", what.c_str());
+  for (const std::string& what : report.removed)
+    std::printf("removed %s\n", printable(what).c_str());
+  for (const std::string& what : report.stays) std::printf("STAYS %s\n", printable(what).c_str());
   close(*lock);
   if (report.stays.empty()) return kDone;
   return complain(
@@ -397,19 +396,25 @@ void add_serve(CLI::App& app, Options& options, int& code) {
   CLI::App& command = *app.add_subcommand("serve", "run the daemon");
   add_places(command, options);
   command.get_option("--lab")->required();
-  command.add_option("--agent-uid", options.agent_uid, "who may ask for guests")
+  add_number(command, "--agent-uid", options.agent_uid, "who may ask for guests", 0u, kUidMax)
       ->required()
       ->check(user_number);
-  command
-      .add_option("--owner-uid", options.owner_uids, "who may take the machine back, beside root")
+  add_numbers(
+      command,
+      "--owner-uid",
+      options.owner_uids,
+      "who may take the machine back, beside root",
+      0u,
+      kUidMax
+  )
       ->check(user_number);
   command.add_option("--gpus", options.gpus, "how GPUs are given: static, nvidia or cdi")
       ->check(CLI::IsMember({"static", "nvidia", "cdi"}));
   command.add_option("--init", options.init, "the guest's static init");
-  command.add_option("--reserve-mib", options.reserve_mib, "disk never promised to guests")
-      ->check(whole_number);
-  command.add_option("--guest-uplink-bps", options.guest_uplink_bps, "cap of each guest; 0 = none")
-      ->check(whole_number);
+  add_number(command, "--reserve-mib", options.reserve_mib, "disk never promised to guests");
+  add_number(
+      command, "--guest-uplink-bps", options.guest_uplink_bps, "cap of each guest; 0 = none"
+  );
   command.add_option(
       "--data-set", options.data_sets, "NAME=FOLDER that guests may read as /data/NAME, repeatable"
   );
@@ -431,7 +436,7 @@ int main(int argc, char** argv) {
   CLI::App& kill =
       *app.add_subcommand("kill", "take the machine back now; works without the daemon");
   rn::add_places(kill, options);
-  kill.add_option("--gpu", options.kill_gpus, "only guests of these GPUs");
+  rn::add_numbers(kill, "--gpu", options.kill_gpus, "only guests of these GPUs", 0u, 63u);
   kill.add_flag("--cut-only", options.is_cut_only, "cut their packets, let them live");
   kill.callback([&] {
     code = rn::order(options, options.is_cut_only ? KillFrame::kCutOnly : KillFrame::kCutAndClear);
@@ -449,6 +454,7 @@ int main(int argc, char** argv) {
   exec.add_option("--log", options.exec.log)->required();
   exec.add_option("argv", options.exec.argv)->required();
   exec.callback([&] {
+    (void)std::signal(SIGPIPE, SIG_DFL);  // a program inherits what is ignored
     const rn::Status started = rn::warden::exec_engine(options.exec);
     code = started ? rn::kDone : rn::complain(started.error());
   });
@@ -465,10 +471,5 @@ int main(int argc, char** argv) {
       if (!failed) *path = whole;
     }
   });
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? rn::kDone : rn::kUsage;
-  }
-  return code;
+  return rn::run_command_line(app, argc, argv, "reclaim-warden", [&] { return code; });
 }

@@ -7,11 +7,16 @@
 
 #include "cli_fetch.h"
 #include "cli_follow.h"
+#include "cli_log_output.h"
 #include "cli_print.h"
 #include "cli_run.h"
+#include "cli_save_file.h"
 #include "cli_upload.h"
 
+#include "base/printable.h"
 #include "io/http.h"
+#include "io/real_fs.h"
+#include "io/url.h"
 
 namespace rn::cli {
 
@@ -31,16 +36,21 @@ std::string listed(const std::vector<std::string>& names) {
   return text;
 }
 
-std::string shorten(const std::string& text, std::size_t length) {
-  return text.size() <= length ? text : text.substr(0, length - 3) + "...";
+/// Printable, because what is cut must not be within a character.
+std::string shorten(const std::string& text, std::size_t columns) {
+  std::string shown = printable(text);
+  if (columns_of(shown) <= columns) return shown;
+  while (columns_of(shown) > columns - 3) {
+    while ((static_cast<unsigned char>(shown.back()) & 0xc0) == 0x80) shown.pop_back();
+    shown.pop_back();
+  }
+  return shown + "...";
 }
 
 std::string command_of(const Job& job) {
   std::string text;
   for (const std::string& word : job.spec.command) text += (text.empty() ? "" : " ") + word;
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < ' ') c = ' ';
-  }
+  for (char& c : text) c = c == '\n' || c == '\t' ? ' ' : c;
   return shorten(text, 40);
 }
 
@@ -50,7 +60,7 @@ int show(const Client& client, const std::string& path, bool is_json, Print prin
   const auto text = client.get(path);
   if (!text) return complain(text.error());
   if (is_json) {
-    std::printf("%s\n", text->c_str());
+    print_json(*text);
     return 0;
   }
   const auto body = from_json<T>(*text, Unknown::kLenient);
@@ -63,7 +73,7 @@ int show(const Client& client, const std::string& path, bool is_json, Print prin
 
 int login(const LoginOptions& options) {
   Login login;
-  const auto url = normalize_url(options.url);
+  const auto url = io::site_url(options.url);
   if (!url) return complain(url.error());
   login.url = *url;
   login.token = options.token;
@@ -84,8 +94,8 @@ int login(const LoginOptions& options) {
       stderr,
       "logged in to %s as %s (%s)\n  reclaim run -- python3 train.py   runs something\n",
       login.url.c_str(),
-      who->user.c_str(),
-      who->role.c_str()
+      printable(who->user).c_str(),
+      printable(who->role).c_str()
   );
   return 0;
 }
@@ -94,10 +104,10 @@ int whoami(const Client& client, bool is_json) {
   return show<api::Whoami>(client, "/v1/whoami", is_json, [](const api::Whoami& who) {
     std::printf(
         "%s (%s%s%s)\n",
-        who.user.c_str(),
-        who.role.c_str(),
+        printable(who.user).c_str(),
+        printable(who.role).c_str(),
         who.lab.empty() ? "" : ", lab ",
-        who.lab.c_str()
+        printable(who.lab).c_str()
     );
   });
 }
@@ -141,17 +151,19 @@ int logs(const Client& client, const LogsOptions& options) {
     follow.job = job->id;
     follow.attempt = options.attempt;
     const auto followed = follow_job(client, follow);
-    return followed ? 0 : complain(followed.error());
+    if (!followed) return complain(followed.error());
+    if (!followed->output) return end_of_output(followed->output.error());
+    return followed->was_interrupted ? kInterruptedStatus : 0;
   }
   std::string query;
   if (options.attempt != 0) query = "?attempt=" + std::to_string(options.attempt);
+  LogOutput output;
   io::HttpCall call = client.call("GET", job_path(job->id.str(), "/logs" + query));
   call.timeout = seconds(600);
-  call.on_data = [](BlobView bytes) -> Status {
-    std::fwrite(bytes.data(), 1, bytes.size(), stdout);
-    return {};
-  };
+  call.on_data = [&](BlobView bytes) { return output.write(bytes); };
   const auto reply = io::succeed(io::perform_blocking(call));
+  const Status finished = output.finish();
+  if (!finished) return end_of_output(finished.error());
   return reply ? 0 : complain(with_next_step(reply.error(), client.login().url));
 }
 
@@ -161,7 +173,7 @@ int why(const Client& client, const std::string& job, bool is_json) {
       job_path(job, "/why"),
       is_json,
       [](const api::WhyAnswer& why) {
-        std::printf("%s", why.sentence.c_str());
+        std::printf("%s", printable(why.sentence).c_str());
         if (why.queue_position) std::printf(" (position %u in the queue)", *why.queue_position);
         std::printf("\n");
       }
@@ -180,7 +192,8 @@ int stop_jobs(const Client& client, const StopOptions& options) {
       code = complain(job.error());
       continue;
     }
-    std::printf("%s %s\n", job->id.str().c_str(), std::string(to_string(job->state)).c_str());
+    const std::string state(to_string(job->state));
+    std::printf("%s %s\n", printable(job->id.str()).c_str(), state.c_str());
   }
   return code;
 }
@@ -238,7 +251,7 @@ int nodes(const Client& client, bool is_json) {
 int show_job(const Client& client, const std::string& job, bool is_json) {
   return show<Job>(client, job_path(job), is_json, [&](const Job& one) {
     const auto line = [](const char* name, const std::string& value) {
-      std::printf("%-13s %s\n", name, value.c_str());
+      std::printf("%-13s %s\n", name, printable(value).c_str());
     };
     line("job", one.id.str() + " (number " + std::to_string(one.number) + ")");
     line(
@@ -310,11 +323,25 @@ int add_image_command(
   const std::string path = std::filesystem::absolute(archive).lexically_normal().string();
   const auto image = add_image(client, name, path, base);
   if (!image) return complain(image.error());
-  std::printf("%s %s\n", image->name.c_str(), image->digest.c_str());
+  std::printf("%s %s\n", printable(image->name).c_str(), printable(image->digest).c_str());
   return 0;
 }
 
-int save_image(const Client& client, const std::string& name, const std::string& path) {
+int save_image(const Client& client, const SaveImageOptions& options) {
+  const std::string& name = options.name;
+  const std::filesystem::path target = std::filesystem::absolute(options.path).lexically_normal();
+  const Replace replace = options.is_forced ? Replace::kFile : Replace::kNothing;
+  io::RealFileSystem fs;
+  // Before the archive comes over the network.
+  const Status may = target.has_filename()
+                         ? check_may_write(fs, target.string(), replace)
+                         : fail(ErrorCode::kInvalid, options.path + " is a folder", "name a file");
+  if (!may) return complain(may.error());
+  if (!fs.stat(target.parent_path().string()))
+    return complain(Error{
+        ErrorCode::kNotFound,
+        "there is no folder " + target.parent_path().string(),
+        "make it, or name another file"});
   const auto list = client.get_as<api::ImageList>("/v1/images");
   if (!list) return complain(list.error());
   const auto found =
@@ -325,13 +352,12 @@ int save_image(const Client& client, const std::string& name, const std::string&
     return complain(Error{
         ErrorCode::kNotFound, "no image '" + name + "'", "`reclaim image ls` lists them"});
   }
-  const std::filesystem::path target = std::filesystem::absolute(path).lexically_normal();
   ListedFile file;
   file.path = target.filename().string();
   file.mode = 0644;
   file.bytes = found->bytes;
   file.blobs = found->blobs;
-  const Status saved = fetch_listing(client, Listing{{file}}, "", target.parent_path().string());
+  const Status saved = fetch_file(client, file, target.parent_path().string(), replace);
   return saved ? 0 : complain(saved.error());
 }
 
@@ -361,10 +387,10 @@ int create_token(const Client& client, const api::TokenRequest& request, bool is
   const auto made = client.send_as<api::TokenAnswer>("POST", "/v1/tokens", to_json(request));
   if (!made) return complain(made.error());
   if (is_json) {
-    std::printf("%s\n", to_json(*made).c_str());
+    print_json(to_json(*made));
     return 0;
   }
-  std::printf("%s\n", made->token.c_str());
+  std::printf("%s\n", printable(made->token).c_str());
   const std::string expires =
       made->info.expires_wall_ms == 0
           ? "never expires"

@@ -77,8 +77,15 @@ int add_image_command(
     const std::string& archive,
     const std::string& base
 );
+
+struct SaveImageOptions {
+  std::string name;  ///< or digest
+  std::string path;
+  bool is_forced = false;  ///< a regular file that is there is replaced
+};
+
 /// The archive as it was listed, for a build on top of it.
-int save_image(const Client& client, const std::string& name, const std::string& path);
+int save_image(const Client& client, const SaveImageOptions& options);
 int list_images(const Client& client, bool is_json);
 int remove_image(const Client& client, const std::string& name);
 int create_token(const Client& client, const api::TokenRequest& request, bool is_json);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "io/real_fs.h"
+#include "io/url.h"
 #include "model/codec_detail.h"
 
 namespace rn {
@@ -43,7 +44,9 @@ Result<Login> load_login() {
   } else if (file.error().code != ErrorCode::kNotFound) {
     return fail(file.error().with(login_path()).hinting("make the file readable for you"));
   }
-  if (const std::string url = environment("RECLAIM_URL"); !url.empty()) login.url = url;
+  const std::string told = environment("RECLAIM_URL");
+  const bool is_told = !told.empty();
+  if (is_told) login.url = told;
   if (const std::string token = environment("RECLAIM_TOKEN"); !token.empty()) {
     login.token = token;
     if (const auto print = fingerprint_in_token(token); !print.empty())
@@ -56,7 +59,9 @@ Result<Login> load_login() {
         "reclaim login https://COORDINATOR:7443 --token T (an admin makes T: reclaim token create)"
     );
   }
-  RN_TRY(login.url, normalize_url(login.url));
+  const auto url = io::site_url(login.url);
+  if (!url) return fail(url.error().with(is_told ? "RECLAIM_URL" : login_path()));
+  login.url = *url;
   if (login.ca_fingerprint.empty()) login.ca_fingerprint = fingerprint_in_token(login.token);
   return login;
 }
@@ -72,28 +77,6 @@ std::string fingerprint_in_token(const std::string& token) {
   if (dot == std::string::npos) return {};
   const std::string last = token.substr(dot + 1);
   return digest_from_hex(last) ? last : "";
-}
-
-Result<std::string> normalize_url(const std::string& text) {
-  const auto refuse = [&] {
-    return fail(
-        ErrorCode::kInvalid,
-        "'" + text + "' is no coordinator's address",
-        "for example https://coordinator:7443"
-    );
-  };
-  std::string url = text;
-  if (url.starts_with("http://")) return refuse();
-  if (!url.starts_with("https://")) url = "https://" + url;
-  while (url.ends_with('/')) url.pop_back();
-  const std::string place = url.substr(8);
-  if (place.empty() || place.find('/') != std::string::npos || place.find(' ') != std::string::npos)
-    return refuse();
-  const auto bracket = place.rfind(']');
-  const auto colon = place.rfind(':');
-  const bool has_port =
-      colon != std::string::npos && (bracket == std::string::npos || colon > bracket);
-  return has_port ? url : url + ":7443";
 }
 
 }  // namespace cli

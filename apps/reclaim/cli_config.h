@@ -25,7 +25,5 @@ Status save_login(const Login& login);
 
 /// The last part of a token, or empty.
 std::string fingerprint_in_token(const std::string& token);
-/// "host" → "https://host:7443"; kInvalid for anything that is no https URL of a server.
-Result<std::string> normalize_url(const std::string& text);
 
 }  // namespace rn::cli

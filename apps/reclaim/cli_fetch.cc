@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli_print.h"
+#include "cli_save_file.h"
 #include "cli_upload.h"
 
 #include "base/crypto.h"
@@ -39,7 +40,8 @@ bool is_wanted(const std::string& path, const std::string& prefix) {
 /// Downloads one file at a time in pieces, several pieces at once.
 class Fetcher {
  public:
-  Fetcher(const Client& client, std::string folder) : client_(client), folder_(std::move(folder)) {}
+  Fetcher(const Client& client, std::string folder, Replace replace)
+      : client_(client), folder_(std::move(folder)), replace_(replace) {}
 
   Status fetch(const ListedFile& file, Progress& progress) {
     if (!is_safe_relative_path(file.path))
@@ -56,6 +58,7 @@ class Fetcher {
 
  private:
   Status make_link(const ListedFile& file, const std::string& path) {
+    RN_CHECK(check_may_write(fs_, path, Replace::kFile));
     const std::string temporary = path + ".reclaim-new";
     (void)fs_.remove(temporary);
     RN_CHECK(fs_.make_symlink(file.target, temporary));
@@ -63,20 +66,17 @@ class Fetcher {
   }
 
   Status write(const ListedFile& file, const std::string& path, Progress& progress) {
-    const std::string temporary = path + ".reclaim-new";
-    (void)fs_.remove(temporary);
-    RN_TRY(const auto out, fs_.create(temporary, 0600));
-    // Pieces in windows, so that a big file does not fill the memory.
-    for (std::size_t first = 0; first < file.blobs.size(); first += kFetchesAtOnce) {
-      RN_TRY(const auto window, fetch_window(file, first));
-      for (const std::string& piece : window) {
-        RN_CHECK(out->append(as_bytes(piece)));
-        progress.advance(piece.size());
+    return save_file(fs_, path, file.mode, replace_, [&](File& out) -> Status {
+      // Pieces in windows, so that a big file does not fill the memory.
+      for (std::size_t first = 0; first < file.blobs.size(); first += kFetchesAtOnce) {
+        RN_TRY(const auto window, fetch_window(file, first));
+        for (const std::string& piece : window) {
+          RN_CHECK(out.append(as_bytes(piece)));
+          progress.advance(piece.size());
+        }
       }
-    }
-    RN_CHECK(out->sync());
-    RN_CHECK(fs_.set_mode(temporary, file.mode & 0777));
-    return fs_.rename(temporary, path);
+      return {};
+    });
   }
 
   Result<std::vector<std::string>> fetch_window(const ListedFile& file, std::size_t first) {
@@ -104,6 +104,7 @@ class Fetcher {
 
   const Client& client_;
   std::string folder_;
+  Replace replace_;
   io::RealFileSystem fs_;
 };
 
@@ -111,16 +112,15 @@ Status fetch_log(
     const Client& client, const Job& job, std::uint32_t attempt, const std::string& path
 ) {
   io::RealFileSystem fs;
-  const std::string temporary = path + ".reclaim-new";
-  (void)fs.remove(temporary);
-  RN_TRY(const auto out, fs.create(temporary, 0644));
-  io::HttpCall call =
-      client.call("GET", "/v1/jobs/" + job.id.str() + "/logs?attempt=" + std::to_string(attempt));
-  call.timeout = seconds(600);
-  call.on_data = [&](BlobView bytes) { return out->append(bytes); };
-  const auto reply = io::succeed(io::perform_blocking(call));
-  if (!reply) return fail(with_next_step(reply.error(), client.login().url));
-  return fs.rename(temporary, path);
+  return save_file(fs, path, 0644, Replace::kFile, [&](File& out) -> Status {
+    io::HttpCall call =
+        client.call("GET", "/v1/jobs/" + job.id.str() + "/logs?attempt=" + std::to_string(attempt));
+    call.timeout = seconds(600);
+    call.on_data = [&](BlobView bytes) { return out.append(bytes); };
+    const auto reply = io::succeed(io::perform_blocking(call));
+    if (!reply) return fail(with_next_step(reply.error(), client.login().url));
+    return {};
+  });
 }
 
 }  // namespace
@@ -148,12 +148,21 @@ Status fetch_listing(
     );
   }
   Progress progress("fetching outputs", total);
-  Fetcher fetcher(client, folder);
+  Fetcher fetcher(client, folder, Replace::kFile);
   for (const ListedFile& file : listing.files) {
     if (!is_wanted(file.path, prefix)) continue;
     const Status fetched = fetcher.fetch(file, progress);
     if (!fetched) return fail(with_next_step(fetched.error().with(file.path), client.login().url));
   }
+  return {};
+}
+
+Status fetch_file(
+    const Client& client, const ListedFile& file, const std::string& folder, Replace replace
+) {
+  Progress progress("fetching " + file.path, file.bytes);
+  const Status fetched = Fetcher(client, folder, replace).fetch(file, progress);
+  if (!fetched) return fail(with_next_step(fetched.error(), client.login().url));
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli_client.h"
+#include "cli_save_file.h"
 
 #include "base/error.h"
 #include "model/job.h"
@@ -18,6 +19,11 @@ Status fetch_listing(
     const Listing& listing,
     const std::string& prefix,
     const std::string& folder
+);
+
+/// One file into `folder`, which is there.
+Status fetch_file(
+    const Client& client, const ListedFile& file, const std::string& folder, Replace replace
 );
 
 /// The complete logs of all attempts into FOLDER/.reclaim/JOB/attempt-N.log.

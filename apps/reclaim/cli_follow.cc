@@ -6,7 +6,11 @@
 #include <map>
 #include <optional>
 
+#include "cli_log_output.h"
+
+#include "base/printable.h"
 #include "io/loop.h"
+#include "io/standard_output.h"
 
 namespace rn::cli {
 
@@ -39,7 +43,15 @@ class Follower {
     return "/v1/jobs/" + options_.job.str() + rest;
   }
 
+  /// Nobody can see any more what the job says.
+  void give_up(const Status& output) {
+    result_.output = output;
+    loop_.stop();
+  }
+
   void poll() {
+    if (io::has_output_lost_its_reader())
+      return give_up(fail(ErrorCode::kUnavailable, "nobody reads standard output any more"));
     calls_.perform(client_.call("GET", path("")), [this](Result<io::HttpReply> reply) {
       auto good = io::succeed(std::move(reply));
       auto job =
@@ -65,10 +77,10 @@ class Follower {
       std::fprintf(
           stderr,
           "[%s] %s%s%s\n",
-          result_.job.id.str().c_str(),
+          printable(result_.job.id.str()).c_str(),
           std::string(to_string(result_.job.state)).c_str(),
           result_.job.reason.empty() ? "" : ": ",
-          result_.job.reason.c_str()
+          printable(result_.job.reason).c_str()
       );
     }
     if (!is_reading_) look_at_attempts();
@@ -104,21 +116,25 @@ class Follower {
         )
     );
     call.timeout = milliseconds(0);
-    call.on_data = [&offset](BlobView bytes) -> Status {
-      std::fwrite(bytes.data(), 1, bytes.size(), stdout);
-      std::fflush(stdout);
+    call.on_data = [this, &offset](BlobView bytes) -> Status {
       offset += bytes.size();
-      return {};
+      const Status written = output_.write(bytes);
+      if (!written) give_up(written);
+      return written;
     };
     calls_.perform(std::move(call), [this, attempt, has_ended](Result<io::HttpReply> reply) {
       is_reading_ = false;
       const auto good = io::succeed(std::move(reply));
+      if (!result_.output) return;
       // The server ends the stream of an ended attempt only; a broken one is taken up again.
       if (good) {
         ended_[attempt] = true;
+        if (const Status finished = output_.finish(); !finished) return give_up(finished);
       } else if (!is_retryable(good.error().code) && has_ended) {
         ended_[attempt] = true;
-        std::fprintf(stderr, "the log of attempt %u: %s\n", attempt, good.error().message.c_str());
+        std::fprintf(
+            stderr, "the log of attempt %u: %s\n", attempt, printable(good.error().message).c_str()
+        );
       }
       finish_if_over();
     });
@@ -135,6 +151,7 @@ class Follower {
   FollowOptions options_;
   io::Loop loop_;
   io::HttpClient calls_;
+  LogOutput output_;
   Followed result_;
   std::optional<Error> error_;
   std::map<std::uint32_t, std::uint64_t> offsets_;

@@ -14,6 +14,9 @@ namespace rn::cli {
 struct Followed {
   Job job;
   bool was_interrupted = false;  ///< Ctrl-C; the job goes on
+  /// kUnavailable: nobody reads standard output any more; others: it cannot be written. Then it was
+  /// given up, and the job goes on.
+  Status output;
 };
 
 struct FollowOptions {

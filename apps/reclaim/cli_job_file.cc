@@ -10,6 +10,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/whole_number.h"
+#include "io/url.h"
 #include "model/codec.h"
 #include "model/codec_detail.h"
 #include "model/yaml.h"
@@ -19,6 +21,8 @@ namespace rn::cli {
 namespace {
 
 using nlohmann::json;
+
+constexpr double kDurationMaxS = 10.0 * 365 * 86'400;
 
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
@@ -31,8 +35,9 @@ std::string lower(std::string text) {
 Result<double> leading_number(const std::string& text, std::string& rest) {
   double value = 0;
   const char* end = text.data() + text.size();
-  const auto [last, code] = std::from_chars(text.data(), end, value);
-  if (code != std::errc() || !std::isfinite(value) || value < 0)
+  const auto [last, code] = std::from_chars(text.data(), end, value, std::chars_format::fixed);
+  const bool has_digit_first = !text.empty() && text.front() >= '0' && text.front() <= '9';
+  if (code != std::errc() || !has_digit_first)  // no sign, and no infinity
     return fail(ErrorCode::kInvalid, "'" + text + "' does not begin with a number", "");
   rest = lower(std::string(last, end));
   rest.erase(std::remove(rest.begin(), rest.end(), ' '), rest.end());
@@ -83,8 +88,7 @@ Status read_object(const json& document, const std::string& at, const Setters& s
     return fail(
         ErrorCode::kInvalid,
         path + ": no such field",
-        near.empty() ? "remove it; 'reclaim submit --help' lists the fields"
-                     : "did you mean '" + near + "'?"
+        near.empty() ? "remove it; docs/guests.md lists the fields" : "did you mean '" + near + "'?"
     );
   }
   return {};
@@ -147,13 +151,11 @@ Setter peers_into(std::vector<NetworkAllow>& out) {
   };
 }
 
-/// Its bounds are the coordinator's business.
-Result<std::uint32_t> whole_number(const std::string& text) {
-  std::uint32_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [last, code] = std::from_chars(text.data(), end, value);
-  if (code == std::errc() && last == end) return value;
-  return fail(ErrorCode::kInvalid, "expected a whole number", "");
+/// A whole number within bounds.
+Setter number_into(std::uint32_t& out, std::uint32_t least, std::uint32_t most) {
+  return parsed(out, [least, most](const std::string& text) {
+    return whole_number<std::uint32_t>(text, least, most);
+  });
 }
 
 /// "run: cmd", or a list of lines: one shell.
@@ -187,19 +189,14 @@ Setters interrupt_setters(JobSpec& spec) {
       {"every", parsed(spec.checkpoint.min_interval_s, parse_duration_s)}};
 }
 
-Result<JobFile> parse_native(const json& document) {
-  JobFile file;
+Setters job_setters(JobFile& file) {
   JobSpec& spec = file.spec;
   const auto nested = [](Setters setters) -> Setter {
     return [setters = std::move(setters)](const json& value, const std::string& path) {
       return read_object(value, path, setters);
     };
   };
-  const auto priority = [](const std::string& text) -> Result<std::uint32_t> {
-    if (text.size() == 1 && text[0] >= '0' && text[0] <= '7') return std::uint32_t(text[0] - '0');
-    return fail(ErrorCode::kInvalid, "expected 0 (first) to 7 (last)", "4 is the default");
-  };
-  const Setters setters = {
+  return {
       {"name", text_into(spec.name)},
       {"image", text_into(spec.image)},
       {"workdir", text_into(file.folder)},
@@ -210,7 +207,7 @@ Result<JobFile> parse_native(const json& document) {
       {"envs", environment_into(spec.env)},
       {"run", command_into(spec.command)},
       {"commands", command_into(spec.command)},
-      {"priority", parsed(spec.priority, priority)},
+      {"priority", number_into(spec.priority, 0, 7)},
       {"max_duration", parsed(spec.max_duration_s, parse_duration_s)},
       {"interrupt", nested(interrupt_setters(spec))},
       {"checkpoint", words_into(spec.checkpoint.paths)},
@@ -218,13 +215,18 @@ Result<JobFile> parse_native(const json& document) {
       {"outputs", words_into(spec.checkpoint.outputs)},
       {"temporary", words_into(spec.checkpoint.temporary)},
       {"complete_marker", text_into(spec.checkpoint.complete_marker)},
-      {"copies", parsed(spec.checkpoint.copies, whole_number)},
+      {"copies", number_into(spec.checkpoint.copies, 1, 8)},
       {"copies_at", words_into(spec.checkpoint.destinations)},
-      {"max_restarts", parsed(spec.max_restarts, whole_number)},
+      {"max_restarts", number_into(spec.max_restarts, 0, 1000)},
       {"data", words_into(spec.data)},
       {"peers", peers_into(spec.peers)},
       {"labs", words_into(spec.only_labs)}};
-  RN_CHECK(read_object(document, "", setters));
+}
+
+Result<JobFile> parse_native(const json& document) {
+  JobFile file;
+  const JobSpec& spec = file.spec;
+  RN_CHECK(read_object(document, "", job_setters(file)));
   if (spec.command.empty())
     return fail(ErrorCode::kInvalid, "run: the job has no command", "add 'run: python train.py'");
   return file;
@@ -242,6 +244,21 @@ Result<JobFile> parse_job_file(std::string_view text) {
   return file;
 }
 
+std::vector<std::string> job_file_words() {
+  JobFile file;
+  std::vector<std::string> words;
+  const auto add = [&](const std::string& prefix, const Setters& setters) {
+    for (const auto& [word, setter] : setters) {
+      if (word != "resources" && word != "interrupt") words.push_back(prefix + word);
+    }
+  };
+  add("", job_setters(file));
+  add("resources.", resource_setters(file.spec.resources));
+  add("interrupt.", interrupt_setters(file.spec));
+  std::sort(words.begin(), words.end());
+  return words;
+}
+
 Result<NetworkAllow> parse_peer(const std::string& text) {
   NetworkAllow peer;
   std::string rest = text;
@@ -253,18 +270,29 @@ Result<NetworkAllow> parse_peer(const std::string& text) {
   }
   const auto colon = rest.rfind(':');
   if (colon != std::string::npos && rest.find(':') == colon) {
-    const std::string port = rest.substr(colon + 1);
-    if (port.empty() || port.size() > 5 ||
-        port.find_first_not_of("0123456789") != std::string::npos)
+    const auto port = whole_number<std::uint16_t>(rest.substr(colon + 1), 1);
+    if (!port)
       return fail(
-          ErrorCode::kInvalid, "peer '" + text + "': no such port", "for example 10.1.2.3:5000/udp"
+          ErrorCode::kInvalid,
+          "peer '" + text + "': port " + port.error().message,
+          "for example 10.1.2.3:5000/udp"
       );
-    peer.port = static_cast<std::uint32_t>(std::stoul(port));
+    peer.port = *port;
     rest.resize(colon);
   }
-  const bool is_one = rest.find('/') == std::string::npos;
-  const char* whole = rest.find(':') == std::string::npos ? "/32" : "/128";
-  peer.prefix = is_one ? rest + whole : rest;
+  const std::size_t slash = rest.find('/');
+  const std::string address = rest.substr(0, slash);
+  const std::uint8_t bits = address.find(':') == std::string::npos ? 32 : 128;
+  const auto length = slash == std::string::npos
+                          ? Result<std::uint8_t>(bits)
+                          : whole_number<std::uint8_t>(rest.substr(slash + 1), 0, bits);
+  if (!io::is_ip_address(address) || !length)
+    return fail(
+        ErrorCode::kInvalid,
+        "peer '" + text + "': '" + rest + "' is no address and no network; names are none",
+        "for example 10.1.2.3 or 10.1.2.0/24"
+    );
+  peer.prefix = address + "/" + std::to_string(*length);
   return peer;
 }
 
@@ -283,7 +311,7 @@ Result<std::uint64_t> parse_memory_mib(const std::string& text) {
         ErrorCode::kInvalid, "'" + text + "' is no amount of memory", "for example 512MB or 4GB"
     );
   }
-  if (mib < 1 || mib > 1e9)
+  if (mib < 1 || mib > 64.0 * 1024 * 1024)
     return fail(ErrorCode::kInvalid, "'" + text + "' is out of range", "for example 512MB or 4GB");
   return static_cast<std::uint64_t>(std::ceil(mib));
 }
@@ -337,9 +365,14 @@ Result<std::uint32_t> parse_duration_s(const std::string& text) {
   static const std::map<std::string, double> kUnits = {
       {"", 1}, {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}, {"d", 86'400}};
   const auto found = kUnits.find(unit);
-  if (found == kUnits.end() || value * found->second > 4e9)
-    return fail(ErrorCode::kInvalid, "'" + text + "' is no duration", "for example 90s, 5m or 2h");
-  return static_cast<std::uint32_t>(value * found->second);
+  const double duration_s = found == kUnits.end() ? 0 : std::ceil(value * found->second);
+  if (duration_s < 1 || duration_s > kDurationMaxS)
+    return fail(
+        ErrorCode::kInvalid,
+        "'" + text + "' is no duration from one second to ten years",
+        "for example 90s, 5m or 2h; leave it out for none"
+    );
+  return static_cast<std::uint32_t>(duration_s);
 }
 
 Result<SaveSignal> parse_signal(const std::string& text) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "model/job.h"
@@ -17,12 +18,12 @@ struct JobFile {
 };
 
 /// A native job file (YAML, or JSON in the same words), or a JobSpec as the API takes it (JSON with
-/// "command"). Native fields: name, workdir, image, gpu, resources {gpu, compute_capability, cpus,
-/// cpus_min, memory, disk_size}, env, run, priority, max_duration, max_restarts, interrupt {notice,
-/// signal, checkpoint, every}, checkpoint, complete_marker, stateless, copies, copies_at (nodes or
-/// labs), outputs, temporary, data, labs, peers. kInvalid names the field and the nearest known
-/// one.
+/// "command"). docs/guests.md explains the native fields. kInvalid names the field and the nearest
+/// known one.
 Result<JobFile> parse_job_file(std::string_view text);
+
+/// All native fields, sorted; what is in another one as "resources.cpus".
+std::vector<std::string> job_file_words();
 
 /// "512", "512MB", "4GiB", "2g" in MiB; a bare number is GiB as in other tools' files. kInvalid.
 Result<std::uint64_t> parse_memory_mib(const std::string& text);

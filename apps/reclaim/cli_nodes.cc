@@ -5,6 +5,7 @@
 #include "cli_commands.h"
 #include "cli_print.h"
 
+#include "base/printable.h"
 #include "io/http.h"
 #include "model/codec_detail.h"
 #include "reclaim/hazard_state.h"
@@ -66,18 +67,18 @@ std::string question_for(const api::NodeInfo& node) {
 
 int print(const Revoked& revoked, const std::string& name, const std::string& url, bool is_json) {
   if (is_json) {
-    std::printf("%s\n", to_json(revoked).c_str());
+    print_json(to_json(revoked));
     return 0;
   }
-  std::printf("%s is revoked%s\n", name.c_str(), revoked.was_revoked ? " already" : "");
+  std::printf("%s is revoked%s\n", printable(name).c_str(), revoked.was_revoked ? " already" : "");
   if (revoked.was_revoked) return 0;
   std::fprintf(
       stderr,
       "%s\n  to let it in again, on it: reclaim-agent join %s --token T --again (T: reclaim token "
       "create --lab %s)\n",
-      jobs_words(revoked.displaced).c_str(),
+      printable(jobs_words(revoked.displaced)).c_str(),
       url.c_str(),
-      revoked.lab.str().c_str()
+      printable(revoked.lab.str()).c_str()
   );
   return 0;
 }

@@ -9,27 +9,33 @@
 #include <unistd.h>
 
 #include "base/error_words.h"
+#include "base/printable.h"
+#include "io/standard_output.h"
 
 namespace rn::cli {
 
 std::string table(
     const std::vector<std::string>& heads, const std::vector<std::vector<std::string>>& rows
 ) {
+  std::vector<std::vector<std::string>> shown = rows;
   std::vector<std::size_t> widths;
   for (const std::string& head : heads) widths.push_back(head.size());
-  for (const auto& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  for (auto& row : shown) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      row[i] = printable(row[i]);
+      widths[i] = std::max(widths[i], columns_of(row[i]));
+    }
   }
   std::string text;
   const auto put = [&](const std::vector<std::string>& row) {
     for (std::size_t i = 0; i < row.size(); ++i) {
       text += row[i];
-      if (i + 1 < row.size()) text += std::string(widths[i] - row[i].size() + 2, ' ');
+      if (i + 1 < row.size()) text += std::string(widths[i] - columns_of(row[i]) + 2, ' ');
     }
     text += '\n';
   };
   put(heads);
-  for (const auto& row : rows) put(row);
+  for (const auto& row : shown) put(row);
   return text;
 }
 
@@ -80,10 +86,18 @@ std::string human_bytes(std::uint64_t bytes) {
   return text;
 }
 
+void print_json(const std::string& text) {
+  std::printf("%s\n", printable_json(text).c_str());
+}
+
+int end_of_output(const Error& error) {
+  return error.code == ErrorCode::kUnavailable ? io::kReaderGone : complain(error);
+}
+
 int complain(const Error& error) {
-  std::fprintf(stderr, "reclaim: %s\n", error.message.c_str());
+  std::fprintf(stderr, "reclaim: %s\n", printable_lines(error.message).c_str());
   const std::string hint = error.hint.empty() ? "see 'reclaim --help'" : error.hint;
-  std::fprintf(stderr, "  next: %s\n", hint.c_str());
+  std::fprintf(stderr, "  next: %s\n", printable_lines(hint).c_str());
   return exit_code_of(error.code);
 }
 
@@ -109,7 +123,8 @@ void Progress::advance(std::uint64_t bytes) {
 }
 
 void Progress::draw() {
-  const std::string text = what_ + ": " + human_bytes(done_) + " of " + human_bytes(total_);
+  const std::string text =
+      printable(what_) + ": " + human_bytes(done_) + " of " + human_bytes(total_);
   std::fprintf(stderr, is_terminal_ ? "\r\033[K%s" : "%s\n", text.c_str());
   std::fflush(stderr);
 }

@@ -10,7 +10,7 @@
 
 namespace rn::cli {
 
-/// Columns as wide as their widest cell; the last one is not padded.
+/// Columns as wide as their widest cell, which is made printable; the last one is not padded.
 std::string table(
     const std::vector<std::string>& heads, const std::vector<std::vector<std::string>>& rows
 );
@@ -22,6 +22,15 @@ std::string absolute_time(std::int64_t wall_ms);
 std::int64_t wall_now_ms();
 /// "1.5 GiB"
 std::string human_bytes(std::uint64_t bytes);
+
+/// JSON of the coordinator, meaning the same and safe to show.
+void print_json(const std::string& text);
+
+/// Exit status after Ctrl-C, as a shell shows it.
+inline constexpr int kInterruptedStatus = 130;
+
+/// The exit status after standard output failed so: without a word when its reader has gone.
+int end_of_output(const Error& error);
 
 /// "reclaim: MESSAGE" and "  next: HINT" on stderr; answers the exit code of the error.
 int complain(const Error& error);

@@ -11,16 +11,16 @@
 #include "cli_upload.h"
 #include <unistd.h>
 
+#include "base/printable.h"
 #include "io/real_rng.h"
 
 namespace rn::cli {
 
 namespace {
 
-constexpr int kInterrupted = 130;
-
 void print_follow_ups(const Job& job) {
-  const char* id = job.id.str().c_str();
+  const std::string shown = printable(job.id.str());
+  const char* id = shown.c_str();
   std::fprintf(
       stderr,
       "  reclaim logs -f %s   watch it\n  reclaim why %s       why it waits or runs where it does\n"
@@ -58,7 +58,28 @@ void warn_of_lost_work(const RunOptions& options, const Listing& listing) {
   }
 }
 
+/// What the coordinator would refuse after the upload, or what would fail after the job has run.
+Status check_folder(const RunOptions& options) {
+  if (options.spec.command.empty() || options.spec.command.front().empty())
+    return fail(
+        ErrorCode::kInvalid,
+        "the command is empty",
+        "say what to run after --, for example: reclaim run -- python3 train.py"
+    );
+  std::error_code failed;
+  const auto there = std::filesystem::status(options.folder, failed);
+  if (std::filesystem::is_directory(there)) return {};
+  if (std::filesystem::exists(there))
+    return fail(ErrorCode::kInvalid, options.folder + " is no folder", "name a folder");
+  return fail(
+      ErrorCode::kNotFound,
+      "there is no folder " + options.folder,
+      "make it, or name another one (--folder, or workdir in a job file)"
+  );
+}
+
 Status prepare_workspace(const Client& client, RunOptions& options) {
+  RN_CHECK(check_folder(options));
   if (!options.uploads) return {};
   const std::uint64_t limit =
       options.upload_limit_bytes == 0 ? kDefaultUploadLimit : options.upload_limit_bytes;
@@ -95,7 +116,7 @@ Result<Followed> watch(const Client& client, const JobId& job) {
     FollowOptions options;
     options.job = job;
     RN_TRY(Followed followed, follow_job(client, options));
-    if (!followed.was_interrupted) return followed;
+    if (!followed.was_interrupted || !followed.output) return followed;
     switch (ask_after_interrupt(followed.job)) {
       case Choice::kDetach:
         return followed;
@@ -112,8 +133,9 @@ Result<Followed> watch(const Client& client, const JobId& job) {
 
 int exit_code_of_job(const Job& job) {
   if (job.state == JobState::kSucceeded) return 0;
-  if (job.state == JobState::kCancelled) return job.exit_code != 0 ? job.exit_code : kInterrupted;
-  return job.exit_code != 0 ? job.exit_code & 0xff : 1;
+  const int own = job.exit_code & 0xff;  // what a process can exit with
+  if (own != 0) return own;
+  return job.state == JobState::kCancelled ? kInterruptedStatus : 1;
 }
 
 int run_job(const Client& client, RunOptions options) {
@@ -124,23 +146,24 @@ int run_job(const Client& client, RunOptions options) {
   if (!submitted) return complain(submitted.error());
   const Job& job = submitted->job;
   for (const std::string& warning : submitted->warnings)
-    std::fprintf(stderr, "warning: %s\n", warning.c_str());
+    std::fprintf(stderr, "warning: %s\n", printable_lines(warning).c_str());
   std::fprintf(
       stderr,
       "submitted job %s (number %llu)\n",
-      job.id.str().c_str(),
+      printable(job.id.str()).c_str(),
       static_cast<unsigned long long>(job.number)
   );
   print_follow_ups(job);
   if (options.is_detached) {
-    std::printf("%s\n", options.is_json ? to_json(*submitted).c_str() : job.id.str().c_str());
+    print_json(options.is_json ? to_json(*submitted) : job.id.str());
     return 0;
   }
   const auto followed = watch(client, job.id);
   if (!followed) return complain(followed.error());
-  if (followed->was_interrupted) {
-    std::fprintf(stderr, "detached; the job goes on: reclaim logs -f %s\n", job.id.str().c_str());
-    return 0;
+  if (followed->was_interrupted || !followed->output) {
+    const std::string id = printable(job.id.str());
+    std::fprintf(stderr, "detached; the job goes on: reclaim logs -f %s\n", id.c_str());
+    return followed->output ? 0 : end_of_output(followed->output.error());
   }
   const std::string folder = std::filesystem::absolute(options.folder).lexically_normal().string();
   const Status home = bring_home(client, followed->job, folder);

@@ -6,14 +6,24 @@
 #include "cli_config.h"
 #include "cli_ignore.h"
 #include "cli_job_file.h"
+#include "cli_log_output.h"
 #include "cli_print.h"
 #include "cli_run.h"
+#include "cli_run_flags.h"
+#include "cli_save_file.h"
 #include "cli_upload.h"
+#include "command_line.h"
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/crypto.h"
 #include "base/error_words.h"
+#include "base/fenced_fs_fixture.h"
 #include "base/scratch_folder.h"
+#include "io/real_fs.h"
 
 namespace rn::cli {
 namespace {
@@ -195,9 +205,58 @@ TEST(JobFile, says_where_copies_lie_what_ends_a_save_and_whom_the_job_speaks_to)
   EXPECT_EQ(job->spec.peers[1].prefix, "10.9.9.9/32");
   EXPECT_EQ(parse_peer("fd00::7")->prefix, "fd00::7/128");
   EXPECT_EQ(
-      parse_job_file("run: x\ncopies: two\n").error().message, "copies: expected a whole number"
+      parse_job_file("run: x\ncopies: two\n").error().message,
+      "copies: 'two' is no whole number from 1 to 8"
   );
   EXPECT_FALSE(parse_job_file("run: x\npeers: ['10.1.2.3:http']\n").has_value());
+}
+
+TEST(JobFile, numbers_and_times_that_mean_nothing_are_refused) {
+  for (const char* line :
+       {"copies: 0",
+        "copies: 9",
+        "copies: -1",
+        "priority: 8",
+        "max_restarts: 1001",
+        "max_duration: 0",
+        "max_duration: -5m",
+        "interrupt: {every: 0s}",
+        "interrupt: {notice: 1x}",
+        "resources: {cpus: 0}",
+        "resources: {cpus: -2}",
+        "resources: {memory: 1e99}",
+        "resources: {memory: inf}",
+        "resources: {gpu: -1}",
+        "peers: [lab-a]",
+        "peers: ['10.0.0.0/33']",
+        "peers: ['10.1.2.3:0']",
+        "peers: ['10.1.2.3:70000']"})
+    EXPECT_FALSE(parse_job_file("run: x\n" + std::string(line) + "\n").has_value()) << line;
+  EXPECT_EQ(parse_duration_s("0.2s").value(), 1u) << "never less than was asked for";
+}
+
+/// The first cell of each row of the table that follows `heading`, without its back-quotes.
+std::vector<std::string> words_of_table(const std::string& file, const std::string& heading) {
+  std::ifstream in(std::string(RN_DOCS) + "/" + file);
+  std::vector<std::string> words;
+  std::string line;
+  while (std::getline(in, line) && line != heading) {
+  }
+  while (std::getline(in, line) && !line.starts_with("#")) {
+    if (!line.starts_with("| `")) continue;
+    std::string cell = line.substr(2, line.find(" | ") - 2);
+    for (std::size_t begin = cell.find('`'); begin != std::string::npos;) {
+      const std::size_t end = cell.find('`', begin + 1);
+      words.push_back(cell.substr(begin + 1, end - begin - 1));
+      begin = cell.find('`', end + 1);
+    }
+  }
+  std::sort(words.begin(), words.end());
+  return words;
+}
+
+TEST(JobFile, its_fields_are_those_of_the_documentation) {
+  EXPECT_EQ(words_of_table("guests.md", "## The job file"), job_file_words());
 }
 
 TEST(JobFile, an_unknown_field_is_refused_with_the_nearest_known_one) {
@@ -245,13 +304,6 @@ TEST(JobFile, amounts_are_read_in_their_units) {
   EXPECT_FALSE(parse_gpu("A100", resources).has_value());
 }
 
-TEST(Login, a_url_gets_its_scheme_and_port) {
-  EXPECT_EQ(normalize_url("campus").value(), "https://campus:7443");
-  EXPECT_EQ(normalize_url("https://[::1]:8443/").value(), "https://[::1]:8443");
-  EXPECT_FALSE(normalize_url("http://campus").has_value());
-  EXPECT_FALSE(normalize_url("https://campus/path").has_value());
-}
-
 TEST(Login, a_token_carries_the_fingerprint) {
   const std::string print(64, 'a');
 
@@ -269,6 +321,8 @@ TEST(ExitCodes, follow_the_errors_and_the_jobs) {
   Job job;
   job.state = JobState::kFailed;
   EXPECT_EQ(exit_code_of_job(job), 1);
+  job.exit_code = 256;
+  EXPECT_EQ(exit_code_of_job(job), 1) << "never 0 without success";
   job.exit_code = 143;
   EXPECT_EQ(exit_code_of_job(job), 143);
   job.state = JobState::kSucceeded;
@@ -278,6 +332,130 @@ TEST(ExitCodes, follow_the_errors_and_the_jobs) {
 TEST(Errors, always_say_what_to_do_next) {
   for (const ErrorCode code : kErrorCodes)
     EXPECT_FALSE(with_next_step({code, "x", ""}, "https://c:7443").hint.empty());
+}
+
+TEST(Print, what_others_chose_is_printable_and_aligned) {
+  EXPECT_EQ(
+      table({"NAME", "B"}, {{"\x1b[2J\nx", "1"}, {"Größe", "2"}}),
+      "NAME          B\n\\x1b[2J\\nx   1\nGröße         2\n"
+  );
+}
+
+/// What LogOutput writes in a process whose standard output is a file.
+std::string written(bool is_terminal, const std::vector<std::string>& pieces) {
+  const ScratchFolder scratch;
+  const std::string path = scratch.path() + "/out";
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT, 0600);
+    ::dup2(file, STDOUT_FILENO);
+    LogOutput output(is_terminal);
+    for (const std::string& piece : pieces) (void)output.write(as_bytes(piece));
+    ::_exit(output.finish() ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST(LogOutput, a_log_is_raw_in_a_file_and_printable_on_a_terminal) {
+  const std::vector<std::string> pieces = {"a\x1b[31m\xe2\x82", "\xac\rb\n", "\xff"};
+
+  EXPECT_EQ(written(false, pieces), "a\x1b[31m€\rb\n\xff");
+  EXPECT_EQ(written(true, pieces), "a\\x1b[31m€\nb\n\\xff");
+}
+
+class SaveFile : public testing::Test {
+ protected:
+  Status save(const std::string& name, Replace replace, const std::string& text = "new") {
+    return save_file(fenced, folder.path() + "/" + name, 0644, replace, [&](File& out) {
+      return out.append(as_bytes(text));
+    });
+  }
+
+  std::string read(const std::string& name) const {
+    std::ifstream in(folder.path() + "/" + name);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  Folder folder;
+  io::RealFileSystem disk;
+  FencedFileSystem fenced{disk, folder.path()};
+};
+
+TEST_F(SaveFile, replaces_a_file_only_if_it_may_and_only_when_the_new_one_is_whole) {
+  folder.write("there", "old");
+
+  EXPECT_EQ(save("there", Replace::kNothing).error().code, ErrorCode::kConflict);
+  EXPECT_EQ(read("there"), "old");
+  const Status broken =
+      save_file(fenced, folder.path() + "/there", 0644, Replace::kFile, [](File& out) -> Status {
+        RN_CHECK(out.append(as_bytes("half")));
+        return fail(ErrorCode::kUnavailable, "it broke off");
+      });
+  EXPECT_EQ(broken.error().message, "it broke off");
+  EXPECT_EQ(read("there"), "old");
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/there.reclaim-new"));
+
+  EXPECT_TRUE(save("there", Replace::kFile));
+  EXPECT_TRUE(save("fresh", Replace::kNothing));
+
+  EXPECT_EQ(read("there"), "new");
+  EXPECT_EQ(read("fresh"), "new");
+}
+
+TEST_F(SaveFile, folders_and_devices_are_never_replaced) {
+  folder.write("full/inside", "kept");
+  std::filesystem::create_directory(folder.path() + "/empty");
+  ASSERT_EQ(::mkfifo((folder.path() + "/pipe").c_str(), 0600), 0);
+
+  EXPECT_EQ(save("full", Replace::kFile).error().hint, "name a file");
+  EXPECT_EQ(save("empty", Replace::kFile).error().hint, "name a file");
+  EXPECT_EQ(save("pipe", Replace::kFile).error().hint, "name another file");
+
+  EXPECT_EQ(read("full/inside"), "kept");
+  EXPECT_TRUE(std::filesystem::is_fifo(folder.path() + "/pipe"));
+  EXPECT_TRUE(fenced.refused().empty());
+}
+
+TEST(RunFlags, what_contradicts_itself_or_is_empty_is_refused) {
+  const auto refusal = [](const std::vector<std::string>& words) -> std::string {
+    CLI::App app;
+    RunFlags flags;
+    add_run_flags(app, flags);
+    try {
+      app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+    } catch (const CLI::ParseError& error) {
+      return error.what();
+    }
+    const auto options = options_of(flags);
+    return options ? "" : options.error().message;
+  };
+
+  EXPECT_EQ(refusal({"--copies", "8", "--max-upload-mib", "1", "--", "true"}), "");
+  EXPECT_EQ(
+      refusal({"--copies", "-1", "--", "true"}), "--copies: '-1' is no whole number from 1 to 8"
+  );
+  EXPECT_EQ(
+      refusal({"--copies", "010", "--", "true"}),
+      "--copies: '010' is no whole number from 1 to 8; next: leave out the zeros in front"
+  );
+  EXPECT_NE(refusal({"--max-upload-mib", "18446744073709551615", "--", "true"}), "");
+  EXPECT_NE(refusal({"--stateless", "--checkpoint", "*.pt", "--", "true"}), "");
+  EXPECT_NE(refusal({"--json", "--", "true"}), "") << "its log is no JSON";
+  EXPECT_NE(refusal({"--memory", "", "--", "true"}), "");
+  EXPECT_NE(refusal({"--notice", "-5m", "--", "true"}), "");
+  EXPECT_NE(refusal({}), "");
+}
+
+TEST(Words, an_id_is_one_step_of_a_path) {
+  for (const char* good : {"7", "j-12ab", "base", "sha256:00", "ada@lab", "a.b"})
+    EXPECT_EQ(name_word(good), "") << good;
+  for (const char* bad : {"", ".", "..", "a/b", "a b", "a?b", "\x1b"})
+    EXPECT_NE(name_word(bad), "") << bad;
 }
 
 TEST(Print, tables_align_and_times_are_relative) {

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "command_line.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/printable.h"
+#include "io/standard_output.h"
+
+namespace rn {
+
+std::string filled(const std::string& text) {
+  return text.empty() ? "is empty; leave the flag out, or give it a value" : "";
+}
+
+std::string name_word(const std::string& text) {
+  const bool is_word = std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("-_.@:").find(c) != std::string_view::npos;
+  });
+  if (is_word && text.find_first_not_of('.') != std::string::npos) return "";
+  return "'" + printable(text) + "' is no id or name: letters, digits and -_.@: are";
+}
+
+int run_command_line(
+    CLI::App& app, int argc, char** argv, const char* program, const std::function<int()>& command
+) {
+  io::take_standard_files();
+  app.set_version_flag("--version", RN_VERSION);
+  int code = kUsageStatus;
+  try {
+    app.parse(argc, argv);
+    code = command();
+  } catch (const CLI::ParseError& error) {
+    code = app.exit(error) == 0 ? 0 : kUsageStatus;
+  }
+  return io::finish_output(program, code);
+}
+
+}  // namespace rn

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli_run_flags.h"
+
+#include <filesystem>
+
+#include "cli_job_file.h"
+#include "command_line.h"
+
+namespace rn::cli {
+
+namespace {
+
+Result<JobSpec> spec_of(const RunFlags& flags) {
+  JobSpec spec;
+  spec.command = flags.command;
+  spec.image = flags.image;
+  spec.name = flags.name;
+  spec.priority = flags.priority;
+  spec.max_restarts = flags.max_restarts;
+  spec.checkpoint.paths = flags.checkpoints;
+  spec.checkpoint.outputs = flags.outputs;
+  spec.checkpoint.temporary = flags.temporary;
+  spec.checkpoint.is_stateless = flags.is_stateless;
+  spec.checkpoint.copies = flags.copies;
+  spec.checkpoint.destinations = flags.copies_at;
+  spec.checkpoint.complete_marker = flags.marker;
+  spec.resources.compute_capability_min = flags.capability;
+  spec.only_labs = flags.labs;
+  spec.data = flags.data;
+  if (!flags.gpu.empty()) RN_CHECK(parse_gpu(flags.gpu, spec.resources));
+  if (!flags.cpus.empty()) {
+    RN_TRY(spec.resources.cpu_milli, parse_cpu_milli(flags.cpus));
+  }
+  if (!flags.cpus_min.empty()) {
+    RN_TRY(spec.resources.cpu_milli_min, parse_cpu_milli(flags.cpus_min));
+  }
+  if (!flags.memory.empty()) {
+    RN_TRY(spec.resources.memory_mib, parse_memory_mib(flags.memory));
+  }
+  if (!flags.disk.empty()) {
+    RN_TRY(spec.resources.disk_mib, parse_memory_mib(flags.disk));
+  }
+  if (!flags.signal.empty()) {
+    RN_TRY(spec.checkpoint.signal, parse_signal(flags.signal));
+  }
+  if (!flags.notice.empty()) {
+    RN_TRY(spec.notice_s, parse_duration_s(flags.notice));
+  }
+  if (!flags.max_duration.empty()) {
+    RN_TRY(spec.max_duration_s, parse_duration_s(flags.max_duration));
+  }
+  for (const std::string& text : flags.peers) {
+    RN_TRY(NetworkAllow peer, parse_peer(text));
+    spec.peers.push_back(std::move(peer));
+  }
+  for (const std::string& pair : flags.env) {
+    const auto equals = pair.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return fail(
+          ErrorCode::kInvalid, "--env '" + pair + "' is not NAME=VALUE", "for example --env SEED=7"
+      );
+    spec.env[pair.substr(0, equals)] = pair.substr(equals + 1);
+  }
+  return spec;
+}
+
+/// What it saves, when it is told to, and what of it comes home.
+void add_saving_flags(CLI::App& app, RunFlags& f) {
+  app.add_option(
+      "--signal", f.signal, "signal on which it saves: auto (default), none, TERM, USR1, USR2"
+  );
+  app.add_option("--notice", f.notice, "notice wanted before a reclaim: 5m");
+  app.add_option("--checkpoint", f.checkpoints, "glob of checkpoint files, repeatable")->take_all();
+  app.add_option("--complete-marker", f.marker, "file that it writes when a checkpoint is whole");
+  app.add_option("--output", f.outputs, "glob of what is brought back (default: all that changed)")
+      ->take_all();
+  app.add_option("--temporary", f.temporary, "glob left out of checkpoints and outputs")
+      ->take_all();
+}
+
+void refuse_empty_values(CLI::App& app) {
+  for (const char* flag :
+       {"--image",
+        "--gpu",
+        "--compute-capability",
+        "--cpus",
+        "--cpus-min",
+        "--memory",
+        "--disk",
+        "--signal",
+        "--notice",
+        "--checkpoint",
+        "--output",
+        "--lab",
+        "--temporary",
+        "--complete-marker",
+        "--copies-at",
+        "--peer",
+        "--folder",
+        "--max-duration"})
+    app.get_option(flag)->check(filled);
+}
+
+}  // namespace
+
+Result<RunOptions> options_of(const RunFlags& flags) {
+  RunOptions options;
+  RN_TRY(options.spec, spec_of(flags));
+  options.folder = std::filesystem::absolute(flags.folder).lexically_normal().string();
+  options.uploads = !flags.has_no_upload;
+  options.is_detached = flags.is_detached;
+  options.is_json = flags.is_json;
+  options.upload_limit_bytes = flags.upload_mib << 20;
+  return options;
+}
+
+void add_run_flags(CLI::App& app, RunFlags& f) {
+  app.footer(
+      "Example: reclaim run --image base --cpus 2 --checkpoint 'checkpoint.pt' -- python3 train.py"
+  );
+  app.add_option("--image", f.image, "image of the allow list (reclaim image ls)")
+      ->capture_default_str();
+  app.add_option("--gpu", f.gpu, "number of GPUs and memory of each: 1, 24GB, 24GB:2");
+  app.add_option("--compute-capability", f.capability, "of the GPU, at least: 8.0");
+  app.add_option("--cpus", f.cpus, "cores wanted: 2, 0.5");
+  app.add_option("--cpus-min", f.cpus_min, "cores that will do (default 0.1)");
+  app.add_option("--memory", f.memory, "memory: 512MB, 4GB (default 1GB)");
+  app.add_option("--disk", f.disk, "disk (default 2GB)");
+  app.add_option("--name", f.name, "a name for people");
+  app.add_option("--env", f.env, "NAME=VALUE, repeatable")->take_all();
+  add_number(app, "--priority", f.priority, "0 (first) to 7 (last)", 0u, 7u);
+  add_saving_flags(app, f);
+  add_number(app, "--copies", f.copies, "durable copies of each generation", 1u, 8u);
+  app.add_option(
+         "--copies-at", f.copies_at, "node or lab where copies may lie, repeatable (default: any)"
+  )
+      ->take_all();
+  app.add_option("--lab", f.labs, "run only on this lab's machines, repeatable")->take_all();
+  app.add_option(
+         "--data", f.data, "data set of the node's (reclaim nodes), read as /data/NAME, repeatable"
+  )
+      ->take_all();
+  app.add_option("--peer", f.peers, "address it wants to reach: 10.1.2.3:5000/udp; owners decide")
+      ->take_all();
+  app.add_option("--max-duration", f.max_duration, "stop it after: 2h");
+  add_number(app, "--max-restarts", f.max_restarts, "after crashes of its own", 0u, 1000u);
+  app.add_option("--folder", f.folder, "folder to upload and to bring outputs to")
+      ->capture_default_str();
+  add_number(
+      app,
+      "--max-upload-mib",
+      f.upload_mib,
+      "refuse bigger folders",
+      std::uint64_t{1},
+      kUploadMibMax
+  );
+  app.add_flag("--stateless", f.is_stateless, "it saves nothing; start it again after a reclaim")
+      ->excludes("--checkpoint")
+      ->excludes("--complete-marker");
+  app.add_flag("--no-upload", f.has_no_upload, "start in an empty folder");
+  CLI::Option* const detach = app.add_flag("-d,--detach", f.is_detached, "only submit");
+  app.add_flag("--json", f.is_json, "with --detach: the answer as JSON")->needs(detach);
+  app.add_option("command", f.command, "the command, after --")->required();
+  app.positionals_at_end();
+  refuse_empty_values(app);
+}
+
+}  // namespace rn::cli
