@@ -1,0 +1,358 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every command and flag of `reclaim` against a real coordinator, without a machine that lends. Which there are is
+taken from the program's own help: one that is added without a test fails here. docs/commands.md says what to expect."""
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+from labs import ROOT, wait_until  # noqa: E402
+from rn_site import program  # noqa: E402
+
+USAGE, NOT_FOUND, DENIED, CONFLICT, UNREACHABLE, NO_ROOM, READER_GONE = 2, 3, 4, 5, 6, 8, 141
+ALWAYS = {"--help", "--version"}
+NASTY = "\x1b[2Jred\u202e"
+
+
+class Site:
+    """A coordinator in a scratch folder, and who talks to it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.state = folder / "coordinator"
+        self.log = open(folder / "coordinator.log", "wb")
+        self.process = subprocess.Popen(
+            [program("reclaim-coordinator"), "serve", "--state", self.state, "--listen", "127.0.0.1:0",
+             "--heartbeat-ms", "500"], stdout=subprocess.PIPE, stderr=self.log, text=True)
+        try:
+            self.port = next(int(found[1]) for found in (
+                re.match(r"listening on port (\d+)", line) for line in self.process.stdout) if found)
+            wait_until("the administrator's token", (self.state / "admin.token").exists, 20)
+        except BaseException:
+            self.down()
+            raise
+        self.url = f"https://127.0.0.1:{self.port}"
+        self.environment = {"PATH": os.environ["PATH"], "XDG_CONFIG_HOME": str(folder / "config"), "HOME": str(folder),
+                            "RECLAIM_URL": self.url, "RECLAIM_TOKEN": self.token}
+
+    @property
+    def token(self):
+        return (self.state / "admin.token").read_text().strip()
+
+    def down(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        self.log.close()
+
+
+class Commands(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        scratch = tempfile.TemporaryDirectory(prefix="rn-cli-")
+        cls.addClassCleanup(scratch.cleanup)
+        cls.folder = pathlib.Path(scratch.name)
+        cls.site = Site(cls.folder)
+        cls.addClassCleanup(cls.site.down)
+        cls.used = set()
+        cls.archive = cls.folder / "image.tar"
+        (cls.folder / "hello").write_text("hello\n")
+        with tarfile.open(cls.archive, "w") as tar:
+            tar.add(cls.folder / "hello", "bin/hello")
+        cls.cli("image", "add", "base", cls.archive)
+
+    @classmethod
+    def note(cls, words):
+        """Remembers command and flags that were given."""
+        command = []
+        for word in map(str, words):
+            if word == "--":
+                break
+            if word.startswith("-"):
+                cls.used.add((tuple(command), word))
+            elif tuple(command + [word]) in cls.known():
+                command.append(word)
+        cls.used.add(tuple(command))
+
+    @classmethod
+    def known(cls):
+        """Commands, as tuples of words, with their flags: long ones, or short where there is no long one."""
+        if "tree" not in cls.__dict__:
+            cls.tree, left = {}, [()]
+            while left:
+                command = left.pop()
+                text = subprocess.run([program("reclaim"), *command, "--help"], capture_output=True, text=True,
+                                      check=True).stdout
+                options = re.findall(r"^  (-[-\w,]+)", text, re.M)
+                cls.tree[command] = [tuple(names.split(",")) for names in options]
+                _, _, below = text.partition("\nSubcommands:\n")
+                left += [(*command, word) for word in re.findall(r"^  ([a-z]+)", below, re.M)]
+        return cls.tree
+
+    @classmethod
+    def cli(cls, *words, status=0, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd=None, **environment):
+        if status != USAGE:
+            cls.note(words)
+        done = subprocess.run([program("reclaim"), *map(str, words)], stdin=stdin, stdout=stdout,
+                              stderr=subprocess.PIPE, timeout=60, cwd=cwd or cls.folder, text=True,
+                              env={**cls.site.environment, **environment})
+        if done.returncode != status:
+            raise AssertionError(f"{words}: {done.returncode}, not {status}\n{done.stdout}{done.stderr}")
+        if status not in (0, READER_GONE) and "--help" not in words and "Run with --help" not in done.stderr:
+            assert "next: " in done.stderr or status == 1 or status == USAGE, done.stderr
+        return done
+
+    def json(self, *words):
+        return json.loads(self.cli(*words, "--json").stdout)
+
+    def fails(self, status, pattern, *words, **options):
+        self.assertRegex(self.cli(*words, status=status, **options).stderr, pattern)
+
+    def make_folder(self, name, **files):
+        folder = self.folder / name
+        folder.mkdir()
+        for file, text in files.items():
+            (folder / file).write_text(text)
+        return folder
+
+    def submit(self, *flags):
+        return self.cli("run", "--detach", "--no-upload", "--stateless", *flags, "--", "true").stdout.strip()
+
+    # ---- jobs
+
+    def test_a_job_is_submitted_with_every_flag_and_looked_at(self):
+        folder = self.make_folder("every-flag", x="1")
+        answer = json.loads(self.cli(
+            "run", "--detach", "--json", "--image", "base", "--gpu", "24GB:2", "--compute-capability", "8.0",
+            "--cpus", "2", "--cpus-min", "1", "--memory", "1GB", "--disk", "1GB", "--name", "all", "--env", "A=1",
+            "--priority", "3", "--signal", "USR1", "--notice", "5m", "--checkpoint", "*.pt", "--complete-marker",
+            "done", "--output", "out/*", "--temporary", "*.tmp", "--copies", "2", "--copies-at", "lab-b", "--lab",
+            "lab-a", "--peer", "10.1.2.3:5000/udp", "--max-duration", "2h", "--max-restarts", "3", "--folder", folder,
+            "--max-upload-mib", "1", "--", "python3", "x.py").stdout)
+        job = answer["job"]["id"]
+        spec = self.json("show", job)["spec"]
+        self.assertEqual(spec["priority"], 3)
+        self.assertEqual(spec["resources"]["gpus"], 2)
+        self.assertEqual(spec["max_duration_s"], 7200)
+        self.assertTrue(any("waits until a node fits" in warning for warning in answer["warnings"]), answer)
+        self.assertIn(job, [one["id"] for one in self.json("ps", "--all", "--limit", 1000)["jobs"]])
+        self.assertIn("sentence", self.json("why", job))
+        self.assertEqual({event["job"] for event in self.json("events", "--job", job, "--kind", "job.", "--limit", 5)[
+            "events"]}, {job})
+        self.assertEqual(self.json("events", "--node", "n-none")["events"], [])
+        self.fails(NOT_FOUND, ".", "logs", job)  # nothing has run yet
+        self.fails(NOT_FOUND, ".", "logs", "--attempt", 7, job)
+        self.fails(NOT_FOUND, ".", "cp", f"{job}:", self.folder / "nowhere")
+        self.assertIn(job, self.cli("stop", "--save", "--deadline", 5, "--message", "enough", job).stdout)
+
+    def test_a_job_file_is_submitted(self):
+        file = self.make_folder("file") / "job.yaml"
+        file.write_text("run: 'true'\nstateless: true\nworkdir: .\n")
+        self.assertEqual(self.json("submit", "--max-upload-mib", 1, file)["job"]["state"], "queued")
+        with open(file) as text:
+            job = self.cli("submit", "-", stdin=text).stdout.strip()
+        self.cli("stop", job)
+        file.write_text("run: x\nwork_dir: /work\n")
+        self.fails(USAGE, "work_dir: no such field\n.*did you mean 'workdir'", "submit", file)
+        file.write_text("run: x\nworkdir: gone\n")
+        self.fails(NOT_FOUND, "there is no folder .*/gone", "submit", file)
+
+    def watch(self, *words):
+        """A command that goes on, once it watches; killed at the end."""
+        self.note(words)
+        process = subprocess.Popen([program("reclaim"), *map(str, words)], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, env=self.site.environment, cwd=self.folder)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        for line in process.stderr:
+            if "] queued" in line:
+                return process, re.match(r"\[(j-\w+)\]", line)[1]
+        raise AssertionError("it ended")
+
+    def test_what_watches_a_job_ends_with_it(self):
+        (self.folder / "wait.yaml").write_text("run: 'true'\nstateless: true\n")
+        for words in (("run", "--no-upload", "--stateless", "--", "true"), ("submit", "--wait", "wait.yaml")):
+            process, job = self.watch(*words)
+            self.cli("stop", job)
+            self.assertEqual(process.wait(20), 130, words)
+
+    def test_what_watches_a_job_ends_when_nobody_reads(self):
+        job = self.submit()
+        for words in (("run", "--no-upload", "--stateless", "--", "true"), ("logs", "--follow", job)):
+            process, _ = self.watch(*words)
+            process.stdout.close()
+            self.assertEqual(process.wait(20), READER_GONE, words)
+            said = process.stderr.read()
+            self.assertIn("the job goes on" if words[0] == "run" else "", said)
+            self.assertNotIn("next: ", said)
+        process, _ = self.watch("logs", "-f", job)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(20), 130)
+        self.cli("stop", job)
+
+    # ---- the site
+
+    # Who removes files in a test is nobody who could remove others'.
+    OWNER = ["setpriv", "--reuid", "64991", "--regid", "64991", "--clear-groups"] if os.geteuid() == 0 else []
+
+    def test_images(self):
+        self.assertEqual([one["name"] for one in self.json("image", "ls")["images"]], ["base"])
+        out = self.folder / "saved.tar"
+        self.cli("image", "save", "base", out)
+        self.assertEqual(out.read_bytes(), self.archive.read_bytes())
+        out.write_text("mine")
+        self.fails(CONFLICT, "is there already\n.*--force", "image", "save", "base", out)
+        self.assertEqual(out.read_text(), "mine")
+        self.cli("image", "save", "base", out, "--force")
+        self.assertEqual(out.read_bytes(), self.archive.read_bytes())
+        os.mkfifo(self.folder / "pipe")
+        self.fails(USAGE, "is a device, a socket or a pipe", "image", "save", "--force", "base", self.folder / "pipe")
+        self.fails(USAGE, "is a folder", "image", "save", "--force", "base", self.folder)
+        self.fails(NOT_FOUND, "there is no folder", "image", "save", "base", self.folder / "none" / "x")
+        self.fails(DENIED, "allow list", "image", "add", "--base", "none", "other", self.archive)
+        self.cli("image", "add", "twice", self.archive)
+        self.cli("image", "rm", "twice")
+
+    def test_tokens(self):
+        made = self.json("token", "create", "--lab", "lab-a", "--user", "ada", "--role", "owner", "--ttl-s", 600)
+        self.assertEqual(self.json("whoami")["role"], "admin")
+        self.cli("login", f"127.0.0.1:{self.site.port}", "--token", made["token"], "--ca-fingerprint",
+                 made["token"].rsplit(".")[-1])
+        self.assertIn("ada", self.cli("whoami", RECLAIM_TOKEN="", RECLAIM_URL="").stdout)
+        self.assertIn(made["info"]["id"], [one["id"] for one in self.json("token", "ls")["tokens"]])
+        self.cli("token", "revoke", made["info"]["id"])
+        self.fails(DENIED, ".", "whoami", RECLAIM_TOKEN=made["token"])
+
+    def agent(self, *words, status=0):
+        config = self.folder / "agent.yaml"
+        config.write_text(json.dumps({
+            "state": str(self.folder / "node"), "run": str(self.folder / "run"), "listen_peer": "", "listen_api": "",
+            "nvml_library": "", "machine_id_file": str(self.folder / "hello")}))
+        done = subprocess.run([*self.OWNER, program("reclaim-agent"), "--config", config, *words],
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done
+
+    def test_a_node_keeps_its_name_and_is_revoked(self):
+        self.folder.chmod(0o755)
+        for folder in ("run", "node"):
+            (self.folder / folder).mkdir()
+            if self.OWNER:
+                os.chown(self.folder / folder, 64991, 64991)
+        token = self.cli("token", "create", "--lab", "lab-a").stdout.strip()
+        self.agent("join", f"http://127.0.0.1:{self.site.port}", "--token", token, status=USAGE)
+        self.agent("join", self.site.url, "--token", token, "--hostname", "a b", status=USAGE)
+        self.agent("join", f"127.0.0.1:{self.site.port}/", "--token", token, "--hostname", "printer-room")
+        serve = [program("reclaim-agent"), "--config", self.folder / "agent.yaml", "serve"]
+        agent = subprocess.Popen([*self.OWNER, *serve], stderr=subprocess.DEVNULL)
+        try:
+            wait_until("the node to be there", lambda: any(
+                one["is_connected"] for one in self.json("nodes")["nodes"]), 30)
+        finally:
+            agent.terminate()
+            agent.wait()
+        node = self.json("nodes")["nodes"][0]
+        self.assertEqual(node["facts"]["hostname"], "printer-room")  # after its first hello too
+        done = self.agent("leave", status=UNREACHABLE)
+        self.assertRegex(done.stderr, "nothing has changed, the coordinator was not told")
+        done = self.agent("leave", "--purge")
+        self.assertRegex(done.stderr, f"was not told that {node['id']} has left(.|\n)*nodes revoke {node['id']}")
+        self.assertFalse((self.folder / "node" / "agent").exists())
+        self.assertTrue((self.folder / "hello").exists())
+        self.assertEqual(self.json("nodes", "revoke", "--yes", "printer-room")["node"], node["id"])
+
+    # ---- what is typed, and what is shown
+
+    def test_numbers_and_contradictions_are_refused(self):
+        for pattern, *words in (
+                ("--limit.*'-1' is no whole number from 1 to 1000", "ps", "--limit", "-1"),
+                ("--limit.*'010' .*leave out the zeros", "ps", "--limit", "010"),
+                ("--limit.*'5x'", "events", "--limit", "5x"),
+                ("--attempt.*from 1 to", "logs", "--attempt", "0", "7"),
+                ("--deadline.*'99999999999'", "stop", "--save", "--deadline", "99999999999", "7"),
+                ("--copies.*from 1 to 8", "run", "--copies", "9", "--", "x"),
+                ("--ttl-s", "token", "create", "--lab", "l", "--ttl-s", "-1"),
+                ("--role", "token", "create", "--lab", "l", "--user", "u", "--role", "king"),
+                ("excludes", "run", "--stateless", "--checkpoint", "x", "--", "x"),
+                ("--detach", "run", "--json", "--", "x"),
+                ("command", "run", "--stateless"),
+                ("command is empty", "run", "--", ""),
+                ("no id or name", "show", "../v1"),
+                ("no id or name", "stop", ".."),
+                ("not one of https", "login", "http://x", "--token", "t"),
+                ("user name or password", "login", "https://a:secret@x", "--token", "t"),
+                ("is no duration", "run", "--max-duration", "0", "--", "x")):
+            with self.subTest(words=words):
+                self.fails(USAGE, pattern, *words)
+
+    def test_what_others_chose_is_shown_and_not_obeyed(self):
+        job = self.submit("--name", NASTY)
+        for words in (("ps",), ("ps", "--json"), ("show", job, "--json"), ("events",)):
+            out = self.cli(*words).stdout
+            self.assertFalse(re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", out), words)
+        self.assertIn("\\x1b[2Jred\\u202e", self.cli("ps").stdout)
+        self.assertEqual(self.json("show", job)["spec"]["name"], NASTY)
+        self.cli("stop", job)
+
+    def test_output_that_does_not_arrive_fails_the_command(self):
+        with open("/dev/full", "w") as full:
+            for words in (("whoami",), ("ps", "--json"), ("image", "ls"), ("--help",), ("run", "--help"),
+                          ("--version",)):
+                self.fails(1, "standard output: .*(No space left|an earlier write)", *words, stdout=full)
+            for other in ("reclaim-agent", "reclaim-coordinator", "reclaim-warden"):
+                for flag in ("--help", "--version"):
+                    done = subprocess.run([program(other), flag], stdout=full, stderr=subprocess.PIPE, text=True)
+                    self.assertEqual(done.returncode, 1, (other, flag))
+        reader, writer = os.pipe()
+        os.close(reader)
+        with open(writer, "w") as gone:
+            for words in (("whoami",), ("--help",)):
+                self.assertEqual(self.cli(*words, status=READER_GONE, stdout=gone).stderr, "")
+        closed = subprocess.run(["sh", "-c", 'exec "$0" whoami >&-', program("reclaim")], stderr=subprocess.PIPE,
+                                env=self.site.environment, text=True)
+        self.assertEqual(closed.returncode, 1, closed.stderr)
+
+    def test_the_exit_codes_are_those_of_the_documentation(self):
+        big = self.make_folder("big", x="x" * (2 << 20))
+        with socket.socket() as nobody, open("/dev/full", "w") as full:
+            nobody.bind(("127.0.0.1", 0))  # and does not listen
+            away = f"https://127.0.0.1:{nobody.getsockname()[1]}"
+            self.cli("whoami")
+            self.cli("whoami", status=1, stdout=full)
+            self.cli("ps", "--limit", 0, status=USAGE)
+            self.cli("show", 4711, status=NOT_FOUND)
+            self.cli("whoami", status=DENIED, RECLAIM_TOKEN=self.site.token.replace(".", ".0", 2))
+            self.cli("image", "save", "base", self.archive, status=CONFLICT)
+            self.cli("whoami", status=UNREACHABLE, RECLAIM_URL=away)
+            self.cli("run", "--folder", big, "--max-upload-mib", 1, "--", "true", status=NO_ROOM)
+        shown = {0, 1, USAGE, NOT_FOUND, DENIED, CONFLICT, UNREACHABLE, NO_ROOM}
+        above = {7, 130, READER_GONE}  # ExitCodes.* of cli_test.cc; the tests of what watches a job
+        table = (ROOT / "docs" / "commands.md").read_text()
+        self.assertEqual({int(code) for code in re.findall(r"^\| (\d+) \|", table, re.M)}, shown | above)
+
+    def test_zz_every_command_and_flag_was_tried(self):
+        left = []
+        for command, flags in self.known().items():
+            has_own = command and not any(other[:-1] == command for other in self.known())
+            if has_own and command not in self.used:
+                left.append(" ".join(command))
+            left += [f"{' '.join(command)} {names[-1]}" for names in flags if not ALWAYS & set(names) and not any(
+                (command, name) in self.used for name in names)]
+        self.assertGreater(len(self.known()), 20)
+        self.assertEqual(left, [])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
