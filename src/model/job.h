@@ -81,6 +81,7 @@ struct JobSpec {
   CheckpointSpec checkpoint;
   Digest workspace{};  ///< SHA-256 of the workspace listing in the coordinator's blob store; zero =
                        ///< empty
+  std::vector<std::string> data;     ///< data sets of the node's, seen as /data/NAME (data_sets.h)
   std::vector<NetworkAllow> peers;   ///< wanted; granted only where the contract opens them
   std::uint32_t max_duration_s = 0;  ///< 0 = none
   std::uint32_t notice_s = 0;        ///< asked for; the owner's contract decides
@@ -99,6 +100,7 @@ struct JobSpec {
       priority,
       checkpoint,
       workspace,
+      data,
       peers,
       max_duration_s,
       notice_s,

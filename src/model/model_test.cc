@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/codec.h"
+#include "model/data_sets.h"
 #include "model/job.h"
 #include "model/reclaim.h"
 #include "model/warden.h"
@@ -140,6 +141,37 @@ TEST(WardenWire, requests_and_replies_survive_the_socket) {
 TEST(WardenWire, taking_back_is_for_the_owner_alone) {
   EXPECT_TRUE(warden_wire::is_owner_only(warden_wire::Release{}));
   EXPECT_FALSE(warden_wire::is_owner_only(warden_wire::KillGuest{}));
+}
+
+TEST(DataSets, a_name_is_one_component_of_a_path) {
+  for (const char* good : {"imagenet", "a", "MNIST_2.1-small", "..."})
+    EXPECT_TRUE(is_data_set_name(good)) << good;
+  for (const char* bad : {"", ".", "..", "a/b", "a b", "a:b", "a,b", "\xc3\xa4", "../etc", "a\n"})
+    EXPECT_FALSE(is_data_set_name(bad)) << bad;
+  EXPECT_TRUE(is_data_set_name(std::string(64, 'a')));
+  EXPECT_FALSE(is_data_set_name(std::string(65, 'a')));
+}
+
+TEST(DataSets, a_list_has_no_name_twice_and_an_end) {
+  EXPECT_TRUE(check_data_sets({"a", "b"}, 2, "data"));
+  EXPECT_EQ(
+      check_data_sets({"a", "b", "a"}, 16, "data").error().message, "data: 'a' is named twice"
+  );
+  EXPECT_EQ(
+      check_data_sets({"a", "b", "c"}, 2, "data").error().message, "data: more than 2 data sets"
+  );
+  EXPECT_EQ(
+      check_data_sets({"../etc"}, 2, "data").error().message,
+      "data: '../etc' is no name of a data set"
+  );
+}
+
+TEST(DataSets, what_an_older_agent_does_not_say_it_does_not_offer) {
+  const auto facts = from_json<NodeFacts>(R"({"hostname":"old"})");
+
+  ASSERT_TRUE(facts);
+  EXPECT_EQ(missing_data_set({"imagenet"}, facts->data_sets), "imagenet");
+  EXPECT_EQ(missing_data_set({"a", "b"}, {"b", "a"}), "");
 }
 
 TEST(JobState, a_terminal_state_is_left_by_nothing) {

@@ -48,6 +48,8 @@ struct NodeFacts {
   std::vector<std::string> warnings;  ///< engine floors and the like, shown to people
   std::uint64_t uplink_bps = 0;       ///< declared; 0 = unknown
   std::vector<std::string> images;    ///< digests ("sha256:…") present on the node
+  /// Names of the data sets that it offers, and that its warden has at the moment; sorted.
+  std::vector<std::string> data_sets;
 
   RN_FIELDS(
       NodeFacts,
@@ -63,7 +65,8 @@ struct NodeFacts {
       has_user_namespaces,
       warnings,
       uplink_bps,
-      images
+      images,
+      data_sets
   )
 };
 

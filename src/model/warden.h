@@ -77,6 +77,7 @@ struct StartGuest {
   std::uint64_t log_limit_bytes = 16u << 20;
   std::vector<std::uint32_t> gpus;
   std::vector<NetworkAllow> network;
+  std::vector<std::string> data;  ///< names of data sets; the warden alone knows their folders
 
   RN_FIELDS(
       StartGuest,
@@ -90,7 +91,8 @@ struct StartGuest {
       max_pids,
       log_limit_bytes,
       gpus,
-      network
+      network,
+      data
   )
 };
 
@@ -245,6 +247,7 @@ struct WardenState {
   std::vector<GuestReport> guests;
   std::vector<ReclaimRecord> reclaims;  ///< all that are not returned, and the last returned ones
   std::vector<std::string> images;      ///< digests in the engine
+  std::vector<std::string> data_sets;   ///< names of those whose folders are there now; sorted
   bool is_paused = false;
   std::int64_t paused_until_wall_ms = 0;
   std::string engine;
@@ -257,6 +260,7 @@ struct WardenState {
       guests,
       reclaims,
       images,
+      data_sets,
       is_paused,
       paused_until_wall_ms,
       engine,

@@ -292,9 +292,12 @@ struct Probe {
   std::string image_digest;
   std::uint32_t priority = 4;
   std::uint32_t notice_s = 0;
-  std::uint32_t hold_ms = 1000;  ///< asked time to live of the hold
+  std::uint32_t hold_ms = 1000;   ///< asked time to live of the hold
+  std::vector<std::string> data;  ///< JobSpec::data
 
-  RN_FIELDS(Probe, probe, job, user, lab, resources, image_digest, priority, notice_s, hold_ms)
+  RN_FIELDS(
+      Probe, probe, job, user, lab, resources, image_digest, priority, notice_s, hold_ms, data
+  )
 };
 
 struct CancelHold {
