@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "arbiter/calendar.h"
+#include "model/data_sets.h"
 
 namespace rn::arbiter {
 
@@ -114,6 +115,8 @@ Refusal Arbiter::never(const wire::Probe& probe) const {
     return no("the contract does not allow lab " + probe.lab.str());
   if (!contract_.allow_images.empty() && !contains(contract_.allow_images, probe.image_digest))
     return no("the contract does not allow image " + probe.image_digest);
+  if (const std::string missing = missing_data_set(probe.data, facts_.data_sets); !missing.empty())
+    return no("the node offers no data set " + missing);
   if (wanted.cpu_milli_min > cpu_cap_of_one())
     return no(
         "needs at least " + text(wanted.cpu_milli_min) + " milli-CPU, the contract lends " +
@@ -314,6 +317,11 @@ CommitAnswer Arbiter::commit(const wire::Commit& commit, Now now) {
   }
   if (lending(now) != LendingState::kOpen) {
     answer.reason = why(now);
+    return answer;
+  }
+  const std::string missing = missing_data_set(commit.spec.data, facts_.data_sets);
+  if (!missing.empty()) {
+    answer.reason = "the node no longer offers data set " + missing;
     return answer;
   }
   for (const std::uint32_t gpu : hold->second.grant.gpus) {

@@ -336,5 +336,35 @@ TEST(Capability, compares_numbers_not_text) {
   EXPECT_FALSE(is_capable("8.6", "new"));
 }
 
+TEST_F(ArbiterTest, a_job_whose_data_is_not_here_is_refused_until_the_node_offers_it) {
+  wire::Probe probe = a_probe("j1");
+  probe.data = {"digits"};
+  const ProbeAnswer refused = arbiter.probe(probe, now());
+  facts.data_sets = {"digits"};
+  apply();
+
+  EXPECT_TRUE(refused.hold.empty());
+  EXPECT_TRUE(refused.refusal.is_permanent);
+  EXPECT_EQ(refused.refusal.reason, "the node offers no data set digits");
+  EXPECT_FALSE(arbiter.probe(probe, now()).hold.empty());
+}
+
+TEST_F(ArbiterTest, data_that_vanished_between_probe_and_commit_ends_the_hold) {
+  facts.data_sets = {"digits"};
+  apply();
+  wire::Probe probe = a_probe("j1");
+  probe.data = {"digits"};
+  const ProbeAnswer held = arbiter.probe(probe, now());
+  facts.data_sets.clear();
+  apply();
+  wire::Commit commit = a_commit("j1", held.hold);
+  commit.spec.data = {"digits"};
+
+  const CommitAnswer answer = arbiter.commit(commit, now());
+
+  EXPECT_FALSE(answer.is_granted);
+  EXPECT_EQ(answer.reason, "the node no longer offers data set digits");
+}
+
 }  // namespace
 }  // namespace rn::arbiter

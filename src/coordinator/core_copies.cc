@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/planted.h"
+#include "model/data_sets.h"
 #include "model/signing.h"
 #include "reclaim/destinations.h"
 
@@ -114,6 +115,8 @@ std::vector<reclaim::CopyCandidate> copy_candidates(
     c.departure_rate = node.departures.upper;
     c.is_storage = !node.row.contract.lends;
     c.has_parent = is_holder(newest, id);
+    const auto& data = job.row.job.spec.data;
+    c.has_data = !data.empty() && missing_data_set(data, node.row.facts.data_sets).empty();
     c.copies_held = static_cast<std::uint32_t>(node.copies_of.size());
     result.push_back(std::move(c));
   }

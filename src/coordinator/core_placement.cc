@@ -58,6 +58,7 @@ const std::string& demand_key(JobEntry& job) {
     key += std::to_string(number) + '|';
   key += r.compute_capability_min + '|' + j.owner.str() + '|' + j.lab.str() + '|' + j.image_digest;
   for (const std::string& lab : j.spec.only_labs) key += '|' + lab;
+  for (const std::string& name : j.spec.data) key += '/' + name;
   return job.demand_key = std::move(key);
 }
 
@@ -87,7 +88,8 @@ void ask(State& state, JobEntry& job, NodeEntry& node, Asked asked) {
           .image_digest = j.image_digest,
           .priority = j.spec.priority,
           .notice_s = j.spec.notice_s,
-          .hold_ms = static_cast<std::uint32_t>(hold_time(state).count())}
+          .hold_ms = static_cast<std::uint32_t>(hold_time(state).count()),
+          .data = j.spec.data}
   );
   job.placement->asked.push_back(std::move(asked));
 }

@@ -304,5 +304,90 @@ TEST_F(PlacementTest, a_trust_group_is_obeyed) {
   EXPECT_EQ(where(submit(spec)), "b");
 }
 
+class DataTest : public PlacementTest {
+ protected:
+  static JobSpec a_spec_with(std::vector<std::string> data) {
+    JobSpec spec = a_spec();
+    spec.data = std::move(data);
+    return spec;
+  }
+
+  void offer(const std::string& name, std::vector<std::string> data_sets) {
+    FakeAgent& agent = node(name);
+    agent.hello.facts.data_sets = std::move(data_sets);
+    tell(agent, wire::NodeUpdate{agent.hello.facts, agent.hello.contract, agent.hello.address});
+  }
+};
+
+TEST_F(DataTest, a_job_is_asked_for_only_where_its_data_is) {
+  offer("b", {"digits"});
+  const JobId id = submit(a_spec_with({"digits"}));
+
+  EXPECT_EQ(where(id), "b");
+  EXPECT_EQ(node("a").received<wire::Probe>().size(), 0U);
+  EXPECT_EQ(node("b").last<wire::Probe>().data, std::vector<std::string>{"digits"});
+}
+
+TEST_F(DataTest, without_its_data_anywhere_it_waits_says_so_and_goes_when_somebody_offers_it) {
+  const auto answer = run(user(), SubmitJob{.spec = a_spec_with({"digits"})});
+  ASSERT_TRUE(answer);
+  const auto& submitted = std::get<JobSubmitted>(*answer);
+  const JobId id = submitted.job.id;
+  pass(2000);
+
+  EXPECT_EQ(state(id), JobState::kQueued);
+  EXPECT_NE(
+      core->why(id, clock.now()).value().find("no node offers data set digits"), std::string::npos
+  );
+  std::string told;
+  for (const std::string& warning : submitted.warnings) told += warning + "\n";
+  EXPECT_NE(
+      told.find("it waits until a node fits: no node offers data set digits\n"), std::string::npos
+  );
+  offer("a", {"digits"});
+  pass(2000);
+  EXPECT_EQ(where(id), "a");
+}
+
+TEST_F(DataTest, what_one_job_lacks_says_nothing_about_a_job_with_other_data) {
+  offer("b", {"digits"});
+  const JobId waits = submit(a_spec_with({"imagenet"}));
+  const JobId runs = submit(a_spec_with({"digits"}));
+  pass(2000);
+
+  EXPECT_EQ(state(waits), JobState::kQueued);
+  EXPECT_EQ(where(runs), "b");
+}
+
+TEST_F(DataTest, a_name_that_is_none_is_refused_in_a_job_and_dropped_from_a_node) {
+  offer("a", {"digits", "../etc", "\033[2J"});
+
+  EXPECT_EQ(tables.nodes.at(node("a").id).facts.data_sets, std::vector<std::string>{"digits"});
+  for (const auto& names : std::vector<std::vector<std::string>>{
+           {"../etc"}, {"a", "a"}, std::vector<std::string>(17, "x")}) {
+    const auto refused = run(user(), SubmitJob{.spec = a_spec_with(names)});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalid);
+  }
+  JobSpec hidden = a_spec_with({"digits"});
+  hidden.work_dir = "/data/work";
+  EXPECT_FALSE(run(user(), SubmitJob{.spec = hidden}));
+}
+
+TEST_F(DataTest, a_displaced_job_goes_only_where_its_data_is_too) {
+  add_node("c", "lab-c");
+  offer("b", {"digits"});
+  offer("c", {"digits"});
+  const JobId id = running(a_spec_with({"digits"}));
+  const std::string first = where(id);
+  node(first).lending = LendingState::kReclaimed;
+  beat(node(first));
+  say(node(first), id, job(id).epoch, AttemptState::kEnded, AttemptEnd::kReclaimed);
+  pass(8000);
+
+  EXPECT_EQ(where(id), first == "b" ? "c" : "b");
+  EXPECT_EQ(node("a").received<wire::Probe>().size(), 0U);
+}
+
 }  // namespace
 }  // namespace rn::coordinator

@@ -8,6 +8,7 @@
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_placement.h"
 #include "coordinator/core_usage.h"
+#include "model/data_sets.h"
 
 namespace rn::coordinator {
 
@@ -106,9 +107,12 @@ std::optional<Rejection> check_identity(
         0,
         "node.clone_refused"};
   if (hello.facts.gpus.size() > kGpus || hello.facts.images.size() > kListed ||
-      hello.attempts.size() > kListed || hello.reclaims.size() > kListed)
+      hello.facts.data_sets.size() > kMaxDataSetsOfNode || hello.attempts.size() > kListed ||
+      hello.reclaims.size() > kListed)
     return Rejection{
-        ErrorCode::kExhausted, "the hello lists more than 64 GPUs or 4096 other things", rejoin};
+        ErrorCode::kExhausted,
+        "the hello lists more than 64 GPUs, 256 data sets or 4096 other things",
+        rejoin};
   if (hello.highest_generation > state.generation &&
       hello.highest_generation - state.generation > kGenerationJump)
     return Rejection{
@@ -201,13 +205,19 @@ void rise_above(State& state, const NodeEntry& node, std::uint32_t highest) {
   );
 }
 
+/// A name that is none can be asked for by no job, and would reach people's screens.
+void take_facts(NodeRow& row, const NodeFacts& facts) {
+  row.facts = facts;
+  std::erase_if(row.facts.data_sets, [](const auto& name) { return !is_data_set_name(name); });
+}
+
 /// Facts with a bound on what people's screens and our rows have to carry.
 void take_over(State& state, NodeEntry& node, const wire::Hello& hello) {
   NodeRow row = node.row;
   row.boot_id = hello.boot_id;
   if (row.machine_id.empty()) row.machine_id = hello.machine_id;
   row.address = hello.address;
-  row.facts = hello.facts;
+  take_facts(row, hello.facts);
   row.contract = hello.contract;
   row.box_key = hello.box_key;
   row.verify_key = hello.verify_key;
@@ -395,8 +405,10 @@ void on_heartbeat(State& state, NodeEntry& node, const wire::Heartbeat& beat) {
 }
 
 void on_node_update(State& state, NodeEntry& node, const wire::NodeUpdate& update) {
-  if (update.facts.gpus.size() > kGpus || update.facts.images.size() > kListed) return;
-  node.row.facts = update.facts;
+  if (update.facts.gpus.size() > kGpus || update.facts.images.size() > kListed ||
+      update.facts.data_sets.size() > kMaxDataSetsOfNode)
+    return;
+  take_facts(node.row, update.facts);
   node.row.contract = update.contract;
   node.row.address = update.address;
   state.save(node);

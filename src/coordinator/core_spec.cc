@@ -4,6 +4,7 @@
 
 #include "base/fs.h"
 #include "coordinator/core_commands.h"
+#include "model/data_sets.h"
 
 namespace rn::coordinator {
 
@@ -119,6 +120,9 @@ Status check_spec(const JobSpec& spec) {
   if (spec.work_dir.size() < 2 || spec.work_dir.size() > 255 || spec.work_dir.front() != '/' ||
       !is_safe_relative_path(spec.work_dir.substr(1)))
     return wrong("work_dir: expected an absolute path such as \"/work\"");
+  RN_CHECK(check_data_sets(spec.data, kMaxDataSetsOfJob, "data"));
+  if (!spec.data.empty() && is_in_data_folder(spec.work_dir))
+    return wrong("work_dir: lies where the job's data sets are", "use a folder such as /work");
   if (spec.notice_s > 900) return wrong("notice_s: more than 900", "owners grant at most 15 min");
   if (spec.max_restarts > 1000) return wrong("max_restarts: more than 1000");
   if (spec.peers.size() > 64) return wrong("peers: more than 64");

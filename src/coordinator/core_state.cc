@@ -221,6 +221,7 @@ sched::Demand demand_of(const JobEntry& job) {
   demand.lab = j.lab;
   demand.image_digest = j.image_digest;
   demand.only_labs = j.spec.only_labs;
+  demand.data = j.spec.data;
   demand.preferred = job.row.home;
   demand.avoided = job.row.avoid;
   demand.notice_s = j.spec.notice_s;

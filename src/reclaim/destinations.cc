@@ -28,6 +28,7 @@ double score_of(const CopySource& source, const CopyCandidate& c) {
   if (c.lab != source.lab) score += 0.5;
   if (c.is_storage) score += 0.2;
   if (c.has_parent) score += 0.3;
+  if (c.has_data) score += 0.3;
   return score - 0.02 * c.copies_held;
 }
 

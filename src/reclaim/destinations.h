@@ -30,6 +30,7 @@ struct CopyCandidate {
   double departure_rate = 0;      ///< risk-averse (upper), 1/s
   bool is_storage = false;        ///< lends no compute: its owner has no reason to cut it
   bool has_parent = false;        ///< holds the newest durable generation: only a delta moves
+  bool has_data = false;          ///< the job could go on there: its data sets are there
   std::uint32_t copies_held = 0;  ///< attempts that already count on it
 };
 
@@ -57,12 +58,13 @@ struct CopyChoice {
 /// `spares` more. A candidate outside `destinations`, unreachable, full, or in the source's failure
 /// domain is never taken.
 ///
-///   score = S(horizon) + 0.5 [other lab] + 0.2 [storage] + 0.3 [has the parent] − 0.02 · copies
-///   held
+///   score = S(horizon) + 0.5 [other lab] + 0.2 [storage] + 0.3 [has the parent] + 0.3 [has the
+///   data] − 0.02 · copies held
 ///
 /// Other lab and storage are correlated-loss terms (θ·group_risk of the specification: a lab takes
-/// its machines back together); the parent's term is the delta that need not move; the last one
-/// spreads.
+/// its machines back together); the parent's term is the delta that need not move; the data's term
+/// is the restore that need not move, and no more than that: a copy elsewhere is a copy still; the
+/// last one spreads.
 CopyChoice choose_copies(
     const CopySource& source, const std::vector<CopyCandidate>& candidates, std::size_t spares
 );

@@ -52,6 +52,15 @@ TEST(ChooseCopies, whoever_has_the_parent_is_preferred_because_only_a_delta_move
   EXPECT_EQ(chosen(a_source(), candidates), (Ids{"n-c"}));
 }
 
+TEST(ChooseCopies, where_the_jobs_data_is_goes_first_and_without_any_such_node_the_others_serve) {
+  std::vector<CopyCandidate> candidates = {a_node("n-b", "lab-b"), a_node("n-c", "lab-c")};
+  candidates[1].has_data = true;
+
+  EXPECT_EQ(chosen(a_source(), candidates), (Ids{"n-c"}));
+  candidates.pop_back();
+  EXPECT_EQ(chosen(a_source(), candidates), (Ids{"n-b"}));
+}
+
 TEST(ChooseCopies, the_sources_own_failure_domain_is_never_taken) {
   EXPECT_EQ(chosen(a_source(), {a_node("n-x", "lab-a")}), Ids{});
   EXPECT_EQ(choose_copies(a_source(), {a_node("n-x", "lab-a")}, 2).quality, CopyQuality::kNone);

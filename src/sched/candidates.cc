@@ -7,6 +7,8 @@
 #include <map>
 #include <optional>
 
+#include "model/data_sets.h"
+
 namespace rn::sched {
 
 namespace {
@@ -103,6 +105,25 @@ std::optional<Judgement> judge_permission(const Demand& demand, const Candidate&
   if (!contract.allow_images.empty() && !contains(contract.allow_images, demand.image_digest))
     return never("its contract does not admit the image", 0.9);
   return std::nullopt;
+}
+
+/// Less near than a node that has the data and is too small.
+std::optional<Judgement> judge_data(const Demand& demand, const Candidate& c) {
+  const std::string missing = missing_data_set(demand.data, c.facts->data_sets);
+  if (missing.empty()) return std::nullopt;
+  return never("offers no data set " + missing, 0.95);
+}
+
+/// The first data set that nobody offers; empty if there is none.
+std::string data_set_nowhere(const Demand& demand, const std::vector<Candidate>& candidates) {
+  for (const std::string& name : demand.data) {
+    const bool is_somewhere =
+        std::any_of(candidates.begin(), candidates.end(), [&](const Candidate& c) {
+          return contains(c.facts->data_sets, name);
+        });
+    if (!is_somewhere) return name;
+  }
+  return {};
 }
 
 std::optional<Judgement> judge_size(const Demand& demand, const Candidate& c) {
@@ -257,6 +278,7 @@ int compare_versions(const std::string& a, const std::string& b) {
 
 Judgement judge(const Demand& demand, const Candidate& candidate) {
   if (auto refusal = judge_permission(demand, candidate)) return *refusal;
+  if (auto refusal = judge_data(demand, candidate)) return *refusal;
   if (auto refusal = judge_size(demand, candidate)) return *refusal;
   if (auto refusal = judge_moment(demand, candidate)) return *refusal;
   const std::uint32_t left = guest_cpu(candidate) - candidate.used_cpu_milli;
@@ -305,6 +327,8 @@ bool is_feasible(const Demand& demand, const std::vector<Candidate>& candidates)
 
 std::string explain(const Demand& demand, const std::vector<Candidate>& candidates) {
   if (candidates.empty()) return "no node has joined yet";
+  if (const std::string name = data_set_nowhere(demand, candidates); !name.empty())
+    return "no node offers data set " + name;
   std::size_t gpus = 0;
   std::size_t possible = 0;
   std::size_t fits = 0;

@@ -23,6 +23,7 @@ struct Demand {
   LabId lab;
   std::string image_digest;
   std::vector<std::string> only_labs;
+  std::vector<std::string> data;  ///< names of data sets; only nodes that offer all of them can
   NodeId preferred;               ///< asked first if it fits at all; empty = none
   NodeId avoided;                 ///< asked last
   std::uint32_t notice_s = 0;     ///< asked for; owners decide, so it only moves the rank
@@ -78,7 +79,8 @@ std::vector<Ranked> rank(const Demand& demand, const std::vector<Candidate>& can
 std::string because(const Demand& demand, const Candidate& candidate, const Ranked& ranked);
 
 /// One sentence on why nothing fits: "0 of 41 GPUs can ever match; closest: lab-b/n-1 (…)", or "3
-/// nodes could run it, none can now: 2 outside their lending window; 1 busy with other jobs".
+/// nodes could run it, none can now: 2 outside their lending window; 1 busy with other jobs", or
+/// "no node offers data set imagenet".
 std::string explain(const Demand& demand, const std::vector<Candidate>& candidates);
 
 /// The longest notice that a candidate grants which can ever run it; nullopt if none can.

@@ -257,5 +257,49 @@ TEST(Explain, says_why_nothing_can_now) {
   EXPECT_EQ(explain(a_demand(), {}), "no node has joined yet");
 }
 
+TEST(Data, a_job_goes_only_where_all_its_data_sets_are) {
+  Site site;
+  site.add("none", "lab-x");
+  site.add("one", "lab-x").facts.data_sets = {"digits"};
+  site.add("both", "lab-b").facts.data_sets = {"digits", "imagenet"};
+  Demand demand = a_demand();
+  demand.data = {"imagenet", "digits"};
+  demand.preferred = NodeId("none");
+
+  EXPECT_EQ(ranked(demand, site), (Ids{"both"}));
+  EXPECT_EQ(judge(demand, site.candidates[1]).fit, Fit::kNever);
+  EXPECT_EQ(judge(demand, site.candidates[1]).reason, "offers no data set imagenet");
+}
+
+TEST(Data, a_data_set_that_nobody_offers_is_named) {
+  Site site;
+  site.add("n-1", "lab-a").facts.data_sets = {"digits"};
+  site.add("n-2", "lab-b").facts.data_sets = {"imagenet"};
+  Demand demand = a_demand();
+  demand.data = {"digits", "cifar"};
+
+  EXPECT_EQ(explain(demand, site.candidates), "no node offers data set cifar");
+  EXPECT_FALSE(is_feasible(demand, site.candidates));
+  demand.data = {"digits", "imagenet"};
+  EXPECT_EQ(
+      explain(demand, site.candidates),
+      "0 of 2 nodes can ever match; closest: lab-a/host-n-1 offers no data set imagenet"
+  );
+}
+
+TEST(Data, a_node_that_has_the_data_and_is_too_small_is_closer_than_one_without) {
+  Site site;
+  site.add("n-1", "lab-a");
+  site.add("n-2", "lab-b").facts.data_sets = {"digits"};
+  Demand demand = a_demand();
+  demand.data = {"digits"};
+  demand.resources.memory_mib = 24'000;
+
+  EXPECT_EQ(
+      explain(demand, site.candidates),
+      "0 of 2 nodes can ever match; closest: lab-b/host-n-2 has 12000 MiB for guests, 24000 wanted"
+  );
+}
+
 }  // namespace
 }  // namespace rn::sched
