@@ -21,6 +21,7 @@
 #include "io/patiently.h"
 #include "io/real_clock.h"
 #include "io/real_fs.h"
+#include "model/data_sets.h"
 #include "warden/engine_exec.h"
 #include "warden/kill_service.h"
 #include "warden/leave.h"
@@ -52,6 +53,7 @@ struct Options {
   std::vector<std::uint32_t> owner_uids;
   std::uint64_t reserve_mib = 2048;
   std::uint64_t guest_uplink_bps = 0;
+  std::vector<std::string> data_sets;  ///< NAME=/path
   bool is_floor_strict = false;
   std::vector<std::uint32_t> kill_gpus;
   bool is_cut_only = false;
@@ -113,6 +115,13 @@ MachineConfig machine_of(const Options& options) {
   if (options.gpus == "cdi") machine.gpu_access = warden::GpuAccess::kCdi;
   if (!options.first_address.empty()) machine.first_address = options.first_address;
   machine.guest_uplink_bps = options.guest_uplink_bps;
+  for (const std::string& set : options.data_sets) {
+    const auto equals = set.find('=');  // there: check_flags
+    if (equals == std::string::npos) continue;
+    std::string path = set.substr(equals + 1);
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
+    machine.data_sets[set.substr(0, equals)] = path;
+  }
   return machine;
 }
 
@@ -169,6 +178,27 @@ Status serve_until_signal(const Options& options) {
   return {};
 }
 
+/// Names and paths; whether the folders are there is seen when they are opened.
+Status check_data_flags(const Options& options) {
+  const auto in_flag = [](const Error& error) { return error.with("--data-set"); };
+  std::vector<std::string> names;
+  for (const std::string& set : options.data_sets) {
+    const auto equals = set.find('=');
+    if (equals == std::string::npos)
+      return fail(
+          ErrorCode::kInvalid,
+          "--data-set \"" + set + "\" is not NAME=FOLDER",
+          "for example --data-set imagenet=/srv/imagenet"
+      );
+    names.push_back(set.substr(0, equals));
+  }
+  RN_CHECK(check_data_sets(names, kMaxDataSetsOfNode, "name").map_error(in_flag));
+  const warden::DataConfig data = warden::data_config(machine_of(options));
+  for (const auto& [name, path] : data.sets)
+    RN_CHECK(warden::check_data_path(path, data.ours).map_error(in_flag));
+  return {};
+}
+
 /// What CLI11 cannot see; each error names its flag.
 Status check_flags(const Options& options) {
   const std::string letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -194,7 +224,7 @@ Status check_flags(const Options& options) {
                      : "--init " + init + " is not there, or is no file",
         "give the path of the installed reclaim-init with --init"
     );
-  return {};
+  return check_data_flags(options);
 }
 
 /// A number that CLI11 would take for a huge one when it is negative, or not understand at all.
@@ -379,6 +409,9 @@ void add_serve(CLI::App& app, Options& options, int& code) {
       ->check(whole_number);
   command.add_option("--guest-uplink-bps", options.guest_uplink_bps, "cap of each guest; 0 = none")
       ->check(whole_number);
+  command.add_option(
+      "--data-set", options.data_sets, "NAME=FOLDER that guests may read as /data/NAME, repeatable"
+  );
   command.add_flag("--engine-floor-strict", options.is_floor_strict, "refuse old engines and runc");
   command.callback([&] { code = serve(options); });
 }

@@ -112,12 +112,7 @@ Result<AttemptDisks> AttemptDisks::open(const DiskConfig& config) {
   if (chown(config.folder.c_str(), 0, config.agent_gid) != 0 ||
       chmod(config.folder.c_str(), 0750) != 0)
     return fail(from_errno(config.folder));
-  RN_TRY(const bool is_there, is_mounted(config.folder));
-  const char* folder = config.folder.c_str();
-  if (!is_there && mount(folder, folder, nullptr, MS_BIND, nullptr) != 0)
-    return fail(from_errno("bind mount of " + config.folder));
-  if (mount(nullptr, folder, nullptr, MS_SHARED, nullptr) != 0)
-    return fail(from_errno("sharing " + config.folder));
+  RN_CHECK(mount_shared(config.folder));
   return AttemptDisks(config);
 }
 

@@ -30,6 +30,7 @@ class Leaving {
     remove_containers();
     remove_engine();
     remove_traffic();
+    remove_data();
     remove_disks();
     add(remove_cgroups("/sys/fs/cgroup", paths_.cgroup, kStepLimit));
     remove_folders();
@@ -105,6 +106,15 @@ class Leaving {
     note(
         io::patiently(kStepLimit, [&] { return cut->leave(); }), "gates pinned in " + paths_.gates
     );
+  }
+
+  void remove_data() {
+    if (!files::exists(paths_.data)) return;
+    DataConfig config = data_config(config_);
+    config.sets.clear();
+    auto data = DataMounts::open(config);
+    if (!data) return note(fail(data.error()), "views of data sets");
+    add(data->leave(kStepLimit));
   }
 
   void remove_disks() {

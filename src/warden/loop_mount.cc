@@ -71,6 +71,15 @@ Status mount_image(const std::string& image, const std::string& folder) {
   return last;
 }
 
+Status mount_shared(const std::string& folder) {
+  RN_TRY(const bool is_there, is_mounted(folder));
+  if (!is_there && mount(folder.c_str(), folder.c_str(), nullptr, MS_BIND, nullptr) != 0)
+    return fail(io::error_from_errno(errno, "bind mount of " + folder));
+  if (mount(nullptr, folder.c_str(), nullptr, MS_SHARED, nullptr) != 0)
+    return fail(io::error_from_errno(errno, "sharing " + folder));
+  return {};
+}
+
 Status unmount(const std::string& folder) {
   RN_TRY(const bool is_there, is_mounted(folder));
   if (!is_there) return {};

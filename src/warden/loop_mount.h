@@ -11,6 +11,10 @@ namespace rn::warden {
 /// nosuid, nodev, noatime. kExhausted when no loop device is free; kCorrupt when it is no ext4.
 Status mount_image(const std::string& image, const std::string& folder);
 
+/// Mounts the folder on itself, shared: what is mounted below it later is seen by the mount
+/// namespaces made from this one, a private engine's for example. Idempotent.
+Status mount_shared(const std::string& folder);
+
 /// Unmounts what is mounted on `folder`, if anything. kUnavailable while it is busy.
 Status unmount(const std::string& folder);
 

@@ -40,6 +40,7 @@ std::optional<std::int32_t> number_of(const std::string& text) {
 
 MachinePaths::MachinePaths(const MachineConfig& config)
     : attempts(config.state + "/attempts"),
+      data(config.state + "/data"),
       init(config.state + "/bin/reclaim-init"),
       engine(config.state + "/engine"),
       engine_run(config.run + "/engine"),
@@ -51,6 +52,10 @@ MachinePaths::MachinePaths(const MachineConfig& config)
       ordered_journal(config.state + "/kill-ordered.journal"),
       cgroup("reclaim-" + config.lab) {}
 
+DataConfig data_config(const MachineConfig& config) {
+  return {MachinePaths(config).data, config.data_sets, {parent_folder(config.state), config.run}};
+}
+
 Machine::Machine(const MachineConfig& config, const Clock& clock)
     : config_(config), paths_(config), clock_(clock) {}
 
@@ -60,8 +65,10 @@ KillPathConfig Machine::kill_config(const MachineConfig& config, const std::stri
   kill.journal = journal;
   kill.bpffs = paths.gates;
   kill.cgroup_parent = paths.cgroup;
-  // NOTE: no look at mounts. A guest's own go with its mount namespace; the attempt's disk stays,
-  // because the copies of what is on it go on after the guest (DESIGN section 3).
+  // NOTE: of mounts only the views of the owner's data are looked at, which a start that was broken
+  // off may leave. A guest's own go with its mount namespace; the attempt's disk stays, because the
+  // copies of what is on it go on after the guest (DESIGN section 3).
+  kill.attempts_folder = DataMounts::guests_folder(paths.data);
   if (config.engine == "private") {
     kill.uid_first = uid_base_of(config.lab);
     kill.uid_count = 65'536;
@@ -92,6 +99,7 @@ Status Machine::open_parts() {
   disks.guest_uid = uid_base + kGuestUid;
   disks.reserve_mib = config_.reserve_mib;
   RN_TRY(disks_, AttemptDisks::open(disks));
+  RN_TRY(data_, DataMounts::open(data_config(config_)));
 
   PrivateEngineConfig engine;
   engine.folder = paths_.engine;
@@ -160,6 +168,7 @@ Result<std::string> Machine::create(const Start& order, const std::string& go_ti
   setting.image_id = order.image_id;
   setting.work_source = disk + "/work";
   setting.reclaim_source = disk + "/reclaim";
+  setting.data_source = data_->folder_of(order.record.guest);
   setting.init_path = paths_.init;
   setting.cgroup_parent = "/" + paths_.cgroup;
   setting.slot = order.record.slot;
@@ -180,6 +189,15 @@ Result<std::string> Machine::create(const Start& order, const std::string& go_ti
 }
 
 Result<StartedGuest> Machine::start(const Start& order) {
+  RN_CHECK(data_->mount(order.record.guest, order.start.data));
+  auto started = start_container(order);
+  // The container's mount namespace has its own from now on, which go with the guest.
+  if (const Status undone = data_->unmount(order.record.guest); !undone)
+    log::warning("data.view_stays", {{"why", undone.error().describe()}});
+  return started;
+}
+
+Result<StartedGuest> Machine::start_container(const Start& order) {
   const traffic::Slot slot = order.record.slot;
   RN_CHECK(gates_->cut(slot));
   RN_CHECK(disks_->erase(order.record.guest, kGo));
@@ -193,6 +211,7 @@ Result<StartedGuest> Machine::start(const Start& order) {
     RN_TRY(const EngineContainer container, engine_->inspect(id));
     if (!container.is_running || container.pid <= 1)
       return fail(ErrorCode::kInternal, "the container ended before its command could run");
+    RN_CHECK(data_->check_seen(order.record.guest, order.start.data, container.pid));
     RN_TRY(const std::uint32_t ifindex, net_->attach(slot, container.pid, order.start.network));
     record.pid = container.pid;
     register_guest(record, ifindex);
@@ -444,6 +463,7 @@ Result<Reconciled> Machine::search(const std::vector<GuestRecord>& live) {
   }
   RN_TRY(const auto images, engine_->images());
   for (const EngineImage& image : images) found.images.push_back({image.digest, image.id});
+  RN_CHECK(data_->undo_strays());
   std::vector<traffic::Slot> keep;
   for (const GuestRecord& guest : live) keep.push_back(guest.slot);
   for (const FoundContainer& one : found.containers) keep.push_back(one.slot);

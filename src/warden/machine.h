@@ -16,6 +16,7 @@
 #include "traffic/guest_cut.h"
 #include "warden/cgroup_kill.h"
 #include "warden/core_types.h"
+#include "warden/data_mounts.h"
 #include "warden/disk.h"
 #include "warden/engine.h"
 #include "warden/gpu_processes.h"
@@ -40,13 +41,17 @@ struct MachineConfig {
   GpuAccess gpu_access = GpuAccess::kStatic;
   std::string first_address = "100.64.0.0";
   std::uint64_t guest_uplink_bps = 0;
+  std::map<std::string, std::string> data_sets;  ///< name: the owner's folder
 };
+
+/// What open() of a DataMounts needs of it. Pure.
+DataConfig data_config(const MachineConfig& config);
 
 /// Where everything of a configuration lies. Pure.
 struct MachinePaths {
   explicit MachinePaths(const MachineConfig& config);
 
-  std::string attempts, init, engine, engine_run, gates, journal, sysctls;
+  std::string attempts, data, init, engine, engine_run, gates, journal, sysctls;
   std::string kill_journal;     ///< of the kill socket
   std::string hand_journal;     ///< of `reclaim-warden kill` without a daemon
   std::string ordered_journal;  ///< of clearings that the core ordered
@@ -125,6 +130,9 @@ class Machine {
   /// For the lease, on the loop's thread: it makes no system call but the one.
   traffic::CutSwitch& gates() { return *gates_; }
 
+  /// Names of the owner's data sets that are there now. Blocks for as long as his disk does.
+  std::vector<std::string> data_sets() const { return data_->there(); }
+
   std::uint32_t pids_of(const GuestRecord& record) const;
 
   const MachinePaths& paths() const { return paths_; }
@@ -137,6 +145,7 @@ class Machine {
   void unregister(traffic::Slot slot);
   bool is_emergency_pending() const;
   std::string cgroup_of(const std::string& container) const;
+  Result<StartedGuest> start_container(const Start& order);
   Result<std::string> create(const Start& order, const std::string& go_ticket);
   /// Engine-independent. An error names how many processes are left.
   Status kill_container(const std::string& container);
@@ -145,6 +154,7 @@ class Machine {
   MachinePaths paths_;
   const Clock& clock_;
   std::optional<AttemptDisks> disks_;
+  std::optional<DataMounts> data_;
   std::optional<PrivateEngine> private_engine_;  ///< used by ensure_engine() alone
   std::optional<Engine> engine_;
   std::optional<traffic::GuestCut> cut_;  ///< used by net_ alone, under its lock

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/data_sets.h"
 #include "warden/seccomp_profile.h"
 
 namespace rn::warden {
@@ -135,6 +136,16 @@ Status check_work_folder(const std::string& folder) {
   return {};
 }
 
+Status check_data(const StartGuest& start) {
+  RN_CHECK(check_data_sets(start.data, kMaxDataSetsOfJob, "data"));
+  if (start.data.empty() || !is_in_data_folder(start.work_dir)) return {};
+  return fail(
+      ErrorCode::kInvalid,
+      "work folder \"" + start.work_dir + "\" lies where the data sets are",
+      "use a folder such as /work"
+  );
+}
+
 Status check_resources(const StartGuest& start) {
   if (start.cpu_milli < 10 || start.cpu_milli > 1'024'000)
     return fail(ErrorCode::kInvalid, "cpu_milli must be 10 to 1,024,000");
@@ -175,6 +186,19 @@ json bind_mount(const std::string& source, const std::string& target, bool is_re
       {"Target", target},
       {"ReadOnly", is_read_only},
       {"BindOptions", {{"Propagation", "rprivate"}}}};
+}
+
+json mounts(const StartGuest& start, const ContainerSetting& place) {
+  json list = json::array(
+      {bind_mount(place.work_source, start.work_dir, false),
+       bind_mount(place.reclaim_source, "/reclaim", false),
+       bind_mount(place.init_path, "/reclaim-init", true)}
+  );
+  for (const std::string& name : start.data) {
+    const std::string below = "/" + name;
+    list.push_back(bind_mount(place.data_source + below, kDataFolder + below, true));
+  }
+  return list;
 }
 
 json device_requests(const StartGuest& start, GpuAccess access) {
@@ -223,12 +247,7 @@ json host_config(const StartGuest& start, const ContainerSetting& place) {
       {"NetworkMode", "none"},
       {"PublishAllPorts", false},
       {"Tmpfs", {{"/dev/shm", bounded_tmpfs(kShmMiB)}, {"/tmp", bounded_tmpfs(kTmpMiB)}}},
-      {"Mounts",
-       json::array(
-           {bind_mount(place.work_source, start.work_dir, false),
-            bind_mount(place.reclaim_source, "/reclaim", false),
-            bind_mount(place.init_path, "/reclaim-init", true)}
-       )},
+      {"Mounts", mounts(start, place)},
       {"Memory", memory},
       {"MemorySwap", memory},
       {"NanoCpus", std::uint64_t{start.cpu_milli} * 1'000'000},
@@ -268,6 +287,7 @@ Status check_start(const StartGuest& start) {
   RN_CHECK(check_command(start));
   RN_CHECK(check_environment(start));
   RN_CHECK(check_work_folder(start.work_dir));
+  RN_CHECK(check_data(start));
   return check_resources(start);
 }
 

@@ -23,6 +23,7 @@ struct ContainerSetting {
   std::string image_id;        ///< the engine's own, recorded when the archive was verified
   std::string work_source;     ///< the attempt's work folder on the node
   std::string reclaim_source;  ///< the folder of log, exit, notice and go
+  std::string data_source;     ///< the folder of the attempt's views of data sets, by their names
   std::string init_path;       ///< the static reclaim-init
   std::string cgroup_parent;
   std::uint32_t slot = 0;
@@ -48,8 +49,8 @@ Status check_guest_name(const warden_wire::GuestName& guest);
 
 /// kInvalid with the reason for anything that the profile does not offer: a command or environment
 /// out of bounds, a variable that steers the runtime (NVIDIA_*, LD_*, DOCKER*, GLIBC_TUNABLES), a
-/// work folder that is not absolute and plain or lies over a system folder, resources out of range.
-/// Pure.
+/// work folder that is not absolute and plain or lies over a system folder, data sets out of bounds
+/// or in the work folder's way, resources out of range. Pure.
 Status check_start(const warden_wire::StartGuest& start);
 
 /// The engine's create request (JSON) with the whole hardening line of DESIGN section 10. Nothing

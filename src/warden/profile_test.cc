@@ -24,6 +24,7 @@ StartGuest a_start() {
   start.cpu_milli = 1500;
   start.memory_mib = 1024;
   start.max_pids = 128;
+  start.data = {"digits"};
   return start;
 }
 
@@ -33,6 +34,7 @@ ContainerSetting a_place() {
   place.image_id = "sha256:0123";
   place.work_source = "/var/lib/reclaimnet/warden/attempts/j-0011223344556677-3.7/disk/work";
   place.reclaim_source = "/var/lib/reclaimnet/warden/attempts/j-0011223344556677-3.7/disk/reclaim";
+  place.data_source = "/var/lib/reclaimnet/warden/data/guests/j-0011223344556677-3.7";
   place.init_path = "/var/lib/reclaimnet/warden/bin/reclaim-init";
   place.cgroup_parent = "/reclaim-lab-a";
   place.slot = 4;
@@ -79,8 +81,30 @@ TEST(Profile, no_host_namespace_privilege_capability_or_device_is_ever_asked_for
   EXPECT_FALSE(host.contains("MaskedPaths"));  // the engine's default list stays in force
   EXPECT_FALSE(host.contains("ReadonlyPaths"));
   EXPECT_EQ(host["Memory"], host["MemorySwap"]);
-  ASSERT_EQ(host["Mounts"].size(), 3U);
+  ASSERT_EQ(host["Mounts"].size(), 4U);
   EXPECT_EQ(host["Mounts"][2]["ReadOnly"], true);
+  EXPECT_EQ(host["Mounts"][3]["ReadOnly"], true);
+}
+
+TEST(Profile, a_data_set_is_named_and_never_a_path_and_lies_in_nobodys_way) {
+  StartGuest start = a_start();
+  for (const char* bad : {"", "..", "a/b", "/etc", "a b"}) {
+    start.data = {bad};
+    EXPECT_TRUE(is_refused(start)) << bad;
+  }
+  start.data = {"a", "a"};
+  EXPECT_TRUE(is_refused(start));
+  start.data = {"a"};
+  for (const char* over : {"/data", "/data/a", "/data/b"}) {
+    start.work_dir = over;
+    EXPECT_TRUE(is_refused(start)) << over;
+  }
+  start.work_dir = "/database";
+  EXPECT_TRUE(check_start(start));
+  start.data.clear();
+  start.work_dir = "/data";  // as before there were data sets
+  EXPECT_TRUE(check_start(start));
+  EXPECT_EQ(request_of(start)["HostConfig"]["Mounts"].size(), 3U);
 }
 
 TEST(Profile, system_calls_are_denied_unless_listed_and_none_that_leads_out_is_listed) {
@@ -204,6 +228,7 @@ TEST(Profile, a_work_folder_over_the_system_is_refused) {
   }
   for (const char* folder : {"/work", "/home/user/project", "/data", "/etcetera"}) {
     StartGuest start = a_start();
+    start.data.clear();
     start.work_dir = folder;
     EXPECT_TRUE(check_start(start)) << folder;
   }

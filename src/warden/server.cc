@@ -20,6 +20,7 @@ constexpr milliseconds kRenewal{500};
 constexpr milliseconds kSupervision = seconds(1);
 /// The loop's timers stand still while the machine sleeps; the deadlines' clock does not.
 constexpr seconds kTimerMax{5};
+constexpr milliseconds kDataLook = seconds(5);
 constexpr milliseconds kPushDelay{20};  ///< several changes of one moment are pushed once
 
 std::string this_boot() {
@@ -65,6 +66,7 @@ Status WardenServer::open() {
   fast_ = std::make_unique<io::Workers>(loop_, 2, kQueue);
   clearer_ = std::make_unique<io::Workers>(loop_, 1, kQueue);
   engine_ = std::make_unique<io::Workers>(loop_, 1, kQueue);
+  looker_ = std::make_unique<io::Workers>(loop_, 1, kQueue);
   RN_CHECK(recover(this_boot()));
 
   io::FramedUnixServerConfig socket;
@@ -80,6 +82,10 @@ Status WardenServer::open() {
   loop_.run_every(kRenewal, [this] { renew_lease(); });
   loop_.run_every(kSupervision, [this] { supervise_engine(); });
   supervise_engine();
+  if (!config_.machine.data_sets.empty()) {
+    loop_.run_every(kDataLook, [this] { look_at_data(); });
+    look_at_data();
+  }
   return {};
 }
 
@@ -268,6 +274,7 @@ void WardenServer::send(std::uint64_t id, const warden_wire::Reply& reply) {
 
 warden_wire::WardenState WardenServer::state() const {
   warden_wire::WardenState state = core_->state();
+  state.data_sets = data_sets_;
   for (auto& report : state.guests) {
     if (report.state != GuestState::kRunning) continue;
     for (const GuestRecord& record : core_->journal().guests) {

@@ -102,6 +102,7 @@ class WardenServer {
 
   void renew_lease();
   void supervise_engine();
+  void look_at_data();
   void engine_answered(const Result<EngineFacts>& facts);
   void search();
 
@@ -125,6 +126,10 @@ class WardenServer {
   std::map<std::string, EndWatch> watches_;  ///< by container
   std::uint64_t hand_seen_ = 0;              ///< records of the hand journal taken in
 
+  std::vector<std::string> data_sets_;  ///< there at the last look
+  bool is_data_looked_at_ = false;      ///< a look is under way
+  Instant data_asked_at_{};
+
   bool is_lease_armed_ = false;
   bool is_engine_up_ = false;
   bool is_engine_asked_ = false;
@@ -141,6 +146,7 @@ class WardenServer {
   std::unique_ptr<io::Workers> fast_;       ///< kill, signal, notice: never behind the engine
   std::unique_ptr<io::Workers> clearer_;    ///< one thread: reclaims
   std::unique_ptr<io::Workers> engine_;     ///< one thread: supervision and searches
+  std::unique_ptr<io::Workers> looker_;     ///< one thread: the owner's disks, which may hang
 };
 
 }  // namespace rn::warden

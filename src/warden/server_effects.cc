@@ -15,6 +15,7 @@ namespace {
 
 constexpr milliseconds kEnginePauseMax = seconds(30);
 constexpr milliseconds kSearchAgain{100};
+constexpr milliseconds kDataPatience = seconds(15);  ///< then a disk that hangs is not there
 
 }  // namespace
 
@@ -253,6 +254,30 @@ void WardenServer::engine_answered(const Result<EngineFacts>& facts) {
     tell(EngineChanged{true, facts->name});
   }
   if (!is_found_) search();
+}
+
+/// Which of the owner's data sets are there. On a thread of its own: a disk that hangs keeps nobody
+/// waiting, and its data sets are not offered any more.
+void WardenServer::look_at_data() {
+  const auto offer = [this](std::vector<std::string> names) {
+    if (names == data_sets_) return;
+    data_sets_ = std::move(names);
+    push_state();
+  };
+  if (is_data_looked_at_) {
+    if (clock_.now().boot - data_asked_at_ >= kDataPatience) offer({});
+    return;
+  }
+  is_data_looked_at_ = true;
+  data_asked_at_ = clock_.now().boot;
+  const Status begun = looker_->submit_for(
+      [this] { return machine_->data_sets(); },
+      [this, offer](std::vector<std::string> names) {
+        is_data_looked_at_ = false;
+        offer(std::move(names));
+      }
+  );
+  if (!begun) is_data_looked_at_ = false;
 }
 
 /// A look at engine and disks. What a guest's effect changed meanwhile makes it worthless: then it
