@@ -15,6 +15,7 @@
 #include "io/http_client.h"
 #include "io/real_clock.h"
 #include "io/real_fs.h"
+#include "model/data_sets.h"
 
 namespace rn::agent {
 
@@ -124,6 +125,21 @@ void look_at_views(const AgentConfig& config, Findings& out) {
   );
 }
 
+void look_at_data(const AgentConfig& config, const NodeFacts& facts, Findings& out) {
+  for (const std::string& name : config.data_sets) {
+    const bool is_offered = missing_data_set({name}, facts.data_sets).empty();
+    out.push_back(
+        {"data set",
+         is_offered,
+         true,
+         name + (is_offered ? " is offered"
+                            : " is not offered: the warden has none of this name, or its folder is "
+                              "not there"),
+         "reclaim-warden serve --data-set " + name + "=FOLDER (systemctl restart reclaim-warden)"}
+    );
+  }
+}
+
 /// What the agent says about its coordinator and its engine, beyond that it can be reached.
 void look_at_agents_view(const AgentConfig& config, Findings& out) {
   io::HttpCall call;
@@ -155,6 +171,7 @@ void look_at_agents_view(const AgentConfig& config, Findings& out) {
                       std::to_string(view->journal_waits_s) + " s",
        kRoomHelp}
   );
+  look_at_data(config, view->facts, out);
   const std::size_t at = view->why.find(kRefusedWords);
   if (at == std::string::npos) return;
   out.push_back(

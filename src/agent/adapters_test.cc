@@ -73,6 +73,19 @@ TEST(AgentConfigFile, a_machine_without_gpus_may_say_so_and_is_not_looked_at_for
   EXPECT_FALSE(parse_config("gpus: 2\n"));
 }
 
+TEST(AgentConfigFile, data_sets_are_names_and_no_paths) {
+  EXPECT_EQ(
+      parse_config("data_sets: [imagenet, digits]\n")->data_sets,
+      (std::vector<std::string>{"imagenet", "digits"})
+  );
+  for (const char* text : {"data_sets: [/srv/imagenet]\n", "data_sets: [a, a]\n"}) {
+    const auto config = parse_config(text);
+
+    ASSERT_FALSE(config) << text;
+    EXPECT_THAT(config.error().message, HasSubstr("data_sets: "));
+  }
+}
+
 // ---- contract
 
 TEST(ContractFile, a_contract_written_is_read_back_equal) {

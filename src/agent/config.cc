@@ -9,6 +9,7 @@
 #include "agent/peers.h"
 #include "io/real_fs.h"
 #include "model/codec_detail.h"
+#include "model/data_sets.h"
 #include "model/yaml.h"
 
 namespace rn::agent {
@@ -29,6 +30,7 @@ Result<AgentConfig> parse_config(const std::string& text) {
 Status check_config(const AgentConfig& config) {
   if (config.telemetry_ms < 100)
     return fail(ErrorCode::kInvalid, "telemetry_ms: below 100 the agent would measure itself");
+  RN_CHECK(check_data_sets(config.data_sets, kMaxDataSetsOfNode, "data_sets"));
   const std::vector<std::pair<std::string, std::string>> addresses = {
       {"listen_peer", config.listen_peer},
       {"listen_api", config.listen_api},

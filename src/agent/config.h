@@ -25,6 +25,9 @@ struct AgentConfig {
   std::uint64_t uplink_bps = 0;
   /// Static devices, shown as such. `gpus: 0` in the file: there is none, and nobody looks.
   std::vector<Gpu> gpus;
+  /// Data sets that this node offers, by name; those are offered whose folders the warden knows
+  /// (`reclaim-warden serve --data-set NAME=FOLDER`).
+  std::vector<std::string> data_sets;
   std::string nvml_library = "libnvidia-ml.so.1";  ///< "" = do not look for GPUs
   std::string guest_group = "reclaim-";            ///< begin of the guests' control groups' names
   std::string machine_id_file = "/etc/machine-id";
@@ -50,6 +53,7 @@ struct AgentConfig {
       failure_domain,
       uplink_bps,
       gpus,
+      data_sets,
       nvml_library,
       guest_group,
       machine_id_file,

@@ -389,9 +389,12 @@ void Core::State::on(const ContractChanged& e) {
 }
 
 void Core::State::on(const FactsChanged& e) {
+  // What is known from the warden alone.
   const std::vector<std::string> images = facts_.images;
+  const std::vector<std::string> data_sets = facts_.data_sets;
   facts_ = e.facts;
   facts_.images = images;
+  facts_.data_sets = data_sets;
   arbiter_.set_facts(facts_);
   send_node_update();
 }

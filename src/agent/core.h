@@ -17,9 +17,10 @@ struct CoreConfig {
   std::string machine_id;
   std::string boot_id;
   NodeAddress address;
-  Digest box_key{};     ///< public
-  Digest verify_key{};  ///< public
-  std::string expiry;   ///< why the coordinator cannot welcome it, and what to do; empty = nothing
+  Digest box_key{};                    ///< public
+  Digest verify_key{};                 ///< public
+  std::vector<std::string> data_sets;  ///< that the owner offers, as AgentConfig has them
+  std::string expiry;  ///< why the coordinator cannot welcome it, and what to do; empty = nothing
   milliseconds tick{100};
   milliseconds repeat{2000};       ///< until an acknowledgement comes, and after a failed work
   milliseconds log_interval{500};  ///< between looks at a guest's log

@@ -4,6 +4,7 @@
 namespace rn::agent {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -81,6 +82,51 @@ TEST_F(CoreLife, an_attempt_goes_from_lease_to_running_step_by_step) {
   );
   ASSERT_THAT(watches, SizeIs(1));
   EXPECT_EQ(watches.front().disk, "/disk/1");
+}
+
+TEST_F(CoreLife, a_node_offers_what_its_owner_names_and_its_warden_has) {
+  config.data_sets = {"photos", "digits"};
+  make_core();
+  warden.data_sets = {"digits", "imagenet"};
+  start();
+  EXPECT_THAT(sent<wire::Hello>().front().facts.data_sets, ElementsAre("digits"));
+
+  warden.data_sets = {"digits", "imagenet", "photos"};
+  push_state();
+  EXPECT_THAT(sent<wire::NodeUpdate>().back().facts.data_sets, ElementsAre("digits", "photos"));
+  feed(FactsChanged{facts});
+  EXPECT_THAT(sent<wire::NodeUpdate>().back().facts.data_sets, ElementsAre("digits", "photos"));
+
+  warden.data_sets.clear();
+  push_state();
+  EXPECT_THAT(sent<wire::NodeUpdate>().back().facts.data_sets, IsEmpty());
+}
+
+TEST_F(CoreLife, the_warden_is_told_the_names_of_a_jobs_data_sets) {
+  config.data_sets = warden.data_sets = {"digits"};
+  make_core();
+  spec.data = {"digits"};
+  start();
+  prepare();
+
+  EXPECT_THAT(asked<warden_wire::StartGuest>().front().data, ElementsAre("digits"));
+}
+
+TEST_F(CoreLife, a_start_whose_data_has_gone_ends_the_attempt_and_the_job_goes_elsewhere) {
+  config.data_sets = warden.data_sets = {"digits"};
+  make_core();
+  spec.data = {"digits"};
+  start();
+  prepare();
+
+  answer<warden_wire::StartGuest>([](warden_wire::Answer& a) {
+    a.code = to_string(ErrorCode::kNotFound);
+    a.message = "data set digits: /srv/digits is no folder that is there";
+  });
+  answer<warden_wire::KillGuest>();
+
+  EXPECT_EQ(last_end(), AttemptEnd::kRefused);
+  EXPECT_THAT(sent<wire::AttemptEvent>().back().report.detail, HasSubstr("data set digits"));
 }
 
 TEST_F(CoreLife, nothing_is_laid_out_before_the_warden_has_named_a_disk) {

@@ -5,6 +5,7 @@
 #include "agent/core_state.h"
 #include "arbiter/contract_rules.h"
 #include "base/log.h"
+#include "base/planted.h"
 
 namespace rn::agent {
 
@@ -210,6 +211,7 @@ warden_wire::StartGuest Core::State::start_request(const Attempt& a) const {
   for (const NetworkAllow& wanted : spec.peers) {
     if (arbiter::is_opened(wanted, contract_.network)) out.network.push_back(wanted);
   }
+  if (!planted("agent.forgets_data_sets")) out.data = spec.data;
   out.env = spec.env;
   std::erase_if(out.env, [](const auto& entry) { return entry.first.starts_with("RECLAIM_"); });
   add_thread_counts(out.env, spec.resources.cpu_milli);

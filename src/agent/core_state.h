@@ -224,6 +224,7 @@ class Core::State {
   void on_attempt_answer(Attempt& a, Ask kind, const warden_wire::Answer& answer);
   void on_ask_failed(Attempt& a, Ask kind, const warden_wire::Answer& answer);
   void on_state(const warden_wire::WardenState& state);
+  void offer_data_sets(const std::vector<std::string>& there);
   void on_guest(Attempt& a, const warden_wire::GuestReport* report);
   void clean_strangers(const warden_wire::WardenState& state);
   void time_out_asks();
@@ -354,6 +355,7 @@ class Core::State {
   bool is_reconciled_ = false;  ///< the warden's state was seen since it connected
   bool was_reconciled_ = false;
   warden_wire::WardenState warden_;
+  std::string missing_data_sets_;  ///< that were told of
   std::optional<Instant> engine_gone_since_;
   std::uint64_t next_ask_ = 1;
   std::map<std::uint64_t, PendingAsk> asks_;

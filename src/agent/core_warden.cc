@@ -224,7 +224,8 @@ const ReclaimRecord* Core::State::cutting_reclaim(const Attempt& a) const {
 
 void Core::State::on_state(const warden_wire::WardenState& state) {
   const bool is_first = !was_reconciled_;
-  const bool are_images_new = state.images != warden_.images || is_first;
+  const bool is_node_new =
+      state.images != warden_.images || state.data_sets != warden_.data_sets || is_first;
   warden_ = state;
   is_reconciled_ = was_reconciled_ = true;
   if (state.is_engine_up) {
@@ -239,8 +240,9 @@ void Core::State::on_state(const warden_wire::WardenState& state) {
     engine_gone_since_ = now_.boot;
   }
   on_reclaims(state.reclaims);
-  if (are_images_new) {
+  if (is_node_new) {
     facts_.images = state.images;
+    offer_data_sets(state.data_sets);
     arbiter_.set_facts(facts_);
     send_node_update();
   }
@@ -255,6 +257,28 @@ void Core::State::on_state(const warden_wire::WardenState& state) {
     if (state.is_paused && a.row.phase < Phase::kStarting) hand_back(a);
   }
   clean_strangers(state);
+}
+
+/// What the owner offers and the warden has. Neither alone is enough: the warden's flags say where
+/// something is, the agent's configuration that it is lent.
+void Core::State::offer_data_sets(const std::vector<std::string>& there) {
+  std::vector<std::string> offered;
+  std::string missing;
+  for (const std::string& name : config_.data_sets) {
+    const bool is_there = std::find(there.begin(), there.end(), name) != there.end();
+    if (is_there) offered.push_back(name);
+    if (!is_there) missing += (missing.empty() ? "" : ", ") + name;
+  }
+  std::sort(offered.begin(), offered.end());
+  facts_.data_sets = std::move(offered);
+  if (missing != missing_data_sets_ && !missing.empty())
+    log::warning(
+        "data.not_offered",
+        {{"data_sets", missing},
+         {"why", "the warden has no such data set, or its folder is not there"},
+         {"next", "reclaim-warden serve --data-set NAME=FOLDER"}}
+    );
+  missing_data_sets_ = std::move(missing);
 }
 
 void Core::State::on_guest(Attempt& a, const warden_wire::GuestReport* report) {

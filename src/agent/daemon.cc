@@ -153,6 +153,7 @@ Status Daemon::State::open() {
   RN_CHECK(start_peer_server());
   RN_CHECK(start_api());
   core_config.address = address;
+  core_config.data_sets = config.data_sets;
   core_config.telemetry_trusted =
       std::max(core_config.telemetry_trusted, 5 * milliseconds(config.telemetry_ms));
   core = std::make_unique<Core>(core_config, rng);
