@@ -25,6 +25,12 @@ std::string dash(const std::string& text) {
   return text.empty() ? "-" : text;
 }
 
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+  return text;
+}
+
 std::string shorten(const std::string& text, std::size_t length) {
   return text.size() <= length ? text : text.substr(0, length - 3) + "...";
 }
@@ -198,7 +204,8 @@ int nodes(const Client& client, bool is_json) {
            cores,
            human_bytes(node.facts.memory_mib << 20),
            std::to_string(node.telemetry.guests),
-           std::to_string(node.contract.notice_s) + " s"}
+           std::to_string(node.contract.notice_s) + " s",
+           dash(listed(node.facts.data_sets))}
       );
     }
     std::fputs(
@@ -212,7 +219,8 @@ int nodes(const Client& client, bool is_json) {
              "CORES",
              "MEMORY",
              "GUESTS",
-             "NOTICE"},
+             "NOTICE",
+             "DATA"},
             rows
         )
             .c_str(),
@@ -239,6 +247,7 @@ int show_job(const Client& client, const std::string& job, bool is_json) {
     line("owner", one.owner.str());
     line("command", command_of(one));
     line("image", one.spec.image);
+    if (!one.spec.data.empty()) line("data", listed(one.spec.data));
     line("node", dash(one.node.str()));
     line("submitted", absolute_time(one.submitted_wall_ms));
     line("started", absolute_time(one.started_wall_ms));

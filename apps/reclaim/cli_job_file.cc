@@ -221,6 +221,7 @@ Result<JobFile> parse_native(const json& document) {
       {"copies", parsed(spec.checkpoint.copies, whole_number)},
       {"copies_at", words_into(spec.checkpoint.destinations)},
       {"max_restarts", parsed(spec.max_restarts, whole_number)},
+      {"data", words_into(spec.data)},
       {"peers", peers_into(spec.peers)},
       {"labs", words_into(spec.only_labs)}};
   RN_CHECK(read_object(document, "", setters));

@@ -20,7 +20,8 @@ struct JobFile {
 /// "command"). Native fields: name, workdir, image, gpu, resources {gpu, compute_capability, cpus,
 /// cpus_min, memory, disk_size}, env, run, priority, max_duration, max_restarts, interrupt {notice,
 /// signal, checkpoint, every}, checkpoint, complete_marker, stateless, copies, copies_at (nodes or
-/// labs), outputs, temporary, labs, peers. kInvalid names the field and the nearest known one.
+/// labs), outputs, temporary, data, labs, peers. kInvalid names the field and the nearest known
+/// one.
 Result<JobFile> parse_job_file(std::string_view text);
 
 /// "512", "512MB", "4GiB", "2g" in MiB; a bare number is GiB as in other tools' files. kInvalid.

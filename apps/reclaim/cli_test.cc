@@ -173,6 +173,7 @@ TEST(JobFile, says_where_copies_lie_what_ends_a_save_and_whom_the_job_speaks_to)
       "complete_marker: done.txt\n"
       "max_restarts: 3\n"
       "peers: ['10.1.2.0/24:5000/udp', 10.9.9.9]\n"
+      "data: [imagenet, digits]\n"
       "resources: {cpus_min: 0.25, compute_capability: '8.0'}\n"
   );
 
@@ -181,6 +182,10 @@ TEST(JobFile, says_where_copies_lie_what_ends_a_save_and_whom_the_job_speaks_to)
   EXPECT_EQ(job->spec.checkpoint.destinations, (std::vector<std::string>{"lab-b", "n-7"}));
   EXPECT_EQ(job->spec.checkpoint.complete_marker, "done.txt");
   EXPECT_EQ(job->spec.max_restarts, 3u);
+  EXPECT_EQ(job->spec.data, (std::vector<std::string>{"imagenet", "digits"}));
+  EXPECT_EQ(
+      parse_job_file("run: x\ndata: digits\n")->spec.data, std::vector{std::string("digits")}
+  );
   EXPECT_EQ(job->spec.resources.cpu_milli_min, 250u);
   EXPECT_EQ(job->spec.resources.compute_capability_min, "8.0");
   ASSERT_EQ(job->spec.peers.size(), 2u);

@@ -46,6 +46,7 @@ struct RunFlags {
   std::vector<std::string> temporary;
   std::vector<std::string> copies_at;
   std::vector<std::string> labs;
+  std::vector<std::string> data;
   std::vector<std::string> peers;
   std::vector<std::string> command;
   std::uint32_t priority = 4;
@@ -74,6 +75,7 @@ Result<JobSpec> spec_of(const RunFlags& flags) {
   spec.checkpoint.complete_marker = flags.marker;
   spec.resources.compute_capability_min = flags.capability;
   spec.only_labs = flags.labs;
+  spec.data = flags.data;
   if (!flags.gpu.empty()) RN_CHECK(parse_gpu(flags.gpu, spec.resources));
   if (!flags.cpus.empty()) {
     RN_TRY(spec.resources.cpu_milli, parse_cpu_milli(flags.cpus));
@@ -126,6 +128,7 @@ int run(const Client& client, const RunFlags& flags) {
 
 struct SubmitFlags {
   std::string file;
+  std::vector<std::string> data;
   bool is_json = false;
   bool waits = false;
 };
@@ -154,6 +157,7 @@ int submit(const Client& client, const SubmitFlags& flags) {
   }
   RunOptions options;
   options.spec = job->spec;
+  options.spec.data.insert(options.spec.data.end(), flags.data.begin(), flags.data.end());
   options.uploads = !job->folder.empty();
   options.folder = (folder / job->folder).lexically_normal().string();
   options.is_detached = !flags.waits;
@@ -236,6 +240,10 @@ void add_run(Commands& commands, RunFlags& f) {
   )
       ->take_all();
   app->add_option("--lab", f.labs, "run only on this lab's machines, repeatable")->take_all();
+  app->add_option(
+         "--data", f.data, "data set of the node's (reclaim nodes), read as /data/NAME, repeatable"
+  )
+      ->take_all();
   app->add_option("--peer", f.peers, "address it wants to reach: 10.1.2.3:5000/udp; owners decide")
       ->take_all();
   app->add_option("--max-duration", f.max_duration, "stop it after: 2h");
@@ -286,6 +294,8 @@ void add_submit(Commands& commands, Options& o) {
         return submit(c, o.submit);
       });
   app->add_option("file", o.submit.file, "the file, or - for standard input")->required();
+  app->add_option("--data", o.submit.data, "data set beside those of the file, repeatable")
+      ->take_all();
   app->add_flag("--wait", o.submit.waits, "watch it and bring its outputs back, as 'run' does");
   add_json(app, o.submit.is_json);
   app->footer(
@@ -294,7 +304,7 @@ void add_submit(Commands& commands, Options& o) {
       "disk_size}, env, run, priority, max_duration, max_restarts, interrupt {notice, signal,\n"
       "checkpoint, every}, checkpoint, complete_marker, stateless, copies, copies_at, outputs, "
       "temporary,\n"
-      "labs, peers. JSON with 'command' is taken as the API's JobSpec."
+      "data, labs, peers. JSON with 'command' is taken as the API's JobSpec."
   );
 }
 
