@@ -59,6 +59,11 @@ class Nemesis {
     repeat(plan.sync_failures_per_hour, "failed sync", [this] { fail_sync(); });
     repeat(plan.forgeries_per_hour, "forgery", [this] { forge(); });
     repeat(plan.windows_per_hour, "window", [this] { close_window(); });
+    repeat(plan.windows_per_hour, "data set gone", [this] {
+      const std::size_t node = any_node();
+      cluster_.set_data(node, false);
+      world_.queue().after(some_seconds(10, 600), [this, node] { cluster_.set_data(node, true); });
+    });
     if (plan.liars <= 0) return;
     for (std::size_t node = 0; node < cluster_.nodes().size(); ++node) {
       const bool is_liar = rng_.unit() < plan.liars;
@@ -194,6 +199,7 @@ Training draw_training(Rng& rng) {
   training.saves_in_place = rng.below(2) == 0;
   training.handles_term = rng.below(2) == 0;
   training.copies = rng.below(4) == 0 ? 2 : 1;
+  training.wants_data = rng.below(4) == 0;
   return training;
 }
 
@@ -205,6 +211,8 @@ ChaosReport run_chaos(const ChaosOptions& options) {
   ClusterOptions size;
   size.compute_nodes = static_cast<std::uint32_t>(2 + world.rng().below(4));
   size.storage_nodes = static_cast<std::uint32_t>(1 + world.rng().below(2));
+  // One may be lost for good.
+  size.data_nodes = static_cast<std::uint32_t>(2 + world.rng().below(size.compute_nodes - 1));
   Cluster cluster(world, size);
   world.faults() = draw_plan(world.rng());
   NetworkFaults faults;

@@ -83,6 +83,7 @@ void Checkers::on_job(const coordinator::JobRow& row) {
   if (is_terminal(row.job.state) && history.state != row.job.state) check_end(row);
   history.is_known = true;
   history.state = row.job.state;
+  history.data = row.job.spec.data;
   history.copies = std::max(1U, row.job.spec.checkpoint.copies);
   history.durable_generation = row.job.durable.generation;
   history.has_fallen_back = row.is_fallback;

@@ -48,6 +48,7 @@ std::string attempt_name(const JobId& job, LeaseEpoch epoch);
 ///   I13 all jobs end, with bounded messages
 ///   I14 stored chunks are ciphertext, tickets and keys go to the attempt's node only
 ///   I15 no lie of a node changes another's job: rows, logs and outputs are what the guests did
+///   I16 a guest runs only where the data sets of its job are, and sees them all
 class Checkers {
  public:
   using Attempt = std::pair<JobId, LeaseEpoch>;
@@ -129,6 +130,7 @@ class Checkers {
     JobState state = JobState::kQueued;
     LeaseEpoch newest;
     std::uint32_t copies = 1;
+    std::vector<std::string> data;  ///< sets that it asked for
     std::uint32_t durable_generation = 0;
     bool has_fallen_back = false;
     std::set<Digest> accepted;  ///< manifests of durable generations

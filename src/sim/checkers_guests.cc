@@ -55,6 +55,16 @@ void Checkers::on_guest_create(const Machine& machine, const Machine::Container&
   const auto node = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
     return entry.second.name == machine.name();
   });
+  const auto job = jobs_.find(container.guest.job);
+  const auto wanted = job == jobs_.end() ? std::vector<std::string>() : job->second.data;
+  const bool are_there =
+      std::all_of(wanted.begin(), wanted.end(), [&](const std::string& data_set) {
+        return machine.data_sets().contains(data_set);
+      });
+  if (container.data != wanted || !are_there)
+    return world_.violate(
+        "I16", name(container.guest) + " is on " + machine.name() + " without its data"
+    );
   if (!node->second.lends)
     return world_.violate("I10", name(container.guest) + " is on a machine that lends nothing");
   std::uint64_t cpu_milli = 0;

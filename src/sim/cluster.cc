@@ -69,6 +69,7 @@ Cluster::Cluster(World& world, const ClusterOptions& options)
         true,
         i % 2 == 0 ? 1000 : 500
     );
+    if (i < options.data_nodes) set_data(i, true);
   }
   for (std::uint32_t i = 0; i < options.storage_nodes; ++i) {
     make_node("store" + std::to_string(i), LabId("storage" + std::to_string(i)), false, 0);
@@ -265,6 +266,10 @@ void Cluster::free_disk(Node& node) {
   if (node.warden->process().is_up()) node.warden->crash(seconds(1));
 }
 
+void Cluster::set_data(std::size_t node, bool is_there) {
+  if (node < options_.data_nodes) nodes_[node].machine->set_data(kDataSet, is_there);
+}
+
 void Cluster::ask_as_a_rogue(std::size_t node) {
   Node& mine = nodes_[node];
   const std::uint64_t session = mine.warden->open_session([](const warden_wire::Reply&) {}, [] {});
@@ -371,6 +376,7 @@ bool Cluster::run_to_the_end(nanoseconds limit) {
     set_liar(i, false);
     if (nodes_[i].is_gone) continue;
     free_disk(nodes_[i]);
+    set_data(i, true);
     nodes_[i].warden->process().resume();
     nodes_[i].agent->process().resume();
     nodes_[i].warden->start();

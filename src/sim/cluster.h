@@ -23,6 +23,7 @@ struct ClusterOptions {
   std::uint32_t storage_nodes = 1;
   std::uint32_t labs = 2;
   std::uint32_t heartbeat_ms = 5000;
+  std::uint32_t data_nodes = 0;  ///< the first so many compute nodes have the data set kDataSet
 };
 
 /// One node with everything on it.
@@ -72,6 +73,8 @@ class Cluster {
   /// The owner's machine has a program that knows the agent's socket and asks the warden for a
   /// guest of its own making.
   void ask_as_a_rogue(std::size_t node);
+  /// The owner's disk with the data set; only a node that once had it gets it back.
+  void set_data(std::size_t node, bool is_there);
   void set_liar(std::size_t node, bool is_liar);
   void cut_link(std::size_t node);  ///< both directions, from and to everybody
   void heal_link(std::size_t node);

@@ -43,6 +43,7 @@ JobSpec Training::spec() const {
       {"CRASH_AT", std::to_string(crash_at_step)}};
   spec.checkpoint.paths = {"*.safetensors"};
   spec.checkpoint.copies = copies;
+  if (wants_data) spec.data = {kDataSet};
   return spec;
 }
 

@@ -15,6 +15,8 @@ namespace rn::sim {
 /// one known number, and a run that resumed from anything but a whole checkpoint ends with another.
 /// It knows nothing of the platform: it saves every `save_every` steps to `model.safetensors` and
 /// looks for that file when it starts.
+inline constexpr const char* kDataSet = "digits";
+
 struct Training {
   std::uint32_t steps = 200;
   std::uint32_t save_every = 20;
@@ -24,6 +26,7 @@ struct Training {
   std::uint32_t crash_at_step = 0;  ///< exits with 1 once when it gets there; 0 = never
 
   std::uint32_t copies = 1;  ///< durable copies that its user asks for
+  bool wants_data = false;   ///< reads the data set kDataSet
 
   JobSpec spec() const;
   static Training from(const std::map<std::string, std::string>& env);

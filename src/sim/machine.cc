@@ -33,6 +33,9 @@ Result<std::string> Machine::create(
   if (std::find(images_.begin(), images_.end(), start.image_digest) == images_.end()) {
     return fail(ErrorCode::kNotFound, "no such image: " + start.image_digest);
   }
+  for (const std::string& name : start.data) {
+    if (!data_sets_.contains(name)) return fail(ErrorCode::kNotFound, "no such data set: " + name);
+  }
   Container container;
   container.id = name_ + "-c" + std::to_string(next_id_++);
   container.guest = guest;
@@ -40,10 +43,19 @@ Result<std::string> Machine::create(
   container.work = work;
   container.slot = slot;
   container.cpu_milli = std::max(1U, start.cpu_milli);
+  container.data = start.data;
   container.started_boot_ns = to_ns(clock_.now().boot);
   containers_[guest] = container;
   if (on_create) on_create(container);
   return container.id;
+}
+
+void Machine::set_data(const std::string& name, bool is_there) {
+  if (data_sets_.contains(name) == is_there) return;
+  world_.trace(name_, "data set " + name + (is_there ? " is there" : " has gone"));
+  if (is_there) data_sets_.insert(name);
+  if (!is_there) data_sets_.erase(name);
+  if (on_data) on_data();
 }
 
 Status Machine::go(const GuestName& guest) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ class Machine {
     std::string work;  ///< folder on the disk
     std::uint32_t slot = 0;
     std::uint32_t cpu_milli = 1000;
+    std::vector<std::string> data;  ///< names of data sets that it sees
     std::int32_t exit_code = 0;
     std::int64_t started_boot_ns = 0;
     TrueTime started{0};
@@ -79,6 +81,13 @@ class Machine {
 
   const std::vector<std::string>& images() const { return images_; }
 
+  /// A folder of the owner's with data comes, or goes: a disk of his that is mounted or not.
+  void set_data(const std::string& name, bool is_there);
+
+  const std::set<std::string>& data_sets() const { return data_sets_; }
+
+  std::function<void()> on_data;  ///< the data sets have changed
+
   /// The kill path's own records, durable: (sequence, declared ns).
   std::vector<std::int64_t>& emergencies() { return emergencies_; }
 
@@ -108,6 +117,7 @@ class Machine {
   CrashFs disk_;
   std::map<GuestName, Container> containers_;
   std::vector<std::string> images_;
+  std::set<std::string> data_sets_;
   std::vector<std::int64_t> emergencies_;
   bool is_disk_full_ = false;
   std::uint64_t boots_ = 1;

@@ -44,6 +44,7 @@ const std::map<std::string, Verb>& verbs() {
       {"liar", {3, "liar NODE on|off"}},
       {"disk", {4, "disk NODE full DURATION"}},
       {"power", {4, "power NODE off DURATION"}},
+      {"data", {3, "data NODE gone|back"}},
       {"link", {3, "link NODE down|up"}},
       {"pause", {3, "pause coordinator|NODE DURATION"}},
       {"crash", {4, "crash at POINT NTH"}},
@@ -105,6 +106,7 @@ class Player {
     options.storage_nodes = option(command, "storage", options.storage_nodes);
     options.labs = option(command, "labs", options.labs);
     options.heartbeat_ms = option(command, "heartbeat", options.heartbeat_ms);
+    options.data_nodes = option(command, "data", options.data_nodes);
     cluster_ = std::make_unique<Cluster>(world_, options);
     cluster_->start();
     const TrueTime deadline = world_.now() + seconds(60);
@@ -139,6 +141,7 @@ class Player {
     training.copies = option(command, "copies", training.copies);
     training.saves_in_place = has_word(command, "in-place");
     training.handles_term = has_word(command, "handles-term");
+    training.wants_data = has_word(command, "data");
     cluster_->submit(command.words[1], training);
     return {};
   }
@@ -236,6 +239,7 @@ class Player {
       RN_TRY(const nanoseconds back, parse_duration(words[3]));
       cluster_->lose_power(which, back);
     }
+    if (words[0] == "data") cluster_->set_data(which, words[2] == "back");
     if (words[0] == "link" && words[2] == "down") cluster_->cut_link(which);
     if (words[0] == "link" && words[2] == "up") cluster_->heal_link(which);
     return {};

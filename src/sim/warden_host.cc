@@ -46,6 +46,7 @@ void WardenHost::start() {
       feed(warden::Exited{container.guest, container.id, container.exit_code, false});
     });
   };
+  machine_.on_data = [this] { process_.later(seconds(5), [this] { push_state(); }); };
   obey(core_->start(machine_.clock().now()));
   answer_later(milliseconds(30), warden::EngineChanged{true, "simulated"});
   process_.later(milliseconds(60), [this] { reconcile(); });
@@ -180,9 +181,20 @@ void WardenHost::finish(warden::Output output) {
                        std::holds_alternative<warden::Kill>(effect);
     if (frees || !is_journal_lost_) carry_out(effect);
   }
-  if (!output.is_state_changed || is_journal_lost_) return;
+  if (output.is_state_changed) push_state();
+}
+
+/// The server adds what the core does not know.
+warden_wire::WardenState WardenHost::state() const {
+  warden_wire::WardenState state = core_->state();
+  state.data_sets.assign(machine_.data_sets().begin(), machine_.data_sets().end());
+  return state;
+}
+
+void WardenHost::push_state() {
+  if (core_ == nullptr || is_journal_lost_) return;
   for (const auto& [id, session] : std::map(sessions_))
-    session.on_reply(warden_wire::StateChanged{core_->state()});
+    session.on_reply(warden_wire::StateChanged{state()});
 }
 
 void WardenHost::answer_later(nanoseconds delay, warden::Event event) {
@@ -239,7 +251,9 @@ void WardenHost::carry_out(const warden::Effect& effect) {
       return;
     }
     const auto found = sessions_.find(e->caller.session);
-    if (found != sessions_.end()) found->second.on_reply(e->answer);
+    warden_wire::Answer answer = e->answer;
+    if (answer.code.empty() && answer.state != warden_wire::WardenState{}) answer.state = state();
+    if (found != sessions_.end()) found->second.on_reply(answer);
   } else if (const auto* make = std::get_if<warden::MakeDisk>(&effect)) {
     make_disk(*make);
   } else if (const auto* adopt = std::get_if<warden::AdoptDisk>(&effect)) {

@@ -66,6 +66,8 @@ class WardenHost {
   void arm_timer();
   void report_emergencies();
   bool dies_at(std::string_view point);
+  warden_wire::WardenState state() const;
+  void push_state();
   void answer_later(nanoseconds delay, warden::Event event);
 
   World& world_;

@@ -36,6 +36,7 @@ ONLY_SIMULATED = {
     "backup": "copies the coordinator's database under way; no helper here does that",
     "restore": "puts that older database back; the same",
     "window": "ends on a full minute, which --speed cannot divide; reclaim_test.py does that to real daemons",
+    "data": "takes a disk of the owner away; data_test.py does that to real daemons",
     "rogue": "asks the warden behind its agent's back, at the agent's own socket",
 }
 PLAYED = ("cluster", "submit", "wait", "expect", "owner", "release", "kill", "pause", "link", "advance", "end")
