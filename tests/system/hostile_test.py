@@ -8,6 +8,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+import data_set  # noqa: E402
 from capture import PORT, Capture  # noqa: E402
 from guests import GUESTS  # noqa: E402
 from labs import Labs, wait_until  # noqa: E402
@@ -55,7 +56,9 @@ class HostileGuests(unittest.TestCase):
         contracts = {
             "lab-a": {"network": [peer], "guest_cpu_milli": 1000, "guest_disk_mib": 512, "reserve_disk_mib": 64},
             "storage": {"lends": False, "reserve_disk_mib": 64}}
-        cls.nodes = {lab: Node(cls.labs, lab, contract) for lab, contract in contracts.items()}
+        cls.data = data_set.make(cls.labs.disk("lab-a") / "owner" / "digits")
+        cls.nodes = {lab: Node(cls.labs, lab, contract, data={"digits": cls.data} if lab == "lab-a" else {})
+                     for lab, contract in contracts.items()}
         for node in cls.nodes.values():
             node.set_up(cls.coordinator)
         cls.capture = Capture(cls.labs)
@@ -112,6 +115,15 @@ class HostileGuests(unittest.TestCase):
 
         self.assertGreaterEqual(len(verdicts), 2 * len(self.targets), done.stdout + done.stderr)
         self.assertIn("allowed peer answers: yes", done.stdout)
+
+    def test_data_of_the_owners_is_read_and_neither_changed_nor_used_to_become_more(self):
+        before = data_set.picture(self.data)
+
+        verdicts, done = self.attack("data", "--data", "digits", DATA="/data/digits")
+
+        self.assertGreaterEqual(len(verdicts), 15, done.stdout + done.stderr)
+        self.assertIn("0123", done.stdout)
+        self.assertEqual(data_set.picture(self.data), before)
 
     def test_fork_bomb_ends_at_the_limit(self):
         self.assertEqual(len(self.attack("fork_bomb")[0]), 1)

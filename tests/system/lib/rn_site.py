@@ -59,13 +59,14 @@ class Coordinator:
 
 
 class Node:
-    """Agent and warden of one laboratory. The warden's lab carries the run's id, because it names control groups."""
+    """Agent and warden of one laboratory. The warden's lab carries the run's id, because it names control groups.
+    `data`: the owner's data sets, NAME: folder."""
 
-    def __init__(self, labs, lab, contract, agent_uid=64991, config=None):
+    def __init__(self, labs, lab, contract, agent_uid=64991, config=None, data=None):
         self.labs, self.lab, self.agent_uid = labs, lab, agent_uid
         self.address = labs.addresses[lab]
         self.state, self.run = labs.disk(lab) / "state", labs.run_dir(lab)
-        self.contract, self.config = contract, config or {}
+        self.contract, self.config, self.data = contract, config or {}, data or {}
         self.warden = self.agent = None
 
     def set_up(self, coordinator):
@@ -91,7 +92,7 @@ class Node:
         config = {
             "state": str(self.state), "run": str(self.run), "advertise_peer": f"{self.address}:7445",
             "advertise_api": f"{self.address}:7444", "nvml_library": "", "machine_id_file": str(machine_id),
-            "guest_group": f"reclaim-{self.labs.run}", **self.config}
+            "guest_group": f"reclaim-{self.labs.run}", "data_sets": list(self.data), **self.config}
         self.config_file.write_text(json.dumps(config))
 
     @property
@@ -118,7 +119,7 @@ class Node:
         self.warden = self.labs.spawn(self.lab, "warden", [
             program("reclaim-warden"), "serve", "--lab", f"{self.labs.run}-{self.lab}", "--state", self.state,
             "--run", self.run, "--agent-uid", self.agent_uid, "--reserve-mib", 64,
-            "--init", program("reclaim-init")])
+            "--init", program("reclaim-init"), *(f"--data-set={name}={path}" for name, path in self.data.items())])
 
     def spawn_agent(self):
         """Starts it without waiting for its socket."""
