@@ -30,6 +30,7 @@ struct Flags {
   std::optional<std::uint32_t> keep_ended_s;
   std::optional<std::uint32_t> keep_outputs_s;
   std::optional<std::uint32_t> home_settle_s;
+  std::optional<std::uint32_t> rollup_s;
   std::vector<std::string> names;
   bool stays_away = false;
   bool has_public_metrics = false;
@@ -62,6 +63,7 @@ Result<DaemonConfig> configure(const Flags& flags) {
   if (flags.keep_ended_s) config.keep_ended_s = *flags.keep_ended_s;
   if (flags.keep_outputs_s) config.keep_outputs_s = *flags.keep_outputs_s;
   if (flags.home_settle_s) config.core.home_settle_s = *flags.home_settle_s;
+  if (flags.rollup_s) config.core.rollup_s = *flags.rollup_s;
   if (flags.stays_away) config.core.migrates_back = false;
   if (flags.has_public_metrics) config.has_public_metrics = true;
   config.makes_admin_token = flags.makes_admin_token;
@@ -171,6 +173,9 @@ int main(int argc, char** argv) {
       "--home-settle-s",
       flags.home_settle_s,
       "a returned node must be open for so long (default 60)"
+  );
+  serve_command->add_option(
+      "--rollup-s", flags.rollup_s, "width of the buckets of telemetry that is kept (default 300)"
   );
   serve_command->add_option(
       "--certificate-s",

@@ -178,6 +178,7 @@ void list_telemetry(ApiContext& context, ApiRequest request, io::Responder respo
           for (const GpuRollup& gpu : row.gpus) {
             point.gpus.push_back(
                 {gpu.index,
+                 gpu.samples,
                  gpu.utilisation_percent,
                  gpu.memory_used_mib,
                  gpu.power_mw,

@@ -21,6 +21,9 @@ namespace rn::coordinator {
 
 namespace {
 
+/// What a crash may forget of usage and of lent time.
+constexpr std::chrono::minutes kSaveEvery{5};
+
 std::uint64_t number_in(const std::map<std::string, std::string>& meta, const std::string& key) {
   const auto found = meta.find(key);
   std::uint64_t value = 0;
@@ -182,8 +185,7 @@ void on_tick(State& state) {
   }
   if (state.now.boot - state.homes_judged_at >= state.heartbeat()) look_for_homecomers(state);
   if (state.now.boot - state.rates_refreshed_at >= std::chrono::minutes(1)) refresh_rates(state);
-  if (state.now.boot - state.usage_saved_at >= std::chrono::seconds(state.config.rollup_s))
-    save_usage(state);
+  if (state.now.boot - state.usage_saved_at >= kSaveEvery) save_usage(state);
 }
 
 }  // namespace

@@ -296,6 +296,40 @@ TEST_F(Registry, departures_raise_the_rate_of_the_node_and_of_its_lab) {
   EXPECT_GT(rate(a2), before);
 }
 
+TEST_F(Registry, a_gpu_s_roll_up_is_of_the_samples_that_have_it) {
+  FakeAgent& a = add_node("a", "lab-a");
+  a.telemetry.gpus = {
+      {.index = 0, .utilisation_percent = 50, .temperature_c = -5, .power_mw = 100'000}};
+  pass(600'000);  // a whole bucket at least
+  tables.rollups.clear();
+  for (int i = 0; i < 240; ++i) {  // its driver hangs half of the time
+    a.telemetry.gpus.clear();
+    pass(config.heartbeat_ms);
+    a.telemetry.gpus = {{.index = 0, .utilisation_percent = 50, .temperature_c = -5}};
+    pass(config.heartbeat_ms);
+  }
+
+  ASSERT_GE(tables.rollups.size(), 3U);
+  const RollupRow& row = tables.rollups[1];
+  EXPECT_EQ(row.samples, 60U);
+  ASSERT_EQ(row.gpus.size(), 1U);
+  EXPECT_EQ(row.gpus[0].samples, 30U);
+  EXPECT_DOUBLE_EQ(row.gpus[0].utilisation_percent, 50);
+  EXPECT_EQ(row.gpus[0].temperature_c_max, -5);
+}
+
+TEST_F(Registry, the_width_of_buckets_is_a_setting) {
+  config.rollup_s = 60;
+  start();
+  FakeAgent& a = add_node("a", "lab-a");
+  a.telemetry.cpu_percent = 40;
+  pass(300'000);
+
+  ASSERT_GE(tables.rollups.size(), 4U);
+  EXPECT_EQ(tables.rollups[1].bucket_s, 60U);
+  EXPECT_EQ(tables.rollups[1].samples, 12U);
+}
+
 TEST_F(Registry, a_node_that_leaves_is_closed_and_must_join_again) {
   FakeAgent& a = add_node("a", "lab-a");
   tell(a, wire::Leave{"moving house"});

@@ -273,7 +273,7 @@ struct Config {
   std::uint32_t crash_after_resume_s = 120;  ///< a crash sooner blames the generation resumed from
   std::uint32_t backoff_first_ms = 1000;
   std::uint32_t backoff_max_ms = 300'000;
-  std::uint32_t rollup_s = 300;
+  std::uint32_t rollup_s = 300;  ///< width of telemetry's buckets
   bool migrates_back = true;
   std::uint32_t min_residence_s = 300;  ///< no migrate-back before
   std::uint32_t home_settle_s = 60;     ///< the returned node must have been open for so long

@@ -35,9 +35,9 @@ void close_rollup(State& state, NodeEntry& node) {
   row.guests /= n;
   row.lending_share = lending / n;
   for (GpuRollup& gpu : row.gpus) {
-    gpu.utilisation_percent /= n;
-    gpu.memory_used_mib /= n;
-    gpu.power_mw /= n;
+    gpu.utilisation_percent /= gpu.samples;
+    gpu.memory_used_mib /= gpu.samples;
+    gpu.power_mw /= gpu.samples;
   }
   state.write(PutRollup{std::move(row)});
 }
@@ -133,7 +133,9 @@ void add_to_rollup(State& state, NodeEntry& node) {
     gpu.utilisation_percent += live.utilisation_percent;
     gpu.memory_used_mib += static_cast<double>(live.memory_used_mib);
     gpu.memory_used_mib_max = std::max(gpu.memory_used_mib_max, live.memory_used_mib);
-    gpu.temperature_c_max = std::max(gpu.temperature_c_max, live.temperature_c);
+    gpu.temperature_c_max =
+        gpu.samples == 0 ? live.temperature_c : std::max(gpu.temperature_c_max, live.temperature_c);
+    ++gpu.samples;
     gpu.power_mw += static_cast<double>(live.power_mw);
   }
 }

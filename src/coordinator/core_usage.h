@@ -14,7 +14,7 @@ void account_exposure(State& state, NodeEntry& node);
 /// Charges running attempts for the time since the last call, at most two heartbeats (a suspended
 /// coordinator charges nobody for its sleep). Every second.
 void account_usage(State& state);
-/// Writes usage and histories. Every Config::rollup_s.
+/// Writes usage and histories.
 void save_usage(State& state);
 void add_to_rollup(State& state, NodeEntry& node);
 /// Closes buckets whose time is over.

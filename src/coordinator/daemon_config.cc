@@ -32,6 +32,7 @@ struct FileConfig {
   std::optional<bool> migrates_back;
   std::optional<std::uint32_t> min_residence_s;
   std::optional<std::uint32_t> home_settle_s;
+  std::optional<std::uint32_t> rollup_s;
 
   RN_FIELDS(
       FileConfig,
@@ -51,7 +52,8 @@ struct FileConfig {
       fair_half_life_s,
       migrates_back,
       min_residence_s,
-      home_settle_s
+      home_settle_s,
+      rollup_s
   )
 };
 
@@ -78,6 +80,7 @@ Status apply(const FileConfig& file, DaemonConfig& config) {
   take(file.migrates_back, config.core.migrates_back);
   take(file.min_residence_s, config.core.min_residence_s);
   take(file.home_settle_s, config.core.home_settle_s);
+  take(file.rollup_s, config.core.rollup_s);
   if (file.listen) RN_CHECK(parse_listen(*file.listen, config));
   if (file.strategy) RN_CHECK(parse_strategy(*file.strategy, config));
   return {};
@@ -141,6 +144,10 @@ Status finish_config(DaemonConfig& config) {
     return fail(ErrorCode::kInvalid, "heartbeat_ms: expected 50 to 60000", "5000 is the default");
   if (core.lost_after < 2 || core.lost_after > 20)
     return fail(ErrorCode::kInvalid, "lost_after: expected 2 to 20 heartbeats", "3 is the default");
+  if (core.rollup_s < 10 || core.rollup_s > 86'400)
+    return fail(
+        ErrorCode::kInvalid, "rollup_s: expected 10 seconds to a day (86400)", "300 is the default"
+    );
   if (config.certificate_s < 10 || config.certificate_s > 90 * 24 * 3600)
     return fail(
         ErrorCode::kInvalid,

@@ -134,6 +134,20 @@ TEST(Daemon, a_second_coordinator_on_the_same_folder_is_refused) {
   EXPECT_NE(second.error().hint.find("--state"), std::string::npos);
 }
 
+TEST(Daemon, a_width_of_roll_ups_that_makes_no_sense_is_refused_with_what_to_do) {
+  for (const std::uint32_t rollup_s : {0u, 9u, 86'401u}) {
+    DaemonConfig config;
+    config.core.rollup_s = rollup_s;
+    const Status status = finish_config(config);
+    ASSERT_FALSE(status.has_value()) << rollup_s;
+    EXPECT_EQ(status.error().message, "rollup_s: expected 10 seconds to a day (86400)");
+    EXPECT_FALSE(status.error().hint.empty());
+  }
+  DaemonConfig config;
+  config.core.rollup_s = 10;
+  EXPECT_TRUE(finish_config(config).has_value());
+}
+
 /// Starts on a folder of a site that ran; the error's words, empty if it started.
 std::string refusal_of(const std::string& state) {
   io::Loop loop;

@@ -239,6 +239,7 @@ struct OutputsRow {
 /// Mean and maximum of one GPU in one bucket of time.
 struct GpuRollup {
   std::uint32_t index = 0;
+  std::uint32_t samples = 0;  ///< that have this GPU; what follows is of these alone
   double utilisation_percent = 0;
   double memory_used_mib = 0;
   std::uint64_t memory_used_mib_max = 0;
@@ -248,6 +249,7 @@ struct GpuRollup {
   RN_FIELDS(
       GpuRollup,
       index,
+      samples,
       utilisation_percent,
       memory_used_mib,
       memory_used_mib_max,

@@ -294,12 +294,15 @@ struct TokenList {
 
 struct GpuHistory {
   std::uint32_t index = 0;
+  std::uint32_t samples = 0;  ///< that have this GPU; what follows is of these alone
   double utilisation_percent = 0;
   double memory_used_mib = 0;
   double power_mw = 0;
   std::int32_t temperature_c_max = 0;
 
-  RN_FIELDS(GpuHistory, index, utilisation_percent, memory_used_mib, power_mw, temperature_c_max)
+  RN_FIELDS(
+      GpuHistory, index, samples, utilisation_percent, memory_used_mib, power_mw, temperature_c_max
+  )
 };
 
 /// Means over one bucket of time.
