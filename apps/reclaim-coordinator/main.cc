@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <csignal>
 #include <cstdio>
+#include <ctime>
 #include <optional>
 #include <string>
 
@@ -43,6 +44,13 @@ int complain(const Error& error) {
   return 1;
 }
 
+/// Of this machine's zone at this moment; a change of the clocks counts from the next start on.
+std::int32_t local_utc_offset_s() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  return ::localtime_r(&now, &local) == nullptr ? 0 : static_cast<std::int32_t>(local.tm_gmtoff);
+}
+
 /// Flags win over the file, the file over the defaults.
 Result<DaemonConfig> configure(const Flags& flags) {
   DaemonConfig config;
@@ -64,6 +72,7 @@ Result<DaemonConfig> configure(const Flags& flags) {
   if (flags.keep_outputs_s) config.keep_outputs_s = *flags.keep_outputs_s;
   if (flags.home_settle_s) config.core.home_settle_s = *flags.home_settle_s;
   if (flags.rollup_s) config.core.rollup_s = *flags.rollup_s;
+  config.core.utc_offset_s = local_utc_offset_s();
   if (flags.stays_away) config.core.migrates_back = false;
   if (flags.has_public_metrics) config.has_public_metrics = true;
   config.makes_admin_token = flags.makes_admin_token;

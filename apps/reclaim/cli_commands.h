@@ -47,6 +47,8 @@ struct StopOptions {
 
 int stop_jobs(const Client& client, const StopOptions& options);
 int nodes(const Client& client, bool is_json);
+/// How likely the node's owner takes it back soon, and from what that is known. By id or hostname.
+int node_hazard(const Client& client, const std::string& node, bool is_json);
 
 struct RevokeNodeOptions {
   std::string node;  ///< id or hostname

@@ -7,6 +7,7 @@
 
 #include "io/http.h"
 #include "model/codec_detail.h"
+#include "reclaim/hazard_state.h"
 
 namespace rn::cli {
 
@@ -82,6 +83,23 @@ int print(const Revoked& revoked, const std::string& name, const std::string& ur
 }
 
 }  // namespace
+
+int node_hazard(const Client& client, const std::string& name, bool is_json) {
+  const auto list = client.get_as<api::NodeList>("/v1/nodes");
+  if (!list) return complain(list.error());
+  const auto node = find_node(*list, name);
+  if (!node) return complain(node.error());
+  const auto why = client.get_as<reclaim::HazardExplanation>(
+      "/v1/nodes/" + io::percent_encode(node->id.str()) + "/hazard"
+  );
+  if (!why) return complain(why.error());
+  if (is_json) {
+    std::printf("%s\n", to_json(*why).c_str());
+  } else {
+    std::fputs(reclaim::describe(*why).c_str(), stdout);
+  }
+  return 0;
+}
 
 int revoke_node(const Client& client, const RevokeNodeOptions& options) {
   const auto list = client.get_as<api::NodeList>("/v1/nodes");

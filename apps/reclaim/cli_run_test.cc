@@ -113,6 +113,29 @@ TEST(CliNodes, a_node_is_revoked_by_its_hostname_when_that_is_confirmed) {
   EXPECT_EQ(revoke_node(admin, options), 3) << "a name is that of a node that is there";
 }
 
+TEST(CliNodes, what_is_expected_of_a_nodes_owner_is_explained_by_its_hostname) {
+  const LiveSite site;
+  const Client admin = client_of(site, site.admin());
+  ASSERT_TRUE(coordinator::join_light_agent(
+      site.url(), site.make_token(R"({"kind": "join", "lab": "lab-a"})"), "machine-1"
+  ));
+
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(node_hazard(admin, "light-machine-1", false), 0);
+  const std::string words = testing::internal::GetCapturedStdout();
+  for (const char* said :
+       {"taken back within 5 min",
+        "within 8.0 h",
+        "n = 0 departures in 0 s lent",
+        "the prior stands for it, one departure in 35.0 h"})
+    EXPECT_NE(words.find(said), std::string::npos) << said << " in:\n" << words;
+
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(node_hazard(admin, "light-machine-1", true), 0);
+  EXPECT_NE(testing::internal::GetCapturedStdout().find("\"reclaimed_within\""), std::string::npos);
+  EXPECT_EQ(node_hazard(admin, "nobody", false), 3);
+}
+
 TEST(CliRun, an_unreachable_coordinator_is_said_to_be_unreachable) {
   const Client nobody(Login{"https://127.0.0.1:1", "secret", std::string(64, 'a')});
 

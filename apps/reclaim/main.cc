@@ -273,6 +273,7 @@ struct Options {
   std::string job;
   std::string from;
   std::string to = ".";
+  std::string why_node;
   std::string name;
   std::string archive;
   std::string base;
@@ -358,8 +359,12 @@ bool ask_terminal(const std::string& question) {
 }
 
 void add_site_commands(Commands& commands, Options& o) {
-  CLI::App* app =
-      commands.add("nodes", "List nodes.", [&o](const Client& c) { return nodes(c, o.is_json); });
+  CLI::App* app = commands.add("nodes", "List nodes.", [&o](const Client& c) {
+    return o.why_node.empty() ? nodes(c, o.is_json) : node_hazard(c, o.why_node, o.is_json);
+  });
+  app->add_option(
+      "--why", o.why_node, "NODE: how likely its owner takes it back soon, and how that is known"
+  );
   add_json(app, o.is_json);
   app->footer("'reclaim nodes revoke NODE' takes one out for good.");
   CLI::App* revoke = commands.add(

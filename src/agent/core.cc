@@ -359,6 +359,7 @@ void Core::State::heartbeat() {
       [](const auto& x) { return has_guest(x.second.row.phase); }
   ));
   beat.wall_ms = to_ms(now_.wall);
+  beat.closes_in_s = closes_in_s();
   send(std::move(beat));
 }
 

@@ -46,6 +46,15 @@ const Calendar& Core::State::calendar() {
   return *calendar_;
 }
 
+/// Until the present lending window ends; 0 if that is not within a week.
+std::uint32_t Core::State::closes_in_s() {
+  const Calendar& windows = calendar();
+  if (!windows.is_inside || !windows.change) return 0;
+  const auto left = std::chrono::ceil<seconds>(*windows.change - now_.wall);
+  if (left > kAheadMax) return 0;
+  return static_cast<std::uint32_t>(std::max<std::int64_t>(1, left.count()));
+}
+
 /// Why guests must go although nobody declared a reclaim, and in what time; none if they may stay.
 std::optional<Core::State::Closing> Core::State::closing() {
   const Calendar& windows = calendar();

@@ -54,6 +54,18 @@ TEST_F(CoreLending, the_end_of_a_window_is_told_ahead_of_time) {
   EXPECT_EQ(state(), AttemptState::kRunning);
 }
 
+TEST_F(CoreLending, heartbeats_say_when_the_window_ends) {
+  const auto closes_in_s = [this] {
+    advance(seconds(6));
+    return sent<wire::Heartbeat>().back().closes_in_s;
+  };
+  EXPECT_EQ(closes_in_s(), 0U) << "it lends at all times";
+  lend({{{"tue"}, "20:00", "23:13"}}, 30);
+  EXPECT_NEAR(closes_in_s(), 3580 - 12, 6);
+  lend({{{"tue"}, "20:00", "21:00"}}, 30);
+  EXPECT_EQ(closes_in_s(), 0U) << "closed already";
+}
+
 TEST_F(CoreLending, it_is_told_again_until_the_warden_holds_it) {
   lend({{{"tue"}, "20:00", "23:14"}}, 30);
   EXPECT_THAT(asked<Announce>(), SizeIs(1));

@@ -317,6 +317,7 @@ class Core::State {
   warden_wire::Announce wanted_announcement(const std::optional<Closing>& closing);
   std::optional<Closing> closing();
   const Calendar& calendar();
+  std::uint32_t closes_in_s();
   std::string taken_because() const;
 
   CoreConfig config_;

@@ -102,6 +102,7 @@ void join_node(ApiContext&, ApiRequest, io::Responder);
 void renew_certificate(ApiContext&, ApiRequest, io::Responder);
 void list_nodes(ApiContext&, ApiRequest, io::Responder);
 void show_node(ApiContext&, ApiRequest, io::Responder);
+void explain_hazard(ApiContext&, ApiRequest, io::Responder);
 void revoke_node(ApiContext&, ApiRequest, io::Responder);
 void list_reclaims(ApiContext&, ApiRequest, io::Responder);
 void list_telemetry(ApiContext&, ApiRequest, io::Responder);

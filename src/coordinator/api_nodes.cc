@@ -118,6 +118,16 @@ void show_node(ApiContext& context, ApiRequest request, io::Responder responder)
   answer(context, responder, info);
 }
 
+void explain_hazard(ApiContext& context, ApiRequest request, io::Responder responder) {
+  const NodeId id(request.path.at("id"));
+  const auto why = context.shell.core().hazard(id, context.shell.now());
+  if (!why) {
+    return responder.send_error(Error{
+        ErrorCode::kNotFound, "no node " + id.str(), "'reclaim nodes' lists them"});
+  }
+  answer(context, responder, *why);
+}
+
 void revoke_node(ApiContext& context, ApiRequest request, io::Responder responder) {
   context.shell.command(
       request.caller,

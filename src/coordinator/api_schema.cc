@@ -6,6 +6,7 @@
 
 #include "model/api.h"
 #include "model/codec_detail.h"
+#include "reclaim/hazard_state.h"
 
 namespace rn::coordinator {
 
@@ -104,6 +105,7 @@ json api_schemas() {
       api::RenewAnswer,
       api::NodeInfo,
       api::NodeList,
+      reclaim::HazardExplanation,
       api::ReclaimList,
       api::SubmitAnswer,
       api::JobList,

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "coordinator/core_commands.h"
 #include "coordinator/core_copies.h"
+#include "coordinator/core_hazard.h"
 #include "coordinator/core_home.h"
 #include "coordinator/core_job_ends.h"
 #include "coordinator/core_job_life.h"
@@ -184,8 +185,11 @@ void on_tick(State& state) {
     state.forget_old_jobs();
   }
   if (state.now.boot - state.homes_judged_at >= state.heartbeat()) look_for_homecomers(state);
-  if (state.now.boot - state.rates_refreshed_at >= std::chrono::minutes(1)) refresh_rates(state);
-  if (state.now.boot - state.usage_saved_at >= kSaveEvery) save_usage(state);
+  look_at_hazards(state);
+  if (state.now.boot - state.usage_saved_at >= kSaveEvery) {
+    save_usage(state);
+    save_hazard(state);
+  }
 }
 
 }  // namespace
@@ -207,13 +211,13 @@ Output Core::restore(Snapshot snapshot, Now now) {
   open_generation(state, snapshot);
   restore_people(state, snapshot);
   restore_nodes(state, snapshot);
+  restore_hazard(state, snapshot);
   for (JobRow& row : snapshot.jobs) state.adopt(std::move(row));
   restore_generations(state, snapshot);
   restore_attempts(state, snapshot);
   requeue_unplaced(state);
   state.forget_old_jobs();
   end_grace_if_all_are_back(state);
-  refresh_rates(state);
   EventRow row;
   row.kind = "coordinator.started";
   row.message = "version " + state.config.version + ", generation " +
@@ -252,6 +256,7 @@ Output Core::handle(const Event& event, Now now) {
       },
       event
   );
+  settle_departures(state);
   dispatch(state);
   return state.take_output();
 }

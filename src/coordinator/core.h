@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "base/time.h"
 #include "coordinator/core_types.h"
+#include "reclaim/hazard_state.h"
 
 namespace rn::coordinator {
 
@@ -70,6 +71,8 @@ class Core {
   std::optional<std::uint32_t> queue_position(const JobId& id, Now now) const;
   std::vector<NodeView> nodes(Now now) const;  ///< by id
   std::optional<NodeView> node(const NodeId& id, Now now) const;
+  /// What is expected of the node's owner, and from what; nullopt if the node is unknown.
+  std::optional<reclaim::HazardExplanation> hazard(const NodeId& id, Now now) const;
   std::vector<ReclaimRow> reclaims() const;  ///< by node, then time
   std::vector<Image> images() const;         ///< by name
   std::vector<TokenRow> tokens() const;      ///< by id, without secrets

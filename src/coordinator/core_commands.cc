@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/planted.h"
 #include "coordinator/core.h"
+#include "coordinator/core_hazard.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_registry.h"
 
@@ -433,7 +434,7 @@ Result<Answer> run(State& state, const Caller& caller, const JoinNode& command) 
   token.used_by = id;
   state.write(PutToken{token});
   state.save(entry);
-  refresh_rates(state);
+  refresh_outlook(state, entry);
   state.note(entry, "node.joined", command.hostname + " joined lab " + token.lab.str());
   return NodeJoined{.node = id, .lab = token.lab};
 }

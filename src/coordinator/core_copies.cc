@@ -112,7 +112,7 @@ std::vector<reclaim::CopyCandidate> copy_candidates(
     c.lab = node.row.lab;
     c.failure_domain = failure_domain_of(node);
     c.room_bytes = room_of(node);
-    c.departure_rate = node.departures.upper;
+    c.survival = sched::cautious_survival(node.outlook, reclaim::kCopyHorizon_s);
     c.is_storage = !node.row.contract.lends;
     c.has_parent = is_holder(newest, id);
     const auto& data = job.row.job.spec.data;

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,9 @@ struct Tables {
   std::map<std::pair<JobId, LeaseEpoch>, OutputsRow> outputs;
   std::vector<EventRow> events;
   std::vector<RollupRow> rollups;
+  std::optional<reclaim::CampusHazard> campus_hazard;
+  std::map<LabId, reclaim::LabHazard> lab_hazards;
+  std::map<NodeId, reclaim::NodeHazard> node_hazards;
 
   void apply(const Write& write) {
     std::visit([this](const auto& w) { put(w); }, write);
@@ -51,6 +55,9 @@ struct Tables {
     for (const auto& [k, v] : tokens) s.tokens.push_back(v);
     for (const auto& [k, v] : users) s.users.push_back(v);
     for (const auto& [k, v] : usage) s.usage.push_back(v);
+    s.campus_hazard = campus_hazard;
+    for (const auto& [k, v] : lab_hazards) s.lab_hazards.push_back(v);
+    for (const auto& [k, v] : node_hazards) s.node_hazards.push_back(v);
     return s;
   }
 
@@ -96,6 +103,15 @@ struct Tables {
   void put(const SetMeta& w) { meta[w.key] = w.value; }
 
   void put(const PutRollup& w) { rollups.push_back(w.row); }
+
+  void put(const PutCampusHazard& w) { campus_hazard = w.row; }
+
+  void put(const PutLabHazard& w) { lab_hazards[w.row.lab] = w.row; }
+
+  void put(const PutNodeHazard& w) {
+    EXPECT_TRUE(lab_hazards.contains(w.row.lab)) << "a node's row is of use only beside its lab's";
+    node_hazards[w.row.node] = w.row;
+  }
 };
 
 /// An agent that offers, grants and beats, unless told otherwise.
@@ -113,6 +129,7 @@ struct FakeAgent {
   LendingState lending = LendingState::kOpen;
   NodeTelemetry telemetry;
   std::uint32_t granted_cpu = 0;
+  std::uint32_t closes_in_s = 0;
   std::map<std::pair<JobId, LeaseEpoch>, wire::AttemptReport> attempts;
   std::map<std::pair<JobId, LeaseEpoch>, std::uint64_t> seq;
   std::vector<wire::Message> inbox;
@@ -283,6 +300,7 @@ class CoreSite : public ::testing::Test {
     wire::Heartbeat heartbeat;
     heartbeat.seq = ++agent.beat;
     heartbeat.lending = agent.lending;
+    heartbeat.closes_in_s = agent.closes_in_s;
     heartbeat.telemetry = agent.telemetry;
     heartbeat.wall_ms = to_ms(clock.now().wall);
     for (const auto& [key, report] : agent.attempts) heartbeat.attempts.push_back(report);

@@ -38,19 +38,21 @@ reclaim::MigrateBackInput weigh(
     const AttemptEntry& attempt,
     const NodeEntry& here,
     const NodeEntry& home,
-    std::uint32_t cpu_at_home
+    std::uint32_t cpu_at_home,
+    const reclaim::MigrateBackPolicy& policy
 ) {
   const Job& j = job.row.job;
   reclaim::MigrateBackInput input;
   input.speed_home = speed(j.spec.resources, cpu_at_home);
   input.speed_here = speed(j.spec.resources, attempt.row.granted_cpu_milli);
-  input.departure_rate_home = home.departures.upper;
-  input.departure_rate_here = here.departures.mean;
   if (j.spec.max_duration_s > 0) {
     const double ran =
         static_cast<double>(state.wall_ms() - attempt.row.attempt.started_wall_ms) / 1e3;
     input.remaining_s = std::max(1.0, j.spec.max_duration_s - ran);
   }
+  const double horizon_s = reclaim::horizon_of(input.remaining_s, policy);
+  input.presence_home = sched::cautious_mean_survival(home.outlook, horizon_s);
+  input.presence_here = sched::mean_survival(here.outlook, horizon_s);
   input.bytes_missing = has_generation(state, job, home.row.node)
                             ? static_cast<double>(j.durable.new_bytes)
                             : static_cast<double>(j.durable.bytes);
@@ -101,7 +103,7 @@ void look_at(State& state, JobEntry& job) {
       .min_residence_s = static_cast<double>(state.config.min_residence_s),
       .home_settle_s = static_cast<double>(state.config.home_settle_s)};
   const reclaim::MigrateBackDecision d = reclaim::decide_migrate_back(
-      weigh(state, job, *attempt, *here, *home, judgement.cpu_milli), policy
+      weigh(state, job, *attempt, *here, *home, judgement.cpu_milli, policy), policy
   );
   job.home_sentence = d.sentence;
   if (d.moves) go_home(state, job, *home, d);

@@ -205,9 +205,9 @@ void say_degraded(State& state, JobEntry& job, bool is_degraded, const NodeEntry
         job,
         "job.degraded",
         "only nodes that leave often are free (" + state.name_of(node.row.node) +
-            " stays an hour with " + decimal(sched::survival(node.departures.mean, 3600), 2) +
+            " stays an hour with " + decimal(sched::survival(node.outlook, 3600), 2) +
             "): one copy more, saves allowed twice as often",
-        {{"departures_per_day", decimal(node.departures.mean * 86'400, 2)}}
+        {{"departures_per_day", decimal(node.departures_per_day, 2)}}
     );
   job.row.job.is_degraded = is_degraded;
 }

@@ -271,8 +271,10 @@ TEST_F(PlacementTest, more_jobs_than_cores_wait_and_are_placed_when_one_ends) {
 
 TEST_F(PlacementTest, a_placement_on_nodes_that_leave_often_is_degraded_and_said) {
   for (const char* name : {"a", "b"}) {
-    for (int i = 0; i < 400; ++i)
+    for (int i = 0; i < 400; ++i) {
       tell(node(name), wire::ReclaimReport{{.id = ReclaimId("r-" + std::to_string(i))}});
+      beat(node(name));  // and is given back
+    }
   }
   add_node("store", "storage").hello.contract.lends = false;
   connect(node("store"));

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "coordinator/core_copies.h"
+#include "coordinator/core_hazard.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_placement.h"
 #include "coordinator/core_usage.h"
@@ -289,7 +290,7 @@ void lose(State& state, NodeEntry& node) {
     node.connection = 0;
   }
   forget_probes(state, node);
-  refresh_rates(state);
+  note_departure(state, node, state.now.wall);
   lose_attempts_of(state, node);
 }
 
@@ -343,6 +344,7 @@ void on_hello(State& state, ConnectionId id, const wire::Hello& hello) {
 
   found->second.is_greeted = true;
   const bool was_lost = node->row.state == NodeState::kLost;
+  const bool has_rebooted = !node->row.boot_id.empty() && node->row.boot_id != hello.boot_id;
   node->connection = id;
   rise_above(state, *node, hello.highest_generation);
   node->was_greeted = true;
@@ -377,6 +379,8 @@ void on_hello(State& state, ConnectionId id, const wire::Hello& hello) {
   welcome.verdicts = reconcile_hello(state, *node, hello.attempts);
   state.send(*node, std::move(welcome));
   for (const ReclaimRecord& record : hello.reclaims) on_reclaim_report(state, *node, record);
+  if (has_rebooted) note_departure(state, *node, state.now.wall);
+  follow_lending(state, *node);
   greet_holder(state, *node);
   end_grace_if_all_are_back(state);
 }
@@ -387,6 +391,9 @@ void on_heartbeat(State& state, NodeEntry& node, const wire::Heartbeat& beat) {
   node.clock_offset_ms = state.wall_ms() - beat.wall_ms;
   node.telemetry = beat.telemetry;
   open_lending(state, node, beat.lending);
+  const std::int64_t closes_in_ms = std::int64_t{beat.closes_in_s} * 1000;
+  node.window_ends_ms = closes_in_ms == 0 ? 0 : state.wall_ms() + closes_in_ms;
+  follow_lending(state, node);
   add_to_rollup(state, node);
 
   wire::HeartbeatAck ack;
@@ -429,13 +436,10 @@ void on_reclaim_report(State& state, NodeEntry& node, const ReclaimRecord& recor
 
   if (is_new) {
     account_exposure(state, node);
-    NodeHistory& history = node.row.history;
-    if (own.kind == ReclaimKind::kAnnounced) ++history.announced;
-    if (own.kind == ReclaimKind::kNotice) ++history.notice;
-    if (own.kind == ReclaimKind::kEmergency) ++history.emergency;
+    note_reclaim(state, node, own);
     state.save(node);
-    refresh_rates(state);
   }
+  note_announcement(state, node, own);
   const ReclaimRow row{.record = own, .reported_wall_ms = state.wall_ms()};
   state.reclaims[key] = row;
   state.write(PutReclaim{row});
@@ -460,6 +464,7 @@ void on_leave(State& state, NodeEntry& node, const std::string& reason) {
 
 void revoke(State& state, NodeEntry& node, const std::string& reason) {
   account_exposure(state, node);
+  note_withdrawal(state, node);
   node.row.state = NodeState::kLeft;
   node.row.is_revoked = true;
   node.lending = LendingState::kNotLending;
@@ -485,23 +490,6 @@ void look_for_silence(State& state) {
       state.note(node, "node.suspect", "a heartbeat is missing");
     }
   }
-}
-
-void refresh_rates(State& state) {
-  const auto exposure = [](const NodeHistory& h) {
-    return sched::Exposure{
-        static_cast<double>(h.exposure_s), static_cast<double>(h.notice + h.emergency + h.lost)};
-  };
-  sched::Exposure site;
-  std::map<LabId, sched::Exposure> labs;
-  for (const auto& [id, node] : state.nodes) {
-    site += exposure(node.row.history);
-    labs[node.row.lab] += exposure(node.row.history);
-  }
-  for (auto& [id, node] : state.nodes)
-    node.departures =
-        sched::departure_rate(exposure(node.row.history), labs.at(node.row.lab), site);
-  state.rates_refreshed_at = state.now.boot;
 }
 
 }  // namespace rn::coordinator

@@ -25,9 +25,6 @@ void on_reclaim_report(State& state, NodeEntry& node, const ReclaimRecord& recor
 void on_leave(State& state, NodeEntry& node, const std::string& reason);
 /// Silence: suspect after one missed heartbeat and a half, lost after lost_after and a half.
 void look_for_silence(State& state);
-/// Departure rates of all nodes from all histories (sched/survival.h). Every minute, and after each
-/// departure.
-void refresh_rates(State& state);
 /// Takes back the node's identity; its jobs move.
 void revoke(State& state, NodeEntry& node, const std::string& reason);
 

@@ -288,8 +288,10 @@ TEST_F(Registry, departures_raise_the_rate_of_the_node_and_of_its_lab) {
   FakeAgent& b = add_node("b", "lab-b");
   const auto rate = [&](FakeAgent& n) { return core->node(n.id, clock.now())->departures_per_day; };
   const double before = rate(a2);
-  for (int i = 0; i < 20; ++i)
+  for (int i = 0; i < 20; ++i) {
     tell(a, wire::ReclaimReport{{.id = ReclaimId("r-" + std::to_string(i))}});
+    beat(a);  // and is given back
+  }
 
   EXPECT_GT(rate(a), rate(a2));
   EXPECT_GT(rate(a2), rate(b));
@@ -320,7 +322,7 @@ TEST_F(Registry, a_gpu_s_roll_up_is_of_the_samples_that_have_it) {
 
 TEST_F(Registry, the_width_of_buckets_is_a_setting) {
   config.rollup_s = 60;
-  start();
+  restart();
   FakeAgent& a = add_node("a", "lab-a");
   a.telemetry.cpu_percent = 40;
   pass(300'000);

@@ -183,7 +183,7 @@ sched::Candidate candidate_of(const State& state, const NodeEntry& node) {
   c.telemetry = &node.telemetry;
   c.lending = node.lending;
   c.is_up = state.is_up(node);
-  c.departures = node.departures;
+  c.outlook = node.outlook;
   const auto use = [&c](const Resources& resources, std::uint32_t cpu_milli) {
     c.used_gpus += resources.gpus;
     c.used_cpu_milli += cpu_milli;

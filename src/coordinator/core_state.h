@@ -18,6 +18,7 @@
 #include "base/time.h"
 #include "coordinator/core_types.h"
 #include "coordinator/states.h"
+#include "reclaim/hazard.h"
 #include "sched/candidates.h"
 #include "sched/fair_share.h"
 #include "sched/survival.h"
@@ -68,7 +69,12 @@ struct NodeEntry {
   Instant open_since;  ///< since when it takes guests; meaningful while lending is open
   Instant accounted;   ///< exposure is counted up to here
   nanoseconds unsaved_exposure{0};  ///< below a second
-  sched::DepartureRate departures;
+  sched::SurvivalCurve outlook;     ///< how likely it stays, as seen at outlook_at
+  double departures_per_day = 0;    ///< the hazard then
+  Instant outlook_at;
+  std::optional<Now> closed;            ///< stopped lending, and why is not yet known
+  std::int64_t announced_leave_ms = 0;  ///< wall clock; 0 = nothing announced
+  std::int64_t window_ends_ms = 0;      ///< the same, of its lending window
   std::set<AttemptKey> attempts;        ///< live ones
   std::map<ProbeId, Resources> probes;  ///< asked, not answered or held
   std::set<JobId> copies_of;            ///< jobs whose generations it may hold
@@ -146,7 +152,10 @@ struct JobEntry {
 
 struct State {
   State(const Config& config_in, const SiteKeys& keys_in, Rng& rng_in)
-      : config(config_in), keys(keys_in), rng(rng_in) {}
+      : config(config_in),
+        keys(keys_in),
+        rng(rng_in),
+        hazard({.utc_offset_s = config_in.utc_offset_s}) {}
 
   const Config config;
   const SiteKeys keys;
@@ -163,7 +172,6 @@ struct State {
   bool is_restored = false;
   bool is_dispatch_wanted = false;
   Instant dispatched_at;
-  Instant rates_refreshed_at;
   Instant usage_accounted_at;
   Instant usage_saved_at;
   Instant homes_judged_at;
@@ -185,6 +193,13 @@ struct State {
   std::map<Digest, std::string> token_by_secret;
   std::map<UserId, UserRow> users;
   std::map<ProbeId, JobId> probes;
+  reclaim::HazardModel hazard;
+  Now hazard_seen{};        ///< both clocks at the last look
+  NodeId hazard_looked_to;  ///< the last node whose outlook was made anew
+  Instant hazard_refitted_at;
+  std::int64_t hazard_reference_ms = 0;  ///< of the rows on the disk; 0 = there are none
+  std::set<LabId> labs_departed;         ///< of nodes that departed in this event
+  std::set<LabId> labs_saved;            ///< their hazards have rows
   std::map<UserId, std::pair<LabId, sched::DecayedSum>> used;
   std::map<LabId, sched::DecayedSum> used_by_lab;
   std::map<LabId, sched::DecayedSum> lent_by_lab;

@@ -16,6 +16,7 @@
 #include "coordinator/rows.h"
 #include "model/wire.h"
 #include "sched/queue.h"
+#include "sched/survival.h"
 
 namespace rn::coordinator {
 
@@ -273,7 +274,8 @@ struct Config {
   std::uint32_t crash_after_resume_s = 120;  ///< a crash sooner blames the generation resumed from
   std::uint32_t backoff_first_ms = 1000;
   std::uint32_t backoff_max_ms = 300'000;
-  std::uint32_t rollup_s = 300;  ///< width of telemetry's buckets
+  std::uint32_t rollup_s = 300;   ///< width of telemetry's buckets
+  std::int32_t utc_offset_s = 0;  ///< of the campus's clocks: owners live by local hours
   bool migrates_back = true;
   std::uint32_t min_residence_s = 300;  ///< no migrate-back before
   std::uint32_t home_settle_s = 60;     ///< the returned node must have been open for so long
@@ -290,7 +292,8 @@ struct NodeView {
   NodeTelemetry telemetry;
   std::int64_t clock_offset_ms = 0;  ///< coordinator's wall clock minus the node's
   std::int64_t silent_ms = 0;        ///< since the last message
-  double departures_per_day = 0;     ///< the shrunk rate used for placement
+  double departures_per_day = 0;     ///< hazard now
+  sched::SurvivalCurve outlook;      ///< how likely it stays, as placement sees it
   std::vector<JobId> jobs;           ///< with a live attempt on it
 };
 

@@ -18,7 +18,8 @@ NodeView view_of(const State& state, const NodeEntry& node, Now now) {
   view.telemetry = node.telemetry;
   view.clock_offset_ms = node.clock_offset_ms;
   view.silent_ms = std::chrono::duration_cast<milliseconds>(now.boot - node.heard).count();
-  view.departures_per_day = node.departures.mean * 86'400;
+  view.departures_per_day = node.departures_per_day;
+  view.outlook = node.outlook;
   for (const AttemptKey& key : node.attempts) {
     const auto job = state.jobs.find(key.first);
     if (job != state.jobs.end() && job->second.row.job.epoch == key.second)
@@ -121,6 +122,14 @@ std::optional<NodeView> Core::node(const NodeId& id, Now now) const {
   const NodeEntry* node = state_->find_node(id);
   if (node == nullptr) return std::nullopt;
   return view_of(*state_, *node, now);
+}
+
+std::optional<reclaim::HazardExplanation> Core::hazard(const NodeId& id, Now now) const {
+  const NodeEntry* node = state_->find_node(id);
+  if (node == nullptr) return std::nullopt;
+  reclaim::HazardExplanation why = state_->hazard.why(id, node->row.lab, now.wall);
+  why.history = node->row.history;
+  return why;
 }
 
 std::vector<ReclaimRow> Core::reclaims() const {

@@ -107,9 +107,21 @@ void render_nodes(Page& page, const std::vector<NodeView>& nodes, const Metrics&
   );
   each(
       "reclaimnet_node_hazard_per_hour",
-      "Departure rate used for placement.",
+      "Departures an hour expected of the owner now.",
       [](const NodeView& n) { return n.departures_per_day / 24.0; }
   );
+  constexpr std::string_view kChance = "reclaimnet_node_reclaim_probability";
+  page.head(kChance, "gauge", "Chance that the owner takes the node back within the horizon.");
+  for (const NodeView& node : nodes) {
+    for (const int horizon_s : {300, 1800, 7200, 28800}) {
+      page.value(
+          kChance,
+          label("node", node.row.node.str()) + "," + label("lab", node.row.lab.str()) + "," +
+              label("horizon_s", std::to_string(horizon_s)),
+          1 - sched::survival(node.outlook, horizon_s)
+      );
+    }
+  }
 }
 
 void render_gpus(Page& page, const std::vector<NodeView>& nodes) {

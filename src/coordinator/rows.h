@@ -17,6 +17,7 @@
 #include "model/job.h"
 #include "model/node.h"
 #include "model/reclaim.h"
+#include "reclaim/hazard_state.h"
 
 namespace rn::coordinator {
 
@@ -87,17 +88,6 @@ struct AttemptRow {
   RN_FIELDS(
       AttemptRow, attempt, last_seq, granted_cpu_milli, safe_generation, is_tail_open, last_step
   )
-};
-
-/// Departures and exposure of one node, for its survival (sched/survival.h). Lent time only.
-struct NodeHistory {
-  std::uint64_t exposure_s = 0;  ///< time it was lent
-  std::uint32_t announced = 0;
-  std::uint32_t notice = 0;
-  std::uint32_t emergency = 0;
-  std::uint32_t lost = 0;
-
-  RN_FIELDS(NodeHistory, exposure_s, announced, notice, emergency, lost)
 };
 
 /// Key: node. Everything that a restarted coordinator must know before the node says hello again.
@@ -355,6 +345,21 @@ struct PutRollup {
   RollupRow row;
 };
 
+/// What was learnt of the owners: one row for the campus, one for each lab, one for each node.
+struct PutCampusHazard {
+  reclaim::CampusHazard row;
+};
+
+/// Key: lab.
+struct PutLabHazard {
+  reclaim::LabHazard row;
+};
+
+/// Key: node.
+struct PutNodeHazard {
+  reclaim::NodeHazard row;
+};
+
 using Write = std::variant<
     PutJob,
     PutAttempt,
@@ -369,7 +374,10 @@ using Write = std::variant<
     PutOutputs,
     AppendEvent,
     SetMeta,
-    PutRollup>;
+    PutRollup,
+    PutCampusHazard,
+    PutLabHazard,
+    PutNodeHazard>;
 
 /// Everything that the core needs at start. Jobs: every unfinished one, and at least the newest
 /// finished ones (their attempts and generations too). Events and rollups stay in the store.
@@ -384,6 +392,9 @@ struct Snapshot {
   std::vector<TokenRow> tokens;
   std::vector<UserRow> users;
   std::vector<UsageRow> usage;
+  std::optional<reclaim::CampusHazard> campus_hazard;  ///< none before the first was written
+  std::vector<reclaim::LabHazard> lab_hazards;
+  std::vector<reclaim::NodeHazard> node_hazards;
 };
 
 }  // namespace rn::coordinator

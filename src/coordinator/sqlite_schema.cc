@@ -123,8 +123,19 @@ CREATE TABLE rollups_gpu (
 ) STRICT;
 )sql";
 
+// What was learnt of the owners (reclaim/hazard_state.h): scope is 'campus' (with an empty id),
+// 'lab' or 'node'. The first start on it begins with the histories in the nodes' rows.
+constexpr const char* kVersion2 = R"sql(
+CREATE TABLE hazards (
+  scope TEXT NOT NULL CHECK (scope IN ('campus', 'lab', 'node')),
+  id TEXT NOT NULL,
+  body TEXT NOT NULL,
+  PRIMARY KEY (scope, id)
+) STRICT, WITHOUT ROWID;
+)sql";
+
 /// Step i brings version i to version i + 1.
-constexpr std::array<const char*, kSchemaVersion> kSteps = {kVersion1};
+constexpr std::array<const char*, kSchemaVersion> kSteps = {kVersion1, kVersion2};
 
 }  // namespace
 

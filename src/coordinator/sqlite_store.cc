@@ -42,6 +42,17 @@ Status load_all(SqliteDatabase& database, const char* sql, std::vector<T>& out) 
   return {};
 }
 
+Status load_hazards(SqliteDatabase& database, Snapshot& snapshot) {
+  std::vector<reclaim::CampusHazard> campus;
+  RN_CHECK(load_all(database, "SELECT body FROM hazards WHERE scope='campus'", campus));
+  if (!campus.empty()) snapshot.campus_hazard = std::move(campus.front());
+  const auto of_scope = [](const char* scope) {
+    return std::string("SELECT body FROM hazards WHERE scope='") + scope + "' ORDER BY id";
+  };
+  RN_CHECK(load_all(database, of_scope("lab").c_str(), snapshot.lab_hazards));
+  return load_all(database, of_scope("node").c_str(), snapshot.node_hazards);
+}
+
 Result<std::vector<JobRow>> read_jobs(SqliteStatement& statement) {
   std::vector<JobRow> rows;
   while (true) {
@@ -202,7 +213,8 @@ Result<Snapshot> SqliteStore::load() {
     RN_CHECK(load_all(database, "SELECT body FROM images ORDER BY name", snapshot.images));
     RN_CHECK(load_all(database, "SELECT body FROM tokens ORDER BY id", snapshot.tokens));
     RN_CHECK(load_all(database, "SELECT body FROM users ORDER BY id", snapshot.users));
-    return load_all(database, "SELECT body FROM usage ORDER BY user, lab", snapshot.usage);
+    RN_CHECK(load_all(database, "SELECT body FROM usage ORDER BY user, lab", snapshot.usage));
+    return load_hazards(database, snapshot);
   };
   RN_CHECK(database.read_transaction(work));
   return snapshot;

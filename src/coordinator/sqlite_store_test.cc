@@ -8,6 +8,7 @@
 #include <sqlite3.h>
 #include <unistd.h>
 
+#include "coordinator/core.h"
 #include "coordinator/sqlite_database.h"
 #include "coordinator/sqlite_schema.h"
 #include "coordinator/store_fixture.h"
@@ -79,6 +80,39 @@ TEST(SqliteStore, a_coordinator_that_was_overtaken_writes_nothing_more) {
   EXPECT_EQ(status.error().code, ErrorCode::kConflict);
   EXPECT_NE(status.error().message.find("its generation is 5, ours is 4"), std::string::npos);
   EXPECT_TRUE(store->load()->users.empty());
+}
+
+TEST(SqliteStore, a_database_of_the_first_schema_is_taken_over_with_all_that_it_holds) {
+  ScratchFolder folder;
+  std::ifstream dump(std::string(RN_GOLDEN_DIR) + "/coordinator_v1.sql");
+  Intruder(folder).run(std::string((std::istreambuf_iterator<char>(dump)), {}));
+
+  const auto store = SqliteStore::open(folder.path());
+  ASSERT_TRUE(store.has_value()) << store.error().describe();
+  const Snapshot snapshot = (*store)->load().value();
+
+  ASSERT_EQ(snapshot.nodes.size(), 2u);
+  EXPECT_EQ(snapshot.nodes[0].history.exposure_s, 360'000u);
+  EXPECT_EQ(snapshot.nodes[0].history.notice, 30u);
+  EXPECT_EQ(snapshot.jobs.size(), 1u);
+  EXPECT_EQ(snapshot.attempts.size(), 1u);
+  EXPECT_EQ(snapshot.reclaims.size(), 1u);
+  EXPECT_EQ((*store)->rollups({})->size(), 1u);
+  EXPECT_EQ((*store)->verify_chain()->events, 2u);
+  EXPECT_EQ((*store)->verify_chain()->first_bad_seq, 0u);
+  EXPECT_FALSE(snapshot.campus_hazard.has_value());
+
+  SeededRng rng(1);
+  SiteKeys keys;
+  Core core(Config{}, keys, rng);
+  const Now now{Instant(seconds(1000)), wall_from_ms(1'790'000'000'000)};
+  const Output output = core.restore(snapshot, now);
+  ASSERT_TRUE((*store)->apply(output.writes).has_value());
+  EXPECT_GT(
+      core.hazard(NodeId("n-1"), now)->rate_per_hour,
+      10 * core.hazard(NodeId("n-2"), now)->rate_per_hour
+  ) << "what was counted of its owner is not lost";
+  EXPECT_TRUE((*store)->load()->campus_hazard.has_value());
 }
 
 TEST(SqliteStore, a_newer_schema_is_refused_with_what_to_do) {

@@ -200,6 +200,18 @@ class Writer {
     return {};
   }
 
+  Status operator()(const PutCampusHazard& write) {
+    return put_hazard("campus", "", to_json(write.row));
+  }
+
+  Status operator()(const PutLabHazard& write) {
+    return put_hazard("lab", write.row.lab.str(), to_json(write.row));
+  }
+
+  Status operator()(const PutNodeHazard& write) {
+    return put_hazard("node", write.row.node.str(), to_json(write.row));
+  }
+
   Status finish() {
     if (!has_events_) return {};
     return set_meta(
@@ -238,6 +250,12 @@ class Writer {
   Status set_meta(const std::string& key, const std::string& value) {
     RN_TRY(auto statement, database_.prepare("INSERT OR REPLACE INTO meta VALUES (?1,?2)"));
     statement.bind(1, key).bind(2, value);
+    return run(statement);
+  }
+
+  Status put_hazard(std::string_view scope, const std::string& id, const std::string& body) {
+    RN_TRY(auto statement, database_.prepare("INSERT OR REPLACE INTO hazards VALUES (?1,?2,?3)"));
+    statement.bind(1, scope).bind(2, id).bind(3, body);
     return run(statement);
   }
 

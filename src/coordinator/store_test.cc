@@ -62,6 +62,11 @@ TEST_P(StoreConformance, every_kind_of_row_comes_back_after_reopening) {
   const UsageRow lent{.user = UserId(""), .lab = LabId("lab-a"), .lent_gpu_s = 2.5};
   GenerationRow generation;
   generation.generation = {.job = job.job.id, .epoch = {1, 1}, .generation = 3};
+  const reclaim::CampusHazard campus{.reference_ms = 7, .base = {.events = 0.1, .exposure_s = 1e9}};
+  const reclaim::LabHazard lab{.lab = LabId("lab-a"), .rate = {.events = 2}};
+  const reclaim::NodeHazard owner{.node = NodeId("n-1"), .lab = LabId("lab-a"), .is_lent = true};
+  ASSERT_TRUE(apply({PutCampusHazard{}, PutLabHazard{lab}, PutNodeHazard{owner}}));
+  ASSERT_TRUE(apply({PutCampusHazard{campus}}));
 
   ASSERT_TRUE(apply({SetMeta{"generation", "1"}, PutJob{job}, PutAttempt{attempt}, PutNode{node}}));
   ASSERT_TRUE(apply({PutReclaim{reclaim}, PutImage{image}, PutToken{token}, PutUser{user}}));
@@ -79,6 +84,9 @@ TEST_P(StoreConformance, every_kind_of_row_comes_back_after_reopening) {
   EXPECT_EQ(snapshot.users, std::vector{user});
   EXPECT_EQ(snapshot.usage, (std::vector{lent, usage}));
   EXPECT_EQ(snapshot.generations, std::vector{generation});
+  EXPECT_EQ(snapshot.campus_hazard, campus);
+  EXPECT_EQ(snapshot.lab_hazards, std::vector{lab});
+  EXPECT_EQ(snapshot.node_hazards, std::vector{owner});
 }
 
 TEST_P(StoreConformance, a_put_replaces_the_row_of_the_same_key) {

@@ -65,6 +65,21 @@ struct ReclaimRecord {
   )
 };
 
+/// What a node's owner has done since it joined, never forgotten: for people. Forecasts come from
+/// the hazard model (reclaim/hazard.h). Reclaims of single GPUs count too.
+struct NodeHistory {
+  std::uint64_t exposure_s = 0;  ///< time it was lent
+  std::uint32_t announced = 0;
+  std::uint32_t notice = 0;
+  std::uint32_t emergency = 0;
+  std::uint32_t lost = 0;
+  /// Lengths of the notices, in seconds; 0 while there was none.
+  std::uint32_t notice_s_min = 0;
+  std::uint32_t notice_s_max = 0;
+
+  RN_FIELDS(NodeHistory, exposure_s, announced, notice, emergency, lost, notice_s_min, notice_s_max)
+};
+
 /// True if a record may go from one phase to the other (equal phases are a repetition, and fine).
 constexpr bool may_follow(ReclaimPhase from, ReclaimPhase to) {
   if (from == to) return true;

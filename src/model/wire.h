@@ -113,8 +113,9 @@ struct Heartbeat {
   NodeTelemetry telemetry;
   std::vector<AttemptReport> attempts;
   std::int64_t wall_ms = 0;
+  std::uint32_t closes_in_s = 0;  ///< end of the lending window; 0 = none within a week
 
-  RN_FIELDS(Heartbeat, seq, lending, telemetry, attempts, wall_ms)
+  RN_FIELDS(Heartbeat, seq, lending, telemetry, attempts, wall_ms, closes_in_s)
 };
 
 /// Facts, contract or addresses changed.

@@ -2,7 +2,6 @@
 #include "reclaim/destinations.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 namespace rn::reclaim {
@@ -24,7 +23,7 @@ bool is_possible(const CopySource& source, const CopyCandidate& c) {
 }
 
 double score_of(const CopySource& source, const CopyCandidate& c) {
-  double score = std::exp(-c.departure_rate * source.horizon_s);
+  double score = c.survival;
   if (c.lab != source.lab) score += 0.5;
   if (c.is_storage) score += 0.2;
   if (c.has_parent) score += 0.3;

@@ -10,6 +10,8 @@
 // Where copies of a job's checkpoints go. Pure. DESIGN section 5, spec-reclaim.md 8.2.
 namespace rn::reclaim {
 
+inline constexpr double kCopyHorizon_s = 4 * 3600.0;  ///< for how long a copy should survive
+
 /// The attempt whose generations are copied.
 struct CopySource {
   NodeId node;
@@ -18,7 +20,6 @@ struct CopySource {
   std::uint32_t wanted = 1;  ///< copies in domains that differ from the source's and each other's
   std::vector<std::string> destinations;  ///< nodes or labs where copies may live; empty = anywhere
   std::uint64_t bytes = 0;                ///< expected size of a generation; 0 = unknown
-  double horizon_s = 4 * 3600.0;          ///< for how long a copy should survive
 };
 
 struct CopyCandidate {
@@ -27,7 +28,7 @@ struct CopyCandidate {
   std::string failure_domain;
   bool is_reachable = true;       ///< up, and takes connections from peers
   std::uint64_t room_bytes = 0;   ///< what its contract and its disk still admit
-  double departure_rate = 0;      ///< risk-averse (upper), 1/s
+  double survival = 1;            ///< over kCopyHorizon_s, cautiously
   bool is_storage = false;        ///< lends no compute: its owner has no reason to cut it
   bool has_parent = false;        ///< holds the newest durable generation: only a delta moves
   bool has_data = false;          ///< the job could go on there: its data sets are there
@@ -58,7 +59,7 @@ struct CopyChoice {
 /// `spares` more. A candidate outside `destinations`, unreachable, full, or in the source's failure
 /// domain is never taken.
 ///
-///   score = S(horizon) + 0.5 [other lab] + 0.2 [storage] + 0.3 [has the parent] + 0.3 [has the
+///   score = survival + 0.5 [other lab] + 0.2 [storage] + 0.3 [has the parent] + 0.3 [has the
 ///   data] − 0.02 · copies held
 ///
 /// Other lab and storage are correlated-loss terms (θ·group_risk of the specification: a lab takes

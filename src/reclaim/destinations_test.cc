@@ -16,7 +16,7 @@ CopyCandidate a_node(const char* id, const char* lab) {
       .lab = LabId(lab),
       .failure_domain = lab,
       .room_bytes = 1u << 30,
-      .departure_rate = 1e-5};
+      .survival = 0.87};
 }
 
 CopySource a_source(std::uint32_t wanted = 1) {
@@ -110,7 +110,7 @@ TEST(ChooseCopies, holds_its_rules_for_random_sites) {
       if (rng.below(5) == 0) c.failure_domain = source.failure_domain;
       c.is_reachable = rng.below(4) != 0;
       c.room_bytes = rng.below(150);
-      c.departure_rate = rng.unit() * 1e-3;
+      c.survival = rng.unit();
       if (c.failure_domain != source.failure_domain && c.is_reachable && c.room_bytes > 0 &&
           c.room_bytes >= source.bytes)
         usable.insert(c.failure_domain);

@@ -90,6 +90,16 @@ HazardState HazardModel::state() const {
   return state;
 }
 
+const LabHazard* HazardModel::find_lab(const LabId& lab) const {
+  const auto found = labs_.find(lab);
+  return found == labs_.end() ? nullptr : &found->second;
+}
+
+const NodeHazard* HazardModel::find_node(const NodeId& node) const {
+  const auto found = nodes_.find(node);
+  return found == nodes_.end() ? nullptr : &found->second;
+}
+
 // ---- what happened
 
 LabHazard& HazardModel::lab_of(const LabId& lab) {

@@ -81,6 +81,12 @@ class HazardModel {
   static Result<HazardModel> restore(HazardParameters parameters, HazardState state);
   HazardState state() const;
 
+  const CampusHazard& campus() const { return campus_; }
+
+  /// nullptr if unknown. Valid until the next change.
+  const LabHazard* find_lab(const LabId& lab) const;
+  const NodeHazard* find_node(const NodeId& node) const;
+
   // ---- what happened
 
   /// The node takes guests; its exposure counts from `at`, its age from `lent_since` (a node that
@@ -186,6 +192,7 @@ class HazardModel {
   void describe_factors(
       const Subject& subject, const Posteriors& known, const Stretch& now, HazardExplanation& out
   ) const;
+  std::string prior_of(const Subject& subject, std::int64_t at_ms) const;
 
   HazardParameters parameters_;
   CampusHazard campus_;

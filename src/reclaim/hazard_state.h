@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/ids.h"
 #include "model/fields.h"
+#include "model/reclaim.h"
 
 // What the hazard model has learnt, as plain structures: a row per campus, lab and node.
 // Times are wall time in milliseconds; 0 = never.
@@ -132,36 +133,45 @@ struct HazardFactor {
   RN_FIELDS(HazardFactor, name, value, low, high, events, detail)
 };
 
-/// Chance that a node stays for `horizon_s`, with its 90 % credible band.
-struct SurvivalAt {
+/// Chance that a node is gone within `horizon_s`, with its 90 % credible band. 1 if a departure is
+/// announced for that time.
+struct ReclaimChance {
   double horizon_s = 0;
-  double probability = 1;
-  double low = 1;
-  double high = 1;
+  double probability = 0;
+  double low = 0;
+  double high = 0;
 
-  RN_FIELDS(SurvivalAt, horizon_s, probability, low, high)
+  RN_FIELDS(ReclaimChance, horizon_s, probability, low, high)
 };
 
 struct HazardExplanation {
   NodeId node;
+  LabId lab;
   bool is_lent = false;
   double base_per_hour = 0;
   double rate_per_hour = 0;  ///< base · the product of all factors
   double age_s = 0;
   std::vector<HazardFactor> factors;
-  std::vector<SurvivalAt> survival;  ///< 5 min, 30 min, 2 h, 8 h
-  double leaves_in_s = -1;           ///< announced; negative = nothing announced
+  std::vector<ReclaimChance> reclaimed_within;  ///< 5 min, 30 min, 2 h, 8 h
+  double leaves_in_s = -1;                      ///< announced; negative = nothing announced
+  double base_events = 0;  ///< departures of the whole campus behind `base_per_hour`
+  std::string prior;       ///< one sentence: what stands in for what is not known of the node
+  NodeHistory history;     ///< as counted since it joined; the model does not fill it in
 
   RN_FIELDS(
       HazardExplanation,
       node,
+      lab,
       is_lent,
       base_per_hour,
       rate_per_hour,
       age_s,
       factors,
-      survival,
-      leaves_in_s
+      reclaimed_within,
+      leaves_in_s,
+      base_events,
+      prior,
+      history
   )
 };
 

@@ -429,12 +429,65 @@ TEST(Why, the_factors_multiply_to_the_rate_and_every_number_is_said) {
     EXPECT_GE(factor.high, factor.value) << factor.name;
   }
   EXPECT_NEAR(product, why.rate_per_hour, 1e-9);
-  ASSERT_EQ(why.survival.size(), 4u);
+  ASSERT_EQ(why.reclaimed_within.size(), 4u);
   const std::string text = describe(why);
-  for (const char* word : {"Thu 00:00", "0-10 min", "lab-a", "owner login", "stays 8.0 h"}) {
+  for (const char* word :
+       {"Thu 00:00", "0-10 min", "lab-a", "owner login", "taken back within 8.0 h"}) {
     EXPECT_NE(text.find(word), std::string::npos) << word << " in:\n" << text;
   }
   EXPECT_NE(to_json(why).find("\"rate_per_hour\""), std::string::npos);
+}
+
+TEST(Why, a_chance_of_a_reclaim_is_what_survival_leaves_and_grows_with_the_horizon) {
+  HazardModel model = learn(3, 10 * kDayMs, [](int, std::int64_t) { return 1 / 36'000.0; });
+  const WallTime now = wall(10 * kDayMs);
+
+  const HazardExplanation why = model.why(node(1), kLab, now);
+
+  double before = 0;
+  for (const ReclaimChance& chance : why.reclaimed_within) {
+    const SurvivalForecast stays = model.survival(node(1), kLab, now, chance.horizon_s);
+    EXPECT_DOUBLE_EQ(chance.probability, 1 - stays.probability());
+    EXPECT_LE(chance.low, chance.probability);
+    EXPECT_GE(chance.high, chance.probability);
+    EXPECT_GT(chance.probability, before);
+    before = chance.probability;
+  }
+}
+
+TEST(Why, says_which_prior_stands_for_what_is_not_known) {
+  const auto prior = [](const HazardModel& model, const NodeId& id, const LabId& lab) {
+    return model.why(id, lab, wall(10 * kDayMs)).prior;
+  };
+  const HazardModel model = learn(3, 10 * kDayMs, [](int, std::int64_t) { return 1 / 36'000.0; });
+
+  EXPECT_NE(
+      prior(HazardModel(), node(1), kLab).find("the prior stands for it, one departure in 35.0 h"),
+      std::string::npos
+  );
+  EXPECT_NE(prior(model, node(1), kLab).find("its own record counts most"), std::string::npos);
+  EXPECT_NE(prior(model, node(9), kLab).find("its lab's rate stands for it"), std::string::npos);
+  EXPECT_NE(
+      prior(model, node(9), kOtherLab).find("the campus's rate stands for it"), std::string::npos
+  );
+}
+
+TEST(Why, the_history_behind_it_is_said) {
+  HazardExplanation why = HazardModel().why(node(1), kLab, wall(0));
+  why.history = {
+      .exposure_s = 36'000,
+      .announced = 1,
+      .notice = 2,
+      .emergency = 3,
+      .lost = 4,
+      .notice_s_min = 20,
+      .notice_s_max = 60};
+
+  EXPECT_NE(
+      describe(why).find("n = 9 departures in 10.0 h lent: 2 with notice (20 to 60 s), 3 at once, "
+                         "4 lost; 1 more announced"),
+      std::string::npos
+  ) << describe(why);
 }
 
 }  // namespace

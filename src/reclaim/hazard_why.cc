@@ -71,6 +71,24 @@ std::string duration(double seconds) {
   return fmt::format("{:.1f} h", seconds / 3600);
 }
 
+std::string history_of(const NodeHistory& history) {
+  const std::uint32_t sudden = history.notice + history.emergency + history.lost;
+  std::string text = fmt::format(
+      "n = {} departures in {} lent: {} with notice",
+      sudden,
+      duration(static_cast<double>(history.exposure_s)),
+      history.notice
+  );
+  if (history.notice_s_max > 0)
+    text += fmt::format(" ({} to {} s)", history.notice_s_min, history.notice_s_max);
+  return text + fmt::format(
+                    ", {} at once, {} lost; {} more announced",
+                    history.emergency,
+                    history.lost,
+                    history.announced
+                );
+}
+
 }  // namespace
 
 Status check(const HazardState& state) {
@@ -138,26 +156,66 @@ void HazardModel::describe_factors(
   }
 }
 
+/// A node's own record counts against its lab's by the strength of the prior; so do the lab's
+/// against the campus's, and the campus's against what other campuses have seen.
+std::string HazardModel::prior_of(const Subject& asked, std::int64_t at_ms) const {
+  const double now = weight(at_ms);
+  const HazardStrengths& strengths = campus_.strengths;
+  const double own = asked.node.rate.events / now;
+  const double of_lab = asked.lab->rate.events / now;
+  const double of_campus = campus_.base.events / now;
+  if (own >= strengths.node)
+    return fmt::format(
+        "its own record counts most: {:.1f} departures, against {:.1f} that its lab's rate weighs",
+        own,
+        strengths.node
+    );
+  const std::string little = fmt::format(
+      "little is known of the node itself ({:.1f} departures, {:.1f} would outweigh what follows)",
+      own,
+      strengths.node
+  );
+  if (of_lab >= strengths.lab)
+    return fmt::format("{}: its lab's rate stands for it, from {:.1f} departures", little, of_lab);
+  if (of_campus >= parameters_.prior_events)
+    return fmt::format(
+        "{}, nor of its lab ({:.1f}): the campus's rate stands for it, from {:.1f} departures",
+        little,
+        of_lab,
+        of_campus
+    );
+  return fmt::format(
+      "{}, of its lab ({:.1f}) and the campus ({:.1f}): the prior stands for it, one departure in "
+      "{}",
+      little,
+      of_lab,
+      of_campus,
+      duration(1 / parameters_.prior_rate)
+  );
+}
+
 HazardExplanation HazardModel::why(const NodeId& id, const LabId& lab, WallTime at) const {
   const Subject asked = subject(id, lab, to_ms(at));
   const std::int64_t at_ms = std::max(to_ms(at), asked.node.lent_since_ms);
   const Stretch now = stretch(asked.node, *asked.lab, at_ms, at_ms + 1);
   const Posteriors known = posteriors(asked.node, *asked.lab, now, at_ms);
 
-  HazardExplanation out{.node = id, .is_lent = asked.node.is_lent};
+  HazardExplanation out{.node = id, .lab = lab, .is_lent = asked.node.is_lent};
   out.base_per_hour = base(weight(at_ms)).mean() * 3600;
   out.rate_per_hour = rate(id, lab, at) * 3600;
   out.age_s = static_cast<double>(at_ms - asked.node.lent_since_ms) / 1000;
   describe_factors(asked, known, now, out);
   for (const double horizon_s : kHorizons_s) {
     const SurvivalForecast forecast = survival(id, lab, at, horizon_s);
-    out.survival.push_back(
+    out.reclaimed_within.push_back(
         {.horizon_s = horizon_s,
-         .probability = forecast.probability(),
-         .low = forecast.quantile(0.05),
-         .high = forecast.quantile(0.95)}
+         .probability = 1 - forecast.probability(),
+         .low = 1 - forecast.quantile(0.95),
+         .high = 1 - forecast.quantile(0.05)}
     );
   }
+  out.base_events = campus_.base.events / weight(at_ms);
+  out.prior = prior_of(asked, at_ms);
   if (asked.node.leaves_at_ms != 0) {
     out.leaves_in_s = std::max(0.0, static_cast<double>(asked.node.leaves_at_ms - at_ms) / 1000);
   }
@@ -172,7 +230,25 @@ std::string describe(const HazardExplanation& why) {
       duration(3600 / why.rate_per_hour),
       why.is_lent ? "lent for " + duration(why.age_s) : "not lent now"
   );
-  text += fmt::format("  {:<18} {:8.3f} an hour\n", "base", why.base_per_hour);
+  for (const ReclaimChance& chance : why.reclaimed_within) {
+    text += fmt::format(
+        "  taken back within {:<7} {:5.1f} % ({:.1f} to {:.1f})\n",
+        duration(chance.horizon_s),
+        100 * chance.probability,
+        100 * chance.low,
+        100 * chance.high
+    );
+  }
+  if (why.leaves_in_s >= 0) {
+    text += fmt::format("  announced to leave in {}\n", duration(why.leaves_in_s));
+  }
+  text += "  " + history_of(why.history) + "\n  " + why.prior + "\n";
+  text += fmt::format(
+      "  {:<18} {:8.3f} an hour (from {:.1f} departures of the whole campus)\n",
+      "base",
+      why.base_per_hour,
+      why.base_events
+  );
   for (const HazardFactor& factor : why.factors) {
     text += fmt::format(
         "  {:<18} x {:5.2f} ({:.2f} to {:.2f}, from {:.1f} departures) {}\n",
@@ -183,18 +259,6 @@ std::string describe(const HazardExplanation& why) {
         factor.events,
         factor.detail
     );
-  }
-  for (const SurvivalAt& point : why.survival) {
-    text += fmt::format(
-        "  stays {:<11} {:5.1f} % ({:.1f} to {:.1f})\n",
-        duration(point.horizon_s),
-        100 * point.probability,
-        100 * point.low,
-        100 * point.high
-    );
-  }
-  if (why.leaves_in_s >= 0) {
-    text += fmt::format("  announced to leave in {}\n", duration(why.leaves_in_s));
   }
   return text;
 }

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reclaim/migrate_back.h"
 
-#include <cmath>
 #include <cstdio>
 
 namespace rn::reclaim {
 
 namespace {
-
-double mean_presence(double rate, double seconds) {
-  const double x = rate * seconds;
-  return x < 1e-9 ? 1.0 : -std::expm1(-x) / x;
-}
 
 std::string sentence(const MigrateBackDecision& d, const MigrateBackInput& input, const char* why) {
   char text[256];
@@ -33,13 +27,17 @@ std::string sentence(const MigrateBackDecision& d, const MigrateBackInput& input
 
 }  // namespace
 
+double horizon_of(double remaining_s, const MigrateBackPolicy& policy) {
+  return remaining_s > 0 ? remaining_s : policy.horizon_s;
+}
+
 MigrateBackDecision decide_migrate_back(
     const MigrateBackInput& input, const MigrateBackPolicy& policy
 ) {
   MigrateBackDecision d;
-  d.horizon_s = input.remaining_s > 0 ? input.remaining_s : policy.horizon_s;
-  d.value_home = input.speed_home * mean_presence(input.departure_rate_home, d.horizon_s);
-  d.value_here = input.speed_here * mean_presence(input.departure_rate_here, d.horizon_s);
+  d.horizon_s = horizon_of(input.remaining_s, policy);
+  d.value_home = input.speed_home * input.presence_home;
+  d.value_here = input.speed_here * input.presence_here;
   d.gain_s = (d.value_home - d.value_here) * d.horizon_s;
   const double rate = input.bytes_per_s > 0 ? input.bytes_per_s : policy.default_bytes_per_s;
   d.cost_s = (input.bytes_missing / rate + input.restore_s) * input.speed_here + input.unsaved_s;

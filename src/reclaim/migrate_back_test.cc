@@ -51,7 +51,7 @@ TEST(MigrateBack, equal_nodes_never_swing) {
 
 TEST(MigrateBack, a_restless_home_is_worth_less) {
   MigrateBackInput input = a_settled_job();
-  input.departure_rate_home = 1.0 / 600;
+  input.presence_home = 0.17;  // leaves every ten minutes
 
   EXPECT_FALSE(decide_migrate_back(input, {}).moves);
 }
@@ -72,7 +72,7 @@ TEST(MigrateBack, whoever_goes_would_not_go_back_at_once) {
     MigrateBackInput there;
     there.speed_home = rng.unit();
     there.speed_here = rng.unit();
-    there.departure_rate_home = there.departure_rate_here = rng.unit() * 1e-3;
+    there.presence_home = there.presence_here = rng.unit();
     there.remaining_s = rng.unit() * 20'000;
     there.bytes_missing = rng.unit() * 1e9;
     there.residence_s = there.home_open_s = 1e9;

@@ -223,8 +223,8 @@ Ranked score(const Demand& demand, const Candidate& c, std::size_t index, std::u
   const double speed = demand.resources.gpus > 0 || demand.resources.cpu_milli == 0
                            ? 1.0
                            : std::min(1.0, static_cast<double>(cpu) / demand.resources.cpu_milli);
-  ranked.survival = survival(c.departures.mean, 3600);
-  ranked.score = speed * mean_survival(c.departures.upper, demand.horizon_s);
+  ranked.survival = survival(c.outlook, 3600);
+  ranked.score = speed * cautious_mean_survival(c.outlook, demand.horizon_s);
   if (c.lab == demand.lab) ranked.score *= 1.25;
   if (contains(c.facts->images, demand.image_digest)) ranked.score *= 1.02;
   if (c.contract->notice_s < demand.notice_s) ranked.score *= 0.8;

@@ -39,7 +39,7 @@ struct Candidate {
   const NodeTelemetry* telemetry = nullptr;
   LendingState lending = LendingState::kOpen;
   bool is_up = true;
-  DepartureRate departures;
+  SurvivalCurve outlook;
   std::uint32_t used_gpus = 0;  ///< by attempts and probes that the coordinator knows of
   std::uint32_t used_cpu_milli = 0;
   std::uint64_t used_memory_mib = 0;
@@ -67,7 +67,7 @@ struct Ranked {
   std::uint32_t cpu_milli = 0;
 };
 
-/// All that fit, best first. score = speed · mean survival over the horizon (risk-averse rate),
+/// All that fit, best first. score = speed · cautious mean survival over the horizon,
 /// where speed = min(1, granted / wanted cores) for CPU jobs and 1 for GPU jobs; × 1.25 on the
 /// job's own lab (disturbs nobody else), × 1.02 where the image is present, × 0.8 where the
 /// contract grants less notice than the job asks for, × 0.5 on the avoided node. The preferred node

@@ -162,9 +162,23 @@ TEST(Rank, a_calm_node_goes_before_a_restless_one) {
   Site site;
   site.add("a-restless", "a");
   site.add("b-calm", "b");
-  site.candidates[0].departures = {1.0 / 3600, 1.4 / 3600};
+  site.candidates[0].outlook = constant_curve(1.0 / 3600, 1.4 / 3600);
 
   EXPECT_EQ(ranked(a_demand(), site), (Ids{"b-calm", "a-restless"}));
+}
+
+TEST(Rank, what_counts_is_the_hazard_over_the_time_that_the_job_needs) {
+  Site site;
+  site.add("a-leaves-tonight", "a");
+  site.add("b-restless", "b");
+  site.candidates[0].outlook.leaves_in_s = 2 * 3600;
+  site.candidates[1].outlook = constant_curve(1.0 / 36'000, 1.0 / 36'000);
+  Demand demand = a_demand();
+
+  demand.horizon_s = 3600;
+  EXPECT_EQ(ranked(demand, site), (Ids{"a-leaves-tonight", "b-restless"}));
+  demand.horizon_s = 8 * 3600;
+  EXPECT_EQ(ranked(demand, site), (Ids{"b-restless", "a-leaves-tonight"}));
 }
 
 TEST(Rank, a_whole_core_goes_before_half_a_one) {

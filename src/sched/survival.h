@@ -1,48 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
+#include <array>
+#include <cstddef>
+#include <limits>
 
-// How likely a node stays. Pure.
-//
-// Constant rates with Gamma–Poisson shrinkage, node → lab → site (spec-reclaim.md 2.6, items 2 and
-// 3, without the hour-of-week profile). With n departures in exposure E (lent seconds):
-//
-//   μ_site = (n_site + 1) / (E_site + 1/μ₀)        μ₀ = 1 / 35 h (mean of interrupted runs at
-//   Salad) μ_lab  = (n_lab + κ) / (E_lab + κ/μ_site)      κ = 3 events λ_node = (n_node + κ) /
-//   (E_node + κ/μ_lab) S(Δ)   = exp(−λ Δ)
-//
-// Announced departures (ends of windows) are not counted: they are deadlines, not risk.
+// How likely a node stays, as ranking and journeys home need it. Pure. The figures come from the
+// hazard model (reclaim/hazard.h), which knows hours, ages, labs and owners; here they are sampled
+// at fixed horizons from one moment on.
 namespace rn::sched {
 
-inline constexpr double kPriorRate = 1.0 / (35 * 3600);  ///< 1/s
-inline constexpr double kShrinkEvents = 3;
+/// Horizons at which a curve is sampled, ascending.
+inline constexpr std::array<double, 6> kHorizons_s = {300, 1800, 3600, 7200, 28800, 86400};
 
-struct Exposure {
-  double seconds = 0;
-  double departures = 0;  ///< with notice, emergency, or lost
+/// Chances of staying from now on. Between two horizons, and after the last one, the hazard is
+/// taken as constant. The first sample of a curve is at 0, where everything stays.
+struct SurvivalCurve {
+  using Samples = std::array<double, kHorizons_s.size()>;
 
-  Exposure& operator+=(const Exposure& other) {
-    seconds += other.seconds;
-    departures += other.departures;
-    return *this;
-  }
+  Samples mean{1, 1, 1, 1, 1, 1};
+  /// What is not known of the node counts against it: exceeded with a probability of 75 %.
+  Samples cautious{1, 1, 1, 1, 1, 1};
+  /// An announced departure or the end of a lending window: a deadline, and no risk.
+  double leaves_in_s = std::numeric_limits<double>::infinity();
 };
 
-/// Departures per second that a node is expected to make, and a risk-averse figure: the upper end
-/// of about 75 % of the Gamma posterior, λ · (1 + 0.7 / √(n + κ)).
-struct DepartureRate {
-  double mean = kPriorRate;
-  double upper = kPriorRate;
-};
+/// A curve of constant rates (1/s), for tests and for what has no history.
+SurvivalCurve constant_curve(double mean_rate, double cautious_rate);
 
-/// The totals include the parts: `lab` includes `node`, `site` includes `lab`.
-DepartureRate departure_rate(const Exposure& node, const Exposure& lab, const Exposure& site);
+/// Probability of no departure within `seconds`; 0 if it leaves before.
+double survival(const SurvivalCurve& curve, double seconds);
 
-/// Probability of no departure within `seconds`.
-double survival(double rate, double seconds);
+/// The same cautiously, and of unannounced departures alone: for what stays on a node that no
+/// longer lends (copies).
+double cautious_survival(const SurvivalCurve& curve, double seconds);
 
-/// Mean of the survival over [0, seconds]: the expected share of that time that is really there.
-double mean_survival(double rate, double seconds);
+/// Mean of the survival over [0, seconds], announced departures included: the share of that time
+/// that the node is expected to be there.
+double mean_survival(const SurvivalCurve& curve, double seconds);
+double cautious_mean_survival(const SurvivalCurve& curve, double seconds);
 
 }  // namespace rn::sched

@@ -73,6 +73,9 @@ void MemoryStore::apply(const coordinator::Write& write) {
           [&](const coordinator::AppendEvent& w) { events_.push_back(w.row); },
           [&](const coordinator::SetMeta& w) { meta_[w.key] = w.value; },
           [&](const coordinator::PutRollup&) {},
+          [&](const coordinator::PutCampusHazard& w) { campus_hazard_ = w.row; },
+          [&](const coordinator::PutLabHazard& w) { lab_hazards_[w.row.lab] = w.row; },
+          [&](const coordinator::PutNodeHazard& w) { node_hazards_[w.row.node] = w.row; },
       },
       write
   );
@@ -101,7 +104,10 @@ coordinator::Snapshot MemoryStore::load() const {
       values(images_),
       values(tokens_),
       values(users_),
-      values(usage_)};
+      values(usage_),
+      campus_hazard_,
+      values(lab_hazards_),
+      values(node_hazards_)};
 }
 
 }  // namespace rn::sim

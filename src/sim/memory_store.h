@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,6 +63,9 @@ class MemoryStore {
   std::map<std::pair<UserId, LabId>, coordinator::UsageRow> usage_;
   std::map<std::pair<JobId, LeaseEpoch>, coordinator::OutputsRow> outputs_;
   std::vector<coordinator::EventRow> events_;
+  std::optional<reclaim::CampusHazard> campus_hazard_;
+  std::map<LabId, reclaim::LabHazard> lab_hazards_;
+  std::map<NodeId, reclaim::NodeHazard> node_hazards_;
 };
 
 }  // namespace rn::sim

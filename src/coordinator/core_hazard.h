@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "coordinator/core_state.h"
+
+// What owners do, told to the hazard model (reclaim/hazard.h), and what it expects of them, kept
+// for placement. Sources: lending states and telemetry of heartbeats, reclaim records, contracts,
+// loss.
+//
+// A departure is: a reclaim with notice or an emergency, the owner's return where the contract has
+// an idle rule, a restart of the machine, and a loss. Announced reclaims and ends of windows are
+// deadlines; pauses and withdrawals end the exposure and count nothing.
+namespace rn::coordinator {
+
+reclaim::HazardParameters hazard_parameters(const Config& config);
+
+/// Takes over what was learnt before. Nothing learnt yet: begins with the nodes' histories, which
+/// older versions counted. Unusable rows: the same, and an event says so. After restore of nodes.
+void restore_hazard(State& state, Snapshot& snapshot);
+
+/// The node's lending state or telemetry was told. After the reclaim records that came with it.
+void follow_lending(State& state, NodeEntry& node);
+/// Unannounced: counted if the node was lent. `at` may lie in the past.
+void note_departure(State& state, NodeEntry& node, WallTime at);
+/// After each event, before anything is placed: departures go to the disk, and lab-mates are looked
+/// at anew; once, however many nodes were lost together.
+void settle_departures(State& state);
+/// Gone by the site's decision or its owner's leave-taking: ends the exposure.
+void note_withdrawal(State& state, NodeEntry& node);
+/// A reclaim of the whole node that is announced, or was (it is over, or called off).
+void note_announcement(State& state, NodeEntry& node, const ReclaimRecord& record);
+/// A reclaim record is new here.
+void note_reclaim(State& state, NodeEntry& node, const ReclaimRecord& record);
+
+/// What placement sees of the node, made anew.
+void refresh_outlook(State& state, NodeEntry& node);
+/// A share of the nodes per tick, so that each is looked at once a minute.
+void look_at_hazards(State& state);
+/// Writes what was learnt since the last time: exposure, mainly; departures are written at once.
+void save_hazard(State& state);
+
+}  // namespace rn::coordinator
