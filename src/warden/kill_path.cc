@@ -368,6 +368,15 @@ const KillReport& KillPath::clear(const KillOrder& order) {
   return state_->report;
 }
 
+bool KillPath::kill_latecomers() {
+  std::uint64_t is_open = 1;
+  const bool has_gate = state_->gates.node_gate_fd >= 0;
+  if (!has_gate || rn_pinned_read_node(&state_->gates, &is_open) != 0 || is_open != 0) return false;
+  if (state_->cgroups && !state_->cgroups->is_empty(state_->parent))
+    state_->cgroups->strike(state_->parent);
+  return true;
+}
+
 const Remains& KillPath::look(const KillScope& scope, milliseconds limit) {
   state_->look(scope, state_->clock.now().boot + limit);
   return state_->report.remains;

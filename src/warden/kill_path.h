@@ -120,6 +120,10 @@ class KillPath {
   /// clear: kill, then detaches the guests' mounts, deletes their interfaces, and looks at
   /// everything. Idempotent.
   const KillReport& clear(const KillOrder& order);
+  /// Kills what has come to life since the whole node was cleared: the engine may have been
+  /// starting a container just then. False, and nothing is done, once the node's gate is open
+  /// again.
+  bool kill_latecomers();
   /// Only looks, at the whole node or some guests; changes nothing.
   const Remains& look(const KillScope& scope, milliseconds limit);
 

@@ -280,6 +280,25 @@ TEST_F(Kill, what_joins_after_the_kill_cannot_fork_until_births_are_allowed) {
   EXPECT_FALSE(fails_to_fork());
 }
 
+TEST_F(Kill, what_comes_to_life_after_the_kill_dies_until_the_gate_is_open) {
+  open_path();
+  ASSERT_TRUE(path_->clear({}).is_cleared());
+  ASSERT_TRUE(make_cgroup(roots_, lab_ + "/guest-2"));
+  const Herd late(roots_, lab_ + "/guest-2", 1, sleep_forever);
+  ASSERT_TRUE(late.is_alive(0));
+
+  EXPECT_TRUE(path_->kill_latecomers());
+
+  for (int i = 0; i < 1000 && late.is_alive(0); ++i) usleep(1000);
+  EXPECT_FALSE(late.is_alive(0));
+
+  ASSERT_TRUE(cut_->uncut_node());
+  const Herd guests(roots_, lab_ + "/guest-2", 1, sleep_forever);
+  EXPECT_FALSE(path_->kill_latecomers());
+  usleep(20'000);
+  EXPECT_TRUE(guests.is_alive(0)) << "the owner has given the machine back";
+}
+
 TEST_F(Kill, nothing_is_allocated_from_the_order_to_cleared) {
   open_path();
   const Herd guests(roots_, lab_ + "/guest-1", 20, sleep_forever);

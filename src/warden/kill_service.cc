@@ -23,6 +23,8 @@ using warden_wire::KillFrame;
 
 constexpr int kClientLimitMs = 1000;  ///< a client that says nothing does not keep others waiting
 constexpr int kStrangerLimitMs = 20;
+constexpr int kGuardStepMs = 10;
+constexpr milliseconds kGuardLimit = seconds(60);  ///< longer than an engine's start may take
 constexpr milliseconds kLookLimit = seconds(1);
 
 enum FrameStatus : std::uint32_t { kCleared = 0, kClearing = 1, kWedged = 2, kRefused = 3 };
@@ -188,13 +190,23 @@ KillService::~KillService() {
 void KillService::run() {
   for (;;) {
     pollfd ready[2] = {{listener_, POLLIN, 0}, {stop_[0], POLLIN, 0}};
-    if (poll(ready, 2, -1) < 0) continue;
+    const bool is_on_guard = clock_.now().boot < guards_until_;
+    const int count = poll(ready, 2, is_on_guard ? kGuardStepMs : -1);
+    if (is_on_guard) stand_guard();
+    if (count <= 0) continue;
     if (ready[1].revents != 0) return;
     const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (client < 0) continue;
     serve(client);
     close(client);
   }
+}
+
+/// An engine that was starting a container when the node was cleared brings up its init later. It
+/// can neither fork nor pass its gate; it goes at once all the same, and does not wait for the
+/// engine.
+void KillService::stand_guard() {
+  if (!kill_.use([](KillPath& kill) { return kill.kill_latecomers(); })) guards_until_ = {};
 }
 
 void KillService::serve(int client) {
@@ -220,6 +232,8 @@ void KillService::serve(int client) {
     is_deed =
         kill_.use([&](KillPath& kill) { return carry_out(kill, slot_gpus_, clock_, frame, done); });
   }
+  if (is_deed && !done.is_cut_only && done.gpu_mask == 0)
+    guards_until_ = clock_.now().boot + kGuardLimit;
   send(client, &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (!is_deed) return;
   done.sequence = ++sequence_;

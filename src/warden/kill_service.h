@@ -56,6 +56,7 @@ class KillService {
   );
   void run();
   void serve(int client);
+  void stand_guard();
   warden_wire::KillFrame answer(const warden_wire::KillFrame& frame);
 
   std::string socket_path_;
@@ -64,6 +65,7 @@ class KillService {
   SlotGpus slot_gpus_{};
   EmergencyCount count_;
   std::uint64_t sequence_;
+  Instant guards_until_{};  ///< its thread only
   const Clock& clock_;
   Done done_;
   int listener_ = -1;

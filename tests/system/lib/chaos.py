@@ -8,6 +8,7 @@ import heapq
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import threading
@@ -151,13 +152,15 @@ class Daemons:
 
 class Watch(threading.Thread):
     """Looks at all guests' processes all the time: no attempt has two containers, none is on two machines, and a
-    machine that its owner was told to have has none."""
+    machine that its owner was told to have has none. A container that the engine was just starting may come up with its
+    init alone, which waits at its gate and cannot fork; the next look must not see it."""
 
     def __init__(self, site):
         super().__init__(daemon=True)
         self.site = site
         self.owned = {}  # lab: since when its owner may expect to be alone
         self.faults = []
+        self.latecomers = set()  # containers on their owner's machines, at the last look
         self.looks = 0
         self.most = 0  # attempts seen alive at once
         self.is_over = False
@@ -180,14 +183,26 @@ class Watch(threading.Thread):
     def look(self):
         owned = set(self.owned)
         attempts = self.attempts()
+        seen_late, self.latecomers = self.latecomers, set()
         for (job, epoch), places in attempts.items():
             if len(places) > 1:
                 self.report(f"attempt {epoch} of {job} runs twice at once: {sorted(places)}")
             for lab, container in places:
-                if lab in owned and lab in self.owned:
+                if lab not in owned or lab not in self.owned:
+                    continue
+                self.latecomers.add(container)
+                if container in seen_late or not self.is_init_alone(lab, container):
                     self.report(f"{lab} is its owner's, and attempt {epoch} of {job} runs in {container}")
         self.looks += 1
         self.most = max(self.most, len(attempts))
+
+    def is_init_alone(self, lab, container):
+        mine = [pid for pid, one in self.site.guest_containers(lab).items() if one == container]
+        try:
+            return all("NSpid" in (status := pathlib.Path(f"/proc/{pid}/status").read_text()) and
+                       re.search(r"^NSpid:.*\t1$", status, re.MULTILINE) for pid in mine)
+        except OSError:
+            return True  # gone while it was looked at
 
     def report(self, fault):
         if fault not in self.faults:
