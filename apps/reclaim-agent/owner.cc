@@ -226,6 +226,25 @@ int do_resume(const AgentConfig& config) {
   return 0;
 }
 
+void print_gpus(const NodeView& view) {
+  for (const Gpu& gpu : view.facts.gpus) {
+    std::string state = gpu.is_static ? "static" : "free";
+    for (const GpuTelemetry& seen : view.telemetry.gpus) {
+      if (seen.index != gpu.index) continue;
+      if (seen.foreign_processes > 0)
+        state = "busy: " + std::to_string(seen.foreign_processes) + " foreign processes";
+      if (seen.is_wedged) state = "wedged";
+    }
+    std::printf(
+        "GPU %u  %s  %llu MiB  %s\n",
+        gpu.index,
+        printable(gpu.model).c_str(),
+        static_cast<unsigned long long>(gpu.memory_mib),
+        state.c_str()
+    );
+  }
+}
+
 int do_status(const AgentConfig& config, bool explains, bool as_json) {
   const auto body = ask_agent(config, "GET", "/v1/node");
   if (!body) return report(body.error());
@@ -250,23 +269,9 @@ int do_status(const AgentConfig& config, bool explains, bool as_json) {
         printable(view->announced_because).c_str()
     );
   }
-  for (const std::string& trouble : view->troubles) std::printf("trouble: %s\n", trouble.c_str());
-  for (const Gpu& gpu : view->facts.gpus) {
-    std::string state = gpu.is_static ? "static" : "free";
-    for (const GpuTelemetry& seen : view->telemetry.gpus) {
-      if (seen.index != gpu.index) continue;
-      if (seen.foreign_processes > 0)
-        state = "busy: " + std::to_string(seen.foreign_processes) + " foreign processes";
-      if (seen.is_wedged) state = "wedged";
-    }
-    std::printf(
-        "GPU %u  %s  %llu MiB  %s\n",
-        gpu.index,
-        printable(gpu.model).c_str(),
-        static_cast<unsigned long long>(gpu.memory_mib),
-        state.c_str()
-    );
-  }
+  for (const std::string& trouble : view->troubles)
+    std::printf("trouble: %s\n", printable(trouble).c_str());
+  print_gpus(*view);
   if (view->attempts.empty()) std::printf("no guests\n");
   for (const AttemptView& a : view->attempts) {
     std::printf(

@@ -10,13 +10,15 @@
 
 namespace rn {
 
-/// For tests: a fresh folder below the system's temporary folder; removed with all it holds at the
-/// end. Blocking.
+/// For tests: a fresh folder below `parent` (the system's temporary folder); removed with all it
+/// holds at the end. Blocking.
 class ScratchFolder {
  public:
-  ScratchFolder() {
+  explicit ScratchFolder(
+      const std::filesystem::path& parent = std::filesystem::temp_directory_path()
+  ) {
     // The letters are what mkdtemp replaces.
-    path_ = (std::filesystem::temp_directory_path() / ("rn-test-" + std::string(6, 'X'))).string();
+    path_ = (parent / ("rn-test-" + std::string(6, 'X'))).string();
     RN_ASSERT(::mkdtemp(path_.data()) != nullptr, "a temporary folder can be made");
   }
 

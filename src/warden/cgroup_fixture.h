@@ -31,7 +31,13 @@ struct Node {
 /// The tree as real files in a folder of /tmp, removed with the object.
 class Folder {
  public:
-  explicit Folder(const Tree& tree) { make(path(), tree); }
+  /// Below `parent`.
+  explicit Folder(
+      const Tree& tree, const std::filesystem::path& parent = std::filesystem::temp_directory_path()
+  )
+      : scratch_(parent) {
+    make(path(), tree);
+  }
 
   const std::string& path() const { return scratch_.path(); }
 

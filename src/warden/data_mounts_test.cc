@@ -53,11 +53,14 @@ class DataMountsTest : public testing::Test {
     EXPECT_EQ(folder.read("owner/digits/more/test"), "456") << "the owner's files changed";
   }
 
-  const test::Folder folder{test::Tree{
-      {"owner",
-       test::Tree{
-           {"digits", test::Tree{{"train", "0123"}, {"more", test::Tree{{"test", "456"}}}}}}},
-      {"state", test::Tree{}}}};
+  /// Not where temporary files are in memory: that is below /dev, which is refused.
+  const test::Folder folder{
+      test::Tree{
+          {"owner",
+           test::Tree{
+               {"digits", test::Tree{{"train", "0123"}, {"more", test::Tree{{"test", "456"}}}}}}},
+          {"state", test::Tree{}}},
+      "/var/tmp"};
 };
 
 TEST_F(DataMountsTest, a_view_shows_the_owners_files_and_can_neither_be_written_nor_raise_anybody) {
