@@ -290,6 +290,16 @@ void render_journal(io::MetricsPage& page, std::uint64_t commits, bool is_waitin
   );
 }
 
+void render_images(io::MetricsPage& page, const ImageTraffic& traffic) {
+  constexpr std::string_view kName = "reclaimnet_agent_image_fetched_bytes_total";
+  page.head(kName, "counter", "Pieces of images that came here, by who brought them.");
+  const auto from = [&](std::string_view source, std::uint64_t bytes) {
+    page.value(kName, io::metric_label("source", source), static_cast<double>(bytes));
+  };
+  from("peer", traffic.from_peers);
+  from("coordinator", traffic.from_coordinator);
+}
+
 /// By job: what an owner or a student asks about one guest. Gone with the attempt. The label is not
 /// "job", which is Prometheus' own name for what it scrapes.
 void render_guests(io::MetricsPage& page, const std::vector<AttemptView>& attempts) {
@@ -355,6 +365,7 @@ std::string Daemon::State::metrics() const {
       "reclaimnet_agent_works_queued", "Works that wait.", static_cast<double>(view.works_queued)
   );
   render_journal(page, commits, view.journal_waits_s >= 0);
+  render_images(page, hands->image_traffic());
   page.gauge(
       "reclaimnet_agent_chunk_bytes",
       "Chunks stored here, own and others'.",

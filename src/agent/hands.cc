@@ -23,6 +23,7 @@ constexpr nanoseconds kArchiveInUse = std::chrono::minutes(10);
 /// Pieces asked of the coordinator at once: while one is hashed and synced, others travel. More
 /// would only take memory (4 MiB each) and the coordinator's turns from other nodes.
 constexpr std::size_t kPiecesAtOnce = 3;
+constexpr std::uint64_t kArchiveReadBytes = 1u << 20;
 
 Status cancelled() {
   return fail(ErrorCode::kTimeout, "cancelled");
@@ -142,29 +143,50 @@ Status Hands::fetch_pieces(const FetchImage& w, const Cancelled& is_cancelled) {
     if (missing().empty()) return {};
     if (is_cancelled) return cancelled();
     const auto target = target_of(*deps_.identity.get(), peer, 0, is_cancelled);
+    checkpoint::TransferStats stats;
     const auto fetched =
-        target ? checkpoint::fetch_from(*target, deps_.images, {peer.ticket, {}, missing()})
+        target ? checkpoint::fetch_from(*target, deps_.images, {peer.ticket, {}, missing()}, &stats)
                : Result<checkpoint::Fetched>(fail(target.error()));
+    tell_pieces(w, peer.node.str(), stats, image_traffic_.from_peers);
     if (!fetched)
       log::info(
           "image.peer_failed", {{"peer", peer.node.str()}, {"error", fetched.error().describe()}}
       );
   }
-  return fetch_from_coordinator(missing(), is_cancelled);
+  return fetch_from_coordinator(w, missing(), is_cancelled);
+}
+
+/// Who brought what of an image: an owner's uplink and the coordinator's are asked about it.
+void Hands::tell_pieces(
+    const FetchImage& w,
+    const std::string& source,
+    const checkpoint::TransferStats& stats,
+    std::atomic<std::uint64_t>& bytes_of_all
+) {
+  if (stats.chunks == 0) return;
+  bytes_of_all += stats.bytes;
+  log::info(
+      "image.pieces",
+      {{"image", w.digest}, {"from", source}, {"pieces", stats.chunks}, {"bytes", stats.bytes}}
+  );
 }
 
 /// Several at once, each over a kept connection of its own. What came whole stays when another
 /// piece fails, so that the next try asks for less.
 Status Hands::fetch_from_coordinator(
-    const std::vector<Digest>& names, const Cancelled& is_cancelled
+    const FetchImage& w, const std::vector<Digest>& names, const Cancelled& is_cancelled
 ) {
   std::atomic<std::size_t> next = 0;
+  std::atomic<std::uint64_t> pieces_come = 0;
+  std::atomic<std::uint64_t> bytes_come = 0;
   std::atomic<bool> has_failed = false;
   const auto bring = [&](checkpoint::ChunkStore::Session& pieces) -> Status {
     io::HttpSession session;
     for (std::size_t at = next++; at < names.size() && !has_failed; at = next++) {
       if (is_cancelled) return cancelled();
       RN_TRY(const Blob bytes, get_blob(session, names[at]));
+      ++pieces_come;
+      bytes_come += bytes.size();
       RN_CHECK(pieces.put_hashed(names[at], bytes));
     }
     return {};
@@ -181,6 +203,8 @@ Status Hands::fetch_from_coordinator(
     });
   }
   threads.clear();  // joins
+  const checkpoint::TransferStats stats{.chunks = pieces_come, .bytes = bytes_come, .skipped = 0};
+  tell_pieces(w, "coordinator", stats, image_traffic_.from_coordinator);
   for (const Status& outcome : outcomes) RN_CHECK(outcome);
   return {};
 }
@@ -222,6 +246,21 @@ Status Hands::use_archive(const std::string& path) {
   return {};
 }
 
+/// Without this look a damaged archive would be offered for ever to a warden that refuses it.
+Result<bool> Hands::is_archive_of(
+    const std::string& path, const Digest& wanted, const Cancelled& is_cancelled
+) const {
+  RN_TRY(const auto file, deps_.fs.open(path));
+  crypto::Sha256 hash;
+  for (std::uint64_t at = 0;;) {
+    if (is_cancelled) return fail(cancelled().error());
+    RN_TRY(const Blob bytes, file->read(at, kArchiveReadBytes));
+    if (bytes.empty()) return hash.finish() == wanted;
+    hash.update(bytes);
+    at += bytes.size();
+  }
+}
+
 Result<WorkResult> Hands::fetch_image(const FetchImage& w, const Cancelled& is_cancelled) {
   if (!w.digest.starts_with("sha256:"))
     return fail(ErrorCode::kInvalid, "\"" + w.digest + "\" is no image digest");
@@ -232,9 +271,14 @@ Result<WorkResult> Hands::fetch_image(const FetchImage& w, const Cancelled& is_c
   while (!lock.try_lock_for(milliseconds(100))) {
     if (is_cancelled) return fail(cancelled().error());
   }
-  if (deps_.fs.stat(path)) {  // complete: it was renamed
-    RN_CHECK(use_archive(path));
-    return WorkResult(ImageFetched{path});
+  if (deps_.fs.stat(path)) {  // complete, as it was renamed; what lay here since may have rotted
+    RN_TRY(const bool is_whole, is_archive_of(path, wanted, is_cancelled));
+    if (is_whole) {
+      RN_CHECK(use_archive(path));
+      return WorkResult(ImageFetched{path});
+    }
+    log::warning("image.archive_damaged", {{"path", path}});
+    RN_CHECK(deps_.fs.remove(path));
   }
   RN_CHECK(fetch_pieces(w, is_cancelled));
   const std::string part = path + ".part";

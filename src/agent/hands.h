@@ -40,6 +40,12 @@ Status check_guest_disk(FileSystem& fs, const std::string& disk);
 /// 0600 are readable too, or the disk itself where there is none.
 std::string guest_view(FileSystem& fs, const std::string& disk);
 
+/// Bytes of images that came here since the start, by whom they were asked of. Any thread reads.
+struct ImageTraffic {
+  std::atomic<std::uint64_t> from_peers = 0;
+  std::atomic<std::uint64_t> from_coordinator = 0;
+};
+
 /// Does the core's works. Blocking; thread-safe (two works of one guest wait for each other). A
 /// work that is cancelled answers kTimeout soon.
 class Hands {
@@ -53,13 +59,26 @@ class Hands {
       const std::shared_ptr<checkpoint::ChunkTap>& tap = nullptr
   );
 
+  const ImageTraffic& image_traffic() const { return image_traffic_; }
+
  private:
   using Cancelled = std::atomic<bool>;
 
   Result<WorkResult> fetch_image(const FetchImage& w, const Cancelled& is_cancelled);
+  Result<bool> is_archive_of(
+      const std::string& path, const Digest& wanted, const Cancelled& is_cancelled
+  ) const;
   Status use_archive(const std::string& path);
   Status fetch_pieces(const FetchImage& w, const Cancelled& is_cancelled);
-  Status fetch_from_coordinator(const std::vector<Digest>& names, const Cancelled& is_cancelled);
+  Status fetch_from_coordinator(
+      const FetchImage& w, const std::vector<Digest>& names, const Cancelled& is_cancelled
+  );
+  static void tell_pieces(
+      const FetchImage& w,
+      const std::string& source,
+      const checkpoint::TransferStats& stats,
+      std::atomic<std::uint64_t>& bytes_of_all
+  );
   Result<WorkResult> prepare(const GuestName& guest, const PrepareWork& w, const Cancelled& c);
   Result<WorkPrepared> lay_out(
       GuestEntry& entry,
@@ -98,6 +117,7 @@ class Hands {
   std::string spool(const GuestName& guest) const;
 
   HandsDeps deps_;
+  ImageTraffic image_traffic_;
   std::timed_mutex fetching_image_;  ///< two guests of one image: the second finds it fetched
 };
 

@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Where a node has an image's bytes from: the first one from the coordinator, each other one from nodes that have it,
-in pieces that are believed by their hashes alone. One that lies is told apart, and the others are asked."""
+in pieces that are believed by their hashes alone. One that lies is told apart, and the others are asked; an archive
+that is not the listed one is never started from."""
 import hashlib
 import os
 import pathlib
+import re
 import sys
 import tarfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 import daemon_log  # noqa: E402
+import lan  # noqa: E402
 from labs import Labs, wait_until  # noqa: E402
 from liar import Liar  # noqa: E402
 from rn_site import Cli, Coordinator, Node, tiny_image  # noqa: E402
@@ -18,7 +21,7 @@ from rn_site import Cli, Coordinator, Node, tiny_image  # noqa: E402
 MIB = 1 << 20
 BALLAST = 9 * MIB  # three pieces of at most 4 MiB, and every one is this image's own
 MEMORY_MIB = {"lab-a": 64, "lab-b": 128, "lab-c": 256}  # a job of one's size runs on none that is before it
-IMAGES = ("shared", "rare")
+IMAGES = ("shared", "rare", "rotten")
 
 
 def sha256_of(path):
@@ -72,14 +75,23 @@ class ImagePeers(unittest.TestCase):
     def id_of(self, lab):
         return self.rest.nodes()[lab]["id"]
 
+    def sources(self, lab, image):
+        """{who: (pieces, bytes)} of what the lab's agent says that it was brought."""
+        found = {}
+        for line in self.said_of(lab, "image.pieces"):
+            if line["image"] == "sha256:" + sha256_of(self.archives[image]):
+                found[line["from"]] = (int(line["pieces"]), int(line["bytes"]))
+        return found
+
     def said_of(self, lab, event):
         return daemon_log.events(self.nodes[lab].agent.output(), event)
 
-    def served_by(self, lab, to):
-        """(pieces, bytes) of each connection on which the lab's agent served the other one."""
-        node = self.id_of(to)
-        return [(int(line["chunks"]), int(line["bytes"])) for line in self.said_of(lab, "peer.served")
-                if line["peer"] == node]
+    def fetched_bytes(self, lab):
+        """The same as its page of metrics has it: (from peers, from the coordinator)."""
+        node, ca = self.nodes[lab], self.coordinator.state / "pki" / "ca.pem"
+        page = lan.call(node.address, ca, lan.node_certificate(node), "GET", "/metrics")[1]
+        found = dict(re.findall(r'^reclaimnet_agent_image_fetched_bytes_total\{source="(\w+)"\} (\S+)$', page, re.M))
+        return int(found["peer"]), int(found["coordinator"])
 
     def blobs(self, image):
         """The pieces of the image among the coordinator's files."""
@@ -105,7 +117,9 @@ class ImagePeers(unittest.TestCase):
         self.run_on("lab-a", "shared")
         self.run_on("lab-a", "rare")
 
-        self.assertEqual(self.said_of("lab-a", "image.peer_failed"), [])
+        size = self.archives["shared"].stat().st_size
+        self.assertEqual(self.sources("lab-a", "shared"), {"coordinator": (3, size)})
+        self.assertEqual(self.fetched_bytes("lab-a"), (0, size + self.archives["rare"].stat().st_size))
 
     def test_b_the_next_one_has_it_from_the_node_that_has_it_and_not_from_the_coordinator(self):
         self.bring_up("lab-b")
@@ -114,7 +128,10 @@ class ImagePeers(unittest.TestCase):
         self.run_on("lab-b", "shared")
 
         size = self.archives["shared"].stat().st_size
-        self.assertEqual(self.served_by("lab-a", "lab-b"), [(3, size)])
+        self.assertEqual(self.sources("lab-b", "shared"), {self.id_of("lab-a"): (3, size)})
+        self.assertEqual(self.fetched_bytes("lab-b"), (size, 0))
+        served = [line for line in self.said_of("lab-a", "peer.served") if line["peer"] == self.id_of("lab-b")]
+        self.assertEqual([(int(line["chunks"]), int(line["bytes"])) for line in served], [(3, size)])
 
     def test_c_a_peer_that_serves_wrong_pieces_is_not_believed_and_the_other_peer_is_asked(self):
         self.bring_up("lab-c")
@@ -127,7 +144,8 @@ class ImagePeers(unittest.TestCase):
             liar.stop()
 
         self.assertEqual(liar.lies(), 1, "it was asked, and not again")
-        self.assertEqual(self.served_by(second, "lab-c"), [(3, self.archives["shared"].stat().st_size)])
+        self.assertEqual(self.sources("lab-c", "shared"), {
+            self.id_of(second): (3, self.archives["shared"].stat().st_size)})
         failed = self.said_of("lab-c", "image.peer_failed")
         self.assertEqual([line["peer"] for line in failed], [self.id_of(first)])
         self.assertIn("the peer sent a chunk with other bytes", failed[0]["error"])
@@ -140,7 +158,21 @@ class ImagePeers(unittest.TestCase):
             liar.stop()
 
         self.assertEqual(liar.lies(), 1)
-        self.assertIn("other bytes", self.said_of("lab-c", "image.peer_failed")[-1]["error"])
+        self.assertEqual(self.sources("lab-c", "rare"), {"coordinator": (3, self.archives["rare"].stat().st_size)})
+
+    def test_e_an_archive_on_the_nodes_disk_with_other_bytes_is_no_image(self):
+        """As a disk that rots would have it, or whoever may write there."""
+        name = sha256_of(self.archives["rotten"])
+        wrong = bytearray(self.archives["rotten"].read_bytes())
+        wrong[-2 * MIB] ^= 1  # inside the noise
+        lying = self.nodes["lab-c"].state / "agent" / "images" / f"{name}.tar"
+        lying.write_bytes(wrong)
+        os.chown(lying, self.nodes["lab-c"].agent_uid, self.nodes["lab-c"].agent_uid)
+
+        self.run_on("lab-c", "rotten")
+
+        self.assertEqual(len(self.said_of("lab-c", "image.archive_damaged")), 1)
+        self.assertEqual(sha256_of(lying), name)
 
 
 if __name__ == "__main__":
