@@ -203,7 +203,11 @@ int nodes(const Client& client, bool is_json) {
     std::vector<std::vector<std::string>> rows;
     for (const api::NodeInfo& node : list.nodes) {
       std::uint64_t gpu_mib = 0;
-      for (const Gpu& gpu : node.facts.gpus) gpu_mib = std::max(gpu_mib, gpu.memory_mib);
+      bool has_declared = false;  // by the node's configuration, seen by nobody
+      for (const Gpu& gpu : node.facts.gpus) {
+        gpu_mib = std::max(gpu_mib, gpu.memory_mib);
+        has_declared = has_declared || gpu.is_static;
+      }
       char cores[16];
       std::snprintf(cores, sizeof(cores), "%.1f", node.facts.cpu_milli / 1000.0);
       rows.push_back(
@@ -213,7 +217,8 @@ int nodes(const Client& client, bool is_json) {
            std::string(to_string(node.state)) + (node.is_connected ? "" : " (away)"),
            std::string(to_string(node.lending)),
            std::to_string(node.facts.gpus.size()) +
-               (gpu_mib == 0 ? "" : " x " + human_bytes(gpu_mib << 20)),
+               (gpu_mib == 0 ? "" : " x " + human_bytes(gpu_mib << 20)) +
+               (has_declared ? " (declared)" : ""),
            cores,
            human_bytes(node.facts.memory_mib << 20),
            std::to_string(node.telemetry.guests),
