@@ -140,6 +140,7 @@ class Cluster {
   /// node, too.
   bool is_kept_beside(const Node& node, const JobId& job);
   bool is_there_to_lend(const Node& node) const;
+  bool could_run(const Node& node, const Training& training) const;
   void trace_unfinished();
   void check_idle(std::map<std::string, TrueTime>& idle_since);
 

@@ -24,29 +24,37 @@ bool Cluster::is_there_to_lend(const Node& node) const {
   return node.agent->contract().lends && !node.is_gone && !node.has_left;
 }
 
+bool Cluster::could_run(const Node& node, const Training& training) const {
+  const auto index = static_cast<std::size_t>(&node - nodes_.data());
+  return is_there_to_lend(node) && (!training.wants_data || index < options_.data_nodes);
+}
+
 nanoseconds Cluster::time_needed() const {
   nanoseconds all{0};
   nanoseconds longest{0};
+  Training choosiest;
   for (const auto& [key, mine] : jobs_) {
     if (is_terminal(state_of(key))) continue;
+    choosiest.wants_data |= mine.training.wants_data;
     const auto work = 2 * milliseconds(std::int64_t{mine.training.steps} * mine.training.step_ms);
     all += work;
     longest = std::max<nanoseconds>(longest, work);
   }
-  const auto lenders = std::count_if(nodes_.begin(), nodes_.end(), [this](const Node& node) {
-    return is_there_to_lend(node);
+  const auto lenders = std::count_if(nodes_.begin(), nodes_.end(), [&](const Node& node) {
+    return could_run(node, choosiest);
   });
   return all / std::max<std::int64_t>(lenders, 1) + longest + std::chrono::hours(1);
 }
 
 void Cluster::check_idle(std::map<std::string, TrueTime>& idle_since) {
   constexpr auto kPatience = std::chrono::minutes(20);
-  const bool is_anybody_waiting = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
-    return state_of(entry.first) == JobState::kQueued;
-  });
   for (const Node& node : nodes_) {
-    const bool is_idle = is_there_to_lend(node) && node.machine->containers().empty();
-    if (!is_idle || !is_anybody_waiting || world_.is_violated()) {
+    const bool is_wanted = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
+      const auto& [key, mine] = entry;
+      return state_of(key) == JobState::kQueued && could_run(node, mine.training);
+    });
+    const bool is_idle = node.machine->containers().empty();
+    if (!is_idle || !is_wanted || world_.is_violated()) {
       idle_since.erase(node.name);
       continue;
     }
