@@ -138,12 +138,13 @@ class Commands(unittest.TestCase):
             "--priority", "3", "--signal", "USR1", "--notice", "5m", "--checkpoint", "*.pt", "--complete-marker",
             "done", "--output", "out/*", "--temporary", "*.tmp", "--copies", "2", "--copies-at", "lab-b", "--lab",
             "lab-a", "--peer", "10.1.2.3:5000/udp", "--max-duration", "2h", "--max-restarts", "3", "--folder", folder,
-            "--max-upload-mib", "1", "--", "python3", "x.py").stdout)
+            "--data", "digits", "--max-upload-mib", "1", "--", "python3", "x.py").stdout)
         job = answer["job"]["id"]
         spec = self.json("show", job)["spec"]
         self.assertEqual(spec["priority"], 3)
         self.assertEqual(spec["resources"]["gpus"], 2)
         self.assertEqual(spec["max_duration_s"], 7200)
+        self.assertEqual(spec["data"], ["digits"])
         self.assertTrue(any("waits until a node fits" in warning for warning in answer["warnings"]), answer)
         self.assertIn(job, [one["id"] for one in self.json("ps", "--all", "--limit", 1000)["jobs"]])
         self.assertIn("sentence", self.json("why", job))
@@ -160,7 +161,8 @@ class Commands(unittest.TestCase):
         file.write_text("run: 'true'\nstateless: true\nworkdir: .\n")
         self.assertEqual(self.json("submit", "--max-upload-mib", 1, file)["job"]["state"], "queued")
         with open(file) as text:
-            job = self.cli("submit", "-", stdin=text).stdout.strip()
+            job = self.cli("submit", "--data", "digits", "-", stdin=text).stdout.strip()
+        self.assertEqual(self.json("show", job)["spec"]["data"], ["digits"])
         self.cli("stop", job)
         file.write_text("run: x\nwork_dir: /work\n")
         self.fails(USAGE, "work_dir: no such field\n.*did you mean 'workdir'", "submit", file)
@@ -265,6 +267,8 @@ class Commands(unittest.TestCase):
             agent.wait()
         node = self.json("nodes")["nodes"][0]
         self.assertEqual(node["facts"]["hostname"], "printer-room")  # after its first hello too
+        self.assertIn("taken back within 5 min", self.cli("nodes", "--why", "printer-room").stdout)
+        self.assertEqual(4, len(self.json("nodes", "--why", "printer-room")["reclaimed_within"]))
         done = self.agent("leave", status=UNREACHABLE)
         self.assertRegex(done.stderr, "nothing has changed, the coordinator was not told")
         done = self.agent("leave", "--purge")
