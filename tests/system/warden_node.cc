@@ -97,7 +97,8 @@ TEST_F(Warden, an_order_for_a_lab_or_a_gpu_that_is_not_there_ends_nobody_and_nam
   const std::string into = " > " + out + " 2>&1";
 
   EXPECT_FALSE(run_shell(node->command("kill") + " --gpu 64" + into));
-  EXPECT_NE(text_of(out).find("'64' is no whole number from 0 to 63"), std::string::npos) << text_of(out);
+  EXPECT_NE(text_of(out).find("'64' is no whole number from 0 to 63"), std::string::npos)
+      << text_of(out);
   EXPECT_FALSE(run_shell(node->command("kill") + " --lab mistyped" + into));
   EXPECT_NE(text_of(out).find("it is lab \"" + node->lab + "\""), std::string::npos);
   node->kill_daemon();
