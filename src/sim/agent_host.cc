@@ -380,12 +380,11 @@ void AgentHost::obey(agent::Output output) {
     finish(std::move(output));
     return;
   }
+  const nanoseconds takes = output.writes.empty() ? nanoseconds(1000) : nanoseconds(kJournalTime);
   waiting_.push_back(std::move(output));
   if (is_committing_) return;
   is_committing_ = true;
-  process_.later(output.writes.empty() ? nanoseconds(1000) : nanoseconds(kJournalTime), [this] {
-    commit();
-  });
+  process_.later(takes, [this] { commit(); });
 }
 
 void AgentHost::commit() {
