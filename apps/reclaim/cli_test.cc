@@ -337,7 +337,7 @@ TEST(Errors, always_say_what_to_do_next) {
 TEST(Print, what_others_chose_is_printable_and_aligned) {
   EXPECT_EQ(
       table({"NAME", "B"}, {{"\x1b[2J\nx", "1"}, {"Größe", "2"}}),
-      "NAME          B\n\\x1b[2J\\nx   1\nGröße         2\n"
+      "NAME        B\n\\x1b[2J\\nx  1\nGröße       2\n"
   );
 }
 
