@@ -328,6 +328,7 @@ void Core::State::maybe_hello() {
   hello.box_key = config_.box_key;
   hello.verify_key = config_.verify_key;
   is_hello_sent_ = true;
+  is_hello_outdated_ = false;
   heard_at_ = now_.boot;
   send(std::move(hello));
 }
@@ -364,6 +365,7 @@ void Core::State::heartbeat() {
 }
 
 void Core::State::send_node_update() {
+  is_hello_outdated_ = is_hello_sent_ && !is_welcome_;
   if (!is_welcome_) return;
   send(wire::NodeUpdate{facts_, contract_, config_.address});
 }

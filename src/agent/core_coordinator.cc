@@ -39,6 +39,7 @@ void Core::State::on_message(const wire::Welcome& m) {
     a.log.in_flight.reset();
   }
   reclaim_sent_at_.clear();
+  if (is_hello_outdated_) send_node_update();
   for (const wire::AttemptVerdict& verdict : m.verdicts) on_verdict(verdict);
 }
 

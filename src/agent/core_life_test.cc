@@ -102,6 +102,27 @@ TEST_F(CoreLife, a_node_offers_what_its_owner_names_and_its_warden_has) {
   EXPECT_THAT(sent<wire::NodeUpdate>().back().facts.data_sets, IsEmpty());
 }
 
+TEST_F(CoreLife, what_changes_between_hello_and_welcome_is_told_after_it) {
+  config.data_sets = {"digits"};
+  make_core();
+  start();
+  feed(CoordinatorDisconnected{});
+  feed(CoordinatorConnected{});
+  ASSERT_THAT(sent<wire::Hello>(), SizeIs(2));
+  const std::size_t told = sent<wire::NodeUpdate>().size();
+
+  warden.data_sets = {"digits"};
+  push_state();
+  EXPECT_THAT(sent<wire::NodeUpdate>(), SizeIs(told)) << "the coordinator does not know us yet";
+  wire::Welcome welcome;
+  welcome.generation = 1;
+  welcome.heartbeat_ms = 5000;
+  tell(welcome);
+
+  ASSERT_THAT(sent<wire::NodeUpdate>(), SizeIs(told + 1));
+  EXPECT_THAT(sent<wire::NodeUpdate>().back().facts.data_sets, ElementsAre("digits"));
+}
+
 TEST_F(CoreLife, the_warden_is_told_the_names_of_a_jobs_data_sets) {
   config.data_sets = warden.data_sets = {"digits"};
   make_core();

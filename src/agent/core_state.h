@@ -348,7 +348,8 @@ class Core::State {
   bool is_connected_ = false;
   bool is_hello_sent_ = false;
   bool is_welcome_ = false;
-  std::string refusal_;  ///< the coordinator's newest, until it welcomes us
+  bool is_hello_outdated_ = false;  ///< facts or contract changed before it was answered
+  std::string refusal_;             ///< the coordinator's newest, until it welcomes us
   milliseconds heartbeat_every_{5000};
   std::uint32_t lost_after_ = 3;
   std::int64_t clock_offset_ms_ = 0;
