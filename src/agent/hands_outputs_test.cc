@@ -83,6 +83,7 @@ class HandsOutputs : public testing::Test {
 
  protected:
   const std::string folder = scratch_.path();
+  const std::string work = folder + "/disk/work";
 
   HandsOutputs() : coordinator(site) {
     const io::TlsConfig client = site.client();
@@ -99,10 +100,10 @@ class HandsOutputs : public testing::Test {
     hands = std::make_unique<Hands>(HandsDeps{
         fs, clock, rng, *current, *store, *store, *guests, folder + "/images"});
     EXPECT_TRUE(make_folders(fs, folder + "/disk/reclaim", 0755));
-    EXPECT_TRUE(make_folders(fs, folder + "/disk/work/locked", 0755));
+    EXPECT_TRUE(make_folders(fs, in_work("locked"), 0755));
   }
 
-  std::string in_work(const std::string& name) const { return folder + "/disk/work/" + name; }
+  std::string in_work(const std::string& name) const { return work + "/" + name; }
 
   void put(const std::string& name, const std::string& text) const {
     std::ofstream(in_work(name)) << text;

@@ -431,18 +431,20 @@ bool is_up(const std::string& interface) {
   return run_shell("ip link show " + interface + " 2>/dev/null | grep -q '[<,]UP[,>]'");
 }
 
+/// A guest with a wire; the error's code, "" if it runs.
+std::string run_with_network(WardenNode& node, const GuestName& name) {
+  return node.run(
+                 name,
+                 "sleep 100",
+                 [](auto& s) {
+                   s.network = {{"10.77.0.2/32", 0, "any"}};
+                 }
+  ).code;
+}
+
 TEST_F(Warden, a_filter_that_somebody_removed_is_put_back_and_the_owner_told) {
   const auto name = name_of(19);
-  ASSERT_EQ(
-      node->run(
-              name,
-              "sleep 100",
-              [](auto& s) {
-                s.network = {{"10.77.0.2/32", 0, "any"}};
-              }
-      ).code,
-      ""
-  );
+  ASSERT_EQ(run_with_network(*node, name), "");
   const std::string interface = interface_name(node->lab, 0);
   ASSERT_TRUE(is_filtered(interface));
 
@@ -467,16 +469,7 @@ TEST_F(Warden, a_filter_that_somebody_removed_is_put_back_and_the_owner_told) {
 
 TEST_F(Warden, a_guest_whose_filter_cannot_be_put_back_is_cut_by_its_interface_and_killed) {
   const auto name = name_of(20);
-  ASSERT_EQ(
-      node->run(
-              name,
-              "sleep 100",
-              [](auto& s) {
-                s.network = {{"10.77.0.2/32", 0, "any"}};
-              }
-      ).code,
-      ""
-  );
+  ASSERT_EQ(run_with_network(*node, name), "");
   const std::string interface = interface_name(node->lab, 0);
 
   // Where an ingress qdisc sits there can be no clsact.
