@@ -41,6 +41,27 @@ void Core::State::on_message(const wire::Welcome& m) {
   reclaim_sent_at_.clear();
   if (is_hello_outdated_) send_node_update();
   for (const wire::AttemptVerdict& verdict : m.verdicts) on_verdict(verdict);
+  list_holdings();
+}
+
+/// One at a time: what is under way answers this welcome as well.
+void Core::State::list_holdings() {
+  const bool is_under_way = std::any_of(works_.begin(), works_.end(), [](const auto& work) {
+    return work.second.task == Task::kHoldings;
+  });
+  if (!is_under_way) work_node(Task::kHoldings, GuestName{}, ListHoldings{});
+}
+
+void Core::State::send_holdings(const WorkResult& result) {
+  const auto* const listed = std::get_if<HoldingsListed>(&result);
+  if (listed == nullptr || !is_welcome_) return;  // the next welcome asks again
+  const auto& jobs = listed->jobs;
+  for (std::size_t at = 0; at < jobs.size(); at += wire::kMaxHoldings) {
+    wire::Holdings part;
+    const std::size_t end = std::min(jobs.size(), at + wire::kMaxHoldings);
+    part.jobs.assign(jobs.begin() + at, jobs.begin() + end);
+    send(std::move(part));
+  }
 }
 
 void Core::State::on_message(const wire::Refused& m) {

@@ -13,7 +13,8 @@ constexpr std::size_t kLeftOutBytesMax = 2000;
 
 /// Short or local works don't wait behind transfers.
 bool is_light(Task task) {
-  return task == Task::kLog || task == Task::kForget || task == Task::kGarbage;
+  return task == Task::kLog || task == Task::kForget || task == Task::kGarbage ||
+         task == Task::kHoldings;
 }
 
 /// Trying again here would not help, or not soon: a full disk is another node's chance.
@@ -156,6 +157,7 @@ void Core::State::on(const WorkDone& e) {
   if (found == works_.end()) return;  // cancelled
   const PendingWork pending = found->second;
   works_.erase(found);
+  if (pending.task == Task::kHoldings) return send_holdings(e.result);
   const auto attempt = attempts_.find(pending.guest);
   if (attempt == attempts_.end() || pending.task == Task::kForget || pending.task == Task::kGarbage)
     return;
@@ -218,6 +220,7 @@ void Core::State::on_work(Attempt& a, const PendingWork& pending, const WorkResu
       return;
     case Task::kForget:
     case Task::kGarbage:
+    case Task::kHoldings:
       return;
   }
 }

@@ -43,7 +43,8 @@ enum class Task : std::uint8_t {
   kLog,
   kForget,
   kCopy,
-  kGarbage
+  kGarbage,
+  kHoldings
 };
 
 struct LogState {
@@ -214,6 +215,8 @@ class Core::State {
 
   void on_verdict(const wire::AttemptVerdict& verdict);
   void on_plan(const wire::CopyPlan& plan);
+  void list_holdings();
+  void send_holdings(const WorkResult& result);
   void note_generation(std::uint32_t generation);
   Attempt* find(const JobId& job, LeaseEpoch epoch);
 

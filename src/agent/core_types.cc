@@ -12,6 +12,7 @@ std::string_view name_of(const WorkBody& body) {
       "upload_outputs",
       "read_log",
       "collect_garbage",
+      "list_holdings",
       "forget_attempt"};
   static_assert(std::size(kNames) == std::variant_size_v<WorkBody>);
   return kNames[body.index()];

@@ -101,6 +101,9 @@ struct CollectGarbage {
   LeaseEpoch epoch;  ///< the job's newest: of a job that is over, nothing of it is stored any more
 };
 
+/// Own store: the jobs of which something lies there.
+struct ListHoldings {};
+
 /// Deletes the spooled log and other leftovers of an attempt that is acknowledged as ended.
 struct ForgetAttempt {};
 
@@ -112,13 +115,14 @@ using WorkBody = std::variant<
     UploadOutputs,
     ReadLog,
     CollectGarbage,
+    ListHoldings,
     ForgetAttempt>;
 
 std::string_view name_of(const WorkBody& body);
 
 struct Work {
   WorkId id = 0;
-  GuestName guest;  ///< on whose behalf; epoch none for CollectGarbage
+  GuestName guest;  ///< on whose behalf; epoch none for CollectGarbage, nobody for ListHoldings
   WorkBody body;
 };
 
@@ -153,6 +157,10 @@ struct LogRead {
   bool is_declared = false;         ///< new in it: the line by which a guest says that it has saved
 };
 
+struct HoldingsListed {
+  std::vector<JobId> jobs;
+};
+
 struct Done {};
 
 using WorkResult = std::variant<
@@ -164,6 +172,7 @@ using WorkResult = std::variant<
     GenerationCopied,
     OutputsUploaded,
     LogRead,
+    HoldingsListed,
     Done>;
 
 // ---- events

@@ -100,6 +100,10 @@ WorkResult Hands::run(
 
     Result<WorkResult> operator()(const CollectGarbage& w) { return hands.collect(w); }
 
+    Result<WorkResult> operator()(const ListHoldings&) {
+      return WorkResult(HoldingsListed{hands.deps_.store.jobs()});
+    }
+
     Result<WorkResult> operator()(const ForgetAttempt&) { return hands.forget(work.guest); }
   };
 

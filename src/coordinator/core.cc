@@ -159,6 +159,8 @@ void on_message(State& state, const AgentMessage& event) {
           on_commit_generation(state, *node, message);
         } else if constexpr (std::is_same_v<M, wire::GrantRequest>) {
           on_grant_request(state, *node, message);
+        } else if constexpr (std::is_same_v<M, wire::Holdings>) {
+          on_holdings(state, *node, message);
         } else if constexpr (std::is_same_v<M, wire::LogAppend>) {
           on_log_append(state, *node, message);
         } else if constexpr (std::is_same_v<M, wire::PublishOutputs>) {

@@ -435,15 +435,27 @@ void collect_garbage(State& state, JobEntry& job) {
   }
 }
 
+/// What it may delete of a job, as far as it has to be told.
+void tell_holder(State& state, NodeEntry& node, const JobEntry& job) {
+  const wire::CollectGarbage message = collection_of(job);
+  if (!message.is_job_over && message.keep_from <= 1) return;
+  state.send(node, message);
+  if (message.is_job_over) node.collecting[message.job] = 0;
+}
+
 void greet_holder(State& state, NodeEntry& node) {
   node.collecting.clear();
   for (const JobId& id : node.copies_of) {
-    JobEntry* job = state.find_job(id);
-    if (job == nullptr) continue;
-    const wire::CollectGarbage message = collection_of(*job);
-    if (!message.is_job_over && message.keep_from <= 1) continue;
-    state.send(node, message);
-    if (message.is_job_over) node.collecting[id] = 0;
+    if (const JobEntry* job = state.find_job(id); job != nullptr) tell_holder(state, node, *job);
+  }
+}
+
+void on_holdings(State& state, NodeEntry& node, const wire::Holdings& message) {
+  for (const JobId& id : message.jobs) {
+    // NOTE: jobs that this record does not know stay: it may be a backup that was put back.
+    const JobEntry* job = state.find_job(id);
+    if (job == nullptr || !node.copies_of.insert(id).second) continue;
+    tell_holder(state, node, *job);
   }
 }
 

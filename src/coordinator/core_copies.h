@@ -39,6 +39,9 @@ void on_grant_request(State& state, NodeEntry& sender, const wire::GrantRequest&
 /// what it may delete. Holders that are away are told when they say hello.
 void collect_garbage(State& state, JobEntry& job);
 void greet_holder(State& state, NodeEntry& node);
+/// What a node says that it keeps: of jobs that it was not known to hold, it is told what it may
+/// delete.
+void on_holdings(State& state, NodeEntry& node, const wire::Holdings& message);
 /// The second heartbeat after a job-over collection on one connection proves that it arrived.
 void count_beat_for_garbage(State& state, NodeEntry& node);
 

@@ -166,6 +166,41 @@ TEST_F(Copies, when_the_job_is_over_its_holders_delete_everything_also_those_tha
   EXPECT_TRUE(tables.generations.at({id, 1}).is_collected);
 }
 
+TEST_F(
+    Copies,
+    a_holder_that_a_dead_coordinator_had_named_is_told_what_to_delete_when_it_says_what_it_keeps
+) {
+  const JobId id = running();
+  tell(
+      node("a"), wire::GrantRequest{.job = id, .epoch = job(id).epoch, .tried = {node("store").id}}
+  );
+  ASSERT_EQ(node("a").last<wire::Grants>().peers.at(0).node, node("b").id);
+  const LeaseEpoch epoch = job(id).epoch;
+  restart();
+  for (const char* name : {"a", "b", "store"}) connect(node(name));
+  say(node("a"), id, epoch, AttemptState::kEnded, AttemptEnd::kSucceeded);
+  ASSERT_TRUE(node("b").received<wire::CollectGarbage>().empty()) << "no receipt names it";
+
+  tell(node("b"), wire::Holdings{{JobId("j-unknown"), id}});
+
+  const auto orders = node("b").received<wire::CollectGarbage>();
+  ASSERT_EQ(orders.size(), 1U);
+  EXPECT_EQ(orders[0].job, id);
+  EXPECT_TRUE(orders[0].is_job_over);
+}
+
+TEST_F(Copies, a_holder_that_says_what_it_keeps_of_a_living_job_deletes_nothing_before_the_end) {
+  const JobId id = running();
+  commit(id, 1);
+  node("b").inbox.clear();
+  tell(node("b"), wire::Holdings{{id}});
+  EXPECT_TRUE(node("b").received<wire::CollectGarbage>().empty());
+
+  say(node("a"), id, job(id).epoch, AttemptState::kEnded, AttemptEnd::kSucceeded);
+
+  EXPECT_TRUE(node("b").last<wire::CollectGarbage>().is_job_over);
+}
+
 TEST_F(Copies, plans_come_with_the_commit_and_heartbeats_with_tickets_good_for_an_hour) {
   const JobId id = running();
   const wire::CopyPlan plan = node("a").last<wire::Commit>().plan;

@@ -94,6 +94,7 @@ TEST(Wire, every_kind_of_message_survives_the_wire) {
       wire::PublishOutputs{},
       wire::ReclaimReport{},
       wire::Leave{},
+      wire::Holdings{{JobId("j-1"), JobId("j-2")}},
       wire::Welcome{},
       wire::Refused{},
       wire::HeartbeatAck{},

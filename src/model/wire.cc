@@ -21,12 +21,31 @@ namespace {
 
 /// In the order of Message's alternatives.
 constexpr std::array<std::string_view, std::variant_size_v<Message>> kNames = {
-    "hello",          "heartbeat",       "node_update",       "probe_reply",
-    "commit_reply",   "attempt_event",   "commit_generation", "grant_request",
-    "log_append",     "publish_outputs", "reclaim_report",    "leave",
-    "welcome",        "refused",         "heartbeat_ack",     "probe",
-    "cancel_hold",    "commit",          "stop_attempt",      "generation_committed",
-    "grants",         "log_ack",         "attempt_ack",       "reclaim_ack",
+    "hello",
+    "heartbeat",
+    "node_update",
+    "probe_reply",
+    "commit_reply",
+    "attempt_event",
+    "commit_generation",
+    "grant_request",
+    "log_append",
+    "publish_outputs",
+    "reclaim_report",
+    "leave",
+    "holdings",
+    "welcome",
+    "refused",
+    "heartbeat_ack",
+    "probe",
+    "cancel_hold",
+    "commit",
+    "stop_attempt",
+    "generation_committed",
+    "grants",
+    "log_ack",
+    "attempt_ack",
+    "reclaim_ack",
     "collect_garbage"};
 
 }  // namespace

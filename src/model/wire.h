@@ -421,6 +421,18 @@ struct CollectGarbage {
   RN_FIELDS(CollectGarbage, job, epoch, keep_from, is_job_over)
 };
 
+/// Agent to coordinator, after each welcome: the jobs of which generations lie in its own store. A
+/// coordinator that crashed after it had named this node as a holder, and before a receipt was
+/// committed, knows no more that something is to be collected here. At most kMaxHoldings each;
+/// several follow each other when there are more.
+struct Holdings {
+  std::vector<JobId> jobs;
+
+  RN_FIELDS(Holdings, jobs)
+};
+
+inline constexpr std::size_t kMaxHoldings = 4096;
+
 // ---- envelope
 // ---------------------------------------------------------------------------------------------------
 
@@ -437,6 +449,7 @@ using Message = std::variant<
     PublishOutputs,
     ReclaimReport,
     Leave,
+    Holdings,
     Welcome,
     Refused,
     HeartbeatAck,

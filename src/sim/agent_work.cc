@@ -154,6 +154,8 @@ agent::WorkResult AgentWork::carry_out(const agent::Work& work) {
   if (const auto* body = std::get_if<agent::UploadOutputs>(&work.body)) return upload(work, *body);
   if (const auto* read = std::get_if<agent::ReadLog>(&work.body)) return read_log(work, *read);
   if (const auto* body = std::get_if<agent::CollectGarbage>(&work.body)) return collect(*body);
+  if (std::holds_alternative<agent::ListHoldings>(work.body))
+    return agent::HoldingsListed{store_->jobs()};
   if (std::holds_alternative<agent::ForgetAttempt>(work.body)) {
     if (const Status gone = remove_tree(host_.fs(), spool_folder(work.guest)); !gone)
       return gone.error();

@@ -26,7 +26,7 @@ inline constexpr std::array<const char*, 15> kWardenEffectPoints = {
     "warden.watch"};
 
 /// Before each kind of the agent's works begins.
-inline constexpr std::array<const char*, 8> kWorkPoints = {
+inline constexpr std::array<const char*, 9> kWorkPoints = {
     "agent.begin.fetch_image",
     "agent.begin.prepare",
     "agent.begin.snapshot",
@@ -34,6 +34,7 @@ inline constexpr std::array<const char*, 8> kWorkPoints = {
     "agent.begin.upload",
     "agent.begin.log",
     "agent.begin.garbage",
+    "agent.begin.holdings",
     "agent.begin.forget"};
 
 }  // namespace rn::sim

@@ -57,6 +57,7 @@ constexpr std::string_view kPoints[] = {
     "agent.send.publish_outputs",
     "agent.send.reclaim_report",
     "agent.send.leave",
+    "agent.send.holdings",
     "agent.close",
     "agent.ask_warden",
     "agent.watch",
