@@ -197,6 +197,8 @@ void AgentWork::prepare(
     const agent::Work& work, const agent::PrepareWork& prepare, const Done& done
 ) {
   const std::string folder = work_folder(prepare.disk);
+  // A real agent cannot make an attempt's disk: its parent is the warden's.
+  if (const auto disk = host_.fs().stat(prepare.disk); !disk) return done(disk.error());
   if (!remove_tree(host_.fs(), folder) || !make_folders(host_.fs(), folder, 0755))
     return done(Error{ErrorCode::kUnavailable, "disk", ""});
   if (prepare.resume.generation == 0) return done(agent::WorkPrepared{});
