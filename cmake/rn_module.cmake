@@ -19,7 +19,7 @@ set(RN_LAYER_sim 4)
 
 # The files that hold a known bug: reclaim-sim-planted compiles them again (apps/reclaim-sim).
 set(RN_PLANTED_FILES
-  agent/core_reclaim.cc agent/core_start.cc base/planted.cc
+  agent/core_reclaim.cc agent/core_start.cc agent/local_work.cc base/planted.cc
   checkpoint/chunk_store.cc checkpoint/chunk_store_gc.cc checkpoint/snapshot.cc
   coordinator/core_commands.cc coordinator/core_copies.cc coordinator/core_placement.cc coordinator/core_state.cc
   coordinator/core_usage.cc coordinator/states.cc
