@@ -271,16 +271,21 @@ Result<KillFrame> act_by_hand(const Options& options, KillFrame frame) {
   RN_TRY(const auto path, warden::KillPath::open(config, clock, nullptr));
   for (const std::string& missing : path->missing())
     std::fprintf(stderr, "reclaim-warden: going on without: %s\n", missing.c_str());
+  const warden::ByHand meant =
+      warden::by_hand(frame.gpu_mask, warden::JournalFile::look(paths.journal));
+  if (!meant.widened.empty() && frame.verb != KillFrame::kStatus)
+    std::fprintf(
+        stderr,
+        "reclaim-warden: which guest has which GPU is not known (%s): all guests of the machine "
+        "go; "
+        "next: start the warden, and reclaim-agent release when guests may come again\n",
+        printable(meant.widened).c_str()
+    );
+  frame.gpu_mask = meant.gpu_mask;
   warden::SlotGpus gpus{};
-  if (frame.gpu_mask != 0) {
-    // Which guest has which GPU is known from the warden's journal alone.
-    RN_TRY(auto file, warden::JournalFile::open(paths.journal));
-    RN_TRY(const warden::Journal journal, file.read());
-    for (const warden::GuestRecord& guest : journal.guests) {
-      if (guest.slot >= warden::kSlots || guest.container.empty()) continue;
-      gpus[guest.slot] = warden_wire::mask_of(guest.gpus);
-      RN_CHECK(path->guest_started(guest.slot, {paths.cgroup + "/" + guest.container, "", "", 0}));
-    }
+  for (const warden::GuestRecord& guest : meant.guests) {
+    gpus[guest.slot] = warden_wire::mask_of(guest.gpus);
+    RN_CHECK(path->guest_started(guest.slot, {paths.cgroup + "/" + guest.container, "", "", 0}));
   }
   warden::EmergencyDone done;
   warden::carry_out(*path, gpus, clock, frame, done);

@@ -135,7 +135,9 @@ class WardenCore {
 
   // Reclaims: core_reclaims.cc
   ReclaimRecord* find(const ReclaimId& id);
-  ReclaimRecord* open_reclaim_of(const std::vector<std::uint32_t>& gpus);
+  /// The open reclaim that already says all that an order for these GPUs (none = the node) by this
+  /// deadline would.
+  ReclaimRecord* open_reclaim_of(const std::vector<std::uint32_t>& gpus, std::int64_t deadline_ns);
   ReclaimRecord& declare(ReclaimKind kind, std::vector<std::uint32_t> gpus, Instant deadline);
   bool is_shut(const ReclaimRecord& reclaim) const;
   bool is_cut(const GuestRecord& guest) const;

@@ -256,6 +256,54 @@ TEST(Reclaim, of_some_gpus_leaves_the_others_alone) {
   EXPECT_NE(w.did<Start>(), nullptr);
 }
 
+TEST(Reclaim, of_one_gpu_at_once_leaves_the_notice_of_the_whole_node_as_it_was) {
+  Rig w;
+  w.ready();
+  w.run(1, {0});
+  w.run(2, {1});
+  const auto whole = w.reclaim(ReclaimKind::kNotice, 900);
+  DeclareReclaim request;
+  request.kind = ReclaimKind::kEmergency;
+  request.gpus = {0};
+
+  w.ask(request);
+  const auto* clear = w.did<Clear>();
+  ASSERT_NE(clear, nullptr);
+  ASSERT_EQ(clear->guests.size(), 1U);
+  EXPECT_EQ(clear->guests[0].guest, Rig::guest(1));
+  const ReclaimId one = clear->reclaim;
+  ASSERT_NE(one, whole.id);
+  w.tell(WasCut{one, w.now_ns()});
+  w.tell(WasCleared{one, cleared(w.now_ns())});
+
+  EXPECT_EQ(w.state_of(1), GuestState::kExited);
+  EXPECT_EQ(w.state_of(2), GuestState::kRunning) << "it has its notice";
+  EXPECT_EQ(w.phase(0), ReclaimPhase::kEvacuating);
+  EXPECT_EQ(w.core.journal().reclaims[0].deadline_ns, whole.deadline_ns);
+  w.after(seconds(900));
+  ASSERT_NE(w.did<Clear>(), nullptr);
+  EXPECT_EQ(w.did<Clear>()->reclaim, whole.id);
+}
+
+TEST(Reclaim, of_one_gpu_later_than_the_whole_node_or_after_it_says_nothing_new) {
+  Rig w;
+  w.ready();
+  w.run(1, {0});
+  w.reclaim(ReclaimKind::kNotice, 60);
+  DeclareReclaim request;
+  request.kind = ReclaimKind::kNotice;
+  request.notice_s = 300;
+  request.gpus = {0};
+  w.ask(request);
+  EXPECT_EQ(w.core.journal().reclaims.size(), 1U);
+
+  w.after(seconds(60));
+  request.kind = ReclaimKind::kEmergency;
+  w.ask(request);
+
+  EXPECT_EQ(w.core.journal().reclaims.size(), 1U);
+}
+
 TEST(Reclaim, of_gpus_is_released_by_its_gpus_or_all) {
   Rig w;
   w.ready();
@@ -356,6 +404,42 @@ TEST(KillSocket, during_a_notice_it_ends_that_reclaim) {
   ASSERT_EQ(w.core.journal().reclaims.size(), 1U);
   EXPECT_EQ(w.phase(), ReclaimPhase::kCleared);
   EXPECT_EQ(w.core.journal().reclaims[0].kind, ReclaimKind::kEmergency);
+}
+
+TEST(KillSocket, of_one_gpu_during_a_notice_it_says_nothing_of_the_other_guests) {
+  Rig w;
+  w.ready();
+  w.run(1, {0});
+  w.run(2, {1});
+  const auto whole = w.reclaim(ReclaimKind::kNotice, 900);
+  EmergencyDone event = fired(1, w.now_ns());
+  event.gpu_mask = 1;
+
+  w.tell(event);
+
+  EXPECT_EQ(w.state_of(1), GuestState::kExited);
+  EXPECT_EQ(w.state_of(2), GuestState::kRunning) << "nobody has looked at it";
+  EXPECT_EQ(w.phase(0), ReclaimPhase::kEvacuating);
+  EXPECT_EQ(w.core.journal().reclaims[0].deadline_ns, whole.deadline_ns);
+  ASSERT_EQ(w.core.journal().reclaims.size(), 2U);
+  EXPECT_EQ(w.phase(1), ReclaimPhase::kCleared);
+}
+
+TEST(KillSocket, a_cut_alone_during_a_notice_keeps_its_deadline) {
+  Rig w;
+  w.ready().run(1);
+  const auto whole = w.reclaim(ReclaimKind::kNotice, 60);
+  EmergencyDone event = fired(1, w.now_ns());
+  event.is_cut_only = true;
+  event.report = {};
+
+  w.tell(event);
+  EXPECT_TRUE(w.core.state().guests[0].is_cut);
+  EXPECT_EQ(w.core.journal().reclaims.at(0).deadline_ns, whole.deadline_ns);
+  EXPECT_EQ(w.core.journal().reclaims.at(0).kind, ReclaimKind::kNotice);
+  w.after(seconds(60));
+
+  EXPECT_NE(w.did<Clear>(), nullptr);
 }
 
 TEST(KillSocket, an_intent_whose_deed_is_unknown_is_carried_out) {

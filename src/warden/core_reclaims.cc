@@ -36,12 +36,19 @@ ReclaimRecord* WardenCore::find(const ReclaimId& id) {
   return nullptr;
 }
 
-ReclaimRecord* WardenCore::open_reclaim_of(const std::vector<std::uint32_t>& gpus) {
+ReclaimRecord* WardenCore::open_reclaim_of(
+    const std::vector<std::uint32_t>& gpus, std::int64_t deadline_ns
+) {
+  const auto says_all = [&](const ReclaimRecord& whole) {
+    if (whole.phase != ReclaimPhase::kEvacuating || clearings_.contains(whole.id)) return true;
+    return whole.deadline_ns != 0 && whole.deadline_ns <= deadline_ns;
+  };
   for (ReclaimRecord& reclaim : journal_.reclaims) {
     const bool is_same = reclaim.gpus == gpus;
-    // One GPU that the owner takes must not come back with the contract's window.
+    // One GPU that the owner takes must not come back with the contract's window. And one that they
+    // want before the rest of the machine is an order of its own: the rest keeps its notice.
     const bool is_contracts = reclaim.id == journal_.announced.reclaim;
-    const bool is_covering = reclaim.gpus.empty() && !is_contracts;
+    const bool is_covering = reclaim.gpus.empty() && !is_contracts && says_all(reclaim);
     if (is_open(reclaim) && (is_same || is_covering)) return &reclaim;
   }
   return nullptr;
@@ -135,7 +142,7 @@ void WardenCore::ask(const Caller& caller, const warden_wire::DeclareReclaim& re
   if (request.kind == ReclaimKind::kAnnounced) in = seconds(request.in_s);
   const Instant deadline = now_.boot + in;
   const auto gpus = in_order(request.gpus);
-  ReclaimRecord* reclaim = open_reclaim_of(gpus);
+  ReclaimRecord* reclaim = open_reclaim_of(gpus, to_ns(deadline));
   if (reclaim == nullptr) {
     reclaim = &declare(request.kind, gpus, deadline);
     reclaim->message = request.message;
@@ -255,15 +262,18 @@ void WardenCore::on(const EmergencyDone& event) {
   for (std::uint32_t gpu = 0; gpu < 64; ++gpu) {
     if ((event.gpu_mask >> gpu) & 1) gpus.push_back(gpu);
   }
-  ReclaimRecord* reclaim = open_reclaim_of(gpus);
+  // A cut alone ends nothing: without a deadline the guests are there when it is released. A notice
+  // that is running keeps its own, and what it is.
+  ReclaimRecord* reclaim = open_reclaim_of(gpus, event.declared_ns);
   if (reclaim == nullptr) {
     reclaim = &declare(ReclaimKind::kEmergency, gpus, Instant{});
     reclaim->declared_ns = event.declared_ns;
   }
   hand_to_owner(*reclaim);
-  if (reclaim->phase == ReclaimPhase::kEvacuating) reclaim->kind = ReclaimKind::kEmergency;
-  // A cut alone ends nothing: no deadline, and the guests are there when it is released.
-  reclaim->deadline_ns = event.is_cut_only ? 0 : event.declared_ns;
+  if (!event.is_cut_only && reclaim->phase == ReclaimPhase::kEvacuating) {
+    reclaim->kind = ReclaimKind::kEmergency;
+    reclaim->deadline_ns = event.declared_ns;
+  }
   if (reclaim->cut_ns == 0) reclaim->cut_ns = event.cut_ns;
   changed();
   if (event.is_cut_only) return set_gates();

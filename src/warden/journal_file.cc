@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/crypto.h"
+#include "base/fs.h"
 #include "io/errno_error.h"
 #include "model/codec_detail.h"
 
@@ -69,7 +70,68 @@ Result<Slot> read_slot(int fd, std::uint64_t offset) {
   return slot;
 }
 
+struct Newest {
+  std::uint64_t sequence = 0;
+  Journal journal;
+};
+
+Result<Newest> read_newest(int fd) {
+  RN_TRY(Slot first, read_slot(fd, 0));
+  RN_TRY(Slot second, read_slot(fd, JournalFile::kSlotBytes));
+  if (!first.journal && !second.journal) {
+    if (first.is_blank || second.is_blank)
+      return Newest{};  // new, or the very first write was torn
+    return fail(
+        ErrorCode::kCorrupt,
+        "both slots of the intent journal are damaged",
+        "start reclaim-warden serve: it puts the journal aside and takes no guests until you say so"
+    );
+  }
+  const bool is_second = second.journal && (!first.journal || second.sequence > first.sequence);
+  Slot& newest = is_second ? second : first;
+  return Newest{newest.sequence, std::move(*newest.journal)};
+}
+
+Status sync_folder_of(const std::string& path) {
+  const int folder = ::open(parent_folder(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return fail(io::error_from_errno(errno, "the folder of " + path));
+  const int result = fsync(folder);
+  const int error = errno;
+  close(folder);
+  if (result != 0) return fail(io::error_from_errno(error, "the folder of " + path));
+  return {};
+}
+
 }  // namespace
+
+Result<JournalFile> JournalFile::replace(
+    const std::string& path, const std::string& aside, const Journal& first
+) {
+  const std::string fresh = path + ".new";
+  if (unlink(fresh.c_str()) != 0 && errno != ENOENT)
+    return fail(io::error_from_errno(errno, fresh));
+  auto file = open(fresh);
+  const Status written = file ? file->write(first) : Status(fail(file.error()));
+  if (!written) {
+    unlink(fresh.c_str());
+    return fail(written.error());
+  }
+  if (unlink(aside.c_str()) != 0 && errno != ENOENT)
+    return fail(io::error_from_errno(errno, aside));
+  if (link(path.c_str(), aside.c_str()) != 0) return fail(io::error_from_errno(errno, aside));
+  if (rename(fresh.c_str(), path.c_str()) != 0) return fail(io::error_from_errno(errno, path));
+  RN_CHECK(sync_folder_of(path));
+  return file;
+}
+
+Result<Journal> JournalFile::look(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return fail(io::error_from_errno(errno, path));
+  auto newest = read_newest(fd);
+  close(fd);
+  if (!newest) return fail(newest.error());
+  return std::move(newest->journal);
+}
 
 Result<JournalFile> JournalFile::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -91,21 +153,9 @@ JournalFile::~JournalFile() {
 }
 
 Result<Journal> JournalFile::read() {
-  RN_TRY(Slot first, read_slot(fd_, 0));
-  RN_TRY(Slot second, read_slot(fd_, kSlotBytes));
-  if (!first.journal && !second.journal) {
-    if (first.is_blank && second.is_blank) return Journal{};
-    if (first.is_blank != second.is_blank) return Journal{};  // the very first write was torn
-    return fail(
-        ErrorCode::kCorrupt,
-        "both slots of the intent journal are damaged",
-        "remove it to start anew"
-    );
-  }
-  const bool is_second = second.journal && (!first.journal || second.sequence > first.sequence);
-  Slot& newest = is_second ? second : first;
+  RN_TRY(Newest newest, read_newest(fd_));
   sequence_ = newest.sequence;
-  return std::move(*newest.journal);
+  return std::move(newest.journal);
 }
 
 Status JournalFile::write(const Journal& journal) {

@@ -23,6 +23,16 @@ class JournalFile {
   JournalFile(const JournalFile&) = delete;
   ~JournalFile();
 
+  /// Puts a damaged one aside, as `aside`, and begins a new one with `first`: at each instant there
+  /// is one at `path`, the damaged or the whole new one. kExhausted when the new one's space cannot
+  /// be taken; then nothing changed.
+  static Result<JournalFile> replace(
+      const std::string& path, const std::string& aside, const Journal& first
+  );
+  /// The newest whole one of a file that is only looked at. kNotFound: there is none; else as
+  /// read().
+  static Result<Journal> look(const std::string& path);
+
   /// The newest whole one; an empty journal when there is none (a new node). kCorrupt when both
   /// slots are damaged.
   Result<Journal> read();

@@ -28,15 +28,17 @@ struct KillRecord {
   static constexpr std::uint32_t kMagic = 0x4a4b4e52;  // "RNKJ"
 
   std::uint32_t magic = kMagic;
-  std::uint16_t version = 1;
+  std::uint16_t version = 2;
   KillStep step = KillStep::kIntentKill;
-  std::uint8_t is_node = 1;  ///< 1 = every guest of the node; 0 = those in `slots`
+  std::uint8_t is_node = 1;  ///< 1 = every guest of the node; 0 = those that have one of `gpus`
   std::int64_t declared_boot_ns = 0;
   std::int64_t declared_wall_ms = 0;
   std::int64_t cleared_boot_ns = 0;  ///< of kDone; 0 = not cleared
   std::uint32_t processes = 0;       ///< of kDone: seen before the kill
   std::uint32_t remaining = 0;       ///< of kDone: what verification still saw
-  std::array<std::uint64_t, 4> slots{};
+  std::uint64_t gpus =
+      0;  ///< what the order named, bit by index; version 1 named guests here instead
+  std::array<std::uint64_t, 3> reserved{};
   std::array<char, 40> boot_id{};  ///< boot times of two boots must not be compared
   std::uint64_t checksum = 0;      ///< FNV-1a over all before it
 

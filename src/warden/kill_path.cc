@@ -58,9 +58,7 @@ KillRecord make_record(
   record.is_node = scope.is_node ? 1 : 0;
   record.declared_boot_ns = to_ns(now.boot);
   record.declared_wall_ms = to_ms(now.wall);
-  for (std::size_t slot = 0; slot < scope.slots.size(); ++slot) {
-    if (scope.slots.test(slot)) record.slots[slot / 64] |= std::uint64_t{1} << (slot % 64);
-  }
+  record.gpus = scope.gpus;
   record.boot_id = boot_id;
   return record;
 }

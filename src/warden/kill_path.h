@@ -56,11 +56,12 @@ struct GuestPlace {
 struct KillScope {
   bool is_node = true;
   std::bitset<RN_CUT_SLOTS> slots;  ///< when not the whole node
+  std::uint64_t gpus = 0;           ///< for which they are meant, bit by index; for the journal
 
   static KillScope node() { return {}; }
 
   static KillScope guest(traffic::Slot slot) {
-    KillScope scope{false, {}};
+    KillScope scope{false, {}, 0};
     scope.slots.set(slot);
     return scope;
   }

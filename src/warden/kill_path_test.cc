@@ -355,7 +355,9 @@ TEST_F(Kill, without_a_unified_hierarchy_the_v1_freezer_and_sigkill_do_it) {
 TEST_F(Kill, intent_and_outcome_are_in_the_journal) {
   open_path();
   const Herd guests(roots_, lab_ + "/guest-1", 1, sleep_forever);
-  const Instant declared = path_->clear({.scope = KillScope::guest(kSlot)}).declared;
+  KillScope scope = KillScope::guest(kSlot);
+  scope.gpus = 0b100;
+  const Instant declared = path_->clear({.scope = scope}).declared;
   path_.reset();
 
   const auto records = read_kill_journal(config_.journal).value();
@@ -363,7 +365,7 @@ TEST_F(Kill, intent_and_outcome_are_in_the_journal) {
   ASSERT_EQ(records.size(), 2u);
   EXPECT_EQ(records[0].step, KillStep::kIntentKill);
   EXPECT_EQ(records[0].is_node, 0);
-  EXPECT_EQ(records[0].slots[0], 1u << kSlot);
+  EXPECT_EQ(records[0].gpus, 0b100u);
   EXPECT_EQ(records[0].declared_boot_ns, to_ns(declared));
   EXPECT_EQ(records[1].step, KillStep::kDone);
   EXPECT_EQ(records[1].declared_boot_ns, to_ns(declared));

@@ -51,6 +51,7 @@ bool carry_out(
   order.declared = clock.now().boot;
   if (frame.gpu_mask != 0) {
     order.scope.is_node = false;
+    order.scope.gpus = frame.gpu_mask;
     for (std::size_t slot = 0; slot < gpus.size(); ++slot) {
       if ((gpus[slot].load() & frame.gpu_mask) != 0) order.scope.slots.set(slot);
     }
@@ -92,10 +93,7 @@ bool carry_out(
 }
 
 std::vector<EmergencyDone> emergencies_of(
-    const std::vector<KillRecord>& records,
-    const std::string& boot_id,
-    const std::vector<GuestRecord>& guests,
-    Instant now
+    const std::vector<KillRecord>& records, const std::string& boot_id, Instant now
 ) {
   std::vector<EmergencyDone> events;
   for (std::size_t i = 0; i < records.size(); ++i) {
@@ -109,12 +107,8 @@ std::vector<EmergencyDone> emergencies_of(
         boot_id;
     event.declared_ns = is_this_boot ? intent.declared_boot_ns : to_ns(now);
     event.cut_ns = event.declared_ns;
-    for (const GuestRecord& guest : guests) {
-      if (intent.is_node != 0 || guest.slot >= kSlots) continue;
-      if (((intent.slots[guest.slot / 64] >> (guest.slot % 64)) & 1) == 0) continue;
-      event.gpu_mask |= warden_wire::mask_of(guest.gpus);
-    }
-    const bool is_of_nobody = intent.is_node == 0 && event.gpu_mask == 0;
+    // Version 1 named guests, which may be gone by now: the whole node rather than nothing.
+    if (intent.is_node == 0 && intent.version >= 2) event.gpu_mask = intent.gpus;
     for (std::size_t k = i + 1; k < records.size(); ++k) {
       if (records[k].step != KillStep::kDone ||
           records[k].declared_boot_ns != intent.declared_boot_ns)
@@ -126,12 +120,27 @@ std::vector<EmergencyDone> emergencies_of(
       }
       break;
     }
-    // A journal that has forgotten its guests leaves nobody to tell; the number still counts.
-    if (is_of_nobody) event.is_cut_only = false;
-    if (is_of_nobody) event.gpu_mask = std::uint64_t{1} << 63;
     events.push_back(std::move(event));
   }
   return events;
+}
+
+ByHand by_hand(std::uint64_t gpu_mask, const Result<Journal>& journal) {
+  ByHand order{gpu_mask, {}, {}};
+  if (gpu_mask == 0) return order;
+  if (!journal) {
+    order.widened = journal.error().message;
+  } else if (journal->boot_id.empty()) {
+    order.widened = "the warden's journal is empty";
+  }
+  if (!order.widened.empty()) {
+    order.gpu_mask = 0;
+    return order;
+  }
+  for (const GuestRecord& guest : journal->guests) {
+    if (guest.slot < kSlots && !guest.container.empty()) order.guests.push_back(guest);
+  }
+  return order;
 }
 
 std::uint64_t emergencies_over(std::uint64_t recorded, bool was_open) {

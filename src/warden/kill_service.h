@@ -86,11 +86,20 @@ bool carry_out(
 /// What the kill journal says, as the core wants it: one event per intent, numbered from 1, with
 /// what was done as far as it is known. Times of another boot are `now`.
 std::vector<EmergencyDone> emergencies_of(
-    const std::vector<KillRecord>& records,
-    const std::string& boot_id,
-    const std::vector<GuestRecord>& guests,
-    Instant now
+    const std::vector<KillRecord>& records, const std::string& boot_id, Instant now
 );
+
+/// What an order for single GPUs means when it is carried out without the daemon.
+struct ByHand {
+  std::uint64_t gpu_mask = 0;       ///< 0 = the whole node
+  std::vector<GuestRecord> guests;  ///< as the journal says, with their GPUs; of a whole node none
+  std::string widened;  ///< why the order became one for the whole node; empty if it did not
+};
+
+/// Which guest has which GPU is in the warden's journal alone. Where that says nothing, the order
+/// becomes one for the whole node: the owner's GPU is free then, and guests that need not have gone
+/// have their copies. Pure.
+ByHand by_hand(std::uint64_t gpu_mask, const Result<Journal>& journal);
 
 /// How many of the recorded emergencies are over when the journal that said so was lost. What the
 /// owner took back whole shuts the node's gate until they release it, so behind one that was open

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -218,6 +219,32 @@ TEST_F(JournalOnDisk, two_damaged_slots_are_said_and_not_taken_for_a_new_node) {
   EXPECT_EQ(read.error().code, ErrorCode::kCorrupt);
 }
 
+TEST_F(JournalOnDisk, a_damaged_one_is_replaced_by_one_that_says_what_it_begins_with) {
+  std::ofstream(path_) << std::string(JournalFile::kSlotBytes * 2, 'x');
+  Journal first;
+  first.is_paused = true;
+
+  ASSERT_TRUE(JournalFile::replace(path_, path_ + ".damaged", first));
+
+  EXPECT_EQ(JournalFile::look(path_).value(), first);
+  EXPECT_EQ(JournalFile::look(path_ + ".damaged").error().code, ErrorCode::kCorrupt);
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".new"));
+}
+
+TEST_F(JournalOnDisk, a_damaged_one_stays_when_there_is_no_place_for_another) {
+  std::ofstream(path_) << std::string(JournalFile::kSlotBytes * 2, 'x');
+  std::filesystem::create_directories(path_ + ".new/in-the-way");
+
+  EXPECT_FALSE(JournalFile::replace(path_, path_ + ".damaged", Journal{}));
+
+  EXPECT_EQ(JournalFile::look(path_).error().code, ErrorCode::kCorrupt);
+}
+
+TEST_F(JournalOnDisk, to_look_makes_none) {
+  EXPECT_EQ(JournalFile::look(path_).error().code, ErrorCode::kNotFound);
+  EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
 TEST_F(JournalOnDisk, its_space_is_taken_beforehand) {
   auto file = JournalFile::open(path_);
 
@@ -242,7 +269,6 @@ TEST(KillJournalRecovery, pairs_intents_with_what_came_of_them) {
   const auto events = emergencies_of(
       {record(KillStep::kIntentKill, 10), done, record(KillStep::kIntentKill, 20)},
       "b1",
-      {},
       Instant(seconds(1))
   );
 
@@ -256,22 +282,54 @@ TEST(KillJournalRecovery, pairs_intents_with_what_came_of_them) {
 
 TEST(KillJournalRecovery, times_of_another_boot_are_now) {
   const auto events =
-      emergencies_of({record(KillStep::kIntentKill, 10, "b0")}, "b1", {}, Instant(nanoseconds(77)));
+      emergencies_of({record(KillStep::kIntentKill, 10, "b0")}, "b1", Instant(nanoseconds(77)));
 
   EXPECT_EQ(events.at(0).declared_ns, 77);
 }
 
-TEST(KillJournalRecovery, slots_become_the_gpus_of_their_guests) {
-  GuestRecord guest;
-  guest.slot = 65;
-  guest.gpus = {2, 3};
+TEST(KillJournalRecovery, the_gpus_that_an_order_named_are_taken_and_no_others) {
   KillRecord intent = record(KillStep::kIntentKill, 10);
   intent.is_node = 0;
-  intent.slots[1] = 2;
+  intent.gpus = 0b10;
 
-  EXPECT_EQ(emergencies_of({intent}, "b1", {guest}, Instant{}).at(0).gpu_mask, 0b1100U);
-  EXPECT_NE(emergencies_of({intent}, "b1", {}, Instant{}).at(0).gpu_mask, 0U)
-      << "never widened to the whole node";
+  EXPECT_EQ(emergencies_of({intent}, "b1", Instant{}).at(0).gpu_mask, 0b10U) << "idle ones as well";
+}
+
+TEST(KillJournalRecovery, of_an_older_record_that_named_guests_the_whole_node_is_taken) {
+  KillRecord intent = record(KillStep::kIntentKill, 10);
+  intent.version = 1;
+  intent.is_node = 0;
+  intent.gpus = 0b10;
+
+  EXPECT_EQ(emergencies_of({intent}, "b1", Instant{}).at(0).gpu_mask, 0U);
+}
+
+Result<Journal> with_guest_on(std::vector<std::uint32_t> gpus) {
+  Journal journal;
+  journal.boot_id = "b1";
+  GuestRecord guest;
+  guest.slot = 3;
+  guest.gpus = std::move(gpus);
+  guest.container = "c-1";
+  journal.guests.push_back(guest);
+  return journal;
+}
+
+TEST(ByHand, the_journal_says_which_guest_has_which_gpu) {
+  const ByHand order = by_hand(0b10, with_guest_on({1}));
+
+  EXPECT_EQ(order.gpu_mask, 0b10U);
+  EXPECT_THAT(order.widened, testing::IsEmpty());
+  ASSERT_EQ(order.guests.size(), 1U);
+  EXPECT_EQ(order.guests[0].slot, 3U);
+}
+
+TEST(ByHand, where_no_journal_says_it_all_guests_go_and_the_owner_is_told_why) {
+  const ByHand missing = by_hand(0b10, fail(ErrorCode::kNotFound, "journal does not exist"));
+  EXPECT_EQ(missing.gpu_mask, 0U);
+  EXPECT_THAT(missing.widened, testing::HasSubstr("does not exist"));
+
+  EXPECT_EQ(by_hand(0b10, Journal{}).gpu_mask, 0U) << "one that was made anew";
 }
 
 TEST(WardenLeaves, a_control_group_with_processes_stays_and_is_named_with_them) {

@@ -94,20 +94,26 @@ Status WardenServer::open() {
 }
 
 /// A damaged one is put aside: guests that run are found by their labels, and what the owner may
-/// have taken back is heeded by starting nothing new until they say so.
+/// have taken back is heeded by starting nothing new until they say so. The new one says that
+/// before it takes the damaged one's place, so that a start which goes no further than this is no
+/// new node at the next.
 Result<Journal> WardenServer::read_journal(bool& is_damaged) {
   const std::string& path = machine_->paths().journal;
-  for (;;) {
-    RN_TRY(JournalFile file, JournalFile::open(path));
-    auto journal = file.read();
-    if (journal || journal.error().code != ErrorCode::kCorrupt || is_damaged) {
-      journal_.emplace(std::move(file));
-      return journal;
-    }
+  RN_TRY(JournalFile file, JournalFile::open(path));
+  auto journal = file.read();
+  if (!journal && journal.error().code == ErrorCode::kCorrupt) {
     log::error("warden.journal_damaged", {{"put_aside_as", path + ".damaged"}});
-    if (rename(path.c_str(), (path + ".damaged").c_str()) != 0) return journal;
+    Journal first;
+    first.is_paused = true;
+    RN_TRY(JournalFile fresh, JournalFile::replace(path, path + ".damaged", first));
+    journal_.emplace(std::move(fresh));
     is_damaged = true;
+    return first;
   }
+  // Of no boot, and paused: a start that put a damaged one aside went no further.
+  is_damaged = journal && journal->boot_id.empty() && journal->is_paused;
+  journal_.emplace(std::move(file));
+  return journal;
 }
 
 Status WardenServer::recover(const std::string& boot_id) {
@@ -117,7 +123,7 @@ Status WardenServer::recover(const std::string& boot_id) {
   RN_TRY(const auto killed, read_kill_journal(paths.kill_journal));
   RN_TRY(const auto by_hand, read_kill_journal(paths.hand_journal));
   const Instant now = clock_.now().boot;
-  auto emergencies = emergencies_of(killed, boot_id, journal.guests, now);
+  auto emergencies = emergencies_of(killed, boot_id, now);
   if (journal.boot_id.empty()) {
     const auto gates = machine_->gates().state();
     const bool was_open = gates && gates->is_node_open;
@@ -174,8 +180,7 @@ void WardenServer::take_by_hand() {
     return;
   }
   const auto now = clock_.now();
-  for (EmergencyDone& event :
-       emergencies_of(*records, this_boot(), core_->journal().guests, now.boot)) {
+  for (EmergencyDone& event : emergencies_of(*records, this_boot(), now.boot)) {
     if (event.sequence <= hand_seen_) continue;
     hand_seen_ = event.sequence;
     event.is_by_hand = true;
