@@ -156,11 +156,10 @@ void look_at_agents_view(const AgentConfig& config, Findings& out) {
       {"container engine",
        has_engine,
        true,
-       has_engine ? view->engine
-       : !view->is_warden_connected
-           ? "not known: the warden does not answer"
-           : "has not answered for " + std::to_string(view->engine_gone_s) + " s",
-       kEngineHelp}
+       has_engine                   ? view->engine
+       : !view->is_warden_connected ? "not known: the warden does not answer"
+                                    : engine_trouble(*view),
+       engine_help(!view->engine_refusal.empty())}
   );
   const bool has_room = view->journal_waits_s < 0;
   out.push_back(

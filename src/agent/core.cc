@@ -9,9 +9,18 @@
 
 namespace rn::agent {
 
-const char* const kEngineHelp =
-    "see why in the log of reclaim-warden (events engine.*), then `systemctl restart "
-    "reclaim-warden`; running guests go on meanwhile";
+const char* engine_help(bool is_refused) {
+  return is_refused ? "upgrade it, or start reclaim-warden without --engine-floor-strict if your "
+                      "distribution repairs old versions; running guests go on meanwhile"
+                    : "see why in the log of reclaim-warden (events engine.*), then `systemctl "
+                      "restart reclaim-warden`; running guests go on meanwhile";
+}
+
+std::string engine_trouble(const NodeView& view) {
+  if (!view.engine_refusal.empty())
+    return "is refused (--engine-floor-strict): " + view.engine_refusal;
+  return "has not answered for " + std::to_string(view.engine_gone_s) + " s";
+}
 
 const char* const kRoomHelp =
     "free space on the disk of the agent's state folder; 8 MiB are enough to go on";
@@ -420,10 +429,12 @@ NodeView Core::State::view(Now now) const {
   out.lending = arbiter_.lending(now);
   out.why = arbiter_.why(now);
   out.engine = warden_.engine;
+  out.engine_refusal = warden_.engine_refusal;
   if (engine_gone_since_) {
     out.engine_gone_s = (now.boot - *engine_gone_since_) / seconds(1);
-    out.why += "; its container engine has not answered for " + std::to_string(out.engine_gone_s) +
-               " s: no guest can start, and jobs go elsewhere; next: " + kEngineHelp;
+    out.why += "; its container engine " + engine_trouble(out) +
+               ": no guest can start, and jobs go elsewhere; next: " +
+               engine_help(!out.engine_refusal.empty());
   }
   if (warden_.announced.deadline_ns > to_ns(now.boot)) {
     out.announced_in_ms = (warden_.announced.deadline_ns - to_ns(now.boot)) / 1'000'000;

@@ -311,6 +311,38 @@ TEST_F(CoreEngine, an_engine_that_does_not_come_back_gives_the_job_to_other_node
   );
 }
 
+TEST_F(CoreEngine, an_engine_that_is_refused_is_not_said_to_be_silent) {
+  start();
+  warden.engine_refusal = "engine 19.3 is below 20.10.24";
+  engine(false);
+  advance(seconds(30));
+
+  const NodeView view = core->view(clock.now());
+  EXPECT_THAT(
+      view.why, HasSubstr("engine is refused (--engine-floor-strict): engine 19.3 is below")
+  );
+  EXPECT_THAT(view.why, HasSubstr("next: upgrade it"));
+  EXPECT_THAT(view.why, testing::Not(HasSubstr("has not answered")));
+}
+
+TEST_F(CoreEngine, an_engine_that_is_refused_gives_the_job_to_other_nodes_with_why) {
+  start();
+  prepare();
+  warden.engine_refusal = "engine 19.3 is below 20.10.24";
+  engine(false);
+  answer<warden_wire::StartGuest>([](warden_wire::Answer& refused) {
+    fail_with(refused, ErrorCode::kUnavailable, "the container engine does not answer");
+  });
+  advance(seconds(125));
+  answer<warden_wire::KillGuest>();
+
+  EXPECT_EQ(last_end(), AttemptEnd::kRefused);
+  EXPECT_THAT(
+      sent<wire::AttemptEvent>().back().report.detail,
+      HasSubstr("its container engine is refused: engine 19.3 is below 20.10.24")
+  );
+}
+
 TEST_F(CoreEngine, an_engine_that_is_back_in_time_loses_no_attempt) {
   start();
   prepare();

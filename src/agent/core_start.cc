@@ -128,7 +128,12 @@ void Core::State::step_phase(Attempt& a) {
 
 void Core::State::step_start(Attempt& a) {
   if (engine_gone_since_ && now_.boot - *engine_gone_since_ >= config_.start_patience)
-    return give_up_start(a, "its container engine does not answer");
+    return give_up_start(
+        a,
+        warden_.engine_refusal.empty()
+            ? "its container engine does not answer"
+            : "its container engine is refused: " + warden_.engine_refusal
+    );
   const wire::Commit& commit = a.commit;
   const auto has_image = [&] {
     return std::find(warden_.images.begin(), warden_.images.end(), commit.image_digest) !=

@@ -412,7 +412,8 @@ struct NodeView {
   bool is_coordinator_connected = false;
   bool is_warden_connected = false;
   std::string engine;                 ///< as the warden names it; empty = not seen yet
-  std::int64_t engine_gone_s = -1;    ///< it does not answer since then; -1 = it does
+  std::string engine_refusal;         ///< why the warden does not use it although it answers
+  std::int64_t engine_gone_s = -1;    ///< it is not to be had since then; -1 = it is
   std::int64_t announced_in_ms = -1;  ///< until the contract takes the node back; -1 = not in sight
   std::string announced_because;
   std::int64_t clock_offset_ms = 0;
@@ -434,6 +435,7 @@ struct NodeView {
       is_coordinator_connected,
       is_warden_connected,
       engine,
+      engine_refusal,
       engine_gone_s,
       announced_in_ms,
       announced_because,
@@ -451,9 +453,11 @@ struct NodeView {
   )
 };
 
-/// What an owner can do about a container engine that is gone.
-extern const char* const kEngineHelp;
-/// The same about a disk that is too full for the journal.
+/// What an owner can do about a container engine that is gone, or refused.
+const char* engine_help(bool is_refused);
+/// "has not answered for 31 s", or why it is refused. Only while `engine_gone_s` is not negative.
+std::string engine_trouble(const NodeView& view);
+/// What an owner can do about a disk that is too full for the journal.
 extern const char* const kRoomHelp;
 
 std::string to_json_text(const NodeView& view);

@@ -36,9 +36,7 @@ std::string leaving_waits_for(const NodeView& view) {
   if (!view.is_warden_connected) {
     reasons.emplace_back("the warden does not answer");
   } else if (view.engine_gone_s >= 0) {
-    reasons.push_back(
-        "the container engine has not answered for " + std::to_string(view.engine_gone_s) + " s"
-    );
+    reasons.push_back("the container engine " + engine_trouble(view));
   }
   if (!view.is_coordinator_connected)
     reasons.emplace_back("the coordinator, which must be told, is away");

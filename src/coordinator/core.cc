@@ -22,8 +22,9 @@ namespace rn::coordinator {
 
 namespace {
 
-/// What a crash may forget of usage and of lent time.
-constexpr std::chrono::minutes kSaveEvery{5};
+/// What a crash may forget of usage, and of lent time.
+constexpr std::chrono::seconds kUsageSavedEvery{10};
+constexpr std::chrono::minutes kLentSavedEvery{5};
 
 std::uint64_t number_in(const std::map<std::string, std::string>& meta, const std::string& key) {
   const auto found = meta.find(key);
@@ -86,6 +87,10 @@ void restore_attempts(State& state, Snapshot& snapshot) {
     NodeEntry* node = state.find_node(attempt.row.attempt.node);
     if (job != nullptr && node != nullptr && !is_terminal(job->row.job.state))
       node->copies_of.insert(key.first);
+    if (job != nullptr) {
+      std::int64_t& served = state.served_wall_ms[job->row.job.owner];
+      served = std::max(served, attempt.row.attempt.leased_wall_ms);
+    }
     if (!attempt.is_live() || job == nullptr || node == nullptr) continue;
     attempt.is_granted = attempt.row.attempt.state != AttemptState::kLeased ||
                          job->row.job.state != JobState::kPlacing;
@@ -188,8 +193,9 @@ void on_tick(State& state) {
   }
   if (state.now.boot - state.homes_judged_at >= state.heartbeat()) look_for_homecomers(state);
   look_at_hazards(state);
-  if (state.now.boot - state.usage_saved_at >= kSaveEvery) {
-    save_usage(state);
+  if (state.now.boot - state.usage_saved_at >= kUsageSavedEvery) save_usage(state);
+  if (state.now.boot - state.lent_saved_at >= kLentSavedEvery) {
+    save_lent(state);
     save_hazard(state);
   }
 }
@@ -208,7 +214,8 @@ Output Core::restore(Snapshot snapshot, Now now) {
   state.now = now;
   state.output = Output();
   state.grace_until = now.boot + state.heartbeat() * state.config.lost_after;
-  state.usage_accounted_at = state.usage_saved_at = state.homes_judged_at = now.boot;
+  state.usage_accounted_at = state.usage_saved_at = state.lent_saved_at = now.boot;
+  state.homes_judged_at = now.boot;
   state.told = states_of(snapshot);
   open_generation(state, snapshot);
   restore_people(state, snapshot);

@@ -659,17 +659,5 @@ TEST_F(Life, logs_are_written_first_and_acknowledged_when_stored) {
   EXPECT_EQ(logs.size(), 2U);
 }
 
-TEST_F(Life, usage_is_charged_to_the_user_and_credited_to_the_lab_that_lends) {
-  JobSpec spec = a_spec();
-  spec.resources.cpu_milli = 2000;
-  running(spec);
-  pass(310'000);
-
-  const UsageRow ann = tables.usage.at({UserId("ann"), LabId("lab-x")});
-  // Saved 300 s after the start, of which it ran 278.
-  EXPECT_NEAR(ann.used_gpu_s, 27.8, 0.2);
-  EXPECT_NEAR(tables.usage.at({UserId(), LabId("lab-a")}).lent_gpu_s, ann.used_gpu_s, 0.1);
-}
-
 }  // namespace
 }  // namespace rn::coordinator

@@ -233,7 +233,7 @@ void commit(State& state, JobEntry& job, const Asked& chosen) {
   a.job = j.id;
   a.epoch = j.epoch;
   a.node = node.row.node;
-  a.leased_wall_ms = state.wall_ms();
+  a.leased_wall_ms = state.served_wall_ms[j.owner] = state.wall_ms();
   a.resumed_generation = resumed;
   a.placed_because = chosen.because;
   attempt.row.granted_cpu_milli = chosen.cpu_milli;

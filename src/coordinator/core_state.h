@@ -174,6 +174,8 @@ struct State {
   Instant dispatched_at;
   Instant usage_accounted_at;
   Instant usage_saved_at;
+  Instant lent_saved_at;
+  bool is_usage_new = false;  ///< something was charged since it was saved
   Instant homes_judged_at;
 
   std::map<ConnectionId, Connection> connections;
@@ -185,6 +187,7 @@ struct State {
   std::set<JobId> queued;
   std::set<JobId> placing;  ///< between probe and lease
   std::map<UserId, std::uint32_t> unfinished_of;
+  std::map<UserId, std::int64_t> served_wall_ms;  ///< when a job of theirs last went to a node
   std::map<AttemptKey, AttemptEntry> attempts;
   std::map<JobId, std::map<std::uint32_t, GenerationRow>> generations;
   std::map<std::pair<NodeId, ReclaimId>, ReclaimRow> reclaims;

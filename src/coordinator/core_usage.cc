@@ -53,6 +53,7 @@ void charge(State& state, const AttemptEntry& attempt, const JobEntry& job, doub
   sum.add(amount, wall, half_life(state));
   if (planted("coordinator.charges_twice")) sum.add(amount, wall, half_life(state));
   state.used_by_lab[j.lab].add(amount, wall, half_life(state));
+  state.is_usage_new = true;
   const NodeEntry* node = state.find_node(attempt.row.attempt.node);
   if (node != nullptr && node->row.lab != j.lab)
     state.lent_by_lab[node->row.lab].add(amount, wall, half_life(state));
@@ -91,6 +92,7 @@ void account_usage(State& state) {
 }
 
 void save_usage(State& state) {
+  if (!state.is_usage_new) return;
   const std::int64_t wall = state.wall_ms();
   for (const auto& [user, entry] : state.used)
     state.write(PutUsage{
@@ -107,12 +109,17 @@ void save_usage(State& state) {
          .used_gpu_s = state.used_by_lab[lab].at(wall, half_life(state)),
          .lent_gpu_s = state.lent_by_lab[lab].at(wall, half_life(state)),
          .as_of_wall_ms = wall}});
+  state.is_usage_new = false;
+  state.usage_saved_at = state.now.boot;
+}
+
+void save_lent(State& state) {
   for (auto& [id, node] : state.nodes) {
     const std::uint64_t before = node.row.history.exposure_s;
     account_exposure(state, node);
     if (node.row.history.exposure_s != before) state.save(node);
   }
-  state.usage_saved_at = state.now.boot;
+  state.lent_saved_at = state.now.boot;
 }
 
 void add_to_rollup(State& state, NodeEntry& node) {
@@ -165,6 +172,7 @@ std::map<UserId, sched::Standing> standings(const State& state) {
         of_lab(state.used_by_lab, entry.first),
         of_lab(state.lent_by_lab, entry.first)
     );
+  for (const auto& [user, served] : state.served_wall_ms) result[user].served_wall_ms = served;
   for (const JobId& id : state.unfinished) {
     if (!state.queued.contains(id)) ++result[state.jobs.at(id).row.job.owner].running_jobs;
   }

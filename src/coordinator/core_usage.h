@@ -14,8 +14,11 @@ void account_exposure(State& state, NodeEntry& node);
 /// Charges running attempts for the time since the last call, at most two heartbeats (a suspended
 /// coordinator charges nobody for its sleep). Every second.
 void account_usage(State& state);
-/// Writes usage and histories.
+/// Writes what was charged since the last time, and nothing when nothing was: all sums, of one
+/// instant.
 void save_usage(State& state);
+/// Writes how long nodes were lent, into their histories.
+void save_lent(State& state);
 void add_to_rollup(State& state, NodeEntry& node);
 /// Closes buckets whose time is over.
 void close_rollups(State& state);

@@ -259,6 +259,7 @@ struct WardenState {
   bool is_paused = false;
   std::int64_t paused_until_wall_ms = 0;
   std::string engine;
+  std::string engine_refusal;  ///< why the warden does not use an engine that answers
   bool is_engine_up = false;
   std::vector<GpuTelemetry> gpus;
   Announced announced;
@@ -276,6 +277,7 @@ struct WardenState {
       is_paused,
       paused_until_wall_ms,
       engine,
+      engine_refusal,
       is_engine_up,
       gpus,
       announced,

@@ -26,6 +26,7 @@ struct QueuedJob {
 struct Standing {
   double charge_gpu_s = 0;  ///< sched::charge
   std::uint32_t running_jobs = 0;
+  std::int64_t served_wall_ms = 0;  ///< when a job of theirs last went to a node; 0 = never
 };
 
 /// GPU-seconds that a fair turn is worth: the k-th waiting job of a user is ordered as if the k − 1
@@ -36,11 +37,13 @@ inline constexpr double kTurnSeconds = 3600;
 /// is total and the same on every machine.
 ///
 ///   priority    (priority, displaced first, age)
-///   round-robin (displaced first, turn, priority, age); turn = running jobs of the owner + jobs of
-///   the
-///               owner that are before it in (priority, age)
-///   fair        (displaced first, charge + own jobs before it · kTurnSeconds · gpus, priority,
-///   age)
+///   round-robin (displaced first, turn, owner served longest ago, age of the owner's next job)
+///   fair        (displaced first, charge + kTurnSeconds · gpus of the own jobs before it,
+///                priority, age)
+///
+/// A turn is the owner's running jobs + the own jobs before it in (displaced first, priority, age).
+/// Nobody has a job running when there is room for one: then who was served last decides alone. In
+/// later turns users follow in the order in which the turns before will have served them.
 std::vector<std::size_t> order(
     const std::vector<QueuedJob>& jobs,
     const std::map<UserId, Standing>& standings,

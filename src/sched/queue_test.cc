@@ -60,6 +60,82 @@ TEST(Queue, round_robin_counts_what_already_runs) {
   );
 }
 
+TEST(Queue, round_robin_serves_who_was_served_longer_ago_when_nobody_has_a_job_running) {
+  const std::vector<QueuedJob> jobs = {
+      a_job("a2", "ann", 4, 2), a_job("a3", "ann", 4, 3), a_job("b1", "bob", 4, 9)};
+
+  EXPECT_EQ(
+      ids(jobs, Strategy::kRoundRobin, {{UserId("ann"), {.served_wall_ms = 1000}}}),
+      (Ids{"b1", "a2", "a3"})
+  );
+  EXPECT_EQ(
+      ids(jobs, Strategy::kFair, {{UserId("ann"), {.served_wall_ms = 1000}}}),
+      (Ids{"a2", "b1", "a3"})
+  );
+}
+
+TEST(Queue, round_robin_serves_first_who_has_waited_longest_when_nobody_was_ever_served) {
+  const std::vector<QueuedJob> jobs = {
+      a_job("a1", "ann", 0, 9), a_job("b1", "bob", 7, 5), a_job("c1", "cem", 4, 7)};
+
+  EXPECT_EQ(ids(jobs, Strategy::kRoundRobin), (Ids{"b1", "c1", "a1"}))
+      << "priority orders a user's own jobs";
+}
+
+TEST(Queue, round_robin_keeps_its_order_in_later_turns) {
+  const std::vector<QueuedJob> jobs = {
+      a_job("a1", "ann", 4, 1),
+      a_job("b1", "bob", 4, 2),
+      a_job("b2", "bob", 4, 3),
+      a_job("a2", "ann", 4, 50)};
+
+  EXPECT_EQ(ids(jobs, Strategy::kRoundRobin), (Ids{"a1", "b1", "a2", "b2"}));
+  EXPECT_EQ(
+      ids(jobs, Strategy::kRoundRobin, {{UserId("ann"), {.served_wall_ms = 1000}}}),
+      (Ids{"b1", "a1", "b2", "a2"})
+  );
+}
+
+TEST(Queue, round_robin_serves_who_had_no_turn_before_who_has_just_had_one) {
+  const std::vector<QueuedJob> jobs = {
+      a_job("a1", "ann", 4, 9),
+      a_job("a2", "ann", 4, 10),
+      a_job("b1", "bob", 4, 1),
+      a_job("b2", "bob", 4, 2)};
+
+  // Ann's job was placed last and runs; when b1 has been placed too, bob's was.
+  EXPECT_EQ(
+      ids(jobs,
+          Strategy::kRoundRobin,
+          {{UserId("ann"), {.running_jobs = 1, .served_wall_ms = 2000}},
+           {UserId("bob"), {.served_wall_ms = 1000}}}),
+      (Ids{"b1", "a1", "b2", "a2"})
+  );
+}
+
+TEST(Queue, the_order_of_turns_is_what_happens_when_there_is_room_for_one) {
+  std::vector<QueuedJob> jobs = {
+      a_job("a1", "ann", 4, 1),
+      a_job("a2", "ann", 4, 2),
+      a_job("a3", "ann", 1, 3),
+      a_job("b1", "bob", 4, 5),
+      a_job("b2", "bob", 4, 4),
+      a_job("c1", "cem", 0, 9)};
+  std::map<UserId, Standing> standings = {{UserId("ann"), {.served_wall_ms = 100}}};
+  const Ids told = ids(jobs, Strategy::kRoundRobin, standings);
+
+  Ids served;
+  for (std::int64_t now = 1000; !jobs.empty(); ++now) {
+    const std::size_t next = order(jobs, standings, Strategy::kRoundRobin).front();
+    served.push_back(jobs[next].id.str());
+    standings[jobs[next].owner].served_wall_ms = now;
+    jobs.erase(jobs.begin() + static_cast<std::ptrdiff_t>(next));
+  }
+
+  EXPECT_EQ(told, (Ids{"b2", "c1", "a3", "b1", "a1", "a2"}));
+  EXPECT_EQ(served, told);
+}
+
 TEST(Queue, fair_serves_who_used_less) {
   const std::vector<QueuedJob> jobs = {a_job("a1", "ann", 0, 1), a_job("b1", "bob", 7, 9)};
 

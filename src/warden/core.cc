@@ -137,6 +137,7 @@ warden_wire::WardenState WardenCore::state() const {
   state.paused_until_wall_ms = journal_.paused_until_wall_ms;
   state.announced = journal_.announced;
   state.engine = engine_version_;
+  state.engine_refusal = engine_refusal_;
   state.is_engine_up = is_engine_up_;
   state.is_recovering = !is_reconciled_;
   state.troubles = troubles_;
@@ -182,9 +183,10 @@ void WardenCore::on(const Asked& event) {
 }
 
 void WardenCore::on(const EngineChanged& event) {
-  if (is_engine_up_ == event.is_up && (event.version.empty() || engine_version_ == event.version))
-    return;
+  const bool is_same_version = event.version.empty() || engine_version_ == event.version;
+  if (is_engine_up_ == event.is_up && is_same_version && engine_refusal_ == event.refusal) return;
   is_engine_up_ = event.is_up;
+  engine_refusal_ = event.refusal;
   if (!event.version.empty()) engine_version_ = event.version;
   out_.is_state_changed = true;
 }

@@ -176,6 +176,7 @@ class WardenCore {
   bool is_journal_new_ = false;
   bool is_restarted_ = false;  ///< the journal is of an earlier boot
   std::string engine_version_;
+  std::string engine_refusal_;
   OpId next_op_ = 1;
   std::map<OpId, Operation> operations_;
   std::map<ReclaimId, Clearing> clearings_;

@@ -492,6 +492,25 @@ TEST(WardenRecovery, a_half_made_start_is_removed_and_may_be_repeated) {
   }
 }
 
+TEST(WardenState, an_engine_that_is_refused_is_told_with_why_until_it_is_used_or_away) {
+  Rig w;
+  w.last = w.core.start(w.clock.now());
+
+  EXPECT_TRUE(w.tell(EngineChanged{false, "docker 19.3", "engine 19.3 is old"}).is_state_changed);
+  EXPECT_EQ(w.core.state().engine_refusal, "engine 19.3 is old");
+  EXPECT_EQ(w.core.state().engine, "docker 19.3");
+  EXPECT_FALSE(w.core.state().is_engine_up);
+  EXPECT_FALSE(w.tell(EngineChanged{false, "docker 19.3", "engine 19.3 is old"}).is_state_changed);
+
+  EXPECT_TRUE(w.tell(EngineChanged{false, ""}).is_state_changed) << "away now";
+  EXPECT_EQ(w.core.state().engine_refusal, "");
+
+  w.tell(EngineChanged{false, "docker 19.3", "engine 19.3 is old"});
+  EXPECT_TRUE(w.tell(EngineChanged{true, "docker 19.3"}).is_state_changed) << "not so strict now";
+  EXPECT_EQ(w.core.state().engine_refusal, "");
+  EXPECT_TRUE(w.core.state().is_engine_up);
+}
+
 TEST(WardenRecovery, a_container_that_nobody_knows_is_removed) {
   Rig w;
   w.last = w.core.start(w.clock.now());

@@ -228,6 +228,7 @@ struct EmergencyDone {
 struct EngineChanged {
   bool is_up = false;
   std::string version;
+  std::string refusal = {};  ///< why it is not used although it answers; empty = it is, or is away
 };
 
 /// What a search of engine and disks found. Before it, nothing is started and the gate stays shut.

@@ -134,6 +134,7 @@ class WardenServer {
 
   bool is_lease_armed_ = false;
   bool is_engine_up_ = false;
+  std::string engine_refusal_;  ///< of the engine that answered last; empty = none
   bool is_engine_asked_ = false;
   bool is_searching_ = false;
   bool is_looking_ = false;       ///< at the guests' filters

@@ -236,6 +236,7 @@ void WardenServer::engine_answered(const Result<EngineFacts>& facts) {
     if (is_engine_up_ || engine_pause_.count() == 0)
       log::warning("engine.down", {{"why", facts.error().describe()}});
     is_engine_up_ = is_found_ = false;
+    engine_refusal_.clear();
     engine_pause_ =
         std::min(std::max(engine_pause_ * 2, milliseconds(500)), milliseconds(kEnginePauseMax));
     engine_next_ = clock_.now().boot + engine_pause_;
@@ -243,11 +244,19 @@ void WardenServer::engine_answered(const Result<EngineFacts>& facts) {
   }
   engine_pause_ = milliseconds(0);
   if (!is_engine_up_) {
-    for (const std::string& warning : facts->warnings)
-      log::warning("engine.below_floor", {{"what", warning}});
-    if (config_.is_engine_floor_strict && !facts->warnings.empty()) {
+    const bool is_refused = config_.is_engine_floor_strict && !facts->warnings.empty();
+    std::string refusal;
+    for (const std::string& warning : facts->warnings) {
+      if (is_refused) refusal += (refusal.empty() ? "" : "; ") + warning;
+    }
+    if (!is_refused || engine_refusal_ != refusal) {
+      for (const std::string& warning : facts->warnings)
+        log::warning("engine.below_floor", {{"what", warning}});
+    }
+    engine_refusal_ = refusal;
+    if (is_refused) {
       engine_next_ = clock_.now().boot + kEnginePauseMax;
-      return tell(EngineChanged{false, facts->name + " (refused: " + facts->warnings[0] + ")"});
+      return tell(EngineChanged{false, facts->name, refusal});
     }
     is_engine_up_ = true;
     is_found_ = false;

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Who is next when there is room for one: by priority, and fair, net of what the student's own laboratory lends. The
-same site, its coordinator started anew with each strategy; usage is what real jobs have used on real nodes before. Each
-order is what `reclaim why` says beforehand, and then what happens."""
+"""Who is next when there is room for one: by priority, in turns, and fair, net of what the student's own laboratory
+lends. The same site, its coordinator started anew with each strategy; usage is what real jobs have used on real nodes
+before, and survives the restart. Each order is what `reclaim why` says beforehand, and then what happens."""
 import pathlib
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
@@ -15,6 +16,7 @@ from rn_site import Cli  # noqa: E402
 ONE = {"cpu_milli": 500, "cpu_milli_min": 500, "memory_mib": 64, "disk_mib": 64}  # the node has room for one of them
 STUDENTS = {"ann": "lab-a", "ben": "lab-b", "cem": "lab-c"}  # the node is lab-a's
 BEN_S, ANN_S = 4, 6
+SAVED_EVERY_S = 11  # the coordinator writes usage every ten seconds
 
 
 class Queue(OneNode):
@@ -91,6 +93,28 @@ class Queue(OneNode):
         jobs = {"ben-1": ("ben", self.submit("ben", "ben-1")), "ann-1": ("ann", self.submit("ann", "ann-1"))}
 
         self.check_order(blocker, jobs, ["ann-1", "ben-1"])
+
+    def test_b_the_usage_of_before_counts_after_a_restart_and_a_newcomer_is_first(self):
+        time.sleep(SAVED_EVERY_S)  # what was used last may be forgiven, by a crash too
+        self.begin_with("fair")
+        blocker = self.fill("cem")
+        jobs = {"ben-1": ("ben", self.submit("ben", "ben-1"))}
+        fresh = self.admin.post("/v1/tokens", {"kind": "user", "user": "dee", "lab": "lab-d", "role": "user"})["token"]
+        self.students["dee"] = self.admin.with_token(fresh)
+        self.clis["dee"] = Cli(self.labs, self.coordinator, token=fresh)
+        jobs["dee-1"] = ("dee", self.submit("dee", "dee-1"))
+
+        self.check_order(blocker, jobs, ["dee-1", "ben-1"])
+
+    def test_c_in_turns_whoever_has_nothing_running_is_first(self):
+        """ann has used most and has the node now; her jobs came first."""
+        self.begin_with("round_robin")
+        blocker = self.fill("ann")
+        jobs = {}
+        for user, name in (("ann", "ann-1"), ("ann", "ann-2"), ("ben", "ben-1"), ("ben", "ben-2")):
+            jobs[name] = (user, self.submit(user, name))
+
+        self.check_order(blocker, jobs, ["ben-1", "ann-1", "ben-2", "ann-2"])
 
     def test_d_by_priority_the_lowest_number_is_first_whoever_has_used_what(self):
         self.begin_with("priority")

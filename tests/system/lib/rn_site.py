@@ -62,7 +62,8 @@ class Node:
     """Agent and warden of one laboratory. The warden's lab carries the run's id, because it names control groups.
     `data`: the owner's data sets, NAME: folder."""
 
-    def __init__(self, labs, lab, contract, agent_uid=64991, config=None, data=None):
+    def __init__(self, labs, lab, contract, agent_uid=64991, config=None, data=None, warden_flags=()):
+        self.warden_flags = list(warden_flags)
         self.labs, self.lab, self.agent_uid = labs, lab, agent_uid
         self.address = labs.addresses[lab]
         self.state, self.run = labs.disk(lab) / "state", labs.run_dir(lab)
@@ -119,7 +120,8 @@ class Node:
         self.warden = self.labs.spawn(self.lab, "warden", [
             program("reclaim-warden"), "serve", "--lab", f"{self.labs.run}-{self.lab}", "--state", self.state,
             "--run", self.run, "--agent-uid", self.agent_uid, "--reserve-mib", 64,
-            "--init", program("reclaim-init"), *(f"--data-set={name}={path}" for name, path in self.data.items())])
+            "--init", program("reclaim-init"), *(f"--data-set={name}={path}" for name, path in self.data.items()),
+            *self.warden_flags])
 
     def spawn_agent(self):
         """Starts it without waiting for its socket."""
