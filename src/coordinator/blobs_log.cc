@@ -8,10 +8,11 @@ namespace rn::coordinator {
 
 namespace {
 
-// Files beside the logs; the last two hold the time.
+// Files beside the logs; all but the first hold the time.
 constexpr const char* kFetched = "fetched";
 constexpr const char* kRemoved = "removed";
 constexpr const char* kWarned = "warned";
+constexpr const char* kOutputsRemoved = "outputs-removed";
 
 }  // namespace
 
@@ -127,6 +128,13 @@ Status AttemptLogs::mark_warned(const JobId& job, std::int64_t now_wall_ms) {
 
 std::optional<std::int64_t> AttemptLogs::warned_wall_ms(const JobId& job) const {
   return marked_wall_ms(job, kWarned);
+}
+
+Result<bool> AttemptLogs::mark_outputs_removed(const JobId& job, std::int64_t now_wall_ms) {
+  if (!is_safe_relative_path(job.str())) return fail(ErrorCode::kInvalid, "not a job id");
+  if (marked_wall_ms(job, kOutputsRemoved)) return false;
+  RN_CHECK(mark(job, kOutputsRemoved, std::to_string(now_wall_ms)));
+  return true;
 }
 
 bool AttemptLogs::is_fetched(const JobId& job) const {

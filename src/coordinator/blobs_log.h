@@ -56,6 +56,9 @@ class AttemptLogs {
   /// first time counts).
   Status mark_warned(const JobId& job, std::int64_t now_wall_ms);
   std::optional<std::int64_t> warned_wall_ms(const JobId& job) const;
+  /// Its outputs went although nobody had fetched them: durable on return. False: it is marked
+  /// already. Blocking.
+  Result<bool> mark_outputs_removed(const JobId& job, std::int64_t now_wall_ms);
   /// The owner has fetched the outputs: durable on return. Blocking, idempotent.
   Status mark_fetched(const JobId& job);
   bool is_fetched(const JobId& job) const;

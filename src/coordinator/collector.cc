@@ -83,9 +83,10 @@ Result<CollectReport> collect_once(
   }
   for (const Job& job : over) {
     RN_TRY(const bool had_logs, logs.remove(job.id, request.now_wall_ms));
-    if (!had_logs) continue;
-    ++report.logs_of_jobs;
-    if (job.outputs != Digest{} && !logs.is_fetched(job.id)) report.unfetched.push_back(job);
+    if (had_logs) ++report.logs_of_jobs;
+    if (job.outputs == Digest{} || logs.is_fetched(job.id)) continue;
+    RN_TRY(const bool is_new, logs.mark_outputs_removed(job.id, request.now_wall_ms));
+    if (is_new) report.unfetched.push_back(job);
   }
   RN_TRY(report.blobs, blobs.collect(live));
   return report;

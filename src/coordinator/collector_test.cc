@@ -168,6 +168,17 @@ TEST_F(Collector, outputs_that_nobody_fetches_go_after_a_warning) {
   EXPECT_FALSE(blobs->has(row.job.outputs));
 }
 
+TEST_F(Collector, outputs_of_a_job_that_wrote_no_log_go_with_a_word_too) {
+  JobRow row = ended("j-1", 1, kKeepOutputsMs - kWarningMs);
+  row.job.outputs = put_listing("outputs");
+  save(row);
+  ASSERT_TRUE(logs->mark_warned(row.job.id, request.now_wall_ms));
+  request.now_wall_ms += kWarningMs;
+
+  EXPECT_EQ(round().unfetched.size(), 1u);
+  EXPECT_TRUE(round().unfetched.empty()) << "told once";
+}
+
 TEST_F(Collector, a_coordinator_that_was_away_for_long_warns_before_it_removes) {
   JobRow row = ended("j-1", 1, kKeepOutputsMs * 10);
   row.job.outputs = put_listing("outputs");

@@ -133,6 +133,15 @@ TEST_F(Commands, a_job_that_says_nothing_about_saving_is_accepted_with_a_warning
   EXPECT_TRUE(std::get<JobSubmitted>(answer.value()).warnings.empty());
 }
 
+TEST_F(Commands, a_stateless_job_names_no_files_that_would_say_that_it_has_saved) {
+  JobSpec spec = a_spec();
+  spec.checkpoint = {};
+  spec.checkpoint.is_stateless = true;
+  spec.checkpoint.complete_marker = "done";
+
+  EXPECT_EQ(run(user(), SubmitJob{.spec = spec}).error().code, ErrorCode::kInvalid);
+}
+
 TEST_F(Commands, a_job_that_nothing_can_ever_run_is_accepted_and_says_so) {
   add_node("a", "lab-a");
   JobSpec spec = a_spec();

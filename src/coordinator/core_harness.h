@@ -130,6 +130,7 @@ struct FakeAgent {
   NodeTelemetry telemetry;
   std::uint32_t granted_cpu = 0;
   std::uint32_t closes_in_s = 0;
+  std::int64_t clock_ahead_ms = 0;  ///< in what it says of attempts
   std::map<std::pair<JobId, LeaseEpoch>, wire::AttemptReport> attempts;
   std::map<std::pair<JobId, LeaseEpoch>, std::uint64_t> seq;
   std::vector<wire::Message> inbox;
@@ -325,7 +326,7 @@ class CoreSite : public ::testing::Test {
     wire::AttemptEvent event;
     event.report = report;
     event.seq = ++agent.seq[{id, epoch}];
-    event.at_wall_ms = to_ms(clock.now().wall);
+    event.at_wall_ms = to_ms(clock.now().wall) + agent.clock_ahead_ms;
     if (phase == AttemptState::kEnded) agent.attempts.erase({id, epoch});
     tell(agent, event);
     const auto acks = agent.received<wire::AttemptAck>();

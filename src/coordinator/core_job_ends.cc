@@ -105,7 +105,14 @@ bool falls_back(State& state, JobEntry& job, const AttemptEntry& attempt) {
   if (a.resumed_generation == 0 || a.resumed_generation != job.row.job.durable.generation)
     return false;
   if (a.started_wall_ms == 0 || job.row.is_fallback) return false;
-  const std::int64_t ran_ms = a.ended_wall_ms - a.started_wall_ms;
+  // The node's clock may have been set, and its word may have come late: short only if both say so.
+  const nanoseconds heard_of = attempt.running_since == Instant{}
+                                   ? nanoseconds(0)
+                                   : nanoseconds(state.now.boot - attempt.running_since);
+  const std::int64_t ran_ms = std::max<std::int64_t>(
+      a.ended_wall_ms - a.started_wall_ms,
+      std::chrono::duration_cast<milliseconds>(heard_of).count()
+  );
   if (ran_ms >= static_cast<std::int64_t>(state.config.crash_after_resume_s) * 1000) return false;
   const std::uint32_t condemned = job.row.job.durable.generation;
   job.row.job.durable = job.row.job.previous;

@@ -191,6 +191,7 @@ void advance(State& state, JobEntry& job, AttemptEntry& attempt, const wire::Att
   if (phase == AttemptState::kNoticed) attempt.was_noticed = true;
   if (phase == AttemptState::kRunning && row.started_wall_ms == 0) {
     row.started_wall_ms = event.at_wall_ms;
+    attempt.running_since = state.now.boot;
     if (job.row.job.started_wall_ms == 0) job.row.job.started_wall_ms = event.at_wall_ms;
   }
   row.state = phase;

@@ -299,6 +299,18 @@ TEST_F(Life, a_crash_soon_after_a_resume_falls_back_one_generation_once) {
   EXPECT_EQ(state(id), JobState::kFailed) << "it is the job, not the checkpoint";
 }
 
+TEST_F(Life, a_clock_that_was_set_back_makes_no_late_crash_an_early_one) {
+  const JobId id = saved(3);
+  end(id, AttemptEnd::kReclaimed);
+  run_again(id);
+  pass(3'600'000);
+  node(where(id)).clock_ahead_ms = -7'200'000;
+  end(id, AttemptEnd::kCrashed, 1);
+
+  EXPECT_EQ(count_events("generation.condemned"), 0U);
+  EXPECT_EQ(job(id).durable.generation, 3U);
+}
+
 TEST_F(Life, after_a_fallback_the_condemned_number_is_taken_anew) {
   const JobId id = saved(3);
   end(id, AttemptEnd::kReclaimed);

@@ -106,6 +106,11 @@ Status check_checkpoint(const CheckpointSpec& c) {
     return wrong(
         "checkpoint.is_stateless: contradicts checkpoint.paths", "leave one of the two out"
     );
+  if (c.is_stateless && !c.complete_marker.empty())
+    return wrong(
+        "checkpoint.is_stateless: contradicts checkpoint.complete_marker",
+        "leave one of the two out"
+    );
   return {};
 }
 

@@ -93,6 +93,7 @@ struct AttemptEntry {
   Instant commit_sent;
   Instant since;  ///< lease, or our start
   Instant state_since;
+  Instant running_since;  ///< heard of it on the own clock; epoch (0) = never, or before our start
   AttemptEnd reported_end = AttemptEnd::kNone;
   std::int64_t since_save_ms = -1;
   std::string save_trouble;             ///< its node's newest word; empty = none
