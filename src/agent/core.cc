@@ -262,6 +262,7 @@ wire::AttemptReport Core::State::report(const Attempt& a) const {
       out.since_save_ms = (to_ns(now_.boot) - newest.snapshot_boot_ns) / 1'000'000;
   }
   out.save_trouble = a.save_trouble.empty() ? a.copy_trouble : a.save_trouble;
+  if (out.save_trouble.empty()) out.save_trouble = a.risk_trouble;
   return out;
 }
 

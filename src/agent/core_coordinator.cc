@@ -75,6 +75,7 @@ void Core::State::on_message(const wire::HeartbeatAck& m) {
   clock_offset_ms_ = m.clock_offset_ms;
   for (const wire::AttemptVerdict& verdict : m.verdicts) on_verdict(verdict);
   for (const wire::CopyPlan& plan : m.plans) on_plan(plan);
+  on_hazard(m.hazard);
 }
 
 void Core::State::on_verdict(const wire::AttemptVerdict& verdict) {

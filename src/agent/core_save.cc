@@ -89,7 +89,10 @@ void Core::State::step_generations(Attempt& a) {
     const bool is_soon = a.snapshot_at && now_.boot - *a.snapshot_at < interval;
     if (a.row.phase == Phase::kNoticed || !is_soon) take_snapshot(a, false);
   }
-  if (is_alive) look_for_saves(a);
+  if (is_alive) {
+    look_for_saves(a);
+    look_at_risk(a);
+  }
   pump_ahead(a);
   if (a.row.phase < Phase::kRunning || a.row.phase > Phase::kDraining) return;
   if (GenerationRow* const last = newest(a)) pump_copies(a, *last);
@@ -189,6 +192,8 @@ void Core::State::on_snapshot(Attempt& a, const WorkResult& result) {
     a.row.generations.push_back(std::move(row));
     a.is_dirty = true;
     a.save_trouble.clear();
+    a.risk_trouble.clear();
+    a.risk_told_at = nanoseconds(0);
     a.unsaved_since.reset();
     a.commit_sent_at = Instant{};
     if (a.row.phase == Phase::kNoticed && a.is_snapshot_after_notice) a.is_safe_after_notice = true;

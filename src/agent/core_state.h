@@ -95,6 +95,8 @@ struct Attempt {
   std::map<NodeId, Error> copy_errors;    ///< of holders whose newest copy failed
   std::string copy_trouble;               ///< as reported; gone with the next full set of copies
   std::map<NodeId, ErrorCode> copy_trouble_of;  ///< what copy_trouble says
+  std::string risk_trouble;                     ///< as reported; gone with the next safe generation
+  nanoseconds risk_told_at{0};  ///< how old its newest checkpoint was when that was said
   bool is_notice_asked = false;
   bool is_remove_asked = false;
   std::uint32_t log_failures = 0;
@@ -288,6 +290,11 @@ class Core::State {
   void step_publishing(Attempt& a);
   void trim_generations(Attempt& a);
 
+  // core_schedule.cc: what the owner is expected to do, and how often it is worth to save
+  void on_hazard(const wire::HazardForecast& told);
+  std::optional<double> known_hazard() const;
+  void look_at_risk(Attempt& a);
+
   // core_log.cc: logs, works
   void step_log(Attempt& a);
   void on_log(Attempt& a, const WorkResult& result);
@@ -360,6 +367,8 @@ class Core::State {
   Instant heartbeat_at_{};
   LendingState told_lending_ = LendingState::kNotLending;  ///< in the newest heartbeat
   Instant heard_at_{};
+  wire::HazardForecast hazard_;  ///< the newest that was told, counted from hazard_at_
+  Instant hazard_at_{};
 
   bool is_warden_connected_ = false;
   bool is_reconciled_ = false;  ///< the warden's state was seen since it connected

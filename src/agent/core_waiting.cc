@@ -143,6 +143,7 @@ void Core::State::hear_in_wait(const wire::Message& message) {
     hold(CoordinatorMessage{message});
   } else if (const auto* ack = std::get_if<wire::HeartbeatAck>(&message)) {
     clock_offset_ms_ = ack->clock_offset_ms;
+    on_hazard(ack->hazard);  // no row either, and a later acknowledgement may take this one's place
     for (const wire::AttemptVerdict& verdict : ack->verdicts) {
       const Attempt* const a = find(verdict.job, verdict.epoch);
       const bool is_good = verdict.is_current && !verdict.is_end_known;

@@ -20,6 +20,13 @@ constexpr double kCautious = 0.25;  // survival that is exceeded with a probabil
 constexpr std::int64_t kSameDeadline_ms = 5000;
 constexpr std::int64_t kNoticeMax_s = 86'400;
 
+// What agents are told: the next two hours, anew where it differs noticeably, and now and then.
+constexpr std::uint32_t kForecastStep_s = 900;
+constexpr std::size_t kForecastSteps = 8;
+constexpr std::chrono::minutes kForecastTrusted{30};
+constexpr double kNoticeable = 0.2;
+constexpr double kNoticeable_s = 60;
+
 const reclaim::NodeHazard* lent(const State& state, const NodeEntry& node) {
   const reclaim::NodeHazard* known = state.hazard.find_node(node.row.node);
   return known != nullptr && known->is_lent && known->lab == node.row.lab ? known : nullptr;
@@ -185,6 +192,49 @@ void save_all(State& state) {
   for (const reclaim::NodeHazard& node : all.nodes) state.write(PutNodeHazard{node});
 }
 
+wire::HazardForecast forecast_of(const State& state, const NodeEntry& node) {
+  wire::HazardForecast out{.step_s = kForecastStep_s};
+  double before = 0;
+  for (std::size_t i = 0; i < kForecastSteps; ++i) {
+    const auto within = state.hazard.survival(
+        node.row.node, node.row.lab, state.now.wall, static_cast<double>((i + 1) * kForecastStep_s)
+    );
+    const double departures = std::max(0.0, within.expected_departures - before);
+    out.per_day.push_back(departures * 86'400 / kForecastStep_s);
+    before = within.expected_departures;
+    const reclaim::Gamma band{.shape = within.shape, .rate = within.shape};
+    out.low = reclaim::gamma_quantile(band, 0.05);
+    out.high = reclaim::gamma_quantile(band, 0.95);
+  }
+  return out;
+}
+
+std::uint32_t leaves_in_s(const State& state, const NodeEntry& node) {
+  const auto* known = lent(state, node);
+  if (known == nullptr || known->leaves_at_ms == 0) return 0;
+  const std::int64_t left_s = (known->leaves_at_ms - state.wall_ms()) / 1000;
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(left_s, 1, 7 * 86'400));
+}
+
+bool is_noticeable(double before, double now) {
+  return std::abs(now - before) > kNoticeable * before;
+}
+
+/// What it was told, as far as its time has come, against what is expected now.
+bool knows_hazard(const State& state, const NodeEntry& node, std::uint32_t leaves_s) {
+  const wire::HazardForecast& told = node.told_hazard;
+  const nanoseconds age = state.now.boot - node.hazard_told_at;
+  if (node.hazard_told_on != node.connection || age >= kForecastTrusted) return false;
+  if (is_noticeable(told.high, node.forecast.high)) return false;
+  const auto passed = static_cast<std::size_t>(age / seconds(kForecastStep_s));
+  for (std::size_t i = passed; i < told.per_day.size(); ++i) {
+    if (is_noticeable(told.per_day[i], node.forecast.per_day[i - passed])) return false;
+  }
+  if ((leaves_s == 0) != (told.leaves_in_s == 0)) return false;
+  const double expected_s = told.leaves_in_s - std::chrono::duration<double>(age).count();
+  return leaves_s == 0 || std::abs(leaves_s - expected_s) < kNoticeable_s;
+}
+
 }  // namespace
 
 reclaim::HazardParameters hazard_parameters(const Config& config) {
@@ -325,8 +375,19 @@ void refresh_outlook(State& state, NodeEntry& node) {
   if (known != nullptr && known->leaves_at_ms != 0)
     curve.leaves_in_s = std::max(0.0, static_cast<double>(known->leaves_at_ms - to_ms(now)) / 1e3);
   node.outlook = curve;
+  node.forecast = forecast_of(state, node);
   node.departures_per_day = state.hazard.rate(id, node.row.lab, now) * 86'400;
   node.outlook_at = state.now.boot;
+}
+
+wire::HazardForecast news_of_hazard(State& state, NodeEntry& node) {
+  const std::uint32_t leaves_s = leaves_in_s(state, node);
+  if (node.forecast.per_day.empty() || knows_hazard(state, node, leaves_s)) return {};
+  node.told_hazard = node.forecast;
+  node.told_hazard.leaves_in_s = leaves_s;
+  node.hazard_told_at = state.now.boot;
+  node.hazard_told_on = node.connection;
+  return node.told_hazard;
 }
 
 void look_at_hazards(State& state) {

@@ -349,5 +349,52 @@ TEST_F(Hazard, a_node_that_leaves_before_the_job_would_end_is_avoided) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(where(running(spec)), "b-stays");
 }
 
+TEST_F(Hazard, a_node_is_told_what_is_expected_of_its_owner_once_and_again_when_it_changes) {
+  FakeAgent& a = add_node("a", "lab-a");
+  const auto told = [&] {
+    std::vector<wire::HazardForecast> out;
+    for (const auto& ack : a.received<wire::HeartbeatAck>())
+      if (!ack.hazard.per_day.empty()) out.push_back(ack.hazard);
+    return out;
+  };
+  pass(10'000);
+
+  ASSERT_EQ(told().size(), 1U);
+  const wire::HazardForecast first = told().front();
+  EXPECT_EQ(first.step_s, 900U);
+  ASSERT_EQ(first.per_day.size(), 8U);
+  EXPECT_NEAR(first.per_day.front(), 24.0 / 35, 1e-2);
+  EXPECT_LT(first.low, 1);
+  EXPECT_GT(first.high, 3) << "nothing was seen yet: nobody can be sure";
+  EXPECT_EQ(first.leaves_in_s, 0U);
+  pass(5 * kMinuteMs);
+  EXPECT_EQ(told().size(), 1U) << "nothing has changed";
+
+  take_back(a, ReclaimKind::kNotice);
+  pass(kMinuteMs);
+  give_back(a);
+  pass(2 * kMinuteMs);
+  ASSERT_GE(told().size(), 2U);
+  EXPECT_GT(told().back().per_day.front(), 1.5 * first.per_day.front());
+}
+
+TEST_F(Hazard, a_node_is_told_of_the_end_of_its_window_and_anew_after_a_reconnect) {
+  FakeAgent& a = add_node("a", "lab-a");
+  pass(10'000);
+  a.inbox.clear();
+  a.closes_in_s = 3600;
+  beat(a);
+
+  const auto acks = a.received<wire::HeartbeatAck>();
+  ASSERT_FALSE(acks.empty());
+  EXPECT_NEAR(acks.back().hazard.leaves_in_s, 3600, 1);
+
+  beat(a);
+  EXPECT_TRUE(a.received<wire::HeartbeatAck>().back().hazard.per_day.empty());
+  connect(a);
+  beat(a);
+  EXPECT_FALSE(a.received<wire::HeartbeatAck>().back().hazard.per_day.empty());
+}
+
 }  // namespace
 }  // namespace rn::coordinator

@@ -406,6 +406,7 @@ void on_heartbeat(State& state, NodeEntry& node, const wire::Heartbeat& beat) {
     refresh_plan(state, *job, *attempt);
     if (!attempt->plan.job.empty()) ack.plans.push_back(attempt->plan);
   }
+  ack.hazard = news_of_hazard(state, node);
   state.send(node, std::move(ack));
   count_beat_for_garbage(state, node);
 }

@@ -72,6 +72,10 @@ struct NodeEntry {
   sched::SurvivalCurve outlook;     ///< how likely it stays, as seen at outlook_at
   double departures_per_day = 0;    ///< the hazard then
   Instant outlook_at;
+  wire::HazardForecast forecast;     ///< of the same instant, for the agent; without leaves_in_s
+  wire::HazardForecast told_hazard;  ///< what the agent knows
+  Instant hazard_told_at;
+  ConnectionId hazard_told_on = 0;
   std::optional<Now> closed;            ///< stopped lending, and why is not yet known
   std::int64_t announced_leave_ms = 0;  ///< wall clock; 0 = nothing announced
   std::int64_t window_ends_ms = 0;      ///< the same, of its lending window

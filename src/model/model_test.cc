@@ -97,7 +97,7 @@ TEST(Wire, every_kind_of_message_survives_the_wire) {
       wire::Holdings{{JobId("j-1"), JobId("j-2")}},
       wire::Welcome{},
       wire::Refused{},
-      wire::HeartbeatAck{},
+      wire::HeartbeatAck{.hazard = {.step_s = 900, .per_day = {0.5, 4}, .low = 0.5, .high = 2}},
       wire::Probe{},
       wire::CancelHold{},
       wire::Commit{.spec = a_spec()},
@@ -115,6 +115,14 @@ TEST(Wire, every_kind_of_message_survives_the_wire) {
     ASSERT_TRUE(back) << wire::name_of(message) << ": " << back.error().describe();
     EXPECT_EQ(*back, message) << wire::name_of(message);
   }
+}
+
+TEST(Wire, an_acknowledgement_of_an_older_coordinator_says_nothing_of_the_hazard) {
+  const Blob older = nlohmann::json::to_cbor({{"type", "heartbeat_ack"}, {"body", {{"seq", 3}}}});
+
+  const auto ack = wire::decode(older);
+  ASSERT_TRUE(ack) << ack.error().describe();
+  EXPECT_EQ(*ack, wire::Message(wire::HeartbeatAck{.seq = 3}));
 }
 
 TEST(Wire, an_unknown_type_is_told_apart_from_rubbish) {

@@ -275,13 +275,27 @@ struct CopyPlan {
   RN_FIELDS(CopyPlan, job, epoch, copies, wanted, min_interval_s)
 };
 
+inline constexpr std::size_t kMaxHazardSteps = 96;
+
+/// How likely the node's owner takes it back, from now on. Of no steps: nothing new is said.
+struct HazardForecast {
+  std::uint32_t step_s = 0;
+  std::vector<double> per_day;    ///< departures, constant within a step
+  double low = 0;                 ///< 90 % credible band, as factors of per_day
+  double high = 0;                ///< 0 = nobody knows
+  std::uint32_t leaves_in_s = 0;  ///< announced, or its window ends; 0 = none within a week
+
+  RN_FIELDS(HazardForecast, step_s, per_day, low, high, leaves_in_s)
+};
+
 struct HeartbeatAck {
   std::uint64_t seq = 0;
   std::vector<AttemptVerdict> verdicts;  ///< a current one renews the lease
   std::vector<CopyPlan> plans;           ///< for every current attempt
   std::int64_t clock_offset_ms = 0;
+  HazardForecast hazard = {};  ///< when it is no longer what was told on this connection
 
-  RN_FIELDS(HeartbeatAck, seq, verdicts, plans, clock_offset_ms)
+  RN_FIELDS(HeartbeatAck, seq, verdicts, plans, clock_offset_ms, hazard)
 };
 
 struct Probe {
