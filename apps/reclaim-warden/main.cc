@@ -24,6 +24,7 @@
 #include "io/real_fs.h"
 #include "model/data_sets.h"
 #include "warden/engine_exec.h"
+#include "warden/guest_uplink.h"
 #include "warden/kill_service.h"
 #include "warden/leave.h"
 #include "warden/server.h"
@@ -55,6 +56,7 @@ struct Options {
   std::vector<std::uint32_t> owner_uids;
   std::uint64_t reserve_mib = 2048;
   std::uint64_t guest_uplink_bps = 0;
+  std::string uplink;                  ///< INTERFACE:RATE
   std::vector<std::string> data_sets;  ///< NAME=/path
   bool is_floor_strict = false;
   std::vector<std::uint32_t> kill_gpus;
@@ -117,6 +119,7 @@ MachineConfig machine_of(const Options& options) {
   if (options.gpus == "cdi") machine.gpu_access = warden::GpuAccess::kCdi;
   if (!options.first_address.empty()) machine.first_address = options.first_address;
   machine.guest_uplink_bps = options.guest_uplink_bps;
+  if (const auto grant = warden::parse_uplink(options.uplink)) machine.granted_bps = grant->bps;
   for (const std::string& set : options.data_sets) {
     const auto equals = set.find('=');  // there: check_flags
     if (equals == std::string::npos) continue;
@@ -201,6 +204,14 @@ Status check_data_flags(const Options& options) {
   return {};
 }
 
+Status check_uplink_flag(const Options& options) {
+  if (options.uplink.empty()) return {};
+  const auto in_flag = [](const Error& error) { return error.with("--uplink"); };
+  const auto grant = warden::parse_uplink(options.uplink);
+  if (!grant) return fail(in_flag(grant.error()));
+  return warden::check_uplink(*grant, "/sys/class/net").map_error(in_flag);
+}
+
 /// What CLI11 cannot see; each error names its flag.
 Status check_flags(const Options& options) {
   const std::string letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -226,6 +237,7 @@ Status check_flags(const Options& options) {
                      : "--init " + init + " is not there, or is no file",
         "give the path of the installed reclaim-init with --init"
     );
+  RN_CHECK(check_uplink_flag(options));
   return check_data_flags(options);
 }
 
@@ -419,6 +431,12 @@ void add_serve(CLI::App& app, Options& options, int& code) {
   add_number(command, "--reserve-mib", options.reserve_mib, "disk never promised to guests");
   add_number(
       command, "--guest-uplink-bps", options.guest_uplink_bps, "cap of each guest; 0 = none"
+  );
+  command.add_option(
+      "--uplink",
+      options.uplink,
+      "INTERFACE:RATE granted to all guests together, as eth0:90mbit: then none of their packets "
+      "waits in a queue of that interface when you cut them"
   );
   command.add_option(
       "--data-set", options.data_sets, "NAME=FOLDER that guests may read as /data/NAME, repeatable"

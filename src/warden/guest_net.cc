@@ -15,6 +15,7 @@
 #include "io/read_text.h"
 #include "io/real_fs.h"
 #include "io/subprocess.h"
+#include "warden/guest_uplink.h"
 
 namespace rn::warden {
 
@@ -22,8 +23,6 @@ namespace {
 
 constexpr milliseconds kLimit = seconds(5);
 constexpr const char* kTable = "reclaimnet";
-/// A queue that holds 2 ms at the guest's own rate: short, so that a cut has little behind it.
-constexpr const char* kHtbBurst = "15k";
 
 using io::read_text;
 
@@ -186,18 +185,38 @@ Status GuestNet::wire(
       "link set lo up\nlink set eth0 addrgenmode none\naddr add " + addresses.guest +
           "/30 dev eth0\nlink set eth0 up\nroute add default via " + addresses.gateway + "\n"
   ));
-  if (config_.uplink_bps > 0) {
-    // In the guest's namespace: queued packets die with it, and nothing is left behind a cut.
-    const std::string rate = std::to_string(config_.uplink_bps) + "bit";
+  // The others give up their part before this one gets its own. In the guest's namespace: queued
+  // packets die with it, and nothing is left behind a cut.
+  pids_[slot] = pid;
+  share_uplink(slot);
+  if (const std::uint64_t bps = rate_of_each(); bps > 0) {
     RN_CHECK(run_with_input(
-        {"nsenter", "-t", process, "-n", "tc", "-batch", "-"},
-        "qdisc add dev eth0 root handle 1: htb default 1\nclass add dev eth0 parent 1: classid 1:1 "
-        "htb rate " +
-            rate + " burst " + kHtbBurst + "\n"
+        {"nsenter", "-t", process, "-n", "ip", "-batch", "-"},
+        "link set eth0 gso_max_size " + std::to_string(guest_gso_bytes(bps)) + "\n"
     ));
+    RN_CHECK(run_with_input({"nsenter", "-t", process, "-n", "tc", "-batch", "-"}, guest_queue(bps))
+    );
   }
   RN_CHECK(forward_towards(network));
   return make_nat();
+}
+
+std::uint64_t GuestNet::rate_of_each() const {
+  return rate_of_guest(config_.uplink_bps, config_.granted_bps, pids_.size());
+}
+
+void GuestNet::share_uplink(traffic::Slot but) const {
+  if (config_.granted_bps == 0) return;
+  const std::uint64_t bps = rate_of_each();
+  for (const auto& [slot, pid] : pids_) {
+    if (slot == but) continue;
+    const Status changed = run_with_input(
+        {"nsenter", "-t", std::to_string(pid), "-n", "tc", "-batch", "-"}, guest_rate(bps)
+    );
+    // Mostly a guest that is just ending: its namespace is gone, and its part with it.
+    if (!changed)
+      log::warning("net.rate_stays", {{"slot", slot}, {"why", changed.error().describe()}});
+  }
 }
 
 Result<std::uint32_t> GuestNet::attach(
@@ -215,6 +234,7 @@ Result<std::uint32_t> GuestNet::attach(
 }
 
 Status GuestNet::detach_locked(traffic::Slot slot) {
+  const bool was_sharing = pids_.erase(slot) > 0;
   const Status detached = cut_.detach(slot);
   const std::string name = interface_name(config_.lab, slot);
   if (if_nametoindex(name.c_str()) != 0) {
@@ -222,6 +242,7 @@ Status GuestNet::detach_locked(traffic::Slot slot) {
     // The guest's namespace may take its end, and so ours, at the same moment.
     if (!deleted && if_nametoindex(name.c_str()) != 0) return fail(deleted.error());
   }
+  if (was_sharing) share_uplink(slot);
   return detached;
 }
 
@@ -230,11 +251,16 @@ Status GuestNet::detach(traffic::Slot slot) {
   return detach_locked(slot);
 }
 
-Status GuestNet::keep_only(const std::vector<traffic::Slot>& keep) {
+Status GuestNet::keep_only(const std::map<traffic::Slot, std::int32_t>& keep) {
   const std::lock_guard lock(mutex_);
   RN_TRY(const auto bound, cut_.bound_slots());
   for (const auto& [slot, ifindex] : bound) {
-    if (std::find(keep.begin(), keep.end(), slot) == keep.end()) RN_CHECK(detach_locked(slot));
+    const auto kept = keep.find(slot);
+    if (kept == keep.end()) {
+      RN_CHECK(detach_locked(slot));
+    } else if (kept->second > 1) {
+      pids_[slot] = kept->second;
+    }
   }
   return {};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -18,8 +19,9 @@ struct GuestNetConfig {
   /// First address of a /22 of its own: four addresses per slot. Shared address space (RFC 6598)
   /// by default, which no campus routes.
   std::string first_address = "100.64.0.0";
-  std::uint64_t uplink_bps = 0;  ///< of each guest; 0 = no cap
-  std::string sysctl_record;     ///< file that remembers what was changed, for leave()
+  std::uint64_t uplink_bps = 0;   ///< of each guest; 0 = no cap
+  std::uint64_t granted_bps = 0;  ///< of all guests together, in equal parts; 0 = no bound
+  std::string sysctl_record;      ///< file that remembers what was changed, for leave()
 };
 
 /// Addresses of one slot. Pure.
@@ -60,8 +62,9 @@ class GuestNet {
   );
   /// Removes interface, filter and binding. Idempotent.
   Status detach(traffic::Slot slot);
-  /// Detaches the bound slots that are not in `keep`: leftovers of an earlier life.
-  Status keep_only(const std::vector<traffic::Slot>& keep);
+  /// Detaches the bound slots that are not in `keep`: leftovers of an earlier life. The others are
+  /// adopted with the pid of a process in their namespace; 0 for one that does not run.
+  Status keep_only(const std::map<traffic::Slot, std::int32_t>& keep);
   /// Puts back what somebody else removed from the guests' interfaces (GuestCut::repair).
   std::vector<traffic::FilterLoss> repair();
   /// Everything: slots, the table, sysctls. Answers what was removed or put back, and what was not.
@@ -73,11 +76,15 @@ class GuestNet {
   Status forward_towards(const std::vector<NetworkAllow>& network);
   Status make_nat();
   Status detach_locked(traffic::Slot slot);
+  std::uint64_t rate_of_each() const;
+  /// Tells every guest with a wire `but` this one what its part is now.
+  void share_uplink(traffic::Slot but) const;
 
   GuestNetConfig config_;
-  std::mutex mutex_;  ///< guards cut_ and has_nat_
+  std::mutex mutex_;  ///< guards all below
   traffic::GuestCut& cut_;
   bool has_nat_ = false;
+  std::map<traffic::Slot, std::int32_t> pids_;  ///< of the guests with a wire
 };
 
 }  // namespace rn::warden

@@ -104,7 +104,7 @@ class Leaving {
     if (!files::exists(paths_.gates)) return;
     auto cut = traffic::GuestCut::open(paths_.gates);
     if (!cut) return note(fail(cut.error()), "gates");
-    GuestNet net({config_.lab, config_.first_address, 0, paths_.sysctls}, *cut);
+    GuestNet net({config_.lab, config_.first_address, 0, 0, paths_.sysctls}, *cut);
     add(net.leave());
     note(
         io::patiently(kStepLimit, [&] { return cut->leave(); }), "gates pinned in " + paths_.gates

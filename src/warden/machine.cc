@@ -114,7 +114,12 @@ Status Machine::open_parts() {
   RN_TRY(cut_, traffic::GuestCut::open(paths_.gates));
   RN_TRY(gates_, traffic::CutSwitch::open_pinned(paths_.gates));
   net_ = std::make_unique<GuestNet>(
-      GuestNetConfig{config_.lab, config_.first_address, config_.guest_uplink_bps, paths_.sysctls},
+      GuestNetConfig{
+          config_.lab,
+          config_.first_address,
+          config_.guest_uplink_bps,
+          config_.granted_bps,
+          paths_.sysctls},
       *cut_
   );
   RN_TRY(roots_, probe_cgroups());
@@ -476,9 +481,9 @@ Result<Reconciled> Machine::search(const std::vector<GuestRecord>& live) {
   RN_TRY(const auto images, engine_->images());
   for (const EngineImage& image : images) found.images.push_back({image.digest, image.id});
   RN_CHECK(data_->undo_strays());
-  std::vector<traffic::Slot> keep;
-  for (const GuestRecord& guest : live) keep.push_back(guest.slot);
-  for (const FoundContainer& one : found.containers) keep.push_back(one.slot);
+  std::map<traffic::Slot, std::int32_t> keep;
+  for (const GuestRecord& guest : live) keep[guest.slot] = 0;
+  for (const FoundContainer& one : found.containers) keep[one.slot] = one.is_running ? one.pid : 0;
   RN_CHECK(net_->keep_only(keep));
   return found;
 }

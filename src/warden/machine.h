@@ -41,6 +41,7 @@ struct MachineConfig {
   GpuAccess gpu_access = GpuAccess::kStatic;
   std::string first_address = "100.64.0.0";
   std::uint64_t guest_uplink_bps = 0;
+  std::uint64_t granted_bps = 0;                 ///< of all guests together
   std::map<std::string, std::string> data_sets;  ///< name: the owner's folder
 };
 

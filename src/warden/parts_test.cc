@@ -146,7 +146,7 @@ TEST(GuestWire, any_opens_tcp_udp_and_ping) {
 }
 
 TEST(GuestWire, translation_is_for_the_guests_range_and_not_between_guests) {
-  const std::string rules = nat_rules({"lab-a", "100.64.4.0", 0, ""});
+  const std::string rules = nat_rules({"lab-a", "100.64.4.0", 0, 0, ""});
 
   EXPECT_NE(rules.find("ip saddr 100.64.4.0/22 oifname != \"rn"), std::string::npos) << rules;
   EXPECT_NE(rules.find("table inet reclaimnet"), std::string::npos);

@@ -6,12 +6,16 @@
 // write; asserted is only what would be wrong, not what would be slow: nothing later than 50 ms,
 // and the dead man's switch within its lease and 100 ms.
 //
+// Behind a queue of the uplink the same is asked of UDP and TCP from the guest alone, with the
+// guest's own queue (warden/guest_uplink.h) and without, while the owner sends too.
+//
 //   RN_ROUNDS=1000 cut_on_the_wire
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -28,6 +32,7 @@
 
 #include "io/real_clock.h"
 #include "traffic/guest_cut.h"
+#include "warden/guest_uplink.h"
 
 namespace rn::traffic {
 namespace {
@@ -122,11 +127,15 @@ sockaddr_storage address_of(const char* text, std::uint16_t port, socklen_t& siz
 /// Threads that send and receive until the object goes.
 class Floods {
  public:
-  explicit Floods(const Topology& net) {
-    start(net.guest, [this] { flood_udp(kPeer4); });
-    start(net.guest, [this] { flood_udp(kPeer6); });
+  enum Flow : std::uint8_t { kBothWays, kFromGuest, kTcpFromGuest };
+
+  Floods(const Topology& net, Flow flow) {
     start(net.peer, [this] { sink_tcp(); });
     start(net.guest, [this] { flood_tcp(); });
+    if (flow == kTcpFromGuest) return;
+    start(net.guest, [this] { flood_udp(kPeer4); });
+    start(net.guest, [this] { flood_udp(kPeer6); });
+    if (flow == kFromGuest) return;
     start(net.peer, [this] { flood_udp(kGuest4); });
     start(net.peer, [this] { flood_udp(kGuest6); });
   }
@@ -138,6 +147,8 @@ class Floods {
     is_stopping_ = true;
     for (std::thread& thread : threads_) thread.join();
   }
+
+  std::uint64_t tcp_bytes() const { return tcp_bytes_; }
 
  private:
   template <class Work>
@@ -195,8 +206,10 @@ class Floods {
       const int fd = accept(listener, nullptr, nullptr);
       if (fd < 0) continue;
       bound_waits(fd);
-      for (ssize_t got = 1; !is_stopping_ && got != 0;)
+      for (ssize_t got = 1; !is_stopping_ && got != 0;) {
         got = recv(fd, buffer.data(), buffer.size(), 0);
+        if (got > 0) tcp_bytes_ += static_cast<std::uint64_t>(got);
+      }
       close(fd);
     }
     close(listener);
@@ -219,7 +232,78 @@ class Floods {
   }
 
   std::atomic<bool> is_stopping_{false};
+  std::atomic<std::uint64_t> tcp_bytes_{0};
   std::vector<std::thread> threads_;
+};
+
+/// A datagram of the owner's each millisecond, from the router itself to the peer.
+class OwnerTraffic {
+ public:
+  explicit OwnerTraffic(const Topology& net) {
+    sink_ = std::thread([this, &net] {
+      wire::enter_netns(net.peer);
+      sink();
+    });
+    while (!is_bound_) usleep(1000);  // until the sink may be sent to
+    source_ = std::thread([this, &net] {
+      wire::enter_netns(net.host);
+      send_each_millisecond();
+    });
+  }
+
+  OwnerTraffic(const OwnerTraffic&) = delete;
+  OwnerTraffic& operator=(const OwnerTraffic&) = delete;
+
+  ~OwnerTraffic() { stop(); }
+
+  /// Ends it, and answers how many were sent and how many never came.
+  std::pair<std::uint64_t, std::uint64_t> stop() {
+    if (!source_.joinable()) return {sent_, sent_ - came_};
+    is_stopping_ = true;
+    source_.join();
+    usleep(300'000);  // longer than the longest queue
+    is_over_ = true;
+    sink_.join();
+    return {sent_, sent_ - came_};
+  }
+
+ private:
+  static constexpr std::uint16_t kOwnerPort = 9100;
+
+  void sink() {
+    socklen_t size = 0;
+    const sockaddr_storage own = address_of("0.0.0.0", kOwnerPort, size);
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const timeval limit{0, 50'000};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    if (::bind(fd, reinterpret_cast<const sockaddr*>(&own), size) != 0) std::abort();
+    is_bound_ = true;
+    std::array<char, 256> buffer{};
+    while (!is_over_) {
+      if (recv(fd, buffer.data(), buffer.size(), 0) > 0) ++came_;
+    }
+    close(fd);
+  }
+
+  void send_each_millisecond() {
+    socklen_t size = 0;
+    const sockaddr_storage target = address_of(kPeer4, kOwnerPort, size);
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const std::array<char, 200> payload{};
+    while (!is_stopping_) {
+      // One that the queue refuses (ENOBUFS) is one that never came.
+      [[maybe_unused]] const auto sent = sendto(
+          fd, payload.data(), payload.size(), 0, reinterpret_cast<const sockaddr*>(&target), size
+      );
+      ++sent_;
+      usleep(1000);  // the owner's rate
+    }
+    close(fd);
+  }
+
+  std::atomic<bool> is_bound_{false}, is_stopping_{false}, is_over_{false};
+  std::atomic<std::uint64_t> sent_{0}, came_{0};
+  std::thread sink_, source_;
 };
 
 GuestPolicy a_policy() {
@@ -233,9 +317,9 @@ GuestPolicy a_policy() {
   return policy;
 }
 
-int rounds() {
+int rounds(int unless_told = 60) {
   const char* text = std::getenv("RN_ROUNDS");
-  return text != nullptr ? std::max(1, std::atoi(text)) : 60;
+  return text != nullptr ? std::max(1, std::atoi(text)) : unless_told;
 }
 
 std::int64_t quantile(std::vector<std::int64_t> samples, double q) {
@@ -257,6 +341,12 @@ void print(const char* what, const std::vector<std::int64_t>& ns) {
 class CutOnTheWire : public testing::Test {
  protected:
   void SetUp() override {
+    connect();
+    if (!IsSkipped() && !HasFatalFailure())
+      floods_ = std::make_unique<Floods>(*net_, Floods::kBothWays);
+  }
+
+  void connect() {
     if (geteuid() != 0) {
       std::cerr << "\n*** NOT RUN: cut_on_the_wire needs root (namespaces, BPF, AF_PACKET) ***\n\n";
       GTEST_SKIP() << "not root";
@@ -277,7 +367,6 @@ class CutOnTheWire : public testing::Test {
     ASSERT_TRUE(cut_->arm_lease(clock_.now().boot + std::chrono::hours(1)));
     at_peer_.emplace(net_->peer, kGuest4, kGuest6);
     at_guest_.emplace(net_->guest, kPeer4, kPeer6);
-    floods_ = std::make_unique<Floods>(*net_);
   }
 
   void TearDown() override {
@@ -380,6 +469,159 @@ TEST_F(CutOnTheWire, a_second_process_cuts_one_guest_through_the_pinned_maps) {
   EXPECT_LT(last_after_quiet(*at_peer_, 100'000) - start, kTooLateNs);
   expect_nothing_lost();
 }
+
+/// What the owner shapes the uplink with, and whether the guest has a queue of its own before it.
+struct Uplink {
+  const char* kind;  ///< none, htb or tbf
+  std::uint64_t mbit;
+  bool has_guest_queue;
+};
+
+std::string name_of(const Uplink& uplink) {
+  return std::string(uplink.kind) + std::to_string(uplink.mbit) +
+         (uplink.has_guest_queue ? "_with_the_guests_queue" : "_as_it_is");
+}
+
+std::string output_of(const std::string& command) {
+  std::string text;
+  std::array<char, 4096> buffer{};
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return {};
+  while (fgets(buffer.data(), buffer.size(), pipe) != nullptr) text += buffer.data();
+  pclose(pipe);
+  return text;
+}
+
+class CutBehindAQueue : public CutOnTheWire, public testing::WithParamInterface<Uplink> {
+ protected:
+  void SetUp() override {
+    connect();
+    if (IsSkipped() || HasFatalFailure()) return;
+    shape();
+    owners_ = look();
+    // The guests are granted nine tenths; of a link without a shaper, as if it were of 1 Gbit/s.
+    if (GetParam().has_guest_queue) {
+      const std::string batch = "/tmp/" + net_->guest + ".tc";
+      std::ofstream(batch) << warden::guest_queue(GetParam().mbit * 1'000'000 * 9 / 10);
+      wire::must_run("ip netns exec " + net_->guest + " tc -batch " + batch);
+      std::filesystem::remove(batch);
+      wire::must_run(
+          "ip -n " + net_->guest + " link set eth0 gso_max_size " +
+          std::to_string(warden::guest_gso_bytes(GetParam().mbit * 1'000'000 * 9 / 10))
+      );
+    }
+  }
+
+  /// As an owner might: one class or bucket for all that leaves.
+  void shape() const {
+    const std::string rate = std::to_string(GetParam().mbit) + "mbit";
+    if (GetParam().kind == std::string("htb")) {
+      wire::must_run("tc qdisc add dev p0 root handle 7: htb default 1");
+      wire::must_run("tc class add dev p0 parent 7: classid 7:1 htb rate " + rate);
+      wire::must_run("tc qdisc add dev p0 parent 7:1 handle 8: pfifo limit 1000");
+    } else if (GetParam().kind == std::string("tbf")) {
+      wire::must_run(
+          "tc qdisc add dev p0 root handle 7: tbf burst 128k limit 1500000 rate " + rate
+      );
+    }
+  }
+
+  static std::string look() {
+    return output_of("tc -j qdisc show dev p0; tc -j class show dev p0; tc -j filter show dev p0");
+  }
+
+  void wait_until_full() {
+    const std::uint64_t before = at_peer_->packets(Kind::kUdp4);
+    const Instant deadline = clock_.now().boot + seconds(20);
+    while (at_peer_->packets(Kind::kUdp4) < before + 10) {
+      ASSERT_LT(clock_.now().boot, deadline) << "nothing flows, so that no cut would be seen";
+      usleep(2000);  // between two looks
+    }
+    usleep(40'000);  // that a queue of 100 Mbit/s is full, which nothing here tells
+  }
+
+  /// The newest packet's time stamp, once nothing has come for 60 ms: a queue never pauses.
+  std::int64_t last_after_drain() const {
+    std::int64_t last = 0;
+    for (std::int64_t now = -1; now != last;) {
+      last = now;
+      now = last_after_quiet(*at_peer_, 60'000);
+    }
+    return last;
+  }
+
+  std::string owners_;
+};
+
+TEST_P(CutBehindAQueue, the_guests_queue_leaves_nothing_to_come_and_costs_the_owner_nothing) {
+  floods_ = std::make_unique<Floods>(*net_, Floods::kFromGuest);
+  OwnerTraffic owner(*net_);
+  std::vector<std::int64_t> at_peer, after_call;
+  int spoiled = 0;
+  while (at_peer.size() < static_cast<std::size_t>(rounds(5))) {
+    ASSERT_TRUE(cut_->uncut_node());
+    ASSERT_NO_FATAL_FAILURE(wait_until_full());
+    const std::uint64_t lost_before = lost();
+
+    const std::int64_t start = wire::realtime_ns();
+    ASSERT_TRUE(cut_->cut_node());
+    const std::int64_t returned = wire::realtime_ns();
+    const std::int64_t last = last_after_drain();
+
+    if (lost() == lost_before) {
+      at_peer.push_back(std::max<std::int64_t>(0, last - start));
+      after_call.push_back(std::max<std::int64_t>(0, last - returned));
+    } else {
+      ASSERT_LT(++spoiled, rounds(5) + 20) << "the sniffers lost packets in each second round";
+    }
+  }
+  const auto [sent, never_came] = owner.stop();
+  print(name_of(GetParam()).c_str(), at_peer);
+  print("  after the call had returned", after_call);
+  std::printf("  %d rounds again; the owner's: %lu sent, %lu lost\n", spoiled, sent, never_came);
+  EXPECT_EQ(look(), owners_);
+  if (GetParam().has_guest_queue) {
+    // Not from the order on: a busy machine lets this thread wait before the call.
+    EXPECT_LT(quantile(after_call, 1.0), kTooLateNs);
+    EXPECT_EQ(never_came, 0u);
+  } else if (GetParam().mbit == 100) {
+    EXPECT_GT(quantile(at_peer, 0.5), 5'000'000)
+        << "no queue stood, so that the rows prove nothing";
+  }
+}
+
+TEST_P(CutBehindAQueue, a_guests_connection_gets_most_of_what_it_may_send) {
+  floods_ = std::make_unique<Floods>(*net_, Floods::kTcpFromGuest);
+  usleep(500'000);  // slow start
+  const std::uint64_t before = floods_->tcp_bytes();
+  const std::int64_t start = wire::realtime_ns();
+  usleep(1'500'000);  // the measurement
+  const double mbit = static_cast<double>(floods_->tcp_bytes() - before) * 8e3 /
+                      static_cast<double>(wire::realtime_ns() - start);
+
+  std::printf("%s: one connection %.1f Mbit/s\n", name_of(GetParam()).c_str(), mbit);
+  if (GetParam().mbit == 100) {
+    EXPECT_GT(mbit, 50);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapers,
+    CutBehindAQueue,
+    testing::Values(
+        Uplink{"none", 1000, false},
+        Uplink{"none", 1000, true},
+        Uplink{"htb", 100, false},
+        Uplink{"htb", 100, true},
+        Uplink{"tbf", 100, false},
+        Uplink{"tbf", 100, true},
+        Uplink{"htb", 1000, false},
+        Uplink{"htb", 1000, true},
+        Uplink{"tbf", 1000, false},
+        Uplink{"tbf", 1000, true}
+    ),
+    [](const auto& row) { return name_of(row.param); }
+);
 
 /// The warden's part in the dead man's switch, as a process of its own: this program with --renew.
 pid_t start_renewing(const std::string& folder) {
