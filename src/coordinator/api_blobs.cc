@@ -158,8 +158,8 @@ void add_image(ApiContext& context, ApiRequest request, io::Responder responder)
       context,
       responder,
       [&blobs = context.blobs, image] { return look_into_archive(blobs, image); },
-      [&context, caller = request.caller, responder](const Image& image) {
-        context.shell.command(caller, AddImage{image}, [&context, responder](Result<Answer> r) {
+      [&context, caller = request.caller, responder](const Image& known) {
+        context.shell.command(caller, AddImage{known}, [&context, responder](Result<Answer> r) {
           if (!r) return responder.send_error(r.error());
           answer(context, responder, std::get<ImageListed>(*r).image, 201);
         });
