@@ -686,6 +686,7 @@ TEST_F(FetchTest, whatever_fails_on_the_own_disk_is_never_taken_for_the_peers_da
   using Operation = CrashFs::Operation;
   const auto made = make_there(1, 70);  // more than are synced at once
   for (const ErrorCode code : {ErrorCode::kInternal, ErrorCode::kNotFound, ErrorCode::kCorrupt}) {
+    const std::uint64_t stride = code == ErrorCode::kInternal ? 23 : 97;  // of many calls alike
     for (const Operation kind :
          {Operation::kSync,
           Operation::kSyncFolder,
@@ -693,11 +694,8 @@ TEST_F(FetchTest, whatever_fails_on_the_own_disk_is_never_taken_for_the_peers_da
           Operation::kCreate,
           Operation::kRename,
           Operation::kStat}) {
-      for (std::uint64_t nth = 0; nth < 300; nth += nth < 5 ? 1 : 23) {
-        SCOPED_TRACE(
-            std::string(to_string(code)) + " of operation " +
-            std::to_string(static_cast<int>(kind)) + ", call " + std::to_string(nth)
-        );
+      for (std::uint64_t nth = 0; nth < 300; nth += nth < 5 ? 1 : stride) {
+        SCOPED_TRACE(testing::Message() << to_string(code) << " of " << int(kind) << ", " << nth);
         here_.reset();
         here_fs_.restart();
         ASSERT_TRUE(remove_tree(here_fs_, "/store"));

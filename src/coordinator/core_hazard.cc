@@ -195,6 +195,7 @@ void save_all(State& state) {
 wire::HazardForecast forecast_of(const State& state, const NodeEntry& node) {
   wire::HazardForecast out{.step_s = kForecastStep_s};
   double before = 0;
+  double shape = 0;
   for (std::size_t i = 0; i < kForecastSteps; ++i) {
     const auto within = state.hazard.survival(
         node.row.node, node.row.lab, state.now.wall, static_cast<double>((i + 1) * kForecastStep_s)
@@ -202,10 +203,11 @@ wire::HazardForecast forecast_of(const State& state, const NodeEntry& node) {
     const double departures = std::max(0.0, within.expected_departures - before);
     out.per_day.push_back(departures * 86'400 / kForecastStep_s);
     before = within.expected_departures;
-    const reclaim::Gamma band{.shape = within.shape, .rate = within.shape};
-    out.low = reclaim::gamma_quantile(band, 0.05);
-    out.high = reclaim::gamma_quantile(band, 0.95);
+    shape = within.shape;
   }
+  const reclaim::Gamma band{.shape = shape, .rate = shape};
+  out.low = reclaim::gamma_quantile(band, 0.05);
+  out.high = reclaim::gamma_quantile(band, 0.95);
   return out;
 }
 

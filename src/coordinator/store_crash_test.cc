@@ -55,40 +55,49 @@ std::uint64_t last_number(const ScratchFolder& folder) {
   return last;
 }
 
-TEST(StoreCrash, a_killed_writer_loses_nothing_acknowledged_and_leaves_no_half_batch) {
-  ScratchFolder folder;
-  SeededRng rng(20'261'121);
-  std::uint64_t found = 0;
-  for (int round = 0; round < 20; ++round) {
-    int ends[2];
-    ASSERT_EQ(::pipe(ends), 0);
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      ::close(ends[0]);
-      write_until_killed(folder.path(), found + 1, ends[1]);
-    }
-    ::close(ends[1]);
-
-    const std::uint64_t kill_after = 1 + rng.below(30);
-    std::uint64_t acknowledged = found;
-    std::uint64_t number = 0;
-    for (std::uint64_t i = 0; i < kill_after; ++i) {
-      ASSERT_EQ(::read(ends[0], &number, sizeof(number)), ssize_t(sizeof(number)));
-      acknowledged = number;
-    }
-    ASSERT_EQ(::kill(child, SIGKILL), 0);
-    while (::read(ends[0], &number, sizeof(number)) == ssize_t(sizeof(number)))
-      acknowledged = number;
+/// Kills a writer in the middle of its batches; how many are there afterwards.
+void kill_a_writer(
+    const ScratchFolder& folder, std::uint64_t acknowledgements, std::uint64_t& found
+) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
     ::close(ends[0]);
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself: " << WEXITSTATUS(status);
-
-    found = last_number(folder);
-    EXPECT_GE(found, acknowledged) << "round " << round << ", seed 20261121";
+    write_until_killed(folder.path(), found + 1, ends[1]);
   }
-  EXPECT_GT(found, 20u);
+  ::close(ends[1]);
+
+  std::uint64_t acknowledged = found;
+  std::uint64_t number = 0;
+  for (std::uint64_t i = 0; i < acknowledgements; ++i) {
+    ASSERT_EQ(::read(ends[0], &number, sizeof(number)), ssize_t(sizeof(number)));
+    acknowledged = number;
+  }
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  while (::read(ends[0], &number, sizeof(number)) == ssize_t(sizeof(number))) acknowledged = number;
+  ::close(ends[0]);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself: " << WEXITSTATUS(status);
+
+  found = last_number(folder);
+  EXPECT_GE(found, acknowledged) << "seed 20261121";
+}
+
+/// Each look reads all that was ever written, so a new store is begun after five kills.
+TEST(StoreCrash, a_killed_writer_loses_nothing_acknowledged_and_leaves_no_half_batch) {
+  SeededRng rng(20'261'121);
+  for (int store = 0; store < 4; ++store) {
+    const ScratchFolder folder;
+    std::uint64_t found = 0;
+    for (int round = 0; round < 5; ++round) {
+      SCOPED_TRACE("store " + std::to_string(store) + ", round " + std::to_string(round));
+      ASSERT_NO_FATAL_FAILURE(kill_a_writer(folder, 1 + rng.below(30), found));
+    }
+    EXPECT_GT(found, 5u);
+  }
 }
 
 }  // namespace
