@@ -111,7 +111,7 @@ section_system() {
     scripts/build-python-image.sh >/dev/null || return 1
   echo "base image: $image"
   # They wait more than they work: for guests, deadlines, certificates.
-  built_tests system "$plain" -L '^system$' -j $((2 * jobs))
+  built_tests system "$plain" -L '^system$' -j $((3 * jobs))
 }
 
 section_headers() {

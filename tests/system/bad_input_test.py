@@ -188,8 +188,12 @@ class BadInput(OneNode):
     def start_agent_with_clock(self, node, hours):
         """With its wall clock so far off, and until the coordinator has seen that."""
         environment = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": hours, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        # `env` runs as the agent's user, who may not be let into the folder where the programs were built.
+        copy = node.state / "reclaim-agent"
+        shutil.copy(program("reclaim-agent"), copy)
         node.agent = agent = self.labs.spawn(node.lab, "agent", node.as_agent([
-            "env", *[f"{name}={value}" for name, value in environment.items()], *node.agent_program("serve")]))
+            "env", *[f"{name}={value}" for name, value in environment.items()], copy,
+            *node.agent_program("serve")[1:]]))
         self.addCleanup(self.remove_faketime_leftovers, agent.pid)
         rest, sign = self.coordinator.rest(), -1 if hours.startswith("+") else 1
 
