@@ -5,8 +5,9 @@
 #   scripts/test.sh             every test; units under AddressSanitizer and UBSan (section asan), and the data plane
 #                               under ThreadSanitizer (tsan) too
 #   scripts/test.sh SECTION…    only these: unit structure headers tidy fuzz sim scenario planted system asan fuzzing
-#                               tsan guests lint. Not in the default run: unit and fuzz, which asan and fuzzing do with
-#                               sanitizers, and guests and lint (clang-tidy), which take minutes
+#                               tsan guests lint. The default run plays sim, scenario and planted beside system (section
+#                               together), and leaves out unit and fuzz, which asan and fuzzing do with sanitizers, and
+#                               guests and lint (clang-tidy), which take minutes
 #   RN_TREE=dev scripts/test.sh SECTION…   on the tree of the edit loop, file by file; ci compiles a dozen as one
 #
 # Only the programs that the chosen tests need are built. Every section prints its wall time with its build's. The last
@@ -19,8 +20,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 jobs=$(nproc)
 # NOTE(kernel ≥ 6.1): the sanitizers of clang 14 want fewer random address bits than kernels give now.
 still=(setarch "$(uname -m)" -R)
-all_sections=(unit structure headers tidy fuzz sim scenario planted system asan tsan fuzzing guests lint)
-default_sections=(structure headers tidy asan fuzzing tsan sim scenario planted system)
+all_sections=(unit structure headers tidy fuzz sim scenario planted system together asan tsan fuzzing guests lint)
+default_sections=(structure headers tidy asan fuzzing tsan together)
 plain=${RN_TREE:-ci} # the tree without sanitizers
 results=$(mktemp -d)
 # For the unit tests: databases sync a thousand times there, which a busy disk makes minutes of; memory does not.
@@ -103,15 +104,21 @@ section_tsan() {
     built_tests tsan tsan -R '^(io|checkpoint)\.unit$' -j "$jobs"
 }
 
-# The figures' programs are only built: none is a test, and none may rot.
-section_system() {
+# What real daemons need. The figures' programs are only built: none is a test, and none may rot.
+daemons_and_images() {
   local image
   configure "$plain" && build "$plain" reclaim reclaim-{agent,coordinator,init,warden} bench/all || return 1
   image=$(scripts/build-image.sh) && scripts/build-tiny-image.sh >/dev/null &&
     scripts/build-python-image.sh >/dev/null || return 1
   echo "base image: $image"
-  # They wait more than they work: for guests, deadlines, certificates.
-  built_tests system "$plain" -L '^system$' -j $((3 * jobs))
+}
+
+# The system tests wait more than they work: for guests, deadlines, certificates.
+section_system() { daemons_and_images && built_tests system "$plain" -L '^system$' -j $((3 * jobs)); }
+
+# What only computes fills that time: two at a time, with low precedence (tests/scenarios/CMakeLists.txt).
+section_together() {
+  daemons_and_images && built_tests together "$plain" -L '^(sim|scenario|planted|system)$' -j $((4 * jobs))
 }
 
 section_headers() {

@@ -104,6 +104,14 @@ void CrashFs::fail_once(Operation kind, std::uint64_t nth, ErrorCode code) {
   planned_[kind][counts_[kind] + nth] = code;
 }
 
+bool CrashFs::forget_failures() {
+  const bool were_there = std::any_of(planned_.begin(), planned_.end(), [](const auto& of_kind) {
+    return !of_kind.second.empty();
+  });
+  planned_.clear();
+  return were_there;
+}
+
 std::int64_t CrashFs::wall_ns() const {
   return to_ms(clock_.now().wall) * 1'000'000;
 }

@@ -63,6 +63,9 @@ class CrashFs final : public FileSystem {
   /// described above.
   void fail_once(Operation kind, std::uint64_t nth, ErrorCode code);
 
+  /// Takes back the failures that have not come; whether there were any.
+  bool forget_failures();
+
   /// Appends beyond so many bytes on the whole disk fail with kExhausted, after a partial write.
   void set_capacity(std::uint64_t bytes) { capacity_ = bytes; }
 

@@ -68,12 +68,14 @@ class Chaos : public CoreSite, public ::testing::WithParamInterface<std::uint64_
   }
 
   void obey_verdicts(FakeAgent& agent) {
-    for (const auto& ack : agent.received<wire::HeartbeatAck>())
-      for (const auto& verdict : ack.verdicts)
+    const auto drop_stale = [&](const auto& told) {
+      for (const auto& verdict : told.verdicts)
         if (!verdict.is_current) agent.attempts.erase({verdict.job, verdict.epoch});
-    for (const auto& welcome : agent.received<wire::Welcome>())
-      for (const auto& verdict : welcome.verdicts)
-        if (!verdict.is_current) agent.attempts.erase({verdict.job, verdict.epoch});
+    };
+    for (const wire::Message& message : agent.inbox) {  // not copied: 600 times 200 of them
+      if (const auto* ack = std::get_if<wire::HeartbeatAck>(&message)) drop_stale(*ack);
+      if (const auto* welcome = std::get_if<wire::Welcome>(&message)) drop_stale(*welcome);
+    }
     for (const auto& stop : agent.received<wire::StopAttempt>())
       if (agent.attempts.contains({stop.job, stop.epoch}) && agent.connection != 0)
         say(agent, stop.job, stop.epoch, AttemptState::kEnded, stop.end);

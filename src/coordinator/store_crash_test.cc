@@ -15,7 +15,7 @@
 namespace rn::coordinator {
 namespace {
 
-/// The parent waits for 30 acknowledgements of up to 9 batches each: the child is killed in the
+/// The parent waits for 12 acknowledgements of up to 9 batches each: the child is killed in the
 /// middle of writing.
 constexpr std::uint64_t kBatchesAtMost = 300;
 
@@ -94,7 +94,7 @@ TEST(StoreCrash, a_killed_writer_loses_nothing_acknowledged_and_leaves_no_half_b
     std::uint64_t found = 0;
     for (int round = 0; round < 5; ++round) {
       SCOPED_TRACE("store " + std::to_string(store) + ", round " + std::to_string(round));
-      ASSERT_NO_FATAL_FAILURE(kill_a_writer(folder, 1 + rng.below(30), found));
+      ASSERT_NO_FATAL_FAILURE(kill_a_writer(folder, 1 + rng.below(12), found));
     }
     EXPECT_GT(found, 5u);
   }
