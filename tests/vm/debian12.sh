@@ -104,7 +104,7 @@ qemu-img create -q -f qcow2 -F qcow2 -b "$folder/$from.qcow2" "$scratch/disk.qco
 
 said=$scratch/said
 : >"$said"
-tail -n +1 -f --pid=$$ "$said" > >(tr -d '\r') &
+tail -n +1 -f --pid=$$ "$said" > >(stdbuf -o0 tr -d '\r') &
 reader=$!
 status=0
 timeout --signal=KILL "$((minutes * 60))" qemu-system-x86_64 "${accelerator[@]}" -smp 2 -m "${RN_VM_MIB:-8192}" \

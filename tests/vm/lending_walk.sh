@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # docs/lending.md and docs/emergency.md, line by line, with systemd's units on pure cgroup v2: one machine is campus and
-# laboratory. It changes the machine for good, so that it runs in tests/vm/debian12.sh and refuses any other. Programs and
-# image come with it:
+# laboratory. It changes the machine for good, so that it runs in tests/vm/debian12.sh and refuses any other. Programs
+# and image come with it:
 #
 #   ninja -C build/ci reclaim reclaim-{coordinator,agent,warden,init}
 #   cp "$(scripts/build-tiny-image.sh)" build/
