@@ -358,5 +358,42 @@ class Commands(unittest.TestCase):
         self.assertEqual(left, [])
 
 
+class Programs(unittest.TestCase):
+    """What docs/lending.md says that a machine needs which only runs them."""
+
+    PROGRAMS = ("reclaim", "reclaim-coordinator", "reclaim-agent", "reclaim-warden", "reclaim-init")
+
+    @staticmethod
+    def output(*command):
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def with_dependencies(self, packages):
+        known, left = set(), list(packages)
+        while left:
+            name = left.pop()
+            if name not in known:
+                known.add(name)
+                listed = subprocess.run(["dpkg-query", "-W", "-f=${Depends}\n", name], capture_output=True, text=True)
+                left += re.findall(r"(?:^|, )([a-z0-9][a-z0-9.+-]*)", listed.stdout)
+        return known
+
+    def test_each_library_comes_with_the_packages_that_the_page_names(self):
+        page = (ROOT / "docs" / "lending.md").read_text()
+        named = [word for line in re.findall(r"^apt-get install --no-install-recommends (.*)$", page, re.MULTILINE)
+                 for word in line.split()]
+        there = self.with_dependencies(named)
+        needed = {library for name in self.PROGRAMS for library in re.findall(
+            r"NEEDED.*\[(.*)\]", self.output("readelf", "-d", program(name)))}
+        self.assertIn("libbpf.so.1", needed)
+
+        owners = {}
+        for line in self.output("dpkg", "-S", *(f"*/{library}" for library in needed)).splitlines():
+            package, path = line.split(":")[0], line.rsplit("/", 1)[1]
+            owners.setdefault(path, set()).add(package)
+        missing = {library: owners[library] for library in needed if not owners[library] & there}
+
+        self.assertEqual(missing, {})
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

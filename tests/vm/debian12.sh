@@ -5,8 +5,9 @@
 # what a container of a build service is not. Root; fetches Debian's packages, nothing else. Without virtualization the
 # machine is emulated: ten to twenty times slower.
 #
-#   tests/vm/debian12.sh [--from NAME] [--keep NAME] [--minutes N] [--bring PATH]… COMMAND…
+#   tests/vm/debian12.sh [--from NAME] [--keep NAME] [--minutes N] [--bring PATH]… [--packages 'NAME…'] COMMAND…
 #
+#   --packages 'NAME…'  has these installed before the machine boots, which is quicker than by the machine
 #   --from NAME    begins with the disk that a run before kept as NAME, not with a bare one
 #   --keep NAME    keeps the disk as it is after the command
 #   --minutes N    ends the machine after N minutes (60)
@@ -18,13 +19,17 @@
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 folder=${RN_VM_FOLDER:-$HOME/.cache/reclaimnet/vm}
-from=bare keep='' minutes=60 bring=()
+from=bare keep='' minutes=60 bring=() packages=()
 usage() { sed -n '3,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; }
 while (($# > 0)); do
   case $1 in
     --from) from=$2 ;;
     --keep) keep=$2 ;;
     --minutes) minutes=$2 ;;
+    --packages)
+      read -ra packages <<<"$2"
+      from=with-$(sha256sum <<<"$2" | head -c 8)
+      ;;
     --bring) bring+=("$2") ;;
     -h | --help) usage; exit 0 ;;
     -*) usage >&2; exit 2 ;;
@@ -59,11 +64,13 @@ systemctl --no-block poweroff
 JOB
 }
 
-make_bare() {
-  local root=$scratch/root
-  echo "debian12: making a bare disk" >&2
-  mmdebstrap --quiet --variant=minbase --include=linux-image-amd64,systemd-sysv,udev,dbus,iproute2,git,ca-certificates \
-    bookworm "$root" "deb http://deb.debian.org/debian bookworm main" \
+make_disk() { # NAME PACKAGE…
+  local root=$scratch/root include=linux-image-amd64,systemd-sysv,udev,dbus,iproute2,git,ca-certificates name=$1
+  shift
+  echo "debian12: making the disk $name" >&2
+  (($# == 0)) || include+=$(printf ',%s' "$@")
+  mmdebstrap --quiet --variant=minbase --include="$include" bookworm "$root" \
+    "deb http://deb.debian.org/debian bookworm main" \
     "deb http://deb.debian.org/debian bookworm-updates main" \
     "deb http://deb.debian.org/debian-security bookworm-security main"
   echo debian12 >"$root/etc/hostname"
@@ -78,18 +85,18 @@ make_bare() {
     '[Service]' Type=oneshot ExecStart=/usr/local/sbin/machine-job TimeoutStartSec=infinity \
     '[Install]' WantedBy=default.target >"$root/etc/systemd/system/machine-job.service"
   systemctl --quiet --root="$root" enable systemd-networkd systemd-networkd-wait-online machine-job
-  cp "$(readlink -f "$root"/vmlinuz)" "$scratch/vmlinuz" 2>/dev/null || cp "$root"/boot/vmlinuz-* "$scratch/vmlinuz"
-  cp "$root"/boot/initrd.img-* "$scratch/initrd"
+  cp "$root"/boot/vmlinuz-* "$folder/$name.vmlinuz"
+  cp "$root"/boot/initrd.img-* "$folder/$name.initrd"
   truncate -s 48G "$scratch/disk.raw"
   mke2fs -q -t ext4 -d "$root" "$scratch/disk.raw"
-  qemu-img convert -O qcow2 "$scratch/disk.raw" "$scratch/bare.qcow2"
+  qemu-img convert -O qcow2 "$scratch/disk.raw" "$scratch/made.qcow2"
   rm -rf --one-file-system "$root" "$scratch/disk.raw"
-  mv "$scratch/vmlinuz" "$scratch/initrd" "$folder/"
-  mv "$scratch/bare.qcow2" "$folder/bare.qcow2"
+  mv "$scratch/made.qcow2" "$folder/$name.qcow2"
 }
 
-[[ -e $folder/bare.qcow2 ]] || make_bare
-[[ -e $folder/$from.qcow2 ]] || { echo "debian12: no disk $from in $folder; next: --keep $from makes one" >&2; exit 2; }
+[[ $from != bare && ${#packages[@]} == 0 || -e $folder/$from.qcow2 ]] || make_disk "$from" "${packages[@]}"
+[[ -e $folder/$from.qcow2 ]] ||
+  { echo "debian12: no disk $from in $folder; next: --keep $from makes one" >&2; exit 2; }
 
 git clone --quiet "$top" "$scratch/job/reclaimnet"
 for path in "${bring[@]}"; do (cd "$top" && cp -a --parents "$path" "$scratch/job/reclaimnet/"); done
@@ -108,7 +115,8 @@ tail -n +1 -f --pid=$$ "$said" > >(stdbuf -o0 tr -d '\r') &
 reader=$!
 status=0
 timeout --signal=KILL "$((minutes * 60))" qemu-system-x86_64 "${accelerator[@]}" -smp 2 -m "${RN_VM_MIB:-8192}" \
-  -kernel "$folder/vmlinuz" -initrd "$folder/initrd" -append "root=/dev/vda rw console=ttyS0 net.ifnames=0 edd=off" \
+  -kernel "$folder/$from.vmlinuz" -initrd "$folder/$from.initrd" \
+  -append "root=/dev/vda rw console=ttyS0 net.ifnames=0 edd=off" \
   -drive "file=$scratch/disk.qcow2,if=virtio,cache=unsafe" -drive "file=$scratch/job.tar,if=virtio,format=raw" \
   -nic user,model=virtio-net-pci -display none -monitor none -no-reboot \
   -serial "file:$scratch/console" -serial "file:$said" || status=$?
@@ -121,5 +129,9 @@ if ! grep -qa '^debian12: exit ' "$said"; then
   exit 1
 fi
 # An overlay holds what is other than in the disk that it began with, which has to stay beside it.
-[[ -z $keep ]] || mv "$scratch/disk.qcow2" "$folder/$keep.qcow2"
+if [[ -n $keep ]]; then
+  mv "$scratch/disk.qcow2" "$folder/$keep.qcow2"
+  cp "$folder/$from.vmlinuz" "$folder/$keep.vmlinuz"
+  cp "$folder/$from.initrd" "$folder/$keep.initrd"
+fi
 exit "$(grep -a '^debian12: exit ' "$said" | tail -n 1 | tr -dc '0-9 ' | awk '{print $NF}')"
