@@ -48,6 +48,13 @@ Output WardenCore::start(Now now) {
         reclaim.phase == ReclaimPhase::kCut || reclaim.phase == ReclaimPhase::kWedged;
     if (had_begun) clear(reclaim);
   }
+  if (config_.is_kill_journal_damaged) journal_.emergencies_seen = 0;
+  if (config_.is_hand_journal_damaged) journal_.hand_emergencies_seen = 0;
+  if (config_.is_kill_journal_damaged || config_.is_hand_journal_damaged) {
+    // After a reboot every gate is shut, and no guest is left to be cut.
+    const bool is_rebooted = is_restarted_ && !is_journal_new_;
+    heed_lost_orders(!is_rebooted && is_shut_by_unknown(config_.found));
+  }
   advance_all();
   set_gates();
   changed();

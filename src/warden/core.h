@@ -16,6 +16,9 @@ namespace rn::warden {
 struct CoreConfig {
   std::string boot_id;
   bool is_journal_damaged = false;           ///< it was put aside, and the one given is empty
+  bool is_kill_journal_damaged = false;      ///< the kill socket's: it will begin anew
+  bool is_hand_journal_damaged = false;      ///< the same of `reclaim-warden kill`
+  SetGates found;                            ///< the gates as they were before this start
   nanoseconds retry_clear_min = seconds(2);  ///< of a wedged reclaim, doubled up to the maximum
   nanoseconds retry_clear_max = seconds(60);
   nanoseconds clear_limit = seconds(30);  ///< a Clear without answer for so long is repeated
@@ -89,6 +92,7 @@ class WardenCore {
   void on(const EngineChanged& event);
   void on(const Reconciled& event);
   void on(const FilterLost& event);
+  void on(const HandJournalDamaged& event);
   void on(const Tick& event);
 
   void ask(const Caller& caller, const warden_wire::PrepareDisk& request);
@@ -132,6 +136,9 @@ class WardenCore {
   void take_container(const FoundContainer& found);
   void take_disk(const FoundDisk& found);
   void settle(GuestRecord& guest, const Reconciled& found);
+  bool is_cleared_away(const GuestRecord& guest) const;
+  bool is_shut_by_unknown(const SetGates& found) const;
+  void heed_lost_orders(bool is_cut);
 
   // Reclaims: core_reclaims.cc
   ReclaimRecord* find(const ReclaimId& id);
@@ -147,6 +154,9 @@ class WardenCore {
   void advance(ReclaimRecord& reclaim);
   void advance_all();
   void finish_clear(ReclaimRecord& reclaim, const ClearReport& report);
+  ReclaimRecord& take_for_owner(
+      std::vector<std::uint32_t> gpus, std::int64_t declared_ns, std::int64_t cut_ns
+  );
   void give_back(ReclaimRecord& reclaim);
   void set_gates();
   void drop_old_reclaims();

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <optional>
+
 #include <gtest/gtest.h>
 
 #include "warden/core_fixture_fake.h"
 
-// What others take away behind the warden's back: its journal, and the filters of its guests.
+// What is lost behind the warden's back: its journals, and the filters of its guests.
 namespace rn::warden {
 namespace {
 
@@ -117,6 +119,122 @@ TEST(WardenLostJournal, a_damaged_one_keeps_guests_and_takes_no_new_ones_until_t
   EXPECT_TRUE(started.journal->is_paused) << "and stays so when it starts again";
   EXPECT_EQ(core.state().guests.at(0).state, GuestState::kRunning);
   EXPECT_NE(core.state().troubles.at(0).what.find("reclaim-agent resume"), std::string::npos);
+}
+
+/// A warden of this boot whose guest 1 runs in slot 0 with GPU 0, and that starts again.
+struct SecondStart {
+  SecondStart() {
+    first.ready().run(1, {0});
+    journal = first.core.journal();
+    journal.emergencies_seen = 5;
+    journal.hand_emergencies_seen = 6;
+    config.found = {true, {first.record(1)->slot}};
+  }
+
+  WardenCore& start() {
+    core.emplace(config, journal, rng);
+    started = core->start(first.clock.now());
+    return *core;
+  }
+
+  std::string told() const { return core->state().troubles.at(0).what; }
+
+  /// With the guest found as it was.
+  std::vector<std::uint32_t> slots_opened() {
+    FoundContainer found = a_container(1, {0});
+    found.slot = 0;
+    const Output output =
+        core->handle(Reconciled{{found}, {a_disk(1)}, {{kImage, "id-1"}}}, first.clock.now());
+    for (const Effect& effect : output.effects) {
+      if (const auto* gates = std::get_if<SetGates>(&effect)) return gates->open_slots;
+    }
+    return {};
+  }
+
+  LostRig first;
+  SeededRng rng{2};
+  CoreConfig config{.boot_id = "boot-1"};
+  Journal journal;
+  std::optional<WardenCore> core;
+  Output started;
+};
+
+TEST(WardenKillJournal, a_damaged_one_keeps_guests_and_takes_no_new_ones_until_the_owner_says_so) {
+  for (const bool is_by_hand : {false, true}) {
+    SecondStart second;
+    (is_by_hand ? second.config.is_hand_journal_damaged : second.config.is_kill_journal_damaged) =
+        true;
+    second.journal.is_paused = is_by_hand;
+    second.journal.paused_until_boot_ns = is_by_hand ? 7 : 0;  // it would end by itself
+
+    second.start();
+
+    const Journal& durable = *second.started.journal;
+    EXPECT_TRUE(durable.is_paused);
+    EXPECT_EQ(durable.paused_until_boot_ns, 0);
+    EXPECT_EQ(durable.emergencies_seen, is_by_hand ? 5U : 0U) << "a new file counts anew";
+    EXPECT_EQ(durable.hand_emergencies_seen, is_by_hand ? 0U : 6U);
+    EXPECT_TRUE(durable.reclaims.empty());
+    EXPECT_EQ(second.slots_opened(), std::vector<std::uint32_t>{0});
+    EXPECT_EQ(second.core->state().guests.at(0).state, GuestState::kRunning);
+    EXPECT_TRUE(second.told().ends_with("new ones wait; next: reclaim-agent resume"));
+  }
+}
+
+TEST(WardenKillJournal, what_a_lost_order_has_cut_stays_cut_until_the_owner_says_so) {
+  for (const SetGates& found : {SetGates{false, {0}}, SetGates{true, {}}}) {
+    SecondStart second;
+    second.config.is_hand_journal_damaged = true;
+    second.config.found = found;
+
+    WardenCore& core = second.start();
+
+    ASSERT_EQ(second.started.journal->reclaims.size(), 1U);
+    EXPECT_TRUE(second.started.journal->reclaims[0].gpus.empty());
+    EXPECT_TRUE(second.slots_opened().empty());
+    EXPECT_EQ(core.state().guests.at(0).state, GuestState::kRunning) << "cut, and not killed";
+    EXPECT_TRUE(core.state().guests.at(0).is_cut);
+    EXPECT_TRUE(second.told().ends_with("reclaim-agent release, then reclaim-agent resume"));
+    core.handle(Asked{Caller{1, 1, true}, warden_wire::Release{}}, second.first.clock.now());
+    EXPECT_EQ(second.slots_opened(), std::vector<std::uint32_t>{0});
+    EXPECT_TRUE(core.state().is_paused);
+  }
+}
+
+TEST(WardenKillJournal, gates_that_are_shut_for_a_known_reason_say_nothing_of_a_lost_order) {
+  SecondStart second;
+  second.first.reclaim(ReclaimKind::kEmergency);
+  second.journal = second.first.core.journal();
+  second.config.is_kill_journal_damaged = true;
+  second.config.found = {false, {}};
+  second.start();
+  EXPECT_EQ(second.started.journal->reclaims.size(), 1U) << "the same one";
+  EXPECT_TRUE(second.started.journal->is_paused);
+
+  SecondStart rebooted;
+  rebooted.config.is_kill_journal_damaged = true;
+  rebooted.config.boot_id = "boot-2";
+  rebooted.config.found = {false, {}};
+  rebooted.start();
+  EXPECT_TRUE(rebooted.started.journal->reclaims.empty()) << "every boot begins with shut gates";
+  EXPECT_TRUE(rebooted.started.journal->is_paused);
+}
+
+TEST(WardenKillJournal, one_that_is_damaged_after_a_hang_is_heeded_too) {
+  for (const bool is_open : {true, false}) {
+    LostRig w;
+    w.ready().run(1);
+    const std::uint32_t slot = w.record(1)->slot;
+
+    w.tell(HandJournalDamaged{{is_open, {slot}}});
+
+    ASSERT_TRUE(w.last.journal.has_value());
+    EXPECT_TRUE(w.last.journal->is_paused);
+    EXPECT_EQ(w.core.journal().reclaims.empty(), is_open);
+    EXPECT_EQ(w.did<Kill>(), nullptr);
+    w.tell(Reconciled{{}, {}, {}});
+    EXPECT_EQ(w.did<SetGates>()->is_node_open, is_open);
+  }
 }
 
 TEST(WardenFilter, one_that_is_back_is_told_once_and_ends_nothing) {

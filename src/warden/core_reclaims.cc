@@ -262,27 +262,34 @@ void WardenCore::on(const EmergencyDone& event) {
   for (std::uint32_t gpu = 0; gpu < 64; ++gpu) {
     if ((event.gpu_mask >> gpu) & 1) gpus.push_back(gpu);
   }
-  // A cut alone ends nothing: without a deadline the guests are there when it is released. A notice
-  // that is running keeps its own, and what it is.
-  ReclaimRecord* reclaim = open_reclaim_of(gpus, event.declared_ns);
+  ReclaimRecord& reclaim = take_for_owner(std::move(gpus), event.declared_ns, event.cut_ns);
+  if (event.is_cut_only) return set_gates();
+  if (reclaim.phase == ReclaimPhase::kEvacuating) {
+    reclaim.kind = ReclaimKind::kEmergency;
+    reclaim.deadline_ns = event.declared_ns;
+  }
+  for (GuestRecord& guest : journal_.guests) {
+    if (guest.slot != kNoSlot && covers(reclaim, guest.gpus)) guest.is_condemned = true;
+  }
+  if (event.report.killed_ns == 0) return clear(reclaim);  // died between intent and kill
+  finish_clear(reclaim, event.report);
+  set_gates();
+}
+
+/// A cut alone ends nothing: without a deadline the guests are there when it is released. A notice
+/// that is running keeps its own, and what it is.
+ReclaimRecord& WardenCore::take_for_owner(
+    std::vector<std::uint32_t> gpus, std::int64_t declared_ns, std::int64_t cut_ns
+) {
+  ReclaimRecord* reclaim = open_reclaim_of(gpus, declared_ns);
   if (reclaim == nullptr) {
-    reclaim = &declare(ReclaimKind::kEmergency, gpus, Instant{});
-    reclaim->declared_ns = event.declared_ns;
+    reclaim = &declare(ReclaimKind::kEmergency, std::move(gpus), Instant{});
+    reclaim->declared_ns = declared_ns;
   }
   hand_to_owner(*reclaim);
-  if (!event.is_cut_only && reclaim->phase == ReclaimPhase::kEvacuating) {
-    reclaim->kind = ReclaimKind::kEmergency;
-    reclaim->deadline_ns = event.declared_ns;
-  }
-  if (reclaim->cut_ns == 0) reclaim->cut_ns = event.cut_ns;
+  if (reclaim->cut_ns == 0) reclaim->cut_ns = cut_ns;
   changed();
-  if (event.is_cut_only) return set_gates();
-  for (GuestRecord& guest : journal_.guests) {
-    if (guest.slot != kNoSlot && covers(*reclaim, guest.gpus)) guest.is_condemned = true;
-  }
-  if (event.report.killed_ns == 0) return clear(*reclaim);  // died between intent and kill
-  finish_clear(*reclaim, event.report);
-  set_gates();
+  return *reclaim;
 }
 
 void WardenCore::ask(const Caller& caller, const warden_wire::EvacuationDone& request) {

@@ -137,7 +137,17 @@ void WardenCore::take_container(const FoundContainer& found) {
   const bool is_invented = is_journal_new_ ? !found.has_own_end : is_restarted_;
   guest->is_vanished = !found.is_running && (is_invented || found.is_vanished);
   if (!found.is_running) return set_exited(*guest, found.exit_code, found.is_oom_killed);
-  if (guest->is_condemned || is_cut(*guest)) kill(*guest, {});
+  if (guest->is_condemned || is_cleared_away(*guest)) kill(*guest, {});
+}
+
+/// Covered by a reclaim that has begun to kill. One that only cuts lets its guests live.
+bool WardenCore::is_cleared_away(const GuestRecord& guest) const {
+  const auto& all = journal_.reclaims;
+  return std::any_of(all.begin(), all.end(), [&](const ReclaimRecord& reclaim) {
+    const bool is_cut_only =
+        reclaim.phase == ReclaimPhase::kEvacuating && !clearings_.contains(reclaim.id);
+    return is_shut(reclaim) && !is_cut_only && covers(reclaim, guest.gpus);
+  });
 }
 
 void WardenCore::settle(GuestRecord& guest, const Reconciled& found) {
@@ -170,6 +180,50 @@ void WardenCore::settle(GuestRecord& guest, const Reconciled& found) {
     case GuestPhase::kExited:
       return;
   }
+}
+
+/// Every order of the owner shuts its gates first, so those that are shut although nothing here
+/// says so are an order's that is not known.
+bool WardenCore::is_shut_by_unknown(const SetGates& found) const {
+  const bool is_node_shut = std::any_of(
+      journal_.reclaims.begin(),
+      journal_.reclaims.end(),
+      [&](const ReclaimRecord& reclaim) { return reclaim.gpus.empty() && is_shut(reclaim); }
+  );
+  if (is_node_shut) return false;
+  if (!found.is_node_open) return true;
+  const auto& open = found.open_slots;
+  return std::any_of(journal_.guests.begin(), journal_.guests.end(), [&](const GuestRecord& guest) {
+    return guest.phase == GuestPhase::kRunning && !guest.is_condemned && !is_cut(guest) &&
+           std::find(open.begin(), open.end(), guest.slot) == open.end();
+  });
+}
+
+/// A kill journal was damaged, and with it what the owner took back by it: nothing new starts until
+/// they say so, also when they had paused for a time only, and what is cut stays cut.
+void WardenCore::heed_lost_orders(bool is_cut) {
+  journal_.is_paused = true;
+  journal_.paused_until_boot_ns = journal_.paused_until_wall_ms = 0;
+  changed();
+  const std::string lost =
+      "the journal of your kills was damaged, so what you took back by them is not known: ";
+  if (!is_cut) {
+    return note_trouble(
+        lost + "guests that run are kept, and new ones wait; next: reclaim-agent resume"
+    );
+  }
+  take_for_owner({}, to_ns(now_.boot), to_ns(now_.boot));
+  note_trouble(
+      lost +
+      "the gates were found shut and stay so, and new guests wait; next: reclaim-agent "
+      "release, then reclaim-agent resume"
+  );
+}
+
+void WardenCore::on(const HandJournalDamaged& event) {
+  const bool is_cut = is_shut_by_unknown(event.found);
+  heed_lost_orders(is_cut);
+  if (is_cut) set_gates();
 }
 
 void WardenCore::note_trouble(std::string what) {

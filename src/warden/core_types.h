@@ -155,6 +155,12 @@ struct FoundDisk {
   std::uint64_t disk_mib = 0;
 };
 
+/// The gates as they shall be now; slots that are not named keep theirs.
+struct SetGates {
+  bool is_node_open = false;
+  std::vector<std::uint32_t> open_slots;  ///< of guests that run and are not cut
+};
+
 // ---- events
 
 struct Asked {
@@ -245,6 +251,11 @@ struct FilterLost {
   std::string why;  ///< it could not be put back, and the interface is down; empty: it is back
 };
 
+/// What `reclaim-warden kill` did while this process hung cannot be read.
+struct HandJournalDamaged {
+  SetGates found;  ///< the gates as they are
+};
+
 struct Tick {};
 
 using Event = std::variant<
@@ -261,6 +272,7 @@ using Event = std::variant<
     EngineChanged,
     Reconciled,
     FilterLost,
+    HandJournalDamaged,
     Tick>;
 
 // ---- effects
@@ -339,12 +351,6 @@ struct Clear {
   ReclaimId reclaim;
   bool is_whole_node = false;
   std::vector<GuestRecord> guests;
-};
-
-/// The gates as they shall be now; slots that are not named keep theirs.
-struct SetGates {
-  bool is_node_open = false;
-  std::vector<std::uint32_t> open_slots;  ///< of guests that run and are not cut
 };
 
 /// A running guest was found: watch its end again.

@@ -3,8 +3,8 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -31,9 +31,30 @@ tl::unexpected<Error> system_error(const std::string& what) {
   return fail(ErrorCode::kInternal, what + ": " + std::strerror(errno));
 }
 
+tl::unexpected<Error> unreadable(const std::string& path) {
+  return fail(ErrorCode::kCorrupt, path + " cannot be read: " + std::strerror(errno));
+}
+
 bool write_durably(int fd, const KillRecord& record) {
   const ssize_t written = write(fd, &record, sizeof(record));
   return written == static_cast<ssize_t>(sizeof(record)) && fdatasync(fd) == 0;
+}
+
+/// The end that is no whole record is a power cut's. So is a whole last one that is damaged, and an
+/// append behind it would make it one inside.
+Status cut_off_torn(int fd, const std::string& path) {
+  constexpr auto kBytes = static_cast<off_t>(sizeof(KillRecord));
+
+  struct stat info {};
+
+  if (fstat(fd, &info) != 0) return system_error("reading " + path);
+  off_t whole = info.st_size - info.st_size % kBytes;
+  KillRecord last;
+  if (whole > 0 && pread(fd, &last, sizeof(last), whole - kBytes) != kBytes)
+    return system_error("reading " + path);
+  if (whole > 0 && !is_valid(last)) whole -= kBytes;
+  if (whole != info.st_size && ftruncate(fd, whole) != 0) return system_error("truncating " + path);
+  return {};
 }
 
 /// The new file's name must be durable before the first record is promised to be.
@@ -51,14 +72,7 @@ Status sync_folder_of(const std::string& path) {
 Result<std::unique_ptr<KillJournal>> KillJournal::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (fd < 0) return system_error("opening " + path);
-
-  struct stat info {};
-
-  Status ready;
-  if (fstat(fd, &info) != 0) ready = system_error("reading " + path);
-  const off_t torn = info.st_size % static_cast<off_t>(sizeof(KillRecord));
-  if (ready && torn != 0 && ftruncate(fd, info.st_size - torn) != 0)
-    ready = system_error("truncating " + path);
+  Status ready = cut_off_torn(fd, path);
   if (ready) ready = sync_folder_of(path);
   if (!ready) {
     close(fd);
@@ -125,14 +139,32 @@ void KillJournal::run() {
 
 Result<std::vector<KillRecord>> read_kill_journal(const std::string& path) {
   std::vector<KillRecord> records;
-  std::ifstream file(path, std::ios::binary);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT) return records;
+  if (fd < 0) return unreadable(path);
   bool is_damaged = false;
-  for (KillRecord record; file.read(reinterpret_cast<char*>(&record), sizeof(record));) {
-    if (is_damaged) return fail(ErrorCode::kCorrupt, "a record inside " + path + " is damaged");
+  Status all;
+  for (KillRecord record; all;) {
+    const ssize_t got = read(fd, &record, sizeof(record));
+    if (got < 0) all = unreadable(path);
+    if (got != static_cast<ssize_t>(sizeof(record))) break;
+    if (is_damaged) all = fail(ErrorCode::kCorrupt, "a record inside " + path + " is damaged");
     is_damaged = !is_valid(record);
     if (!is_damaged) records.push_back(record);
   }
+  close(fd);
+  if (!all) return fail(all.error());
   return records;
+}
+
+Status put_kill_journal_aside(const std::string& path) {
+  if (rename(path.c_str(), damaged_kill_journal(path).c_str()) != 0)
+    return system_error("putting " + path + " aside");
+  return sync_folder_of(path);
+}
+
+std::string damaged_kill_journal(const std::string& path) {
+  return path + ".damaged";
 }
 
 }  // namespace rn::warden

@@ -23,7 +23,7 @@ enum class KillStep : std::uint8_t {
 };
 
 /// One line of the kill journal: fixed size, host byte order (the file never leaves the machine). A
-/// file is a sequence of these; a torn last one is ignored.
+/// file is a sequence of these; a torn or damaged last one is ignored.
 struct KillRecord {
   static constexpr std::uint32_t kMagic = 0x4a4b4e52;  // "RNKJ"
 
@@ -52,7 +52,8 @@ static_assert(std::is_trivially_copyable_v<KillRecord>);
 /// than the caller grants. post() and wait() do not allocate. One poster at a time.
 class KillJournal {
  public:
-  /// Opens or creates the file (0600) and cuts off a torn tail. kInternal with errno's words.
+  /// Opens or creates the file (0600) and cuts off a torn tail, and a last record that is damaged.
+  /// kInternal with errno's words.
   static Result<std::unique_ptr<KillJournal>> open(const std::string& path);
   ~KillJournal();  ///< waits for the write in hand
   KillJournal(const KillJournal&) = delete;
@@ -84,7 +85,13 @@ class KillJournal {
 };
 
 /// All whole and valid records, oldest first. An empty or missing file has none. kCorrupt when a
-/// record before the last is damaged.
+/// record before the last is damaged, or the file is there and cannot be read.
 Result<std::vector<KillRecord>> read_kill_journal(const std::string& path);
+
+/// Gives a damaged one its other name, durably; an older one of that name goes. Then there is none
+/// at `path`, which has no records: what that loses must be durable elsewhere before.
+Status put_kill_journal_aside(const std::string& path);
+/// That other name. Pure.
+std::string damaged_kill_journal(const std::string& path);
 
 }  // namespace rn::warden

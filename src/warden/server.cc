@@ -36,6 +36,18 @@ std::uint64_t intents_in(const std::vector<KillRecord>& records) {
   ));
 }
 
+/// None of a damaged one: what follows the damage may be of any order.
+std::vector<KillRecord> read_orders(const std::string& path, bool& is_damaged) {
+  auto records = read_kill_journal(path);
+  is_damaged = !records;
+  if (records) return *std::move(records);
+  log::error(
+      "warden.kill_journal_damaged",
+      {{"why", records.error().describe()}, {"goes_to", damaged_kill_journal(path)}}
+  );
+  return {};
+}
+
 /// Takes the machine back for the owner, so it happens even when nothing can be recorded.
 bool is_supremacy(const Effect& effect) {
   return std::holds_alternative<Clear>(effect) || std::holds_alternative<Kill>(effect);
@@ -116,12 +128,44 @@ Result<Journal> WardenServer::read_journal(bool& is_damaged) {
   return journal;
 }
 
+SetGates WardenServer::found_gates(const std::vector<GuestRecord>& guests) {
+  SetGates found;
+  const auto state = machine_->gates().state();
+  found.is_node_open = state && state->is_node_open;
+  for (const GuestRecord& guest : guests) {
+    const auto is_open =
+        guest.slot < kSlots ? machine_->gates().is_open(guest.slot) : Result<bool>(false);
+    if (is_open && *is_open) found.open_slots.push_back(guest.slot);
+  }
+  return found;
+}
+
+/// The core's first output. What a damaged kill journal may have said is heeded by it, and durable
+/// before the file is put aside: a start that goes no further finds either at the next.
+Output WardenServer::begin(CoreConfig config, Journal journal) {
+  std::vector<std::string> damaged;
+  if (config.is_kill_journal_damaged) damaged.push_back(machine_->paths().kill_journal);
+  if (config.is_hand_journal_damaged) damaged.push_back(machine_->paths().hand_journal);
+  config.found = found_gates(journal.guests);
+  core_ = std::make_unique<WardenCore>(std::move(config), std::move(journal), rng_);
+  Output first = core_->start(clock_.now());
+  if (damaged.empty()) return first;
+  // A journal that cannot be written starts nothing, and the damaged file says so at the next
+  // start.
+  const Status written = journal_->write(core_->journal());
+  for (const std::string& path : damaged) {
+    const Status aside = written ? put_kill_journal_aside(path) : written;
+    if (!aside) log::error("warden.kill_journal_stays", {{"why", aside.error().describe()}});
+  }
+  return first;
+}
+
 Status WardenServer::recover(const std::string& boot_id) {
   const MachinePaths& paths = machine_->paths();
   CoreConfig config{.boot_id = boot_id};
   RN_TRY(Journal journal, read_journal(config.is_journal_damaged));
-  RN_TRY(const auto killed, read_kill_journal(paths.kill_journal));
-  RN_TRY(const auto by_hand, read_kill_journal(paths.hand_journal));
+  const auto killed = read_orders(paths.kill_journal, config.is_kill_journal_damaged);
+  const auto by_hand = read_orders(paths.hand_journal, config.is_hand_journal_damaged);
   const Instant now = clock_.now().boot;
   auto emergencies = emergencies_of(killed, boot_id, now);
   if (journal.boot_id.empty()) {
@@ -131,7 +175,9 @@ Status WardenServer::recover(const std::string& boot_id) {
     journal.hand_emergencies_seen = emergencies_over(intents_in(by_hand), was_open);
   }
   const std::uint64_t seen = journal.emergencies_seen;
-  hand_seen_ = journal.hand_emergencies_seen;
+  const auto guests = journal.guests;
+  Output first = begin(std::move(config), std::move(journal));
+  hand_seen_ = core_->journal().hand_emergencies_seen;
 
   RN_TRY(
       auto path,
@@ -160,12 +206,10 @@ Status WardenServer::recover(const std::string& boot_id) {
       )
   );
   machine_->share_with(kill_->path(), kill_->gpus(), kill_->count());
-  for (const GuestRecord& guest : journal.guests) {
+  for (const GuestRecord& guest : guests) {
     if (guest.slot < kSlots && !guest.container.empty()) machine_->register_guest(guest, 0);
   }
-
-  core_ = std::make_unique<WardenCore>(std::move(config), std::move(journal), rng_);
-  apply(core_->start(clock_.now()));
+  apply(std::move(first));
   for (EmergencyDone& event : emergencies) {
     if (event.sequence > seen) tell(event);
   }
@@ -177,6 +221,8 @@ void WardenServer::take_by_hand() {
   const auto records = read_kill_journal(machine_->paths().hand_journal);
   if (!records) {
     log::error("warden.hand_journal", {{"why", records.error().describe()}});
+    // Before a search the gates are shut by this start, and say nothing of an order.
+    if (core_->is_reconciled()) tell(HandJournalDamaged{found_gates(core_->journal().guests)});
     return;
   }
   const auto now = clock_.now();

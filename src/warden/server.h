@@ -62,6 +62,8 @@ class WardenServer {
   Status open();
   Status recover(const std::string& boot_id);
   Result<Journal> read_journal(bool& is_damaged);
+  SetGates found_gates(const std::vector<GuestRecord>& guests);
+  Output begin(CoreConfig config, Journal journal);
   void take_by_hand();  ///< emergencies of `reclaim-warden kill` while this process hung
 
   void accept(std::shared_ptr<io::FramedUnixSession> session);

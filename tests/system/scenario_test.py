@@ -32,7 +32,7 @@ ONLY_SIMULATED = {
     "crash": "kills a process at a named point of its code; real programs have no such hooks",
     "disk": "fills a node's disk for a while; bad_input_test.py does that to real daemons",
     "forge": "speaks for a node with that node's own key; real agents keep theirs",
-    "forget": "removes a warden's journal while it is dead; warden_node.cc does that to a real one",
+    "forget": "removes a warden's journal while it is dead; warden_journals.cc does that to a real one",
     "liar": "changes chunks as an agent serves them; real agents have no such mode",
     "hollow": "throws away what an agent signs for; real agents have no such mode",
     "rot": "changes a bit of what an agent keeps, where it looks for another copy first",

@@ -7,7 +7,7 @@
 #include <array>
 #include <cstdio>
 
-#include "warden_node_fake.h"
+#include "warden_suite_fake.h"
 #include <gtest/gtest.h>
 #include <net/if.h>
 #include <sched.h>
@@ -18,48 +18,6 @@
 
 namespace rn::warden {
 namespace {
-
-using warden_wire::GuestName;
-
-GuestName name_of(int number) {
-  return {JobId("j-" + std::to_string(number)), LeaseEpoch{1, 1}};
-}
-
-class Warden : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    ASSERT_EQ(unshare(CLONE_NEWNET), 0);
-    // docker0 stands for the bridge of the owner's own engine.
-    ASSERT_TRUE(run_shell("ip link set lo up && ip link add docker0 type bridge"));
-    node = new WardenNode("sys");
-    ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
-    ASSERT_EQ(node->load_image(), "");
-  }
-
-  static void TearDownTestSuite() {
-    delete node;
-    node = nullptr;
-  }
-
-  std::string log_of(const GuestName& name) {
-    return text_of(node->guest(name).disk + "/reclaim/log");
-  }
-
-  bool has_exited(const GuestName& name) {
-    return eventually([&] { return node->guest(name).state == GuestState::kExited; });
-  }
-
-  /// Ends by itself with this code, and goes away.
-  void expect_end(const GuestName& name, int exit_code) {
-    EXPECT_TRUE(has_exited(name));
-    EXPECT_EQ(node->guest(name).exit_code, exit_code);
-    EXPECT_TRUE(node->finish(name));
-  }
-
-  static WardenNode* node;
-};
-
-WardenNode* Warden::node = nullptr;
 
 TEST_F(Warden, a_guest_runs_and_its_log_and_exit_code_are_there) {
   const auto answer = node->run(name_of(1), "echo hello; id -u; exit 7");
@@ -501,48 +459,6 @@ TEST_F(Warden, a_guest_survives_the_wardens_death_and_is_found_again) {
   EXPECT_GE(after.pids, 2U);
   EXPECT_EQ(node->ask(warden_wire::KillGuest{name}).code, "");
   EXPECT_EQ(node->guest(name).state, GuestState::kExited);
-  EXPECT_TRUE(node->finish(name));
-}
-
-TEST_F(Warden, a_guest_survives_the_loss_of_the_journal_and_an_emergency_that_is_over) {
-  const std::string journal = node->folder + "/state/warden/journal";
-  ASSERT_EQ(node->run(name_of(21), "sleep 100").code, "");
-  ASSERT_TRUE(run_shell(node->command("kill") + " >/dev/null"));
-  ASSERT_TRUE(node->finish(name_of(21)));
-  ASSERT_EQ(node->ask(warden_wire::Release{}).code, "");
-  const auto name = name_of(22);
-  ASSERT_EQ(node->run(name, "sleep 3; exit 6", [](auto& s) { s.gpus = {2}; }).code, "");
-
-  node->kill_daemon();
-  ASSERT_TRUE(run_shell("rm " + journal));
-  ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
-
-  EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
-  EXPECT_EQ(node->guest(name).gpus, std::vector<std::uint32_t>{2});
-  EXPECT_TRUE(node->state().reclaims.empty()) << "it was released";
-  EXPECT_EQ(node->load_image(), "") << "what was verified is not known any more";
-  expect_end(name, 6);
-}
-
-TEST_F(Warden, a_guest_survives_a_damaged_journal_and_no_new_one_starts_until_the_owner_says_so) {
-  const std::string journal = node->folder + "/state/warden/journal";
-  const auto name = name_of(23);
-  ASSERT_EQ(node->run(name, "sleep 100").code, "");
-
-  node->kill_daemon();
-  for (const char* slot : {"64", "524352"}) {
-    ASSERT_TRUE(run_shell(
-        "printf XXXXXXXX | dd of=" + journal + " bs=1 seek=" + slot + " conv=notrunc 2>/dev/null"
-    ));
-  }
-  ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
-
-  EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
-  EXPECT_TRUE(node->state().is_paused);
-  EXPECT_TRUE(std::filesystem::exists(journal + ".damaged"));
-  EXPECT_EQ(node->ask(warden_wire::PrepareDisk{name_of(24), 32}).code, "unavailable");
-  EXPECT_EQ(node->ask(warden_wire::Resume{}).code, "");
-  EXPECT_EQ(node->load_image(), "");
   EXPECT_TRUE(node->finish(name));
 }
 

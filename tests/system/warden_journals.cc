@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a warden does about journals of its own that are gone or damaged.
+
+#include <filesystem>
+
+#include "warden_suite_fake.h"
+
+#include "warden/core.h"
+
+namespace rn::warden {
+namespace {
+
+TEST_F(Warden, a_guest_survives_the_loss_of_the_journal_and_an_emergency_that_is_over) {
+  const std::string journal = node->folder + "/state/warden/journal";
+  ASSERT_EQ(node->run(name_of(21), "sleep 100").code, "");
+  ASSERT_TRUE(run_shell(node->command("kill") + " >/dev/null"));
+  ASSERT_TRUE(node->finish(name_of(21)));
+  ASSERT_EQ(node->ask(warden_wire::Release{}).code, "");
+  const auto name = name_of(22);
+  ASSERT_EQ(node->run(name, "sleep 3; exit 6", [](auto& s) { s.gpus = {2}; }).code, "");
+
+  node->kill_daemon();
+  ASSERT_TRUE(run_shell("rm " + journal));
+  ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
+
+  EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
+  EXPECT_EQ(node->guest(name).gpus, std::vector<std::uint32_t>{2});
+  EXPECT_TRUE(node->state().reclaims.empty()) << "it was released";
+  EXPECT_EQ(node->load_image(), "") << "what was verified is not known any more";
+  expect_end(name, 6);
+}
+
+TEST_F(Warden, a_guest_survives_a_damaged_journal_and_no_new_one_starts_until_the_owner_says_so) {
+  const std::string journal = node->folder + "/state/warden/journal";
+  const auto name = name_of(23);
+  ASSERT_EQ(node->run(name, "sleep 100").code, "");
+
+  node->kill_daemon();
+  for (const char* slot : {"64", "524352"}) {
+    ASSERT_TRUE(run_shell(
+        "printf XXXXXXXX | dd of=" + journal + " bs=1 seek=" + slot + " conv=notrunc 2>/dev/null"
+    ));
+  }
+  ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
+
+  EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
+  EXPECT_TRUE(node->state().is_paused);
+  EXPECT_TRUE(std::filesystem::exists(journal + ".damaged"));
+  EXPECT_EQ(node->ask(warden_wire::PrepareDisk{name_of(24), 32}).code, "unavailable");
+  EXPECT_EQ(node->ask(warden_wire::Resume{}).code, "");
+  EXPECT_EQ(node->load_image(), "");
+  EXPECT_TRUE(node->finish(name));
+}
+
+TEST_F(Warden, a_damaged_journal_of_kills_keeps_no_warden_from_starting_and_lends_nothing) {
+  const auto name = name_of(27);
+  ASSERT_EQ(node->run(name, "sleep 100").code, "");
+  const std::string by_hand = node->folder + "/state/warden/kill-by-hand.journal";
+
+  node->kill_daemon();
+  ASSERT_TRUE(run_shell("head -c 360 /dev/zero > " + by_hand));
+  ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
+
+  EXPECT_EQ(std::filesystem::file_size(by_hand + ".damaged"), 360U);
+  EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
+  EXPECT_FALSE(node->guest(name).is_cut);
+  EXPECT_TRUE(node->state().is_paused);
+  EXPECT_EQ(node->ask(warden_wire::PrepareDisk{name_of(28), 32}).code, "unavailable");
+
+  node->kill_daemon();
+  ASSERT_TRUE(run_shell(node->command("kill --cut-only") + " >/dev/null"));
+  ASSERT_TRUE(run_shell("head -c 360 /dev/zero > " + by_hand));
+  ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
+
+  EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
+  EXPECT_TRUE(node->guest(name).is_cut) << "what the owner cut stays cut";
+  ASSERT_EQ(node->state().troubles.size(), 1U);
+  EXPECT_NE(node->state().troubles[0].what.find("journal of your kills"), std::string::npos);
+  EXPECT_EQ(node->ask(warden_wire::Release{}).code, "");
+  EXPECT_EQ(node->ask(warden_wire::Resume{}).code, "");
+  EXPECT_FALSE(node->guest(name).is_cut);
+
+  node->kill_daemon();
+  ASSERT_TRUE(run_shell(node->command("kill") + " >/dev/null"));
+  ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
+
+  const auto reclaims = node->state().reclaims;
+  ASSERT_FALSE(reclaims.empty());
+  EXPECT_TRUE(is_open(reclaims.back())) << "the new file's first order is heeded";
+  EXPECT_TRUE(node->finish(name));
+  EXPECT_EQ(node->ask(warden_wire::Release{}).code, "");
+}
+
+}  // namespace
+}  // namespace rn::warden
