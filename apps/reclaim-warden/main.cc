@@ -489,9 +489,10 @@ int main(int argc, char** argv) {
   app.parse_complete_callback([&] {
     for (std::string* path : {&options.state, &options.run, &options.init}) {
       if (path->empty()) continue;
-      std::error_code failed;
-      std::string whole =
-          std::filesystem::weakly_canonical(std::filesystem::absolute(*path), failed);
+      std::error_code failed;  // below a folder that is gone, a relative path stays what it is
+      const auto absolute = std::filesystem::absolute(*path, failed);
+      if (failed) continue;
+      std::string whole = std::filesystem::weakly_canonical(absolute, failed);
       while (whole.size() > 1 && whole.back() == '/') whole.pop_back();
       if (!failed) *path = whole;
     }

@@ -250,11 +250,12 @@ Status pin_maps_in(const std::string& folder, bpf_object* object) {
 }
 
 void undo_first_load(const std::string& folder) {
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    const bool is_ours =
-        entry.path().filename().string().starts_with("rn_");  // the kernel has some
-    if (is_ours) std::filesystem::remove(entry.path(), ignored);
+  std::error_code failed;
+  for (std::filesystem::directory_iterator it(folder, failed), end; !failed && it != end;
+       it.increment(failed)) {
+    const bool is_ours = it->path().filename().string().starts_with("rn_");  // the kernel has some
+    std::error_code ignored;
+    if (is_ours) std::filesystem::remove(it->path(), ignored);
   }
   if (const Status released = release_bpffs(folder); !released) {
     log::warning("traffic.release_failed", {{"why", released.error().describe()}});
@@ -290,7 +291,9 @@ GuestCut::~GuestCut() = default;
 Result<GuestCut> GuestCut::open(const std::string& folder) {
   libbpf_set_print(log_libbpf);
   RN_CHECK(ensure_bpffs(folder));
-  const bool is_first = !std::filesystem::exists(folder + "/" RN_CUT_MAP_NODE_GATE);
+  std::error_code unknown;  // then an earlier loader may have pinned it
+  const bool is_first =
+      !std::filesystem::exists(folder + "/" RN_CUT_MAP_NODE_GATE, unknown) && !unknown;
   auto opened = load(folder);
   // libbpf pins the maps before it loads the program. What an earlier loader has pinned stays as it
   // is.

@@ -556,6 +556,19 @@ TEST_F(Cut, maps_of_another_layout_are_a_conflict_and_stay_as_they_are) {
   close(other);
 }
 
+TEST_F(Cut, a_pin_that_cannot_be_looked_at_is_an_error_and_nothing_is_undone) {
+  const std::string gate = folder_ + "/rn_node_gate";
+  ASSERT_EQ(rename(gate.c_str(), (folder_ + "/aside").c_str()), 0);
+  ASSERT_EQ(symlink("rn_node_gate", gate.c_str()), 0) << "ELOOP";
+
+  EXPECT_FALSE(GuestCut::open(folder_));
+
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/rn_slot_gate")) << "an earlier loader's";
+  ASSERT_EQ(unlink(gate.c_str()), 0);
+  ASSERT_EQ(rename((folder_ + "/aside").c_str(), gate.c_str()), 0);
+  EXPECT_TRUE(GuestCut::open(folder_));
+}
+
 TEST(PinnedCut, nothing_pinned_is_not_found) {
   rn_pinned_cut pinned{};
   EXPECT_EQ(rn_pinned_cut_open("/proc/self/rn-none", &pinned), -ENOENT);

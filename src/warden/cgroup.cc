@@ -35,8 +35,9 @@ std::vector<std::string> other_hierarchies(const std::string& root) {
   std::error_code error;
   for (fs::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename();
-    if (it->is_symlink() || name == "unified" || name == "freezer") continue;
-    if (fs::exists(it->path() / "cgroup.procs", error)) found.push_back(it->path());
+    std::error_code ignored;
+    if (it->is_symlink(ignored) || name == "unified" || name == "freezer") continue;
+    if (fs::exists(it->path() / "cgroup.procs", ignored)) found.push_back(it->path());
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -51,6 +52,12 @@ tl::unexpected<Error> system_error(const std::string& what, int error) {
   const ErrorCode code =
       error == EPERM || error == EACCES ? ErrorCode::kDenied : ErrorCode::kInternal;
   return fail(code, what + ": " + std::strerror(error));
+}
+
+/// One that cannot be looked at may be there.
+bool may_exist(const std::string& path) {
+  std::error_code unknown;
+  return fs::exists(path, unknown) || unknown;
 }
 
 /// The folder and all below it, parents first. Folders that vanish meanwhile are left out.
@@ -197,7 +204,7 @@ Status remove_cgroup(const CgroupRoots& roots, const std::string& name) {
   everywhere.insert(everywhere.end(), roots.others.begin(), roots.others.end());
   for (const std::string& hierarchy : everywhere) {
     const std::string top = hierarchy + "/" + name;
-    if (!exists(top)) continue;
+    if (!may_exist(top)) continue;
     const std::vector<std::string> folders = folders_below(top);
     for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) {
       if (rmdir(folder->c_str()) == 0 || errno == ENOENT) continue;
@@ -213,7 +220,7 @@ Result<std::vector<pid_t>> pids_in_cgroup(const CgroupRoots& roots, const std::s
   std::vector<pid_t> pids;
   for (const std::string& hierarchy : hierarchies(roots)) {
     const std::string top = hierarchy + "/" + name;
-    if (!exists(top)) continue;
+    if (!may_exist(top)) continue;
     for (const std::string& folder : folders_below(top)) {
       std::ifstream file(folder + "/cgroup.procs");
       for (pid_t pid = 0; file >> pid;) pids.push_back(pid);
@@ -242,7 +249,7 @@ Status thaw_cgroup(const CgroupRoots& roots, const std::string& name) {
   for (const std::string& hierarchy : hierarchies(roots)) {
     const bool is_unified = hierarchy == roots.unified;
     const std::string top = hierarchy + "/" + name;
-    if (!exists(top)) continue;
+    if (!may_exist(top)) continue;
     for (const std::string& folder : folders_below(top)) {
       const std::string control = folder + (is_unified ? "/cgroup.freeze" : "/freezer.state");
       RN_TRY(

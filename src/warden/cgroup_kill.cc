@@ -39,35 +39,48 @@ void write_word(int folder, const char* file, const char* word) {
   [[maybe_unused]] const ssize_t written = write(fd.get(), word, std::strlen(word));
 }
 
-/// Calls visit(folder) for the folder and all below it, parents first.
-template <class Visit>
-void walk(int folder, int depth, Visit& visit) {
-  visit(folder);
-  if (depth == kMaxGroupDepth) return;
-  proc::each_entry(folder, [&](const char* name, std::uint8_t type) {
-    if (type != DT_DIR || name[0] == '.') return;
-    const Descriptor child(open_folder(folder, name));
-    if (child.is_open()) walk(child.get(), depth + 1, visit);
-  });
+/// True for what hides no process: a cgroup that has just gone, and a threaded one, whose processes
+/// are listed above it.
+bool hides_nothing(int error) {
+  return error == ENOENT || error == ENODEV || error == EOPNOTSUPP;
 }
 
+/// Calls visit(folder) for the folder and all below it, parents first. False when there may be
+/// more.
 template <class Visit>
-void each_pid(int top, const CgroupName& name, Visit visit) {
-  if (top < 0) return;
+bool walk(int folder, int depth, Visit& visit) {
+  visit(folder);
+  if (depth == kMaxGroupDepth) return true;
+  bool is_whole = true;
+  const bool is_listed = proc::each_entry(folder, [&](const char* name, std::uint8_t type) {
+    if (type != DT_DIR || name[0] == '.') return;
+    const Descriptor child(open_folder(folder, name));
+    if (child.is_open() ? !walk(child.get(), depth + 1, visit) : !hides_nothing(errno))
+      is_whole = false;
+  });
+  return (is_listed || hides_nothing(errno)) && is_whole;
+}
+
+/// False when there may be more: a look that fails is no proof that nobody is there.
+template <class Visit>
+bool each_pid(int top, const CgroupName& name, Visit visit) {
+  if (top < 0) return true;
   const Descriptor folder(open_folder(top, name.data()));
-  if (!folder.is_open()) return;
+  if (!folder.is_open()) return hides_nothing(errno);
+  bool is_whole = true;
   auto read_folder = [&](int one) {
-    proc::each_line(one, "cgroup.procs", [&](const char* line, std::size_t) {
+    const bool is_read = proc::each_line(one, "cgroup.procs", [&](const char* line, std::size_t) {
       visit(std::atoi(line));
     });
+    if (!is_read && !hides_nothing(errno)) is_whole = false;
   };
-  walk(folder.get(), 0, read_folder);
+  return walk(folder.get(), 0, read_folder) && is_whole;
 }
 
 bool says_populated(int events) {
   std::array<char, 256> text{};
   const ssize_t got = pread(events, text.data(), text.size() - 1, 0);
-  if (got <= 0) return false;  // ENODEV: the cgroup was removed, so it is empty
+  if (got < 0) return !hides_nothing(errno);  // ENODEV: the cgroup was removed, so it is empty
   return std::strstr(text.data(), "populated 1") != nullptr;
 }
 
@@ -176,24 +189,25 @@ void CgroupKiller::collect(const CgroupName& name, PidSet& into) const {
   each(name, [&](pid_t pid) { into.add(pid); });
 }
 
-void CgroupKiller::visit_all(const CgroupName& name, void (*visit)(void*, pid_t), void* context)
+bool CgroupKiller::visit_all(const CgroupName& name, void (*visit)(void*, pid_t), void* context)
     const {
   PidSet seen;
-  each_pid(unified_, name, [&](pid_t pid) {
+  const bool is_unified_whole = each_pid(unified_, name, [&](pid_t pid) {
     seen.add(pid);
     visit(context, pid);
   });
-  each_pid(freezer_, name, [&](pid_t pid) {
+  const bool is_freezer_whole = each_pid(freezer_, name, [&](pid_t pid) {
     if (!seen.contains(pid)) visit(context, pid);
   });
+  return is_unified_whole && is_freezer_whole;
 }
 
 bool CgroupKiller::is_empty(const CgroupName& name) const {
   bool is_found = false;
   const auto note = [&](pid_t) { is_found = true; };
-  each_pid(unified_, name, note);
-  each_pid(freezer_, name, note);
-  return !is_found;
+  const bool is_unified_whole = each_pid(unified_, name, note);
+  const bool is_freezer_whole = each_pid(freezer_, name, note);
+  return !is_found && is_unified_whole && is_freezer_whole;
 }
 
 void CgroupKiller::strike(const CgroupName& name) const {
@@ -255,7 +269,7 @@ bool CgroupKiller::kill(const CgroupName& name, Instant deadline) const {
 bool CgroupKiller::wait_unpopulated(const CgroupName& name, Instant deadline) const {
   if (unified_ < 0) return false;
   const Descriptor folder(open_folder(unified_, name.data()));
-  if (!folder.is_open()) return true;
+  if (!folder.is_open()) return hides_nothing(errno);
   const Descriptor kill_file(openat(folder.get(), "cgroup.kill", O_WRONLY | O_CLOEXEC));
   const Descriptor events(openat(folder.get(), "cgroup.events", O_RDONLY | O_CLOEXEC));
   if (!kill_file.is_open() || !events.is_open())

@@ -60,13 +60,14 @@ class CgroupKiller {
 
   /// Adds every process of the cgroup and below. A cgroup that is not there adds nothing.
   void collect(const CgroupName& name, PidSet& into) const;
+  /// A part that cannot be looked at is not empty.
   bool is_empty(const CgroupName& name) const;
 
   /// Calls visit(pid) once for each process of the cgroup and below, in whichever hierarchies it
-  /// is.
+  /// is. False when a part could not be looked at.
   template <class Visit>
-  void each(const CgroupName& name, Visit visit) const {
-    visit_all(
+  bool each(const CgroupName& name, Visit visit) const {
+    return visit_all(
         name, [](void* context, pid_t pid) { (*static_cast<Visit*>(context))(pid); }, &visit
     );
   }
@@ -91,7 +92,7 @@ class CgroupKiller {
  private:
   explicit CgroupKiller(const Clock& clock);
 
-  void visit_all(const CgroupName& name, void (*visit)(void*, pid_t), void* context) const;
+  bool visit_all(const CgroupName& name, void (*visit)(void*, pid_t), void* context) const;
   bool wait_unpopulated(const CgroupName& name, Instant deadline) const;
   void kill_one_by_one(const CgroupName& name, Instant deadline) const;
 

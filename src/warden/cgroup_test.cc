@@ -9,6 +9,7 @@
 
 #include "warden/cgroup_fixture.h"
 #include "warden/cgroup_kill.h"
+#include "warden/verify.h"
 
 namespace rn::warden {
 namespace {
@@ -124,6 +125,33 @@ TEST(CgroupV2, the_killer_sees_every_process_once) {
   EXPECT_TRUE(pids.contains(303));
   EXPECT_FALSE(pids.contains(999));
   EXPECT_TRUE(killer->is_empty(make_cgroup_name("reclaim-lab-b").value()));
+}
+
+TEST(CgroupV2, one_that_cannot_be_looked_at_is_not_empty) {
+  const test::Folder root(a_v2_machine());
+  const CgroupRoots roots = probe_cgroups(root.path()).value();
+  const ManualClock clock{};
+  const auto killer = CgroupKiller::open(roots, clock);
+  const auto may_be_there = [&](const char* name) {
+    Remains remains;
+    look_at_cgroup(*killer, make_cgroup_name(name).value(), remains);
+    const bool is_told =
+        !remains.is_empty() && remains.items()[0].kind == RemainderKind::kUnverified;
+    EXPECT_EQ(is_told, !killer->is_empty(make_cgroup_name(name).value())) << name;
+    return is_told;
+  };
+  const std::filesystem::path top = root.path();
+  std::filesystem::create_directories(top / "no-list/cgroup.procs");  // reading it: EISDIR
+  std::filesystem::create_directories(top / "above/no-list/cgroup.procs");
+  std::filesystem::create_directories(top / "bare");
+  std::filesystem::create_symlink("loop", top / "loop");
+
+  EXPECT_TRUE(may_be_there("no-list"));
+  EXPECT_TRUE(may_be_there("above"));
+  EXPECT_TRUE(may_be_there("loop")) << "ELOOP";
+  EXPECT_FALSE(may_be_there("bare")) << "a cgroup without its list has just gone";
+  EXPECT_FALSE(may_be_there("none"));
+  EXPECT_TRUE(pids_in_cgroup(roots, "loop")->empty()) << "and nothing is thrown";
 }
 
 TEST(CgroupHybrid, a_strike_thaws_every_v1_freezer_below) {

@@ -20,6 +20,12 @@ namespace files = std::filesystem;
 constexpr milliseconds kGuestsLimit = seconds(30);  ///< a full machine takes its time to end them
 constexpr milliseconds kStepLimit = seconds(10);    ///< for what the dying still hold
 
+/// One that cannot be looked at may be there: what is done about it says so.
+bool may_exist_still(const files::path& path) {
+  std::error_code unknown;
+  return files::exists(path, unknown) || unknown;
+}
+
 class Leaving {
  public:
   Leaving(const MachineConfig& config, const Clock& clock)
@@ -94,14 +100,14 @@ class Leaving {
     PrivateEngineConfig engine;
     engine.folder = paths_.engine;
     engine.run = paths_.engine_run;
-    const bool was_there = files::exists(paths_.engine);
+    const bool was_there = may_exist_still(paths_.engine);
     const Status removed =
         io::patiently(kStepLimit, [&] { return PrivateEngine(engine).remove(); });
     if (was_there || !removed) note(removed, "private engine with its images");
   }
 
   void remove_traffic() {
-    if (!files::exists(paths_.gates)) return;
+    if (!may_exist_still(paths_.gates)) return;
     auto cut = traffic::GuestCut::open(paths_.gates);
     if (!cut) return note(fail(cut.error()), "gates");
     GuestNet net({config_.lab, config_.first_address, 0, 0, paths_.sysctls}, *cut);
@@ -112,7 +118,7 @@ class Leaving {
   }
 
   void remove_data() {
-    if (!files::exists(paths_.data)) return;
+    if (!may_exist_still(paths_.data)) return;
     DataConfig config = data_config(config_);
     config.sets.clear();
     auto data = DataMounts::open(config);
@@ -121,7 +127,7 @@ class Leaving {
   }
 
   void remove_disks() {
-    if (!files::exists(paths_.attempts)) return;
+    if (!may_exist_still(paths_.attempts)) return;
     DiskConfig disks;
     disks.folder = paths_.attempts;
     disks.agent_gid = config_.agent_gid;
@@ -137,7 +143,7 @@ class Leaving {
     const auto remove = [&](const std::string& folder) {
       note(io::patiently(kStepLimit, [&] { return remove_tree(fs, folder); }), folder);
     };
-    if (files::exists(paths_.gates)) remove(paths_.gates);
+    if (may_exist_still(paths_.gates)) remove(paths_.gates);
     if (report_.stays.empty()) remove(config_.state);  // else its settings are needed once more
     rmdir(config_.run.c_str());                        // the agent's own files may still be in it
   }
@@ -199,8 +205,7 @@ LeaveReport remove_cgroups(
   for (const files::path& group : groups_named(root, name)) {
     const Status removed = io::patiently(patience, [&]() -> Status {
       for (const files::path& folder : with_descendants(group)) rmdir(folder.c_str());
-      std::error_code ignored;
-      if (!files::exists(group, ignored)) return {};
+      if (!may_exist_still(group)) return {};
       return fail(ErrorCode::kConflict, "cgroup " + group.string());
     });
     if (removed) {

@@ -46,13 +46,14 @@ struct DirectoryEntry {  // linux_dirent64, which no header of libc declares
 };
 
 /// Calls visit(name, type) or visit(name) for each entry, "." and ".." included, from the start.
+/// False, with errno, when there may be more.
 template <class Visit>
-void each_entry(int folder, Visit visit) {
+bool each_entry(int folder, Visit visit) {
   alignas(DirectoryEntry) std::array<char, 4096> buffer;
   lseek(folder, 0, SEEK_SET);
   for (;;) {
     const long got = syscall(SYS_getdents64, folder, buffer.data(), buffer.size());
-    if (got <= 0) return;
+    if (got <= 0) return got == 0;
     for (long at = 0; at < got;) {
       const auto* entry = reinterpret_cast<const DirectoryEntry*>(buffer.data() + at);
       at += entry->length;

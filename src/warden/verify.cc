@@ -227,30 +227,36 @@ Status check_served(const std::string& asked, const std::string& served, const s
 }
 
 void look_at_cgroup(const CgroupKiller& cgroups, const CgroupName& name, Remains& into) {
-  cgroups.each(name, [&](pid_t pid) { into.add(RemainderKind::kProcess, pid, name.data()); });
+  const bool is_whole =
+      cgroups.each(name, [&](pid_t pid) { into.add(RemainderKind::kProcess, pid, name.data()); });
+  if (!is_whole) into.add(RemainderKind::kUnverified, 0, name.data());
 }
 
 void look_at_uids(std::uint32_t first, std::uint32_t count, Remains& into, const char* proc) {
   if (count == 0) return;
   const proc::Descriptor folder(proc::open_folder(AT_FDCWD, proc));
   if (!folder.is_open()) return into.add(RemainderKind::kUnverified, errno, proc);
-  proc::each_entry(folder.get(), [&](const char* name) {
+  const bool is_listed = proc::each_entry(folder.get(), [&](const char* name) {
     if (name[0] < '1' || name[0] > '9') return;
     std::array<char, 64> path{};
     std::snprintf(path.data(), path.size(), "%s/status", name);
     bool is_zombie = false;
     bool is_guest = false;
-    proc::each_line(folder.get(), path.data(), [&](const char* line, std::size_t size) {
+    const auto read_line = [&](const char* line, std::size_t size) {
       const std::string_view text(line, size);
       if (text.starts_with("State:\tZ") || text.starts_with("State:\tX")) is_zombie = true;
       unsigned real = 0;
       unsigned effective = 0;
       if (std::sscanf(line, "Uid:\t%u\t%u", &real, &effective) != 2) return;
       is_guest = real - first < count || effective - first < count;
-    });
+    };
+    const bool is_read = proc::each_line(folder.get(), path.data(), read_line);
+    if (!is_read && errno != ENOENT && errno != ESRCH)  // these: it has just ended
+      into.add(RemainderKind::kUnverified, errno, path.data());
     if (is_guest && !is_zombie)
       into.add(RemainderKind::kUidProcess, std::atoi(name), "outside the guests' cgroup");
   });
+  if (!is_listed) into.add(RemainderKind::kUnverified, errno, proc);
 }
 
 void look_at_mounts(const char* folder, Remains& into, const char* mountinfo) {

@@ -143,6 +143,16 @@ TEST(VerifyUids, finds_living_processes_with_a_guests_uid_even_as_effective_uid)
   EXPECT_EQ(pids, (std::vector<std::int64_t>{20, 22}));
 }
 
+TEST(VerifyUids, a_process_that_cannot_be_read_does_not_pass_for_the_owners) {
+  const test::Folder proc(Tree{{"20", Tree{{"status", Tree{}}}}, {"21", Tree{}}});
+  Remains remains;
+
+  look_at_uids(1'000'000, 65'536, remains, proc.path().c_str());
+
+  ASSERT_EQ(remains.total(), 1u) << "process 21 has just ended";
+  EXPECT_EQ(remains.items()[0].kind, RemainderKind::kUnverified);
+}
+
 TEST(VerifyUids, no_range_means_no_look) {
   Remains remains;
   look_at_uids(0, 0, remains, "/nowhere");

@@ -665,6 +665,15 @@ TEST(WardenLeave, leaves_nothing_when_engine_and_daemon_hang) {
   EXPECT_EQ(traces(), before);
 }
 
+TEST(WardenCommand, a_relative_folder_below_one_that_is_gone_is_an_error_and_no_crash) {
+  const int status = std::system(("d=$(mktemp -d) && cd \"$d\" && rmdir \"$d\" && " +
+                                  std::string(RN_WARDEN) + " verify --state s --run r 2>/dev/null")
+                                     .c_str());
+
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+}
+
 TEST(WardenLeave, leaves_nothing_and_says_what_it_removed) {
   ASSERT_EQ(unshare(CLONE_NEWNET), 0);
   const std::string before = traces();
