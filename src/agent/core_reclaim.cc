@@ -79,17 +79,7 @@ void Core::State::apply_reclaim(const ReclaimRecord& record) {
         if (record.kind == ReclaimKind::kEmergency) {
           drop_cut(a);
         } else {
-          const std::string words =
-              record.message.empty() ? "the owner takes the node back" : record.message;
-          order_stop(
-              a,
-              StopOrder{
-                  AttemptEnd::kReclaimed,
-                  std::max<std::int64_t>(record.deadline_ns, 1),
-                  words,
-                  record.id,
-                  0}
-          );
+          order_stop(a, stop_order(record));
         }
         break;
       case ReclaimPhase::kCut:

@@ -98,6 +98,7 @@ struct Attempt {
   std::string risk_trouble;                     ///< as reported; gone with the next safe generation
   nanoseconds risk_told_at{0};  ///< how old its newest checkpoint was when that was said
   bool is_notice_asked = false;
+  bool was_told_in_wait = false;  ///< of a notice, without a row: whoever leaves then leaves for it
   bool is_remove_asked = false;
   std::uint32_t log_failures = 0;
   Instant event_sent_at{};
@@ -138,6 +139,7 @@ struct JournalWait {
   Instant since{};
   std::vector<wire::AttemptReport> told;
   std::deque<Event> held;
+  std::map<GuestName, std::int64_t> noticed;  ///< deadlines that guests were told of; 0 = withdrawn
 };
 
 /// Whom a generation may be offered to now, best first.
@@ -194,6 +196,8 @@ class Core::State {
   void hear_in_wait(const wire::Message& message);
   void refuse_in_wait(const wire::Commit& commit);
   bool holds_in_wait(const Event& event);
+  StopOrder notice_in_wait(const Attempt& a, const warden_wire::WardenState& state) const;
+  void tell_notices_in_wait(const warden_wire::WardenState& state);
   void hold(Event event);
   std::string room_words() const;
 
@@ -251,6 +255,8 @@ class Core::State {
   // core_stop.cc: notices, stops, ends
   void order_stop(Attempt& a, StopOrder order);
   void withdraw_stop(Attempt& a, const ReclaimId& reclaim);
+  StopOrder stop_order(const ReclaimRecord& record) const;  ///< of a reclaim with notice
+  warden_wire::WriteNotice notice(const GuestName& guest, const StopOrder& stop) const;
   void hand_back(Attempt& a);
   void fence(Attempt& a, const std::string& why);
   void step_running(Attempt& a);

@@ -73,6 +73,24 @@ void Core::State::withdraw_stop(Attempt& a, const ReclaimId& reclaim) {
   ask(a, Ask::kNotice, warden_wire::WriteNotice{a.name, 0, 0, ""});
 }
 
+StopOrder Core::State::stop_order(const ReclaimRecord& record) const {
+  return StopOrder{
+      AttemptEnd::kReclaimed,
+      std::max<std::int64_t>(record.deadline_ns, 1),
+      record.message.empty() ? "the owner takes the node back" : record.message,
+      record.id,
+      0};
+}
+
+warden_wire::WriteNotice Core::State::notice(const GuestName& guest, const StopOrder& stop) const {
+  const std::int64_t left_ms = (stop.deadline_ns - to_ns(now_.boot)) / 1'000'000;
+  return warden_wire::WriteNotice{
+      guest,
+      to_ms(now_.wall) + left_ms,
+      static_cast<std::uint32_t>(std::max<std::int64_t>(left_ms / 1000, 0)),
+      stop.reason};
+}
+
 /// It would wait here for as long as the owner likes.
 void Core::State::hand_back(Attempt& a) {
   if (a.row.phase > Phase::kStarting) return;
@@ -151,15 +169,8 @@ void Core::State::step_noticed(Attempt& a) {
   }
   if (!a.is_notice_asked && is_warden_connected_ && !is_asking(a, Ask::kNotice)) {
     a.is_notice_asked = true;
-    const std::int64_t left_ms = (stop.deadline_ns - now_ns) / 1'000'000;
     a.ask_after.erase(Ask::kNotice);
-    ask(a,
-        Ask::kNotice,
-        warden_wire::WriteNotice{
-            a.name,
-            to_ms(now_.wall) + left_ms,
-            static_cast<std::uint32_t>(std::max<std::int64_t>(left_ms / 1000, 0)),
-            stop.reason});
+    ask(a, Ask::kNotice, notice(a.name, stop));
   }
   if (!a.row.is_signalled)
     ask(a, Ask::kSignal, warden_wire::SignalGuest{a.name, a.commit.spec.checkpoint.signal});
@@ -181,6 +192,7 @@ void Core::State::on_gone(Attempt& a, std::optional<std::int32_t> exit_code, boo
   a.is_dirty = true;
   const StopOrder& stop = a.row.stop;
   const ReclaimRecord* const cut = cutting_reclaim(a);
+  const bool was_asked_to_leave = a.row.signalled != 0 || a.was_told_in_wait;
   const bool was_ordered = before == Phase::kNoticed || before == Phase::kStopping;
   if (cut != nullptr && (!was_ordered || stop.end == AttemptEnd::kReclaimed)) {
     a.row.is_disk_gone = true;
@@ -190,10 +202,12 @@ void Core::State::on_gone(Attempt& a, std::optional<std::int32_t> exit_code, boo
     );
   } else if (before == Phase::kStopping) {
     decide_end(a, stop.end, stop.reason);
-  } else if (before == Phase::kNoticed && !(exit_code == 0 && a.row.signalled == 0)) {
+  } else if (before == Phase::kNoticed && !(exit_code == 0 && !was_asked_to_leave)) {
     // A guest that was signalled and left did so because of us, with whatever code: it goes on from
     // its newest generation. A job that was really finished finishes again, from there.
     decide_end(a, stop.end, stop.reason);
+  } else if (exit_code && a.was_told_in_wait) {
+    decide_end(a, AttemptEnd::kReclaimed, "left at a notice that was withdrawn");
   } else if (!exit_code) {
     decide_end(a, AttemptEnd::kLost, "the container vanished");
   } else if (*exit_code == 0) {

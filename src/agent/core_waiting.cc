@@ -65,7 +65,44 @@ std::string Core::State::room_words() const {
 
 void Core::State::on(const JournalWaits& e) {
   log::warning("agent.waits_for_its_journal", {{"why", e.why}, {"next", kRoomHelp}});
-  wait_ = JournalWait{e.why, now_.boot, e.told, {}};
+  wait_ = JournalWait{e.why, now_.boot, e.told, {}, {}};
+  tell_notices_in_wait(warden_);  // again: what told them may be among what waits
+}
+
+/// The earliest that this guest has, whether its row is there or not. Without an end: none.
+StopOrder Core::State::notice_in_wait(const Attempt& a, const warden_wire::WardenState& state)
+    const {
+  StopOrder first;
+  const bool is_others = a.row.phase == Phase::kNoticed && a.row.stop.reclaim.empty();
+  if (is_others && a.row.stop.deadline_ns > 0) first = a.row.stop;
+  for (const ReclaimRecord& record : state.reclaims) {
+    const bool is_notice =
+        (record.phase == ReclaimPhase::kDeclared || record.phase == ReclaimPhase::kEvacuating) &&
+        record.kind != ReclaimKind::kEmergency;
+    if (!is_notice || !covers(record, a)) continue;
+    StopOrder order = stop_order(record);
+    if (first.end == AttemptEnd::kNone || order.deadline_ns < first.deadline_ns)
+      first = std::move(order);
+  }
+  return first;
+}
+
+/// A notice is no decision of ours: its guest may read it before we can write it down. Nobody is
+/// signalled, since who leaves at a signal must be known not to have finished, also after a crash.
+void Core::State::tell_notices_in_wait(const warden_wire::WardenState& state) {
+  for (auto& [name, a] : attempts_) {
+    const bool can_save = a.row.phase == Phase::kRunning || a.row.phase == Phase::kNoticed;
+    if (!can_save || a.row.is_fenced || a.commit.spec.checkpoint.is_stateless) continue;
+    const StopOrder order = notice_in_wait(a, state);
+    std::int64_t& told = wait_->noticed[name];
+    if (told == order.deadline_ns) continue;
+    told = order.deadline_ns;
+    const bool is_withdrawn = order.end == AttemptEnd::kNone;
+    if (!is_withdrawn) a.was_told_in_wait = true;
+    ask_node(
+        Ask::kNotice, is_withdrawn ? warden_wire::WriteNotice{name, 0, 0, ""} : notice(name, order)
+    );
+  }
 }
 
 /// As if it all came now, one after another.
@@ -98,6 +135,10 @@ bool Core::State::holds_in_wait(const Event& event) {
 }
 
 void Core::State::hear_in_wait(const Event& event) {
+  if (is_state(event)) {
+    const auto& reply = std::get<WardenReply>(event).reply;
+    tell_notices_in_wait(std::get<warden_wire::StateChanged>(reply).state);
+  }
   if (holds_in_wait(event)) return hold(event);
   if (const auto* message = std::get_if<CoordinatorMessage>(&event)) {
     if (!is_connected_) return;

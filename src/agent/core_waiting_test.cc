@@ -30,6 +30,18 @@ class CoreWaiting : public CoreTest {
 
   void forget_messages() { messages.clear(); }
 
+  void give_notice(seconds notice) {
+    ReclaimRecord record;
+    record.id = ReclaimId("r-1");
+    record.kind = ReclaimKind::kNotice;
+    record.phase = ReclaimPhase::kEvacuating;
+    record.boot_id = "boot-1";
+    record.declared_ns = to_ns(clock.now().boot);
+    record.deadline_ns = to_ns(clock.now().boot + notice);
+    warden.reclaims = {record};
+    push_state();
+  }
+
   wire::AttemptVerdict good() const {
     wire::AttemptVerdict verdict;
     verdict.job = JobId("j-1");
@@ -147,6 +159,82 @@ TEST_F(CoreWaiting, the_owner_reads_why_and_what_to_do) {
   feed(JournalGoesOn{});
   EXPECT_EQ(core->view(clock.now()).journal_waits_s, -1);
   EXPECT_EQ(core->view(clock.now()).lending, LendingState::kOpen);
+}
+
+/// In its folder, by the warden, for whom the agent's disk is nothing.
+TEST_F(CoreWaiting, guests_are_told_of_a_notice_and_of_its_withdrawal) {
+  wait_for_room();
+  push_state();
+  EXPECT_FALSE(has_asked<warden_wire::WriteNotice>());
+  give_notice(seconds(60));
+  push_state();
+
+  ASSERT_THAT(asked<warden_wire::WriteNotice>(), SizeIs(1)) << "once";
+  const warden_wire::WriteNotice told = asked<warden_wire::WriteNotice>().front();
+  EXPECT_EQ(told.guest.job, JobId("j-1"));
+  EXPECT_EQ(told.grace_s, 60u);
+  EXPECT_EQ(told.deadline_wall_ms, to_ms(clock.now().wall) + 60'000);
+  EXPECT_EQ(told.reason, "the owner takes the node back");
+  EXPECT_FALSE(has_asked<warden_wire::SignalGuest>()) << "who leaves must be known by a row";
+  EXPECT_EQ(phase(), "running");
+  EXPECT_EQ(journal, before);
+
+  warden.reclaims.front().phase = ReclaimPhase::kReturned;
+  push_state();
+  EXPECT_EQ(asked<warden_wire::WriteNotice>().back().deadline_wall_ms, 0);
+  feed(JournalGoesOn{});
+  EXPECT_EQ(phase(), "running");
+}
+
+TEST_F(CoreWaiting, a_notice_whose_row_waits_is_told_and_taken_up_when_there_is_room) {
+  give_notice(seconds(60));
+  forget_outputs();  // they wait behind the row
+  feed(JournalWaits{"database or disk is full", {}});
+  ASSERT_THAT(asked<warden_wire::WriteNotice>(), SizeIs(1));
+  EXPECT_EQ(asked<warden_wire::WriteNotice>().front().grace_s, 60u);
+
+  answer<warden_wire::WriteNotice>();
+  feed(JournalGoesOn{});
+
+  EXPECT_EQ(phase(), "noticed");
+}
+
+/// No row says so, but we know: it went because of us, whatever code it ended with.
+TEST_F(CoreWaiting, a_guest_that_was_told_and_left_has_not_finished) {
+  wait_for_room();
+  give_notice(seconds(60));
+  set_guest(GuestState::kExited, 0);
+  push_state();
+
+  feed(JournalGoesOn{});
+
+  EXPECT_EQ(phase(), "saving");
+}
+
+TEST_F(CoreWaiting, nor_has_one_that_left_before_the_notice_was_withdrawn) {
+  wait_for_room();
+  give_notice(seconds(60));
+  set_guest(GuestState::kExited, 0);
+  warden.reclaims.front().phase = ReclaimPhase::kReturned;
+  push_state();
+
+  feed(JournalGoesOn{});
+
+  EXPECT_EQ(phase(), "saving");
+}
+
+TEST_F(CoreWaiting, one_that_stayed_at_a_withdrawn_notice_and_ends_later_has_finished) {
+  wait_for_room();
+  give_notice(seconds(60));
+  warden.reclaims.front().phase = ReclaimPhase::kReturned;
+  push_state();
+  feed(JournalGoesOn{});
+  ASSERT_EQ(phase(), "running");
+
+  set_guest(GuestState::kExited, 0);
+  push_state();
+
+  EXPECT_EQ(phase(), "publishing");
 }
 
 TEST_F(CoreWaiting, a_guest_is_no_orphan_after_a_long_wait) {

@@ -294,6 +294,7 @@ void Core::State::on_guest(Attempt& a, const warden_wire::GuestReport* report) {
   switch (state) {
     case GuestState::kRunning:
       a.is_seen_running = true;
+      if (phase == Phase::kRunning) a.was_told_in_wait = false;  // and stayed: it was withdrawn
       if (phase == Phase::kStarting) on_started(a, report->started_boot_ns);
       return;
     case GuestState::kExited:
