@@ -23,6 +23,7 @@
 #include "io/real_clock.h"
 #include "io/real_fs.h"
 #include "model/data_sets.h"
+#include "traffic/guest_cut.h"
 #include "warden/engine_exec.h"
 #include "warden/guest_uplink.h"
 #include "warden/kill_service.h"
@@ -275,6 +276,24 @@ void print(const KillFrame& frame, bool is_by_hand) {
   );
 }
 
+/// Closed gates are no cut for guests that live on and whose packets something sees before them.
+/// The daemon knows by its last look; this tool looks now.
+void look_past_the_gates(const std::string& folder, KillFrame& frame) {
+  const auto gates = traffic::CutSwitch::open_pinned(folder);
+  if (!gates) return;  // then nothing was cut, and that is said
+  for (const traffic::FilterBefore& found : traffic::filters_before(*gates)) {
+    frame.status = 2;
+    frame.cut_ns = 0;
+    std::printf(
+        "remains: %s before the cut at %s%s%s\n",
+        printable(found.filter.what).c_str(),
+        found.interface.c_str(),
+        found.filter.remove.empty() ? "" : "; next: ",
+        found.filter.remove.c_str()
+    );
+  }
+}
+
 /// Without the daemon: pinned gates and the guests' parent cgroup, directly.
 Result<KillFrame> act_by_hand(const Options& options, KillFrame frame) {
   const MachineConfig machine = machine_of(options);
@@ -303,6 +322,7 @@ Result<KillFrame> act_by_hand(const Options& options, KillFrame frame) {
   }
   warden::EmergencyDone done;
   warden::carry_out(*path, gpus, clock, frame, done);
+  if (frame.verb == KillFrame::kCutOnly) look_past_the_gates(paths.gates, frame);
   for (const std::string& left : done.report.remains)
     std::printf("remains: %s\n", printable(left).c_str());
   return frame;

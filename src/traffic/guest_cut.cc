@@ -282,6 +282,24 @@ tl::unexpected<Error> load_error(int error) {
 
 }  // namespace
 
+std::vector<FilterBefore> filters_before(const CutSwitch& gates) {
+  std::vector<FilterBefore> before;
+  std::uint32_t ifindex = 0;
+  Slot slot = 0;
+  int result = rn_pinned_next_guest(&gates.pinned(), nullptr, &ifindex, &slot);
+  for (; result == 0; result = rn_pinned_next_guest(&gates.pinned(), &ifindex, &ifindex, &slot)) {
+    for (const rn_cut_direction direction : kBothDirections) {
+      auto foreign = filter_before(ifindex, direction);
+      std::array<char, IF_NAMESIZE> name{};
+      if (if_indextoname(ifindex, name.data()) == nullptr) continue;  // gone, perhaps just now
+      if (!foreign)
+        foreign = ForeignFilter{"what nobody could look at (" + foreign.error().message + ")", ""};
+      if (*foreign) before.push_back({slot, name.data(), std::move(**foreign)});
+    }
+  }
+  return before;
+}
+
 GuestCut::GuestCut(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 GuestCut::GuestCut(GuestCut&&) noexcept = default;

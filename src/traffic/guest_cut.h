@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/time.h"
 #include "traffic/cut_switch.h"
+#include "traffic/guest_filter.h"
 #include "traffic/ip_prefix.h"
 
 namespace rn::traffic {
@@ -54,6 +55,18 @@ struct FilterLoss {
   std::string interface;
   Status repaired;  ///< an error: it is not back, so the gate is shut and the interface down
 };
+
+/// A bound interface whose packets somebody else's program sees before ours.
+struct FilterBefore {
+  Slot slot = 0;
+  std::string interface;
+  ForeignFilter filter;
+};
+
+/// Looks at every bound interface for what stands before our filters: it may let pass what is cut.
+/// Changes nothing, and needs no more than the pinned maps. Waits for the kernel's own lock of
+/// interfaces, so it is not for what must not wait. A look that fails is a finding.
+std::vector<FilterBefore> filters_before(const CutSwitch& gates);
 
 /// The cut at the guests' host-side interfaces: loads the program, keeps its maps pinned, attaches
 /// it.

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "traffic/guest_cut.h"
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
 
 #include <bpf/bpf.h>
+#include <bpf/libbpf.h>
 #include <gtest/gtest.h>
+#include <net/if.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "traffic/packet_builder_fake.h"
@@ -567,6 +571,103 @@ TEST_F(Cut, a_pin_that_cannot_be_looked_at_is_an_error_and_nothing_is_undone) {
   ASSERT_EQ(unlink(gate.c_str()), 0);
   ASSERT_EQ(rename((folder_ + "/aside").c_str(), gate.c_str()), 0);
   EXPECT_TRUE(GuestCut::open(folder_));
+}
+
+/// A guest's interface in the test's own namespace, and what others put on it.
+class FilterOrder : public Cut {
+ protected:
+  void SetUp() override {
+    Cut::SetUp();
+    if (!cut_) return;
+    ASSERT_TRUE(run_shell("ip link add rnt0 type veth peer name rnt1"));
+    ifindex_ = if_nametoindex("rnt0");
+  }
+
+  static bool run_shell(const std::string& command) { return std::system(command.c_str()) == 0; }
+
+  /// As some other tool would, by libbpf: no module of the kernel is needed for it.
+  void add_foreign(rn_cut_direction direction, std::uint32_t priority, std::uint32_t handle) {
+    LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = static_cast<int>(ifindex_));
+    hook.attach_point = direction == RN_CUT_FROM_GUEST ? BPF_TC_INGRESS : BPF_TC_EGRESS;
+    (void)bpf_tc_hook_create(&hook);  // there already, mostly
+    LIBBPF_OPTS(bpf_tc_opts, options, .handle = handle, .priority = priority);
+    options.prog_fd = cut_->program_fd(direction);
+    ASSERT_EQ(bpf_tc_attach(&hook, &options), 0);
+  }
+
+  /// What is told of the first thing found; empty for nothing.
+  std::string found() {
+    const auto before = filters_before(cut_->gates());
+    if (before.empty()) return "";
+    EXPECT_EQ(before[0].slot, kSlot);
+    EXPECT_EQ(before[0].interface, "rnt0");
+    return before[0].filter.what;
+  }
+
+  /// By the command that is told.
+  void remove_found() {
+    const auto before = filters_before(cut_->gates());
+    ASSERT_EQ(before.size(), 1U);
+    ASSERT_TRUE(run_shell(before[0].filter.remove)) << before[0].filter.remove;
+  }
+
+  std::uint32_t ifindex_ = 0;
+};
+
+TEST_F(FilterOrder, a_filter_before_ours_is_found_on_either_hook_and_one_behind_it_is_not) {
+  ASSERT_TRUE(cut_->attach("rnt0", kSlot, a_policy()));
+  EXPECT_EQ(found(), "");
+  for (const rn_cut_direction direction : {RN_CUT_FROM_GUEST, RN_CUT_TO_GUEST}) {
+    const std::string hook = direction == RN_CUT_FROM_GUEST ? "ingress" : "egress";
+    add_foreign(direction, 0xc000, 1);  // what tc takes when nobody names one
+    EXPECT_EQ(found(), "") << hook;
+
+    add_foreign(direction, 10, 1);
+
+    EXPECT_EQ(found(), "a tc filter on " + hook + " (bpf, pref 10)");
+    remove_found();
+    EXPECT_EQ(found(), "");
+  }
+  EXPECT_TRUE(cut_->repair().empty()) << "ours was never gone";
+}
+
+TEST_F(FilterOrder, of_the_same_priority_the_newer_one_comes_first) {
+  add_foreign(RN_CUT_FROM_GUEST, 0x726e, 2);
+  ASSERT_TRUE(cut_->attach("rnt0", kSlot, a_policy()));
+  add_foreign(RN_CUT_TO_GUEST, 0x726e, 2);
+
+  const auto before = filters_before(cut_->gates());
+
+  ASSERT_EQ(before.size(), 1U);
+  EXPECT_EQ(before[0].filter.what, "a tc filter on egress (bpf, pref 29294)");
+}
+
+TEST_F(FilterOrder, a_tcx_program_is_before_every_filter) {
+  ASSERT_TRUE(cut_->attach("rnt0", kSlot, a_policy()));
+  bpf_attr attributes{};
+  attributes.target_fd = ifindex_;
+  attributes.attach_bpf_fd = static_cast<std::uint32_t>(cut_->program_fd(RN_CUT_TO_GUEST));
+  attributes.attach_type = 47;  // BPF_TCX_EGRESS
+  if (syscall(SYS_bpf, BPF_PROG_ATTACH, &attributes, sizeof attributes) != 0)
+    GTEST_SKIP() << "a kernel before 6.6 has no tcx";
+
+  EXPECT_EQ(found(), "a tcx program on egress");
+}
+
+TEST_F(FilterOrder, an_xdp_program_is_before_every_filter) {
+  ASSERT_TRUE(cut_->attach("rnt0", kSlot, a_policy()));
+  const std::array<bpf_insn, 2> pass{
+      bpf_insn{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, XDP_PASS},
+      bpf_insn{BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
+  const int program =
+      bpf_prog_load(BPF_PROG_TYPE_XDP, "passes", "GPL", pass.data(), pass.size(), nullptr);
+  ASSERT_GE(program, 0);
+  ASSERT_EQ(bpf_xdp_attach(static_cast<int>(ifindex_), program, 0, nullptr), 0);
+  close(program);
+
+  EXPECT_EQ(found(), "an XDP program");
+  remove_found();
+  EXPECT_EQ(found(), "");
 }
 
 TEST(PinnedCut, nothing_pinned_is_not_found) {

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "traffic/guest_filter.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
+#include <linux/pkt_sched.h>
+#include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace rn::traffic {
@@ -65,7 +70,116 @@ Occupant occupant(std::uint32_t ifindex, rn_cut_direction direction) {
   return program_name(direction) == info.name ? Occupant::kOurs : Occupant::kForeign;
 }
 
+/// bpf_attach_type of Linux 6.6; our headers are older.
+std::uint32_t tcx_type(rn_cut_direction direction) {
+  return direction == RN_CUT_FROM_GUEST ? 46 : 47;
+}
+
+std::string_view hook_word(rn_cut_direction direction) {
+  return direction == RN_CUT_FROM_GUEST ? "ingress" : "egress";
+}
+
+/// How many tcx programs the hook has; all of them run before every tc filter.
+Result<std::uint32_t> count_tcx(std::uint32_t ifindex, rn_cut_direction direction) {
+  bpf_attr attributes{};
+  attributes.query.target_fd = ifindex;  // here the interface
+  attributes.query.attach_type = tcx_type(direction);
+  if (syscall(SYS_bpf, BPF_PROG_QUERY, &attributes, sizeof attributes) == 0)
+    return attributes.query.prog_cnt;
+  if (is_gone(-errno)) return 0U;  // or an older kernel, which has none
+  return failed("listing tcx programs", -errno);
+}
+
+/// One filter of a dump, as far as its place says.
+struct TcFilter {
+  std::uint32_t handle = 0;
+  std::uint32_t priority = 0;
+  std::uint32_t chain = 0;
+  std::string kind;
+};
+
+TcFilter read_filter(const nlmsghdr& message) {
+  const auto* const place = static_cast<const tcmsg*>(NLMSG_DATA(&message));
+  TcFilter filter{place->tcm_handle, place->tcm_info >> 16, 0, {}};
+  auto left = static_cast<int>(message.nlmsg_len - NLMSG_LENGTH(sizeof(tcmsg)));
+  const auto* attribute = reinterpret_cast<const rtattr*>(place + 1);
+  for (; RTA_OK(attribute, left); attribute = RTA_NEXT(attribute, left)) {
+    const char* const data = static_cast<const char*>(RTA_DATA(attribute));
+    const std::size_t size = RTA_PAYLOAD(attribute);
+    if (attribute->rta_type == TCA_KIND) filter.kind.assign(data, strnlen(data, size));
+    if (attribute->rta_type == TCA_CHAIN && size == sizeof filter.chain)
+      std::memcpy(&filter.chain, data, size);
+  }
+  return filter;
+}
+
+/// Calls visit(filter) for each filter of the hook in the order in which the kernel asks them.
+template <class Visit>
+Status each_filter(std::uint32_t ifindex, rn_cut_direction direction, Visit visit) {
+  struct {
+    nlmsghdr head;
+    tcmsg place;
+  } request{};
+
+  request.head.nlmsg_len = sizeof request;
+  request.head.nlmsg_type = RTM_GETTFILTER;
+  request.head.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+  request.place.tcm_ifindex = static_cast<int>(ifindex);
+  const std::uint32_t hook = direction == RN_CUT_FROM_GUEST ? TC_H_MIN_INGRESS : TC_H_MIN_EGRESS;
+  request.place.tcm_parent = TC_H_MAKE(TC_H_CLSACT, hook);
+  const int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+  if (fd < 0) return failed("opening a socket", -errno);
+  int result = send(fd, &request, sizeof request, 0) < 0 ? -errno : 0;
+  alignas(nlmsghdr) std::array<char, 32768> answer{};
+  for (bool is_done = false; result == 0 && !is_done;) {
+    const ssize_t got = recv(fd, answer.data(), answer.size(), 0);
+    if (got <= 0) result = got < 0 ? -errno : -EPROTO;
+    auto left = static_cast<std::uint32_t>(std::max<ssize_t>(got, 0));
+    const auto* message = reinterpret_cast<const nlmsghdr*>(answer.data());
+    for (; NLMSG_OK(message, left); message = NLMSG_NEXT(message, left)) {
+      if (message->nlmsg_type == RTM_NEWTFILTER) visit(read_filter(*message));
+      if (message->nlmsg_type == NLMSG_ERROR)
+        result = static_cast<const nlmsgerr*>(NLMSG_DATA(message))->error;
+      is_done = is_done || message->nlmsg_type == NLMSG_DONE || message->nlmsg_type == NLMSG_ERROR;
+    }
+  }
+  close(fd);
+  if (result != 0 && !is_gone(result)) return failed("listing filters", result);
+  return {};
+}
+
 }  // namespace
+
+Result<std::optional<ForeignFilter>> filter_before(
+    std::uint32_t ifindex, rn_cut_direction direction
+) {
+  std::array<char, IF_NAMESIZE> name{};
+  if (if_indextoname(ifindex, name.data()) == nullptr) return std::nullopt;
+  const std::string interface = name.data();
+  const std::string hook(hook_word(direction));
+  std::uint32_t xdp = 0;
+  if (direction == RN_CUT_FROM_GUEST && bpf_xdp_query_id(static_cast<int>(ifindex), 0, &xdp) == 0 &&
+      xdp != 0)
+    return ForeignFilter{"an XDP program", "ip link set dev " + interface + " xdp off"};
+  RN_TRY(const std::uint32_t tcx, count_tcx(ifindex, direction));
+  if (tcx != 0) {
+    return ForeignFilter{
+        "a tcx program on " + hook, "bpftool net detach tcx_" + hook + " dev " + interface};
+  }
+  std::optional<ForeignFilter> first;
+  bool is_ours_seen = false;
+  RN_CHECK(each_filter(ifindex, direction, [&](const TcFilter& filter) {
+    // Others are reached from chain 0 alone; the entry without a handle is the priority itself.
+    if (filter.chain != 0 || filter.handle == 0 || filter.priority > kPriority) return;
+    if (filter.priority == kPriority && filter.handle == kHandle) is_ours_seen = true;
+    if (is_ours_seen || first) return;
+    const std::string pref = "pref " + std::to_string(filter.priority);
+    first = ForeignFilter{
+        "a tc filter on " + hook + " (" + filter.kind + ", " + pref + ")",
+        "tc filter del dev " + interface + " " + hook + " " + pref};
+  }));
+  return first;
+}
 
 Result<bool> ensure_clsact(std::uint32_t ifindex) {
   bpf_tc_hook hook = hook_of(ifindex, RN_CUT_FROM_GUEST);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "base/error.h"
 #include "traffic/guest_cut_abi.h"
@@ -18,6 +20,19 @@ Result<bool> ensure_clsact(std::uint32_t ifindex);
 Status put_filter(std::uint32_t ifindex, rn_cut_direction direction, int program_fd);
 /// True when our filter is on that hook of the interface.
 bool has_filter(std::uint32_t ifindex, rn_cut_direction direction);
+
+/// Somebody else's program that sees an interface's packets before ours does.
+struct ForeignFilter {
+  std::string what;    ///< "tc filter (flower, pref 10)"
+  std::string remove;  ///< the command that takes it away
+};
+
+/// The first found before ours on that hook: a tc filter, a tcx program (Linux 6.6), or XDP, which
+/// is before all for what comes from the guest. Whether it lets anything pass is not asked. None
+/// too when the interface is gone.
+Result<std::optional<ForeignFilter>> filter_before(
+    std::uint32_t ifindex, rn_cut_direction direction
+);
 /// Removes our filter. Fine when it or the interface is gone; a foreign filter stays.
 Status remove_filter(std::uint32_t ifindex, rn_cut_direction direction);
 Status remove_clsact(std::uint32_t ifindex);

@@ -92,6 +92,7 @@ class WardenCore {
   void on(const EngineChanged& event);
   void on(const Reconciled& event);
   void on(const FilterLost& event);
+  void on(const FilterFound& event);
   void on(const HandJournalDamaged& event);
   void on(const Tick& event);
 

@@ -290,6 +290,29 @@ TEST(WardenFilter, a_guest_that_still_starts_never_gets_the_go_ahead) {
   EXPECT_NE(w.did<Kill>(), nullptr);
 }
 
+TEST(WardenFilter, a_foreign_one_before_ours_is_told_with_its_job_once_and_ends_nothing) {
+  LostRig w;
+  w.ready().run(1);
+  const std::uint32_t slot = w.record(1)->slot;
+
+  w.tell(FilterFound{slot, "rn0g0", "a tcx program on egress", "bpftool net detach"});
+  EXPECT_TRUE(w.last.is_state_changed);
+  for (int i = 0; i < 9; ++i) {  // two interfaces, every second
+    w.tell(FilterFound{9, "rn0g9", "an XDP program", ""});
+    w.tell(FilterFound{slot, "rn0g0", "a tcx program on egress", "bpftool net detach"});
+  }
+
+  EXPECT_FALSE(w.last.is_state_changed);
+  EXPECT_EQ(w.state_of(1), GuestState::kRunning);
+  ASSERT_EQ(w.core.state().troubles.size(), 2U);
+  EXPECT_EQ(
+      w.core.state().troubles[0].what,
+      "a tcx program on egress of somebody else stands before the traffic filter of rn0g0, job "
+      "j-1: it may let pass what you cut, so closed gates are no cut while the guest lives; next: "
+      "bpftool net detach"
+  );
+}
+
 TEST(WardenFilter, what_is_told_is_bounded) {
   LostRig w;
   w.ready();

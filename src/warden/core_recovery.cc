@@ -227,8 +227,11 @@ void WardenCore::on(const HandJournalDamaged& event) {
 }
 
 void WardenCore::note_trouble(std::string what) {
-  if (!troubles_.empty() && troubles_.back().what == what) {
-    troubles_.back().wall_ms = to_ms(now_.wall);  // every second, perhaps: no news
+  const auto known = std::find_if(troubles_.begin(), troubles_.end(), [&](const auto& trouble) {
+    return trouble.what == what;
+  });
+  if (known != troubles_.end()) {
+    known->wall_ms = to_ms(now_.wall);  // every second, perhaps: no news
     return;
   }
   log::warning("guest.trouble", {{"what", what}});
@@ -259,6 +262,21 @@ void WardenCore::on(const FilterLost& event) {
     changed();
   }
   if (!guest->container.empty()) kill(*guest, {});  // else when its start answers
+}
+
+/// It may be harmless, and it may let pass what is cut: its owner knows. Told and left alone.
+void WardenCore::on(const FilterFound& event) {
+  const auto guest =
+      std::find_if(journal_.guests.begin(), journal_.guests.end(), [&](const GuestRecord& record) {
+        return record.slot != kNoSlot && record.slot == event.slot;
+      });
+  const bool is_known = guest != journal_.guests.end() && is_live(*guest);
+  note_trouble(
+      event.what + " of somebody else stands before the traffic filter of " + event.interface +
+      (is_known ? ", job " + guest->guest.job.str() : "") +
+      ": it may let pass what you cut, so closed gates are no cut while the guest lives" +
+      (event.remove.empty() ? "" : "; next: " + event.remove)
+  );
 }
 
 }  // namespace rn::warden

@@ -251,6 +251,14 @@ struct FilterLost {
   std::string why;  ///< it could not be put back, and the interface is down; empty: it is back
 };
 
+/// Somebody else's filter stands before ours at a guest's interface.
+struct FilterFound {
+  std::uint32_t slot = kNoSlot;
+  std::string interface;
+  std::string what;
+  std::string remove;  ///< the command that takes it away; empty = none is known
+};
+
 /// What `reclaim-warden kill` did while this process hung cannot be read.
 struct HandJournalDamaged {
   SetGates found;  ///< the gates as they are
@@ -272,6 +280,7 @@ using Event = std::variant<
     EngineChanged,
     Reconciled,
     FilterLost,
+    FilterFound,
     HandJournalDamaged,
     Tick>;
 

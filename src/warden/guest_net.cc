@@ -270,6 +270,11 @@ std::vector<traffic::FilterLoss> GuestNet::repair() {
   return cut_.repair();
 }
 
+std::vector<traffic::FilterBefore> GuestNet::filters_before() {
+  const std::lock_guard lock(mutex_);
+  return traffic::filters_before(cut_.gates());
+}
+
 LeaveReport GuestNet::leave() {
   const std::lock_guard lock(mutex_);
   LeaveReport report;

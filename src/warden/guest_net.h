@@ -67,6 +67,8 @@ class GuestNet {
   Status keep_only(const std::map<traffic::Slot, std::int32_t>& keep);
   /// Puts back what somebody else removed from the guests' interfaces (GuestCut::repair).
   std::vector<traffic::FilterLoss> repair();
+  /// What somebody else has put before the cut (traffic::filters_before).
+  std::vector<traffic::FilterBefore> filters_before();
   /// Everything: slots, the table, sysctls. Answers what was removed or put back, and what was not.
   LeaveReport leave();
 

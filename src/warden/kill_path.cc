@@ -168,7 +168,8 @@ struct KillPath::State {
   std::array<Place, RN_CUT_SLOTS> places{};
   std::vector<std::string> missing;
 
-  PidSet pids;  ///< the guests' processes before the last kill
+  std::bitset<RN_CUT_SLOTS> passed_by;  ///< slots with something before their gates
+  PidSet pids;                          ///< the guests' processes before the last kill
   bool is_intent_posted = false;
   KillReport report;
 };
@@ -343,9 +344,16 @@ void KillPath::guest_ended(traffic::Slot slot) {
   if (slot < RN_CUT_SLOTS) state_->places[slot] = {};
 }
 
+void KillPath::note_filters_before(const std::bitset<RN_CUT_SLOTS>& slots) {
+  state_->passed_by = slots;
+}
+
 const KillReport& KillPath::cut(const KillOrder& order) {
   const Precedence precedence;
   state_->cut(order, KillStep::kIntentCut);
+  const auto& slots = order.scope.slots;
+  state_->report.is_passed_by =
+      (order.scope.is_node ? state_->passed_by : state_->passed_by & slots).any();
   state_->await_journal();
   return state_->report;
 }

@@ -81,11 +81,12 @@ struct KillReport {
   Instant killed;   ///< no guest process in any cgroup of the scope
   Instant cleared;  ///< every look came out clean
   bool is_journaled = false;
+  bool is_passed_by = false;    ///< of cut(): something stands before the gates (filters_before)
   int cut_error = 0;            ///< errno of the gates' write; 0 = cut
   std::uint32_t processes = 0;  ///< seen before the kill
   Remains remains;              ///< what the last look saw
 
-  bool is_cut() const { return cut != Instant{}; }
+  bool is_cut() const { return cut != Instant{} && !is_passed_by; }
 
   bool is_killed() const { return killed != Instant{}; }
 
@@ -109,6 +110,10 @@ class KillPath {
   /// below the parent, or a path beyond 255 bytes.
   Status guest_started(traffic::Slot slot, const GuestPlace& place);
   void guest_ended(traffic::Slot slot);
+
+  /// Slots whose packets something sees before the gates do, as it was found last: while their
+  /// guests live, closed gates are no cut. The look is another's, since it may have to wait.
+  void note_filters_before(const std::bitset<RN_CUT_SLOTS>& slots);
 
   /// One call at a time; the reference is valid until the next. None of them allocates, clear()
   /// with GPUs excepted.

@@ -23,6 +23,7 @@
 #include "warden/cgroup_fixture.h"
 #include "warden/gpu_processes_fake.h"
 #include "warden/kill_journal.h"
+#include "warden/kill_service.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define RN_SANITIZER_ALLOCATES 1
@@ -324,6 +325,29 @@ TEST_F(Kill, cutting_alone_leaves_the_guests_alive) {
   EXPECT_FALSE(report.is_killed());
   EXPECT_TRUE(guests.is_alive(0));
   EXPECT_FALSE(cut_->gates().is_open(kSlot).value());
+}
+
+TEST_F(Kill, gates_that_something_passes_by_are_shut_and_no_cut_until_the_guest_is_gone) {
+  open_path();
+  const Herd guests(roots_, lab_ + "/guest-1", 1, sleep_forever);
+  path_->note_filters_before(KillScope::guest(kSlot).slots);
+
+  EXPECT_FALSE(path_->cut({}).is_cut());
+  EXPECT_FALSE(cut_->gates().state()->is_node_open);
+  EXPECT_TRUE(path_->cut({.scope = KillScope::guest(kSlot + 1)}).is_cut()) << "not its own";
+  warden_wire::KillFrame frame;
+  frame.verb = warden_wire::KillFrame::kCutOnly;
+  EmergencyDone done;
+  ASSERT_TRUE(carry_out(*path_, SlotGpus{}, clock_, frame, done));
+  EXPECT_NE(frame.status, 0u);
+  EXPECT_EQ(frame.cut_ns, 0);
+  EXPECT_GT(done.cut_ns, 0) << "or the core would open the gates again";
+
+  const KillReport& report = path_->clear({});
+  EXPECT_TRUE(report.is_cleared()) << "whose packets would it let pass?";
+  EXPECT_FALSE(guests.is_alive(0));
+  path_->note_filters_before({});
+  EXPECT_TRUE(path_->cut({}).is_cut());
 }
 
 TEST_F(Kill, guests_frozen_by_the_engine_die_all_the_same) {

@@ -69,7 +69,7 @@ bool carry_out(
   const bool is_cut_only = frame.verb == KillFrame::kCutOnly;
   const KillReport& report = is_cut_only ? kill.cut(order) : kill.clear(order);
   frame.declared_ns = to_ns(report.declared);
-  frame.cut_ns = to_ns(report.cut);
+  frame.cut_ns = report.is_passed_by ? 0 : to_ns(report.cut);
   frame.killed_ns = to_ns(report.killed);
   frame.cleared_ns = to_ns(report.cleared);
   frame.processes = report.processes;
@@ -79,7 +79,7 @@ bool carry_out(
   done.gpu_mask = frame.gpu_mask;
   done.is_cut_only = is_cut_only;
   done.declared_ns = frame.declared_ns;
-  done.cut_ns = frame.cut_ns;
+  done.cut_ns = to_ns(report.cut);  // the gates', which stay shut
   done.report.killed_ns = frame.killed_ns;
   done.report.cleared_ns = frame.cleared_ns;
   done.report.processes = report.processes;

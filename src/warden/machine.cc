@@ -488,6 +488,18 @@ Result<Reconciled> Machine::search(const std::vector<GuestRecord>& live) {
   return found;
 }
 
+FilterLook Machine::look_at_filters() {
+  FilterLook look{net_->repair(), net_->filters_before()};
+  std::bitset<RN_CUT_SLOTS> slots;
+  for (const traffic::FilterBefore& one : look.before) {
+    if (one.slot < slots.size()) slots.set(one.slot);
+  }
+  for (SharedKillPath* path : {ordered_.get(), emergency_}) {
+    if (path != nullptr) path->use([&](KillPath& p) { p.note_filters_before(slots); });
+  }
+  return look;
+}
+
 std::uint32_t Machine::pids_of(const GuestRecord& record) const {
   if (record.container.empty()) return 0;
   const auto pids = pids_in_cgroup(roots_, cgroup_of(record.container));

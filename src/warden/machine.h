@@ -87,6 +87,12 @@ struct EmergencyCount {
   bool is_pending() const { return begun.load() != taken.load(); }
 };
 
+/// What a look at the guests' interfaces found.
+struct FilterLook {
+  std::vector<traffic::FilterLoss> lost;      ///< what is missing of ours
+  std::vector<traffic::FilterBefore> before;  ///< what somebody has put before it
+};
+
 /// Carries out the core's effects on the real machine. Every call blocks and is for a worker;
 /// thread-safe for different guests.
 class Machine {
@@ -131,14 +137,15 @@ class Machine {
   /// For the lease, on the loop's thread: it makes no system call but the one.
   traffic::CutSwitch& gates() { return *gates_; }
 
+  /// Puts back what is missing, and tells the kill paths which guests' gates are passed by.
+  FilterLook look_at_filters();
+
   /// Names of the owner's data sets that are there now. Blocks for as long as his disk does.
   std::vector<std::string> data_sets() const { return data_->there(); }
 
   std::uint32_t pids_of(const GuestRecord& record) const;
 
   const MachinePaths& paths() const { return paths_; }
-
-  GuestNet& net() { return *net_; }
 
  private:
   Machine(const MachineConfig& config, const Clock& clock);

@@ -325,13 +325,15 @@ void WardenServer::look_at_filters() {
   if (is_looking_) return;
   is_looking_ = true;
   const Status begun = filters_->submit_for(
-      [this] { return machine_->net().repair(); },
-      [this](const std::vector<traffic::FilterLoss>& losses) {
+      [this] { return machine_->look_at_filters(); },
+      [this](const FilterLook& look) {
         is_looking_ = false;
-        for (const traffic::FilterLoss& loss : losses) {
+        for (const traffic::FilterLoss& loss : look.lost) {
           const std::string why = loss.repaired ? "" : loss.repaired.error().message;
           tell(FilterLost{loss.slot, loss.interface, why});
         }
+        for (const traffic::FilterBefore& one : look.before)
+          tell(FilterFound{one.slot, one.interface, one.filter.what, one.filter.remove});
       }
   );
   if (!begun) is_looking_ = false;

@@ -445,6 +445,37 @@ TEST_F(Warden, a_guest_whose_filter_cannot_be_put_back_is_cut_by_its_interface_a
   EXPECT_TRUE(node->finish(name));
 }
 
+TEST_F(Warden, what_stands_before_a_guests_filter_is_told_and_closed_gates_are_no_cut_then) {
+  const auto name = name_of(40);
+  ASSERT_EQ(run_with_network(*node, name), "");
+  const std::string on_ingress = interface_name(node->lab, 0) + " ingress pref 10";
+  const std::string out = node->folder + "/cut.out";
+  const auto cut = [&] {
+    return WEXITSTATUS(std::system((node->command("kill --cut-only") + " > " + out).c_str()));
+  };
+
+  ASSERT_TRUE(run_shell("tc filter add dev " + on_ingress + " bpf bytecode '1,6 0 0 0'"));
+
+  EXPECT_TRUE(eventually([&] {
+    const auto troubles = node->state().troubles;
+    return !troubles.empty() && troubles.back().what.ends_with("tc filter del dev " + on_ingress);
+  }));
+  EXPECT_EQ(cut(), 3) << "as the daemon's last look says";
+  EXPECT_TRUE(node->guest(name).is_cut) << "the gates are shut all the same";
+  EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
+  node->kill_daemon();
+  EXPECT_EQ(cut(), 3) << "as the tool's own look says";
+  EXPECT_NE(text_of(out).find("remains: a tc filter on ingress (bpf, pref 10)"), std::string::npos);
+  ASSERT_TRUE(run_shell("tc filter del dev " + on_ingress));
+  EXPECT_EQ(cut(), 0) << text_of(out);
+
+  ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
+  EXPECT_EQ(node->guest(name).state, GuestState::kRunning) << "what is only cut lives";
+  EXPECT_TRUE(node->guest(name).is_cut);
+  EXPECT_EQ(node->ask(warden_wire::Release{}).code, "");
+  EXPECT_TRUE(node->finish(name));
+}
+
 TEST_F(Warden, a_guest_survives_the_wardens_death_and_is_found_again) {
   const auto name = name_of(8);
   ASSERT_EQ(node->run(name, "i=0; while true; do i=$((i+1)); echo $i; sleep 0.1; done").code, "");
