@@ -407,9 +407,11 @@ void Core::State::on(const FactsChanged& e) {
   // What is known from the warden alone.
   const std::vector<std::string> images = facts_.images;
   const std::vector<std::string> data_sets = facts_.data_sets;
+  const std::string engine_refusal = facts_.engine_refusal;
   facts_ = e.facts;
   facts_.images = images;
   facts_.data_sets = data_sets;
+  facts_.engine_refusal = engine_refusal;
   arbiter_.set_facts(facts_);
   send_node_update();
 }
@@ -433,9 +435,10 @@ NodeView Core::State::view(Now now) const {
   out.engine_refusal = warden_.engine_refusal;
   if (engine_gone_since_) {
     out.engine_gone_s = (now.boot - *engine_gone_since_) / seconds(1);
-    out.why += "; its container engine " + engine_trouble(out) +
-               ": no guest can start, and jobs go elsewhere; next: " +
-               engine_help(!out.engine_refusal.empty());
+    // Said once: that a node does not lend for its engine is in these words too.
+    out.why = (out.why == engine_words() ? "" : out.why + "; ") + "its container engine " +
+              engine_trouble(out) + ": no guest can start, and jobs go elsewhere; next: " +
+              engine_help(!out.engine_refusal.empty());
   }
   if (warden_.announced.deadline_ns > to_ns(now.boot)) {
     out.announced_in_ms = (warden_.announced.deadline_ns - to_ns(now.boot)) / 1'000'000;

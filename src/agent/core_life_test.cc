@@ -325,6 +325,38 @@ TEST_F(CoreEngine, an_engine_that_is_refused_is_not_said_to_be_silent) {
   EXPECT_THAT(view.why, testing::Not(HasSubstr("has not answered")));
 }
 
+TEST_F(CoreEngine, what_keeps_guests_from_starting_is_said_once) {
+  const auto times_said = [this](const std::string& what) {
+    const std::string why = core->view(clock.now()).why;
+    std::size_t times = 0;
+    for (std::size_t at = 0; (at = why.find(what, at)) != std::string::npos; ++at) ++times;
+    return times;
+  };
+  start();
+  engine(false);
+  EXPECT_EQ(times_said("container engine"), 1U) << core->view(clock.now()).why;
+
+  warden.engine_refusal = "engine 19.3 is below 20.10.24";
+  push_state();
+
+  EXPECT_EQ(times_said(warden.engine_refusal), 1U) << core->view(clock.now()).why;
+}
+
+TEST_F(CoreEngine, the_campus_is_told_that_an_engine_is_refused_and_that_it_is_used_again) {
+  start();
+  EXPECT_EQ(sent<wire::Hello>().back().facts.engine_refusal, "");
+  warden.engine_refusal = "engine 19.3 is below 20.10.24";
+  engine(false);
+  EXPECT_EQ(sent<wire::NodeUpdate>().back().facts.engine_refusal, warden.engine_refusal);
+  feed(FactsChanged{facts});
+  EXPECT_EQ(sent<wire::NodeUpdate>().back().facts.engine_refusal, warden.engine_refusal);
+
+  warden.engine_refusal.clear();
+  engine(true);
+
+  EXPECT_EQ(sent<wire::NodeUpdate>().back().facts.engine_refusal, "");
+}
+
 TEST_F(CoreEngine, an_engine_that_is_refused_gives_the_job_to_other_nodes_with_why) {
   start();
   prepare();

@@ -198,9 +198,7 @@ void Core::State::refresh_conditions() {
   } else if (!is_warden_connected_ || !is_reconciled_) {
     c.unable_because = "the warden does not answer";
   } else if (!warden_.is_engine_up) {
-    c.unable_because = warden_.engine_refusal.empty()
-                           ? "the container engine is down"
-                           : "the container engine is refused: " + warden_.engine_refusal;
+    c.unable_because = engine_words();
   } else if (warden_.is_recovering) {
     c.unable_because = "the warden is still looking what runs on the machine";
   } else if (!telemetry_at_) {

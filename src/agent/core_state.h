@@ -200,6 +200,8 @@ class Core::State {
   void tell_notices_in_wait(const warden_wire::WardenState& state);
   void hold(Event event);
   std::string room_words() const;
+  /// Why no guest can start while the container engine is not to be had.
+  std::string engine_words() const;
 
   // core_coordinator.cc: messages from the coordinator
   void on_message(const wire::Welcome& m);

@@ -224,8 +224,8 @@ const ReclaimRecord* Core::State::cutting_reclaim(const Attempt& a) const {
 
 void Core::State::on_state(const warden_wire::WardenState& state) {
   const bool is_first = !was_reconciled_;
-  const bool is_node_new =
-      state.images != warden_.images || state.data_sets != warden_.data_sets || is_first;
+  const bool is_node_new = state.images != warden_.images || state.data_sets != warden_.data_sets ||
+                           state.engine_refusal != warden_.engine_refusal || is_first;
   warden_ = state;
   is_reconciled_ = was_reconciled_ = true;
   if (state.is_engine_up) {
@@ -242,6 +242,7 @@ void Core::State::on_state(const warden_wire::WardenState& state) {
   on_reclaims(state.reclaims);
   if (is_node_new) {
     facts_.images = state.images;
+    facts_.engine_refusal = state.engine_refusal;
     offer_data_sets(state.data_sets);
     arbiter_.set_facts(facts_);
     send_node_update();
@@ -259,6 +260,12 @@ void Core::State::on_state(const warden_wire::WardenState& state) {
     if (state.is_paused && a.row.phase < Phase::kStarting) hand_back(a);
   }
   clean_strangers(state);
+}
+
+std::string Core::State::engine_words() const {
+  return warden_.engine_refusal.empty()
+             ? "the container engine is down"
+             : "the container engine is refused: " + warden_.engine_refusal;
 }
 
 /// What the owner offers and the warden has. Neither alone is enough: the warden's flags say where

@@ -321,6 +321,30 @@ class DataTest : public PlacementTest {
   }
 };
 
+TEST_F(PlacementTest, a_job_that_only_a_refused_engine_keeps_waiting_names_node_and_reason) {
+  const auto update = [&](const char* name, const std::string& refusal) {
+    FakeAgent& agent = node(name);
+    agent.hello.facts.engine_refusal = refusal;
+    agent.lending = refusal.empty() ? LendingState::kOpen : LendingState::kNotLending;
+    tell(agent, wire::NodeUpdate{agent.hello.facts, agent.hello.contract, agent.hello.address});
+  };
+  update("a", "engine 19.3 is below 20.10.24");
+  update("b", std::string(5000, 'x'));
+  pass(6000);
+  const JobId id = submit();
+  pass(2000);
+
+  const std::string why = core->why(id, clock.now()).value();
+  EXPECT_NE(
+      why.find("/a: its container engine is refused: engine 19.3 is below 20.10.24"),
+      std::string::npos
+  ) << why;
+  EXPECT_LT(why.size(), 1000U) << "a node fills nobody's screen";
+  update("a", "");
+  pass(6000);
+  EXPECT_EQ(where(id), "a");
+}
+
 TEST_F(DataTest, a_job_is_asked_for_only_where_its_data_is) {
   offer("b", {"digits"});
   const JobId id = submit(a_spec_with({"digits"}));

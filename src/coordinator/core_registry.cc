@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::uint32_t kGenerationJump = 100'000;  // a lie must not use epochs up (I15)
 constexpr std::size_t kListed = 4096;
+constexpr std::size_t kEngineRefusalBytes = 512;
 // The third meeting with a living connection within four times lost_after is a second machine's.
 constexpr std::size_t kTwinMeetings = 3;
 constexpr int kTwinWindow = 4;
@@ -209,6 +210,8 @@ void rise_above(State& state, const NodeEntry& node, std::uint32_t highest) {
 void take_facts(NodeRow& row, const NodeFacts& facts) {
   row.facts = facts;
   std::erase_if(row.facts.data_sets, [](const auto& name) { return !is_data_set_name(name); });
+  if (row.facts.engine_refusal.size() > kEngineRefusalBytes)
+    row.facts.engine_refusal = "what its agent says is too long to be told";
 }
 
 /// Facts with a bound on what people's screens and our rows have to carry.

@@ -53,6 +53,8 @@ struct NodeFacts {
   std::vector<std::string> images;    ///< digests ("sha256:…") present on the node
   /// Names of the data sets that it offers, and that its warden has at the moment; sorted.
   std::vector<std::string> data_sets;
+  /// Why its warden uses no container engine although one answers; empty: none is refused.
+  std::string engine_refusal;
 
   RN_FIELDS(
       NodeFacts,
@@ -69,7 +71,8 @@ struct NodeFacts {
       warnings,
       uplink_bps,
       images,
-      data_sets
+      data_sets,
+      engine_refusal
   )
 };
 

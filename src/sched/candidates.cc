@@ -13,6 +13,8 @@ namespace rn::sched {
 
 namespace {
 
+constexpr std::size_t kNamedMax = 3;  // nodes, in a sentence for people
+
 Judgement never(std::string reason, double shortfall) {
   return {.fit = Fit::kNever, .reason = std::move(reason), .shortfall = shortfall};
 }
@@ -191,6 +193,11 @@ std::string_view words_for(LendingState lending) {
 std::optional<Judgement> judge_moment(const Demand& demand, const Candidate& c) {
   const Resources& want = demand.resources;
   if (!c.is_up) return not_now("not connected");
+  if (c.lending == LendingState::kNotLending && !c.facts->engine_refusal.empty()) {
+    Judgement judgement = not_now("its container engine is refused: " + c.facts->engine_refusal);
+    judgement.is_named = true;
+    return judgement;
+  }
   if (c.lending != LendingState::kOpen) return not_now(std::string(words_for(c.lending)));
   if (c.guests >= c.contract->max_guests) return not_now("full of guests");
   if (want.gpus > 0) {
@@ -335,6 +342,7 @@ std::string explain(const Demand& demand, const std::vector<Candidate>& candidat
   const Candidate* closest = nullptr;
   Judgement closest_judgement;
   std::map<std::string, std::size_t> moments;
+  std::vector<std::string> named;
   for (const Candidate& c : candidates) {
     gpus += lent_gpus(c);
     Judgement judgement = judge(demand, c);
@@ -347,7 +355,14 @@ std::string explain(const Demand& demand, const std::vector<Candidate>& candidat
     }
     ++possible;
     if (judgement.fit == Fit::kFits) ++fits;
-    if (judgement.fit == Fit::kNotNow) ++moments[judgement.reason];
+    if (judgement.fit == Fit::kFits) continue;
+    if (!judgement.is_named) {
+      ++moments[judgement.reason];
+    } else if (named.size() < kNamedMax) {
+      named.push_back(name_of(c) + ": " + judgement.reason);
+    } else {
+      ++moments["more with a container engine that is refused"];
+    }
   }
   if (possible == 0) {
     const bool is_gpu_job = demand.resources.gpus > 0;
@@ -360,11 +375,8 @@ std::string explain(const Demand& demand, const std::vector<Candidate>& candidat
            " nodes fit and will be asked";
   std::string text = std::to_string(possible) + " of " + std::to_string(candidates.size()) +
                      " nodes could run it, none can now: ";
-  bool is_first = true;
-  for (const auto& [reason, count] : moments) {
-    text += (is_first ? "" : "; ") + std::to_string(count) + " " + reason;
-    is_first = false;
-  }
+  for (const auto& [reason, count] : moments) named.push_back(std::to_string(count) + " " + reason);
+  for (std::size_t i = 0; i < named.size(); ++i) text += (i == 0 ? "" : "; ") + named[i];
   return text;
 }
 

@@ -55,6 +55,7 @@ struct Judgement {
   std::string reason;           ///< empty if it fits
   std::uint32_t cpu_milli = 0;  ///< that the node would grant
   double shortfall = 0;         ///< of kNever: 0 nearly fits … 1 not at all; for "closest"
+  bool is_named = false;        ///< of kNotNow: the reason is one node's own, told with its name
 };
 
 Judgement judge(const Demand& demand, const Candidate& candidate);
@@ -80,7 +81,8 @@ std::string because(const Demand& demand, const Candidate& candidate, const Rank
 
 /// One sentence on why nothing fits: "0 of 41 GPUs can ever match; closest: lab-b/n-1 (…)", or "3
 /// nodes could run it, none can now: 2 outside their lending window; 1 busy with other jobs", or
-/// "no node offers data set imagenet".
+/// "no node offers data set imagenet". Up to three nodes whose container engine is refused are
+/// named with the reason, as only their owners can change it.
 std::string explain(const Demand& demand, const std::vector<Candidate>& candidates);
 
 /// The longest notice that a candidate grants which can ever run it; nullopt if none can.

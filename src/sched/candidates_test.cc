@@ -271,6 +271,27 @@ TEST(Explain, says_why_nothing_can_now) {
   EXPECT_EQ(explain(a_demand(), {}), "no node has joined yet");
 }
 
+TEST(
+    Explain, names_nodes_whose_engine_is_refused_and_not_those_that_are_closed_for_another_reason
+) {
+  Site site;
+  for (const char* id : {"n-1", "n-2", "n-3", "n-4", "n-5", "n-6"}) {
+    site.add(id, "lab-a").facts.engine_refusal = "engine 19.3 is below 20.10.24";
+    site.candidates.back().lending = LendingState::kNotLending;
+  }
+  site.candidates[4].lending = LendingState::kReclaimed;
+  site.candidates[5].is_up = false;
+
+  const std::string refused = ": its container engine is refused: engine 19.3 is below 20.10.24; ";
+  EXPECT_EQ(
+      explain(a_demand(), site.candidates),
+      "6 of 6 nodes could run it, none can now: lab-a/host-n-1" + refused + "lab-a/host-n-2" +
+          refused + "lab-a/host-n-3" + refused +
+          "1 more with a container engine that is refused; 1 not connected; "
+          "1 taken back by its owner"
+  );
+}
+
 TEST(Data, a_job_goes_only_where_all_its_data_sets_are) {
   Site site;
   site.add("none", "lab-x");

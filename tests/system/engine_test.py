@@ -63,6 +63,7 @@ class Engine(unittest.TestCase):
 
         why = " ".join(self.status().split())
         self.assertIn(f"its container engine is refused (--engine-floor-strict): {SAID}: no guest can start", why)
+        self.assertEqual(why.count(SAID), 1, why)
         self.assertIn("next: upgrade it", why)
         self.assertNotIn("has not answered", why)
         self.assertEqual([line["what"] for line in self.below_floor()], [SAID])
@@ -70,7 +71,8 @@ class Engine(unittest.TestCase):
         self.assertEqual(doctor.returncode, 1)
         self.assertRegex(doctor.stdout, rf"(?m)^MISSING +container engine +.*{re.escape(SAID)}\n +next: upgrade it")
         type(self).job = self.submit("echo", "hello")
-        wait_until("its author to be told", lambda: "1 not lending" in self.cli("why", self.job).stdout, 20)
+        wait_until("its author to be told", lambda: re.search(
+            rf"lab-a/\S+: its container engine is refused: {re.escape(SAID)}", self.cli("why", self.job).stdout), 20)
         self.assertEqual(self.rest.job(self.job)["state"], "queued")
 
     def test_b_once_it_is_upgraded_it_is_used_by_itself(self):
