@@ -12,6 +12,7 @@
 #include "base/printable.h"
 #include "coordinator/daemon.h"
 #include "coordinator/sqlite_store.h"
+#include "io/standard_output.h"
 
 namespace {
 
@@ -45,6 +46,11 @@ int complain(const Error& error) {
   if (!error.hint.empty())
     std::fprintf(stderr, "  next: %s\n", printable_lines(error.hint).c_str());
   return exit_code_of(error.code);
+}
+
+/// Whether anybody hears it or not: it serves all the same.
+void hand_on_output() {
+  if (!io::flush_output_or_drop()) log::warning("output.lost");
 }
 
 /// Of this machine's zone at this moment; a change of the clocks counts from the next start on.
@@ -96,7 +102,7 @@ int serve(const Flags& flags) {
         config->state.c_str(),
         token.c_str()
     );
-    std::fflush(stdout);
+    hand_on_output();
   };
   events.fatal = [&](const Error& error) {
     died = error;
@@ -115,7 +121,7 @@ int serve(const Flags& flags) {
   std::printf(
       "listening on port %u, CA %s\n", (*daemon)->port(), (*daemon)->ca_fingerprint().c_str()
   );
-  std::fflush(stdout);
+  hand_on_output();
   loop.run();
   return died ? complain(died->hinting("see the message; then start the coordinator again")) : 0;
 }

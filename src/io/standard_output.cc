@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio_ext.h>
 #include <unistd.h>
 
 #include "io/errno_error.h"
@@ -41,6 +42,13 @@ Status flush_output() {
   error.code = ErrorCode::kInternal;
   return fail(error.with("standard output")
                   .hinting("what was printed is not complete: send it to where there is room"));
+}
+
+bool flush_output_or_drop() {
+  if (flush_output()) return true;
+  __fpurge(stdout);
+  std::clearerr(stdout);
+  return false;
 }
 
 int finish_output(const char* program, int code) {

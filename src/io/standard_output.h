@@ -22,6 +22,10 @@ bool has_output_lost_its_reader();
 /// kInternal: all else, as a full disk.
 Status flush_output();
 
+/// For a daemon after it has said something: nobody needs to hear it. What could not be handed on
+/// is dropped, and finish_output() takes no notice of it. False: it was lost.
+bool flush_output_or_drop();
+
 /// The end of every command: flushes, and answers the program's exit status. That is `code` if all
 /// was written or the command failed by itself; else kReaderGone without a word, or 1 with the
 /// error on standard error.

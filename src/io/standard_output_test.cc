@@ -43,6 +43,29 @@ TEST(StandardOutput, what_was_written_is_a_success) {
   EXPECT_EQ(status_with(null.get(), say_hello), 0);
 }
 
+TEST(StandardOutput, what_a_daemon_says_to_nobody_changes_nothing_of_its_end) {
+  const auto serve_for_a_moment = [] {
+    std::printf("listening\n");
+    if (flush_output_or_drop()) return 99;
+    return finish_output("test", 0);
+  };
+  const auto and_say_more = [] {
+    std::printf("listening\n");
+    (void)flush_output_or_drop();
+    return say_hello();
+  };
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  close(ends[0]);
+  const Fd gone(ends[1]);
+  const Fd full(open("/dev/full", O_WRONLY | O_CLOEXEC));
+
+  EXPECT_EQ(status_with(gone.get(), serve_for_a_moment), 0);
+  EXPECT_EQ(status_with(full.get(), serve_for_a_moment), 0);
+  EXPECT_EQ(status_with(-1, serve_for_a_moment), 0);
+  EXPECT_EQ(status_with(gone.get(), and_say_more), kReaderGone) << "a later word counts again";
+}
+
 TEST(StandardOutput, a_full_device_fails_the_command) {
   const Fd full(open("/dev/full", O_WRONLY | O_CLOEXEC));
 

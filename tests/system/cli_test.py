@@ -328,6 +328,24 @@ class Commands(unittest.TestCase):
                                 env=self.site.environment, text=True)
         self.assertEqual(closed.returncode, 1, closed.stderr)
 
+    def test_a_coordinator_whose_output_nobody_reads_serves_and_ends_as_it_would_have(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        with open(writer, "w") as gone, open("/dev/full", "w") as full:
+            for name, output in (("gone", gone), ("full", full)):
+                state, log = self.folder / f"unheard-{name}", self.folder / f"unheard-{name}.log"
+                with open(log, "wb") as errors:
+                    process = subprocess.Popen([program("reclaim-coordinator"), "serve", "--state", state, "--listen",
+                                                "127.0.0.1:0"], stdout=output, stderr=errors)
+                try:
+                    wait_until("it to serve", lambda log=log: "output.lost" in log.read_text(), 20)
+                    self.assertIsNone(process.poll())
+                    process.terminate()
+                    self.assertEqual(process.wait(20), 0, log.read_text())
+                finally:
+                    process.kill()
+                    process.wait()
+
     def test_the_exit_codes_are_those_of_the_documentation(self):
         big = self.make_folder("big", x="x" * (2 << 20))
         with socket.socket() as nobody, open("/dev/full", "w") as full:
