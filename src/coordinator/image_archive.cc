@@ -75,9 +75,10 @@ Result<std::optional<std::string>> read_document(archive* tar, std::int64_t byte
 
 using Documents = std::map<std::string, std::string>;
 
-Result<Documents> read_documents(archive* tar, const Source& source) {
+Result<Documents> read_documents(archive* tar, const Source& source, std::uint64_t entries_max) {
   Documents out;
   std::size_t bytes = 0;
+  std::uint64_t entries = 0;
   for (bool is_first = true;; is_first = false) {
     archive_entry* entry = nullptr;
     const int status = archive_read_next_header(tar, &entry);
@@ -86,6 +87,13 @@ Result<Documents> read_documents(archive* tar, const Source& source) {
     if (status < ARCHIVE_WARN) {
       if (is_first) return out;  // compressed, say: the engine will know
       return fail(ErrorCode::kCorrupt, "the archive is damaged", kSaveAgain);
+    }
+    if (++entries > entries_max) {
+      return fail(
+          ErrorCode::kExhausted,
+          "the archive has more than " + std::to_string(entries_max) + " entries",
+          "leave files out of the image, or give it as one with layers: docker save IMAGE >FILE"
+      );
     }
     const std::string path = plain_path(archive_entry_pathname(entry));
     if (!may_be_document(path)) continue;
@@ -182,7 +190,9 @@ Result<std::vector<Digest>> diff_ids(const json& config) {
 
 }  // namespace
 
-Result<std::vector<Digest>> layers_of_archive(const std::function<Result<Blob>()>& next) {
+Result<std::vector<Digest>> layers_of_archive(
+    const std::function<Result<Blob>()>& next, std::uint64_t entries_max
+) {
   const std::unique_ptr<archive, decltype(&archive_read_free)> tar(
       archive_read_new(), archive_read_free
   );
@@ -192,7 +202,7 @@ Result<std::vector<Digest>> layers_of_archive(const std::function<Result<Blob>()
   const int opened = archive_read_open(tar.get(), &source, nullptr, Source::read, nullptr);
   if (source.error) return fail(*source.error);
   if (opened != ARCHIVE_OK) return std::vector<Digest>();
-  RN_TRY(const Documents documents, read_documents(tar.get(), source));
+  RN_TRY(const Documents documents, read_documents(tar.get(), source, entries_max));
 
   const auto listed = documents.find("manifest.json");
   if (listed == documents.end()) return std::vector<Digest>();

@@ -35,18 +35,23 @@ class Tar {
     return entry(path, AE_IFLNK, "", target);
   }
 
-  Result<std::vector<Digest>> layers(std::size_t piece = 1000) {
+  Result<std::vector<Digest>> layers(
+      std::size_t piece = 1000, std::uint64_t entries_max = kArchiveEntriesMax
+  ) {
     archive_write_close(tar_);
     std::size_t offset = 0;
-    return layers_of_archive([&]() -> Result<Blob> {
-      const std::size_t end = std::min(offset + piece, bytes_.size());
-      const Blob part(
-          bytes_.begin() + static_cast<std::ptrdiff_t>(offset),
-          bytes_.begin() + static_cast<std::ptrdiff_t>(end)
-      );
-      offset = end;
-      return part;
-    });
+    return layers_of_archive(
+        [&]() -> Result<Blob> {
+          const std::size_t end = std::min(offset + piece, bytes_.size());
+          const Blob part(
+              bytes_.begin() + static_cast<std::ptrdiff_t>(offset),
+              bytes_.begin() + static_cast<std::ptrdiff_t>(end)
+          );
+          offset = end;
+          return part;
+        },
+        entries_max
+    );
   }
 
   void cut(std::size_t bytes) {
@@ -162,6 +167,24 @@ TEST(ImageArchive, what_the_engine_might_read_otherwise_is_refused) {
   Tar elsewhere;
   elsewhere.file("manifest.json", manifest_of("not-here.json"));
   EXPECT_EQ(refusal(elsewhere), "the image's configuration is not there");
+}
+
+TEST(ImageArchive, one_without_end_is_refused_with_what_to_do) {
+  const auto layers_of_files = [](int files) {
+    Tar tar;
+    for (int i = 0; i < files; ++i) tar.file("etc/" + std::to_string(i), "");
+    return tar.layers(1000, 10);
+  };
+  ASSERT_TRUE(layers_of_files(10));
+  EXPECT_TRUE(layers_of_files(10)->empty());
+
+  const auto refused = layers_of_files(11);
+
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kExhausted);
+  EXPECT_EQ(refused.error().message, "the archive has more than 10 entries");
+  EXPECT_NE(refused.error().hint.find("docker save IMAGE >FILE"), std::string::npos);
+  EXPECT_GT(kArchiveEntriesMax, 1'000'000U) << "a root file system of one distribution";
 }
 
 TEST(ImageArchive, a_name_of_the_platforms_own_and_a_volume_are_refused) {
