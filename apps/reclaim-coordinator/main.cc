@@ -53,7 +53,7 @@ void hand_on_output() {
   if (!io::flush_output_or_drop()) log::warning("output.lost");
 }
 
-/// Of this machine's zone at this moment; a change of the clocks counts from the next start on.
+/// Of this machine's zone at this moment: an hour more in summer.
 std::int32_t local_utc_offset_s() {
   const std::time_t now = std::time(nullptr);
   std::tm local{};
@@ -81,6 +81,7 @@ Result<DaemonConfig> configure(const Flags& flags) {
   if (flags.keep_outputs_s) config.keep_outputs_s = *flags.keep_outputs_s;
   if (flags.home_settle_s) config.core.home_settle_s = *flags.home_settle_s;
   if (flags.rollup_s) config.core.rollup_s = *flags.rollup_s;
+  config.utc_offset_s = local_utc_offset_s;
   config.core.utc_offset_s = local_utc_offset_s();
   if (flags.stays_away) config.core.migrates_back = false;
   if (flags.has_public_metrics) config.has_public_metrics = true;

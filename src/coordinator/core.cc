@@ -182,7 +182,8 @@ void on_message(State& state, const AgentMessage& event) {
   );
 }
 
-void on_tick(State& state) {
+void on_tick(State& state, const Tick& tick) {
+  if (tick.utc_offset_s) set_utc_offset(state, *tick.utc_offset_s);
   look_for_silence(state);
   look_at_placements(state);
   if (state.now.boot - state.usage_accounted_at >= std::chrono::seconds(1)) {
@@ -255,7 +256,7 @@ Output Core::handle(const Event& event, Now now) {
         } else if constexpr (std::is_same_v<E, ApiCommand>) {
           on_command(state, e);
         } else if constexpr (std::is_same_v<E, Tick>) {
-          on_tick(state);
+          on_tick(state, e);
         } else if constexpr (std::is_same_v<E, LogStored>) {
           on_log_stored(state, e);
         } else {

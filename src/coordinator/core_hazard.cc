@@ -392,6 +392,12 @@ wire::HazardForecast news_of_hazard(State& state, NodeEntry& node) {
   return node.told_hazard;
 }
 
+void set_utc_offset(State& state, std::int32_t utc_offset_s) {
+  if (utc_offset_s == state.hazard.utc_offset_s()) return;
+  for (const auto& [id, node] : state.nodes) advance(state, node);
+  state.hazard.set_utc_offset(utc_offset_s);
+}
+
 void look_at_hazards(State& state) {
   watch_wall_clock(state);
   for (auto& [id, node] : state.nodes) settle_closed(state, node);

@@ -38,6 +38,8 @@ void note_reclaim(State& state, NodeEntry& node, const ReclaimRecord& record);
 void refresh_outlook(State& state, NodeEntry& node);
 /// What the agent shall expect of its owner; nothing where it knows that already.
 wire::HazardForecast news_of_hazard(State& state, NodeEntry& node);
+/// The campus's clocks changed: summer time began or ended.
+void set_utc_offset(State& state, std::int32_t utc_offset_s);
 /// A share of the nodes per tick, so that each is looked at once a minute.
 void look_at_hazards(State& state);
 /// Writes what was learnt since the last time: exposure, mainly; departures are written at once.

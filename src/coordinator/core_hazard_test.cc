@@ -154,6 +154,24 @@ TEST_F(Hazard, an_announced_reclaim_is_a_deadline_and_no_departure) {
   EXPECT_EQ(learnt_departures(a), 0);
 }
 
+TEST_F(Hazard, hours_follow_the_campuss_clocks_when_they_change_while_it_runs) {
+  add_node("a", "lab-a");
+  const auto seen_s = [this](std::int32_t utc_offset_s) {
+    const std::size_t hour = reclaim::hour_of_week(clock.now().wall, utc_offset_s);
+    return tables.campus_hazard->hours.at(hour).exposure_s;
+  };
+  pass(6 * kMinuteMs);
+  const double before_s = seen_s(0);
+  ASSERT_GT(before_s, 100);
+  ASSERT_EQ(seen_s(3600), 0);
+
+  handle(Tick{.utc_offset_s = 3600});
+  pass(10 * kMinuteMs);
+
+  EXPECT_GT(seen_s(3600), 100) << "summer time has begun, and a Tick that does not tell keeps it";
+  EXPECT_LT(seen_s(0), 400) << "what was seen before the change, and no more";
+}
+
 TEST_F(Hazard, the_end_of_a_lending_window_is_a_deadline_as_long_as_it_is_told) {
   FakeAgent& a = add_node("a", "lab-a");
   a.closes_in_s = 3600;

@@ -6,6 +6,7 @@
 // carries out its effects in order.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -172,7 +173,10 @@ struct ApiCommand {
 };
 
 /// Several times per heartbeat period (Config::tick_ms). Everything that waits is looked at here.
-struct Tick {};
+struct Tick {
+  /// Of the campus's clocks now, as the shell reads it; none: as before (Config::utc_offset_s).
+  std::optional<std::int32_t> utc_offset_s = std::nullopt;
+};
 
 /// The log file of this attempt is fsynced up to `next_offset`.
 struct LogStored {
@@ -275,7 +279,7 @@ struct Config {
   std::uint32_t backoff_first_ms = 1000;
   std::uint32_t backoff_max_ms = 300'000;
   std::uint32_t rollup_s = 300;   ///< width of telemetry's buckets
-  std::int32_t utc_offset_s = 0;  ///< of the campus's clocks: owners live by local hours
+  std::int32_t utc_offset_s = 0;  ///< of the campus's clocks at the start; later: Tick
   bool migrates_back = true;
   std::uint32_t min_residence_s = 300;  ///< no migrate-back before
   std::uint32_t home_settle_s = 60;     ///< the returned node must have been open for so long

@@ -171,10 +171,11 @@ Status Daemon::State::open() {
 Status Daemon::State::restore() {
   RN_TRY(const Snapshot snapshot, store->load());
   metrics.prime(snapshot);
-  const Shell::Deps deps{loop, workers, *store, *blobs, *logs, rng, [this](const Error& error) {
-                           log::error("daemon.fatal", {{"why", error.describe()}});
-                           if (events.fatal) events.fatal(error);
-                         }};
+  const auto fatal = [this](const Error& error) {
+    log::error("daemon.fatal", {{"why", error.describe()}});
+    if (events.fatal) events.fatal(error);
+  };
+  const Shell::Deps deps{loop, workers, *store, *blobs, *logs, rng, fatal, config.utc_offset_s};
   shell = std::make_unique<Shell>(deps, config.core, pki->keys());
   shell->on_write([this](const Write& write) { metrics.see(write); });
   RN_CHECK(shell->restore());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct DaemonConfig {
   std::uint64_t log_limit_bytes = 256u << 20;     ///< per attempt
   std::uint64_t disk_reserve_bytes = 256u << 20;  ///< uploads leave so much free
   Config core;
+  /// Of the machine's own time zone at this moment; asked at the start and before every Tick.
+  std::function<std::int32_t()> utc_offset_s;
 };
 
 /// Reads a configuration file (YAML) over `config`. kInvalid names the field; kNotFound if there is

@@ -3,6 +3,7 @@
 
 // For tests: a real coordinator in its own thread, and calls to it.
 
+#include <atomic>
 #include <fstream>
 #include <functional>
 #include <future>
@@ -42,6 +43,10 @@ class LiveSite {
     config.core.heartbeat_ms = 1000;  // a busy machine's agents are not lost for being slow
     config.core.lost_after = 3;
     config.core.max_finished_jobs_kept = finished_jobs_kept_;
+    config.utc_offset_s = [this] {
+      ++clock_looks_;
+      return 0;
+    };
     ASSERT_TRUE(finish_config(config).has_value());
     std::promise<void> is_up;
     thread_ = std::thread([this, config, &is_up] {
@@ -66,6 +71,9 @@ class LiveSite {
       if (admin_.empty()) std::this_thread::sleep_for(milliseconds(10));  // between two looks
     }
   }
+
+  /// How often it has asked for the campus's time zone.
+  std::uint32_t clock_looks() const { return clock_looks_; }
 
   void stop() {
     if (drain_) drain_();
@@ -133,6 +141,7 @@ class LiveSite {
   ScratchFolder folder_;
   std::string state_;
   std::uint32_t finished_jobs_kept_;
+  std::atomic<std::uint32_t> clock_looks_ = 0;
   std::string url_;
   std::string fingerprint_;
   std::string admin_;

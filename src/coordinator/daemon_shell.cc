@@ -59,7 +59,7 @@ void Shell::schedule_tick() {
   ticks_at_ = wanted;
   ticker_ = deps_.loop.run_after(wanted - at.boot, [this] {
     ticks_at_ = Instant::max();
-    handle(Tick{});
+    handle(deps_.utc_offset_s ? Tick{deps_.utc_offset_s()} : Tick{});
   });
 }
 

@@ -41,6 +41,7 @@ class Shell {
     Rng& rng;
     /// The database or a log condemned our memory: the process must end. Called once.
     std::function<void(const Error&)> fatal;
+    std::function<std::int32_t()> utc_offset_s;  ///< told with every Tick; none: as configured
   };
 
   Shell(const Deps& deps, const Config& config, const SiteKeys& keys);

@@ -118,6 +118,16 @@ TEST(Daemon, a_new_site_starts_without_configuration_and_keeps_its_secrets_to_it
   }
 }
 
+TEST(Daemon, the_campuss_clocks_are_looked_at_as_long_as_it_runs) {
+  const LiveSite site;
+  const std::uint32_t before = site.clock_looks();
+
+  for (int i = 0; i < 2000 && site.clock_looks() < before + 3; ++i)
+    std::this_thread::sleep_for(milliseconds(10));  // between two looks
+
+  EXPECT_GE(site.clock_looks(), before + 3);
+}
+
 TEST(Daemon, a_second_coordinator_on_the_same_folder_is_refused) {
   const LiveSite site;
   io::Loop loop;

@@ -102,6 +102,13 @@ class HazardModel {
   /// so.
   void advance(const NodeId& node, WallTime to);
   void advance_all(WallTime to);
+
+  /// The campus's clocks changed, as for summer time: hours are counted so from where each node was
+  /// advanced to.
+  void set_utc_offset(std::int64_t utc_offset_s) { parameters_.utc_offset_s = utc_offset_s; }
+
+  std::int64_t utc_offset_s() const { return parameters_.utc_offset_s; }
+
   void set_presence(const NodeId& node, OwnerPresence presence, WallTime at);
   /// `leaves_at` = when it will be gone, nullopt = nothing announced any more.
   void announce(const NodeId& node, std::optional<WallTime> leaves_at, WallTime at);
