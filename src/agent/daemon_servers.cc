@@ -7,6 +7,7 @@
 
 #include "agent/contract_file.h"
 #include "agent/daemon_state.h"
+#include "agent/image_pieces.h"
 #include "agent/kill_client.h"
 #include "agent/peers.h"
 #include "base/log.h"
@@ -77,7 +78,8 @@ void Daemon::State::serve_peer(io::FramedConnection& connection) {
             return newest;
           },
       .verify_key = {},
-      .is_image_blob = {},
+      .is_image_blob =
+          opens_pieces_of_its_image(ImagePieces(fs, join_path(config.folder(), "images"))),
       // NOTE(libstdc++): a new thread; on this one, later, if none can be had.
       .flush = std::launch::async | std::launch::deferred};
   checkpoint::DriveOptions options;

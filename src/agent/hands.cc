@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "agent/image_pieces.h"
 #include "agent/local_work.h"
 #include "agent/peers.h"
 #include "base/log.h"
@@ -265,6 +266,11 @@ Result<bool> Hands::is_archive_of(
   }
 }
 
+/// What peers with a ticket for this image may ask for.
+Status Hands::remember_pieces(const FetchImage& w) {
+  return ImagePieces(deps_.fs, deps_.images_folder).remember(w.digest, w.blobs);
+}
+
 Result<WorkResult> Hands::fetch_image(const FetchImage& w, const Cancelled& is_cancelled) {
   if (!w.digest.starts_with("sha256:"))
     return fail(ErrorCode::kInvalid, "\"" + w.digest + "\" is no image digest");
@@ -278,6 +284,7 @@ Result<WorkResult> Hands::fetch_image(const FetchImage& w, const Cancelled& is_c
   if (deps_.fs.stat(path)) {  // complete, as it was renamed; what lay here since may have rotted
     RN_TRY(const bool is_whole, is_archive_of(path, wanted, is_cancelled));
     if (is_whole) {
+      RN_CHECK(remember_pieces(w));
       RN_CHECK(use_archive(path));
       return WorkResult(ImageFetched{path});
     }
@@ -309,6 +316,7 @@ Result<WorkResult> Hands::fetch_image(const FetchImage& w, const Cancelled& is_c
   }
   RN_CHECK(deps_.fs.rename(part, path));
   RN_CHECK(deps_.fs.sync_folder(deps_.images_folder));
+  RN_CHECK(remember_pieces(w));
   RN_CHECK(use_archive(path));
   return WorkResult(ImageFetched{path});
 }

@@ -64,6 +64,7 @@ class Hands {
  private:
   using Cancelled = std::atomic<bool>;
 
+  Status remember_pieces(const FetchImage& w);
   Result<WorkResult> fetch_image(const FetchImage& w, const Cancelled& is_cancelled);
   Result<bool> is_archive_of(
       const std::string& path, const Digest& wanted, const Cancelled& is_cancelled

@@ -217,8 +217,7 @@ struct PeerServerDeps {
   /// The key of the node that signed a manifest, if it is known here: then the signature must be
   /// right.
   std::function<std::optional<crypto::PublicKey>(const NodeId&)> verify_key;
-  /// True if the blob is part of the image. Empty: every blob of `images` is served to a holder of
-  /// an image ticket.
+  /// True if the blob is part of the image. Empty: none is.
   std::function<bool(const std::string& image, const Digest& blob)> is_image_blob;
   /// How chunks become durable and are read back from the medium: deferred, on the session's
   /// thread, or async, on another one while the next arrive.

@@ -302,7 +302,7 @@ Status PeerServer::on_want_manifest(BlobView body) {
 /// A ticket opens one job's chunks or one image's blobs, nothing else of the store.
 Result<bool> PeerServer::may_serve(const Digest& cipher) {
   if (ticket_->action == TicketAction::kFetchImage)
-    return !deps_.is_image_blob || deps_.is_image_blob(ticket_->image, cipher);
+    return deps_.is_image_blob && deps_.is_image_blob(ticket_->image, cipher);
   if (!allowed_) {
     std::set<Digest> allowed;
     for (const GenerationRef& ref : deps_.store.list(ticket_->job)) {
