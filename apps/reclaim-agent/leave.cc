@@ -21,8 +21,9 @@ constexpr seconds kBetweenWords{10};            ///< said again what it waits fo
 constexpr milliseconds kRemoval = seconds(10);  ///< for an agent that is ending by itself
 
 constexpr const char* kGivingUp =
-    "run leave again to wait longer; if the site is gone for good: systemctl stop reclaim-agent, "
-    "then reclaim-agent leave --purge, which gives up what is not yet elsewhere";
+    "run leave again to wait longer; if the site is gone for good: systemctl stop reclaim-agent "
+    "reclaim-warden, then reclaim-warden leave and reclaim-agent leave --purge, which give up what "
+    "is not yet elsewhere";
 
 /// Until the agent's process has ended; says every now and then what it waits for.
 Status wait_for_end(const AgentConfig& config, const ServingProcess& agent, seconds limit) {
@@ -82,7 +83,8 @@ int do_leave(
     return report(Error(asked.error()).with("nothing has changed, the coordinator was not told"));
   }
   if (!purges) return 0;
-  const Status removed = io::patiently(kRemoval, [&] { return remove_tree(fs, config.folder()); });
+  const Status removed = io::patiently(kRemoval, [&] { return purge(fs, config, !asked); });
+  if (!removed && removed.error().code == ErrorCode::kConflict) return report(removed.error());
   if (!removed)
     return report(removed.error().hinting(
         removed.error().code == ErrorCode::kDenied ? "run it as root"

@@ -13,6 +13,29 @@
 
 namespace rn::agent {
 
+namespace {
+
+Status find_no_mount_but(FileSystem& fs, const std::string& path, std::uint64_t mount) {
+  const auto there = fs.stat(path);
+  if (!there || there->kind != FileStat::Kind::kDirectory) return {};
+  RN_TRY(const std::uint64_t own, fs.mount_of(path));
+  if (own != mount)
+    return fail(
+        ErrorCode::kConflict,
+        path + " is mounted: nothing was removed",
+        "if the warden has mounted it, for a guest or to show it a data set: systemctl stop "
+        "reclaim-warden, then reclaim-warden leave; else unmount it; then run this again"
+    );
+  const auto names = fs.list(path);
+  if (!names && names.error().code == ErrorCode::kDenied) return {};
+  if (!names) return fail(names.error());
+  for (const std::string& name : *names)
+    RN_CHECK(find_no_mount_but(fs, join_path(path, name), mount));
+  return {};
+}
+
+}  // namespace
+
 Result<ServingProcess> ServingProcess::of(const std::string& socket) {
   RN_TRY(const auto connection, io::FramedUnixClient::connect(socket));
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, connection->peer().pid, 0));
@@ -44,6 +67,23 @@ std::string leaving_waits_for(const NodeView& view) {
   std::string text;
   for (const std::string& reason : reasons) text += (text.empty() ? "" : "; ") + reason;
   return text;
+}
+
+Status check_nothing_mounted(FileSystem& fs, const std::string& folder) {
+  const auto there = fs.stat(folder);
+  const bool is_hidden = !there && there.error().code == ErrorCode::kDenied;
+  if (is_hidden || (!there && there.error().code == ErrorCode::kNotFound)) return {};
+  RN_TRY(const std::uint64_t mount, fs.mount_of(folder));
+  return find_no_mount_but(fs, folder, mount);
+}
+
+Status purge(FileSystem& fs, const AgentConfig& config, bool is_alone) {
+  RN_CHECK(check_nothing_mounted(fs, config.folder()));
+  if (is_alone) {
+    for (const char* const mounted : {"warden/attempts", "warden/data"})
+      RN_CHECK(check_nothing_mounted(fs, join_path(config.state, mounted)));
+  }
+  return remove_tree(fs, config.folder());
 }
 
 std::string untold_coordinator(const std::string& coordinator_url, const NodeId& node) {

@@ -3,8 +3,10 @@
 
 #include <string>
 
+#include "agent/config.h"
 #include "agent/core_types.h"
 #include "base/error.h"
+#include "base/fs.h"
 #include "base/time.h"
 #include "io/fd.h"
 
@@ -30,6 +32,16 @@ class ServingProcess {
 /// What a node that leaves for good still waits for, for its owner: guests with their phases, and
 /// whoever does not answer. Pure.
 std::string leaving_waits_for(const NodeView& view);
+
+/// For before the agent's files are removed: kConflict, with what to do, if anything is mounted
+/// below `folder`; such a mount may show somebody's own files. A missing folder, and what this user
+/// may not look into, have none. Reads only. Blocking.
+Status check_nothing_mounted(FileSystem& fs, const std::string& folder);
+
+/// Removes the agent's folder if nothing is mounted below it nor, when the agent did not leave by
+/// itself first (`is_alone`), where the warden mounts guests' disks and views of data sets; else
+/// nothing is removed. Errors as above and remove_tree's. Blocking.
+Status purge(FileSystem& fs, const AgentConfig& config, bool is_alone);
 
 /// What follows when a machine that has joined forgets it and the coordinator was not told. Pure.
 std::string untold_coordinator(const std::string& coordinator_url, const NodeId& node);

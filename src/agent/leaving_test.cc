@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/fenced_fs_fixture.h"
+#include "base/fs_crash.h"
 #include "base/scratch_folder.h"
 
 namespace rn::agent {
@@ -39,6 +41,67 @@ TEST(Leaving, says_which_guests_are_still_here_and_who_does_not_answer) {
 
 TEST(Leaving, without_guests_it_waits_for_the_coordinator) {
   EXPECT_EQ(leaving_waits_for(a_connected_node()), "the coordinator's word that it knows");
+}
+
+/// A disk on which one folder is a mount of its own, as a guest's view of its owner's files is.
+class MountedDisk final : public FencedFileSystem {
+ public:
+  MountedDisk(FileSystem& disk, std::string point)
+      : FencedFileSystem(disk, "/state"), point_(std::move(point)) {}
+
+  Result<std::uint64_t> mount_of(const std::string& path) override {
+    RN_CHECK(FencedFileSystem::mount_of(path).map([](std::uint64_t) {}));
+    return std::uint64_t{path == point_ || path.starts_with(point_ + "/") ? 2U : 1U};
+  }
+
+ private:
+  std::string point_;
+};
+
+class Purge : public testing::Test {
+ protected:
+  Purge() {
+    config_.state = "/state";
+    for (const char* const file :
+         {"/state/agent/identity/identity.json",
+          "/state/agent/views/photos/one",
+          "/state/warden/data/photos/one"}) {
+      EXPECT_TRUE(make_folders(disk_, parent_folder(file), 0755));
+      EXPECT_TRUE(write_durably(disk_, file, as_bytes("kept"), 0644));
+    }
+  }
+
+  bool is_there(const std::string& path) { return disk_.stat(path).has_value(); }
+
+  ManualClock clock_;
+  CrashFs disk_{clock_, 1};
+  AgentConfig config_;
+};
+
+TEST_F(Purge, removes_nothing_at_all_where_something_is_mounted_and_says_what_to_do) {
+  for (const char* const point : {"/state/agent/views/photos", "/state/warden/data/photos"}) {
+    MountedDisk fs(disk_, point);
+
+    const Status purged = purge(fs, config_, true);
+
+    ASSERT_FALSE(purged) << point;
+    EXPECT_EQ(purged.error().code, ErrorCode::kConflict);
+    EXPECT_EQ(purged.error().message, std::string(point) + " is mounted: nothing was removed");
+    EXPECT_NE(purged.error().hint.find("reclaim-warden leave"), std::string::npos);
+    EXPECT_TRUE(is_there("/state/agent/identity/identity.json")) << point;
+    EXPECT_TRUE(is_there(std::string(point) + "/one"));
+    EXPECT_TRUE(fs.refused().empty());
+  }
+}
+
+TEST_F(Purge, removes_the_agents_files_and_leaves_the_wardens_for_it) {
+  MountedDisk fs(disk_, "/state/warden/data/photos");
+
+  ASSERT_TRUE(purge(fs, config_, false)) << "the agent has left: that mount is no guest's";
+
+  EXPECT_FALSE(is_there("/state/agent"));
+  EXPECT_TRUE(is_there("/state/warden/data/photos/one"));
+  EXPECT_TRUE(purge(fs, config_, false)) << "again, with nothing there";
 }
 
 /// Serves the socket until it reads a byte, closes it, and lives on.
