@@ -96,8 +96,8 @@ struct Attempt {
   std::string copy_trouble;               ///< as reported; gone with the next full set of copies
   std::map<NodeId, ErrorCode> copy_trouble_of;  ///< what copy_trouble says
   std::string risk_trouble;                     ///< as reported; gone with the next safe generation
-  nanoseconds risk_told_at{0};  ///< how old its newest checkpoint was when that was said
-  bool is_notice_asked = false;
+  nanoseconds risk_told_at{0};    ///< how old its newest checkpoint was when that was said
+  bool is_notice_due = false;     ///< the guest's notice says something else than its row
   bool was_told_in_wait = false;  ///< of a notice, without a row: whoever leaves then leaves for it
   bool is_remove_asked = false;
   std::uint32_t log_failures = 0;
@@ -262,6 +262,7 @@ class Core::State {
   void hand_back(Attempt& a);
   void fence(Attempt& a, const std::string& why);
   void step_running(Attempt& a);
+  void tell_notice(Attempt& a);
   void step_noticed(Attempt& a);
   bool has_saved_enough(const Attempt& a) const;
   void step_saving(Attempt& a);

@@ -58,19 +58,32 @@ void Core::State::order_stop(Attempt& a, StopOrder order) {
   if (a.row.phase == Phase::kRunning) {
     a.row.is_signalled = a.commit.spec.checkpoint.signal == SaveSignal::kNone;
     a.row.signalled = 0;
-    a.is_safe_after_notice = a.is_notice_asked = false;
+    a.is_safe_after_notice = false;
     a.noticed_at = now_.boot;
     set_phase(a, Phase::kNoticed);
   }
+  a.is_notice_due = true;
 }
 
 /// The owner gave the node back before the deadline: who was not stopped yet runs on.
 void Core::State::withdraw_stop(Attempt& a, const ReclaimId& reclaim) {
   if (a.row.phase != Phase::kNoticed || a.row.stop.reclaim != reclaim) return;
   a.row.stop = {};
-  a.is_notice_asked = false;
+  a.is_notice_due = true;
   set_phase(a, Phase::kRunning);
-  ask(a, Ask::kNotice, warden_wire::WriteNotice{a.name, 0, 0, ""});
+}
+
+/// What the guest reads is what holds: the newest order, or none. It is told once, and again where
+/// the warden may not have written it.
+void Core::State::tell_notice(Attempt& a) {
+  if (!a.is_notice_due) return;
+  const bool is_free = !is_asking(a, Ask::kNotice);  // else what is written now comes after it
+  const bool is_noticed = a.row.phase == Phase::kNoticed;
+  if (is_free)
+    ask(a,
+        Ask::kNotice,
+        is_noticed ? notice(a.name, a.row.stop) : warden_wire::WriteNotice{a.name, 0, 0, ""});
+  a.is_notice_due = !is_free || !is_asking(a, Ask::kNotice);
 }
 
 StopOrder Core::State::stop_order(const ReclaimRecord& record) const {
@@ -122,6 +135,7 @@ void Core::State::fence(Attempt& a, const std::string& why) {
 }
 
 void Core::State::step_running(Attempt& a) {
+  tell_notice(a);
   const std::uint32_t orphan_s = std::min(contract_.orphan_limit_s, a.commit.spec.orphan_limit_s);
   if (now_.boot - a.renewed_at >= seconds(orphan_s)) {
     order_stop(
@@ -167,11 +181,7 @@ void Core::State::step_noticed(Attempt& a) {
     ask(a, Ask::kKill, warden_wire::KillGuest{a.name});
     return;
   }
-  if (!a.is_notice_asked && is_warden_connected_ && !is_asking(a, Ask::kNotice)) {
-    a.is_notice_asked = true;
-    a.ask_after.erase(Ask::kNotice);
-    ask(a, Ask::kNotice, notice(a.name, stop));
-  }
+  tell_notice(a);
   if (!a.row.is_signalled)
     ask(a, Ask::kSignal, warden_wire::SignalGuest{a.name, a.commit.spec.checkpoint.signal});
 }

@@ -109,6 +109,10 @@ void Core::State::tell_notices_in_wait(const warden_wire::WardenState& state) {
 void Core::State::on(const JournalGoesOn&) {
   if (!wait_) return;
   const std::deque<Event> held = std::move(wait_->held);
+  for (const auto& [name, deadline_ns] : wait_->noticed) {
+    const auto found = attempts_.find(name);
+    if (found != attempts_.end()) found->second.is_notice_due = true;  // what holds now
+  }
   log::info(
       "agent.goes_on_with_its_journal",
       {{"waited_ms", (now_.boot - wait_->since) / milliseconds(1)}, {"held", held.size()}}

@@ -39,7 +39,10 @@ void Core::State::on(const WardenActed&) {
 void Core::State::on(const WardenDisconnected&) {
   is_warden_connected_ = is_reconciled_ = false;
   asks_.clear();
-  for (auto& [name, a] : attempts_) a.asks.clear();
+  for (auto& [name, a] : attempts_) {
+    if (is_asking(a, Ask::kNotice)) a.is_notice_due = true;
+    a.asks.clear();
+  }
   strangers_.clear();
   evacuated_sent_at_.clear();
   announce_sent_.reset();
@@ -69,7 +72,10 @@ void Core::State::time_out_asks() {
       continue;
     }
     const auto found = attempts_.find(it->second.guest);
-    if (found != attempts_.end()) found->second.asks.erase(it->second.kind);
+    if (found != attempts_.end()) {
+      found->second.asks.erase(it->second.kind);
+      if (it->second.kind == Ask::kNotice) found->second.is_notice_due = true;
+    }
     const bool was_query = it->second.kind == Ask::kQuery;
     it = asks_.erase(it);
     if (was_query && !is_reconciled_) ask_node(Ask::kQuery, warden_wire::Query{});
@@ -170,6 +176,7 @@ void Core::State::on_ask_failed(Attempt& a, Ask kind, const warden_wire::Answer&
     if (kind == Ask::kKill && a.row.phase == Phase::kStopping) on_gone(a, std::nullopt, false);
     return;
   }
+  if (kind == Ask::kNotice && is_retryable(code)) a.is_notice_due = true;
   if (kind == Ask::kSignal) {
     a.row.is_signalled = true;  // nobody could be signalled: its next generation is waited for
     a.is_dirty = true;
