@@ -249,9 +249,12 @@ void Core::State::pump_copies(Attempt& a, GenerationRow& generation) {
     return;
   }
   PeerChoice peers = choose_peers(a, generation.receipts);
+  std::set<std::string> domains = domains_under_way(a);
   for (const PeerGrant& peer : peers.ready) {
     if (generation.receipts.size() + a.copies.size() >= wanted) break;
-    begin_copy(a, peer, generation.ref, false);
+    const bool is_new_domain =
+        peer.failure_domain.empty() || domains.insert(peer.failure_domain).second;
+    if (is_new_domain) begin_copy(a, peer, generation.ref, false);
   }
   if (peers.ready.empty() && a.copies.empty() && is_welcome_ && is_due(a.grant_sent_at)) {
     a.grant_sent_at = now_.boot;
@@ -283,6 +286,17 @@ PeerChoice Core::State::choose_peers(const Attempt& a, const std::vector<Receipt
   return out;
 }
 
+/// Two copies in one domain count as one: the coordinator would refuse the generation.
+std::set<std::string> Core::State::domains_under_way(const Attempt& a) const {
+  std::set<std::string> domains;
+  for (const auto* peers : {&a.row.plan.copies, &a.extra_peers}) {
+    for (const PeerGrant& peer : *peers) {
+      if (a.copies.contains(peer.node)) domains.insert(peer.failure_domain);
+    }
+  }
+  return domains;
+}
+
 void Core::State::begin_copy(
     Attempt& a, const PeerGrant& peer, GenerationRef generation, bool is_ahead
 ) {
@@ -312,7 +326,7 @@ void Core::State::pump_ahead(Attempt& a) {
   coming.job = a.name.job;
   coming.epoch = a.name.epoch;
   coming.generation = works_.at(a.works.at(Task::kSnapshot)).generation;
-  std::set<std::string> domains;
+  std::set<std::string> domains = domains_under_way(a);
   for (const PeerGrant& peer : choose_peers(a, {}).ready) {
     if (a.copies.size() >= wanted) return;
     const bool is_new_domain =

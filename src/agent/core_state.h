@@ -291,6 +291,7 @@ class Core::State {
   void release_ahead(Attempt& a, const GenerationRef& generation);
   void stop_ahead(Attempt& a);
   PeerChoice choose_peers(const Attempt& a, const std::vector<Receipt>& receipts) const;
+  std::set<std::string> domains_under_way(const Attempt& a) const;
   void begin_copy(Attempt& a, const PeerGrant& peer, GenerationRef generation, bool is_ahead);
   void send_commit(Attempt& a, const GenerationRow& generation);
   void on_copied(Attempt& a, const PendingWork& pending, const WorkResult& result);
