@@ -125,9 +125,10 @@ void Core::State::on_message(const wire::Commit& m) {
   reply.hold = m.hold;
   reply.job = m.job;
   reply.epoch = m.epoch;
-  if (const Attempt* known = find(m.job, m.epoch); known != nullptr && !known->row.is_fenced) {
-    reply.is_granted = true;
-    reply.lease_ms = known->commit.lease_ms;
+  if (const Attempt* known = find(m.job, m.epoch)) {
+    reply.is_granted = !known->row.is_fenced;
+    reply.lease_ms = reply.is_granted ? known->commit.lease_ms : 0;
+    if (!reply.is_granted) reply.reason = "epoch " + to_string(m.epoch) + " was fenced here";
     send(std::move(reply));
     return;
   }

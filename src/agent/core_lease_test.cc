@@ -26,6 +26,15 @@ class CoreLease : public CoreTest {
   Resources wanted;
 };
 
+TEST_F(CoreLease, a_fenced_attempt_is_not_granted_again) {
+  start();
+  run();
+  tell(wire::HeartbeatAck{1, {{JobId("j-1"), kEpoch, false, false}}, {}, 0});
+  tell(a_commit());
+
+  EXPECT_FALSE(sent<wire::CommitReply>().back().is_granted);
+}
+
 TEST_F(CoreLease, a_second_copy_does_not_go_where_the_first_is_going) {
   start();
   run();
