@@ -362,5 +362,40 @@ TEST_F(CoreLending, a_leaving_node_does_not_wait_for_ever_for_what_its_engine_do
   EXPECT_TRUE(has_left);
 }
 
+TEST_F(CoreLending, minutes_without_an_owner_are_minutes) {
+  contract.idle.idle_minutes = 10;
+  feed(ContractChanged{contract, 0});
+  measure(599);
+
+  EXPECT_EQ(core->view(clock.now()).lending, LendingState::kOwnerPresent);
+}
+
+TEST_F(CoreLending, a_contract_that_no_longer_lends_evacuates) {
+  contract.lends = false;
+  feed(ContractChanged{contract, 0});
+
+  EXPECT_EQ(last_announcement().deadline_ns, in(seconds(contract.notice_s)));
+  EXPECT_EQ(last_announcement().message, "the contract no longer lends");
+}
+
+TEST_F(CoreLending, the_owners_return_does_not_outlast_the_window) {
+  contract.idle.idle_minutes = 10;
+  lend({{{"tue"}, "20:00", "22:14"}}, 300);
+  measure(3);
+
+  EXPECT_EQ(last_announcement().deadline_ns, in(seconds(40)));
+}
+
+TEST_F(CoreLending, a_zone_that_has_changed_its_time_moves_the_end) {
+  lend({{{"tue"}, "20:00", "23:14"}}, 30);
+  TelemetrySampled sampled;
+  sampled.telemetry.disk_free_mib = 50'000;
+  sampled.idle_s = 100'000;
+  sampled.utc_offset_s = 3600;
+  feed(sampled);
+
+  EXPECT_EQ(last_announcement().deadline_ns, in(seconds(40)));
+}
+
 }  // namespace
 }  // namespace rn::agent

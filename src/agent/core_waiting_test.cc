@@ -296,6 +296,24 @@ TEST_F(CoreWaiting, a_verdict_of_a_stale_epoch_is_obeyed_when_there_is_room) {
   EXPECT_EQ(phase(), "stopping");
 }
 
+TEST_F(CoreWaiting, what_the_owner_and_the_coordinator_order_meanwhile_is_done_when_there_is_room) {
+  wait_for_room();
+  feed(OwnerLeaves{"the lab moves"});
+  wire::StopAttempt stop;
+  stop.job = JobId("j-1");
+  stop.epoch = kEpoch;
+  stop.mode = StopMode::kAtOnce;
+  stop.end = AttemptEnd::kCancelled;
+  tell(stop);
+  EXPECT_EQ(phase(), "running");
+
+  feed(JournalGoesOn{});
+
+  EXPECT_EQ(phase(), "stopping");
+  EXPECT_EQ(core->view(clock.now()).lending, LendingState::kDraining);
+  EXPECT_THAT(journal.at("node"), HasSubstr("the lab moves"));
+}
+
 TEST(ToldReports, an_attempt_is_told_from_its_lease_to_the_heartbeat_that_leaves_it_out) {
   ToldReports told;
   wire::CommitReply granted;
