@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "base/rng.h"
 #include "warden/core.h"
 
@@ -34,8 +36,12 @@ class CoreUnderTest {
     return *this;
   }
 
+  /// What an event changes is in the journal of the same output: a crash after it forgets nothing.
   const Output& tell(Event event) {
+    if (last.journal) kept = *last.journal;
     last = core.handle(event, clock.now());
+    if (last.journal) kept = *last.journal;
+    EXPECT_EQ(kept, core.journal()) << "an event changed something that was not journalled";
     return last;
   }
 
@@ -126,6 +132,7 @@ class CoreUnderTest {
   SeededRng rng{1};
   WardenCore core;
   Output last;
+  Journal kept;  ///< as the disk has it
   std::uint64_t number = 0;
 };
 

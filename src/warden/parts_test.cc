@@ -280,6 +280,26 @@ TEST(KillJournalRecovery, pairs_intents_with_what_came_of_them) {
   EXPECT_EQ(events[1].report.killed_ns, 0) << "unknown: the core does it again";
 }
 
+TEST(KillJournalRecovery, each_outcome_belongs_to_its_own_order) {
+  KillRecord done = record(KillStep::kDone, 20);
+  done.processes = 3;  // and not cleared
+
+  const auto events = emergencies_of(
+      {record(KillStep::kIntentKill, 10), record(KillStep::kIntentKill, 20), done},
+      "b1",
+      Instant(seconds(1))
+  );
+
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[0].report.processes, 0U);
+  EXPECT_EQ(events[1].report.processes, 3U);
+  EXPECT_EQ(events[1].report.cleared_ns, 0);
+  EXPECT_EQ(events[1].report.killed_ns, 0) << "something was left: the core does it again";
+  const auto later =
+      emergencies_of({record(KillStep::kIntentKill, 20), done}, "b2", Instant{seconds(1)});
+  EXPECT_EQ(later.at(0).report.killed_ns, 0) << "in another boot, too";
+}
+
 TEST(KillJournalRecovery, times_of_another_boot_are_now) {
   const auto events =
       emergencies_of({record(KillStep::kIntentKill, 10, "b0")}, "b1", Instant(nanoseconds(77)));
@@ -322,6 +342,13 @@ TEST(ByHand, the_journal_says_which_guest_has_which_gpu) {
   EXPECT_THAT(order.widened, testing::IsEmpty());
   ASSERT_EQ(order.guests.size(), 1U);
   EXPECT_EQ(order.guests[0].slot, 3U);
+}
+
+TEST(ByHand, a_start_that_made_no_container_is_no_guest) {
+  Result<Journal> journal = with_guest_on({1});
+  journal->guests[0].container.clear();
+
+  EXPECT_THAT(by_hand(0b10, journal).guests, testing::IsEmpty());
 }
 
 TEST(ByHand, where_no_journal_says_it_all_guests_go_and_the_owner_is_told_why) {

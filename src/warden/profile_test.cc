@@ -274,6 +274,7 @@ TEST(Profile, commands_and_resources_out_of_bounds_are_refused) {
   EXPECT_TRUE(with([](StartGuest& s) { s.memory_mib = 0; }));
   EXPECT_TRUE(with([](StartGuest& s) { s.memory_mib = ~std::uint64_t{0}; }));
   EXPECT_TRUE(with([](StartGuest& s) { s.max_pids = 0; }));
+  EXPECT_TRUE(with([](StartGuest& s) { s.max_pids = 65'537; }));
   EXPECT_TRUE(with([](StartGuest& s) { s.gpus = {1, 1}; }));
   EXPECT_TRUE(with([](StartGuest& s) { s.gpus = {64}; }));
 }
