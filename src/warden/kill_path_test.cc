@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <mutex>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -322,9 +324,33 @@ TEST_F(Kill, cutting_alone_leaves_the_guests_alive) {
   const KillReport& report = path_->cut({.scope = KillScope::guest(kSlot)});
 
   EXPECT_TRUE(report.is_cut());
+  EXPECT_TRUE(report.is_journaled);
   EXPECT_FALSE(report.is_killed());
   EXPECT_TRUE(guests.is_alive(0));
   EXPECT_FALSE(cut_->gates().is_open(kSlot).value());
+  path_.reset();
+  const auto records = read_kill_journal(config_.journal).value();
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].step, KillStep::kIntentCut);
+}
+
+TEST_F(Kill, an_order_was_given_when_it_was_read) {
+  open_path();
+  const Instant read = clock_.now().boot - seconds(1);
+
+  EXPECT_EQ(path_->clear({.declared = read}).declared, read);
+}
+
+TEST_F(Kill, a_slot_whose_guest_has_ended_has_nobody_to_kill) {
+  open_path();
+  path_->guest_ended(kSlot);
+  const Herd other(roots_, lab_ + "/guest-1", 1, sleep_forever);
+
+  const KillReport& report = path_->clear({.scope = KillScope::guest(kSlot)});
+
+  EXPECT_TRUE(report.is_cleared());
+  EXPECT_EQ(report.processes, 0u);
+  EXPECT_TRUE(other.is_alive(0));
 }
 
 TEST_F(Kill, gates_that_something_passes_by_are_shut_and_no_cut_until_the_guest_is_gone) {
@@ -532,6 +558,170 @@ TEST_F(Kill, signals_reach_exactly_those_that_catch_them) {
   std::sort(expected.begin(), expected.end());
   EXPECT_EQ(signalled, expected);
   EXPECT_TRUE(others.is_alive(0)) << "USR1 would have killed it";
+}
+
+/// The owner's socket, served by a thread of its own.
+class ServedKill : public Kill {
+ protected:
+  using Frame = warden_wire::KillFrame;
+  static constexpr std::uint32_t kCleared = 0;
+  static constexpr std::uint32_t kRefused = 3;
+  static constexpr uid_t kOwner = 4711;
+  static constexpr uid_t kStranger = 4712;
+
+  void serve() {
+    open_path();
+    ASSERT_EQ(chmod(folder_.path().c_str(), 0711), 0);
+    auto service = KillService::start(
+        socket_,
+        {kOwner},
+        std::move(path_),
+        7,
+        clock_,
+        [this](EmergencyDone done) {
+          const std::lock_guard lock(mutex_);
+          told_.push_back(std::move(done));
+        }
+    );
+    ASSERT_TRUE(service) << service.error().describe();
+    service_ = std::move(*service);
+  }
+
+  void TearDown() override {
+    service_.reset();
+    Kill::TearDown();
+  }
+
+  /// What that user is answered. Only the calling thread of a process has the user's id.
+  Frame asks(uid_t uid, const Frame& order) const {
+    Frame answer;
+    answer.status = UINT32_MAX;
+    std::thread([&] {
+      if (syscall(SYS_setresuid, uid, uid, uid) != 0) return;
+      if (const auto got = ask_kill_socket(socket_, order, seconds(30))) answer = *got;
+    }).join();
+    return answer;
+  }
+
+  static Frame order(Frame::Verb verb, std::uint64_t gpu_mask = 0) {
+    Frame frame;
+    frame.verb = verb;
+    frame.gpu_mask = gpu_mask;
+    return frame;
+  }
+
+  std::vector<EmergencyDone> told() {
+    const std::lock_guard lock(mutex_);
+    return told_;
+  }
+
+  /// The answer leaves before the daemon's core is told.
+  EmergencyDone wait_for_word() {
+    for (int i = 0; i < 5000 && told().empty(); ++i) usleep(1000);
+    const auto all = told();
+    EXPECT_EQ(all.size(), 1U);
+    return all.empty() ? EmergencyDone{} : all.front();
+  }
+
+  static bool dies(const Herd& herd) {
+    for (int i = 0; i < 2000 && herd.is_alive(0); ++i) usleep(1000);
+    return !herd.is_alive(0);
+  }
+
+  const std::string socket_ = folder_.path() + "/kill.sock";
+  std::unique_ptr<KillService> service_;
+  std::mutex mutex_;
+  std::vector<EmergencyDone> told_;  ///< guarded by mutex_
+};
+
+TEST_F(ServedKill, the_owners_order_ends_every_guest_and_the_core_is_told) {
+  serve();
+  const Herd guests(roots_, lab_ + "/guest-1", 2, sleep_forever);
+
+  const Frame answer = asks(kOwner, order(Frame::kCutAndClear));
+
+  EXPECT_EQ(answer.status, kCleared);
+  EXPECT_EQ(answer.processes, 2U);
+  EXPECT_FALSE(guests.is_alive(0));
+  const EmergencyDone word = wait_for_word();
+  EXPECT_EQ(word.sequence, 8U);
+  EXPECT_FALSE(word.is_cut_only);
+  EXPECT_EQ(word.gpu_mask, 0U);
+  EXPECT_EQ(word.declared_ns, answer.declared_ns);
+  EXPECT_EQ(word.report.cleared_ns, answer.cleared_ns);
+  EXPECT_EQ(word.report.processes, 2U);
+  EXPECT_TRUE(word.report.remains.empty());
+  EXPECT_TRUE(service_->count().is_pending()) << "until the core has taken it in";
+}
+
+TEST_F(ServedKill, an_order_for_a_gpu_ends_the_guest_that_has_it_and_no_other) {
+  serve();
+  service_->gpus()[kSlot] = 0b10;
+  service_->gpus()[kSlot + 1] = 0b100;
+  const Herd first(roots_, lab_ + "/guest-1", 1, sleep_forever);
+  const Herd second(roots_, lab_ + "/guest-2", 1, sleep_forever);
+
+  const Frame answer = asks(kOwner, order(Frame::kCutAndClear, 0b10));
+
+  EXPECT_EQ(answer.status, kCleared);
+  EXPECT_FALSE(first.is_alive(0));
+  EXPECT_TRUE(second.is_alive(0));
+  EXPECT_TRUE(cut_->gates().state()->is_node_open);
+  EXPECT_EQ(wait_for_word().gpu_mask, 0b10U);
+}
+
+TEST_F(ServedKill, a_stranger_and_a_frame_that_is_none_are_refused_and_nothing_happens) {
+  serve();
+  const Herd guests(roots_, lab_ + "/guest-1", 1, sleep_forever);
+  Frame garbage = order(Frame::kCutAndClear);
+  garbage.magic = 0;
+
+  EXPECT_EQ(asks(kStranger, order(Frame::kCutAndClear)).status, kRefused);
+  EXPECT_EQ(asks(kOwner, garbage).status, kRefused);
+
+  EXPECT_TRUE(guests.is_alive(0));
+  EXPECT_TRUE(cut_->gates().state()->is_node_open);
+  EXPECT_TRUE(told().empty());
+  EXPECT_FALSE(service_->count().is_pending());
+}
+
+TEST_F(ServedKill, a_question_changes_nothing) {
+  serve();
+  const Herd guests(roots_, lab_ + "/guest-1", 1, sleep_forever);
+
+  const Frame answer = asks(kOwner, order(Frame::kStatus));
+
+  EXPECT_NE(answer.status, kCleared);
+  EXPECT_EQ(answer.processes, 1U);
+  EXPECT_TRUE(guests.is_alive(0));
+  EXPECT_TRUE(told().empty());
+}
+
+/// A container that the engine was starting when the node was cleared.
+TEST_F(ServedKill, what_comes_to_life_after_the_order_dies_without_another_one) {
+  serve();
+  ASSERT_EQ(asks(kOwner, order(Frame::kCutAndClear)).status, kCleared);
+  usleep(100'000);  // ten looks: the guard outlasts the first
+  ASSERT_TRUE(make_cgroup(roots_, lab_ + "/guest-2"));
+  const Herd late(roots_, lab_ + "/guest-2", 1, sleep_forever);
+  EXPECT_TRUE(dies(late));
+
+  ASSERT_TRUE(cut_->uncut_node());
+  const Herd guests(roots_, lab_ + "/guest-2", 1, sleep_forever);
+  usleep(100'000);
+  EXPECT_TRUE(guests.is_alive(0)) << "the owner has given the machine back";
+}
+
+TEST_F(ServedKill, after_a_cut_alone_nobody_dies) {
+  serve();
+  const Herd guests(roots_, lab_ + "/guest-1", 1, sleep_forever);
+
+  EXPECT_EQ(asks(kOwner, order(Frame::kCutOnly)).status, kCleared);
+  usleep(100'000);
+
+  EXPECT_TRUE(guests.is_alive(0));
+  EXPECT_FALSE(cut_->gates().state()->is_node_open);
+  EXPECT_TRUE(wait_for_word().is_cut_only);
 }
 
 }  // namespace
