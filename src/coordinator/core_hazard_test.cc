@@ -414,5 +414,106 @@ TEST_F(Hazard, a_node_is_told_of_the_end_of_its_window_and_anew_after_a_reconnec
   EXPECT_FALSE(a.received<wire::HeartbeatAck>().back().hazard.per_day.empty());
 }
 
+TEST_F(Hazard, a_record_that_comes_a_moment_after_the_node_closed_is_a_departure) {
+  FakeAgent& a = add_node("a", "lab-a");
+  pass(10 * kMinuteMs);
+  a.lending = LendingState::kReclaimed;
+  beat(a);
+  pass(config.heartbeat_ms);
+  tell(a, wire::ReclaimReport{a_record(ReclaimKind::kNotice)});
+  pass(kMinuteMs);
+
+  EXPECT_NEAR(learnt_departures(a), 1, 0.01);
+}
+
+TEST_F(Hazard, a_node_that_closes_for_a_moment_has_been_lent_all_the_time) {
+  FakeAgent& a = add_node("a", "lab-a");
+  pass(10 * kMinuteMs);
+  a.lending = LendingState::kPaused;
+  beat(a);
+  give_back(a);
+  pass(kMinuteMs);
+
+  EXPECT_GT(why(a).age_s, 600);
+}
+
+TEST_F(Hazard, what_a_departure_taught_of_its_lab_is_kept_at_once) {
+  FakeAgent& a = add_node("a", "lab-a");
+  pass(kMinuteMs);
+  take_back(a, ReclaimKind::kNotice);
+
+  EXPECT_NEAR(tables.lab_hazards.at(LabId("lab-a")).rate.events, 1, 0.01);
+  EXPECT_NEAR(learnt_departures(a), 1, 0.01);
+}
+
+TEST_F(Hazard, a_departure_is_a_warning_for_the_labs_other_nodes_at_once) {
+  FakeAgent& a = add_node("a", "lab-a");
+  FakeAgent& mate = add_node("mate", "lab-a");
+  pass(10 * kMinuteMs);
+  const double before = core->node(mate.id, clock.now())->departures_per_day;
+  take_back(a, ReclaimKind::kNotice);
+
+  EXPECT_GT(core->node(mate.id, clock.now())->departures_per_day, 1.5 * before);
+}
+
+TEST_F(Hazard, what_is_announced_for_one_gpu_says_nothing_of_the_node) {
+  FakeAgent& a = add_node("a", "lab-a");
+  ReclaimRecord one = a_record(ReclaimKind::kAnnounced, 1800);
+  one.gpus = {0};
+  tell(a, wire::ReclaimReport{one});
+  EXPECT_LT(why(a).leaves_in_s, 0);
+
+  tell(a, wire::ReclaimReport{a_record(ReclaimKind::kAnnounced, 3600)});
+  one.phase = ReclaimPhase::kReturned;
+  tell(a, wire::ReclaimReport{one});
+  beat(a);
+  EXPECT_NEAR(why(a).leaves_in_s, 3600, 1) << "the node's own is not called off";
+}
+
+TEST_F(Hazard, an_announcement_is_known_after_a_restart) {
+  FakeAgent& a = add_node("a", "lab-a");
+  tell(a, wire::ReclaimReport{a_record(ReclaimKind::kAnnounced, 3600)});
+  restart();
+  connect(a);
+  beat(a);
+
+  EXPECT_NEAR(why(a).leaves_in_s, 3600, 1);
+}
+
+TEST_F(Hazard, a_contract_that_names_no_gpus_lends_them_all) {
+  FakeAgent& a = add_node("a", "lab-a");
+  a.telemetry.gpus = {{.index = 0, .foreign_processes = 1}};
+  beat(a);
+
+  const auto factors = why(a).factors;
+  EXPECT_TRUE(std::any_of(factors.begin(), factors.end(), [](const reclaim::HazardFactor& f) {
+    return f.name == "foreign process";
+  }));
+}
+
+TEST_F(Hazard, a_node_is_told_anew_now_and_then_and_when_its_window_no_longer_ends) {
+  FakeAgent& a = add_node("a", "lab-a");
+  a.closes_in_s = 7 * 86'400;
+  pass(10'000);
+  const auto told = [&] {
+    std::vector<wire::HazardForecast> out;
+    for (const auto& ack : a.received<wire::HeartbeatAck>())
+      if (!ack.hazard.per_day.empty()) out.push_back(ack.hazard);
+    return out;
+  };
+  ASSERT_FALSE(told().empty());
+  EXPECT_NEAR(told().back().per_day.back(), told().back().per_day.front(), 0.05)
+      << "per day, in each of its steps";
+  a.inbox.clear();
+  a.closes_in_s = 0;
+  beat(a);
+  ASSERT_EQ(told().size(), 1U);
+  EXPECT_EQ(told().front().leaves_in_s, 0U);
+
+  a.inbox.clear();
+  pass(35 * kMinuteMs);
+  EXPECT_GE(told().size(), 1U);
+}
+
 }  // namespace
 }  // namespace rn::coordinator

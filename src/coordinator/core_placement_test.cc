@@ -378,7 +378,22 @@ TEST_F(DataTest, without_its_data_anywhere_it_waits_says_so_and_goes_when_somebo
 TEST_F(DataTest, what_one_job_lacks_says_nothing_about_a_job_with_other_data) {
   offer("b", {"digits"});
   const JobId waits = submit(a_spec_with({"imagenet"}));
+  pass(1000);  // it is looked at first
   const JobId runs = submit(a_spec_with({"digits"}));
+  pass(2000);
+
+  EXPECT_EQ(state(waits), JobState::kQueued);
+  EXPECT_EQ(where(runs), "b");
+}
+
+TEST_F(DataTest, what_one_job_trusts_says_nothing_about_a_job_that_trusts_others) {
+  JobSpec nobody = a_spec();
+  nobody.only_labs = {"lab-nowhere"};
+  const JobId waits = submit(nobody);
+  pass(1000);
+  JobSpec one = a_spec();
+  one.only_labs = {"lab-b"};
+  const JobId runs = submit(one);
   pass(2000);
 
   EXPECT_EQ(state(waits), JobState::kQueued);

@@ -240,6 +240,19 @@ TEST_F(Registry, a_hello_that_lists_too_much_is_refused) {
   EXPECT_EQ(a.last<wire::Refused>().code, "exhausted");
 }
 
+TEST_F(Registry, more_data_sets_than_a_node_may_have_are_refused_and_never_kept) {
+  FakeAgent& a = add_node("a", "lab-a");
+  NodeFacts facts = a.hello.facts;
+  for (int i = 0; i < 257; ++i) facts.data_sets.push_back("d" + std::to_string(i));
+  tell(a, wire::NodeUpdate{facts, a.hello.contract, a.hello.address});
+  EXPECT_TRUE(tables.nodes.at(a.id).facts.data_sets.empty());
+
+  disconnect(a);
+  a.hello.facts = facts;
+  connect(a);
+  EXPECT_EQ(a.last<wire::Refused>().code, "exhausted");
+}
+
 TEST_F(Registry, reclaims_are_recorded_once_acknowledged_and_counted_by_kind) {
   FakeAgent& a = add_node("a", "lab-a");
   ReclaimRecord record;

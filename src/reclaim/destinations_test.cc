@@ -134,5 +134,18 @@ TEST(ChooseCopies, holds_its_rules_for_random_sites) {
   }
 }
 
+TEST(ChooseCopies, who_stays_longer_and_holds_less_is_preferred_and_who_has_no_room_is_not_asked) {
+  std::vector<CopyCandidate> candidates = {a_node("n-b", "lab-b"), a_node("n-c", "lab-c")};
+  candidates[1].survival = 0.95;
+  EXPECT_EQ(chosen(a_source(), candidates), (Ids{"n-c"}));
+
+  candidates[1].survival = candidates[0].survival;
+  candidates[0].copies_held = 3;
+  EXPECT_EQ(chosen(a_source(), candidates), (Ids{"n-c"}));
+
+  candidates[1].room_bytes = 0;  // and nothing is known of what will come
+  EXPECT_EQ(chosen(a_source(), candidates), (Ids{"n-b"}));
+}
+
 }  // namespace
 }  // namespace rn::reclaim

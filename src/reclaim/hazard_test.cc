@@ -244,6 +244,29 @@ TEST(Hazard, an_announced_departure_is_a_deadline_and_not_a_risk) {
   EXPECT_GT(model.survival(node(0), kLab, wall(kMinuteMs), 7200).probability(), 0.9);
 }
 
+TEST(Hazard, a_deadline_ends_with_the_stay_that_it_was_announced_for) {
+  for (const bool was_taken : {true, false}) {
+    HazardModel model;
+    model.lend(node(0), kLab, wall(0));
+    model.announce(node(0), wall(2 * kHourMs), wall(kMinuteMs));
+    if (was_taken) {
+      model.reclaimed(node(0), wall(kHourMs));
+    } else {
+      model.withdrawn(node(0), wall(kHourMs));
+    }
+    model.lend(node(0), kLab, wall(kHourMs + kMinuteMs));
+
+    EXPECT_FALSE(model.survival(node(0), kLab, wall(kHourMs + kMinuteMs), 7200).leaves_before);
+  }
+}
+
+TEST(Hazard, a_node_that_moved_to_another_lab_is_unknown_there) {
+  const HazardModel model = learn(2, 10 * kDayMs, [](int, std::int64_t) { return 1 / 7200.0; });
+  const WallTime now = wall(10 * kDayMs);
+
+  EXPECT_EQ(model.rate(node(1), kOtherLab, now), model.rate(node(99), kOtherLab, now));
+}
+
 TEST(Hazard, an_unusual_day_is_noticed_at_once_and_forgotten_soon) {
   HazardModel model = learn(6, 20 * kDayMs, [](int, std::int64_t) { return 1 / (20 * 3600.0); });
   const std::int64_t t = 20 * kDayMs;
@@ -280,6 +303,8 @@ TEST(Hazard, years_of_evidence_do_not_overflow) {
   const HazardState state = model.state();
   EXPECT_TRUE(check(state).has_value());
   EXPECT_LT(state.campus.base.events, 1e5);  // 2^10 since the last time they were brought back to 1
+  EXPECT_LT(state.nodes.at(0).rate.events, 1e5);
+  for (const Tally& hour : state.labs.at(0).hours) EXPECT_LT(hour.events, 1e5);
   EXPECT_GT(model.rate(node(0), kLab, wall(400 * kHourMs)), 1.0 / (35 * 3600));
   EXPECT_LT(model.rate(node(0), kLab, wall(400 * kHourMs)), 1 / 600.0);
 }
