@@ -178,6 +178,36 @@ TEST_F(WardenOwner, may_set_a_deadline_for_guests_that_were_only_cut) {
   EXPECT_NE(w.did<Clear>(), nullptr);
 }
 
+TEST_F(WardenOwner, cuts_alone_and_a_restart_of_the_warden_ends_nothing_either) {
+  w.run(1);
+  w.tell(cut_only());
+  Rig later(w.core.journal());
+  later.last = later.core.start(later.clock.now());
+  FoundContainer found{Rig::guest(1), "c1", 0, true, 101};
+  found.has_go_ahead = true;
+  later.tell(Reconciled{{found}, {{Rig::guest(1), "/disk/1", 64}}, {}});
+  EXPECT_EQ(later.did<Kill>(), nullptr);
+  EXPECT_TRUE(later.did<SetGates>()->open_slots.empty());
+  later.ask(Release{});
+
+  EXPECT_EQ(later.state_of(1), GuestState::kRunning);
+  EXPECT_EQ(later.did<SetGates>()->open_slots, std::vector<std::uint32_t>{0});
+}
+
+TEST_F(WardenOwner, has_cleared_the_machine_and_what_is_found_alive_afterwards_is_ended) {
+  w.run(1);
+  Journal journal = w.core.journal();  // of before; it came to life behind the clearing's back
+  clear(declare(ReclaimKind::kEmergency, 0));
+  journal.reclaims = w.core.journal().reclaims;
+  Rig later(journal);
+  later.last = later.core.start(later.clock.now());
+  FoundContainer found{Rig::guest(1), "c1", 0, true, 101};
+  found.has_go_ahead = true;
+  later.tell(Reconciled{{found}, {{Rig::guest(1), "/disk/1", 64}}, {}});
+
+  EXPECT_NE(later.did<Kill>(), nullptr);
+}
+
 TEST_F(WardenOwner, cuts_and_no_guest_begins_behind_the_gate) {
   w.give_disk(1);
   w.ask(Rig::start_of(1));
