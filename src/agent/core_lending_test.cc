@@ -378,14 +378,6 @@ TEST_F(CoreLending, a_contract_that_no_longer_lends_evacuates) {
   EXPECT_EQ(last_announcement().message, "the contract no longer lends");
 }
 
-TEST_F(CoreLending, the_owners_return_does_not_outlast_the_window) {
-  contract.idle.idle_minutes = 10;
-  lend({{{"tue"}, "20:00", "22:14"}}, 300);
-  measure(3);
-
-  EXPECT_EQ(last_announcement().deadline_ns, in(seconds(40)));
-}
-
 TEST_F(CoreLending, a_zone_that_has_changed_its_time_moves_the_end) {
   lend({{{"tue"}, "20:00", "23:14"}}, 30);
   TelemetrySampled sampled;

@@ -149,30 +149,6 @@ TEST_F(CoreNotice, a_later_deadline_changes_nothing_and_an_earlier_one_counts) {
   EXPECT_EQ(deadline_left_ms(), 30'000);
 }
 
-TEST_F(CoreNotice, what_comes_at_once_does_not_wait_for_its_deadline) {
-  declare();
-  wire::StopAttempt stop;
-  stop.job = JobId("j-1");
-  stop.epoch = kEpoch;
-  stop.mode = StopMode::kAtOnce;
-  stop.end = AttemptEnd::kCancelled;
-  tell(stop);
-
-  EXPECT_EQ(phase(), "stopping");
-  EXPECT_TRUE(has_asked<warden_wire::KillGuest>());
-}
-
-TEST_F(CoreNotice, a_reclaim_that_is_given_back_takes_no_other_ones_order_with_it) {
-  declare();
-  warden.reclaims.push_back(another(seconds(30)));
-  push_state();
-  warden.reclaims.front().phase = ReclaimPhase::kReturned;
-  push_state();
-
-  EXPECT_EQ(state(), AttemptState::kNoticed);
-  EXPECT_EQ(deadline_left_ms(), 30'000);
-}
-
 TEST_F(CoreNotice, what_one_reclaim_gives_back_another_of_the_same_moment_takes) {
   declare();
   warden.reclaims.insert(warden.reclaims.begin(), another(seconds(90)));

@@ -685,18 +685,6 @@ TEST_F(ServedKill, a_stranger_and_a_frame_that_is_none_are_refused_and_nothing_h
   EXPECT_FALSE(service_->count().is_pending());
 }
 
-TEST_F(ServedKill, a_question_changes_nothing) {
-  serve();
-  const Herd guests(roots_, lab_ + "/guest-1", 1, sleep_forever);
-
-  const Frame answer = asks(kOwner, order(Frame::kStatus));
-
-  EXPECT_NE(answer.status, kCleared);
-  EXPECT_EQ(answer.processes, 1U);
-  EXPECT_TRUE(guests.is_alive(0));
-  EXPECT_TRUE(told().empty());
-}
-
 /// A container that the engine was starting when the node was cleared.
 TEST_F(ServedKill, what_comes_to_life_after_the_order_dies_without_another_one) {
   serve();
