@@ -67,6 +67,20 @@ TEST_F(JournalDbTest, what_was_written_is_there_after_reopening) {
   EXPECT_EQ(rows(**again), "a=3;c=with 'quotes';");
 }
 
+TEST_F(JournalDbTest, what_still_waits_is_written_before_it_closes) {
+  {
+    auto journal = JournalDb::open(path_);
+    ASSERT_TRUE(journal) << journal.error().describe();
+    for (int row = 0; row < 500; ++row)
+      (*journal)->write({JournalWrite{"row", std::to_string(row)}}, {});
+  }
+
+  auto again = JournalDb::open(path_);
+
+  ASSERT_TRUE(again);
+  EXPECT_EQ(rows(**again), "row=499;");
+}
+
 TEST_F(JournalDbTest, rows_need_no_more_of_the_disk_for_a_while) {
   const auto bytes = [&] {
     std::uint64_t sum = 0;
