@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <set>
+
 #include "coordinator/core_harness.h"
 
 namespace rn::coordinator {
@@ -277,6 +279,74 @@ TEST_F(Copies, images_come_from_peers_that_have_them) {
   EXPECT_EQ(commit.image_peers[0].node, node("a").id);
   EXPECT_EQ(commit.image_peers[0].ticket.action, TicketAction::kFetchImage);
   EXPECT_EQ(commit.image_peers[0].ticket.image, a_image("base").digest);
+}
+
+TEST_F(Copies, a_copy_goes_where_the_jobs_data_is_so_that_it_can_go_on_there) {
+  for (const char* name : {"a", "b"}) {
+    FakeAgent& agent = node(name);
+    agent.hello.facts.data_sets = {"digits"};
+    tell(agent, wire::NodeUpdate{agent.hello.facts, agent.hello.contract, agent.hello.address});
+  }
+  JobSpec spec = a_spec();
+  spec.data = {"digits"};
+  const JobId id = running(spec);
+  ASSERT_EQ(where(id), "a");
+
+  EXPECT_EQ(node("a").last<wire::Commit>().plan.copies.at(0).node, node("b").id);
+}
+
+TEST_F(Copies, a_number_that_is_durable_already_is_no_other_generation) {
+  const JobId id = running();
+  commit(id, 1);
+  GenerationRef other = generation(id, 1);
+  other.manifest.fill(7);
+
+  EXPECT_FALSE(commit_generation(node("a"), other, {receipt(node("store"), other)}).is_accepted);
+}
+
+TEST_F(Copies, a_node_that_was_revoked_vouches_for_nothing_and_is_asked_for_nothing) {
+  const JobId id = running();
+  commit(id, 1);
+  const GenerationRef next = generation(id, 2);
+  const Receipt late = receipt(node("store"), next);
+  ASSERT_TRUE(run(admin(), RevokeNode{node("store").id}));
+
+  EXPECT_FALSE(commit_generation(node("a"), next, {late}).is_accepted);
+  node("a").lending = LendingState::kReclaimed;
+  beat(node("a"));
+  say(node("a"), id, job(id).epoch, AttemptState::kEnded, AttemptEnd::kReclaimed);
+  pass(2000);
+  ASSERT_EQ(where(id), "b");
+  for (const PeerGrant& peer : node("b").last<wire::Commit>().resume_from)
+    EXPECT_NE(peer.node, node("store").id);
+}
+
+TEST_F(Copies, the_node_that_made_a_generation_is_asked_for_it_too) {
+  const JobId id = running();
+  commit(id, 1);
+  node("a").lending = LendingState::kReclaimed;
+  beat(node("a"));
+  say(node("a"), id, job(id).epoch, AttemptState::kEnded, AttemptEnd::kReclaimed);
+  pass(2000);
+  ASSERT_EQ(where(id), "b");
+
+  std::set<NodeId> asked;
+  for (const PeerGrant& peer : node("b").last<wire::Commit>().resume_from) asked.insert(peer.node);
+  EXPECT_EQ(asked, (std::set{node("a").id, node("store").id}));
+}
+
+TEST_F(Copies, who_has_lost_a_job_gets_no_tickets_for_it) {
+  const JobId id = running();
+  const LeaseEpoch old = job(id).epoch;
+  node("a").lending = LendingState::kReclaimed;
+  beat(node("a"));
+  say(node("a"), id, old, AttemptState::kEnded, AttemptEnd::kReclaimed);
+  pass(2000);
+  ASSERT_EQ(where(id), "b");
+  node("a").inbox.clear();
+  tell(node("a"), wire::GrantRequest{.job = id, .epoch = old});
+
+  EXPECT_TRUE(node("a").received<wire::Grants>().empty());
 }
 
 }  // namespace
