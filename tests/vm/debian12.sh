@@ -74,7 +74,7 @@ make_disk() { # NAME PACKAGE…
     "deb http://deb.debian.org/debian bookworm-updates main" \
     "deb http://deb.debian.org/debian-security bookworm-security main"
   echo debian12 >"$root/etc/hostname"
-  printf '127.0.0.1 localhost debian12\n::1 localhost\n' >"$root/etc/hosts"
+  printf '127.0.0.1 localhost\n127.0.1.1 debian12\n::1 localhost\n' >"$root/etc/hosts"
   echo '/dev/vda / ext4 rw 0 1' >"$root/etc/fstab"
   rm -f "$root/etc/resolv.conf"
   echo 'nameserver 10.0.2.3' >"$root/etc/resolv.conf"

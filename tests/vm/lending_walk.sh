@@ -41,7 +41,7 @@ is_clear() { [[ -z $(guests) ]]; }
 inventory() {
   echo "# links"; ip -o link | awk '{print $2}' | sort
   echo "# routes"; ip route; ip -6 route
-  echo "# rules"; nft list ruleset
+  echo "# rules"; nft list ruleset 2>/dev/null
   echo "# mounts"; awk '{print $5}' /proc/self/mountinfo | grep -v '^/run/user\|/run/credentials\|/sys/kernel' | sort
   echo "# groups"; find /sys/fs/cgroup -type d -name '*reclaim*'
   echo "# sysctls"; sysctl -a 2>/dev/null | grep -E '^net\.ipv[46]\.(ip_forward|conf\.)|^kernel\.(core|unpriv)' | sort
