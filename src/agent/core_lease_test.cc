@@ -251,6 +251,24 @@ TEST_F(CoreLease, a_second_copy_does_not_go_where_the_first_is_going) {
   EXPECT_EQ(peers, (std::vector{NodeId("n-3"), NodeId("n-5")})) << "n-4 stands beside n-3";
 }
 
+TEST_F(CoreLease, a_place_beside_a_copy_is_no_place_for_the_second) {
+  start();
+  run();
+  wire::CopyPlan plan = a_plan();
+  plan.wanted = 2;
+  plan.copies = {a_peer("n-2"), a_peer("n-3"), a_peer("n-4")};
+  plan.copies[2].failure_domain = "domain-n-2";
+  tell(wire::HeartbeatAck{1, {}, {plan}, 0});
+  detect();
+  finish<TakeSnapshot>(Error{ErrorCode::kUnavailable, "changed while it was read", ""});
+  save(1);
+  copied("n-2", 1);
+  finish<CopyGeneration>(Error{ErrorCode::kUnavailable, "no route", ""});  // to n-3
+
+  EXPECT_FALSE(has_work<CopyGeneration>()) << "n-4 stands beside n-2";
+  EXPECT_THAT(sent<wire::GrantRequest>(), SizeIs(1)) << "others are asked for";
+}
+
 TEST_F(CoreLease, a_grant_is_a_reason_to_ask_a_peer_again_that_failed) {
   start();
   run();
