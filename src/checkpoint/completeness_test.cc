@@ -183,9 +183,9 @@ class UnitCheckTest : public CompletenessTest {
     fs_.overwrite("/w/checkpoint-5/" + name, as_bytes(bytes));
   }
 
-  Completeness unit(const std::string& path = "checkpoint-5") {
+  Completeness unit(const std::string& path = "checkpoint-5", const WatchRules& rules = {}) {
     const auto folder = fs_.open_folder("/w").value();
-    return check_unit(*folder, Unit{path, true}, {}).value().completeness;
+    return check_unit(*folder, Unit{path, true}, rules).value().completeness;
   }
 };
 
@@ -212,6 +212,16 @@ TEST_F(UnitCheckTest, a_marker_completes_a_folder_of_unknown_files) {
   write(".complete", "");
   EXPECT_EQ(unit(), Completeness::kComplete);
   EXPECT_EQ(unit("gone"), Completeness::kIncomplete);
+}
+
+/// Not even the last snapshot of a guest that was ended takes what its author calls unfinished.
+TEST_F(UnitCheckTest, a_folder_without_its_declared_marker_is_not_whole) {
+  WatchRules rules;
+  rules.complete_marker = "DONE";
+  write("weights.xyz", "w");
+  EXPECT_EQ(unit("checkpoint-5", rules), Completeness::kIncomplete);
+  write("DONE", "");
+  EXPECT_EQ(unit("checkpoint-5", rules), Completeness::kComplete);
 }
 
 }  // namespace

@@ -99,6 +99,8 @@ Result<StructuralVerdict> check_unit(Folder& folder, const Unit& unit, const Wat
     return not_whole(".metadata of the distributed checkpoint is missing");
   if (seen.has_trainer_files && !seen.has_trainer_state)
     return not_whole("trainer_state.json is missing");
+  if (!rules.complete_marker.empty() && !seen.has_marker)
+    return not_whole("its marker " + rules.complete_marker + " is missing");
   // A whole work folder holds other files as well: their layout says nothing about the checkpoint.
   if (seen.has_marker || (!unit.path.empty() && (seen.has_metadata || seen.has_trainer_state))) {
     return StructuralVerdict{Completeness::kComplete, {}};
