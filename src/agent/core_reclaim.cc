@@ -28,7 +28,8 @@ void Core::State::write_reclaim(const ReclaimRow& row) {
 
 void Core::State::on_reclaims(const std::vector<ReclaimRecord>& records) {
   std::vector<ReclaimId> changed;
-  for (const ReclaimRecord& record : records) {
+  for (ReclaimRecord record : records) {
+    record.node = config_.node;
     const auto known = reclaims_.find(record.id);
     const bool is_over = record.phase == ReclaimPhase::kReturned;  // whose it was is told no more
     const bool is_own = is_over ? known != reclaims_.end() && known->second.is_own
@@ -40,7 +41,6 @@ void Core::State::on_reclaims(const std::vector<ReclaimRecord>& records) {
     row.is_own = is_own;
     const bool is_new_phase = row.record.id.empty() || row.record.phase != record.phase;
     row.record = record;
-    row.record.node = config_.node;
     write_reclaim(row);
     if (is_new_phase)
       log::info(
@@ -51,12 +51,13 @@ void Core::State::on_reclaims(const std::vector<ReclaimRecord>& records) {
       );
     changed.push_back(record.id);
   }
-  // What one gives back another may still take.
-  for (const bool is_over : {true, false}) {
-    for (const ReclaimId& id : changed) {
-      const ReclaimRecord& record = reclaims_.at(id).record;
-      if ((record.phase == ReclaimPhase::kReturned) == is_over) apply_reclaim(record);
-    }
+  for (const ReclaimId& id : changed) {
+    const ReclaimRecord& record = reclaims_.at(id).record;
+    if (record.phase == ReclaimPhase::kReturned) apply_reclaim(record);
+  }
+  // What one gives back another may still take, and a guest may have come since it was declared.
+  for (const ReclaimRecord& record : records) {
+    if (record.phase != ReclaimPhase::kReturned) apply_reclaim(reclaims_.at(record.id).record);
   }
   // What the coordinator knows to its end and the warden has forgotten is history.
   std::erase_if(reclaims_, [&](const auto& entry) {

@@ -384,6 +384,16 @@ TEST_F(CoreReclaim, reports_are_repeated_until_each_phase_is_acknowledged) {
   EXPECT_THAT(sent<wire::ReclaimReport>(), SizeIs(3));
 }
 
+TEST_F(CoreReclaim, what_the_warden_says_twice_is_reported_once) {
+  declare(ReclaimKind::kNotice);
+  ASSERT_THAT(sent<wire::ReclaimReport>(), SizeIs(1));
+
+  push_state();
+  push_state();
+
+  EXPECT_THAT(sent<wire::ReclaimReport>(), SizeIs(1));
+}
+
 TEST_F(CoreReclaim, a_reclaim_that_was_not_acknowledged_survives_a_crash) {
   feed(CoordinatorDisconnected{"down"});
   declare(ReclaimKind::kNotice);
