@@ -18,13 +18,13 @@ packages=(
   # BPF
   bpftool libbpf-dev linux-libc-dev
   # engine, network and images for the laboratories on one machine
-  busybox-static docker.io e2fsprogs iperf3 iproute2 iptables iputils-ping jq kmod mmdebstrap nftables procps tcpdump
-  uidmap zstd
+  apparmor busybox-static docker.io e2fsprogs iperf3 iproute2 iptables iputils-ping jq kmod mmdebstrap nftables procps
+  tcpdump uidmap zstd
   # test programs
   curl libfaketime openssl prometheus python3 sqlite3
 )
 # Units that these packages would start or enable by themselves.
-units=(docker.service docker.socket containerd.service prometheus.service)
+units=(apparmor.service docker.service docker.socket containerd.service prometheus.service)
 
 missing_packages() {
   local -A have=()

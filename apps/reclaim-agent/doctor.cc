@@ -56,6 +56,16 @@ void look_at_machine(const AgentConfig& config, Findings& out) {
        "sysctl -w user.max_user_namespaces=10000"}
   );
 
+  if (host.lacks_apparmor_parser()) {
+    out.push_back(
+        {"AppArmor",
+         false,
+         true,
+         "the kernel has it on, and there is no apparmor_parser: no guest can start",
+         "apt install apparmor"}
+    );
+  }
+
   struct stat info {};
 
   const bool has_bpf = stat((config.root + "/sys/fs/bpf").c_str(), &info) == 0;

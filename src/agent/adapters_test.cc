@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/config.h"
@@ -361,6 +362,18 @@ TEST_F(FolderTest, host_telemetry_is_read_below_a_root_folder) {
   EXPECT_EQ(host.memory_mib().value(), 8192u);
   EXPECT_EQ(host.kernel(), "6.1.0-test");
   EXPECT_EQ(host.cgroup_version(), "v1");
+}
+
+TEST_F(FolderTest, a_kernel_with_apparmor_needs_its_parser) {
+  const HostSampler host(folder);
+  EXPECT_FALSE(host.lacks_apparmor_parser()) << "a kernel without it";
+  put("sys/module/apparmor/parameters/enabled", "N\n");
+  EXPECT_FALSE(host.lacks_apparmor_parser());
+  put("sys/module/apparmor/parameters/enabled", "Y\n");
+  EXPECT_TRUE(host.lacks_apparmor_parser());
+  put("usr/sbin/apparmor_parser", "");
+  ASSERT_EQ(::chmod((folder + "/usr/sbin/apparmor_parser").c_str(), 0755), 0);
+  EXPECT_FALSE(host.lacks_apparmor_parser());
 }
 
 TEST_F(FolderTest, input_interrupts_end_the_idle_time) {

@@ -2,11 +2,13 @@
 #include "agent/telemetry_host.h"
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <sstream>
 
 #include <dirent.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 namespace rn::agent {
 
@@ -134,6 +136,15 @@ std::string HostSampler::cgroup_version() const {
   };
   if (exists("/sys/fs/cgroup/cgroup.controllers")) return "v2";
   return exists("/sys/fs/cgroup/unified/cgroup.controllers") ? "hybrid" : "v1";
+}
+
+bool HostSampler::lacks_apparmor_parser() const {
+  const std::string enabled = read("/sys/module/apparmor/parameters/enabled").value_or("");
+  if (!enabled.starts_with('Y')) return false;
+  const std::array folders{"/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin"};
+  return std::none_of(folders.begin(), folders.end(), [&](const std::string& folder) {
+    return ::access((root_ + folder + "/apparmor_parser").c_str(), X_OK) == 0;
+  });
 }
 
 bool HostSampler::has_user_namespaces() const {

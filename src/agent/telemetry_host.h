@@ -29,6 +29,9 @@ class HostSampler {
   std::string kernel() const;
   std::string cgroup_version() const;  ///< "v1", "v2", "hybrid"
   bool has_user_namespaces() const;
+  /// The kernel has AppArmor on, and the tool by which an engine loads its profile is missing: then
+  /// no container starts. (Debian's docker.io only recommends it.)
+  bool lacks_apparmor_parser() const;
 
  private:
   Result<std::string> read(const std::string& path) const;

@@ -101,12 +101,12 @@ grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status
 ls /sys/fs/cgroup 2>&1 | head -n 3
 echo mine >result.txt
 GUEST
-reclaim run --stateless --cpus 0.5 --memory 64MB --disk 64MB --output result.txt -- sh look.sh
+timeout 400 reclaim run --stateless --cpus 0.5 --memory 64MB --disk 64MB --output result.txt -- sh look.sh
 [[ $(cat result.txt) == mine ]]
 
 step "a guest that takes more memory than it asked for dies alone"
 status=0
-reclaim run --stateless --cpus 0.5 --memory 32MB --disk 64MB -- sh -c 'tail /dev/zero' || status=$?
+timeout 400 reclaim run --stateless --cpus 0.5 --memory 32MB --disk 64MB -- sh -c 'tail /dev/zero' || status=$?
 echo "exit status $status"
 ((status != 0))
 
