@@ -31,7 +31,7 @@ namespace {
 constexpr const char* kLog = "/reclaim/log";
 constexpr const char* kGo = "/reclaim/go";
 constexpr const char* kExit = "/reclaim/exit";
-constexpr const char* kExitTemporary = "/reclaim/.exit.new";
+constexpr const char kExitUnknown[] = "-              \n";  ///< while the command runs
 constexpr char kLimitReached[] = "\n[reclaimnet] log limit reached; further output is dropped\n";
 
 constexpr int kNeverStarted = 125;  ///< as `docker run` says it
@@ -156,14 +156,31 @@ bool reap(pid_t command, int& code) {
   return is_over;
 }
 
-void write_exit(int code) {
-  const int fd = open(kExitTemporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-  if (fd < 0) return;  // the engine still knows the code
-  dprintf(fd, "%d\n", code);
-  fsync(fd);
-  close(fd);
-  rename(kExitTemporary, kExit);
-}
+/// Where the exit code will stand, with its room: at its end the guest may have left neither a
+/// block nor an inode on the disk, and an end that nobody wrote down passes for a lost container.
+class ExitFile {
+ public:
+  void make() {
+    fd_ = open(kExit, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+    put(kExitUnknown);
+  }
+
+  void say(int code) {
+    char text[sizeof kExitUnknown];
+    snprintf(text, sizeof text, "%-15d\n", code);
+    put(text);
+  }
+
+ private:
+  /// One write of as many bytes as before: whoever reads sees the one or the other.
+  void put(const char* text) const {
+    if (fd_ < 0) return;  // the engine still knows the code
+    [[maybe_unused]] const ssize_t wrote = pwrite(fd_, text, sizeof kExitUnknown - 1, 0);
+    fsync(fd_);
+  }
+
+  int fd_ = -1;
+};
 
 /// Until the command ends. Answers its exit code.
 int supervise(pid_t command, int output, int signals, Log& log) {
@@ -204,9 +221,11 @@ int main(int argc, char** argv) {
 
   const GoAhead go_ahead = wait_for_go(argv[3], strtoll(argv[2], nullptr, 10) * 1000);
   if (go_ahead == GoAhead::kAnothers) return kNeverStarted;  // log and exit code are the other's
+  ExitFile end;
+  end.make();
   if (go_ahead == GoAhead::kNone) {
     log.say("not started", "the node's warden gave no go-ahead in time");
-    write_exit(kNeverStarted);
+    end.say(kNeverStarted);
     return kNeverStarted;
   }
 
@@ -223,12 +242,12 @@ int main(int argc, char** argv) {
   if (command == 0) run_command(argv + 4, output[1], before);
   if (command < 0) {
     log.say("cannot start the command", strerror(errno));
-    write_exit(kNeverStarted);
+    end.say(kNeverStarted);
     return kNeverStarted;
   }
   close(output[1]);
   fcntl(output[0], F_SETFL, O_NONBLOCK);
   const int code = supervise(command, output[0], signals, log);
-  write_exit(code);
+  end.say(code);
   return code;
 }

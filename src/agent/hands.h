@@ -113,7 +113,8 @@ class Hands {
       io::HttpSession& session,
       const std::vector<Digest>& names,
       Folder& folder,
-      const std::string& path
+      const std::string& path,
+      const Cancelled& is_cancelled
   );
   std::string spool(const GuestName& guest) const;
 

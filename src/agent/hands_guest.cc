@@ -4,6 +4,7 @@
 #include "agent/hands.h"
 #include "agent/local_work.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "checkpoint/glob.h"
 #include "checkpoint/scan.h"
 #include "checkpoint/snapshot.h"
@@ -141,7 +142,8 @@ Status Hands::put_missing(
     io::HttpSession& session,
     const std::vector<Digest>& names,
     Folder& folder,
-    const std::string& path
+    const std::string& path,
+    const Cancelled& is_cancelled
 ) {
   const auto self = deps_.identity.get();
   io::HttpCall query;
@@ -157,6 +159,7 @@ Status Hands::put_missing(
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (std::find(answer.missing.begin(), answer.missing.end(), names[i]) == answer.missing.end())
       continue;
+    if (is_cancelled) return fail(ErrorCode::kTimeout, "cancelled");
     RN_TRY(const Blob bytes, file->read(i * kPieceBytes, kPieceBytes));
     if (crypto::sha256(bytes) != names[i])
       return fail(ErrorCode::kUnavailable, path + " changed while it was uploaded");
@@ -172,11 +175,15 @@ class LeftOut {
  public:
   void add(const std::string& path, const Error& error) {
     log::warning("output.left_out", {{"path", path}, {"why", error.describe()}});
-    if (++count_ > kNamedMax) return;
     const char* const why = error.code == ErrorCode::kDenied ? "nobody but its owner may read it"
                             : error.code == ErrorCode::kUnsupported
                                 ? "a socket, pipe or device and no file"
                                 : "it cannot be read from the disk";
+    add(path, why);
+  }
+
+  void add(const std::string& path, const char* why) {
+    if (++count_ > kNamedMax) return;
     words_ += (words_.empty() ? "" : ", ") + path.substr(0, kPathMax) + " (" + why + ")";
   }
 
@@ -184,7 +191,9 @@ class LeftOut {
     if (count_ == 0) return "";
     const std::string more =
         count_ > kNamedMax ? ", and " + std::to_string(count_ - kNamedMax) + " more" : "";
-    return words_ + more + "; next: write outputs as files that everybody may read (chmod a+r)";
+    return words_ + more +
+           "; next: write outputs as files that everybody may read (chmod a+r), with names in "
+           "UTF-8, at most 128 folders deep";
   }
 
  private:
@@ -194,7 +203,13 @@ class LeftOut {
   std::string words_;
 };
 
-Result<ListedFile> list_output(Folder& folder, const std::string& path, const FileStat& stat) {
+/// The owner may come at any moment: the disk is let go between two pieces.
+Result<ListedFile> list_output(
+    Folder& folder,
+    const std::string& path,
+    const FileStat& stat,
+    const std::atomic<bool>& is_cancelled
+) {
   ListedFile file;
   file.path = path;
   file.mode = stat.mode;
@@ -206,6 +221,7 @@ Result<ListedFile> list_output(Folder& folder, const std::string& path, const Fi
   file.bytes = stat.size;
   RN_TRY(const auto open, folder.open(path));
   for (std::uint64_t at = 0; at < stat.size; at += kPieceBytes) {
+    if (is_cancelled) return fail(ErrorCode::kTimeout, "cancelled");
     RN_TRY(const Blob bytes, open->read(at, kPieceBytes));
     file.blobs.push_back(crypto::sha256(bytes));
   }
@@ -222,8 +238,16 @@ Result<WorkResult> Hands::upload(
   RN_CHECK(load_base(*entry, guest, w.workspace));
   RN_CHECK(check_guest_disk(deps_.fs, w.disk));
   RN_TRY(const auto folder, deps_.fs.open_folder(join_path(guest_view(deps_.fs, w.disk), "work")));
-  RN_TRY(const checkpoint::Scan scan, checkpoint::scan_folder(*folder));
   LeftOut left_out;
+  const auto is_wanted = [&](const std::string& path) {
+    return !checkpoint::matches_any(w.spec.temporary, path) &&
+           (w.spec.outputs.empty() || checkpoint::matches_any(w.spec.outputs, path));
+  };
+  checkpoint::ScanLimits limits;
+  limits.left_out = [&](const std::string& path, const char* why) {
+    if (is_wanted(path)) left_out.add(printable(path), why);
+  };
+  RN_TRY(const checkpoint::Scan scan, checkpoint::scan_folder(*folder, limits));
   std::map<std::string, const ListedFile*> base;
   for (const ListedFile& file : entry->base.files) base[file.path] = &file;
   io::HttpSession session;
@@ -242,7 +266,7 @@ Result<WorkResult> Hands::upload(
       left_out.add(path, Error{ErrorCode::kUnsupported, "", ""});
       continue;
     }
-    auto listed = list_output(*folder, path, stat);
+    auto listed = list_output(*folder, path, stat, is_cancelled);
     if (!listed && is_retryable(listed.error().code)) return fail(listed.error());
     if (!listed) {
       left_out.add(path, listed.error());
@@ -254,7 +278,8 @@ Result<WorkResult> Hands::upload(
                               known->second->target == file.target &&
                               known->second->kind == file.kind;
     if (is_unchanged && w.spec.outputs.empty()) continue;
-    if (!file.blobs.empty()) RN_CHECK(put_missing(session, file.blobs, *folder, path));
+    if (!file.blobs.empty())
+      RN_CHECK(put_missing(session, file.blobs, *folder, path, is_cancelled));
     listing.files.push_back(*std::move(listed));
   }
   if (listing.files.empty()) return WorkResult(OutputsUploaded{{}, left_out.words()});

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <mutex>
@@ -14,6 +16,7 @@
 #include "agent/hands.h"
 #include "base/fenced_fs_fixture.h"
 #include "base/scratch_folder.h"
+#include "base/utf8.h"
 #include "io/http_server.h"
 #include "io/loop_fixture.h"
 #include "io/real_clock.h"
@@ -42,6 +45,7 @@ class OutputServer {
           config,
           [this](const io::HttpRequest& request, const io::Responder& responder) {
             if (request.method == "POST") {
+              ++queries;
               const auto query = from_json<api::BlobQuery>(request.body, Unknown::kLenient);
               return responder.send({200, {}, to_json(api::BlobMissing{query->digests})});
             }
@@ -59,6 +63,7 @@ class OutputServer {
   std::string url() const { return "https://127.0.0.1:" + std::to_string(server_->port()); }
 
   std::map<std::string, std::string> blobs;
+  std::atomic<int> queries = 0;  ///< which of them it lacks
 
  private:
   io::LoopThread thread_;
@@ -185,6 +190,41 @@ TEST_F(HandsOutputs, thousands_that_cannot_be_read_are_counted) {
 
   EXPECT_THAT(uploaded.left_out, HasSubstr("and 92 more"));
   EXPECT_LT(uploaded.left_out.size(), 1000U);
+}
+
+TEST_F(HandsOutputs, names_that_are_not_text_and_folders_too_deep_are_named) {
+  put("result.txt", "42");
+  put("caf\xe9.txt", "latin");
+  std::string deep = "deep";
+  for (int i = 0; i < 200; ++i) deep += "/d";
+  std::filesystem::create_directories(in_work(deep));
+
+  const OutputsUploaded uploaded = upload();
+
+  EXPECT_THAT(published(uploaded), UnorderedElementsAre("result.txt"));
+  EXPECT_THAT(uploaded.left_out, HasSubstr(".txt (its name is not UTF-8)"));
+  EXPECT_THAT(uploaded.left_out, HasSubstr("(folders are nested too deeply)"));
+  EXPECT_TRUE(is_utf8(uploaded.left_out));
+}
+
+TEST_F(HandsOutputs, an_owner_who_comes_does_not_wait_until_a_big_one_is_read) {
+  put("big.bin", "");
+  ASSERT_EQ(::truncate(in_work("big.bin").c_str(), 2LL << 30), 0);
+  std::atomic<bool> is_cancelled = false;
+  std::thread owner([&] {
+    std::this_thread::sleep_for(milliseconds(30));  // it is being read by then
+    is_cancelled = true;
+  });
+  UploadOutputs w;
+  w.disk = folder + "/disk";
+  const WorkResult result =
+      hands->run(Work{1, {JobId("j-0123456789abcdef"), {1, 1}}, w}, is_cancelled);
+  owner.join();
+
+  const auto* const error = std::get_if<Error>(&result);
+  ASSERT_NE(error, nullptr);
+  EXPECT_EQ(error->code, ErrorCode::kTimeout);
+  EXPECT_EQ(coordinator.queries, 0) << "it was read to its end";
 }
 
 }  // namespace

@@ -39,6 +39,7 @@ Result<Scan> scan_folder(Folder& folder, const ScanLimits& limits, std::uint64_t
       const std::string path = at.path.empty() ? name : at.path + "/" + name;
       if (!is_safe_relative_path(path) || !is_utf8(path)) {
         if (skipped != nullptr) ++*skipped;
+        if (limits.left_out) limits.left_out(path, "its name is not UTF-8");
         continue;
       }
       if (matches_any(limits.skip, path)) continue;
@@ -46,6 +47,10 @@ Result<Scan> scan_folder(Folder& folder, const ScanLimits& limits, std::uint64_t
       if (!there) {
         if (has_vanished(there.error())) continue;
         return fail(there.error().with("scanning " + path));
+      }
+      if (scan.size() >= limits.paths_max && limits.left_out) {
+        limits.left_out(path, "there are too many files");
+        return scan;
       }
       if (scan.size() >= limits.paths_max) {
         return fail(
@@ -55,6 +60,10 @@ Result<Scan> scan_folder(Folder& folder, const ScanLimits& limits, std::uint64_t
       }
       scan.emplace(path, *there);
       if (there->kind != FileStat::Kind::kDirectory) continue;
+      if (at.depth + 1 > limits.depth_max && limits.left_out) {
+        limits.left_out(path, "folders are nested too deeply");
+        continue;
+      }
       if (at.depth + 1 > limits.depth_max)
         return fail(ErrorCode::kExhausted, "folders are nested too deeply: " + path);
       waiting.push_back({path, at.depth + 1});

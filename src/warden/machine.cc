@@ -410,10 +410,16 @@ Status Machine::set_gates(const SetGates& order) {
 
 // ---- looking
 
+/// As its init wrote it down; none while the command runs.
+std::optional<std::int32_t> Machine::own_exit_code(const GuestName& guest) const {
+  const auto said = disks_->read(guest, kExit, 64);
+  return said ? number_of(*said) : std::nullopt;
+}
+
 Exited Machine::look_at_end(const GuestRecord& record) {
   Exited end{record.guest, record.container, kUnknownExitCode, false, false};
-  const auto said = disks_->read(record.guest, kExit, 64);
-  if (said) end.exit_code = number_of(*said).value_or(kUnknownExitCode);
+  const auto said = own_exit_code(record.guest);
+  end.exit_code = said.value_or(kUnknownExitCode);
   end.is_vanished = !said;
   for (int i = 0; i < kEndTries; ++i) {
     const auto container = engine_->inspect(record.container);
@@ -471,7 +477,7 @@ Result<Reconciled> Machine::search(const std::vector<GuestRecord>& live) {
       const auto pids = pids_in_cgroup(roots_, cgroup_of(container.id));
       one.has_go_ahead = pids && pids->size() > 1;
     }
-    one.has_own_end = disks_->read(one.guest, kExit, 1).has_value();
+    one.has_own_end = own_exit_code(one.guest).has_value();
     one.is_vanished = !one.is_running && has_vanished(one.has_own_end, container);
     found.containers.push_back(std::move(one));
   }

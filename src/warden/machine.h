@@ -120,6 +120,7 @@ class Machine {
 
   /// How a guest whose first process has ended, ended.
   Exited look_at_end(const GuestRecord& record);
+  std::optional<std::int32_t> own_exit_code(const GuestName& guest) const;
   /// Brings the engine up, or finds it up.
   Result<EngineFacts> ensure_engine(Instant now);
   /// What there is: for the core's Reconciled. Detaches gates that no live guest has.

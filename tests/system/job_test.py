@@ -40,6 +40,15 @@ class Job(OneNode):
 
         self.assertEqual(done.returncode, 7, done.stderr)
 
+    def test_2b_the_exit_code_is_known_when_the_job_has_left_no_room_on_its_disk(self):
+        fill = "i=0; while true >f$i; do i=$((i+1)); done 2>/dev/null; exit 255"
+
+        done = self.submit(self.folder("inodes"), "sh", "-c", fill, check=False,
+                           flags=["--max-restarts", "0", "--output", "none", "--temporary", "f*"])
+
+        self.assertEqual(done.returncode, 255, done.stderr)
+        self.assertNotIn("vanished", done.stderr)
+
     def test_3_a_running_job_is_listed_explained_and_stopped(self):
         job = self.submit(self.folder("sleeping"), "sleep", "1000", flags=["--detach"]).stdout.strip()
         rest = self.coordinator.rest()
