@@ -19,6 +19,9 @@ step() { printf '\n--- %s\n' "$*"; }
 fail() {
   echo "FAILED: $*"
   systemctl --no-pager --lines=40 status 'reclaim-*' || true
+  dmesg | grep -i 'apparmor.*denied' | tail -n 20 || true
+  ls -la /var/lib/reclaimnet /var/lib/reclaimnet/warden /var/lib/reclaimnet/warden/bin || true
+  cat /proc/self/mountinfo | grep reclaim || true
   journalctl --no-pager -n 60 -u reclaim-agent -u reclaim-warden -u reclaim-coordinator || true
   exit 1
 }
@@ -55,11 +58,10 @@ inventory() {
 }
 
 step "the libraries that docs/lending.md names; programs and image were built elsewhere"
-apt-get -qq update
-sed -n 's/^apt-get install/apt-get -qq -y install/p' docs/lending.md >/root/install
+sed -n 's/^apt-get install/apt-get -qq -y --no-download install/p' docs/lending.md >/root/install
 [[ $(wc -l </root/install) == 2 ]]
 bash -e /root/install >/dev/null
-apt-get -qq -y install jq curl procps >/dev/null # of this walk
+apt-get -qq -y --no-download install jq curl procps >/dev/null # of this walk; all were brought
 tiny=$(echo "$top"/build/tiny*)
 inventory >/root/before
 for p in reclaim reclaim-coordinator reclaim-agent reclaim-warden reclaim-init; do
@@ -101,12 +103,12 @@ grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status
 ls /sys/fs/cgroup 2>&1 | head -n 3
 echo mine >result.txt
 GUEST
-timeout 400 reclaim run --stateless --cpus 0.5 --memory 64MB --disk 64MB --output result.txt -- sh look.sh
+timeout ${RN_RUN_S:-400} reclaim run --stateless --cpus 0.5 --memory 64MB --disk 64MB --output result.txt -- sh look.sh
 [[ $(cat result.txt) == mine ]]
 
 step "a guest that takes more memory than it asked for dies alone"
 status=0
-timeout 400 reclaim run --stateless --cpus 0.5 --memory 32MB --disk 64MB -- sh -c 'tail /dev/zero' || status=$?
+timeout ${RN_RUN_S:-400} reclaim run --stateless --cpus 0.5 --memory 32MB --disk 64MB -- sh -c 'tail /dev/zero' || status=$?
 echo "exit status $status"
 ((status != 0))
 
