@@ -83,7 +83,7 @@ int do_leave(
     return report(Error(asked.error()).with("nothing has changed, the coordinator was not told"));
   }
   if (!purges) return 0;
-  const Status removed = io::patiently(kRemoval, [&] { return purge(fs, config, !asked); });
+  const Status removed = io::patiently(kRemoval, [&] { return purge(fs, config); });
   if (!removed && removed.error().code == ErrorCode::kConflict) return report(removed.error());
   if (!removed)
     return report(removed.error().hinting(

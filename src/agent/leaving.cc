@@ -77,12 +77,8 @@ Status check_nothing_mounted(FileSystem& fs, const std::string& folder) {
   return find_no_mount_but(fs, folder, mount);
 }
 
-Status purge(FileSystem& fs, const AgentConfig& config, bool is_alone) {
+Status purge(FileSystem& fs, const AgentConfig& config) {
   RN_CHECK(check_nothing_mounted(fs, config.folder()));
-  if (is_alone) {
-    for (const char* const mounted : {"warden/attempts", "warden/data"})
-      RN_CHECK(check_nothing_mounted(fs, join_path(config.state, mounted)));
-  }
   return remove_tree(fs, config.folder());
 }
 

@@ -38,10 +38,9 @@ std::string leaving_waits_for(const NodeView& view);
 /// may not look into, have none. Reads only. Blocking.
 Status check_nothing_mounted(FileSystem& fs, const std::string& folder);
 
-/// Removes the agent's folder if nothing is mounted below it nor, when the agent did not leave by
-/// itself first (`is_alone`), where the warden mounts guests' disks and views of data sets; else
-/// nothing is removed. Errors as above and remove_tree's. Blocking.
-Status purge(FileSystem& fs, const AgentConfig& config, bool is_alone);
+/// Removes the agent's folder if nothing is mounted below it; else nothing is removed. What the
+/// warden has mounted is its own to undo. Errors as above and remove_tree's. Blocking.
+Status purge(FileSystem& fs, const AgentConfig& config);
 
 /// What follows when a machine that has joined forgets it and the coordinator was not told. Pure.
 std::string untold_coordinator(const std::string& coordinator_url, const NodeId& node);
