@@ -21,7 +21,7 @@ fail() {
   systemctl --no-pager --lines=40 status 'reclaim-*' || true
   dmesg | grep -i 'apparmor.*denied' | tail -n 20 || true
   ls -la /var/lib/reclaimnet /var/lib/reclaimnet/warden /var/lib/reclaimnet/warden/bin || true
-  cat /proc/self/mountinfo | grep reclaim || true
+  grep reclaim /proc/self/mountinfo || true
   journalctl --no-pager -n 60 -u reclaim-agent -u reclaim-warden -u reclaim-coordinator || true
   exit 1
 }
@@ -103,12 +103,12 @@ grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status
 ls /sys/fs/cgroup 2>&1 | head -n 3
 echo mine >result.txt
 GUEST
-timeout ${RN_RUN_S:-400} reclaim run --stateless --cpus 0.5 --memory 64MB --disk 64MB --output result.txt -- sh look.sh
+timeout "${RN_RUN_S:-400}" reclaim run --stateless --cpus 0.5 --memory 64MB --disk 64MB --output result.txt -- sh look.sh
 [[ $(cat result.txt) == mine ]]
 
 step "a guest that takes more memory than it asked for dies alone"
 status=0
-timeout ${RN_RUN_S:-400} reclaim run --stateless --cpus 0.5 --memory 32MB --disk 64MB -- sh -c 'tail /dev/zero' || status=$?
+timeout "${RN_RUN_S:-400}" reclaim run --stateless --cpus 0.5 --memory 32MB --disk 64MB -- sh -c 'tail /dev/zero' || status=$?
 echo "exit status $status"
 ((status != 0))
 
