@@ -103,12 +103,13 @@ grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status
 ls /sys/fs/cgroup 2>&1 | head -n 3
 echo mine >result.txt
 GUEST
-timeout "${RN_RUN_S:-400}" reclaim run --stateless --cpus 0.5 --memory 64MB --disk 64MB --output result.txt -- sh look.sh
+bounded=(timeout "${RN_RUN_S:-400}")
+"${bounded[@]}" reclaim run --stateless --cpus 0.5 --memory 64MB --disk 64MB --output result.txt -- sh look.sh
 [[ $(cat result.txt) == mine ]]
 
 step "a guest that takes more memory than it asked for dies alone"
 status=0
-timeout "${RN_RUN_S:-400}" reclaim run --stateless --cpus 0.5 --memory 32MB --disk 64MB -- sh -c 'tail /dev/zero' || status=$?
+"${bounded[@]}" reclaim run --stateless --cpus 0.5 --memory 32MB --disk 64MB -- sh -c 'tail /dev/zero' || status=$?
 echo "exit status $status"
 ((status != 0))
 
