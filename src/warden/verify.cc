@@ -166,7 +166,9 @@ std::vector<std::string> labs_here(const std::string& cgroup_root) {
          it.increment(failed)) {
       const std::string name = it->path().filename();
       std::error_code ignored;
-      if (name.starts_with(prefix) && it->is_directory(ignored))
+      const bool is_unit =  // systemd's group of our own daemons
+          name.ends_with(".service") || name.ends_with(".scope") || name.ends_with(".slice");
+      if (name.starts_with(prefix) && !is_unit && it->is_directory(ignored))
         labs.insert(name.substr(prefix.size()));
     }
   };

@@ -82,10 +82,14 @@ TEST(KillLab, labs_are_found_in_every_hierarchy) {
   const Tree group{{"cgroup.procs", ""}};
   const test::Folder folder(Tree{
       {"reclaim-lab-a", group},
+      {"reclaim-warden.service", group},
+      {"reclaim-run.scope", group},
       {"freezer",
        Tree{
            {"reclaim-lab-a", group},
            {"reclaim-lab-b", group},
+           {"reclaim-agent.service", group},
+           {"reclaim-all.slice", group},
            {"docker", Tree{{"reclaim-of-another", group}}}}},
       {"reclaim-file", ""}});
 
