@@ -496,6 +496,7 @@ int main(int argc, char** argv) {
   CLI::App& exec =
       *app.add_subcommand("engine-exec", "(internal) start the private engine")->group("");
   exec.add_option("--etc", options.exec.etc)->required();
+  exec.add_option("--containerd", options.exec.containerd)->required();
   exec.add_option("--log", options.exec.log)->required();
   exec.add_option("argv", options.exec.argv)->required();
   exec.callback([&] {

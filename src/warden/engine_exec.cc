@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "io/errno_error.h"
+#include "warden/mount_point.h"
 
 namespace rn::warden {
 
@@ -31,6 +32,10 @@ const char* become_engine(const EngineExec& engine) {
     if (mount(source.c_str(), target.c_str(), nullptr, MS_BIND, nullptr) != 0)
       return file;  // NOTE: /etc/subuid and subgid come with Debian's passwd
   }
+  // NOTE(dockerd 20.10): it takes the machine's containerd where there is one, which starts guests
+  // outside this namespace, where their file systems are not mounted; and it is the owner's.
+  if (mount(engine.containerd.c_str(), kContainerdFolder, nullptr, MS_BIND, nullptr) != 0)
+    return kContainerdFolder;
   const int log = open(engine.log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
   const int nothing = open("/dev/null", O_RDONLY);
   if (log < 0 || nothing < 0) return "its log";

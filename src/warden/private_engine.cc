@@ -15,6 +15,7 @@
 #include "io/real_fs.h"
 #include "io/subprocess.h"
 #include "warden/engine.h"
+#include "warden/mount_point.h"
 #include "warden/posix.h"
 
 namespace rn::warden {
@@ -22,6 +23,7 @@ namespace rn::warden {
 namespace {
 
 constexpr const char* kRemapUser = "reclaimnet";
+constexpr const char* kMadeContainerdFolder = "/made-run-containerd";
 constexpr std::uint32_t kIdsPerLab = 65'536;
 constexpr milliseconds kPingLimit = seconds(2);
 constexpr milliseconds kEngineStartLimit = seconds(20);
@@ -117,8 +119,9 @@ std::string with_remap_user(const std::string& text, bool is_group) {
 Status PrivateEngine::prepare() const {
   io::RealFileSystem fs;
   const std::string etc = config_.folder + "/etc";
-  for (const std::string& folder : {config_.folder, etc, config_.run})
+  for (const std::string& folder : {config_.folder, etc, config_.run, config_.run + "/containerd"})
     RN_CHECK(make_folders(fs, folder, 0711));
+  RN_CHECK(make_mount_point(kContainerdFolder, config_.run + kMadeContainerdFolder));
   const std::string range =
       std::string(kRemapUser) + ":" + std::to_string(config_.uid_base) + ":65536\n";
   const auto write = [&](const char* name, const std::string& text) {
@@ -174,6 +177,8 @@ Result<pid_t> PrivateEngine::start() {
       "engine-exec",
       "--etc",
       config_.folder + "/etc",
+      "--containerd",
+      config_.run + "/containerd",
       "--log",
       config_.folder + "/log",
       "--"};
@@ -222,6 +227,7 @@ Status PrivateEngine::stop() {
     }
     pause_for(kEngineStep);
   }
+  remove_mount_point(kContainerdFolder, config_.run + kMadeContainerdFolder);
   io::RealFileSystem fs;
   return remove_tree(fs, config_.run);
 }

@@ -19,6 +19,7 @@ class OwnerUnharmed(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
+        machine.have_own_run_folder()
         cls.labs = Labs("campus", "lab-a", disk="2G")
         cls.addClassCleanup(cls.labs.down)
         cls.coordinator = Coordinator(cls.labs).start()

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything of a laboratory that its owner could miss or find: files, users, processes and containers of their own,
 network, kernel objects. Two pictures of an unharmed machine are equal."""
+import ctypes
 import os
 import pathlib
 import re
 import subprocess
 
 from chaos import processes_of
+from labs import wait_until
 
 # Where programs put files on a machine; our own tree (state and run folder) is not among them.
 TREES = ("/etc", "/usr/local", "/opt", "/srv", "/home", "/root/.ssh", "/lib/systemd", "/usr/lib/sysctl.d", "/var/spool",
-         "/run/systemd", "/var/lib/reclaimnet", "/run/reclaimnet", "/var/lib/docker", "/run/docker", "/run/docker.sock",
-         "/sys/fs/bpf")
+         "/run/systemd", "/run/containerd", "/var/lib/reclaimnet", "/run/reclaimnet", "/var/lib/docker", "/run/docker",
+         "/run/docker.sock", "/sys/fs/bpf")
 NETWORK = {
     "ports": ["ss", "-Hltunp"],
     "links": ["ip", "-o", "link"],
@@ -23,6 +25,8 @@ NETWORK = {
     "qdiscs": ["tc", "qdisc"],
     "sysctls": ["sysctl", "-a"],
 }
+CONTAINERD = pathlib.Path("/run/containerd/containerd.sock")
+CLONE_NEWNS = 0x00020000
 OWN_FILTER = "tc filter add dev eth0 ingress bpf bytecode '1,6 0 0 4294967295,' classid 7:1"
 # What changes by itself on a machine that nobody touches.
 RESTLESS = [(re.compile(r"counter packets \d+ bytes \d+"), "counter"), (re.compile(r" expires \d+sec"), ""),
@@ -69,12 +73,19 @@ class Owner:
         return self.call("docker", "-H", self.socket, *words, check=check)
 
     def start_engine(self):
+        """As Debian does: a containerd of the machine's at its usual place, which the engine uses. Waits for it."""
         self.folder.mkdir()
         (self.folder / "thesis.tex").write_text("mine\n")
+        settings = self.folder / "containerd.toml"
+        settings.write_text('version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n')
+        self.processes.append(self.labs.spawn(self.lab, "owners-containerd", [
+            "containerd", "--config", settings, "--root", self.folder / "containerd"]))
+        wait_until("the owner's containerd", CONTAINERD.is_socket, 30)
         self.processes.append(self.labs.spawn(self.lab, "owners-engine", [
-            "dockerd", f"--host={self.socket}", f"--data-root={self.folder}/data", f"--exec-root={self.folder}/exec",
-            f"--pidfile={self.folder}/docker.pid", f"--cgroup-parent={self.labs.cgroup_parent(self.lab)}",
-            "--exec-opt=native.cgroupdriver=cgroupfs", "--log-level=warn"]))
+            "dockerd", f"--host={self.socket}", f"--containerd={CONTAINERD}", f"--data-root={self.folder}/data",
+            f"--exec-root={self.folder}/exec", f"--pidfile={self.folder}/docker.pid",
+            f"--cgroup-parent={self.labs.cgroup_parent(self.lab)}", "--exec-opt=native.cgroupdriver=cgroupfs",
+            "--log-level=warn"]))
 
     def is_engine_up(self):
         return self.labs.call(self.lab, ["docker", "-H", self.socket, "version"], check=False).returncode == 0
@@ -185,8 +196,17 @@ def bpf_objects(run_folder):
     return found
 
 
+def have_own_run_folder():
+    """This process and its children from now on get an empty /run, so that an engine that stands for the owner's can
+    lie at its usual place on a machine that has one, or none."""
+    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755,size=64m", "run", "/run"], check=True)
+
+
 def shim_sockets(run_folder):
-    """Sockets of the shims of the engine below the folder. They lie in /run/containerd, which all engines share."""
+    """Sockets of the shims of the engine below the folder, as they see them (in /run/containerd)."""
     found = set()
     for pid in processes_of(["containerd-shim"], f"{run_folder}/"):
         inside = ["nsenter", f"--net=/proc/{pid}/ns/net", "ss", "-Hxl"]
