@@ -31,10 +31,11 @@ namespace {
 constexpr const char* kLog = "/reclaim/log";
 constexpr const char* kGo = "/reclaim/go";
 constexpr const char* kExit = "/reclaim/exit";
-constexpr const char kExitUnknown[] = "-              \n";  ///< while the command runs
+constexpr const char* kExitTemporary = "/reclaim/.exit.new";
 constexpr char kLimitReached[] = "\n[reclaimnet] log limit reached; further output is dropped\n";
 
 constexpr int kNeverStarted = 125;  ///< as `docker run` says it
+constexpr int kNotWritten = 124;    ///< it ended, and the guest left no way to write down how
 constexpr int kNotExecutable = 126;
 constexpr int kNoSuchCommand = 127;
 
@@ -156,31 +157,37 @@ bool reap(pid_t command, int& code) {
   return is_over;
 }
 
-/// Where the exit code will stand, with its room: at its end the guest may have left neither a
-/// block nor an inode on the disk, and an end that nobody wrote down passes for a lost container.
-class ExitFile {
- public:
-  void make() {
-    fd_ = open(kExit, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-    put(kExitUnknown);
-  }
+/// The file for the exit code, with room, made before the guest can use up the disk.
+int make_exit_file() {
+  const int fd = open(kExitTemporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+  if (fd >= 0) fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 4096);
+  return fd;
+}
 
-  void say(int code) {
-    char text[sizeof kExitUnknown];
-    snprintf(text, sizeof text, "%-15d\n", code);
-    put(text);
-  }
+bool is_same_file(int fd, const char* path) {
+  struct stat held {};
 
- private:
-  /// One write of as many bytes as before: whoever reads sees the one or the other.
-  void put(const char* text) const {
-    if (fd_ < 0) return;  // the engine still knows the code
-    [[maybe_unused]] const ssize_t wrote = pwrite(fd_, text, sizeof kExitUnknown - 1, 0);
-    fsync(fd_);
-  }
+  struct stat found {};
 
-  int fd_ = -1;
-};
+  return fstat(fd, &held) == 0 && lstat(path, &found) == 0 && held.st_dev == found.st_dev &&
+         held.st_ino == found.st_ino;
+}
+
+bool write_exit(int fd, int code) {
+  if (fd < 0 || !is_same_file(fd, kExitTemporary)) fd = make_exit_file();  // the guest removed it
+  if (fd < 0 || ftruncate(fd, 0) != 0 || dprintf(fd, "%d\n", code) < 0 || fsync(fd) != 0)
+    return false;
+  // A folder that the guest put there is no obstacle to an exchange.
+  return rename(kExitTemporary, kExit) == 0 ||
+         renameat2(AT_FDCWD, kExitTemporary, AT_FDCWD, kExit, RENAME_EXCHANGE) == 0;
+}
+
+/// What PID 1 ends with. The warden takes these three, without the file, for a container that
+/// vanished, and starts it again uncounted; so an own end that could not be written has another.
+int told_by(bool is_written, int code) {
+  const bool is_ambiguous = code == 0 || code == 137 || code == 255;
+  return !is_written && is_ambiguous ? kNotWritten : code;
+}
 
 /// Until the command ends. Answers its exit code.
 int supervise(pid_t command, int output, int signals, Log& log) {
@@ -221,11 +228,9 @@ int main(int argc, char** argv) {
 
   const GoAhead go_ahead = wait_for_go(argv[3], strtoll(argv[2], nullptr, 10) * 1000);
   if (go_ahead == GoAhead::kAnothers) return kNeverStarted;  // log and exit code are the other's
-  ExitFile end;
-  end.make();
   if (go_ahead == GoAhead::kNone) {
     log.say("not started", "the node's warden gave no go-ahead in time");
-    end.say(kNeverStarted);
+    write_exit(-1, kNeverStarted);
     return kNeverStarted;
   }
 
@@ -238,16 +243,16 @@ int main(int argc, char** argv) {
   int output[2];
   if (signals < 0 || pipe2(output, O_CLOEXEC) != 0) return kNeverStarted;
 
+  const int exit_file = make_exit_file();
   const pid_t command = fork();
   if (command == 0) run_command(argv + 4, output[1], before);
   if (command < 0) {
     log.say("cannot start the command", strerror(errno));
-    end.say(kNeverStarted);
+    write_exit(exit_file, kNeverStarted);
     return kNeverStarted;
   }
   close(output[1]);
   fcntl(output[0], F_SETFL, O_NONBLOCK);
   const int code = supervise(command, output[0], signals, log);
-  end.say(code);
-  return code;
+  return told_by(write_exit(exit_file, code), code);
 }
