@@ -15,7 +15,9 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -683,6 +685,24 @@ TEST_F(ServedKill, a_stranger_and_a_frame_that_is_none_are_refused_and_nothing_h
   EXPECT_TRUE(cut_->gates().state()->is_node_open);
   EXPECT_TRUE(told().empty());
   EXPECT_FALSE(service_->count().is_pending());
+}
+
+TEST_F(ServedKill, a_stranger_who_says_nothing_is_refused_soon) {
+  serve();
+  Frame answer;
+  std::thread([&] {
+    if (syscall(SYS_setresuid, kStranger, kStranger, kStranger) != 0) return;
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    socket_.copy(address.sun_path, sizeof address.sun_path - 1);
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+      if (recv(fd, &answer, sizeof answer, 0) != sizeof answer) answer.status = UINT32_MAX;
+    }
+    close(fd);
+  }).join();
+
+  EXPECT_EQ(answer.status, kRefused);
 }
 
 /// A container that the engine was starting when the node was cleared.

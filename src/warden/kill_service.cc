@@ -223,14 +223,16 @@ void KillService::serve(int client) {
   socklen_t size = sizeof peer;
   if (getsockopt(client, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
   // By SO_PEERCRED: anybody may connect, only the owner is heard. A stranger's frame is taken off
-  // the socket all the same, since an answer to a peer with unread bytes is lost in the reset.
+  // the socket all the same, since an answer to a peer with unread bytes comes after a reset.
   const bool is_owner =
       peer.uid == 0 ||
       std::find(owner_uids_.begin(), owner_uids_.end(), peer.uid) != owner_uids_.end();
   pollfd ready{client, POLLIN, 0};
-  if (poll(&ready, 1, is_owner ? kClientLimitMs : kStrangerLimitMs) != 1) return;
+  const bool has_said = poll(&ready, 1, is_owner ? kClientLimitMs : kStrangerLimitMs) == 1;
   KillFrame frame;
-  if (recv(client, &frame, sizeof frame, MSG_DONTWAIT) != sizeof frame) return;
+  const bool has_frame =
+      has_said && recv(client, &frame, sizeof frame, MSG_DONTWAIT) == sizeof frame;
+  if (is_owner && !has_frame) return;
   EmergencyDone done;
   bool is_deed = false;
   if (!is_owner || frame.magic != KillFrame::kMagic) {
@@ -259,14 +261,16 @@ Result<KillFrame> ask_kill_socket(
   Status status;
   if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     status = fail(ErrorCode::kUnavailable, "nobody listens at " + path);
-  } else if (send(fd, &frame, sizeof frame, MSG_NOSIGNAL) != sizeof frame) {
-    status = fail(ErrorCode::kUnavailable, "the warden does not take the order");
   } else {
+    // Who is refused unheard has the answer before it sends, and then perhaps nobody to send to.
+    [[maybe_unused]] const ssize_t sent = send(fd, &frame, sizeof frame, MSG_NOSIGNAL);
     pollfd ready{fd, POLLIN, 0};
     if (poll(&ready, 1, static_cast<int>(limit.count())) != 1) {
       status = fail(ErrorCode::kTimeout, "the warden does not answer");
-    } else if (recv(fd, &answer, sizeof answer, 0) != sizeof answer) {
-      status = fail(ErrorCode::kUnavailable, "the warden hung up");
+    } else {
+      ssize_t got = recv(fd, &answer, sizeof answer, 0);
+      if (got < 0 && errno == ECONNRESET) got = recv(fd, &answer, sizeof answer, 0);  // told once
+      if (got != sizeof answer) status = fail(ErrorCode::kUnavailable, "the warden hung up");
     }
   }
   close(fd);
