@@ -43,8 +43,9 @@ is_clear() { [[ -z $(guests) ]]; }
 # What an owner could find of us, or miss of theirs.
 inventory() {
   echo "# links"; ip -o link | awk '{print $2}' | sort
-  echo "# routes"; ip route; ip -6 route
+  echo "# routes"; { ip route; ip -6 route; } | sed 's/expires [0-9]*sec//'
   echo "# rules"; nft list ruleset 2>/dev/null
+  ls /proc/sys/fs/binfmt_misc >/dev/null # mounted by systemd when somebody looks
   echo "# mounts"; awk '{print $5}' /proc/self/mountinfo | grep -v '^/run/user\|/run/credentials\|/sys/kernel' | sort
   echo "# groups"; find /sys/fs/cgroup -type d -name '*reclaim*'
   echo "# sysctls"; sysctl -a 2>/dev/null | grep -E '^net\.ipv[46]\.(ip_forward|conf\.)|^kernel\.(core|unpriv)' | sort
