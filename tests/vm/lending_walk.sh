@@ -90,7 +90,7 @@ setpriv --reuid reclaim-agent --regid reclaim-agent --clear-groups \
   reclaim-agent join "https://$(hostname -f):7443" --token "$token"
 install -m 644 packaging/systemd/reclaim-{warden,agent}.service /etc/systemd/system/
 systemctl daemon-reload && systemctl enable --now reclaim-warden reclaim-agent
-until_true 180 bash -c "reclaim nodes --json | grep -q '\"ready\"\|\"up\"\|online\|lending'"
+until_true 180 bash -c "reclaim nodes --json | grep -q '\"lending\": *\"open\"'"
 reclaim nodes
 reclaim-agent doctor || echo "(doctor: exit $?)"
 reclaim-agent status --why
