@@ -296,6 +296,14 @@ TEST(AgentConfig, its_fields_are_those_of_the_documentation) {
   EXPECT_EQ(documented_fields("### agent.yaml"), fields);
 }
 
+TEST(AgentConfig, the_contracts_fields_are_those_of_the_documentation) {
+  std::set<std::string> fields;
+  Contract::with_fields([&](const auto&... field) { (fields.insert(std::string(field.name)), ...); }
+  );
+
+  EXPECT_EQ(documented_fields("### The contract"), fields);
+}
+
 TEST(AgentConfig, addresses_are_checked_before_anything_starts) {
   const auto refusal = [](const std::string& text) {
     const auto config = parse_config(text);
