@@ -6,6 +6,7 @@
 
 #include "base/printable.h"
 #include "io/standard_output.h"
+#include "model/codec_detail.h"
 
 namespace rn {
 
@@ -22,6 +23,26 @@ std::string name_word(const std::string& text) {
   return "'" + printable(text) + "' is no id or name: letters, digits and -_.@: are";
 }
 
+namespace {
+
+/// CLI11 says of a verb that it does not know only that one is required.
+void check_verb(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-' || app.get_require_subcommand_min() == 0) return;
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : app.get_subcommands({})) {
+    if (verb->check_name(argv[1])) return;
+    if (!verb->get_group().empty()) verbs.push_back(verb->get_name());
+  }
+  const std::string near = detail::nearest_word(argv[1], verbs);
+  throw CLI::ParseError(
+      "there is no command '" + printable(argv[1]) + "'" +
+          (near.empty() ? "" : "; did you mean '" + near + "'?"),
+      CLI::ExitCodes::ExtrasError
+  );
+}
+
+}  // namespace
+
 int run_command_line(
     CLI::App& app, int argc, char** argv, const char* program, const std::function<int()>& command
 ) {
@@ -29,6 +50,7 @@ int run_command_line(
   app.set_version_flag("--version", RN_VERSION);
   int code = kUsageStatus;
   try {
+    check_verb(app, argc, argv);
     app.parse(argc, argv);
     code = command();
   } catch (const CLI::ParseError& error) {

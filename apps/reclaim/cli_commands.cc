@@ -12,6 +12,7 @@
 #include "cli_run.h"
 #include "cli_save_file.h"
 #include "cli_upload.h"
+#include "command_line.h"
 
 #include "base/printable.h"
 #include "io/http.h"
@@ -291,6 +292,12 @@ int copy(const Client& client, const std::string& from, const std::string& to) {
   while (prefix.ends_with('/')) prefix.pop_back();
   if (prefix == ".") prefix.clear();
   const std::string job = from.substr(0, colon);
+  if (const std::string wrong = job.empty() ? "which job?" : name_word(job); !wrong.empty()) {
+    return complain(Error{
+        ErrorCode::kInvalid,
+        "'" + from + "' is not JOB:path: " + wrong,
+        "for example reclaim cp 7:model.pt ."});
+  }
   const auto listing = client.get_as<Listing>(job_path(job, "/outputs"));
   if (!listing) return complain(listing.error());
   const std::string folder = std::filesystem::absolute(to).lexically_normal().string();

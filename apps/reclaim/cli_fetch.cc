@@ -43,6 +43,9 @@ class Fetcher {
   Fetcher(const Client& client, std::string folder, Replace replace)
       : client_(client), folder_(std::move(folder)), replace_(replace) {}
 
+  /// Whether an error of the last one will come again with each.
+  bool is_last(const Error& error) const { return is_retryable(error.code) || is_refused_; }
+
   Status fetch(const ListedFile& file, Progress& progress) {
     if (!is_safe_relative_path(file.path))
       return fail(
@@ -59,7 +62,7 @@ class Fetcher {
  private:
   Status make_link(const ListedFile& file, const std::string& path) {
     RN_CHECK(check_may_write(fs_, path, Replace::kFile));
-    const std::string temporary = path + ".reclaim-new";
+    const std::string temporary = fresh_name(path);
     (void)fs_.remove(temporary);
     RN_CHECK(fs_.make_symlink(file.target, temporary));
     return fs_.rename(temporary, path);
@@ -69,8 +72,12 @@ class Fetcher {
     return save_file(fs_, path, file.mode, replace_, [&](File& out) -> Status {
       // Pieces in windows, so that a big file does not fill the memory.
       for (std::size_t first = 0; first < file.blobs.size(); first += kFetchesAtOnce) {
-        RN_TRY(const auto window, fetch_window(file, first));
-        for (const std::string& piece : window) {
+        const auto window = fetch_window(file, first);
+        if (!window) {
+          is_refused_ = window.error().code == ErrorCode::kDenied;
+          return fail(window.error());
+        }
+        for (const std::string& piece : *window) {
           RN_CHECK(out.append(as_bytes(piece)));
           progress.advance(piece.size());
         }
@@ -105,7 +112,36 @@ class Fetcher {
   const Client& client_;
   std::string folder_;
   Replace replace_;
+  bool is_refused_ = false;
   io::RealFileSystem fs_;
+};
+
+/// What could not be written is no reason to leave the rest where it is.
+class NotWritten {
+ public:
+  void add(const std::string& path, const Error& error) {
+    const bool names_path = error.message.find(path) != std::string::npos;
+    if (++count_ <= kNamed)
+      text_ += (text_.empty() ? "" : "; ") + (names_path ? "" : path + ": ") + error.message;
+  }
+
+  Status said(std::size_t of) const {
+    if (count_ == 0) return {};
+    const std::string more =
+        count_ > kNamed ? "; and " + std::to_string(count_ - kNamed) + " more" : "";
+    return fail(
+        ErrorCode::kConflict,
+        std::to_string(count_) + " of " + std::to_string(of) +
+            " outputs were not written: " + text_ + more,
+        "the others are here; fetch these into an empty folder: reclaim cp JOB: FOLDER"
+    );
+  }
+
+ private:
+  static constexpr std::size_t kNamed = 20;
+
+  std::size_t count_ = 0;
+  std::string text_;
 };
 
 Status fetch_log(
@@ -149,12 +185,16 @@ Status fetch_listing(
   }
   Progress progress("fetching outputs", total);
   Fetcher fetcher(client, folder, Replace::kFile);
+  NotWritten not_written;
   for (const ListedFile& file : listing.files) {
     if (!is_wanted(file.path, prefix)) continue;
     const Status fetched = fetcher.fetch(file, progress);
-    if (!fetched) return fail(with_next_step(fetched.error().with(file.path), client.login().url));
+    if (fetched) continue;
+    if (fetcher.is_last(fetched.error()))
+      return fail(with_next_step(fetched.error().with(file.path), client.login().url));
+    not_written.add(file.path, fetched.error());
   }
-  return {};
+  return not_written.said(matched);
 }
 
 Status fetch_file(

@@ -12,7 +12,8 @@
 namespace rn::cli {
 
 /// Writes the listed files below `folder` (which is made): each beside its place, then renamed into
-/// it. A path that leaves the folder, or goes through a symbolic link, is kDenied. `prefix`: only
+/// it. A path that leaves the folder, or goes through a symbolic link, is kDenied. What
+/// cannot be written is named in the error at the end, and the others are there. `prefix`: only
 /// this file or what is in this folder, empty for all; kNotFound if nothing matches.
 Status fetch_listing(
     const Client& client,

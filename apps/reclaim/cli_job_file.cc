@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/utf8.h"
 #include "base/whole_number.h"
 #include "io/url.h"
 #include "model/codec.h"
@@ -227,6 +228,12 @@ Result<JobFile> parse_native(const json& document) {
   JobFile file;
   const JobSpec& spec = file.spec;
   RN_CHECK(read_object(document, "", job_setters(file)));
+  if (document.contains("run") && document.contains("commands"))
+    return fail(
+        ErrorCode::kInvalid,
+        "run and commands both say what the job does",
+        "put all of it into one of them"
+    );
   if (spec.command.empty())
     return fail(ErrorCode::kInvalid, "run: the job has no command", "add 'run: python train.py'");
   return file;
@@ -235,6 +242,7 @@ Result<JobFile> parse_native(const json& document) {
 }  // namespace
 
 Result<JobFile> parse_job_file(std::string_view text) {
+  if (!is_utf8(text)) return fail(ErrorCode::kInvalid, "is not text in UTF-8", "save it in UTF-8");
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   const bool is_json = first != std::string_view::npos && text[first] == '{';
   RN_TRY(const json document, is_json ? parse_json(text) : parse_yaml(text));

@@ -84,6 +84,8 @@ Status prepare_workspace(const Client& client, RunOptions& options) {
   const std::uint64_t limit =
       options.upload_limit_bytes == 0 ? kDefaultUploadLimit : options.upload_limit_bytes;
   RN_TRY(FolderScan scan, scan_folder(options.folder, limit));
+  if (const std::string left_out = words_of_left_out(scan); !left_out.empty())
+    std::fprintf(stderr, "%s\n", printable(left_out).c_str());
   RN_CHECK(hash_files(options.folder, scan.listing));
   warn_of_lost_work(options, scan.listing);
   RN_TRY(options.spec.workspace, upload_folder(client, options.folder, scan.listing));

@@ -6,11 +6,42 @@
 #include "cli_job_file.h"
 #include "command_line.h"
 
+#include "base/printable.h"
+#include "base/utf8.h"
+
 namespace rn::cli {
 
 namespace {
 
+/// Jobs are kept and shown as text: other bytes would come out as other ones.
+Status check_text(const std::string& what, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (is_utf8(word)) continue;
+    return fail(
+        ErrorCode::kInvalid,
+        what + " '" + printable(word) + "' is not text in UTF-8",
+        "put such bytes into a file of the folder, or into a script that makes them"
+    );
+  }
+  return {};
+}
+
+/// What a flag says, where it was given.
+template <class T, class Parse>
+Status take(const char* flag, const std::string& text, Parse parse, T& out) {
+  if (text.empty()) return {};
+  const auto value = parse(text);
+  if (!value) return fail(value.error().with(flag));
+  out = *value;
+  return {};
+}
+
 Result<JobSpec> spec_of(const RunFlags& flags) {
+  RN_CHECK(check_text("the command's", flags.command));
+  RN_CHECK(check_text("--env", flags.env));
+  RN_CHECK(check_text("--name", {flags.name}));
+  for (const auto* globs : {&flags.checkpoints, &flags.outputs, &flags.temporary})
+    RN_CHECK(check_text("a glob,", *globs));
   JobSpec spec;
   spec.command = flags.command;
   spec.image = flags.image;
@@ -28,27 +59,13 @@ Result<JobSpec> spec_of(const RunFlags& flags) {
   spec.only_labs = flags.labs;
   spec.data = flags.data;
   if (!flags.gpu.empty()) RN_CHECK(parse_gpu(flags.gpu, spec.resources));
-  if (!flags.cpus.empty()) {
-    RN_TRY(spec.resources.cpu_milli, parse_cpu_milli(flags.cpus));
-  }
-  if (!flags.cpus_min.empty()) {
-    RN_TRY(spec.resources.cpu_milli_min, parse_cpu_milli(flags.cpus_min));
-  }
-  if (!flags.memory.empty()) {
-    RN_TRY(spec.resources.memory_mib, parse_memory_mib(flags.memory));
-  }
-  if (!flags.disk.empty()) {
-    RN_TRY(spec.resources.disk_mib, parse_memory_mib(flags.disk));
-  }
-  if (!flags.signal.empty()) {
-    RN_TRY(spec.checkpoint.signal, parse_signal(flags.signal));
-  }
-  if (!flags.notice.empty()) {
-    RN_TRY(spec.notice_s, parse_duration_s(flags.notice));
-  }
-  if (!flags.max_duration.empty()) {
-    RN_TRY(spec.max_duration_s, parse_duration_s(flags.max_duration));
-  }
+  RN_CHECK(take("--cpus", flags.cpus, parse_cpu_milli, spec.resources.cpu_milli));
+  RN_CHECK(take("--cpus-min", flags.cpus_min, parse_cpu_milli, spec.resources.cpu_milli_min));
+  RN_CHECK(take("--memory", flags.memory, parse_memory_mib, spec.resources.memory_mib));
+  RN_CHECK(take("--disk", flags.disk, parse_memory_mib, spec.resources.disk_mib));
+  RN_CHECK(take("--signal", flags.signal, parse_signal, spec.checkpoint.signal));
+  RN_CHECK(take("--notice", flags.notice, parse_duration_s, spec.notice_s));
+  RN_CHECK(take("--max-duration", flags.max_duration, parse_duration_s, spec.max_duration_s));
   for (const std::string& text : flags.peers) {
     RN_TRY(NetworkAllow peer, parse_peer(text));
     spec.peers.push_back(std::move(peer));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli_save_file.h"
 
+#include "base/crypto.h"
+
 namespace rn::cli {
 
 namespace {
-
-constexpr const char* kSuffix = ".reclaim-new";
 
 Status write_new(
     FileSystem& fs,
@@ -20,6 +20,12 @@ Status write_new(
 }
 
 }  // namespace
+
+std::string fresh_name(const std::string& path) {
+  const std::string name = ".reclaim-new-" + to_hex(crypto::sha256(as_bytes(path))).substr(0, 16);
+  const auto slash = path.rfind('/');
+  return slash == std::string::npos ? name : path.substr(0, slash + 1) + name;
+}
 
 Status check_may_write(FileSystem& fs, const std::string& path, Replace replace) {
   const auto there = fs.stat(path);
@@ -52,7 +58,7 @@ Status save_file(
     const std::function<Status(File& out)>& fill
 ) {
   RN_CHECK(check_may_write(fs, path, replace));
-  const std::string fresh = path + kSuffix;
+  const std::string fresh = fresh_name(path);
   RN_CHECK(check_may_write(fs, fresh, Replace::kFile));  // left by one that was interrupted
   if (fs.stat(fresh)) RN_CHECK(fs.remove(fresh));
   Status written = write_new(fs, fresh, mode, fill);

@@ -19,7 +19,11 @@ enum class Replace {
 /// replaced. Errors have a next step.
 Status check_may_write(FileSystem& fs, const std::string& path, Replace replace);
 
-/// Writes `path` by way of "PATH.reclaim-new": nobody sees half a file, and what was there stays
+/// Where what becomes `path` is written first: beside it, with a name that fits whatever its own
+/// is.
+std::string fresh_name(const std::string& path);
+
+/// Writes `path` by way of fresh_name(): nobody sees half a file, and what was there stays
 /// until the new one is whole and synced. On error nothing is left of the new one. `fill` appends
 /// the content.
 Status save_file(

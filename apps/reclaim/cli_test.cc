@@ -92,6 +92,38 @@ TEST(Upload, a_folder_is_listed_sorted_without_what_is_ignored) {
       paths_of(scan->listing),
       (std::vector<std::string>{".reclaimignore", "data", "data/digits.csv", "train.py"})
   );
+  EXPECT_EQ(
+      words_of_left_out(*scan),
+      "not uploaded, by .reclaimignore: data/big.bin; a line !NAME in .reclaimignore takes NAME "
+      "along"
+  );
+}
+
+TEST(Upload, what_gitignore_leaves_out_is_said_and_reclaimignore_takes_it_along) {
+  const Folder folder;
+  folder.write("train.py", "x");
+  folder.write("data/digits.csv", "1,2");
+  folder.write("model.pt", "m");
+  folder.write(".gitignore", "data/\n*.pt\n");
+
+  auto scan = scan_folder(folder.path(), 1 << 20);
+  ASSERT_TRUE(scan);
+  EXPECT_EQ(scan->left_out, (std::vector<std::string>{"data/", "model.pt"}));
+  EXPECT_TRUE(words_of_left_out(*scan).starts_with("not uploaded, by .gitignore: data/, "));
+
+  folder.write(".reclaimignore", "!data/\n!*.pt\n");
+  scan = scan_folder(folder.path(), 1 << 20);
+  ASSERT_TRUE(scan);
+  EXPECT_EQ(words_of_left_out(*scan), "");
+}
+
+TEST(Upload, what_cannot_be_read_is_named_with_what_to_do) {
+  const Folder folder;
+  folder.write("loop", "x");
+  const auto gone = scan_folder(folder.path() + "/loop", 1 << 20);
+
+  ASSERT_FALSE(gone);
+  EXPECT_EQ(gone.error().hint, "make it readable, or name it in .reclaimignore");
 }
 
 TEST(Upload, a_folder_above_the_limit_is_refused_with_its_biggest_files) {
@@ -398,13 +430,21 @@ TEST_F(SaveFile, replaces_a_file_only_if_it_may_and_only_when_the_new_one_is_who
       });
   EXPECT_EQ(broken.error().message, "it broke off");
   EXPECT_EQ(read("there"), "old");
-  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/there.reclaim-new"));
+  EXPECT_FALSE(std::filesystem::exists(fresh_name(folder.path() + "/there")));
 
   EXPECT_TRUE(save("there", Replace::kFile));
   EXPECT_TRUE(save("fresh", Replace::kNothing));
 
   EXPECT_EQ(read("there"), "new");
   EXPECT_EQ(read("fresh"), "new");
+}
+
+TEST_F(SaveFile, a_name_may_be_as_long_as_names_are) {
+  const std::string longest(255, 'n');
+
+  EXPECT_TRUE(save(longest, Replace::kNothing));
+
+  EXPECT_EQ(read(longest), "new");
 }
 
 TEST_F(SaveFile, folders_and_devices_are_never_replaced) {

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <future>
 #include <map>
+#include <utility>
 
 #include "cli_ignore.h"
 #include "cli_print.h"
@@ -35,6 +36,11 @@ std::string megabytes(std::uint64_t bytes) {
   return text;
 }
 
+Error unreadable(const Error& error, const std::string& path) {
+  return error.with(path + " cannot be read")
+      .hinting("make it readable, or name it in .reclaimignore");
+}
+
 class Scanner {
  public:
   Scanner(std::string root, FolderScan& out) : root_(std::move(root)), out_(out) {}
@@ -42,8 +48,9 @@ class Scanner {
   Status scan(const std::string& folder) {
     read_ignore_file(folder, ".gitignore");
     read_ignore_file(folder, ".reclaimignore");
-    RN_TRY(const auto names, fs_.list(folder.empty() ? root_ : join_path(root_, folder)));
-    for (const std::string& name : names)
+    const auto names = fs_.list(folder.empty() ? root_ : join_path(root_, folder));
+    if (!names) return fail(unreadable(names.error(), folder.empty() ? root_ : folder));
+    for (const std::string& name : *names)
       RN_CHECK(take(folder.empty() ? name : folder + "/" + name));
     return {};
   }
@@ -52,7 +59,9 @@ class Scanner {
   void read_ignore_file(const std::string& folder, const std::string& name) {
     const std::string path = join_path(folder.empty() ? root_ : join_path(root_, folder), name);
     const auto text = read_all(fs_, path, 1 << 20);
-    if (text) rules_.add(folder, std::string(as_text(*text)));
+    if (!text || text->empty()) return;
+    rules_.add(folder, std::string(as_text(*text)));
+    out_.ignore_files.insert(name);
   }
 
   Status take(const std::string& path) {
@@ -61,7 +70,10 @@ class Scanner {
     const auto there = fs_.stat(join_path(root_, path));
     if (!there) return {};  // went away meanwhile
     const bool is_folder = there->kind == FileStat::Kind::kDirectory;
-    if (rules_.ignores(path, is_folder)) return {};
+    if (rules_.ignores(path, is_folder)) {
+      out_.left_out.push_back(is_folder ? path + "/" : path);
+      return {};
+    }
     ListedFile file;
     file.path = path;
     file.mode = there->mode;
@@ -200,15 +212,30 @@ Result<FolderScan> scan_folder(const std::string& folder, std::uint64_t limit) {
   return scan;
 }
 
+std::string words_of_left_out(const FolderScan& scan) {
+  constexpr std::size_t kNamed = 5;
+  if (scan.left_out.empty()) return {};
+  std::string text = "not uploaded, by ";
+  const char* between = "";
+  for (const std::string& name : scan.ignore_files) text += std::exchange(between, " and ") + name;
+  text += ": ";
+  for (std::size_t i = 0; i < std::min(kNamed, scan.left_out.size()); ++i)
+    text += (i == 0 ? "" : ", ") + scan.left_out[i];
+  if (scan.left_out.size() > kNamed)
+    text += " and " + std::to_string(scan.left_out.size() - kNamed) + " more";
+  return text + "; a line !NAME in .reclaimignore takes NAME along";
+}
+
 Status hash_files(const std::string& folder, Listing& listing) {
   io::RealFileSystem fs;
   for (ListedFile& file : listing.files) {
     file.blobs.clear();
     if (file.kind != FileKind::kRegular) continue;
-    RN_TRY(const auto open, fs.open(join_path(folder, file.path)));
+    const auto open = fs.open(join_path(folder, file.path));
+    if (!open) return fail(unreadable(open.error(), file.path));
     std::uint64_t offset = 0;
     while (true) {
-      RN_TRY(const Blob bytes, open->read(offset, kPieceBytes));
+      RN_TRY(const Blob bytes, (*open)->read(offset, kPieceBytes));
       if (bytes.empty()) break;
       file.blobs.push_back(crypto::sha256(bytes));
       offset += bytes.size();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,17 @@ inline constexpr std::size_t kPieceBytes = 4u << 20;
 struct FolderScan {
   Listing listing;  ///< blobs are filled in by hash_files
   std::uint64_t bytes = 0;
+  std::vector<std::string> left_out;  ///< by the ignore files; a folder ends with '/'
+  std::set<std::string>
+      ignore_files;  ///< names of those with rules: ".gitignore", ".reclaimignore"
 };
 
 /// kExhausted above `limit` bytes, naming the biggest files and what to do; sockets and devices are
 /// left out, symbolic links are taken as links.
 Result<FolderScan> scan_folder(const std::string& folder, std::uint64_t limit);
+
+/// A line for the submitter about what the ignore files leave out; empty if nothing.
+std::string words_of_left_out(const FolderScan& scan);
 
 /// Fills in the blobs' names. kConflict if a file changed its size meanwhile.
 Status hash_files(const std::string& folder, Listing& listing);

@@ -279,6 +279,23 @@ class Commands(unittest.TestCase):
 
     # ---- what is typed, and what is shown
 
+    def test_what_is_not_understood_is_said(self):
+        self.fails(USAGE, "no command 'frobnicate'", "frobnicate")
+        self.fails(USAGE, "no command 'evnts'; did you mean 'events'", "evnts")
+        for words in (("--", "echo", "caf\udce9"), ("--env", "A=\udce9", "--", "x"), ("--name", "\udce9", "--", "x")):
+            self.fails(USAGE, "is not text in UTF-8\n.*next: put such bytes into a file", "run", "--no-upload", *words)
+        file = self.make_folder("twofold") / "job.yaml"
+        file.write_text("run: x\ncommands: [y]\n")
+        self.fails(USAGE, "run and commands both say", "submit", file)
+        file.write_bytes(b"run: caf\xe9\n")
+        self.fails(USAGE, "is not text in UTF-8\n.*next: save it in UTF-8", "submit", file)
+
+    def test_what_the_ignore_files_leave_out_is_said(self):
+        folder = self.make_folder("ignoring", **{".gitignore": "*.pt\n", "model.pt": "m", "train.py": "p"})
+        told = self.cli("run", "--detach", "--stateless", "--", "true", cwd=folder)
+        self.assertIn("not uploaded, by .gitignore: model.pt; ", told.stderr)
+        self.cli("stop", told.stdout.strip())
+
     def test_numbers_and_contradictions_are_refused(self):
         for pattern, *words in (
                 ("--limit.*'-1' is no whole number from 1 to 1000", "ps", "--limit", "-1"),
@@ -297,6 +314,9 @@ class Commands(unittest.TestCase):
                 ("no id or name", "stop", ".."),
                 ("not one of https", "login", "http://x", "--token", "t"),
                 ("user name or password", "login", "https://a:secret@x", "--token", "t"),
+                ("--cpus: .*-1", "run", "--cpus", "-1", "--", "x"),
+                ("--disk: ", "run", "--disk", "much", "--", "x"),
+                ("which job", "cp", ":x", "."),
                 ("is no duration", "run", "--max-duration", "0", "--", "x")):
             with self.subTest(words=words):
                 self.fails(USAGE, pattern, *words)

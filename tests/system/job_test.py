@@ -35,6 +35,22 @@ class Job(OneNode):
         self.assertEqual((folder / "answer").read_text(), "42\n")
         self.assertEqual([log.read_text() for log in folder.glob(".reclaim/*/attempt-*.log")], [done.stdout])
 
+    def test_1b_an_output_that_cannot_be_written_keeps_no_other_away(self):
+        folder = self.folder("crooked", **{"z-old": "old\n"})
+        elsewhere = self.folder("elsewhere")
+        (folder / "away").symlink_to(elsewhere)
+        long = "n" * 255  # as long as a name may be
+
+        done = self.submit(folder, "sh", "-c", f"rm away; mkdir away; echo 1 > away/x; echo 2 > {long}; echo 3 > z-old",
+                           check=False)
+
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn("away/x goes through the symbolic link away", done.stderr)
+        self.assertIn("reclaim cp", done.stderr)
+        self.assertEqual([path.name for path in elsewhere.iterdir()], [])
+        self.assertEqual((folder / long).read_text(), "2\n")
+        self.assertEqual((folder / "z-old").read_text(), "3\n")
+
     def test_2_the_exit_code_is_the_jobs(self):
         done = self.submit(self.folder("failing"), "sh", "-c", "exit 7", flags=["--max-restarts", "0"], check=False)
 
