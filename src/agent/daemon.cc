@@ -85,6 +85,7 @@ Daemon::State::~State() {
 void Daemon::State::stop(Status why) {
   if (is_stopping.exchange(true)) return;
   outcome = std::move(why);
+  for (const auto& [id, cancel] : cancels) *cancel = true;  // work may hold a guest's disk
   loop.stop();
 }
 

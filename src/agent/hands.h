@@ -113,8 +113,7 @@ class Hands {
       io::HttpSession& session,
       const std::vector<Digest>& names,
       Folder& folder,
-      const std::string& path,
-      const Cancelled& is_cancelled
+      const std::string& path
   );
   std::string spool(const GuestName& guest) const;
 

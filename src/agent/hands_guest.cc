@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <set>
 
 #include "agent/hands.h"
 #include "agent/local_work.h"
+#include "agent/stoppable_folder.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "checkpoint/glob.h"
@@ -16,7 +18,9 @@ namespace rn::agent {
 
 namespace {
 
-constexpr std::uint64_t kPieceBytes = 4u << 20;  // the coordinator's bound of a blob
+constexpr std::uint64_t kPieceBytes = 4u << 20;          // the coordinator's bound of a blob
+constexpr std::uint64_t kOutputBytesMax = 256ull << 30;  // its pieces' names fill half a listing
+constexpr std::size_t kAskedAtOnce = 8192;               // names of pieces, in a query of 1 MiB
 
 struct Candidate {
   checkpoint::Unit unit;
@@ -67,9 +71,10 @@ Result<WorkResult> Hands::snapshot(
   const std::lock_guard lock(entry->work);
   RN_CHECK(load_base(*entry, guest, w.workspace));
   RN_CHECK(check_guest_disk(deps_.fs, w.disk));
-  RN_TRY(const auto folder, deps_.fs.open_folder(join_path(guest_view(deps_.fs, w.disk), "work")));
+  RN_TRY(const auto disk, deps_.fs.open_folder(join_path(guest_view(deps_.fs, w.disk), "work")));
+  StoppableFolder folder(*disk, is_cancelled);
   const checkpoint::WatchRules rules = watch_rules(w.spec);
-  RN_TRY(const checkpoint::Scan scan, checkpoint::scan_folder(*folder));
+  RN_TRY(const checkpoint::Scan scan, checkpoint::scan_folder(folder));
   const std::vector<Candidate> units = find_units(scan, rules);
 
   std::optional<checkpoint::GenerationReady> ready;
@@ -80,7 +85,7 @@ Result<WorkResult> Hands::snapshot(
   if (w.is_final || !ready) {
     ready.reset();
     for (const Candidate& candidate : units) {
-      RN_TRY(const auto verdict, checkpoint::check_unit(*folder, candidate.unit, rules));
+      RN_TRY(const auto verdict, checkpoint::check_unit(folder, candidate.unit, rules));
       if (verdict.completeness == checkpoint::Completeness::kIncomplete) continue;
       ready = checkpoint::GenerationReady{candidate.unit, w.is_final, false, {}};
       break;
@@ -110,7 +115,7 @@ Result<WorkResult> Hands::snapshot(
   std::copy(opened->begin(), opened->end(), key.begin());
   const checkpoint::JobKeys keys = checkpoint::derive_job_keys(key);
   const checkpoint::SnapshotDeps deps{
-      *folder, deps_.store, deps_.clock, deps_.rng, keys, self->signing};
+      folder, deps_.store, deps_.clock, deps_.rng, keys, self->signing};
   RN_TRY(const checkpoint::Snapshot taken, checkpoint::take_snapshot(deps, request, entry->cache));
   entry->taken = signature;
   log::info(
@@ -142,39 +147,39 @@ Status Hands::put_missing(
     io::HttpSession& session,
     const std::vector<Digest>& names,
     Folder& folder,
-    const std::string& path,
-    const Cancelled& is_cancelled
+    const std::string& path
 ) {
   const auto self = deps_.identity.get();
-  io::HttpCall query;
-  query.method = "POST";
-  query.url = self->coordinator_url + "/v1/blobs/missing";
-  query.tls = tls_to_coordinator(*self);
-  query.headers = {{"Content-Type", "application/json"}};
-  query.body = to_json(api::BlobQuery{names});
-  RN_TRY(const io::HttpReply reply, io::succeed(session.perform(query)));
-  RN_TRY(const auto answer, from_json<api::BlobMissing>(reply.body, Unknown::kLenient));
-  if (answer.missing.empty()) return {};
-  RN_TRY(const auto file, folder.open(path));
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (std::find(answer.missing.begin(), answer.missing.end(), names[i]) == answer.missing.end())
-      continue;
-    if (is_cancelled) return fail(ErrorCode::kTimeout, "cancelled");
-    RN_TRY(const Blob bytes, file->read(i * kPieceBytes, kPieceBytes));
-    if (crypto::sha256(bytes) != names[i])
-      return fail(ErrorCode::kUnavailable, path + " changed while it was uploaded");
-    RN_CHECK(put_blob(session, names[i], bytes));
+  for (std::size_t first = 0; first < names.size(); first += kAskedAtOnce) {
+    const std::size_t end = std::min(names.size(), first + kAskedAtOnce);
+    io::HttpCall query;
+    query.method = "POST";
+    query.url = self->coordinator_url + "/v1/blobs/missing";
+    query.tls = tls_to_coordinator(*self);
+    query.headers = {{"Content-Type", "application/json"}};
+    query.body = to_json(api::BlobQuery{{names.data() + first, names.data() + end}});
+    RN_TRY(const io::HttpReply reply, io::succeed(session.perform(query)));
+    RN_TRY(const auto answer, from_json<api::BlobMissing>(reply.body, Unknown::kLenient));
+    if (answer.missing.empty()) continue;
+    std::set<Digest> missing(answer.missing.begin(), answer.missing.end());
+    RN_TRY(const auto file, folder.open(path));
+    for (std::size_t i = first; i < end; ++i) {
+      if (missing.erase(names[i]) == 0) continue;  // once is enough: pieces of holes are all alike
+      RN_TRY(const Blob bytes, file->read(i * kPieceBytes, kPieceBytes));
+      if (crypto::sha256(bytes) != names[i])
+        return fail(ErrorCode::kUnavailable, path + " changed while it was uploaded");
+      RN_CHECK(put_blob(session, names[i], bytes));
+    }
   }
   return {};
 }
 
 namespace {
 
-/// Outputs that cannot be read. The rest is worth as much without them.
+/// Outputs that do not come home. The rest is worth as much without them.
 class LeftOut {
  public:
   void add(const std::string& path, const Error& error) {
-    log::warning("output.left_out", {{"path", path}, {"why", error.describe()}});
     const char* const why = error.code == ErrorCode::kDenied ? "nobody but its owner may read it"
                             : error.code == ErrorCode::kUnsupported
                                 ? "a socket, pipe or device and no file"
@@ -183,8 +188,10 @@ class LeftOut {
   }
 
   void add(const std::string& path, const char* why) {
+    if (count_ < kLoggedMax)
+      log::warning("output.left_out", {{"path", printable(path)}, {"why", why}});
     if (++count_ > kNamedMax) return;
-    words_ += (words_.empty() ? "" : ", ") + path.substr(0, kPathMax) + " (" + why + ")";
+    words_ += (words_.empty() ? "" : ", ") + shortened(printable(path)) + " (" + why + ")";
   }
 
   std::string words() const {
@@ -193,23 +200,28 @@ class LeftOut {
         count_ > kNamedMax ? ", and " + std::to_string(count_ - kNamedMax) + " more" : "";
     return words_ + more +
            "; next: write outputs as files that everybody may read (chmod a+r), with names in "
-           "UTF-8, at most 128 folders deep";
+           "UTF-8, at most 128 folders deep; pack many or deep ones into an archive (tar), and "
+           "split "
+           "what is larger than 256 GiB";
   }
 
  private:
   static constexpr std::size_t kNamedMax = 8;
+  static constexpr std::size_t kLoggedMax = 100;
   static constexpr std::size_t kPathMax = 120;
+
+  static std::string shortened(std::string path) {
+    if (path.size() <= kPathMax) return path;
+    std::size_t end = kPathMax;
+    while (end > 0 && (static_cast<unsigned char>(path[end]) & 0xC0) == 0x80) --end;
+    return path.substr(0, end) + "...";
+  }
+
   std::size_t count_ = 0;
   std::string words_;
 };
 
-/// The owner may come at any moment: the disk is let go between two pieces.
-Result<ListedFile> list_output(
-    Folder& folder,
-    const std::string& path,
-    const FileStat& stat,
-    const std::atomic<bool>& is_cancelled
-) {
+Result<ListedFile> list_output(Folder& folder, const std::string& path, const FileStat& stat) {
   ListedFile file;
   file.path = path;
   file.mode = stat.mode;
@@ -221,7 +233,6 @@ Result<ListedFile> list_output(
   file.bytes = stat.size;
   RN_TRY(const auto open, folder.open(path));
   for (std::uint64_t at = 0; at < stat.size; at += kPieceBytes) {
-    if (is_cancelled) return fail(ErrorCode::kTimeout, "cancelled");
     RN_TRY(const Blob bytes, open->read(at, kPieceBytes));
     file.blobs.push_back(crypto::sha256(bytes));
   }
@@ -237,7 +248,8 @@ Result<WorkResult> Hands::upload(
   const std::lock_guard lock(entry->work);
   RN_CHECK(load_base(*entry, guest, w.workspace));
   RN_CHECK(check_guest_disk(deps_.fs, w.disk));
-  RN_TRY(const auto folder, deps_.fs.open_folder(join_path(guest_view(deps_.fs, w.disk), "work")));
+  RN_TRY(const auto disk, deps_.fs.open_folder(join_path(guest_view(deps_.fs, w.disk), "work")));
+  StoppableFolder folder(*disk, is_cancelled);
   LeftOut left_out;
   const auto is_wanted = [&](const std::string& path) {
     return !checkpoint::matches_any(w.spec.temporary, path) &&
@@ -245,19 +257,20 @@ Result<WorkResult> Hands::upload(
   };
   checkpoint::ScanLimits limits;
   limits.left_out = [&](const std::string& path, const char* why) {
-    if (is_wanted(path)) left_out.add(printable(path), why);
+    if (is_wanted(path)) left_out.add(path, why);
   };
-  RN_TRY(const checkpoint::Scan scan, checkpoint::scan_folder(*folder, limits));
+  RN_TRY(const checkpoint::Scan scan, checkpoint::scan_folder(folder, limits));
   std::map<std::string, const ListedFile*> base;
   for (const ListedFile& file : entry->base.files) base[file.path] = &file;
   io::HttpSession session;
   Listing listing;
+  std::size_t listing_bytes = 0;
   for (const auto& [path, stat] : scan) {
     if (is_cancelled) return fail(ErrorCode::kTimeout, "cancelled");
     if (checkpoint::matches_any(w.spec.temporary, path)) continue;
     if (stat.kind == FileStat::Kind::kDirectory) {
       // What lies in it is not in the scan; nobody knows whether it was wanted.
-      if (const auto inside = folder->list(path); !inside && !is_retryable(inside.error().code))
+      if (const auto inside = folder.list(path); !inside && !is_retryable(inside.error().code))
         left_out.add(path + "/", inside.error());
       continue;
     }
@@ -266,7 +279,11 @@ Result<WorkResult> Hands::upload(
       left_out.add(path, Error{ErrorCode::kUnsupported, "", ""});
       continue;
     }
-    auto listed = list_output(*folder, path, stat, is_cancelled);
+    if (stat.kind == FileStat::Kind::kRegular && stat.size > kOutputBytesMax) {
+      left_out.add(path, "larger than 256 GiB, holes included");
+      continue;
+    }
+    auto listed = list_output(folder, path, stat);
     if (!listed && is_retryable(listed.error().code)) return fail(listed.error());
     if (!listed) {
       left_out.add(path, listed.error());
@@ -278,8 +295,13 @@ Result<WorkResult> Hands::upload(
                               known->second->target == file.target &&
                               known->second->kind == file.kind;
     if (is_unchanged && w.spec.outputs.empty()) continue;
-    if (!file.blobs.empty())
-      RN_CHECK(put_missing(session, file.blobs, *folder, path, is_cancelled));
+    const std::size_t room = to_cbor(Listing{{file}}).size();
+    if (listing_bytes + room > kPieceBytes) {
+      left_out.add(path, "the list of outputs is full");
+      continue;
+    }
+    listing_bytes += room;
+    if (!file.blobs.empty()) RN_CHECK(put_missing(session, file.blobs, folder, path));
     listing.files.push_back(*std::move(listed));
   }
   if (listing.files.empty()) return WorkResult(OutputsUploaded{{}, left_out.words()});

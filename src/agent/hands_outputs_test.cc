@@ -39,6 +39,9 @@ class OutputServer {
   explicit OutputServer(const io::Site& site) {
     io::HttpServerConfig config;
     config.tls = site.end(kCoordinatorIdentity);
+    config.body_limit = [](const std::string& path) -> std::size_t {  // as the coordinator's
+      return path.ends_with("/missing") ? 1u << 20 : 4u << 20;
+    };
     thread_.call([&] {
       server_ = *io::HttpServer::start(
           thread_.loop(),
@@ -81,6 +84,52 @@ void without_rights_over_files(const std::function<void()>& body) {
     body();
   }).join();
 }
+
+/// A disk whose owner wants it back at the `at`-th reading of an output.
+class CutAtRead final : public FencedFileSystem {
+ public:
+  CutAtRead(FileSystem& disk, const std::string& root, std::atomic<bool>& is_cancelled, int at)
+      : FencedFileSystem(disk, root), is_cancelled_(is_cancelled), at_(at) {}
+
+  Result<std::unique_ptr<File>> open(const std::string& path) override {
+    RN_TRY(auto file, FencedFileSystem::open(path));
+    if (path.find("/work/") == std::string::npos) return file;
+    return std::unique_ptr<File>(std::make_unique<Counted>(std::move(file), *this));
+  }
+
+  Result<std::unique_ptr<Folder>> open_folder(const std::string& path) override {
+    return FileSystem::open_folder(path);  // by way of open()
+  }
+
+  int reads = 0;
+  std::uint64_t largest = 0;
+  std::uint64_t bytes_given_max = ~0ULL;  ///< by one read; for files of which nothing need be read
+
+ private:
+  class Counted final : public File {
+   public:
+    Counted(std::unique_ptr<File> file, CutAtRead& all) : file_(std::move(file)), all_(all) {}
+
+    Result<Blob> read(std::uint64_t offset, std::uint64_t max) override {
+      all_.largest = std::max(all_.largest, max);
+      if (++all_.reads == all_.at_) all_.is_cancelled_ = true;
+      return file_->read(offset, std::min(max, all_.bytes_given_max));
+    }
+
+    Status append(BlobView) override { return fail(ErrorCode::kDenied, "outputs are only read"); }
+
+    Status sync() override { return {}; }
+
+    Result<FileStat> stat() override { return file_->stat(); }
+
+   private:
+    std::unique_ptr<File> file_;
+    CutAtRead& all_;
+  };
+
+  std::atomic<bool>& is_cancelled_;
+  const int at_;
+};
 
 class HandsOutputs : public testing::Test {
  private:
@@ -207,24 +256,76 @@ TEST_F(HandsOutputs, names_that_are_not_text_and_folders_too_deep_are_named) {
   EXPECT_TRUE(is_utf8(uploaded.left_out));
 }
 
-TEST_F(HandsOutputs, an_owner_who_comes_does_not_wait_until_a_big_one_is_read) {
-  put("big.bin", "");
-  ASSERT_EQ(::truncate(in_work("big.bin").c_str(), 2LL << 30), 0);
-  std::atomic<bool> is_cancelled = false;
-  std::thread owner([&] {
-    std::this_thread::sleep_for(milliseconds(30));  // it is being read by then
-    is_cancelled = true;
-  });
+TEST_F(HandsOutputs, a_cut_lets_go_of_the_disk_in_the_middle_of_a_file) {
+  put("result.bin", "");
+  ASSERT_EQ(truncate(in_work("result.bin").c_str(), 256 << 20), 0);
   UploadOutputs w;
   w.disk = folder + "/disk";
-  const WorkResult result =
-      hands->run(Work{1, {JobId("j-0123456789abcdef"), {1, 1}}, w}, is_cancelled);
-  owner.join();
+  std::atomic<bool> is_cancelled = false;
+  CutAtRead owned(disk_, folder, is_cancelled, 3);
+  Hands own(HandsDeps{owned, clock, rng, *current, *store, *store, *guests, folder + "/images"});
 
-  const auto* const error = std::get_if<Error>(&result);
-  ASSERT_NE(error, nullptr);
-  EXPECT_EQ(error->code, ErrorCode::kTimeout);
-  EXPECT_EQ(coordinator.queries, 0) << "it was read to its end";
+  const WorkResult result =
+      own.run(Work{1, {JobId("j-0123456789abcdef"), {1, 1}}, w}, is_cancelled);
+
+  ASSERT_TRUE(std::holds_alternative<Error>(result));
+  EXPECT_EQ(std::get<Error>(result).code, ErrorCode::kTimeout);
+  EXPECT_EQ(owned.reads, 3) << "the disk was read after the cut";
+  EXPECT_LE(owned.largest, 4u << 20) << "one read keeps the disk for long";
+}
+
+TEST_F(HandsOutputs, a_file_of_holes_beyond_the_bound_is_named_and_not_read) {
+  put("result.txt", "42");
+  put("huge.bin", "");
+  ASSERT_EQ(truncate(in_work("huge.bin").c_str(), 1LL << 40), 0);
+
+  const OutputsUploaded uploaded = upload();
+
+  EXPECT_THAT(published(uploaded), UnorderedElementsAre("result.txt"));
+  EXPECT_THAT(uploaded.left_out, HasSubstr("huge.bin (larger than 256 GiB"));
+}
+
+TEST_F(HandsOutputs, the_pieces_of_a_huge_one_are_asked_for_in_queries_that_are_taken) {
+  put("huge.bin", "");
+  ASSERT_EQ(truncate(in_work("huge.bin").c_str(), 80LL << 30), 0);
+  UploadOutputs w;
+  w.disk = folder + "/disk";
+  std::atomic<bool> is_cancelled = false;
+  CutAtRead short_reads(disk_, folder, is_cancelled, -1);
+  short_reads.bytes_given_max = 1;
+  Hands own(HandsDeps{
+      short_reads, clock, rng, *current, *store, *store, *guests, folder + "/images"});
+
+  const WorkResult result =
+      own.run(Work{1, {JobId("j-0123456789abcdef"), {1, 1}}, w}, is_cancelled);
+
+  ASSERT_TRUE(std::holds_alternative<OutputsUploaded>(result))
+      << std::get<Error>(result).describe();
+  EXPECT_THAT(published(std::get<OutputsUploaded>(result)), UnorderedElementsAre("huge.bin"));
+  EXPECT_EQ(coordinator.queries, 3);
+}
+
+TEST_F(HandsOutputs, more_than_a_list_holds_is_named_and_what_fits_comes_home) {
+  const std::string target(4000, 't');
+  for (int i = 0; i < 1100; ++i)
+    ASSERT_EQ(symlink(target.c_str(), in_work("link" + std::to_string(i)).c_str()), 0);
+
+  const OutputsUploaded uploaded = upload();
+
+  EXPECT_THAT(uploaded.left_out, HasSubstr("(the list of outputs is full)"));
+  EXPECT_LE(coordinator.blobs[to_hex(uploaded.listing)].size(), 4u << 20);
+  EXPECT_GT(published(uploaded).size(), 1000U);
+}
+
+TEST_F(HandsOutputs, a_long_name_is_cut_between_two_characters) {
+  std::string name = "x";
+  for (int i = 0; i < 80; ++i) name += "\xc3\xa9";
+  ASSERT_EQ(mkfifo(in_work(name).c_str(), 0644), 0);
+
+  const OutputsUploaded uploaded = upload();
+
+  EXPECT_THAT(uploaded.left_out, HasSubstr("... (a socket, pipe or device and no file)"));
+  EXPECT_TRUE(is_utf8(uploaded.left_out));
 }
 
 }  // namespace

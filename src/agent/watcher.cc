@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <sys/stat.h>
 
+#include "agent/stoppable_folder.h"
 #include "base/log.h"
 #include "checkpoint/inotify_watcher.h"
 #include "checkpoint/scan.h"
@@ -98,10 +99,11 @@ struct Watcher::Watch {
 
   void run() {
     {
-      const auto work = fs.open_folder(folder);
-      if (!work) {
-        log::warning("watch.failed", {{"folder", folder}, {"error", work.error().describe()}});
+      const auto disk = fs.open_folder(folder);
+      if (!disk) {
+        log::warning("watch.failed", {{"folder", folder}, {"error", disk.error().describe()}});
       } else {
+        StoppableFolder work(**disk, is_stopping);
         checkpoint::GenerationDetector detector(rules);
         auto opened = checkpoint::InotifyWatcher::open(folder, {});
         if (opened) {
@@ -111,13 +113,13 @@ struct Watcher::Watch {
               "watch.by_scans", {{"folder", folder}, {"error", opened.error().describe()}}
           );
         }
-        scan(**work, detector);
+        scan(work, detector);
         log::info(
             "watch.started",
             {{"guest", guest.job.str()},
              {"by", inotify != nullptr && inotify->is_complete() ? "inotify" : "scans"}}
         );
-        while (!is_stopping) turn(**work, detector);
+        while (!is_stopping) turn(work, detector);
       }
     }
     inotify.reset();
@@ -130,6 +132,7 @@ struct Watcher::Watch {
     for (const checkpoint::DueCheck& check : detector.due(clock.now().boot)) {
       if (is_stopping) return;
       const auto verdict = checkpoint::check_unit(work, check.unit, rules);
+      if (is_stopping) return;
       if (!verdict) {
         log::warning(
             "watch.check_failed",

@@ -39,7 +39,8 @@ Result<Scan> scan_folder(Folder& folder, const ScanLimits& limits, std::uint64_t
       const std::string path = at.path.empty() ? name : at.path + "/" + name;
       if (!is_safe_relative_path(path) || !is_utf8(path)) {
         if (skipped != nullptr) ++*skipped;
-        if (limits.left_out) limits.left_out(path, "its name is not UTF-8");
+        if (limits.left_out)
+          limits.left_out(path, is_utf8(path) ? "its path is too long" : "its name is not UTF-8");
         continue;
       }
       if (matches_any(limits.skip, path)) continue;
