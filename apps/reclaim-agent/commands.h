@@ -7,6 +7,7 @@
 
 #include "agent/config.h"
 #include "base/error.h"
+#include "base/time.h"
 
 // The program's commands; each answers the exit code (docs/commands.md).
 namespace rn::agent {
@@ -14,12 +15,13 @@ namespace rn::agent {
 /// Prints "reclaim-agent: message" and what to do next; answers the exit code.
 int report(const Error& error);
 
-/// One request to the running agent, at most ten seconds. kUnavailable: none runs.
+/// One request to the running agent, within `limit`. kUnavailable: none runs.
 Result<std::string> ask_agent(
     const AgentConfig& config,
     const std::string& method,
     const std::string& path,
-    const std::string& body = {}
+    const std::string& body = {},
+    milliseconds limit = seconds(10)
 );
 
 struct ReclaimFlags {

@@ -11,6 +11,7 @@
 #include "agent/kill_client.h"
 #include "agent/leaving.h"
 #include "agent/links.h"
+#include "agent/owner_words.h"
 #include "agent/telemetry_host.h"
 #include "base/error_words.h"
 #include "base/printable.h"
@@ -25,7 +26,7 @@ namespace rn::agent {
 
 namespace {
 
-constexpr std::uint32_t kNoticeMaxS = 900;
+constexpr milliseconds kWordTime = seconds(2);
 constexpr std::uint32_t kDurationMaxS = 365 * 86'400;
 
 /// One request to the warden, as the owner.
@@ -73,11 +74,32 @@ Result<warden_wire::Answer> ask_warden(
   return fail(ErrorCode::kTimeout, "the warden has not answered", hint);
 }
 
-std::string words_of(const std::vector<std::uint32_t>& gpus) {
-  if (gpus.empty()) return "the whole node";
-  std::string out = gpus.size() == 1 ? "GPU " : "GPUs ";
-  for (std::size_t i = 0; i < gpus.size(); ++i)
-    out += (i == 0 ? "" : ", ") + std::to_string(gpus[i]);
+/// What the agent has to say about the machine, if it answers soon: no order waits for it.
+std::optional<NodeView> ask_view(const AgentConfig& config) {
+  const auto body = ask_agent(config, "GET", "/v1/node", "", kWordTime);
+  if (!body) return std::nullopt;
+  auto view = node_view_from_json(*body);
+  return view ? std::optional(*std::move(view)) : std::nullopt;
+}
+
+struct Missing {
+  std::vector<std::uint32_t> gpus;
+  std::optional<Error> error;  ///< set if there are any
+};
+
+/// Those that are surely not there. What an order says is no evidence of them for the next order,
+/// and is for its release.
+Missing find_missing(
+    const AgentConfig& config, const std::vector<std::uint32_t>& gpus, bool is_release
+) {
+  if (gpus.empty()) return {};
+  auto view = ask_view(config);
+  if (view && !is_release) view->reclaims.clear();
+  Missing out;
+  out.gpus = gpus_not_there(gpus, view, [&](std::uint32_t gpu) {
+    return access((config.root + "/dev/nvidia" + std::to_string(gpu)).c_str(), F_OK) == 0;
+  });
+  if (!out.gpus.empty()) out.error = no_such_gpus(out.gpus, *view);
   return out;
 }
 
@@ -97,20 +119,30 @@ int emergency(const AgentConfig& config, const ReclaimFlags& flags) {
   const auto ms = [&](std::int64_t ns) {
     return static_cast<double>(ns - frame->declared_ns) / 1e6;
   };
-  std::printf(
-      "%s is yours: cut after %.2f ms, %u processes gone after %.2f ms%s\n",
-      words_of(flags.gpus).c_str(),
-      ms(frame->cut_ns),
-      frame->processes,
-      ms(frame->killed_ns),
-      frame->status == 0 ? ", verified" : ""
-  );
-  if (frame->status == 0) return 0;
-  return report(
-      {ErrorCode::kInternal,
-       "something of a guest remains (wedged)",
-       "reclaim-agent status names it; reclaim-warden kill tries again"}
-  );
+  // Only now: nothing comes before the cut.
+  const Missing missing = find_missing(config, flags.gpus, false);
+  std::vector<std::uint32_t> there = flags.gpus;
+  std::erase_if(there, [&](std::uint32_t gpu) {
+    return std::find(missing.gpus.begin(), missing.gpus.end(), gpu) != missing.gpus.end();
+  });
+  if (flags.gpus.empty() || !there.empty()) {
+    std::printf(
+        "%s is yours: cut after %.2f ms, %u processes gone after %.2f ms%s\n",
+        gpu_words(there).c_str(),
+        ms(frame->cut_ns),
+        frame->processes,
+        ms(frame->killed_ns),
+        frame->status == 0 ? ", verified" : ""
+    );
+  }
+  if (frame->status != 0) {
+    return report(
+        {ErrorCode::kInternal,
+         "something of a guest remains (wedged)",
+         "reclaim-agent status names it; reclaim-warden kill tries again"}
+    );
+  }
+  return missing.error ? report(*missing.error) : 0;
 }
 
 }  // namespace
@@ -119,14 +151,15 @@ Result<std::string> ask_agent(
     const AgentConfig& config,
     const std::string& method,
     const std::string& path,
-    const std::string& body
+    const std::string& body,
+    milliseconds limit
 ) {
   io::HttpCall call;
   call.method = method;
   call.url = "http://agent" + path;
   call.unix_socket = config.control_path();
   call.body = body;
-  call.timeout = seconds(10);
+  call.timeout = limit;
   auto reply = io::succeed(io::perform_blocking(call));
   if (!reply) {
     Error error = reply.error();
@@ -185,26 +218,34 @@ int do_reclaim(const AgentConfig& config, const ReclaimFlags& flags) {
     declare.in_s = *in_s;
   } else {
     io::RealFileSystem fs;
-    const auto contract = load_contract(fs, config.contract_path(), {}, config.zone_folder);
-    declare.notice_s = contract ? contract->notice_s : Contract{}.notice_s;
-    declare.notice_s = std::min(declare.notice_s, kNoticeMaxS);
+    const Notice notice = notice_of(
+        load_contract(fs, config.contract_path(), {}, config.zone_folder),
+        [&]() -> Result<Contract> {
+          RN_TRY(const std::string body, ask_agent(config, "GET", "/v1/node", "", kWordTime));
+          RN_TRY(const NodeView view, node_view_from_json(body));
+          return view.contract;
+        }
+    );
+    if (!notice.doubt.empty())
+      std::fprintf(stderr, "reclaim-agent: %s\n", printable_lines(notice.doubt).c_str());
+    declare.notice_s = notice.seconds;
   }
+  if (const Missing missing = find_missing(config, flags.gpus, false); missing.error)
+    return report(*missing.error);
+  const io::RealClock clock{};
+  const Instant asked_at = clock.now().boot;
   const auto answer = ask_warden(config, declare);
   if (!answer) return report(answer.error());
-  const std::uint32_t within_s = flags.in.empty() ? declare.notice_s : declare.in_s;
-  std::printf(
-      "%s: reclaim %s declared; guests save and leave within %u s\n",
-      words_of(flags.gpus).c_str(),
-      answer->reclaim.id.str().c_str(),
-      within_s
-  );
+  std::printf("%s\n", reclaim_words(flags.gpus, answer->reclaim, asked_at, clock.now()).c_str());
   return 0;
 }
 
 int do_release(const AgentConfig& config, const std::vector<std::uint32_t>& gpus) {
+  if (const Missing missing = find_missing(config, gpus, true); missing.error)
+    return report(*missing.error);
   const auto answer = ask_warden(config, warden_wire::Release{gpus});
   if (!answer) return report(answer.error());
-  std::printf("%s is lent again, as the contract says\n", words_of(gpus).c_str());
+  std::printf("%s is lent again, as the contract says\n", gpu_words(gpus).c_str());
   return 0;
 }
 
@@ -295,7 +336,7 @@ int do_status(const AgentConfig& config, bool explains, bool as_json) {
         printable(r.id.str()).c_str(),
         std::string(to_string(r.kind)).c_str(),
         std::string(to_string(r.phase)).c_str(),
-        words_of(r.gpus).c_str()
+        gpu_words(r.gpus).c_str()
     );
     for (const std::string& remains : r.remains)
       std::printf("  remains: %s\n", printable(remains).c_str());

@@ -489,6 +489,13 @@ NodeView Core::State::view(Now now) const {
     out.attempts.push_back(std::move(v));
   }
   for (const auto& [id, row] : reclaims_) out.reclaims.push_back(row.record);
+  std::stable_sort(
+      out.reclaims.begin(),
+      out.reclaims.end(),
+      [](const ReclaimRecord& a, const ReclaimRecord& b) {
+        return a.declared_wall_ms < b.declared_wall_ms;
+      }
+  );
   return out;
 }
 

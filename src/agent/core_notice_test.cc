@@ -58,6 +58,21 @@ TEST_F(CoreNotice, it_says_by_when_and_why) {
   EXPECT_FALSE(has_asked<warden_wire::WriteNotice>()) << "once is enough";
 }
 
+TEST_F(CoreNotice, reclaims_are_listed_by_time_and_the_newest_last) {
+  for (const auto& [id, wall_ms] : {std::pair("r-a", 3), {"r-b", 1}, {"r-c", 2}}) {
+    ReclaimRecord record = a_reclaim(ReclaimKind::kNotice);
+    record.id = ReclaimId(id);
+    record.declared_wall_ms = wall_ms;
+    warden.reclaims.push_back(record);
+  }
+  push_state();
+
+  std::vector<std::string> ids;
+  for (const ReclaimRecord& record : core->view(clock.now()).reclaims)
+    ids.push_back(record.id.str());
+  EXPECT_THAT(ids, testing::ElementsAre("r-b", "r-c", "r-a"));
+}
+
 TEST_F(CoreNotice, one_that_the_warden_could_not_write_is_told_again) {
   declare();
   answer<warden_wire::WriteNotice>([](warden_wire::Answer& a) {

@@ -425,8 +425,8 @@ struct NodeView {
   NodeFacts facts;
   NodeTelemetry telemetry;
   std::vector<AttemptView> attempts;
-  std::vector<ReclaimRecord> reclaims;
-  std::vector<std::string> troubles;  ///< what others did to guests here, with its age
+  std::vector<ReclaimRecord> reclaims;  ///< newest last
+  std::vector<std::string> troubles;    ///< what others did to guests here, with its age
 
   RN_FIELDS(
       NodeView,

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/owner_words.h"
+
+#include <algorithm>
+
+namespace rn::agent {
+
+namespace {
+
+constexpr std::uint32_t kNoticeMaxS = 900;
+constexpr std::int64_t kNsPerS = 1'000'000'000;
+
+bool is_among(std::uint32_t gpu, const std::vector<std::uint32_t>& gpus) {
+  return std::find(gpus.begin(), gpus.end(), gpu) != gpus.end();
+}
+
+std::vector<std::uint32_t> gpus_of(const NodeView& view) {
+  std::vector<std::uint32_t> out;
+  for (const Gpu& gpu : view.facts.gpus) out.push_back(gpu.index);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::string span_words(std::int64_t ns) {
+  const std::int64_t s = std::max<std::int64_t>(ns / kNsPerS, 0);
+  if (s < 120) return std::to_string(s) + " s";
+  if (s < 7200) return std::to_string(s / 60) + " min";
+  return std::to_string(s / 3600) + " h";
+}
+
+}  // namespace
+
+std::string gpu_words(const std::vector<std::uint32_t>& gpus) {
+  if (gpus.empty()) return "the whole node";
+  std::string out = gpus.size() == 1 ? "GPU " : "GPUs ";
+  for (std::size_t i = 0; i < gpus.size(); ++i)
+    out += (i == 0 ? "" : ", ") + std::to_string(gpus[i]);
+  return out;
+}
+
+Notice notice_of(
+    const Result<Contract>& file, const std::function<Result<Contract>()>& ask_the_agent
+) {
+  const auto bounded = [](const Contract& contract) {
+    return std::min(contract.notice_s, kNoticeMaxS);
+  };
+  if (file) return {bounded(*file), ""};
+  const Contract usual;
+  if (file.error().code == ErrorCode::kNotFound) return {bounded(usual), ""};
+  const auto told = ask_the_agent();
+  if (told) return {bounded(*told), ""};
+  return {
+      bounded(usual),
+      "the contract cannot be read (" + file.error().message +
+          ") and the agent does not tell it (" + told.error().message + "): with the usual " +
+          std::to_string(bounded(usual)) + " s of notice"};
+}
+
+std::vector<std::uint32_t> gpus_not_there(
+    const std::vector<std::uint32_t>& asked,
+    const std::optional<NodeView>& view,
+    const std::function<bool(std::uint32_t)>& has_device
+) {
+  if (!view) return {};
+  std::vector<std::uint32_t> known = gpus_of(*view);
+  for (const ReclaimRecord& reclaim : view->reclaims) {
+    if (reclaim.phase == ReclaimPhase::kReturned) continue;
+    known.insert(known.end(), reclaim.gpus.begin(), reclaim.gpus.end());
+  }
+  std::vector<std::uint32_t> out;
+  for (const std::uint32_t gpu : asked) {
+    if (!is_among(gpu, known) && !has_device(gpu)) out.push_back(gpu);
+  }
+  return out;
+}
+
+Error no_such_gpus(const std::vector<std::uint32_t>& not_there, const NodeView& view) {
+  const std::vector<std::uint32_t> there = gpus_of(view);
+  const std::string has = there.empty() ? "it has none" : "it has " + gpu_words(there);
+  return {
+      ErrorCode::kNotFound,
+      "this machine has no " + gpu_words(not_there) + "; " + has,
+      there.empty() ? "leave --gpu out: the whole node is meant then"
+                    : "name one of them with --gpu, or leave --gpu out for the whole node"};
+}
+
+std::string reclaim_words(
+    const std::vector<std::uint32_t>& gpus, const ReclaimRecord& reclaim, Instant asked_at, Now now
+) {
+  const std::string id = reclaim.id.str();
+  const std::int64_t now_ns = to_ns(now.boot);
+  const auto since = [&](std::int64_t at_ns) { return span_words(now_ns - at_ns); };
+  const bool is_older = reclaim.declared_ns < to_ns(asked_at);
+  std::string out = gpu_words(gpus) + ": ";
+  out += is_older ? "reclaim " + id + " (" + gpu_words(reclaim.gpus) + "), declared " +
+                        since(reclaim.declared_ns) + " ago, holds already; "
+                  : "reclaim " + id + " declared; ";
+  if (reclaim.phase == ReclaimPhase::kWedged) return out + "something of a guest remains (wedged)";
+  if (reclaim.cleared_ns != 0) return out + "yours for " + since(reclaim.cleared_ns);
+  if (reclaim.cut_ns != 0)
+    return out + "cut " + since(reclaim.cut_ns) + " ago, guests are being ended";
+  if (reclaim.deadline_ns == 0) return out + "guests are being ended";
+  const std::int64_t left_s =
+      std::max<std::int64_t>((reclaim.deadline_ns - now_ns + kNsPerS / 2) / kNsPerS, 0);
+  return out + "guests save and leave within " + std::to_string(left_s) + " s";
+}
+
+}  // namespace rn::agent

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/core_types.h"
+#include "base/error.h"
+#include "base/time.h"
+#include "model/node.h"
+#include "model/reclaim.h"
+
+// What the owner's commands decide and say. Pure.
+namespace rn::agent {
+
+/// "the whole node", "GPU 0", "GPUs 0, 2".
+std::string gpu_words(const std::vector<std::uint32_t>& gpus);
+
+struct Notice {
+  std::uint32_t seconds = 0;
+  std::string doubt;  ///< why it may not be the contract's; empty = it is
+};
+
+/// The contract's notice. Who may not read the contract's file (the agent's folder is closed) hears
+/// it from the agent, which is asked only then; where nobody knows, the usual notice and a doubt.
+Notice notice_of(
+    const Result<Contract>& file, const std::function<Result<Contract>()>& ask_the_agent
+);
+
+/// Those of `asked` that this machine surely has not: the agent does not know them, no reclaim that
+/// is open names them, and the system has no device for them. Without a word of the agent's
+/// (nullopt) nothing is sure.
+std::vector<std::uint32_t> gpus_not_there(
+    const std::vector<std::uint32_t>& asked,
+    const std::optional<NodeView>& view,
+    const std::function<bool(std::uint32_t)>& has_device
+);
+
+/// Names those that are not there and those that are.
+Error no_such_gpus(const std::vector<std::uint32_t>& not_there, const NodeView& view);
+
+/// What holds after an order for `gpus` at `asked_at`: the reclaim that it made, or an older one
+/// that says more, and since when. `now` and `asked_at` are of the boot that `reclaim` is of.
+std::string reclaim_words(
+    const std::vector<std::uint32_t>& gpus, const ReclaimRecord& reclaim, Instant asked_at, Now now
+);
+
+}  // namespace rn::agent

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/owner_words.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace rn::agent {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Contract with_notice(std::uint32_t seconds) {
+  Contract contract;
+  contract.notice_s = seconds;
+  return contract;
+}
+
+Result<Contract> nobody() {
+  return fail(ErrorCode::kUnavailable, "nobody answers");
+}
+
+TEST(OwnerWords, the_notice_is_the_contracts_file) {
+  const auto notice = notice_of(with_notice(120), nobody);
+
+  EXPECT_EQ(notice.seconds, 120U);
+  EXPECT_EQ(notice.doubt, "");
+}
+
+TEST(OwnerWords, who_may_not_read_the_contract_hears_it_from_the_agent) {
+  const auto notice = notice_of(fail(ErrorCode::kDenied, "permission denied"), [] {
+    return Result<Contract>(with_notice(300));
+  });
+
+  EXPECT_EQ(notice.seconds, 300U);
+  EXPECT_EQ(notice.doubt, "");
+}
+
+TEST(OwnerWords, a_notice_that_nobody_knows_is_the_usual_one_and_said) {
+  const auto notice = notice_of(fail(ErrorCode::kDenied, "permission denied"), nobody);
+
+  EXPECT_EQ(notice.seconds, Contract{}.notice_s);
+  EXPECT_THAT(notice.doubt, HasSubstr("permission denied"));
+  EXPECT_THAT(notice.doubt, HasSubstr("nobody answers"));
+}
+
+TEST(OwnerWords, a_machine_without_a_contract_gives_the_usual_notice_and_nobody_is_asked) {
+  const auto notice = notice_of(fail(ErrorCode::kNotFound, "no file"), [] {
+    ADD_FAILURE() << "asked";
+    return nobody();
+  });
+
+  EXPECT_EQ(notice.seconds, Contract{}.notice_s);
+  EXPECT_EQ(notice.doubt, "");
+}
+
+NodeView with_gpus(const std::vector<std::uint32_t>& gpus) {
+  NodeView view;
+  for (const std::uint32_t index : gpus) {
+    Gpu gpu;
+    gpu.index = index;
+    view.facts.gpus.push_back(gpu);
+  }
+  return view;
+}
+
+bool no_device(std::uint32_t) {
+  return false;
+}
+
+TEST(OwnerWords, a_gpu_that_nobody_has_seen_is_not_there) {
+  EXPECT_THAT(gpus_not_there({1, 5}, with_gpus({0, 1}), no_device), ElementsAre(5));
+  EXPECT_THAT(gpus_not_there({3}, with_gpus({}), no_device), ElementsAre(3));
+  EXPECT_THAT(gpus_not_there({}, with_gpus({0}), no_device), IsEmpty());
+}
+
+TEST(OwnerWords, a_doubt_keeps_no_owner_from_their_gpu) {
+  EXPECT_THAT(gpus_not_there({5}, std::nullopt, no_device), IsEmpty()) << "the agent is away";
+  EXPECT_THAT(
+      gpus_not_there({5}, with_gpus({0}), [](std::uint32_t gpu) { return gpu == 5; }), IsEmpty()
+  ) << "the driver has lost it, and the system has it";
+  NodeView taken = with_gpus({0});
+  ReclaimRecord reclaim;
+  reclaim.gpus = {5};
+  reclaim.phase = ReclaimPhase::kCleared;
+  taken.reclaims = {reclaim};
+  EXPECT_THAT(gpus_not_there({5}, taken, no_device), IsEmpty()) << "taken, it can be released";
+  taken.reclaims[0].phase = ReclaimPhase::kReturned;
+  EXPECT_THAT(gpus_not_there({5}, taken, no_device), ElementsAre(5));
+}
+
+TEST(OwnerWords, what_is_not_there_is_said_with_what_is) {
+  const Error some = no_such_gpus({3, 5}, with_gpus({1, 0}));
+  EXPECT_EQ(some.message, "this machine has no GPUs 3, 5; it has GPUs 0, 1");
+  EXPECT_NE(some.hint, "");
+  EXPECT_EQ(no_such_gpus({3}, with_gpus({})).message, "this machine has no GPU 3; it has none");
+}
+
+class ReclaimWords : public testing::Test {
+ protected:
+  ReclaimWords() {
+    record.id = ReclaimId("r-1");
+    record.phase = ReclaimPhase::kEvacuating;
+    record.declared_ns = to_ns(at(100));
+    record.deadline_ns = to_ns(at(160));
+  }
+
+  static Instant at(int s) { return Instant(seconds(s)); }
+
+  std::string words(int asked_s, int now_s) const {
+    return reclaim_words({}, record, at(asked_s), Now{at(now_s), {}});
+  }
+
+  ReclaimRecord record;
+};
+
+TEST_F(ReclaimWords, a_new_one_says_how_long_guests_have) {
+  EXPECT_EQ(
+      words(100, 100), "the whole node: reclaim r-1 declared; guests save and leave within 60 s"
+  );
+}
+
+TEST_F(ReclaimWords, one_that_holds_already_keeps_its_own_time) {
+  EXPECT_EQ(
+      words(130, 130),
+      "the whole node: reclaim r-1 (the whole node), declared 30 s ago, holds already; guests save "
+      "and leave within 30 s"
+  );
+}
+
+TEST_F(ReclaimWords, what_is_yours_already_is_not_announced_again) {
+  record.phase = ReclaimPhase::kCleared;
+  record.cut_ns = to_ns(at(160));
+  record.cleared_ns = to_ns(at(161));
+  EXPECT_EQ(
+      words(400, 400),
+      "the whole node: reclaim r-1 (the whole node), declared 5 min ago, holds already; yours "
+      "for 3 min"
+  );
+}
+
+TEST_F(ReclaimWords, one_that_is_wedged_is_not_called_yours) {
+  record.phase = ReclaimPhase::kWedged;
+  record.cut_ns = to_ns(at(160));
+  EXPECT_THAT(words(400, 400), HasSubstr("something of a guest remains (wedged)"));
+}
+
+}  // namespace
+}  // namespace rn::agent
