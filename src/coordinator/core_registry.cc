@@ -471,6 +471,7 @@ void revoke(State& state, NodeEntry& node, const std::string& reason) {
   node.row.state = NodeState::kLeft;
   node.row.is_revoked = true;
   node.lending = LendingState::kNotLending;
+  node.telemetry.guests = 0;  // its last heartbeat still counted them
   state.save(node);
   forget_probes(state, node);
   if (node.connection != 0) {

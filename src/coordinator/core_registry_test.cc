@@ -353,6 +353,17 @@ TEST_F(Registry, a_node_that_leaves_is_closed_and_must_join_again) {
   EXPECT_EQ(a.closed, "left");
 }
 
+TEST_F(Registry, a_node_that_left_has_no_guests) {
+  FakeAgent& a = add_node("a", "lab-a");
+  a.telemetry.guests = 1;
+  pass(30'000);
+  ASSERT_EQ(core->node(a.id, clock.now())->telemetry.guests, 1U);
+
+  tell(a, wire::Leave{"moving house"});
+
+  EXPECT_EQ(core->node(a.id, clock.now())->telemetry.guests, 0U);
+}
+
 TEST_F(Registry, telemetry_is_rolled_up_when_its_bucket_is_over) {
   FakeAgent& a = add_node("a", "lab-a");
   a.telemetry.cpu_percent = 40;
