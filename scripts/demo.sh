@@ -6,7 +6,7 @@
 #
 #   scripts/demo.sh [--keep] [--steps N] [--seed N]
 #
-#   --keep     leaves the site running after the story, prints the addresses, and ends with Ctrl-C
+#   --keep     leaves the site running after the story, says whether it passed, prints commands to paste; Ctrl-C ends it
 #   --steps N  length of the trainings (default 1500)
 #   --seed N   varies the moments of the story (default: by the clock; printed)
 set -euo pipefail

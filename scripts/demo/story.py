@@ -10,6 +10,7 @@ import sys
 import time
 
 from stage import GUESTS, NOTICE_S, SAVE_EVERY, Stage, guests, open_capture, say, title, wait_until
+import kept  # after stage, which says where the tests' library is
 
 # Far beyond what a quiet machine needs: a busy one must not fail a correct product.
 MOVE_S = 240  # until the guests run elsewhere
@@ -22,6 +23,8 @@ QUIET_S = 3  # without any packet; a guest sends every 5 ms
 
 def act_1_run(stage):
     title("1. Two students' trainings run on lab-a; their checkpoints become durable elsewhere")
+    say("  generation: one complete checkpoint of a job, numbered; durable: verified on other nodes and written down "
+        "by the coordinator")
     for guest in GUESTS:
         stage.submit(guest)
     stage.wait("both to run on lab-a", lambda: stage.all_run_at("lab-a"), 180)
@@ -43,6 +46,7 @@ def at_some_moment(rng, most_s=8):
 
 def act_2_notice(stage, rng):
     title("2. lab-a's owner reclaims with notice: save, move, free")
+    say("  attempt: one run of a job on one node; epoch: its number, by which an older one's late effects are refused")
     at_some_moment(rng)
     before = {guest: stage.attempts(guest)[-1]["epoch"] for guest in GUESTS}
     act = stage.begin("notice", "lab-a")
@@ -83,11 +87,19 @@ def check_generation(stage, guest, old_epoch, newest, is_told):
     old = stage.told(guest, old_epoch)
     if is_told:
         stage.check(new.is_resumed and new.begin in old.may_resume_at(SAVE_EVERY),
-                    f"{guest}: by its own log at step {new.begin}, its last whole save (saved {old.saved[-2:]})")
+                    f"{guest}: by its own log at step {new.begin}, its last whole save "
+                    f"({in_words(old.saved[-2:])})")
     else:  # of a node that is lost, the last words may be missing: it may have saved once more
         known = [old.begin, *old.saved, max(old.saved, default=old.begin) + SAVE_EVERY]
         stage.check(new.is_resumed and new.begin in known,
-                    f"{guest}: by its own log at step {new.begin}, a whole save (saved {old.saved[-3:]})")
+                    f"{guest}: by its own log at step {new.begin}, a whole save ({in_words(old.saved[-3:])})")
+
+
+def in_words(saved):
+    """Steps at which an attempt says that it has saved."""
+    if not saved:
+        return "the attempt before told of no save"
+    return "the attempt before saved last at steps " + " and ".join(map(str, saved))
 
 
 def begun(told):
@@ -136,6 +148,7 @@ def act_4_emergency(stage, rng):
 
 def act_5_lost(stage, rng):
     title("5. lab-b's cable: a blip moves nothing; then lab-b vanishes, and its zombie is fenced")
+    say("  zombie: an attempt that runs on behind a pulled cable; fenced: its epoch is old, so nothing it does counts")
     before = {guest: stage.attempts(guest)[-1]["epoch"] for guest in GUESTS}
     blip_s = rng.uniform(1, 2) * stage.coordinator.heartbeat_s
     say(f"lab-b: cable out for {blip_s:.1f} s")
@@ -233,11 +246,21 @@ def act_7_end(stage):
 
 
 def keep(stage):
-    say(f"kept: {stage.coordinator.url}, token {stage.rest.token}")
-    for lab, node in stage.nodes.items():
-        say(f"  {lab}: {node.address}, state {node.state}, sockets {node.run}")
-    say("Ctrl-C ends it")
-    signal.pause()
+    """Until Ctrl-C, after which the story's own verdict counts."""
+    try:
+        kept.lend_again(stage)
+        print_verdict(stage)
+        kept.print_block(stage)
+        while True:
+            signal.pause()
+    except KeyboardInterrupt:
+        say("ended")
+
+
+def print_verdict(stage):
+    title("passed" if not stage.failures else f"{len(stage.failures)} FAILED")
+    for text in stage.failures:
+        print("  ✗", text, flush=True)
 
 
 def take_no_interruption():
@@ -285,9 +308,7 @@ def main():
         take_no_interruption()
         say("taking everything down")
         stage.close()
-    title("passed" if not stage.failures else f"{len(stage.failures)} FAILED")
-    for text in stage.failures:
-        print("  ✗", text)
+    print_verdict(stage)
     return 1 if stage.failures else 0
 
 

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The demo is interrupted while it prepares its stage: it says so, ends, and nothing of it is left."""
+"""The demo is interrupted while it prepares its stage: it says so, ends, and nothing of it is left. What --keep
+suggests works."""
+import contextlib
+import io
 import os
 import pathlib
 import re
@@ -14,6 +17,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 from guests import make_folder, run_undisturbed, unpack_image  # noqa: E402
 from labs import ROOT, SCRIPT, Labs, wait_until  # noqa: E402
 from rn_site import tiny_image  # noqa: E402
+
+sys.path.insert(0, str(ROOT / "scripts" / "demo"))
+import kept  # noqa: E402
+import story as told  # noqa: E402
+from stage import Stage  # noqa: E402
 
 STORY = ROOT / "scripts" / "demo" / "story.py"
 
@@ -92,6 +100,44 @@ class Interrupted(unittest.TestCase):
 
         training.wait(10)
         self.assertEqual([pid for pid in living(lambda *_: True) if pid in below], [])
+
+
+class Kept(unittest.TestCase):
+    """The site of `--keep`, without the story before it."""
+
+    def test_every_suggested_command_works_as_it_is_printed(self):
+        stage = Stage(10)
+        self.addCleanup(stage.close)
+        stage.build_labs()
+        stage.build_site()
+        stage.nodes["lab-b"].owner("reclaim")  # as the story leaves it
+        kept.lend_again(stage)
+        self.assertEqual(stage.failures, [])
+        lending = {lab: node["lending"] for lab, node in stage.rest.nodes().items() if lab != "storage"}
+        self.assertEqual(lending, {"lab-a": "open", "lab-b": "open"})
+
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            kept.print_block(stage)
+        pasted = [line.strip() for line in said.getvalue().splitlines() if re.match("  (export|mkdir|reclaim)", line)]
+        self.assertEqual(pasted, [command for _, command in kept.suggestions(stage)])
+        done = subprocess.run(["bash", "-ec", "\n".join(pasted)], cwd="/", stdin=subprocess.DEVNULL, timeout=150,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("\n42\n", "\n" + done.stdout)
+
+    def test_a_list_of_saves_is_said_in_words(self):
+        self.assertEqual(told.in_words([]), "the attempt before told of no save")
+        self.assertEqual(told.in_words([40, 80]), "the attempt before saved last at steps 40 and 80")
+
+    def test_the_verdict_names_what_failed(self):
+        stage = Stage(10)
+        for failures, last in (([], "passed"), (["x is y"], "✗ x is y")):
+            stage.failures = failures
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said):
+                told.print_verdict(stage)
+            self.assertIn(last, said.getvalue().splitlines()[-1])
 
 
 if __name__ == "__main__":
