@@ -12,6 +12,7 @@
 #   labs.sh spawn ID LAB NAME COMMAND… the same in the background, output to the lab's NAME.log; prints the pid
 #   labs.sh link ID LAB up|down        plugs or pulls the lab's cable
 #   labs.sh rate ID LAB RATE|none      limits the lab's cable in both directions (HTB)
+#   labs.sh sweep                      takes down runs whose guard was killed too; `up --guard` does it first
 #   labs.sh residue ID                 prints what is left of a run; exit 1 if anything is
 #   labs.sh snapshot FILE; labs.sh changes FILE     what the whole machine has more or less than then
 #
@@ -313,6 +314,43 @@ rn_residue() {
   return 1
 }
 
+# rn_born PID: when it was started, in ticks since boot; nothing once it has ended, also as a zombie.
+rn_born() {
+  awk '{ sub(/.*\) /, ""); if ($1 != "Z") print $20 }' "/proc/$1/stat" 2>/dev/null || true
+}
+
+# What a pid is worth comparing in: this start of the machine, and this namespace of pids.
+rn_pid_world() { echo "$(cat /proc/sys/kernel/random/boot_id) $(readlink /proc/self/ns/pid)"; }
+
+# rn_guards_are_gone RECORD: true only for a whole record of this world, both of whose processes have ended.
+rn_guards_are_gone() {
+  local lines=() line
+  mapfile -t lines 2>/dev/null <"$1" || return 1
+  [[ ${#lines[@]} == 3 && ${lines[0]} == "$(rn_pid_world)" ]] || return 1
+  for line in "${lines[@]:1}"; do
+    [[ $line =~ ^[0-9]+\ [0-9]+$ && $(rn_born "${line% *}") != "${line#* }" ]] || return 1
+  done
+}
+
+# rn_sweep: takes down the runs whose guard was killed together with the one that it watched. A run without that record,
+# with one of the two alive, or of another world of pids is left alone.
+rn_sweep() {
+  local record run failed=0
+  for record in "$rn_labs_root"/rn-*/guard; do
+    [[ -s $record && -O $record ]] || continue
+    run=$(basename "$(dirname "$record")")
+    run=${run#rn-}
+    [[ $run =~ ^[a-z0-9]{1,8}$ ]] || continue
+    { exec 7<"$record"; } 2>/dev/null || continue
+    if flock -n 7 && rn_guards_are_gone "$record"; then # one sweeper at a time
+      echo "$run"
+      rn_labs_down "$run" 7<&- || failed=1
+    fi
+    exec 7<&-
+  done
+  return "$failed"
+}
+
 # rn_guard RUN PID: takes the run down when process PID has ended, however it ended. Runs until then.
 rn_guard() {
   local born
@@ -418,10 +456,12 @@ rn_command_up() { # up|with ARGUMENT…
     wait $!
     return
   fi
+  [[ -z $guard ]] || rn_sweep >/dev/null 2>&1 || true
   rn_labs_up "$run" "$rate" "$disk" "${labs[@]}"
   if [[ -n $guard ]]; then
     # NOTE: without the tag, so that `down` does not take its own guard for a process of the run.
     env -u RN_RUN setsid "$rn_labs_script" guard "$run" "$guard" </dev/null >/dev/null 2>&1 8>&- &
+    { rn_pid_world; printf '%s %s\n' "$guard" "$(rn_born "$guard")" "$!" "$(rn_born "$!")"; } >"$(rn_dir "$run")/guard"
   fi
   echo "$run"
   rn_made= # its caller's now
@@ -440,6 +480,7 @@ rn_main() {
     link) rn_set_link "$@" ;;
     rate) rn_set_rate "$@" ;;
     guard) rn_guard "$@" ;;
+    sweep) rn_sweep ;;
     residue) rn_residue "$@" ;;
     snapshot) rn_snapshot "$@" ;;
     changes) rn_changes "$@" ;;

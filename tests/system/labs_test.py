@@ -81,6 +81,46 @@ class LabsTest(unittest.TestCase):
 
         wait_until("nothing left", lambda: residue(run) == "", 30, 0.5)
 
+    def test_a_sweep_takes_down_what_lost_its_guard_too_and_nothing_else(self):
+        with tempfile.TemporaryDirectory() as root:
+            environment = {**os.environ, "RN_LABS_ROOT": root}  # it sees these three runs alone
+
+            def script(*words):
+                return subprocess.run([SCRIPT, *words], env=environment, stdout=subprocess.PIPE, text=True).stdout
+
+            owners, guards, runs = [], [], [secrets.token_hex(3) for _ in range(3)]
+            for run in runs:
+                self.addCleanup(subprocess.run, [SCRIPT, "down", run], env=environment)
+                owners.append(subprocess.Popen(["sleep", "1000"]))
+                self.addCleanup(owners[-1].wait)
+                self.addCleanup(owners[-1].kill)
+                script("up", "--run", run, "--guard", str(owners[-1].pid), "a")
+                record = pathlib.Path(root, f"rn-{run}", "guard").read_text().splitlines()
+                self.assertEqual(record[1].split()[0], str(owners[-1].pid))
+                guards.append(int(record[2].split()[0]))
+                self.assertIn(f"guard\0{run}", pathlib.Path(f"/proc/{guards[-1]}/cmdline").read_text())
+            for number in (0, 1):
+                os.kill(guards[number], signal.SIGKILL)
+                wait_for_exit(guards[number], 10)
+            owners[0].kill()
+            owners[0].wait()
+
+            self.assertEqual(script("sweep").split(), [runs[0]])
+
+            self.assertEqual(script("residue", runs[0]), "")
+            for run in runs[1:]:
+                self.assertIn("namespace", script("residue", run))
+            owners[1].kill()
+            owners[1].wait()
+            record = pathlib.Path(root, f"rn-{runs[1]}", "guard")
+            text = record.read_text()
+            for other in ("another world of pids\n" + text.split("\n", 1)[1], text.rsplit("\n", 2)[0] + "\n", ""):
+                record.write_text(other)
+                self.assertEqual(script("sweep"), "", other)
+            record.write_text(text)
+            script("up", "--run", secrets.token_hex(3), "--guard", "1", "switch")  # refused; but swept before
+            self.assertEqual(script("residue", runs[1]), "")
+
     def test_interrupt_during_a_command_takes_the_labs_down(self):
         owner = subprocess.Popen(
             [SCRIPT, "with", "a", "--", "sh", "-c", "echo $RN_RUN; sleep 1000"], stdout=subprocess.PIPE, text=True,
