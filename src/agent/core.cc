@@ -154,6 +154,7 @@ Status Core::State::restore(const std::vector<JournalRow>& rows) {
       a.row.boot_id = config_.boot_id;
       a.row.leased_ns = a.row.stop.deadline_ns = a.row.stop.kill_ns = a.row.drain_since_ns = 0;
       a.row.started_ns = a.row.started_ns == 0 ? 0 : 1;  // it did run, at an unknown time
+      for (GenerationRow& g : a.row.generations) g.ref.snapshot_boot_ns = 0;
       a.is_dirty = true;
     }
     a.is_seen_running = true;

@@ -177,6 +177,32 @@ TEST_F(CoreRecovery, after_a_reboot_every_guest_is_lost_but_its_generations_stil
   EXPECT_EQ(last_end(), AttemptEnd::kLost);
 }
 
+TEST_F(CoreRecovery, how_old_a_save_of_an_earlier_boot_is_nobody_knows) {
+  run();
+  save(1);
+  ASSERT_GE(core->view(clock.now()).attempts.front().report.since_save_ms, 0);
+  config.boot_id = "boot-2";
+  crash_and_restart();
+
+  EXPECT_EQ(core->view(clock.now()).attempts.front().report.since_save_ms, -1);
+}
+
+TEST_F(CoreRecovery, what_an_owner_cut_in_an_earlier_boot_takes_no_guest_of_this_one) {
+  run();
+  ReclaimRecord record = a_reclaim(ReclaimKind::kEmergency);
+  record.boot_id = "boot-0";
+  record.phase = ReclaimPhase::kReturned;
+  record.cut_ns = to_ns(clock.now().boot + std::chrono::hours(5));
+  warden.reclaims = {record};
+  push_state();
+  set_guest(GuestState::kExited, 4);
+  push_state();
+  finish<TakeSnapshot>(NothingNew{});
+  log_is_empty();
+
+  EXPECT_EQ(last_end(), AttemptEnd::kCrashed);
+}
+
 TEST_F(CoreRecovery, a_journal_row_that_cannot_be_read_is_named) {
   Core other(config, rng);
 

@@ -13,145 +13,22 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "agent/hands_fixture.h"
 #include "agent/local_work.h"
 #include "agent/watcher.h"
-#include "base/fenced_fs_fixture.h"
-#include "base/scratch_folder.h"
 #include "checkpoint/generation_fake.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/peer_link.h"
 #include "io/http_server.h"
 #include "io/loop_fixture.h"
 #include "io/real_clock.h"
 #include "io/real_fs.h"
 #include "io/real_rng.h"
 #include "io/tls_fixture.h"
-#include "model/signing.h"
 
 namespace rn::agent {
 namespace {
 
 using testing::HasSubstr;
-
-/// A node with real disk, stores and hands; no daemon, no coordinator.
-class HandsTest : public testing::Test {
- private:
-  ScratchFolder scratch_;  ///< outlives what lies in it
-
- protected:
-  const std::string folder = scratch_.path();
-
-  HandsTest() {
-    identity.node = NodeId("n-0000000000000001");
-    identity.signing = crypto::make_signing_key(rng);
-    identity.box = crypto::make_box_key(rng);
-    identity.coordinator_url = "https://127.0.0.1:1";
-    store = open_store("chunks");
-    images = open_store("images-pieces");
-    guests = std::make_unique<GuestBook>(fs, folder + "/guests");
-    make_hands();
-    job_key = crypto::random_key(rng);
-    sealed = crypto::seal_for(identity.box.public_key, job_key, as_bytes(guest.job.str()), rng);
-  }
-
-  /// Anew, with `identity` as it is now.
-  void make_hands(std::uint64_t image_archives_bytes = 1ull << 30) {
-    hands.reset();
-    current = std::make_unique<CurrentIdentity>(identity);
-    hands = std::make_unique<Hands>(HandsDeps{
-        fs,
-        clock,
-        rng,
-        *current,
-        *store,
-        *images,
-        *guests,
-        folder + "/images",
-        image_archives_bytes});
-  }
-
-  std::unique_ptr<checkpoint::ChunkStore> open_store(const std::string& name) {
-    checkpoint::StoreOptions options;
-    options.root = folder + "/" + name;
-    options.reserve_free_bytes = 0;
-    auto opened = checkpoint::ChunkStore::open(fs, clock, options);
-    return opened ? *std::move(opened) : nullptr;
-  }
-
-  void put(const std::string& path, const std::string& text) {
-    const std::string full = folder + "/" + path;
-    ASSERT_TRUE(make_folders(fs, parent_folder(full), 0755));
-    std::ofstream(full) << text;
-  }
-
-  std::string text_of(const std::string& path) {
-    const auto bytes = read_all(fs, folder + "/" + path, 1 << 20);
-    return bytes ? std::string(as_text(*bytes)) : "(" + bytes.error().message + ")";
-  }
-
-  /// A file of the guest's folder on one of the disks here.
-  static std::string in_work(const std::string& disk, const std::string& file) {
-    return join_path(join_path(disk, "work"), file);
-  }
-
-  WorkResult run(WorkBody body) {
-    return hands->run(Work{1, guest, std::move(body)}, is_cancelled);
-  }
-
-  TakeSnapshot a_snapshot(std::uint32_t generation, bool is_final = true) {
-    TakeSnapshot w;
-    w.disk = folder + "/disk";
-    w.epoch = guest.epoch;
-    w.generation = generation;
-    w.spec.paths = {"ckpt.bin"};
-    w.sealed_job_key = sealed;
-    w.is_final = is_final;
-    return w;
-  }
-
-  /// An image whose pieces are here.
-  FetchImage an_image(std::uint8_t seed, std::size_t bytes) {
-    const Blob piece(bytes, seed);
-    const Digest name = crypto::sha256(piece);
-    checkpoint::ChunkStore::Session session(*images);
-    EXPECT_TRUE(session.put(name, piece));
-    EXPECT_TRUE(session.flush());
-    return {"sha256:" + to_hex(name), bytes, {name}, {}};
-  }
-
-  /// On a disk as the warden makes them.
-  PrepareWork a_start(const std::string& disk) {
-    PrepareWork w;
-    w.disk = folder + "/" + disk;
-    EXPECT_TRUE(make_folders(fs, w.disk + "/reclaim", 0755));
-    w.sealed_job_key = sealed;
-    return w;
-  }
-
-  /// On the other disk, from generation 2, which nobody has; `first` is the one before it.
-  PrepareWork a_start_after_one_that_nobody_has(const GenerationRef& first) {
-    PrepareWork w = a_start("other");
-    w.resume = w.resume_previous = first;
-    w.resume.generation = 2;
-    w.resume.manifest[0] ^= 1;
-    return w;
-  }
-
-  io::RealFileSystem disk_;
-  FencedFileSystem fs{disk_, folder};
-  io::RealClock clock;
-  io::RealRng rng;
-  Identity identity;
-  std::unique_ptr<CurrentIdentity> current;
-  std::unique_ptr<checkpoint::ChunkStore> store;
-  std::unique_ptr<checkpoint::ChunkStore> images;
-  std::unique_ptr<GuestBook> guests;
-  std::unique_ptr<Hands> hands;
-  GuestName guest{JobId("j-0123456789abcdef"), {1, 1}};
-  crypto::Key256 job_key{};
-  Blob sealed;
-  std::atomic<bool> is_cancelled = false;
-};
 
 /// A wrong path here would be a folder of the owner's: without the look at the disk, "" is /work.
 TEST_F(HandsTest, a_folder_that_is_no_guests_disk_is_neither_emptied_nor_read) {
@@ -277,115 +154,6 @@ TEST_F(HandsTest, a_holder_that_does_not_answer_is_asked_again_and_nothing_older
 
   ASSERT_TRUE(std::holds_alternative<Error>(restored));
   EXPECT_EQ(std::get<Error>(restored).code, ErrorCode::kUnavailable);
-}
-
-/// Two generations that another node holds and serves.
-class HandsThatResume : public HandsTest {
- protected:
-  HandsThatResume() {
-    const io::TlsConfig client = site.end(identity_of(identity.node));
-    identity.certificate_pem = client.cert_pem;
-    identity.key_pem = client.key_pem;
-    identity.ca_pem = client.ca_pem;
-    make_hands();
-    holder_store = open_store("holder");
-    deps = std::make_unique<checkpoint::PeerServerDeps>(checkpoint::PeerServerDeps{
-        *holder_store,
-        nullptr,
-        clock,
-        NodeId("n-2"),
-        "room",
-        identity.signing,
-        coordinator.public_key,
-        seconds(300),
-        {},
-        {},
-        {}});
-    io::FramedServerConfig config;
-    config.tls = site.end(identity_of(NodeId("n-2")));
-    server = *io::FramedServer::start(config, [this](io::FramedConnection& connection) {
-      checkpoint::serve_peer(connection, *deps, checkpoint::DriveOptions{seconds(10), {}});
-    });
-    run(a_start("disk"));
-    put(in_work("disk", "same.txt"), "never changes");
-    put(in_work("disk", "ckpt.bin"), "step 1");
-    first = std::get<SnapshotTaken>(run(a_snapshot(1))).generation;
-    put(in_work("disk", "ckpt.bin"), "step 2, longer");
-    second = std::get<SnapshotTaken>(run(a_snapshot(2))).generation;
-    for (const GenerationRef& ref : {first, second}) copy(*store, *holder_store, ref);
-  }
-
-  static void copy(
-      checkpoint::ChunkStore& from, checkpoint::ChunkStore& to, const GenerationRef& ref
-  ) {
-    const SignedManifest sealed = from.load_manifest(ref.job, ref.manifest).value();
-    checkpoint::ChunkStore::Session session(to);
-    const Manifest manifest = checkpoint::parse_manifest(sealed.body).value();
-    for (const ChunkRef& chunk : manifest.chunks)
-      ASSERT_TRUE(session.put(chunk.cipher, from.get(chunk.cipher).value()));
-    ASSERT_TRUE(session.flush());
-    ASSERT_TRUE(to.put_manifest(sealed));
-  }
-
-  PrepareWork a_resume() {
-    Ticket ticket;
-    ticket.job = guest.job;
-    ticket.epoch = guest.epoch;
-    ticket.from = identity.node;
-    ticket.to = NodeId("n-2");
-    ticket.action = TicketAction::kFetch;
-    ticket.expiry_wall_ms = to_ms(clock.now().wall) + 60'000;
-    ticket.max_bytes = 64 << 20;
-    PeerGrant grant;
-    grant.node = ticket.to;
-    grant.address = "127.0.0.1:" + std::to_string(server->port());
-    grant.ticket = checkpoint::sign_ticket(ticket, coordinator);
-    PrepareWork w = a_start("other");
-    w.resume = second;
-    w.resume_previous = first;
-    w.resume_from = {grant};
-    return w;
-  }
-
-  /// Other bytes of the same length in every file of the own store below `part`.
-  void rot(const std::string& part) {
-    for (const auto& file : std::filesystem::recursive_directory_iterator(folder + "/" + part)) {
-      if (!file.is_regular_file()) continue;
-      const std::string bytes(file.file_size(), '!');
-      std::ofstream(file.path()) << bytes;
-    }
-  }
-
-  void expect_the_newest(const WorkResult& restored) {
-    ASSERT_TRUE(std::holds_alternative<WorkPrepared>(restored))
-        << std::get<Error>(restored).describe();
-    EXPECT_EQ(std::get<WorkPrepared>(restored).restored.generation, 2u);
-    EXPECT_EQ(std::get<WorkPrepared>(restored).note, "");
-    EXPECT_EQ(text_of(in_work("other", "ckpt.bin")), "step 2, longer");
-    EXPECT_EQ(text_of(in_work("other", "same.txt")), "never changes");
-  }
-
-  io::Site site;
-  crypto::SigningKey coordinator = crypto::make_signing_key(rng);
-  std::unique_ptr<checkpoint::ChunkStore> holder_store;
-  std::unique_ptr<checkpoint::PeerServerDeps> deps;
-  std::unique_ptr<io::FramedServer> server;
-  GenerationRef first;
-  GenerationRef second;
-};
-
-TEST_F(HandsThatResume, a_chunk_that_rotted_here_before_the_fetch_is_fetched_too) {
-  ASSERT_TRUE(store->forget(guest.job));
-  copy(*holder_store, *store, first);  // with a chunk of the second
-  rot("chunks/chunks");
-
-  expect_the_newest(run(a_resume()));
-}
-
-TEST_F(HandsThatResume, chunks_and_manifests_that_rotted_here_are_fetched_again) {
-  rot("chunks");
-
-  expect_the_newest(run(a_resume()));
 }
 
 TEST_F(HandsTest, another_nodes_sealed_key_opens_nothing) {

@@ -2,6 +2,7 @@
 #include "agent/journal_db.h"
 
 #include <condition_variable>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -199,6 +201,40 @@ TEST_F(JournalDbOnAFullDisk, it_can_be_ended_while_it_waits) {
 
     EXPECT_EQ(seen.events, (std::vector<std::string>{"no", "given up"}));
   });
+}
+
+/// Files of this process may not grow beyond it: a write fails, and not for want of room.
+class SmallFiles {
+ public:
+  explicit SmallFiles(rlim_t bytes) {
+    before_ = std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &was_);
+    const rlimit small{bytes, was_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+  }
+
+  ~SmallFiles() {
+    setrlimit(RLIMIT_FSIZE, &was_);
+    (void)std::signal(SIGXFSZ, before_);
+  }
+
+ private:
+  rlimit was_{};
+  void (*before_)(int) = nullptr;
+};
+
+TEST_F(JournalDbTest, once_broken_it_takes_no_row_after_the_lost_one) {
+  auto journal = JournalDb::open(path_);
+  ASSERT_TRUE(journal) << journal.error().describe();
+  ASSERT_TRUE(write(**journal, {{"before", "1"}}));
+  {
+    const SmallFiles limit(12u << 20);
+    ASSERT_FALSE(write(**journal, {{"small", "1"}, {"big", std::string(40u << 20, 'x')}}));
+  }
+
+  EXPECT_FALSE(write(**journal, {{"after", "2"}}));
+
+  EXPECT_EQ(rows(**journal), "before=1;");
 }
 
 TEST_F(JournalDbTest, callbacks_come_in_the_order_of_the_writes_even_without_rows) {
