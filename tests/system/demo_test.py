@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 from guests import make_folder, run_undisturbed, unpack_image  # noqa: E402
@@ -138,6 +139,29 @@ class Kept(unittest.TestCase):
             with contextlib.redirect_stdout(said):
                 told.print_verdict(stage)
             self.assertIn(last, said.getvalue().splitlines()[-1])
+
+    def test_ctrl_c_ends_a_kept_site_with_the_verdict_of_its_story(self):
+        for failures, status in ((), 0), (("x is y",), 1):
+            with self.subTest(failures=failures):
+                stage = unittest.mock.MagicMock(failures=list(failures), nodes={})
+                acts = {name: unittest.mock.MagicMock(__name__=name) for name in dir(told) if name.startswith("act_")}
+                said = io.StringIO()
+                before = {number: signal.getsignal(number) for number in told.ENDING}
+                try:
+                    with unittest.mock.patch.multiple(told, **acts), \
+                            unittest.mock.patch.multiple(told, Stage=lambda _: stage, open_capture=lambda _: None), \
+                            unittest.mock.patch.object(kept, "suggestions", lambda _: []), \
+                            unittest.mock.patch.object(sys, "argv", ["story", "--keep"]), \
+                            unittest.mock.patch.object(signal, "pause", lambda: signal.raise_signal(signal.SIGINT)), \
+                            contextlib.redirect_stdout(said):
+                        self.assertEqual(told.main(), status)
+                finally:
+                    for number, handler in before.items():
+                        signal.signal(number, handler)
+                lines = said.getvalue().splitlines()
+                verdict = "1 FAILED" if failures else "passed"
+                self.assertEqual(sum(verdict in line for line in lines), 2, said.getvalue())
+                stage.close.assert_called_once_with()
 
 
 if __name__ == "__main__":
