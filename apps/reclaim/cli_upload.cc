@@ -269,6 +269,25 @@ Result<Digest> upload_folder(
   return name;
 }
 
+namespace {
+
+/// What an engine imports: a tar, or one compressed by what it knows (gzip, bzip2, xz, zstd).
+bool may_be_archive(std::string_view begin) {
+  constexpr std::size_t kMagic = 257;  // POSIX.1-1988, header of a tar
+  if (begin.size() >= kMagic + 5 && begin.substr(kMagic, 5) == "ustar") return true;
+  constexpr std::array<std::string_view, 4> kCompressed = {
+      "\x1f\x8b",
+      "BZh",
+      "\xfd"
+      "7zXZ",
+      "\x28\xb5\x2f\xfd"};
+  return std::any_of(kCompressed.begin(), kCompressed.end(), [&](std::string_view magic) {
+    return begin.starts_with(magic);
+  });
+}
+
+}  // namespace
+
 Result<Image> add_image(
     const Client& client,
     const std::string& name,
@@ -280,6 +299,13 @@ Result<Image> add_image(
   if (!file)
     return fail(
         file.error().with(archive).hinting("give the path of a 'docker save' or rootfs archive")
+    );
+  RN_TRY(const Blob begin, (*file)->read(0, 512));
+  if (!may_be_archive(as_text(begin)))
+    return fail(
+        ErrorCode::kInvalid,
+        archive + " is no archive of an image",
+        "give one of 'docker save', or a tar of a root file system"
     );
   auto digest = std::async(std::launch::async, [&archive] { return digest_of(archive); });
   api::ImageRequest request;

@@ -224,6 +224,7 @@ class Commands(unittest.TestCase):
         self.fails(USAGE, "is a folder", "image", "save", "--force", "base", self.folder)
         self.fails(NOT_FOUND, "there is no folder", "image", "save", "base", self.folder / "none" / "x")
         self.fails(DENIED, "allow list", "image", "add", "--base", "none", "other", self.archive)
+        self.fails(USAGE, "passwd is no archive of an image\n.*docker save", "image", "add", "other", "/etc/passwd")
         self.cli("image", "add", "twice", self.archive)
         self.cli("image", "rm", "twice")
 
