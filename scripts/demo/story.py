@@ -99,7 +99,7 @@ def in_words(saved):
     """Steps at which an attempt says that it has saved."""
     if not saved:
         return "the attempt before told of no save"
-    return "the attempt before saved last at steps " + " and ".join(map(str, saved))
+    return f"the attempt before saved last at step{'s' * (len(saved) > 1)} " + " and ".join(map(str, saved))
 
 
 def begun(told):
