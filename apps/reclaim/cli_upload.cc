@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <future>
 #include <map>
 #include <utility>
@@ -271,10 +272,22 @@ Result<Digest> upload_folder(
 
 namespace {
 
+/// A tar of before POSIX has no magic; its header's sum says so. POSIX.1-1988: eight octal digits
+/// at 148, themselves summed as blanks.
+bool is_old_tar(std::string_view header) {
+  constexpr std::size_t kSum = 148, kDigits = 8, kHeader = 512;
+  if (header.size() < kHeader || header[0] == 0) return false;
+  unsigned long sum = 0;
+  for (std::size_t i = 0; i < kHeader; ++i)
+    sum += i - kSum < kDigits ? ' ' : static_cast<unsigned char>(header[i]);
+  return std::strtoul(std::string(header.substr(kSum, kDigits)).c_str(), nullptr, 8) == sum;
+}
+
 /// What an engine imports: a tar, or one compressed by what it knows (gzip, bzip2, xz, zstd).
 bool may_be_archive(std::string_view begin) {
   constexpr std::size_t kMagic = 257;  // POSIX.1-1988, header of a tar
   if (begin.size() >= kMagic + 5 && begin.substr(kMagic, 5) == "ustar") return true;
+  if (is_old_tar(begin)) return true;
   constexpr std::array<std::string_view, 4> kCompressed = {
       "\x1f\x8b",
       "BZh",

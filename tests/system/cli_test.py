@@ -225,6 +225,10 @@ class Commands(unittest.TestCase):
         self.fails(NOT_FOUND, "there is no folder", "image", "save", "base", self.folder / "none" / "x")
         self.fails(DENIED, "allow list", "image", "add", "--base", "none", "other", self.archive)
         self.fails(USAGE, "passwd is no archive of an image\n.*docker save", "image", "add", "other", "/etc/passwd")
+        old = self.folder / "old.tar"
+        subprocess.run(["tar", "--format=v7", "-C", self.folder, "-cf", old, "hello"], check=True)
+        self.cli("image", "add", "old", old)
+        self.cli("image", "rm", "old")
         self.cli("image", "add", "twice", self.archive)
         self.cli("image", "rm", "twice")
 
