@@ -39,12 +39,12 @@ figure_step() { bench/site_figures.py step --rounds 120; }
 figure_checkpoint() {
   local image
   "$tree/bench/bench_checkpoint" - 20 "$scratch" || return 1
-  image=$(scripts/build-image.sh) && mkdir "$scratch/root" "$scratch/work" && tar -C "$scratch/root" -xf "$image" &&
-    cp bench/real_checkpoint.py "$scratch/work/" && chmod 711 "$scratch" && chown -R 10001:10001 "$scratch/work" &&
-    (source scripts/lib/image_run.sh && IMAGE_WORK=$scratch/work image_run "$scratch/root" python real_checkpoint.py) ||
+  image=$(scripts/build-image.sh) && mkdir "$scratch/root" "$scratch/run" && tar -C "$scratch/root" -xf "$image" &&
+    cp bench/real_checkpoint.py "$scratch/run/" && chmod 711 "$scratch" && chown -R 10001:10001 "$scratch/run" &&
+    (source scripts/lib/image_run.sh && IMAGE_WORK=$scratch/run image_run "$scratch/root" python real_checkpoint.py) ||
     return 1
-  ls -l "$scratch/work"
-  "$tree/bench/bench_checkpoint" "$scratch/work/two.pt" 20 "$scratch"
+  ls -l "$scratch/run"
+  "$tree/bench/bench_checkpoint" "$scratch/run/two.pt" 20 "$scratch"
 }
 
 figure_durable() { bench/durable_ack.py --rounds 20; }

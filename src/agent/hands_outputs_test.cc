@@ -93,7 +93,7 @@ class CutAtRead final : public FencedFileSystem {
 
   Result<std::unique_ptr<File>> open(const std::string& path) override {
     RN_TRY(auto file, FencedFileSystem::open(path));
-    if (path.find("/work/") == std::string::npos) return file;
+    if (path.find("work/") == std::string::npos) return file;
     return std::unique_ptr<File>(std::make_unique<Counted>(std::move(file), *this));
   }
 

@@ -18,6 +18,8 @@
 # reaches it.
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=../../scripts/lib/image.sh
+source "$top/scripts/lib/image.sh" # image_sources: Debian's packages as this machine has them
 folder=${RN_VM_FOLDER:-$HOME/.cache/reclaimnet/vm}
 from=bare keep='' minutes=60 bring=() packages=()
 usage() { sed -n '3,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; }
@@ -69,10 +71,7 @@ make_disk() { # NAME PACKAGE…
   shift
   echo "debian12: making the disk $name" >&2
   (($# == 0)) || include+=$(printf ',%s' "$@")
-  mmdebstrap --quiet --variant=minbase --include="$include" bookworm "$root" \
-    "deb http://deb.debian.org/debian bookworm main" \
-    "deb http://deb.debian.org/debian bookworm-updates main" \
-    "deb http://deb.debian.org/debian-security bookworm-security main"
+  image_sources | mmdebstrap --quiet --variant=minbase --include="$include" bookworm "$root" -
   echo debian12 >"$root/etc/hostname"
   printf '127.0.0.1 localhost\n127.0.1.1 debian12\n::1 localhost\n' >"$root/etc/hosts"
   echo '/dev/vda / ext4 rw 0 1' >"$root/etc/fstab"
