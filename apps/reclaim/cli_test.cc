@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "cli_client.h"
 #include "cli_config.h"
@@ -16,6 +17,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -117,13 +119,21 @@ TEST(Upload, what_gitignore_leaves_out_is_said_and_reclaimignore_takes_it_along)
   EXPECT_EQ(words_of_left_out(*scan), "");
 }
 
-TEST(Upload, what_cannot_be_read_is_named_with_what_to_do) {
+TEST(Upload, a_folder_that_cannot_be_read_is_named_with_what_to_do) {
   const Folder folder;
-  folder.write("loop", "x");
-  const auto gone = scan_folder(folder.path() + "/loop", 1 << 20);
+  folder.write("closed/secret", "x");
+  ASSERT_EQ(::chmod(folder.path().c_str(), 0755), 0);
+  ASSERT_EQ(::chmod((folder.path() + "/closed").c_str(), 0), 0);
+  Result<FolderScan> scan = FolderScan{};
+  std::thread([&] {
+    constexpr uid_t kNobody = 65'534;  // root reads everything; the call is for this thread alone
+    if (::geteuid() == 0 && ::syscall(SYS_setresuid, kNobody, kNobody, kNobody) != 0) return;
+    scan = scan_folder(folder.path(), 1 << 20);
+  }).join();
 
-  ASSERT_FALSE(gone);
-  EXPECT_EQ(gone.error().hint, "make it readable, or name it in .reclaimignore");
+  ASSERT_FALSE(scan);
+  EXPECT_TRUE(scan.error().message.starts_with("closed cannot be read")) << scan.error().message;
+  EXPECT_EQ(scan.error().hint, "make it readable, or name it in .reclaimignore");
 }
 
 TEST(Upload, a_folder_above_the_limit_is_refused_with_its_biggest_files) {
