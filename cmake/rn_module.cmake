@@ -93,6 +93,7 @@ function(rn_module name)
   target_link_libraries(reclaimnet_${name} PUBLIC rn_flags ${deps} ${M_LIBS})
   set_target_properties(reclaimnet_${name} PROPERTIES LINKER_LANGUAGE CXX)
   rn_whole(reclaimnet_${name} ${name})
+  target_compile_options(reclaimnet_${name} PRIVATE ${RN_LIBRARY_OPTIMIZE})
   if(RN_FUZZ AND RN_LAYER_${name} LESS_EQUAL 2) # the decoders and what they call; the daemons above decode nothing
     target_compile_options(reclaimnet_${name} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
