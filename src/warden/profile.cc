@@ -24,10 +24,9 @@ constexpr std::size_t kMaxCommandBytes = 128 << 10;
 constexpr std::size_t kMaxVariables = 640;  ///< the coordinator lets a job have 512
 constexpr std::size_t kMaxEnvironmentBytes = 128 << 10;
 
-constexpr std::uint64_t kTmpMiB = 64;
+constexpr std::uint64_t kTmpfsMiB = 64;     ///< at least, of /tmp and of /dev/shm
 constexpr std::uint64_t kTmpFiles = 16384;  ///< inodes are kernel memory
-constexpr std::uint64_t kShmMiB = 64;
-constexpr int kOomScoreAdj = 800;  ///< before anything of the owner's
+constexpr int kOomScoreAdj = 800;           ///< before anything of the owner's
 constexpr int kOpenFiles = 8192;
 /// Counted per uid, over all guests on kernels before 5.14: a coarse net. The bound is PidsLimit.
 constexpr int kProcessesOfUid = 65'536;
@@ -172,6 +171,12 @@ json environment_of(const StartGuest& start) {
   return list;
 }
 
+/// Half of the guest's memory, to which it is charged: workers that load data hand batches over
+/// there.
+std::uint64_t tmpfs_mib(const StartGuest& start) {
+  return std::max(kTmpfsMiB, start.memory_mib / 2);
+}
+
 /// NOTE: the engine's own /dev/shm bounds bytes only; a guest filled it with 300,000 empty files.
 std::string bounded_tmpfs(std::uint64_t mib) {
   return "rw,noexec,nosuid,nodev,mode=1777,nr_inodes=" + std::to_string(kTmpFiles) +
@@ -232,6 +237,7 @@ std::string seccomp_option() {
 
 json host_config(const StartGuest& start, const ContainerSetting& place) {
   const std::uint64_t memory = start.memory_mib << 20;
+  const std::string tmpfs = bounded_tmpfs(tmpfs_mib(start));
   return {
       {"Privileged", false},
       {"CapAdd", json::array()},
@@ -243,10 +249,10 @@ json host_config(const StartGuest& start, const ContainerSetting& place) {
       {"UTSMode", ""},
       {"CgroupnsMode", "private"},
       {"IpcMode", "private"},
-      {"ShmSize", kShmMiB << 20},
+      {"ShmSize", tmpfs_mib(start) << 20},
       {"NetworkMode", "none"},
       {"PublishAllPorts", false},
-      {"Tmpfs", {{"/dev/shm", bounded_tmpfs(kShmMiB)}, {"/tmp", bounded_tmpfs(kTmpMiB)}}},
+      {"Tmpfs", {{"/dev/shm", tmpfs}, {"/tmp", tmpfs}}},
       {"Mounts", mounts(start, place)},
       {"Memory", memory},
       {"MemorySwap", memory},

@@ -62,6 +62,20 @@ TEST(Profile, the_create_request_is_the_golden_one) {
   EXPECT_EQ(made, golden) << "if this is meant, rerun with RN_UPDATE_GOLDEN=1 and read the diff";
 }
 
+/// Loaders of data hand batches to their guest over /dev/shm.
+TEST(Profile, tmp_and_shm_grow_with_the_guests_memory_to_which_they_are_charged) {
+  StartGuest start = a_start();
+  start.memory_mib = 16'384;
+  const json large = request_of(start)["HostConfig"];
+  EXPECT_EQ(large["ShmSize"], std::uint64_t{8192} << 20);
+  for (const char* folder : {"/dev/shm", "/tmp"})
+    EXPECT_TRUE(large["Tmpfs"][folder].get<std::string>().ends_with(",size=8192m")) << folder;
+
+  start.memory_mib = 16;
+  EXPECT_TRUE(request_of(start)["HostConfig"]["Tmpfs"]["/tmp"].get<std::string>().ends_with("=64m")
+  );
+}
+
 TEST(Profile, a_guests_gpus_are_in_a_label_and_can_be_read_back) {
   StartGuest start = a_start();
   start.gpus = {0, 3, 63};
