@@ -182,7 +182,9 @@ class Commands {
     add_numbers(*sub, "--gpu", flags_.reclaim.gpus, "only this GPU; repeatable", 0u, kGpuMax);
     auto* in = sub->add_option("--in", flags_.reclaim.in, "announce it: 90s, 10m, 2h from now");
     sub->add_flag("--now", flags_.reclaim.is_now, "at once, without any notice")->excludes(in);
-    sub->add_option("-m,--message", flags_.reclaim.message, "words for the guests");
+    sub->add_option(
+        "-m,--message", flags_.reclaim.message, "words for the guests (--now: none hears them)"
+    );
     add(sub, [this](const AgentConfig& c) { return do_reclaim(c, flags_.reclaim); });
     sub = app_.add_subcommand("release", "lend again");
     add_numbers(*sub, "--gpu", flags_.reclaim.gpus, "only this GPU; repeatable", 0u, kGpuMax);

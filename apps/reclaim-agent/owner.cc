@@ -207,7 +207,14 @@ Result<std::uint32_t> parse_duration(const std::string& text) {
 }
 
 int do_reclaim(const AgentConfig& config, const ReclaimFlags& flags) {
-  if (flags.is_now) return emergency(config, flags);
+  if (flags.is_now) {  // never refused for its words
+    const int code = emergency(config, flags);
+    if (!flags.message.empty())
+      std::fprintf(
+          stderr, "reclaim-agent: the message went to nobody: --now ends guests before they read\n"
+      );
+    return code;
+  }
   warden_wire::DeclareReclaim declare;
   declare.gpus = flags.gpus;
   declare.message = flags.message;
