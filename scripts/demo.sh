@@ -11,9 +11,19 @@
 #   --seed N   varies the moments of the story (default: by the clock; printed)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-case ${1:-} in
-  -h | --help) sed -n '3,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed '/^set /d'; exit 0 ;;
-esac
+# Before anything is installed or built.
+words=("$@")
+while (($# > 0)); do
+  case $1 in
+    -h | --help) sed -n '3,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --keep) shift ;;
+    --steps | --seed)
+      [[ ${2:-} =~ ^[0-9]{1,9}$ ]] || { echo "demo: $1 wants a whole number, not \"${2:-}\"; see --help" >&2; exit 2; }
+      shift 2 ;;
+    *) echo "demo: no argument $1; there are --keep, --steps N and --seed N" >&2; exit 2 ;;
+  esac
+done
+[[ $(id -u) == 0 ]] || { echo "demo: needs root: it makes network namespaces and disks; run it as root" >&2; exit 2; }
 
 "$here/install-deps.sh"
 cd "$here/.."
@@ -29,4 +39,4 @@ if ! ninja -C build/ci -j "$(nproc)" "${programs[@]}" >"$log" 2>&1; then
 fi
 "$here/build-image.sh" >/dev/null
 rm -f "$log"
-RN_BUILD=$PWD/build/ci exec /usr/bin/python3 -B "$here/demo/story.py" "$@"
+RN_BUILD=$PWD/build/ci exec /usr/bin/python3 -B "$here/demo/story.py" "${words[@]}"

@@ -18,14 +18,12 @@ def suggestions(stage, lab="lab-a"):
     owner = ("reclaim-agent", "--config", stage.nodes[lab].config_file)
     folder = stage.labs.dir / "your-job"
     path = ":".join(shlex.quote(str(program(name).parent)) for name in PROGRAMS)
-    # The contracts lend less disk than a job that says nothing asks for.
-    small = ("--stateless", "--memory", "512MB", "--disk", "64MB")
     return [
         ("the programs, and a place for the login", f"export PATH={path}:$PATH"),
         ("", f"export XDG_CONFIG_HOME={shlex.quote(str(stage.labs.dir / 'your-config'))}"),
         ("log in as the administrator", words("reclaim", "login", stage.coordinator.url, "--token", stage.rest.token)),
         ("a folder for a job; then run one", f"mkdir -p {shlex.quote(str(folder))} && cd {shlex.quote(str(folder))}"),
-        ("", words("reclaim", "run", *small, "--", "python", "-c", "print(6 * 7)")),
+        ("", words("reclaim", "run", "--stateless", "--", "python", "-c", "print(6 * 7)")),
         ("who lends", "reclaim nodes"),
         (f"{lab}'s owner takes the machine back at once", words(*owner, "reclaim", "--now")),
         (f"{lab}'s owner lends it again", words(*owner, "release"))]

@@ -96,7 +96,7 @@ class Stage:
         say(f"coordinator at {self.coordinator.url}, state in {self.coordinator.state}")
         peer = [{"prefix": f"{self.labs.addresses['peer']}/32", "port": PORT, "protocol": "udp"}]
         common = {
-            "notice_s": NOTICE_S, "network": peer, "guest_memory_mib": 3000, "guest_disk_mib": 512,
+            "notice_s": NOTICE_S, "network": peer, "guest_memory_mib": 3000, "guest_disk_mib": 2048,
             "reserve_disk_mib": 64}
         contracts = {
             "lab-a": {**common, "guest_cpu_milli": 1000},

@@ -7,6 +7,7 @@ import io
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,6 +102,17 @@ class Interrupted(unittest.TestCase):
 
         training.wait(10)
         self.assertEqual([pid for pid in living(lambda *_: True) if pid in below], [])
+
+
+class Arguments(unittest.TestCase):
+    def test_wrong_ones_are_refused_before_anything_is_installed_or_built(self):
+        with tempfile.TemporaryDirectory() as alone:  # with nothing beside it that could install or build
+            script = shutil.copy(STORY.parent.parent / "demo.sh", alone)
+            for words, said in (["--sed", "3"], "no argument --sed"), (["--seed", "x"], "whole number"), \
+                    (["--keep", "--steps"], "whole number"):
+                done = subprocess.run(["bash", script, *words], capture_output=True, text=True, timeout=20)
+                self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+                self.assertIn(said, done.stderr)
 
 
 class Kept(unittest.TestCase):
