@@ -25,18 +25,75 @@ std::string name_word(const std::string& text) {
 
 namespace {
 
-/// CLI11 says of a verb that it does not know only that one is required.
-void check_verb(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-' || app.get_require_subcommand_min() == 0) return;
-  std::vector<std::string> verbs;
-  for (const CLI::App* verb : app.get_subcommands({})) {
-    if (verb->check_name(argv[1])) return;
-    if (!verb->get_group().empty()) verbs.push_back(verb->get_name());
+/// The option that a word gives to a command or to one of those above it; nullptr for none.
+const CLI::Option* option_of(const std::vector<const CLI::App*>& path, const std::string& word) {
+  for (auto command = path.rbegin(); command != path.rend(); ++command)
+    if (const CLI::Option* option = (*command)->get_option_no_throw(word)) return option;
+  return nullptr;
+}
+
+/// Whether words that are no flag mean something to it, beside the commands below it.
+bool has_positionals(const CLI::App& command) {
+  const auto options = command.get_options();
+  return std::any_of(options.begin(), options.end(), [](const CLI::Option* option) {
+    return option->get_positional();
+  });
+}
+
+/// What was typed, as far as its words are commands.
+struct Typed {
+  std::vector<const CLI::App*> path;  ///< the program first
+  std::string unknown;                ///< the word after them that is no command, where one must be
+};
+
+Typed commands_typed(const CLI::App& app, int argc, char** argv) {
+  Typed typed{{&app}, {}};
+  for (int i = 1; i < argc; ++i) {
+    const CLI::App& command = *typed.path.back();
+    const auto below = command.get_subcommands([](const CLI::App*) { return true; });
+    const std::string word = argv[i];
+    if (below.empty() || word == "--") return typed;
+    if (word.size() > 1 && word[0] == '-') {
+      const CLI::Option* option = option_of(typed.path, word);
+      if (option != nullptr && option->get_items_expected_max() > 0) ++i;
+      continue;
+    }
+    const auto known = std::find_if(below.begin(), below.end(), [&](const CLI::App* one) {
+      return one->check_name(word);
+    });
+    if (known != below.end()) {
+      typed.path.push_back(*known);
+      continue;
+    }
+    if (!has_positionals(command)) typed.unknown = word;
+    return typed;
   }
-  const std::string near = detail::nearest_word(argv[1], verbs);
+  return typed;
+}
+
+std::string words_of(const std::vector<const CLI::App*>& path, const char* program) {
+  std::string words = program;
+  for (std::size_t i = 1; i < path.size(); ++i) words += " " + path[i]->get_name();
+  return words;
+}
+
+/// CLI11 says of a verb that it does not know only that one is required.
+void check_verb(const Typed& typed) {
+  if (typed.unknown.empty()) return;
+  std::vector<std::string> verbs;
+  std::string list;
+  for (const CLI::App* verb :
+       typed.path.back()->get_subcommands([](const CLI::App*) { return true; })) {
+    if (verb->get_group().empty()) continue;
+    verbs.push_back(verb->get_name());
+    list += (list.empty() ? "" : ", ") + verb->get_name();
+  }
+  const std::string above = words_of(typed.path, "");
+  const std::string near = detail::nearest_word(typed.unknown, verbs);
   throw CLI::ParseError(
-      "there is no command '" + printable(argv[1]) + "'" +
-          (near.empty() ? "" : "; did you mean '" + near + "'?"),
+      "there is no command '" + (above.empty() ? "" : above.substr(1) + " ") +
+          printable(typed.unknown) + "'" + (near.empty() ? "." : "; did you mean '" + near + "'?") +
+          " There " + (verbs.size() == 1 ? "is: " : "are: ") + list,
       CLI::ExitCodes::ExtrasError
   );
 }
@@ -48,9 +105,10 @@ int run_command_line(
 ) {
   io::take_standard_files();
   app.set_version_flag("--version", RN_VERSION);
+  const Typed typed = commands_typed(app, argc, argv);
   int code = kUsageStatus;
   try {
-    check_verb(app, argc, argv);
+    check_verb(typed);
     app.parse(argc, argv);
     code = command();
   } catch (const CLI::ParseError& error) {

@@ -401,6 +401,41 @@ class Commands(unittest.TestCase):
         self.assertEqual(left, [])
 
 
+class Usage(unittest.TestCase):
+    """What all four say of words that they do not know."""
+
+    PROGRAMS = ("reclaim", "reclaim-agent", "reclaim-coordinator", "reclaim-warden")
+
+    def say(self, *words):
+        done = subprocess.run([program(words[0]), *words[1:]], stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=60)
+        self.assertEqual(done.returncode, USAGE, (words, done.stdout, done.stderr))
+        return done.stderr
+
+    def commands(self):
+        """Every command of every program, with the names of those below it, by its help."""
+        left = [(name,) for name in self.PROGRAMS]
+        while left:
+            command = left.pop()
+            text = subprocess.run([program(command[0]), *command[1:], "--help"], capture_output=True, text=True,
+                                  check=True).stdout
+            below = re.findall(r"^  ([a-z]+)", text.partition("\nSubcommands:\n")[2], re.M)
+            left += [(*command, word) for word in below]
+            yield command, below
+
+    def test_an_unknown_command_is_named_with_those_that_there_are(self):
+        tried = 0
+        for command, below in self.commands():
+            if below:
+                tried += 1
+                given = " ".join([*command[1:], "frobnicate"])
+                self.assertRegex(self.say(*command, "frobnicate"),
+                                 f"there is no command '{given}'[.] There (is|are): {', '.join(below)}\n")
+        self.assertGreaterEqual(tried, 8)
+        self.assertRegex(self.say("reclaim-agent", "--config", "show", "contract", "chek", "x"),
+                         "no command 'contract chek'; did you mean 'check'[?] There are: show, check, set\n")
+
+
 class Programs(unittest.TestCase):
     """What docs/lending.md says that a machine needs which only runs them."""
 
