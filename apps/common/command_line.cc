@@ -25,6 +25,9 @@ std::string name_word(const std::string& text) {
 
 namespace {
 
+/// What separates an error's own advice from its message (number_of()).
+constexpr std::string_view kNextMark = "; next: ";
+
 /// The option that a word gives to a command or to one of those above it; nullptr for none.
 const CLI::Option* option_of(const std::vector<const CLI::App*>& path, const std::string& word) {
   for (auto command = path.rbegin(); command != path.rend(); ++command)
@@ -98,6 +101,16 @@ void check_verb(const Typed& typed) {
   );
 }
 
+/// As every error of ours: what is wrong, and what to do next.
+std::string usage_words(const std::string& what, const Typed& typed, const char* program) {
+  const std::size_t mark = what.find(kNextMark);
+  const std::string next = mark == std::string::npos
+                               ? "see '" + words_of(typed.path, program) + " --help'"
+                               : what.substr(mark + kNextMark.size());
+  return std::string(program) + ": " + printable_lines(what.substr(0, mark)) +
+         "\n  next: " + printable_lines(next) + "\n";
+}
+
 }  // namespace
 
 int run_command_line(
@@ -106,6 +119,9 @@ int run_command_line(
   io::take_standard_files();
   app.set_version_flag("--version", RN_VERSION);
   const Typed typed = commands_typed(app, argc, argv);
+  app.failure_message([&](const CLI::App*, const CLI::Error& error) {
+    return usage_words(error.what(), typed, program);
+  });
   int code = kUsageStatus;
   try {
     check_verb(typed);
