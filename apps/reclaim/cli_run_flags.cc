@@ -13,19 +13,6 @@ namespace rn::cli {
 
 namespace {
 
-/// Jobs are kept and shown as text: other bytes would come out as other ones.
-Status check_text(const std::string& what, const std::vector<std::string>& words) {
-  for (const std::string& word : words) {
-    if (is_utf8(word)) continue;
-    return fail(
-        ErrorCode::kInvalid,
-        what + " '" + printable(word) + "' is not text in UTF-8",
-        "put such bytes into a file of the folder, or into a script that makes them"
-    );
-  }
-  return {};
-}
-
 /// What a flag says, where it was given.
 template <class T, class Parse>
 Status take(const char* flag, const std::string& text, Parse parse, T& out) {
@@ -42,6 +29,13 @@ Result<JobSpec> spec_of(const RunFlags& flags) {
   RN_CHECK(check_text("--name", {flags.name}));
   for (const auto* globs : {&flags.checkpoints, &flags.outputs, &flags.temporary})
     RN_CHECK(check_text("a glob,", *globs));
+  RN_CHECK(check_text("--image", {flags.image}));
+  RN_CHECK(check_text("--data", flags.data));
+  RN_CHECK(check_text("--lab", flags.labs));
+  RN_CHECK(check_text("--peer", flags.peers));
+  RN_CHECK(check_text("--copies-at", flags.copies_at));
+  RN_CHECK(check_text("--complete-marker", {flags.marker}));
+  RN_CHECK(check_text("--compute-capability", {flags.capability}));
   JobSpec spec;
   spec.command = flags.command;
   spec.image = flags.image;
@@ -119,6 +113,18 @@ void refuse_empty_values(CLI::App& app) {
 }
 
 }  // namespace
+
+Status check_text(const std::string& what, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (is_utf8(word)) continue;
+    return fail(
+        ErrorCode::kInvalid,
+        what + " '" + printable(word) + "' is not text in UTF-8",
+        "put such bytes into a file of the folder, or into a script that makes them"
+    );
+  }
+  return {};
+}
 
 Result<RunOptions> options_of(const RunFlags& flags) {
   RunOptions options;

@@ -52,6 +52,10 @@ inline constexpr std::uint64_t kUploadMibMax = 1u << 24;
 
 void add_run_flags(CLI::App& app, RunFlags& flags);
 
+/// kInvalid unless each is UTF-8, as jobs are kept and shown: other bytes would come out as other
+/// ones. `what` is the flag.
+Status check_text(const std::string& what, const std::vector<std::string>& words);
+
 /// What they ask for. kInvalid names the flag.
 Result<RunOptions> options_of(const RunFlags& flags);
 

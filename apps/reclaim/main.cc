@@ -42,6 +42,7 @@ struct SubmitFlags {
 };
 
 int submit(const Client& client, const SubmitFlags& flags) {
+  if (const Status good = check_text("--data", flags.data); !good) return complain(good.error());
   std::string text;
   std::filesystem::path folder = std::filesystem::current_path();
   if (flags.file == "-") {

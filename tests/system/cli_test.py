@@ -289,6 +289,11 @@ class Commands(unittest.TestCase):
         self.fails(USAGE, "no command 'evnts'; did you mean 'events'", "evnts")
         for words in (("--", "echo", "caf\udce9"), ("--env", "A=\udce9", "--", "x"), ("--name", "\udce9", "--", "x")):
             self.fails(USAGE, "is not text in UTF-8\n.*next: put such bytes into a file", "run", "--no-upload", *words)
+        for flag in ("--image", "--data", "--lab", "--peer", "--copies-at", "--complete-marker",
+                     "--compute-capability"):
+            self.fails(USAGE, f"{flag} '.xe9' is not text in UTF-8\n.*next: put such bytes into a file", "run",
+                       "--no-upload", flag, "\udce9", "--", "x")
+        self.fails(USAGE, "--data '.xe9' is not text in UTF-8", "submit", "--data", "\udce9", "-")
         file = self.make_folder("twofold") / "job.yaml"
         file.write_text("run: x\ncommands: [y]\n")
         self.fails(USAGE, "run and commands both say", "submit", file)
