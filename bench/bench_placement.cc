@@ -174,7 +174,7 @@ std::vector<LightIdentity> join_all(const Coordinator& coordinator, std::size_t 
 }
 
 std::string add_image(const Coordinator& coordinator) {
-  const std::string archive = "an archive";
+  const std::string archive = "\x1f\x8b, an archive";
   const std::string name = to_hex(crypto::sha256(as_bytes(archive)));
   coordinator.call("PUT", "/v1/blobs/" + name, archive);
   const json body = {

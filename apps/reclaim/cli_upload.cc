@@ -2,9 +2,7 @@
 #include "cli_upload.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <future>
 #include <map>
 #include <utility>
@@ -16,6 +14,7 @@
 
 #include "base/crypto.h"
 #include "io/real_fs.h"
+#include "model/archive_begin.h"
 
 namespace rn::cli {
 
@@ -270,37 +269,6 @@ Result<Digest> upload_folder(
   return name;
 }
 
-namespace {
-
-/// A tar of before POSIX has no magic; its header's sum says so. POSIX.1-1988: eight octal digits
-/// at 148, themselves summed as blanks.
-bool is_old_tar(std::string_view header) {
-  constexpr std::size_t kSum = 148, kDigits = 8, kHeader = 512;
-  if (header.size() < kHeader || header[0] == 0) return false;
-  unsigned long sum = 0;
-  for (std::size_t i = 0; i < kHeader; ++i)
-    sum += i - kSum < kDigits ? ' ' : static_cast<unsigned char>(header[i]);
-  return std::strtoul(std::string(header.substr(kSum, kDigits)).c_str(), nullptr, 8) == sum;
-}
-
-/// What an engine imports: a tar, or one compressed by what it knows (gzip, bzip2, xz, zstd).
-bool may_be_archive(std::string_view begin) {
-  constexpr std::size_t kMagic = 257;  // POSIX.1-1988, header of a tar
-  if (begin.size() >= kMagic + 5 && begin.substr(kMagic, 5) == "ustar") return true;
-  if (is_old_tar(begin)) return true;
-  constexpr std::array<std::string_view, 4> kCompressed = {
-      "\x1f\x8b",
-      "BZh",
-      "\xfd"
-      "7zXZ",
-      "\x28\xb5\x2f\xfd"};
-  return std::any_of(kCompressed.begin(), kCompressed.end(), [&](std::string_view magic) {
-    return begin.starts_with(magic);
-  });
-}
-
-}  // namespace
-
 Result<Image> add_image(
     const Client& client,
     const std::string& name,
@@ -313,13 +281,9 @@ Result<Image> add_image(
     return fail(
         file.error().with(archive).hinting("give the path of a 'docker save' or rootfs archive")
     );
-  RN_TRY(const Blob begin, (*file)->read(0, 512));
-  if (!may_be_archive(as_text(begin)))
-    return fail(
-        ErrorCode::kInvalid,
-        archive + " is no archive of an image",
-        "give one of 'docker save', or a tar of a root file system"
-    );
+  RN_TRY(const Blob begin, (*file)->read(0, kArchiveBegin));
+  if (!may_be_archive(begin))
+    return fail(ErrorCode::kInvalid, archive + " is no archive of an image", kWhatIsAnArchive);
   auto digest = std::async(std::launch::async, [&archive] { return digest_of(archive); });
   api::ImageRequest request;
   request.name = name;

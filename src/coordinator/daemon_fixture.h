@@ -116,7 +116,7 @@ class LiveSite {
   }
 
   std::string add_base_image() const {
-    const std::string archive = "an archive";
+    const std::string archive = "\x1f\x8b, an archive";
     const std::string piece = put(archive);
     const nlohmann::json body = {
         {"name", "base"},

@@ -403,6 +403,19 @@ TEST(BadInput, an_image_whose_archive_is_another_is_not_listed) {
   EXPECT_EQ(json::parse(site.call("GET", "/v1/images").body)["images"].size(), 0u);
 }
 
+TEST(BadInput, an_image_whose_archive_is_none_is_not_listed) {
+  const LiveSite site;
+  const std::string piece = site.put("an archive");
+  const json body = {
+      {"name", "base"}, {"digest", "sha256:" + piece}, {"bytes", 10}, {"blobs", {piece}}};
+
+  const auto reply = site.call("POST", "/v1/images", body.dump());
+
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(said(reply), "invalid: the uploaded file is no archive of an image");
+  EXPECT_EQ(json::parse(site.call("GET", "/v1/images").body)["images"].size(), 0u);
+}
+
 TEST(BadInput, an_image_off_the_list_and_a_missing_workspace_are_refused_at_submit) {
   const LiveSite site;
 

@@ -7,11 +7,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <archive.h>
 #include <archive_entry.h>
 #include <nlohmann/json.hpp>
 
+#include "model/archive_begin.h"
 #include "model/codec.h"
 
 namespace rn::coordinator {
@@ -27,15 +29,28 @@ constexpr std::size_t kLayersMax = 127;  // as many as the engine takes
 constexpr std::string_view kOwnNames = "reclaimnet/";
 constexpr const char* kSaveAgain = "save it again: docker save IMAGE >FILE";
 
+/// Enough of the archive to know what it is, as `next` gives it.
+Result<Blob> begin_of(const std::function<Result<Blob>()>& next) {
+  Blob begin;
+  while (begin.size() < kArchiveBegin) {
+    RN_TRY(const Blob piece, next());
+    if (piece.empty()) break;
+    begin.insert(begin.end(), piece.begin(), piece.end());
+  }
+  if (may_be_archive(BlobView(begin).first(std::min(begin.size(), kArchiveBegin)))) return begin;
+  return fail(ErrorCode::kInvalid, "the uploaded file is no archive of an image", kWhatIsAnArchive);
+}
+
 /// libarchive's view of the pieces.
 struct Source {
+  Blob begin;
   const std::function<Result<Blob>()>& next;
   Blob current;
   std::optional<Error> error;
 
   static la_ssize_t read(archive*, void* self, const void** buffer) {
     auto& source = *static_cast<Source*>(self);
-    auto piece = source.next();
+    auto piece = source.begin.empty() ? source.next() : std::exchange(source.begin, {});
     if (!piece) {
       source.error = piece.error();
       return ARCHIVE_FATAL;
@@ -193,10 +208,11 @@ Result<std::vector<Digest>> diff_ids(const json& config) {
 Result<std::vector<Digest>> layers_of_archive(
     const std::function<Result<Blob>()>& next, std::uint64_t entries_max
 ) {
+  RN_TRY(Blob begin, begin_of(next));
   const std::unique_ptr<archive, decltype(&archive_read_free)> tar(
       archive_read_new(), archive_read_free
   );
-  Source source{next, {}, {}};
+  Source source{std::move(begin), next, {}, {}};
   if (tar == nullptr || archive_read_support_format_tar(tar.get()) != ARCHIVE_OK)
     return fail(ErrorCode::kInternal, "no memory to read the archive");
   const int opened = archive_read_open(tar.get(), &source, nullptr, Source::read, nullptr);

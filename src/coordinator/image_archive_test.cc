@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/image_archive.h"
 
+#include <algorithm>
+#include <cstdio>
 #include <string>
 #include <utility>
 
@@ -13,6 +15,23 @@ namespace {
 
 const std::string kA(64, 'a');
 const std::string kB(64, 'b');
+
+Result<std::vector<Digest>> layers_of(
+    BlobView bytes, std::size_t piece, std::uint64_t entries_max = kArchiveEntriesMax
+) {
+  return layers_of_archive(
+      [&]() -> Result<Blob> {
+        const BlobView part = bytes.first(std::min(piece, bytes.size()));
+        bytes = bytes.subspan(part.size());
+        return Blob(part.begin(), part.end());
+      },
+      entries_max
+  );
+}
+
+Result<std::vector<Digest>> layers_of(const std::string& text, std::size_t piece) {
+  return layers_of(as_bytes(text), piece);
+}
 
 class Tar {
  public:
@@ -39,19 +58,7 @@ class Tar {
       std::size_t piece = 1000, std::uint64_t entries_max = kArchiveEntriesMax
   ) {
     archive_write_close(tar_);
-    std::size_t offset = 0;
-    return layers_of_archive(
-        [&]() -> Result<Blob> {
-          const std::size_t end = std::min(offset + piece, bytes_.size());
-          const Blob part(
-              bytes_.begin() + static_cast<std::ptrdiff_t>(offset),
-              bytes_.begin() + static_cast<std::ptrdiff_t>(end)
-          );
-          offset = end;
-          return part;
-        },
-        entries_max
-    );
+    return layers_of(bytes_, piece, entries_max);
   }
 
   void cut(std::size_t bytes) {
@@ -129,15 +136,33 @@ TEST(ImageArchive, a_root_file_system_has_none) {
   tar.file("bin/sh", "#!").file("etc/package.json", "{}");
   EXPECT_EQ(tar.layers().value(), std::vector<Digest>());
 
-  Tar compressed;  // nothing that a tar begins with
-  compressed.cut(0);
-  EXPECT_EQ(compressed.layers().value(), std::vector<Digest>());
-  EXPECT_EQ(
-      layers_of_archive([n = 0]() mutable -> Result<Blob> {
-        return Blob(n++ < 3 ? 777 : 0, 0x5a);
-      }).value(),
-      std::vector<Digest>()
-  );
+  EXPECT_EQ(layers_of("\x1f\x8b, which the engine will know", 3).value(), std::vector<Digest>());
+}
+
+TEST(ImageArchive, what_no_engine_imports_is_refused) {
+  for (const std::string& bytes :
+       {std::string(), std::string("root:x:0:0"), std::string(2331, 'Z'), std::string(1024, '\0')})
+    for (const std::size_t piece : {1u, 500u, 4096u}) {
+      const auto layers = layers_of(bytes, piece);
+      ASSERT_FALSE(layers) << bytes.substr(0, 10);
+      EXPECT_EQ(layers.error().code, ErrorCode::kInvalid);
+      EXPECT_EQ(layers.error().message, "the uploaded file is no archive of an image");
+      EXPECT_NE(layers.error().hint.find("docker save"), std::string::npos);
+    }
+}
+
+TEST(ImageArchive, a_tar_of_before_posix_is_a_root_file_system) {
+  std::string header(512, '\0');  // POSIX.1-1988: name, mode, owner, group, size, time, sum
+  header.replace(0, 5, "hello");
+  header.replace(100, 8, "0000644 ");
+  header.replace(124, 12, "00000000000 ");
+  header.replace(148, 8, 8, ' ');
+  unsigned sum = 0;
+  for (const char c : header) sum += static_cast<unsigned char>(c);
+  char digits[8];
+  std::snprintf(digits, sizeof(digits), "%06o", sum);
+  header.replace(148, 7, std::string(digits, 7));
+  EXPECT_EQ(layers_of(header + std::string(1024, '\0'), 7).value(), std::vector<Digest>());
 }
 
 TEST(ImageArchive, what_the_engine_might_read_otherwise_is_refused) {
