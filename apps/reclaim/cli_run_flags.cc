@@ -139,7 +139,11 @@ Result<RunOptions> options_of(const RunFlags& flags) {
 
 void add_run_flags(CLI::App& app, RunFlags& f) {
   app.footer(
-      "Example: reclaim run --image base --cpus 2 --checkpoint 'checkpoint.pt' -- python3 train.py"
+      "Example: reclaim run --image base --cpus 2 --checkpoint 'checkpoint.pt' -- python3 "
+      "train.py\n\n"
+      "Not uploaded: .git, .reclaim, __pycache__, sockets, pipes and devices, and what .gitignore\n"
+      "and .reclaimignore name; before the upload it is said what, with number and bytes. A line\n"
+      "!NAME in .reclaimignore takes NAME along."
   );
   app.add_option("--image", f.image, "image of the allow list (reclaim image ls)")
       ->capture_default_str();

@@ -96,8 +96,8 @@ TEST(Upload, a_folder_is_listed_sorted_without_what_is_ignored) {
   );
   EXPECT_EQ(
       words_of_left_out(*scan),
-      "not uploaded, by .reclaimignore: data/big.bin; a line !NAME in .reclaimignore takes NAME "
-      "along"
+      "not uploaded, by .reclaimignore: data/big.bin (1 file, 1 B); a line !NAME in .reclaimignore "
+      "takes NAME along"
   );
 }
 
@@ -105,13 +105,17 @@ TEST(Upload, what_gitignore_leaves_out_is_said_and_reclaimignore_takes_it_along)
   const Folder folder;
   folder.write("train.py", "x");
   folder.write("data/digits.csv", "1,2");
+  folder.write("data/raw/more.csv", std::string(1024, '7'));
+  std::filesystem::create_symlink("more.csv", folder.path() + "/data/raw/link");
   folder.write("model.pt", "m");
   folder.write(".gitignore", "data/\n*.pt\n");
 
   auto scan = scan_folder(folder.path(), 1 << 20);
   ASSERT_TRUE(scan);
   EXPECT_EQ(scan->left_out, (std::vector<std::string>{"data/", "model.pt"}));
-  EXPECT_TRUE(words_of_left_out(*scan).starts_with("not uploaded, by .gitignore: data/, "));
+  EXPECT_TRUE(words_of_left_out(*scan).starts_with(
+      "not uploaded, by .gitignore: data/, model.pt (4 files, 1.0 KiB); "
+  )) << words_of_left_out(*scan);
 
   folder.write(".reclaimignore", "!data/\n!*.pt\n");
   scan = scan_folder(folder.path(), 1 << 20);

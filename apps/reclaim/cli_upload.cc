@@ -21,6 +21,7 @@ namespace rn::cli {
 namespace {
 
 constexpr std::size_t kUploadsAtOnce = 8;
+constexpr std::size_t kLeftOutCountedMax = 200'000;  ///< entries: counting is not to delay the job
 constexpr std::size_t kDigestsPerQuestion = 5'000;
 
 /// Where a blob's bytes lie.
@@ -72,6 +73,7 @@ class Scanner {
     const bool is_folder = there->kind == FileStat::Kind::kDirectory;
     if (rules_.ignores(path, is_folder)) {
       out_.left_out.push_back(is_folder ? path + "/" : path);
+      count_left_out(path, *there);
       return {};
     }
     ListedFile file;
@@ -95,9 +97,28 @@ class Scanner {
     return {};
   }
 
+  void count_left_out(const std::string& path, const FileStat& there) {
+    LeftOutSize& size = out_.left_out_size;
+    if (there.kind != FileStat::Kind::kDirectory) {
+      ++size.files;
+      if (there.kind == FileStat::Kind::kRegular) size.bytes += there.size;
+      return;
+    }
+    const auto names = fs_.list(join_path(root_, path));
+    if (!names) size.is_at_least = true;
+    if (!names) return;
+    for (const std::string& name : *names) {
+      if (++counted_ > kLeftOutCountedMax) size.is_at_least = true;
+      if (counted_ > kLeftOutCountedMax) return;
+      const std::string below = path + "/" + name;
+      if (const auto one = fs_.stat(join_path(root_, below))) count_left_out(below, *one);
+    }
+  }
+
   io::RealFileSystem fs_;
   std::string root_;
   FolderScan& out_;
+  std::size_t counted_ = 0;
   IgnoreRules rules_;
 };
 
@@ -223,6 +244,9 @@ std::string words_of_left_out(const FolderScan& scan) {
     text += (i == 0 ? "" : ", ") + scan.left_out[i];
   if (scan.left_out.size() > kNamed)
     text += " and " + std::to_string(scan.left_out.size() - kNamed) + " more";
+  const LeftOutSize& size = scan.left_out_size;
+  text += std::string(" (") + (size.is_at_least ? "at least " : "") + std::to_string(size.files) +
+          (size.files == 1 ? " file, " : " files, ") + human_bytes(size.bytes) + ")";
   return text + "; a line !NAME in .reclaimignore takes NAME along";
 }
 

@@ -17,11 +17,19 @@ namespace rn::cli {
 inline constexpr std::uint64_t kDefaultUploadLimit = 1ull << 30;
 inline constexpr std::size_t kPieceBytes = 4u << 20;
 
+/// What ignore files leave out: files and links in it, and their bytes.
+struct LeftOutSize {
+  std::uint64_t files = 0;
+  std::uint64_t bytes = 0;
+  bool is_at_least = false;  ///< there is more than anyone would count, or a folder is closed
+};
+
 /// What a folder holds for upload, without what the ignore files, .git and .reclaim leave out.
 struct FolderScan {
   Listing listing;  ///< blobs are filled in by hash_files
   std::uint64_t bytes = 0;
   std::vector<std::string> left_out;  ///< by the ignore files; a folder ends with '/'
+  LeftOutSize left_out_size;
   std::set<std::string>
       ignore_files;  ///< names of those with rules: ".gitignore", ".reclaimignore"
 };
@@ -30,7 +38,8 @@ struct FolderScan {
 /// left out, symbolic links are taken as links.
 Result<FolderScan> scan_folder(const std::string& folder, std::uint64_t limit);
 
-/// A line for the submitter about what the ignore files leave out; empty if nothing.
+/// A line for the submitter about what the ignore files leave out, and how much that is; empty if
+/// nothing.
 std::string words_of_left_out(const FolderScan& scan);
 
 /// Fills in the blobs' names. kConflict if a file changed its size meanwhile.

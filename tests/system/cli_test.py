@@ -303,7 +303,8 @@ class Commands(unittest.TestCase):
     def test_what_the_ignore_files_leave_out_is_said(self):
         folder = self.make_folder("ignoring", **{".gitignore": "*.pt\n", "model.pt": "m", "train.py": "p"})
         told = self.cli("run", "--detach", "--stateless", "--", "true", cwd=folder)
-        self.assertIn("not uploaded, by .gitignore: model.pt; ", told.stderr)
+        self.assertIn("not uploaded, by .gitignore: model.pt (1 file, 1 B); ", told.stderr)
+        self.assertIn("what .gitignore\nand .reclaimignore name", self.cli("run", "--help").stdout)
         self.cli("stop", told.stdout.strip())
 
     def test_numbers_and_contradictions_are_refused(self):
