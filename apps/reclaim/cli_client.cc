@@ -89,9 +89,10 @@ class Batch {
  public:
   using Next = std::function<Result<bool>(io::HttpCall&, std::uint64_t&)>;
   using Done = std::function<Status(std::uint64_t, const io::HttpReply&)>;
+  using Failed = std::function<Status(const Error&)>;
 
-  Batch(std::size_t parallel, const Next& next, const Done& done)
-      : client_(loop_, parallel), parallel_(parallel), next_(next), done_(done) {}
+  Batch(std::size_t parallel, const Next& next, const Done& done, const Failed& failed)
+      : client_(loop_, parallel), parallel_(parallel), next_(next), done_(done), failed_(failed) {}
 
   Status run() {
     loop_.post([this] { fill(); });
@@ -139,7 +140,10 @@ class Batch {
       });
       return;
     }
-    if (status_) status_ = reply ? done_(tag, *reply) : Status(fail(reply.error()));
+    const Status taken = reply     ? done_(tag, *reply)
+                         : failed_ ? failed_(reply.error())
+                                   : Status(fail(reply.error()));
+    if (status_) status_ = taken;
     fill();
   }
 
@@ -148,6 +152,7 @@ class Batch {
   std::size_t parallel_;
   const Next& next_;
   const Done& done_;
+  const Failed& failed_;
   std::size_t active_ = 0;
   bool is_at_end_ = false;
   Status status_;
@@ -158,9 +163,10 @@ class Batch {
 Status perform_many(
     std::size_t parallel,
     const std::function<Result<bool>(io::HttpCall& call, std::uint64_t& tag)>& next,
-    const std::function<Status(std::uint64_t tag, const io::HttpReply& reply)>& done
+    const std::function<Status(std::uint64_t tag, const io::HttpReply& reply)>& done,
+    const std::function<Status(const Error& error)>& failed
 ) {
-  return Batch(parallel, next, done).run();
+  return Batch(parallel, next, done, failed).run();
 }
 
 }  // namespace rn::cli

@@ -56,11 +56,14 @@ class Client {
 Error with_next_step(Error error, const std::string& url);
 
 /// Performs many calls with at most `parallel` at a time on an own loop; stops at the first error.
-/// `next` gives the next call, or false at the end; `done` gets each reply.
+/// `next` gives the next call, or false at the end; `done` gets each reply, also those of calls
+/// that were under way at an error. `failed` gets the error of a call that was repeated in vain,
+/// and answers what to stop with, or nothing to go on; empty: each error stops.
 Status perform_many(
     std::size_t parallel,
     const std::function<Result<bool>(io::HttpCall& call, std::uint64_t& tag)>& next,
-    const std::function<Status(std::uint64_t tag, const io::HttpReply& reply)>& done
+    const std::function<Status(std::uint64_t tag, const io::HttpReply& reply)>& done,
+    const std::function<Status(const Error& error)>& failed = {}
 );
 
 }  // namespace rn::cli

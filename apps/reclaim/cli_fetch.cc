@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli_fetch.h"
 
+#include <algorithm>
 #include <cstdio>
-#include <unordered_map>
+#include <map>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include "cli_print.h"
@@ -17,6 +20,9 @@ namespace rn::cli {
 namespace {
 
 constexpr std::size_t kFetchesAtOnce = 6;
+constexpr std::size_t kSmallFetchesAtOnce = 8;
+constexpr std::size_t kSmallFilesAhead = 1000;
+constexpr std::uint64_t kBytesAhead = kFetchesAtOnce * kPieceBytes;
 
 /// Refuses to go through a link that somebody put into the listing or the folder.
 Status check_parents(FileSystem& fs, const std::string& folder, const std::string& path) {
@@ -37,7 +43,15 @@ bool is_wanted(const std::string& path, const std::string& prefix) {
   return prefix.empty() || path == prefix || path.starts_with(prefix + "/");
 }
 
-/// Downloads one file at a time in pieces, several pieces at once.
+/// Whether an error of the coordinator's will come again with each file.
+bool ends_all(const Error& error) {
+  return is_retryable(error.code) || error.code == ErrorCode::kDenied;
+}
+
+using FilePointers = std::vector<const ListedFile*>;
+
+/// Writes one file at a time: a big one downloaded in pieces, several pieces at once; small ones
+/// out of what was downloaded ahead for many of them.
 class Fetcher {
  public:
   Fetcher(const Client& client, std::string folder, Replace replace)
@@ -45,6 +59,25 @@ class Fetcher {
 
   /// Whether an error of the last one will come again with each.
   bool is_last(const Error& error) const { return is_retryable(error.code) || is_refused_; }
+
+  /// Downloads small files from `first` on, which fetch() then writes; answers the first one that
+  /// is not among them. What fails here fails, and is said, when its turn to be written comes.
+  std::size_t fetch_ahead(const FilePointers& files, std::size_t first) {
+    ahead_.clear();
+    ahead_error_.reset();
+    std::vector<Digest> names;
+    std::set<Digest> known;
+    std::uint64_t bytes = 0;
+    std::size_t end = first;
+    for (; end < files.size() && names.size() < kSmallFilesAhead; ++end) {
+      const ListedFile& file = *files[end];
+      if (file.blobs.size() > 1 || file.bytes > kBytesAhead - bytes) break;
+      bytes += file.bytes;
+      if (!file.blobs.empty() && known.insert(file.blobs[0]).second) names.push_back(file.blobs[0]);
+    }
+    if (names.size() > 1) download_ahead(names);
+    return std::max(end, first + 1);
+  }
 
   Status fetch(const ListedFile& file, Progress& progress) {
     if (!is_safe_relative_path(file.path))
@@ -86,7 +119,38 @@ class Fetcher {
     });
   }
 
+  void download_ahead(const std::vector<Digest>& names) {
+    std::size_t next_name = 0;
+    std::uint64_t kept = 0;
+    const auto next = [&](io::HttpCall& call, std::uint64_t& tag) -> Result<bool> {
+      if (next_name == names.size()) return false;
+      tag = next_name++;
+      call = client_.call("GET", "/v1/blobs/" + to_hex(names[tag]));
+      call.timeout = seconds(300);
+      return true;
+    };
+    const auto done = [&](std::uint64_t tag, const io::HttpReply& reply) -> Status {
+      // Larger than the listing says, or damaged: fetched by itself, which says so.
+      if (reply.body.size() > kBytesAhead - kept) return {};
+      if (crypto::sha256(as_bytes(reply.body)) != names[tag]) return {};
+      kept += reply.body.size();
+      ahead_.emplace(names[tag], reply.body);
+      return {};
+    };
+    const auto failed = [](const Error& error) -> Status {
+      if (ends_all(error)) return fail(error);
+      return {};
+    };
+    if (const Status all = perform_many(kSmallFetchesAtOnce, next, done, failed); !all)
+      ahead_error_ = all.error();
+  }
+
   Result<std::vector<std::string>> fetch_window(const ListedFile& file, std::size_t first) {
+    if (file.blobs.size() == 1) {
+      const auto there = ahead_.find(file.blobs[0]);
+      if (there != ahead_.end()) return std::vector<std::string>{there->second};
+      if (ahead_error_) return fail(*ahead_error_);
+    }
     const std::size_t last = std::min(file.blobs.size(), first + kFetchesAtOnce);
     std::vector<std::string> window(last - first);
     std::size_t next_piece = first;
@@ -113,6 +177,8 @@ class Fetcher {
   std::string folder_;
   Replace replace_;
   bool is_refused_ = false;
+  std::map<Digest, std::string> ahead_;
+  std::optional<Error> ahead_error_;  ///< what ended the download ahead before it had all
   io::RealFileSystem fs_;
 };
 
@@ -170,13 +236,13 @@ Status fetch_listing(
   io::RealFileSystem fs;
   RN_CHECK(make_folders(fs, folder, 0755));
   std::uint64_t total = 0;
-  std::size_t matched = 0;
+  FilePointers wanted;
   for (const ListedFile& file : listing.files) {
     if (!is_wanted(file.path, prefix)) continue;
-    ++matched;
+    wanted.push_back(&file);
     total += file.bytes;
   }
-  if (matched == 0 && !prefix.empty()) {
+  if (wanted.empty() && !prefix.empty()) {
     return fail(
         ErrorCode::kNotFound,
         "the job's outputs have no '" + prefix + "'",
@@ -186,15 +252,17 @@ Status fetch_listing(
   Progress progress("fetching outputs", total);
   Fetcher fetcher(client, folder, Replace::kFile);
   NotWritten not_written;
-  for (const ListedFile& file : listing.files) {
-    if (!is_wanted(file.path, prefix)) continue;
+  std::size_t ahead_until = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (i == ahead_until) ahead_until = fetcher.fetch_ahead(wanted, i);
+    const ListedFile& file = *wanted[i];
     const Status fetched = fetcher.fetch(file, progress);
     if (fetched) continue;
     if (fetcher.is_last(fetched.error()))
       return fail(with_next_step(fetched.error().with(file.path), client.login().url));
     not_written.add(file.path, fetched.error());
   }
-  return not_written.said(matched);
+  return not_written.said(wanted.size());
 }
 
 Status fetch_file(
