@@ -19,7 +19,10 @@ const char* engine_help(bool is_refused) {
 std::string engine_trouble(const NodeView& view) {
   if (!view.engine_refusal.empty())
     return "is refused (--engine-floor-strict): " + view.engine_refusal;
-  return "has not answered for " + std::to_string(view.engine_gone_s) + " s";
+  const std::string span = std::to_string(view.engine_gone_s) + " s";
+  if (!view.engine.empty()) return "has not answered for " + span;
+  return view.engine_gone_s == 0 ? "has not answered yet"
+                                 : "has not answered yet, " + span + " after the start";
 }
 
 const char* const kRoomHelp =

@@ -285,6 +285,7 @@ class CoreEngine : public CoreTest {
   }
 
   void engine(bool is_up) {
+    warden.engine = "docker 27.0";
     warden.is_engine_up = is_up;
     push_state();
   }

@@ -455,7 +455,8 @@ struct NodeView {
 
 /// What an owner can do about a container engine that is gone, or refused.
 const char* engine_help(bool is_refused);
-/// "has not answered for 31 s", or why it is refused. Only while `engine_gone_s` is not negative.
+/// "has not answered for 31 s" (or yet, if it was never seen), or why it is refused. Only while
+/// `engine_gone_s` is not negative.
 std::string engine_trouble(const NodeView& view);
 /// What an owner can do about a disk that is too full for the journal.
 extern const char* const kRoomHelp;

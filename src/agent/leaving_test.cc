@@ -30,6 +30,7 @@ TEST(Leaving, says_which_guests_are_still_here_and_who_does_not_answer) {
   view.attempts[0].phase = "saving";
   EXPECT_EQ(leaving_waits_for(view), "guest j-1 (saving)");
 
+  view.engine = "docker 27.0";
   view.engine_gone_s = 31;
   view.is_coordinator_connected = false;
   EXPECT_EQ(
@@ -37,6 +38,16 @@ TEST(Leaving, says_which_guests_are_still_here_and_who_does_not_answer) {
       "guest j-1 (saving); the container engine has not answered for 31 s; the coordinator, which "
       "must be told, is away"
   );
+}
+
+TEST(EngineTrouble, one_that_was_never_seen_has_not_answered_yet) {
+  NodeView view;
+  view.engine_gone_s = 0;
+  EXPECT_EQ(engine_trouble(view), "has not answered yet");
+  view.engine_gone_s = 12;
+  EXPECT_EQ(engine_trouble(view), "has not answered yet, 12 s after the start");
+  view.engine = "docker 27.0";
+  EXPECT_EQ(engine_trouble(view), "has not answered for 12 s");
 }
 
 TEST(Leaving, without_guests_it_waits_for_the_coordinator) {
