@@ -199,6 +199,12 @@ int stop_jobs(const Client& client, const StopOptions& options) {
   return code;
 }
 
+std::string guests_of(const api::NodeInfo& node) {
+  const std::string number = std::to_string(node.telemetry.guests);
+  if (node.is_connected) return number;
+  return node.telemetry.guests == 0 ? "-" : number + " (last seen)";
+}
+
 int nodes(const Client& client, bool is_json) {
   return show<api::NodeList>(client, "/v1/nodes", is_json, [](const api::NodeList& list) {
     std::vector<std::vector<std::string>> rows;
@@ -222,7 +228,7 @@ int nodes(const Client& client, bool is_json) {
                (has_declared ? " (declared)" : ""),
            cores,
            human_bytes(node.facts.memory_mib << 20),
-           std::to_string(node.telemetry.guests),
+           guests_of(node),
            std::to_string(node.contract.notice_s) + " s",
            dash(listed(node.facts.data_sets))}
       );

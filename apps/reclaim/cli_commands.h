@@ -47,6 +47,9 @@ struct StopOptions {
 
 int stop_jobs(const Client& client, const StopOptions& options);
 int nodes(const Client& client, bool is_json);
+
+/// How many guests a node has; of one that is away what it said last, or "-" for none.
+std::string guests_of(const api::NodeInfo& node);
 /// How likely the node's owner takes it back soon, and from what that is known. By id or hostname.
 int node_hazard(const Client& client, const std::string& node, bool is_json);
 

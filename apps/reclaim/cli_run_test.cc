@@ -78,7 +78,7 @@ TEST(CliRun, errors_have_their_exit_codes) {
   EXPECT_EQ(nodes(admin, true), 0);
 }
 
-TEST(CliNodes, a_node_is_revoked_by_its_hostname_when_that_is_confirmed) {
+TEST(CliNodes, a_node_that_is_away_is_listed_and_revoked_by_its_hostname_when_that_is_confirmed) {
   const LiveSite site;
   const Client admin = client_of(site, site.admin());
   const auto joined = coordinator::join_light_agent(
@@ -88,6 +88,10 @@ TEST(CliNodes, a_node_is_revoked_by_its_hostname_when_that_is_confirmed) {
   const auto is_revoked = [&] {
     return admin.get_as<api::NodeInfo>("/v1/nodes/" + joined->node.str())->is_revoked;
   };
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(nodes(admin, false), 0);
+  const std::string shown = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(shown[shown.find('\n') + 1 + shown.find("GUESTS")], '-') << shown;
   std::string asked;
   RevokeNodeOptions options{"light-machine-1", false, [&](const std::string& question) {
                               asked = question;

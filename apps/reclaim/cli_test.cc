@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "cli_client.h"
+#include "cli_commands.h"
 #include "cli_config.h"
 #include "cli_ignore.h"
 #include "cli_job_file.h"
@@ -510,6 +511,18 @@ TEST(Words, an_id_is_one_step_of_a_path) {
     EXPECT_EQ(name_word(good), "") << good;
   for (const char* bad : {"", ".", "..", "a/b", "a b", "a?b", "\x1b"})
     EXPECT_NE(name_word(bad), "") << bad;
+}
+
+TEST(Nodes, guests_of_a_node_that_is_away_are_those_last_seen) {
+  api::NodeInfo node;
+  node.is_connected = true;
+  EXPECT_EQ(guests_of(node), "0");
+  node.telemetry.guests = 2;
+  EXPECT_EQ(guests_of(node), "2");
+  node.is_connected = false;
+  EXPECT_EQ(guests_of(node), "2 (last seen)");
+  node.telemetry.guests = 0;
+  EXPECT_EQ(guests_of(node), "-") << "its silence may have begun before a guest's start was heard";
 }
 
 TEST(Print, tables_align_and_times_are_relative) {
