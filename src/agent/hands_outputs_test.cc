@@ -13,15 +13,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "agent/hands.h"
-#include "base/fenced_fs_fixture.h"
-#include "base/scratch_folder.h"
+#include "agent/hands_fixture.h"
 #include "base/utf8.h"
 #include "io/http_server.h"
 #include "io/loop_fixture.h"
-#include "io/real_clock.h"
-#include "io/real_fs.h"
-#include "io/real_rng.h"
 #include "io/tls_fixture.h"
 #include "model/api.h"
 #include "model/codec.h"
@@ -131,12 +126,8 @@ class CutAtRead final : public FencedFileSystem {
   const int at_;
 };
 
-class HandsOutputs : public testing::Test {
- private:
-  ScratchFolder scratch_;  ///< outlives what lies in it
-
+class HandsOutputs : public HandsTest {
  protected:
-  const std::string folder = scratch_.path();
   const std::string work = folder + "/disk/work";
 
   HandsOutputs() : coordinator(site) {
@@ -145,14 +136,7 @@ class HandsOutputs : public testing::Test {
     identity.certificate_pem = client.cert_pem;
     identity.key_pem = client.key_pem;
     identity.ca_pem = client.ca_pem;
-    current = std::make_unique<CurrentIdentity>(identity);
-    checkpoint::StoreOptions options;
-    options.root = folder + "/chunks";
-    options.reserve_free_bytes = 0;
-    store = *checkpoint::ChunkStore::open(fs, clock, options);
-    guests = std::make_unique<GuestBook>(fs, folder + "/guests");
-    hands = std::make_unique<Hands>(HandsDeps{
-        fs, clock, rng, *current, *store, *store, *guests, folder + "/images"});
+    make_hands();
     EXPECT_TRUE(make_folders(fs, folder + "/disk/reclaim", 0755));
     EXPECT_TRUE(make_folders(fs, in_work("locked"), 0755));
   }
@@ -168,10 +152,7 @@ class HandsOutputs : public testing::Test {
     w.disk = folder + "/disk";
     w.spec.outputs = std::move(outputs);
     WorkResult result;
-    without_rights_over_files([&] {
-      const std::atomic<bool> is_cancelled = false;
-      result = hands->run(Work{1, {JobId("j-0123456789abcdef"), {1, 1}}, w}, is_cancelled);
-    });
+    without_rights_over_files([&] { result = run(w); });
     const auto* const error = std::get_if<Error>(&result);
     EXPECT_EQ(error, nullptr) << error->describe();
     return error == nullptr ? std::get<OutputsUploaded>(result) : OutputsUploaded{};
@@ -188,15 +169,6 @@ class HandsOutputs : public testing::Test {
 
   io::Site site;
   OutputServer coordinator;
-  io::RealFileSystem disk_;
-  FencedFileSystem fs{disk_, folder};
-  io::RealClock clock;
-  io::RealRng rng;
-  Identity identity;
-  std::unique_ptr<CurrentIdentity> current;
-  std::unique_ptr<checkpoint::ChunkStore> store;
-  std::unique_ptr<GuestBook> guests;
-  std::unique_ptr<Hands> hands;
 };
 
 TEST_F(HandsOutputs, what_cannot_be_read_is_named_and_the_rest_comes_home) {
@@ -261,7 +233,6 @@ TEST_F(HandsOutputs, a_cut_lets_go_of_the_disk_in_the_middle_of_a_file) {
   ASSERT_EQ(truncate(in_work("result.bin").c_str(), 256 << 20), 0);
   UploadOutputs w;
   w.disk = folder + "/disk";
-  std::atomic<bool> is_cancelled = false;
   CutAtRead owned(disk_, folder, is_cancelled, 3);
   Hands own(HandsDeps{owned, clock, rng, *current, *store, *store, *guests, folder + "/images"});
 
@@ -290,7 +261,6 @@ TEST_F(HandsOutputs, the_pieces_of_a_huge_one_are_asked_for_in_queries_that_are_
   ASSERT_EQ(truncate(in_work("huge.bin").c_str(), 80LL << 30), 0);
   UploadOutputs w;
   w.disk = folder + "/disk";
-  std::atomic<bool> is_cancelled = false;
   CutAtRead short_reads(disk_, folder, is_cancelled, -1);
   short_reads.bytes_given_max = 1;
   Hands own(HandsDeps{
