@@ -12,12 +12,13 @@
 #   labs.sh spawn ID LAB NAME COMMAND… the same in the background, output to the lab's NAME.log; prints the pid
 #   labs.sh link ID LAB up|down        plugs or pulls the lab's cable
 #   labs.sh rate ID LAB RATE|none      limits the lab's cable in both directions (HTB)
-#   labs.sh sweep                      takes down runs whose guard was killed too; `up --guard` does it first
+#   labs.sh sweep                      takes down runs whose guard was killed too, also killed suites of C++;
+#                                      `up --guard` does it first
 #   labs.sh residue ID                 prints what is left of a run; exit 1 if anything is
 #   labs.sh snapshot FILE; labs.sh changes FILE     what the whole machine has more or less than then
 #
 # Everything is tagged by the run's id: namespaces rn-ID-…, the host's one interface rn-ID, folder /tmp/rn-ID, cgroups
-# /rn-ID-LAB and /reclaim-ID-LAB (a warden started with --lab ID-LAB), BPF pins in folders named rn-ID… or on file
+# /rn-ID-LAB and /reclaim-ID-LAB (a warden started with --lab ID-LAB), BPF pins in folders rn-ID, rn-ID-… or on file
 # systems below /tmp/rn-ID, and RN_RUN=ID in the environment of every process. The host gets one interface with a route
 # for the run's own subnet 10.77.X.0/24; no existing interface, route or rule is touched.
 # LAB is at most eleven characters of a-z, 0-9 and -. The first lab has address 10.77.X.11, the host 10.77.X.1.
@@ -225,7 +226,7 @@ rn_without_our_own_and_the_dead() {
 rn_cgroups() {
   local mount
   awk '$3 == "cgroup" || $3 == "cgroup2" { print $2 }' /proc/mounts | sort -u | while read -r mount; do
-    find "$mount" -mindepth 1 -maxdepth 2 -type d \( -name "rn-$1-*" -o -name "reclaim-$1-*" \) \
+    find "$mount" -mindepth 1 -maxdepth 2 -type d \( -name "rn-$1-*" -o -name "reclaim-$1-*" -o -name "reclaim-$1" \) \
       -exec find {} -depth -type d \; 2>/dev/null || true
   done
 }
@@ -264,7 +265,7 @@ rn_mounts() {
 rn_pins() {
   local mount
   awk '$3 == "bpf" { print $2 }' /proc/mounts | sort -u | while read -r mount; do
-    find "$mount" -mindepth 1 -maxdepth 3 -name "rn-$1*" -prune 2>/dev/null || true
+    find "$mount" -mindepth 1 -maxdepth 3 \( -name "rn-$1" -o -name "rn-$1-*" \) -prune 2>/dev/null || true
   done
 }
 
@@ -333,14 +334,15 @@ rn_guards_are_gone() {
 }
 
 # rn_sweep: takes down the runs whose guard was killed together with the one that it watched. A run without that record,
-# with one of the two alive, or of another world of pids is left alone.
+# with one of the two alive, or of another world of pids is left alone. A suite of C++ (tests/system/warden_node_fake.h)
+# is a run without labs that is its own guard: its record names it twice.
 rn_sweep() {
   local record run failed=0
   for record in "$rn_labs_root"/rn-*/guard; do
     [[ -s $record && -O $record ]] || continue
     run=$(basename "$(dirname "$record")")
     run=${run#rn-}
-    [[ $run =~ ^[a-z0-9]{1,8}$ ]] || continue
+    [[ $run =~ ^[a-z0-9]{1,12}$ ]] || continue
     { exec 7<"$record"; } 2>/dev/null || continue
     if flock -n 7 && rn_guards_are_gone "$record"; then # one sweeper at a time
       echo "$run"

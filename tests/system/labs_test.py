@@ -13,7 +13,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 from capture import PORT, Capture  # noqa: E402
-from labs import SCRIPT, Labs, TimedOut, wait_for_exit, wait_until  # noqa: E402
+from labs import ROOT, SCRIPT, Labs, TimedOut, wait_for_exit, wait_until  # noqa: E402
 
 
 def residue(run):
@@ -120,6 +120,85 @@ class LabsTest(unittest.TestCase):
             record.write_text(text)
             script("up", "--run", secrets.token_hex(3), "--guard", "1", "switch")  # refused; but swept before
             self.assertEqual(script("residue", runs[1]), "")
+
+    # ---- what the suites of C++ leave, of which each is its own guard (tests/system/warden_node_fake.h)
+
+    @staticmethod
+    def cgroup_root():
+        mounts = [line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines()]
+        return pathlib.Path(next(words[1] for words in mounts if words[2] in ("cgroup", "cgroup2") and (
+            words[2] == "cgroup2" or "freezer" in words[3].split(","))))
+
+    def leftover(self, root, run, maker):
+        """What a suite has made, as far as a sweep can see it: its record, a folder, a cgroup with a process in it."""
+        folder, cgroup = pathlib.Path(root, f"rn-{run}"), self.cgroup_root() / f"reclaim-{run}"
+        (folder / "state").mkdir(parents=True)
+        born = pathlib.Path(f"/proc/{maker.pid}/stat").read_text().rsplit(") ", 1)[1].split()[19]
+        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        (folder / "guard").write_text(f"{boot} {os.readlink('/proc/self/ns/pid')}\n" + f"{maker.pid} {born}\n" * 2)
+        (cgroup / "guest").mkdir(parents=True)
+        guest = subprocess.Popen(["sleep", "1000"])
+        (cgroup / "guest" / "cgroup.procs").write_text(str(guest.pid))
+
+        def undo():
+            guest.kill()
+            guest.wait()
+            for group in (cgroup / "guest", cgroup):
+                if group.exists():
+                    wait_until(f"{group} to be empty", lambda g=group: not (g / "cgroup.procs").read_text(), 10)
+                    group.rmdir()
+        self.addCleanup(undo)
+        return folder, cgroup, guest
+
+    def test_a_sweep_takes_down_what_a_killed_suite_has_left_and_no_living_ones(self):
+        with tempfile.TemporaryDirectory() as root:
+            killed, living = subprocess.Popen(["sleep", "1000"]), subprocess.Popen(["sleep", "1000"])
+            for maker in (killed, living):
+                self.addCleanup(maker.wait)
+                self.addCleanup(maker.kill)
+            name = f"tst{os.getpid()}"
+            dead = self.leftover(root, name, killed)
+            alive = self.leftover(root, name + "1", living)  # its name begins with the other's
+            environment = {**os.environ, "RN_LABS_ROOT": root}
+            sweep = [SCRIPT, "sweep"]
+            self.assertEqual(subprocess.run(sweep, env=environment, stdout=subprocess.PIPE, text=True).stdout, "")
+            killed.kill()
+            killed.wait()
+
+            self.assertEqual(subprocess.run(sweep, env=environment, stdout=subprocess.PIPE, text=True).stdout.split(),
+                             [name])
+
+            self.assertFalse(dead[0].exists() or dead[1].exists())
+            self.assertIsNotNone(dead[2].wait(10))
+            self.assertTrue(alive[0].exists() and alive[1].exists())
+            self.assertIsNone(alive[2].poll())
+
+    def test_a_suite_that_is_killed_is_swept(self):
+        suite = pathlib.Path(os.environ.get("RN_BUILD", ROOT / "build" / "dev")) / "tests" / "system" / "warden_node"
+        if not suite.exists():
+            self.skipTest(f"{suite} is not built")
+        root = tempfile.mkdtemp(prefix="rn-suite-")
+        self.addCleanup(os.rmdir, root)  # never through what may still be mounted below
+        environment = {**os.environ, "RN_LABS_ROOT": root}
+        process = subprocess.Popen([suite, "--gtest_filter=Warden.the_disk_limit*"], env=environment,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        run = f"sys{process.pid}"
+        folder, cgroup = pathlib.Path(root, f"rn-{run}"), self.cgroup_root() / f"reclaim-{run}"
+        self.addCleanup(subprocess.run, [SCRIPT, "down", run], env=environment)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        wait_until("its cgroup", cgroup.exists, 60)
+        self.assertEqual(subprocess.run([SCRIPT, "sweep"], env=environment, stdout=subprocess.PIPE).stdout, b"")
+        self.assertIsNone(process.poll(), "it still runs")
+        process.kill()
+        process.wait()
+
+        swept = subprocess.run([SCRIPT, "sweep"], env=environment, stdout=subprocess.PIPE, text=True).stdout
+
+        self.assertEqual(swept.split(), [run])
+        self.assertFalse(folder.exists() or cgroup.exists())
+        self.assertEqual(subprocess.run([SCRIPT, "residue", run], env=environment, stdout=subprocess.PIPE,
+                                        text=True).stdout, "")
 
     def test_interrupt_during_a_command_takes_the_labs_down(self):
         owner = subprocess.Popen(

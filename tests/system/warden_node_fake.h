@@ -13,7 +13,9 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -44,12 +46,28 @@ inline bool eventually(const std::function<bool()>& is_so, int seconds = 20) {
   return is_so();
 }
 
+/// Where the runs of scripts/labs.sh lie, so that its sweep finds what a killed suite has left.
+inline std::string folder_of_runs() {
+  const char* root = std::getenv("RN_LABS_ROOT");
+  return root == nullptr ? "/tmp" : root;
+}
+
+/// "PID STARTED" of this process, the second in the kernel's ticks since boot.
+inline std::string this_process() {
+  const std::string stat = text_of("/proc/self/stat");
+  std::istringstream fields(stat.substr(stat.rfind(") ") + 2));
+  std::string field;
+  for (int i = 0; i < 20; ++i) fields >> field;
+  return std::to_string(getpid()) + " " + field + "\n";
+}
+
 class WardenNode {
  public:
   explicit WardenNode(const std::string& name)
-      : lab(name + std::to_string(getpid())), folder("/tmp/rn-" + lab) {
+      : lab(name + std::to_string(getpid())), folder(folder_of_runs() + "/rn-" + lab) {
     std::filesystem::create_directories(folder + "/state/agent/images");
     std::filesystem::permissions(folder, std::filesystem::perms(0755));
+    if (std::getenv("RN_KEEP") == nullptr) register_for_the_sweep();
   }
 
   WardenNode(const WardenNode&) = delete;
@@ -89,6 +107,10 @@ class WardenNode {
         "64",
         "--init",
         RN_INIT};
+    options.environment.emplace();  // the tag of labs.sh, by which it finds a run's processes
+    for (char** at = environ; *at != nullptr; ++at)
+      if (!std::string_view(*at).starts_with("RN_RUN=")) options.environment->emplace_back(*at);
+    options.environment->push_back("RN_RUN=" + lab);
     const std::string log = folder + "/log";
     log_.reset(std::fopen(log.c_str(), "ae"));
     options.fds = {{fileno(log_.get()), 2}};
@@ -212,6 +234,15 @@ class WardenNode {
   std::string digest;
 
  private:
+  /// As `labs.sh up --guard` does, with this process in both places: whoever sweeps takes down what
+  /// is left when it has ended, and nothing before.
+  void register_for_the_sweep() const {
+    std::string world = text_of("/proc/sys/kernel/random/boot_id");
+    world.erase(world.find_last_not_of('\n') + 1);
+    world += " " + std::filesystem::read_symlink("/proc/self/ns/pid").string() + "\n";
+    std::ofstream(folder + "/guard") << world + this_process() + this_process();
+  }
+
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
