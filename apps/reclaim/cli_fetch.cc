@@ -2,6 +2,7 @@
 #include "cli_fetch.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <map>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "cli_upload.h"
 
 #include "base/crypto.h"
+#include "base/printable.h"
 #include "io/real_fs.h"
 
 namespace rn::cli {
@@ -38,6 +40,50 @@ Status check_parents(FileSystem& fs, const std::string& folder, const std::strin
   }
   return {};
 }
+
+/// What lies in .git is git's to run, and .reclaim is ours: no output has business there.
+bool is_reserved(const std::string& path) {
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find('/', begin), path.size());
+    std::string part = path.substr(begin, end - begin);
+    std::transform(part.begin(), part.end(), part.begin(), [](unsigned char c) {
+      return static_cast<char>(std::tolower(c));
+    });
+    if (part == ".git" || (begin == 0 && part == ".reclaim")) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+bool is_newer_here(
+    FileSystem& fs, const std::string& folder, const ListedFile& file, const OwnFiles& own
+) {
+  if (own.since == WallTime::max() || file.kind == FileKind::kFolder) return false;
+  const auto there = fs.stat(join_path(folder, file.path));
+  return there && there->kind != FileStat::Kind::kDirectory &&
+         there->mtime_ns > std::chrono::nanoseconds(own.since.time_since_epoch()).count();
+}
+
+/// Standard error names the first of them.
+class Named {
+ public:
+  void add(const std::string& path) {
+    if (++count_ <= kShown) text_ += (text_.empty() ? "" : ", ") + printable(path);
+  }
+
+  void say(const char* what, const std::string& next) const {
+    if (count_ == 0) return;
+    const std::string more =
+        count_ > kShown ? " and " + std::to_string(count_ - kShown) + " more" : "";
+    std::fprintf(stderr, "%s: %s%s; %s\n", what, text_.c_str(), more.c_str(), next.c_str());
+  }
+
+ private:
+  static constexpr std::size_t kShown = 5;
+
+  std::size_t count_ = 0;
+  std::string text_;
+};
 
 bool is_wanted(const std::string& path, const std::string& prefix) {
   return prefix.empty() || path == prefix || path.starts_with(prefix + "/");
@@ -79,13 +125,15 @@ class Fetcher {
     return std::max(end, first + 1);
   }
 
-  Status fetch(const ListedFile& file, Progress& progress) {
+  /// `below`: a folder in the folder, or nothing.
+  Status fetch(const ListedFile& file, Progress& progress, const std::string& below = "") {
     if (!is_safe_relative_path(file.path))
       return fail(
           ErrorCode::kDenied, "the outputs name a path outside the folder: " + file.path, ""
       );
-    RN_CHECK(check_parents(fs_, folder_, file.path));
-    const std::string path = join_path(folder_, file.path);
+    const std::string place = below.empty() ? file.path : join_path(below, file.path);
+    RN_CHECK(check_parents(fs_, folder_, place));
+    const std::string path = join_path(folder_, place);
     if (file.kind == FileKind::kFolder) return make_folders(fs_, path, 0755);
     RN_CHECK(make_folders(fs_, parent_folder(path), 0755));
     if (file.kind == FileKind::kSymlink) return make_link(file, path);
@@ -231,14 +279,20 @@ Status fetch_listing(
     const Client& client,
     const Listing& listing,
     const std::string& prefix,
-    const std::string& folder
+    const std::string& folder,
+    const OwnFiles& own
 ) {
   io::RealFileSystem fs;
   RN_CHECK(make_folders(fs, folder, 0755));
   std::uint64_t total = 0;
   FilePointers wanted;
+  Named reserved;
   for (const ListedFile& file : listing.files) {
     if (!is_wanted(file.path, prefix)) continue;
+    if (is_reserved(file.path)) {
+      reserved.add(file.path);
+      continue;
+    }
     wanted.push_back(&file);
     total += file.bytes;
   }
@@ -251,17 +305,25 @@ Status fetch_listing(
   }
   Progress progress("fetching outputs", total);
   Fetcher fetcher(client, folder, Replace::kFile);
+  Named kept;
   NotWritten not_written;
   std::size_t ahead_until = 0;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (i == ahead_until) ahead_until = fetcher.fetch_ahead(wanted, i);
     const ListedFile& file = *wanted[i];
-    const Status fetched = fetcher.fetch(file, progress);
+    const bool is_kept = is_newer_here(fs, folder, file, own);
+    if (is_kept) kept.add(file.path);
+    const Status fetched = fetcher.fetch(file, progress, is_kept ? own.aside : "");
     if (fetched) continue;
     if (fetcher.is_last(fetched.error()))
       return fail(with_next_step(fetched.error().with(file.path), client.login().url));
     not_written.add(file.path, fetched.error());
   }
+  reserved.say(
+      "not brought home",
+      "git's and our own folders are not written to; let the job name it otherwise"
+  );
+  kept.say("changed here while the job ran, and kept", "the job's are in " + own.aside);
   return not_written.said(wanted.size());
 }
 
@@ -279,7 +341,9 @@ Status fetch_logs(const Client& client, const Job& job, const std::string& folde
       const auto list, client.get_as<api::AttemptList>("/v1/jobs/" + job.id.str() + "/attempts")
   );
   io::RealFileSystem fs;
-  const std::string place = join_path(folder, ".reclaim/" + job.id.str());
+  const std::string below = ".reclaim/" + job.id.str();
+  RN_CHECK(check_parents(fs, folder, below + "/"));
+  const std::string place = join_path(folder, below);
   RN_CHECK(make_folders(fs, place, 0755));
   for (const Attempt& attempt : list.attempts) {
     const std::uint32_t number = attempt.epoch.attempt;
@@ -290,13 +354,15 @@ Status fetch_logs(const Client& client, const Job& job, const std::string& folde
   return {};
 }
 
-Status bring_home(const Client& client, const Job& job, const std::string& folder) {
+Status bring_home(const Client& client, const Job& job, const std::string& folder, WallTime since) {
   if (!is_safe_relative_path(job.id.str()))
     return fail(ErrorCode::kCorrupt, "the coordinator names a strange job", "");
   RN_CHECK(fetch_logs(client, job, folder));
   if (job.outputs == Digest{}) return {};
   RN_TRY(const auto listing, client.get_as<Listing>("/v1/jobs/" + job.id.str() + "/outputs"));
-  return fetch_listing(client, listing, "", folder);
+  return fetch_listing(
+      client, listing, "", folder, {since, ".reclaim/" + job.id.str() + "/outputs"}
+  );
 }
 
 }  // namespace rn::cli

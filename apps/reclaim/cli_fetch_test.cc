@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -13,6 +14,7 @@
 #include "base/crypto.h"
 #include "base/scratch_folder.h"
 #include "io/http_server.h"
+#include "io/real_clock.h"
 #include "io/loop_fixture.h"
 
 namespace rn::cli {
@@ -152,6 +154,59 @@ TEST(Fetch, a_refusal_that_will_come_again_with_each_ends_it) {
   ASSERT_FALSE(fetched);
   EXPECT_EQ(fetched.error().code, ErrorCode::kDenied);
   EXPECT_EQ(text_of(folder.path() + "/a"), "1");
+}
+
+TEST(Fetch, nothing_is_written_into_gits_folders_and_ours) {
+  BlobServer server;
+  Listing listing;
+  listing.files = {
+      server.file(".git/hooks/post-checkout", "#!/bin/sh"),
+      server.file("lib/.GIT/config", "[core]"),
+      server.file(".reclaim/j-1/attempt-1.log", "lies"),
+      server.file("lib/.gitignore", "*.o"),
+      server.file("model.pt", "weights")};
+  const ScratchFolder folder;
+
+  testing::internal::CaptureStderr();
+  const Status fetched = fetch_listing(server.client(), listing, "", folder.path());
+  const std::string said = testing::internal::GetCapturedStderr();
+
+  ASSERT_TRUE(fetched) << fetched.error().describe();
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/.git"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/lib/.GIT"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/.reclaim"));
+  EXPECT_EQ(text_of(folder.path() + "/lib/.gitignore"), "*.o");
+  EXPECT_EQ(text_of(folder.path() + "/model.pt"), "weights");
+  EXPECT_NE(
+      said.find("not brought home: .git/hooks/post-checkout, lib/.GIT/config"), std::string::npos
+  ) << said;
+}
+
+TEST(Fetch, what_was_written_here_while_the_job_ran_stays_and_the_jobs_lies_aside) {
+  BlobServer server;
+  Listing listing;
+  listing.files = {server.file("train.py", "the job's"), server.file("old.csv", "new")};
+  const ScratchFolder folder;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::ofstream(folder.path() + "/" + name) << text;
+  };
+  write("old.csv", "old");
+  std::this_thread::sleep_for(milliseconds(20));
+  const WallTime begun = io::RealClock{}.now().wall;
+  std::this_thread::sleep_for(milliseconds(20));
+  write("train.py", "edited since");
+
+  testing::internal::CaptureStderr();
+  const Status fetched =
+      fetch_listing(server.client(), listing, "", folder.path(), {begun, ".reclaim/j-1/outputs"});
+  const std::string said = testing::internal::GetCapturedStderr();
+
+  ASSERT_TRUE(fetched) << fetched.error().describe();
+  EXPECT_EQ(text_of(folder.path() + "/train.py"), "edited since");
+  EXPECT_EQ(text_of(folder.path() + "/.reclaim/j-1/outputs/train.py"), "the job's");
+  EXPECT_EQ(text_of(folder.path() + "/old.csv"), "new");
+  EXPECT_NE(said.find("changed here while the job ran, and kept: train.py"), std::string::npos)
+      << said;
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/printable.h"
+#include "io/real_clock.h"
 #include "io/real_rng.h"
 
 namespace rn::cli {
@@ -141,6 +142,7 @@ int exit_code_of_job(const Job& job) {
 }
 
 int run_job(const Client& client, RunOptions options) {
+  const WallTime begun = io::RealClock{}.now().wall;
   const Status prepared = prepare_workspace(client, options);
   if (!prepared) return complain(prepared.error());
   io::RealRng rng;
@@ -168,7 +170,7 @@ int run_job(const Client& client, RunOptions options) {
     return followed->output ? 0 : end_of_output(followed->output.error());
   }
   const std::string folder = std::filesystem::absolute(options.folder).lexically_normal().string();
-  const Status home = bring_home(client, followed->job, folder);
+  const Status home = bring_home(client, followed->job, folder, begun);
   if (!home) return complain(home.error());
   return exit_code_of_job(followed->job);
 }

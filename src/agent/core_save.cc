@@ -12,6 +12,7 @@ namespace {
 
 constexpr seconds kPeerRest{10};          // before a peer that failed is asked again
 constexpr seconds kCrowdedInterval{30};   // between snapshots while nothing becomes durable
+constexpr seconds kKillLag{1};            // from a guest's kill until the agent hears of it
 constexpr seconds kUncopiedPatience{30};  // with copies that fail everywhere; then it is told
 constexpr std::size_t kCrowd = 4;         // generations that wait to become durable
 constexpr milliseconds kLastPause{300};   // before a last snapshot that failed is tried again
@@ -165,6 +166,11 @@ void Core::State::take_snapshot(Attempt& a, bool is_final) {
   snapshot.workspace = a.commit.spec.workspace;
   snapshot.sealed_job_key = a.commit.sealed_job_key;
   snapshot.is_final = is_final;
+  if (is_final && !a.has_left) {
+    const milliseconds quiet(a.commit.spec.checkpoint.quiet_ms);
+    snapshot.torn_after_ns =
+        std::max<std::int64_t>(to_ms(a.gone_at - quiet - kKillLag) * 1'000'000, 1);
+  }
   a.is_detected = false;
   a.snapshot_at = now_.boot;
   // One that the guest was writing already says nothing of what it does about the notice.

@@ -225,6 +225,21 @@ TEST_F(CoreSave, a_detection_during_a_snapshot_is_not_forgotten) {
   EXPECT_EQ(work_body<TakeSnapshot>().generation, 2u);
 }
 
+TEST_F(CoreSave, what_a_killed_guest_wrote_last_may_be_torn) {
+  set_guest(GuestState::kExited, 137);
+  push_state();
+  EXPECT_EQ(
+      work_body<TakeSnapshot>().torn_after_ns, to_ms(clock.now().wall - seconds(4)) * 1'000'000
+  );
+}
+
+TEST_F(CoreSave, what_a_guest_that_left_by_itself_wrote_is_written) {
+  set_guest(GuestState::kExited, 85);
+  push_state();
+  EXPECT_TRUE(work_body<TakeSnapshot>().is_final);
+  EXPECT_EQ(work_body<TakeSnapshot>().torn_after_ns, 0);
+}
+
 TEST_F(CoreSave, a_refused_generation_is_not_sent_again) {
   save(1);
   copied("n-2", 1);

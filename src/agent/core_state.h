@@ -84,7 +84,9 @@ struct Attempt {
   Instant noticed_at{};
   std::uint32_t final_tries = 0;  ///< of the last snapshot
   bool is_final_snapshot_done = false;
-  std::optional<Instant> snapshot_at;     ///< when the newest snapshot was begun
+  bool has_left = false;               ///< by itself: what it wrote is written
+  WallTime gone_at{};                  ///< when no process of it was left; the epoch: nobody saw it
+  std::optional<Instant> snapshot_at;  ///< when the newest snapshot was begun
   bool is_snapshot_after_notice = false;  ///< the running snapshot was begun after the notice
   bool is_snapshot_final = false;         ///< the running snapshot was begun after the end
   bool is_safe_after_notice = false;

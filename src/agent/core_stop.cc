@@ -11,6 +11,7 @@ namespace {
 constexpr nanoseconds kMarginMax = seconds(2);  // before a deadline: kill and last snapshot
 /// With a tick, half a second: who does not know of the notice would only compute what is lost.
 constexpr milliseconds kStopAfterSaveBegan{400};
+constexpr std::int32_t kExitBySignal = 128;
 constexpr std::int32_t kExitCheckpointed =
     85;  // spec-platform 3b: "checkpoint written, restart me"
 constexpr std::int32_t kExitResubmit = 99;
@@ -199,6 +200,8 @@ void Core::State::on_gone(Attempt& a, std::optional<std::int32_t> exit_code, boo
     return;
   }
   a.row.exit_code = exit_code.value_or(0);
+  a.has_left = exit_code && *exit_code < kExitBySignal;
+  a.gone_at = now_.wall;
   a.is_dirty = true;
   const StopOrder& stop = a.row.stop;
   const ReclaimRecord* const cut = cutting_reclaim(a);

@@ -65,6 +65,9 @@ struct TakeSnapshot {
   Digest workspace{};
   Blob sealed_job_key;
   bool is_final = false;  ///< no writer is left: look for yourself instead of waiting for the watch
+  /// Of a final one: what changed after this moment may be cut off in the middle, for its writer
+  /// was killed then. By the node's own wall clock, as the files' times are; 0 = it left by itself.
+  std::int64_t torn_after_ns = 0;
 };
 
 /// Sends what the peer lacks of the generation. Answered by GenerationCopied with the peer's

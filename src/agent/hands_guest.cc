@@ -21,6 +21,7 @@ namespace {
 constexpr std::uint64_t kPieceBytes = 4u << 20;          // the coordinator's bound of a blob
 constexpr std::uint64_t kOutputBytesMax = 256ull << 30;  // its pieces' names fill half a listing
 constexpr std::size_t kAskedAtOnce = 8192;               // names of pieces, in a query of 1 MiB
+constexpr seconds kNeighbourPatience{30};
 
 struct Candidate {
   checkpoint::Unit unit;
@@ -58,6 +59,57 @@ std::string signature_of(const std::vector<Candidate>& units, const checkpoint::
   return {};
 }
 
+using checkpoint::Completeness;
+
+/// The newest unit that is whole, once its writer has gone. None where another one, changed since
+/// the newest generation, was cut off in the middle: a generation is the whole folder, and the one
+/// before is worth more than one that does not belong together.
+Result<std::optional<checkpoint::GenerationReady>> find_ready(
+    Folder& folder,
+    const std::vector<Candidate>& units,
+    const checkpoint::WatchRules& rules,
+    const TakeSnapshot& w
+) {
+  const bool is_own = w.parent.generation != 0 && w.parent.epoch == w.epoch;
+  const std::int64_t known_ns = is_own ? w.parent.created_wall_ms * 1'000'000 : 0;
+  std::optional<checkpoint::GenerationReady> ready;
+  for (const Candidate& candidate : units) {
+    const bool is_recent = w.torn_after_ns != 0 && candidate.newest_ns > w.torn_after_ns;
+    const bool is_new = is_own ? candidate.newest_ns > known_ns : is_recent;
+    if (ready && !is_new) break;  // and so are all after it
+    RN_TRY(const auto verdict, checkpoint::check_unit(folder, candidate.unit, rules));
+    const bool is_torn = verdict.completeness == Completeness::kIncomplete ||
+                         (verdict.completeness == Completeness::kUnknownKind && is_recent);
+    if (is_torn && w.is_final && is_new) {
+      log::info("snapshot.torn", {{"unit", candidate.unit.path}, {"why", verdict.reason}});
+      return std::optional<checkpoint::GenerationReady>();
+    }
+    if (!is_torn && !ready)
+      ready = checkpoint::GenerationReady{candidate.unit, w.is_final, false, {}};
+  }
+  return ready;
+}
+
+/// kConflict while another unit, which is not whole, was written to just now: the one that is ready
+/// waits for it, up to kNeighbourPatience.
+Status check_neighbours(
+    Folder& folder,
+    const std::vector<Candidate>& units,
+    const checkpoint::WatchRules& rules,
+    const checkpoint::GenerationReady& ready,
+    WallTime now
+) {
+  const std::int64_t just_now_ns = to_ms(now - rules.quiet) * 1'000'000;
+  for (const Candidate& candidate : units) {
+    if (candidate.newest_ns < just_now_ns) break;
+    if (candidate.unit == ready.unit) continue;
+    RN_TRY(const auto verdict, checkpoint::check_unit(folder, candidate.unit, rules));
+    if (verdict.completeness == Completeness::kIncomplete)
+      return fail(ErrorCode::kConflict, candidate.unit.path + " is being written beside it");
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string Hands::spool(const GuestName& guest) const {
@@ -83,14 +135,10 @@ Result<WorkResult> Hands::snapshot(
     ready = entry->ready;
   }
   if (w.is_final || !ready) {
-    ready.reset();
-    for (const Candidate& candidate : units) {
-      RN_TRY(const auto verdict, checkpoint::check_unit(folder, candidate.unit, rules));
-      if (verdict.completeness == checkpoint::Completeness::kIncomplete) continue;
-      ready = checkpoint::GenerationReady{candidate.unit, w.is_final, false, {}};
-      break;
-    }
+    RN_TRY(ready, find_ready(folder, units, rules, w));
     if (!ready) return WorkResult(NothingNew{});
+  } else if (!ready->is_declared && deps_.clock.now().boot - ready->changed_at < kNeighbourPatience) {
+    RN_CHECK(check_neighbours(folder, units, rules, *ready, deps_.clock.now().wall));
   }
   const std::string signature = signature_of(units, ready->unit);
   if (!signature.empty() && signature == entry->taken) return WorkResult(NothingNew{});

@@ -68,6 +68,48 @@ void GenerationDetector::make_room() {
   pending_.erase(oldest);
 }
 
+/// Of a unit that was found whole: what came before it is followed by it.
+void GenerationDetector::learn(const Unit& unit, const Pending& pending) {
+  if (last_whole_ && last_whole_->first == unit) followed_.erase(unit);  // nothing came between
+  if (last_whole_ && last_whole_->first != unit) {
+    if (followed_.size() >= kUnitsMax) followed_.clear();
+    const nanoseconds after =
+        std::max(pending.first_at - last_whole_->second, Instant::duration(0));
+    followed_[last_whole_->first] = {unit, after};
+  }
+  last_whole_ = {unit, pending.changed_at};
+}
+
+/// Nothing for the last file of a save: the longest pause of the round comes after it. The round is
+/// known once it has closed.
+nanoseconds GenerationDetector::wait_for_companion(const Unit& unit) const {
+  const auto own = followed_.find(unit);
+  if (own == followed_.end() || own->second.after >= rules_.companion / 2) return nanoseconds(0);
+  nanoseconds longest(0);
+  Unit next = own->second.by;
+  for (std::size_t steps = 0; next != unit; ++steps) {
+    const auto found = followed_.find(next);
+    if (found == followed_.end() || steps > followed_.size()) return nanoseconds(0);
+    longest = std::max(longest, found->second.after);
+    next = found->second.by;
+  }
+  if (longest < own->second.after * 2) return nanoseconds(0);
+  return std::min<nanoseconds>(own->second.after * 2 + seconds(1), rules_.companion);
+}
+
+/// In the round of files that follow each other.
+bool GenerationDetector::comes_after(const Unit& unit, const Unit& other) const {
+  Unit next = unit;
+  for (std::size_t steps = 0; steps <= followed_.size(); ++steps) {
+    const auto found = followed_.find(next);
+    if (found == followed_.end()) return false;
+    next = found->second.by;
+    if (next == other) return true;
+    if (next == unit) return false;
+  }
+  return false;
+}
+
 void GenerationDetector::on_event(const FileEvent& event, Instant now) {
   const auto unit = unit_of(rules_, event.path, event.is_folder);
   if (!unit) return;
@@ -83,6 +125,7 @@ void GenerationDetector::on_event(const FileEvent& event, Instant now) {
   pending.sequence = next_sequence_++;
   pending.changed_at = now;
   pending.is_asked = false;
+  pending.is_held = false;
   pending.rechecks = 0;
   pending.is_renamed = event.kind == FileEventKind::kMovedTo && is_whole_unit;
   pending.is_marked = event.kind != FileEventKind::kDeleted && is_marker(rules_, event.path);
@@ -92,6 +135,13 @@ void GenerationDetector::on_event(const FileEvent& event, Instant now) {
   pending.due_at = now + (is_final         ? milliseconds(0)
                           : is_closed_file ? rules_.quiet_after_close
                                            : rules_.quiet);
+  for (auto& [other, held] : pending_) {  // it has come, and takes its time
+    if (!held.is_held || !comes_after(other, *unit)) continue;
+    held.due_at = std::min(
+        std::max(held.due_at, pending.due_at + rules_.companion),
+        held.changed_at + 3 * rules_.companion
+    );
+  }
 }
 
 GenerationReady GenerationDetector::on_declared(Instant now) {
@@ -148,9 +198,22 @@ std::optional<GenerationReady> GenerationDetector::on_checked(
       }
       return std::nullopt;
   }
-  const GenerationReady ready{
+  if (!pending.is_held) {
+    learn(check.unit, pending);
+    const nanoseconds wait = pending.is_marked ? nanoseconds(0) : wait_for_companion(check.unit);
+    if (wait > nanoseconds(0)) {
+      pending.is_held = true;
+      pending.due_at = now + wait;
+      return std::nullopt;
+    }
+  }
+  GenerationReady ready{
       check.unit, pending.is_renamed, pending.is_marked, pending.changed_at, pending.first_at};
   pending_.erase(found);
+  std::erase_if(pending_, [&](const auto& other) {  // of the same save
+    if (other.second.is_held) ready.began_at = std::min(ready.began_at, other.second.first_at);
+    return other.second.is_held;
+  });
   return ready;
 }
 

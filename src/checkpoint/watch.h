@@ -48,6 +48,10 @@ struct WatchRules {
   /// written last, and the snapshot takes it only if it holds still while it is read. Without this
   /// a job that saves in place more often than `quiet` would never have a generation.
   milliseconds quiet_after_close{200};
+  /// A file that another one always follows waits for that one to begin, no longer than this:
+  /// scripts save model and optimizer into files of their own, and one without the other is no
+  /// state.
+  milliseconds companion{20'000};
   /// A unit that has been changing for so long, without ever holding still, is told once.
   milliseconds restless{120'000};
 };
@@ -131,13 +135,25 @@ class GenerationDetector {
     bool is_renamed = false;
     bool is_marked = false;  ///< a marker file appeared
     bool is_asked = false;   ///< handed out by due()
+    bool is_held = false;    ///< whole, and waits for the one that follows it
     std::uint32_t rechecks = 0;
   };
 
+  /// The rhythm of a job that saves into several files, learnt from what it did before.
+  struct Followed {
+    Unit by;              ///< the unit that was written next
+    nanoseconds after{};  ///< from this one's last change to the other's first
+  };
+
   void make_room();
+  void learn(const Unit& unit, const Pending& pending);
+  nanoseconds wait_for_companion(const Unit& unit) const;
+  bool comes_after(const Unit& unit, const Unit& other) const;
 
   WatchRules rules_;
   std::map<Unit, Pending> pending_;
+  std::map<Unit, Followed> followed_;  ///< as bounded as pending_
+  std::optional<std::pair<Unit, Instant>> last_whole_;
   std::vector<GivenUp> given_up_;
   std::uint64_t next_sequence_ = 1;
 };

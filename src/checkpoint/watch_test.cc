@@ -64,6 +64,76 @@ TEST(UnitOf, without_a_word_from_the_submitter_the_usual_names_count_in_every_fo
     EXPECT_EQ(unit_of({}, path, false), std::nullopt) << path;
 }
 
+/// A script that trains for 4 s, then writes model.pt, and 1 s later optimizer.pt.
+class CompanionTest : public DetectorTest {
+ protected:
+  std::vector<std::string> saved(const std::string& path, int ms) {
+    detector_.on_event({path, FileEventKind::kCloseWrite}, at_ms(ms));
+    return names(check(ms + 200, kWhole));
+  }
+
+  static std::vector<std::string> names(const std::vector<GenerationReady>& ready) {
+    std::vector<std::string> out;
+    for (const auto& one : ready) out.push_back(one.unit.path);
+    return out;
+  }
+
+  using Names = std::vector<std::string>;
+};
+
+TEST_F(CompanionTest, a_file_waits_for_the_one_that_follows_it_once_the_rhythm_is_known) {
+  EXPECT_EQ(saved("model.pt", 4000), Names{"model.pt"});
+  EXPECT_EQ(saved("optimizer.pt", 5000), Names{"optimizer.pt"});
+
+  EXPECT_EQ(saved("model.pt", 9000), Names{});
+  detector_.on_event({"optimizer.pt", FileEventKind::kCloseWrite}, at_ms(10'000));
+  const auto ready = check(10'200, kWhole);
+  ASSERT_EQ(names(ready), Names{"optimizer.pt"});
+  EXPECT_EQ(ready[0].began_at, at_ms(9000)) << "both are one save";
+  EXPECT_FALSE(detector_.next_check());
+}
+
+TEST_F(CompanionTest, one_that_takes_long_to_write_is_waited_for) {
+  saved("model.pt", 40'000);
+  saved("optimizer.pt", 41'000);
+  EXPECT_EQ(saved("model.pt", 80'000), Names{});
+  for (int ms = 81'000; ms < 100'000; ms += 1000) {
+    detector_.on_event({"optimizer.pt", FileEventKind::kModified}, at_ms(ms));
+    EXPECT_EQ(names(check(ms, kTorn)), Names{}) << ms;
+  }
+  EXPECT_EQ(saved("optimizer.pt", 100'000), Names{"optimizer.pt"});
+}
+
+TEST_F(CompanionTest, one_that_does_not_come_is_not_waited_for_much_longer_than_it_took_before) {
+  for (int round = 0; round < 3; ++round) {
+    saved("checkpoint.pth.tar", 60'000 * round);
+    saved("model_best.pth.tar", 60'000 * round + 500);
+  }
+  EXPECT_EQ(saved("checkpoint.pth.tar", 180'000), Names{});
+  EXPECT_EQ(names(check(182'000, kWhole)), Names{});
+  EXPECT_EQ(names(check(182'300, kWhole)), Names{"checkpoint.pth.tar"});
+
+  EXPECT_EQ(saved("checkpoint.pth.tar", 240'000), Names{"checkpoint.pth.tar"}) << "alone since";
+}
+
+TEST_F(CompanionTest, files_that_are_written_all_the_time_wait_for_none) {
+  for (int round = 0; round < 4; ++round) {
+    EXPECT_EQ(saved("a.pt", 4000 * round), Names{"a.pt"});
+    EXPECT_EQ(saved("b.pt", 4000 * round + 2000), Names{"b.pt"});
+  }
+}
+
+TEST_F(CompanionTest, three_files_are_one_save) {
+  for (int round = 0; round < 2; ++round) {
+    saved("a.pt", 30'000 * round);
+    saved("b.pt", 30'000 * round + 1000);
+    saved("c.pt", 30'000 * round + 3000);
+  }
+  EXPECT_EQ(saved("a.pt", 60'000), Names{});
+  EXPECT_EQ(saved("b.pt", 61'000), Names{});
+  EXPECT_EQ(saved("c.pt", 63'000), Names{"c.pt"});
+}
+
 TEST_F(DetectorTest, a_save_began_with_its_first_change_since_it_was_taken) {
   detector_.on_event({"a.pt", FileEventKind::kModified}, at_ms(100));
   detector_.on_event({"a.pt", FileEventKind::kModified}, at_ms(900));
