@@ -262,16 +262,23 @@ int serve(Options& options) {
 }
 
 void print(const KillFrame& frame, bool is_by_hand) {
-  const auto after = [&](std::int64_t ns) {
-    return ns == 0 ? -1.0 : static_cast<double>(ns - frame.declared_ns) / 1e6;
+  const auto after = [&](const char* what, std::int64_t ns) {
+    char text[64];
+    const double ms = static_cast<double>(ns - frame.declared_ns) / 1e6;
+    std::snprintf(text, sizeof text, ns == 0 ? "not %s" : "%s after %.3f ms", what, ms);
+    return std::string(text);
   };
+  const bool is_cut_only = frame.verb == KillFrame::kCutOnly;
+  std::string words = after("cut", frame.cut_ns);
+  if (!is_cut_only || frame.killed_ns != 0) words += ", " + after("killed", frame.killed_ns);
+  if (!is_cut_only || frame.cleared_ns != 0) words += ", " + after("cleared", frame.cleared_ns);
   std::printf(
-      "%s%s: cut after %.3f ms, killed after %.3f ms, cleared after %.3f ms, %u processes\n",
-      frame.status == 0 ? "cleared" : "NOT CLEARED",
+      "%s%s: %s, %u processes\n",
+      frame.status != 0 ? "NOT CLEARED"
+      : is_cut_only     ? "cut"
+                        : "cleared",
       is_by_hand ? " (by hand)" : "",
-      after(frame.cut_ns),
-      after(frame.killed_ns),
-      after(frame.cleared_ns),
+      words.c_str(),
       frame.processes
   );
 }
@@ -361,6 +368,8 @@ int order(Options& options, KillFrame::Verb verb) {
         answer->status == 0 ? "clear" : "guests",
         answer->processes
     );
+    // The daemon's answer has no room for names.
+    if (answer->status != 0 && !is_by_hand && geteuid() == 0) (void)act_by_hand(options, frame);
   } else {
     print(*answer, is_by_hand);
   }

@@ -74,8 +74,8 @@ Result<warden_wire::KillFrame> send_kill(
     if (ready == 0)
       return fail(
           ErrorCode::kTimeout,
-          "the warden took the command, but has not said that it is done",
-          "reclaim-agent status shows how far it is; reclaim-warden kill does it again"
+          "the warden has not said that it is done; if it hangs, nothing is done yet",
+          "as root: reclaim-warden kill (it needs no warden)"
       );
     if (ready < 0 && errno == EINTR) continue;
     const ssize_t got = recv(connection.fd(), &frame, sizeof frame, 0);

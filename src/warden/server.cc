@@ -217,6 +217,19 @@ Status WardenServer::recover(const std::string& boot_id) {
   return {};
 }
 
+/// A short hang, which no lease notices, is long enough for an order by hand: one that was not seen
+/// then would be carried out at the next start, over a release that came later.
+void WardenServer::look_for_by_hand() {
+  struct stat there {};
+
+  if (::stat(machine_->paths().hand_journal.c_str(), &there) != 0) return;
+  const std::int64_t written_ns =
+      std::int64_t{there.st_mtim.tv_sec} * 1'000'000'000 + there.st_mtim.tv_nsec;
+  if (written_ns == hand_journal_ns_) return;
+  hand_journal_ns_ = written_ns;
+  take_by_hand();
+}
+
 void WardenServer::take_by_hand() {
   const auto records = read_kill_journal(machine_->paths().hand_journal);
   if (!records) {
@@ -336,6 +349,7 @@ void WardenServer::receive(std::uint64_t id, const io::Frame& frame) {
     refused.message = request.error().message;
     return send(id, refused);
   }
+  if (std::holds_alternative<warden_wire::Release>(request->request)) look_for_by_hand();
   if (std::holds_alternative<warden_wire::Query>(request->request))
     client->second.is_watching = client->second.session->peer().uid == config_.machine.agent_uid;
   tell(Asked{Caller{id, request->number, client->second.is_owner}, std::move(request->request)});
@@ -392,6 +406,7 @@ void WardenServer::push_state() {
 void WardenServer::renew_lease() {
   if (!core_->is_reconciled()) return;
   traffic::CutSwitch& gates = machine_->gates();
+  look_for_by_hand();
   const Instant now = clock_.now().boot;
   if (is_lease_armed_) {
     const Status renewed = gates.renew_lease(now, now + kLease);

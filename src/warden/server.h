@@ -64,7 +64,8 @@ class WardenServer {
   Result<Journal> read_journal(bool& is_damaged);
   SetGates found_gates(const std::vector<GuestRecord>& guests);
   Output begin(CoreConfig config, Journal journal);
-  void take_by_hand();  ///< emergencies of `reclaim-warden kill` while this process hung
+  void take_by_hand();      ///< emergencies of `reclaim-warden kill` while this process hung
+  void look_for_by_hand();  ///< the same, if their journal is another one than at the last look
 
   void accept(std::shared_ptr<io::FramedUnixSession> session);
   void receive(std::uint64_t id, const io::Frame& frame);
@@ -129,6 +130,7 @@ class WardenServer {
   std::uint64_t next_client_ = 1;
   std::map<std::string, EndWatch> watches_;  ///< by container
   std::uint64_t hand_seen_ = 0;              ///< records of the hand journal taken in
+  std::int64_t hand_journal_ns_ = 0;         ///< when their journal was written, at the last look
 
   std::vector<std::string> data_sets_;  ///< there at the last look
   bool is_data_looked_at_ = false;      ///< a look is under way

@@ -53,6 +53,28 @@ TEST_F(Warden, a_guest_survives_a_damaged_journal_and_no_new_one_starts_until_th
   EXPECT_TRUE(node->finish(name));
 }
 
+TEST_F(Warden, an_order_by_hand_in_a_short_hang_is_over_with_the_release) {
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_TRUE(node->daemon().signal(SIGSTOP));
+    ASSERT_TRUE(run_shell(node->command("kill") + " >/dev/null 2>&1"));
+    ASSERT_TRUE(node->daemon().signal(SIGCONT));
+    ASSERT_TRUE(eventually([&] {
+      const auto reclaims = node->state().reclaims;
+      return !reclaims.empty() && is_open(reclaims.back());
+    }));
+    ASSERT_EQ(node->ask(warden_wire::Release{}).code, "");
+    const auto name = name_of(31 + round);
+    ASSERT_EQ(node->run(name, "sleep 100").code, "");
+
+    node->kill_daemon();
+    ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
+
+    EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
+    for (const auto& reclaim : node->state().reclaims) EXPECT_FALSE(is_open(reclaim));
+    EXPECT_TRUE(node->finish(name));
+  }
+}
+
 TEST_F(Warden, a_damaged_journal_of_kills_keeps_no_warden_from_starting_and_lends_nothing) {
   const auto name = name_of(27);
   ASSERT_EQ(node->run(name, "sleep 100").code, "");
