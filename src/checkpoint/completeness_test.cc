@@ -199,6 +199,17 @@ TEST_F(UnitCheckTest, a_trainer_folder_is_complete_with_its_state_file_and_whole
   EXPECT_EQ(unit(), Completeness::kIncomplete);
 }
 
+TEST_F(UnitCheckTest, an_optimizer_in_a_folder_of_ones_own_makes_no_trainer_of_it) {
+  const std::string whole(as_text(torch_like_zip()));
+  for (const char* folder : {"/w/checkpoint", "/w/checkpoint-best"})
+    ASSERT_TRUE(make_folders(fs_, folder, 0755));
+  for (const char* file :
+       {"checkpoint/model.pt", "checkpoint/optimizer.pt", "checkpoint-best/optimizer.pt"})
+    fs_.overwrite(std::string("/w/") + file, as_bytes(whole));
+  EXPECT_EQ(unit("checkpoint"), Completeness::kUnknownKind);
+  EXPECT_EQ(unit("checkpoint-best"), Completeness::kUnknownKind);
+}
+
 TEST_F(UnitCheckTest, a_distributed_checkpoint_needs_its_metadata) {
   write("__0_0.distcp", "shard");
   EXPECT_EQ(unit(), Completeness::kIncomplete);

@@ -2,6 +2,7 @@
 #include "checkpoint/unit_check.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "checkpoint/glob.h"
 
@@ -34,7 +35,8 @@ Result<StructuralVerdict> check_file(Folder& folder, const std::string& path) {
 struct Seen {
   bool has_distcp = false;
   bool has_metadata = false;
-  bool has_trainer_files = false;
+  bool has_trainer_files = false;  ///< names that only a Trainer gives
+  bool has_optimizer = false;
   bool has_trainer_state = false;
   bool has_marker = false;
   std::size_t files = 0;
@@ -43,8 +45,8 @@ struct Seen {
     ++files;
     has_distcp = has_distcp || name.ends_with(".distcp");
     has_metadata = has_metadata || name == ".metadata";
-    has_trainer_files = has_trainer_files || name == "training_args.bin" ||
-                        name == "optimizer.pt" || name == "rng_state.pth";
+    has_trainer_files = has_trainer_files || name == "training_args.bin" || name == "rng_state.pth";
+    has_optimizer = has_optimizer || name == "optimizer.pt";
     has_trainer_state = has_trainer_state || name == "trainer_state.json";
     has_marker = has_marker || name == ".complete" ||
                  (!rules.complete_marker.empty() && name == rules.complete_marker);
@@ -85,6 +87,15 @@ Result<StructuralVerdict> walk(
   return fine;
 }
 
+/// "checkpoint-500", as a Hugging Face Trainer names its folders. Others, too, write an
+/// optimizer.pt.
+bool is_trainers_name(std::string_view path) {
+  constexpr std::string_view kBegin = "checkpoint-";
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  return name.size() > kBegin.size() && name.starts_with(kBegin) &&
+         name.find_first_not_of("0123456789", kBegin.size()) == std::string_view::npos;
+}
+
 }  // namespace
 
 Result<StructuralVerdict> check_unit(Folder& folder, const Unit& unit, const WatchRules& rules) {
@@ -97,8 +108,9 @@ Result<StructuralVerdict> check_unit(Folder& folder, const Unit& unit, const Wat
   if (seen.files == 0) return not_whole("an empty folder");
   if (seen.has_distcp && !seen.has_metadata)
     return not_whole(".metadata of the distributed checkpoint is missing");
-  if (seen.has_trainer_files && !seen.has_trainer_state)
-    return not_whole("trainer_state.json is missing");
+  const bool is_trainers =
+      seen.has_trainer_files || (seen.has_optimizer && is_trainers_name(unit.path));
+  if (is_trainers && !seen.has_trainer_state) return not_whole("trainer_state.json is missing");
   if (!rules.complete_marker.empty() && !seen.has_marker)
     return not_whole("its marker " + rules.complete_marker + " is missing");
   // A whole work folder holds other files as well: their layout says nothing about the checkpoint.

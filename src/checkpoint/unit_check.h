@@ -9,11 +9,10 @@ namespace rn::checkpoint {
 
 /// The structural verdict on a unit. Of a folder: kIncomplete if one file is incomplete, or if its
 /// layout is known and its last file is missing (torch distributed: `.metadata` beside `*.distcp`;
-/// Hugging Face Trainer: `trainer_state.json` beside `training_args.bin`, `optimizer.pt` or
-/// `rng_state.pth`), or if its name says that it is temporary (Orbax), or if a marker was declared
-/// and is missing; kComplete if that last file, or the marker, is there and whole; else
-/// kUnknownKind. A unit that is gone is incomplete.
-/// Blocking.
+/// Hugging Face Trainer: `trainer_state.json` beside `training_args.bin` or `rng_state.pth`, or
+/// beside `optimizer.pt` in a folder `checkpoint-NUMBER`), or if its name says that it is temporary
+/// (Orbax), or if a marker was declared and is missing; kComplete if that last file, or the marker,
+/// is there and whole; else kUnknownKind. A unit that is gone is incomplete. Blocking.
 Result<StructuralVerdict> check_unit(Folder& folder, const Unit& unit, const WatchRules& rules);
 
 }  // namespace rn::checkpoint
