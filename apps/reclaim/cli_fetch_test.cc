@@ -14,8 +14,8 @@
 #include "base/crypto.h"
 #include "base/scratch_folder.h"
 #include "io/http_server.h"
-#include "io/real_clock.h"
 #include "io/loop_fixture.h"
+#include "io/real_clock.h"
 
 namespace rn::cli {
 namespace {
