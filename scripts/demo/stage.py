@@ -23,7 +23,8 @@ NOTICE_S = 20
 TABLE_NOTES = """
 Seen by a peer to which each guest sends a packet with its step every 5 ms, stamped by the kernel:
   last packet  from the owner's command to the lab's last guest packet (cable pulled: not seen, -)
-  silence      from the guest's last packet before to its first one anywhere after
+  silence      from the guest's last packet before to its first one anywhere after; most of it is Python importing
+               PyTorch with a part of a core
   downtime     from the guest's last packet before to its first one with a step not done before
   steps lost   steps done before and done again, of all that it had done; work lost: the time these steps had taken
 By the node's record: cleared, from the owner's command until nothing of the guests is left on the node. Both times

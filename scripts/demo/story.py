@@ -232,6 +232,7 @@ def wait_while_it_goes_on(stage, guest, process):
 
 def act_7_end(stage):
     title("7. The jobs succeed; outputs and logs are home; the models are bit-identical to undisturbed ones")
+    say("both have steps left to do, and so have the undisturbed ones beside them: this takes some minutes")
     for guest in GUESTS:
         process = stage.runs[guest]
         wait_while_it_goes_on(stage, guest, process)
