@@ -205,6 +205,25 @@ std::string guests_of(const api::NodeInfo& node) {
   return node.telemetry.guests == 0 ? "-" : number + " (last seen)";
 }
 
+/// What is lent of what is there.
+std::string cores_of(const api::NodeInfo& node) {
+  const auto words = [](std::uint32_t milli) {
+    char text[16];
+    std::snprintf(text, sizeof(text), "%.1f", milli / 1000.0);
+    return std::string(text);
+  };
+  const std::uint32_t all = node.facts.cpu_milli;
+  const std::uint32_t lent = lent_cpu_milli(node.contract, node.facts);
+  if (!node.contract.lends) return "0 of " + words(all);
+  return lent == all ? words(all) : words(lent) + " of " + words(all);
+}
+
+std::string memory_of(const api::NodeInfo& node) {
+  const std::uint64_t all = node.facts.memory_mib;
+  const std::uint64_t lent = lent_memory_mib(node.contract, node.facts);
+  return (node.contract.lends ? human_bytes(lent << 20) : "0") + " of " + human_bytes(all << 20);
+}
+
 int nodes(const Client& client, bool is_json) {
   return show<api::NodeList>(client, "/v1/nodes", is_json, [](const api::NodeList& list) {
     std::vector<std::vector<std::string>> rows;
@@ -215,8 +234,6 @@ int nodes(const Client& client, bool is_json) {
         gpu_mib = std::max(gpu_mib, gpu.memory_mib);
         has_declared = has_declared || gpu.is_static;
       }
-      char cores[16];
-      std::snprintf(cores, sizeof(cores), "%.1f", node.facts.cpu_milli / 1000.0);
       rows.push_back(
           {node.id.str(),
            dash(node.facts.hostname),
@@ -226,8 +243,8 @@ int nodes(const Client& client, bool is_json) {
            std::to_string(node.facts.gpus.size()) +
                (gpu_mib == 0 ? "" : " x " + human_bytes(gpu_mib << 20)) +
                (has_declared ? " (declared)" : ""),
-           cores,
-           human_bytes(node.facts.memory_mib << 20),
+           cores_of(node),
+           memory_of(node),
            guests_of(node),
            std::to_string(node.contract.notice_s) + " s",
            dash(listed(node.facts.data_sets))}

@@ -43,9 +43,7 @@ bool is_capable(const std::string& capability, const std::string& minimum) {
 }
 
 std::uint32_t Arbiter::cpu_cap() const {
-  if (contract_.guest_cpu_milli == 0) return facts_.cpu_milli;
-  return facts_.cpu_milli == 0 ? contract_.guest_cpu_milli
-                               : std::min(contract_.guest_cpu_milli, facts_.cpu_milli);
+  return lent_cpu_milli(contract_, facts_);
 }
 
 std::uint32_t Arbiter::cpu_cap_of_one() const {
@@ -54,7 +52,7 @@ std::uint32_t Arbiter::cpu_cap_of_one() const {
 }
 
 std::uint64_t Arbiter::memory_cap() const {
-  return contract_.guest_memory_mib != 0 ? contract_.guest_memory_mib : facts_.memory_mib / 4 * 3;
+  return lent_memory_mib(contract_, facts_);
 }
 
 LendingState Arbiter::lending(Now now) const {

@@ -196,6 +196,23 @@ struct Contract {
   )
 };
 
+/// Of a cap (0 = none) on something of which there is so much (0 = not known).
+constexpr std::uint64_t capped(std::uint64_t cap, std::uint64_t all) {
+  if (cap == 0 || all == 0) return cap == 0 ? all : cap;
+  return cap < all ? cap : all;
+}
+
+/// What all guests together may have of the node's cores.
+inline std::uint32_t lent_cpu_milli(const Contract& contract, const NodeFacts& facts) {
+  return static_cast<std::uint32_t>(capped(contract.guest_cpu_milli, facts.cpu_milli));
+}
+
+/// What all guests together may have of the node's memory, in MiB.
+inline std::uint64_t lent_memory_mib(const Contract& contract, const NodeFacts& facts) {
+  if (contract.guest_memory_mib == 0) return facts.memory_mib / 4 * 3;
+  return capped(contract.guest_memory_mib, facts.memory_mib);
+}
+
 /// Why a node takes no new guest at the moment; kOpen if it does.
 enum class LendingState : std::uint8_t {
   kOpen,

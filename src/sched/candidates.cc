@@ -41,8 +41,7 @@ bool is_lent(const Contract& contract, std::uint32_t gpu) {
 }
 
 std::uint32_t guest_cpu(const Candidate& c) {
-  if (c.contract->guest_cpu_milli == 0) return c.facts->cpu_milli;
-  return std::min(c.contract->guest_cpu_milli, c.facts->cpu_milli);
+  return lent_cpu_milli(*c.contract, *c.facts);
 }
 
 std::uint32_t guest_cpu_of_one(const Candidate& c) {
@@ -51,9 +50,7 @@ std::uint32_t guest_cpu_of_one(const Candidate& c) {
 }
 
 std::uint64_t guest_memory(const Candidate& c) {
-  const std::uint64_t share = c.facts->memory_mib / 4 * 3;
-  if (c.contract->guest_memory_mib == 0) return share;
-  return std::min(c.contract->guest_memory_mib, c.facts->memory_mib);
+  return lent_memory_mib(*c.contract, *c.facts);
 }
 
 /// GPUs that are lent and big and new enough.
