@@ -361,7 +361,12 @@ int order(Options& options, KillFrame::Verb verb) {
     answer = act_by_hand(options, frame);
   }
   if (!answer) return complain(answer.error());
-  if (answer->status == 3) return complain({ErrorCode::kDenied, "only the owner may do this", ""});
+  if (answer->status == 3)
+    return complain(
+        {ErrorCode::kDenied,
+         "only the owner may do this",
+         "run it as root, or as a user named by the warden's --owner-uid"}
+    );
   if (verb == KillFrame::kStatus) {
     std::printf(
         "%s, %u things of guests seen\n",

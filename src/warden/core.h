@@ -89,6 +89,7 @@ class WardenCore {
   void on(const WasCut& event);
   void on(const WasCleared& event);
   void on(const EmergencyDone& event);
+  void on(const EmergencyBegun& event);
   void on(const EngineChanged& event);
   void on(const Reconciled& event);
   void on(const FilterLost& event);
@@ -156,8 +157,9 @@ class WardenCore {
   void advance_all();
   void finish_clear(ReclaimRecord& reclaim, const ClearReport& report);
   ReclaimRecord& take_for_owner(
-      std::vector<std::uint32_t> gpus, std::int64_t declared_ns, std::int64_t cut_ns
+      std::uint64_t gpu_mask, std::int64_t declared_ns, std::int64_t cut_ns
   );
+  void condemn_at_once(ReclaimRecord& reclaim, std::int64_t declared_ns);
   void give_back(ReclaimRecord& reclaim);
   void set_gates();
   void drop_old_reclaims();

@@ -394,6 +394,44 @@ TEST(KillSocket, what_it_did_becomes_a_cleared_reclaim) {
   EXPECT_EQ(w.core.journal().reclaims[0].processes_killed, 4U) << "taken once";
 }
 
+TEST(KillSocket, guests_that_end_while_it_clears_are_the_owners_doing) {
+  Rig w;
+  w.ready().run(1, {0});
+  w.run(2, {1});
+  const std::int64_t at = w.now_ns();
+
+  w.tell(EmergencyBegun{1, at});
+  EXPECT_FALSE(w.core.state().guests[1].is_cut) << "it has another GPU";
+  w.tell(Exited{Rig::guest(1), "c1", 137, false, true});
+
+  ASSERT_EQ(w.core.journal().reclaims.size(), 1U);
+  EXPECT_EQ(w.core.journal().reclaims[0].kind, ReclaimKind::kEmergency);
+  EXPECT_EQ(w.phase(0), ReclaimPhase::kEvacuating);
+  EXPECT_TRUE(w.core.state().guests[0].is_cut);
+  EXPECT_EQ(w.did<Clear>(), nullptr) << "the socket's thread clears";
+  w.ask(warden_wire::Release{});
+  EXPECT_EQ(w.answer(), "unavailable") << "it is still at work";
+
+  EmergencyDone event = fired(1, at);
+  event.gpu_mask = 1;
+  event.report.remains = {"process 7"};
+  w.tell(event);
+  EXPECT_EQ(w.core.journal().reclaims.size(), 1U);
+  EXPECT_EQ(w.phase(0), ReclaimPhase::kWedged);
+  EXPECT_EQ(w.core.journal().reclaims[0].cut_ns, at + 1);
+}
+
+TEST(KillSocket, one_that_never_says_what_it_did_is_carried_out_again) {
+  Rig w;
+  w.ready().run(1);
+
+  w.tell(EmergencyBegun{0, w.now_ns()});
+  EXPECT_EQ(w.did<Clear>(), nullptr);
+  w.after(seconds(31));
+
+  EXPECT_NE(w.did<Clear>(), nullptr);
+}
+
 TEST(KillSocket, during_a_notice_it_ends_that_reclaim) {
   Rig w;
   w.ready().run(1);

@@ -258,29 +258,45 @@ void WardenCore::on(const EmergencyDone& event) {
       event.is_by_hand ? journal_.hand_emergencies_seen : journal_.emergencies_seen;
   if (event.sequence <= seen) return;
   seen = event.sequence;
-  std::vector<std::uint32_t> gpus;
-  for (std::uint32_t gpu = 0; gpu < 64; ++gpu) {
-    if ((event.gpu_mask >> gpu) & 1) gpus.push_back(gpu);
-  }
-  ReclaimRecord& reclaim = take_for_owner(std::move(gpus), event.declared_ns, event.cut_ns);
+  ReclaimRecord& reclaim = take_for_owner(event.gpu_mask, event.declared_ns, event.cut_ns);
   if (event.is_cut_only) return set_gates();
-  if (reclaim.phase == ReclaimPhase::kEvacuating) {
-    reclaim.kind = ReclaimKind::kEmergency;
-    reclaim.deadline_ns = event.declared_ns;
-  }
-  for (GuestRecord& guest : journal_.guests) {
-    if (guest.slot != kNoSlot && covers(reclaim, guest.gpus)) guest.is_condemned = true;
-  }
+  condemn_at_once(reclaim, event.declared_ns);
   if (event.report.killed_ns == 0) return clear(reclaim);  // died between intent and kill
   finish_clear(reclaim, event.report);
   set_gates();
 }
 
+/// So that a guest which ends meanwhile is known to be the owner's deed, and nobody is sent here.
+/// The kill socket clears; should its answer never come, this core does it again.
+void WardenCore::on(const EmergencyBegun& event) {
+  ReclaimRecord& reclaim = take_for_owner(event.gpu_mask, event.declared_ns, 0);
+  condemn_at_once(reclaim, event.declared_ns);
+  Clearing& clearing = clearings_[reclaim.id];
+  clearing.is_running = true;
+  clearing.repeat_at = now_.boot + config_.clear_limit;
+  set_gates();
+}
+
+void WardenCore::condemn_at_once(ReclaimRecord& reclaim, std::int64_t declared_ns) {
+  if (reclaim.phase == ReclaimPhase::kEvacuating) {
+    reclaim.kind = ReclaimKind::kEmergency;
+    reclaim.deadline_ns = declared_ns;
+  }
+  for (GuestRecord& guest : journal_.guests) {
+    if (guest.slot != kNoSlot && covers(reclaim, guest.gpus)) guest.is_condemned = true;
+  }
+  changed();
+}
+
 /// A cut alone ends nothing: without a deadline the guests are there when it is released. A notice
 /// that is running keeps its own, and what it is.
 ReclaimRecord& WardenCore::take_for_owner(
-    std::vector<std::uint32_t> gpus, std::int64_t declared_ns, std::int64_t cut_ns
+    std::uint64_t gpu_mask, std::int64_t declared_ns, std::int64_t cut_ns
 ) {
+  std::vector<std::uint32_t> gpus;
+  for (std::uint32_t gpu = 0; gpu < 64; ++gpu) {
+    if ((gpu_mask >> gpu) & 1) gpus.push_back(gpu);
+  }
   ReclaimRecord* reclaim = open_reclaim_of(gpus, declared_ns);
   if (reclaim == nullptr) {
     reclaim = &declare(ReclaimKind::kEmergency, std::move(gpus), Instant{});

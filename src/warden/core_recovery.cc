@@ -212,7 +212,7 @@ void WardenCore::heed_lost_orders(bool is_cut) {
         lost + "guests that run are kept, and new ones wait; next: reclaim-agent resume"
     );
   }
-  take_for_owner({}, to_ns(now_.boot), to_ns(now_.boot));
+  take_for_owner(0, to_ns(now_.boot), to_ns(now_.boot));
   note_trouble(
       lost +
       "the gates were found shut and stay so, and new guests wait; next: reclaim-agent "

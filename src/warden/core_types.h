@@ -231,6 +231,13 @@ struct EmergencyDone {
   ClearReport report;
 };
 
+/// The kill socket is carrying an order to clear out, which takes as long as something of a guest
+/// remains. EmergencyDone follows.
+struct EmergencyBegun {
+  std::uint64_t gpu_mask = 0;  ///< 0 = the whole node
+  std::int64_t declared_ns = 0;
+};
+
 struct EngineChanged {
   bool is_up = false;
   std::string version;
@@ -277,6 +284,7 @@ using Event = std::variant<
     WasCut,
     WasCleared,
     EmergencyDone,
+    EmergencyBegun,
     EngineChanged,
     Reconciled,
     FilterLost,

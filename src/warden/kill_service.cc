@@ -239,7 +239,12 @@ void KillService::serve(int client) {
     frame = KillFrame{};
     frame.status = kRefused;
   } else {
-    if (is_order(frame)) ++count_.begun;
+    if (is_order(frame)) {
+      count_.is_cut_only = frame.verb == KillFrame::kCutOnly;
+      count_.gpu_mask = frame.gpu_mask;
+      count_.declared_ns = to_ns(clock_.now().boot);
+      ++count_.begun;
+    }
     is_deed =
         kill_.use([&](KillPath& kill) { return carry_out(kill, slot_gpus_, clock_, frame, done); });
   }

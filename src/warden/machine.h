@@ -83,6 +83,10 @@ using SlotGpus = std::array<std::atomic<std::uint64_t>, kSlots>;
 struct EmergencyCount {
   std::atomic<std::uint64_t> begun{0};
   std::atomic<std::uint64_t> taken{0};
+  // Of the last one begun, written before it is counted.
+  std::atomic<bool> is_cut_only{false};
+  std::atomic<std::uint64_t> gpu_mask{0};
+  std::atomic<std::int64_t> declared_ns{0};
 
   bool is_pending() const { return begun.load() != taken.load(); }
 };

@@ -198,6 +198,7 @@ Status WardenServer::recover(const std::string& boot_id) {
           clock_,
           [this](EmergencyDone done) {
             loop_.post([this, done = std::move(done)] {
+              orders_told_ = std::max(orders_told_, kill_->count().taken + 1);
               tell(done);
               ++kill_->count().taken;
               renew_lease();
@@ -250,7 +251,19 @@ void WardenServer::take_by_hand() {
 // ---- the core
 
 void WardenServer::tell(const Event& event) {
+  tell_of_order();
   apply(core_->handle(event, clock_.now()));
+}
+
+/// What an order of the owner's ends must not be heard before the order.
+void WardenServer::tell_of_order() {
+  if (!kill_) return;
+  const EmergencyCount& count = kill_->count();
+  const std::uint64_t begun = count.begun;
+  if (begun <= orders_told_) return;
+  orders_told_ = begun;
+  if (count.is_cut_only) return;
+  apply(core_->handle(EmergencyBegun{count.gpu_mask, count.declared_ns}, clock_.now()));
 }
 
 void WardenServer::apply(Output output) {
@@ -407,6 +420,7 @@ void WardenServer::renew_lease() {
   if (!core_->is_reconciled()) return;
   traffic::CutSwitch& gates = machine_->gates();
   look_for_by_hand();
+  tell_of_order();
   const Instant now = clock_.now().boot;
   if (is_lease_armed_) {
     const Status renewed = gates.renew_lease(now, now + kLease);

@@ -66,6 +66,7 @@ class WardenServer {
   Output begin(CoreConfig config, Journal journal);
   void take_by_hand();      ///< emergencies of `reclaim-warden kill` while this process hung
   void look_for_by_hand();  ///< the same, if their journal is another one than at the last look
+  void tell_of_order();     ///< of the kill socket, which is still being carried out
 
   void accept(std::shared_ptr<io::FramedUnixSession> session);
   void receive(std::uint64_t id, const io::Frame& frame);
@@ -130,7 +131,8 @@ class WardenServer {
   std::uint64_t next_client_ = 1;
   std::map<std::string, EndWatch> watches_;  ///< by container
   std::uint64_t hand_seen_ = 0;              ///< records of the hand journal taken in
-  std::int64_t hand_journal_ns_ = 0;         ///< when their journal was written, at the last look
+  std::uint64_t orders_told_ = 0;     ///< of the kill socket's, how many the core has heard of
+  std::int64_t hand_journal_ns_ = 0;  ///< when their journal was written, at the last look
 
   std::vector<std::string> data_sets_;  ///< there at the last look
   bool is_data_looked_at_ = false;      ///< a look is under way

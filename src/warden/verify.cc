@@ -121,7 +121,7 @@ std::string_view to_string(RemainderKind kind) {
     case RemainderKind::kProcess:
       return "process";
     case RemainderKind::kUidProcess:
-      return "process with a guest's uid";
+      return "process with a guest's user id, PID";
     case RemainderKind::kMount:
       return "mount";
     case RemainderKind::kPort:

@@ -2,11 +2,14 @@
 //
 // What a warden does about journals of its own that are gone or damaged.
 
+#include <algorithm>
 #include <filesystem>
 
 #include "warden_suite_fake.h"
 
 #include "warden/core.h"
+#include "warden/kill_service.h"
+#include "warden/private_engine.h"
 
 namespace rn::warden {
 namespace {
@@ -73,6 +76,38 @@ TEST_F(Warden, an_order_by_hand_in_a_short_hang_is_over_with_the_release) {
     for (const auto& reclaim : node->state().reclaims) EXPECT_FALSE(is_open(reclaim));
     EXPECT_TRUE(node->finish(name));
   }
+}
+
+TEST_F(Warden, an_order_that_something_holds_up_is_told_before_it_is_done) {
+  const auto name = name_of(34);
+  ASSERT_EQ(node->run(name, "sleep 100").code, "");
+  // With a guest's user id, outside of every guest: it is named, and never touched.
+  const std::string uid = std::to_string(uid_base_of(node->lab) + 5);
+  ASSERT_TRUE(run_shell("setpriv --reuid " + uid + " --clear-groups sleep 6 & sleep 0.2"));
+  const auto asked = std::chrono::steady_clock::now();
+  warden_wire::KillFrame frame;
+  frame.verb = warden_wire::KillFrame::kCutAndClear;
+  std::thread order([&] {
+    const auto done = ask_kill_socket(node->folder + "/run/kill.sock", frame, seconds(15));
+    EXPECT_TRUE(done && done->status == 0);
+  });
+
+  EXPECT_TRUE(eventually([&] {
+    const auto state = node->state();
+    return !state.reclaims.empty() && state.reclaims.back().kind == ReclaimKind::kEmergency &&
+           is_open(state.reclaims.back());
+  }));
+  EXPECT_LT(std::chrono::steady_clock::now() - asked, seconds(4)) << "the order takes six";
+  EXPECT_NE(node->state().reclaims.back().phase, ReclaimPhase::kCleared);
+  EXPECT_EQ(node->ask(warden_wire::PrepareDisk{name_of(35), 32}).code, "unavailable");
+  order.join();
+  EXPECT_TRUE(eventually([&] {
+    return node->state().reclaims.back().phase == ReclaimPhase::kCleared;
+  }));
+  const auto all = node->state().reclaims;
+  EXPECT_EQ(std::count_if(all.begin(), all.end(), is_open), 1) << "one order is one reclaim";
+  EXPECT_EQ(node->ask(warden_wire::Release{}).code, "");
+  EXPECT_TRUE(node->finish(name));
 }
 
 TEST_F(Warden, a_damaged_journal_of_kills_keeps_no_warden_from_starting_and_lends_nothing) {
