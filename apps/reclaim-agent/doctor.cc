@@ -191,6 +191,19 @@ void look_at_agents_view(const AgentConfig& config, Findings& out) {
          "leave rn…g… alone"}
     );
   }
+  for (const ReclaimRecord& reclaim : view->reclaims) {
+    if (reclaim.phase != ReclaimPhase::kWedged) continue;
+    std::string what = "of a guest there remains:";
+    for (const std::string& remains : reclaim.remains) what += " " + remains + ";";
+    what.pop_back();
+    out.push_back(
+        {"reclaim " + reclaim.id.str(),
+         false,
+         true,
+         what,
+         "end what is named; it is looked at again by itself, or at once with: reclaim-warden kill"}
+    );
+  }
   look_at_data(config, view->facts, out);
   const std::size_t at = view->why.find(kRefusedWords);
   if (at == std::string::npos) return;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <thread>
 
 #include "commands.h"
 #include <nlohmann/json.hpp>
@@ -104,6 +105,41 @@ Missing find_missing(
   return out;
 }
 
+/// A warden whose loop is awake, and which has ended every process of the guests, is at work on
+/// what remains of them: what came of it, or how it stands when `limit` has passed. nullopt: it is
+/// not so.
+std::optional<ReclaimRecord> wait_for_remains(
+    const AgentConfig& config, const std::vector<std::uint32_t>& gpus, milliseconds limit
+) {
+  const io::RealClock clock{};
+  const Instant end = clock.now().boot + limit;
+  bool is_said = false;
+  for (;;) {
+    const auto answer = ask_warden(config, warden_wire::Query{}, milliseconds(500));
+    if (!answer) return std::nullopt;
+    auto reclaim = emergency_at_work(answer->state, gpus);
+    if (!reclaim) return std::nullopt;
+    const bool is_over =
+        reclaim->phase == ReclaimPhase::kCleared || reclaim->phase == ReclaimPhase::kWedged;
+    if (is_over || clock.now().boot >= end) return reclaim;
+    if (!is_said)
+      std::fprintf(
+          stderr,
+          "reclaim-agent: the guests are cut and gone; the warden looks whether anything of them "
+          "remains\n"
+      );
+    is_said = true;
+    std::this_thread::sleep_for(milliseconds(100));  // between two looks, until `end`
+  }
+}
+
+Error wedged(const std::vector<std::string>& remains) {
+  std::string what = "something of a guest remains (wedged)";
+  for (const std::string& one : remains) what += "\n  " + one;
+  return {
+      ErrorCode::kInternal, what, "reclaim-agent status names it; reclaim-warden kill tries again"};
+}
+
 /// A warden that hangs or is dead is not waited for by who can do without it: root. Returns only if
 /// that program is not to be had.
 void by_hand(const AgentConfig& config, const ReclaimFlags& flags, const Error& why) {
@@ -142,6 +178,16 @@ int emergency(const AgentConfig& config, const ReclaimFlags& flags) {
   const bool is_root = geteuid() == 0;
   const auto frame =
       send_kill(config.kill_path(), mask, is_root ? milliseconds(1500) : milliseconds(15'000));
+  if (!frame && is_root && frame.error().code == ErrorCode::kTimeout) {
+    if (const auto reclaim = wait_for_remains(config, flags.gpus, milliseconds(13'500))) {
+      if (reclaim->phase == ReclaimPhase::kWedged) return report(wedged(reclaim->remains));
+      const Instant asked_at = instant_from_ns(reclaim->declared_ns);
+      std::printf(
+          "%s\n", reclaim_words(flags.gpus, *reclaim, asked_at, io::RealClock().now()).c_str()
+      );
+      return reclaim->phase == ReclaimPhase::kCleared ? 0 : report(wedged(reclaim->remains));
+    }
+  }
   if (!frame && is_root && frame.error().code != ErrorCode::kDenied)
     by_hand(config, flags, frame.error());
   if (!frame) return report(frame.error());
@@ -165,11 +211,7 @@ int emergency(const AgentConfig& config, const ReclaimFlags& flags) {
     );
   }
   if (frame->status != 0) {
-    return report(
-        {ErrorCode::kInternal,
-         "something of a guest remains (wedged)",
-         "reclaim-agent status names it; reclaim-warden kill tries again"}
-    );
+    return report(wedged({}));
   }
   return missing.error ? report(*missing.error) : 0;
 }
@@ -197,6 +239,8 @@ Result<std::string> ask_agent(
     // Else the words would be those of a web address.
     if (error.code == ErrorCode::kUnavailable && !ServingProcess::of(config.control_path()))
       error = {error.code, "nobody answers on " + config.control_path(), ""};
+    if (error.code == ErrorCode::kTimeout)
+      error = {error.code, "no answer within " + std::to_string(limit.count()) + " ms", ""};
     return fail(
         error.with("the agent")
             .hinting("is it running? systemctl status reclaim-agent, or: reclaim-agent serve")
@@ -366,7 +410,15 @@ int do_status(const AgentConfig& config, bool explains, bool as_json) {
     if (explains && !a.report.save_trouble.empty())
       std::printf("  saves: %s\n", printable(a.report.save_trouble).c_str());
   }
+  // Of those that are over, the last is news.
+  const auto is_over = [](const ReclaimRecord& r) { return r.phase == ReclaimPhase::kReturned; };
+  auto left_out = std::count_if(view->reclaims.begin(), view->reclaims.end(), is_over) - 1;
+  if (left_out > 0)
+    std::printf(
+        "%lld older reclaims are over (--json has them)\n", static_cast<long long>(left_out)
+    );
   for (const ReclaimRecord& r : view->reclaims) {
+    if (is_over(r) && left_out-- > 0) continue;
     std::printf(
         "reclaim %s (%s)  %s  %s\n",
         printable(r.id.str()).c_str(),

@@ -105,4 +105,30 @@ std::string reclaim_words(
   return out + "guests save and leave within " + std::to_string(left_s) + " s";
 }
 
+std::optional<ReclaimRecord> emergency_at_work(
+    const warden_wire::WardenState& state, const std::vector<std::uint32_t>& gpus
+) {
+  for (const ReclaimRecord& reclaim : state.reclaims) {
+    const bool is_meant =
+        reclaim.gpus.empty() ||
+        (!gpus.empty() && std::all_of(gpus.begin(), gpus.end(), [&](std::uint32_t gpu) {
+          return is_among(gpu, reclaim.gpus);
+        }));
+    if (reclaim.kind != ReclaimKind::kEmergency || reclaim.phase == ReclaimPhase::kReturned ||
+        !is_meant)
+      continue;
+    const bool has_guests =
+        std::any_of(state.guests.begin(), state.guests.end(), [&](const auto& guest) {
+          const bool is_covered =
+              reclaim.gpus.empty() ||
+              std::any_of(guest.gpus.begin(), guest.gpus.end(), [&](std::uint32_t gpu) {
+                return is_among(gpu, reclaim.gpus);
+              });
+          return is_covered && guest.state == GuestState::kRunning;
+        });
+    if (!has_guests) return reclaim;
+  }
+  return std::nullopt;
+}
+
 }  // namespace rn::agent

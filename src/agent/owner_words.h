@@ -12,6 +12,7 @@
 #include "base/time.h"
 #include "model/node.h"
 #include "model/reclaim.h"
+#include "model/warden.h"
 
 // What the owner's commands decide and say. Pure.
 namespace rn::agent {
@@ -46,6 +47,12 @@ Error no_such_gpus(const std::vector<std::uint32_t>& not_there, const NodeView& 
 /// that says more, and since when. `now` and `asked_at` are of the boot that `reclaim` is of.
 std::string reclaim_words(
     const std::vector<std::uint32_t>& gpus, const ReclaimRecord& reclaim, Instant asked_at, Now now
+);
+
+/// The emergency for `gpus` (empty: the whole node) that a warden which is awake is at work on, or
+/// has done, with all processes of its guests gone; nullopt: there is none, or guests of it run.
+std::optional<ReclaimRecord> emergency_at_work(
+    const warden_wire::WardenState& state, const std::vector<std::uint32_t>& gpus
 );
 
 }  // namespace rn::agent

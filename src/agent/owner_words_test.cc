@@ -140,6 +140,35 @@ TEST_F(ReclaimWords, what_is_yours_already_is_not_announced_again) {
   );
 }
 
+TEST(EmergencyAtWork, is_one_for_these_gpus_whose_guests_have_all_ended) {
+  warden_wire::WardenState state;
+  EXPECT_FALSE(emergency_at_work(state, {})) << "none is known: the warden may hang";
+  ReclaimRecord record;
+  record.kind = ReclaimKind::kEmergency;
+  record.phase = ReclaimPhase::kEvacuating;
+  record.gpus = {1};
+  state.reclaims = {record};
+  warden_wire::GuestReport other;
+  other.state = GuestState::kRunning;
+  other.gpus = {0};
+  state.guests = {other};
+  EXPECT_TRUE(emergency_at_work(state, {1}));
+  EXPECT_FALSE(emergency_at_work(state, {})) << "the whole node was asked for";
+  EXPECT_FALSE(emergency_at_work(state, {0, 1}));
+
+  state.reclaims[0].gpus = {};
+  EXPECT_FALSE(emergency_at_work(state, {1})) << "a guest runs";
+  state.guests[0].state = GuestState::kExited;
+  EXPECT_TRUE(emergency_at_work(state, {1}));
+  EXPECT_TRUE(emergency_at_work(state, {}));
+
+  state.reclaims[0].kind = ReclaimKind::kNotice;
+  EXPECT_FALSE(emergency_at_work(state, {}));
+  state.reclaims[0].kind = ReclaimKind::kEmergency;
+  state.reclaims[0].phase = ReclaimPhase::kReturned;
+  EXPECT_FALSE(emergency_at_work(state, {})) << "an older one is over";
+}
+
 TEST_F(ReclaimWords, one_that_is_wedged_is_not_called_yours) {
   record.phase = ReclaimPhase::kWedged;
   record.cut_ns = to_ns(at(160));

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
@@ -87,6 +88,33 @@ class Job(OneNode):
         wait_until("the job to wait again", lambda: rest.job(job)["state"] == "queued", 60)
         self.node.owner("release")
         wait_until("the job to run again", lambda: rest.job(job)["state"] == "running", 60)
+        self.cli("stop", job)
+
+    def test_4b_what_remains_of_a_guest_is_named_and_its_job_was_taken_back_not_lost(self):
+        job = self.submit(self.folder("remaining"), "sleep", "1004", flags=["--detach"]).stdout.strip()
+        rest = self.coordinator.rest()
+        wait_until("the job to run", lambda: rest.job(job)["state"] == "running", 60)
+        uid = next(folder.stat().st_uid for folder in pathlib.Path("/proc").glob("[0-9]*")
+                   if (folder / "cmdline").read_bytes() == b"sleep\0001004\0")
+        # With the guest's user id, outside of every guest, so that nobody may end it for the owner.
+        stray = self.labs.spawn("lab-a", "stray", ["setpriv", "--reuid", str(uid), "--clear-groups", "sleep", "60"])
+
+        begun = time.monotonic()
+        order = self.labs.spawn("lab-a", "order", self.node.agent_program("reclaim", "--now"))
+        wait_until("the job to wait again", lambda: rest.job(job)["state"] == "queued", 9)
+        self.assertLess(time.monotonic() - begun, 9, "it is told while the order is still at work, for ten seconds")
+        self.assertNotEqual(order.popen.wait(40), 0, order.output())
+        self.assertIn(f"PID {stray.pid}: ", order.output())
+        self.assertNotIn("by hand", order.output())
+        doctor = self.labs.call("lab-a", self.node.agent_program("doctor"), check=False)
+        stray.kill()
+        wait_until("the machine to be cleared", lambda: "cleared" in self.node.owner("status").stdout, 40)
+
+        self.assertEqual(doctor.returncode, 1, doctor.stdout)
+        self.assertRegex(doctor.stdout, f"MISSING reclaim r-.*user id, PID {stray.pid}: outside the guests' cgroup")
+        self.node.owner("release")
+        wait_until("the job to run again", lambda: rest.job(job)["state"] == "running", 60)
+        self.assertEqual(rest.attempts(job)[0]["end"], "reclaimed", rest.attempts(job)[0])
         self.cli("stop", job)
 
     def test_5_a_guest_is_told_how_many_threads_to_start_like_the_undisturbed_runs_without_a_site(self):
