@@ -56,7 +56,8 @@ std::string reason_for(const State& state, const JobEntry& job, AttemptState pha
     case AttemptState::kRunning:
       return "runs on " + where;
     case AttemptState::kNoticed:
-      return where + " is taken back: the job may save";
+      return job.row.stop_reason.empty() ? where + " is taken back: the job may save"
+                                         : "may save on " + where + ": " + job.row.stop_reason;
     case AttemptState::kSaving:
       return "its last state on " + where + " is saved";
     case AttemptState::kDraining:
