@@ -2,6 +2,7 @@
 #include "command_line.h"
 
 #include <algorithm>
+#include <iostream>
 #include <string_view>
 
 #include "base/printable.h"
@@ -21,6 +22,24 @@ std::string name_word(const std::string& text) {
   });
   if (is_word && text.find_first_not_of('.') != std::string::npos) return "";
   return "'" + printable(text) + "' is no id or name: letters, digits and -_.@: are";
+}
+
+CLI::Option* add_secret(
+    CLI::App& app, const std::string& flag, std::string& out, const std::string& what
+) {
+  const auto take = [flag, &out](const std::string& text) {
+    out = text;
+    if (text != "-") return;
+    std::getline(std::cin, out);
+    while (!out.empty() && (out.back() == '\r' || out.back() == ' ')) out.pop_back();
+    if (out.empty())
+      throw CLI::ValidationError(
+          flag, "standard input has no line to read it from; next: give it there, or after the flag"
+      );
+  };
+  return app
+      .add_option_function<std::string>(flag, take, what + "; -: read it from standard input")
+      ->type_name("TEXT");
 }
 
 namespace {

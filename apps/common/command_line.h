@@ -32,6 +32,12 @@ std::string filled(const std::string& text);
 /// one step of a path in a URL.
 std::string name_word(const std::string& text);
 
+/// A flag that takes a secret: "-" reads its first line from standard input, so that it stands
+/// neither in the list of processes nor in the shell's history.
+CLI::Option* add_secret(
+    CLI::App& app, const std::string& flag, std::string& out, const std::string& what
+);
+
 namespace command_line_detail {
 
 template <class Value>

@@ -160,7 +160,7 @@ class Commands {
     CLI::App* sub = app_.add_subcommand("join", "join a coordinator with a one-use token");
     sub->add_option("url", flags_.join.url, "https://HOST[:PORT], by default port 7443")
         ->required();
-    sub->add_option("--token", flags_.join.token, "rn1.ID.SECRET.FINGERPRINT")->required();
+    add_secret(*sub, "--token", flags_.join.token, "rn1.ID.SECRET.FINGERPRINT")->required();
     sub->add_option("--ca-fingerprint", flags_.join.ca_fingerprint, "SHA-256 of the site's CA");
     sub->add_option("--lab", flags_.join.lab, "refuse to join another lab");
     sub->add_option("--hostname", flags_.join.hostname, "name to show instead of the machine's");

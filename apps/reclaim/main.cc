@@ -340,7 +340,7 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App* login_app = app.add_subcommand("login", "Remember a coordinator and a token.");
   login_app->add_option("url", options.login.url, "https://coordinator:7443")->required();
-  login_app->add_option("--token", options.login.token, "a user token")->required();
+  add_secret(*login_app, "--token", options.login.token, "a user token")->required();
   login_app->add_option(
       "--ca-fingerprint", options.login.ca_fingerprint, "of the site's CA, if the token has none"
   );

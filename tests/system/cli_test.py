@@ -235,8 +235,12 @@ class Commands(unittest.TestCase):
     def test_tokens(self):
         made = self.json("token", "create", "--lab", "lab-a", "--user", "ada", "--role", "owner", "--ttl-s", 600)
         self.assertEqual(self.json("whoami")["role"], "admin")
-        self.cli("login", f"127.0.0.1:{self.site.port}", "--token", made["token"], "--ca-fingerprint",
-                 made["token"].rsplit(".")[-1])
+        self.fails(USAGE, "standard input has no line", "login", self.site.url, "--token", "-")
+        told = self.folder / "token"
+        told.write_text(made["token"] + "\n")
+        with open(told) as stdin:
+            self.cli("login", f"127.0.0.1:{self.site.port}", "--token", "-", "--ca-fingerprint",
+                     made["token"].rsplit(".")[-1], stdin=stdin)
         self.assertIn("ada", self.cli("whoami", RECLAIM_TOKEN="", RECLAIM_URL="").stdout)
         self.assertIn(made["info"]["id"], [one["id"] for one in self.json("token", "ls")["tokens"]])
         self.cli("token", "revoke", made["info"]["id"])
