@@ -9,13 +9,17 @@ set(RN_LAYER_base 0)
 foreach(m model io)
   set(RN_LAYER_${m} 1)
 endforeach()
-foreach(m reclaim sched arbiter checkpoint traffic airlock remoting rfork dmindex)
+foreach(m reclaim sched arbiter checkpoint traffic)
   set(RN_LAYER_${m} 2)
 endforeach()
 foreach(m coordinator agent warden)
   set(RN_LAYER_${m} 3)
 endforeach()
 set(RN_LAYER_sim 4)
+
+# Where the tests' processor time goes: RN_LIBRARY_OPTIMIZE is for these. The daemons' modules are most of the code, and
+# their tests mostly wait.
+set(RN_COMPUTING base model reclaim sched arbiter checkpoint sim)
 
 # The files that hold a known bug: reclaim-sim-planted compiles them again (apps/reclaim-sim).
 set(RN_PLANTED_FILES
@@ -93,7 +97,9 @@ function(rn_module name)
   target_link_libraries(reclaimnet_${name} PUBLIC rn_flags ${deps} ${M_LIBS})
   set_target_properties(reclaimnet_${name} PROPERTIES LINKER_LANGUAGE CXX)
   rn_whole(reclaimnet_${name} ${name})
-  target_compile_options(reclaimnet_${name} PRIVATE ${RN_LIBRARY_OPTIMIZE})
+  if(name IN_LIST RN_COMPUTING)
+    target_compile_options(reclaimnet_${name} PRIVATE ${RN_LIBRARY_OPTIMIZE})
+  endif()
   if(RN_FUZZ AND RN_LAYER_${name} LESS_EQUAL 2) # the decoders and what they call; the daemons above decode nothing
     target_compile_options(reclaimnet_${name} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
