@@ -351,6 +351,7 @@ int order(Options& options, KillFrame::Verb verb) {
   KillFrame frame;
   frame.verb = verb;
   frame.gpu_mask = warden_wire::mask_of(options.kill_gpus);
+  frame.declared_ns = to_ns(io::RealClock().now().boot);
   bool is_by_hand = false;
   auto answer = warden::ask_kill_socket(options.run + "/kill.sock", frame, kDaemonLimit);
   if (!answer && geteuid() != 0)
@@ -361,6 +362,12 @@ int order(Options& options, KillFrame::Verb verb) {
     answer = act_by_hand(options, frame);
   }
   if (!answer) return complain(answer.error());
+  if (answer->status == 4)
+    return complain(
+        {ErrorCode::kConflict,
+         "the whole machine was released after this order: nothing was done",
+         "give the order again"}
+    );
   if (answer->status == 3)
     return complain(
         {ErrorCode::kDenied,

@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::uint32_t kStillClearing = 1;
 constexpr std::uint32_t kRefused = 3;
+constexpr std::uint32_t kOver = 4;
 
 class Socket {
  public:
@@ -84,6 +85,12 @@ Result<warden_wire::KillFrame> send_kill(
     if (got != sizeof frame || frame.magic != warden_wire::KillFrame::kMagic)
       return fail(ErrorCode::kInvalid, "the answer on " + socket + " is none of a warden's");
     if (frame.status == kStillClearing) continue;
+    if (frame.status == kOver)
+      return fail(
+          ErrorCode::kConflict,
+          "the whole machine was released after this order: nothing was done",
+          "give the order again"
+      );
     if (frame.status == kRefused)
       return fail(ErrorCode::kDenied, "the warden refused the command", "run it as root");
     return frame;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -62,19 +63,28 @@ struct ReleaseDisk {
   RN_FIELDS(ReleaseDisk, guest)
 };
 
+/// Of what a guest prints so much is kept, and a line that says that there was more.
+inline constexpr std::uint64_t kLogBytes = 16u << 20;
+inline constexpr std::uint64_t kLogBytesMax = kLogBytes + 4096;
+
+/// Bytes of a variable's name.
+inline constexpr std::size_t kVariableNameMax = 128;
+
+/// "NVIDIA_*", "LD_*" and the like, by which a job would change what starts it.
+bool steers_runtime(std::string_view variable);
+
 /// Starts the container with the strict profile of DESIGN section 10. Nothing else of the engine
 /// can be asked for.
 struct StartGuest {
   GuestName guest;
   std::string image_digest;
   std::vector<std::string> command;
-  std::map<std::string, std::string>
-      env;  ///< names that steer the runtime (NVIDIA_*, LD_*) are refused
+  std::map<std::string, std::string> env;  ///< names that steer the runtime are refused
   std::string work_dir = "/work";
   std::uint32_t cpu_milli = 1000;
   std::uint64_t memory_mib = 1024;
   std::uint32_t max_pids = 512;
-  std::uint64_t log_limit_bytes = 16u << 20;
+  std::uint64_t log_limit_bytes = kLogBytes;
   std::vector<std::uint32_t> gpus;
   std::vector<NetworkAllow> network;
   std::vector<std::string> data;  ///< names of data sets; the warden alone knows their folders
@@ -350,13 +360,15 @@ struct KillFrame {
 
   std::uint32_t magic = kMagic;
   std::uint32_t verb = kStatus;
-  std::uint64_t gpu_mask = 0;  ///< bit per GPU index; 0 = whole node
-  std::int64_t declared_ns = 0;
+  std::uint64_t gpu_mask = 0;    ///< bit per GPU index; 0 = whole node
+  std::int64_t declared_ns = 0;  ///< of an order: when it was given; 0 = when it is read
   std::int64_t cut_ns = 0;
   std::int64_t killed_ns = 0;
   std::int64_t cleared_ns = 0;
   std::uint32_t processes = 0;
-  std::uint32_t status = 0;  ///< 0 = cleared, 1 = still clearing, 2 = wedged, 3 = refused
+  /// 0 = cleared, 1 = still clearing, 2 = wedged, 3 = refused, 4 = nothing done: a release of the
+  /// whole node was given after `declared_ns` of the order
+  std::uint32_t status = 0;
 };
 
 static_assert(sizeof(KillFrame) == 56);

@@ -48,6 +48,9 @@ class WardenCore {
 
   bool is_reconciled() const { return is_reconciled_; }
 
+  /// When the owner gave the whole node to guests again, the last time since the start.
+  Instant released_at() const { return released_at_; }
+
   /// Guests that were let start and have not been seen to end: those that have a slot.
   std::vector<GuestRecord> live_guests() const;
 
@@ -184,6 +187,8 @@ class WardenCore {
   Journal journal_;
   Rng& rng_;
   bool is_reconciled_ = false;
+  Instant released_at_{};
+  Instant emergency_until_{};  ///< the kill socket's order is being carried out, or is given up
   bool is_engine_up_ = false;
   /// Nothing is remembered: a new node, or a journal that was lost while guests ran.
   bool is_journal_new_ = false;

@@ -421,6 +421,45 @@ TEST(KillSocket, guests_that_end_while_it_clears_are_the_owners_doing) {
   EXPECT_EQ(w.core.journal().reclaims[0].cut_ns, at + 1);
 }
 
+TEST(
+    KillSocket, what_is_over_with_a_release_is_what_was_ordered_before_a_whole_one_that_took_place
+) {
+  Rig w;
+  w.ready().run(1, {0});
+  w.clock.advance(seconds(5));
+  w.ask(warden_wire::Release{{0}});
+  EXPECT_EQ(w.core.released_at(), Instant{}) << "other GPUs are not released by it";
+  w.tell(EmergencyBegun{0, w.now_ns()});
+  w.ask(warden_wire::Release{});
+  EXPECT_EQ(w.answer(), "unavailable");
+  EXPECT_EQ(w.core.released_at(), Instant{});
+  w.tell(fired(1, w.now_ns()));
+
+  w.ask(warden_wire::Release{});
+
+  EXPECT_EQ(w.answer(), "");
+  EXPECT_EQ(to_ns(w.core.released_at()), w.now_ns());
+}
+
+TEST(KillSocket, a_release_waits_for_an_order_although_one_by_hand_has_cleared) {
+  Rig w;
+  w.ready().run(1);
+  w.tell(EmergencyBegun{0, w.now_ns()});
+  EmergencyDone by_hand = fired(1, w.now_ns());
+  by_hand.is_by_hand = true;
+  w.tell(by_hand);
+  EXPECT_EQ(w.phase(0), ReclaimPhase::kCleared);
+
+  w.ask(warden_wire::Release{});
+  EXPECT_EQ(w.answer(), "unavailable");
+  w.tell(fired(1, w.now_ns()));
+  w.ask(warden_wire::Release{});
+
+  EXPECT_EQ(w.answer(), "");
+  EXPECT_EQ(w.core.journal().reclaims.size(), 1U) << "the same order, told twice";
+  EXPECT_EQ(w.phase(0), ReclaimPhase::kReturned);
+}
+
 TEST(KillSocket, one_that_never_says_what_it_did_is_carried_out_again) {
   Rig w;
   w.ready().run(1);

@@ -258,6 +258,7 @@ void WardenCore::on(const EmergencyDone& event) {
       event.is_by_hand ? journal_.hand_emergencies_seen : journal_.emergencies_seen;
   if (event.sequence <= seen) return;
   seen = event.sequence;
+  if (!event.is_by_hand) emergency_until_ = {};
   ReclaimRecord& reclaim = take_for_owner(event.gpu_mask, event.declared_ns, event.cut_ns);
   if (event.is_cut_only) return set_gates();
   condemn_at_once(reclaim, event.declared_ns);
@@ -274,6 +275,7 @@ void WardenCore::on(const EmergencyBegun& event) {
   Clearing& clearing = clearings_[reclaim.id];
   clearing.is_running = true;
   clearing.repeat_at = now_.boot + config_.clear_limit;
+  emergency_until_ = clearing.repeat_at;
   set_gates();
 }
 
@@ -326,6 +328,11 @@ void WardenCore::ask(const Caller& caller, const warden_wire::EvacuationDone& re
 void WardenCore::ask(const Caller& caller, const warden_wire::Release& request) {
   if (const Status valid = warden_wire::check_gpus(request.gpus); !valid)
     return answer(caller, valid);
+  const auto being_cleared = [&] {
+    answer(caller, fail(ErrorCode::kUnavailable, "the guests are being cleared", "wait a moment"));
+  };
+  // Also when another order has ended the same reclaim: this one's end would take it back again.
+  if (now_.boot < emergency_until_) return being_cleared();
   const auto gpus = in_order(request.gpus);
   warden_wire::Answer reply;
   for (ReclaimRecord& reclaim : journal_.reclaims) {
@@ -337,13 +344,11 @@ void WardenCore::ask(const Caller& caller, const warden_wire::Release& request) 
     const auto clearing = clearings_.find(reclaim.id);
     const bool is_clearing = reclaim.phase != ReclaimPhase::kWedged &&
                              clearing != clearings_.end() && clearing->second.is_running;
-    if (is_clearing || reclaim.phase == ReclaimPhase::kCut)
-      return answer(
-          caller, fail(ErrorCode::kUnavailable, "the guests are being cleared", "wait a moment")
-      );
+    if (is_clearing || reclaim.phase == ReclaimPhase::kCut) return being_cleared();
     give_back(reclaim);
     reply.reclaim = reclaim;
   }
+  if (gpus.empty()) released_at_ = now_.boot;
   drop_old_reclaims();
   advance_all();  // what the contract takes back may have waited behind the owner's reclaim
   set_gates();

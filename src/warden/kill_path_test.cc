@@ -720,6 +720,23 @@ TEST_F(ServedKill, what_comes_to_life_after_the_order_dies_without_another_one) 
   EXPECT_TRUE(guests.is_alive(0)) << "the owner has given the machine back";
 }
 
+TEST_F(ServedKill, an_order_from_before_the_release_is_over) {
+  serve();
+  const Herd guests(roots_, lab_ + "/guest-1", 1, sleep_forever);
+  const Instant now = clock_.now().boot;
+  service_->note_release(now);
+  Frame frame = order(Frame::kCutAndClear);
+
+  frame.declared_ns = to_ns(now - seconds(1));
+  EXPECT_EQ(asks(kOwner, frame).status, 4U);
+  EXPECT_FALSE(service_->count().is_pending());
+  EXPECT_TRUE(told().empty());
+  EXPECT_TRUE(guests.is_alive(0));
+  frame.declared_ns = to_ns(now + milliseconds(1));
+  EXPECT_EQ(asks(kOwner, frame).status, kCleared);
+  EXPECT_FALSE(guests.is_alive(0));
+}
+
 TEST_F(ServedKill, after_a_cut_alone_nobody_dies) {
   serve();
   const Herd guests(roots_, lab_ + "/guest-1", 1, sleep_forever);

@@ -27,7 +27,7 @@ constexpr int kGuardStepMs = 10;
 constexpr milliseconds kGuardLimit = seconds(60);  ///< longer than an engine's start may take
 constexpr milliseconds kLookLimit = seconds(1);
 
-enum FrameStatus : std::uint32_t { kCleared = 0, kClearing = 1, kWedged = 2, kRefused = 3 };
+enum FrameStatus : std::uint32_t { kCleared, kClearing, kWedged, kRefused, kOver };
 
 bool is_order(const KillFrame& frame) {
   return frame.verb == KillFrame::kCutAndClear || frame.verb == KillFrame::kCutOnly;
@@ -238,6 +238,8 @@ void KillService::serve(int client) {
   if (!is_owner || frame.magic != KillFrame::kMagic) {
     frame = KillFrame{};
     frame.status = kRefused;
+  } else if (is_order(frame) && frame.declared_ns != 0 && frame.declared_ns < released_ns_) {
+    frame.status = kOver;
   } else {
     if (is_order(frame)) {
       count_.is_cut_only = frame.verb == KillFrame::kCutOnly;

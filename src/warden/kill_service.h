@@ -45,6 +45,10 @@ class KillService {
 
   EmergencyCount& count() { return count_; }
 
+  /// The whole node was given to guests again at this time: orders that were given before it, and
+  /// have waited in the socket of a process that hung, are over. Thread-safe.
+  void note_release(Instant at) { released_ns_ = to_ns(at); }
+
  private:
   KillService(
       std::string path,
@@ -66,6 +70,7 @@ class KillService {
   EmergencyCount count_;
   std::uint64_t sequence_;
   Instant guards_until_{};  ///< its thread only
+  std::atomic<std::int64_t> released_ns_ = 0;
   const Clock& clock_;
   Done done_;
   int listener_ = -1;

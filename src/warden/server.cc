@@ -253,6 +253,7 @@ void WardenServer::take_by_hand() {
 void WardenServer::tell(const Event& event) {
   tell_of_order();
   apply(core_->handle(event, clock_.now()));
+  if (kill_) kill_->note_release(core_->released_at());
 }
 
 /// What an order of the owner's ends must not be heard before the order.
