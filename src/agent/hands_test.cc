@@ -179,6 +179,16 @@ TEST_F(HandsTest, the_log_outlives_the_disk_in_the_spool) {
   EXPECT_EQ(as_text(std::get<LogRead>(later).bytes), "line 1");
 }
 
+TEST_F(HandsTest, of_a_log_that_its_guest_has_made_longer_itself_no_more_is_kept) {
+  put("disk/reclaim/log", "begins\n");
+  ASSERT_EQ(truncate((folder + "/disk/reclaim/log").c_str(), 40 << 20), 0);
+
+  const WorkResult read = run(ReadLog{folder + "/disk", 0, 6});
+
+  EXPECT_EQ(as_text(std::get<LogRead>(read).bytes), "begins");
+  EXPECT_EQ(std::get<LogRead>(read).spooled_bytes, warden_wire::kLogBytesMax);
+}
+
 TEST_F(HandsTest, a_guest_says_that_it_has_saved_by_one_whole_line) {
   const auto log_is = [&](const std::string& text) {
     put("disk/reclaim/log", text);

@@ -12,7 +12,8 @@ namespace rn::agent {
 
 namespace {
 
-constexpr std::uint64_t kSpoolBytesMax = 256u << 20;  // the warden's log limit is far below
+/// The log is a guest's own file, to which it may write more than is kept of what it prints.
+constexpr std::uint64_t kSpoolBytesMax = warden_wire::kLogBytesMax;
 constexpr std::uint64_t kReadBytes = 1u << 20;
 
 /// Finds kSavedLine in a log that comes in pieces, wherever they are cut.
@@ -81,7 +82,8 @@ Result<LogRead> read_log(
     auto log =
         disk ? (*disk)->open("reclaim/log") : Result<std::unique_ptr<File>>(fail(disk.error()));
     while (log && stat.size < kSpoolBytesMax) {
-      RN_TRY(const Blob bytes, (*log)->read(stat.size, kReadBytes));
+      const std::uint64_t most = std::min(kReadBytes, kSpoolBytesMax - stat.size);
+      RN_TRY(const Blob bytes, (*log)->read(stat.size, most));
       if (bytes.empty()) break;
       if (!search) {
         RN_TRY(search, search_from(fs, spool, stat.size));

@@ -95,6 +95,14 @@ TEST_F(Commands, a_specification_that_makes_no_sense_is_refused_with_its_field) 
       "env.NVIDIA_VISIBLE_DEVICES: steers the runtime and is set by the node"
   );
   EXPECT_EQ(
+      with([](JobSpec& s) { s.env["GLIBC_TUNABLES"] = "glibc.malloc.check=3"; }),
+      "env.GLIBC_TUNABLES: steers the runtime and is set by the node"
+  );
+  EXPECT_EQ(
+      with([](JobSpec& s) { s.env[std::string(129, 'A')] = ""; }),
+      "env." + std::string(40, 'A') + "…: a name of more than 128 bytes"
+  );
+  EXPECT_EQ(
       with([](JobSpec& s) { s.env["a b"] = ""; }), "env.a b: is not the name or value of a variable"
   );
   EXPECT_EQ(with([](JobSpec& s) { s.priority = 8; }), "priority: expected 0 (highest) to 7");

@@ -5,6 +5,7 @@
 #include "base/fs.h"
 #include "coordinator/core_commands.h"
 #include "model/data_sets.h"
+#include "model/warden.h"
 
 namespace rn::coordinator {
 
@@ -49,9 +50,11 @@ Status check_env(const JobSpec& spec) {
                          std::all_of(key.begin(), key.end(), [](unsigned char c) {
                            return std::isalnum(c) || c == '_';
                          });
+    if (key.size() > warden_wire::kVariableNameMax)
+      return wrong("env." + key.substr(0, 40) + "…: a name of more than 128 bytes");
     if (!is_name || value.find('\0') != std::string::npos)
       return wrong("env." + key + ": is not the name or value of a variable");
-    if (starts_with(key, "NVIDIA_") || starts_with(key, "LD_") || starts_with(key, "CUDA_VISIBLE"))
+    if (warden_wire::steers_runtime(key) || starts_with(key, "CUDA_VISIBLE"))
       return wrong("env." + key + ": steers the runtime and is set by the node", "leave it out");
     if (starts_with(key, "RECLAIM_"))
       return wrong("env." + key + ": RECLAIM_ variables are set by the platform", "leave it out");

@@ -32,6 +32,11 @@ constexpr std::array<std::string_view, std::variant_size_v<Reply>> kReplies = {
 
 }  // namespace
 
+bool steers_runtime(std::string_view variable) {
+  return variable.starts_with("NVIDIA_") || variable.starts_with("LD_") ||
+         variable.starts_with("DOCKER") || variable == "GLIBC_TUNABLES";
+}
+
 bool is_owner_only(const Request& request) {
   return std::holds_alternative<DeclareReclaim>(request) ||
          std::holds_alternative<Release>(request) || std::holds_alternative<Pause>(request) ||

@@ -52,15 +52,12 @@ constexpr std::array<std::string_view, 18> kSystemFolders = {
     "var",
     "lost+found"};
 
-constexpr std::array<std::string_view, 3> kForbiddenPrefixes = {"NVIDIA_", "LD_", "DOCKER"};
-constexpr std::array<std::string_view, 1> kForbiddenNames = {"GLIBC_TUNABLES"};
-
 bool is_lower_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
 }
 
 bool is_variable_name(std::string_view name) {
-  if (name.empty() || name.size() > 128) return false;
+  if (name.empty() || name.size() > warden_wire::kVariableNameMax) return false;
   if (name.front() >= '0' && name.front() <= '9') return false;
   return std::all_of(name.begin(), name.end(), [](char c) {
     return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
@@ -89,11 +86,7 @@ Status check_environment(const StartGuest& start) {
   for (const auto& [name, value] : start.env) {
     if (!is_variable_name(name))
       return fail(ErrorCode::kInvalid, "\"" + name + "\" is no name of an environment variable");
-    const auto begins = [&variable = name](std::string_view prefix) {
-      return std::string_view(variable).starts_with(prefix);
-    };
-    if (std::any_of(kForbiddenPrefixes.begin(), kForbiddenPrefixes.end(), begins) ||
-        std::find(kForbiddenNames.begin(), kForbiddenNames.end(), name) != kForbiddenNames.end()) {
+    if (warden_wire::steers_runtime(name)) {
       return fail(
           ErrorCode::kInvalid,
           "variable " + name + " steers the container runtime and is set by the node alone",
