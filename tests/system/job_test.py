@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job from `reclaim run` to its outputs, on a real coordinator, agent, warden and engine; the tiny image. And the
 machine afterwards: as it was before."""
+import contextlib
 import pathlib
 import re
 import subprocess
@@ -13,6 +14,15 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 from labs import ROOT, SCRIPT, wait_until  # noqa: E402
 from one_node import OneNode  # noqa: E402
+
+
+def user_of(command_line):
+    """The user of the process with this command line, among processes that come and go."""
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (folder / "cmdline").read_bytes() == command_line:
+                return folder.stat().st_uid
+    raise AssertionError(f"no process {command_line}")
 
 
 class Job(OneNode):
@@ -94,8 +104,7 @@ class Job(OneNode):
         job = self.submit(self.folder("remaining"), "sleep", "1004", flags=["--detach"]).stdout.strip()
         rest = self.coordinator.rest()
         wait_until("the job to run", lambda: rest.job(job)["state"] == "running", 60)
-        uid = next(folder.stat().st_uid for folder in pathlib.Path("/proc").glob("[0-9]*")
-                   if (folder / "cmdline").read_bytes() == b"sleep\0001004\0")
+        uid = user_of(b"sleep\0001004\0")
         # With the guest's user id, outside of every guest, so that nobody may end it for the owner.
         stray = self.labs.spawn("lab-a", "stray", ["setpriv", "--reuid", str(uid), "--clear-groups", "sleep", "60"])
 
