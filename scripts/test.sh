@@ -136,7 +136,7 @@ section_guests() { tests/guests/check_determinism.sh --steps 80 --kills 2 --seed
 
 # clang-tidy over the libraries' files, a dozen as one, and over every program.
 section_lint() {
-  local files wanted='/whole_reclaimnet_[a-z]+_[0-9a-z]+[.]cc$|/apps/[a-z-]+/[a-z_]+[.]cc$'
+  local files wanted='/whole_reclaim(net_[a-z]+|_cli)_[0-9a-z]+[.]cc$|/apps/[a-z-]+/[a-z_]+[.]cc$'
   configure "$plain" || return 1
   mapfile -t files < <(jq -r --arg wanted "$wanted" '.[].file | select(test($wanted))' \
     "build/$plain/compile_commands.json" | sort -u)
