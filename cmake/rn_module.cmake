@@ -128,6 +128,7 @@ function(rn_module name)
   if(header_units)
     add_library(${name}_headers OBJECT EXCLUDE_FROM_ALL ${header_units})
     target_link_libraries(${name}_headers PRIVATE rn_flags ${deps} ${M_LIBS})
+    target_compile_options(${name}_headers PRIVATE -O0 -g0) # nobody runs them
     if(NOT TARGET all_headers)
       add_custom_target(all_headers)
     endif()
