@@ -108,7 +108,15 @@ TEST_F(Commands, a_specification_that_makes_no_sense_is_refused_with_its_field) 
   EXPECT_EQ(with([](JobSpec& s) { s.priority = 8; }), "priority: expected 0 (highest) to 7");
   EXPECT_EQ(
       with([](JobSpec& s) { s.work_dir = "/data/../etc"; }),
-      "work_dir: expected an absolute path such as \"/work\""
+      "work_dir: '/data/../etc' is not a plain path"
+  );
+  EXPECT_EQ(
+      with([](JobSpec& s) { s.work_dir = "/etc/x"; }),
+      "work_dir: '/etc/x' lies over a system folder"
+  );
+  EXPECT_EQ(
+      with([](JobSpec& s) { s.work_dir = "/work dir"; }),
+      "work_dir: '/work dir' has a blank, comma, colon or control character"
   );
   EXPECT_EQ(
       with([](JobSpec& s) { s.checkpoint.paths = {"../../etc/*"}; }),

@@ -125,9 +125,11 @@ Status check_spec(const JobSpec& spec) {
   RN_CHECK(check_resources(spec.resources));
   RN_CHECK(check_checkpoint(spec.checkpoint));
   if (spec.priority > 7) return wrong("priority: expected 0 (highest) to 7");
-  if (spec.work_dir.size() < 2 || spec.work_dir.size() > 255 || spec.work_dir.front() != '/' ||
-      !is_safe_relative_path(spec.work_dir.substr(1)))
-    return wrong("work_dir: expected an absolute path such as \"/work\"");
+  if (const auto why = warden_wire::why_no_work_folder(spec.work_dir); !why.empty())
+    return wrong(
+        "work_dir: '" + spec.work_dir.substr(0, 60) + "' " + std::string(why),
+        "use a folder such as /work"
+    );
   RN_CHECK(check_data_sets(spec.data, kMaxDataSetsOfJob, "data"));
   if (!spec.data.empty() && is_in_data_folder(spec.work_dir))
     return wrong("work_dir: lies where the job's data sets are", "use a folder such as /work");

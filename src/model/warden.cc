@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/warden.h"
 
+#include <algorithm>
 #include <array>
 
 #include "model/codec_detail.h"
@@ -27,6 +28,26 @@ constexpr std::array<std::string_view, std::variant_size_v<Request>> kRequests =
     "pause",
     "resume",
     "announce"};
+/// Mounting over one of these, or below one, would replace what the image or the kernel provides.
+constexpr std::array<std::string_view, 18> kSystemFolders = {
+    "bin",
+    "boot",
+    "dev",
+    "etc",
+    "lib",
+    "lib32",
+    "lib64",
+    "libx32",
+    "proc",
+    "reclaim",
+    "reclaim-init",
+    "run",
+    "sbin",
+    "sys",
+    "tmp",
+    "usr",
+    "var",
+    "lost+found"};
 constexpr std::array<std::string_view, std::variant_size_v<Reply>> kReplies = {
     "answer", "state_changed"};
 
@@ -35,6 +56,28 @@ constexpr std::array<std::string_view, std::variant_size_v<Reply>> kReplies = {
 bool steers_runtime(std::string_view variable) {
   return variable.starts_with("NVIDIA_") || variable.starts_with("LD_") ||
          variable.starts_with("DOCKER") || variable == "GLIBC_TUNABLES";
+}
+
+std::string_view why_no_work_folder(std::string_view folder) {
+  if (folder.size() < 2 || folder.size() > 255 || folder.front() != '/')
+    return "is not an absolute path below /";
+  for (const char c : folder) {
+    if (static_cast<unsigned char>(c) < 0x21 || c == 0x7f || c == ',' || c == ':')
+      return "has a blank, comma, colon or control character";
+  }
+  std::string_view rest = folder.substr(1);
+  const std::string_view first = rest.substr(0, rest.find('/'));
+  if (std::find(kSystemFolders.begin(), kSystemFolders.end(), first) != kSystemFolders.end())
+    return "lies over a system folder";
+  while (!rest.empty()) {
+    const auto slash = rest.find('/');
+    const std::string_view part = rest.substr(0, slash);
+    if (part.empty() || part == "." || part == "..") return "is not a plain path";
+    if (slash == std::string_view::npos) break;
+    rest.remove_prefix(slash + 1);
+    if (rest.empty()) return "ends with a slash";
+  }
+  return {};
 }
 
 bool is_owner_only(const Request& request) {

@@ -73,6 +73,10 @@ inline constexpr std::size_t kVariableNameMax = 128;
 /// "NVIDIA_*", "LD_*" and the like, by which a job would change what starts it.
 bool steers_runtime(std::string_view variable);
 
+/// Why a guest cannot have its folder there: relative, over a system folder, with a blank, a comma,
+/// a colon or a control character, or no plain path; empty = it can. Pure.
+std::string_view why_no_work_folder(std::string_view folder);
+
 /// Starts the container with the strict profile of DESIGN section 10. Nothing else of the engine
 /// can be asked for.
 struct StartGuest {

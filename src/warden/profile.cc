@@ -31,27 +31,6 @@ constexpr int kOpenFiles = 8192;
 /// Counted per uid, over all guests on kernels before 5.14: a coarse net. The bound is PidsLimit.
 constexpr int kProcessesOfUid = 65'536;
 
-/// Mounting over one of these, or below one, would replace what the image or the kernel provides.
-constexpr std::array<std::string_view, 18> kSystemFolders = {
-    "bin",
-    "boot",
-    "dev",
-    "etc",
-    "lib",
-    "lib32",
-    "lib64",
-    "libx32",
-    "proc",
-    "reclaim",
-    "reclaim-init",
-    "run",
-    "sbin",
-    "sys",
-    "tmp",
-    "usr",
-    "var",
-    "lost+found"};
-
 bool is_lower_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
 }
@@ -102,30 +81,13 @@ Status check_environment(const StartGuest& start) {
 }
 
 Status check_work_folder(const std::string& folder) {
-  const auto refuse = [&](const char* why) {
-    return fail(
-        ErrorCode::kInvalid, "work folder \"" + folder + "\" " + why, "use a folder such as /work"
-    );
-  };
-  if (folder.size() < 2 || folder.size() > 256 || folder.front() != '/')
-    return refuse("is not an absolute path below /");
-  for (const char c : folder) {
-    if (static_cast<unsigned char>(c) < 0x21 || c == 0x7f || c == ',' || c == ':')
-      return refuse("has a blank, comma, colon or control character");
-  }
-  std::string_view rest = std::string_view(folder).substr(1);
-  const std::string_view first = rest.substr(0, rest.find('/'));
-  if (std::find(kSystemFolders.begin(), kSystemFolders.end(), first) != kSystemFolders.end())
-    return refuse("lies over a system folder");
-  while (!rest.empty()) {
-    const auto slash = rest.find('/');
-    const std::string_view part = rest.substr(0, slash);
-    if (part.empty() || part == "." || part == "..") return refuse("is not a plain path");
-    if (slash == std::string_view::npos) break;
-    rest.remove_prefix(slash + 1);
-    if (rest.empty()) return refuse("ends with a slash");
-  }
-  return {};
+  const std::string_view why = warden_wire::why_no_work_folder(folder);
+  if (why.empty()) return {};
+  return fail(
+      ErrorCode::kInvalid,
+      "work folder \"" + folder + "\" " + std::string(why),
+      "use a folder such as /work"
+  );
 }
 
 Status check_data(const StartGuest& start) {
