@@ -345,7 +345,9 @@ TEST_F(Warden, the_network_is_open_where_it_was_opened_and_nowhere_else) {
       "sh -c 'ip link set lo up;"
       "ip addr add 10.77.0.2/24 dev peer0; ip addr add 10.77.0.3/24 dev peer0; ip link set peer0 "
       "up;"
-      "(while true; do echo open | busybox nc -l -p 80 ; done) & "
+      "(while kill -0 " +
+      std::to_string(peer->pid()) +
+      "; do echo open | timeout 5 busybox nc -l -p 80 ; done) & "
       "' >/dev/null 2>&1 &"
   ));
   const auto name = name_of(7);
