@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <sstream>
 #include <thread>
 
 #include "commands.h"
@@ -140,15 +142,29 @@ Error wedged(const std::vector<std::string>& remains) {
       ErrorCode::kInternal, what, "reclaim-agent status names it; reclaim-warden kill tries again"};
 }
 
+/// Beside this program, or in PATH; empty: neither.
+std::string program_of_the_warden() {
+  std::error_code failed;
+  const auto own = std::filesystem::read_symlink("/proc/self/exe", failed);
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(own.parent_path().string() + ":" + (path == nullptr ? "" : path));
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string program = folder + "/reclaim-warden";
+    const bool is_file = std::filesystem::is_regular_file(program, failed);
+    if (!folder.empty() && is_file && access(program.c_str(), X_OK) == 0) return program;
+  }
+  return "";
+}
+
 /// A warden that hangs or is dead is not waited for by who can do without it: root. Returns only if
 /// that program is not to be had.
 void by_hand(const AgentConfig& config, const ReclaimFlags& flags, const Error& why) {
   std::error_code failed;
   // Without a state folder that program takes whichever lab it finds on the machine.
   if (!std::filesystem::is_directory(config.state + "/warden", failed)) return;
-  const auto own = std::filesystem::read_symlink("/proc/self/exe", failed);
-  const std::string beside = (own.parent_path() / "reclaim-warden").string();
-  std::vector<std::string> words = {beside, "kill", "--state", config.state, "--run", config.run};
+  const std::string program = program_of_the_warden();
+  if (program.empty()) return;
+  std::vector<std::string> words = {program, "kill", "--state", config.state, "--run", config.run};
   for (const std::uint32_t gpu : flags.gpus)
     words.insert(words.end(), {"--gpu", std::to_string(gpu)});
   std::fprintf(
@@ -160,8 +176,7 @@ void by_hand(const AgentConfig& config, const ReclaimFlags& flags, const Error& 
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  execv(beside.c_str(), arguments.data());
-  execvp("reclaim-warden", arguments.data());
+  execv(program.c_str(), arguments.data());
 }
 
 int emergency(const AgentConfig& config, const ReclaimFlags& flags) {

@@ -5,7 +5,7 @@ import shlex
 
 from rn_site import program
 
-PROGRAMS = ("reclaim", "reclaim-agent")
+PROGRAMS = ("reclaim", "reclaim-agent", "reclaim-warden")
 
 
 def words(*parts):
