@@ -23,6 +23,7 @@ namespace {
 
 constexpr milliseconds kLimit = seconds(5);
 constexpr const char* kTable = "reclaimnet";
+constexpr int kGuestConnections = 4096;
 
 using io::read_text;
 
@@ -105,6 +106,14 @@ std::string nat_rules(const GuestNetConfig& config) {
          config.first_address + "/22 oifname != \"" + prefix_of(config.lab) +
          "g*\" masquerade\n"
          "  }\n"
+         "  set connections { type ipv4_addr; size 256; flags dynamic; }\n"
+         "  chain forward {\n"
+         "    type filter hook forward priority filter; policy accept;\n"
+         "    ip saddr " +
+         config.first_address + "/22 ct state new add @connections { ip saddr ct count over " +
+         std::to_string(kGuestConnections) +
+         " } drop\n"
+         "  }\n"
          "}\n";
 }
 
@@ -158,6 +167,14 @@ Status GuestNet::make_nat() {
   return {};
 }
 
+/// What the one before at this address had counts no longer, also where its entries last.
+Status GuestNet::count_anew(const std::string& guest) const {
+  const std::string element =
+      std::string(" element inet ") + kTable + " connections { " + guest + " }\n";
+  // Added first: what is not there cannot be deleted.
+  return run_with_input({"nft", "-f", "-"}, "add" + element + "delete" + element);
+}
+
 Status GuestNet::wire(
     traffic::Slot slot, std::int32_t pid, const std::vector<NetworkAllow>& network
 ) {
@@ -198,7 +215,8 @@ Status GuestNet::wire(
     );
   }
   RN_CHECK(forward_towards(network));
-  return make_nat();
+  RN_CHECK(make_nat());
+  return count_anew(addresses.guest);
 }
 
 std::uint64_t GuestNet::rate_of_each() const {

@@ -39,7 +39,8 @@ std::string interface_name(const std::string& lab, traffic::Slot slot);
 /// when the port is 0. kInvalid for a prefix or protocol that is none. Pure.
 Result<std::vector<traffic::AllowRule>> allow_rules(const std::vector<NetworkAllow>& network);
 
-/// The nftables file that hides the guests' addresses behind the node's. Pure.
+/// The nftables file that hides the guests' addresses behind the node's, and lets a guest have no
+/// more than 4096 entries of the machine's table of connections. Pure.
 std::string nat_rules(const GuestNetConfig& config);
 
 /// The guests' wires: a pair of interfaces whose one end lies in the container's network namespace,
@@ -77,6 +78,7 @@ class GuestNet {
   Status enable_forwarding(const std::string& interface);
   Status forward_towards(const std::vector<NetworkAllow>& network);
   Status make_nat();
+  Status count_anew(const std::string& guest) const;
   Status detach_locked(traffic::Slot slot);
   std::uint64_t rate_of_each() const;
   /// Tells every guest with a wire `but` this one what its part is now.

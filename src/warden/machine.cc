@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "io/real_fs.h"
 #include "io/real_rng.h"
+#include "warden/kernel_bounds.h"
 #include "warden/posix.h"
 
 namespace rn::warden {
@@ -217,6 +218,7 @@ Result<StartedGuest> Machine::start_container(const Start& order) {
     if (!container.is_running || container.pid <= 1)
       return fail(ErrorCode::kInternal, "the container ended before its command could run");
     RN_CHECK(data_->check_seen(order.record.guest, order.start.data, container.pid));
+    RN_CHECK(bound_kernel_objects(container.pid));
     RN_TRY(const std::uint32_t ifindex, net_->attach(slot, container.pid, order.start.network));
     record.pid = container.pid;
     register_guest(record, ifindex);

@@ -150,6 +150,7 @@ TEST(GuestWire, translation_is_for_the_guests_range_and_not_between_guests) {
 
   EXPECT_NE(rules.find("ip saddr 100.64.4.0/22 oifname != \"rn"), std::string::npos) << rules;
   EXPECT_NE(rules.find("table inet reclaimnet"), std::string::npos);
+  EXPECT_NE(rules.find("ip saddr 100.64.4.0/22 ct state new"), std::string::npos) << rules;
 }
 
 // ---- the intent journal

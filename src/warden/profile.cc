@@ -30,6 +30,27 @@ constexpr int kOomScoreAdj = 800;           ///< before anything of the owner's
 constexpr int kOpenFiles = 8192;
 /// Counted per uid, over all guests on kernels before 5.14: a coarse net. The bound is PidsLimit.
 constexpr int kProcessesOfUid = 65'536;
+// The kernel charges both to root as well, who made the guest's user namespace.
+constexpr int kQueuedSignals = 1024;
+constexpr int kMessageQueueBytes = 128 << 10;  ///< one queue of the usual size
+
+/// The engine's own list, of its newest version, and the loop devices: their files are named by
+/// other guests' jobs.
+constexpr const char* kMasked[] = {
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/block",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+};
 
 bool is_lower_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
@@ -198,6 +219,7 @@ json host_config(const StartGuest& start, const ContainerSetting& place) {
       {"CapAdd", json::array()},
       {"CapDrop", json::array({"ALL"})},
       {"SecurityOpt", json::array({"no-new-privileges", seccomp_option()})},
+      {"MaskedPaths", json(kMasked)},
       {"ReadonlyRootfs", true},
       {"UsernsMode", ""},
       {"PidMode", ""},
@@ -216,7 +238,12 @@ json host_config(const StartGuest& start, const ContainerSetting& place) {
       {"OomScoreAdj", kOomScoreAdj},
       {"OomKillDisable", false},
       {"Ulimits",
-       json::array({limit("core", 0), limit("nofile", kOpenFiles), limit("nproc", kProcessesOfUid)}
+       json::array(
+           {limit("core", 0),
+            limit("msgqueue", kMessageQueueBytes),
+            limit("nofile", kOpenFiles),
+            limit("nproc", kProcessesOfUid),
+            limit("sigpending", kQueuedSignals)}
        )},
       {"Devices", json::array()},
       {"DeviceRequests", device_requests(start, place.gpu_access)},

@@ -116,6 +116,16 @@ class HostileGuests(unittest.TestCase):
         self.assertGreaterEqual(len(verdicts), 2 * len(self.targets), done.stdout + done.stderr)
         self.assertIn("allowed peer answers: yes", done.stdout)
 
+    def test_what_the_kernel_counts_for_root_too_is_bounded(self):
+        echo = f"{self.labs.addresses['peer']}:{PORT}"
+        verdicts, done = self.attack("kernel_objects", "--peer", f"{echo}/udp", ALLOWED=echo)
+
+        self.assertEqual(len(verdicts), 3, done.stdout + done.stderr)
+        self.assertIn("connections begun: 20000", done.stdout)
+        counted = int(self.labs.call("lab-a", ["cat", "/proc/sys/net/netfilter/nf_conntrack_count"]).stdout)
+        self.assertGreater(counted, 1000, "nothing of it was seen: the guest's packets went nowhere")
+        self.assertLess(counted, 6000)
+
     def test_data_of_the_owners_is_read_and_neither_changed_nor_used_to_become_more(self):
         before = data_set.picture(self.data)
 

@@ -104,6 +104,18 @@ def files():
     verdict("foreign mounts", [mount for mount in foreign if can_write(mount)], " ".join(foreign))
 
 
+def others():
+    """Where other guests' disks lie: the loop devices' own files name them."""
+    told = []
+    for name in os.listdir("/sys/block") if os.path.isdir("/sys/block") else []:
+        try:
+            with open(f"/sys/block/{name}/loop/backing_file") as file:
+                told.append(file.read().strip())
+        except OSError:
+            pass
+    verdict("paths of others' disks", told, " ".join(told))
+
+
 def processes():
     seen = [pid for pid in os.listdir("/proc") if pid.isdigit()]
     with open("/proc/1/cmdline", "rb") as file:
@@ -121,5 +133,6 @@ if __name__ == "__main__":
     identity()
     system_calls()
     files()
+    others()
     processes()
     finish()
