@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "io/errno_error.h"
 #include "warden/mount_point.h"
 
@@ -63,6 +65,8 @@ Status exec_engine(const EngineExec& engine) {
   const pid_t middle = fork();
   if (middle < 0) return fail(io::error_from_errno(errno, "fork"));
   if (middle == 0) {
+    // NOTE(containerd): after a hang it writes its stacks there. dockerd has a folder of its own.
+    setenv("TMPDIR", parent_folder(engine.log).c_str(), 1);
     // The middle process ends at once, so that the engine belongs to init and not to us.
     if (fork() != 0) _exit(0);
     Failure failure;
