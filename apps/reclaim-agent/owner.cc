@@ -49,21 +49,25 @@ Result<warden_wire::Answer> ask_warden(
         "the process behind " + path + " is not the warden",
         "look who listens there: ss -xlp"
     );
-  // It hangs up on everybody else.
-  const char* who =
-      "it listens to root and to the users of its --owner-uid alone: run the command as root";
+  // A warden hangs up on strangers, before or after they spoke.
+  const auto hung_up = [&](const Error& error) {
+    if (geteuid() == 0) return Error(error).with("the warden").hinting(hint);
+    return Error{
+        ErrorCode::kDenied,
+        "the warden hung up: it listens to root and to the users of its --owner-uid alone",
+        "run the command as root"};
+  };
   const Status sent = (*client)->send(kWardenFrame, warden_wire::encode({1, std::move(request)}));
-  if (!sent) return fail(Error(sent.error()).with("the warden").hinting(who));
+  if (!sent) return fail(hung_up(sent.error()));
   const io::RealClock clock{};
   const Instant end = clock.now().boot + limit;
   for (;;) {
     const auto left = std::chrono::duration_cast<milliseconds>(end - clock.now().boot);
     if (left.count() <= 0) break;
     auto frame = (*client)->receive(left);
-    if (!frame)
-      return fail(frame.error()
-                      .with("the warden")
-                      .hinting(frame.error().code == ErrorCode::kTimeout ? hint : who));
+    if (!frame && frame.error().code == ErrorCode::kTimeout)
+      return fail(frame.error().with("the warden").hinting(hint));
+    if (!frame) return fail(hung_up(frame.error()));
     RN_TRY(const warden_wire::Reply reply, warden_wire::decode_reply(frame->body));
     const auto* answer = std::get_if<warden_wire::Answer>(&reply);
     if (answer == nullptr || answer->request != 1) continue;
@@ -417,7 +421,7 @@ int do_status(const AgentConfig& config, bool explains, bool as_json) {
         printable(a.user.str()).c_str(),
         printable(a.lab.str()).c_str(),
         printable(a.phase).c_str(),
-        a.report.safe_generation,
+        std::max(a.report.safe_generation, a.durable_generation),
         a.durable_generation
     );
     if (explains && !a.report.detail.empty())

@@ -66,7 +66,9 @@ struct Options {
 };
 
 int complain(const Error& error) {
-  std::fprintf(stderr, "reclaim-warden: %s\n", printable_lines(error.describe()).c_str());
+  std::fprintf(stderr, "reclaim-warden: %s\n", printable_lines(error.message).c_str());
+  const std::string hint = error.hint.empty() ? "see 'reclaim-warden --help'" : error.hint;
+  std::fprintf(stderr, "  next: %s\n", printable_lines(hint).c_str());
   return kFailed;
 }
 

@@ -484,6 +484,7 @@ NodeView Core::State::view(Now now) const {
     v.gpus = a.row.grant.gpus;
     v.cpu_milli = a.row.grant.cpu_milli;
     v.memory_mib = a.row.grant.memory_mib;
+    v.durable_generation = a.row.restored.generation;
     for (const GenerationRow& g : a.row.generations) {
       if (g.is_committed) v.durable_generation = g.ref.generation;
     }
