@@ -90,12 +90,16 @@ void send_events(
       responder,
       [&store = context.store, filter] { return store.events(filter); },
       [&context, caller, filter, responder](const std::vector<StoredEvent>& events) {
+        const Core& core = context.shell.core();
+        // A node that was forgotten still has its events.
+        const bool has_seen_node = !events.empty() || filter.after != 0 || filter.node.empty() ||
+                                   core.node(filter.node, context.shell.now()).has_value();
+        if (!has_seen_node) return responder.send_error(no_such_node(filter.node));
         api::EventList list;
         list.next_after = filter.after;
         for (const StoredEvent& event : events) {
           list.next_after = std::max(list.next_after, event.seq);
-          if (may_see(context.shell.core(), caller, event.row))
-            list.events.push_back(event_info(event));
+          if (may_see(core, caller, event.row)) list.events.push_back(event_info(event));
         }
         answer(context, responder, list);
       }
@@ -108,7 +112,15 @@ Result<EventFilter> event_filter(const ApiRequest& request) {
   RN_TRY(const std::uint64_t limit, query_number(request, "limit", 100));
   filter.limit = static_cast<std::uint32_t>(std::min(limit, kMaxEvents));
   if (request.query.contains("node")) filter.node = NodeId(request.query.at("node"));
-  if (request.query.contains("kind")) filter.kind_prefix = request.query.at("kind");
+  if (request.query.contains("kind")) {
+    filter.kind_prefix = request.query.at("kind");
+    if (filter.kind_prefix.find_first_not_of("abcdefghijklmnopqrstuvwxyz_.") != std::string::npos)
+      return fail(
+          ErrorCode::kInvalid,
+          "no kind of event begins with \"" + filter.kind_prefix + "\"",
+          "`reclaim events` shows them: job.state, reclaim.state"
+      );
+  }
   filter.is_newest_first = query_flag(request, "newest");
   return filter;
 }

@@ -98,6 +98,9 @@ void list_images(ApiContext&, ApiRequest, io::Responder);
 void add_image(ApiContext&, ApiRequest, io::Responder);
 void remove_image(ApiContext&, ApiRequest, io::Responder);
 
+/// 404, with where the nodes are listed.
+Error no_such_node(const NodeId& id);
+
 void join_node(ApiContext&, ApiRequest, io::Responder);
 void renew_certificate(ApiContext&, ApiRequest, io::Responder);
 void list_nodes(ApiContext&, ApiRequest, io::Responder);

@@ -97,6 +97,10 @@ void renew_certificate(ApiContext& context, ApiRequest request, io::Responder re
   answer(context, responder, api::RenewAnswer{*certificate, context.pki.ca_pem()});
 }
 
+Error no_such_node(const NodeId& id) {
+  return {ErrorCode::kNotFound, "no node " + id.str(), "'reclaim nodes' lists them"};
+}
+
 void list_nodes(ApiContext& context, ApiRequest request, io::Responder responder) {
   api::NodeList list;
   for (const NodeView& view : context.shell.core().nodes(context.shell.now())) {
@@ -109,10 +113,7 @@ void list_nodes(ApiContext& context, ApiRequest request, io::Responder responder
 void show_node(ApiContext& context, ApiRequest request, io::Responder responder) {
   const NodeId id(request.path.at("id"));
   const auto view = context.shell.core().node(id, context.shell.now());
-  if (!view) {
-    return responder.send_error(Error{
-        ErrorCode::kNotFound, "no node " + id.str(), "'reclaim nodes' lists them"});
-  }
+  if (!view) return responder.send_error(no_such_node(id));
   api::NodeInfo info = node_info(*view);
   hide_foreign_jobs(context.shell.core(), request.caller, info);
   answer(context, responder, info);
@@ -121,10 +122,7 @@ void show_node(ApiContext& context, ApiRequest request, io::Responder responder)
 void explain_hazard(ApiContext& context, ApiRequest request, io::Responder responder) {
   const NodeId id(request.path.at("id"));
   const auto why = context.shell.core().hazard(id, context.shell.now());
-  if (!why) {
-    return responder.send_error(Error{
-        ErrorCode::kNotFound, "no node " + id.str(), "'reclaim nodes' lists them"});
-  }
+  if (!why) return responder.send_error(no_such_node(id));
   answer(context, responder, *why);
 }
 

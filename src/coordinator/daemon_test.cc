@@ -533,6 +533,14 @@ TEST(Rights, a_foreign_job_is_as_unknown_as_none) {
   EXPECT_EQ(json::parse(site.call("GET", "/v1/jobs", "", ann).body)["jobs"].size(), 1u);
 }
 
+TEST(Api, events_of_a_node_or_a_kind_that_is_none_are_an_error_and_no_empty_list) {
+  const LiveSite site;
+
+  EXPECT_EQ(said(site.call("GET", "/v1/events?node=zz")), "not_found: no node zz");
+  EXPECT_EQ(site.call("GET", "/v1/events?kind=a%25b").status, 400);
+  EXPECT_EQ(site.call("GET", "/v1/events?kind=job.").status, 200);
+}
+
 TEST(Rights, a_revoked_token_opens_nothing) {
   const LiveSite site;
   const auto made = json::parse(

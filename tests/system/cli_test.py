@@ -150,7 +150,7 @@ class Commands(unittest.TestCase):
         self.assertIn("sentence", self.json("why", job))
         self.assertEqual({event["job"] for event in self.json("events", "--job", job, "--kind", "job.", "--limit", 5)[
             "events"]}, {job})
-        self.assertEqual(self.json("events", "--node", "n-none")["events"], [])
+        self.fails(NOT_FOUND, "no node n-none", "events", "--node", "n-none")
         self.fails(NOT_FOUND, ".", "logs", job)  # nothing has run yet
         self.fails(NOT_FOUND, ".", "logs", "--attempt", 7, job)
         self.fails(NOT_FOUND, ".", "cp", f"{job}:", self.folder / "nowhere")
