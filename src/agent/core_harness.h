@@ -306,6 +306,7 @@ class CoreTest : public testing::Test {
   /// The guest saved; it becomes generation `number` in the own store.
   void save(std::uint32_t number) {
     feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+    if (!has_work<TakeSnapshot>()) advance(seconds(1));  // one a second is taken
     ASSERT_EQ(work_body<TakeSnapshot>().generation, number);
     finish<TakeSnapshot>(SnapshotTaken{a_generation(number, number * 10)});
   }

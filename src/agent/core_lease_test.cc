@@ -81,6 +81,10 @@ TEST_F(CoreLease, a_guest_gets_what_was_granted_and_no_way_out_that_the_contract
   EXPECT_EQ(request.max_pids, 77u);
   ASSERT_THAT(request.network, SizeIs(1));
   EXPECT_EQ(request.network.front().prefix, "10.1.2.3/32");
+  EXPECT_EQ(
+      core->view(clock.now()).attempts.front().report.detail,
+      "this node's owner opens no way to 10.9.9.9/32 port 443 tcp"
+  );
 }
 
 TEST_F(CoreLease, a_gpu_that_the_owner_took_or_that_is_wedged_is_not_granted) {

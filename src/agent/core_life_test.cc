@@ -766,6 +766,7 @@ TEST_F(CoreLife, works_are_bounded_and_evacuations_go_first) {
   // One copy takes the only place; a snapshot for the evacuation must come before a second fetch.
   save(1);
   ASSERT_TRUE(has_work<CopyGeneration>());
+  advance(seconds(1));
   feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
   EXPECT_FALSE(has_work<TakeSnapshot>());
 

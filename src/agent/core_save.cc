@@ -10,7 +10,9 @@ namespace rn::agent {
 
 namespace {
 
-constexpr seconds kPeerRest{10};          // before a peer that failed is asked again
+constexpr seconds kPeerRest{10};  // before a peer that failed is asked again
+constexpr std::uint32_t kLeastIntervalS =
+    1;  // between snapshots of a guest that says again and again that it saved
 constexpr seconds kCrowdedInterval{30};   // between snapshots while nothing becomes durable
 constexpr seconds kKillLag{1};            // from a guest's kill until the agent hears of it
 constexpr seconds kUncopiedPatience{30};  // with copies that fail everywhere; then it is told
@@ -84,7 +86,9 @@ void Core::State::step_generations(Attempt& a) {
         a.row.generations.end(),
         [](const GenerationRow& g) { return !g.is_committed && !g.is_refused; }
     );
-    seconds interval(std::max(a.commit.spec.checkpoint.min_interval_s, a.row.plan.min_interval_s));
+    seconds interval(std::max(
+        {kLeastIntervalS, a.commit.spec.checkpoint.min_interval_s, a.row.plan.min_interval_s}
+    ));
     if (static_cast<std::size_t>(waiting) >= kCrowd)
       interval = std::max(interval, kCrowdedInterval);
     const bool is_soon = a.snapshot_at && now_.boot - *a.snapshot_at < interval;

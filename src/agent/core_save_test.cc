@@ -60,6 +60,7 @@ TEST_F(CoreSave, after_a_torn_snapshot_nothing_goes_ahead_until_one_is_whole) {
   EXPECT_FALSE(has_work<CopyGeneration>());
   EXPECT_THAT(cancelled, SizeIs(1));
 
+  advance(seconds(1));
   feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
   EXPECT_FALSE(has_work<CopyGeneration>());
   finish<TakeSnapshot>(SnapshotTaken{a_generation(1)});
@@ -67,12 +68,14 @@ TEST_F(CoreSave, after_a_torn_snapshot_nothing_goes_ahead_until_one_is_whole) {
   copied("n-2", 1);
   committed(1);
 
+  advance(seconds(1));
   feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
   EXPECT_TRUE(work_body<CopyGeneration>().is_ahead);
 }
 
 TEST_F(CoreSave, what_is_not_durable_yet_goes_before_chunks_of_the_next) {
   save(1);
+  advance(seconds(1));
   feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
   ASSERT_TRUE(has_work<TakeSnapshot>());
   EXPECT_FALSE(work_body<CopyGeneration>().is_ahead);
@@ -208,6 +211,7 @@ TEST_F(CoreSave, a_full_disk_is_tried_again_and_loses_nothing_durable) {
   save(1);
   copied("n-2", 1);
   committed(1);
+  advance(seconds(1));
   feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
   finish<TakeSnapshot>(Error{ErrorCode::kExhausted, "no space left", ""});
   EXPECT_FALSE(has_work<TakeSnapshot>());
@@ -217,10 +221,26 @@ TEST_F(CoreSave, a_full_disk_is_tried_again_and_loses_nothing_durable) {
   EXPECT_EQ(core->view(clock.now()).attempts.front().durable_generation, 1u);
 }
 
+TEST_F(CoreSave, a_guest_that_says_without_end_that_it_saved_is_taken_once_a_second) {
+  save(1);
+  copied("n-2", 1);
+  committed(1);
+  for (int i = 0; i < 9; ++i) {
+    feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+    EXPECT_FALSE(has_work<TakeSnapshot>());
+    advance(milliseconds(100));
+  }
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  advance(milliseconds(200));
+
+  EXPECT_TRUE(has_work<TakeSnapshot>());
+}
+
 TEST_F(CoreSave, a_detection_during_a_snapshot_is_not_forgotten) {
   feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
   feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
   finish<TakeSnapshot>(SnapshotTaken{a_generation(1)});
+  advance(seconds(1));
 
   EXPECT_EQ(work_body<TakeSnapshot>().generation, 2u);
 }

@@ -196,6 +196,15 @@ void Core::State::step_start(Attempt& a) {
 }
 
 void Core::State::begin_starting(Attempt& a) {
+  std::string closed;
+  for (const NetworkAllow& wanted : a.commit.spec.peers) {
+    if (arbiter::is_opened(wanted, contract_.network)) continue;
+    closed += (closed.empty() ? "" : ", ") + wanted.prefix + " port " +
+              std::to_string(wanted.port) + " " + wanted.protocol;
+  }
+  if (!closed.empty())
+    a.row.detail += (a.row.detail.empty() ? "" : "; ") +
+                    ("this node's owner opens no way to " + readable(closed));
   set_phase(a, Phase::kStarting);
 }
 

@@ -72,6 +72,15 @@ std::string guest_view(FileSystem& fs, const std::string& disk) {
   return fs.stat(join_path(view, "work")) ? view : disk;
 }
 
+Result<std::string> readable_work(FileSystem& fs, const std::string& disk) {
+  RN_CHECK(check_guest_disk(fs, disk));
+  const std::string view = guest_view(fs, disk);
+  // The warden removes the folder where it can make no view.
+  if (view == disk && fs.stat(join_path(parent_folder(disk), "view")))
+    return fail(ErrorCode::kUnavailable, "the warden has not mounted its view of " + disk + " yet");
+  return join_path(view, "work");
+}
+
 WorkResult Hands::run(
     const Work& work,
     const std::atomic<bool>& is_cancelled,

@@ -39,6 +39,10 @@ Status check_guest_disk(FileSystem& fs, const std::string& disk);
 /// Where to read what a guest writes on `disk`: the warden's view beside it, in which files of mode
 /// 0600 are readable too, or the disk itself where there is none.
 std::string guest_view(FileSystem& fs, const std::string& disk);
+/// The folder in which a guest that was here worked, for the agent to read. kUnavailable while it
+/// cannot be trusted: no disk of the warden's, or one beside which its view is not mounted yet,
+/// where the guest's own files would seem to be forbidden.
+Result<std::string> readable_work(FileSystem& fs, const std::string& disk);
 
 /// Bytes of images that came here since the start, by whom they were asked of. Any thread reads.
 struct ImageTraffic {

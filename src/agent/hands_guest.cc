@@ -122,8 +122,8 @@ Result<WorkResult> Hands::snapshot(
   const auto entry = deps_.guests.entry(guest);
   const std::lock_guard lock(entry->work);
   RN_CHECK(load_base(*entry, guest, w.workspace));
-  RN_CHECK(check_guest_disk(deps_.fs, w.disk));
-  RN_TRY(const auto disk, deps_.fs.open_folder(join_path(guest_view(deps_.fs, w.disk), "work")));
+  RN_TRY(const std::string work, readable_work(deps_.fs, w.disk));
+  RN_TRY(const auto disk, deps_.fs.open_folder(work));
   StoppableFolder folder(*disk, is_cancelled);
   const checkpoint::WatchRules rules = watch_rules(w.spec);
   RN_TRY(const checkpoint::Scan scan, checkpoint::scan_folder(folder));
@@ -269,6 +269,16 @@ class LeftOut {
   std::string words_;
 };
 
+/// A guest may shut its own folder: it has ended well all the same, and brings nothing home.
+Result<checkpoint::Scan> scan_outputs(
+    Folder& folder, const checkpoint::ScanLimits& limits, LeftOut& left_out
+) {
+  auto scan = checkpoint::scan_folder(folder, limits);
+  if (scan || scan.error().code != ErrorCode::kDenied) return scan;
+  left_out.add("./", scan.error());
+  return checkpoint::Scan{};
+}
+
 Result<ListedFile> list_output(Folder& folder, const std::string& path, const FileStat& stat) {
   ListedFile file;
   file.path = path;
@@ -295,8 +305,8 @@ Result<WorkResult> Hands::upload(
   const auto entry = deps_.guests.entry(guest);
   const std::lock_guard lock(entry->work);
   RN_CHECK(load_base(*entry, guest, w.workspace));
-  RN_CHECK(check_guest_disk(deps_.fs, w.disk));
-  RN_TRY(const auto disk, deps_.fs.open_folder(join_path(guest_view(deps_.fs, w.disk), "work")));
+  RN_TRY(const std::string work, readable_work(deps_.fs, w.disk));
+  RN_TRY(const auto disk, deps_.fs.open_folder(work));
   StoppableFolder folder(*disk, is_cancelled);
   LeftOut left_out;
   const auto is_wanted = [&](const std::string& path) {
@@ -307,7 +317,7 @@ Result<WorkResult> Hands::upload(
   limits.left_out = [&](const std::string& path, const char* why) {
     if (is_wanted(path)) left_out.add(path, why);
   };
-  RN_TRY(const checkpoint::Scan scan, checkpoint::scan_folder(folder, limits));
+  RN_TRY(const checkpoint::Scan scan, scan_outputs(folder, limits, left_out));
   std::map<std::string, const ListedFile*> base;
   for (const ListedFile& file : entry->base.files) base[file.path] = &file;
   io::HttpSession session;

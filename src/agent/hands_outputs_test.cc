@@ -191,6 +191,35 @@ TEST_F(HandsOutputs, what_cannot_be_read_is_named_and_the_rest_comes_home) {
   EXPECT_THAT(uploaded.left_out, Not(HasSubstr(folder))) << "the node's own paths are not told";
 }
 
+TEST_F(HandsOutputs, a_folder_that_its_guest_has_shut_brings_nothing_home_and_is_named) {
+  put("result.txt", "42");
+  ASSERT_EQ(chmod(in_work(".").c_str(), 0), 0);
+
+  const OutputsUploaded uploaded = upload();
+
+  ASSERT_EQ(chmod(in_work(".").c_str(), 0755), 0);
+  EXPECT_EQ(uploaded.listing, Digest{});
+  EXPECT_THAT(uploaded.left_out, HasSubstr("./ (nobody but its owner may read it)"));
+}
+
+TEST_F(HandsOutputs, outputs_wait_for_the_wardens_view_and_are_not_taken_for_shut) {
+  put("result.txt", "42");
+  ASSERT_EQ(chmod(in_work(".").c_str(), 0), 0);
+  ASSERT_TRUE(make_folders(fs, folder + "/view", 0755));
+  UploadOutputs w;
+  w.disk = folder + "/disk";
+  WorkResult early;
+  without_rights_over_files([&] { early = run(w); });
+  ASSERT_EQ(chmod(in_work(".").c_str(), 0755), 0);
+  std::filesystem::rename(folder + "/disk/work", folder + "/view/work");
+
+  const OutputsUploaded uploaded = upload();
+
+  ASSERT_TRUE(std::holds_alternative<Error>(early));
+  EXPECT_EQ(std::get<Error>(early).code, ErrorCode::kUnavailable);
+  EXPECT_THAT(published(uploaded), UnorderedElementsAre("result.txt"));
+}
+
 TEST_F(HandsOutputs, what_was_not_wanted_is_not_missed) {
   put("result.txt", "42");
   put("private.txt", "mine");
