@@ -50,11 +50,24 @@ struct Watcher::Watch {
   Watch(FileSystem& f, const Clock& c, const Found& n, const GaveUp& g)
       : fs(f), clock(c), found(n), gave_up(g) {}
 
+  void expect_what_was_there(
+      const checkpoint::Scan& there, checkpoint::GenerationDetector& detector
+  ) const {
+    std::vector<std::pair<std::string, WallTime>> files;
+    for (const auto& [path, stat] : there) {
+      const std::int64_t changed_ms = stat.mtime_ns / 1'000'000;
+      if (stat.kind == FileStat::Kind::kRegular && changed_ms < to_ms(news_since))
+        files.emplace_back(path, wall_from_ms(changed_ms));
+    }
+    detector.expect(files);
+  }
+
   /// Everything new since the last scan, as events.
   void scan(Folder& work, checkpoint::GenerationDetector& detector) {
     auto now_there = checkpoint::scan_folder(work);
     scanned_at = clock.now().boot;
     if (!now_there) return;
+    if (!is_scanned) expect_what_was_there(*now_there, detector);
     for (const FileEvent& event : checkpoint::compare_scans(seen, *now_there)) {
       const auto stat = now_there->find(event.path);
       if (!is_scanned && stat != now_there->end() &&

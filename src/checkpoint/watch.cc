@@ -68,6 +68,26 @@ void GenerationDetector::make_room() {
   pending_.erase(oldest);
 }
 
+void GenerationDetector::expect(const std::vector<std::pair<std::string, WallTime>>& files) {
+  std::map<Unit, WallTime> changed;
+  for (const auto& [path, at] : files) {
+    const auto unit = unit_of(rules_, path, false);
+    if (!unit || (changed.size() >= kUnitsMax && !changed.contains(*unit))) continue;
+    const auto [place, is_new] = changed.try_emplace(*unit, at);
+    if (!is_new) place->second = std::max(place->second, at);
+  }
+  std::vector<std::pair<WallTime, Unit>> round;
+  for (const auto& [unit, at] : changed) round.emplace_back(at, unit);
+  std::sort(round.begin(), round.end());
+  auto first = round.empty() ? round.begin() : std::prev(round.end());
+  while (first != round.begin() && first->first - std::prev(first)->first < rules_.companion / 2)
+    --first;
+  if (std::distance(first, round.end()) < 2) return;
+  for (auto it = first; std::next(it) != round.end(); ++it)
+    followed_[it->second] = {std::next(it)->second, std::next(it)->first - it->first};
+  followed_[round.back().second] = {first->second, rules_.companion};
+}
+
 /// Of a unit that was found whole: what came before it is followed by it.
 void GenerationDetector::learn(const Unit& unit, const Pending& pending) {
   if (last_whole_ && last_whole_->first == unit) followed_.erase(unit);  // nothing came between

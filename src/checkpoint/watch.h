@@ -98,6 +98,11 @@ class GenerationDetector {
  public:
   explicit GenerationDetector(WatchRules rules) : rules_(std::move(rules)) {}
 
+  /// What lies there from an attempt before, with the time of its last change: units that were
+  /// written one soon after the other, up to the newest one, are taken for the rounds of a job that
+  /// saves into several files, until this attempt shows another rhythm. Before the first event.
+  void expect(const std::vector<std::pair<std::string, WallTime>>& files);
+
   void on_event(const FileEvent& event, Instant now);
   /// The job said that what is there is complete (its output line).
   GenerationReady on_declared(Instant now);

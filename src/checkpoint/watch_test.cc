@@ -134,6 +134,26 @@ TEST_F(CompanionTest, three_files_are_one_save) {
   EXPECT_EQ(saved("c.pt", 63'000), Names{"c.pt"});
 }
 
+TEST_F(CompanionTest, the_first_round_of_an_attempt_is_one_save_like_those_of_the_attempt_before) {
+  const auto was = [](int ms) { return WallTime(milliseconds(1'700'000'000'000 + ms)); };
+  detector_.expect(
+      {{"old.pt", was(0)}, {"a.pt", was(60'000)}, {"b.pt", was(61'000)}, {"c.pt", was(63'000)}}
+  );
+
+  EXPECT_EQ(saved("a.pt", 5000), Names{});
+  EXPECT_EQ(saved("b.pt", 6000), Names{});
+  EXPECT_EQ(saved("c.pt", 8000), Names{"c.pt"});
+}
+
+TEST_F(CompanionTest, what_lies_there_from_before_holds_a_file_up_once_at_most) {
+  const auto was = [](int ms) { return WallTime(milliseconds(1'700'000'000'000 + ms)); };
+  detector_.expect({{"a.pt", was(0)}, {"data.pt", was(0)}});
+
+  EXPECT_EQ(saved("a.pt", 5000), Names{});
+  EXPECT_EQ(names(check(6300, kWhole)), Names{"a.pt"});
+  EXPECT_EQ(saved("a.pt", 10'000), Names{"a.pt"});
+}
+
 TEST_F(DetectorTest, a_save_began_with_its_first_change_since_it_was_taken) {
   detector_.on_event({"a.pt", FileEventKind::kModified}, at_ms(100));
   detector_.on_event({"a.pt", FileEventKind::kModified}, at_ms(900));

@@ -42,11 +42,19 @@ class Pairs(unittest.TestCase):
     def log(self, job, attempt=None):
         return self.site.rest.log(job, attempt).decode()
 
-    def take_back_and_lend_again(self):
-        self.site.wait("each to save in this attempt", lambda: all(
-            "saved" in self.log(job, self.attempt(job)) for job in self.jobs.values()), 60)
-        time.sleep(random.uniform(0, 4))
-        self.site.nodes["lab-a"].owner("reclaim")
+    def durable(self, job):
+        return self.site.rest.job(job)["durable"]["generation"]
+
+    def take_back_and_lend_again(self, *how):
+        """With a notice after the first save of each, or at once when the first save of `two files` is durable."""
+        if how:
+            before = self.durable(self.jobs["two files"])
+            self.site.wait("a first save of this attempt", lambda: self.durable(self.jobs["two files"]) > before, 60, 0.05)
+        else:
+            self.site.wait("each to save in this attempt", lambda: all(
+                "saved" in self.log(job, self.attempt(job)) for job in self.jobs.values()), 60)
+            time.sleep(random.uniform(0, 4))
+        self.site.nodes["lab-a"].owner("reclaim", *how)
         self.site.wait("all to be displaced", lambda: all(
             self.site.rest.job(job)["state"] == "queued" for job in self.jobs.values()), 60)
         before = {name: self.attempt(job) for name, job in self.jobs.items()}
@@ -56,8 +64,8 @@ class Pairs(unittest.TestCase):
             for name, job in self.jobs.items()), 60)
 
     def test_after_each_notice_they_go_on_with_what_belongs_together(self):
-        for round_ in range(2):
-            self.take_back_and_lend_again()
+        for round_, how in enumerate([[], ["--now"], []]):
+            self.take_back_and_lend_again(*how)
             for name, job in self.jobs.items():
                 said = re.search(r"resumed .*", self.log(job, self.attempt(job)))[0]
                 with self.subTest(name, round=round_, said=said):
