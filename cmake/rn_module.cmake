@@ -3,7 +3,7 @@
 #
 # Makes library reclaimnet_NAME (alias reclaimnet::NAME), test program NAME_test, link test NAME_link_test (the whole
 # library in an empty main with nothing but its declared dependencies) and NAME_headers (every header compiles alone).
-# A dependency on a module of the same or a higher layer is a configuration error (DESIGN section 6).
+# A dependency on a module of the same or a higher layer is a configuration error (ARCHITECTURE.md).
 
 set(RN_LAYER_base 0)
 foreach(m model io)

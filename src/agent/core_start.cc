@@ -208,7 +208,7 @@ void Core::State::begin_starting(Attempt& a) {
   set_phase(a, Phase::kStarting);
 }
 
-/// spec-platform 3d. Ours come last, so that a job cannot pretend them; what steers the runtime is
+/// Our variables come last, so that a job cannot pretend them; what steers the runtime is
 /// the warden's business (it refuses such names).
 warden_wire::StartGuest Core::State::start_request(const Attempt& a) const {
   const wire::Commit& commit = a.commit;

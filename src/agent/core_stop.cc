@@ -12,8 +12,7 @@ constexpr nanoseconds kMarginMax = seconds(2);  // before a deadline: kill and l
 /// With a tick, half a second: who does not know of the notice would only compute what is lost.
 constexpr milliseconds kStopAfterSaveBegan{400};
 constexpr std::int32_t kExitBySignal = 128;
-constexpr std::int32_t kExitCheckpointed =
-    85;  // spec-platform 3b: "checkpoint written, restart me"
+constexpr std::int32_t kExitCheckpointed = 85;  // "checkpoint written, restart me"
 constexpr std::int32_t kExitResubmit = 99;
 constexpr std::int32_t kExitTemporary = 75;
 

@@ -54,7 +54,7 @@ struct PrepareWork {
 };
 
 /// Makes the newest complete state of `disk`/work a generation in the own chunk store. Answered by
-/// SnapshotTaken once it is safe (DESIGN section 5), or by NothingNew if no complete state differs
+/// SnapshotTaken once it is safe, or by NothingNew if no complete state differs
 /// from `parent`; kUnavailable if the files did not hold still (the watch reports again).
 struct TakeSnapshot {
   std::string disk;

@@ -11,7 +11,7 @@
 #include "model/node.h"
 #include "model/wire.h"
 
-// The node decides (DESIGN section 4, spec-laminar-airlock 8.4): probes become holds or refusals, a
+// The node decides: probes become holds or refusals, a
 // commit turns one hold into a lease. Pure: no I/O, no clock; owned by one thread.
 
 namespace rn::arbiter {

@@ -33,7 +33,7 @@ class File {
   virtual Result<Blob> read(std::uint64_t offset, std::uint64_t max) = 0;
   virtual Status append(BlobView bytes) = 0;
   /// Durable when this returns without error. An error is final: the file is condemned, do not
-  /// retry on it (the kernel may have dropped the pages; see spec-reliability-security, finding 3).
+  /// retry on it (the kernel may have dropped the pages; Rebello et al., ATC'20).
   virtual Status sync() = 0;
   virtual Result<FileStat> stat() = 0;
 };

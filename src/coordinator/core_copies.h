@@ -6,7 +6,7 @@
 #include "coordinator/core_state.h"
 
 // Where checkpoints live and when they count: tickets, copy plans, receipts, the durable row, the
-// garbage that follows. DESIGN section 5.
+// garbage that follows.
 namespace rn::coordinator {
 
 std::string failure_domain_of(const NodeEntry& node);

@@ -3,8 +3,7 @@
 
 #include "coordinator/core_state.h"
 
-// Probe, hold, commit: the coordinator ranks, the node decides (spec-laminar-airlock.md 8.3
-// and 8.4).
+// Probe, hold, commit: the coordinator ranks, the node decides.
 //
 // The best two candidates are probed. The best offer is committed as soon as everybody has
 // answered, or when the time for the others' answers is over; other holds are cancelled. A hold is

@@ -39,7 +39,7 @@ struct FileEntry {
   RN_FIELDS(FileEntry, path, kind, mode, bytes, mtime_ns, content, chunks, target)
 };
 
-/// One complete generation of a job: its checkpoint with the workspace's delta. DESIGN section 5;
+/// One complete generation of a job: its checkpoint with the workspace's delta:
 /// docs/formats/manifest.md.
 struct Manifest {
   std::uint32_t version = 1;

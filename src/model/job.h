@@ -110,7 +110,7 @@ struct JobSpec {
   )
 };
 
-/// DESIGN section 4.
+/// One job's life: ARCHITECTURE.md.
 enum class JobState : std::uint8_t {
   kQueued,
   kPlacing,

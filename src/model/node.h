@@ -136,8 +136,7 @@ struct NetworkAllow {
   RN_FIELDS(NetworkAllow, prefix, port, protocol)
 };
 
-/// What the owner grants. Kept on the node, shown to everyone who is placed there. DESIGN
-/// section 3.
+/// What the owner grants. Kept on the node, shown to everyone who is placed there.
 struct Contract {
   bool lends = true;                   ///< false: the node only stores chunks
   std::vector<std::uint32_t> gpus;     ///< lent GPU indices; empty = all

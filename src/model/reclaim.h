@@ -10,7 +10,7 @@
 
 namespace rn {
 
-/// DESIGN section 3: every number that is reported is split by these.
+/// How a node was taken back: every number that is reported is split by these.
 enum class ReclaimKind : std::uint8_t { kAnnounced, kNotice, kEmergency, kLost };
 RN_ENUM(ReclaimKind, "announced", "notice", "emergency", "lost")
 

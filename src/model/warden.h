@@ -77,8 +77,8 @@ bool steers_runtime(std::string_view variable);
 /// a colon or a control character, or no plain path; empty = it can. Pure.
 std::string_view why_no_work_folder(std::string_view folder);
 
-/// Starts the container with the strict profile of DESIGN section 10. Nothing else of the engine
-/// can be asked for.
+/// Starts the container with the strict profile (warden/profile.h). Nothing else of the engine can
+/// be asked for.
 struct StartGuest {
   GuestName guest;
   std::string image_digest;

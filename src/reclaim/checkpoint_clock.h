@@ -10,7 +10,7 @@
 #include "base/time.h"
 
 // When a job's next snapshot is due, what counts as saved, and whose upload goes first. Pure: time
-// is passed in. Formulas: spec-reclaim.md 2.1, 2.3, 2.4, 8.1.
+// is passed in.
 namespace rn::reclaim {
 
 /// Φ ← Φ + dt/τ; a snapshot is due at Φ ≥ 1 and puts it back to 0. With a constant interval this is

@@ -7,7 +7,8 @@
 
 #include "model/fields.h"
 
-// How often jobs that share an uplink make checkpoints. Pure. Formulas: spec-reclaim.md 2.1 to 2.4.
+// How often jobs that share an uplink make checkpoints. Pure. After Young (1974)
+// and Daly (2006), to first order; an upload takes time, and the age of unsaved work counts.
 // Seconds, bytes, departures per second.
 namespace rn::reclaim {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 // Which transfers are promised to arrive before their deadlines, and how fast each may send. Pure.
-// spec-reclaim.md 5.2 and 8.3, extended from one uplink to transfers that cross several links.
-// Seconds from now, bytes, bytes per second.
+// The demand bound of earliest deadline first, extended from one uplink to transfers that cross
+// several links. Seconds from now, bytes, bytes per second.
 namespace rn::reclaim {
 
 enum class TransferClass : std::uint8_t {

@@ -7,7 +7,7 @@
 
 #include "base/ids.h"
 
-// Where copies of a job's checkpoints go. Pure. DESIGN section 5, spec-reclaim.md 8.2.
+// Where copies of a job's checkpoints go. Pure.
 namespace rn::reclaim {
 
 inline constexpr double kCopyHorizon_s = 4 * 3600.0;  ///< for how long a copy should survive

@@ -28,7 +28,7 @@ struct EventCount {
 };
 
 /// Empirical Bayes: the strength κ under which members with multipliers r ~ Gamma(κ, κ) make these
-/// counts most probable (negative-binomial marginal likelihood, spec-reclaim.md 2.6 item 4), found
+/// counts most probable (negative-binomial marginal likelihood), found
 /// on log κ within [lowest, highest]. `fallback` if fewer than three members expected anything: two
 /// say nothing about how members differ.
 double best_strength(

@@ -14,7 +14,7 @@
 
 // How likely an owner takes a node back, learnt from what owners did. Pure: time is passed in.
 //
-// Piecewise-exponential hazard of node i of lab l (spec-reclaim.md 2.6), in departures per second
+// Piecewise-exponential hazard of node i of lab l, in departures per second
 // of lent time:
 //
 //   h = base · H[hour of week] · g[age band] · R_lab · D_lab[hour of week] · r_node

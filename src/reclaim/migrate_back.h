@@ -3,7 +3,7 @@
 
 #include <string>
 
-// Whether a displaced job goes home. Pure. DESIGN section 4 item 8, spec-reclaim.md 8.2.
+// Whether a displaced job goes home. Pure.
 namespace rn::reclaim {
 
 struct MigrateBackInput {

@@ -7,8 +7,8 @@
 #include <vector>
 
 // The best schedule for a known distribution of departures. For tests and benches only: no product
-// program knows the distribution. Dynamic program over ages (SC'11 DPNextFailure, spec-reclaim.md
-// 2.3): a snapshot at age s, durable at s + latency, saves the work since the one before.
+// program knows the distribution. Dynamic program over ages (DPNextFailure of Bougeret et
+// al., SC'11): a snapshot at age s, durable at s + latency, saves the work since the one before.
 namespace rn::reclaim {
 
 struct OracleCosts {

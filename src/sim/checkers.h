@@ -28,7 +28,7 @@ double seconds_of(nanoseconds time);
 /// `j-… epoch 3.1`, as violations call an attempt.
 std::string attempt_name(const JobId& job, LeaseEpoch epoch);
 
-/// The invariants of spec-reliability-security section 2.2, each as a check of what can be seen
+/// The invariants, each as a check of what can be seen
 /// from outside the cores: committed rows, effects that left a process, guests' steps, disks. The
 /// first violation ends a run.
 ///

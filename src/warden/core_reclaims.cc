@@ -10,7 +10,7 @@ namespace rn::warden {
 
 namespace {
 
-constexpr std::uint32_t kMaxNoticeS = 900;  ///< DESIGN section 3
+constexpr std::uint32_t kMaxNoticeS = 900;  ///< the longest notice there is
 
 std::int64_t later_of(std::int64_t a, std::int64_t b) {
   return a > b ? a : b;

@@ -68,7 +68,7 @@ KillPathConfig Machine::kill_config(const MachineConfig& config, const std::stri
   kill.cgroup_parent = paths.cgroup;
   // NOTE: of mounts only the views of the owner's data are looked at, which a start that was broken
   // off may leave. A guest's own go with its mount namespace; the attempt's disk stays, because the
-  // copies of what is on it go on after the guest (DESIGN section 3).
+  // copies of what is on it go on after the guest.
   kill.attempts_folder = DataMounts::guests_folder(paths.data);
   if (config.engine == "private") {
     kill.uid_first = uid_base_of(config.lab);

@@ -58,7 +58,7 @@ Status check_guest_name(const warden_wire::GuestName& guest);
 /// or in the work folder's way, resources out of range. Pure.
 Status check_start(const warden_wire::StartGuest& start);
 
-/// The engine's create request (JSON) with the whole hardening line of DESIGN section 10. Nothing
+/// The engine's create request (JSON) with the whole hardening. Nothing
 /// of `start` reaches it but what check_start accepts, which is called first. Pure, deterministic.
 Result<std::string> make_create_request(
     const warden_wire::StartGuest& start, const ContainerSetting& place

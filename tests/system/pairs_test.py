@@ -49,7 +49,8 @@ class Pairs(unittest.TestCase):
         """With a notice after the first save of each, or at once when the first save of `two files` is durable."""
         if how:
             before = self.durable(self.jobs["two files"])
-            self.site.wait("a first save of this attempt", lambda: self.durable(self.jobs["two files"]) > before, 60, 0.05)
+            self.site.wait(
+                "a first save of this attempt", lambda: self.durable(self.jobs["two files"]) > before, 60, 0.05)
         else:
             self.site.wait("each to save in this attempt", lambda: all(
                 "saved" in self.log(job, self.attempt(job)) for job in self.jobs.values()), 60)
