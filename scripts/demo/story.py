@@ -17,6 +17,7 @@ MOVE_S = 240  # until the guests run elsewhere
 RESUME_S = 300  # from there to their first packet
 LOG_S = 60  # until an attempt's first words are here
 STEP_S = 240  # from one step to the next, or from the last one to the end
+TELL_S = 30  # between two words of how far a guest is
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 QUIET_S = 3  # without any packet; a guest sends every 5 ms
 
@@ -222,8 +223,12 @@ def act_6_coordinator(stage, rng):
 
 def wait_while_it_goes_on(stage, guest, process):
     """However slow the machine is; but a guest that does no new step for a long time is a failed check."""
+    said = time.monotonic()
     while process.is_running():
         last = stage.last_step(guest)
+        if time.monotonic() - said >= TELL_S:
+            said = time.monotonic()
+            say(f"{guest}: {last} of {stage.steps} steps done")
         stage.wait(f"`reclaim run` of {guest} to end, or a step after {last}",
                    lambda: not process.is_running() or stage.last_step(guest) > last, STEP_S)
         if process.is_running() and stage.last_step(guest) <= last:
