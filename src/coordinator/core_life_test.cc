@@ -641,6 +641,16 @@ TEST_F(Life, what_keeps_a_guest_from_being_saved_is_in_its_history_once_and_in_w
   EXPECT_EQ(why().find("rename it into place"), std::string::npos) << why();
 }
 
+TEST_F(Life, what_a_node_does_not_give_a_guest_is_in_why) {
+  const JobId id = submit();
+  pass(2000);
+  FakeAgent& a = node(where(id));
+  a.attempts[{id, job(id).epoch}].detail = "this node's owner opens no way to 10.9.9.9/32";
+  say(a, id, job(id).epoch, AttemptState::kRunning);
+
+  EXPECT_NE(core->why(id, clock.now())->find("opens no way to 10.9.9.9/32"), std::string::npos);
+}
+
 TEST_F(Life, a_guest_cannot_fill_the_history_with_troubles) {
   const JobId id = running();
   FakeAgent& a = node("a");
