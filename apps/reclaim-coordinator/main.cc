@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -12,6 +13,7 @@
 #include "base/printable.h"
 #include "coordinator/daemon.h"
 #include "coordinator/sqlite_store.h"
+#include "coordinator/topology_file.h"
 #include "io/standard_output.h"
 
 namespace {
@@ -27,6 +29,7 @@ struct Flags {
   std::optional<std::string> listen;
   std::optional<std::string> url;
   std::optional<std::string> strategy;
+  std::optional<std::string> topology;
   std::optional<std::uint32_t> heartbeat_ms;
   std::optional<std::uint32_t> lost_after;
   std::optional<std::uint32_t> min_residence_s;
@@ -73,6 +76,7 @@ Result<DaemonConfig> configure(const Flags& flags) {
   if (flags.url) config.url = *flags.url;
   if (flags.listen) RN_CHECK(parse_listen(*flags.listen, config));
   if (flags.strategy) RN_CHECK(parse_strategy(*flags.strategy, config));
+  if (flags.topology) config.topology = *flags.topology;
   if (flags.heartbeat_ms) config.core.heartbeat_ms = *flags.heartbeat_ms;
   if (flags.lost_after) config.core.lost_after = *flags.lost_after;
   if (flags.min_residence_s) config.core.min_residence_s = *flags.min_residence_s;
@@ -92,8 +96,9 @@ Result<DaemonConfig> configure(const Flags& flags) {
 }
 
 int serve(const Flags& flags) {
-  const auto config = configure(flags);
+  auto config = configure(flags);
   if (!config) return complain(config.error());
+  if (const Status loaded = load_topology(*config); !loaded) return complain(loaded.error());
   io::Loop loop;
   std::optional<Error> died;
   Daemon::Events events;
@@ -153,6 +158,30 @@ int verify(const Flags& flags) {
       "keep this database as evidence and compare it with a backup"});
 }
 
+/// Of the site whose database is there; without one only the file itself is looked at.
+int check_topology(const Flags& flags) {
+  const auto config = configure(flags);
+  if (!config) return complain(config.error());
+  const auto topology = read_topology_file(*flags.topology);
+  if (!topology) return complain(topology.error());
+  std::printf("%zu links, %zu nodes\n", topology->switches(), topology->nodes().size());
+  std::error_code ignored;
+  if (!std::filesystem::exists(config->state + "/coordinator.db", ignored)) {
+    std::printf(
+        "warning: there is no site in %s, so its nodes were not compared (--state)\n",
+        printable_lines(config->state).c_str()
+    );
+    return 0;
+  }
+  const auto store = SqliteStore::open_to_read(config->state);
+  if (!store) return complain(store.error());
+  const auto site = (*store)->load();
+  if (!site) return complain(site.error());
+  for (const std::string& warning : topology_warnings(*topology, site->nodes))
+    std::printf("warning: %s\n", printable_lines(warning).c_str());
+  return 0;
+}
+
 void add_flags(CLI::App& app, Flags& flags) {
   app.add_option(
       "--config", flags.config, std::string("configuration file (default ") + kDefaultConfig + ")"
@@ -160,32 +189,18 @@ void add_flags(CLI::App& app, Flags& flags) {
   app.add_option("--state", flags.state, "state folder (default /var/lib/reclaimnet/coordinator)");
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  CLI::App app("Coordinator of a ReclaimNet site.");
-  app.require_subcommand(1);
-  app.footer(
-      "Exit codes: 0 success, 1 failure, 2 usage, 3 not found, 4 permission, 5 conflict,\n"
-      "6 unavailable, 7 timeout, 8 no room, 141 nobody reads the output. See docs/commands.md."
-  );
-  Flags flags;
-
-  CLI::App* serve_command =
-      app.add_subcommand("serve", "Run the coordinator. Needs no configuration at all.");
-  add_flags(*serve_command, flags);
-  serve_command->add_option("--listen", flags.listen, "ADDRESS:PORT (default 0.0.0.0:7443)");
-  serve_command->add_option("--url", flags.url, "https://host:port under which nodes reach it");
-  serve_command->add_option(
-      "--name", flags.names, "another DNS name or address for its certificate"
-  );
+void add_serve_flags(CLI::App& app, Flags& flags) {
+  app.add_option("--listen", flags.listen, "ADDRESS:PORT (default 0.0.0.0:7443)");
+  app.add_option("--url", flags.url, "https://host:port under which nodes reach it");
+  app.add_option("--name", flags.names, "another DNS name or address for its certificate");
   const auto number = [&](const char* flag, std::optional<std::uint32_t>& out, const char* what) {
-    add_number(*serve_command, flag, out, what);  // bounds: finish_config()
+    add_number(app, flag, out, what);  // bounds: finish_config()
   };
   number("--heartbeat-ms", flags.heartbeat_ms, "period of the nodes' heartbeats (default 5000)");
   number("--lost-after", flags.lost_after, "missed heartbeats until a node is lost (default 3)");
-  serve_command->add_option(
-      "--strategy", flags.strategy, "priority, round_robin or fair (default)"
+  app.add_option("--strategy", flags.strategy, "priority, round_robin or fair (default)");
+  app.add_option(
+      "--topology", flags.topology, "the site's network (docs/topology.md; default: none)"
   );
   number("--min-residence-s", flags.min_residence_s, "no migrate-back before (default 300)");
   number(
@@ -211,20 +226,44 @@ int main(int argc, char** argv) {
       flags.keep_outputs_s,
       "the same for jobs whose outputs nobody has fetched (default 7776000)"
   );
-  serve_command->add_flag("--no-migrate-back", flags.stays_away, "never send jobs home");
-  serve_command->add_flag("--public-metrics", flags.has_public_metrics, "/metrics without a token");
+  app.add_flag("--no-migrate-back", flags.stays_away, "never send jobs home");
+  app.add_flag("--public-metrics", flags.has_public_metrics, "/metrics without a token");
 
-  serve_command->add_flag(
+  app.add_flag(
       "--new-admin-token",
       flags.makes_admin_token,
       "make another admin token (the first one was lost)"
   );
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Coordinator of a ReclaimNet site.");
+  app.require_subcommand(1);
+  app.footer(
+      "Exit codes: 0 success, 1 failure, 2 usage, 3 not found, 4 permission, 5 conflict,\n"
+      "6 unavailable, 7 timeout, 8 no room, 141 nobody reads the output. See docs/commands.md."
+  );
+  Flags flags;
+
+  CLI::App* serve_command =
+      app.add_subcommand("serve", "Run the coordinator. Needs no configuration at all.");
+  add_flags(*serve_command, flags);
+  add_serve_flags(*serve_command, flags);
 
   CLI::App* verify_command =
       app.add_subcommand("verify", "Check the database and the audit chain.");
   add_flags(*verify_command, flags);
 
+  CLI::App* topology_command = app.add_subcommand(
+      "check-topology", "Check a file for serve --topology, and whether it fits the site's nodes."
+  );
+  add_flags(*topology_command, flags);
+  topology_command->add_option("FILE", flags.topology, "the file")->required();
+
   return run_command_line(app, argc, argv, "reclaim-coordinator", [&] {
+    if (topology_command->parsed()) return check_topology(flags);
     return serve_command->parsed() ? serve(flags) : verify(flags);
   });
 }

@@ -16,6 +16,7 @@
 #include "base/ids.h"
 #include "coordinator/rows.h"
 #include "model/wire.h"
+#include "reclaim/topology.h"
 #include "sched/queue.h"
 #include "sched/survival.h"
 
@@ -283,6 +284,7 @@ struct Config {
   bool migrates_back = true;
   std::uint32_t min_residence_s = 300;  ///< no migrate-back before
   std::uint32_t home_settle_s = 60;     ///< the returned node must have been open for so long
+  reclaim::Topology topology;           ///< as declared; empty: nodes have only their own uplinks
 };
 
 // ---- views

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/whole_number.h"
+#include "coordinator/topology_file.h"
 #include "io/real_fs.h"
 #include "io/url.h"
 #include "model/codec_detail.h"
@@ -20,6 +21,7 @@ struct FileConfig {
   std::optional<std::string> listen;
   std::optional<std::string> url;
   std::optional<std::vector<std::string>> names;
+  std::optional<std::string> topology;
   std::optional<bool> has_public_metrics;
   std::optional<std::uint32_t> certificate_s;
   std::optional<std::uint32_t> keep_ended_s;
@@ -41,6 +43,7 @@ struct FileConfig {
       listen,
       url,
       names,
+      topology,
       has_public_metrics,
       certificate_s,
       keep_ended_s,
@@ -69,6 +72,7 @@ Status apply(const FileConfig& file, DaemonConfig& config) {
   take(file.state, config.state);
   take(file.url, config.url);
   take(file.names, config.names);
+  take(file.topology, config.topology);
   take(file.has_public_metrics, config.has_public_metrics);
   take(file.certificate_s, config.certificate_s);
   take(file.keep_ended_s, config.keep_ended_s);
@@ -137,6 +141,12 @@ Status parse_strategy(const std::string& word, DaemonConfig& config) {
         "fair is the default"
     );
   }
+  return {};
+}
+
+Status load_topology(DaemonConfig& config) {
+  if (config.topology.empty()) return {};
+  RN_TRY(config.core.topology, read_topology_file(config.topology));
   return {};
 }
 

@@ -17,6 +17,7 @@ struct DaemonConfig {
   std::uint16_t port = 7443;       ///< 0: the kernel chooses
   std::string url;                 ///< told to nodes; empty: the name by which they reached us
   std::vector<std::string> names;  ///< DNS names and addresses for the certificate
+  std::string topology;            ///< its file; empty: none is declared
   bool has_public_metrics = false;
   bool makes_admin_token =
       false;  ///< at this start, though the site has users (the old one is lost)
@@ -41,6 +42,10 @@ Status parse_listen(const std::string& text, DaemonConfig& config);
 
 /// "priority", "round_robin" or "fair". kInvalid.
 Status parse_strategy(const std::string& word, DaemonConfig& config);
+
+/// Reads the file of `topology` into the core's configuration, if there is one. As
+/// read_topology_file(). Blocking.
+Status load_topology(DaemonConfig& config);
 
 /// What follows from other fields: the lease lives for lost_after heartbeats, and the like.
 Status finish_config(DaemonConfig& config);
