@@ -21,7 +21,7 @@ packages=(
   apparmor busybox-static docker.io e2fsprogs iperf3 iproute2 iptables iputils-ping jq kmod mmdebstrap nftables procps
   tcpdump uidmap zstd
   # test programs
-  curl libfaketime openssl prometheus python3 sqlite3
+  curl libfaketime openssl prometheus python3 python3-yaml sqlite3
 )
 # Units that these packages would start or enable by themselves.
 units=(apparmor.service docker.service docker.socket containerd.service prometheus.service)
