@@ -252,10 +252,12 @@ void KillService::serve(int client) {
   }
   if (is_deed && !done.is_cut_only && done.gpu_mask == 0)
     guards_until_ = clock_.now().boot + kGuardLimit;
+  // Before the answer: who has it and asks the daemon next is not told the state before the deed.
+  if (is_deed) {
+    done.sequence = ++sequence_;
+    done_(std::move(done));
+  }
   send(client, &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (!is_deed) return;
-  done.sequence = ++sequence_;
-  done_(std::move(done));
 }
 
 Result<KillFrame> ask_kill_socket(

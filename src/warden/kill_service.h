@@ -20,8 +20,8 @@
 namespace rn::warden {
 
 /// The owner's emergency socket: one KillFrame in, one out, on a thread of its own with a kill path
-/// made beforehand. It works while the daemon's loop is stuck. What it did is told to `done` last,
-/// from its thread.
+/// made beforehand. It works while the daemon's loop is stuck. What it did is told to `done` from
+/// its thread, before the owner is answered: `done` must not wait for the loop.
 class KillService {
  public:
   using Done = std::function<void(EmergencyDone)>;
