@@ -22,6 +22,7 @@ namespace {
 
 constexpr milliseconds kKillLimit = seconds(5);
 constexpr milliseconds kClearLimit = seconds(10);
+constexpr seconds kFactsAge{30};
 constexpr milliseconds kStep{20};
 constexpr int kEndTries = 100;  ///< of kStep each: the engine learns of an end a little later
 constexpr std::int32_t kUnknownExitCode = 137;
@@ -438,13 +439,21 @@ Exited Machine::look_at_end(const GuestRecord& record) {
   return end;
 }
 
+/// What the engine is, is asked when it may be another one, and now and then: for that answer
+/// dockerd starts two programs, and this is called each second.
 Result<EngineFacts> Machine::ensure_engine(Instant now) {
-  if (private_engine_) {
-    RN_CHECK(private_engine_->ensure(now));
-  } else {
-    RN_CHECK(engine_->ping(seconds(2)));
+  const Result<pid_t> up = private_engine_ ? private_engine_->ensure(now)
+                                           : engine_->ping(seconds(2)).map([] { return pid_t{0}; });
+  if (!up) {
+    known_engine_.reset();
+    return fail(up.error());
   }
-  return engine_->facts();
+  if (!known_engine_ || known_engine_->pid != *up || now - known_engine_->asked >= kFactsAge) {
+    known_engine_.reset();
+    RN_TRY(EngineFacts facts, engine_->facts());
+    known_engine_ = KnownEngine{*up, now, std::move(facts)};
+  }
+  return known_engine_->facts;
 }
 
 Result<Reconciled> Machine::search(const std::vector<GuestRecord>& live) {

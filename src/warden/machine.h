@@ -169,6 +169,14 @@ class Machine {
   std::optional<AttemptDisks> disks_;
   std::optional<DataMounts> data_;
   std::optional<PrivateEngine> private_engine_;  ///< used by ensure_engine() alone
+
+  struct KnownEngine {
+    pid_t pid = 0;  ///< 0: an engine that is not ours
+    Instant asked;
+    EngineFacts facts;
+  };
+
+  std::optional<KnownEngine> known_engine_;  ///< used by ensure_engine() alone
   std::optional<Engine> engine_;
   std::optional<traffic::GuestCut> cut_;  ///< used by net_ alone, under its lock
   std::optional<traffic::CutSwitch> gates_;
