@@ -20,10 +20,6 @@ constexpr std::size_t kCrowd = 4;         // generations that wait to become dur
 constexpr milliseconds kLastPause{300};   // before a last snapshot that failed is tried again
 constexpr std::uint32_t kLastTries = 3;   // of a last snapshot for which nobody waits
 
-bool is_evacuating(Phase phase) {
-  return phase >= Phase::kNoticed;
-}
-
 /// What the author of a guest can do so that it is saved.
 std::string saving_advice(const CheckpointSpec& spec) {
   return "write it under another name and rename it into place, or leave it alone for " +
@@ -310,13 +306,13 @@ std::set<std::string> Core::State::domains_under_way(const Attempt& a) const {
 void Core::State::begin_copy(
     Attempt& a, const PeerGrant& peer, GenerationRef generation, bool is_ahead
 ) {
-  const std::uint64_t cap =
-      is_evacuating(a.row.phase) ? contract_.uplink_bps_evacuation : contract_.uplink_bps_normal;
+  const std::uint64_t cap = cap_of(a);
   const std::uint32_t number = generation.generation;
   const WorkId id = work(
       a, Task::kCopy, CopyGeneration{std::move(generation), peer, cap, is_ahead}, peer.node, number
   );
   works_.at(id).is_ahead = is_ahead;
+  works_.at(id).transfer.rate_bps = cap;
   a.copies[peer.node] = id;
 }
 

@@ -15,6 +15,7 @@
 #include "agent/core.h"
 #include "agent/core_records.h"
 #include "arbiter/arbiter.h"
+#include "reclaim/deadline_rates.h"
 
 namespace rn::agent {
 
@@ -125,13 +126,27 @@ struct Calendar {
   std::optional<WallTime> change;  ///< none = not within eight days
 };
 
+/// How a copy under way goes; beside its work.
+struct TransferState {
+  Instant measured_at{};
+  std::optional<std::uint64_t> bytes_left;
+  std::uint64_t bytes_sent = 0;
+  double sent_bps = 0;         ///< over about half a second
+  std::uint64_t rate_bps = 0;  ///< as the shell was told; 0 = no limit
+  std::uint64_t told_bps = 0;  ///< by the coordinator, at told_at
+  std::optional<Instant> told_at;
+  std::uint64_t alone_bps = 0;  ///< by the own plan; 0 = no limit
+  bool is_planned = false;      ///< alone_bps counts
+};
+
 struct PendingWork {
   GuestName guest;
   Task task = Task::kFetch;
   NodeId peer;
   std::uint32_t generation = 0;
   bool is_started = false;
-  bool is_ahead = false;  ///< a copy whose generation is not whole yet
+  bool is_ahead = false;        ///< a copy whose generation is not whole yet
+  TransferState transfer = {};  ///< of a copy
 };
 
 /// The time in which the journal cannot write. What may not be answered without it is kept, in
@@ -175,6 +190,7 @@ class Core::State {
   void on(const GenerationDetected& e);
   void on(const SaveTrouble& e);
   void on(const TelemetrySampled& e);
+  void on(const TransfersMeasured& e);
   void on(const ContractChanged& e);
   void on(const FactsChanged& e);
   void on(const OwnerLeaves& e);
@@ -219,6 +235,7 @@ class Core::State {
   void on_message(const wire::AttemptAck& m);
   void on_message(const wire::ReclaimAck& m);
   void on_message(const wire::CollectGarbage& m);
+  void on_message(const wire::TransferRates& m);
 
   template <class Other>
   void on_message(const Other&) {}  // agents' own messages: nobody sends them here
@@ -301,6 +318,16 @@ class Core::State {
   bool step_draining(Attempt& a);
   void step_publishing(Attempt& a);
   void trim_generations(Attempt& a);
+
+  // core_transfers.cc: how fast copies go
+  std::uint64_t cap_of(const Attempt& a) const;
+  std::optional<nanoseconds> evacuation_left(const Attempt& a) const;
+  std::uint64_t estimate(const Attempt& a, const TransferState& transfer) const;
+  wire::TransferReport transfer_report(WorkId id, const PendingWork& pending) const;
+  void step_transfers();
+  void plan_alone();
+  void set_rates();
+  void report_transfers();
 
   // core_schedule.cc: what the owner is expected to do, and how often it is worth to save
   void on_hazard(const wire::HazardForecast& told);
@@ -395,6 +422,14 @@ class Core::State {
   WorkId next_work_ = 1;
   std::map<WorkId, PendingWork> works_;
   std::deque<Work> queue_;
+
+  reclaim::RatePlanner planner_{reclaim::LinkGuard{}};  ///< of the node alone
+  Instant planned_alone_at_{};
+  std::uint64_t foreign_bps_ = 0;
+  std::set<WorkId> told_transfers_;  ///< in the newest report
+  bool is_evacuating_told_ = false;  ///< and it had a deadline
+  Instant transfers_told_at_{};
+  nanoseconds rates_valid_{0};
 
   std::map<ReclaimId, ReclaimRow> reclaims_;
   std::map<ReclaimId, Instant> reclaim_sent_at_;

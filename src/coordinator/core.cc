@@ -15,6 +15,7 @@
 #include "coordinator/core_placement.h"
 #include "coordinator/core_registry.h"
 #include "coordinator/core_state.h"
+#include "coordinator/core_transfers.h"
 #include "coordinator/core_usage.h"
 #include "coordinator/core_why.h"
 
@@ -166,6 +167,8 @@ void on_message(State& state, const AgentMessage& event) {
           on_grant_request(state, *node, message);
         } else if constexpr (std::is_same_v<M, wire::Holdings>) {
           on_holdings(state, *node, message);
+        } else if constexpr (std::is_same_v<M, wire::Transfers>) {
+          on_transfers(state, *node, message);
         } else if constexpr (std::is_same_v<M, wire::LogAppend>) {
           on_log_append(state, *node, message);
         } else if constexpr (std::is_same_v<M, wire::PublishOutputs>) {
@@ -267,12 +270,14 @@ Output Core::handle(const Event& event, Now now) {
       event
   );
   settle_departures(state);
+  plan_transfers(state);
   dispatch(state);
   return state.take_output();
 }
 
 Instant Core::wake_at(Now now) const {
-  return placement_wake(*state_, now.boot + milliseconds(state_->config.tick_ms));
+  const Instant tick = now.boot + milliseconds(state_->config.tick_ms);
+  return transfers_wake(*state_, placement_wake(*state_, tick));
 }
 
 }  // namespace rn::coordinator

@@ -18,6 +18,7 @@
 #include "base/time.h"
 #include "coordinator/core_types.h"
 #include "coordinator/states.h"
+#include "coordinator/transfer_book.h"
 #include "reclaim/hazard.h"
 #include "sched/candidates.h"
 #include "sched/fair_share.h"
@@ -108,6 +109,7 @@ struct AttemptEntry {
   Instant plan_made;
   std::int64_t tickets_expire_wall_ms = 0;
   std::string shortfall;
+  std::string evacuation;  ///< the newest word on whether a copy of it arrives in time, for `why`
   std::optional<wire::AttemptEvent> held_end;  ///< waits for the check of the outputs
   bool is_checking_outputs = false;
 
@@ -213,6 +215,7 @@ struct State {
   std::map<LabId, sched::DecayedSum> lent_by_lab;
   Latency probe_latency{milliseconds(250)};
   Latency commit_latency{milliseconds(250)};
+  TransferBook transfers;
   Metrics metrics;
   States told;  ///< what the events say (I12)
 

@@ -328,6 +328,11 @@ struct Metrics {
   std::uint64_t heartbeats = 0;
   std::uint64_t connections_refused = 0;
   std::uint64_t log_bytes = 0;
+  std::uint64_t evacuations_admitted = 0;  ///< promised to arrive before the deadline
+  std::uint64_t evacuations_refused = 0;
+  std::uint64_t evacuations_withdrawn = 0;  ///< promised, and then the lines had less than before
+  std::uint64_t evacuations_in_time = 0;    ///< of those promised
+  std::uint64_t evacuations_missed = 0;     ///< of those promised
   // gauges
   std::uint64_t jobs_queued = 0;
   std::uint64_t jobs_placing = 0;
@@ -337,6 +342,8 @@ struct Metrics {
   std::uint64_t nodes_lost = 0;
   std::uint64_t gpus_total = 0;
   std::uint64_t gpus_open = 0;  ///< on nodes that take guests now
+  std::uint64_t transfers = 0;  ///< copies under way
+  double planned_rate = 0;      ///< bytes/s of those whose rate is bounded
 };
 
 }  // namespace rn::coordinator

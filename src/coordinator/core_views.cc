@@ -158,6 +158,8 @@ Metrics Core::metrics() const {
   Metrics m = state_->metrics;
   m.jobs_queued = state_->queued.size();
   m.jobs_placing = state_->placing.size();
+  m.transfers = state_->transfers.entries.size();
+  m.planned_rate = state_->transfers.planned_rate;
   m.jobs_running = state_->unfinished.size() - m.jobs_queued - m.jobs_placing;
   for (const auto& [id, node] : state_->nodes) {
     if (node.row.state == NodeState::kUp && node.connection != 0) ++m.nodes_up;

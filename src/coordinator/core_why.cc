@@ -66,6 +66,7 @@ std::string why_running(const State& state, const JobEntry& job) {
     text += " (" + attempt.row.attempt.placed_because + ")";
     if (attempt.row.last_step >= 0) text += ", step " + std::to_string(attempt.row.last_step);
     if (!attempt.row.attempt.detail.empty()) text += "; " + attempt.row.attempt.detail;
+    if (!attempt.evacuation.empty()) text += "; " + attempt.evacuation;
     if (!attempt.shortfall.empty()) text += "; " + attempt.shortfall;
     if (!attempt.save_trouble.empty()) text += "; " + attempt.save_trouble;
   }

@@ -107,7 +107,8 @@ TEST(Wire, every_kind_of_message_survives_the_wire) {
       wire::LogAck{},
       wire::AttemptAck{},
       wire::ReclaimAck{},
-      wire::CollectGarbage{}};
+      wire::CollectGarbage{},
+      wire::TransferRates{{{7, 50'000'000, true}}, 1000}};
 
   ASSERT_EQ(messages.size(), std::variant_size_v<wire::Message>);
   for (const auto& message : messages) {

@@ -15,6 +15,7 @@
 #include "model/job.h"
 #include "model/node.h"
 #include "model/reclaim.h"
+#include "model/wire_transfers.h"
 
 namespace rn {
 
@@ -464,6 +465,7 @@ using Message = std::variant<
     ReclaimReport,
     Leave,
     Holdings,
+    Transfers,
     Welcome,
     Refused,
     HeartbeatAck,
@@ -476,7 +478,8 @@ using Message = std::variant<
     LogAck,
     AttemptAck,
     ReclaimAck,
-    CollectGarbage>;
+    CollectGarbage,
+    TransferRates>;
 
 /// The word of a message on the wire, e.g. "hello", "commit_generation".
 std::string_view name_of(const Message& message);

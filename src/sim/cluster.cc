@@ -12,6 +12,8 @@ namespace rn::sim {
 
 namespace {
 
+constexpr std::uint64_t kUplink_bps = 1'000'000'000;
+constexpr auto kBuilding = "building";
 constexpr auto kImage = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 void leave_owners_files(Machine& machine) {
@@ -23,6 +25,19 @@ void leave_owners_files(Machine& machine) {
   RN_ASSERT(is_written, "a new disk takes files");
 }
 
+/// Some of the nodes share one line out of their building; all others hang at the root.
+reclaim::Topology topology_of(const ClusterOptions& options) {
+  const double out = static_cast<double>(options.line_bps) / 8;
+  const double fast = static_cast<double>(kUplink_bps) / 8;
+  reclaim::TopologyDeclaration declared;
+  declared.switches = {{"campus", "", {}}, {kBuilding, "campus", {out, fast, 0}}};
+  for (std::uint32_t i = 0; i < options.building; ++i)
+    declared.nodes.push_back({"node" + std::to_string(i), kBuilding, {fast, fast, 0}});
+  auto topology = reclaim::Topology::make(declared);
+  RN_ASSERT(topology.has_value(), "a story's lines are possible ones");
+  return *std::move(topology);
+}
+
 coordinator::Config config_of(const ClusterOptions& options) {
   coordinator::Config config;
   config.heartbeat_ms = options.heartbeat_ms;
@@ -30,6 +45,7 @@ coordinator::Config config_of(const ClusterOptions& options) {
   config.min_residence_s = 60;
   config.home_settle_s = 15;
   config.drain_wait_ms = 60'000;
+  if (options.building > 0) config.topology = topology_of(options);
   return config;
 }
 
@@ -60,6 +76,10 @@ Cluster::Cluster(World& world, const ClusterOptions& options)
   const Status seeded = coordinator_->store().commit({coordinator::PutImage{image}});
   if (!seeded) world.violate("setup", seeded.error().describe());
 
+  set_line(options.line_bps);
+  world_.lines().set_weight(options.weight);
+  for (std::uint32_t i = 0; i < options.building; ++i)
+    world_.lines().put("node" + std::to_string(i), kBuilding);
   nodes_.reserve(options.compute_nodes + options.storage_nodes);
   for (std::uint32_t i = 0; i < options.compute_nodes; ++i) {
     // Unequal nodes, so that going home can pay.
@@ -77,6 +97,10 @@ Cluster::Cluster(World& world, const ClusterOptions& options)
 }
 
 Cluster::~Cluster() = default;
+
+void Cluster::set_line(std::uint64_t bps) {
+  world_.lines().set_rate(kBuilding, static_cast<double>(bps) / 8);
+}
 
 void Cluster::make_node(
     const std::string& name, const LabId& lab, bool lends, std::uint32_t cpu_milli
@@ -98,6 +122,7 @@ void Cluster::make_node(
   facts.disk_mib = 500'000;
   facts.cgroup_version = "v2";
   facts.has_user_namespaces = true;
+  facts.uplink_bps = kUplink_bps;
   Contract contract;
   contract.lends = lends;
   contract.guest_cpu_milli = cpu_milli;

@@ -24,6 +24,9 @@ struct ClusterOptions {
   std::uint32_t storage_nodes = 1;
   std::uint32_t labs = 2;
   std::uint32_t heartbeat_ms = 5000;
+  std::uint64_t line_bps = 0;  ///< of the one line out of the first `building` compute nodes
+  std::uint32_t building = 0;
+  std::uint32_t weight = 0;      ///< of a byte that copies move (Lines); 0: they take no time
   std::uint32_t data_nodes = 0;  ///< the first so many compute nodes have the data set kDataSet
 };
 
@@ -88,6 +91,8 @@ class Cluster {
   /// The owner's disk with the data set; only a node that once had it gets it back.
   void set_data(std::size_t node, bool is_there);
   void set_liar(std::size_t node, bool is_liar);
+  /// The line out of the building carries so much from now on; nobody is told.
+  void set_line(std::uint64_t bps);
   /// From now on it signs for every copy that it is given, and throws it away.
   void set_hollow(std::size_t node);
   /// A bit of what the node keeps of a job that goes on rots, of what is whole on another honest

@@ -70,6 +70,7 @@ const std::vector<std::string>& Forger::kinds() {
       "log",
       "lease",
       "tickets",
+      "transfers",
       "reclaim",
       "beat",
       "hello",
@@ -258,6 +259,33 @@ bool Forger::forge_about_others(std::size_t node, const std::string& kind) {
   if (kind == "tickets") {
     const auto action = rng_.below(2) == 0 ? TicketAction::kFetch : TicketAction::kStore;
     return agent.forge(wire::GrantRequest{job, epoch, action, {}});
+  }
+  if (kind == "transfers") {
+    wire::TransferReport report;
+    report.id = rng_.below(3);
+    report.job = job;
+    report.epoch = epoch;
+    report.peer = row->attempt.node;
+    report.kind = TransferKind::kEvacuation;
+    report.bytes_left = rng_.below(2) == 0 ? ~std::uint64_t{0} : 1;
+    report.deadline_ms = rng_.below(2) == 0 ? 1 : ~std::uint32_t{0};
+    report.sent_bps = ~std::uint64_t{0};
+    wire::Transfers message;
+    message.foreign_bps = ~std::uint64_t{0};
+    message.transfers.assign(rng_.below(2) == 0 ? 1 : 1000, report);
+    // Of its own attempts, too: what it says of these counts, and harms no other.
+    for (const coordinator::AttemptRow* own : attempts([&](const coordinator::AttemptRow& one) {
+           return one.attempt.node == agent.identity().node &&
+                  one.attempt.state != AttemptState::kEnded;
+         })) {
+      report.job = own->attempt.job;
+      report.epoch = own->attempt.epoch;
+      for (const auto& [peer, host] : cluster_.site().agents) {
+        report.peer = peer;
+        message.transfers.push_back(report);
+      }
+    }
+    return agent.forge(message);
   }
   if (kind == "reclaim") {
     ReclaimRecord record;

@@ -23,7 +23,10 @@ struct Verb {
 
 const std::map<std::string, Verb>& verbs() {
   static const std::map<std::string, Verb> kVerbs = {
-      {"cluster", {1, "cluster [compute=N] [storage=N] [labs=N] [heartbeat=5s]"}},
+      {"cluster",
+       {1,
+        "cluster [compute=N] [storage=N] [labs=N] [heartbeat=5s] [building=N line=MBITS "
+        "weight=N]"}},
       {"submit",
        {2,
         "submit JOB [steps=N] [save-every=N] [step=1s] [copies=N] [in-place] "
@@ -49,6 +52,7 @@ const std::map<std::string, Verb>& verbs() {
       {"disk", {4, "disk NODE full DURATION"}},
       {"power", {4, "power NODE off DURATION"}},
       {"data", {3, "data NODE gone|back"}},
+      {"line", {2, "line MBITS"}},
       {"link", {3, "link NODE down|up"}},
       {"pause", {3, "pause coordinator|NODE DURATION"}},
       {"crash", {4, "crash at POINT NTH"}},
@@ -112,6 +116,9 @@ class Player {
     options.labs = option(command, "labs", options.labs);
     options.heartbeat_ms = option(command, "heartbeat", options.heartbeat_ms);
     options.data_nodes = option(command, "data", options.data_nodes);
+    options.building = option(command, "building", options.building);
+    options.line_bps = std::uint64_t{option(command, "line", 1000)} * 1'000'000;
+    options.weight = option(command, "weight", options.weight);
     cluster_ = std::make_unique<Cluster>(world_, options);
     cluster_->start();
     const TrueTime deadline = world_.now() + seconds(60);
@@ -160,11 +167,23 @@ class Player {
     if (job == nullptr) return false;
     if (what == "durable") return job->durable.generation > 0;
     if (what == "finished") return is_terminal(job->state);
+    if (what == "promised") return has_event(job->id, "evacuation.admitted");
+    if (what == "refused") return has_event(job->id, "evacuation.refused");
+    if (what == "unrefused") return !has_event(job->id, "evacuation.refused");
+    if (what == "late") return has_event(job->id, "evacuation.missed");
+    if (what == "unlate") return !has_event(job->id, "evacuation.missed");
     if (what == "on")
       return job->state == JobState::kRunning && cluster_->node_of(subject) == argument;
     if (what == "off")
       return cluster_->node_of(subject) != argument || job->state == JobState::kQueued;
     return to_string(job->state) == what;
+  }
+
+  bool has_event(const JobId& job, const std::string& kind) const {
+    const auto& events = cluster_->coordinator().store().events();
+    return std::any_of(events.begin(), events.end(), [&](const coordinator::EventRow& event) {
+      return event.job == job && event.kind == kind;
+    });
   }
 
   Status wait(const ScenarioCommand& command) {
@@ -225,6 +244,10 @@ class Player {
       return healthy();
     }
     if (words[0] == "pause") return pause(words);
+    if (words[0] == "line") {
+      cluster_->set_line(std::stoull(words[1]) * 1'000'000);
+      return {};
+    }
     RN_TRY(const std::size_t which, node(words[1]));
     if (words[0] == "owner") return owner(which, words);
     if (words[0] == "forge") return forge(which, words[2]);
