@@ -119,9 +119,9 @@ void Core::State::step_transfers() {
     const bool is_told =
         is_welcome_ && transfer.told_at && now_.boot - *transfer.told_at < rates_valid_;
     if (is_told) continue;
-    transfer.told_at.reset();
     is_any_alone = true;
-    is_new = is_new || !transfer.is_planned;
+    is_new = is_new || !transfer.is_planned || transfer.told_at;
+    transfer.told_at.reset();
   }
   if (is_any_alone && (is_new || now_.boot - planned_alone_at_ >= kTransferPeriod)) plan_alone();
   if (is_any) set_rates();
