@@ -252,6 +252,7 @@ void tell_promise(State& state, const TransferKey& key, TransferEntry& entry) {
   const auto& [sender, id, epoch, peer] = key;
   JobEntry& job = *state.find_job(id);
   entry.verdict = EvacuationVerdict::kPromised;
+  entry.told_at = Instant{};  // news, whatever its rate
   state.transfers.promises[key] = {entry.due, job.row.job.durable.generation, entry.bytes};
   ++state.metrics.evacuations_admitted;
   const double left_s = seconds_between(state.now.boot, entry.due);
@@ -280,6 +281,7 @@ void tell_refusal(
   entry.verdict = EvacuationVerdict::kRefused;
   entry.refused_at = state.now.boot;
   if (is_known) return;
+  entry.told_at = Instant{};
   state.transfers.promises.erase(key);
   ++(was_promised ? state.metrics.evacuations_withdrawn : state.metrics.evacuations_refused);
   const double left_s = seconds_between(state.now.boot, entry.due);

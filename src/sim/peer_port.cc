@@ -141,6 +141,8 @@ PeerPort::Progress PeerPort::progress(Network::ConnectionId id) const {
   if (const auto left = transfer.end->bytes_left())
     out.bytes_left =
         static_cast<std::uint64_t>(static_cast<double>(*left) * weight + transfer.held_left);
+  else if (transfer.held)  // ahead of its manifest: what is known of it is on its way
+    out.bytes_left = static_cast<std::uint64_t>(transfer.held_left);
   return out;
 }
 
