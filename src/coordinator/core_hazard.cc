@@ -149,8 +149,13 @@ void tell_presence(State& state, NodeEntry& node) {
         lends.empty() || std::find(lends.begin(), lends.end(), gpu.index) != lends.end();
     return is_lent && gpu.foreign_processes > 0;
   });
-  if (is_foreign == known->foreign_process) return;
-  state.hazard.set_presence(node.row.node, {.has_foreign_process = is_foreign}, state.now.wall);
+  const bool is_logged_in = node.telemetry.logins > 0;
+  if (is_foreign == known->foreign_process && is_logged_in == known->owner_login) return;
+  state.hazard.set_presence(
+      node.row.node,
+      {.is_logged_in = is_logged_in, .has_foreign_process = is_foreign},
+      state.now.wall
+  );
   refresh_outlook(state, node);
 }
 

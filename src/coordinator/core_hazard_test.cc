@@ -217,6 +217,52 @@ TEST_F(Hazard, the_owners_process_on_a_lent_gpu_is_told) {
   EXPECT_FALSE(says_foreign());
 }
 
+TEST_F(Hazard, a_login_on_the_machine_is_told_beside_the_owners_process) {
+  FakeAgent& a = add_node("a", "lab-a");
+  const auto says = [&](const std::string& name) {
+    const auto factors = why(a).factors;
+    return std::any_of(factors.begin(), factors.end(), [&](const reclaim::HazardFactor& f) {
+      return f.name == name;
+    });
+  };
+  EXPECT_FALSE(says("owner login"));
+
+  a.telemetry.logins = 1;
+  beat(a);
+  EXPECT_TRUE(says("owner login"));
+  EXPECT_FALSE(says("foreign process"));
+  a.telemetry.gpus = {{.index = 0, .foreign_processes = 1}};
+  beat(a);
+  EXPECT_TRUE(says("owner login"));
+  EXPECT_TRUE(says("foreign process"));
+  a.telemetry.logins = 0;
+  beat(a);
+  EXPECT_FALSE(says("owner login"));
+  EXPECT_TRUE(says("foreign process"));
+}
+
+TEST_F(Hazard, departures_after_logins_are_learnt) {
+  FakeAgent& a = add_node("a", "lab-a");
+  const auto factor = [&] {
+    for (const reclaim::HazardFactor& f : why(a).factors)
+      if (f.name == "owner login") return f.value;
+    return 0.0;
+  };
+  for (int day = 0; day < 6; ++day) {  // who logs in takes the machine back within minutes
+    pass(4 * kHourMs);
+    a.telemetry.logins = 1;
+    beat(a);
+    pass(5 * kMinuteMs);
+    take_back(a, ReclaimKind::kNotice);
+    a.telemetry.logins = 0;
+    give_back(a);
+  }
+  a.telemetry.logins = 1;
+  beat(a);
+
+  EXPECT_GT(factor(), 2);
+}
+
 TEST_F(Hazard, a_restart_forgets_no_departure_and_at_most_five_minutes_of_exposure) {
   FakeAgent& a = add_node("a", "lab-a");
   pass(2 * kHourMs);
