@@ -201,6 +201,8 @@ void Core::State::drive() {
     if (taken_because() != before) refresh_conditions();  // the next probe is refused already
     // Recover first, then serve: nothing is driven before the warden's state was seen once.
     if (was_reconciled_) {
+      plan_saves();
+      choose_turn();
       for (auto& [name, a] : attempts_) step(a);
       step_evacuations();
     }
@@ -269,6 +271,7 @@ wire::AttemptReport Core::State::report(const Attempt& a) const {
   }
   out.save_trouble = a.save_trouble.empty() ? a.copy_trouble : a.save_trouble;
   if (out.save_trouble.empty()) out.save_trouble = a.risk_trouble;
+  out.saving = saving_words(a);
   return out;
 }
 

@@ -97,10 +97,12 @@ void Core::State::step_generations(Attempt& a) {
   if (is_alive) {
     look_for_saves(a);
     look_at_risk(a);
+    judge_saves(a);
+    tell_to_save(a);
   }
   pump_ahead(a);
   if (a.row.phase < Phase::kRunning || a.row.phase > Phase::kDraining) return;
-  if (GenerationRow* const last = newest(a)) pump_copies(a, *last);
+  if (GenerationRow* const row = generation_to_copy(a)) pump_copies(a, *row);
   look_for_copies(a);
 }
 
@@ -199,8 +201,10 @@ void Core::State::on_snapshot(Attempt& a, const WorkResult& result) {
          {"new_bytes", row.ref.new_bytes}}
     );
     release_ahead(a, row.ref);
+    const GenerationRef before = newest(a) != nullptr ? newest(a)->ref : GenerationRef{};
     a.row.generations.push_back(std::move(row));
     a.is_dirty = true;
+    learn_saves(a, before, a.row.generations.back().ref);
     a.save_trouble.clear();
     a.risk_trouble.clear();
     a.risk_told_at = nanoseconds(0);
@@ -316,7 +320,7 @@ void Core::State::begin_copy(
   const WorkId id = work(
       a, Task::kCopy, CopyGeneration{std::move(generation), peer, cap, is_ahead}, peer.node, number
   );
-  works_.at(id).is_ahead = is_ahead;
+  works_.at(id).is_ahead = works_.at(id).was_ahead = is_ahead;
   a.copies[peer.node] = id;
 }
 
@@ -326,7 +330,7 @@ void Core::State::begin_copy(
 void Core::State::pump_ahead(Attempt& a) {
   const bool is_taking = a.works.contains(Task::kSnapshot);
   if (!is_taking) return stop_ahead(a);
-  if (a.unsaved_since || a.row.is_fenced) return;
+  if (a.unsaved_since || a.row.is_fenced || !may_go_ahead(a)) return;
   const std::size_t wanted = std::max(a.row.plan.wanted, 1u);
   const GenerationRow* const last = newest(a);
   const bool is_settled =
@@ -387,6 +391,7 @@ void Core::State::on_copied(Attempt& a, const PendingWork& pending, const WorkRe
     for (GenerationRow& generation : a.row.generations) {
       if (generation.ref.generation != pending.generation) continue;
       generation.receipts.push_back(copied->receipt);
+      learn_uplink(a, pending);
       if (generation.receipts.size() >= std::max(a.row.plan.wanted, 1u)) copies_are_made(a);
       a.is_dirty = true;
       a.commit_sent_at = Instant{};

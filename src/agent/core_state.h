@@ -14,6 +14,7 @@
 
 #include "agent/core.h"
 #include "agent/core_records.h"
+#include "agent/save_schedule.h"
 #include "arbiter/arbiter.h"
 
 namespace rn::agent {
@@ -32,6 +33,7 @@ enum class Ask : std::uint8_t {
   kRelease,
   kEvacuated,
   kAnnounce,
+  kTell,
 };
 
 /// Works; at most one of each kind per attempt (copies: one per peer).
@@ -98,6 +100,7 @@ struct Attempt {
   std::string copy_trouble;               ///< as reported; gone with the next full set of copies
   std::map<NodeId, ErrorCode> copy_trouble_of;  ///< what copy_trouble says
   std::string risk_trouble;                     ///< as reported; gone with the next safe generation
+  SaveSchedule schedule;
   nanoseconds risk_told_at{0};    ///< how old its newest checkpoint was when that was said
   bool is_notice_due = false;     ///< the guest's notice says something else than its row
   bool was_told_in_wait = false;  ///< of a notice, without a row: whoever leaves then leaves for it
@@ -132,6 +135,8 @@ struct PendingWork {
   std::uint32_t generation = 0;
   bool is_started = false;
   bool is_ahead = false;  ///< a copy whose generation is not whole yet
+  bool was_ahead = false;
+  Instant started_at{};
 };
 
 /// The time in which the journal cannot write. What may not be answered without it is kept, in
@@ -307,6 +312,33 @@ class Core::State {
   std::optional<double> known_hazard() const;
   void look_at_risk(Attempt& a);
 
+  // core_uplink.cc: which generation is copied when, whose turn it is, who is told to save
+  std::optional<double> planning_hazard() const;
+  std::optional<double> leaves_in_s();
+  double uplink_rate() const;
+  reclaim::ExposedWork exposed_work(const Attempt& a) const;
+  reclaim::CheckpointJob checkpoint_job(const Attempt& a, double hazard) const;
+  bool plans_saves(const Attempt& a) const;
+  bool takes_turns(const Attempt& a) const;
+  void plan_saves();
+  GenerationRow* find_generation(Attempt& a, std::uint32_t number);
+  bool has_its_copies(const Attempt& a, const GenerationRow& row) const;
+  bool can_send(const Attempt& a, const GenerationRow& row) const;
+  double remaining_bytes(const Attempt& a) const;
+  void adopt_copy(Attempt& a);
+  void judge_saves(Attempt& a);
+  void let_go(Attempt& a, const GenerationRow& row);
+  void choose_turn();
+  void stop_copies(Attempt& a);
+  GenerationRow* generation_to_copy(Attempt& a);
+  bool may_go_ahead(const Attempt& a) const;
+  void replace_waiting(Attempt& a);
+  void learn_saves(Attempt& a, const GenerationRef& before, const GenerationRef& ref);
+  void learn_uplink(const Attempt& a, const PendingWork& pending);
+  void tell_to_save(Attempt& a);
+  void on_told(Attempt& a, std::uint32_t processes);
+  std::string saving_words(const Attempt& a) const;
+
   // core_log.cc: logs, works
   void step_log(Attempt& a);
   void on_log(Attempt& a, const WorkResult& result);
@@ -381,6 +413,9 @@ class Core::State {
   Instant heard_at_{};
   wire::HazardForecast hazard_;  ///< the newest that was told, counted from hazard_at_
   Instant hazard_at_{};
+  std::optional<Instant> planned_at_;
+  std::optional<GuestName> turn_;  ///< whose copy has the uplink; none = nobody's, or no plan
+  double uplink_bytes_per_s_ = 0;  ///< measured; 0 = not yet
 
   bool is_warden_connected_ = false;
   bool is_reconciled_ = false;  ///< the warden's state was seen since it connected
@@ -411,6 +446,8 @@ class Core::State {
 /// The coordinator's word for a phase.
 AttemptState state_of(Phase phase);
 bool has_guest(Phase phase);  ///< a container may be running
+/// "40 min", "3 h", "2 days": rough, so that the same words stay for a while.
+std::string rough_duration(double duration_s);
 /// A guest's own words, for people's terminals: at most so long, no control characters.
 std::string readable(std::string_view text, std::size_t longest = 200);
 

@@ -96,12 +96,14 @@ struct ReadLog {
   std::uint32_t max_bytes = 0;  ///< 0 = only copy to the spool
 };
 
-/// Own store: deletes generations of the job older than `keep_from`, or everything of it.
+/// Own store: deletes generations of the job older than `keep_from`, or everything of it, or the
+/// one that is `replaced`.
 struct CollectGarbage {
   JobId job;
   std::uint32_t keep_from = 0;
   bool is_job_over = false;
   LeaseEpoch epoch;  ///< the job's newest: of a job that is over, nothing of it is stored any more
+  std::uint32_t replaced = 0;  ///< of `epoch`; a newer one is safe, and nobody was told of this one
 };
 
 /// Own store: the jobs of which something lies there.

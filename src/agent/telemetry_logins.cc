@@ -59,7 +59,7 @@ void add_sessions(const std::string& folder, std::set<std::string>& people) {
   ::closedir(open);
 }
 
-bool is_alive(const std::string& root, pid_t pid) {
+bool is_process_there(const std::string& root, pid_t pid) {
   if (pid <= 0) return false;
 
   struct stat info {};
@@ -75,7 +75,7 @@ bool add_records(const std::string& path, const std::string& root, std::set<std:
   utmpx record{};
   for (std::size_t i = 0; i < kRecordsMax; ++i) {
     if (!file.read(reinterpret_cast<char*>(&record), sizeof(record))) break;
-    if (record.ut_type != USER_PROCESS || !is_alive(root, record.ut_pid)) continue;
+    if (record.ut_type != USER_PROCESS || !is_process_there(root, record.ut_pid)) continue;
     const std::string user(record.ut_user, ::strnlen(record.ut_user, sizeof(record.ut_user)));
     if (!user.empty()) people.insert(user);
   }

@@ -213,6 +213,12 @@ wire::HazardForecast forecast_of(const State& state, const NodeEntry& node) {
   const reclaim::Gamma band{.shape = shape, .rate = shape};
   out.low = reclaim::gamma_quantile(band, 0.05);
   out.high = reclaim::gamma_quantile(band, 0.95);
+  // Where little was seen yet, a departure counts as one without notice.
+  const NodeHistory& h = node.row.history;
+  const double sudden = 1.0 + h.emergency + h.lost;
+  out.noticed = h.notice / (h.notice + sudden);
+  out.notice_s_min = h.notice_s_min;
+  out.notice_s_max = h.notice_s_max;
   return out;
 }
 
@@ -233,6 +239,7 @@ bool knows_hazard(const State& state, const NodeEntry& node, std::uint32_t leave
   const nanoseconds age = state.now.boot - node.hazard_told_at;
   if (node.hazard_told_on != node.connection || age >= kForecastTrusted) return false;
   if (is_noticeable(told.high, node.forecast.high)) return false;
+  if (is_noticeable(1 - told.noticed, 1 - node.forecast.noticed)) return false;
   const auto passed = static_cast<std::size_t>(age / seconds(kForecastStep_s));
   for (std::size_t i = passed; i < told.per_day.size(); ++i) {
     if (is_noticeable(told.per_day[i], node.forecast.per_day[i - passed])) return false;

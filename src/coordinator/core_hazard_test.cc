@@ -537,6 +537,28 @@ TEST_F(Hazard, a_contract_that_names_no_gpus_lends_them_all) {
   }));
 }
 
+TEST_F(Hazard, agents_are_told_what_share_of_departures_came_with_notice_and_how_long_it_was) {
+  FakeAgent& a = add_node("a", "lab-a");
+  const auto told = [&] {
+    wire::HazardForecast newest;
+    for (const auto& ack : a.received<wire::HeartbeatAck>())
+      if (!ack.hazard.per_day.empty()) newest = ack.hazard;
+    return newest;
+  };
+  beat(a);
+  EXPECT_EQ(told().noticed, 0) << "nothing is known: each may come suddenly";
+
+  for (const std::int64_t notice_s : {120, 300, 180}) {
+    pass(kHourMs);
+    take_back(a, ReclaimKind::kNotice, notice_s);
+    give_back(a);
+  }
+  pass(10'000);
+  EXPECT_DOUBLE_EQ(told().noticed, 0.75);
+  EXPECT_EQ(told().notice_s_min, 120u);
+  EXPECT_EQ(told().notice_s_max, 300u);
+}
+
 TEST_F(Hazard, a_node_is_told_anew_now_and_then_and_when_its_window_no_longer_ends) {
   FakeAgent& a = add_node("a", "lab-a");
   a.closes_in_s = 7 * 86'400;

@@ -112,6 +112,7 @@ void take_numbers(AttemptEntry& attempt, const wire::AttemptReport& report) {
   attempt.row.safe_generation = std::max(attempt.row.safe_generation, report.safe_generation);
   attempt.row.last_step = std::max(attempt.row.last_step, report.step);
   attempt.since_save_ms = report.since_save_ms;
+  attempt.saving = report.saving.substr(0, kTroubleBytes);
   attempt.reported_end = report.end;
 }
 

@@ -101,6 +101,7 @@ struct AttemptEntry {
   AttemptEnd reported_end = AttemptEnd::kNone;
   std::int64_t since_save_ms = -1;
   std::string save_trouble;             ///< its node's newest word; empty = none
+  std::string saving;                   ///< AttemptReport::saving
   std::set<std::string> told_troubles;  ///< in the history already; bounded
   std::uint32_t beats_absent = 0;       ///< heartbeats in a row that did not mention it
   bool is_fencing_said = false;

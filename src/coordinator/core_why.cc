@@ -68,6 +68,7 @@ std::string why_running(const State& state, const JobEntry& job) {
     if (!attempt.row.attempt.detail.empty()) text += "; " + attempt.row.attempt.detail;
     if (!attempt.shortfall.empty()) text += "; " + attempt.shortfall;
     if (!attempt.save_trouble.empty()) text += "; " + attempt.save_trouble;
+    if (!attempt.saving.empty()) text += "; " + attempt.saving;
   }
   if (j.durable.generation > 0)
     text += "; durable: generation " + std::to_string(j.durable.generation);

@@ -48,6 +48,7 @@ struct AttemptReport {
   std::int64_t since_save_ms = -1;  ///< age of the newest safe generation; -1 = none yet
   /// Why what the guest writes is not saved, and what its author can do; empty = nothing is known.
   std::string save_trouble;
+  std::string saving;  ///< how often its saves go elsewhere, what waits, and why; empty = at once
 
   RN_FIELDS(
       AttemptReport,
@@ -60,7 +61,8 @@ struct AttemptReport {
       safe_generation,
       step,
       since_save_ms,
-      save_trouble
+      save_trouble,
+      saving
   )
 };
 
@@ -284,8 +286,13 @@ struct HazardForecast {
   double low = 0;                 ///< 90 % credible band, as factors of per_day
   double high = 0;                ///< 0 = nobody knows
   std::uint32_t leaves_in_s = 0;  ///< announced, or its window ends; 0 = none within a week
+  double noticed = 0;             ///< share of its departures that came with notice
+  std::uint32_t notice_s_min = 0;
+  std::uint32_t notice_s_max = 0;
 
-  RN_FIELDS(HazardForecast, step_s, per_day, low, high, leaves_in_s)
+  RN_FIELDS(
+      HazardForecast, step_s, per_day, low, high, leaves_in_s, noticed, notice_s_min, notice_s_max
+  )
 };
 
 struct HeartbeatAck {
