@@ -406,6 +406,13 @@ void Cluster::restore_coordinator(nanoseconds back_after) {
   replay_.on_restore(coordinator_->store());
 }
 
+void Cluster::rewrite_history(std::size_t node, std::uint32_t departures, nanoseconds lent) {
+  NodeHistory history;
+  history.emergency = departures;
+  history.exposure_s = static_cast<std::uint64_t>(lent / seconds(1));
+  coordinator_->rewrite_history(nodes_[node].agent->identity().node, history);
+}
+
 void Cluster::cut_link(std::size_t node) {
   world_.trace(nodes_[node].name, "link down");
   world_.network().cut(nodes_[node].name, "*");

@@ -80,6 +80,7 @@ class Cluster {
   void forget_warden(std::size_t node, nanoseconds back_after);
   void kill_coordinator(nanoseconds back_after);
   void back_up_coordinator();
+  void rewrite_history(std::size_t node, std::uint32_t departures, nanoseconds lent);
   void restore_coordinator(nanoseconds back_after);
   void fill_disk(std::size_t node, nanoseconds for_so_long);
   /// The owner's machine has a program that knows the agent's socket and asks the warden for a

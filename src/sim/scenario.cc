@@ -32,7 +32,8 @@ const std::map<std::string, Verb>& verbs() {
        {5,
         "wait JOB STATE|durable|on NODE|off NODE|finished within DURATION, wait NODE cleared "
         "within DURATION"}},
-      {"expect", {3, "expect JOB on NODE|STATE"}},
+      {"expect", {3, "expect JOB on NODE|STATE, expect JOB copied at-least|at-most N"}},
+      {"history", {5, "history NODE N over DURATION"}},
       {"owner", {3, "owner NODE notice|announced DURATION, owner NODE emergency"}},
       {"release", {2, "release NODE"}},
       {"leave", {2, "leave NODE"}},
@@ -193,8 +194,24 @@ class Player {
 
   Status expect(const ScenarioCommand& command) {
     const std::string argument = command.words.size() > 3 ? command.words[3] : "";
+    if (command.words[2] == "copied") return expect_copied(command);
     if (holds(command.words[1], command.words[2], argument)) return {};
     return fail(ErrorCode::kInternal, "not so: " + describe(command.words[1]));
+  }
+
+  /// How many generations of it have become durable so far.
+  Status expect_copied(const ScenarioCommand& command) const {
+    const auto& words = command.words;
+    const bool is_least = words.size() > 4 && words[3] == "at-least";
+    if (words.size() < 5 || (!is_least && words[3] != "at-most"))
+      return fail(ErrorCode::kInvalid, "write expect JOB copied at-least|at-most N");
+    const Job* job = cluster_->job(words[1]);
+    std::size_t copied = 0;
+    for (const auto& [key, row] : cluster_->coordinator().store().generations())
+      copied += job != nullptr && key.first == job->id ? 1 : 0;
+    const std::size_t bound = std::stoul(words[4]);
+    if (is_least ? copied >= bound : copied <= bound) return {};
+    return fail(ErrorCode::kInternal, "not so: " + std::to_string(copied) + " generations of it");
   }
 
   Result<std::size_t> node(const std::string& name) const {
@@ -232,6 +249,10 @@ class Player {
       RN_TRY(const nanoseconds back, parse_duration(words[3]));
       cluster_->forget_warden(which, back);
       return {};
+    }
+    if (words[0] == "history") {
+      RN_TRY(const nanoseconds lent, parse_duration(words[4]));
+      cluster_->rewrite_history(which, static_cast<std::uint32_t>(std::stoul(words[2])), lent);
     }
     if (words[0] == "hollow") cluster_->set_hollow(which);
     if (words[0] == "rot" && !cluster_->rot(which, world_.rng()))
