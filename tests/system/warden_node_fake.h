@@ -102,11 +102,12 @@ class WardenNode {
         "--lab",
         lab,
         "--agent-uid",
-        "0",
+        std::to_string(agent_uid),
         "--reserve-mib",
         "64",
         "--init",
         RN_INIT};
+    options.argv.insert(options.argv.end(), flags.begin(), flags.end());
     options.environment.emplace();  // the tag of labs.sh, by which it finds a run's processes
     for (char** at = environ; *at != nullptr; ++at)
       if (!std::string_view(*at).starts_with("RN_RUN=")) options.environment->emplace_back(*at);
@@ -232,6 +233,8 @@ class WardenNode {
   const std::string lab;
   const std::string folder;
   std::string digest;
+  std::uint32_t agent_uid = 0;
+  std::vector<std::string> flags;  ///< more of them, of the next serve()
 
  private:
   /// As `labs.sh up --guard` does, with this process in both places: whoever sweeps takes down what
