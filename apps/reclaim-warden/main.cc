@@ -11,6 +11,7 @@
 
 #include "command_line.h"
 #include <fcntl.h>
+#include <net/if.h>
 #include <pwd.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -232,10 +233,8 @@ Status check_transfers_flag(const Options& options) {
         "--transfers: an agent that runs as root cannot be told from you",
         "give it a user of its own, and that user's number as --agent-uid"
     );
-  std::error_code ignored;
-  if (grant->interface.empty() ||
-      std::filesystem::exists("/sys/class/net/" + grant->interface, ignored))
-    return {};
+  // Of this network namespace: /sys/class/net may show another one's.
+  if (grant->interface.empty() || if_nametoindex(grant->interface.c_str()) != 0) return {};
   return fail(
       ErrorCode::kNotFound,
       "--transfers: no interface " + grant->interface,
