@@ -200,12 +200,12 @@ TEST_F(Edge, what_carries_ecn_is_marked_before_it_is_dropped) {
   as_agent();
   ASSERT_TRUE(edge_->set_claims({claim(1, 1)}));
 
-  EXPECT_EQ(out(with_ecn(data_v4(30'000), 2)), kUntouched);
+  EXPECT_EQ(out(with_ecn(data_v4(1000), 2), 117), kUntouched);
   EXPECT_EQ(left_[15] & 3, 2) << "the bucket was not empty";
   EXPECT_EQ(out(with_ecn(data_v4(1000), 2)), kUntouched);
   EXPECT_EQ(left_[15] & 3, 3) << "CE";
   EXPECT_EQ(out(data_v4(1000)), kShot) << "without ECN there is no mark";
-  EXPECT_EQ(out(with_ecn(data_v4(5000), 2)), kUntouched);
+  EXPECT_EQ(out(with_ecn(data_v4(2800), 2)), kUntouched);
   EXPECT_EQ(out(with_ecn(data_v4(1000), 2)), kShot) << "as deep as marks reach";
 
   EXPECT_EQ(of_claim(1).marked_packets, 2u);
@@ -274,10 +274,10 @@ TEST_F(Edge, a_packet_of_many_segments_is_charged_and_counted_as_these) {
   as_agent();
   ASSERT_TRUE(edge_->set_claims({claim(1, RN_EDGE_UNBOUNDED)}));
 
-  EXPECT_EQ(out(data_v4(14'480), 10), kUntouched);
+  EXPECT_EQ(out(data_v4(2800), 10), kUntouched);
 
   EXPECT_EQ(of_claim(1).passed_packets, 10u);
-  EXPECT_EQ(of_claim(1).passed_bytes, 14'480u);
+  EXPECT_EQ(of_claim(1).passed_bytes, 2800u);
 }
 
 TEST_F(Edge, one_write_cuts_one_transfer_both_ways_and_no_other) {
@@ -418,11 +418,8 @@ TEST_F(Edge, filters_that_somebody_took_off_are_put_back_and_the_owners_stay) {
   EXPECT_EQ(count_filters(up0, RN_CUT_TO_GUEST).value(), 1u);
   ASSERT_NO_FATAL_FAILURE(open());
   EXPECT_TRUE(edge_->guard({"up0"}).empty()) << "adopted";
-  ASSERT_EQ(
-      std::system("tc filter add dev up0 egress pref 50 matchall action pass 2>/dev/null || "
-                  "tc filter add dev up0 egress pref 50 u32 match u32 0 0 action pass"),
-      0
-  );
+  constexpr FilterPlace kOwners{50, "rn_edge_in", "rn_edge_out"};
+  ASSERT_TRUE(put_filter(up0, RN_CUT_TO_GUEST, edge_->egress_fd(), kOwners));
 
   EXPECT_TRUE(edge_->guard({}).empty());
   EXPECT_EQ(count_filters(up0, RN_CUT_TO_GUEST).value(), 1u) << "the owner's, and its qdisc";
