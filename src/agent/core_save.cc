@@ -98,6 +98,7 @@ void Core::State::step_generations(Attempt& a) {
     look_for_saves(a);
     look_at_risk(a);
   }
+  pump_precopy(a);
   pump_ahead(a);
   if (a.row.phase < Phase::kRunning || a.row.phase > Phase::kDraining) return;
   if (GenerationRow* const last = newest(a)) pump_copies(a, *last);
@@ -374,6 +375,37 @@ void Core::State::stop_ahead(Attempt& a) {
   });
 }
 
+/// While nothing else is to be saved or sent, what is durable goes to where the job would go on
+/// next.
+void Core::State::pump_precopy(Attempt& a) {
+  const GenerationRow* const last = newest(a);
+  const bool is_idle = last != nullptr && last->is_committed && a.row.phase == Phase::kRunning &&
+                       !a.works.contains(Task::kSnapshot) && is_welcome_;
+  if (!is_idle) return stop_precopy(a);
+  if (!a.copies.empty()) return;
+  for (const PeerGrant& peer : a.row.plan.precopies) {
+    const auto after = a.peer_after.find(peer.node);
+    const bool rests = after != a.peer_after.end() && now_.boot < after->second;
+    const bool has_it =
+        std::any_of(last->receipts.begin(), last->receipts.end(), [&](const Receipt& r) {
+          return r.holder == peer.node;
+        });
+    if (rests || has_it || peer.node == config_.node) continue;
+    begin_copy(a, peer, last->ref, false);
+    works_.at(a.copies.at(peer.node)).is_precopy = true;
+    return;
+  }
+}
+
+void Core::State::stop_precopy(Attempt& a) {
+  std::erase_if(a.copies, [&](const auto& copy) {
+    const auto found = works_.find(copy.second);
+    if (found == works_.end() || !found->second.is_precopy) return false;
+    cancel_work(copy.second);
+    return true;
+  });
+}
+
 void Core::State::send_commit(Attempt& a, const GenerationRow& generation) {
   if (!is_welcome_ || !is_due(a.commit_sent_at)) return;
   a.commit_sent_at = now_.boot;
@@ -387,6 +419,8 @@ void Core::State::on_copied(Attempt& a, const PendingWork& pending, const WorkRe
     for (GenerationRow& generation : a.row.generations) {
       if (generation.ref.generation != pending.generation) continue;
       generation.receipts.push_back(copied->receipt);
+      // So that the coordinator knows of one holder more. Lost, it learns of it with no other.
+      if (pending.is_precopy) send(wire::CommitGeneration{generation.ref, generation.receipts});
       if (generation.receipts.size() >= std::max(a.row.plan.wanted, 1u)) copies_are_made(a);
       a.is_dirty = true;
       a.commit_sent_at = Instant{};
@@ -395,8 +429,10 @@ void Core::State::on_copied(Attempt& a, const PendingWork& pending, const WorkRe
   }
   a.peer_after[pending.peer] = now_.boot + kPeerRest;
   if (const auto* error = std::get_if<Error>(&result)) {
-    if (!a.uncopied_since) a.uncopied_since = now_.boot;
-    a.copy_errors[pending.peer] = *error;
+    if (!pending.is_precopy) {  // what is durable is no trouble of the job's
+      if (!a.uncopied_since) a.uncopied_since = now_.boot;
+      a.copy_errors[pending.peer] = *error;
+    }
     log::warning(
         "generation.copy_failed",
         {{"job", a.name.job.str()},

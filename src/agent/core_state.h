@@ -131,7 +131,8 @@ struct PendingWork {
   NodeId peer;
   std::uint32_t generation = 0;
   bool is_started = false;
-  bool is_ahead = false;  ///< a copy whose generation is not whole yet
+  bool is_ahead = false;    ///< a copy whose generation is not whole yet
+  bool is_precopy = false;  ///< of a generation that is durable already
 };
 
 /// The time in which the journal cannot write. What may not be answered without it is kept, in
@@ -292,6 +293,8 @@ class Core::State {
   void pump_ahead(Attempt& a);
   void release_ahead(Attempt& a, const GenerationRef& generation);
   void stop_ahead(Attempt& a);
+  void pump_precopy(Attempt& a);
+  void stop_precopy(Attempt& a);
   PeerChoice choose_peers(const Attempt& a, const std::vector<Receipt>& receipts) const;
   std::set<std::string> domains_under_way(const Attempt& a) const;
   void begin_copy(Attempt& a, const PeerGrant& peer, GenerationRef generation, bool is_ahead);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "coordinator/core_commands.h"
 #include "coordinator/core_copies.h"
+#include "coordinator/core_evacuation.h"
 #include "coordinator/core_hazard.h"
 #include "coordinator/core_home.h"
 #include "coordinator/core_job_ends.h"
@@ -194,6 +195,7 @@ void on_tick(State& state, const Tick& tick) {
   }
   if (state.now.boot - state.homes_judged_at >= state.heartbeat()) look_for_homecomers(state);
   look_at_hazards(state);
+  look_at_evacuations(state);
   if (state.now.boot - state.usage_saved_at >= kUsageSavedEvery) save_usage(state);
   if (state.now.boot - state.lent_saved_at >= kLentSavedEvery) {
     save_lent(state);
@@ -225,6 +227,7 @@ Output Core::restore(Snapshot snapshot, Now now) {
   for (JobRow& row : snapshot.jobs) state.adopt(std::move(row));
   restore_generations(state, snapshot);
   restore_attempts(state, snapshot);
+  restore_evacuations(state);
   requeue_unplaced(state);
   state.forget_old_jobs();
   end_grace_if_all_are_back(state);
@@ -267,6 +270,7 @@ Output Core::handle(const Event& event, Now now) {
       event
   );
   settle_departures(state);
+  settle_evacuations(state);
   dispatch(state);
   return state.take_output();
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/log.h"
+#include "coordinator/core_evacuation.h"
 
 namespace rn::coordinator {
 
@@ -301,6 +302,7 @@ void follow_lending(State& state, NodeEntry& node) {
 
 void note_departure(State& state, NodeEntry& node, WallTime at) {
   if (lent(state, node) == nullptr) return;
+  learn_trust(state, node.row.node);
   state.hazard.reclaimed(node.row.node, std::min(at, state.now.wall));
   node.closed.reset();
   node.announced_leave_ms = 0;

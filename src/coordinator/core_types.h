@@ -284,7 +284,9 @@ struct Config {
   bool migrates_back = true;
   std::uint32_t min_residence_s = 300;  ///< no migrate-back before
   std::uint32_t home_settle_s = 60;     ///< the returned node must have been open for so long
-  reclaim::Topology topology;           ///< as declared; empty: nodes have only their own uplinks
+  /// Bytes that each node may send ahead to where its jobs would go next; 0 = none are.
+  std::uint64_t precopy_mib_per_hour = 4096;
+  reclaim::Topology topology;  ///< as declared; empty: nodes have only their own uplinks
 };
 
 // ---- views

@@ -104,6 +104,12 @@ Result<std::string> Core::why(const JobId& id, Now now) const {
   return coordinator::why(*state_, *job);
 }
 
+std::optional<api::EvacuationView> Core::evacuation(const JobId& id) const {
+  const auto found = state_->evacuations.find(id);
+  if (found == state_->evacuations.end() || found->second.view.way.empty()) return std::nullopt;
+  return found->second.view;
+}
+
 std::optional<std::uint32_t> Core::queue_position(const JobId& id, Now now) const {
   if (!state_->queued.contains(id)) return std::nullopt;
   state_->now = now;

@@ -271,8 +271,11 @@ struct CopyPlan {
       copies;  ///< in order of preference; the first `wanted` that answer are used
   std::uint32_t wanted = 1;
   std::uint32_t min_interval_s = 0;
+  /// Where the job would go on if its node were taken back: they get what is durable already, while
+  /// nothing else is sent, so that little is left to move then.
+  std::vector<PeerGrant> precopies;
 
-  RN_FIELDS(CopyPlan, job, epoch, copies, wanted, min_interval_s)
+  RN_FIELDS(CopyPlan, job, epoch, copies, wanted, min_interval_s, precopies)
 };
 
 inline constexpr std::size_t kMaxHazardSteps = 96;

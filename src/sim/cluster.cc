@@ -36,11 +36,17 @@ coordinator::Config config_of(const ClusterOptions& options) {
 }  // namespace
 
 Cluster::Cluster(World& world, const ClusterOptions& options)
-    : world_(world), options_(options), checkers_(world), owners_(world), replay_(world) {
+    : world_(world),
+      options_(options),
+      checkers_(world),
+      owners_(world),
+      replay_(world),
+      evacuations_(world) {
   coordinator_ = std::make_unique<CoordinatorHost>(world, config_of(options));
   coordinator_->store().on_write = [this](const coordinator::Write& write) {
     checkers_.on_write(write);
     replay_.on_write(write);
+    evacuations_.on_write(write);
   };
   coordinator_->store().on_committed = [this] { replay_.on_committed(); };
   coordinator_->on_effect =
@@ -67,19 +73,26 @@ Cluster::Cluster(World& world, const ClusterOptions& options)
         "node" + std::to_string(i),
         LabId("lab" + std::to_string(i % options.labs)),
         true,
-        i % 2 == 0 ? 1000 : 500
+        i % 2 == 0 ? 1000 : 500,
+        options.guests
     );
     if (i < options.data_nodes) set_data(i, true);
   }
   for (std::uint32_t i = 0; i < options.storage_nodes; ++i) {
-    make_node("store" + std::to_string(i), LabId("storage" + std::to_string(i)), false, 0);
+    make_node(
+        "store" + std::to_string(i), LabId("storage" + std::to_string(i)), false, 0, options.guests
+    );
   }
 }
 
 Cluster::~Cluster() = default;
 
 void Cluster::make_node(
-    const std::string& name, const LabId& lab, bool lends, std::uint32_t cpu_milli
+    const std::string& name,
+    const LabId& lab,
+    bool lends,
+    std::uint32_t cpu_milli,
+    std::uint32_t guests
 ) {
   const NodeId id("n-" + world_.rng().hex(8));
   AgentHost::Identity identity{
@@ -102,6 +115,7 @@ void Cluster::make_node(
   contract.lends = lends;
   contract.guest_cpu_milli = cpu_milli;
   contract.notice_s = 60;
+  contract.max_guests = guests;
 
   coordinator::NodeRow row;
   row.node = id;
@@ -404,6 +418,7 @@ void Cluster::restore_coordinator(nanoseconds back_after) {
   coordinator_->restore_backup(back_after);
   checkers_.on_restore(coordinator_->store());
   replay_.on_restore(coordinator_->store());
+  evacuations_.on_restore();
 }
 
 void Cluster::cut_link(std::size_t node) {
@@ -496,6 +511,17 @@ std::string Cluster::node_of(const std::string& key) const {
   if (row == nullptr) return "";
   for (const Node& node : nodes_) {
     if (node.agent->identity().node == row->node) return node.name;
+  }
+  return "";
+}
+
+std::string Cluster::destination_of(const std::string& key) const {
+  const Job* row = job(key);
+  if (row == nullptr || coordinator_->core() == nullptr) return "";
+  const auto evacuation = coordinator_->core()->evacuation(row->id);
+  if (!evacuation) return "";
+  for (const Node& node : nodes_) {
+    if (node.agent->identity().node.str() == evacuation->destination) return node.name;
   }
   return "";
 }

@@ -23,14 +23,15 @@ struct Verb {
 
 const std::map<std::string, Verb>& verbs() {
   static const std::map<std::string, Verb> kVerbs = {
-      {"cluster", {1, "cluster [compute=N] [storage=N] [labs=N] [heartbeat=5s]"}},
+      {"cluster", {1, "cluster [compute=N] [storage=N] [labs=N] [heartbeat=5s] [guests=N]"}},
       {"submit",
        {2,
         "submit JOB [steps=N] [save-every=N] [step=1s] [copies=N] [in-place] "
         "[handles-term]"}},
       {"wait",
        {5,
-        "wait JOB STATE|durable|on NODE|off NODE|finished within DURATION, wait NODE cleared "
+        "wait JOB STATE|durable|on NODE|off NODE|sent NODE|finished within DURATION, wait NODE "
+        "cleared "
         "within DURATION"}},
       {"expect", {3, "expect JOB on NODE|STATE"}},
       {"owner", {3, "owner NODE notice|announced DURATION, owner NODE emergency"}},
@@ -111,6 +112,7 @@ class Player {
     options.storage_nodes = option(command, "storage", options.storage_nodes);
     options.labs = option(command, "labs", options.labs);
     options.heartbeat_ms = option(command, "heartbeat", options.heartbeat_ms);
+    options.guests = option(command, "guests", options.guests);
     options.data_nodes = option(command, "data", options.data_nodes);
     cluster_ = std::make_unique<Cluster>(world_, options);
     cluster_->start();
@@ -160,6 +162,7 @@ class Player {
     if (job == nullptr) return false;
     if (what == "durable") return job->durable.generation > 0;
     if (what == "finished") return is_terminal(job->state);
+    if (what == "sent") return cluster_->destination_of(subject) == argument;
     if (what == "on")
       return job->state == JobState::kRunning && cluster_->node_of(subject) == argument;
     if (what == "off")

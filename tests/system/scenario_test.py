@@ -80,6 +80,8 @@ def unplayable(commands):
             found.append(f"line {command.line}: {' '.join(command.words)}: {why}")
         found += [f"line {command.line}: {word}: the real guest cannot" for word in command.words
                   if word.startswith("crash-at=")]
+        found += [f"line {command.line}: {word}: the real site takes as many as it has cores for" for word in command.words
+                  if word.startswith("guests=")]
     return found
 
 
