@@ -7,7 +7,7 @@
 namespace rn::coordinator {
 namespace {
 
-using Reply = FakeAgent::Answer;
+using HostAnswer = FakeAgent::Answer;
 
 /// Three labs that lend one slot each, and a store.
 class Evacuations : public CoreSite {
@@ -27,10 +27,10 @@ class Evacuations : public CoreSite {
 
   /// Runs on `at` with one durable generation at the store.
   JobId saved(const std::string& at, const JobSpec& spec = a_spec()) {
-    std::map<std::string, Reply> before;
+    std::map<std::string, HostAnswer> before;
     for (auto& [name, id] : names) {
       before[name] = node(name).to_probe;
-      if (name != at) node(name).to_probe = Reply::kRefuse;
+      if (name != at) node(name).to_probe = HostAnswer::kRefuse;
     }
     const JobId id = running(spec);
     for (auto& [name, id_of] : names) node(name).to_probe = before[name];
@@ -186,7 +186,7 @@ TEST_F(Evacuations, when_the_destination_refuses_another_one_is_chosen_and_told_
   const JobId id = saved("a");
   take_back("a", 60);
   const std::string first = chosen(id);
-  node(first).to_probe = Reply::kRefuse;
+  node(first).to_probe = HostAnswer::kRefuse;
   leave(id);
   pass(1000);
 
