@@ -429,6 +429,7 @@ TEST_F(Precopies, the_budget_of_an_hour_ends_them) {
   GenerationRef ref = generation(id, 2);
   ref.bytes = 100'000'000;
   ref.new_bytes = 1000;
+  ref.created_wall_ms = to_ms(clock.now().wall);
   ASSERT_TRUE(commit_generation(node("a"), ref, {receipt(node("store"), ref)}).is_accepted);
   pass(35'000);
   EXPECT_TRUE(precopies().empty());
