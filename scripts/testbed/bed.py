@@ -13,8 +13,10 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "system" / "lib"))
 import lines as topology  # noqa: E402
+from capture import PORT as PEER_PORT  # noqa: E402
 from labs import SCRIPT, Labs, wait_until  # noqa: E402
 from lines import Bad  # noqa: E402
+from rest import Refused  # noqa: E402
 from rn_site import Cli, Coordinator, Node, program  # noqa: E402
 
 PROGRAMS = ("reclaim", "reclaim-agent", "reclaim-coordinator", "reclaim-init", "reclaim-warden")
@@ -79,7 +81,8 @@ def labs_command(verb, run):
 
 class Bed:
     def __init__(self, lines, nodes, topology_file, shaper="htb", contracts=None, heartbeat_ms=1000, flags=(),
-                 tell=print):
+                 peer=None, tell=print):
+        """`peer`: the host to which guests may send, for who looks at them from outside."""
         self.lines, self.shaper, self.tell = lines, shaper, tell
         self.names = [one.name for one in lines.nodes[:nodes]]
         self.hosts = [one.name for one in lines.nodes[nodes:]]
@@ -87,6 +90,7 @@ class Bed:
         self.contracts = {name: {**CONTRACT, **(contracts or {}).get(name, {})} for name in self.names}
         self.heartbeat_ms, self.flags = heartbeat_ms, list(flags)
         self.topology_file = pathlib.Path(topology_file).resolve()
+        self.peer = peer
         self.labs = self.coordinator = self.rest = self.cli = None
         self.nodes = {}
 
@@ -115,8 +119,12 @@ class Bed:
         self.coordinator = Coordinator(
             self.labs, heartbeat_ms=self.heartbeat_ms, flags=["--topology", copied, *self.flags]).start()
         self.rest = self.coordinator.rest()
+        self.rest.timeout_s = 30  # processors are few and busy
         self.cli = Cli(self.labs, self.coordinator)
         for name in self.names:
+            if self.peer:
+                self.contracts[name]["network"] = [
+                    {"prefix": f"{self.labs.addresses[self.peer]}/32", "port": PEER_PORT, "protocol": "udp"}]
             self.nodes[name] = BedNode(self, name)
             self.nodes[name].set_up(self.coordinator)
             self.tell(f"{name} joined from {self.nodes[name].address}")
@@ -125,7 +133,10 @@ class Bed:
         self.tell(f"{self.run}: up in {time.monotonic() - begun:.0f} s")
 
     def all_are_up(self):
-        found = self.rest.nodes()
+        try:
+            found = self.rest.nodes()
+        except (OSError, Refused):
+            return False  # not yet
         return len(found) == len(self.names) and all(
             node["state"] == "up" and node["is_connected"] and
             (node["lending"] == "open" or not self.contracts[name].get("lends", True)) for name, node in found.items())

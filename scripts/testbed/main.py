@@ -116,6 +116,11 @@ def line_words(lines, name):
     return f"{mbit(lines.node(name).up)} at {lines.node(name).parent}" if lines else ""
 
 
+def run(flags):
+    import play  # noqa: PLC0415  needs what only a run needs
+    return play.main(flags, take_no_interruption)
+
+
 def positive(text):
     if not re.fullmatch(r"[0-9]{1,4}", text) or int(text) == 0:
         raise argparse.ArgumentTypeError(f"wants a whole number from 1 on, not {text!r}")
@@ -131,6 +136,13 @@ def parse_arguments():
     verb.add_argument("--shaper", choices=("htb", "tbf"), default="htb")
     for name in ("down", "status", "residue"):
         verbs.add_parser(name).add_argument("id", nargs="?")
+    verb = verbs.add_parser("run")
+    verb.add_argument("scenario", type=pathlib.Path)
+    verb.add_argument("--seed", type=int, default=1)
+    verb.add_argument("--minutes", type=float)
+    verb.add_argument("--traces", type=pathlib.Path)
+    verb.add_argument("--out", type=pathlib.Path)
+    verb.add_argument("--keep", action="store_true", help="leaves the bed up afterwards")
     return parser.parse_args()
 
 
@@ -139,12 +151,12 @@ def main():
     for number in ENDING:
         signal.signal(number, interrupted)
     try:
-        return {"up": up, "down": down, "status": status, "residue": residue}[flags.verb](flags)
+        return {"up": up, "down": down, "status": status, "residue": residue, "run": run}[flags.verb](flags)
     except Bad as error:
         say(f"testbed: {error}")
         return 2
     except Interrupted as error:
-        say("interrupted")
+        say(f"interrupted by {signal.Signals(error.args[0]).name}")
         return 128 + error.args[0]
     except (TimedOut, AssertionError, OSError, subprocess.CalledProcessError) as error:
         say(f"testbed: {error}")
