@@ -7,7 +7,7 @@
 #   scripts/demo.sh [--keep] [--steps N] [--seed N]
 #
 #   --keep     leaves the site running after the story, says whether it passed, prints commands to paste; Ctrl-C ends it
-#   --steps N  length of the trainings (default 1500)
+#   --steps N  length of the trainings (default 1500, at least 500: they must outlast the acts)
 #   --seed N   varies the moments of the story (default: by the clock; printed)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -19,6 +19,10 @@ while (($# > 0)); do
     --keep) shift ;;
     --steps | --seed)
       [[ ${2:-} =~ ^[0-9]{1,9}$ ]] || { echo "demo: $1 wants a whole number, not \"${2:-}\"; see --help" >&2; exit 2; }
+      if [[ $1 == --steps ]] && ((10#$2 < 500)); then
+        echo "demo: --steps $2 would end before the last act; give 500 or more" >&2
+        exit 2
+      fi
       shift 2 ;;
     *) echo "demo: no argument $1; there are --keep, --steps N and --seed N" >&2; exit 2 ;;
   esac

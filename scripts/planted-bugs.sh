@@ -3,9 +3,16 @@
 # Hunts every planted bug with swarm faults: switches them on one at a time in reclaim-sim-planted, and demands that the
 # checkers catch each. First the same build without a bug must be clean. Prints a table: bug, caught or not, seconds,
 # by what.
+#
+#   scripts/planted-bugs.sh [SECONDS]   at most so long for each bug (60)
 set -euo pipefail
-cd "$(dirname "$0")/.."
+case ${1:-} in -h | --help) sed -n '3,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 seconds_each=${1:-60}
+if (($# > 1)) || ! [[ $seconds_each =~ ^[1-9][0-9]{0,5}$ ]]; then
+  echo "planted-bugs: '$*' is no number of seconds; see --help" >&2
+  exit 2
+fi
+cd "$(dirname "$0")/.."
 [[ -f build/dev/build.ninja ]] || cmake --preset dev >/dev/null
 ninja -C build/dev reclaim-sim-planted
 sim=build/dev/apps/reclaim-sim/reclaim-sim-planted

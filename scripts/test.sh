@@ -194,6 +194,11 @@ main() {
     echo "test: no section $name; there are: ${all_sections[*]}" >&2
     exit 2
   done
+  [[ $(id -u) == 0 || " ${sections[*]} " != *" system "* && " ${sections[*]} " != *" together "* ]] || {
+    echo "test: the sections system and together make namespaces, disks and containers: run them as root," \
+      "or name other sections; see --help" >&2
+    exit 2
+  }
   say "dependencies"
   scripts/install-deps.sh || exit 1
   for name in "${sections[@]}"; do run_section "$name"; done

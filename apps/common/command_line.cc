@@ -93,6 +93,24 @@ Typed commands_typed(const CLI::App& app, int argc, char** argv) {
   return typed;
 }
 
+/// The first word that looks like a flag and is none, of the command and those above it; empty for
+/// none.
+std::string unknown_flag(const Typed& typed, int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--") return {};
+    if (word.size() < 2 || word[0] != '-') continue;
+    const auto equals = word.find('=');
+    const std::string name = word[1] == '-' ? word.substr(0, equals) : word.substr(0, 2);
+    const CLI::Option* option = option_of(typed.path, name);
+    if (option == nullptr) return name;
+    const bool takes_next = option->get_items_expected_max() > 0 &&
+                            (word[1] == '-' ? equals == std::string::npos : word.size() == 2);
+    if (takes_next) ++i;
+  }
+  return {};
+}
+
 std::string words_of(const std::vector<const CLI::App*>& path, const char* program) {
   std::string words = program;
   for (std::size_t i = 1; i < path.size(); ++i) words += " " + path[i]->get_name();
@@ -120,6 +138,20 @@ void check_verb(const Typed& typed) {
   );
 }
 
+/// CLI11 looks for what is missing before it looks at what is too much, and so does not name a flag
+/// that was misspelt.
+void parse(CLI::App& app, const Typed& typed, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::RequiredError&) {
+    const std::string flag = unknown_flag(typed, argc, argv);
+    if (flag.empty()) throw;
+    throw CLI::ParseError(
+        "The following argument was not expected: " + flag, CLI::ExitCodes::ExtrasError
+    );
+  }
+}
+
 /// As every error of ours: what is wrong, and what to do next.
 std::string usage_words(const std::string& what, const Typed& typed, const char* program) {
   const std::size_t mark = what.find(kNextMark);
@@ -144,7 +176,7 @@ int run_command_line(
   int code = kUsageStatus;
   try {
     check_verb(typed);
-    app.parse(argc, argv);
+    parse(app, typed, argc, argv);
     code = command();
   } catch (const CLI::ParseError& error) {
     code = app.exit(error) == 0 ? 0 : kUsageStatus;

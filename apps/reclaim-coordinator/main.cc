@@ -46,8 +46,8 @@ struct Flags {
 
 int complain(const Error& error) {
   std::fprintf(stderr, "reclaim-coordinator: %s\n", printable_lines(error.message).c_str());
-  if (!error.hint.empty())
-    std::fprintf(stderr, "  next: %s\n", printable_lines(error.hint).c_str());
+  const std::string hint = error.hint.empty() ? "see 'reclaim-coordinator --help'" : error.hint;
+  std::fprintf(stderr, "  next: %s\n", printable_lines(hint).c_str());
   return exit_code_of(error.code);
 }
 

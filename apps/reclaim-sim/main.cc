@@ -4,17 +4,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
+#include "command_line.h"
 
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/planted.h"
+#include "base/printable.h"
+#include "io/real_fs.h"
 #include "sim/chaos.h"
 #include "sim/scenario.h"
 
@@ -39,20 +40,34 @@ double hours_of(rn::nanoseconds time) {
   return std::chrono::duration<double, std::ratio<3600>>(time).count();
 }
 
+constexpr std::uint64_t kScenarioBytesMax = 1u << 20;
+
+rn::Result<std::vector<rn::sim::ScenarioCommand>> read_scenario(const std::string& path) {
+  rn::io::RealFileSystem fs;
+  const auto text = rn::read_all(fs, path, kScenarioBytesMax);
+  if (!text) return rn::fail(text.error().hinting("name scenario files, as tests/scenarios/*.scn"));
+  auto commands = rn::sim::parse_scenario(std::string(rn::as_text(*text)));
+  if (!commands)
+    return rn::fail(commands.error().with(path).hinting("docs/scenarios.md lists the commands"));
+  if (commands->empty())
+    return rn::fail(
+        rn::ErrorCode::kInvalid, path + ": has no command", "docs/scenarios.md lists the commands"
+    );
+  return commands;
+}
+
 int play(const Arguments& arguments) {
   int failures = 0;
   for (const std::string& path : arguments.files) {
-    std::ifstream file(path);
-    std::stringstream text;
-    text << file.rdbuf();
-    if (!file) {
-      std::fprintf(stderr, "%s: cannot be read\n", path.c_str());
-      return 2;
-    }
-    const auto commands = rn::sim::parse_scenario(text.str());
+    const auto commands = read_scenario(path);
     if (!commands) {
-      std::fprintf(stderr, "%s: %s\n", path.c_str(), commands.error().describe().c_str());
-      return 2;
+      std::fprintf(
+          stderr,
+          "reclaim-sim: %s\n  next: %s\n",
+          rn::printable_lines(commands.error().message).c_str(),
+          commands.error().hint.c_str()
+      );
+      return rn::kUsageStatus;
     }
     const auto outcome = rn::sim::play_scenario(*commands, arguments.seed, arguments.echo);
     if (outcome) {
@@ -249,11 +264,12 @@ int main(int argc, char** argv) {
   points->add_option("--hours", arguments.hours, "simulated hours of faults per seed");
   points->add_option("--jobs", arguments.jobs, "trainings per seed")->check(CLI::Range(1, 1000));
   common(points);
-  CLI11_PARSE(app, argc, argv);
-  rn::log::set_level(rn::log::Level::kError);
+  return rn::run_command_line(app, argc, argv, "reclaim-sim", [&] {
+    rn::log::set_level(rn::log::Level::kError);
 #ifdef RN_PLANTED
-  if (!arguments.plant.empty()) rn::plant(arguments.plant.c_str());
+    if (!arguments.plant.empty()) rn::plant(arguments.plant.c_str());
 #endif
-  if (points->parsed()) return crash_points(arguments);
-  return scenario->parsed() ? play(arguments) : chaos(arguments);
+    if (points->parsed()) return crash_points(arguments);
+    return scenario->parsed() ? play(arguments) : chaos(arguments);
+  });
 }

@@ -216,6 +216,24 @@ Status check_uplink_flag(const Options& options) {
   return warden::check_uplink(*grant, "/sys/class/net").map_error(in_flag);
 }
 
+/// Of the owner's engine that is to be used. It may be away: an engine can start after its warden.
+Status check_engine_flag(const Options& options) {
+  if (options.engine.empty() || options.engine == "private") return {};
+  const std::string help =
+      "give --engine private, or the whole path of an engine's socket, as "
+      "/run/docker.sock";
+  if (options.engine.front() != '/')
+    return fail(
+        ErrorCode::kInvalid, "--engine \"" + options.engine + "\" is no path from / on", help
+    );
+
+  struct stat there {};
+
+  if (stat(options.engine.c_str(), &there) == 0 && !S_ISSOCK(there.st_mode))
+    return fail(ErrorCode::kInvalid, "--engine " + options.engine + " is no socket", help);
+  return {};
+}
+
 /// What CLI11 cannot see; each error names its flag.
 Status check_flags(const Options& options) {
   const std::string letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -226,6 +244,12 @@ Status check_flags(const Options& options) {
         ErrorCode::kInvalid,
         "--lab \"" + options.lab + "\" is no name of a control group",
         "use at most 63 letters, digits, '.', '_' and '-', with a letter or digit first"
+    );
+  if (options.agent_uid == 0)
+    return fail(
+        ErrorCode::kInvalid,
+        "--agent-uid 0: the agent speaks to the network and must not be root",
+        "useradd --system reclaim-agent; then --agent-uid $(id -u reclaim-agent)"
     );
   const auto addresses = warden::addresses_of(machine_of(options).first_address, 0);
   if (!addresses)
@@ -242,6 +266,7 @@ Status check_flags(const Options& options) {
                      : "--init " + init + " is not there, or is no file",
         "give the path of the installed reclaim-init with --init"
     );
+  RN_CHECK(check_engine_flag(options));
   RN_CHECK(check_uplink_flag(options));
   return check_data_flags(options);
 }

@@ -33,13 +33,13 @@ std::string lower(std::string text) {
 }
 
 /// The number at the front of `text` and what follows it.
-Result<double> leading_number(const std::string& text, std::string& rest) {
+Result<double> leading_number(const std::string& text, std::string& rest, const char* next) {
   double value = 0;
   const char* end = text.data() + text.size();
   const auto [last, code] = std::from_chars(text.data(), end, value, std::chars_format::fixed);
   const bool has_digit_first = !text.empty() && text.front() >= '0' && text.front() <= '9';
   if (code != std::errc() || !has_digit_first)  // no sign, and no infinity
-    return fail(ErrorCode::kInvalid, "'" + text + "' does not begin with a number", "");
+    return fail(ErrorCode::kInvalid, "'" + text + "' does not begin with a number", next);
   rest = lower(std::string(last, end));
   rest.erase(std::remove(rest.begin(), rest.end(), ' '), rest.end());
   while (!rest.empty() && (rest.back() == '+' || rest.back() == '.')) rest.pop_back();
@@ -306,7 +306,7 @@ Result<NetworkAllow> parse_peer(const std::string& text) {
 
 Result<std::uint64_t> parse_memory_mib(const std::string& text) {
   std::string unit;
-  RN_TRY(const double value, leading_number(text, unit));
+  RN_TRY(const double value, leading_number(text, unit, "for example 512MB or 4GB"));
   double mib = 0;
   if (unit.empty() || unit == "g" || unit == "gb" || unit == "gib") {
     mib = value * 1024;
@@ -326,7 +326,7 @@ Result<std::uint64_t> parse_memory_mib(const std::string& text) {
 
 Result<std::uint32_t> parse_cpu_milli(const std::string& text) {
   std::string unit;
-  RN_TRY(const double value, leading_number(text, unit));
+  RN_TRY(const double value, leading_number(text, unit, "for example 2, 0.5 or 500m"));
   const double milli = unit == "m" ? value : value * 1000;
   if ((!unit.empty() && unit != "m") || milli < 1 || milli > 1e6)
     return fail(
@@ -344,7 +344,7 @@ Status parse_gpu(const std::string& text, Resources& resources) {
     const std::string part = text.substr(begin, end - begin);
     begin = end + 1;
     std::string unit;
-    const auto value = leading_number(part, unit);
+    const auto value = leading_number(part, unit, "for example --gpu 2 or --gpu 24GB:1");
     if (!value) {
       return fail(
           ErrorCode::kInvalid,
@@ -369,7 +369,10 @@ Status parse_gpu(const std::string& text, Resources& resources) {
 
 Result<std::uint32_t> parse_duration_s(const std::string& text) {
   std::string unit;
-  RN_TRY(const double value, leading_number(text, unit));
+  RN_TRY(
+      const double value,
+      leading_number(text, unit, "for example 90s, 5m or 2h; leave it out for none")
+  );
   static const std::map<std::string, double> kUnits = {
       {"", 1}, {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}, {"d", 86'400}};
   const auto found = kUnits.find(unit);

@@ -52,7 +52,7 @@ bool takes_nodes(Access access) {
 
 }  // namespace
 
-std::string secret_of_token(const std::string& token) {
+TokenParts parts_of_token(const std::string& token) {
   std::vector<std::string> parts;
   std::size_t begin = 0;
   while (true) {
@@ -63,7 +63,7 @@ std::string secret_of_token(const std::string& token) {
   }
   const bool is_ours =
       parts.size() == 4 && (parts[0] == api::kJoinTokenPrefix || parts[0] == api::kUserTokenPrefix);
-  return is_ours ? parts[2] : token;
+  return is_ours ? TokenParts{parts[1], parts[2]} : TokenParts{};
 }
 
 bool RateLimiter::admit(const std::string& caller, Instant now) {
@@ -120,9 +120,10 @@ Status Api::authorize(const Route& route, ApiRequest& request) {
         "log in first: reclaim login URL --token T; programs send 'Authorization: Bearer T'"
     );
   }
+  const TokenParts parts = parts_of_token(token);
   RN_TRY(
       request.caller,
-      context_.shell.core().authenticate(secret_of_token(token), context_.shell.now().wall)
+      context_.shell.core().authenticate(parts.id, parts.secret, context_.shell.now().wall)
   );
   if (request.caller.role >= *role) return {};
   return fail(

@@ -125,7 +125,12 @@ class Api {
   RateLimiter strangers_{100, 200};
 };
 
-/// "rn1.t-….SECRET.FP" and "rnu1.…" → SECRET; anything else is taken as the secret itself.
-std::string secret_of_token(const std::string& token);
+/// Of a token "rn1.t-….SECRET.FP" (join) or "rnu1.…" (user); both empty for anything else.
+struct TokenParts {
+  std::string id;
+  std::string secret;
+};
+
+TokenParts parts_of_token(const std::string& token);
 
 }  // namespace rn::coordinator

@@ -68,7 +68,9 @@ void join_node(ApiContext& context, ApiRequest request, io::Responder responder)
   }
   std::string host(request.http.header("Host"));
   if (host.empty()) host = context.place;
-  JoinNode command{secret_of_token(body.token), *key, body.machine_id, body.hostname};
+  TokenParts parts = parts_of_token(body.token);
+  JoinNode command{
+      std::move(parts.id), std::move(parts.secret), *key, body.machine_id, body.hostname};
   context.shell.command(
       Caller{},
       std::move(command),

@@ -49,9 +49,9 @@ class Core {
   // ---- views: state that may be ahead of the disk. Answer a request from them only after all
   // earlier outputs are durable.
 
-  /// The caller behind a bearer secret. kDenied with what to do next if unknown, expired or
-  /// revoked.
-  Result<Caller> authenticate(std::string_view secret, WallTime now) const;
+  /// The caller behind a bearer token's id and secret. kDenied with what to do next if unknown,
+  /// expired or revoked, and if they do not belong together.
+  Result<Caller> authenticate(std::string_view id, std::string_view secret, WallTime now) const;
   /// True once a user token exists: before, the shell makes the first admin token itself.
   bool has_users() const;
   /// True if `caller` may read the logs, outputs, command and environment of a job.

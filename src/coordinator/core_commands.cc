@@ -390,7 +390,8 @@ Result<Answer> run(State& state, const Caller& caller, const JoinNode& command) 
   const auto found = by_secret == state.token_by_secret.end()
                          ? state.tokens.end()
                          : state.tokens.find(by_secret->second);
-  if (found == state.tokens.end() || found->second.kind != TokenKind::kJoin)
+  if (found == state.tokens.end() || found->second.kind != TokenKind::kJoin ||
+      found->second.id != command.token)
     return denied("the join token is unknown", again);
   TokenRow& token = found->second;
   if (token.is_revoked) return denied("the join token was revoked", again);

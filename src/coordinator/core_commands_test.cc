@@ -15,13 +15,14 @@ class Commands : public CoreSite {
     return answer ? "" : answer.error().describe();
   }
 
-  std::string join_secret(std::uint32_t ttl_s = 3600) {
+  TokenMade join_token(std::uint32_t ttl_s = 3600) {
     const auto made = run(admin(), CreateJoinToken{.lab = LabId("lab-a"), .ttl_s = ttl_s});
-    return std::get<TokenMade>(made.value()).secret;
+    return std::get<TokenMade>(made.value());
   }
 
-  static JoinNode a_join(const std::string& secret, std::uint8_t key = 7) {
-    JoinNode join{.secret = secret, .machine_id = "m-1", .hostname = "h"};
+  static JoinNode a_join(const TokenMade& made, std::uint8_t key = 7) {
+    JoinNode join{
+        .token = made.token.id, .secret = made.secret, .machine_id = "m-1", .hostname = "h"};
     join.public_key.fill(key);
     return join;
   }
@@ -298,56 +299,67 @@ TEST_F(BuiltOn, an_image_stays_its_first_listers_and_a_user_lists_sixteen) {
 }
 
 TEST_F(Commands, a_join_token_works_once) {
-  const std::string secret = join_secret();
-  ASSERT_TRUE(run({}, a_join(secret)));
-  EXPECT_TRUE(run({}, a_join(secret))) << "a lost answer may be asked for again";
+  const TokenMade token = join_token();
+  ASSERT_TRUE(run({}, a_join(token)));
+  EXPECT_TRUE(run({}, a_join(token))) << "a lost answer may be asked for again";
 
-  const auto second = run({}, a_join(secret, 8));
+  const auto second = run({}, a_join(token, 8));
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, ErrorCode::kDenied);
   EXPECT_NE(second.error().message.find("was used already"), std::string::npos);
   EXPECT_EQ(count_events("token.reused"), 1U);
   clock.advance(std::chrono::minutes(11));
-  EXPECT_FALSE(run({}, a_join(secret)));
+  EXPECT_FALSE(run({}, a_join(token)));
   EXPECT_EQ(tables.nodes.size(), 1U);
 }
 
 TEST_F(Commands, a_join_token_is_still_used_after_a_restart) {
-  const std::string secret = join_secret();
-  ASSERT_TRUE(run({}, a_join(secret)));
+  const TokenMade token = join_token();
+  ASSERT_TRUE(run({}, a_join(token)));
   restart();
 
-  EXPECT_FALSE(run({}, a_join(secret, 8)));
+  EXPECT_FALSE(run({}, a_join(token, 8)));
 }
 
 TEST_F(Commands, an_expired_a_revoked_or_a_made_up_join_token_is_denied) {
-  const std::string secret = join_secret(60);
+  const TokenMade token = join_token(60);
   clock.advance(std::chrono::seconds(61));
-  EXPECT_NE(run({}, a_join(secret)).error().message.find("expired"), std::string::npos);
-  EXPECT_NE(run({}, a_join("0123")).error().message.find("unknown"), std::string::npos);
-  const auto made = run(admin(), CreateJoinToken{.lab = LabId("lab-a")});
-  const TokenMade token = std::get<TokenMade>(*made);
-  ASSERT_TRUE(run(admin(), RevokeToken{token.token.id}));
-  EXPECT_NE(run({}, a_join(token.secret)).error().message.find("revoked"), std::string::npos);
+  EXPECT_NE(run({}, a_join(token)).error().message.find("expired"), std::string::npos);
+  TokenMade made_up = token;
+  made_up.secret = "0123";
+  EXPECT_NE(run({}, a_join(made_up)).error().message.find("unknown"), std::string::npos);
+  const TokenMade other = join_token();
+  TokenMade mixed = other;
+  mixed.token.id = token.token.id;
+  EXPECT_NE(run({}, a_join(mixed)).error().message.find("unknown"), std::string::npos)
+      << "one's id with the other's secret";
+  ASSERT_TRUE(run(admin(), RevokeToken{other.token.id}));
+  EXPECT_NE(run({}, a_join(other)).error().message.find("revoked"), std::string::npos);
 }
 
 TEST_F(Commands, a_user_token_does_not_join_a_node_and_a_join_token_does_not_log_in) {
   const auto made = run(admin(), CreateUserToken{.user = UserId("ann"), .lab = LabId("lab-x")});
   const TokenMade token = std::get<TokenMade>(made.value());
-  EXPECT_FALSE(run({}, a_join(token.secret)));
-  EXPECT_FALSE(core->authenticate(join_secret(), clock.now().wall));
+  EXPECT_FALSE(run({}, a_join(token)));
+  const auto authenticate = [this](const std::string& id, const std::string& secret) {
+    return core->authenticate(id, secret, clock.now().wall);
+  };
+  const TokenMade join = join_token();
+  EXPECT_FALSE(authenticate(join.token.id, join.secret));
+  EXPECT_FALSE(authenticate(join.token.id, token.secret)) << "an id that is another's";
+  EXPECT_FALSE(authenticate("", token.secret));
 
-  const auto caller = core->authenticate(token.secret, clock.now().wall);
+  const auto caller = authenticate(token.token.id, token.secret);
   ASSERT_TRUE(caller);
   EXPECT_EQ(caller->user, UserId("ann"));
   EXPECT_EQ(caller->role, Role::kUser);
   ASSERT_TRUE(run(admin(), RevokeToken{token.token.id}));
-  EXPECT_FALSE(core->authenticate(token.secret, clock.now().wall));
+  EXPECT_FALSE(authenticate(token.token.id, token.secret));
 }
 
 TEST_F(Commands, a_machine_that_is_alive_cannot_be_joined_a_second_time) {
   FakeAgent& a = add_node("a", "lab-a");
-  JoinNode join = a_join(join_secret());
+  JoinNode join = a_join(join_token());
   join.machine_id = a.hello.machine_id;
 
   const auto answer = run({}, join);
@@ -360,7 +372,9 @@ TEST_F(Commands, a_machine_that_is_alive_cannot_be_joined_a_second_time) {
 
 TEST_F(Commands, a_machine_that_joins_again_with_its_key_is_the_same_node) {
   FakeAgent& a = add_node("a", "lab-a");
-  JoinNode again{.secret = join_secret(), .machine_id = "m-a", .hostname = "a"};
+  JoinNode again = a_join(join_token());
+  again.machine_id = "m-a";
+  again.hostname = "a";
   again.public_key = public_key_of(a);
   const auto connected = run({}, again);
   ASSERT_TRUE(connected) << connected.error().describe();
@@ -369,7 +383,9 @@ TEST_F(Commands, a_machine_that_joins_again_with_its_key_is_the_same_node) {
 
   disconnect(a);
   pass(60'000);
-  again.secret = join_secret();
+  const TokenMade next = join_token();
+  again.token = next.token.id;
+  again.secret = next.secret;
   const auto answer = run({}, again);
   ASSERT_TRUE(answer) << answer.error().describe();
   EXPECT_EQ(std::get<NodeJoined>(*answer).node, a.id);

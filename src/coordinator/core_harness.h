@@ -188,8 +188,12 @@ class CoreSite : public ::testing::Test {
   /// Joins and connects a node of one core and 8 GiB.
   FakeAgent& add_node(const std::string& name, const std::string& lab) {
     const auto made = run(admin(), CreateJoinToken{.lab = LabId(lab)});
-    const std::string secret = std::get<TokenMade>(made.value()).secret;
-    JoinNode join{.secret = secret, .machine_id = "m-" + name, .hostname = name};
+    const auto& token = std::get<TokenMade>(made.value());
+    JoinNode join{
+        .token = token.token.id,
+        .secret = token.secret,
+        .machine_id = "m-" + name,
+        .hostname = name};
     join.public_key = crypto::sha256(as_bytes(name));
     const auto joined = run({}, join);
     EXPECT_TRUE(joined) << joined.error().describe();

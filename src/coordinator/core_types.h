@@ -72,6 +72,7 @@ struct CreateJoinToken {
 /// certificate for that identity. The same token, key and machine once more (a lost answer) is
 /// answered the same for ten minutes; any other second use is kDenied.
 struct JoinNode {
+  std::string token;  ///< its id
   std::string secret;
   Digest public_key{};     ///< SHA-256 of the SubjectPublicKeyInfo (DER) of the signing request
   std::string machine_id;  ///< as in wire::Hello

@@ -30,10 +30,12 @@ NodeView view_of(const State& state, const NodeEntry& node, Now now) {
 
 }  // namespace
 
-Result<Caller> Core::authenticate(std::string_view secret, WallTime now) const {
-  const std::string hint = "log in with a token from an administrator: `reclaim login URL`";
+Result<Caller> Core::authenticate(std::string_view id, std::string_view secret, WallTime now)
+    const {
+  const std::string hint =
+      "log in with a token from an administrator, whole as it was shown: `reclaim login URL`";
   const auto by_secret = state_->token_by_secret.find(crypto::sha256(as_bytes(secret)));
-  if (by_secret == state_->token_by_secret.end())
+  if (by_secret == state_->token_by_secret.end() || by_secret->second != id)
     return fail(ErrorCode::kDenied, "the token is unknown", hint);
   const TokenRow& token = state_->tokens.at(by_secret->second);
   if (token.kind != TokenKind::kUser)

@@ -151,7 +151,9 @@ struct Daemon::State {
 };
 
 Status Daemon::State::open() {
-  RN_CHECK(make_folders(fs, config.state, 0700));
+  RN_CHECK(make_folders(fs, config.state, 0700).map_error([](const Error& error) {
+    return error.with("state").hinting("name with --state a folder that can be made and written");
+  }));
   RN_CHECK(check_database_is_there(fs, config.state));
   RN_TRY(store, SqliteStore::open(config.state));
   RN_CHECK(check_keys_are_there(fs, config.state, *store));
@@ -178,9 +180,7 @@ Status Daemon::State::restore() {
   const Shell::Deps deps{loop, workers, *store, *blobs, *logs, rng, fatal, config.utc_offset_s};
   shell = std::make_unique<Shell>(deps, config.core, pki->keys());
   shell->on_write([this](const Write& write) { metrics.see(write); });
-  RN_CHECK(shell->restore());
-  if (!shell->core().has_users() || config.makes_admin_token) make_admin_token();
-  return {};
+  return shell->restore();
 }
 
 void Daemon::State::make_admin_token() {
@@ -357,6 +357,8 @@ Result<std::unique_ptr<Daemon>> Daemon::start(
   RN_CHECK(state->open());
   RN_CHECK(state->restore());
   RN_CHECK(state->listen());
+  // Not before: a start that cannot listen would keep the token for itself.
+  if (!state->shell->core().has_users() || config.makes_admin_token) state->make_admin_token();
   log::info(
       "daemon.listening",
       {{"address", config.listen_address},

@@ -97,7 +97,7 @@ Status read_config_file(const std::string& path, DaemonConfig& config) {
   io::RealFileSystem fs;
   RN_TRY(const Blob bytes, read_all(fs, path, kMaxFileBytes));
   const auto document = parse_yaml(as_text(bytes));
-  if (!document) return fail(document.error().with(path));
+  if (!document) return fail(document.error().with(path).hinting("correct the file"));
   const auto file = from_document<FileConfig>(*document);
   if (!file) return fail(file.error().with(path).hinting("correct the file, or remove the line"));
   const Status applied = apply(*file, config);

@@ -118,6 +118,24 @@ TEST(Daemon, a_new_site_starts_without_configuration_and_keeps_its_secrets_to_it
   }
 }
 
+TEST(Daemon, a_first_start_that_cannot_listen_keeps_no_admin_token_for_itself) {
+  const ScratchFolder folder;
+  DaemonConfig config;
+  config.state = folder.path() + "/state";
+  config.listen_address = "127.0.0.1";
+  {
+    const LiveSite other;
+    config.port = static_cast<std::uint16_t>(std::stoul(other.url().substr(18)));
+    io::Loop loop;
+    const auto busy = Daemon::start(loop, config, {});
+    ASSERT_FALSE(busy.has_value());
+    EXPECT_NE(busy.error().hint.find("another address or port"), std::string::npos);
+  }
+
+  const LiveSite site(config.state);
+  EXPECT_EQ(json::parse(site.call("GET", "/v1/whoami").body)["role"], "admin");
+}
+
 TEST(Daemon, the_campuss_clocks_are_looked_at_as_long_as_it_runs) {
   const LiveSite site;
   const std::uint32_t before = site.clock_looks();
@@ -539,6 +557,20 @@ TEST(Api, events_of_a_node_or_a_kind_that_is_none_are_an_error_and_no_empty_list
   EXPECT_EQ(said(site.call("GET", "/v1/events?node=zz")), "not_found: no node zz");
   EXPECT_EQ(site.call("GET", "/v1/events?kind=a%25b").status, 400);
   EXPECT_EQ(site.call("GET", "/v1/events?kind=job.").status, 200);
+}
+
+TEST(Rights, a_token_that_is_not_whole_opens_nothing) {
+  const LiveSite site;
+  const std::string admin = site.admin();
+  const std::size_t id = admin.find('.') + 1;
+  const std::size_t secret = admin.find('.', id) + 1;
+  std::string another = admin;
+  another.replace(id, secret - 1 - id, "t-0000000000000001");
+
+  for (const std::string& token : {another, admin.substr(secret), admin.substr(secret, 64)}) {
+    EXPECT_EQ(site.call("GET", "/v1/whoami", "", token).status, 403) << token.size();
+  }
+  EXPECT_EQ(site.call("GET", "/v1/whoami").status, 200);
 }
 
 TEST(Rights, a_revoked_token_opens_nothing) {

@@ -2,10 +2,13 @@
 #include "coordinator/sqlite_store.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <mutex>
 #include <optional>
 #include <utility>
+
+#include <unistd.h>
 
 #include "base/log.h"
 #include "coordinator/sqlite_database.h"
@@ -171,10 +174,14 @@ Result<std::unique_ptr<SqliteStore>> SqliteStore::open(
 
 Result<std::unique_ptr<SqliteStore>> SqliteStore::open_to_read(const std::string& folder) {
   auto state = std::make_unique<State>();
-  RN_TRY(
-      state->reader,
-      SqliteDatabase::open(folder + "/coordinator.db", SqliteDatabase::Mode::kReadOnly)
-  );
+  const std::string path = folder + "/coordinator.db";
+  if (::access(path.c_str(), F_OK) != 0 && errno == ENOENT)
+    return fail(
+        ErrorCode::kNotFound,
+        "there is no " + path,
+        "name the coordinator's state folder with --state"
+    );
+  RN_TRY(state->reader, SqliteDatabase::open(path, SqliteDatabase::Mode::kReadOnly));
   RN_TRY(const auto version, state->reader->schema_version());
   if (version != kSchemaVersion) {
     return fail(

@@ -178,7 +178,9 @@ bool is_below(const std::string& version, const std::string& floor) {
 
 Result<io::HttpReply> Engine::send(io::HttpCall call) const {
   call.unix_socket = socket_;
-  RN_TRY(io::HttpReply reply, io::perform_blocking(call));
+  RN_TRY(io::HttpReply reply, io::perform_blocking(call).map_error([&](const Error& error) {
+    return error.with("the engine at " + socket_);
+  }));
   if (!reply.is_success()) return fail(engine_error(reply.status, reply.body));
   return reply;
 }

@@ -235,6 +235,9 @@ class Commands(unittest.TestCase):
     def test_tokens(self):
         made = self.json("token", "create", "--lab", "lab-a", "--user", "ada", "--role", "owner", "--ttl-s", 600)
         self.assertEqual(self.json("whoami")["role"], "admin")
+        mixed = self.site.token.replace(self.site.token.split(".")[1], "t-0000000000000000")
+        self.fails(DENIED, "the token is unknown\n  next: log in with a token.* whole as it was shown", "login",
+                   self.site.url, "--token", mixed)
         self.fails(USAGE, "standard input has no line", "login", self.site.url, "--token", "-")
         told = self.folder / "token"
         told.write_text(made["token"] + "\n")
@@ -290,6 +293,9 @@ class Commands(unittest.TestCase):
 
     def test_what_is_not_understood_is_said(self):
         self.fails(USAGE, "no command 'frobnicate'", "frobnicate")
+        for flag, step in (("--memory", "for example 512MB"), ("--cpus", "for example 2"),
+                           ("--notice", "for example 90s"), ("--gpu", "for example --gpu 2")):
+            self.fails(USAGE, f"'?lots'? .*\n  next: {step}", "run", "--no-upload", flag, "lots", "--", "true")
         self.fails(USAGE, "no command 'evnts'; did you mean 'events'", "evnts")
         for words in (("--", "echo", "caf\udce9"), ("--env", "A=\udce9", "--", "x"), ("--name", "\udce9", "--", "x")):
             self.fails(USAGE, "is not text in UTF-8\n.*next: put such bytes into a file", "run", "--no-upload", *words)
@@ -449,7 +455,10 @@ class Usage(unittest.TestCase):
         for command, _ in self.commands():
             help_of = re.escape(" ".join(command)) + " --help"
             self.assertRegex(self.say(*command, "--frobnicate"),
-                             f"^{command[0]}: .*(is required|--frobnicate)\n  next: see '{help_of}'\n$")
+                             f"^{command[0]}: .*--frobnicate\n  next: see '{help_of}'\n$")
+        self.assertIn("--lab is required", self.say("reclaim-warden", "serve", "--agent-uid", "7"))
+        self.assertIn("not expected: --lob", self.say("reclaim-warden", "serve", "--agent-uid", "7", "--lob=a"))
+        self.assertIn("NODE is required", self.say("reclaim", "nodes", "revoke", "--json"))
         self.assertEqual(self.say("reclaim", "ps", "--limit", "010").splitlines(), [
             "reclaim: -n,--limit: '010' is no whole number from 1 to 1000", "  next: leave out the zeros in front"])
         self.assertIn("\\x1b[2J", self.say("reclaim", "ps", "--\x1b[2J"))

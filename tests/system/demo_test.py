@@ -109,10 +109,29 @@ class Arguments(unittest.TestCase):
         with tempfile.TemporaryDirectory() as alone:  # with nothing beside it that could install or build
             script = shutil.copy(STORY.parent.parent / "demo.sh", alone)
             for words, said in (["--sed", "3"], "no argument --sed"), (["--seed", "x"], "whole number"), \
-                    (["--keep", "--steps"], "whole number"):
+                    (["--keep", "--steps"], "whole number"), (["--steps", "0"], "500 or more"), \
+                    (["--steps", "0499"], "500 or more"):
                 done = subprocess.run(["bash", script, *words], capture_output=True, text=True, timeout=20)
                 self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
                 self.assertIn(said, done.stderr)
+
+
+    def test_other_scripts_say_what_they_want_before_they_build(self):
+        nobody = ["setpriv", "--reuid", "64991", "--clear-groups"]
+        with tempfile.TemporaryDirectory() as alone:
+            os.chmod(alone, 0o755)
+            os.mkdir(f"{alone}/scripts")
+            scripts = {name: shutil.copy(STORY.parent.parent / name, f"{alone}/scripts")
+                       for name in ("planted-bugs.sh", "test.sh")}
+            for words, status, said in (
+                    ([scripts["planted-bugs.sh"], "--help"], 0, "planted-bugs.sh [SECONDS]"),
+                    ([scripts["planted-bugs.sh"], "--hepl"], 2, "'--hepl' is no number of seconds"),
+                    ([scripts["planted-bugs.sh"], "60", "9"], 2, "see --help"),
+                    ([*nobody, scripts["test.sh"]], 2, "run them as root"),
+                    ([*nobody, scripts["test.sh"], "tidy", "system"], 2, "run them as root")):
+                done = subprocess.run(words, capture_output=True, text=True, timeout=20)
+                self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+                self.assertIn(said, done.stdout + done.stderr)
 
 
 class Kept(unittest.TestCase):

@@ -21,12 +21,15 @@
 
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "io/framed_unix.h"
 #include "io/read_text.h"
 #include "io/subprocess.h"
 #include "model/warden.h"
 
 namespace rn::warden {
+
+constexpr uid_t kAgentUid = 64990;
 
 inline bool run_shell(const std::string& command) {
   return std::system(command.c_str()) == 0;
@@ -102,7 +105,7 @@ class WardenNode {
         "--lab",
         lab,
         "--agent-uid",
-        "0",
+        std::to_string(kAgentUid),
         "--reserve-mib",
         "64",
         "--init",
@@ -132,7 +135,10 @@ class WardenNode {
 
   bool connect() {
     client_.reset();
+    // The warden is told who connects by the user of that moment.
+    const bool is_agent = ::seteuid(kAgentUid) == 0;
     auto made = io::FramedUnixClient::connect(folder + "/run/warden.sock");
+    RN_ASSERT(is_agent && ::seteuid(0) == 0, "root may become the agent's user and root again");
     if (made) client_ = std::move(*made);
     return client_ != nullptr;
   }
