@@ -170,6 +170,7 @@ void Core::State::take_snapshot(Attempt& a, bool is_final) {
   snapshot.workspace = a.commit.spec.workspace;
   snapshot.sealed_job_key = a.commit.sealed_job_key;
   snapshot.is_final = is_final;
+  snapshot.guest_since_ns = a.guest_since_ns;
   if (is_final && !a.has_left) {
     const milliseconds quiet(a.commit.spec.checkpoint.quiet_ms);
     snapshot.torn_after_ns =

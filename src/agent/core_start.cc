@@ -205,6 +205,7 @@ void Core::State::begin_starting(Attempt& a) {
   if (!closed.empty())
     a.row.detail += (a.row.detail.empty() ? "" : "; ") +
                     ("this node's owner opens no way to " + readable(closed));
+  a.guest_since_ns = (to_ms(now_.wall) + 1) * 1'000'000;  // of the next millisecond: it is rounded
   set_phase(a, Phase::kStarting);
 }
 

@@ -68,6 +68,8 @@ struct TakeSnapshot {
   /// Of a final one: what changed after this moment may be cut off in the middle, for its writer
   /// was killed then. By the node's own wall clock, as the files' times are; 0 = it left by itself.
   std::int64_t torn_after_ns = 0;
+  /// By the same clock: no process of the guest ran before; 0 = not known.
+  std::int64_t guest_since_ns = 0;
 };
 
 /// Sends what the peer lacks of the generation. Answered by GenerationCopied with the peer's

@@ -29,9 +29,16 @@ struct Candidate {
   std::string signature;
 };
 
+/// When the guest changed a file last, also one that it gave an old time: what has changed since
+/// the guest began was its doing. By the node's wall clock.
+std::int64_t changed_by_guest_ns(const FileStat& stat, std::int64_t guest_since_ns) {
+  const bool is_guests = guest_since_ns != 0 && stat.changed_ns >= guest_since_ns;
+  return is_guests ? std::max(stat.mtime_ns, stat.changed_ns) : stat.mtime_ns;
+}
+
 /// Checkpoint units below the work folder, newest first.
 std::vector<Candidate> find_units(
-    const checkpoint::Scan& scan, const checkpoint::WatchRules& rules
+    const checkpoint::Scan& scan, const checkpoint::WatchRules& rules, std::int64_t guest_since_ns
 ) {
   std::map<checkpoint::Unit, Candidate> units;
   for (const auto& [path, stat] : scan) {
@@ -40,9 +47,10 @@ std::vector<Candidate> find_units(
     if (!unit) continue;
     Candidate& candidate = units[*unit];
     candidate.unit = *unit;
-    candidate.newest_ns = std::max(candidate.newest_ns, stat.mtime_ns);
+    candidate.newest_ns = std::max(candidate.newest_ns, changed_by_guest_ns(stat, guest_since_ns));
     candidate.signature += path + ":" + std::to_string(stat.inode) + ":" +
-                           std::to_string(stat.size) + ":" + std::to_string(stat.mtime_ns) + ";";
+                           std::to_string(stat.size) + ":" + std::to_string(stat.mtime_ns) + ":" +
+                           std::to_string(stat.changed_ns) + ";";
   }
   std::vector<Candidate> out;
   for (auto& [unit, candidate] : units) out.push_back(std::move(candidate));
@@ -127,7 +135,7 @@ Result<WorkResult> Hands::snapshot(
   StoppableFolder folder(*disk, is_cancelled);
   const checkpoint::WatchRules rules = watch_rules(w.spec);
   RN_TRY(const checkpoint::Scan scan, checkpoint::scan_folder(folder));
-  const std::vector<Candidate> units = find_units(scan, rules);
+  const std::vector<Candidate> units = find_units(scan, rules, w.guest_since_ns);
 
   std::optional<checkpoint::GenerationReady> ready;
   {
@@ -152,6 +160,7 @@ Result<WorkResult> Hands::snapshot(
   request.is_renamed = ready->is_renamed;
   request.base = entry->base;
   request.temporary = w.spec.temporary;
+  request.guest_since_ns = w.guest_since_ns;
   const auto self = deps_.identity.get();
   request.signer = self->node;
   request.should_stop = [&is_cancelled] { return is_cancelled.load(); };

@@ -11,7 +11,8 @@
 
 namespace rn {
 
-/// What a path is. `inode`, `size` and `mtime_ns` together tell whether a file held still.
+/// What a path is. `inode`, `size`, `mtime_ns` and `changed_ns` together tell whether a file held
+/// still.
 struct FileStat {
   enum class Kind : std::uint8_t { kRegular, kDirectory, kSymlink, kOther };
   Kind kind = Kind::kOther;
@@ -20,6 +21,9 @@ struct FileStat {
   std::int64_t mtime_ns = 0;
   std::uint32_t mode = 0;  ///< permission bits only
   std::uint32_t links = 0;
+  /// When its content, or anything said here of it, changed last: the kernel's own word, which
+  /// nobody can set back as they can mtime_ns. 0 = the disk does not say.
+  std::int64_t changed_ns = 0;
 
   friend bool operator==(const FileStat&, const FileStat&) = default;
 };

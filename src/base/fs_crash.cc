@@ -26,6 +26,7 @@ struct CrashFs::Node {
   std::uint64_t inode = 0;
   std::uint32_t mode = 0644;
   std::int64_t mtime_ns = 0;
+  std::int64_t changed_ns = 0;
   std::string target;  ///< of a link
 
   Blob cached;                ///< what reads see
@@ -74,7 +75,13 @@ class CrashFs::OpenFile final : public File {
   Result<FileStat> stat() override {
     RN_CHECK(check(Operation::kStat));
     return FileStat{
-        node_->kind, node_->cached.size(), node_->inode, node_->mtime_ns, node_->mode, 1};
+        node_->kind,
+        node_->cached.size(),
+        node_->inode,
+        node_->mtime_ns,
+        node_->mode,
+        1,
+        node_->changed_ns};
   }
 
  private:
@@ -134,7 +141,7 @@ CrashFs::NodeRef CrashFs::make_node(FileStat::Kind kind, std::uint32_t mode) {
   node->kind = kind;
   node->mode = mode & 07777;
   node->inode = next_inode_++;
-  node->mtime_ns = wall_ns();
+  node->mtime_ns = node->changed_ns = wall_ns();
   nodes_[node->inode] = node;
   return node;
 }
@@ -179,7 +186,7 @@ Status CrashFs::add(const std::string& path, NodeRef node) {
   if (folder->names.contains(name)) return fail(ErrorCode::kConflict, path + " exists");
   folder->names[name] = node;
   folder->changes.push_back({"", name, std::move(node)});
-  folder->mtime_ns = wall_ns();
+  folder->mtime_ns = folder->changed_ns = wall_ns();
   return {};
 }
 
@@ -198,7 +205,7 @@ Status CrashFs::append_to(Node& node, BlobView bytes) {
   node.cached.insert(
       node.cached.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(taken)
   );
-  node.mtime_ns = wall_ns();
+  node.mtime_ns = node.changed_ns = wall_ns();
   if (taken < bytes.size()) return fail(ErrorCode::kExhausted, "the disk is full");
   return {};
 }
@@ -304,6 +311,7 @@ Status CrashFs::set_mode(const std::string& path, std::uint32_t mode) {
   RN_CHECK(begin(Operation::kSetAttribute));
   RN_TRY(const NodeRef node, find(path));
   node->mode = mode & 07777;
+  node->changed_ns = wall_ns();
   return {};
 }
 
@@ -311,6 +319,7 @@ Status CrashFs::set_mtime(const std::string& path, std::int64_t mtime_ns) {
   RN_CHECK(begin(Operation::kSetAttribute));
   RN_TRY(const NodeRef node, find(path));
   node->mtime_ns = mtime_ns;
+  node->changed_ns = wall_ns();
   return {};
 }
 
@@ -325,7 +334,14 @@ Status CrashFs::sync_folder(const std::string& path) {
 Result<FileStat> CrashFs::stat(const std::string& path) {
   RN_CHECK(begin(Operation::kStat));
   RN_TRY(const NodeRef node, find(path));
-  return FileStat{node->kind, node->cached.size(), node->inode, node->mtime_ns, node->mode, 1};
+  return FileStat{
+      node->kind,
+      node->cached.size(),
+      node->inode,
+      node->mtime_ns,
+      node->mode,
+      1,
+      node->changed_ns};
 }
 
 Result<std::vector<std::string>> CrashFs::list(const std::string& path) {
@@ -373,7 +389,7 @@ void CrashFs::overwrite(const std::string& path, BlobView bytes) {
   (*node)->cached.assign(bytes.begin(), bytes.end());
   (*node)->is_rewritten = true;
   (*node)->clean = 0;
-  (*node)->mtime_ns = wall_ns();
+  (*node)->mtime_ns = (*node)->changed_ns = wall_ns();
 }
 
 void CrashFs::make_special(const std::string& path) {

@@ -80,6 +80,7 @@ std::vector<FileEvent> compare_scans(const Scan& before, const Scan& after) {
     const auto old = before.find(path);
     const bool is_same = old != before.end() && old->second.inode == there.inode &&
                          old->second.size == there.size && old->second.mtime_ns == there.mtime_ns &&
+                         old->second.changed_ns == there.changed_ns &&
                          old->second.kind == there.kind;
     if (!is_same) events.push_back({path, FileEventKind::kModified, false});
   }

@@ -100,7 +100,7 @@ class Taking {
 
   Status take_file(const std::string& path, const FileStat& there) {
     const bool in_unit = is_in_unit(path);
-    const CachedFile* cached = cache_.unchanged(path, there);
+    const CachedFile* cached = cache_.unchanged(path, there, request_.guest_since_ns);
     const bool is_same_base = cached != nullptr && cached->is_base && !has_new_mode(path, there);
     const bool is_same_delta = cached != nullptr && !cached->is_base && keep_all(cached->chunks);
     if (is_same_base || is_same_delta) {
@@ -169,7 +169,7 @@ class Taking {
     if (last == nullptr || last->is_base || !keep_all(last->chunks)) return {};
     add_entry(
         path,
-        FileStat{FileStat::Kind::kRegular, last->bytes, last->inode, last->mtime_ns, 0644, 1},
+        FileStat{FileStat::Kind::kRegular, last->bytes, last->inode, last->mtime_ns, 0644, 1, 0},
         last->chunks
     );
     after_.push_back(*last);
@@ -207,12 +207,13 @@ class Taking {
       std::vector<ChunkRef> chunks,
       std::vector<std::uint64_t> checksums
   ) {
-    const bool is_settled = SnapshotCache::is_settled(there.mtime_ns, started_.wall);
+    const bool is_settled = SnapshotCache::is_settled(there, started_.wall);
     after_.push_back(
         {path,
          there.inode,
          there.size,
          there.mtime_ns,
+         there.changed_ns,
          is_base,
          is_settled,
          std::move(chunks),
@@ -244,7 +245,7 @@ class Taking {
         continue;
       const auto now = deps_.work.stat(path);
       const bool is_same = now && now->inode == before.inode && now->size == before.size &&
-                           now->mtime_ns == before.mtime_ns;
+                           now->mtime_ns == before.mtime_ns && now->changed_ns == before.changed_ns;
       if (!is_same)
         return fail(ErrorCode::kUnavailable, path + " changed while its checkpoint was read");
     }
@@ -346,13 +347,16 @@ Result<SnapshotCache> prime_cache(
   SnapshotCache cache;
   for (const auto& [path, there] : scan) {
     if (there.kind != FileStat::Kind::kRegular) continue;
+    FileStat as_meant = there;  // it got its times, mode and owner by us, a moment ago
+    as_meant.changed_ns = 0;
     CachedFile file{
         path,
         there.inode,
         there.size,
         there.mtime_ns,
+        as_meant.changed_ns,
         false,
-        SnapshotCache::is_settled(there.mtime_ns, now),
+        SnapshotCache::is_settled(as_meant, now),
         {},
         {}};
     if (const auto entry = entries.find(path); entry != entries.end()) {

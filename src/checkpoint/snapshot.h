@@ -31,6 +31,7 @@ struct SnapshotRequest {
       false;  ///< GenerationReady::is_renamed: the unit's files cannot change under an open handle
   Listing base;                        ///< the submitted workspace
   std::vector<std::string> temporary;  ///< globs that are left out
+  std::int64_t guest_since_ns = 0;     ///< SnapshotCache::unchanged()
   NodeId signer;
   /// Asked before each chunk; true ends the snapshot with kTimeout (a deadline is near).
   std::function<bool()> should_stop;
@@ -79,7 +80,7 @@ struct SnapshotDeps {
 /// twice, and taken only if inode, size, mtime and content held still, in at most three tries; a
 /// file beside the unit that only grew is taken up to its first length (logs), one that does not
 /// hold still keeps its last generation's content or is left out, and is said in the stats.
-/// Unchanged files (same inode, size and mtime as in the cache) keep their chunks without being
+/// Unchanged files (same inode, size and times as in the cache) keep their chunks without being
 /// read. Symbolic links are kept as links; special files are refused.
 ///
 /// Errors: kUnavailable (the unit did not hold still, or is gone: try again later), kTimeout

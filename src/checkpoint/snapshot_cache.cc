@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/snapshot_cache.h"
 
+#include <algorithm>
+
 #include "model/codec_detail.h"
 
 namespace rn::checkpoint {
@@ -26,11 +28,17 @@ const CachedFile* SnapshotCache::find(const std::string& path) const {
   return found == files_.end() ? nullptr : &found->second;
 }
 
-const CachedFile* SnapshotCache::unchanged(const std::string& path, const FileStat& there) const {
+const CachedFile* SnapshotCache::unchanged(
+    const std::string& path, const FileStat& there, std::int64_t guest_since_ns
+) const {
   const CachedFile* file = find(path);
   const bool is_same = file != nullptr && file->is_settled && file->inode == there.inode &&
                        file->bytes == there.size && file->mtime_ns == there.mtime_ns;
-  return is_same ? file : nullptr;
+  if (!is_same) return nullptr;
+  const bool is_untouched = file->changed_ns == 0
+                                ? guest_since_ns == 0 || there.changed_ns < guest_since_ns
+                                : file->changed_ns == there.changed_ns;
+  return is_untouched ? file : nullptr;
 }
 
 const ChunkRef* SnapshotCache::chunk_named(const Digest& name) const {
@@ -73,8 +81,9 @@ Result<SnapshotCache> SnapshotCache::from_bytes(BlobView bytes) {
   return cache;
 }
 
-bool SnapshotCache::is_settled(std::int64_t mtime_ns, WallTime now) {
-  return mtime_ns <= (to_ms(now) - kSettleTime.count()) * 1'000'000;
+bool SnapshotCache::is_settled(const FileStat& there, WallTime now) {
+  return std::max(there.mtime_ns, there.changed_ns) <=
+         (to_ms(now) - kSettleTime.count()) * 1'000'000;
 }
 
 }  // namespace checkpoint

@@ -274,6 +274,54 @@ TEST_F(SnapshotTest, a_change_that_keeps_inode_size_and_mtime_is_found_by_the_se
   EXPECT_EQ(text_of("/other/checkpoint.bin"), std::string(100, 'b'));
 }
 
+TEST_F(SnapshotTest, a_guest_that_gives_its_files_old_times_is_saved_as_they_are) {
+  const auto save = [this](char content) {
+    write("checkpoint.bin", std::string(100, content));  // in place, of the same size
+    ASSERT_TRUE(fs_.set_mtime("/guest/checkpoint.bin", 0));
+    clock_.advance(seconds(5));
+  };
+  request_.unit = {"checkpoint.bin", false};
+  save('a');
+  ASSERT_TRUE(take());
+  save('b');
+
+  const auto taken = take();
+
+  ASSERT_TRUE(taken);
+  ASSERT_TRUE(restore(taken->manifest, "/other"));
+  EXPECT_EQ(text_of("/other/checkpoint.bin"), std::string(100, 'b'));
+}
+
+TEST_F(SnapshotTest, what_was_laid_out_is_read_again_only_if_the_guest_touched_it) {
+  write("checkpoint.bin", std::string(100, 'a'));
+  ASSERT_TRUE(fs_.set_mtime("/guest/checkpoint.bin", 0));
+  write("other.bin", std::string(100, 'o'));
+  ASSERT_TRUE(fs_.set_mtime("/guest/other.bin", 0));
+  request_.unit = {"checkpoint.bin", false};
+  const auto first = take();
+  ASSERT_TRUE(first);
+  const auto work = fs_.open_folder("/guest");
+  auto primed = prime_cache(**work, {}, &first->manifest, clock_);
+  ASSERT_TRUE(primed);
+  cache_ = *std::move(primed);
+  clock_.advance(seconds(5));
+  ASSERT_TRUE(fs_.set_mode("/guest/checkpoint.bin", 0600));  // as its owner is set
+  ASSERT_TRUE(fs_.set_mode("/guest/other.bin", 0600));
+  clock_.advance(seconds(5));
+  request_.guest_since_ns = to_ms(clock_.now().wall) * 1'000'000;
+  clock_.advance(seconds(5));
+  fs_.overwrite("/guest/checkpoint.bin", as_bytes(std::string(100, 'b')));
+  ASSERT_TRUE(fs_.set_mtime("/guest/checkpoint.bin", 0));
+
+  const auto taken = take();
+
+  ASSERT_TRUE(taken);
+  EXPECT_EQ(taken->stats.read_files, 1U);
+  EXPECT_EQ(taken->stats.reused_files, 1U);
+  ASSERT_TRUE(restore(taken->manifest, "/other"));
+  EXPECT_EQ(text_of("/other/checkpoint.bin"), std::string(100, 'b'));
+}
+
 TEST_F(SnapshotTest, a_torn_checkpoint_that_holds_still_is_not_taken) {
   const Blob whole = torch_like_zip(false, 5000);
   write("checkpoint.pt", BlobView(whole).first(3000));  // its writer was killed

@@ -51,6 +51,7 @@ FileStat to_file_stat(const struct stat& raw) {
   result.mtime_ns = std::int64_t{raw.st_mtim.tv_sec} * 1'000'000'000 + raw.st_mtim.tv_nsec;
   result.mode = raw.st_mode & 07777;
   result.links = static_cast<std::uint32_t>(raw.st_nlink);
+  result.changed_ns = std::int64_t{raw.st_ctim.tv_sec} * 1'000'000'000 + raw.st_ctim.tv_nsec;
   return result;
 }
 
