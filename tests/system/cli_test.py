@@ -96,7 +96,7 @@ class Commands(unittest.TestCase):
                 options = re.findall(r"^  (-[-\w,]+)", text, re.M)
                 cls.tree[command] = [tuple(names.split(",")) for names in options]
                 _, _, below = text.partition("\nSubcommands:\n")
-                left += [(*command, word) for word in re.findall(r"^  ([a-z]+)", below, re.M)]
+                left += [(*command, word) for word in re.findall(r"^  ([a-z-]+)", below, re.M)]
         return cls.tree
 
     @classmethod
@@ -435,7 +435,7 @@ class Usage(unittest.TestCase):
             command = left.pop()
             text = subprocess.run([program(command[0]), *command[1:], "--help"], capture_output=True, text=True,
                                   check=True).stdout
-            below = re.findall(r"^  ([a-z]+)", text.partition("\nSubcommands:\n")[2], re.M)
+            below = re.findall(r"^  ([a-z-]+)", text.partition("\nSubcommands:\n")[2], re.M)
             left += [(*command, word) for word in below]
             yield command, below
 
