@@ -12,7 +12,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 from rn_site import program  # noqa: E402
 
-USAGE, NOT_FOUND, DENIED = 2, 3, 4
+USAGE, NOT_FOUND, DENIED, CONFLICT = 2, 3, 4, 5
 NOBODY = ["setpriv", "--reuid", "64991", "--regid", "64991", "--clear-groups"]
 # Text of the file, and what is said: place, fault, next step.
 CONFIGS = {
@@ -59,7 +59,8 @@ class BadFiles(unittest.TestCase):
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=30)
         for word in words:
             self.assertIn(word, done.stderr)
-        self.assertIn(done.returncode, (USAGE, 1, DENIED) if status is None else (status,), done.stdout + done.stderr)
+        expected = (USAGE, 1, DENIED, CONFLICT) if status is None else (status,)
+        self.assertIn(done.returncode, expected, done.stdout + done.stderr)
 
     def agent(self, *words):
         return [program("reclaim-agent"), *words]

@@ -295,7 +295,7 @@ class Commands(unittest.TestCase):
         self.fails(USAGE, "no command 'frobnicate'", "frobnicate")
         for flag, step in (("--memory", "for example 512MB"), ("--cpus", "for example 2"),
                            ("--notice", "for example 90s"), ("--gpu", "for example --gpu 2")):
-            self.fails(USAGE, f"'?lots'? .*\n  next: {step}", "run", "--no-upload", flag, "lots", "--", "true")
+            self.fails(USAGE, f"'lots'.*\n  next: {step}", "run", "--no-upload", flag, "lots", "--", "true")
         self.fails(USAGE, "no command 'evnts'; did you mean 'events'", "evnts")
         for words in (("--", "echo", "caf\udce9"), ("--env", "A=\udce9", "--", "x"), ("--name", "\udce9", "--", "x")):
             self.fails(USAGE, "is not text in UTF-8\n.*next: put such bytes into a file", "run", "--no-upload", *words)
@@ -458,7 +458,7 @@ class Usage(unittest.TestCase):
                              f"^{command[0]}: .*--frobnicate\n  next: see '{help_of}'\n$")
         self.assertIn("--lab is required", self.say("reclaim-warden", "serve", "--agent-uid", "7"))
         self.assertIn("not expected: --lob", self.say("reclaim-warden", "serve", "--agent-uid", "7", "--lob=a"))
-        self.assertIn("NODE is required", self.say("reclaim", "nodes", "revoke", "--json"))
+        self.assertIn("node is required", self.say("reclaim", "nodes", "revoke", "--json"))
         self.assertEqual(self.say("reclaim", "ps", "--limit", "010").splitlines(), [
             "reclaim: -n,--limit: '010' is no whole number from 1 to 1000", "  next: leave out the zeros in front"])
         self.assertIn("\\x1b[2J", self.say("reclaim", "ps", "--\x1b[2J"))
