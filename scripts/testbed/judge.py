@@ -96,7 +96,10 @@ def _displaced(record, act, name, job, cost, old, starts):
     resumed = resumed_from(job, old)
     known = durable_at(job, act["begun"])
     known_step = saved_step(job, known["created"]) if known else 0
-    is_kept = after and after[0].restored >= last_save
+    # One that saves when it is told has nothing to send before that save is over, and if it never is, never.
+    if job["spec"]["handles_term"] and last_save_at <= act["begun"]:
+        last_save_at = math.inf
+    is_kept = after and after[0].restored >= last_save and last_save_at < math.inf
     is_new_at_once = after and any(step > cost.step for _, step in after[0].packets)
     holders = [one for one in (resumed or {}).get("holders", []) if one != act["node"] and one in record["nodes"]]
     return {
@@ -257,13 +260,16 @@ def judge(record):
     fitting = [one for one in scheduled if one["fits"]]
     evacuations = [(act["begun"], max([act["begun"] + 1] + [one["resumed_at"] or act["begun"] for one in
                                                            act["displaced"]])) for act in acts if act["displaced"]]
+    pulled = {act["node"] for act in acts if act["kind"] == "lost"}
+    unasked = sum(one["end"] == "lost" and one["node"] not in pulled
+                  for job in record["jobs"].values() for one in job["attempts"])
     wrong = {name: job["fault"] for name, job in record["jobs"].items() if job["fault"]}
     return {
         "about": record["about"], "kinds": by_kind(record, acts, displaced),
         "inside": share(sum(one["is_inside"] for one in scheduled), len(scheduled)),
         "inside_of_fitting": share(sum(one["is_inside"] for one in fitting), len(fitting)),
         "moved": moved(acts), "again_before_new_work": sum(one["again_before_new_work"] for one in displaced),
-        "deadlines": record["deadlines"], "traffic": harm(record, evacuations),
+        "deadlines": record["deadlines"], "lost_without_an_owner": unasked, "traffic": harm(record, evacuations),
         "jobs": {"n": len(record["jobs"]), "bit_identical": len(record["jobs"]) - len(wrong), "wrong": wrong},
         "faults": record["faults"], "displaced": displaced}
 

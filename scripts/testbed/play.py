@@ -33,6 +33,7 @@ tcp sport {PEERS_PORT} counter comment "served"
 }}
 """
 LOOK_S = 2.0
+HEARTBEAT_MS = 3000  # three missed ones are a loss, which processors that are busy with other things must not make
 
 
 def say(text):
@@ -59,7 +60,7 @@ class Run:
         contracts = {name: {**contract, **found.get("contracts", {}).get(name, {})} for name in names[:count]}
         self.bed = beds.Bed(
             self.lines, count, found["topology"], found.get("shaper", "htb"), contracts, peer=found["peer"],
-            tell=self.tell)
+            heartbeat_ms=HEARTBEAT_MS, tell=self.tell)
         self.begun = time.monotonic()
 
     def check_names(self, names, with_daemons):

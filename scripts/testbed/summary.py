@@ -66,6 +66,8 @@ def text(result):
             f"max {number(moved['each']['max'], '')})")
     lines.append("deadlines admitted and missed by the daemons' own word: " + (
         ", ".join(f"{name} {count}" for name, count in sorted(result["deadlines"].items())) or "no daemon says so"))
+    lines.append("attempts given up as lost although nobody had pulled that cable: "
+                 f"{result['lost_without_an_owner']}")
     lines += ["", "other people's traffic (baseline: the same run without guests, before and after)"]
     for flow in result["traffic"]:
         lines += _flow(flow)

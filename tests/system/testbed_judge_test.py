@@ -94,6 +94,25 @@ class Judged(unittest.TestCase):
         self.assertEqual((result["inside"]["count"], result["displaced"][0]["lost_steps"]), (0, 12))
         self.assertEqual(result["displaced"][0]["lost_s"], 12)
 
+    def test_who_saves_when_told_and_did_not_get_to_it_is_not_inside(self):
+        record = a_record()
+        record["jobs"]["g0"]["spec"]["handles_term"] = True
+        self.assertEqual(judge.judge(record)["inside"]["count"], 1)
+        record["jobs"]["g0"]["attempts"][0]["log"]["saved"].pop()
+        record["jobs"]["g0"]["attempts"][1]["resumed"] = 1
+        record["jobs"]["g0"]["starts"][1]["packets"] = [[106 + index, 10 + index] for index in range(20)]
+        result = judge.judge(record)
+        self.assertEqual((result["inside"]["count"], result["inside_of_fitting"]["n"]), (0, 0))
+        record["jobs"]["g0"]["spec"]["handles_term"] = False  # for it, the last whole save is all that can be kept
+        self.assertEqual(judge.judge(record)["inside"]["count"], 1)
+
+    def test_losses_that_no_owner_made_are_told(self):
+        record = a_record()
+        record["jobs"]["g0"]["attempts"][0]["end"] = "lost"
+        self.assertEqual(judge.judge(record)["lost_without_an_owner"], 1)
+        record["acts"][0].update(kind="lost", notice_s=0, report=None)
+        self.assertEqual(judge.judge(record)["lost_without_an_owner"], 0)
+
     def test_a_guest_that_goes_down_again_before_new_work_is_told(self):
         record = a_record()
         short = {"source": "10.0.0.3", "packets": [[105, 22]]}
