@@ -24,6 +24,7 @@
 #include "io/real_fs.h"
 #include "model/data_sets.h"
 #include "traffic/guest_cut.h"
+#include "traffic/pinned_cut.h"
 #include "warden/engine_exec.h"
 #include "warden/guest_uplink.h"
 #include "warden/kill_service.h"
@@ -328,6 +329,22 @@ void look_past_the_gates(const std::string& folder, KillFrame& frame) {
   }
 }
 
+/// Root's order for the whole machine shuts the node's gate before it asks anybody, so that its cut
+/// waits neither for a daemon that hangs nor for what comes before it in the daemon. The daemon, or
+/// this program by hand, then does the whole: it journals, cuts again, kills and looks. An order
+/// that comes to nothing in between was not answered, and whoever gave it repeats it.
+void cut_at_once(const Options& options) {
+  MachineConfig machine;
+  machine.lab = options.lab;
+  machine.state = options.state + "/warden";
+  machine.run = options.run;
+  const MachinePaths paths(machine);
+  rn_pinned_cut gates{-1, -1, -1, -1};
+  if (rn_pinned_cut_open(paths.gates.c_str(), &gates) != 0) return;
+  rn_pinned_cut_node(&gates);
+  rn_pinned_cut_close(&gates);
+}
+
 /// Without the daemon: pinned gates and the guests' parent cgroup, directly.
 Result<KillFrame> act_by_hand(const Options& options, KillFrame frame) {
   const MachineConfig machine = machine_of(options);
@@ -335,7 +352,8 @@ Result<KillFrame> act_by_hand(const Options& options, KillFrame frame) {
   const io::RealClock clock{};
   warden::KillPathConfig config = warden::Machine::kill_config(machine, paths.hand_journal);
   config.is_emergency = true;
-  RN_TRY(const auto path, warden::KillPath::open(config, clock, nullptr));
+  const auto contexts = warden::nvml_when_asked();
+  RN_TRY(const auto path, warden::KillPath::open(config, clock, contexts.get()));
   for (const std::string& missing : path->missing())
     std::fprintf(stderr, "reclaim-warden: going on without: %s\n", missing.c_str());
   const warden::ByHand meant =
@@ -378,6 +396,8 @@ int order(Options& options, KillFrame::Verb verb) {
   KillFrame frame;
   frame.verb = verb;
   frame.gpu_mask = warden_wire::mask_of(options.kill_gpus);
+  if (verb != KillFrame::kStatus && frame.gpu_mask == 0 && geteuid() == 0) cut_at_once(options);
+  // After that write: a release that opened the gate behind it ended no order that is younger.
   frame.declared_ns = to_ns(io::RealClock().now().boot);
   bool is_by_hand = false;
   auto answer = warden::ask_kill_socket(options.run + "/kill.sock", frame, kDaemonLimit);

@@ -13,7 +13,7 @@ namespace rn::warden {
 WardenCore::WardenCore(CoreConfig config, Journal journal, Rng& rng)
     : config_(std::move(config)), journal_(std::move(journal)), rng_(rng) {
   is_restarted_ = journal_.boot_id != config_.boot_id;
-  is_journal_new_ = journal_.boot_id.empty();
+  is_journal_new_ = journal_.boot_id.empty() || config_.is_journal_lost;
 }
 
 Output WardenCore::start(Now now) {
@@ -25,6 +25,8 @@ Output WardenCore::start(Now now) {
         "may have said that you took the machine back; next: reclaim-agent resume"
     );
   }
+  if (config_.is_journal_lost)
+    note_trouble("the warden's journal was removed: what you had said is known from its copy");
   if (is_restarted_) {
     journal_.boot_id = config_.boot_id;
     if (journal_.paused_until_wall_ms > 0) {

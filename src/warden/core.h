@@ -15,7 +15,8 @@ namespace rn::warden {
 
 struct CoreConfig {
   std::string boot_id;
-  bool is_journal_damaged = false;           ///< it was put aside, and the one given is empty
+  bool is_journal_damaged = false;  ///< it was put aside, and the one given is empty
+  bool is_journal_lost = false;     ///< it was removed; the one given is the copy of owners_part()
   bool is_kill_journal_damaged = false;      ///< the kill socket's: it will begin anew
   bool is_hand_journal_damaged = false;      ///< the same of `reclaim-warden kill`
   SetGates found;                            ///< the gates as they were before this start

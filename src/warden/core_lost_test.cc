@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <optional>
 
 #include <gtest/gtest.h>
@@ -104,6 +105,91 @@ TEST(WardenLostJournal, until_the_engine_has_answered_nothing_is_said_to_be_gone
   EXPECT_FALSE(w.core.state().is_recovering);
   EXPECT_EQ((w.ask(warden_wire::KillGuest{LostRig::guest(7)}), w.answer()), "");
   EXPECT_EQ((w.ask(LostRig::start_of(7)), w.answer()), "not_found");
+}
+
+/// What a warden knows whose journal was removed, and not the copy of what its owner had said.
+struct WithoutJournal {
+  explicit WithoutJournal(const Journal& before) {
+    copy.boot_id = before.boot_id;
+    copy.reclaims = before.reclaims;
+    copy.announced = before.announced;
+    copy.is_paused = before.is_paused;
+    config.is_journal_lost = true;
+  }
+
+  WardenCore& start(Instant boot) {
+    core.emplace(config, copy, rng);
+    Now now = ManualClock().now();
+    now.boot = boot;
+    started = core->start(now);
+    FoundContainer found = a_container(1, {0});
+    found.slot = 0;
+    last = core->handle(Reconciled{{found}, {a_disk(1)}, {}}, now);
+    return *core;
+  }
+
+  template <class E>
+  bool did() const {
+    const auto is_one = [](const Effect& effect) { return std::holds_alternative<E>(effect); };
+    return std::any_of(started.effects.begin(), started.effects.end(), is_one) ||
+           std::any_of(last.effects.begin(), last.effects.end(), is_one);
+  }
+
+  Journal copy;
+  CoreConfig config{.boot_id = "boot-1"};
+  SeededRng rng{2};
+  std::optional<WardenCore> core;
+  Output started;
+  Output last;
+};
+
+TEST(WardenLostJournal, a_notice_that_runs_keeps_its_deadline_and_its_guests) {
+  LostRig first;
+  first.ready().run(1, {0});
+  const ReclaimRecord notice = first.reclaim(ReclaimKind::kNotice, 60);
+
+  WithoutJournal second(first.core.journal());
+  WardenCore& core = second.start(first.clock.now().boot + seconds(10));
+  EXPECT_EQ(core.journal().reclaims.at(0).deadline_ns, notice.deadline_ns);
+  EXPECT_EQ(core.journal().reclaims.at(0).phase, ReclaimPhase::kEvacuating);
+  EXPECT_EQ(core.state().guests.at(0).state, GuestState::kRunning);
+  EXPECT_FALSE(second.did<Clear>());
+
+  WithoutJournal late(first.core.journal());
+  late.start(first.clock.now().boot + seconds(61));
+  EXPECT_TRUE(late.did<Clear>());
+}
+
+TEST(WardenLostJournal, a_gpu_that_was_taken_back_stays_taken_and_what_lives_there_is_killed) {
+  LostRig first;
+  first.ready();
+  warden_wire::DeclareReclaim take;
+  take.kind = ReclaimKind::kEmergency;
+  take.gpus = {0};
+  first.ask(take);
+  first.tell(WasCleared{first.core.journal().reclaims.at(0).id, {1, 1, 0, {}}});
+
+  WithoutJournal second(first.core.journal());
+  WardenCore& core = second.start(first.clock.now().boot);
+
+  EXPECT_EQ(core.journal().reclaims.at(0).gpus, std::vector<std::uint32_t>{0});
+  EXPECT_TRUE(is_open(core.journal().reclaims.at(0)));
+  EXPECT_TRUE(second.did<Kill>()) << "the guest that was found has this GPU";
+}
+
+TEST(WardenLostJournal, a_pause_and_an_announcement_are_kept) {
+  LostRig first;
+  first.ready().run(1, {0});
+  first.ask(warden_wire::Pause{});
+  const std::int64_t in_an_hour = first.now_ns() + 3'600'000'000'000;
+  first.ask(warden_wire::Announce{in_an_hour, in_an_hour, "the window ends"}, false);
+
+  WithoutJournal second(first.core.journal());
+  const WardenCore& core = second.start(first.clock.now().boot);
+
+  EXPECT_TRUE(core.state().is_paused);
+  EXPECT_EQ(core.journal().announced.deadline_ns, in_an_hour);
+  EXPECT_EQ(core.state().guests.at(0).state, GuestState::kRunning);
 }
 
 TEST(WardenLostJournal, a_damaged_one_keeps_guests_and_takes_no_new_ones_until_the_owner_says_so) {

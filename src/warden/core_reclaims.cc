@@ -166,6 +166,7 @@ void WardenCore::ask(const Caller& caller, const warden_wire::DeclareReclaim& re
 /// A guest that has ended is not yet evacuated: its last snapshot and its copies are the agent's to
 /// report. One that the agent has had removed has nothing left to move.
 bool WardenCore::is_evacuated(const ReclaimRecord& reclaim) const {
+  if (may_be_unknown()) return false;  // of whom it would be true is not known yet
   const auto done = evacuated_.find(reclaim.id);
   return std::all_of(journal_.guests.begin(), journal_.guests.end(), [&](const GuestRecord& guest) {
     if (guest.slot == kNoSlot || !covers(reclaim, guest.gpus)) return true;
@@ -197,6 +198,7 @@ void WardenCore::clear(ReclaimRecord& reclaim) {
   Clear order;
   order.reclaim = reclaim.id;
   order.is_whole_node = reclaim.gpus.empty();
+  order.gpus = reclaim.gpus;
   for (GuestRecord& guest : journal_.guests) {
     const bool has_processes = guest.slot != kNoSlot && covers(reclaim, guest.gpus);
     if (!has_processes) continue;

@@ -368,6 +368,7 @@ struct Clear {
   ReclaimId reclaim;
   bool is_whole_node = false;
   std::vector<GuestRecord> guests;
+  std::vector<std::uint32_t> gpus;  ///< that must be free afterwards; empty with the whole node
 };
 
 /// A running guest was found: watch its end again.

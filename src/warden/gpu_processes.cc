@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -19,6 +20,7 @@ namespace {
 using NvmlDevice = void*;
 constexpr int kNvmlSuccess = 0;
 constexpr int kNvmlInsufficientSize = 7;
+constexpr int kNvmlDriverNotLoaded = 9;
 constexpr std::size_t kMaxProcessesPerGpu = 256;
 constexpr std::uint64_t kNotAvailable = ~std::uint64_t{0};
 
@@ -68,100 +70,6 @@ Result<std::vector<GpuProcess>> read_device(
   return processes;
 }
 
-/// NVML calls may hang with the driver, so they run on a thread that can be left behind.
-class NvmlProcesses final : public GpuProcesses {
- public:
-  NvmlProcesses(Nvml nvml, std::vector<NvmlDevice> devices)
-      : shared_(std::make_shared<Shared>()), devices_(devices.size()) {
-    std::thread([shared = shared_, nvml, devices = std::move(devices)] {
-      serve(*shared, nvml, devices);
-    }).detach();
-  }
-
-  ~NvmlProcesses() override {
-    // NOTE: the thread is detached and owns the shared state with us: one that hangs in the driver
-    // stays behind.
-    const std::lock_guard lock(shared_->mutex);
-    shared_->is_stopping = true;
-    shared_->changed.notify_all();
-  }
-
-  Result<std::vector<GpuProcess>> list(milliseconds limit) override {
-    std::unique_lock lock(shared_->mutex);
-    if (shared_->is_asked) return hanging();
-    shared_->is_asked = true;
-    shared_->changed.notify_all();
-    if (!shared_->changed.wait_for(lock, limit, [&] { return !shared_->is_asked; }))
-      return hanging();
-    return shared_->answer;
-  }
-
-  std::uint32_t gpu_count() const override { return static_cast<std::uint32_t>(devices_); }
-
- private:
-  struct Shared {
-    std::mutex mutex;  ///< guards all below
-    std::condition_variable changed;
-    bool is_asked = false;
-    bool is_stopping = false;
-    Result<std::vector<GpuProcess>> answer;
-  };
-
-  static tl::unexpected<Error> hanging() {
-    return fail(
-        ErrorCode::kTimeout,
-        "the GPU driver does not answer",
-        "look at dmesg; the node may need a reboot"
-    );
-  }
-
-  static void serve(Shared& shared, const Nvml& nvml, const std::vector<NvmlDevice>& devices) {
-    std::unique_lock lock(shared.mutex);
-    for (;;) {
-      shared.changed.wait(lock, [&] { return shared.is_asked || shared.is_stopping; });
-      if (shared.is_stopping) break;
-      lock.unlock();
-      auto answer = read_all(nvml, devices);
-      lock.lock();
-      shared.answer = std::move(answer);
-      shared.is_asked = false;
-      shared.changed.notify_all();
-    }
-    lock.unlock();
-    nvml.shutdown();
-  }
-
-  static Result<std::vector<GpuProcess>> read_all(
-      const Nvml& nvml, const std::vector<NvmlDevice>& devices
-  ) {
-    std::vector<GpuProcess> all;
-    for (unsigned gpu = 0; gpu < devices.size(); ++gpu) {
-      for (auto* call : {nvml.compute_processes, nvml.graphics_processes}) {
-        if (call == nullptr) continue;
-        RN_TRY(const auto some, read_device(gpu, devices[gpu], call));
-        all.insert(all.end(), some.begin(), some.end());
-      }
-    }
-    const auto place = [](const GpuProcess& p) { return std::pair(p.gpu, p.pid); };
-    std::sort(all.begin(), all.end(), [&](const auto& a, const auto& b) {
-      return std::tuple(a.gpu, a.pid, b.used_bytes) < std::tuple(b.gpu, b.pid, a.used_bytes);
-    });
-    const auto is_same = [&](const auto& a, const auto& b) { return place(a) == place(b); };
-    all.erase(std::unique(all.begin(), all.end(), is_same), all.end());
-    return all;
-  }
-
-  std::shared_ptr<Shared> shared_;
-  std::size_t devices_;
-};
-
-class NoGpus final : public GpuProcesses {
- public:
-  Result<std::vector<GpuProcess>> list(milliseconds) override { return std::vector<GpuProcess>{}; }
-
-  std::uint32_t gpu_count() const override { return 0; }
-};
-
 Result<Nvml> load(const std::string& library) {
   // NOTE: never closed; NVML's threads and our own may outlive any handle.
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -187,11 +95,18 @@ Result<Nvml> load(const std::string& library) {
   return nvml;
 }
 
-}  // namespace
+struct Opened {
+  Nvml nvml;
+  std::vector<NvmlDevice> devices;
+};
 
-Result<std::unique_ptr<GpuProcesses>> open_nvml(const std::string& library) {
-  RN_TRY(const Nvml nvml, load(library));
-  if (const int result = nvml.init(); result != kNvmlSuccess) {
+Result<Opened> open_library(const std::string& library) {
+  Opened opened;
+  RN_TRY(opened.nvml, load(library));
+  const int result = opened.nvml.init();
+  if (result == kNvmlDriverNotLoaded)
+    return fail(ErrorCode::kNotFound, "the NVIDIA driver is not loaded", "run nvidia-smi");
+  if (result != kNvmlSuccess) {
     return fail(
         ErrorCode::kUnavailable,
         "NVML does not start: code " + std::to_string(result),
@@ -199,18 +114,132 @@ Result<std::unique_ptr<GpuProcesses>> open_nvml(const std::string& library) {
     );
   }
   unsigned count = 0;
-  std::vector<NvmlDevice> devices;
-  bool is_readable = nvml.device_count(&count) == kNvmlSuccess;
+  bool is_readable = opened.nvml.device_count(&count) == kNvmlSuccess;
   for (unsigned i = 0; is_readable && i < count; ++i) {
     NvmlDevice device = nullptr;
-    is_readable = nvml.device_by_index(i, &device) == kNvmlSuccess;
-    devices.push_back(device);
+    is_readable = opened.nvml.device_by_index(i, &device) == kNvmlSuccess;
+    opened.devices.push_back(device);
   }
-  if (!is_readable) {
-    nvml.shutdown();
-    return fail(ErrorCode::kUnavailable, "NVML does not show the GPUs", "run nvidia-smi");
+  if (is_readable) return opened;
+  opened.nvml.shutdown();
+  return fail(ErrorCode::kUnavailable, "NVML does not show the GPUs", "run nvidia-smi");
+}
+
+/// NVML calls may hang with the driver, so they run on a thread that can be left behind.
+class NvmlProcesses final : public GpuProcesses {
+ public:
+  explicit NvmlProcesses(Opened opened) : shared_(std::make_shared<Shared>()) {
+    std::thread([shared = shared_, opened = std::move(opened)] {
+      serve(*shared, opened);
+      opened.nvml.shutdown();
+    }).detach();
   }
-  return std::unique_ptr<GpuProcesses>(std::make_unique<NvmlProcesses>(nvml, std::move(devices)));
+
+  /// Starts NVML on that thread, too: what is asked before it has is answered when it has.
+  explicit NvmlProcesses(const std::string& library) : shared_(std::make_shared<Shared>()) {
+    std::thread([shared = shared_, library] {
+      const auto opened = open_library(library);
+      if (!opened && opened.error().code == ErrorCode::kNotFound) shared->has_no_driver = true;
+      serve(*shared, opened);
+      if (opened) opened->nvml.shutdown();
+    }).detach();
+  }
+
+  ~NvmlProcesses() override {
+    // NOTE: the thread is detached and owns the shared state with us: one that hangs in the driver
+    // stays behind.
+    const std::lock_guard lock(shared_->mutex);
+    shared_->is_stopping = true;
+    shared_->changed.notify_all();
+  }
+
+  Result<std::vector<GpuProcess>> list(milliseconds limit) override {
+    // Without waiting for a thread of ordinary precedence: an order has a higher one.
+    if (shared_->has_no_driver) return std::vector<GpuProcess>{};
+    std::unique_lock lock(shared_->mutex);
+    if (shared_->is_asked) return hanging();
+    shared_->is_asked = true;
+    shared_->changed.notify_all();
+    if (!shared_->changed.wait_for(lock, limit, [&] { return !shared_->is_asked; }))
+      return hanging();
+    return shared_->answer;
+  }
+
+ private:
+  struct Shared {
+    std::atomic<bool> has_no_driver = false;
+    std::mutex mutex;  ///< guards all below
+    std::condition_variable changed;
+    bool is_asked = false;
+    bool is_stopping = false;
+    Result<std::vector<GpuProcess>> answer;
+  };
+
+  static tl::unexpected<Error> hanging() {
+    return fail(
+        ErrorCode::kTimeout,
+        "the GPU driver does not answer",
+        "look at dmesg; the node may need a reboot"
+    );
+  }
+
+  static void serve(Shared& shared, const Result<Opened>& opened) {
+    std::unique_lock lock(shared.mutex);
+    for (;;) {
+      shared.changed.wait(lock, [&] { return shared.is_asked || shared.is_stopping; });
+      if (shared.is_stopping) return;
+      lock.unlock();
+      auto answer = opened ? read_all(opened->nvml, opened->devices) : without(opened.error());
+      lock.lock();
+      shared.answer = std::move(answer);
+      shared.is_asked = false;
+      shared.changed.notify_all();
+    }
+  }
+
+  /// Without a driver nobody holds anything; one that refuses may.
+  static Result<std::vector<GpuProcess>> without(const Error& error) {
+    if (error.code == ErrorCode::kNotFound) return std::vector<GpuProcess>{};
+    return fail(error);
+  }
+
+  static Result<std::vector<GpuProcess>> read_all(
+      const Nvml& nvml, const std::vector<NvmlDevice>& devices
+  ) {
+    std::vector<GpuProcess> all;
+    for (unsigned gpu = 0; gpu < devices.size(); ++gpu) {
+      for (auto* call : {nvml.compute_processes, nvml.graphics_processes}) {
+        if (call == nullptr) continue;
+        RN_TRY(const auto some, read_device(gpu, devices[gpu], call));
+        all.insert(all.end(), some.begin(), some.end());
+      }
+    }
+    const auto place = [](const GpuProcess& p) { return std::pair(p.gpu, p.pid); };
+    std::sort(all.begin(), all.end(), [&](const auto& a, const auto& b) {
+      return std::tuple(a.gpu, a.pid, b.used_bytes) < std::tuple(b.gpu, b.pid, a.used_bytes);
+    });
+    const auto is_same = [&](const auto& a, const auto& b) { return place(a) == place(b); };
+    all.erase(std::unique(all.begin(), all.end(), is_same), all.end());
+    return all;
+  }
+
+  std::shared_ptr<Shared> shared_;
+};
+
+class NoGpus final : public GpuProcesses {
+ public:
+  Result<std::vector<GpuProcess>> list(milliseconds) override { return std::vector<GpuProcess>{}; }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<GpuProcesses>> open_nvml(const std::string& library) {
+  RN_TRY(Opened opened, open_library(library));
+  return std::unique_ptr<GpuProcesses>(std::make_unique<NvmlProcesses>(std::move(opened)));
+}
+
+std::unique_ptr<GpuProcesses> nvml_when_asked(const std::string& library) {
+  return std::make_unique<NvmlProcesses>(library);
 }
 
 std::unique_ptr<GpuProcesses> no_gpus() {

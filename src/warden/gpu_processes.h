@@ -29,13 +29,18 @@ class GpuProcesses {
   /// Sorted by GPU, then pid. kTimeout when the driver has not answered within `limit`; later calls
   /// answer kTimeout at once while it still hangs. Never blocks longer.
   virtual Result<std::vector<GpuProcess>> list(milliseconds limit) = 0;
-  virtual std::uint32_t gpu_count() const = 0;
 };
 
-/// Loads `library` (libnvidia-ml.so.1) and starts NVML. kNotFound when there is no such library:
-/// then the node has no NVIDIA driver. kUnavailable when NVML refuses (driver and library differ,
-/// no device).
-Result<std::unique_ptr<GpuProcesses>> open_nvml(const std::string& library = "libnvidia-ml.so.1");
+inline constexpr const char* kNvmlLibrary = "libnvidia-ml.so.1";
+
+/// Loads `library` and starts NVML. kNotFound when there is no such library or the driver is not
+/// loaded: then nobody holds a GPU. kUnavailable when NVML refuses (driver and library differ, no
+/// device). Waits for the driver.
+Result<std::unique_ptr<GpuProcesses>> open_nvml(const std::string& library = kNvmlLibrary);
+
+/// The same without waiting for anything: NVML starts on a thread of its own. Where there is no
+/// driver the list is empty; while it refuses, the list is its error.
+std::unique_ptr<GpuProcesses> nvml_when_asked(const std::string& library = kNvmlLibrary);
 
 /// A node without GPUs: always answers an empty list.
 std::unique_ptr<GpuProcesses> no_gpus();

@@ -16,8 +16,6 @@ class FakeGpuProcesses final : public GpuProcesses {
     return processes;
   }
 
-  std::uint32_t gpu_count() const override { return 1; }
-
   std::vector<GpuProcess> processes;
   bool is_hanging = false;
 };

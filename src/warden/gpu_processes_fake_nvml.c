@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A libnvidia-ml for tests: two GPUs with recorded processes. RN_FAKE_NVML chooses: "hang" never
- * answers a process list, "refuse" does not start. */
+ * answers a process list, "hang-at-start" never starts, "refuse" and "differ" do not start. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,6 +19,8 @@ static int is_mode(const char* mode) {
 }
 
 int nvmlInit_v2(void) {
+  while (is_mode("hang-at-start")) usleep(1000);
+  if (is_mode("differ")) return 18; /* library and driver */
   return is_mode("refuse") ? 9 /* driver not loaded */ : 0;
 }
 

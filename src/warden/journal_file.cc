@@ -143,6 +143,13 @@ Result<JournalFile> JournalFile::open(const std::string& path) {
   return file;
 }
 
+Journal owners_part(const Journal& journal) {
+  Journal part = journal;
+  part.guests.clear();
+  part.images.clear();
+  return part;
+}
+
 JournalFile::JournalFile(JournalFile&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
       sequence_(other.sequence_),

@@ -48,4 +48,8 @@ class JournalFile {
   bool is_condemned_ = false;
 };
 
+/// What the owner and the contract have said, without guests and images. It is kept a second time,
+/// since nothing else on the machine says it; what runs is found by its labels. Pure.
+Journal owners_part(const Journal& journal);
+
 }  // namespace rn::warden

@@ -21,6 +21,8 @@ namespace {
 
 constexpr milliseconds kLookStep{10};  ///< between looks while a driver or a namespace is torn down
 constexpr milliseconds kGpuLimit{2'000};
+/// Also of the last look, so that what is left is named, and not that there was no time.
+constexpr milliseconds kGpuLeast{100};
 
 using FixedPath = std::array<char, 256>;
 
@@ -262,9 +264,13 @@ void KillPath::State::look(const KillScope& scope, Instant deadline) {
   }
   if (gpus == nullptr) return;
   const nanoseconds left =
-      std::clamp<nanoseconds>(deadline - clock.now().boot, nanoseconds(0), kGpuLimit);
+      std::clamp<nanoseconds>(deadline - clock.now().boot, kGpuLeast, kGpuLimit);
   look_at_gpus(
-      *gpus, pids, std::chrono::duration_cast<milliseconds>(left) + milliseconds(1), remains
+      *gpus,
+      pids,
+      scope.is_node ? ~std::uint64_t{0} : scope.gpus,
+      std::chrono::duration_cast<milliseconds>(left),
+      remains
   );
 }
 

@@ -452,6 +452,28 @@ TEST_F(Kill, a_gpu_context_that_stays_is_not_cleared_and_the_owners_does_not_cou
   EXPECT_EQ(wedged.remains.items()[0].id, guests.pids()[0]);
 }
 
+TEST_F(Kill, a_gpu_context_that_outlives_its_guest_is_not_cleared_by_a_second_look) {
+  FakeGpuProcesses gpus;
+  gpus_ = &gpus;
+  open_path();
+  pid_t guest = 0;
+  {
+    const Herd guests(roots_, lab_ + "/guest-1", 1, sleep_forever);
+    guest = guests.pids()[0];
+    gpus.processes = {{0, guest, 1 << 20}};
+    EXPECT_FALSE(path_->clear({.limit = milliseconds(50)}).is_cleared());
+  }  // and is waited for
+
+  const KillReport& again = path_->clear({.limit = milliseconds(50)});
+  EXPECT_FALSE(again.is_cleared());
+  ASSERT_EQ(again.remains.total(), 1u);
+  EXPECT_EQ(again.remains.items()[0].id, guest);
+  const Remains other = path_->look({false, {}, 0b10}, milliseconds(10));
+  EXPECT_TRUE(other.is_empty()) << "of GPU 1 alone";
+  gpus.processes.clear();
+  EXPECT_TRUE(path_->clear({}).is_cleared());
+}
+
 TEST_F(Kill, the_emergency_tool_kills_without_gates_and_without_a_journal_and_says_so) {
   config_.is_emergency = true;
   config_.bpffs = "/proc/self/rn-none";

@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "io/errno_error.h"
+#include "io/read_text.h"
 
 namespace rn::warden {
 
@@ -260,6 +261,27 @@ void KillService::serve(int client) {
   send(client, &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+namespace {
+
+/// Of a process that is stopped or traced no answer comes, however long one waits. Read from
+/// /proc/PID/stat: "PID (NAME) STATE …".
+bool is_stopped(pid_t pid) {
+  const std::string stat = io::read_text("/proc/" + std::to_string(pid) + "/stat");
+  const auto name_end = stat.rfind(") ");
+  if (name_end == std::string::npos || name_end + 2 >= stat.size()) return false;
+  const char state = stat[name_end + 2];
+  return state == 'T' || state == 't';
+}
+
+bool has_stopped_listener(int fd) {
+  ucred listener{};
+  socklen_t size = sizeof listener;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &listener, &size) == 0 && listener.pid > 0 &&
+         is_stopped(listener.pid);
+}
+
+}  // namespace
+
 Result<KillFrame> ask_kill_socket(
     const std::string& path, const KillFrame& frame, milliseconds limit
 ) {
@@ -270,6 +292,8 @@ Result<KillFrame> ask_kill_socket(
   Status status;
   if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     status = fail(ErrorCode::kUnavailable, "nobody listens at " + path);
+  } else if (has_stopped_listener(fd)) {
+    status = fail(ErrorCode::kTimeout, "the warden is stopped");
   } else {
     // Who is refused unheard has the answer before it sends, and then perhaps nobody to send to.
     [[maybe_unused]] const ssize_t sent = send(fd, &frame, sizeof frame, MSG_NOSIGNAL);

@@ -111,7 +111,8 @@ ByHand by_hand(std::uint64_t gpu_mask, const Result<Journal>& journal);
 /// before this start none is left; behind a shut one the last may be. Pure.
 std::uint64_t emergencies_over(std::uint64_t recorded, bool was_open);
 
-/// Asks the daemon's kill socket. kUnavailable: nobody listens; kTimeout: no answer within `limit`.
+/// Asks the daemon's kill socket. kUnavailable: nobody listens; kTimeout: no answer within `limit`,
+/// or at once and without having asked: the daemon is stopped.
 Result<warden_wire::KillFrame> ask_kill_socket(
     const std::string& path, const warden_wire::KillFrame& frame, milliseconds limit
 );

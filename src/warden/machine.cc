@@ -23,6 +23,7 @@ namespace {
 constexpr milliseconds kKillLimit = seconds(5);
 constexpr milliseconds kClearLimit = seconds(10);
 constexpr seconds kFactsAge{30};
+constexpr milliseconds kGpuLook = seconds(2);
 constexpr milliseconds kStep{20};
 constexpr int kEndTries = 100;  ///< of kStep each: the engine learns of an end a little later
 constexpr std::int32_t kUnknownExitCode = 137;
@@ -128,11 +129,7 @@ Status Machine::open_parts() {
   RN_CHECK(make_cgroup(roots_, paths_.cgroup));
   RN_TRY(CgroupKiller killer, CgroupKiller::open(roots_, clock_));
   killer_.emplace(std::move(killer));
-  if (auto nvml = open_nvml()) {
-    gpus_ = std::move(*nvml);
-  } else {
-    gpus_ = no_gpus();
-  }
+  gpus_ = nvml_when_asked();
   RN_TRY(
       auto ordered,
       KillPath::open(kill_config(config_, paths_.ordered_journal), clock_, gpus_.get())
@@ -204,7 +201,25 @@ Result<StartedGuest> Machine::start(const Start& order) {
   return started;
 }
 
+/// No GPU goes to the next tenant while it holds something of the one before. A look that cannot be
+/// made counts as a finding.
+Status Machine::check_gpus_are_free(const std::vector<std::uint32_t>& gpus) {
+  if (gpus.empty()) return {};
+  Remains left;
+  auto guests = std::make_unique<PidSet>();
+  RN_TRY(const CgroupName name, make_cgroup_name(paths_.cgroup));
+  killer_->collect(name, *guests);
+  look_at_gpus(*gpus_, gpus, *guests, kGpuLook, left);
+  if (left.is_empty()) return {};
+  return fail(
+      ErrorCode::kUnavailable,
+      "a GPU is not free yet: " + left.describe().front(),
+      "wait a moment; if it stays, nvidia-smi shows who holds it"
+  );
+}
+
 Result<StartedGuest> Machine::start_container(const Start& order) {
+  RN_CHECK(check_gpus_are_free(order.record.gpus));
   const traffic::Slot slot = order.record.slot;
   RN_CHECK(gates_->cut(slot));
   RN_CHECK(disks_->erase(order.record.guest, kGo));
@@ -374,10 +389,15 @@ ClearReport Machine::clear(const Clear& order, const std::function<void(Instant)
   for (const GuestRecord& guest : order.guests) {
     if (guest.slot < kSlots) kill.scope.slots.set(guest.slot);
   }
+  kill.scope.gpus = warden_wire::mask_of(order.gpus);
   ClearReport out;
   if (!order.is_whole_node && kill.scope.slots.none()) {
     cut(clock_.now().boot);
-    out.killed_ns = out.cleared_ns = to_ns(clock_.now().boot);
+    out.killed_ns = to_ns(clock_.now().boot);
+    // Nobody is there to be killed; what somebody has left on the GPU counts all the same.
+    out.remains =
+        ordered_->use([&](KillPath& path) { return path.look(kill.scope, kGpuLook).describe(); });
+    if (out.remains.empty()) out.cleared_ns = to_ns(clock_.now().boot);
     return out;
   }
   ordered_->use([&](KillPath& path) {

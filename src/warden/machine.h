@@ -159,6 +159,7 @@ class Machine {
   bool is_emergency_pending() const;
   std::string cgroup_of(const std::string& container) const;
   Result<StartedGuest> start_container(const Start& order);
+  Status check_gpus_are_free(const std::vector<std::uint32_t>& gpus);
   Result<std::string> create(const Start& order, const std::string& go_ticket);
   /// Engine-independent. An error names how many processes are left.
   Status kill_container(const std::string& container);

@@ -128,6 +128,40 @@ Result<Journal> WardenServer::read_journal(bool& is_damaged) {
   return journal;
 }
 
+/// The journal is gone, and only it: what the owner had said is in the copy. True then.
+bool WardenServer::take_owners_copy(Journal& journal, bool is_damaged) {
+  const std::string path = machine_->paths().journal + ".owner";
+  auto kept = JournalFile::look(path);
+  const bool is_lost = journal.boot_id.empty() && !is_damaged && kept && !kept->boot_id.empty();
+  if (is_lost) {
+    log::warning("warden.journal_removed", {{"copy", path}});
+    journal = *std::move(kept);
+  }
+  auto copy = JournalFile::open(path);
+  const Status usable = copy ? Status() : fail(copy.error());
+  if (!usable) {
+    log::warning("warden.no_owners_copy", {{"why", usable.error().describe()}});
+    return is_lost;
+  }
+  // A damaged copy is written over: the journal says it all.
+  if (const auto last = copy->read()) owners_written_ = *last;
+  owners_copy_.emplace(std::move(*copy));
+  return is_lost;
+}
+
+Status WardenServer::write_journal(const Journal& newest) {
+  RN_CHECK(journal_->write(newest));
+  Journal part = owners_part(newest);
+  if (!owners_copy_ || part == owners_written_) return {};
+  if (const Status written = owners_copy_->write(part); !written) {
+    log::warning("warden.no_owners_copy", {{"why", written.error().describe()}});
+    owners_copy_.reset();
+    return {};
+  }
+  owners_written_ = std::move(part);
+  return {};
+}
+
 SetGates WardenServer::found_gates(const std::vector<GuestRecord>& guests) {
   SetGates found;
   const auto state = machine_->gates().state();
@@ -152,7 +186,7 @@ Output WardenServer::begin(CoreConfig config, Journal journal) {
   if (damaged.empty()) return first;
   // A journal that cannot be written starts nothing, and the damaged file says so at the next
   // start.
-  const Status written = journal_->write(core_->journal());
+  const Status written = write_journal(core_->journal());
   for (const std::string& path : damaged) {
     const Status aside = written ? put_kill_journal_aside(path) : written;
     if (!aside) log::error("warden.kill_journal_stays", {{"why", aside.error().describe()}});
@@ -164,6 +198,7 @@ Status WardenServer::recover(const std::string& boot_id) {
   const MachinePaths& paths = machine_->paths();
   CoreConfig config{.boot_id = boot_id};
   RN_TRY(Journal journal, read_journal(config.is_journal_damaged));
+  config.is_journal_lost = take_owners_copy(journal, config.is_journal_damaged);
   const auto killed = read_orders(paths.kill_journal, config.is_kill_journal_damaged);
   const auto by_hand = read_orders(paths.hand_journal, config.is_hand_journal_damaged);
   const Instant now = clock_.now().boot;
@@ -181,7 +216,9 @@ Status WardenServer::recover(const std::string& boot_id) {
 
   RN_TRY(
       auto path,
-      KillPath::open(Machine::kill_config(config_.machine, paths.kill_journal), clock_, nullptr)
+      KillPath::open(
+          Machine::kill_config(config_.machine, paths.kill_journal), clock_, emergency_gpus_.get()
+      )
   );
   // The agent passes the owner's command on from the LAN (POST /v1/emergency with a certificate
   // that the owner named). One that lies could only end guests, which it may do anyway; giving the
@@ -305,7 +342,7 @@ void WardenServer::commit_batch() {
   }
   is_committing_ = true;
   const Status begun = committer_->submit_for(
-      [this, newest = std::move(newest)] { return journal_->write(newest); },
+      [this, newest = std::move(newest)] { return write_journal(newest); },
       [this, batch](const Status& written) {
         is_committing_ = false;
         if (!written && !is_journal_lost_) {

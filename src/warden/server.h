@@ -62,6 +62,8 @@ class WardenServer {
   Status open();
   Status recover(const std::string& boot_id);
   Result<Journal> read_journal(bool& is_damaged);
+  bool take_owners_copy(Journal& journal, bool is_damaged);
+  Status write_journal(const Journal& newest);  ///< on the committer's thread, or before the loop
   SetGates found_gates(const std::vector<GuestRecord>& guests);
   Output begin(CoreConfig config, Journal journal);
   void take_by_hand();      ///< emergencies of `reclaim-warden kill` while this process hung
@@ -117,8 +119,12 @@ class WardenServer {
   io::RealClock clock_;
   io::RealRng rng_;
   std::unique_ptr<Machine> machine_;
+  /// The kill socket's own: its looks wait behind nobody's.
+  std::unique_ptr<GpuProcesses> emergency_gpus_ = nvml_when_asked();
   std::unique_ptr<KillService> kill_;
   std::optional<JournalFile> journal_;
+  std::optional<JournalFile> owners_copy_;  ///< of owners_part(); nothing waits for its disk alone
+  Journal owners_written_;
   std::unique_ptr<WardenCore> core_;
 
   std::deque<Output> outputs_;

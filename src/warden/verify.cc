@@ -83,6 +83,27 @@ void look_at_port_table(const char* path, std::string_view name, bool is_tcp, Re
   if (!is_read && errno != ENOENT) into.add(RemainderKind::kUnverified, errno, path);
 }
 
+/// Whether no process of this machine has the pid, or only one that has ended. Pid 0: the driver
+/// does not say who.
+bool is_gone(pid_t pid) {
+  if (pid <= 0) return false;
+  std::array<char, 64> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/status", pid);
+  bool has_ended = false;
+  const bool is_read =
+      proc::each_line(AT_FDCWD, path.data(), [&](const char* line, std::size_t size) {
+        const std::string_view text(line, size);
+        if (text.starts_with("State:\tZ") || text.starts_with("State:\tX")) has_ended = true;
+      });
+  return has_ended || (!is_read && (errno == ENOENT || errno == ESRCH));
+}
+
+void add_context(const GpuProcess& process, Remains& into) {
+  std::array<char, 32> what{};
+  std::snprintf(what.data(), what.size(), "GPU %u", process.gpu);
+  into.add(RemainderKind::kGpuContext, process.pid, what.data());
+}
+
 /// Nobody else's interfaces have this group: it is given at the moment of deletion.
 constexpr std::uint32_t kDoomedGroup = 0x52434c4d;
 
@@ -302,14 +323,34 @@ void look_at_interface(std::uint32_t ifindex, Remains& into) {
   }
 }
 
-void look_at_gpus(GpuProcesses& gpus, const PidSet& guests, milliseconds limit, Remains& into) {
+void look_at_gpus(
+    GpuProcesses& gpus,
+    const PidSet& guests,
+    std::uint64_t gone_on,
+    milliseconds limit,
+    Remains& into
+) {
   const auto processes = gpus.list(limit);
   if (!processes) return into.add(RemainderKind::kUnverified, 0, processes.error().message);
   for (const GpuProcess& process : *processes) {
-    if (!guests.contains(process.pid)) continue;
-    std::array<char, 32> what{};
-    std::snprintf(what.data(), what.size(), "GPU %u", process.gpu);
-    into.add(RemainderKind::kGpuContext, process.pid, what.data());
+    const bool is_asked = process.gpu < 64 && ((gone_on >> process.gpu) & 1) != 0;
+    if (guests.contains(process.pid) || (is_asked && is_gone(process.pid)))
+      add_context(process, into);
+  }
+}
+
+void look_at_gpus(
+    GpuProcesses& gpus,
+    const std::vector<std::uint32_t>& meant,
+    const PidSet& guests,
+    milliseconds limit,
+    Remains& into
+) {
+  const auto processes = gpus.list(limit);
+  if (!processes) return into.add(RemainderKind::kUnverified, 0, processes.error().message);
+  for (const GpuProcess& process : *processes) {
+    if (std::find(meant.begin(), meant.end(), process.gpu) == meant.end()) continue;
+    if (guests.contains(process.pid) || is_gone(process.pid)) add_context(process, into);
   }
 }
 

@@ -98,8 +98,25 @@ void look_at_ports(const char* path, Remains& into);
 /// The interface with this index, in the calling thread's network namespace.
 void look_at_interface(std::uint32_t ifindex, Remains& into);
 
-/// GPU contexts of these pids: a guest's own, so that the owner's processes never count. Allocates.
-void look_at_gpus(GpuProcesses& gpus, const PidSet& guests, milliseconds limit, Remains& into);
+/// GPU contexts of these pids, a guest's own, so that the owner's processes never count; and on the
+/// GPUs of `gone_on`, bit by index, those of processes that are gone: their memory is nobody's any
+/// more, and who looks a second time does not know that they were guests. Allocates.
+void look_at_gpus(
+    GpuProcesses& gpus,
+    const PidSet& guests,
+    std::uint64_t gone_on,
+    milliseconds limit,
+    Remains& into
+);
+
+/// Both on these GPUs alone, for who is about to give them to somebody.
+void look_at_gpus(
+    GpuProcesses& gpus,
+    const std::vector<std::uint32_t>& meant,
+    const PidSet& guests,
+    milliseconds limit,
+    Remains& into
+);
 
 /// Detaches every mount at or below `folder` of this mount namespace, the topmost first. Does not
 /// allocate. Answers how many; what is left shows in look_at_mounts().

@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "warden/cgroup_fixture.h"
@@ -165,14 +166,48 @@ TEST(VerifyUids, no_range_means_no_look) {
 
 TEST(VerifyGpus, counts_the_guests_own_pids_and_not_the_owners) {
   FakeGpuProcesses gpus;
-  gpus.processes = {{0, 4711, 1 << 30}, {0, 5000, 1 << 20}};
+  gpus.processes = {{0, 4711, 1 << 30}, {0, getpid(), 1 << 20}};
   PidSet guests;
   guests.add(4711);
   Remains remains;
 
-  look_at_gpus(gpus, guests, milliseconds(10), remains);
+  look_at_gpus(gpus, guests, 0, milliseconds(10), remains);
 
   EXPECT_EQ(remains.describe(), (std::vector<std::string>{"GPU context of process 4711: GPU 0"}));
+}
+
+TEST(VerifyGpus, a_context_of_a_process_that_is_gone_counts_on_the_gpus_that_were_asked_about) {
+  const pid_t gone = fork();
+  if (gone == 0) _exit(0);
+  ASSERT_EQ(waitpid(gone, nullptr, 0), gone);
+  FakeGpuProcesses gpus;
+  gpus.processes = {{0, gone, 0}, {1, gone, 0}, {1, getpid(), 0}, {1, 0, 4096}};
+  Remains none, one;
+
+  look_at_gpus(gpus, {}, 0, milliseconds(10), none);
+  look_at_gpus(gpus, {}, 0b10, milliseconds(10), one);
+
+  EXPECT_TRUE(none.is_empty());
+  EXPECT_EQ(
+      one.describe(),
+      (std::vector<std::string>{"GPU context of process " + std::to_string(gone) + ": GPU 1"})
+  );
+}
+
+TEST(VerifyGpus, a_gpu_goes_to_nobody_while_a_guest_or_one_that_is_gone_holds_it) {
+  FakeGpuProcesses gpus;
+  gpus.processes = {{0, getpid(), 1}, {1, getppid(), 1}};
+  PidSet guests;
+  guests.add(getpid());
+  Remains taken, owners, free;
+
+  look_at_gpus(gpus, std::vector<std::uint32_t>{0}, guests, milliseconds(10), taken);
+  look_at_gpus(gpus, std::vector<std::uint32_t>{1}, guests, milliseconds(10), owners);
+  look_at_gpus(gpus, std::vector<std::uint32_t>{2}, guests, milliseconds(10), free);
+
+  EXPECT_EQ(taken.total(), 1U);
+  EXPECT_TRUE(owners.is_empty());
+  EXPECT_TRUE(free.is_empty());
 }
 
 TEST(VerifyGpus, a_driver_that_hangs_is_not_clean) {
@@ -180,7 +215,7 @@ TEST(VerifyGpus, a_driver_that_hangs_is_not_clean) {
   gpus.is_hanging = true;
   Remains remains;
 
-  look_at_gpus(gpus, {}, milliseconds(10), remains);
+  look_at_gpus(gpus, {}, 0, milliseconds(10), remains);
 
   ASSERT_EQ(remains.total(), 1u);
   EXPECT_EQ(remains.items()[0].kind, RemainderKind::kUnverified);

@@ -29,9 +29,45 @@ TEST_F(Warden, a_guest_survives_the_loss_of_the_journal_and_an_emergency_that_is
 
   EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
   EXPECT_EQ(node->guest(name).gpus, std::vector<std::uint32_t>{2});
-  EXPECT_TRUE(node->state().reclaims.empty()) << "it was released";
+  for (const auto& reclaim : node->state().reclaims)
+    EXPECT_FALSE(is_open(reclaim)) << "it was released";
   EXPECT_EQ(node->load_image(), "") << "what was verified is not known any more";
   expect_end(name, 6);
+}
+
+TEST_F(Warden, what_the_owner_said_survives_the_removal_of_the_journal) {
+  const std::string journal = node->folder + "/state/warden/journal";
+  const auto name = name_of(36);
+  ASSERT_EQ(node->run(name, "sleep 100", [](auto& s) { s.gpus = {2}; }).code, "");
+  warden_wire::DeclareReclaim gpu;
+  gpu.kind = ReclaimKind::kEmergency;
+  gpu.gpus = {5};
+  ASSERT_EQ(node->ask(gpu).code, "");
+  ASSERT_TRUE(eventually([&] {
+    return node->state().reclaims.back().phase == ReclaimPhase::kCleared;
+  }));
+  warden_wire::DeclareReclaim notice;
+  notice.kind = ReclaimKind::kNotice;
+  notice.notice_s = 800;
+  ASSERT_EQ(node->ask(notice).code, "");
+  ASSERT_EQ(node->ask(warden_wire::Pause{}).code, "");
+  const auto said = node->state();
+
+  node->kill_daemon();
+  ASSERT_TRUE(run_shell("rm " + journal));
+  ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
+
+  const auto after = node->state();
+  EXPECT_TRUE(after.reclaims == said.reclaims);
+  EXPECT_EQ(after.reclaims.back().phase, ReclaimPhase::kEvacuating);
+  EXPECT_TRUE(after.is_paused);
+  EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
+  ASSERT_FALSE(after.troubles.empty());
+  EXPECT_NE(after.troubles[0].what.find("is known from its copy"), std::string::npos);
+  EXPECT_EQ(node->ask(warden_wire::Release{}).code, "");
+  EXPECT_EQ(node->ask(warden_wire::Resume{}).code, "");
+  EXPECT_EQ(node->load_image(), "");
+  EXPECT_TRUE(node->finish(name));
 }
 
 TEST_F(Warden, a_guest_survives_a_damaged_journal_and_no_new_one_starts_until_the_owner_says_so) {

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A warden beside a driver that answers from a file: what is verified of a GPU when it is taken
+// back, and before it goes to the next tenant.
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "warden_suite_fake.h"
+
+#include "warden/core.h"
+
+namespace rn::warden {
+namespace {
+
+/// The recording of src/agent/fake_nvml.c: one device, and who holds memory of it.
+void record_holders(const std::string& path, const std::string& holders) {
+  std::ofstream(path + ".part") << "recorded-card GPU-recorded-0 9 0 24576 500 0 41 70000 "
+                                << holders << "\n";
+  std::filesystem::rename(path + ".part", path);
+}
+
+/// A process of the lab's guests; "" when there is none.
+std::string guest_pid(const std::string& lab) {
+  for (const char* top : {"/sys/fs/cgroup/unified", "/sys/fs/cgroup"}) {
+    std::error_code failed;
+    const std::filesystem::path group = std::string(top) + "/reclaim-" + lab;
+    for (std::filesystem::recursive_directory_iterator it(group, failed), end; !failed && it != end;
+         it.increment(failed)) {
+      if (it->path().filename() != "cgroup.procs") continue;
+      const std::string pids = text_of(it->path());
+      if (!pids.empty()) return pids.substr(0, pids.find('\n'));
+    }
+  }
+  return "";
+}
+
+TEST(WardenGpu, what_a_dead_guest_still_holds_is_wedged_and_nobodys_until_it_is_free) {
+  ASSERT_EQ(unshare(CLONE_NEWNET), 0);
+  WardenNode node("lg");
+  const std::string recording = node.folder + "/recorded";
+  std::filesystem::create_directory(node.folder + "/nvml");
+  std::filesystem::create_symlink(RN_FAKE_NVML_LIBRARY, node.folder + "/nvml/libnvidia-ml.so.1");
+  record_holders(recording, std::to_string(getpid()) + ":300");  // the owner's, all the time
+  setenv("RN_FAKE_NVML", recording.c_str(), 1);
+  setenv("LD_LIBRARY_PATH", (node.folder + "/nvml").c_str(), 1);
+  ASSERT_TRUE(node.serve()) << text_of(node.folder + "/log");
+  unsetenv("RN_FAKE_NVML");
+  unsetenv("LD_LIBRARY_PATH");
+  ASSERT_EQ(node.load_image(), "");
+  const auto on_gpu = [](warden_wire::StartGuest& start) { start.gpus = {0}; };
+  ASSERT_EQ(node.run(name_of(1), "sleep 100", on_gpu).code, "");
+  const std::string pid = guest_pid(node.lab);
+  ASSERT_NE(pid, "");
+  const std::string owners = std::to_string(getpid()) + ":300 ";
+  record_holders(recording, owners + pid + ":1000");
+
+  warden_wire::DeclareReclaim take;
+  take.kind = ReclaimKind::kEmergency;
+  take.gpus = {0};
+  ASSERT_EQ(node.ask(take).code, "");
+  ASSERT_TRUE(eventually([&] { return node.state().reclaims.back().phase == ReclaimPhase::kWedged; }
+  )) << to_string(node.state().reclaims.back().phase);
+  const ReclaimRecord wedged = node.state().reclaims.back();
+  EXPECT_NE(wedged.killed_ns, 0) << "the process is gone, what it held is not";
+  ASSERT_EQ(wedged.remains.size(), 1U);
+  EXPECT_EQ(wedged.remains[0], "GPU context of process " + pid + ": GPU 0");
+  ASSERT_EQ(node.state().gpus.size(), 1U);
+  EXPECT_TRUE(node.state().gpus[0].is_wedged);
+
+  // The owner may have it back all the same; the next tenant not yet.
+  EXPECT_EQ(node.ask(warden_wire::Release{}).code, "");
+  EXPECT_TRUE(node.finish(name_of(1)));
+  const auto refused = node.run(name_of(2), "sleep 100", on_gpu);
+  EXPECT_EQ(refused.code, "unavailable");
+  EXPECT_NE(refused.message.find("not free yet: GPU context of process " + pid), std::string::npos)
+      << refused.message;
+
+  record_holders(recording, owners);
+  EXPECT_EQ(node.run(name_of(2), "sleep 100", on_gpu).code, "");
+  ASSERT_EQ(node.ask(take).code, "");
+  EXPECT_TRUE(eventually([&] {
+    return node.state().reclaims.back().phase == ReclaimPhase::kCleared;
+  })) << "the owner's own process does not count";
+  EXPECT_EQ(node.ask(warden_wire::Release{}).code, "");
+  EXPECT_TRUE(node.finish(name_of(2)));
+}
+
+TEST_F(Warden, a_notice_and_a_gpu_are_cleared_with_the_engine_stopped) {
+  const auto first = name_of(41);
+  const auto second = name_of(42);
+  ASSERT_EQ(node->run(first, "sleep 100", [](auto& s) { s.gpus = {0}; }).code, "");
+  ASSERT_EQ(node->run(second, "sleep 100", [](auto& s) { s.gpus = {1}; }).code, "");
+  const pid_t engine = node->engine_pid();
+  ASSERT_EQ(kill(engine, SIGSTOP), 0);
+  const auto is_cleared = [&](std::size_t count) {
+    const auto all = node->state().reclaims;
+    return std::count_if(all.begin(), all.end(), [](const ReclaimRecord& one) {
+             return is_open(one) && one.phase == ReclaimPhase::kCleared;
+           }) == static_cast<std::ptrdiff_t>(count);
+  };
+
+  warden_wire::DeclareReclaim declare;
+  declare.kind = ReclaimKind::kEmergency;
+  declare.gpus = {0};
+  EXPECT_EQ(node->ask(declare).code, "");
+  EXPECT_TRUE(eventually([&] { return is_cleared(1); }));
+  EXPECT_EQ(node->guest(first).pids, 0U);
+  EXPECT_GE(node->guest(second).pids, 2U) << "it has another GPU";
+  declare = {};
+  declare.notice_s = 1;
+  EXPECT_EQ(node->ask(declare).code, "");
+  EXPECT_TRUE(eventually([&] { return is_cleared(2); }));
+  EXPECT_EQ(node->guest(second).pids, 0U);
+
+  ASSERT_EQ(kill(engine, SIGCONT), 0);
+  EXPECT_TRUE(eventually([&] { return node->ask(warden_wire::Release{}).code.empty(); }));
+  EXPECT_TRUE(eventually([&] { return node->finish(first); }));
+  EXPECT_TRUE(eventually([&] { return node->finish(second); }));
+}
+
+}  // namespace
+}  // namespace rn::warden
