@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wire_capture.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -43,8 +45,12 @@ std::int64_t realtime_ns() {
 }
 
 Capture::Capture(
-    const std::string& netns, const std::string& source_v4, const std::string& source_v6
-) {
+    const std::string& netns,
+    const std::string& source_v4,
+    const std::string& source_v6,
+    std::vector<std::uint16_t> ports
+)
+    : ports_(std::move(ports)) {
   inet_pton(AF_INET, source_v4.c_str(), source_v4_.data());
   inet_pton(AF_INET6, source_v6.c_str(), source_v6_.data());
   std::thread opener([&] {
@@ -107,10 +113,19 @@ void Capture::run() {
   }
 }
 
+bool Capture::is_meant(const std::uint8_t* frame, std::size_t size) const {
+  if (ports_.empty()) return true;
+  const std::size_t at = 14 + std::size_t{4} * (frame[14] & 15U) + 2;  // the destination's port
+  if (size < at + 2) return false;
+  const auto port = static_cast<std::uint16_t>(frame[at] << 8 | frame[at + 1]);
+  return std::find(ports_.begin(), ports_.end(), port) != ports_.end();
+}
+
 void Capture::note(const std::uint8_t* frame, std::size_t size, std::int64_t at_ns) {
   const unsigned type = size >= 14 ? static_cast<unsigned>(frame[12] << 8 | frame[13]) : 0;
   Kind kind = Kind::kKinds;
   if (type == ETHERTYPE_IP && size >= 34 && std::memcmp(frame + 26, source_v4_.data(), 4) == 0) {
+    if (!is_meant(frame, size)) return;
     kind = frame[23] == IPPROTO_TCP ? Kind::kTcp4 : Kind::kUdp4;
   } else if (type == ETHERTYPE_IPV6 && size >= 54 && std::memcmp(frame + 22, source_v6_.data(), 16) == 0) {
     kind = Kind::kUdp6;
@@ -118,6 +133,8 @@ void Capture::note(const std::uint8_t* frame, std::size_t size, std::int64_t at_
     return;
   }
   ++packets_[static_cast<std::size_t>(kind)];
+  std::atomic<std::int64_t>& last = last_of_[static_cast<std::size_t>(kind)];
+  if (at_ns > last) last = at_ns;
   if (at_ns > last_ns_) last_ns_ = at_ns;
 }
 

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The kill switch under failures, seen at a peer: a real coordinator, agent, warden and container engine on
+laboratories of this machine, and a guest in a container that floods the peer by UDP and TCP (the meter is
+bench/wire_kill.cc).
+
+    bench/kill_on_the_wire.py wire [--rounds 1000] [--shapers none,htb,tbf] [--failures stopped,full,dead,hung]
+    bench/kill_on_the_wire.py deadman [--rounds 30] [--shapers none,htb,tbf]
+    bench/kill_on_the_wire.py kill [--rounds 100] [--failures …]
+
+What is broken while the owner commands:
+    stopped  agent, container engine (dockerd, containerd, shims) and coordinator under SIGSTOP; through the warden's
+             kill socket, as `reclaim-agent reclaim --now` does
+    full     the same, and the disk with the warden's state full
+    dead     the same as `stopped`, and the warden killed (SIGKILL): the program `reclaim-warden kill`, by hand
+    hung     the same as `dead`, but the warden under SIGSTOP
+A shaper is HTB (one class, pfifo of 1,000 packets) or TBF on the machine's way out at 100 Mbit/s; then the warden is
+told `--uplink eth0:90mbit`. The owner sends 1,000 datagrams a second to the peer beside it. `kill` measures until
+guests are stopped, and until all that is left of them was looked for and nothing found: 1, 16 and 200 processes in the
+guests' control group. `deadman`: the warden is killed and nobody commands; its lease is of 2 s. Root; needs the
+programs of RN_BUILD (by default build/dev); one failure and shaper takes some three minutes for 1,000 rounds."""
+import argparse
+import contextlib
+import pathlib
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "system" / "lib"))
+import figures  # noqa: E402
+from labs import Labs, wait_until  # noqa: E402
+from rn_site import Cli, Coordinator, Node, program, tiny_image  # noqa: E402
+
+LIMIT_S = 580  # of one run of the meter
+SHAPERS = {
+    "none": [],
+    "htb": ["qdisc add dev eth0 root handle 7: htb default 1",
+            "class add dev eth0 parent 7: classid 7:1 htb rate 100mbit",
+            "qdisc add dev eth0 parent 7:1 handle 8: pfifo limit 1000"],
+    "tbf": ["qdisc add dev eth0 root handle 7: tbf burst 128k limit 1500000 rate 100mbit"],
+}
+FAILURES = ("stopped", "full", "dead", "hung")
+BY_HAND = ("dead", "hung")
+
+
+class Broken:
+    """One site with one guest that may send to the peer; `break_it` is undone by `down`."""
+
+    def __init__(self, shaper):
+        self.labs = Labs("campus", "lab-a", "peer", disk="1G")
+        try:
+            self._set_up(shaper)
+        except BaseException:
+            self.labs.down()
+            raise
+
+    def _set_up(self, shaper):
+        self.peer = self.labs.addresses["peer"]
+        for command in SHAPERS[shaper]:
+            self.labs.call("lab-a", ["tc", *command.split()])
+        flags = ("--uplink", "eth0:90mbit") if SHAPERS[shaper] else ()
+        opened = [{"prefix": f"{self.peer}/32", "port": port, "protocol": kind}
+                  for port, kind in ((9000, "udp"), (9001, "tcp"))]
+        self.coordinator = Coordinator(self.labs).start()
+        self.node = Node(self.labs, "lab-a", {"guest_disk_mib": 128, "reserve_disk_mib": 64, "network": opened},
+                         warden_flags=flags)
+        self.node.set_up(self.coordinator)
+        cli = Cli(self.labs, self.coordinator)
+        cli("image", "add", "base", tiny_image())
+        self.job = cli("run", "--detach", "--stateless", "--no-upload", "--cpus", "0.2", "--memory", "64MB", "--disk",
+                       "64MB", "--peer", f"{self.peer}:9000/udp", "--peer", f"{self.peer}:9001/tcp", "--", "sleep",
+                       "100000").stdout.strip()
+        rest = self.coordinator.rest()
+        wait_until("the guest to run", lambda: rest.job(self.job)["state"] == "running", 120)
+        self.frozen = []
+
+    def guest_pid(self):
+        """A process of the guest: who is in its control group."""
+        for path in pathlib.Path("/sys/fs/cgroup").rglob(f"reclaim-{self.labs.run}-lab-a/*/cgroup.procs"):
+            for pid in path.read_text().split():
+                return pid
+        raise AssertionError("the guest has no process")
+
+    def break_it(self, failure):
+        for pid in self.node.engine_pids():
+            subprocess.run(["kill", "-STOP", str(pid)], check=False)
+            self.frozen.append(pid)
+        self.node.agent.freeze()
+        self.coordinator.process.freeze()
+        if failure == "full":
+            self._fill()
+        elif failure == "dead":
+            self.node.warden.kill()
+        elif failure == "hung":
+            self.node.warden.freeze()
+
+    def _fill(self):
+        with contextlib.suppress(OSError), open(self.node.state / "fill", "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 16))
+        with contextlib.suppress(OSError), open(self.node.state / "fill", "ab", buffering=0) as file:
+            while True:
+                file.write(b"x")
+
+    def down(self):
+        for pid in self.frozen:
+            subprocess.run(["kill", "-CONT", str(pid)], check=False, stderr=subprocess.DEVNULL)
+        self.coordinator.process.thaw()
+        self.labs.down()
+
+    def meter(self, mode, **values):
+        """Its output; an error ends the bench with it."""
+        words = {"peer": f"rn-{self.labs.run}-peer", "source": self.labs.addresses["lab-a"], "to": self.peer,
+                 "gates": self.node.run / "gates", "socket": self.node.run / "kill.sock",
+                 "hand": f"{program('reclaim-warden')} kill --state {self.node.state} --run {self.node.run}",
+                 "group": f"reclaim-{self.labs.run}-lab-a", **values}
+        meter = program("reclaim-warden").parents[2] / "bench" / "wire_kill"
+        return self.labs.call("lab-a", [meter, mode, *(f"{key}={value}" for key, value in words.items())],
+                              timeout_s=LIMIT_S, check=False)
+
+
+@contextlib.contextmanager
+def site(shaper):
+    broken = Broken(shaper)
+    try:
+        yield broken
+    finally:
+        broken.down()
+
+
+def told(done):
+    print(done.stdout, end="", flush=True)
+    if done.returncode != 0:
+        print(f"FAILED: {done.stderr.strip()}", flush=True)
+    return done.returncode == 0
+
+
+def how(broken, failure):
+    if failure not in BY_HAND:
+        return {"by": "socket"}
+    return {"by": "hand", "lease": 1, "journal": broken.node.state / "warden" / "kill-by-hand.journal"}
+
+
+def wire(options):
+    is_good = True
+    for shaper in options.shapers:
+        for failure in options.failures:
+            with site(shaper) as broken:
+                guest = broken.guest_pid()
+                broken.break_it(failure)
+                print(f"{failure}, shaper {shaper}, {'reclaim-warden kill' if failure in BY_HAND else 'kill socket'}")
+                is_good &= told(broken.meter("wire", rounds=options.rounds, guest=guest, **how(broken, failure)))
+    return is_good
+
+
+def deadman(options):
+    for shaper in options.shapers:
+        samples = []
+        with site(shaper) as broken:
+            while len(samples) < options.rounds:
+                done = broken.meter("deadman", guest=broken.guest_pid(), warden=broken.node.warden.pid)
+                if done.returncode == 0:
+                    samples.append(float(done.stdout))
+                elif "lost packets" not in done.stderr:
+                    print(done.stderr, broken.node.warden.output()[-2000:])
+                    return False
+                broken.node.warden.kill()  # it is dead, and is waited for
+                broken.node.start_warden()
+        figures.line(f"last byte after the warden's SIGKILL, {shaper}", samples, "ms")
+    return True
+
+
+def kill(options):
+    is_good = True
+    for failure in options.failures:
+        with site("none") as broken:
+            broken.break_it(failure)
+            print(f"{failure}, {'reclaim-warden kill' if failure in BY_HAND else 'kill socket'}")
+            # The guest that the site was made with goes first, uncounted.
+            broken.labs.call("lab-a", [program("reclaim-warden"), "kill", "--state", broken.node.state, "--run",
+                                       broken.node.run], check=False)
+            for processes in (1, 16, 200):
+                is_good &= told(
+                    broken.meter("kill", rounds=options.rounds, processes=processes, **how(broken, failure)))
+    return is_good
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figure", choices=("wire", "deadman", "kill"))
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--shapers", default="none,htb,tbf", type=lambda text: text.split(","))
+    parser.add_argument("--failures", default=",".join(FAILURES), type=lambda text: text.split(","))
+    options = parser.parse_args()
+    for given, known in ((options.shapers, SHAPERS), (options.failures, FAILURES)):
+        if not set(given) <= set(known):
+            parser.error(f"{','.join(given)}: there are {', '.join(known)}")
+    options.rounds = options.rounds or {"wire": 1000, "deadman": 30, "kill": 100}[options.figure]
+    build = program("reclaim-warden").parents[2].name
+    figures.heading(f"kill switch under failures: {options.figure}, programs of {build}")
+    return 0 if {"wire": wire, "deadman": deadman, "kill": kill}[options.figure](options) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
