@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/gpu-check.sh where there is no GPU: what it says then, and, on a library that answers as NVML would with
+tenants that need no PyTorch, each check up to its result file, good and not good."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+SCRIPT = HERE.parents[1] / "scripts" / "gpu-check.sh"
+PROBE, LIBRARY = sys.argv[1:3]
+BUILD = pathlib.Path(PROBE).parents[2]
+
+
+class GpuCheck(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="rn-gpu-check-test-")
+        self.addCleanup(self.folder.cleanup)
+        self.out = pathlib.Path(self.folder.name) / "result"
+
+    def run_script(self, *words, **variables):
+        environment = {**os.environ, "RN_BUILD": str(BUILD), **variables}
+        return subprocess.run([SCRIPT, *words], env=environment, capture_output=True, text=True, timeout=240)
+
+    def check(self, *words, guest="", **options):
+        done = self.run_script(
+            "--device", "cpu", "--nvml", LIBRARY, "--confine", "plain", "--hold-mib", "4", "--out", str(self.out),
+            "--guest", f"{sys.executable} {HERE / 'guest_fake.py'}", *words,
+            RN_FAKE_NVML=str(pathlib.Path(self.folder.name) / "recorded"), RN_FAKE_GUEST=guest)
+        file = self.out.with_suffix(".json")
+        return done, json.loads(file.read_text()) if file.exists() else None
+
+    def test_without_a_gpu_it_says_so_and_what_to_do(self):
+        if pathlib.Path("/dev/nvidiactl").exists():
+            self.skipTest("there is a GPU")
+        done = self.run_script("--out", str(self.out))
+
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("no NVIDIA GPU here", done.stderr)
+        self.assertIn("Nothing was checked", done.stderr)
+        self.assertIn("next: run this on a machine with an NVIDIA GPU", done.stderr)
+        self.assertEqual(list(pathlib.Path(self.folder.name).iterdir()), [])
+
+    def test_all_checks_leave_one_result(self):
+        done, result = self.check("--rounds", "2")
+
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertTrue(result["is_good"])
+        self.assertEqual(list(result["checks"]), ["telemetry", "foreign_processes", "kill_to_free", "scrub", "resume"])
+        about = result["about"]
+        self.assertFalse(about["is_real_gpu"])
+        self.assertIn("NONE", about["gpu"])
+        self.assertEqual(about["confined_as"], "plain process, no container")
+        for kind in ("idle", "training", "holding", "endless"):
+            row = result["checks"]["kill_to_free"]["figures"][kind]
+            self.assertEqual((row["vram_verified_free"]["n"], row["wedged"]), (2, 0))
+            # The recorded driver lists a process for 30 ms after its end.
+            self.assertGreaterEqual(row["vram_verified_free"]["p50_ms"], row["processes_gone"]["p50_ms"])
+            self.assertGreaterEqual(row["vram_verified_free"]["p50_ms"], 25)
+        self.assertEqual(result["checks"]["foreign_processes"]["figures"], {"guest_and_owner": 1, "guests_alone": 0})
+        text = self.out.with_suffix(".txt").read_text()
+        self.assertIn("no figure here is a GPU's", text)
+        self.assertIn("vram_verified_free", text)
+
+    def test_memory_that_stays_in_use_is_wedged_and_named(self):
+        done, result = self.check("--rounds", "5", "--limit-ms", "200", "--only", "kill_to_free", "--recorded-keeps")
+
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        row = result["checks"]["kill_to_free"]
+        self.assertEqual(row["figures"]["idle"]["wedged"], 3)
+        self.assertEqual(row["figures"]["idle"]["vram_verified_free"], {"n": 0})
+        self.assertRegex(row["findings"][0], r"^idle: wedged: \['GPU context of process \d+: GPU 0'\]$")
+
+    def test_what_is_not_good_is_named(self):
+        for guest, check, words in (("torn", "resume", "resumed on a new context the weights are other"),
+                                    ("leaky", "scrub", "64 bytes of the tenant before were found after a scrub"),
+                                    ("mute", "foreign_processes", "a tenant did not come up")):
+            done, result = self.check("--only", check, "--rounds", "1", guest=guest)
+
+            self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+            self.assertFalse(result["checks"][check]["is_good"])
+            self.assertIn(words, " ".join(result["checks"][check]["findings"]))
+
+    def test_wrong_words_are_errors(self):
+        for words in (("--rounds", "0"), ("--only", "nothing"), ("--confine", "jail"), ("--nvml", "x")):
+            done = self.run_script("--device", "cpu", *words)
+
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("error", done.stderr)
+
+    def tearDown(self):
+        groups = pathlib.Path("/sys/fs/cgroup").glob("**/reclaim-gpu-check-*")
+        left = [path for path in groups if not self.is_others(path)]
+        self.assertEqual(left, [])
+
+    @staticmethod
+    def is_others(path):
+        """Of a run beside this one: its number is a living process."""
+        number = path.name.rsplit("-", 1)[1]
+        try:
+            os.kill(int(number), 0)
+        except (OSError, ValueError):
+            return False
+        return True
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    unittest.main(argv=sys.argv[:1], verbosity=2)
