@@ -25,7 +25,8 @@ set(RN_COMPUTING base model reclaim sched arbiter checkpoint sim)
 set(RN_PLANTED_FILES
   agent/core_reclaim.cc agent/core_start.cc agent/local_work.cc base/planted.cc
   checkpoint/chunk_store.cc checkpoint/chunk_store_gc.cc checkpoint/snapshot.cc
-  coordinator/core_commands.cc coordinator/core_copies.cc coordinator/core_placement.cc coordinator/core_state.cc
+  coordinator/core_commands.cc coordinator/core_copies.cc coordinator/core_evacuation.cc
+  coordinator/core_evacuation_site.cc coordinator/core_placement.cc coordinator/core_state.cc
   coordinator/core_usage.cc coordinator/states.cc
   sim/agent_work.cc sim/coordinator_host.cc sim/warden_host.cc
   warden/core_announced.cc warden/core_guests.cc)

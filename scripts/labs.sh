@@ -354,14 +354,25 @@ rn_sweep() {
 }
 
 # rn_guard RUN PID: takes the run down when process PID has ended, however it ended. Runs until then.
+#
+# NOTE: it starts no program while it waits: a dozen of these run beside the tests, and each process costs milliseconds.
 rn_guard() {
-  local born
-  born=$(awk '{ sub(/.*\) /, ""); print $20 }' "/proc/$2/stat" 2>/dev/null || true)
-  while [[ -n $born && $(awk '{ sub(/.*\) /, ""); print $20 }' "/proc/$2/stat" 2>/dev/null) == "$born" &&
-    $(awk '/^State:/ { print $2 }' "/proc/$2/status" 2>/dev/null) != Z && -d $(rn_dir "$1") ]]; do
-    sleep 0.5
+  local run_folder born='' quiet
+  run_folder=$(rn_dir "$1")
+  exec {quiet}<> <(:) # nothing ever comes of it: `read -t` on it is a sleep
+  rn_read_stat "$2" && born=${rn_stat[19]}
+  while [[ -n $born && -d $run_folder ]]; do
+    rn_read_stat "$2" && [[ ${rn_stat[19]} == "$born" && ${rn_stat[0]} != Z ]] || break
+    read -r -t 0.5 -u "$quiet" || true
   done
-  [[ ! -d $(rn_dir "$1") ]] || rn_labs_down "$1"
+  [[ ! -d $run_folder ]] || rn_labs_down "$1"
+}
+
+# rn_read_stat PID: what /proc/PID/stat says behind the name, as array rn_stat: state first, start time in [19].
+rn_read_stat() {
+  local line
+  { read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
+  read -r -a rn_stat <<<"${line##*) }"
 }
 
 # --- the whole machine ------------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ section_system() { daemons_and_images && built_tests system "$plain" -L '^system
 # What only computes fills that time: two at a time, with low precedence (tests/scenarios/CMakeLists.txt).
 section_together() {
   daemons_and_images &&
-    built_tests together "$plain" -L '^(sim|scenario|planted|system)$' -LE '^by_asan$' -j $((4 * jobs))
+    built_tests together "$plain" -L '^(sim|scenario|planted|system)$' -LE '^by_asan$' -j $((3 * jobs))
 }
 
 section_headers() {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <string>
@@ -44,7 +45,9 @@ constexpr std::uint64_t kScenarioBytesMax = 1u << 20;
 
 rn::Result<std::vector<rn::sim::ScenarioCommand>> read_scenario(const std::string& path) {
   rn::io::RealFileSystem fs;
-  const auto text = rn::read_all(fs, path, kScenarioBytesMax);
+  std::error_code ignored;
+  const auto text =
+      rn::read_all(fs, std::filesystem::absolute(path, ignored).string(), kScenarioBytesMax);
   if (!text) return rn::fail(text.error().hinting("name scenario files, as tests/scenarios/*.scn"));
   auto commands = rn::sim::parse_scenario(std::string(rn::as_text(*text)));
   if (!commands)

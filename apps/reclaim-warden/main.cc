@@ -11,6 +11,7 @@
 
 #include "command_line.h"
 #include <fcntl.h>
+#include <net/if.h>
 #include <pwd.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -63,6 +64,9 @@ struct Options {
   bool is_floor_strict = false;
   std::vector<std::uint32_t> kill_gpus;
   bool is_cut_only = false;
+  std::string transfers;  ///< INTERFACE[:RATE]
+  bool cuts_transfers = false;
+  bool allows_transfers = false;
   warden::EngineExec exec;
 };
 
@@ -125,6 +129,8 @@ MachineConfig machine_of(const Options& options) {
   if (!options.first_address.empty()) machine.first_address = options.first_address;
   machine.guest_uplink_bps = options.guest_uplink_bps;
   if (const auto grant = warden::parse_uplink(options.uplink)) machine.granted_bps = grant->bps;
+  if (const auto transfers = warden::parse_transfers(options.transfers))
+    machine.transfers = *transfers;
   for (const std::string& set : options.data_sets) {
     const auto equals = set.find('=');  // there: check_flags
     if (equals == std::string::npos) continue;
@@ -235,6 +241,26 @@ Status check_engine_flag(const Options& options) {
   return {};
 }
 
+Status check_transfers_flag(const Options& options) {
+  if (options.transfers.empty()) return {};
+  const auto in_flag = [](const Error& error) { return error.with("--transfers"); };
+  const auto grant = warden::parse_transfers(options.transfers);
+  if (!grant) return fail(in_flag(grant.error()));
+  if (options.agent_uid == 0)
+    return fail(
+        ErrorCode::kInvalid,
+        "--transfers: an agent that runs as root cannot be told from you",
+        "give it a user of its own, and that user's number as --agent-uid"
+    );
+  // Of this network namespace: /sys/class/net may show another one's.
+  if (grant->interface.empty() || if_nametoindex(grant->interface.c_str()) != 0) return {};
+  return fail(
+      ErrorCode::kNotFound,
+      "--transfers: no interface " + grant->interface,
+      "`ip link` lists what there is; auto takes those of the default routes"
+  );
+}
+
 /// What CLI11 cannot see; each error names its flag.
 Status check_flags(const Options& options) {
   const std::string letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -269,6 +295,7 @@ Status check_flags(const Options& options) {
     );
   RN_CHECK(check_engine_flag(options));
   RN_CHECK(check_uplink_flag(options));
+  RN_CHECK(check_transfers_flag(options));
   return check_data_flags(options);
 }
 
@@ -380,7 +407,63 @@ Result<KillFrame> act_by_hand(const Options& options, KillFrame frame) {
   return frame;
 }
 
-int order(Options& options, KillFrame::Verb verb) {
+/// Without the daemon: the pinned gate, then the file by which the next daemon knows.
+Result<KillFrame> order_transfers_by_hand(const Options& options, KillFrame frame) {
+  const MachinePaths paths(machine_of(options));
+  auto cut = warden::TransfersCut::open(paths.gates, paths.transfers_cut);
+  if (!cut && cut.error().code == ErrorCode::kNotFound) {
+    frame.status = 5;
+    return frame;
+  }
+  if (!cut) return fail(cut.error());
+  warden::carry_out(*cut, io::RealClock(), frame);
+  if (const Status kept = cut->record(); !kept)
+    std::fprintf(
+        stderr,
+        "reclaim-warden: it holds until the machine is started again: %s\n",
+        printable(kept.error().describe()).c_str()
+    );
+  return frame;
+}
+
+int order_transfers(Options& options, KillFrame::Verb verb) {
+  recall_settings(options);
+  KillFrame frame;
+  frame.verb = verb;
+  frame.declared_ns = to_ns(io::RealClock().now().boot);
+  const auto asked = warden::ask_kill_socket(options.run + "/kill.sock", frame, kDaemonLimit);
+  const bool is_by_hand = !asked;
+  if (is_by_hand && geteuid() != 0)
+    return complain(asked.error().hinting("run it as root: then it works without the daemon"));
+  const auto answer = is_by_hand ? order_transfers_by_hand(options, frame) : asked;
+  if (!answer) return complain(answer.error());
+  if (answer->status == 5)
+    return complain(
+        {ErrorCode::kNotFound,
+         "the agent's transfers are not bounded on this machine: nothing was done",
+         "stop the agent (systemctl stop reclaim-agent), or serve with --transfers"}
+    );
+  if (answer->status == 3)
+    return complain(
+        {ErrorCode::kDenied,
+         "only the owner may do this",
+         "run it as root, or as a user named by the warden's --owner-uid"}
+    );
+  const char* const hand = is_by_hand ? " (by hand)" : "";
+  if (answer->status != 0) {
+    std::printf("NOT DONE%s: the kernel refuses the map write\n", hand);
+    return kNotCleared;
+  }
+  if (verb == KillFrame::kAllowTransfers) {
+    std::printf("transfers go on%s\n", hand);
+    return kDone;
+  }
+  const double ms = static_cast<double>(answer->cut_ns - answer->declared_ns) / 1e6;
+  std::printf("transfers cut%s after %.3f ms\n", hand, ms);
+  return kDone;
+}
+
+int kill_machine(Options& options, KillFrame::Verb verb) {
   const std::string asked = options.lab;
   const std::string served = recall_settings(options);
   if (verb == KillFrame::kStatus) {
@@ -433,6 +516,12 @@ int order(Options& options, KillFrame::Verb verb) {
     print(*answer, is_by_hand);
   }
   return answer->status == 0 ? kDone : kNotCleared;
+}
+
+int order_kill(Options& options) {
+  if (options.cuts_transfers) return order_transfers(options, KillFrame::kCutTransfers);
+  if (options.allows_transfers) return order_transfers(options, KillFrame::kAllowTransfers);
+  return kill_machine(options, options.is_cut_only ? KillFrame::kCutOnly : KillFrame::kCutAndClear);
 }
 
 /// Ends the daemon, if one runs, and keeps another from starting: answers the pid file's lock,
@@ -529,6 +618,13 @@ void add_serve(CLI::App& app, Options& options, int& code) {
       "waits in a queue of that interface when you cut them"
   );
   command.add_option(
+      "--transfers",
+      options.transfers,
+      "INTERFACE or INTERFACE:RATE, as auto:90mbit: where the agent's own transfers are bounded "
+      "and "
+      "can be cut; auto takes the interfaces of the default routes"
+  );
+  command.add_option(
       "--data-set", options.data_sets, "NAME=FOLDER that guests may read as /data/NAME, repeatable"
   );
   command.add_flag("--engine-floor-strict", options.is_floor_strict, "refuse old engines and runc");
@@ -550,13 +646,23 @@ int main(int argc, char** argv) {
       *app.add_subcommand("kill", "take the machine back now; works without the daemon");
   rn::add_places(kill, options);
   rn::add_numbers(kill, "--gpu", options.kill_gpus, "only guests of these GPUs", 0u, 63u);
-  kill.add_flag("--cut-only", options.is_cut_only, "cut their packets, let them live");
-  kill.callback([&] {
-    code = rn::order(options, options.is_cut_only ? KillFrame::kCutOnly : KillFrame::kCutAndClear);
-  });
+  CLI::Option* const cut_only =
+      kill.add_flag("--cut-only", options.is_cut_only, "cut their packets, let them live");
+  CLI::Option* const cut_transfers = kill.add_flag(
+                                             "--transfers",
+                                             options.cuts_transfers,
+                                             "only cut the agent's own transfers; guests stay"
+  )
+                                         ->excludes(cut_only)
+                                         ->excludes("--gpu");
+  kill.add_flag("--allow-transfers", options.allows_transfers, "let them go on")
+      ->excludes(cut_only)
+      ->excludes(cut_transfers)
+      ->excludes("--gpu");
+  kill.callback([&] { code = rn::order_kill(options); });
   CLI::App& verify = *app.add_subcommand("verify", "look whether anything of a guest is left");
   rn::add_places(verify, options);
-  verify.callback([&] { code = rn::order(options, KillFrame::kStatus); });
+  verify.callback([&] { code = rn::kill_machine(options, KillFrame::kStatus); });
   CLI::App& leave = *app.add_subcommand("leave", "remove everything and say what");
   rn::add_places(leave, options);
   leave.callback([&] { code = rn::leave(options); });

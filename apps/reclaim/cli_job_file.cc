@@ -186,6 +186,7 @@ Setters interrupt_setters(JobSpec& spec) {
   return {
       {"notice", parsed(spec.notice_s, parse_duration_s)},
       {"signal", parsed(spec.checkpoint.signal, parse_signal)},
+      {"tell", flag_into(spec.checkpoint.is_told)},
       {"checkpoint", words_into(spec.checkpoint.paths)},
       {"every", parsed(spec.checkpoint.min_interval_s, parse_duration_s)}};
 }

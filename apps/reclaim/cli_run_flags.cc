@@ -46,6 +46,7 @@ Result<JobSpec> spec_of(const RunFlags& flags) {
   spec.checkpoint.outputs = flags.outputs;
   spec.checkpoint.temporary = flags.temporary;
   spec.checkpoint.is_stateless = flags.is_stateless;
+  spec.checkpoint.is_told = flags.is_told;
   spec.checkpoint.copies = flags.copies;
   spec.checkpoint.destinations = flags.copies_at;
   spec.checkpoint.complete_marker = flags.marker;
@@ -79,6 +80,11 @@ Result<JobSpec> spec_of(const RunFlags& flags) {
 void add_saving_flags(CLI::App& app, RunFlags& f) {
   app.add_option(
       "--signal", f.signal, "signal on which it saves: auto (default), none, TERM, USR1, USR2"
+  );
+  app.add_flag(
+      "--tell",
+      f.is_told,
+      "it goes on after it has saved on --signal: tell it whenever a save is due"
   );
   app.add_option("--notice", f.notice, "notice wanted before a reclaim: 5m");
   app.add_option("--checkpoint", f.checkpoints, "glob of checkpoint files, repeatable")->take_all();

@@ -23,6 +23,7 @@ struct RunFlags {
   std::string disk;
   std::string name;
   std::string signal;
+  bool is_told = false;
   std::string notice;
   std::string max_duration;
   std::string marker;

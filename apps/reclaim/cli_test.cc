@@ -204,7 +204,7 @@ TEST(JobFile, native_fields_become_a_specification) {
       "resources: {cpus: 0.5, memory: 512MB, gpu: '24GB:2'}\n"
       "env: {SEED: 7}\n"
       "run:\n  - python3 train.py\n"
-      "interrupt: {notice: 5m, signal: USR1, checkpoint: checkpoint.pt, every: 30s}\n"
+      "interrupt: {notice: 5m, signal: USR1, tell: true, checkpoint: checkpoint.pt, every: 30s}\n"
   );
 
   ASSERT_TRUE(job.has_value()) << job.error().describe();
@@ -218,6 +218,7 @@ TEST(JobFile, native_fields_become_a_specification) {
   EXPECT_EQ(job->spec.command, (std::vector<std::string>{"/bin/sh", "-ec", "python3 train.py"}));
   EXPECT_EQ(job->spec.notice_s, 300u);
   EXPECT_EQ(job->spec.checkpoint.signal, SaveSignal::kUsr1);
+  EXPECT_TRUE(job->spec.checkpoint.is_told);
   EXPECT_EQ(job->spec.checkpoint.paths, std::vector<std::string>{"checkpoint.pt"});
   EXPECT_EQ(job->spec.checkpoint.min_interval_s, 30u);
 }

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utmpx.h>
 
 #include "agent/config.h"
 #include "agent/contract_file.h"
@@ -14,6 +15,7 @@
 #include "agent/kill_client.h"
 #include "agent/peers.h"
 #include "agent/telemetry_host.h"
+#include "agent/telemetry_logins.h"
 #include "agent/telemetry_nvml.h"
 #include "base/scratch_folder.h"
 #include "io/real_fs.h"
@@ -392,6 +394,50 @@ TEST_F(FolderTest, input_interrupts_end_the_idle_time) {
 
   EXPECT_EQ(host.idle_s(wall_from_ms(2'000'000)), 0u);
   EXPECT_EQ(host.idle_s(wall_from_ms(2'060'000)), 60u);
+}
+
+/// A record as login and sshd write it.
+std::string utmp_record(short kind, int pid, const std::string& user) {
+  utmpx record{};
+  record.ut_type = kind;
+  record.ut_pid = pid;
+  user.copy(record.ut_user, sizeof(record.ut_user));
+  return {reinterpret_cast<const char*>(&record), sizeof(record)};
+}
+
+TEST_F(FolderTest, people_are_those_of_open_sessions_each_once) {
+  EXPECT_EQ(count_logins(folder), 0u) << "no such files";
+  put("run/systemd/sessions/1", "UID=1000\nUSER=ada\nACTIVE=1\nSTATE=active\nCLASS=user\n");
+  put("run/systemd/sessions/4", "UID=1000\nUSER=ada\nSTATE=online\nCLASS=user\nREMOTE=1\n");
+  put("run/systemd/sessions/5", "UID=1001\nUSER=bob\nSTATE=online\nCLASS=user-early\n");
+  EXPECT_EQ(count_logins(folder), 2u);
+
+  put("run/systemd/sessions/c1", "UID=110\nUSER=gdm\nSTATE=active\nCLASS=greeter\n");
+  put("run/systemd/sessions/6", "UID=1002\nUSER=cron\nSTATE=active\nCLASS=background\n");
+  put("run/systemd/sessions/7", "UID=1003\nUSER=carl\nSTATE=closing\nCLASS=user\n");
+  put("run/systemd/sessions/8", "\x00\xff garbage");
+  EXPECT_EQ(count_logins(folder), 2u);
+}
+
+TEST_F(FolderTest, a_record_of_utmp_counts_as_long_as_its_process_lives) {
+  put("proc/70/stat", "");
+  put("proc/72/stat", "");
+  put("run/utmp",
+      utmp_record(BOOT_TIME, 70, "reboot") + utmp_record(USER_PROCESS, 70, "ada") +
+          utmp_record(USER_PROCESS, 71, "bob") + utmp_record(DEAD_PROCESS, 72, "carl") +
+          utmp_record(LOGIN_PROCESS, 72, "LOGIN") + "torn");
+  EXPECT_EQ(count_logins(folder), 1u);
+
+  put("run/systemd/sessions/1", "USER=ada\nSTATE=active\nCLASS=user\n");
+  EXPECT_EQ(count_logins(folder), 1u) << "the same login in both";
+  put("proc/71/stat", "");
+  EXPECT_EQ(count_logins(folder), 2u);
+}
+
+TEST_F(FolderTest, records_are_looked_for_where_older_systems_have_them) {
+  put("proc/70/stat", "");
+  put("var/run/utmp", utmp_record(USER_PROCESS, 70, "ada"));
+  EXPECT_EQ(count_logins(folder), 1u);
 }
 
 class Nvml : public FolderTest {

@@ -46,6 +46,17 @@ std::optional<GuestName> name_in(const std::string& rest) {
   return name;
 }
 
+/// A copy that is told its rate goes so at once: no row stands behind that. Such copies are
+/// measured already, so their start has left before.
+bool is_only_rates(const Event& event, const Output& out) {
+  const auto* const message = std::get_if<CoordinatorMessage>(&event);
+  return message != nullptr && std::holds_alternative<wire::TransferRates>(message->message) &&
+         out.writes.empty() &&
+         std::all_of(out.effects.begin(), out.effects.end(), [](const Effect& effect) {
+           return std::holds_alternative<SetRate>(effect);
+         });
+}
+
 }  // namespace
 
 AttemptState state_of(Phase phase) {
@@ -180,6 +191,7 @@ Output Core::State::handle(const Event& event, Now now) {
   }
   if (!wait_) {
     drive();
+    out_.overtakes = is_only_rates(event, out_);
     return std::move(out_);
   }
   if (is_started_ && !is_left_) {
@@ -201,6 +213,8 @@ void Core::State::drive() {
     if (taken_because() != before) refresh_conditions();  // the next probe is refused already
     // Recover first, then serve: nothing is driven before the warden's state was seen once.
     if (was_reconciled_) {
+      plan_saves();
+      choose_turn();
       for (auto& [name, a] : attempts_) step(a);
       step_evacuations();
     }
@@ -211,6 +225,7 @@ void Core::State::drive() {
     }
     for (const GuestName& name : over) forget(name);
     pump_works();
+    step_transfers();
     maybe_hello();
     heartbeat();
     report_reclaims();
@@ -269,6 +284,7 @@ wire::AttemptReport Core::State::report(const Attempt& a) const {
   }
   out.save_trouble = a.save_trouble.empty() ? a.copy_trouble : a.save_trouble;
   if (out.save_trouble.empty()) out.save_trouble = a.risk_trouble;
+  out.saving = saving_words(a);
   return out;
 }
 

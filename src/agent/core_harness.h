@@ -192,6 +192,7 @@ class CoreTest : public testing::Test {
     watches.clear();
     unwatches.clear();
     cancelled.clear();
+    rates.clear();
     closes.clear();
   }
 
@@ -421,6 +422,7 @@ class CoreTest : public testing::Test {
   std::vector<warden_wire::NumberedRequest> asks;
   std::vector<Work> works;
   std::vector<WorkId> cancelled;
+  std::vector<SetRate> rates;
   std::vector<StartWatch> watches;
   std::vector<StopWatch> unwatches;
   std::vector<CloseCoordinator> closes;
@@ -453,6 +455,8 @@ class CoreTest : public testing::Test {
     copy.generation = e.generation;
     copy.is_ahead = false;
   }
+
+  void keep(SetRate& e) { rates.push_back(e); }
 
   void keep(StartWatch& e) { watches.push_back(e); }
 

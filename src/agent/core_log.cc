@@ -128,6 +128,7 @@ void Core::State::pump_works() {
     if (!is_light(pending.task)) ++running;
     if (is_copy) ++copying;
     pending.is_started = true;
+    pending.started_at = now_.boot;
     out_.effects.emplace_back(StartWork{std::move(*it)});
     it = queue_.erase(it);
   }

@@ -190,13 +190,13 @@ TEST_F(CoreNotice, uploads_have_the_contracts_evacuation_rate_only_when_the_owne
   contract.uplink_bps_evacuation = 2000;
   feed(ContractChanged{contract, 0});
   save(1);
-  EXPECT_EQ(work_body<CopyGeneration>().rate_cap_bps, 1000u);
+  EXPECT_EQ(work_body<CopyGeneration>().rate_bps, 1000u);
   copied("n-2", 1);
   committed(1);
   declare();
   save(2);
 
-  EXPECT_EQ(work_body<CopyGeneration>().rate_cap_bps, 2000u);
+  EXPECT_EQ(work_body<CopyGeneration>().rate_bps, 2000u);
 }
 
 TEST_F(CoreNotice, a_snapshot_that_began_before_the_kill_is_not_the_last_word) {

@@ -134,6 +134,9 @@ bool Core::State::is_evacuated(const Attempt& a) const {
   if (a.row.phase == Phase::kPublishing) return a.row.has_outputs;
   if (a.row.phase != Phase::kDraining || a.row.generations.empty()) return true;
   if (planted("agent.evacuates_before_copies")) return true;
+  using reclaim::SnapshotAnswer;
+  const bool has_waited = a.schedule.answer == SnapshotAnswer::kNotDue;
+  if (has_waited && planted("agent.takes_a_wait_for_a_copy")) return true;
   const GenerationRow& last = a.row.generations.back();
   return last.is_committed || last.is_refused ||
          last.receipts.size() >= std::max<std::size_t>(a.row.plan.wanted, 1);

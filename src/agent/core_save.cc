@@ -20,10 +20,6 @@ constexpr std::size_t kCrowd = 4;         // generations that wait to become dur
 constexpr milliseconds kLastPause{300};   // before a last snapshot that failed is tried again
 constexpr std::uint32_t kLastTries = 3;   // of a last snapshot for which nobody waits
 
-bool is_evacuating(Phase phase) {
-  return phase >= Phase::kNoticed;
-}
-
 /// What the author of a guest can do so that it is saved.
 std::string saving_advice(const CheckpointSpec& spec) {
   return "write it under another name and rename it into place, or leave it alone for " +
@@ -97,10 +93,13 @@ void Core::State::step_generations(Attempt& a) {
   if (is_alive) {
     look_for_saves(a);
     look_at_risk(a);
+    judge_saves(a);
+    tell_to_save(a);
   }
+  pump_precopy(a);
   pump_ahead(a);
   if (a.row.phase < Phase::kRunning || a.row.phase > Phase::kDraining) return;
-  if (GenerationRow* const last = newest(a)) pump_copies(a, *last);
+  if (GenerationRow* const row = generation_to_copy(a)) pump_copies(a, *row);
   look_for_copies(a);
 }
 
@@ -200,8 +199,10 @@ void Core::State::on_snapshot(Attempt& a, const WorkResult& result) {
          {"new_bytes", row.ref.new_bytes}}
     );
     release_ahead(a, row.ref);
+    const GenerationRef before = newest(a) != nullptr ? newest(a)->ref : GenerationRef{};
     a.row.generations.push_back(std::move(row));
     a.is_dirty = true;
+    learn_saves(a, before, a.row.generations.back().ref);
     a.save_trouble.clear();
     a.risk_trouble.clear();
     a.risk_told_at = nanoseconds(0);
@@ -311,13 +312,13 @@ std::set<std::string> Core::State::domains_under_way(const Attempt& a) const {
 void Core::State::begin_copy(
     Attempt& a, const PeerGrant& peer, GenerationRef generation, bool is_ahead
 ) {
-  const std::uint64_t cap =
-      is_evacuating(a.row.phase) ? contract_.uplink_bps_evacuation : contract_.uplink_bps_normal;
+  const std::uint64_t cap = cap_of(a);
   const std::uint32_t number = generation.generation;
   const WorkId id = work(
       a, Task::kCopy, CopyGeneration{std::move(generation), peer, cap, is_ahead}, peer.node, number
   );
-  works_.at(id).is_ahead = is_ahead;
+  works_.at(id).is_ahead = works_.at(id).was_ahead = is_ahead;
+  works_.at(id).transfer.rate_bps = cap;
   a.copies[peer.node] = id;
 }
 
@@ -327,7 +328,7 @@ void Core::State::begin_copy(
 void Core::State::pump_ahead(Attempt& a) {
   const bool is_taking = a.works.contains(Task::kSnapshot);
   if (!is_taking) return stop_ahead(a);
-  if (a.unsaved_since || a.row.is_fenced) return;
+  if (a.unsaved_since || a.row.is_fenced || !may_go_ahead(a)) return;
   const std::size_t wanted = std::max(a.row.plan.wanted, 1u);
   const GenerationRow* const last = newest(a);
   const bool is_settled =
@@ -375,6 +376,37 @@ void Core::State::stop_ahead(Attempt& a) {
   });
 }
 
+/// While nothing else is to be saved or sent, what is durable goes to where the job would go on
+/// next.
+void Core::State::pump_precopy(Attempt& a) {
+  const GenerationRow* const last = newest(a);
+  const bool is_idle = last != nullptr && last->is_committed && a.row.phase == Phase::kRunning &&
+                       !a.works.contains(Task::kSnapshot) && is_welcome_;
+  if (!is_idle) return stop_precopy(a);
+  if (!a.copies.empty()) return;
+  for (const PeerGrant& peer : a.row.plan.precopies) {
+    const auto after = a.peer_after.find(peer.node);
+    const bool rests = after != a.peer_after.end() && now_.boot < after->second;
+    const bool has_it =
+        std::any_of(last->receipts.begin(), last->receipts.end(), [&](const Receipt& r) {
+          return r.holder == peer.node;
+        });
+    if (rests || has_it || peer.node == config_.node) continue;
+    begin_copy(a, peer, last->ref, false);
+    works_.at(a.copies.at(peer.node)).is_precopy = true;
+    return;
+  }
+}
+
+void Core::State::stop_precopy(Attempt& a) {
+  std::erase_if(a.copies, [&](const auto& copy) {
+    const auto found = works_.find(copy.second);
+    if (found == works_.end() || !found->second.is_precopy) return false;
+    cancel_work(copy.second);
+    return true;
+  });
+}
+
 void Core::State::send_commit(Attempt& a, const GenerationRow& generation) {
   if (!is_welcome_ || !is_due(a.commit_sent_at)) return;
   a.commit_sent_at = now_.boot;
@@ -388,6 +420,9 @@ void Core::State::on_copied(Attempt& a, const PendingWork& pending, const WorkRe
     for (GenerationRow& generation : a.row.generations) {
       if (generation.ref.generation != pending.generation) continue;
       generation.receipts.push_back(copied->receipt);
+      learn_uplink(a, pending);
+      // So that the coordinator knows of one holder more. Lost, it learns of it with no other.
+      if (pending.is_precopy) send(wire::CommitGeneration{generation.ref, generation.receipts});
       if (generation.receipts.size() >= std::max(a.row.plan.wanted, 1u)) copies_are_made(a);
       a.is_dirty = true;
       a.commit_sent_at = Instant{};
@@ -396,8 +431,10 @@ void Core::State::on_copied(Attempt& a, const PendingWork& pending, const WorkRe
   }
   a.peer_after[pending.peer] = now_.boot + kPeerRest;
   if (const auto* error = std::get_if<Error>(&result)) {
-    if (!a.uncopied_since) a.uncopied_since = now_.boot;
-    a.copy_errors[pending.peer] = *error;
+    if (!pending.is_precopy) {  // what is durable is no trouble of the job's
+      if (!a.uncopied_since) a.uncopied_since = now_.boot;
+      a.copy_errors[pending.peer] = *error;
+    }
     log::warning(
         "generation.copy_failed",
         {{"job", a.name.job.str()},

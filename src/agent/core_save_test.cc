@@ -110,6 +110,61 @@ TEST_F(CoreSave, copies_ahead_go_to_different_failure_domains) {
   EXPECT_EQ(peers, (std::vector{NodeId("n-2"), NodeId("n-4")}));
 }
 
+class CorePrecopy : public CoreSave {
+ protected:
+  void SetUp() override {
+    CoreSave::SetUp();
+    plan = a_plan();
+    plan.precopies = {a_peer("n-9")};
+    tell(wire::HeartbeatAck{.plans = {plan}});
+  }
+
+  wire::CopyPlan plan;
+};
+
+TEST_F(CorePrecopy, what_is_durable_goes_to_the_next_destination_and_the_coordinator_hears_of_it) {
+  save(1);
+  EXPECT_EQ(work_body<CopyGeneration>().peer.node, NodeId("n-2"));
+  copied("n-2", 1);
+  EXPECT_FALSE(has_work<CopyGeneration>());
+  committed(1);
+
+  ASSERT_TRUE(has_work<CopyGeneration>());
+  EXPECT_EQ(work_body<CopyGeneration>().peer.node, NodeId("n-9"));
+  EXPECT_FALSE(work_body<CopyGeneration>().is_ahead);
+  const std::size_t before = sent<wire::CommitGeneration>().size();
+  copied("n-9", 1);
+  ASSERT_THAT(sent<wire::CommitGeneration>(), SizeIs(before + 1));
+  EXPECT_EQ(
+      sent<wire::CommitGeneration>().back().receipts,
+      (std::vector{a_receipt("n-2", 1), a_receipt("n-9", 1)})
+  );
+  EXPECT_FALSE(has_work<CopyGeneration>());
+}
+
+TEST_F(CorePrecopy, it_gives_way_to_the_next_save) {
+  save(1);
+  copied("n-2", 1);
+  committed(1);
+  ASSERT_EQ(work_body<CopyGeneration>().peer.node, NodeId("n-9"));
+  advance(seconds(1));
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+
+  EXPECT_THAT(cancelled, SizeIs(1));
+  EXPECT_EQ(work_body<CopyGeneration>().peer.node, NodeId("n-2"));
+}
+
+TEST_F(CorePrecopy, a_peer_that_takes_none_is_left_alone_for_a_while) {
+  save(1);
+  copied("n-2", 1);
+  committed(1);
+  finish<CopyGeneration>(Error{ErrorCode::kUnavailable, "no room", ""});
+
+  EXPECT_FALSE(has_work<CopyGeneration>());
+  advance(std::chrono::minutes(5));
+  EXPECT_TRUE(has_work<CopyGeneration>());
+}
+
 TEST_F(CoreSave, a_commit_is_repeated_until_it_is_answered) {
   save(1);
   copied("n-2", 1);

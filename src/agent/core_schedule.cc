@@ -9,28 +9,30 @@ namespace rn::agent {
 
 namespace {
 
-constexpr double kSure = 3;  // a band up to so many times the mean rests on what owners did
+/// A band up to so many times the mean rests on what owners did: some four departures. It is 4.3
+/// where nobody was seen, and 3.0 after fifty that say nothing of the last hours.
+constexpr double kSure = 3.45;
 constexpr std::uint32_t kLongestHazardStep_s = 3600;
 constexpr double kDay_s = 86'400;
 constexpr double kRiskTold = 0.25;  // of the owner's mean time away, spent without a checkpoint
 
-/// "40 min", "3 h", "2 days": rough, so that the same words stay for a while.
-std::string rough_duration(double duration_s) {
-  const double minutes = duration_s / 60;
-  if (minutes < 90)
-    return std::to_string(std::max<std::int64_t>(std::llround(minutes), 1)) + " min";
-  if (minutes < 48 * 60) return std::to_string(std::llround(minutes / 60)) + " h";
-  return std::to_string(std::llround(minutes / (24 * 60))) + " days";
-}
-
 bool is_sane(const wire::HazardForecast& told) {
   const auto is_rate = [](double value) { return value >= 0 && std::isfinite(value); };
-  return told.step_s > 0 && told.step_s <= kLongestHazardStep_s &&
+  return is_rate(told.noticed) && told.step_s > 0 && told.step_s <= kLongestHazardStep_s &&
          told.per_day.size() <= wire::kMaxHazardSteps && is_rate(told.low) && is_rate(told.high) &&
          std::all_of(told.per_day.begin(), told.per_day.end(), is_rate);
 }
 
 }  // namespace
+
+std::string rough_duration(double duration_s) {
+  const double minutes = duration_s / 60;
+  if (!(minutes < 1e7)) return "many years";
+  if (minutes < 90)
+    return std::to_string(std::max<std::int64_t>(std::llround(minutes), 1)) + " min";
+  if (minutes < 48 * 60) return std::to_string(std::llround(minutes / 60)) + " h";
+  return std::to_string(std::llround(minutes / (24 * 60))) + " days";
+}
 
 void Core::State::on_hazard(const wire::HazardForecast& told) {
   if (told.per_day.empty() || !is_sane(told)) return;

@@ -59,6 +59,7 @@ void Core::State::emit(Attempt& a) {
   if (a.row.is_fenced) return;
   wire::AttemptEvent event;
   event.report = report(a);
+  event.report.saving.clear();  // of the moment, and told with each heartbeat
   event.seq = a.row.next_seq++;
   event.at_boot_ns = to_ns(now_.boot);
   event.at_wall_ms = to_ms(now_.wall);

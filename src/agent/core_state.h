@@ -14,7 +14,9 @@
 
 #include "agent/core.h"
 #include "agent/core_records.h"
+#include "agent/save_schedule.h"
 #include "arbiter/arbiter.h"
+#include "reclaim/deadline_rates.h"
 
 namespace rn::agent {
 
@@ -32,6 +34,7 @@ enum class Ask : std::uint8_t {
   kRelease,
   kEvacuated,
   kAnnounce,
+  kTell,
 };
 
 /// Works; at most one of each kind per attempt (copies: one per peer).
@@ -99,6 +102,7 @@ struct Attempt {
   std::string copy_trouble;               ///< as reported; gone with the next full set of copies
   std::map<NodeId, ErrorCode> copy_trouble_of;  ///< what copy_trouble says
   std::string risk_trouble;                     ///< as reported; gone with the next safe generation
+  SaveSchedule schedule;
   nanoseconds risk_told_at{0};    ///< how old its newest checkpoint was when that was said
   bool is_notice_due = false;     ///< the guest's notice says something else than its row
   bool was_told_in_wait = false;  ///< of a notice, without a row: whoever leaves then leaves for it
@@ -126,13 +130,30 @@ struct Calendar {
   std::optional<WallTime> change;  ///< none = not within eight days
 };
 
+/// How a copy under way goes; beside its work.
+struct TransferState {
+  Instant measured_at{};
+  std::optional<std::uint64_t> bytes_left;
+  std::uint64_t bytes_sent = 0;
+  double sent_bps = 0;         ///< over about half a second
+  std::uint64_t rate_bps = 0;  ///< as the shell was told; 0 = no limit
+  std::uint64_t told_bps = 0;  ///< by the coordinator, at told_at
+  std::optional<Instant> told_at;
+  std::uint64_t alone_bps = 0;  ///< by the own plan; 0 = no limit
+  bool is_planned = false;      ///< alone_bps counts
+};
+
 struct PendingWork {
   GuestName guest;
   Task task = Task::kFetch;
   NodeId peer;
   std::uint32_t generation = 0;
   bool is_started = false;
-  bool is_ahead = false;  ///< a copy whose generation is not whole yet
+  bool is_ahead = false;    ///< a copy whose generation is not whole yet
+  bool is_precopy = false;  ///< of a generation that is durable already
+  bool was_ahead = false;
+  Instant started_at{};
+  TransferState transfer = {};  ///< of a copy
 };
 
 /// The time in which the journal cannot write. What may not be answered without it is kept, in
@@ -176,6 +197,7 @@ class Core::State {
   void on(const GenerationDetected& e);
   void on(const SaveTrouble& e);
   void on(const TelemetrySampled& e);
+  void on(const TransfersMeasured& e);
   void on(const ContractChanged& e);
   void on(const FactsChanged& e);
   void on(const OwnerLeaves& e);
@@ -220,6 +242,7 @@ class Core::State {
   void on_message(const wire::AttemptAck& m);
   void on_message(const wire::ReclaimAck& m);
   void on_message(const wire::CollectGarbage& m);
+  void on_message(const wire::TransferRates& m);
 
   template <class Other>
   void on_message(const Other&) {}  // agents' own messages: nobody sends them here
@@ -293,6 +316,8 @@ class Core::State {
   void pump_ahead(Attempt& a);
   void release_ahead(Attempt& a, const GenerationRef& generation);
   void stop_ahead(Attempt& a);
+  void pump_precopy(Attempt& a);
+  void stop_precopy(Attempt& a);
   PeerChoice choose_peers(const Attempt& a, const std::vector<Receipt>& receipts) const;
   std::set<std::string> domains_under_way(const Attempt& a) const;
   void begin_copy(Attempt& a, const PeerGrant& peer, GenerationRef generation, bool is_ahead);
@@ -303,10 +328,47 @@ class Core::State {
   void step_publishing(Attempt& a);
   void trim_generations(Attempt& a);
 
+  // core_transfers.cc: how fast copies go
+  std::uint64_t cap_of(const Attempt& a) const;
+  std::optional<nanoseconds> evacuation_left(const Attempt& a) const;
+  std::uint64_t estimate(const Attempt& a, const TransferState& transfer) const;
+  wire::TransferReport transfer_report(WorkId id, const PendingWork& pending) const;
+  void step_transfers();
+  void plan_alone();
+  void set_rates();
+  void report_transfers();
+
   // core_schedule.cc: what the owner is expected to do, and how often it is worth to save
   void on_hazard(const wire::HazardForecast& told);
   std::optional<double> known_hazard() const;
   void look_at_risk(Attempt& a);
+
+  // core_uplink.cc: which generation is copied when, whose turn it is, who is told to save
+  std::optional<double> planning_hazard() const;
+  std::optional<double> leaves_in_s();
+  double uplink_rate() const;
+  reclaim::ExposedWork exposed_work(const Attempt& a) const;
+  reclaim::CheckpointJob checkpoint_job(const Attempt& a, double hazard) const;
+  bool plans_saves(const Attempt& a) const;
+  bool takes_turns(const Attempt& a) const;
+  void plan_saves();
+  GenerationRow* find_generation(Attempt& a, std::uint32_t number);
+  bool has_its_copies(const Attempt& a, const GenerationRow& row) const;
+  bool can_send(const Attempt& a, const GenerationRow& row) const;
+  double remaining_bytes(const Attempt& a) const;
+  void adopt_copy(Attempt& a);
+  void judge_saves(Attempt& a);
+  void let_go(Attempt& a, const GenerationRow& row);
+  void choose_turn();
+  void stop_copies(Attempt& a);
+  GenerationRow* generation_to_copy(Attempt& a);
+  bool may_go_ahead(const Attempt& a) const;
+  void replace_waiting(Attempt& a);
+  void learn_saves(Attempt& a, const GenerationRef& before, const GenerationRef& ref);
+  void learn_uplink(const Attempt& a, const PendingWork& pending);
+  void tell_to_save(Attempt& a);
+  void on_told(Attempt& a, std::uint32_t processes);
+  std::string saving_words(const Attempt& a) const;
 
   // core_log.cc: logs, works
   void step_log(Attempt& a);
@@ -382,6 +444,9 @@ class Core::State {
   Instant heard_at_{};
   wire::HazardForecast hazard_;  ///< the newest that was told, counted from hazard_at_
   Instant hazard_at_{};
+  std::optional<Instant> planned_at_;
+  std::optional<GuestName> turn_;  ///< whose copy has the uplink; none = nobody's, or no plan
+  double uplink_bytes_per_s_ = 0;  ///< measured; 0 = not yet
 
   bool is_warden_connected_ = false;
   bool is_reconciled_ = false;  ///< the warden's state was seen since it connected
@@ -396,6 +461,14 @@ class Core::State {
   WorkId next_work_ = 1;
   std::map<WorkId, PendingWork> works_;
   std::deque<Work> queue_;
+
+  reclaim::RatePlanner planner_{reclaim::LinkGuard{}};  ///< of the node alone
+  Instant planned_alone_at_{};
+  std::uint64_t foreign_bps_ = 0;
+  std::set<WorkId> told_transfers_;  ///< in the newest report
+  bool is_evacuating_told_ = false;  ///< and it had a deadline
+  Instant transfers_told_at_{};
+  nanoseconds rates_valid_{0};
 
   std::map<ReclaimId, ReclaimRow> reclaims_;
   std::map<ReclaimId, Instant> reclaim_sent_at_;
@@ -412,6 +485,8 @@ class Core::State {
 /// The coordinator's word for a phase.
 AttemptState state_of(Phase phase);
 bool has_guest(Phase phase);  ///< a container may be running
+/// "40 min", "3 h", "2 days": rough, so that the same words stay for a while.
+std::string rough_duration(double duration_s);
 /// A guest's own words, for people's terminals: at most so long, no control characters.
 std::string readable(std::string_view text, std::size_t longest = 200);
 

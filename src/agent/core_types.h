@@ -78,8 +78,8 @@ struct TakeSnapshot {
 struct CopyGeneration {
   GenerationRef generation;
   PeerGrant peer;
-  std::uint64_t rate_cap_bps = 0;  ///< 0 = none; the contract's, for normal times or an evacuation
-  bool is_ahead = false;           ///< `generation` has no manifest yet
+  std::uint64_t rate_bps = 0;  ///< to begin with; 0 = no limit. Then SetRate
+  bool is_ahead = false;       ///< `generation` has no manifest yet
 };
 
 /// Puts the outputs into the coordinator's blob store. Answered by OutputsUploaded.
@@ -98,12 +98,14 @@ struct ReadLog {
   std::uint32_t max_bytes = 0;  ///< 0 = only copy to the spool
 };
 
-/// Own store: deletes generations of the job older than `keep_from`, or everything of it.
+/// Own store: deletes generations of the job older than `keep_from`, or everything of it, or the
+/// one that is `replaced`.
 struct CollectGarbage {
   JobId job;
   std::uint32_t keep_from = 0;
   bool is_job_over = false;
   LeaseEpoch epoch;  ///< the job's newest: of a job that is over, nothing of it is stored any more
+  std::uint32_t replaced = 0;  ///< of `epoch`; a newer one is safe, and nobody was told of this one
 };
 
 /// Own store: the jobs of which something lies there.
@@ -235,6 +237,19 @@ struct TelemetrySampled {
   std::vector<std::uint64_t> foreign_vram_mib;  ///< by position in telemetry.gpus
 };
 
+/// How far one copy is.
+struct TransferProgress {
+  WorkId id = 0;
+  std::optional<std::uint64_t> bytes_left;  ///< none: not known yet
+  std::uint64_t bytes_sent = 0;             ///< that the peer has acknowledged
+};
+
+/// All copies under way; several times a second as long as there is one.
+struct TransfersMeasured {
+  std::vector<TransferProgress> transfers;
+  std::uint64_t foreign_bps = 0;  ///< what others send by the node's uplink
+};
+
 /// The owner wrote a new (valid) contract.
 struct ContractChanged {
   Contract contract;
@@ -280,6 +295,7 @@ using Event = std::variant<
     GenerationDetected,
     SaveTrouble,
     TelemetrySampled,
+    TransfersMeasured,
     ContractChanged,
     FactsChanged,
     OwnerLeaves,
@@ -337,6 +353,13 @@ struct ReleaseCopy {
   GenerationRef generation;
 };
 
+/// From now on this copy sends so fast and no faster; 0 = no limit. Nothing if it is not under way
+/// any more.
+struct SetRate {
+  WorkId id = 0;
+  std::uint64_t rate_bps = 0;
+};
+
 /// Starts (or, after a restart, resumes) watching `disk`/work for complete generations. `since` is
 /// what the newest own snapshot holds (generation 0 = what was restored): anything complete that
 /// differs is reported. Repeating it is harmless.
@@ -361,6 +384,7 @@ using Effect = std::variant<
     StartWork,
     CancelWork,
     ReleaseCopy,
+    SetRate,
     StartWatch,
     StopWatch,
     LeftForGood>;

@@ -139,6 +139,9 @@ void Core::State::on_attempt_answer(Attempt& a, Ask kind, const warden_wire::Ans
       a.is_dirty = true;
       log::info("attempt.signalled", {{"job", a.name.job.str()}, {"processes", answer.signalled}});
       return;
+    case Ask::kTell:
+      if (phase == Phase::kRunning) on_told(a, answer.signalled);
+      return;
     case Ask::kKill:
       // The state that follows says whether it is gone; a kill that found nothing means it is.
       if (phase == Phase::kStopping) on_gone(a, std::nullopt, false);

@@ -191,7 +191,11 @@ Status Daemon::State::serve() {
     feed(Started{facts, contract, offset.value_or(0)});
     start_links();
   });
-  loop.run_every(kTick, [this] { feed(Tick{}); });
+  uplink = std::make_unique<UplinkMeter>(config.root);
+  loop.run_every(kTick, [this] {
+    measure_transfers();
+    feed(Tick{});
+  });
   if (const auto info = io::read_certificate(identity->get()->certificate_pem))
     renewal.loaded(*info, clock.now());
   sampler = std::thread([this] { sample_forever(); });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/daemon_state.h"
 #include "base/log.h"
+#include "io/own_address.h"
 
 namespace rn::agent {
 
@@ -43,12 +44,16 @@ void Daemon::State::act(const StartWork& e) {
     tap = std::make_shared<checkpoint::ChunkTap>();
     taps[id] = tap;
   }
+  std::shared_ptr<TransferGauge> gauge;
+  if (copy != nullptr) gauge = gauges[id] = std::make_shared<TransferGauge>(copy->rate_bps);
   io::Workers& pool = is_light(e.work.body) ? *light : *heavy;
   const Status submitted = pool.submit_for(
-      [this, work = e.work, cancel, tap] { return hands->run(work, *cancel, tap); },
+      [this, work = e.work, cancel, tap, gauge] { return hands->run(work, *cancel, tap, gauge); },
       [this, id, guest = e.work.guest](WorkResult result) {
         cancels.erase(id);
         taps.erase(id);
+        if (const auto done = gauges.extract(id))
+          sent_by_copies += done.mapped()->look().bytes_sent;
         const auto* const read = std::get_if<LogRead>(&result);
         if (read != nullptr && read->is_declared) watcher->declare(guest);
         feed(WorkDone{id, std::move(result)});
@@ -57,6 +62,7 @@ void Daemon::State::act(const StartWork& e) {
   if (submitted) return;
   cancels.erase(id);
   taps.erase(id);
+  gauges.erase(id);
   loop.post([this, id, error = submitted.error()] {
     feed(WorkDone{id, Error{ErrorCode::kUnavailable, error.message, ""}});
   });
@@ -70,6 +76,31 @@ void Daemon::State::act(const CancelWork& e) {
 void Daemon::State::act(const ReleaseCopy& e) {
   const auto found = taps.find(e.id);
   if (found != taps.end()) found->second->release(e.generation);
+}
+
+void Daemon::State::act(const SetRate& e) {
+  const auto found = gauges.find(e.id);
+  if (found != gauges.end()) found->second->set_rate(e.rate_bps);
+}
+
+/// Nothing while no copy is under way.
+void Daemon::State::measure_transfers() {
+  if (gauges.empty()) {
+    uplink->reset();
+    return;
+  }
+  TransfersMeasured measured;
+  std::uint64_t own_bytes = sent_by_copies;
+  for (const auto& [id, gauge] : gauges) {
+    const TransferGauge::Seen seen = gauge->look();
+    own_bytes += seen.bytes_sent;
+    measured.transfers.push_back({id, seen.bytes_left, seen.bytes_sent});
+    if (seen.socket.local.empty() || seen.socket.local == uplink_address) continue;
+    uplink_address = seen.socket.local;
+    uplink_interface = io::interface_of(uplink_address);
+  }
+  measured.foreign_bps = uplink->measure(uplink_interface, own_bytes, loop.now().boot);
+  feed(measured);
 }
 
 void Daemon::State::act(const StartWatch& e) {

@@ -373,6 +373,7 @@ std::string Daemon::State::metrics() const {
       "Chunks stored here, own and others'.",
       static_cast<double>(view.telemetry.chunk_bytes)
   );
+  page.gauge("reclaimnet_agent_logins", "People logged in on the machine.", view.telemetry.logins);
   page.gauge(
       "reclaimnet_agent_disk_free_bytes",
       "Free on the disk of the state folder.",

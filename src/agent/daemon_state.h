@@ -25,6 +25,8 @@
 #include "agent/telemetry_host.h"
 #include "agent/telemetry_nvml.h"
 #include "agent/told_reports.h"
+#include "agent/transfer_gauge.h"
+#include "agent/uplink_meter.h"
 #include "agent/watcher.h"
 #include "checkpoint/chunk_store.h"
 #include "io/framed.h"
@@ -67,9 +69,11 @@ class Daemon::State {
   void act(const StartWork& e);
   void act(const CancelWork& e);
   void act(const ReleaseCopy& e);
+  void act(const SetRate& e);
   void act(const StartWatch& e);
   void act(const StopWatch& e);
   void act(const LeftForGood& e);
+  void measure_transfers();
   void on_message(wire::Message message);
   void keep_ticket_key(const Digest& key);
   void load_ticket_key();
@@ -114,6 +118,11 @@ class Daemon::State {
 
   std::map<WorkId, std::shared_ptr<std::atomic<bool>>> cancels;
   std::map<WorkId, std::shared_ptr<checkpoint::ChunkTap>> taps;  ///< of copies that are ahead
+  std::map<WorkId, std::shared_ptr<TransferGauge>> gauges;       ///< of copies
+  std::unique_ptr<UplinkMeter> uplink;
+  std::string uplink_address;  ///< of the newest copy's own end
+  std::string uplink_interface;
+  std::uint64_t sent_by_copies = 0;  ///< by those that are over
   std::unique_ptr<Watcher> watcher;
   std::unique_ptr<CoordinatorLink> coordinator;
   std::unique_ptr<WardenLink> warden;

@@ -84,13 +84,15 @@ Result<std::string> readable_work(FileSystem& fs, const std::string& disk) {
 WorkResult Hands::run(
     const Work& work,
     const std::atomic<bool>& is_cancelled,
-    const std::shared_ptr<checkpoint::ChunkTap>& tap
+    const std::shared_ptr<checkpoint::ChunkTap>& tap,
+    const std::shared_ptr<TransferGauge>& gauge
 ) {
   struct Visitor {
     Hands& hands;
     const Work& work;
     const std::atomic<bool>& c;
     const std::shared_ptr<checkpoint::ChunkTap>& tap;
+    const std::shared_ptr<TransferGauge>& gauge;
 
     Result<WorkResult> operator()(const FetchImage& w) { return hands.fetch_image(w, c); }
 
@@ -101,7 +103,7 @@ WorkResult Hands::run(
     }
 
     Result<WorkResult> operator()(const CopyGeneration& w) {
-      return hands.copy(work.guest, w, c, tap);
+      return hands.copy(work.guest, w, c, tap, gauge);
     }
 
     Result<WorkResult> operator()(const UploadOutputs& w) { return hands.upload(work.guest, w, c); }
@@ -120,7 +122,7 @@ WorkResult Hands::run(
   if (is_cancelled) return Error{ErrorCode::kTimeout, "cancelled", ""};
   if (!work.guest.job.empty() && !checkpoint::is_valid_job_id(work.guest.job))
     return Error{ErrorCode::kInvalid, "\"" + work.guest.job.str() + "\" is no job's name", ""};
-  auto result = std::visit(Visitor{*this, work, is_cancelled, tap}, work.body);
+  auto result = std::visit(Visitor{*this, work, is_cancelled, tap, gauge}, work.body);
   if (!result) return result.error();
   return *std::move(result);
 }
@@ -156,7 +158,7 @@ Status Hands::fetch_pieces(const FetchImage& w, const Cancelled& is_cancelled) {
   for (const PeerGrant& peer : w.peers) {
     if (missing().empty()) return {};
     if (is_cancelled) return cancelled();
-    const auto target = target_of(*deps_.identity.get(), peer, 0, is_cancelled);
+    const auto target = target_of(*deps_.identity.get(), peer, nullptr, is_cancelled);
     checkpoint::TransferStats stats;
     const auto fetched =
         target ? checkpoint::fetch_from(*target, deps_.images, {peer.ticket, {}, missing()}, &stats)
@@ -363,7 +365,7 @@ Status Hands::fetch_generation(
   for (const PeerGrant& peer : peers) {
     if (is_cancelled) return cancelled();
     if (peer.node == deps_.identity.get()->node) continue;
-    const auto target = target_of(*deps_.identity.get(), peer, 0, is_cancelled);
+    const auto target = target_of(*deps_.identity.get(), peer, nullptr, is_cancelled);
     const auto fetched =
         target ? checkpoint::fetch_from(*target, deps_.store, {peer.ticket, ref.manifest, {}})
                : Result<checkpoint::Fetched>(fail(target.error()));
@@ -480,11 +482,13 @@ Result<WorkResult> Hands::copy(
     const GuestName& guest,
     const CopyGeneration& w,
     const Cancelled& is_cancelled,
-    const std::shared_ptr<checkpoint::ChunkTap>& tap
+    const std::shared_ptr<checkpoint::ChunkTap>& tap,
+    const std::shared_ptr<TransferGauge>& gauge
 ) {
+  const auto paced = gauge != nullptr ? gauge : std::make_shared<TransferGauge>(w.rate_bps);
   RN_TRY(
       const checkpoint::PeerTarget target,
-      target_of(*deps_.identity.get(), w.peer, w.rate_cap_bps, is_cancelled)
+      target_of(*deps_.identity.get(), w.peer, paced, is_cancelled)
   );
   checkpoint::TransferStats stats;
   const auto send = [&]() -> Result<Receipt> {
@@ -506,6 +510,7 @@ Result<WorkResult> Hands::copy(
        {"peer", w.peer.node.str()},
        {"bytes", stats.bytes},
        {"is_ahead", w.is_ahead},
+       {"rate_bps", paced->look().socket.rate_bps},
        {"skipped_chunks", stats.skipped}}
   );
   return WorkResult(GenerationCopied{*std::move(receipt)});

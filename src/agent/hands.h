@@ -9,6 +9,7 @@
 #include "agent/core_types.h"
 #include "agent/guest_book.h"
 #include "agent/identity.h"
+#include "agent/transfer_gauge.h"
 #include "base/fs.h"
 #include "base/rng.h"
 #include "base/time.h"
@@ -56,11 +57,13 @@ class Hands {
  public:
   explicit Hands(HandsDeps deps) : deps_(std::move(deps)) {}
 
-  /// `tap`: of a copy that is ahead, where the shell says when its generation is whole.
+  /// `tap`: of a copy that is ahead, where the shell says when its generation is whole. `gauge`: of
+  /// any copy, how fast it may go and how far it is.
   WorkResult run(
       const Work& work,
       const std::atomic<bool>& is_cancelled,
-      const std::shared_ptr<checkpoint::ChunkTap>& tap = nullptr
+      const std::shared_ptr<checkpoint::ChunkTap>& tap = nullptr,
+      const std::shared_ptr<TransferGauge>& gauge = nullptr
   );
 
   const ImageTraffic& image_traffic() const { return image_traffic_; }
@@ -104,7 +107,8 @@ class Hands {
       const GuestName& guest,
       const CopyGeneration& w,
       const Cancelled& is_cancelled,
-      const std::shared_ptr<checkpoint::ChunkTap>& tap
+      const std::shared_ptr<checkpoint::ChunkTap>& tap,
+      const std::shared_ptr<TransferGauge>& gauge
   );
   Result<WorkResult> upload(const GuestName& guest, const UploadOutputs& w, const Cancelled& c);
   Result<WorkResult> read_log(const GuestName& guest, const ReadLog& w);

@@ -222,8 +222,10 @@ TEST_F(HandsTest, a_rate_that_the_owner_allows_is_set_on_the_connection) {
   peer.node = NodeId("n-2");
   peer.address = "127.0.0.1:1";
 
-  EXPECT_TRUE(target_of(identity, peer, 8000, is_cancelled)->on_connected);
-  EXPECT_FALSE(target_of(identity, peer, 0, is_cancelled)->on_connected);
+  EXPECT_TRUE(
+      target_of(identity, peer, std::make_shared<TransferGauge>(8000), is_cancelled)->on_connected
+  );
+  EXPECT_FALSE(target_of(identity, peer, nullptr, is_cancelled)->on_connected);
 }
 
 }  // namespace

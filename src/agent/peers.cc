@@ -50,7 +50,7 @@ std::string dialled_address(
 Result<checkpoint::PeerTarget> target_of(
     const Identity& identity,
     const PeerGrant& peer,
-    std::uint64_t rate_cap_bps,
+    const std::shared_ptr<TransferGauge>& gauge,
     const std::atomic<bool>& is_cancelled
 ) {
   auto address = parse_host_port(peer.address);
@@ -61,10 +61,10 @@ Result<checkpoint::PeerTarget> target_of(
   target.tls = tls_to_peer(identity, peer.node);
   target.expected_identity = identity_of(peer.node);
   target.drive.should_stop = [&is_cancelled] { return is_cancelled.load(); };
-  if (rate_cap_bps != 0)
-    target.on_connected = [rate_cap_bps](io::FramedConnection& connection) {
-      (void)connection.set_pacing_rate(rate_cap_bps / 8);
-    };
+  if (gauge == nullptr) return target;
+  target.on_connected = [gauge](io::FramedConnection& connection) { gauge->attach(connection); };
+  target.on_closing = [gauge] { gauge->detach(); };
+  target.drive.on_progress = [gauge](std::optional<std::uint64_t> left) { gauge->set_left(left); };
   return target;
 }
 

@@ -3,9 +3,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "agent/identity.h"
+#include "agent/transfer_gauge.h"
 #include "base/error.h"
 #include "checkpoint/peer_link.h"
 
@@ -31,12 +33,12 @@ std::string dialled_address(
 );
 
 /// How to reach a peer's data port with the own identity; the transfer stops soon after
-/// `is_cancelled` becomes true. `rate_cap_bps` 0 = none. `is_cancelled` outlives the transfer.
-/// kInvalid for a bad address.
+/// `is_cancelled` becomes true. `gauge`, if there is one, paces it and sees how far it is.
+/// `is_cancelled` outlives the transfer. kInvalid for a bad address.
 Result<checkpoint::PeerTarget> target_of(
     const Identity& identity,
     const PeerGrant& peer,
-    std::uint64_t rate_cap_bps,
+    const std::shared_ptr<TransferGauge>& gauge,
     const std::atomic<bool>& is_cancelled
 );
 

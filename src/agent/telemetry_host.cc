@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/telemetry_logins.h"
+
 namespace rn::agent {
 
 namespace {
@@ -64,6 +66,7 @@ Status HostSampler::sample(NodeTelemetry& out) {
   const std::uint64_t all = field_of(memory, "MemTotal:");
   const std::uint64_t available = field_of(memory, "MemAvailable:");
   out.memory_used_mib = (all - std::min(all, available)) / 1024;
+  out.logins = count_logins(root_);
   return {};
 }
 

@@ -167,6 +167,9 @@ class ChunkStore {
   /// manifest, session or age protects them. Manifests go first, durably, so no manifest ever lacks
   /// a chunk.
   Result<GarbageStats> collect(const Retention& retention);
+  /// Drops one generation that nobody else was told of, because a newer one of this store took its
+  /// place. Nothing if it is not here, or is the newest of the job that is whole.
+  Result<GarbageStats> replace(const JobId& job, LeaseEpoch epoch, std::uint32_t generation);
   /// Removes chunks that nothing references and that are old enough.
   Result<GarbageStats> sweep();
   /// Drops all generations of a finished job.

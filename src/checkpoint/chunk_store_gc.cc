@@ -105,6 +105,21 @@ Result<GarbageStats> ChunkStore::collect(const Retention& retention) {
   return drop(retention.job, generations);
 }
 
+Result<GarbageStats> ChunkStore::replace(
+    const JobId& job, LeaseEpoch epoch, std::uint32_t generation
+) {
+  const std::lock_guard collecting(collecting_);
+  std::vector<Stored> replaced;
+  bool is_newer_whole = false;
+  for (const Stored& stored : generations_of(job)) {
+    if (stored.ref.epoch != epoch) continue;
+    if (stored.ref.generation == generation) replaced.push_back(stored);
+    if (stored.ref.generation <= generation || is_newer_whole) continue;
+    RN_TRY(is_newer_whole, is_whole(stored));
+  }
+  return is_newer_whole ? drop(job, replaced) : GarbageStats{};
+}
+
 Result<GarbageStats> ChunkStore::forget(const JobId& job) {
   const std::lock_guard collecting(collecting_);
   RN_TRY(GarbageStats stats, drop(job, generations_of(job)));

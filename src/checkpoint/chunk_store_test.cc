@@ -396,6 +396,29 @@ TEST_F(ChunkStoreTest, collection_leaves_all_whole_ones_of_a_number_that_it_leav
   EXPECT_EQ(numbers(), (std::vector<std::uint32_t>{2, 2, 3}));
 }
 
+TEST_F(ChunkStoreTest, one_generation_is_replaced_only_by_a_newer_whole_one_of_its_epoch) {
+  std::vector<GenerationMaker::Made> made;
+  for (std::uint32_t i = 1; i <= 4; ++i) {
+    made.push_back(maker_.make(i, {{"a.pt", std::to_string(i)}, {"same.txt", "same"}}));
+    ASSERT_TRUE(GenerationMaker::store(*store_, made.back()));
+  }
+  const auto stats = store_->replace(maker_.job, maker_.epoch, 3);
+  ASSERT_TRUE(stats);
+  EXPECT_EQ(stats->generations, 1U);
+  EXPECT_EQ(stats->chunks, 1U);  // the shared one stays
+  EXPECT_EQ(numbers(), (std::vector<std::uint32_t>{1, 2, 4}));
+  EXPECT_TRUE(store_->verify(maker_.job, made[3].hash));
+
+  ASSERT_TRUE(store_->replace(maker_.job, maker_.epoch, 4));
+  ASSERT_TRUE(store_->replace(maker_.job, {7, 7}, 1));
+  ASSERT_TRUE(store_->replace(maker_.job, maker_.epoch, 3));
+  EXPECT_EQ(numbers(), (std::vector<std::uint32_t>{1, 2, 4})) << "the newest, another's, none";
+
+  ASSERT_TRUE(fs_.remove(path_of(made[3].chunks[0].ref.cipher)));
+  ASSERT_TRUE(store_->replace(maker_.job, maker_.epoch, 2));
+  EXPECT_EQ(numbers(), (std::vector<std::uint32_t>{1, 2, 4})) << "the newer one is damaged";
+}
+
 TEST_F(ChunkStoreTest, sweeping_takes_old_orphans_and_nothing_that_a_session_holds) {
   ASSERT_TRUE(put_one("orphan"));
   ASSERT_TRUE(put_one("held"));

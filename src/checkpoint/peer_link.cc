@@ -27,7 +27,28 @@ void read_last_words(io::FramedConnection& connection, PeerEnd& end) {
   }
 }
 
-Result<std::unique_ptr<io::FramedConnection>> connect(const PeerTarget& peer) {
+/// A connection, and who was told of it.
+class Connected {
+ public:
+  Connected(std::unique_ptr<io::FramedConnection> connection, std::function<void()> on_closing)
+      : connection_(std::move(connection)), on_closing_(std::move(on_closing)) {}
+
+  ~Connected() {
+    if (connection_ && on_closing_) on_closing_();
+  }
+
+  Connected(Connected&& other) noexcept = default;
+  Connected(const Connected&) = delete;
+  Connected& operator=(const Connected&) = delete;
+
+  io::FramedConnection& operator*() const { return *connection_; }
+
+ private:
+  std::unique_ptr<io::FramedConnection> connection_;
+  std::function<void()> on_closing_;
+};
+
+Result<Connected> connect(const PeerTarget& peer) {
   io::FramedClientConfig config;
   config.host = peer.host;
   config.port = peer.port;
@@ -37,7 +58,7 @@ Result<std::unique_ptr<io::FramedConnection>> connect(const PeerTarget& peer) {
   config.socket_mark = peer.socket_mark;
   RN_TRY(auto connection, io::FramedConnection::connect(config));
   if (peer.on_connected) peer.on_connected(*connection);
-  return connection;
+  return Connected(std::move(connection), peer.on_closing);
 }
 
 /// The end's own word if it came to one, else what happened to the connection.
@@ -60,6 +81,7 @@ Status send_all(io::FramedConnection& connection, PeerEnd& end, const DriveOptio
   while (const auto frame = end.next()) {
     RN_CHECK(may_go_on(options));
     const auto sent = send(connection, *frame, options);
+    if (sent && options.on_progress) options.on_progress(end.bytes_left());
     if (sent) continue;
     read_last_words(connection, end);
     return sent;
@@ -143,7 +165,7 @@ Result<Receipt> send_generation(
 ) {
   RN_TRY(SignedManifest sealed, store.load_manifest(job, manifest));
   RN_TRY(Manifest parsed, parse_manifest(sealed.body));
-  RN_TRY(const auto connection, connect(peer));
+  RN_TRY(const Connected connection, connect(peer));
   StoreSender sender(store, ticket, std::move(sealed), std::move(parsed));
   const auto driven = drive(*connection, sender, peer.drive);
   if (stats != nullptr) *stats = sender.stats();
@@ -162,7 +184,7 @@ Result<Receipt> send_ahead(
   StoreSender sender(store, ticket);
   Status driven;
   if (!tap.released()) {
-    RN_TRY(const auto connection, connect(peer));
+    RN_TRY(const Connected connection, connect(peer));
     driven = feed(*connection, sender, store, tap, peer.drive);
     if (driven && sender.is_released()) driven = drive(*connection, sender, peer.drive);
     if (stats != nullptr) *stats = sender.stats();
@@ -180,7 +202,7 @@ Result<Receipt> send_ahead(
 Result<Fetched> fetch_from(
     const PeerTarget& peer, ChunkStore& store, FetchRequest request, TransferStats* stats
 ) {
-  RN_TRY(const auto connection, connect(peer));
+  RN_TRY(const Connected connection, connect(peer));
   Fetcher fetcher(store, std::move(request));
   const auto driven = drive(*connection, fetcher, peer.drive);
   if (stats != nullptr) *stats = fetcher.stats();

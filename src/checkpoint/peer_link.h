@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
@@ -24,6 +25,8 @@ struct DriveOptions {
   /// Asked between frames; true ends the drive with kTimeout (the owner said no, a deadline
   /// passed).
   std::function<bool()> should_stop;
+  /// Told between frames: what the end has still to send, if it knows (PeerEnd::bytes_left).
+  std::function<void(std::optional<std::uint64_t>)> on_progress;
 };
 
 /// Moves frames between one end and the connection until the end is finished. kUnavailable or
@@ -41,6 +44,8 @@ struct PeerTarget {
   /// Called once when connected, before the first frame: pacing, and a way to shut the connection
   /// down from outside.
   std::function<void(io::FramedConnection&)> on_connected;
+  /// Called once for each of these, before that connection is destroyed.
+  std::function<void()> on_closing;
   DriveOptions drive;
 };
 

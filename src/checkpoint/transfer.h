@@ -40,6 +40,9 @@ class PeerEnd {
   virtual void on_frame(PeerFrameType type, BlobView body) = 0;
   /// Nothing more will be sent or expected.
   virtual bool is_finished() const = 0;
+
+  /// Of the payload, that next() has still to give; nullopt: not known.
+  virtual std::optional<std::uint64_t> bytes_left() const { return std::nullopt; }
 };
 
 // --- client: store a generation at a peer
@@ -77,6 +80,9 @@ class StoreSender final : public PeerEnd {
 
   std::optional<PeerFrame> next() override;
   void on_frame(PeerFrameType type, BlobView body) override;
+
+  /// Of chunks; known when the peer has said what it has.
+  std::optional<std::uint64_t> bytes_left() const override { return left_; }
 
   bool is_finished() const override { return phase_ == Phase::kDone || phase_ == Phase::kFailed; }
 
@@ -116,12 +122,14 @@ class StoreSender final : public PeerEnd {
   std::size_t sent_ = 0;      ///< bytes of it
   bool is_released_ = false;  ///< the manifest is known
   std::optional<FreshChunk> offered_;
-  std::set<Digest> ahead_;      ///< sent before the manifest was known
-  std::vector<Digest> unsent_;  ///< of the manifest's chunks, all others
-  std::size_t asked_ = 0;       ///< of them, those asked about so far
-  std::size_t asking_ = 0;      ///< in the open question
-  std::deque<Digest> missing_;  ///< chunks to send
-  std::vector<Digest> moved_;   ///< sent by this run from the store
+  std::set<Digest> ahead_;                   ///< sent before the manifest was known
+  std::vector<Digest> unsent_;               ///< of the manifest's chunks, all others
+  std::vector<std::uint32_t> unsent_bytes_;  ///< of each
+  std::optional<std::uint64_t> left_;        ///< bytes_left()
+  std::size_t asked_ = 0;                    ///< of them, those asked about so far
+  std::size_t asking_ = 0;                   ///< in the open question
+  std::deque<Digest> missing_;               ///< chunks to send
+  std::vector<Digest> moved_;                ///< sent by this run from the store
   Phase phase_ = Phase::kHello;
   Result<Receipt> outcome_ = fail(ErrorCode::kUnavailable, "the transfer broke off");
   TransferStats stats_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -74,8 +75,11 @@ std::optional<PeerFrame> StoreSender::next_ahead() {
 
 void StoreSender::list_unsent() {
   for (const ChunkRef& chunk : manifest_.chunks) {
-    if (!ahead_.contains(chunk.cipher)) unsent_.push_back(chunk.cipher);
+    if (ahead_.contains(chunk.cipher)) continue;
+    unsent_.push_back(chunk.cipher);
+    unsent_bytes_.push_back(chunk.cipher_bytes);
   }
+  if (unsent_.empty()) left_ = 0;
   phase_ = unsent_.empty() ? Phase::kManifest : Phase::kAsk;
 }
 
@@ -95,6 +99,7 @@ std::optional<PeerFrame> StoreSender::next_chunk() {
   moved_.push_back(cipher);
   ++stats_.chunks;
   stats_.bytes += stored->size();
+  left_ = *left_ - std::min<std::uint64_t>(*left_, stored->size());
   if (missing_.empty()) phase_ = asked_ < unsent_.size() ? Phase::kAsk : Phase::kManifest;
   return encode_chunk(cipher, *stored);
 }
@@ -139,8 +144,11 @@ void StoreSender::on_have(BlobView body) {
     give_up(have.error());
     return;
   }
+  // What is not asked about yet counts as missing.
+  if (!left_) left_ = std::accumulate(unsent_bytes_.begin(), unsent_bytes_.end(), std::uint64_t{0});
   for (std::size_t i = 0; i < asking_; ++i) {
     if ((*have)[i]) {
+      *left_ -= std::min<std::uint64_t>(*left_, unsent_bytes_[asked_ + i]);
       ++stats_.skipped;
     } else {
       missing_.push_back(unsent_[asked_ + i]);

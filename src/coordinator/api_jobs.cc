@@ -112,13 +112,14 @@ void show_job(ApiContext& context, ApiRequest request, io::Responder responder) 
 
 void explain_job(ApiContext& context, ApiRequest request, io::Responder responder) {
   with_job(context, request, responder, [&context, responder](const Job& job, bool is_live) {
-    api::WhyAnswer body{job.id, job.state, job.reason, std::nullopt};
+    api::WhyAnswer body{job.id, job.state, job.reason, std::nullopt, std::nullopt};
     if (is_live) {
       const Now now = context.shell.now();
       auto sentence = context.shell.core().why(job.id, now);
       if (!sentence) return responder.send_error(sentence.error());
       body.sentence = *std::move(sentence);
       body.queue_position = context.shell.core().queue_position(job.id, now);
+      body.evacuation = context.shell.core().evacuation(job.id);
     }
     answer(context, responder, body);
   });

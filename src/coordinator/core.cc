@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "coordinator/core_commands.h"
 #include "coordinator/core_copies.h"
+#include "coordinator/core_evacuation.h"
 #include "coordinator/core_hazard.h"
 #include "coordinator/core_home.h"
 #include "coordinator/core_job_ends.h"
@@ -15,6 +16,7 @@
 #include "coordinator/core_placement.h"
 #include "coordinator/core_registry.h"
 #include "coordinator/core_state.h"
+#include "coordinator/core_transfers.h"
 #include "coordinator/core_usage.h"
 #include "coordinator/core_why.h"
 
@@ -166,6 +168,8 @@ void on_message(State& state, const AgentMessage& event) {
           on_grant_request(state, *node, message);
         } else if constexpr (std::is_same_v<M, wire::Holdings>) {
           on_holdings(state, *node, message);
+        } else if constexpr (std::is_same_v<M, wire::Transfers>) {
+          on_transfers(state, *node, message);
         } else if constexpr (std::is_same_v<M, wire::LogAppend>) {
           on_log_append(state, *node, message);
         } else if constexpr (std::is_same_v<M, wire::PublishOutputs>) {
@@ -194,6 +198,7 @@ void on_tick(State& state, const Tick& tick) {
   }
   if (state.now.boot - state.homes_judged_at >= state.heartbeat()) look_for_homecomers(state);
   look_at_hazards(state);
+  look_at_evacuations(state);
   if (state.now.boot - state.usage_saved_at >= kUsageSavedEvery) save_usage(state);
   if (state.now.boot - state.lent_saved_at >= kLentSavedEvery) {
     save_lent(state);
@@ -225,6 +230,7 @@ Output Core::restore(Snapshot snapshot, Now now) {
   for (JobRow& row : snapshot.jobs) state.adopt(std::move(row));
   restore_generations(state, snapshot);
   restore_attempts(state, snapshot);
+  restore_evacuations(state);
   requeue_unplaced(state);
   state.forget_old_jobs();
   end_grace_if_all_are_back(state);
@@ -267,12 +273,15 @@ Output Core::handle(const Event& event, Now now) {
       event
   );
   settle_departures(state);
+  settle_evacuations(state);
+  plan_transfers(state);
   dispatch(state);
   return state.take_output();
 }
 
 Instant Core::wake_at(Now now) const {
-  return placement_wake(*state_, now.boot + milliseconds(state_->config.tick_ms));
+  const Instant tick = now.boot + milliseconds(state_->config.tick_ms);
+  return transfers_wake(*state_, placement_wake(*state_, tick));
 }
 
 }  // namespace rn::coordinator

@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "base/time.h"
 #include "coordinator/core_types.h"
+#include "model/api.h"
 #include "reclaim/hazard_state.h"
 
 namespace rn::coordinator {
@@ -67,6 +68,8 @@ class Core {
   std::vector<GenerationRow> generations(const JobId& id) const;  ///< durable ones, ascending
   /// One sentence: what it does and why, or what it waits for ("0 of 41 GPUs can ever match; …").
   Result<std::string> why(const JobId& id, Now now) const;
+  /// The newest choice for a job whose node is taken back; nullopt if there is none.
+  std::optional<api::EvacuationView> evacuation(const JobId& id) const;
   /// From 1; nullopt if the job does not wait.
   std::optional<std::uint32_t> queue_position(const JobId& id, Now now) const;
   std::vector<NodeView> nodes(Now now) const;  ///< by id

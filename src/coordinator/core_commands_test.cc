@@ -159,6 +159,20 @@ TEST_F(Commands, a_stateless_job_names_no_files_that_would_say_that_it_has_saved
   EXPECT_EQ(run(user(), SubmitJob{.spec = spec}).error().code, ErrorCode::kInvalid);
 }
 
+TEST_F(Commands, a_job_that_saves_when_it_is_told_names_its_signal) {
+  JobSpec spec = a_spec();
+  spec.checkpoint.is_told = true;
+  EXPECT_EQ(run(user(), SubmitJob{.spec = spec}).error().code, ErrorCode::kInvalid);
+  spec.checkpoint.signal = SaveSignal::kNone;
+  EXPECT_EQ(run(user(), SubmitJob{.spec = spec}).error().code, ErrorCode::kInvalid);
+
+  spec.checkpoint.signal = SaveSignal::kUsr1;
+  EXPECT_TRUE(run(user(), SubmitJob{.spec = spec}));
+  spec.checkpoint.is_stateless = true;
+  spec.checkpoint.paths.clear();
+  EXPECT_EQ(run(user(), SubmitJob{.spec = spec}).error().code, ErrorCode::kInvalid);
+}
+
 TEST_F(Commands, a_job_that_nothing_can_ever_run_is_accepted_and_says_so) {
   add_node("a", "lab-a");
   JobSpec spec = a_spec();

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/planted.h"
+#include "coordinator/core_evacuation.h"
 #include "model/data_sets.h"
 #include "model/signing.h"
 #include "reclaim/destinations.h"
@@ -16,6 +17,7 @@ constexpr std::uint64_t kMib = 1u << 20;
 constexpr std::uint64_t kUnbounded = 1ULL << 50;
 constexpr std::size_t kSpareCopies = 2;
 constexpr std::size_t kImagePeers = 4;
+constexpr std::size_t kHoldersMost = 16;      // of a generation, that are written down
 constexpr std::size_t kGenerationsKept = 64;  // per job in memory; the store has all
 constexpr std::chrono::seconds kPlanAge{30};
 
@@ -31,17 +33,6 @@ std::uint32_t planned_copies(const JobEntry& job, const std::vector<PeerGrant>& 
   const std::uint32_t wished = wanted_copies(job) + (job.row.job.is_degraded ? 1 : 0);
   const auto possible = static_cast<std::uint32_t>(domains.size());
   return std::max(wanted_copies(job), std::min(wished, possible));
-}
-
-std::uint64_t room_of(const NodeEntry& node) {
-  const Contract& contract = node.row.contract;
-  const std::uint64_t store = contract.store_mib * kMib;
-  std::uint64_t room = store - std::min(store, node.telemetry.chunk_bytes);
-  if (node.telemetry.disk_free_mib > 0) {
-    const std::uint64_t free = node.telemetry.disk_free_mib;
-    room = std::min(room, (free - std::min(free, contract.reserve_disk_mib)) * kMib);
-  }
-  return room;
 }
 
 Ticket ticket_for(
@@ -95,15 +86,23 @@ reclaim::CopySource source_of(const JobEntry& job, const NodeEntry& node) {
   source.wanted = wanted_copies(job) + (job.row.job.is_degraded ? 1 : 0);
   source.destinations = job.row.job.spec.checkpoint.destinations;
   source.bytes = job.row.job.durable.bytes;
+  const bool leaves = node.outlook.leaves_in_s < reclaim::kDepartsWithin_s;
+  source.departs = leaves ? 1 : 1 - sched::survival(node.outlook, reclaim::kDepartsWithin_s);
   return source;
 }
 
 std::vector<reclaim::CopyCandidate> copy_candidates(
-    const State& state, const JobEntry& job, const std::vector<NodeId>& except
+    const State& state,
+    const JobEntry& job,
+    const NodeEntry& source,
+    double departs,
+    const std::vector<NodeId>& except
 ) {
   std::vector<reclaim::CopyCandidate> result;
   const GenerationRow* newest =
       find_generation(state, job.row.job.id, job.row.job.durable.generation);
+  const NodeId next =
+      departs >= reclaim::kDepartsSoon ? likely_destination(state, job, source) : NodeId();
   for (const auto& [id, node] : state.nodes) {
     if (node.row.is_revoked || !state.is_up(node) || node.row.address.peer.empty()) continue;
     if (std::find(except.begin(), except.end(), id) != except.end()) continue;
@@ -111,16 +110,33 @@ std::vector<reclaim::CopyCandidate> copy_candidates(
     c.node = id;
     c.lab = node.row.lab;
     c.failure_domain = failure_domain_of(node);
-    c.room_bytes = room_of(node);
+    c.room_bytes = room_for_copies(node);
     c.survival = sched::cautious_survival(node.outlook, reclaim::kCopyHorizon_s);
     c.is_storage = !node.row.contract.lends;
     c.has_parent = is_holder(newest, id);
     const auto& data = job.row.job.spec.data;
     c.has_data = !data.empty() && missing_data_set(data, node.row.facts.data_sets).empty();
     c.copies_held = static_cast<std::uint32_t>(node.copies_of.size());
+    c.is_next = id == next;
+    c.shares_switches = shared_switches(state, source, node);
     result.push_back(std::move(c));
   }
   return result;
+}
+
+/// Where an evacuation is directed comes first, whatever its score.
+void put_first(
+    const NodeId& holder,
+    const std::vector<reclaim::CopyCandidate>& candidates,
+    std::vector<reclaim::ChosenCopy>& copies
+) {
+  const auto is_holder_of = [&](const reclaim::ChosenCopy& copy) {
+    return candidates[copy.index].node == holder;
+  };
+  std::erase_if(copies, is_holder_of);
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    if (candidates[i].node == holder) copies.insert(copies.begin(), {.index = i, .score = 0});
+  }
 }
 
 std::vector<PeerGrant> store_grants(
@@ -131,9 +147,11 @@ std::vector<PeerGrant> store_grants(
     const std::vector<NodeId>& except,
     std::string* shortfall
 ) {
-  const auto candidates = copy_candidates(state, job, except);
-  const reclaim::CopyChoice choice =
-      reclaim::choose_copies(source_of(job, source), candidates, kSpareCopies);
+  const reclaim::CopySource from = source_of(job, source);
+  const auto candidates = copy_candidates(state, job, source, from.departs, except);
+  reclaim::CopyChoice choice = reclaim::choose_copies(from, candidates, kSpareCopies);
+  if (const NodeId holder = directed_holder(state, job.row.job.id); !holder.empty())
+    put_first(holder, candidates, choice.copies);
   if (shortfall != nullptr) *shortfall = choice.shortfall;
   std::vector<PeerGrant> grants;
   for (const reclaim::ChosenCopy& copy : choice.copies) {
@@ -148,6 +166,68 @@ std::vector<PeerGrant> store_grants(
     ));
   }
   return grants;
+}
+
+/// How fast what is saved changes, against what the way carries: above 0.8 a copy ahead is stale
+/// before it is there.
+double dirty_share(
+    const State& state, const JobEntry& job, const NodeEntry& from, const NodeEntry& to
+) {
+  constexpr double kUnknownWay = 12.5e6;  // 100 Mbit/s
+  const GenerationRef& newest = job.row.job.durable;
+  const GenerationRef& before = job.row.job.previous;
+  if (before.generation == 0 || before.epoch != newest.epoch) return 0;
+  const double seconds = static_cast<double>(newest.created_wall_ms - before.created_wall_ms) / 1e3;
+  const double rate = sure_rate(state, from, to);
+  if (!(seconds > 0)) return 1;
+  return static_cast<double>(newest.new_bytes) / seconds / (rate > 0 ? rate : kUnknownWay);
+}
+
+bool has_budget(const State& state, const NodeEntry& source) {
+  const bool is_new_hour = state.now.boot - source.precopy_since >= std::chrono::hours(1);
+  const std::uint64_t used = is_new_hour ? 0 : source.precopy_bytes;
+  return used < state.config.precopy_mib_per_hour * kMib;
+}
+
+/// Where the job would go on next, if its node will soon be taken back and has budget left, and it
+/// gets no copy anyway.
+std::vector<PeerGrant> precopy_grants(
+    State& state,
+    const JobEntry& job,
+    const AttemptEntry& attempt,
+    const NodeEntry& source,
+    const std::vector<PeerGrant>& copies
+) {
+  constexpr double kDirtyMost = 0.8;
+  const Job& j = job.row.job;
+  const bool is_wanted = attempt.row.attempt.state == AttemptState::kRunning &&
+                         j.durable.generation > 0 && j.durable.epoch == j.epoch &&
+                         directed_holder(state, j.id).empty() && has_budget(state, source) &&
+                         source_of(job, source).departs >= reclaim::kDepartsSoon;
+  if (!is_wanted) return {};
+  const NodeEntry* next = state.find_node(likely_destination(state, job, source));
+  if (next == nullptr || next->row.address.peer.empty()) return {};
+  const auto& allowed = j.spec.checkpoint.destinations;
+  const bool is_allowed =
+      allowed.empty() || std::any_of(allowed.begin(), allowed.end(), [&](const std::string& name) {
+        return name == next->row.node.str() || name == next->row.lab.str();
+      });
+  const bool is_apart = failure_domain_of(*next) != failure_domain_of(source);
+  const std::size_t used = std::min<std::size_t>(copies.size(), wanted_copies(job));
+  const bool gets_one = std::any_of(
+      copies.begin(),
+      copies.begin() + static_cast<std::ptrdiff_t>(used),
+      [&](const PeerGrant& peer) { return peer.node == next->row.node; }
+  );
+  if (!is_allowed || !is_apart || gets_one || room_for_copies(*next) < j.durable.bytes) return {};
+  if (dirty_share(state, job, source, *next) >= kDirtyMost) return {};
+  NodeEntry& peer = *state.find_node(next->row.node);
+  peer.copies_of.insert(j.id);
+  return {grant_for(
+      state,
+      peer,
+      ticket_for(state, j.id, j.epoch, source.row.node, peer.row.node, TicketAction::kStore)
+  )};
 }
 
 bool is_same_place(const PeerGrant& a, const PeerGrant& b) {
@@ -195,6 +275,30 @@ std::string check_receipts(
   return last.empty() ? reason : reason + ": " + last;
 }
 
+/// Receipts of a generation that is durable already name one holder more: a copy that went ahead.
+void add_holders(
+    State& state, const JobEntry& job, NodeEntry& source, const wire::CommitGeneration& message
+) {
+  const GenerationRef& ref = message.generation;
+  GenerationRow& row = state.generations[ref.job][ref.generation];
+  std::vector<Receipt> good;
+  check_receipts(state, job, source, message, good);
+  bool is_new = false;
+  for (Receipt& receipt : good) {
+    if (is_holder(&row, receipt.holder) || row.receipts.size() >= kHoldersMost) continue;
+    state.find_node(receipt.holder)->copies_of.insert(ref.job);
+    if (state.now.boot - source.precopy_since >= std::chrono::hours(1)) {
+      source.precopy_since = state.now.boot;
+      source.precopy_bytes = 0;
+    }
+    const GenerationRow* parent = find_generation(state, ref.job, ref.generation - 1);
+    source.precopy_bytes += is_holder(parent, receipt.holder) ? ref.new_bytes : ref.bytes;
+    row.receipts.push_back(std::move(receipt));
+    is_new = true;
+  }
+  if (is_new) state.write(PutGeneration{.row = row, .required_epoch = ref.epoch});
+}
+
 void answer_generation(
     State& state,
     const NodeEntry& sender,
@@ -229,6 +333,8 @@ void make_durable(
   for (const Receipt& receipt : row.receipts)
     state.find_node(receipt.holder)->copies_of.insert(ref.job);
   state.find_node(source.row.node)->copies_of.insert(ref.job);
+  learn_rates(state, source, row);
+  note_held(state, ref.job, row);
   state.generations[ref.job][ref.generation] = row;
   state.write(PutGeneration{.row = std::move(row), .required_epoch = ref.epoch});
   job.row.job.previous = job.row.job.durable;
@@ -276,6 +382,17 @@ void forget_generations(State& state, const JobId& job) {
 
 }  // namespace
 
+std::uint64_t room_for_copies(const NodeEntry& node) {
+  const Contract& contract = node.row.contract;
+  const std::uint64_t store = contract.store_mib * kMib;
+  std::uint64_t room = store - std::min(store, node.telemetry.chunk_bytes);
+  if (node.telemetry.disk_free_mib > 0) {
+    const std::uint64_t free = node.telemetry.disk_free_mib;
+    room = std::min(room, (free - std::min(free, contract.reserve_disk_mib)) * kMib);
+  }
+  return room;
+}
+
 std::string failure_domain_of(const NodeEntry& node) {
   const std::string& declared = node.row.facts.failure_domain;
   return declared.empty() ? node.row.lab.str() : declared;
@@ -304,8 +421,11 @@ void refresh_plan(State& state, JobEntry& job, AttemptEntry& attempt) {
 
   std::string shortfall;
   auto grants = store_grants(state, job, attempt.row.attempt.epoch, *source, {}, &shortfall);
+  auto precopies = precopy_grants(state, job, attempt, *source, grants);
   attempt.plan_made = state.now.boot;
-  if (is_made && !is_expiring && has_same_places(grants, attempt.plan.copies)) return;
+  if (is_made && !is_expiring && has_same_places(grants, attempt.plan.copies) &&
+      has_same_places(precopies, attempt.plan.precopies))
+    return;
   const CheckpointSpec& spec = job.row.job.spec.checkpoint;
   attempt.plan.job = job.row.job.id;
   attempt.plan.epoch = attempt.row.attempt.epoch;
@@ -314,6 +434,7 @@ void refresh_plan(State& state, JobEntry& job, AttemptEntry& attempt) {
   attempt.plan.min_interval_s =
       job.row.job.is_degraded ? spec.min_interval_s / 2 : spec.min_interval_s;
   attempt.plan.copies = std::move(grants);
+  attempt.plan.precopies = std::move(precopies);
   attempt.tickets_expire_wall_ms =
       state.wall_ms() + static_cast<std::int64_t>(state.config.ticket_valid_s) * 1000;
   if (shortfall != attempt.shortfall) {
@@ -382,6 +503,7 @@ void on_commit_generation(State& state, NodeEntry& sender, const wire::CommitGen
   }
   const GenerationRef& durable = job->row.job.durable;
   if (ref.generation == durable.generation && ref.manifest == durable.manifest) {
+    add_holders(state, *job, sender, message);
     answer_generation(state, sender, ref, true, "");
     return;
   }
@@ -413,6 +535,7 @@ void on_grant_request(State& state, NodeEntry& sender, const wire::GrantRequest&
   wire::Grants grants{.job = message.job, .epoch = message.epoch, .action = message.action};
   switch (message.action) {
     case TicketAction::kStore:
+      note_copies_refused(state, message.job, message.tried);
       grants.peers = store_grants(state, *job, message.epoch, sender, message.tried, nullptr);
       break;
     case TicketAction::kFetch:

@@ -11,6 +11,9 @@ namespace rn::coordinator {
 
 std::string failure_domain_of(const NodeEntry& node);
 
+/// Bytes of copies that the node's contract and disk still admit.
+std::uint64_t room_for_copies(const NodeEntry& node);
+
 /// Brings the attempt's plan up to date: destinations that are up, tickets good for at least half
 /// of their life (so always ≥ 1 h with the default of 2 h). Cheap if nothing is due.
 void refresh_plan(State& state, JobEntry& job, AttemptEntry& attempt);

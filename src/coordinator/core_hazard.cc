@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/log.h"
+#include "coordinator/core_evacuation.h"
 
 namespace rn::coordinator {
 
@@ -149,8 +150,13 @@ void tell_presence(State& state, NodeEntry& node) {
         lends.empty() || std::find(lends.begin(), lends.end(), gpu.index) != lends.end();
     return is_lent && gpu.foreign_processes > 0;
   });
-  if (is_foreign == known->foreign_process) return;
-  state.hazard.set_presence(node.row.node, {.has_foreign_process = is_foreign}, state.now.wall);
+  const bool is_logged_in = node.telemetry.logins > 0;
+  if (is_foreign == known->foreign_process && is_logged_in == known->owner_login) return;
+  state.hazard.set_presence(
+      node.row.node,
+      {.is_logged_in = is_logged_in, .has_foreign_process = is_foreign},
+      state.now.wall
+  );
   refresh_outlook(state, node);
 }
 
@@ -208,6 +214,12 @@ wire::HazardForecast forecast_of(const State& state, const NodeEntry& node) {
   const reclaim::Gamma band{.shape = shape, .rate = shape};
   out.low = reclaim::gamma_quantile(band, 0.05);
   out.high = reclaim::gamma_quantile(band, 0.95);
+  // Where little was seen yet, a departure counts as one without notice.
+  const NodeHistory& h = node.row.history;
+  const double sudden = 1.0 + h.emergency + h.lost;
+  out.noticed = h.notice / (h.notice + sudden);
+  out.notice_s_min = h.notice_s_min;
+  out.notice_s_max = h.notice_s_max;
   return out;
 }
 
@@ -228,6 +240,7 @@ bool knows_hazard(const State& state, const NodeEntry& node, std::uint32_t leave
   const nanoseconds age = state.now.boot - node.hazard_told_at;
   if (node.hazard_told_on != node.connection || age >= kForecastTrusted) return false;
   if (is_noticeable(told.high, node.forecast.high)) return false;
+  if (is_noticeable(1 - told.noticed, 1 - node.forecast.noticed)) return false;
   const auto passed = static_cast<std::size_t>(age / seconds(kForecastStep_s));
   for (std::size_t i = passed; i < told.per_day.size(); ++i) {
     if (is_noticeable(told.per_day[i], node.forecast.per_day[i - passed])) return false;
@@ -301,6 +314,7 @@ void follow_lending(State& state, NodeEntry& node) {
 
 void note_departure(State& state, NodeEntry& node, WallTime at) {
   if (lent(state, node) == nullptr) return;
+  learn_trust(state, node.row.node);
   state.hazard.reclaimed(node.row.node, std::min(at, state.now.wall));
   node.closed.reset();
   node.announced_leave_ms = 0;

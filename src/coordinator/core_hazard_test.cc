@@ -217,6 +217,52 @@ TEST_F(Hazard, the_owners_process_on_a_lent_gpu_is_told) {
   EXPECT_FALSE(says_foreign());
 }
 
+TEST_F(Hazard, a_login_on_the_machine_is_told_beside_the_owners_process) {
+  FakeAgent& a = add_node("a", "lab-a");
+  const auto says = [&](const std::string& name) {
+    const auto factors = why(a).factors;
+    return std::any_of(factors.begin(), factors.end(), [&](const reclaim::HazardFactor& f) {
+      return f.name == name;
+    });
+  };
+  EXPECT_FALSE(says("owner login"));
+
+  a.telemetry.logins = 1;
+  beat(a);
+  EXPECT_TRUE(says("owner login"));
+  EXPECT_FALSE(says("foreign process"));
+  a.telemetry.gpus = {{.index = 0, .foreign_processes = 1}};
+  beat(a);
+  EXPECT_TRUE(says("owner login"));
+  EXPECT_TRUE(says("foreign process"));
+  a.telemetry.logins = 0;
+  beat(a);
+  EXPECT_FALSE(says("owner login"));
+  EXPECT_TRUE(says("foreign process"));
+}
+
+TEST_F(Hazard, departures_after_logins_are_learnt) {
+  FakeAgent& a = add_node("a", "lab-a");
+  const auto factor = [&] {
+    for (const reclaim::HazardFactor& f : why(a).factors)
+      if (f.name == "owner login") return f.value;
+    return 0.0;
+  };
+  for (int day = 0; day < 6; ++day) {  // who logs in takes the machine back within minutes
+    pass(4 * kHourMs);
+    a.telemetry.logins = 1;
+    beat(a);
+    pass(5 * kMinuteMs);
+    take_back(a, ReclaimKind::kNotice);
+    a.telemetry.logins = 0;
+    give_back(a);
+  }
+  a.telemetry.logins = 1;
+  beat(a);
+
+  EXPECT_GT(factor(), 2);
+}
+
 TEST_F(Hazard, a_restart_forgets_no_departure_and_at_most_five_minutes_of_exposure) {
   FakeAgent& a = add_node("a", "lab-a");
   pass(2 * kHourMs);
@@ -489,6 +535,28 @@ TEST_F(Hazard, a_contract_that_names_no_gpus_lends_them_all) {
   EXPECT_TRUE(std::any_of(factors.begin(), factors.end(), [](const reclaim::HazardFactor& f) {
     return f.name == "foreign process";
   }));
+}
+
+TEST_F(Hazard, agents_are_told_what_share_of_departures_came_with_notice_and_how_long_it_was) {
+  FakeAgent& a = add_node("a", "lab-a");
+  const auto told = [&] {
+    wire::HazardForecast newest;
+    for (const auto& ack : a.received<wire::HeartbeatAck>())
+      if (!ack.hazard.per_day.empty()) newest = ack.hazard;
+    return newest;
+  };
+  beat(a);
+  EXPECT_EQ(told().noticed, 0) << "nothing is known: each may come suddenly";
+
+  for (const std::int64_t notice_s : {120, 300, 180}) {
+    pass(kHourMs);
+    take_back(a, ReclaimKind::kNotice, notice_s);
+    give_back(a);
+  }
+  pass(10'000);
+  EXPECT_DOUBLE_EQ(told().noticed, 0.75);
+  EXPECT_EQ(told().notice_s_min, 120u);
+  EXPECT_EQ(told().notice_s_max, 300u);
 }
 
 TEST_F(Hazard, a_node_is_told_anew_now_and_then_and_when_its_window_no_longer_ends) {

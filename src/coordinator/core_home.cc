@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "coordinator/core_evacuation.h"
 #include "coordinator/core_job_ends.h"
 #include "coordinator/core_job_life.h"
 #include "reclaim/migrate_back.h"
@@ -56,7 +57,7 @@ reclaim::MigrateBackInput weigh(
   input.bytes_missing = has_generation(state, job, home.row.node)
                             ? static_cast<double>(j.durable.new_bytes)
                             : static_cast<double>(j.durable.bytes);
-  input.bytes_per_s = static_cast<double>(home.row.facts.uplink_bps) / 8;
+  input.bytes_per_s = sure_rate(state, here, home);
   // It is stopped at its next complete generation: what it computes meanwhile is not lost. A job
   // that has never saved would lose everything.
   input.unsaved_s = attempt.row.safe_generation > 0 || j.spec.checkpoint.is_stateless
@@ -96,6 +97,7 @@ void look_at(State& state, JobEntry& job) {
                        here != nullptr && home != here && job.row.stop_end == AttemptEnd::kNone;
   job.home_sentence.clear();
   if (!is_away || home->lending != LendingState::kOpen || !state.is_up(*home)) return;
+  if (is_taken_back(state, home->row.node)) return;  // its heartbeat has not said so yet
   sched::Demand demand = demand_of(job);
   const sched::Judgement judgement = sched::judge(demand, candidate_of(state, *home));
   if (judgement.fit != sched::Fit::kFits) return;

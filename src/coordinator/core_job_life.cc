@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "coordinator/core_copies.h"
+#include "coordinator/core_evacuation.h"
 #include "coordinator/core_job_ends.h"
 #include "coordinator/core_placement.h"
 
@@ -112,6 +113,7 @@ void take_numbers(AttemptEntry& attempt, const wire::AttemptReport& report) {
   attempt.row.safe_generation = std::max(attempt.row.safe_generation, report.safe_generation);
   attempt.row.last_step = std::max(attempt.row.last_step, report.step);
   attempt.since_save_ms = report.since_save_ms;
+  attempt.saving = report.saving.substr(0, kTroubleBytes);
   attempt.reported_end = report.end;
 }
 
@@ -184,6 +186,13 @@ void answer_event(
   );
 }
 
+void learn_restore_time(State& state, const AttemptEntry& attempt) {
+  constexpr double kNewest = 0.3;
+  NodeEntry* node = state.find_node(attempt.row.attempt.node);
+  const double took_s = std::chrono::duration<double>(state.now.boot - attempt.since).count();
+  if (node != nullptr && took_s > 0) node->restore_s += kNewest * (took_s - node->restore_s);
+}
+
 void advance(State& state, JobEntry& job, AttemptEntry& attempt, const wire::AttemptEvent& event) {
   const AttemptState phase = event.report.state;
   Attempt& row = attempt.row.attempt;
@@ -193,6 +202,7 @@ void advance(State& state, JobEntry& job, AttemptEntry& attempt, const wire::Att
   if (phase == AttemptState::kRunning && row.started_wall_ms == 0) {
     row.started_wall_ms = event.at_wall_ms;
     attempt.running_since = state.now.boot;
+    learn_restore_time(state, attempt);
     if (job.row.job.started_wall_ms == 0) job.row.job.started_wall_ms = event.at_wall_ms;
   }
   row.state = phase;
@@ -211,6 +221,8 @@ void advance(State& state, JobEntry& job, AttemptEntry& attempt, const wire::Att
        {"step", std::to_string(event.report.step)},
        {"safe_generation", std::to_string(event.report.safe_generation)}}
   );
+  if (phase != AttemptState::kNoticed) return;
+  if (NodeEntry* node = state.find_node(row.node)) note_evacuees(state, *node);
 }
 
 /// The job is queued or runs elsewhere: it follows nobody's stop any more.
@@ -271,6 +283,7 @@ void grant(State& state, JobEntry& job, AttemptEntry& attempt) {
   attempt.commit.reset();
   attempt.since = state.now.boot;
   ++state.metrics.leases_granted;
+  end_evacuation(state, job.row.job.id);
   job.row.is_displaced = false;
   job.commits_lost = 0;
   job.refusals.clear();

@@ -641,6 +641,17 @@ TEST_F(Life, what_keeps_a_guest_from_being_saved_is_in_its_history_once_and_in_w
   EXPECT_EQ(why().find("rename it into place"), std::string::npos) << why();
 }
 
+TEST_F(Life, how_often_what_a_guest_saves_is_copied_is_in_why_and_in_no_history) {
+  const JobId id = running();
+  wire::AttemptReport& report = node("a").attempts.at({id, job(id).epoch});
+  report.saving = "what it saves goes elsewhere every 12 min; generation 7 waits: not due";
+  pass(15'000);
+
+  const std::string why = core->why(id, clock.now()).value();
+  EXPECT_NE(why.find("; what it saves goes elsewhere every 12 min; "), std::string::npos) << why;
+  EXPECT_EQ(count_events("checkpoint.trouble"), 0U);
+}
+
 TEST_F(Life, what_a_node_does_not_give_a_guest_is_in_why) {
   const JobId id = submit();
   pass(2000);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/planted.h"
 #include "coordinator/core_copies.h"
+#include "coordinator/core_evacuation.h"
 #include "coordinator/core_job_ends.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_usage.h"
@@ -94,28 +95,53 @@ void ask(State& state, JobEntry& job, NodeEntry& node, Asked asked) {
   job.placement->asked.push_back(std::move(asked));
 }
 
+/// The best nodes that may be asked now; of a job that was sent somewhere only that node, which is
+/// found as it would be without it. Its indices are into `candidates`.
+std::vector<sched::Ranked> askable(
+    State& state,
+    const JobEntry& job,
+    const sched::Demand& demand,
+    std::vector<sched::Candidate>& candidates
+) {
+  const JobId& id = job.row.job.id;
+  for (sched::Candidate& c : candidates) {
+    if (c.node == demand.chosen) c = candidate_of(state, state.nodes.at(c.node), {id});
+  }
+  std::vector<sched::Ranked> best;
+  for (sched::Ranked& r : sched::rank(demand, candidates)) {
+    const NodeId& node = candidates[r.index].node;
+    if (!demand.chosen.empty() && node != demand.chosen) continue;
+    if (best.size() < kProbed && is_askable(state, job, node)) best.push_back(r);
+  }
+  if (!demand.chosen.empty() && best.empty()) {
+    for (sched::Candidate& c : candidates) {
+      if (c.node != demand.chosen) continue;
+      const std::string reason = sched::judge(demand, c).reason;
+      note_turned_down(state, id, c.node, reason.empty() ? "refused it a moment ago" : reason);
+      c = candidate_of(state, state.nodes.at(c.node));
+    }
+  }
+  return best;
+}
+
 /// Asks the best nodes. False if none fits.
 bool place(State& state, JobEntry& job, std::vector<sched::Candidate>& candidates) {
-  const sched::Demand demand = demand_of(job);
-  const std::vector<sched::Ranked> ranked = sched::rank(demand, candidates);
-  std::vector<const sched::Ranked*> best;
-  for (const sched::Ranked& r : ranked) {
-    if (best.size() == kProbed) break;
-    if (is_askable(state, job, candidates[r.index].node)) best.push_back(&r);
-  }
+  sched::Demand demand = demand_of(job);
+  demand.chosen = kept_destination(state, job.row.job.id);
+  const std::vector<sched::Ranked> best = askable(state, job, demand, candidates);
   if (best.empty()) return false;
   job.placement.emplace();
   job.placement->choose_at = state.now.boot + milliseconds(state.config.probe_timeout_ms);
   job.placement->give_up_at = job.placement->choose_at;
-  job.placement->is_degraded = best.front()->survival < kVolatileSurvival;
+  job.placement->is_degraded = best.front().survival < kVolatileSurvival;
   std::string names;
-  for (const sched::Ranked* r : best) {
-    sched::Candidate& c = candidates[r->index];
+  for (const sched::Ranked& r : best) {
+    sched::Candidate& c = candidates[r.index];
     names += (names.empty() ? "" : " and ") + state.name_of(c.node);
     Asked asked;
-    asked.score = r->score;
-    asked.cpu_milli = r->cpu_milli;
-    asked.because = sched::because(demand, c, *r);
+    asked.score = r.score;
+    asked.cpu_milli = r.cpu_milli;
+    asked.because = sched::because(demand, c, r);
     ask(state, job, *state.find_node(c.node), std::move(asked));
     c = candidate_of(state, *state.find_node(c.node));
   }
@@ -276,6 +302,7 @@ void settle(State& state, JobEntry& job) {
     ++state.metrics.probes_unanswered;
     job.refusals[asked.node] =
         Refusal{.reason = "did not answer", .until = state.now.boot + nanoseconds(kSilentFor)};
+    note_turned_down(state, job.row.job.id, asked.node, "did not answer");
   }
   if (const Asked* best = best_offer(state, *job.placement)) {
     const Asked chosen = *best;
@@ -373,7 +400,9 @@ void dispatch(State& state) {
       continue;
     }
     const std::string& key = demand_key(job);
-    if (const auto known = hopeless.find(key); known != hopeless.end()) {
+    // A place that is kept for it says nothing of others, nor what they lack of it.
+    const bool is_sent = !kept_destination(state, id).empty();
+    if (const auto known = hopeless.find(key); known != hopeless.end() && !is_sent) {
       job.row.job.reason = known->second;
       continue;
     }
@@ -386,7 +415,7 @@ void dispatch(State& state) {
     if (place(state, job, candidates)) continue;
     job.row.job.reason = waits_for(state, job, candidates);
     // Only what nodes are like in general says something about the next job of the class.
-    if (job.refusals.empty()) hopeless[key] = job.row.job.reason;
+    if (job.refusals.empty() && !is_sent) hopeless[key] = job.row.job.reason;
   }
 }
 
@@ -433,6 +462,7 @@ void on_probe_reply(State& state, NodeEntry& node, const wire::ProbeReply& reply
         .reason = reply.reason.substr(0, 200),
         .is_permanent = reply.is_permanent,
         .until = state.now.boot + nanoseconds(kRefusedFor)};
+    note_turned_down(state, job->row.job.id, node.row.node, reply.reason);
   } else {
     take_offer(*asked, reply);
     job->placement->choose_at =
@@ -459,6 +489,7 @@ void on_commit_reply(State& state, NodeEntry& node, const wire::CommitReply& rep
   if (job->row.stop_end != AttemptEnd::kNone) return finish_stopped(state, *job);
   job->refusals[node.row.node] =
       Refusal{.reason = reply.reason.substr(0, 200), .until = state.now.boot + lost_pause(*job)};
+  note_turned_down(state, job->row.job.id, node.row.node, reply.reason);
   queue_again(state, *job, state.name_of(node.row.node) + " no longer held the place");
 }
 
@@ -478,6 +509,7 @@ void forget_probes(State& state, NodeEntry& node) {
     asked->phase = Asked::Phase::kOver;
     job->refusals[node.row.node] = Refusal{
         .reason = "vanished when asked", .until = state.now.boot + nanoseconds(kRefusedFor)};
+    note_turned_down(state, job->row.job.id, node.row.node, "vanished when asked");
     if (!is_anybody_waited_for(*job->placement)) settle(state, *job);
   }
 }

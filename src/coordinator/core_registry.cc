@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "coordinator/core_copies.h"
+#include "coordinator/core_evacuation.h"
 #include "coordinator/core_hazard.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_placement.h"
@@ -458,6 +459,7 @@ void on_reclaim_report(State& state, NodeEntry& node, const ReclaimRecord& recor
        {"cleared_ns", std::to_string(own.cleared_ns)}}
   );
   state.send(node, ack);
+  note_evacuees(state, node);
 }
 
 void on_leave(State& state, NodeEntry& node, const std::string& reason) {

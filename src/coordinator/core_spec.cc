@@ -105,6 +105,14 @@ Status check_checkpoint(const CheckpointSpec& c) {
   if (c.copies > 8) return wrong("checkpoint.copies: more than 8");
   if (c.destinations.size() > kGlobs) return wrong("checkpoint.destinations: more than 128");
   if (c.quiet_ms > 600'000) return wrong("checkpoint.quiet_ms: more than ten minutes");
+  const bool has_signal = c.signal != SaveSignal::kAuto && c.signal != SaveSignal::kNone;
+  if (c.is_told && !has_signal)
+    return wrong(
+        "checkpoint.is_told: says that it saves when it is told, and no signal to tell it with",
+        "name the signal (--signal USR1, interrupt.signal), or leave --tell out"
+    );
+  if (c.is_told && c.is_stateless)
+    return wrong("checkpoint.is_told: contradicts is_stateless", "leave one of the two out");
   if (c.is_stateless && !c.paths.empty())
     return wrong(
         "checkpoint.is_stateless: contradicts checkpoint.paths", "leave one of the two out"

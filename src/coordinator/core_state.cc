@@ -174,7 +174,22 @@ void State::forget_old_jobs() {
   }
 }
 
-sched::Candidate candidate_of(const State& state, const NodeEntry& node) {
+namespace {
+
+/// The place is not yet taken by its own probe or attempt there.
+bool is_place_kept(const State& state, const JobId& id, const Evacuation& e, const NodeId& node) {
+  if (e.destination != node || state.now.boot >= e.kept_until) return false;
+  if (planted("coordinator.gives_kept_places_away")) return false;
+  const auto job = state.jobs.find(id);
+  if (job == state.jobs.end() || job->second.placement) return false;
+  return !state.nodes.at(node).attempts.contains({id, job->second.row.job.epoch});
+}
+
+}  // namespace
+
+sched::Candidate candidate_of(
+    const State& state, const NodeEntry& node, const std::set<JobId>& without
+) {
   sched::Candidate c;
   c.node = node.row.node;
   c.lab = node.row.lab;
@@ -200,6 +215,11 @@ sched::Candidate candidate_of(const State& state, const NodeEntry& node) {
         static_cast<std::uint32_t>(attempt->second.row.granted_cpu_milli));
   }
   for (const auto& [probe, resources] : node.probes) use(resources, resources.cpu_milli_min);
+  for (const auto& [id, evacuation] : state.evacuations) {
+    if (without.contains(id) || !is_place_kept(state, id, evacuation, node.row.node)) continue;
+    const Resources& wanted = state.jobs.at(id).row.job.spec.resources;
+    use(wanted, wanted.cpu_milli_min);
+  }
   return c;
 }
 

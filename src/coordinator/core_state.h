@@ -16,8 +16,12 @@
 
 #include "base/rng.h"
 #include "base/time.h"
+#include "coordinator/core_paths.h"
 #include "coordinator/core_types.h"
 #include "coordinator/states.h"
+#include "coordinator/transfer_book.h"
+#include "model/api.h"
+#include "reclaim/evacuation.h"
 #include "reclaim/hazard.h"
 #include "sched/candidates.h"
 #include "sched/fair_share.h"
@@ -83,7 +87,10 @@ struct NodeEntry {
   std::map<ProbeId, Resources> probes;  ///< asked, not answered or held
   std::set<JobId> copies_of;            ///< jobs whose generations it may hold
   std::map<JobId, std::uint32_t>
-      collecting;  ///< job-over garbage told on this connection; heartbeats since
+      collecting;                   ///< job-over garbage told on this connection; heartbeats since
+  std::uint64_t precopy_bytes = 0;  ///< sent ahead since precopy_since
+  Instant precopy_since;
+  double restore_s = 10;  ///< from a lease to the first step: what it took lately
   RollupSums rollup;
   ReclaimId lost_record;  ///< our own record of its present absence
 };
@@ -101,6 +108,7 @@ struct AttemptEntry {
   AttemptEnd reported_end = AttemptEnd::kNone;
   std::int64_t since_save_ms = -1;
   std::string save_trouble;             ///< its node's newest word; empty = none
+  std::string saving;                   ///< AttemptReport::saving
   std::set<std::string> told_troubles;  ///< in the history already; bounded
   std::uint32_t beats_absent = 0;       ///< heartbeats in a row that did not mention it
   bool is_fencing_said = false;
@@ -108,6 +116,7 @@ struct AttemptEntry {
   Instant plan_made;
   std::int64_t tickets_expire_wall_ms = 0;
   std::string shortfall;
+  std::string evacuation;  ///< the newest word on whether a copy of it arrives in time, for `why`
   std::optional<wire::AttemptEvent> held_end;  ///< waits for the check of the outputs
   bool is_checking_outputs = false;
 
@@ -153,6 +162,22 @@ struct JobEntry {
   Instant home_judged;
   std::string demand_key;     ///< of the scheduler's pass; made when first asked
   std::string home_sentence;  ///< the newest judgement on going home, for `why`
+};
+
+/// A job whose node is taken back, until it runs elsewhere (core_evacuation.h).
+struct Evacuation {
+  NodeId source;
+  ReclaimId reclaim;
+  Instant deadline;    ///< of its source
+  Instant kept_until;  ///< until then its place at the destination is kept free
+  Instant first_chosen_at;
+  Instant chosen_at;
+  NodeId destination;              ///< empty: nobody can take it now
+  NodeId holder;                   ///< of what it saves last; empty: nowhere
+  std::set<NodeId> refused_guest;  ///< bounded by the number of nodes
+  std::set<NodeId> refused_copy;
+  std::uint32_t told = 0;    ///< events of it so far
+  api::EvacuationView view;  ///< the newest choice; without a way before the first
 };
 
 struct State {
@@ -205,6 +230,11 @@ struct State {
   Now hazard_seen{};        ///< both clocks at the last look
   NodeId hazard_looked_to;  ///< the last node whose outlook was made anew
   Instant hazard_refitted_at;
+  std::map<JobId, Evacuation> evacuations;
+  std::set<std::string> evacuation_causes;  ///< why they are chosen anew; empty: they are not
+  Instant evacuations_looked_at;
+  reclaim::ForecastTrust trust;
+  PathRates path_rates;
   std::int64_t hazard_reference_ms = 0;  ///< of the rows on the disk; 0 = there are none
   std::set<LabId> labs_departed;         ///< of nodes that departed in this event
   std::set<LabId> labs_saved;            ///< their hazards have rows
@@ -213,6 +243,7 @@ struct State {
   std::map<LabId, sched::DecayedSum> lent_by_lab;
   Latency probe_latency{milliseconds(250)};
   Latency commit_latency{milliseconds(250)};
+  TransferBook transfers;
   Metrics metrics;
   States told;  ///< what the events say (I12)
 
@@ -272,8 +303,11 @@ struct State {
   Output take_output();
 };
 
-/// What the scheduler sees of a node: capacity less what is known to run or to be asked for.
-sched::Candidate candidate_of(const State& state, const NodeEntry& node);
+/// What the scheduler sees of a node: capacity less what is known to run, to be asked for, or to be
+/// kept for evacuations, but for those of the jobs `without`.
+sched::Candidate candidate_of(
+    const State& state, const NodeEntry& node, const std::set<JobId>& without = {}
+);
 std::vector<sched::Candidate> candidates_of(const State& state);
 sched::Demand demand_of(const JobEntry& job);
 /// Number with `digits` decimals, for people.

@@ -285,7 +285,9 @@ struct Config {
   bool migrates_back = true;
   std::uint32_t min_residence_s = 300;  ///< no migrate-back before
   std::uint32_t home_settle_s = 60;     ///< the returned node must have been open for so long
-  reclaim::Topology topology;           ///< as declared; empty: nodes have only their own uplinks
+  /// Bytes that each node may send ahead to where its jobs would go next; 0 = none are.
+  std::uint64_t precopy_mib_per_hour = 4096;
+  reclaim::Topology topology;  ///< as declared; empty: nodes have only their own uplinks
 };
 
 // ---- views
@@ -329,6 +331,11 @@ struct Metrics {
   std::uint64_t heartbeats = 0;
   std::uint64_t connections_refused = 0;
   std::uint64_t log_bytes = 0;
+  std::uint64_t evacuations_admitted = 0;  ///< promised to arrive before the deadline
+  std::uint64_t evacuations_refused = 0;
+  std::uint64_t evacuations_withdrawn = 0;  ///< promised, and then the lines had less than before
+  std::uint64_t evacuations_in_time = 0;    ///< of those promised
+  std::uint64_t evacuations_missed = 0;     ///< of those promised
   // gauges
   std::uint64_t jobs_queued = 0;
   std::uint64_t jobs_placing = 0;
@@ -338,6 +345,8 @@ struct Metrics {
   std::uint64_t nodes_lost = 0;
   std::uint64_t gpus_total = 0;
   std::uint64_t gpus_open = 0;  ///< on nodes that take guests now
+  std::uint64_t transfers = 0;  ///< copies under way
+  double planned_rate = 0;      ///< bytes/s of those whose rate is bounded
 };
 
 }  // namespace rn::coordinator

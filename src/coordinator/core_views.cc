@@ -106,6 +106,12 @@ Result<std::string> Core::why(const JobId& id, Now now) const {
   return coordinator::why(*state_, *job);
 }
 
+std::optional<api::EvacuationView> Core::evacuation(const JobId& id) const {
+  const auto found = state_->evacuations.find(id);
+  if (found == state_->evacuations.end() || found->second.view.way.empty()) return std::nullopt;
+  return found->second.view;
+}
+
 std::optional<std::uint32_t> Core::queue_position(const JobId& id, Now now) const {
   if (!state_->queued.contains(id)) return std::nullopt;
   state_->now = now;
@@ -160,6 +166,8 @@ Metrics Core::metrics() const {
   Metrics m = state_->metrics;
   m.jobs_queued = state_->queued.size();
   m.jobs_placing = state_->placing.size();
+  m.transfers = state_->transfers.entries.size();
+  m.planned_rate = state_->transfers.planned_rate;
   m.jobs_running = state_->unfinished.size() - m.jobs_queued - m.jobs_placing;
   for (const auto& [id, node] : state_->nodes) {
     if (node.row.state == NodeState::kUp && node.connection != 0) ++m.nodes_up;

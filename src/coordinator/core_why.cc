@@ -27,6 +27,13 @@ std::string lacks(
   return sched::explain(demand_of(job), candidates) + refusals_of(state, job);
 }
 
+/// Where an evacuation goes.
+std::string sent_words(const State& state, const JobEntry& job) {
+  const auto found = state.evacuations.find(job.row.job.id);
+  if (found == state.evacuations.end() || found->second.view.way.empty()) return {};
+  return "; evacuation: " + found->second.view.sentence;
+}
+
 std::string why_queued(const State& state, const JobEntry& job) {
   const std::int64_t wait = job.row.not_before_wall_ms - state.wall_ms();
   if (wait > 0 && wait <= state.config.backoff_max_ms)
@@ -54,7 +61,7 @@ std::string why_queued(const State& state, const JobEntry& job) {
   return "number " + std::to_string(at - order.begin() + 1) + " of " +
          std::to_string(order.size()) +
          " in the queue: " + lacks(state, job, candidates_of(state)) +
-         (job.row.job.epoch.is_none() ? "" : "; " + resume_words(job));
+         (job.row.job.epoch.is_none() ? "" : "; " + resume_words(job)) + sent_words(state, job);
 }
 
 std::string why_running(const State& state, const JobEntry& job) {
@@ -66,8 +73,10 @@ std::string why_running(const State& state, const JobEntry& job) {
     text += " (" + attempt.row.attempt.placed_because + ")";
     if (attempt.row.last_step >= 0) text += ", step " + std::to_string(attempt.row.last_step);
     if (!attempt.row.attempt.detail.empty()) text += "; " + attempt.row.attempt.detail;
+    if (!attempt.evacuation.empty()) text += "; " + attempt.evacuation;
     if (!attempt.shortfall.empty()) text += "; " + attempt.shortfall;
     if (!attempt.save_trouble.empty()) text += "; " + attempt.save_trouble;
+    if (!attempt.saving.empty()) text += "; " + attempt.saving;
   }
   if (j.durable.generation > 0)
     text += "; durable: generation " + std::to_string(j.durable.generation);
@@ -83,7 +92,7 @@ std::string why_running(const State& state, const JobEntry& job) {
   if (j.is_degraded) text += "; degraded: only nodes that leave often were free";
   if (job.row.stop_end != AttemptEnd::kNone) text += "; stopping: " + job.row.stop_reason;
   if (!job.home_sentence.empty()) text += "; " + job.home_sentence;
-  return text;
+  return text + sent_words(state, job);
 }
 
 }  // namespace

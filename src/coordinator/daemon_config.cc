@@ -36,6 +36,7 @@ struct FileConfig {
   std::optional<std::uint32_t> min_residence_s;
   std::optional<std::uint32_t> home_settle_s;
   std::optional<std::uint32_t> rollup_s;
+  std::optional<std::uint64_t> precopy_mib_per_hour;
 
   RN_FIELDS(
       FileConfig,
@@ -57,7 +58,8 @@ struct FileConfig {
       migrates_back,
       min_residence_s,
       home_settle_s,
-      rollup_s
+      rollup_s,
+      precopy_mib_per_hour
   )
 };
 
@@ -86,6 +88,7 @@ Status apply(const FileConfig& file, DaemonConfig& config) {
   take(file.min_residence_s, config.core.min_residence_s);
   take(file.home_settle_s, config.core.home_settle_s);
   take(file.rollup_s, config.core.rollup_s);
+  take(file.precopy_mib_per_hour, config.core.precopy_mib_per_hour);
   if (file.listen) RN_CHECK(parse_listen(*file.listen, config));
   if (file.strategy) RN_CHECK(parse_strategy(*file.strategy, config));
   return {};
@@ -159,6 +162,12 @@ Status finish_config(DaemonConfig& config) {
   if (core.rollup_s < 10 || core.rollup_s > 86'400)
     return fail(
         ErrorCode::kInvalid, "rollup_s: expected 10 seconds to a day (86400)", "300 is the default"
+    );
+  if (core.precopy_mib_per_hour > 1u << 30)
+    return fail(
+        ErrorCode::kInvalid,
+        "precopy_mib_per_hour: expected 0 to 1073741824",
+        "4096 is the default; 0 sends nothing ahead"
     );
   if (config.certificate_s < 10 || config.certificate_s > 90 * 24 * 3600)
     return fail(

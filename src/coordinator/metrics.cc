@@ -53,6 +53,22 @@ void render_jobs(Page& page, const Metrics& m) {
   page.value("reclaimnet_displacements_total", "kind=\"lost\"", double(m.displacements_lost));
 }
 
+void render_transfers(Page& page, const Metrics& m) {
+  constexpr std::string_view kEvacuations = "reclaimnet_evacuations_total";
+  page.head(kEvacuations, "counter", "Copies with a deadline, by what was said and came of them.");
+  page.value(kEvacuations, "verdict=\"admitted\"", double(m.evacuations_admitted));
+  page.value(kEvacuations, "verdict=\"refused\"", double(m.evacuations_refused));
+  page.value(kEvacuations, "verdict=\"withdrawn\"", double(m.evacuations_withdrawn));
+  page.value(kEvacuations, "verdict=\"in_time\"", double(m.evacuations_in_time));
+  page.value(kEvacuations, "verdict=\"missed\"", double(m.evacuations_missed));
+  page.gauge("reclaimnet_transfers", "Copies under way.", double(m.transfers));
+  page.gauge(
+      "reclaimnet_transfers_planned_bytes_per_second",
+      "Rates given to copies that a known line bounds.",
+      m.planned_rate
+  );
+}
+
 void render_placement(Page& page, const Metrics& m) {
   page.counter("reclaimnet_probes_sent_total", "Probes sent to nodes.", m.probes_sent);
   page.counter("reclaimnet_probes_refused_total", "Probes refused by nodes.", m.probes_refused);
@@ -274,6 +290,7 @@ std::string MetricsRecorder::render(const Shell& shell) const {
   Page page;
   const Metrics m = shell.core().metrics();
   render_jobs(page, m);
+  render_transfers(page, m);
   render_placement(page, m);
   page.head("reclaimnet_submit_to_start_seconds", "histogram", "From submit to the guest's start.");
   page.raw(submit_to_start_.render("reclaimnet_submit_to_start_seconds", ""));

@@ -6,7 +6,7 @@
 namespace rn::coordinator {
 namespace {
 
-using Told = std::map<std::string, std::string>;
+using ToldStates = std::map<std::string, std::string>;
 
 PutJob put(const char* id, JobState state) {
   JobRow row;
@@ -37,7 +37,7 @@ TEST(States, a_change_stands_in_the_event_about_its_job) {
   record_states(writes, told, 5);
   ASSERT_EQ(writes.size(), 3u);
   EXPECT_TRUE(std::get<AppendEvent>(writes[1]).row.states.empty());
-  EXPECT_EQ(std::get<AppendEvent>(writes[2]).row.states, (Told{{"job j-1", "queued"}}));
+  EXPECT_EQ(std::get<AppendEvent>(writes[2]).row.states, (ToldStates{{"job j-1", "queued"}}));
 }
 
 TEST(States, a_change_that_nothing_tells_gets_an_event_of_its_own) {

@@ -74,6 +74,7 @@ struct FramedConnection::State {
   std::size_t max_frame_bytes;
   std::optional<std::string> identity;
   std::string remote;
+  std::string local;
   std::atomic<bool> is_shut{false};
   std::atomic<std::uint64_t> sent{0};
   std::atomic<std::uint64_t> received{0};
@@ -103,6 +104,7 @@ struct FramedConnection::State {
       }
       if (step.want == Want::kEnd) return fail(closed());
       if (step.want == Want::kDone) {
+        sent += step.bytes;
         bytes = bytes.subspan(step.bytes);
       } else if (!await(step.want, deadline)) {
         return fail(ErrorCode::kTimeout, remote + " takes no more data");
@@ -148,6 +150,7 @@ Result<std::unique_ptr<FramedConnection>> finish_handshake(
       std::make_unique<FramedConnection::State>(std::move(fd), std::move(channel), max_frame_bytes);
   state->identity = std::move(identity);
   state->remote = remote;
+  state->local = local_of(state->fd.get());
   return std::make_unique<FramedConnection>(std::move(state));
 }
 
@@ -181,7 +184,6 @@ Status FramedConnection::send(std::uint8_t type, BlobView body, milliseconds tim
   const std::lock_guard lock(state_->send_mutex);
   RN_CHECK(state_->write_all(BlobView(first.data(), header.size() + with_header), deadline));
   RN_CHECK(state_->write_all(body.subspan(with_header), deadline));
-  state_->sent += header.size() + body.size();
   return {};
 }
 
@@ -233,6 +235,10 @@ const std::optional<std::string>& FramedConnection::peer_identity() const {
 
 const std::string& FramedConnection::remote() const {
   return state_->remote;
+}
+
+const std::string& FramedConnection::local() const {
+  return state_->local;
 }
 
 }  // namespace rn::io

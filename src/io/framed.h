@@ -88,13 +88,14 @@ class FramedConnection {
   /// Paces what the kernel sends (SO_MAX_PACING_RATE: fq, or TCP's own pacing). 0: no limit. Takes
   /// effect at once.
   Status set_pacing_rate(std::uint64_t bytes_per_second);
-  std::uint64_t bytes_sent() const;      ///< frames with headers, before TLS
+  std::uint64_t bytes_sent() const;  ///< into the kernel's buffer: frames with headers, before TLS
   std::uint64_t bytes_received() const;  ///< the same
   /// Bytes in the socket's send queue that the peer has not acknowledged; 0 if unknown.
   std::uint64_t unacknowledged_bytes() const;
   const std::optional<std::string>& peer_identity(
   ) const;                            ///< first URI SAN of the verified certificate
   const std::string& remote() const;  ///< "192.0.2.1:4711"
+  const std::string& local() const;   ///< the own end, in the same way
 
   struct State;
   explicit FramedConnection(std::unique_ptr<State> state);  ///< io only

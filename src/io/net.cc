@@ -146,6 +146,13 @@ std::string remote_of(int fd) {
   return address_text(address.raw(), address.size);
 }
 
+std::string local_of(int fd) {
+  Address address;
+  address.size = sizeof(address.storage);
+  if (getsockname(fd, address.raw(), &address.size) != 0) return "unknown";
+  return address_text(address.raw(), address.size);
+}
+
 std::uint16_t port_of(int fd) {
   Address address;
   address.size = sizeof(address.storage);

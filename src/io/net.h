@@ -30,6 +30,7 @@ Result<Fd> listen_tcp(const std::string& address, std::uint16_t port);
 Result<Fd> listen_unix(const std::string& path, std::uint32_t mode);
 std::uint16_t port_of(int fd);  ///< own port, 0 for Unix sockets
 std::string remote_of(int fd);  ///< "192.0.2.1:4711", "[2001:db8::1]:4711" or "unix"
+std::string local_of(int fd);   ///< the own end, in the same way
 std::string address_text(const sockaddr* address, socklen_t size);
 /// TCP_NODELAY and keepalive; SO_MARK when `mark` is not 0 (kDenied without CAP_NET_ADMIN).
 Status tune_tcp(int fd, std::uint32_t mark);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/own_address.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 
+#include <ifaddrs.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <unistd.h>
 
 #include "io/errno_error.h"
@@ -35,6 +38,29 @@ Result<std::string> own_address_towards(const std::string& host, std::uint16_t p
       return std::string(text);
   }
   return fail(ErrorCode::kUnavailable, "no route leads to " + host, "check the network");
+}
+
+std::string interface_of(const std::string& address) {
+  std::string host = address;
+  if (host.starts_with('[')) {
+    host = host.substr(1, host.find(']') - 1);
+  } else if (std::count(host.begin(), host.end(), ':') == 1) {
+    host = host.substr(0, host.find(':'));
+  }
+  ifaddrs* found = nullptr;
+  if (getifaddrs(&found) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype([](ifaddrs* list) { freeifaddrs(list); })> list(found);
+  for (const ifaddrs* at = list.get(); at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr) continue;
+    const int family = at->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    char text[NI_MAXHOST] = {};
+    if (getnameinfo(at->ifa_addr, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0 &&
+        host == text)
+      return at->ifa_name;
+  }
+  return {};
 }
 
 std::string own_hostname() {

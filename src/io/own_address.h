@@ -13,6 +13,10 @@ namespace rn::io {
 /// Blocks for the lookup of a name.
 Result<std::string> own_address_towards(const std::string& host, std::uint16_t port);
 
+/// The interface that has this address ("10.1.2.3:4711", "[2001:db8::1]:4711" or without a port);
+/// empty if none has.
+std::string interface_of(const std::string& address);
+
 /// The machine's own name; "localhost" if it has none.
 std::string own_hostname();
 

@@ -155,13 +155,60 @@ struct StopRequest {
   RN_FIELDS(StopRequest, saves_first, deadline_ms, reason)
 };
 
+/// Where a job goes whose node is taken back, and every number that this was chosen from.
+struct EvacuationView {
+  std::string way;          ///< destination, delta, store or last_durable
+  std::string destination;  ///< where it goes on; empty: nobody can take it now
+  std::string holder;       ///< where its newest state goes; empty: nowhere
+  std::uint64_t bytes = 0;  ///< to the holder
+  double rate_q10 = 0;  ///< bytes a second that are exceeded nine times of ten; 0: no bottleneck
+  double arrives_s = 0;
+  double notice_s = 0;  ///< that was left
+  double chance = 0;    ///< that all of it arrives in time
+  double downtime_s = 0;
+  double stay_s = 0;  ///< expected there, cautiously
+  double speed = 0;
+  double group_risk = 0;  ///< expected number of jobs lost together with it
+  double utility = 0;     ///< useful seconds
+  double regret = 0;      ///< by how much the next best was worse
+  std::string next_best;
+  std::uint32_t together = 0;  ///< jobs that were chosen for at once
+  double trust = 1;            ///< in what is forecast of owners, 0 … 1
+  std::string because;         ///< what made it be chosen anew
+  std::string sentence;
+
+  RN_FIELDS(
+      EvacuationView,
+      way,
+      destination,
+      holder,
+      bytes,
+      rate_q10,
+      arrives_s,
+      notice_s,
+      chance,
+      downtime_s,
+      stay_s,
+      speed,
+      group_risk,
+      utility,
+      regret,
+      next_best,
+      together,
+      trust,
+      because,
+      sentence
+  )
+};
+
 struct WhyAnswer {
   JobId job;
   JobState state = JobState::kQueued;
   std::string sentence;
   std::optional<std::uint32_t> queue_position;  ///< from 1; none if it does not wait
+  std::optional<EvacuationView> evacuation;     ///< none while its node is not taken back
 
-  RN_FIELDS(WhyAnswer, job, state, sentence, queue_position)
+  RN_FIELDS(WhyAnswer, job, state, sentence, queue_position, evacuation)
 };
 
 struct AttemptList {

@@ -53,6 +53,7 @@ struct CheckpointSpec {
   std::uint32_t copies = 1;       ///< durable copies beside the source, in other failure domains
   std::vector<std::string> destinations;  ///< nodes or labs where copies may live; empty = anywhere
   std::uint32_t min_interval_s = 0;       ///< take at most one generation in so long
+  bool is_told = false;  ///< it saves on `signal` at any time and goes on: told when a save is due
 
   RN_FIELDS(
       CheckpointSpec,
@@ -65,7 +66,8 @@ struct CheckpointSpec {
       quiet_ms,
       copies,
       destinations,
-      min_interval_s
+      min_interval_s,
+      is_told
   )
 };
 

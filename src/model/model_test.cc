@@ -95,6 +95,7 @@ TEST(Wire, every_kind_of_message_survives_the_wire) {
       wire::ReclaimReport{},
       wire::Leave{},
       wire::Holdings{{JobId("j-1"), JobId("j-2")}},
+      wire::Transfers{{{.id = 7, .job = JobId("j-1"), .bytes_left = 5, .deadline_ms = 30'000}}, 9},
       wire::Welcome{},
       wire::Refused{},
       wire::HeartbeatAck{.hazard = {.step_s = 900, .per_day = {0.5, 4}, .low = 0.5, .high = 2}},
@@ -107,7 +108,8 @@ TEST(Wire, every_kind_of_message_survives_the_wire) {
       wire::LogAck{},
       wire::AttemptAck{},
       wire::ReclaimAck{},
-      wire::CollectGarbage{}};
+      wire::CollectGarbage{},
+      wire::TransferRates{{{7, 50'000'000, true}}, 1000}};
 
   ASSERT_EQ(messages.size(), std::variant_size_v<wire::Message>);
   for (const auto& message : messages) {

@@ -104,9 +104,12 @@ struct NodeTelemetry {
   std::uint64_t disk_free_mib = 0;
   std::uint64_t chunk_bytes = 0;  ///< stored for others and for own guests
   std::uint32_t guests = 0;
+  std::uint32_t logins = 0;  ///< people logged in on the machine
   std::vector<GpuTelemetry> gpus;
 
-  RN_FIELDS(NodeTelemetry, cpu_percent, memory_used_mib, disk_free_mib, chunk_bytes, guests, gpus)
+  RN_FIELDS(
+      NodeTelemetry, cpu_percent, memory_used_mib, disk_free_mib, chunk_bytes, guests, logins, gpus
+  )
 };
 
 /// A weekly window in the contract's time zone. `to` before `from` crosses midnight.

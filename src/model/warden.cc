@@ -27,7 +27,8 @@ constexpr std::array<std::string_view, std::variant_size_v<Request>> kRequests =
     "release",
     "pause",
     "resume",
-    "announce"};
+    "announce",
+    "set_transfers"};
 /// Mounting over one of these, or below one, would replace what the image or the kernel provides.
 constexpr std::array<std::string_view, 18> kSystemFolders = {
     "bin",

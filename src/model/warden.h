@@ -22,6 +22,10 @@ namespace rn {
 enum class GuestState : std::uint8_t { kUnknown, kDiskReady, kRunning, kExited, kRemoved };
 RN_ENUM(GuestState, "unknown", "disk_ready", "running", "exited", "removed")
 
+/// What a transfer's bytes travel for.
+enum class TransferPurpose : std::uint8_t { kEvacuation, kCheckpoint, kPrefetch };
+RN_ENUM(TransferPurpose, "evacuation", "checkpoint", "prefetch")
+
 }  // namespace rn
 
 namespace rn::warden_wire {
@@ -184,6 +188,46 @@ struct Announce {
   RN_FIELDS(Announce, declare_ns, deadline_ns, message)
 };
 
+/// Claimed at a time.
+inline constexpr std::size_t kMaxTransfers = 1024;
+
+/// One transfer on its way, by its TCP connection.
+struct Transfer {
+  std::uint64_t id = 0;  ///< the agent's, unique at a time
+  std::string local;     ///< this machine's end: "192.0.2.1:4711", "[2001:db8::1]:4711"
+  std::string remote;
+  TransferPurpose purpose = TransferPurpose::kCheckpoint;
+  std::uint64_t bytes_per_s = 0;  ///< payload; 0 = no bound of its own
+  bool is_cut = false;
+
+  RN_FIELDS(Transfer, id, local, remote, purpose, bytes_per_s, is_cut)
+};
+
+/// All transfers that the agent has under way, and what each may send. It can only narrow what the
+/// owner granted (`serve --transfers`): every rate counts beside theirs. Harmless to repeat; what
+/// is not named is unclaimed from then on. Answered with the counters.
+struct SetTransfers {
+  std::vector<Transfer> transfers;           ///< at most kMaxTransfers
+  std::uint64_t unclaimed_bytes_per_s = 0;   ///< the agent's other traffic; 0 = what is granted
+  std::uint64_t evacuation_bytes_per_s = 0;  ///< of the class; 0 = what is granted
+  std::uint64_t checkpoint_bytes_per_s = 0;
+  std::uint64_t prefetch_bytes_per_s = 0;
+  /// Connections that no gate cuts: to the coordinator's port, from the LAN REST's; 0 = none.
+  std::uint32_t coordinator_port = 7443;
+  std::uint32_t rest_port = 7444;
+
+  RN_FIELDS(
+      SetTransfers,
+      transfers,
+      unclaimed_bytes_per_s,
+      evacuation_bytes_per_s,
+      checkpoint_bytes_per_s,
+      prefetch_bytes_per_s,
+      coordinator_port,
+      rest_port
+  )
+};
+
 // ---- owner → warden
 // ---------------------------------------------------------------------------------------------
 
@@ -300,6 +344,25 @@ struct WardenState {
   )
 };
 
+/// What a transfer has sent since it was claimed.
+struct TransferCount {
+  std::uint64_t id = 0;
+  std::uint64_t passed_bytes = 0;  ///< payload
+  std::uint64_t marked_packets = 0;
+  std::uint64_t dropped_packets = 0;  ///< over its grant
+  std::uint64_t cut_packets = 0;
+
+  RN_FIELDS(TransferCount, id, passed_bytes, marked_packets, dropped_packets, cut_packets)
+};
+
+struct TransferCounts {
+  std::vector<TransferCount> transfers;
+  TransferCount unclaimed;
+  bool is_cut = false;  ///< by the owner: no transfer sends
+
+  RN_FIELDS(TransferCounts, transfers, unclaimed, is_cut)
+};
+
 /// Answer to every request, in order of completion.
 struct Answer {
   std::uint64_t request = 0;
@@ -310,8 +373,9 @@ struct Answer {
   std::uint32_t signalled = 0;  ///< of SignalGuest
   ReclaimRecord reclaim;        ///< of DeclareReclaim and Release
   WardenState state;            ///< of Query
+  TransferCounts transfers;     ///< of SetTransfers
 
-  RN_FIELDS(Answer, request, code, message, hint, disk, signalled, reclaim, state)
+  RN_FIELDS(Answer, request, code, message, hint, disk, signalled, reclaim, state, transfers)
 };
 
 struct StateChanged {
@@ -336,7 +400,8 @@ using Request = std::variant<
     Release,
     Pause,
     Resume,
-    Announce>;
+    Announce,
+    SetTransfers>;
 
 /// True for the verbs that only the owner may use.
 bool is_owner_only(const Request& request);
@@ -360,7 +425,13 @@ Result<Reply> decode_reply(BlobView bytes);
 struct KillFrame {
   static constexpr std::uint32_t kMagic = 0x314b4e52;  ///< "RNK1"
 
-  enum Verb : std::uint32_t { kCutAndClear = 1, kCutOnly = 2, kStatus = 3 };
+  enum Verb : std::uint32_t {
+    kCutAndClear = 1,
+    kCutOnly = 2,
+    kStatus = 3,
+    kCutTransfers = 4,    ///< the agent's transfers, none of them is ended
+    kAllowTransfers = 5,  ///< they go on; never by the agent's word
+  };
 
   std::uint32_t magic = kMagic;
   std::uint32_t verb = kStatus;
@@ -371,7 +442,7 @@ struct KillFrame {
   std::int64_t cleared_ns = 0;
   std::uint32_t processes = 0;
   /// 0 = cleared, 1 = still clearing, 2 = wedged, 3 = refused, 4 = nothing done: a release of the
-  /// whole node was given after `declared_ns` of the order
+  /// whole node was given after `declared_ns` of the order, 5 = transfers are not bounded here
   std::uint32_t status = 0;
 };
 

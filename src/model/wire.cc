@@ -34,6 +34,7 @@ constexpr std::array<std::string_view, std::variant_size_v<Message>> kNames = {
     "reclaim_report",
     "leave",
     "holdings",
+    "transfers",
     "welcome",
     "refused",
     "heartbeat_ack",
@@ -46,7 +47,8 @@ constexpr std::array<std::string_view, std::variant_size_v<Message>> kNames = {
     "log_ack",
     "attempt_ack",
     "reclaim_ack",
-    "collect_garbage"};
+    "collect_garbage",
+    "transfer_rates"};
 
 }  // namespace
 

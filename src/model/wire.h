@@ -15,6 +15,7 @@
 #include "model/job.h"
 #include "model/node.h"
 #include "model/reclaim.h"
+#include "model/wire_transfers.h"
 
 namespace rn {
 
@@ -48,6 +49,7 @@ struct AttemptReport {
   std::int64_t since_save_ms = -1;  ///< age of the newest safe generation; -1 = none yet
   /// Why what the guest writes is not saved, and what its author can do; empty = nothing is known.
   std::string save_trouble;
+  std::string saving;  ///< how often its saves go elsewhere, what waits, and why; empty = at once
 
   RN_FIELDS(
       AttemptReport,
@@ -60,7 +62,8 @@ struct AttemptReport {
       safe_generation,
       step,
       since_save_ms,
-      save_trouble
+      save_trouble,
+      saving
   )
 };
 
@@ -271,8 +274,11 @@ struct CopyPlan {
       copies;  ///< in order of preference; the first `wanted` that answer are used
   std::uint32_t wanted = 1;
   std::uint32_t min_interval_s = 0;
+  /// Where the job would go on if its node were taken back: they get what is durable already, while
+  /// nothing else is sent, so that little is left to move then.
+  std::vector<PeerGrant> precopies;
 
-  RN_FIELDS(CopyPlan, job, epoch, copies, wanted, min_interval_s)
+  RN_FIELDS(CopyPlan, job, epoch, copies, wanted, min_interval_s, precopies)
 };
 
 inline constexpr std::size_t kMaxHazardSteps = 96;
@@ -284,8 +290,13 @@ struct HazardForecast {
   double low = 0;                 ///< 90 % credible band, as factors of per_day
   double high = 0;                ///< 0 = nobody knows
   std::uint32_t leaves_in_s = 0;  ///< announced, or its window ends; 0 = none within a week
+  double noticed = 0;             ///< share of its departures that came with notice
+  std::uint32_t notice_s_min = 0;
+  std::uint32_t notice_s_max = 0;
 
-  RN_FIELDS(HazardForecast, step_s, per_day, low, high, leaves_in_s)
+  RN_FIELDS(
+      HazardForecast, step_s, per_day, low, high, leaves_in_s, noticed, notice_s_min, notice_s_max
+  )
 };
 
 struct HeartbeatAck {
@@ -464,6 +475,7 @@ using Message = std::variant<
     ReclaimReport,
     Leave,
     Holdings,
+    Transfers,
     Welcome,
     Refused,
     HeartbeatAck,
@@ -476,7 +488,8 @@ using Message = std::variant<
     LogAck,
     AttemptAck,
     ReclaimAck,
-    CollectGarbage>;
+    CollectGarbage,
+    TransferRates>;
 
 /// The word of a message on the wire, e.g. "hello", "commit_generation".
 std::string_view name_of(const Message& message);

@@ -28,7 +28,8 @@ double score_of(const CopySource& source, const CopyCandidate& c) {
   if (c.is_storage) score += 0.2;
   if (c.has_parent) score += 0.3;
   if (c.has_data) score += 0.3;
-  return score - 0.02 * c.copies_held;
+  if (c.is_next && source.departs >= kDepartsSoon) score += 0.3 * source.departs;
+  return score - 0.02 * c.copies_held - 0.2 * c.shares_switches;
 }
 
 std::string count_of(std::size_t count, const char* what) {

@@ -11,6 +11,9 @@
 namespace rn::reclaim {
 
 inline constexpr double kCopyHorizon_s = 4 * 3600.0;  ///< for how long a copy should survive
+inline constexpr double kDepartsWithin_s = 2 * 3600.0;
+/// Below, where the job would go next makes no difference, and need not be asked.
+inline constexpr double kDepartsSoon = 0.2;
 
 /// The attempt whose generations are copied.
 struct CopySource {
@@ -20,6 +23,7 @@ struct CopySource {
   std::uint32_t wanted = 1;  ///< copies in domains that differ from the source's and each other's
   std::vector<std::string> destinations;  ///< nodes or labs where copies may live; empty = anywhere
   std::uint64_t bytes = 0;                ///< expected size of a generation; 0 = unknown
+  double departs = 0;                     ///< chance that it is taken back within kDepartsWithin_s
 };
 
 struct CopyCandidate {
@@ -33,6 +37,8 @@ struct CopyCandidate {
   bool has_parent = false;        ///< holds the newest durable generation: only a delta moves
   bool has_data = false;          ///< the job could go on there: its data sets are there
   std::uint32_t copies_held = 0;  ///< attempts that already count on it
+  bool is_next = false;           ///< the job would go on there if its node were taken back now
+  double shares_switches = 0;  ///< 0 … 1: how much of the network it has in common with the source
 };
 
 struct ChosenCopy {
@@ -60,12 +66,13 @@ struct CopyChoice {
 /// domain is never taken.
 ///
 ///   score = survival + 0.5 [other lab] + 0.2 [storage] + 0.3 [has the parent] + 0.3 [has the
-///   data] − 0.02 · copies held
+///   data] − 0.02 · copies held + 0.3 · departs [where it would go on] − 0.2 · shared switches
 ///
 /// Other lab and storage are correlated-loss terms (θ·group_risk of the specification: a lab takes
 /// its machines back together); the parent's term is the delta that need not move; the data's term
 /// is the restore that need not move, and no more than that: a copy elsewhere is a copy still; the
-/// last one spreads.
+/// next one spreads. A source that will soon be taken back has its copy where the job goes on, so
+/// that little is left to move then; what hangs at the same switches is cut off together.
 CopyChoice choose_copies(
     const CopySource& source, const std::vector<CopyCandidate>& candidates, std::size_t spares
 );

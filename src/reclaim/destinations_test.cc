@@ -45,6 +45,26 @@ TEST(ChooseCopies, storage_goes_before_a_workstation_and_another_lab_before_the_
   EXPECT_EQ(choose_copies(a_source(), candidates, 2).quality, CopyQuality::kFull);
 }
 
+TEST(ChooseCopies, a_source_that_will_soon_be_taken_has_its_copy_where_the_job_goes_on) {
+  std::vector<CopyCandidate> candidates = {a_node("n-next", "lab-b"), a_node("n-store", "storage")};
+  candidates[0].is_next = true;
+  candidates[1].is_storage = true;
+  CopySource source = a_source();
+
+  EXPECT_EQ(chosen(source, candidates), (Ids{"n-store"}));
+  source.departs = 0.5;
+  EXPECT_EQ(chosen(source, candidates), (Ids{"n-store"}));
+  source.departs = 0.9;
+  EXPECT_EQ(chosen(source, candidates), (Ids{"n-next"}));
+}
+
+TEST(ChooseCopies, what_hangs_at_the_same_switches_comes_later) {
+  std::vector<CopyCandidate> candidates = {a_node("n-b", "lab-b"), a_node("n-c", "lab-c")};
+  candidates[0].shares_switches = 1;
+
+  EXPECT_EQ(chosen(a_source(), candidates), (Ids{"n-c"}));
+}
+
 TEST(ChooseCopies, whoever_has_the_parent_is_preferred_because_only_a_delta_moves) {
   std::vector<CopyCandidate> candidates = {a_node("n-b", "lab-b"), a_node("n-c", "lab-c")};
   candidates[1].has_parent = true;

@@ -153,6 +153,7 @@ Result<Topology> Topology::make(const TopologyDeclaration& declared) {
   };
   for (std::uint32_t i = 0; i < declared.switches.size(); ++i) {
     if (out.parent_[i] == i) out.root_ = i;
+    out.switches_.push_back(declared.switches[i].name);
     add(declared.switches[i].name, declared.switches[i].line);
   }
   for (const TopologyNode& node : declared.nodes) {
@@ -184,6 +185,13 @@ std::optional<Topology::Place> Topology::find(std::string_view id, std::string_v
     if (found != by_name_.end()) return found->second;
   }
   return std::nullopt;
+}
+
+std::vector<std::string> Topology::switches_above(Place place) const {
+  RN_ASSERT(place < nodes_.size(), "a place of another topology");
+  std::vector<std::string> out;
+  for (std::uint32_t at = at_[place]; at != root_; at = parent_[at]) out.push_back(switches_[at]);
+  return out;
 }
 
 Topology::Path Topology::path(std::optional<Place> from, std::optional<Place> to) const {

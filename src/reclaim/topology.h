@@ -81,6 +81,10 @@ class Topology {
   /// By its id; where that is not declared, by its hostname.
   std::optional<Place> find(std::string_view id, std::string_view hostname) const;
 
+  /// Names of the switches between a place and the root (which everybody has in common), nearest
+  /// first: what fails or is taken back together.
+  std::vector<std::string> switches_above(Place place) const;
+
   /// The sender's line up, the switches' lines up to the lowest common ancestor, down, the
   /// receiver's line down. One without a place is taken to hang at the root by a line that this
   /// topology does not know. Empty from a place to itself.
@@ -88,6 +92,7 @@ class Topology {
 
  private:
   std::uint32_t root_ = 0;
+  std::vector<std::string> switches_;  ///< their names
   std::vector<std::uint32_t> parent_;  ///< of switches; the root's is itself
   std::vector<std::uint32_t> depth_;
   std::vector<std::string> nodes_;

@@ -61,6 +61,14 @@ TEST(Topology, a_path_goes_up_to_the_lowest_common_switch_and_down_again) {
   EXPECT_EQ(crossed(topology, "a-1", "a-1"), Names{});
 }
 
+TEST(Topology, the_switches_above_a_node_are_named_without_the_root) {
+  const Topology topology = made(a_campus());
+
+  EXPECT_EQ(topology.switches_above(*topology.find("a-1", "")), (Names{"floor-1", "building-a"}));
+  EXPECT_EQ(topology.switches_above(*topology.find("b-1", "")), Names{"building-b"});
+  EXPECT_EQ(topology.switches_above(*topology.find("store", "")), Names{});
+}
+
 TEST(Topology, a_path_is_as_fast_as_its_slowest_line_and_as_late_as_all_together) {
   const Topology topology = made(a_campus());
 

@@ -254,6 +254,7 @@ std::string because(const Demand& demand, const Candidate& c, const Ranked& rank
   std::string text = "survives 1 h with " + format("%.2f", ranked.survival) + ", grants " +
                      std::to_string(ranked.cpu_milli) + " of " +
                      std::to_string(demand.resources.cpu_milli) + " milli-cores";
+  if (c.node == demand.chosen) text += ", where its evacuation went";
   if (c.node == demand.preferred) text += ", its home";
   if (c.lab == demand.lab) text += ", own lab";
   if (demand.notice_s > 0)
@@ -300,9 +301,12 @@ std::vector<Ranked> rank(const Demand& demand, const std::vector<Candidate>& can
   std::sort(result.begin(), result.end(), [&](const Ranked& a, const Ranked& b) {
     const Candidate& x = candidates[a.index];
     const Candidate& y = candidates[b.index];
-    const bool a_first = x.node == demand.preferred;
-    const bool b_first = y.node == demand.preferred;
-    if (a_first != b_first) return a_first;
+    const auto place_of = [&](const NodeId& node) {
+      return node == demand.chosen ? 2 : node == demand.preferred ? 1 : 0;
+    };
+    const int a_first = place_of(x.node);
+    const int b_first = place_of(y.node);
+    if (a_first != b_first) return a_first > b_first;
     if (a.score != b.score) return a.score > b.score;
     const std::size_t a_left = lent_gpus(x) - std::min<std::size_t>(lent_gpus(x), x.used_gpus);
     const std::size_t b_left = lent_gpus(y) - std::min<std::size_t>(lent_gpus(y), y.used_gpus);

@@ -24,6 +24,7 @@ struct Demand {
   std::string image_digest;
   std::vector<std::string> only_labs;
   std::vector<std::string> data;  ///< names of data sets; only nodes that offer all of them can
+  NodeId chosen;                  ///< where its evacuation went: before the preferred one
   NodeId preferred;               ///< asked first if it fits at all; empty = none
   NodeId avoided;                 ///< asked last
   std::uint32_t notice_s = 0;     ///< asked for; owners decide, so it only moves the rank
@@ -71,8 +72,8 @@ struct Ranked {
 /// All that fit, best first. score = speed · cautious mean survival over the horizon,
 /// where speed = min(1, granted / wanted cores) for CPU jobs and 1 for GPU jobs; × 1.25 on the
 /// job's own lab (disturbs nobody else), × 1.02 where the image is present, × 0.8 where the
-/// contract grants less notice than the job asks for, × 0.5 on the avoided node. The preferred node
-/// comes first. Ties: fewest GPUs left over (best fit), then id.
+/// contract grants less notice than the job asks for, × 0.5 on the avoided node. The chosen node
+/// comes first, then the preferred one. Ties: fewest GPUs left over (best fit), then id.
 std::vector<Ranked> rank(const Demand& demand, const std::vector<Candidate>& candidates);
 
 /// The numbers of a choice in words: "survives 1 h with 0.97, grants 1000 of 1000 milli-cores, own

@@ -202,6 +202,23 @@ TEST(Rank, own_lab_goes_first_home_before_everything_and_a_failed_node_last) {
   EXPECT_EQ(ranked(demand, site), (Ids{"c", "b", "d", "a"}));
 }
 
+TEST(Rank, where_an_evacuation_went_goes_before_home) {
+  Site site;
+  site.add("a", "lab-a");
+  site.add("b", "lab-x");
+  site.add("c", "lab-c");
+  Demand demand = a_demand();
+  demand.preferred = NodeId("c");
+  demand.chosen = NodeId("a");
+
+  EXPECT_EQ(ranked(demand, site), (Ids{"a", "c", "b"}));
+  EXPECT_NE(
+      because(demand, site.candidates[0], rank(demand, site.candidates)[0])
+          .find("where its evacuation went"),
+      std::string::npos
+  );
+}
+
 TEST(Rank, who_grants_the_notice_that_is_asked_for_goes_first_and_home_still_before_it) {
   Site site;
   site.add("a-short", "a").contract.notice_s = 60;

@@ -33,6 +33,7 @@ std::string point_of(const agent::Effect& effect) {
   if (std::holds_alternative<agent::AskWarden>(effect)) return "agent.ask_warden";
   if (std::holds_alternative<agent::CancelWork>(effect)) return "agent.cancel";
   if (std::holds_alternative<agent::ReleaseCopy>(effect)) return "agent.release";
+  if (std::holds_alternative<agent::SetRate>(effect)) return "agent.set_rate";
   if (std::holds_alternative<agent::LeftForGood>(effect)) return "agent.left";
   return "agent.watch";
 }
@@ -181,6 +182,7 @@ void AgentHost::crash(nanoseconds restart_after) {
   warden_.close_session(warden_session_);
   // Whoever called may still be inside: the life goes when the stack is unwound.
   life_->fs.die();
+  life_->peers.leave_lines();
   world_.queue().after(
       nanoseconds(0), [dead = std::move(life_), core = std::shared_ptr(std::move(core_))] {}
   );
@@ -279,6 +281,8 @@ void AgentHost::owner_writes(Contract contract) {
 }
 
 void AgentHost::tick() {
+  if (auto progress = work().progress(); !progress.empty())
+    feed(agent::TransfersMeasured{std::move(progress), 0});
   feed(agent::Tick{});
   process_.later(milliseconds(250), [this] { tick(); });
 }
@@ -463,6 +467,8 @@ void AgentHost::carry_out(const agent::Effect& effect) {
     work().stop(cancel->id);
   } else if (const auto* release = std::get_if<agent::ReleaseCopy>(&effect)) {
     work().release(release->id, release->generation);
+  } else if (const auto* rate = std::get_if<agent::SetRate>(&effect)) {
+    work().set_rate(rate->id, rate->rate_bps);
   } else if (const auto* watch = std::get_if<agent::StartWatch>(&effect)) {
     watched_.insert(watch->guest);
     if (work().has_news(watch->disk, watch->since)) {

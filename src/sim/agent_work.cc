@@ -75,6 +75,8 @@ class AgentWork::Ahead final : public checkpoint::PeerEnd {
     sender_.on_frame(type, body);
   }
 
+  std::optional<std::uint64_t> bytes_left() const override { return sender_.bytes_left(); }
+
   bool is_finished() const override { return is_broken_ || sender_.is_finished(); }
 
  private:
@@ -139,8 +141,26 @@ void AgentWork::release(agent::WorkId id, const GenerationRef& generation) {
   host_.peers().go_on(transfers_.at(id));
 }
 
+void AgentWork::set_rate(agent::WorkId id, std::uint64_t rate_bps) {
+  copies_[id] = rate_bps;
+  const auto found = transfers_.find(id);
+  if (found != transfers_.end()) host_.peers().pace(found->second, rate_bps);
+}
+
+std::vector<agent::TransferProgress> AgentWork::progress() const {
+  std::vector<agent::TransferProgress> out;
+  for (const auto& [id, rate_bps] : copies_) {
+    const auto found = transfers_.find(id);
+    if (found == transfers_.end()) continue;
+    const PeerPort::Progress seen = host_.peers().progress(found->second);
+    out.push_back({id, seen.bytes_left, seen.bytes_sent});
+  }
+  return out;
+}
+
 void AgentWork::stop(agent::WorkId id) {
   ahead_.erase(id);
+  copies_.erase(id);
   released_.erase(id);
   const auto found = transfers_.find(id);
   if (found == transfers_.end()) return;
@@ -349,6 +369,7 @@ void AgentWork::copy_ahead(
   ahead_[work.id] = ahead;
   const auto ended = [this, id = work.id, ahead, done](const Status& broken) {
     transfers_.erase(id);
+    copies_.erase(id);
     ahead_.erase(id);
     if (ahead->is_finished()) {
       if (!ahead->outcome()) return done(ahead->outcome().error());
@@ -358,6 +379,7 @@ void AgentWork::copy_ahead(
     done(Error{ErrorCode::kUnavailable, "the connection ended early", ""});
   };
   transfers_[work.id] = host_.peers().run(*there->second, ahead, ended);
+  set_rate(work.id, copies_.try_emplace(work.id, copy.rate_bps).first->second);
 }
 
 void AgentWork::copy(const agent::Work& work, const agent::CopyGeneration& copy, const Done& done) {
@@ -377,6 +399,7 @@ void AgentWork::copy(const agent::Work& work, const agent::CopyGeneration& copy,
                            sender,
                            [this, id, sender, done](Status connection) {
                              transfers_.erase(id);
+                             copies_.erase(id);
                              if (!sender->is_finished())
                                return done(connection ? Error{ErrorCode::kUnavailable, "the connection ended early", ""}
                                  : connection.error());
@@ -384,6 +407,7 @@ void AgentWork::copy(const agent::Work& work, const agent::CopyGeneration& copy,
                              done(agent::GenerationCopied{*sender->outcome()});
                            }
                        );
+  set_rate(id, copies_.try_emplace(id, copy.rate_bps).first->second);
 }
 
 agent::WorkResult AgentWork::upload(const agent::Work& work, const agent::UploadOutputs& upload) {

@@ -30,6 +30,10 @@ class AgentWork {
   void begin(const agent::Work& work, const Done& done);
   /// The generation that a copy is ahead of is whole. Any number may be named.
   void release(agent::WorkId id, const GenerationRef& generation);
+  /// From now on its copy sends so fast. Any number may be named.
+  void set_rate(agent::WorkId id, std::uint64_t rate_bps);
+  /// Of all copies that are connected, or wait to be.
+  std::vector<agent::TransferProgress> progress() const;
   /// Breaks off what the work has under way. Any number may be named.
   void stop(agent::WorkId id);
   /// True if the work folder holds a complete checkpoint that `since` does not.
@@ -67,6 +71,7 @@ class AgentWork {
   std::map<agent::WorkId, std::uint64_t> transfers_;  ///< connections under way
   std::map<agent::WorkId, std::shared_ptr<Ahead>> ahead_;
   std::map<agent::WorkId, GenerationRef> released_;  ///< before their work began
+  std::map<agent::WorkId, std::uint64_t> copies_;    ///< under way, with their rates
 };
 
 }  // namespace rn::sim

@@ -160,6 +160,7 @@ class Nemesis {
     const std::uint64_t who = rng_.below(cluster_.nodes().size() + 1);
     world_.trace("nemesis", "clock jump of " + std::to_string(by) + " s");
     if (who == 0) cluster_.checkers().on_clock_jump();
+    if (who == 0) cluster_.evacuations().on_clock_jump();
     const auto jump_by = [this, who](nanoseconds how_far) {
       if (who > 0) return cluster_.jump_clock(who - 1, how_far);
       cluster_.coordinator().clock().jump_wall(how_far);

@@ -12,6 +12,8 @@ namespace rn::sim {
 
 namespace {
 
+constexpr std::uint64_t kUplink_bps = 1'000'000'000;
+constexpr auto kBuilding = "building";
 constexpr auto kImage = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 void leave_owners_files(Machine& machine) {
@@ -23,6 +25,19 @@ void leave_owners_files(Machine& machine) {
   RN_ASSERT(is_written, "a new disk takes files");
 }
 
+/// Some of the nodes share one line out of their building; all others hang at the root.
+reclaim::Topology topology_of(const ClusterOptions& options) {
+  const double out = static_cast<double>(options.line_bps) / 8;
+  const double fast = static_cast<double>(kUplink_bps) / 8;
+  reclaim::TopologyDeclaration declared;
+  declared.switches = {{"campus", "", {}}, {kBuilding, "campus", {out, fast, 0}}};
+  for (std::uint32_t i = 0; i < options.building; ++i)
+    declared.nodes.push_back({"node" + std::to_string(i), kBuilding, {fast, fast, 0}});
+  auto topology = reclaim::Topology::make(declared);
+  RN_ASSERT(topology.has_value(), "a story's lines are possible ones");
+  return *std::move(topology);
+}
+
 coordinator::Config config_of(const ClusterOptions& options) {
   coordinator::Config config;
   config.heartbeat_ms = options.heartbeat_ms;
@@ -30,19 +45,29 @@ coordinator::Config config_of(const ClusterOptions& options) {
   config.min_residence_s = 60;
   config.home_settle_s = 15;
   config.drain_wait_ms = 60'000;
+  if (options.building > 0) config.topology = topology_of(options);
   return config;
 }
 
 }  // namespace
 
 Cluster::Cluster(World& world, const ClusterOptions& options)
-    : world_(world), options_(options), checkers_(world), owners_(world), replay_(world) {
+    : world_(world),
+      options_(options),
+      checkers_(world),
+      owners_(world),
+      replay_(world),
+      evacuations_(world) {
   coordinator_ = std::make_unique<CoordinatorHost>(world, config_of(options));
   coordinator_->store().on_write = [this](const coordinator::Write& write) {
     checkers_.on_write(write);
     replay_.on_write(write);
+    evacuations_.on_write(write);
   };
-  coordinator_->store().on_committed = [this] { replay_.on_committed(); };
+  coordinator_->store().on_committed = [this] {
+    replay_.on_committed();
+    evacuations_.on_committed();
+  };
   coordinator_->on_effect =
       [this](const coordinator::Effect& effect, const NodeId& node, std::uint64_t log_bytes) {
         checkers_.on_effect(effect, node, coordinator_->store(), log_bytes);
@@ -60,6 +85,10 @@ Cluster::Cluster(World& world, const ClusterOptions& options)
   const Status seeded = coordinator_->store().commit({coordinator::PutImage{image}});
   if (!seeded) world.violate("setup", seeded.error().describe());
 
+  set_line(options.line_bps);
+  world_.lines().set_weight(options.weight);
+  for (std::uint32_t i = 0; i < options.building; ++i)
+    world_.lines().put("node" + std::to_string(i), kBuilding);
   nodes_.reserve(options.compute_nodes + options.storage_nodes);
   for (std::uint32_t i = 0; i < options.compute_nodes; ++i) {
     // Unequal nodes, so that going home can pay.
@@ -67,19 +96,30 @@ Cluster::Cluster(World& world, const ClusterOptions& options)
         "node" + std::to_string(i),
         LabId("lab" + std::to_string(i % options.labs)),
         true,
-        i % 2 == 0 ? 1000 : 500
+        i % 2 == 0 ? 1000 : 500,
+        options.guests
     );
     if (i < options.data_nodes) set_data(i, true);
   }
   for (std::uint32_t i = 0; i < options.storage_nodes; ++i) {
-    make_node("store" + std::to_string(i), LabId("storage" + std::to_string(i)), false, 0);
+    make_node(
+        "store" + std::to_string(i), LabId("storage" + std::to_string(i)), false, 0, options.guests
+    );
   }
 }
 
 Cluster::~Cluster() = default;
 
+void Cluster::set_line(std::uint64_t bps) {
+  world_.lines().set_rate(kBuilding, static_cast<double>(bps) / 8);
+}
+
 void Cluster::make_node(
-    const std::string& name, const LabId& lab, bool lends, std::uint32_t cpu_milli
+    const std::string& name,
+    const LabId& lab,
+    bool lends,
+    std::uint32_t cpu_milli,
+    std::uint32_t guests
 ) {
   const NodeId id("n-" + world_.rng().hex(8));
   AgentHost::Identity identity{
@@ -98,10 +138,12 @@ void Cluster::make_node(
   facts.disk_mib = 500'000;
   facts.cgroup_version = "v2";
   facts.has_user_namespaces = true;
+  facts.uplink_bps = kUplink_bps;
   Contract contract;
   contract.lends = lends;
   contract.guest_cpu_milli = cpu_milli;
   contract.notice_s = 60;
+  contract.max_guests = guests;
 
   coordinator::NodeRow row;
   row.node = id;
@@ -404,6 +446,14 @@ void Cluster::restore_coordinator(nanoseconds back_after) {
   coordinator_->restore_backup(back_after);
   checkers_.on_restore(coordinator_->store());
   replay_.on_restore(coordinator_->store());
+  evacuations_.on_restore();
+}
+
+void Cluster::rewrite_history(std::size_t node, std::uint32_t departures, nanoseconds lent) {
+  NodeHistory history;
+  history.emergency = departures;
+  history.exposure_s = static_cast<std::uint64_t>(lent / seconds(1));
+  coordinator_->rewrite_history(nodes_[node].agent->identity().node, history);
 }
 
 void Cluster::cut_link(std::size_t node) {
@@ -496,6 +546,17 @@ std::string Cluster::node_of(const std::string& key) const {
   if (row == nullptr) return "";
   for (const Node& node : nodes_) {
     if (node.agent->identity().node == row->node) return node.name;
+  }
+  return "";
+}
+
+std::string Cluster::destination_of(const std::string& key) const {
+  const Job* row = job(key);
+  if (row == nullptr || coordinator_->core() == nullptr) return "";
+  const auto evacuation = coordinator_->core()->evacuation(row->id);
+  if (!evacuation) return "";
+  for (const Node& node : nodes_) {
+    if (node.agent->identity().node.str() == evacuation->destination) return node.name;
   }
   return "";
 }

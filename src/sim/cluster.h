@@ -11,6 +11,7 @@
 #include "sim/agent_work.h"
 #include "sim/checkers.h"
 #include "sim/coordinator_host.h"
+#include "sim/evacuation_watch.h"
 #include "sim/machine.h"
 #include "sim/owner_watch.h"
 #include "sim/replay_check.h"
@@ -24,6 +25,10 @@ struct ClusterOptions {
   std::uint32_t storage_nodes = 1;
   std::uint32_t labs = 2;
   std::uint32_t heartbeat_ms = 5000;
+  std::uint64_t line_bps = 0;  ///< of the one line out of the first `building` compute nodes
+  std::uint32_t building = 0;
+  std::uint32_t weight = 0;      ///< of a byte that copies move (Lines); 0: they take no time
+  std::uint32_t guests = 16;     ///< that a node takes at once
   std::uint32_t data_nodes = 0;  ///< the first so many compute nodes have the data set kDataSet
 };
 
@@ -80,6 +85,7 @@ class Cluster {
   void forget_warden(std::size_t node, nanoseconds back_after);
   void kill_coordinator(nanoseconds back_after);
   void back_up_coordinator();
+  void rewrite_history(std::size_t node, std::uint32_t departures, nanoseconds lent);
   void restore_coordinator(nanoseconds back_after);
   void fill_disk(std::size_t node, nanoseconds for_so_long);
   /// The owner's machine has a program that knows the agent's socket and asks the warden for a
@@ -88,6 +94,8 @@ class Cluster {
   /// The owner's disk with the data set; only a node that once had it gets it back.
   void set_data(std::size_t node, bool is_there);
   void set_liar(std::size_t node, bool is_liar);
+  /// The line out of the building carries so much from now on; nobody is told.
+  void set_line(std::uint64_t bps);
   /// From now on it signs for every copy that it is given, and throws it away.
   void set_hollow(std::size_t node);
   /// A bit of what the node keeps of a job that goes on rots, of what is whole on another honest
@@ -109,6 +117,8 @@ class Cluster {
   std::size_t find_node(const std::string& name) const;  ///< nodes().size() if there is none
   JobState state_of(const std::string& key) const;
   std::string node_of(const std::string& key) const;
+  /// The node that the job's evacuation goes to, as the coordinator says; empty: none.
+  std::string destination_of(const std::string& key) const;
   const Job* job(const std::string& key) const;
 
   World& world() { return world_; }
@@ -121,14 +131,24 @@ class Cluster {
 
   OwnerWatch& owners() { return owners_; }
 
-  std::uint64_t checks() const { return checkers_.checks() + owners_.checks() + replay_.checks(); }
+  EvacuationWatch& evacuations() { return evacuations_; }
+
+  std::uint64_t checks() const {
+    return checkers_.checks() + owners_.checks() + replay_.checks() + evacuations_.checks();
+  }
 
   Site& site() { return site_; }
 
   const std::map<std::string, SubmittedJob>& jobs() const { return jobs_; }
 
  private:
-  void make_node(const std::string& name, const LabId& lab, bool lends, std::uint32_t cpu_milli);
+  void make_node(
+      const std::string& name,
+      const LabId& lab,
+      bool lends,
+      std::uint32_t cpu_milli,
+      std::uint32_t guests
+  );
   void watch(Node& node);
   void free_disk(Node& node);
   void try_submit(const std::string& key);
@@ -149,6 +169,7 @@ class Cluster {
   Checkers checkers_;
   OwnerWatch owners_;
   ReplayCheck replay_;
+  EvacuationWatch evacuations_;
   Site site_;
   std::unique_ptr<CoordinatorHost> coordinator_;
   std::vector<Node> nodes_;

@@ -33,6 +33,8 @@ class CoordinatorHost {
 
   /// The process dies, and what starts again finds the newest backup instead of its database.
   void restore_backup(nanoseconds restart_after);
+  /// It starts again, and finds that the node's owner came back so often.
+  void rewrite_history(const NodeId& node, const NodeHistory& history);
 
   Process& process() { return process_; }
 

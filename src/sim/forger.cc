@@ -70,6 +70,7 @@ const std::vector<std::string>& Forger::kinds() {
       "log",
       "lease",
       "tickets",
+      "transfers",
       "reclaim",
       "beat",
       "hello",
@@ -218,6 +219,35 @@ bool Forger::forge_from_the_past(std::size_t node) {
   }
 }
 
+/// Sizes, deadlines and speeds that cannot be, of another's job and of the own ones.
+bool Forger::forge_transfers(AgentHost& agent, const coordinator::AttemptRow& row) {
+  wire::TransferReport report;
+  report.id = rng_.below(3);
+  report.job = row.attempt.job;
+  report.epoch = row.attempt.epoch;
+  report.peer = row.attempt.node;
+  report.kind = TransferKind::kEvacuation;
+  report.bytes_left = rng_.below(2) == 0 ? ~std::uint64_t{0} : 1;
+  report.deadline_ms = rng_.below(2) == 0 ? 1 : ~std::uint32_t{0};
+  report.sent_bps = ~std::uint64_t{0};
+  wire::Transfers message;
+  message.foreign_bps = ~std::uint64_t{0};
+  message.transfers.assign(rng_.below(2) == 0 ? 1 : 1000, report);
+  // Of its own attempts, too: what it says of these counts, and harms no other.
+  for (const coordinator::AttemptRow* own : attempts([&](const coordinator::AttemptRow& one) {
+         return one.attempt.node == agent.identity().node &&
+                one.attempt.state != AttemptState::kEnded;
+       })) {
+    report.job = own->attempt.job;
+    report.epoch = own->attempt.epoch;
+    for (const auto& [peer, host] : cluster_.site().agents) {
+      report.peer = peer;
+      message.transfers.push_back(report);
+    }
+  }
+  return agent.forge(message);
+}
+
 bool Forger::forge_about_others(std::size_t node, const std::string& kind) {
   AgentHost& agent = *cluster_.nodes()[node].agent;
   const coordinator::AttemptRow* row = foreign_attempt(node);
@@ -259,6 +289,7 @@ bool Forger::forge_about_others(std::size_t node, const std::string& kind) {
     const auto action = rng_.below(2) == 0 ? TicketAction::kFetch : TicketAction::kStore;
     return agent.forge(wire::GrantRequest{job, epoch, action, {}});
   }
+  if (kind == "transfers") return forge_transfers(agent, *row);
   if (kind == "reclaim") {
     ReclaimRecord record;
     record.id = ReclaimId("r-forged");

@@ -48,6 +48,15 @@ void MemoryStore::restore(const MemoryStore& backup) {
   on_committed = std::move(after);
 }
 
+void MemoryStore::rewrite_history(const NodeId& node, const NodeHistory& history) {
+  const auto found = nodes_.find(node);
+  if (found == nodes_.end()) return;
+  found->second.history = history;
+  campus_hazard_.reset();
+  lab_hazards_.clear();
+  node_hazards_.clear();
+}
+
 void MemoryStore::apply(const coordinator::Write& write) {
   std::visit(
       Overloaded{

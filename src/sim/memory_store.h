@@ -23,6 +23,9 @@ class MemoryStore {
   coordinator::Snapshot load() const;
   /// Everything is as in `backup`, an older copy of this store.
   void restore(const MemoryStore& backup);
+  /// As a coordinator of the first schema left it, which counted departures and learnt nothing
+  /// else.
+  void rewrite_history(const NodeId& node, const NodeHistory& history);
 
   const std::map<JobId, coordinator::JobRow>& jobs() const { return jobs_; }
 

@@ -8,7 +8,13 @@ namespace rn::sim {
 namespace {
 constexpr auto kFrameTimeout = seconds(60);  // DriveOptions::frame_timeout
 constexpr auto kFrameTime = milliseconds(12);
+constexpr auto kPushEvery = milliseconds(50);
+constexpr double kRateOfNone = 1.25e9;  // bytes/s where nothing is said
 }  // namespace
+
+void PeerPort::leave_lines() {
+  for (auto& [id, transfer] : transfers_) let_go(transfer);
+}
 
 Network::Endpoint PeerPort::endpoint(Network::ConnectionId id) {
   Network::Endpoint endpoint;
@@ -30,6 +36,7 @@ Network::ConnectionId PeerPort::run(
   Network& network = host_.world().network();
   const Network::ConnectionId id = network.next_id();
   transfers_[id] = {std::move(end), std::move(done), false, host_.world().now()};
+  transfers_[id].peer = peer.process().name();
   network.connect(
       host_.process().name(),
       peer.process().name(),
@@ -60,7 +67,11 @@ Network::Endpoint PeerPort::accept(Network::ConnectionId id, AgentHost& client) 
 }
 
 void PeerPort::stop(Network::ConnectionId id) {
-  if (transfers_.erase(id) > 0) host_.world().network().close(id, host_.process().name());
+  const auto found = transfers_.find(id);
+  if (found == transfers_.end()) return;
+  let_go(found->second);
+  transfers_.erase(found);
+  host_.world().network().close(id, host_.process().name());
 }
 
 void PeerPort::watch(Network::ConnectionId id) {
@@ -80,6 +91,61 @@ void PeerPort::pump_later(Network::ConnectionId id, nanoseconds delay) {
   host_.process().later(delay, [&host = host_, id] { host.peers().pump(id); });
 }
 
+void PeerPort::hold(Transfer& transfer, Blob bytes) {
+  Lines& lines = host_.world().lines();
+  transfer.held_left = static_cast<double>(bytes.size()) * lines.weight();
+  transfer.held = std::move(bytes);
+  transfer.held_at = host_.world().now();
+  transfer.sender = lines.begin(host_.process().name(), transfer.peer);
+  const double rate = static_cast<double>(transfer.rate_bps) / 8;
+  lines.pace(transfer.sender, rate > 0 ? rate : kRateOfNone);
+}
+
+void PeerPort::let_go(Transfer& transfer) {
+  if (transfer.held) host_.world().lines().end(transfer.sender);
+  transfer.held.reset();
+}
+
+/// As much of the chunk as the line has carried since the last look.
+void PeerPort::push(Network::ConnectionId id, Transfer& transfer) {
+  const TrueTime now = host_.world().now();
+  const double span_s = std::chrono::duration<double>(now - transfer.held_at).count();
+  const double carried =
+      std::min(host_.world().lines().rate_of(transfer.sender) * span_s, transfer.held_left);
+  transfer.held_at = now;
+  transfer.held_left -= carried;
+  transfer.sent += carried;
+  if (transfer.held_left > 1) return pump_later(id, kPushEvery);
+  Blob bytes = *std::move(transfer.held);
+  let_go(transfer);
+  host_.world().network().send(id, host_.process().name(), std::move(bytes));
+  pump_later(id, kFrameTime);
+}
+
+void PeerPort::pace(Network::ConnectionId id, std::uint64_t rate_bps) {
+  const auto found = transfers_.find(id);
+  if (found == transfers_.end()) return;
+  found->second.rate_bps = rate_bps;
+  const double rate = static_cast<double>(rate_bps) / 8;
+  if (found->second.held)
+    host_.world().lines().pace(found->second.sender, rate > 0 ? rate : kRateOfNone);
+}
+
+PeerPort::Progress PeerPort::progress(Network::ConnectionId id) const {
+  const auto found = transfers_.find(id);
+  if (found == transfers_.end()) return {};
+  const Transfer& transfer = found->second;
+  const double weight = std::max(host_.world().lines().weight(), 1.0);
+  Progress out;
+  out.bytes_sent = static_cast<std::uint64_t>(transfer.sent);
+  if (const auto left = transfer.end->bytes_left())
+    out.bytes_left =
+        static_cast<std::uint64_t>(static_cast<double>(*left) * weight + transfer.held_left);
+  else if (transfer.held)  // ahead of its manifest: what is known of it is on its way
+    out.bytes_left = static_cast<std::uint64_t>(transfer.held_left);
+  return out;
+}
+
 /// True if the process died in the disk's hands meanwhile: nothing of it may be touched any more.
 bool PeerPort::is_dead_after_work() {
   return host_.dies_if_disk_did();
@@ -89,6 +155,7 @@ void PeerPort::pump(Network::ConnectionId id) {
   const auto found = transfers_.find(id);
   if (found == transfers_.end()) return;
   found->second.is_pumping = false;
+  if (found->second.held) return push(id, found->second);
   if (host_.dies_at("agent.peer_before_frame")) return;
   const auto end = found->second.end;
   auto frame = end->next();
@@ -101,6 +168,11 @@ void PeerPort::pump(Network::ConnectionId id) {
   if (is_served) host_.spoil(*frame);
   Blob bytes = {static_cast<std::uint8_t>(frame->type)};
   bytes.insert(bytes.end(), frame->body.begin(), frame->body.end());
+  if (!is_served && frame->type == checkpoint::PeerFrameType::kChunk &&
+      host_.world().lines().weight() > 0) {
+    hold(found->second, std::move(bytes));
+    return pump_later(id, nanoseconds(0));
+  }
   host_.world().network().send(id, host_.process().name(), std::move(bytes));
   pump_later(id, kFrameTime);
 }
@@ -125,6 +197,7 @@ void PeerPort::on_close(Network::ConnectionId id) {
 
 void PeerPort::finish(Network::ConnectionId id, Status connection) {
   const auto found = transfers_.find(id);
+  let_go(found->second);
   Transfer ended = std::move(found->second);
   transfers_.erase(found);
   host_.world().network().close(id, host_.process().name());

@@ -4,6 +4,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "checkpoint/transfer.h"
 #include "sim/network.h"
@@ -31,6 +33,20 @@ class PeerPort {
   /// The end has something to send that no frame asked for.
   void go_on(Network::ConnectionId id) { pump_later(id, nanoseconds(0)); }
 
+  /// How fast its chunks go from now on, in bits per second; 0 = no limit.
+  void pace(Network::ConnectionId id, std::uint64_t rate_bps);
+
+  /// As io::FramedConnection and the sender's end would tell it.
+  struct Progress {
+    std::optional<std::uint64_t> bytes_left;
+    std::uint64_t bytes_sent = 0;
+  };
+
+  Progress progress(Network::ConnectionId id) const;
+
+  /// The process dies: its lines are the others'.
+  void leave_lines();
+
   /// Breaks the connection off; `done` is not called.
   void stop(Network::ConnectionId id);
 
@@ -45,11 +61,22 @@ class PeerPort {
     Done done;  ///< empty at the server
     bool is_pumping = false;
     TrueTime heard{0};
+    // Of a client, where lines are not endless: the chunk that is on its way.
+    std::string peer = {};
+    std::uint64_t rate_bps = 0;
+    double sent = 0;
+    std::optional<Blob> held = {};
+    double held_left = 0;
+    TrueTime held_at{0};
+    Lines::Sender sender = 0;
   };
 
   Network::Endpoint endpoint(Network::ConnectionId id);
   void pump_later(Network::ConnectionId id, nanoseconds delay);
   void pump(Network::ConnectionId id);
+  void hold(Transfer& transfer, Blob bytes);
+  void push(Network::ConnectionId id, Transfer& transfer);
+  void let_go(Transfer& transfer);
   void on_frame(Network::ConnectionId id, const Blob& bytes);
   void on_close(Network::ConnectionId id);
   void watch(Network::ConnectionId id);

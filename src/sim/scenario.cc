@@ -23,16 +23,22 @@ struct Verb {
 
 const std::map<std::string, Verb>& verbs() {
   static const std::map<std::string, Verb> kVerbs = {
-      {"cluster", {1, "cluster [compute=N] [storage=N] [labs=N] [heartbeat=5s]"}},
+      {"cluster",
+       {1,
+        "cluster [compute=N] [storage=N] [labs=N] [heartbeat=5s] [guests=N] [building=N "
+        "line=MBITS "
+        "weight=N]"}},
       {"submit",
        {2,
         "submit JOB [steps=N] [save-every=N] [step=1s] [copies=N] [in-place] "
         "[handles-term]"}},
       {"wait",
        {5,
-        "wait JOB STATE|durable|on NODE|off NODE|finished within DURATION, wait NODE cleared "
+        "wait JOB STATE|durable|on NODE|off NODE|sent NODE|finished within DURATION, wait NODE "
+        "cleared "
         "within DURATION"}},
-      {"expect", {3, "expect JOB on NODE|STATE"}},
+      {"expect", {3, "expect JOB on NODE|STATE, expect JOB copied at-least|at-most N"}},
+      {"history", {5, "history NODE N over DURATION"}},
       {"owner", {3, "owner NODE notice|announced DURATION, owner NODE emergency"}},
       {"release", {2, "release NODE"}},
       {"leave", {2, "leave NODE"}},
@@ -49,6 +55,7 @@ const std::map<std::string, Verb>& verbs() {
       {"disk", {4, "disk NODE full DURATION"}},
       {"power", {4, "power NODE off DURATION"}},
       {"data", {3, "data NODE gone|back"}},
+      {"line", {2, "line MBITS"}},
       {"link", {3, "link NODE down|up"}},
       {"pause", {3, "pause coordinator|NODE DURATION"}},
       {"crash", {4, "crash at POINT NTH"}},
@@ -111,7 +118,11 @@ class Player {
     options.storage_nodes = option(command, "storage", options.storage_nodes);
     options.labs = option(command, "labs", options.labs);
     options.heartbeat_ms = option(command, "heartbeat", options.heartbeat_ms);
+    options.guests = option(command, "guests", options.guests);
     options.data_nodes = option(command, "data", options.data_nodes);
+    options.building = option(command, "building", options.building);
+    options.line_bps = std::uint64_t{option(command, "line", 1000)} * 1'000'000;
+    options.weight = option(command, "weight", options.weight);
     cluster_ = std::make_unique<Cluster>(world_, options);
     cluster_->start();
     const TrueTime deadline = world_.now() + seconds(60);
@@ -160,11 +171,24 @@ class Player {
     if (job == nullptr) return false;
     if (what == "durable") return job->durable.generation > 0;
     if (what == "finished") return is_terminal(job->state);
+    if (what == "promised") return has_event(job->id, "evacuation.admitted");
+    if (what == "refused") return has_event(job->id, "evacuation.refused");
+    if (what == "unrefused") return !has_event(job->id, "evacuation.refused");
+    if (what == "late") return has_event(job->id, "evacuation.missed");
+    if (what == "unlate") return !has_event(job->id, "evacuation.missed");
+    if (what == "sent") return cluster_->destination_of(subject) == argument;
     if (what == "on")
       return job->state == JobState::kRunning && cluster_->node_of(subject) == argument;
     if (what == "off")
       return cluster_->node_of(subject) != argument || job->state == JobState::kQueued;
     return to_string(job->state) == what;
+  }
+
+  bool has_event(const JobId& job, const std::string& kind) const {
+    const auto& events = cluster_->coordinator().store().events();
+    return std::any_of(events.begin(), events.end(), [&](const coordinator::EventRow& event) {
+      return event.job == job && event.kind == kind;
+    });
   }
 
   Status wait(const ScenarioCommand& command) {
@@ -193,8 +217,24 @@ class Player {
 
   Status expect(const ScenarioCommand& command) {
     const std::string argument = command.words.size() > 3 ? command.words[3] : "";
+    if (command.words[2] == "copied") return expect_copied(command);
     if (holds(command.words[1], command.words[2], argument)) return {};
     return fail(ErrorCode::kInternal, "not so: " + describe(command.words[1]));
+  }
+
+  /// How many generations of it have become durable so far.
+  Status expect_copied(const ScenarioCommand& command) const {
+    const auto& words = command.words;
+    const bool is_least = words.size() > 4 && words[3] == "at-least";
+    if (words.size() < 5 || (!is_least && words[3] != "at-most"))
+      return fail(ErrorCode::kInvalid, "write expect JOB copied at-least|at-most N");
+    const Job* job = cluster_->job(words[1]);
+    std::size_t copied = 0;
+    for (const auto& [key, row] : cluster_->coordinator().store().generations())
+      copied += job != nullptr && key.first == job->id ? 1 : 0;
+    const std::size_t bound = std::stoul(words[4]);
+    if (is_least ? copied >= bound : copied <= bound) return {};
+    return fail(ErrorCode::kInternal, "not so: " + std::to_string(copied) + " generations of it");
   }
 
   Result<std::size_t> node(const std::string& name) const {
@@ -225,6 +265,10 @@ class Player {
       return healthy();
     }
     if (words[0] == "pause") return pause(words);
+    if (words[0] == "line") {
+      cluster_->set_line(std::stoull(words[1]) * 1'000'000);
+      return {};
+    }
     RN_TRY(const std::size_t which, node(words[1]));
     if (words[0] == "owner") return owner(which, words);
     if (words[0] == "forge") return forge(which, words[2]);
@@ -232,6 +276,10 @@ class Player {
       RN_TRY(const nanoseconds back, parse_duration(words[3]));
       cluster_->forget_warden(which, back);
       return {};
+    }
+    if (words[0] == "history") {
+      RN_TRY(const nanoseconds lent, parse_duration(words[4]));
+      cluster_->rewrite_history(which, static_cast<std::uint32_t>(std::stoul(words[2])), lent);
     }
     if (words[0] == "hollow") cluster_->set_hollow(which);
     if (words[0] == "rot" && !cluster_->rot(which, world_.rng()))

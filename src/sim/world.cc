@@ -41,6 +41,7 @@ constexpr std::string_view kPoints[] = {
     "coordinator.send.attempt_ack",
     "coordinator.send.reclaim_ack",
     "coordinator.send.collect_garbage",
+    "coordinator.send.transfer_rates",
     "coordinator.close",
     "coordinator.reply",
     "coordinator.append_log",
@@ -58,6 +59,7 @@ constexpr std::string_view kPoints[] = {
     "agent.send.reclaim_report",
     "agent.send.leave",
     "agent.send.holdings",
+    "agent.send.transfers",
     "agent.close",
     "agent.ask_warden",
     "agent.watch",
@@ -65,6 +67,7 @@ constexpr std::string_view kPoints[] = {
     // In each kind of work, and after it.
     "agent.cancel",
     "agent.release",
+    "agent.set_rate",
     "agent.work_half_done",
     "agent.work_done",
     "agent.peer_before_frame",

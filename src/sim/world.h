@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "base/time.h"
 #include "sim/event_queue.h"
+#include "sim/lines.h"
 #include "sim/network.h"
 
 namespace rn::sim {
@@ -60,6 +61,8 @@ class World {
 
   FaultPlan& faults() { return faults_; }
 
+  Lines& lines() { return lines_; }
+
   /// One line of the run's history; part of the fingerprint. Kept (the newest ones) for a failure's
   /// report.
   void trace(std::string_view host, std::string_view what);
@@ -97,6 +100,7 @@ class World {
   SeededRng network_rng_;
   Network network_;
   FaultPlan faults_;
+  Lines lines_;
   std::uint64_t fingerprint_ = 0xcbf29ce484222325ULL;
   std::vector<std::string> history_;
   bool echo_ = false;

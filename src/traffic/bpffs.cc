@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include <bpf/libbpf.h>
 #include <linux/magic.h>
 #include <sys/mount.h>
 #include <sys/statfs.h>
@@ -74,6 +75,36 @@ Status release_bpffs(const std::string& folder) {
     return system_error("removing " + folder);
   }
   return {};
+}
+
+Status pin_maps_in(const std::string& folder, bpf_object* object) {
+  bpf_map* map = nullptr;
+  bpf_object__for_each_map(map, object) {
+    const std::string name = bpf_map__name(map);
+    if (!name.starts_with("rn_")) continue;  // libbpf's own data sections
+    if (bpf_map__set_pin_path(map, (folder + "/" + name).c_str()) != 0)
+      return system_error("naming a pin");
+  }
+  return {};
+}
+
+Error load_error(int error) {
+  if (error == EINVAL || error == EEXIST) {
+    return {
+        ErrorCode::kConflict,
+        "the pinned maps are of another version, or the kernel refuses the program",
+        "finish the guests and run `reclaim-agent leave`, then start again"};
+  }
+  if (error == EPERM || error == EACCES) {
+    return {
+        ErrorCode::kDenied,
+        "loading the traffic program needs root (CAP_BPF and CAP_NET_ADMIN)",
+        ""};
+  }
+  return {
+      ErrorCode::kUnsupported,
+      std::string("loading the traffic program: ") + std::strerror(error),
+      ""};
 }
 
 }  // namespace rn::traffic

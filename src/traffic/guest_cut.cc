@@ -238,17 +238,6 @@ Error cut_without_filter(GuestCut::Parts& parts, const Guest& guest, Error why) 
   return why;
 }
 
-Status pin_maps_in(const std::string& folder, bpf_object* object) {
-  bpf_map* map = nullptr;
-  bpf_object__for_each_map(map, object) {
-    const std::string name = bpf_map__name(map);
-    if (!name.starts_with("rn_")) continue;  // libbpf's own data sections
-    if (bpf_map__set_pin_path(map, (folder + "/" + name).c_str()) != 0)
-      return failed("naming a pin", errno);
-  }
-  return {};
-}
-
 void undo_first_load(const std::string& folder) {
   std::error_code failed;
   for (std::filesystem::directory_iterator it(folder, failed), end; !failed && it != end;
@@ -260,24 +249,6 @@ void undo_first_load(const std::string& folder) {
   if (const Status released = release_bpffs(folder); !released) {
     log::warning("traffic.release_failed", {{"why", released.error().describe()}});
   }
-}
-
-tl::unexpected<Error> load_error(int error) {
-  if (error == EINVAL || error == EEXIST) {
-    return fail(
-        ErrorCode::kConflict,
-        "the pinned maps are of another version, or the kernel refuses the program",
-        "finish the guests and run `reclaim-agent leave`, then start again"
-    );
-  }
-  if (error == EPERM || error == EACCES) {
-    return fail(
-        ErrorCode::kDenied, "loading the traffic program needs root (CAP_BPF and CAP_NET_ADMIN)"
-    );
-  }
-  return fail(
-      ErrorCode::kUnsupported, std::string("loading the traffic program: ") + std::strerror(error)
-  );
 }
 
 }  // namespace
@@ -326,7 +297,7 @@ Result<GuestCut> GuestCut::load(const std::string& folder) {
   if (!program) return fail(ErrorCode::kInternal, "the built-in traffic program cannot be parsed");
   RN_CHECK(pin_maps_in(folder, program->obj));
   if (const int result = guest_cut_bpf::load(program.get()); result != 0)
-    return load_error(-result);
+    return fail(load_error(-result));
   RN_TRY(CutSwitch gates, CutSwitch::open_pinned(folder));
   return GuestCut(std::make_unique<Parts>(folder, program.release(), std::move(gates)));
 }

@@ -20,10 +20,7 @@
 namespace rn::traffic {
 namespace {
 
-/// One fixed place, so that a restarted loader finds its own filter. No meaning beyond being the
-/// same everywhere.
 constexpr std::uint32_t kHandle = 1;
-constexpr std::uint32_t kPriority = 0x726e;
 
 enum class Occupant : std::uint8_t { kNobody, kOurs, kForeign };
 
@@ -35,11 +32,11 @@ bpf_tc_hook hook_of(std::uint32_t ifindex, rn_cut_direction direction) {
   return hook;
 }
 
-bpf_tc_opts place() {
+bpf_tc_opts options_of(const FilterPlace& place) {
   bpf_tc_opts options{};
   options.sz = sizeof(options);
   options.handle = kHandle;
-  options.priority = kPriority;
+  options.priority = place.priority;
   return options;
 }
 
@@ -52,13 +49,13 @@ tl::unexpected<Error> failed(const char* what, int result) {
   return fail(code, std::string(what) + ": " + std::strerror(-result));
 }
 
-std::string_view program_name(rn_cut_direction direction) {
-  return direction == RN_CUT_FROM_GUEST ? "rn_from_guest" : "rn_to_guest";
+std::string_view program_name(rn_cut_direction direction, const FilterPlace& place) {
+  return direction == RN_CUT_FROM_GUEST ? place.ingress_program : place.egress_program;
 }
 
-Occupant occupant(std::uint32_t ifindex, rn_cut_direction direction) {
+Occupant occupant(std::uint32_t ifindex, rn_cut_direction direction, const FilterPlace& place) {
   const bpf_tc_hook hook = hook_of(ifindex, direction);
-  bpf_tc_opts options = place();
+  bpf_tc_opts options = options_of(place);
   if (bpf_tc_query(&hook, &options) != 0) return Occupant::kNobody;
   const int fd = bpf_prog_get_fd_by_id(options.prog_id);
   if (fd < 0) return Occupant::kForeign;
@@ -67,7 +64,7 @@ Occupant occupant(std::uint32_t ifindex, rn_cut_direction direction) {
   const int result = bpf_obj_get_info_by_fd(fd, &info, &size);
   close(fd);
   if (result != 0) return Occupant::kForeign;
-  return program_name(direction) == info.name ? Occupant::kOurs : Occupant::kForeign;
+  return program_name(direction, place) == info.name ? Occupant::kOurs : Occupant::kForeign;
 }
 
 /// bpf_attach_type of Linux 6.6; our headers are older.
@@ -151,7 +148,7 @@ Status each_filter(std::uint32_t ifindex, rn_cut_direction direction, Visit visi
 }  // namespace
 
 Result<std::optional<ForeignFilter>> filter_before(
-    std::uint32_t ifindex, rn_cut_direction direction
+    std::uint32_t ifindex, rn_cut_direction direction, const FilterPlace& place
 ) {
   std::array<char, IF_NAMESIZE> name{};
   if (if_indextoname(ifindex, name.data()) == nullptr) return std::nullopt;
@@ -170,8 +167,8 @@ Result<std::optional<ForeignFilter>> filter_before(
   bool is_ours_seen = false;
   RN_CHECK(each_filter(ifindex, direction, [&](const TcFilter& filter) {
     // Others are reached from chain 0 alone; the entry without a handle is the priority itself.
-    if (filter.chain != 0 || filter.handle == 0 || filter.priority > kPriority) return;
-    if (filter.priority == kPriority && filter.handle == kHandle) is_ours_seen = true;
+    if (filter.chain != 0 || filter.handle == 0 || filter.priority > place.priority) return;
+    if (filter.priority == place.priority && filter.handle == kHandle) is_ours_seen = true;
     if (is_ours_seen || first) return;
     const std::string pref = "pref " + std::to_string(filter.priority);
     first = ForeignFilter{
@@ -179,6 +176,14 @@ Result<std::optional<ForeignFilter>> filter_before(
         "tc filter del dev " + interface + " " + hook + " " + pref};
   }));
   return first;
+}
+
+Result<std::size_t> count_filters(std::uint32_t ifindex, rn_cut_direction direction) {
+  std::size_t count = 0;
+  RN_CHECK(each_filter(ifindex, direction, [&](const TcFilter& filter) {
+    if (filter.handle != 0) ++count;  // the entry without a handle is the priority itself
+  }));
+  return count;
 }
 
 Result<bool> ensure_clsact(std::uint32_t ifindex) {
@@ -189,17 +194,19 @@ Result<bool> ensure_clsact(std::uint32_t ifindex) {
   return failed("making the clsact qdisc", result);
 }
 
-Status put_filter(std::uint32_t ifindex, rn_cut_direction direction, int program_fd) {
-  if (occupant(ifindex, direction) == Occupant::kForeign) {
+Status put_filter(
+    std::uint32_t ifindex, rn_cut_direction direction, int program_fd, const FilterPlace& place
+) {
+  if (occupant(ifindex, direction, place) == Occupant::kForeign) {
     return fail(
         ErrorCode::kConflict,
-        "a foreign filter sits at priority " + std::to_string(kPriority) + " of interface " +
+        "a foreign filter sits at priority " + std::to_string(place.priority) + " of interface " +
             std::to_string(ifindex),
         "remove it: tc filter show dev ... ingress|egress"
     );
   }
   const bpf_tc_hook hook = hook_of(ifindex, direction);
-  bpf_tc_opts options = place();
+  bpf_tc_opts options = options_of(place);
   options.prog_fd = program_fd;
   options.flags = BPF_TC_F_REPLACE;
   const int result = bpf_tc_attach(&hook, &options);
@@ -207,14 +214,14 @@ Status put_filter(std::uint32_t ifindex, rn_cut_direction direction, int program
   return {};
 }
 
-bool has_filter(std::uint32_t ifindex, rn_cut_direction direction) {
-  return occupant(ifindex, direction) == Occupant::kOurs;
+bool has_filter(std::uint32_t ifindex, rn_cut_direction direction, const FilterPlace& place) {
+  return occupant(ifindex, direction, place) == Occupant::kOurs;
 }
 
-Status remove_filter(std::uint32_t ifindex, rn_cut_direction direction) {
-  if (occupant(ifindex, direction) != Occupant::kOurs) return {};
+Status remove_filter(std::uint32_t ifindex, rn_cut_direction direction, const FilterPlace& place) {
+  if (occupant(ifindex, direction, place) != Occupant::kOurs) return {};
   const bpf_tc_hook hook = hook_of(ifindex, direction);
-  const bpf_tc_opts options = place();
+  const bpf_tc_opts options = options_of(place);
   const int result = bpf_tc_detach(&hook, &options);
   if (result != 0 && !is_gone(result)) return failed("detaching the filter", result);
   return {};

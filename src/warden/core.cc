@@ -235,6 +235,18 @@ void WardenCore::ask(const Caller& caller, const warden_wire::Resume&) {
   answer(caller, Status());
 }
 
+/// The shell answers it where transfers are bounded: nothing of it is journalled.
+void WardenCore::ask(const Caller& caller, const warden_wire::SetTransfers&) {
+  answer(
+      caller,
+      fail(
+          ErrorCode::kUnsupported,
+          "this warden does not bound transfers: they are paced by the agent alone",
+          "start it with --transfers INTERFACE:RATE"
+      )
+  );
+}
+
 // ---- operations
 
 OpId WardenCore::begin(Kind kind, const GuestName& guest, std::vector<Caller> callers) {

@@ -98,6 +98,7 @@ class WardenCore {
   void on(const Reconciled& event);
   void on(const FilterLost& event);
   void on(const FilterFound& event);
+  void on(const Noticed& event);
   void on(const HandJournalDamaged& event);
   void on(const Tick& event);
 
@@ -117,6 +118,7 @@ class WardenCore {
   void ask(const Caller& caller, const warden_wire::Pause& request);
   void ask(const Caller& caller, const warden_wire::Resume& request);
   void ask(const Caller& caller, const warden_wire::Announce& request);
+  void ask(const Caller& caller, const warden_wire::SetTransfers& request);
 
   // Guests: core_guests.cc
   GuestRecord* find(const GuestName& guest);

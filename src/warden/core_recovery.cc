@@ -279,4 +279,8 @@ void WardenCore::on(const FilterFound& event) {
   );
 }
 
+void WardenCore::on(const Noticed& event) {
+  note_trouble(event.what);
+}
+
 }  // namespace rn::warden

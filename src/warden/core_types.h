@@ -266,6 +266,11 @@ struct FilterFound {
   std::string remove;  ///< the command that takes it away; empty = none is known
 };
 
+/// Something for the owner's eyes that changes no state of the core's.
+struct Noticed {
+  std::string what;
+};
+
 /// What `reclaim-warden kill` did while this process hung cannot be read.
 struct HandJournalDamaged {
   SetGates found;  ///< the gates as they are
@@ -289,6 +294,7 @@ using Event = std::variant<
     Reconciled,
     FilterLost,
     FilterFound,
+    Noticed,
     HandJournalDamaged,
     Tick>;
 

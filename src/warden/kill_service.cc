@@ -28,10 +28,14 @@ constexpr int kGuardStepMs = 10;
 constexpr milliseconds kGuardLimit = seconds(60);  ///< longer than an engine's start may take
 constexpr milliseconds kLookLimit = seconds(1);
 
-enum FrameStatus : std::uint32_t { kCleared, kClearing, kWedged, kRefused, kOver };
+enum FrameStatus : std::uint32_t { kCleared, kClearing, kWedged, kRefused, kOver, kNotBounded };
 
 bool is_order(const KillFrame& frame) {
   return frame.verb == KillFrame::kCutAndClear || frame.verb == KillFrame::kCutOnly;
+}
+
+bool is_about_transfers(const KillFrame& frame) {
+  return frame.verb == KillFrame::kCutTransfers || frame.verb == KillFrame::kAllowTransfers;
 }
 
 Result<sockaddr_un> address_of(const std::string& path) {
@@ -91,6 +95,14 @@ bool carry_out(
     done.report.remains.push_back("not verified in time");
   if (done.report.killed_ns == 0) done.report.killed_ns = to_ns(clock.now().boot);
   return true;
+}
+
+void carry_out(TransfersCut& cut, const Clock& clock, KillFrame& frame) {
+  const bool is_cut = frame.verb == KillFrame::kCutTransfers;
+  if (frame.declared_ns == 0) frame.declared_ns = to_ns(clock.now().boot);
+  const Status set = cut.set_gate(!is_cut);
+  frame.status = set ? kCleared : kWedged;
+  if (set && is_cut) frame.cut_ns = to_ns(clock.now().boot);
 }
 
 std::vector<EmergencyDone> emergencies_of(
@@ -239,6 +251,8 @@ void KillService::serve(int client) {
   if (!is_owner || frame.magic != KillFrame::kMagic) {
     frame = KillFrame{};
     frame.status = kRefused;
+  } else if (is_about_transfers(frame)) {
+    order_transfers(frame, peer.uid);
   } else if (is_order(frame) && frame.declared_ns != 0 && frame.declared_ns < released_ns_) {
     frame.status = kOver;
   } else {
@@ -259,6 +273,25 @@ void KillService::serve(int client) {
     done_(std::move(done));
   }
   send(client, &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void KillService::share_transfers(
+    TransfersCut cut, std::uint32_t agent_uid, std::function<void()> told
+) {
+  const std::lock_guard lock(transfers_mutex_);
+  transfers_.emplace(Transfers{std::move(cut), agent_uid, std::move(told)});
+}
+
+void KillService::order_transfers(KillFrame& frame, std::uint32_t uid) {
+  const std::lock_guard lock(transfers_mutex_);
+  if (!transfers_) {
+    frame.status = kNotBounded;
+  } else if (frame.verb == KillFrame::kAllowTransfers && uid == transfers_->agent_uid) {
+    frame.status = kRefused;
+  } else {
+    carry_out(transfers_->cut, clock_, frame);
+    transfers_->told();
+  }
 }
 
 namespace {

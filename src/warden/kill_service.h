@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "warden/kill_journal.h"
 #include "warden/kill_path.h"
 #include "warden/machine.h"
+#include "warden/transfer_bounds.h"
 
 namespace rn::warden {
 
@@ -49,6 +52,11 @@ class KillService {
   /// have waited in the socket of a process that hung, are over. Thread-safe.
   void note_release(Instant at) { released_ns_ = to_ns(at); }
 
+  /// From now on orders about the agent's transfers are carried out by `cut`, and told from this
+  /// object's thread to `told`, which must not wait. Before that they are answered as not bounded.
+  /// `agent_uid` may cut and may not let go on.
+  void share_transfers(TransfersCut cut, std::uint32_t agent_uid, std::function<void()> told);
+
  private:
   KillService(
       std::string path,
@@ -61,7 +69,13 @@ class KillService {
   void run();
   void serve(int client);
   void stand_guard();
-  warden_wire::KillFrame answer(const warden_wire::KillFrame& frame);
+  void order_transfers(warden_wire::KillFrame& frame, std::uint32_t uid);
+
+  struct Transfers {
+    TransfersCut cut;
+    std::uint32_t agent_uid = 0;
+    std::function<void()> told;
+  };
 
   std::string socket_path_;
   std::vector<std::uint32_t> owner_uids_;
@@ -71,6 +85,8 @@ class KillService {
   std::uint64_t sequence_;
   Instant guards_until_{};  ///< its thread only
   std::atomic<std::int64_t> released_ns_ = 0;
+  std::mutex transfers_mutex_;
+  std::optional<Transfers> transfers_;  ///< guarded by transfers_mutex_
   const Clock& clock_;
   Done done_;
   int listener_ = -1;
@@ -87,6 +103,9 @@ bool carry_out(
     warden_wire::KillFrame& frame,
     EmergencyDone& done
 );
+
+/// Does what the frame says to the transfers' gate and fills it in: one map write.
+void carry_out(TransfersCut& cut, const Clock& clock, warden_wire::KillFrame& frame);
 
 /// What the kill journal says, as the core wants it: one event per intent, numbered from 1, with
 /// what was done as far as it is known. Times of another boot are `now`.

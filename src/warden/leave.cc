@@ -110,6 +110,9 @@ class Leaving {
     if (!may_exist_still(paths_.gates)) return;
     auto cut = traffic::GuestCut::open(paths_.gates);
     if (!cut) return note(fail(cut.error()), "gates");
+    if (traffic::has_pinned_edge(paths_.gates)) {
+      note(traffic::TransferEdge::leave_pinned(paths_.gates), "filters of the agent's transfers");
+    }
     GuestNet net({config_.lab, config_.first_address, 0, 0, paths_.sysctls}, *cut);
     add(net.leave());
     note(

@@ -53,6 +53,7 @@ MachinePaths::MachinePaths(const MachineConfig& config)
       kill_journal(config.state + "/kill.journal"),
       hand_journal(config.state + "/kill-by-hand.journal"),
       ordered_journal(config.state + "/kill-ordered.journal"),
+      transfers_cut(config.state + "/transfers-cut"),
       cgroup("reclaim-" + config.lab) {}
 
 DataConfig data_config(const MachineConfig& config) {
@@ -125,6 +126,10 @@ Status Machine::open_parts() {
           paths_.sysctls},
       *cut_
   );
+  if (const Status bounded = open_transfers(); !bounded) {
+    transfers_refusal_ = bounded.error().describe();
+    log::warning("transfers.not_bounded", {{"why", transfers_refusal_}});
+  }
   RN_TRY(roots_, probe_cgroups());
   RN_CHECK(make_cgroup(roots_, paths_.cgroup));
   RN_TRY(CgroupKiller killer, CgroupKiller::open(roots_, clock_));
@@ -135,6 +140,18 @@ Status Machine::open_parts() {
       KillPath::open(kill_config(config_, paths_.ordered_journal), clock_, gpus_.get())
   );
   ordered_ = std::make_unique<SharedKillPath>(std::move(ordered));
+  return {};
+}
+
+/// Without them guests are lent all the same: transfers are paced by who sends them then.
+Status Machine::open_transfers() {
+  if (!config_.transfers) return traffic::TransferEdge::leave_pinned(paths_.gates);
+  RN_TRY(
+      transfers_,
+      TransferBounds::open(
+          *config_.transfers, paths_.gates, paths_.transfers_cut, config_.agent_uid
+      )
+  );
   return {};
 }
 

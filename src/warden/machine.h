@@ -24,6 +24,7 @@
 #include "warden/kill_path.h"
 #include "warden/private_engine.h"
 #include "warden/profile.h"
+#include "warden/transfer_bounds.h"
 
 namespace rn::warden {
 
@@ -42,6 +43,7 @@ struct MachineConfig {
   std::string first_address = "100.64.0.0";
   std::uint64_t guest_uplink_bps = 0;
   std::uint64_t granted_bps = 0;                 ///< of all guests together
+  std::optional<TransfersGrant> transfers;       ///< none: the agent's transfers are not bounded
   std::map<std::string, std::string> data_sets;  ///< name: the owner's folder
 };
 
@@ -56,6 +58,7 @@ struct MachinePaths {
   std::string kill_journal;     ///< of the kill socket
   std::string hand_journal;     ///< of `reclaim-warden kill` without a daemon
   std::string ordered_journal;  ///< of clearings that the core ordered
+  std::string transfers_cut;    ///< there while the owner has cut the agent's transfers
   std::string cgroup;           ///< relative: "reclaim-LAB"
 };
 
@@ -145,6 +148,12 @@ class Machine {
   /// Puts back what is missing, and tells the kill paths which guests' gates are passed by.
   FilterLook look_at_filters();
 
+  /// The bounds of the agent's transfers; null where there are none.
+  TransferBounds* transfers() { return transfers_.get(); }
+
+  /// Why there are none although the owner wants them; empty otherwise.
+  const std::string& transfers_refusal() const { return transfers_refusal_; }
+
   /// Names of the owner's data sets that are there now. Blocks for as long as his disk does.
   std::vector<std::string> data_sets() const { return data_->there(); }
 
@@ -155,6 +164,7 @@ class Machine {
  private:
   Machine(const MachineConfig& config, const Clock& clock);
   Status open_parts();
+  Status open_transfers();
   void unregister(traffic::Slot slot);
   bool is_emergency_pending() const;
   std::string cgroup_of(const std::string& container) const;
@@ -182,6 +192,8 @@ class Machine {
   std::optional<traffic::GuestCut> cut_;  ///< used by net_ alone, under its lock
   std::optional<traffic::CutSwitch> gates_;
   std::unique_ptr<GuestNet> net_;
+  std::unique_ptr<TransferBounds> transfers_;
+  std::string transfers_refusal_;
   std::unique_ptr<GpuProcesses> gpus_;
   CgroupRoots roots_;
   std::optional<CgroupKiller> killer_;

@@ -79,8 +79,10 @@ Status WardenServer::open() {
   clearer_ = std::make_unique<io::Workers>(loop_, 1, kQueue);
   engine_ = std::make_unique<io::Workers>(loop_, 1, kQueue);
   filters_ = std::make_unique<io::Workers>(loop_, 1, kQueue);
+  edge_ = std::make_unique<io::Workers>(loop_, 1, kQueue);
   looker_ = std::make_unique<io::Workers>(loop_, 1, kQueue);
   RN_CHECK(recover(this_boot()));
+  RN_CHECK(open_transfers());
 
   io::FramedUnixServerConfig socket;
   socket.path = config_.machine.run + "/warden.sock";
@@ -96,6 +98,7 @@ Status WardenServer::open() {
   loop_.run_every(kSupervision, [this] {
     supervise_engine();
     look_at_filters();
+    look_at_transfers();
   });
   supervise_engine();
   if (!config_.machine.data_sets.empty()) {
@@ -400,7 +403,13 @@ void WardenServer::receive(std::uint64_t id, const io::Frame& frame) {
     refused.message = request.error().message;
     return send(id, refused);
   }
-  if (std::holds_alternative<warden_wire::Release>(request->request)) look_for_by_hand();
+  if (const auto* release = std::get_if<warden_wire::Release>(&request->request)) {
+    look_for_by_hand();
+    if (client->second.is_owner && release->gpus.empty()) allow_transfers();
+  }
+  if (auto* wanted = std::get_if<warden_wire::SetTransfers>(&request->request);
+      wanted != nullptr && machine_->transfers() != nullptr)
+    return set_transfers(id, request->number, std::move(*wanted));
   if (std::holds_alternative<warden_wire::Query>(request->request))
     client->second.is_watching = client->second.session->peer().uid == config_.machine.agent_uid;
   tell(Asked{Caller{id, request->number, client->second.is_owner}, std::move(request->request)});

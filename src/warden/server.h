@@ -114,6 +114,13 @@ class WardenServer {
   void search();
   void look_at_filters();
 
+  // The agent's transfers, where they are bounded.
+  Status open_transfers();
+  void look_at_transfers();
+  void record_transfers_cut();  ///< makes durable what the gate says
+  void allow_transfers();
+  void set_transfers(std::uint64_t client, std::uint64_t number, warden_wire::SetTransfers wanted);
+
   ServerConfig config_;
   io::Loop& loop_;
   io::RealClock clock_;
@@ -149,7 +156,9 @@ class WardenServer {
   std::string engine_refusal_;  ///< of the engine that answered last; empty = none
   bool is_engine_asked_ = false;
   bool is_searching_ = false;
-  bool is_looking_ = false;       ///< at the guests' filters
+  bool is_looking_ = false;  ///< at the guests' filters
+  bool is_edge_looked_at_ = false;
+  std::optional<TransfersCut> transfers_cut_;
   bool is_found_ = false;         ///< a search has succeeded since the engine came up
   std::uint64_t activity_ = 0;    ///< counts guests' effects begun and ended
   milliseconds engine_pause_{0};  ///< waits longer after each failure to start
@@ -163,6 +172,7 @@ class WardenServer {
   std::unique_ptr<io::Workers> clearer_;    ///< one thread: reclaims
   std::unique_ptr<io::Workers> engine_;     ///< one thread: supervision and searches
   std::unique_ptr<io::Workers> filters_;    ///< one thread: a start holds the wires for seconds
+  std::unique_ptr<io::Workers> edge_;       ///< one thread: transfers
   std::unique_ptr<io::Workers> looker_;     ///< one thread: the owner's disks, which may hang
 };
 

@@ -36,6 +36,7 @@ ONLY_SIMULATED = {
     "liar": "changes chunks as an agent serves them; real agents have no such mode",
     "hollow": "throws away what an agent signs for; real agents have no such mode",
     "rot": "changes a bit of what an agent keeps, where it looks for another copy first",
+    "line": "changes what a building's line carries; traffic_test.py has a real line",
     "leave": "needs a machine of its own to take away; leaving.py does that to real daemons",
     "backup": "copies the coordinator's database under way; no helper here does that",
     "restore": "puts that older database back; the same",
@@ -80,6 +81,10 @@ def unplayable(commands):
             found.append(f"line {command.line}: {' '.join(command.words)}: {why}")
         found += [f"line {command.line}: {word}: the real guest cannot" for word in command.words
                   if word.startswith("crash-at=")]
+        found += [f"line {command.line}: {word}: traffic_test.py has states of a size and a line" for word in
+                  command.words if word.startswith("weight=")]
+        found += [f"line {command.line}: {word}: the real site takes as many as it has cores for" for word in
+                  command.words if word.startswith("guests=")]
     return found
 
 

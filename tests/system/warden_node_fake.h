@@ -105,11 +105,12 @@ class WardenNode {
         "--lab",
         lab,
         "--agent-uid",
-        std::to_string(kAgentUid),
+        std::to_string(agent_uid),
         "--reserve-mib",
         "64",
         "--init",
         RN_INIT};
+    options.argv.insert(options.argv.end(), flags.begin(), flags.end());
     options.environment.emplace();  // the tag of labs.sh, by which it finds a run's processes
     for (char** at = environ; *at != nullptr; ++at)
       if (!std::string_view(*at).starts_with("RN_RUN=")) options.environment->emplace_back(*at);
@@ -136,29 +137,19 @@ class WardenNode {
   bool connect() {
     client_.reset();
     // The warden is told who connects by the user of that moment.
-    const bool is_agent = ::seteuid(kAgentUid) == 0;
+    const bool is_agent = ::seteuid(agent_uid) == 0;
     auto made = io::FramedUnixClient::connect(folder + "/run/warden.sock");
     RN_ASSERT(is_agent && ::seteuid(0) == 0, "root may become the agent's user and root again");
     if (made) client_ = std::move(*made);
     return client_ != nullptr;
   }
 
+  /// What only the owner may say goes by root, the rest by the agent's user.
   warden_wire::Answer ask(warden_wire::Request request, milliseconds limit = seconds(60)) {
-    warden_wire::Answer lost;
-    lost.code = "lost";
-    if (client_ == nullptr) return lost;
-    const std::uint64_t number = ++number_;
-    const Blob bytes =
-        warden_wire::encode(warden_wire::NumberedRequest{number, std::move(request)});
-    if (!client_->send(1, bytes)) return lost;
-    for (;;) {
-      auto frame = client_->receive(limit);
-      if (!frame) return lost;
-      const auto reply = warden_wire::decode_reply(frame->body);
-      if (!reply) return lost;
-      const auto* answer = std::get_if<warden_wire::Answer>(&*reply);
-      if (answer != nullptr && answer->request == number) return *answer;
-    }
+    if (!warden_wire::is_owner_only(request))
+      return ask_by(client_.get(), std::move(request), limit);
+    const auto owner = io::FramedUnixClient::connect(folder + "/run/warden.sock");
+    return ask_by(owner ? owner->get() : nullptr, std::move(request), limit);
   }
 
   /// Reads what the warden pushes until `is_so` says yes to a state, or 20 s have passed without.
@@ -238,8 +229,30 @@ class WardenNode {
   const std::string lab;
   const std::string folder;
   std::string digest;
+  std::uint32_t agent_uid = kAgentUid;
+  std::vector<std::string> flags;  ///< more of them, of the next serve()
 
  private:
+  warden_wire::Answer ask_by(
+      io::FramedUnixClient* client, warden_wire::Request request, milliseconds limit
+  ) {
+    warden_wire::Answer lost;
+    lost.code = "lost";
+    if (client == nullptr) return lost;
+    const std::uint64_t number = ++number_;
+    const Blob bytes =
+        warden_wire::encode(warden_wire::NumberedRequest{number, std::move(request)});
+    if (!client->send(1, bytes)) return lost;
+    for (;;) {
+      auto frame = client->receive(limit);
+      if (!frame) return lost;
+      const auto reply = warden_wire::decode_reply(frame->body);
+      if (!reply) return lost;
+      const auto* answer = std::get_if<warden_wire::Answer>(&*reply);
+      if (answer != nullptr && answer->request == number) return *answer;
+    }
+  }
+
   /// As `labs.sh up --guard` does, with this process in both places: whoever sweeps takes down what
   /// is left when it has ended, and nothing before.
   void register_for_the_sweep() const {

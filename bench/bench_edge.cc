@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The transfers' edge on the wire between two network namespaces: what a sender loses that paces
+// itself at its grant, what one gets that ignores it, how soon another rate is on the wire, and
+// what a packet costs. Root.
+//
+//   bench_edge [SECONDS=10] [CHANGES=100]
+
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench_report.h"
+#include "edge_site.h"
+#include <bpf/bpf.h>
+#include <linux/bpf.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include "base/scratch_folder.h"
+#include "traffic/bpffs.h"
+#include "traffic/packet_builder_fake.h"
+
+namespace rn::bench {
+namespace {
+
+using edge_site::now_ns;
+using edge_site::Sender;
+using traffic::TransferEdge;
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::int64_t kMs = 1'000'000;
+constexpr std::uint64_t kMbit = 125'000;  ///< bytes a second
+
+struct Bench {
+  const edge_site::Site& site;
+  edge_site::Sink& sink;
+  TransferEdge& edge;
+};
+
+/// From the first second on, per second: least, median and most, as parts of the grant.
+void print_windows(
+    const char* who, const char* how, Bench& b, std::uint64_t grant, std::int64_t begin, int seconds
+) {
+  std::vector<double> parts;
+  for (int i = 1; i < seconds; ++i)
+    parts.push_back(
+        static_cast<double>(b.sink.bytes_between(begin + i * kSecond, begin + (i + 1) * kSecond)) /
+        static_cast<double>(grant)
+    );
+  std::printf(
+      "%s %s at %llu Mbit/s: bytes of each second after the first against the grant, n=%zu: "
+      "median %.3f, least %.3f, most %.3f",
+      how,
+      who,
+      static_cast<unsigned long long>(grant / kMbit),
+      parts.size(),
+      quantile(parts, 0.5),
+      quantile(parts, 0.0),
+      quantile(parts, 1.0)
+  );
+}
+
+void run_tcp(
+    Bench& b, std::uint64_t grant, const std::string& congestion, bool paces, int seconds
+) {
+  const Sender sender({.congestion = congestion, .pace_bytes_s = paces ? grant : 0});
+  (void)b.edge.set_claims({sender.claim(1, grant)});
+  b.sink.forget();
+  const std::int64_t begin = now_ns();
+  sender.flood_until(begin + seconds * kSecond);
+  const auto counters = b.edge.claim_counters().value().at(0).counters;
+  print_windows(congestion.c_str(), paces ? "paced" : "unpaced", b, grant, begin, seconds);
+  std::printf(
+      "; dropped %llu of %llu packets, %llu retransmits\n",
+      static_cast<unsigned long long>(counters.dropped_packets),
+      static_cast<unsigned long long>(counters.dropped_packets + counters.passed_packets),
+      static_cast<unsigned long long>(sender.retransmits())
+  );
+}
+
+void set_unclaimed(Bench& b, std::uint64_t rate) {
+  traffic::ClassRates rates = traffic::unbounded_rates();
+  rates[RN_EDGE_UNCLAIMED] = rate;
+  (void)b.edge.set_classes(rates);
+}
+
+void run_udp(Bench& b, std::uint64_t grant, int seconds) {
+  const Sender sender({.is_udp = true});
+  set_unclaimed(b, grant);
+  b.sink.forget();
+  const std::int64_t begin = now_ns();
+  sender.flood_until(begin + seconds * kSecond, grant + grant / 2);
+  print_windows("UDP at 1.5 times, unclaimed", "flooding", b, grant, begin, seconds);
+  std::printf("\n");
+  set_unclaimed(b, RN_EDGE_UNBOUNDED);
+}
+
+/// A flood of 150 Mbit/s, granted 20 and 100 by turns: the first window of 10 ms, in steps of 1 ms,
+/// whose bytes are as many as the new rate lets pass, give or take a fifth.
+void run_changes(Bench& b, int changes) {
+  constexpr std::uint64_t kLow = 20 * kMbit, kHigh = 100 * kMbit, kOffered = 150 * kMbit;
+  constexpr std::int64_t kWindowMs = 10;
+  const Sender sender({.is_udp = true});
+  set_unclaimed(b, kHigh);
+  std::atomic<bool> is_over{false};
+  std::thread flood([&] {
+    while (!is_over) sender.flood_until(now_ns() + kSecond, kOffered);
+  });
+  usleep(500'000);
+  std::vector<double> up, down, writes;
+  for (int i = 0; i < changes; ++i) {
+    const bool goes_up = i % 2 == 1;
+    b.sink.forget();
+    const std::int64_t at = now_ns();
+    set_unclaimed(b, goes_up ? kHigh : kLow);
+    writes.push_back(static_cast<double>(now_ns() - at) / 1e3);
+    usleep(250'000);
+    const double due = static_cast<double>(goes_up ? kHigh : kLow) * kWindowMs / 1e3;
+    int ms = 0;
+    for (; ms < 200; ++ms) {
+      const auto got =
+          static_cast<double>(b.sink.bytes_between(at + ms * kMs, at + (ms + kWindowMs) * kMs));
+      if (got > 0.8 * due && got < 1.2 * due) break;
+    }
+    (goes_up ? up : down).push_back(ms);
+  }
+  is_over = true;
+  flood.join();
+  set_unclaimed(b, RN_EDGE_UNBOUNDED);
+  const auto print = [](const char* what, const std::vector<double>& values, const char* unit) {
+    std::printf(
+        "%s, n=%zu: median %.1f, p99 %.1f, max %.1f %s\n",
+        what,
+        values.size(),
+        quantile(values, 0.5),
+        quantile(values, 0.99),
+        quantile(values, 1.0),
+        unit
+    );
+  };
+  print("map writes to the lower rate at the peer (20 of 100 Mbit/s)", down, "ms");
+  print("map writes to the higher rate at the peer", up, "ms");
+  print("the map writes themselves (all classes)", writes, "us");
+}
+
+traffic::packet::Frame data_frame(std::size_t payload) {
+  auto head = traffic::packet::tcp(5000, 7445, 0x10);
+  head.resize(head.size() + payload, 'x');
+  return traffic::packet::v4({"192.0.2.2", "198.51.100.7", 6}, head);
+}
+
+void run_costs(Bench& b) {
+  const auto cost = [&](const char* what, int program, std::size_t payload) {
+    const auto frame = data_frame(payload);
+    std::vector<double> ns;
+    for (int i = 0; i < 100; ++i) {
+      LIBBPF_OPTS(bpf_test_run_opts, options);
+      options.data_in = frame.data();
+      options.data_size_in = static_cast<std::uint32_t>(frame.size());
+      options.repeat = 10'000;
+      if (bpf_prog_test_run_opts(program, &options) != 0) return;
+      ns.push_back(options.duration);
+    }
+    std::printf(
+        "%s, n=100 x 10,000 packets: median %.0f, p99 %.0f ns a packet\n",
+        what,
+        quantile(ns, 0.5),
+        quantile(ns, 0.99)
+    );
+  };
+  const auto set_user = [&](std::uint32_t uid) {
+    const std::uint32_t key = 0;
+    rn_edge_settings settings{};
+    bpf_map_lookup_elem(b.edge.settings_fd(), &key, &settings);
+    settings.agent_uid = uid;
+    bpf_map_update_elem(b.edge.settings_fd(), &key, &settings, BPF_ANY);
+  };
+  traffic::TransferClaim claim;
+  claim.id = 1;
+  claim.local = traffic::parse_end("192.0.2.2", 5000).value();
+  claim.remote = traffic::parse_end("198.51.100.7", 7445).value();
+  claim.bytes_per_s = 1'000'000 * kMbit;
+  cost("egress, of another user", b.edge.egress_fd(), 1400);
+  cost("ingress, of no transfer", b.edge.ingress_fd(), 1400);
+  set_user(0);  // as which BPF_PROG_TEST_RUN sends
+  traffic::ClassRates rates;
+  rates.fill(1'000'000 * kMbit);
+  (void)b.edge.set_classes(rates);
+  cost("egress, unclaimed, two buckets", b.edge.egress_fd(), 1400);
+  (void)b.edge.set_claims({claim});
+  cost("egress, claimed, three buckets", b.edge.egress_fd(), 1400);
+  (void)b.edge.gate().cut();
+  cost("egress, cut", b.edge.egress_fd(), 1400);
+  set_user(edge_site::kEdgeAgentUid);
+}
+
+int run(int seconds, int changes) {
+  print_machine("the transfers' edge: veth between two network namespaces, no qdisc behind it");
+  const ScratchFolder folder;
+  const edge_site::Site site;
+  edge_site::Sink sink(site);
+  auto edge = TransferEdge::open(folder.path() + "/gates", edge_site::kEdgeAgentUid);
+  if (!edge) {
+    std::printf("%s\n", edge.error().describe().c_str());
+    return 1;
+  }
+  (void)edge->set_classes(traffic::unbounded_rates());
+  (void)edge->gate().uncut();
+  (void)edge->guard({"up0"});
+  Bench b{site, sink, *edge};
+  for (const std::uint64_t mbit : {10U, 100U, 1000U}) {
+    for (const char* congestion : {"reno", "cubic", "bbr"}) {
+      run_tcp(b, mbit * kMbit, congestion, true, seconds);
+      run_tcp(b, mbit * kMbit, congestion, false, seconds);
+    }
+    run_udp(b, mbit * kMbit, seconds);
+  }
+  run_changes(b, changes);
+  run_costs(b);
+  const bool is_gone = edge->leave().has_value();
+  return traffic::release_bpffs(folder.path() + "/gates") && is_gone ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace rn::bench
+
+int main(int argc, char** argv) {
+  const int seconds = argc > 1 ? std::atoi(argv[1]) : 10;
+  const int changes = argc > 2 ? std::atoi(argv[2]) : 100;
+  if (seconds < 2 || seconds > 100 || changes < 2) {
+    std::fprintf(stderr, "bench_edge [SECONDS, 2 to 100] [CHANGES, at least 2]\n");
+    return 2;
+  }
+  return rn::bench::run(seconds, changes);
+}

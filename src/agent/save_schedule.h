@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "base/time.h"
+#include "reclaim/checkpoint_clock.h"
+#include "reclaim/checkpoint_schedule.h"
+
+namespace rn::agent {
+
+/// When what a guest saves goes elsewhere, and when it is told to save. In memory: after a restart
+/// of the agent it is learnt anew.
+struct SaveSchedule {
+  bool is_planned = false;         ///< the owner's habits are known: copies wait until it pays
+  reclaim::CheckpointClock clock;  ///< since the snapshot of the newest copy that was let go
+  reclaim::DirtyCurveFit dirty;    ///< measured from generation to generation
+  double interval_s = 0;           ///< τ in force; not positive or infinite = none yet
+  double hazard = 0;               ///< effective: of departures that a notice does not absorb
+  double owner_hazard = 0;         ///< of all departures, the cautious end of what is known
+  double cost_s = 0;               ///< of one save, to the guest
+  double gap_s = 0;                ///< from its newest generation to the one before
+  reclaim::SnapshotAnswer answer = reclaim::SnapshotAnswer::kTake;
+  std::uint32_t going = 0;  ///< the generation that is on its way; 0 = none
+  double sent_s = 0;        ///< for so long it has had the uplink
+
+  double pause_s = 5;               ///< from the signal to a complete generation; a guess at first
+  std::uint32_t tells_unheard = 0;  ///< told so often since its newest generation
+  Instant told_at{};
+  Instant tell_after{};
+};
+
+}  // namespace rn::agent

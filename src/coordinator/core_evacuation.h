@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "coordinator/core_state.h"
+
+// Where the jobs go whose nodes are taken back, chosen for all of them together
+// (reclaim/evacuation.h) from what the core knows: free slots, who holds which generation, hazards,
+// the network as it was declared and as it was measured.
+//
+// Chosen anew when a reclaim with notice or an announced one is told, when a guest hears of one,
+// when a destination refuses the guest or its copy, leaves, is silent or is taken back itself, and
+// once a heartbeat while somebody has nowhere to go. A choice directs the copies of what the guest
+// saves last (CopyPlan: the holder first, told at once) and its next placement (the destination is
+// asked first, and its place is kept from others until the deadline and the drain's time after it,
+// at most a quarter of an hour ahead). A choice that differs from the one before is an event
+// `evacuation.chosen` with its numbers.
+//
+// In memory only: after a restart, what agents report is chosen for anew.
+namespace rn::coordinator {
+
+/// A reclaim of this node was told or has changed, or a guest of it was noticed.
+void note_evacuees(State& state, NodeEntry& node);
+/// Of a start: the open reclaims that the store knows.
+void restore_evacuations(State& state);
+
+/// The node was asked for the job and did not take it. Nothing happens if it was not its
+/// destination.
+void note_turned_down(State& state, const JobId& job, const NodeId& node, const std::string& why);
+/// The job's agent could copy nothing to these nodes.
+void note_copies_refused(State& state, const JobId& job, const std::vector<NodeId>& tried);
+/// A generation of it became durable: somewhere else than it was sent to is a reason to choose
+/// anew.
+void note_held(State& state, const JobId& job, const GenerationRow& row);
+/// It runs elsewhere, is over, or its owner gave the node back.
+void end_evacuation(State& state, const JobId& job);
+
+/// Looks at destinations and at what has lasted too long; from ticks.
+void look_at_evacuations(State& state);
+/// Chooses, if there is a reason to. After each event, before anything is placed.
+void settle_evacuations(State& state);
+
+/// Whose place is kept for the job now; empty = nobody's.
+NodeId kept_destination(const State& state, const JobId& job);
+/// Where the job's last copies shall go first; empty = as always.
+NodeId directed_holder(const State& state, const JobId& job);
+/// A reclaim of the whole node is told that is not over; what its heartbeats say of its lending may
+/// be older.
+bool is_taken_back(const State& state, const NodeId& node);
+
+/// Who has departed, against what was forecast of everybody (ForecastTrust). Just before the hazard
+/// model is told.
+void learn_trust(State& state, const NodeId& departed);
+/// What the copies of a generation that became durable say of the network.
+void learn_rates(State& state, const NodeEntry& source, const GenerationRow& row);
+
+/// What the way between two nodes carries nine times of ten, in bytes a second: as measured, else
+/// as declared; 0 if nothing is known.
+double sure_rate(const State& state, const NodeEntry& from, const NodeEntry& to);
+
+/// The state that a choice is made from. Borrows the state's topology.
+struct EvacuationInputs {
+  std::vector<JobId> ids;
+  std::vector<NodeId> nodes;
+  reclaim::EvacuationSite site;
+  std::vector<reclaim::EvacuatingJob> jobs;
+  reclaim::EvacuationPolicy policy;
+};
+
+inline constexpr std::size_t kEvacueesAtOnce = 64;  ///< the others are placed as always
+inline constexpr std::size_t kSiteNodes = 512;      ///< that are looked at for one choice
+
+/// Who leaves, from where and by when: State::evacuations, or what is only imagined.
+using Leavings = std::map<JobId, Evacuation>;
+
+EvacuationInputs evacuation_inputs(
+    const State& state, const std::vector<JobId>& jobs, const Leavings& leavings
+);
+
+/// Where a job would go if its node were taken back now, with its contract's notice. Empty:
+/// nowhere.
+NodeId likely_destination(const State& state, const JobEntry& job, const NodeEntry& source);
+/// The share of the switches above `a` that `b` hangs at, too: 0 if either has no place, or is at
+/// the root.
+double shared_switches(const State& state, const NodeEntry& a, const NodeEntry& b);
+
+}  // namespace rn::coordinator

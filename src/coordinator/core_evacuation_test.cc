@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <set>
+
+#include "coordinator/core_harness.h"
+#include "coordinator/core_paths.h"
+
+namespace rn::coordinator {
+namespace {
+
+using HostAnswer = FakeAgent::Answer;
+
+/// Three labs that lend one slot each, and a store.
+class Evacuations : public CoreSite {
+ protected:
+  void SetUp() override {
+    start();
+    add_node("a", "lab-a").hello.facts.images = {a_image("base").digest};
+    for (const auto& [name, lab] : {std::pair("b", "lab-b"), std::pair("c", "lab-c")})
+      add_node(name, lab);
+    add_node("store", "storage").hello.contract.lends = false;
+    for (auto& [name, id] : names) {
+      node(name).hello.contract.max_guests = 1;
+      connect(node(name));
+    }
+    settle();
+  }
+
+  /// Runs on `at` with one durable generation at the store.
+  JobId saved(const std::string& at, const JobSpec& spec = a_spec()) {
+    std::map<std::string, HostAnswer> before;
+    for (auto& [name, id] : names) {
+      before[name] = node(name).to_probe;
+      if (name != at) node(name).to_probe = HostAnswer::kRefuse;
+    }
+    const JobId id = running(spec);
+    for (auto& [name, id_of] : names) node(name).to_probe = before[name];
+    EXPECT_EQ(where(id), at);
+    GenerationRef ref = generation(id, 1);
+    ref.bytes = 100'000'000;
+    ref.new_bytes = 100'000'000;
+    EXPECT_TRUE(commit_generation(node(at), ref, {receipt(node("store"), ref)}).is_accepted);
+    pass(6000);  // what was refused is forgotten
+    return id;
+  }
+
+  ReclaimRecord record(const std::string& at, std::int64_t notice_s, const char* id = "r-1") {
+    ReclaimRecord r;
+    r.id = ReclaimId(id);
+    r.node = node(at).id;
+    r.kind = ReclaimKind::kNotice;
+    r.phase = ReclaimPhase::kEvacuating;
+    r.boot_id = "boot-1";
+    r.declared_ns = 1'000'000'000;
+    r.deadline_ns = r.declared_ns + notice_s * 1'000'000'000;
+    r.declared_wall_ms = to_ms(clock.now().wall);
+    return r;
+  }
+
+  void take_back(const std::string& at, std::int64_t notice_s, const char* id = "r-1") {
+    tell(node(at), wire::ReclaimReport{record(at, notice_s, id)});
+  }
+
+  void notice(const JobId& id) { say(node(where(id)), id, job(id).epoch, AttemptState::kNoticed); }
+
+  /// The guest is cut, and its attempt ends as taken back.
+  void leave(const JobId& id) {
+    FakeAgent& from = node(where(id));
+    from.lending = LendingState::kReclaimed;
+    beat(from);
+    say(from, id, job(id).epoch, AttemptState::kEnded, AttemptEnd::kReclaimed);
+  }
+
+  std::string name_of(const std::string& node_id) const {
+    for (const auto& [name, id] : names)
+      if (id.str() == node_id) return name;
+    return node_id;
+  }
+
+  std::string chosen(const JobId& id) {
+    const auto view = core->evacuation(id);
+    return view ? name_of(view->destination) : "none";
+  }
+
+  /// Peers of the newest plan that the node was told, best first.
+  std::vector<std::string> plan(const std::string& at) {
+    std::vector<std::string> peers;
+    for (const auto& ack : node(at).received<wire::HeartbeatAck>()) {
+      if (ack.plans.empty()) continue;
+      peers.clear();
+      for (const PeerGrant& peer : ack.plans.front().copies)
+        peers.push_back(name_of(peer.node.str()));
+    }
+    return peers;
+  }
+};
+
+TEST_F(Evacuations, a_reclaim_with_notice_is_answered_by_a_choice_with_its_numbers) {
+  const JobId id = saved("a");
+  take_back("a", 60);
+
+  ASSERT_EQ(count_events("evacuation.chosen"), 1U);
+  const EventRow& event = last_event("evacuation.chosen");
+  EXPECT_EQ(event.job, id);
+  EXPECT_EQ(event.data.at("way"), "destination");
+  EXPECT_EQ(event.data.at("destination"), event.data.at("holder"));
+  EXPECT_EQ(event.data.at("bytes"), "200000000");  // the state and what is new since
+  EXPECT_EQ(event.data.at("rate_q10"), "7500000");
+  EXPECT_EQ(event.data.at("because"), "lab-a/a is taken back");
+  EXPECT_NE(event.message.find("straight to lab-"), std::string::npos) << event.message;
+  EXPECT_NE(core->why(id, clock.now()).value().find("straight to"), std::string::npos);
+}
+
+TEST_F(Evacuations, the_agent_is_told_at_once_that_its_copies_go_to_the_destination_first) {
+  const JobId id = saved("a");
+  ASSERT_EQ(plan("a").front(), "store");
+  take_back("a", 60);
+
+  EXPECT_EQ(plan("a").front(), chosen(id));
+  EXPECT_NE(plan("a").front(), "store");
+}
+
+TEST_F(Evacuations, it_is_placed_at_its_destination_which_is_asked_alone) {
+  const JobId id = saved("a");
+  take_back("a", 60);
+  notice(id);
+  const std::string there = chosen(id);
+  const std::string other = there == "b" ? "c" : "b";
+  const std::size_t asked = node(other).received<wire::Probe>().size();
+  leave(id);
+  pass(1000);
+
+  EXPECT_EQ(where(id), there);
+  EXPECT_EQ(node(other).received<wire::Probe>().size(), asked);
+  EXPECT_FALSE(core->evacuation(id));
+  EXPECT_NE(last_event("job.placed").message.find("where its evacuation went"), std::string::npos);
+}
+
+TEST_F(Evacuations, a_stranger_does_not_get_the_place_that_is_kept) {
+  node("c").lending = LendingState::kPaused;
+  connect(node("c"));
+  const JobId id = saved("a");
+  take_back("a", 60);
+  ASSERT_EQ(chosen(id), "b");
+  const JobId stranger = submit();
+  pass(3000);
+
+  EXPECT_EQ(state(stranger), JobState::kQueued);
+  leave(id);
+  pass(1000);
+  EXPECT_EQ(where(id), "b");
+}
+
+TEST_F(
+    Evacuations, a_place_that_nobody_comes_to_is_kept_no_longer_than_the_deadline_and_the_drain
+) {
+  node("c").lending = LendingState::kPaused;
+  connect(node("c"));
+  config.drain_wait_ms = 20'000;
+  restart();
+  for (auto& [name, id] : names) connect(node(name));
+  settle();
+  const JobId id = saved("a");
+  take_back("a", 30);
+  ASSERT_EQ(chosen(id), "b");
+  const JobId stranger = submit();
+  pass(40'000);
+  EXPECT_EQ(state(stranger), JobState::kQueued);
+  pass(20'000);
+  EXPECT_EQ(where(stranger), "b");
+}
+
+TEST_F(Evacuations, two_labs_at_once_do_not_get_the_same_slot) {
+  const JobId one = saved("a");
+  const JobId two = saved("b");
+  take_back("a", 60, "r-1");
+  take_back("b", 60, "r-2");
+
+  const std::set<std::string> places = {chosen(one), chosen(two)};
+  EXPECT_TRUE(places.contains("c"));
+  EXPECT_EQ(places.size(), 2U);
+  EXPECT_FALSE(places.contains("a"));
+  EXPECT_FALSE(places.contains("b"));
+}
+
+TEST_F(Evacuations, when_the_destination_refuses_another_one_is_chosen_and_told_why) {
+  const JobId id = saved("a");
+  take_back("a", 60);
+  const std::string first = chosen(id);
+  node(first).to_probe = HostAnswer::kRefuse;
+  leave(id);
+  pass(1000);
+
+  EXPECT_EQ(where(id), first == "b" ? "c" : "b");
+  const EventRow& event = last_event("evacuation.chosen");
+  EXPECT_NE(event.data.at("because").find("its owner is at the keyboard"), std::string::npos);
+  EXPECT_EQ(count_events("evacuation.chosen"), 2U);
+}
+
+TEST_F(Evacuations, a_destination_that_is_taken_back_itself_is_left_at_once) {
+  const JobId id = saved("a");
+  take_back("a", 60, "r-1");
+  const std::string first = chosen(id);
+  take_back(first, 60, "r-2");
+
+  EXPECT_EQ(chosen(id), first == "b" ? "c" : "b");
+  EXPECT_EQ(plan("a").front(), chosen(id));
+}
+
+TEST_F(Evacuations, a_destination_that_takes_no_copy_is_left) {
+  const JobId id = saved("a");
+  take_back("a", 60);
+  notice(id);
+  const std::string first = chosen(id);
+  tell(
+      node("a"),
+      wire::GrantRequest{
+          .job = id,
+          .epoch = job(id).epoch,
+          .action = TicketAction::kStore,
+          .tried = {node(first).id}}
+  );
+
+  EXPECT_NE(core->evacuation(id)->holder, node(first).id.str());
+  EXPECT_NE(
+      last_event("evacuation.chosen").data.at("because").find("takes no copy"), std::string::npos
+  );
+}
+
+TEST_F(Evacuations, too_short_for_the_state_but_not_for_what_is_new_goes_to_who_has_the_rest) {
+  const JobId id = saved("a");
+  GenerationRef ref = generation(id, 2);
+  ref.bytes = 3'000'000'000;
+  ref.new_bytes = 10'000'000;
+  ASSERT_TRUE(commit_generation(node("a"), ref, {receipt(node("store"), ref)}).is_accepted);
+  take_back("a", 60);
+
+  const EventRow& event = last_event("evacuation.chosen");
+  EXPECT_EQ(event.data.at("way"), "delta");
+  EXPECT_EQ(name_of(event.data.at("holder")), "store");
+  EXPECT_NE(chosen(id), "none");
+  EXPECT_NE(chosen(id), "");
+}
+
+TEST_F(Evacuations, no_notice_to_speak_of_leaves_the_last_durable_generation) {
+  const JobId id = saved("a");
+  take_back("a", 2);
+
+  EXPECT_EQ(core->evacuation(id)->way, "last_durable");
+  EXPECT_EQ(core->evacuation(id)->holder, "");
+}
+
+TEST_F(Evacuations, both_ends_at_once_lose_nothing_durable) {
+  const JobId id = saved("a");
+  take_back("a", 60, "r-1");
+  const std::string first = chosen(id);
+  take_back(first, 0, "r-2");
+  leave(id);
+  pass(1000);
+
+  EXPECT_EQ(where(id), first == "b" ? "c" : "b");
+  EXPECT_EQ(job(id).durable.generation, 1U);
+  EXPECT_EQ(tables.attempts.at({id, job(id).epoch}).attempt.resumed_generation, 1U);
+}
+
+TEST_F(Evacuations, what_is_given_back_in_time_stays_where_it_is) {
+  const JobId id = saved("a");
+  take_back("a", 60);
+  ReclaimRecord over = record("a", 60);
+  over.phase = ReclaimPhase::kReturned;
+  tell(node("a"), wire::ReclaimReport{over});
+
+  EXPECT_FALSE(core->evacuation(id));
+  EXPECT_EQ(where(id), "a");
+}
+
+TEST_F(Evacuations, after_a_restart_it_is_chosen_anew) {
+  const JobId id = saved("a");
+  take_back("a", 600);
+  restart();
+  for (auto& [name, agent_id] : names) connect(node(name));
+  pass(12'000);
+
+  ASSERT_TRUE(core->evacuation(id));
+  EXPECT_EQ(core->evacuation(id)->way, "destination");
+}
+
+TEST_F(Evacuations, an_owner_who_moves_the_deadline_without_end_does_not_fill_the_history) {
+  const JobId id = saved("a");
+  for (int i = 0; i < 200; ++i) {
+    take_back("a", 60 + 10 * (i % 7));
+    node("b").lending = i % 2 == 0 ? LendingState::kPaused : LendingState::kOpen;
+    node("c").lending = i % 2 == 0 ? LendingState::kOpen : LendingState::kPaused;
+    beat(node("b"));
+    beat(node("c"));
+    pass(1500);
+  }
+  EXPECT_LE(count_events("evacuation.chosen"), 32U);
+  EXPECT_GE(count_events("evacuation.chosen"), 4U);
+  EXPECT_TRUE(core->evacuation(id));
+}
+
+TEST(PathRatesTest, a_path_counts_when_four_transfers_that_are_not_tiny_were_seen) {
+  PathRates rates;
+  const NodeId a("a");
+  const NodeId b("b");
+  for (int i = 0; i < 3; ++i) rates.add(a, b, 10e6, 1, Instant{});
+  for (int i = 0; i < 9; ++i) rates.add(a, b, 1e6, 0.001, Instant{});
+  EXPECT_FALSE(rates.find(a, b));
+  rates.add(a, b, 20e6, 1, Instant{});
+
+  ASSERT_TRUE(rates.find(a, b));
+  EXPECT_EQ(rates.find(a, b)->q10, 10e6);
+  EXPECT_EQ(rates.find(a, b)->median, 10e6);
+  EXPECT_FALSE(rates.find(b, a));
+  EXPECT_EQ(rates.best().at(b), 10e6);
+}
+
+TEST(PathRatesTest, only_the_newest_sixteen_and_so_many_paths_are_kept) {
+  PathRates rates;
+  const NodeId a("a");
+  for (int i = 0; i < 32; ++i) rates.add(a, NodeId("b"), i < 16 ? 5e6 : 50e6, 1, Instant{});
+  EXPECT_EQ(rates.find(a, NodeId("b"))->q10, 50e6);
+  for (std::size_t i = 0; i < PathRates::kPaths + 10; ++i)
+    rates.add(a, NodeId("n" + std::to_string(i)), 5e6, 1, Instant{} + seconds(1 + i));
+
+  EXPECT_EQ(rates.size(), PathRates::kPaths);
+  EXPECT_FALSE(rates.find(a, NodeId("b")));
+}
+
+TEST_F(Evacuations, what_past_copies_took_counts_for_the_path) {
+  const JobId id = saved("a");
+  for (std::uint32_t number = 2; number < 8; ++number) {
+    GenerationRef ref = generation(id, number);
+    ref.bytes = 100'000'000;
+    ref.new_bytes = 100'000'000;
+    ref.created_wall_ms = to_ms(clock.now().wall);
+    clock.advance(seconds(2));
+    Receipt r = receipt(node("store"), ref);
+    r.verified_wall_ms = to_ms(clock.now().wall);
+    r = signed_receipt(r, node("store").signing);
+    ASSERT_TRUE(commit_generation(node("a"), ref, {r}).is_accepted);
+  }
+  for (const char* other : {"b", "c"}) {
+    node(other).lending = LendingState::kPaused;
+    node(other).hello.address.peer.clear();
+    connect(node(other));
+  }
+  take_back("a", 60);
+
+  const auto view = core->evacuation(id);
+  ASSERT_TRUE(view);
+  EXPECT_EQ(name_of(view->holder), "store");
+  EXPECT_NEAR(view->rate_q10, 50e6 * 0.6, 1e6);  // of the best that its line was seen to do
+}
+
+/// A window that ends in an hour: the node will be taken back for certain.
+class Precopies : public Evacuations {
+ protected:
+  JobId closing() {
+    const JobId id = saved("a");
+    node("a").closes_in_s = 3600;
+    beat(node("a"));
+    pass(35'000);  // the plan is made anew
+    return id;
+  }
+
+  std::vector<std::string> precopies() {
+    std::vector<std::string> peers;
+    for (const auto& ack : node("a").received<wire::HeartbeatAck>()) {
+      if (ack.plans.empty()) continue;
+      peers.clear();
+      for (const PeerGrant& peer : ack.plans.front().precopies)
+        peers.push_back(name_of(peer.node.str()));
+    }
+    return peers;
+  }
+
+  void hold_ahead(const JobId& id, const std::string& at, std::uint64_t bytes) {
+    GenerationRef ref = job(id).durable;
+    ref.bytes = bytes;
+    const auto answer =
+        commit_generation(node("a"), ref, {receipt(node("store"), ref), receipt(node(at), ref)});
+    EXPECT_TRUE(answer.is_accepted);
+  }
+};
+
+TEST_F(Precopies, a_node_that_will_be_taken_back_sends_ahead_to_where_its_job_would_go) {
+  const JobId id = saved("a");
+  pass(35'000);
+  EXPECT_TRUE(precopies().empty());  // nobody expects its owner
+  node("a").closes_in_s = 3600;
+  beat(node("a"));
+  pass(35'000);
+
+  ASSERT_EQ(precopies().size(), 1U);
+  EXPECT_TRUE(precopies().front() == "b" || precopies().front() == "c");
+  EXPECT_EQ(job(id).durable.generation, 1U);
+}
+
+TEST_F(Precopies, what_is_held_ahead_is_known_and_an_evacuation_moves_only_what_is_new) {
+  const JobId id = closing();
+  const std::string next = precopies().front();
+  hold_ahead(id, next, 100'000'000);
+  EXPECT_EQ(tables.generations.at({id, 1}).receipts.size(), 2U);
+  take_back("a", 60);
+
+  EXPECT_EQ(chosen(id), next);
+  EXPECT_EQ(core->evacuation(id)->bytes, 100'000'000U);  // of 200
+}
+
+TEST_F(Precopies, a_forged_word_of_a_holder_is_not_written_down) {
+  const JobId id = closing();
+  const GenerationRef ref = job(id).durable;
+  Receipt forged = receipt(node("b"), ref);
+  forged = signed_receipt(forged, node("a").signing);
+  commit_generation(node("a"), ref, {receipt(node("store"), ref), forged});
+
+  EXPECT_EQ(tables.generations.at({id, 1}).receipts.size(), 1U);
+}
+
+TEST_F(Precopies, the_budget_of_an_hour_ends_them) {
+  config.precopy_mib_per_hour = 50;
+  restart();
+  for (auto& [name, id] : names) connect(node(name));
+  settle();
+  const JobId id = closing();
+  const std::string next = precopies().front();
+  hold_ahead(id, next, 100'000'000);
+  GenerationRef ref = generation(id, 2);
+  ref.bytes = 100'000'000;
+  ref.new_bytes = 1000;
+  ref.created_wall_ms = to_ms(clock.now().wall);
+  ASSERT_TRUE(commit_generation(node("a"), ref, {receipt(node("store"), ref)}).is_accepted);
+  pass(35'000);
+  EXPECT_TRUE(precopies().empty());
+  node("a").closes_in_s = 7000;
+  pass(3'600'000);
+  EXPECT_FALSE(precopies().empty());
+}
+
+TEST_F(Precopies, a_job_that_changes_faster_than_the_way_carries_sends_nothing_ahead) {
+  const JobId id = saved("a");
+  for (std::uint32_t number = 2; number < 4; ++number) {
+    GenerationRef ref = generation(id, number);
+    ref.bytes = ref.new_bytes = 100'000'000;
+    ref.created_wall_ms = to_ms(clock.now().wall);
+    pass(5000);
+    ASSERT_TRUE(commit_generation(node("a"), ref, {receipt(node("store"), ref)}).is_accepted);
+  }
+  node("a").closes_in_s = 3600;
+  beat(node("a"));
+  pass(35'000);
+
+  EXPECT_TRUE(precopies().empty());
+}
+
+}  // namespace
+}  // namespace rn::coordinator

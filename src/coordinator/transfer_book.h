@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "base/time.h"
+#include "model/wire.h"
+#include "reclaim/deadline_rates.h"
+
+// What the coordinator knows of copies that are under way (core_transfers.h). Memory only: a second
+// after a restart the agents have told all of it again.
+namespace rn::coordinator {
+
+/// Sender, job, epoch, receiver: one copy at a time, also over several connections.
+using TransferKey = std::tuple<NodeId, JobId, LeaseEpoch, NodeId>;
+
+enum class EvacuationVerdict : std::uint8_t { kNone, kPromised, kRefused };
+
+struct TransferEntry {
+  std::uint64_t number = 0;  ///< the planner's
+  wire::TransferReport report;
+  Instant heard;
+  Instant due;       ///< of an evacuation: the deadline, on our clock
+  double bytes = 0;  ///< left, as far as it is believed
+  double rate = 0;   ///< granted, bytes/s; infinite: nothing bounds it
+  std::uint64_t told_bps = 0;
+  Instant told_at;
+  /// Less than its lines where it has long got less than was granted.
+  double max_rate = std::numeric_limits<double>::infinity();
+  std::uint32_t slow_reports = 0;  ///< in a row
+  EvacuationVerdict verdict = EvacuationVerdict::kNone;
+  Instant refused_at;
+};
+
+/// Kept until the generation is durable or the deadline has passed, also when the copy breaks off.
+struct EvacuationPromise {
+  Instant due;
+  std::uint32_t durable_then = 0;  ///< newest generation when it was given
+  double bytes = 0;
+};
+
+struct TransferBook {
+  std::map<TransferKey, TransferEntry> entries;
+  std::map<TransferKey, EvacuationPromise> promises;
+  std::map<NodeId, std::uint64_t> foreign_bps;  ///< of senders
+  std::map<std::string, Instant> burst_since;   ///< by link, of evacuations over it
+  reclaim::RatePlanner planner{reclaim::LinkGuard{}};
+  std::uint64_t next_number = 1;
+  Instant planned_at;
+  Instant freed_at;         ///< when a copy ended: what was refused is looked at again
+  bool is_changed = false;  ///< since then, more than what time changes
+  double planned_rate = 0;  ///< bytes/s of all that is bounded
+};
+
+}  // namespace rn::coordinator

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The owner's presence, from the machine to what the coordinator expects of it: somebody logs in (the real login, whose
+/run and /var/log are the test's own), and a real process that NVML's recording names uses a lent GPU."""
+import json
+import os
+import pathlib
+import pty
+import subprocess
+import sys
+import threading
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+from labs import ROOT, Labs, wait_until  # noqa: E402
+from rn_site import Cli, Coordinator, Node  # noqa: E402
+
+CONTRACT = {"guest_disk_mib": 128, "reserve_disk_mib": 64}
+BUILD = pathlib.Path(os.environ.get("RN_BUILD", ROOT / "build" / "dev"))
+LOGIN = 'mount --bind "$1" /run && mount -t tmpfs none /var/log && exec login -f root'
+
+
+class Login:
+    """`login` on a terminal, in a mount namespace of its own: it writes `run`/utmp in place of the machine's."""
+
+    def __init__(self, run):
+        pid, self.terminal = pty.fork()
+        if pid == 0:
+            os.execvp("unshare", ["unshare", "-m", "--propagation", "private", "sh", "-c", LOGIN, "sh", str(run)])
+        self.pid = pid
+        self.reader = threading.Thread(target=self.read, daemon=True)  # else the shell waits to be read
+        self.reader.start()
+
+    def read(self):
+        try:
+            while os.read(self.terminal, 4096):
+                pass
+        except OSError:
+            pass
+
+    def end(self):
+        if self.pid is None:
+            return
+        os.write(self.terminal, b"exit\n")
+        os.waitpid(self.pid, 0)
+        self.pid = None
+        self.reader.join()
+        os.close(self.terminal)
+
+
+class Presence(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.labs = Labs("campus", "lab-a", disk="1G")
+        cls.addClassCleanup(cls.labs.down)
+        cls.machine = cls.labs.dir / "machine"  # the machine as its agent sees it, with a /run of its own
+        (cls.machine / "run").mkdir(parents=True)
+        (cls.machine / "run" / "utmp").touch()
+        for name in ("proc", "sys", "dev", "usr", "sbin"):
+            (cls.machine / name).symlink_to(f"/{name}")
+        for folder in (cls.labs.dir, cls.machine, cls.machine / "run"):
+            folder.chmod(0o755)
+        cls.recording = cls.labs.dir / "recording"
+        cls.record("")
+        os.environ["RN_FAKE_NVML"] = str(cls.recording)
+        cls.coordinator = Coordinator(cls.labs).start()
+        cls.cli, cls.rest = Cli(cls.labs, cls.coordinator), cls.coordinator.rest()
+        library = next(BUILD.glob("src/agent/*agent_fake_nvml.so"))
+        cls.node = Node(cls.labs, "lab-a", CONTRACT, config={
+            "root": str(cls.machine), "nvml_library": str(library), "telemetry_ms": 500})
+        cls.node.set_up(cls.coordinator)
+        wait_until("lab-a to be up", lambda: cls.rest.nodes().get("lab-a", {}).get("is_connected"), 30)
+
+    @classmethod
+    def record(cls, processes):
+        fresh = cls.recording.with_suffix(".new")
+        fresh.write_text(f"RTX3090 GPU-aaa 8 6 24576 2048 37 61 215000 {processes}\n")
+        fresh.chmod(0o644)
+        fresh.rename(cls.recording)
+
+    def why(self):
+        return self.cli("nodes", "--why", self.rest.nodes()["lab-a"]["id"]).stdout
+
+    def telemetry(self):
+        return self.rest.nodes()["lab-a"]["telemetry"]
+
+    def test_a_login_raises_the_hazard_until_it_ends(self):
+        self.assertNotIn("owner login", self.why())
+        self.assertEqual(self.telemetry()["logins"], 0)
+
+        login = Login(self.machine / "run")
+        self.addCleanup(login.end)
+
+        wait_until("the login to be known", lambda: self.telemetry()["logins"] == 1, 30)
+        wait_until("the hazard to say so", lambda: "owner login" in self.why(), 30)
+        self.assertRegex(self.why(), r"owner login +x +\d+\.\d+ .* somebody is logged in")
+
+        login.end()  # its record stays: login leaves that to init
+        wait_until("nobody to be there", lambda: self.telemetry()["logins"] == 0, 30)
+        wait_until("the hazard to say so", lambda: "owner login" not in self.why(), 30)
+        records = subprocess.run(["utmpdump", str(self.machine / "run" / "utmp")], capture_output=True, text=True,
+                                 check=True).stdout
+        self.assertIn("[root ", records)
+
+    def test_b_a_process_of_the_owners_on_a_lent_gpu_raises_it_too(self):
+        self.assertNotIn("foreign process", self.why())
+        theirs = subprocess.Popen(["sleep", "600"])
+        self.addCleanup(theirs.wait)
+        self.addCleanup(theirs.kill)
+
+        self.record(f"{theirs.pid}:512")
+
+        wait_until("the hazard to say so", lambda: "foreign process" in self.why(), 30)
+        self.assertEqual(self.telemetry()["gpus"][0]["foreign_processes"], 1)
+        told = json.loads(self.cli("nodes", "--why", self.rest.nodes()["lab-a"]["id"], "--json").stdout)
+        self.assertIn("foreign process", [factor["name"] for factor in told["factors"]])
+        self.record("")
+        wait_until("the hazard to say so", lambda: "foreign process" not in self.why(), 30)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
