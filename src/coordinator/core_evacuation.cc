@@ -35,12 +35,13 @@ void for_reclaims_of(const State& state, const NodeId& node, const Visit& visit)
     visit(at->second);
 }
 
+/// The two times are what a node says, and may be any: their distance is taken without a sign.
 nanoseconds notice_of(const ReclaimRecord& record) {
-  return std::clamp<nanoseconds>(
-      nanoseconds(record.deadline_ns) - nanoseconds(record.declared_ns),
-      nanoseconds(0),
-      kNoticeBelieved
-  );
+  if (record.deadline_ns <= record.declared_ns) return nanoseconds(0);
+  const std::uint64_t notice = static_cast<std::uint64_t>(record.deadline_ns) -
+                               static_cast<std::uint64_t>(record.declared_ns);
+  constexpr auto kMost = static_cast<std::uint64_t>(nanoseconds(kNoticeBelieved).count());
+  return nanoseconds(static_cast<std::int64_t>(std::min(notice, kMost)));
 }
 
 /// A record may stay as it is for ever, if a warden lost its journal: after its time the node's own

@@ -12,7 +12,11 @@ namespace {
 constexpr seconds kHeardWithin{10};
 
 nanoseconds notice_told(const ReclaimRecord& record) {
-  return std::max(nanoseconds(0), nanoseconds(record.deadline_ns - record.declared_ns));
+  if (record.deadline_ns <= record.declared_ns) return nanoseconds(0);
+  const std::uint64_t notice = static_cast<std::uint64_t>(record.deadline_ns) -
+                               static_cast<std::uint64_t>(record.declared_ns);
+  constexpr auto kMost = static_cast<std::uint64_t>(nanoseconds(std::chrono::hours(24)).count());
+  return nanoseconds(static_cast<std::int64_t>(std::min(notice, kMost)));
 }
 
 }  // namespace
