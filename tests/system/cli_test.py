@@ -135,8 +135,9 @@ class Commands(unittest.TestCase):
         answer = json.loads(self.cli(
             "run", "--detach", "--json", "--image", "base", "--gpu", "24GB:2", "--compute-capability", "8.0",
             "--cpus", "2", "--cpus-min", "1", "--memory", "1GB", "--disk", "1GB", "--name", "all", "--env", "A=1",
-            "--priority", "3", "--signal", "USR1", "--tell", "--notice", "5m", "--checkpoint", "*.pt", "--complete-marker",
-            "done", "--output", "out/*", "--temporary", "*.tmp", "--copies", "2", "--copies-at", "lab-b", "--lab",
+            "--priority", "3", "--signal", "USR1", "--tell", "--notice", "5m", "--checkpoint", "*.pt",
+            "--complete-marker", "done",
+            "--output", "out/*", "--temporary", "*.tmp", "--copies", "2", "--copies-at", "lab-b", "--lab",
             "lab-a", "--peer", "10.1.2.3:5000/udp", "--max-duration", "2h", "--max-restarts", "3", "--folder", folder,
             "--data", "digits", "--max-upload-mib", "1", "--", "python3", "x.py").stdout)
         job = answer["job"]["id"]
