@@ -10,7 +10,7 @@ folder=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d) # 800 MB for seconds: a
 trap 'rm -rf --one-file-system "$folder"' EXIT
 mkdir "$folder/root" "$folder/work"
 tar -C "$folder/root" -xf "$image"
-cp "$here/gpu_guest.py" "$folder/work/"
+cp -t "$folder/work" "$here/gpu_guest.py"
 chmod 711 "$folder" && chown -R 10001:10001 "$folder/work"
 source "$here/../../scripts/lib/image_run.sh"
 IMAGE_WORK=$folder/work image_run "$folder/root" python3 -B gpu_guest.py selftest --device cpu
