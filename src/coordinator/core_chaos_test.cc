@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
+#include "base/sanitizers.h"
 #include "coordinator/core_harness.h"
 
 // Random sites: nodes come, go and are taken back, the coordinator is killed, answers are lost,
@@ -186,7 +187,7 @@ TEST_P(Chaos, no_row_breaks_an_invariant_and_every_job_succeeds_once_faults_stop
   EXPECT_FALSE(submitted.empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, Chaos, ::testing::Range<std::uint64_t>(1, 33));
+INSTANTIATE_TEST_SUITE_P(Seeds, Chaos, ::testing::Range<std::uint64_t>(1, kIsSanitized ? 9 : 33));
 
 }  // namespace
 }  // namespace rn::coordinator
