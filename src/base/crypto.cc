@@ -2,6 +2,7 @@
 #include "base/crypto.h"
 
 #include <algorithm>
+#include <array>
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -137,13 +138,12 @@ Blob seal(const Key256& key, BlobView plaintext, BlobView associated, Rng& rng) 
 }
 
 void seal_onto(Blob& out, const Key256& key, BlobView plaintext, BlobView associated, Rng& rng) {
-  const std::size_t before = out.size();
-  out.resize(before + kNonceBytes + plaintext.size() + kTagBytes);
-  const std::span<std::uint8_t> nonce = std::span(out).subspan(before, kNonceBytes);
+  out.reserve(out.size() + kNonceBytes + plaintext.size() + kTagBytes);
+  std::array<std::uint8_t, kNonceBytes> nonce;
   rng.fill(nonce);
+  out.insert(out.end(), nonce.begin(), nonce.end());
   const CipherContext context(EVP_CIPHER_CTX_new());
   int length = 0;
-  std::uint8_t* body = nonce.data() + kNonceBytes;
   bool ok =
       EVP_EncryptInit_ex(context.get(), aes_algorithm(), nullptr, key.data(), nonce.data()) == 1;
   if (!associated.empty()) {
@@ -151,13 +151,22 @@ void seal_onto(Blob& out, const Key256& key, BlobView plaintext, BlobView associ
                    context.get(), nullptr, &length, associated.data(), as_int(associated.size())
                ) == 1;
   }
-  ok = ok && EVP_EncryptUpdate(
-                 context.get(), body, &length, plaintext.data(), as_int(plaintext.size())
-             ) == 1;
-  ok = ok && EVP_EncryptFinal_ex(context.get(), body + length, &length) == 1;
-  ok = ok && EVP_CIPHER_CTX_ctrl(
-                 context.get(), EVP_CTRL_GCM_GET_TAG, as_int(kTagBytes), body + plaintext.size()
-             ) == 1;
+  // By way of a piece that stays in the cache: what a vector grows by would be zeroed first,
+  // megabytes of it.
+  std::array<std::uint8_t, std::size_t{16} << 10> piece;
+  while (ok && !plaintext.empty()) {
+    const BlobView part = plaintext.first(std::min(plaintext.size(), piece.size()));
+    plaintext = plaintext.subspan(part.size());
+    ok =
+        EVP_EncryptUpdate(context.get(), piece.data(), &length, part.data(), as_int(part.size())) ==
+        1;
+    out.insert(out.end(), piece.begin(), piece.begin() + length);
+  }
+  ok = ok && EVP_EncryptFinal_ex(context.get(), piece.data(), &length) == 1;
+  std::array<std::uint8_t, kTagBytes> tag;
+  ok = ok &&
+       EVP_CIPHER_CTX_ctrl(context.get(), EVP_CTRL_GCM_GET_TAG, as_int(kTagBytes), tag.data()) == 1;
+  out.insert(out.end(), tag.begin(), tag.end());
   RN_ASSERT(ok, "AES-256-GCM encryption does not fail on valid input");
 }
 

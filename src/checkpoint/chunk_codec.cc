@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include <zstd.h>
 
@@ -53,7 +54,10 @@ void gather_plane(BlobView bytes, std::size_t stride, Blob& plane) {
 /// Everything that gather_plane left, in order.
 void gather_rest(BlobView bytes, std::size_t stride, std::uint8_t* out) {
   const std::size_t groups = bytes.size() / stride;
-  for (std::size_t i = 0; i < groups; ++i) {
+  std::size_t i = 0;
+  // A group is copied whole, and the next one over its last byte.
+  for (; stride == 4 && i + 1 < groups; ++i, out += 3) std::memcpy(out, bytes.data() + i * 4, 4);
+  for (; i < groups; ++i) {
     for (std::size_t j = 0; j + 1 < stride; ++j) *out++ = bytes[i * stride + j];
   }
   std::copy(bytes.begin() + static_cast<std::ptrdiff_t>(groups * stride), bytes.end(), out);
@@ -138,11 +142,34 @@ Result<ChunkHeader> read_chunk_header(BlobView stored) {
   return header;
 }
 
+namespace {
+
+/// Bytes of whoever asked last; unlike a vector's, what it grows by is not zeroed.
+class Scratch {
+ public:
+  /// Keeps what is below `keep`, at most the size of before.
+  std::uint8_t* of(std::size_t bytes, std::size_t keep = 0) {
+    if (bytes > capacity_) {
+      auto more = std::make_unique_for_overwrite<std::uint8_t[]>(bytes);
+      std::copy_n(bytes_.get(), keep, more.get());
+      bytes_ = std::move(more);
+      capacity_ = bytes;
+    }
+    return bytes_.get();
+  }
+
+ private:
+  std::unique_ptr<std::uint8_t[]> bytes_;
+  std::size_t capacity_ = 0;
+};
+
+}  // namespace
+
 struct ChunkEncoder::State {
   JobKeys keys;
   Rng& rng;
   ZSTD_CCtx* zstd = ZSTD_createCCtx();
-  Blob packed;
+  Scratch packed;
   Blob plane;
 
   State(const JobKeys& k, Rng& r) : keys(k), rng(r) {
@@ -157,9 +184,8 @@ struct ChunkEncoder::State {
   /// Compressed size of `in`, appended to `packed` from `at`; 0 if it does not get shorter than
   /// `max`.
   std::size_t compress(BlobView in, std::size_t at, std::size_t max) {
-    packed.resize(at + max);
     const std::size_t got =
-        ZSTD_compressCCtx(zstd, packed.data() + at, max, in.data(), in.size(), kLevel);
+        ZSTD_compressCCtx(zstd, packed.of(at + max) + at, max, in.data(), in.size(), kLevel);
     return ZSTD_isError(got) != 0 ? 0 : got;
   }
 
@@ -197,17 +223,17 @@ struct ChunkEncoder::State {
   BlobView pack(BlobView plaintext, ChunkEncoding& encoding) {
     if (encoding == ChunkEncoding::kZstd) {
       const std::size_t got = compress(plaintext, 0, plaintext.size() - 1);
-      if (got != 0) return BlobView(packed).first(got);
+      if (got != 0) return {packed.of(got), got};
     } else if (encoding != ChunkEncoding::kRaw) {
       const std::size_t stride = stride_of(encoding);
       gather_plane(plaintext, stride, plane);
       const std::size_t rest_bytes = plaintext.size() - plane.size();
       const std::size_t got = compress(plane, 4, plane.size() - 5);
       if (got != 0) {
-        packed.resize(4 + got + rest_bytes);
-        put_little32(packed.data(), static_cast<std::uint32_t>(got));
-        gather_rest(plaintext, stride, packed.data() + 4 + got);
-        return packed;
+        std::uint8_t* body = packed.of(4 + got + rest_bytes, 4 + got);
+        put_little32(body, static_cast<std::uint32_t>(got));
+        gather_rest(plaintext, stride, body + 4 + got);
+        return {body, 4 + got + rest_bytes};
       }
     }
     encoding = ChunkEncoding::kRaw;
