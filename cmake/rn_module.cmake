@@ -139,7 +139,7 @@ function(rn_module name)
   if(M_TESTS)
     add_executable(${name}_test ${M_TESTS})
     rn_whole(${name}_test ${name})
-    target_link_libraries(${name}_test PRIVATE reclaimnet_${name} ${M_TEST_LIBS}
+    target_link_libraries(${name}_test PRIVATE reclaimnet_${name} rn_places ${M_TEST_LIBS}
       GTest::gtest GTest::gtest_main GTest::gmock)
     add_test(NAME ${name}.unit COMMAND ${name}_test)
     set_tests_properties(${name}.unit PROPERTIES LABELS unit TIMEOUT 300)

@@ -25,6 +25,7 @@
 #include "base/crypto.h"
 #include "base/error_words.h"
 #include "base/fenced_fs_fixture.h"
+#include "base/places_fixture.h"
 #include "base/scratch_folder.h"
 #include "io/real_fs.h"
 
@@ -285,7 +286,7 @@ TEST(JobFile, numbers_and_times_that_mean_nothing_are_refused) {
 
 /// The first cell of each row of the table that follows `heading`, without its back-quotes.
 std::vector<std::string> words_of_table(const std::string& file, const std::string& heading) {
-  std::ifstream in(std::string(RN_DOCS) + "/" + file);
+  std::ifstream in(std::string(places::kDocs) + "/" + file);
   std::vector<std::string> words;
   std::string line;
   while (std::getline(in, line) && line != heading) {

@@ -17,6 +17,7 @@
 #include "agent/telemetry_host.h"
 #include "agent/telemetry_logins.h"
 #include "agent/telemetry_nvml.h"
+#include "base/places_fixture.h"
 #include "base/scratch_folder.h"
 #include "io/real_fs.h"
 #include "io/real_rng.h"
@@ -279,7 +280,7 @@ TEST_F(JoinedMachine, a_copied_identity_does_not_join_again) {
 
 /// First cells of the table below a heading of docs/lending.md.
 std::set<std::string> documented_fields(const std::string& heading) {
-  std::ifstream in(std::string(RN_DOCS) + "/lending.md");
+  std::ifstream in(std::string(places::kDocs) + "/lending.md");
   std::set<std::string> fields;
   std::string line;
   while (std::getline(in, line) && line != heading) {
@@ -453,7 +454,7 @@ TEST_F(Nvml, replays_a_recording_and_tells_guests_from_foreign_processes) {
       "RTX3090 GPU-aaa 8 6 24576 2048 37 61 215000 100:1500 200:512\n"
       "T4 GPU-bbb 7 5 16384 0 0 35 9000\n"
   );
-  auto nvml = NvmlSampler::open(RN_FAKE_NVML_LIBRARY);
+  auto nvml = NvmlSampler::open(places::kAgentFakeNvml);
   ASSERT_TRUE(nvml) << nvml.error().describe();
 
   const auto gpus = (*nvml)->gpus();
@@ -476,7 +477,7 @@ TEST_F(Nvml, replays_a_recording_and_tells_guests_from_foreign_processes) {
 
 TEST_F(Nvml, a_gpu_that_fell_off_the_bus_is_wedged) {
   record("RTX3090 GPU-aaa 8 6 24576 2048 37 61 215000\n");
-  auto nvml = NvmlSampler::open(RN_FAKE_NVML_LIBRARY);
+  auto nvml = NvmlSampler::open(places::kAgentFakeNvml);
   ASSERT_TRUE(nvml);
   record("gone GPU-aaa 8 6 24576 2048 37 61 215000\n");
 
@@ -486,7 +487,7 @@ TEST_F(Nvml, a_gpu_that_fell_off_the_bus_is_wedged) {
 TEST_F(Nvml, no_driver_and_a_driver_that_refuses_are_two_things) {
   EXPECT_EQ(NvmlSampler::open("libnone-ml.so.1").error().code, ErrorCode::kNotFound);
   unsetenv("RN_FAKE_NVML");
-  EXPECT_EQ(NvmlSampler::open(RN_FAKE_NVML_LIBRARY).error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(NvmlSampler::open(places::kAgentFakeNvml).error().code, ErrorCode::kUnavailable);
 }
 
 TEST(DialledAddress, listening_everywhere_is_the_address_on_the_way_to_the_coordinator) {

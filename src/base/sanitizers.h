@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests that play many cases alike: a sanitizer needs twenty times as long for each, and sees in a few what it sees
-// in all.
+// For tests that play many cases alike: a sanitizer needs twenty times as long for each, and sees
+// in a few what it sees in all.
 #pragma once
 
 namespace rn {

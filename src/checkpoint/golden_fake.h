@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "base/places_fixture.h"
 
 namespace rn::checkpoint {
 
@@ -14,7 +15,7 @@ namespace rn::checkpoint {
 /// version of a format gets a new file that way; the files of released versions are never
 /// rewritten.
 inline Blob golden(const std::string& name, BlobView fresh) {
-  const std::string path = std::string(RN_GOLDEN_DIR) + "/" + name;
+  const std::string path = std::string(places::kGolden) + "/" + name;
   if (std::getenv("RN_UPDATE_GOLDEN") != nullptr) {
     std::ofstream out(path, std::ios::binary);
     out << as_text(fresh);

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
+#include "base/places_fixture.h"
 #include "coordinator/api.h"
 #include "coordinator/daemon_finishing_agent.h"
 #include "coordinator/daemon_fixture.h"
@@ -63,7 +64,7 @@ void write_yaml(const json& value, const std::string& indent, std::string& out) 
 
 TEST(Openapi, the_file_in_the_repository_is_what_the_routes_and_field_tables_say) {
   const json document = openapi_document(Config{}.version);
-  const std::string path = std::string(RN_DOCS_DIR) + "/openapi.yaml";
+  const std::string path = std::string(places::kDocs) + "/openapi.yaml";
   if (std::getenv("RN_UPDATE_GOLDEN") != nullptr) {
     std::string text =
         "# SPDX-License-Identifier: Apache-2.0\n# Made from the routes and field tables; a test "

@@ -8,6 +8,7 @@
 #include <sqlite3.h>
 #include <unistd.h>
 
+#include "base/places_fixture.h"
 #include "coordinator/core.h"
 #include "coordinator/sqlite_database.h"
 #include "coordinator/sqlite_schema.h"
@@ -84,7 +85,7 @@ TEST(SqliteStore, a_coordinator_that_was_overtaken_writes_nothing_more) {
 
 TEST(SqliteStore, a_database_of_the_first_schema_is_taken_over_with_all_that_it_holds) {
   ScratchFolder folder;
-  std::ifstream dump(std::string(RN_GOLDEN_DIR) + "/coordinator_v1.sql");
+  std::ifstream dump(std::string(places::kGolden) + "/coordinator_v1.sql");
   Intruder(folder).run(std::string((std::istreambuf_iterator<char>(dump)), {}));
 
   const auto store = SqliteStore::open(folder.path());

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/places_fixture.h"
+
 namespace rn::warden {
 namespace {
 
@@ -17,7 +19,7 @@ TEST(GpuProcesses, a_machine_without_the_driver_has_no_library) {
 
 TEST(GpuProcesses, compute_and_graphics_contexts_are_listed_once_per_gpu_and_pid) {
   unsetenv("RN_FAKE_NVML");
-  const auto nvml = open_nvml(RN_FAKE_NVML_LIBRARY);
+  const auto nvml = open_nvml(places::kWardenFakeNvml);
   ASSERT_TRUE(nvml) << nvml.error().describe();
 
   const auto processes = (*nvml)->list(seconds(30));
@@ -30,7 +32,7 @@ TEST(GpuProcesses, compute_and_graphics_contexts_are_listed_once_per_gpu_and_pid
 
 TEST(GpuProcesses, a_driver_that_does_not_start_is_unavailable) {
   setenv("RN_FAKE_NVML", "refuse", 1);
-  const auto opened = open_nvml(RN_FAKE_NVML_LIBRARY);
+  const auto opened = open_nvml(places::kWardenFakeNvml);
   unsetenv("RN_FAKE_NVML");
 
   ASSERT_FALSE(opened);
@@ -40,7 +42,7 @@ TEST(GpuProcesses, a_driver_that_does_not_start_is_unavailable) {
 TEST(GpuProcesses, what_starts_by_itself_lists_the_same) {
   unsetenv("RN_FAKE_NVML");
 
-  const auto processes = nvml_when_asked(RN_FAKE_NVML_LIBRARY)->list(seconds(30));
+  const auto processes = nvml_when_asked(places::kWardenFakeNvml)->list(seconds(30));
 
   ASSERT_TRUE(processes);
   EXPECT_EQ(processes->size(), 3U);
@@ -49,9 +51,9 @@ TEST(GpuProcesses, what_starts_by_itself_lists_the_same) {
 TEST(GpuProcesses, without_a_driver_nobody_holds_anything_and_one_that_refuses_is_an_error) {
   EXPECT_TRUE(nvml_when_asked("librn-no-such-nvml.so.1")->list(seconds(30))->empty());
   setenv("RN_FAKE_NVML", "refuse", 1);
-  EXPECT_TRUE(nvml_when_asked(RN_FAKE_NVML_LIBRARY)->list(seconds(30))->empty()) << "not loaded";
+  EXPECT_TRUE(nvml_when_asked(places::kWardenFakeNvml)->list(seconds(30))->empty()) << "not loaded";
   setenv("RN_FAKE_NVML", "differ", 1);
-  const auto processes = nvml_when_asked(RN_FAKE_NVML_LIBRARY)->list(seconds(30));
+  const auto processes = nvml_when_asked(places::kWardenFakeNvml)->list(seconds(30));
   unsetenv("RN_FAKE_NVML");
 
   ASSERT_FALSE(processes);
@@ -60,7 +62,7 @@ TEST(GpuProcesses, without_a_driver_nobody_holds_anything_and_one_that_refuses_i
 
 TEST(GpuProcesses, a_driver_that_hangs_at_its_start_keeps_nobody_waiting) {
   setenv("RN_FAKE_NVML", "hang-at-start", 1);
-  const auto nvml = nvml_when_asked(RN_FAKE_NVML_LIBRARY);
+  const auto nvml = nvml_when_asked(places::kWardenFakeNvml);
 
   const auto processes = nvml->list(milliseconds(20));
   unsetenv("RN_FAKE_NVML");
@@ -70,7 +72,7 @@ TEST(GpuProcesses, a_driver_that_hangs_at_its_start_keeps_nobody_waiting) {
 }
 
 TEST(GpuProcesses, a_driver_that_hangs_is_left_behind_after_the_limit) {
-  const auto nvml = open_nvml(RN_FAKE_NVML_LIBRARY);
+  const auto nvml = open_nvml(places::kWardenFakeNvml);
   ASSERT_TRUE(nvml);
   setenv("RN_FAKE_NVML", "hang", 1);
 

@@ -5,9 +5,12 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <string>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+
+#include "base/places_fixture.h"
 
 namespace rn::warden {
 namespace {
@@ -52,7 +55,7 @@ bool is_refused(const StartGuest& start) {
 }
 
 TEST(Profile, the_create_request_is_the_golden_one) {
-  const std::string path = RN_GOLDEN_DIR "/create_request.json";
+  const std::string path = std::string(places::kGolden) + "/create_request.json";
   const std::string made = make_create_request(a_start(), a_place()).value();
   if (std::getenv("RN_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << made;
 

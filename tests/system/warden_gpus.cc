@@ -10,6 +10,7 @@
 
 #include "warden_suite_fake.h"
 
+#include "base/places_fixture.h"
 #include "warden/core.h"
 
 namespace rn::warden {
@@ -42,7 +43,7 @@ TEST(WardenGpu, what_a_dead_guest_still_holds_is_wedged_and_nobodys_until_it_is_
   WardenNode node("lg");
   const std::string recording = node.folder + "/recorded";
   std::filesystem::create_directory(node.folder + "/nvml");
-  std::filesystem::create_symlink(RN_FAKE_NVML_LIBRARY, node.folder + "/nvml/libnvidia-ml.so.1");
+  std::filesystem::create_symlink(places::kAgentFakeNvml, node.folder + "/nvml/libnvidia-ml.so.1");
   record_holders(recording, std::to_string(getpid()) + ":300");  // the owner's, all the time
   setenv("RN_FAKE_NVML", recording.c_str(), 1);
   setenv("LD_LIBRARY_PATH", (node.folder + "/nvml").c_str(), 1);

@@ -13,6 +13,7 @@
 #include <sched.h>
 #include <sys/wait.h>
 
+#include "base/places_fixture.h"
 #include "warden/engine.h"
 #include "warden/guest_net.h"
 
@@ -640,7 +641,7 @@ TEST_F(Warden, kill_works_with_engine_and_warden_stopped) {
 
 /// The line of docs/emergency.md, limited to this test's own cgroups.
 TEST_F(Warden, the_printed_shell_line_kills_without_any_program_of_ours) {
-  const std::string page = text_of(RN_DOCS "/emergency.md");
+  const std::string page = text_of(std::string(places::kDocs) + "/emergency.md");
   const auto from = page.find("for g in $(find /sys/fs/cgroup");
   ASSERT_NE(from, std::string::npos);
   std::string line = page.substr(from, page.find('\n', from) - from);
