@@ -4,15 +4,16 @@
 laboratories of this machine, and a guest in a container that floods the peer by UDP and TCP (the meter is
 bench/wire_kill.cc).
 
-    bench/kill_on_the_wire.py wire [--rounds 1000] [--shapers none,htb,tbf] [--failures stopped,full,dead,hung]
+    bench/kill_on_the_wire.py wire [--rounds 1000] [--shapers none,htb,tbf] [--failures healthy,stopped,full,dead,hung]
     bench/kill_on_the_wire.py deadman [--rounds 30] [--shapers none,htb,tbf]
     bench/kill_on_the_wire.py kill [--rounds 100] [--failures …]
 
 What is broken while the owner commands:
-    stopped  agent, container engine (dockerd, containerd, shims) and coordinator under SIGSTOP; through the warden's
-             kill socket, as `reclaim-agent reclaim --now` does
+    healthy  nothing; through the warden's kill socket, as `reclaim-agent reclaim --now` does
+    stopped  agent, container engine (dockerd, containerd, shims) and coordinator under SIGSTOP; through the kill
+             socket
     full     the same, and the disk with the warden's state full
-    dead     the same as `stopped`, and the warden killed (SIGKILL): the program `reclaim-warden kill`, by hand
+    dead     the same as `stopped`, and the warden killed (SIGKILL): the program `reclaim-kill`, by hand
     hung     the same as `dead`, but the warden under SIGSTOP
 A shaper is HTB (one class, pfifo of 1,000 packets) or TBF on the machine's way out at 100 Mbit/s; then the warden is
 told `--uplink eth0:90mbit`. The owner sends 1,000 datagrams a second to the peer beside it. `kill` measures until
@@ -38,7 +39,7 @@ SHAPERS = {
             "qdisc add dev eth0 parent 7:1 handle 8: pfifo limit 1000"],
     "tbf": ["qdisc add dev eth0 root handle 7: tbf burst 128k limit 1500000 rate 100mbit"],
 }
-FAILURES = ("stopped", "full", "dead", "hung")
+FAILURES = ("healthy", "stopped", "full", "dead", "hung")
 BY_HAND = ("dead", "hung")
 
 
@@ -81,6 +82,8 @@ class Broken:
         raise AssertionError("the guest has no process")
 
     def break_it(self, failure):
+        if failure == "healthy":
+            return
         for pid in self.node.engine_pids():
             subprocess.run(["kill", "-STOP", str(pid)], check=False)
             self.frozen.append(pid)
@@ -111,7 +114,7 @@ class Broken:
         """Its output; an error ends the bench with it."""
         words = {"peer": f"rn-{self.labs.run}-peer", "source": self.labs.addresses["lab-a"], "to": self.peer,
                  "gates": self.node.run / "gates", "socket": self.node.run / "kill.sock",
-                 "hand": f"{program('reclaim-warden')} kill --state {self.node.state} --run {self.node.run}",
+                 "hand": f"{program('reclaim-kill')} --state {self.node.state} --run {self.node.run}",
                  "group": f"reclaim-{self.labs.run}-lab-a", **values}
         meter = program("reclaim-warden").parents[2] / "bench" / "wire_kill"
         return self.labs.call("lab-a", [meter, mode, *(f"{key}={value}" for key, value in words.items())],
@@ -147,7 +150,7 @@ def wire(options):
             with site(shaper) as broken:
                 guest = broken.guest_pid()
                 broken.break_it(failure)
-                print(f"{failure}, shaper {shaper}, {'reclaim-warden kill' if failure in BY_HAND else 'kill socket'}")
+                print(f"{failure}, shaper {shaper}, {'reclaim-kill' if failure in BY_HAND else 'kill socket'}")
                 is_good &= told(broken.meter("wire", rounds=options.rounds, guest=guest, **how(broken, failure)))
     return is_good
 
@@ -174,7 +177,7 @@ def kill(options):
     for failure in options.failures:
         with site("none") as broken:
             broken.break_it(failure)
-            print(f"{failure}, {'reclaim-warden kill' if failure in BY_HAND else 'kill socket'}")
+            print(f"{failure}, {'reclaim-kill' if failure in BY_HAND else 'kill socket'}")
             # The guest that the site was made with goes first, uncounted.
             broken.labs.call("lab-a", [program("reclaim-warden"), "kill", "--state", broken.node.state, "--run",
                                        broken.node.run], check=False)
