@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "agent/core_state.h"
-#include "agent/transfer_gauge.h"
+#include "agent/pacing.h"
 #include "base/error_words.h"
 #include "base/log.h"
 
@@ -20,8 +20,9 @@ namespace {
 /// Between two tellings of what has not changed, while a copy is under way: for the counters, and
 /// because the maps may have been cleared meanwhile.
 constexpr seconds kClaimsPeriod{2};
-/// Of a copy that is to go faster, for the warden's word that the kernel knows.
-constexpr milliseconds kClaimPatience{200};
+/// Of a copy that is to go faster, for the warden's word that the kernel knows: on a busy machine
+/// it may take a while, and what goes before it is refused.
+constexpr seconds kClaimPatience{1};
 
 /// An address with a zone ("fe80::1%eth0") is none that the warden knows: such a copy stays
 /// unclaimed, for one claim that is refused would be the end of all.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "agent/pacing.h"
 #include "base/log.h"
 
 namespace rn::agent {
