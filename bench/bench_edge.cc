@@ -4,7 +4,7 @@
 // itself at its grant, what one gets that ignores it, how soon another rate is on the wire, and
 // what a packet costs. Root.
 //
-//   bench_edge [SECONDS=10] [CHANGES=100]
+//   bench_edge [SECONDS=10] [CHANGES=100] [MOST=1000]   grants of up to MOST Mbit/s
 
 #include <atomic>
 #include <cstdlib>
@@ -17,6 +17,7 @@
 #include <bpf/bpf.h>
 #include <linux/bpf.h>
 #include <netinet/in.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/scratch_folder.h"
@@ -33,6 +34,12 @@ using traffic::TransferEdge;
 constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kMs = 1'000'000;
 constexpr std::uint64_t kMbit = 125'000;  ///< bytes a second
+
+std::int64_t realtime_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return std::int64_t{now.tv_sec} * kSecond + now.tv_nsec;
+}
 
 struct Bench {
   const edge_site::Site& site;
@@ -98,11 +105,13 @@ void run_udp(Bench& b, std::uint64_t grant, int seconds) {
   set_unclaimed(b, RN_EDGE_UNBOUNDED);
 }
 
-/// A flood of 150 Mbit/s, granted 20 and 100 by turns: the first window of 10 ms, in steps of 1 ms,
-/// whose bytes are as many as the new rate lets pass, give or take a fifth.
-void run_changes(Bench& b, int changes) {
+/// A flood of 150 Mbit/s, granted 20 and 100 by turns. From the map write to the first window of 10
+/// ms, in steps of 0.1 ms, whose bytes in the peer's capture are as many as the new rate lets pass,
+/// give or take a tenth.
+bool run_changes(Bench& b, int changes) {
   constexpr std::uint64_t kLow = 20 * kMbit, kHigh = 100 * kMbit, kOffered = 150 * kMbit;
-  constexpr std::int64_t kWindowMs = 10;
+  constexpr std::int64_t kWindow = 10 * kMs, kStep = kMs / 10;
+  const edge_site::Sniffer sniffer(b.site);
   const Sender sender({.is_udp = true});
   set_unclaimed(b, kHigh);
   std::atomic<bool> is_over{false};
@@ -113,19 +122,19 @@ void run_changes(Bench& b, int changes) {
   std::vector<double> up, down, writes;
   for (int i = 0; i < changes; ++i) {
     const bool goes_up = i % 2 == 1;
-    b.sink.forget();
-    const std::int64_t at = now_ns();
+    const std::int64_t at = realtime_ns();
     set_unclaimed(b, goes_up ? kHigh : kLow);
-    writes.push_back(static_cast<double>(now_ns() - at) / 1e3);
+    writes.push_back(static_cast<double>(realtime_ns() - at) / 1e3);
     usleep(250'000);
-    const double due = static_cast<double>(goes_up ? kHigh : kLow) * kWindowMs / 1e3;
-    int ms = 0;
-    for (; ms < 200; ++ms) {
-      const auto got =
-          static_cast<double>(b.sink.bytes_between(at + ms * kMs, at + (ms + kWindowMs) * kMs));
-      if (got > 0.8 * due && got < 1.2 * due) break;
+    sniffer.drain();
+    const double due =
+        static_cast<double>(goes_up ? kHigh : kLow) * static_cast<double>(kWindow) / 1e9;
+    std::int64_t after = 0;
+    for (; after < 200 * kMs; after += kStep) {
+      const auto got = static_cast<double>(sniffer.bytes_between(at + after, at + after + kWindow));
+      if (got > 0.9 * due && got < 1.1 * due) break;
     }
-    (goes_up ? up : down).push_back(ms);
+    (goes_up ? up : down).push_back(static_cast<double>(after) / 1e6);
   }
   is_over = true;
   flood.join();
@@ -141,9 +150,13 @@ void run_changes(Bench& b, int changes) {
         unit
     );
   };
-  print("map writes to the lower rate at the peer (20 of 100 Mbit/s)", down, "ms");
-  print("map writes to the higher rate at the peer", up, "ms");
+  print("map writes to the lower rate in the peer's capture (20 of 100 Mbit/s)", down, "ms");
+  print("map writes to the higher rate in the peer's capture", up, "ms");
   print("the map writes themselves (all classes)", writes, "us");
+  std::printf(
+      "packets that the capture lost: %llu\n", static_cast<unsigned long long>(sniffer.lost())
+  );
+  return sniffer.lost() == 0;
 }
 
 traffic::packet::Frame data_frame(std::size_t payload) {
@@ -197,7 +210,7 @@ void run_costs(Bench& b) {
   set_user(edge_site::kEdgeAgentUid);
 }
 
-int run(int seconds, int changes) {
+int run(int seconds, int changes, std::uint64_t most_mbit) {
   print_machine("the transfers' edge: veth between two network namespaces, no qdisc behind it");
   const ScratchFolder folder;
   const edge_site::Site site;
@@ -212,16 +225,17 @@ int run(int seconds, int changes) {
   (void)edge->guard({"up0"});
   Bench b{site, sink, *edge};
   for (const std::uint64_t mbit : {10U, 100U, 1000U}) {
+    if (mbit > most_mbit) continue;
     for (const char* congestion : {"reno", "cubic", "bbr"}) {
       run_tcp(b, mbit * kMbit, congestion, true, seconds);
       run_tcp(b, mbit * kMbit, congestion, false, seconds);
     }
     run_udp(b, mbit * kMbit, seconds);
   }
-  run_changes(b, changes);
+  const bool is_whole = run_changes(b, changes);
   run_costs(b);
   const bool is_gone = edge->leave().has_value();
-  return traffic::release_bpffs(folder.path() + "/gates") && is_gone ? 0 : 1;
+  return traffic::release_bpffs(folder.path() + "/gates") && is_gone && is_whole ? 0 : 1;
 }
 
 }  // namespace
@@ -230,9 +244,10 @@ int run(int seconds, int changes) {
 int main(int argc, char** argv) {
   const int seconds = argc > 1 ? std::atoi(argv[1]) : 10;
   const int changes = argc > 2 ? std::atoi(argv[2]) : 100;
-  if (seconds < 2 || seconds > 100 || changes < 2) {
-    std::fprintf(stderr, "bench_edge [SECONDS, 2 to 100] [CHANGES, at least 2]\n");
+  const int most = argc > 3 ? std::atoi(argv[3]) : 1000;
+  if (seconds < 2 || seconds > 100 || changes < 2 || most < 10) {
+    std::fprintf(stderr, "bench_edge [SECONDS, 2 to 100] [CHANGES, at least 2] [MOST Mbit/s]\n");
     return 2;
   }
-  return rn::bench::run(seconds, changes);
+  return rn::bench::run(seconds, changes, static_cast<std::uint64_t>(most));
 }

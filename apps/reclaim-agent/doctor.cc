@@ -181,6 +181,13 @@ void look_at_agents_view(const AgentConfig& config, Findings& out) {
                       std::to_string(view->journal_waits_s) + " s",
        kRoomHelp}
   );
+  out.push_back(
+      {"copies at the uplink",
+       view->are_copies_bounded,
+       false,
+       view->copies,
+       "reclaim-warden serve --transfers auto:RATE, if the kernel is to hold copies to their rates"}
+  );
   for (const std::string& trouble : view->troubles) {
     out.push_back(
         {"guests' packets",

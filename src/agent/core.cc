@@ -46,15 +46,30 @@ std::optional<GuestName> name_in(const std::string& rest) {
   return name;
 }
 
-/// A copy that is told its rate goes so at once: no row stands behind that. Such copies are
-/// measured already, so their start has left before.
+/// A copy that is told its rate goes so at once, and so does its claim: no row stands behind that.
+/// Such copies are measured already, so their start has left before.
 bool is_only_rates(const Event& event, const Output& out) {
   const auto* const message = std::get_if<CoordinatorMessage>(&event);
   return message != nullptr && std::holds_alternative<wire::TransferRates>(message->message) &&
          out.writes.empty() &&
          std::all_of(out.effects.begin(), out.effects.end(), [](const Effect& effect) {
-           return std::holds_alternative<SetRate>(effect);
+           const auto* const ask = std::get_if<AskWarden>(&effect);
+           return std::holds_alternative<SetRate>(effect) ||
+                  (ask != nullptr &&
+                   std::holds_alternative<warden_wire::SetTransfers>(ask->request.request));
          });
+}
+
+std::vector<std::string> troubles_with_age(
+    const std::vector<warden_wire::Trouble>& troubles, Now now
+) {
+  std::vector<std::string> words;
+  for (const warden_wire::Trouble& trouble : troubles) {
+    const auto age =
+        std::chrono::floor<std::chrono::minutes>(milliseconds(to_ms(now.wall) - trouble.wall_ms));
+    words.push_back(std::to_string(age.count()) + " min ago: " + trouble.what);
+  }
+  return words;
 }
 
 }  // namespace
@@ -474,11 +489,9 @@ NodeView Core::State::view(Now now) const {
   }
   if (!is_welcome_ && !config_.expiry.empty()) out.why += "; " + config_.expiry;
   if (!refusal_.empty()) out.why += "; the coordinator refuses this machine: " + refusal_;
-  for (const warden_wire::Trouble& trouble : warden_.troubles) {
-    const auto age =
-        std::chrono::floor<std::chrono::minutes>(milliseconds(to_ms(now.wall) - trouble.wall_ms));
-    out.troubles.push_back(std::to_string(age.count()) + " min ago: " + trouble.what);
-  }
+  out.troubles = troubles_with_age(warden_.troubles, now);
+  out.are_copies_bounded = has_edge();
+  out.copies = copies_words();
   out.is_coordinator_connected = is_welcome_;
   out.is_warden_connected = is_warden_connected_;
   out.clock_offset_ms = clock_offset_ms_;

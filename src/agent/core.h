@@ -17,9 +17,11 @@ struct CoreConfig {
   std::string machine_id;
   std::string boot_id;
   NodeAddress address;
-  Digest box_key{};                    ///< public
-  Digest verify_key{};                 ///< public
-  std::vector<std::string> data_sets;  ///< that the owner offers, as AgentConfig has them
+  Digest box_key{};                       ///< public
+  Digest verify_key{};                    ///< public
+  std::vector<std::string> data_sets;     ///< that the owner offers, as AgentConfig has them
+  std::uint16_t coordinator_port = 7443;  ///< connections to it are no transfers
+  std::uint16_t rest_port = 7444;         ///< nor are those from it; 0 = none
   std::string expiry;  ///< why the coordinator cannot welcome it, and what to do; empty = nothing
   milliseconds tick{100};
   milliseconds repeat{2000};       ///< until an acknowledgement comes, and after a failed work

@@ -35,6 +35,7 @@ enum class Ask : std::uint8_t {
   kEvacuated,
   kAnnounce,
   kTell,
+  kTransfers,
 };
 
 /// Works; at most one of each kind per attempt (copies: one per peer).
@@ -141,6 +142,10 @@ struct TransferState {
   std::optional<Instant> told_at;
   std::uint64_t alone_bps = 0;  ///< by the own plan; 0 = no limit
   bool is_planned = false;      ///< alone_bps counts
+  std::string local = {};       ///< ends of its connection; empty while it has none
+  std::string remote = {};
+  std::uint64_t wanted_bps = 0;        ///< what rate_bps is to become; 0 = no limit
+  std::optional<Instant> waits_since;  ///< for its claim, to go faster
 };
 
 struct PendingWork {
@@ -336,7 +341,19 @@ class Core::State {
   void step_transfers();
   void plan_alone();
   void set_rates();
+  std::uint64_t granted_bps() const;
+  void fit_into_grant();
   void report_transfers();
+
+  // core_claims.cc: what the warden is told of copies, so that the kernel holds them to their rates
+  bool has_edge() const;
+  TransferPurpose purpose_of(const PendingWork& pending) const;
+  warden_wire::SetTransfers wanted_claims() const;
+  void step_claims();
+  void on_claims(const warden_wire::Answer& answer);
+  void forget_claims();
+  bool waits_for_claim(WorkId id, TransferState& transfer);
+  std::string copies_words() const;
 
   // core_schedule.cc: what the owner is expected to do, and how often it is worth to save
   void on_hazard(const wire::HazardForecast& told);
@@ -469,6 +486,13 @@ class Core::State {
   bool is_evacuating_told_ = false;  ///< and it had a deadline
   Instant transfers_told_at_{};
   nanoseconds rates_valid_{0};
+
+  std::optional<warden_wire::SetTransfers> claims_;        ///< that the warden has taken
+  std::optional<warden_wire::SetTransfers> claims_asked_;  ///< under way
+  Instant claims_asked_at_{};
+  bool is_claim_void_ = false;  ///< the warden that is connected takes none
+  std::string claims_refusal_;  ///< the newest, as told
+  warden_wire::TransferCounts transfer_counts_;
 
   std::map<ReclaimId, ReclaimRow> reclaims_;
   std::map<ReclaimId, Instant> reclaim_sent_at_;

@@ -95,6 +95,8 @@ void Core::State::on(const TransfersMeasured& e) {
     transfer.measured_at = now_.boot;
     transfer.bytes_left = seen.bytes_left;
     transfer.bytes_sent = seen.bytes_sent;
+    transfer.local = seen.local;
+    transfer.remote = seen.remote;
   }
 }
 
@@ -125,6 +127,7 @@ void Core::State::step_transfers() {
   }
   if (is_any_alone && (is_new || now_.boot - planned_alone_at_ >= kTransferPeriod)) plan_alone();
   if (is_any) set_rates();
+  step_claims();
   report_transfers();
 }
 
@@ -139,6 +142,7 @@ void Core::State::plan_alone() {
     return static_cast<std::uint32_t>(links.size() - 1);
   };
   const auto line = add(facts_.uplink_bps, foreign_bps_);
+  const auto grant = add(has_edge() ? warden_.transfers.bytes_per_s * 8 : 0, 0);
   const auto all_guests = add(contract_.uplink_bps_evacuation, 0);
   const auto in_normal_times = add(contract_.uplink_bps_normal, 0);
   std::vector<reclaim::Transfer> transfers;
@@ -158,7 +162,7 @@ void Core::State::plan_alone() {
                                       : a.row.generations.back().ref.snapshot_boot_ns;
     transfer.value = static_cast<double>(std::max<std::int64_t>(to_ns(now_.boot) - saved_ns, 1)) *
                      1e-9 * static_cast<double>(std::max<std::size_t>(a.row.grant.gpus.size(), 1));
-    for (const auto& link : {line, all_guests}) {
+    for (const auto& link : {line, grant, all_guests}) {
       if (link) transfer.links.push_back(*link);
     }
     if (in_normal_times && a.row.phase < Phase::kNoticed)
@@ -184,9 +188,48 @@ void Core::State::set_rates() {
     const std::uint64_t cap = cap_of(attempts_.at(pending.guest));
     if (wanted != 0) wanted = std::max(wanted, kLeastRate_bps);
     if (cap != 0) wanted = wanted == 0 ? cap : std::min(wanted, cap);
-    if (is_same_rate(wanted, transfer.rate_bps)) continue;
-    transfer.rate_bps = wanted;
-    out_.effects.emplace_back(SetRate{id, wanted});
+    transfer.wanted_bps = wanted;
+  }
+  fit_into_grant();
+  for (auto& [id, pending] : works_) {
+    if (pending.task != Task::kCopy || !pending.is_started) continue;
+    TransferState& transfer = pending.transfer;
+    if (is_same_rate(transfer.wanted_bps, transfer.rate_bps)) {
+      transfer.wanted_bps = transfer.rate_bps;
+      transfer.waits_since.reset();
+      continue;
+    }
+    if (waits_for_claim(id, transfer)) continue;
+    transfer.rate_bps = transfer.wanted_bps;
+    out_.effects.emplace_back(SetRate{id, transfer.rate_bps});
+  }
+}
+
+/// What the owner lets all copies have at the uplink, less a margin; 0 = no bound.
+std::uint64_t Core::State::granted_bps() const {
+  if (!has_edge()) return 0;
+  return static_cast<std::uint64_t>(
+      static_cast<double>(warden_.transfers.bytes_per_s) * 8 * (1 - kAloneGuard.margin_share)
+  );
+}
+
+/// What is more than that would be dropped at the uplink: each gives the same part.
+void Core::State::fit_into_grant() {
+  const std::uint64_t granted = granted_bps();
+  if (granted == 0) return;
+  double sum = 0;
+  for (auto& [id, pending] : works_) {
+    if (pending.task != Task::kCopy || !pending.is_started) continue;
+    std::uint64_t& wanted = pending.transfer.wanted_bps;
+    if (wanted == 0 || wanted > granted) wanted = granted;
+    sum += static_cast<double>(wanted);
+  }
+  const double part = static_cast<double>(granted) / sum;
+  if (!(part < 1)) return;
+  for (auto& [id, pending] : works_) {
+    if (pending.task != Task::kCopy || !pending.is_started) continue;
+    std::uint64_t& wanted = pending.transfer.wanted_bps;
+    wanted = static_cast<std::uint64_t>(static_cast<double>(wanted) * part);
   }
 }
 

@@ -242,6 +242,8 @@ struct TransferProgress {
   WorkId id = 0;
   std::optional<std::uint64_t> bytes_left;  ///< none: not known yet
   std::uint64_t bytes_sent = 0;             ///< that the peer has acknowledged
+  std::string local = {};                   ///< its connection's own end; empty: it has none now
+  std::string remote = {};
 };
 
 /// All copies under way; several times a second as long as there is one.
@@ -456,6 +458,8 @@ struct NodeView {
   std::vector<AttemptView> attempts;
   std::vector<ReclaimRecord> reclaims;  ///< newest last
   std::vector<std::string> troubles;    ///< what others did to guests here, with its age
+  bool are_copies_bounded = false;      ///< by the warden, at the uplink
+  std::string copies;                   ///< what bounds them, in words
 
   RN_FIELDS(
       NodeView,
@@ -478,7 +482,9 @@ struct NodeView {
       telemetry,
       attempts,
       reclaims,
-      troubles
+      troubles,
+      are_copies_bounded,
+      copies
   )
 };
 

@@ -46,6 +46,7 @@ void Core::State::on(const WardenDisconnected&) {
   strangers_.clear();
   evacuated_sent_at_.clear();
   announce_sent_.reset();
+  forget_claims();
 }
 
 void Core::State::ask(Attempt& a, Ask kind, warden_wire::Request request) {
@@ -77,6 +78,7 @@ void Core::State::time_out_asks() {
       if (it->second.kind == Ask::kNotice) found->second.is_notice_due = true;
     }
     const bool was_query = it->second.kind == Ask::kQuery;
+    if (it->second.kind == Ask::kTransfers) claims_asked_.reset();
     it = asks_.erase(it);
     if (was_query && !is_reconciled_) ask_node(Ask::kQuery, warden_wire::Query{});
   }
@@ -100,6 +102,7 @@ void Core::State::on_answer(const warden_wire::Answer& answer) {
     if (answer.code.empty()) on_state(answer.state);
     return;
   }
+  if (pending.kind == Ask::kTransfers) return on_claims(answer);
   if (pending.kind == Ask::kAnnounce && !answer.code.empty())
     log::info("announcement.refused", {{"code", answer.code}, {"message", answer.message}});
   const auto attempt = attempts_.find(pending.guest);
@@ -151,6 +154,7 @@ void Core::State::on_attempt_answer(Attempt& a, Ask kind, const warden_wire::Ans
     case Ask::kQuery:
     case Ask::kEvacuated:
     case Ask::kAnnounce:
+    case Ask::kTransfers:
       return;
     case Ask::kRelease:
       a.row.is_released = true;

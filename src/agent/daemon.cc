@@ -10,6 +10,7 @@
 #include "agent/local_work.h"
 #include "agent/peers.h"
 #include "base/log.h"
+#include "io/url.h"
 
 namespace rn::agent {
 
@@ -155,6 +156,8 @@ Status Daemon::State::open() {
   RN_CHECK(start_api());
   core_config.address = address;
   core_config.data_sets = config.data_sets;
+  if (const auto url = io::parse_url(self->agent_url)) core_config.coordinator_port = url->port;
+  core_config.rest_port = api ? api->port() : 0;
   core_config.telemetry_trusted =
       std::max(core_config.telemetry_trusted, 5 * milliseconds(config.telemetry_ms));
   core = std::make_unique<Core>(core_config, rng);

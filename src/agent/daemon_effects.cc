@@ -94,7 +94,9 @@ void Daemon::State::measure_transfers() {
   for (const auto& [id, gauge] : gauges) {
     const TransferGauge::Seen seen = gauge->look();
     own_bytes += seen.bytes_sent;
-    measured.transfers.push_back({id, seen.bytes_left, seen.bytes_sent});
+    measured.transfers.push_back(
+        {id, seen.bytes_left, seen.bytes_sent, seen.socket.local, seen.socket.remote}
+    );
     if (seen.socket.local.empty() || seen.socket.local == uplink_address) continue;
     uplink_address = seen.socket.local;
     uplink_interface = io::interface_of(uplink_address);

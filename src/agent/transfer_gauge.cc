@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "agent/pacing.h"
 #include "base/log.h"
 
 namespace rn::agent {
@@ -10,9 +11,7 @@ namespace rn::agent {
 namespace {
 
 void pace(io::FramedConnection& connection, std::uint64_t rate_bps) {
-  // A rate below one byte a second would be none at all.
-  const std::uint64_t bytes = rate_bps == 0 ? 0 : std::max<std::uint64_t>(rate_bps / 8, 1);
-  const Status paced = connection.set_pacing_rate(bytes);
+  const Status paced = connection.set_pacing_rate(pacing_bytes_per_s(rate_bps));
   if (!paced) log::warning("transfer.not_paced", {{"error", paced.error().describe()}});
 }
 

@@ -300,6 +300,17 @@ struct Announced {
   RN_FIELDS(Announced, declare_ns, deadline_ns, message, reclaim)
 };
 
+/// What stands at the uplink against the agent's transfers.
+struct TransfersEdge {
+  bool is_there = false;          ///< packets of transfers are counted, bounded and can be cut
+  bool is_cut = false;            ///< by the owner: no transfer sends
+  std::string interface;          ///< as the owner named it; empty: of the default routes
+  std::uint64_t bytes_per_s = 0;  ///< granted to all together, payload; 0 = no bound
+  std::string refusal;            ///< why it is not there although the owner asked for it
+
+  RN_FIELDS(TransfersEdge, is_there, is_cut, interface, bytes_per_s, refusal)
+};
+
 /// What somebody else did to a guest, and what the warden did about it: one sentence for the owner.
 struct Trouble {
   std::int64_t wall_ms = 0;
@@ -325,6 +336,7 @@ struct WardenState {
   /// run.
   bool is_recovering = false;
   std::vector<Trouble> troubles;  ///< the last ones since the warden's start
+  TransfersEdge transfers;
 
   RN_FIELDS(
       WardenState,
@@ -340,7 +352,8 @@ struct WardenState {
       gpus,
       announced,
       is_recovering,
-      troubles
+      troubles,
+      transfers
   )
 };
 

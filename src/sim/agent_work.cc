@@ -21,6 +21,8 @@ namespace rn::sim {
 namespace {
 
 constexpr std::string_view kCheckpoint = "model.safetensors";
+constexpr std::uint64_t kFirstPort = 1024;  ///< of copies' own ends, as they are told
+constexpr std::uint64_t kPorts = 60'000;
 
 std::string spool_folder(const GuestName& guest) {
   return "/spool/" + guest.job.str() + "-" + to_string(guest.epoch);
@@ -153,7 +155,8 @@ std::vector<agent::TransferProgress> AgentWork::progress() const {
     const auto found = transfers_.find(id);
     if (found == transfers_.end()) continue;
     const PeerPort::Progress seen = host_.peers().progress(found->second);
-    out.push_back({id, seen.bytes_left, seen.bytes_sent});
+    const std::string port = std::to_string(kFirstPort + found->second % kPorts);
+    out.push_back({id, seen.bytes_left, seen.bytes_sent, "10.0.0.1:" + port, "10.0.0.2:7445"});
   }
   return out;
 }

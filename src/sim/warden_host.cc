@@ -5,6 +5,7 @@
 
 #include "base/planted.h"
 #include "sim/crash_points.h"
+#include "warden/transfer_bounds.h"
 
 namespace rn::sim {
 
@@ -92,8 +93,27 @@ void WardenHost::close_session(std::uint64_t session) {
 
 void WardenHost::ask(std::uint64_t session, const warden_wire::NumberedRequest& request) {
   process_.later(std::chrono::microseconds(100), [this, session, request] {
+    if (const auto* wanted = std::get_if<warden_wire::SetTransfers>(&request.request))
+      return claim(session, request.number, *wanted);
     feed(warden::Asked{{session, request.number, false}, request.request});
   });
+}
+
+/// As the server does it, with no kernel behind: by the production checks.
+void WardenHost::claim(
+    std::uint64_t session, std::uint64_t number, const warden_wire::SetTransfers& wanted
+) {
+  warden_wire::Answer answer;
+  answer.request = number;
+  if (const auto claims = warden::claims_of(wanted); !claims) {
+    world_.violate("transfers", process_.name() + " is told " + claims.error().describe());
+    answer.code = to_string(claims.error().code);
+    answer.message = claims.error().message;
+  }
+  for (const warden_wire::Transfer& one : wanted.transfers)
+    answer.transfers.transfers.push_back({one.id, 0, 0, 0, 0});
+  const auto found = sessions_.find(session);
+  if (found != sessions_.end()) found->second.on_reply(answer);
 }
 
 void WardenHost::owner_asks(const warden_wire::Request& request, OwnerAnswer on_answer) {
@@ -196,6 +216,7 @@ void WardenHost::finish(warden::Output output) {
 warden_wire::WardenState WardenHost::state() const {
   warden_wire::WardenState state = core_->state();
   state.data_sets.assign(machine_.data_sets().begin(), machine_.data_sets().end());
+  state.transfers.is_there = true;
   return state;
 }
 

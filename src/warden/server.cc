@@ -426,6 +426,7 @@ void WardenServer::send(std::uint64_t id, const warden_wire::Reply& reply) {
 warden_wire::WardenState WardenServer::state() const {
   warden_wire::WardenState state = core_->state();
   state.data_sets = data_sets_;
+  state.transfers = transfers_edge();
   for (auto& report : state.guests) {
     if (report.state != GuestState::kRunning) continue;
     for (const GuestRecord& record : core_->journal().guests) {

@@ -119,6 +119,7 @@ class WardenServer {
   void look_at_transfers();
   void record_transfers_cut();  ///< makes durable what the gate says
   void allow_transfers();
+  warden_wire::TransfersEdge transfers_edge() const;
   void set_transfers(std::uint64_t client, std::uint64_t number, warden_wire::SetTransfers wanted);
 
   ServerConfig config_;

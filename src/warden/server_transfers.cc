@@ -45,6 +45,7 @@ void WardenServer::record_transfers_cut() {
     tell(Noticed{
         "you have cut the agent's transfers: copies wait; next: reclaim-warden kill "
         "--allow-transfers, or reclaim-agent release"});
+  push_state();  // that they go on, too
   // Its destructor waits for the workers before what they use is gone.
   const Status begun = edge_->submit_for(
       [this] { return transfers_cut_->record(); },
@@ -60,6 +61,18 @@ void WardenServer::allow_transfers() {
   if (const Status set = transfers_cut_->set_gate(true); !set)
     log::error("transfers.stay_cut", {{"why", set.error().describe()}});
   record_transfers_cut();
+}
+
+warden_wire::TransfersEdge WardenServer::transfers_edge() const {
+  warden_wire::TransfersEdge edge;
+  edge.refusal = machine_->transfers_refusal();
+  if (machine_->transfers() == nullptr) return edge;
+  edge.is_there = true;
+  edge.interface = machine_->transfers()->grant().interface;
+  edge.bytes_per_s = machine_->transfers()->grant().bytes_per_s;
+  // A gate that cannot be read lets nothing pass for sure: the program would have dropped, too.
+  edge.is_cut = transfers_cut_ && transfers_cut_->is_cut().value_or(true);
+  return edge;
 }
 
 void WardenServer::set_transfers(

@@ -71,6 +71,9 @@ class TransferBounds {
   );
 
   Result<warden_wire::TransferCounts> set(const warden_wire::SetTransfers& wanted);
+
+  const TransfersGrant& grant() const { return grant_; }
+
   /// Puts back what is missing at the uplinks; answers in sentences what the owner should know.
   std::vector<std::string> look();
 

@@ -212,6 +212,14 @@ std::uint64_t Sniffer::lost() const {
   return lost_;
 }
 
+std::uint64_t Sniffer::bytes_between(std::int64_t from_ns, std::int64_t to_ns) const {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t sum = 0;
+  for (auto one = arrivals_.rbegin(); one != arrivals_.rend() && one->at_ns >= from_ns; ++one)
+    if (one->at_ns < to_ns) sum += one->bytes;
+  return sum;
+}
+
 void Sniffer::drain() const {
   const std::uint64_t turns = idle_turns_;
   while (idle_turns_ < turns + 2) usleep(500);
@@ -263,6 +271,9 @@ void Sniffer::note(const std::uint8_t* packet, std::size_t size, std::int64_t at
   if (port != kDataPort) return;
   ++data_packets_;
   last_data_ns_ = at_ns;
+  const std::lock_guard lock(mutex_);
+  arrivals_.push_back({at_ns, size - header - transport});
+  if (arrivals_.size() > kKept) arrivals_.pop_front();
 }
 
 // ---- sender

@@ -4,6 +4,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -81,6 +83,10 @@ class Sniffer {
   /// Of the newest packet to the data port with payload; CLOCK_REALTIME, by the kernel.
   std::int64_t last_data_realtime_ns() const { return last_data_ns_; }
 
+  /// Payload to the data port that arrived between two instants of CLOCK_REALTIME, by the kernel's
+  /// stamps; of the newest kKept packets.
+  std::uint64_t bytes_between(std::int64_t from_ns, std::int64_t to_ns) const;
+
   std::uint64_t lost() const;  ///< a nonzero count makes the others worthless
   void drain() const;          ///< until all that has arrived is counted
 
@@ -88,6 +94,14 @@ class Sniffer {
   void run(const Site& site);
   void note(const std::uint8_t* packet, std::size_t size, std::int64_t at_ns);
 
+  struct Arrival {
+    std::int64_t at_ns;
+    std::uint64_t bytes;
+  };
+
+  static constexpr std::size_t kKept = 50'000;
+  mutable std::mutex mutex_;  ///< guards arrivals_
+  std::deque<Arrival> arrivals_;
   int fd_ = -1;
   std::atomic<bool> is_stopping_{false};
   std::atomic<std::uint64_t> idle_turns_{0};

@@ -291,6 +291,7 @@ class Reclaim(unittest.TestCase):
 
         doctor = site.labs.call("lab-b", node.agent_program("doctor"), check=False)
         self.assertNotIn("MISSING", doctor.stdout.replace("MISSING disk", ""))  # the labs' disks are small
+        self.assertRegex(doctor.stdout, r"(?m)^absent +copies at the uplink +paced by the agent alone: .*--transfers")
         for piece in ("identity", "certificate", "coordinator", "warden", "agent", "contract"):
             self.assertRegex(doctor.stdout, rf"(?m)^ok +{piece} ")
         site.nodes["lab-b"].agent.kill()

@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two laboratories are taken back at once, and both states leave for one store by its line of 100 Mbit/s: the
 coordinator plans them together, promises both, and both are elsewhere before their deadlines, on real sockets paced by
-the kernel."""
+the kernel. Their owners' wardens hold each copy to its rate at the uplink, and one of them cuts it in the middle."""
+import contextlib
 import pathlib
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -18,6 +21,8 @@ from stories import Site  # noqa: E402
 LINE_MBIT = 100
 NOTICE_S = 40
 STATE_MB = {"lab-a": 30, "lab-b": 40}
+GRANT_MBIT = {"lab-a": 90, "lab-b": 50}  # of what an owner lets all copies have; the agent keeps 5 % below
+HEADERS = 1.06  # of a packet on the wire against its payload, with the smallest of segments
 LENDS = {"guest_disk_mib": 512, "guest_memory_mib": 1024, "notice_s": NOTICE_S, "max_drain_s": 60}
 # Its state is small until the owner comes: what is saved then is all new.
 GUEST = """
@@ -40,10 +45,64 @@ nodes:
 """
 
 
+def claims_in(words):
+    """(purpose, Mbit/s) of each copy, as the warden has taken it: in the line of `status --why`."""
+    return [(purpose, float(rate)) for purpose, rate in
+            re.findall(r"(evacuation|checkpoint|prefetch) ([0-9.]+) Mbit/s", words)]
+
+
+class EdgeWatch:
+    """What a laboratory sends, and what each of its copies is claimed to send then, several times a second."""
+
+    def __init__(self, site, lab):
+        self.site, self.lab, self.is_over = site, lab, threading.Event()
+        self.seen, self.refused = [], []  # the kernel's counters: packets over a grant
+        self.thread = threading.Thread(target=self.run)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.is_over.set()
+        self.thread.join()
+
+    def run(self):
+        while not self.is_over.wait(0.25):
+            view = self.site.nodes[self.lab].view()["copies"]
+            claims = claims_in(view)
+            self.refused += [int(n) for n in re.findall(r"(\d+) packets refused", view)]
+            self.seen.append((time.monotonic(), self.site.sent(self.lab), claims))
+
+    def rates_mbit(self):
+        """All that evacuations were claimed at."""
+        return [rate for _, _, claims in self.seen for purpose, rate in claims if purpose == "evacuation"]
+
+    def parts(self):
+        """Sent against claimed, between two looks at which the claims were the same."""
+        found = []
+        for (from_s, before, claims), (to_s, after, same) in zip(self.seen, self.seen[1:]):
+            if claims and claims == same:
+                found.append((after - before) * 8e-6 / (to_s - from_s) / sum(rate for _, rate in claims))
+        return found
+
+
+class EdgeSite(Site):
+    def claims(self, lab):
+        return claims_in(self.nodes[lab].view()["copies"])
+
+    def sent(self, lab):
+        """Bytes that have left the laboratory, with all headers."""
+        counters = pathlib.Path(f"/proc/{self.nodes[lab].agent.pid}/net/dev").read_text()
+        return int(re.search(r"eth0:((?:\s+\d+)+)", counters)[1].split()[8])
+
+
 class Traffic(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.site = Site({"lab-a": LENDS, "lab-b": LENDS, "storage": {"lends": False, "store_mib": 1024}})
+        cls.site = EdgeSite(
+            {"lab-a": LENDS, "lab-b": LENDS, "storage": {"lends": False, "store_mib": 1024}},
+            warden_flags={lab: ["--transfers", f"eth0:{mbit}mbit"] for lab, mbit in GRANT_MBIT.items()})
         cls.addClassCleanup(cls.site.down)
         cls.declare_the_line()
 
@@ -73,18 +132,31 @@ class Traffic(unittest.TestCase):
     def events(self, job, kind):
         return [event for event in self.site.rest.events(job) if event["kind"] == kind]
 
+    def wait_for_words(self, lab, count):
+        """That many messages of the node, of which heartbeats are some: each time its silence has become shorter."""
+        words, silent_ms = 0, self.site.rest.nodes()[lab]["silent_ms"]
+
+        def are_heard():
+            nonlocal words, silent_ms
+            before, silent_ms = silent_ms, self.site.rest.nodes()[lab]["silent_ms"]
+            words += silent_ms < before
+            return words >= count
+        self.site.wait(f"{count} messages of {lab}", are_heard, 20)
+
     def test_a_both_are_promised_and_both_arrive_before_their_deadlines(self):
-        jobs = {lab: self.submit(lab) for lab in STATE_MB}
+        jobs = type(self).of = {lab: self.submit(lab) for lab in STATE_MB}
         self.site.wait("a first generation of each", lambda: all(
             self.site.rest.job(job)["durable"]["generation"] > 0 for job in jobs.values()), 90)
         first = {job: self.site.rest.job(job)["durable"]["generation"] for job in jobs.values()}
 
-        for lab in jobs:
-            self.site.nodes[lab].owner("reclaim")
-        begun = time.monotonic()
-        self.site.wait("both to be durable elsewhere", lambda: all(
-            self.site.rest.job(job)["durable"]["generation"] > first[job] for job in jobs.values()), NOTICE_S + 30)
-        took_s = time.monotonic() - begun
+        with contextlib.ExitStack() as stack:
+            watches = {lab: stack.enter_context(EdgeWatch(self.site, lab)) for lab in jobs}
+            for lab in jobs:
+                self.site.nodes[lab].owner("reclaim")
+            begun = time.monotonic()
+            self.site.wait("both to be durable elsewhere", lambda: all(
+                self.site.rest.job(job)["durable"]["generation"] > first[job] for job in jobs.values()), NOTICE_S + 30)
+            took_s = time.monotonic() - begun
         self.site.wait("both owners to have their machines", lambda: all(
             self.site.last_reclaim(lab)["cleared_ns"] > 0 for lab in jobs), NOTICE_S + 30)
 
@@ -106,6 +178,18 @@ class Traffic(unittest.TestCase):
                       f" promise, {int(told['bytes']) * 8 / 1e6 / max(sent_s, 1e-3):.1f} Mbit/s on average", flush=True)
         print(f"  both {took_s:.1f} s after the second notice; the line alone needs "
               f"{sum(STATE_MB.values()) * 1.048576 * 8 / LINE_MBIT:.1f} s", flush=True)
+        for lab, watch in watches.items():
+            with self.subTest(lab):
+                self.assertTrue(watch.rates_mbit(), "no copy was claimed")
+                self.assertLessEqual(max(watch.rates_mbit()), GRANT_MBIT[lab] * 0.95 + 0.1)
+                parts = watch.parts()
+                self.assertTrue(parts, watch.seen)
+                self.assertLess(statistics.median(parts), 1.05 * HEADERS)
+                # None, unless the warden needs longer than a rise waits for its claim.
+                self.assertLess(max(watch.refused), 0.01 * STATE_MB[lab] * 1_048_576 / 1448)
+                print(f"  {lab}: claimed {min(watch.rates_mbit()):.1f} to {max(watch.rates_mbit()):.1f} Mbit/s; sent "
+                      f"{statistics.median(parts):.3f} of that in the median of {len(parts)} looks (headers counted); "
+                      f"{max(watch.refused)} packets refused", flush=True)
         page = self.site.rest.call("GET", "/metrics").decode()
         self.assertIn('reclaimnet_evacuations_total{verdict="admitted"} 2', page)
         self.assertIn('reclaimnet_evacuations_total{verdict="missed"} 0', page)
@@ -117,7 +201,38 @@ class Traffic(unittest.TestCase):
                 r"generation\.copied.*\brate_bps=(\d+)", self.site.nodes[lab].agent.output())]
             self.assertTrue(rates, f"no copy of {lab}")
             self.assertGreater(rates[-1], 0)
-            self.assertLessEqual(rates[-1], LINE_MBIT * 1_000_000)
+            self.assertLessEqual(rates[-1], GRANT_MBIT[lab] * 950_000)
+
+    def test_c_an_owner_cuts_the_copies_and_lets_them_go_on(self):
+        lab = "lab-b"
+        node, job = self.site.nodes[lab], self.of["lab-b"]
+        saved = self.site.rest.job(job)["durable"]["generation"]
+        node.owner("release")
+        self.site.wait("the job to be back and saved", lambda: (
+            self.site.rest.job(job)["state"] == "running" and
+            self.site.rest.job(job)["durable"]["generation"] > saved), 60)
+        before = self.site.rest.job(job)["durable"]["generation"]
+        node.owner("reclaim")
+        self.site.wait("the evacuation to be on its way", lambda: any(
+            purpose == "evacuation" for purpose, _ in self.site.claims(lab)), NOTICE_S)
+
+        node.kill_switch("--transfers")
+        # Hearing from the coordinator takes both directions. Nothing but words to it leaves meanwhile.
+        sent, begun = self.site.sent(lab), time.monotonic()
+        self.wait_for_words(lab, 8)
+        span_s, more = time.monotonic() - begun, self.site.sent(lab) - sent
+        print(f"  cut: {more} bytes left in {span_s:.1f} s", flush=True)
+        self.assertLess(more, 300_000)
+        self.assertIn("CUT by the owner", node.owner("status", "--why").stdout)
+        doctor = self.site.labs.call(lab, node.agent_program("doctor"), check=False).stdout
+        self.assertRegex(doctor, rf"(?m)^ok +copies at the uplink +held at eth0 within {GRANT_MBIT[lab]}\.0 Mbit")
+        self.assertEqual(self.site.rest.job(job)["durable"]["generation"], before)
+        self.assertTrue(self.site.rest.nodes()[lab]["is_connected"])
+
+        node.kill_switch("--allow-transfers")
+        self.site.wait("the evacuation to be durable", lambda: (
+            self.site.rest.job(job)["durable"]["generation"] > before), NOTICE_S)
+        self.assertNotIn("CUT", node.owner("status", "--why").stdout)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A site on laboratories: a coordinator, and nodes of an agent and a warden each, started, frozen, killed and started
 again. Programs come from RN_BUILD (a build folder). Ports, files and flags are those of ARCHITECTURE.md."""
+import contextlib
 import hashlib
+import http.client
 import json
 import os
 import pathlib
+import socket
 import subprocess
 
 import rest
@@ -140,11 +143,20 @@ class Node:
         """An owner's command on this node: reclaim-agent reclaim --now, release, pause, status …"""
         return self.labs.call(self.lab, self.agent_program(*words), timeout_s=timeout_s)
 
-    def kill_switch(self, timeout_s=60):
+    def kill_switch(self, *flags, timeout_s=60):
         """By hand, with nothing else alive."""
         return self.labs.call(self.lab, [
             program("reclaim-warden"), "kill", "--lab", f"{self.labs.run}-{self.lab}", "--state", self.state, "--run",
-            self.run], timeout_s=timeout_s)
+            self.run, *flags], timeout_s=timeout_s)
+
+    def view(self):
+        """What the agent answers `reclaim-agent status`, without a program between."""
+        connection = http.client.HTTPConnection("agent", timeout=10)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(str(self.run / "agent.sock"))
+        with contextlib.closing(connection):
+            connection.request("GET", "/v1/node")
+            return json.load(connection.getresponse())
 
     def engine_pids(self):
         """dockerd, containerd and shims of this lab's private engine, for SIGSTOP."""

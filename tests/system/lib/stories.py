@@ -28,8 +28,9 @@ class Guest:
 class Site:
     """A coordinator in the lab `campus`, a node in each lab of `contracts`, up and connected; the tiny image."""
 
-    def __init__(self, contracts, heartbeat_ms=1000, flags=(), disk="2G"):
-        """The nodes look for time zones in `zones`, which is the test's to fill; UTC is always there."""
+    def __init__(self, contracts, heartbeat_ms=1000, flags=(), disk="2G", warden_flags=None):
+        """The nodes look for time zones in `zones`, which is the test's to fill; UTC is always there. `warden_flags`:
+        by laboratory."""
         self.labs = Labs("campus", *contracts, disk=disk)
         try:
             self.coordinator = Coordinator(self.labs, heartbeat_ms=heartbeat_ms, flags=flags).start()
@@ -37,7 +38,9 @@ class Site:
             self.rest = self.coordinator.rest()
             self.zones = self.labs.dir / "zones"
             self.nodes = {lab: Node(self.labs, lab, {"reserve_disk_mib": 64, **contract},
-                                    config={"zone_folder": str(self.zones)}) for lab, contract in contracts.items()}
+                                    config={"zone_folder": str(self.zones)},
+                                    warden_flags=(warden_flags or {}).get(lab, ())) for lab, contract in
+                          contracts.items()}
             for node in self.nodes.values():
                 node.set_up(self.coordinator)
             self.cli = Cli(self.labs, self.coordinator)
