@@ -4,13 +4,14 @@
 laboratories of this machine, and a guest in a container that floods the peer by UDP and TCP (the meter is
 bench/wire_kill.cc).
 
-    bench/kill_on_the_wire.py wire [--rounds 1000] [--shapers none,htb,tbf] [--failures stopped,full,dead,hung]
+    bench/kill_on_the_wire.py wire [--rounds 1000] [--shapers none,htb,tbf] [--failures healthy,stopped,full,dead,hung]
     bench/kill_on_the_wire.py deadman [--rounds 30] [--shapers none,htb,tbf]
     bench/kill_on_the_wire.py kill [--rounds 100] [--failures …]
 
 What is broken while the owner commands:
-    stopped  agent, container engine (dockerd, containerd, shims) and coordinator under SIGSTOP; through the warden's
-             kill socket, as `reclaim-agent reclaim --now` does
+    healthy  nothing; through the warden's kill socket, as `reclaim-agent reclaim --now` does
+    stopped  agent, container engine (dockerd, containerd, shims) and coordinator under SIGSTOP; through the kill
+             socket
     full     the same, and the disk with the warden's state full
     dead     the same as `stopped`, and the warden killed (SIGKILL): the program `reclaim-warden kill`, by hand
     hung     the same as `dead`, but the warden under SIGSTOP
@@ -38,7 +39,7 @@ SHAPERS = {
             "qdisc add dev eth0 parent 7:1 handle 8: pfifo limit 1000"],
     "tbf": ["qdisc add dev eth0 root handle 7: tbf burst 128k limit 1500000 rate 100mbit"],
 }
-FAILURES = ("stopped", "full", "dead", "hung")
+FAILURES = ("healthy", "stopped", "full", "dead", "hung")
 BY_HAND = ("dead", "hung")
 
 
@@ -81,6 +82,8 @@ class Broken:
         raise AssertionError("the guest has no process")
 
     def break_it(self, failure):
+        if failure == "healthy":
+            return
         for pid in self.node.engine_pids():
             subprocess.run(["kill", "-STOP", str(pid)], check=False)
             self.frozen.append(pid)
