@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "io/precedence.h"
 #include "io/real_clock.h"
 
 namespace rn::agent {
@@ -61,6 +62,7 @@ Result<warden_wire::KillFrame> send_kill(
   if (connect(connection.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return no_warden(socket, errno);
   const io::RealClock clock;
+  const io::Precedence precedence;  // of root alone; it sleeps until the answer comes
   const Instant begin = clock.now().boot;
   warden_wire::KillFrame frame;
   frame.verb = warden_wire::KillFrame::kCutAndClear;

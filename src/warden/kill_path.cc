@@ -9,9 +9,9 @@
 #include <utility>
 
 #include <fcntl.h>
-#include <sched.h>
 #include <unistd.h>
 
+#include "io/precedence.h"
 #include "traffic/pinned_cut.h"
 #include "warden/kill_journal.h"
 #include "warden/posix.h"
@@ -89,31 +89,6 @@ Status open_gates(const std::string& bpffs, rn_pinned_cut& gates) {
   if (result == 0) return {};
   return fail(ErrorCode::kNotFound, "no gates pinned in " + bpffs + ": " + std::strerror(-result));
 }
-
-/// The calling thread runs before everybody else's while an order is carried out, so that an
-/// overloaded machine does not keep its owner waiting; where the kernel refuses, the order is
-/// merely slower. Every wait of an order sleeps, so it cannot starve the machine.
-class Precedence {
- public:
-  Precedence() {
-    policy_ = sched_getscheduler(0);
-    if (policy_ < 0 || sched_getparam(0, &parameters_) != 0) return;
-    const sched_param first{1};
-    is_raised_ = sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &first) == 0;
-  }
-
-  Precedence(const Precedence&) = delete;
-  Precedence& operator=(const Precedence&) = delete;
-
-  ~Precedence() {
-    if (is_raised_) sched_setscheduler(0, policy_, &parameters_);
-  }
-
- private:
-  int policy_ = -1;
-  sched_param parameters_{};
-  bool is_raised_ = false;
-};
 
 }  // namespace
 
@@ -355,7 +330,7 @@ void KillPath::note_filters_before(const std::bitset<RN_CUT_SLOTS>& slots) {
 }
 
 const KillReport& KillPath::cut(const KillOrder& order) {
-  const Precedence precedence;
+  const io::Precedence precedence;
   state_->cut(order, KillStep::kIntentCut);
   const auto& slots = order.scope.slots;
   state_->report.is_passed_by =
@@ -365,7 +340,7 @@ const KillReport& KillPath::cut(const KillOrder& order) {
 }
 
 const KillReport& KillPath::kill(const KillOrder& order) {
-  const Precedence precedence;
+  const io::Precedence precedence;
   state_->cut(order, KillStep::kIntentKill);
   state_->kill_processes(order);
   state_->await_journal();
@@ -373,7 +348,7 @@ const KillReport& KillPath::kill(const KillOrder& order) {
 }
 
 const KillReport& KillPath::clear(const KillOrder& order) {
-  const Precedence precedence;
+  const io::Precedence precedence;
   kill(order);
   state_->clear(order);
   state_->journal_done(order);

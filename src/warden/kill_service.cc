@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -14,6 +15,7 @@
 
 #include "base/log.h"
 #include "io/errno_error.h"
+#include "io/precedence.h"
 #include "io/read_text.h"
 
 namespace rn::warden {
@@ -194,6 +196,14 @@ Result<std::unique_ptr<KillService>> KillService::start(
       chmod(path.c_str(), 0666) != 0 || listen(service->listener_, 16) != 0 ||
       pipe2(service->stop_, O_CLOEXEC) != 0)
     return fail(io::error_from_errno(errno, path));
+  {
+    // Its thread logs nothing, since standard error may hang.
+    const io::Precedence asked;
+    if (!asked.is_raised())
+      log::warning(
+          "warden.kill_socket_waits_for_a_processor", {{"why", std::strerror(asked.error())}}
+      );
+  }
   service->thread_ = std::thread([raw = service.get()] { raw->run(); });
   return service;
 }
@@ -210,17 +220,20 @@ KillService::~KillService() {
 }
 
 void KillService::run() {
+  pthread_setname_np(pthread_self(), "kill-socket");
+  StandingPrecedence precedence(clock_);
   for (;;) {
     pollfd ready[2] = {{listener_, POLLIN, 0}, {stop_[0], POLLIN, 0}};
     const bool is_on_guard = clock_.now().boot < guards_until_;
-    const int count = poll(ready, 2, is_on_guard ? kGuardStepMs : -1);
+    const int count = poll(ready, 2, is_on_guard ? kGuardStepMs : precedence.wait_ms());
     if (is_on_guard) stand_guard();
-    if (count <= 0) continue;
-    if (ready[1].revents != 0) return;
-    const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (client < 0) continue;
-    serve(client);
-    close(client);
+    if (count > 0 && ready[1].revents != 0) return;
+    const int client = count > 0 ? accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC) : -1;
+    if (client >= 0) {
+      serve(client, precedence);
+      close(client);
+    }
+    precedence.look();
   }
 }
 
@@ -231,7 +244,7 @@ void KillService::stand_guard() {
   if (!kill_.use([](KillPath& kill) { return kill.kill_latecomers(); })) guards_until_ = {};
 }
 
-void KillService::serve(int client) {
+void KillService::serve(int client, StandingPrecedence& precedence) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (getsockopt(client, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
@@ -261,6 +274,8 @@ void KillService::serve(int client) {
       count_.gpu_mask = frame.gpu_mask;
       count_.declared_ns = to_ns(clock_.now().boot);
       ++count_.begun;
+    } else {
+      precedence.lower();  // a question looks through all of /proc
     }
     is_deed =
         kill_.use([&](KillPath& kill) { return carry_out(kill, slot_gpus_, clock_, frame, done); });
@@ -319,6 +334,7 @@ Result<KillFrame> ask_kill_socket(
     const std::string& path, const KillFrame& frame, milliseconds limit
 ) {
   RN_TRY(const sockaddr_un address, address_of(path));
+  const io::Precedence precedence;  // of root alone; it sleeps until the answer comes
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return fail(io::error_from_errno(errno, "kill socket"));
   KillFrame answer;

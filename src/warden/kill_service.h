@@ -17,6 +17,7 @@
 #include "warden/core_types.h"
 #include "warden/kill_journal.h"
 #include "warden/kill_path.h"
+#include "warden/kill_precedence.h"
 #include "warden/machine.h"
 #include "warden/transfer_bounds.h"
 
@@ -24,7 +25,9 @@ namespace rn::warden {
 
 /// The owner's emergency socket: one KillFrame in, one out, on a thread of its own with a kill path
 /// made beforehand. It works while the daemon's loop is stuck. What it did is told to `done` from
-/// its thread, before the owner is answered: `done` must not wait for the loop.
+/// its thread, before the owner is answered: `done` must not wait for the loop. Where the kernel
+/// allows, that thread has precedence over everybody's from its start on, within a budget
+/// (kill_precedence.h).
 class KillService {
  public:
   using Done = std::function<void(EmergencyDone)>;
@@ -67,7 +70,7 @@ class KillService {
       Done done
   );
   void run();
-  void serve(int client);
+  void serve(int client, StandingPrecedence& precedence);
   void stand_guard();
   void order_transfers(warden_wire::KillFrame& frame, std::uint32_t uid);
 

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/time.h"
+#include "io/precedence.h"
 #include "traffic/guest_cut.h"
 #include "warden/cgroup_kill.h"
 #include "warden/core_types.h"
@@ -74,7 +75,7 @@ class SharedKillPath {
   }
 
  private:
-  std::mutex mutex_;
+  io::InheritingMutex mutex_;  ///< an order does not wait for a worker that waits for a processor
   std::unique_ptr<KillPath> path_;  ///< guarded by mutex_
 };
 
