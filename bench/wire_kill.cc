@@ -3,7 +3,7 @@
 // The owner's command, seen on the wire: the meter of bench/kill_on_the_wire.py, which makes the
 // site and breaks it. One guest floods a peer by UDP and TCP; a sniffer at the peer notes the
 // kernel's time stamp of each packet; the command is given through the warden's kill socket or as
-// the program `reclaim-warden kill`, and the gates are opened again by their pinned map. Runs in
+// the program `reclaim-kill`, and the gates are opened again by their pinned map. Runs in
 // the network namespace of the machine that is taken back.
 //
 //   wire_kill wire KEY=VALUE…     rounds= guest=PID peer=NETNS source=ADDRESS to=ADDRESS

@@ -339,7 +339,7 @@ void print(const KillFrame& frame, bool is_by_hand) {
 }
 
 /// Closed gates are no cut for guests that live on and whose packets something sees before them.
-/// The daemon knows by its last look; this tool looks now.
+/// The daemon knows by its last look, and has no room to name it; this tool looks now.
 void look_past_the_gates(const std::string& folder, KillFrame& frame) {
   const auto gates = traffic::CutSwitch::open_pinned(folder);
   if (!gates) return;  // then nothing was cut, and that is said
@@ -366,10 +366,19 @@ void cut_at_once(const Options& options) {
   machine.state = options.state + "/warden";
   machine.run = options.run;
   const MachinePaths paths(machine);
-  rn_pinned_cut gates{-1, -1, -1, -1};
-  if (rn_pinned_cut_open(paths.gates.c_str(), &gates) != 0) return;
-  rn_pinned_cut_node(&gates);
-  rn_pinned_cut_close(&gates);
+  rn_pinned_shut_node(paths.gates.c_str());  // what fails here is told by what comes after it
+}
+
+/// After the daemon has answered an order that lets guests live.
+void name_what_is_before(const Options& options, KillFrame& answer) {
+  if (geteuid() == 0) {
+    look_past_the_gates(MachinePaths(machine_of(options)).gates, answer);
+  } else if (answer.status != 0) {
+    std::fprintf(
+        stderr,
+        "reclaim-warden: next: reclaim-agent status --why names what stands before the cut\n"
+    );
+  }
 }
 
 /// Without the daemon: pinned gates and the guests' parent cgroup, directly.
@@ -513,6 +522,9 @@ int kill_machine(Options& options, KillFrame::Verb verb) {
     // The daemon's answer has no room for names.
     if (answer->status != 0 && !is_by_hand && geteuid() == 0) (void)act_by_hand(options, frame);
   } else {
+    const bool is_whole = answer->gpu_mask == 0;  // of one GPU's guests the daemon knows more
+    if (verb == KillFrame::kCutOnly && !is_by_hand && (is_whole || answer->status != 0))
+      name_what_is_before(options, *answer);
     print(*answer, is_by_hand);
   }
   return answer->status == 0 ? kDone : kNotCleared;

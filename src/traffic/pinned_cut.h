@@ -31,6 +31,11 @@ void rn_pinned_cut_close(struct rn_pinned_cut* cut);
 int rn_pinned_cut_node(const struct rn_pinned_cut* cut);
 int rn_pinned_cut_slot(const struct rn_pinned_cut* cut, uint32_t slot);
 
+/* The shortest way for who does nothing else: opens the one pinned gate (of all guests, of all
+ * transfers), shuts and closes it. 0, or -errno. */
+int rn_pinned_shut_node(const char* folder);
+int rn_pinned_shut_transfers(const char* folder);
+
 /* The opposite; the other gates and the lease still apply. */
 int rn_pinned_uncut_node(const struct rn_pinned_cut* cut);
 int rn_pinned_uncut_slot(const struct rn_pinned_cut* cut, uint32_t slot);

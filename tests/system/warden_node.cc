@@ -463,12 +463,14 @@ TEST_F(Warden, what_stands_before_a_guests_filter_is_told_and_closed_gates_are_n
     const auto troubles = node->state().troubles;
     return !troubles.empty() && troubles.back().what.ends_with("tc filter del dev " + on_ingress);
   }));
+  const std::string named = "remains: a tc filter on ingress (bpf, pref 10)";
   EXPECT_EQ(cut(), 3) << "as the daemon's last look says";
+  EXPECT_NE(text_of(out).find(named), std::string::npos) << text_of(out);
   EXPECT_TRUE(node->guest(name).is_cut) << "the gates are shut all the same";
   EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
   node->kill_daemon();
   EXPECT_EQ(cut(), 3) << "as the tool's own look says";
-  EXPECT_NE(text_of(out).find("remains: a tc filter on ingress (bpf, pref 10)"), std::string::npos);
+  EXPECT_NE(text_of(out).find(named), std::string::npos);
   ASSERT_TRUE(run_shell("tc filter del dev " + on_ingress));
   EXPECT_EQ(cut(), 0) << text_of(out);
 

@@ -65,7 +65,7 @@ bash -e /root/install >/dev/null
 apt-get -qq -y --no-download install jq curl procps >/dev/null # of this walk; all were brought
 tiny=$(echo "$top"/build/tiny*)
 inventory >/root/before
-for p in reclaim reclaim-coordinator reclaim-agent reclaim-warden reclaim-init; do
+for p in reclaim reclaim-coordinator reclaim-agent reclaim-warden reclaim-init reclaim-kill; do
   install -m 755 build/ci/apps/$p/$p /usr/local/bin/
 done
 uname -sr
@@ -149,7 +149,7 @@ mapfile -t engine < <(pgrep -f '/run/reclaimnet|/var/lib/reclaimnet' | while rea
 echo "engine: ${engine[*]}"
 ((${#engine[@]} > 0))
 kill -STOP "${engine[@]}"
-reclaim-warden kill
+reclaim-kill
 is_clear || fail "a guest is left: $(guests)"
 kill -CONT "${engine[@]}"
 systemctl start reclaim-warden

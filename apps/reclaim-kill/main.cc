@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// reclaim-kill: `reclaim-warden kill`, with the guests' packets cut before that program is loaded
+// (ADR 0012). Static, and small: it asks for no library, allocates nothing, and reads one file. It
+// takes precedence on the processor, which what it becomes keeps; shuts the pinned gate; tells a
+// warden that lives, without waiting for it; and becomes `reclaim-warden kill` with the same words,
+// which does the whole and says how it went.
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+
+#include "order.h"
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "model/warden.h"
+#include "traffic/pinned_cut.h"
+
+namespace {
+
+using rn::EarlyOrder;
+using rn::warden_wire::KillFrame;
+using Path = char[512];
+
+constexpr int kNotCleared = 3;  ///< as `reclaim-warden kill` says it
+constexpr int kMostWords = 64;
+
+bool join(Path& path, const char* folder, const char* name) {
+  const int length = snprintf(path, sizeof path, "%s/%s", folder, name);
+  return length > 0 && static_cast<std::size_t>(length) < sizeof path;
+}
+
+void take_precedence() {
+  const sched_param first{1};
+  sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &first);  // refused: merely slower
+}
+
+bool is_of_served_lab(const EarlyOrder& order) {
+  Path path;
+  char settings[256] = {};
+  if (!join(path, order.state, "warden/settings")) return true;
+  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return true;
+  if (read(fd, settings, sizeof settings - 1) < 0) settings[0] = '\0';
+  close(fd);
+  return rn::is_served_lab(order.lab, settings);
+}
+
+/// A warden that lives would open the gate again for what it does not know of. Nothing is waited
+/// for: what this program becomes asks it once more, and hears the answer.
+void tell_the_warden(const EarlyOrder& order, std::int64_t declared_ns) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  Path path;
+  if (!join(path, order.run, "kill.sock") || std::strlen(path) >= sizeof address.sun_path) return;
+  std::strcpy(address.sun_path, path);
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return;
+  KillFrame frame;
+  frame.verb =
+      order.cut == EarlyOrder::Cut::kGuests ? KillFrame::kCutOnly : KillFrame::kCutTransfers;
+  frame.declared_ns = declared_ns;
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+    send(fd, &frame, sizeof frame, MSG_NOSIGNAL);
+  close(fd);
+}
+
+/// 0, or -errno.
+int cut(const EarlyOrder& order) {
+  Path gates;
+  if (!join(gates, order.run, "gates")) return -ENAMETOOLONG;
+  return order.cut == EarlyOrder::Cut::kGuests ? rn_pinned_shut_node(gates)
+                                               : rn_pinned_shut_transfers(gates);
+}
+
+void say(const EarlyOrder& order, int result) {
+  const char* const what =
+      order.cut == EarlyOrder::Cut::kGuests ? "the guests' packets" : "the agent's transfers";
+  if (result == 0) {
+    std::fprintf(stderr, "reclaim-kill: %s are cut\n", what);
+  } else {
+    const bool lacks_rights = result == -EPERM || result == -EACCES;
+    std::fprintf(
+        stderr,
+        "reclaim-kill: %s cannot be cut from here: %s%s\n",
+        what,
+        std::strerror(-result),
+        lacks_rights ? "; run it as root" : ""
+    );
+  }
+}
+
+/// Beside this program when installed, else in the build tree. Comes back when there is none.
+void become_the_warden(char** argv) {
+  Path self;
+  const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+  if (length <= 0) return;
+  self[length] = '\0';
+  char* const slash = std::strrchr(self, '/');
+  if (slash == nullptr) return;
+  *slash = '\0';
+  int first_error = 0;
+  for (const char* name : {"reclaim-warden", "../reclaim-warden/reclaim-warden"}) {
+    Path path;
+    if (!join(path, self, name)) continue;
+    execv(path, argv);
+    if (first_error == 0 || errno != ENOENT) first_error = errno;
+  }
+  std::fprintf(
+      stderr,
+      "reclaim-kill: %s/reclaim-warden cannot be started: %s\n",
+      self,
+      std::strerror(first_error)
+  );
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  take_precedence();
+  const EarlyOrder order = rn::read_early_order(argc - 1, argv + 1);
+  if (order.cut != EarlyOrder::Cut::kNothing && is_of_served_lab(order)) {
+    const int result = cut(order);
+    timespec now{};
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    tell_the_warden(order, std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec);
+    say(order, result);
+  }
+  static char name[] = "reclaim-warden";
+  static char verb[] = "kill";
+  char* words[kMostWords + 2] = {name, verb};
+  if (argc - 1 >= kMostWords) {
+    std::fputs("reclaim-kill: too many words\n  next: reclaim-warden kill --help\n", stderr);
+    return 2;
+  }
+  for (int i = 1; i < argc; ++i) words[i + 1] = argv[i];
+  become_the_warden(words);
+  std::fputs(
+      "  next: no process was killed; the line of docs/emergency.md for a root shell does it\n",
+      stderr
+  );
+  return kNotCleared;
+}

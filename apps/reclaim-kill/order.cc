@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "order.h"
+
+#include <cstring>
+
+namespace rn {
+namespace {
+
+/// The value of "--NAME VALUE" or "--NAME=VALUE" at `at`, which is moved to its last word; null:
+/// another word, or without a value.
+const char* value_of(const char* name, int count, const char* const* words, int& at) {
+  const std::size_t length = std::strlen(name);
+  const char* const word = words[at];
+  if (std::strncmp(word, name, length) != 0) return nullptr;
+  const char* value = nullptr;
+  if (word[length] == '=') value = word + length + 1;
+  if (word[length] == '\0' && at + 1 < count) value = words[++at];
+  return value == nullptr || *value == '\0' || *value == '-' ? nullptr : value;
+}
+
+}  // namespace
+
+EarlyOrder read_early_order(int count, const char* const* words) {
+  EarlyOrder order;
+  const char* ignored = nullptr;
+
+  const struct {
+    const char* name;
+    const char** value;
+  } valued[] = {
+      {"--state", &order.state},
+      {"--run", &order.run},
+      {"--lab", &order.lab},
+      {"--engine", &ignored},
+      {"--guest-addresses", &ignored},
+  };
+
+  bool is_cut_only = false;
+  for (int at = 0; at < count; ++at) {
+    bool is_known = std::strcmp(words[at], "--cut-only") == 0;
+    is_cut_only = is_cut_only || is_known;
+    if (std::strcmp(words[at], "--transfers") == 0) {
+      is_known = true;
+      order.cut = EarlyOrder::Cut::kTransfers;
+    }
+    for (const auto& flag : valued) {
+      if (is_known) break;
+      const char* const value = value_of(flag.name, count, words, at);
+      if (value == nullptr) continue;
+      *flag.value = value;
+      is_known = true;
+    }
+    const bool excludes = is_cut_only && order.cut == EarlyOrder::Cut::kTransfers;
+    if (!is_known || excludes) {
+      order.cut = EarlyOrder::Cut::kNothing;
+      return order;
+    }
+  }
+  return order;
+}
+
+bool is_served_lab(const char* lab, const char* settings) {
+  const std::size_t length = std::strcspn(settings, " \n");
+  if (*lab == '\0' || length == 0) return true;
+  return std::strlen(lab) == length && std::strncmp(lab, settings, length) == 0;
+}
+
+}  // namespace rn
