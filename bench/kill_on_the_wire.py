@@ -7,13 +7,15 @@ bench/wire_kill.cc).
     bench/kill_on_the_wire.py wire [--rounds 1000] [--shapers none,htb,tbf] [--failures healthy,stopped,full,dead,hung]
     bench/kill_on_the_wire.py deadman [--rounds 30] [--shapers none,htb,tbf]
     bench/kill_on_the_wire.py kill [--rounds 100] [--failures …]
+    … [--hand reclaim-warden]
 
 What is broken while the owner commands:
     healthy  nothing; through the warden's kill socket, as `reclaim-agent reclaim --now` does
     stopped  agent, container engine (dockerd, containerd, shims) and coordinator under SIGSTOP; through the kill
              socket
     full     the same, and the disk with the warden's state full
-    dead     the same as `stopped`, and the warden killed (SIGKILL): the program `reclaim-kill`, by hand
+    dead     the same as `stopped`, and the warden killed (SIGKILL): the program `reclaim-kill`, by hand, or
+             `reclaim-warden kill` with --hand
     hung     the same as `dead`, but the warden under SIGSTOP
 A shaper is HTB (one class, pfifo of 1,000 packets) or TBF on the machine's way out at 100 Mbit/s; then the warden is
 told `--uplink eth0:90mbit`. The owner sends 1,000 datagrams a second to the peer beside it. `kill` measures until
@@ -41,12 +43,14 @@ SHAPERS = {
 }
 FAILURES = ("healthy", "stopped", "full", "dead", "hung")
 BY_HAND = ("dead", "hung")
+HANDS = {"reclaim-kill": "", "reclaim-warden": " kill"}
 
 
 class Broken:
     """One site with one guest that may send to the peer; `break_it` is undone by `down`."""
 
-    def __init__(self, shaper):
+    def __init__(self, shaper, hand):
+        self.hand = f"{program(hand)}{HANDS[hand]}"
         self.labs = Labs("campus", "lab-a", "peer", disk="1G")
         try:
             self._set_up(shaper)
@@ -114,7 +118,7 @@ class Broken:
         """Its output; an error ends the bench with it."""
         words = {"peer": f"rn-{self.labs.run}-peer", "source": self.labs.addresses["lab-a"], "to": self.peer,
                  "gates": self.node.run / "gates", "socket": self.node.run / "kill.sock",
-                 "hand": f"{program('reclaim-kill')} --state {self.node.state} --run {self.node.run}",
+                 "hand": f"{self.hand} --state {self.node.state} --run {self.node.run}",
                  "group": f"reclaim-{self.labs.run}-lab-a", **values}
         meter = program("reclaim-warden").parents[2] / "bench" / "wire_kill"
         return self.labs.call("lab-a", [meter, mode, *(f"{key}={value}" for key, value in words.items())],
@@ -122,8 +126,8 @@ class Broken:
 
 
 @contextlib.contextmanager
-def site(shaper):
-    broken = Broken(shaper)
+def site(shaper, options):
+    broken = Broken(shaper, options.hand)
     try:
         yield broken
     finally:
@@ -147,10 +151,10 @@ def wire(options):
     is_good = True
     for shaper in options.shapers:
         for failure in options.failures:
-            with site(shaper) as broken:
+            with site(shaper, options) as broken:
                 guest = broken.guest_pid()
                 broken.break_it(failure)
-                print(f"{failure}, shaper {shaper}, {'reclaim-kill' if failure in BY_HAND else 'kill socket'}")
+                print(f"{failure}, shaper {shaper}, {options.hand if failure in BY_HAND else 'kill socket'}")
                 is_good &= told(broken.meter("wire", rounds=options.rounds, guest=guest, **how(broken, failure)))
     return is_good
 
@@ -158,7 +162,7 @@ def wire(options):
 def deadman(options):
     for shaper in options.shapers:
         samples = []
-        with site(shaper) as broken:
+        with site(shaper, options) as broken:
             while len(samples) < options.rounds:
                 done = broken.meter("deadman", guest=broken.guest_pid(), warden=broken.node.warden.pid)
                 if done.returncode == 0:
@@ -175,9 +179,9 @@ def deadman(options):
 def kill(options):
     is_good = True
     for failure in options.failures:
-        with site("none") as broken:
+        with site("none", options) as broken:
             broken.break_it(failure)
-            print(f"{failure}, {'reclaim-kill' if failure in BY_HAND else 'kill socket'}")
+            print(f"{failure}, {options.hand if failure in BY_HAND else 'kill socket'}")
             # The guest that the site was made with goes first, uncounted.
             broken.labs.call("lab-a", [program("reclaim-warden"), "kill", "--state", broken.node.state, "--run",
                                        broken.node.run], check=False)
@@ -193,6 +197,7 @@ def main():
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--shapers", default="none,htb,tbf", type=lambda text: text.split(","))
     parser.add_argument("--failures", default=",".join(FAILURES), type=lambda text: text.split(","))
+    parser.add_argument("--hand", default="reclaim-kill", choices=HANDS)
     options = parser.parse_args()
     for given, known in ((options.shapers, SHAPERS), (options.failures, FAILURES)):
         if not set(given) <= set(known):

@@ -27,7 +27,7 @@
 namespace rn::warden {
 namespace {
 
-using Frame = warden_wire::KillFrame;
+using warden_wire::KillFrame;
 
 TEST(PrecedenceBudget, is_spent_by_what_is_more_than_its_share_and_whole_again_in_the_next_window) {
   PrecedenceBudget budget;
@@ -101,8 +101,8 @@ class KillThread : public testing::Test {
     return 0;
   }
 
-  Result<Frame> asks(Frame::Verb verb) const {
-    Frame frame;
+  Result<KillFrame> asks(KillFrame::Verb verb) const {
+    KillFrame frame;
     frame.verb = verb;
     return ask_kill_socket(socket_, frame, seconds(30));
   }
@@ -133,7 +133,7 @@ TEST_F(KillThread, has_precedence_before_any_order_comes) {
 
   EXPECT_TRUE(in_time([&] { return policy_of(thread_) == SCHED_RR; }));
   EXPECT_EQ(policy_of(0), before) << "nobody else has it";
-  ASSERT_TRUE(asks(Frame::kCutOnly));
+  ASSERT_TRUE(asks(KillFrame::kCutOnly));
   EXPECT_TRUE(in_time([&] { return policy_of(thread_) == SCHED_RR; })) << "and after it";
   EXPECT_EQ(policy_of(0), before) << "who ordered has given it back";
 }
@@ -149,7 +149,7 @@ TEST_F(KillThread, loses_it_to_a_flood_of_clients_serves_on_and_has_it_back_afte
   }
 
   EXPECT_TRUE(in_time([&] { return policy_of(thread_) != SCHED_RR; }));
-  EXPECT_TRUE(asks(Frame::kCutOnly)) << "the order of an owner among them";
+  EXPECT_TRUE(asks(KillFrame::kCutOnly)) << "the order of an owner among them";
 
   is_flooded = false;
   for (std::thread& client : clients) client.join();
@@ -163,7 +163,7 @@ TEST_F(KillThread, serves_without_it_where_the_kernel_refuses) {
   }).join();
   ASSERT_NE(service_, nullptr);
 
-  EXPECT_TRUE(asks(Frame::kCutOnly));
+  EXPECT_TRUE(asks(KillFrame::kCutOnly));
   EXPECT_NE(policy_of(thread_), SCHED_RR);
 }
 
