@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include <fcntl.h>
@@ -321,6 +322,11 @@ bool is_stopped(pid_t pid) {
   return state == 'T' || state == 't';
 }
 
+/// 0, or errno.
+int connects(int fd, const sockaddr_un& address) {
+  return connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
+}
+
 bool has_stopped_listener(int fd) {
   ucred listener{};
   socklen_t size = sizeof listener;
@@ -339,7 +345,16 @@ Result<KillFrame> ask_kill_socket(
   if (fd < 0) return fail(io::error_from_errno(errno, "kill socket"));
   KillFrame answer;
   Status status;
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  const auto give_up = std::chrono::steady_clock::now() + limit;
+  int error = connects(fd, address);
+  // So many wait before us that the kernel takes no more: a flood, through which an order comes.
+  while (error == EAGAIN && std::chrono::steady_clock::now() < give_up) {
+    poll(nullptr, 0, 1);
+    error = connects(fd, address);
+  }
+  if (error == EAGAIN) {
+    status = fail(ErrorCode::kTimeout, "too many others ask the warden");
+  } else if (error != 0) {
     status = fail(ErrorCode::kUnavailable, "nobody listens at " + path);
   } else if (has_stopped_listener(fd)) {
     status = fail(ErrorCode::kTimeout, "the warden is stopped");
