@@ -441,6 +441,66 @@ TEST(
   EXPECT_EQ(to_ns(w.core.released_at()), w.now_ns());
 }
 
+TEST(KillSocket, a_cut_that_is_told_after_the_release_that_followed_it_is_over) {
+  Rig w;
+  w.ready().run(1);
+  const std::int64_t ordered_ns = w.now_ns();
+  w.clock.advance(seconds(1));
+  w.ask(warden_wire::Release{});
+  w.clock.advance(seconds(1));
+  EmergencyDone cut = fired(1, w.now_ns());
+  cut.is_cut_only = true;
+  cut.report = {};
+  cut.ordered_ns = ordered_ns;
+
+  w.tell(cut);
+
+  ASSERT_NE(w.did<SetGates>(), nullptr) << "the deed shut what the release had opened";
+  EXPECT_TRUE(w.did<SetGates>()->is_node_open);
+  EXPECT_TRUE(w.core.journal().reclaims.empty());
+  EXPECT_EQ(w.core.journal().emergencies_seen, 1U);
+  EXPECT_FALSE(w.core.state().guests[0].is_cut);
+
+  cut.sequence = 2;
+  cut.ordered_ns = w.now_ns();
+  w.tell(cut);
+  EXPECT_TRUE(w.core.state().guests[0].is_cut) << "ordered after the release";
+}
+
+TEST(KillSocket, a_deed_that_is_told_after_the_release_that_followed_its_order_ends_at_once) {
+  Rig w;
+  w.ready().run(1);
+  const std::int64_t ordered_ns = w.now_ns();
+  w.clock.advance(seconds(1));
+  w.ask(warden_wire::Release{});
+  w.clock.advance(seconds(1));
+  EmergencyDone event = fired(1, w.now_ns());
+  event.ordered_ns = ordered_ns;
+
+  w.tell(event);
+
+  EXPECT_EQ(w.phase(0), ReclaimPhase::kReturned) << "in the record, for what it did";
+  EXPECT_TRUE(w.did<SetGates>()->is_node_open);
+}
+
+TEST(KillSocket, a_deed_that_is_over_leaves_a_reclaim_that_came_after_the_release) {
+  Rig w;
+  w.ready().run(1);
+  const std::int64_t ordered_ns = w.now_ns();
+  w.clock.advance(seconds(1));
+  w.ask(warden_wire::Release{});
+  w.clock.advance(seconds(1));
+  w.tell(fired(1, w.now_ns()));
+  EmergencyDone event = fired(2, w.now_ns() + 1);
+  event.ordered_ns = ordered_ns;
+
+  w.tell(event);
+
+  EXPECT_EQ(w.core.journal().reclaims.size(), 1U);
+  EXPECT_EQ(w.phase(0), ReclaimPhase::kCleared);
+  EXPECT_FALSE(w.did<SetGates>()->is_node_open);
+}
+
 TEST(KillSocket, a_release_waits_for_an_order_although_one_by_hand_has_cleared) {
   Rig w;
   w.ready().run(1);

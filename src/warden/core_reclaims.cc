@@ -261,11 +261,21 @@ void WardenCore::on(const EmergencyDone& event) {
   if (event.sequence <= seen) return;
   seen = event.sequence;
   if (!event.is_by_hand) emergency_until_ = {};
+  // The owner gave the node back while the order was being carried out. The deed shut the gates
+  // after the release had opened them.
+  const std::int64_t ordered_ns = event.ordered_ns != 0 ? event.ordered_ns : event.declared_ns;
+  const bool is_over = ordered_ns < to_ns(released_at_);
+  if (is_over && event.is_cut_only) {
+    changed();
+    return set_gates();
+  }
   ReclaimRecord& reclaim = take_for_owner(event.gpu_mask, event.declared_ns, event.cut_ns);
   if (event.is_cut_only) return set_gates();
   condemn_at_once(reclaim, event.declared_ns);
   if (event.report.killed_ns == 0) return clear(reclaim);  // died between intent and kill
   finish_clear(reclaim, event.report);
+  const bool is_its_own = reclaim.declared_ns == event.declared_ns;
+  if (is_over && is_its_own && reclaim.phase == ReclaimPhase::kCleared) give_back(reclaim);
   set_gates();
 }
 

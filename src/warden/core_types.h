@@ -226,6 +226,7 @@ struct EmergencyDone {
   bool is_by_hand = false;
   std::uint64_t gpu_mask = 0;  ///< 0 = the whole node
   bool is_cut_only = false;
+  std::int64_t ordered_ns = 0;  ///< when the owner said it; 0 = at declared_ns
   std::int64_t declared_ns = 0;
   std::int64_t cut_ns = 0;
   ClearReport report;

@@ -57,6 +57,7 @@ bool carry_out(
 ) {
   KillOrder order;
   order.declared = clock.now().boot;
+  done.ordered_ns = frame.declared_ns;
   if (frame.gpu_mask != 0) {
     order.scope.is_node = false;
     order.scope.gpus = frame.gpu_mask;

@@ -92,12 +92,12 @@ class Presence(unittest.TestCase):
         self.addCleanup(login.end)
 
         wait_until("the login to be known", lambda: self.telemetry()["logins"] == 1, 30)
-        wait_until("the hazard to say so", lambda: "owner login" in self.why(), 30)
+        wait_until("the hazard to say so", lambda: "owner login" in self.why(), 120)
         self.assertRegex(self.why(), r"owner login +x +\d+\.\d+ .* somebody is logged in")
 
         login.end()  # its record stays: login leaves that to init
         wait_until("nobody to be there", lambda: self.telemetry()["logins"] == 0, 30)
-        wait_until("the hazard to say so", lambda: "owner login" not in self.why(), 30)
+        wait_until("the hazard to say so", lambda: "owner login" not in self.why(), 120)
         records = subprocess.run(["utmpdump", str(self.machine / "run" / "utmp")], capture_output=True, text=True,
                                  check=True).stdout
         self.assertIn("[root ", records)
@@ -110,12 +110,12 @@ class Presence(unittest.TestCase):
 
         self.record(f"{theirs.pid}:512")
 
-        wait_until("the hazard to say so", lambda: "foreign process" in self.why(), 30)
+        wait_until("the hazard to say so", lambda: "foreign process" in self.why(), 120)
         self.assertEqual(self.telemetry()["gpus"][0]["foreign_processes"], 1)
         told = json.loads(self.cli("nodes", "--why", self.rest.nodes()["lab-a"]["id"], "--json").stdout)
         self.assertIn("foreign process", [factor["name"] for factor in told["factors"]])
         self.record("")
-        wait_until("the hazard to say so", lambda: "foreign process" not in self.why(), 30)
+        wait_until("the hazard to say so", lambda: "foreign process" not in self.why(), 120)
 
 
 if __name__ == "__main__":
