@@ -224,11 +224,15 @@ rn_without_our_own_and_the_dead() {
 
 # rn_cgroups RUN: its cgroups in every hierarchy, deepest first.
 rn_cgroups() {
-  local mount
-  awk '$3 == "cgroup" || $3 == "cgroup2" { print $2 }' /proc/mounts | sort -u | while read -r mount; do
-    find "$mount" -mindepth 1 -maxdepth 2 -type d \( -name "rn-$1-*" -o -name "reclaim-$1-*" -o -name "reclaim-$1" \) \
-      -exec find {} -depth -type d \; 2>/dev/null || true
-  done
+  local type mount depth found=()
+  while read -r _ mount type _; do
+    [[ $type == cgroup || $type == cgroup2 ]] || continue
+    for depth in "$mount" "$mount"/*; do
+      found+=("$depth/rn-$1-"*/ "$depth/reclaim-$1-"*/ "$depth/reclaim-$1"/)
+    done
+  done </proc/mounts
+  # A name without a match stands for itself, and is not there.
+  { find "${found[@]%/}" -depth -type d 2>/dev/null || true; } | awk '!seen[$0]++'
 }
 
 # rn_stop_all RUN: first asks, after a second kills, thawing what is frozen or stopped; gives up after 20 seconds.
@@ -405,9 +409,11 @@ rn_machine_state() {
   find /run/containerd /run/docker /run/docker.sock /var/lib/docker /run/reclaimnet /var/lib/reclaimnet \
     -maxdepth 2 2>/dev/null | sed 's/^/path /'
   for entry in /proc/[0-9]*; do
-    case $(cat "$entry/comm" 2>/dev/null) in
+    name=
+    read -r name 2>/dev/null <"$entry/comm" || true
+    case $name in
       dockerd | containerd | containerd-shim* | runc* | reclaim* | tcpdump | iperf3)
-        echo "process $(cat "$entry/comm" 2>/dev/null) $(tr '\0' ' ' 2>/dev/null <"$entry/cmdline" | cut -c1-80)" ;;
+        echo "process $name $(tr '\0' ' ' 2>/dev/null <"$entry/cmdline" | cut -c1-80)" ;;
     esac
   done
 }
