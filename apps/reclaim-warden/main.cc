@@ -216,6 +216,29 @@ Status check_data_flags(const Options& options) {
   return {};
 }
 
+/// It becomes the first process of every guest, which has no loader: nothing but a program will do.
+Status check_init(const Options& options) {
+  if (geteuid() != 0) return {};  // who is not root is told that, whatever they cannot see
+  const std::string init = machine_of(options).init;
+  const std::string next = "give the path of the installed reclaim-init with --init";
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(init, ignored))
+    return fail(
+        ErrorCode::kNotFound,
+        init.empty() ? "reclaim-init is not beside this program"
+                     : "--init " + init + " is not there, or is no file",
+        next
+    );
+  char head[4] = {};
+  std::ifstream(init, std::ios::binary).read(head, sizeof head);
+  if (std::string_view(head, sizeof head) !=
+          "\x7f"
+          "ELF" ||
+      access(init.c_str(), X_OK) != 0)
+    return fail(ErrorCode::kInvalid, "--init " + init + " is no program that can be run", next);
+  return {};
+}
+
 Status check_uplink_flag(const Options& options) {
   if (options.uplink.empty()) return {};
   const auto in_flag = [](const Error& error) { return error.with("--uplink"); };
@@ -284,16 +307,7 @@ Status check_flags(const Options& options) {
     return fail(addresses.error()
                     .with("--guest-addresses")
                     .hinting("give the first address of a private /22, as 100.64.0.0"));
-  std::error_code ignored;
-  const std::string init = machine_of(options).init;
-  const bool may_look = geteuid() == 0;  // who is not root is told that, whatever they cannot see
-  if (may_look && !std::filesystem::is_regular_file(init, ignored))
-    return fail(
-        ErrorCode::kNotFound,
-        init.empty() ? "reclaim-init is not beside this program"
-                     : "--init " + init + " is not there, or is no file",
-        "give the path of the installed reclaim-init with --init"
-    );
+  RN_CHECK(check_init(options));
   RN_CHECK(check_engine_flag(options));
   RN_CHECK(check_uplink_flag(options));
   RN_CHECK(check_transfers_flag(options));
@@ -589,6 +603,7 @@ Result<int> stop_daemon(const Options& options) {
     if (locked || locked.error().code != ErrorCode::kConflict) return locked;
     std::ifstream file(pid_path(options));
     if (file >> pid && pid > 1) kill(pid, signal);
+    std::fprintf(stderr, "reclaim-warden: ending the running warden, 5 s at most\n");
     Result<int> lock = fail(ErrorCode::kConflict, "");
     const Status ended = io::patiently(kEndLimit, [&]() -> Status {
       lock = lock_pid_file(options);
@@ -618,7 +633,10 @@ int leave(Options& options) {
   const auto lock = stop_daemon(options);
   if (!lock) return complain(lock.error());
   const io::RealClock clock{};
-  const warden::LeaveReport report = warden::leave(machine_of(options), clock);
+  const warden::LeaveReport report =
+      warden::leave(machine_of(options), clock, [](const std::string& step) {
+        std::fprintf(stderr, "reclaim-warden: %s\n", step.c_str());
+      });
   for (const std::string& what : report.removed)
     std::printf("removed %s\n", printable(what).c_str());
   for (const std::string& what : report.stays) std::printf("STAYS %s\n", printable(what).c_str());
