@@ -9,7 +9,7 @@
 #                                            unpacked on a machine where nothing of ours is built
 #   scripts/gpu-check.sh --device cpu --nvml LIBRARY    without a GPU, on a library that answers as NVML would (tests)
 #
-# The program tests/gpu/gpu_probe comes from RN_BUILD, else build/dev or build/ci, or lies beside this script when unpacked.
+# The program tests/gpu/gpu_probe comes from RN_BUILD, else build/dev or build/ci, or lies beside this script unpacked.
 # Exit code: 0 all good; 1 something is not as it must be (the result says what); 2 usage; 3 no GPU here, nothing done.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

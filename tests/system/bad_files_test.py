@@ -119,7 +119,8 @@ class BadFiles(unittest.TestCase):
 
     def test_an_order_of_nobody_to_leave_is_refused(self):
         places = ["--state", self.folder / "state", "--run", self.folder / "run"]
-        self.fails(1, [*NOBODY, program("reclaim-warden"), "leave", *places], "must run as root", "next: run it as root")
+        leave = [*NOBODY, program("reclaim-warden"), "leave", *places]
+        self.fails(1, leave, "must run as root", "next: run it as root")
 
     def test_leave_says_what_it_waits_for(self):
         settings = self.folder / "state" / "warden" / "settings"
@@ -169,7 +170,7 @@ class BadFiles(unittest.TestCase):
             "a negative reserve": ({"--reserve-mib": "-4"}, "--reserve-mib: '-4' is no whole number", ""),
             "no such init": ({"--init": "/none"}, "--init /none is not there", "give the path of the installed"),
             "an empty init": ({"--init": str(self.write("", "empty"))}, "/empty is no program", "give the path of the"),
-            "a script for its init": ({"--init": "/usr/bin/ldd"}, "/ldd is no program that can be run", "give the path"),
+            "a script for its init": ({"--init": "/usr/bin/ldd"}, "/ldd is no program that can be run", "give"),
             "no addresses": ({"--guest-addresses": "banana"}, '--guest-addresses: "banana" is not', "100.64.0.0"),
             "another kind of GPU": ({"--gpus": "amd"}, "--gpus: amd not in", ""),
         }
