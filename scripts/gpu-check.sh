@@ -9,7 +9,7 @@
 #                                            unpacked on a machine where nothing of ours is built
 #   scripts/gpu-check.sh --device cpu --nvml LIBRARY    without a GPU, on a library that answers as NVML would (tests)
 #
-# The program tests/gpu/gpu_probe comes from RN_BUILD (default build/dev), or lies beside this script when unpacked.
+# The program tests/gpu/gpu_probe comes from RN_BUILD, else build/dev or build/ci, or lies beside this script unpacked.
 # Exit code: 0 all good; 1 something is not as it must be (the result says what); 2 usage; 3 no GPU here, nothing done.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -19,23 +19,38 @@ python=${RN_PYTHON:-python3}
 
 die() { echo "gpu-check: $1" >&2; [[ -z ${2:-} ]] || echo "  next: $2" >&2; exit "${3:-1}"; }
 
+build_folder() {
+  local folder
+  for folder in "$root/build/dev" "$root/build/ci"; do
+    [[ -n ${RN_BUILD:-} || ! -x $folder/tests/gpu/gpu_probe ]] || { echo "$folder"; return; }
+  done
+  echo "${RN_BUILD:-$root/build/ci}"
+}
+
+no_probe() { # BUILD
+  local preset=
+  [[ -f $1/build.ninja || -n ${RN_BUILD:-} ]] || preset="cmake --preset ci && "
+  die "there is no $1/tests/gpu/gpu_probe" "${preset}cmake --build $1 --target gpu_probe${2:-}"
+}
+
 # The built probe, or the unpacked one by its own loader: then the machine's libraries do not matter.
 probe() {
-  local build=${RN_BUILD:-$root/build/dev}
+  local build
+  build=$(build_folder)
   if [[ -x $checks/lib/gpu_probe ]]; then
     echo "$checks/lib/ld.so --library-path $checks/lib $checks/lib/gpu_probe"
   elif [[ -x $build/tests/gpu/gpu_probe ]]; then
     echo "$build/tests/gpu/gpu_probe"
   else
-    die "there is no $build/tests/gpu/gpu_probe" "cmake --build $build --target gpu_probe, or unpack what --pack made"
+    no_probe "$build" ", or unpack what --pack made"
   fi
 }
 
 pack() {
-  local out=$1 build=${RN_BUILD:-$root/build/dev} folder lib
-  [[ -n $out ]] || die "--pack needs the name of a file" "" 2
-  [[ -x $build/tests/gpu/gpu_probe ]] ||
-    die "there is no $build/tests/gpu/gpu_probe" "cmake --build $build --target gpu_probe"
+  local out=$1 build folder lib
+  build=$(build_folder)
+  [[ -n $out ]] || die "--pack needs the name of a file" "scripts/gpu-check.sh --pack FILE.tgz" 2
+  [[ -x $build/tests/gpu/gpu_probe ]] || no_probe "$build"
   folder=$(mktemp -d) || exit 1
   trap 'rm -rf --one-file-system "$folder"' EXIT
   mkdir -p "$folder/gpu-check/scripts" "$folder/gpu-check/tests/gpu/lib"
@@ -52,8 +67,10 @@ pack() {
 
 case ${1:-} in
   -h | --help) sed -n '3,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
-  --pack) pack "${2:-}"; exit ;;
+  --pack) (($# < 3)) || die "--pack takes one file" "scripts/gpu-check.sh --pack FILE.tgz" 2; pack "${2:-}"; exit ;;
 esac
+# A flag that is wrong is wrong everywhere, GPU or none.
+"$python" -B "$checks/gpu_check.py" --probe none --usage-only "$@" || exit
 if [[ " $* " != *" --device cpu "* ]]; then
   # As our own reader finds it: by the loader.
   "$python" -c 'import ctypes; ctypes.CDLL("libnvidia-ml.so.1")' 2>/dev/null ||

@@ -73,6 +73,14 @@ disable_unit() { # UNIT, for systemd and for the older start links alike
 
 main() {
   local missing new_units=() unit
+  case "$#${1:-}" in
+    0 | 1--check) ;;
+    1-h | 1--help) sed -n '3,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *)
+      echo "install-deps: '$*' is not understood" >&2
+      echo "  next: scripts/install-deps.sh installs what is missing, with --check it only prints it" >&2
+      exit 2 ;;
+  esac
   mapfile -t missing < <(missing_packages)
   if [[ ${1:-} == --check ]]; then
     ((${#missing[@]} == 0)) || { printf '%s\n' "${missing[@]}"; exit 1; }

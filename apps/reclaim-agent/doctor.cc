@@ -208,7 +208,7 @@ void look_at_agents_view(const AgentConfig& config, Findings& out) {
          false,
          true,
          what,
-         "end what is named; it is looked at again by itself, or at once with: reclaim-warden kill"}
+         "end what is named; it is looked at again by itself, or at once with: reclaim-kill"}
     );
   }
   look_at_data(config, view->facts, out);

@@ -39,10 +39,14 @@ Result<warden_wire::Answer> ask_warden(
 ) {
   const std::string path = config.warden_path();
   const char* hint =
-      "is reclaim-warden running? systemctl status reclaim-warden; in an emergency: reclaim-warden "
-      "kill";
+      "is reclaim-warden running? systemctl status reclaim-warden; in an emergency, as root: "
+      "reclaim-kill";
   auto client = io::FramedUnixClient::connect(path, warden_wire::kMaxFrameBytes);
-  if (!client) return fail(client.error().with("the warden's socket " + path).hinting(hint));
+  if (!client) {
+    Error error = client.error();
+    if (error.code == ErrorCode::kNotFound) error.code = ErrorCode::kUnavailable;  // no socket yet
+    return fail(error.with("the warden").hinting(hint));
+  }
   if ((*client)->peer().uid != config.warden_uid)
     return fail(
         ErrorCode::kDenied,
@@ -142,8 +146,7 @@ std::optional<ReclaimRecord> wait_for_remains(
 Error wedged(const std::vector<std::string>& remains) {
   std::string what = "something of a guest remains (wedged)";
   for (const std::string& one : remains) what += "\n  " + one;
-  return {
-      ErrorCode::kInternal, what, "reclaim-agent status names it; reclaim-warden kill tries again"};
+  return {ErrorCode::kInternal, what, "reclaim-agent status names it; reclaim-kill tries again"};
 }
 
 /// Beside this program, or in PATH; empty: neither.
@@ -474,7 +477,7 @@ int do_contract_check(const AgentConfig& config, const std::string& file) {
 int do_contract_set(const AgentConfig& config, const std::string& file) {
   io::RealFileSystem fs;
   const auto bytes = read_all(fs, file, 256u << 10);
-  if (!bytes) return report(bytes.error().with(file).hinting("name a readable contract file"));
+  if (!bytes) return report(bytes.error().with("the contract").hinting("name a readable file"));
   const auto answer = ask_agent(config, "PUT", "/v1/contract", std::string(as_text(*bytes)));
   if (!answer) return report(answer.error());
   std::printf("the contract is in force\n");

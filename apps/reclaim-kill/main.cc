@@ -28,6 +28,7 @@ using rn::EarlyOrder;
 using rn::warden_wire::KillFrame;
 using Path = char[512];
 
+constexpr int kFailed = 1;
 constexpr int kNotCleared = 3;  ///< as `reclaim-warden kill` says it
 constexpr int kMostWords = 64;
 
@@ -44,11 +45,11 @@ void take_precedence() {
 bool is_of_served_lab(const EarlyOrder& order) {
   Path path;
   char settings[256] = {};
-  if (!join(path, order.state, "warden/settings")) return true;
-  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return true;
-  if (read(fd, settings, sizeof settings - 1) < 0) settings[0] = '\0';
-  close(fd);
+  const int fd = join(path, order.state, "warden/settings")
+                     ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+                     : -1;
+  if (fd >= 0 && read(fd, settings, sizeof settings - 1) < 0) settings[0] = '\0';
+  if (fd >= 0) close(fd);
   return rn::is_served_lab(order.lab, settings);
 }
 
@@ -79,21 +80,28 @@ int cut(const EarlyOrder& order) {
                                                : rn_pinned_shut_transfers(gates);
 }
 
+const char* name_of_what(const EarlyOrder& order) {
+  return order.cut == EarlyOrder::Cut::kGuests ? "the guests' packets" : "the agent's transfers";
+}
+
 void say(const EarlyOrder& order, int result) {
-  const char* const what =
-      order.cut == EarlyOrder::Cut::kGuests ? "the guests' packets" : "the agent's transfers";
+  const char* const what = name_of_what(order);
   if (result == 0) {
     std::fprintf(stderr, "reclaim-kill: %s are cut\n", what);
-  } else {
-    const bool lacks_rights = result == -EPERM || result == -EACCES;
-    std::fprintf(
-        stderr,
-        "reclaim-kill: %s cannot be cut from here: %s%s\n",
-        what,
-        std::strerror(-result),
-        lacks_rights ? "; run it as root" : ""
-    );
+    return;
   }
+  const bool lacks_rights = result == -EPERM || result == -EACCES;
+  const bool is_absent = result == -ENOENT || result == -ENOTDIR;
+  std::fprintf(
+      stderr,
+      "reclaim-kill: %s are not cut yet: the gate in %s/gates: %s\n%s",
+      what,
+      order.run,
+      std::strerror(-result),
+      lacks_rights ? "  next: run it as root\n"
+      : is_absent  ? "  next: if the warden's serve was given another --run, give it here, too\n"
+                   : ""
+  );
 }
 
 /// Beside this program when installed, else in the build tree. Comes back when there is none.
@@ -114,10 +122,38 @@ void become_the_warden(char** argv) {
   }
   std::fprintf(
       stderr,
-      "reclaim-kill: %s/reclaim-warden cannot be started: %s\n",
+      first_error == ENOENT ? "reclaim-kill: there is no %s/reclaim-warden: %s\n"
+                            : "reclaim-kill: %s/reclaim-warden cannot be started: %s\n",
       self,
       std::strerror(first_error)
   );
+}
+
+/// With no program to become. The code of what was not done.
+int say_what_is_left_to_do(const EarlyOrder& order, bool is_cut) {
+  if (!order.is_understood) {
+    std::fputs(
+        "  next: install reclaim-warden beside this program: it has the rest, and --help\n", stderr
+    );
+    return kFailed;
+  }
+  if (order.cut == EarlyOrder::Cut::kTransfers) {
+    std::fputs(
+        is_cut ? "  next: the transfers stay cut; reclaim-agent release lets them go on\n"
+               : "  next: stop the agent: systemctl stop reclaim-agent\n",
+        stderr
+    );
+    return kNotCleared;
+  }
+  if (is_cut)
+    std::fputs(
+        "reclaim-kill: the guests' packets stay cut; reclaim-agent release lets them pass\n", stderr
+    );
+  std::fputs(
+      "  next: no process was killed; the line of docs/emergency.md for a root shell does it\n",
+      stderr
+  );
+  return kNotCleared;
 }
 
 }  // namespace
@@ -125,8 +161,10 @@ void become_the_warden(char** argv) {
 int main(int argc, char** argv) {
   take_precedence();
   const EarlyOrder order = rn::read_early_order(argc - 1, argv + 1);
+  bool is_cut = false;
   if (order.cut != EarlyOrder::Cut::kNothing && is_of_served_lab(order)) {
     const int result = cut(order);
+    is_cut = result == 0;
     timespec now{};
     clock_gettime(CLOCK_BOOTTIME, &now);
     tell_the_warden(order, std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec);
@@ -136,14 +174,10 @@ int main(int argc, char** argv) {
   static char verb[] = "kill";
   char* words[kMostWords + 2] = {name, verb};
   if (argc - 1 >= kMostWords) {
-    std::fputs("reclaim-kill: too many words\n  next: reclaim-warden kill --help\n", stderr);
+    std::fputs("reclaim-kill: too many words\n  next: reclaim-kill --help\n", stderr);
     return 2;
   }
   for (int i = 1; i < argc; ++i) words[i + 1] = argv[i];
   become_the_warden(words);
-  std::fputs(
-      "  next: no process was killed; the line of docs/emergency.md for a root shell does it\n",
-      stderr
-  );
-  return kNotCleared;
+  return say_what_is_left_to_do(order, is_cut);
 }

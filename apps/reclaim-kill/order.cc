@@ -24,9 +24,10 @@ EarlyOrder read_early_order(int count, const char* const* words) {
   EarlyOrder order;
   const char* ignored = nullptr;
 
-  const struct {
+  struct {
     const char* name;
     const char** value;
+    bool is_given = false;
   } valued[] = {
       {"--state", &order.state},
       {"--run", &order.run},
@@ -36,6 +37,7 @@ EarlyOrder read_early_order(int count, const char* const* words) {
   };
 
   bool is_cut_only = false;
+  bool is_for_less = false;
   for (int at = 0; at < count; ++at) {
     bool is_known = std::strcmp(words[at], "--cut-only") == 0;
     is_cut_only = is_cut_only || is_known;
@@ -43,25 +45,30 @@ EarlyOrder read_early_order(int count, const char* const* words) {
       is_known = true;
       order.cut = EarlyOrder::Cut::kTransfers;
     }
-    for (const auto& flag : valued) {
+    if (std::strcmp(words[at], "--allow-transfers") == 0) is_known = is_for_less = true;
+    if (!is_known && value_of("--gpu", count, words, at) != nullptr) is_known = is_for_less = true;
+    for (auto& flag : valued) {
       if (is_known) break;
       const char* const value = value_of(flag.name, count, words, at);
       if (value == nullptr) continue;
+      if (flag.is_given) break;
+      flag.is_given = true;
       *flag.value = value;
       is_known = true;
     }
-    const bool excludes = is_cut_only && order.cut == EarlyOrder::Cut::kTransfers;
-    if (!is_known || excludes) {
-      order.cut = EarlyOrder::Cut::kNothing;
-      return order;
+    const bool is_for_transfers = order.cut == EarlyOrder::Cut::kTransfers;
+    if (!is_known || (is_for_transfers && (is_cut_only || is_for_less))) {
+      order.is_understood = false;
+      break;
     }
   }
+  if (is_for_less || !order.is_understood) order.cut = EarlyOrder::Cut::kNothing;
   return order;
 }
 
 bool is_served_lab(const char* lab, const char* settings) {
   const std::size_t length = std::strcspn(settings, " \n");
-  if (*lab == '\0' || length == 0) return true;
+  if (*lab == '\0') return true;
   return std::strlen(lab) == length && std::strncmp(lab, settings, length) == 0;
 }
 

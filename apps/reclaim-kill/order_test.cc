@@ -49,15 +49,29 @@ TEST(EarlyOrder, that_is_for_less_or_is_not_understood_cuts_nothing) {
       {"--run", "--cut-only"},
       {"--runs", "/b"},
       {"--cut"},
+      {"--lab", "lab-a", "--lab=lab-b"},
       {""},
   };
   for (const auto& words : orders) EXPECT_EQ(read(words).cut, Cut::kNothing) << words.front();
 }
 
-TEST(ServedLab, is_the_first_word_of_the_settings_and_any_where_there_are_none) {
+TEST(EarlyOrder, is_meant_by_words_that_are_understood_also_where_it_cuts_nothing) {
+  const std::vector<std::vector<const char*>> orders = {
+      {},
+      {"--transfers"},
+      {"--gpu", "0", "--gpu=1"},
+      {"--allow-transfers", "--lab", "lab-a"},
+  };
+  for (const auto& words : orders) EXPECT_TRUE(read(words).is_understood) << words.size();
+  for (const char* const word : {"--help", "-h", "--version", "--frob", "now", "--gpu"})
+    EXPECT_FALSE(read({word}).is_understood) << word;
+}
+
+TEST(ServedLab, is_the_first_word_of_the_settings_and_no_named_one_where_there_are_none) {
   EXPECT_TRUE(is_served_lab("", "lab-a\nprivate\n"));
   EXPECT_TRUE(is_served_lab("lab-a", "lab-a\nprivate\n"));
-  EXPECT_TRUE(is_served_lab("lab-b", ""));
+  EXPECT_TRUE(is_served_lab("", ""));
+  EXPECT_FALSE(is_served_lab("lab-b", ""));
   EXPECT_FALSE(is_served_lab("lab", "lab-a\nprivate\n"));
   EXPECT_FALSE(is_served_lab("lab-a2", "lab-a\nprivate\n"));
 }

@@ -26,6 +26,7 @@
 #include "model/data_sets.h"
 #include "traffic/guest_cut.h"
 #include "traffic/pinned_cut.h"
+#include "traffic/transfer_gate.h"
 #include "warden/engine_exec.h"
 #include "warden/guest_uplink.h"
 #include "warden/kill_service.h"
@@ -215,6 +216,29 @@ Status check_data_flags(const Options& options) {
   return {};
 }
 
+/// It becomes the first process of every guest, which has no loader: nothing but a program will do.
+Status check_init(const Options& options) {
+  if (geteuid() != 0) return {};  // who is not root is told that, whatever they cannot see
+  const std::string init = machine_of(options).init;
+  const std::string next = "give the path of the installed reclaim-init with --init";
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(init, ignored))
+    return fail(
+        ErrorCode::kNotFound,
+        init.empty() ? "reclaim-init is not beside this program"
+                     : "--init " + init + " is not there, or is no file",
+        next
+    );
+  char head[4] = {};
+  std::ifstream(init, std::ios::binary).read(head, sizeof head);
+  if (std::string_view(head, sizeof head) !=
+          "\x7f"
+          "ELF" ||
+      access(init.c_str(), X_OK) != 0)
+    return fail(ErrorCode::kInvalid, "--init " + init + " is no program that can be run", next);
+  return {};
+}
+
 Status check_uplink_flag(const Options& options) {
   if (options.uplink.empty()) return {};
   const auto in_flag = [](const Error& error) { return error.with("--uplink"); };
@@ -283,16 +307,7 @@ Status check_flags(const Options& options) {
     return fail(addresses.error()
                     .with("--guest-addresses")
                     .hinting("give the first address of a private /22, as 100.64.0.0"));
-  std::error_code ignored;
-  const std::string init = machine_of(options).init;
-  const bool may_look = geteuid() == 0;  // who is not root is told that, whatever they cannot see
-  if (may_look && !std::filesystem::is_regular_file(init, ignored))
-    return fail(
-        ErrorCode::kNotFound,
-        init.empty() ? "reclaim-init is not beside this program"
-                     : "--init " + init + " is not there, or is no file",
-        "give the path of the installed reclaim-init with --init"
-    );
+  RN_CHECK(check_init(options));
   RN_CHECK(check_engine_flag(options));
   RN_CHECK(check_uplink_flag(options));
   RN_CHECK(check_transfers_flag(options));
@@ -435,8 +450,18 @@ Result<KillFrame> order_transfers_by_hand(const Options& options, KillFrame fram
   return frame;
 }
 
+/// A mistyped name must not do to another lab what was meant for one. Unnamed, the gate of this run
+/// folder is meant, whatever the settings say.
+Status check_named_lab(Options& options) {
+  const std::string asked = options.lab;
+  const std::string served = recall_settings(options);
+  if (asked.empty()) return {};
+  RN_CHECK(warden::lab_to_kill(asked, served, warden::labs_here(), options.state));
+  return {};
+}
+
 int order_transfers(Options& options, KillFrame::Verb verb) {
-  recall_settings(options);
+  if (const Status lab = check_named_lab(options); !lab) return complain(lab.error());
   KillFrame frame;
   frame.verb = verb;
   frame.declared_ns = to_ns(io::RealClock().now().boot);
@@ -449,8 +474,10 @@ int order_transfers(Options& options, KillFrame::Verb verb) {
   if (answer->status == 5)
     return complain(
         {ErrorCode::kNotFound,
-         "the agent's transfers are not bounded on this machine: nothing was done",
-         "stop the agent (systemctl stop reclaim-agent), or serve with --transfers"}
+         "the agent's transfers are not bounded by a warden of " + options.run +
+             ": nothing was done",
+         "stop the agent (systemctl stop reclaim-agent), or name the folder that the warden's "
+         "serve was given with --run; with --transfers it bounds them"}
     );
   if (answer->status == 3)
     return complain(
@@ -530,10 +557,40 @@ int kill_machine(Options& options, KillFrame::Verb verb) {
   return answer->status == 0 ? kDone : kNotCleared;
 }
 
-int order_kill(Options& options) {
+/// After an order that failed: what it, or reclaim-kill ahead of it, has cut all the same.
+void name_what_stays_cut(const Options& options) {
+  const std::string gates = MachinePaths(machine_of(options)).gates;
+  if (options.cuts_transfers || options.allows_transfers) {
+    const auto gate = traffic::TransferGate::open_pinned(gates);
+    const Result<bool> is_open = gate ? gate->is_open() : fail(gate.error());
+    if (is_open && !*is_open)
+      std::fprintf(
+          stderr,
+          "reclaim-warden: the agent's transfers stay cut\n"
+          "  next: reclaim-kill --allow-transfers lets them go on\n"
+      );
+    return;
+  }
+  const auto gate = traffic::CutSwitch::open_pinned(gates);
+  const Result<traffic::CutState> state = gate ? gate->state() : fail(gate.error());
+  if (state && !state->is_node_open)
+    std::fprintf(
+        stderr,
+        "reclaim-warden: the guests' packets stay cut\n"
+        "  next: reclaim-agent release lets them pass again\n"
+    );
+}
+
+int carry_out_kill(Options& options) {
   if (options.cuts_transfers) return order_transfers(options, KillFrame::kCutTransfers);
   if (options.allows_transfers) return order_transfers(options, KillFrame::kAllowTransfers);
   return kill_machine(options, options.is_cut_only ? KillFrame::kCutOnly : KillFrame::kCutAndClear);
+}
+
+int order_kill(Options& options) {
+  const int code = carry_out_kill(options);
+  if (code == kFailed) name_what_stays_cut(options);
+  return code;
 }
 
 /// Ends the daemon, if one runs, and keeps another from starting: answers the pid file's lock,
@@ -546,6 +603,7 @@ Result<int> stop_daemon(const Options& options) {
     if (locked || locked.error().code != ErrorCode::kConflict) return locked;
     std::ifstream file(pid_path(options));
     if (file >> pid && pid > 1) kill(pid, signal);
+    std::fprintf(stderr, "reclaim-warden: ending the running warden, 5 s at most\n");
     Result<int> lock = fail(ErrorCode::kConflict, "");
     const Status ended = io::patiently(kEndLimit, [&]() -> Status {
       lock = lock_pid_file(options);
@@ -561,6 +619,12 @@ Result<int> stop_daemon(const Options& options) {
 }
 
 int leave(Options& options) {
+  if (geteuid() != 0)
+    return complain(
+        {ErrorCode::kDenied,
+         "leave must run as root: nobody else sees what is to be removed",
+         "run it as root"}
+    );
   recall_settings(options);
   if (options.lab.empty()) {
     std::printf("nothing to remove in %s\n", options.state.c_str());
@@ -569,7 +633,10 @@ int leave(Options& options) {
   const auto lock = stop_daemon(options);
   if (!lock) return complain(lock.error());
   const io::RealClock clock{};
-  const warden::LeaveReport report = warden::leave(machine_of(options), clock);
+  const warden::LeaveReport report =
+      warden::leave(machine_of(options), clock, [](const std::string& step) {
+        std::fprintf(stderr, "reclaim-warden: %s\n", step.c_str());
+      });
   for (const std::string& what : report.removed)
     std::printf("removed %s\n", printable(what).c_str());
   for (const std::string& what : report.stays) std::printf("STAYS %s\n", printable(what).c_str());

@@ -34,6 +34,12 @@ Result<Login> load_login() {
   Login login;
   io::RealFileSystem fs;
   const auto file = read_all(fs, login_path(), 64 << 10);
+  if (file && file->empty())
+    return fail(
+        ErrorCode::kInvalid,
+        "the login file " + login_path() + " is empty",
+        "log in again: reclaim login URL --token T"
+    );
   if (file) {
     auto read = from_json<Login>(as_text(*file), Unknown::kLenient);
     if (!read)
@@ -42,7 +48,14 @@ Result<Login> load_login() {
       );
     login = *std::move(read);
   } else if (file.error().code != ErrorCode::kNotFound) {
-    return fail(file.error().with(login_path()).hinting("make the file readable for you"));
+    const bool may_not = file.error().code == ErrorCode::kDenied;
+    return fail(file.error()
+                    .with("the login file")
+                    .hinting(
+                        may_not ? "make it readable for you"
+                                : "move away what is there, then log in again: "
+                                  "reclaim login URL --token T"
+                    ));
   }
   const std::string told = environment("RECLAIM_URL");
   const bool is_told = !told.empty();
@@ -69,7 +82,11 @@ Result<Login> load_login() {
 Status save_login(const Login& login) {
   io::RealFileSystem fs;
   RN_CHECK(make_folders(fs, parent_folder(login_path()), 0700));
-  return write_durably(fs, login_path(), as_bytes(to_json(login) + "\n"), 0600);
+  return write_durably(fs, login_path(), as_bytes(to_json(login) + "\n"), 0600)
+      .map_error([](const Error& error) {
+        return error.with("the login file")
+            .hinting("move away what is there, or set XDG_CONFIG_HOME; then log in again");
+      });
 }
 
 std::string fingerprint_in_token(const std::string& token) {

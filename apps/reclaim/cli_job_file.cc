@@ -346,6 +346,13 @@ Status parse_gpu(const std::string& text, Resources& resources) {
     begin = end + 1;
     std::string unit;
     const auto value = leading_number(part, unit, "for example --gpu 2 or --gpu 24GB:1");
+    if (!value && part.find_first_not_of("+-.0123456789") == std::string::npos) {
+      return fail(
+          ErrorCode::kInvalid,
+          "gpu '" + text + "': expected a whole number up to 64",
+          "for example --gpu 2 or --gpu 24GB:1"
+      );
+    }
     if (!value) {
       return fail(
           ErrorCode::kInvalid,
@@ -356,7 +363,9 @@ Status parse_gpu(const std::string& text, Resources& resources) {
     if (unit.empty()) {
       if (*value > 64 || *value != std::floor(*value))
         return fail(
-            ErrorCode::kInvalid, "gpu '" + text + "': expected a whole number up to 64", ""
+            ErrorCode::kInvalid,
+            "gpu '" + text + "': expected a whole number up to 64",
+            "for example --gpu 2 or --gpu 24GB:1"
         );
       count = static_cast<std::uint32_t>(*value);
     } else {

@@ -349,6 +349,12 @@ TEST(JobFile, amounts_are_read_in_their_units) {
   EXPECT_FALSE(parse_signal("KILL").has_value());
   Resources resources;
   EXPECT_TRUE(parse_gpu("2", resources).has_value());
+  for (const char* number : {"-1", "65", "+1"}) {
+    const Status none = parse_gpu(number, resources);
+    ASSERT_FALSE(none) << number;
+    EXPECT_NE(none.error().message.find("expected a whole number up to 64"), std::string::npos)
+        << none.error().message;
+  }
   EXPECT_EQ(resources.gpus, 2u);
   EXPECT_FALSE(parse_gpu("A100", resources).has_value());
 }

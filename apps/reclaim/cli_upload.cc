@@ -302,9 +302,9 @@ Result<Image> add_image(
   io::RealFileSystem fs;
   const auto file = fs.open(archive);
   if (!file)
-    return fail(
-        file.error().with(archive).hinting("give the path of a 'docker save' or rootfs archive")
-    );
+    return fail(file.error()
+                    .with("the archive")
+                    .hinting("give the path of a 'docker save' or rootfs archive"));
   RN_TRY(const Blob begin, (*file)->read(0, kArchiveBegin));
   if (!may_be_archive(begin))
     return fail(ErrorCode::kInvalid, archive + " is no archive of an image", kWhatIsAnArchive);

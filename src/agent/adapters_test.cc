@@ -116,6 +116,47 @@ TEST(ContractFile, a_contract_written_is_read_back_equal) {
   EXPECT_EQ(*read, contract);
 }
 
+TEST(ContractFile, an_empty_list_of_gpus_lends_none_and_no_line_lends_all) {
+  const auto none = parse_contract("gpus: []\n", {}, kZoneFolder);
+  ASSERT_TRUE(none) << none.error().describe();
+  EXPECT_FALSE(is_gpu_lent(*none, 0));
+  const auto again = parse_contract(to_yaml(*none), {}, kZoneFolder);
+  ASSERT_TRUE(again) << again.error().describe();
+  EXPECT_EQ(*again, *none);
+
+  for (const std::string& text : {std::string("notice_s: 60\n"), to_yaml(Contract{})}) {
+    const auto all = parse_contract(text, {}, kZoneFolder);
+    ASSERT_TRUE(all) << all.error().describe();
+    EXPECT_TRUE(is_gpu_lent(*all, 5)) << text;
+  }
+  const auto one = parse_contract("gpus: [1]\n", {}, kZoneFolder);
+  EXPECT_TRUE(is_gpu_lent(one.value(), 1));
+  EXPECT_FALSE(is_gpu_lent(one.value(), 0));
+  EXPECT_FALSE(parse_contract("lends_gpus: false\n", {}, kZoneFolder)) << "one way to say it";
+}
+
+TEST(ContractFile, an_amount_of_0_is_refused_for_it_would_not_lend_all) {
+  for (const std::string name : {"guest_cpu_milli", "guest_cpu_each_milli", "guest_memory_mib"}) {
+    const auto read = parse_contract(name + ": 0\n", {}, kZoneFolder);
+    ASSERT_FALSE(read) << name;
+    EXPECT_THAT(read.error().message, HasSubstr(name + ": 0 lends no "));
+    EXPECT_THAT(read.error().hint, HasSubstr("leave the line out"));
+  }
+}
+
+/// Such a file lies in the state folder of every node that served before.
+TEST(ContractFile, of_an_agent_that_wrote_every_field_means_what_it_meant) {
+  const auto read = parse_contract(
+      "# Contract of this node. reclaim-agent contract set FILE puts a changed one in force.\n"
+      "gpus: []\nguest_cpu_each_milli: 0\nguest_cpu_milli: 0\nguest_memory_mib: 0\n",
+      {},
+      kZoneFolder
+  );
+
+  ASSERT_TRUE(read) << read.error().describe();
+  EXPECT_EQ(*read, Contract{});
+}
+
 TEST(ContractFile, unknown_fields_contradictions_and_zones_that_are_not_there_are_refused) {
   const auto unknown = parse_contract("notice: 60\n", {}, kZoneFolder);
   ASSERT_FALSE(unknown);
@@ -303,6 +344,7 @@ TEST(AgentConfig, the_contracts_fields_are_those_of_the_documentation) {
   std::set<std::string> fields;
   Contract::with_fields([&](const auto&... field) { (fields.insert(std::string(field.name)), ...); }
   );
+  fields.erase("lends_gpus");  // a file says it with `gpus: []`
 
   EXPECT_EQ(documented_fields("### The contract"), fields);
 }
@@ -351,8 +393,8 @@ TEST_F(FolderTest, a_missing_warden_is_answered_with_what_works_without_it) {
   const auto killed = send_kill(folder + "/kill.sock", 0, seconds(1));
 
   ASSERT_FALSE(killed);
-  EXPECT_EQ(killed.error().code, ErrorCode::kNotFound);
-  EXPECT_THAT(killed.error().hint, HasSubstr("reclaim-warden kill"));
+  EXPECT_EQ(killed.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(killed.error().hint, HasSubstr("reclaim-kill"));
 }
 
 // ---- telemetry

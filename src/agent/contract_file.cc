@@ -15,6 +15,54 @@ namespace {
 constexpr std::uint64_t kContractBytesMax = 256u << 10;
 constexpr std::uint64_t kZoneBytesMax = 1u << 20;
 
+constexpr std::string_view kFirstLine =
+    "# Contract of this node. A field without a line of its own has its default. reclaim-agent "
+    "contract set FILE puts a changed one in force.\n";
+/// Of files in which every field had a line: there 0 and [] stood for all.
+constexpr std::string_view kOlderFirstLine =
+    "# Contract of this node. reclaim-agent contract set FILE puts a changed one in force.\n";
+
+/// Fields in which 0 in the model is no amount but the default.
+struct Unset {
+  const char* name;
+  const char* what;  ///< without a line of its own
+  const char* zero;  ///< what its 0 would lend
+};
+
+constexpr Unset kUnset[] = {
+    {"guest_cpu_milli", "all cores", "no core"},
+    {"guest_cpu_each_milli", "no bound", "no core"},
+    {"guest_memory_mib", "three quarters of the memory", "no memory"},
+};
+
+bool is_zero(const nlohmann::json& document, const char* name) {
+  const auto found = document.find(name);
+  return found != document.end() && found->is_number_integer() && *found == 0;
+}
+
+/// What the file says, as the model has it: an empty list of GPUs is none, and no amount is 0.
+Status take_what_is_said(nlohmann::json& document, bool is_older) {
+  if (document.contains("lends_gpus"))
+    return fail(
+        ErrorCode::kInvalid, "lends_gpus: no such field", "write `gpus: []` to lend no GPU"
+    );
+  for (const Unset& field : kUnset) {
+    if (!is_zero(document, field.name)) continue;
+    document.erase(field.name);
+    if (is_older) continue;
+    return fail(
+        ErrorCode::kInvalid,
+        std::string(field.name) + ": 0 lends " + field.zero + ", and no guest runs without",
+        std::string("leave the line out for ") + field.what +
+            ", or write `lends: false` to run nothing"
+    );
+  }
+  const auto gpus = document.find("gpus");
+  if (gpus != document.end() && gpus->is_array() && gpus->empty())
+    document["lends_gpus"] = is_older;
+  return {};
+}
+
 std::int64_t big_endian(BlobView bytes, std::size_t at, std::size_t length) {
   std::uint64_t value = (bytes[at] & 0x80) != 0 ? ~std::uint64_t{0} : 0;
   for (std::size_t i = 0; i < length; ++i) value = value << 8 | bytes[at + i];
@@ -62,6 +110,8 @@ Result<Contract> parse_contract(
   if (!document) return fail(document.error().with("contract").hinting(hint));
   if (!document->is_object())
     return fail(ErrorCode::kInvalid, "contract: it has no lines of the form `key: value`", hint);
+  const Status said = take_what_is_said(*document, text.starts_with(kOlderFirstLine));
+  if (!said) return fail(said.error().with("contract"));
   auto contract = from_document<Contract>(*document, Unknown::kStrict);
   if (!contract) return fail(contract.error().with("contract").hinting(hint));
   RN_CHECK(arbiter::check_contract(*contract, facts));
@@ -88,9 +138,18 @@ Result<Contract> load_contract(
 
 std::string to_yaml(const Contract& contract) {
   // JSON is YAML; one field a line is easier to edit.
-  std::string out =
-      "# Contract of this node. reclaim-agent contract set FILE puts a changed one in force.\n";
-  const nlohmann::json document = to_document(contract);
+  std::string out(kFirstLine);
+  nlohmann::json document = to_document(contract);
+  document.erase("lends_gpus");
+  if (contract.lends_gpus && contract.gpus.empty()) {
+    document.erase("gpus");
+    out += "# gpus: not set, all are lent; [] lends none\n";
+  }
+  for (const Unset& field : kUnset) {
+    if (!is_zero(document, field.name)) continue;
+    document.erase(field.name);
+    out += std::string("# ") + field.name + ": not set, " + field.what + "\n";
+  }
   for (const auto& [key, value] : document.items()) out += key + ": " + value.dump() + "\n";
   return out;
 }

@@ -37,7 +37,7 @@ Result<std::string> read(FileSystem& fs, const std::string& folder, const char* 
   if (!bytes)
     return fail(
         bytes.error()
-            .with("identity file " + path)
+            .with("the identity")
             .hinting(
                 "join again: reclaim-agent leave --purge, then reclaim-agent join URL --token T"
             )

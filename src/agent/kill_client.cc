@@ -40,11 +40,9 @@ class Socket {
 
 tl::unexpected<Error> no_warden(const std::string& socket, int code) {
   return fail(
-      code == ENOENT   ? ErrorCode::kNotFound
-      : code == EACCES ? ErrorCode::kDenied
-                       : ErrorCode::kUnavailable,
+      code == EACCES ? ErrorCode::kDenied : ErrorCode::kUnavailable,
       "the warden does not answer on " + socket + ": " + std::strerror(code),
-      code == EACCES ? "run it as root" : "run: reclaim-warden kill (it needs no warden)"
+      code == EACCES ? "run it as root" : "as root: reclaim-kill (it needs no warden)"
   );
 }
 
@@ -78,7 +76,7 @@ Result<warden_wire::KillFrame> send_kill(
       return fail(
           ErrorCode::kTimeout,
           "the warden has not said that it is done; if it hangs, nothing is done yet",
-          "as root: reclaim-warden kill (it needs no warden)"
+          "as root: reclaim-kill (it needs no warden)"
       );
     if (ready < 0 && errno == EINTR) continue;
     const ssize_t got = recv(connection.fd(), &frame, sizeof frame, 0);

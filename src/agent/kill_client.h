@@ -11,8 +11,8 @@
 namespace rn::agent {
 
 /// Cut and clear through the warden's kill socket; 0 = the whole node. Answers the warden's last
-/// word. kNotFound or kUnavailable: no warden (then `reclaim-warden kill` by hand does the same);
-/// kDenied: refused. Blocking, at most `limit`.
+/// word. kUnavailable: no warden (then `reclaim-kill` by hand does the same); kDenied: refused.
+/// Blocking, at most `limit`.
 Result<warden_wire::KillFrame> send_kill(
     const std::string& socket, std::uint64_t gpu_mask, milliseconds limit
 );

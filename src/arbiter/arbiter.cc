@@ -131,8 +131,7 @@ Refusal Arbiter::never(const wire::Probe& probe) const {
         text(contract_.guest_disk_mib)
     );
   const auto fitting = std::count_if(facts_.gpus.begin(), facts_.gpus.end(), [&](const Gpu& gpu) {
-    return (contract_.gpus.empty() || contains(contract_.gpus, gpu.index)) &&
-           gpu.memory_mib >= wanted.gpu_memory_mib &&
+    return is_gpu_lent(contract_, gpu.index) && gpu.memory_mib >= wanted.gpu_memory_mib &&
            is_capable(gpu.compute_capability, wanted.compute_capability_min);
   });
   if (wanted.gpus > static_cast<std::uint64_t>(fitting))
@@ -144,7 +143,7 @@ Refusal Arbiter::never(const wire::Probe& probe) const {
 }
 
 bool Arbiter::is_gpu_usable(const Gpu& gpu) const {
-  if (!contract_.gpus.empty() && !contains(contract_.gpus, gpu.index)) return false;
+  if (!is_gpu_lent(contract_, gpu.index)) return false;
   if (contains(conditions_.reclaimed_gpus, gpu.index)) return false;
   for (std::size_t i = 0; i < conditions_.gpus.size(); ++i) {
     const GpuTelemetry& seen = conditions_.gpus[i];

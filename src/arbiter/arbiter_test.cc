@@ -182,6 +182,19 @@ TEST_F(ArbiterTest, gpus_are_chosen_by_memory_capability_and_freedom) {
   EXPECT_TRUE(arbiter.probe(probe, now()).refusal.is_permanent);
 }
 
+TEST_F(ArbiterTest, a_contract_that_lends_no_gpu_refuses_who_needs_one_for_good) {
+  contract.lends_gpus = false;
+  apply();
+  wire::Probe probe = a_probe("j1");
+  EXPECT_FALSE(arbiter.probe(probe, now()).hold.empty());
+
+  probe.job = JobId("j2");
+  probe.resources.gpus = 1;
+  const auto refusal = arbiter.probe(probe, now()).refusal;
+  EXPECT_TRUE(refusal.is_permanent);
+  EXPECT_THAT(refusal.reason, HasSubstr("the node lends 0 such"));
+}
+
 TEST_F(ArbiterTest, a_gpu_with_foreign_processes_or_a_wedged_one_is_busy) {
   wire::Probe probe = a_probe("j1");
   probe.resources.gpus = 1;

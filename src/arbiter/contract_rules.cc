@@ -31,7 +31,8 @@ void check_calendar(const Contract& contract, Problems& out) {
     if (!to) out.push_back(at + ".to: \"" + window.to + "\" is not a time from 00:00 to 24:00");
     if (from && to && *from == *to)
       out.push_back(
-          at + ": from and to are both " + window.from + ": write 00:00 to 24:00 for a whole day"
+          at + ": from and to are both " + window.from +
+          ": write from: \"00:00\", to: \"24:00\" for a whole day"
       );
   }
   for (const std::string& holiday : contract.holidays) {

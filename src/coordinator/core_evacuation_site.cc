@@ -40,9 +40,8 @@ bool is_copy_place(const std::vector<std::string>& names, const NodeEntry& node)
 /// GPUs that are lent, and neither the owner's own nor wedged at the moment.
 std::uint32_t usable_gpus(const NodeEntry& node) {
   std::uint32_t count = 0;
-  const std::vector<std::uint32_t>& lent = node.row.contract.gpus;
   for (const Gpu& gpu : node.row.facts.gpus) {
-    if (!lent.empty() && std::find(lent.begin(), lent.end(), gpu.index) == lent.end()) continue;
+    if (!is_gpu_lent(node.row.contract, gpu.index)) continue;
     const auto& live = node.telemetry.gpus;
     const bool is_busy = std::any_of(live.begin(), live.end(), [&](const GpuTelemetry& t) {
       return t.index == gpu.index && (t.is_wedged || t.foreign_processes > 0);

@@ -145,10 +145,7 @@ void tell_presence(State& state, NodeEntry& node) {
   if (known == nullptr) return;
   const auto& gpus = node.telemetry.gpus;
   const bool is_foreign = std::any_of(gpus.begin(), gpus.end(), [&](const GpuTelemetry& gpu) {
-    const std::vector<std::uint32_t>& lends = node.row.contract.gpus;
-    const bool is_lent =
-        lends.empty() || std::find(lends.begin(), lends.end(), gpu.index) != lends.end();
-    return is_lent && gpu.foreign_processes > 0;
+    return is_gpu_lent(node.row.contract, gpu.index) && gpu.foreign_processes > 0;
   });
   const bool is_logged_in = node.telemetry.logins > 0;
   if (is_foreign == known->foreign_process && is_logged_in == known->owner_login) return;

@@ -166,8 +166,7 @@ Result<reclaim::Topology> read_topology_file(const std::string& path) {
   io::RealFileSystem fs;
   const auto bytes = read_all(fs, path, kTopologyBytesMax);
   if (!bytes)
-    return fail(
-        bytes.error().with("topology " + path).hinting("name a readable file of at most 1 MiB")
+    return fail(bytes.error().with("the topology").hinting("name a readable file of at most 1 MiB")
     );
   auto topology = parse_topology(std::string(as_text(*bytes)));
   if (!topology) return fail(topology.error().with("topology " + path));

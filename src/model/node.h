@@ -142,6 +142,7 @@ struct NetworkAllow {
 /// What the owner grants. Kept on the node, shown to everyone who is placed there.
 struct Contract {
   bool lends = true;                   ///< false: the node only stores chunks
+  bool lends_gpus = true;              ///< false: no GPU, which a file says with an empty list
   std::vector<std::uint32_t> gpus;     ///< lent GPU indices; empty = all
   std::vector<LendingWindow> windows;  ///< empty = always
   std::string time_zone = "UTC";
@@ -171,6 +172,7 @@ struct Contract {
   RN_FIELDS(
       Contract,
       lends,
+      lends_gpus,
       gpus,
       windows,
       time_zone,
@@ -202,6 +204,14 @@ struct Contract {
 constexpr std::uint64_t capped(std::uint64_t cap, std::uint64_t all) {
   if (cap == 0 || all == 0) return cap == 0 ? all : cap;
   return cap < all ? cap : all;
+}
+
+inline bool is_gpu_lent(const Contract& contract, std::uint32_t index) {
+  if (!contract.lends_gpus || contract.gpus.empty()) return contract.lends_gpus;
+  for (const std::uint32_t lent : contract.gpus) {
+    if (lent == index) return true;
+  }
+  return false;
 }
 
 /// What all guests together may have of the node's cores.

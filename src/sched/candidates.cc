@@ -36,10 +36,6 @@ bool contains(const std::vector<T>& list, const T& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-bool is_lent(const Contract& contract, std::uint32_t gpu) {
-  return contract.gpus.empty() || contains(contract.gpus, gpu);
-}
-
 std::uint32_t guest_cpu(const Candidate& c) {
   return lent_cpu_milli(*c.contract, *c.facts);
 }
@@ -67,7 +63,7 @@ struct GpuCount {
 GpuCount count_gpus(const Demand& demand, const Candidate& c) {
   GpuCount count;
   for (const Gpu& gpu : c.facts->gpus) {
-    if (!is_lent(*c.contract, gpu.index)) continue;
+    if (!is_gpu_lent(*c.contract, gpu.index)) continue;
     ++count.lent;
     count.biggest_mib = std::max(count.biggest_mib, gpu.memory_mib);
     if (compare_versions(gpu.compute_capability, count.newest) > 0)
@@ -240,7 +236,7 @@ std::size_t lent_gpus(const Candidate& c) {
   return static_cast<std::size_t>(std::count_if(
       c.facts->gpus.begin(),
       c.facts->gpus.end(),
-      [&](const Gpu& gpu) { return is_lent(*c.contract, gpu.index); }
+      [&](const Gpu& gpu) { return is_gpu_lent(*c.contract, gpu.index); }
   ));
 }
 

@@ -109,6 +109,14 @@ TEST(Judge, only_lent_gpus_count) {
   EXPECT_EQ(judge(a_demand(1), site.candidates[0]).fit, Fit::kFits);
 }
 
+TEST(Judge, a_contract_that_lends_no_gpu_has_none) {
+  Site site;
+  site.add("n", "a", {a_gpu(0, 8192), a_gpu(1, 8192)}).contract.lends_gpus = false;
+
+  EXPECT_EQ(judge(a_demand(1), site.candidates[0]).reason, "lends 0 GPUs, 1 wanted");
+  EXPECT_EQ(judge(a_demand(0), site.candidates[0]).fit, Fit::kFits);
+}
+
 TEST(Judge, a_contract_that_does_not_admit_the_user_lab_or_image_is_infeasible) {
   Site site;
   auto& node = site.add("n", "a");

@@ -194,7 +194,12 @@ Status make_cgroup(const CgroupRoots& roots, const std::string& name) {
   for (const std::string& hierarchy : hierarchies(roots)) {
     std::error_code error;
     fs::create_directories(hierarchy + "/" + name, error);
-    if (error) return system_error("making cgroup " + name, error.value());
+    if (!error) continue;
+    const auto failed = system_error("making cgroup " + name + " in " + hierarchy, error.value());
+    return fail(failed.value().hinting(
+        "guests need control groups that root may make: in a container give it its rights to them "
+        "(mount | grep cgroup must say rw), or serve on the machine itself"
+    ));
   }
   return {};
 }

@@ -230,6 +230,17 @@ TEST(CgroupHybrid, removal_reaches_the_hierarchies_that_only_the_engine_uses) {
   EXPECT_TRUE(remove_cgroup(roots, "lab")) << "twice is fine";
 }
 
+TEST(CgroupName, that_cannot_be_made_is_said_with_its_place_and_a_next_step) {
+  const test::Folder root(Tree{{"cgroup.controllers", ""}, {"cgroup.procs", ""}, {"lab", "a file"}}
+  );
+
+  const Status made = make_cgroup(probe_cgroups(root.path()).value(), "lab/guest");
+
+  ASSERT_FALSE(made);
+  EXPECT_NE(made.error().message.find("lab/guest in " + root.path()), std::string::npos);
+  EXPECT_NE(made.error().hint.find("mount | grep cgroup"), std::string::npos);
+}
+
 TEST(CgroupName, only_relative_names_that_do_not_climb_are_names) {
   EXPECT_TRUE(make_cgroup_name("reclaim-lab-a/0123"));
   for (const char* bad : {"", "/reclaim-lab-a", "..", "../owner", "lab/../owner", "lab/.."}) {

@@ -20,6 +20,8 @@ namespace files = std::filesystem;
 constexpr milliseconds kGuestsLimit = seconds(30);  ///< a full machine takes its time to end them
 constexpr milliseconds kStepLimit = seconds(10);    ///< for what the dying still hold
 
+using Says = std::function<void(const std::string& step)>;
+
 /// One that cannot be looked at may be there: what is done about it says so.
 bool may_exist_still(const files::path& path) {
   std::error_code unknown;
@@ -28,8 +30,8 @@ bool may_exist_still(const files::path& path) {
 
 class Leaving {
  public:
-  Leaving(const MachineConfig& config, const Clock& clock)
-      : config_(config), paths_(config), clock_(clock) {}
+  Leaving(const MachineConfig& config, const Clock& clock, const Says& says)
+      : config_(config), paths_(config), clock_(clock), says_(says) {}
 
   LeaveReport run() {
     kill_guests();
@@ -38,12 +40,17 @@ class Leaving {
     remove_traffic();
     remove_data();
     remove_disks();
+    begin("removing the guests' control groups", kStepLimit);
     add(remove_cgroups("/sys/fs/cgroup", paths_.cgroup, kStepLimit));
     remove_folders();
     return std::move(report_);
   }
 
  private:
+  void begin(const std::string& step, milliseconds limit) {
+    says_(step + ", " + std::to_string(limit.count() / 1000) + " s at most");
+  }
+
   void note(const Status& status, const std::string& what) {
     if (status) {
       report_.removed.push_back(what);
@@ -60,6 +67,7 @@ class Leaving {
   void kill_guests() {
     KillPathConfig kill = Machine::kill_config(config_, paths_.hand_journal);
     kill.is_emergency = true;
+    begin("ending the guests and looking whether any is left", kGuestsLimit);
     auto path = KillPath::open(kill, clock_, nullptr);
     if (!path) return note(fail(path.error()), "guests");
     KillOrder order;
@@ -101,6 +109,7 @@ class Leaving {
     engine.folder = paths_.engine;
     engine.run = paths_.engine_run;
     const bool was_there = may_exist_still(paths_.engine);
+    if (was_there) begin("removing the private engine", kStepLimit);
     const Status removed =
         io::patiently(kStepLimit, [&] { return PrivateEngine(engine).remove(); });
     if (was_there || !removed) note(removed, "private engine with its images");
@@ -108,6 +117,7 @@ class Leaving {
 
   void remove_traffic() {
     if (!may_exist_still(paths_.gates)) return;
+    begin("removing interfaces and gates", kStepLimit);
     auto cut = traffic::GuestCut::open(paths_.gates);
     if (!cut) return note(fail(cut.error()), "gates");
     if (traffic::has_pinned_edge(paths_.gates)) {
@@ -122,6 +132,7 @@ class Leaving {
 
   void remove_data() {
     if (!may_exist_still(paths_.data)) return;
+    begin("removing the views of data sets", kStepLimit);
     DataConfig config = data_config(config_);
     config.sets.clear();
     auto data = DataMounts::open(config);
@@ -131,6 +142,7 @@ class Leaving {
 
   void remove_disks() {
     if (!may_exist_still(paths_.attempts)) return;
+    begin("removing the attempts' disks", kStepLimit);
     DiskConfig disks;
     disks.folder = paths_.attempts;
     disks.agent_gid = config_.agent_gid;
@@ -154,6 +166,7 @@ class Leaving {
   const MachineConfig& config_;
   const MachinePaths paths_;
   const Clock& clock_;
+  const Says& says_;
   LeaveReport report_;
 };
 
@@ -220,8 +233,8 @@ LeaveReport remove_cgroups(
   return report;
 }
 
-LeaveReport leave(const MachineConfig& config, const Clock& clock) {
-  return Leaving(config, clock).run();
+LeaveReport leave(const MachineConfig& config, const Clock& clock, const Says& says) {
+  return Leaving(config, clock, says).run();
 }
 
 }  // namespace rn::warden

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,13 @@ namespace rn::warden {
 /// Removes all that a warden of this configuration ever made: guests, containers, images, engine,
 /// disks and mounts, wires, gates and their pins, the nftables table, sysctls, cgroups, its state
 /// and run folders. The daemon must not run. What dying processes still hold is tried again for
-/// some seconds; then it goes on and reports it. Blocking, a minute or two at worst. Idempotent.
-LeaveReport leave(const MachineConfig& config, const Clock& clock);
+/// some seconds; then it goes on and reports it. Blocking, a minute or two at worst; `says` is told
+/// each step that may take seconds before it begins. Idempotent.
+LeaveReport leave(
+    const MachineConfig& config,
+    const Clock& clock,
+    const std::function<void(const std::string& step)>& says
+);
 
 /// Removes the cgroup below every hierarchy of `root` (the engine makes one in each), empty
 /// descendants first; tried again while processes of it are dying, for `patience` at most. What

@@ -43,8 +43,8 @@ void WardenServer::record_transfers_cut() {
   const auto is_cut = transfers_cut_->is_cut();
   if (is_cut && *is_cut)
     tell(Noticed{
-        "you have cut the agent's transfers: copies wait; next: reclaim-warden kill "
-        "--allow-transfers, or reclaim-agent release"});
+        "you have cut the agent's transfers: copies wait; next: reclaim-kill --allow-transfers, or "
+        "reclaim-agent release"});
   push_state();  // that they go on, too
   // Its destructor waits for the workers before what they use is gone.
   const Status begun = edge_->submit_for(

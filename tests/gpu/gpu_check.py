@@ -499,8 +499,13 @@ def text_of(result):
     return "\n".join(lines) + "\n"
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"gpu-check: {message}\n  next: scripts/gpu-check.sh --help\n")
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--probe", required=True)
     parser.add_argument("--out", default=f"gpu-check-{platform.node()}-{datetime.date.today():%Y%m%d}")
     parser.add_argument("--rounds", type=int, default=100)
@@ -512,6 +517,7 @@ def main():
     parser.add_argument("--confine", choices=("docker", "runc", "plain"))
     parser.add_argument("--only", nargs="+", choices=[name for name, _ in Check.CHECKS])
     parser.add_argument("--guest", help=argparse.SUPPRESS)  # another program with gpu_guest.py's words
+    parser.add_argument("--usage-only", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--recorded-slow-ms", type=int, default=30, help=argparse.SUPPRESS)
     parser.add_argument("--recorded-keeps", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -519,6 +525,8 @@ def main():
         parser.error("--rounds, --hold-mib and --limit-ms are at least 1")
     if options.device == "cpu" and "RN_FAKE_NVML" not in os.environ:
         parser.error("--device cpu needs --nvml LIBRARY and RN_FAKE_NVML: the file that the library answers from")
+    if options.usage_only:
+        return 0
     out = pathlib.Path(options.out).absolute()
     with tempfile.TemporaryDirectory(prefix="rn-gpu-check-") as folder:
         os.chdir(folder)

@@ -46,6 +46,13 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("next: run this on a machine with an NVIDIA GPU", done.stderr)
         self.assertEqual(list(pathlib.Path(self.folder.name).iterdir()), [])
 
+    def test_a_flag_that_is_wrong_is_usage_also_without_a_gpu(self):
+        for words in (["--frob"], ["--rounds", "x"], ["--rounds", "0"], ["--confine", "jail"], ["--pack"],
+                      ["--pack", "a.tgz", "b.tgz"]):
+            done = self.run_script(*words)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), f"{words}: {done.stderr}")
+            self.assertIn("next: scripts/gpu-check.sh", done.stderr, words)
+
     def test_all_checks_leave_one_result(self):
         done, result = self.check("--rounds", "2")
 
@@ -91,7 +98,7 @@ class GpuCheck(unittest.TestCase):
             done = self.run_script("--device", "cpu", *words)
 
             self.assertEqual(done.returncode, 2, done.stderr)
-            self.assertIn("error", done.stderr)
+            self.assertIn("next: ", done.stderr)
 
     def tearDown(self):
         groups = pathlib.Path("/sys/fs/cgroup").glob("**/reclaim-gpu-check-*")

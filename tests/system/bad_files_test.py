@@ -41,6 +41,10 @@ CONTRACTS = {
     "no such day": ('windows: [{days: [funday], from: "25:00", to: "09:00"}]\n',
                     'windows[0].days: "funday" is none of mon', "correct these fields"),
     "against itself": ("max_guests: 0\n", "max_guests: is 0 though lends is true", "correct these fields"),
+    "no core": ("guest_cpu_milli: 0\n", "guest_cpu_milli: 0 lends no core", "leave the line out for all cores"),
+    "no memory": ("guest_memory_mib: 0\n", "guest_memory_mib: 0 lends no memory", "leave the line out"),
+    "from noon to noon": ('windows: [{from: "12:00", to: "12:00"}]\n',
+                          'write from: "00:00", to: "24:00" for a whole day', "correct these fields"),
 }
 
 
@@ -104,6 +108,54 @@ class BadFiles(unittest.TestCase):
         self.fails(6, self.agent("--config", config, "status"),
                    f"the agent: nobody answers on {self.folder}/agent.sock", "next: is it running?")
 
+    def test_without_a_warden_an_order_says_that_it_cannot_be_reached_and_what_needs_none(self):
+        config = self.write(f"run: {self.folder}\n")
+        for verb in ("release", "pause", "resume"):
+            self.fails(6, self.agent("--config", config, verb),
+                       f"reclaim-agent: the warden: connecting to {self.folder}/warden.sock: No such file",
+                       "next: is reclaim-warden running?", "as root: reclaim-kill")
+        self.fails(6, NOBODY + self.agent("--config", config, "reclaim", "--now"),
+                   f"does not answer on {self.folder}/kill.sock", "next: as root: reclaim-kill")
+
+    def test_an_order_of_nobody_to_leave_is_refused(self):
+        places = ["--state", self.folder / "state", "--run", self.folder / "run"]
+        leave = [*NOBODY, program("reclaim-warden"), "leave", *places]
+        self.fails(1, leave, "must run as root", "next: run it as root")
+
+    def test_leave_says_what_it_waits_for(self):
+        settings = self.folder / "state" / "warden" / "settings"
+        settings.parent.mkdir(parents=True)
+        settings.write_text("rn-files\nprivate\n\n")
+        done = subprocess.run([program("reclaim-warden"), "leave", "--state", self.folder / "state", "--run",
+                               self.folder / "run"], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stderr, "^reclaim-warden: ending the guests .*, 30 s at most\n")
+        self.assertIn(f"removed {settings.parent}", done.stdout)
+
+    def test_a_hurried_kill_where_nothing_is_names_the_folder(self):
+        places = ["--state", self.folder / "state", "--run", self.folder / "run", "--lab", "rn-none"]
+        settings = self.folder / "state" / "warden" / "settings"
+        wrong = "served lab \"rn-none\" from"
+        self.fails(1, [program("reclaim-kill"), *places], wrong, "next: name the folder")
+        self.fails(1, [program("reclaim-kill"), *places, "--transfers"], wrong, "next: name the folder")
+        settings.parent.mkdir(parents=True)
+        settings.write_text("rn-none\nprivate\n\n")
+        gates = f"the gate in {self.folder}/run/gates: No such file"
+        self.fails(1, [program("reclaim-kill"), *places, "--transfers"], f"transfers are not cut yet: {gates}",
+                   "next: if the warden's serve was given another --run",
+                   f"not bounded by a warden of {self.folder}/run: nothing was done", "next: stop the agent")
+
+    def test_a_login_file_that_is_none(self):
+        login = self.folder / "reclaimnet" / "config.json"
+        told = ["env", f"XDG_CONFIG_HOME={self.folder}", program("reclaim"), "ps"]
+        login.mkdir(parents=True)
+        done = subprocess.run([str(word) for word in told], capture_output=True, text=True, timeout=30)
+        self.assertEqual(done.stderr.count(str(login)), 1, done.stderr)
+        self.fails(1, told, "the login file: ", "next: move away what is there")
+        login.rmdir()
+        login.write_text("")
+        self.fails(USAGE, told, f"the login file {login} is empty", "next: log in again")
+
     def test_flags_of_the_warden(self):
         places = ["--state", self.folder / "state", "--run", self.folder / "run"]
         self.addCleanup(self.remove_what_was_started, *places)
@@ -117,6 +169,8 @@ class BadFiles(unittest.TestCase):
             "a negative user": ({"--agent-uid": "-1"}, "--agent-uid: '-1' is no whole number", ""),
             "a negative reserve": ({"--reserve-mib": "-4"}, "--reserve-mib: '-4' is no whole number", ""),
             "no such init": ({"--init": "/none"}, "--init /none is not there", "give the path of the installed"),
+            "an empty init": ({"--init": str(self.write("", "empty"))}, "/empty is no program", "give the path of the"),
+            "a script for its init": ({"--init": "/usr/bin/ldd"}, "/ldd is no program that can be run", "give"),
             "no addresses": ({"--guest-addresses": "banana"}, '--guest-addresses: "banana" is not', "100.64.0.0"),
             "another kind of GPU": ({"--gpus": "amd"}, "--gpus: amd not in", ""),
         }

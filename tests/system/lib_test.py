@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How tests read the guests' step logs, captures and tables: on literal inputs."""
+"""How tests read the guests' step logs, captures and tables: on literal inputs. And what scripts refuse."""
 import pathlib
 import struct
+import subprocess
 import sys
 import unittest
 
@@ -23,6 +24,15 @@ step=5 lo
 begin step=4 from=checkpoint time=120.000000
 step=5 loss=0.5 time=121.000000
 """
+
+
+class InstallDeps(unittest.TestCase):
+    def test_words_that_it_does_not_know_install_nothing(self):
+        script = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "install-deps.sh"
+        for words in (["--frob"], ["check"], ["--check", "more"], [""]):
+            done = subprocess.run([script, *words], capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), f"{words}: {done.stderr}")
+            self.assertIn("next:", done.stderr)
 
 
 class StepLog(unittest.TestCase):

@@ -75,6 +75,15 @@ TEST_F(Warden, the_hurried_kill_shuts_the_gate_by_itself_and_hands_its_words_on)
     EXPECT_EQ(hurry.hands_on(less), "kill" + less + "\n");
     EXPECT_TRUE(hurry.is_node_open()) << less;
   }
+  const std::string unserved = " --state " + node->folder + "/none --run " + node->folder + "/run";
+  hurry.hands_on(unserved + " --lab mistyped");
+  EXPECT_TRUE(hurry.is_node_open()) << "nothing says which lab was served";
+  hurry.hands_on(unserved);
+  EXPECT_FALSE(hurry.is_node_open()) << "no settings keep the owner from cutting";
+  ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
+  EXPECT_EQ(node->ask(warden_wire::Release{}).code, "");
+  ASSERT_TRUE(hurry.opens());
+  node->kill_daemon();
   const std::string whole = hurry.places() + " --cut-only";
   EXPECT_EQ(hurry.hands_on(whole), "kill" + whole + "\n");
   EXPECT_FALSE(hurry.is_node_open());
@@ -126,9 +135,38 @@ TEST_F(Warden, a_hurried_kill_says_what_is_left_to_do_where_no_warden_is_install
   const std::string command = hurry.program() + hurry.places() + " > " + hurry.out() + " 2>&1";
   EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 3);
 
+  EXPECT_NE(hurry.said().find("the guests' packets stay cut"), std::string::npos) << hurry.said();
   EXPECT_NE(hurry.said().find("no process was killed"), std::string::npos) << hurry.said();
+  const std::string help = hurry.program() + " --help > " + hurry.out() + " 2>&1";
+  EXPECT_EQ(WEXITSTATUS(std::system(help.c_str())), 1);
+  EXPECT_NE(hurry.said().find("install reclaim-warden"), std::string::npos) << hurry.said();
+  EXPECT_EQ(hurry.said().find("killed"), std::string::npos) << hurry.said();
   EXPECT_FALSE(hurry.is_node_open());
   EXPECT_EQ(node->ask(warden_wire::Release{}).code, "");
+  EXPECT_TRUE(node->finish(name));
+}
+
+TEST_F(Warden, a_hurried_kill_that_fails_behind_its_cut_says_what_stays_cut_and_what_lifts_it) {
+  const Hurry hurry(*node);
+  const auto name = name_of(56);
+  ASSERT_EQ(node->run(name, "sleep 100").code, "");
+  ASSERT_TRUE(hurry.opens());
+  const std::string other = "/sys/fs/cgroup/reclaim-" + node->lab + "-other";  // which is meant?
+  ASSERT_TRUE(std::filesystem::create_directory(other));
+
+  const std::string places = " --state " + node->folder + "/none --run " + node->folder + "/run";
+  const std::string command = RN_KILL + places + " > " + hurry.out() + " 2>&1";
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
+  std::filesystem::remove(other);
+
+  EXPECT_FALSE(hurry.is_node_open());
+  const std::string last =
+      "reclaim-warden: the guests' packets stay cut\n"
+      "  next: reclaim-agent release lets them pass again\n";
+  EXPECT_TRUE(hurry.said().ends_with(last)) << hurry.said();
+  EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
+  EXPECT_EQ(node->ask(warden_wire::Release{}).code, "");
+  EXPECT_TRUE(hurry.opens());
   EXPECT_TRUE(node->finish(name));
 }
 

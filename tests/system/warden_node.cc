@@ -60,6 +60,8 @@ TEST_F(Warden, an_order_for_a_lab_or_a_gpu_that_is_not_there_ends_nobody_and_nam
       << text_of(out);
   EXPECT_FALSE(run_shell(node->command("kill") + " --lab mistyped" + into));
   EXPECT_NE(text_of(out).find("it is lab \"" + node->lab + "\""), std::string::npos);
+  EXPECT_FALSE(run_shell(node->command("kill") + " --transfers --lab mistyped" + into));
+  EXPECT_NE(text_of(out).find("it is lab \"" + node->lab + "\""), std::string::npos);
   node->kill_daemon();
   EXPECT_FALSE(run_shell(node->command("kill") + " --lab mistyped" + into));
   EXPECT_NE(text_of(out).find("it is lab \"" + node->lab + "\""), std::string::npos);
