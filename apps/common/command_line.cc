@@ -12,7 +12,7 @@
 namespace rn {
 
 std::string filled(const std::string& text) {
-  return text.empty() ? "is empty; leave the flag out, or give it a value" : "";
+  return text.empty() ? "is empty; next: give it a value, or leave it out if it is optional" : "";
 }
 
 std::string name_word(const std::string& text) {

@@ -353,7 +353,11 @@ Result<std::uint64_t> parse_memory_mib(const std::string& text) {
     );
   }
   if (mib < 1 || mib > 64.0 * 1024 * 1024)
-    return fail(ErrorCode::kInvalid, "'" + text + "' is out of range", "for example 512MB or 4GB");
+    return fail(
+        ErrorCode::kInvalid,
+        "'" + text + "' is not within 1 MiB and 64 TiB",
+        "for example 512MB or 4GB"
+    );
   return static_cast<std::uint64_t>(std::ceil(mib));
 }
 
@@ -381,7 +385,10 @@ Status parse_gpu(const std::string& text, Resources& resources) {
     if (!value) {
       return fail(
           ErrorCode::kInvalid,
-          "gpu '" + text + "': GPU models cannot be asked for, only a number and memory",
+          "gpu '" + text + "': " +
+              (std::isalpha(static_cast<unsigned char>(part.empty() ? '\0' : part.front())) != 0
+                   ? "GPU models cannot be asked for, only a number and memory"
+                   : "'" + part + "' is no number of GPUs and no amount of memory"),
           "for example --gpu 2 or --gpu 24GB:1"
       );
     }

@@ -56,6 +56,18 @@ TEST(JobFile, a_value_of_another_kind_is_said_with_what_belongs_there) {
   EXPECT_EQ(words(R"({"command": "x"})"), "command: expected a list, found the string \"x\"");
 }
 
+TEST(JobFile, a_gpu_that_is_a_model_is_told_from_one_that_is_no_number) {
+  Resources resources;
+  EXPECT_EQ(
+      parse_gpu("A100:2", resources).error().message,
+      "gpu 'A100:2': GPU models cannot be asked for, only a number and memory"
+  );
+  EXPECT_EQ(
+      parse_gpu("-1", resources).error().message,
+      "gpu '-1': '-1' is no number of GPUs and no amount of memory"
+  );
+}
+
 TEST(JobFile, only_a_regular_file_is_read_and_a_pipe_is_not_waited_for) {
   const ScratchFolder folder;
   write_into(folder, "job.yaml", "run: x\n");
