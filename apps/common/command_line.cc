@@ -12,7 +12,7 @@
 namespace rn {
 
 std::string filled(const std::string& text) {
-  return text.empty() ? "is empty; leave the flag out, or give it a value" : "";
+  return text.empty() ? "is empty; next: give it a value, or leave it out if it is optional" : "";
 }
 
 std::string name_word(const std::string& text) {
@@ -29,6 +29,10 @@ CLI::Option* add_secret(
 ) {
   const auto take = [flag, &out](const std::string& text) {
     out = text;
+    if (text.empty())
+      throw CLI::ValidationError(
+          flag, "is empty; next: give it whole, as it was shown; -: from standard input"
+      );
     if (text != "-") return;
     std::getline(std::cin, out);
     while (!out.empty() && (out.back() == '\r' || out.back() == ' ')) out.pop_back();
@@ -139,12 +143,15 @@ void check_verb(const Typed& typed) {
 }
 
 /// CLI11 looks for what is missing before it looks at what is too much, and so does not name a flag
-/// that was misspelt.
+/// that was misspelt; and it counts the -- after one among what is too much.
 void parse(CLI::App& app, const Typed& typed, int argc, char** argv) {
   try {
     app.parse(argc, argv);
-  } catch (const CLI::RequiredError&) {
-    const std::string flag = unknown_flag(typed, argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const bool may_hide_it =
+        error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) ||
+        error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError);
+    const std::string flag = may_hide_it ? unknown_flag(typed, argc, argv) : std::string();
     if (flag.empty()) throw;
     throw CLI::ParseError(
         "The following argument was not expected: " + flag, CLI::ExitCodes::ExtrasError

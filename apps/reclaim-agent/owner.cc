@@ -476,8 +476,9 @@ int do_contract_check(const AgentConfig& config, const std::string& file) {
 
 int do_contract_set(const AgentConfig& config, const std::string& file) {
   io::RealFileSystem fs;
-  const auto bytes = read_all(fs, file, 256u << 10);
-  if (!bytes) return report(bytes.error().with("the contract").hinting("name a readable file"));
+  const auto bytes = read_named(fs, file, 256u << 10);
+  if (!bytes)
+    return report(bytes.error().with("the contract").hinting("name a readable contract file"));
   const auto answer = ask_agent(config, "PUT", "/v1/contract", std::string(as_text(*bytes)));
   if (!answer) return report(answer.error());
   std::printf("the contract is in force\n");

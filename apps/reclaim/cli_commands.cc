@@ -83,8 +83,14 @@ int login(const LoginOptions& options) {
   if (!digest_from_hex(login.ca_fingerprint)) {
     return complain(Error{
         ErrorCode::kInvalid,
-        "the site's CA fingerprint is missing: this token does not carry one",
-        "give it with --ca-fingerprint; the coordinator prints it at its start"});
+        options.ca_fingerprint.empty()
+            ? "the site's CA fingerprint is missing: this token does not carry one"
+            : "--ca-fingerprint: '" + options.ca_fingerprint.substr(0, 80) +
+                  "' is no fingerprint of 64 hex digits",
+        options.ca_fingerprint.empty()
+            ? "give the token whole, as it was shown, or the fingerprint with --ca-fingerprint; "
+              "the coordinator prints it at its start"
+            : "give it as the coordinator prints it at its start"});
   }
   const Client client(login);
   const auto who = client.get_as<api::Whoami>("/v1/whoami");
@@ -355,7 +361,10 @@ int add_image_command(
     const std::string& archive,
     const std::string& base
 ) {
-  const std::string path = std::filesystem::absolute(archive).lexically_normal().string();
+  std::error_code failed;  // a link is followed; what is not there is said by its name
+  const auto real = std::filesystem::canonical(archive, failed);
+  const std::string path =
+      failed ? std::filesystem::absolute(archive).lexically_normal().string() : real.string();
   const auto image = add_image(client, name, path, base);
   if (!image) return complain(image.error());
   std::printf("%s %s\n", printable(image->name).c_str(), printable(image->digest).c_str());

@@ -33,42 +33,34 @@ std::string login_path() {
 Result<Login> load_login() {
   Login login;
   io::RealFileSystem fs;
-  const auto file = read_all(fs, login_path(), 64 << 10);
-  if (file && file->empty())
-    return fail(
-        ErrorCode::kInvalid,
-        "the login file " + login_path() + " is empty",
-        "log in again: reclaim login URL --token T"
-    );
+  constexpr const char* kAgain = "log in again: reclaim login URL --token T";
+  const auto file = read_named(fs, login_path(), 64 << 10);
   if (file) {
+    if (file->empty()) return fail(ErrorCode::kInvalid, login_path() + " is empty", kAgain);
     auto read = from_json<Login>(as_text(*file), Unknown::kLenient);
-    if (!read)
-      return fail(
-          read.error().with(login_path()).hinting("log in again: reclaim login URL --token T")
-      );
+    if (!read) return fail(read.error().with(login_path()).hinting(kAgain));
     login = *std::move(read);
+  } else if (file.error().code == ErrorCode::kInvalid) {
+    return fail(file.error().hinting("move it away; a login writes a file there"));
   } else if (file.error().code != ErrorCode::kNotFound) {
-    const bool may_not = file.error().code == ErrorCode::kDenied;
-    return fail(file.error()
-                    .with("the login file")
-                    .hinting(
-                        may_not ? "make it readable for you"
-                                : "move away what is there, then log in again: "
-                                  "reclaim login URL --token T"
-                    ));
+    return fail(file.error().hinting("make the file readable for you"));
   }
   const std::string told = environment("RECLAIM_URL");
   const bool is_told = !told.empty();
   if (is_told) login.url = told;
-  if (const std::string token = environment("RECLAIM_TOKEN"); !token.empty()) {
+  const std::string token = environment("RECLAIM_TOKEN");
+  if (!token.empty()) {
     login.token = token;
     if (const auto print = fingerprint_in_token(token); !print.empty())
       login.ca_fingerprint = print;
   }
   if (login.url.empty() || login.token.empty()) {
+    const char* half = "";
+    if (is_told) half = ": RECLAIM_URL is set, RECLAIM_TOKEN is not";
+    if (!token.empty()) half = ": RECLAIM_TOKEN is set, RECLAIM_URL is not";
     return fail(
         ErrorCode::kDenied,
-        "not logged in",
+        std::string("not logged in") + half,
         "reclaim login https://COORDINATOR:7443 --token T (an admin makes T: reclaim token create)"
     );
   }

@@ -5,16 +5,20 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <map>
 
 #include <nlohmann/json.hpp>
 
+#include "base/fs.h"
 #include "base/utf8.h"
 #include "base/whole_number.h"
+#include "io/real_fs.h"
 #include "io/url.h"
 #include "model/codec.h"
 #include "model/codec_detail.h"
+#include "model/what_is.h"
 #include "model/yaml.h"
 
 namespace rn::cli {
@@ -46,19 +50,28 @@ Result<double> leading_number(const std::string& text, std::string& rest, const 
   return value;
 }
 
+/// What belongs there, and what a document has instead.
+tl::unexpected<Error> mistaken(const json& found, const std::string& path, const char* expected) {
+  return fail(ErrorCode::kInvalid, path + ": expected " + expected + ", found " + what_is(found));
+}
+
 /// A scalar of a document as people wrote it.
 Result<std::string> scalar(const json& value, const std::string& path) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number() || value.is_boolean()) return value.dump();
-  return fail(ErrorCode::kInvalid, path + ": expected a word or a number", "");
+  return mistaken(value, path, "a word or a number");
 }
 
 Result<std::vector<std::string>> words(const json& value, const std::string& path) {
   if (value.is_string()) return std::vector{value.get<std::string>()};
-  if (!value.is_array()) return fail(ErrorCode::kInvalid, path + ": expected a list", "");
+  if (!value.is_array()) {
+    const Error wrong = mistaken(value, path, "text, or a list of texts").value();
+    const bool is_scalar = value.is_boolean() || value.is_number();
+    return fail(is_scalar ? wrong.hinting("put it in quotes: \"" + value.dump() + "\"") : wrong);
+  }
   std::vector<std::string> list;
   for (const json& one : value) {
-    RN_TRY(std::string word, scalar(one, path));
+    RN_TRY(std::string word, scalar(one, path + "[" + std::to_string(list.size()) + "]"));
     list.push_back(std::move(word));
   }
   return list;
@@ -70,7 +83,7 @@ using Setters = std::map<std::string, Setter>;
 /// Calls the setter of each field; an unknown one is refused with the nearest known.
 Status read_object(const json& document, const std::string& at, const Setters& setters) {
   if (!document.is_object())
-    return fail(ErrorCode::kInvalid, (at.empty() ? "the job" : at) + ": expected fields", "");
+    return mistaken(document, at.empty() ? "the document" : at, "fields (NAME: value)");
   for (const auto& [key, value] : document.items()) {
     const std::string path = at.empty() ? key : at + "." + key;
     const auto found = setters.find(key);
@@ -117,8 +130,10 @@ Setter words_into(std::vector<std::string>& out) {
 
 Setter flag_into(bool& out) {
   return [&out](const json& value, const std::string& path) -> Status {
-    if (!value.is_boolean())
-      return fail(ErrorCode::kInvalid, path + ": expected true or false", "");
+    if (!value.is_boolean()) {
+      const Error wrong = mistaken(value, path, "true or false").value();
+      return fail(wrong.hinting("write it without quotes, in small letters"));
+    }
     out = value.get<bool>();
     return {};
   };
@@ -133,7 +148,7 @@ Setter gpu_into(Resources& out) {
 
 Setter environment_into(std::map<std::string, std::string>& out) {
   return [&out](const json& value, const std::string& path) -> Status {
-    if (!value.is_object()) return fail(ErrorCode::kInvalid, path + ": expected NAME: value", "");
+    if (!value.is_object()) return mistaken(value, path, "fields (NAME: value)");
     for (const auto& [name, one] : value.items()) {
       RN_TRY(out[name], scalar(one, path + "." + name));
     }
@@ -253,6 +268,23 @@ Result<JobFile> parse_job_file(std::string_view text) {
   return file;
 }
 
+Error job_file_too_long(const std::string& what) {
+  return {
+      ErrorCode::kExhausted,
+      what + " has more than 1 MiB",
+      "put what is long into files of the job's folder"};
+}
+
+Result<std::string> read_job_file(const std::string& path) {
+  io::RealFileSystem fs;
+  std::error_code ignored;
+  const std::string whole = std::filesystem::absolute(path, ignored).lexically_normal().string();
+  const auto bytes = read_named(fs, whole, kJobFileMaxBytes);
+  if (bytes) return std::string(as_text(*bytes));
+  if (bytes.error().code == ErrorCode::kExhausted) return fail(job_file_too_long(path));
+  return fail(bytes.error().hinting("give a job file, or - for standard input"));
+}
+
 std::vector<std::string> job_file_words() {
   JobFile file;
   std::vector<std::string> words;
@@ -321,7 +353,11 @@ Result<std::uint64_t> parse_memory_mib(const std::string& text) {
     );
   }
   if (mib < 1 || mib > 64.0 * 1024 * 1024)
-    return fail(ErrorCode::kInvalid, "'" + text + "' is out of range", "for example 512MB or 4GB");
+    return fail(
+        ErrorCode::kInvalid,
+        "'" + text + "' is not within 1 MiB and 64 TiB",
+        "for example 512MB or 4GB"
+    );
   return static_cast<std::uint64_t>(std::ceil(mib));
 }
 
@@ -356,7 +392,10 @@ Status parse_gpu(const std::string& text, Resources& resources) {
     if (!value) {
       return fail(
           ErrorCode::kInvalid,
-          "gpu '" + text + "': GPU models cannot be asked for, only a number and memory",
+          "gpu '" + text + "': " +
+              (std::isalpha(static_cast<unsigned char>(part.empty() ? '\0' : part.front())) != 0
+                   ? "GPU models cannot be asked for, only a number and memory"
+                   : "'" + part + "' is no number of GPUs and no amount of memory"),
           "for example --gpu 2 or --gpu 24GB:1"
       );
     }

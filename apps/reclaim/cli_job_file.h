@@ -22,6 +22,14 @@ struct JobFile {
 /// known one.
 Result<JobFile> parse_job_file(std::string_view text);
 
+inline constexpr std::size_t kJobFileMaxBytes = 1 << 20;
+
+Error job_file_too_long(const std::string& what);
+
+/// Its text. Only of a regular file (a pipe that nobody writes into is not waited for) of at most
+/// kJobFileMaxBytes; each error says what to do.
+Result<std::string> read_job_file(const std::string& path);
+
 /// All native fields, sorted; what is in another one as "resources.cpus".
 std::vector<std::string> job_file_words();
 

@@ -14,6 +14,7 @@
 #include "base/printable.h"
 #include "io/real_clock.h"
 #include "io/real_rng.h"
+#include "model/job_rules.h"
 
 namespace rn::cli {
 
@@ -59,7 +60,7 @@ void warn_of_lost_work(const RunOptions& options, const Listing& listing) {
   }
 }
 
-/// What the coordinator would refuse after the upload, or what would fail after the job has run.
+/// What would fail after the job has run.
 Status check_folder(const RunOptions& options) {
   if (options.spec.command.empty() || options.spec.command.front().empty())
     return fail(
@@ -79,8 +80,10 @@ Status check_folder(const RunOptions& options) {
   );
 }
 
-Status prepare_workspace(const Client& client, RunOptions& options) {
+/// Nothing is uploaded for a job that the coordinator would refuse.
+Status prepare_job(const Client& client, RunOptions& options) {
   RN_CHECK(check_folder(options));
+  RN_CHECK(check_spec(options.spec));
   if (!options.uploads) return {};
   const std::uint64_t limit =
       options.upload_limit_bytes == 0 ? kDefaultUploadLimit : options.upload_limit_bytes;
@@ -143,7 +146,7 @@ int exit_code_of_job(const Job& job) {
 
 int run_job(const Client& client, RunOptions options) {
   const WallTime begun = io::RealClock{}.now().wall;
-  const Status prepared = prepare_workspace(client, options);
+  const Status prepared = prepare_job(client, options);
   if (!prepared) return complain(prepared.error());
   io::RealRng rng;
   const auto submitted = client.submit(options.spec, rng.hex(16));

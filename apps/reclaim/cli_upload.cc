@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <future>
 #include <map>
 #include <utility>
@@ -300,11 +301,18 @@ Result<Image> add_image(
     const std::string& base
 ) {
   io::RealFileSystem fs;
+  constexpr const char* kNext = "give the path of a 'docker save' or rootfs archive";
+  std::error_code ignored;
+  const auto there = std::filesystem::status(archive, ignored);
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
+    return fail(
+        ErrorCode::kInvalid,
+        archive +
+            (std::filesystem::is_directory(there) ? " is a folder" : " is not a regular file"),
+        kNext
+    );
   const auto file = fs.open(archive);
-  if (!file)
-    return fail(file.error()
-                    .with("the archive")
-                    .hinting("give the path of a 'docker save' or rootfs archive"));
+  if (!file) return fail(file.error().hinting(kNext));
   RN_TRY(const Blob begin, (*file)->read(0, kArchiveBegin));
   if (!may_be_archive(begin))
     return fail(ErrorCode::kInvalid, archive + " is no archive of an image", kWhatIsAnArchive);

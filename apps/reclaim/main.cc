@@ -16,14 +16,12 @@
 #include <unistd.h>
 
 #include "base/printable.h"
-#include "io/read_text.h"
 
 namespace {
 
 using namespace rn;
 using namespace rn::cli;
 
-constexpr std::size_t kJobFileMaxBytes = 1 << 20;
 constexpr std::uint32_t kRowsMax = 1000;
 constexpr std::uint32_t kStopDeadlineMaxS = 900;  ///< of the coordinator
 
@@ -49,23 +47,13 @@ int submit(const Client& client, const SubmitFlags& flags) {
     text.resize(kJobFileMaxBytes + 1);
     std::cin.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<std::size_t>(std::cin.gcount()));
+    if (text.size() > kJobFileMaxBytes) return complain(job_file_too_long("the job"));
   } else {
-    std::error_code ignored;
-    const bool is_folder = std::filesystem::is_directory(flags.file, ignored);
-    if (is_folder || access(flags.file.c_str(), R_OK) != 0) {
-      return complain(Error{
-          is_folder ? ErrorCode::kInvalid : ErrorCode::kNotFound,
-          is_folder ? flags.file + " is a folder" : "cannot read " + flags.file,
-          "give a job file, or - for standard input"});
-    }
-    text = io::read_text(flags.file);
+    auto read = read_job_file(flags.file);
+    if (!read) return complain(read.error());
+    text = *std::move(read);
     folder = std::filesystem::absolute(flags.file).parent_path();
   }
-  if (text.size() > kJobFileMaxBytes)
-    return complain(Error{
-        ErrorCode::kExhausted,
-        (flags.file == "-" ? "the job" : flags.file) + " has more than 1 MiB",
-        "put what is long into files of the job's folder"});
   auto job = parse_job_file(text);
   if (!job) {
     Error error = job.error().with(flags.file == "-" ? "the job" : flags.file);
@@ -159,7 +147,9 @@ void add_submit(Commands& commands, Options& o) {
       commands.add("submit", "Submit a job file (YAML or JSON).", [&o](const Client& c) {
         return submit(c, o.submit);
       });
-  app->add_option("file", o.submit.file, "the file, or - for standard input")->required();
+  app->add_option("file", o.submit.file, "the file, or - for standard input")
+      ->required()
+      ->check(filled);
   app->add_option("--data", o.submit.data, "data set beside those of the file, repeatable")
       ->take_all();
   app->add_flag("--wait", o.submit.waits, "watch it and bring its outputs back, as 'run' does");

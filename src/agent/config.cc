@@ -88,7 +88,7 @@ Status check_config(const AgentConfig& config) {
 
 Result<AgentConfig> load_config(const std::string& path) {
   io::RealFileSystem fs;
-  const auto bytes = read_all(fs, path, 1u << 20);
+  const auto bytes = read_named(fs, path, 1u << 20);
   if (!bytes)
     return fail(bytes.error()
                     .with("the configuration file")

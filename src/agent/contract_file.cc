@@ -129,7 +129,7 @@ Result<Contract> parse_contract(
 Result<Contract> load_contract(
     FileSystem& fs, const std::string& path, const NodeFacts& facts, const std::string& zone_folder
 ) {
-  const auto bytes = read_all(fs, path, kContractBytesMax);
+  const auto bytes = read_named(fs, path, kContractBytesMax);
   if (!bytes) return fail(bytes.error().with("the contract").hinting("name a readable file"));
   auto contract = parse_contract(std::string(as_text(*bytes)), facts, zone_folder);
   if (!contract) return fail(contract.error().with(path));

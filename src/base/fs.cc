@@ -123,6 +123,24 @@ Result<Blob> read_all(FileSystem& fs, const std::string& path, std::uint64_t max
   return bytes;
 }
 
+Result<Blob> read_named(FileSystem& fs, const std::string& path, std::uint64_t max) {
+  constexpr int kLinks = 16;
+  std::string target = path;
+  for (int links = 0; links < kLinks; ++links) {
+    const auto next = fs.read_symlink(target);
+    if (!next) break;
+    target = next->starts_with('/') ? *next : join_path(parent_folder(target), *next);
+  }
+  const auto there = fs.stat(target);
+  if (there && there->kind == FileStat::Kind::kDirectory)
+    return fail(ErrorCode::kInvalid, path + " is a folder");
+  if (there && there->kind == FileStat::Kind::kOther)
+    return fail(ErrorCode::kInvalid, path + " is not a regular file");
+  auto bytes = read_all(fs, target, max);
+  if (bytes || target == path) return bytes;
+  return fail(bytes.error().with(path));
+}
+
 Status make_folders(FileSystem& fs, const std::string& path, std::uint32_t mode) {
   const auto made = fs.make_folder(path, mode);
   if (made) return {};

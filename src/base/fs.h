@@ -105,6 +105,9 @@ class FileSystem {
 Status write_durably(FileSystem& fs, const std::string& path, BlobView bytes, std::uint32_t mode);
 /// The whole file; kExhausted if it is longer than `max` bytes.
 Result<Blob> read_all(FileSystem& fs, const std::string& path, std::uint64_t max);
+/// The same of a file that a person named: links are followed, and what is no regular file (a
+/// folder, a pipe, a device) is kInvalid and never waited for. Every message names the path.
+Result<Blob> read_named(FileSystem& fs, const std::string& path, std::uint64_t max);
 /// mkdir -p; existing folders are fine.
 Status make_folders(FileSystem& fs, const std::string& path, std::uint32_t mode);
 /// rm -r without following links; a missing path is fine. It stays on the mount that `path` is on:

@@ -2,15 +2,12 @@
 #pragma once
 
 #include "coordinator/core_state.h"
+#include "model/job_rules.h"
 
 // What people ask for, checked against who they are. Deny by default.
 namespace rn::coordinator {
 
 void on_command(State& state, const ApiCommand& event);
-
-/// What is wrong with a submitted specification, with the field's path in the message; ok if
-/// nothing.
-Status check_spec(const JobSpec& spec);
 
 /// What the submitter should know although the job is accepted.
 std::vector<std::string> warnings_for(const State& state, const JobEntry& job);

@@ -2,6 +2,7 @@
 #include "coordinator/daemon_config.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "base/whole_number.h"
@@ -98,8 +99,11 @@ Status apply(const FileConfig& file, DaemonConfig& config) {
 
 Status read_config_file(const std::string& path, DaemonConfig& config) {
   io::RealFileSystem fs;
-  RN_TRY(const Blob bytes, read_all(fs, path, kMaxFileBytes));
-  const auto document = parse_yaml(as_text(bytes));
+  std::error_code ignored;
+  const std::string whole = std::filesystem::absolute(path, ignored).string();
+  const auto bytes = read_named(fs, whole, kMaxFileBytes);
+  if (!bytes) return fail(bytes.error().with("the configuration file"));
+  const auto document = parse_yaml(as_text(*bytes));
   if (!document) return fail(document.error().with(path).hinting("correct the file"));
   const auto file = from_document<FileConfig>(*document);
   if (!file) return fail(file.error().with(path).hinting("correct the file, or remove the line"));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <optional>
 
 #include "io/real_fs.h"
@@ -111,7 +112,7 @@ Status read_links(const FileTopology& file, reclaim::TopologyDeclaration& out) {
 Result<reclaim::TopologyDeclaration> declaration_of(const FileTopology& file) {
   if (file.version != 1)
     return fail(
-        ErrorCode::kUnsupported,
+        ErrorCode::kInvalid,
         file.version ? "version " + std::to_string(*file.version) + " is not known"
                      : "it has no version",
         "write `version: 1`"
@@ -164,7 +165,9 @@ Result<reclaim::Topology> parse_topology(const std::string& text) {
 
 Result<reclaim::Topology> read_topology_file(const std::string& path) {
   io::RealFileSystem fs;
-  const auto bytes = read_all(fs, path, kTopologyBytesMax);
+  std::error_code ignored;
+  const std::string whole = std::filesystem::absolute(path, ignored).string();
+  const auto bytes = read_named(fs, whole, kTopologyBytesMax);
   if (!bytes)
     return fail(bytes.error().with("the topology").hinting("name a readable file of at most 1 MiB")
     );

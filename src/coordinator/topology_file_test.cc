@@ -83,7 +83,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"a_negative_rate", "10gbit", "-10gbit", "links: 'floor-2': rate: '-10gbit'"},
         BadFile{"a_rate_of_zero", "10gbit", "0gbit", "'0gbit' is no rate"},
         BadFile{"an_absurd_rate", "10gbit", "10000gbit", "'10000gbit' is no rate"},
-        BadFile{"a_rate_without_unit", "10gbit", "1000", "links[2].rate: expected a string"},
+        BadFile{
+            "a_rate_without_unit",
+            "10gbit",
+            "1000",
+            "links[2].rate: expected a string, found the number 1000"},
         BadFile{"an_unknown_unit", "10gbit", "10gbyte", "'10gbyte' is no rate"},
         BadFile{"infinity", "10gbit", "infgbit", "'infgbit' is no rate"},
         BadFile{"no_rate", "    rate: 10gbit\n", "", "'floor-2': the rate of its line is missing"},
@@ -108,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(
 );
 
 TEST(TopologyFile, what_is_no_list_of_nodes_is_refused) {
-  EXPECT_FALSE(parse_topology(""));
+  EXPECT_EQ(parse_topology("").error().code, ErrorCode::kInvalid);
   EXPECT_FALSE(parse_topology("hello"));
   EXPECT_FALSE(parse_topology("- 1\n- 2\n"));
   EXPECT_FALSE(parse_topology("version: 1\nlinks: [{name: campus}]\n"));
@@ -128,10 +132,18 @@ TEST(TopologyFile, folders_fifos_and_what_is_not_there_are_errors_that_say_so) {
   for (const std::string& path : {folder.path(), fifo, big, folder.path() + "/absent"}) {
     const auto topology = read_topology_file(path);
     ASSERT_FALSE(topology) << path;
-    EXPECT_NE(topology.error().message.find(path), std::string::npos);
+    const std::string& message = topology.error().message;
+    EXPECT_NE(message.find(path), std::string::npos);
+    EXPECT_EQ(message.find(path), message.rfind(path)) << message;
     EXPECT_FALSE(topology.error().hint.empty());
   }
+  for (const std::string& path : {folder.path(), fifo})
+    EXPECT_EQ(read_topology_file(path).error().code, ErrorCode::kInvalid) << path;
   EXPECT_TRUE(read_topology_file(good));
+  const std::string link = folder.path() + "/link";
+  std::filesystem::create_symlink("good", link);
+  EXPECT_TRUE(read_topology_file(link));
+  EXPECT_TRUE(read_topology_file(std::filesystem::relative(good))) << "from where one stands";
 }
 
 TEST(TopologyFile, names_without_a_node_and_nodes_without_a_name_are_told) {

@@ -79,6 +79,26 @@ TEST_F(RealFs, never_follows_a_link_in_the_last_component) {
   EXPECT_EQ(fs_.stat(path("target"))->mode, 0600U);
 }
 
+TEST_F(RealFs, what_a_person_named_is_a_regular_file_or_a_link_to_one) {
+  ASSERT_TRUE(write_durably(fs_, path("file"), as_bytes("text"), 0600));
+  ASSERT_TRUE(fs_.make_folder(path("folder"), 0700));
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  ASSERT_TRUE(fs_.make_symlink("file", path("link")));
+  ASSERT_TRUE(fs_.make_symlink(path("link"), path("link-to-link")));
+  ASSERT_TRUE(fs_.make_symlink("round", path("round")));
+  ASSERT_TRUE(fs_.make_symlink("gone", path("dangling")));
+  const auto error = [&](const char* name) { return read_named(fs_, path(name), 100).error(); };
+
+  EXPECT_EQ(as_text(*read_named(fs_, path("file"), 100)), "text");
+  EXPECT_EQ(as_text(*read_named(fs_, path("link-to-link"), 100)), "text");
+  EXPECT_EQ(error("folder").describe(), "invalid: " + path("folder") + " is a folder");
+  EXPECT_EQ(error("pipe").describe(), "invalid: " + path("pipe") + " is not a regular file");
+  EXPECT_EQ(error("round").code, ErrorCode::kDenied);
+  EXPECT_EQ(error("dangling").code, ErrorCode::kNotFound);
+  EXPECT_EQ(error("none").code, ErrorCode::kNotFound);
+  EXPECT_EQ(read_named(fs_, path("file"), 3).error().code, ErrorCode::kExhausted);
+}
+
 TEST_F(RealFs, says_what_is_wrong_by_canonical_codes) {
   ASSERT_TRUE(write_durably(fs_, path("a"), as_bytes("x"), 0600));
   ASSERT_TRUE(fs_.make_folder(path("folder"), 0700));

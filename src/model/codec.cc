@@ -8,6 +8,7 @@
 #include "model/job.h"
 #include "model/node.h"
 #include "model/reclaim.h"
+#include "model/what_is.h"
 
 namespace rn {
 
@@ -52,7 +53,10 @@ class BoundedSax : public nlohmann::detail::json_sax_dom_parser<json> {
 
   template <class Exception>
   bool parse_error(std::size_t position, const std::string& token, const Exception& error) {
-    message_ = error.what();
+    // Without the library's own "[json.exception.parse_error.101] ".
+    const std::string_view what = error.what();
+    const std::size_t mark = what.starts_with('[') ? what.find("] ") : std::string_view::npos;
+    message_ = what.substr(mark == std::string_view::npos ? 0 : mark + 2);
     return Base::parse_error(position, token, error);
   }
 
@@ -194,13 +198,15 @@ Result<std::size_t> read_word(
 }
 
 Status read_bool(const json& document, bool& out, const std::string& path) {
-  if (!document.is_boolean()) return fail(at_field(path, "expected true or false"));
+  if (!document.is_boolean())
+    return fail(at_field(path, "expected true or false, found " + what_is(document)));
   out = document.get<bool>();
   return {};
 }
 
 Status read_string(const json& document, std::string& out, const std::string& path) {
-  if (!document.is_string()) return fail(at_field(path, "expected a string"));
+  if (!document.is_string())
+    return fail(at_field(path, "expected a string, found " + what_is(document)));
   out = document.get_ref<const std::string&>();
   return {};
 }
@@ -228,7 +234,8 @@ Status read_digest(const json& document, Digest& out, const std::string& path) {
 Status read_texts(
     const json& document, std::map<std::string, std::string>& out, const std::string& path
 ) {
-  if (!document.is_object()) return fail(at_field(path, "expected an object of strings"));
+  if (!document.is_object())
+    return fail(at_field(path, "expected an object of strings, found " + what_is(document)));
   out.clear();
   for (const auto& [key, value] : document.items())
     RN_CHECK(read_string(value, out[key], path + "." + key));
@@ -236,12 +243,14 @@ Status read_texts(
 }
 
 Status expect_list(const json& document, const std::string& path) {
-  if (!document.is_array()) return fail(at_field(path, "expected a list"));
+  if (!document.is_array())
+    return fail(at_field(path, "expected a list, found " + what_is(document)));
   return {};
 }
 
 Status expect_number(const json& document, const std::string& path) {
-  if (!document.is_number()) return fail(at_field(path, "expected a number"));
+  if (!document.is_number())
+    return fail(at_field(path, "expected a number, found " + what_is(document)));
   return {};
 }
 
@@ -251,7 +260,8 @@ std::string at_index(const std::string& path, std::size_t index) {
 
 FieldReader::FieldReader(const json& document, const std::string& path, Unknown unknown)
     : document_(document), path_(path), unknown_(unknown) {
-  if (!document.is_object()) result_ = fail(at_field(path, "expected an object"));
+  if (!document.is_object())
+    result_ = fail(at_field(path, "expected an object, found " + what_is(document)));
 }
 
 std::string FieldReader::path_of(std::string_view name) const {

@@ -54,13 +54,17 @@ TEST(Codec, wrong_types_and_ranges_name_the_field) {
       from_json<JobSpec>(R"({"resources":{"gpus":-1}})").error().message,
       "resources.gpus: expected a whole number from 0 to 4294967295"
   );
-  EXPECT_EQ(from_json<JobSpec>(R"({"command":"x"})").error().message, "command: expected a list");
+  EXPECT_EQ(
+      from_json<JobSpec>(R"({"command":"x"})").error().message,
+      "command: expected a list, found the string \"x\""
+  );
   EXPECT_EQ(
       from_json<CheckpointSpec>(R"({"signal":"hup"})").error().message,
       "signal: expected one of auto, none, term, usr1, usr2"
   );
   EXPECT_EQ(
-      from_json<JobSpec>(R"({"command":[1]})").error().message, "command[0]: expected a string"
+      from_json<JobSpec>(R"({"command":[1]})").error().message,
+      "command[0]: expected a string, found the number 1"
   );
 }
 

@@ -81,7 +81,7 @@ class BadFiles(unittest.TestCase):
         secret.chmod(0)
         self.fails(NOT_FOUND, self.agent("--config", self.folder / "none.yaml", "serve"),
                    f"the configuration file: opening {self.folder}/none.yaml: No such file", "next: name a file")
-        self.fails(1, self.agent("--config", self.folder, "serve"), f"{self.folder} is not a regular file",
+        self.fails(USAGE, self.agent("--config", self.folder, "serve"), f"{self.folder} is a folder",
                    "next: name a file")
         self.fails(DENIED, NOBODY + self.agent("--config", secret, "serve"), f"{secret}: Permission denied",
                    "next: make it readable for the user that runs the agent")
@@ -100,8 +100,9 @@ class BadFiles(unittest.TestCase):
     def test_a_contract_that_cannot_be_read(self):
         self.fails(NOT_FOUND, self.agent("contract", "check", self.folder / "none.yaml"),
                    f"the contract: opening {self.folder}/none.yaml: No such file", "next: name a readable file")
-        self.fails(1, self.agent("contract", "check", self.folder), "is not a regular file",
-                   "next: name a readable file")
+        for verb in ("check", "set"):
+            self.fails(USAGE, self.agent("contract", verb, self.folder), f"the contract: {self.folder} is a folder",
+                       "next: name a readable")
 
     def test_without_an_agent_its_socket_is_named_and_not_a_web_address(self):
         config = self.write(f"run: {self.folder}\n")
@@ -151,10 +152,10 @@ class BadFiles(unittest.TestCase):
         login.mkdir(parents=True)
         done = subprocess.run([str(word) for word in told], capture_output=True, text=True, timeout=30)
         self.assertEqual(done.stderr.count(str(login)), 1, done.stderr)
-        self.fails(1, told, "the login file: ", "next: move away what is there")
+        self.fails(USAGE, told, f"{login} is a folder", "next: move it away")
         login.rmdir()
         login.write_text("")
-        self.fails(USAGE, told, f"the login file {login} is empty", "next: log in again")
+        self.fails(USAGE, told, f"{login} is empty", "next: log in again")
 
     def test_flags_of_the_warden(self):
         places = ["--state", self.folder / "state", "--run", self.folder / "run"]
@@ -216,8 +217,16 @@ class BadFiles(unittest.TestCase):
                                   (under_a_file, "state: ", "name with --state a folder")):
             with self.subTest(text):
                 self.fails(None, [*serve, self.write(text)], fault, f"next: {step}")
+        self.fails(USAGE, [*serve, self.folder], f"the configuration file: {self.folder} is a folder", "next: ")
         verify = [program("reclaim-coordinator"), "verify", "--state"]
         self.fails(NOT_FOUND, [*verify, self.folder / "none"], str(self.folder / "none"), "next: ", "--state")
+
+    def test_topologies_that_are_none(self):
+        check = [program("reclaim-coordinator"), "check-topology", "--state", self.folder / "none"]
+        self.fails(USAGE, [*check, self.folder], f"the topology: {self.folder} is a folder", "next: name a readable")
+        self.fails(USAGE, [*check, self.write("", "empty")], "it has no version", "next: write `version: 1`")
+        self.fails(USAGE, [*check, self.write("version: 2\n", "later")], "version 2 is not known", "next: ")
+        self.fails(NOT_FOUND, [*check, self.folder / "absent"], "the topology: opening", "next: name a readable")
 
     def test_stories_that_are_none(self):
         sim = pathlib.Path(program("reclaim")).parents[1] / "reclaim-sim" / "reclaim-sim"

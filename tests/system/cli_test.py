@@ -165,6 +165,10 @@ class Commands(unittest.TestCase):
             job = self.cli("submit", "--data", "digits", "-", stdin=text).stdout.strip()
         self.assertEqual(self.json("show", job)["spec"]["data"], ["digits"])
         self.cli("stop", job)
+        os.mkfifo(file.parent / "pipe")
+        self.fails(USAGE, "is not a regular file\n.*next: give a job file", "submit", file.parent / "pipe")
+        file.write_text("run: true\n")
+        self.fails(USAGE, "run: expected text, .*found true\n.*next: put it in quotes", "submit", file)
         file.write_text("run: x\nwork_dir: /work\n")
         self.fails(USAGE, "work_dir: no such field\n.*did you mean 'workdir'", "submit", file)
         file.write_text("run: x\nworkdir: gone\n")
@@ -339,7 +343,13 @@ class Commands(unittest.TestCase):
                 ("--cpus: .*-1", "run", "--cpus", "-1", "--", "x"),
                 ("--disk: ", "run", "--disk", "much", "--", "x"),
                 ("which job", "cp", ":x", "."),
-                ("is no duration", "run", "--max-duration", "0", "--", "x")):
+                ("is no duration", "run", "--max-duration", "0", "--", "x"),
+                ("no signal to tell it with", "run", "--tell", "--", "x"),
+                ("env.RECLAIM_X: .*by the platform\n  next: leave", "run", "--env", "RECLAIM_X=1", "--", "x"),
+                ("env.LD_PRELOAD: steers the runtime", "run", "--env", "LD_PRELOAD=1", "--", "x"),
+                ("notice_s: more than 900", "run", "--notice", "20m", "--", "x"),
+                ("not expected: --frob\n", "run", "--frob", "--", "x"),
+                ("--token: is empty\n  next: give it whole", "login", "https://x", "--token", "")):
             with self.subTest(words=words):
                 self.fails(USAGE, pattern, *words)
 
