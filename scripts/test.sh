@@ -37,7 +37,9 @@ say() { printf '\n=== %s ===\n' "$*"; }
 
 configure() { # PRESET
   # A tree of an older state says first what it consists of now.
-  if [[ -f build/$1/build.ninja ]]; then ninja -C "build/$1" build.ninja >"$results/configure-$1.log" 2>&1 && return 0; fi
+  if [[ -f build/$1/build.ninja ]] && ninja -C "build/$1" build.ninja >"$results/configure-$1.log" 2>&1; then
+    return 0
+  fi
   cmake --preset "$1" >"$results/configure-$1.log" 2>&1 || { cat "$results/configure-$1.log"; return 1; }
 }
 

@@ -63,8 +63,11 @@ TEST(JobFile, a_gpu_that_is_a_model_is_told_from_one_that_is_no_number) {
       "gpu 'A100:2': GPU models cannot be asked for, only a number and memory"
   );
   EXPECT_EQ(
-      parse_gpu("-1", resources).error().message,
-      "gpu '-1': '-1' is no number of GPUs and no amount of memory"
+      parse_gpu("!x", resources).error().message,
+      "gpu '!x': '!x' is no number of GPUs and no amount of memory"
+  );
+  EXPECT_EQ(
+      parse_gpu("-1", resources).error().message, "gpu '-1': expected a whole number up to 64"
   );
 }
 
