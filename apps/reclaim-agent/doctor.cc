@@ -86,7 +86,9 @@ void look_at_machine(const AgentConfig& config, Findings& out) {
          nvml.has_value(),
          false,
          nvml ? std::to_string((*nvml)->gpus().size()) + " GPUs" : nvml.error().message,
-         "apt install nvidia-driver, if the machine has such GPUs"}
+         nvml || nvml.error().hint.empty()
+             ? "apt install nvidia-driver, if the machine has such GPUs"
+             : nvml.error().hint}
     );
   }
 }

@@ -528,6 +528,10 @@ TEST_F(Nvml, a_gpu_that_fell_off_the_bus_is_wedged) {
 
 TEST_F(Nvml, no_driver_and_a_driver_that_refuses_are_two_things) {
   EXPECT_EQ(NvmlSampler::open("libnone-ml.so.1").error().code, ErrorCode::kNotFound);
+  const auto named = NvmlSampler::open("/nowhere/libnone-ml.so.1");
+  EXPECT_EQ(named.error().code, ErrorCode::kInvalid) << "somebody has named it";
+  EXPECT_NE(named.error().message.find("nvml_library: /nowhere/libnone-ml.so.1"), std::string::npos)
+      << named.error().message;
   unsetenv("RN_FAKE_NVML");
   EXPECT_EQ(NvmlSampler::open(places::kAgentFakeNvml).error().code, ErrorCode::kUnavailable);
 }

@@ -131,6 +131,14 @@ NvmlSampler::~NvmlSampler() = default;
 Result<std::unique_ptr<NvmlSampler>> NvmlSampler::open(const std::string& library) {
   auto state = std::make_unique<State>();
   state->library = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (state->library == nullptr && library.find('/') != std::string::npos) {
+    const char* const why = dlerror();  // begins with the path
+    return fail(
+        ErrorCode::kInvalid,
+        "nvml_library: " + std::string(why == nullptr ? library.c_str() : why),
+        "the agent's user must be able to read it; without the line the driver's own is taken"
+    );
+  }
   if (state->library == nullptr)
     return fail(ErrorCode::kNotFound, "there is no " + library + " (no NVIDIA driver)");
   if (!state->bind())

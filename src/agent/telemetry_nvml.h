@@ -18,8 +18,9 @@ namespace rn::agent {
 /// the driver, so use it on a thread of its own.
 class NvmlSampler {
  public:
-  /// kNotFound: no such library (no NVIDIA driver). kUnavailable: NVML refuses (library and module
-  /// differ, no device). Initialises NVML once per object.
+  /// kNotFound: no such library (no NVIDIA driver). kInvalid: a path was given, and what is there
+  /// cannot be loaded. kUnavailable: NVML refuses (library and module differ, no device).
+  /// Initialises NVML once per object.
   static Result<std::unique_ptr<NvmlSampler>> open(
       const std::string& library = "libnvidia-ml.so.1"
   );
