@@ -10,7 +10,8 @@
 #   --steps N  length of the trainings (default 1500, at least 500: they must outlast the acts)
 #   --seed N   varies the moments of the story (default: by the clock; printed)
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+unset CDPATH
+here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 # Before anything is installed or built.
 words=("$@")
 while (($# > 0)); do
@@ -18,20 +19,25 @@ while (($# > 0)); do
     -h | --help) sed -n '3,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
     --keep) shift ;;
     --steps | --seed)
-      [[ ${2:-} =~ ^[0-9]{1,9}$ ]] || { echo "demo: $1 wants a whole number, not \"${2:-}\"; see --help" >&2; exit 2; }
+      digits=10 # of the clock, which is the default seed
+      [[ $1 == --seed ]] || digits=6
+      if ! [[ ${2:-} =~ ^[0-9]{1,$digits}$ ]]; then
+        echo "demo: $1 wants a whole number of at most $digits digits, not \"${2:-}\"; see --help" >&2
+        exit 2
+      fi
       if [[ $1 == --steps ]] && ((10#$2 < 500)); then
         echo "demo: --steps $2 would end before the last act; give 500 or more" >&2
         exit 2
       fi
       shift 2 ;;
-    *) echo "demo: no argument $1; there are --keep, --steps N and --seed N" >&2; exit 2 ;;
+    *) echo "demo: no argument \"$1\"; there are --keep, --steps N and --seed N" >&2; exit 2 ;;
   esac
 done
 [[ $(id -u) == 0 ]] || { echo "demo: needs root: it makes network namespaces and disks; run it as root" >&2; exit 2; }
 
 "$here/install-deps.sh"
 cd "$here/.."
-echo "building (the first time takes some minutes)"
+echo "building what is not built yet (the first time takes some minutes)"
 [[ -f build/ci/build.ninja ]] || cmake --preset ci >/dev/null
 log=
 trap '[[ -z $log ]] || rm -f "$log"' EXIT

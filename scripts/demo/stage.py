@@ -63,7 +63,7 @@ class Act:
 class Stage:
     def __init__(self, steps, step_ms=100):
         self.steps, self.step_ms = steps, step_ms
-        self.failures, self.acts = [], []
+        self.checks, self.failures, self.acts = 0, [], []
         self.jobs, self.runs, self.folders = {}, {}, {}
         self.seen = {guest: displacements.Starts(guest) for guest in GUESTS}
         self.run, self.labs = new_run(), None
@@ -72,6 +72,7 @@ class Stage:
     # --- checks
 
     def check(self, is_true, text):
+        self.checks += 1
         say(f"{'  ✓' if is_true else '  ✗ FAILED:'} {text}")
         if not is_true:
             self.failures.append(text)
@@ -107,6 +108,7 @@ class Stage:
         for lab, node in self.nodes.items():
             node.set_up(self.coordinator)
             say(f"{lab} joined from {node.address}")
+        say("storage lends nothing and keeps copies; beside them, peer listens to a packet of each guest every 5 ms")
         self.cli = Cli(self.labs, self.coordinator)
         wait_until("all nodes to be up", lambda: sum(
             node["state"] == "up" and node["is_connected"] for node in self.rest.nodes().values()) == 3, 60)

@@ -79,7 +79,7 @@ image_build() {
   exec 9>"$image_cache/.$name.lock"
   flock 9
   if [[ -s $file && -s $file.sha256 ]]; then
-    image_say "$name is cached ($(du -m "$file" | cut -f1) MB)"
+    image_say "$name is cached ($(du -m "$file" | cut -f1) MiB)"
     echo "$file"
     return
   fi

@@ -251,11 +251,13 @@ TEST_F(WardenOwner, orders_by_hand_and_by_the_socket_are_counted_apart) {
 
 TEST_F(WardenOwner, reads_when_the_order_was_given_and_not_when_it_was_heard_of) {
   const std::int64_t ordered_ns = w.now_ns();
+  const std::int64_t ordered_wall_ms = to_ms(w.clock.now().wall);
   const EmergencyDone event = fired();
   w.clock.advance(seconds(5));
   w.tell(event);
 
   EXPECT_EQ(record().declared_ns, ordered_ns);
+  EXPECT_EQ(record().declared_wall_ms, ordered_wall_ms);
 }
 
 TEST_F(WardenOwner, does_not_wait_ever_longer_for_the_next_try) {

@@ -315,6 +315,7 @@ ReclaimRecord& WardenCore::take_for_owner(
   if (reclaim == nullptr) {
     reclaim = &declare(ReclaimKind::kEmergency, std::move(gpus), Instant{});
     reclaim->declared_ns = declared_ns;
+    reclaim->declared_wall_ms -= (to_ns(now_.boot) - declared_ns) / 1'000'000;
   }
   hand_to_owner(*reclaim);
   if (reclaim->cut_ns == 0) reclaim->cut_ns = cut_ns;

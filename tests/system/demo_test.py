@@ -108,7 +108,9 @@ class Arguments(unittest.TestCase):
     def test_wrong_ones_are_refused_before_anything_is_installed_or_built(self):
         with tempfile.TemporaryDirectory() as alone:  # with nothing beside it that could install or build
             script = shutil.copy(STORY.parent.parent / "demo.sh", alone)
-            for words, said in (["--sed", "3"], "no argument --sed"), (["--seed", "x"], "whole number"), \
+            for words, said in (["--sed", "3"], 'no argument "--sed"'), (["--seed", "x"], "whole number"), \
+                    (["--seed", "17956018160"], "at most 10 digits"), (["--seed", "1795601816", "-x"], '"-x"'), \
+                    (["--steps", "1000000"], "at most 6 digits"), \
                     (["--keep", "--steps"], "whole number"), (["--steps", "0"], "500 or more"), \
                     (["--steps", "0499"], "500 or more"):
                 done = subprocess.run(["bash", script, *words], capture_output=True, text=True, timeout=20)
@@ -159,7 +161,7 @@ class Kept(unittest.TestCase):
         self.assertIn("\n42\n", "\n" + done.stdout)
 
     def test_a_list_of_saves_is_said_in_words(self):
-        self.assertEqual(told.in_words([]), "the attempt before told of no save")
+        self.assertEqual(told.in_words([]), "the attempt before had not said that it saved")
         self.assertEqual(told.in_words([40, 80]), "the attempt before saved last at steps 40 and 80")
 
     def test_the_verdict_names_what_failed(self):
