@@ -185,7 +185,8 @@ def act_5_lost(stage, rng):
     act.cut_s = act.cleared_s = act.bytes_sent = None
     for guest, zombie in zombies.items():
         ends = [one["end"] for one in stage.attempts(guest) if one["epoch"] == zombie["epoch"]]
-        stage.check(ends and ends[0] in ("lost", "fenced"), f"{guest}: in the record the attempt on lab-b has ended as {' '.join(ends)}")
+        stage.check(ends and ends[0] in ("lost", "fenced"),
+                    f"{guest}: in the record the attempt on lab-b has ended as {' '.join(ends)}")
         newest = stage.job(guest)["durable"]
         stage.check(newest["generation"] >= durable[guest], f"{guest}: nothing durable was taken back")
     check_resume(stage, act, before, is_told=False)
