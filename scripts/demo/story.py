@@ -225,7 +225,7 @@ def act_6_coordinator(stage, rng):
                NOTICE_S + 2 * QUIET_S)
     quiet_since = time.time() - QUIET_S
     time.sleep(max(0.0, deadline + 1 - time.time()))
-    late = stage.packets_from("lab-b", quiet_since)
+    late = stage.packets_from("lab-b", min(quiet_since, deadline))
     stage.check(not late, "lab-b went quiet by itself before its deadline, and is quiet until a second after it "
                 f"({len(late)} packets)")
     stage.coordinator.start()

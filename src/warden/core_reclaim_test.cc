@@ -441,13 +441,20 @@ TEST(
   EXPECT_EQ(to_ns(w.core.released_at()), w.now_ns());
 }
 
-TEST(KillSocket, a_cut_that_is_told_after_the_release_that_followed_it_is_over) {
-  Rig w;
+/// A guest runs; an order is given and not told yet, and a second later the owner releases. When
+/// the order was given.
+std::int64_t released_after_an_order(Rig& w) {
   w.ready().run(1);
   const std::int64_t ordered_ns = w.now_ns();
   w.clock.advance(seconds(1));
   w.ask(warden_wire::Release{});
   w.clock.advance(seconds(1));
+  return ordered_ns;
+}
+
+TEST(KillSocket, a_cut_that_is_told_after_the_release_that_followed_it_is_over) {
+  Rig w;
+  const std::int64_t ordered_ns = released_after_an_order(w);
   EmergencyDone cut = fired(1, w.now_ns());
   cut.is_cut_only = true;
   cut.report = {};
@@ -469,11 +476,7 @@ TEST(KillSocket, a_cut_that_is_told_after_the_release_that_followed_it_is_over) 
 
 TEST(KillSocket, a_deed_that_is_told_after_the_release_that_followed_its_order_ends_at_once) {
   Rig w;
-  w.ready().run(1);
-  const std::int64_t ordered_ns = w.now_ns();
-  w.clock.advance(seconds(1));
-  w.ask(warden_wire::Release{});
-  w.clock.advance(seconds(1));
+  const std::int64_t ordered_ns = released_after_an_order(w);
   EmergencyDone event = fired(1, w.now_ns());
   event.ordered_ns = ordered_ns;
 
@@ -485,11 +488,7 @@ TEST(KillSocket, a_deed_that_is_told_after_the_release_that_followed_its_order_e
 
 TEST(KillSocket, a_deed_that_is_over_leaves_a_reclaim_that_came_after_the_release) {
   Rig w;
-  w.ready().run(1);
-  const std::int64_t ordered_ns = w.now_ns();
-  w.clock.advance(seconds(1));
-  w.ask(warden_wire::Release{});
-  w.clock.advance(seconds(1));
+  const std::int64_t ordered_ns = released_after_an_order(w);
   w.tell(fired(1, w.now_ns()));
   EmergencyDone event = fired(2, w.now_ns() + 1);
   event.ordered_ns = ordered_ns;
