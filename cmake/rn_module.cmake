@@ -19,7 +19,7 @@ set(RN_LAYER_sim 4)
 
 # Where the tests' processor time goes: RN_LIBRARY_OPTIMIZE is for these. The daemons' modules are most of the code, and
 # their tests mostly wait.
-set(RN_COMPUTING base model reclaim sched arbiter checkpoint sim)
+set(RN_COMPUTING base model reclaim sched arbiter checkpoint)
 
 # The files that hold a known bug: reclaim-sim-planted compiles them again (apps/reclaim-sim).
 set(RN_PLANTED_FILES

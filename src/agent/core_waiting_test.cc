@@ -251,7 +251,7 @@ TEST_F(CoreWaiting, a_guest_is_no_orphan_after_a_long_wait) {
 
 TEST_F(CoreWaiting, what_is_kept_is_bounded) {
   wait_for_room();
-  for (int i = 0; i < 5000; ++i) {
+  for (int i = 0; i < 1500; ++i) {
     push_state();
     feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
     feed(SaveTrouble{GuestName{JobId("j-1"), kEpoch}, "a.pt", "never holds still"});

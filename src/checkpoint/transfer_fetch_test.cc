@@ -101,7 +101,7 @@ TEST_F(FetchTest, whatever_fails_on_the_own_disk_is_never_taken_for_the_peers_da
   const auto made = make_there(1, 70);  // more than are synced at once
   std::size_t failures = 0;
   for (const ErrorCode code : {ErrorCode::kInternal, ErrorCode::kNotFound, ErrorCode::kCorrupt}) {
-    const std::uint64_t stride = code == ErrorCode::kInternal ? 23 : 97;  // of many calls alike
+    const std::uint64_t stride = code == ErrorCode::kInternal ? 59 : 149;  // of many calls alike
     for (const Operation kind :
          {Operation::kSync,
           Operation::kSyncFolder,

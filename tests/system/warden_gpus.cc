@@ -94,6 +94,8 @@ TEST_F(Warden, a_notice_and_a_gpu_are_cleared_with_the_engine_stopped) {
   const auto second = name_of(42);
   ASSERT_EQ(node->run(first, "sleep 100", [](auto& s) { s.gpus = {0}; }).code, "");
   ASSERT_EQ(node->run(second, "sleep 100", [](auto& s) { s.gpus = {1}; }).code, "");
+  ASSERT_TRUE(eventually([&] { return node->guest(second).pids >= 2; }))
+      << "its program has not begun";
   const pid_t engine = node->engine_pid();
   ASSERT_EQ(kill(engine, SIGSTOP), 0);
   const auto is_cleared = [&](std::size_t count) {
