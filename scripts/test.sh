@@ -13,7 +13,7 @@
 # Only the programs that the chosen tests need are built. Every section prints its wall time with its build's. The last
 # line is `N passed, N failed, N skipped`, counted over the sections that ctest runs, skipped also inside a program; the
 # exit status is 0 only if nothing failed anywhere. A section whose tests do not exist fails. RN_FUZZ_SECONDS: for each
-# fuzzer (3).
+# fuzzer (2).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 # Debian's programs, whatever a user's own profile puts before them.
