@@ -35,7 +35,8 @@ bool is_waiting(const JobEntry& job) {
 /// What is chosen is under way: its last generation is on the wire, or it waits for its lease.
 bool is_under_way(const State& state, const JobEntry& job, const Evacuation& evacuation) {
   if (evacuation.destination.empty()) return false;
-  if (evacuation.is_stranded || is_waiting(job)) return true;
+  if (is_waiting(job)) return true;
+  if (evacuation.is_stranded) return false;  // nobody has been asked or sent anything yet
   const auto attempt = state.attempts.find({job.row.job.id, job.row.job.epoch});
   return attempt != state.attempts.end() &&
          attempt->second.row.attempt.state == AttemptState::kDraining;
