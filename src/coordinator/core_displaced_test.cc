@@ -104,6 +104,22 @@ TEST_F(Displaced, an_emergency_is_answered_for_all_guests_before_the_first_of_th
   EXPECT_EQ(count_events("evacuation.chosen"), 2U);
 }
 
+TEST_F(
+    Displaced, until_nobody_is_asked_a_second_emergency_may_still_change_the_answer_to_the_first
+) {
+  add_place("d");
+  JobSpec picky = a_spec();
+  picky.only_labs = {"lab-b", "lab-c"};
+  const JobId one = saved("a", a_spec(), "c");
+  const JobId two = saved("b", picky, "store");
+  emergency("a");
+  ASSERT_EQ(chosen(one), "c");
+  emergency("b");
+
+  EXPECT_EQ(chosen(one), "d");
+  EXPECT_EQ(chosen(two), "c") << "there is no other place for it";
+}
+
 TEST_F(Displaced, an_end_that_comes_before_word_of_its_reclaim_is_chosen_for_as_well) {
   const JobId id = saved("a", a_spec(), "c");
   leave(id);

@@ -318,11 +318,12 @@ void look_at_evacuations(State& state) {
       over.push_back(id);
       continue;
     }
+    const bool has_nowhere = e.destination.empty() && !e.view.way.empty();
     if (!e.destination.empty() && !can_still_take(state, e.destination, true)) {
       want_choice(state, state.name_of(e.destination) + " can take nobody any more");
     } else if (!e.holder.empty() && !can_still_take(state, e.holder, false)) {
       want_choice(state, state.name_of(e.holder) + " can keep nothing any more");
-    } else if (e.destination.empty() && !e.view.way.empty() && state.now.boot - e.chosen_at >= state.heartbeat()) {
+    } else if (has_nowhere && state.now.boot - e.chosen_at >= state.heartbeat()) {
       want_choice(state, "nobody could take it");
     }
   }
