@@ -137,11 +137,14 @@ void note_attempt(
   want_choice(state, state.name_of(node.row.node) + what + (is_cut ? " at once" : ""));
 }
 
-std::string loss_words(const State& state, const NodeId& from, AttemptEnd end) {
+std::string loss_words(const State& state, const AttemptEntry& attempt) {
+  const NodeId& from = attempt.row.attempt.node;
   const auto node = state.nodes.find(from);
   const bool is_lost = node != state.nodes.end() && node->second.row.state == NodeState::kLost;
-  if (end == AttemptEnd::kReclaimed) return state.name_of(from) + " is taken back";
-  return state.name_of(from) + (is_lost ? " is lost" : " has it no more");
+  const bool is_taken = attempt.row.attempt.end == AttemptEnd::kReclaimed || attempt.was_noticed;
+  if (is_lost) return state.name_of(from) + " is lost";
+  if (is_taken) return state.name_of(from) + " is taken back";
+  return state.name_of(from) + (attempt.is_live() ? " keeps it too long" : " has it no more");
 }
 
 }  // namespace
@@ -210,7 +213,7 @@ void note_displaced(State& state, const JobId& job, const NodeId& from) {
   e.is_stranded = true;
   e.may_return = true;  // if it is open by then
   e.deadline = state.now.boot;
-  want_choice(state, loss_words(state, from, attempt->row.attempt.end));
+  want_choice(state, loss_words(state, *attempt));
 }
 
 void restore_evacuations(State& state) {
