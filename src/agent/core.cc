@@ -300,6 +300,7 @@ wire::AttemptReport Core::State::report(const Attempt& a) const {
   out.save_trouble = a.save_trouble.empty() ? a.copy_trouble : a.save_trouble;
   if (out.save_trouble.empty()) out.save_trouble = a.risk_trouble;
   out.saving = saving_words(a);
+  out.gpus = a.row.grant.gpus;
   return out;
 }
 

@@ -74,6 +74,7 @@ TEST_F(CoreLease, a_guest_gets_what_was_granted_and_no_way_out_that_the_contract
   ASSERT_TRUE(has_asked<warden_wire::StartGuest>());
   const auto request = asked<warden_wire::StartGuest>().front();
   EXPECT_THAT(request.gpus, ElementsAre(4u, 6u));
+  EXPECT_THAT(sent<wire::AttemptEvent>().back().report.gpus, ElementsAre(4u, 6u));
   EXPECT_EQ(request.env.at("CUDA_VISIBLE_DEVICES"), "0,1");
   EXPECT_EQ(request.env.at("RECLAIM_RESTART_COUNT"), "3");
   EXPECT_EQ(request.cpu_milli, 2000u);

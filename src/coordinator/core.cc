@@ -230,8 +230,8 @@ Output Core::restore(Snapshot snapshot, Now now) {
   for (JobRow& row : snapshot.jobs) state.adopt(std::move(row));
   restore_generations(state, snapshot);
   restore_attempts(state, snapshot);
-  restore_evacuations(state);
   requeue_unplaced(state);
+  restore_evacuations(state);
   state.forget_old_jobs();
   end_grace_if_all_are_back(state);
   EventRow row;

@@ -16,88 +16,7 @@ using reclaim::EvacuationChoice;
 using reclaim::EvacuationWay;
 
 constexpr std::chrono::minutes kKeptAhead{15};  // of a deadline: the longest notice of a contract
-constexpr std::chrono::hours kNoticeBelieved{24};  // of what a node says
 constexpr std::uint32_t kChoicesTold = 32;  // per job and reclaim: owners must not fill the history
-constexpr std::size_t kCausesTold = 4;
-
-bool is_pending_reclaim(const ReclaimRecord& record) {
-  const bool is_ahead =
-      record.phase == ReclaimPhase::kDeclared || record.phase == ReclaimPhase::kEvacuating;
-  return is_ahead && record.gpus.empty() && record.kind != ReclaimKind::kEmergency &&
-         record.kind != ReclaimKind::kLost;
-}
-
-template <class Visit>
-void for_reclaims_of(const State& state, const NodeId& node, const Visit& visit) {
-  for (auto at = state.reclaims.lower_bound({node, ReclaimId()});
-       at != state.reclaims.end() && at->first.first == node;
-       ++at)
-    visit(at->second);
-}
-
-/// The two times are what a node says, and may be any: their distance is taken without a sign.
-nanoseconds notice_of(const ReclaimRecord& record) {
-  if (record.deadline_ns <= record.declared_ns) return nanoseconds(0);
-  const std::uint64_t notice = static_cast<std::uint64_t>(record.deadline_ns) -
-                               static_cast<std::uint64_t>(record.declared_ns);
-  constexpr auto kMost = static_cast<std::uint64_t>(nanoseconds(kNoticeBelieved).count());
-  return nanoseconds(static_cast<std::int64_t>(std::min(notice, kMost)));
-}
-
-/// A record may stay as it is for ever, if a warden lost its journal: after its time the node's own
-/// word counts, which heartbeats bring.
-bool is_recent(const State& state, const ReclaimRow& row, nanoseconds length) {
-  const nanoseconds age = milliseconds(std::abs(state.wall_ms() - row.reported_wall_ms));
-  return age < length + 3 * state.heartbeat();
-}
-
-/// The one with the earliest deadline; nullptr if none is open.
-const ReclaimRecord* open_reclaim(const State& state, const NodeId& node) {
-  const ReclaimRecord* first = nullptr;
-  for_reclaims_of(state, node, [&](const ReclaimRow& row) {
-    if (!is_pending_reclaim(row.record) || !is_recent(state, row, notice_of(row.record))) return;
-    if (first == nullptr || row.record.deadline_ns < first->deadline_ns) first = &row.record;
-  });
-  return first;
-}
-
-/// On this clock. What the node says is believed within its own notice: never before now, and never
-/// later than if it had been declared now.
-Instant deadline_of(const State& state, const NodeEntry& node, const ReclaimRecord& record) {
-  const nanoseconds notice = notice_of(record);
-  constexpr std::int64_t kFar_ms = 1'000'000'000'000'000;
-  const std::int64_t declared_ms = std::clamp(record.declared_wall_ms, -kFar_ms, kFar_ms) +
-                                   std::clamp(node.clock_offset_ms, -kFar_ms, kFar_ms);
-  const std::int64_t passed_ms = std::clamp<std::int64_t>(
-      state.wall_ms() - declared_ms, 0, std::chrono::duration_cast<milliseconds>(notice).count()
-  );
-  return state.now.boot + notice - milliseconds(passed_ms);
-}
-
-bool may_evacuate(const State& state, const AttemptKey& key) {
-  const auto job = state.jobs.find(key.first);
-  const auto attempt = state.attempts.find(key);
-  if (job == state.jobs.end() || attempt == state.attempts.end()) return false;
-  const JobEntry& entry = job->second;
-  const bool is_kept =
-      entry.row.stop_end == AttemptEnd::kNone || entry.row.stop_end == AttemptEnd::kMigrated;
-  return attempt->second.is_live() && attempt->second.is_granted && is_kept &&
-         entry.row.job.epoch == key.second && entry.row.job.state != JobState::kQueued &&
-         entry.row.job.state != JobState::kPlacing;
-}
-
-bool is_computing(const State& state, const JobId& id) {
-  const auto job = state.jobs.find(id);
-  if (job == state.jobs.end()) return false;
-  const auto attempt = state.attempts.find({id, job->second.row.job.epoch});
-  return attempt != state.attempts.end() &&
-         attempt->second.row.attempt.state <= AttemptState::kNoticed;
-}
-
-void want_choice(State& state, std::string cause) {
-  if (state.evacuation_causes.size() < kCausesTold)
-    state.evacuation_causes.insert(std::move(cause));
-}
 
 /// Whether the node can still take what was chosen for it.
 bool can_still_take(const State& state, const NodeId& id, bool as_guest) {
@@ -108,15 +27,26 @@ bool can_still_take(const State& state, const NodeId& id, bool as_guest) {
   return !as_guest || node.lending == LendingState::kOpen;
 }
 
+bool is_waiting(const JobEntry& job) {
+  return job.placement.has_value() || job.row.job.state == JobState::kPlacing ||
+         job.row.job.state == JobState::kQueued;
+}
+
 /// What is chosen is under way: its last generation is on the wire, or it waits for its lease.
 bool is_under_way(const State& state, const JobEntry& job, const Evacuation& evacuation) {
   if (evacuation.destination.empty()) return false;
-  if (job.placement || job.row.job.state == JobState::kPlacing) return true;
-  if (job.row.job.state == JobState::kQueued) return true;
+  if (is_waiting(job)) return true;
+  if (evacuation.is_stranded) return false;  // nobody has been asked or sent anything yet
   const auto attempt = state.attempts.find({job.row.job.id, job.row.job.epoch});
   return attempt != state.attempts.end() &&
          attempt->second.row.attempt.state == AttemptState::kDraining;
 }
+
+/// Of one choice: why it is made, and how many it leaves out.
+struct Reason {
+  std::string because;
+  std::size_t beyond = 0;
+};
 
 std::string all_causes(const std::set<std::string>& words) {
   std::string text;
@@ -172,12 +102,6 @@ api::EvacuationView view_of_choice(
   return v;
 }
 
-/// Nothing of it moves any more: the sentence begins with where it goes on.
-std::string waiting_words(const std::string& sentence) {
-  const auto at = sentence.find("; ");
-  return "it waits with what is durable" + (at == std::string::npos ? "" : sentence.substr(at));
-}
-
 /// Told at once: the next heartbeat may be most of the notice away.
 void push_plan(State& state, JobEntry& job) {
   AttemptEntry* attempt = state.newest_attempt(job);
@@ -193,40 +117,52 @@ void push_plan(State& state, JobEntry& job) {
   state.send(*node, std::move(ack));
 }
 
+/// Until when its place is kept. Of who has nowhere to go: until when one is looked for.
+Instant kept_until(const State& state, const JobEntry& job, const Evacuation& e) {
+  const nanoseconds drain = milliseconds(state.config.drain_wait_ms);
+  if (job.row.job.state == JobState::kStarting) return state.now.boot + drain;
+  if (job.row.job.state != JobState::kQueued)
+    return std::min(e.deadline, e.first_chosen_at + nanoseconds(kKeptAhead)) + drain;
+  return (e.destination.empty() ? e.waits_since : state.now.boot) + drain;
+}
+
 void apply_choice(
     State& state,
     const EvacuationInputs& in,
     std::size_t j,
     const EvacuationChoice& choice,
-    const std::string& because
+    const Reason& reason
 ) {
   JobEntry& job = *state.find_job(in.ids[j]);
   Evacuation& e = state.evacuations.at(in.ids[j]);
-  // Nothing of it is saved any more, or yet.
-  const bool is_waiting =
-      job.row.job.state == JobState::kQueued || job.row.job.state == JobState::kStarting;
-  api::EvacuationView view = view_of_choice(in, j, choice, because);
-  if (is_waiting) view.sentence = waiting_words(view.sentence);
+  api::EvacuationView view = view_of_choice(in, j, choice, reason.because);
   const bool is_other = e.view.way != view.way || e.view.destination != view.destination ||
                         e.view.holder != view.holder;
   e.destination = NodeId(view.destination);
-  e.holder = NodeId(view.holder);
+  // Of a stranded job it is who has its state, and what is saved where it stays needs no copy
+  // there.
+  const bool is_copied = !in.jobs[j].is_stranded && view.holder != e.source.str();
+  e.holder = is_copied ? NodeId(view.holder) : NodeId();
   if (e.view.way.empty()) e.first_chosen_at = state.now.boot;
   e.chosen_at = state.now.boot;
-  e.kept_until = std::min(e.deadline, e.first_chosen_at + nanoseconds(kKeptAhead)) +
-                 milliseconds(state.config.drain_wait_ms);
-  if (is_waiting) e.kept_until = state.now.boot + milliseconds(state.config.drain_wait_ms);
+  e.kept_until = kept_until(state, job, e);
   e.view = std::move(view);
   if (!is_other) return;
   if (e.told < kChoicesTold) {
     ++e.told;
-    state.note(job, "evacuation.chosen", e.view.sentence, data_of(e.view));
+    State::EventData data = data_of(e.view);
+    data["beyond"] = std::to_string(reason.beyond);
+    data["tries"] = std::to_string(e.tries);
+    state.note(job, "evacuation.chosen", e.view.sentence, std::move(data));
   }
-  if (!is_waiting) push_plan(state, job);
+  if (!in.jobs[j].is_stranded) push_plan(state, job);
 }
 
 std::vector<EvacuationChoice> choose_together(const EvacuationInputs& in) {
-  if (!planted("coordinator.promises_places_twice"))
+  const bool is_alone =
+      planted("coordinator.chooses_alone_after_losses") &&
+      std::any_of(in.jobs.begin(), in.jobs.end(), [](const auto& job) { return job.is_stranded; });
+  if (!planted("coordinator.promises_places_twice") && !is_alone)
     return reclaim::choose_evacuation(in.site, in.jobs, in.policy);
   std::vector<EvacuationChoice> each;
   for (const reclaim::EvacuatingJob& job : in.jobs)
@@ -234,10 +170,35 @@ std::vector<EvacuationChoice> choose_together(const EvacuationInputs& in) {
   return each;
 }
 
-/// Those that a choice is wanted for; what is over is dropped.
+/// It waits, and its destination does not take it. True if that is enough.
+bool turn_down(Evacuation& e) {
+  e.refused_guest.insert(e.destination);
+  e.destination = NodeId();
+  return ++e.tries >= kTriesAtMost;
+}
+
+void give_up(State& state, const JobId& id) {
+  const Evacuation& e = state.evacuations.at(id);
+  std::string names;
+  for (const NodeId& node : e.refused_guest)
+    names += (names.empty() ? "" : ", ") + state.name_of(node);
+  state.note(
+      *state.find_job(id),
+      "evacuation.given_up",
+      std::to_string(e.tries) + " nodes did not take it (" + names.substr(0, 500) +
+          "): it is placed as any other",
+      {{"tries", std::to_string(e.tries)}}
+  );
+  state.evacuations.erase(id);
+  state.is_dispatch_wanted = true;
+}
+
+/// Drops what is over, and destinations that can take nobody any more. Returns those that a choice
+/// is wanted for, the heaviest first.
 std::vector<JobId> evacuees(State& state) {
   std::vector<JobId> result;
   std::vector<JobId> over;
+  std::vector<JobId> given_up;
   for (auto& [id, e] : state.evacuations) {
     const JobEntry* job = state.find_job(id);
     if (job == nullptr || is_terminal(job->row.job.state)) {
@@ -245,87 +206,66 @@ std::vector<JobId> evacuees(State& state) {
       continue;
     }
     if (!e.destination.empty() && !can_still_take(state, e.destination, true) &&
-        !planted("coordinator.sends_to_taken_nodes"))
+        !planted("coordinator.sends_to_taken_nodes")) {
+      if (is_waiting(*job) && turn_down(e)) {
+        given_up.push_back(id);
+        continue;
+      }
       e.destination = NodeId();
+    }
     if (!e.holder.empty() && !can_still_take(state, e.holder, false))
       e.holder = e.destination = NodeId();
-    if (!is_under_way(state, *job, e)) result.push_back(id);
+    if (is_under_way(state, *job, e)) continue;
+    if (state.is_in_grace() && (e.is_stranded || is_waiting(*job))) {
+      state.is_choice_put_off = true;  // hardly anybody is back yet who could take it
+      continue;
+    }
+    result.push_back(id);
   }
   for (const JobId& id : over) state.evacuations.erase(id);
-  // More than that at once: the heaviest first.
+  for (const JobId& id : given_up) give_up(state, id);
   std::stable_sort(result.begin(), result.end(), [&](const JobId& a, const JobId& b) {
     return state.jobs.at(a).row.job.spec.resources.gpus >
            state.jobs.at(b).row.job.spec.resources.gpus;
   });
-  if (result.size() > kEvacueesAtOnce) result.resize(kEvacueesAtOnce);
   return result;
 }
 
-/// Everybody who computes there has to go, by the record's deadline.
-void note_attempts(State& state, NodeEntry& node, const ReclaimRecord& record) {
-  for (const AttemptKey& key : node.attempts) {
-    if (!may_evacuate(state, key)) continue;
-    Evacuation& e = state.evacuations[key.first];
-    const bool is_known = e.source == node.row.node && e.reclaim == record.id;
-    if (!is_known) e = Evacuation{};
-    e.source = node.row.node;
-    e.reclaim = record.id;
-    const Instant deadline = deadline_of(state, node, record);
-    const bool is_moved = !is_known || std::chrono::abs(deadline - e.deadline) > seconds(2);
-    if (is_moved) e.deadline = deadline;
-    if (is_moved || e.view.way.empty())
-      want_choice(state, state.name_of(node.row.node) + " is taken back");
+/// More than can be chosen for at once: who waits is placed as always, who still computes is chosen
+/// for when it waits. Returns how many.
+std::size_t leave_out(State& state, std::vector<JobId>& jobs) {
+  std::vector<JobId> chosen;
+  std::vector<JobId> beyond;
+  std::size_t copied = 0;
+  for (const JobId& id : jobs) {
+    const bool is_copied = !state.evacuations.at(id).is_stranded && !is_waiting(state.jobs.at(id));
+    const bool is_one = chosen.size() < kPlannedAtOnce && (!is_copied || copied < kCopiedAtOnce);
+    (is_one ? chosen : beyond).push_back(id);
+    if (is_one && is_copied) ++copied;
   }
+  jobs = std::move(chosen);
+  for (const JobId& id : beyond) {
+    Evacuation& e = state.evacuations.at(id);
+    JobEntry& job = *state.find_job(id);
+    if (!std::exchange(e.is_beyond, true))
+      state.note(
+          job,
+          "evacuation.not_chosen",
+          std::to_string(jobs.size() + beyond.size()) + " jobs have to go at once, and " +
+              std::to_string(jobs.size()) + " are chosen for: it is placed as always",
+          {{"together", std::to_string(jobs.size())}, {"beyond", std::to_string(beyond.size())}}
+      );
+    if (is_waiting(job)) state.evacuations.erase(id);
+  }
+  return beyond.size();
 }
 
 }  // namespace
 
-bool is_taken_back(const State& state, const NodeId& node) {
-  bool is_taken = false;
-  for_reclaims_of(state, node, [&](const ReclaimRow& row) {
-    const ReclaimRecord& record = row.record;
-    if (!record.gpus.empty() || record.kind == ReclaimKind::kLost ||
-        record.phase == ReclaimPhase::kReturned)
-      return;
-    is_taken =
-        is_taken ||
-        is_recent(state, row, is_pending_reclaim(record) ? notice_of(record) : nanoseconds(0));
-  });
-  return is_taken;
-}
-
-void note_evacuees(State& state, NodeEntry& node) {
-  const ReclaimRecord* record = open_reclaim(state, node.row.node);
-  if (record == nullptr) {
-    // Called off: who still computes there stays. After a cut, who left goes to where it was sent.
-    std::vector<JobId> back;
-    for (const auto& [id, e] : state.evacuations) {
-      if (e.source != node.row.node || is_taken_back(state, e.source)) continue;
-      if (is_computing(state, id)) back.push_back(id);
-    }
-    for (const JobId& id : back) state.evacuations.erase(id);
-  } else {
-    note_attempts(state, node, *record);
-  }
-  // Somebody may be on the way to it.
-  for (const auto& [id, e] : state.evacuations) {
-    const bool is_sent_there = e.destination == node.row.node || e.holder == node.row.node;
-    if (is_sent_there && is_taken_back(state, node.row.node))
-      want_choice(state, state.name_of(node.row.node) + " is taken back");
-  }
-}
-
-void restore_evacuations(State& state) {
-  for (auto& [id, node] : state.nodes) {
-    if (!node.attempts.empty()) note_evacuees(state, node);
-  }
-}
-
 void note_turned_down(State& state, const JobId& job, const NodeId& node, const std::string& why) {
   const auto found = state.evacuations.find(job);
   if (found == state.evacuations.end() || found->second.destination != node) return;
-  found->second.refused_guest.insert(node);
-  found->second.destination = NodeId();
+  if (turn_down(found->second)) return give_up(state, job);
   want_choice(state, state.name_of(node) + " does not take it: " + why.substr(0, 120));
 }
 
@@ -368,21 +308,22 @@ void look_at_evacuations(State& state) {
   std::vector<JobId> over;
   for (auto& [id, e] : state.evacuations) {
     const JobEntry* job = state.find_job(id);
-    const bool is_waiting = job != nullptr && job->row.job.state == JobState::kQueued;
     if (job == nullptr || is_terminal(job->row.job.state)) {
       over.push_back(id);
       continue;
     }
     const bool is_late = state.now.boot >= e.kept_until && !e.view.way.empty();
-    if (is_late && (is_waiting || state.now.boot >= e.deadline + nanoseconds(kKeptAhead))) {
+    if (is_late && (job->row.job.state == JobState::kQueued ||
+                    state.now.boot >= e.deadline + nanoseconds(kKeptAhead))) {
       over.push_back(id);
       continue;
     }
+    const bool has_nowhere = e.destination.empty() && !e.view.way.empty();
     if (!e.destination.empty() && !can_still_take(state, e.destination, true)) {
       want_choice(state, state.name_of(e.destination) + " can take nobody any more");
     } else if (!e.holder.empty() && !can_still_take(state, e.holder, false)) {
       want_choice(state, state.name_of(e.holder) + " can keep nothing any more");
-    } else if (e.destination.empty() && state.now.boot - e.chosen_at >= state.heartbeat()) {
+    } else if (has_nowhere && state.now.boot - e.chosen_at >= state.heartbeat()) {
       want_choice(state, "nobody could take it");
     }
   }
@@ -390,13 +331,20 @@ void look_at_evacuations(State& state) {
 }
 
 void settle_evacuations(State& state) {
+  if (state.is_choice_put_off && !state.is_in_grace()) {
+    state.is_choice_put_off = false;
+    want_choice(state, "the coordinator has started again");
+  }
   if (state.evacuation_causes.empty()) return;
-  const std::string because = all_causes(std::exchange(state.evacuation_causes, {}));
-  const std::vector<JobId> jobs = evacuees(state);
+  Reason reason{.because = all_causes(std::exchange(state.evacuation_causes, {}))};
+  std::vector<JobId> jobs = evacuees(state);
+  reason.beyond = leave_out(state, jobs);
   if (jobs.empty()) return;
+  if (reason.beyond > 0)
+    reason.because += "; " + std::to_string(reason.beyond) + " more are placed as always";
   const EvacuationInputs in = evacuation_inputs(state, jobs, state.evacuations);
   const auto choices = choose_together(in);
-  for (std::size_t j = 0; j < jobs.size(); ++j) apply_choice(state, in, j, choices[j], because);
+  for (std::size_t j = 0; j < jobs.size(); ++j) apply_choice(state, in, j, choices[j], reason);
   state.is_dispatch_wanted = true;
 }
 

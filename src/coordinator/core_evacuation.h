@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,21 +12,28 @@
 // (reclaim/evacuation.h) from what the core knows: free slots, who holds which generation, hazards,
 // the network as it was declared and as it was measured.
 //
-// Chosen anew when a reclaim with notice or an announced one is told, when a guest hears of one,
-// when a destination refuses the guest or its copy, leaves, is silent or is taken back itself, and
-// once a heartbeat while somebody has nowhere to go. A choice directs the copies of what the guest
-// saves last (CopyPlan: the holder first, told at once) and its next placement (the destination is
-// asked first, and its place is kept from others until the deadline and the drain's time after it,
-// at most a quarter of an hour ahead). A choice that differs from the one before is an event
-// `evacuation.chosen` with its numbers.
+// Chosen anew when a reclaim is told, of the node or of GPUs that guests have, when a guest hears
+// of one, when a node is lost, when a destination refuses the guest or its copy, leaves, is silent
+// or is taken back itself, and once a heartbeat while somebody has nowhere to go. A choice directs
+// the copies of what the guest saves last (CopyPlan: the holder first, told at once) and its next
+// placement (the destination is asked first, and its place is kept from others until the deadline
+// and the drain's time after it, at most a quarter of an hour ahead). After an emergency or a loss
+// nothing is copied any more, and who has what is durable counts (stranded jobs). A choice that
+// differs from the one before is an event `evacuation.chosen` with its numbers. A job that three
+// nodes did not take while it waited is placed as any other (`evacuation.given_up`), and so is what
+// is beyond kPlannedAtOnce (`evacuation.not_chosen`).
 //
 // In memory only: after a restart, what agents report is chosen for anew.
 namespace rn::coordinator {
 
-/// A reclaim of this node was told or has changed, or a guest of it was noticed.
+/// A reclaim of this node was told or has changed, or a guest of it was noticed or has come back.
 void note_evacuees(State& state, NodeEntry& node);
-/// Of a start: the open reclaims that the store knows.
+/// The job has lost its node and waits in the queue: what is durable is what there is.
+void note_displaced(State& state, const JobId& job, const NodeId& from);
+/// Of a start: the open reclaims that the store knows, and who waits.
 void restore_evacuations(State& state);
+/// For so many at most the causes are told together.
+void want_choice(State& state, std::string cause);
 
 /// The node was asked for the job and did not take it. Nothing happens if it was not its
 /// destination.
@@ -49,6 +58,8 @@ NodeId directed_holder(const State& state, const JobId& job);
 /// A reclaim of the whole node is told that is not over; what its heartbeats say of its lending may
 /// be older.
 bool is_taken_back(const State& state, const NodeId& node);
+/// GPUs of it that its owner has back, or will have.
+std::set<std::uint32_t> gpus_taken_back(const State& state, const NodeId& node);
 
 /// Who has departed, against what was forecast of everybody (ForecastTrust). Just before the hazard
 /// model is told.
@@ -69,7 +80,9 @@ struct EvacuationInputs {
   reclaim::EvacuationPolicy policy;
 };
 
-inline constexpr std::size_t kEvacueesAtOnce = 64;  ///< the others are placed as always
+inline constexpr std::size_t kPlannedAtOnce = 256;  ///< the others are placed as always
+inline constexpr std::size_t kCopiedAtOnce = 64;    ///< of them, whose state is copied in time
+inline constexpr std::uint32_t kTriesAtMost = 3;    ///< nodes that do not take it while it waits
 inline constexpr std::size_t kSiteNodes = 512;      ///< that are looked at for one choice
 
 /// Who leaves, from where and by when: State::evacuations, or what is only imagined.

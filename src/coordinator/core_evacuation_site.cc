@@ -37,11 +37,11 @@ bool is_copy_place(const std::vector<std::string>& names, const NodeEntry& node)
   });
 }
 
-/// GPUs that are lent, and neither the owner's own nor wedged at the moment.
-std::uint32_t usable_gpus(const NodeEntry& node) {
+/// GPUs that are lent, and neither taken back, nor the owner's own, nor wedged at the moment.
+std::uint32_t usable_gpus(const NodeEntry& node, const std::set<std::uint32_t>& taken) {
   std::uint32_t count = 0;
   for (const Gpu& gpu : node.row.facts.gpus) {
-    if (!is_gpu_lent(node.row.contract, gpu.index)) continue;
+    if (!is_gpu_lent(node.row.contract, gpu.index) || taken.contains(gpu.index)) continue;
     const auto& live = node.telemetry.gpus;
     const bool is_busy = std::any_of(live.begin(), live.end(), [&](const GpuTelemetry& t) {
       return t.index == gpu.index && (t.is_wedged || t.foreign_processes > 0);
@@ -56,11 +56,13 @@ T left_of(T all, T used) {
   return all - std::min(all, used);
 }
 
-reclaim::Slots free_slots(const NodeEntry& node, const sched::Candidate& c) {
+reclaim::Slots free_slots(
+    const NodeEntry& node, const sched::Candidate& c, const std::set<std::uint32_t>& taken
+) {
   const Contract& contract = node.row.contract;
   return {
       .guests = left_of(contract.max_guests, c.guests),
-      .gpus = left_of(usable_gpus(node), c.used_gpus),
+      .gpus = left_of(usable_gpus(node, taken), c.used_gpus),
       .cpu_milli = left_of(lent_cpu_milli(contract, node.row.facts), c.used_cpu_milli),
       .memory_mib = left_of(lent_memory_mib(contract, node.row.facts), c.used_memory_mib)};
 }
@@ -146,6 +148,7 @@ class SiteReader {
   EvacuationOption option_at(
       std::size_t n, const JobEntry& job, const Evacuation& evacuation, const NodeEntry* source
   ) const;
+  bool can_give(const NodeEntry& node, const Evacuation& evacuation) const;
   std::size_t index_of(const NodeId& id) const;
 
   const State& state_;
@@ -190,7 +193,8 @@ void SiteReader::read_node(const NodeEntry& node) {
   out.name = state_.name_of(id);
   const bool is_taken = is_taken_back(state_, id) && !planted("coordinator.sends_to_taken_nodes");
   const bool is_open = state_.is_up(node) && node.lending == LendingState::kOpen && !is_taken;
-  if (is_open || planted("coordinator.sends_to_taken_nodes")) out.free = free_slots(node, c);
+  if (is_open || planted("coordinator.sends_to_taken_nodes"))
+    out.free = free_slots(node, c, gpus_taken_back(state_, id));
   out.room_bytes = static_cast<double>(room_for_copies(node));
   out.is_storage = !node.row.contract.lends;
   out.restore_s = node.restore_s;
@@ -317,8 +321,9 @@ EvacuationOption SiteReader::option_at(
   sched::Demand demand = demand_of(job);
   const sched::Judgement judgement = sched::judge(demand, empty_[n]);
   const bool is_taken = is_taken_back(state_, id) && !planted("coordinator.sends_to_taken_nodes");
-  option.can_run = judgement.fit == sched::Fit::kFits && id != evacuation.source && !is_taken &&
-                   !evacuation.refused_guest.contains(id);
+  const bool is_source = id == evacuation.source;
+  option.can_run = judgement.fit == sched::Fit::kFits && (!is_source || evacuation.may_return) &&
+                   !is_taken && !evacuation.refused_guest.contains(id);
   const std::uint32_t wanted = j.spec.resources.cpu_milli;
   if (j.spec.resources.gpus == 0 && wanted > 0) {
     const std::uint32_t granted = std::min(judgement.cpu_milli, out_.site.nodes[n].free.cpu_milli);
@@ -329,8 +334,15 @@ EvacuationOption SiteReader::option_at(
   option.can_store = state_.is_up(node) && !node.row.is_revoked && !node.row.address.peer.empty() &&
                      is_apart && !is_taken && !evacuation.refused_copy.contains(id) &&
                      is_copy_place(j.spec.checkpoint.destinations, node);
-  if (j.spec.checkpoint.is_stateless) option.can_store = option.can_run;
+  if (j.spec.checkpoint.is_stateless || is_source) option.can_store = option.can_run;
   return option;
+}
+
+/// From who is cut nothing is fetched, also if its agent would still serve.
+bool SiteReader::can_give(const NodeEntry& node, const Evacuation& evacuation) const {
+  const bool is_left = node.row.node == evacuation.source &&
+                       (!evacuation.may_return || node.lending != LendingState::kOpen);
+  return !is_left && state_.is_up(node) && !node.row.is_revoked && !node.row.address.peer.empty();
 }
 
 void SiteReader::read_job(const JobId& id) {
@@ -340,7 +352,8 @@ void SiteReader::read_job(const JobId& id) {
   const auto found = state_.attempts.find({id, j.epoch});
   const bool runs = found != state_.attempts.end() && found->second.is_live() &&
                     found->second.row.attempt.state >= AttemptState::kRunning &&
-                    j.state != JobState::kQueued;
+                    !evacuation.is_stranded && j.state != JobState::kQueued &&
+                    j.state != JobState::kPlacing;
   const AttemptEntry* attempt = runs ? &found->second : nullptr;
   EvacuatingJob out;
   out.job = id;
@@ -358,6 +371,7 @@ void SiteReader::read_job(const JobId& id) {
     if (since_ms > 0 && !j.spec.checkpoint.is_stateless)
       out.lost_s = std::max(0.0, static_cast<double>(state_.wall_ms() - since_ms) / 1e3);
   } else {
+    out.is_stranded = true;
     out.save_s = 0;
   }
   out.remaining_s = kJobHorizon_s;
@@ -366,6 +380,7 @@ void SiteReader::read_job(const JobId& id) {
   const Resources& r = j.spec.resources;
   out.needs = {
       .guests = 1, .gpus = r.gpus, .cpu_milli = r.cpu_milli_min, .memory_mib = r.memory_mib};
+  if (r.gpus == 0) out.cpu_wanted_milli = r.cpu_milli;
   std::map<NodeId, std::uint32_t> held;
   read_bytes(job, attempt, out, held);
   for (std::size_t n = 0; n < nodes_.size(); ++n) {
@@ -373,9 +388,11 @@ void SiteReader::read_job(const JobId& id) {
     const auto has = held.find(nodes_[n]->row.node);
     option.bytes = full_;
     if (has != held.end()) {
-      option.has_parent = has->second == j.durable.generation;
+      option.has_parent = has->second == j.durable.generation &&
+                          (!out.is_stranded || can_give(*nodes_[n], evacuation));
       option.bytes = std::min(full_, delta_ + bytes_after(state_, id, has->second));
     }
+    if (n == out.source && evacuation.may_return) option.bytes = 0;
     out.options.push_back(option);
   }
   out_.ids.push_back(id);

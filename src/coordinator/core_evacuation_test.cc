@@ -1,98 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <set>
 
-#include "coordinator/core_harness.h"
+#include "coordinator/core_evacuation_fixture.h"
 #include "coordinator/core_paths.h"
 
 namespace rn::coordinator {
 namespace {
-
-using HostAnswer = FakeAgent::Answer;
-
-/// Three labs that lend one slot each, and a store.
-class Evacuations : public CoreSite {
- protected:
-  void SetUp() override {
-    start();
-    add_node("a", "lab-a").hello.facts.images = {a_image("base").digest};
-    for (const auto& [name, lab] : {std::pair("b", "lab-b"), std::pair("c", "lab-c")})
-      add_node(name, lab);
-    add_node("store", "storage").hello.contract.lends = false;
-    for (auto& [name, id] : names) {
-      node(name).hello.contract.max_guests = 1;
-      connect(node(name));
-    }
-    settle();
-  }
-
-  /// Runs on `at` with one durable generation at the store.
-  JobId saved(const std::string& at, const JobSpec& spec = a_spec()) {
-    std::map<std::string, HostAnswer> before;
-    for (auto& [name, id] : names) {
-      before[name] = node(name).to_probe;
-      if (name != at) node(name).to_probe = HostAnswer::kRefuse;
-    }
-    const JobId id = running(spec);
-    for (auto& [name, id_of] : names) node(name).to_probe = before[name];
-    EXPECT_EQ(where(id), at);
-    GenerationRef ref = generation(id, 1);
-    ref.bytes = 100'000'000;
-    ref.new_bytes = 100'000'000;
-    EXPECT_TRUE(commit_generation(node(at), ref, {receipt(node("store"), ref)}).is_accepted);
-    pass(6000);  // what was refused is forgotten
-    return id;
-  }
-
-  ReclaimRecord record(const std::string& at, std::int64_t notice_s, const char* id = "r-1") {
-    ReclaimRecord r;
-    r.id = ReclaimId(id);
-    r.node = node(at).id;
-    r.kind = ReclaimKind::kNotice;
-    r.phase = ReclaimPhase::kEvacuating;
-    r.boot_id = "boot-1";
-    r.declared_ns = 1'000'000'000;
-    r.deadline_ns = r.declared_ns + notice_s * 1'000'000'000;
-    r.declared_wall_ms = to_ms(clock.now().wall);
-    return r;
-  }
-
-  void take_back(const std::string& at, std::int64_t notice_s, const char* id = "r-1") {
-    tell(node(at), wire::ReclaimReport{record(at, notice_s, id)});
-  }
-
-  void notice(const JobId& id) { say(node(where(id)), id, job(id).epoch, AttemptState::kNoticed); }
-
-  /// The guest is cut, and its attempt ends as taken back.
-  void leave(const JobId& id) {
-    FakeAgent& from = node(where(id));
-    from.lending = LendingState::kReclaimed;
-    beat(from);
-    say(from, id, job(id).epoch, AttemptState::kEnded, AttemptEnd::kReclaimed);
-  }
-
-  std::string name_of(const std::string& node_id) const {
-    for (const auto& [name, id] : names)
-      if (id.str() == node_id) return name;
-    return node_id;
-  }
-
-  std::string chosen(const JobId& id) {
-    const auto view = core->evacuation(id);
-    return view ? name_of(view->destination) : "none";
-  }
-
-  /// Peers of the newest plan that the node was told, best first.
-  std::vector<std::string> plan(const std::string& at) {
-    std::vector<std::string> peers;
-    for (const auto& ack : node(at).received<wire::HeartbeatAck>()) {
-      if (ack.plans.empty()) continue;
-      peers.clear();
-      for (const PeerGrant& peer : ack.plans.front().copies)
-        peers.push_back(name_of(peer.node.str()));
-    }
-    return peers;
-  }
-};
 
 TEST_F(Evacuations, a_reclaim_with_notice_is_answered_by_a_choice_with_its_numbers) {
   const JobId id = saved("a");
@@ -186,7 +99,7 @@ TEST_F(Evacuations, when_the_destination_refuses_another_one_is_chosen_and_told_
   const JobId id = saved("a");
   take_back("a", 60);
   const std::string first = chosen(id);
-  node(first).to_probe = HostAnswer::kRefuse;
+  node(first).to_probe = FakeAgent::Answer::kRefuse;
   leave(id);
   pass(1000);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "coordinator/core_copies.h"
+#include "coordinator/core_evacuation.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_placement.h"
 #include "coordinator/core_why.h"
@@ -314,6 +315,7 @@ void displace(
       {{"from", from.str()}, {"generation", std::to_string(generation)}}
   );
   queue_again(state, job, reason);
+  if (!is_homecoming) note_displaced(state, job.row.job.id, from);
 }
 
 void finish(State& state, JobEntry& job, JobState state_to, const std::string& reason) {

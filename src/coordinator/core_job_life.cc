@@ -89,8 +89,10 @@ void reattach(State& state, JobEntry& job, AttemptEntry& attempt, AttemptState p
   state.note(
       job, "job.reattached", state.name_of(job.row.job.node) + " came back with it: nothing moves"
   );
-  if (NodeEntry* node = state.find_node(job.row.job.node))
-    node->attempts.insert({job.row.job.id, attempt.row.attempt.epoch});
+  NodeEntry* node = state.find_node(job.row.job.node);
+  if (node == nullptr) return;
+  node->attempts.insert({job.row.job.id, attempt.row.attempt.epoch});
+  note_evacuees(state, *node);
 }
 
 bool is_waiting(const JobEntry& job) {
@@ -114,6 +116,7 @@ void take_numbers(AttemptEntry& attempt, const wire::AttemptReport& report) {
   attempt.row.last_step = std::max(attempt.row.last_step, report.step);
   attempt.since_save_ms = report.since_save_ms;
   attempt.saving = report.saving.substr(0, kTroubleBytes);
+  if (report.gpus.size() <= kMaxGpus) attempt.gpus = report.gpus;
   attempt.reported_end = report.end;
 }
 

@@ -278,7 +278,9 @@ TEST_F(Life, a_displaced_job_goes_to_the_head_of_the_queue) {
   const std::string put_back =
       "; the files of generation 1 (step 100) are put back for it, in /work (RECLAIM_RESUME_FROM)";
   const std::string why = core->why(id, clock.now()).value();
-  EXPECT_TRUE(why.ends_with(put_back)) << why;
+  EXPECT_TRUE(why.ends_with(
+      put_back + "; evacuation: it waits with what is durable; nobody can take it now"
+  )) << why;
   const std::string told = last_event("job.displaced").message;
   EXPECT_TRUE(told.ends_with(put_back)) << told;
 }

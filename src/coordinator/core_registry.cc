@@ -382,6 +382,7 @@ void on_hello(State& state, ConnectionId id, const wire::Hello& hello) {
   welcome.verdicts = reconcile_hello(state, *node, hello.attempts);
   state.send(*node, std::move(welcome));
   for (const ReclaimRecord& record : hello.reclaims) on_reclaim_report(state, *node, record);
+  note_evacuees(state, *node);  // whose GPUs are taken back is known only now
   if (has_rebooted) note_departure(state, *node, state.now.wall);
   follow_lending(state, *node);
   greet_holder(state, *node);

@@ -206,6 +206,7 @@ sched::Candidate candidate_of(
     ++c.guests;
   };
   for (const AttemptKey& key : node.attempts) {
+    if (without.contains(key.first)) continue;
     const auto job = state.jobs.find(key.first);
     const auto attempt = state.attempts.find(key);
     if (job == state.jobs.end() || attempt == state.attempts.end()) continue;

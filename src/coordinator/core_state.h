@@ -109,6 +109,7 @@ struct AttemptEntry {
   std::int64_t since_save_ms = -1;
   std::string save_trouble;             ///< its node's newest word; empty = none
   std::string saving;                   ///< AttemptReport::saving
+  std::vector<std::uint32_t> gpus;      ///< AttemptReport::gpus
   std::set<std::string> told_troubles;  ///< in the history already; bounded
   std::uint32_t beats_absent = 0;       ///< heartbeats in a row that did not mention it
   bool is_fencing_said = false;
@@ -164,7 +165,7 @@ struct JobEntry {
   std::string home_sentence;  ///< the newest judgement on going home, for `why`
 };
 
-/// A job whose node is taken back, until it runs elsewhere (core_evacuation.h).
+/// A job whose node is taken back or lost, until it runs elsewhere (core_evacuation.h).
 struct Evacuation {
   NodeId source;
   ReclaimId reclaim;
@@ -172,6 +173,11 @@ struct Evacuation {
   Instant kept_until;  ///< until then its place at the destination is kept free
   Instant first_chosen_at;
   Instant chosen_at;
+  Instant waits_since;             ///< in the queue; epoch (0): its attempt is there yet
+  bool is_stranded = false;        ///< nothing can be copied from its source any more
+  bool may_return = false;         ///< to its source, should that be open by then
+  bool is_beyond = false;          ///< of those that are not chosen for, and told so
+  std::uint32_t tries = 0;         ///< destinations that did not take it while it waited
   NodeId destination;              ///< empty: nobody can take it now
   NodeId holder;                   ///< of what it saves last; empty: nowhere
   std::set<NodeId> refused_guest;  ///< bounded by the number of nodes
@@ -232,6 +238,7 @@ struct State {
   Instant hazard_refitted_at;
   std::map<JobId, Evacuation> evacuations;
   std::set<std::string> evacuation_causes;  ///< why they are chosen anew; empty: they are not
+  bool is_choice_put_off = false;           ///< who waits is chosen for after the grace time
   Instant evacuations_looked_at;
   reclaim::ForecastTrust trust;
   PathRates path_rates;
@@ -304,7 +311,7 @@ struct State {
 };
 
 /// What the scheduler sees of a node: capacity less what is known to run, to be asked for, or to be
-/// kept for evacuations, but for those of the jobs `without`.
+/// kept for evacuations, but for what the jobs `without` have there.
 sched::Candidate candidate_of(
     const State& state, const NodeEntry& node, const std::set<JobId>& without = {}
 );

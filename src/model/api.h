@@ -159,7 +159,9 @@ struct StopRequest {
 struct EvacuationView {
   std::string way;          ///< destination, delta, store or last_durable
   std::string destination;  ///< where it goes on; empty: nobody can take it now
-  std::string holder;       ///< where its newest state goes; empty: nowhere
+  /// Where its newest state goes, or who gives what is durable once it has lost its node. Empty:
+  /// nobody.
+  std::string holder;
   std::uint64_t bytes = 0;  ///< to the holder
   double rate_q10 = 0;  ///< bytes a second that are exceeded nine times of ten; 0: no bottleneck
   double arrives_s = 0;
@@ -206,7 +208,7 @@ struct WhyAnswer {
   JobState state = JobState::kQueued;
   std::string sentence;
   std::optional<std::uint32_t> queue_position;  ///< from 1; none if it does not wait
-  std::optional<EvacuationView> evacuation;     ///< none while its node is not taken back
+  std::optional<EvacuationView> evacuation;     ///< none while it keeps its node
 
   RN_FIELDS(WhyAnswer, job, state, sentence, queue_position, evacuation)
 };

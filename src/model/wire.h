@@ -50,6 +50,7 @@ struct AttemptReport {
   /// Why what the guest writes is not saved, and what its author can do; empty = nothing is known.
   std::string save_trouble;
   std::string saving;  ///< how often its saves go elsewhere, what waits, and why; empty = at once
+  std::vector<std::uint32_t> gpus;  ///< by index; an older agent says none
 
   RN_FIELDS(
       AttemptReport,
@@ -63,7 +64,8 @@ struct AttemptReport {
       step,
       since_save_ms,
       save_trouble,
-      saving
+      saving,
+      gpus
   )
 };
 

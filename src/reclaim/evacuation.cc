@@ -50,11 +50,14 @@ class Chooser {
   }
 
   EvacuationChoice describe_direct(std::size_t j);
+  void describe_fetch(std::size_t j, EvacuationChoice& choice) const;
   EvacuationChoice degrade(std::size_t j);
   Where nearest(std::size_t j, EvacuationWay way) const;
   double fetched_after_s(std::size_t j, std::size_t n, Where holder) const;
   void choose_place(std::size_t j, double from_s, double lost_s, EvacuationChoice& choice);
   std::string sentence_of(std::size_t j, const EvacuationChoice& c) const;
+  std::string fetch_words(std::size_t j, const EvacuationChoice& c) const;
+  std::string copy_words(std::size_t j, const EvacuationChoice& c) const;
 
   const EvacuationSite& site_;
   const std::vector<EvacuatingJob>& jobs_;
@@ -97,13 +100,24 @@ EvacuationChoice Chooser::describe_direct(std::size_t j) {
   c.chance = copy.chance;
   c.downtime_s = start_s;
   c.stay_s = run.stay_s;
-  c.speed = jobs_[j].options[n].speed;
+  c.speed = run.speed;
   c.group_risk = run.group_risk;
   c.utility = run.utility;
   c.regret = run.utility - (others.best ? others.utility : ledger_.worth_of_nothing(j));
   if (others.best) c.next_best = site_.nodes[*others.best].name;
+  if (jobs_[j].is_stranded) describe_fetch(j, c);
   c.sentence = sentence_of(j, c);
   return c;
+}
+
+void Chooser::describe_fetch(std::size_t j, EvacuationChoice& c) const {
+  const Fetch& fetch = ledger_.fetch_of(j, *c.destination);
+  c.way = EvacuationWay::kLastDurable;
+  c.holder = fetch.from;
+  c.bytes = fetch.from == c.destination ? 0 : jobs_[j].options[*c.destination].bytes;
+  c.rate = fetch.rate;
+  c.arrives_s = fetch.takes_s;
+  c.chance = 1;
 }
 
 Where Chooser::nearest(std::size_t j, EvacuationWay way) const {
@@ -128,6 +142,7 @@ Where Chooser::nearest(std::size_t j, EvacuationWay way) const {
 /// From where the newest state that is left lies, to `n`.
 double Chooser::fetched_after_s(std::size_t j, std::size_t n, Where holder) const {
   const std::vector<EvacuationOption>& options = jobs_[j].options;
+  if (jobs_[j].is_stranded) return ledger_.fetch_of(j, n).takes_s;
   if (holder) return ledger_.fetch_s(*holder, n, options[n].bytes);
   if (options[n].has_parent) return 0;
   double shortest = std::numeric_limits<double>::infinity();
@@ -163,7 +178,7 @@ void Chooser::choose_place(std::size_t j, double from_s, double lost_s, Evacuati
     c.destination = n;
     c.downtime_s = start_s;
     c.stay_s = run.stay_s;
-    c.speed = jobs_[j].options[n].speed;
+    c.speed = run.speed;
     c.group_risk = run.group_risk;
     c.utility = utility;
   }
@@ -174,6 +189,12 @@ void Chooser::choose_place(std::size_t j, double from_s, double lost_s, Evacuati
 
 EvacuationChoice Chooser::degrade(std::size_t j) {
   EvacuationChoice c;
+  if (jobs_[j].is_stranded) {
+    choose_place(j, 0, 0, c);
+    if (c.destination) describe_fetch(j, c);
+    c.sentence = sentence_of(j, c);
+    return c;
+  }
   for (const EvacuationWay way : {EvacuationWay::kDelta, EvacuationWay::kStore}) {
     c.holder = nearest(j, way);
     if (!c.holder) continue;
@@ -194,32 +215,47 @@ EvacuationChoice Chooser::degrade(std::size_t j) {
   return c;
 }
 
+/// What is durable, and where it comes from.
+std::string Chooser::fetch_words(std::size_t j, const EvacuationChoice& c) const {
+  if (!c.destination) return "it waits with what is durable";
+  std::string text = "goes on at " + site_.nodes[*c.destination].name;
+  if (!c.holder)
+    return text + (jobs_[j].stored_bytes > 0
+                       ? " once somebody who has what is durable can be reached"
+                       : " from its beginning: nothing is durable");
+  if (c.holder == c.destination) return text + ", where what is durable lies";
+  text +=
+      printed(", which fetches %.0f MB", c.bytes / 1e6, 0) + " from " + site_.nodes[*c.holder].name;
+  if (!std::isfinite(c.rate)) return text;
+  return text + printed(" at %.1f MB/s in %.1f s", c.rate / 1e6, c.arrives_s);
+}
+
+std::string Chooser::copy_words(std::size_t j, const EvacuationChoice& c) const {
+  const EvacuatingJob& job = jobs_[j];
+  if (c.way == EvacuationWay::kLastDurable)
+    return printed(
+        "nothing arrives within %.0f s: the last durable generation counts, %.0f s of "
+        "work are done again",
+        job.notice_s,
+        job.lost_s
+    );
+  const std::string& holder = site_.nodes[*c.holder].name;
+  if (c.holder == job.source) return "it stays on " + holder + ", where what it saves last lies";
+  const std::string transfer = holder + ": " + transfer_words(c, job.notice_s);
+  if (c.way == EvacuationWay::kDelta)
+    return "no destination can be reached in time; what is new goes to " + transfer;
+  if (c.way == EvacuationWay::kStore)
+    return "no destination can be reached in time, nor a holder of its parent; it is kept by " +
+           transfer;
+  return "straight to " + transfer;
+}
+
 std::string Chooser::sentence_of(std::size_t j, const EvacuationChoice& c) const {
   const EvacuatingJob& job = jobs_[j];
-  std::string text;
-  switch (c.way) {
-    case EvacuationWay::kDestination:
-      text = "straight to " + site_.nodes[*c.holder].name + ": " + transfer_words(c, job.notice_s);
-      break;
-    case EvacuationWay::kDelta:
-      text = "no destination can be reached in time; what is new goes to " +
-             site_.nodes[*c.holder].name + ": " + transfer_words(c, job.notice_s);
-      break;
-    case EvacuationWay::kStore:
-      text = "no destination can be reached in time, nor a holder of its parent; it is kept by " +
-             site_.nodes[*c.holder].name + ": " + transfer_words(c, job.notice_s);
-      break;
-    case EvacuationWay::kLastDurable:
-      text = printed(
-          "nothing arrives within %.0f s: the last durable generation counts, %.0f s of "
-          "work are done again",
-          job.notice_s,
-          job.lost_s
-      );
-      break;
-  }
+  std::string text = job.is_stranded ? fetch_words(j, c) : copy_words(j, c);
   if (!c.destination) return text + "; nobody can take it now";
-  if (c.holder != c.destination) text += "; goes on at " + site_.nodes[*c.destination].name;
+  if (!job.is_stranded && c.holder != c.destination)
+    text += "; goes on at " + site_.nodes[*c.destination].name;
   text += printed("; down %.0f s, stays %.1f h", c.downtime_s, c.stay_s / 3600) +
           printed(" of %.1f h at speed %.2f", job.remaining_s / 3600, c.speed) +
           printed(", group risk %.2f", c.group_risk, 0);

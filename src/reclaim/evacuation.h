@@ -24,6 +24,9 @@
 // first (regret); slots, room and links are debited, and all others are scored anew. Where nothing
 // is left that is reached in time: the delta to the nearest holder of the parent, then a checkpoint
 // store, then the last durable generation.
+//
+// Of a stranded job nothing can be copied: T is the fetch of what is durable, from the nearest that
+// has it, and the restore; it has no deadline.
 namespace rn::reclaim {
 
 /// What of a link, or of a path whose links are not known, is left for evacuations. The true rate
@@ -97,6 +100,11 @@ struct EvacuatingJob {
   double weight = 1;                ///< of a second: its GPUs, at least 1
   double lost_s = 0;                ///< work since the last durable generation
   double stored_bytes = 0;          ///< room that a copy takes
+  /// Its source sends nothing any more (lost, cut): whoever goes on with it fetches what is
+  /// durable. Notice, save and work that is lost do not count.
+  bool is_stranded = false;
+  /// Of CPU jobs, at speed 1: they get what of it is left at a node. 0: options tell the speed.
+  std::uint32_t cpu_wanted_milli = 0;
   Slots needs;
   std::vector<EvacuationOption> options;  ///< one per node of the site
 };
@@ -133,16 +141,17 @@ enum class EvacuationWay : std::uint8_t {
 struct EvacuationChoice {
   EvacuationWay way = EvacuationWay::kLastDurable;
   std::optional<std::size_t> destination;  ///< where it goes on; none: nobody can take it now
-  std::optional<std::size_t> holder;       ///< where its newest state goes; none: nowhere
-  double bytes = 0;                        ///< to the holder
-  double rate = 0;                         ///< 10 % quantile of the path's narrowest link
-  double arrives_s = 0;                    ///< last byte at the holder, at that rate
-  double chance = 0;                       ///< that this is within the notice
-  double downtime_s = 0;                   ///< until it computes at the destination
-  double stay_s = 0;                       ///< expected there, cautiously
-  double speed = 0;                        ///< there
-  double group_risk = 0;                   ///< expected number of jobs lost together with it
-  double utility = 0;                      ///< useful seconds
+  /// Where its newest state goes; of a stranded job: from whom it is fetched. None: nowhere.
+  std::optional<std::size_t> holder;
+  double bytes = 0;       ///< to the holder
+  double rate = 0;        ///< 10 % quantile of the path's narrowest link
+  double arrives_s = 0;   ///< last byte at the holder, at that rate
+  double chance = 0;      ///< that this is within the notice
+  double downtime_s = 0;  ///< until it computes at the destination
+  double stay_s = 0;      ///< expected there, cautiously
+  double speed = 0;       ///< there
+  double group_risk = 0;  ///< expected number of jobs lost together with it
+  double utility = 0;     ///< useful seconds
   double regret = 0;      ///< by how much the next best destination was worse; of kDestination
   std::string next_best;  ///< its name; empty: there was none
   std::string sentence;   ///< for people

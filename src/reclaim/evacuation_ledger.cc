@@ -135,7 +135,42 @@ Ledger::Ledger(
     links_.push_back(
         {.bandwidth = link, .sure_rate = rate_with_chance(link, policy.chance_min), .booked = {}}
     );
+  granted_.resize(jobs.size());
   if (policy.trust < 1) blend_forecasts();
+  find_holders();
+}
+
+/// A way is looked up once, however many jobs lie at its beginning.
+void Ledger::find_holders() {
+  std::map<std::size_t, std::vector<double>> rates;
+  const auto rates_from = [&](std::size_t from) -> const std::vector<double>& {
+    std::vector<double>& known = rates[from];
+    for (std::size_t n = known.size(); n < site_.nodes.size(); ++n) {
+      known.push_back(std::numeric_limits<double>::infinity());
+      if (n == from) continue;
+      for (const std::uint32_t l : site_.path(from, n))
+        known[n] = std::min(known[n], sane(links_[l].bandwidth.q10));
+    }
+    return known;
+  };
+  fetches_.resize(jobs_.size());
+  for (std::size_t j = 0; j < jobs_.size(); ++j) {
+    if (!jobs_[j].is_stranded) continue;
+    const std::vector<EvacuationOption>& options = jobs_[j].options;
+    fetches_[j].resize(options.size());
+    for (std::size_t from = 0; from < options.size(); ++from) {
+      if (!options[from].has_parent) continue;
+      const std::vector<double>& known = rates_from(from);
+      for (std::size_t n = 0; n < options.size(); ++n) {
+        const double bytes = n == from ? 0 : sane(options[n].bytes);
+        const Fetch fetch{bytes > 0 ? bytes / known[n] : 0, known[n], from};
+        Fetch& best = fetches_[j][n];
+        // Whoever has it fetches from itself, also where nothing is missing elsewhere.
+        if (!best.from || n == from || (best.from != n && fetch.takes_s < best.takes_s))
+          best = fetch;
+      }
+    }
+  }
 }
 
 /// Each curve is drawn towards the mean of all that take guests: geometric, so that hazards mix.
@@ -192,6 +227,10 @@ double Ledger::ahead_on(const LinkState& link, double due_s, double bytes) {
 std::optional<double> Ledger::arrival_s(std::size_t j, std::size_t n) const {
   const EvacuatingJob& job = jobs_[j];
   const EvacuationOption& option = job.options[n];
+  if (job.is_stranded) {
+    const double takes_s = fetches_[j][n].takes_s;
+    return takes_s < site_.nodes[n].stays.leaves_in_s ? std::optional(takes_s) : std::nullopt;
+  }
   if (!option.can_store || room_[n] < sane(job.stored_bytes)) return std::nullopt;
   const double bytes = sane(option.bytes);
   const double budget = budget_s(job);
@@ -217,6 +256,10 @@ CopyOffer Ledger::assess_copy(std::size_t j, std::size_t n) const {
       .arrives_s = *arrives_s,
       .chance = 1,
       .rate = std::numeric_limits<double>::infinity()};
+  if (jobs_[j].is_stranded) {
+    offer.rate = fetches_[j][n].rate;
+    return offer;
+  }
   const double budget = budget_s(jobs_[j]);
   for (const std::uint32_t l : paths_[j][n]) {
     const Bandwidth& bandwidth = links_[l].bandwidth;
@@ -233,12 +276,18 @@ RunOffer Ledger::assess_run(std::size_t j, std::size_t n, double start_s) const 
   const EvacuationOption& option = job.options[n];
   if (!option.can_run || !fits(job.needs, free_[n]) || !std::isfinite(start_s)) return offer;
   offer.fits = true;
+  offer.speed = sane(option.speed);
+  if (job.cpu_wanted_milli > 0)
+    offer.speed = std::min(
+        offer.speed,
+        static_cast<double>(granted_at(j, n)) / static_cast<double>(job.cpu_wanted_milli)
+    );
   const double weight = sane(job.weight);
   offer.stay_s = stays_[n].integral(start_s, start_s + sane(job.remaining_s));
   for (const std::size_t g : site_.nodes[n].groups)
     offer.group_risk += group_jobs_[g] * std::clamp(sane(site_.groups[g].reclaim_chance), 0.0, 1.0);
-  offer.utility = weight * (sane(option.speed) * offer.stay_s - start_s) -
-                  policy_.group_risk_s * offer.group_risk;
+  offer.utility =
+      weight * (offer.speed * offer.stay_s - start_s) - policy_.group_risk_s * offer.group_risk;
   return offer;
 }
 
@@ -252,10 +301,12 @@ std::optional<double> Ledger::assess(std::size_t j, std::size_t n) const {
 }
 
 double Ledger::worth_of_nothing(std::size_t j) const {
+  if (jobs_[j].is_stranded) return 0;
   return -sane(jobs_[j].weight) * (sane(jobs_[j].lost_s) + sane(jobs_[j].notice_s));
 }
 
 void Ledger::send(std::size_t j, std::size_t n) {
+  if (jobs_[j].is_stranded) return;
   const double bytes = sane(jobs_[j].options[n].bytes);
   room_[n] -= sane(jobs_[j].stored_bytes);
   for (const std::uint32_t l : paths_[j][n])
@@ -263,17 +314,25 @@ void Ledger::send(std::size_t j, std::size_t n) {
 }
 
 void Ledger::unsend(std::size_t j, std::size_t n) {
+  if (jobs_[j].is_stranded) return;
   room_[n] += sane(jobs_[j].stored_bytes);
   for (const std::uint32_t l : paths_[j][n])
     std::erase_if(links_[l].booked, [&](const Booking& booking) { return booking.job == j; });
 }
 
+std::uint32_t Ledger::granted_at(std::size_t j, std::size_t n) const {
+  const EvacuatingJob& job = jobs_[j];
+  if (job.cpu_wanted_milli == 0) return job.needs.cpu_milli;
+  return std::max(job.needs.cpu_milli, std::min(job.cpu_wanted_milli, free_[n].cpu_milli));
+}
+
 void Ledger::place(std::size_t j, std::size_t n) {
+  granted_[j] = granted_at(j, n);
   const Slots& needs = jobs_[j].needs;
   Slots& free = free_[n];
   free.guests -= std::max(needs.guests, 1U);
   free.gpus -= needs.gpus;
-  free.cpu_milli -= needs.cpu_milli;
+  free.cpu_milli -= granted_[j];
   free.memory_mib -= needs.memory_mib;
   for (const std::size_t g : site_.nodes[n].groups) group_jobs_[g] += 1;
 }
@@ -283,7 +342,7 @@ void Ledger::unplace(std::size_t j, std::size_t n) {
   Slots& free = free_[n];
   free.guests += std::max(needs.guests, 1U);
   free.gpus += needs.gpus;
-  free.cpu_milli += needs.cpu_milli;
+  free.cpu_milli += granted_[j];
   free.memory_mib += needs.memory_mib;
   for (const std::size_t g : site_.nodes[n].groups) group_jobs_[g] -= 1;
 }

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <vector>
 
 #include "reclaim/evacuation.h"
@@ -42,9 +44,17 @@ struct CopyOffer {
   double rate = 0;
 };
 
+/// What a stranded job's state would take to a node.
+struct Fetch {
+  double takes_s = 0;
+  double rate = std::numeric_limits<double>::infinity();
+  std::optional<std::size_t> from;  ///< the nearest holder; none: nobody has anything of it
+};
+
 /// One job going on at one node after `start_s`.
 struct RunOffer {
   bool fits = false;
+  double speed = 0;
   double stay_s = 0;
   double group_risk = 0;
   double utility = 0;
@@ -63,6 +73,10 @@ class Ledger {
   RunOffer assess_run(std::size_t job, std::size_t node, double start_s) const;
   /// Straight to where it goes on: nullopt if it is late or does not fit. Useful seconds.
   std::optional<double> assess(std::size_t job, std::size_t node) const;
+
+  /// Of a stranded job.
+  const Fetch& fetch_of(std::size_t job, std::size_t node) const { return fetches_[job][node]; }
+
   /// Of leaving the job where it is: what is not durable is lost.
   double worth_of_nothing(std::size_t job) const;
 
@@ -89,6 +103,8 @@ class Ledger {
 
   using Links = std::vector<std::uint32_t>;
 
+  void find_holders();
+  std::uint32_t granted_at(std::size_t job, std::size_t node) const;
   double budget_s(const EvacuatingJob& job) const;
   /// `bytes` and what is due before or with them.
   static double ahead_on(const LinkState& link, double due_s, double bytes);
@@ -100,8 +116,10 @@ class Ledger {
   const std::vector<EvacuatingJob>& jobs_;
   const EvacuationPolicy& policy_;
   std::vector<StayTable> stays_;
-  std::vector<std::vector<Links>> paths_;  ///< per job and node
+  std::vector<std::vector<Links>> paths_;    ///< per job and node
+  std::vector<std::vector<Fetch>> fetches_;  ///< per job and node; of stranded ones alone
   std::vector<Slots> free_;
+  std::vector<std::uint32_t> granted_;  ///< milli-cores where a job is placed now
   std::vector<double> room_;
   std::vector<double> group_jobs_;
   std::vector<LinkState> links_;

@@ -78,7 +78,9 @@ void EvacuationWatch::on_event(const coordinator::EventRow& event) {
   const auto notice = std::chrono::duration_cast<nanoseconds>(
       std::chrono::duration<double>(std::clamp(notice_s, 0.0, 900.0))
   );
-  promises_[event.job] = {event.node, destination, world_.now() + notice};
+  // Without notice it holds as long as its transaction: what is chosen together counts together.
+  const nanoseconds held = std::max<nanoseconds>(notice, milliseconds(1));
+  promises_[event.job] = {event.node, destination, world_.now() + held};
   check_taken(event.job, destination);
   given_.emplace_back(destination, event.job);
 }

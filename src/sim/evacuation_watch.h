@@ -17,7 +17,8 @@ namespace rn::sim {
 ///
 ///   - Nobody is sent to a machine while its owner takes it back.
 ///   - What is promised on a node, with what runs there, is never more than its contract has places
-///     for; a place that is promised goes to nobody else, until its job's notice is over.
+///     for; a place that is promised goes to nobody else, until its job's notice is over (without
+///     notice, in the same transaction).
 ///
 /// Promises are the coordinator's memory: a restart voids them.
 class EvacuationWatch {
