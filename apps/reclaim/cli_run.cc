@@ -80,11 +80,23 @@ Status check_folder(const RunOptions& options) {
   );
 }
 
+/// The coordinator looks again when it takes the job.
+Status check_image(const Client& client, const std::string& wanted) {
+  RN_TRY(const api::ImageList list, client.get_as<api::ImageList>("/v1/images"));
+  std::vector<std::string_view> names;
+  for (const Image& image : list.images) {
+    if (image.name == wanted || image.digest == wanted) return {};
+    names.push_back(image.name);
+  }
+  return fail(image_not_listed(wanted, names));
+}
+
 /// Nothing is uploaded for a job that the coordinator would refuse.
 Status prepare_job(const Client& client, RunOptions& options) {
   RN_CHECK(check_folder(options));
   RN_CHECK(check_spec(options.spec));
   if (!options.uploads) return {};
+  RN_CHECK(check_image(client, options.spec.image));
   const std::uint64_t limit =
       options.upload_limit_bytes == 0 ? kDefaultUploadLimit : options.upload_limit_bytes;
   RN_TRY(FolderScan scan, scan_folder(options.folder, limit));

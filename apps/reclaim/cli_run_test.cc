@@ -78,6 +78,33 @@ TEST(CliRun, errors_have_their_exit_codes) {
   EXPECT_EQ(nodes(admin, true), 0);
 }
 
+TEST(CliRun, nothing_is_uploaded_for_an_image_that_is_not_listed) {
+  const LiveSite site;
+  site.add_base_image();
+  const ScratchFolder folder;
+  std::ofstream(folder.path() + "/train.py") << "print(1)\n";
+  const auto is_there = [&] {
+    const auto name = to_hex(crypto::sha256(as_bytes("print(1)\n")));
+    return site.call("GET", "/v1/blobs/" + name).status == 200;
+  };
+  RunOptions options;
+  options.spec.command = {"python3", "train.py"};
+  options.folder = folder.path();
+  options.is_detached = true;
+  options.spec.image = "bass";
+
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run_job(client_of(site, site.admin()), options), 4);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("'bass' is not on the allow list\n  next: allowed images: base;"), said.npos)
+      << said;
+  EXPECT_FALSE(is_there());
+
+  options.spec.image = "base";
+  EXPECT_EQ(run_job(client_of(site, site.admin()), options), 0);
+  EXPECT_TRUE(is_there());
+}
+
 TEST(CliNodes, a_node_that_is_away_is_listed_and_revoked_by_its_hostname_when_that_is_confirmed) {
   const LiveSite site;
   const Client admin = client_of(site, site.admin());

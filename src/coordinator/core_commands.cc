@@ -40,13 +40,10 @@ const Image* find_image(const State& state, const std::string& wanted) {
   return nullptr;
 }
 
-std::string names_of_images(const State& state) {
-  std::string names;
-  for (const auto& [name, image] : state.images) {
-    if (names.size() > 200) return names + ", …";
-    names += (names.empty() ? "" : ", ") + name;
-  }
-  return names.empty() ? "none yet" : names;
+std::vector<std::string_view> names_of_images(const State& state) {
+  std::vector<std::string_view> names;
+  for (const auto& [name, image] : state.images) names.push_back(name);
+  return names;
 }
 
 void audit(State& state, const Caller& caller, std::string kind, std::string message) {
@@ -101,11 +98,7 @@ Result<Answer> run(State& state, const Caller& caller, const SubmitJob& command)
   RN_CHECK(check_spec(command.spec));
   const Image* image = find_image(state, command.spec.image);
   if (image == nullptr)
-    return denied(
-        "image: '" + command.spec.image.substr(0, 100) + "' is not on the allow list",
-        "allowed images: " + names_of_images(state) +
-            "; an administrator adds one with `reclaim image add`"
-    );
+    return tl::unexpected(image_not_listed(command.spec.image, names_of_images(state)));
   RN_CHECK(check_room(state, caller));
 
   JobRow row;
@@ -215,7 +208,7 @@ Result<Answer> run(State& state, const Caller& caller, const AddImage& command) 
     if (base == nullptr) {
       return denied(
           "base: '" + image.base.substr(0, 100) + "' is not on the allow list",
-          "allowed images: " + names_of_images(state)
+          "allowed images: " + few_of(names_of_images(state))
       );
     }
     RN_CHECK(check_is_built_on(image, *base));

@@ -404,9 +404,9 @@ TEST_F(DataTest, a_name_that_is_none_is_refused_in_a_job_and_dropped_from_a_node
   offer("a", {"digits", "../etc", "\033[2J"});
 
   EXPECT_EQ(tables.nodes.at(node("a").id).facts.data_sets, std::vector<std::string>{"digits"});
-  for (const auto& names : std::vector<std::vector<std::string>>{
+  for (const auto& wrong : std::vector<std::vector<std::string>>{
            {"../etc"}, {"a", "a"}, std::vector<std::string>(17, "x")}) {
-    const auto refused = run(user(), SubmitJob{.spec = a_spec_with(names)});
+    const auto refused = run(user(), SubmitJob{.spec = a_spec_with(wrong)});
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::kInvalid);
   }

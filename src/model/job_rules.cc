@@ -151,4 +151,20 @@ Status check_spec(const JobSpec& spec) {
   return {};
 }
 
+std::string few_of(const std::vector<std::string_view>& names) {
+  std::string text;
+  for (const std::string_view name : names) {
+    if (text.size() > 200) return text + ", …";
+    text += (text.empty() ? "" : ", ") + std::string(name);
+  }
+  return text.empty() ? "none yet" : text;
+}
+
+Error image_not_listed(std::string_view wanted, const std::vector<std::string_view>& listed) {
+  return Error{
+      ErrorCode::kDenied,
+      "image: '" + std::string(wanted.substr(0, 100)) + "' is not on the allow list",
+      "allowed images: " + few_of(listed) + "; an administrator adds one with `reclaim image add`"};
+}
+
 }  // namespace rn
