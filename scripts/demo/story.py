@@ -261,6 +261,8 @@ def act_7_end(stage):
         stage.check(len(logs) == len(stage.attempts(guest)), f"{guest}: logs of {len(logs)} attempts are here")
         folder, popen = stage.reference[guest]
         wait_until(f"the undisturbed {guest}", lambda: popen.poll() is not None, 900)
+        say(f"SHA-256 of {guest}'s final.pt: {guests.digest_of_weights(stage.folders[guest])}… after all that, "
+            f"{guests.digest_of_weights(folder)}… undisturbed")
         found = guests.differences(folder, stage.folders[guest])
         stage.check(not found, f"{guest}: curve and weights equal the undisturbed run's, bit by bit, after "
                     f"{len(stage.attempts(guest))} attempts" + "".join(f"\n      {line}" for line in found))

@@ -23,14 +23,16 @@ def curve_of_log(path):
     return curve
 
 
+def digest(path):
+    """SHA-256 of the file in hexadecimal digits, or "absent"."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "absent"
+
+
 def differences(left, right):
     left, right = pathlib.Path(left), pathlib.Path(right)
     found = []
     for name in ("curve.csv", "final.pt"):
-        hashes = []
-        for folder in (left, right):
-            path = folder / name
-            hashes.append(hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "absent")
+        hashes = [digest(folder / name) for folder in (left, right)]
         if hashes[0] != hashes[1] or "absent" in hashes:
             found.append(f"{name}: {hashes[0][:16]} against {hashes[1][:16]}")
     curves = [curve_of_log(folder / "steps.log") if (folder / "steps.log").exists() else {} for folder in (left, right)]

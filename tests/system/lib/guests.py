@@ -100,6 +100,11 @@ def run_undisturbed(root, folder, arguments, log, run):
             env={**os.environ, "IMAGE_WORK": str(folder), "RN_RUN": run}, stdout=out, stderr=subprocess.STDOUT)
 
 
+def digest_of_weights(folder):
+    """The first 16 hexadecimal digits of the SHA-256 of the final model, or "absent"."""
+    return compare_runs.digest(pathlib.Path(folder) / "final.pt")[:16]
+
+
 def differences(undisturbed, other):
     """Lines that say how the second run's curve, step log or weights differ; empty when they are bit-identical."""
     return compare_runs.differences(undisturbed, other)
