@@ -270,6 +270,7 @@ class Core::State {
   void on_ask_failed(Attempt& a, Ask kind, const warden_wire::Answer& answer);
   void on_state(const warden_wire::WardenState& state);
   void offer_data_sets(const std::vector<std::string>& there);
+  void tell_grant(const warden_wire::TransfersEdge& edge);
   void on_guest(Attempt& a, const warden_wire::GuestReport* report);
   void clean_strangers(const warden_wire::WardenState& state);
   void time_out_asks();
