@@ -322,6 +322,7 @@ class Core::State {
   void pump_ahead(Attempt& a);
   void release_ahead(Attempt& a, const GenerationRef& generation);
   void stop_ahead(Attempt& a);
+  void leave_others(Attempt& a);
   void pump_precopy(Attempt& a);
   void stop_precopy(Attempt& a);
   PeerChoice choose_peers(const Attempt& a, const std::vector<Receipt>& receipts) const;

@@ -413,6 +413,7 @@ void SiteReader::read_job(const JobId& id) {
     out.options.push_back(option);
   }
   out_.ids.push_back(id);
+  out_.deltas.push_back(delta_);
   out_.jobs.push_back(std::move(out));
 }
 
