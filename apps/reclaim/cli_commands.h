@@ -50,6 +50,9 @@ int nodes(const Client& client, bool is_json);
 
 /// How many guests a node has; of one that is away what it said last, or "-" for none.
 std::string guests_of(const api::NodeInfo& node);
+/// What copies from the node may send, as far as its owner bounds it, and what its agent warns of:
+/// indented lines, each with its end; empty = nothing is said.
+std::string words_of_facts(const NodeFacts& facts);
 /// How likely the node's owner takes it back soon, and from what that is known. By id or hostname.
 int node_hazard(const Client& client, const std::string& node, bool is_json);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <cstdio>
 
 #include "cli_commands.h"
@@ -85,6 +86,25 @@ int print(const Revoked& revoked, const std::string& name, const std::string& ur
 
 }  // namespace
 
+std::string words_of_facts(const NodeFacts& facts) {
+  std::string text;
+  if (facts.are_transfers_cut) {
+    text += "  copies: none goes out or comes in, its owner has cut them\n";
+  } else if (facts.transfers_bps > 0) {
+    std::array<char, 96> line{};
+    std::snprintf(
+        line.data(),
+        line.size(),
+        "  copies: its owner lets them send %.1f Mbit/s together\n",
+        static_cast<double>(facts.transfers_bps) / 1e6
+    );
+    text += line.data();
+  }
+  for (const std::string& warning : facts.warnings)
+    text += "  warning: " + printable(warning) + "\n";
+  return text;
+}
+
 int node_hazard(const Client& client, const std::string& name, bool is_json) {
   const auto list = client.get_as<api::NodeList>("/v1/nodes");
   if (!list) return complain(list.error());
@@ -98,6 +118,7 @@ int node_hazard(const Client& client, const std::string& name, bool is_json) {
     std::printf("%s\n", to_json(*why).c_str());
   } else {
     std::fputs(reclaim::describe(*why).c_str(), stdout);
+    std::fputs(words_of_facts(node->facts).c_str(), stdout);
   }
   return 0;
 }

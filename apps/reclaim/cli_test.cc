@@ -52,6 +52,19 @@ std::vector<std::string> paths_of(const Listing& listing) {
   return paths;
 }
 
+TEST(Nodes, what_an_owner_grants_to_copies_is_told_and_of_who_grants_all_nothing) {
+  NodeFacts facts;
+  EXPECT_EQ(words_of_facts(facts), "");
+  facts.transfers_bps = 90'000'000;
+  EXPECT_EQ(words_of_facts(facts), "  copies: its owner lets them send 90.0 Mbit/s together\n");
+  facts.are_transfers_cut = true;
+  facts.warnings = {"odd\n"};
+  EXPECT_EQ(
+      words_of_facts(facts),
+      "  copies: none goes out or comes in, its owner has cut them\n  warning: odd\\n\n"
+  );
+}
+
 TEST(Ignore, patterns_are_read_as_git_reads_them) {
   IgnoreRules rules;
   rules.add("", "*.log\n/build/\ndata/**/raw\n!keep.log\n# comment\n\n");

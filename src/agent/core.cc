@@ -450,6 +450,7 @@ void Core::State::on(const FactsChanged& e) {
   facts_.images = images;
   facts_.data_sets = data_sets;
   facts_.engine_refusal = engine_refusal;
+  tell_grant(warden_.transfers);
   arbiter_.set_facts(facts_);
   send_node_update();
 }

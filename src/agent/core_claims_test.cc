@@ -259,6 +259,36 @@ TEST_F(Claims, what_holds_is_told_again_with_its_counters_while_something_is_sen
   EXPECT_FALSE(has_asked<SetTransfers>()) << "of nothing nothing is said again";
 }
 
+TEST_F(Claims, the_campus_is_told_what_the_owner_grants_and_when_that_changes) {
+  warden.transfers.bytes_per_s = 11'250'000;
+  start();
+  EXPECT_EQ(sent<wire::Hello>().back().facts.transfers_bps, 90'000'000u);
+  EXPECT_FALSE(sent<wire::Hello>().back().facts.are_transfers_cut);
+  push_state();
+  EXPECT_TRUE(sent<wire::NodeUpdate>().empty()) << "nothing is new";
+
+  warden.transfers.bytes_per_s = 1'250'000;
+  push_state();
+  EXPECT_EQ(sent<wire::NodeUpdate>().back().facts.transfers_bps, 10'000'000u);
+  feed(FactsChanged{facts});
+  EXPECT_EQ(sent<wire::NodeUpdate>().back().facts.transfers_bps, 10'000'000u);
+  warden.transfers.is_cut = true;
+  push_state();
+  EXPECT_TRUE(sent<wire::NodeUpdate>().back().facts.are_transfers_cut);
+
+  warden.transfers = {};
+  push_state();
+  EXPECT_EQ(sent<wire::NodeUpdate>().back().facts.transfers_bps, 0u);
+  EXPECT_FALSE(sent<wire::NodeUpdate>().back().facts.are_transfers_cut);
+}
+
+TEST_F(Claims, a_grant_that_no_line_carries_is_told_as_the_most_that_one_does) {
+  warden.transfers.bytes_per_s = ~std::uint64_t{0};
+  start();
+
+  EXPECT_EQ(sent<wire::Hello>().back().facts.transfers_bps, kMostGranted_bps);
+}
+
 TEST_F(Claims, that_the_owner_has_cut_them_is_said) {
   start_copying();
   EXPECT_EQ(copies().find("CUT"), std::string::npos) << copies();

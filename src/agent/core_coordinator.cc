@@ -99,6 +99,7 @@ void Core::State::on_plan(const wire::CopyPlan& plan) {
   if (a == nullptr || a->row.plan == plan) return;
   a->row.plan = plan;
   a->is_dirty = true;  // it must be there when the coordinator is away
+  if (plan.leaves_others) leave_others(*a);
 }
 
 void Core::State::on_message(const wire::Probe& m) {

@@ -438,5 +438,78 @@ TEST_F(StatelessNotice, a_guest_with_nothing_to_save_does_not_keep_the_owner_wai
   EXPECT_TRUE(has_asked<warden_wire::KillGuest>());
 }
 
+/// Its guest has saved and is gone; what it saved is on its way to n-2.
+class CoreMoves : public CoreNotice {
+ protected:
+  void leave() {
+    declare();
+    answer<warden_wire::WriteNotice>();
+    save(1);
+    answer<warden_wire::KillGuest>();
+    finish<TakeSnapshot>(NothingNew{});
+    log_is_empty();
+    ASSERT_EQ(state(), AttemptState::kDraining);
+    ASSERT_EQ(work_body<CopyGeneration>().peer.node, NodeId("n-2"));
+  }
+
+  static wire::CopyPlan elsewhere(const char* first = "n-4") {
+    wire::CopyPlan plan = a_plan();
+    plan.copies = {a_peer(first), a_peer("n-2")};
+    plan.leaves_others = true;
+    return plan;
+  }
+};
+
+TEST_F(CoreMoves, a_copy_that_would_be_late_is_broken_off_and_begins_where_it_arrives) {
+  leave();
+  follow(elsewhere());
+
+  EXPECT_THAT(cancelled, SizeIs(1));
+  EXPECT_EQ(work_body<CopyGeneration>().peer.node, NodeId("n-4"));
+  copied("n-4", 1);
+  EXPECT_EQ(sent<wire::CommitGeneration>().back().receipts.front().holder, NodeId("n-4"));
+}
+
+TEST_F(CoreMoves, a_plan_that_does_not_say_so_breaks_nothing_off) {
+  leave();
+  wire::CopyPlan plan = elsewhere();
+  plan.leaves_others = false;
+  follow(plan);
+
+  EXPECT_THAT(cancelled, SizeIs(0));
+  EXPECT_EQ(work_body<CopyGeneration>().peer.node, NodeId("n-2"));
+}
+
+TEST_F(CoreMoves, what_goes_to_the_first_already_goes_on) {
+  leave();
+  follow(elsewhere("n-2"));
+
+  EXPECT_THAT(cancelled, SizeIs(0));
+}
+
+TEST_F(CoreMoves, a_fallback_after_the_move_is_not_broken_off_by_the_plan_that_follows) {
+  leave();
+  follow(elsewhere());
+  finish<CopyGeneration>(Error{ErrorCode::kUnavailable, "it is gone", ""});
+  ASSERT_EQ(work_body<CopyGeneration>().peer.node, NodeId("n-2"));
+  cancelled.clear();
+
+  wire::CopyPlan same = elsewhere();
+  same.leaves_others = false;
+  follow(same);
+  follow(elsewhere());
+
+  EXPECT_THAT(cancelled, SizeIs(0)) << "n-4 has just failed";
+}
+
+TEST_F(CoreMoves, a_guest_that_stays_is_not_disturbed) {
+  save(1);
+  ASSERT_EQ(work_body<CopyGeneration>().peer.node, NodeId("n-2"));
+
+  follow(elsewhere());
+
+  EXPECT_THAT(cancelled, SizeIs(0));
+}
+
 }  // namespace
 }  // namespace rn::agent

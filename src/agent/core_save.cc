@@ -407,6 +407,26 @@ void Core::State::stop_precopy(Attempt& a) {
   });
 }
 
+/// The coordinator knows that they would be late, and who is reached in time. If one of those has
+/// just failed, what is under way goes on.
+void Core::State::leave_others(Attempt& a) {
+  if (a.row.phase < Phase::kNoticed || a.row.phase > Phase::kDraining) return;
+  const std::size_t wanted = std::max(a.row.plan.wanted, 1u);
+  std::set<NodeId> first;
+  for (const PeerGrant& peer : a.row.plan.copies) {
+    const auto after = a.peer_after.find(peer.node);
+    const bool rests = after != a.peer_after.end() && now_.boot < after->second;
+    if (first.size() < wanted && !rests) first.insert(peer.node);
+  }
+  if (first.size() < wanted || !first.contains(a.row.plan.copies.front().node)) return;
+  std::erase_if(a.copies, [&](const auto& copy) {
+    const auto found = works_.find(copy.second);
+    if (first.contains(copy.first) || found == works_.end()) return false;
+    cancel_work(copy.second);
+    return true;
+  });
+}
+
 void Core::State::send_commit(Attempt& a, const GenerationRow& generation) {
   if (!is_welcome_ || !is_due(a.commit_sent_at)) return;
   a.commit_sent_at = now_.boot;

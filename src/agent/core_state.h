@@ -270,6 +270,7 @@ class Core::State {
   void on_ask_failed(Attempt& a, Ask kind, const warden_wire::Answer& answer);
   void on_state(const warden_wire::WardenState& state);
   void offer_data_sets(const std::vector<std::string>& there);
+  void tell_grant(const warden_wire::TransfersEdge& edge);
   void on_guest(Attempt& a, const warden_wire::GuestReport* report);
   void clean_strangers(const warden_wire::WardenState& state);
   void time_out_asks();
@@ -321,6 +322,7 @@ class Core::State {
   void pump_ahead(Attempt& a);
   void release_ahead(Attempt& a, const GenerationRef& generation);
   void stop_ahead(Attempt& a);
+  void leave_others(Attempt& a);
   void pump_precopy(Attempt& a);
   void stop_precopy(Attempt& a);
   PeerChoice choose_peers(const Attempt& a, const std::vector<Receipt>& receipts) const;

@@ -239,7 +239,8 @@ const ReclaimRecord* Core::State::cutting_reclaim(const Attempt& a) const {
 void Core::State::on_state(const warden_wire::WardenState& state) {
   const bool is_first = !was_reconciled_;
   const bool is_node_new = state.images != warden_.images || state.data_sets != warden_.data_sets ||
-                           state.engine_refusal != warden_.engine_refusal || is_first;
+                           state.engine_refusal != warden_.engine_refusal ||
+                           state.transfers != warden_.transfers || is_first;
   warden_ = state;
   is_reconciled_ = was_reconciled_ = true;
   if (state.is_engine_up) {
@@ -257,6 +258,7 @@ void Core::State::on_state(const warden_wire::WardenState& state) {
   if (is_node_new) {
     facts_.images = state.images;
     facts_.engine_refusal = state.engine_refusal;
+    tell_grant(state.transfers);
     offer_data_sets(state.data_sets);
     arbiter_.set_facts(facts_);
     send_node_update();
@@ -274,6 +276,13 @@ void Core::State::on_state(const warden_wire::WardenState& state) {
     if (state.is_paused && a.row.phase < Phase::kStarting) hand_back(a);
   }
   clean_strangers(state);
+}
+
+/// What the kernel holds copies to is as good as a thinner line, also while the warden is away.
+void Core::State::tell_grant(const warden_wire::TransfersEdge& edge) {
+  const std::uint64_t bytes_per_s = std::min(edge.bytes_per_s, kMostGranted_bps / 8);
+  facts_.transfers_bps = edge.is_there ? bytes_per_s * 8 : 0;
+  facts_.are_transfers_cut = edge.is_there && edge.is_cut;
 }
 
 std::string Core::State::engine_words() const {

@@ -105,6 +105,7 @@ std::vector<reclaim::CopyCandidate> copy_candidates(
       departs >= reclaim::kDepartsSoon ? likely_destination(state, job, source) : NodeId();
   for (const auto& [id, node] : state.nodes) {
     if (node.row.is_revoked || !state.is_up(node) || node.row.address.peer.empty()) continue;
+    if (node.row.facts.are_transfers_cut) continue;
     if (std::find(except.begin(), except.end(), id) != except.end()) continue;
     reclaim::CopyCandidate c;
     c.node = id;
@@ -203,6 +204,7 @@ std::vector<PeerGrant> precopy_grants(
   const bool is_wanted = attempt.row.attempt.state == AttemptState::kRunning &&
                          j.durable.generation > 0 && j.durable.epoch == j.epoch &&
                          directed_holder(state, j.id).empty() && has_budget(state, source) &&
+                         !source.row.facts.are_transfers_cut &&
                          source_of(job, source).departs >= reclaim::kDepartsSoon;
   if (!is_wanted) return {};
   const NodeEntry* next = state.find_node(likely_destination(state, job, source));

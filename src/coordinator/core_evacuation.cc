@@ -46,6 +46,7 @@ bool is_under_way(const State& state, const JobEntry& job, const Evacuation& eva
 struct Reason {
   std::string because;
   std::size_t beyond = 0;
+  bool leaves_others = false;  ///< what is on its way elsewhere is broken off
 };
 
 std::string all_causes(const std::set<std::string>& words) {
@@ -103,7 +104,7 @@ api::EvacuationView view_of_choice(
 }
 
 /// Told at once: the next heartbeat may be most of the notice away.
-void push_plan(State& state, JobEntry& job) {
+void push_plan(State& state, JobEntry& job, bool leaves_others) {
   AttemptEntry* attempt = state.newest_attempt(job);
   if (attempt == nullptr || !attempt->is_live() || !attempt->is_granted) return;
   NodeEntry* node = state.find_node(attempt->row.attempt.node);
@@ -114,6 +115,7 @@ void push_plan(State& state, JobEntry& job) {
   wire::HeartbeatAck ack;
   ack.clock_offset_ms = node->clock_offset_ms;
   ack.plans.push_back(attempt->plan);
+  ack.plans.back().leaves_others = leaves_others;
   state.send(*node, std::move(ack));
 }
 
@@ -147,15 +149,16 @@ void apply_choice(
   e.chosen_at = state.now.boot;
   e.kept_until = kept_until(state, job, e);
   e.view = std::move(view);
-  if (!is_other) return;
-  if (e.told < kChoicesTold) {
+  if (is_other && e.told < kChoicesTold) {
     ++e.told;
     State::EventData data = data_of(e.view);
     data["beyond"] = std::to_string(reason.beyond);
     data["tries"] = std::to_string(e.tries);
     state.note(job, "evacuation.chosen", e.view.sentence, std::move(data));
   }
-  if (!in.jobs[j].is_stranded) push_plan(state, job);
+  // Where an older copy holds the last one up, it is broken off although the choice is the same.
+  if (!in.jobs[j].is_stranded && (is_other || reason.leaves_others))
+    push_plan(state, job, reason.leaves_others);
 }
 
 std::vector<EvacuationChoice> choose_together(const EvacuationInputs& in) {
@@ -260,6 +263,40 @@ std::size_t leave_out(State& state, std::vector<JobId>& jobs) {
   return beyond.size();
 }
 
+/// The lines from its node carry what they have left, for certain; what is new is as large as the
+/// copy under way has shown. False if that is none that can be weighed.
+bool take_what_is_left(EvacuationInputs& in, const Evacuation& e, const CopyShortage& shortage) {
+  constexpr double kBeginning_s = 0.5;  // until the first byte of another copy leaves
+  reclaim::EvacuatingJob& job = in.jobs.front();
+  const auto peer = std::lower_bound(in.nodes.begin(), in.nodes.end(), shortage.peer);
+  if (job.is_stranded || peer == in.nodes.end() || *peer != shortage.peer) return false;
+  const double guess = in.deltas.front();
+  const auto lacks = [guess](const reclaim::EvacuationOption& option) {
+    return std::max(option.bytes - guess, 0.0);
+  };
+  const auto tried = static_cast<std::size_t>(peer - in.nodes.begin());
+  const double fresh = shortage.bytes - lacks(job.options[tried]);
+  const double least = std::min(shortage.bytes, guess);
+  std::vector<std::vector<std::uint32_t>> ways(in.nodes.size());
+  for (std::size_t n = 0; n < in.nodes.size(); ++n) {
+    reclaim::EvacuationOption& option = job.options[n];
+    if (n == job.source) continue;
+    option.bytes = std::max(lacks(option) + fresh, least);
+    if (n == tried || e.too_late.contains(in.nodes[n])) option.can_store = false;
+    const double rate = shortage.rate_to(in.nodes[n]);
+    ways[n] = in.site.path(job.source, n);
+    if (!std::isfinite(rate)) continue;
+    ways[n] = {static_cast<std::uint32_t>(in.site.links.size())};
+    in.site.links.push_back({.q10 = rate, .median = rate});
+  }
+  job.save_s = kBeginning_s;
+  job.notice_s = shortage.left_s;
+  in.site.path = [source = job.source, ways = std::move(ways), other = std::move(in.site.path)](
+                     std::size_t from, std::size_t to
+                 ) { return from == source ? ways[to] : other(from, to); };
+  return true;
+}
+
 }  // namespace
 
 void note_turned_down(State& state, const JobId& job, const NodeId& node, const std::string& why) {
@@ -294,6 +331,25 @@ void note_held(State& state, const JobId& job, const GenerationRow& row) {
   if (is_there || row.receipts.empty()) return;
   want_choice(state, "its state went to " + state.name_of(row.receipts.front().holder));
   e.destination = NodeId();
+}
+
+std::optional<CopyElsewhere> choose_by_what_is_left(
+    State& state, const JobId& job, const CopyShortage& shortage
+) {
+  Evacuation& e = state.evacuations.at(job);
+  EvacuationInputs in = evacuation_inputs(state, {job}, state.evacuations);
+  if (!take_what_is_left(in, e, shortage)) return std::nullopt;
+  const EvacuationChoice choice = reclaim::choose_evacuation(in.site, in.jobs, in.policy).front();
+  const bool arrives = choice.holder && choice.way != EvacuationWay::kLastDurable;
+  if (!arrives || *choice.holder == in.jobs.front().source) return std::nullopt;
+  ++e.moves;
+  e.too_late.insert(shortage.peer);
+  const Reason reason{
+      .because = "its copy to " + state.name_of(shortage.peer) + " is not promised",
+      .leaves_others = true};
+  apply_choice(state, in, 0, choice, reason);
+  state.is_dispatch_wanted = true;
+  return CopyElsewhere{in.nodes[*choice.holder], choice.bytes};
 }
 
 void end_evacuation(State& state, const JobId& job) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -46,6 +48,26 @@ void note_held(State& state, const JobId& job, const GenerationRow& row);
 /// It runs elsewhere, is over, or its owner gave the node back.
 void end_evacuation(State& state, const JobId& job);
 
+/// A copy on its way that does not arrive in time.
+struct CopyShortage {
+  NodeId peer;
+  double bytes = 0;   ///< of the whole copy to it
+  double left_s = 0;  ///< until its deadline
+  /// What a copy to that node can have until the deadline, bytes/s; infinite: as it is forecast.
+  std::function<double(const NodeId& to)> rate_to;
+};
+
+struct CopyElsewhere {
+  NodeId holder;
+  double bytes = 0;
+};
+
+/// Chooses anew for a job whose last generation is on the wire. If something arrives in time, it is
+/// sent there and what is under way is broken off; else nothing changes.
+std::optional<CopyElsewhere> choose_by_what_is_left(
+    State& state, const JobId& job, const CopyShortage& shortage
+);
+
 /// Looks at destinations and at what has lasted too long; from ticks.
 void look_at_evacuations(State& state);
 /// Chooses, if there is a reason to. After each event, before anything is placed.
@@ -77,6 +99,7 @@ struct EvacuationInputs {
   std::vector<NodeId> nodes;
   reclaim::EvacuationSite site;
   std::vector<reclaim::EvacuatingJob> jobs;
+  std::vector<double> deltas;  ///< of each job, in bytes: what no other node has, by estimate
   reclaim::EvacuationPolicy policy;
 };
 

@@ -81,6 +81,22 @@ class Evacuations : public CoreSite {
     say(from, id, job(id).epoch, AttemptState::kEnded, AttemptEnd::kReclaimed);
   }
 
+  void update(const std::string& at) {
+    FakeAgent& agent = node(at);
+    tell(agent, wire::NodeUpdate{agent.hello.facts, agent.hello.contract, agent.hello.address});
+  }
+
+  /// What the owner has the kernel let through.
+  void grant(const std::string& at, std::uint64_t bps) {
+    node(at).hello.facts.transfers_bps = bps;
+    update(at);
+  }
+
+  void cut(const std::string& at, bool is_cut) {
+    node(at).hello.facts.are_transfers_cut = is_cut;
+    update(at);
+  }
+
   std::string name_of(const std::string& node_id) const {
     for (const auto& [name, id] : names)
       if (id.str() == node_id) return name;

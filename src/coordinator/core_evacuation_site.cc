@@ -2,6 +2,7 @@
 // The inputs of a joint choice of destinations, read from the core's state.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/planted.h"
 #include "coordinator/core_copies.h"
@@ -20,6 +21,7 @@ using reclaim::EvacuationSite;
 constexpr double kUnknownLine = 12.5e6;  // bytes a second: 100 Mbit/s
 constexpr double kSureShare = 0.6;  // of a declared rate, nine times of ten, until it is measured
 constexpr double kUsualShare = 0.9;
+constexpr double kNoBound = std::numeric_limits<double>::infinity();
 constexpr double kSaveGuess_s = 5;       // from a notice to the first byte that may leave
 constexpr double kUnknownState = 256e6;  // bytes of a job that has saved nothing yet
 constexpr double kGroupHorizon_s = 4 * 3600.0;
@@ -28,6 +30,18 @@ constexpr double kJobHorizon_s = 4 * 3600.0;  // as sched::Demand's
 
 double seconds_in(nanoseconds value) {
   return std::chrono::duration<double>(value).count();
+}
+
+/// Its owner bounds what copies send, whatever the line carries.
+bool is_bounded(const NodeEntry& node) {
+  return node.row.facts.are_transfers_cut || sent_bps_most(node.row.contract, node.row.facts) > 0;
+}
+
+/// Of `rate`, what its copies may send together, in bytes a second.
+double sent_most(const NodeEntry& node, double rate) {
+  if (node.row.facts.are_transfers_cut) return 0;
+  const std::uint64_t bps = sent_bps_most(node.row.contract, node.row.facts);
+  return bps == 0 ? rate : std::min(rate, static_cast<double>(bps) / 8);
 }
 
 bool is_copy_place(const std::vector<std::string>& names, const NodeEntry& node) {
@@ -250,8 +264,9 @@ void SiteReader::read_links() {
             : std::max(kUnknownLine, seen.contains(node->row.node) ? seen.at(node->row.node) : 0);
     const auto first = static_cast<std::uint32_t>(out_.site.links.size());
     lines_.emplace_back(first, first + 1);
-    const double cap = static_cast<double>(node->row.contract.uplink_bps_evacuation) / 8;
-    out_.site.links.push_back(line_of(cap > 0 ? std::min(rate, cap) : rate));
+    // Of a place in the topology the line is there already: this one is what its owner bounds.
+    const bool is_bound_alone = is_bounded(*node) && place_of(state_, *node);
+    out_.site.links.push_back(line_of(sent_most(*node, is_bound_alone ? kNoBound : rate)));
     out_.site.links.push_back(line_of(rate));
   }
   std::set<std::size_t> ends;
@@ -271,8 +286,7 @@ void SiteReader::read_paths(std::size_t from) {
     if (to == from) continue;
     const auto end = place_of(state_, *nodes_[to]);
     std::vector<std::uint32_t> links = topology.path(start, end).links;
-    const bool is_capped = nodes_[from]->row.contract.uplink_bps_evacuation > 0;
-    if (!start || is_capped) links.push_back(lines_[from].first);
+    if (!start || is_bounded(*nodes_[from])) links.push_back(lines_[from].first);
     if (!end) links.push_back(lines_[to].second);
     if (const auto rate = state_.path_rates.find(out_.nodes[from], out_.nodes[to])) {
       links.push_back(static_cast<std::uint32_t>(out_.site.links.size()));
@@ -332,17 +346,20 @@ EvacuationOption SiteReader::option_at(
   if (id == job.row.avoid) option.speed *= 0.5;
   const bool is_apart = source == nullptr || failure_domain_of(node) != failure_domain_of(*source);
   option.can_store = state_.is_up(node) && !node.row.is_revoked && !node.row.address.peer.empty() &&
-                     is_apart && !is_taken && !evacuation.refused_copy.contains(id) &&
+                     is_apart && !is_taken && !node.row.facts.are_transfers_cut &&
+                     !evacuation.refused_copy.contains(id) &&
                      is_copy_place(j.spec.checkpoint.destinations, node);
   if (j.spec.checkpoint.is_stateless || is_source) option.can_store = option.can_run;
   return option;
 }
 
-/// From who is cut nothing is fetched, also if its agent would still serve.
+/// From who is cut, or whose transfers are, nothing is fetched, also if its agent would still
+/// serve.
 bool SiteReader::can_give(const NodeEntry& node, const Evacuation& evacuation) const {
   const bool is_left = node.row.node == evacuation.source &&
                        (!evacuation.may_return || node.lending != LendingState::kOpen);
-  return !is_left && state_.is_up(node) && !node.row.is_revoked && !node.row.address.peer.empty();
+  return !is_left && state_.is_up(node) && !node.row.is_revoked &&
+         !node.row.facts.are_transfers_cut && !node.row.address.peer.empty();
 }
 
 void SiteReader::read_job(const JobId& id) {
@@ -396,6 +413,7 @@ void SiteReader::read_job(const JobId& id) {
     out.options.push_back(option);
   }
   out_.ids.push_back(id);
+  out_.deltas.push_back(delta_);
   out_.jobs.push_back(std::move(out));
 }
 
@@ -432,20 +450,19 @@ double shared_switches(const State& state, const NodeEntry& a, const NodeEntry& 
 }
 
 double sure_rate(const State& state, const NodeEntry& from, const NodeEntry& to) {
-  if (const auto seen = state.path_rates.find(from.row.node, to.row.node)) return seen->q10;
+  if (const auto seen = state.path_rates.find(from.row.node, to.row.node))
+    return sent_most(from, seen->q10);
   const auto start = place_of(state, from);
   const auto end = place_of(state, to);
-  if (start && end) {
-    const double rate = state.config.topology.path(start, end).rate;
-    return std::isfinite(rate) ? kSureShare * rate : 0;
-  }
-  return kSureShare * static_cast<double>(to.row.facts.uplink_bps) / 8;
+  double rate = static_cast<double>(to.row.facts.uplink_bps) / 8;
+  if (start && end) rate = state.config.topology.path(start, end).rate;
+  const double sent = sent_most(from, rate > 0 ? rate : kNoBound);
+  return std::isfinite(sent) ? kSureShare * sent : 0;
 }
 
 void learn_rates(State& state, const NodeEntry& source, const GenerationRow& row) {
   // What a cap of the owner's held back says nothing of the line.
-  if (source.row.contract.uplink_bps_normal > 0 || source.row.contract.uplink_bps_evacuation > 0)
-    return;
+  if (source.row.contract.uplink_bps_normal > 0 || is_bounded(source)) return;
   const GenerationRef& ref = row.generation;
   const auto rows = state.generations.find(ref.job);
   for (const Receipt& receipt : row.receipts) {

@@ -162,6 +162,36 @@ TEST_F(Evacuations, no_notice_to_speak_of_leaves_the_last_durable_generation) {
   EXPECT_EQ(core->evacuation(id)->holder, "");
 }
 
+TEST_F(Evacuations, what_an_owner_grants_to_copies_bounds_the_way_and_a_change_is_chosen_for_anew) {
+  const JobId id = saved("a");
+  take_back("a", 60);
+  ASSERT_EQ(core->evacuation(id)->way, "destination");
+  ASSERT_EQ(core->evacuation(id)->rate_q10, 7.5e6);
+
+  grant("a", 40'000'000);  // in 52 s and nine times of ten enough for 100 MB, but not for 200
+
+  EXPECT_EQ(core->evacuation(id)->rate_q10, 3e6);
+  EXPECT_EQ(core->evacuation(id)->way, "delta");
+  EXPECT_EQ(name_of(core->evacuation(id)->holder), "store");
+  EXPECT_NE(core->evacuation(id)->because.find("lets its copies send otherwise"), std::string::npos)
+      << core->evacuation(id)->because;
+  grant("a", 0);
+  EXPECT_EQ(core->evacuation(id)->way, "destination");
+}
+
+TEST_F(Evacuations, nothing_is_sent_from_or_to_whose_owner_has_cut_copies) {
+  const JobId id = saved("a");
+  for (const char* other : {"b", "store"}) cut(other, true);
+  take_back("a", 60);
+  ASSERT_EQ(core->evacuation(id)->way, "destination");
+  EXPECT_EQ(chosen(id), "c");
+  EXPECT_EQ(plan("a").front(), "c");
+
+  cut("a", true);
+
+  EXPECT_EQ(core->evacuation(id)->way, "last_durable");
+}
+
 TEST_F(Evacuations, both_ends_at_once_lose_nothing_durable) {
   const JobId id = saved("a");
   take_back("a", 60, "r-1");

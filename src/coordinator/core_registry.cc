@@ -2,6 +2,7 @@
 #include "coordinator/core_registry.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/log.h"
 #include "coordinator/core_copies.h"
@@ -207,12 +208,39 @@ void rise_above(State& state, const NodeEntry& node, std::uint32_t highest) {
   );
 }
 
-/// A name that is none can be asked for by no job, and would reach people's screens.
+/// A name that is none can be asked for by no job, and would reach people's screens. A grant that
+/// no line has is taken for the most that one may have.
 void take_facts(NodeRow& row, const NodeFacts& facts) {
   row.facts = facts;
   std::erase_if(row.facts.data_sets, [](const auto& name) { return !is_data_set_name(name); });
   if (row.facts.engine_refusal.size() > kEngineRefusalBytes)
     row.facts.engine_refusal = "what its agent says is too long to be told";
+  if (facts.transfers_bps > kMostGranted_bps) {
+    row.facts.transfers_bps = kMostGranted_bps;
+    row.facts.warnings.push_back(
+        "its agent says that copies may send " + std::to_string(facts.transfers_bps) +
+        " bit/s, which no line carries: 1 Tbit/s is taken"
+    );
+  }
+}
+
+/// What was promised and chosen by the old bounds of what its copies may send is looked at again.
+void follow_grant(State& state, const NodeEntry& node, const NodeRow& before) {
+  const auto bounds = [](const NodeRow& row) {
+    return std::tuple(
+        row.facts.transfers_bps,
+        row.facts.are_transfers_cut,
+        row.contract.uplink_bps_normal,
+        row.contract.uplink_bps_evacuation
+    );
+  };
+  if (bounds(node.row) == bounds(before)) return;
+  state.transfers.is_changed = true;
+  for (const auto& [job, e] : state.evacuations) {
+    const bool is_hit = e.source == node.row.node || e.holder == node.row.node;
+    if (is_hit)
+      return want_choice(state, state.name_of(node.row.node) + " lets its copies send otherwise");
+  }
 }
 
 /// Facts with a bound on what people's screens and our rows have to carry.
@@ -228,8 +256,9 @@ void take_over(State& state, NodeEntry& node, const wire::Hello& hello) {
   row.version = hello.version;
   row.state = NodeState::kUp;
   row.last_seen_wall_ms = state.wall_ms();
-  node.row = std::move(row);
+  std::swap(node.row, row);
   state.save(node);
+  follow_grant(state, node, row);
 }
 
 void open_lending(State& state, NodeEntry& node, LendingState lending) {
@@ -420,10 +449,12 @@ void on_node_update(State& state, NodeEntry& node, const wire::NodeUpdate& updat
   if (update.facts.gpus.size() > kMaxGpus || update.facts.images.size() > kListed ||
       update.facts.data_sets.size() > kMaxDataSetsOfNode)
     return;
+  const NodeRow before = node.row;
   take_facts(node.row, update.facts);
   node.row.contract = update.contract;
   node.row.address = update.address;
   state.save(node);
+  follow_grant(state, node, before);
   forget_refusals(state, node.row.node);
   state.is_dispatch_wanted = true;
 }

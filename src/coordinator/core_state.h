@@ -182,8 +182,10 @@ struct Evacuation {
   NodeId holder;                   ///< of what it saves last; empty: nowhere
   std::set<NodeId> refused_guest;  ///< bounded by the number of nodes
   std::set<NodeId> refused_copy;
-  std::uint32_t told = 0;    ///< events of it so far
-  api::EvacuationView view;  ///< the newest choice; without a way before the first
+  std::set<NodeId> too_late;  ///< copies to them were not promised, and broken off
+  std::uint32_t moves = 0;    ///< so often
+  std::uint32_t told = 0;     ///< events of it so far
+  api::EvacuationView view;   ///< the newest choice; without a way before the first
 };
 
 struct State {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/log.h"
-#include "coordinator/transfer_links.h"
+#include "coordinator/core_shortage.h"
 #include "reclaim/spare_rates.h"
 
 namespace rn::coordinator {
@@ -81,6 +81,7 @@ void note_progress(
 ) {
   const double span_s = seconds_between(entry.heard, now);
   if (!report.is_size_known || !entry.report.is_size_known) return;
+  entry.sent += std::max(entry.bytes - bytes, 0.0);
   if (span_s < 0.05 || bytes > entry.bytes) return;
   const double got = (entry.bytes - bytes) / span_s;
   const double granted = std::min(entry.rate, entry.max_rate);
@@ -175,13 +176,6 @@ void settle_promises(State& state) {
     at = is_durable || is_over || is_late ? book.promises.erase(at) : std::next(at);
   }
 }
-
-/// One plan's transfers and what stands behind them.
-struct SitePlan {
-  std::vector<reclaim::Transfer> transfers;
-  std::vector<std::map<TransferKey, TransferEntry>::iterator> entries;
-  TransferLinks links;
-};
 
 /// Promised ones keep their place; then who came first.
 std::set<std::uint64_t> chosen_evacuations(const TransferBook& book, Instant now) {
@@ -358,6 +352,7 @@ void plan_now(State& state) {
     if (std::isfinite(plan.rates[i])) book.planned_rate += plan.rates[i];
   }
   tell_verdicts(state, site, plan);
+  move_refused(state, site, plan);
   tell_rates(state);
 }
 

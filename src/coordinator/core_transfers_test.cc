@@ -26,7 +26,7 @@ class SharedLine : public CoreSite {
     add_node("b", "lab-b");
     FakeAgent& store = add_node("store", "lab-s");
     store.hello.contract.lends = false;
-    tell(store, wire::NodeUpdate{store.hello.facts, store.hello.contract, store.hello.address});
+    update(store);
     store.lending = LendingState::kNotLending;
     settle();
     JobSpec spec = a_spec();
@@ -59,6 +59,21 @@ class SharedLine : public CoreSite {
 
   void report(const JobId& id, std::uint64_t bytes, std::uint32_t deadline_ms) {
     tell(node(where(id)), wire::Transfers{{a_report(id, bytes, deadline_ms)}, 0});
+  }
+
+  void update(FakeAgent& agent) {
+    tell(agent, wire::NodeUpdate{agent.hello.facts, agent.hello.contract, agent.hello.address});
+  }
+
+  /// What the owner of the job's node has its kernel let through.
+  void grant(const JobId& id, std::uint64_t bps) {
+    node(where(id)).hello.facts.transfers_bps = bps;
+    update(node(where(id)));
+  }
+
+  void cut(FakeAgent& agent, bool is_cut) {
+    agent.hello.facts.are_transfers_cut = is_cut;
+    update(agent);
   }
 
   /// The rate that the node of the job was told last, in Mbit/s; 0 = nothing bounds it.
@@ -260,7 +275,7 @@ TEST_F(SharedLine, the_contract_of_the_sender_bounds_what_it_is_given) {
   FakeAgent& sender = node(where(job_a_));
   sender.hello.contract.uplink_bps_normal = 10'000'000;
   sender.hello.contract.uplink_bps_evacuation = 40'000'000;
-  tell(sender, wire::NodeUpdate{sender.hello.facts, sender.hello.contract, sender.hello.address});
+  update(sender);
 
   report(job_a_, 500 * kMb, 0);
   pass(250);
@@ -270,6 +285,90 @@ TEST_F(SharedLine, the_contract_of_the_sender_bounds_what_it_is_given) {
   report(job_a_, 20 * kMb, 20'000);
   pass(500);
   EXPECT_NEAR(rate_of(job_a_), 38, 0.1);
+}
+
+TEST_F(SharedLine, a_promise_that_the_line_would_hold_and_the_owners_grant_does_not_is_not_made) {
+  build();
+  grant(job_a_, 40'000'000);
+  notice(job_a_);
+
+  report(job_a_, 60 * kMb, 10'000);  // 48 Mbit/s, of a line of 100
+  pass(250);
+
+  EXPECT_FALSE(is_promised(job_a_));
+  EXPECT_LE(rate_of(job_a_), 38.1);
+  EXPECT_EQ(count_events("evacuation.admitted"), 0u);
+  EXPECT_NE(
+      why(job_a_).find("\"what the owner of lab-a/a grants to transfers\" has 38 Mbit/s"),
+      std::string::npos
+  ) << why(job_a_);
+}
+
+TEST_F(SharedLine, a_grant_that_shrinks_withdraws_a_promise_and_one_that_grows_gives_it_again) {
+  build();
+  grant(job_a_, 90'000'000);
+  notice(job_a_);
+  report(job_a_, 60 * kMb, 10'000);
+  pass(250);
+  ASSERT_TRUE(is_promised(job_a_));
+
+  grant(job_a_, 20'000'000);
+  report(job_a_, 59 * kMb, 9'700);
+  pass(250);
+  EXPECT_FALSE(is_promised(job_a_));
+  EXPECT_LE(rate_of(job_a_), 19.1);
+  EXPECT_EQ(core->metrics().evacuations_withdrawn, 1u);
+
+  grant(job_a_, 90'000'000);
+  for (std::uint32_t i = 0; i < 10; ++i) {
+    report(job_a_, 59 * kMb - i * kMb * 5 / 2, static_cast<std::uint32_t>(9'400 - 250 * i));
+    pass(250);
+  }
+  EXPECT_TRUE(is_promised(job_a_));
+}
+
+TEST_F(SharedLine, transfers_that_an_owner_has_cut_are_promised_nothing_at_either_end) {
+  build();
+  notice(job_a_);
+  const auto keep_telling = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      report(job_a_, kMb, 20'000);
+      pass(250);
+    }
+  };
+  cut(node("store"), true);
+  report(job_a_, kMb, 20'000);
+  pass(250);
+  EXPECT_FALSE(is_promised(job_a_));
+
+  EXPECT_NE(
+      why(job_a_).find("\"the transfers of lab-s/store, cut by its owner,\" has 0.0 Mbit/s"),
+      std::string::npos
+  ) << why(job_a_);
+
+  cut(node("store"), false);
+  cut(node(where(job_a_)), true);
+  keep_telling(12);
+  EXPECT_FALSE(is_promised(job_a_));
+
+  cut(node(where(job_a_)), false);
+  keep_telling(12);
+  EXPECT_TRUE(is_promised(job_a_));
+}
+
+TEST_F(SharedLine, a_grant_that_no_line_has_is_bounded_and_said) {
+  build();
+  grant(job_a_, ~std::uint64_t{0});
+  notice(job_a_);
+
+  report(job_a_, 60 * kMb, 10'000);
+  pass(250);
+
+  EXPECT_TRUE(is_promised(job_a_));
+  const NodeFacts& facts = tables.nodes.at(node(where(job_a_)).id).facts;
+  EXPECT_EQ(facts.transfers_bps, kMostGranted_bps);
+  ASSERT_EQ(facts.warnings.size(), 1u);
+  EXPECT_NE(facts.warnings[0].find("which no line carries"), std::string::npos);
 }
 
 TEST_F(SharedLine, what_others_send_by_the_nodes_uplink_is_left_to_them) {

@@ -34,6 +34,8 @@ struct TransferEntry {
   std::uint32_t slow_reports = 0;  ///< in a row
   EvacuationVerdict verdict = EvacuationVerdict::kNone;
   Instant refused_at;
+  double sent = 0;   ///< so far, by what the bytes left have sunk
+  Instant moved_at;  ///< another way was looked for; epoch (0) = never
 };
 
 /// Kept until the generation is durable or the deadline has passed, also when the copy breaks off.
@@ -43,8 +45,15 @@ struct EvacuationPromise {
   double bytes = 0;
 };
 
+/// A copy that was sent elsewhere, until its agent tells of it.
+struct CopyMove {
+  double bytes = 0;
+  Instant until;
+};
+
 struct TransferBook {
   std::map<TransferKey, TransferEntry> entries;
+  std::map<TransferKey, CopyMove> moves;
   std::map<TransferKey, EvacuationPromise> promises;
   std::map<NodeId, std::uint64_t> foreign_bps;  ///< of senders
   std::map<std::string, Instant> burst_since;   ///< by link, of evacuations over it

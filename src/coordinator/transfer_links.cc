@@ -57,6 +57,19 @@ std::vector<std::uint32_t> TransferLinks::of(
     if (bps > 0)
       out.push_back(add("the contract of " + state.name_of(sender) + when, line_rate(bps), 0));
   };
+  const auto held = [&](const NodeRow& row) {
+    if (row.facts.are_transfers_cut)
+      out.push_back(add("the transfers of " + state.name_of(row.node) + ", cut by its owner,", 0, 0)
+      );
+  };
+  if (from.facts.transfers_bps > 0)
+    out.push_back(
+        add("what the owner of " + state.name_of(sender) + " grants to transfers",
+            line_rate(from.facts.transfers_bps),
+            0)
+    );
+  held(from);
+  held(to);
   grant(from.contract.uplink_bps_evacuation, "");
   if (is_normal) grant(from.contract.uplink_bps_normal, " in normal times");
   for (const std::uint32_t link : out) has_evacuation_[link] = has_evacuation_[link] || is_bound;

@@ -10,7 +10,8 @@
 namespace rn::coordinator {
 
 /// The lines that one plan's copies cross, each once: those of the site's topology, the uplinks of
-/// nodes that it does not name, and what contracts grant.
+/// nodes that it does not name, what their owners have the kernel let through, and what contracts
+/// grant.
 class TransferLinks {
  public:
   /// What a copy crosses. `is_normal`: the contract's share for normal times bounds it, too;

@@ -189,6 +189,24 @@ TEST(DataSets, what_an_older_agent_does_not_say_it_does_not_offer) {
   EXPECT_EQ(missing_data_set({"a", "b"}, {"b", "a"}), "");
 }
 
+TEST(NodeFacts, an_older_agent_grants_as_much_as_there_is_and_nobody_grants_less_than_nothing) {
+  const auto older = from_json<NodeFacts>(R"({"hostname":"old"})");
+  ASSERT_TRUE(older);
+  EXPECT_EQ(older->transfers_bps, 0u);
+  EXPECT_EQ(sent_bps_most(Contract{}, *older), 0u);
+
+  EXPECT_FALSE(from_json<NodeFacts>(R"({"transfers_bps":-1})"));
+  EXPECT_FALSE(from_json<NodeFacts>(R"({"transfers_bps":1e300})"));
+
+  Contract contract;
+  contract.uplink_bps_evacuation = 50;
+  NodeFacts facts;
+  facts.transfers_bps = 40;
+  EXPECT_EQ(sent_bps_most(contract, facts), 40u);
+  facts.transfers_bps = 60;
+  EXPECT_EQ(sent_bps_most(contract, facts), 50u);
+}
+
 TEST(JobState, a_terminal_state_is_left_by_nothing) {
   for (int to = 0; to < 10; ++to) {
     if (static_cast<JobState>(to) == JobState::kSucceeded) continue;

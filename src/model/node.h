@@ -55,6 +55,10 @@ struct NodeFacts {
   std::vector<std::string> data_sets;
   /// Why its warden uses no container engine although one answers; empty: none is refused.
   std::string engine_refusal;
+  /// What its owner lets all copies together send by its uplink, held by the kernel; 0 = as much as
+  /// there is, or an older agent, which does not say.
+  std::uint64_t transfers_bps = 0;
+  bool are_transfers_cut = false;  ///< by the owner: no copy goes out or comes in
 
   RN_FIELDS(
       NodeFacts,
@@ -72,9 +76,14 @@ struct NodeFacts {
       uplink_bps,
       images,
       data_sets,
-      engine_refusal
+      engine_refusal,
+      transfers_bps,
+      are_transfers_cut
   )
 };
+
+/// More than any line carries: what is told to be granted beyond it is a mistake, or a lie.
+inline constexpr std::uint64_t kMostGranted_bps = 1'000'000'000'000;
 
 struct GpuTelemetry {
   std::uint32_t index = 0;
@@ -204,6 +213,12 @@ struct Contract {
 constexpr std::uint64_t capped(std::uint64_t cap, std::uint64_t all) {
   if (cap == 0 || all == 0) return cap == 0 ? all : cap;
   return cap < all ? cap : all;
+}
+
+/// What all copies of guests that leave may send together: by the contract, and by what the owner
+/// has the kernel let through. 0 = no bound.
+inline std::uint64_t sent_bps_most(const Contract& contract, const NodeFacts& facts) {
+  return capped(contract.uplink_bps_evacuation, facts.transfers_bps);
 }
 
 inline bool is_gpu_lent(const Contract& contract, std::uint32_t index) {

@@ -279,8 +279,11 @@ struct CopyPlan {
   /// Where the job would go on if its node were taken back: they get what is durable already, while
   /// nothing else is sent, so that little is left to move then.
   std::vector<PeerGrant> precopies;
+  /// Copies of a guest that leaves, to others than the first `wanted`, would be late: they are
+  /// broken off, and begin anew at these.
+  bool leaves_others = false;
 
-  RN_FIELDS(CopyPlan, job, epoch, copies, wanted, min_interval_s, precopies)
+  RN_FIELDS(CopyPlan, job, epoch, copies, wanted, min_interval_s, precopies, leaves_others)
 };
 
 inline constexpr std::size_t kMaxHazardSteps = 96;

@@ -121,6 +121,10 @@ class Traffic(unittest.TestCase):
             node["state"] == "up" and node["is_connected"] for node in cls.site.rest.nodes().values()))
         subprocess.run([str(SCRIPT), "rate", cls.site.labs.run, "storage", f"{LINE_MBIT}mbit"], check=True)
 
+    def facts(self, lab):
+        """What the coordinator knows of the node."""
+        return self.site.rest.nodes()[lab]["facts"]
+
     def submit(self, lab):
         spec = {
             "name": f"of-{lab}", "image": "base", "command": ["sh", "-c", GUEST.replace("SIZE", str(STATE_MB[lab]))],
@@ -144,6 +148,8 @@ class Traffic(unittest.TestCase):
         self.site.wait(f"{count} messages of {lab}", are_heard, 20)
 
     def test_a_both_are_promised_and_both_arrive_before_their_deadlines(self):
+        for lab, mbit in GRANT_MBIT.items():
+            self.assertEqual(self.facts(lab)["transfers_bps"], mbit * 1_000_000)
         jobs = type(self).of = {lab: self.submit(lab) for lab in STATE_MB}
         self.site.wait("a first generation of each", lambda: all(
             self.site.rest.job(job)["durable"]["generation"] > 0 for job in jobs.values()), 90)
@@ -168,6 +174,7 @@ class Traffic(unittest.TestCase):
                 self.assertEqual(self.events(job, "evacuation.missed"), [])
                 self.assertIn("arrives in time", promised[0]["message"])
                 told = promised[0]["data"]
+                self.assertLessEqual(int(told["rate_bps"]), GRANT_MBIT[lab] * 950_000, "more than its owner grants")
                 durable = [one for one in self.events(job, "generation.durable") if
                            one["at_wall_ms"] >= promised[0]["at_wall_ms"]]
                 sent_s = (durable[0]["at_wall_ms"] - promised[0]["at_wall_ms"]) / 1000
@@ -228,10 +235,12 @@ class Traffic(unittest.TestCase):
         self.assertRegex(doctor, rf"(?m)^ok +copies at the uplink +held at eth0 within {GRANT_MBIT[lab]}\.0 Mbit")
         self.assertEqual(self.site.rest.job(job)["durable"]["generation"], before)
         self.assertTrue(self.site.rest.nodes()[lab]["is_connected"])
+        self.assertTrue(self.facts(lab)["are_transfers_cut"])
 
         node.kill_switch("--allow-transfers")
         self.site.wait("the evacuation to be durable", lambda: (
             self.site.rest.job(job)["durable"]["generation"] > before), NOTICE_S)
+        self.assertFalse(self.facts(lab)["are_transfers_cut"])
         self.assertNotIn("CUT", node.owner("status", "--why").stdout)
 
 
