@@ -212,6 +212,30 @@ TEST_F(Commands, a_job_that_asks_for_more_notice_than_anybody_grants_is_told_wha
   );
 }
 
+TEST_F(Commands, a_job_whose_copies_the_site_cannot_give_is_told_so_at_once) {
+  add_node("a", "lab-a");
+  add_node("b", "lab-b");
+  const auto warnings = [&](std::uint32_t copies, std::vector<std::string> where = {}) {
+    JobSpec spec = a_spec();
+    spec.checkpoint.copies = copies;
+    spec.checkpoint.destinations = std::move(where);
+    const auto answer = run(user(), SubmitJob{.spec = spec}).value();
+    std::string all;
+    for (const std::string& one : std::get<JobSubmitted>(answer).warnings) all += one;
+    return all;
+  };
+
+  EXPECT_EQ(warnings(1), "");
+  EXPECT_NE(
+      warnings(2).find("asks for 2 copies, and the nodes where they may lie are 2 failure domains"),
+      std::string::npos
+  );
+  EXPECT_NE(warnings(1, {"mars"}).find("nothing becomes durable"), std::string::npos);
+  add_node("c", "lab-c");
+  EXPECT_EQ(warnings(2), "");
+  EXPECT_EQ(warnings(1, {"mars", "lab-c"}), "");
+}
+
 TEST_F(Commands, viewers_submit_nothing_and_only_the_owner_lab_owner_or_admin_stops) {
   EXPECT_EQ(
       run({UserId("v"), LabId("lab-x"), Role::kViewer}, SubmitJob{.spec = a_spec()}).error().code,

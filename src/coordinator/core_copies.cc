@@ -26,13 +26,23 @@ std::uint32_t wanted_copies(const JobEntry& job) {
   return std::max(1u, job.row.job.spec.checkpoint.copies);
 }
 
+/// As many as the site can ever give: who asks for five where three nodes have joined has a
+/// generation that is durable with two. A node that is away is waited for.
+std::uint32_t needed_copies(const State& state, const JobEntry& job, const NodeEntry& source) {
+  auto domains = copy_domains(state, job);
+  domains.erase(failure_domain_of(source));
+  return std::clamp(static_cast<std::uint32_t>(domains.size()), 1u, wanted_copies(job));
+}
+
 /// One more in a degraded placement, if there is a place for it.
-std::uint32_t planned_copies(const JobEntry& job, const std::vector<PeerGrant>& grants) {
+std::uint32_t planned_copies(
+    const JobEntry& job, std::uint32_t needed, const std::vector<PeerGrant>& grants
+) {
   std::set<std::string> domains;
   for (const PeerGrant& grant : grants) domains.insert(grant.failure_domain);
   const std::uint32_t wished = wanted_copies(job) + (job.row.job.is_degraded ? 1 : 0);
   const auto possible = static_cast<std::uint32_t>(domains.size());
-  return std::max(wanted_copies(job), std::min(wished, possible));
+  return std::max(needed, std::min(wished, possible));
 }
 
 Ticket ticket_for(
@@ -240,12 +250,14 @@ bool has_same_places(const std::vector<PeerGrant>& a, const std::vector<PeerGran
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), is_same_place);
 }
 
-/// Why these receipts do not make the generation durable; empty if they do. Fills `domains`.
+/// Why these receipts do not make the generation durable; empty if they do. Fills `good`. `told`:
+/// how many its node was told to make, 0 if nothing since the start.
 std::string check_receipts(
     State& state,
     const JobEntry& job,
     const NodeEntry& source,
     const wire::CommitGeneration& message,
+    std::uint32_t told,
     std::vector<Receipt>& good
 ) {
   std::set<std::string> domains;
@@ -270,10 +282,13 @@ std::string check_receipts(
       good.push_back(receipt);
     }
   }
-  if (domains.size() >= wanted_copies(job) || planted("coordinator.needs_no_receipts")) return {};
+  std::uint32_t needed = needed_copies(state, job, source);
+  if (told > 0)
+    needed = std::min(needed, told);  // a node that joined since then is not held against it
+  if (domains.size() >= needed || planted("coordinator.needs_no_receipts")) return {};
   std::string reason = std::to_string(domains.size()) +
-                       " verified copies in other failure domains, " +
-                       std::to_string(wanted_copies(job)) + " needed";
+                       " verified copies in other failure domains, " + std::to_string(needed) +
+                       " needed";
   return last.empty() ? reason : reason + ": " + last;
 }
 
@@ -284,7 +299,7 @@ void add_holders(
   const GenerationRef& ref = message.generation;
   GenerationRow& row = state.generations[ref.job][ref.generation];
   std::vector<Receipt> good;
-  check_receipts(state, job, source, message, good);
+  check_receipts(state, job, source, message, 0, good);
   bool is_new = false;
   for (Receipt& receipt : good) {
     if (is_holder(&row, receipt.holder) || row.receipts.size() >= kHoldersMost) continue;
@@ -384,6 +399,19 @@ void forget_generations(State& state, const JobId& job) {
 
 }  // namespace
 
+std::set<std::string> copy_domains(const State& state, const JobEntry& job) {
+  const auto& allowed = job.row.job.spec.checkpoint.destinations;
+  std::set<std::string> domains;
+  for (const auto& [id, node] : state.nodes) {
+    const bool is_allowed =
+        allowed.empty() || std::any_of(allowed.begin(), allowed.end(), [&](const auto& name) {
+          return name == id.str() || name == node.row.lab.str();
+        });
+    if (is_allowed && !node.row.is_revoked) domains.insert(failure_domain_of(node));
+  }
+  return domains;
+}
+
 std::uint64_t room_for_copies(const NodeEntry& node) {
   const Contract& contract = node.row.contract;
   const std::uint64_t store = contract.store_mib * kMib;
@@ -424,14 +452,19 @@ void refresh_plan(State& state, JobEntry& job, AttemptEntry& attempt) {
   std::string shortfall;
   auto grants = store_grants(state, job, attempt.row.attempt.epoch, *source, {}, &shortfall);
   auto precopies = precopy_grants(state, job, attempt, *source, grants);
+  const std::uint32_t needed = needed_copies(state, job, *source);
+  if (needed < wanted_copies(job) && !grants.empty())
+    shortfall += ": a generation counts as durable with " + std::to_string(needed);
+  const std::uint32_t wanted = planned_copies(job, needed, grants);
   attempt.plan_made = state.now.boot;
-  if (is_made && !is_expiring && has_same_places(grants, attempt.plan.copies) &&
+  if (is_made && !is_expiring && wanted == attempt.plan.wanted &&
+      has_same_places(grants, attempt.plan.copies) &&
       has_same_places(precopies, attempt.plan.precopies))
     return;
   const CheckpointSpec& spec = job.row.job.spec.checkpoint;
   attempt.plan.job = job.row.job.id;
   attempt.plan.epoch = attempt.row.attempt.epoch;
-  attempt.plan.wanted = planned_copies(job, grants);
+  attempt.plan.wanted = wanted;
   // Degraded: it may save twice as often.
   attempt.plan.min_interval_s =
       job.row.job.is_degraded ? spec.min_interval_s / 2 : spec.min_interval_s;
@@ -520,7 +553,8 @@ void on_commit_generation(State& state, NodeEntry& sender, const wire::CommitGen
     return;
   }
   std::vector<Receipt> good;
-  const std::string reason = check_receipts(state, *job, sender, message, good);
+  const std::string reason =
+      check_receipts(state, *job, sender, message, attempt->plan.wanted, good);
   if (reason.empty()) make_durable(state, *job, sender, ref, std::move(good));
   answer_generation(state, sender, ref, reason.empty(), reason);
 }

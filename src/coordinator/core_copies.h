@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <set>
+#include <string>
 #include <vector>
 
 #include "coordinator/core_state.h"
@@ -10,6 +12,9 @@
 namespace rn::coordinator {
 
 std::string failure_domain_of(const NodeEntry& node);
+
+/// Of all nodes that have joined, away or not, on which the job lets its copies lie.
+std::set<std::string> copy_domains(const State& state, const JobEntry& job);
 
 /// Bytes of copies that the node's contract and disk still admit.
 std::uint64_t room_for_copies(const NodeEntry& node);

@@ -103,6 +103,35 @@ TEST_F(Copies, the_sources_own_receipt_and_one_from_its_failure_domain_do_not_co
       << "the registry's word counts, not the receipt's";
 }
 
+TEST_F(Copies, more_than_the_site_can_ever_give_are_not_waited_for) {
+  JobSpec spec = a_spec();
+  spec.checkpoint.copies = 5;
+  const JobId id = running(spec);
+  const GenerationRef ref = generation(id, 1);
+  const auto plan = [&] { return node("a").last<wire::HeartbeatAck>().plans.at(0); };
+  pass(31'000);
+
+  EXPECT_EQ(node("a").last<wire::Commit>().plan.wanted, 2U) << "store and b, and none is left";
+  EXPECT_FALSE(commit_generation(node("a"), ref, {receipt(node("store"), ref)}).is_accepted);
+  const auto both = {receipt(node("store"), ref), receipt(node("b"), ref)};
+  EXPECT_TRUE(commit_generation(node("a"), ref, both).is_accepted);
+  EXPECT_NE(
+      core->why(id, clock.now())
+          .value()
+          .find("2 copy places instead of 5 in other failure domains: a generation counts as "
+                "durable with "
+                "2"),
+      std::string::npos
+  ) << core->why(id, clock.now()).value();
+
+  disconnect(node("b"));
+  pass(40'000);
+  EXPECT_EQ(plan().wanted, 2U) << "who is away is waited for";
+  add_node("c", "lab-c");
+  pass(40'000);
+  EXPECT_EQ(plan().wanted, 3U);
+}
+
 TEST_F(Copies, two_copies_mean_two_failure_domains) {
   add_node("store2", "storage");
   JobSpec spec = a_spec();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/core_commands.h"
+#include "coordinator/core_copies.h"
 
 namespace rn::coordinator {
 
@@ -26,6 +27,20 @@ std::vector<std::string> warnings_for(const State& state, const JobEntry& job) {
         "it asks for " + std::to_string(spec.notice_s) +
         " s of notice before a reclaim, and the longest that a node's owner grants is " +
         std::to_string(*longest) + " s: save more often than that"
+    );
+  // One of them runs the job.
+  const std::size_t places = copy_domains(state, job).size();
+  if (!c.is_stateless && places > 0 && c.copies > 1 && places - 1 < c.copies)
+    warnings.push_back(
+        "it asks for " + std::to_string(c.copies) +
+        " copies, and the nodes where they may lie are " + std::to_string(places) +
+        " failure domains with the one that runs it: a generation counts as durable with as many "
+        "as there are"
+    );
+  if (!c.is_stateless && places == 0 && !state.nodes.empty())
+    warnings.emplace_back(
+        "no node or lab of this site has a name that --copies-at (checkpoint.destinations) gives: "
+        "nothing becomes durable; `reclaim nodes` lists them"
     );
   if (spec.max_duration_s == 0 && spec.resources.gpus > 0)
     warnings.emplace_back("max_duration_s is not set: placement assumes that it runs for 4 hours");
