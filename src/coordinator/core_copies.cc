@@ -412,6 +412,38 @@ std::set<std::string> copy_domains(const State& state, const JobEntry& job) {
   return domains;
 }
 
+std::string left_copies_words(const State& state, const JobEntry& job) {
+  const Job& j = job.row.job;
+  const GenerationRow* row = find_generation(state, j.id, j.durable.generation);
+  if (j.durable.generation == 0 || row == nullptr) return {};
+  const auto has_left = [&](const NodeId& id) {
+    const auto node = state.nodes.find(id);
+    return node == state.nodes.end() || node->second.row.is_revoked;
+  };
+  const bool is_held =
+      std::any_of(row->receipts.begin(), row->receipts.end(), [&](const Receipt& r) {
+        return !has_left(r.holder);
+      });
+  if (is_held) return {};
+  const std::string number = std::to_string(j.durable.generation);
+  if (has_left(row->source))
+    return "all who had generation " + number + " have left the site: nobody has it now";
+  return "all who held copies of generation " + number + " have left the site: only " +
+         state.name_of(row->source) + ", which made it, may still have it";
+}
+
+void note_left_copies(State& state, const NodeEntry& node) {
+  for (const JobId& id : node.copies_of) {
+    JobEntry* job = state.find_job(id);
+    if (job == nullptr || is_terminal(job->row.job.state)) continue;
+    const GenerationRow* row = find_generation(state, id, job->row.job.durable.generation);
+    if (!is_holder(row, node.row.node) && (row == nullptr || row->source != node.row.node))
+      continue;
+    if (std::string words = left_copies_words(state, *job); !words.empty())
+      state.note(*job, "copies.left", std::move(words));
+  }
+}
+
 std::uint64_t room_for_copies(const NodeEntry& node) {
   const Contract& contract = node.row.contract;
   const std::uint64_t store = contract.store_mib * kMib;

@@ -16,6 +16,11 @@ std::string failure_domain_of(const NodeEntry& node);
 /// Of all nodes that have joined, away or not, on which the job lets its copies lie.
 std::set<std::string> copy_domains(const State& state, const JobEntry& job);
 
+/// That all who held a copy of its durable generation have left for good; empty if not so.
+std::string left_copies_words(const State& state, const JobEntry& job);
+/// The node leaves for good: jobs whose only copies it held say so.
+void note_left_copies(State& state, const NodeEntry& node);
+
 /// Bytes of copies that the node's contract and disk still admit.
 std::uint64_t room_for_copies(const NodeEntry& node);
 

@@ -132,6 +132,28 @@ TEST_F(Copies, more_than_the_site_can_ever_give_are_not_waited_for) {
   EXPECT_EQ(plan().wanted, 3U);
 }
 
+TEST_F(Copies, a_generation_whose_holders_have_left_is_not_called_durable) {
+  const JobId id = running();
+  const GenerationRef ref = generation(id, 1);
+  const auto both = {receipt(node("store"), ref), receipt(node("b"), ref)};
+  ASSERT_TRUE(commit_generation(node("a"), ref, both).is_accepted);
+  const auto why = [&] { return core->why(id, clock.now()).value(); };
+
+  tell(node("b"), wire::Leave{"moving house"});
+  EXPECT_NE(why().find("; durable: generation 1"), std::string::npos) << why();
+  EXPECT_EQ(count_events("copies.left"), 0U);
+  tell(node("store"), wire::Leave{"moving house"});
+
+  EXPECT_EQ(why().find("durable: generation"), std::string::npos) << why();
+  EXPECT_NE(
+      why().find(
+          "all who held copies of generation 1 have left the site: only lab-a/a, which made it"
+      ),
+      std::string::npos
+  ) << why();
+  EXPECT_EQ(count_events("copies.left"), 1U);
+}
+
 TEST_F(Copies, two_copies_mean_two_failure_domains) {
   add_node("store2", "storage");
   JobSpec spec = a_spec();

@@ -508,6 +508,7 @@ void revoke(State& state, NodeEntry& node, const std::string& reason) {
   node.telemetry.guests = 0;  // its last heartbeat still counted them
   state.save(node);
   forget_probes(state, node);
+  note_left_copies(state, node);
   if (node.connection != 0) {
     state.act(CloseAgent{node.connection, reason});
     state.connections.erase(node.connection);

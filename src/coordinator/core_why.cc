@@ -78,7 +78,9 @@ std::string why_running(const State& state, const JobEntry& job) {
     if (!attempt.save_trouble.empty()) text += "; " + attempt.save_trouble;
     if (!attempt.saving.empty()) text += "; " + attempt.saving;
   }
-  if (j.durable.generation > 0)
+  if (const std::string left = left_copies_words(state, job); !left.empty())
+    text += "; " + left;
+  else if (j.durable.generation > 0)
     text += "; durable: generation " + std::to_string(j.durable.generation);
   else if (!j.spec.checkpoint.is_stateless)
     text += "; nothing is durable yet";
