@@ -16,6 +16,7 @@
 #include "agent/core_records.h"
 #include "agent/save_schedule.h"
 #include "arbiter/arbiter.h"
+#include "reclaim/copy_cost.h"
 #include "reclaim/deadline_rates.h"
 
 namespace rn::agent {
@@ -365,6 +366,7 @@ class Core::State {
   std::optional<double> leaves_in_s();
   double uplink_rate() const;
   reclaim::ExposedWork exposed_work(const Attempt& a) const;
+  double copy_cores(const Attempt& a) const;
   reclaim::CheckpointJob checkpoint_job(const Attempt& a, double hazard) const;
   bool plans_saves(const Attempt& a) const;
   bool takes_turns(const Attempt& a) const;
@@ -381,8 +383,11 @@ class Core::State {
   GenerationRow* generation_to_copy(Attempt& a);
   bool may_go_ahead(const Attempt& a) const;
   void replace_waiting(Attempt& a);
-  void learn_saves(Attempt& a, const GenerationRef& before, const GenerationRef& ref);
-  void learn_uplink(const Attempt& a, const PendingWork& pending);
+  void learn_saves(
+      Attempt& a, const GenerationRef& before, const GenerationRef& ref, nanoseconds cpu
+  );
+  void learn_copy(const Attempt& a, const PendingWork& pending, const GenerationCopied& copied);
+  std::string cost_words(const Attempt& a) const;
   void tell_to_save(Attempt& a);
   void on_told(Attempt& a, std::uint32_t processes);
   std::string saving_words(const Attempt& a) const;
@@ -464,6 +469,7 @@ class Core::State {
   std::optional<Instant> planned_at_;
   std::optional<GuestName> turn_;  ///< whose copy has the uplink; none = nobody's, or no plan
   double uplink_bytes_per_s_ = 0;  ///< measured; 0 = not yet
+  reclaim::CopyCost sending_;      ///< to one peer
 
   bool is_warden_connected_ = false;
   bool is_reconciled_ = false;  ///< the warden's state was seen since it connected

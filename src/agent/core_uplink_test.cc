@@ -34,14 +34,14 @@ class CoreUplink : public CoreTest {
     GenerationRef ref = a_generation(number);
     ref.job = JobId(job);
     ref.bytes = ref.new_bytes = kSaveBytes;
-    finish<TakeSnapshot>(SnapshotTaken{ref});
+    finish<TakeSnapshot>(SnapshotTaken{ref, taking_takes});
   }
 
   /// Its copies are made, and the coordinator knows.
   void durable(std::uint32_t number, const std::string& job = "j-1") {
     Receipt receipt = a_receipt("n-2", number);
     receipt.job = JobId(job);
-    finish<CopyGeneration>(GenerationCopied{receipt});
+    finish<CopyGeneration>(GenerationCopied{receipt, kSaveBytes, a_copy_takes});
     wire::GenerationCommitted answer;
     answer.job = JobId(job);
     answer.epoch = kEpoch;
@@ -94,6 +94,9 @@ class CoreUplink : public CoreTest {
     safe(2);
     return waits_for();
   }
+
+  nanoseconds taking_takes{0};  ///< of a core; 0: nobody measures it
+  nanoseconds a_copy_takes{0};
 
   void run_another() {
     wire::Probe probe;
@@ -172,6 +175,32 @@ TEST_F(CoreUplink, one_who_comes_every_two_hours_for_hardly_any) {
   const std::int64_t waited_s = second_waits_with_owner(2);
   EXPECT_GT(waited_s, 50);
   EXPECT_LT(waited_s, 240);
+}
+
+TEST_F(CoreUplink, a_copy_that_is_measured_as_cheap_lets_the_next_go_sooner) {
+  a_copy_takes = milliseconds(100);  // of a core, and not eight seconds
+  EXPECT_LT(second_waits_with_owner(20), 150);
+  EXPECT_THAT(saving(), HasSubstr(", at 0.5 s of a core for each GiB; "));
+}
+
+TEST_F(CoreUplink, one_that_is_measured_as_dear_lets_it_wait_and_hours_are_not_believed) {
+  a_copy_takes = std::chrono::hours(10);
+  const std::int64_t waited_s = second_waits_with_owner(20);
+  EXPECT_GT(waited_s, 600);
+  EXPECT_LT(waited_s, 1300);
+}
+
+TEST_F(CoreUplink, where_the_clock_says_nothing_a_copy_keeps_a_core_busy) {
+  a_copy_takes = -seconds(3);
+  const std::int64_t waited_s = second_waits_with_owner(20);
+  EXPECT_GT(waited_s, 250);
+  EXPECT_LT(waited_s, 800);
+  EXPECT_THAT(saving(), Not(HasSubstr("of a core")));
+}
+
+TEST_F(CoreUplink, what_a_generation_takes_to_make_is_spent_whether_it_is_copied_or_not) {
+  taking_takes = seconds(200);
+  EXPECT_LT(second_waits_with_owner(20), 800);
 }
 
 TEST_F(CoreUplink, before_a_certain_end_each_goes_at_once) {
@@ -358,6 +387,17 @@ TEST_F(CoreTold, it_is_told_also_where_nobody_knows_the_owner) {
   advance(minutes(1));
   EXPECT_EQ(tells(), 0u);
   EXPECT_LT(tell_comes_after(), minutes(60));
+}
+
+TEST_F(CoreTold, who_saves_because_it_is_told_to_pays_for_the_generation_as_well) {
+  expect_owner(2);
+  advance(seconds(40));
+  heard(1);
+  advance(seconds(2));
+  taking_takes = seconds(200);
+  safe(1);
+  durable(1);
+  EXPECT_GT(tell_comes_after(), minutes(20)) << "as for any other, and fifty seconds of four cores";
 }
 
 TEST_F(CoreTold, who_does_not_listen_is_told_ever_more_seldom_and_its_author_hears_of_it) {

@@ -11,6 +11,7 @@
 #include "checkpoint/scan.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/unit_check.h"
+#include "io/real_clock.h"
 #include "model/api.h"
 #include "model/codec.h"
 
@@ -127,6 +128,7 @@ std::string Hands::spool(const GuestName& guest) const {
 Result<WorkResult> Hands::snapshot(
     const GuestName& guest, const TakeSnapshot& w, const Cancelled& is_cancelled
 ) {
+  const nanoseconds cpu_before = io::thread_cpu_time();
   const auto entry = deps_.guests.entry(guest);
   const std::lock_guard lock(entry->work);
   RN_CHECK(load_base(*entry, guest, w.workspace));
@@ -175,6 +177,7 @@ Result<WorkResult> Hands::snapshot(
       folder, deps_.store, deps_.clock, deps_.rng, keys, self->signing};
   RN_TRY(const checkpoint::Snapshot taken, checkpoint::take_snapshot(deps, request, entry->cache));
   entry->taken = signature;
+  const nanoseconds cpu = io::thread_cpu_time() - cpu_before;
   log::info(
       "snapshot.taken",
       {{"job", guest.job.str()},
@@ -182,9 +185,10 @@ Result<WorkResult> Hands::snapshot(
        {"unit", ready->unit.path},
        {"read_bytes", taken.stats.read_bytes},
        {"new_bytes", taken.stats.new_bytes},
+       {"cpu_ms", cpu / milliseconds(1)},
        {"elapsed_ms", taken.stats.elapsed_ms}}
   );
-  return WorkResult(SnapshotTaken{taken.ref});
+  return WorkResult(SnapshotTaken{taken.ref, cpu});
 }
 
 // ---- outputs

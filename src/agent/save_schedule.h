@@ -15,6 +15,7 @@ struct SaveSchedule {
   bool is_planned = false;         ///< the owner's habits are known: copies wait until it pays
   reclaim::CheckpointClock clock;  ///< since the snapshot of the newest copy that was let go
   reclaim::DirtyCurveFit dirty;    ///< measured from generation to generation
+  double taking_s = 0;             ///< of a core, to make a generation; 0 = not measured
   double interval_s = 0;           ///< τ in force; not positive or infinite = none yet
   double hazard = 0;               ///< effective: of departures that a notice does not absorb
   double owner_hazard = 0;         ///< of all departures, the cautious end of what is known
