@@ -361,7 +361,7 @@ class Core::State {
   std::optional<double> known_hazard() const;
   void look_at_risk(Attempt& a);
 
-  // core_uplink.cc: which generation is copied when, whose turn it is, who is told to save
+  // core_uplink.cc: which generation is copied when, and whose turn it is
   std::optional<double> planning_hazard() const;
   std::optional<double> leaves_in_s();
   double uplink_rate() const;
@@ -388,9 +388,15 @@ class Core::State {
   );
   void learn_copy(const Attempt& a, const PendingWork& pending, const GenerationCopied& copied);
   std::string cost_words(const Attempt& a) const;
-  void tell_to_save(Attempt& a);
-  void on_told(Attempt& a, std::uint32_t processes);
   std::string saving_words(const Attempt& a) const;
+
+  // core_tell.cc: who is told to save, by a signal or by a file
+  warden_wire::Request save_request(const Attempt& a) const;
+  void tell_to_save(Attempt& a);
+  void on_told(Attempt& a, std::uint32_t count);
+  void on_told_by_file(Attempt& a, bool is_new);
+  void on_not_told(Attempt& a, ErrorCode code, const warden_wire::Answer& answer);
+  void on_told_to_leave(Attempt& a, std::uint32_t count);
 
   // core_log.cc: logs, works
   void step_log(Attempt& a);

@@ -7,10 +7,10 @@
 #include "agent/core_state.h"
 #include "base/log.h"
 
-// When what guests save goes elsewhere, whose copy has the uplink, and who is told to save: by the
-// pure rules of reclaim/checkpoint_schedule.h and checkpoint_clock.h. A generation is taken when it
-// is complete, as ever; it is its copy that waits. Who is known too little for a plan, and whoever
-// must go, does not wait.
+// When what guests save goes elsewhere, and whose copy has the uplink: by the pure rules of
+// reclaim/checkpoint_schedule.h and checkpoint_clock.h. A generation is taken when it is complete,
+// as ever; it is its copy that waits. Who is known too little for a plan, and whoever must go, does
+// not wait.
 namespace rn::agent {
 
 namespace {
@@ -26,10 +26,6 @@ constexpr double kLeastInterval_s = 1;
 constexpr double kNeverDone = 0.02;      // of an upload, by estimate
 constexpr double kLastCall_s = 120;      // before a notice that is sure to come
 constexpr double kWorthTheChange = 1.1;  // before another upload takes the uplink
-constexpr seconds kTellRest{30};         // before a guest is told again
-constexpr double kTellFirst_s = 30;      // of its life
-constexpr std::uint32_t kTellDoublings = 7;
-constexpr std::uint32_t kTellsTold = 3;  // in vain, before its author hears of it
 constexpr double kMostly = 0.8;
 
 double in_s(nanoseconds duration) {
@@ -90,7 +86,7 @@ reclaim::CheckpointJob Core::State::checkpoint_job(const Attempt& a, double haza
   reclaim::CheckpointJob job;
   job.weight = std::max<double>(1, static_cast<double>(a.row.grant.gpus.size()));
   job.pause_s = sending_.once_s() * std::max(a.row.plan.wanted, 1u) / cores;
-  if (a.commit.spec.checkpoint.is_told) job.pause_s += s.pause_s + s.taking_s / cores;
+  if (saves_when_told(a.commit.spec.checkpoint)) job.pause_s += s.pause_s + s.taking_s / cores;
   job.slowdown = std::min(copy_cores(a) / cores, 1.0);
   job.dirty = s.dirty.curve();
   const bool is_noticed = hazard_.noticed > 0 && hazard_.notice_s_max > 0;
@@ -358,8 +354,8 @@ void Core::State::learn_saves(
   s.dirty.observe(s.gap_s, std::max(bytes, fresh), fresh, fresh);
   if (const double taking_s = std::min(in_s(cpu), kMostTaking_s); taking_s > 0)
     s.taking_s = s.taking_s > 0 ? 0.8 * s.taking_s + 0.2 * taking_s : taking_s;
-  if (s.tells_unheard > 0 && a.snapshot_at && *a.snapshot_at > s.told_at)
-    s.pause_s = (s.pause_s + in_s(*a.snapshot_at - s.told_at)) / 2;
+  if (s.tells_unheard > 0 && s.told_at && a.snapshot_at && *a.snapshot_at > *s.told_at)
+    s.pause_s = (s.pause_s + in_s(*a.snapshot_at - *s.told_at)) / 2;
   s.tells_unheard = 0;
   s.tell_after = now_.boot + kTellRest;
   if (!s.is_planned) return s.clock.snapshot_taken();  // it goes at once
@@ -383,37 +379,6 @@ void Core::State::learn_copy(
     const double rate = bytes / took_s;
     uplink_bytes_per_s_ = uplink_bytes_per_s_ > 0 ? 0.7 * uplink_bytes_per_s_ + 0.3 * rate : rate;
   }
-}
-
-// ---- guests that save when they are told
-
-void Core::State::tell_to_save(Attempt& a) {
-  SaveSchedule& s = a.schedule;
-  const CheckpointSpec& spec = a.commit.spec.checkpoint;
-  const bool can_be_told = spec.is_told && spec.signal != SaveSignal::kNone && plans_saves(a);
-  if (!can_be_told || a.is_detected || a.works.contains(Task::kSnapshot)) return;
-  if (now_.boot < s.tell_after || is_asking(a, Ask::kTell)) return;
-  const GenerationRow* const last = newest(a);
-  const bool waits = last != nullptr && !last->is_committed && !last->is_refused;
-  const bool has_begun = in_s(now_.boot - instant_from_ns(a.row.started_ns)) >= kTellFirst_s;
-  if (waits || s.answer != reclaim::SnapshotAnswer::kTake || !has_begun) return;
-  ask(a, Ask::kTell, warden_wire::SignalGuest{a.name, spec.signal});
-  if (!is_asking(a, Ask::kTell)) return;
-  s.told_at = now_.boot;
-  s.tell_after = now_.boot + kTellRest * (1 << std::min(s.tells_unheard, kTellDoublings));
-  if (++s.tells_unheard <= kTellsTold) return;
-  const std::string signal(to_string(spec.signal));
-  a.save_trouble = "it was told " + std::to_string(s.tells_unheard - 1) + " times to save (" +
-                   signal + "), and saved nothing; next: let it save on " + signal +
-                   " and go on, or submit it without `tell`";
-}
-
-void Core::State::on_told(Attempt& a, std::uint32_t processes) {
-  log::info("attempt.told_to_save", {{"job", a.name.job.str()}, {"processes", processes}});
-  if (processes > 0) return;
-  const std::string signal(to_string(a.commit.spec.checkpoint.signal));
-  a.save_trouble = "no process of it catches " + signal + ", on which it is said to save; next: " +
-                   "install the handler, or submit it without `tell`";
 }
 
 // ---- in words

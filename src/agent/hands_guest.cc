@@ -161,7 +161,7 @@ Result<WorkResult> Hands::snapshot(
   request.unit = ready->unit;
   request.is_renamed = ready->is_renamed;
   request.base = entry->base;
-  request.temporary = w.spec.temporary;
+  request.temporary = temporary_globs(w.spec);
   request.guest_since_ns = w.guest_since_ns;
   const auto self = deps_.identity.get();
   request.signer = self->node;
@@ -322,8 +322,9 @@ Result<WorkResult> Hands::upload(
   RN_TRY(const auto disk, deps_.fs.open_folder(work));
   StoppableFolder folder(*disk, is_cancelled);
   LeftOut left_out;
+  const std::vector<std::string> temporary = temporary_globs(w.spec);
   const auto is_wanted = [&](const std::string& path) {
-    return !checkpoint::matches_any(w.spec.temporary, path) &&
+    return !checkpoint::matches_any(temporary, path) &&
            (w.spec.outputs.empty() || checkpoint::matches_any(w.spec.outputs, path));
   };
   checkpoint::ScanLimits limits;
@@ -338,7 +339,7 @@ Result<WorkResult> Hands::upload(
   std::size_t listing_bytes = 0;
   for (const auto& [path, stat] : scan) {
     if (is_cancelled) return fail(ErrorCode::kTimeout, "cancelled");
-    if (checkpoint::matches_any(w.spec.temporary, path)) continue;
+    if (checkpoint::matches_any(temporary, path)) continue;
     if (stat.kind == FileStat::Kind::kDirectory) {
       // What lies in it is not in the scan; nobody knows whether it was wanted.
       if (const auto inside = folder.list(path); !inside && !is_retryable(inside.error().code))

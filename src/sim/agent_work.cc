@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "agent/guest_book.h"
 #include "agent/local_work.h"
 #include "base/planted.h"
 #include "checkpoint/manifest.h"
@@ -353,7 +354,7 @@ agent::WorkResult AgentWork::snapshot(const agent::Work& work, const agent::Take
   request.generation = take.generation;
   request.parent = take.parent.manifest;
   request.unit = {std::string(kCheckpoint), false};
-  request.temporary = take.spec.temporary;
+  request.temporary = agent::temporary_globs(take.spec);
   request.signer = host_.identity().node;
   request.offer = [&](const checkpoint::FreshChunk& chunk) { offer(work.guest, chunk); };
   checkpoint::SnapshotCache cache;
