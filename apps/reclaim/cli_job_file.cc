@@ -121,6 +121,15 @@ Setter text_into(std::string& out) {
   return parsed(out, [](const std::string& text) -> Result<std::string> { return text; });
 }
 
+/// Text that says something.
+Setter name_into(std::string& out) {
+  return [&out](const json& value, const std::string& path) -> Status {
+    RN_TRY(out, scalar(value, path));
+    if (!out.empty()) return {};
+    return fail(ErrorCode::kInvalid, path + ": is empty", "name a file, or leave the field out");
+  };
+}
+
 Setter words_into(std::vector<std::string>& out) {
   return [&out](const json& value, const std::string& path) -> Status {
     RN_TRY(out, words(value, path));
@@ -202,6 +211,7 @@ Setters interrupt_setters(JobSpec& spec) {
       {"notice", parsed(spec.notice_s, parse_duration_s)},
       {"signal", parsed(spec.checkpoint.signal, parse_signal)},
       {"tell", flag_into(spec.checkpoint.is_told)},
+      {"tell_file", name_into(spec.checkpoint.tell_file)},
       {"checkpoint", words_into(spec.checkpoint.paths)},
       {"every", parsed(spec.checkpoint.min_interval_s, parse_duration_s)}};
 }

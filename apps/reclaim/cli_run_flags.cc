@@ -35,6 +35,7 @@ Result<JobSpec> spec_of(const RunFlags& flags) {
   RN_CHECK(check_text("--peer", flags.peers));
   RN_CHECK(check_text("--copies-at", flags.copies_at));
   RN_CHECK(check_text("--complete-marker", {flags.marker}));
+  RN_CHECK(check_text("--tell-file", {flags.tell_file}));
   RN_CHECK(check_text("--compute-capability", {flags.capability}));
   JobSpec spec;
   spec.command = flags.command;
@@ -47,6 +48,7 @@ Result<JobSpec> spec_of(const RunFlags& flags) {
   spec.checkpoint.temporary = flags.temporary;
   spec.checkpoint.is_stateless = flags.is_stateless;
   spec.checkpoint.is_told = flags.is_told;
+  spec.checkpoint.tell_file = flags.tell_file;
   spec.checkpoint.copies = flags.copies;
   spec.checkpoint.destinations = flags.copies_at;
   spec.checkpoint.complete_marker = flags.marker;
@@ -86,6 +88,12 @@ void add_saving_flags(CLI::App& app, RunFlags& f) {
       f.is_told,
       "it goes on after it has saved on --signal: tell it whenever a save is due"
   );
+  app.add_option(
+      "--tell-file",
+      f.tell_file,
+      "in place of --signal and --tell: this file appears in its folder whenever a save is due; it "
+      "deletes it when it has saved"
+  );
   app.add_option("--notice", f.notice, "notice wanted before a reclaim: 5m");
   app.add_option("--checkpoint", f.checkpoints, "glob of checkpoint files, repeatable")->take_all();
   app.add_option("--complete-marker", f.marker, "file that it writes when a checkpoint is whole");
@@ -105,6 +113,7 @@ void refuse_empty_values(CLI::App& app) {
         "--memory",
         "--disk",
         "--signal",
+        "--tell-file",
         "--notice",
         "--checkpoint",
         "--output",

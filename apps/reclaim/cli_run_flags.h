@@ -24,6 +24,7 @@ struct RunFlags {
   std::string name;
   std::string signal;
   bool is_told = false;
+  std::string tell_file;
   std::string notice;
   std::string max_duration;
   std::string marker;

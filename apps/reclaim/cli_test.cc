@@ -347,6 +347,18 @@ TEST(JobFile, json_with_a_command_is_the_apis_own_form_and_strict) {
   );
 }
 
+TEST(JobFile, a_file_by_which_a_job_is_told_to_save_is_named_and_not_empty) {
+  const auto job = parse_job_file("run: x\ninterrupt: {tell_file: ctl/SAVE}\n");
+  ASSERT_TRUE(job.has_value()) << job.error().describe();
+  EXPECT_EQ(job->spec.checkpoint.tell_file, "ctl/SAVE");
+  EXPECT_TRUE(saves_when_told(job->spec.checkpoint));
+
+  const auto none = parse_job_file("run: x\ninterrupt: {tell_file: ''}\n");
+  ASSERT_FALSE(none.has_value());
+  EXPECT_EQ(none.error().message, "interrupt.tell_file: is empty");
+  EXPECT_EQ(none.error().hint, "name a file, or leave the field out");
+}
+
 TEST(JobFile, a_job_without_a_command_is_refused) {
   EXPECT_EQ(parse_job_file("name: x\n").error().hint, "add 'run: python train.py'");
 }

@@ -178,6 +178,16 @@ TEST_F(CoreLife, a_job_cannot_pretend_our_variables) {
   EXPECT_EQ(env.at("RECLAIM_RESUME_FROM"), "/work");
 }
 
+TEST_F(CoreLife, a_guest_that_is_told_by_a_file_finds_its_name) {
+  spec.work_dir = "/home/me";
+  spec.checkpoint.tell_file = "ctl/SAVE";
+  start();
+  prepare();
+
+  const auto request = asked<warden_wire::StartGuest>().front();
+  EXPECT_EQ(request.env.at("RECLAIM_TELL_FILE"), "/home/me/ctl/SAVE");
+}
+
 TEST_F(CoreLife, a_guest_starts_as_many_threads_as_its_job_asked_whole_processors_for) {
   spec.resources.cpu_milli = 2900;
   spec.env = {{"MKL_NUM_THREADS", "7"}};

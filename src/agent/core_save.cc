@@ -202,7 +202,7 @@ void Core::State::on_snapshot(Attempt& a, const WorkResult& result) {
     const GenerationRef before = newest(a) != nullptr ? newest(a)->ref : GenerationRef{};
     a.row.generations.push_back(std::move(row));
     a.is_dirty = true;
-    learn_saves(a, before, a.row.generations.back().ref);
+    learn_saves(a, before, a.row.generations.back().ref, taken->cpu);
     a.save_trouble.clear();
     a.risk_trouble.clear();
     a.risk_told_at = nanoseconds(0);
@@ -440,7 +440,7 @@ void Core::State::on_copied(Attempt& a, const PendingWork& pending, const WorkRe
     for (GenerationRow& generation : a.row.generations) {
       if (generation.ref.generation != pending.generation) continue;
       generation.receipts.push_back(copied->receipt);
-      learn_uplink(a, pending);
+      learn_copy(a, pending, *copied);
       // So that the coordinator knows of one holder more. Lost, it learns of it with no other.
       if (pending.is_precopy) send(wire::CommitGeneration{generation.ref, generation.receipts});
       if (generation.receipts.size() >= std::max(a.row.plan.wanted, 1u)) copies_are_made(a);

@@ -4,6 +4,7 @@
 
 #include "agent/core_state.h"
 #include "arbiter/contract_rules.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/planted.h"
 
@@ -253,6 +254,8 @@ warden_wire::StartGuest Core::State::start_request(const Attempt& a) const {
   out.env["RECLAIM_GPUS_PER_NODE"] = gpus;
   out.env["RECLAIM_CHECKPOINT_DIR"] = spec.work_dir;
   out.env["RECLAIM_NOTICE_FILE"] = "/reclaim/notice";
+  const std::string& tell_file = spec.checkpoint.tell_file;
+  if (!tell_file.empty()) out.env["RECLAIM_TELL_FILE"] = join_path(spec.work_dir, tell_file);
   if (a.row.restored.generation > 0) {
     out.env["RECLAIM_RESUME_FROM"] = spec.work_dir;
     out.env["RECLAIM_RESUME_GENERATION"] = std::to_string(a.row.restored.generation);

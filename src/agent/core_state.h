@@ -16,6 +16,7 @@
 #include "agent/core_records.h"
 #include "agent/save_schedule.h"
 #include "arbiter/arbiter.h"
+#include "reclaim/copy_cost.h"
 #include "reclaim/deadline_rates.h"
 
 namespace rn::agent {
@@ -362,11 +363,12 @@ class Core::State {
   std::optional<double> known_hazard() const;
   void look_at_risk(Attempt& a);
 
-  // core_uplink.cc: which generation is copied when, whose turn it is, who is told to save
+  // core_uplink.cc: which generation is copied when, and whose turn it is
   std::optional<double> planning_hazard() const;
   std::optional<double> leaves_in_s();
   double uplink_rate() const;
   reclaim::ExposedWork exposed_work(const Attempt& a) const;
+  double copy_cores(const Attempt& a) const;
   reclaim::CheckpointJob checkpoint_job(const Attempt& a, double hazard) const;
   bool plans_saves(const Attempt& a) const;
   bool takes_turns(const Attempt& a) const;
@@ -383,11 +385,20 @@ class Core::State {
   GenerationRow* generation_to_copy(Attempt& a);
   bool may_go_ahead(const Attempt& a) const;
   void replace_waiting(Attempt& a);
-  void learn_saves(Attempt& a, const GenerationRef& before, const GenerationRef& ref);
-  void learn_uplink(const Attempt& a, const PendingWork& pending);
-  void tell_to_save(Attempt& a);
-  void on_told(Attempt& a, std::uint32_t processes);
+  void learn_saves(
+      Attempt& a, const GenerationRef& before, const GenerationRef& ref, nanoseconds cpu
+  );
+  void learn_copy(const Attempt& a, const PendingWork& pending, const GenerationCopied& copied);
+  std::string cost_words(const Attempt& a) const;
   std::string saving_words(const Attempt& a) const;
+
+  // core_tell.cc: who is told to save, by a signal or by a file
+  warden_wire::Request save_request(const Attempt& a) const;
+  void tell_to_save(Attempt& a);
+  void on_told(Attempt& a, std::uint32_t count);
+  void on_told_by_file(Attempt& a, bool is_new);
+  void on_not_told(Attempt& a, ErrorCode code, const warden_wire::Answer& answer);
+  void on_told_to_leave(Attempt& a, std::uint32_t count);
 
   // core_log.cc: logs, works
   void step_log(Attempt& a);
@@ -466,6 +477,7 @@ class Core::State {
   std::optional<Instant> planned_at_;
   std::optional<GuestName> turn_;  ///< whose copy has the uplink; none = nobody's, or no plan
   double uplink_bytes_per_s_ = 0;  ///< measured; 0 = not yet
+  reclaim::CopyCost sending_;      ///< to one peer
 
   bool is_warden_connected_ = false;
   bool is_reconciled_ = false;  ///< the warden's state was seen since it connected

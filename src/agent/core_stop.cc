@@ -56,7 +56,8 @@ void Core::State::order_stop(Attempt& a, StopOrder order) {
     return;
   }
   if (a.row.phase == Phase::kRunning) {
-    a.row.is_signalled = a.commit.spec.checkpoint.signal == SaveSignal::kNone;
+    const CheckpointSpec& spec = a.commit.spec.checkpoint;
+    a.row.is_signalled = spec.signal == SaveSignal::kNone && spec.tell_file.empty();
     a.row.signalled = 0;
     a.is_safe_after_notice = false;
     a.noticed_at = now_.boot;
@@ -182,8 +183,7 @@ void Core::State::step_noticed(Attempt& a) {
     return;
   }
   tell_notice(a);
-  if (!a.row.is_signalled)
-    ask(a, Ask::kSignal, warden_wire::SignalGuest{a.name, a.commit.spec.checkpoint.signal});
+  if (!a.row.is_signalled) ask(a, Ask::kSignal, save_request(a));
 }
 
 /// No process of the guest is left. What that means depends on who wanted it.

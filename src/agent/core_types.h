@@ -144,12 +144,15 @@ struct WorkPrepared {
 
 struct SnapshotTaken {
   GenerationRef generation;
+  nanoseconds cpu{0};  ///< of one core, to make it; 0 = not measured
 };
 
 struct NothingNew {};
 
 struct GenerationCopied {
   Receipt receipt;
+  std::uint64_t bytes = 0;  ///< that moved
+  nanoseconds cpu{0};       ///< of one core, to send them; 0 = not measured
 };
 
 struct OutputsUploaded {

@@ -7,30 +7,25 @@
 #include "agent/core_state.h"
 #include "base/log.h"
 
-// When what guests save goes elsewhere, whose copy has the uplink, and who is told to save: by the
-// pure rules of reclaim/checkpoint_schedule.h and checkpoint_clock.h. A generation is taken when it
-// is complete, as ever; it is its copy that waits. Who is known too little for a plan, and whoever
-// must go, does not wait.
+// When what guests save goes elsewhere, and whose copy has the uplink: by the pure rules of
+// reclaim/checkpoint_schedule.h and checkpoint_clock.h. A generation is taken when it is complete,
+// as ever; it is its copy that waits. Who is known too little for a plan, and whoever must go, does
+// not wait.
 namespace rn::agent {
 
 namespace {
 
 constexpr seconds kControlPeriod{1};
 constexpr double kLongestLook_s = 10;
-constexpr double kAssumedUplink = 12.5e6;  // bytes/s, until a copy was measured
-constexpr double kCopyCost_s = 0.1;        // of a core, however little goes: syncs, receipts, rows
-constexpr double kCheckpointShare = 0.5;   // of the uplink, for copies in the long run
+constexpr double kAssumedUplink = 12.5e6;             // bytes/s, until a copy was measured
+constexpr double kCheckpointShare = 0.5;              // of the uplink, for copies in the long run
 constexpr double kGuessedHazard = 1.0 / (35 * 3600);  // as the coordinator's prior
 constexpr double kEvacuationStarts_s = 2;
+constexpr double kMostTaking_s = 600;  // of a core, to make a generation
 constexpr double kLeastInterval_s = 1;
-constexpr double kNeverDone = 0.02;        // of an upload, by estimate
-constexpr double kLastCall_s = 120;        // before a notice that is sure to come
-constexpr double kWorthTheChange = 1.1;    // before another upload takes the uplink
-constexpr double kTellingBytes = 1 << 20;  // of a copy that says something of the uplink
-constexpr seconds kTellRest{30};           // before a guest is told again
-constexpr double kTellFirst_s = 30;        // of its life
-constexpr std::uint32_t kTellDoublings = 7;
-constexpr std::uint32_t kTellsTold = 3;  // in vain, before its author hears of it
+constexpr double kNeverDone = 0.02;      // of an upload, by estimate
+constexpr double kLastCall_s = 120;      // before a notice that is sure to come
+constexpr double kWorthTheChange = 1.1;  // before another upload takes the uplink
 constexpr double kMostly = 0.8;
 
 double in_s(nanoseconds duration) {
@@ -78,13 +73,21 @@ reclaim::ExposedWork Core::State::exposed_work(const Attempt& a) const {
   return work;
 }
 
+/// Cores that are busy while what it saved goes elsewhere, to all peers at once.
+double Core::State::copy_cores(const Attempt& a) const {
+  const double cores = sending_.busy_cores(uplink_rate());
+  return sending_.is_measured() ? cores * std::max(a.row.plan.wanted, 1u) : cores;
+}
+
+/// What it saves is taken anyway, and costs nothing more, but where it saves because it is told to.
 reclaim::CheckpointJob Core::State::checkpoint_job(const Attempt& a, double hazard) const {
   const SaveSchedule& s = a.schedule;
   const double cores = std::max(1.0, facts_.cpu_milli / 1000.0);
   reclaim::CheckpointJob job;
   job.weight = std::max<double>(1, static_cast<double>(a.row.grant.gpus.size()));
-  job.pause_s = kCopyCost_s / cores + (a.commit.spec.checkpoint.is_told ? s.pause_s : 0);
-  job.slowdown = 1 / cores;  // a copy keeps one busy
+  job.pause_s = sending_.once_s() * std::max(a.row.plan.wanted, 1u) / cores;
+  if (saves_when_told(a.commit.spec.checkpoint)) job.pause_s += s.pause_s + s.taking_s / cores;
+  job.slowdown = std::min(copy_cores(a) / cores, 1.0);
   job.dirty = s.dirty.curve();
   const bool is_noticed = hazard_.noticed > 0 && hazard_.notice_s_max > 0;
   reclaim::NoticeMix mix;
@@ -338,7 +341,9 @@ void Core::State::replace_waiting(Attempt& a) {
 }
 
 /// A generation is safe: what it says of the guest's habits.
-void Core::State::learn_saves(Attempt& a, const GenerationRef& before, const GenerationRef& ref) {
+void Core::State::learn_saves(
+    Attempt& a, const GenerationRef& before, const GenerationRef& ref, nanoseconds cpu
+) {
   SaveSchedule& s = a.schedule;
   const std::int64_t since_ns = before.snapshot_boot_ns > 0 && before.epoch == ref.epoch
                                     ? before.snapshot_boot_ns
@@ -347,8 +352,10 @@ void Core::State::learn_saves(Attempt& a, const GenerationRef& before, const Gen
   const auto bytes = static_cast<double>(ref.bytes);
   const auto fresh = static_cast<double>(ref.new_bytes);
   s.dirty.observe(s.gap_s, std::max(bytes, fresh), fresh, fresh);
-  if (s.tells_unheard > 0 && a.snapshot_at && *a.snapshot_at > s.told_at)
-    s.pause_s = (s.pause_s + in_s(*a.snapshot_at - s.told_at)) / 2;
+  if (const double taking_s = std::min(in_s(cpu), kMostTaking_s); taking_s > 0)
+    s.taking_s = s.taking_s > 0 ? 0.8 * s.taking_s + 0.2 * taking_s : taking_s;
+  if (s.tells_unheard > 0 && s.told_at && a.snapshot_at && *a.snapshot_at > *s.told_at)
+    s.pause_s = (s.pause_s + in_s(*a.snapshot_at - *s.told_at)) / 2;
   s.tells_unheard = 0;
   s.tell_after = now_.boot + kTellRest;
   if (!s.is_planned) return s.clock.snapshot_taken();  // it goes at once
@@ -359,49 +366,33 @@ void Core::State::learn_saves(Attempt& a, const GenerationRef& before, const Gen
   replace_waiting(a);
 }
 
-void Core::State::learn_uplink(const Attempt& a, const PendingWork& pending) {
+/// What a copy that arrived says of the uplink, and of what copies cost.
+void Core::State::learn_copy(
+    const Attempt& a, const PendingWork& pending, const GenerationCopied& copied
+) {
+  sending_.observe(static_cast<double>(copied.bytes), in_s(copied.cpu));
   for (const GenerationRow& row : a.row.generations) {
     if (row.ref.generation != pending.generation || pending.was_ahead) continue;
     const double took_s = in_s(now_.boot - pending.started_at);
     const auto bytes = static_cast<double>(row.ref.new_bytes);
-    if (bytes < kTellingBytes || took_s <= 0) continue;
+    if (bytes < reclaim::CopyCost::kTellingBytes || took_s <= 0) continue;
     const double rate = bytes / took_s;
     uplink_bytes_per_s_ = uplink_bytes_per_s_ > 0 ? 0.7 * uplink_bytes_per_s_ + 0.3 * rate : rate;
   }
 }
 
-// ---- guests that save when they are told
-
-void Core::State::tell_to_save(Attempt& a) {
-  SaveSchedule& s = a.schedule;
-  const CheckpointSpec& spec = a.commit.spec.checkpoint;
-  const bool can_be_told = spec.is_told && spec.signal != SaveSignal::kNone && plans_saves(a);
-  if (!can_be_told || a.is_detected || a.works.contains(Task::kSnapshot)) return;
-  if (now_.boot < s.tell_after || is_asking(a, Ask::kTell)) return;
-  const GenerationRow* const last = newest(a);
-  const bool waits = last != nullptr && !last->is_committed && !last->is_refused;
-  const bool has_begun = in_s(now_.boot - instant_from_ns(a.row.started_ns)) >= kTellFirst_s;
-  if (waits || s.answer != reclaim::SnapshotAnswer::kTake || !has_begun) return;
-  ask(a, Ask::kTell, warden_wire::SignalGuest{a.name, spec.signal});
-  if (!is_asking(a, Ask::kTell)) return;
-  s.told_at = now_.boot;
-  s.tell_after = now_.boot + kTellRest * (1 << std::min(s.tells_unheard, kTellDoublings));
-  if (++s.tells_unheard <= kTellsTold) return;
-  const std::string signal(to_string(spec.signal));
-  a.save_trouble = "it was told " + std::to_string(s.tells_unheard - 1) + " times to save (" +
-                   signal + "), and saved nothing; next: let it save on " + signal +
-                   " and go on, or submit it without `tell`";
-}
-
-void Core::State::on_told(Attempt& a, std::uint32_t processes) {
-  log::info("attempt.told_to_save", {{"job", a.name.job.str()}, {"processes", processes}});
-  if (processes > 0) return;
-  const std::string signal(to_string(a.commit.spec.checkpoint.signal));
-  a.save_trouble = "no process of it catches " + signal + ", on which it is said to save; next: " +
-                   "install the handler, or submit it without `tell`";
-}
-
 // ---- in words
+
+/// Of its processor time, for each gibibyte; empty while it is assumed.
+std::string Core::State::cost_words(const Attempt& a) const {
+  if (!sending_.is_measured()) return "";
+  constexpr double kGib = 1 << 30;
+  const double core_s = copy_cores(a) / uplink_rate() * kGib;
+  const std::string number = core_s < 10 ? std::to_string(std::llround(core_s * 10) / 10) + "." +
+                                               std::to_string(std::llround(core_s * 10) % 10)
+                                         : std::to_string(std::llround(core_s));
+  return ", at " + number + " s of a core for each GiB";
+}
 
 /// For `reclaim why`; empty where each save goes at once.
 std::string Core::State::saving_words(const Attempt& a) const {
@@ -412,6 +403,7 @@ std::string Core::State::saving_words(const Attempt& a) const {
                      ", for an owner who comes back every " + rough_duration(1 / s.owner_hazard);
   if (s.hazard < kMostly * s.owner_hazard)
     text += " (too soon for a last copy every " + rough_duration(1 / s.hazard) + ")";
+  text += cost_words(a);
   text += "; " + rough_duration(exposed_s) + " of its work are nowhere else";
   if (s.going != 0)
     text += "; generation " + std::to_string(s.going) +

@@ -137,10 +137,7 @@ void Core::State::on_attempt_answer(Attempt& a, Ask kind, const warden_wire::Ans
       if (phase == Phase::kStarting) on_started(a, to_ns(now_.boot));
       return;
     case Ask::kSignal:
-      a.row.signalled = answer.signalled;
-      a.row.is_signalled = true;
-      a.is_dirty = true;
-      log::info("attempt.signalled", {{"job", a.name.job.str()}, {"processes", answer.signalled}});
+      on_told_to_leave(a, answer.signalled);
       return;
     case Ask::kTell:
       if (phase == Phase::kRunning) on_told(a, answer.signalled);
@@ -184,6 +181,7 @@ void Core::State::on_ask_failed(Attempt& a, Ask kind, const warden_wire::Answer&
     return;
   }
   if (kind == Ask::kNotice && is_retryable(code)) a.is_notice_due = true;
+  if (kind == Ask::kTell) on_not_told(a, code, answer);
   if (kind == Ask::kSignal) {
     a.row.is_signalled = true;  // nobody could be signalled: its next generation is waited for
     a.is_dirty = true;

@@ -31,10 +31,17 @@ void GuestBook::forget(const GuestName& name) {
   if (!removed) log::warning("guest.forget_failed", {{"error", removed.error().describe()}});
 }
 
+std::vector<std::string> temporary_globs(const CheckpointSpec& spec) {
+  std::vector<std::string> globs = spec.temporary;
+  if (!spec.tell_file.empty())
+    globs.push_back("/" + spec.tell_file);  // this one, in no folder else
+  return globs;
+}
+
 checkpoint::WatchRules watch_rules(const CheckpointSpec& spec) {
   checkpoint::WatchRules rules;
   rules.paths = spec.paths;
-  rules.temporary = spec.temporary;
+  rules.temporary = temporary_globs(spec);
   rules.complete_marker = spec.complete_marker;
   rules.quiet = milliseconds(spec.quiet_ms);
   rules.restless = rules.quiet * kRestlessQuiets;

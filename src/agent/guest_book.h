@@ -48,6 +48,9 @@ class GuestBook {
   std::map<GuestName, std::shared_ptr<GuestEntry>> entries_;
 };
 
+/// What is left out of generations and outputs: what the job calls temporary, and the file by which
+/// it is told to save.
+std::vector<std::string> temporary_globs(const CheckpointSpec& spec);
 checkpoint::WatchRules watch_rules(const CheckpointSpec& spec);
 
 }  // namespace rn::agent

@@ -11,6 +11,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/restore.h"
 #include "checkpoint/snapshot.h"
+#include "io/real_clock.h"
 #include "model/api.h"
 #include "model/codec.h"
 
@@ -485,6 +486,7 @@ Result<WorkResult> Hands::copy(
     const std::shared_ptr<checkpoint::ChunkTap>& tap,
     const std::shared_ptr<TransferGauge>& gauge
 ) {
+  const nanoseconds cpu_before = io::thread_cpu_time();
   const auto paced = gauge != nullptr ? gauge : std::make_shared<TransferGauge>(w.rate_bps);
   RN_TRY(
       const checkpoint::PeerTarget target,
@@ -503,17 +505,19 @@ Result<WorkResult> Hands::copy(
   };
   auto receipt = send();
   if (!receipt) return fail(receipt.error());
+  const nanoseconds cpu = io::thread_cpu_time() - cpu_before;
   log::info(
       "generation.copied",
       {{"job", w.generation.job.str()},
        {"generation", w.generation.generation},
        {"peer", w.peer.node.str()},
        {"bytes", stats.bytes},
+       {"cpu_ms", cpu / milliseconds(1)},
        {"is_ahead", w.is_ahead},
        {"rate_bps", paced->look().socket.rate_bps},
        {"skipped_chunks", stats.skipped}}
   );
-  return WorkResult(GenerationCopied{*std::move(receipt)});
+  return WorkResult(GenerationCopied{*std::move(receipt), stats.bytes, cpu});
 }
 
 Result<WorkResult> Hands::collect(const CollectGarbage& w) {

@@ -11,6 +11,7 @@
 #include "checkpoint/scan.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/unit_check.h"
+#include "io/real_clock.h"
 #include "model/api.h"
 #include "model/codec.h"
 
@@ -127,6 +128,7 @@ std::string Hands::spool(const GuestName& guest) const {
 Result<WorkResult> Hands::snapshot(
     const GuestName& guest, const TakeSnapshot& w, const Cancelled& is_cancelled
 ) {
+  const nanoseconds cpu_before = io::thread_cpu_time();
   const auto entry = deps_.guests.entry(guest);
   const std::lock_guard lock(entry->work);
   RN_CHECK(load_base(*entry, guest, w.workspace));
@@ -159,7 +161,7 @@ Result<WorkResult> Hands::snapshot(
   request.unit = ready->unit;
   request.is_renamed = ready->is_renamed;
   request.base = entry->base;
-  request.temporary = w.spec.temporary;
+  request.temporary = temporary_globs(w.spec);
   request.guest_since_ns = w.guest_since_ns;
   const auto self = deps_.identity.get();
   request.signer = self->node;
@@ -175,6 +177,7 @@ Result<WorkResult> Hands::snapshot(
       folder, deps_.store, deps_.clock, deps_.rng, keys, self->signing};
   RN_TRY(const checkpoint::Snapshot taken, checkpoint::take_snapshot(deps, request, entry->cache));
   entry->taken = signature;
+  const nanoseconds cpu = io::thread_cpu_time() - cpu_before;
   log::info(
       "snapshot.taken",
       {{"job", guest.job.str()},
@@ -182,9 +185,10 @@ Result<WorkResult> Hands::snapshot(
        {"unit", ready->unit.path},
        {"read_bytes", taken.stats.read_bytes},
        {"new_bytes", taken.stats.new_bytes},
+       {"cpu_ms", cpu / milliseconds(1)},
        {"elapsed_ms", taken.stats.elapsed_ms}}
   );
-  return WorkResult(SnapshotTaken{taken.ref});
+  return WorkResult(SnapshotTaken{taken.ref, cpu});
 }
 
 // ---- outputs
@@ -318,8 +322,9 @@ Result<WorkResult> Hands::upload(
   RN_TRY(const auto disk, deps_.fs.open_folder(work));
   StoppableFolder folder(*disk, is_cancelled);
   LeftOut left_out;
+  const std::vector<std::string> temporary = temporary_globs(w.spec);
   const auto is_wanted = [&](const std::string& path) {
-    return !checkpoint::matches_any(w.spec.temporary, path) &&
+    return !checkpoint::matches_any(temporary, path) &&
            (w.spec.outputs.empty() || checkpoint::matches_any(w.spec.outputs, path));
   };
   checkpoint::ScanLimits limits;
@@ -334,7 +339,7 @@ Result<WorkResult> Hands::upload(
   std::size_t listing_bytes = 0;
   for (const auto& [path, stat] : scan) {
     if (is_cancelled) return fail(ErrorCode::kTimeout, "cancelled");
-    if (checkpoint::matches_any(w.spec.temporary, path)) continue;
+    if (checkpoint::matches_any(temporary, path)) continue;
     if (stat.kind == FileStat::Kind::kDirectory) {
       // What lies in it is not in the scan; nobody knows whether it was wanted.
       if (const auto inside = folder.list(path); !inside && !is_retryable(inside.error().code))

@@ -147,9 +147,10 @@ class HandsOutputs : public HandsTest {
     std::ofstream(in_work(name)) << text;
   }
 
-  OutputsUploaded upload(std::vector<std::string> outputs = {}) {
+  OutputsUploaded upload(std::vector<std::string> outputs = {}, const std::string& tell_file = {}) {
     UploadOutputs w;
     w.disk = folder + "/disk";
+    w.spec.tell_file = tell_file;
     w.spec.outputs = std::move(outputs);
     WorkResult result;
     without_rights_over_files([&] { result = run(w); });
@@ -230,6 +231,13 @@ TEST_F(HandsOutputs, what_was_not_wanted_is_not_missed) {
 
   EXPECT_THAT(published(uploaded), UnorderedElementsAre("result.txt"));
   EXPECT_EQ(uploaded.left_out, "");
+}
+
+TEST_F(HandsOutputs, the_file_by_which_it_was_told_to_save_does_not_come_home) {
+  put("result.txt", "42");
+  put("SAVE", "{}");
+
+  EXPECT_THAT(published(upload({}, "SAVE")), UnorderedElementsAre("result.txt"));
 }
 
 TEST_F(HandsOutputs, thousands_that_cannot_be_read_are_counted) {

@@ -71,6 +71,37 @@ TEST_F(HandsTest, a_snapshot_is_restored_with_the_same_bytes_on_another_disk) {
   EXPECT_FALSE(fs.stat(folder + "/" + in_work("other", "left-over")));
 }
 
+TEST_F(HandsTest, a_snapshot_says_what_processor_time_it_took) {
+  run(a_start("disk"));
+  put(in_work("disk", "ckpt.bin"), std::string(4 << 20, 'w'));
+
+  const WorkResult taken = run(a_snapshot(1));
+
+  ASSERT_TRUE(std::holds_alternative<SnapshotTaken>(taken)) << std::get<Error>(taken).describe();
+  EXPECT_GT(std::get<SnapshotTaken>(taken).cpu, std::chrono::microseconds(100));
+  EXPECT_LT(std::get<SnapshotTaken>(taken).cpu, seconds(60));
+}
+
+TEST_F(
+    HandsTest, the_file_by_which_a_guest_is_told_is_in_no_generation_and_others_of_its_name_are
+) {
+  run(a_start("disk"));
+  put(in_work("disk", "ckpt.bin"), "step 40");
+  put(in_work("disk", "SAVE"), "{}");
+  put(in_work("disk", "results/SAVE"), "the guest's own");
+  TakeSnapshot w = a_snapshot(1);
+  w.spec.tell_file = "SAVE";
+  const WorkResult taken = run(w);
+  ASSERT_TRUE(std::holds_alternative<SnapshotTaken>(taken)) << std::get<Error>(taken).describe();
+  PrepareWork resume = a_start("other");
+  resume.resume = std::get<SnapshotTaken>(taken).generation;
+  ASSERT_TRUE(std::holds_alternative<WorkPrepared>(run(resume)));
+
+  EXPECT_EQ(text_of(in_work("other", "ckpt.bin")), "step 40");
+  EXPECT_EQ(text_of(in_work("other", "results/SAVE")), "the guest's own");
+  EXPECT_FALSE(fs.stat(folder + "/" + in_work("other", "SAVE")));
+}
+
 TEST_F(HandsTest, what_did_not_change_is_nothing_new) {
   run(a_start("disk"));
   put(in_work("disk", "ckpt.bin"), "step 40");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/time.h"
 #include "reclaim/checkpoint_clock.h"
@@ -9,12 +10,15 @@
 
 namespace rn::agent {
 
+inline constexpr seconds kTellRest{30};  ///< before a guest is told to save again
+
 /// When what a guest saves goes elsewhere, and when it is told to save. In memory: after a restart
 /// of the agent it is learnt anew.
 struct SaveSchedule {
   bool is_planned = false;         ///< the owner's habits are known: copies wait until it pays
   reclaim::CheckpointClock clock;  ///< since the snapshot of the newest copy that was let go
   reclaim::DirtyCurveFit dirty;    ///< measured from generation to generation
+  double taking_s = 0;             ///< of a core, to make a generation; 0 = not measured
   double interval_s = 0;           ///< τ in force; not positive or infinite = none yet
   double hazard = 0;               ///< effective: of departures that a notice does not absorb
   double owner_hazard = 0;         ///< of all departures, the cautious end of what is known
@@ -24,9 +28,10 @@ struct SaveSchedule {
   std::uint32_t going = 0;  ///< the generation that is on its way; 0 = none
   double sent_s = 0;        ///< for so long it has had the uplink
 
-  double pause_s = 5;               ///< from the signal to a complete generation; a guess at first
+  double pause_s = 5;               ///< from the word to a complete generation; a guess at first
   std::uint32_t tells_unheard = 0;  ///< told so often since its newest generation
-  Instant told_at{};
+  bool is_tell_file_there = false;  ///< when it was to be told last
+  std::optional<Instant> told_at;
   Instant tell_after{};
 };
 

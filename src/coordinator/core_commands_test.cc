@@ -173,6 +173,54 @@ TEST_F(Commands, a_job_that_saves_when_it_is_told_names_its_signal) {
   EXPECT_EQ(run(user(), SubmitJob{.spec = spec}).error().code, ErrorCode::kInvalid);
 }
 
+TEST_F(Commands, a_job_that_is_told_by_a_file_names_one_of_its_own_and_is_told_in_one_way) {
+  const auto refusal_of = [](auto change) {
+    JobSpec spec = a_spec();
+    spec.checkpoint.tell_file = "SAVE";
+    change(spec.checkpoint);
+    const Status checked = check_spec(spec);
+    return checked ? std::string("taken") : checked.error().message + "; " + checked.error().hint;
+  };
+
+  for (const char* name : {"SAVE", "ctl/save-now", ".save", "a.b/c"})
+    EXPECT_EQ(refusal_of([&](CheckpointSpec& c) { c.tell_file = name; }), "taken") << name;
+  const std::string long_one(256, 's');
+  for (const char* name :
+       {"/SAVE",
+        "../SAVE",
+        "a/../SAVE",
+        "./SAVE",
+        "ctl/",
+        "ctl//SAVE",
+        ".",
+        "SAVE*",
+        "SAVE NOW",
+        "SAVE\n",
+        "S'",
+        "[S]",
+        long_one.c_str()}) {
+    const std::string said = refusal_of([&](CheckpointSpec& c) { c.tell_file = name; });
+    EXPECT_NE(said.find("is not the plain name of a file inside the job's folder; name"), said.npos)
+        << said;
+  }
+  for (const auto& change : std::vector<void (*)(CheckpointSpec&)>{
+           [](CheckpointSpec& c) { c.signal = SaveSignal::kUsr1; },
+           [](CheckpointSpec& c) {
+             c.signal = SaveSignal::kUsr1;
+             c.is_told = true;
+           },
+           [](CheckpointSpec& c) {
+             c.is_stateless = true;
+             c.paths.clear();
+           },
+           [](CheckpointSpec& c) { c.complete_marker = "SAVE"; }}) {
+    const std::string said = refusal_of(change);
+    EXPECT_EQ(said.find("checkpoint.tell_file: "), 0u) << said;
+    EXPECT_FALSE(said.ends_with("; ")) << "nothing to do next: " << said;
+  }
+  EXPECT_EQ(refusal_of([](CheckpointSpec& c) { c.signal = SaveSignal::kNone; }), "taken");
+}
+
 TEST_F(Commands, a_job_that_nothing_can_ever_run_is_accepted_and_says_so) {
   add_node("a", "lab-a");
   JobSpec spec = a_spec();

@@ -21,4 +21,8 @@ Now RealClock::now() const {
       instant_from_ns(read_ns(CLOCK_BOOTTIME)), wall_from_ms(read_ns(CLOCK_REALTIME) / 1'000'000)};
 }
 
+nanoseconds thread_cpu_time() {
+  return nanoseconds(read_ns(CLOCK_THREAD_CPUTIME_ID));
+}
+
 }  // namespace rn::io

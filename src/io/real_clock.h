@@ -11,4 +11,7 @@ class RealClock final : public Clock {
   Now now() const override;
 };
 
+/// Processor time that the calling thread has had so far, the kernel's work for it included.
+nanoseconds thread_cpu_time();
+
 }  // namespace rn::io

@@ -54,6 +54,9 @@ struct CheckpointSpec {
   std::vector<std::string> destinations;  ///< nodes or labs where copies may live; empty = anywhere
   std::uint32_t min_interval_s = 0;       ///< take at most one generation in so long
   bool is_told = false;  ///< it saves on `signal` at any time and goes on: told when a save is due
+  /// In the job's folder, relative; empty = none. It is told by this file in place of a signal:
+  /// made when a save is due or the node must be left, deleted by the job when it has saved.
+  std::string tell_file;
 
   RN_FIELDS(
       CheckpointSpec,
@@ -67,9 +70,16 @@ struct CheckpointSpec {
       copies,
       destinations,
       min_interval_s,
-      is_told
+      is_told,
+      tell_file
   )
 };
+
+/// It saves whenever it is told to, and goes on.
+inline bool saves_when_told(const CheckpointSpec& spec) {
+  const bool has_signal = spec.signal != SaveSignal::kNone;
+  return !spec.is_stateless && ((spec.is_told && has_signal) || !spec.tell_file.empty());
+}
 
 /// What a user submits. Every field may be left out.
 struct JobSpec {

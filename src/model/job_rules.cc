@@ -98,6 +98,38 @@ Status check_globs(const std::vector<std::string>& globs, const std::string& fie
   return {};
 }
 
+/// Plain, so that it means the same to a shell, to a glob and to the node.
+bool is_plain_file_name(const std::string& path) {
+  constexpr std::string_view kSpecial = "*?[]{}\\\"'`$";
+  const bool has_special = std::any_of(path.begin(), path.end(), [&](unsigned char c) {
+    return c <= ' ' || c == 0x7f || kSpecial.find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  return path.size() <= warden_wire::kTellFileMax && is_safe_relative_path(path) && !has_special;
+}
+
+Status check_tell_file(const CheckpointSpec& c, bool has_signal) {
+  if (c.tell_file.empty()) return {};
+  if (!is_plain_file_name(c.tell_file))
+    return wrong_job(
+        "checkpoint.tell_file: '" + c.tell_file.substr(0, 60) +
+            "' is not the plain name of a file inside the job's folder",
+        "name a file relative to the folder, without blanks, globs and '..', e.g. SAVE"
+    );
+  if (c.is_told || has_signal)
+    return wrong_job(
+        "checkpoint.tell_file: contradicts checkpoint.signal and checkpoint.is_told: it is told to "
+        "save in one way",
+        "leave --signal and --tell out (interrupt.signal, interrupt.tell), or the file"
+    );
+  if (c.is_stateless)
+    return wrong_job("checkpoint.tell_file: contradicts is_stateless", "leave one of the two out");
+  if (c.tell_file == c.complete_marker)
+    return wrong_job(
+        "checkpoint.tell_file: is checkpoint.complete_marker, too", "give them two names"
+    );
+  return {};
+}
+
 Status check_checkpoint(const CheckpointSpec& c) {
   RN_CHECK(check_globs(c.paths, "checkpoint.paths"));
   RN_CHECK(check_globs(c.temporary, "checkpoint.temporary"));
@@ -111,8 +143,10 @@ Status check_checkpoint(const CheckpointSpec& c) {
   if (c.is_told && !has_signal)
     return wrong_job(
         "checkpoint.is_told: says that it saves when it is told, and no signal to tell it with",
-        "name the signal (--signal USR1, interrupt.signal), or leave --tell out"
+        "name the signal (--signal USR1, interrupt.signal), or a file in place of both "
+        "(--tell-file SAVE), or leave --tell out"
     );
+  RN_CHECK(check_tell_file(c, has_signal));
   if (c.is_told && c.is_stateless)
     return wrong_job("checkpoint.is_told: contradicts is_stateless", "leave one of the two out");
   if (c.is_stateless && !c.paths.empty())

@@ -28,7 +28,8 @@ constexpr std::array<std::string_view, std::variant_size_v<Request>> kRequests =
     "pause",
     "resume",
     "announce",
-    "set_transfers"};
+    "set_transfers",
+    "tell_guest"};
 /// Mounting over one of these, or below one, would replace what the image or the kernel provides.
 constexpr std::array<std::string_view, 18> kSystemFolders = {
     "bin",

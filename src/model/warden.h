@@ -124,6 +124,22 @@ struct SignalGuest {
   RN_FIELDS(SignalGuest, guest, signal)
 };
 
+/// Bytes of TellGuest's `file`.
+inline constexpr std::size_t kTellFileMax = 255;
+
+/// Tells the guest to save by a new file in its work folder, with one line of JSON that says why
+/// and until when. Nothing is followed or replaced: answers `signalled` 1, or 0 if something with
+/// that name lies there already.
+struct TellGuest {
+  GuestName guest;
+  std::string file;  ///< relative to the work folder
+  std::string reason;
+  std::int64_t deadline_wall_ms = 0;  ///< 0 = it may stay
+  std::uint32_t grace_s = 0;
+
+  RN_FIELDS(TellGuest, guest, file, reason, deadline_wall_ms, grace_s)
+};
+
 struct KillGuest {
   GuestName guest;
 
@@ -383,7 +399,7 @@ struct Answer {
   std::string message;
   std::string hint;
   std::string disk;             ///< of PrepareDisk
-  std::uint32_t signalled = 0;  ///< of SignalGuest
+  std::uint32_t signalled = 0;  ///< of SignalGuest and TellGuest
   ReclaimRecord reclaim;        ///< of DeclareReclaim and Release
   WardenState state;            ///< of Query
   TransferCounts transfers;     ///< of SetTransfers
@@ -414,7 +430,8 @@ using Request = std::variant<
     Pause,
     Resume,
     Announce,
-    SetTransfers>;
+    SetTransfers,
+    TellGuest>;
 
 /// True for the verbs that only the owner may use.
 bool is_owner_only(const Request& request);

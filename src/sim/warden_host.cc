@@ -271,6 +271,14 @@ void WardenHost::clear(const warden::Clear& clear) {
   );
 }
 
+std::uint32_t WardenHost::signalled(const warden::Signal& signal) {
+  if (!signal.file) return machine_.signal_term(signal.record.guest);
+  const std::string path = attempt_folder(signal.record.guest) + "/work/" + signal.file->file;
+  if (machine_.disk().stat(path)) return 0;
+  machine_.disk().overwrite(path, as_bytes(signal.file->reason));
+  return 1;
+}
+
 void WardenHost::carry_out(const warden::Effect& effect) {
   constexpr auto kShort = milliseconds(5);
   if (const auto* e = std::get_if<warden::SendAnswer>(&effect)) {
@@ -295,7 +303,7 @@ void WardenHost::carry_out(const warden::Effect& effect) {
   } else if (const auto* go = std::get_if<warden::Go>(&effect)) {
     answer_later(kShort, warden::Finished{go->op, machine_.go(go->record.guest)});
   } else if (const auto* signal = std::get_if<warden::Signal>(&effect)) {
-    answer_later(kShort, warden::Signalled{signal->op, machine_.signal_term(signal->record.guest)});
+    answer_later(kShort, warden::Signalled{signal->op, signalled(*signal)});
   } else if (const auto* kill = std::get_if<warden::Kill>(&effect)) {
     machine_.kill(kill->record.guest);
     answer_later(kShort, warden::Finished{kill->op, {}});

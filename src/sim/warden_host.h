@@ -60,6 +60,7 @@ class WardenHost {
   void obey(warden::Output output);
   void finish(warden::Output output);
   void carry_out(const warden::Effect& effect);
+  std::uint32_t signalled(const warden::Signal& signal);
   void claim(std::uint64_t session, std::uint64_t number, const warden_wire::SetTransfers& wanted);
   void clear(const warden::Clear& clear);
   void start_guest(const warden::Start& start);

@@ -119,6 +119,7 @@ class WardenCore {
   void ask(const Caller& caller, const warden_wire::Resume& request);
   void ask(const Caller& caller, const warden_wire::Announce& request);
   void ask(const Caller& caller, const warden_wire::SetTransfers& request);
+  void ask(const Caller& caller, const warden_wire::TellGuest& request);
 
   // Guests: core_guests.cc
   GuestRecord* find(const GuestName& guest);

@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/planted.h"
 #include "warden/core.h"
@@ -263,6 +264,20 @@ void WardenCore::ask(const Caller& caller, const warden_wire::SignalGuest& reque
     return answer(caller, wrong_phase(*guest, "so it gets no signal"));
   if (request.signal == SaveSignal::kNone) return answer(caller, Status());
   effect(Signal{begin(Kind::kSignal, request.guest, {caller}), *guest, request.signal});
+}
+
+void WardenCore::ask(const Caller& caller, const warden_wire::TellGuest& request) {
+  const GuestRecord* guest = find(request.guest);
+  if (guest == nullptr) return answer(caller, unknown(request.guest));
+  if (guest->phase != GuestPhase::kRunning)
+    return answer(caller, wrong_phase(*guest, "so it is not told to save"));
+  const bool is_inside =
+      request.file.size() <= warden_wire::kTellFileMax && is_safe_relative_path(request.file);
+  if (!is_inside)
+    return answer(
+        caller, fail(ErrorCode::kInvalid, "the file to tell it by is not inside its folder")
+    );
+  effect(Signal{begin(Kind::kSignal, request.guest, {caller}), *guest, SaveSignal::kNone, request});
 }
 
 void WardenCore::ask(const Caller& caller, const warden_wire::WriteNotice& request) {

@@ -277,6 +277,29 @@ TEST(WardenGuest, signals_answer_how_many_were_signalled) {
   EXPECT_EQ(w.did<SendAnswer>()->answer.signalled, 3U);
 }
 
+TEST(WardenGuest, one_is_told_to_save_by_a_file_of_its_own_while_it_runs) {
+  Rig w;
+  w.ready().give_disk(1);
+  const warden_wire::TellGuest told{Rig::guest(1), "ctl/SAVE", "a save is due", 0, 0};
+  EXPECT_EQ((w.ask(told), w.answer()), "conflict") << "it does not run yet";
+  EXPECT_EQ((w.ask(warden_wire::TellGuest{Rig::guest(7), "S", "", 0, 0}), w.answer()), "not_found");
+
+  w.run(2);
+  warden_wire::TellGuest second = told;
+  second.guest = Rig::guest(2);
+  w.ask(second);
+  ASSERT_NE(w.did<Signal>(), nullptr);
+  EXPECT_EQ(w.did<Signal>()->file, second);
+  w.tell(Signalled{w.did<Signal>()->op, 1U});
+  EXPECT_EQ(w.did<SendAnswer>()->answer.signalled, 1U);
+
+  for (const char* outside : {"", "/etc/passwd", "../reclaim/exit", "a/../../b", "a/"}) {
+    second.file = outside;
+    EXPECT_EQ((w.ask(second), w.answer()), "invalid") << outside;
+    EXPECT_EQ(w.did<Signal>(), nullptr) << outside;
+  }
+}
+
 TEST(WardenGuest, bad_names_sizes_and_unknown_images_are_refused) {
   Rig w;
   w.ready();

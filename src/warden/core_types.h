@@ -336,10 +336,12 @@ struct Go {
   GuestRecord record;
 };
 
+/// Tells a guest to save, by a signal or, where that is set, by a file. Answered by Signalled.
 struct Signal {
   OpId op = 0;
   GuestRecord record;
   SaveSignal signal = SaveSignal::kAuto;
+  std::optional<warden_wire::TellGuest> file = {};
 };
 
 /// Without the engine: gate shut, then the guest's processes by cgroup, then a look.

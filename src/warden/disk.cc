@@ -7,9 +7,11 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -77,6 +79,21 @@ Status chown_below(int folder, std::uint32_t uid, dev_t device, int depth) {
   }
   closedir(entries);
   return status;
+}
+
+/// A folder at or below the guest's work folder, found by the kernel without a link and without
+/// leaving the disk, whatever the guest moves meanwhile.
+Result<io::Fd> open_in_work(const std::string& disk, const std::string& path) {
+  const std::string work = disk + "/work";
+  // NOTE: the disk's root belongs to root, so `work` itself is no link of the guest's.
+  const io::Fd root(::open(work.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (root.get() < 0) return fail(from_errno(work));
+  open_how how{};
+  how.flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV;
+  io::Fd found(static_cast<int>(syscall(SYS_openat2, root.get(), path.c_str(), &how, sizeof how)));
+  if (found.get() < 0) return fail(from_errno(path));
+  return found;
 }
 
 }  // namespace
@@ -342,6 +359,37 @@ Status AttemptDisks::erase(const GuestName& guest, const std::string& name) cons
   const io::Fd folder(raw);
   if (unlinkat(folder.get(), name.c_str(), 0) == 0 || errno == ENOENT) return {};
   return fail(from_errno(name));
+}
+
+Result<bool> AttemptDisks::write_new(
+    const GuestName& guest, const std::string& path, const std::string& text
+) const {
+  RN_CHECK(check_guest_name(guest));
+  if (!is_safe_relative_path(path))
+    return fail(ErrorCode::kInvalid, path + " is not inside the guest's folder");
+  RN_TRY(const io::Fd folder, open_in_work(folder_of(guest), parent_folder(path)));
+  const std::string name = path.substr(path.rfind('/') + 1);
+  // Nameless until it is whole: the guest sees all of it or nothing, and nothing of its own is
+  // written to.
+  const io::Fd file(openat(folder.get(), ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0644));
+  if (file.get() < 0) return fail(from_errno(path));
+  if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+    return fail(from_errno(path));
+  const std::string self = "/proc/self/fd/" + std::to_string(file.get());
+  if (linkat(AT_FDCWD, self.c_str(), folder.get(), name.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+    // It may be deleted without this, too: the folder is the guest's.
+    if (fchown(file.get(), config_.guest_uid, config_.guest_uid) != 0)
+      log::warning("disk.not_given", {{"why", from_errno(path).describe()}});
+    return true;
+  }
+  if (errno != EEXIST) return fail(from_errno(path));
+
+  struct stat about {};
+
+  const bool is_folder = fstatat(folder.get(), name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+                         S_ISDIR(about.st_mode);
+  if (is_folder) return fail(ErrorCode::kUnsupported, path + " is a folder");
+  return false;
 }
 
 Result<std::string> AttemptDisks::read(

@@ -66,6 +66,13 @@ class AttemptDisks {
       const warden_wire::GuestName& guest, const std::string& name, const std::string& text
   ) const;
   Status erase(const warden_wire::GuestName& guest, const std::string& name) const;
+  /// Puts a file with all its text into `work/`, at a relative path below it, and gives it to the
+  /// guest. No link is followed, nothing is replaced and no folder made: false if something of that
+  /// name is there. kDenied for a way through a link, kNotFound where a folder on it is missing,
+  /// kUnsupported if the name is a folder's.
+  Result<bool> write_new(
+      const warden_wire::GuestName& guest, const std::string& path, const std::string& text
+  ) const;
   /// Of a regular file in `reclaim/`, at most `max` bytes. kNotFound; kDenied for a link.
   Result<std::string> read(
       const warden_wire::GuestName& guest, const std::string& name, std::size_t max

@@ -47,6 +47,11 @@ class Disks : public testing::Test {
     return lstat(path.c_str(), &about) == 0 ? about.st_uid : ~0U;
   }
 
+  static std::string text_of(const std::string& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }
+
   static std::size_t mounts_on(const std::string& path) {
     std::ifstream table("/proc/thread-self/mountinfo");
     std::size_t count = 0;
@@ -131,6 +136,41 @@ TEST_F(Disks, a_search_beside_the_making_of_a_disk_mounts_it_once) {
       search.join();
       ASSERT_EQ(mounts_on(*first), 1U) << "two file systems on one image";
     }
+    EXPECT_TRUE(disks->release(kName));
+    EXPECT_EQ(disks->leave(milliseconds(0)).stays, Texts{});
+  });
+  if (!is_apart || !is_made) GTEST_SKIP() << "needs the right to mount loop devices";
+}
+
+TEST_F(Disks, a_new_file_is_whole_the_guests_and_replaces_and_follows_nothing) {
+  bool is_made = false;
+  const bool is_apart = test::run_apart([&] {
+    const auto disks = AttemptDisks::open(config());
+    ASSERT_TRUE(disks) << disks.error().describe();
+    const auto disk = disks->prepare(kName, 16);
+    if (!disk) return;
+    is_made = true;
+    const std::string work = *disk + "/work";
+    const auto made = disks->write_new(kName, "SAVE", "now\n");
+    ASSERT_TRUE(made) << made.error().describe();
+    EXPECT_TRUE(*made);
+    EXPECT_EQ(text_of(work + "/SAVE"), "now\n");
+    EXPECT_EQ(owner_of(work + "/SAVE"), kGuest);
+
+    EXPECT_FALSE(disks->write_new(kName, "SAVE", "again\n").value());
+    EXPECT_EQ(text_of(work + "/SAVE"), "now\n") << "it was not read yet";
+    const std::string outside = folder.path() + "/owners";
+    std::filesystem::create_directory(outside);
+    std::filesystem::create_symlink(outside + "/new", work + "/LINK");
+    EXPECT_FALSE(disks->write_new(kName, "LINK", "x").value());
+    std::filesystem::create_symlink(outside, work + "/way");
+    EXPECT_EQ(disks->write_new(kName, "way/SAVE", "x").error().code, ErrorCode::kDenied);
+    EXPECT_EQ(disks->write_new(kName, "../SAVE", "x").error().code, ErrorCode::kInvalid);
+    EXPECT_EQ(disks->write_new(kName, "none/SAVE", "x").error().code, ErrorCode::kNotFound);
+    std::filesystem::create_directory(work + "/ctl");
+    EXPECT_EQ(disks->write_new(kName, "ctl", "x").error().code, ErrorCode::kUnsupported);
+    EXPECT_TRUE(disks->write_new(kName, "ctl/SAVE", "x").value());
+    EXPECT_TRUE(std::filesystem::is_empty(outside));
     EXPECT_TRUE(disks->release(kName));
     EXPECT_EQ(disks->leave(milliseconds(0)).stays, Texts{});
   });

@@ -311,7 +311,27 @@ void Machine::unregister(traffic::Slot slot) {
   if (slot_gpus_ != nullptr && slot < kSlots) (*slot_gpus_)[slot] = 0;
 }
 
+Result<std::uint32_t> Machine::tell(const warden_wire::TellGuest& order) {
+  nlohmann::json said = {
+      {"reason", order.reason},
+      {"told_unix", static_cast<double>(to_ms(clock_.now().wall)) / 1000.0}};
+  if (order.deadline_wall_ms != 0) {
+    said["deadline_unix"] = static_cast<double>(order.deadline_wall_ms) / 1000.0;
+    said["grace_s"] = order.grace_s;
+  }
+  RN_TRY(
+      const bool is_new,
+      disks_->write_new(
+          order.guest,
+          order.file,
+          said.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
+      )
+  );
+  return is_new ? 1U : 0U;
+}
+
 Result<std::uint32_t> Machine::signal(const Signal& order) {
+  if (order.file) return tell(*order.file);
   std::vector<int> tries;
   switch (order.signal) {
     case SaveSignal::kAuto:

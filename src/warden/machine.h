@@ -117,6 +117,7 @@ class Machine {
   Result<StartedGuest> start(const Start& order);
   Status go(const Go& order);
   Result<std::uint32_t> signal(const Signal& order);
+  Result<std::uint32_t> tell(const warden_wire::TellGuest& order);
   Status kill(const Kill& order);
   Status notify(const Notify& order);
   Status forget(const Forget& order);

@@ -157,6 +157,11 @@ class Commands(unittest.TestCase):
         self.fails(NOT_FOUND, ".", "cp", f"{job}:", self.folder / "nowhere")
         self.assertIn(job, self.cli("stop", "--save", "--deadline", 5, "--message", "enough", job).stdout)
 
+    def test_a_job_that_is_told_to_save_by_a_file_is_submitted(self):
+        job = self.cli("run", "--detach", "--no-upload", "--tell-file", "ctl/SAVE", "--", "true").stdout.strip()
+        self.assertEqual(self.json("show", job)["spec"]["checkpoint"]["tell_file"], "ctl/SAVE")
+        self.cli("stop", job)
+
     def test_a_job_file_is_submitted(self):
         file = self.make_folder("file") / "job.yaml"
         file.write_text("run: 'true'\nstateless: true\nworkdir: .\n")
@@ -345,6 +350,8 @@ class Commands(unittest.TestCase):
                 ("which job", "cp", ":x", "."),
                 ("is no duration", "run", "--max-duration", "0", "--", "x"),
                 ("no signal to tell it with", "run", "--tell", "--", "x"),
+                ("told to save in one way\n  next: leave", "run", "--tell-file", "S", "--signal", "TERM", "--", "x"),
+                ("--tell-file: is empty", "run", "--tell-file", "", "--", "x"),
                 ("env.RECLAIM_X: .*by the platform\n  next: leave", "run", "--env", "RECLAIM_X=1", "--", "x"),
                 ("env.LD_PRELOAD: steers the runtime", "run", "--env", "LD_PRELOAD=1", "--", "x"),
                 ("notice_s: more than 900", "run", "--notice", "20m", "--", "x"),

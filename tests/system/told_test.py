@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What goes wrong quietly is said to whom it concerns, with what to do: a job that is never saved or nowhere copied,
 logs and outputs that were removed, a machine that was off for longer than its certificate lives and joins again as
-itself. And what a job says itself: that it has saved."""
+itself. And what a job says itself: that it has saved. And that a save is due, to one that is told by a file."""
 import pathlib
+import shutil
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 import lan  # noqa: E402
+from guests import GUESTS  # noqa: E402
 from rest import Refused  # noqa: E402
 from stories import Site  # noqa: E402
 
@@ -25,6 +27,13 @@ class Told(unittest.TestCase):
         cls.site = Site({"lab-a": lends, "storage": {"lends": False}}, flags=[
             "--certificate-s", LIFE_S, "--keep-ended-s", KEEP_S, "--keep-outputs-s", KEEP_OUTPUTS_S])
         cls.addClassCleanup(cls.site.down)
+        folder = cls.site.labs.dir / "student-listener"  # it is told after half a minute, while others are looked at
+        folder.mkdir()
+        shutil.copy(GUESTS / "told.sh", folder)
+        cls.listener = cls.site.cli(
+            "run", "--detach", "--cpus", "0.5", "--cpus-min", "0.1", "--memory", "64MB", "--disk", "64MB",
+            "--checkpoint", "state.ckpt", "--tell-file", "ctl/SAVE", "--", "sh", "told.sh", "0.2",
+            cwd=folder).stdout.strip()
 
     def kinds(self, job):
         return [event["kind"] for event in self.site.rest.events(job)]
@@ -127,6 +136,27 @@ class Told(unittest.TestCase):
         site.wait("the next durable generation", lambda: site.generation("plain") > durable, 60)
         site.wait("the trouble to be gone", lambda: "no copy" not in site.cli("why", job).stdout, 30)
         self.assertEqual(self.kinds(job).count("checkpoint.trouble"), told + 1)
+
+    def test_e_one_who_is_told_by_a_file_saves_and_goes_on_and_at_a_notice_is_told_by_when(self):
+        site, job = self.site, self.listener
+        site.wait("a durable generation", lambda: site.rest.job(job)["durable"]["generation"] > 0, 90)
+        log = site.rest.log(job).decode()
+        self.assertRegex(log, r'saved step=\d+ told=\{"reason":"a save is due","told_unix":[\d.]+\}\n')
+        self.assertEqual(len(site.rest.attempts(job)), 1, "it ended when it was told")
+        self.assertNotIn("ctl/SAVE", site.cli("why", job).stdout, "it is told, and nothing is wrong")
+        durable = site.rest.job(job)["durable"]["generation"]
+
+        site.nodes["lab-a"].owner("reclaim", "-m", "a lecture")
+        site.wait("it to have left", lambda: site.rest.attempts(job)[0]["end"] == "reclaimed", 90)
+        told = r'told=\{"deadline_unix":[\d.]+,"grace_s":\d+,"reason":"a lecture","told_unix"'
+        self.assertRegex(site.rest.log(job, 1).decode(), told)
+        self.assertGreater(site.rest.job(job)["durable"]["generation"], durable)
+
+        site.nodes["lab-a"].owner("release")
+        site.wait("its next attempt", lambda: len(site.rest.attempts(job)) > 1, 60)
+        site.wait("it to go on", lambda: b"begin" in site.rest.log(job, 2), 60)
+        self.assertNotIn(b"begin step=0\n", site.rest.log(job, 2))
+        site.cli("stop", job)
 
 
 if __name__ == "__main__":

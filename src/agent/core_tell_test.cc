@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/core_uplink_fixture.h"
+
+namespace rn::agent {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+
+class CoreTold : public CoreUplink {
+ protected:
+  void SetUp() override {
+    spec.checkpoint.signal = SaveSignal::kUsr1;
+    spec.checkpoint.is_told = true;
+    CoreUplink::SetUp();
+    run();
+  }
+
+  std::size_t tells() const { return asked<warden_wire::SignalGuest>().size(); }
+
+  /// How long until it is told.
+  minutes tell_comes_after() {
+    const Instant began = clock.now().boot;
+    while (tells() == 0 && clock.now().boot - began < minutes(150)) advance(seconds(10));
+    return std::chrono::floor<minutes>(clock.now().boot - began);
+  }
+
+  void heard(std::uint32_t processes) {
+    answer<warden_wire::SignalGuest>([&](warden_wire::Answer& a) { a.signalled = processes; });
+  }
+};
+
+TEST_F(CoreTold, it_is_told_when_a_save_is_due_and_not_before) {
+  expect_owner(2);
+  advance(seconds(20));
+  EXPECT_EQ(tells(), 0u) << "it has hardly begun";
+  advance(seconds(20));
+  ASSERT_EQ(tells(), 1u);
+  EXPECT_EQ(asked<warden_wire::SignalGuest>().front().signal, SaveSignal::kUsr1);
+  heard(1);
+  advance(seconds(2));
+  safe(1);
+  durable(1);
+  EXPECT_EQ(state(), AttemptState::kRunning);
+
+  advance(seconds(50));
+  EXPECT_EQ(tells(), 0u) << "too soon for what a save costs";
+  EXPECT_LT(tell_comes_after(), minutes(20));
+  heard(1);
+  EXPECT_THAT(trouble(), IsEmpty());
+}
+
+TEST_F(CoreTold, it_is_told_also_where_nobody_knows_the_owner) {
+  advance(seconds(35));
+  ASSERT_EQ(tells(), 1u);
+  heard(1);
+  safe(1);
+  durable(1);
+  advance(minutes(1));
+  EXPECT_EQ(tells(), 0u);
+  EXPECT_LT(tell_comes_after(), minutes(60));
+}
+
+TEST_F(CoreTold, who_saves_because_it_is_told_to_pays_for_the_generation_as_well) {
+  expect_owner(2);
+  advance(seconds(40));
+  heard(1);
+  advance(seconds(2));
+  taking_takes = seconds(200);
+  safe(1);
+  durable(1);
+  EXPECT_GT(tell_comes_after(), minutes(20)) << "as for any other, and fifty seconds of four cores";
+}
+
+TEST_F(CoreTold, who_does_not_listen_is_told_ever_more_seldom_and_its_author_hears_of_it) {
+  expect_owner(2);
+  std::size_t told = 0;
+  for (int i = 0; i < 60 * 4; ++i) {
+    advance(seconds(15));
+    if (tells() == 0) continue;
+    ++told;
+    heard(1);
+  }
+  EXPECT_GE(told, 4u);
+  EXPECT_LE(told, 8u);
+  EXPECT_THAT(trouble(), HasSubstr("times to save (usr1), and saved nothing; next: let it save"));
+}
+
+TEST_F(CoreTold, a_signal_that_nobody_catches_is_said) {
+  expect_owner(2);
+  advance(minutes(1));
+  heard(0);
+  EXPECT_THAT(trouble(), HasSubstr("no process of it catches usr1"));
+}
+
+TEST_F(CoreTold, one_that_was_told_and_ends_well_has_succeeded) {
+  expect_owner(2);
+  advance(minutes(1));
+  heard(1);
+  set_guest(GuestState::kExited, 0);
+  push_state();
+  EXPECT_EQ(phase(), "publishing");
+}
+
+class CoreToldByFile : public CoreUplink {
+ protected:
+  void SetUp() override {
+    spec.checkpoint.tell_file = "ctl/SAVE";
+    CoreUplink::SetUp();
+    run();
+  }
+
+  std::vector<warden_wire::TellGuest> tells() const { return asked<warden_wire::TellGuest>(); }
+
+  /// The warden's answer: it made the file, or there is one.
+  void told(bool is_new = true) {
+    answer<warden_wire::TellGuest>([&](warden_wire::Answer& a) { a.signalled = is_new ? 1 : 0; });
+  }
+
+  void cannot_tell(ErrorCode code, const std::string& why) {
+    answer<warden_wire::TellGuest>([&](warden_wire::Answer& a) {
+      a.code = to_string(code);
+      a.message = why;
+    });
+  }
+
+  void wait_for_a_tell() {
+    const Instant began = clock.now().boot;
+    while (tells().empty() && clock.now().boot - began < minutes(150)) advance(seconds(5));
+    ASSERT_THAT(tells(), SizeIs(1));
+  }
+
+  void declare() {
+    warden.reclaims = {a_reclaim(ReclaimKind::kNotice)};
+    warden.reclaims.front().message = "an exam at noon";
+    push_state();
+  }
+};
+
+TEST_F(CoreToldByFile, it_is_told_by_its_file_when_a_save_is_due_and_by_no_signal) {
+  expect_owner(2);
+  advance(seconds(20));
+  EXPECT_THAT(tells(), IsEmpty()) << "it has hardly begun";
+  advance(seconds(20));
+  ASSERT_THAT(tells(), SizeIs(1));
+  EXPECT_EQ(tells().front().guest, (GuestName{JobId("j-1"), kEpoch}));
+  EXPECT_EQ(tells().front().file, "ctl/SAVE");
+  EXPECT_EQ(tells().front().reason, "a save is due");
+  EXPECT_EQ(tells().front().deadline_wall_ms, 0);
+  told();
+  advance(seconds(2));
+  safe(1);
+  durable(1);
+
+  advance(seconds(50));
+  EXPECT_THAT(tells(), IsEmpty()) << "too soon for what a save costs";
+  wait_for_a_tell();
+  EXPECT_THAT(trouble(), IsEmpty());
+  EXPECT_FALSE(has_asked<warden_wire::SignalGuest>());
+}
+
+TEST_F(CoreToldByFile, one_who_never_deletes_it_is_asked_ever_more_seldom_and_its_author_hears) {
+  expect_owner(2);
+  std::size_t times = 0;
+  for (int i = 0; i < 60 * 4; ++i) {
+    advance(seconds(15));
+    if (tells().empty()) continue;
+    told(++times == 1);
+  }
+  EXPECT_GE(times, 4u);
+  EXPECT_LE(times, 8u);
+  EXPECT_THAT(
+      trouble(),
+      HasSubstr("(the file ctl/SAVE, which still lies there), and saved nothing; next: let it save "
+                "when the file appears, delete the file and go on")
+  );
+}
+
+TEST_F(CoreToldByFile, one_who_saves_and_leaves_it_there_is_not_told_again_and_its_author_hears) {
+  expect_owner(2);
+  wait_for_a_tell();
+  told();
+  advance(seconds(2));
+  safe(1);
+  durable(1);
+  wait_for_a_tell();
+  told(false);
+
+  EXPECT_THAT(trouble(), HasSubstr("the file ctl/SAVE still lies there after it has saved"));
+  EXPECT_THAT(trouble(), HasSubstr("; next: let it delete the file after each save"));
+}
+
+TEST_F(
+    CoreToldByFile, one_that_lay_there_from_the_beginning_says_nothing_of_how_long_a_save_takes
+) {
+  expect_owner(2);
+  wait_for_a_tell();
+  told(false);
+  EXPECT_THAT(trouble(), IsEmpty());
+  advance(seconds(2));
+  safe(1);
+  durable(1);
+
+  const Instant began = clock.now().boot;
+  wait_for_a_tell();
+  EXPECT_LT(clock.now().boot - began, minutes(20)) << "as soon as if it had been told";
+}
+
+TEST_F(CoreToldByFile, a_file_that_cannot_be_made_is_said_and_a_warden_that_is_busy_is_not) {
+  expect_owner(2);
+  wait_for_a_tell();
+  cannot_tell(ErrorCode::kUnavailable, "the warden is still recovering");
+  EXPECT_THAT(trouble(), IsEmpty());
+
+  wait_for_a_tell();
+  cannot_tell(ErrorCode::kNotFound, "ctl: No such file or directory");
+  EXPECT_THAT(
+      trouble(),
+      HasSubstr("it cannot be told to save: ctl: No such file or directory; next: let it make the "
+                "folder in which ctl/SAVE is to lie")
+  );
+}
+
+TEST_F(
+    CoreToldByFile, at_a_notice_it_is_told_until_when_it_has_to_leave_and_runs_on_until_it_saved
+) {
+  declare();
+
+  ASSERT_THAT(tells(), SizeIs(1));
+  EXPECT_EQ(tells().front().reason, "an exam at noon");
+  EXPECT_EQ(tells().front().deadline_wall_ms, to_ms(clock.now().wall) + 60'000);
+  EXPECT_EQ(tells().front().grace_s, 60u);
+  EXPECT_FALSE(has_asked<warden_wire::SignalGuest>());
+  told();
+  advance(seconds(5));
+  EXPECT_THAT(tells(), IsEmpty()) << "once is enough";
+  EXPECT_EQ(state(), AttemptState::kNoticed);
+
+  safe(1);
+  EXPECT_TRUE(has_asked<warden_wire::KillGuest>());
+}
+
+TEST_F(CoreToldByFile, a_file_from_before_the_notice_is_made_anew_when_the_guest_has_deleted_it) {
+  declare();
+  told(false);
+  EXPECT_THAT(tells(), IsEmpty());
+  advance(seconds(2));
+  ASSERT_THAT(tells(), SizeIs(1));
+  EXPECT_EQ(tells().front().grace_s, 59u);
+  told();
+  advance(seconds(5));
+  EXPECT_THAT(tells(), IsEmpty());
+  EXPECT_EQ(state(), AttemptState::kNoticed);
+}
+
+TEST_F(CoreToldByFile, one_that_was_told_at_a_notice_and_leaves_goes_on_elsewhere) {
+  declare();
+  told();
+  set_guest(GuestState::kExited, 0);
+  push_state();
+  EXPECT_TRUE(work_body<TakeSnapshot>().is_final);
+  finish<TakeSnapshot>(SnapshotTaken{a_generation(1)});
+  log_is_empty();
+  copied("n-2", 1);
+  committed(1);
+
+  EXPECT_EQ(last_end(), AttemptEnd::kReclaimed);
+}
+
+}  // namespace
+}  // namespace rn::agent
