@@ -402,12 +402,13 @@ void forget_generations(State& state, const JobId& job) {
 std::set<std::string> copy_domains(const State& state, const JobEntry& job) {
   const auto& allowed = job.row.job.spec.checkpoint.destinations;
   std::set<std::string> domains;
-  for (const auto& [id, node] : state.nodes) {
+  for (const auto& entry : state.nodes) {
+    const NodeRow& row = entry.second.row;
     const bool is_allowed =
         allowed.empty() || std::any_of(allowed.begin(), allowed.end(), [&](const auto& name) {
-          return name == id.str() || name == node.row.lab.str();
+          return name == row.node.str() || name == row.lab.str();
         });
-    if (is_allowed && !node.row.is_revoked) domains.insert(failure_domain_of(node));
+    if (is_allowed && !row.is_revoked) domains.insert(failure_domain_of(entry.second));
   }
   return domains;
 }

@@ -85,7 +85,8 @@ void keep_moves(State& state, SitePlan& site, Leftover& left) {
 }
 
 void move_one(State& state, SitePlan& site, std::size_t i, Leftover& left) {
-  const auto& [sender, id, epoch, peer] = site.entries[i]->first;
+  const auto& [from, id, epoch, peer] = site.entries[i]->first;
+  const NodeId& sender = from;  // NOTE(clang 14): no lambda may name a structured binding
   TransferEntry& entry = site.entries[i]->second;
   entry.moved_at = state.now.boot;
   reclaim::Transfer now = site.transfers[i];
