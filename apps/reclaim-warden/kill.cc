@@ -154,6 +154,14 @@ Status check_named_lab(Options& options) {
   return {};
 }
 
+int complain_to_stranger() {
+  return complain(
+      {ErrorCode::kDenied,
+       "only the owner may do this",
+       "run it as root, or as a user named by the warden's --owner-uid"}
+  );
+}
+
 int order_transfers(Options& options, KillFrame::Verb verb) {
   if (const Status lab = check_named_lab(options); !lab) return complain(lab.error());
   KillFrame frame;
@@ -173,12 +181,7 @@ int order_transfers(Options& options, KillFrame::Verb verb) {
          "stop the agent (systemctl stop reclaim-agent), or name the folder that the warden's "
          "serve was given with --run; with --transfers it bounds them"}
     );
-  if (answer->status == 3)
-    return complain(
-        {ErrorCode::kDenied,
-         "only the owner may do this",
-         "run it as root, or as a user named by the warden's --owner-uid"}
-    );
+  if (answer->status == 3) return complain_to_stranger();
   const char* const hand = is_by_hand ? " (by hand)" : "";
   if (answer->status != 0) {
     std::printf("NOT DONE%s: the kernel refuses the map write\n", hand);
@@ -228,12 +231,7 @@ int kill_machine(Options& options, KillFrame::Verb verb) {
          "the whole machine was released after this order: nothing was done",
          "give the order again"}
     );
-  if (answer->status == 3)
-    return complain(
-        {ErrorCode::kDenied,
-         "only the owner may do this",
-         "run it as root, or as a user named by the warden's --owner-uid"}
-    );
+  if (answer->status == 3) return complain_to_stranger();
   if (verb == KillFrame::kStatus) {
     std::printf(
         "%s, %u things of guests seen\n",

@@ -325,6 +325,17 @@ class CoreTest : public testing::Test {
     tell(answer);
   }
 
+  /// The guest ends, and what it saved last is copied to another node.
+  void leaves_with_a_last_save() {
+    set_guest(GuestState::kExited, 0);
+    push_state();
+    EXPECT_TRUE(work_body<TakeSnapshot>().is_final);
+    finish<TakeSnapshot>(SnapshotTaken{a_generation(1)});
+    log_is_empty();
+    copied("n-2", 1);
+    committed(1);
+  }
+
   /// The guest ends with this code, and what is new is saved: nothing; its log: empty.
   void fails_with(int exit_code) {
     set_guest(GuestState::kExited, exit_code);

@@ -187,13 +187,7 @@ TEST_F(CoreReclaim, a_guest_that_never_saves_is_stopped_shortly_before_the_deadl
 TEST_F(CoreReclaim, a_guest_that_saves_and_exits_on_the_signal_goes_on_elsewhere) {
   declare(ReclaimKind::kNotice);
   answer<warden_wire::SignalGuest>([](warden_wire::Answer& a) { a.signalled = 1; });
-  set_guest(GuestState::kExited, 0);
-  push_state();
-  EXPECT_TRUE(work_body<TakeSnapshot>().is_final);
-  finish<TakeSnapshot>(SnapshotTaken{a_generation(1)});
-  log_is_empty();
-  copied("n-2", 1);
-  committed(1);
+  leaves_with_a_last_save();
 
   EXPECT_EQ(last_end(), AttemptEnd::kReclaimed);
 }

@@ -97,8 +97,8 @@ void Core::State::on_not_told(Attempt& a, ErrorCode code, const warden_wire::Ans
   const bool passes = is_retryable(code) && code != ErrorCode::kExhausted;
   if (file.empty() || passes || code == ErrorCode::kConflict) return;  // it has just ended
   a.save_trouble = "it cannot be told to save: " + readable(answer.message) +
-                   "; next: let it make " + "the folder in which " + file +
-                   " is to lie and keep room on its disk, or " + "name another file";
+                   "; next: let it make the folder in which " + file +
+                   " is to lie and keep room on its disk, or name another file";
 }
 
 /// At a notice. A file that lies there from before says nothing of it: it is made anew as soon as

@@ -258,13 +258,7 @@ TEST_F(CoreToldByFile, a_file_from_before_the_notice_is_made_anew_when_the_guest
 TEST_F(CoreToldByFile, one_that_was_told_at_a_notice_and_leaves_goes_on_elsewhere) {
   declare();
   told();
-  set_guest(GuestState::kExited, 0);
-  push_state();
-  EXPECT_TRUE(work_body<TakeSnapshot>().is_final);
-  finish<TakeSnapshot>(SnapshotTaken{a_generation(1)});
-  log_is_empty();
-  copied("n-2", 1);
-  committed(1);
+  leaves_with_a_last_save();
 
   EXPECT_EQ(last_end(), AttemptEnd::kReclaimed);
 }

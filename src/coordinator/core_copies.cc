@@ -219,11 +219,7 @@ std::vector<PeerGrant> precopy_grants(
   if (!is_wanted) return {};
   const NodeEntry* next = state.find_node(likely_destination(state, job, source));
   if (next == nullptr || next->row.address.peer.empty()) return {};
-  const auto& allowed = j.spec.checkpoint.destinations;
-  const bool is_allowed =
-      allowed.empty() || std::any_of(allowed.begin(), allowed.end(), [&](const std::string& name) {
-        return name == next->row.node.str() || name == next->row.lab.str();
-      });
+  const bool is_allowed = is_copy_place(j.spec.checkpoint.destinations, *next);
   const bool is_apart = failure_domain_of(*next) != failure_domain_of(source);
   const std::size_t used = std::min<std::size_t>(copies.size(), wanted_copies(job));
   const bool gets_one = std::any_of(
@@ -399,16 +395,18 @@ void forget_generations(State& state, const JobId& job) {
 
 }  // namespace
 
+bool is_copy_place(const std::vector<std::string>& names, const NodeEntry& node) {
+  if (names.empty()) return true;
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return name == node.row.node.str() || name == node.row.lab.str();
+  });
+}
+
 std::set<std::string> copy_domains(const State& state, const JobEntry& job) {
-  const auto& allowed = job.row.job.spec.checkpoint.destinations;
   std::set<std::string> domains;
-  for (const auto& entry : state.nodes) {
-    const NodeRow& row = entry.second.row;
-    const bool is_allowed =
-        allowed.empty() || std::any_of(allowed.begin(), allowed.end(), [&](const auto& name) {
-          return name == row.node.str() || name == row.lab.str();
-        });
-    if (is_allowed && !row.is_revoked) domains.insert(failure_domain_of(entry.second));
+  for (const auto& [id, node] : state.nodes) {
+    if (!node.row.is_revoked && is_copy_place(job.row.job.spec.checkpoint.destinations, node))
+      domains.insert(failure_domain_of(node));
   }
   return domains;
 }

@@ -13,6 +13,9 @@ namespace rn::coordinator {
 
 std::string failure_domain_of(const NodeEntry& node);
 
+/// Whether the names that a job gives for its copies let them lie there; no names: anywhere.
+bool is_copy_place(const std::vector<std::string>& names, const NodeEntry& node);
+
 /// Of all nodes that have joined, away or not, on which the job lets its copies lie.
 std::set<std::string> copy_domains(const State& state, const JobEntry& job);
 

@@ -44,13 +44,6 @@ double sent_most(const NodeEntry& node, double rate) {
   return bps == 0 ? rate : std::min(rate, static_cast<double>(bps) / 8);
 }
 
-bool is_copy_place(const std::vector<std::string>& names, const NodeEntry& node) {
-  if (names.empty()) return true;
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    return name == node.row.node.str() || name == node.row.lab.str();
-  });
-}
-
 /// GPUs that are lent, and neither taken back, nor the owner's own, nor wedged at the moment.
 std::uint32_t usable_gpus(const NodeEntry& node, const std::set<std::uint32_t>& taken) {
   std::uint32_t count = 0;

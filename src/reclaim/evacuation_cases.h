@@ -27,6 +27,12 @@ inline StayCurve a_stay_curve(double hazard) {
   return curve;
 }
 
+/// Where each node has one line of its own, numbered as it is: over the sender's and the
+/// receiver's.
+inline std::vector<std::uint32_t> own_lines(std::size_t from, std::size_t to) {
+  return {static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to)};
+}
+
 inline double drawn_between(SeededRng& rng, double from, double to) {
   return from + (to - from) * rng.unit();
 }

@@ -31,10 +31,7 @@ struct Lost {
       site.nodes.push_back(node);
       site.links.push_back({.q10 = kLine, .median = kLine});
     }
-    site.path = [](std::size_t from, std::size_t to) {
-      return std::vector<std::uint32_t>{
-          static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to)};
-    };
+    site.path = own_lines;
   }
 
   std::size_t store() const { return site.nodes.size() - 1; }
@@ -161,9 +158,7 @@ TEST(Stranded, of_a_gpu_that_is_taken_back_the_job_may_stay_on_its_node) {
   s.site.nodes[0].room_bytes = 1e12;
   s.site.nodes[0].free = s.site.nodes[1].free;
   s.site.path = [](std::size_t from, std::size_t to) {
-    return from == to ? std::vector<std::uint32_t>{}
-                      : std::vector<std::uint32_t>{
-                            static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to)};
+    return from == to ? std::vector<std::uint32_t>{} : own_lines(from, to);
   };
 
   const EvacuationChoice c = s.choose().at(0);

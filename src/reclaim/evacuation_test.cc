@@ -33,10 +33,7 @@ struct Small {
       site.nodes.push_back(node);
       site.links.push_back({.q10 = kUplinkRate, .median = kUplinkRate});
     }
-    site.path = [](std::size_t from, std::size_t to) {
-      return std::vector<std::uint32_t>{
-          static_cast<std::uint32_t>(from), static_cast<std::uint32_t>(to)};
-    };
+    site.path = own_lines;
   }
 
   EvacuatingJob& add_job(double bytes = 1e9, double notice_s = 60) {
