@@ -234,8 +234,8 @@ int kill_machine(Options& options, KillFrame::Verb verb) {
   if (answer->status == 3) return complain_to_stranger();
   if (verb == KillFrame::kStatus) {
     std::printf(
-        "%s, %u things of guests seen\n",
-        answer->status == 0 ? "clear" : "guests",
+        "%s: of guests' processes, interfaces, mounts and the like, %u are there\n",
+        answer->status == 0 ? "clear" : "not clear",
         answer->processes
     );
     // The daemon's answer has no room for names.

@@ -199,7 +199,8 @@ int stop_jobs(const Client& client, const StopOptions& options) {
       code = complain(job.error());
       continue;
     }
-    const std::string state(to_string(job->state));
+    // What runs has a moment to end, or to save first.
+    const std::string state(is_terminal(job->state) ? to_string(job->state) : "stopping");
     std::printf("%s %s\n", printable(job->id.str()).c_str(), state.c_str());
   }
   return code;

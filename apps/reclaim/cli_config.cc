@@ -34,7 +34,12 @@ Result<Login> load_login() {
   Login login;
   io::RealFileSystem fs;
   constexpr const char* kAgain = "log in again: reclaim login URL --token T";
-  const auto file = read_named(fs, login_path(), 64 << 10);
+  const std::string told = environment("RECLAIM_URL");
+  const std::string token = environment("RECLAIM_TOKEN");
+  // All that the file would say.
+  const bool is_all_told = !told.empty() && !fingerprint_in_token(token).empty();
+  const auto file = is_all_told ? Result<Blob>(fail(ErrorCode::kNotFound, "not asked"))
+                                : read_named(fs, login_path(), 64 << 10);
   if (file) {
     if (file->empty()) return fail(ErrorCode::kInvalid, login_path() + " is empty", kAgain);
     auto read = from_json<Login>(as_text(*file), Unknown::kLenient);
@@ -45,10 +50,8 @@ Result<Login> load_login() {
   } else if (file.error().code != ErrorCode::kNotFound) {
     return fail(file.error().hinting("make the file readable for you"));
   }
-  const std::string told = environment("RECLAIM_URL");
   const bool is_told = !told.empty();
   if (is_told) login.url = told;
-  const std::string token = environment("RECLAIM_TOKEN");
   if (!token.empty()) {
     login.token = token;
     if (const auto print = fingerprint_in_token(token); !print.empty())

@@ -80,6 +80,15 @@ Result<std::vector<std::string>> words(const json& value, const std::string& pat
 using Setter = std::function<Status(const json& value, const std::string& path)>;
 using Setters = std::map<std::string, Setter>;
 
+/// The field of this name that belongs below another one, "resources.cpus"; "" if there is none.
+std::string word_below(const std::string& key) {
+  const std::vector<std::string> all = job_file_words();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const std::string& word) {
+    return word.ends_with("." + key);
+  });
+  return found == all.end() ? "" : *found;
+}
+
 /// Calls the setter of each field; an unknown one is refused with the nearest known.
 Status read_object(const json& document, const std::string& at, const Setters& setters) {
   if (!document.is_object())
@@ -98,7 +107,8 @@ Status read_object(const json& document, const std::string& at, const Setters& s
     }
     std::vector<std::string> known;
     for (const auto& [name, setter] : setters) known.push_back(name);
-    const std::string near = detail::nearest_word(key, known);
+    const std::string below = at.empty() ? word_below(key) : "";
+    const std::string near = below.empty() ? detail::nearest_word(key, known) : below;
     return fail(
         ErrorCode::kInvalid,
         path + ": no such field",

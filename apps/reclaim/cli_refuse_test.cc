@@ -56,6 +56,14 @@ TEST(JobFile, a_value_of_another_kind_is_said_with_what_belongs_there) {
   EXPECT_EQ(words(R"({"command": "x"})"), "command: expected a list, found the string \"x\"");
 }
 
+TEST(JobFile, a_field_that_belongs_below_another_is_told_where) {
+  const auto next = [](const std::string& text) { return parse_job_file(text).error().hint; };
+
+  EXPECT_EQ(next("run: x\ncpus: 2\n"), "did you mean 'resources.cpus'?");
+  EXPECT_EQ(next("run: x\ntell_file: a\n"), "did you mean 'interrupt.tell_file'?");
+  EXPECT_EQ(next("run: x\noutput: a\n"), "did you mean 'outputs'?");
+}
+
 TEST(JobFile, a_gpu_that_is_a_model_is_told_from_one_that_is_no_number) {
   Resources resources;
   EXPECT_EQ(
@@ -116,6 +124,10 @@ TEST(Login, a_file_that_is_none_is_said_once_with_what_to_do) {
   EXPECT_EQ(words(), file + " is empty; next: log in again: reclaim login URL --token T");
   write_into(home, "reclaimnet/config.json", "{");
   EXPECT_TRUE(words().starts_with(file + ": parse error at line 1, column 2: ")) << words();
+  ::setenv("RECLAIM_URL", "https://c:7443", 1);
+  ::setenv("RECLAIM_TOKEN", ("rnu1.t-1.secret." + std::string(64, 'a')).c_str(), 1);
+  EXPECT_EQ(words(), "") << "all is said without the file";
+  for (const char* name : {"RECLAIM_URL", "RECLAIM_TOKEN"}) ::unsetenv(name);
   std::filesystem::remove(file);
   std::filesystem::create_directory(file);
   EXPECT_EQ(words(), file + " is a folder; next: move it away; a login writes a file there");

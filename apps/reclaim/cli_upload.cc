@@ -284,8 +284,10 @@ Result<Digest> upload_folder(
   if (body.size() > kPieceBytes) {
     return fail(
         ErrorCode::kExhausted,
-        "the folder has too many files (" + std::to_string(listing.files.size()) + ")",
-        "leave folders out with .reclaimignore"
+        "the folder has too many files: the list of its " + std::to_string(listing.files.size()) +
+            " names has " + std::to_string(body.size() >> 10) + " KiB, at most " +
+            std::to_string(kPieceBytes >> 10) + " go",
+        "leave folders out with .reclaimignore, or pack many small files into one archive"
     );
   }
   RN_CHECK(upload_pieces(client, pieces_of(folder, listing), "the folder"));
@@ -386,7 +388,11 @@ bool seems_to_save(
        "save_weights",
        ".savez",
        "Trainer(",
-       "safetensors"}
+       "safetensors",
+       ".ckpt",
+       ".pth",
+       ".pt\"",
+       ".pt'"}
   );
 }
 

@@ -25,10 +25,19 @@ using namespace rn::cli;
 constexpr std::uint32_t kRowsMax = 1000;
 constexpr std::uint32_t kStopDeadlineMaxS = 900;  ///< of the coordinator
 
-int run(const Client& client, const RunFlags& flags) {
+using Action = std::function<int(const Client&)>;
+
+int with_login(const Action& action) {
+  const auto login = load_login();
+  if (!login) return complain(login.error());
+  return action(Client(*login));
+}
+
+/// What is wrong in the options is said to who has not logged in, too.
+int run(const RunFlags& flags) {
   auto options = options_of(flags);
   if (!options) return complain(options.error());
-  return run_job(client, *std::move(options));
+  return with_login([&](const Client& client) { return run_job(client, *std::move(options)); });
 }
 
 struct SubmitFlags {
@@ -39,7 +48,8 @@ struct SubmitFlags {
   bool waits = false;
 };
 
-int submit(const Client& client, const SubmitFlags& flags) {
+/// A job file is checked for who has not logged in, too.
+int submit(const SubmitFlags& flags) {
   if (const Status good = check_text("--data", flags.data); !good) return complain(good.error());
   std::string text;
   std::filesystem::path folder = std::filesystem::current_path();
@@ -67,10 +77,8 @@ int submit(const Client& client, const SubmitFlags& flags) {
   options.is_detached = !flags.waits;
   options.is_json = flags.is_json;
   options.upload_limit_bytes = flags.upload_mib << 20;
-  return run_job(client, std::move(options));
+  return with_login([&](const Client& client) { return run_job(client, std::move(options)); });
 }
-
-using Action = std::function<int(const Client&)>;
 
 /// Commands are entered here, with what they do; main runs the one that was given.
 class Commands {
@@ -82,33 +90,49 @@ class Commands {
   }
 
   CLI::App* add(CLI::App& parent, const std::string& name, const std::string& what, Action action) {
-    CLI::App* command = parent.add_subcommand(name, what);
-    actions_.emplace_back(command, std::move(action));
-    return command;
+    return add_prepared(parent, name, what, [action = std::move(action)] {
+      return with_login(action);
+    });
+  }
+
+  /// One that looks at what it was given before it asks for a login.
+  CLI::App* add_prepared(
+      const std::string& name, const std::string& what, std::function<int()> action
+  ) {
+    return add_prepared(app_, name, what, std::move(action));
   }
 
   int run() const {
     for (const auto& [command, action] : actions_) {
       // `nodes` is a command, and the parent of others.
       if (!command->parsed() || !command->get_subcommands().empty()) continue;
-      const auto login = load_login();
-      if (!login) return complain(login.error());
-      return action(Client(*login));
+      return action();
     }
     return kUsageStatus;
   }
 
  private:
+  CLI::App* add_prepared(
+      CLI::App& parent,
+      const std::string& name,
+      const std::string& what,
+      std::function<int()> action
+  ) {
+    CLI::App* command = parent.add_subcommand(name, what);
+    actions_.emplace_back(command, std::move(action));
+    return command;
+  }
+
   CLI::App& app_;
-  std::vector<std::pair<CLI::App*, Action>> actions_;
+  std::vector<std::pair<CLI::App*, std::function<int()>>> actions_;
 };
 
 void add_run(Commands& commands, RunFlags& f) {
-  CLI::App* app = commands.add(
+  CLI::App* app = commands.add_prepared(
       "run",
       "Run a command on a lent machine: uploads this folder, streams the log, brings the outputs "
       "back.",
-      [&f](const Client& client) { return run(client, f); }
+      [&f] { return run(f); }
   );
   add_run_flags(*app, f);
 }
@@ -143,10 +167,9 @@ void add_job(CLI::App* app, std::string& job) {
 }
 
 void add_submit(Commands& commands, Options& o) {
-  CLI::App* app =
-      commands.add("submit", "Submit a job file (YAML or JSON).", [&o](const Client& c) {
-        return submit(c, o.submit);
-      });
+  CLI::App* app = commands.add_prepared("submit", "Submit a job file (YAML or JSON).", [&o] {
+    return submit(o.submit);
+  });
   app->add_option("file", o.submit.file, "the file, or - for standard input")
       ->required()
       ->check(filled);

@@ -28,7 +28,8 @@ Seen by a peer to which each guest sends a packet with its step every 5 ms, stam
   downtime     from the guest's last packet before to its first one with a step not done before
   steps lost   steps done before and done again, of all that it had done; work lost: the time these steps had taken
 By the node's record: cleared, from the owner's command until nothing of the guests is left on the node. Both times
-from the owner's command have its program's start in them.
+from the owner's command have its program's start in them; "cut after" in an answer counts from where the program has
+begun its work, and is the one map write after which no packet passes.
 By the network device: sent, all that the lab sent from the command until the guests ran elsewhere."""
 GUESTS = ("cnn", "transformer")
 
@@ -68,6 +69,7 @@ class Stage:
         self.seen = {guest: displacements.Starts(guest) for guest in GUESTS}
         self.run, self.labs = new_run(), None
         self.reference = {}
+        self.own_interfaces = {}  # of each lab, before it had a guest
 
     # --- checks
 
@@ -78,10 +80,10 @@ class Stage:
             self.failures.append(text)
         return is_true
 
-    def wait(self, what, condition, timeout_s=60):
+    def wait(self, what, condition, timeout_s=60, every_s=0.1):
         """A wait that fails is a failed check, and the story goes on as far as it can."""
         try:
-            return wait_until(what, condition, timeout_s, 0.1)
+            return wait_until(what, condition, timeout_s, every_s)
         except TimedOut as error:
             self.check(False, str(error))
             return None
@@ -107,6 +109,7 @@ class Stage:
         self.nodes = {lab: Node(self.labs, lab, contract) for lab, contract in contracts.items()}
         for lab, node in self.nodes.items():
             node.set_up(self.coordinator)
+            self.own_interfaces[lab] = node.interfaces()
             say(f"{lab} joined from {node.address}")
         say("storage lends nothing and keeps copies; beside them, peer listens to a packet of each guest every 5 ms")
         self.cli = Cli(self.labs, self.coordinator)
@@ -207,6 +210,16 @@ class Stage:
     def packets_from(self, lab, since):
         new = itertools.takewhile(lambda packet: packet.time >= since, reversed(self.capture.packets()))
         return [packet for packet in new if packet.source == self.labs.addresses[lab]][::-1]
+
+    def of_guests(self, lab):
+        """Processes and network interfaces of the lab's guests, looked up in the kernel by ourselves."""
+        node = self.nodes[lab]
+        return node.guest_containers(), node.interfaces() - self.own_interfaces[lab]
+
+    def check_free(self, lab):
+        processes, links = self.of_guests(lab)
+        self.check(not processes and not links, f"{lab} is free, looked up from outside in its kernel: "
+                   f"{len(processes)} processes in guests' control groups, {len(links)} guests' interfaces")
 
     def starts(self, guest):
         """Its starts that the peer has seen, oldest first."""

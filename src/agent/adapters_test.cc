@@ -116,6 +116,18 @@ TEST(ContractFile, a_contract_written_is_read_back_equal) {
   EXPECT_EQ(*read, contract);
 }
 
+TEST(ContractFile, an_empty_list_of_windows_is_neither_always_nor_never) {
+  const Error error = parse_contract("windows: []\n", {}, kZoneFolder).error();
+
+  EXPECT_TRUE(error.message.starts_with("contract: windows: the list is empty")) << error.message;
+  EXPECT_EQ(error.hint, "leave the line out to lend at any time, or write `lends: false`");
+  EXPECT_EQ(to_yaml(Contract{}).find("\nwindows:"), std::string::npos);
+  const std::string written_before =
+      "# Contract of this node. A field without a line of its own has its default. reclaim-agent "
+      "contract set FILE puts a changed one in force.\nwindows: []\n";
+  EXPECT_TRUE(parse_contract(written_before, {}, kZoneFolder)) << "there it stood for always";
+}
+
 TEST(ContractFile, an_empty_list_of_gpus_lends_none_and_no_line_lends_all) {
   const auto none = parse_contract("gpus: []\n", {}, kZoneFolder);
   ASSERT_TRUE(none) << none.error().describe();

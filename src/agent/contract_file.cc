@@ -16,6 +16,10 @@ constexpr std::uint64_t kContractBytesMax = 256u << 10;
 constexpr std::uint64_t kZoneBytesMax = 1u << 20;
 
 constexpr std::string_view kFirstLine =
+    "# Contract of this node. A field without a line has its default. reclaim-agent contract set "
+    "FILE puts a changed one in force.\n";
+/// Of files in which no window had the line `windows: []`.
+constexpr std::string_view kFirstLineWithWindows =
     "# Contract of this node. A field without a line of its own has its default. reclaim-agent "
     "contract set FILE puts a changed one in force.\n";
 /// Of files in which every field had a line: there 0 and [] stood for all.
@@ -41,7 +45,8 @@ bool is_zero(const nlohmann::json& document, const char* name) {
 }
 
 /// What the file says, as the model has it: an empty list of GPUs is none, and no amount is 0.
-Status take_what_is_said(nlohmann::json& document, bool is_older) {
+Status take_what_is_said(nlohmann::json& document, std::string_view text) {
+  const bool is_older = text.starts_with(kOlderFirstLine);
   if (document.contains("lends_gpus"))
     return fail(
         ErrorCode::kInvalid, "lends_gpus: no such field", "write `gpus: []` to lend no GPU"
@@ -57,6 +62,14 @@ Status take_what_is_said(nlohmann::json& document, bool is_older) {
             ", or write `lends: false` to run nothing"
     );
   }
+  const auto windows = document.find("windows");
+  if (windows != document.end() && windows->is_array() && windows->empty() && !is_older &&
+      !text.starts_with(kFirstLineWithWindows))
+    return fail(
+        ErrorCode::kInvalid,
+        "windows: the list is empty, and says neither when to lend nor that nothing is lent",
+        "leave the line out to lend at any time, or write `lends: false`"
+    );
   const auto gpus = document.find("gpus");
   if (gpus != document.end() && gpus->is_array() && gpus->empty())
     document["lends_gpus"] = is_older;
@@ -110,7 +123,7 @@ Result<Contract> parse_contract(
   if (!document) return fail(document.error().with("contract").hinting(hint));
   if (!document->is_object())
     return fail(ErrorCode::kInvalid, "contract: it has no lines of the form `key: value`", hint);
-  const Status said = take_what_is_said(*document, text.starts_with(kOlderFirstLine));
+  const Status said = take_what_is_said(*document, text);
   if (!said) return fail(said.error().with("contract"));
   auto contract = from_document<Contract>(*document, Unknown::kStrict);
   if (!contract) return fail(contract.error().with("contract").hinting(hint));
@@ -144,6 +157,10 @@ std::string to_yaml(const Contract& contract) {
   if (contract.lends_gpus && contract.gpus.empty()) {
     document.erase("gpus");
     out += "# gpus: not set, all are lent; [] lends none\n";
+  }
+  if (contract.windows.empty()) {
+    document.erase("windows");
+    out += "# windows: not set, it is lent at any time\n";
   }
   for (const Unset& field : kUnset) {
     if (!is_zero(document, field.name)) continue;

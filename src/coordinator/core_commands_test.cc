@@ -242,6 +242,20 @@ TEST_F(Commands, a_job_that_nothing_can_ever_run_is_accepted_and_says_so) {
   );
 }
 
+TEST_F(Commands, more_cores_than_anybody_gives_are_taken_and_said) {
+  add_node("a", "lab-a");
+  JobSpec spec = a_spec();
+  spec.resources.cpu_milli = 64'000;
+  spec.resources.cpu_milli_min = 100;
+
+  const auto answer = run(user(), SubmitJob{.spec = spec});
+
+  const auto warnings = std::get<JobSubmitted>(answer.value()).warnings;
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_TRUE(warnings[0].starts_with("it asks for 64 cores, and no guest gets more than "))
+      << warnings[0];
+}
+
 TEST_F(Commands, a_job_that_asks_for_more_notice_than_anybody_grants_is_told_what_it_gets) {
   add_node("a", "lab-a");
   JobSpec spec = a_spec();

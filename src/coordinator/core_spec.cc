@@ -1,8 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+
 #include "coordinator/core_commands.h"
 #include "coordinator/core_copies.h"
 
 namespace rn::coordinator {
+
+namespace {
+
+std::string cores(std::uint32_t milli) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%g", milli / 1000.0);
+  return text;
+}
+
+}  // namespace
 
 std::vector<std::string> warnings_for(const State& state, const JobEntry& job) {
   std::vector<std::string> warnings;
@@ -21,6 +33,12 @@ std::vector<std::string> warnings_for(const State& state, const JobEntry& job) {
   const auto candidates = candidates_of(state);
   if (!sched::is_feasible(demand, candidates))
     warnings.push_back("it waits until a node fits: " + sched::explain(demand, candidates));
+  const auto most = sched::most_cpu_milli(demand, candidates);
+  if (most && *most < spec.resources.cpu_milli)
+    warnings.push_back(
+        "it asks for " + cores(spec.resources.cpu_milli) + " cores, and no guest gets more than " +
+        cores(*most) + " on any node that could run it: it is that much slower, or ask for less"
+    );
   const auto longest = sched::longest_notice_s(demand, candidates);
   if (longest && *longest < spec.notice_s)
     warnings.push_back(

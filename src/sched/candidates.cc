@@ -312,6 +312,16 @@ std::vector<Ranked> rank(const Demand& demand, const std::vector<Candidate>& can
   return result;
 }
 
+std::optional<std::uint32_t> most_cpu_milli(
+    const Demand& demand, const std::vector<Candidate>& candidates
+) {
+  std::optional<std::uint32_t> most;
+  for (const Candidate& c : candidates) {
+    if (judge(demand, c).fit != Fit::kNever) most = std::max(most.value_or(0), guest_cpu_of_one(c));
+  }
+  return most;
+}
+
 std::optional<std::uint32_t> longest_notice_s(
     const Demand& demand, const std::vector<Candidate>& candidates
 ) {

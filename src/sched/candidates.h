@@ -86,6 +86,12 @@ std::string because(const Demand& demand, const Candidate& candidate, const Rank
 /// named with the reason, as only their owners can change it.
 std::string explain(const Demand& demand, const std::vector<Candidate>& candidates);
 
+/// The most cores (thousandths) that one guest gets on a candidate which can ever run it; nullopt
+/// if none can.
+std::optional<std::uint32_t> most_cpu_milli(
+    const Demand& demand, const std::vector<Candidate>& candidates
+);
+
 /// The longest notice that a candidate grants which can ever run it; nullopt if none can.
 std::optional<std::uint32_t> longest_notice_s(
     const Demand& demand, const std::vector<Candidate>& candidates

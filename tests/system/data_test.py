@@ -149,7 +149,7 @@ class Data(unittest.TestCase):
         seen = self.warden("verify")
 
         self.assertEqual(seen.returncode, 3, seen.stdout)
-        self.assertIn("1 things of guests seen", seen.stdout)
+        self.assertIn("not clear: of guests' processes, interfaces, mounts and the like, 1 are there", seen.stdout)
         self.node.start_warden()
         wait_until("the view to be undone", lambda: not self.mounts() and not view.exists(), 30)
         self.assertEqual(self.run_job(READS).returncode, 0)

@@ -11,6 +11,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 import chain  # noqa: E402
+import late_words  # noqa: E402
 from stories import Site, uptime_s  # noqa: E402
 
 NOTICE_S = 12
@@ -102,6 +103,23 @@ class Reclaim(unittest.TestCase):
         self.assertLessEqual(record["declared_ns"], record["cut_ns"])
         self.assertLessEqual(record["cut_ns"], record["cleared_ns"])
         self.assertEqual(record["remains"], [])
+
+    def check_that_late_words_do_not_count(self, lab, epochs):
+        """The node's own certificate speaks for attempts that were replaced: a generation more, and a good end."""
+        site = self.site
+        attempts = [{"job": site.guests[name].job, "epoch": epoch, "generation": site.generation(name) + 1000}
+                    for name, epoch in epochs.items()]
+
+        said = late_words.speak_for(site.nodes[lab], site.coordinator, site.rest.nodes()[lab], attempts)
+
+        self.assertEqual([(one["epoch"], one["what"], one["is_accepted"]) for one in said], [
+            (epoch, what, False) for epoch in epochs.values() for what in ("generation", "end")])
+        for name, epoch in epochs.items():
+            self.assertLess(site.generation(name), 1000)
+            self.assertEqual(site.job(name)["state"], "running")
+            told = [one["message"] for one in site.rest.events(site.guests[name].job)
+                    if one["kind"] == "attempt.fenced"]
+            self.assertTrue(any(f"of epoch {epoch} on {lab}" in message for message in told), told)
 
     # --- the stories
 
@@ -201,6 +219,7 @@ class Reclaim(unittest.TestCase):
             chain.read(site.nodes["lab-b"].step_log_of(site.guests[name].job)).last > 0 for name in site.guests), 30)
 
         site.labs.link("lab-b", up=True)
+        self.check_that_late_words_do_not_count("lab-b", before)
         site.nodes["lab-b"].start_agent()
         site.wait("the zombies to end", lambda: not site.guest_processes("lab-b"), 60)
         site.wait("the node to be clean", lambda: not site.status("lab-b")["attempts"], 60)

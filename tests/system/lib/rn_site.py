@@ -173,6 +173,22 @@ class Node:
                 found.append(int(entry.name))
         return found
 
+    def guest_containers(self):
+        """Pids in the control groups of its guests with the container of each, looked up by ourselves."""
+        found = {}
+        for hierarchy in ("/sys/fs/cgroup/unified", "/sys/fs/cgroup/freezer", "/sys/fs/cgroup/pids"):
+            parent = f"{hierarchy}/reclaim-{self.labs.run}-{self.lab}"
+            for folder, _, files in os.walk(parent):
+                if "cgroup.procs" in files:
+                    container = folder[len(parent) + 1:].partition("/")[0]
+                    with contextlib.suppress(OSError), open(f"{folder}/cgroup.procs") as procs:
+                        found.update((int(pid), container) for pid in procs.read().split())
+        return found
+
+    def interfaces(self):
+        """Names of the network interfaces that its machine has; one of each guest is among them."""
+        return {link["ifname"] for link in json.loads(self.labs.call(self.lab, ["ip", "-j", "link"]).stdout)}
+
     def step_log_of(self, job):
         """steps.log of the job's newest attempt on this node, from the attempt's own disk; "" if there is none."""
         found = self.state.glob(f"warden/attempts/{job}-*/**/steps.log")

@@ -158,15 +158,7 @@ class Site:
 
     def guest_containers(self, lab):
         """The same with the container of each."""
-        found = {}
-        for hierarchy in ("/sys/fs/cgroup/unified", "/sys/fs/cgroup/freezer", "/sys/fs/cgroup/pids"):
-            parent = f"{hierarchy}/reclaim-{self.labs.run}-{lab}"
-            for folder, _, files in os.walk(parent):
-                if "cgroup.procs" in files:
-                    container = folder[len(parent) + 1:].partition("/")[0]
-                    with contextlib.suppress(OSError), open(f"{folder}/cgroup.procs") as procs:
-                        found.update((int(pid), container) for pid in procs.read().split())
-        return found
+        return self.nodes[lab].guest_containers()
 
     @contextlib.contextmanager
     def frozen(self, lab):
