@@ -7,6 +7,7 @@
 #include <string>
 
 #include <nlohmann/json.hpp>
+#include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/yaml.h>
 
 #include "model/codec.h"
@@ -21,6 +22,10 @@ constexpr std::size_t kMaxValues = 100'000;
 
 std::string at(const YAML::Mark& mark) {
   return "line " + std::to_string(mark.line + 1) + ", column " + std::to_string(mark.column + 1);
+}
+
+std::string too_deep() {
+  return "nested deeper than " + std::to_string(kMaxNesting) + " levels";
 }
 
 template <class T>
@@ -53,10 +58,7 @@ json plain_scalar(const std::string& text) {
 class Converter {
  public:
   Result<json> convert(const YAML::Node& node, std::size_t depth) {
-    if (depth > kMaxNesting)
-      return fail(
-          ErrorCode::kExhausted, "nested deeper than " + std::to_string(kMaxNesting) + " levels"
-      );
+    if (depth > kMaxNesting) return fail(ErrorCode::kExhausted, too_deep());
     if (++values_ > kMaxValues)
       return fail(
           ErrorCode::kExhausted, "more than " + std::to_string(kMaxValues) + " values in one file"
@@ -109,6 +111,8 @@ Result<nlohmann::json> parse_yaml(std::string_view text) {
     const YAML::Node root = YAML::Load(std::string(text));
     if (!root.IsDefined() || root.IsNull()) return json::object();
     return Converter().convert(root, 0);
+  } catch (const YAML::DeepRecursion& error) {
+    return fail(ErrorCode::kExhausted, at(error.mark) + ": " + too_deep());
   } catch (const YAML::Exception& error) {
     return fail(ErrorCode::kInvalid, at(error.mark) + ": " + error.msg);
   }

@@ -61,6 +61,8 @@ TEST(Yaml, deep_nesting_is_bounded) {
   EXPECT_EQ(
       parse_yaml(std::string(40, '[') + std::string(40, ']')).error().code, ErrorCode::kExhausted
   );
+  const Error deeper = parse_yaml(std::string(5000, '[') + std::string(5000, ']')).error();
+  EXPECT_TRUE(deeper.message.ends_with(": nested deeper than 32 levels")) << deeper.message;
 }
 
 }  // namespace
