@@ -61,6 +61,16 @@ std::string untold_words(FileSystem& fs, const AgentConfig& config) {
   return untold_coordinator("of its site", NodeId("this machine"));
 }
 
+/// Said before anything is done. Nothing waits for it, nor fails by it.
+void say_what_is_held(FileSystem& fs, const AgentConfig& config, bool purges) {
+  const auto held = held_for_others(fs, config);
+  const std::string words =
+      held ? held_words(*held, purges)
+           : "what it holds of others cannot be told: " + held.error().describe();
+  if (!words.empty()) std::printf("%s\n", printable(words).c_str());
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 int do_leave(
@@ -68,8 +78,11 @@ int do_leave(
 ) {
   io::RealFileSystem fs;
   const bool is_joined = fs.stat(join_path(config.identity_folder(), "identity.json")).has_value();
+  const auto there = fs.stat(config.folder());
+  const bool was_there = there || there.error().code != ErrorCode::kNotFound;
   const std::string untold = untold_words(fs, config);           // afterwards nobody knows
   const auto agent = ServingProcess::of(config.control_path());  // afterwards it may be gone
+  say_what_is_held(fs, config, purges);
   const auto asked = ask_agent(config, "POST", "/v1/leave", reason);
   if (!asked && is_joined && asked.error().code != ErrorCode::kUnavailable)
     return report(asked.error());
@@ -90,7 +103,8 @@ int do_leave(
         removed.error().code == ErrorCode::kDenied ? "run it as root"
                                                    : "see that no reclaim-agent runs; leave again"
     ));
-  std::printf("%s is removed\n", printable(config.folder()).c_str());
+  const std::string purged = purged_words(config.folder(), was_there, is_joined);
+  std::printf("%s\n", printable(purged).c_str());
   if (!asked && is_joined) std::fprintf(stderr, "%s\n", printable_lines(untold).c_str());
   return 0;
 }

@@ -430,6 +430,8 @@ int do_status(const AgentConfig& config, bool explains, bool as_json) {
     );
     if (explains && !a.report.detail.empty())
       std::printf("  why: %s\n", printable(a.report.detail).c_str());
+    for (const NodeId& holder : a.report.waits_for)
+      std::printf("  waits for a word of %s\n", printable(holder.str()).c_str());
     if (explains && !a.report.save_trouble.empty())
       std::printf("  saves: %s\n", printable(a.report.save_trouble).c_str());
   }

@@ -69,6 +69,8 @@ int leave(Options& options) {
     std::printf("removed %s\n", printable(what).c_str());
   for (const std::string& what : report.stays) std::printf("STAYS %s\n", printable(what).c_str());
   close(*lock);
+  if (report.stays.empty() && report.removed.empty())
+    std::printf("nothing to remove in %s\n", options.state.c_str());
   if (report.stays.empty()) return kDone;
   return complain(
       {ErrorCode::kConflict,

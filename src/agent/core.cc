@@ -301,6 +301,7 @@ wire::AttemptReport Core::State::report(const Attempt& a) const {
   if (out.save_trouble.empty()) out.save_trouble = a.risk_trouble;
   out.saving = saving_words(a);
   out.gpus = a.row.grant.gpus;
+  out.waits_for = a.row.waits_for;
   return out;
 }
 

@@ -26,9 +26,10 @@ struct CoreConfig {
   milliseconds tick{100};
   milliseconds repeat{2000};       ///< until an acknowledgement comes, and after a failed work
   milliseconds log_interval{500};  ///< between looks at a guest's log
-  milliseconds start_patience{120'000};  ///< with a warden or engine that cannot start a guest
-  milliseconds no_save_after{600'000};   ///< a guest that has saved nothing for so long is told of
-  milliseconds unsaved_after{120'000};   ///< so are snapshots that fail for so long
+  milliseconds start_patience{120'000};   ///< with a warden or engine that cannot start a guest
+  milliseconds holder_patience{120'000};  ///< with holders of the generation that give no word
+  milliseconds no_save_after{600'000};    ///< a guest that has saved nothing for so long is told of
+  milliseconds unsaved_after{120'000};    ///< so are snapshots that fail for so long
   milliseconds telemetry_trusted{60'000};       ///< what is measured too seldom lets nobody in
   milliseconds reply_timeout{60000};            ///< of the warden; then the request is sent again
   std::uint32_t log_append_bytes = 256u << 10;  ///< one LogAppend is under way per attempt

@@ -17,12 +17,11 @@ bool is_light(Task task) {
          task == Task::kHoldings;
 }
 
-/// Trying again here would not help, or not soon: a full disk is another node's chance.
+}  // namespace
+
 bool is_for_good_here(const Error& error) {
   return !is_retryable(error.code) || error.code == ErrorCode::kExhausted;
 }
-
-}  // namespace
 
 void Core::State::step_log(Attempt& a) {
   LogState& log = a.log;
@@ -184,16 +183,7 @@ void Core::State::on_work(Attempt& a, const PendingWork& pending, const WorkResu
       }
       return;
     case Task::kPrepare:
-      if (a.row.phase != Phase::kRestoring) return;
-      if (const auto* prepared = std::get_if<WorkPrepared>(&result)) {
-        a.row.restored = prepared->restored;
-        a.row.detail = prepared->note;
-        set_phase(a, Phase::kAdopting);
-      } else if (error != nullptr && is_for_good_here(*error)) {
-        order_stop(a, StopOrder{AttemptEnd::kRefused, 0, "workspace: " + error->message, {}, 0});
-      } else {
-        retry_work(a, Task::kPrepare);
-      }
+      if (a.row.phase == Phase::kRestoring) on_prepared(a, result);
       return;
     case Task::kSnapshot:
       on_snapshot(a, result);

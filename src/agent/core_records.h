@@ -103,6 +103,7 @@ struct AttemptRow {
   std::uint64_t next_seq = 1;
   std::vector<wire::AttemptEvent> events;  ///< not yet acknowledged
   bool is_released = false;                ///< container and disk are gone
+  std::vector<NodeId> waits_for;           ///< holders of what it resumes from, who give no word
 
   RN_FIELDS(
       AttemptRow,
@@ -129,7 +130,8 @@ struct AttemptRow {
       is_disk_gone,
       next_seq,
       events,
-      is_released
+      is_released,
+      waits_for
   )
 };
 

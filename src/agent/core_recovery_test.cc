@@ -343,5 +343,93 @@ TEST_F(CoreFencing, an_end_that_is_known_lets_the_attempt_be_forgotten_without_a
   EXPECT_EQ(phase(), "none");
 }
 
+/// A job that resumes from generation 4, whose holders are asked for it.
+class CoreRestoreWaits : public CoreTest {
+ protected:
+  void SetUp() override {
+    resume = a_generation(4);
+    start();
+    warden.images = {"sha256:img"};
+    push_state();
+    lease();
+    answer<warden_wire::PrepareDisk>([](warden_wire::Answer& a) { a.disk = "/disk/1"; });
+    ASSERT_EQ(phase(), "restoring");
+  }
+
+  void nobody_answers() {
+    finish<PrepareWork>(HoldersAway{4, {NodeId("n-2")}, "generation 4: connecting: refused"});
+  }
+
+  /// They are asked again and again, to no avail.
+  void nobody_answers_for(seconds time) {
+    const Instant end = clock.now().boot + time;
+    while (clock.now().boot < end) {
+      if (has_work<PrepareWork>()) nobody_answers();
+      advance(seconds(1));
+    }
+  }
+
+  std::vector<NodeId> reported() const { return core->reports(clock.now()).front().waits_for; }
+};
+
+TEST_F(CoreRestoreWaits, for_whom_is_told_with_the_heartbeat_until_one_of_them_answers) {
+  nobody_answers();
+  EXPECT_THAT(reported(), testing::ElementsAre(NodeId("n-2")));
+  advance(seconds(6));
+  EXPECT_THAT(
+      sent<wire::Heartbeat>().back().attempts.front().waits_for, testing::ElementsAre(NodeId("n-2"))
+  );
+
+  finish<PrepareWork>(WorkPrepared{resume, ""});
+
+  EXPECT_EQ(phase(), "adopting");
+  EXPECT_THAT(reported(), IsEmpty());
+}
+
+TEST_F(CoreRestoreWaits, after_its_patience_it_gives_the_place_back_and_says_whom_it_lacked) {
+  nobody_answers_for(seconds(115));
+  EXPECT_EQ(phase(), "restoring");
+  nobody_answers_for(seconds(10));
+
+  EXPECT_EQ(last_end(), AttemptEnd::kRefused);
+  const wire::AttemptReport end = sent<wire::AttemptEvent>().back().report;
+  EXPECT_THAT(end.waits_for, testing::ElementsAre(NodeId("n-2")));
+  EXPECT_THAT(end.detail, HasSubstr("generation 4 was not to be had for 120 s"));
+  EXPECT_FALSE(has_work<PrepareWork>());
+}
+
+TEST_F(CoreRestoreWaits, a_failure_in_between_that_has_another_cause_does_not_begin_the_wait_anew) {
+  nobody_answers_for(seconds(60));
+  while (!has_work<PrepareWork>()) advance(seconds(1));
+  finish<PrepareWork>(Error{ErrorCode::kUnavailable, "the coordinator is away", ""});
+  EXPECT_THAT(reported(), SizeIs(1));
+  nobody_answers_for(seconds(65));
+
+  EXPECT_EQ(last_end(), AttemptEnd::kRefused);
+}
+
+TEST_F(CoreRestoreWaits, an_agent_that_died_while_it_waited_says_whom_it_lacked_all_the_same) {
+  nobody_answers();
+  crash_and_restart();
+  set_guest(GuestState::kDiskReady);
+  feed(WardenConnected{});
+  answer<warden_wire::Query>([this](warden_wire::Answer& a) { a.state = warden; });
+  connect();
+  EXPECT_THAT(reported(), testing::ElementsAre(NodeId("n-2")));
+  nobody_answers_for(seconds(125));
+
+  EXPECT_EQ(last_end(), AttemptEnd::kRefused);
+  EXPECT_THAT(sent<wire::AttemptEvent>().back().report.waits_for, SizeIs(1));
+}
+
+TEST_F(CoreRestoreWaits, a_disk_that_fails_in_the_end_is_no_holders_fault) {
+  nobody_answers();
+  while (!has_work<PrepareWork>()) advance(seconds(1));
+  finish<PrepareWork>(Error{ErrorCode::kExhausted, "the disk is full", ""});
+
+  EXPECT_EQ(last_end(), AttemptEnd::kRefused);
+  EXPECT_THAT(sent<wire::AttemptEvent>().back().report.waits_for, IsEmpty());
+}
+
 }  // namespace
 }  // namespace rn::agent

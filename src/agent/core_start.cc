@@ -197,6 +197,47 @@ void Core::State::step_start(Attempt& a) {
   }
 }
 
+void Core::State::on_prepared(Attempt& a, const WorkResult& result) {
+  const auto* const error = std::get_if<Error>(&result);
+  if (const auto* away = std::get_if<HoldersAway>(&result)) return wait_for_holders(a, *away);
+  if (error != nullptr && !is_for_good_here(*error)) return retry_work(a, Task::kPrepare);
+  if (!a.row.waits_for.empty()) a.is_dirty = true;
+  a.row.waits_for.clear();
+  a.holders_away_since.reset();
+  if (const auto* prepared = std::get_if<WorkPrepared>(&result)) {
+    a.row.restored = prepared->restored;
+    a.row.detail = prepared->note;
+    set_phase(a, Phase::kAdopting);
+  } else if (error != nullptr) {
+    order_stop(a, StopOrder{AttemptEnd::kRefused, 0, "workspace: " + error->message, {}, 0});
+  }
+}
+
+/// They may be back in a moment, and whoever has nothing to go on with must not keep the place from
+/// others for ever: the job waits for them in the queue then. Nothing older is taken in any case.
+void Core::State::wait_for_holders(Attempt& a, const HoldersAway& away) {
+  if (a.row.waits_for != away.holders) {
+    a.row.waits_for = away.holders;
+    a.is_dirty = true;
+  }
+  if (!a.holders_away_since) {
+    a.holders_away_since = now_.boot;
+    log::warning(
+        "restore.waits",
+        {{"job", a.name.job.str()},
+         {"generation", away.generation},
+         {"holders", away.holders.size()},
+         {"why", away.why}}
+    );
+  }
+  if (now_.boot - *a.holders_away_since < config_.holder_patience)
+    return retry_work(a, Task::kPrepare);
+  const auto waited = std::chrono::duration_cast<seconds>(config_.holder_patience).count();
+  const std::string words = "generation " + std::to_string(away.generation) +
+                            " was not to be had for " + std::to_string(waited) + " s: " + away.why;
+  order_stop(a, StopOrder{AttemptEnd::kRefused, 0, words, {}, 0});
+}
+
 void Core::State::begin_starting(Attempt& a) {
   std::string closed;
   for (const NetworkAllow& wanted : a.commit.spec.peers) {

@@ -75,6 +75,7 @@ struct Attempt {
   std::map<Ask, Instant> ask_after;
   std::map<Ask, std::uint32_t> ask_failures;  ///< in a row
   std::optional<Instant> stuck_since;         ///< steps of the start fail since then
+  std::optional<Instant> holders_away_since;  ///< its restore waits since then
   std::map<Task, WorkId> works;
   std::map<Task, Instant> work_after;
   std::map<NodeId, WorkId> copies;
@@ -177,6 +178,9 @@ struct PeerChoice {
   std::vector<PeerGrant> ready;
   std::vector<NodeId> resting;  ///< failed a short while ago
 };
+
+/// Trying again here would not help, or not soon: a full disk is another node's chance.
+bool is_for_good_here(const Error& error);
 
 class Core::State {
  public:
@@ -283,6 +287,8 @@ class Core::State {
   void step(Attempt& a);
   void step_phase(Attempt& a);
   void step_start(Attempt& a);
+  void on_prepared(Attempt& a, const WorkResult& result);
+  void wait_for_holders(Attempt& a, const HoldersAway& away);
   void begin_starting(Attempt& a);
   warden_wire::StartGuest start_request(const Attempt& a) const;
   void on_started(Attempt& a, std::int64_t started_ns);

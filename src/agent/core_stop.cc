@@ -263,6 +263,7 @@ bool Core::State::saves_at_end(const Attempt& a) const {
     case AttemptEnd::kCancelled:
     case AttemptEnd::kFenced:
     case AttemptEnd::kRefused:
+    case AttemptEnd::kHolderAway:
       return false;
   }
   return false;

@@ -42,8 +42,8 @@ struct FetchImage {
 
 /// Writes the submitted workspace and then, if there is one, the resume generation into `disk`/work
 /// (which the agent owns), replacing whatever an interrupted earlier try left there. If `resume`
-/// cannot be restored, `resume_previous` is taken. Answered by WorkPrepared; kUnavailable = try
-/// again, anything else ends the attempt.
+/// cannot be restored, `resume_previous` is taken. Answered by WorkPrepared, or by HoldersAway;
+/// kUnavailable = try again, anything else ends the attempt.
 struct PrepareWork {
   std::string disk;
   Digest workspace{};
@@ -142,6 +142,14 @@ struct WorkPrepared {
   std::string note;        ///< why it is not the wanted one; empty if it is
 };
 
+/// The wanted generation may lie with these holders, who gave no word; nobody else has it whole. An
+/// older one is not taken for it.
+struct HoldersAway {
+  std::uint32_t generation = 0;
+  std::vector<NodeId> holders;
+  std::string why;  ///< the newest failure
+};
+
 struct SnapshotTaken {
   GenerationRef generation;
   nanoseconds cpu{0};  ///< of one core, to make it; 0 = not measured
@@ -177,6 +185,7 @@ using WorkResult = std::variant<
     Error,
     ImageFetched,
     WorkPrepared,
+    HoldersAway,
     SnapshotTaken,
     NothingNew,
     GenerationCopied,

@@ -88,18 +88,27 @@ class Hands {
       std::atomic<std::uint64_t>& bytes_of_all
   );
   Result<WorkResult> prepare(const GuestName& guest, const PrepareWork& w, const Cancelled& c);
+  /// `silent` of these: holders that gave no word, where that is why it failed; else empty.
   Result<WorkPrepared> lay_out(
       GuestEntry& entry,
       const GuestName& guest,
       const PrepareWork& w,
       const GenerationRef& from,
+      std::vector<NodeId>& silent,
       const Cancelled& c
   );
   Status fetch_generation(
-      const GenerationRef& ref, const std::vector<PeerGrant>& peers, const Cancelled& c
+      const GenerationRef& ref,
+      const std::vector<PeerGrant>& peers,
+      std::vector<NodeId>& silent,
+      const Cancelled& c
   );
   Result<Manifest> restore(
-      const GuestName& guest, const PrepareWork& w, const GenerationRef& from, const Cancelled& c
+      const GuestName& guest,
+      const PrepareWork& w,
+      const GenerationRef& from,
+      std::vector<NodeId>& silent,
+      const Cancelled& c
   );
   Status load_base(GuestEntry& entry, const GuestName& guest, const Digest& workspace);
   Result<WorkResult> snapshot(const GuestName& guest, const TakeSnapshot& w, const Cancelled& c);

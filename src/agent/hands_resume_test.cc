@@ -159,6 +159,35 @@ TEST_F(HandsThatResume, a_holder_that_lacks_a_chunk_is_not_the_last_one_asked) {
   expect_the_newest(run(w));
 }
 
+TEST_F(HandsThatResume, holders_that_cannot_be_reached_are_named_and_nothing_older_is_taken) {
+  ASSERT_TRUE(store->forget(guest.job));
+  copy(*holder_store, *store, first);
+  PrepareWork w = a_resume();
+  w.resume_from = {grant_of(NodeId("n-2"), 1), grant_of(NodeId("n-3"), 1)};
+
+  const WorkResult result = run(w);
+
+  const auto* const away = std::get_if<HoldersAway>(&result);
+  ASSERT_NE(away, nullptr);
+  EXPECT_EQ(away->generation, 2u);
+  EXPECT_EQ(away->holders, (std::vector{NodeId("n-2"), NodeId("n-3")}));
+  EXPECT_NE(away->why.find("generation 2"), std::string::npos) << away->why;
+}
+
+TEST_F(HandsThatResume, one_that_lacks_it_is_not_waited_for) {
+  checkpoint::ChunkStore& poor = *holder_store;
+  ASSERT_TRUE(store->forget(guest.job));
+  ASSERT_TRUE(poor.forget(guest.job));
+  PrepareWork w = a_resume();
+  w.resume_from.push_back(grant_of(NodeId("n-3"), 1));
+
+  const WorkResult result = run(w);
+
+  const auto* const away = std::get_if<HoldersAway>(&result);
+  ASSERT_NE(away, nullptr);
+  EXPECT_EQ(away->holders, std::vector{NodeId("n-3")});
+}
+
 TEST_F(HandsTest, what_nobody_has_any_more_and_nothing_is_before_is_no_fresh_start) {
   GenerationRef none;
   none.job = guest.job;

@@ -183,8 +183,9 @@ TEST_F(HandsTest, a_holder_that_does_not_answer_is_asked_again_and_nothing_older
 
   const WorkResult restored = run(resume);
 
-  ASSERT_TRUE(std::holds_alternative<Error>(restored));
-  EXPECT_EQ(std::get<Error>(restored).code, ErrorCode::kUnavailable);
+  const auto* const away = std::get_if<HoldersAway>(&restored);
+  ASSERT_NE(away, nullptr);
+  EXPECT_EQ(away->holders, std::vector{holder.node});
 }
 
 TEST_F(HandsTest, another_nodes_sealed_key_opens_nothing) {

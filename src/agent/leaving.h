@@ -33,6 +33,24 @@ class ServingProcess {
 /// whoever does not answer. Pure.
 std::string leaving_waits_for(const NodeView& view);
 
+/// What lies in the agent's store: generations of jobs of those to whom the machine was lent, its
+/// own guests' and copies for other nodes.
+struct HeldForOthers {
+  std::uint64_t jobs = 0;
+  std::uint64_t generations = 0;
+  std::uint64_t bytes = 0;  ///< on the disk; generations of one job share what did not change
+};
+
+/// Counted from the files, so that it needs no agent that runs and no coordinator. A store that is
+/// not there holds nothing. Reads only. Errors: the disk's. Blocking.
+Result<HeldForOthers> held_for_others(FileSystem& fs, const AgentConfig& config);
+
+/// One sentence for the owner who leaves, before anything is done; empty if nothing is held. Pure.
+std::string held_words(const HeldForOthers& held, bool purges);
+
+/// What a purge has removed, or that there was nothing. Pure.
+std::string purged_words(const std::string& folder, bool was_there, bool was_joined);
+
 /// For before the agent's files are removed: kConflict, with what to do, if anything is mounted
 /// below `folder`; such a mount may show somebody's own files. A missing folder, and what this user
 /// may not look into, have none. Reads only. Blocking.

@@ -114,6 +114,71 @@ TEST_F(Purge, removes_the_agents_files_and_leaves_the_wardens_for_it) {
   EXPECT_TRUE(purge(fs, config_)) << "again, with nothing there";
 }
 
+class WhatIsHeld : public testing::Test {
+ protected:
+  WhatIsHeld() { config_.state = "/state"; }
+
+  void put(const std::string& path, std::size_t bytes) {
+    const std::string whole = "/state/agent/chunks/" + path;
+    ASSERT_TRUE(make_folders(disk_, parent_folder(whole), 0700));
+    ASSERT_TRUE(write_durably(disk_, whole, as_bytes(std::string(bytes, 'x')), 0600));
+  }
+
+  ManualClock clock_;
+  CrashFs disk_{clock_, 1};
+  FencedFileSystem fs_{disk_, "/state"};
+  AgentConfig config_;
+};
+
+TEST_F(WhatIsHeld, is_counted_by_jobs_generations_and_bytes_and_nothing_is_touched) {
+  put("manifests/j-1/0000000001.0000000001.0000000003-aa", 100);
+  put("manifests/j-1/0000000001.0000000001.0000000004-bb", 100);
+  put("manifests/j-2/0000000001.0000000001.0000000001-cc", 100);
+  ASSERT_TRUE(make_folders(disk_, "/state/agent/chunks/manifests/j-over", 0700));
+  put("chunks/ab/abcd", 1 << 20);
+  put("chunks/cd/cdef", 1 << 20);
+
+  const auto held = held_for_others(fs_, config_);
+
+  ASSERT_TRUE(held) << held.error().describe();
+  EXPECT_EQ(held->jobs, 2U);
+  EXPECT_EQ(held->generations, 3U);
+  EXPECT_EQ(held->bytes, (2U << 20) + 300);
+  EXPECT_TRUE(disk_.stat("/state/agent/chunks/chunks/ab/abcd"));
+}
+
+TEST_F(WhatIsHeld, where_no_store_is_there_is_nothing_and_no_word_of_it) {
+  const auto held = held_for_others(fs_, config_);
+
+  ASSERT_TRUE(held) << held.error().describe();
+  EXPECT_EQ(held->jobs, 0U);
+  EXPECT_EQ(held_words(*held, true), "");
+}
+
+TEST_F(WhatIsHeld, is_said_before_it_goes_and_who_is_told) {
+  const std::string purged = held_words({.jobs = 2, .generations = 3, .bytes = 5u << 19}, true);
+  EXPECT_TRUE(purged.starts_with(
+      "holds 3 generations of 2 jobs of others (2.5 MiB): they go with it; owners of jobs whose "
+      "last copy that is are told"
+  )) << purged;
+
+  const std::string left = held_words({.jobs = 1, .generations = 1, .bytes = 1 << 20}, false);
+  EXPECT_TRUE(left.starts_with(
+      "holds 1 generation of 1 job of others (1.0 MiB): once it has left, nobody can fetch it"
+  )) << left;
+}
+
+TEST(Leaving, what_was_not_there_is_not_called_removed) {
+  EXPECT_EQ(purged_words("/state/agent", true, true), "/state/agent is removed");
+  EXPECT_EQ(
+      purged_words("/state/agent", true, false),
+      "/state/agent is removed; this machine had joined no site"
+  );
+  EXPECT_EQ(
+      purged_words("/state/agent", false, false), "nothing to remove: there is no /state/agent"
+  );
+}
+
 /// Serves the socket until it reads a byte, closes it, and lives on.
 [[noreturn]] void serve(const std::string& path, int ready, int order) {
   sockaddr_un address{};

@@ -81,13 +81,6 @@ bool is_holder(const GenerationRow* row, const NodeId& node) {
          });
 }
 
-const GenerationRow* find_generation(const State& state, const JobId& job, std::uint32_t number) {
-  const auto of_job = state.generations.find(job);
-  if (of_job == state.generations.end()) return nullptr;
-  const auto found = of_job->second.find(number);
-  return found == of_job->second.end() ? nullptr : &found->second;
-}
-
 reclaim::CopySource source_of(const JobEntry& job, const NodeEntry& node) {
   reclaim::CopySource source;
   source.node = node.row.node;
@@ -394,6 +387,13 @@ void forget_generations(State& state, const JobId& job) {
 }
 
 }  // namespace
+
+const GenerationRow* find_generation(const State& state, const JobId& job, std::uint32_t number) {
+  const auto of_job = state.generations.find(job);
+  if (of_job == state.generations.end()) return nullptr;
+  const auto found = of_job->second.find(number);
+  return found == of_job->second.end() ? nullptr : &found->second;
+}
 
 bool is_copy_place(const std::vector<std::string>& names, const NodeEntry& node) {
   if (names.empty()) return true;

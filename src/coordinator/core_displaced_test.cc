@@ -164,6 +164,9 @@ TEST_F(Displaced, whose_destination_does_not_answer_goes_to_the_next_best) {
 
 TEST_F(Displaced, whose_destination_is_taken_back_or_lost_before_the_lease_goes_on_elsewhere) {
   const JobId id = saved("a", a_spec(), "c");
+  const GenerationRef ref = generation(id, 2);
+  const std::vector both = {receipt(node("c"), ref), receipt(node("store"), ref)};
+  ASSERT_TRUE(commit_generation(node("a"), ref, both).is_accepted);
   node("c").to_commit = FakeAgent::Answer::kSilent;
   lose({"a"});
   ASSERT_EQ(where(id), "c");

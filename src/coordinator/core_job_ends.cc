@@ -5,6 +5,7 @@
 
 #include "coordinator/core_copies.h"
 #include "coordinator/core_evacuation.h"
+#include "coordinator/core_holders.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_placement.h"
 #include "coordinator/core_why.h"
@@ -23,14 +24,6 @@ bool asks_for_restart(std::int32_t exit_code) {
 }
 
 constexpr std::uint32_t kRefusalsMax = 20;  ///< in a row; with the back-off more than an hour
-
-/// Doubles from backoff_first to backoff_max.
-std::int64_t backoff_ms(const Config& config, std::uint32_t restarts) {
-  const std::uint32_t doublings = std::min(restarts == 0 ? 0 : restarts - 1, 20u);
-  return std::min<std::int64_t>(
-      static_cast<std::int64_t>(config.backoff_first_ms) << doublings, config.backoff_max_ms
-  );
-}
 
 /// The coordinator's own stop has done its work, or something else ended the attempt first.
 void forget_stop(JobEntry& job) {
@@ -226,6 +219,9 @@ void conclude(State& state, JobEntry& job, AttemptEntry& attempt, AttemptEnd end
       return displace(state, job, a.node, a.detail.empty() ? "its node was taken back" : a.detail);
     case AttemptEnd::kRefused:
       return refused(state, job, a);
+    case AttemptEnd::kHolderAway:
+      forget_stop(job);
+      return wait_for_holder(state, job, attempt);
     case AttemptEnd::kCancelled:
       return finish(state, job, JobState::kCancelled, a.detail);
     case AttemptEnd::kTimedOut:
@@ -238,6 +234,13 @@ void conclude(State& state, JobEntry& job, AttemptEntry& attempt, AttemptEnd end
 
 }  // namespace
 
+std::int64_t backoff_ms(const Config& config, std::uint32_t times) {
+  const std::uint32_t doublings = std::min(times == 0 ? 0 : times - 1, 20u);
+  return std::min<std::int64_t>(
+      static_cast<std::int64_t>(config.backoff_first_ms) << doublings, config.backoff_max_ms
+  );
+}
+
 void end_attempt(
     State& state, JobEntry& job, AttemptEntry& attempt, const wire::AttemptEvent& event
 ) {
@@ -248,10 +251,14 @@ void end_attempt(
   a.ended_wall_ms = event.at_wall_ms;
   const bool is_waiting = job.row.job.state == JobState::kQueued || job.placement.has_value();
   attempt.row.is_tail_open = report.end != AttemptEnd::kFenced;
-  close_attempt(state, attempt, report.end, report.detail);
+  attempt.waits_for = believed_holders(state, job, report.waits_for);
+  AttemptEnd end = report.end;
+  if (end == AttemptEnd::kRefused || end == AttemptEnd::kHolderAway)
+    end = attempt.waits_for.empty() ? AttemptEnd::kRefused : AttemptEnd::kHolderAway;
+  close_attempt(state, attempt, end, report.detail);
   if (!is_waiting) {
-    count_displacement(state, report.end, a.node);
-    return conclude(state, job, attempt, report.end);
+    count_displacement(state, end, a.node);
+    return conclude(state, job, attempt, end);
   }
   // It drained while its job waited, or came back from being lost with an end.
   if (report.end == AttemptEnd::kSucceeded) {

@@ -16,6 +16,8 @@ void end_attempt(
 void finish_stopped(State& state, JobEntry& job);
 /// Back into the queue, with nothing counted.
 void queue_again(State& state, JobEntry& job, const std::string& reason);
+/// The pause before the next try after so many in a row: doubles from backoff_first to backoff_max.
+std::int64_t backoff_ms(const Config& config, std::uint32_t times);
 void send_stop(State& state, JobEntry& job, AttemptEntry& attempt);
 /// Counts a refused effect; the first of an attempt becomes an event.
 void say_fenced(State& state, NodeEntry& node, AttemptEntry& attempt, const std::string& what);

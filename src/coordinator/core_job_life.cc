@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "coordinator/core_copies.h"
 #include "coordinator/core_evacuation.h"
+#include "coordinator/core_holders.h"
 #include "coordinator/core_job_ends.h"
 #include "coordinator/core_placement.h"
 
@@ -17,6 +18,7 @@ namespace {
 constexpr std::size_t kLogPiece = 1u << 20;
 constexpr std::uint32_t kBeatsAbsent = 3;
 constexpr std::size_t kTroubleBytes = 1024;
+constexpr nanoseconds kRestoreWaits = std::chrono::minutes(5);  // agents give up after two
 constexpr std::size_t kTroublesTold = 8;  // per attempt: a guest must not fill the history
 
 JobState job_state_of(AttemptState state) {
@@ -111,6 +113,17 @@ void take_trouble(
   if (attempt.told_troubles.insert(trouble).second) state.note(job, "checkpoint.trouble", trouble);
 }
 
+/// While its restore waits that is the job's reason; afterwards what its attempt does is.
+void hear_restore(
+    State& state, JobEntry& job, AttemptEntry& attempt, const wire::AttemptReport& report
+) {
+  const bool was_waiting = !attempt.waits_for.empty();
+  take_restore_wait(state, job, attempt, report);
+  if (!was_waiting || !attempt.waits_for.empty() || is_waiting(job)) return;
+  job.row.job.reason = reason_for(state, job, attempt.row.attempt.state);
+  state.save(job);
+}
+
 void take_numbers(AttemptEntry& attempt, const wire::AttemptReport& report) {
   attempt.row.safe_generation = std::max(attempt.row.safe_generation, report.safe_generation);
   attempt.row.last_step = std::max(attempt.row.last_step, report.step);
@@ -146,6 +159,7 @@ wire::AttemptVerdict verdict_on(
   attempt->beats_absent = 0;
   take_numbers(*attempt, report);
   take_trouble(state, *job, *attempt, report.save_trouble);
+  hear_restore(state, *job, *attempt, report);
   if (is_waiting(*job) && attempt->is_granted) {
     // Only a hello reattaches: what drains goes on draining, and its job stays in the queue.
     const bool is_finished = report.end == AttemptEnd::kSucceeded;
@@ -210,6 +224,7 @@ void advance(State& state, JobEntry& job, AttemptEntry& attempt, const wire::Att
   }
   row.state = phase;
   row.detail = event.report.detail;
+  hear_restore(state, job, attempt, event.report);
   state.save(attempt);
   // A drain that lasted too long: its job waits in the queue already, and only the copies count.
   if (!is_change || is_waiting(job)) return;
@@ -267,8 +282,10 @@ void look_at(State& state, JobEntry& job, AttemptEntry& attempt) {
     return displace(state, job, attempt.row.attempt.node, why);
   }
   const bool is_starting = attempt.is_granted && attempt.row.attempt.state < AttemptState::kRunning;
+  // A restore that waits for holders ends by itself, and uses up no restart.
+  const nanoseconds more = attempt.waits_for.empty() ? nanoseconds(0) : kRestoreWaits;
   if (is_starting && job.row.stop_end == AttemptEnd::kNone &&
-      state.now.boot - attempt.since >= milliseconds(state.config.start_timeout_ms)) {
+      state.now.boot - attempt.since >= milliseconds(state.config.start_timeout_ms) + more) {
     state.note(job, "attempt.slow_start", "did not start in time; it is tried elsewhere");
     job.row.avoid = attempt.row.attempt.node;
     job.row.stop_end = AttemptEnd::kMigrated;
@@ -285,6 +302,7 @@ void grant(State& state, JobEntry& job, AttemptEntry& attempt) {
   attempt.is_granted = true;
   attempt.commit.reset();
   attempt.since = state.now.boot;
+  job.awaited.clear();
   ++state.metrics.leases_granted;
   end_evacuation(state, job.row.job.id);
   job.row.is_displaced = false;

@@ -8,6 +8,7 @@
 #include "base/planted.h"
 #include "coordinator/core_copies.h"
 #include "coordinator/core_evacuation.h"
+#include "coordinator/core_holders.h"
 #include "coordinator/core_job_ends.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_usage.h"
@@ -399,6 +400,11 @@ void dispatch(State& state) {
       job.row.job.reason = "waits: its image was taken off the allow list after the submit";
       continue;
     }
+    if (!away_words(state, job).empty()) {
+      hold_back(state, job);
+      continue;
+    }
+    job.is_away_told = false;
     const std::string& key = demand_key(job);
     // A place that is kept for it says nothing of others, nor what they lack of it.
     const bool is_sent = !kept_destination(state, id).empty();

@@ -8,6 +8,7 @@
 #include "coordinator/core_copies.h"
 #include "coordinator/core_evacuation.h"
 #include "coordinator/core_hazard.h"
+#include "coordinator/core_holders.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_placement.h"
 #include "coordinator/core_usage.h"
@@ -388,6 +389,7 @@ void on_hello(State& state, ConnectionId id, const wire::Hello& hello) {
   node->lending = LendingState::kNotLending;
   open_lending(state, *node, hello.lending);
   forget_refusals(state, node->row.node);
+  note_holder_back(state, node->row.node);
   state.note(
       *node,
       was_lost ? "node.returned" : "node.connected",

@@ -110,6 +110,8 @@ struct AttemptEntry {
   std::string save_trouble;             ///< its node's newest word; empty = none
   std::string saving;                   ///< AttemptReport::saving
   std::vector<std::uint32_t> gpus;      ///< AttemptReport::gpus
+  std::vector<NodeId> waits_for;        ///< AttemptReport::waits_for, as far as it is believed
+  bool is_wait_told = false;            ///< in the history already
   std::set<std::string> told_troubles;  ///< in the history already; bounded
   std::uint32_t beats_absent = 0;       ///< heartbeats in a row that did not mention it
   bool is_fencing_said = false;
@@ -158,6 +160,8 @@ struct JobEntry {
   std::optional<Placement> placement;
   std::map<NodeId, Refusal> refusals;  ///< bounded by the number of nodes
   std::uint32_t commits_lost = 0;      ///< in a row
+  std::set<NodeId> awaited;            ///< holders that gave no word to its newest attempt
+  bool is_away_told = false;           ///< that no holder is there is in the history already
   Instant state_since;
   Instant stop_sent;
   Instant home_judged;

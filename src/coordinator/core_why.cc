@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "coordinator/core_copies.h"
+#include "coordinator/core_holders.h"
 #include "coordinator/core_placement.h"
 
 namespace rn::coordinator {
@@ -56,6 +57,8 @@ std::string why_queued(const State& state, const JobEntry& job) {
   if (!is_listed)
     return "its image " + job.row.job.image_digest +
            " was taken off the allow list after the submit";
+  if (const std::string away = away_words(state, job); !away.empty())
+    return away + "; " + resume_words(job) + " when one is back" + sent_words(state, job);
   const std::vector<JobId> order = queue_order(state);
   const auto at = std::find(order.begin(), order.end(), job.row.job.id);
   return "number " + std::to_string(at - order.begin() + 1) + " of " +
@@ -70,6 +73,7 @@ std::string why_running(const State& state, const JobEntry& job) {
   std::string text = j.reason;
   if (found != state.attempts.end()) {
     const AttemptEntry& attempt = found->second;
+    if (!attempt.waits_for.empty()) text = restore_wait_words(state, job, attempt);
     text += " (" + attempt.row.attempt.placed_because + ")";
     if (attempt.row.last_step >= 0) text += ", step " + std::to_string(attempt.row.last_step);
     if (!attempt.row.attempt.detail.empty()) text += "; " + attempt.row.attempt.detail;

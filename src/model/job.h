@@ -237,7 +237,8 @@ enum class AttemptEnd : std::uint8_t {
   kLost,
   kFenced,
   kRefused,
-  kTimedOut
+  kTimedOut,
+  kHolderAway  ///< its generation could not be fetched: it gave its place back
 };
 RN_ENUM(
     AttemptEnd,
@@ -250,7 +251,8 @@ RN_ENUM(
     "lost",
     "fenced",
     "refused",
-    "timed_out"
+    "timed_out",
+    "holder_away"
 )
 
 struct Attempt {

@@ -51,6 +51,9 @@ struct AttemptReport {
   std::string save_trouble;
   std::string saving;  ///< how often its saves go elsewhere, what waits, and why; empty = at once
   std::vector<std::uint32_t> gpus;  ///< by index; an older agent says none
+  /// Its generation cannot be put back now: these holders give no word, and nobody else has it
+  /// whole. With the end `refused`: that is why.
+  std::vector<NodeId> waits_for;
 
   RN_FIELDS(
       AttemptReport,
@@ -65,7 +68,8 @@ struct AttemptReport {
       since_save_ms,
       save_trouble,
       saving,
-      gpus
+      gpus,
+      waits_for
   )
 };
 

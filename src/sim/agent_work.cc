@@ -224,6 +224,7 @@ struct AgentWork::Resume {
   bool is_previous = false;
   std::size_t peer = 0;
   std::vector<agent::HolderAnswer> answers;
+  std::vector<NodeId> silent;  ///< of them, who gave no word
   std::string note;
   int restores = 0;              ///< tried so far, of the wanted one
   bool is_damaged_here = false;  ///< by the last of them
@@ -243,7 +244,7 @@ void AgentWork::prepare(
     return done(Error{ErrorCode::kUnavailable, "disk", ""});
   if (prepare.resume.generation == 0) return done(agent::WorkPrepared{});
   resume_next(std::make_shared<Resume>(Resume{
-      work.id, work.guest, prepare, done, {}, {}, {}, {}, {}, {}}));
+      work.id, work.guest, prepare, done, {}, {}, {}, {}, {}, {}, {}}));
 }
 
 void AgentWork::resume_next(const std::shared_ptr<Resume>& resume) {
@@ -256,17 +257,19 @@ void AgentWork::resume_next(const std::shared_ptr<Resume>& resume) {
     ++resume->peer;
   if (resume->peer >= peers.size()) {
     const bool is_lost = agent::may_fall_back(resume->answers);
-    return resume_fetched(
-        resume, fail(is_lost ? ErrorCode::kNotFound : ErrorCode::kUnavailable, "no peer serves it")
-    );
+    if (!is_lost)
+      return resume->done(agent::HoldersAway{
+          wanted.generation, resume->silent, "holders give no word"});
+    return resume_fetched(resume, fail(ErrorCode::kNotFound, "no peer serves it"));
   }
   const PeerGrant& peer = peers[resume->peer++];
   AgentHost& there = *host_.site().agents.at(peer.node);
+  const NodeId fetched_from = peer.node;
   const auto fetcher = std::make_shared<checkpoint::Fetcher>(
       *store_, checkpoint::FetchRequest{peer.ticket, wanted.manifest, {}}
   );
   transfers_[resume->id] =
-      host_.peers().run(there, fetcher, [this, resume, fetcher](Status connection) {
+      host_.peers().run(there, fetcher, [this, resume, fetcher, fetched_from](Status connection) {
         transfers_.erase(resume->id);
         if (fetcher->is_finished() && fetcher->outcome() && fetcher->outcome()->generation)
           return resume_fetched(resume, {});
@@ -274,6 +277,8 @@ void AgentWork::resume_next(const std::shared_ptr<Resume>& resume) {
                                : fetcher->outcome()                   ? ErrorCode::kNotFound
                                                     : fetcher->outcome().error().code;
         resume->answers.push_back(agent::answer_of(code));
+        if (resume->answers.back() == agent::HolderAnswer::kNoWord)
+          resume->silent.push_back(fetched_from);
         resume_next(resume);
       });
 }
@@ -287,6 +292,7 @@ void AgentWork::resume_fetched(const std::shared_ptr<Resume>& resume, const Stat
       return resume->done(Error{ErrorCode::kUnavailable, restored.error().message, ""});
     resume->peer = 0;
     resume->answers.clear();
+    resume->silent.clear();
     return resume_next(resume);
   }
   const bool is_lost = agent::answer_of(restored.error().code) == agent::HolderAnswer::kLacks;
@@ -297,6 +303,7 @@ void AgentWork::resume_fetched(const std::shared_ptr<Resume>& resume, const Stat
   resume->restores = 0;
   resume->peer = 0;
   resume->answers.clear();
+  resume->silent.clear();
   resume_next(resume);
 }
 

@@ -34,10 +34,9 @@ const std::map<std::string, Verb>& verbs() {
         "[handles-term]"}},
       {"wait",
        {5,
-        "wait JOB STATE|durable|on NODE|off NODE|sent NODE|finished within DURATION, wait NODE "
-        "cleared "
-        "within DURATION"}},
-      {"expect", {3, "expect JOB on NODE|STATE, expect JOB copied at-least|at-most N"}},
+        "wait JOB STATE|durable|on NODE|off NODE|sent NODE|awaits NODE|finished within DURATION, "
+        "wait NODE cleared within DURATION"}},
+      {"expect", {3, "expect JOB on NODE|awaits NODE|STATE, expect JOB copied at-least|at-most N"}},
       {"history", {5, "history NODE N over DURATION"}},
       {"owner", {3, "owner NODE notice|announced DURATION, owner NODE emergency"}},
       {"release", {2, "release NODE"}},
@@ -177,6 +176,7 @@ class Player {
     if (what == "late") return has_event(job->id, "evacuation.missed");
     if (what == "unlate") return !has_event(job->id, "evacuation.missed");
     if (what == "sent") return cluster_->destination_of(subject) == argument;
+    if (what == "awaits") return awaits(*job, argument);
     if (what == "on")
       return job->state == JobState::kRunning && cluster_->node_of(subject) == argument;
     if (what == "off")
@@ -189,6 +189,21 @@ class Player {
     return std::any_of(events.begin(), events.end(), [&](const coordinator::EventRow& event) {
       return event.job == job && event.kind == kind;
     });
+  }
+
+  /// Its history's newest word on where it is says that it waits for what this node holds.
+  bool awaits(const Job& job, const std::string& holder) const {
+    const std::size_t index = cluster_->find_node(holder);
+    if (index >= cluster_->nodes().size()) return false;
+    const std::string id = cluster_->nodes()[index].agent->identity().node.str();
+    const auto& events = cluster_->coordinator().store().events();
+    for (auto event = events.rbegin(); event != events.rend(); ++event) {
+      if (event->job != job.id) continue;
+      if (event->kind == "job.placed" || event->kind == "attempt.running") return false;
+      if (event->kind != "restore.waits" && event->kind != "job.waits_for_holder") continue;
+      return (" " + event->data.at("holders") + " ").find(" " + id + " ") != std::string::npos;
+    }
+    return false;
   }
 
   Status wait(const ScenarioCommand& command) {

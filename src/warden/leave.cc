@@ -159,8 +159,9 @@ class Leaving {
       note(io::patiently(kStepLimit, [&] { return remove_tree(fs, folder); }), folder);
     };
     if (may_exist_still(paths_.gates)) remove(paths_.gates);
-    if (report_.stays.empty()) remove(config_.state);  // else its settings are needed once more
-    rmdir(config_.run.c_str());                        // the agent's own files may still be in it
+    // Else its settings are needed once more.
+    if (report_.stays.empty() && may_exist_still(config_.state)) remove(config_.state);
+    rmdir(config_.run.c_str());  // the agent's own files may still be in it
   }
 
   const MachineConfig& config_;

@@ -296,6 +296,7 @@ class Commands(unittest.TestCase):
         done = self.agent("leave", "--purge")
         self.assertRegex(done.stderr, f"was not told that {node['id']} has left(.|\n)*nodes revoke {node['id']}")
         self.assertFalse((self.folder / "node" / "agent").exists())
+        self.assertRegex(self.agent("leave", "--purge").stdout, "nothing to remove: there is no .*/node/agent")
         self.assertTrue((self.folder / "hello").exists())
         self.assertEqual(self.json("nodes", "revoke", "--yes", "printer-room")["node"], node["id"])
 
