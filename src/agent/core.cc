@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "agent/core_state.h"
+#include "agent/owner_words.h"
 #include "base/assert.h"
 #include "base/log.h"
 
@@ -299,7 +300,9 @@ wire::AttemptReport Core::State::report(const Attempt& a) const {
   }
   out.save_trouble = a.save_trouble.empty() ? a.copy_trouble : a.save_trouble;
   if (out.save_trouble.empty()) out.save_trouble = a.risk_trouble;
-  out.saving = saving_words(a);
+  out.saving = stay_words(a);
+  if (const std::string saving = saving_words(a); !saving.empty())
+    out.saving += (out.saving.empty() ? "" : "; ") + saving;
   out.gpus = a.row.grant.gpus;
   return out;
 }
@@ -522,6 +525,10 @@ NodeView Core::State::view(Now now) const {
     v.lease_left_ms = (a.renewed_at + milliseconds(a.commit.lease_ms) - now.boot) / milliseconds(1);
     if (a.row.stop.deadline_ns > 0)
       v.deadline_left_ms = (a.row.stop.deadline_ns - to_ns(now.boot)) / 1'000'000;
+    if (const auto left = stay_left(a, now.boot)) {
+      v.deadline_left_ms = (a.put_off->order.deadline_ns - to_ns(now.boot)) / 1'000'000;
+      v.stays_ms = *left / milliseconds(1);
+    }
     out.attempts.push_back(std::move(v));
   }
   for (const auto& [id, row] : reclaims_) out.reclaims.push_back(row.record);
@@ -532,6 +539,9 @@ NodeView Core::State::view(Now now) const {
         return a.declared_wall_ms < b.declared_wall_ms;
       }
   );
+  out.taking = taking_words(out.reclaims, out.attempts, now, utc_offset_s_);
+  if (out.why.starts_with(arbiter::kTakenLater) && !out.taking.empty())
+    out.why.replace(0, arbiter::kTakenLater.size(), out.taking);
   return out;
 }
 
