@@ -469,6 +469,32 @@ void Core::State::on(const Tick&) {
   time_out_asks();
 }
 
+AttemptView Core::State::view_of(const Attempt& a, Now now) const {
+  AttemptView v;
+  v.report = report(a);
+  v.user = a.commit.user;
+  v.lab = a.commit.lab;
+  v.job_number = a.commit.job_number;
+  v.name = a.commit.spec.name;
+  v.phase = to_string(a.row.phase);
+  v.disk = a.row.disk;
+  v.gpus = a.row.grant.gpus;
+  v.cpu_milli = a.row.grant.cpu_milli;
+  v.memory_mib = a.row.grant.memory_mib;
+  v.durable_generation = a.row.restored.generation;
+  for (const GenerationRow& g : a.row.generations) {
+    if (g.is_committed) v.durable_generation = g.ref.generation;
+  }
+  v.lease_left_ms = (a.renewed_at + milliseconds(a.commit.lease_ms) - now.boot) / milliseconds(1);
+  if (a.row.stop.deadline_ns > 0)
+    v.deadline_left_ms = (a.row.stop.deadline_ns - to_ns(now.boot)) / 1'000'000;
+  if (const auto left = stay_left(a, now.boot)) {
+    v.deadline_left_ms = (a.put_off->order.deadline_ns - to_ns(now.boot)) / 1'000'000;
+    v.stays_ms = *left / milliseconds(1);
+  }
+  return v;
+}
+
 NodeView Core::State::view(Now now) const {
   NodeView out;
   out.lending = arbiter_.lending(now);
@@ -506,31 +532,7 @@ NodeView Core::State::view(Now now) const {
   out.contract = contract_;
   out.facts = facts_;
   out.telemetry = telemetry_;
-  for (const auto& [name, a] : attempts_) {
-    AttemptView v;
-    v.report = report(a);
-    v.user = a.commit.user;
-    v.lab = a.commit.lab;
-    v.job_number = a.commit.job_number;
-    v.name = a.commit.spec.name;
-    v.phase = to_string(a.row.phase);
-    v.disk = a.row.disk;
-    v.gpus = a.row.grant.gpus;
-    v.cpu_milli = a.row.grant.cpu_milli;
-    v.memory_mib = a.row.grant.memory_mib;
-    v.durable_generation = a.row.restored.generation;
-    for (const GenerationRow& g : a.row.generations) {
-      if (g.is_committed) v.durable_generation = g.ref.generation;
-    }
-    v.lease_left_ms = (a.renewed_at + milliseconds(a.commit.lease_ms) - now.boot) / milliseconds(1);
-    if (a.row.stop.deadline_ns > 0)
-      v.deadline_left_ms = (a.row.stop.deadline_ns - to_ns(now.boot)) / 1'000'000;
-    if (const auto left = stay_left(a, now.boot)) {
-      v.deadline_left_ms = (a.put_off->order.deadline_ns - to_ns(now.boot)) / 1'000'000;
-      v.stays_ms = *left / milliseconds(1);
-    }
-    out.attempts.push_back(std::move(v));
-  }
+  for (const auto& [name, a] : attempts_) out.attempts.push_back(view_of(a, now));
   for (const auto& [id, row] : reclaims_) out.reclaims.push_back(row.record);
   std::stable_sort(
       out.reclaims.begin(),

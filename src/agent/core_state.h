@@ -234,6 +234,7 @@ class Core::State {
   void write_dirty();
   void write_node();
   wire::AttemptReport report(const Attempt& a) const;
+  AttemptView view_of(const Attempt& a, Now now) const;
   std::vector<wire::AttemptReport> tellable_reports() const;
 
   bool is_due(Instant last) const { return now_.boot - last >= config_.repeat; }
