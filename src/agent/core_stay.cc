@@ -24,6 +24,13 @@ nanoseconds from_s(double value) {
   );
 }
 
+/// Of one that has saved nothing yet, in bytes.
+double unknown_state(const Attempt& a) {
+  const std::uint64_t disk_mib = a.commit.spec.resources.disk_mib;
+  return disk_mib == 0 ? kUnknownState
+                       : std::min(kUnknownState, static_cast<double>(disk_mib) * 1048576);
+}
+
 }  // namespace
 
 /// The owner is not waiting: they come at the deadline, as they have said, or as the calendar says.
@@ -37,7 +44,7 @@ bool Core::State::is_for_later(const ReclaimRecord& record) const {
 double Core::State::bytes_of_leaving(const Attempt& a) const {
   if (a.commit.spec.checkpoint.is_stateless) return 0;
   const std::uint32_t wanted = std::max(a.row.plan.wanted, 1u);
-  if (a.row.generations.empty()) return kUnknownState * wanted;
+  if (a.row.generations.empty()) return unknown_state(a) * wanted;
   const GenerationRef& last = a.row.generations.back().ref;
   const double gap_s = a.schedule.gap_s;
   double bytes =
@@ -78,7 +85,7 @@ reclaim::LastMoments Core::State::last_moments_of(const Attempt& a) const {
   costs.asked_s = a.commit.spec.notice_s;
   costs.gap_s = s.gap_s;
   const double whole = a.row.generations.empty()
-                           ? kUnknownState
+                           ? unknown_state(a)
                            : static_cast<double>(a.row.generations.back().ref.bytes);
   costs.take_s = std::max(2 * s.taking_s, whole / kTakenPerS);
   costs.bytes_per_s = leaving_rate();
