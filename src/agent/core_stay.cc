@@ -13,6 +13,7 @@ namespace rn::agent {
 
 namespace {
 
+constexpr int kWordsMissed = 2;          // times the heartbeats that make a node lost
 constexpr seconds kWordPatience{2};      // of who is asked whether anybody takes a guest
 constexpr double kUnknownState = 256e6;  // bytes of a guest that has saved nothing yet
 constexpr double kTakenPerS = 50e6;      // bytes made a generation of, on a busy machine
@@ -126,7 +127,7 @@ bool Core::State::stays(const Attempt& a) const {
   const nanoseconds left(off.order.deadline_ns - to_ns(now_.boot));
   const bool is_due = off.is_saved || left <= from_s(last_moments_of(a).tell_s);
   if (is_due && !planted("agent.stays_past_its_last_moment")) return false;
-  const nanoseconds patience = heartbeat_every_ * lost_after_;
+  const nanoseconds patience = kWordsMissed * heartbeat_every_ * lost_after_;
   const bool is_told = a.departure_at && *a.departure_at >= off.since;
   if (is_told && now_.boot - *a.departure_at < patience) return a.departure == Departure::kStays;
   if (is_told) return false;

@@ -119,7 +119,7 @@ TEST_F(CoreStay, a_word_is_good_for_some_missed_heartbeats_and_no_longer) {
   hear(Departure::kStays);
   feed(CoordinatorDisconnected{"cable"});
   is_acking = false;
-  advance(seconds(10));
+  advance(seconds(25));
   EXPECT_EQ(state(), AttemptState::kRunning) << "a coordinator may start again";
   advance(seconds(10));
 

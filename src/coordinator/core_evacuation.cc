@@ -339,11 +339,11 @@ bool take_what_is_left(EvacuationInputs& in, const Evacuation& e, const CopyShor
   return true;
 }
 
-/// A place may be free: who has nowhere to go is asked before the queue is.
+/// A place may be free: who stays where it is for want of one is asked before the queue is.
 void look_before_strangers(State& state) {
   if (!state.is_dispatch_wanted || state.queued.empty()) return;
   for (const auto& [id, e] : state.evacuations) {
-    const bool has_nowhere = e.destination.empty() && !e.view.way.empty();
+    const bool has_nowhere = !e.is_stranded && e.destination.empty() && !e.view.way.empty();
     if (!has_nowhere || state.now.boot - e.chosen_at < kLookedAtAgain) continue;
     want_choice(state, "a place may have become free");
     return;
