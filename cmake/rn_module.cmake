@@ -23,7 +23,7 @@ set(RN_COMPUTING base model reclaim sched arbiter checkpoint)
 
 # The files that hold a known bug: reclaim-sim-planted compiles them again (apps/reclaim-sim).
 set(RN_PLANTED_FILES
-  agent/core_reclaim.cc agent/core_start.cc agent/local_work.cc base/planted.cc
+  agent/core_reclaim.cc agent/core_start.cc agent/core_stay.cc agent/local_work.cc base/planted.cc
   checkpoint/chunk_store.cc checkpoint/chunk_store_gc.cc checkpoint/snapshot.cc
   coordinator/core_commands.cc coordinator/core_copies.cc coordinator/core_evacuation.cc
   coordinator/core_evacuation_site.cc coordinator/core_placement.cc coordinator/core_state.cc

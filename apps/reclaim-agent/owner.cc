@@ -412,6 +412,8 @@ int do_status(const AgentConfig& config, bool explains, bool as_json) {
         printable(view->announced_because).c_str()
     );
   }
+  if (!view->taking.empty() && !(explains && view->why.starts_with(view->taking)))
+    std::printf("%s\n", printable(view->taking).c_str());
   if (explains) std::printf("copies: %s\n", printable(view->copies).c_str());
   for (const std::string& trouble : view->troubles)
     std::printf("trouble: %s\n", printable(trouble).c_str());

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "agent/core_state.h"
+#include "agent/owner_words.h"
 #include "base/assert.h"
 #include "base/log.h"
 
@@ -299,7 +300,9 @@ wire::AttemptReport Core::State::report(const Attempt& a) const {
   }
   out.save_trouble = a.save_trouble.empty() ? a.copy_trouble : a.save_trouble;
   if (out.save_trouble.empty()) out.save_trouble = a.risk_trouble;
-  out.saving = saving_words(a);
+  out.saving = stay_words(a);
+  if (const std::string saving = saving_words(a); !saving.empty())
+    out.saving += (out.saving.empty() ? "" : "; ") + saving;
   out.gpus = a.row.grant.gpus;
   out.waits_for = a.row.waits_for;
   return out;
@@ -467,6 +470,32 @@ void Core::State::on(const Tick&) {
   time_out_asks();
 }
 
+AttemptView Core::State::view_of(const Attempt& a, Now now) const {
+  AttemptView v;
+  v.report = report(a);
+  v.user = a.commit.user;
+  v.lab = a.commit.lab;
+  v.job_number = a.commit.job_number;
+  v.name = a.commit.spec.name;
+  v.phase = to_string(a.row.phase);
+  v.disk = a.row.disk;
+  v.gpus = a.row.grant.gpus;
+  v.cpu_milli = a.row.grant.cpu_milli;
+  v.memory_mib = a.row.grant.memory_mib;
+  v.durable_generation = a.row.restored.generation;
+  for (const GenerationRow& g : a.row.generations) {
+    if (g.is_committed) v.durable_generation = g.ref.generation;
+  }
+  v.lease_left_ms = (a.renewed_at + milliseconds(a.commit.lease_ms) - now.boot) / milliseconds(1);
+  if (a.row.stop.deadline_ns > 0)
+    v.deadline_left_ms = (a.row.stop.deadline_ns - to_ns(now.boot)) / 1'000'000;
+  if (const auto left = stay_left(a, now.boot)) {
+    v.deadline_left_ms = (a.put_off->order.deadline_ns - to_ns(now.boot)) / 1'000'000;
+    v.stays_ms = *left / milliseconds(1);
+  }
+  return v;
+}
+
 NodeView Core::State::view(Now now) const {
   NodeView out;
   out.lending = arbiter_.lending(now);
@@ -504,27 +533,7 @@ NodeView Core::State::view(Now now) const {
   out.contract = contract_;
   out.facts = facts_;
   out.telemetry = telemetry_;
-  for (const auto& [name, a] : attempts_) {
-    AttemptView v;
-    v.report = report(a);
-    v.user = a.commit.user;
-    v.lab = a.commit.lab;
-    v.job_number = a.commit.job_number;
-    v.name = a.commit.spec.name;
-    v.phase = to_string(a.row.phase);
-    v.disk = a.row.disk;
-    v.gpus = a.row.grant.gpus;
-    v.cpu_milli = a.row.grant.cpu_milli;
-    v.memory_mib = a.row.grant.memory_mib;
-    v.durable_generation = a.row.restored.generation;
-    for (const GenerationRow& g : a.row.generations) {
-      if (g.is_committed) v.durable_generation = g.ref.generation;
-    }
-    v.lease_left_ms = (a.renewed_at + milliseconds(a.commit.lease_ms) - now.boot) / milliseconds(1);
-    if (a.row.stop.deadline_ns > 0)
-      v.deadline_left_ms = (a.row.stop.deadline_ns - to_ns(now.boot)) / 1'000'000;
-    out.attempts.push_back(std::move(v));
-  }
+  for (const auto& [name, a] : attempts_) out.attempts.push_back(view_of(a, now));
   for (const auto& [id, row] : reclaims_) out.reclaims.push_back(row.record);
   std::stable_sort(
       out.reclaims.begin(),
@@ -533,6 +542,9 @@ NodeView Core::State::view(Now now) const {
         return a.declared_wall_ms < b.declared_wall_ms;
       }
   );
+  out.taking = taking_words(out.reclaims, out.attempts, now, utc_offset_s_);
+  if (out.why.starts_with(arbiter::kTakenLater) && !out.taking.empty())
+    out.why.replace(0, arbiter::kTakenLater.size(), out.taking);
   return out;
 }
 

@@ -26,6 +26,7 @@ void Core::State::note_generation(std::uint32_t generation) {
 
 void Core::State::on_message(const wire::Welcome& m) {
   is_welcome_ = true;
+  welcomed_at_ = now_.boot;
   refusal_.clear();
   heartbeat_every_ = std::max(milliseconds(m.heartbeat_ms), milliseconds(100));
   lost_after_ = std::max(m.lost_after, 1u);
@@ -91,6 +92,7 @@ void Core::State::on_verdict(const wire::AttemptVerdict& verdict) {
     return;
   }
   a->renewed_at = now_.boot;
+  hear_departure(*a, verdict.departure);
   arbiter_.renew(verdict.job, verdict.epoch, now_.boot + milliseconds(a->commit.lease_ms));
 }
 

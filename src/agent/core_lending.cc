@@ -70,7 +70,7 @@ std::optional<Core::State::Closing> Core::State::closing() {
   if (arbiter_.lending(now_) == LendingState::kOwnerPresent)
     return with_notice("the owner is back at the machine");
   if (window && *window <= seconds(contract_.notice_s) + kCalendarSlack)
-    return Closing{"the lending window ends", *window};
+    return Closing{kWindowEnds, *window};
   return std::nullopt;
 }
 
@@ -90,8 +90,7 @@ warden_wire::Announce Core::State::wanted_announcement(const std::optional<Closi
   const Calendar& windows = calendar();
   if (!windows.change || *windows.change - now_.wall > kAheadMax) return {};
   const std::int64_t end_ns = now_ns + nanoseconds(*windows.change - now_.wall).count();
-  return {
-      end_ns - nanoseconds(seconds(contract_.notice_s)).count(), end_ns, "the lending window ends"};
+  return {end_ns - nanoseconds(seconds(contract_.notice_s)).count(), end_ns, kWindowEnds};
 }
 
 /// The warden holds what the agent wants, or is told so; repeated until its state shows it.

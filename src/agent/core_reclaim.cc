@@ -80,7 +80,7 @@ void Core::State::apply_reclaim(const ReclaimRecord& record) {
         if (record.kind == ReclaimKind::kEmergency) {
           drop_cut(a);
         } else {
-          order_stop(a, stop_order(record));
+          leave_by(a, record);
         }
         break;
       case ReclaimPhase::kCut:
@@ -99,6 +99,7 @@ void Core::State::apply_reclaim(const ReclaimRecord& record) {
 /// the own store still go out.
 void Core::State::drop_cut(Attempt& a) {
   if (a.row.phase == Phase::kEnded) return;
+  a.put_off.reset();
   if (a.row.phase < Phase::kStarting) {
     order_stop(a, StopOrder{AttemptEnd::kReclaimed, 0, "the owner took the node back", {}, 0});
     return;
@@ -171,6 +172,7 @@ void Core::State::refresh_conditions() {
   c.utc_offset_s = utc_offset_s_;
   c.is_paused = warden_.is_paused;
   std::int64_t returned_ns = 0;
+  bool is_taken_now = false;
   for (const auto& [id, row] : reclaims_) {
     const ReclaimRecord& record = row.record;
     if (row.is_own) continue;
@@ -181,10 +183,14 @@ void Core::State::refresh_conditions() {
     }
     if (record.gpus.empty()) {
       c.is_reclaimed = true;
+      is_taken_now =
+          is_taken_now || record.kind == ReclaimKind::kEmergency ||
+          (record.phase != ReclaimPhase::kDeclared && record.phase != ReclaimPhase::kEvacuating);
     } else {
       c.reclaimed_gpus.insert(c.reclaimed_gpus.end(), record.gpus.begin(), record.gpus.end());
     }
   }
+  c.is_taken_later = c.is_reclaimed && !is_taken_now;
   if (returned_ns > 0)
     c.closed_until = instant_from_ns(returned_ns) + seconds(contract_.min_free_s);
   c.is_owner_present = telemetry_at_ && contract_.idle.idle_minutes != 0 &&

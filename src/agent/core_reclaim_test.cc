@@ -407,7 +407,7 @@ TEST_F(CoreReclaim, a_reclaimed_node_refuses_probes_until_it_is_returned_and_fre
   wire::Probe probe;
   probe.job = JobId("j-2");
   tell(probe);
-  EXPECT_THAT(sent<wire::ProbeReply>().back().reason, HasSubstr("taken the node back"));
+  EXPECT_THAT(sent<wire::ProbeReply>().back().reason, HasSubstr("takes the node back"));
 
   warden.reclaims.front().phase = ReclaimPhase::kReturned;
   warden.reclaims.front().returned_ns = to_ns(clock.now().boot);

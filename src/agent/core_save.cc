@@ -209,6 +209,7 @@ void Core::State::on_snapshot(Attempt& a, const WorkResult& result) {
     a.unsaved_since.reset();
     a.commit_sent_at = Instant{};
     if (a.row.phase == Phase::kNoticed && a.is_snapshot_after_notice) a.is_safe_after_notice = true;
+    note_save_in_stay(a);
     // One that began while the guest still ran is not yet the last word.
     if (is_saving && a.is_snapshot_final) a.is_final_snapshot_done = true;
     return;

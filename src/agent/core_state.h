@@ -18,6 +18,7 @@
 #include "arbiter/arbiter.h"
 #include "reclaim/copy_cost.h"
 #include "reclaim/deadline_rates.h"
+#include "reclaim/last_moment.h"
 
 namespace rn::agent {
 
@@ -50,6 +51,17 @@ enum class Task : std::uint8_t {
   kCopy,
   kGarbage,
   kHoldings
+};
+
+/// Why lending ends by the calendar: nobody waits for the node before that minute.
+inline constexpr const char* kWindowEnds = "the lending window ends";
+
+/// An order to leave later, of a guest that need not yet (core_stay.cc). In memory: the warden's
+/// records bring it back.
+struct PutOff {
+  StopOrder order;
+  Instant since{};
+  bool is_saved = false;  ///< with what may be its last save in time
 };
 
 struct LogState {
@@ -97,6 +109,10 @@ struct Attempt {
   bool is_snapshot_after_notice = false;  ///< the running snapshot was begun after the notice
   bool is_snapshot_final = false;         ///< the running snapshot was begun after the end
   bool is_safe_after_notice = false;
+  bool is_saved_in_time = false;  ///< just before the notice: enough where nobody catches a signal
+  std::optional<PutOff> put_off;
+  Departure departure = Departure::kUntold;  ///< the coordinator's newest word, of departure_at
+  std::optional<Instant> departure_at;
   std::string save_trouble;               ///< as reported; gone with the next safe generation
   std::optional<Instant> unsaved_since;   ///< snapshots fail since then
   Error unsaved_why;                      ///< of the newest of them
@@ -222,6 +238,7 @@ class Core::State {
   void write_dirty();
   void write_node();
   wire::AttemptReport report(const Attempt& a) const;
+  AttemptView view_of(const Attempt& a, Now now) const;
   std::vector<wire::AttemptReport> tellable_reports() const;
 
   bool is_due(Instant last) const { return now_.boot - last >= config_.repeat; }
@@ -301,6 +318,21 @@ class Core::State {
   void hand_back(Attempt& a);
   void fence(Attempt& a, const std::string& why);
   void step_running(Attempt& a);
+
+  // core_stay.cc: who computes on until its last save is due
+  bool is_for_later(const ReclaimRecord& record) const;
+  double bytes_of_leaving(const Attempt& a) const;
+  double leaving_rate() const;
+  reclaim::LastMoments last_moments_of(const Attempt& a) const;
+  bool puts_off(Attempt& a, const ReclaimRecord& record, const StopOrder& order);
+  void leave_by(Attempt& a, const ReclaimRecord& record);
+  bool stays(const Attempt& a) const;
+  void step_stay(Attempt& a);
+  void note_save_in_stay(Attempt& a);
+  void hear_departure(Attempt& a, Departure departure);
+  std::optional<nanoseconds> stay_left(const Attempt& a, Instant now) const;
+  std::string stay_words(const Attempt& a) const;
+
   void tell_notice(Attempt& a);
   void step_noticed(Attempt& a);
   bool has_saved_enough(const Attempt& a) const;
@@ -469,6 +501,7 @@ class Core::State {
   bool is_connected_ = false;
   bool is_hello_sent_ = false;
   bool is_welcome_ = false;
+  Instant welcomed_at_{};
   bool is_hello_outdated_ = false;  ///< facts or contract changed before it was answered
   std::string refusal_;             ///< the coordinator's newest, until it welcomes us
   milliseconds heartbeat_every_{5000};

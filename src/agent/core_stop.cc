@@ -44,6 +44,10 @@ void Core::State::order_stop(Attempt& a, StopOrder order) {
   );
   stop = std::move(order);
   a.is_dirty = true;
+  a.is_saved_in_time = false;
+  if (const auto off = std::exchange(a.put_off, std::nullopt))
+    order_stop(a, off->order);  // its deadline may be the earlier one
+  if (a.row.phase >= Phase::kStopping) return;
   if (a.row.phase < Phase::kStarting) {
     cancel_works(a, true);
     decide_end(a, stop.end, stop.reason);
@@ -68,6 +72,7 @@ void Core::State::order_stop(Attempt& a, StopOrder order) {
 
 /// The owner gave the node back before the deadline: who was not stopped yet runs on.
 void Core::State::withdraw_stop(Attempt& a, const ReclaimId& reclaim) {
+  if (a.put_off && a.put_off->order.reclaim == reclaim) a.put_off.reset();
   if (a.row.phase != Phase::kNoticed || a.row.stop.reclaim != reclaim) return;
   a.row.stop = {};
   a.is_notice_due = true;
@@ -136,6 +141,8 @@ void Core::State::fence(Attempt& a, const std::string& why) {
 }
 
 void Core::State::step_running(Attempt& a) {
+  step_stay(a);
+  if (a.row.phase != Phase::kRunning) return;
   tell_notice(a);
   const std::uint32_t orphan_s = std::min(contract_.orphan_limit_s, a.commit.spec.orphan_limit_s);
   if (now_.boot - a.renewed_at >= seconds(orphan_s)) {
@@ -170,6 +177,7 @@ void Core::State::step_running(Attempt& a) {
 bool Core::State::has_saved_enough(const Attempt& a) const {
   if (a.is_safe_after_notice) return true;
   const bool is_deaf = a.row.is_signalled && a.row.signalled == 0;
+  if (is_deaf && a.is_saved_in_time) return true;
   return is_deaf && a.works.contains(Task::kSnapshot) && a.is_snapshot_after_notice &&
          a.snapshot_at && now_.boot - *a.snapshot_at >= kStopAfterSaveBegan;
 }

@@ -430,6 +430,7 @@ struct AttemptView {
   std::uint32_t durable_generation = 0;
   std::int64_t lease_left_ms = 0;      ///< negative: the lease ran out, the attempt is an orphan
   std::int64_t deadline_left_ms = -1;  ///< of a notice; -1 = none
+  std::int64_t stays_ms = -1;  ///< until it has to leave at last; -1 = it does not stay for that
 
   RN_FIELDS(
       AttemptView,
@@ -445,7 +446,8 @@ struct AttemptView {
       memory_mib,
       durable_generation,
       lease_left_ms,
-      deadline_left_ms
+      deadline_left_ms,
+      stays_ms
   )
 };
 
@@ -472,6 +474,8 @@ struct NodeView {
   std::vector<std::string> troubles;    ///< what others did to guests here, with its age
   bool are_copies_bounded = false;      ///< by the warden, at the uplink
   std::string copies;                   ///< what bounds them, in words
+  std::string
+      taking;  ///< what is taken back later, when, and who stays until when; empty = nothing
 
   RN_FIELDS(
       NodeView,
@@ -496,7 +500,8 @@ struct NodeView {
       reclaims,
       troubles,
       are_copies_bounded,
-      copies
+      copies,
+      taking
   )
 };
 

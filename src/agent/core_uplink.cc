@@ -150,7 +150,7 @@ bool Core::State::plans_saves(const Attempt& a) const {
 
 /// What it saves may wait. Whoever has to leave does not.
 bool Core::State::takes_turns(const Attempt& a) const {
-  return a.schedule.is_planned && plans_saves(a);
+  return a.schedule.is_planned && plans_saves(a) && !a.put_off;
 }
 
 GenerationRow* Core::State::find_generation(Attempt& a, std::uint32_t number) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "arbiter/calendar.h"
+
 namespace rn::agent {
 
 namespace {
@@ -26,6 +28,60 @@ std::string span_words(std::int64_t ns) {
   if (s < 120) return std::to_string(s) + " s";
   if (s < 7200) return std::to_string(s / 60) + " min";
   return std::to_string(s / 3600) + " h";
+}
+
+/// "9 min 40 s".
+std::string exact_span(std::int64_t ms) {
+  const std::int64_t s = std::max<std::int64_t>((ms + 500) / 1000, 0);
+  const auto two = [](std::int64_t large, const char* unit, std::int64_t small, const char* part) {
+    std::string out = std::to_string(large) + unit;
+    return small == 0 ? out : out + " " + std::to_string(small) + part;
+  };
+  if (s < 60) return std::to_string(s) + " s";
+  if (s < 3600) return two(s / 60, " min", s % 60, " s");
+  return two(s / 3600, " h", s % 3600 / 60, " min");
+}
+
+/// "14:10", with the day where that is not today.
+std::string clock_time(Now now, std::int64_t in_ms, std::int32_t utc_offset_s) {
+  const auto today = arbiter::local_time(now.wall, utc_offset_s);
+  const auto then = arbiter::local_time(now.wall + milliseconds(in_ms), utc_offset_s);
+  const std::string text = arbiter::describe(then);
+  return then.day == today.day ? text.substr(text.find(' ') + 1) : text;
+}
+
+bool has_one_of(const AttemptView& guest, const std::vector<std::uint32_t>& gpus) {
+  return gpus.empty() || std::any_of(guest.gpus.begin(), guest.gpus.end(), [&](std::uint32_t gpu) {
+           return is_among(gpu, gpus);
+         });
+}
+
+/// Who leaves, and who stays how long.
+std::string stayers_words(
+    const std::vector<std::uint32_t>& gpus,
+    const std::vector<AttemptView>& guests,
+    Now now,
+    std::int32_t utc_offset_s
+) {
+  std::int64_t leaving = 0;
+  std::int64_t staying = 0;
+  std::int64_t longest_ms = 0;
+  for (const AttemptView& guest : guests) {
+    if (!has_one_of(guest, gpus) || guest.phase == "ended") continue;
+    ++(guest.stays_ms < 0 ? leaving : staying);
+    longest_ms = std::max(longest_ms, guest.stays_ms);
+  }
+  if (leaving + staying == 0) return "no guest is there";
+  const auto count = [](std::int64_t n) {
+    return std::to_string(n) + (n == 1 ? " guest" : " guests");
+  };
+  std::string out;
+  if (leaving > 0) out = count(leaving) + (leaving == 1 ? " is leaving" : " are leaving");
+  if (staying == 0) return out;
+  return out + (out.empty() ? "" : ", ") + count(staying) +
+         (staying == 1 ? " stays until " : " stay until ") +
+         clock_time(now, longest_ms, utc_offset_s) + ", as nobody can take " +
+         (staying == 1 ? "it" : "them") + " now";
 }
 
 }  // namespace
@@ -103,6 +159,27 @@ std::string reclaim_words(
   const std::int64_t left_s =
       std::max<std::int64_t>((reclaim.deadline_ns - now_ns + kNsPerS / 2) / kNsPerS, 0);
   return out + "guests save and leave within " + std::to_string(left_s) + " s";
+}
+
+std::string taking_words(
+    const std::vector<ReclaimRecord>& reclaims,
+    const std::vector<AttemptView>& guests,
+    Now now,
+    std::int32_t utc_offset_s
+) {
+  std::string out;
+  for (const ReclaimRecord& r : reclaims) {
+    const std::int64_t left_ms = (r.deadline_ns - to_ns(now.boot)) / 1'000'000;
+    const bool is_ahead =
+        (r.phase == ReclaimPhase::kDeclared || r.phase == ReclaimPhase::kEvacuating) &&
+        r.kind != ReclaimKind::kEmergency && left_ms > 0;
+    if (!is_ahead) continue;
+    out += (out.empty() ? "the owner takes " : "; the owner takes ") +
+           (r.gpus.empty() ? "the node" : gpu_words(r.gpus)) + " back at " +
+           clock_time(now, left_ms, utc_offset_s) + " (in " + exact_span(left_ms) + "); " +
+           stayers_words(r.gpus, guests, now, utc_offset_s);
+  }
+  return out;
 }
 
 std::optional<ReclaimRecord> emergency_at_work(

@@ -49,6 +49,15 @@ std::string reclaim_words(
     const std::vector<std::uint32_t>& gpus, const ReclaimRecord& reclaim, Instant asked_at, Now now
 );
 
+/// What the owner takes back later: when, by the node's clock, and how many of `guests` leave, or
+/// stay until when. Empty: nothing. `utc_offset_s` is of the times that are named.
+std::string taking_words(
+    const std::vector<ReclaimRecord>& reclaims,
+    const std::vector<AttemptView>& guests,
+    Now now,
+    std::int32_t utc_offset_s
+);
+
 /// The emergency for `gpus` (empty: the whole node) that a warden which is awake is at work on, or
 /// has done, with all processes of its guests gone; nullopt: there is none, or guests of it run.
 std::optional<ReclaimRecord> emergency_at_work(

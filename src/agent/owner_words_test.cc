@@ -175,5 +175,71 @@ TEST_F(ReclaimWords, one_that_is_wedged_is_not_called_yours) {
   EXPECT_THAT(words(400, 400), HasSubstr("something of a guest remains (wedged)"));
 }
 
+/// At 14:00 of a clock that is two hours ahead of UTC.
+class TakingWords : public testing::Test {
+ protected:
+  TakingWords() {
+    now.boot = Instant(seconds(1000));
+    now.wall = WallTime(std::chrono::hours(12) + std::chrono::hours(24 * 4));
+    record.phase = ReclaimPhase::kEvacuating;
+    record.kind = ReclaimKind::kAnnounced;
+    record.deadline_ns = to_ns(now.boot + seconds(580));
+  }
+
+  static AttemptView guest(std::int64_t stays_s, std::vector<std::uint32_t> gpus = {}) {
+    AttemptView out;
+    out.phase = "running";
+    out.stays_ms = stays_s < 0 ? -1 : stays_s * 1000;
+    out.gpus = std::move(gpus);
+    return out;
+  }
+
+  std::string words(const std::vector<AttemptView>& guests) const {
+    return taking_words({record}, guests, now, 7200);
+  }
+
+  ReclaimRecord record;
+  Now now;
+};
+
+TEST_F(TakingWords, say_when_and_what_becomes_of_the_guests) {
+  EXPECT_EQ(words({}), "the owner takes the node back at 14:09 (in 9 min 40 s); no guest is there");
+  EXPECT_EQ(
+      words({guest(-1)}),
+      "the owner takes the node back at 14:09 (in 9 min 40 s); 1 guest is leaving"
+  );
+  EXPECT_EQ(
+      words({guest(-1), guest(500), guest(510), guest(-1)}),
+      "the owner takes the node back at 14:09 (in 9 min 40 s); 2 guests are leaving, 2 guests stay "
+      "until 14:08, as nobody can take them now"
+  );
+}
+
+TEST_F(TakingWords, of_a_gpu_count_those_that_have_it) {
+  record.gpus = {1};
+  EXPECT_EQ(
+      words({guest(500, {0}), guest(-1, {1})}),
+      "the owner takes GPU 1 back at 14:09 (in 9 min 40 s); 1 guest is leaving"
+  );
+}
+
+TEST_F(TakingWords, of_another_day_name_it) {
+  record.deadline_ns = to_ns(now.boot + std::chrono::hours(20));
+  EXPECT_THAT(words({}), HasSubstr("back at tue 10:00 (in 20 h)"));
+}
+
+TEST_F(TakingWords, say_nothing_of_what_is_over_or_has_come) {
+  record.phase = ReclaimPhase::kReturned;
+  EXPECT_EQ(words({}), "");
+  record.phase = ReclaimPhase::kCut;
+  EXPECT_EQ(words({}), "");
+  record.phase = ReclaimPhase::kEvacuating;
+  record.kind = ReclaimKind::kEmergency;
+  EXPECT_EQ(words({}), "");
+  record.kind = ReclaimKind::kNotice;
+  record.deadline_ns = to_ns(now.boot) - 1;
+  EXPECT_EQ(words({}), "");
+}
+
 }  // namespace
 }  // namespace rn::agent

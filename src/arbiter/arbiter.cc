@@ -84,6 +84,7 @@ std::string Arbiter::why(Now now) const {
       return "the owner is at the machine (idle rule: " + text(contract_.idle.idle_minutes) +
              " minutes without input)";
     case LendingState::kReclaimed:
+      if (conditions_.is_taken_later) return std::string(kTakenLater);
       if (conditions_.is_reclaimed) return "the owner has taken the node back";
       if (!conditions_.taken_because.empty())
         return "the node is taken back by its contract: " + conditions_.taken_because;

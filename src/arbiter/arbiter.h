@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
@@ -27,10 +28,14 @@ struct Grant {
 };
 
 /// What the node knows of itself besides contract and facts. Refreshed before it is asked.
+/// Arbiter::why() of a node that its owner has announced to take back.
+inline constexpr std::string_view kTakenLater = "the owner takes the node back";
+
 struct Conditions {
   std::int32_t utc_offset_s = 0;
   bool is_paused = false;
   bool is_reclaimed = false;                  ///< the whole node
+  bool is_taken_later = false;                ///< by every reclaim of it: guests may be there yet
   std::vector<std::uint32_t> reclaimed_gpus;  ///< single GPUs
   bool is_owner_present = false;              ///< by the idle rule
   bool is_draining = false;                   ///< the node is leaving

@@ -16,6 +16,7 @@ using reclaim::EvacuationChoice;
 using reclaim::EvacuationWay;
 
 constexpr std::chrono::minutes kKeptAhead{15};  // of a deadline: the longest notice of a contract
+constexpr std::chrono::seconds kLookedAtAgain{1};  // for who has nowhere to go
 constexpr std::uint32_t kChoicesTold = 32;  // per job and reclaim: owners must not fill the history
 
 /// Whether the node can still take what was chosen for it.
@@ -111,11 +112,22 @@ void push_plan(State& state, JobEntry& job, bool leaves_others) {
   if (node == nullptr || node->connection == 0) return;
   attempt->plan_made = Instant{};
   refresh_plan(state, job, *attempt);
-  if (attempt->plan.job.empty()) return;
   wire::HeartbeatAck ack;
   ack.clock_offset_ms = node->clock_offset_ms;
-  ack.plans.push_back(attempt->plan);
-  ack.plans.back().leaves_others = leaves_others;
+  if (!attempt->plan.job.empty()) {
+    ack.plans.push_back(attempt->plan);
+    ack.plans.back().leaves_others = leaves_others;
+  }
+  const JobId& id = job.row.job.id;
+  const LeaseEpoch epoch = attempt->row.attempt.epoch;
+  if (state.is_current(id, epoch))
+    ack.verdicts.push_back(
+        {.job = id,
+         .epoch = epoch,
+         .is_current = true,
+         .departure = departure_of(state, id, node->row.node)}
+    );
+  if (ack.plans.empty() && ack.verdicts.empty()) return;
   state.send(*node, std::move(ack));
 }
 
@@ -138,18 +150,22 @@ void apply_choice(
   JobEntry& job = *state.find_job(in.ids[j]);
   Evacuation& e = state.evacuations.at(in.ids[j]);
   api::EvacuationView view = view_of_choice(in, j, choice, reason.because);
-  const bool is_other = e.view.way != view.way || e.view.destination != view.destination ||
-                        e.view.holder != view.holder;
+  const bool goes_elsewhere = e.view.way != view.way || e.view.destination != view.destination;
+  const bool is_other = goes_elsewhere || e.view.holder != view.holder;
+  // Who stays for hours may have many a store in sight: that is no news.
+  const bool is_news =
+      goes_elsewhere || (is_other && !(in.jobs[j].may_stay && view.destination.empty()));
+  const bool had_place = !e.view.destination.empty();
   e.destination = NodeId(view.destination);
   // Of a stranded job it is who has its state, and what is saved where it stays needs no copy
   // there.
   const bool is_copied = !in.jobs[j].is_stranded && view.holder != e.source.str();
   e.holder = is_copied ? NodeId(view.holder) : NodeId();
-  if (e.view.way.empty()) e.first_chosen_at = state.now.boot;
+  if (!had_place) e.first_chosen_at = state.now.boot;
   e.chosen_at = state.now.boot;
   e.kept_until = kept_until(state, job, e);
   e.view = std::move(view);
-  if (is_other && e.told < kChoicesTold) {
+  if (is_news && e.told < kChoicesTold) {
     ++e.told;
     State::EventData data = data_of(e.view);
     data["beyond"] = std::to_string(reason.beyond);
@@ -159,6 +175,32 @@ void apply_choice(
   // Where an older copy holds the last one up, it is broken off although the choice is the same.
   if (!in.jobs[j].is_stranded && (is_other || reason.leaves_others))
     push_plan(state, job, reason.leaves_others);
+}
+
+/// Who its last save is promised to arrive at in time; empty: nobody.
+NodeId promised_holder(const State& state, const JobId& id, const Evacuation& e) {
+  const LeaseEpoch epoch = state.jobs.at(id).row.job.epoch;
+  const auto& promises = state.transfers.promises;
+  const auto at = promises.lower_bound(TransferKey(e.source, id, epoch, NodeId()));
+  if (at == promises.end()) return {};
+  const auto& [sender, job, of, peer] = at->first;
+  return sender == e.source && job == id && of == epoch ? peer : NodeId();
+}
+
+/// What is promised holds, whatever was guessed of its size and room before.
+void keep_promise(
+    const State& state, const EvacuationInputs& in, std::size_t j, EvacuationChoice& c
+) {
+  if (in.jobs[j].is_stranded || c.destination) return;
+  const Evacuation& e = state.evacuations.at(in.ids[j]);
+  const NodeId peer = promised_holder(state, in.ids[j], e);
+  const auto at = std::lower_bound(in.nodes.begin(), in.nodes.end(), peer);
+  if (peer.empty() || at == in.nodes.end() || *at != peer) return;
+  c.way = EvacuationWay::kStore;
+  c.holder = static_cast<std::size_t>(at - in.nodes.begin());
+  c.chance = 1;
+  c.sentence =
+      "what it saved last arrives in time at " + state.name_of(peer) + "; nobody can take it now";
 }
 
 std::vector<EvacuationChoice> choose_together(const EvacuationInputs& in) {
@@ -297,6 +339,17 @@ bool take_what_is_left(EvacuationInputs& in, const Evacuation& e, const CopyShor
   return true;
 }
 
+/// A place may be free: who stays where it is for want of one is asked before the queue is.
+void look_before_strangers(State& state) {
+  if (!state.is_dispatch_wanted || state.queued.empty()) return;
+  for (const auto& [id, e] : state.evacuations) {
+    const bool has_nowhere = !e.is_stranded && e.destination.empty() && !e.view.way.empty();
+    if (!has_nowhere || state.now.boot - e.chosen_at < kLookedAtAgain) continue;
+    want_choice(state, "a place may have become free");
+    return;
+  }
+}
+
 }  // namespace
 
 void note_turned_down(State& state, const JobId& job, const NodeId& node, const std::string& why) {
@@ -391,6 +444,7 @@ void settle_evacuations(State& state) {
     state.is_choice_put_off = false;
     want_choice(state, "the coordinator has started again");
   }
+  look_before_strangers(state);
   if (state.evacuation_causes.empty()) return;
   Reason reason{.because = all_causes(std::exchange(state.evacuation_causes, {}))};
   std::vector<JobId> jobs = evacuees(state);
@@ -399,9 +453,18 @@ void settle_evacuations(State& state) {
   if (reason.beyond > 0)
     reason.because += "; " + std::to_string(reason.beyond) + " more are placed as always";
   const EvacuationInputs in = evacuation_inputs(state, jobs, state.evacuations);
-  const auto choices = choose_together(in);
+  auto choices = choose_together(in);
+  for (std::size_t j = 0; j < jobs.size(); ++j) keep_promise(state, in, j, choices[j]);
   for (std::size_t j = 0; j < jobs.size(); ++j) apply_choice(state, in, j, choices[j], reason);
   state.is_dispatch_wanted = true;
+}
+
+Departure departure_of(const State& state, const JobId& job, const NodeId& from) {
+  const auto found = state.evacuations.find(job);
+  if (found == state.evacuations.end()) return Departure::kUntold;
+  const Evacuation& e = found->second;
+  if (e.source != from || e.is_stranded || e.view.way.empty()) return Departure::kUntold;
+  return e.destination.empty() ? Departure::kStays : Departure::kGoes;
 }
 
 NodeId kept_destination(const State& state, const JobId& job) {

@@ -73,6 +73,9 @@ void look_at_evacuations(State& state);
 /// Chooses, if there is a reason to. After each event, before anything is placed.
 void settle_evacuations(State& state);
 
+/// Whether somebody can take the job of an attempt whose node is taken back later. kUntold: it is
+/// not chosen for.
+Departure departure_of(const State& state, const JobId& job, const NodeId& from);
 /// Whose place is kept for the job now; empty = nobody's.
 NodeId kept_destination(const State& state, const JobId& job);
 /// Where the job's last copies shall go first; empty = as always.

@@ -374,6 +374,7 @@ void SiteReader::read_job(const JobId& id) {
   if (attempt != nullptr) {
     out.notice_s = std::max(0.0, seconds_in(evacuation.deadline - state_.now.boot));
     out.save_s = attempt->row.attempt.state < AttemptState::kDraining ? kSaveGuess_s : 0;
+    out.may_stay = evacuation.is_announced && attempt->row.attempt.state == AttemptState::kRunning;
     const bool has_saved = j.durable.generation > 0 && j.durable.epoch == j.epoch;
     const std::int64_t since_ms =
         has_saved ? j.durable.created_wall_ms + (from != nullptr ? from->clock_offset_ms : 0)

@@ -127,6 +127,7 @@ void note_attempt(
   e.source = node.row.node;
   e.reclaim = record.id;
   e.is_stranded = is_cut;
+  e.is_announced = record.kind == ReclaimKind::kAnnounced;
   e.may_return = !record.gpus.empty();
   const Instant deadline = is_cut ? state.now.boot : deadline_of(state, node, record);
   const bool is_moved =

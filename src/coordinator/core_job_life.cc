@@ -156,6 +156,7 @@ wire::AttemptVerdict verdict_on(
     return verdict;
   }
   verdict.is_current = true;
+  verdict.departure = departure_of(state, report.job, node.row.node);
   attempt->beats_absent = 0;
   take_numbers(*attempt, report);
   take_trouble(state, *job, *attempt, report.save_trouble);

@@ -179,6 +179,7 @@ struct Evacuation {
   Instant chosen_at;
   Instant waits_since;             ///< in the queue; epoch (0): its attempt is there yet
   bool is_stranded = false;        ///< nothing can be copied from its source any more
+  bool is_announced = false;       ///< its owner said when they come: it may stay until then
   bool may_return = false;         ///< to its source, should that be open by then
   bool is_beyond = false;          ///< of those that are not chosen for, and told so
   std::uint32_t tries = 0;         ///< destinations that did not take it while it waited

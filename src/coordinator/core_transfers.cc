@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/log.h"
+#include "coordinator/core_evacuation.h"
 #include "coordinator/core_shortage.h"
 #include "reclaim/spare_rates.h"
 
@@ -255,6 +256,9 @@ void tell_promise(State& state, const TransferKey& key, TransferEntry& entry) {
                             " arrives in time: " + megabytes(entry.bytes) +
                             " until the deadline in " + decimal(left_s, 1) + " s, now at " + rate;
   state.find_attempt(id, epoch)->evacuation = words;
+  const auto chosen = state.evacuations.find(id);
+  if (chosen != state.evacuations.end() && chosen->second.view.way == "last_durable")
+    want_choice(state, "what it saved last arrives in time at " + state.name_of(peer));
   state.note(
       job,
       "evacuation.admitted",

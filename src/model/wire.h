@@ -24,6 +24,10 @@ namespace rn {
 enum class StopMode : std::uint8_t { kSaveFirst, kAtOnce, kFenced };
 RN_ENUM(StopMode, "save_first", "at_once", "fenced")
 
+/// Of an attempt whose node is taken back later: somebody can take its job, or nobody can now.
+enum class Departure : std::uint8_t { kUntold, kGoes, kStays };
+RN_ENUM(Departure, "untold", "goes", "stays")
+
 }  // namespace rn
 
 namespace rn::wire {
@@ -234,8 +238,9 @@ struct AttemptVerdict {
   LeaseEpoch epoch;
   bool is_current = false;
   bool is_end_known = false;  ///< the end is recorded: the agent may forget the attempt
+  Departure departure = Departure::kUntold;  ///< counts for some missed heartbeats
 
-  RN_FIELDS(AttemptVerdict, job, epoch, is_current, is_end_known)
+  RN_FIELDS(AttemptVerdict, job, epoch, is_current, is_end_known, departure)
 };
 
 struct Welcome {

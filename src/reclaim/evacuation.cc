@@ -233,15 +233,16 @@ std::string Chooser::fetch_words(std::size_t j, const EvacuationChoice& c) const
 std::string Chooser::copy_words(std::size_t j, const EvacuationChoice& c) const {
   const EvacuatingJob& job = jobs_[j];
   if (c.way == EvacuationWay::kLastDurable)
-    return printed(
-        "nothing arrives within %.0f s: the last durable generation counts, %.0f s of "
-        "work are done again",
-        job.notice_s,
-        job.lost_s
-    );
+    return printed("nobody is sure to get what it saves last within %.0f s", job.notice_s, 0) +
+           "; if nobody does, the last durable generation counts, and " +
+           printed("%.0f s of work are done again", job.lost_s, 0);
   const std::string& holder = site_.nodes[*c.holder].name;
   if (c.holder == job.source) return "it stays on " + holder + ", where what it saves last lies";
   const std::string transfer = holder + ": " + transfer_words(c, job.notice_s);
+  if (!c.destination)
+    return (c.way == EvacuationWay::kDelta ? "what is new then goes to "
+                                           : "what it saves last is kept by ") +
+           transfer;
   if (c.way == EvacuationWay::kDelta)
     return "no destination can be reached in time; what is new goes to " + transfer;
   if (c.way == EvacuationWay::kStore)
@@ -253,7 +254,9 @@ std::string Chooser::copy_words(std::size_t j, const EvacuationChoice& c) const 
 std::string Chooser::sentence_of(std::size_t j, const EvacuationChoice& c) const {
   const EvacuatingJob& job = jobs_[j];
   std::string text = job.is_stranded ? fetch_words(j, c) : copy_words(j, c);
-  if (!c.destination) return text + "; nobody can take it now";
+  if (!c.destination)
+    return text + "; nobody can take it now" +
+           (job.may_stay ? ": it may compute on there until its last save is due" : "");
   if (!job.is_stranded && c.holder != c.destination)
     text += "; goes on at " + site_.nodes[*c.destination].name;
   text += printed("; down %.0f s, stays %.1f h", c.downtime_s, c.stay_s / 3600) +

@@ -103,6 +103,7 @@ struct EvacuatingJob {
   /// Its source sends nothing any more (lost, cut): whoever goes on with it fetches what is
   /// durable. Notice, save and work that is lost do not count.
   bool is_stranded = false;
+  bool may_stay = false;  ///< it computes, and its owner announced when they come: for words
   /// Of CPU jobs, at speed 1: they get what of it is left at a node. 0: options tell the speed.
   std::uint32_t cpu_wanted_milli = 0;
   Slots needs;

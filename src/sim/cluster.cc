@@ -198,9 +198,11 @@ void Cluster::watch(Node& node) {
   machine->on_start = [this, machine](const Container& c) {
     checkers_.on_guest_start(*machine, c);
   };
-  machine->on_step = [this, machine, warden](const Container& c) {
+  machine->on_step = [this, machine, warden, index = nodes_.size() - 1](const Container& c) {
     checkers_.on_guest_step(*machine, c);
-    owners_.on_step(*machine, c, warden->alive_for());
+    owners_.on_step(
+        *machine, c, warden->process().alive_for(), nodes_[index].agent->process().alive_for()
+    );
   };
   machine->on_end = [this](const Container& c) { checkers_.on_guest_end(c); };
   machine->on_log = [this](const Container& c, const std::string& line, bool is_whole) {
@@ -574,7 +576,8 @@ void Cluster::each_minute() {
   messages_before_ = delivered;
   checkers_.check_acknowledged(coordinator_->store().jobs());
   checkers_.check_holders(coordinator_->store().jobs());
-  for (const Node& node : nodes_) owners_.check_taken(*node.machine, node.warden->alive_for());
+  for (const Node& node : nodes_)
+    owners_.check_taken(*node.machine, node.warden->process().alive_for());
   world_.queue().after(seconds(60), [this] { each_minute(); });
 }
 

@@ -201,6 +201,11 @@ void Machine::remove(const GuestName& guest) {
   containers_.erase(guest);
 }
 
+void Machine::notify(const GuestName& guest, bool is_told) {
+  const auto found = containers_.find(guest);
+  if (found != containers_.end()) found->second.is_told = is_told;
+}
+
 std::uint32_t Machine::signal_term(const GuestName& guest) {
   Container* container = find(guest);
   if (container == nullptr || container->state != ContainerState::kRunning ||

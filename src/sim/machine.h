@@ -40,6 +40,7 @@ class Machine {
     TrueTime ended{0};
     TrueTime step_began{0};  ///< of the step that is under way
     std::uint64_t run = 0;   ///< voids events of an earlier life
+    bool is_told = false;    ///< a notice of its owner's lies in it
     bool has_term = false;   ///< a SIGTERM waits to be handled at the end of the step
   };
 
@@ -72,6 +73,8 @@ class Machine {
   bool kill(const GuestName& guest);  ///< false if it was not running
   std::uint32_t kill_all();
   void remove(const GuestName& guest);
+  /// Its notice file is written, or withdrawn.
+  void notify(const GuestName& guest, bool is_told);
   std::uint32_t signal_term(const GuestName& guest);  ///< processes that catch it
   Container* find(const GuestName& guest);
 

@@ -8,6 +8,8 @@ namespace rn::sim {
 namespace {
 constexpr auto kStartsUnderWay = seconds(1);  // asked for before, created after
 constexpr auto kKillTime = seconds(3);
+constexpr auto kTimeToTell = seconds(60);  // twice what an agent waits for a warden's answer
+constexpr auto kLastMoment = seconds(2);
 constexpr auto kCalendarError = seconds(2);
 }  // namespace
 
@@ -81,8 +83,28 @@ void OwnerWatch::on_create(const Machine& machine, const Machine::Container& con
   if (!is_under_way) violate(machine, container, "was started");
 }
 
+/// In the last moments before the deadline.
+void OwnerWatch::check_told(
+    const Machine& machine, const Machine::Container& container, nanoseconds both_alive
+) {
+  const Taking& taking = taken_.at(machine.name());
+  const auto now = world_.now();
+  const bool had_time = taking.deadline - taking.accepted >= kTimeToTell &&
+                        now - container.started >= kTimeToTell && both_alive >= kTimeToTell;
+  const bool is_due = now + kLastMoment >= taking.deadline;
+  if (!had_time || !is_due || container.is_told || taking.is_release_asked) return;
+  world_.violate(
+      "evacuation",
+      container.guest.job.str() + " was not told to leave " + machine.name() +
+          ", which its owner has at once"
+  );
+}
+
 void OwnerWatch::on_step(
-    const Machine& machine, const Machine::Container& container, nanoseconds warden_alive
+    const Machine& machine,
+    const Machine::Container& container,
+    nanoseconds warden_alive,
+    nanoseconds agent_alive
 ) {
   ++checks_;
   const auto window = windows_.find(machine.name());
@@ -92,6 +114,7 @@ void OwnerWatch::on_step(
   const auto taking = taken_.find(machine.name());
   if (taking == taken_.end()) return;
   if (taking->second.is_at_once) return violate(machine, container, "did a step");
+  check_told(machine, container, std::min(warden_alive, agent_alive));
   const nanoseconds late = world_.now() - taking->second.deadline;
   if (late > kKillTime && warden_alive > kKillTime)
     violate(machine, container, "did a step after the deadline");

@@ -24,6 +24,9 @@ class WardenHost;
 ///   - A little after the end of a lending window nothing runs, also when the agent has died or was
 ///     stopped since it told the warden.
 ///   - What was created before the owner's word and never ran is gone by then, too.
+///   - Who still computes when the deadline comes was told before, where agent and warden were
+///   there
+///     to do it.
 ///   - "Cleared" is said only of a machine on which nothing runs.
 class OwnerWatch {
  public:
@@ -43,9 +46,12 @@ class OwnerWatch {
 
   void on_journal(Machine& machine, const warden::Journal& journal);
   void on_create(const Machine& machine, const Machine::Container& container);
-  /// `warden_alive`: for how long the warden has been up and not stopped.
+  /// `warden_alive`, `agent_alive`: for how long they have been up and not stopped.
   void on_step(
-      const Machine& machine, const Machine::Container& container, nanoseconds warden_alive
+      const Machine& machine,
+      const Machine::Container& container,
+      nanoseconds warden_alive,
+      nanoseconds agent_alive
   );
 
   /// From time to time: of what the owner has taken nothing is left, running or not yet.
@@ -70,6 +76,9 @@ class OwnerWatch {
     bool is_told = false;
   };
 
+  void check_told(
+      const Machine& machine, const Machine::Container& container, nanoseconds both_alive
+  );
   void violate(const Machine& machine, const Machine::Container& container, const char* what);
 
   World& world_;

@@ -123,11 +123,6 @@ void WardenHost::owner_asks(const warden_wire::Request& request, OwnerAnswer on_
   });
 }
 
-nanoseconds WardenHost::alive_for() const {
-  if (!process_.is_up() || process_.is_paused()) return nanoseconds(0);
-  return world_.now() - process_.running_since();
-}
-
 void WardenHost::emergency() {
   const std::int64_t at = to_ns(machine_.clock().now().boot);
   machine_.emergencies().push_back(at);
@@ -309,6 +304,7 @@ void WardenHost::carry_out(const warden::Effect& effect) {
     machine_.kill(kill->record.guest);
     answer_later(kShort, warden::Finished{kill->op, {}});
   } else if (const auto* notify = std::get_if<warden::Notify>(&effect)) {
+    machine_.notify(notify->notice.guest, notify->notice.deadline_wall_ms != 0);
     answer_later(kShort, warden::Finished{notify->op, {}});
   } else if (const auto* forget = std::get_if<warden::Forget>(&effect)) {
     machine_.remove(forget->record.guest);

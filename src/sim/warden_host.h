@@ -52,8 +52,6 @@ class WardenHost {
 
   /// By the warden's own records: an emergency or a cleared reclaim of the whole node is open.
   bool is_node_taken() const;
-  /// For how long the process has been up and not stopped.
-  nanoseconds alive_for() const;
 
  private:
   void feed(const warden::Event& event);

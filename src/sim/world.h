@@ -149,8 +149,10 @@ class Process {
 
   void pause() { is_paused_ = true; }
 
-  /// When it last began to run: its start, or the end of its last pause.
-  TrueTime running_since() const { return running_since_; }
+  /// For how long it has been up and not stopped.
+  nanoseconds alive_for() const {
+    return is_up_ && !is_paused_ ? world_.now() - running_since_ : nanoseconds(0);
+  }
 
   void resume();
 
@@ -161,7 +163,7 @@ class Process {
   std::string name_;
   bool is_up_ = false;
   bool is_paused_ = false;
-  TrueTime running_since_{0};
+  TrueTime running_since_{0};  ///< its start, or the end of its last pause
   std::uint64_t life_ = 0;
   std::vector<std::pair<std::uint64_t, std::function<void()>>> waiting_;
 };
