@@ -103,7 +103,7 @@ void Machine::finish_step(const GuestName& guest, std::uint64_t run) {
   }
   if (container->training.crash_at_step != 0 && step == container->training.crash_at_step &&
       container->started + milliseconds(container->training.step_ms) * 3 < world_.now()) {
-    return end(*container, 1);
+    return end(*container, 1, true);
   }
   if (step >= container->training.steps) {
     Blob result;
@@ -111,7 +111,7 @@ void Machine::finish_step(const GuestName& guest, std::uint64_t run) {
       result.push_back(static_cast<std::uint8_t>(container->progress.chain >> (8 * i)));
     disk_.overwrite(container->work + "/final.bin", result);
     if (on_file) on_file(guest, "final.bin", false);
-    return end(*container, 0);
+    return end(*container, 0, true);
   }
   schedule_step(*container);
 }
@@ -165,9 +165,10 @@ void Machine::save(Container& container) {
   if (disk_.rename(temporary, path) && on_file) on_file(container.guest, "model.safetensors", true);
 }
 
-void Machine::end(Container& container, std::int32_t exit_code) {
+void Machine::end(Container& container, std::int32_t exit_code, bool is_own) {
   container.state = ContainerState::kExited;
   container.exit_code = exit_code;
+  container.has_own_end = is_own;
   container.ended = world_.now();
   container.run = 0;
   world_.trace(
@@ -183,7 +184,7 @@ void Machine::end(Container& container, std::int32_t exit_code) {
 bool Machine::kill(const GuestName& guest) {
   Container* container = find(guest);
   if (container == nullptr || container->state == ContainerState::kExited) return false;
-  end(*container, 137);
+  end(*container, 137, false);
   return true;
 }
 

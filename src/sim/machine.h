@@ -35,6 +35,7 @@ class Machine {
     std::uint32_t cpu_milli = 1000;
     std::vector<std::string> data;  ///< names of data sets that it sees
     std::int32_t exit_code = 0;
+    bool has_own_end = false;  ///< its command ended, and its init has written down how
     std::int64_t started_boot_ns = 0;
     TrueTime started{0};
     TrueTime ended{0};
@@ -70,7 +71,8 @@ class Machine {
       const std::string& work
   );
   Status go(const GuestName& guest);
-  bool kill(const GuestName& guest);  ///< false if it was not running
+  /// Together with its init, which writes nothing down. False if it was not running.
+  bool kill(const GuestName& guest);
   std::uint32_t kill_all();
   void remove(const GuestName& guest);
   /// Its notice file is written, or withdrawn.
@@ -112,7 +114,7 @@ class Machine {
   void save(Container& container);
   void save_beside(const Container& container);
   void say(const Container& container, const std::string& line);
-  void end(Container& container, std::int32_t exit_code);
+  void end(Container& container, std::int32_t exit_code, bool is_own);
 
   World& world_;
   std::string name_;

@@ -5,6 +5,7 @@
 
 #include "base/planted.h"
 #include "sim/crash_points.h"
+#include "warden/engine.h"
 #include "warden/transfer_bounds.h"
 
 namespace rn::sim {
@@ -20,6 +21,14 @@ const char* point_of(const warden::Effect& effect) {
 
 std::string attempt_folder(const GuestName& guest) {
   return "/attempts/" + guest.job.str() + "-" + to_string(guest.epoch);
+}
+
+/// As the real machine tells it: who was killed together with its init has no end of its own.
+bool has_vanished(const Machine::Container& container) {
+  warden::EngineContainer seen;
+  seen.exit_code = container.exit_code;
+  const bool has_exited = container.state == Machine::ContainerState::kExited;
+  return has_exited && warden::has_vanished(container.has_own_end, seen);
 }
 
 }  // namespace
@@ -44,7 +53,8 @@ void WardenHost::start() {
   core_ = std::make_unique<warden::WardenCore>(config, journal_, *rng_);
   machine_.on_exit = [this](const Machine::Container& container) {
     process_.later(milliseconds(5), [this, container] {
-      feed(warden::Exited{container.guest, container.id, container.exit_code, false});
+      const bool is_vanished = has_vanished(container);
+      feed(warden::Exited{container.guest, container.id, container.exit_code, false, is_vanished});
     });
   };
   machine_.on_data = [this] { process_.later(seconds(5), [this] { push_state(); }); };
@@ -329,7 +339,8 @@ void WardenHost::reconcile() {
     one.is_running = container.state != Machine::ContainerState::kExited;
     one.has_go_ahead = container.state != Machine::ContainerState::kCreated;
     one.exit_code = container.exit_code;
-    one.has_own_end = !one.is_running;
+    one.has_own_end = container.has_own_end;
+    one.is_vanished = has_vanished(container);
     one.started_boot_ns = container.started_boot_ns;
     one.pid = 1000;
     found.containers.push_back(one);
