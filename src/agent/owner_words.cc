@@ -158,7 +158,10 @@ std::string reclaim_words(
   if (reclaim.deadline_ns == 0) return out + "guests are being ended";
   const std::int64_t left_s =
       std::max<std::int64_t>((reclaim.deadline_ns - now_ns + kNsPerS / 2) / kNsPerS, 0);
-  return out + "guests save and leave within " + std::to_string(left_s) + " s";
+  out += "guests save and leave within " + std::to_string(left_s) + " s";
+  if (reclaim.kind == ReclaimKind::kAnnounced)
+    out += "; who nobody can take stays until the last save is due";
+  return out;
 }
 
 std::string taking_words(

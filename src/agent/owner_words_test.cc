@@ -121,6 +121,15 @@ TEST_F(ReclaimWords, a_new_one_says_how_long_guests_have) {
   );
 }
 
+TEST_F(ReclaimWords, an_announced_one_says_who_stays) {
+  record.kind = ReclaimKind::kAnnounced;
+  EXPECT_EQ(
+      words(100, 100),
+      "the whole node: reclaim r-1 declared; guests save and leave within 60 s; who nobody can "
+      "take stays until the last save is due"
+  );
+}
+
 TEST_F(ReclaimWords, one_that_holds_already_keeps_its_own_time) {
   EXPECT_EQ(
       words(130, 130),
