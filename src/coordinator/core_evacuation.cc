@@ -155,6 +155,7 @@ void apply_choice(
   // Who stays for hours may have many a store in sight: that is no news.
   const bool is_news =
       goes_elsewhere || (is_other && !(in.jobs[j].may_stay && view.destination.empty()));
+  if (is_other) ++state.metrics.choices.at(static_cast<std::size_t>(choice.way));
   const bool had_place = !e.view.destination.empty();
   e.destination = NodeId(view.destination);
   // Of a stranded job it is who has its state, and what is saved where it stays needs no copy

@@ -107,6 +107,9 @@ TEST_F(Evacuations, when_the_destination_refuses_another_one_is_chosen_and_told_
   const EventRow& event = last_event("evacuation.chosen");
   EXPECT_NE(event.data.at("because").find("its owner is at the keyboard"), std::string::npos);
   EXPECT_EQ(count_events("evacuation.chosen"), 2U);
+  const auto& ways = core->metrics().choices;
+  EXPECT_EQ(ways.at(0), 1U) << "straight to the first one";
+  EXPECT_EQ(ways.at(3), 1U) << "it has left by then: the second one goes on with what is durable";
 }
 
 TEST_F(Evacuations, a_destination_that_is_taken_back_itself_is_left_at_once) {
@@ -160,6 +163,8 @@ TEST_F(Evacuations, no_notice_to_speak_of_leaves_the_last_durable_generation) {
 
   EXPECT_EQ(core->evacuation(id)->way, "last_durable");
   EXPECT_EQ(core->evacuation(id)->holder, "");
+  EXPECT_EQ(core->metrics().choices.at(3), 1U);
+  EXPECT_EQ(core->metrics().evacuations, 1U);
 }
 
 TEST_F(Evacuations, what_an_owner_grants_to_copies_bounds_the_way_and_a_change_is_chosen_for_anew) {

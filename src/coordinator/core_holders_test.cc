@@ -65,6 +65,7 @@ TEST_F(Holders, while_none_is_there_the_job_waits_in_the_queue_and_says_for_whom
   pass(600'000);
   EXPECT_EQ(count_events("job.waits_for_holder"), 1U) << "once, not each second";
   EXPECT_EQ(job(id).reason, reason) << "who follows the job reads it once, too";
+  EXPECT_EQ(core->metrics().jobs_without_holder, 1U);
 }
 
 TEST_F(Holders, when_one_is_back_the_job_is_placed_and_goes_on_at_exactly_that_generation) {

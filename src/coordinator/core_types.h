@@ -5,6 +5,7 @@
 // shell turns sockets, timers and files into events, makes an Output's writes durable, and then
 // carries out its effects in order.
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -336,6 +337,8 @@ struct Metrics {
   std::uint64_t evacuations_withdrawn = 0;  ///< promised, and then the lines had less than before
   std::uint64_t evacuations_in_time = 0;    ///< of those promised
   std::uint64_t evacuations_missed = 0;     ///< of those promised
+  /// Where jobs go, chosen or chosen differently, by reclaim::EvacuationWay.
+  std::array<std::uint64_t, 4> choices{};
   // gauges
   std::uint64_t jobs_queued = 0;
   std::uint64_t jobs_placing = 0;
@@ -344,9 +347,12 @@ struct Metrics {
   std::uint64_t nodes_suspect = 0;
   std::uint64_t nodes_lost = 0;
   std::uint64_t gpus_total = 0;
-  std::uint64_t gpus_open = 0;  ///< on nodes that take guests now
-  std::uint64_t transfers = 0;  ///< copies under way
-  double planned_rate = 0;      ///< bytes/s of those whose rate is bounded
+  std::uint64_t gpus_open = 0;                  ///< on nodes that take guests now
+  std::uint64_t transfers = 0;                  ///< copies under way
+  double planned_rate = 0;                      ///< bytes/s of those whose rate is bounded
+  std::uint64_t evacuations = 0;                ///< jobs whose place is or was taken back
+  std::uint64_t evacuations_without_place = 0;  ///< of these, for whom nobody has room
+  std::uint64_t jobs_without_holder = 0;        ///< queued, and who holds what they need is away
 };
 
 }  // namespace rn::coordinator

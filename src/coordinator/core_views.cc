@@ -168,6 +168,11 @@ Metrics Core::metrics() const {
   m.jobs_placing = state_->placing.size();
   m.transfers = state_->transfers.entries.size();
   m.planned_rate = state_->transfers.planned_rate;
+  m.evacuations = state_->evacuations.size();
+  for (const auto& [id, e] : state_->evacuations)
+    if (e.destination.empty()) ++m.evacuations_without_place;
+  for (const JobId& id : state_->queued)
+    if (state_->jobs.at(id).is_away_told) ++m.jobs_without_holder;
   m.jobs_running = state_->unfinished.size() - m.jobs_queued - m.jobs_placing;
   for (const auto& [id, node] : state_->nodes) {
     if (node.row.state == NodeState::kUp && node.connection != 0) ++m.nodes_up;

@@ -6,6 +6,7 @@
 #include "coordinator/core.h"
 #include "coordinator/daemon_shell.h"
 #include "io/metrics_page.h"
+#include "reclaim/evacuation.h"
 
 namespace rn::coordinator {
 
@@ -28,6 +29,11 @@ void render_jobs(Page& page, const Metrics& m) {
   page.value("reclaimnet_jobs_finished_total", "outcome=\"failed\"", double(m.jobs_failed));
   page.value("reclaimnet_jobs_finished_total", "outcome=\"cancelled\"", double(m.jobs_cancelled));
   page.gauge("reclaimnet_queue_jobs", "Jobs that wait.", double(m.jobs_queued));
+  page.gauge(
+      "reclaimnet_jobs_without_holder",
+      "Jobs that wait for a machine with their last generation.",
+      double(m.jobs_without_holder)
+  );
   page.gauge("reclaimnet_placing_jobs", "Jobs between probe and lease.", double(m.jobs_placing));
   page.gauge("reclaimnet_running_jobs", "Jobs with a live attempt.", double(m.jobs_running));
   page.counter("reclaimnet_attempts_crashed_total", "Attempts that crashed.", m.attempts_crashed);
@@ -61,6 +67,22 @@ void render_transfers(Page& page, const Metrics& m) {
   page.value(kEvacuations, "verdict=\"withdrawn\"", double(m.evacuations_withdrawn));
   page.value(kEvacuations, "verdict=\"in_time\"", double(m.evacuations_in_time));
   page.value(kEvacuations, "verdict=\"missed\"", double(m.evacuations_missed));
+  constexpr std::string_view kChoices = "reclaimnet_evacuation_choices_total";
+  page.head(kChoices, "counter", "Ways chosen for jobs that lose their place, each change too.");
+  for (std::size_t way = 0; way < m.choices.size(); ++way)
+    page.value(
+        kChoices,
+        label("way", to_string(static_cast<reclaim::EvacuationWay>(way))),
+        double(m.choices.at(way))
+    );
+  page.gauge(
+      "reclaimnet_evacuations", "Jobs that lose or lost their place.", double(m.evacuations)
+  );
+  page.gauge(
+      "reclaimnet_evacuations_without_place",
+      "Of these, those that nobody can take now.",
+      double(m.evacuations_without_place)
+  );
   page.gauge("reclaimnet_transfers", "Copies under way.", double(m.transfers));
   page.gauge(
       "reclaimnet_transfers_planned_bytes_per_second",
