@@ -345,9 +345,15 @@ int do_reclaim(const AgentConfig& config, const ReclaimFlags& flags) {
 int do_release(const AgentConfig& config, const std::vector<std::uint32_t>& gpus) {
   if (const Missing missing = find_missing(config, gpus, true); missing.error)
     return report(*missing.error);
+  const auto before = ask_warden(config, warden_wire::Query{}, kWordTime);
   const auto answer = ask_warden(config, warden_wire::Release{gpus});
   if (!answer) return report(answer.error());
-  std::printf("%s is lent again, as the contract says\n", gpu_words(gpus).c_str());
+  const bool was_taken = !before || is_taken_back(gpus, before->state.reclaims);
+  std::printf(
+      "%s is lent again, as the contract says%s\n",
+      gpu_words(gpus).c_str(),
+      was_taken ? "" : " (the warden knew of no reclaim of it)"
+  );
   return 0;
 }
 
@@ -421,9 +427,9 @@ int do_status(const AgentConfig& config, bool explains, bool as_json) {
   if (view->attempts.empty()) std::printf("no guests\n");
   for (const AttemptView& a : view->attempts) {
     std::printf(
-        "guest %s (%s, %s, lab %s)  %s  generation %u safe, %u durable\n",
+        "guest %s (%s%s, lab %s)  %s  generation %u safe, %u durable\n",
         printable(a.report.job.str()).c_str(),
-        printable(a.name).c_str(),
+        printable(a.name.empty() ? "" : a.name + ", ").c_str(),
         printable(a.user.str()).c_str(),
         printable(a.lab.str()).c_str(),
         printable(a.phase).c_str(),

@@ -164,6 +164,18 @@ std::string reclaim_words(
   return out;
 }
 
+bool is_taken_back(
+    const std::vector<std::uint32_t>& gpus, const std::vector<ReclaimRecord>& reclaims
+) {
+  return std::any_of(reclaims.begin(), reclaims.end(), [&](const ReclaimRecord& r) {
+    if (r.phase == ReclaimPhase::kReturned) return false;
+    if (gpus.empty() || r.gpus.empty()) return true;
+    return std::any_of(gpus.begin(), gpus.end(), [&](std::uint32_t gpu) {
+      return is_among(gpu, r.gpus);
+    });
+  });
+}
+
 std::string taking_words(
     const std::vector<ReclaimRecord>& reclaims,
     const std::vector<AttemptView>& guests,

@@ -49,6 +49,11 @@ std::string reclaim_words(
     const std::vector<std::uint32_t>& gpus, const ReclaimRecord& reclaim, Instant asked_at, Now now
 );
 
+/// True if one of these is a reclaim of any of `gpus` (none: of anything) that is not returned.
+bool is_taken_back(
+    const std::vector<std::uint32_t>& gpus, const std::vector<ReclaimRecord>& reclaims
+);
+
 /// What the owner takes back later: when, by the node's clock, and how many of `guests` leave, or
 /// stay until when. Empty: nothing. `utc_offset_s` is of the times that are named.
 std::string taking_words(

@@ -130,6 +130,17 @@ TEST_F(ReclaimWords, an_announced_one_says_who_stays) {
   );
 }
 
+TEST_F(ReclaimWords, what_is_released_was_taken_back_or_was_not) {
+  record.gpus = {0, 2};
+  EXPECT_TRUE(is_taken_back({}, {record}));
+  EXPECT_TRUE(is_taken_back({2, 5}, {record}));
+  EXPECT_FALSE(is_taken_back({1}, {record}));
+  record.gpus.clear();
+  EXPECT_TRUE(is_taken_back({1}, {record})) << "the whole node";
+  record.phase = ReclaimPhase::kReturned;
+  EXPECT_FALSE(is_taken_back({}, {record}));
+}
+
 TEST_F(ReclaimWords, one_that_holds_already_keeps_its_own_time) {
   EXPECT_EQ(
       words(130, 130),
