@@ -212,7 +212,8 @@ def check_that_late_words_do_not_count(stage, lab, zombies):
     for one in said:
         what = "one generation more" if one["what"] == "generation" else "the good end of the job"
         stage.check(not one["is_accepted"], f"{of[one['job']]}: with {lab}'s own certificate its zombie, epoch "
-                    f"{one['epoch']}, reports {what}: refused {one['reason'] and '(' + one['reason'] + ')'}".rstrip())
+                    f"{one['epoch']}, reports {what}: "
+                    f"{'taken' if one['is_accepted'] else 'refused'}{one['reason'] and ': ' + one['reason']}")
     stage.check(len(said) == 2 * len(zombies), f"the coordinator has answered {len(said)} such reports")
 
 

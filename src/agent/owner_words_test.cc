@@ -123,10 +123,15 @@ TEST_F(ReclaimWords, a_new_one_says_how_long_guests_have) {
 
 TEST_F(ReclaimWords, an_announced_one_says_who_stays) {
   record.kind = ReclaimKind::kAnnounced;
+  record.deadline_ns = to_ns(at(400));
   EXPECT_EQ(
       words(100, 100),
-      "the whole node: reclaim r-1 declared; guests save and leave within 60 s; who nobody can "
+      "the whole node: reclaim r-1 declared; guests save and leave within 300 s; who nobody can "
       "take stays until the last save is due"
+  );
+  record.deadline_ns = to_ns(at(160));
+  EXPECT_EQ(
+      words(100, 100), "the whole node: reclaim r-1 declared; guests save and leave within 60 s"
   );
 }
 

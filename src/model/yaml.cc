@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/depthguard.h>
@@ -58,7 +59,7 @@ json plain_scalar(const std::string& text) {
 class Converter {
  public:
   Result<json> convert(const YAML::Node& node, std::size_t depth) {
-    if (depth > kMaxNesting) return fail(ErrorCode::kExhausted, too_deep());
+    if (depth > kMaxNesting) return fail(ErrorCode::kInvalid, too_deep());
     if (++values_ > kMaxValues)
       return fail(
           ErrorCode::kExhausted, "more than " + std::to_string(kMaxValues) + " values in one file"
@@ -108,11 +109,19 @@ class Converter {
 Result<nlohmann::json> parse_yaml(std::string_view text) {
   // NOTE: yaml-cpp throws; nothing of it leaves this function.
   try {
-    const YAML::Node root = YAML::Load(std::string(text));
+    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
+    if (documents.size() > 1)
+      return fail(
+          ErrorCode::kInvalid,
+          "there are " + std::to_string(documents.size()) + " documents in it, separated by ---",
+          "give one file for each"
+      );
+    if (documents.empty()) return json::object();
+    const YAML::Node& root = documents.front();
     if (!root.IsDefined() || root.IsNull()) return json::object();
     return Converter().convert(root, 0);
   } catch (const YAML::DeepRecursion& error) {
-    return fail(ErrorCode::kExhausted, at(error.mark) + ": " + too_deep());
+    return fail(ErrorCode::kInvalid, at(error.mark) + ": " + too_deep());
   } catch (const YAML::Exception& error) {
     return fail(ErrorCode::kInvalid, at(error.mark) + ": " + error.msg);
   }

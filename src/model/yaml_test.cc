@@ -57,9 +57,18 @@ TEST(Yaml, aliases_that_multiply_are_bounded) {
   EXPECT_EQ(parse_yaml(bomb).error().code, ErrorCode::kExhausted);
 }
 
+TEST(Yaml, a_second_document_is_not_dropped_in_silence) {
+  EXPECT_EQ(
+      parse_yaml("a: 1\n---\nb: 2\n").error().message,
+      "there are 2 documents in it, separated by ---"
+  );
+  EXPECT_EQ(parse_yaml("---\na: 1\n")->dump(), R"({"a":1})");
+  EXPECT_EQ(parse_yaml("a: 1\n...\n")->dump(), R"({"a":1})");
+}
+
 TEST(Yaml, deep_nesting_is_bounded) {
   EXPECT_EQ(
-      parse_yaml(std::string(40, '[') + std::string(40, ']')).error().code, ErrorCode::kExhausted
+      parse_yaml(std::string(40, '[') + std::string(40, ']')).error().code, ErrorCode::kInvalid
   );
   const Error deeper = parse_yaml(std::string(5000, '[') + std::string(5000, ']')).error();
   EXPECT_TRUE(deeper.message.ends_with(": nested deeper than 32 levels")) << deeper.message;
