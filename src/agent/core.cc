@@ -523,7 +523,7 @@ NodeView Core::State::view(Now now) const {
   if (!refusal_.empty()) out.why += "; the coordinator refuses this machine: " + refusal_;
   out.troubles = troubles_with_age(warden_.troubles, now);
   out.are_copies_bounded = has_edge();
-  out.copies = copies_words();
+  out.copies = copies_words() + slowed_words();
   out.is_coordinator_connected = is_welcome_;
   out.is_warden_connected = is_warden_connected_;
   out.clock_offset_ms = clock_offset_ms_;

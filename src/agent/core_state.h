@@ -164,6 +164,15 @@ struct TransferState {
   std::string remote = {};
   std::uint64_t wanted_bps = 0;        ///< what rate_bps is to become; 0 = no limit
   std::optional<Instant> waits_since;  ///< for its claim, to go faster
+  std::uint64_t slowed_from_bps = 0;   ///< what it makes way from; 0 = it does not
+};
+
+/// How long what is sent to a peer waits on its way, also by what others send.
+struct PathToPeer {
+  reclaim::LatencyGuard guard{};
+  Instant seen_at{};
+  nanoseconds longest{0};  ///< of the copies to it, since the guard was told last; 0: none
+  nanoseconds least{0};
 };
 
 struct PendingWork {
@@ -386,6 +395,12 @@ class Core::State {
   void fit_into_grant();
   void report_transfers();
 
+  // core_guard.cc: copies that nothing urgent waits for make way when others wait for them
+  void see_path(const PendingWork& pending, const TransferProgress& seen);
+  void look_at_paths();
+  std::uint64_t slowed(const PendingWork& pending, TransferState& transfer, std::uint64_t wanted);
+  std::string slowed_words() const;
+
   // core_claims.cc: what the warden is told of copies, so that the kernel holds them to their rates
   bool has_edge() const;
   TransferPurpose purpose_of(const PendingWork& pending) const;
@@ -535,6 +550,8 @@ class Core::State {
   reclaim::RatePlanner planner_{reclaim::LinkGuard{}};  ///< of the node alone
   Instant planned_alone_at_{};
   std::uint64_t foreign_bps_ = 0;
+  std::map<NodeId, PathToPeer> paths_;  ///< seen in the last ten minutes
+  Instant paths_looked_at_{};
   std::set<WorkId> told_transfers_;  ///< in the newest report
   bool is_evacuating_told_ = false;  ///< and it had a deadline
   Instant transfers_told_at_{};

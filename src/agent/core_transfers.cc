@@ -83,6 +83,7 @@ void Core::State::on(const TransfersMeasured& e) {
   for (const TransferProgress& seen : e.transfers) {
     const auto found = works_.find(seen.id);
     if (found == works_.end()) continue;
+    see_path(found->second, seen);
     TransferState& transfer = found->second.transfer;
     if (transfer.measured_at != Instant{}) {
       const double span_s = std::chrono::duration<double>(now_.boot - transfer.measured_at).count();
@@ -98,6 +99,7 @@ void Core::State::on(const TransfersMeasured& e) {
     transfer.local = seen.local;
     transfer.remote = seen.remote;
   }
+  look_at_paths();
 }
 
 void Core::State::on_message(const wire::TransferRates& m) {
@@ -188,7 +190,7 @@ void Core::State::set_rates() {
     const std::uint64_t cap = cap_of(attempts_.at(pending.guest));
     if (wanted != 0) wanted = std::max(wanted, kLeastRate_bps);
     if (cap != 0) wanted = wanted == 0 ? cap : std::min(wanted, cap);
-    transfer.wanted_bps = wanted;
+    transfer.wanted_bps = slowed(pending, transfer, wanted);
   }
   fit_into_grant();
   for (auto& [id, pending] : works_) {

@@ -256,6 +256,8 @@ struct TransferProgress {
   std::uint64_t bytes_sent = 0;             ///< that the peer has acknowledged
   std::string local = {};                   ///< its connection's own end; empty: it has none now
   std::string remote = {};
+  nanoseconds round_trip{0};        ///< of its connection, as TCP smooths it; 0: not known
+  nanoseconds least_round_trip{0};  ///< of the same, some minutes back; 0: not known
 };
 
 /// All copies under way; several times a second as long as there is one.

@@ -95,7 +95,13 @@ void Daemon::State::measure_transfers() {
     const TransferGauge::Seen seen = gauge->look();
     own_bytes += seen.bytes_sent;
     measured.transfers.push_back(
-        {id, seen.bytes_left, seen.bytes_sent, seen.socket.local, seen.socket.remote}
+        {id,
+         seen.bytes_left,
+         seen.bytes_sent,
+         seen.socket.local,
+         seen.socket.remote,
+         seen.round_trip.now,
+         seen.round_trip.least}
     );
     if (seen.socket.local.empty() || seen.socket.local == uplink_address) continue;
     uplink_address = seen.socket.local;

@@ -59,6 +59,7 @@ TransferGauge::Seen TransferGauge::look() const {
   seen.bytes_sent += acknowledged();
   seen.socket.local = connection_->local();
   seen.socket.remote = connection_->remote();
+  seen.round_trip = connection_->round_trip();
   if (!left_) return seen;
   const std::uint64_t since = connection_->bytes_sent() - sent_when_told_;
   seen.bytes_left = *left_ - std::min(*left_, since) + connection_->unacknowledged_bytes();

@@ -38,6 +38,7 @@ class TransferGauge {
     std::optional<std::uint64_t> bytes_left;  ///< that the peer has not acknowledged
     std::uint64_t bytes_sent = 0;             ///< that it has, over all connections
     TransferSocket socket;
+    io::RoundTrip round_trip;  ///< of the connection that there is now
   };
 
   Seen look() const;

@@ -118,6 +118,10 @@ void take_report(State& state, const NodeEntry& node, const wire::TransferReport
   entry.heard = state.now.boot;
   entry.bytes = bytes;
   if (is_new || before != entry.report.kind) book.is_changed = true;
+  if (is_new || before == entry.report.kind) return;
+  // What it got before is no measure: without a deadline it made way for others.
+  entry.max_rate = std::numeric_limits<double>::infinity();
+  entry.slow_reports = 0;
 }
 
 void end_transfer(

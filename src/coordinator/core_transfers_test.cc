@@ -241,6 +241,23 @@ TEST_F(SharedLine, a_copy_that_gets_nothing_loses_its_promise_and_its_author_is_
   EXPECT_NE(why(job_a_).find("no longer promised"), std::string::npos) << why(job_a_);
 }
 
+TEST_F(SharedLine, what_a_copy_got_while_it_made_way_is_no_measure_of_its_evacuation) {
+  build();
+  std::uint64_t left = 60 * kMb;
+  for (int i = 0; i < 16; ++i) {
+    report(job_a_, left -= 50'000, 0);
+    pass(250);
+  }
+  ASSERT_LT(rate_of(job_a_), 5) << "what it does not use is for others";
+
+  notice(job_a_);
+  report(job_a_, left, 20'000);
+  pass(250);
+
+  EXPECT_TRUE(is_promised(job_a_));
+  EXPECT_GE(rate_of(job_a_), 89);
+}
+
 TEST_F(SharedLine, a_promise_is_kept_when_the_generation_is_durable) {
   build();
   notice(job_a_);

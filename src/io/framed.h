@@ -61,6 +61,12 @@ struct FramedClientConfig {
   std::uint32_t socket_mark = 0;  ///< SO_MARK when not 0 (needs CAP_NET_ADMIN)
 };
 
+/// What TCP has measured of a connection; zero = not known.
+struct RoundTrip {
+  std::chrono::microseconds now{0};    ///< smoothed, of what was acknowledged last
+  std::chrono::microseconds least{0};  ///< of the last five minutes (tcp_min_rtt_wlen)
+};
+
 /// One TLS connection with frames. Blocking. Thread-safe: any number of threads may send (frames
 /// stay whole), one may receive at the same time, and any may shut it down, which ends the others'
 /// waits with kUnavailable. After any error from send, or a kInvalid/kUnavailable from receive, the
@@ -92,6 +98,8 @@ class FramedConnection {
   std::uint64_t bytes_received() const;  ///< the same
   /// Bytes in the socket's send queue that the peer has not acknowledged; 0 if unknown.
   std::uint64_t unacknowledged_bytes() const;
+  /// Without the time for which pacing holds bytes back; with that in any queue on the way.
+  RoundTrip round_trip() const;
   const std::optional<std::string>& peer_identity(
   ) const;                            ///< first URI SAN of the verified certificate
   const std::string& remote() const;  ///< "192.0.2.1:4711"

@@ -317,7 +317,23 @@ TEST_F(Framed, pacing_slows_the_sender_down) {
   // 8 MB at 2 MB/s less what fits into the socket buffers; unpaced loopback needs some
   // milliseconds.
   EXPECT_GT(took, milliseconds(300));
+  const RoundTrip seen = (*connection)->round_trip();
+  EXPECT_GT(seen.now.count(), 0);
+  EXPECT_LT(seen.now - seen.least, milliseconds(25)) << "pacing waits count as others' waits";
   EXPECT_TRUE((*connection)->set_pacing_rate(0));
+}
+
+TEST_F(Framed, the_round_trip_is_what_the_kernel_has_measured) {
+  start();
+  auto connection = connect();
+  ASSERT_TRUE(connection);
+  ASSERT_TRUE((*connection)->send(1, Blob(100)));
+  ASSERT_TRUE((*connection)->receive(kLimit));
+
+  const RoundTrip seen = (*connection)->round_trip();
+  EXPECT_GT(seen.least.count(), 0);
+  EXPECT_GE(seen.now, seen.least);
+  EXPECT_LT(seen.now, seconds(1));
 }
 
 }  // namespace

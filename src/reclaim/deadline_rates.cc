@@ -13,6 +13,8 @@ namespace {
 constexpr double kRateInfinity = std::numeric_limits<double>::infinity();
 constexpr double kFullEnough = 1 - 1e-9;  ///< of a transfer's bytes: rounding
 constexpr double kLeastLatencyShare = 1.0 / 64;
+constexpr double kLatencyRecovery_s = 16;   ///< from nothing to the whole
+constexpr double kLatencyHistory_min = 10;  ///< as in RFC 6817, BASE_HISTORY
 
 double at_least_zero(double number) {
   return number > 0 ? number : 0;
@@ -544,11 +546,23 @@ RatePlan RatePlanner::plan(
   return plan;
 }
 
-void LatencyGuard::observe(double rtt_s) {
+void LatencyGuard::observe(double now_s, double rtt_s, double least_s) {
   if (!(rtt_s > 0)) return;
-  min_rtt_s_ = std::min(min_rtt_s_, rtt_s);
-  const bool is_late = rtt_s - min_rtt_s_ > target_s_;
-  share_ = is_late ? std::max(kLeastLatencyShare, share_ / 2) : std::min(1.0, share_ + 1.0 / 64);
+  const double passed_s = minutes_.empty() ? 0 : at_least_zero(now_s - seen_s_);
+  seen_s_ = now_s;
+  const double least = least_s > 0 ? std::min(least_s, rtt_s) : rtt_s;
+  const double minute = std::floor(now_s / 60);
+  while (!minutes_.empty() && minutes_.front().number <= minute - kLatencyHistory_min)
+    minutes_.pop_front();
+  if (minutes_.empty() || minutes_.back().number < minute) minutes_.push_back({minute, least});
+  minutes_.back().least_s = std::min(minutes_.back().least_s, least);
+  double base_s = least;
+  for (const Minute& one : minutes_) base_s = std::min(base_s, one.least_s);
+  waits_s_ = rtt_s - base_s;
+  if (waits_s_ > target_s_)
+    share_ = std::max(kLeastLatencyShare, share_ / 2);
+  else
+    share_ = std::min(1.0, share_ + passed_s / kLatencyRecovery_s);
 }
 
 }  // namespace rn::reclaim

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <map>
 #include <span>
@@ -105,22 +106,35 @@ class RatePlanner {
 /// Feasibility tests that one plan may make while it looks for a better set.
 inline constexpr int kAdmissionTrials = 400;
 
-/// Cuts the traffic without deadlines when it makes others wait: multiplicative decrease while the
-/// round trip is longer than its minimum by more than `target_s`, additive increase otherwise.
-/// After LEDBAT (RFC 6817), which measures one way.
+/// Cuts the traffic without deadlines when it makes others wait: half at each look while the round
+/// trip is longer than its minimum by more than `target_s`; otherwise a 64th more per quarter of a
+/// second, also of the time in which nobody looked. The minimum is that of the last ten minutes, so
+/// that another route does not count as waiting for ever. After LEDBAT (RFC 6817), which measures
+/// one way.
 class LatencyGuard {
  public:
   explicit LatencyGuard(double target_s = 0.025) : target_s_(target_s) {}
 
-  /// One probe's round trip. Ignored unless positive.
-  void observe(double rtt_s);
+  /// One look, at a time that never goes back: the round trip, and the least that is known of the
+  /// same path. Ignored unless the first is positive; the second counts if it is.
+  void observe(double now_s, double rtt_s, double least_s = 0);
 
   /// Factor for the rates of checkpoints and prefetches, in [1/64, 1].
   double share() const { return share_; }
 
+  /// By how much the newest round trip was longer than the minimum.
+  double waits_s() const { return waits_s_; }
+
  private:
+  struct Minute {
+    double number = 0;
+    double least_s = 0;
+  };
+
   double target_s_;
-  double min_rtt_s_ = std::numeric_limits<double>::infinity();
+  std::deque<Minute> minutes_;  ///< ascending; of the last ten
+  double seen_s_ = 0;
+  double waits_s_ = 0;
   double share_ = 1;
 };
 

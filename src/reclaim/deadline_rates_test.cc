@@ -325,21 +325,64 @@ TEST(Rates, what_is_admitted_arrives_when_the_forecast_holds) {
   EXPECT_EQ(missed, 0) << "of " << admitted;
 }
 
-TEST(LatencyGuard, traffic_without_deadlines_makes_way_when_others_wait_and_comes_back) {
-  LatencyGuard guard(0.025);
-  guard.observe(0.002);
-  EXPECT_EQ(guard.share(), 1);
+class Guarded : public ::testing::Test {
+ protected:
+  /// Four looks a second.
+  void look(double rtt_s, int times = 1, double least_s = 0) {
+    for (int i = 0; i < times; ++i) guard_.observe(now_s_ += 0.25, rtt_s, least_s);
+  }
 
-  for (int i = 0; i < 3; ++i) guard.observe(0.060);
-  EXPECT_EQ(guard.share(), 1.0 / 8);
-  for (int i = 0; i < 20; ++i) guard.observe(0.5);
-  EXPECT_EQ(guard.share(), 1.0 / 64) << "it never stops altogether";
+  LatencyGuard guard_{0.025};
+  double now_s_ = 1000;
+};
 
-  guard.observe(-1);
-  guard.observe(std::nan(""));
-  EXPECT_EQ(guard.share(), 1.0 / 64);
-  for (int i = 0; i < 63; ++i) guard.observe(0.003);
-  EXPECT_EQ(guard.share(), 1);
+TEST_F(Guarded, traffic_without_deadlines_makes_way_when_others_wait_and_comes_back) {
+  look(0.002);
+  EXPECT_EQ(guard_.share(), 1);
+
+  look(0.060, 3);
+  EXPECT_EQ(guard_.share(), 1.0 / 8);
+  EXPECT_NEAR(guard_.waits_s(), 0.058, 1e-9);
+  look(0.5, 20);
+  EXPECT_EQ(guard_.share(), 1.0 / 64) << "it never stops altogether";
+
+  look(-1);
+  look(std::nan(""));
+  EXPECT_EQ(guard_.share(), 1.0 / 64);
+  look(0.003, 31);
+  EXPECT_LT(guard_.share(), 0.55);
+  look(0.003, 33);
+  EXPECT_EQ(guard_.share(), 1);
+}
+
+TEST_F(Guarded, a_round_trip_within_the_target_slows_nobody) {
+  look(0.002);
+  look(0.026, 1000);
+  EXPECT_EQ(guard_.share(), 1);
+}
+
+TEST_F(Guarded, a_path_that_is_full_when_it_is_first_seen_counts_by_the_least_that_is_known) {
+  look(0.060, 2, 0.002);
+  EXPECT_EQ(guard_.share(), 0.25);
+}
+
+TEST_F(Guarded, a_longer_route_slows_for_ten_minutes_at_most) {
+  look(0.002);
+  look(0.080, 4 * 60 * 8);
+  EXPECT_EQ(guard_.share(), 1.0 / 64);
+
+  look(0.080, 4 * 60 * 3);
+  EXPECT_EQ(guard_.share(), 1);
+}
+
+TEST_F(Guarded, what_was_slowed_before_nobody_sent_goes_on_faster) {
+  look(0.002);
+  look(0.080, 10);
+  ASSERT_EQ(guard_.share(), 1.0 / 64);
+
+  now_s_ += 8;
+  look(0.002);
+  EXPECT_NEAR(guard_.share(), 0.53, 0.01);
 }
 
 }  // namespace
