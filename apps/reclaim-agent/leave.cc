@@ -61,6 +61,23 @@ std::string untold_words(FileSystem& fs, const AgentConfig& config) {
   return untold_coordinator("of its site", NodeId("this machine"));
 }
 
+/// Removes the agent's files. `untold`: what is said of a coordinator that does not know.
+int forget(FileSystem& fs, const AgentConfig& config, bool is_joined, const std::string& untold) {
+  const auto there = fs.stat(config.folder());
+  const bool was_there = there || there.error().code != ErrorCode::kNotFound;
+  const Status removed = io::patiently(kRemoval, [&] { return purge(fs, config); });
+  if (!removed && removed.error().code == ErrorCode::kConflict) return report(removed.error());
+  if (!removed)
+    return report(removed.error().hinting(
+        removed.error().code == ErrorCode::kDenied ? "run it as root"
+                                                   : "see that no reclaim-agent runs; leave again"
+    ));
+  const std::string purged = purged_words(config.folder(), was_there, is_joined);
+  std::printf("%s\n", printable(purged).c_str());
+  if (!untold.empty()) std::fprintf(stderr, "%s\n", printable_lines(untold).c_str());
+  return 0;
+}
+
 /// Said before anything is done. Nothing waits for it, nor fails by it.
 void say_what_is_held(FileSystem& fs, const AgentConfig& config, bool purges) {
   const auto held = held_for_others(fs, config);
@@ -77,9 +94,9 @@ int do_leave(
     const AgentConfig& config, bool purges, const std::string& reason, std::uint32_t wait_s
 ) {
   io::RealFileSystem fs;
-  const bool is_joined = fs.stat(join_path(config.identity_folder(), "identity.json")).has_value();
-  const auto there = fs.stat(config.folder());
-  const bool was_there = there || there.error().code != ErrorCode::kNotFound;
+  const std::string identity = config.identity_folder();
+  const bool is_joined = fs.stat(join_path(identity, "identity.json")).has_value();
+  const bool had_left = has_left(fs, identity);
   const std::string untold = untold_words(fs, config);           // afterwards nobody knows
   const auto agent = ServingProcess::of(config.control_path());  // afterwards it may be gone
   say_what_is_held(fs, config, purges);
@@ -91,22 +108,19 @@ int do_leave(
     std::fprintf(stderr, "guests save and leave; waiting for at most %u s ...\n", wait_s);
     const Status ended = wait_for_end(config, *agent, seconds(wait_s));
     if (!ended) return report(ended.error());
-    std::printf("the node has left\n");
+  }
+  const bool was_served = asked || (agent && is_joined);
+  const LeavingEnd end = leaving_end(has_left(fs, identity), was_served);
+  if (end == LeavingEnd::kDied) return report(died_while_leaving());
+  if (end == LeavingEnd::kLeft) {
+    const bool is_news = !had_left || was_served;
+    std::printf("%s\n", is_news ? "the node has left" : "the node had left already");
   } else if (!purges) {
     return report(Error(asked.error()).with("nothing has changed, the coordinator was not told"));
   }
   if (!purges) return 0;
-  const Status removed = io::patiently(kRemoval, [&] { return purge(fs, config); });
-  if (!removed && removed.error().code == ErrorCode::kConflict) return report(removed.error());
-  if (!removed)
-    return report(removed.error().hinting(
-        removed.error().code == ErrorCode::kDenied ? "run it as root"
-                                                   : "see that no reclaim-agent runs; leave again"
-    ));
-  const std::string purged = purged_words(config.folder(), was_there, is_joined);
-  std::printf("%s\n", printable(purged).c_str());
-  if (!asked && is_joined) std::fprintf(stderr, "%s\n", printable_lines(untold).c_str());
-  return 0;
+  const bool is_untold = is_joined && end == LeavingEnd::kNoAgent;
+  return forget(fs, config, is_joined, is_untold ? untold : "");
 }
 
 }  // namespace rn::agent

@@ -23,6 +23,16 @@ constexpr std::uint32_t kGpuMax = 63;  ///< the kill socket's frame has a bit fo
 constexpr std::uint32_t kWaitMaxS = 7 * 86'400;
 
 int serve(const AgentConfig& config) {
+  io::RealFileSystem fs;
+  if (has_left(fs, config.identity_folder())) {
+    // 0, so that no service tries again.
+    std::fprintf(
+        stderr,
+        "reclaim-agent: this node has left its site for good\n"
+        "  next: reclaim-agent leave --purge removes its files; then it may join again\n"
+    );
+    return 0;
+  }
   auto daemon = Daemon::start(config);
   if (!daemon) return report(daemon.error());
   const Status ended = (*daemon)->run();

@@ -12,6 +12,7 @@
 #include "io/patiently.h"
 #include "io/real_clock.h"
 #include "warden/leave.h"
+#include "warden/verify.h"
 
 namespace rn::warden_cli {
 
@@ -53,9 +54,14 @@ int leave(Options& options) {
          "leave must run as root: nobody else sees what is to be removed",
          "run it as root"}
     );
-  recall_settings(options);
-  if (options.lab.empty()) {
-    std::printf("nothing to remove in %s\n", options.state.c_str());
+  const std::string asked = options.lab;
+  const std::string served = recall_settings(options);
+  // A mistyped name must not do to another lab what was meant for one.
+  if (!asked.empty() && !served.empty() && asked != served)
+    return complain(warden::lab_to_kill(asked, served, warden::labs_here(), options.state).error());
+  if (options.lab.empty() || !warden::may_have_served(machine_of(options), "/sys/fs/cgroup")) {
+    const std::string whose = asked.empty() ? "" : " of lab \"" + asked + "\"";
+    std::printf("nothing to remove%s in %s\n", printable(whose).c_str(), options.state.c_str());
     return kDone;
   }
   const auto lock = stop_daemon(options);

@@ -28,6 +28,7 @@ void Core::State::on_message(const wire::Welcome& m) {
   is_welcome_ = true;
   welcomed_at_ = now_.boot;
   refusal_.clear();
+  is_disowned_ = false;
   heartbeat_every_ = std::max(milliseconds(m.heartbeat_ms), milliseconds(100));
   lost_after_ = std::max(m.lost_after, 1u);
   clock_offset_ms_ = m.clock_offset_ms;
@@ -68,6 +69,7 @@ void Core::State::send_holdings(const WorkResult& result) {
 void Core::State::on_message(const wire::Refused& m) {
   log::error("coordinator.refused", {{"code", m.code}, {"message", m.message}, {"hint", m.hint}});
   is_connected_ = is_hello_sent_ = is_welcome_ = false;
+  is_disowned_ = m.retry_after_ms == 0 && m.code == to_string(ErrorCode::kDenied);
   refusal_ = m.message + (m.hint.empty() ? "" : "; next: " + m.hint);
   out_.effects.emplace_back(CloseCoordinator{m.message, m.retry_after_ms, m.retry_after_ms == 0});
 }

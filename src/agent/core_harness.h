@@ -438,6 +438,7 @@ class CoreTest : public testing::Test {
   std::vector<StopWatch> unwatches;
   std::vector<CloseCoordinator> closes;
   bool has_left = false;
+  bool is_known_to_have_left = false;
   bool is_acking = true;
   bool is_measuring = true;
   std::optional<TelemetrySampled> newest_sample;
@@ -473,7 +474,10 @@ class CoreTest : public testing::Test {
 
   void keep(StopWatch& e) { unwatches.push_back(e); }
 
-  void keep(LeftForGood&) { has_left = true; }
+  void keep(LeftForGood& e) {
+    has_left = true;
+    is_known_to_have_left = e.is_known;
+  }
 };
 
 }  // namespace rn::agent

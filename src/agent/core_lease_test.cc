@@ -424,6 +424,29 @@ TEST_F(CoreLease, a_leaving_node_goes_when_the_coordinator_knows_how_its_attempt
   EXPECT_TRUE(has_left);
 }
 
+TEST_F(CoreLease, one_that_died_after_its_goodbye_has_left_when_the_coordinator_knows_it_no_more) {
+  start();
+  feed(OwnerLeaves{"the lab moves"});
+  crash_and_restart();
+  has_left = false;
+  feed(WardenConnected{});
+  answer<warden_wire::Query>([this](warden_wire::Answer& a) { a.state = warden; });
+  feed(CoordinatorConnected{});
+  wire::Refused refused;
+  refused.code = to_string(ErrorCode::kUnsupported);
+  refused.message = "another protocol";
+  tell(refused);
+  EXPECT_FALSE(has_left) << "that says nothing of whether it knows";
+
+  feed(CoordinatorConnected{});
+  refused.code = to_string(ErrorCode::kDenied);
+  refused.message = "the identity of n-1 was taken back";
+  tell(refused);
+
+  EXPECT_TRUE(has_left);
+  EXPECT_TRUE(is_known_to_have_left);
+}
+
 TEST_F(CoreLease, a_crash_of_the_agent_on_a_machine_that_is_up_for_long_makes_no_orphans) {
   clock.advance(std::chrono::hours(20));
   start();

@@ -709,6 +709,16 @@ TEST_F(CoreLife, a_refusal_for_good_is_not_tried_again) {
   );
 }
 
+TEST_F(CoreLife, a_node_that_stays_does_not_leave_because_it_is_refused) {
+  start();
+  wire::Refused refused;
+  refused.code = to_string(ErrorCode::kDenied);
+  tell(refused);
+  advance(seconds(60));
+
+  EXPECT_FALSE(has_left);
+}
+
 TEST_F(CoreLife, the_owner_no_longer_reads_of_a_refusal_when_the_coordinator_welcomes_the_machine) {
   start();
   wire::Refused refused;

@@ -238,9 +238,9 @@ void Core::State::refresh_conditions() {
 /// What is left of ended guests (containers of an engine that hangs, disks) has some time to go;
 /// then `reclaim-warden leave` takes it away, and nobody waits for it.
 bool Core::State::are_guests_gone() {
-  const bool are_over = std::all_of(attempts_.begin(), attempts_.end(), [](const auto& entry) {
+  const bool are_over = std::all_of(attempts_.begin(), attempts_.end(), [this](const auto& entry) {
     const AttemptRow& row = entry.second.row;
-    return row.phase == Phase::kEnded && (row.events.empty() || row.is_fenced);
+    return row.phase == Phase::kEnded && (row.events.empty() || row.is_fenced || is_disowned_);
   });
   if (!are_over || attempts_.empty()) {
     only_remains_since_.reset();
@@ -251,7 +251,8 @@ bool Core::State::are_guests_gone() {
 }
 
 void Core::State::step_leaving() {
-  if (!node_.is_leaving || !are_guests_gone() || !is_welcome_) return;
+  // Of a node that died after its goodbye the coordinator wants to hear no more: it has left.
+  if (!node_.is_leaving || !are_guests_gone() || !(is_welcome_ || is_disowned_)) return;
   // The warden is not left with guests that it has yet to look for.
   const auto own = reclaims_.find(warden_.announced.reclaim);
   const bool is_clearing = own != reclaims_.end() &&
@@ -261,13 +262,13 @@ void Core::State::step_leaving() {
   const bool are_reported = std::all_of(reclaims_.begin(), reclaims_.end(), [](const auto& entry) {
     return entry.second.is_acked && entry.second.acked == entry.second.record.phase;
   });
-  if (!are_reported) return;
+  if (!are_reported && !is_disowned_) return;
   for (const auto& [name, a] : attempts_)
     log::warning(
         "node.leaves_remains", {{"job", name.job.str()}, {"next", "reclaim-warden leave"}}
     );
-  send(wire::Leave{node_.leave_reason});
-  out_.effects.emplace_back(LeftForGood{});
+  if (!is_disowned_) send(wire::Leave{node_.leave_reason});
+  out_.effects.emplace_back(LeftForGood{is_disowned_});
   is_left_ = true;
 }
 

@@ -573,6 +573,7 @@ class Core::State {
   std::optional<Calendar> calendar_;
   std::optional<JournalWait> wait_;
   bool is_left_ = false;
+  bool is_disowned_ = false;  ///< the coordinator takes this identity for no node's any more
   std::optional<Instant> only_remains_since_;  ///< a node that leaves: of guests that have ended
 };
 

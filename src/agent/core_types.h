@@ -390,8 +390,10 @@ struct StopWatch {
   GuestName guest;
 };
 
-/// Nothing is left to do for a node that leaves; the process may end.
-struct LeftForGood {};
+/// Nothing is left to do for a node that leaves; the process may end once the coordinator knows.
+struct LeftForGood {
+  bool is_known = false;  ///< it said so before: it no longer takes this identity for a node's
+};
 
 using Effect = std::variant<
     SendToCoordinator,

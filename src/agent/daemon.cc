@@ -230,7 +230,7 @@ void Daemon::State::start_links() {
       CoordinatorLink::Callbacks{
           [this] { feed(CoordinatorConnected{}); },
           [this](wire::Message message) { on_message(std::move(message)); },
-          [this](std::string reason) { feed(CoordinatorDisconnected{std::move(reason)}); }}
+          [this](const std::string& reason) { on_disconnected(reason); }}
   );
   warden->start();
   coordinator->start();

@@ -7,6 +7,11 @@ namespace rn::agent {
 
 namespace {
 
+constexpr seconds kGoodbyeLimit{10};
+/// How the reason ends for which the coordinator closes the connection of a node that has left,
+/// once that is in its database.
+constexpr const char* kLeftAnswer = "closed the connection: left";
+
 bool is_light(const WorkBody& body) {
   return std::holds_alternative<ReadLog>(body) || std::holds_alternative<ForgetAttempt>(body);
 }
@@ -130,13 +135,34 @@ void Daemon::State::act(const StopWatch& e) {
   watcher->stop(e.guest);
 }
 
-void Daemon::State::act(const LeftForGood&) {
+/// The goodbye is on its way; the coordinator answers it by closing the connection.
+void Daemon::State::act(const LeftForGood& e) {
+  if (e.is_known) return end_goodbye(true);
+  says_goodbye = true;
+  loop.run_after(kGoodbyeLimit, [this] { end_goodbye(false); });
+}
+
+void Daemon::State::on_disconnected(const std::string& reason) {
+  feed(CoordinatorDisconnected{reason});
+  if (says_goodbye) end_goodbye(reason.ends_with(kLeftAnswer));
+}
+
+/// Only what the coordinator has said is written down, since `leave --purge` removes by it what
+/// nobody else may have. An agent that does not know it ends as one that failed: started again it
+/// goes on leaving.
+void Daemon::State::end_goodbye(bool is_known) {
+  if (is_stopping) return;
+  if (!is_known)
+    return stop(fail(
+        ErrorCode::kUnavailable,
+        "the coordinator has not said that it knows that this node leaves",
+        "start the agent again: it goes on leaving"
+    ));
+  const Status noted = note_left(fs, config.identity_folder());
+  if (!noted) log::error("agent.left_not_noted", {{"error", noted.error().describe()}});
   log::info("agent.left");
-  // The goodbye is on its way: give the socket a moment, then end.
-  loop.run_after(seconds(1), [this] {
-    coordinator->give_up();
-    stop({});
-  });
+  coordinator->give_up();
+  stop({});
 }
 
 void Daemon::State::on_message(wire::Message message) {

@@ -75,6 +75,8 @@ class Daemon::State {
   void act(const LeftForGood& e);
   void measure_transfers();
   void on_message(wire::Message message);
+  void on_disconnected(const std::string& reason);
+  void end_goodbye(bool is_known);
   void keep_ticket_key(const Digest& key);
   void load_ticket_key();
 
@@ -124,6 +126,7 @@ class Daemon::State {
   std::string uplink_interface;
   std::uint64_t sent_by_copies = 0;  ///< by those that are over
   std::unique_ptr<Watcher> watcher;
+  bool says_goodbye = false;  ///< the core has sent the last message
   std::unique_ptr<CoordinatorLink> coordinator;
   std::unique_ptr<WardenLink> warden;
   std::unique_ptr<io::FramedServer> peer_server;

@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* kNodePrefix = "spiffe://reclaimnet/node/";
 constexpr std::uint64_t kFileBytesMax = 1u << 20;
+constexpr const char* kLeftFile = "left";
 
 struct IdentityFile {
   std::string node_id;
@@ -209,6 +210,12 @@ Result<Identity> join_again(
     FileSystem& fs, const JoinOptions& options, const std::string& fingerprint
 ) {
   RN_TRY(Identity identity, load_identity(fs, options.folder, options.machine_id));
+  if (has_left(fs, options.folder))
+    return fail(
+        ErrorCode::kConflict,
+        "this machine has left its site for good (" + options.folder + "), and its files are here",
+        "reclaim-agent leave --purge removes them; then join"
+    );
   if (!options.is_again && expiry_of(identity, options.now).empty())
     return fail(
         ErrorCode::kConflict,
@@ -230,6 +237,14 @@ Result<Identity> join_again(
 }
 
 }  // namespace
+
+Status note_left(FileSystem& fs, const std::string& folder) {
+  return write(fs, folder, kLeftFile, "the coordinator knows\n");
+}
+
+bool has_left(FileSystem& fs, const std::string& folder) {
+  return fs.stat(join_path(folder, kLeftFile)).has_value();
+}
 
 Result<Identity> join(FileSystem& fs, Rng& rng, const JoinOptions& options) {
   const bool has_identity = fs.stat(join_path(options.folder, "identity.json")).has_value();

@@ -79,6 +79,12 @@ Result<Identity> load_identity(
     FileSystem& fs, const std::string& folder, const std::string& machine_id
 );
 
+/// Durably: the coordinator has said that this node has left for good. The identity is no node's
+/// any more, and the machine joins anew after a purge alone. Blocking.
+Status note_left(FileSystem& fs, const std::string& folder);
+/// False, too, where nobody may look.
+bool has_left(FileSystem& fs, const std::string& folder);
+
 /// Writes a renewed certificate in place of the old one. Blocking.
 Status store_certificate(
     FileSystem& fs,

@@ -146,6 +146,21 @@ Status purge(FileSystem& fs, const AgentConfig& config) {
   return remove_tree(fs, config.folder());
 }
 
+LeavingEnd leaving_end(bool is_known, bool was_served) {
+  if (is_known) return LeavingEnd::kLeft;
+  return was_served ? LeavingEnd::kDied : LeavingEnd::kNoAgent;
+}
+
+Error died_while_leaving() {
+  return Error{
+      ErrorCode::kUnavailable,
+      "the agent ended before the node had left: nothing is removed, and what lies only here is "
+      "still here",
+      "start it again (systemctl start reclaim-agent; after a crash its service does so by "
+      "itself): it goes on leaving, and reclaim-agent leave waits for it; or give up what lies "
+      "only here: reclaim-agent leave --purge without an agent"};
+}
+
 std::string untold_coordinator(const std::string& coordinator_url, const NodeId& node) {
   return "the coordinator " + coordinator_url + " was not told that " + node.str() +
          " has left: it lists the node as lost, starts its guests elsewhere from their last "

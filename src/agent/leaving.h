@@ -60,6 +60,19 @@ Status check_nothing_mounted(FileSystem& fs, const std::string& folder);
 /// warden has mounted is its own to undo. Errors as above and remove_tree's. Blocking.
 Status purge(FileSystem& fs, const AgentConfig& config);
 
+/// How a leaving stands once nobody serves the socket, or may be asked for it, any more.
+enum class LeavingEnd : std::uint8_t {
+  kLeft,     ///< the coordinator knows
+  kDied,     ///< the agent ended before: it goes on when it is started again
+  kNoAgent,  ///< none was there to be asked
+};
+
+/// `is_known`: has_left(); `was_served`: an agent served the socket when the command began. Pure.
+LeavingEnd leaving_end(bool is_known, bool was_served);
+
+/// For kDied, with what to do. Pure.
+Error died_while_leaving();
+
 /// What follows when a machine that has joined forgets it and the coordinator was not told. Pure.
 std::string untold_coordinator(const std::string& coordinator_url, const NodeId& node);
 

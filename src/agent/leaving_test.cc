@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/identity.h"
 #include "base/fenced_fs_fixture.h"
 #include "base/fs_crash.h"
 #include "base/scratch_folder.h"
@@ -177,6 +178,29 @@ TEST(Leaving, what_was_not_there_is_not_called_removed) {
   EXPECT_EQ(
       purged_words("/state/agent", false, false), "nothing to remove: there is no /state/agent"
   );
+}
+
+TEST(Leaving, an_agent_that_ended_has_left_only_if_the_coordinator_said_so) {
+  ManualClock clock;
+  CrashFs disk(clock, 1);
+  const std::string folder = "/state/agent/identity";
+  ASSERT_TRUE(make_folders(disk, folder, 0700));
+  EXPECT_EQ(leaving_end(has_left(disk, folder), true), LeavingEnd::kDied);
+  EXPECT_EQ(leaving_end(has_left(disk, folder), false), LeavingEnd::kNoAgent);
+
+  ASSERT_TRUE(note_left(disk, folder));
+  disk.restart();  // a power cut
+
+  EXPECT_EQ(leaving_end(has_left(disk, folder), true), LeavingEnd::kLeft);
+  EXPECT_EQ(leaving_end(has_left(disk, folder), false), LeavingEnd::kLeft);
+}
+
+TEST(Leaving, of_an_agent_that_died_it_says_that_nothing_is_removed_and_how_it_goes_on) {
+  const Error died = died_while_leaving();
+
+  EXPECT_EQ(died.code, ErrorCode::kUnavailable);
+  EXPECT_NE(died.message.find("nothing is removed"), std::string::npos);
+  EXPECT_TRUE(died.hint.starts_with("start it again"));
 }
 
 /// Serves the socket until it reads a byte, closes it, and lives on.

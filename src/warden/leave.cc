@@ -18,7 +18,8 @@ namespace {
 namespace files = std::filesystem;
 
 constexpr milliseconds kGuestsLimit = seconds(30);  ///< a full machine takes its time to end them
-constexpr milliseconds kStepLimit = seconds(10);    ///< for what the dying still hold
+constexpr const char* kCgroupRoot = "/sys/fs/cgroup";
+constexpr milliseconds kStepLimit = seconds(10);  ///< for what the dying still hold
 
 using Says = std::function<void(const std::string& step)>;
 
@@ -28,12 +29,29 @@ bool may_exist_still(const files::path& path) {
   return files::exists(path, unknown) || unknown;
 }
 
+/// The group in every hierarchy that has it.
+std::vector<files::path> groups_named(const std::string& root, const std::string& name) {
+  std::vector<files::path> groups;
+  std::vector<files::path> tops = {root};
+  std::error_code ignored;
+  // Cgroups vanish while they are walked: an iterator that meets that ends and does not throw.
+  for (files::directory_iterator it(root, ignored), end; !ignored && it != end;
+       it.increment(ignored)) {
+    if (it->is_directory(ignored) && !it->is_symlink(ignored)) tops.push_back(it->path());
+  }
+  for (const files::path& top : tops) {
+    if (files::is_directory(top / name, ignored)) groups.push_back(top / name);
+  }
+  return groups;
+}
+
 class Leaving {
  public:
   Leaving(const MachineConfig& config, const Clock& clock, const Says& says)
       : config_(config), paths_(config), clock_(clock), says_(says) {}
 
   LeaveReport run() {
+    const std::vector<files::path> groups = groups_named(kCgroupRoot, paths_.cgroup);
     kill_guests();
     remove_containers();
     remove_engine();
@@ -41,7 +59,10 @@ class Leaving {
     remove_data();
     remove_disks();
     begin("removing the guests' control groups", kStepLimit);
-    add(remove_cgroups("/sys/fs/cgroup", paths_.cgroup, kStepLimit));
+    LeaveReport removed = remove_cgroups(kCgroupRoot, paths_.cgroup, kStepLimit);
+    // The kill path makes what it works on: that is not said to have been here.
+    if (groups.empty()) removed.removed.clear();
+    add(removed);
     remove_folders();
     return std::move(report_);
   }
@@ -175,22 +196,6 @@ class Leaving {
 
 namespace {
 
-/// The group in every hierarchy that has it.
-std::vector<files::path> groups_named(const std::string& root, const std::string& name) {
-  std::vector<files::path> groups;
-  std::vector<files::path> tops = {root};
-  std::error_code ignored;
-  // Cgroups vanish while they are walked: an iterator that meets that ends and does not throw.
-  for (files::directory_iterator it(root, ignored), end; !ignored && it != end;
-       it.increment(ignored)) {
-    if (it->is_directory(ignored) && !it->is_symlink(ignored)) tops.push_back(it->path());
-  }
-  for (const files::path& top : tops) {
-    if (files::is_directory(top / name, ignored)) groups.push_back(top / name);
-  }
-  return groups;
-}
-
 /// The group and all below it, deeper ones first.
 std::vector<files::path> with_descendants(const files::path& group) {
   std::vector<files::path> folders = {group};
@@ -232,6 +237,12 @@ LeaveReport remove_cgroups(
     }
   }
   return report;
+}
+
+bool may_have_served(const MachineConfig& config, const std::string& cgroup_root) {
+  const MachinePaths paths(config);
+  return config.engine != "private" || may_exist_still(config.state) ||
+         may_exist_still(paths.gates) || !groups_named(cgroup_root, paths.cgroup).empty();
 }
 
 LeaveReport leave(const MachineConfig& config, const Clock& clock, const Says& says) {

@@ -23,6 +23,11 @@ LeaveReport leave(
     const std::function<void(const std::string& step)>& says
 );
 
+/// False if nothing that a warden of this configuration made can be here: no state, no gates, no
+/// control group of the lab in any hierarchy of `cgroup_root`. A shared engine may always have
+/// containers of it. Reads only. Blocking.
+bool may_have_served(const MachineConfig& config, const std::string& cgroup_root);
+
 /// Removes the cgroup below every hierarchy of `root` (the engine makes one in each), empty
 /// descendants first; tried again while processes of it are dying, for `patience` at most. What
 /// stays is named with its processes.

@@ -378,5 +378,24 @@ TEST(WardenLeaves, a_control_group_with_processes_stays_and_is_named_with_them) 
   EXPECT_TRUE(std::filesystem::exists(path("cpu/reclaim-b")));
 }
 
+TEST(WardenLeaves, of_a_lab_that_never_was_nothing_is_here_and_nothing_is_made) {
+  const ScratchFolder root;
+  const std::string groups = root.path() + "/cgroup";
+  std::filesystem::create_directories(groups + "/cpu/reclaim-a");
+  MachineConfig config;
+  config.state = root.path() + "/state/warden";
+  config.run = root.path() + "/run";
+  config.engine = "private";
+  config.lab = "typo";
+
+  EXPECT_FALSE(may_have_served(config, groups));
+  EXPECT_FALSE(std::filesystem::exists(groups + "/cpu/reclaim-typo"));
+  config.lab = "a";
+  EXPECT_TRUE(may_have_served(config, groups)) << "its control group is here";
+  config.lab = "typo";
+  std::filesystem::create_directories(config.run + "/gates");
+  EXPECT_TRUE(may_have_served(config, groups)) << "gates";
+}
+
 }  // namespace
 }  // namespace rn::warden

@@ -133,6 +133,19 @@ class BadFiles(unittest.TestCase):
         self.assertRegex(done.stderr, "^reclaim-warden: ending the guests .*, 30 s at most\n")
         self.assertIn(f"removed {settings.parent}", done.stdout)
 
+    def test_leave_of_a_lab_that_never_was_makes_nothing(self):
+        places = ["--state", self.folder / "state", "--run", self.folder / "run"]
+        leave = [program("reclaim-warden"), "leave", "--lab", "rn-typo", *places]
+        done = subprocess.run(leave, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout, f'nothing to remove of lab "rn-typo" in {self.folder / "state"}\n')
+        self.assertFalse((self.folder / "run").exists())
+        settings = self.folder / "state" / "warden" / "settings"
+        settings.parent.mkdir(parents=True)
+        settings.write_text("rn-files\nprivate\n\n")
+        self.fails(1, leave, 'lab "rn-typo" was not served from', 'there it is lab "rn-files"', "leave --lab out")
+        self.assertTrue(settings.exists(), "another lab's state")
+
     def test_a_hurried_kill_where_nothing_is_names_the_folder(self):
         places = ["--state", self.folder / "state", "--run", self.folder / "run", "--lab", "rn-none"]
         settings = self.folder / "state" / "warden" / "settings"

@@ -269,25 +269,27 @@ class Commands(unittest.TestCase):
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done
 
-    def test_a_node_keeps_its_name_and_is_revoked(self):
+    def make_node_folders(self):
         self.folder.chmod(0o755)
         for folder in ("run", "node"):
-            (self.folder / folder).mkdir()
+            (self.folder / folder).mkdir(exist_ok=True)
             if self.OWNER:
                 os.chown(self.folder / folder, 64991, 64991)
+
+    def test_a_node_keeps_its_name_and_is_revoked(self):
+        self.make_node_folders()
         token = self.cli("token", "create", "--lab", "lab-a").stdout.strip()
         self.agent("join", f"http://127.0.0.1:{self.site.port}", "--token", token, status=USAGE)
         self.agent("join", self.site.url, "--token", token, "--hostname", "a b", status=USAGE)
         self.agent("join", f"127.0.0.1:{self.site.port}/", "--token", token, "--hostname", "printer-room")
-        serve = [program("reclaim-agent"), "--config", self.folder / "agent.yaml", "serve"]
-        agent = subprocess.Popen([*self.OWNER, *serve], stderr=subprocess.DEVNULL)
+        agent = self.serve()
         try:
             wait_until("the node to be there", lambda: any(
                 one["is_connected"] for one in self.json("nodes")["nodes"]), 30)
+            node = next(one for one in self.json("nodes")["nodes"] if one["is_connected"])
         finally:
             agent.terminate()
             agent.wait()
-        node = self.json("nodes")["nodes"][0]
         self.assertEqual(node["facts"]["hostname"], "printer-room")  # after its first hello too
         self.assertIn("taken back within 5 min", self.cli("nodes", "--why", "printer-room").stdout)
         self.assertEqual(4, len(self.json("nodes", "--why", "printer-room")["reclaimed_within"]))
@@ -299,6 +301,80 @@ class Commands(unittest.TestCase):
         self.assertRegex(self.agent("leave", "--purge").stdout, "nothing to remove: there is no .*/node/agent")
         self.assertTrue((self.folder / "hello").exists())
         self.assertEqual(self.json("nodes", "revoke", "--yes", "printer-room")["node"], node["id"])
+
+    def serve(self):
+        serve = [program("reclaim-agent"), "--config", self.folder / "agent.yaml", "serve"]
+        return subprocess.Popen([*self.OWNER, *serve], stderr=subprocess.DEVNULL)
+
+    def leave_whose_agent_ends(self, end):
+        """`leave --purge` while the coordinator is out of reach; the agent ends in the middle."""
+        agent = self.serve()
+        try:
+            wait_until("the agent's socket", (self.folder / "run" / "agent.sock").exists, 20)
+            wait_until("the agent", lambda: "lending" in self.agent("status", "--json").stdout, 20)
+            leave = subprocess.Popen(
+                [*self.OWNER, program("reclaim-agent"), "--config", self.folder / "agent.yaml", "leave", "--purge"],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.assertIn("guests save and leave", leave.stderr.readline())
+            time.sleep(1)
+            self.assertIsNone(leave.poll(), "it did not wait")
+            agent.send_signal(end)
+            out, err = leave.communicate(timeout=60)
+        finally:
+            agent.kill()
+            agent.wait()
+            (self.folder / "run" / "agent.sock").unlink(missing_ok=True)
+        self.assertEqual(leave.returncode, UNREACHABLE, out + err)
+        self.assertNotIn("has left", out)
+        self.assertIn("the agent ended before the node had left: nothing is removed", err)
+        self.assertRegex(err, "next: start it again.*it goes on leaving")
+        self.assertTrue((self.folder / "node" / "agent" / "identity" / "identity.json").exists())
+
+    def test_an_agent_that_dies_while_it_leaves_has_not_left(self):
+        self.make_node_folders()
+        token = self.cli("token", "create", "--lab", "lab-b").stdout.strip()
+        self.agent("join", self.site.url, "--token", token, "--hostname", "leaver")
+        self.site.process.send_signal(signal.SIGSTOP)
+        try:
+            for end in (signal.SIGKILL, signal.SIGTERM):
+                with self.subTest(end):
+                    self.leave_whose_agent_ends(end)
+        finally:
+            self.site.process.send_signal(signal.SIGCONT)
+
+        agent = self.serve()
+        try:
+            self.assertEqual(agent.wait(60), 0, "it goes on leaving, and ends when the coordinator knows")
+        finally:
+            agent.kill()
+            agent.wait()
+        states = {one["facts"]["hostname"]: one["state"] for one in self.json("nodes")["nodes"]}
+        self.assertEqual(states["leaver"], "left")
+        self.assertIn("has left its site for good", self.agent("serve").stderr)
+        self.assertIn("the node had left already", self.agent("leave").stdout)
+        self.agent("join", self.site.url, "--token", token, "--again", status=CONFLICT)
+        done = self.agent("leave", "--purge")
+        self.assertRegex(done.stdout, "had left already\n.*/node/agent is removed")
+        self.assertEqual(done.stderr, "", "the coordinator knows")
+        self.assertFalse((self.folder / "node" / "agent").exists())
+
+    def test_a_node_leaves_and_its_files_go(self):
+        self.make_node_folders()
+        token = self.cli("token", "create", "--lab", "lab-b").stdout.strip()
+        self.agent("join", self.site.url, "--token", token, "--hostname", "mover")
+        agent = self.serve()
+        try:
+            wait_until("the node to be there", lambda: any(
+                one["facts"]["hostname"] == "mover" and one["is_connected"] for one in self.json("nodes")["nodes"]), 30)
+            done = self.agent("leave", "--purge")
+            self.assertEqual(agent.wait(10), 0)
+        finally:
+            agent.kill()
+            agent.wait()
+        self.assertRegex(done.stdout, "the node has left\n.*/node/agent is removed")
+        self.assertNotIn("was not told", done.stderr)
+        states = {one["facts"]["hostname"]: one["state"] for one in self.json("nodes")["nodes"]}
+        self.assertEqual(states["mover"], "left")
 
     # ---- what is typed, and what is shown
 
