@@ -87,6 +87,7 @@ void Core::State::step_generations(Attempt& a) {
     ));
     if (static_cast<std::size_t>(waiting) >= kCrowd)
       interval = std::max(interval, kCrowdedInterval);
+    if (a.is_save_owed) interval = seconds(kLeastIntervalS);
     const bool is_soon = a.snapshot_at && now_.boot - *a.snapshot_at < interval;
     if (a.row.phase == Phase::kNoticed || !is_soon) take_snapshot(a, false);
   }
@@ -207,6 +208,7 @@ void Core::State::on_snapshot(Attempt& a, const WorkResult& result) {
     a.risk_trouble.clear();
     a.risk_told_at = nanoseconds(0);
     a.unsaved_since.reset();
+    a.is_save_owed = false;
     a.commit_sent_at = Instant{};
     if (a.row.phase == Phase::kNoticed && a.is_snapshot_after_notice) a.is_safe_after_notice = true;
     note_save_in_stay(a);
@@ -216,6 +218,7 @@ void Core::State::on_snapshot(Attempt& a, const WorkResult& result) {
   }
   stop_ahead(a);
   if (std::holds_alternative<NothingNew>(result)) {
+    a.is_save_owed = false;
     if (is_saving && a.is_snapshot_final) a.is_final_snapshot_done = true;
     return;
   }
@@ -232,7 +235,8 @@ void Core::State::on_snapshot(Attempt& a, const WorkResult& result) {
   }
   if (!a.unsaved_since) a.unsaved_since = now_.boot;
   a.unsaved_why = *error;
-  if (error->code == ErrorCode::kUnavailable) return;  // the watch reports it again
+  a.is_save_owed = error->code == ErrorCode::kUnavailable;
+  if (a.is_save_owed) return;  // the watch reports it again
   a.is_detected = true;
   retry_work(a, Task::kSnapshot);
 }

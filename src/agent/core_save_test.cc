@@ -262,6 +262,27 @@ TEST_F(CoreSave, a_snapshot_that_did_not_hold_still_waits_for_the_watch) {
   EXPECT_TRUE(has_work<TakeSnapshot>());
 }
 
+TEST_F(
+    CoreSave, a_snapshot_that_came_too_late_for_what_the_watch_saw_is_owed_whatever_the_interval
+) {
+  wire::CopyPlan plan = a_plan();
+  plan.min_interval_s = 60;
+  tell(wire::HeartbeatAck{1, {}, {plan}, 0});
+  save(1);
+  advance(seconds(61));
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  finish<TakeSnapshot>(Error{ErrorCode::kUnavailable, "changed since it was found whole", ""});
+
+  advance(seconds(3));
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  ASSERT_TRUE(has_work<TakeSnapshot>());
+  finish<TakeSnapshot>(SnapshotTaken{a_generation(2)});
+
+  advance(seconds(3));
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  EXPECT_FALSE(has_work<TakeSnapshot>()) << "nothing is owed any more";
+}
+
 TEST_F(CoreSave, a_full_disk_is_tried_again_and_loses_nothing_durable) {
   save(1);
   copied("n-2", 1);

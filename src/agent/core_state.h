@@ -113,7 +113,10 @@ struct Attempt {
   std::optional<PutOff> put_off;
   Departure departure = Departure::kUntold;  ///< the coordinator's newest word, of departure_at
   std::optional<Instant> departure_at;
-  std::string save_trouble;               ///< as reported; gone with the next safe generation
+  std::string save_trouble;  ///< as reported; gone with the next safe generation
+  /// The newest snapshot found its files changed since the watch's report, which is true for a
+  /// moment only where a guest writes often: the next report is taken whatever the interval says.
+  bool is_save_owed = false;
   std::optional<Instant> unsaved_since;   ///< snapshots fail since then
   Error unsaved_why;                      ///< of the newest of them
   std::optional<Instant> uncopied_since;  ///< no generation has got its copies since then

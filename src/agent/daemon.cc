@@ -134,7 +134,9 @@ Status Daemon::State::open() {
       *images,
       *guests,
       join_path(config.folder(), "images"),
-      config.image_archives_mib << 20});
+      config.image_archives_mib << 20,
+      [this](const GuestName& guest) { loop.post([this, guest] { watcher->look_again(guest); }); }}
+  );
   heavy = std::make_unique<io::Workers>(loop, kHeavyThreads, kQueuedMax);
   light = std::make_unique<io::Workers>(loop, kLightThreads, kQueuedMax);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -31,6 +32,9 @@ struct HandsDeps {
   std::string images_folder;  ///< archives, put together for the warden
   /// Archives that are kept for the next load; more of them go, least recently used first.
   std::uint64_t image_archives_bytes = 20ull << 30;
+  /// Told of a guest whose checkpoint was not, or did not stay, as the watch had seen it; on the
+  /// thread of the work. Empty: nobody is.
+  std::function<void(const GuestName&)> on_unstable;
 };
 
 /// Nothing, if `disk` is one that the warden has made and mounted: an absolute folder with its

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -52,7 +53,8 @@ class HandsTest : public testing::Test {
         *images,
         *guests,
         folder + "/images",
-        image_archives_bytes});
+        image_archives_bytes,
+        [this](const GuestName& name) { unstable.push_back(name); }});
   }
 
   std::unique_ptr<checkpoint::ChunkStore> open_store(const std::string& name) {
@@ -131,6 +133,7 @@ class HandsTest : public testing::Test {
   std::unique_ptr<checkpoint::ChunkStore> store;
   std::unique_ptr<checkpoint::ChunkStore> images;
   std::unique_ptr<GuestBook> guests;
+  std::vector<GuestName> unstable;  ///< told by the hands
   std::unique_ptr<Hands> hands;
   GuestName guest{JobId("j-0123456789abcdef"), {1, 1}};
   crypto::Key256 job_key{};

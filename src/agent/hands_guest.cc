@@ -94,7 +94,7 @@ Result<std::optional<checkpoint::GenerationReady>> find_ready(
       return std::optional<checkpoint::GenerationReady>();
     }
     if (!is_torn && !ready)
-      ready = checkpoint::GenerationReady{candidate.unit, w.is_final, false, {}};
+      ready = checkpoint::GenerationReady{candidate.unit, w.is_final, false, {}, {}, {}};
   }
   return ready;
 }
@@ -160,6 +160,7 @@ Result<WorkResult> Hands::snapshot(
   request.parent = w.parent.manifest;
   request.unit = ready->unit;
   request.is_renamed = ready->is_renamed;
+  request.seen = ready->seen;
   request.base = entry->base;
   request.temporary = temporary_globs(w.spec);
   request.guest_since_ns = w.guest_since_ns;
@@ -175,7 +176,11 @@ Result<WorkResult> Hands::snapshot(
   const checkpoint::JobKeys keys = checkpoint::derive_job_keys(key);
   const checkpoint::SnapshotDeps deps{
       folder, deps_.store, deps_.clock, deps_.rng, keys, self->signing};
-  RN_TRY(const checkpoint::Snapshot taken, checkpoint::take_snapshot(deps, request, entry->cache));
+  const auto made = checkpoint::take_snapshot(deps, request, entry->cache);
+  const bool is_unstable = !made && made.error().code == ErrorCode::kUnavailable;
+  if (is_unstable && !w.is_final && deps_.on_unstable) deps_.on_unstable(guest);
+  if (!made) return fail(made.error());
+  const checkpoint::Snapshot& taken = *made;
   entry->taken = signature;
   const nanoseconds cpu = io::thread_cpu_time() - cpu_before;
   log::info(

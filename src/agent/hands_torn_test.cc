@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "agent/hands_fixture.h"
+#include "checkpoint/unit_check.h"
 
 namespace rn::agent {
 namespace {
@@ -107,6 +108,41 @@ TEST_F(HandsTorn, a_whole_file_waits_for_the_one_that_is_being_written_beside_it
 
   ready_since(clock.now().boot - seconds(31));
   EXPECT_TRUE(is_taken(next(false)));
+}
+
+TEST_F(HandsTorn, a_file_that_is_being_rewritten_since_the_watchs_last_look_is_not_taken) {
+  const auto find_whole = [&] {
+    const auto work = fs.open_folder(folder + "/disk/work");
+    ASSERT_TRUE(work);
+    const checkpoint::Unit unit{"weights.bin", false};
+    const auto seen = checkpoint::look_at(**work, unit, watch_rules(next().spec));
+    ASSERT_TRUE(seen);
+    const Instant at = clock.now().boot;
+    guests->entry(guest)->ready = checkpoint::GenerationReady{unit, false, false, at, at, *seen};
+  };
+  write("weights.bin", "all of it");
+  find_whole();
+  std::this_thread::sleep_for(milliseconds(20));  // the kernel's tick
+  write("weights.bin", "ha");                     // and the guest's share of the processor is over
+
+  const WorkResult result = run(next(false));
+
+  ASSERT_TRUE(std::holds_alternative<Error>(result));
+  EXPECT_EQ(std::get<Error>(result).code, ErrorCode::kUnavailable);
+  EXPECT_EQ(unstable, std::vector{guest}) << "the watch must look again, if no event comes";
+  find_whole();
+  EXPECT_TRUE(is_taken(next(false)));
+}
+
+TEST_F(HandsTorn, what_a_guest_that_has_left_wrote_last_is_taken_whatever_the_watch_saw_before) {
+  write("weights.bin", "step 1");
+  const Instant at = clock.now().boot;
+  const checkpoint::SeenFiles older{{"weights.bin", {}}};
+  guests->entry(guest)->ready =
+      checkpoint::GenerationReady{{"weights.bin", false}, false, false, at, at, older};
+
+  EXPECT_FALSE(is_taken(next(false)));
+  EXPECT_TRUE(is_taken(next(true)));
 }
 
 }  // namespace

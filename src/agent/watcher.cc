@@ -38,6 +38,7 @@ struct Watcher::Watch {
 
   std::atomic<bool> is_stopping = false;
   std::atomic<bool> is_declared = false;
+  std::atomic<bool> is_unsettled = false;
   std::atomic<bool> is_over = false;
   std::thread thread;
 
@@ -46,6 +47,7 @@ struct Watcher::Watch {
   checkpoint::Scan seen;
   bool is_scanned = false;
   Instant scanned_at{};
+  checkpoint::Unit reported;  ///< last, and not by the guest's own word
 
   Watch(FileSystem& f, const Clock& c, const Found& n, const GaveUp& g)
       : fs(f), clock(c), found(n), gave_up(g) {}
@@ -79,12 +81,12 @@ struct Watcher::Watch {
     is_scanned = true;
   }
 
-  void wait(Folder& work, checkpoint::GenerationDetector& detector) {
+  void wait(Folder& work, checkpoint::GenerationDetector& detector, milliseconds turn) {
     if (inotify == nullptr) {
-      std::this_thread::sleep_for(kTurn);
+      std::this_thread::sleep_for(turn);
     } else {
       pollfd descriptor{inotify->fd(), POLLIN, 0};
-      if (poll(&descriptor, 1, static_cast<int>(kTurn.count())) > 0) {
+      if (poll(&descriptor, 1, static_cast<int>(turn.count())) > 0) {
         const auto batch = inotify->read_events();
         if (!batch || batch->must_rescan) scan(work, detector);
         if (batch) {
@@ -139,27 +141,45 @@ struct Watcher::Watch {
     is_over = true;
   }
 
+  void check_one(
+      Folder& work, checkpoint::GenerationDetector& detector, const checkpoint::DueCheck& check
+  ) {
+    // First, so that whatever changes during or after the check is no longer as it was seen.
+    auto seen = checkpoint::look_at(work, check.unit, rules);
+    const WallTime seen_at = clock.now().wall;
+    const auto verdict = seen ? checkpoint::check_unit(work, check.unit, rules)
+                              : Result<checkpoint::StructuralVerdict>(fail(seen.error()));
+    if (is_stopping) return;
+    if (!verdict) {
+      log::warning(
+          "watch.check_failed",
+          {{"guest", guest.job.str()},
+           {"unit", check.unit.path},
+           {"error", verdict.error().describe()}}
+      );
+      detector.on_unstable(check.unit, clock.now().boot);
+      return;
+    }
+    const bool is_writing = verdict->completeness == checkpoint::Completeness::kUnknownKind &&
+                            checkpoint::is_settling(*seen, seen_at, rules.quiet);
+    wait(work, detector, milliseconds(0));  // what came before the look voids it
+    auto ready = detector.on_checked(check, *verdict, clock.now().boot, *std::move(seen));
+    if (!ready) return;
+    if (is_writing && !ready->is_renamed && !ready->is_declared)
+      return detector.on_unstable(check.unit, clock.now().boot);
+    if (ready->is_renamed) ready->began_at = std::min(ready->began_at, birth_of(ready->unit));
+    reported = ready->unit;
+    found(guest, *ready);
+  }
+
   void turn(Folder& work, checkpoint::GenerationDetector& detector) {
-    wait(work, detector);
+    wait(work, detector, kTurn);
+    if (is_unsettled.exchange(false) && !reported.path.empty())
+      detector.on_unstable(reported, clock.now().boot);
     if (is_declared.exchange(false)) found(guest, detector.on_declared(clock.now().boot));
     for (const checkpoint::DueCheck& check : detector.due(clock.now().boot)) {
       if (is_stopping) return;
-      const auto verdict = checkpoint::check_unit(work, check.unit, rules);
-      if (is_stopping) return;
-      if (!verdict) {
-        log::warning(
-            "watch.check_failed",
-            {{"guest", guest.job.str()},
-             {"unit", check.unit.path},
-             {"error", verdict.error().describe()}}
-        );
-        detector.on_unstable(check.unit, clock.now().boot);
-        continue;
-      }
-      auto ready = detector.on_checked(check, *verdict, clock.now().boot);
-      if (!ready) continue;
-      if (ready->is_renamed) ready->began_at = std::min(ready->began_at, birth_of(ready->unit));
-      found(guest, *ready);
+      check_one(work, detector, check);
     }
     for (const checkpoint::GivenUp& one : detector.take_given_up()) {
       log::warning(
@@ -208,6 +228,11 @@ void Watcher::start(
 void Watcher::declare(const GuestName& guest) {
   const auto found = watches_.find(guest);
   if (found != watches_.end()) found->second->is_declared = true;
+}
+
+void Watcher::look_again(const GuestName& guest) {
+  const auto found = watches_.find(guest);
+  if (found != watches_.end()) found->second->is_unsettled = true;
 }
 
 void Watcher::stop(const GuestName& guest) {

@@ -36,6 +36,8 @@ class Watcher {
   );
   /// The guest itself said that what is there is complete: soon reported as the whole folder.
   void declare(const GuestName& guest);
+  /// What it reported last was no longer so when it was to be taken: it is looked at again.
+  void look_again(const GuestName& guest);
   /// Soon nothing of ours is open in the folder any more. Does not wait.
   void stop(const GuestName& guest);
 

@@ -36,7 +36,10 @@ class Taking {
         cache_(cache),
         base_(by_path(request.base)),
         session_(deps.store),
-        capture_(session_, cache, deps.keys, deps.rng, request.should_stop) {}
+        capture_(session_, cache, deps.keys, deps.rng, request.should_stop),
+        is_unit_seen_(std::any_of(request.seen.begin(), request.seen.end(), [&](const auto& file) {
+          return is_in_unit(file.first);
+        })) {}
 
   Result<Snapshot> run(SnapshotCache& cache_after) {
     started_ = deps_.clock.now();
@@ -45,6 +48,7 @@ class Taking {
     RN_TRY(const Scan scan, scan_folder(deps_.work, limits, &stats_.specials));
     // Several files of a unit are one state only if none of them changed between the first and the
     // last reading.
+    RN_CHECK(check_all_there(scan));
     for (const auto& [path, there] : scan) RN_CHECK(take(path, there));
     RN_CHECK(check_unit_held_still(scan));
     note_removed(scan);
@@ -59,6 +63,37 @@ class Taking {
     if (!request_.unit.is_folder) return path == request_.unit.path;
     return path.size() > request_.unit.path.size() && path.starts_with(request_.unit.path) &&
            path[request_.unit.path.size()] == '/';
+  }
+
+  /// To be taken whole or not at all.
+  bool is_of_save(const std::string& path) const {
+    return is_in_unit(path) || request_.seen.contains(path);
+  }
+
+  /// `is_read`: its handle has been read, on which a file that was renamed into place cannot have
+  /// changed; that another one has taken its name since counts as a change of its inode only.
+  Status check_as_seen(const std::string& path, const FileStat& there, bool is_read = false) const {
+    const bool is_told = is_unit_seen_ ? is_of_save(path) : request_.seen.contains(path);
+    if (!is_told) return {};
+    const auto found = request_.seen.find(path);
+    FileState now = state_of(there);
+    if (is_read && is_immutable(path) && found != request_.seen.end())
+      now.changed_ns = found->second.changed_ns;
+    if (found != request_.seen.end() && now == found->second) return {};
+    return fail(ErrorCode::kUnavailable, "it has changed since it was found whole");
+  }
+
+  bool is_immutable(const std::string& path) const {
+    return request_.is_renamed && is_in_unit(path);
+  }
+
+  Status check_all_there(const Scan& scan) const {
+    for (const auto& [path, state] : request_.seen) {
+      const auto there = scan.find(path);
+      if (there == scan.end() || there->second.kind != FileStat::Kind::kRegular)
+        return fail(ErrorCode::kUnavailable, path + " is gone since it was found whole");
+    }
+    return {};
   }
 
   Status take(const std::string& path, const FileStat& there) {
@@ -100,6 +135,8 @@ class Taking {
 
   Status take_file(const std::string& path, const FileStat& there) {
     const bool in_unit = is_in_unit(path);
+    const Status as_seen = check_as_seen(path, there);
+    if (!as_seen) return fail(as_seen.error().with("snapshot of " + path));
     const CachedFile* cached = cache_.unchanged(path, there, request_.guest_since_ns);
     const bool is_same_base = cached != nullptr && cached->is_base && !has_new_mode(path, there);
     const bool is_same_delta = cached != nullptr && !cached->is_base && keep_all(cached->chunks);
@@ -111,7 +148,7 @@ class Taking {
       return {};
     }
     RN_TRY(const bool is_base, equals_base(path, there));
-    if (!is_base) return read_file(path, in_unit);
+    if (!is_base) return read_file(path);
     unit_files_ += in_unit ? 1 : 0;
     remember(path, there, true, {}, {});
     return {};
@@ -120,42 +157,45 @@ class Taking {
   /// A file that the kind of its name says is not whole is not taken, even if it holds still: its
   /// writer may have been killed. Logs and the like may grow while they are read; what has a
   /// structure may not.
-  Result<FileCapture::Captured> read_whole(const std::string& path, bool in_unit) {
+  Result<FileCapture::Captured> read_whole(const std::string& path) {
     for (int attempt = 1;; ++attempt) {
       capture_.set_offer(attempt == 1 ? request_.offer : nullptr);
-      auto captured = read_once(path, in_unit);
+      auto captured = read_once(path);
       const bool may_help = !captured && captured.error().code == ErrorCode::kUnavailable;
       if (!may_help || attempt == kTries) return captured;
     }
   }
 
-  Result<FileCapture::Captured> read_once(const std::string& path, bool in_unit) {
+  Result<FileCapture::Captured> read_once(const std::string& path) {
     auto file = deps_.work.open(path);
     if (!file && file.error().code == ErrorCode::kNotFound)
       return fail(ErrorCode::kUnavailable, "it is gone");
     if (!file) return fail(file.error());
     RN_TRY(const FileStat seen, (*file)->stat());
+    RN_CHECK(check_as_seen(path, seen));
     RN_TRY(const StructuralVerdict verdict, check_completeness(**file, path));
     if (verdict.completeness == Completeness::kIncomplete &&
         !planted("agent.takes_torn_checkpoints"))
       return fail(ErrorCode::kUnavailable, verdict.reason);
     const bool has_structure =
         verdict.completeness == Completeness::kComplete || is_tensor_file(path);
-    const auto care = in_unit && request_.is_renamed ? FileCapture::Care::kImmutable
-                      : in_unit || has_structure     ? FileCapture::Care::kStill
-                                                     : FileCapture::Care::kGrowing;
+    const auto care = is_immutable(path)                  ? FileCapture::Care::kImmutable
+                      : is_of_save(path) || has_structure ? FileCapture::Care::kStill
+                                                          : FileCapture::Care::kGrowing;
     RN_TRY(FileCapture::Captured captured, capture_.capture(**file, path, care));
+    RN_TRY(const FileStat after, (*file)->stat());
+    RN_CHECK(check_as_seen(path, after, true));
     const bool is_as_checked =
         captured.stat.size == seen.size && captured.stat.mtime_ns == seen.mtime_ns;
     if (care == FileCapture::Care::kGrowing || is_as_checked) return captured;
     return fail(ErrorCode::kUnavailable, "it changed after its structure was checked");
   }
 
-  Status read_file(const std::string& path, bool in_unit) {
-    const auto captured = read_whole(path, in_unit);
+  Status read_file(const std::string& path) {
+    const auto captured = read_whole(path);
     if (captured) {
       ++stats_.read_files;
-      unit_files_ += in_unit ? 1 : 0;
+      unit_files_ += is_in_unit(path) ? 1 : 0;
       add_entry(path, captured->stat, captured->chunks);
       remember(path, captured->stat, false, captured->chunks, captured->checksums);
       return {};
@@ -163,7 +203,8 @@ class Taking {
     const ErrorCode code = captured.error().code;
     const bool is_files_own = code == ErrorCode::kUnavailable || code == ErrorCode::kDenied ||
                               code == ErrorCode::kUnsupported;
-    if (in_unit || !is_files_own) return fail(captured.error().with("snapshot of " + path));
+    if (is_of_save(path) || !is_files_own)
+      return fail(captured.error().with("snapshot of " + path));
     stats_.left_out.push_back(path + ": " + captured.error().message);
     const CachedFile* last = cache_.find(path);
     if (last == nullptr || last->is_base || !keep_all(last->chunks)) return {};
@@ -316,6 +357,7 @@ class Taking {
   std::map<std::string, const ListedFile*> base_;
   ChunkStore::Session session_;
   FileCapture capture_;
+  bool is_unit_seen_;  ///< else only what is beside it may have been
   Now started_{};
   SnapshotStats stats_;
   std::uint64_t unit_files_ = 0;

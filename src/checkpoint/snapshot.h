@@ -29,6 +29,9 @@ struct SnapshotRequest {
   Unit unit;  ///< the checkpoint: every file of it must be taken whole
   bool is_renamed =
       false;  ///< GenerationReady::is_renamed: the unit's files cannot change under an open handle
+  /// GenerationReady::seen: these files, and no others of the unit, are taken only in these states.
+  /// Empty: whatever holds still.
+  SeenFiles seen;
   Listing base;                        ///< the submitted workspace
   std::vector<std::string> temporary;  ///< globs that are left out
   std::int64_t guest_since_ns = 0;     ///< SnapshotCache::unchanged()
@@ -76,14 +79,17 @@ struct SnapshotDeps {
 /// temporary ones, into the store; then its manifest: *safe* when this returns.
 ///
 /// Files are read through open handles (ADR 0003): a handle on a file that was renamed into place
-/// keeps the finished bytes whatever gets its name later. Every other file that is read is read
+/// keeps the finished bytes whatever gets its name later. What the watch has seen whole is taken as
+/// it was then or not at all: a writer that has begun anew, and is stopped by its share of the
+/// processor, holds still as well. Every other file that is read is read
 /// twice, and taken only if inode, size, mtime and content held still, in at most three tries; a
 /// file beside the unit that only grew is taken up to its first length (logs), one that does not
 /// hold still keeps its last generation's content or is left out, and is said in the stats.
 /// Unchanged files (same inode, size and times as in the cache) keep their chunks without being
 /// read. Symbolic links are kept as links; special files are refused.
 ///
-/// Errors: kUnavailable (the unit did not hold still, or is gone: try again later), kTimeout
+/// Errors: kUnavailable (the unit did not hold still, is no longer as the watch saw it, or is gone:
+/// try again later), kTimeout
 /// (should_stop), kDenied (a file of the unit cannot be read), kExhausted, kCorrupt (a sync
 /// failed), the disk's. On error the cache is untouched and no manifest exists. Blocking. Bounded
 /// memory: two chunks and the lists of files.

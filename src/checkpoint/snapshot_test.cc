@@ -64,6 +64,12 @@ class SnapshotTest : public ::testing::Test {
 
   void write(const std::string& path, const std::string& text) { write(path, as_bytes(text)); }
 
+  /// The watch finds these whole, as they are now.
+  void find_whole(const std::vector<std::string>& paths) {
+    for (const std::string& path : paths)
+      request_.seen[path] = state_of(fs_.stat("/guest/" + path).value());
+  }
+
   Result<Snapshot> take() {
     clock_.advance(seconds(5));
     const SnapshotDeps deps{*work_, *store_, clock_, rng_, keys_, signer_};
@@ -255,6 +261,94 @@ TEST_F(SnapshotTest, an_in_place_checkpoint_that_changes_during_every_reading_is
   EXPECT_TRUE(take());
 }
 
+TEST_F(SnapshotTest, a_checkpoint_whose_writer_has_begun_anew_since_the_watch_saw_it_is_not_taken) {
+  request_.unit = {"checkpoint.bin", false};
+  write("checkpoint.bin", std::string(6000, 'a'));
+  find_whole({"checkpoint.bin"});
+  write("checkpoint.bin", std::string(100, 'b'));  // then its share of the processor is used up
+
+  const auto taken = take();
+
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code, ErrorCode::kUnavailable);
+  EXPECT_TRUE(store_->list(request_.job).empty());
+  write("checkpoint.bin", std::string(6000, 'b'));
+  find_whole({"checkpoint.bin"});
+  EXPECT_TRUE(take());
+}
+
+TEST_F(
+    SnapshotTest, a_writer_that_begins_anew_between_the_look_at_the_folder_and_the_file_is_found
+) {
+  request_.unit = {"checkpoint.bin", false};
+  write("a.log", "read before");
+  write("checkpoint.bin", std::string(6000, 'a'));
+  find_whole({"checkpoint.bin"});
+  bool is_done = false;
+  fs_.before_each_read([&](const std::string& path) {
+    if (path != "/guest/a.log" || is_done) return;
+    is_done = true;
+    clock_.advance(seconds(1));
+    fs_.overwrite("/guest/checkpoint.bin", as_bytes(std::string(100, 'b')));
+  });
+
+  EXPECT_EQ(take().error().code, ErrorCode::kUnavailable);
+  EXPECT_TRUE(is_done);
+}
+
+TEST_F(SnapshotTest, a_rewrite_of_the_same_size_and_time_is_not_what_the_watch_saw) {
+  request_.unit = {"checkpoint.bin", false};
+  write("checkpoint.bin", std::string(100, 'a'));
+  find_whole({"checkpoint.bin"});
+  const auto mtime = fs_.stat("/guest/checkpoint.bin")->mtime_ns;
+  write("checkpoint.bin", std::string(50, 'b') + std::string(50, 'a'));
+  ASSERT_TRUE(fs_.set_mtime("/guest/checkpoint.bin", mtime));
+
+  EXPECT_EQ(take().error().code, ErrorCode::kUnavailable);
+}
+
+TEST_F(SnapshotTest, each_file_of_a_save_must_be_as_the_watch_saw_it) {
+  request_.unit = {"optimizer.bin", false};
+  write("model.bin", "all of the model");
+  write("optimizer.bin", "all of the optimizer");
+  find_whole({"model.bin", "optimizer.bin"});
+  ASSERT_TRUE(take());
+
+  write("optimizer.bin", "more of it");
+  find_whole({"optimizer.bin"});
+  write("model.bin", "half");
+  EXPECT_EQ(take().error().code, ErrorCode::kUnavailable);
+  ASSERT_TRUE(fs_.remove("/guest/model.bin"));
+  EXPECT_EQ(take().error().code, ErrorCode::kUnavailable);
+  write("model.bin", "the next");
+  find_whole({"model.bin"});
+  EXPECT_TRUE(take());
+}
+
+TEST_F(SnapshotTest, a_folder_checkpoint_that_has_got_a_file_since_the_watch_saw_it_is_not_taken) {
+  request_.unit = {"checkpoint-5", true};
+  write("checkpoint-5/a.bin", "a");
+  find_whole({"checkpoint-5/a.bin"});
+  write("checkpoint-5/b.bin", "hal");
+
+  EXPECT_EQ(take().error().code, ErrorCode::kUnavailable);
+  find_whole({"checkpoint-5/b.bin"});
+  EXPECT_TRUE(take());
+}
+
+TEST_F(SnapshotTest, a_renamed_checkpoint_that_another_one_has_replaced_waits_for_the_watch) {
+  write("checkpoint.bin", std::string(6000, 'a'));
+  request_.unit = {"checkpoint.bin", false};
+  request_.is_renamed = true;
+  find_whole({"checkpoint.bin"});
+  write("next", std::string(6000, 'b'));
+  ASSERT_TRUE(fs_.rename("/guest/next", "/guest/checkpoint.bin"));
+
+  EXPECT_EQ(take().error().code, ErrorCode::kUnavailable);
+  find_whole({"checkpoint.bin"});
+  EXPECT_TRUE(take());
+}
+
 TEST_F(SnapshotTest, a_change_that_keeps_inode_size_and_mtime_is_found_by_the_second_reading) {
   write("checkpoint.bin", std::string(100, 'a'));
   request_.unit = {"checkpoint.bin", false};
@@ -354,6 +448,7 @@ TEST_F(
   const Blob first = torch_like_zip(false, 6'000'000);
   write("checkpoint.pt", first);
   request_.is_renamed = true;
+  find_whole({"checkpoint.pt"});
   bool is_done = false;
   fs_.before_each_read([&](const std::string& path) {
     if (path != "/guest/checkpoint.pt" || is_done) return;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/utf8.h"
 #include "checkpoint/glob.h"
 
 namespace rn::checkpoint {
@@ -118,6 +119,30 @@ Result<StructuralVerdict> check_unit(Folder& folder, const Unit& unit, const Wat
     return StructuralVerdict{Completeness::kComplete, {}};
   }
   return verdict;
+}
+
+Result<SeenFiles> look_at(Folder& folder, const Unit& unit, const WatchRules& rules) {
+  SeenFiles seen;
+  if (unit.path.empty()) return seen;
+  std::vector<std::string> waiting = {unit.path};
+  while (!waiting.empty()) {
+    const std::string path = std::move(waiting.back());
+    waiting.pop_back();
+    // As a snapshot's scan leaves them out.
+    if (!is_safe_relative_path(path) || !is_utf8(path) || matches_any(rules.temporary, path))
+      continue;
+    const auto there = folder.stat(path);
+    if (!there && is_changing(there.error().code)) continue;
+    if (!there) return fail(there.error());
+    if (there->kind == FileStat::Kind::kRegular) seen.emplace(path, state_of(*there));
+    if (seen.size() > kSeenFilesMax) return SeenFiles{};
+    if (there->kind != FileStat::Kind::kDirectory) continue;
+    const auto names = folder.list(path);
+    if (!names && is_changing(names.error().code)) continue;
+    if (!names) return fail(names.error());
+    for (const std::string& name : *names) waiting.push_back(path + "/" + name);
+  }
+  return seen;
 }
 
 }  // namespace rn::checkpoint

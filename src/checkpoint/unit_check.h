@@ -15,4 +15,11 @@ namespace rn::checkpoint {
 /// is there and whole; else kUnknownKind. A unit that is gone is incomplete. Blocking.
 Result<StructuralVerdict> check_unit(Folder& folder, const Unit& unit, const WatchRules& rules);
 
+/// The state of each regular file of the unit that a snapshot takes. Empty for the whole work
+/// folder, where others than the job's checkpoint write too; for a unit that is gone; and for one
+/// of more than kSeenFilesMax files. Errors: the disk's. Blocking.
+Result<SeenFiles> look_at(Folder& folder, const Unit& unit, const WatchRules& rules);
+
+inline constexpr std::size_t kSeenFilesMax = 20'000;
+
 }  // namespace rn::checkpoint

@@ -43,6 +43,15 @@ const std::vector<std::string>& usual_checkpoint_names() {
   return kNames;
 }
 
+bool is_settling(const SeenFiles& seen, WallTime now, milliseconds quiet) {
+  const std::int64_t now_ns = now.time_since_epoch() / nanoseconds(1);
+  const std::int64_t quiet_ns = (quiet - quiet / 10) / nanoseconds(1);
+  return std::any_of(seen.begin(), seen.end(), [&](const auto& file) {
+    const std::int64_t age_ns = now_ns - file.second.changed_ns;
+    return age_ns >= 0 && age_ns < quiet_ns;
+  });
+}
+
 std::optional<Unit> unit_of(const WatchRules& rules, std::string_view path, bool is_folder) {
   if (path.empty() || matches_any(rules.temporary, path)) return std::nullopt;
   const auto& patterns = rules.paths.empty() ? usual_checkpoint_names() : rules.paths;
@@ -166,7 +175,7 @@ void GenerationDetector::on_event(const FileEvent& event, Instant now) {
 
 GenerationReady GenerationDetector::on_declared(Instant now) {
   pending_.clear();
-  return {Unit{"", true}, false, true, now, now};
+  return {Unit{"", true}, false, true, now, now, {}};
 }
 
 std::optional<Instant> GenerationDetector::next_check() const {
@@ -193,12 +202,13 @@ std::vector<DueCheck> GenerationDetector::due(Instant now) {
 }
 
 std::optional<GenerationReady> GenerationDetector::on_checked(
-    const DueCheck& check, const StructuralVerdict& verdict, Instant now
+    const DueCheck& check, const StructuralVerdict& verdict, Instant now, SeenFiles seen
 ) {
   const auto found = pending_.find(check.unit);
   if (found == pending_.end() || found->second.sequence != check.sequence) return std::nullopt;
   Pending& pending = found->second;
   pending.is_asked = false;
+  pending.seen = std::move(seen);
   switch (verdict.completeness) {
     case Completeness::kComplete:
       break;
@@ -228,11 +238,18 @@ std::optional<GenerationReady> GenerationDetector::on_checked(
     }
   }
   GenerationReady ready{
-      check.unit, pending.is_renamed, pending.is_marked, pending.changed_at, pending.first_at};
+      check.unit,
+      pending.is_renamed,
+      pending.is_marked,
+      pending.changed_at,
+      pending.first_at,
+      std::move(pending.seen)};
   pending_.erase(found);
   std::erase_if(pending_, [&](const auto& other) {  // of the same save
-    if (other.second.is_held) ready.began_at = std::min(ready.began_at, other.second.first_at);
-    return other.second.is_held;
+    if (!other.second.is_held) return false;
+    ready.began_at = std::min(ready.began_at, other.second.first_at);
+    ready.seen.insert(other.second.seen.begin(), other.second.seen.end());
+    return true;
   });
   return ready;
 }

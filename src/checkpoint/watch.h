@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fs.h"
 #include "base/time.h"
 #include "checkpoint/completeness.h"
 
@@ -72,6 +73,29 @@ struct Unit {
 /// unit.
 std::optional<Unit> unit_of(const WatchRules& rules, std::string_view path, bool is_folder);
 
+/// What tells one state of a file from another: no write leaves all of these as they were.
+struct FileState {
+  std::uint64_t inode = 0;
+  std::uint64_t size = 0;
+  std::int64_t mtime_ns = 0;
+  std::int64_t changed_ns = 0;
+
+  friend bool operator==(const FileState&, const FileState&) = default;
+};
+
+inline FileState state_of(const FileStat& there) {
+  return {there.inode, there.size, there.mtime_ns, there.changed_ns};
+}
+
+/// Regular files by path, each in the state in which the watch found it whole. Empty: nobody
+/// looked.
+using SeenFiles = std::map<std::string, FileState>;
+
+/// True if the kernel says that one of them changed less than `quiet` (but a tenth of it, for
+/// clocks that are slewed) before `now`: a long write is told by an event only when it ends. A
+/// change in the future, of a clock that was set back, is none.
+bool is_settling(const SeenFiles& seen, WallTime now, milliseconds quiet);
+
 struct DueCheck {
   Unit unit;
   std::uint64_t sequence = 0;  ///< of the unit's last event: an answer for an older one is void
@@ -83,6 +107,7 @@ struct GenerationReady {
   bool is_declared = false;  ///< the job itself said so
   Instant changed_at{};      ///< of the last event
   Instant began_at{};        ///< of the first event since it was taken last
+  SeenFiles seen;            ///< its files, and those of units of the same save that waited for it
 };
 
 /// A unit that will not be saved as it is, and why.
@@ -112,17 +137,19 @@ class GenerationDetector {
   /// Units whose structure should be looked at now. Each is handed out once until it is answered or
   /// changes.
   std::vector<DueCheck> due(Instant now);
-  /// The answer to a due check. A verdict of kIncomplete is asked again later, less and less often
+  /// The answer to a due check; `seen`: the unit's files as they were before the structure was
+  /// looked at. A verdict of kIncomplete is asked again later, less and less often
   /// (writers through a memory map cause no events), at most kRecheckMax times.
   std::optional<GenerationReady> on_checked(
-      const DueCheck& check, const StructuralVerdict& verdict, Instant now
+      const DueCheck& check, const StructuralVerdict& verdict, Instant now, SeenFiles seen = {}
   );
 
   /// Units that, since the last call, stayed incomplete through all rechecks (each change of such a
   /// unit starts it anew), or that due() found changing for longer than `restless`.
   std::vector<GivenUp> take_given_up() { return std::exchange(given_up_, {}); }
 
-  /// The snapshot found that the unit changed while it was read: look again after the quiet period.
+  /// The unit is not, or did not stay, as it was seen: look again after the quiet period, also if
+  /// no event tells of the change (a memory map, a new link).
   void on_unstable(const Unit& unit, Instant now);
 
   std::size_t pending() const { return pending_.size(); }
@@ -142,6 +169,7 @@ class GenerationDetector {
     bool is_asked = false;   ///< handed out by due()
     bool is_held = false;    ///< whole, and waits for the one that follows it
     std::uint32_t rechecks = 0;
+    SeenFiles seen;  ///< as of the newest check
   };
 
   /// The rhythm of a job that saves into several files, learnt from what it did before.

@@ -17,6 +17,10 @@ Instant at_ms(int ms) {
   return Instant(milliseconds(ms));
 }
 
+SeenFiles seen_at(const std::string& path, std::int64_t changed_ns) {
+  return {{path, FileState{1, 10, changed_ns, changed_ns}}};
+}
+
 class DetectorTest : public ::testing::Test {
  protected:
   /// What is ready after the checks due at `ms` all answer `verdict`.
@@ -30,6 +34,41 @@ class DetectorTest : public ::testing::Test {
 
   GenerationDetector detector_{WatchRules{}};
 };
+
+TEST_F(DetectorTest, what_is_ready_says_in_which_state_each_file_of_the_save_was_seen) {
+  const auto save = [&](int ms) {
+    std::optional<GenerationReady> ready;
+    for (const std::string path : {"model.pt", "optimizer.pt"}) {
+      detector_.on_event({path, FileEventKind::kCloseWrite}, at_ms(ms));
+      ms += 1000;
+      for (const DueCheck& due : detector_.due(at_ms(ms)))
+        ready = detector_.on_checked(due, kWhole, at_ms(ms), seen_at(due.unit.path, ms));
+    }
+    return ready;
+  };
+  save(0);
+  save(60'000);
+
+  const auto ready = save(120'000);
+
+  ASSERT_TRUE(ready);
+  EXPECT_EQ(ready->unit.path, "optimizer.pt");
+  SeenFiles both = seen_at("model.pt", 121'000);
+  both.merge(seen_at("optimizer.pt", 122'000));
+  EXPECT_EQ(ready->seen, both);
+}
+
+TEST(Settling, a_file_that_the_kernel_says_has_changed_just_now_is_being_written) {
+  const WallTime now = wall_from_ms(100'000);
+  const auto is_settling_since = [&](std::int64_t ms) {
+    return is_settling(seen_at("a.bin", ms * 1'000'000), now, milliseconds(3000));
+  };
+  EXPECT_TRUE(is_settling_since(99'990));
+  EXPECT_FALSE(is_settling_since(97'000));
+  EXPECT_FALSE(is_settling_since(97'001)) << "clocks are slewed";
+  EXPECT_FALSE(is_settling_since(200'000)) << "the clock was set back";
+  EXPECT_FALSE(is_settling({}, now, milliseconds(3000)));
+}
 
 TEST_F(DetectorTest, a_renamed_file_is_ready_at_once_if_its_structure_is_whole) {
   detector_.on_event({"checkpoint.pt.tmp", FileEventKind::kCloseWrite}, at_ms(0));
