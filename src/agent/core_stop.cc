@@ -3,6 +3,7 @@
 
 #include "agent/core_state.h"
 #include "base/log.h"
+#include "model/suspicion.h"
 
 namespace rn::agent {
 
@@ -19,6 +20,15 @@ constexpr std::int32_t kExitTemporary = 75;
 bool asks_for_restart(std::int32_t exit_code) {
   return exit_code == kExitCheckpointed || exit_code == kExitResubmit ||
          exit_code == kExitTemporary;
+}
+
+/// It crashed by itself soon after a resume and had saved nothing: what it resumed from may have
+/// been useless already, and so may what it left behind (ADR 0005). As a generation that would
+/// stand between the job and the one before.
+bool has_crashed_at_once(const Attempt& a, Instant now) {
+  if (a.row.end != AttemptEnd::kCrashed || a.row.restored.generation == 0) return false;
+  if (!a.row.generations.empty() || a.put_off) return false;
+  return to_ns(now) - a.row.started_ns < nanoseconds(seconds(kCrashAfterResumeS)).count();
 }
 
 }  // namespace
@@ -263,9 +273,10 @@ bool Core::State::saves_at_end(const Attempt& a) const {
     case AttemptEnd::kReclaimed:
     case AttemptEnd::kMigrated:
     case AttemptEnd::kLost:
-    case AttemptEnd::kCrashed:
     case AttemptEnd::kTimedOut:
       return true;
+    case AttemptEnd::kCrashed:
+      return !has_crashed_at_once(a, now_.boot);
     case AttemptEnd::kNone:
     case AttemptEnd::kSucceeded:
     case AttemptEnd::kCancelled:

@@ -30,11 +30,15 @@ struct Candidate {
   std::string signature;
 };
 
-/// When the guest changed a file last, also one that it gave an old time: what has changed since
-/// the guest began was its doing. By the node's wall clock.
+/// Also what it gave an old time: what has changed since the guest began was its doing. By the
+/// node's wall clock.
+bool is_changed_by_guest(const FileStat& stat, std::int64_t guest_since_ns) {
+  return guest_since_ns != 0 && stat.changed_ns >= guest_since_ns;
+}
+
 std::int64_t changed_by_guest_ns(const FileStat& stat, std::int64_t guest_since_ns) {
-  const bool is_guests = guest_since_ns != 0 && stat.changed_ns >= guest_since_ns;
-  return is_guests ? std::max(stat.mtime_ns, stat.changed_ns) : stat.mtime_ns;
+  return is_changed_by_guest(stat, guest_since_ns) ? std::max(stat.mtime_ns, stat.changed_ns)
+                                                   : stat.mtime_ns;
 }
 
 /// Checkpoint units below the work folder, newest first.
@@ -59,6 +63,27 @@ std::vector<Candidate> find_units(
     return a.newest_ns != b.newest_ns ? a.newest_ns > b.newest_ns : a.unit < b.unit;
   });
   return out;
+}
+
+/// The guest has changed nothing, as far as is known. A folder also says that something went from
+/// it. What lies beside a checkpoint counts: a script's real state may have a name of its own. And
+/// so do the times that we gave the files: the clock may have been set back since.
+bool is_as_laid_out(
+    const checkpoint::Scan& scan,
+    const checkpoint::SnapshotCache& known,
+    const checkpoint::WatchRules& rules,
+    std::int64_t guest_since_ns
+) {
+  if (guest_since_ns == 0) return false;
+  return std::all_of(scan.begin(), scan.end(), [&](const auto& entry) {
+    const FileStat& there = entry.second;
+    if (checkpoint::matches_any(rules.temporary, entry.first)) return true;
+    if (is_changed_by_guest(there, guest_since_ns)) return false;
+    if (there.kind != FileStat::Kind::kRegular) return true;
+    const auto* const file = known.find(entry.first);
+    return file != nullptr && file->inode == there.inode && file->bytes == there.size &&
+           file->mtime_ns == there.mtime_ns;
+  });
 }
 
 std::string signature_of(const std::vector<Candidate>& units, const checkpoint::Unit& unit) {
@@ -146,7 +171,9 @@ Result<WorkResult> Hands::snapshot(
   }
   if (w.is_final || !ready) {
     RN_TRY(ready, find_ready(folder, units, rules, w));
-    if (!ready) return WorkResult(NothingNew{});
+    // What was restored is a generation already.
+    if (!ready || is_as_laid_out(scan, entry->cache, rules, w.guest_since_ns))
+      return WorkResult(NothingNew{});
   } else if (!ready->is_declared && deps_.clock.now().boot - ready->changed_at < kNeighbourPatience) {
     RN_CHECK(check_neighbours(folder, units, rules, *ready, deps_.clock.now().wall));
   }

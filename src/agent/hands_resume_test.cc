@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -114,6 +115,94 @@ class HandsThatResume : public HandsTest {
   GenerationRef first;
   GenerationRef second;
 };
+
+/// A guest that goes on from the second generation, and how it left its folder.
+class HandsAfterAResume : public HandsThatResume {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(std::holds_alternative<WorkPrepared>(run(a_resume())));
+    std::this_thread::sleep_for(milliseconds(20));
+    guest_since_ns_ = (to_ms(clock.now().wall) + 1) * 1'000'000;
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+
+  bool is_a_generation() {
+    TakeSnapshot w = a_snapshot(3);
+    w.disk = folder + "/other";
+    w.epoch = {1, 2};
+    w.parent = second;
+    w.guest_since_ns = guest_since_ns_;
+    w.spec.paths = {"ckpt.bin", "checkpoint/"};
+    w.spec.temporary = {"*.tmp"};
+    const WorkResult result = run(w);
+    EXPECT_FALSE(std::holds_alternative<Error>(result));
+    return std::holds_alternative<SnapshotTaken>(result);
+  }
+
+  std::int64_t guest_since_ns_ = 0;
+};
+
+TEST_F(HandsAfterAResume, who_has_written_nothing_makes_no_generation) {
+  EXPECT_FALSE(is_a_generation());
+}
+
+TEST_F(HandsAfterAResume, who_has_written_only_what_is_temporary_makes_no_generation) {
+  put(in_work("other", "ckpt.tmp"), "half");
+
+  EXPECT_FALSE(is_a_generation());
+}
+
+TEST_F(HandsAfterAResume, who_has_written_beside_the_checkpoint_makes_one) {
+  put(in_work("other", "state.npz"), "what nobody takes for a checkpoint");
+
+  EXPECT_TRUE(is_a_generation());
+}
+
+TEST_F(HandsAfterAResume, who_has_saved_makes_one) {
+  put(in_work("other", "ckpt.bin"), "step 3, longer still");
+
+  EXPECT_TRUE(is_a_generation());
+}
+
+TEST_F(HandsAfterAResume, who_has_saved_the_same_bytes_with_an_old_time_makes_one) {
+  const std::filesystem::path file = folder + "/" + in_work("other", "ckpt.bin");
+  const auto old = std::filesystem::last_write_time(file);
+  put(in_work("other", "ckpt.bin"), "step 2, longer");
+  std::filesystem::last_write_time(file, old);
+
+  EXPECT_TRUE(is_a_generation());
+}
+
+TEST_F(HandsAfterAResume, who_has_saved_after_the_clock_was_set_back_makes_one) {
+  put(in_work("other", "ckpt.bin"), "step 3, longer still");
+  guest_since_ns_ += std::int64_t{3600} * 1'000'000'000;
+
+  EXPECT_TRUE(is_a_generation());
+}
+
+class HandsAfterAResumeOfAFolder : public HandsAfterAResume {
+ protected:
+  void SetUp() override {
+    put(in_work("disk", "checkpoint/model"), "step 3");
+    put(in_work("disk", "checkpoint/old"), "step 2");
+    TakeSnapshot w = a_snapshot(2);
+    w.spec.paths = {"ckpt.bin", "checkpoint/"};
+    const WorkResult taken = run(w);
+    ASSERT_TRUE(std::holds_alternative<SnapshotTaken>(taken));
+    second = std::get<SnapshotTaken>(taken).generation;
+    HandsAfterAResume::SetUp();
+  }
+};
+
+TEST_F(HandsAfterAResumeOfAFolder, who_has_written_nothing_makes_no_generation) {
+  EXPECT_FALSE(is_a_generation());
+}
+
+TEST_F(HandsAfterAResumeOfAFolder, who_has_removed_a_file_of_it_makes_one) {
+  std::filesystem::remove(folder + "/" + in_work("other", "checkpoint/old"));
+
+  EXPECT_TRUE(is_a_generation());
+}
 
 TEST_F(HandsThatResume, a_chunk_that_rotted_here_before_the_fetch_is_fetched_too) {
   ASSERT_TRUE(store->forget(guest.job));

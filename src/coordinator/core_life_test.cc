@@ -301,6 +301,29 @@ TEST_F(Life, a_crash_soon_after_a_resume_falls_back_one_generation_once) {
   EXPECT_EQ(state(id), JobState::kFailed) << "it is the job, not the checkpoint";
 }
 
+TEST_F(Life, one_that_has_saved_since_the_resume_is_put_back_no_further) {
+  const JobId id = saved(3);
+  end(id, AttemptEnd::kReclaimed);
+  run_again(id);
+  const GenerationRef next = generation(id, 4);
+  ASSERT_TRUE(commit_generation(node(where(id)), next, {receipt(node("store"), next)}).is_accepted);
+  end(id, AttemptEnd::kCrashed, 1);
+
+  EXPECT_EQ(count_events("generation.condemned"), 0U);
+  EXPECT_EQ(job(id).durable.generation, 4U);
+  EXPECT_EQ(state(id), JobState::kFailed);
+}
+
+TEST_F(Life, a_crash_just_within_two_minutes_of_a_resume_falls_back) {
+  const JobId id = saved(3);
+  end(id, AttemptEnd::kReclaimed);
+  run_again(id);
+  pass(110'000);
+  end(id, AttemptEnd::kCrashed, 1);
+
+  EXPECT_EQ(count_events("generation.condemned"), 1U);
+}
+
 TEST_F(Life, a_clock_that_was_set_back_makes_no_late_crash_an_early_one) {
   const JobId id = saved(3);
   end(id, AttemptEnd::kReclaimed);

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/ids.h"
 #include "coordinator/rows.h"
+#include "model/suspicion.h"
 #include "model/wire.h"
 #include "reclaim/topology.h"
 #include "sched/queue.h"
@@ -276,9 +277,9 @@ struct Config {
   std::uint32_t start_timeout_ms = 900'000;  ///< from lease to running (image transfer included)
   std::uint32_t drain_wait_ms =
       120'000;  ///< how long a displaced job waits for its last generation
-  std::uint32_t stop_deadline_ms = 60'000;   ///< a save-first stop by the coordinator itself
-  std::uint32_t ticket_valid_s = 2 * 3600;   ///< ≥ 1 h: evacuations work while we are away
-  std::uint32_t crash_after_resume_s = 120;  ///< a crash sooner blames the generation resumed from
+  std::uint32_t stop_deadline_ms = 60'000;  ///< a save-first stop by the coordinator itself
+  std::uint32_t ticket_valid_s = 2 * 3600;  ///< ≥ 1 h: evacuations work while we are away
+  std::uint32_t crash_after_resume_s = kCrashAfterResumeS;
   std::uint32_t backoff_first_ms = 1000;
   std::uint32_t backoff_max_ms = 300'000;
   std::uint32_t rollup_s = 300;   ///< width of telemetry's buckets

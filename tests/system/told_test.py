@@ -158,6 +158,31 @@ class Told(unittest.TestCase):
         self.assertNotIn(b"begin step=0\n", site.rest.log(job, 2))
         site.cli("stop", job)
 
+    def test_f_who_finds_its_state_torn_goes_on_once_from_the_generation_before(self):
+        spec = {
+            "name": "torn", "image": "base",
+            "command": ["sh", "-c", "if [ -e state.ckpt ]; then "
+                        "grep -q bad state.ckpt && { echo torn > why; exit 9; }; echo resumed; "
+                        "[ $RECLAIM_ATTEMPT = 3 ] && exit 85; exit 0; fi; "
+                        "for s in good bad; do echo $s > t; mv t state.ckpt; sleep 3; done; sleep 1000"],
+            "resources": {"cpu_milli": 200, "cpu_milli_min": 100, "memory_mib": 64, "disk_mib": 64},
+            "checkpoint": {"paths": ["state.ckpt"], "quiet_ms": QUIET_MS}}
+        site = self.site
+        job = site.rest.post("/v1/jobs", spec)["job"]["id"]
+        site.wait("both to be durable", lambda: site.rest.job(job)["durable"]["generation"] == 2, 60)
+        site.nodes["lab-a"].owner("reclaim", "--now")
+        site.wait("it to be displaced", lambda: site.rest.job(job)["state"] == "queued", 60)
+        site.nodes["lab-a"].owner("release")
+        site.wait("its end", lambda: site.rest.job(job)["state"] in ("succeeded", "failed"), 60)
+
+        self.assertEqual(site.rest.job(job)["state"], "succeeded", self.kinds(job))
+        self.assertEqual(self.kinds(job).count("generation.condemned"), 1)
+        self.assertEqual(
+            [one["end"] for one in site.rest.attempts(job)], ["reclaimed", "crashed", "migrated", "succeeded"])
+        self.assertEqual(site.rest.log(job, 3) + site.rest.log(job, 4), b"resumed\n" * 2)
+        self.assertEqual(
+            site.rest.job(job)["durable"]["generation"], 1, "one that wrote nothing has made a generation")
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
