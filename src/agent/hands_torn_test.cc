@@ -98,7 +98,7 @@ TEST_F(HandsTorn, a_whole_file_waits_for_the_one_that_is_being_written_beside_it
   write("optimizer.safetensors", torn());
   const auto ready_since = [&](Instant since) {
     guests->entry(guest)->ready =
-        checkpoint::GenerationReady{{"model.safetensors", false}, false, false, since, since};
+        checkpoint::GenerationReady{{"model.safetensors", false}, false, false, since, since, {}};
   };
   ready_since(clock.now().boot);
   const WorkResult result = run(next(false));
