@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/yaml.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/depthguard.h>
@@ -23,6 +23,38 @@ constexpr std::size_t kMaxValues = 100'000;
 
 std::string at(const YAML::Mark& mark) {
   return "line " + std::to_string(mark.line + 1) + ", column " + std::to_string(mark.column + 1);
+}
+
+/// A marker of documents has its line from the first column on, and nothing else may begin so:
+/// YAML 1.2, section 9.1.2. (To load them all is no way: on broken text the library never ends.)
+bool is_marker(std::string_view line, std::string_view mark) {
+  return line.starts_with(mark) &&
+         (line.size() == mark.size() ||
+          std::string_view(" \t\r").find(line[mark.size()]) != std::string_view::npos);
+}
+
+bool is_blank_or_comment(std::string_view line) {
+  const std::size_t first = line.find_first_not_of(" \t\r");
+  return first == std::string_view::npos || line[first] == '#';
+}
+
+bool has_second_document(std::string_view text) {
+  bool has_begun = false;
+  bool has_ended = false;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (is_marker(line, "...")) {
+      has_ended = has_begun;
+      continue;
+    }
+    const bool is_begin = is_marker(line, "---");
+    if (!is_begin && (is_blank_or_comment(line) || (!has_begun && line.starts_with('%')))) continue;
+    if (has_ended || (is_begin && has_begun)) return true;
+    has_begun = true;
+  }
+  return false;
 }
 
 std::string too_deep() {
@@ -109,15 +141,13 @@ class Converter {
 Result<nlohmann::json> parse_yaml(std::string_view text) {
   // NOTE: yaml-cpp throws; nothing of it leaves this function.
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
-    if (documents.size() > 1)
+    if (has_second_document(text))
       return fail(
           ErrorCode::kInvalid,
-          "there are " + std::to_string(documents.size()) + " documents in it, separated by ---",
+          "there is more than one document in it, separated by --- or ...",
           "give one file for each"
       );
-    if (documents.empty()) return json::object();
-    const YAML::Node& root = documents.front();
+    const YAML::Node root = YAML::Load(std::string(text));
     if (!root.IsDefined() || root.IsNull()) return json::object();
     return Converter().convert(root, 0);
   } catch (const YAML::DeepRecursion& error) {

@@ -58,10 +58,12 @@ TEST(Yaml, aliases_that_multiply_are_bounded) {
 }
 
 TEST(Yaml, a_second_document_is_not_dropped_in_silence) {
-  EXPECT_EQ(
-      parse_yaml("a: 1\n---\nb: 2\n").error().message,
-      "there are 2 documents in it, separated by ---"
-  );
+  for (const char* two : {"a: 1\n---\nb: 2\n", "---\na: 1\n--- \nb: 2", "a: 1\n...\nb: 2\n"})
+    EXPECT_EQ(
+        parse_yaml(two).error().message,
+        "there is more than one document in it, separated by --- or ..."
+    ) << two;
+  EXPECT_EQ(parse_yaml("# x\n--- # y\na: |\n  text\n  ---\n")->dump(), R"({"a":"text\n---\n"})");
   EXPECT_EQ(parse_yaml("---\na: 1\n")->dump(), R"({"a":1})");
   EXPECT_EQ(parse_yaml("a: 1\n...\n")->dump(), R"({"a":1})");
 }
