@@ -80,7 +80,7 @@ int forget(FileSystem& fs, const AgentConfig& config, bool is_joined, const std:
 
 /// Said before anything is done. Nothing waits for it, nor fails by it.
 void say_what_is_held(FileSystem& fs, const AgentConfig& config, bool purges) {
-  const auto held = held_for_others(fs, config);
+  const auto held = checkpoint::measure_store(fs, config.store_folder());
   const std::string words =
       held ? held_words(*held, purges)
            : "what it holds of others cannot be told: " + held.error().describe();

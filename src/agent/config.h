@@ -69,6 +69,8 @@ struct AgentConfig {
 
   std::string identity_folder() const { return folder() + "/identity"; }
 
+  std::string store_folder() const { return folder() + "/chunks"; }
+
   std::string contract_path() const { return folder() + "/contract.yaml"; }
 
   std::string warden_path() const {

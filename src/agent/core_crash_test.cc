@@ -76,13 +76,7 @@ TEST_F(CoreCrash, one_that_asks_to_be_restarted_is_saved) {
 }
 
 TEST_F(CoreCrash, one_that_is_told_to_leave_is_saved) {
-  wire::StopAttempt stop;
-  stop.job = JobId("j-1");
-  stop.epoch = kEpoch;
-  stop.mode = StopMode::kSaveFirst;
-  stop.deadline_ms = 60'000;
-  stop.end = AttemptEnd::kMigrated;
-  tell(stop);
+  order_stop(StopMode::kSaveFirst, AttemptEnd::kMigrated, 60'000);
   crash();
 
   EXPECT_TRUE(is_saved());

@@ -99,6 +99,17 @@ class CoreTest : public testing::Test {
 
   void tell(wire::Message message) { feed(CoordinatorMessage{std::move(message)}); }
 
+  /// The coordinator's order to end the attempt of job 1.
+  void order_stop(StopMode mode, AttemptEnd end, std::uint32_t deadline_ms = 0) {
+    wire::StopAttempt stop;
+    stop.job = JobId("j-1");
+    stop.epoch = kEpoch;
+    stop.mode = mode;
+    stop.deadline_ms = deadline_ms;
+    stop.end = end;
+    tell(stop);
+  }
+
   void push_state() { feed(WardenReply{warden_wire::StateChanged{warden}}); }
 
   // ---- what came out

@@ -365,12 +365,7 @@ TEST_F(CoreLease, a_guest_and_a_disk_that_the_warden_does_not_know_are_gone) {
   start();
   run();
   log_is_empty();
-  wire::StopAttempt stop;
-  stop.job = JobId("j-1");
-  stop.epoch = kEpoch;
-  stop.mode = StopMode::kAtOnce;
-  stop.end = AttemptEnd::kCancelled;
-  tell(stop);
+  order_stop(StopMode::kAtOnce, AttemptEnd::kCancelled);
   answer<warden_wire::KillGuest>(not_found);
   log_is_empty();
   EXPECT_EQ(last_end(), AttemptEnd::kCancelled);
@@ -581,13 +576,7 @@ TEST_F(CoreLease, what_is_evacuated_goes_before_the_start_of_another_job) {
   commit.image_digest = "sha256:other";
   commit.hold = probe("j-2", wanted).hold;
   tell(commit);
-  wire::StopAttempt stop;
-  stop.job = JobId("j-1");
-  stop.epoch = kEpoch;
-  stop.mode = StopMode::kSaveFirst;
-  stop.deadline_ms = 30'000;
-  stop.end = AttemptEnd::kMigrated;
-  tell(stop);
+  order_stop(StopMode::kSaveFirst, AttemptEnd::kMigrated, 30'000);
   detect();
   copied("n-2", 1);
 

@@ -397,24 +397,14 @@ TEST_F(CoreNotice, what_was_ordered_first_is_the_end_whatever_comes_while_it_is_
   declare();
   advance(seconds(59));
   ASSERT_EQ(phase(), "stopping");
-  wire::StopAttempt stop;
-  stop.job = JobId("j-1");
-  stop.epoch = kEpoch;
-  stop.mode = StopMode::kAtOnce;
-  stop.end = AttemptEnd::kCancelled;
-  tell(stop);
+  order_stop(StopMode::kAtOnce, AttemptEnd::kCancelled);
   answer<warden_wire::KillGuest>();
 
   EXPECT_TRUE(has_work<TakeSnapshot>()) << "a cancelled one would not be saved";
 }
 
 TEST_F(CoreNotice, a_cancelled_guest_that_is_cut_meanwhile_was_cancelled) {
-  wire::StopAttempt stop;
-  stop.job = JobId("j-1");
-  stop.epoch = kEpoch;
-  stop.mode = StopMode::kAtOnce;
-  stop.end = AttemptEnd::kCancelled;
-  tell(stop);
+  order_stop(StopMode::kAtOnce, AttemptEnd::kCancelled);
   ReclaimRecord record = a_reclaim(ReclaimKind::kEmergency);
   record.phase = ReclaimPhase::kCleared;
   record.cut_ns = record.killed_ns = record.cleared_ns = record.declared_ns;

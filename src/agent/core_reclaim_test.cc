@@ -420,14 +420,7 @@ TEST_F(CoreReclaim, a_reclaimed_node_refuses_probes_until_it_is_returned_and_fre
 }
 
 TEST_F(CoreReclaim, a_migration_saves_first_and_ends_as_migrated) {
-  wire::StopAttempt stop;
-  stop.job = JobId("j-1");
-  stop.epoch = kEpoch;
-  stop.mode = StopMode::kSaveFirst;
-  stop.deadline_ms = 30'000;
-  stop.end = AttemptEnd::kMigrated;
-  stop.reason = "home is faster";
-  tell(stop);
+  order_stop(StopMode::kSaveFirst, AttemptEnd::kMigrated, 30'000);
   EXPECT_EQ(state(), AttemptState::kNoticed);
   evacuate();
 

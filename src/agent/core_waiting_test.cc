@@ -299,12 +299,7 @@ TEST_F(CoreWaiting, a_verdict_of_a_stale_epoch_is_obeyed_when_there_is_room) {
 TEST_F(CoreWaiting, what_the_owner_and_the_coordinator_order_meanwhile_is_done_when_there_is_room) {
   wait_for_room();
   feed(OwnerLeaves{"the lab moves"});
-  wire::StopAttempt stop;
-  stop.job = JobId("j-1");
-  stop.epoch = kEpoch;
-  stop.mode = StopMode::kAtOnce;
-  stop.end = AttemptEnd::kCancelled;
-  tell(stop);
+  order_stop(StopMode::kAtOnce, AttemptEnd::kCancelled);
   EXPECT_EQ(phase(), "running");
 
   feed(JournalGoesOn{});

@@ -92,7 +92,7 @@ void Daemon::State::stop(Status why) {
 
 Status Daemon::State::open_stores() {
   checkpoint::StoreOptions options;
-  options.root = join_path(config.folder(), "chunks");
+  options.root = config.store_folder();
   options.quota_bytes = contract.store_mib << 20;
   options.reserve_free_bytes = contract.reserve_disk_mib << 20;
   RN_TRY(store, checkpoint::ChunkStore::open(fs, clock, options));

@@ -8,9 +8,6 @@ namespace rn::agent {
 namespace {
 
 constexpr seconds kGoodbyeLimit{10};
-/// How the reason ends for which the coordinator closes the connection of a node that has left,
-/// once that is in its database.
-constexpr const char* kLeftAnswer = "closed the connection: left";
 
 bool is_light(const WorkBody& body) {
   return std::holds_alternative<ReadLog>(body) || std::holds_alternative<ForgetAttempt>(body);
@@ -144,7 +141,7 @@ void Daemon::State::act(const LeftForGood& e) {
 
 void Daemon::State::on_disconnected(const std::string& reason) {
   feed(CoordinatorDisconnected{reason});
-  if (says_goodbye) end_goodbye(reason.ends_with(kLeftAnswer));
+  if (says_goodbye) end_goodbye(reason.ends_with(std::string(": ") + wire::kLeftReason));
 }
 
 /// Only what the coordinator has said is written down, since `leave --purge` removes by it what

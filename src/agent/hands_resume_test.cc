@@ -121,6 +121,8 @@ class HandsAfterAResume : public HandsThatResume {
  protected:
   void SetUp() override {
     ASSERT_TRUE(std::holds_alternative<WorkPrepared>(run(a_resume())));
+    // Files carry the kernel's tick: what is laid out lies before the guest's begin, what it writes
+    // after it.
     std::this_thread::sleep_for(milliseconds(20));
     guest_since_ns_ = (to_ms(clock.now().wall) + 1) * 1'000'000;
     std::this_thread::sleep_for(milliseconds(20));

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/counted.h"
 #include "io/errno_error.h"
 #include "io/framed_unix.h"
 
@@ -35,64 +36,21 @@ Status find_no_mount_but(FileSystem& fs, const std::string& path, std::uint64_t 
   return {};
 }
 
-Result<std::vector<std::string>> names_in(FileSystem& fs, const std::string& folder) {
-  auto names = fs.list(folder);
-  if (!names && names.error().code == ErrorCode::kNotFound) return std::vector<std::string>();
-  return names;
-}
-
-/// Of a file that goes while it is looked at, as the running agent's: 0.
-Result<std::uint64_t> bytes_of(FileSystem& fs, const std::string& path) {
-  const auto stat = fs.stat(path);
-  if (!stat && stat.error().code == ErrorCode::kNotFound) return std::uint64_t{0};
-  if (!stat) return fail(stat.error());
-  return stat->size;
-}
-
-std::string counted(std::uint64_t count, const char* what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
 }  // namespace
 
-Result<HeldForOthers> held_for_others(FileSystem& fs, const AgentConfig& config) {
-  HeldForOthers held;
-  const std::string store = config.folder() + "/chunks";
-  const std::string manifests = store + "/manifests";
-  RN_TRY(const auto jobs, names_in(fs, manifests));
-  for (const std::string& job : jobs) {
-    RN_TRY(const auto generations, names_in(fs, join_path(manifests, job)));
-    for (const std::string& file : generations) {
-      RN_TRY(const std::uint64_t bytes, bytes_of(fs, join_path(join_path(manifests, job), file)));
-      held.bytes += bytes;
-    }
-    held.generations += generations.size();
-    if (!generations.empty()) ++held.jobs;
-  }
-  const std::string chunks = store + "/chunks";
-  RN_TRY(const auto folders, names_in(fs, chunks));
-  for (const std::string& folder : folders) {
-    RN_TRY(const auto names, names_in(fs, join_path(chunks, folder)));
-    for (const std::string& name : names) {
-      RN_TRY(const std::uint64_t bytes, bytes_of(fs, join_path(join_path(chunks, folder), name)));
-      held.bytes += bytes;
-    }
-  }
-  return held;
-}
-
-std::string held_words(const HeldForOthers& held, bool purges) {
+std::string held_words(const checkpoint::StoredOnDisk& held, bool purges) {
   if (held.jobs == 0) return {};
   char size[32];
   std::snprintf(size, sizeof size, "%.1f MiB", static_cast<double>(held.bytes) / (1 << 20));
   const bool is_one = held.generations == 1;
-  return "holds " + counted(held.generations, "generation") + " of " + counted(held.jobs, "job") +
-         " of others (" + size + "): " +
-         (purges ? (is_one ? "it goes with it" : "they go with it")
-                 : "once it has left, nobody can fetch " + std::string(is_one ? "it" : "them")) +
-         "; owners of jobs whose last copy that is are told by the coordinator, once it knows "
-         "(event "
-         "copies.left)";
+  std::string out = "holds " + counted(held.generations, "generation") + " of " +
+                    counted(held.jobs, "job") + " of others (" + size + "): ";
+  if (purges) {
+    out += is_one ? "it goes with it" : "they go with it";
+  } else {
+    out += std::string("once it has left, nobody can fetch ") + (is_one ? "it" : "them");
+  }
+  return out + "; owners of jobs whose last copy that is are told by the coordinator (copies.left)";
 }
 
 std::string purged_words(const std::string& folder, bool was_there, bool was_joined) {

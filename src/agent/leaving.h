@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/time.h"
+#include "checkpoint/chunk_store.h"
 #include "io/fd.h"
 
 // What `reclaim-agent leave` needs to wait well: whom it waits for, and for what.
@@ -33,20 +34,10 @@ class ServingProcess {
 /// whoever does not answer. Pure.
 std::string leaving_waits_for(const NodeView& view);
 
-/// What lies in the agent's store: generations of jobs of those to whom the machine was lent, its
-/// own guests' and copies for other nodes.
-struct HeldForOthers {
-  std::uint64_t jobs = 0;
-  std::uint64_t generations = 0;
-  std::uint64_t bytes = 0;  ///< on the disk; generations of one job share what did not change
-};
-
-/// Counted from the files, so that it needs no agent that runs and no coordinator. A store that is
-/// not there holds nothing. Reads only. Errors: the disk's. Blocking.
-Result<HeldForOthers> held_for_others(FileSystem& fs, const AgentConfig& config);
-
-/// One sentence for the owner who leaves, before anything is done; empty if nothing is held. Pure.
-std::string held_words(const HeldForOthers& held, bool purges);
+/// One sentence for the owner who leaves, of what the agent's store has of those to whom the
+/// machine was lent (its own guests' and copies for other nodes), before anything is done; empty if
+/// nothing is held. Pure.
+std::string held_words(const checkpoint::StoredOnDisk& held, bool purges);
 
 /// What a purge has removed, or that there was nothing. Pure.
 std::string purged_words(const std::string& folder, bool was_there, bool was_joined);

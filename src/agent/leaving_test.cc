@@ -139,7 +139,7 @@ TEST_F(WhatIsHeld, is_counted_by_jobs_generations_and_bytes_and_nothing_is_touch
   put("chunks/ab/abcd", 1 << 20);
   put("chunks/cd/cdef", 1 << 20);
 
-  const auto held = held_for_others(fs_, config_);
+  const auto held = checkpoint::measure_store(fs_, config_.store_folder());
 
   ASSERT_TRUE(held) << held.error().describe();
   EXPECT_EQ(held->jobs, 2U);
@@ -149,7 +149,7 @@ TEST_F(WhatIsHeld, is_counted_by_jobs_generations_and_bytes_and_nothing_is_touch
 }
 
 TEST_F(WhatIsHeld, where_no_store_is_there_is_nothing_and_no_word_of_it) {
-  const auto held = held_for_others(fs_, config_);
+  const auto held = checkpoint::measure_store(fs_, config_.store_folder());
 
   ASSERT_TRUE(held) << held.error().describe();
   EXPECT_EQ(held->jobs, 0U);

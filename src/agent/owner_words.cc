@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "arbiter/calendar.h"
+#include "reclaim/last_moment.h"
 
 namespace rn::agent {
 
@@ -159,8 +160,8 @@ std::string reclaim_words(
   const std::int64_t left_s =
       std::max<std::int64_t>((reclaim.deadline_ns - now_ns + kNsPerS / 2) / kNsPerS, 0);
   out += "guests save and leave within " + std::to_string(left_s) + " s";
-  constexpr std::int64_t kStays_s = 150;  // below, hardly anybody gains a minute by staying
-  if (reclaim.kind == ReclaimKind::kAnnounced && left_s >= kStays_s)
+  const double least_s = reclaim::last_moments({}).tell_s + reclaim::kLeastStay_s;
+  if (reclaim.kind == ReclaimKind::kAnnounced && static_cast<double>(left_s) >= least_s)
     out += "; who nobody can take stays until the last save is due";
   return out;
 }

@@ -146,7 +146,7 @@ TEST_F(WatchedSaves, a_long_write_that_no_event_tells_of_yet_is_one) {
   const milliseconds quiet(1000);
   std::ofstream(path()) << "all of it";
   start(quiet);
-  std::this_thread::sleep_for(quiet / 2);
+  std::this_thread::sleep_for(quiet / 2);   // the write begins before the file has held still
   ASSERT_TRUE(fs_.set_mode(path(), 0600));  // changed, without an event, as when a write begins
 
   const auto ready = next();

@@ -48,6 +48,17 @@ struct Retention {
   std::uint32_t keep_from = 0;  ///< this number, or a higher one, is durable
 };
 
+/// What lies in a store's folder. Generations of one job share what did not change.
+struct StoredOnDisk {
+  std::uint64_t jobs = 0;
+  std::uint64_t generations = 0;
+  std::uint64_t bytes = 0;  ///< of all files
+};
+
+/// Counted from the files, for who does not open the store because somebody else has. Without a
+/// folder nothing is stored. Reads only. Errors: the disk's. Blocking.
+Result<StoredOnDisk> measure_store(FileSystem& fs, const std::string& root);
+
 struct GarbageStats {
   std::uint64_t generations = 0;
   std::uint64_t chunks = 0;

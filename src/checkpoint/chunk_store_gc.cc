@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Garbage collection of the chunk store. Nothing here may remove the last good generation (I8).
+// Garbage collection of the chunk store, and what it has. Nothing here may remove the last good
+// generation (I8).
 
 #include <algorithm>
 
@@ -8,6 +9,47 @@
 #include "checkpoint/chunk_store.h"
 
 namespace rn::checkpoint {
+
+namespace {
+
+struct FilesBelow {
+  std::uint64_t folders = 0;  ///< that have any
+  std::uint64_t files = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// What is not there, or goes while it is looked at, counts as nothing.
+Result<std::vector<std::string>> names_in(FileSystem& fs, const std::string& folder) {
+  auto names = fs.list(folder);
+  if (!names && names.error().code == ErrorCode::kNotFound) return std::vector<std::string>();
+  return names;
+}
+
+/// Of the folders in `top`.
+Result<FilesBelow> files_below(FileSystem& fs, const std::string& top) {
+  FilesBelow below;
+  RN_TRY(const auto folders, names_in(fs, top));
+  for (const std::string& folder : folders) {
+    const std::string inside = join_path(top, folder);
+    RN_TRY(const auto names, names_in(fs, inside));
+    for (const std::string& name : names) {
+      const auto stat = fs.stat(join_path(inside, name));
+      if (!stat && stat.error().code != ErrorCode::kNotFound) return fail(stat.error());
+      below.bytes += stat ? stat->size : 0;
+    }
+    below.files += names.size();
+    below.folders += names.empty() ? 0 : 1;
+  }
+  return below;
+}
+
+}  // namespace
+
+Result<StoredOnDisk> measure_store(FileSystem& fs, const std::string& root) {
+  RN_TRY(const FilesBelow manifests, files_below(fs, join_path(root, "manifests")));
+  RN_TRY(const FilesBelow chunks, files_below(fs, join_path(root, "chunks")));
+  return StoredOnDisk{manifests.folders, manifests.files, manifests.bytes + chunks.bytes};
+}
 
 /// Chunks of every manifest, as each was when it was stored or the store was opened: a disk that
 /// fails to read one meanwhile costs no chunk.

@@ -90,19 +90,6 @@ State::EventData data_of(
   return {{"holders", ids}, {"generation", std::to_string(generation_of(state, job, holders))}};
 }
 
-/// How many of the newest attempts found no holder, one after the other.
-std::uint32_t waits_in_a_row(const State& state, const JobEntry& job) {
-  std::uint32_t count = 0;
-  auto at = state.attempts.upper_bound({job.row.job.id, job.row.job.epoch});
-  while (at != state.attempts.begin()) {
-    --at;
-    const Attempt& a = at->second.row.attempt;
-    if (a.job != job.row.job.id || a.end != AttemptEnd::kHolderAway) break;
-    ++count;
-  }
-  return count;
-}
-
 }  // namespace
 
 std::string away_words(const State& state, const JobEntry& job) {
@@ -170,9 +157,10 @@ void wait_for_holder(State& state, JobEntry& job, const AttemptEntry& attempt) {
   if (is_there) job.row.avoid = node;
   // Those that are there have it no more, says the node; it may be wrong.
   const bool is_held_back = !away_words(state, job).empty();
-  const std::int64_t pause = is_held_back ? 0
-                             : is_there   ? backoff_ms(state.config, waits_in_a_row(state, job))
-                                          : state.config.backoff_max_ms;
+  const std::int64_t pause =
+      is_held_back ? 0
+      : is_there   ? backoff_ms(state.config, ended_in_a_row(state, job, AttemptEnd::kHolderAway))
+                   : state.config.backoff_max_ms;
   job.row.not_before_wall_ms = pause == 0 ? 0 : state.wall_ms() + pause;
   job.row.is_displaced = true;  // before those that have not begun, as before
   job.awaited = {holders.begin(), holders.end()};

@@ -64,25 +64,12 @@ void restart(State& state, JobEntry& job, bool counts, const std::string& why) {
   queue_later(state, job, counts ? backoff_ms(state.config, job.row.job.restarts) : 0, why);
 }
 
-/// How many of the newest attempts were refused, one after the other.
-std::uint32_t refusals_in_a_row(const State& state, const JobEntry& job) {
-  std::uint32_t count = 0;
-  auto at = state.attempts.upper_bound({job.row.job.id, job.row.job.epoch});
-  while (at != state.attempts.begin()) {
-    --at;
-    const Attempt& a = at->second.row.attempt;
-    if (a.job != job.row.job.id || a.end != AttemptEnd::kRefused) break;
-    ++count;
-  }
-  return count;
-}
-
 /// A node that cannot start it says nothing of the job, so no restart is used up.
 void refused(State& state, JobEntry& job, const Attempt& a) {
   forget_stop(job);
   job.row.avoid = a.node;
   const std::string why = state.name_of(a.node) + " could not start it: " + a.detail;
-  const std::uint32_t times = refusals_in_a_row(state, job);
+  const std::uint32_t times = ended_in_a_row(state, job, AttemptEnd::kRefused);
   if (times > kRefusalsMax)
     return finish(
         state,
@@ -233,6 +220,18 @@ void conclude(State& state, JobEntry& job, AttemptEntry& attempt, AttemptEnd end
 }
 
 }  // namespace
+
+std::uint32_t ended_in_a_row(const State& state, const JobEntry& job, AttemptEnd end) {
+  std::uint32_t count = 0;
+  auto at = state.attempts.upper_bound({job.row.job.id, job.row.job.epoch});
+  while (at != state.attempts.begin()) {
+    --at;
+    const Attempt& a = at->second.row.attempt;
+    if (a.job != job.row.job.id || a.end != end) break;
+    ++count;
+  }
+  return count;
+}
 
 std::int64_t backoff_ms(const Config& config, std::uint32_t times) {
   const std::uint32_t doublings = std::min(times == 0 ? 0 : times - 1, 20u);

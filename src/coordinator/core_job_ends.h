@@ -6,6 +6,9 @@
 // How attempts end, and what that means for their jobs. Part of core_job_life.
 namespace rn::coordinator {
 
+/// How many of the newest attempts ended so, one after the other.
+std::uint32_t ended_in_a_row(const State& state, const JobEntry& job, AttemptEnd end);
+
 /// The lease is there: said by the node in a reply, a report or an event.
 void grant(State& state, JobEntry& job, AttemptEntry& attempt);
 /// Records the end that the attempt's node reported, and moves the job.

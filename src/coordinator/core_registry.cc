@@ -498,7 +498,7 @@ void on_reclaim_report(State& state, NodeEntry& node, const ReclaimRecord& recor
 
 void on_leave(State& state, NodeEntry& node, const std::string& reason) {
   state.note(node, "node.left", reason.empty() ? "its owner takes it out for good" : reason);
-  revoke(state, node, "left");
+  revoke(state, node, wire::kLeftReason);
 }
 
 void revoke(State& state, NodeEntry& node, const std::string& reason) {

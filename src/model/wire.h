@@ -222,6 +222,10 @@ struct ReclaimReport {
   RN_FIELDS(ReclaimReport, record)
 };
 
+/// With this reason the coordinator closes the connection of a node that has left for good, once
+/// that is in its database: the node may forget all it has.
+inline constexpr const char* kLeftReason = "left";
+
 /// The node leaves for good; its rows are closed.
 struct Leave {
   std::string reason;

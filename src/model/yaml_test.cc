@@ -64,6 +64,8 @@ TEST(Yaml, a_second_document_is_not_dropped_in_silence) {
         "there is more than one document in it, separated by --- or ..."
     ) << two;
   EXPECT_EQ(parse_yaml("# x\n--- # y\na: |\n  text\n  ---\n")->dump(), R"({"a":"text\n---\n"})");
+  EXPECT_FALSE(parse_yaml("a: 1\n---\n,"));
+  EXPECT_EQ(parse_yaml(",")->dump(), "{}") << "the library would load documents from it for ever";
   EXPECT_EQ(parse_yaml("---\na: 1\n")->dump(), R"({"a":1})");
   EXPECT_EQ(parse_yaml("a: 1\n...\n")->dump(), R"({"a":1})");
 }

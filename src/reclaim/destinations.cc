@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/counted.h"
+
 namespace rn::reclaim {
 
 namespace {
@@ -32,10 +34,6 @@ double score_of(const CopySource& source, const CopyCandidate& c) {
   return score - 0.02 * c.copies_held - 0.2 * c.shares_switches;
 }
 
-std::string count_of(std::size_t count, const char* what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
 void judge_quality(
     const CopySource& source,
     const std::vector<CopyCandidate>& candidates,
@@ -49,7 +47,7 @@ void judge_quality(
         "machine that runs the job";
   } else if (domains < source.wanted) {
     choice.quality = CopyQuality::kFewerCopies;
-    choice.shortfall = count_of(domains, "copy place") + " instead of " +
+    choice.shortfall = counted(domains, "copy place") + " instead of " +
                        std::to_string(source.wanted) + " in other failure domains";
   } else {
     const auto same_lab = std::count_if(
