@@ -11,6 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 import capture  # noqa: E402
 import displacements  # noqa: E402
 import guests  # noqa: E402
+import machine  # noqa: E402
 import table  # noqa: E402
 
 LOG = """begin step=0 from=nothing time=100.000000
@@ -161,6 +162,17 @@ class CaptureFile(unittest.TestCase):
         self.assertEqual((first, second), ([packet], [packet, packet]))
         self.assertEqual(packet.guest, "cnn")
         self.assertRaises(ValueError, capture.Reader().feed, b"x" * 30)
+
+
+class ProcessesOfARun(unittest.TestCase):
+    def test_who_looks_through_another_runs_groups_is_not_ours(self):
+        ours, groups = "0a1b2c", "/sys/fs/cgroup"
+        for line, is_ours in {
+                "reclaim-warden serve --lab 0a1b2c-lab-a --run /tmp/rn-0a1b2c/lab-a/run": True,
+                "sleep 9 /tmp/rn-0a1b2c": True,
+                f"find {groups}/rn-19a8cb-* {groups}/rn-0a1b2c-lab-a/rn-19a8cb-*": False,
+                "sleep 9 /tmp/rn-19a8cb": False}.items():
+            self.assertEqual(machine.names_run(line, ours), is_ours, line)
 
 
 class Table(unittest.TestCase):

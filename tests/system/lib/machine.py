@@ -151,6 +151,13 @@ def containers(owner):
             "container networks": sorted(owner.docker("network", "ls").splitlines())}
 
 
+def names_run(line, run):
+    """A command line that names this run's things alone. One that looks through the control groups of another run names
+    the folders of all runs on its way."""
+    others = re.search(rf"\brn-(?!{run}\b)[0-9a-z]{{6,}}\b", line)
+    return f"rn-{run}" in line and not others
+
+
 def processes(run):
     """Programs of ours and of engines that carry the run's tag or folder, with their pids."""
     found = []
@@ -161,7 +168,7 @@ def processes(run):
             is_ours = f"RN_RUN={run}\0".encode() in (entry / "environ").read_bytes() if line else False
         except OSError:
             continue
-        if is_ours or f"rn-{run}" in line:
+        if is_ours or names_run(line, run):
             found.append(f"{entry.name} {line}")
     return found
 
