@@ -237,10 +237,19 @@ class BadInput(OneNode):
 
     @staticmethod
     def fill(folder):
-        """Takes all that is free there; answers the file that does."""
+        """Takes all that is free there; answers the file that does. Others may take of it meanwhile: the engine of a
+        node still writes when its first test begins. One that got a part is no file that stays."""
         file = folder / "filler"
-        free = os.statvfs(folder)
-        subprocess.run(["fallocate", "-l", str(free.f_bavail * free.f_frsize - (1 << 20)), file], check=True)
+
+        def is_taken():
+            free = os.statvfs(folder)
+            wanted = str(free.f_bavail * free.f_frsize - (1 << 20))
+            done = subprocess.run(["fallocate", "-l", wanted, file], stderr=subprocess.DEVNULL)
+            if done.returncode != 0:
+                file.unlink(missing_ok=True)
+            return done.returncode == 0
+
+        wait_until("the disk to be filled", is_taken, 20, 0.2)
         return file
 
     def test_a_full_disk_of_the_coordinator_refuses_uploads_and_keeps_what_it_has(self):
