@@ -103,9 +103,9 @@ void must(const Status& status) {
 
 std::vector<BlobView> cut(BlobView bytes) {
   std::vector<BlobView> chunks;
-  for (std::size_t at = 0; at < bytes.size(); at += kFixedChunkBytes) {
-    chunks.push_back(bytes.subspan(at, std::min<std::size_t>(kFixedChunkBytes, bytes.size() - at)));
-  }
+  const std::size_t length = fixed_chunk_bytes(bytes.size());
+  for (std::size_t at = 0; at < bytes.size(); at += length)
+    chunks.push_back(bytes.subspan(at, std::min(length, bytes.size() - at)));
   return chunks;
 }
 
@@ -165,7 +165,7 @@ class Disk {
   /// settled mtime.
   void save(std::size_t changes) {
     for (std::size_t i = 0; i < changes; ++i)
-      ++bytes_[std::min(bytes_.size() - 1, i * kFixedChunkBytes + 17)];
+      ++bytes_[std::min(bytes_.size() - 1, i * fixed_chunk_bytes(bytes_.size()) + 17)];
     (void)fs_.remove(root_ + "/new");
     const auto file = must(fs_.create(root_ + "/new", 0600));
     must(file->append(bytes_));
@@ -186,7 +186,10 @@ class Disk {
 
   double size() const { return static_cast<double>(bytes_.size()); }
 
-  std::size_t chunks() const { return (bytes_.size() + kFixedChunkBytes - 1) / kFixedChunkBytes; }
+  std::size_t chunks() const {
+    const std::size_t length = fixed_chunk_bytes(bytes_.size());
+    return (bytes_.size() + length - 1) / length;
+  }
 
  private:
   std::string root_;

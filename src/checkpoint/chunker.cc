@@ -68,6 +68,11 @@ bool is_tensor_file(std::string_view path) {
   });
 }
 
+std::uint32_t fixed_chunk_bytes(std::uint64_t size) {
+  if (size < 64ULL << 20) return 256U << 10;
+  return size < 1ULL << 30 ? 1U << 20 : kChunkBytesMax;
+}
+
 CutMode cut_mode_for(std::string_view path, std::uint64_t size) {
   return size >= kLargeFileBytes || is_tensor_file(path) ? CutMode::kFixed : CutMode::kContent;
 }
@@ -96,12 +101,12 @@ Status for_each_chunk(
     const std::function<Status(std::uint64_t, BlobView)>& take
 ) {
   constexpr std::uint64_t kReadBytes = 4ULL << 20;
+  const std::uint64_t wanted = mode == CutMode::kFixed ? fixed_chunk_bytes(size) : kContentMaxBytes;
   Blob buffer;
   std::size_t start = 0;  // of the bytes in `buffer` that were not handed out yet
   std::uint64_t offset = 0;
   std::uint64_t have = 0;  // bytes read so far
   while (offset < size) {
-    const std::uint64_t wanted = mode == CutMode::kFixed ? kFixedChunkBytes : kContentMaxBytes;
     if (buffer.size() - start < wanted && have < size) {
       RN_TRY(Blob more, file.read(have, std::min(kReadBytes, size - have)));
       if (more.empty())
@@ -117,9 +122,8 @@ Status for_each_chunk(
       continue;
     }
     const BlobView left = BlobView(buffer).subspan(start);
-    const std::size_t length = mode == CutMode::kFixed
-                                   ? std::min<std::size_t>(left.size(), kFixedChunkBytes)
-                                   : content_cut(left);
+    const std::size_t length =
+        mode == CutMode::kFixed ? std::min<std::size_t>(left.size(), wanted) : content_cut(left);
     RN_CHECK(take(offset, left.first(length)));
     start += length;
     offset += length;

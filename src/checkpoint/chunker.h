@@ -15,19 +15,24 @@
 namespace rn::checkpoint {
 
 enum class CutMode : std::uint8_t {
-  kFixed,    ///< every kFixedChunkBytes from the file's start: tensors change in place and dedup by
-             ///< position
+  kFixed,    ///< every fixed_chunk_bytes(size) from the file's start: tensors change in place and
+             ///< dedup by position
   kContent,  ///< where the content says so: text and archives shift
 };
 
-inline constexpr std::uint32_t kFixedChunkBytes = 4U << 20;
 inline constexpr std::uint32_t kContentMinBytes = 64U << 10;
 inline constexpr std::uint32_t kContentAverageBytes = 256U << 10;
 inline constexpr std::uint32_t kContentMaxBytes = 1U << 20;
 /// No chunk of either mode holds more.
-inline constexpr std::uint32_t kChunkBytesMax = kFixedChunkBytes;
+inline constexpr std::uint32_t kChunkBytesMax = 4U << 20;
 /// Files from this size on are cut by position whatever their name says.
 inline constexpr std::uint64_t kLargeFileBytes = 16ULL << 20;
+
+/// How long the chunks of a file of `size` bytes are that is cut by position: 256 KiB below 64 MiB,
+/// 1 MiB below 1 GiB, 4 MiB from there on. What a save changed in one piece is sent with two
+/// chunks' rest at most, so that small states are sent nearly as their delta and large ones have
+/// few chunks. A file that grows past a bound is sent whole once.
+std::uint32_t fixed_chunk_bytes(std::uint64_t size);
 
 /// Fixed for tensor files (by suffix) and for large ones; content-defined for the rest.
 CutMode cut_mode_for(std::string_view path, std::uint64_t size);
@@ -43,8 +48,8 @@ bool is_tensor_file(std::string_view path);
 std::size_t content_cut(BlobView window);
 
 /// Reads `size` bytes of the file once and hands out its chunks in order. Stops at the first error
-/// that `take` answers. kUnavailable if the file ends before `size`. Holds two chunks of the mode
-/// at most. Blocking.
+/// that `take` answers. kUnavailable if the file ends before `size`. Holds two reads of 4 MiB at
+/// most. Blocking.
 Status for_each_chunk(
     File& file,
     std::uint64_t size,

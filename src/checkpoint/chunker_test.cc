@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/chunker.h"
 
+#include <algorithm>
 #include <numeric>
 #include <set>
 
@@ -48,12 +49,37 @@ class ChunkerTest : public ::testing::Test {
   CrashFs fs_;
 };
 
-TEST_F(ChunkerTest, fixed_cuts_fall_on_multiples_of_4_MiB) {
-  const auto chunks = cut(noise(9 << 20, 1), CutMode::kFixed);
+TEST_F(ChunkerTest, fixed_cuts_fall_on_multiples_of_one_length) {
+  const auto chunks = cut(noise((9 << 20) + 5, 1), CutMode::kFixed);
 
-  ASSERT_EQ(chunks.size(), 3U);
-  EXPECT_EQ(chunks[0].size(), 4U << 20);
-  EXPECT_EQ(chunks[2].size(), 1U << 20);
+  ASSERT_EQ(chunks.size(), 37U);
+  for (std::size_t i = 0; i < 36; ++i) EXPECT_EQ(chunks[i].size(), 256U << 10);
+  EXPECT_EQ(chunks[36].size(), 5U);
+}
+
+TEST_F(ChunkerTest, a_change_in_one_piece_of_a_small_state_is_sent_nearly_as_it_is) {
+  const Blob before = noise(16 << 20, 7);
+  Blob after = before;
+  constexpr std::size_t kChanged = 7'750'000;
+  const Blob changed = noise(kChanged, 8);
+  std::copy(changed.begin(), changed.end(), after.begin() + 3'333'333);
+  std::set<Digest> known;
+  for (const Blob& chunk : cut(before, CutMode::kFixed)) known.insert(crypto::sha256(chunk));
+
+  std::size_t sent = 0;
+  for (const Blob& chunk : cut(after, CutMode::kFixed))
+    sent += known.contains(crypto::sha256(chunk)) ? 0 : chunk.size();
+
+  EXPECT_LE(static_cast<double>(sent), 1.05 * kChanged);
+}
+
+TEST_F(ChunkerTest, a_larger_file_has_longer_fixed_chunks) {
+  EXPECT_EQ(fixed_chunk_bytes(1), 256U << 10);
+  EXPECT_EQ(fixed_chunk_bytes((64 << 20) - 1), 256U << 10);
+  EXPECT_EQ(fixed_chunk_bytes(64 << 20), 1U << 20);
+  EXPECT_EQ(fixed_chunk_bytes((1 << 30) - 1), 1U << 20);
+  EXPECT_EQ(fixed_chunk_bytes(1 << 30), kChunkBytesMax);
+  EXPECT_EQ(fixed_chunk_bytes(1ULL << 45), kChunkBytesMax);
 }
 
 TEST_F(ChunkerTest, content_cuts_stay_in_bounds_and_near_the_average) {

@@ -165,7 +165,7 @@ TEST_F(SnapshotTest, unchanged_files_are_not_read_and_unchanged_chunks_not_store
   request_.unit = {"checkpoint.bin", false};
   ASSERT_TRUE(take());
 
-  checkpoint[5 << 20] ^= 1;  // in the second of three chunks
+  checkpoint[5 << 20] ^= 1;  // in the 21st of 36 chunks
   write("checkpoint.bin", checkpoint);
   const auto second = take();
 
@@ -182,7 +182,7 @@ TEST_F(SnapshotTest, unchanged_files_are_not_read_and_unchanged_chunks_not_store
 }
 
 TEST_F(SnapshotTest, a_chunk_that_the_store_lost_is_stored_again_though_its_checksum_is_known) {
-  write("checkpoint.bin", std::string(500'000, 'c'));
+  write("checkpoint.bin", std::string(200'000, 'c'));
   request_.unit = {"checkpoint.bin", false};
   const auto first = take();
   ASSERT_TRUE(first);
@@ -197,7 +197,7 @@ TEST_F(SnapshotTest, a_chunk_that_the_store_lost_is_stored_again_though_its_chec
 }
 
 TEST_F(SnapshotTest, a_lost_cache_costs_reading_and_not_storing) {
-  write("checkpoint.bin", std::string(500'000, 'c'));
+  write("checkpoint.bin", std::string(200'000, 'c'));
   request_.unit = {"checkpoint.bin", false};
   const auto first = take();
   ASSERT_TRUE(first);
@@ -591,8 +591,8 @@ TEST_F(SnapshotTest, a_changed_chunk_on_the_way_stops_the_restore) {
 }
 
 TEST_F(SnapshotTest, chunks_in_another_order_than_the_file_had_stop_the_restore) {
-  std::string two_chunks(8 << 20, 'a');
-  two_chunks.replace(4 << 20, 4 << 20, 4 << 20, 'b');
+  const std::uint32_t length = fixed_chunk_bytes(1);
+  const std::string two_chunks = std::string(length, 'a') + std::string(length, 'b');
   write("checkpoint.bin", two_chunks);
   request_.unit = {"checkpoint.bin", false};
   Manifest m = take()->manifest;
@@ -603,9 +603,9 @@ TEST_F(SnapshotTest, chunks_in_another_order_than_the_file_had_stop_the_restore)
 }
 
 TEST_F(SnapshotTest, a_chunk_that_comes_again_while_it_is_being_encoded_is_stored_once) {
-  std::string chunks(12 << 20, 'a');
-  chunks.replace(8 << 20, 1 << 20, 1 << 20, 'b');
-  write("checkpoint.bin", chunks + chunks.substr(0, 4 << 20) + "end");
+  const std::uint32_t length = fixed_chunk_bytes(1);
+  const std::string same(length, 'a');
+  write("checkpoint.bin", same + same + "b" + same.substr(1) + same + "end");
   request_.unit = {"checkpoint.bin", false};
 
   const auto taken = take();
