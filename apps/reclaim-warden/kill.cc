@@ -25,6 +25,12 @@ namespace {
 
 constexpr milliseconds kDaemonLimit{1500};  ///< longer, and we do it ourselves
 
+Result<KillFrame> ask_the_daemon(const Options& options, const KillFrame& frame) {
+  return warden::ask_kill_socket(
+      options.run + "/kill.sock", frame, kDaemonLimit, pid_path(options)
+  );
+}
+
 void print(const KillFrame& frame, bool is_by_hand) {
   const auto after = [&](const char* what, std::int64_t ns) {
     char text[64];
@@ -167,7 +173,7 @@ int order_transfers(Options& options, KillFrame::Verb verb) {
   KillFrame frame;
   frame.verb = verb;
   frame.declared_ns = to_ns(io::RealClock().now().boot);
-  const auto asked = warden::ask_kill_socket(options.run + "/kill.sock", frame, kDaemonLimit);
+  const auto asked = ask_the_daemon(options, frame);
   const bool is_by_hand = !asked;
   if (is_by_hand && geteuid() != 0)
     return complain(asked.error().hinting("run it as root: then it works without the daemon"));
@@ -216,7 +222,7 @@ int kill_machine(Options& options, KillFrame::Verb verb) {
   // After that write: a release that opened the gate behind it ended no order that is younger.
   frame.declared_ns = to_ns(io::RealClock().now().boot);
   bool is_by_hand = false;
-  auto answer = warden::ask_kill_socket(options.run + "/kill.sock", frame, kDaemonLimit);
+  auto answer = ask_the_daemon(options, frame);
   if (!answer && geteuid() != 0)
     return complain(answer.error().hinting("run it as root: then it works without the daemon"));
   if (!answer) {

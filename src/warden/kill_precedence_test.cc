@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iostream>
 #include <thread>
@@ -13,9 +14,11 @@
 #include <gtest/gtest.h>
 #include <linux/capability.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "io/read_text.h"
@@ -126,6 +129,61 @@ class KillThread : public testing::Test {
   std::unique_ptr<KillService> service_;
   pid_t thread_ = 0;
 };
+
+/// A process that listens at `path`, hears nobody and is stopped; as many as it lets wait do so.
+class StoppedListener {
+ public:
+  explicit StoppedListener(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.data(), path.size());
+    const auto* const to = reinterpret_cast<const sockaddr*>(&address);
+    pid_ = fork();
+    if (pid_ == 0) {
+      const int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+      if (bind(fd, to, sizeof address) == 0 && listen(fd, 1) == 0) raise(SIGSTOP);
+      _exit(1);
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(pid_, &status, WUNTRACED), pid_);
+    EXPECT_TRUE(WIFSTOPPED(status));
+    for (int error = 0; error == 0;) {
+      waiting_.push_back(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      error = connect(waiting_.back(), to, sizeof address) == 0 ? 0 : errno;
+      EXPECT_TRUE(error == 0 || error == EAGAIN) << std::strerror(error);
+    }
+  }
+
+  StoppedListener(const StoppedListener&) = delete;
+  StoppedListener& operator=(const StoppedListener&) = delete;
+
+  ~StoppedListener() {
+    for (const int fd : waiting_) close(fd);
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = 0;
+  std::vector<int> waiting_;
+};
+
+TEST_F(KillThread, of_a_stopped_daemon_at_which_many_wait_is_not_waited_for) {
+  const StoppedListener daemon(socket_);
+  const std::string pid_file = folder_.path() + "/warden.pid";
+  std::ofstream(pid_file) << daemon.pid() << '\n';
+
+  const auto known = ask_kill_socket(socket_, KillFrame{}, std::chrono::hours(1), pid_file);
+
+  ASSERT_FALSE(known);
+  EXPECT_EQ(known.error().code, ErrorCode::kTimeout);
+  EXPECT_EQ(known.error().message, "the warden is stopped");
+  const auto unknown = ask_kill_socket(socket_, KillFrame{}, milliseconds(20), "/none");
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().message, "too many others ask the warden");
+}
 
 TEST_F(KillThread, has_precedence_before_any_order_comes) {
   const int before = policy_of(0);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 
 #include <fcntl.h>
@@ -335,10 +336,15 @@ bool has_stopped_listener(int fd) {
          is_stopped(listener.pid);
 }
 
+bool names_stopped_process(const std::string& pid_file) {
+  const pid_t pid = pid_file.empty() ? 0 : std::atoi(io::read_text(pid_file).c_str());
+  return pid > 0 && is_stopped(pid);
+}
+
 }  // namespace
 
 Result<KillFrame> ask_kill_socket(
-    const std::string& path, const KillFrame& frame, milliseconds limit
+    const std::string& path, const KillFrame& frame, milliseconds limit, const std::string& pid_file
 ) {
   RN_TRY(const sockaddr_un address, address_of(path));
   const io::Precedence precedence;  // of root alone; it sleeps until the answer comes
@@ -349,16 +355,20 @@ Result<KillFrame> ask_kill_socket(
   const auto give_up = std::chrono::steady_clock::now() + limit;
   int error = connects(fd, address);
   // So many wait before us that the kernel takes no more: a flood, through which an order comes.
+  bool hears_nobody = false;
   while (error == EAGAIN && std::chrono::steady_clock::now() < give_up) {
+    hears_nobody = names_stopped_process(pid_file);
+    if (hears_nobody) break;
     poll(nullptr, 0, 1);
     error = connects(fd, address);
   }
-  if (error == EAGAIN) {
+  hears_nobody = hears_nobody || (error == 0 && has_stopped_listener(fd));
+  if (hears_nobody) {
+    status = fail(ErrorCode::kTimeout, "the warden is stopped");
+  } else if (error == EAGAIN) {
     status = fail(ErrorCode::kTimeout, "too many others ask the warden");
   } else if (error != 0) {
     status = fail(ErrorCode::kUnavailable, "nobody listens at " + path);
-  } else if (has_stopped_listener(fd)) {
-    status = fail(ErrorCode::kTimeout, "the warden is stopped");
   } else {
     // Who is refused unheard has the answer before it sends, and then perhaps nobody to send to.
     [[maybe_unused]] const ssize_t sent = send(fd, &frame, sizeof frame, MSG_NOSIGNAL);

@@ -134,9 +134,14 @@ ByHand by_hand(std::uint64_t gpu_mask, const Result<Journal>& journal);
 std::uint64_t emergencies_over(std::uint64_t recorded, bool was_open);
 
 /// Asks the daemon's kill socket. kUnavailable: nobody listens; kTimeout: no answer within `limit`,
-/// or at once and without having asked: the daemon is stopped.
+/// or at once and without having asked: the daemon is stopped. A stopped one is known by who
+/// listens, and where so many wait already that nobody can connect by `pid_file`, in which the
+/// daemon wrote its process id; without one, such a daemon is waited for.
 Result<warden_wire::KillFrame> ask_kill_socket(
-    const std::string& path, const warden_wire::KillFrame& frame, milliseconds limit
+    const std::string& path,
+    const warden_wire::KillFrame& frame,
+    milliseconds limit,
+    const std::string& pid_file = {}
 );
 
 }  // namespace rn::warden
