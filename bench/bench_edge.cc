@@ -70,8 +70,20 @@ void print_windows(
   );
 }
 
+/// Whether new connections of this thread's network namespace ask for ECN.
+void ask_for_ecn(bool asks) {
+  std::FILE* file = std::fopen("/proc/sys/net/ipv4/tcp_ecn", "w");
+  if (file == nullptr || std::fputs(asks ? "1" : "2", file) < 0 || std::fclose(file) != 0)
+    std::printf("(tcp_ecn could not be set: the next row is without ECN)\n");
+}
+
 void run_tcp(
-    Bench& b, std::uint64_t grant, const std::string& congestion, bool paces, int seconds
+    Bench& b,
+    std::uint64_t grant,
+    const std::string& congestion,
+    bool paces,
+    int seconds,
+    const char* how
 ) {
   const Sender sender({.congestion = congestion, .pace_bytes_s = paces ? grant : 0});
   (void)b.edge.set_claims({sender.claim(1, grant)});
@@ -79,9 +91,10 @@ void run_tcp(
   const std::int64_t begin = now_ns();
   sender.flood_until(begin + seconds * kSecond);
   const auto counters = b.edge.claim_counters().value().at(0).counters;
-  print_windows(congestion.c_str(), paces ? "paced" : "unpaced", b, grant, begin, seconds);
+  print_windows(congestion.c_str(), how, b, grant, begin, seconds);
   std::printf(
-      "; dropped %llu of %llu packets, %llu retransmits\n",
+      "; marked %llu, dropped %llu of %llu packets, %llu retransmits\n",
+      static_cast<unsigned long long>(counters.marked_packets),
       static_cast<unsigned long long>(counters.dropped_packets),
       static_cast<unsigned long long>(counters.dropped_packets + counters.passed_packets),
       static_cast<unsigned long long>(sender.retransmits())
@@ -227,9 +240,13 @@ int run(int seconds, int changes, std::uint64_t most_mbit) {
   for (const std::uint64_t mbit : {10U, 100U, 1000U}) {
     if (mbit > most_mbit) continue;
     for (const char* congestion : {"reno", "cubic", "bbr"}) {
-      run_tcp(b, mbit * kMbit, congestion, true, seconds);
-      run_tcp(b, mbit * kMbit, congestion, false, seconds);
+      run_tcp(b, mbit * kMbit, congestion, true, seconds, "paced");
+      run_tcp(b, mbit * kMbit, congestion, false, seconds, "unpaced");
     }
+    ask_for_ecn(true);
+    for (const char* congestion : {"reno", "cubic"})
+      run_tcp(b, mbit * kMbit, congestion, false, seconds, "unpaced, with ECN,");
+    ask_for_ecn(false);
     run_udp(b, mbit * kMbit, seconds);
   }
   const bool is_whole = run_changes(b, changes);

@@ -121,8 +121,13 @@ class Broken:
                  "hand": f"{self.hand} --state {self.node.state} --run {self.node.run}",
                  "group": f"reclaim-{self.labs.run}-lab-a", **values}
         meter = program("reclaim-warden").parents[2] / "bench" / "wire_kill"
-        return self.labs.call("lab-a", [meter, mode, *(f"{key}={value}" for key, value in words.items())],
-                              timeout_s=LIMIT_S, check=False)
+        try:
+            return self.labs.call("lab-a", [meter, mode, *(f"{key}={value}" for key, value in words.items())],
+                                  timeout_s=LIMIT_S, check=False)
+        except subprocess.TimeoutExpired as late:
+            said = late.stdout or ""
+            said = said if isinstance(said, str) else said.decode()
+            return subprocess.CompletedProcess(late.cmd, 1, said, f"it ran for more than {LIMIT_S} s")
 
 
 @contextlib.contextmanager
