@@ -582,6 +582,44 @@ std::vector<double> share_out(
   return rates;
 }
 
+/// One plan's givens.
+struct Givens {
+  double now_s;
+  double tick_s;
+  std::span<const Transfer> transfers;
+  std::span<const Link> links;
+  LinkGuard guard;
+};
+
+/// Books what is admitted anew beside as much of the restores' share as it has time for. The share
+/// per transfer; empty, and nothing is changed, if there is none.
+std::vector<double> leave_to_restores(
+    const Givens& givens,
+    std::vector<double> cuts_s,
+    const AdmissionSearch::Booked& known,
+    const std::vector<bool>& is_admitted,
+    AdmissionSearch::Booked& booked
+) {
+  const auto& [now_s, tick_s, transfers, links, guard] = givens;
+  if (restore_shares(transfers, links, guard, tick_s, 1).empty()) return {};
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    const auto found = booked.find(transfers[i].id);
+    if (is_admitted[i] && found != booked.end())
+      cuts_s.push_back(careful_due_s(now_s, found->second.due_s));
+  }
+  LinkCalendar calendar(now_s, std::move(cuts_s), links, guard);
+  AdmissionSearch search(transfers, now_s, known, calendar);
+  for (const double part : {1.0, 0.5, 0.25}) {
+    std::vector<double> shares = restore_shares(transfers, links, guard, tick_s, part);
+    calendar.set_aside(sums_over_links(transfers, shares, links.size()), now_s + tick_s);
+    if (auto beside = search.book_with_care(is_admitted)) {
+      booked = *std::move(beside);
+      return shares;
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 double guarded_rate(const Link& link, const LinkGuard& guard) {
@@ -621,38 +659,19 @@ RatePlan RatePlanner::plan(
     for (const Stretch& one : booking.stretches)
       cuts_s.insert(cuts_s.end(), {one.from_s, one.to_s});
   }
-  const bool is_any_restore = std::any_of(transfers.begin(), transfers.end(), [](const auto& one) {
-    return one.kind == TransferClass::kRestore;
-  });
-  if (is_any_restore) {
-    for (const Transfer& transfer : transfers) {
-      if (!has_deadline(transfer)) continue;
-      const auto found = known.find(transfer.id);
-      const double due = found == known.end() ? now_s + due_s(transfer) : found->second.due_s;
-      cuts_s.push_back(careful_due_s(now_s, due));
-    }
-  }
   for (const Link& link : links) {
     if (std::isfinite(link.burst_left_s)) cuts_s.push_back(now_s + link.burst_left_s);
   }
-  LinkCalendar calendar(now_s, std::move(cuts_s), links, guard_);
+  LinkCalendar calendar(now_s, cuts_s, links, guard_);
   AdmissionSearch search(transfers, now_s, known, calendar);
   RatePlan plan;
   plan.is_admitted = search.best();
   booked_ = search.book(plan.is_admitted);
   for (std::size_t i = 0; i < transfers.size(); ++i)
     plan.admitted_value += plan.is_admitted[i] ? value_of(transfers[i]) : 0;
-  std::vector<double> shares;
-  for (const double part : {1.0, 0.5, 0.25}) {
-    shares = restore_shares(transfers, links, guard_, tick_s, part);
-    if (shares.empty()) break;
-    calendar.set_aside(sums_over_links(transfers, shares, links.size()), now_s + tick_s);
-    if (auto beside = search.book_with_care(plan.is_admitted)) {
-      booked_ = *std::move(beside);
-      break;
-    }
-    shares.clear();
-  }
+  const std::vector<double> shares = leave_to_restores(
+      {now_s, tick_s, transfers, links, guard_}, std::move(cuts_s), known, plan.is_admitted, booked_
+  );
   plan.rates = share_out(now_s, tick_s, transfers, booked_, shares, RateRoom(links, guard_));
   return plan;
 }
