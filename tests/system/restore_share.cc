@@ -280,6 +280,8 @@ TEST_F(ThinLine, a_restore_shares_it_with_an_evacuation_and_a_checkpoint_as_plan
       restored_s,
       saved_s
   );
+  EXPECT_GE(static_cast<double>(restore.sent()), 0.95 * static_cast<double>(restore.bytes()))
+      << "what is over is no stranger's traffic";
   EXPECT_LT(evacuated_s, kDeadline_s);
   EXPECT_EQ(std::count(promised.begin() + 1, promised.end(), false), 0)
       << "the first look is early";
