@@ -27,7 +27,13 @@ struct Site {
 };
 
 /// Links: up and down of each node, then up and down of each building.
-Site a_site(std::uint64_t seed, std::size_t copies, std::size_t evacuations, double load) {
+Site a_site(
+    std::uint64_t seed,
+    std::size_t copies,
+    std::size_t evacuations,
+    double load,
+    TransferClass others
+) {
   SeededRng rng(seed);
   Site site;
   const std::uint32_t nodes = kBuildings * kNodesEach;
@@ -42,7 +48,7 @@ Site a_site(std::uint64_t seed, std::size_t copies, std::size_t evacuations, dou
       one.links.push_back(2 * (nodes + from / kNodesEach));
       one.links.push_back(2 * (nodes + to / kNodesEach) + 1);
     }
-    one.kind = i < evacuations ? TransferClass::kEvacuation : TransferClass::kCheckpoint;
+    one.kind = i < evacuations ? TransferClass::kEvacuation : others;
     one.value = 1 + 3600 * rng.unit();
     if (i < evacuations) one.deadline_s = 20 + 100 * rng.unit();
     // All buildings' lines together carry nine of kLine for 70 s on average.
@@ -54,13 +60,18 @@ Site a_site(std::uint64_t seed, std::size_t copies, std::size_t evacuations, dou
 }
 
 void measure(
-    const char* what, std::size_t copies, std::size_t evacuations, double load, std::uint64_t rounds
+    const char* what,
+    std::size_t copies,
+    std::size_t evacuations,
+    double load,
+    std::uint64_t rounds,
+    TransferClass others = TransferClass::kCheckpoint
 ) {
   std::vector<double> first;
   std::vector<double> later;
   std::size_t admitted = 0;
   for (std::uint64_t seed = 1; seed <= rounds; ++seed) {
-    Site site = a_site(seed, copies, evacuations, load);
+    Site site = a_site(seed, copies, evacuations, load, others);
     RatePlanner planner{LinkGuard{}};
     for (int tick = 0; tick < 4; ++tick) {
       const auto begin = std::chrono::steady_clock::now();
@@ -106,5 +117,8 @@ int main(int argc, char** argv) {
   for (const double load : {0.3, 1.0, 2.0}) {
     rn::reclaim::measure("54 nodes x 16 copies, 64 evacuations", 54 * 16, 64, load, rounds);
     rn::reclaim::measure("256 evacuations", 256, 256, load, rounds);
+    rn::reclaim::measure(
+        "256 evacuations, 32 restores", 288, 256, load, rounds, rn::reclaim::TransferClass::kRestore
+    );
   }
 }

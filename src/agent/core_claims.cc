@@ -10,9 +10,9 @@
 #include "base/error_words.h"
 #include "base/log.h"
 
-// The copies under way, as the warden is told of them: by their connections, with what each may
-// send. The kernel holds them to that at the node's uplink. One request is under way at a time;
-// what changes meanwhile goes with the next, so that nothing gathers.
+// What is sent, copies and what peers fetch, as the warden is told of it: by their connections,
+// with what each may send. The kernel holds them to that at the node's uplink. One request is under
+// way at a time; what changes meanwhile goes with the next, so that nothing gathers.
 namespace rn::agent {
 
 namespace {
@@ -54,9 +54,9 @@ TransferPurpose Core::State::purpose_of(const PendingWork& pending) const {
   return pending.is_precopy ? TransferPurpose::kPrefetch : TransferPurpose::kCheckpoint;
 }
 
-/// Copies that have a connection. One that slows down has done so already; one that is to go faster
-/// is claimed so before it does.
-warden_wire::SetTransfers Core::State::wanted_claims() const {
+/// What has a connection, copies and fetches. One that slows down has done so already; one that is
+/// to go faster is claimed so before it does.
+warden_wire::SetTransfers Core::State::wanted_claims() {
   warden_wire::SetTransfers wanted;
   wanted.coordinator_port = config_.coordinator_port;
   wanted.rest_port = config_.rest_port;
@@ -64,20 +64,14 @@ warden_wire::SetTransfers Core::State::wanted_claims() const {
   wanted.checkpoint_bytes_per_s = pacing_bytes_per_s(contract_.uplink_bps_normal);
   wanted.prefetch_bytes_per_s = wanted.checkpoint_bytes_per_s;
   std::set<std::pair<std::string, std::string>> connections;
-  for (const auto& [id, pending] : works_) {
-    const TransferState& transfer = pending.transfer;
-    if (pending.task != Task::kCopy) continue;
+  for (const Sending& one : sendings()) {
+    const TransferState& transfer = *one.transfer;
     if (!is_claimable(transfer.local) || !is_claimable(transfer.remote)) continue;
     if (wanted.transfers.size() >= warden_wire::kMaxTransfers) break;
     if (!connections.emplace(transfer.local, transfer.remote).second) continue;
     const std::uint64_t rate_bps = faster_of(transfer.rate_bps, transfer.wanted_bps);
     wanted.transfers.push_back(
-        {id,
-         transfer.local,
-         transfer.remote,
-         purpose_of(pending),
-         pacing_bytes_per_s(rate_bps),
-         false}
+        {one.id, transfer.local, transfer.remote, one.purpose, pacing_bytes_per_s(rate_bps), false}
     );
   }
   return wanted;
@@ -158,8 +152,7 @@ std::string Core::State::copies_words() const {
   words += "; " + std::to_string(claims) + " claimed";
   for (std::size_t i = 0; i < claims; ++i) {
     const warden_wire::Transfer& one = claims_->transfers[i];
-    words +=
-        (i == 0 ? ": " : ", ") + std::string(to_string(one.purpose)) + " " + mbit(one.bytes_per_s);
+    words += (i == 0 ? ": " : ", ") + name_of_claim(one) + " " + mbit(one.bytes_per_s);
   }
   std::uint64_t dropped = transfer_counts_.unclaimed.dropped_packets;
   for (const auto& one : transfer_counts_.transfers) dropped += one.dropped_packets;

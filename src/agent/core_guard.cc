@@ -8,7 +8,8 @@
 // Copies without a deadline make way when what they send makes others wait. The sender sees that in
 // the round trips of its own connections, which stand in the same queues as everybody else's: so it
 // works for lines that nobody declared, and with the coordinator away. Evacuations are never slowed
-// (their deadline is), but what they lengthen slows others on the same way.
+// (their deadline is), nor is what a job's start waits for; but what they lengthen slows others on
+// the same way.
 namespace rn::agent {
 
 namespace {
@@ -25,11 +26,12 @@ double guard_s(nanoseconds duration) {
 }  // namespace
 
 /// A copy of which nothing was acknowledged meanwhile says nothing: TCP keeps what it saw last.
-void Core::State::see_path(const PendingWork& pending, const TransferProgress& seen) {
+void Core::State::see_path(
+    const NodeId& peer, const TransferState& before, const TransferProgress& seen
+) {
   if (seen.round_trip <= nanoseconds(0)) return;
-  if (pending.transfer.measured_at == Instant{} || seen.bytes_sent <= pending.transfer.bytes_sent)
-    return;
-  PathToPeer& path = paths_[pending.peer];
+  if (before.measured_at == Instant{} || seen.bytes_sent <= before.bytes_sent) return;
+  PathToPeer& path = paths_[peer];
   path.seen_at = now_.boot;
   path.longest = std::max(path.longest, seen.round_trip);
   if (seen.least_round_trip <= nanoseconds(0)) return;
@@ -56,12 +58,10 @@ void Core::State::look_at_paths() {
 /// when it began to make way, not of what it is planned with since: a planner that sees it send
 /// little gives it little, and that must not be cut again. Without any bound it is a part of the
 /// node's uplink, declared or else measured.
-std::uint64_t Core::State::slowed(
-    const PendingWork& pending, TransferState& transfer, std::uint64_t wanted
-) {
-  const auto path = paths_.find(pending.peer);
-  const bool is_urgent = purpose_of(pending) == TransferPurpose::kEvacuation;
-  if (is_urgent || path == paths_.end() || path->second.guard.share() >= 1) {
+std::uint64_t Core::State::slowed(const Sending& one, std::uint64_t wanted) {
+  TransferState& transfer = *one.transfer;
+  const auto path = paths_.find(one.peer);
+  if (one.is_urgent || path == paths_.end() || path->second.guard.share() >= 1) {
     transfer.slowed_from_bps = 0;
     return wanted;
   }
@@ -83,10 +83,12 @@ std::uint64_t Core::State::slowed(
 std::string Core::State::slowed_words() const {
   std::string words;
   for (const auto& [peer, path] : paths_) {
-    const auto makes_way = [&, &to = peer](const auto& work) {
-      return work.second.peer == to && work.second.transfer.slowed_from_bps != 0;
+    const auto makes_way = [&, &to = peer](const auto& one) {
+      return one.second.peer == to && one.second.transfer.slowed_from_bps != 0;
     };
-    if (std::none_of(works_.begin(), works_.end(), makes_way)) continue;
+    if (std::none_of(works_.begin(), works_.end(), makes_way) &&
+        std::none_of(fetches_.begin(), fetches_.end(), makes_way))
+      continue;
     std::array<char, 96> text{};
     std::snprintf(
         text.data(),

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "agent/core.h"
@@ -19,6 +20,7 @@
 #include "reclaim/copy_cost.h"
 #include "reclaim/deadline_rates.h"
 #include "reclaim/last_moment.h"
+#include "reclaim/shown_rate.h"
 
 namespace rn::agent {
 
@@ -168,6 +170,36 @@ struct TransferState {
   std::uint64_t wanted_bps = 0;        ///< what rate_bps is to become; 0 = no limit
   std::optional<Instant> waits_since;  ///< for its claim, to go faster
   std::uint64_t slowed_from_bps = 0;   ///< what it makes way from; 0 = it does not
+};
+
+/// By one connection, a peer fetches a generation for an attempt of its, or pieces of an image.
+struct ServedFetch {
+  JobId job;
+  LeaseEpoch epoch;
+  NodeId peer;
+  std::string image;       ///< empty: a generation
+  bool is_awaited = true;  ///< a job's start waits for it, unless the coordinator knows better
+  Instant since{};
+  TransferState transfer = {};
+  reclaim::ShownRate shown = {};  ///< while the node plans alone
+  Instant looked_at{};            ///< then, with so many bytes sent
+  std::uint64_t sent_then = 0;
+
+  bool is_same(const ServedFetch& other) const {
+    return std::tie(job, epoch, peer, image) ==
+           std::tie(other.job, other.epoch, other.peer, other.image);
+  }
+};
+
+/// What is sent now, a copy or a fetch, for those who do not care which.
+struct Sending {
+  WorkId id = 0;
+  TransferState* transfer = nullptr;
+  NodeId peer;
+  TransferPurpose purpose = TransferPurpose::kCheckpoint;  ///< as the kernel's classes count it
+  bool is_urgent = false;                                  ///< never makes way
+  std::uint64_t cap_bps = 0;                               ///< of the contract; 0 = none
+  std::uint64_t least_bps = 0;
 };
 
 /// How long what is sent to a peer waits on its way, also by what others send.
@@ -386,28 +418,39 @@ class Core::State {
   void step_publishing(Attempt& a);
   void trim_generations(Attempt& a);
 
-  // core_transfers.cc: how fast copies go
+  // core_transfers.cc: how fast copies and fetches go
   std::uint64_t cap_of(const Attempt& a) const;
+  void see_progress(TransferState& transfer, const TransferProgress& seen) const;
+  std::vector<Sending> sendings();
   std::optional<nanoseconds> evacuation_left(const Attempt& a) const;
   std::uint64_t estimate(const Attempt& a, const TransferState& transfer) const;
   wire::TransferReport transfer_report(WorkId id, const PendingWork& pending) const;
   void step_transfers();
   void plan_alone();
-  void set_rates();
+  void set_rates(const std::vector<Sending>& all);
   std::uint64_t granted_bps() const;
-  void fit_into_grant();
+  void fit_into_grant(const std::vector<Sending>& all) const;
   void report_transfers();
 
+  // core_fetches.cc: what peers fetch here
+  void see_fetches(const std::vector<FetchProgress>& seen);
+  std::uint64_t connections_of(const ServedFetch& fetch) const;
+  void share_rate(const ServedFetch& fetch, const wire::TransferRate& told);
+  std::vector<std::vector<ServedFetch*>> fetches_by_ticket();
+  reclaim::Transfer fetch_to_plan(const std::vector<ServedFetch*>& one);
+  std::vector<wire::FetchReport> fetch_reports() const;
+  std::string name_of_claim(const warden_wire::Transfer& claim) const;
+
   // core_guard.cc: copies that nothing urgent waits for make way when others wait for them
-  void see_path(const PendingWork& pending, const TransferProgress& seen);
+  void see_path(const NodeId& peer, const TransferState& before, const TransferProgress& seen);
   void look_at_paths();
-  std::uint64_t slowed(const PendingWork& pending, TransferState& transfer, std::uint64_t wanted);
+  std::uint64_t slowed(const Sending& one, std::uint64_t wanted);
   std::string slowed_words() const;
 
   // core_claims.cc: what the warden is told of copies, so that the kernel holds them to their rates
   bool has_edge() const;
   TransferPurpose purpose_of(const PendingWork& pending) const;
-  warden_wire::SetTransfers wanted_claims() const;
+  warden_wire::SetTransfers wanted_claims();
   void step_claims();
   void on_claims(const warden_wire::Answer& answer);
   void forget_claims();
@@ -549,6 +592,8 @@ class Core::State {
   WorkId next_work_ = 1;
   std::map<WorkId, PendingWork> works_;
   std::deque<Work> queue_;
+
+  std::map<WorkId, ServedFetch> fetches_;  ///< under way, as they were measured last
 
   reclaim::RatePlanner planner_{reclaim::LinkGuard{}};  ///< of the node alone
   Instant planned_alone_at_{};

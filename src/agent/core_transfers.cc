@@ -5,9 +5,9 @@
 #include "agent/core_state.h"
 #include "reclaim/spare_rates.h"
 
-// How fast this node's copies go. The coordinator, who knows whom else a line serves, says so
-// several times a second; while it does not, the node plans by itself, with the same function over
-// what it knows: its own uplink and its contract.
+// How fast goes what this node sends, copies and what peers fetch. The coordinator, who knows whom
+// else a line serves, says so several times a second; while it does not, the node plans by itself,
+// with the same function over what it knows: its own uplink and its contract.
 namespace rn::agent {
 
 namespace {
@@ -25,9 +25,10 @@ double bytes_per_s(std::uint64_t bps) {
   return static_cast<double>(bps) / 8;
 }
 
-std::uint64_t whole_bps(double bytes_per_second) {
+/// Of one of so many connections.
+std::uint64_t whole_bps(double bytes_per_second, std::size_t connections) {
   if (!(bytes_per_second < 1e14)) return 0;  // nothing bounds it
-  return std::max<std::uint64_t>(static_cast<std::uint64_t>(bytes_per_second * 8), kLeastRate_bps);
+  return std::max(static_cast<std::uint64_t>(bytes_per_second * 8), kLeastRate_bps / connections);
 }
 
 bool is_same_rate(std::uint64_t a, std::uint64_t b) {
@@ -78,33 +79,39 @@ wire::TransferReport Core::State::transfer_report(WorkId id, const PendingWork& 
   return report;
 }
 
+void Core::State::see_progress(TransferState& transfer, const TransferProgress& seen) const {
+  if (transfer.measured_at != Instant{}) {
+    const double span_s = std::chrono::duration<double>(now_.boot - transfer.measured_at).count();
+    const double sent =
+        static_cast<double>(seen.bytes_sent - std::min(seen.bytes_sent, transfer.bytes_sent));
+    if (span_s > 0)
+      transfer.sent_bps +=
+          (sent * 8 / span_s - transfer.sent_bps) * (1 - std::exp(-span_s / kSentMemory_s));
+  }
+  transfer.measured_at = now_.boot;
+  transfer.bytes_left = seen.bytes_left;
+  transfer.bytes_sent = seen.bytes_sent;
+  transfer.local = seen.local;
+  transfer.remote = seen.remote;
+}
+
 void Core::State::on(const TransfersMeasured& e) {
   foreign_bps_ = e.foreign_bps;
   for (const TransferProgress& seen : e.transfers) {
     const auto found = works_.find(seen.id);
     if (found == works_.end()) continue;
-    see_path(found->second, seen);
-    TransferState& transfer = found->second.transfer;
-    if (transfer.measured_at != Instant{}) {
-      const double span_s = std::chrono::duration<double>(now_.boot - transfer.measured_at).count();
-      const double sent =
-          static_cast<double>(seen.bytes_sent - std::min(seen.bytes_sent, transfer.bytes_sent));
-      if (span_s > 0)
-        transfer.sent_bps +=
-            (sent * 8 / span_s - transfer.sent_bps) * (1 - std::exp(-span_s / kSentMemory_s));
-    }
-    transfer.measured_at = now_.boot;
-    transfer.bytes_left = seen.bytes_left;
-    transfer.bytes_sent = seen.bytes_sent;
-    transfer.local = seen.local;
-    transfer.remote = seen.remote;
+    see_path(found->second.peer, found->second.transfer, seen);
+    see_progress(found->second.transfer, seen);
   }
+  see_fetches(e.fetches);
   look_at_paths();
 }
 
 void Core::State::on_message(const wire::TransferRates& m) {
   rates_valid_ = std::min(milliseconds(m.valid_ms), kRatesValidMax);
   for (const wire::TransferRate& rate : m.rates) {
+    if (const auto fetch = fetches_.find(rate.id); fetch != fetches_.end())
+      share_rate(fetch->second, rate);
     const auto found = works_.find(rate.id);
     if (found == works_.end() || found->second.task != Task::kCopy) continue;
     found->second.transfer.told_bps = rate.rate_bps;
@@ -112,14 +119,31 @@ void Core::State::on_message(const wire::TransferRates& m) {
   }
 }
 
-void Core::State::step_transfers() {
-  bool is_any = false;
-  bool is_any_alone = false;
-  bool is_new = false;
+std::vector<Sending> Core::State::sendings() {
+  std::vector<Sending> all;
   for (auto& [id, pending] : works_) {
     if (pending.task != Task::kCopy || !pending.is_started) continue;
-    is_any = true;
-    TransferState& transfer = pending.transfer;
+    const TransferPurpose purpose = purpose_of(pending);
+    const bool is_urgent = purpose == TransferPurpose::kEvacuation;
+    const std::uint64_t cap = cap_of(attempts_.at(pending.guest));
+    all.push_back({id, &pending.transfer, pending.peer, purpose, is_urgent, cap, kLeastRate_bps});
+  }
+  for (auto& [id, fetch] : fetches_) {
+    const TransferPurpose purpose =
+        fetch.is_awaited ? TransferPurpose::kCheckpoint : TransferPurpose::kPrefetch;
+    const std::uint64_t least = kLeastRate_bps / connections_of(fetch);
+    const std::uint64_t cap = contract_.uplink_bps_normal;
+    all.push_back({id, &fetch.transfer, fetch.peer, purpose, fetch.is_awaited, cap, least});
+  }
+  return all;
+}
+
+void Core::State::step_transfers() {
+  const std::vector<Sending> all = sendings();
+  bool is_any_alone = false;
+  bool is_new = false;
+  for (const Sending& one : all) {
+    TransferState& transfer = *one.transfer;
     const bool is_told =
         is_welcome_ && transfer.told_at && now_.boot - *transfer.told_at < rates_valid_;
     if (is_told) continue;
@@ -128,12 +152,12 @@ void Core::State::step_transfers() {
     transfer.told_at.reset();
   }
   if (is_any_alone && (is_new || now_.boot - planned_alone_at_ >= kTransferPeriod)) plan_alone();
-  if (is_any) set_rates();
+  if (!all.empty()) set_rates(all);
   step_claims();
   report_transfers();
 }
 
-/// All copies under way, over the node's own uplink and what its contract grants of it.
+/// All that is sent, over the node's own uplink and what its contract grants of it.
 void Core::State::plan_alone() {
   planned_alone_at_ = now_.boot;
   std::vector<reclaim::Link> links;
@@ -147,8 +171,14 @@ void Core::State::plan_alone() {
   const auto grant = add(has_edge() ? warden_.transfers.bytes_per_s * 8 : 0, 0);
   const auto all_guests = add(contract_.uplink_bps_evacuation, 0);
   const auto in_normal_times = add(contract_.uplink_bps_normal, 0);
+  const auto cross = [&](reclaim::Transfer& transfer, bool is_normal) {
+    for (const auto& link : {line, grant, all_guests}) {
+      if (link) transfer.links.push_back(*link);
+    }
+    if (in_normal_times && is_normal) transfer.links.push_back(*in_normal_times);
+  };
   std::vector<reclaim::Transfer> transfers;
-  std::vector<TransferState*> states;
+  std::vector<std::vector<TransferState*>> states;
   for (auto& [id, pending] : works_) {
     if (pending.task != Task::kCopy || !pending.is_started) continue;
     const Attempt& a = attempts_.at(pending.guest);
@@ -164,46 +194,48 @@ void Core::State::plan_alone() {
                                       : a.row.generations.back().ref.snapshot_boot_ns;
     transfer.value = static_cast<double>(std::max<std::int64_t>(to_ns(now_.boot) - saved_ns, 1)) *
                      1e-9 * static_cast<double>(std::max<std::size_t>(a.row.grant.gpus.size(), 1));
-    for (const auto& link : {line, grant, all_guests}) {
-      if (link) transfer.links.push_back(*link);
-    }
-    if (in_normal_times && a.row.phase < Phase::kNoticed)
-      transfer.links.push_back(*in_normal_times);
+    cross(transfer, a.row.phase < Phase::kNoticed);
     transfers.push_back(std::move(transfer));
-    states.push_back(&pending.transfer);
+    states.push_back({&pending.transfer});
+  }
+  for (const std::vector<ServedFetch*>& fetch : fetches_by_ticket()) {
+    transfers.push_back(fetch_to_plan(fetch));
+    cross(transfers.back(), true);
+    states.emplace_back();
+    for (ServedFetch* const one : fetch) states.back().push_back(&one->transfer);
   }
   const double now_s = std::chrono::duration<double>(now_.boot.time_since_epoch()).count();
   const double tick_s = std::chrono::duration<double>(kTransferPeriod).count();
   reclaim::RatePlan plan = planner_.plan(now_s, transfers, links, tick_s);
   reclaim::give_spare(transfers, links, kAloneGuard, plan);
   for (std::size_t i = 0; i < states.size(); ++i) {
-    states[i]->is_planned = true;
-    states[i]->alone_bps = whole_bps(plan.rates[i]);
+    for (TransferState* const state : states[i]) {
+      state->is_planned = true;
+      state->alone_bps =
+          whole_bps(plan.rates[i] / static_cast<double>(states[i].size()), states[i].size());
+    }
   }
 }
 
-void Core::State::set_rates() {
-  for (auto& [id, pending] : works_) {
-    if (pending.task != Task::kCopy || !pending.is_started) continue;
-    TransferState& transfer = pending.transfer;
+void Core::State::set_rates(const std::vector<Sending>& all) {
+  for (const Sending& one : all) {
+    TransferState& transfer = *one.transfer;
     std::uint64_t wanted = transfer.told_at ? transfer.told_bps : transfer.alone_bps;
-    const std::uint64_t cap = cap_of(attempts_.at(pending.guest));
-    if (wanted != 0) wanted = std::max(wanted, kLeastRate_bps);
-    if (cap != 0) wanted = wanted == 0 ? cap : std::min(wanted, cap);
-    transfer.wanted_bps = slowed(pending, transfer, wanted);
+    if (wanted != 0) wanted = std::max(wanted, one.least_bps);
+    if (one.cap_bps != 0) wanted = wanted == 0 ? one.cap_bps : std::min(wanted, one.cap_bps);
+    transfer.wanted_bps = slowed(one, wanted);
   }
-  fit_into_grant();
-  for (auto& [id, pending] : works_) {
-    if (pending.task != Task::kCopy || !pending.is_started) continue;
-    TransferState& transfer = pending.transfer;
+  fit_into_grant(all);
+  for (const Sending& one : all) {
+    TransferState& transfer = *one.transfer;
     if (is_same_rate(transfer.wanted_bps, transfer.rate_bps)) {
       transfer.wanted_bps = transfer.rate_bps;
       transfer.waits_since.reset();
       continue;
     }
-    if (waits_for_claim(id, transfer)) continue;
+    if (waits_for_claim(one.id, transfer)) continue;
     transfer.rate_bps = transfer.wanted_bps;
-    out_.effects.emplace_back(SetRate{id, transfer.rate_bps});
+    out_.effects.emplace_back(SetRate{one.id, transfer.rate_bps});
   }
 }
 
@@ -216,21 +248,19 @@ std::uint64_t Core::State::granted_bps() const {
 }
 
 /// What is more than that would be dropped at the uplink: each gives the same part.
-void Core::State::fit_into_grant() {
+void Core::State::fit_into_grant(const std::vector<Sending>& all) const {
   const std::uint64_t granted = granted_bps();
   if (granted == 0) return;
   double sum = 0;
-  for (auto& [id, pending] : works_) {
-    if (pending.task != Task::kCopy || !pending.is_started) continue;
-    std::uint64_t& wanted = pending.transfer.wanted_bps;
+  for (const Sending& one : all) {
+    std::uint64_t& wanted = one.transfer->wanted_bps;
     if (wanted == 0 || wanted > granted) wanted = granted;
     sum += static_cast<double>(wanted);
   }
   const double part = static_cast<double>(granted) / sum;
   if (!(part < 1)) return;
-  for (auto& [id, pending] : works_) {
-    if (pending.task != Task::kCopy || !pending.is_started) continue;
-    std::uint64_t& wanted = pending.transfer.wanted_bps;
+  for (const Sending& one : all) {
+    std::uint64_t& wanted = one.transfer->wanted_bps;
     wanted = static_cast<std::uint64_t>(static_cast<double>(wanted) * part);
   }
 }
@@ -252,6 +282,8 @@ void Core::State::report_transfers() {
     is_evacuating |= message.transfers.back().kind == TransferKind::kEvacuation;
     told.insert(id);
   }
+  message.fetches = fetch_reports();
+  for (const wire::FetchReport& fetch : message.fetches) told.insert(fetch.id);
   const bool is_news = told != told_transfers_ || is_evacuating != is_evacuating_told_;
   if (told.empty() && told_transfers_.empty()) return;
   if (!is_news && now_.boot - transfers_told_at_ < kTransferPeriod) return;

@@ -260,10 +260,24 @@ struct TransferProgress {
   nanoseconds least_round_trip{0};  ///< of the same, some minutes back; 0: not known
 };
 
-/// All copies under way; several times a second as long as there is one.
+/// Ids of what peers fetch here begin with this one: no work has such a number.
+inline constexpr WorkId kFirstFetch = WorkId{1} << 48;
+
+/// One connection by which a peer fetches what it has a ticket for.
+struct FetchProgress {
+  TransferProgress progress;
+  JobId job;
+  LeaseEpoch epoch;
+  NodeId peer;
+  std::string image = {};  ///< empty: a generation
+};
+
+/// All copies under way, and all fetches of peers; several times a second as long as there is one,
+/// and once when the last fetch is over.
 struct TransfersMeasured {
   std::vector<TransferProgress> transfers;
   std::uint64_t foreign_bps = 0;  ///< what others send by the node's uplink
+  std::vector<FetchProgress> fetches = {};
 };
 
 /// The owner wrote a new (valid) contract.
@@ -369,8 +383,8 @@ struct ReleaseCopy {
   GenerationRef generation;
 };
 
-/// From now on this copy sends so fast and no faster; 0 = no limit. Nothing if it is not under way
-/// any more.
+/// From now on this copy, or this connection of a peer that fetches, sends so fast and no faster;
+/// 0 = no limit. Nothing if it is not under way any more.
 struct SetRate {
   WorkId id = 0;
   std::uint64_t rate_bps = 0;

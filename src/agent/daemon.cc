@@ -123,6 +123,7 @@ Status Daemon::State::open() {
   } else {
     return fail(found.error());
   }
+  fetches.set_first_rate(contract.uplink_bps_normal);
   RN_CHECK(open_stores());
   guests = std::make_unique<GuestBook>(fs, join_path(config.folder(), "guests"));
   hands = std::make_unique<Hands>(HandsDeps{

@@ -81,18 +81,22 @@ void Daemon::State::act(const ReleaseCopy& e) {
 }
 
 void Daemon::State::act(const SetRate& e) {
+  if (e.id >= kFirstFetch) return fetches.set_rate(e.id, e.rate_bps);
   const auto found = gauges.find(e.id);
   if (found != gauges.end()) found->second->set_rate(e.rate_bps);
 }
 
-/// Nothing while no copy is under way.
+/// Nothing while nothing is sent to peers.
 void Daemon::State::measure_transfers() {
-  if (gauges.empty()) {
+  if (uplink == nullptr) return;
+  TransfersMeasured measured;
+  measured.fetches = fetches.look();
+  if (gauges.empty() && measured.fetches.empty() && !were_fetches_told) {
     uplink->reset();
     return;
   }
-  TransfersMeasured measured;
-  std::uint64_t own_bytes = sent_by_copies;
+  were_fetches_told = !measured.fetches.empty();
+  std::uint64_t own_bytes = sent_by_copies + fetches.bytes_sent();
   for (const auto& [id, gauge] : gauges) {
     const TransferGauge::Seen seen = gauge->look();
     own_bytes += seen.bytes_sent;
@@ -105,12 +109,18 @@ void Daemon::State::measure_transfers() {
          seen.round_trip.now,
          seen.round_trip.least}
     );
-    if (seen.socket.local.empty() || seen.socket.local == uplink_address) continue;
-    uplink_address = seen.socket.local;
-    uplink_interface = io::interface_of(uplink_address);
+    look_for_uplink(seen.socket.local);
   }
+  for (const FetchProgress& fetch : measured.fetches) look_for_uplink(fetch.progress.local);
   measured.foreign_bps = uplink->measure(uplink_interface, own_bytes, loop.now().boot);
   feed(measured);
+}
+
+/// By which interface what has this end leaves.
+void Daemon::State::look_for_uplink(const std::string& local) {
+  if (local.empty() || local == uplink_address) return;
+  uplink_address = local;
+  uplink_interface = io::interface_of(uplink_address);
 }
 
 void Daemon::State::act(const StartWatch& e) {

@@ -62,6 +62,7 @@ void Daemon::State::serve_peer(io::FramedConnection& connection) {
     const std::lock_guard lock(shared.mutex);
     ticket_key = shared.ticket_key;
   }
+  ServedFetches::Session session(fetches, connection);
   const checkpoint::PeerServerDeps deps{
       .store = *store,
       .images = images.get(),
@@ -81,9 +82,11 @@ void Daemon::State::serve_peer(io::FramedConnection& connection) {
       .is_image_blob =
           opens_pieces_of_its_image(ImagePieces(fs, join_path(config.folder(), "images"))),
       // NOTE(libstdc++): a new thread; on this one, later, if none can be had.
-      .flush = std::launch::async | std::launch::deferred};
+      .flush = std::launch::async | std::launch::deferred,
+      .on_fetch = [&session](const Ticket& ticket) { session.begin(ticket); }};
   checkpoint::DriveOptions options;
   options.should_stop = [this] { return is_stopping.load(); };
+  options.on_progress = [&session](std::optional<std::uint64_t> left) { session.set_left(left); };
   const checkpoint::TransferStats stats = checkpoint::serve_peer(connection, deps, options);
   log::info(
       "peer.served", {{"peer", peer.str()}, {"bytes", stats.bytes}, {"chunks", stats.chunks}}
@@ -189,6 +192,7 @@ void Daemon::State::put_contract(const io::HttpRequest& request, const io::Respo
                                     .with("the contract was not changed")
                                     .hinting("free space on the disk of " + config.folder()));
   contract = *std::move(parsed);
+  fetches.set_first_rate(contract.uplink_bps_normal);
   for (checkpoint::ChunkStore* each : {store.get(), images.get()})
     each->set_limits(contract.store_mib << 20, contract.reserve_disk_mib << 20);
   {

@@ -21,6 +21,7 @@
 #include "agent/journal_db.h"
 #include "agent/links.h"
 #include "agent/renewal.h"
+#include "agent/served_fetches.h"
 #include "agent/site_clock.h"
 #include "agent/telemetry_host.h"
 #include "agent/telemetry_nvml.h"
@@ -74,6 +75,7 @@ class Daemon::State {
   void act(const StopWatch& e);
   void act(const LeftForGood& e);
   void measure_transfers();
+  void look_for_uplink(const std::string& local);
   void on_message(wire::Message message);
   void on_disconnected(const std::string& reason);
   void end_goodbye(bool is_known);
@@ -121,8 +123,10 @@ class Daemon::State {
   std::map<WorkId, std::shared_ptr<std::atomic<bool>>> cancels;
   std::map<WorkId, std::shared_ptr<checkpoint::ChunkTap>> taps;  ///< of copies that are ahead
   std::map<WorkId, std::shared_ptr<TransferGauge>> gauges;       ///< of copies
+  ServedFetches fetches{[this] { loop.post([this] { measure_transfers(); }); }};
+  bool were_fetches_told = false;  ///< the core knows of some
   std::unique_ptr<UplinkMeter> uplink;
-  std::string uplink_address;  ///< of the newest copy's own end
+  std::string uplink_address;  ///< own end of what was sent last
   std::string uplink_interface;
   std::uint64_t sent_by_copies = 0;  ///< by those that are over
   std::unique_ptr<Watcher> watcher;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/crypto.h"
@@ -41,7 +42,7 @@ class PeerEnd {
   /// Nothing more will be sent or expected.
   virtual bool is_finished() const = 0;
 
-  /// Of the payload, that next() has still to give; nullopt: not known.
+  /// Of the payload, that next() has still to give, as far as can be foreseen; nullopt: not known.
   virtual std::optional<std::uint64_t> bytes_left() const { return std::nullopt; }
 };
 
@@ -232,6 +233,8 @@ struct PeerServerDeps {
   std::launch flush = std::launch::deferred;
   /// That begins whenever so many bytes have come.
   std::uint64_t batch_bytes = 32ULL << 20;
+  /// A ticket to fetch was accepted: from now on the session sends. Once; empty: nobody is told.
+  std::function<void(const Ticket&)> on_fetch = {};
 };
 
 /// Serves one connection: stores a generation (and answers with a receipt only after chunks and
@@ -248,6 +251,11 @@ class PeerServer final : public PeerEnd {
 
   std::optional<PeerFrame> next() override;
   void on_frame(PeerFrameType type, BlobView body) override;
+
+  /// Of a fetch: what was asked and is not sent, and, once the manifest was, what lies in that
+  /// behind the last question: a fetcher asks in its order. So it is what the own store knows and
+  /// what was asked, never what the peer says; too much where the peer has some of it already.
+  std::optional<std::uint64_t> bytes_left() const override;
 
   bool is_finished() const override { return is_finished_ && replies_.empty(); }
 
@@ -275,6 +283,8 @@ class PeerServer final : public PeerEnd {
   Result<bool> may_serve(const Digest& cipher);
   PeerFrame serve(const Digest& cipher);
   ChunkStore& source();
+  void foresee(const Manifest& manifest);
+  void note_question(const std::vector<Digest>& digests);
 
   const PeerServerDeps& deps_;
   NodeId peer_;
@@ -285,6 +295,10 @@ class PeerServer final : public PeerEnd {
   std::optional<std::set<Digest>> allowed_;  ///< chunks of the job, found when first asked for
   std::deque<PeerFrame> replies_;
   std::deque<Digest> to_serve_;
+  std::uint64_t asked_bytes_ = 0;  ///< of to_serve_
+  /// Of each chunk of the manifest that was served, sorted: the bytes of those behind it.
+  std::vector<std::pair<Digest, std::uint64_t>> behind_;
+  std::uint64_t rest_ = 0;  ///< of it, not asked for so far
   Blob sealed_;
   std::uint64_t moved_ = 0;   ///< counted against the ticket
   std::set<Digest> arrived_;  ///< chunks that came on this connection

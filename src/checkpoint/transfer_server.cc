@@ -42,6 +42,8 @@ std::optional<PeerFrame> PeerServer::next() {
   if (is_finished_ || to_serve_.empty()) return std::nullopt;
   const Digest cipher = to_serve_.front();
   to_serve_.pop_front();
+  asked_bytes_ -= std::min(asked_bytes_, source().stored_bytes(cipher).value_or(0));
+  if (to_serve_.empty()) asked_bytes_ = 0;
   return serve(cipher);
 }
 
@@ -150,6 +152,7 @@ Status PeerServer::on_hello(BlobView body) {
   }
   RN_CHECK(check_ticket(hello.ticket));
   ticket_ = hello.ticket;
+  if (ticket_->action != TicketAction::kStore && deps_.on_fetch) deps_.on_fetch(*ticket_);
   replies_.push_back(encode_welcome({protocol}));
   return {};
 }
@@ -296,7 +299,39 @@ Status PeerServer::on_want_manifest(BlobView body) {
         encode_manifest_piece(BlobView(bytes).subspan(at, length), at + length == bytes.size())
     );
   }
+  if (const auto manifest = parse_manifest(sealed.body)) foresee(*manifest);
   return {};
+}
+
+void PeerServer::foresee(const Manifest& manifest) {
+  std::set<Digest> seen;
+  std::vector<ChunkRef> chunks;
+  for (const ChunkRef& chunk : manifest.chunks) {
+    if (seen.insert(chunk.cipher).second) chunks.push_back(chunk);
+  }
+  behind_.clear();
+  rest_ = 0;
+  for (auto chunk = chunks.rbegin(); chunk != chunks.rend(); ++chunk) {
+    behind_.emplace_back(chunk->cipher, rest_);
+    rest_ += chunk->cipher_bytes;
+  }
+  std::sort(behind_.begin(), behind_.end());
+}
+
+/// Whoever asks once more for what was served is not expected to ask for all that followed, too.
+void PeerServer::note_question(const std::vector<Digest>& digests) {
+  asked_bytes_ = 0;
+  for (const Digest& one : digests) asked_bytes_ += source().stored_bytes(one).value_or(0);
+  const auto last = std::lower_bound(
+      behind_.begin(), behind_.end(), std::make_pair(digests.back(), std::uint64_t{0})
+  );
+  if (last != behind_.end() && last->first == digests.back()) rest_ = std::min(rest_, last->second);
+}
+
+std::optional<std::uint64_t> PeerServer::bytes_left() const {
+  if (!ticket_ || ticket_->action == TicketAction::kStore) return std::nullopt;
+  if (ticket_->action == TicketAction::kFetch && behind_.empty()) return std::nullopt;
+  return asked_bytes_ + rest_;
 }
 
 /// A ticket opens one job's chunks or one image's blobs, nothing else of the store.
@@ -321,6 +356,7 @@ Result<bool> PeerServer::may_serve(const Digest& cipher) {
 Status PeerServer::on_want_chunks(BlobView body) {
   RN_TRY(const auto digests, decode_digests(body));
   to_serve_.assign(digests.begin(), digests.end());
+  note_question(digests);
   return {};
 }
 

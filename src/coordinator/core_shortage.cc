@@ -102,7 +102,7 @@ void move_one(State& state, SitePlan& site, std::size_t i, Leftover& left) {
   shortage.left_s = now.deadline_s;
   // What it has got lately may be all that its node can send.
   shortage.rate_to = [&](const NodeId& to) {
-    return std::min(left.rate(links_to(to), due_s), entry.max_rate);
+    return std::min(left.rate(links_to(to), due_s), entry.shown.most());
   };
   const auto moved = choose_by_what_is_left(state, id, shortage);
   if (!moved) return;

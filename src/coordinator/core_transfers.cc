@@ -26,12 +26,6 @@ constexpr double kRateChange = 0.02;
 constexpr double kRatesTick_s = 0.25;
 constexpr reclaim::LinkGuard kSiteGuard{};
 
-// A copy that gets much less than it may for a second is bounded by something that nobody declared.
-constexpr std::uint32_t kSlowReports = 4;
-constexpr double kSlowShare = 0.5;
-constexpr double kProbeRate = 125'000;  ///< bytes/s that it may try at least
-constexpr double kProbeGrowth = 1.5;
-
 double seconds_between(Instant from, Instant to) {
   return std::chrono::duration<double>(to - from).count();
 }
@@ -55,10 +49,13 @@ const AttemptEntry* attempt_of(State& state, const NodeEntry& node, const wire::
 }
 
 /// A job's state is never larger than the disk that it was given.
+double most_bytes(const State& state, const JobId& job) {
+  const std::uint64_t disk_mib = state.jobs.at(job).row.job.spec.resources.disk_mib;
+  return disk_mib == 0 ? kMostBytes : static_cast<double>(disk_mib) * 1048576;
+}
+
 double believed_bytes(const State& state, const wire::TransferReport& report) {
-  const std::uint64_t disk_mib = state.jobs.at(report.job).row.job.spec.resources.disk_mib;
-  const double most = disk_mib == 0 ? kMostBytes : static_cast<double>(disk_mib) * 1048576;
-  return std::min(static_cast<double>(report.bytes_left), most);
+  return std::min(static_cast<double>(report.bytes_left), most_bytes(state, report.job));
 }
 
 /// What would be done again if it came too late, in seconds of its processors or GPUs.
@@ -76,26 +73,26 @@ double worth_of(const State& state, const JobId& id, LeaseEpoch epoch) {
   return std::max(exposed_s, 1.0) * std::max(1u, job.spec.resources.gpus);
 }
 
+/// How long its guest has waited, in seconds of its processors or GPUs.
+double worth_of_start(const State& state, const JobId& id, LeaseEpoch epoch) {
+  const auto attempt = state.attempts.find({id, epoch});
+  Instant since = attempt == state.attempts.end() ? state.now.boot : attempt->second.since;
+  const auto evacuation = state.evacuations.find(id);
+  if (evacuation != state.evacuations.end() && evacuation->second.waits_since != Instant{})
+    since = std::min(since, evacuation->second.waits_since);
+  const std::uint32_t gpus = state.jobs.at(id).row.job.spec.resources.gpus;
+  return std::max(seconds_between(since, state.now.boot), 1.0) * std::max(1u, gpus);
+}
+
 /// What it got since the last report, by the bytes that are left of it: words cost nothing.
-void note_progress(
-    TransferEntry& entry, const wire::TransferReport& report, double bytes, Instant now
-) {
+void note_progress(TransferEntry& entry, bool is_size_known, double bytes, Instant now) {
   const double span_s = seconds_between(entry.heard, now);
-  if (!report.is_size_known || !entry.report.is_size_known) return;
+  if (!is_size_known || !entry.report.is_size_known) return;
   entry.sent += std::max(entry.bytes - bytes, 0.0);
   if (span_s < 0.05 || bytes > entry.bytes) return;
-  const double got = (entry.bytes - bytes) / span_s;
-  const double granted = std::min(entry.rate, entry.max_rate);
+  const double granted = std::min(entry.rate, entry.shown.most());
   const bool has_more = bytes > granted * kRatesTick_s;
-  const bool is_slow = std::isfinite(granted) && has_more && got < granted * kSlowShare;
-  entry.slow_reports = is_slow ? entry.slow_reports + 1 : 0;
-  if (entry.slow_reports >= kSlowReports) {
-    entry.max_rate = std::max(got * kProbeGrowth, kProbeRate);
-    entry.slow_reports = 0;
-  } else if (!is_slow && std::isfinite(entry.max_rate) && got >= entry.max_rate * kSlowShare) {
-    entry.max_rate *= kProbeGrowth;
-    if (entry.max_rate > 1e12) entry.max_rate = std::numeric_limits<double>::infinity();
-  }
+  entry.shown.observe((entry.bytes - bytes) / span_s, granted, has_more);
 }
 
 void take_report(State& state, const NodeEntry& node, const wire::TransferReport& report) {
@@ -107,7 +104,7 @@ void take_report(State& state, const NodeEntry& node, const wire::TransferReport
   TransferEntry& entry = at->second;
   const double bytes = believed_bytes(state, report);
   if (is_new) entry.number = book.next_number++;
-  if (!is_new) note_progress(entry, report, bytes, state.now.boot);
+  if (!is_new) note_progress(entry, report.is_size_known, bytes, state.now.boot);
   const TransferKind before = entry.report.kind;
   entry.report = report;
   const bool is_displaced = attempt->was_noticed && report.deadline_ms > 0;
@@ -120,8 +117,81 @@ void take_report(State& state, const NodeEntry& node, const wire::TransferReport
   if (is_new || before != entry.report.kind) book.is_changed = true;
   if (is_new || before == entry.report.kind) return;
   // What it got before is no measure: without a deadline it made way for others.
-  entry.max_rate = std::numeric_limits<double>::infinity();
-  entry.slow_reports = 0;
+  entry.shown.forget();
+}
+
+/// The attempt for which a peer fetches from `node`, if it is there and is the job's newest.
+const AttemptEntry* fetching_attempt(
+    State& state, const NodeEntry& node, const wire::FetchReport& r
+) {
+  const NodeEntry* const peer = state.find_node(r.peer);
+  if (peer == nullptr || peer->row.is_revoked || r.peer == node.row.node) return nullptr;
+  if (!peer->attempts.contains({r.job, r.epoch}) || !state.is_current(r.job, r.epoch))
+    return nullptr;
+  return state.find_attempt(r.job, r.epoch);
+}
+
+/// As resume_grants() takes it: by a receipt, or because it made it.
+bool has_generation_of(const State& state, const NodeId& node, const JobId& job) {
+  const auto kept = state.generations.find(job);
+  if (kept == state.generations.end()) return false;
+  return std::any_of(kept->second.begin(), kept->second.end(), [&](const auto& one) {
+    const GenerationRow& row = one.second;
+    return row.source == node ||
+           std::any_of(row.receipts.begin(), row.receipts.end(), [&](const Receipt& receipt) {
+             return receipt.holder == node;
+           });
+  });
+}
+
+/// The sender has what it says that it serves: as holder of the job, or by its own list of images.
+bool may_serve(const State& state, const NodeEntry& node, const wire::FetchReport& r) {
+  if (r.image.empty()) return has_generation_of(state, node.row.node, r.job);
+  const auto& images = node.row.facts.images;
+  return r.image == state.jobs.at(r.job).row.job.image_digest &&
+         std::find(images.begin(), images.end(), r.image) != images.end();
+}
+
+/// Not larger than the job's disk, or than the image where it is listed.
+double believed_bytes(const State& state, const wire::FetchReport& report) {
+  const auto told = static_cast<double>(report.bytes_left);
+  for (const auto& [name, image] : state.images) {
+    if (!report.image.empty() && image.digest == report.image)
+      return std::min(told, static_cast<double>(image.bytes));
+  }
+  return std::min(told, most_bytes(state, report.job));
+}
+
+/// Without what is fetched its guest cannot start.
+bool is_before_start(AttemptState state) {
+  return state == AttemptState::kLeased || state == AttemptState::kFetching ||
+         state == AttemptState::kPreparing;
+}
+
+void take_fetch(State& state, const NodeEntry& node, const wire::FetchReport& report) {
+  const AttemptEntry* const attempt = fetching_attempt(state, node, report);
+  if (attempt == nullptr || !may_serve(state, node, report)) return;
+  TransferBook& book = state.transfers;
+  const auto [at, is_new] =
+      book.entries.try_emplace({node.row.node, report.job, report.epoch, report.peer});
+  TransferEntry& entry = at->second;
+  const double bytes = believed_bytes(state, report);
+  const bool is_awaited = is_before_start(attempt->row.attempt.state);
+  if (is_new) entry.number = book.next_number++;
+  const bool is_another = is_new || entry.image != report.image;
+  if (is_another)
+    entry.shown.forget();
+  else
+    note_progress(entry, report.is_size_known, bytes, state.now.boot);
+  if (is_another || entry.is_awaited != is_awaited) book.is_changed = true;
+  entry.is_fetch = true;
+  entry.is_awaited = is_awaited;
+  entry.image = report.image;
+  entry.report = {};
+  entry.report.id = report.id;
+  entry.report.is_size_known = report.is_size_known;
+  entry.heard = state.now.boot;
+  entry.bytes = bytes;
 }
 
 void end_transfer(
@@ -148,7 +218,7 @@ void drop_silent(State& state) {
   for (auto at = book.entries.begin(); at != book.entries.end();) {
     const auto here = at++;
     const auto& [sender, job, epoch, peer] = here->first;
-    const NodeEntry* const node = state.find_node(sender);
+    const NodeEntry* const node = state.find_node(here->second.is_fetch ? peer : sender);
     const bool is_held = node != nullptr && node->attempts.contains({job, epoch});
     if (!is_held || state.now.boot - here->second.heard >= kTransferSilence)
       end_transfer(book, here, state.now.boot);
@@ -196,6 +266,20 @@ std::set<std::uint64_t> chosen_evacuations(const TransferBook& book, Instant now
   return chosen;
 }
 
+reclaim::TransferClass class_of(const TransferEntry& entry) {
+  using reclaim::TransferClass;
+  if (entry.is_fetch) return entry.is_awaited ? TransferClass::kRestore : TransferClass::kPrefetch;
+  switch (entry.report.kind) {
+    case TransferKind::kEvacuation:
+      return TransferClass::kEvacuation;
+    case TransferKind::kCheckpoint:
+      return TransferClass::kCheckpoint;
+    case TransferKind::kPrefetch:
+      return TransferClass::kPrefetch;
+  }
+  return TransferClass::kPrefetch;
+}
+
 SitePlan gather(State& state) {
   TransferBook& book = state.transfers;
   SitePlan site;
@@ -206,18 +290,13 @@ SitePlan gather(State& state) {
     reclaim::Transfer transfer;
     transfer.id = entry.number;
     transfer.bytes = entry.bytes;
-    transfer.value = worth_of(state, job, epoch);
-    transfer.max_rate = entry.max_rate;
-    const bool is_normal = entry.report.kind != TransferKind::kEvacuation;
+    transfer.value =
+        entry.is_fetch ? worth_of_start(state, job, epoch) : worth_of(state, job, epoch);
+    transfer.max_rate = entry.shown.most();
+    transfer.kind = class_of(entry);
+    const bool is_normal = transfer.kind != reclaim::TransferClass::kEvacuation;
     const bool is_bound = chosen.contains(entry.number);
-    if (!is_normal) {
-      transfer.kind = reclaim::TransferClass::kEvacuation;
-      if (is_bound) transfer.deadline_s = seconds_between(state.now.boot, entry.due);
-    } else {
-      transfer.kind = entry.report.kind == TransferKind::kPrefetch
-                          ? reclaim::TransferClass::kPrefetch
-                          : reclaim::TransferClass::kCheckpoint;
-    }
+    if (is_bound) transfer.deadline_s = seconds_between(state.now.boot, entry.due);
     transfer.links = site.links.of(state, sender, peer, is_normal, is_bound, &transfer.rtt_s);
     site.transfers.push_back(std::move(transfer));
     site.entries.push_back(at);
@@ -335,7 +414,7 @@ void tell_rates(State& state) {
         bps = std::max<std::uint64_t>(static_cast<std::uint64_t>(entry->rate * 8), 1);
       has_news = has_news || is_news(*entry, bps, state.now.boot);
       message.rates.push_back(
-          {entry->report.id, bps, entry->verdict == EvacuationVerdict::kPromised}
+          {entry->report.id, bps, entry->verdict == EvacuationVerdict::kPromised, entry->is_awaited}
       );
     }
     if (!has_news) continue;
@@ -367,12 +446,20 @@ void plan_now(State& state) {
 }  // namespace
 
 void on_transfers(State& state, NodeEntry& node, const wire::Transfers& message) {
-  if (message.transfers.size() > wire::kMaxTransfers) return;
+  if (message.transfers.size() > wire::kMaxTransfers ||
+      message.fetches.size() > wire::kMaxTransfers)
+    return;
   TransferBook& book = state.transfers;
   std::set<TransferKey> told;
   for (const wire::TransferReport& report : message.transfers) {
     told.insert({node.row.node, report.job, report.epoch, report.peer});
     take_report(state, node, report);
+  }
+  for (const wire::FetchReport& report : message.fetches) {
+    // By this key a copy and a fetch cannot both be true: an attempt is at one node.
+    const bool is_taken =
+        !told.insert({node.row.node, report.job, report.epoch, report.peer}).second;
+    if (!is_taken) take_fetch(state, node, report);
   }
   const auto first =
       book.entries.lower_bound(TransferKey(node.row.node, JobId(), LeaseEpoch(), NodeId()));
@@ -385,6 +472,19 @@ void on_transfers(State& state, NodeEntry& node, const wire::Transfers& message)
   } else {
     book.foreign_bps[node.row.node] = message.foreign_bps;
   }
+}
+
+std::string fetch_words(const State& state, const JobEntry& job) {
+  std::string words;
+  for (const auto& [key, entry] : state.transfers.entries) {
+    const auto& [sender, id, epoch, peer] = key;
+    if (!entry.is_fetch || !entry.is_awaited || id != job.row.job.id) continue;
+    const std::string what = entry.image.empty() ? "its files come from " : "its image comes from ";
+    words += (words.empty() ? "" : "; ") + what + state.name_of(sender) + ", " +
+             megabytes(entry.bytes) + " left";
+    if (std::isfinite(entry.rate)) words += " at " + megabits(entry.rate);
+  }
+  return words;
 }
 
 void plan_transfers(State& state) {

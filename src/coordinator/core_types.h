@@ -348,8 +348,10 @@ struct Metrics {
   std::uint64_t nodes_suspect = 0;
   std::uint64_t nodes_lost = 0;
   std::uint64_t gpus_total = 0;
-  std::uint64_t gpus_open = 0;                  ///< on nodes that take guests now
-  std::uint64_t transfers = 0;                  ///< copies under way
+  std::uint64_t gpus_open = 0;        ///< on nodes that take guests now
+  std::uint64_t transfers = 0;        ///< copies under way
+  std::uint64_t fetches_awaited = 0;  ///< by peers, for a job's start
+  std::uint64_t fetches_others = 0;
   double planned_rate = 0;                      ///< bytes/s of those whose rate is bounded
   std::uint64_t evacuations = 0;                ///< jobs whose place is or was taken back
   std::uint64_t evacuations_without_place = 0;  ///< of these, for whom nobody has room

@@ -166,7 +166,8 @@ Metrics Core::metrics() const {
   Metrics m = state_->metrics;
   m.jobs_queued = state_->queued.size();
   m.jobs_placing = state_->placing.size();
-  m.transfers = state_->transfers.entries.size();
+  for (const auto& [key, entry] : state_->transfers.entries)
+    ++(!entry.is_fetch ? m.transfers : entry.is_awaited ? m.fetches_awaited : m.fetches_others);
   m.planned_rate = state_->transfers.planned_rate;
   m.evacuations = state_->evacuations.size();
   for (const auto& [id, e] : state_->evacuations)

@@ -6,6 +6,7 @@
 #include "coordinator/core_copies.h"
 #include "coordinator/core_holders.h"
 #include "coordinator/core_placement.h"
+#include "coordinator/core_transfers.h"
 
 namespace rn::coordinator {
 
@@ -77,6 +78,8 @@ std::string why_running(const State& state, const JobEntry& job) {
     text += " (" + attempt.row.attempt.placed_because + ")";
     if (attempt.row.last_step >= 0) text += ", step " + std::to_string(attempt.row.last_step);
     if (!attempt.row.attempt.detail.empty()) text += "; " + attempt.row.attempt.detail;
+    if (const std::string fetched = fetch_words(state, job); !fetched.empty())
+      text += "; " + fetched;
     if (!attempt.evacuation.empty()) text += "; " + attempt.evacuation;
     if (!attempt.shortfall.empty()) text += "; " + attempt.shortfall;
     if (!attempt.save_trouble.empty()) text += "; " + attempt.save_trouble;

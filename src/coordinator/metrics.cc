@@ -84,9 +84,13 @@ void render_transfers(Page& page, const Metrics& m) {
       double(m.evacuations_without_place)
   );
   page.gauge("reclaimnet_transfers", "Copies under way.", double(m.transfers));
+  constexpr std::string_view kFetches = "reclaimnet_fetches";
+  page.head(kFetches, "gauge", "Generations and images under way from peers to who starts a job.");
+  page.value(kFetches, "waits=\"start\"", double(m.fetches_awaited));
+  page.value(kFetches, "waits=\"nothing\"", double(m.fetches_others));
   page.gauge(
       "reclaimnet_transfers_planned_bytes_per_second",
-      "Rates given to copies that a known line bounds.",
+      "Rates given to copies and fetches that a known line bounds.",
       m.planned_rate
   );
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <string>
 #include <tuple>
@@ -10,12 +9,14 @@
 #include "base/time.h"
 #include "model/wire.h"
 #include "reclaim/deadline_rates.h"
+#include "reclaim/shown_rate.h"
 
 // What the coordinator knows of copies that are under way (core_transfers.h). Memory only: a second
 // after a restart the agents have told all of it again.
 namespace rn::coordinator {
 
-/// Sender, job, epoch, receiver: one copy at a time, also over several connections.
+/// Sender, job, epoch, receiver: one copy at a time, also over several connections. Of a fetch the
+/// attempt is the receiver's, of everything else the sender's.
 using TransferKey = std::tuple<NodeId, JobId, LeaseEpoch, NodeId>;
 
 enum class EvacuationVerdict : std::uint8_t { kNone, kPromised, kRefused };
@@ -23,15 +24,16 @@ enum class EvacuationVerdict : std::uint8_t { kNone, kPromised, kRefused };
 struct TransferEntry {
   std::uint64_t number = 0;  ///< the planner's
   wire::TransferReport report;
+  bool is_fetch = false;    ///< the receiver asks for it
+  bool is_awaited = false;  ///< and its attempt cannot start before it has it
+  std::string image;        ///< of such a fetch; empty: a generation
   Instant heard;
   Instant due;       ///< of an evacuation: the deadline, on our clock
   double bytes = 0;  ///< left, as far as it is believed
   double rate = 0;   ///< granted, bytes/s; infinite: nothing bounds it
   std::uint64_t told_bps = 0;
   Instant told_at;
-  /// Less than its lines where it has long got less than was granted.
-  double max_rate = std::numeric_limits<double>::infinity();
-  std::uint32_t slow_reports = 0;  ///< in a row
+  reclaim::ShownRate shown;  ///< less than its lines where it has long got less than was granted
   EvacuationVerdict verdict = EvacuationVerdict::kNone;
   Instant refused_at;
   double sent = 0;   ///< so far, by what the bytes left have sunk

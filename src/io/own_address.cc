@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <string_view>
 
 #include <ifaddrs.h>
 #include <netdb.h>
@@ -47,6 +48,9 @@ std::string interface_of(const std::string& address) {
   } else if (std::count(host.begin(), host.end(), ':') == 1) {
     host = host.substr(0, host.find(':'));
   }
+  // IPv4 on a socket that listens for both.
+  if (constexpr std::string_view kMapped = "::ffff:"; host.starts_with(kMapped))
+    host.erase(0, kMapped.size());
   ifaddrs* found = nullptr;
   if (getifaddrs(&found) != 0) return {};
   const std::unique_ptr<ifaddrs, decltype([](ifaddrs* list) { freeifaddrs(list); })> list(found);

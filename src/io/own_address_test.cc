@@ -18,5 +18,12 @@ TEST(OwnAddress, where_no_route_leads_there_is_none) {
   EXPECT_EQ(address.error().code, ErrorCode::kUnavailable);
 }
 
+TEST(OwnAddress, the_interface_of_a_sockets_own_end_is_found_however_the_end_is_written) {
+  EXPECT_EQ(interface_of("127.0.0.1:7445"), "lo");
+  EXPECT_EQ(interface_of("127.0.0.1"), "lo");
+  EXPECT_EQ(interface_of("[::ffff:127.0.0.1]:7445"), "lo") << "a socket that listens for both";
+  EXPECT_EQ(interface_of("192.0.2.1:7445"), "");
+}
+
 }  // namespace
 }  // namespace rn::io

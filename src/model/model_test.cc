@@ -99,7 +99,10 @@ TEST(Wire, every_kind_of_message_survives_the_wire) {
       wire::ReclaimReport{},
       wire::Leave{},
       wire::Holdings{{JobId("j-1"), JobId("j-2")}},
-      wire::Transfers{{{.id = 7, .job = JobId("j-1"), .bytes_left = 5, .deadline_ms = 30'000}}, 9},
+      wire::Transfers{
+          {{.id = 7, .job = JobId("j-1"), .bytes_left = 5, .deadline_ms = 30'000}},
+          9,
+          {{.id = 8, .job = JobId("j-2"), .image = "sha256:1", .bytes_left = 6}}},
       wire::Welcome{},
       wire::Refused{},
       wire::HeartbeatAck{.hazard = {.step_s = 900, .per_day = {0.5, 4}, .low = 0.5, .high = 2}},

@@ -6,6 +6,7 @@
 // all of it again, and who hears nothing goes on by its own rules. Rates are bits per second.
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/ids.h"
@@ -42,22 +43,39 @@ struct TransferReport {
   )
 };
 
-inline constexpr std::size_t kMaxTransfers = 64;
+/// What one peer fetches from the node that tells it, by one ticket: a generation of the job for
+/// its attempt there, or pieces of an image.
+struct FetchReport {
+  std::uint64_t id = 0;  ///< the sender's own, and no copy's
+  JobId job;
+  LeaseEpoch epoch;   ///< of the attempt that fetches
+  NodeId peer;        ///< on which that is
+  std::string image;  ///< its digest; empty: a generation is restored
+  std::uint64_t bytes_left = 0;
+  bool is_size_known = false;  ///< else a guess: the peer has not said what it lacks
+  std::uint64_t sent_bps = 0;  ///< measured lately
+
+  RN_FIELDS(FetchReport, id, job, epoch, peer, image, bytes_left, is_size_known, sent_bps)
+};
+
+inline constexpr std::size_t kMaxTransfers = 64;  ///< and as many fetches
 
 /// Agent to coordinator, while something is sent: all that is. The last one is empty.
 struct Transfers {
   std::vector<TransferReport> transfers;
-  std::uint64_t foreign_bps = 0;  ///< what others than these send by the node's uplink
+  std::uint64_t foreign_bps = 0;          ///< what others than these send by the node's uplink
+  std::vector<FetchReport> fetches = {};  ///< of peers; an older agent tells none
 
-  RN_FIELDS(Transfers, transfers, foreign_bps)
+  RN_FIELDS(Transfers, transfers, foreign_bps, fetches)
 };
 
 struct TransferRate {
   std::uint64_t id = 0;
   std::uint64_t rate_bps = 0;  ///< 0 = nothing that is known of bounds it
   bool is_promised = false;    ///< it arrives before its deadline if the lines hold what they did
+  bool is_awaited = false;     ///< of a fetch: the start of a job waits for it
 
-  RN_FIELDS(TransferRate, id, rate_bps, is_promised)
+  RN_FIELDS(TransferRate, id, rate_bps, is_promised, is_awaited)
 };
 
 /// Coordinator to agent. What is not in it, or older than `valid_ms`, is the agent's to decide.

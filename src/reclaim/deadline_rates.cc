@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/assert.h"
 
@@ -28,6 +29,11 @@ double value_of(const Transfer& transfer) {
   return std::isfinite(transfer.value) ? at_least_zero(transfer.value) : 0;
 }
 
+/// When what is due then has to be there for restores to have anything.
+double careful_due_s(double now_s, double due_s) {
+  return now_s + at_least_zero((due_s - now_s) * kRestoreCareShare - kRestoreCare_s);
+}
+
 using Booking = RatePlanner::Booking;
 using Stretch = RatePlanner::Stretch;
 
@@ -43,7 +49,13 @@ class LinkCalendar {
       double now_s, std::vector<double> cuts_s, std::span<const Link> links, const LinkGuard& guard
   );
 
-  void clear() { left_ = room_; }
+  void clear();
+
+  /// So much of each link (bytes/s) is others' until then, from the next clear() on.
+  void set_aside(std::vector<double> rates, double until_s) {
+    aside_ = std::move(rates);
+    aside_until_s_ = until_s;
+  }
 
   /// Takes what is booked. False if a link has less room than that.
   bool keep(const Transfer& transfer, const Booking& booking);
@@ -62,6 +74,8 @@ class LinkCalendar {
   std::vector<double> ends_s_;  ///< of the pieces, ascending
   std::vector<double> room_;    ///< bytes, piece by piece, link by link
   std::vector<double> left_;
+  std::vector<double> aside_;  ///< by link; empty: nothing
+  double aside_until_s_ = 0;   ///< the end of a piece
   std::vector<double> taken_;  ///< by the transfer being booked, per piece
 };
 
@@ -82,6 +96,17 @@ LinkCalendar::LinkCalendar(
   }
   left_ = room_;
   taken_.resize(ends_s_.size());
+}
+
+void LinkCalendar::clear() {
+  left_ = room_;
+  if (aside_.empty()) return;
+  for (std::size_t piece = 0; piece < ends_s_.size() && ends_s_[piece] <= aside_until_s_; ++piece) {
+    for (std::size_t link = 0; link < links_; ++link) {
+      double& left = left_[piece * links_ + link];
+      left = at_least_zero(left - aside_[link] * (ends_s_[piece] - start_of(piece)));
+    }
+  }
 }
 
 double LinkCalendar::room_for(const Transfer& transfer, std::size_t piece) const {
@@ -171,6 +196,9 @@ class AdmissionSearch {
   std::vector<bool> best();
   /// The room of a set that fits.
   Booked book(const std::vector<bool>& is_in);
+  /// The same beside what the calendar has set aside by now; nullopt where the set would not be
+  /// there a while before it is due.
+  std::optional<Booked> book_with_care(const std::vector<bool>& is_in);
 
  private:
   bool fits(const std::vector<bool>& is_in);
@@ -196,6 +224,7 @@ class AdmissionSearch {
   LinkCalendar& calendar_;
   std::vector<std::size_t> order_;  ///< evacuations with deadlines, the earliest first
   double promise_worth_ = 1;        ///< added for a promise: more than all values
+  bool is_careful_ = false;         ///< book_with_care()
   int trials_ = 0;
   std::vector<bool> best_;
   double best_worth_ = -1;
@@ -238,7 +267,7 @@ bool AdmissionSearch::fits_anew(const std::vector<bool>& is_in, Booked* booked) 
     if (booking != nullptr) booking->due_s = due_of(i);
     return calendar_.book(
         transfers_[i],
-        due_of(i),
+        is_careful_ ? careful_due_s(now_s_, due_of(i)) : due_of(i),
         bytes_of(transfers_[i]),
         booking == nullptr ? nullptr : &booking->stretches
     );
@@ -282,6 +311,17 @@ AdmissionSearch::Booked AdmissionSearch::book(const std::vector<bool>& is_in) {
       return a.from_s < b.from_s;
     });
   }
+  return booked;
+}
+
+std::optional<AdmissionSearch::Booked> AdmissionSearch::book_with_care(
+    const std::vector<bool>& is_in
+) {
+  is_careful_ = true;
+  const bool has_room = fits_anew(is_in, nullptr);
+  is_careful_ = false;
+  Booked booked;
+  if (!has_room || !fits_anew(is_in, &booked)) return std::nullopt;
   return booked;
 }
 
@@ -436,14 +476,61 @@ double most_useful_rate(const Transfer& transfer, double tick_s) {
 
 int rank_of(const Transfer& transfer) {
   switch (transfer.kind) {
-    case TransferClass::kCheckpoint:
+    case TransferClass::kRestore:
       return 0;
-    case TransferClass::kPrefetch:
+    case TransferClass::kCheckpoint:
       return 1;
-    case TransferClass::kEvacuation:
+    case TransferClass::kPrefetch:
       return 2;
+    case TransferClass::kEvacuation:
+      return 3;
   }
-  return 2;
+  return 3;
+}
+
+bool is_worth_more_per_byte(const Transfer& a, const Transfer& b) {
+  return value_of(a) * bytes_of(b) > value_of(b) * bytes_of(a);
+}
+
+/// What restores may count on in this tick: `part` of their share of each link, in bytes/s per
+/// transfer. Empty if there is none.
+std::vector<double> restore_shares(
+    std::span<const Transfer> transfers,
+    std::span<const Link> links,
+    const LinkGuard& guard,
+    double tick_s,
+    double part
+) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    if (transfers[i].kind == TransferClass::kRestore) order.push_back(i);
+  }
+  if (order.empty()) return {};
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) {
+    return is_worth_more_per_byte(transfers[a], transfers[b]);
+  });
+  std::vector<double> left;
+  for (const Link& link : links)
+    left.push_back(guarded_rate(link, guard) * at_least_zero(guard.restore_share) * part);
+  std::vector<double> rates(transfers.size());
+  for (const std::size_t i : order) {
+    double rate = most_useful_rate(transfers[i], tick_s);
+    for (const std::uint32_t link : transfers[i].links) rate = std::min(rate, left[link]);
+    rates[i] = rate;
+    for (const std::uint32_t link : transfers[i].links) left[link] -= rate;
+  }
+  return rates;
+}
+
+/// Per link, of all transfers.
+std::vector<double> sums_over_links(
+    std::span<const Transfer> transfers, const std::vector<double>& rates, std::size_t links
+) {
+  std::vector<double> sums(links);
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    for (const std::uint32_t link : transfers[i].links) sums[link] += rates[i];
+  }
+  return sums;
 }
 
 double booked_rate(const Booking& booking, double now_s, double tick_s) {
@@ -455,12 +542,13 @@ double booked_rate(const Booking& booking, double now_s, double tick_s) {
   return bytes / tick_s;
 }
 
-/// The next tick's rates, given what is booked.
+/// The next tick's rates, given what is booked, and what restores have beside that (none: empty).
 std::vector<double> share_out(
     double now_s,
     double tick_s,
     std::span<const Transfer> transfers,
     const std::map<std::uint64_t, Booking>& booked,
+    const std::vector<double>& shares,
     RateRoom room
 ) {
   std::vector<double> rates(transfers.size());
@@ -482,15 +570,54 @@ std::vector<double> share_out(
   std::stable_sort(promised.begin(), promised.end(), [&](auto a, auto b) {
     return booked.at(transfers[a].id).due_s < booked.at(transfers[b].id).due_s;
   });
+  for (std::size_t i = 0; i < shares.size(); ++i) give(i, shares[i]);
   for (const std::size_t i : promised) give(i, room.burst_left(transfers[i]));
   std::stable_sort(others.begin(), others.end(), [&](auto a, auto b) {
     const Transfer& x = transfers[a];
     const Transfer& y = transfers[b];
     if (rank_of(x) != rank_of(y)) return rank_of(x) < rank_of(y);
-    return value_of(x) * bytes_of(y) > value_of(y) * bytes_of(x);
+    return is_worth_more_per_byte(x, y);
   });
   for (const std::size_t i : others) give(i, room.guarded_left(transfers[i]));
   return rates;
+}
+
+/// One plan's givens.
+struct Givens {
+  double now_s;
+  double tick_s;
+  std::span<const Transfer> transfers;
+  std::span<const Link> links;
+  LinkGuard guard;
+};
+
+/// Books what is admitted anew beside as much of the restores' share as it has time for. The share
+/// per transfer; empty, and nothing is changed, if there is none.
+std::vector<double> leave_to_restores(
+    const Givens& givens,
+    std::vector<double> cuts_s,
+    const AdmissionSearch::Booked& known,
+    const std::vector<bool>& is_admitted,
+    AdmissionSearch::Booked& booked
+) {
+  const auto& [now_s, tick_s, transfers, links, guard] = givens;
+  if (restore_shares(transfers, links, guard, tick_s, 1).empty()) return {};
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    const auto found = booked.find(transfers[i].id);
+    if (is_admitted[i] && found != booked.end())
+      cuts_s.push_back(careful_due_s(now_s, found->second.due_s));
+  }
+  LinkCalendar calendar(now_s, std::move(cuts_s), links, guard);
+  AdmissionSearch search(transfers, now_s, known, calendar);
+  for (const double part : {1.0, 0.5, 0.25}) {
+    std::vector<double> shares = restore_shares(transfers, links, guard, tick_s, part);
+    calendar.set_aside(sums_over_links(transfers, shares, links.size()), now_s + tick_s);
+    if (auto beside = search.book_with_care(is_admitted)) {
+      booked = *std::move(beside);
+      return shares;
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -535,14 +662,17 @@ RatePlan RatePlanner::plan(
   for (const Link& link : links) {
     if (std::isfinite(link.burst_left_s)) cuts_s.push_back(now_s + link.burst_left_s);
   }
-  LinkCalendar calendar(now_s, std::move(cuts_s), links, guard_);
+  LinkCalendar calendar(now_s, cuts_s, links, guard_);
   AdmissionSearch search(transfers, now_s, known, calendar);
   RatePlan plan;
   plan.is_admitted = search.best();
   booked_ = search.book(plan.is_admitted);
   for (std::size_t i = 0; i < transfers.size(); ++i)
     plan.admitted_value += plan.is_admitted[i] ? value_of(transfers[i]) : 0;
-  plan.rates = share_out(now_s, tick_s, transfers, booked_, RateRoom(links, guard_));
+  const std::vector<double> shares = leave_to_restores(
+      {now_s, tick_s, transfers, links, guard_}, std::move(cuts_s), known, plan.is_admitted, booked_
+  );
+  plan.rates = share_out(now_s, tick_s, transfers, booked_, shares, RateRoom(links, guard_));
   return plan;
 }
 

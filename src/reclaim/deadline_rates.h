@@ -15,6 +15,7 @@ namespace rn::reclaim {
 
 enum class TransferClass : std::uint8_t {
   kEvacuation,  ///< has a deadline, and may use a link's burst
+  kRestore,     ///< a guest waits for it; no deadline
   kCheckpoint,
   kPrefetch,
 };
@@ -40,6 +41,8 @@ struct Link {
 struct LinkGuard {
   double margin_share = 0.05;  ///< ε: of the capacity, left free beside the background
   double burst_share = 0.9;    ///< φ: of the capacity, while a link's burst lasts
+  /// Of C − ĝ − ε·C: so much restores have beside promised evacuations that have time for it.
+  double restore_share = 0.25;
 };
 
 /// C − ĝ − ε·C: what guests may use of a link at any time. Numbers that cannot be count as 0.
@@ -69,10 +72,15 @@ struct RatePlan {
 /// is not admitted is the caller's to degrade (delta only, nearer destination, last durable
 /// generation); offered again, it costs a search again.
 ///
-/// Rates: what is booked for the next `tick_s`; then the earliest deadline takes what is left of
-/// its links, because finishing early is insurance; then, within the guard, checkpoints by value
-/// per byte, then prefetches, then evacuations that were not admitted. The rates over a link never
-/// add up to more than burst_rate(), and without an evacuation to more than guarded_rate().
+/// Rates: what is booked for the next `tick_s`; then restores take their share of their links,
+/// by value per byte; then the earliest deadline takes what is left of its links, because finishing
+/// early is insurance; then, within the guard, restores, then checkpoints by value per byte, then
+/// prefetches, then evacuations that were not admitted. The rates over a link never add up to more
+/// than burst_rate(), and without an evacuation to more than guarded_rate().
+///
+/// The share of restores is set aside before the admitted set is booked, and only as far as that
+/// would be there `kRestoreCare_s` and a tenth of its time before it is due: so no restore makes
+/// late what is promised, and none waits for a whole evacuation whose deadline is far.
 class RatePlanner {
  public:
   explicit RatePlanner(const LinkGuard& guard) : guard_(guard) {}
@@ -102,6 +110,11 @@ class RatePlanner {
   LinkGuard guard_;
   std::map<std::uint64_t, Booking> booked_;  ///< of what is admitted
 };
+
+/// An evacuation that is sent a little slower than planned must not lose its promise to a restore:
+/// of the time until it is due so much, less so much.
+inline constexpr double kRestoreCareShare = 0.9;
+inline constexpr double kRestoreCare_s = 1;
 
 /// Feasibility tests that one plan may make while it looks for a better set.
 inline constexpr int kAdmissionTrials = 400;

@@ -247,7 +247,7 @@ TEST(Rates, links_are_never_promised_twice) {
       const double due = uniform(rng, 0.1, 100);
       const double value = uniform(rng, 0, 10);
       set.push_back(an_evacuation(bytes, due, value, site.a_path(rng)));
-      set.back().kind = static_cast<TransferClass>(rng.next() % 3);
+      set.back().kind = static_cast<TransferClass>(rng.next() % 4);
       set.back().id = static_cast<std::uint64_t>(i);
     }
 

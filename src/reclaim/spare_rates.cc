@@ -14,14 +14,16 @@ namespace {
 int spare_rank(const Transfer& transfer, bool is_promised) {
   if (is_promised) return 0;
   switch (transfer.kind) {
-    case TransferClass::kCheckpoint:
+    case TransferClass::kRestore:
       return 1;
-    case TransferClass::kPrefetch:
+    case TransferClass::kCheckpoint:
       return 2;
-    case TransferClass::kEvacuation:
+    case TransferClass::kPrefetch:
       return 3;
+    case TransferClass::kEvacuation:
+      return 4;
   }
-  return 3;
+  return 4;
 }
 
 }  // namespace

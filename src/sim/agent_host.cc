@@ -76,6 +76,8 @@ class ServedPeer final : public checkpoint::PeerEnd {
 
   bool is_finished() const override { return server_->is_finished(); }
 
+  std::optional<std::uint64_t> bytes_left() const override { return server_->bytes_left(); }
+
  private:
   checkpoint::PeerServerDeps deps_;
   bool is_hollow_;
@@ -197,10 +199,13 @@ void AgentHost::crash(nanoseconds restart_after) {
   is_final_ = false;
   cancelled_.clear();
   watched_.clear();
+  were_fetches_told_ = false;
   world_.queue().after(restart_after, [this] { start(); });
 }
 
-std::shared_ptr<checkpoint::PeerEnd> AgentHost::serve(const AgentHost& client) {
+std::shared_ptr<checkpoint::PeerEnd> AgentHost::serve(
+    const AgentHost& client, std::function<void(const Ticket&)> on_fetch
+) {
   checkpoint::PeerServerDeps deps{
       .store = *work().store(),
       .images = nullptr,
@@ -211,7 +216,8 @@ std::shared_ptr<checkpoint::PeerEnd> AgentHost::serve(const AgentHost& client) {
       .ticket_key = site_.coordinator->ticket_key(),
       .newest_epoch = {},
       .verify_key = {},
-      .is_image_blob = {}};
+      .is_image_blob = {},
+      .on_fetch = std::move(on_fetch)};
   return std::make_shared<ServedPeer>(
       std::move(deps), client.identity_.node, site_.is_hollow(identity_.node)
   );
@@ -280,9 +286,16 @@ void AgentHost::owner_writes(Contract contract) {
   process_.run([this] { feed(agent::ContractChanged{contract_, 0}); });
 }
 
+void AgentHost::measure() {
+  auto copies = work().progress();
+  auto fetches = peers().fetches();
+  if (copies.empty() && fetches.empty() && !were_fetches_told_) return;
+  were_fetches_told_ = !fetches.empty();
+  feed(agent::TransfersMeasured{std::move(copies), 0, std::move(fetches)});
+}
+
 void AgentHost::tick() {
-  if (auto progress = work().progress(); !progress.empty())
-    feed(agent::TransfersMeasured{std::move(progress), 0});
+  measure();
   feed(agent::Tick{});
   process_.later(milliseconds(250), [this] { tick(); });
 }
@@ -468,7 +481,10 @@ void AgentHost::carry_out(const agent::Effect& effect) {
   } else if (const auto* release = std::get_if<agent::ReleaseCopy>(&effect)) {
     work().release(release->id, release->generation);
   } else if (const auto* rate = std::get_if<agent::SetRate>(&effect)) {
-    work().set_rate(rate->id, rate->rate_bps);
+    if (rate->id >= agent::kFirstFetch)
+      peers().pace(rate->id - agent::kFirstFetch, rate->rate_bps);
+    else
+      work().set_rate(rate->id, rate->rate_bps);
   } else if (const auto* watch = std::get_if<agent::StartWatch>(&effect)) {
     watched_.insert(watch->guest);
     if (work().has_news(watch->disk, watch->since)) {

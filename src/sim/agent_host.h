@@ -86,8 +86,13 @@ class AgentHost {
 
   agent::Core* core() { return core_.get(); }
 
-  /// The serving end of a connection that another agent's certificate opened.
-  std::shared_ptr<checkpoint::PeerEnd> serve(const AgentHost& client);
+  /// The serving end of a connection that another agent's certificate opened. `on_fetch` as in
+  /// PeerServerDeps.
+  std::shared_ptr<checkpoint::PeerEnd> serve(
+      const AgentHost& client, std::function<void(const Ticket&)> on_fetch
+  );
+  /// What is sent to peers, as the daemon looks at it several times a second.
+  void measure();
   /// A liar serves changed bytes.
   void spoil(checkpoint::PeerFrame& frame);
   /// Says to the coordinator, on the agent's own connection, what the core did not say. False if
@@ -157,6 +162,7 @@ class AgentHost {
   std::uint64_t warden_session_ = 0;
   std::set<agent::WorkId> cancelled_;
   std::set<GuestName> watched_;
+  bool were_fetches_told_ = false;  ///< the core knows of some
 };
 
 }  // namespace rn::sim

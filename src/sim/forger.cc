@@ -245,6 +245,20 @@ bool Forger::forge_transfers(AgentHost& agent, const coordinator::AttemptRow& ro
       message.transfers.push_back(report);
     }
   }
+  // That everybody restores from here: the other's job and every attempt there is.
+  wire::FetchReport fetch;
+  fetch.bytes_left = report.bytes_left;
+  fetch.is_size_known = rng_.below(2) == 0;
+  fetch.sent_bps = ~std::uint64_t{0};
+  for (const coordinator::AttemptRow* any : attempts([](const coordinator::AttemptRow& one) {
+         return one.attempt.state != AttemptState::kEnded;
+       })) {
+    fetch.id = rng_.below(3);
+    fetch.job = any->attempt.job;
+    fetch.epoch = any->attempt.epoch;
+    fetch.peer = any->attempt.node;
+    message.fetches.push_back(fetch);
+  }
   return agent.forge(message);
 }
 

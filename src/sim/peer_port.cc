@@ -60,7 +60,13 @@ Network::ConnectionId PeerPort::run(
 
 Network::Endpoint PeerPort::accept(Network::ConnectionId id, AgentHost& client) {
   host_.process().run([&host = host_, &client, id] {
-    host.peers().transfers_[id] = {host.serve(client), {}, false, host.world().now()};
+    const auto on_fetch = [&host, id](const Ticket& ticket) {
+      host.peers().transfers_.at(id).fetched_by = ticket;
+      host.process().later(nanoseconds(0), [&host] { host.measure(); });
+    };
+    Transfer& transfer = host.peers().transfers_[id];
+    transfer = {host.serve(client, on_fetch), {}, false, host.world().now()};
+    transfer.peer = client.process().name();
     host.peers().watch(id);
   });
   return endpoint(id);
@@ -115,11 +121,23 @@ void PeerPort::push(Network::ConnectionId id, Transfer& transfer) {
   transfer.held_at = now;
   transfer.held_left -= carried;
   transfer.sent += carried;
+  if (transfer.fetched_by && carried > 0) hear_at_both_ends(id, transfer);
   if (transfer.held_left > 1) return pump_later(id, kPushEvery);
   Blob bytes = *std::move(transfer.held);
   let_go(transfer);
   host_.world().network().send(id, host_.process().name(), std::move(bytes));
   pump_later(id, kFrameTime);
+}
+
+/// Real chunks are small: whoever fetches hears of a thin line, too.
+void PeerPort::hear_at_both_ends(Network::ConnectionId id, Transfer& transfer) {
+  transfer.heard = host_.world().now();
+  const auto peer = host_.site().agents.find(transfer.fetched_by->from);
+  if (peer == host_.site().agents.end() || !peer->second->process().is_up()) return;
+  if (host_.world().network().is_cut(host_.process().name(), transfer.peer)) return;
+  auto& theirs = peer->second->peers().transfers_;
+  if (const auto found = theirs.find(id); found != theirs.end())
+    found->second.heard = transfer.heard;
 }
 
 void PeerPort::pace(Network::ConnectionId id, std::uint64_t rate_bps) {
@@ -134,7 +152,10 @@ void PeerPort::pace(Network::ConnectionId id, std::uint64_t rate_bps) {
 PeerPort::Progress PeerPort::progress(Network::ConnectionId id) const {
   const auto found = transfers_.find(id);
   if (found == transfers_.end()) return {};
-  const Transfer& transfer = found->second;
+  return progress(found->second);
+}
+
+PeerPort::Progress PeerPort::progress(const Transfer& transfer) const {
   const double weight = std::max(host_.world().lines().weight(), 1.0);
   Progress out;
   out.bytes_sent = static_cast<std::uint64_t>(transfer.sent);
@@ -143,6 +164,25 @@ PeerPort::Progress PeerPort::progress(Network::ConnectionId id) const {
         static_cast<std::uint64_t>(static_cast<double>(*left) * weight + transfer.held_left);
   else if (transfer.held)  // ahead of its manifest: what is known of it is on its way
     out.bytes_left = static_cast<std::uint64_t>(transfer.held_left);
+  return out;
+}
+
+std::vector<agent::FetchProgress> PeerPort::fetches() const {
+  std::vector<agent::FetchProgress> out;
+  for (const auto& [id, transfer] : transfers_) {
+    if (!transfer.fetched_by) continue;
+    const Progress seen = progress(transfer);
+    agent::FetchProgress fetch;
+    fetch.progress.id = agent::kFirstFetch + id;
+    fetch.progress.bytes_left = seen.bytes_left;
+    fetch.progress.bytes_sent = seen.bytes_sent;
+    fetch.progress.local = "10.0.0.1:7445";
+    fetch.progress.remote = "10.0.0.2:" + std::to_string(1024 + id % 60'000);
+    fetch.job = transfer.fetched_by->job;
+    fetch.epoch = transfer.fetched_by->epoch;
+    fetch.peer = transfer.fetched_by->from;
+    out.push_back(std::move(fetch));
+  }
   return out;
 }
 
@@ -168,8 +208,7 @@ void PeerPort::pump(Network::ConnectionId id) {
   if (is_served) host_.spoil(*frame);
   Blob bytes = {static_cast<std::uint8_t>(frame->type)};
   bytes.insert(bytes.end(), frame->body.begin(), frame->body.end());
-  if (!is_served && frame->type == checkpoint::PeerFrameType::kChunk &&
-      host_.world().lines().weight() > 0) {
+  if (frame->type == checkpoint::PeerFrameType::kChunk && host_.world().lines().weight() > 0) {
     hold(found->second, std::move(bytes));
     return pump_later(id, nanoseconds(0));
   }

@@ -6,7 +6,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "agent/core_types.h"
 #include "checkpoint/transfer.h"
 #include "sim/network.h"
 #include "sim/world.h"
@@ -44,6 +46,9 @@ class PeerPort {
 
   Progress progress(Network::ConnectionId id) const;
 
+  /// What peers fetch here now, by the numbers of their connections beyond agent::kFirstFetch.
+  std::vector<agent::FetchProgress> fetches() const;
+
   /// The process dies: its lines are the others'.
   void leave_lines();
 
@@ -61,7 +66,8 @@ class PeerPort {
     Done done;  ///< empty at the server
     bool is_pumping = false;
     TrueTime heard{0};
-    // Of a client, where lines are not endless: the chunk that is on its way.
+    std::optional<Ticket> fetched_by = {};  ///< of a server: the peer's, once it was accepted
+    // Where lines are not endless: the chunk that is on its way.
     std::string peer = {};
     std::uint64_t rate_bps = 0;
     double sent = 0;
@@ -72,11 +78,13 @@ class PeerPort {
   };
 
   Network::Endpoint endpoint(Network::ConnectionId id);
+  Progress progress(const Transfer& transfer) const;
   void pump_later(Network::ConnectionId id, nanoseconds delay);
   void pump(Network::ConnectionId id);
   void hold(Transfer& transfer, Blob bytes);
   void push(Network::ConnectionId id, Transfer& transfer);
   void let_go(Transfer& transfer);
+  void hear_at_both_ends(Network::ConnectionId id, Transfer& transfer);
   void on_frame(Network::ConnectionId id, const Blob& bytes);
   void on_close(Network::ConnectionId id);
   void watch(Network::ConnectionId id);
