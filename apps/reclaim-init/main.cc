@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PID 1 of a guest: reclaim-init LOG_LIMIT_BYTES GO_WAIT_S GO_TICKET COMMAND [ARGUMENT...]
+// PID 1 of a guest:
+//   reclaim-init [--tell-hook LINES | --tell-api] LOG_LIMIT_BYTES GO_WAIT_S GO_TICKET COMMAND...
 //
 // Waits until /reclaim/go holds GO_TICKET (the warden writes it when network and gates stand, so
 // the command never runs in a half-made container, nor in one that an engine killed in the middle
 // of a start brought up beside its successor), runs the command with both its outputs into
 // /reclaim/log up to the limit, reaps orphans, and when the command ends kills the rest and writes
-// its exit code to /reclaim/exit. It catches no signal: the warden signals the processes that catch
-// one by themselves, and PID 1 must not count among them. Static, since it runs in images that have
-// no libraries of ours; no allocation.
+// its exit code to /reclaim/exit. The warden's word in /reclaim/told it passes on meanwhile, by the
+// guest's hook or its API (hook.h, api.h). It catches no signal: the warden signals the processes
+// that catch one by themselves, and PID 1 must not count among them. Static, since it runs in
+// images that have no libraries of ours; no allocation.
 
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
+#include <initializer_list>
 
+#include "api.h"
+#include "hook.h"
+#include "init_log.h"
+#include "word.h"
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -26,59 +32,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+namespace rn::init {
 namespace {
 
 constexpr const char* kLog = "/reclaim/log";
 constexpr const char* kGo = "/reclaim/go";
 constexpr const char* kExit = "/reclaim/exit";
 constexpr const char* kExitTemporary = "/reclaim/.exit.new";
-constexpr char kLimitReached[] = "\n[reclaimnet] log limit reached; further output is dropped\n";
 
 constexpr int kNeverStarted = 125;  ///< as `docker run` says it
 constexpr int kNotWritten = 124;    ///< it ended, and the guest left no way to write down how
-constexpr int kNotExecutable = 126;
-constexpr int kNoSuchCommand = 127;
-
-struct Log {
-  int fd = -1;
-  std::uint64_t left = 0;
-  bool is_full = false;
-
-  void put(const char* bytes, std::size_t size) {
-    while (size > 0) {
-      const ssize_t wrote = write(fd, bytes, size);
-      if (wrote < 0 && errno == EINTR) continue;
-      if (wrote <= 0) return;  // a full disk loses log bytes, never the guest
-      bytes += wrote;
-      size -= static_cast<std::size_t>(wrote);
-    }
-  }
-
-  void take(const char* bytes, std::size_t size) {
-    if (is_full) return;
-    const bool fits = size <= left;
-    put(bytes, fits ? size : static_cast<std::size_t>(left));
-    left -= fits ? size : left;
-    if (fits) return;
-    is_full = true;
-    put(kLimitReached, sizeof kLimitReached - 1);
-  }
-
-  void say(const char* text, const char* detail) {
-    char line[512];
-    const int size = snprintf(line, sizeof line, "[reclaimnet] %s: %s\n", text, detail);
-    if (size > 0)
-      put(line,
-          static_cast<std::size_t>(size) < sizeof line ? static_cast<std::size_t>(size)
-                                                       : sizeof line - 1);
-  }
-};
-
-std::int64_t now_ms() {
-  timespec t{};
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return std::int64_t{t.tv_sec} * 1000 + t.tv_nsec / 1'000'000;
-}
 
 enum class GoAhead { kNone, kAnothers, kMine };
 
@@ -116,19 +79,6 @@ GoAhead wait_for_go(const char* ticket, std::int64_t wait_ms) {
   return found;
 }
 
-[[noreturn]] void run_command(char** command, int output, const sigset_t& mask) {
-  const int nothing = open("/dev/null", O_RDONLY);
-  if (nothing >= 0) dup2(nothing, 0);
-  dup2(output, 1);
-  dup2(output, 2);
-  sigprocmask(SIG_SETMASK, &mask, nullptr);
-  setsid();
-  execvp(command[0], command);
-  const int error = errno;
-  dprintf(2, "[reclaimnet] cannot run %s: %s\n", command[0], strerror(error));
-  _exit(error == ENOENT ? kNoSuchCommand : kNotExecutable);
-}
-
 /// Moves what the pipe holds now into the log, at most `rounds` buffers of it: a guest that floods
 /// must not keep PID 1 from seeing its command end. False at the pipe's end.
 bool pump(int from, Log& log, int rounds) {
@@ -145,11 +95,40 @@ bool pump(int from, Log& log, int rounds) {
   return true;
 }
 
+/// How a guest is told to save, if it is by us: beside the command, and of no effect on it.
+struct Telling {
+  Word word;
+  WordWatch watch;
+  Hook hook;
+  Api api;
+
+  bool is_on() const { return hook.is_set() || api.is_open(); }
+
+  /// How long there is nothing to do without a descriptor's word; -1 = for ever.
+  int sleep_ms(std::int64_t now) const {
+    if (!is_on()) return -1;
+    std::int64_t most = WordWatch::kLookMs;
+    for (const std::int64_t at : {hook.wakes_at(), api.wakes_at()}) {
+      if (at >= 0 && at - now < most) most = at > now ? at - now : 0;
+    }
+    return static_cast<int>(most);
+  }
+
+  void step(const pollfd* ready, Log& log) {
+    if (!is_on()) return;
+    const std::int64_t now = now_ms();
+    const bool is_time_to_look = watch.is_due(now);
+    hook.step(now, is_time_to_look, word, log);
+    api.step(ready, now, is_time_to_look, word);
+  }
+};
+
 /// Reaps whoever ended. True once `command` did, with its code (128 + signal) in `code`.
-bool reap(pid_t command, int& code) {
+bool reap(pid_t command, int& code, Hook& hook, Log& log) {
   bool is_over = false;
   int status = 0;
   for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+    hook.on_ended(pid, status, now_ms(), log);
     if (pid != command) continue;
     is_over = true;
     code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -159,7 +138,9 @@ bool reap(pid_t command, int& code) {
 
 /// The file for the exit code, with room, made before the guest can use up the disk.
 int make_exit_file() {
-  const int fd = open(kExitTemporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+  const int fd = open(
+      kExitTemporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644
+  );
   if (fd >= 0) fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 4096);
   return fd;
 }
@@ -190,17 +171,25 @@ int told_by(bool is_written, int code) {
 }
 
 /// Until the command ends. Answers its exit code.
-int supervise(pid_t command, int output, int signals, Log& log) {
+int supervise(pid_t command, int output, int signals, Telling& telling, Log& log) {
+  constexpr int kOwn = 3;
   int code = kNeverStarted;
   bool is_output_open = true;
   for (bool is_over = false; !is_over;) {
-    pollfd ready[2] = {{signals, POLLIN, 0}, {is_output_open ? output : -1, POLLIN, 0}};
-    if (poll(ready, 2, -1) < 0 && errno != EINTR) break;
+    pollfd ready[kOwn + Api::kPolled] = {
+        {signals, POLLIN, 0},
+        {is_output_open ? output : -1, POLLIN, 0},
+        {telling.watch.fd(), POLLIN, 0}};
+    telling.api.fill(ready + kOwn);
+    const int polled = telling.is_on() ? kOwn + Api::kPolled : 2;
+    if (poll(ready, static_cast<nfds_t>(polled), telling.sleep_ms(now_ms())) < 0 && errno != EINTR)
+      break;
     if (ready[1].revents != 0) is_output_open = pump(output, log, 16);
     signalfd_siginfo drop[8];
     while (read(signals, drop, sizeof drop) > 0) {
     }
-    is_over = reap(command, code);
+    is_over = reap(command, code, telling.hook, log);
+    telling.step(ready + kOwn, log);
   }
   kill(-1, SIGKILL);
   for (int status = 0; waitpid(-1, &status, 0) > 0 || errno == EINTR;) {
@@ -209,24 +198,46 @@ int supervise(pid_t command, int output, int signals, Log& log) {
   return code;
 }
 
-}  // namespace
+/// What stands before the log's limit in our arguments. False if it cannot be.
+struct Options {
+  const char* hook = nullptr;
+  bool has_api = false;
+  int first = 1;  ///< of the arguments behind
 
-int main(int argc, char** argv) {
-  if (argc < 5) {
-    dprintf(2, "usage: reclaim-init LOG_LIMIT_BYTES GO_WAIT_S GO_TICKET COMMAND [ARGUMENT...]\n");
-    return kNeverStarted;
+  bool read(int argc, char** argv) {
+    for (; first < argc && strncmp(argv[first], "--", 2) == 0; ++first) {
+      if (strcmp(argv[first], "--tell-api") == 0)
+        has_api = true;
+      else if (strcmp(argv[first], "--tell-hook") == 0 && first + 1 < argc)
+        hook = argv[++first];
+      else
+        return false;
+    }
+    return argc - first >= 4;
   }
+};
+
+void begin_telling(
+    Telling& telling, const Options& options, int output, const sigset_t& mask, Log& log
+) {
+  if (options.hook != nullptr) telling.hook.set(options.hook, output, mask);
+  if (options.has_api && !telling.api.begin())
+    log.say("it cannot be told to save, for want of /reclaim/api.sock", strerror(errno));
+  if (telling.is_on()) telling.watch.begin();
+}
+
+int run(const Options& options, char** argv) {
   Log log;
   log.fd = open(kLog, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
 
   struct stat about {};
 
-  const std::uint64_t limit = strtoull(argv[1], nullptr, 10);
+  const std::uint64_t limit = strtoull(argv[0], nullptr, 10);
   const std::uint64_t used =
       log.fd >= 0 && fstat(log.fd, &about) == 0 ? static_cast<std::uint64_t>(about.st_size) : 0;
   log.left = used < limit ? limit - used : 0;
 
-  const GoAhead go_ahead = wait_for_go(argv[3], strtoll(argv[2], nullptr, 10) * 1000);
+  const GoAhead go_ahead = wait_for_go(argv[2], strtoll(argv[1], nullptr, 10) * 1000);
   if (go_ahead == GoAhead::kAnothers) return kNeverStarted;  // log and exit code are the other's
   if (go_ahead == GoAhead::kNone) {
     log.say("not started", "the node's warden gave no go-ahead in time");
@@ -244,15 +255,31 @@ int main(int argc, char** argv) {
   if (signals < 0 || pipe2(output, O_CLOEXEC) != 0) return kNeverStarted;
 
   const int exit_file = make_exit_file();
+  static Telling telling;  // tens of KiB
+  begin_telling(telling, options, output[1], before, log);
   const pid_t command = fork();
-  if (command == 0) run_command(argv + 4, output[1], before);
+  if (command == 0) become(argv + 3, environ, output[1], before);
   if (command < 0) {
     log.say("cannot start the command", strerror(errno));
     write_exit(exit_file, kNeverStarted);
     return kNeverStarted;
   }
-  close(output[1]);
+  if (!telling.hook.is_set()) close(output[1]);  // else each run needs it
   fcntl(output[0], F_SETFL, O_NONBLOCK);
-  const int code = supervise(command, output[0], signals, log);
+  const int code = supervise(command, output[0], signals, telling, log);
   return told_by(write_exit(exit_file, code), code);
+}
+
+}  // namespace
+}  // namespace rn::init
+
+int main(int argc, char** argv) {
+  rn::init::Options options;
+  if (options.read(argc, argv)) return rn::init::run(options, argv + options.first);
+  dprintf(
+      2,
+      "usage: reclaim-init [--tell-hook LINES | --tell-api] LOG_LIMIT_BYTES GO_WAIT_S GO_TICKET "
+      "COMMAND...\n"
+  );
+  return rn::init::kNeverStarted;
 }

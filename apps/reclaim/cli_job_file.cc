@@ -193,12 +193,26 @@ Setter number_into(std::uint32_t& out, std::uint32_t least, std::uint32_t most) 
   });
 }
 
-/// "run: cmd", or a list of lines: one shell.
+/// A line, or a list of lines: for one shell.
+Result<std::string> script_of(const json& value, const std::string& path) {
+  RN_TRY(const auto lines, words(value, path));
+  std::string script;
+  for (const std::string& line : lines) script += (script.empty() ? "" : "\n") + line;
+  return script;
+}
+
+Setter hook_into(std::string& out) {
+  return [&out](const json& value, const std::string& path) -> Status {
+    RN_TRY(out, script_of(value, path));
+    if (!out.empty()) return {};
+    return fail(ErrorCode::kInvalid, path + ": is empty", "name a command, or leave the field out");
+  };
+}
+
+/// "run: cmd".
 Setter command_into(std::vector<std::string>& out) {
   return [&out](const json& value, const std::string& path) -> Status {
-    RN_TRY(const auto lines, words(value, path));
-    std::string script;
-    for (const std::string& line : lines) script += (script.empty() ? "" : "\n") + line;
+    RN_TRY(const std::string script, script_of(value, path));
     if (script.empty()) return fail(ErrorCode::kInvalid, path + ": the command is empty", "");
     out = {"/bin/sh", "-ec", script};
     return {};
@@ -222,6 +236,8 @@ Setters interrupt_setters(JobSpec& spec) {
       {"signal", parsed(spec.checkpoint.signal, parse_signal)},
       {"tell", flag_into(spec.checkpoint.is_told)},
       {"tell_file", name_into(spec.checkpoint.tell_file)},
+      {"tell_hook", hook_into(spec.checkpoint.tell_hook)},
+      {"tell_api", flag_into(spec.checkpoint.tell_api)},
       {"checkpoint", words_into(spec.checkpoint.paths)},
       {"every", parsed(spec.checkpoint.min_interval_s, parse_duration_s)}};
 }

@@ -187,6 +187,12 @@ TEST(Run, what_the_coordinator_would_refuse_is_refused_before_the_upload) {
   has(said([](JobSpec& s) { s.checkpoint.tell_file = "/tmp/SAVE"; }),
       "checkpoint.tell_file: '/tmp/SAVE' is not the plain name of a file inside the job's folder\n"
       "  next: name a file relative to the folder");
+  has(said([](JobSpec& s) {
+        s.checkpoint.tell_hook = "sh save.sh";
+        s.checkpoint.tell_api = true;
+      }),
+      "checkpoint.tell_hook: contradicts checkpoint.tell_api: it is told to save in one way\n"
+      "  next: leave --tell-hook (interrupt.tell_hook) out, or --tell-api");
   has(said([](JobSpec& s) { s.env["RECLAIM_X"] = "1"; }),
       "env.RECLAIM_X: RECLAIM_ variables are set by the platform\n  next: leave it out");
   has(said([](JobSpec& s) { s.env["LD_PRELOAD"] = "1"; }), "env.LD_PRELOAD: steers the runtime");

@@ -36,6 +36,7 @@ Result<JobSpec> spec_of(const RunFlags& flags) {
   RN_CHECK(check_text("--copies-at", flags.copies_at));
   RN_CHECK(check_text("--complete-marker", {flags.marker}));
   RN_CHECK(check_text("--tell-file", {flags.tell_file}));
+  RN_CHECK(check_text("--tell-hook", {flags.tell_hook}));
   RN_CHECK(check_text("--compute-capability", {flags.capability}));
   JobSpec spec;
   spec.command = flags.command;
@@ -49,6 +50,8 @@ Result<JobSpec> spec_of(const RunFlags& flags) {
   spec.checkpoint.is_stateless = flags.is_stateless;
   spec.checkpoint.is_told = flags.is_told;
   spec.checkpoint.tell_file = flags.tell_file;
+  spec.checkpoint.tell_hook = flags.tell_hook;
+  spec.checkpoint.tell_api = flags.has_tell_api;
   spec.checkpoint.copies = flags.copies;
   spec.checkpoint.destinations = flags.copies_at;
   spec.checkpoint.complete_marker = flags.marker;
@@ -94,6 +97,19 @@ void add_saving_flags(CLI::App& app, RunFlags& f) {
       "in place of --signal and --tell: this file appears in its folder whenever a save is due; it "
       "deletes it when it has saved"
   );
+  app.add_option(
+      "--tell-hook",
+      f.tell_hook,
+      "in place of these: a line for /bin/sh that is run in the guest whenever a save is due, and "
+      "ends when it has saved"
+  );
+  app.add_flag(
+      "--tell-api",
+      f.has_tell_api,
+      "in place of these: it asks the socket RECLAIM_API whether a save is due, and says there "
+      "when "
+      "it has saved"
+  );
   app.add_option("--notice", f.notice, "notice wanted before a reclaim: 5m");
   app.add_option("--checkpoint", f.checkpoints, "glob of checkpoint files, repeatable")->take_all();
   app.add_option("--complete-marker", f.marker, "file that it writes when a checkpoint is whole");
@@ -114,6 +130,7 @@ void refuse_empty_values(CLI::App& app) {
         "--disk",
         "--signal",
         "--tell-file",
+        "--tell-hook",
         "--notice",
         "--checkpoint",
         "--output",

@@ -25,6 +25,8 @@ struct RunFlags {
   std::string signal;
   bool is_told = false;
   std::string tell_file;
+  std::string tell_hook;
+  bool has_tell_api = false;
   std::string notice;
   std::string max_duration;
   std::string marker;

@@ -359,6 +359,32 @@ TEST(JobFile, a_file_by_which_a_job_is_told_to_save_is_named_and_not_empty) {
   EXPECT_EQ(none.error().hint, "name a file, or leave the field out");
 }
 
+TEST(JobFile, a_hook_is_a_line_or_a_list_of_lines_and_not_empty) {
+  const auto line = parse_job_file("run: x\ninterrupt: {tell_hook: sh save.sh}\n");
+  ASSERT_TRUE(line.has_value()) << line.error().describe();
+  EXPECT_EQ(line->spec.checkpoint.tell_hook, "sh save.sh");
+  EXPECT_TRUE(saves_when_told(line->spec.checkpoint));
+  const auto list = parse_job_file("run: x\ninterrupt: {tell_hook: [cd out, sh save.sh]}\n");
+  ASSERT_TRUE(list.has_value()) << list.error().describe();
+  EXPECT_EQ(list->spec.checkpoint.tell_hook, "cd out\nsh save.sh");
+
+  for (const char* empty : {"''", "[]"}) {
+    const auto none =
+        parse_job_file("run: x\ninterrupt: {tell_hook: " + std::string(empty) + "}\n");
+    ASSERT_FALSE(none.has_value());
+    EXPECT_EQ(none.error().message, "interrupt.tell_hook: is empty");
+    EXPECT_EQ(none.error().hint, "name a command, or leave the field out");
+  }
+}
+
+TEST(JobFile, a_job_asks_the_api_itself_if_it_says_so) {
+  const auto job = parse_job_file("run: x\ninterrupt: {tell_api: true}\n");
+  ASSERT_TRUE(job.has_value()) << job.error().describe();
+  EXPECT_TRUE(job->spec.checkpoint.tell_api);
+  EXPECT_TRUE(saves_when_told(job->spec.checkpoint));
+  EXPECT_FALSE(parse_job_file("run: x\ninterrupt: {tell_api: 'yes'}\n").has_value());
+}
+
 TEST(JobFile, a_job_without_a_command_is_refused) {
   EXPECT_EQ(parse_job_file("name: x\n").error().hint, "add 'run: python train.py'");
 }

@@ -44,7 +44,8 @@ void Core::State::step_log(Attempt& a) {
           a.row
               .disk,  // after a cut, too: the clearing leaves the disk mounted until it is released
           log.acked,
-          can_send ? config_.log_append_bytes : 0}
+          can_send ? config_.log_append_bytes : 0,
+          !a.commit.spec.checkpoint.tell_hook.empty()}
   );
 }
 
@@ -58,6 +59,7 @@ void Core::State::on_log(Attempt& a, const WorkResult& result) {
     return;
   }
   a.log_failures = 0;
+  if (read->hook) hear_hook(a, *read->hook);
   log.spooled = read->spooled_bytes;
   if (log.is_final_asked) log.is_final_spooled = true;
   if (read->bytes.empty() || read->offset != log.acked || log.in_flight || !is_welcome_) return;

@@ -297,6 +297,9 @@ warden_wire::StartGuest Core::State::start_request(const Attempt& a) const {
   out.env["RECLAIM_NOTICE_FILE"] = "/reclaim/notice";
   const std::string& tell_file = spec.checkpoint.tell_file;
   if (!tell_file.empty()) out.env["RECLAIM_TELL_FILE"] = join_path(spec.work_dir, tell_file);
+  out.tell_hook = spec.checkpoint.tell_hook;
+  out.tell_api = spec.checkpoint.tell_api;
+  if (out.tell_api) out.env["RECLAIM_API"] = "/reclaim/api.sock";
   if (a.row.restored.generation > 0) {
     out.env["RECLAIM_RESUME_FROM"] = spec.work_dir;
     out.env["RECLAIM_RESUME_GENERATION"] = std::to_string(a.row.restored.generation);

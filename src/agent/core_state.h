@@ -115,7 +115,9 @@ struct Attempt {
   std::optional<PutOff> put_off;
   Departure departure = Departure::kUntold;  ///< the coordinator's newest word, of departure_at
   std::optional<Instant> departure_at;
-  std::string save_trouble;  ///< as reported; gone with the next safe generation
+  std::string save_trouble;    ///< as reported; gone with the next safe generation
+  std::string hook_trouble;    ///< as reported; gone with the next run of the hook that ends well
+  std::uint32_t hook_run = 0;  ///< the newest that ended, as far as is known
   /// The newest snapshot found its files changed since the watch's report, which is true for a
   /// moment only where a guest writes often: the next report is taken whatever the interval says.
   bool is_save_owed = false;
@@ -491,11 +493,12 @@ class Core::State {
   std::string cost_words(const Attempt& a) const;
   std::string saving_words(const Attempt& a) const;
 
-  // core_tell.cc: who is told to save, by a signal or by a file
+  // core_tell.cc: who is told to save, and how
   warden_wire::Request save_request(const Attempt& a) const;
   void tell_to_save(Attempt& a);
   void on_told(Attempt& a, std::uint32_t count);
-  void on_told_by_file(Attempt& a, bool is_new);
+  void on_told_by_word(Attempt& a, bool is_new);
+  void hear_hook(Attempt& a, const HookEnd& end);
   void on_not_told(Attempt& a, ErrorCode code, const warden_wire::Answer& answer);
   void on_told_to_leave(Attempt& a, std::uint32_t count);
 

@@ -71,7 +71,7 @@ void Core::State::order_stop(Attempt& a, StopOrder order) {
   }
   if (a.row.phase == Phase::kRunning) {
     const CheckpointSpec& spec = a.commit.spec.checkpoint;
-    a.row.is_signalled = spec.signal == SaveSignal::kNone && spec.tell_file.empty();
+    a.row.is_signalled = spec.signal == SaveSignal::kNone && !is_told_by_word(spec);
     a.row.signalled = 0;
     a.is_safe_after_notice = false;
     a.noticed_at = now_.boot;

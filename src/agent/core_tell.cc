@@ -5,8 +5,9 @@
 #include "agent/core_state.h"
 #include "base/log.h"
 
-// Guests that save when they are told: by the signal that their job names, or by a file that they
-// delete when they have saved. At a notice they are told in the same way.
+// Guests that save when they are told: by the signal that their job names, or by a word that stands
+// until they have saved (a file that they delete, a hook that runs, an answer of their API). At a
+// notice they are told in the same way.
 namespace rn::agent {
 
 namespace {
@@ -14,20 +15,53 @@ namespace {
 constexpr double kTellFirst_s = 30;  // of its life
 constexpr std::uint32_t kTellDoublings = 7;
 constexpr std::uint32_t kTellsTold = 3;  // in vain, before its author hears of it
-/// Before it is looked whether a file that lay there at a notice is gone.
-constexpr seconds kTellFileRest{1};
+/// Before it is looked whether a word that stood at a notice is gone.
+constexpr seconds kWordRest{1};
 
 /// The way in which it is told, for people.
 std::string way_of(const CheckpointSpec& spec) {
-  return spec.tell_file.empty() ? std::string(to_string(spec.signal))
-                                : "the file " + spec.tell_file;
+  if (!spec.tell_file.empty()) return "the file " + spec.tell_file;
+  if (!spec.tell_hook.empty()) return "its hook";
+  return spec.tell_api ? "the API" : std::string(to_string(spec.signal));
 }
 
 std::string telling_advice(const CheckpointSpec& spec) {
-  if (spec.tell_file.empty())
-    return "let it save on " + way_of(spec) + " and go on, or submit it without `tell`";
-  return "let it save when the file appears, delete the file and go on, or submit it without "
-         "`tell_file`";
+  if (!spec.tell_file.empty())
+    return "let it save when the file appears, delete the file and go on, or submit it without "
+           "`tell_file`";
+  if (!spec.tell_hook.empty()) return "let the hook save and end, or submit it without `tell_hook`";
+  if (spec.tell_api)
+    return "let it ask GET /v1/notice at RECLAIM_API, save, and say so by POST /v1/saved, or "
+           "submit "
+           "it without `tell_api`";
+  return "let it save on " + way_of(spec) + " and go on, or submit it without `tell`";
+}
+
+/// While its word stands, for people.
+std::string standing_word_of(const CheckpointSpec& spec) {
+  if (!spec.tell_file.empty()) return "which still lies there";
+  return spec.tell_api ? "where it has not said that it has saved" : "which still runs";
+}
+
+/// It has saved, and its word stands.
+std::string why_not_told_again(const CheckpointSpec& spec) {
+  constexpr const char* kSo = " after it has saved, so that it is not told again; next: ";
+  if (!spec.tell_file.empty())
+    return "the file " + spec.tell_file + " still lies there" + kSo +
+           "let it delete the file after each save";
+  if (!spec.tell_hook.empty())
+    return std::string("its hook still runs") + kSo + "let the hook end when it has saved";
+  return std::string("it says nothing to the API") + kSo + "let it POST /v1/saved after each save";
+}
+
+std::string giving_advice(const CheckpointSpec& spec) {
+  if (!spec.tell_file.empty())
+    return "let it make the folder in which " + spec.tell_file +
+           " is to lie and keep room on its disk, or name another file";
+  return "let it keep room on its disk and leave /reclaim as it is; a node of an older version "
+         "does "
+         "not know " +
+         std::string(spec.tell_api ? "the API" : "hooks");
 }
 
 }  // namespace
@@ -35,12 +69,13 @@ std::string telling_advice(const CheckpointSpec& spec) {
 /// By which it hears that a save is due, or, once it is noticed, until when it has to leave.
 warden_wire::Request Core::State::save_request(const Attempt& a) const {
   const CheckpointSpec& spec = a.commit.spec.checkpoint;
-  if (spec.tell_file.empty()) return warden_wire::SignalGuest{a.name, spec.signal};
+  if (!is_told_by_word(spec)) return warden_wire::SignalGuest{a.name, spec.signal};
+  const bool is_for_init = spec.tell_file.empty();
   if (a.row.phase != Phase::kNoticed)
-    return warden_wire::TellGuest{a.name, spec.tell_file, "a save is due", 0, 0};
+    return warden_wire::TellGuest{a.name, spec.tell_file, "a save is due", 0, 0, is_for_init};
   const warden_wire::WriteNotice why = notice(a.name, a.row.stop);
   return warden_wire::TellGuest{
-      a.name, spec.tell_file, why.reason, why.deadline_wall_ms, why.grace_s};
+      a.name, spec.tell_file, why.reason, why.deadline_wall_ms, why.grace_s, is_for_init};
 }
 
 void Core::State::tell_to_save(Attempt& a) {
@@ -56,57 +91,70 @@ void Core::State::tell_to_save(Attempt& a) {
   if (waits || s.answer != reclaim::SnapshotAnswer::kTake || !has_begun) return;
   ask(a, Ask::kTell, save_request(a));
   if (!is_asking(a, Ask::kTell)) return;
-  if (spec.tell_file.empty())
-    s.told_at = now_.boot;  // of a file its answer says whether it was told
+  if (!is_told_by_word(spec))
+    s.told_at = now_.boot;  // of a word its answer says whether it was told
   s.tell_after = now_.boot + kTellRest * (1 << std::min(s.tells_unheard, kTellDoublings));
   if (++s.tells_unheard <= kTellsTold) return;
   a.save_trouble = "it was told " + std::to_string(s.tells_unheard - 1) + " times to save (" +
-                   way_of(spec) + (s.is_tell_file_there ? ", which still lies there" : "") +
+                   way_of(spec) + (s.is_word_standing ? ", " + standing_word_of(spec) : "") +
                    "), and saved nothing; next: " + telling_advice(spec);
 }
 
 void Core::State::on_told(Attempt& a, std::uint32_t count) {
   const CheckpointSpec& spec = a.commit.spec.checkpoint;
-  if (!spec.tell_file.empty()) return on_told_by_file(a, count > 0);
+  if (is_told_by_word(spec)) return on_told_by_word(a, count > 0);
   log::info("attempt.told_to_save", {{"job", a.name.job.str()}, {"processes", count}});
   if (count > 0) return;
   a.save_trouble = "no process of it catches " + way_of(spec) + ", on which it is said to save; " +
                    "next: install the handler, or submit it without `tell`";
 }
 
-/// While the file lies there it is told already.
-void Core::State::on_told_by_file(Attempt& a, bool is_new) {
+/// While the word stands it is told already.
+void Core::State::on_told_by_word(Attempt& a, bool is_new) {
   SaveSchedule& s = a.schedule;
-  s.is_tell_file_there = !is_new;
+  s.is_word_standing = !is_new;
   if (is_new) {
-    log::info("attempt.told_to_save", {{"job", a.name.job.str()}, {"by", "file"}});
+    const CheckpointSpec& spec = a.commit.spec.checkpoint;
+    log::info("attempt.told_to_save", {{"job", a.name.job.str()}, {"by", way_of(spec)}});
     s.told_at = now_.boot;
     return;
   }
   const GenerationRow* const last = newest(a);
   const bool has_saved =
       s.told_at && last != nullptr && last->ref.snapshot_boot_ns > to_ns(*s.told_at);
-  if (!has_saved) return;
-  const std::string& file = a.commit.spec.checkpoint.tell_file;
-  a.save_trouble = "the file " + file + " still lies there after it has saved, so that it is not " +
-                   "told again; next: let it delete the file after each save";
+  if (has_saved) a.save_trouble = why_not_told_again(a.commit.spec.checkpoint);
 }
 
 void Core::State::on_not_told(Attempt& a, ErrorCode code, const warden_wire::Answer& answer) {
-  const std::string& file = a.commit.spec.checkpoint.tell_file;
+  const CheckpointSpec& spec = a.commit.spec.checkpoint;
   const bool passes = is_retryable(code) && code != ErrorCode::kExhausted;
-  if (file.empty() || passes || code == ErrorCode::kConflict) return;  // it has just ended
-  a.save_trouble = "it cannot be told to save: " + readable(answer.message) +
-                   "; next: let it make the folder in which " + file +
-                   " is to lie and keep room on its disk, or name another file";
+  if (!is_told_by_word(spec) || passes || code == ErrorCode::kConflict)
+    return;  // it has just ended
+  a.save_trouble =
+      "it cannot be told to save: " + readable(answer.message) + "; next: " + giving_advice(spec);
 }
 
-/// At a notice. A file that lies there from before says nothing of it: it is made anew as soon as
-/// the guest has deleted that one.
+/// How the newest run of its hook ended.
+void Core::State::hear_hook(Attempt& a, const HookEnd& end) {
+  if (end.run == a.hook_run) return;
+  a.hook_run = end.run;
+  a.hook_trouble.clear();
+  if (end.is_late) {
+    a.hook_trouble =
+        "its hook did not end in time and was ended, after the notice or ten minutes; "
+        "next: let it save less, or faster, and end";
+  } else if (end.exit_code != 0) {
+    a.hook_trouble = "its hook ended with exit code " + std::to_string(end.exit_code) +
+                     "; next: see what it prints in `reclaim logs`, and let it end with 0 when it "
+                     "has saved";
+  }
+}
+
+/// At a notice. A word that stands from before says nothing of it: it is given anew as soon as the
+/// guest has answered that one.
 void Core::State::on_told_to_leave(Attempt& a, std::uint32_t count) {
-  const bool is_by_file = !a.commit.spec.checkpoint.tell_file.empty();
-  if (is_by_file && count == 0) {
-    a.ask_after[Ask::kSignal] = now_.boot + kTellFileRest;
+  if (is_told_by_word(a.commit.spec.checkpoint) && count == 0) {
+    a.ask_after[Ask::kSignal] = now_.boot + kWordRest;
     return;
   }
   a.row.signalled = count;

@@ -263,5 +263,124 @@ TEST_F(CoreToldByFile, one_that_was_told_at_a_notice_and_leaves_goes_on_elsewher
   EXPECT_EQ(last_end(), AttemptEnd::kReclaimed);
 }
 
+/// By its PID 1: which of hook and API makes no difference to the core.
+class CoreToldByHook : public CoreToldByFile {
+ protected:
+  void SetUp() override {
+    spec.checkpoint.tell_hook = "sh save.sh";
+    CoreUplink::SetUp();
+    run();
+  }
+
+  /// Its PID 1 says how a run ended.
+  void hook_ends(std::uint32_t run, std::int32_t code, bool is_late = false) {
+    advance(seconds(2));
+    ASSERT_TRUE(has_work<ReadLog>());
+    EXPECT_TRUE(work_body<ReadLog>().has_hook);
+    finish<ReadLog>(LogRead{0, {}, 0, false, HookEnd{run, code, is_late}});
+  }
+};
+
+TEST_F(CoreToldByHook, it_is_told_by_a_word_to_its_first_process_and_by_no_file_or_signal) {
+  expect_owner(2);
+  wait_for_a_tell();
+  EXPECT_TRUE(tells().front().is_for_init);
+  EXPECT_EQ(tells().front().file, "");
+  EXPECT_EQ(tells().front().reason, "a save is due");
+  told();
+  advance(seconds(2));
+  safe(1);
+  durable(1);
+
+  wait_for_a_tell();
+  told(false);
+  EXPECT_THAT(trouble(), HasSubstr("its hook still runs after it has saved"));
+  EXPECT_FALSE(has_asked<warden_wire::SignalGuest>());
+}
+
+TEST_F(CoreToldByHook, at_a_notice_it_is_told_as_soon_as_the_run_before_has_ended) {
+  declare();
+  ASSERT_THAT(tells(), SizeIs(1));
+  EXPECT_TRUE(tells().front().is_for_init);
+  EXPECT_EQ(tells().front().grace_s, 60u);
+  told(false);
+  advance(seconds(2));
+  ASSERT_THAT(tells(), SizeIs(1));
+  told();
+  advance(seconds(5));
+  EXPECT_THAT(tells(), IsEmpty());
+  EXPECT_EQ(state(), AttemptState::kNoticed);
+
+  safe(1);
+  EXPECT_TRUE(has_asked<warden_wire::KillGuest>());
+}
+
+TEST_F(CoreToldByHook, how_a_run_failed_is_said_until_one_ends_well) {
+  hook_ends(1, 0);
+  EXPECT_THAT(trouble(), IsEmpty());
+  hook_ends(2, 3);
+  EXPECT_THAT(trouble(), HasSubstr("its hook ended with exit code 3; next: see what it prints"));
+  hook_ends(2, 3);
+  safe(1);
+  EXPECT_THAT(trouble(), HasSubstr("exit code 3")) << "saved or not";
+  hook_ends(3, 0, true);
+  EXPECT_THAT(trouble(), HasSubstr("its hook did not end in time and was ended"));
+  EXPECT_THAT(trouble(), HasSubstr("; next: "));
+  hook_ends(4, 0);
+  EXPECT_THAT(trouble(), IsEmpty());
+}
+
+TEST_F(CoreToldByHook, a_warden_that_does_not_know_it_is_said) {
+  expect_owner(2);
+  wait_for_a_tell();
+  cannot_tell(ErrorCode::kInvalid, "the file to tell it by is not inside its folder");
+  EXPECT_THAT(trouble(), HasSubstr("a node of an older version does not know hooks"));
+}
+
+class CoreTellsInit : public CoreTest {};
+
+TEST_F(CoreTellsInit, a_guests_first_process_hears_of_its_hook) {
+  spec.checkpoint.tell_hook = "sh save.sh";
+  start();
+  prepare();
+  const auto request = asked<warden_wire::StartGuest>().front();
+  EXPECT_EQ(request.tell_hook, "sh save.sh");
+  EXPECT_FALSE(request.tell_api);
+  EXPECT_FALSE(request.env.contains("RECLAIM_API"));
+}
+
+TEST_F(CoreTellsInit, a_guest_that_asks_the_api_finds_its_socket) {
+  spec.checkpoint.tell_api = true;
+  start();
+  prepare();
+  const auto request = asked<warden_wire::StartGuest>().front();
+  EXPECT_TRUE(request.tell_api);
+  EXPECT_EQ(request.env.at("RECLAIM_API"), "/reclaim/api.sock");
+}
+
+class CoreToldByApi : public CoreToldByFile {
+ protected:
+  void SetUp() override {
+    spec.checkpoint.tell_api = true;
+    CoreUplink::SetUp();
+    run();
+  }
+};
+
+TEST_F(CoreToldByApi, one_who_never_says_that_it_has_saved_hears_what_to_say) {
+  expect_owner(2);
+  std::size_t times = 0;
+  for (int i = 0; i < 60 * 4; ++i) {
+    advance(seconds(15));
+    if (tells().empty()) continue;
+    EXPECT_TRUE(tells().front().is_for_init);
+    told(++times == 1);
+  }
+  EXPECT_GE(times, 4u);
+  EXPECT_LE(times, 8u);
+  EXPECT_THAT(trouble(), HasSubstr("(the API, where it has not said that it has saved)"));
+  EXPECT_THAT(trouble(), HasSubstr("POST /v1/saved"));
+}
+
 }  // namespace
 }  // namespace rn::agent

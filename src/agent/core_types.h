@@ -96,6 +96,7 @@ struct ReadLog {
   std::string disk;
   std::uint64_t offset = 0;
   std::uint32_t max_bytes = 0;  ///< 0 = only copy to the spool
+  bool has_hook = false;        ///< and how its newest run ended
 };
 
 /// Own store: deletes generations of the job older than `keep_from`, or everything of it, or the
@@ -168,11 +169,19 @@ struct OutputsUploaded {
   std::string left_out;  ///< what could not be read, and why; empty = nothing
 };
 
+/// How a run of a guest's hook ended, as its PID 1 says in reclaim/hook.
+struct HookEnd {
+  std::uint32_t run = 0;  ///< from 1
+  std::int32_t exit_code = 0;
+  bool is_late = false;  ///< it was ended
+};
+
 struct LogRead {
   std::uint64_t offset = 0;
   Blob bytes;
   std::uint64_t spooled_bytes = 0;  ///< whole length of the spool
   bool is_declared = false;         ///< new in it: the line by which a guest says that it has saved
+  std::optional<HookEnd> hook = {};
 };
 
 struct HoldingsListed {

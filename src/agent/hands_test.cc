@@ -235,6 +235,33 @@ TEST_F(HandsTest, a_guest_says_that_it_has_saved_by_one_whole_line) {
   EXPECT_TRUE(log_is("begun\n" + line + "\nstep 2\n" + line + "\r\nstep"));
 }
 
+TEST_F(HandsTest, how_a_hook_ended_is_read_if_it_is_said_as_our_first_process_does) {
+  const auto end_in = [&](const std::string& text) {
+    put("disk/reclaim/hook", text);
+    return std::get<LogRead>(run(ReadLog{folder + "/disk", 0, 0, true})).hook;
+  };
+  put("disk/reclaim/log", "");
+  const auto end = end_in("7 3\n");
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->run, 7u);
+  EXPECT_EQ(end->exit_code, 3);
+  EXPECT_FALSE(end->is_late);
+  EXPECT_TRUE(end_in("7 late\n")->is_late);
+  for (const std::string bad :
+       {"",
+        "7",
+        "7 3",
+        "0 3\n",
+        "7 256\n",
+        "7 -1\n",
+        "x 3\n",
+        "7 3 4\n",
+        "99999999999 1\n",
+        "\n 7 3\n"})
+    EXPECT_FALSE(end_in(bad)) << bad;
+  EXPECT_FALSE(std::get<LogRead>(run(ReadLog{folder + "/disk", 0, 0})).hook) << "it has none";
+}
+
 TEST_F(HandsTest, a_log_may_begin_with_that_line) {
   put("disk/reclaim/log", std::string(kSavedLine) + "\n");
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/planted.h"
+#include "base/whole_number.h"
 
 namespace rn::agent {
 
@@ -50,6 +51,28 @@ class SavedLineSearch {
   std::string kept_;
   bool is_from_start_;  ///< of the log
 };
+
+/// "RUN CODE", or "RUN late". The file is the guest's: anything else says nothing.
+std::optional<HookEnd> hook_end_in(FileSystem& fs, const std::string& source) {
+  constexpr std::size_t kMost = 32;
+  const auto disk = fs.open_folder(source);
+  if (!disk) return std::nullopt;
+  const auto file = (*disk)->open("reclaim/hook");
+  if (!file) return std::nullopt;
+  const auto bytes = (*file)->read(0, kMost);
+  if (!bytes) return std::nullopt;
+  const std::string_view text = as_text(*bytes);
+  const auto blank = text.find(' ');
+  const auto end = text.find('\n');
+  if (blank == text.npos || end == text.npos || end < blank) return std::nullopt;
+  const auto run = whole_number<std::uint32_t>(std::string(text.substr(0, blank)), 1);
+  if (!run) return std::nullopt;
+  const std::string how(text.substr(blank + 1, end - blank - 1));
+  if (how == "late") return HookEnd{*run, 0, true};
+  const auto code = whole_number<std::uint32_t>(how, 0, 255);
+  if (!code) return std::nullopt;
+  return HookEnd{*run, static_cast<std::int32_t>(*code), false};
+}
 
 Result<SavedLineSearch> search_from(FileSystem& fs, const std::string& spool, std::uint64_t size) {
   const std::uint64_t back = std::min<std::uint64_t>(size, SavedLineSearch::kKept);
@@ -95,6 +118,7 @@ Result<LogRead> read_log(
       search->look_at(bytes);
     }
     out.is_declared = search && search->is_found;
+    if (work.has_hook) out.hook = hook_end_in(fs, source);
   }
   out.offset = work.offset;
   out.spooled_bytes = stat.size;

@@ -30,7 +30,7 @@ struct SaveSchedule {
 
   double pause_s = 5;               ///< from the word to a complete generation; a guess at first
   std::uint32_t tells_unheard = 0;  ///< told so often since its newest generation
-  bool is_tell_file_there = false;  ///< when it was to be told last
+  bool is_word_standing = false;    ///< when it was to be told last
   std::optional<Instant> told_at;
   Instant tell_after{};
 };

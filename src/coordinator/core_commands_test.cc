@@ -221,6 +221,47 @@ TEST_F(Commands, a_job_that_is_told_by_a_file_names_one_of_its_own_and_is_told_i
   EXPECT_EQ(refusal_of([](CheckpointSpec& c) { c.signal = SaveSignal::kNone; }), "taken");
 }
 
+TEST_F(Commands, a_job_that_is_told_by_a_hook_or_the_api_is_told_in_one_way) {
+  const auto refusal_of = [](auto change) {
+    JobSpec spec = a_spec();
+    change(spec.checkpoint);
+    const Status checked = check_spec(spec);
+    return checked ? std::string("taken") : checked.error().message + "; " + checked.error().hint;
+  };
+  using Change = void (*)(CheckpointSpec&);
+  const Change hook = [](CheckpointSpec& c) { c.tell_hook = "sh save.sh\necho saved"; };
+  const Change api = [](CheckpointSpec& c) { c.tell_api = true; };
+  const Change file = [](CheckpointSpec& c) { c.tell_file = "SAVE"; };
+  const Change signal = [](CheckpointSpec& c) { c.signal = SaveSignal::kUsr1; };
+  const Change stateless = [](CheckpointSpec& c) {
+    c.is_stateless = true;
+    c.paths.clear();
+  };
+  const Change none = [](CheckpointSpec& c) { c.signal = SaveSignal::kNone; };
+
+  for (const Change& way : {hook, api}) {
+    EXPECT_EQ(refusal_of(way), "taken");
+    const auto both = [&](const Change& other) {
+      return refusal_of([&](CheckpointSpec& c) {
+        way(c);
+        other(c);
+      });
+    };
+    EXPECT_EQ(both(none), "taken");
+    for (const Change& other : {way == hook ? api : hook, file, signal, stateless}) {
+      const std::string said = both(other);
+      EXPECT_NE(said.find("contradicts"), said.npos) << said;
+      EXPECT_FALSE(said.ends_with("; ")) << "nothing to do next: " << said;
+    }
+  }
+  for (const std::string& bad :
+       {std::string(4097, 'x'), std::string("a\0b", 3), std::string(" \n")}) {
+    const std::string said = refusal_of([&](CheckpointSpec& c) { c.tell_hook = bad; });
+    EXPECT_EQ(said.find("checkpoint.tell_hook: "), 0u) << said;
+  }
+  EXPECT_EQ(refusal_of([](CheckpointSpec& c) { c.tell_hook = std::string(4096, 'x'); }), "taken");
+}
+
 TEST_F(Commands, a_job_that_nothing_can_ever_run_is_accepted_and_says_so) {
   add_node("a", "lab-a");
   JobSpec spec = a_spec();

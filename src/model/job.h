@@ -57,6 +57,12 @@ struct CheckpointSpec {
   /// In the job's folder, relative; empty = none. It is told by this file in place of a signal:
   /// made when a save is due or the node must be left, deleted by the job when it has saved.
   std::string tell_file;
+  /// Lines for `/bin/sh -ec`; empty = none. In place of a signal they are run in the guest, one run
+  /// at a time, whenever it is told.
+  std::string tell_hook;
+  /// In place of a signal it asks for the word at /reclaim/api.sock, and says there when it has
+  /// saved.
+  bool tell_api = false;
 
   RN_FIELDS(
       CheckpointSpec,
@@ -71,14 +77,22 @@ struct CheckpointSpec {
       destinations,
       min_interval_s,
       is_told,
-      tell_file
+      tell_file,
+      tell_hook,
+      tell_api
   )
 };
+
+/// In place of a signal it is given a word that stands until it has saved: a file, a hook that
+/// runs, an answer of the API.
+inline bool is_told_by_word(const CheckpointSpec& spec) {
+  return !spec.tell_file.empty() || !spec.tell_hook.empty() || spec.tell_api;
+}
 
 /// It saves whenever it is told to, and goes on.
 inline bool saves_when_told(const CheckpointSpec& spec) {
   const bool has_signal = spec.signal != SaveSignal::kNone;
-  return !spec.is_stateless && ((spec.is_told && has_signal) || !spec.tell_file.empty());
+  return !spec.is_stateless && ((spec.is_told && has_signal) || is_told_by_word(spec));
 }
 
 /// What a user submits. Every field may be left out.

@@ -107,27 +107,62 @@ bool is_plain_file_name(const std::string& path) {
   return path.size() <= warden_wire::kTellFileMax && is_safe_relative_path(path) && !has_special;
 }
 
-Status check_tell_file(const CheckpointSpec& c, bool has_signal) {
-  if (c.tell_file.empty()) return {};
+Status check_tell_file(const CheckpointSpec& c) {
   if (!is_plain_file_name(c.tell_file))
     return wrong_job(
         "checkpoint.tell_file: '" + c.tell_file.substr(0, 60) +
             "' is not the plain name of a file inside the job's folder",
         "name a file relative to the folder, without blanks, globs and '..', e.g. SAVE"
     );
-  if (c.is_told || has_signal)
-    return wrong_job(
-        "checkpoint.tell_file: contradicts checkpoint.signal and checkpoint.is_told: it is told to "
-        "save in one way",
-        "leave --signal and --tell out (interrupt.signal, interrupt.tell), or the file"
-    );
-  if (c.is_stateless)
-    return wrong_job("checkpoint.tell_file: contradicts is_stateless", "leave one of the two out");
   if (c.tell_file == c.complete_marker)
     return wrong_job(
         "checkpoint.tell_file: is checkpoint.complete_marker, too", "give them two names"
     );
   return {};
+}
+
+Status check_tell_hook(const std::string& hook) {
+  if (hook.find('\0') != std::string::npos)
+    return wrong_job(
+        "checkpoint.tell_hook: contains a zero byte", "give lines for /bin/sh, e.g. 'sh save.sh'"
+    );
+  if (hook.size() > warden_wire::kTellHookMax)
+    return wrong_job(
+        "checkpoint.tell_hook: more than 4096 bytes", "put it into a script of the folder"
+    );
+  if (hook.find_first_not_of(" \t\r\n") == std::string::npos)
+    return wrong_job(
+        "checkpoint.tell_hook: has nothing to run", "give lines for /bin/sh, e.g. 'sh save.sh'"
+    );
+  return {};
+}
+
+/// A job is told to save in one way.
+Status check_word(const CheckpointSpec& c, bool has_signal) {
+  std::vector<std::string> ways;
+  if (!c.tell_file.empty()) ways.emplace_back("file");
+  if (!c.tell_hook.empty()) ways.emplace_back("hook");
+  if (c.tell_api) ways.emplace_back("api");
+  if (ways.empty()) return {};
+  const std::string field = "checkpoint.tell_" + ways.front();
+  if (ways.size() > 1)
+    return wrong_job(
+        field + ": contradicts checkpoint.tell_" + ways[1] + ": it is told to save in one way",
+        "leave --tell-" + ways.front() + " (interrupt.tell_" + ways.front() + ") out, or --tell-" +
+            ways[1] + " (interrupt.tell_" + ways[1] + ")"
+    );
+  if (c.is_told || has_signal)
+    return wrong_job(
+        field +
+            ": contradicts checkpoint.signal and checkpoint.is_told: it is told to save in one "
+            "way",
+        "leave --signal and --tell out (interrupt.signal, interrupt.tell), or --tell-" +
+            ways.front()
+    );
+  if (c.is_stateless)
+    return wrong_job(field + ": contradicts is_stateless", "leave one of the two out");
+  if (!c.tell_file.empty()) return check_tell_file(c);
+  return c.tell_api ? Status() : check_tell_hook(c.tell_hook);
 }
 
 Status check_checkpoint(const CheckpointSpec& c) {
@@ -143,10 +178,10 @@ Status check_checkpoint(const CheckpointSpec& c) {
   if (c.is_told && !has_signal)
     return wrong_job(
         "checkpoint.is_told: says that it saves when it is told, and no signal to tell it with",
-        "name the signal (--signal USR1, interrupt.signal), or a file in place of both "
-        "(--tell-file SAVE), or leave --tell out"
+        "name the signal (--signal USR1, interrupt.signal), or in place of both a file, a hook or "
+        "the API (--tell-file, --tell-hook, --tell-api), or leave --tell out"
     );
-  RN_CHECK(check_tell_file(c, has_signal));
+  RN_CHECK(check_word(c, has_signal));
   if (c.is_told && c.is_stateless)
     return wrong_job("checkpoint.is_told: contradicts is_stateless", "leave one of the two out");
   if (c.is_stateless && !c.paths.empty())

@@ -153,7 +153,7 @@ TEST(WardenWire, requests_and_replies_survive_the_socket) {
 
   EXPECT_EQ(warden_wire::decode_request(warden_wire::encode(start)).value(), start);
   const warden_wire::NumberedRequest told{
-      10, warden_wire::TellGuest{{JobId("j"), {1, 1}}, "ctl/SAVE", "a save is due", 17, 3}};
+      10, warden_wire::TellGuest{{JobId("j"), {1, 1}}, "ctl/SAVE", "a save is due", 17, 3, true}};
   EXPECT_EQ(warden_wire::decode_request(warden_wire::encode(told)).value(), told);
   EXPECT_EQ(warden_wire::decode_reply(warden_wire::encode(answer)).value(), answer);
   EXPECT_FALSE(warden_wire::decode_request(as_bytes("rubbish")));

@@ -96,6 +96,9 @@ struct StartGuest {
   std::vector<std::uint32_t> gpus;
   std::vector<NetworkAllow> network;
   std::vector<std::string> data;  ///< names of data sets; the warden alone knows their folders
+  std::string tell_hook;  ///< lines for `/bin/sh -ec`, which its PID 1 runs when it is told; empty
+                          ///< = none
+  bool tell_api = false;  ///< its PID 1 serves /reclaim/api.sock
 
   RN_FIELDS(
       StartGuest,
@@ -110,7 +113,9 @@ struct StartGuest {
       log_limit_bytes,
       gpus,
       network,
-      data
+      data,
+      tell_hook,
+      tell_api
   )
 };
 
@@ -124,20 +129,23 @@ struct SignalGuest {
   RN_FIELDS(SignalGuest, guest, signal)
 };
 
-/// Bytes of TellGuest's `file`.
+/// Bytes of TellGuest's `file`, and of StartGuest's `tell_hook`.
 inline constexpr std::size_t kTellFileMax = 255;
+inline constexpr std::size_t kTellHookMax = 4096;
 
 /// Tells the guest to save by a new file in its work folder, with one line of JSON that says why
-/// and until when. Nothing is followed or replaced: answers `signalled` 1, or 0 if something with
-/// that name lies there already.
+/// and until when, or by a word to its PID 1, which has a hook or an API for it. Nothing is
+/// followed or replaced: answers `signalled` 1, or 0 if something with that name lies there
+/// already, or the word before still stands.
 struct TellGuest {
   GuestName guest;
-  std::string file;  ///< relative to the work folder
+  std::string file;  ///< relative to the work folder; empty: see is_for_init
   std::string reason;
   std::int64_t deadline_wall_ms = 0;  ///< 0 = it may stay
   std::uint32_t grace_s = 0;
+  bool is_for_init = false;  ///< for its PID 1; a warden that does not know it finds no file's name
 
-  RN_FIELDS(TellGuest, guest, file, reason, deadline_wall_ms, grace_s)
+  RN_FIELDS(TellGuest, guest, file, reason, deadline_wall_ms, grace_s, is_for_init)
 };
 
 struct KillGuest {

@@ -278,8 +278,10 @@ void WardenHost::clear(const warden::Clear& clear) {
 
 std::uint32_t WardenHost::signalled(const warden::Signal& signal) {
   if (!signal.file) return machine_.signal_term(signal.record.guest);
-  const std::string work = join_path(attempt_folder(signal.record.guest), "work");
-  const std::string path = join_path(work, signal.file->file);
+  const std::string folder = attempt_folder(signal.record.guest);
+  const std::string path = signal.file->is_for_init
+                               ? join_path(folder, "reclaim/told")
+                               : join_path(folder, "work/" + signal.file->file);
   if (machine_.disk().stat(path)) return 0;
   machine_.disk().overwrite(path, as_bytes(signal.file->reason));
   return 1;

@@ -273,7 +273,7 @@ void WardenCore::ask(const Caller& caller, const warden_wire::TellGuest& request
     return answer(caller, wrong_phase(*guest, "so it is not told to save"));
   const bool is_inside =
       request.file.size() <= warden_wire::kTellFileMax && is_safe_relative_path(request.file);
-  if (!is_inside)
+  if (request.is_for_init ? !request.file.empty() : !is_inside)
     return answer(
         caller, fail(ErrorCode::kInvalid, "the file to tell it by is not inside its folder")
     );

@@ -300,6 +300,20 @@ TEST(WardenGuest, one_is_told_to_save_by_a_file_of_its_own_while_it_runs) {
   }
 }
 
+TEST(WardenGuest, a_word_to_its_first_process_names_no_file) {
+  Rig w;
+  w.ready().run(1);
+  warden_wire::TellGuest word{Rig::guest(1), "", "a save is due", 0, 0, true};
+  w.ask(word);
+  ASSERT_NE(w.did<Signal>(), nullptr);
+  EXPECT_EQ(w.did<Signal>()->file, word);
+  w.tell(Signalled{w.did<Signal>()->op, 0U});
+  EXPECT_EQ(w.did<SendAnswer>()->answer.signalled, 0U);
+
+  word.file = "exit";
+  EXPECT_EQ((w.ask(word), w.answer()), "invalid");
+}
+
 TEST(WardenGuest, bad_names_sizes_and_unknown_images_are_refused) {
   Rig w;
   w.ready();

@@ -368,15 +368,29 @@ Result<bool> AttemptDisks::write_new(
   if (!is_safe_relative_path(path))
     return fail(ErrorCode::kInvalid, path + " is not inside the guest's folder");
   RN_TRY(const io::Fd folder, open_in_work(folder_of(guest), parent_folder(path)));
+  return put_new(folder.get(), path, text);
+}
+
+Result<bool> AttemptDisks::write_new_beside(
+    const GuestName& guest, const std::string& name, const std::string& text
+) const {
+  RN_TRY(const int raw, open_reclaim(guest));
+  const io::Fd folder(raw);
+  return put_new(folder.get(), name, text);
+}
+
+/// Under the last name of `path`, which lies in the folder.
+Result<bool> AttemptDisks::put_new(int folder, const std::string& path, const std::string& text)
+    const {
   const std::string name = path.substr(path.rfind('/') + 1);
   // Nameless until it is whole: the guest sees all of it or nothing, and nothing of its own is
   // written to.
-  const io::Fd file(openat(folder.get(), ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0644));
+  const io::Fd file(openat(folder, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0644));
   if (file.get() < 0) return fail(from_errno(path));
   if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     return fail(from_errno(path));
   const std::string self = "/proc/self/fd/" + std::to_string(file.get());
-  if (linkat(AT_FDCWD, self.c_str(), folder.get(), name.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+  if (linkat(AT_FDCWD, self.c_str(), folder, name.c_str(), AT_SYMLINK_FOLLOW) == 0) {
     // It may be deleted without this, too: the folder is the guest's.
     if (fchown(file.get(), config_.guest_uid, config_.guest_uid) != 0)
       log::warning("disk.not_given", {{"why", from_errno(path).describe()}});
@@ -386,8 +400,8 @@ Result<bool> AttemptDisks::write_new(
 
   struct stat about {};
 
-  const bool is_folder = fstatat(folder.get(), name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
-                         S_ISDIR(about.st_mode);
+  const bool is_folder =
+      fstatat(folder, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(about.st_mode);
   if (is_folder) return fail(ErrorCode::kUnsupported, path + " is a folder");
   return false;
 }

@@ -73,6 +73,10 @@ class AttemptDisks {
   Result<bool> write_new(
       const warden_wire::GuestName& guest, const std::string& path, const std::string& text
   ) const;
+  /// The same in `reclaim/`.
+  Result<bool> write_new_beside(
+      const warden_wire::GuestName& guest, const std::string& name, const std::string& text
+  ) const;
   /// Of a regular file in `reclaim/`, at most `max` bytes. kNotFound; kDenied for a link.
   Result<std::string> read(
       const warden_wire::GuestName& guest, const std::string& name, std::size_t max
@@ -92,6 +96,7 @@ class AttemptDisks {
   Status check_space(std::uint64_t disk_mib) const;
   Status fill(const std::string& mounted) const;
   Status mount_and_fill(const std::string& image, const std::string& mounted) const;
+  Result<bool> put_new(int folder, const std::string& path, const std::string& text) const;
   Result<int> open_reclaim(const warden_wire::GuestName& guest) const;
 
   DiskConfig config_;

@@ -170,6 +170,18 @@ TEST_F(Disks, a_new_file_is_whole_the_guests_and_replaces_and_follows_nothing) {
     std::filesystem::create_directory(work + "/ctl");
     EXPECT_EQ(disks->write_new(kName, "ctl", "x").error().code, ErrorCode::kUnsupported);
     EXPECT_TRUE(disks->write_new(kName, "ctl/SAVE", "x").value());
+
+    const std::string word = *disk + "/reclaim/told";
+    EXPECT_TRUE(disks->write_new_beside(kName, "told", "word").value());
+    EXPECT_EQ(text_of(word), "word");
+    EXPECT_EQ(owner_of(word), kGuest);
+    EXPECT_FALSE(disks->write_new_beside(kName, "told", "another").value());
+    std::filesystem::remove(word);
+    std::filesystem::create_symlink(outside + "/new", word);
+    EXPECT_FALSE(disks->write_new_beside(kName, "told", "x").value());
+    std::filesystem::remove(word);
+    std::filesystem::create_directory(word);
+    EXPECT_EQ(disks->write_new_beside(kName, "told", "x").error().code, ErrorCode::kUnsupported);
     EXPECT_TRUE(std::filesystem::is_empty(outside));
     EXPECT_TRUE(disks->release(kName));
     EXPECT_EQ(disks->leave(milliseconds(0)).stays, Texts{});

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "io/real_fs.h"
 #include "io/real_rng.h"
+#include "warden/guest_word.h"
 #include "warden/kernel_bounds.h"
 #include "warden/posix.h"
 
@@ -239,7 +240,8 @@ Result<StartedGuest> Machine::start_container(const Start& order) {
   RN_CHECK(check_gpus_are_free(order.record.gpus));
   const traffic::Slot slot = order.record.slot;
   RN_CHECK(gates_->cut(slot));
-  RN_CHECK(disks_->erase(order.record.guest, kGo));
+  for (const char* old : {kGo, kWordFile, kHookEndFile})
+    RN_CHECK(disks_->erase(order.record.guest, old));
   const std::string ticket = io::RealRng().hex(kTicketBytes);
   RN_TRY(const std::string id, create(order, ticket));
   GuestRecord record = order.record;
@@ -312,20 +314,12 @@ void Machine::unregister(traffic::Slot slot) {
 }
 
 Result<std::uint32_t> Machine::tell(const warden_wire::TellGuest& order) {
-  nlohmann::json said = {
-      {"reason", order.reason},
-      {"told_unix", static_cast<double>(to_ms(clock_.now().wall)) / 1000.0}};
-  if (order.deadline_wall_ms != 0) {
-    said["deadline_unix"] = static_cast<double>(order.deadline_wall_ms) / 1000.0;
-    said["grace_s"] = order.grace_s;
-  }
+  const WallTime now = clock_.now().wall;
   RN_TRY(
       const bool is_new,
-      disks_->write_new(
-          order.guest,
-          order.file,
-          said.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
-      )
+      order.is_for_init
+          ? disks_->write_new_beside(order.guest, kWordFile, word_for_init(order, now))
+          : disks_->write_new(order.guest, order.file, word_as_json(order, now))
   );
   return is_new ? 1U : 0U;
 }

@@ -101,6 +101,14 @@ Status check_environment(const StartGuest& start) {
   return {};
 }
 
+Status check_telling(const StartGuest& start) {
+  if (start.tell_hook.size() > warden_wire::kTellHookMax || has_nul(start.tell_hook))
+    return fail(ErrorCode::kInvalid, "the hook is longer than 4 KiB or has a NUL byte");
+  if (!start.tell_hook.empty() && start.tell_api)
+    return fail(ErrorCode::kInvalid, "the guest is told both by a hook and by the API");
+  return {};
+}
+
 Status check_work_folder(const std::string& folder) {
   const std::string_view why = warden_wire::why_no_work_folder(folder);
   if (why.empty()) return {};
@@ -293,6 +301,7 @@ Status check_start(const StartGuest& start) {
   RN_CHECK(check_guest_name(start.guest));
   RN_CHECK(check_command(start));
   RN_CHECK(check_environment(start));
+  RN_CHECK(check_telling(start));
   RN_CHECK(check_work_folder(start.work_dir));
   RN_CHECK(check_data(start));
   return check_resources(start);
@@ -300,12 +309,15 @@ Status check_start(const StartGuest& start) {
 
 Result<std::string> make_create_request(const StartGuest& start, const ContainerSetting& place) {
   RN_CHECK(check_start(start));
-  json entry = json::array(
-      {"/reclaim-init",
-       std::to_string(start.log_limit_bytes),
-       std::to_string(place.go_wait_s),
-       place.go_ticket}
-  );
+  json entry = json::array({"/reclaim-init"});
+  if (!start.tell_hook.empty()) {
+    entry.push_back("--tell-hook");
+    entry.push_back(start.tell_hook);
+  }
+  if (start.tell_api) entry.push_back("--tell-api");
+  entry.push_back(std::to_string(start.log_limit_bytes));
+  entry.push_back(std::to_string(place.go_wait_s));
+  entry.push_back(place.go_ticket);
   const std::string user = std::to_string(kGuestUid) + ":" + std::to_string(kGuestUid);
   const json request = {
       {"Image", place.image_id},

@@ -65,6 +65,33 @@ TEST(Profile, the_create_request_is_the_golden_one) {
   EXPECT_EQ(made, golden) << "if this is meant, rerun with RN_UPDATE_GOLDEN=1 and read the diff";
 }
 
+TEST(Profile, what_a_guest_is_told_by_is_for_its_first_process_and_comes_before_its_command) {
+  const auto entry_of = [](const StartGuest& start) { return request_of(start)["Entrypoint"]; };
+  StartGuest start = a_start();
+  const json plain = entry_of(start);
+  ASSERT_EQ(plain.size(), 4U);
+
+  start.tell_hook = "python3 save.py \"$RECLAIM_REASON\"";
+  const json hook = entry_of(start);
+  ASSERT_EQ(hook.size(), 6U);
+  EXPECT_EQ(hook[1], "--tell-hook");
+  EXPECT_EQ(hook[2], start.tell_hook);
+  EXPECT_EQ(hook[5], plain[3]);
+  EXPECT_EQ(request_of(start)["Cmd"], json(start.command));
+
+  start.tell_api = true;
+  EXPECT_TRUE(is_refused(start)) << "it is told in one way";
+  start.tell_hook.clear();
+  EXPECT_EQ(entry_of(start)[1], "--tell-api");
+  EXPECT_EQ(entry_of(start).size(), 5U);
+
+  start = a_start();
+  start.tell_hook = std::string(4097, 'x');
+  EXPECT_TRUE(is_refused(start));
+  start.tell_hook = std::string("a\0b", 3);
+  EXPECT_TRUE(is_refused(start));
+}
+
 /// Loaders of data hand batches to their guest over /dev/shm.
 TEST(Profile, tmp_and_shm_grow_with_the_guests_memory_to_which_they_are_charged) {
   StartGuest start = a_start();

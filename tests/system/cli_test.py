@@ -162,6 +162,13 @@ class Commands(unittest.TestCase):
         self.assertEqual(self.json("show", job)["spec"]["checkpoint"]["tell_file"], "ctl/SAVE")
         self.cli("stop", job)
 
+    def test_a_job_that_is_told_to_save_by_a_hook_or_the_api_is_submitted(self):
+        for words, field in ((["--tell-hook", "sh save.sh; echo saved"], ("tell_hook", "sh save.sh; echo saved")),
+                             (["--tell-api"], ("tell_api", True))):
+            job = self.cli("run", "--detach", "--no-upload", *words, "--", "true").stdout.strip()
+            self.assertIn(field, self.json("show", job)["spec"]["checkpoint"].items())
+            self.cli("stop", job)
+
     def test_a_job_file_is_submitted(self):
         file = self.make_folder("file") / "job.yaml"
         file.write_text("run: 'true'\nstateless: true\nworkdir: .\n")
@@ -429,6 +436,10 @@ class Commands(unittest.TestCase):
                 ("no signal to tell it with", "run", "--tell", "--", "x"),
                 ("told to save in one way\n  next: leave", "run", "--tell-file", "S", "--signal", "TERM", "--", "x"),
                 ("--tell-file: is empty", "run", "--tell-file", "", "--", "x"),
+                ("--tell-hook: is empty", "run", "--tell-hook", "", "--", "x"),
+                ("tell_hook: has nothing to run\n  next: give", "run", "--tell-hook", " ", "--", "x"),
+                ("told to save in one way\n  next: leave", "run", "--tell-api", "--tell-hook", "x", "--", "x"),
+                ("told to save in one way\n  next: leave", "run", "--tell-api", "--signal", "USR1", "--", "x"),
                 ("env.RECLAIM_X: .*by the platform\n  next: leave", "run", "--env", "RECLAIM_X=1", "--", "x"),
                 ("env.LD_PRELOAD: steers the runtime", "run", "--env", "LD_PRELOAD=1", "--", "x"),
                 ("notice_s: more than 900", "run", "--notice", "20m", "--", "x"),
