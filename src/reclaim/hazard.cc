@@ -12,8 +12,9 @@ namespace {
 
 constexpr std::int64_t kHourMs = 3'600'000;
 constexpr double kMaxHorizon_s = 14 * 86400.0;
-/// As much as a regime counts, at most, as something that evidence of the owner would make known.
-constexpr double kUnknownRegime = 0.5;
+/// As much variance as a regime counts, at most, for what evidence of the owner would make known:
+/// with it some four departures make an owner known, as agents ask (ADR 0011).
+constexpr double kUnknownRegime = 0.3;
 constexpr double kMaxWeight = 1e9;  // then the tallies are divided by it: every 630 days
 
 std::int64_t floor_div(std::int64_t a, std::int64_t b) {
