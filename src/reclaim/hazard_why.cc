@@ -51,6 +51,7 @@ Status check_campus(const CampusHazard& campus) {
   const HazardStrengths& strengths = campus.strengths;
   for (const double strength :
        {strengths.hour,
+        strengths.day_hour,
         strengths.age,
         strengths.lab,
         strengths.lab_hour,
@@ -119,8 +120,13 @@ void HazardModel::describe_factors(
     const Subject& asked, const Posteriors& known, const Stretch& now, HazardExplanation& out
 ) const {
   const std::string hour = fmt::format("{} {:02}:00", kDays[now.hour / 24], now.hour % 24);
+  const std::string like = fmt::format(
+      "; this hour of all {}: x {:.2f}",
+      now.hour / 24 < 5 ? "workdays" : "weekends",
+      usual_hour(now.hour, weight(now.from_ms))
+  );
   const std::array<std::pair<const char*, std::string>, kFactorCount> words = {{
-      {"hour of week", hour},
+      {"hour of week", hour + like},
       {"age", kAgeNames[now.age_band]},
       {"lab", asked.node.lab.str()},
       {"lab's hour", hour},
@@ -128,8 +134,8 @@ void HazardModel::describe_factors(
       {"owner login", "somebody is logged in"},
       {"foreign process", "a process that is not ours on a lent GPU"},
       {"lab-mates", "another node of the lab was just reclaimed"},
-      {"campus these days", "fades within days"},
-      {"lab these hours", "fades within hours"},
+      {"campus these hours", "fades within a day"},
+      {"lab these hours", "fades within a day"},
   }};
   const HazardStrengths& strengths = campus_.strengths;
   const std::array<double, kFactorCount> priors = {
