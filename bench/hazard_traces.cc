@@ -159,7 +159,9 @@ void print_schedules(const Replay& replay) {
 }
 
 int run(const std::string& folder) {
-  const auto labs = read_owner_traces(folder, kIdleMinutes);
+  const auto labs = evaluate::read_owner_traces(
+      folder, {.idle_minutes = kIdleMinutes, .gaps = evaluate::TraceGaps::kEndSpells}
+  );
   if (!labs) {
     std::printf("SKIPPED: no traces: %s\n", labs.error().describe().c_str());
     return 77;
