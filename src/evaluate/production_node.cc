@@ -46,7 +46,10 @@ Contract contract_of(const CampusNode& node) {
 bool is_routine(const agent::Event& event) {
   if (const auto* heard = std::get_if<agent::CoordinatorMessage>(&event))
     return std::holds_alternative<wire::HeartbeatAck>(heard->message) ||
-           std::holds_alternative<wire::TransferRates>(heard->message);
+           std::holds_alternative<wire::TransferRates>(heard->message) ||
+           std::holds_alternative<wire::CollectGarbage>(heard->message);
+  if (const auto* done = std::get_if<agent::WorkDone>(&event))
+    return std::holds_alternative<agent::Done>(done->result);
   return std::holds_alternative<agent::Tick>(event) ||
          std::holds_alternative<agent::TelemetrySampled>(event) ||
          std::holds_alternative<agent::TransfersMeasured>(event);

@@ -15,6 +15,9 @@ constexpr std::int64_t kBegin_ms = 1'772'409'600'000;
 /// Machines ran before.
 constexpr Moment kBooted = seconds(1000);
 
+/// Each pause between two ticks is so many times the one before.
+constexpr int kRarer = 4;
+
 /// What comes again and again, and leaves nothing behind that waits for a tick.
 bool is_routine(const coordinator::Event& event) {
   if (const auto* said = std::get_if<coordinator::AgentMessage>(&event))
@@ -54,7 +57,7 @@ void Pulse::quicken() {
 }
 
 void Pulse::rest(Moment longest) {
-  pause_ = is_constant_ ? shortest_ : std::min(std::max(pause_ * 2, shortest_), longest);
+  pause_ = is_constant_ ? shortest_ : std::min(std::max(pause_ * kRarer, shortest_), longest);
   no_later_than(agenda_.now() + pause_);
 }
 

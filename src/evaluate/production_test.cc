@@ -15,7 +15,7 @@ Setting a_job_among(std::size_t nodes, double work_s) {
   Setting setting;
   setting.campus = small_campus(nodes);
   setting.jobs = {small_job(60, work_s)};
-  setting.days = 0.5;
+  setting.days = 0.2;
   return setting;
 }
 
@@ -71,27 +71,27 @@ TEST_P(ProductionTest, a_guest_goes_on_elsewhere_from_what_it_saved_at_the_notic
 }
 
 TEST_P(ProductionTest, at_an_emergency_it_goes_on_from_what_is_durable) {
-  Setting setting = a_job_among(3, 20'000);
+  Setting setting = a_job_among(3, 7'000);
   Production first(with(cadence()));
   played(setting, first, &rows);
   const auto node = static_cast<std::size_t>(std::stoul(starts_of(rows).at(0)));
-  setting.interruptions = {{node, ReclaimKind::kEmergency, 8000, 8000, 40'000}};
+  setting.interruptions = {{node, ReclaimKind::kEmergency, 4000, 4000, 40'000}};
   Production policy(with(cadence()));
   const auto world = played(setting, policy);
   const Figures figures = world->figures();
   ASSERT_EQ(figures.by_end.at("emergency").displaced, 1u);
   EXPECT_GT(figures.all.lost_gpu_s, 0);
-  EXPECT_LT(figures.all.lost_gpu_s, 7200) << "it has been saved since";
+  EXPECT_LT(figures.all.lost_gpu_s, 2000) << "it has been saved since";
   EXPECT_EQ(figures.finished, 1u);
   EXPECT_GT(policy.counts().copies, 1u);
 }
 
 TEST_P(ProductionTest, a_machine_without_power_is_missed_and_may_come_back) {
-  Setting setting = a_job_among(3, 20'000);
+  Setting setting = a_job_among(3, 7'000);
   Production first(with(cadence()));
   played(setting, first, &rows);
   const auto node = static_cast<std::size_t>(std::stoul(starts_of(rows).at(0)));
-  setting.interruptions = {{node, ReclaimKind::kLost, 8000, 8000, 9000}};
+  setting.interruptions = {{node, ReclaimKind::kLost, 4000, 4000, 5000}};
   Production policy(with(cadence()));
   const auto world = played(setting, policy);
   const Figures figures = world->figures();
@@ -144,10 +144,8 @@ TEST(ProductionSite, skipping_comes_to_the_same_as_ticking) {
     sum.all.lost_gpu_s += one.all.lost_gpu_s;
     sum.all.downtime_s += one.all.downtime_s;
   };
-  for (const std::uint64_t seed : {1, 2}) {
-    play(Cadence::daemons(), seed, ticking);
-    play(Cadence::skipping(), seed, skipping);
-  }
+  play(Cadence::daemons(), 1, ticking);
+  play(Cadence::skipping(), 1, skipping);
   EXPECT_GT(ticking.all.displaced, 3u);
   RecordProperty("lost_ticking", std::to_string(ticking.all.lost_gpu_s));
   RecordProperty("lost_skipping", std::to_string(skipping.all.lost_gpu_s));
