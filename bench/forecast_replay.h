@@ -6,13 +6,18 @@
 #include <vector>
 
 #include "forecast_scores.h"
-#include "owner_trace.h"
 
+#include "evaluate/owner_trace.h"
 #include "reclaim/hazard.h"
 
 // Plays recorded owners to the hazard model and to climatologies, minute by minute, and scores what
 // each of them forecasts every five minutes for every lent node.
 namespace rn::bench {
+
+using evaluate::kDayMs;
+using evaluate::kMinuteMs;
+using evaluate::LabTrace;
+using evaluate::LentSpell;
 
 /// What a forecaster may learn from after the fitting part.
 enum class Learning {

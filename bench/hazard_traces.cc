@@ -211,7 +211,9 @@ void run_folds(const std::vector<LabTrace>& labs) {
 }
 
 int run(const std::string& folder, bool is_folds) {
-  const auto labs = read_owner_traces(folder, kIdleMinutes);
+  const auto labs = evaluate::read_owner_traces(
+      folder, {.idle_minutes = kIdleMinutes, .gaps = evaluate::TraceGaps::kEndSpells}
+  );
   if (!labs) {
     std::printf("SKIPPED: no traces: %s\n", labs.error().describe().c_str());
     return 77;

@@ -4,7 +4,7 @@ cmake_minimum_required(VERSION 3.25)
 # NOTE: a dependency's own dependencies are usable too (base is named by nearly all).
 file(GLOB_RECURSE files ${DIR}/*.h ${DIR}/*.cc)
 set(modules base model io reclaim sched arbiter checkpoint traffic
-  coordinator agent warden sim)
+  coordinator agent warden sim evaluate)
 set(bad "")
 foreach(file ${files})
   file(STRINGS ${file} lines REGEX "^#include \"")

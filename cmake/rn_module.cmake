@@ -15,7 +15,9 @@ endforeach()
 foreach(m coordinator agent warden)
   set(RN_LAYER_${m} 3)
 endforeach()
-set(RN_LAYER_sim 4)
+foreach(m sim evaluate)
+  set(RN_LAYER_${m} 4)
+endforeach()
 
 # Where the tests' processor time goes: RN_LIBRARY_OPTIMIZE is for these. The daemons' modules are most of the code, and
 # their tests mostly wait.
@@ -85,7 +87,7 @@ function(rn_module name)
   endif()
   set(deps)
   foreach(dep ${M_DEPS})
-    # NOTE: agent and warden share the layer and nothing else; sim alone may name all of layer 3.
+    # NOTE: agent and warden share the layer and nothing else; sim and evaluate alone may name all of layer 3.
     if(NOT RN_LAYER_${dep} LESS RN_LAYER_${name})
       message(FATAL_ERROR
         "module ${name} (layer ${RN_LAYER_${name}}) must not depend on ${dep} (layer ${RN_LAYER_${dep}})")

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "command_line.h"
+#include "evaluate_command.h"
 
 #include "base/fs.h"
 #include "base/log.h"
@@ -235,8 +236,8 @@ int crash_points(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Simulates a whole site on the daemons' own cores: scenarios, and faults at scale with "
-      "invariants checked after every event."
+      "Simulates a whole site on the daemons' own cores: scenarios, faults at scale with "
+      "invariants checked after every event, and evaluations beside other policies."
   );
   Arguments arguments;
   app.require_subcommand(1);
@@ -267,11 +268,13 @@ int main(int argc, char** argv) {
   points->add_option("--hours", arguments.hours, "simulated hours of faults per seed");
   points->add_option("--jobs", arguments.jobs, "trainings per seed")->check(CLI::Range(1, 1000));
   common(points);
+  const auto evaluate = rn::add_evaluate(app);
   return rn::run_command_line(app, argc, argv, "reclaim-sim", [&] {
     rn::log::set_level(rn::log::Level::kError);
 #ifdef RN_PLANTED
     if (!arguments.plant.empty()) rn::plant(arguments.plant.c_str());
 #endif
+    if (const int status = evaluate(); status >= 0) return status;
     if (points->parsed()) return crash_points(arguments);
     return scenario->parsed() ? play(arguments) : chaos(arguments);
   });

@@ -30,8 +30,9 @@ struct CoreConfig {
   milliseconds holder_patience{120'000};  ///< with holders of the generation that give no word
   milliseconds no_save_after{600'000};    ///< a guest that has saved nothing for so long is told of
   milliseconds unsaved_after{120'000};    ///< so are snapshots that fail for so long
-  milliseconds telemetry_trusted{60'000};       ///< what is measured too seldom lets nobody in
-  milliseconds reply_timeout{60000};            ///< of the warden; then the request is sent again
+  milliseconds telemetry_trusted{60'000};  ///< what is measured too seldom lets nobody in
+  milliseconds reply_timeout{60000};       ///< of the warden; then the request is sent again
+  milliseconds longest_look{10'000};  ///< more between two ticks counts as so much of a save's wait
   std::uint32_t log_append_bytes = 256u << 10;  ///< one LogAppend is under way per attempt
   std::size_t works_max = 6;   ///< running at once; more wait, evacuations first, then by age
   std::size_t copies_max = 4;  ///< of these, copies to peers

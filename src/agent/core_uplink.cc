@@ -16,7 +16,6 @@ namespace rn::agent {
 namespace {
 
 constexpr seconds kControlPeriod{1};
-constexpr double kLongestLook_s = 10;
 constexpr double kAssumedUplink = 12.5e6;             // bytes/s, until a copy was measured
 constexpr double kCheckpointShare = 0.5;              // of the uplink, for copies in the long run
 constexpr double kGuessedHazard = 1.0 / (35 * 3600);  // as the coordinator's prior
@@ -107,7 +106,7 @@ reclaim::CheckpointJob Core::State::checkpoint_job(const Attempt& a, double haza
 void Core::State::plan_saves() {
   if (planned_at_ && now_.boot - *planned_at_ < kControlPeriod) return;
   const double passed_s =
-      planned_at_ ? std::min(in_s(now_.boot - *planned_at_), kLongestLook_s) : 0;
+      planned_at_ ? in_s(std::min<nanoseconds>(now_.boot - *planned_at_, config_.longest_look)) : 0;
   planned_at_ = now_.boot;
   const std::optional<double> known = planning_hazard();
   const double hazard = known.value_or(kGuessedHazard);

@@ -65,13 +65,19 @@ Ticket ticket_for(
   return ticket;
 }
 
-PeerGrant grant_for(State& state, const NodeEntry& peer, Ticket ticket) {
+/// Its ticket is not signed yet: most grants are looked at and never sent (refresh_plan).
+PeerGrant grant_for(const NodeEntry& peer, Ticket ticket) {
   PeerGrant grant;
   grant.node = peer.row.node;
   grant.address = peer.row.address.peer;
   grant.failure_domain = failure_domain_of(peer);
-  grant.ticket = signed_ticket(std::move(ticket), state.keys.ticket_key);
+  grant.ticket = std::move(ticket);
   return grant;
+}
+
+void sign_tickets(const State& state, std::vector<PeerGrant>& grants) {
+  for (PeerGrant& grant : grants)
+    grant.ticket = signed_ticket(std::move(grant.ticket), state.keys.ticket_key);
 }
 
 bool is_holder(const GenerationRow* row, const NodeId& node) {
@@ -162,7 +168,6 @@ std::vector<PeerGrant> store_grants(
     NodeEntry& peer = *state.find_node(candidates[copy.index].node);
     peer.copies_of.insert(job.row.job.id);
     grants.push_back(grant_for(
-        state,
         peer,
         ticket_for(
             state, job.row.job.id, epoch, source.row.node, peer.row.node, TicketAction::kStore
@@ -225,9 +230,7 @@ std::vector<PeerGrant> precopy_grants(
   NodeEntry& peer = *state.find_node(next->row.node);
   peer.copies_of.insert(j.id);
   return {grant_for(
-      state,
-      peer,
-      ticket_for(state, j.id, j.epoch, source.row.node, peer.row.node, TicketAction::kStore)
+      peer, ticket_for(state, j.id, j.epoch, source.row.node, peer.row.node, TicketAction::kStore)
   )};
 }
 
@@ -492,6 +495,8 @@ void refresh_plan(State& state, JobEntry& job, AttemptEntry& attempt) {
       has_same_places(grants, attempt.plan.copies) &&
       has_same_places(precopies, attempt.plan.precopies))
     return;
+  sign_tickets(state, grants);
+  sign_tickets(state, precopies);
   const CheckpointSpec& spec = job.row.job.spec.checkpoint;
   attempt.plan.job = job.row.job.id;
   attempt.plan.epoch = attempt.row.attempt.epoch;
@@ -528,10 +533,11 @@ std::vector<PeerGrant> resume_grants(
       if (holder == nullptr || holder->row.is_revoked || holder->row.address.peer.empty()) continue;
       if (state.is_up(*holder) != wants_up || !seen.insert(id).second) continue;
       grants.push_back(grant_for(
-          state, *holder, ticket_for(state, job.row.job.id, epoch, node, id, TicketAction::kFetch)
+          *holder, ticket_for(state, job.row.job.id, epoch, node, id, TicketAction::kFetch)
       ));
     }
   }
+  sign_tickets(state, grants);
   return grants;
 }
 
@@ -547,8 +553,9 @@ std::vector<PeerGrant> image_grants(
     if (std::find(images.begin(), images.end(), digest) == images.end()) continue;
     Ticket ticket = ticket_for(state, job.row.job.id, epoch, node, id, TicketAction::kFetchImage);
     ticket.image = digest;
-    grants.push_back(grant_for(state, peer, std::move(ticket)));
+    grants.push_back(grant_for(peer, std::move(ticket)));
   }
+  sign_tickets(state, grants);
   return grants;
 }
 
@@ -604,6 +611,7 @@ void on_grant_request(State& state, NodeEntry& sender, const wire::GrantRequest&
     case TicketAction::kStore:
       note_copies_refused(state, message.job, message.tried);
       grants.peers = store_grants(state, *job, message.epoch, sender, message.tried, nullptr);
+      sign_tickets(state, grants.peers);
       break;
     case TicketAction::kFetch:
       grants.peers = resume_grants(state, *job, message.epoch, sender.row.node);

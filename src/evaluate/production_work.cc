@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/assert.h"
+#include "evaluate/production_node.h"
+#include "model/signing.h"
+
+// What takes an agent time: copies, restores, snapshots. Bytes are counted and sent as fluid, not
+// made; how fast a core makes and takes them was measured (docs/results.md, "What copies cost").
+namespace rn::evaluate {
+
+namespace {
+
+constexpr double kMakingRate = 540e6;     ///< bytes/s: read, cut, hashed, compressed, encrypted
+constexpr double kSendingRate = 1e9;      ///< bytes/s of one copy
+constexpr double kRestoringRate = 500e6;  ///< bytes/s: decrypted and written
+constexpr double kSendingOnce_s = 0.02;
+constexpr Moment kBeginTakes = milliseconds(20);  ///< connection, ticket, what is there already
+constexpr Moment kReceiptTakes = milliseconds(50);
+constexpr Moment kSilence = seconds(10);  ///< until a transfer is given up
+constexpr Moment kPreparingTakes = seconds(1);
+
+double most_of(std::uint64_t rate_bps) {
+  if (rate_bps == 0) return std::numeric_limits<double>::infinity();
+  return static_cast<double>(rate_bps) / 8;
+}
+
+}  // namespace
+
+void NodeSeat::start_work(const agent::Work& work) {
+  UnderWay& way = works_[work.id];
+  way.work = work;
+  const agent::WorkId id = work.id;
+  if (std::holds_alternative<agent::FetchImage>(work.body)) {
+    finish(id, milliseconds(100), agent::ImageFetched{"/images/base"});
+  } else if (const auto* prepare_body = std::get_if<agent::PrepareWork>(&work.body)) {
+    prepare(work, *prepare_body);
+  } else if (const auto* take = std::get_if<agent::TakeSnapshot>(&work.body)) {
+    snapshot(work, *take);
+  } else if (const auto* copy_body = std::get_if<agent::CopyGeneration>(&work.body)) {
+    way.rate_bps = copy_body->rate_bps;
+    way.peer = site_.by_id.at(copy_body->peer.node);
+    way.is_ahead = copy_body->is_ahead;
+    if (!way.is_ahead) copy(id, copy_body->generation);
+  } else if (std::holds_alternative<agent::UploadOutputs>(work.body)) {
+    Digest listing{};
+    listing[0] = 1;
+    finish(id, milliseconds(500), agent::OutputsUploaded{listing, ""});
+  } else if (const auto* read = std::get_if<agent::ReadLog>(&work.body)) {
+    finish(id, milliseconds(1), agent::LogRead{read->offset, {}, 0});
+  } else if (const auto* collect = std::get_if<agent::CollectGarbage>(&work.body)) {
+    if (collect->is_job_over) {
+      store_.drop_job(collect->job);
+    } else if (collect->replaced != 0) {
+      store_.drop_one(collect->job, collect->replaced);
+    } else {
+      store_.drop_before(collect->job, collect->keep_from);
+    }
+    finish(id, milliseconds(1), agent::Done{});
+  } else if (std::holds_alternative<agent::ListHoldings>(work.body)) {
+    finish(id, milliseconds(1), agent::HoldingsListed{store_.jobs()});
+  } else {
+    finish(id, milliseconds(1), agent::Done{});
+  }
+}
+
+void NodeSeat::finish(agent::WorkId id, Moment delay, agent::WorkResult result) {
+  later(delay, [this, id, result = std::move(result)] {
+    if (works_.erase(id) > 0) feed(agent::WorkDone{id, result});
+  });
+}
+
+// ---- restores
+
+/// From the own store if it is here, else from the first holder that answers and has it.
+void NodeSeat::prepare(const agent::Work& work, const agent::PrepareWork& prepare) {
+  const agent::WorkId id = work.id;
+  const GenerationRef& wanted = prepare.resume;
+  if (wanted.generation == 0) return finish(id, kPreparingTakes, agent::WorkPrepared{});
+  const SavedState& state = site_.state_of(wanted.manifest);
+  const StateKind& kind = site_.world->kind(state.job);
+  UnderWay& way = works_.at(id);
+  way.ref = wanted;
+  if (store_.has(wanted)) return restore(id, wanted, 0);
+  std::vector<NodeId> silent;
+  for (const PeerGrant& grant : prepare.resume_from) {
+    NodeSeat& holder = *site_.nodes[site_.by_id.at(grant.node)];
+    if (&holder == this) continue;
+    if (!holder.is_on()) {
+      silent.push_back(grant.node);
+      continue;
+    }
+    if (!holder.store().has(wanted)) continue;
+    way.peer = site_.by_id.at(grant.node);
+    way.bytes = store_.missing(wanted, state.progress_s, kind);
+    way.flow = site_.world->flows().start(
+        {.from = site_.world->place(way.peer),
+         .to = site_.world->place(node_),
+         .bytes = way.bytes,
+         .most = kSendingRate,
+         .on_arrived =
+             [this, id, wanted, life = life_] {
+               if (life == life_ && is_on_ && works_.contains(id))
+                 restore(id, wanted, works_.at(id).bytes);
+             }}
+    );
+    return;
+  }
+  finish(id, kSilence, agent::HoldersAway{wanted.generation, silent, "no holder of it answers"});
+}
+
+void NodeSeat::restore(agent::WorkId id, const GenerationRef& ref, double bytes) {
+  UnderWay& way = works_.at(id);
+  way.flow.reset();
+  const SavedState& state = site_.state_of(ref.manifest);
+  store_.put(ref, state.progress_s);
+  site_.counts.restored_bytes += bytes;
+  warden_.prepare(way.work.guest, state.progress_s);
+  const double takes_s = site_.world->kind(state.job).bytes / kRestoringRate;
+  finish(id, kPreparingTakes + moment_of(takes_s), agent::WorkPrepared{ref, ""});
+}
+
+// ---- snapshots
+
+void NodeSeat::snapshot(const agent::Work& work, const agent::TakeSnapshot& take) {
+  const std::optional<double> saved = warden_.saved_s(work.guest);
+  const bool has_parent = take.parent.generation != 0;
+  const double before = has_parent ? site_.state_of(take.parent.manifest).progress_s : 0;
+  if (!saved || (has_parent && before == *saved))
+    return finish(work.id, kBeginTakes, agent::NothingNew{});
+  const JobNumber job = site_.jobs.at(work.guest.job);
+  const StateKind& kind = site_.world->kind(job);
+  GenerationRef ref;
+  ref.job = work.guest.job;
+  ref.epoch = take.epoch;
+  ref.generation = take.generation;
+  ref.manifest = site_.add_state({job, *saved});
+  ref.step = static_cast<std::int64_t>(*saved);
+  ref.bytes = static_cast<std::uint64_t>(kind.bytes);
+  ref.new_bytes =
+      static_cast<std::uint64_t>(has_parent ? differing_bytes(kind, *saved - before) : kind.bytes);
+  ref.created_wall_ms = to_ms(site_.now().wall);
+  // All of it is read to find what is new.
+  const double takes_s = kind.bytes / kMakingRate;
+  later(moment_of(takes_s), [this, id = work.id, ref, progress = *saved, takes_s] {
+    if (works_.erase(id) == 0) return;
+    store_.put(ref, progress);
+    ++site_.counts.generations;
+    feed(agent::WorkDone{
+        id,
+        agent::SnapshotTaken{
+            ref, std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(takes_s))}});
+  });
+}
+
+// ---- copies
+
+void NodeSeat::copy(agent::WorkId id, const GenerationRef& ref) {
+  UnderWay& way = works_.at(id);
+  way.is_ahead = false;
+  way.ref = ref;
+  NodeSeat& peer = *site_.nodes[way.peer];
+  if (!peer.is_on())
+    return finish(id, kSilence, Error{ErrorCode::kUnavailable, "the peer does not answer", ""});
+  later(kBeginTakes, [this, id] {
+    const auto found = works_.find(id);
+    if (found == works_.end()) return;
+    UnderWay& there = found->second;
+    const SavedState& state = site_.state_of(there.ref.manifest);
+    there.bytes = site_.nodes[there.peer]->store().missing(
+        there.ref, state.progress_s, site_.world->kind(state.job)
+    );
+    there.flow = site_.world->flows().start(
+        {.from = site_.world->place(node_),
+         .to = site_.world->place(there.peer),
+         .bytes = there.bytes,
+         .most = kSendingRate,
+         .on_arrived =
+             [this, id, life = life_] {
+               if (life == life_ && is_on_ && works_.contains(id)) arrived(id, works_.at(id).ref);
+             }}
+    );
+    site_.world->flows().pace(*there.flow, most_of(there.rate_bps));
+    if (site_.cadence.measures_always || site_.world->now() < expected_until_) measure_.quicken();
+  });
+}
+
+void NodeSeat::arrived(agent::WorkId id, const GenerationRef& ref) {
+  UnderWay& way = works_.at(id);
+  way.flow.reset();
+  NodeSeat& peer = *site_.nodes[way.peer];
+  if (!peer.is_on())
+    return finish(id, kSilence, Error{ErrorCode::kUnavailable, "the peer does not answer", ""});
+  peer.store().put(ref, site_.state_of(ref.manifest).progress_s);
+  ++site_.counts.copies;
+  site_.counts.copied_bytes += way.bytes;
+  Receipt receipt;
+  receipt.job = ref.job;
+  receipt.epoch = ref.epoch;
+  receipt.generation = ref.generation;
+  receipt.manifest = ref.manifest;
+  receipt.holder = peer.id();
+  receipt.failure_domain = site_.world->campus().nodes[way.peer].lab;
+  receipt.verified_wall_ms = to_ms(site_.now().wall);
+  agent::GenerationCopied copied;
+  copied.receipt = signed_receipt(std::move(receipt), peer.signer());
+  copied.bytes = static_cast<std::uint64_t>(way.bytes);
+  copied.cpu = moment_of(kSendingOnce_s + way.bytes / kSendingRate);
+  finish(id, kReceiptTakes, std::move(copied));
+}
+
+/// NOTE: what goes ahead of its generation is not modelled: it waits, so that copies are no faster
+/// here than they are.
+void NodeSeat::release(agent::WorkId id, const GenerationRef& ref) {
+  const auto found = works_.find(id);
+  if (found != works_.end() && found->second.is_ahead) copy(id, ref);
+}
+
+void NodeSeat::pace(agent::WorkId id, std::uint64_t rate_bps) {
+  const auto found = works_.find(id);
+  if (found == works_.end()) return;
+  found->second.rate_bps = rate_bps;
+  Flows& flows = site_.world->flows();
+  if (found->second.flow && flows.has(*found->second.flow))
+    flows.pace(*found->second.flow, most_of(rate_bps));
+}
+
+/// What has arrived stays there.
+void NodeSeat::cancel(agent::WorkId id) {
+  const auto found = works_.find(id);
+  if (found == works_.end()) return;
+  UnderWay& way = found->second;
+  Flows& flows = site_.world->flows();
+  if (way.flow && flows.has(*way.flow)) {
+    const double sent = flows.stop(*way.flow);
+    const bool is_fetch = std::holds_alternative<agent::PrepareWork>(way.work.body);
+    (is_fetch ? store_ : site_.nodes[way.peer]->store()).keep_beginning(way.ref, sent);
+  }
+  works_.erase(found);
+}
+
+void NodeSeat::drop_flows() {
+  while (!works_.empty()) cancel(works_.begin()->first);
+}
+
+void NodeSeat::peer_is_silent(NodeNumber peer) {
+  std::vector<agent::WorkId> hit;
+  for (const auto& [id, way] : works_) {
+    if (way.flow && way.peer == peer) hit.push_back(id);
+  }
+  for (const agent::WorkId id : hit) {
+    const agent::Work work = works_.at(id).work;
+    cancel(id);
+    works_[id].work = work;
+    finish(id, kSilence, Error{ErrorCode::kUnavailable, "the peer does not answer any more", ""});
+  }
+}
+
+bool NodeSeat::has_flows() const {
+  return std::any_of(works_.begin(), works_.end(), [](const auto& entry) {
+    return entry.second.flow &&
+           std::holds_alternative<agent::CopyGeneration>(entry.second.work.body);
+  });
+}
+
+void NodeSeat::expect_owner(Moment until) {
+  expected_until_ = until;
+  measure_.quicken();
+}
+
+/// How far copies are, until there is none: what has been told of once is told of to its end.
+void NodeSeat::measure() {
+  if (!has_flows()) return;
+  agent::TransfersMeasured measured;
+  const Flows& flows = site_.world->flows();
+  for (const auto& [id, way] : works_) {
+    const bool is_copy = std::holds_alternative<agent::CopyGeneration>(way.work.body);
+    if (!is_copy || !way.flow || !flows.has(*way.flow)) continue;
+    const double sent = flows.sent(*way.flow);
+    agent::TransferProgress progress;
+    progress.id = id;
+    progress.bytes_left = static_cast<std::uint64_t>(std::max(0.0, way.bytes - sent));
+    progress.bytes_sent = static_cast<std::uint64_t>(sent);
+    measured.transfers.push_back(std::move(progress));
+  }
+  feed(measured);
+  measure_.rest(site_.cadence.measure);
+}
+
+}  // namespace rn::evaluate
