@@ -54,7 +54,7 @@ TEST_P(ProductionTest, a_job_that_nobody_disturbs_computes_and_ends) {
 TEST_P(ProductionTest, a_guest_goes_on_elsewhere_from_what_it_saved_at_the_notice) {
   Setting setting = a_job_among(3, 6000);
   setting.campus.nodes[0].gpu_memory_mib = 8'000;
-  Production first(with(cadence()));
+  Production first(with(Cadence::skipping()));
   played(setting, first, &rows);
   const auto node = static_cast<std::size_t>(std::stoul(starts_of(rows).at(0)));
   rows.clear();
@@ -72,7 +72,7 @@ TEST_P(ProductionTest, a_guest_goes_on_elsewhere_from_what_it_saved_at_the_notic
 
 TEST_P(ProductionTest, at_an_emergency_it_goes_on_from_what_is_durable) {
   Setting setting = a_job_among(3, 7'000);
-  Production first(with(cadence()));
+  Production first(with(Cadence::skipping()));
   played(setting, first, &rows);
   const auto node = static_cast<std::size_t>(std::stoul(starts_of(rows).at(0)));
   setting.interruptions = {{node, ReclaimKind::kEmergency, 4000, 4000, 40'000}};
@@ -88,7 +88,7 @@ TEST_P(ProductionTest, at_an_emergency_it_goes_on_from_what_is_durable) {
 
 TEST_P(ProductionTest, a_machine_without_power_is_missed_and_may_come_back) {
   Setting setting = a_job_among(3, 7'000);
-  Production first(with(cadence()));
+  Production first(with(Cadence::skipping()));
   played(setting, first, &rows);
   const auto node = static_cast<std::size_t>(std::stoul(starts_of(rows).at(0)));
   setting.interruptions = {{node, ReclaimKind::kLost, 4000, 4000, 5000}};

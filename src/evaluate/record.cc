@@ -137,9 +137,9 @@ void Record::resume(JobState& job, double progress_s) {
   job.has_resumed = true;
   // Work that was done again by that run is not lost a second time.
   const double lost_s = std::max(0.0, job.useful_until_s - std::max(job.useful_from_s, progress_s));
-  LossFigures& of_end = figures_.by_end[std::string(to_string(job.end))];
+  LossFigures& of_end = figures_.by_end[std::string(to_string(job.last_end))];
   add_loss(of_end, lost_s * job.gpus);
-  if (job.end == RunEnd::kMoved) return;
+  if (job.last_end == RunEnd::kMoved) return;
   add_loss(figures_.all, lost_s * job.gpus);
   if (!job.had_notice) return;
   ++figures_.scheduled_departures;
@@ -210,6 +210,7 @@ void Record::ended(Moment at, RunNumber number, RunEnd end) {
     const bool is_still_down = job.is_displaced;
     job.end = is_still_down && !is_taken_back(end) ? job.end : end;
     if (!is_still_down) job.last_useful = run.last_useful;
+    job.last_end = end;
     job.is_displaced = true;
     job.has_resumed = false;
     job.useful_until_s = run.progress_s;

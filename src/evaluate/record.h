@@ -97,9 +97,10 @@ class Record {
     // Of a run that was taken back, until the job has resumed (loss) and caught up (downtime).
     bool is_displaced = false;
     bool has_resumed = false;
-    RunEnd end = RunEnd::kMoved;
-    double useful_until_s = 0;  ///< work
-    double useful_from_s = 0;   ///< the part of that run that was new began here
+    RunEnd end = RunEnd::kMoved;       ///< whose downtime it is
+    RunEnd last_end = RunEnd::kMoved;  ///< of its newest run: whose loss it is
+    double useful_until_s = 0;         ///< work
+    double useful_from_s = 0;          ///< the part of that run that was new began here
     Moment last_useful{0};
     bool had_notice = false;
   };

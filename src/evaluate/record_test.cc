@@ -98,6 +98,19 @@ TEST_F(RecordTest, a_move_by_the_policy_is_no_reclaim_but_its_loss_is_shown) {
   EXPECT_NEAR(figures.by_end.at("moved").lost_gpu_s, 10, 1e-6);
 }
 
+TEST_F(RecordTest, one_that_is_moved_before_it_did_anything_new_has_resumed_once_from_its_reclaim) {
+  start(0, 1, 0);
+  record.ended(at(100), 1, RunEnd::kNotice);
+  start(110, 2, 50);
+  record.ended(at(120), 2, RunEnd::kMoved);
+  start(130, 3, 60, 1);
+  const Figures figures = record.figures(at(300));
+  EXPECT_EQ(figures.all.displaced, 1u);
+  EXPECT_EQ(figures.all.resumed, 1u);
+  EXPECT_EQ(figures.by_end.at("moved").resumed, 1u);
+  EXPECT_NEAR(figures.by_end.at("notice").downtime_s, 70, 1e-6);
+}
+
 TEST_F(RecordTest, lent_time_ends_when_the_owner_is_there) {
   record.taken(at(50), 0, ReclaimKind::kNotice);
   record.lent(at(80), 0, 2);
@@ -142,6 +155,7 @@ struct Recount {
     double down_since = -1;
     bool waits = false;
     bool is_taken = false;
+    bool is_last_taken = false;
   };
 
   void move(Job& job, double now) {
@@ -168,7 +182,7 @@ struct Recount {
     if (f[1] == "submitted") job.gpus = std::stod(f[5]);
     if (f[1] == "started") {
       job.progress = std::stod(f[6]);
-      if (job.waits && job.is_taken)
+      if (job.waits && job.is_last_taken)
         lost += job.gpus * std::max(0.0, job.owed_to - std::max(job.owed_from, job.progress));
       job.waits = false;
       job.new_from = std::max(job.reached, job.progress);
@@ -186,6 +200,7 @@ struct Recount {
         job.down_since = -1;
         return;
       }
+      job.is_last_taken = f[7] != "moved";
       job.is_taken = f[7] != "moved" || (job.down_since >= 0 && job.is_taken);
       if (job.down_since < 0) job.down_since = job.last_useful;
       job.waits = true;
