@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "base/assert.h"
 
@@ -12,9 +11,6 @@ namespace {
 
 constexpr std::int64_t kHourMs = 3'600'000;
 constexpr double kMaxHorizon_s = 14 * 86400.0;
-/// As much variance as a regime counts, at most, for what evidence of the owner would make known:
-/// with it some four departures make an owner known, as agents ask (ADR 0011).
-constexpr double kUnknownRegime = 0.3;
 constexpr double kMaxWeight = 1e9;  // then the tallies are divided by it: every 630 days
 
 std::int64_t floor_div(std::int64_t a, std::int64_t b) {
@@ -46,27 +42,6 @@ void scale(Tally& tally, double by) {
   tally.exposure_s *= by;
 }
 
-Tally smoothed(const std::vector<Tally>& hours, std::size_t hour) {
-  const Tally& before = hours[(hour + kHoursOfWeek - 1) % kHoursOfWeek];
-  const Tally& at = hours[hour];
-  const Tally& after = hours[(hour + 1) % kHoursOfWeek];
-  return {
-      .events = before.events / 4 + at.events / 2 + after.events / 4,
-      .exposure_s = before.exposure_s / 4 + at.exposure_s / 2 + after.exposure_s / 4};
-}
-
-/// The same hour of all workdays, or of both days of the weekend.
-Tally of_like_days(const std::vector<Tally>& hours, std::size_t hour) {
-  constexpr std::size_t kWorkdays = 5;
-  const bool is_workday = hour / 24 < kWorkdays;
-  Tally sum;
-  for (std::size_t day = is_workday ? 0 : kWorkdays; day < (is_workday ? kWorkdays : 7); ++day) {
-    const Tally like = smoothed(hours, day * 24 + hour % 24);
-    add(sum, like.events, like.exposure_s);
-  }
-  return sum;
-}
-
 std::int64_t ms_of(double seconds) {
   return static_cast<std::int64_t>(std::llround(seconds * 1000));
 }
@@ -79,15 +54,13 @@ std::size_t hour_of_week(WallTime at, std::int64_t utc_offset_s) {
 
 double SurvivalForecast::probability() const {
   if (leaves_before) return 0;
-  const double k = spread();
-  return std::exp(-k * std::log1p(expected_departures / k));
+  return std::exp(-shape * std::log1p(expected_departures / shape));
 }
 
 double SurvivalForecast::quantile(double q) const {
   if (leaves_before) return 0;
   // A small survival goes with a large hazard.
-  const double k = spread();
-  return std::exp(-expected_departures * gamma_quantile({.shape = k, .rate = k}, 1 - q));
+  return std::exp(-expected_departures * gamma_quantile({.shape = shape, .rate = shape}, 1 - q));
 }
 
 double constant_rate(double survival, double horizon_s) {
@@ -96,7 +69,6 @@ double constant_rate(double survival, double horizon_s) {
 }
 
 HazardModel::HazardModel(HazardParameters parameters) : parameters_(parameters) {
-  campus_.edition = kHazardEdition;
   campus_.hours.resize(kHoursOfWeek);
   campus_.ages.resize(kAgeBands);
   no_lab_.hours.resize(kHoursOfWeek);
@@ -106,12 +78,6 @@ Result<HazardModel> HazardModel::restore(HazardParameters parameters, HazardStat
   RN_CHECK(check(state));
   HazardModel model(parameters);
   model.campus_ = std::move(state.campus);
-  if (model.campus_.edition < kHazardEdition) {
-    const HazardStrengths before = std::exchange(model.campus_.strengths, {});
-    model.campus_.strengths.lab = before.lab;
-    model.campus_.strengths.node = before.node;
-    model.campus_.edition = kHazardEdition;
-  }
   for (LabHazard& lab : state.labs) model.labs_.emplace(lab.lab, std::move(lab));
   for (NodeHazard& node : state.nodes) model.nodes_.emplace(node.node, std::move(node));
   return model;
@@ -282,24 +248,16 @@ HazardModel::Stretch HazardModel::stretch(
 }
 
 Gamma HazardModel::hour_posterior(
-    const std::vector<Tally>& hours,
-    std::size_t hour,
-    double prior_mean,
-    double strength,
-    double weight
+    const std::vector<Tally>& hours, std::size_t hour, double strength, double weight
 ) const {
-  const Tally seen = smoothed(hours, hour);
+  const Tally& before = hours[(hour + kHoursOfWeek - 1) % kHoursOfWeek];
+  const Tally& at = hours[hour];
+  const Tally& after = hours[(hour + 1) % kHoursOfWeek];
+  const double events = before.events / 4 + at.events / 2 + after.events / 4;
+  const double exposure = before.exposure_s / 4 + at.exposure_s / 2 + after.exposure_s / 4;
   return {
-      .shape = strength + seen.events / weight,
-      .rate = strength / prior_mean + base(weight).mean() * seen.exposure_s / weight};
-}
-
-/// What the campus's like days say of this hour, before its own day of the week says more.
-double HazardModel::usual_hour(std::size_t hour, double weight) const {
-  const Tally like = of_like_days(campus_.hours, hour);
-  const double strength = campus_.strengths.day_hour;
-  return (strength + like.events / weight) /
-         (strength + base(weight).mean() * like.exposure_s / weight);
+      .shape = strength + events / weight,
+      .rate = strength + base(weight).mean() * exposure / weight};
 }
 
 Gamma HazardModel::regime_posterior(
@@ -322,11 +280,10 @@ HazardModel::Posteriors HazardModel::posteriors(
         .shape = strength + tally.events / now, .rate = strength + rate * tally.exposure_s / now};
   };
   Posteriors known;
-  known[kHour] =
-      hour_posterior(campus_.hours, part.hour, usual_hour(part.hour, now), strengths.hour, now);
+  known[kHour] = hour_posterior(campus_.hours, part.hour, strengths.hour, now);
   known[kAge] = posterior(campus_.ages[part.age_band], strengths.age);
   known[kLab] = posterior(lab.rate, strengths.lab);
-  known[kLabHour] = hour_posterior(lab.hours, part.hour, 1, strengths.lab_hour, now);
+  known[kLabHour] = hour_posterior(lab.hours, part.hour, strengths.lab_hour, now);
   known[kNode] = posterior(node.rate, strengths.node);
   if (part.login) known[kLogin] = posterior(campus_.owner_login, strengths.covariate);
   if (part.foreign) known[kForeign] = posterior(campus_.foreign_process, strengths.covariate);
@@ -474,38 +431,27 @@ SurvivalForecast HazardModel::survival(
   SurvivalForecast forecast;
   forecast.leaves_before = asked.node.leaves_at_ms != 0 && asked.node.leaves_at_ms <= end_ms;
   double variance = 0;  // of log hazard, averaged over the expected departures
-  double unrest = 0;
   for (std::int64_t from_ms = at_ms; from_ms < end_ms;) {
     const bool is_present = asked.node.owner_login || asked.node.foreign_process;
     const std::int64_t limit = is_present ? std::min(end_ms, presence_end_ms) : end_ms;
     const Stretch part = stretch(asked.node, *asked.lab, from_ms, limit);
     double hazard = base_rate.mean();
     double unknown = 1 / base_rate.shape;
-    double open = 0;
-    const Posteriors known = posteriors(asked.node, *asked.lab, part, at_ms);
-    for (std::size_t f = 0; f < kFactorCount; ++f) {
-      if (!known[f]) continue;
-      hazard *= known[f]->mean();
-      const bool is_regime = f == kCampusRegime || f == kLabRegime;
-      const double of_this = 1 / known[f]->shape;
-      const double learnable = is_regime ? std::min(of_this, kUnknownRegime) : of_this;
-      unknown += learnable;
-      open += of_this - learnable;
+    for (const auto& factor : posteriors(asked.node, *asked.lab, part, at_ms)) {
+      if (!factor) continue;
+      hazard *= factor->mean();
+      unknown += 1 / factor->shape;
     }
     const double departures = hazard * static_cast<double>(part.to_ms - from_ms) / 1000;
     forecast.expected_departures += departures;
     variance += unknown * departures;
-    unrest += open * departures;
     from_ms = part.to_ms;
     if (from_ms >= presence_end_ms) {
       asked.node.owner_login = false;
       asked.node.foreign_process = false;
     }
   }
-  if (variance > 0) {
-    forecast.shape = forecast.expected_departures / variance;
-    forecast.unrest = unrest / forecast.expected_departures;
-  }
+  if (variance > 0) forecast.shape = forecast.expected_departures / variance;
   return forecast;
 }
 

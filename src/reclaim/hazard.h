@@ -22,20 +22,19 @@
 //
 // Every factor f has a Gamma(κ, κ) prior around 1 and the posterior mean (κ + n) / (κ + E), where n
 // counts its departures and E is what all *other* factors together expected in its exposure: a
-// factor explains only what the others do not. Hours are smoothed circularly by (¼, ½, ¼); those of
-// the campus's week have a prior around the same hour of all workdays, or of the weekend.
-// Evidence is forgotten with a half-life of 21 days; the regimes (holidays, deadlines, a burst of
-// work) are the same update with a half-life of six hours, so they fade to 1 in a forecast.
-// Withdrawals by us and announced departures end the exposure and count nothing (right-censoring);
-// an announced departure is a deadline after which nothing survives.
+// factor explains only what the others do not. Hours are smoothed circularly by (¼, ½, ¼).
+// Evidence is forgotten with a half-life of 21 days; the regimes (holidays, deadlines, exams) are
+// the same update with a half-life of a day, so they fade to 1 in a forecast. Withdrawals by us and
+// announced departures end the exposure and count nothing (right-censoring); an announced departure
+// is a deadline after which nothing survives.
 namespace rn::reclaim {
 
 struct HazardParameters {
   double prior_rate = 1.0 / (35 * 3600);  ///< 1/s; mean of interrupted runs at Salad
   double prior_events = 1;                ///< its weight
   double half_life_s = 21 * 86400.0;
-  double campus_regime_half_life_s = 6 * 3600.0;
-  double lab_regime_half_life_s = 6 * 3600.0;
+  double campus_regime_half_life_s = 24 * 3600.0;
+  double lab_regime_half_life_s = 2 * 3600.0;
   double contagion_s = 15 * 60.0;  ///< for how long a reclaimed lab-mate raises the hazard
   double presence_s = 30 * 60.0;   ///< for how long a forecast expects today's presence to last
   std::int64_t utc_offset_s = 0;   ///< of the campus's clocks: hours of the week are local
@@ -55,21 +54,15 @@ struct SurvivalForecast {
   double expected_departures = 0;
   /// Shape of the Gamma posterior of the hazard as a whole (mean 1): the more evidence, the larger.
   double shape = 1;
-  /// Variance of the hazard (mean 1) that no evidence makes small, on top of 1 / shape: regimes
-  /// come and go within hours.
-  double unrest = 0;
   bool leaves_before = false;  ///< an announced departure lies within the horizon
 
-  /// E[exp(−r·Λ)] over r ~ Gamma(k, k) with 1 / k = 1 / shape + unrest: (1 + Λ / k)^−k, which is
-  /// exp(−Λ) once much is known. This is the probability to quote: exp(−mean) would be too
-  /// pessimistic about little-known nodes.
+  /// E[exp(−r·Λ)] over the posterior of r: (1 + Λ / shape)^−shape, which is exp(−Λ) once much is
+  /// known. This is the probability to quote: exp(−mean) would be too pessimistic about
+  /// little-known nodes.
   double probability() const;
   /// The survival that is exceeded with probability 1 − q: 0.05 and 0.95 bound the 90 % credible
   /// band, 0.25 is the risk-averse figure for destinations. 0 < q < 1.
   double quantile(double q) const;
-
- private:
-  double spread() const { return 1 / (1 / shape + unrest); }
 };
 
 /// The constant rate (1/s) under which this survival over the horizon would be seen: for rules that
@@ -188,13 +181,8 @@ class HazardModel {
       const NodeHazard& node, const LabHazard& lab, const Stretch& stretch, std::int64_t at_ms
   ) const;
   Gamma hour_posterior(
-      const std::vector<Tally>& hours,
-      std::size_t hour,
-      double prior_mean,
-      double strength,
-      double weight
+      const std::vector<Tally>& hours, std::size_t hour, double strength, double weight
   ) const;
-  double usual_hour(std::size_t hour, double weight) const;
   Gamma regime_posterior(
       const Tally& regime, double age_s, double half_life_s, double strength, double base_rate
   ) const;

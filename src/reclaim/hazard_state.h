@@ -32,37 +32,19 @@ struct Tally {
 
 /// How strongly a factor is held to 1: κ of its Gamma(κ, κ) prior, in events.
 struct HazardStrengths {
-  double hour = 5;           ///< the campus's hours of the week, within those of like days
-  double day_hour = 2;       ///< hours of the day, of workdays and of weekends
-  double age = 8;            ///< age bands
-  double lab = 2;            ///< labs within the campus
-  double lab_hour = 40;      ///< a lab's hours within its own rate and the campus's profile
-  double node = 3;           ///< nodes within their lab
-  double covariate = 1;      ///< owner present, foreign process, lab-mates reclaimed
-  double campus_regime = 5;  ///< what is unusual on the campus these hours
-  double lab_regime = 0.7;   ///< and in the lab
+  double hour = 10;            ///< the campus's hours of the week
+  double age = 3;              ///< age bands
+  double lab = 2;              ///< labs within the campus
+  double lab_hour = 40;        ///< a lab's hours within its own rate and the campus's profile
+  double node = 3;             ///< nodes within their lab
+  double covariate = 1;        ///< owner present, foreign process, lab-mates reclaimed
+  double campus_regime = 100;  ///< what is unusual on the campus these days
+  double lab_regime = 2;       ///< and in the lab these hours
 
-  RN_FIELDS(
-      HazardStrengths,
-      hour,
-      day_hour,
-      age,
-      lab,
-      lab_hour,
-      node,
-      covariate,
-      campus_regime,
-      lab_regime
-  )
+  RN_FIELDS(HazardStrengths, hour, age, lab, lab_hour, node, covariate, campus_regime, lab_regime)
 };
 
-/// Which choice of strengths a row was written under. Rows of an older one keep what was learnt
-/// (the strengths of labs and nodes, all evidence) and take today's for the others, which belong to
-/// the half-lives of today's program.
-inline constexpr std::uint32_t kHazardEdition = 1;
-
 struct CampusHazard {
-  std::uint32_t edition = 0;
   std::int64_t reference_ms = 0;  ///< where the weight of evidence is 1; 0 = nothing seen yet
   Tally base;
   std::vector<Tally> hours;  ///< kHoursOfWeek
@@ -76,7 +58,6 @@ struct CampusHazard {
 
   RN_FIELDS(
       CampusHazard,
-      edition,
       reference_ms,
       base,
       hours,

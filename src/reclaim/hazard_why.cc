@@ -51,7 +51,6 @@ Status check_campus(const CampusHazard& campus) {
   const HazardStrengths& strengths = campus.strengths;
   for (const double strength :
        {strengths.hour,
-        strengths.day_hour,
         strengths.age,
         strengths.lab,
         strengths.lab_hour,
@@ -120,13 +119,8 @@ void HazardModel::describe_factors(
     const Subject& asked, const Posteriors& known, const Stretch& now, HazardExplanation& out
 ) const {
   const std::string hour = fmt::format("{} {:02}:00", kDays[now.hour / 24], now.hour % 24);
-  const std::string like = fmt::format(
-      "; this hour of all {}: x {:.2f}",
-      now.hour / 24 < 5 ? "workdays" : "weekends",
-      usual_hour(now.hour, weight(now.from_ms))
-  );
   const std::array<std::pair<const char*, std::string>, kFactorCount> words = {{
-      {"hour of week", hour + like},
+      {"hour of week", hour},
       {"age", kAgeNames[now.age_band]},
       {"lab", asked.node.lab.str()},
       {"lab's hour", hour},
@@ -134,8 +128,8 @@ void HazardModel::describe_factors(
       {"owner login", "somebody is logged in"},
       {"foreign process", "a process that is not ours on a lent GPU"},
       {"lab-mates", "another node of the lab was just reclaimed"},
-      {"campus these hours", "fades within a day"},
-      {"lab these hours", "fades within a day"},
+      {"campus these days", "fades within days"},
+      {"lab these hours", "fades within hours"},
   }};
   const HazardStrengths& strengths = campus_.strengths;
   const std::array<double, kFactorCount> priors = {
