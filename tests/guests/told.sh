@@ -15,7 +15,8 @@ while :; do
   step=$((step + 1))
   [ -e "$RECLAIM_TELL_FILE" ] || continue
   read -r why <"$RECLAIM_TELL_FILE"
-  echo "$step" >state.tmp && mv state.tmp state.ckpt
+  echo "$step" >state.tmp
+  echo "saves step=$step told=$why" # before it is there: at a notice the machine is left at once after that
+  mv state.tmp state.ckpt
   rm -f "$RECLAIM_TELL_FILE"
-  echo "saved step=$step told=$why"
 done

@@ -36,6 +36,7 @@ while True:
         continue
     with open("state.tmp", "w") as file:
         file.write(f"{step}\n")
+    # Before it is there: at a notice the machine is left at once after that.
+    print(f"saves step={step} told={why}", end="", flush=True)
     os.rename("state.tmp", "state.ckpt")
     ask("POST", "/v1/saved")
-    print(f"saved step={step} told={why}", end="", flush=True)

@@ -6,8 +6,10 @@
 #   reclaim run --tell-hook 'sh told_hook.sh save' --checkpoint state.ckpt -- sh told_hook.sh train STEP_S
 if [ "$1" = save ]; then
   read -r step </tmp/step
-  echo "$step" >state.tmp && mv state.tmp state.ckpt
-  echo "saved step=$step reason=$RECLAIM_REASON deadline=$RECLAIM_DEADLINE_UNIX grace=$RECLAIM_GRACE_S"
+  echo "$step" >state.tmp
+  # Before it is there: at a notice the machine is left at once after that.
+  echo "saves step=$step reason=$RECLAIM_REASON deadline=$RECLAIM_DEADLINE_UNIX grace=$RECLAIM_GRACE_S"
+  mv state.tmp state.ckpt
   exit
 fi
 step=0

@@ -110,7 +110,7 @@ class Telling(unittest.TestCase):
             site.wait("it to run elsewhere", lambda: self.lab_of(job) not in ("", lab), 90)
             site.wait("it to go on", lambda: self.steps_of("begin", job, attempt + 1), 60)
             self.assertGreaterEqual(  # its last words may be lost
-                self.steps_of("begin", job, attempt + 1)[0], self.steps_of("saved", job, attempt)[-1],
+                self.steps_of("begin", job, attempt + 1)[0], self.steps_of("saves", job, attempt)[-1],
                 "not from what it saved at the notice")
             site.nodes[lab].owner("release")
 

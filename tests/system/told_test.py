@@ -141,7 +141,7 @@ class Told(unittest.TestCase):
         site, job = self.site, self.listener
         site.wait("a durable generation", lambda: site.rest.job(job)["durable"]["generation"] > 0, 90)
         log = site.rest.log(job).decode()
-        self.assertRegex(log, r'saved step=\d+ told=\{"reason":"a save is due","told_unix":[\d.]+\}\n')
+        self.assertRegex(log, r'saves step=\d+ told=\{"reason":"a save is due","told_unix":[\d.]+\}\n')
         self.assertEqual(len(site.rest.attempts(job)), 1, "it ended when it was told")
         self.assertNotIn("ctl/SAVE", site.cli("why", job).stdout, "it is told, and nothing is wrong")
         durable = site.rest.job(job)["durable"]["generation"]
