@@ -10,16 +10,6 @@ namespace {
 class FetchTest : public TransferTest {
  protected:
   FetchTest() { ticket_.action = TicketAction::kFetch; }
-
-  GenerationMaker::Made make_there(std::uint32_t generation, int files) {
-    std::map<std::string, std::string> contents;
-    for (int i = 0; i < files; ++i)
-      contents["f" + std::to_string(i)] =
-          std::string(3000, static_cast<char>(i + 1)) + std::to_string(i % 2 == 0 ? 0 : generation);
-    auto made = maker_.make(generation, contents);
-    EXPECT_TRUE(GenerationMaker::store(*there_, made));
-    return made;
-  }
 };
 
 TEST_F(FetchTest, a_generation_is_fetched_by_the_hash_that_the_coordinator_named) {

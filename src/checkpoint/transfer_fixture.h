@@ -29,6 +29,17 @@ class TransferTest : public ::testing::Test {
     ticket_.max_bytes = 1 << 20;
   }
 
+  /// A generation of the other node: of one to the next each second file changes.
+  GenerationMaker::Made make_there(std::uint32_t generation, int files) {
+    std::map<std::string, std::string> contents;
+    for (int i = 0; i < files; ++i)
+      contents["f" + std::to_string(i)] =
+          std::string(3000, static_cast<char>(i + 1)) + std::to_string(i % 2 == 0 ? 0 : generation);
+    auto made = maker_.make(generation, contents);
+    EXPECT_TRUE(GenerationMaker::store(*there_, made));
+    return made;
+  }
+
   PeerServerDeps deps() {
     PeerServerDeps out{
         *there_,

@@ -15,16 +15,6 @@ class ServeTest : public TransferTest {
  protected:
   ServeTest() { ticket_.action = TicketAction::kFetch; }
 
-  GenerationMaker::Made make_there(std::uint32_t generation, int files) {
-    std::map<std::string, std::string> contents;
-    for (int i = 0; i < files; ++i)
-      contents["f" + std::to_string(i)] =
-          std::string(3000, static_cast<char>(i + 1)) + std::to_string(i % 2 == 0 ? 0 : generation);
-    auto made = maker_.make(generation, contents);
-    EXPECT_TRUE(GenerationMaker::store(*there_, made));
-    return made;
-  }
-
   static std::uint64_t bytes_of(const GenerationMaker::Made& made) {
     std::uint64_t bytes = 0;
     for (const ChunkRef& chunk : made.manifest.chunks) bytes += chunk.cipher_bytes;

@@ -35,7 +35,7 @@ struct Cadence {
 };
 
 /// The product: one coordinator core, and an agent core and a warden core for each node, as the
-/// daemons run them, with nothing but their shells replaced (ADR 0015). Ablations change the
+/// daemons run them, with nothing but their shells replaced (ADR 0014). Ablations change the
 /// coordinator's own configuration and nothing else.
 class Production final : public Policy {
  public:

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cstdio>
 #include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/scratch_folder.h"
 #include "evaluate/job_trace.h"
 #include "evaluate/owner_trace.h"
 #include "evaluate/spot_trace.h"
@@ -24,26 +23,18 @@ using testing::IsEmpty;
 /// Files of a test, removed at its end.
 class TraceFiles : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = testing::TempDir() + "/rn_traces_XXXXXX";
-    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
-  }
-
-  void TearDown() override {
-    for (const std::string& path : made_) std::remove(path.c_str());
-    rmdir(folder_.c_str());
-  }
-
   std::string plain(const std::string& name, const std::string& text) {
-    std::ofstream(add(name), std::ios::binary) << text;
-    return made_.back();
+    const std::string path = path_of(name);
+    std::ofstream(path, std::ios::binary) << text;
+    return path;
   }
 
   std::string packed(const std::string& name, const std::string& text) {
-    gzFile file = gzopen(add(name).c_str(), "wb");
+    const std::string path = path_of(name);
+    gzFile file = gzopen(path.c_str(), "wb");
     EXPECT_EQ(gzwrite(file, text.data(), static_cast<unsigned>(text.size())), text.size());
     gzclose(file);
-    return made_.back();
+    return path;
   }
 
   /// A packed file of which the last bytes never arrived.
@@ -53,15 +44,9 @@ class TraceFiles : public testing::Test {
     return path;
   }
 
-  std::string folder_;
+  std::string path_of(const std::string& name) const { return folder_.path() + "/" + name; }
 
- private:
-  const std::string& add(const std::string& name) {
-    made_.push_back(folder_ + "/" + name);
-    return made_.back();
-  }
-
-  std::vector<std::string> made_;
+  const ScratchFolder folder_;
 };
 
 Result<LabTrace> owners(const std::string& text, OwnerTraceRule rule = {}) {
@@ -267,14 +252,14 @@ TEST_F(TraceFiles, that_end_in_the_middle_are_refused) {
 }
 
 TEST_F(TraceFiles, that_are_not_there_are_not_found) {
-  EXPECT_EQ(read_owner_trace(folder_ + "/none.csv.gz", {}).error().code, ErrorCode::kNotFound);
-  EXPECT_EQ(read_owner_traces(folder_, {}).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(read_owner_trace(path_of("none.csv.gz"), {}).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(read_owner_traces(folder_.path(), {}).error().code, ErrorCode::kNotFound);
 }
 
 TEST_F(TraceFiles, of_a_folder_are_labs_in_the_order_of_their_names) {
   packed("b.csv.gz", MinutesOf(8).idle(8, 12).text());
   packed("a.csv.gz", MinutesOf(8).idle(0, 12).text());
-  const auto labs = read_owner_traces(folder_, {});
+  const auto labs = read_owner_traces(folder_.path(), {});
   ASSERT_TRUE(labs) << labs.error().describe();
   ASSERT_EQ(labs->size(), 2u);
   EXPECT_EQ((*labs)[0].name, "a");

@@ -19,7 +19,7 @@
 
 // A site in which a policy has to make do: owners who take their machines back, people who submit,
 // lines, and guests that compute and can be saved. What is in here is the same for every policy
-// (ADR 0015).
+// (ADR 0014).
 namespace rn::evaluate {
 
 class World;
