@@ -2,10 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
-#include <utility>
 
+#include "base/event_queue.h"
 #include "base/time.h"
 
 namespace rn::evaluate {
@@ -21,33 +19,7 @@ constexpr double seconds_of(Moment moment) {
   return static_cast<double>(moment.count()) / 1e9;
 }
 
-/// What happens when, in order of time, and of entry where times are equal: hence the same run for
-/// the same seed. Time goes from entry to entry and does not pass in between.
-class Agenda {
- public:
-  using Action = std::function<void()>;
-  using Entry = std::pair<std::int64_t, std::uint64_t>;
-
-  /// A moment that is over counts as now.
-  Entry at(Moment when, Action action);
-
-  Entry after(Moment delay, Action action) { return at(now_ + delay, std::move(action)); }
-
-  /// Nothing if it has happened.
-  void cancel(Entry entry) { entries_.erase(entry); }
-
-  /// The next entry, if there is one before `until`; else time becomes `until`. False then.
-  bool step(Moment until);
-
-  Moment now() const { return now_; }
-
-  std::uint64_t happened() const { return happened_; }
-
- private:
-  Moment now_{0};
-  std::uint64_t next_ = 0;
-  std::uint64_t happened_ = 0;
-  std::map<Entry, Action> entries_;
-};
+/// What happens when.
+using Agenda = EventQueue;
 
 }  // namespace rn::evaluate

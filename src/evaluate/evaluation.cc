@@ -198,7 +198,7 @@ Result<Outcome> evaluate(
   world->run(*policy);
   outcome.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   outcome.figures = world->figures();
-  outcome.events = world->agenda().happened();
+  outcome.events = world->agenda().executed();
   if (const auto* product = dynamic_cast<const Production*>(policy.get()))
     outcome.counts = product->counts();
   return outcome;

@@ -82,7 +82,7 @@ class Flows {
   Id next_ = 1;
   Moment settled_at_{0};
   bool is_wanted_ = false;
-  std::optional<Agenda::Entry> end_;
+  std::optional<Agenda::Handle> end_;
   double bytes_ = 0;
   std::vector<double> bytes_by_link_;
 };

@@ -79,7 +79,7 @@ class WardenSeat {
   std::optional<warden::WardenCore> core_;
   std::map<GuestName, Guest> guests_;
   std::map<GuestName, double> prepared_;
-  std::optional<Agenda::Entry> timer_;
+  std::optional<Agenda::Handle> timer_;
   std::optional<ReclaimKind> declared_;  ///< what ends guests now
   std::uint64_t next_container_ = 1;
   std::uint64_t emergencies_ = 0;

@@ -81,7 +81,7 @@ class Pulse {
   std::function<void()> beat_;
   Moment pause_{0};
   Moment due_{0};
-  std::optional<Agenda::Entry> entry_;
+  std::optional<Agenda::Handle> entry_;
 };
 
 /// The coordinator's process around its core: no disk, no sockets.

@@ -123,7 +123,7 @@ class World {
     double slowed = 0;
     bool is_paused = false;
     std::vector<std::function<void(double)>> waiting;  ///< for the save under way
-    std::optional<Agenda::Entry> end;
+    std::optional<Agenda::Handle> end;
   };
 
   struct Node {

@@ -9,10 +9,13 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/event_queue.h"
 #include "base/rng.h"
-#include "sim/event_queue.h"
 
 namespace rn::sim {
+
+/// True time of the simulated world. Machines read it through their own (wrong) clocks.
+using TrueTime = nanoseconds;
 
 /// Faults of every link; all off by default. Probabilities are per message.
 struct NetworkFaults {

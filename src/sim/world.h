@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/event_queue.h"
 #include "base/rng.h"
 #include "base/time.h"
-#include "sim/event_queue.h"
 #include "sim/lines.h"
 #include "sim/network.h"
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sim/event_queue.h"
+#include "base/event_queue.h"
 
 #include <algorithm>
 
-namespace rn::sim {
+namespace rn {
 
-EventQueue::Handle EventQueue::at(TrueTime when, Action action) {
+EventQueue::Handle EventQueue::at(nanoseconds when, Action action) {
   const Handle handle{std::max(when, now_).count(), next_++};
   events_.emplace(handle, std::move(action));
   return handle;
@@ -14,10 +14,16 @@ EventQueue::Handle EventQueue::at(TrueTime when, Action action) {
 bool EventQueue::step() {
   if (events_.empty()) return false;
   auto node = events_.extract(events_.begin());
-  now_ = TrueTime(node.key().first);
+  now_ = nanoseconds(node.key().first);
   ++executed_;
   node.mapped()();
   return true;
 }
 
-}  // namespace rn::sim
+bool EventQueue::step(nanoseconds until) {
+  if (!events_.empty() && nanoseconds(events_.begin()->first.first) < until) return step();
+  now_ = until;
+  return false;
+}
+
+}  // namespace rn
