@@ -24,6 +24,7 @@ TOOLS = ("ip", "tc", "nft", "nsenter", "dockerd", "iperf3", "tcpdump", "setpriv"
 LABS_ROOT = pathlib.Path(os.environ.get("RN_LABS_ROOT", "/tmp"))
 NODE_DISK_MIB, NODE_MEMORY_MIB = 700, 250  # what a node takes: its engine, images, chunks
 GUEST_SHARE = 0.9  # of a node's line: what is left is the owner's, so that no guest packet waits behind theirs
+COPY_SHARE = 0.95  # of the line: payload, of which the agent plans nineteen twentieths
 CONTRACT = {"notice_s": 20, "guest_cpu_milli": 400, "guest_memory_mib": 700, "guest_disk_mib": 640,
             "reserve_disk_mib": 64}
 
@@ -169,7 +170,8 @@ class BedNode(Node):
 
     def __init__(self, bed, name):
         line = bed.lines.node(name).up
-        flags = ["--uplink", f"eth0:{int(line * GUEST_SHARE / 1000)}kbit"] if line else []
+        flags = ["--uplink", f"eth0:{int(line * GUEST_SHARE / 1000)}kbit",
+                 "--transfers", f"eth0:{int(line * COPY_SHARE / 1000)}kbit"] if line else []
         super().__init__(bed.labs, name, bed.contracts[name], warden_flags=flags)
 
     def join(self, coordinator):
