@@ -100,7 +100,10 @@ void Core::State::step_generations(Attempt& a) {
   pump_precopy(a);
   pump_ahead(a);
   if (a.row.phase < Phase::kRunning || a.row.phase > Phase::kDraining) return;
-  if (GenerationRow* const row = generation_to_copy(a)) pump_copies(a, *row);
+  if (GenerationRow* const row = generation_to_copy(a)) {
+    leave_older(a, *row);
+    if (!waits_for_next_save(a)) pump_copies(a, *row);
+  }
   look_for_copies(a);
 }
 
@@ -336,8 +339,9 @@ void Core::State::pump_ahead(Attempt& a) {
   if (a.unsaved_since || a.row.is_fenced || !may_go_ahead(a)) return;
   const std::size_t wanted = std::max(a.row.plan.wanted, 1u);
   const GenerationRow* const last = newest(a);
-  const bool is_settled =
-      last == nullptr || last->is_committed || last->is_refused || last->receipts.size() >= wanted;
+  const bool leaves = a.row.phase >= Phase::kNoticed && a.copies.empty();
+  const bool is_settled = last == nullptr || last->is_committed || last->is_refused ||
+                          last->receipts.size() >= wanted || leaves;
   if (!is_settled || a.copies.size() >= wanted) return;
   GenerationRef coming;
   coming.job = a.name.job;

@@ -420,6 +420,13 @@ class Core::State {
   void step_publishing(Attempt& a);
   void trim_generations(Attempt& a);
 
+  // core_newest.cc: which of its saves counts for a guest that has to leave
+  double leaving_share() const;
+  double missing_bytes(const Attempt& a, const GenerationRow& row) const;
+  void leave_older(Attempt& a, const GenerationRow& row);
+  std::optional<double> next_save_s(const Attempt& a) const;
+  bool waits_for_next_save(const Attempt& a) const;
+
   // core_transfers.cc: how fast copies and fetches go
   std::uint64_t cap_of(const Attempt& a) const;
   void see_progress(TransferState& transfer, const TransferProgress& seen) const;

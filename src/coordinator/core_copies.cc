@@ -34,15 +34,18 @@ std::uint32_t needed_copies(const State& state, const JobEntry& job, const NodeE
   return std::clamp(static_cast<std::uint32_t>(domains.size()), 1u, wanted_copies(job));
 }
 
-/// One more in a degraded placement, if there is a place for it.
-std::uint32_t planned_copies(
+/// In a degraded placement what is durable goes to one domain more, after all else: nothing waits
+/// for it.
+std::vector<PeerGrant> degraded_extra(
     const JobEntry& job, std::uint32_t needed, const std::vector<PeerGrant>& grants
 ) {
+  if (!job.row.job.is_degraded) return {};
   std::set<std::string> domains;
-  for (const PeerGrant& grant : grants) domains.insert(grant.failure_domain);
-  const std::uint32_t wished = wanted_copies(job) + (job.row.job.is_degraded ? 1 : 0);
-  const auto possible = static_cast<std::uint32_t>(domains.size());
-  return std::max(needed, std::min(wished, possible));
+  for (const PeerGrant& grant : grants) {
+    domains.insert(grant.failure_domain);
+    if (domains.size() > needed) return {grant};
+  }
+  return {};
 }
 
 Ticket ticket_for(
@@ -489,9 +492,13 @@ void refresh_plan(State& state, JobEntry& job, AttemptEntry& attempt) {
   const std::uint32_t needed = needed_copies(state, job, *source);
   if (needed < wanted_copies(job) && !grants.empty())
     shortfall += ": a generation counts as durable with " + std::to_string(needed);
-  const std::uint32_t wanted = planned_copies(job, needed, grants);
+  for (PeerGrant& extra : degraded_extra(job, needed, grants)) {
+    const auto is_it = [&](const PeerGrant& peer) { return peer.node == extra.node; };
+    if (std::none_of(precopies.begin(), precopies.end(), is_it))
+      precopies.push_back(std::move(extra));
+  }
   attempt.plan_made = state.now.boot;
-  if (is_made && !is_expiring && wanted == attempt.plan.wanted &&
+  if (is_made && !is_expiring && needed == attempt.plan.wanted &&
       has_same_places(grants, attempt.plan.copies) &&
       has_same_places(precopies, attempt.plan.precopies))
     return;
@@ -500,7 +507,7 @@ void refresh_plan(State& state, JobEntry& job, AttemptEntry& attempt) {
   const CheckpointSpec& spec = job.row.job.spec.checkpoint;
   attempt.plan.job = job.row.job.id;
   attempt.plan.epoch = attempt.row.attempt.epoch;
-  attempt.plan.wanted = wanted;
+  attempt.plan.wanted = needed;
   // Degraded: it may save twice as often.
   attempt.plan.min_interval_s =
       job.row.job.is_degraded ? spec.min_interval_s / 2 : spec.min_interval_s;
