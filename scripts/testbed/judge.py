@@ -70,6 +70,13 @@ def delta_of(job, first, last):
     return guest.dirty_bytes(spec["state_mib"], spec["blocks"], first, last) if last > first else 0
 
 
+def lacking(job, holders, at, last):
+    """Bytes that the best provided of the holders lacked of the save at step `last`, at that time."""
+    had = [saved_step(job, one["created"]) for one in job["generations"]
+           if one["committed"] <= at and set(one["holders"]) & set(holders)]
+    return delta_of(job, max(had, default=0), last)
+
+
 def displaced_by(record, act):
     """What the act cost each guest that was on the machine and had work left."""
     found = []
@@ -107,6 +114,7 @@ def _displaced(record, act, name, job, cost, old, starts):
         "to": holders[0] if holders else None, "ready": max(act["begun"], last_save_at),
         "known_step": known_step, "last_save": last_save,
         "delta": delta_of(job, known_step, last_save),
+        "lacking": lacking(job, holders, act["begun"], last_save),
         "is_inside": bool(is_kept and resumed and resumed["committed"] <= deadline + SLACK_S),
         "restored": cost.restored, "silence_s": cost.silence_s, "downtime_s": cost.downtime_s,
         "lost_steps": cost.lost_steps, "lost_s": cost.lost_s,
@@ -240,13 +248,15 @@ def by_kind(record, acts, displaced):
 
 def moved(acts):
     """Bytes that left by the peers' port, against the true delta, of scheduled reclaims whose guests all got away."""
-    pairs = [(act["sent"], sum(one["delta"] for one in act["displaced"])) for act in acts
+    pairs = [(act["sent"], sum(one["delta"] for one in act["displaced"]),
+              sum(one["lacking"] for one in act["displaced"])) for act in acts
              if act["kind"] in SCHEDULED and act["displaced"] and act["sent"] is not None
              and all(one["is_inside"] for one in act["displaced"])]
-    pairs = [(sent, delta) for sent, delta in pairs if delta > 0]
-    sent, delta = sum(one[0] for one in pairs), sum(one[1] for one in pairs)
+    pairs = [one for one in pairs if one[1] > 0]
+    sent, delta, lacked = (sum(one[which] for one in pairs) for which in range(3))
     return {"n": len(pairs), "sent": sent, "delta": delta, "ratio": sent / delta if delta else None,
-            "each": spread([one / of for one, of in pairs])}
+            "lacking": lacked, "ratio_of_lacking": sent / lacked if lacked else None,
+            "each": spread([one[0] / one[1] for one in pairs])}
 
 
 def judge(record):

@@ -63,7 +63,8 @@ def text(result):
         lines.append(
             f"bytes moved against the true delta: {moved['sent'] / 1e6:.1f} MB of {moved['delta'] / 1e6:.1f} MB, "
             f"{moved['ratio']:.2f} times (n={moved['n']} reclaims; each: p50 {number(moved['each']['p50'], '')}, "
-            f"max {number(moved['each']['max'], '')})")
+            f"max {number(moved['each']['max'], '')}); against what the destinations lacked: "
+            f"{number(moved['ratio_of_lacking'], '')} times")
     lines.append("deadlines admitted and missed by the daemons' own word: " + (
         ", ".join(f"{name} {count}" for name, count in sorted(result["deadlines"].items())) or "no daemon says so"))
     lines.append("attempts given up as lost although nobody had pulled that cable: "

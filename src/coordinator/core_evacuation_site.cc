@@ -248,7 +248,8 @@ void SiteReader::read_links() {
     return reclaim::Bandwidth{.q10 = kSureShare * rate, .median = kUsualShare * rate};
   };
   const std::map<NodeId, double> seen = state_.path_rates.best();
-  for (const auto& link : topology.links()) out_.site.links.push_back(line_of(link.rate));
+  for (const auto& link : topology.links())
+    out_.site.links.push_back(line_of(link.rate - link.background));
   for (const NodeEntry* node : nodes_) {
     const double told = static_cast<double>(node->row.facts.uplink_bps) / 8;
     const double rate =

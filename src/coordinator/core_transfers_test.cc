@@ -13,7 +13,6 @@ constexpr std::uint64_t kMb = 1'000'000;
 class SharedLine : public CoreSite {
  protected:
   SharedLine() {
-    reclaim::TopologyDeclaration declared;
     declared.switches = {{"campus", "", {}}, {"building-a", "campus", {12.5e6, 12.5e6, 0.001}}};
     declared.nodes = {
         {"a", "building-a", {125e6, 125e6, 0}}, {"b", "building-a", {125e6, 125e6, 0}}};
@@ -90,6 +89,7 @@ class SharedLine : public CoreSite {
 
   std::string why(const JobId& id) { return core->why(id, clock.now()).value(); }
 
+  reclaim::TopologyDeclaration declared;
   JobId job_a_;
   JobId job_b_;
 };
@@ -397,6 +397,21 @@ TEST_F(SharedLine, what_others_send_by_the_nodes_uplink_is_left_to_them) {
   pass(250);
 
   EXPECT_NEAR(rate_of(job_a_), 20, 0.5);
+}
+
+TEST_F(SharedLine, what_others_send_over_a_declared_line_is_left_to_them) {
+  declared.switches[1].line.background = 40e6 / 8;
+  config.topology = *reclaim::Topology::make(declared);
+  build();
+
+  report(job_a_, 500 * kMb, 0);
+  pass(250);
+  EXPECT_NEAR(rate_of(job_a_), 55, 0.1) << "of 100 Mbit/s, 5 % of which stay free";
+
+  notice(job_a_);
+  report(job_a_, 160 * kMb, 20'000);
+  pass(250);
+  EXPECT_TRUE(is_promised(job_a_)) << "an owner waits: for two minutes others may be pressed";
 }
 
 TEST_F(SharedLine, a_site_at_rest_hears_nothing_of_rates) {

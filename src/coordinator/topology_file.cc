@@ -27,8 +27,9 @@ struct FileLink {
   std::optional<std::string> up;
   std::optional<std::string> down;
   std::optional<double> latency_ms;
+  std::optional<std::string> background;
 
-  RN_FIELDS(FileLink, name, parent, rate, up, down, latency_ms)
+  RN_FIELDS(FileLink, name, parent, rate, up, down, latency_ms, background)
 };
 
 struct FileTopologyNode {
@@ -38,8 +39,9 @@ struct FileTopologyNode {
   std::optional<std::string> up;
   std::optional<std::string> down;
   std::optional<double> latency_ms;
+  std::optional<std::string> background;
 
-  RN_FIELDS(FileTopologyNode, name, at, rate, up, down, latency_ms)
+  RN_FIELDS(FileTopologyNode, name, at, rate, up, down, latency_ms, background)
 };
 
 struct FileTopology {
@@ -78,6 +80,7 @@ Result<reclaim::TopologyLine> line_of(const std::string& who, const Entry& entry
   line.down = line.up;
   RN_CHECK(read("up", entry.up, line.up));
   RN_CHECK(read("down", entry.down, line.down));
+  RN_CHECK(read("background", entry.background, line.background));
   line.latency_s = entry.latency_ms.value_or(0) / 1000;
   if (line.up > 0 && line.down > 0) return line;
   return fail(
@@ -93,7 +96,7 @@ Status read_links(const FileTopology& file, reclaim::TopologyDeclaration& out) {
     RN_CHECK(check_name("links", i, link.name));
     const std::string who = "links: '" + link.name + "'";
     const bool is_root = !link.parent || link.parent->empty();
-    const bool has_line = link.rate || link.up || link.down || link.latency_ms;
+    const bool has_line = link.rate || link.up || link.down || link.latency_ms || link.background;
     if (is_root && has_line)
       return fail(
           ErrorCode::kInvalid,

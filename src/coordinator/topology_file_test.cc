@@ -67,6 +67,14 @@ struct BadFile {
 
 class TopologyFileRefuses : public testing::TestWithParam<BadFile> {};
 
+TEST(TopologyFile, what_others_send_over_a_line_is_not_to_be_had) {
+  const auto topology = parse_topology(with("latency_ms: 1", "background: 300mbit"));
+
+  ASSERT_TRUE(topology) << topology.error().describe();
+  const auto way = topology->path(topology->find("lab-a-1", ""), std::nullopt);
+  EXPECT_DOUBLE_EQ(way.rate, 700e6 / 8);
+}
+
 TEST_P(TopologyFileRefuses, what_is_wrong_and_says_where_and_what_next) {
   const auto topology = parse_topology(with(GetParam().old, GetParam().fresh));
 
@@ -100,6 +108,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"an_unknown_field", "latency_ms", "latncy_ms", "latncy_ms"},
         BadFile{"a_latency_that_is_no_number", "latency_ms: 1", "latency_ms: soon", "latency_ms"},
         BadFile{"a_negative_latency", "latency_ms: 1", "latency_ms: -1", "'building-a'"},
+        BadFile{
+            "a_background_that_fills_the_line",
+            "latency_ms: 1",
+            "background: 1gbit",
+            "'building-a': its background is not less than its rate"},
+        BadFile{
+            "a_background_without_unit", "latency_ms: 1", "background: '90'", "'90' is no rate"},
         BadFile{"a_name_with_blanks", "name: lab-a-1", "name: lab a 1", "nodes[0]: its name"},
         BadFile{"no_name", "name: lab-a-1", "name: ''", "nodes[0]: it has no name"},
         BadFile{"no_switch", "    at: campus\n", "", "'lab-b-1' hangs at ''"},

@@ -48,7 +48,8 @@ std::vector<std::uint32_t> TransferLinks::of(
   const reclaim::Topology::Path path = topology.path(place, target);
   for (std::size_t i = 0; i < path.links.size(); ++i) {
     const reclaim::Topology::Link& link = topology.links()[path.links[i]];
-    out.push_back(add(link.name, link.rate, place && i == 0 ? foreign : 0));
+    const double seen = place && i == 0 ? foreign : 0;
+    out.push_back(add(link.name, link.rate, std::max(link.background, seen)));
   }
   if (!target && to.facts.uplink_bps > 0)
     out.push_back(add(state.name_of(receiver) + " down", line_rate(to.facts.uplink_bps), 0));

@@ -34,6 +34,11 @@ Status check_line(const std::string& who, const TopologyLine& line) {
     );
   if (!(line.latency_s >= 0 && line.latency_s <= kMostLineLatency_s))
     return bad_topology(who + ": its latency_ms is not within 0 and 10000", "correct it");
+  if (!(line.background >= 0 && line.background < std::min(line.up, line.down)))
+    return bad_topology(
+        who + ": its background is not less than its rate",
+        "write what other people usually send over it, for example `background: 100mbit`"
+    );
   return {};
 }
 
@@ -148,8 +153,8 @@ Result<Topology> Topology::make(const TopologyDeclaration& declared) {
   RN_TRY(out.parent_, find_parents(declared, names));
   RN_TRY(out.depth_, find_depths(declared, out.parent_));
   const auto add = [&](const std::string& name, const TopologyLine& line) {
-    out.links_.push_back({name + " up", line.up, line.latency_s});
-    out.links_.push_back({name + " down", line.down, line.latency_s});
+    out.links_.push_back({name + " up", line.up, line.latency_s, line.background});
+    out.links_.push_back({name + " down", line.down, line.latency_s, line.background});
   };
   for (std::uint32_t i = 0; i < declared.switches.size(); ++i) {
     if (out.parent_[i] == i) out.root_ = i;
@@ -217,7 +222,7 @@ Topology::Path Topology::path(std::optional<Place> from, std::optional<Place> to
   }
   out.links.insert(out.links.end(), way_down.rbegin(), way_down.rend());
   for (const std::uint32_t link : out.links) {
-    out.rate = std::min(out.rate, links_[link].rate);
+    out.rate = std::min(out.rate, links_[link].rate - links_[link].background);
     out.latency_s += links_[link].latency_s;
   }
   return out;

@@ -19,6 +19,8 @@ struct TopologyLine {
   double up = 0;         ///< away from it, towards the root
   double down = 0;       ///< towards it
   double latency_s = 0;  ///< one way
+  /// What other people send over it, each way, which copies are to leave free.
+  double background = 0;
 };
 
 struct TopologySwitch {
@@ -52,6 +54,7 @@ class Topology {
     std::string name;  ///< "building-a up"
     double rate = 0;
     double latency_s = 0;
+    double background = 0;  ///< declared: of others; less than the rate
   };
 
   /// Where something hangs: an index of a node that the topology names.
@@ -59,15 +62,17 @@ class Topology {
 
   struct Path {
     std::vector<std::uint32_t> links;  ///< in the order in which bytes cross them, each once
-    double rate = 0;                   ///< of the slowest; infinite for a path of no links
-    double latency_s = 0;              ///< one way
+    double rate = 0;       ///< the least that a line has beside its background; infinite
+                           ///< for a path of no links
+    double latency_s = 0;  ///< one way
   };
 
   /// Of a site that declares none: no links, nobody has a place.
   Topology() = default;
 
   /// kInvalid names what is wrong and what to do: no nodes, no or two roots, a loop, an unknown
-  /// parent or switch, a name used twice, a rate outside [kLeastLineRate, kMostLineRate].
+  /// parent or switch, a name used twice, a rate outside [kLeastLineRate, kMostLineRate], a
+  /// background that fills its line.
   /// kExhausted above the bounds.
   static Result<Topology> make(const TopologyDeclaration& declared);
 

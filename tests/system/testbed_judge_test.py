@@ -74,12 +74,21 @@ class Judged(unittest.TestCase):
         self.assertEqual((cost["lost_steps"], cost["silence_s"], cost["downtime_s"], cost["to"]), (0, 4, 5, "a-1"))
         self.assertEqual((cost["known_step"], cost["last_save"], cost["delta"]), (10, 22, 12 * 4 * guest.BLOCK))
         self.assertEqual(result["moved"]["ratio"], (4 << 20) / cost["delta"])
+        self.assertEqual(result["moved"]["ratio_of_lacking"], result["moved"]["ratio"])
         one = result["kinds"]["notice"]
         self.assertEqual((one["cut_s"]["p50"], one["cleared_s"]["p50"], one["last_packet_s"]["p50"]), (3, 4, 2))
         self.assertEqual((one["packets_after_deadline"], result["again_before_new_work"]), (0, 0))
         self.assertIn("inside their notice: 1 of 1", summary.text({**result, "about": {
             "scenario": "s", "seed": 1, "minutes": 2, "owners": "", "machine": "", "load": "", "commit": "", "when": "",
             "topology": "", "nodes": 3, "shaper": "htb", "left_out": 0}}))
+
+    def test_a_destination_that_had_nothing_lacked_the_whole_state(self):
+        record = a_record()
+        record["jobs"]["g0"]["generations"][0]["holders"] = ["b-2"]
+        result = judge.judge(record)
+        self.assertEqual(result["displaced"][0]["lacking"], 16 << 20)
+        self.assertEqual(result["moved"]["ratio_of_lacking"], 1 / 4)
+        self.assertEqual(result["displaced"][0]["delta"], 12 * 4 * guest.BLOCK)
 
     def test_a_copy_that_is_durable_after_the_deadline_is_late(self):
         record = a_record()
