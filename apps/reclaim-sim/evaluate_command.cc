@@ -98,6 +98,10 @@ std::function<int()> add_evaluate(CLI::App& app) {
   );
   command->add_option("--jobs", setting.jobs, "recorded jobs");
   command->add_option("--spot", setting.spot, "recorded spot machines in place of owners");
+  command->add_option("--line-factor", setting.line_factor, "lines carry so many times as much")
+      ->check(CLI::Range(0.01, 100.0));
+  command->add_option("--state-factor", setting.state_factor, "states are so many times as large")
+      ->check(CLI::Range(0.01, 100.0));
   command->add_option("--csv", wanted->csv, "one row for each run");
   command->add_option("--json", wanted->json, "one line for each run");
   command->add_option("--log", wanted->log, "all that happened (docs/formats/evaluation-log.md)");

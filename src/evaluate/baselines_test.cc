@@ -153,8 +153,7 @@ TEST(YoungDaly, saves_more_often_where_more_was_taken_back) {
     YoungDaly policy;
     played(setting, policy, &rows);
     return std::count_if(rows.begin(), rows.end(), [](const std::string& row) {
-      return row.find(",speed,") != std::string::npos &&
-             row.find(",0.000000,") != std::string::npos;
+      return row.find(",speed,") != std::string::npos && row.ends_with(",,0,");
     });
   };
   EXPECT_GT(saves(20), 2 * saves(0));

@@ -105,4 +105,15 @@ Campus make_campus(const CampusOptions& options, std::uint64_t seed) {
   return campus;
 }
 
+void scale_lines(Campus& campus, double factor) {
+  const auto scale = [factor](reclaim::TopologyLine& line) {
+    line.up *= factor;
+    line.down *= factor;
+  };
+  for (auto& one : campus.topology.switches) scale(one.line);
+  for (auto& one : campus.topology.nodes) scale(one.line);
+  for (CampusNode& node : campus.nodes) node.line *= factor;
+  for (LineChange& change : campus.changes) change.rate *= factor;
+}
+
 }  // namespace rn::evaluate

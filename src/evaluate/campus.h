@@ -54,4 +54,7 @@ struct CampusOptions {
 /// labs.
 Campus make_campus(const CampusOptions& options, std::uint64_t seed);
 
+/// All lines carry so many times as much; the file server's, too. Pure.
+void scale_lines(Campus& campus, double factor);
+
 }  // namespace rn::evaluate

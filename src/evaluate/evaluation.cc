@@ -118,7 +118,9 @@ Result<Setting> make_setting(const SettingOptions& options, std::uint64_t seed) 
   campus.labs = std::min(campus.labs, campus.nodes);
   campus.buildings = std::min(campus.buildings, campus.labs);
   setting.days = options.days;
+  setting.state_factor = options.state_factor;
   setting.campus = make_campus(campus, seed);
+  scale_lines(setting.campus, options.line_factor);
   RN_TRY(setting.interruptions, make_interruptions(options, setting.campus, seed));
   WorkloadOptions workload{
       .days = options.days,

@@ -27,6 +27,8 @@ struct SettingOptions {
   bool ends_gaps = false;           ///< of the owners' files, else they are refused
   std::string jobs;                 ///< a file of recorded jobs; empty: synthetic users
   std::string spot;                 ///< a file of spot machines in place of owners
+  double line_factor = 1;           ///< of what all lines carry
+  double state_factor = 1;          ///< of the sizes of states
 };
 
 /// The same for the same options and seed. kInvalid and kNotFound as the readers of files say. May

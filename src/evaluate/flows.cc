@@ -60,9 +60,20 @@ double Flows::stop(Id id) {
   settle();
   const auto found = flows_.find(id);
   const double sent = found->second.sent;
+  tell_of(found->second);
   flows_.erase(found);
   want_rates();
   return sent;
+}
+
+void Flows::close() {
+  settle();
+  for (const auto& [id, flow] : flows_) tell_of(flow);
+}
+
+/// Between processes of one machine nothing is on a line.
+void Flows::tell_of(const Flow& flow) const {
+  if (on_carried_ && !flow.links.empty() && flow.sent > 0) on_carried_(flow.sent);
 }
 
 void Flows::set_line(std::uint32_t link, double rate) {
@@ -160,6 +171,7 @@ void Flows::end_those_that_arrived() {
   for (auto at = flows_.begin(); at != flows_.end();) {
     const auto here = at++;
     if (here->second.left >= std::max(kWholeByte, here->second.rate * 4e-9)) continue;
+    tell_of(here->second);
     arrived.emplace_back(here->second.latency, std::move(here->second.on_arrived));
     flows_.erase(here);
   }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "evaluate/agenda.h"
@@ -47,6 +48,13 @@ class Flows {
   /// Answers what has left of it.
   double stop(Id id);
 
+  /// Hears of each transfer that ends or is stopped what it has sent over lines, then, at close(),
+  /// of those under way.
+  void on_carried(std::function<void(double bytes)> told) { on_carried_ = std::move(told); }
+
+  /// Counts up to now. Nothing is to be sent afterwards.
+  void close();
+
   /// What this link of the topology carries from now on, bytes/s.
   void set_line(std::uint32_t link, double rate);
 
@@ -69,6 +77,7 @@ class Flows {
 
   double left_now(const Flow& flow) const;
   void settle();
+  void tell_of(const Flow& flow) const;
   void want_rates();
   void find_rates();
   void share_links();
@@ -85,6 +94,7 @@ class Flows {
   std::optional<Agenda::Handle> end_;
   double bytes_ = 0;
   std::vector<double> bytes_by_link_;
+  std::function<void(double)> on_carried_;
 };
 
 }  // namespace rn::evaluate

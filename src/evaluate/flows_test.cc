@@ -149,5 +149,23 @@ TEST_F(FlowsTest, whoever_is_held_up_crosses_a_full_line_on_which_nobody_has_mor
   }
 }
 
+TEST_F(FlowsTest, what_each_transfer_carried_is_told_once_and_comes_to_all_that_was_sent) {
+  std::vector<double> told;
+  flows.on_carried([&](double bytes) { told.push_back(bytes); });
+  send("a", "c", 1500);
+  const Flows::Id broken_off = send("c", "d", 1e6);
+  send("b", "d", 1e6);
+
+  until(30);
+  flows.stop(broken_off);
+  until(40);
+  flows.close();
+
+  ASSERT_EQ(told.size(), 3u);
+  EXPECT_NEAR(told[0], 1500, 1);
+  EXPECT_GT(told[1], 1500);
+  EXPECT_NEAR(told[0] + told[1] + told[2], flows.bytes(), 1e-3);
+}
+
 }  // namespace
 }  // namespace rn::evaluate

@@ -184,7 +184,7 @@ void Record::goes_at(Moment at, RunNumber number, double speed) {
   advance(run, at);
   run.speed = speed;
   Fields fields = fields_of(run, number);
-  fields.number = fmt::format("{:.6f}", speed);
+  fields.number = fmt::format("{:.12g}", speed);
   row(at, "speed", fields);
 }
 
@@ -239,6 +239,14 @@ Figures Record::figures(Moment at) const {
   }
   copy.figures_.simulated_s = seconds_of(at);
   return std::move(copy.figures_);
+}
+
+void Record::carried(Moment at, double bytes) {
+  row(at, "carried", {.number = fmt::format("{:.3f}", bytes)});
+}
+
+void Record::over(Moment at) {
+  row(at, "over", {});
 }
 
 }  // namespace rn::evaluate

@@ -84,6 +84,10 @@ class Record {
   void goes_at(Moment at, RunNumber run, double speed);
   void ended(Moment at, RunNumber run, RunEnd end);
   void overstayed(Moment at, RunNumber run);
+  /// A transfer has ended; so much of it went over lines. Rows alone: nothing is counted here.
+  void carried(Moment at, double bytes);
+  /// The last row.
+  void over(Moment at);
 
   double progress_s(Moment at, RunNumber run) const;
   /// What was counted, as if it ended now: open runs and lent nodes count up to here.

@@ -334,6 +334,28 @@ TEST(Workload, a_dense_state_differs_whole_and_a_sparse_one_by_what_was_touched)
   EXPECT_EQ(differing_bytes(sparse, 1e9), 20e9);
 }
 
+TEST(Workload, states_twice_as_large_differ_by_twice_as_much) {
+  const std::vector<StateKind> twice = state_kinds_times(2);
+  ASSERT_EQ(twice.size(), state_kinds().size());
+  for (std::size_t i = 0; i < twice.size(); ++i) {
+    const StateKind& once = state_kinds()[i];
+    EXPECT_EQ(twice[i].bytes, 2 * once.bytes);
+    EXPECT_EQ(differing_bytes(twice[i], 300), 2 * differing_bytes(once, 300));
+  }
+}
+
+TEST(Campus, lines_of_a_quarter_are_those_of_the_same_campus) {
+  const Campus whole = make_campus({}, 7);
+  Campus quarter = make_campus({}, 7);
+  scale_lines(quarter, 0.25);
+  ASSERT_FALSE(whole.changes.empty());
+  EXPECT_EQ(quarter.changes[0].rate, whole.changes[0].rate / 4);
+  EXPECT_EQ(quarter.nodes[3].line, whole.nodes[3].line / 4);
+  EXPECT_EQ(quarter.topology.nodes[4].line.up, whole.topology.nodes[4].line.up / 4);
+  EXPECT_EQ(quarter.topology.switches[1].line.down, whole.topology.switches[1].line.down / 4);
+  EXPECT_EQ(quarter.topology.nodes[4].line.latency_s, whole.topology.nodes[4].line.latency_s);
+}
+
 TEST(Workload, users_submit_by_day_and_have_one_kind_of_state_each) {
   const auto jobs = make_jobs({}, 1);
   ASSERT_GT(jobs.size(), 2000u);

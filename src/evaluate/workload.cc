@@ -102,6 +102,16 @@ std::span<const StateKind> state_kinds() {
   return kKinds;
 }
 
+std::vector<StateKind> state_kinds_times(double factor) {
+  std::vector<StateKind> kinds(state_kinds().begin(), state_kinds().end());
+  for (StateKind& kind : kinds) {
+    kind.bytes *= factor;
+    kind.hot_bytes *= factor;
+    kind.touched_bytes_per_s *= factor;
+  }
+  return kinds;
+}
+
 double differing_bytes(const StateKind& kind, double work_s) {
   if (!(std::abs(work_s) > 0)) return 0;
   return std::min(kind.bytes, kind.hot_bytes + std::abs(work_s) * kind.touched_bytes_per_s);

@@ -26,6 +26,9 @@ struct StateKind {
 /// states, so these are assumptions: 1 to 40 GB, dense and sparse.
 std::span<const StateKind> state_kinds();
 
+/// The same table with states of so many times the bytes.
+std::vector<StateKind> state_kinds_times(double factor);
+
 /// Bytes of a checkpoint that differ from one made `work_s` seconds of work earlier or later: at
 /// least the hot ones if there was any work.
 double differing_bytes(const StateKind& kind, double work_s);

@@ -54,6 +54,7 @@ World::World(
     Setting setting, reclaim::Topology topology, std::function<void(const std::string&)> rows
 )
     : setting_(std::move(setting)),
+      kinds_(state_kinds_times(setting_.state_factor)),
       topology_(std::move(topology)),
       flows_(agenda_, topology_),
       record_(std::move(rows)),
@@ -62,6 +63,7 @@ World::World(
       takes_(setting_.campus.nodes.size(), 0) {
   for (const CampusNode& node : setting_.campus.nodes)
     places_.push_back(topology_.find(node.name, ""));
+  flows_.on_carried([this](double bytes) { record_.carried(now(), bytes); });
 }
 
 void World::arrange() {
@@ -106,6 +108,8 @@ void World::run(Policy& policy) {
   const Moment end = moment_of(setting_.days * 86'400);
   while (agenda_.step(end)) {
   }
+  flows_.close();
+  record_.over(now());
 }
 
 Figures World::figures() const {

@@ -52,6 +52,7 @@ struct Setting {
   std::vector<Interruption> interruptions;
   std::vector<SubmittedJob> jobs;  ///< by time
   double days = 0;
+  double state_factor = 1;  ///< of the states in state_kinds()
 };
 
 class World {
@@ -87,7 +88,7 @@ class World {
   /// guest alone: no decision may know it.
   const SubmittedJob& job(JobNumber job) const;
 
-  const StateKind& kind(JobNumber job) const { return state_kinds()[this->job(job).kind]; }
+  const StateKind& kind(JobNumber job) const { return kinds_[this->job(job).kind]; }
 
   bool is_lent(NodeNumber node) const { return nodes_[node].is_lent; }
 
@@ -142,6 +143,7 @@ class World {
   void finish(RunNumber number);
 
   Setting setting_;
+  std::vector<StateKind> kinds_;
   reclaim::Topology topology_;
   Agenda agenda_;
   Flows flows_;
