@@ -271,6 +271,38 @@ TEST_F(Copies, plans_come_with_the_commit_and_heartbeats_with_tickets_good_for_a
   }
 }
 
+TEST_F(Copies, a_place_that_stays_keeps_its_ticket_wherever_it_stands_in_the_plan) {
+  add_node("c", "lab-c");
+  const JobId id = running();
+  const auto plan = [&] { return node("a").last<wire::HeartbeatAck>().plans.at(0); };
+  pass(31'000);
+  const auto before = plan().copies;
+  ASSERT_EQ(before.size(), 3U);
+  FakeAgent& last = agents.at(before[2].node);
+  const GenerationRef ref = generation(id, 1);
+  commit_generation(node("a"), ref, {receipt(node("store"), ref), receipt(last, ref)});
+
+  pass(40'000);
+  EXPECT_EQ(plan().copies, (std::vector<PeerGrant>{before[0], before[2], before[1]}))
+      << "who has the generation before comes first";
+
+  disconnect(agents.at(before[1].node));
+  add_node("d", "lab-d");
+  pass(40'000);
+  const auto after = plan().copies;
+  ASSERT_EQ(after.size(), 3U);
+  EXPECT_EQ(after[0], before[0]);
+  EXPECT_EQ(after[1], before[2]);
+  EXPECT_EQ(after[2].node, node("d").id);
+  EXPECT_TRUE(verify_ticket(after[2].ticket, keys.ticket_key.public_key));
+  EXPECT_GT(after[2].ticket.expiry_wall_ms, after[0].ticket.expiry_wall_ms);
+
+  const std::int64_t half_ms = std::int64_t{config.ticket_valid_s} * 500;
+  pass(half_ms);
+  for (const PeerGrant& copy : plan().copies)
+    EXPECT_GE(copy.ticket.expiry_wall_ms - to_ms(clock.now().wall), half_ms - 10'000);
+}
+
 TEST_F(Copies, a_destination_that_vanishes_is_replaced_in_the_plan) {
   const JobId id = running();
   disconnect(node("store"));
