@@ -19,6 +19,7 @@ constexpr std::size_t kSpareCopies = 2;
 constexpr std::size_t kImagePeers = 4;
 constexpr std::size_t kHoldersMost = 16;      // of a generation, that are written down
 constexpr std::size_t kGenerationsKept = 64;  // per job in memory; the store has all
+constexpr std::uint32_t kToldToAll = 8;       // generations, until who may have one hears of it
 constexpr std::chrono::seconds kPlanAge{30};
 
 /// k of "durable on k other failure domains".
@@ -369,6 +370,47 @@ void answer_generation(
   );
 }
 
+wire::CollectGarbage collection_of(const JobEntry& job) {
+  wire::CollectGarbage message;
+  message.job = job.row.job.id;
+  message.epoch = job.row.job.epoch;
+  const GenerationRef& previous = job.row.job.previous;
+  message.keep_from =
+      previous.generation > 0 ? previous.generation : job.row.job.durable.generation;
+  message.is_job_over = is_terminal(job.row.job.state);
+  return message;
+}
+
+/// Who is named as having one of the generations from `first` to before `end`.
+std::set<NodeId> holders_between(
+    const State& state, const JobId& job, std::uint32_t first, std::uint32_t end
+) {
+  std::set<NodeId> holders;
+  const auto& rows = state.generations.at(job);
+  for (auto at = rows.lower_bound(first); at != rows.end() && at->first < end; ++at) {
+    holders.insert(at->second.source);
+    for (const Receipt& receipt : at->second.receipts) holders.insert(receipt.holder);
+  }
+  return holders;
+}
+
+/// More is garbage than what lies before `garbage_from`. Who has it is told at once, and so is the
+/// job's node, which went on from one of them; whoever may have what no row speaks of, because it
+/// was named to the job's node as a place, with every eighth.
+void collect_replaced(
+    State& state, const JobEntry& job, const NodeEntry& source, std::uint32_t garbage_from
+) {
+  const wire::CollectGarbage message = collection_of(job);
+  if (message.keep_from <= 1) return;
+  const bool is_for_all = message.keep_from / kToldToAll != garbage_from / kToldToAll;
+  auto holders = holders_between(state, message.job, garbage_from, message.keep_from);
+  holders.insert(source.row.node);
+  for (auto& [id, node] : state.nodes) {
+    if (!node.copies_of.contains(message.job)) continue;
+    if (is_for_all || holders.contains(id)) state.send(node, message);
+  }
+}
+
 void make_durable(
     State& state,
     JobEntry& job,
@@ -384,6 +426,7 @@ void make_durable(
   for (const Receipt& receipt : row.receipts)
     state.find_node(receipt.holder)->copies_of.insert(ref.job);
   state.find_node(source.row.node)->copies_of.insert(ref.job);
+  const std::uint32_t garbage_from = collection_of(job).keep_from;
   learn_rates(state, source, row);
   note_held(state, ref.job, row);
   state.generations[ref.job][ref.generation] = row;
@@ -407,18 +450,7 @@ void make_durable(
   );
   auto& kept = state.generations[ref.job];
   while (kept.size() > kGenerationsKept) kept.erase(kept.begin());
-  collect_garbage(state, job);
-}
-
-wire::CollectGarbage collection_of(const JobEntry& job) {
-  wire::CollectGarbage message;
-  message.job = job.row.job.id;
-  message.epoch = job.row.job.epoch;
-  const GenerationRef& previous = job.row.job.previous;
-  message.keep_from =
-      previous.generation > 0 ? previous.generation : job.row.job.durable.generation;
-  message.is_job_over = is_terminal(job.row.job.state);
-  return message;
+  collect_replaced(state, job, source, garbage_from);
 }
 
 void forget_generations(State& state, const JobId& job) {
@@ -668,13 +700,12 @@ void on_grant_request(State& state, NodeEntry& sender, const wire::GrantRequest&
   state.send(sender, std::move(grants));
 }
 
-void collect_garbage(State& state, JobEntry& job) {
+void collect_job(State& state, const JobEntry& job) {
   const wire::CollectGarbage message = collection_of(job);
-  if (!message.is_job_over && message.keep_from <= 1) return;
   for (auto& [id, node] : state.nodes) {
     if (node.connection == 0 || !node.copies_of.contains(message.job)) continue;
     state.send(node, message);
-    if (message.is_job_over) node.collecting[message.job] = 0;
+    node.collecting[message.job] = 0;
   }
 }
 

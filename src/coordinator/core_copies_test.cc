@@ -192,6 +192,36 @@ TEST_F(Copies, garbage_is_told_only_after_the_successor_is_durable_and_keeps_two
   EXPECT_EQ(garbage.epoch, job(id).epoch);
 }
 
+TEST_F(Copies, who_was_only_named_as_a_place_hears_of_garbage_with_every_eighth_generation) {
+  const JobId id = running();
+  for (std::uint32_t number = 1; number <= 8; ++number) commit(id, number);
+  EXPECT_EQ(node("store").received<wire::CollectGarbage>().size(), 6U);
+  EXPECT_EQ(node("a").received<wire::CollectGarbage>().size(), 6U);
+  EXPECT_TRUE(node("b").received<wire::CollectGarbage>().empty());
+
+  commit(id, 9);
+  EXPECT_EQ(node("b").last<wire::CollectGarbage>().keep_from, 8U);
+}
+
+TEST_F(Copies, who_goes_on_with_a_job_hears_that_what_it_went_on_from_is_garbage) {
+  const JobId id = running();
+  commit(id, 1);
+  commit(id, 2);
+  node("a").lending = LendingState::kReclaimed;
+  beat(node("a"));
+  say(node("a"), id, job(id).epoch, AttemptState::kEnded, AttemptEnd::kReclaimed);
+  pass(2000);
+  ASSERT_EQ(where(id), "b");
+  say(node("b"), id, job(id).epoch, AttemptState::kRunning);
+  for (std::uint32_t number = 3; number <= 4; ++number) {
+    const GenerationRef ref = generation(id, number);
+    commit_generation(node("b"), ref, {receipt(node("store"), ref)});
+  }
+
+  EXPECT_EQ(node("a").last<wire::CollectGarbage>().keep_from, 3U);
+  EXPECT_EQ(node("b").last<wire::CollectGarbage>().keep_from, 3U) << "it went on from generation 2";
+}
+
 TEST_F(
     Copies, a_node_whose_generations_never_became_durable_deletes_them_too_when_the_job_is_over
 ) {
