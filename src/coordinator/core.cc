@@ -61,7 +61,7 @@ void restore_nodes(State& state, Snapshot& snapshot) {
     const bool is_ours =
         row.record.kind == ReclaimKind::kLost && row.record.phase != ReclaimPhase::kReturned;
     if (node != nullptr && is_ours) node->lost_record = row.record.id;
-    state.reclaims[{row.record.node, row.record.id}] = std::move(row);
+    state.keep(std::move(row));
   }
 }
 

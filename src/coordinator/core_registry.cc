@@ -286,9 +286,11 @@ void close_lost_record(State& state, NodeEntry& node) {
   if (node.lost_record.empty()) return;
   const auto found = state.reclaims.find({node.row.node, node.lost_record});
   if (found != state.reclaims.end()) {
-    found->second.record.phase = ReclaimPhase::kReturned;
-    found->second.reported_wall_ms = state.wall_ms();
-    state.write(PutReclaim{found->second});
+    ReclaimRow row = found->second;
+    row.record.phase = ReclaimPhase::kReturned;
+    row.reported_wall_ms = state.wall_ms();
+    state.write(PutReclaim{row});
+    state.keep(std::move(row));
   }
   node.lost_record = ReclaimId();
 }
@@ -308,7 +310,7 @@ void lose(State& state, NodeEntry& node) {
   row.record.message = "found by missed heartbeats";
   row.reported_wall_ms = state.wall_ms();
   node.lost_record = row.record.id;
-  state.reclaims[{node.row.node, row.record.id}] = row;
+  state.keep(row);
   state.write(PutReclaim{row});
   state.save(node);
   state.note(
@@ -479,7 +481,7 @@ void on_reclaim_report(State& state, NodeEntry& node, const ReclaimRecord& recor
   }
   note_announcement(state, node, own);
   const ReclaimRow row{.record = own, .reported_wall_ms = state.wall_ms()};
-  state.reclaims[key] = row;
+  state.keep(row);
   state.write(PutReclaim{row});
   state.note(
       node,
