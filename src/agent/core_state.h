@@ -578,6 +578,7 @@ class Core::State {
   wire::HazardForecast hazard_;  ///< the newest that was told, counted from hazard_at_
   Instant hazard_at_{};
   std::optional<Instant> planned_at_;
+  reclaim::IntervalPlanner intervals_{{.min_interval_s = 1}};
   std::optional<GuestName> turn_;  ///< whose copy has the uplink; none = nobody's, or no plan
   double uplink_bytes_per_s_ = 0;  ///< measured; 0 = not yet
   reclaim::CopyCost sending_;      ///< to one peer

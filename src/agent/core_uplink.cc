@@ -20,8 +20,7 @@ constexpr double kAssumedUplink = 12.5e6;             // bytes/s, until a copy w
 constexpr double kCheckpointShare = 0.5;              // of the uplink, for copies in the long run
 constexpr double kGuessedHazard = 1.0 / (35 * 3600);  // as the coordinator's prior
 constexpr double kEvacuationStarts_s = 2;
-constexpr double kMostTaking_s = 600;  // of a core, to make a generation
-constexpr double kLeastInterval_s = 1;
+constexpr double kMostTaking_s = 600;    // of a core, to make a generation
 constexpr double kNeverDone = 0.02;      // of an upload, by estimate
 constexpr double kLastCall_s = 120;      // before a notice that is sure to come
 constexpr double kWorthTheChange = 1.1;  // before another upload takes the uplink
@@ -123,10 +122,9 @@ void Core::State::plan_saves() {
   }
   if (running.empty()) return;
   const double rate = uplink_rate();
-  const reclaim::CheckpointPlan plan = reclaim::plan_intervals(
+  const reclaim::CheckpointPlan& plan = intervals_.plan(
       jobs,
       {.upload_bytes_per_s = rate, .checkpoint_bytes_per_s = rate * kCheckpointShare},
-      {.min_interval_s = kLeastInterval_s},
       in_force
   );
   for (std::size_t i = 0; i < running.size(); ++i) {
