@@ -122,6 +122,10 @@ Output Core::handle(const Event& event, Now now) {
   return state_->handle(event, now);
 }
 
+bool Core::rests(Now now) const {
+  return state_->rests(now);
+}
+
 NodeView Core::view(Now now) const {
   return state_->view(now);
 }

@@ -61,6 +61,12 @@ class Core {
 
   Output handle(const Event& event, Now now);
 
+  /// True if nothing is under way: until the next event of another kind, and as long as the machine
+  /// is measured as before, ticks and acknowledgements that say nothing lead to heartbeats that say
+  /// what the newest one said, and to nothing else. NothingHappened stands for all of these
+  /// together. Of a node with guests, with windows or with an idle rule it is never true.
+  bool rests(Now now) const;
+
   NodeView view(Now now) const;
   /// Every attempt held, for tests and checkers.
   std::vector<wire::AttemptReport> reports(Now now) const;

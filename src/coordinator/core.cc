@@ -265,9 +265,11 @@ Output Core::handle(const Event& event, Now now) {
           on_tick(state, e);
         } else if constexpr (std::is_same_v<E, LogStored>) {
           on_log_stored(state, e);
-        } else {
-          static_assert(std::is_same_v<E, OutputsChecked>);
+        } else if constexpr (std::is_same_v<E, OutputsChecked>) {
           on_outputs_checked(state, e);
+        } else {
+          static_assert(std::is_same_v<E, StillThere>);
+          on_still_there(state, e);
         }
       },
       event

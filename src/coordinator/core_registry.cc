@@ -329,6 +329,26 @@ void lose(State& state, NodeEntry& node) {
   lose_attempts_of(state, node);
 }
 
+/// What its newest heartbeat says of the node is in its entry.
+wire::HeartbeatAck follow_beat(
+    State& state, NodeEntry& node, const std::vector<wire::AttemptReport>& attempts
+) {
+  follow_lending(state, node);
+  add_to_rollup(state, node);
+  wire::HeartbeatAck ack;
+  ack.clock_offset_ms = node.clock_offset_ms;
+  ack.verdicts = reconcile_beat(state, node, attempts);
+  for (const AttemptKey& key : node.attempts) {
+    JobEntry* job = state.find_job(key.first);
+    AttemptEntry* attempt = state.find_attempt(key.first, key.second);
+    if (job == nullptr || attempt == nullptr || !attempt->is_granted) continue;
+    refresh_plan(state, *job, *attempt);
+    if (!attempt->plan.job.empty()) ack.plans.push_back(attempt->plan);
+  }
+  ack.hazard = news_of_hazard(state, node);
+  return ack;
+}
+
 /// Reports are samples: a cut that was cleared at once may never be told by itself.
 bool may_be_told_after(ReclaimPhase known, ReclaimPhase told) {
   return may_follow(known, told) ||
@@ -430,23 +450,27 @@ void on_heartbeat(State& state, NodeEntry& node, const wire::Heartbeat& beat) {
   open_lending(state, node, beat.lending);
   const std::int64_t closes_in_ms = std::int64_t{beat.closes_in_s} * 1000;
   node.window_ends_ms = closes_in_ms == 0 ? 0 : state.wall_ms() + closes_in_ms;
-  follow_lending(state, node);
-  add_to_rollup(state, node);
-
-  wire::HeartbeatAck ack;
+  wire::HeartbeatAck ack = follow_beat(state, node, beat.attempts);
   ack.seq = beat.seq;
-  ack.clock_offset_ms = node.clock_offset_ms;
-  ack.verdicts = reconcile_beat(state, node, beat.attempts);
-  for (const AttemptKey& key : node.attempts) {
-    JobEntry* job = state.find_job(key.first);
-    AttemptEntry* attempt = state.find_attempt(key.first, key.second);
-    if (job == nullptr || attempt == nullptr || !attempt->is_granted) continue;
-    refresh_plan(state, *job, *attempt);
-    if (!attempt->plan.job.empty()) ack.plans.push_back(attempt->plan);
-  }
-  ack.hazard = news_of_hazard(state, node);
   state.send(node, std::move(ack));
   count_beat_for_garbage(state, node);
+}
+
+void on_still_there(State& state, const StillThere& event) {
+  for (const ConnectionId id : event.connections) {
+    const auto found = state.connections.find(id);
+    if (found == state.connections.end() || !found->second.is_greeted) continue;
+    NodeEntry* const node = state.find_node(found->second.node);
+    if (node == nullptr || node->connection != id) continue;
+    ++state.metrics.heartbeats;
+    heard_from(state, *node);
+    open_lending(state, *node, node->lending);
+    wire::HeartbeatAck ack = follow_beat(state, *node, {});
+    const bool says_nothing =
+        ack.verdicts.empty() && ack.plans.empty() && ack.hazard.per_day.empty();
+    if (!says_nothing) state.send(*node, std::move(ack));
+    count_beat_for_garbage(state, *node);
+  }
 }
 
 void on_node_update(State& state, NodeEntry& node, const wire::NodeUpdate& update) {

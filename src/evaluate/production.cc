@@ -19,6 +19,7 @@ Cadence Cadence::skipping() {
   cadence.evacuation_tick = milliseconds(500);
   cadence.sample = seconds(300);
   cadence.measures_always = false;
+  cadence.lets_rest = true;
   return cadence;
 }
 
