@@ -122,6 +122,14 @@ Output Core::handle(const Event& event, Now now) {
   return state_->handle(event, now);
 }
 
+bool Core::rests(Now now) const {
+  return state_->rests(now);
+}
+
+std::optional<Instant> Core::save_due_at() const {
+  return state_->save_due_at();
+}
+
 NodeView Core::view(Now now) const {
   return state_->view(now);
 }

@@ -250,6 +250,8 @@ class Core::State {
 
   Status restore(const std::vector<JournalRow>& rows);
   Output handle(const Event& event, Now now);
+  bool rests(Now now) const;
+  std::optional<Instant> save_due_at() const;
   NodeView view(Now now) const;
   std::vector<wire::AttemptReport> reports(Now now) const;
 
@@ -277,6 +279,7 @@ class Core::State {
   void on(const JournalWaits& e);
   void on(const JournalGoesOn& e);
   void on(const Tick& e);
+  void on(const NothingHappened& e);
   void maybe_hello();
   void heartbeat();
   void send(wire::Message message);
@@ -288,6 +291,10 @@ class Core::State {
   std::vector<wire::AttemptReport> tellable_reports() const;
 
   bool is_due(Instant last) const { return now_.boot - last >= config_.repeat; }
+
+  // core_rest.cc: while nothing happens
+  bool has_work_to_do() const;
+  bool are_reclaims_told(Now now) const;
 
   // core_waiting.cc: while the journal waits for room
   void hear_in_wait(const Event& event);
@@ -585,6 +592,7 @@ class Core::State {
   wire::HazardForecast hazard_;  ///< the newest that was told, counted from hazard_at_
   Instant hazard_at_{};
   std::optional<Instant> planned_at_;
+  reclaim::IntervalPlanner intervals_{{.min_interval_s = 1}};
   std::optional<GuestName> turn_;  ///< whose copy has the uplink; none = nobody's, or no plan
   double uplink_bytes_per_s_ = 0;  ///< measured; 0 = not yet
   reclaim::CopyCost sending_;      ///< to one peer

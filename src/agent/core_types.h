@@ -322,6 +322,15 @@ struct JournalGoesOn {};
 /// Every Config::tick or later; deadlines are looked at then.
 struct Tick {};
 
+/// Of a core that rests (Core::rests): since the newest event the machine was measured as before,
+/// and heartbeats that told of nothing new were sent and acknowledged, without a word more.
+struct NothingHappened {
+  std::uint32_t beats = 0;
+  Instant beat_at{};      ///< of the newest
+  Instant heard_at{};     ///< its acknowledgement
+  Instant measured_at{};  ///< newest
+};
+
 using Event = std::variant<
     Started,
     CoordinatorConnected,
@@ -341,7 +350,8 @@ using Event = std::variant<
     WardenActed,
     JournalWaits,
     JournalGoesOn,
-    Tick>;
+    Tick,
+    NothingHappened>;
 
 // ---- output
 // ------------------------------------------------------------------------------------------------

@@ -20,12 +20,12 @@ constexpr double kAssumedUplink = 12.5e6;             // bytes/s, until a copy w
 constexpr double kCheckpointShare = 0.5;              // of the uplink, for copies in the long run
 constexpr double kGuessedHazard = 1.0 / (35 * 3600);  // as the coordinator's prior
 constexpr double kEvacuationStarts_s = 2;
-constexpr double kMostTaking_s = 600;  // of a core, to make a generation
-constexpr double kLeastInterval_s = 1;
+constexpr double kMostTaking_s = 600;    // of a core, to make a generation
 constexpr double kNeverDone = 0.02;      // of an upload, by estimate
 constexpr double kLastCall_s = 120;      // before a notice that is sure to come
 constexpr double kWorthTheChange = 1.1;  // before another upload takes the uplink
 constexpr double kMostly = 0.8;
+constexpr double kFarAhead_s = 30 * 86'400.0;
 
 double in_s(nanoseconds duration) {
   return std::chrono::duration<double>(duration).count();
@@ -123,10 +123,9 @@ void Core::State::plan_saves() {
   }
   if (running.empty()) return;
   const double rate = uplink_rate();
-  const reclaim::CheckpointPlan plan = reclaim::plan_intervals(
+  const reclaim::CheckpointPlan& plan = intervals_.plan(
       jobs,
       {.upload_bytes_per_s = rate, .checkpoint_bytes_per_s = rate * kCheckpointShare},
-      {.min_interval_s = kLeastInterval_s},
       in_force
   );
   for (std::size_t i = 0; i < running.size(); ++i) {
@@ -138,6 +137,25 @@ void Core::State::plan_saves() {
     s.clock.advance(passed_s, s.interval_s);
     if (turn_ == running[i]->name && !running[i]->copies.empty()) s.sent_s += passed_s;
   }
+}
+
+/// By the clocks as of the newest plan; rounding must not make it a moment too early.
+std::optional<Instant> Core::State::save_due_at() const {
+  constexpr milliseconds kSurely{1};
+  std::optional<Instant> first;
+  for (const auto& [name, a] : attempts_) {
+    const SaveSchedule& s = a.schedule;
+    const double left_s = (1 - s.clock.phase) * s.interval_s;
+    const bool waits = planned_at_ && plans_saves(a) && s.interval_s > 0 && !s.clock.is_due();
+    if (!waits || !(left_s < kFarAhead_s)) continue;
+    const Instant due =
+        *planned_at_ + std::max(
+                           nanoseconds(static_cast<std::int64_t>(left_s * 1e9)) + kSurely,
+                           nanoseconds(kControlPeriod)
+                       );
+    first = std::min(first.value_or(due), due);
+  }
+  return first;
 }
 
 bool Core::State::plans_saves(const Attempt& a) const {

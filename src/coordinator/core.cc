@@ -61,7 +61,7 @@ void restore_nodes(State& state, Snapshot& snapshot) {
     const bool is_ours =
         row.record.kind == ReclaimKind::kLost && row.record.phase != ReclaimPhase::kReturned;
     if (node != nullptr && is_ours) node->lost_record = row.record.id;
-    state.reclaims[{row.record.node, row.record.id}] = std::move(row);
+    state.keep(std::move(row));
   }
 }
 
@@ -265,9 +265,11 @@ Output Core::handle(const Event& event, Now now) {
           on_tick(state, e);
         } else if constexpr (std::is_same_v<E, LogStored>) {
           on_log_stored(state, e);
-        } else {
-          static_assert(std::is_same_v<E, OutputsChecked>);
+        } else if constexpr (std::is_same_v<E, OutputsChecked>) {
           on_outputs_checked(state, e);
+        } else {
+          static_assert(std::is_same_v<E, StillThere>);
+          on_still_there(state, e);
         }
       },
       event

@@ -19,6 +19,7 @@ constexpr std::size_t kSpareCopies = 2;
 constexpr std::size_t kImagePeers = 4;
 constexpr std::size_t kHoldersMost = 16;      // of a generation, that are written down
 constexpr std::size_t kGenerationsKept = 64;  // per job in memory; the store has all
+constexpr std::uint32_t kToldToAll = 8;       // generations, until who may have one hears of it
 constexpr std::chrono::seconds kPlanAge{30};
 
 /// k of "durable on k other failure domains".
@@ -83,6 +84,27 @@ void sign_tickets(const State& state, std::vector<PeerGrant>& grants) {
     grant.ticket = signed_ticket(std::move(grant.ticket), state.keys.ticket_key);
 }
 
+/// The ticket that the plan has for this place; nullptr if it has none.
+const Ticket* ticket_in(const wire::CopyPlan& plan, const PeerGrant& grant) {
+  for (const auto* grants : {&plan.copies, &plan.precopies}) {
+    for (const PeerGrant& known : *grants) {
+      if (known.node == grant.node) return &known.ticket;
+    }
+  }
+  return nullptr;
+}
+
+/// A ticket that the plan has goes on being used, wherever in the plan its place is now.
+void sign_new_tickets(
+    const State& state, const wire::CopyPlan& plan, std::vector<PeerGrant>& grants
+) {
+  for (PeerGrant& grant : grants) {
+    const Ticket* const known = ticket_in(plan, grant);
+    grant.ticket =
+        known != nullptr ? *known : signed_ticket(std::move(grant.ticket), state.keys.ticket_key);
+  }
+}
+
 bool is_holder(const GenerationRow* row, const NodeId& node) {
   return row != nullptr &&
          std::any_of(row->receipts.begin(), row->receipts.end(), [&](const Receipt& receipt) {
@@ -103,18 +125,29 @@ reclaim::CopySource source_of(const JobEntry& job, const NodeEntry& node) {
   return source;
 }
 
+/// What places are chosen for.
+struct CopyNeeds {
+  reclaim::CopySource source;
+  NodeId next;  ///< where the job would go on; empty: its node stays, or nobody could take it
+};
+
+CopyNeeds needs_of(const State& state, const JobEntry& job, const NodeEntry& node) {
+  CopyNeeds needs{source_of(job, node), {}};
+  if (needs.source.departs >= reclaim::kDepartsSoon)
+    needs.next = likely_destination(state, job, node);
+  return needs;
+}
+
 std::vector<reclaim::CopyCandidate> copy_candidates(
     const State& state,
     const JobEntry& job,
     const NodeEntry& source,
-    double departs,
+    const NodeId& next,
     const std::vector<NodeId>& except
 ) {
   std::vector<reclaim::CopyCandidate> result;
   const GenerationRow* newest =
       find_generation(state, job.row.job.id, job.row.job.durable.generation);
-  const NodeId next =
-      departs >= reclaim::kDepartsSoon ? likely_destination(state, job, source) : NodeId();
   for (const auto& [id, node] : state.nodes) {
     if (node.row.is_revoked || !state.is_up(node) || node.row.address.peer.empty()) continue;
     if (node.row.facts.are_transfers_cut) continue;
@@ -157,12 +190,12 @@ std::vector<PeerGrant> store_grants(
     const JobEntry& job,
     LeaseEpoch epoch,
     const NodeEntry& source,
+    const CopyNeeds& needs,
     const std::vector<NodeId>& except,
     std::string* shortfall
 ) {
-  const reclaim::CopySource from = source_of(job, source);
-  const auto candidates = copy_candidates(state, job, source, from.departs, except);
-  reclaim::CopyChoice choice = reclaim::choose_copies(from, candidates, kSpareCopies);
+  const auto candidates = copy_candidates(state, job, source, needs.next, except);
+  reclaim::CopyChoice choice = reclaim::choose_copies(needs.source, candidates, kSpareCopies);
   if (const NodeId holder = directed_holder(state, job.row.job.id); !holder.empty())
     put_first(holder, candidates, choice.copies);
   if (shortfall != nullptr) *shortfall = choice.shortfall;
@@ -208,6 +241,7 @@ std::vector<PeerGrant> precopy_grants(
     const JobEntry& job,
     const AttemptEntry& attempt,
     const NodeEntry& source,
+    const CopyNeeds& needs,
     const std::vector<PeerGrant>& copies
 ) {
   constexpr double kDirtyMost = 0.8;
@@ -215,10 +249,9 @@ std::vector<PeerGrant> precopy_grants(
   const bool is_wanted = attempt.row.attempt.state == AttemptState::kRunning &&
                          j.durable.generation > 0 && j.durable.epoch == j.epoch &&
                          directed_holder(state, j.id).empty() && has_budget(state, source) &&
-                         !source.row.facts.are_transfers_cut &&
-                         source_of(job, source).departs >= reclaim::kDepartsSoon;
+                         !source.row.facts.are_transfers_cut;
   if (!is_wanted) return {};
-  const NodeEntry* next = state.find_node(likely_destination(state, job, source));
+  const NodeEntry* next = state.find_node(needs.next);
   if (next == nullptr || next->row.address.peer.empty()) return {};
   const bool is_allowed = is_copy_place(j.spec.checkpoint.destinations, *next);
   const bool is_apart = failure_domain_of(*next) != failure_domain_of(source);
@@ -235,6 +268,16 @@ std::vector<PeerGrant> precopy_grants(
   return {grant_for(
       peer, ticket_for(state, j.id, j.epoch, source.row.node, peer.row.node, TicketAction::kStore)
   )};
+}
+
+/// Of the ticket that ends first; of no ticket, as of one that is made now.
+std::int64_t first_expiry(const State& state, const wire::CopyPlan& plan) {
+  std::int64_t first =
+      state.wall_ms() + static_cast<std::int64_t>(state.config.ticket_valid_s) * 1000;
+  for (const auto* grants : {&plan.copies, &plan.precopies}) {
+    for (const PeerGrant& grant : *grants) first = std::min(first, grant.ticket.expiry_wall_ms);
+  }
+  return first;
 }
 
 bool is_same_place(const PeerGrant& a, const PeerGrant& b) {
@@ -330,6 +373,47 @@ void answer_generation(
   );
 }
 
+wire::CollectGarbage collection_of(const JobEntry& job) {
+  wire::CollectGarbage message;
+  message.job = job.row.job.id;
+  message.epoch = job.row.job.epoch;
+  const GenerationRef& previous = job.row.job.previous;
+  message.keep_from =
+      previous.generation > 0 ? previous.generation : job.row.job.durable.generation;
+  message.is_job_over = is_terminal(job.row.job.state);
+  return message;
+}
+
+/// Who is named as having one of the generations from `first` to before `end`.
+std::set<NodeId> holders_between(
+    const State& state, const JobId& job, std::uint32_t first, std::uint32_t end
+) {
+  std::set<NodeId> holders;
+  const auto& rows = state.generations.at(job);
+  for (auto at = rows.lower_bound(first); at != rows.end() && at->first < end; ++at) {
+    holders.insert(at->second.source);
+    for (const Receipt& receipt : at->second.receipts) holders.insert(receipt.holder);
+  }
+  return holders;
+}
+
+/// More is garbage than what lies before `garbage_from`. Who has it is told at once, and so is the
+/// job's node, which went on from one of them; whoever may have what no row speaks of, because it
+/// was named to the job's node as a place, with every eighth.
+void collect_replaced(
+    State& state, const JobEntry& job, const NodeEntry& source, std::uint32_t garbage_from
+) {
+  const wire::CollectGarbage message = collection_of(job);
+  if (message.keep_from <= 1) return;
+  const bool is_for_all = message.keep_from / kToldToAll != garbage_from / kToldToAll;
+  auto holders = holders_between(state, message.job, garbage_from, message.keep_from);
+  holders.insert(source.row.node);
+  for (auto& [id, node] : state.nodes) {
+    if (!node.copies_of.contains(message.job)) continue;
+    if (is_for_all || holders.contains(id)) state.send(node, message);
+  }
+}
+
 void make_durable(
     State& state,
     JobEntry& job,
@@ -345,6 +429,7 @@ void make_durable(
   for (const Receipt& receipt : row.receipts)
     state.find_node(receipt.holder)->copies_of.insert(ref.job);
   state.find_node(source.row.node)->copies_of.insert(ref.job);
+  const std::uint32_t garbage_from = collection_of(job).keep_from;
   learn_rates(state, source, row);
   note_held(state, ref.job, row);
   state.generations[ref.job][ref.generation] = row;
@@ -368,18 +453,7 @@ void make_durable(
   );
   auto& kept = state.generations[ref.job];
   while (kept.size() > kGenerationsKept) kept.erase(kept.begin());
-  collect_garbage(state, job);
-}
-
-wire::CollectGarbage collection_of(const JobEntry& job) {
-  wire::CollectGarbage message;
-  message.job = job.row.job.id;
-  message.epoch = job.row.job.epoch;
-  const GenerationRef& previous = job.row.job.previous;
-  message.keep_from =
-      previous.generation > 0 ? previous.generation : job.row.job.durable.generation;
-  message.is_job_over = is_terminal(job.row.job.state);
-  return message;
+  collect_replaced(state, job, source, garbage_from);
 }
 
 void forget_generations(State& state, const JobId& job) {
@@ -487,8 +561,9 @@ void refresh_plan(State& state, JobEntry& job, AttemptEntry& attempt) {
     return;
 
   std::string shortfall;
-  auto grants = store_grants(state, job, attempt.row.attempt.epoch, *source, {}, &shortfall);
-  auto precopies = precopy_grants(state, job, attempt, *source, grants);
+  const CopyNeeds needs = needs_of(state, job, *source);
+  auto grants = store_grants(state, job, attempt.row.attempt.epoch, *source, needs, {}, &shortfall);
+  auto precopies = precopy_grants(state, job, attempt, *source, needs, grants);
   const std::uint32_t needed = needed_copies(state, job, *source);
   if (needed < wanted_copies(job) && !grants.empty())
     shortfall += ": a generation counts as durable with " + std::to_string(needed);
@@ -502,8 +577,9 @@ void refresh_plan(State& state, JobEntry& job, AttemptEntry& attempt) {
       has_same_places(grants, attempt.plan.copies) &&
       has_same_places(precopies, attempt.plan.precopies))
     return;
-  sign_tickets(state, grants);
-  sign_tickets(state, precopies);
+  const wire::CopyPlan known = is_expiring ? wire::CopyPlan{} : std::move(attempt.plan);
+  sign_new_tickets(state, known, grants);
+  sign_new_tickets(state, known, precopies);
   const CheckpointSpec& spec = job.row.job.spec.checkpoint;
   attempt.plan.job = job.row.job.id;
   attempt.plan.epoch = attempt.row.attempt.epoch;
@@ -513,8 +589,7 @@ void refresh_plan(State& state, JobEntry& job, AttemptEntry& attempt) {
       job.row.job.is_degraded ? spec.min_interval_s / 2 : spec.min_interval_s;
   attempt.plan.copies = std::move(grants);
   attempt.plan.precopies = std::move(precopies);
-  attempt.tickets_expire_wall_ms =
-      state.wall_ms() + static_cast<std::int64_t>(state.config.ticket_valid_s) * 1000;
+  attempt.tickets_expire_wall_ms = first_expiry(state, attempt.plan);
   if (shortfall != attempt.shortfall) {
     attempt.shortfall = shortfall;
     if (!shortfall.empty()) state.note(job, "copies.short", shortfall);
@@ -617,7 +692,9 @@ void on_grant_request(State& state, NodeEntry& sender, const wire::GrantRequest&
   switch (message.action) {
     case TicketAction::kStore:
       note_copies_refused(state, message.job, message.tried);
-      grants.peers = store_grants(state, *job, message.epoch, sender, message.tried, nullptr);
+      grants.peers = store_grants(
+          state, *job, message.epoch, sender, needs_of(state, *job, sender), message.tried, nullptr
+      );
       sign_tickets(state, grants.peers);
       break;
     case TicketAction::kFetch:
@@ -630,13 +707,12 @@ void on_grant_request(State& state, NodeEntry& sender, const wire::GrantRequest&
   state.send(sender, std::move(grants));
 }
 
-void collect_garbage(State& state, JobEntry& job) {
+void collect_job(State& state, const JobEntry& job) {
   const wire::CollectGarbage message = collection_of(job);
-  if (!message.is_job_over && message.keep_from <= 1) return;
   for (auto& [id, node] : state.nodes) {
     if (node.connection == 0 || !node.copies_of.contains(message.job)) continue;
     state.send(node, message);
-    if (message.is_job_over) node.collecting[message.job] = 0;
+    node.collecting[message.job] = 0;
   }
 }
 

@@ -54,9 +54,9 @@ ResumePoint resume_point(const JobEntry& job);
 void on_commit_generation(State& state, NodeEntry& sender, const wire::CommitGeneration& message);
 void on_grant_request(State& state, NodeEntry& sender, const wire::GrantRequest& message);
 
-/// After a new durable generation, or after the job is over: tells every holder that is connected
-/// what it may delete. Holders that are away are told when they say hello.
-void collect_garbage(State& state, JobEntry& job);
+/// After the job is over: tells everybody who is connected and may hold something of it to delete
+/// that. Who is away is told when it says hello.
+void collect_job(State& state, const JobEntry& job);
 void greet_holder(State& state, NodeEntry& node);
 /// What a node says that it keeps: of jobs that it was not known to hold, it is told what it may
 /// delete.

@@ -192,6 +192,36 @@ TEST_F(Copies, garbage_is_told_only_after_the_successor_is_durable_and_keeps_two
   EXPECT_EQ(garbage.epoch, job(id).epoch);
 }
 
+TEST_F(Copies, who_was_only_named_as_a_place_hears_of_garbage_with_every_eighth_generation) {
+  const JobId id = running();
+  for (std::uint32_t number = 1; number <= 8; ++number) commit(id, number);
+  EXPECT_EQ(node("store").received<wire::CollectGarbage>().size(), 6U);
+  EXPECT_EQ(node("a").received<wire::CollectGarbage>().size(), 6U);
+  EXPECT_TRUE(node("b").received<wire::CollectGarbage>().empty());
+
+  commit(id, 9);
+  EXPECT_EQ(node("b").last<wire::CollectGarbage>().keep_from, 8U);
+}
+
+TEST_F(Copies, who_goes_on_with_a_job_hears_that_what_it_went_on_from_is_garbage) {
+  const JobId id = running();
+  commit(id, 1);
+  commit(id, 2);
+  node("a").lending = LendingState::kReclaimed;
+  beat(node("a"));
+  say(node("a"), id, job(id).epoch, AttemptState::kEnded, AttemptEnd::kReclaimed);
+  pass(2000);
+  ASSERT_EQ(where(id), "b");
+  say(node("b"), id, job(id).epoch, AttemptState::kRunning);
+  for (std::uint32_t number = 3; number <= 4; ++number) {
+    const GenerationRef ref = generation(id, number);
+    commit_generation(node("b"), ref, {receipt(node("store"), ref)});
+  }
+
+  EXPECT_EQ(node("a").last<wire::CollectGarbage>().keep_from, 3U);
+  EXPECT_EQ(node("b").last<wire::CollectGarbage>().keep_from, 3U) << "it went on from generation 2";
+}
+
 TEST_F(
     Copies, a_node_whose_generations_never_became_durable_deletes_them_too_when_the_job_is_over
 ) {
@@ -269,6 +299,38 @@ TEST_F(Copies, plans_come_with_the_commit_and_heartbeats_with_tickets_good_for_a
     const auto now = node("a").last<wire::HeartbeatAck>().plans.at(0);
     EXPECT_GE(now.copies.at(0).ticket.expiry_wall_ms - to_ms(clock.now().wall), 3'600'000 - 10'000);
   }
+}
+
+TEST_F(Copies, a_place_that_stays_keeps_its_ticket_wherever_it_stands_in_the_plan) {
+  add_node("c", "lab-c");
+  const JobId id = running();
+  const auto plan = [&] { return node("a").last<wire::HeartbeatAck>().plans.at(0); };
+  pass(31'000);
+  const auto before = plan().copies;
+  ASSERT_EQ(before.size(), 3U);
+  FakeAgent& last = agents.at(before[2].node);
+  const GenerationRef ref = generation(id, 1);
+  commit_generation(node("a"), ref, {receipt(node("store"), ref), receipt(last, ref)});
+
+  pass(40'000);
+  EXPECT_EQ(plan().copies, (std::vector<PeerGrant>{before[0], before[2], before[1]}))
+      << "who has the generation before comes first";
+
+  disconnect(agents.at(before[1].node));
+  add_node("d", "lab-d");
+  pass(40'000);
+  const auto after = plan().copies;
+  ASSERT_EQ(after.size(), 3U);
+  EXPECT_EQ(after[0], before[0]);
+  EXPECT_EQ(after[1], before[2]);
+  EXPECT_EQ(after[2].node, node("d").id);
+  EXPECT_TRUE(verify_ticket(after[2].ticket, keys.ticket_key.public_key));
+  EXPECT_GT(after[2].ticket.expiry_wall_ms, after[0].ticket.expiry_wall_ms);
+
+  const std::int64_t half_ms = std::int64_t{config.ticket_valid_s} * 500;
+  pass(half_ms);
+  for (const PeerGrant& copy : plan().copies)
+    EXPECT_GE(copy.ticket.expiry_wall_ms - to_ms(clock.now().wall), half_ms - 10'000);
 }
 
 TEST_F(Copies, a_destination_that_vanishes_is_replaced_in_the_plan) {

@@ -76,6 +76,7 @@ reclaim::Slots free_slots(
 
 reclaim::StayCurve stay_curve(const sched::SurvivalCurve& outlook) {
   reclaim::StayCurve curve;
+  curve.samples.reserve(sched::kHorizons_s.size());
   for (std::size_t i = 0; i < sched::kHorizons_s.size(); ++i)
     curve.samples.push_back({sched::kHorizons_s[i], outlook.cautious[i]});
   curve.leaves_in_s = outlook.leaves_in_s;
@@ -110,7 +111,10 @@ class SiteReader {
  public:
   SiteReader(const State& state, const std::vector<JobId>& jobs, const Leavings& leavings)
       : state_(state), jobs_(jobs), leavings_(leavings) {
-    for (const JobId& id : jobs) leaving_.insert(id);
+    for (const JobId& id : jobs) {
+      leaving_.insert(id);
+      held_[id] = newest_held(state, id);
+    }
   }
 
   EvacuationInputs read() {
@@ -146,14 +150,13 @@ class SiteReader {
   void read_links();
   void read_paths(std::size_t from);
   void read_job(const JobId& id);
-  void read_bytes(
-      const JobEntry& job,
-      const AttemptEntry* attempt,
-      EvacuatingJob& out,
-      std::map<NodeId, std::uint32_t>& held
-  );
+  void read_bytes(const JobEntry& job, const AttemptEntry* attempt, EvacuatingJob& out);
   EvacuationOption option_at(
-      std::size_t n, const JobEntry& job, const Evacuation& evacuation, const NodeEntry* source
+      std::size_t n,
+      const JobEntry& job,
+      const sched::Demand& demand,
+      const Evacuation& evacuation,
+      const NodeEntry* source
   ) const;
   bool can_give(const NodeEntry& node, const Evacuation& evacuation) const;
   std::size_t index_of(const NodeId& id) const;
@@ -162,6 +165,7 @@ class SiteReader {
   const std::vector<JobId>& jobs_;
   const Leavings& leavings_;
   std::set<JobId> leaving_;
+  std::map<JobId, std::map<NodeId, std::uint32_t>> held_;  ///< newest_held() of each
   EvacuationInputs out_;
   std::vector<const NodeEntry*> nodes_;
   std::vector<sched::Candidate> empty_;  ///< as if nobody ran there
@@ -176,7 +180,7 @@ void SiteReader::choose_nodes() {
   std::set<NodeId> needed;
   for (const JobId& id : jobs_) {
     needed.insert(leavings_.at(id).source);
-    for (const auto& [node, number] : newest_held(state_, id)) needed.insert(node);
+    for (const auto& [node, number] : held_.at(id)) needed.insert(node);
   }
   for (const auto& [id, node] : state_.nodes) {
     if (node.row.is_revoked && !needed.contains(id)) continue;
@@ -266,7 +270,7 @@ void SiteReader::read_links() {
   std::set<std::size_t> ends;
   for (const JobId& id : jobs_) {
     ends.insert(index_of(leavings_.at(id).source));
-    for (const auto& [node, number] : newest_held(state_, id)) ends.insert(index_of(node));
+    for (const auto& [node, number] : held_.at(id)) ends.insert(index_of(node));
   }
   for (const std::size_t from : ends) {
     if (from < nodes_.size()) read_paths(from);
@@ -292,14 +296,8 @@ void SiteReader::read_paths(std::size_t from) {
 
 /// What moves: the state as it was last durable, and what is new since then and until the last
 /// save.
-void SiteReader::read_bytes(
-    const JobEntry& job,
-    const AttemptEntry* attempt,
-    EvacuatingJob& out,
-    std::map<NodeId, std::uint32_t>& held
-) {
+void SiteReader::read_bytes(const JobEntry& job, const AttemptEntry* attempt, EvacuatingJob& out) {
   const Job& j = job.row.job;
-  held = newest_held(state_, j.id);
   const GenerationRef& durable = j.durable;
   const bool saves = attempt != nullptr && !j.spec.checkpoint.is_stateless &&
                      attempt->row.attempt.state >= AttemptState::kRunning;
@@ -320,13 +318,16 @@ void SiteReader::read_bytes(
 }
 
 EvacuationOption SiteReader::option_at(
-    std::size_t n, const JobEntry& job, const Evacuation& evacuation, const NodeEntry* source
+    std::size_t n,
+    const JobEntry& job,
+    const sched::Demand& demand,
+    const Evacuation& evacuation,
+    const NodeEntry* source
 ) const {
   const NodeEntry& node = *nodes_[n];
   const NodeId& id = node.row.node;
   const Job& j = job.row.job;
   EvacuationOption option;
-  sched::Demand demand = demand_of(job);
   const sched::Judgement judgement = sched::judge(demand, empty_[n]);
   const bool is_taken = is_taken_back(state_, id) && !planted("coordinator.sends_to_taken_nodes");
   const bool is_source = id == evacuation.source;
@@ -393,10 +394,11 @@ void SiteReader::read_job(const JobId& id) {
   out.needs = {
       .guests = 1, .gpus = r.gpus, .cpu_milli = r.cpu_milli_min, .memory_mib = r.memory_mib};
   if (r.gpus == 0) out.cpu_wanted_milli = r.cpu_milli;
-  std::map<NodeId, std::uint32_t> held;
-  read_bytes(job, attempt, out, held);
+  read_bytes(job, attempt, out);
+  const auto& held = held_.at(id);
+  const sched::Demand demand = demand_of(job);
   for (std::size_t n = 0; n < nodes_.size(); ++n) {
-    EvacuationOption option = option_at(n, job, evacuation, from);
+    EvacuationOption option = option_at(n, job, demand, evacuation, from);
     const auto has = held.find(nodes_[n]->row.node);
     option.bytes = full_;
     if (has != held.end()) {
@@ -434,14 +436,7 @@ NodeId likely_destination(const State& state, const JobEntry& job, const NodeEnt
 double shared_switches(const State& state, const NodeEntry& a, const NodeEntry& b) {
   const auto place = place_of(state, a);
   const auto other = place_of(state, b);
-  if (!place || !other) return 0;
-  const auto above = state.config.topology.switches_above(*place);
-  if (above.empty()) return 0;
-  const auto also = state.config.topology.switches_above(*other);
-  std::size_t shared = 0;
-  for (const std::string& name : above)
-    shared += static_cast<std::size_t>(std::count(also.begin(), also.end(), name));
-  return static_cast<double>(shared) / static_cast<double>(above.size());
+  return place && other ? state.config.topology.shared_switches(*place, *other) : 0;
 }
 
 double sure_rate(const State& state, const NodeEntry& from, const NodeEntry& to) {

@@ -11,10 +11,6 @@ namespace {
 constexpr std::chrono::hours kNoticeBelieved{24};  // of what a node says
 constexpr std::size_t kCausesTold = 4;
 
-bool is_over(const ReclaimRecord& record) {
-  return record.phase == ReclaimPhase::kReturned || record.kind == ReclaimKind::kLost;
-}
-
 bool is_ahead(const ReclaimRecord& record) {
   const bool is_before_cut =
       record.phase == ReclaimPhase::kDeclared || record.phase == ReclaimPhase::kEvacuating;
@@ -22,12 +18,13 @@ bool is_ahead(const ReclaimRecord& record) {
          record.kind != ReclaimKind::kLost;
 }
 
+/// Those that are not over.
 template <class Visit>
 void for_reclaims_of(const State& state, const NodeId& node, const Visit& visit) {
-  for (auto at = state.reclaims.lower_bound({node, ReclaimId()});
-       at != state.reclaims.end() && at->first.first == node;
+  for (auto at = state.open_reclaims.lower_bound({node, ReclaimId()});
+       at != state.open_reclaims.end() && at->first == node;
        ++at)
-    visit(at->second);
+    visit(state.reclaims.at(*at));
 }
 
 /// The two times are what a node says, and may be any: their distance is taken without a sign.
@@ -47,8 +44,7 @@ bool is_recent(const State& state, const ReclaimRow& row, nanoseconds length) {
 }
 
 bool is_in_force(const State& state, const ReclaimRow& row) {
-  return !is_over(row.record) &&
-         is_recent(state, row, is_ahead(row.record) ? notice_of(row.record) : nanoseconds(0));
+  return is_recent(state, row, is_ahead(row.record) ? notice_of(row.record) : nanoseconds(0));
 }
 
 /// Of single GPUs: whose guest has one of them. An agent that does not tell its guests' GPUs says
@@ -167,7 +163,7 @@ std::set<std::uint32_t> gpus_taken_back(const State& state, const NodeId& node) 
   std::set<std::uint32_t> gpus;
   for_reclaims_of(state, node, [&](const ReclaimRow& row) {
     // No heartbeat says it anew: what a node forgot to give back is not believed for ever.
-    if (is_over(row.record) || !is_recent(state, row, nanoseconds(kNoticeBelieved))) return;
+    if (!is_recent(state, row, nanoseconds(kNoticeBelieved))) return;
     gpus.insert(row.record.gpus.begin(), row.record.gpus.end());
   });
   return gpus;

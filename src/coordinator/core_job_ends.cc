@@ -334,7 +334,7 @@ void finish(State& state, JobEntry& job, JobState state_to, const std::string& r
   if (state_to == JobState::kCancelled) ++state.metrics.jobs_cancelled;
   state.note(job, "job." + std::string(to_string(state_to)), reason);
   job.refusals.clear();
-  collect_garbage(state, job);
+  collect_job(state, job);
 }
 
 void finish_stopped(State& state, JobEntry& job) {

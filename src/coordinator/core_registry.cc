@@ -286,9 +286,11 @@ void close_lost_record(State& state, NodeEntry& node) {
   if (node.lost_record.empty()) return;
   const auto found = state.reclaims.find({node.row.node, node.lost_record});
   if (found != state.reclaims.end()) {
-    found->second.record.phase = ReclaimPhase::kReturned;
-    found->second.reported_wall_ms = state.wall_ms();
-    state.write(PutReclaim{found->second});
+    ReclaimRow row = found->second;
+    row.record.phase = ReclaimPhase::kReturned;
+    row.reported_wall_ms = state.wall_ms();
+    state.write(PutReclaim{row});
+    state.keep(std::move(row));
   }
   node.lost_record = ReclaimId();
 }
@@ -308,7 +310,7 @@ void lose(State& state, NodeEntry& node) {
   row.record.message = "found by missed heartbeats";
   row.reported_wall_ms = state.wall_ms();
   node.lost_record = row.record.id;
-  state.reclaims[{node.row.node, row.record.id}] = row;
+  state.keep(row);
   state.write(PutReclaim{row});
   state.save(node);
   state.note(
@@ -325,6 +327,26 @@ void lose(State& state, NodeEntry& node) {
   forget_probes(state, node);
   note_departure(state, node, state.now.wall);
   lose_attempts_of(state, node);
+}
+
+/// What its newest heartbeat says of the node is in its entry.
+wire::HeartbeatAck follow_beat(
+    State& state, NodeEntry& node, const std::vector<wire::AttemptReport>& attempts
+) {
+  follow_lending(state, node);
+  add_to_rollup(state, node);
+  wire::HeartbeatAck ack;
+  ack.clock_offset_ms = node.clock_offset_ms;
+  ack.verdicts = reconcile_beat(state, node, attempts);
+  for (const AttemptKey& key : node.attempts) {
+    JobEntry* job = state.find_job(key.first);
+    AttemptEntry* attempt = state.find_attempt(key.first, key.second);
+    if (job == nullptr || attempt == nullptr || !attempt->is_granted) continue;
+    refresh_plan(state, *job, *attempt);
+    if (!attempt->plan.job.empty()) ack.plans.push_back(attempt->plan);
+  }
+  ack.hazard = news_of_hazard(state, node);
+  return ack;
 }
 
 /// Reports are samples: a cut that was cleared at once may never be told by itself.
@@ -428,23 +450,27 @@ void on_heartbeat(State& state, NodeEntry& node, const wire::Heartbeat& beat) {
   open_lending(state, node, beat.lending);
   const std::int64_t closes_in_ms = std::int64_t{beat.closes_in_s} * 1000;
   node.window_ends_ms = closes_in_ms == 0 ? 0 : state.wall_ms() + closes_in_ms;
-  follow_lending(state, node);
-  add_to_rollup(state, node);
-
-  wire::HeartbeatAck ack;
+  wire::HeartbeatAck ack = follow_beat(state, node, beat.attempts);
   ack.seq = beat.seq;
-  ack.clock_offset_ms = node.clock_offset_ms;
-  ack.verdicts = reconcile_beat(state, node, beat.attempts);
-  for (const AttemptKey& key : node.attempts) {
-    JobEntry* job = state.find_job(key.first);
-    AttemptEntry* attempt = state.find_attempt(key.first, key.second);
-    if (job == nullptr || attempt == nullptr || !attempt->is_granted) continue;
-    refresh_plan(state, *job, *attempt);
-    if (!attempt->plan.job.empty()) ack.plans.push_back(attempt->plan);
-  }
-  ack.hazard = news_of_hazard(state, node);
   state.send(node, std::move(ack));
   count_beat_for_garbage(state, node);
+}
+
+void on_still_there(State& state, const StillThere& event) {
+  for (const ConnectionId id : event.connections) {
+    const auto found = state.connections.find(id);
+    if (found == state.connections.end() || !found->second.is_greeted) continue;
+    NodeEntry* const node = state.find_node(found->second.node);
+    if (node == nullptr || node->connection != id) continue;
+    ++state.metrics.heartbeats;
+    heard_from(state, *node);
+    open_lending(state, *node, node->lending);
+    wire::HeartbeatAck ack = follow_beat(state, *node, {});
+    const bool says_nothing =
+        ack.verdicts.empty() && ack.plans.empty() && ack.hazard.per_day.empty();
+    if (!says_nothing) state.send(*node, std::move(ack));
+    count_beat_for_garbage(state, *node);
+  }
 }
 
 void on_node_update(State& state, NodeEntry& node, const wire::NodeUpdate& update) {
@@ -479,7 +505,7 @@ void on_reclaim_report(State& state, NodeEntry& node, const ReclaimRecord& recor
   }
   note_announcement(state, node, own);
   const ReclaimRow row{.record = own, .reported_wall_ms = state.wall_ms()};
-  state.reclaims[key] = row;
+  state.keep(row);
   state.write(PutReclaim{row});
   state.note(
       node,

@@ -20,6 +20,7 @@ void on_hello(State& state, ConnectionId id, const wire::Hello& hello);
 /// first; no longer than until every node has said hello that was up before.
 void end_grace_if_all_are_back(State& state);
 void on_heartbeat(State& state, NodeEntry& node, const wire::Heartbeat& beat);
+void on_still_there(State& state, const StillThere& event);
 void on_node_update(State& state, NodeEntry& node, const wire::NodeUpdate& update);
 void on_reclaim_report(State& state, NodeEntry& node, const ReclaimRecord& record);
 void on_leave(State& state, NodeEntry& node, const std::string& reason);

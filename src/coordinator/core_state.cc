@@ -145,6 +145,20 @@ JobEntry& State::adopt(JobRow row) {
   return entry;
 }
 
+void State::keep(ReclaimRow row) {
+  const std::pair key(row.record.node, row.record.id);
+  if (is_over(row.record)) {
+    open_reclaims.erase(key);
+  } else {
+    open_reclaims.insert(key);
+  }
+  reclaims.insert_or_assign(key, std::move(row));
+}
+
+bool is_over(const ReclaimRecord& record) {
+  return record.phase == ReclaimPhase::kReturned || record.kind == ReclaimKind::kLost;
+}
+
 Output State::take_output() {
   record_states(output.writes, told, wall_ms());
   return std::exchange(output, Output());

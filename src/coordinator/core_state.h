@@ -233,7 +233,8 @@ struct State {
   std::map<UserId, std::int64_t> served_wall_ms;  ///< when a job of theirs last went to a node
   std::map<AttemptKey, AttemptEntry> attempts;
   std::map<JobId, std::map<std::uint32_t, GenerationRow>> generations;
-  std::map<std::pair<NodeId, ReclaimId>, ReclaimRow> reclaims;
+  std::map<std::pair<NodeId, ReclaimId>, ReclaimRow> reclaims;  ///< by keep() alone
+  std::set<std::pair<NodeId, ReclaimId>> open_reclaims;         ///< those that are not over
   std::map<std::string, Image> images;
   std::map<std::string, TokenRow> tokens;
   std::map<Digest, std::string> token_by_secret;
@@ -283,6 +284,9 @@ struct State {
 
   void save(const NodeEntry& node) { write(PutNode{node.row}); }
 
+  /// In memory: the row of a reclaim, new or in place of the one before.
+  void keep(ReclaimRow row);
+
   using EventData = std::map<std::string, std::string>;
   void note(const JobEntry& job, std::string kind, std::string message, EventData data = {});
   void note(const NodeEntry& node, std::string kind, std::string message, EventData data = {});
@@ -324,6 +328,8 @@ sched::Candidate candidate_of(
 );
 std::vector<sched::Candidate> candidates_of(const State& state);
 sched::Demand demand_of(const JobEntry& job);
+/// Given back, or known from silence alone: it takes nothing from anybody any more.
+bool is_over(const ReclaimRecord& record);
 /// Number with `digits` decimals, for people.
 std::string decimal(double value, int digits);
 std::string short_duration(std::int64_t ms);

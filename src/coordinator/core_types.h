@@ -198,6 +198,13 @@ struct OutputsChecked {
   Status status;
 };
 
+/// Each of these agents says once more what it said last: a heartbeat that tells of no attempts and
+/// of nothing new, in this order. It is answered only where the answer says something. For shells
+/// that know this of agents without messages of theirs: simulations of long times.
+struct StillThere {
+  std::vector<ConnectionId> connections;
+};
+
 using Event = std::variant<
     AgentConnected,
     AgentMessage,
@@ -205,7 +212,8 @@ using Event = std::variant<
     ApiCommand,
     Tick,
     LogStored,
-    OutputsChecked>;
+    OutputsChecked,
+    StillThere>;
 
 // ---- effects
 // ------------------------------------------------------------------------------------------------

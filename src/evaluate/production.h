@@ -26,6 +26,9 @@ struct Cadence {
   /// Also of nodes that nobody takes back. Else these plan their copies alone, as they do while the
   /// coordinator is away (ADR 0008).
   bool measures_always = true;
+  /// Agents on which nothing happens are not looked into (agent::Core::rests). It comes to exactly
+  /// the same.
+  bool lets_rest = false;
 
   /// As the daemons run.
   static Cadence daemons();

@@ -51,6 +51,7 @@ bool is_routine(const agent::Event& event) {
   if (const auto* done = std::get_if<agent::WorkDone>(&event))
     return std::holds_alternative<agent::Done>(done->result);
   return std::holds_alternative<agent::Tick>(event) ||
+         std::holds_alternative<agent::NothingHappened>(event) ||
          std::holds_alternative<agent::TelemetrySampled>(event) ||
          std::holds_alternative<agent::TransfersMeasured>(event);
 }
@@ -135,6 +136,7 @@ void NodeSeat::power_off() {
   ++life_;
   pulse_.stop();
   measure_.stop();
+  untold_.reset();
   drop_flows();
   watched_.clear();
   connection_ = 0;
@@ -148,8 +150,8 @@ void NodeSeat::connect() {
   feed(agent::CoordinatorConnected{});
 }
 
-void NodeSeat::hear(coordinator::ConnectionId connection, const wire::Message& message) {
-  if (is_on_ && connection == connection_) feed(agent::CoordinatorMessage{message});
+void NodeSeat::hear(coordinator::ConnectionId connection, wire::Message message) {
+  if (is_on_ && connection == connection_) feed(agent::CoordinatorMessage{std::move(message)});
 }
 
 void NodeSeat::hear_close(coordinator::ConnectionId connection) {
@@ -163,16 +165,51 @@ void NodeSeat::hear_close(coordinator::ConnectionId connection) {
 
 void NodeSeat::feed(const agent::Event& event) {
   if (!is_on_) return;
+  if (const auto happened = std::exchange(untold_, std::nullopt)) feed(*happened);
   ++site_.counts.agent_events;
   obey(core_->handle(event, site_.now()));
   if (!is_routine(event)) pulse_.quicken();
+  if (site_.cadence.is_ticking || !is_on_) return;
+  if (const auto due = core_->save_due_at())
+    pulse_.no_later_than(site_.world->now() + std::max(*due - site_.now().boot, Moment(0)));
 }
 
 void NodeSeat::beat() {
-  const Moment now = site_.world->now();
-  if (!sampled_at_ || now - *sampled_at_ >= site_.cadence.sample) sample();
-  feed(agent::Tick{});
+  if (may_rest()) {
+    rest();
+  } else {
+    if (is_sample_due()) sample();
+    feed(agent::Tick{});
+  }
   pulse_.rest(longest_rest());
+}
+
+bool NodeSeat::may_rest() const {
+  return site_.cadence.lets_rest && connection_ != 0 && sampled_at_ && works_.empty() &&
+         site_.world->now() >= expected_until_ && core_->rests(site_.now());
+}
+
+/// What a tick would have led to, without the core, which hears of it with the next event.
+void NodeSeat::rest() {
+  const Moment now = site_.world->now();
+  const Instant boot = site_.now().boot;
+  if (!untold_) untold_.emplace();
+  if (is_sample_due()) {
+    sampled_at_ = now;
+    untold_->measured_at = boot;
+  }
+  if (now - beat_at_ < milliseconds(site_.cadence.heartbeat_ms)) return;
+  beat_at_ = now;
+  ++untold_->beats;
+  untold_->beat_at = boot;
+  untold_->heard_at = boot + 2 * kMessageTakes;
+  site_.agenda().after(kMessageTakes, [this, connection = connection_] {
+    site_.coordinator->feed(coordinator::StillThere{{connection}});
+  });
+}
+
+bool NodeSeat::is_sample_due() const {
+  return !sampled_at_ || site_.world->now() - *sampled_at_ >= site_.cadence.sample;
 }
 
 void NodeSeat::sample() {
@@ -203,16 +240,17 @@ void NodeSeat::obey(agent::Output output) {
       journal_.erase(write.key);
     }
   }
-  for (const auto& effect : output.effects) carry_out(effect);
+  for (auto& effect : output.effects) carry_out(effect);
 }
 
-void NodeSeat::carry_out(const agent::Effect& effect) {
-  if (const auto* send = std::get_if<agent::SendToCoordinator>(&effect)) {
+void NodeSeat::carry_out(agent::Effect& effect) {
+  if (auto* send = std::get_if<agent::SendToCoordinator>(&effect)) {
     if (connection_ == 0) return;
+    if (std::holds_alternative<wire::Heartbeat>(send->message)) beat_at_ = site_.world->now();
     // What has left arrives, also if the machine goes down behind it.
     site_.agenda().after(
         kMessageTakes,
-        [this, sent = coordinator::AgentMessage{connection_, send->message}] {
+        [this, sent = coordinator::AgentMessage{connection_, std::move(send->message)}] {
           site_.coordinator->feed(sent);
         }
     );

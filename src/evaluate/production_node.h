@@ -41,7 +41,7 @@ class NodeSeat {
 
   // ---- the coordinator
 
-  void hear(coordinator::ConnectionId connection, const wire::Message& message);
+  void hear(coordinator::ConnectionId connection, wire::Message message);
   void hear_close(coordinator::ConnectionId connection);
 
   /// The owner is coming: until then it is looked at as often as the daemons do.
@@ -65,8 +65,11 @@ class NodeSeat {
   void later(Moment delay, std::function<void()> action);
   void feed(const agent::Event& event);
   void obey(agent::Output output);
-  void carry_out(const agent::Effect& effect);
+  void carry_out(agent::Effect& effect);
   void beat();
+  void rest();
+  bool may_rest() const;
+  bool is_sample_due() const;
   void sample();
   Moment longest_rest() const;
   void connect();
@@ -107,6 +110,8 @@ class NodeSeat {
   Pulse pulse_;
   Pulse measure_;
   std::optional<Moment> sampled_at_;
+  Moment beat_at_{0};                             ///< of the newest heartbeat
+  std::optional<agent::NothingHappened> untold_;  ///< in its rest, that the core does not know yet
   Moment expected_until_{0};
   std::map<agent::WorkId, UnderWay> works_;
   std::set<GuestName> watched_;  ///< they run

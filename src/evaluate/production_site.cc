@@ -23,7 +23,8 @@ bool is_routine(const coordinator::Event& event) {
   if (const auto* said = std::get_if<coordinator::AgentMessage>(&event))
     return std::holds_alternative<wire::Heartbeat>(said->message) ||
            std::holds_alternative<wire::Transfers>(said->message);
-  return std::holds_alternative<coordinator::Tick>(event);
+  return std::holds_alternative<coordinator::Tick>(event) ||
+         std::holds_alternative<coordinator::StillThere>(event);
 }
 
 }  // namespace
@@ -147,18 +148,21 @@ void CoordinatorSeat::obey(coordinator::Output output) {
         site_.on_event(event->row);
     }
   }
-  for (const auto& effect : output.effects) carry_out(effect);
+  for (auto& effect : output.effects) carry_out(effect);
 }
 
-void CoordinatorSeat::carry_out(const coordinator::Effect& effect) {
+void CoordinatorSeat::carry_out(coordinator::Effect& effect) {
   Agenda& agenda = site_.agenda();
-  if (const auto* send = std::get_if<coordinator::SendToAgent>(&effect)) {
+  if (auto* send = std::get_if<coordinator::SendToAgent>(&effect)) {
     const auto to = connections_.find(send->connection);
     if (to == connections_.end()) return;
     agenda.after(
         kMessageTakes,
-        [this, node = to->second, connection = send->connection, message = send->message] {
-          site_.nodes[node]->hear(connection, message);
+        [this,
+         node = to->second,
+         connection = send->connection,
+         message = std::move(send->message)]() mutable {
+          site_.nodes[node]->hear(connection, std::move(message));
         }
     );
   } else if (const auto* close = std::get_if<coordinator::CloseAgent>(&effect)) {

@@ -103,7 +103,7 @@ class CoordinatorSeat {
 
  private:
   void obey(coordinator::Output output);
-  void carry_out(const coordinator::Effect& effect);
+  void carry_out(coordinator::Effect& effect);
 
   ProductionSite& site_;
   coordinator::Config config_;

@@ -128,6 +128,20 @@ TEST(ProductionSite, the_same_setting_gives_the_same_rows) {
   EXPECT_EQ(first, second);
 }
 
+TEST(ProductionSite, agents_that_rest_come_to_exactly_the_same_as_looking_into_them) {
+  std::vector<std::string> looking;
+  std::vector<std::string> resting;
+  Cadence cadence = Cadence::skipping();
+  cadence.lets_rest = false;
+  Production looked_into(with(cadence));
+  played(four_nodes(1), looked_into, &looking);
+  Production rests(with(Cadence::skipping()));
+  played(four_nodes(1), rests, &resting);
+  EXPECT_EQ(resting, looking);
+  EXPECT_EQ(rests.counts().metrics.heartbeats, looked_into.counts().metrics.heartbeats);
+  EXPECT_LT(rests.counts().agent_events, looked_into.counts().agent_events);
+}
+
 /// Every tick and heartbeat of the daemons, and ticks that become rarer: what people would read off
 /// the two is the same. Single moments differ, for a save that comes ten seconds later is another
 /// save.

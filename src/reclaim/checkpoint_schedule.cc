@@ -17,6 +17,7 @@ constexpr double kShortest_s = 1e-6;
 constexpr double kLongest_s = 1e12;
 constexpr double kForget = 0.8;
 constexpr double kSaturated = 0.98;
+constexpr double kSameNumber = 0.01;  // of itself, that it may change while a plan stands
 
 /// Derivative of the weighted waste and of the price paid, and its own derivative.
 struct Slope {
@@ -241,6 +242,47 @@ CheckpointPlan plan_intervals(
   }
   planner.account(kept);
   return planner.fits(kept) ? kept : wanted;
+}
+
+namespace {
+
+bool is_same(double a, double b) {
+  if (a == b) return true;
+  if (!std::isfinite(a) || !std::isfinite(b)) return false;
+  return std::abs(a - b) <= kSameNumber * std::min(std::abs(a), std::abs(b));
+}
+
+bool is_same(const CheckpointJob& a, const CheckpointJob& b) {
+  return is_same(a.weight, b.weight) && is_same(a.hazard, b.hazard) &&
+         is_same(a.pause_s, b.pause_s) && is_same(a.slowdown, b.slowdown) &&
+         is_same(a.restart_s, b.restart_s) && is_same(a.dirty.state_bytes, b.dirty.state_bytes) &&
+         is_same(a.dirty.write_rate, b.dirty.write_rate) &&
+         is_same(a.dirty.stored_share, b.dirty.stored_share);
+}
+
+}  // namespace
+
+bool IntervalPlanner::stands(
+    std::span<const CheckpointJob> jobs, const UplinkShare& uplink, std::span<const double> in_force
+) const {
+  if (made_ == 0 || jobs.size() != jobs_.size()) return false;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    if (in_force[i] != plan_.interval_s[i] || !is_same(jobs[i], jobs_[i])) return false;
+  }
+  return is_same(uplink.upload_bytes_per_s, uplink_.upload_bytes_per_s) &&
+         is_same(uplink.checkpoint_bytes_per_s, uplink_.checkpoint_bytes_per_s);
+}
+
+const CheckpointPlan& IntervalPlanner::plan(
+    std::span<const CheckpointJob> jobs, const UplinkShare& uplink, std::span<const double> in_force
+) {
+  RN_ASSERT(in_force.size() == jobs.size(), "one interval in force per job");
+  if (stands(jobs, uplink, in_force)) return plan_;
+  plan_ = plan_intervals(jobs, uplink, limits_, in_force);
+  jobs_.assign(jobs.begin(), jobs.end());
+  uplink_ = uplink;
+  ++made_;
+  return plan_;
 }
 
 void DirtyCurveFit::observe(double interval_s, double state, double dirty, double moved) {

@@ -105,6 +105,40 @@ CheckpointPlan plan_intervals(
     std::span<const double> in_force = {}
 );
 
+/// plan_intervals(), for who asks again and again while the numbers hardly change: a plan stands as
+/// long as the intervals in force are its own and no number that it was made from has changed by
+/// more than a hundredth. Intervals are then within three hundredths of what a new plan would have
+/// where no bound holds them, and else keep that bound as closely; the plan's price, demand and
+/// waste are of the moment of its making.
+class IntervalPlanner {
+ public:
+  explicit IntervalPlanner(const IntervalLimits& limits) : limits_(limits) {}
+
+  /// Valid until the next call. Arguments as of plan_intervals(), with an interval in force for
+  /// each job.
+  const CheckpointPlan& plan(
+      std::span<const CheckpointJob> jobs,
+      const UplinkShare& uplink,
+      std::span<const double> in_force
+  );
+
+  /// How many plans were made so far.
+  std::uint64_t made() const { return made_; }
+
+ private:
+  bool stands(
+      std::span<const CheckpointJob> jobs,
+      const UplinkShare& uplink,
+      std::span<const double> in_force
+  ) const;
+
+  IntervalLimits limits_;
+  std::vector<CheckpointJob> jobs_;  ///< that the plan was made from
+  UplinkShare uplink_;
+  CheckpointPlan plan_;
+  std::uint64_t made_ = 0;
+};
+
 // ---- the dirty curve, measured
 
 /// Fit of ρ to what checkpoints really moved, newest first (each older one counts 0.8 as much).

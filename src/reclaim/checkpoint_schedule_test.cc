@@ -269,6 +269,75 @@ TEST(Plan, a_hazard_that_is_three_times_wrong_costs_at_most_a_sixth_more) {
   }
 }
 
+/// Jobs whose numbers go up and down a little from look to look.
+struct SlowChange {
+  SeededRng rng{11};
+  std::vector<CheckpointJob> jobs = {
+      an_incremental_job(), a_job(2, 5, 1 / 1800.0, 800 * kMb), a_job(1, 2, 1 / kHour_s, 90 * kMb)};
+  double rate = 100 * kMb;
+
+  void go_on() {
+    const auto change = [this](double& number) { number *= std::exp(0.004 * (rng.unit() - 0.5)); };
+    change(rate);
+    for (CheckpointJob& job : jobs) {
+      for (double* number : {&job.hazard, &job.pause_s, &job.dirty.state_bytes}) change(*number);
+    }
+  }
+};
+
+TEST(IntervalPlanner, makes_few_plans_and_stays_close_to_those_that_would_be_made_at_each_look) {
+  constexpr int kLooks = 5000;
+  SlowChange now;
+  IntervalPlanner planner({.hysteresis = 0});
+  std::vector<double> in_force(now.jobs.size(), kInfinity);
+  for (int look = 0; look < kLooks; ++look) {
+    now.go_on();
+    const UplinkShare wide{
+        .upload_bytes_per_s = now.rate, .checkpoint_bytes_per_s = 1000 * now.rate};
+    in_force = planner.plan(now.jobs, wide, in_force).interval_s;
+    const CheckpointPlan anew = plan_intervals(now.jobs, wide, {.hysteresis = 0});
+    for (std::size_t i = 0; i < in_force.size(); ++i)
+      ASSERT_NEAR(in_force[i], anew.interval_s[i], 0.03 * anew.interval_s[i]) << look;
+  }
+  EXPECT_GT(planner.made(), 10u);
+  EXPECT_LT(planner.made(), kLooks / 10);
+}
+
+TEST(IntervalPlanner, keeps_a_narrow_link_within_three_hundredths) {
+  SlowChange now;
+  IntervalPlanner planner(IntervalLimits{});
+  std::vector<double> in_force(now.jobs.size(), kInfinity);
+  for (int look = 0; look < 2000; ++look) {
+    now.go_on();
+    const UplinkShare narrow{
+        .upload_bytes_per_s = now.rate, .checkpoint_bytes_per_s = 0.01 * now.rate};
+    in_force = planner.plan(now.jobs, narrow, in_force).interval_s;
+    double demand = 0;
+    for (std::size_t i = 0; i < in_force.size(); ++i)
+      demand += now.jobs[i].dirty.bytes(in_force[i]) / in_force[i];
+    ASSERT_LE(demand, 1.03 * narrow.checkpoint_bytes_per_s) << look;
+  }
+  EXPECT_LT(planner.made(), 500u);
+}
+
+TEST(IntervalPlanner, another_job_or_a_jump_is_planned_for_at_once) {
+  std::vector<CheckpointJob> jobs = kTwoJobs;
+  IntervalPlanner planner(IntervalLimits{});
+  std::vector<double> in_force(2, kInfinity);
+  in_force = planner.plan(jobs, kWide, in_force).interval_s;
+  planner.plan(jobs, kWide, in_force);
+  EXPECT_EQ(planner.made(), 1u);
+
+  jobs[1].hazard /= 4;
+  EXPECT_GT(planner.plan(jobs, kWide, in_force).interval_s[1], 1.5 * in_force[1]);
+  in_force[1] = kInfinity;
+  in_force = planner.plan(jobs, kWide, in_force).interval_s;
+  EXPECT_EQ(planner.made(), 3u) << "another job has no interval yet";
+  jobs.push_back(a_job(1, 5, 1 / kHour_s, kMb));
+  in_force.push_back(kInfinity);
+  EXPECT_EQ(planner.plan(jobs, kWide, in_force).interval_s.size(), 3u);
+}
+
 TEST(Notice, departures_that_it_absorbs_are_no_hazard) {
   const NoticeMix mix{
       .emergency_share = 0.1,

@@ -301,26 +301,7 @@ std::optional<double> evacuation_value(
     const std::vector<std::optional<std::size_t>>& destinations,
     const EvacuationPolicy& policy
 ) {
-  Ledger ledger(site, jobs, policy);
-  // The earliest deadline first: then nobody who is booked later makes another one wait.
-  std::vector<std::size_t> order(jobs.size());
-  for (std::size_t j = 0; j < order.size(); ++j) order[j] = j;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return jobs[a].notice_s < jobs[b].notice_s;
-  });
-  double total = 0;
-  for (const std::size_t j : order) {
-    if (!destinations[j]) {
-      total += ledger.worth_of_nothing(j);
-      continue;
-    }
-    const auto worth = ledger.assess(j, *destinations[j]);
-    if (!worth) return std::nullopt;
-    total += *worth;
-    ledger.send(j, *destinations[j]);
-    ledger.place(j, *destinations[j]);
-  }
-  return total;
+  return value_of(Ledger(site, jobs, policy), jobs, destinations);
 }
 
 std::string_view to_string(EvacuationWay way) {

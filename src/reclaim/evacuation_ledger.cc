@@ -25,7 +25,7 @@ double spread_of(const Bandwidth& b) {
   return low > 0 ? std::log(median / low) / kNormal90 : 0;
 }
 
-/// Inverse of the normal distribution by bisection: used a few times per link and decision.
+/// Inverse of the normal distribution by bisection: used once per decision.
 double normal_quantile(double p) {
   double low = -8;
   double high = 8;
@@ -34,6 +34,15 @@ double normal_quantile(double p) {
     (0.5 * std::erfc(-middle / std::sqrt(2.0)) < p ? low : high) = middle;
   }
   return (low + high) / 2;
+}
+
+/// `quantile` of the normal distribution, for the chance that is wanted.
+double rate_at(const Bandwidth& bandwidth, double quantile) {
+  const double low = sane(bandwidth.q10);
+  if (low == 0) return 0;
+  const double median = std::max(low, bandwidth.median);
+  const double spread = spread_of(bandwidth);
+  return spread < 1e-9 ? median : median * std::exp(-quantile * spread);
 }
 
 bool fits(const Slots& needs, const Slots& free) {
@@ -54,12 +63,7 @@ double chance_of_rate(const Bandwidth& bandwidth, double wanted) {
 }
 
 double rate_with_chance(const Bandwidth& bandwidth, double chance) {
-  const double low = sane(bandwidth.q10);
-  if (low == 0) return 0;
-  const double median = std::max(low, bandwidth.median);
-  const double spread = spread_of(bandwidth);
-  if (spread < 1e-9) return median;
-  return median * std::exp(-normal_quantile(chance) * spread);
+  return rate_at(bandwidth, normal_quantile(chance));
 }
 
 double expected_stay_s(const StayCurve& curve, double from_s, double to_s) {
@@ -131,10 +135,9 @@ Ledger::Ledger(
     room_.push_back(sane(node.room_bytes));
   }
   for (const EvacuationGroup& group : site.groups) group_jobs_.push_back(sane(group.jobs));
+  const double quantile = normal_quantile(policy.chance_min);
   for (const Bandwidth& link : site.links)
-    links_.push_back(
-        {.bandwidth = link, .sure_rate = rate_with_chance(link, policy.chance_min), .booked = {}}
-    );
+    links_.push_back({.bandwidth = link, .sure_rate = rate_at(link, quantile), .booked = {}});
   granted_.resize(jobs.size());
   if (policy.trust < 1) blend_forecasts();
   find_holders();
@@ -345,6 +348,32 @@ void Ledger::unplace(std::size_t j, std::size_t n) {
   free.cpu_milli += granted_[j];
   free.memory_mib += needs.memory_mib;
   for (const std::size_t g : site_.nodes[n].groups) group_jobs_[g] -= 1;
+}
+
+std::optional<double> value_of(
+    Ledger ledger,
+    const std::vector<EvacuatingJob>& jobs,
+    const std::vector<std::optional<std::size_t>>& destinations
+) {
+  // The earliest deadline first: then nobody who is booked later makes another one wait.
+  std::vector<std::size_t> order(jobs.size());
+  for (std::size_t j = 0; j < order.size(); ++j) order[j] = j;
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return jobs[a].notice_s < jobs[b].notice_s;
+  });
+  double total = 0;
+  for (const std::size_t j : order) {
+    if (!destinations[j]) {
+      total += ledger.worth_of_nothing(j);
+      continue;
+    }
+    const auto worth = ledger.assess(j, *destinations[j]);
+    if (!worth) return std::nullopt;
+    total += *worth;
+    ledger.send(j, *destinations[j]);
+    ledger.place(j, *destinations[j]);
+  }
+  return total;
 }
 
 double Ledger::fetch_s(std::size_t from, std::size_t to, double bytes) const {

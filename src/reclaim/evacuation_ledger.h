@@ -125,4 +125,11 @@ class Ledger {
   std::vector<LinkState> links_;
 };
 
+/// evacuation_value(), beginning with a ledger in which nothing is booked yet.
+std::optional<double> value_of(
+    Ledger ledger,
+    const std::vector<EvacuatingJob>& jobs,
+    const std::vector<std::optional<std::size_t>>& destinations
+);
+
 }  // namespace rn::reclaim

@@ -19,7 +19,12 @@ class Search {
       const EvacuationPolicy& policy,
       Ledger& ledger
   )
-      : site_(site), jobs_(jobs), policy_(policy), ledger_(ledger), at_(jobs.size()) {}
+      : site_(site),
+        jobs_(jobs),
+        policy_(policy),
+        ledger_(ledger),
+        empty_(ledger),
+        at_(jobs.size()) {}
 
   std::vector<Where> run() {
     for (std::size_t j = 0; j < jobs_.size(); ++j) {
@@ -103,7 +108,7 @@ class Search {
   }
 
   void remember() {
-    const double worth = evacuation_value(site_, jobs_, at_, policy_).value_or(-1e300);
+    const double worth = value_of(empty_, jobs_, at_).value_or(-1e300);
     if (!best_.empty() && worth <= best_worth_ + kNoticeably) return;
     best_ = at_;
     best_worth_ = worth;
@@ -216,6 +221,7 @@ class Search {
   const std::vector<EvacuatingJob>& jobs_;
   const EvacuationPolicy& policy_;
   Ledger& ledger_;
+  const Ledger empty_;  ///< as that was at first: nothing is booked
   std::vector<Where> at_;
   std::vector<double> most_;  ///< what each would be worth if there were no others
   std::vector<Where> best_;

@@ -199,6 +199,21 @@ std::vector<std::string> Topology::switches_above(Place place) const {
   return out;
 }
 
+double Topology::shared_switches(Place a, Place b) const {
+  RN_ASSERT(a < nodes_.size() && b < nodes_.size(), "a place of another topology");
+  std::uint32_t here = at_[a];
+  std::uint32_t there = at_[b];
+  const std::uint32_t above = depth_[here];
+  while (here != there) {
+    if (depth_[here] >= depth_[there]) {
+      here = parent_[here];
+    } else {
+      there = parent_[there];
+    }
+  }
+  return above == 0 ? 0 : static_cast<double>(depth_[here]) / above;
+}
+
 Topology::Path Topology::path(std::optional<Place> from, std::optional<Place> to) const {
   Path out;
   out.rate = std::numeric_limits<double>::infinity();

@@ -90,6 +90,9 @@ class Topology {
   /// first: what fails or is taken back together.
   std::vector<std::string> switches_above(Place place) const;
 
+  /// The share of the switches above `a` that `b` hangs at, too; 0 if `a` hangs at the root.
+  double shared_switches(Place a, Place b) const;
+
   /// The sender's line up, the switches' lines up to the lowest common ancestor, down, the
   /// receiver's line down. One without a place is taken to hang at the root by a line that this
   /// topology does not know. Empty from a place to itself.

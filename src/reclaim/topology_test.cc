@@ -69,6 +69,19 @@ TEST(Topology, the_switches_above_a_node_are_named_without_the_root) {
   EXPECT_EQ(topology.switches_above(*topology.find("store", "")), Names{});
 }
 
+TEST(Topology, switches_in_common_are_a_share_of_those_above_the_first) {
+  const Topology topology = made(a_campus());
+  const auto shared = [&](const char* a, const char* b) {
+    return topology.shared_switches(*topology.find(a, ""), *topology.find(b, ""));
+  };
+
+  EXPECT_EQ(shared("a-1", "a-1"), 1);
+  EXPECT_EQ(shared("a-1", "a-2"), 0.5) << "the building, and not the floor";
+  EXPECT_EQ(shared("a-1", "b-1"), 0);
+  EXPECT_EQ(shared("b-1", "a-1"), 0);
+  EXPECT_EQ(shared("store", "a-1"), 0);
+}
+
 TEST(Topology, a_path_is_as_fast_as_its_slowest_line_and_as_late_as_all_together) {
   const Topology topology = made(a_campus());
 
