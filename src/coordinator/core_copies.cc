@@ -34,13 +34,15 @@ std::uint32_t needed_copies(const State& state, const JobEntry& job, const NodeE
   return std::clamp(static_cast<std::uint32_t>(domains.size()), 1u, wanted_copies(job));
 }
 
-/// One more in a degraded placement, if there is a place for it.
+/// One more in a degraded placement, if there is a place for it; not of the last save, which it
+/// would keep from being durable where the job goes on.
 std::uint32_t planned_copies(
-    const JobEntry& job, std::uint32_t needed, const std::vector<PeerGrant>& grants
+    const JobEntry& job, bool is_leaving, std::uint32_t needed, const std::vector<PeerGrant>& grants
 ) {
   std::set<std::string> domains;
   for (const PeerGrant& grant : grants) domains.insert(grant.failure_domain);
-  const std::uint32_t wished = wanted_copies(job) + (job.row.job.is_degraded ? 1 : 0);
+  const bool is_one_more = job.row.job.is_degraded && !is_leaving;
+  const std::uint32_t wished = wanted_copies(job) + (is_one_more ? 1 : 0);
   const auto possible = static_cast<std::uint32_t>(domains.size());
   return std::max(needed, std::min(wished, possible));
 }
@@ -489,7 +491,9 @@ void refresh_plan(State& state, JobEntry& job, AttemptEntry& attempt) {
   const std::uint32_t needed = needed_copies(state, job, *source);
   if (needed < wanted_copies(job) && !grants.empty())
     shortfall += ": a generation counts as durable with " + std::to_string(needed);
-  const std::uint32_t wanted = planned_copies(job, needed, grants);
+  const bool is_leaving = attempt.row.attempt.state >= AttemptState::kNoticed ||
+                          state.evacuations.contains(job.row.job.id);
+  const std::uint32_t wanted = planned_copies(job, is_leaving, needed, grants);
   attempt.plan_made = state.now.boot;
   if (is_made && !is_expiring && wanted == attempt.plan.wanted &&
       has_same_places(grants, attempt.plan.copies) &&

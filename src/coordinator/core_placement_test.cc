@@ -284,7 +284,11 @@ TEST_F(PlacementTest, a_placement_on_nodes_that_leave_often_is_degraded_and_said
   EXPECT_TRUE(job(id).is_degraded);
   EXPECT_EQ(count_events("job.degraded"), 1U);
   EXPECT_NE(core->why(id, clock.now()).value().find("degraded"), std::string::npos);
-  EXPECT_EQ(node(where(id)).last<wire::HeartbeatAck>().plans.at(0).wanted, 2U);
+  const auto wanted = [&] { return node(where(id)).last<wire::HeartbeatAck>().plans.at(0).wanted; };
+  EXPECT_EQ(wanted(), 2U);
+  say(node(where(id)), id, job(id).epoch, AttemptState::kNoticed);
+  pass(36'000);
+  EXPECT_EQ(wanted(), 1U) << "its last save is to be durable soon";
 }
 
 TEST_F(PlacementTest, a_job_whose_image_left_the_list_waits_and_says_so) {
