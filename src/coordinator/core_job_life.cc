@@ -124,10 +124,11 @@ void hear_restore(
   state.save(job);
 }
 
-void take_numbers(AttemptEntry& attempt, const wire::AttemptReport& report) {
+void take_numbers(State& state, AttemptEntry& attempt, const wire::AttemptReport& report) {
   attempt.row.safe_generation = std::max(attempt.row.safe_generation, report.safe_generation);
   attempt.row.last_step = std::max(attempt.row.last_step, report.step);
   attempt.since_save_ms = report.since_save_ms;
+  attempt.since_save_told = state.now.boot;
   attempt.saving = report.saving.substr(0, kTroubleBytes);
   if (report.gpus.size() <= kMaxGpus) attempt.gpus = report.gpus;
   attempt.reported_end = report.end;
@@ -158,7 +159,7 @@ wire::AttemptVerdict verdict_on(
   verdict.is_current = true;
   verdict.departure = departure_of(state, report.job, node.row.node);
   attempt->beats_absent = 0;
-  take_numbers(*attempt, report);
+  take_numbers(state, *attempt, report);
   take_trouble(state, *job, *attempt, report.save_trouble);
   hear_restore(state, *job, *attempt, report);
   if (is_waiting(*job) && attempt->is_granted) {
@@ -244,8 +245,46 @@ void advance(State& state, JobEntry& job, AttemptEntry& attempt, const wire::Att
   if (NodeEntry* node = state.find_node(row.node)) note_evacuees(state, *node);
 }
 
+/// How old the work is that only its last generation holds, when its guest was stopped: what it
+/// computes again if it does not wait for that. 0 where nobody knows. Nodes say these times, and
+/// may say any.
+nanoseconds work_at_stake(
+    const State& state, const JobEntry& job, const AttemptEntry& attempt, const NodeEntry& node
+) {
+  constexpr std::int64_t kFar_ms = 1'000'000'000'000'000;
+  const Attempt& a = attempt.row.attempt;
+  const GenerationRef& durable = job.row.job.durable;
+  const bool is_its_own = durable.generation > 0 && durable.epoch == a.epoch;
+  const std::int64_t told_ms = is_its_own ? durable.created_wall_ms : a.started_wall_ms;
+  if (told_ms <= 0) return nanoseconds(0);
+  const std::int64_t elsewhere_ms =
+      std::min(told_ms, kFar_ms) + std::clamp(node.clock_offset_ms, -kFar_ms, kFar_ms);
+  // While it is being saved, the newest save is yet to come.
+  const bool is_saved = a.state == AttemptState::kDraining && attempt.since_save_ms >= 0;
+  const Instant since = is_saved ? attempt.since_save_told : attempt.state_since;
+  const std::int64_t age_ms = (is_saved ? std::min(attempt.since_save_ms, kFar_ms) : 0) +
+                              (state.now.boot - since) / milliseconds(1);
+  const std::int64_t stake_ms = state.wall_ms() - age_ms - elsewhere_ms;
+  constexpr std::int64_t kDay_ms = 86'400'000;
+  return milliseconds(std::clamp<std::int64_t>(stake_ms, 0, kDay_ms));
+}
+
+/// How long a displaced job waits for its last generation: as long as it would have to compute
+/// again, so that it is never down for more than twice what the better choice would have cost, but
+/// no longer than its node sends. Also where little is at stake a copy gets some time.
+nanoseconds drain_patience(
+    const State& state, const JobEntry& job, const AttemptEntry& attempt, const NodeEntry* node
+) {
+  const nanoseconds least = milliseconds(state.config.drain_wait_ms);
+  if (node == nullptr) return least;
+  const nanoseconds most = seconds(node->row.contract.max_drain_s) + state.heartbeat();
+  return std::max(least, std::min(most, work_at_stake(state, job, attempt, *node)));
+}
+
 /// The job is queued or runs elsewhere: it follows nobody's stop any more.
-bool is_too_slow(const State& state, const AttemptEntry& attempt, const NodeEntry* node) {
+bool is_too_slow(
+    const State& state, const JobEntry& job, const AttemptEntry& attempt, const NodeEntry* node
+) {
   const AttemptState phase = attempt.row.attempt.state;
   if (phase != AttemptState::kDraining && phase != AttemptState::kSaving) return false;
   const AttemptEnd end = attempt.reported_end;
@@ -254,18 +293,19 @@ bool is_too_slow(const State& state, const AttemptEntry& attempt, const NodeEntr
       (end == AttemptEnd::kNone &&
        (attempt.was_noticed || (node != nullptr && node->lending == LendingState::kReclaimed)));
   return is_taken_back &&
-         state.now.boot - attempt.state_since >= milliseconds(state.config.drain_wait_ms);
+         state.now.boot - attempt.state_since >= drain_patience(state, job, attempt, node);
 }
 
 void look_at(State& state, JobEntry& job, AttemptEntry& attempt) {
   NodeEntry* node = state.find_node(attempt.row.attempt.node);
   if (is_waiting(job)) return;
-  if (is_too_slow(state, attempt, node)) {
+  if (is_too_slow(state, job, attempt, node)) {
+    const nanoseconds waited = state.now.boot - attempt.state_since;
     displace(
         state,
         job,
         attempt.row.attempt.node,
-        "its last generation took longer than " + short_duration(state.config.drain_wait_ms) +
+        "its last generation took longer than " + short_duration(waited / milliseconds(1)) +
             " to leave the node"
     );
     return;
@@ -348,7 +388,7 @@ void on_attempt_event(State& state, NodeEntry& sender, const wire::AttemptEvent&
     return answer_event(state, sender, event, false);
   }
   if (event.seq <= attempt->row.last_seq) return answer_event(state, sender, event, true);
-  take_numbers(*attempt, report);
+  take_numbers(state, *attempt, report);
   grant(state, *job, *attempt);
   if (report.state != AttemptState::kEnded) {
     attempt->row.last_seq = event.seq;

@@ -106,7 +106,8 @@ struct AttemptEntry {
   Instant state_since;
   Instant running_since;  ///< heard of it on the own clock; epoch (0) = never, or before our start
   AttemptEnd reported_end = AttemptEnd::kNone;
-  std::int64_t since_save_ms = -1;
+  std::int64_t since_save_ms = -1;  ///< AttemptReport::since_save_ms, of since_save_told
+  Instant since_save_told;
   std::string save_trouble;             ///< its node's newest word; empty = none
   std::string saving;                   ///< AttemptReport::saving
   std::vector<std::uint32_t> gpus;      ///< AttemptReport::gpus
