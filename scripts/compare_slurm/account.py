@@ -29,13 +29,17 @@ def step_s(jobs):
 
 
 def work_of(job):
-    """(steps that count, steps done once more, seconds from the first sign of life to the last step). What comes after
-    the last step is nobody's loss: Slurm may queue a job once more that has ended."""
+    """(steps that count, steps done once more, seconds from the first sign of life to the last step). A start
+    after that is nobody's loss."""
     starts = sorted((start for start in job["starts"] if start["packets"]), key=lambda one: one["packets"][0][0])
     if not starts:
         return 0, 0, 0.0
     useful = max(step for start in starts for _, step in start["packets"])
-    done = sum(max(step for _, step in start["packets"]) - start["packets"][0][1] for start in starts)
+    done = reached = 0
+    for start in starts:
+        restored, last = start["packets"][0][1], max(step for _, step in start["packets"])
+        done += last - min(restored, reached)  # a step that was saved before a packet told of it was done, too
+        reached = max(reached, last)
     end = min(time for start in starts for time, step in start["packets"] if step == useful)
     return useful, done - useful, end - starts[0]["packets"][0][0]
 

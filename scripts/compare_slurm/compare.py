@@ -37,7 +37,7 @@ def parse_arguments(words):
     parser.add_argument("--only", choices=plans.SIDES)
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--quick", action="store_true", help="four reclaims a play, one repetition")
-    parser.add_argument("--judge", type=pathlib.Path, metavar="FOLDER", help="judges the records of an earlier run again")
+    parser.add_argument("--judge", type=pathlib.Path, metavar="FOLDER", help="records of an earlier run, judged again")
     flags = parser.parse_args(words)
     flags.reclaims = flags.reclaims or (4 if flags.quick else 24)
     flags.reps = flags.reps or (1 if flags.quick else 3)

@@ -33,7 +33,7 @@ def slurm_conf(host, controller, nodes, folder, grace_s):
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_CPU",
         "SchedulerType=sched/backfill",
-        "SchedulerParameters=sched_interval=2,bf_interval=2",
+        "SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0",
         "PreemptType=preempt/partition_prio",
         "PreemptMode=REQUEUE",
         "JobRequeue=1",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every displaced guest and every owner as a dot, the median as a stroke. Pure; the same result gives the same bytes."""
+"""Every displaced guest and every owner as a dot, medians as strokes. Pure: the same result gives the same bytes."""
 import html
 
 import judge

@@ -50,10 +50,11 @@ def rows(variant):
 
 def side_words(side, one):
     return (f"{NAMES[side]}: {one['reclaims']} reclaims in {one['plays']} plays, {one['displaced']} guests displaced "
-            f"({one['never_resumed']} not resumed before the end, {one['again_before_new_work']} again before new work); "
-            f"steps done once more {one['steps_again']} of {one['useful_steps']} that count "
+            f"({one['never_resumed']} not resumed before the end, {one['again_before_new_work']} again before new "
+            f"work); steps done once more {one['steps_again']} of {one['useful_steps']} that count "
             f"({number(one['again_of_useful'] and 100 * one['again_of_useful'])} %); useful share of the guests' time "
-            f"{number(one['useful_share'] and 100 * one['useful_share'], 1)} %; jobs {one['jobs']}, wrong {one['wrong']}")
+            f"{number(one['useful_share'] and 100 * one['useful_share'], 1)} %; jobs {one['jobs']}, wrong "
+            f"{one['wrong']}")
 
 
 def repetition_words(variant):
@@ -108,7 +109,8 @@ def page(result):
         parts += [f"<p>{html.escape(side_words(*one))}" for one in variant["sides"].items()]
         parts.append("<table><tr><th>kind<th>mean / median / p99<th>Slurm<th>ReclaimNet<th>ratio of the means")
         parts += ["<tr>" + "".join(f"<td>{html.escape(one)}" for one in (
-            kind, what, *(cells.get(side, "-") for side in SIDES), ratio)) for kind, what, cells, ratio in rows(variant)]
+            kind, what, *(cells.get(side, "-") for side in SIDES), ratio))
+            for kind, what, cells, ratio in rows(variant)]
         parts.append("</table>")
         parts += [f"<p>{html.escape(one)}" for one in repetition_words(variant)]
     parts += [f"<p><b>FAULT</b> {html.escape(fault)}" for fault in result["faults"]]

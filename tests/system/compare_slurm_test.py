@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The pure parts of scripts/compare-slurm.sh: the plan that both sides play, Slurm's configuration, how a guest's log is
-read, and what records show. No Slurm, no daemon, no network."""
+"""The pure parts of scripts/compare-slurm.sh: the plan that both sides play, Slurm's configuration, how a guest's log
+is read, and what records show. No Slurm, no daemon, no network."""
 import copy
 import os
 import pathlib
@@ -186,6 +186,12 @@ class Account(unittest.TestCase):
         self.assertEqual([round(owner["wait_s"], 6) for owner in play["owners"]], [0.5, 2.1])
         self.assertEqual((play["work"]["useful_steps"], play["work"]["steps_again"]), (60, 0))
         self.assertAlmostEqual(play["work"]["useful_share"], 60 / 65)  # a step a second, from 100 to 165
+
+    def test_a_last_step_that_was_saved_and_not_told_is_no_negative_loss(self):
+        record = a_record("reclaimnet")
+        record["jobs"]["g0"]["starts"][1]["packets"] = packets(135, 31, 30)
+        work = account.play_of(record)["work"]
+        self.assertEqual((work["useful_steps"], work["steps_again"]), (60, 0))
 
     def test_a_start_after_the_last_step_costs_nothing(self):
         record = a_record("reclaimnet")
