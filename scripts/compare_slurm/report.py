@@ -29,8 +29,10 @@ def heads(result):
     yield (f"machine: {first['machine']}; load {loads[0]:g} to {loads[-1]:g}; commit {first['commit']}; "
            f"{first['when']} to {about[-1]['when']}")
     slurm = sorted({one["slurm"] for one in about if "slurm" in one})
+    built = sorted({one["programs"] for one in about if "programs" in one})
     seeds = sorted({one["seed"] for one in about})
-    yield (f"{', '.join(slurm) or 'Slurm not played'}; {first['nodes']} nodes, {first['guests']} guests at once; seeds "
+    yield (f"{', '.join(slurm) or 'Slurm not played'}; ReclaimNet's programs: "
+           f"{'; '.join(built) or 'not played'}; {first['nodes']} nodes, {first['guests']} guests at once; seeds "
            f"{', '.join(map(str, seeds))}; {len(about)} plays")
     yield (f"a second of owners and guests stands for {SPEED} s; guests save each {first['save_s']:g} s; "
            f"notices of {NOTICE_S} s, and all that daemons do, are in real seconds")

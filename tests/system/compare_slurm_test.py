@@ -20,6 +20,7 @@ import compare  # noqa: E402
 import conf  # noqa: E402
 import lines as topology  # noqa: E402
 import plan as plans  # noqa: E402
+import reclaimnet_side  # noqa: E402
 import report  # noqa: E402
 import slurm_side  # noqa: E402
 from lines import Bad  # noqa: E402
@@ -64,8 +65,7 @@ def a_record(side="slurm", variant="s1", repetition=0):
     about = {"side": side, "variant": variant, "repetition": repetition, "seed": 1 + repetition, "machine": "2 cores",
              "load": "1.0 1.1 1.2", "commit": "abc", "when": "today", "nodes": 2, "guests": 1,
              "save_s": 30}
-    if is_slurm:
-        about["slurm"] = "slurm-wlm 22.05.8"
+    about.update({"slurm": "slurm-wlm 22.05.8"} if is_slurm else {"programs": "def, Release"})
     return {"about": about, "topology": plans.topology(NODES), "nodes": NODES, "traffic": [], "baseline": [],
             "played": [90, 300], "acts": [idle, act], "jobs": {"g0": job}, "flows": [], "faults": [], "deadlines": {}}
 
@@ -231,6 +231,13 @@ class Account(unittest.TestCase):
         self.assertEqual(records, before)
 
 
+class Programs(unittest.TestCase):
+    def test_the_build_folder_says_from_what_it_is_made(self):
+        cache = "CMAKE_BUILD_TYPE:STRING=Release\nCMAKE_HOME_DIRECTORY:INTERNAL=/sources\n"
+        self.assertEqual([reclaimnet_side.cached(cache, name) for name in (
+            "CMAKE_BUILD_TYPE", "CMAKE_HOME_DIRECTORY", "CMAKE_HOME")], ["Release", "/sources", ""])
+
+
 class Report(unittest.TestCase):
     def test_the_page_stands_alone_and_has_every_guest_and_owner_as_a_dot(self):
         result = account.result_of([a_record("slurm"), a_record("reclaimnet")])
@@ -245,6 +252,7 @@ class Report(unittest.TestCase):
             report.write(out, account.result_of([a_record("slurm"), a_record("reclaimnet")]))
             text = (out / "result.txt").read_text()
             self.assertRegex(text, r"machine: 2 cores; load 1 to 1; commit abc")
+            self.assertIn("slurm-wlm 22.05.8; ReclaimNet's programs: def, Release; 2 nodes", text)
             self.assertRegex(text, r"all +work lost .* 10\.00 / 10\.00 / 10\.00 \(n=1\) +0\.00 / .* 0\.00\n")
             self.assertEqual(len((out / "displaced.csv").read_text().splitlines()), 3)
             self.assertEqual((out / "owners.csv").read_text().splitlines()[1],
