@@ -27,7 +27,7 @@ def heads(result):
     first = about[0]
     loads = sorted(float(one["load"].split()[0]) for one in about)
     yield (f"machine: {first['machine']}; load {loads[0]:g} to {loads[-1]:g}; commit {first['commit']}; "
-           f"{first['when']} to {about[-1]['when']}")
+           f"{min(one['when'] for one in about)} to {max(one['when'] for one in about)}")
     slurm = sorted({one["slurm"] for one in about if "slurm" in one})
     built = sorted({one["programs"] for one in about if "programs" in one})
     seeds = sorted({one["seed"] for one in about})
