@@ -59,7 +59,7 @@ def play_of(record):
     tag = {name: about[name] for name in ("variant", "side", "repetition", "seed")}
     owners, displaced = [], []
     for act in record["acts"]:
-        found = judge.displaced_by(record, act)
+        found = judge.displaced_by(record, act, ended_too=True)
         owners.append({**tag, "node": act["node"], "kind": act["kind"], "begun": act["begun"],
                        "displaced": len(found), "wait_s": owner_wait_s(act)})
         for one in found:

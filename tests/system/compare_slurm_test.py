@@ -187,6 +187,15 @@ class Account(unittest.TestCase):
         self.assertEqual((play["work"]["useful_steps"], play["work"]["steps_again"]), (60, 0))
         self.assertAlmostEqual(play["work"]["useful_share"], 60 / 65)  # a step a second, from 100 to 165
 
+    def test_a_guest_that_had_done_its_last_step_and_must_come_again_has_lost_what_it_does_again(self):
+        record = a_record("slurm")
+        record["jobs"]["g0"]["spec"]["steps"] = 30
+        record["jobs"]["g0"]["starts"][1]["packets"] = packets(140, 20, 11)
+        (one,) = account.play_of(record)["displaced"]
+        self.assertEqual((one["lost_steps"], one["lost_s"], one["downtime_s"]), (10, 10.0, None))
+        del record["jobs"]["g0"]["starts"][1]  # it had saved that last step, and nobody needed it again
+        self.assertEqual(account.play_of(record)["displaced"], [])
+
     def test_a_last_step_that_was_saved_and_not_told_is_no_negative_loss(self):
         record = a_record("reclaimnet")
         record["jobs"]["g0"]["starts"][1]["packets"] = packets(135, 31, 30)
