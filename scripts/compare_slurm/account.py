@@ -6,6 +6,7 @@ import statistics
 import judge
 from plan import SIDES
 
+TOTALS = ("lost_a_reclaim_s", "downtime_a_reclaim_s", "again_of_useful", "useful_share")
 MEASURES = ("lost_s", "downtime_s", "silence_s")  # of each displaced guest
 
 
@@ -78,6 +79,11 @@ def spread(samples):
     return {**judge.spread(samples), "mean": statistics.fmean(samples) if samples else None}
 
 
+def by_reclaim(name, displaced, owners):
+    """Over all reclaims, also those that found no guest: who puts guests where owners do not come has fewer to move."""
+    return sum(one[name] or 0 for one in displaced) / len(owners) if owners else None
+
+
 def side_of(plays):
     """All plays of one side in one variant."""
     owners = [one for play in plays for one in play["owners"]]
@@ -91,6 +97,8 @@ def side_of(plays):
         "again_before_new_work": sum(one["again_before_new_work"] for one in displaced),
         "useful_steps": useful, "steps_again": again, "again_of_useful": again / useful if useful else None,
         "useful_share": statistics.fmean(shares) if shares else None,
+        "lost_a_reclaim_s": by_reclaim("lost_s", displaced, owners),
+        "downtime_a_reclaim_s": by_reclaim("downtime_s", displaced, owners),
         "jobs": sum(play["jobs"] for play in plays), "wrong": sum(len(play["wrong"]) for play in plays),
         "kinds": {}}
     for kind in ("all", *sorted({one["kind"] for one in owners})):
@@ -139,6 +147,8 @@ def result_of(records):
                 if all(pair.values()):
                     repetitions.append({side: side_of(mine) for side, mine in pair.items()})
             variants[variant]["ratios"] = ratios(sides, repetitions)
+            variants[variant]["ratios_of_totals"] = {
+                name: ratio(sides["reclaimnet"][name], sides["slurm"][name]) for name in TOTALS}
     return {"variants": variants, "plays": plays,
             "faults": [f"{one['variant']} {one['side']} {one['repetition']}: {fault}" for one in plays
                        for fault in (*one["faults"], *(f"{job} {why}" for job, why in one["wrong"].items()))]}

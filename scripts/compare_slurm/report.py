@@ -59,6 +59,18 @@ def side_words(side, one):
             f"{one['wrong']}")
 
 
+TOTAL_NAMES = {"lost_a_reclaim_s": "work lost a reclaim, s", "downtime_a_reclaim_s": "downtime a reclaim, s",
+               "again_of_useful": "steps done once more, of those that count",
+               "useful_share": "useful share of the guests' time"}
+
+
+def total_words(variant):
+    """Over whole plays: each side, and the ratio."""
+    for name, what in TOTAL_NAMES.items():
+        each = ", ".join(f"{NAMES[side]} {number(one[name], 3)}" for side, one in variant["sides"].items())
+        yield f"{what}: {each}, ratio {number(variant.get('ratios_of_totals', {}).get(name))}"
+
+
 def repetition_words(variant):
     for name, what in ROWS:
         each = variant.get("ratios", {}).get("all", {}).get(name, {}).get("mean_by_repetition")
@@ -73,7 +85,7 @@ def text(result):
         lines.append(f"  {'kind':<10}{'mean / median / p99':<36}{'Slurm':<34}{'ReclaimNet':<34}ratio of the means")
         for kind, what, cells, ratio in rows(variant):
             lines.append(f"  {kind:<10}{what:<36}" + "".join(f"{cells.get(side, '-'):<34}" for side in SIDES) + ratio)
-        lines += [*(f"  {one}" for one in repetition_words(variant)), ""]
+        lines += [*(f"  {one}" for one in (*total_words(variant), *repetition_words(variant))), ""]
     lines += [f"FAULT {fault}" for fault in result["faults"]]
     return "\n".join(lines) + "\n"
 
@@ -114,7 +126,7 @@ def page(result):
             kind, what, *(cells.get(side, "-") for side in SIDES), ratio))
             for kind, what, cells, ratio in rows(variant)]
         parts.append("</table>")
-        parts += [f"<p>{html.escape(one)}" for one in repetition_words(variant)]
+        parts += [f"<p>{html.escape(one)}" for one in (*total_words(variant), *repetition_words(variant))]
     parts += [f"<p><b>FAULT</b> {html.escape(fault)}" for fault in result["faults"]]
     return "\n".join(parts) + "\n"
 

@@ -221,6 +221,9 @@ class Account(unittest.TestCase):
         ratios = result["variants"]["s1"]["ratios"]["all"]
         self.assertEqual((ratios["lost_s"]["mean"], ratios["downtime_s"]["mean"]), (0.0, 11 / 21))
         self.assertEqual(ratios["downtime_s"]["mean_by_repetition"], [6 / 21, 16 / 21])
+        totals = result["variants"]["s1"]["ratios_of_totals"]
+        self.assertEqual(result["variants"]["s1"]["sides"]["slurm"]["lost_a_reclaim_s"], 5.0)  # 20 s of 4 reclaims
+        self.assertEqual((totals["lost_a_reclaim_s"], totals["again_of_useful"]), (0, 0))
         kinds = result["variants"]["s1"]["sides"]["slurm"]["kinds"]
         self.assertEqual((kinds["emergency"]["reclaims"], kinds["emergency"]["displaced"]), (2, 0))
         self.assertEqual((kinds["notice"]["wait_with_guest_s"]["n"], kinds["all"]["wait_s"]["n"]), (2, 4))
