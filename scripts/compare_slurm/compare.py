@@ -7,7 +7,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -57,11 +56,11 @@ def plays_of(flags):
     return found
 
 
-def play(side, plan, folder):
+def play(side, plan, out):
     """One play with a site of its own, which is gone afterwards; answers its record."""
     import reclaimnet_side  # noqa: PLC0415  what only a play needs
     import slurm_side  # noqa: PLC0415
-    topology = folder / "topology.yaml"
+    topology = out / "topology.yaml"
     topology.write_text(plan.scenario["topology"])
     flags = argparse.Namespace(seed=plan.seed, minutes=None, traces=None, keep=False, scenario=f"{side}-{plan.variant}")
     make = {"slurm": slurm_side.SlurmRun, "reclaimnet": reclaimnet_side.ReclaimNetRun}[side]
@@ -88,8 +87,7 @@ def run_all(flags):
     for number, (repetition, side, plan) in enumerate(plays, 1):
         say(f"play {number} of {len(plays)}: {side}, {plan.variant}, seed {plan.seed}, {len(plan.acts)} reclaims in "
             f"{plan.seconds:.0f} s")
-        with tempfile.TemporaryDirectory(prefix="rn-compare-") as folder:
-            record = play(side, plan, pathlib.Path(folder))
+        record = play(side, plan, flags.out)
         record["about"].update(side=side, variant=plan.variant, repetition=repetition, save_s=flags.save_s,
                                guests=plan.scenario["jobs"]["at_once"])
         name = f"record-{repetition}-{plan.variant}-{side}.json"
