@@ -6,6 +6,7 @@
 #
 #   scripts/install-deps.sh           install what is missing
 #   scripts/install-deps.sh --check   print what is missing; exit 1 if anything is
+#   scripts/install-deps.sh --slurm   instead of all that: what scripts/compare-slurm.sh needs beside it
 set -euo pipefail
 
 packages=(
@@ -25,6 +26,9 @@ packages=(
 )
 # Units that these packages would start or enable by themselves.
 units=(apparmor.service docker.service docker.socket containerd.service prometheus.service)
+
+slurm_packages=(munge slurm-client slurmctld slurmd)
+slurm_units=(munge.service slurmctld.service slurmd.service)
 
 missing_packages() {
   local -A have=()
@@ -75,10 +79,12 @@ main() {
   local missing new_units=() unit
   case "$#${1:-}" in
     0 | 1--check) ;;
+    1--slurm) packages=("${slurm_packages[@]}") units=("${slurm_units[@]}") ;;
     1-h | 1--help) sed -n '3,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
     *)
       echo "install-deps: '$*' is not understood" >&2
-      echo "  next: scripts/install-deps.sh installs what is missing, with --check it only prints it" >&2
+      echo "  next: scripts/install-deps.sh installs what is missing, with --check it only prints it, --slurm is for" \
+        "compare-slurm.sh" >&2
       exit 2 ;;
   esac
   mapfile -t missing < <(missing_packages)

@@ -77,8 +77,9 @@ def lacking(job, holders, at, last):
     return delta_of(job, max(had, default=0), last)
 
 
-def displaced_by(record, act):
-    """What the act cost each guest that was on the machine and had work left."""
+def displaced_by(record, act, ended_too=False):
+    """What the act cost each guest that was on the machine and had work left; `ended_too`: also one that did its last
+    step there and was started once more all the same."""
     found = []
     address = record["nodes"][act["node"]]
     cut = act["begun"] if act["kind"] == "lost" else None
@@ -89,7 +90,9 @@ def displaced_by(record, act):
             continue
         cost = displacement(starts, act["begun"], cut=cut)
         old = old_attempt(job, act["node"], act["begun"])
-        if cost is None or old is None or old["end"] in ("", "succeeded") or cost.step >= job["spec"]["steps"]:
+        if cost is None or old is None or old["end"] in ("", "succeeded"):
+            continue
+        if cost.step >= job["spec"]["steps"] and not (ended_too and cost.restored is not None):
             continue
         found.append(_displaced(record, act, name, job, cost, old, starts))
     return found
