@@ -14,6 +14,7 @@
 #include "coordinator/daemon.h"
 #include "coordinator/sqlite_store.h"
 #include "coordinator/topology_file.h"
+#include "io/own_address.h"
 #include "io/standard_output.h"
 
 namespace {
@@ -177,7 +178,7 @@ int check_topology(const Flags& flags) {
   if (!store) return complain(store.error());
   const auto site = (*store)->load();
   if (!site) return complain(site.error());
-  for (const std::string& warning : topology_warnings(*topology, site->nodes))
+  for (const std::string& warning : topology_warnings(*topology, site->nodes, io::own_hostname()))
     std::printf("warning: %s\n", printable_lines(warning).c_str());
   return 0;
 }

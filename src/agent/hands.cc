@@ -26,6 +26,9 @@ constexpr nanoseconds kArchiveInUse = std::chrono::minutes(10);
 /// would only take memory (4 MiB each) and the coordinator's turns from other nodes.
 constexpr std::size_t kPiecesAtOnce = 3;
 constexpr std::uint64_t kArchiveReadBytes = 1u << 20;
+constexpr std::size_t kBlobBytesMax = 16u << 20;  ///< four times what the coordinator keeps as one
+constexpr milliseconds kBlobLimit = std::chrono::minutes(10);
+constexpr milliseconds kBlobStall = seconds(30);  ///< without a byte
 
 Status cancelled() {
   return fail(ErrorCode::kTimeout, "cancelled");
@@ -128,8 +131,21 @@ WorkResult Hands::run(
   return *std::move(result);
 }
 
-Result<Blob> Hands::get_blob(io::HttpSession& session, const Digest& name) const {
+/// As long as something comes: the coordinator makes it wait for what is more urgent on a line.
+Result<Blob> Hands::get_blob(
+    io::HttpSession& session, const Digest& name, const Cancelled& is_cancelled
+) const {
   io::HttpCall call;
+  call.timeout = kBlobLimit;
+  call.stall_timeout = kBlobStall;
+  Blob bytes;
+  call.on_data = [&](BlobView piece) -> Status {
+    if (is_cancelled) return cancelled();
+    if (bytes.size() + piece.size() > kBlobBytesMax)
+      return fail(ErrorCode::kCorrupt, "it is longer than any blob");
+    bytes.insert(bytes.end(), piece.begin(), piece.end());
+    return {};
+  };
   const auto self = deps_.identity.get();
   call.url = self->coordinator_url + "/v1/blobs/" + to_hex(name);
   call.tls = tls_to_coordinator(*self);
@@ -140,10 +156,9 @@ Result<Blob> Hands::get_blob(io::HttpSession& session, const Digest& name) const
     if (error.code == ErrorCode::kExhausted) error.code = ErrorCode::kUnavailable;
     return fail(error);
   }
-  const BlobView bytes = as_bytes(reply->body);
   if (crypto::sha256(bytes) != name)
     return fail(ErrorCode::kCorrupt, "blob " + to_hex(name) + " came with other bytes");
-  return Blob(bytes.begin(), bytes.end());
+  return bytes;
 }
 
 // ---- images
@@ -201,7 +216,7 @@ Status Hands::fetch_from_coordinator(
     io::HttpSession session;
     for (std::size_t at = next++; at < names.size() && !has_failed; at = next++) {
       if (is_cancelled) return cancelled();
-      RN_TRY(const Blob bytes, get_blob(session, names[at]));
+      RN_TRY(const Blob bytes, get_blob(session, names[at], is_cancelled));
       ++pieces_come;
       bytes_come += bytes.size();
       RN_CHECK(pieces.put_hashed(names[at], bytes));
@@ -335,14 +350,19 @@ Result<WorkResult> Hands::fetch_image(const FetchImage& w, const Cancelled& is_c
 
 // ---- workspace and resume
 
-Status Hands::load_base(GuestEntry& entry, const GuestName& guest, const Digest& workspace) {
+Status Hands::load_base(
+    GuestEntry& entry,
+    const GuestName& guest,
+    const Digest& workspace,
+    const Cancelled& is_cancelled
+) {
   if (entry.is_base_known) return {};
   if (workspace != Digest{}) {
     const std::string path = join_path(deps_.guests.folder(guest), "base.cbor");
     auto bytes = read_all(deps_.fs, path, kListingBytesMax);
     if (!bytes || crypto::sha256(*bytes) != workspace) {
       io::HttpSession session;
-      bytes = get_blob(session, workspace);
+      bytes = get_blob(session, workspace, is_cancelled);
       if (!bytes) return fail(bytes.error().with("the workspace's listing"));
       RN_CHECK(make_folders(deps_.fs, parent_folder(path), 0700));
       RN_CHECK(write_durably(deps_.fs, path, *bytes, 0600));
@@ -442,7 +462,7 @@ Result<WorkPrepared> Hands::lay_out(
   io::HttpSession session;
   const checkpoint::BlobSource blobs = [&](const Digest& name) -> Result<Blob> {
     if (is_cancelled) return fail(cancelled().error());
-    return get_blob(session, name);
+    return get_blob(session, name, is_cancelled);
   };
   RN_TRY(
       const auto laid,
@@ -465,7 +485,7 @@ Result<WorkResult> Hands::prepare(
   const auto entry = deps_.guests.entry(guest);
   const std::lock_guard lock(entry->work);
   entry->is_base_known = false;
-  RN_CHECK(load_base(*entry, guest, w.workspace));
+  RN_CHECK(load_base(*entry, guest, w.workspace, is_cancelled));
   std::vector<NodeId> silent;
   std::uint32_t wanted = w.resume.generation;
   auto prepared = lay_out(*entry, guest, w, w.resume, silent, is_cancelled);

@@ -114,7 +114,9 @@ class Hands {
       std::vector<NodeId>& silent,
       const Cancelled& c
   );
-  Status load_base(GuestEntry& entry, const GuestName& guest, const Digest& workspace);
+  Status load_base(
+      GuestEntry& entry, const GuestName& guest, const Digest& workspace, const Cancelled& c
+  );
   Result<WorkResult> snapshot(const GuestName& guest, const TakeSnapshot& w, const Cancelled& c);
   Result<WorkResult> copy(
       const GuestName& guest,
@@ -128,7 +130,7 @@ class Hands {
   Result<WorkResult> collect(const CollectGarbage& w);
   Result<WorkResult> forget(const GuestName& guest);
 
-  Result<Blob> get_blob(io::HttpSession& session, const Digest& name) const;
+  Result<Blob> get_blob(io::HttpSession& session, const Digest& name, const Cancelled& c) const;
   Status put_blob(io::HttpSession& session, const Digest& name, BlobView bytes) const;
   Status put_missing(
       io::HttpSession& session,

@@ -156,7 +156,7 @@ Result<WorkResult> Hands::snapshot(
   const nanoseconds cpu_before = io::thread_cpu_time();
   const auto entry = deps_.guests.entry(guest);
   const std::lock_guard lock(entry->work);
-  RN_CHECK(load_base(*entry, guest, w.workspace));
+  RN_CHECK(load_base(*entry, guest, w.workspace, is_cancelled));
   RN_TRY(const std::string work, readable_work(deps_.fs, w.disk));
   RN_TRY(const auto disk, deps_.fs.open_folder(work));
   StoppableFolder folder(*disk, is_cancelled);
@@ -349,7 +349,7 @@ Result<WorkResult> Hands::upload(
 ) {
   const auto entry = deps_.guests.entry(guest);
   const std::lock_guard lock(entry->work);
-  RN_CHECK(load_base(*entry, guest, w.workspace));
+  RN_CHECK(load_base(*entry, guest, w.workspace, is_cancelled));
   RN_TRY(const std::string work, readable_work(deps_.fs, w.disk));
   RN_TRY(const auto disk, deps_.fs.open_folder(work));
   StoppableFolder folder(*disk, is_cancelled);

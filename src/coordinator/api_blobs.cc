@@ -91,6 +91,8 @@ void put_blob(ApiContext& context, ApiRequest request, io::Responder responder) 
 void get_blob(ApiContext& context, ApiRequest request, io::Responder responder) {
   Digest name{};
   if (!read_name(request, responder, name)) return;
+  // What people fetch goes as fast as TCP lets it: their machines are in no topology.
+  if (request.node) context.shell.blob_asked(*request.node, name, responder.sending_side());
   on_worker(
       context,
       responder,

@@ -9,6 +9,7 @@
 #include "coordinator/core_commands.h"
 #include "coordinator/core_copies.h"
 #include "coordinator/core_evacuation.h"
+#include "coordinator/core_fetches.h"
 #include "coordinator/core_hazard.h"
 #include "coordinator/core_home.h"
 #include "coordinator/core_job_ends.h"
@@ -267,9 +268,11 @@ Output Core::handle(const Event& event, Now now) {
           on_log_stored(state, e);
         } else if constexpr (std::is_same_v<E, OutputsChecked>) {
           on_outputs_checked(state, e);
-        } else {
-          static_assert(std::is_same_v<E, StillThere>);
+        } else if constexpr (std::is_same_v<E, StillThere>) {
           on_still_there(state, e);
+        } else {
+          static_assert(std::is_same_v<E, BlobsSent>);
+          on_blobs_sent(state, e);
         }
       },
       event

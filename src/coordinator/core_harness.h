@@ -471,6 +471,8 @@ class CoreSite : public ::testing::Test {
 
   void carry_out(const CheckOutputs& effect) { checks.push_back(effect); }
 
+  void carry_out(const PaceBlobs& effect) { paced[effect.node] = effect.rate_bps; }
+
   Config config;
   SiteKeys keys;
   SeededRng rng{42};
@@ -482,6 +484,7 @@ class CoreSite : public ::testing::Test {
   std::map<RequestId, Result<Answer>> replies;
   std::vector<AppendLog> logs;
   std::vector<CheckOutputs> checks;
+  std::map<NodeId, std::uint64_t> paced;  ///< what they fetch from us, as told last
   std::vector<SendToAgent> stray;
   std::deque<Event> pending;
   ConnectionId connections = 0;

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "coordinator/core_evacuation.h"
+#include "coordinator/core_fetches.h"
 #include "coordinator/core_shortage.h"
 #include "reclaim/spare_rates.h"
 
@@ -21,22 +22,8 @@ constexpr std::uint32_t kRatesValid_ms = 2000;
 constexpr milliseconds kOfferedAgain{2000};  ///< what was refused
 constexpr milliseconds kDurableLag{1500};    ///< from the last byte to the row
 constexpr std::uint32_t kDeadlineMax_ms = 7u * 86'400'000;
-constexpr double kMostBytes = 1e15;
 constexpr double kRateChange = 0.02;
-constexpr double kRatesTick_s = 0.25;
 constexpr reclaim::LinkGuard kSiteGuard{};
-
-double seconds_between(Instant from, Instant to) {
-  return std::chrono::duration<double>(to - from).count();
-}
-
-std::string megabytes(double bytes) {
-  return decimal(bytes / 1e6, bytes < 10e6 ? 1 : 0) + " MB";
-}
-
-std::string megabits(double bytes_per_s) {
-  return decimal(bytes_per_s * 8 / 1e6, bytes_per_s < 1.25e6 ? 1 : 0) + " Mbit/s";
-}
 
 /// The attempt that the report speaks of, if the node holds it and may copy it there.
 const AttemptEntry* attempt_of(State& state, const NodeEntry& node, const wire::TransferReport& r) {
@@ -46,12 +33,6 @@ const AttemptEntry* attempt_of(State& state, const NodeEntry& node, const wire::
   if (peer == nullptr || peer->row.is_revoked || r.peer == node.row.node) return nullptr;
   if (!peer->copies_of.contains(r.job)) return nullptr;
   return state.find_attempt(r.job, r.epoch);
-}
-
-/// A job's state is never larger than the disk that it was given.
-double most_bytes(const State& state, const JobId& job) {
-  const std::uint64_t disk_mib = state.jobs.at(job).row.job.spec.resources.disk_mib;
-  return disk_mib == 0 ? kMostBytes : static_cast<double>(disk_mib) * 1048576;
 }
 
 double believed_bytes(const State& state, const wire::TransferReport& report) {
@@ -73,28 +54,6 @@ double worth_of(const State& state, const JobId& id, LeaseEpoch epoch) {
   return std::max(exposed_s, 1.0) * std::max(1u, job.spec.resources.gpus);
 }
 
-/// How long its guest has waited, in seconds of its processors or GPUs.
-double worth_of_start(const State& state, const JobId& id, LeaseEpoch epoch) {
-  const auto attempt = state.attempts.find({id, epoch});
-  Instant since = attempt == state.attempts.end() ? state.now.boot : attempt->second.since;
-  const auto evacuation = state.evacuations.find(id);
-  if (evacuation != state.evacuations.end() && evacuation->second.waits_since != Instant{})
-    since = std::min(since, evacuation->second.waits_since);
-  const std::uint32_t gpus = state.jobs.at(id).row.job.spec.resources.gpus;
-  return std::max(seconds_between(since, state.now.boot), 1.0) * std::max(1u, gpus);
-}
-
-/// What it got since the last report, by the bytes that are left of it: words cost nothing.
-void note_progress(TransferEntry& entry, bool is_size_known, double bytes, Instant now) {
-  const double span_s = seconds_between(entry.heard, now);
-  if (!is_size_known || !entry.report.is_size_known) return;
-  entry.sent += std::max(entry.bytes - bytes, 0.0);
-  if (span_s < 0.05 || bytes > entry.bytes) return;
-  const double granted = std::min(entry.rate, entry.shown.most());
-  const bool has_more = bytes > granted * kRatesTick_s;
-  entry.shown.observe((entry.bytes - bytes) / span_s, granted, has_more);
-}
-
 void take_report(State& state, const NodeEntry& node, const wire::TransferReport& report) {
   const AttemptEntry* const attempt = attempt_of(state, node, report);
   if (attempt == nullptr) return;
@@ -104,7 +63,8 @@ void take_report(State& state, const NodeEntry& node, const wire::TransferReport
   TransferEntry& entry = at->second;
   const double bytes = believed_bytes(state, report);
   if (is_new) entry.number = book.next_number++;
-  if (!is_new) note_progress(entry, report.is_size_known, bytes, state.now.boot);
+  if (!is_new && report.is_size_known && entry.report.is_size_known)
+    entry.see(entry.bytes - bytes, bytes, state.now.boot);
   const TransferKind before = entry.report.kind;
   entry.report = report;
   const bool is_displaced = attempt->was_noticed && report.deadline_ms > 0;
@@ -118,88 +78,6 @@ void take_report(State& state, const NodeEntry& node, const wire::TransferReport
   if (is_new || before == entry.report.kind) return;
   // What it got before is no measure: without a deadline it made way for others.
   entry.shown.forget();
-}
-
-/// The attempt for which a peer fetches from `node`, if it is there and is the job's newest.
-const AttemptEntry* fetching_attempt(
-    State& state, const NodeEntry& node, const wire::FetchReport& r
-) {
-  const NodeEntry* const peer = state.find_node(r.peer);
-  if (peer == nullptr || peer->row.is_revoked || r.peer == node.row.node) return nullptr;
-  if (!peer->attempts.contains({r.job, r.epoch}) || !state.is_current(r.job, r.epoch))
-    return nullptr;
-  return state.find_attempt(r.job, r.epoch);
-}
-
-/// As resume_grants() takes it: by a receipt, or because it made it.
-bool has_generation_of(const State& state, const NodeId& node, const JobId& job) {
-  const auto kept = state.generations.find(job);
-  if (kept == state.generations.end()) return false;
-  return std::any_of(kept->second.begin(), kept->second.end(), [&](const auto& one) {
-    const GenerationRow& row = one.second;
-    return row.source == node ||
-           std::any_of(row.receipts.begin(), row.receipts.end(), [&](const Receipt& receipt) {
-             return receipt.holder == node;
-           });
-  });
-}
-
-/// The sender has what it says that it serves: as holder of the job, or by its own list of images.
-bool may_serve(const State& state, const NodeEntry& node, const wire::FetchReport& r) {
-  if (r.image.empty()) return has_generation_of(state, node.row.node, r.job);
-  const auto& images = node.row.facts.images;
-  return r.image == state.jobs.at(r.job).row.job.image_digest &&
-         std::find(images.begin(), images.end(), r.image) != images.end();
-}
-
-/// Not larger than the job's disk, or than the image where it is listed.
-double believed_bytes(const State& state, const wire::FetchReport& report) {
-  const auto told = static_cast<double>(report.bytes_left);
-  for (const auto& [name, image] : state.images) {
-    if (!report.image.empty() && image.digest == report.image)
-      return std::min(told, static_cast<double>(image.bytes));
-  }
-  return std::min(told, most_bytes(state, report.job));
-}
-
-/// Without what is fetched its guest cannot start.
-bool is_before_start(AttemptState state) {
-  return state == AttemptState::kLeased || state == AttemptState::kFetching ||
-         state == AttemptState::kPreparing;
-}
-
-void take_fetch(State& state, const NodeEntry& node, const wire::FetchReport& report) {
-  const AttemptEntry* const attempt = fetching_attempt(state, node, report);
-  if (attempt == nullptr || !may_serve(state, node, report)) return;
-  TransferBook& book = state.transfers;
-  const auto [at, is_new] =
-      book.entries.try_emplace({node.row.node, report.job, report.epoch, report.peer});
-  TransferEntry& entry = at->second;
-  const double bytes = believed_bytes(state, report);
-  const bool is_awaited = is_before_start(attempt->row.attempt.state);
-  if (is_new) entry.number = book.next_number++;
-  const bool is_another = is_new || entry.image != report.image;
-  if (is_another)
-    entry.shown.forget();
-  else
-    note_progress(entry, report.is_size_known, bytes, state.now.boot);
-  if (is_another || entry.is_awaited != is_awaited) book.is_changed = true;
-  entry.is_fetch = true;
-  entry.is_awaited = is_awaited;
-  entry.image = report.image;
-  entry.report = {};
-  entry.report.id = report.id;
-  entry.report.is_size_known = report.is_size_known;
-  entry.heard = state.now.boot;
-  entry.bytes = bytes;
-}
-
-void end_transfer(
-    TransferBook& book, std::map<TransferKey, TransferEntry>::iterator at, Instant now
-) {
-  book.entries.erase(at);
-  book.freed_at = now;
-  book.is_changed = true;
 }
 
 /// Evacuations with a deadline that is still ahead.
@@ -219,9 +97,11 @@ void drop_silent(State& state) {
     const auto here = at++;
     const auto& [sender, job, epoch, peer] = here->first;
     const NodeEntry* const node = state.find_node(here->second.is_fetch ? peer : sender);
-    const bool is_held = node != nullptr && node->attempts.contains({job, epoch});
+    // Of what we send ourselves the receiver's attempt is looked at anew with each report.
+    const bool is_held =
+        node != nullptr && (sender.empty() || node->attempts.contains({job, epoch}));
     if (!is_held || state.now.boot - here->second.heard >= kTransferSilence)
-      end_transfer(book, here, state.now.boot);
+      book.end(here, state.now.boot);
   }
 }
 
@@ -400,28 +280,45 @@ bool is_news(const TransferEntry& entry, std::uint64_t bps, Instant now) {
   return change > kRateChange * static_cast<double>(entry.told_bps);
 }
 
+/// 0: nothing bounds it.
+std::uint64_t whole_rate(const TransferEntry& entry) {
+  if (!std::isfinite(entry.rate)) return 0;
+  return std::max<std::uint64_t>(static_cast<std::uint64_t>(entry.rate * 8), 1);
+}
+
+void note_told(TransferEntry& entry, std::uint64_t bps, Instant now) {
+  entry.told_bps = bps;
+  entry.told_at = now;
+}
+
 /// Each node hears of all its copies at once, if one of them has news.
 void tell_rates(State& state) {
   std::map<NodeId, std::vector<TransferEntry*>> by_node;
-  for (auto& [key, entry] : state.transfers.entries) by_node[std::get<0>(key)].push_back(&entry);
+  for (auto& [key, entry] : state.transfers.entries) {
+    const auto& [sender, job, epoch, peer] = key;
+    if (!sender.empty()) {
+      by_node[sender].push_back(&entry);
+      continue;
+    }
+    const std::uint64_t bps = whole_rate(entry);
+    if (!is_news(entry, bps, state.now.boot)) continue;
+    note_told(entry, bps, state.now.boot);
+    state.act(PaceBlobs{peer, bps});
+  }
   for (auto& [node, entries] : by_node) {
     wire::TransferRates message;
     message.valid_ms = kRatesValid_ms;
     bool has_news = false;
     for (TransferEntry* const entry : entries) {
-      std::uint64_t bps = 0;
-      if (std::isfinite(entry->rate))
-        bps = std::max<std::uint64_t>(static_cast<std::uint64_t>(entry->rate * 8), 1);
+      const std::uint64_t bps = whole_rate(*entry);
       has_news = has_news || is_news(*entry, bps, state.now.boot);
       message.rates.push_back(
           {entry->report.id, bps, entry->verdict == EvacuationVerdict::kPromised, entry->is_awaited}
       );
     }
     if (!has_news) continue;
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-      entries[i]->told_bps = message.rates[i].rate_bps;
-      entries[i]->told_at = state.now.boot;
-    }
+    for (std::size_t i = 0; i < entries.size(); ++i)
+      note_told(*entries[i], message.rates[i].rate_bps, state.now.boot);
     state.send(node, std::move(message));
   }
 }
@@ -465,26 +362,13 @@ void on_transfers(State& state, NodeEntry& node, const wire::Transfers& message)
       book.entries.lower_bound(TransferKey(node.row.node, JobId(), LeaseEpoch(), NodeId()));
   for (auto at = first; at != book.entries.end() && std::get<0>(at->first) == node.row.node;) {
     const auto here = at++;
-    if (!told.contains(here->first)) end_transfer(book, here, state.now.boot);
+    if (!told.contains(here->first)) book.end(here, state.now.boot);
   }
   if (told.empty()) {
     book.foreign_bps.erase(node.row.node);
   } else {
     book.foreign_bps[node.row.node] = message.foreign_bps;
   }
-}
-
-std::string fetch_words(const State& state, const JobEntry& job) {
-  std::string words;
-  for (const auto& [key, entry] : state.transfers.entries) {
-    const auto& [sender, id, epoch, peer] = key;
-    if (!entry.is_fetch || !entry.is_awaited || id != job.row.job.id) continue;
-    const std::string what = entry.image.empty() ? "its files come from " : "its image comes from ";
-    words += (words.empty() ? "" : "; ") + what + state.name_of(sender) + ", " +
-             megabytes(entry.bytes) + " left";
-    if (std::isfinite(entry.rate)) words += " at " + megabits(entry.rate);
-  }
-  return words;
 }
 
 void plan_transfers(State& state) {

@@ -7,8 +7,8 @@
 namespace rn::coordinator {
 
 /// What a node says that it sends. Only copies of attempts that it holds, to peers that the
-/// coordinator has named, are taken, and only fetches for attempts of those who ask, by who has
-/// what they ask for; their worth and their largest possible size are known here.
+/// coordinator has named, are taken, and fetches as core_fetches.h has it; their worth and their
+/// largest possible size are known here.
 void on_transfers(State& state, NodeEntry& node, const wire::Transfers& message);
 
 /// Plans and tells the rates if it is time to: within 100 ms of what changes the picture, else four
@@ -17,9 +17,6 @@ void plan_transfers(State& state);
 
 /// When plan_transfers() has something to do, if that is before `otherwise`.
 Instant transfers_wake(const State& state, Instant otherwise);
-
-/// Of a job that has not started: what its node fetches from whom, and how fast; empty if nothing.
-std::string fetch_words(const State& state, const JobEntry& job);
 
 /// Evacuations with deadlines that one plan looks at; more go by what is left of the lines.
 inline constexpr std::size_t kEvacuationsPlanned = 256;

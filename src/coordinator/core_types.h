@@ -205,6 +205,20 @@ struct StillThere {
   std::vector<ConnectionId> connections;
 };
 
+/// Blobs that one node fetches from us: pieces of images, and of the folders that users submitted.
+struct BlobsToNode {
+  NodeId node;
+  std::vector<Digest> asked;        ///< since the last look, the newest of them
+  std::uint64_t bytes_waiting = 0;  ///< of what was asked: not there yet
+  std::uint64_t bytes_sent = 0;     ///< that is there, since it began; only grows
+};
+
+/// While nodes fetch: each that does, when one begins and several times a second. The last one is
+/// empty.
+struct BlobsSent {
+  std::vector<BlobsToNode> nodes;
+};
+
 using Event = std::variant<
     AgentConnected,
     AgentMessage,
@@ -213,7 +227,8 @@ using Event = std::variant<
     Tick,
     LogStored,
     OutputsChecked,
-    StillThere>;
+    StillThere,
+    BlobsSent>;
 
 // ---- effects
 // ------------------------------------------------------------------------------------------------
@@ -252,7 +267,13 @@ struct CheckOutputs {
   Digest listing{};
 };
 
-using Effect = std::variant<SendToAgent, CloseAgent, Reply, AppendLog, CheckOutputs>;
+/// How fast all that this node fetches from us goes, together. 0: nothing that is known bounds it.
+struct PaceBlobs {
+  NodeId node;
+  std::uint64_t rate_bps = 0;
+};
+
+using Effect = std::variant<SendToAgent, CloseAgent, Reply, AppendLog, CheckOutputs, PaceBlobs>;
 
 struct Output {
   std::vector<Write> writes;
@@ -298,6 +319,7 @@ struct Config {
   /// Bytes that each node may send ahead to where its jobs would go next; 0 = none are.
   std::uint64_t precopy_mib_per_hour = 4096;
   reclaim::Topology topology;  ///< as declared; empty: nodes have only their own uplinks
+  std::string hostname;        ///< of our own machine: our place in it
 };
 
 // ---- views
@@ -358,7 +380,7 @@ struct Metrics {
   std::uint64_t gpus_total = 0;
   std::uint64_t gpus_open = 0;        ///< on nodes that take guests now
   std::uint64_t transfers = 0;        ///< copies under way
-  std::uint64_t fetches_awaited = 0;  ///< by peers, for a job's start
+  std::uint64_t fetches_awaited = 0;  ///< from peers or from us, for a job's start
   std::uint64_t fetches_others = 0;
   double planned_rate = 0;                      ///< bytes/s of those whose rate is bounded
   std::uint64_t evacuations = 0;                ///< jobs whose place is or was taken back

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "coordinator/core_copies.h"
+#include "coordinator/core_fetches.h"
 #include "coordinator/core_holders.h"
 #include "coordinator/core_placement.h"
-#include "coordinator/core_transfers.h"
 
 namespace rn::coordinator {
 

@@ -7,6 +7,7 @@
 
 #include "base/whole_number.h"
 #include "coordinator/topology_file.h"
+#include "io/own_address.h"
 #include "io/real_fs.h"
 #include "io/url.h"
 #include "model/codec_detail.h"
@@ -152,6 +153,7 @@ Status parse_strategy(const std::string& word, DaemonConfig& config) {
 }
 
 Status load_topology(DaemonConfig& config) {
+  config.core.hostname = io::own_hostname();
   if (config.topology.empty()) return {};
   RN_TRY(config.core.topology, read_topology_file(config.topology));
   return {};

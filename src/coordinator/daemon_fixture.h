@@ -9,6 +9,7 @@
 #include <future>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -23,9 +24,14 @@ namespace rn::coordinator {
 /// A real coordinator on loopback with its own folder, and calls to it.
 class LiveSite {
  public:
-  explicit LiveSite(const std::string& state = {}, std::uint32_t finished_jobs_kept = 100)
+  explicit LiveSite(
+      const std::string& state = {},
+      std::uint32_t finished_jobs_kept = 100,
+      reclaim::Topology topology = {}
+  )
       : state_(state.empty() ? folder_.path() + "/state" : state),
-        finished_jobs_kept_(finished_jobs_kept) {
+        finished_jobs_kept_(finished_jobs_kept),
+        topology_(std::move(topology)) {
     start();
   }
 
@@ -43,6 +49,7 @@ class LiveSite {
     config.core.heartbeat_ms = 1000;  // a busy machine's agents are not lost for being slow
     config.core.lost_after = 3;
     config.core.max_finished_jobs_kept = finished_jobs_kept_;
+    config.core.topology = topology_;
     config.utc_offset_s = [this] {
       ++clock_looks_;
       return 0;
@@ -141,6 +148,7 @@ class LiveSite {
   ScratchFolder folder_;
   std::string state_;
   std::uint32_t finished_jobs_kept_;
+  reclaim::Topology topology_;
   std::atomic<std::uint32_t> clock_looks_ = 0;
   std::string url_;
   std::string fingerprint_;

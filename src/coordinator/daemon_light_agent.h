@@ -70,15 +70,17 @@ class LightAgent {
     std::uint32_t cpu_milli = 64'000;
     std::uint32_t protocol = wire::kProtocol;
     std::string refuses;  ///< answers probes with this reason, once; then takes what comes
-    milliseconds answers_after{0};  ///< to its first probe
-    bool answers_twice = false;     ///< the same answer again, and then another hold
-    bool vanishes = false;          ///< closes its connection when a commit comes, and stays away
-    bool finishes = false;          ///< tells log, outputs and success right after the start
+    milliseconds answers_after{0};    ///< to its first probe
+    bool answers_twice = false;       ///< the same answer again, and then another hold
+    bool vanishes = false;            ///< closes its connection when a commit comes, and stays away
+    bool stays_before_start = false;  ///< fetches, as far as it tells
+    bool finishes = false;            ///< tells log, outputs and success right after the start
     std::string log = "hello from the guest\n";
     Digest outputs{};  ///< listing, uploaded by whoever made this
     std::function<void()> on_welcome;
     std::function<void(const wire::Commit&)> on_commit;
     std::function<void(const wire::CancelHold&)> on_cancel;
+    std::function<void(const wire::TransferRates&)> on_rates;
     std::function<void(const Error&)> on_close;
     std::function<void(const wire::Refused&)> on_refused;
   };
@@ -123,6 +125,14 @@ class LightAgent {
 
   void send(const wire::Message& message) {
     if (socket_) (void)socket_->send(wire::encode(message));
+  }
+
+  /// Of all attempts that it has.
+  void tell_noticed() {
+    for (auto& [key, report] : reports_) {
+      report.state = AttemptState::kNoticed;
+      tell(report);
+    }
   }
 
   const LightIdentity& identity() const { return identity_; }
@@ -178,6 +188,10 @@ class LightAgent {
     if (behaviour_.on_cancel) behaviour_.on_cancel(cancel);
   }
 
+  void take(const wire::TransferRates& rates) {
+    if (behaviour_.on_rates) behaviour_.on_rates(rates);
+  }
+
   void take(const wire::Probe& probe) {
     wire::ProbeReply reply;
     reply.probe = probe.probe;
@@ -218,7 +232,7 @@ class LightAgent {
     wire::AttemptReport& report = reports_[{commit.job, commit.epoch}];
     report.job = commit.job;
     report.epoch = commit.epoch;
-    report.state = AttemptState::kRunning;
+    report.state = behaviour_.stays_before_start ? AttemptState::kFetching : AttemptState::kRunning;
     tell(report);
     if (!behaviour_.finishes) return;
     wire::LogAppend log{commit.job, commit.epoch, 0, {}};

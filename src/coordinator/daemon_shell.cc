@@ -15,6 +15,7 @@ namespace {
 constexpr std::size_t kMaxPendingForCommands = 2'000;
 /// Agents are cut off beyond it; they reconnect and repeat what was not acknowledged.
 constexpr std::size_t kMaxPendingForAgents = 50'000;
+constexpr milliseconds kBlobsLook{250};
 
 }  // namespace
 
@@ -35,6 +36,7 @@ Shell::Shell(const Deps& deps, const Config& config, const SiteKeys& keys)
 
 Shell::~Shell() {
   deps_.loop.cancel(ticker_);
+  deps_.loop.cancel(blobs_look_);
   // NOTE: the writer's thread posts only to the loop; what it posts after this sees is_alive_.
   *is_alive_ = false;
   writer_.reset();
@@ -217,6 +219,24 @@ void Shell::carry_out(CheckOutputs& effect) {
         "outputs.check_shed", {{"job", effect.job.str()}, {"why", submitted.error().message}}
     );
   }
+}
+
+// ---- blobs that nodes fetch
+
+void Shell::blob_asked(const NodeId& node, const Digest& blob, const io::SendingSide& side) {
+  if (served_blobs_.ask(node, blob, side, now().boot)) look_at_blobs();
+}
+
+void Shell::look_at_blobs() {
+  deps_.loop.cancel(blobs_look_);
+  BlobsSent sent{served_blobs_.look(now().boot)};
+  const bool is_last = sent.nodes.empty();
+  handle(std::move(sent));
+  if (!is_last) blobs_look_ = deps_.loop.run_after(kBlobsLook, [this] { look_at_blobs(); });
+}
+
+void Shell::carry_out(PaceBlobs& effect) {
+  served_blobs_.pace(effect.node, effect.rate_bps, now().boot);
 }
 
 // ---- agents

@@ -14,6 +14,7 @@
 #include "coordinator/blobs.h"
 #include "coordinator/blobs_log.h"
 #include "coordinator/core.h"
+#include "coordinator/served_blobs.h"
 #include "coordinator/store.h"
 #include "coordinator/store_writer.h"
 #include "io/loop.h"
@@ -63,6 +64,9 @@ class Shell {
       const NodeId& node, const Digest& public_key, std::shared_ptr<io::WebSocket> socket
   );
 
+  /// A node fetches a blob by this connection, which goes as fast as the core plans it.
+  void blob_asked(const NodeId& node, const Digest& blob, const io::SendingSide& side);
+
   /// Calls `fn` on the loop each time the job's log grew or its row changed, until unwatch().
   JobWatchId watch_job(const JobId& job, std::function<void()> fn);
   void unwatch_job(const JobId& job, JobWatchId watch);
@@ -102,6 +106,8 @@ class Shell {
   void carry_out(Reply& effect);
   void carry_out(AppendLog& effect);
   void carry_out(CheckOutputs& effect);
+  void carry_out(PaceBlobs& effect);
+  void look_at_blobs();
   void receive(ConnectionId connection, const Blob& bytes);
   void notify(const JobId& job);
   void die(const Error& error);
@@ -120,6 +126,8 @@ class Shell {
   std::uint64_t next_watch_ = 1;
   std::vector<JobId> changed_jobs_;  ///< by the output that is being taken
   std::function<void(const Write&)> on_write_;
+  ServedBlobs served_blobs_;
+  io::TimerId blobs_look_;
   io::TimerId ticker_;
   Instant ticks_at_;  ///< of `ticker_`; far away when none is set
   std::uint64_t log_errors_ = 0;

@@ -85,7 +85,11 @@ void render_transfers(Page& page, const Metrics& m) {
   );
   page.gauge("reclaimnet_transfers", "Copies under way.", double(m.transfers));
   constexpr std::string_view kFetches = "reclaimnet_fetches";
-  page.head(kFetches, "gauge", "Generations and images under way from peers to who starts a job.");
+  page.head(
+      kFetches,
+      "gauge",
+      "Generations and images under way to who starts a job, from peers and from the coordinator."
+  );
   page.value(kFetches, "waits=\"start\"", double(m.fetches_awaited));
   page.value(kFetches, "waits=\"nothing\"", double(m.fetches_others));
   page.gauge(

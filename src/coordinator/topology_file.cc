@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "coordinator/transfer_links.h"
 #include "io/real_fs.h"
 #include "model/codec_detail.h"
 #include "model/yaml.h"
@@ -180,7 +181,9 @@ Result<reclaim::Topology> read_topology_file(const std::string& path) {
 }
 
 std::vector<std::string> topology_warnings(
-    const reclaim::Topology& topology, const std::vector<NodeRow>& nodes
+    const reclaim::Topology& topology,
+    const std::vector<NodeRow>& nodes,
+    const std::string& hostname
 ) {
   std::vector<std::size_t> named(topology.nodes().size());
   std::vector<std::string> out;
@@ -198,7 +201,8 @@ std::vector<std::string> topology_warnings(
   }
   for (std::size_t place = 0; place < named.size(); ++place) {
     const std::string& name = topology.nodes()[place];
-    if (named[place] == 0)
+    const bool is_ours = topology.find(kCoordinatorPlace, hostname) == place;
+    if (named[place] == 0 && !is_ours)
       out.push_back("'" + name + "' is no node of this site (yet): its line is never used");
     if (named[place] > 1)
       out.push_back(

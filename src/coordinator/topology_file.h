@@ -22,9 +22,11 @@ Result<reclaim::Topology> read_topology_file(const std::string& path);
 Result<double> parse_line_rate(const std::string& text);
 
 /// What a person should look at although the file is good: names that no node of the site has, and
-/// nodes that it leaves out. One sentence each.
+/// nodes that it leaves out. One sentence each. `hostname` is that of the coordinator's machine.
 std::vector<std::string> topology_warnings(
-    const reclaim::Topology& topology, const std::vector<NodeRow>& nodes
+    const reclaim::Topology& topology,
+    const std::vector<NodeRow>& nodes,
+    const std::string& hostname = ""
 );
 
 }  // namespace rn::coordinator

@@ -180,5 +180,16 @@ TEST(TopologyFile, names_without_a_node_and_nodes_without_a_name_are_told) {
   );
 }
 
+TEST(TopologyFile, where_the_coordinator_hangs_is_no_missing_node) {
+  const auto known = std::vector<NodeRow>{a_known_node("n-1", "lab-a-1")};
+  const auto by_word = parse_topology(with("lab-b-1", "coordinator"));
+  const auto by_machine = parse_topology(kCampus);
+  ASSERT_TRUE(by_word && by_machine);
+
+  EXPECT_TRUE(topology_warnings(*by_word, known).empty());
+  EXPECT_TRUE(topology_warnings(*by_machine, known, "lab-b-1").empty());
+  EXPECT_EQ(topology_warnings(*by_machine, known, "campus-server").size(), 1u);
+}
+
 }  // namespace
 }  // namespace rn::coordinator

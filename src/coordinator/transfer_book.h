@@ -16,7 +16,8 @@
 namespace rn::coordinator {
 
 /// Sender, job, epoch, receiver: one copy at a time, also over several connections. Of a fetch the
-/// attempt is the receiver's, of everything else the sender's.
+/// attempt is the receiver's, of everything else the sender's. What the coordinator itself sends
+/// has no sender's name, and no job's if its receiver has no attempt; one for each receiver.
 using TransferKey = std::tuple<NodeId, JobId, LeaseEpoch, NodeId>;
 
 enum class EvacuationVerdict : std::uint8_t { kNone, kPromised, kRefused };
@@ -36,8 +37,13 @@ struct TransferEntry {
   reclaim::ShownRate shown;  ///< less than its lines where it has long got less than was granted
   EvacuationVerdict verdict = EvacuationVerdict::kNone;
   Instant refused_at;
-  double sent = 0;   ///< so far, by what the bytes left have sunk
-  Instant moved_at;  ///< another way was looked for; epoch (0) = never
+  double sent = 0;          ///< so far, by what the bytes left have sunk
+  double behind = 0;        ///< of an image that we send: what was not asked yet
+  std::uint64_t given = 0;  ///< of what we send: BlobsToNode::bytes_sent at the last look
+  Instant moved_at;         ///< another way was looked for; epoch (0) = never
+
+  /// A look at what it got since it was heard of last, and at what is left now.
+  void see(double got, double left, Instant now);
 };
 
 /// Kept until the generation is durable or the deadline has passed, also when the copy breaks off.
@@ -65,6 +71,19 @@ struct TransferBook {
   Instant freed_at;         ///< when a copy ended: what was refused is looked at again
   bool is_changed = false;  ///< since then, more than what time changes
   double planned_rate = 0;  ///< bytes/s of all that is bounded
+
+  /// It is over: others have its room.
+  void end(std::map<TransferKey, TransferEntry>::iterator at, Instant now);
 };
+
+inline constexpr double kRatesTick_s = 0.25;  ///< for so long a plan gives rates
+
+inline double seconds_between(Instant from, Instant to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+/// For people.
+std::string megabytes(double bytes);
+std::string megabits(double bytes_per_s);
 
 }  // namespace rn::coordinator

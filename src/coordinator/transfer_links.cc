@@ -35,10 +35,12 @@ std::vector<std::uint32_t> TransferLinks::of(
     bool is_bound,
     double* rtt_s
 ) {
-  const NodeRow& from = state.find_node(sender)->row;
+  const NodeRow ourselves;
+  const NodeRow& from = sender.empty() ? ourselves : state.find_node(sender)->row;
   const NodeRow& to = state.find_node(receiver)->row;
   const reclaim::Topology& topology = state.config.topology;
-  const auto place = topology.find(sender.str(), from.facts.hostname);
+  const auto place = sender.empty() ? topology.find(kCoordinatorPlace, state.config.hostname)
+                                    : topology.find(sender.str(), from.facts.hostname);
   const auto target = topology.find(receiver.str(), to.facts.hostname);
   const auto told = state.transfers.foreign_bps.find(sender);
   const double foreign = told == state.transfers.foreign_bps.end() ? 0 : line_rate(told->second);
@@ -70,7 +72,8 @@ std::vector<std::uint32_t> TransferLinks::of(
             0)
     );
   held(from);
-  held(to);
+  // An owner's edge knows the agents' connections, and not ours.
+  if (!sender.empty()) held(to);
   grant(from.contract.uplink_bps_evacuation, "");
   if (is_normal) grant(from.contract.uplink_bps_normal, " in normal times");
   for (const std::uint32_t link : out) has_evacuation_[link] = has_evacuation_[link] || is_bound;

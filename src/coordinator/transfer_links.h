@@ -9,14 +9,17 @@
 
 namespace rn::coordinator {
 
+/// By this name, or by its machine's, a topology says where the coordinator hangs.
+inline constexpr const char* kCoordinatorPlace = "coordinator";
+
 /// The lines that one plan's copies cross, each once: those of the site's topology, the uplinks of
 /// nodes that it does not name, what their owners have the kernel let through, and what contracts
 /// grant.
 class TransferLinks {
  public:
-  /// What a copy crosses. `is_normal`: the contract's share for normal times bounds it, too;
-  /// `is_bound`: an evacuation with a deadline, which may use bursts. `rtt_s` gets the way there
-  /// and back.
+  /// What a copy crosses. Without a sender it is the coordinator's own. `is_normal`: the contract's
+  /// share for normal times bounds it, too; `is_bound`: an evacuation with a deadline, which may
+  /// use bursts. `rtt_s` gets the way there and back.
   std::vector<std::uint32_t> of(
       State& state,
       const NodeId& sender,

@@ -8,10 +8,8 @@
 #include <mutex>
 #include <utility>
 
-#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "io/errno_error.h"
@@ -223,10 +221,7 @@ void FramedConnection::shut_down() {
 }
 
 Status FramedConnection::set_pacing_rate(std::uint64_t bytes_per_second) {
-  const std::uint64_t rate = bytes_per_second == 0 ? ~std::uint64_t{0} : bytes_per_second;
-  if (setsockopt(state_->fd.get(), SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(rate)) != 0)
-    return fail(error_from_errno(errno, "pacing a connection"));
-  return {};
+  return pace(state_->fd.get(), bytes_per_second);
 }
 
 std::uint64_t FramedConnection::bytes_sent() const {
@@ -238,9 +233,7 @@ std::uint64_t FramedConnection::bytes_received() const {
 }
 
 std::uint64_t FramedConnection::unacknowledged_bytes() const {
-  int bytes = 0;
-  if (ioctl(state_->fd.get(), SIOCOUTQ, &bytes) != 0) return 0;
-  return static_cast<std::uint64_t>(std::max(bytes, 0));
+  return io::unacknowledged_bytes(state_->fd.get());
 }
 
 RoundTrip FramedConnection::round_trip() const {

@@ -30,6 +30,7 @@ using error_code = boost::system::error_code;
 
 constexpr std::size_t kWatchBytes = 1024;          ///< read ahead while a request is handled
 constexpr std::size_t kJoinedBodyBytes = 8 << 10;  ///< a shorter body shares its head's write
+constexpr std::uint32_t kUnsentBytes = 1 << 20;    ///< in the kernel, of a connection that is paced
 constexpr milliseconds kLinger = seconds(1);       ///< for the peer to read the last answer
 
 class Connection;
@@ -121,6 +122,22 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   }
 
   // --- for the handles
+
+  bool is_open() const override { return phase_ != Phase::kClosed; }
+
+  Status pace(std::uint64_t bytes_per_second) override {
+    if (!core_->config.unix_path.empty())
+      return fail(ErrorCode::kUnsupported, "a Unix socket is not paced");
+    // Else a socket that was fast and is slow now would take nothing for longer than write_timeout.
+    bound_unsent(stream_->fd(), kUnsentBytes);
+    return io::pace(stream_->fd(), bytes_per_second);
+  }
+
+  std::uint64_t bytes_waiting() override {
+    return out_bytes_ + unacknowledged_bytes(stream_->fd());
+  }
+
+  std::uint64_t bytes_given() const override { return given_bytes_; }
 
   Loop& loop() { return core_->loop; }
 
@@ -437,6 +454,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   void enqueue(std::string bytes) {
     if (bytes.empty() || phase_ == Phase::kClosed) return;
     out_bytes_ += bytes.size();
+    given_bytes_ += bytes.size();
     out_.push_back(std::move(bytes));
     if (!is_writing_) write_next();
   }
@@ -528,6 +546,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   std::deque<std::string> out_;
   std::size_t out_offset_ = 0;  ///< written of the front
   std::size_t out_bytes_ = 0;   ///< not yet written of all
+  std::uint64_t given_bytes_ = 0;
   bool is_writing_ = false;
   bool is_ending_ = false;  ///< the answer is over when out_ is empty
   bool is_chunked_ = false;
@@ -580,6 +599,37 @@ ResponseStream Responder::stream(HttpResponse head) const {
 bool Responder::is_client_gone() const {
   const auto connection = state_->connection.lock();
   return !connection || connection->is_client_gone();
+}
+
+SendingSide Responder::sending_side() const {
+  return SendingSide(state_->connection);
+}
+
+bool SendingSide::is_open() const {
+  const auto connection = connection_.lock();
+  return connection && connection->is_open();
+}
+
+bool SendingSide::is_same(const SendingSide& other) const {
+  return !connection_.owner_before(other.connection_) &&
+         !other.connection_.owner_before(connection_);
+}
+
+Status SendingSide::pace(std::uint64_t bytes_per_second) const {
+  const auto connection = connection_.lock();
+  if (!connection || !connection->is_open())
+    return fail(ErrorCode::kUnavailable, "the client is gone");
+  return connection->pace(bytes_per_second);
+}
+
+std::uint64_t SendingSide::bytes_waiting() const {
+  const auto connection = connection_.lock();
+  return connection && connection->is_open() ? connection->bytes_waiting() : 0;
+}
+
+std::uint64_t SendingSide::bytes_given() const {
+  const auto connection = connection_.lock();
+  return connection ? connection->bytes_given() : 0;
 }
 
 ResponseStream::State::~State() {

@@ -44,6 +44,33 @@ class ResponseStream {
   std::shared_ptr<State> state_;
 };
 
+class HttpConnection;
+
+/// The connection by which one request came, as whoever says how fast its answers go sees it. It
+/// may bring more requests, and belongs to one client all its life. A copyable handle; loop thread
+/// only.
+class SendingSide {
+ public:
+  SendingSide() = default;
+
+  explicit SendingSide(std::weak_ptr<HttpConnection> connection)
+      : connection_(std::move(connection)) {}
+
+  /// Paces what the kernel sends from now on, what is queued included. 0: no limit. kUnavailable
+  /// when the connection is gone, kUnsupported when it is no TCP.
+  Status pace(std::uint64_t bytes_per_second) const;
+  /// Of answers: not handed to the kernel yet, or not acknowledged by the client.
+  std::uint64_t bytes_waiting() const;
+  /// Of all answers so far, what is waiting included.
+  std::uint64_t bytes_given() const;
+  bool is_open() const;
+  /// Both are of one connection.
+  bool is_same(const SendingSide& other) const;
+
+ private:
+  std::weak_ptr<HttpConnection> connection_;
+};
+
 /// Answers one request, once, from the loop thread; at once or later. A copyable handle. When the
 /// last copy goes away unused the client gets a 500.
 class Responder {
@@ -58,6 +85,7 @@ class Responder {
   /// Sends the head with chunked encoding; `head.body` is the first chunk.
   ResponseStream stream(HttpResponse head) const;
   bool is_client_gone() const;
+  SendingSide sending_side() const;
 
  private:
   std::shared_ptr<State> state_;

@@ -21,6 +21,12 @@ class HttpConnection {
   virtual ~HttpConnection() = default;
   virtual void start() = 0;
   virtual void close() = 0;  ///< at once; leaves HttpServerCore::connections
+
+  // What a SendingSide asks.
+  virtual bool is_open() const = 0;
+  virtual Status pace(std::uint64_t bytes_per_second) = 0;
+  virtual std::uint64_t bytes_waiting() = 0;
+  virtual std::uint64_t bytes_given() const = 0;
 };
 
 /// Lives as long as the server or any connection.

@@ -437,6 +437,54 @@ TEST_F(Http, a_stream_that_is_dropped_or_aborted_is_seen_as_broken) {
   EXPECT_EQ(perform_blocking(call("GET", "/abort")).error().code, ErrorCode::kUnavailable);
 }
 
+TEST_F(Http, a_handler_says_how_fast_the_answers_of_a_connection_go) {
+  std::vector<SendingSide> sides;  // the loop's
+  start_tls([&](const HttpRequest& request, const Responder& responder) {
+    sides.push_back(responder.sending_side());
+    EXPECT_TRUE(sides.back().pace(request.path == "/slow" ? 2'000'000 : 0));
+    responder.send(HttpResponse{200, {}, std::string(512 << 10, 'x')});
+  });
+  HttpSession session;
+  HttpCall kept = call("GET", "/slow");
+
+  const auto begun = std::chrono::steady_clock::now();
+  ASSERT_TRUE(session.perform(kept));
+  const auto slow = std::chrono::steady_clock::now() - begun;
+  kept.url = url("/fast");
+  ASSERT_TRUE(session.perform(kept));
+  ASSERT_TRUE(perform_blocking(call("GET", "/fast")));
+
+  EXPECT_GT(slow, milliseconds(150));
+  thread_.call([&] {
+    ASSERT_EQ(sides.size(), 3U);
+    EXPECT_TRUE(sides[0].is_same(sides[1]));
+    EXPECT_FALSE(sides[0].is_same(sides[2]));
+    EXPECT_TRUE(sides[0].is_open());
+    EXPECT_GT(sides[0].bytes_given(), 1U << 20);
+    server_.reset();
+    EXPECT_FALSE(sides[0].is_open());
+    EXPECT_EQ(sides[0].bytes_waiting(), 0U);
+    EXPECT_EQ(sides[0].pace(1000).error().code, ErrorCode::kUnavailable);
+  });
+}
+
+TEST_F(Http, a_unix_socket_is_not_paced) {
+  const ScratchFolder folder;
+  config_.unix_path = folder.path() + "/socket";
+  const Told<bool> paced;
+  start([&](const HttpRequest&, const Responder& responder) {
+    paced.tell(responder.sending_side().pace(1000).has_value());
+    responder.send(HttpResponse{});
+  });
+  HttpCall there = call("GET", "/");
+  there.url = "http://here/";
+  there.unix_socket = config_.unix_path;
+
+  ASSERT_TRUE(perform_blocking(there));
+
+  EXPECT_FALSE(paced.wait());
+}
+
 TEST_F(Http, uploads_a_file_and_bounds_what_it_collects) {
   std::string pattern = "/tmp/rn-io-test-XXXXXX";
   const int fd = mkstemp(pattern.data());

@@ -8,10 +8,12 @@
 #include <memory>
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
@@ -175,6 +177,23 @@ Status tune_tcp(int fd, std::uint32_t mark) {
   if (mark != 0 && setsockopt(fd, SOL_SOCKET, SO_MARK, &mark, sizeof(mark)) != 0)
     return fail(error_from_errno(errno, "marking a socket"));
   return {};
+}
+
+Status pace(int fd, std::uint64_t bytes_per_second) {
+  const std::uint64_t rate = bytes_per_second == 0 ? ~std::uint64_t{0} : bytes_per_second;
+  if (setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(rate)) != 0)
+    return fail(error_from_errno(errno, "pacing a connection"));
+  return {};
+}
+
+void bound_unsent(int fd, std::uint32_t bytes) {
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof(bytes));
+}
+
+std::uint64_t unacknowledged_bytes(int fd) {
+  int bytes = 0;
+  if (ioctl(fd, SIOCOUTQ, &bytes) != 0) return 0;
+  return static_cast<std::uint64_t>(std::max(bytes, 0));
 }
 
 Result<Fd> begin_connect(const sockaddr* address, socklen_t size, std::uint32_t mark) {

@@ -35,6 +35,13 @@ std::string address_text(const sockaddr* address, socklen_t size);
 /// TCP_NODELAY and keepalive; SO_MARK when `mark` is not 0 (kDenied without CAP_NET_ADMIN).
 Status tune_tcp(int fd, std::uint32_t mark);
 
+/// SO_MAX_PACING_RATE: fq, or TCP's own pacing. 0: no limit. At once, also for what is queued.
+Status pace(int fd, std::uint64_t bytes_per_second);
+/// TCP_NOTSENT_LOWAT: it takes more only while less than that waits in the kernel to be sent.
+void bound_unsent(int fd, std::uint32_t bytes);
+/// In the socket's send queue, and not acknowledged by the peer; 0 if unknown.
+std::uint64_t unacknowledged_bytes(int fd);
+
 /// Begins to connect. The connection is there when the descriptor is writable and connect_result()
 /// has no error.
 Result<Fd> begin_connect(const sockaddr* address, socklen_t size, std::uint32_t mark);

@@ -24,6 +24,7 @@ namespace {
 constexpr std::string_view kCheckpoint = "model.safetensors";
 constexpr std::uint64_t kFirstPort = 1024;  ///< of copies' own ends, as they are told
 constexpr std::uint64_t kPorts = 60'000;
+constexpr auto kImageLook = milliseconds(50);
 
 // What works take of a processor, in nanoseconds: about as in docs/results.md.
 constexpr std::uint64_t kTakingOnce = 5'000'000;
@@ -147,6 +148,8 @@ void AgentWork::begin(const agent::Work& work, const Done& done) {
   }
   if (const auto* body = std::get_if<agent::PrepareWork>(&work.body))
     return prepare(work, *body, done);
+  if (const auto* body = std::get_if<agent::FetchImage>(&work.body))
+    return fetch_over_lines(*body, done);
   done(carry_out(work));
 }
 
@@ -189,7 +192,6 @@ void AgentWork::stop(agent::WorkId id) {
 }
 
 agent::WorkResult AgentWork::carry_out(const agent::Work& work) {
-  if (const auto* fetch = std::get_if<agent::FetchImage>(&work.body)) return fetch_image(*fetch);
   if (const auto* take = std::get_if<agent::TakeSnapshot>(&work.body)) return snapshot(work, *take);
   if (const auto* body = std::get_if<agent::UploadOutputs>(&work.body)) return upload(work, *body);
   if (const auto* read = std::get_if<agent::ReadLog>(&work.body)) return read_log(work, *read);
@@ -212,6 +214,20 @@ agent::WorkResult AgentWork::fetch_image(const agent::FetchImage& fetch) {
     return Error{ErrorCode::kUnavailable, "the coordinator cannot be reached", ""};
   }
   return agent::ImageFetched{"/images/" + fetch.digest};
+}
+
+void AgentWork::fetch_over_lines(const agent::FetchImage& fetch, const Done& done) {
+  agent::WorkResult whole = fetch_image(fetch);
+  const double bytes = host_.site().image_bytes;
+  if (bytes == 0 || std::holds_alternative<Error>(whole)) return done(std::move(whole));
+  const Digest& blob = fetch.blobs.front();
+  const std::string& to = host_.process().name();
+  const auto left = host_.site().coordinator->serve(host_.identity().node, to, blob, bytes);
+  if (!left) return done(left.error());
+  if (*left == 0) return done(std::move(whole));
+  host_.process().later(kImageLook, [&host = host_, fetch, done] {
+    host.work().fetch_over_lines(fetch, done);
+  });
 }
 
 /// A resume under way: the wanted generation from its holders in turn, then the one before it if

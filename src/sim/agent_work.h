@@ -52,6 +52,8 @@ class AgentWork {
   nanoseconds jitter();
   agent::WorkResult carry_out(const agent::Work& work);
   agent::WorkResult fetch_image(const agent::FetchImage& fetch);
+  /// Over the lines, where images take time.
+  void fetch_over_lines(const agent::FetchImage& fetch, const Done& done);
   agent::WorkResult snapshot(const agent::Work& work, const agent::TakeSnapshot& take);
   agent::WorkResult upload(const agent::Work& work, const agent::UploadOutputs& upload);
   agent::WorkResult read_log(const agent::Work& work, const agent::ReadLog& read);

@@ -33,6 +33,8 @@ reclaim::Topology topology_of(const ClusterOptions& options) {
   declared.switches = {{"campus", "", {}}, {kBuilding, "campus", {out, fast, 0}}};
   for (std::uint32_t i = 0; i < options.building; ++i)
     declared.nodes.push_back({"node" + std::to_string(i), kBuilding, {fast, fast, 0}});
+  if (options.is_coordinator_inside)
+    declared.nodes.push_back({"coordinator", kBuilding, {fast, fast, 0}});
   auto topology = reclaim::Topology::make(declared);
   RN_ASSERT(topology.has_value(), "a story's lines are possible ones");
   return *std::move(topology);
@@ -77,6 +79,7 @@ Cluster::Cluster(World& world, const ClusterOptions& options)
   };
   site_.coordinator = coordinator_.get();
   site_.checkers = &checkers_;
+  site_.image_bytes = options.image_mb * 1e6;
 
   const Blob archive = {'i', 'm', 'a', 'g', 'e'};
   image_blob_ = crypto::sha256(archive);
@@ -89,6 +92,7 @@ Cluster::Cluster(World& world, const ClusterOptions& options)
   world_.lines().set_weight(options.weight);
   for (std::uint32_t i = 0; i < options.building; ++i)
     world_.lines().put("node" + std::to_string(i), kBuilding);
+  if (options.is_coordinator_inside) world_.lines().put(CoordinatorHost::kName, kBuilding);
   nodes_.reserve(options.compute_nodes + options.storage_nodes);
   for (std::uint32_t i = 0; i < options.compute_nodes; ++i) {
     // Unequal nodes, so that going home can pay.

@@ -27,8 +27,10 @@ struct ClusterOptions {
   std::uint32_t heartbeat_ms = 5000;
   std::uint64_t line_bps = 0;  ///< of the one line out of the first `building` compute nodes
   std::uint32_t building = 0;
-  std::uint32_t weight = 0;      ///< of a byte that copies move (Lines); 0: they take no time
-  std::uint32_t guests = 16;     ///< that a node takes at once
+  bool is_coordinator_inside = false;  ///< of the building
+  std::uint32_t image_mb = 0;          ///< that nodes fetch from the coordinator; 0: in no time
+  std::uint32_t weight = 0;            ///< of a byte that copies move (Lines); 0: they take no time
+  std::uint32_t guests = 16;           ///< that a node takes at once
   std::uint32_t data_nodes = 0;  ///< the first so many compute nodes have the data set kDataSet
 };
 

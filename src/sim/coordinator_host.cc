@@ -10,6 +10,10 @@ namespace rn::sim {
 namespace {
 constexpr auto kCommitTime = std::chrono::microseconds(800);  ///< one fsync
 constexpr auto kLogSyncTime = milliseconds(3);
+constexpr auto kServedLook = milliseconds(250);
+constexpr auto kServedSilence = seconds(2);
+constexpr double kServedAtLeast = 125'000;  ///< bytes/s
+constexpr double kServedAtMost = 1.25e9;    ///< where nothing is said
 
 std::string point_of(const coordinator::Effect& effect) {
   if (const auto* send = std::get_if<coordinator::SendToAgent>(&effect))
@@ -60,6 +64,8 @@ void CoordinatorHost::crash(nanoseconds restart_after) {
   is_committing_ = false;
   connections_.clear();
   requests_.clear();
+  while (!served_.empty()) forget_served(NodeId(served_.begin()->first));
+  is_looking_ = false;
   world_.queue().after(restart_after, [this] { start(); });
 }
 
@@ -176,7 +182,9 @@ bool CoordinatorHost::commit(const std::vector<coordinator::Output>& batch) {
 bool CoordinatorHost::carry_out(const std::vector<coordinator::Output>& batch) {
   for (const auto& output : batch) {
     for (const auto& effect : output.effects) {
-      if (dies_at(point_of(effect))) return false;
+      // Nothing is lost with a rate: what is served ends with the process.
+      const bool is_rate = std::holds_alternative<coordinator::PaceBlobs>(effect);
+      if (!is_rate && dies_at(point_of(effect))) return false;
       carry_out_one(effect);
     }
   }
@@ -230,7 +238,66 @@ void CoordinatorHost::carry_out_one(const coordinator::Effect& effect) {
     append_log(*append);
   } else if (const auto* check = std::get_if<coordinator::CheckOutputs>(&effect)) {
     check_outputs(*check);
+  } else if (const auto* pace = std::get_if<coordinator::PaceBlobs>(&effect)) {
+    const auto found = served_.find(pace->node);
+    if (found == served_.end()) return;
+    const double rate = static_cast<double>(pace->rate_bps) / 8;
+    world_.lines().pace(
+        found->second.sender, pace->rate_bps == 0 ? kServedAtMost : std::max(rate, kServedAtLeast)
+    );
   }
+}
+
+Result<double> CoordinatorHost::serve(
+    const NodeId& node, const std::string& host, const Digest& blob, double bytes
+) {
+  if (!process_.is_up() || process_.is_paused())
+    return fail(ErrorCode::kUnavailable, "the coordinator does not answer");
+  Lines& lines = world_.lines();
+  const auto [at, is_new] = served_.try_emplace(node);
+  Served& served = at->second;
+  if (is_new) {
+    served = {blob, bytes, 0, world_.now(), lines.begin(kName, host)};
+    lines.pace(served.sender, kServedAtLeast);
+    if (!std::exchange(is_looking_, true))
+      process_.later(nanoseconds(0), [this] { look_at_served(); });
+    return bytes;
+  }
+  const double span_s = std::chrono::duration<double>(world_.now() - served.at).count();
+  const double carried = std::min(lines.rate_of(served.sender) * span_s, served.left);
+  served.at = world_.now();
+  served.left -= carried;
+  served.sent += carried;
+  if (served.left >= 1) return served.left;
+  forget_served(node);
+  return 0;
+}
+
+void CoordinatorHost::forget_served(const NodeId& node) {
+  const auto found = served_.find(node);
+  world_.lines().end(found->second.sender);
+  served_.erase(found);
+}
+
+/// As the shell does it. Who does not look any more is gone.
+void CoordinatorHost::look_at_served() {
+  coordinator::BlobsSent sent;
+  for (auto at = served_.begin(); at != served_.end();) {
+    const auto& [node, served] = *at++;
+    if (world_.now() - served.at > kServedSilence) {
+      forget_served(NodeId(node));
+      continue;
+    }
+    sent.nodes.push_back(
+        {node,
+         {served.blob},
+         static_cast<std::uint64_t>(served.left),
+         static_cast<std::uint64_t>(served.sent)}
+    );
+  }
+  is_looking_ = !sent.nodes.empty();
+  feed(sent);
+  if (is_looking_) process_.later(kServedLook, [this] { look_at_served(); });
 }
 
 void CoordinatorHost::append_log(const coordinator::AppendLog& append) {

@@ -55,6 +55,12 @@ class CoordinatorHost {
       std::function<void(Result<coordinator::Answer>)> on_answer
   );
 
+  /// A node that fetches so many bytes looks what has come: what is left, by the rate that the core
+  /// tells and what the line has. The first look begins it. kUnavailable while the process is down.
+  Result<double> serve(
+      const NodeId& node, const std::string& host, const Digest& blob, double bytes
+  );
+
   /// What survives the process.
   MemoryStore& store() { return store_; }
 
@@ -75,6 +81,15 @@ class CoordinatorHost {
   std::function<void(const JobId&, LeaseEpoch, BlobView log)> on_log;
 
  private:
+  /// An image on its way to a node.
+  struct Served {
+    Digest blob{};
+    double left = 0;
+    double sent = 0;
+    TrueTime at{0};
+    Lines::Sender sender = 0;
+  };
+
   void feed(const coordinator::Event& event);
   void obey(coordinator::Output output);
   void begin_commit();
@@ -86,6 +101,8 @@ class CoordinatorHost {
   void append_log(const coordinator::AppendLog& append);
   void check_outputs(const coordinator::CheckOutputs& check);
   void tick();
+  void look_at_served();
+  void forget_served(const NodeId& node);
   bool dies_at(std::string_view point);
 
   World& world_;
@@ -105,6 +122,8 @@ class CoordinatorHost {
   std::vector<coordinator::Output> pending_;
   bool is_committing_ = false;
   std::map<Network::ConnectionId, NodeId> connections_;
+  std::map<NodeId, Served> served_;
+  bool is_looking_ = false;  ///< at what is served, some time later
   std::map<coordinator::RequestId, std::function<void(Result<coordinator::Answer>)>> requests_;
   coordinator::RequestId next_request_ = 1;
 };

@@ -161,6 +161,7 @@ class WardenCore {
   void move_to(ReclaimRecord& reclaim, ReclaimPhase phase);
   void clear(ReclaimRecord& reclaim);
   void advance(ReclaimRecord& reclaim);
+  void look_again();
   void advance_all();
   void finish_clear(ReclaimRecord& reclaim, const ClearReport& report);
   ReclaimRecord& take_for_owner(

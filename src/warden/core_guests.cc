@@ -387,6 +387,7 @@ void WardenCore::on(const Finished& event) {
       guest->slot = kNoSlot;
       guest->container.clear();
       changed();
+      look_again();
       advance_all();
     }
     if (operation->kind == Kind::kDrop) {

@@ -201,6 +201,25 @@ TEST(Reclaim, that_is_not_verified_is_wedged_and_tried_again_with_longer_waits) 
   EXPECT_TRUE(w.core.journal().reclaims[0].remains.empty());
 }
 
+TEST(Reclaim, a_wedged_one_is_looked_at_again_when_a_guest_was_removed) {
+  Rig w;
+  w.ready().run(1);
+  const auto reclaim = w.reclaim(ReclaimKind::kEmergency);
+  w.tell(WasCut{reclaim.id, w.now_ns()});
+  w.tell(WasCleared{reclaim.id, wedged(w.now_ns())});
+  w.tell(Exited{Rig::guest(1), "c1", 137, false, false});
+
+  w.ask(warden_wire::RemoveGuest{Rig::guest(1)});
+  const OpId removal = w.did<Forget>()->op;
+  EXPECT_EQ(w.did<Clear>(), nullptr);
+  w.tell(Finished{removal, {}});
+
+  ASSERT_NE(w.did<Clear>(), nullptr);
+  EXPECT_TRUE(w.did<Clear>()->guests.empty());
+  w.tell(WasCleared{reclaim.id, cleared(w.now_ns())});
+  EXPECT_EQ(w.phase(), ReclaimPhase::kCleared);
+}
+
 TEST(Reclaim, a_wedged_one_may_be_released_by_the_owner) {
   Rig w;
   w.ready().run(1);

@@ -186,6 +186,12 @@ void WardenCore::advance(ReclaimRecord& reclaim) {
   if (to_ns(now_.boot) >= reclaim.deadline_ns || is_evacuated(reclaim)) clear(reclaim);
 }
 
+/// What kept a reclaim from being verified may have gone just now.
+void WardenCore::look_again() {
+  for (auto& [id, clearing] : clearings_)
+    if (!clearing.is_running) clearing.repeat_at = std::min(clearing.repeat_at, now_.boot);
+}
+
 void WardenCore::advance_all() {
   fall_due();
   for (ReclaimRecord& reclaim : journal_.reclaims) advance(reclaim);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "io/precedence.h"
@@ -32,6 +33,7 @@ struct Place {
   CgroupName cgroup{};
   FixedPath folder{};
   FixedPath netns{};
+  int netns_whose = -1;  ///< pidfd
   std::uint32_t ifindex = 0;
 };
 
@@ -101,7 +103,15 @@ struct KillPath::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  ~State() { rn_pinned_cut_close(&gates); }
+  ~State() {
+    for (Place& place : places) drop(place);
+    rn_pinned_cut_close(&gates);
+  }
+
+  static void drop(Place& place) {
+    if (place.netns_whose >= 0) close(place.netns_whose);
+    place = {};
+  }
 
   void cut(const KillOrder& order, KillStep intent);
   void await_journal();
@@ -230,11 +240,11 @@ void KillPath::State::look(const KillScope& scope, Instant deadline) {
   each_cgroup(scope, [&](const CgroupName& name) { look_at_cgroup(*cgroups, name, remains); });
   each_interface(scope, [&](std::uint32_t ifindex) { look_at_interface(ifindex, remains); });
   each_guest(scope, [&](const Place& place) {
-    if (place.netns[0] != '\0') look_at_ports(place.netns.data(), remains);
+    if (place.netns[0] != '\0') look_at_ports(place.netns.data(), remains, place.netns_whose);
     if (place.folder[0] != '\0' && !scope.is_node) look_at_mounts(place.folder.data(), remains);
   });
   if (scope.is_node) {
-    look_at_uids(config.uid_first, config.uid_count, remains);
+    look_at_uids(config.uid_first, config.uid_count, parent, remains);
     if (!config.attempts_folder.empty()) look_at_mounts(config.attempts_folder.c_str(), remains);
   }
   if (gpus == nullptr) return;
@@ -317,12 +327,17 @@ Status KillPath::guest_started(traffic::Slot slot, const GuestPlace& place) {
   RN_TRY(fixed.cgroup, make_cgroup_name(place.cgroup));
   RN_TRY(fixed.folder, fixed_path(place.folder));
   RN_TRY(fixed.netns, fixed_path(place.netns));
+  if (place.netns_pid > 0) {
+    fixed.netns_whose = static_cast<int>(syscall(SYS_pidfd_open, place.netns_pid, 0));
+    if (fixed.netns_whose < 0 && errno == ESRCH) fixed.netns = {};  // ended already
+  }
+  State::drop(state_->places[slot]);
   state_->places[slot] = fixed;
   return {};
 }
 
 void KillPath::guest_ended(traffic::Slot slot) {
-  if (slot < RN_CUT_SLOTS) state_->places[slot] = {};
+  if (slot < RN_CUT_SLOTS) State::drop(state_->places[slot]);
 }
 
 void KillPath::note_filters_before(const std::bitset<RN_CUT_SLOTS>& slots) {

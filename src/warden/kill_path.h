@@ -51,6 +51,7 @@ struct GuestPlace {
   std::string folder;         ///< its attempt's folder; empty: none
   std::string netns;          ///< path of its network namespace; empty: none
   std::uint32_t ifindex = 0;  ///< of its host-side interface; 0: none
+  pid_t netns_pid = 0;        ///< whose `netns` is and ends with; 0: nobody's
 };
 
 struct KillScope {

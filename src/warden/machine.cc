@@ -294,7 +294,10 @@ Status Machine::go(const Go& order) {
 void Machine::register_guest(const GuestRecord& record, std::uint32_t ifindex) {
   GuestPlace place;
   place.cgroup = cgroup_of(record.container);
-  if (record.pid > 1) place.netns = "/proc/" + std::to_string(record.pid) + "/ns/net";
+  if (record.pid > 1) {
+    place.netns = "/proc/" + std::to_string(record.pid) + "/ns/net";
+    place.netns_pid = record.pid;
+  }
   place.ifindex = ifindex;
   for (SharedKillPath* path : {ordered_.get(), emergency_}) {
     if (path == nullptr) continue;

@@ -22,8 +22,8 @@ struct PrivateEngineConfig {
   std::string dockerd = "dockerd";
 };
 
-/// Uids of one lab's guests, so that several labs on one machine do not share any: 65,536 ids from
-/// a multiple of 65,536 above a million. Pure.
+/// Uids of one lab's guests, so that several labs on one machine share none but in one case of
+/// 4096: 65,536 ids from a multiple of 65,536 above a million. Pure.
 std::uint32_t uid_base_of(const std::string& lab);
 
 /// dockerd's arguments for the configuration. Pure.

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
@@ -255,7 +256,25 @@ void look_at_cgroup(const CgroupKiller& cgroups, const CgroupName& name, Remains
   if (!is_whole) into.add(RemainderKind::kUnverified, 0, name.data());
 }
 
-void look_at_uids(std::uint32_t first, std::uint32_t count, Remains& into, const char* proc) {
+namespace {
+
+/// In the guests' cgroup of a lab that is not `own`, by a line of /proc/PID/cgroup: "9:pids:/PATH".
+bool is_in_another_lab(std::string_view line, std::string_view own) {
+  const std::size_t first = line.find(':');
+  const std::size_t second = first == line.npos ? first : line.find(':', first + 1);
+  if (second == line.npos || !line.substr(second + 1).starts_with("/reclaim-")) return false;
+  std::string_view top = line.substr(second + 2);
+  top = top.substr(0, top.find('/'));
+  const bool is_unit =  // systemd's group of our own daemons
+      top.ends_with(".service") || top.ends_with(".scope") || top.ends_with(".slice");
+  return top != own && !is_unit;
+}
+
+}  // namespace
+
+void look_at_uids(
+    std::uint32_t first, std::uint32_t count, const CgroupName& own, Remains& into, const char* proc
+) {
   if (count == 0) return;
   const proc::Descriptor folder(proc::open_folder(AT_FDCWD, proc));
   if (!folder.is_open()) return into.add(RemainderKind::kUnverified, errno, proc);
@@ -276,7 +295,14 @@ void look_at_uids(std::uint32_t first, std::uint32_t count, Remains& into, const
     const bool is_read = proc::each_line(folder.get(), path.data(), read_line);
     if (!is_read && errno != ENOENT && errno != ESRCH)  // these: it has just ended
       into.add(RemainderKind::kUnverified, errno, path.data());
-    if (is_guest && !is_zombie)
+    if (!is_guest || is_zombie) return;
+    std::snprintf(path.data(), path.size(), "%s/cgroup", name);
+    bool is_anothers = false;
+    // One that cannot be read counts as ours.
+    proc::each_line(folder.get(), path.data(), [&](const char* line, std::size_t size) {
+      is_anothers = is_anothers || is_in_another_lab({line, size}, own.data());
+    });
+    if (!is_anothers)
       into.add(RemainderKind::kUidProcess, std::atoi(name), "outside the guests' cgroup");
   });
   if (!is_listed) into.add(RemainderKind::kUnverified, errno, proc);
@@ -289,12 +315,15 @@ void look_at_mounts(const char* folder, Remains& into, const char* mountinfo) {
   if (!is_read) into.add(RemainderKind::kUnverified, errno, mountinfo);
 }
 
-void look_at_ports(const char* path, Remains& into) {
+void look_at_ports(const char* path, Remains& into, int whose) {
   const proc::Descriptor there(open(path, O_RDONLY | O_CLOEXEC));
   if (!there.is_open()) {
     if (errno != ENOENT) into.add(RemainderKind::kUnverified, errno, path);
     return;
   }
+  // Not before it is open: whose process lives now had its pid then.
+  pollfd life{whose, POLLIN, 0};
+  if (whose >= 0 && poll(&life, 1, 0) != 0) return;
   const proc::Descriptor home(open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
   if (!home.is_open() || setns(there.get(), CLONE_NEWNET) != 0) {
     // EINVAL: an ended namespace leaves an ordinary file behind where it was mounted.

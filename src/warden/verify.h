@@ -80,9 +80,15 @@ Status check_served(const std::string& asked, const std::string& served, const s
 void look_at_cgroup(const CgroupKiller& cgroups, const CgroupName& name, Remains& into);
 
 /// Processes whose real or effective uid lies in [first, first + count): also those that escaped
-/// their cgroup. Zombies are no processes. Only for a range that is this node's guests' alone.
+/// their cgroup. Zombies are no processes, and what is in the guests' cgroup of another lab than
+/// `own` is that lab's, whose range may be the same (uid_base_of()). Only for a range that is the
+/// guests' alone.
 void look_at_uids(
-    std::uint32_t first, std::uint32_t count, Remains& into, const char* proc = "/proc"
+    std::uint32_t first,
+    std::uint32_t count,
+    const CgroupName& own,
+    Remains& into,
+    const char* proc = "/proc"
 );
 
 /// Mounts at or below `folder` in this mount namespace.
@@ -91,9 +97,10 @@ void look_at_mounts(
 );
 
 /// Listening TCP and bound UDP ports in the network namespace that `path` names. A path that is not
-/// there is clean: the namespace has gone. The calling thread visits the namespace and comes back;
-/// if it cannot, the process aborts.
-void look_at_ports(const char* path, Remains& into);
+/// there is clean: the namespace has gone. So is one whose process, that of the pidfd `whose`, has
+/// ended: the same path may be another process's by now. -1: the path is nobody's. The calling
+/// thread visits the namespace and comes back; if it cannot, the process aborts.
+void look_at_ports(const char* path, Remains& into, int whose = -1);
 
 /// The interface with this index, in the calling thread's network namespace.
 void look_at_interface(std::uint32_t ifindex, Remains& into);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "warden/verify.h"
 
+#include <algorithm>
 #include <array>
+#include <csignal>
 #include <iostream>
 #include <thread>
 
@@ -11,6 +13,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -138,9 +141,10 @@ TEST(VerifyUids, finds_living_processes_with_a_guests_uid_even_as_effective_uid)
        Tree{{"status", "Name:\tabove\nState:\tS (sleeping)\nUid:\t1065536\t1065536\t0\t0\n"}}},
       {"self", Tree{{"status", "Uid:\t1010001\t1010001\t0\t0\n"}}},
   });
+  const CgroupName own = make_cgroup_name("reclaim-lab-a").value();
   Remains remains;
 
-  look_at_uids(1'000'000, 65'536, remains, proc.path().c_str());
+  look_at_uids(1'000'000, 65'536, own, remains, proc.path().c_str());
 
   ASSERT_EQ(remains.total(), 2u);
   std::vector<std::int64_t> pids{remains.items()[0].id, remains.items()[1].id};
@@ -150,17 +154,46 @@ TEST(VerifyUids, finds_living_processes_with_a_guests_uid_even_as_effective_uid)
 
 TEST(VerifyUids, a_process_that_cannot_be_read_does_not_pass_for_the_owners) {
   const test::Folder proc(Tree{{"20", Tree{{"status", Tree{}}}}, {"21", Tree{}}});
+  const CgroupName own = make_cgroup_name("reclaim-lab-a").value();
   Remains remains;
 
-  look_at_uids(1'000'000, 65'536, remains, proc.path().c_str());
+  look_at_uids(1'000'000, 65'536, own, remains, proc.path().c_str());
 
   ASSERT_EQ(remains.total(), 1u) << "process 21 has just ended";
   EXPECT_EQ(remains.items()[0].kind, RemainderKind::kUnverified);
 }
 
+/// One process with a guest's uid, in these control groups.
+Tree guest_in(const char* cgroups) {
+  return {
+      {"status", "Name:\tguest\nState:\tR (running)\nUid:\t1010001\t1010001\t0\t0\n"},
+      {"cgroup", cgroups}};
+}
+
+TEST(VerifyUids, what_is_in_another_labs_guests_cgroup_is_that_labs) {
+  const test::Folder proc(Tree{
+      {"20", guest_in("9:pids:/reclaim-lab-b/c1\n0::/reclaim-lab-b/c1\n")},
+      {"21", guest_in("9:pids:/\n0::/reclaim-lab-b\n")},
+      {"22", guest_in("9:pids:/reclaim-lab-a/c1\n0::/reclaim-lab-a/c1\n")},
+      {"23", guest_in("9:pids:/\n0::/user.slice/reclaim-lab-b\n")},
+      {"24", guest_in("0::/reclaim-agent.service\n")},
+      {"25", guest_in("")},
+      {"26", guest_in("reclaim-lab-b\n:\n9:pids\n")},
+  });
+  const CgroupName own = make_cgroup_name("reclaim-lab-a").value();
+  Remains remains;
+
+  look_at_uids(1'000'000, 65'536, own, remains, proc.path().c_str());
+
+  std::vector<std::int64_t> pids;
+  for (const Remainder& one : remains.items()) pids.push_back(one.id);
+  std::sort(pids.begin(), pids.end());
+  EXPECT_EQ(pids, (std::vector<std::int64_t>{22, 23, 24, 25, 26}));
+}
+
 TEST(VerifyUids, no_range_means_no_look) {
   Remains remains;
-  look_at_uids(0, 0, remains, "/nowhere");
+  look_at_uids(0, 0, CgroupName{}, remains, "/nowhere");
   EXPECT_TRUE(remains.is_empty());
 }
 
@@ -268,6 +301,33 @@ TEST(VerifyPorts, finds_listening_tcp_and_bound_udp_in_the_named_namespace_and_c
         seen_from_outside.describe(),
         (std::vector<std::string>{"listening port 8888: tcp", "listening port 9999: udp6"})
     );
+  });
+}
+
+TEST(VerifyPorts, of_a_process_that_has_ended_the_path_may_be_anothers_by_now) {
+  if (!is_root_or_says_so("looking into a network namespace")) GTEST_SKIP();
+  in_own_namespaces([] {
+    const int udp = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    sockaddr_in any{AF_INET, htons(7777), {}, {}};
+    ASSERT_EQ(bind(udp, reinterpret_cast<sockaddr*>(&any), sizeof(any)), 0);
+    const pid_t guest = fork();
+    if (guest == 0) {
+      pause();
+      _exit(0);
+    }
+    const int whose = static_cast<int>(syscall(SYS_pidfd_open, guest, 0));
+    ASSERT_GE(whose, 0);
+    Remains living;
+    look_at_ports("/proc/thread-self/ns/net", living, whose);
+    ::kill(guest, SIGKILL);
+    ASSERT_EQ(waitpid(guest, nullptr, 0), guest);
+    Remains ended;
+    look_at_ports("/proc/thread-self/ns/net", ended, whose);
+    close(whose);
+    close(udp);
+
+    EXPECT_EQ(living.describe(), (std::vector<std::string>{"listening port 7777: udp"}));
+    EXPECT_TRUE(ended.is_empty()) << ended.describe().front();
   });
 }
 

@@ -11,6 +11,7 @@ import socket
 import ssl
 import struct
 import sys
+import time
 
 import lan
 import rn_site
@@ -79,11 +80,23 @@ def answer(stream, kind):
             raise SystemExit("the coordinator lets nobody in: " + str(field(data, "message", True)))
 
 
+def reached(address, patience_s=20):
+    """A connection. Who asked for a neighbour in vain while the cable was out is still refused for some seconds."""
+    end = time.monotonic() + patience_s
+    while True:
+        try:
+            return socket.create_connection(address, 10)
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)  # between two tries
+
+
 def say_all(told):
     context = ssl.create_default_context(cafile=told["ca"])
     context.check_hostname = False
     context.load_cert_chain(told["certificate"], told["key"])
-    with socket.create_connection((told["host"], told["port"]), 10) as plain, context.wrap_socket(plain) as connection:
+    with reached((told["host"], told["port"])) as plain, context.wrap_socket(plain) as connection:
         stream = connection.makefile("rb")
         connection.sendall(
             f"GET /v1/agent HTTP/1.1\r\nHost: {told['host']}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"

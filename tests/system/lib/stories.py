@@ -133,6 +133,8 @@ class Site:
                              f"{job['durable']['generation']}")
                 lines += [f"  attempt {one['epoch']} on {self.lab_of_node(one['node'])}: {one['state']}, end "
                           f"{one['end']}: {one['detail']}" for one in self.attempts(name)]
+            lines += [f"{self.lab_of_node(one['node'])}: reclaim {one['id']} is {one['phase']}, sees {one['remains']}"
+                      for one in self.rest.reclaims() if one["phase"] != "returned"]
             lines += [f"  {event['kind']}: {event['message']}" for event in self.rest.events()[-25:]]
         return "\n".join(lines)
 
