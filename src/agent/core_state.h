@@ -474,6 +474,12 @@ class Core::State {
   bool plans_saves(const Attempt& a) const;
   bool takes_turns(const Attempt& a) const;
   void plan_saves();
+  /// Seconds between the saves of each.
+  std::vector<double> plan_together(
+      const std::vector<reclaim::CheckpointJob>& jobs,
+      const std::vector<double>& in_force,
+      double rate
+  ) const;
   GenerationRow* find_generation(Attempt& a, std::uint32_t number);
   bool has_its_copies(const Attempt& a, const GenerationRow& row) const;
   bool can_send(const Attempt& a, const GenerationRow& row) const;
@@ -598,7 +604,7 @@ class Core::State {
 
   std::map<WorkId, ServedFetch> fetches_;  ///< under way, as they were measured last
 
-  reclaim::RatePlanner planner_{reclaim::LinkGuard{}};  ///< of the node alone
+  reclaim::RatePlanner planner_{reclaim::LinkGuard{}, config_.rates};  ///< of the node alone
   Instant planned_alone_at_{};
   std::uint64_t foreign_bps_ = 0;
   std::map<NodeId, PathToPeer> paths_;  ///< seen in the last ten minutes
