@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 
+#include "evaluate/condor.h"
 #include "evaluate/production.h"
 #include "evaluate/slurm.h"
 #include "evaluate/young_daly.h"
@@ -52,7 +53,7 @@ struct Baseline {
   Made (*make)();
 };
 
-constexpr std::array<Baseline, 3> kBaselines = {{
+constexpr std::array<Baseline, 4> kBaselines = {{
     {"slurm-s0", []() -> Made { return std::make_unique<Slurm>(Slurm::Options{}); }},
     {"slurm-term",
      []() -> Made {
@@ -60,6 +61,7 @@ constexpr std::array<Baseline, 3> kBaselines = {{
            .interval_s = std::nullopt, .catches_sigterm = true});
      }},
     {"young-daly", []() -> Made { return std::make_unique<YoungDaly>(); }},
+    {"condor-vacate", []() -> Made { return std::make_unique<Condor>(); }},
 }};
 
 struct Family {
@@ -67,13 +69,14 @@ struct Family {
   Made (*make)(double interval_s);
 };
 
-constexpr std::array<Family, 2> kFamilies = {{
+constexpr std::array<Family, 3> kFamilies = {{
     {"slurm-s1",
      [](double s) -> Made { return std::make_unique<Slurm>(Slurm::Options{.interval_s = s}); }},
     {"slurm-s2",
      [](double s) -> Made {
        return std::make_unique<Slurm>(Slurm::Options{.interval_s = s, .catches_sigterm = true});
      }},
+    {"condor-vacate", [](double s) -> Made { return std::make_unique<Condor>(s); }},
 }};
 
 /// Of "FAMILY-SECONDS".

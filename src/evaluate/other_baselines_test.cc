@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "evaluate/baselines_fixture.h"
+#include "evaluate/condor.h"
+
+namespace rn::evaluate {
+namespace {
+
+using testing::ElementsAre;
+
+// ---- HTCondor
+
+TEST(Condor, jobs_go_where_the_owner_has_been_away_longest) {
+  Setting setting = one_job_on(3, 500);
+  setting.jobs = {small_job(1000, 500), small_job(1000, 500), small_job(1000, 500)};
+  setting.interruptions = {emergency(0, 100, 500), emergency(1, 100, 200)};
+  Condor condor;
+  std::vector<std::string> rows;
+  played(setting, condor, &rows);
+  EXPECT_THAT(started_in(rows), ElementsAre("0@2", "1@1", "2@0"));
+}
+
+TEST(Condor, a_job_that_has_saved_within_the_notice_goes_on_elsewhere_from_there) {
+  Setting setting = one_job_on(2, 5000);
+  setting.interruptions = {notice(0, kPlaced + 400, kPlaced + 460, 50'000)};
+  Condor condor;
+  const Figures figures = played(setting, condor)->figures();
+  EXPECT_NEAR(figures.all.lost_gpu_s, 0, 0.01);
+  EXPECT_EQ(figures.clean_departures, 1u);
+}
+
+TEST(Condor, after_ten_minutes_it_is_killed_however_long_the_notice) {
+  Setting setting = one_job_on(2, 5000);
+  setting.campus = small_campus(2, 1e6);  // a thousand seconds for its state
+  setting.interruptions = {notice(0, kPlaced + 400, kPlaced + 2000, 50'000)};
+  Condor condor;
+  const Figures figures = played(setting, condor)->figures();
+  EXPECT_NEAR(figures.all.lost_gpu_s, 400, 0.01);
+  EXPECT_NEAR(figures.all.downtime_s, 600 + kPlaced + 400, 0.01) << "and all again";
+  EXPECT_EQ(figures.overstays, 0u);
+}
+
+TEST(Condor, saves_by_itself_once_an_hour_unless_told) {
+  Setting setting = one_job_on(2, 9000);
+  setting.interruptions = {emergency(0, kPlaced + 4000, 50'000)};
+  Condor hourly;
+  EXPECT_NEAR(played(setting, hourly)->figures().all.lost_gpu_s, 400 - kPause, 0.01);
+  Condor often(900);
+  EXPECT_NEAR(played(setting, often)->figures().all.lost_gpu_s, 400 - kPause, 0.01);
+  setting.interruptions = {emergency(0, kPlaced + 3500, 50'000)};
+  Condor again(900);
+  EXPECT_NEAR(played(setting, again)->figures().all.lost_gpu_s, 800 - kPause, 0.01);
+}
+
+ce rn::evaluate
