@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "evaluate/baselines_fixture.h"
+#include "evaluate/check_freq.h"
 #include "evaluate/condor.h"
 
 namespace rn::evaluate {
@@ -54,4 +55,36 @@ TEST(Condor, saves_by_itself_once_an_hour_unless_told) {
   EXPECT_NEAR(played(setting, again)->figures().all.lost_gpu_s, 800 - kPause, 0.01);
 }
 
-ce rn::evaluate
+// ---- CheckFreq
+
+TEST(CheckFreq, interval_is_the_whole_save_or_what_the_bound_asks_for_in_whole_steps) {
+  EXPECT_EQ(CheckFreq::interval(0.25, 8.25), 9);
+  EXPECT_EQ(CheckFreq::interval(0.25, 1), 8) << "0.25 s are 3.5 % of 7.2 s";
+  EXPECT_EQ(CheckFreq::interval(10, 320), 320);
+}
+
+TEST(CheckFreq, one_save_follows_the_other) {
+  Setting setting = one_job_on(2, 5000);
+  setting.interruptions = {emergency(0, kPlaced + 1000, 50'000)};
+  CheckFreq policy;
+  const Figures figures = played(setting, policy)->figures();
+  // It saves at 21 s, when it has seen that it takes 8.25 s, and each 9 s from there: at 984 s, and
+  // at 993 s what had not arrived.
+  EXPECT_NEAR(figures.all.lost_gpu_s, 16 - 2 * kPause, 0.05);
+  EXPECT_LE(figures.paused_gpu_s, CheckFreq::kBound * figures.used_gpu_s);
+}
+
+TEST(CheckFreq, saves_less_often_where_lines_are_shared) {
+  const auto paused_s = [](std::uint32_t jobs) {
+    Setting setting = one_job_on(1, 5000);
+    setting.campus.nodes[0].gpus = jobs;
+    setting.jobs.assign(jobs, small_job(0, 5000));
+    CheckFreq policy;
+    return played(setting, policy)->figures().paused_gpu_s / jobs;
+  };
+  EXPECT_NEAR(paused_s(1), 5000 / (9 - kPause) * kPause, 1);
+  EXPECT_LT(paused_s(4), 0.3 * paused_s(1));
+}
+
+}  // namespace
+}  // namespace rn::evaluate

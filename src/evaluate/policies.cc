@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 
+#include "evaluate/check_freq.h"
 #include "evaluate/condor.h"
 #include "evaluate/production.h"
 #include "evaluate/slurm.h"
@@ -53,7 +54,7 @@ struct Baseline {
   Made (*make)();
 };
 
-constexpr std::array<Baseline, 4> kBaselines = {{
+constexpr std::array<Baseline, 5> kBaselines = {{
     {"slurm-s0", []() -> Made { return std::make_unique<Slurm>(Slurm::Options{}); }},
     {"slurm-term",
      []() -> Made {
@@ -62,6 +63,7 @@ constexpr std::array<Baseline, 4> kBaselines = {{
      }},
     {"young-daly", []() -> Made { return std::make_unique<YoungDaly>(); }},
     {"condor-vacate", []() -> Made { return std::make_unique<Condor>(); }},
+    {"checkfreq", []() -> Made { return std::make_unique<CheckFreq>(); }},
 }};
 
 struct Family {
