@@ -5,6 +5,7 @@
 #include "evaluate/baselines_fixture.h"
 #include "evaluate/check_freq.h"
 #include "evaluate/condor.h"
+#include "evaluate/oracle.h"
 
 namespace rn::evaluate {
 namespace {
@@ -84,6 +85,64 @@ TEST(CheckFreq, saves_less_often_where_lines_are_shared) {
   };
   EXPECT_NEAR(paused_s(1), 5000 / (9 - kPause) * kPause, 1);
   EXPECT_LT(paused_s(4), 0.3 * paused_s(1));
+}
+
+// ---- the oracle
+
+TEST(Oracle, leaves_before_anybody_comes_and_loses_nothing) {
+  Setting setting = one_job_on(2, 5000);
+  setting.interruptions = {emergency(1, 500, 600), emergency(0, kPlaced + 1000, 50'000)};
+  Oracle oracle(setting.interruptions);
+  std::vector<std::string> rows;
+  const Figures figures = played(setting, oracle, &rows)->figures();
+  EXPECT_EQ(displaced_by(figures, "emergency"), 1u);
+  EXPECT_NEAR(figures.all.lost_gpu_s, 0, 1e-6);
+  EXPECT_NEAR(figures.all.downtime_s, kPause + kWay + kPlaced + kWay, 0.01);
+  EXPECT_THAT(started_in(rows), ElementsAre("0@0", "0@1"))
+      << "first where nobody comes for longest";
+  EXPECT_EQ(figures.finished, 1u);
+}
+
+TEST(Oracle, saves_once_before_each_taking_back_and_else_never) {
+  Setting setting = one_job_on(2, 5000);
+  setting.interruptions = {emergency(1, 500, 600), emergency(0, kPlaced + 1000, 50'000)};
+  Oracle oracle(setting.interruptions);
+  const Figures figures = played(setting, oracle)->figures();
+  EXPECT_NEAR(figures.moved_bytes, 2e9, 1e6) << "there and back";
+}
+
+TEST(Oracle, a_job_waits_where_it_could_not_be_saved_in_time) {
+  Setting setting = one_job_on(1, 1000);
+  setting.interruptions = {emergency(0, 100, 200)};
+  Oracle oracle(setting.interruptions);
+  const Figures figures = played(setting, oracle)->figures();
+  EXPECT_EQ(figures.all.displaced, 0u);
+  EXPECT_EQ(figures.finished, 1u);
+  EXPECT_NEAR(figures.redone_gpu_s, 0, 1e-6);
+}
+
+TEST(Oracle, knows_that_a_wireless_line_will_be_slow) {
+  Setting setting = one_job_on(2, 5000);
+  setting.campus.nodes[0].is_wireless = true;
+  setting.campus.changes = {{900, 0, 5e6}};
+  setting.interruptions = {emergency(1, 500, 600), emergency(0, kPlaced + 1000, 50'000)};
+  Oracle oracle(setting.interruptions);
+  EXPECT_NEAR(played(setting, oracle)->figures().all.lost_gpu_s, 0, 1e-6);
+}
+
+TEST(Oracle, on_a_site_of_people_hardly_anything_is_lost) {
+  Setting setting;
+  setting.days = 3;
+  setting.campus = make_campus({.nodes = 8, .labs = 4, .buildings = 2, .days = 3}, 3);
+  setting.jobs = make_jobs({.days = 3, .users = 12, .labs = 4}, 3);
+  setting.interruptions = interruptions_of(
+      make_owner_uses(setting.campus, {.days = 3}, 3), find_notices("emergency-heavy").value(), 3
+  );
+  Oracle oracle(setting.interruptions);
+  const Figures figures = played(setting, oracle)->figures();
+  EXPECT_GT(figures.all.displaced, 5u);
+  EXPECT_EQ(figures.overstays, 0u);
+  EXPECT_LT(figures.all.lost_gpu_s, 1e-3 * figures.useful_gpu_s);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "evaluate/check_freq.h"
 #include "evaluate/condor.h"
+#include "evaluate/oracle.h"
 #include "evaluate/production.h"
 #include "evaluate/slurm.h"
 #include "evaluate/young_daly.h"
@@ -97,7 +98,7 @@ std::optional<double> interval_of(std::string_view name, std::string_view family
 }  // namespace
 
 Result<std::unique_ptr<Policy>> make_policy(
-    std::string_view name, std::uint64_t seed, const Setting&
+    std::string_view name, std::uint64_t seed, const Setting& setting
 ) {
   for (const Variant& variant : kVariants) {
     if (variant.name != name) continue;
@@ -108,6 +109,7 @@ Result<std::unique_ptr<Policy>> make_policy(
   for (const Baseline& baseline : kBaselines) {
     if (baseline.name == name) return baseline.make();
   }
+  if (name == "oracle") return Made(std::make_unique<Oracle>(setting.interruptions));
   for (const Family& family : kFamilies) {
     if (const auto seconds = interval_of(name, family.name)) return family.make(*seconds);
   }
@@ -123,6 +125,7 @@ std::string known_policies() {
   };
   for (const Variant& variant : kVariants) add(variant.name);
   for (const Baseline& baseline : kBaselines) add(baseline.name);
+  add("oracle");
   for (const Family& family : kFamilies) add(family.name, "-SECONDS");
   return names;
 }
