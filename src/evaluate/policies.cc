@@ -5,10 +5,13 @@
 #include <array>
 #include <charconv>
 
+#include <fmt/core.h>
+
 #include "evaluate/check_freq.h"
 #include "evaluate/condor.h"
 #include "evaluate/oracle.h"
 #include "evaluate/production.h"
+#include "evaluate/redundancy.h"
 #include "evaluate/slurm.h"
 #include "evaluate/young_daly.h"
 
@@ -55,7 +58,7 @@ struct Baseline {
   Made (*make)();
 };
 
-constexpr std::array<Baseline, 5> kBaselines = {{
+constexpr std::array<Baseline, 8> kBaselines = {{
     {"slurm-s0", []() -> Made { return std::make_unique<Slurm>(Slurm::Options{}); }},
     {"slurm-term",
      []() -> Made {
@@ -65,6 +68,17 @@ constexpr std::array<Baseline, 5> kBaselines = {{
     {"young-daly", []() -> Made { return std::make_unique<YoungDaly>(); }},
     {"condor-vacate", []() -> Made { return std::make_unique<Condor>(); }},
     {"checkfreq", []() -> Made { return std::make_unique<CheckFreq>(); }},
+    {"bamboo", []() -> Made { return std::make_unique<Redundancy>(Redundancy::Options{}); }},
+    {"bamboo-one-lab",
+     []() -> Made {
+       return std::make_unique<Redundancy>(Redundancy::Options{
+           .is_spread = false, .name = "bamboo-one-lab"});
+     }},
+    {"warm-shadow",
+     []() -> Made {
+       return std::make_unique<Redundancy>(Redundancy::Options{
+           .has_pipelines = false, .name = "warm-shadow"});
+     }},
 }};
 
 struct Family {
@@ -72,7 +86,11 @@ struct Family {
   Made (*make)(double interval_s);
 };
 
-constexpr std::array<Family, 3> kFamilies = {{
+std::string named(std::string_view family, double interval_s) {
+  return fmt::format("{}-{:.0f}s", family, interval_s);
+}
+
+constexpr std::array<Family, 6> kFamilies = {{
     {"slurm-s1",
      [](double s) -> Made { return std::make_unique<Slurm>(Slurm::Options{.interval_s = s}); }},
     {"slurm-s2",
@@ -80,6 +98,21 @@ constexpr std::array<Family, 3> kFamilies = {{
        return std::make_unique<Slurm>(Slurm::Options{.interval_s = s, .catches_sigterm = true});
      }},
     {"condor-vacate", [](double s) -> Made { return std::make_unique<Condor>(s); }},
+    {"bamboo",
+     [](double s) -> Made {
+       return std::make_unique<Redundancy>(Redundancy::Options{
+           .interval_s = s, .name = named("bamboo", s)});
+     }},
+    {"bamboo-one-lab",
+     [](double s) -> Made {
+       return std::make_unique<Redundancy>(Redundancy::Options{
+           .is_spread = false, .interval_s = s, .name = named("bamboo-one-lab", s)});
+     }},
+    {"warm-shadow",
+     [](double s) -> Made {
+       return std::make_unique<Redundancy>(Redundancy::Options{
+           .has_pipelines = false, .interval_s = s, .name = named("warm-shadow", s)});
+     }},
 }};
 
 /// Of "FAMILY-SECONDS".
