@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +12,8 @@
 
 #include "base/printable.h"
 #include "evaluate/evaluation.h"
+#include "evaluate/policies.h"
+#include "evaluate/sweep.h"
 
 namespace rn {
 
@@ -19,6 +22,7 @@ namespace {
 struct Wanted {
   evaluate::SettingOptions setting;
   std::vector<std::string> policies = {"reclaimnet"};
+  std::vector<std::string> sweeps;
   std::uint64_t seed = 1;
   std::uint64_t seeds = 1;
   std::string csv;
@@ -43,29 +47,85 @@ std::optional<Error> open(const std::string& path, std::ofstream& file) {
   return Error{ErrorCode::kUnavailable, path + ": cannot be written", "name another file"};
 }
 
-int carry_out(const Wanted& wanted) {
+struct Outputs {
   std::ofstream csv;
   std::ofstream json;
   std::ofstream log;
-  const std::array<std::pair<const std::string*, std::ofstream*>, 3> outputs = {
-      {{&wanted.csv, &csv}, {&wanted.json, &json}, {&wanted.log, &log}}};
-  for (const auto& [path, file] : outputs) {
-    if (const auto error = open(*path, *file)) return complain(*error);
+
+  void write(const evaluate::Outcome& outcome) {
+    if (csv.is_open()) csv << evaluate::csv_row(outcome) << "\n" << std::flush;
+    if (json.is_open()) json << evaluate::to_json_line(outcome) << "\n" << std::flush;
   }
-  if (csv.is_open()) csv << evaluate::csv_header() << "\n";
+};
+
+/// What is to be played, by the name that it has in the outputs, and by the policy's own.
+using Names = std::vector<std::pair<std::string, std::string>>;
+
+/// Families are swept, once each, and those that are wanted at their best are known by it then.
+Result<Names> sweep_families(const Wanted& wanted, Outputs& outputs) {
+  std::map<std::string, std::string> best;
+  const auto sweep_one = [&](const std::string& name) -> Status {
+    const std::string family = evaluate::swept_family(name);
+    if (best.contains(family)) return {};
+    RN_TRY(
+        const evaluate::Sweep sweep,
+        evaluate::sweep(
+            wanted.setting,
+            family.empty() ? name : family,
+            wanted.seed,
+            wanted.seeds,
+            [&](const evaluate::Outcome& outcome) { outputs.write(outcome); }
+        )
+    );
+    std::printf("%s", evaluate::words(sweep).c_str());
+    std::fflush(stdout);
+    best[family] = sweep.all[sweep.best].policy;
+    return {};
+  };
+  for (const std::string& name : wanted.sweeps) RN_CHECK(sweep_one(name));
+  Names names;
+  for (const std::string& policy : wanted.policies) {
+    const std::string family = evaluate::swept_family(policy);
+    if (!policy.ends_with("-best") || family.empty()) {
+      names.emplace_back("", policy);
+      continue;
+    }
+    RN_CHECK(sweep_one(family));
+    names.emplace_back(policy, best.at(family));
+  }
+  return names;
+}
+
+Status play(const Wanted& wanted, Outputs& outputs) {
+  RN_TRY(const Names names, sweep_families(wanted, outputs));
   std::function<void(const std::string&)> rows;
-  if (log.is_open()) rows = [&](const std::string& row) { log << row << "\n"; };
+  if (outputs.log.is_open()) rows = [&](const std::string& row) { outputs.log << row << "\n"; };
+  evaluate::Losses losses;
   for (std::uint64_t seed = wanted.seed; seed < wanted.seed + wanted.seeds; ++seed) {
-    for (const std::string& policy : wanted.policies) {
-      const auto outcome = evaluate::evaluate(wanted.setting, policy, seed, rows);
-      if (!outcome) return complain(outcome.error());
-      std::printf("%s", evaluate::words(*outcome).c_str());
+    for (const auto& [name, policy] : names) {
+      RN_TRY(evaluate::Outcome outcome, evaluate::evaluate(wanted.setting, policy, seed, rows));
+      if (!name.empty()) outcome.policy = name;
+      std::printf("%s", evaluate::words(outcome).c_str());
       std::fflush(stdout);
-      if (csv.is_open()) csv << evaluate::csv_row(*outcome) << "\n" << std::flush;
-      if (json.is_open()) json << evaluate::to_json_line(*outcome) << "\n" << std::flush;
+      outputs.write(outcome);
+      losses[outcome.policy].push_back(outcome.figures.all.lost_gpu_s / 3600);
     }
   }
-  for (std::ofstream* file : {&csv, &json, &log}) {
+  std::printf("%s", evaluate::pipeline_check(losses).c_str());
+  return {};
+}
+
+int carry_out(Wanted wanted, bool names_policies) {
+  Outputs outputs;
+  const std::array<std::pair<const std::string*, std::ofstream*>, 3> files = {
+      {{&wanted.csv, &outputs.csv}, {&wanted.json, &outputs.json}, {&wanted.log, &outputs.log}}};
+  for (const auto& [path, file] : files) {
+    if (const auto error = open(*path, *file)) return complain(*error);
+  }
+  if (outputs.csv.is_open()) outputs.csv << evaluate::csv_header() << "\n";
+  if (!wanted.sweeps.empty() && !names_policies) wanted.policies.clear();
+  if (const Status played = play(wanted, outputs); !played) return complain(played.error());
+  for (const auto& [path, file] : files) {
     if (file->is_open() && !file->flush())
       return complain({ErrorCode::kExhausted, "an output could not be written whole", "make room"});
   }
@@ -80,7 +140,18 @@ std::function<int()> add_evaluate(CLI::App& app) {
       "evaluate", "plays policies on the same sites, owners and jobs, and prints what came of it"
   );
   auto& setting = wanted->setting;
-  command->add_option("--policy", wanted->policies, "by name; several for a comparison");
+  CLI::Option* const policies = command->add_option(
+      "--policy",
+      wanted->policies,
+      "by name; several for a comparison: " + evaluate::known_policies() +
+          "; FAMILY-best for each of the last, at the interval that a sweep finds best"
+  );
+  command->add_option(
+      "--sweep",
+      wanted->sweeps,
+      "families of policies with an interval (s1, s2, condor-vacate, bamboo, bamboo-one-lab, "
+      "warm-shadow): each interval from 60 to 7200 s, and which is best"
+  );
   command->add_option("--seed", wanted->seed, "first seed");
   command->add_option("--seeds", wanted->seeds, "how many")->check(CLI::Range(1, 10'000));
   command->add_option("--nodes", setting.campus.nodes, "of the campus")->check(CLI::Range(1, 2000));
@@ -105,7 +176,9 @@ std::function<int()> add_evaluate(CLI::App& app) {
   command->add_option("--csv", wanted->csv, "one row for each run");
   command->add_option("--json", wanted->json, "one line for each run");
   command->add_option("--log", wanted->log, "all that happened (docs/formats/evaluation-log.md)");
-  return [wanted, command]() -> int { return command->parsed() ? carry_out(*wanted) : -1; };
+  return [wanted, command, policies]() -> int {
+    return command->parsed() ? carry_out(*wanted, policies->count() > 0) : -1;
+  };
 }
 
 }  // namespace rn

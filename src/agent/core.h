@@ -7,6 +7,7 @@
 
 #include "agent/core_types.h"
 #include "base/rng.h"
+#include "reclaim/deadline_rates.h"
 
 namespace rn::agent {
 
@@ -32,6 +33,10 @@ struct CoreConfig {
   milliseconds unsaved_after{120'000};    ///< so are snapshots that fail for so long
   milliseconds telemetry_trusted{60'000};  ///< what is measured too seldom lets nobody in
   milliseconds reply_timeout{60000};       ///< of the warden; then the request is sent again
+  /// Of a study (as coordinator::Study; a node has the defaults): else each guest's saves are
+  /// planned as if it had the uplink alone, and are copied when they are made, beside others'.
+  bool plans_saves_together = true;
+  reclaim::RateRule rates = reclaim::RateRule::kDeadlines;  ///< and which rule shares the uplink
   milliseconds longest_look{10'000};  ///< more between two ticks counts as so much of a save's wait
   std::uint32_t log_append_bytes = 256u << 10;  ///< one LogAppend is under way per attempt
   std::size_t works_max = 6;   ///< running at once; more wait, evacuations first, then by age

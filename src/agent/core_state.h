@@ -488,6 +488,12 @@ class Core::State {
   bool plans_saves(const Attempt& a) const;
   bool takes_turns(const Attempt& a) const;
   void plan_saves();
+  /// Seconds between the saves of each.
+  std::vector<double> plan_together(
+      const std::vector<reclaim::CheckpointJob>& jobs,
+      const std::vector<double>& in_force,
+      double rate
+  );
   GenerationRow* find_generation(Attempt& a, std::uint32_t number);
   bool has_its_copies(const Attempt& a, const GenerationRow& row) const;
   bool can_send(const Attempt& a, const GenerationRow& row) const;
@@ -592,7 +598,7 @@ class Core::State {
   wire::HazardForecast hazard_;  ///< the newest that was told, counted from hazard_at_
   Instant hazard_at_{};
   std::optional<Instant> planned_at_;
-  reclaim::IntervalPlanner intervals_{{.min_interval_s = 1}};
+  reclaim::IntervalPlanner intervals_{kIntervalLimits};
   std::optional<GuestName> turn_;  ///< whose copy has the uplink; none = nobody's, or no plan
   double uplink_bytes_per_s_ = 0;  ///< measured; 0 = not yet
   reclaim::CopyCost sending_;      ///< to one peer
@@ -613,7 +619,7 @@ class Core::State {
 
   std::map<WorkId, ServedFetch> fetches_;  ///< under way, as they were measured last
 
-  reclaim::RatePlanner planner_{reclaim::LinkGuard{}};  ///< of the node alone
+  reclaim::RatePlanner planner_{reclaim::LinkGuard{}, config_.rates};  ///< of the node alone
   Instant planned_alone_at_{};
   std::uint64_t foreign_bps_ = 0;
   std::map<NodeId, PathToPeer> paths_;  ///< seen in the last ten minutes

@@ -102,6 +102,22 @@ reclaim::CheckpointJob Core::State::checkpoint_job(const Attempt& a, double haza
   return job;
 }
 
+std::vector<double> Core::State::plan_together(
+    const std::vector<reclaim::CheckpointJob>& jobs,
+    const std::vector<double>& in_force,
+    double rate
+) {
+  const reclaim::UplinkShare uplink{
+      .upload_bytes_per_s = rate, .checkpoint_bytes_per_s = rate * kCheckpointShare};
+  if (config_.plans_saves_together) return intervals_.plan(jobs, uplink, in_force).interval_s;
+  std::vector<double> each;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const auto plan = reclaim::plan_intervals({&jobs[i], 1}, uplink, kIntervalLimits, {&in_force[i], 1});
+    each.push_back(plan.interval_s.front());
+  }
+  return each;
+}
+
 /// Once a second: the joint intervals of the guests that share the uplink.
 void Core::State::plan_saves() {
   if (planned_at_ && now_.boot - *planned_at_ < kControlPeriod) return;
@@ -123,14 +139,10 @@ void Core::State::plan_saves() {
   }
   if (running.empty()) return;
   const double rate = uplink_rate();
-  const reclaim::CheckpointPlan& plan = intervals_.plan(
-      jobs,
-      {.upload_bytes_per_s = rate, .checkpoint_bytes_per_s = rate * kCheckpointShare},
-      in_force
-  );
+  const std::vector<double> intervals = plan_together(jobs, in_force, rate);
   for (std::size_t i = 0; i < running.size(); ++i) {
     SaveSchedule& s = running[i]->schedule;
-    s.interval_s = plan.interval_s[i];
+    s.interval_s = intervals[i];
     s.hazard = jobs[i].hazard;
     s.owner_hazard = hazard;
     s.cost_s = reclaim::checkpoint_cost(jobs[i], s.interval_s, rate);
@@ -167,7 +179,7 @@ bool Core::State::plans_saves(const Attempt& a) const {
 
 /// What it saves may wait. Whoever has to leave does not.
 bool Core::State::takes_turns(const Attempt& a) const {
-  return a.schedule.is_planned && plans_saves(a) && !a.put_off;
+  return config_.plans_saves_together && a.schedule.is_planned && plans_saves(a) && !a.put_off;
 }
 
 GenerationRow* Core::State::find_generation(Attempt& a, std::uint32_t number) {

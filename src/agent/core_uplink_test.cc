@@ -221,5 +221,26 @@ TEST_F(CoreUplink, while_the_coordinator_is_away_a_copy_that_is_made_keeps_no_ne
   EXPECT_THAT(copying(), testing::ElementsAre("j-1/2"));
 }
 
+/// A study's agent: none of the joint rules.
+class CoreUplinkAlone : public CoreUplink {
+ protected:
+  CoreUplinkAlone() {
+    config.plans_saves_together = false;
+    make_core();
+  }
+};
+
+TEST_F(CoreUplinkAlone, copies_of_several_guests_go_beside_each_other) {
+  run();
+  advance(minutes(60));
+  run_another();
+  expect_owner(2);
+  advance(minutes(5));
+  safe(1, "j-2");
+  safe(1, "j-1");
+  EXPECT_THAT(copying(), testing::UnorderedElementsAre("j-1/1", "j-2/1"));
+  EXPECT_THAT(cancelled, IsEmpty());
+}
+
 }  // namespace
 }  // namespace rn::agent

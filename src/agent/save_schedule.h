@@ -11,6 +11,7 @@
 namespace rn::agent {
 
 inline constexpr seconds kTellRest{30};  ///< before a guest is told to save again
+inline constexpr reclaim::IntervalLimits kIntervalLimits{.min_interval_s = 1};
 
 /// When what a guest saves goes elsewhere, and when it is told to save. In memory: after a restart
 /// of the agent it is learnt anew.

@@ -210,7 +210,9 @@ void on_tick(State& state, const Tick& tick) {
 }  // namespace
 
 Core::Core(const Config& config, const SiteKeys& keys, Rng& rng)
-    : state_(std::make_unique<State>(config, keys, rng)) {}
+    : state_(std::make_unique<State>(config, keys, rng)) {
+  state_->transfers.planner = reclaim::RatePlanner(reclaim::LinkGuard{}, config.study.rates);
+}
 
 Core::~Core() = default;
 

@@ -204,6 +204,22 @@ void keep_promise(
       "what it saved last arrives in time at " + state.name_of(peer) + "; nobody can take it now";
 }
 
+/// Of a study: who comes first takes the best place, and what others need counts for nothing.
+std::vector<EvacuationChoice> choose_one_by_one(const EvacuationInputs& in) {
+  reclaim::EvacuationSite site = in.site;
+  std::vector<EvacuationChoice> choices;
+  for (const reclaim::EvacuatingJob& job : in.jobs) {
+    choices.push_back(reclaim::choose_evacuation(site, {job}, in.policy).front());
+    if (!choices.back().destination) continue;
+    reclaim::Slots& free = site.nodes[*choices.back().destination].free;
+    free.guests -= std::max(job.needs.guests, 1U);
+    free.gpus -= job.needs.gpus;
+    free.cpu_milli -= job.needs.cpu_milli;
+    free.memory_mib -= job.needs.memory_mib;
+  }
+  return choices;
+}
+
 std::vector<EvacuationChoice> choose_together(const EvacuationInputs& in) {
   const bool is_alone =
       planted("coordinator.chooses_alone_after_losses") &&
@@ -454,7 +470,7 @@ void settle_evacuations(State& state) {
   if (reason.beyond > 0)
     reason.because += "; " + std::to_string(reason.beyond) + " more are placed as always";
   const EvacuationInputs in = evacuation_inputs(state, jobs, state.evacuations);
-  auto choices = choose_together(in);
+  auto choices = state.config.study.chooses_alone ? choose_one_by_one(in) : choose_together(in);
   for (std::size_t j = 0; j < jobs.size(); ++j) keep_promise(state, in, j, choices[j]);
   for (std::size_t j = 0; j < jobs.size(); ++j) apply_choice(state, in, j, choices[j], reason);
   state.is_dispatch_wanted = true;

@@ -140,6 +140,8 @@ class SiteReader {
       return links;
     };
     out_.policy.trust = state_.trust.trust();
+    out_.policy.rule = state_.config.study.destinations;
+    if (state_.config.study.ignores_groups) out_.policy.group_risk_s = 0;
     return std::move(out_);
   }
 

@@ -95,6 +95,37 @@ TEST_F(Evacuations, two_labs_at_once_do_not_get_the_same_slot) {
   EXPECT_FALSE(places.contains("b"));
 }
 
+/// A study's coordinator.
+class StudiedEvacuations : public Evacuations {
+ protected:
+  StudiedEvacuations() { config.study.chooses_alone = config.study.ignores_groups = true; }
+};
+
+TEST_F(StudiedEvacuations, one_by_one_they_do_not_get_the_same_slot_either) {
+  const JobId one = saved("a");
+  const JobId two = saved("b");
+  take_back("a", 60, "r-1");
+  take_back("b", 60, "r-2");
+  EXPECT_EQ((std::set<std::string>{chosen(one), chosen(two)}).count("c"), 1U);
+  EXPECT_NE(chosen(one), chosen(two));
+}
+
+TEST_F(StudiedEvacuations, group_risk_counts_for_nothing) {
+  add_node("d", "lab-b");
+  connect(node("d"));
+  settle();
+  saved("d");
+  node("c").lending = LendingState::kPaused;
+  connect(node("c"));
+  saved("a");
+  take_back("a", 60);
+  const EventRow& event = last_event("evacuation.chosen");
+  ASSERT_GT(std::stod(event.data.at("group_risk")), 0);
+  const double utility = std::stod(event.data.at("utility"));
+  const double stay = std::stod(event.data.at("stay_s")) * std::stod(event.data.at("speed"));
+  EXPECT_NEAR(utility, stay - std::stod(event.data.at("downtime_s")), 2);
+}
+
 TEST_F(Evacuations, when_the_destination_refuses_another_one_is_chosen_and_told_why) {
   const JobId id = saved("a");
   take_back("a", 60);

@@ -250,7 +250,7 @@ bool knows_hazard(const State& state, const NodeEntry& node, std::uint32_t leave
 }  // namespace
 
 reclaim::HazardParameters hazard_parameters(const Config& config) {
-  return {.utc_offset_s = config.utc_offset_s};
+  return {.utc_offset_s = config.utc_offset_s, .is_constant = config.study.is_hazard_constant};
 }
 
 void restore_hazard(State& state, Snapshot& snapshot) {

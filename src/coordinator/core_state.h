@@ -199,7 +199,10 @@ struct State {
       : config(config_in),
         keys(keys_in),
         rng(rng_in),
-        hazard({.utc_offset_s = config_in.utc_offset_s}) {}
+        hazard(
+            {.utc_offset_s = config_in.utc_offset_s,
+             .is_constant = config_in.study.is_hazard_constant}
+        ) {}
 
   const Config config;
   const SiteKeys keys;

@@ -18,6 +18,8 @@
 #include "coordinator/rows.h"
 #include "model/suspicion.h"
 #include "model/wire.h"
+#include "reclaim/deadline_rates.h"
+#include "reclaim/evacuation.h"
 #include "reclaim/topology.h"
 #include "sched/queue.h"
 #include "sched/survival.h"
@@ -288,6 +290,16 @@ struct SiteKeys {
   crypto::SigningKey ticket_key{};
 };
 
+/// What a study of the decisions leaves out or decides otherwise, to see what they are worth
+/// (src/evaluate). Sites have the defaults: no option of the daemon sets any of it.
+struct Study {
+  bool is_hazard_constant = false;  ///< every owner is as any other, at any hour
+  bool chooses_alone = false;       ///< each evacuation, whatever others need
+  bool ignores_groups = false;      ///< what is taken back together is as what is not
+  reclaim::DestinationRule destinations = reclaim::DestinationRule::kUseful;
+  reclaim::RateRule rates = reclaim::RateRule::kDeadlines;
+};
+
 struct Config {
   std::string version = "0.1.0";
   std::uint32_t tick_ms = 250;
@@ -320,6 +332,7 @@ struct Config {
   std::uint64_t precopy_mib_per_hour = 4096;
   reclaim::Topology topology;  ///< as declared; empty: nodes have only their own uplinks
   std::string hostname;        ///< of our own machine: our place in it
+  Study study;
 };
 
 // ---- views

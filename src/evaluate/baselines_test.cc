@@ -4,34 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include "evaluate/baselines_fixture.h"
 #include "evaluate/slurm.h"
-#include "evaluate/world_fixture.h"
 #include "evaluate/young_daly.h"
 
 namespace rn::evaluate {
 namespace {
-
-// The small state: 1 GB, 0.25 s to leave the GPU, 8 s over the line.
-constexpr double kPause = 0.25;
-constexpr double kWay = 8;
-/// Three seconds to the scheduler's pass, one to start.
-constexpr double kPlaced = 4;
-
-Setting one_job_on(std::size_t nodes, double work_s) {
-  Setting setting;
-  setting.campus = small_campus(nodes);
-  setting.jobs = {small_job(0, work_s)};
-  setting.days = 1;
-  return setting;
-}
-
-Interruption notice(std::size_t node, double declared_s, double deadline_s, double returns_s) {
-  return {node, ReclaimKind::kNotice, declared_s, deadline_s, returns_s};
-}
-
-Interruption emergency(std::size_t node, double at_s, double returns_s) {
-  return {node, ReclaimKind::kEmergency, at_s, at_s, returns_s};
-}
 
 TEST(Slurm, a_job_that_nobody_disturbs_computes_and_ends) {
   Slurm slurm({});
@@ -80,7 +58,8 @@ TEST(Slurm, s2_leaves_when_its_last_save_has_arrived) {
   setting.interruptions = {notice(0, kPlaced + 400, kPlaced + 460, 50'000)};
   Slurm slurm({.interval_s = 300, .catches_sigterm = true});
   const Figures figures = played(setting, slurm)->figures();
-  EXPECT_NEAR(figures.all.lost_gpu_s, kWay, 0.01) << "it computes while that is on its way";
+  EXPECT_NEAR(figures.all.lost_gpu_s, 0, 0.01) << "it stands still while that is on its way";
+  EXPECT_NEAR(figures.all.downtime_s, kPause + kWay + kPlaced + kWay, 0.01);
   EXPECT_EQ(figures.overstays, 0u);
   EXPECT_EQ(figures.clean_departures, 1u);
 }
@@ -89,7 +68,16 @@ TEST(Slurm, s2_whose_save_does_not_arrive_in_time_has_only_the_one_before) {
   Setting setting = one_job_on(2, 5000);
   setting.interruptions = {notice(0, kPlaced + 400, kPlaced + 405, 50'000)};
   Slurm slurm({.interval_s = 300, .catches_sigterm = true});
-  EXPECT_NEAR(played(setting, slurm)->figures().all.lost_gpu_s, 105 - 2 * kPause, 0.01);
+  EXPECT_NEAR(played(setting, slurm)->figures().all.lost_gpu_s, 100 - kPause, 0.01);
+}
+
+TEST(Slurm, s2_lets_the_save_under_way_arrive_where_another_one_would_be_late) {
+  Setting setting = one_job_on(2, 5000);
+  // Half of the save that began at 600 s has arrived.
+  const double told_s = kPlaced + 600 + kPause + kWay / 2;
+  setting.interruptions = {notice(0, told_s, told_s + 5, 50'000)};
+  Slurm slurm({.interval_s = 300, .catches_sigterm = true});
+  EXPECT_NEAR(played(setting, slurm)->figures().all.lost_gpu_s, kWay / 2, 0.01);
 }
 
 TEST(Slurm, guests_that_leave_together_share_the_line) {
@@ -101,7 +89,7 @@ TEST(Slurm, guests_that_leave_together_share_the_line) {
   setting.interruptions = {notice(0, kPlaced + 400, kPlaced + 412, 50'000)};
   Slurm slurm({.catches_sigterm = true});
   const Figures figures = played(setting, slurm)->figures();
-  EXPECT_NEAR(figures.all.lost_gpu_s, 2 * (412 - kPause), 0.1);
+  EXPECT_NEAR(figures.all.lost_gpu_s, 2 * 400, 0.1);
 }
 
 TEST(Slurm, a_machine_without_power_is_missed_after_five_minutes) {

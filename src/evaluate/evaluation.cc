@@ -2,7 +2,6 @@
 #include "evaluate/evaluation.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 
@@ -10,9 +9,8 @@
 
 #include "evaluate/job_trace.h"
 #include "evaluate/owner_trace.h"
-#include "evaluate/slurm.h"
+#include "evaluate/policies.h"
 #include "evaluate/spot_trace.h"
-#include "evaluate/young_daly.h"
 
 namespace rn::evaluate {
 
@@ -41,16 +39,6 @@ Result<std::vector<Interruption>> make_interruptions(
   }
   RN_TRY(const OwnerUses uses, uses_of(labs, campus.nodes.size(), options.days, seed));
   return interruptions_of(uses, notices, seed);
-}
-
-std::optional<double> interval_in(std::string_view name, std::string_view prefix) {
-  if (!name.starts_with(prefix)) return std::nullopt;
-  name.remove_prefix(prefix.size());
-  double seconds = 0;
-  const auto read = std::from_chars(name.data(), name.data() + name.size(), seconds);
-  const bool is_all = read.ec == std::errc() && read.ptr == name.data() + name.size();
-  if (!is_all || !(seconds >= 10) || seconds > 1e6) return std::nullopt;
-  return seconds;
 }
 
 double share(double part, double whole) {
@@ -106,6 +94,7 @@ std::vector<std::pair<std::string, double>> numbers(const Outcome& outcome) {
   }
   out.emplace_back("wall_s", outcome.wall_s);
   out.emplace_back("simulated_h_per_wall_s", outcome.simulated_h_per_wall_s());
+  out.emplace_back("interval_s", outcome.interval_s);
   return out;
 }
 
@@ -139,44 +128,6 @@ Result<Setting> make_setting(const SettingOptions& options, std::uint64_t seed) 
   return setting;
 }
 
-Result<std::unique_ptr<Policy>> make_policy(std::string_view name, std::uint64_t seed) {
-  Production::Options product{.seed = seed, .name = std::string(name)};
-  const auto made = [&] { return std::unique_ptr<Policy>(std::make_unique<Production>(product)); };
-  if (name == "reclaimnet") return made();
-  if (name == "reclaimnet-daemons") {
-    product.cadence = Cadence::daemons();
-    return made();
-  }
-  if (name == "reclaimnet-stays") {
-    product.migrates_back = false;
-    return made();
-  }
-  if (name == "reclaimnet-no-ahead") {
-    product.copies_ahead = false;
-    return made();
-  }
-  if (name == "reclaimnet-flat") {
-    product.knows_topology = false;
-    return made();
-  }
-  const auto slurm = [](std::optional<double> interval_s, bool catches_sigterm) {
-    return std::unique_ptr<Policy>(std::make_unique<Slurm>(Slurm::Options{
-        interval_s, catches_sigterm}));
-  };
-  if (name == "slurm-s0") return slurm(std::nullopt, false);
-  if (name == "slurm-term") return slurm(std::nullopt, true);
-  if (const auto s1 = interval_in(name, "slurm-s1-")) return slurm(s1, false);
-  if (const auto s2 = interval_in(name, "slurm-s2-")) return slurm(s2, true);
-  if (name == "young-daly") return std::unique_ptr<Policy>(std::make_unique<YoungDaly>());
-  return fail(
-      ErrorCode::kInvalid,
-      "no policy is called " + std::string(name),
-      "known: reclaimnet, reclaimnet-daemons, reclaimnet-stays, reclaimnet-no-ahead, "
-      "reclaimnet-flat, slurm-s0, slurm-term, slurm-s1-SECONDS, slurm-s2-SECONDS (at least 10), "
-      "young-daly"
-  );
-}
-
 double Outcome::simulated_h_per_wall_s() const {
   return wall_s > 0 ? figures.simulated_s / 3600 / wall_s : 0;
 }
@@ -188,9 +139,10 @@ Result<Outcome> evaluate(
     std::function<void(const std::string&)> rows
 ) {
   RN_TRY(Setting setting, make_setting(options, seed));
-  RN_TRY(const std::unique_ptr<Policy> policy, make_policy(policy_name, seed));
+  RN_TRY(const std::unique_ptr<Policy> policy, make_policy(policy_name, seed, setting));
   Outcome outcome;
   outcome.policy = policy->name();
+  outcome.interval_s = interval_in_name(policy_name).value_or(0);
   outcome.seed = seed;
   outcome.notices = options.spot.empty() ? options.notices : "spot";
   outcome.nodes = setting.campus.nodes.size();

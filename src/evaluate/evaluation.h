@@ -35,12 +35,6 @@ struct SettingOptions {
 /// read files.
 Result<Setting> make_setting(const SettingOptions& options, std::uint64_t seed);
 
-/// "reclaimnet", "reclaimnet-daemons" (every tick of the daemons: for small sites),
-/// "reclaimnet-stays" (no way home), "reclaimnet-no-ahead", "reclaimnet-flat" (no topology),
-/// "slurm-s0", "slurm-term", "slurm-s1-600" and "slurm-s2-600" (with any number of seconds),
-/// "young-daly". kInvalid lists them.
-Result<std::unique_ptr<Policy>> make_policy(std::string_view name, std::uint64_t seed);
-
 struct Outcome {
   std::string policy;
   std::uint64_t seed = 0;
@@ -51,12 +45,13 @@ struct Outcome {
   std::optional<Production::Counts> counts;  ///< of the product
   double wall_s = 0;
   std::uint64_t events = 0;
+  double interval_s = 0;  ///< between saves, of policies that are called by it; else 0
 
   double simulated_h_per_wall_s() const;
 };
 
-/// Plays the setting. `rows` takes the raw log (docs/formats/evaluation-log.md); none: it is not
-/// made.
+/// Plays the setting by the policy of this name (policies.h). `rows` takes the raw log
+/// (docs/formats/evaluation-log.md); none: it is not made.
 Result<Outcome> evaluate(
     const SettingOptions& options,
     std::string_view policy,

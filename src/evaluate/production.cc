@@ -44,12 +44,15 @@ void Production::begin(World& world) {
   site.world = &world;
   site.cadence = options.cadence;
   site.on_event = options.on_event;
+  site.rates = options.study.rates;
+  site.plans_saves_together = options.plans_saves_together;
   site.rng = SeededRng(options.seed);
   site.ticket_key = crypto::make_signing_key(site.rng);
   coordinator::Config config;
   config.heartbeat_ms = options.cadence.heartbeat_ms;
   config.lost_after = options.cadence.lost_after;
   config.migrates_back = options.migrates_back;
+  config.study = options.study;
   if (!options.copies_ahead) config.precopy_mib_per_hour = 0;
   if (options.knows_topology) {
     auto topology = reclaim::Topology::make(world.campus().topology);

@@ -38,8 +38,8 @@ struct Cadence {
 };
 
 /// The product: one coordinator core, and an agent core and a warden core for each node, as the
-/// daemons run them, with nothing but their shells replaced (ADR 0014). Ablations change the
-/// coordinator's own configuration and nothing else.
+/// daemons run them, with nothing but their shells replaced (ADR 0014). Ablations change the cores'
+/// own configuration and nothing else.
 class Production final : public Policy {
  public:
   struct Options {
@@ -48,6 +48,8 @@ class Production final : public Policy {
     bool migrates_back = true;
     bool copies_ahead = true;  ///< pre-copies to where a job would go next
     bool knows_topology = true;
+    coordinator::Study study = {};     ///< also the rule of the agents' rates
+    bool plans_saves_together = true;  ///< agent::CoreConfig
     std::string name = "reclaimnet";
     /// Hears the coordinator's history while it is written; none: nobody does.
     std::function<void(const coordinator::EventRow&)> on_event = {};

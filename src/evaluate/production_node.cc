@@ -113,6 +113,8 @@ void NodeSeat::power_on() {
   config.address = {facts_.hostname + ":7445", ""};
   config.box_key = box_key_.public_key;
   config.verify_key = verify_key_.public_key;
+  config.rates = site_.rates;
+  config.plans_saves_together = site_.plans_saves_together;
   config.log_interval = std::chrono::hours(24 * 366);  // logs are empty
   if (!site_.cadence.is_ticking) {
     config.telemetry_trusted = std::chrono::minutes(10);

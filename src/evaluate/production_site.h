@@ -27,6 +27,8 @@ struct ProductionSite {
   World* world = nullptr;
   Cadence cadence;
   std::function<void(const coordinator::EventRow&)> on_event;
+  reclaim::RateRule rates = reclaim::RateRule::kDeadlines;
+  bool plans_saves_together = true;
   SeededRng rng{0};
   crypto::SigningKey ticket_key;
   std::unique_ptr<CoordinatorSeat> coordinator;

@@ -188,13 +188,14 @@ void Record::goes_at(Moment at, RunNumber number, double speed) {
   row(at, "speed", fields);
 }
 
-void Record::ended(Moment at, RunNumber number, RunEnd end) {
+void Record::ended(Moment at, RunNumber number, RunEnd end, std::optional<NodeNumber> node) {
   const auto found = runs_.find(number);
   RN_ASSERT(found != runs_.end(), "a run ends once");
   RunState& run = found->second;
   JobState& job = jobs_.at(run.job);
   advance(run, at);
   Fields fields = fields_of(run, number);
+  if (node) fields.node = std::to_string(*node);
   fields.number = fmt::format("{:.9f}", run.progress_s);
   fields.note = to_string(end);
   row(at, "ended", fields);
@@ -215,7 +216,7 @@ void Record::ended(Moment at, RunNumber number, RunEnd end) {
     job.has_resumed = false;
     job.useful_until_s = run.progress_s;
     job.useful_from_s = run.new_from_s;
-    job.had_notice = is_taken_back(end) && nodes_[run.node].has_notice;
+    job.had_notice = is_taken_back(end) && nodes_[node.value_or(run.node)].has_notice;
   }
   runs_.erase(found);
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -82,7 +83,8 @@ class Record {
   void started(Moment at, RunNumber run, JobNumber job, NodeNumber node, double progress_s);
   /// From here on it does so many seconds of work in a second: 0 while it is saved.
   void goes_at(Moment at, RunNumber run, double speed);
-  void ended(Moment at, RunNumber run, RunEnd end);
+  /// Of a run on several nodes `node` is the one for which it ends; none: the one of its start.
+  void ended(Moment at, RunNumber run, RunEnd end, std::optional<NodeNumber> node = std::nullopt);
   void overstayed(Moment at, RunNumber run);
   /// A transfer has ended; so much of it went over lines. Rows alone: nothing is counted here.
   void carried(Moment at, double bytes);

@@ -31,25 +31,53 @@ void Requeue::on_lent(NodeNumber node) {
   want_pass();
 }
 
-void Requeue::on_declared(NodeNumber node, ReclaimKind kind, Moment) {
+void Requeue::on_declared(NodeNumber node, ReclaimKind kind, Moment deadline) {
   places_[node].is_open = false;
-  if (!saves_at_notice()) return;
+  if (saves_at_notice()) clear_out(node, run_end_of(kind), deadline);
+}
+
+/// An upload under way goes on if a new one would be late: it began before, and may arrive.
+bool Requeue::is_better_ended(const Stay& stay, Moment left) const {
+  const Flows& flows = world_->flows();
+  if (!stay.upload || !flows.has(*stay.upload)) return false;
+  return world_->kind(stay.job).bytes > flows.rate(*stay.upload) * seconds_of(left);
+}
+
+void Requeue::clear_out(NodeNumber node, RunEnd end, Moment deadline) {
+  places_[node].is_open = false;
   std::vector<std::uint64_t> all;
-  for (const auto& [number, stay] : places_[node].stays) all.push_back(number);
+  for (const auto& [number, stay] : places_[node].stays) {
+    if (!stay.leaves_as) all.push_back(number);
+  }
+  if (grace())
+    world_->agenda().after(*grace(), [this, node, all] { kill_at_grace_end(node, all); });
   for (const std::uint64_t number : all) {
     Stay& stay = places_[node].stays.at(number);
-    stay.leaves_as = run_end_of(kind);
+    stay.leaves_as = end;
     if (stay.run == 0) {
       queue_.insert(stay.job);
       end_stay(node, number);
       want_pass();
       continue;
     }
+    world_->slow(stay.run, 1);
+    if (is_better_ended(stay, deadline - world_->now())) continue;
     // What is under way is older than what could be saved now: the line is better used for that.
     if (stay.upload && world_->flows().has(*stay.upload)) world_->flows().stop(*stay.upload);
     stay.upload.reset();
     stay.is_saving = false;
     save(node, number);
+  }
+}
+
+void Requeue::kill_at_grace_end(NodeNumber node, const std::vector<std::uint64_t>& stays) {
+  for (const std::uint64_t number : stays) {
+    const Stay* const stay = find(node, number);
+    if (stay == nullptr) continue;
+    world_->stop(stay->run, *stay->leaves_as);
+    queue_.insert(stay->job);
+    end_stay(node, number);
+    want_pass();
   }
 }
 
@@ -113,21 +141,33 @@ void Requeue::pass() {
   }
 }
 
-/// Best fit: what leaves the fewest GPUs over; of those, the least GPU memory.
+std::optional<Requeue::Rank> Requeue::rank(JobNumber, NodeNumber node) const {
+  return Rank(
+      places_[node].free_gpus, static_cast<double>(world_->campus().nodes[node].gpu_memory_mib)
+  );
+}
+
 std::optional<NodeNumber> Requeue::find_place(JobNumber job) const {
   const std::uint32_t gpus = world_->job(job).gpus;
   const std::uint64_t memory = world_->kind(job).gpu_memory_mib;
   std::optional<NodeNumber> best;
-  const auto rank = [&](NodeNumber node) {
-    return std::pair(places_[node].free_gpus, world_->campus().nodes[node].gpu_memory_mib);
-  };
+  std::optional<Rank> least;
   for (NodeNumber node = 0; node < places_.size(); ++node) {
     const Place& place = places_[node];
     if (!place.is_open || place.free_gpus < gpus) continue;
     if (world_->campus().nodes[node].gpu_memory_mib < memory) continue;
-    if (!best || rank(node) < rank(*best)) best = node;
+    const std::optional<Rank> here = rank(job, node);
+    if (!here || (least && !(*here < *least))) continue;
+    best = node;
+    least = here;
   }
   return best;
+}
+
+std::vector<JobNumber> Requeue::jobs_at(NodeNumber node) const {
+  std::vector<JobNumber> jobs;
+  for (const auto& [number, stay] : places_[node].stays) jobs.push_back(stay.job);
+  return jobs;
 }
 
 void Requeue::begin_stay(JobNumber job, NodeNumber node) {
@@ -211,6 +251,7 @@ void Requeue::uploaded(
   stay->is_saving = false;
   double& saved = saved_s_[stay->job];
   saved = std::max(saved, progress_s);
+  hear_of_save(stay->job, seconds_of(world_->now() - stay->saved_at));
   if (!stay->leaves_as) return;
   world_->stop(stay->run, *stay->leaves_as);
   queue_.insert(stay->job);

@@ -16,7 +16,8 @@ namespace rn::evaluate {
 /// what they saved last on the site's file server, when they lose their place. As strong as it can
 /// honestly be made: jobs keep their rank when they are queued again, later jobs pass one that
 /// does not fit anywhere, places are chosen by best fit, saves are uploaded while the guest goes
-/// on, and what is saved counts from the moment when its last byte has arrived.
+/// on, and what is saved counts from the moment when its last byte has arrived. Who saves because
+/// it has to go computes no more after that: that work would be in no state.
 class Requeue : public Policy {
  public:
   void begin(World& world) override;
@@ -42,10 +43,32 @@ class Requeue : public Policy {
   /// Saves when its owner says that they come, and leaves when that has arrived.
   virtual bool saves_at_notice() const { return false; }
 
+  /// After a notice it is killed at the latest after so long; none: at the deadline.
+  virtual std::optional<Moment> grace() const { return std::nullopt; }
+
+  /// The least of the places that have room; none: the job does not go there.
+  using Rank = std::pair<double, double>;
+
+  /// Best fit: what leaves the fewest GPUs over; of those, the least GPU memory.
+  virtual std::optional<Rank> rank(JobNumber job, NodeNumber node) const;
+
   /// A machine was taken back or lost: for those who learn from it.
   virtual void hear_of_loss(NodeNumber) {}
 
+  /// What the job saved has arrived, so long after the save began.
+  virtual void hear_of_save(JobNumber, double) {}
+
+  /// Nobody is placed there any more, and who is there saves and leaves, as at a notice.
+  void clear_out(NodeNumber node, RunEnd end, Moment deadline);
+
+  std::uint32_t free_gpus(NodeNumber node) const { return places_[node].free_gpus; }
+
+  /// That are there, or are on their way there.
+  std::vector<JobNumber> jobs_at(NodeNumber node) const;
+
   World& world() { return *world_; }
+
+  const World& world() const { return *world_; }
 
  private:
   struct Stay {
@@ -75,6 +98,8 @@ class Requeue : public Policy {
   void upload(NodeNumber node, std::uint64_t stay, std::uint64_t save, double progress_s);
   void uploaded(NodeNumber node, std::uint64_t stay, std::uint64_t save, double progress_s);
   void end_stay(NodeNumber node, std::uint64_t stay);
+  bool is_better_ended(const Stay& stay, Moment left) const;
+  void kill_at_grace_end(NodeNumber node, const std::vector<std::uint64_t>& stays);
   Stay* find(NodeNumber node, std::uint64_t stay);
 
   Times times_;

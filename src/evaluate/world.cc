@@ -139,7 +139,7 @@ void World::take(const Interruption& one) {
   const bool is_at_once = one.kind == ReclaimKind::kEmergency || one.kind == ReclaimKind::kLost;
   if (is_at_once) {
     const std::set<RunNumber> runs = node.runs;
-    for (const RunNumber run : runs) stop(run, run_end_of(one.kind));
+    for (const RunNumber run : runs) stop(run, run_end_of(one.kind), one.node);
   }
   if (node.is_lent) record_.taken(now(), one.node, one.kind);
   node.is_lent = false;
@@ -156,34 +156,49 @@ void World::look_for_overstayers(NodeNumber node, std::uint64_t take) {
   const std::set<RunNumber> runs = nodes_[node].runs;
   for (const RunNumber run : runs) {
     record_.overstayed(now(), run);
-    stop(run, RunEnd::kEmergency);
+    stop(run, RunEnd::kEmergency, node);
   }
 }
 
-RunNumber World::start(JobNumber job_number, NodeNumber node_number, double progress_s) {
-  Node& node = nodes_[node_number];
-  const SubmittedJob& submitted = job(job_number);
-  RN_ASSERT(node.is_lent, "nobody computes on a machine that is its owner's");
-  RN_ASSERT(node.free_gpus >= submitted.gpus, "a GPU has one guest");
-  RN_ASSERT(running_.insert(job_number).second, "a job computes in one place at a time");
-  node.free_gpus -= submitted.gpus;
+RunNumber World::start(JobNumber job_number, NodeNumber node, double progress_s) {
+  return start_spread(job_number, {node}, job(job_number).gpus, progress_s);
+}
+
+RunNumber World::start_spread(
+    JobNumber job_number, std::vector<NodeNumber> nodes, std::uint32_t gpus_each, double progress_s
+) {
+  RN_ASSERT(!nodes.empty(), "a job computes somewhere");
+  RN_ASSERT(running_.insert(job_number).second, "a job computes once at a time");
   const RunNumber number = next_run_++;
-  node.runs.insert(number);
-  runs_[number] = {.job = job_number, .node = node_number};
-  record_.started(now(), number, job_number, node_number, progress_s);
+  for (const NodeNumber at : nodes) {
+    Node& node = nodes_[at];
+    RN_ASSERT(node.is_lent, "nobody computes on a machine that is its owner's");
+    RN_ASSERT(node.free_gpus >= gpus_each, "a GPU has one guest");
+    node.free_gpus -= gpus_each;
+    node.runs.insert(number);
+  }
+  record_.started(now(), number, job_number, nodes.front(), progress_s);
+  runs_[number] = {.job = job_number, .nodes = std::move(nodes), .gpus_each = gpus_each};
   set_speed(number);
   return number;
 }
 
-void World::stop(RunNumber number, RunEnd end) {
+double World::left_at_s(JobNumber job) const {
+  const auto found = left_at_s_.find(job);
+  return found == left_at_s_.end() ? 0 : found->second;
+}
+
+void World::stop(RunNumber number, RunEnd end, std::optional<NodeNumber> at) {
   const auto found = runs_.find(number);
   RN_ASSERT(found != runs_.end(), "a run is ended once");
   Run& run = found->second;
   if (run.end) agenda_.cancel(*run.end);
-  record_.ended(now(), number, end);
-  Node& node = nodes_[run.node];
-  node.free_gpus += job(run.job).gpus;
-  node.runs.erase(number);
+  left_at_s_[run.job] = progress_s(number);
+  record_.ended(now(), number, end, at);
+  for (const NodeNumber one : run.nodes) {
+    nodes_[one].free_gpus += run.gpus_each;
+    nodes_[one].runs.erase(number);
+  }
   running_.erase(run.job);
   runs_.erase(found);
 }

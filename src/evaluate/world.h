@@ -98,18 +98,28 @@ class World {
 
   JobNumber job_of(RunNumber run) const { return runs_.at(run).job; }
 
-  NodeNumber node_of(RunNumber run) const { return runs_.at(run).node; }
+  /// The first, of several.
+  NodeNumber node_of(RunNumber run) const { return runs_.at(run).nodes.front(); }
 
   /// Work that the run has done, with what it began from.
   double progress_s(RunNumber run) const { return record_.progress_s(now(), run); }
+
+  /// Work that the job's newest run had done when it ended, with what it began from; 0 if none
+  /// has. For those whose state outlives the machine, in the memory of others.
+  double left_at_s(JobNumber job) const;
 
   // ---- what a policy does
 
   /// The job computes on this node from now on, from this state. Asserted: the node is lent and has
   /// so many GPUs left, and the job runs nowhere else.
   RunNumber start(JobNumber job, NodeNumber node, double progress_s);
-  /// Its processes are ended now.
-  void stop(RunNumber run, RunEnd end);
+  /// The same on several machines at once, with so many GPUs on each; one may be named twice. It
+  /// ends whole when one of them is taken at once, and counts with all of the job's GPUs.
+  RunNumber start_spread(
+      JobNumber job, std::vector<NodeNumber> nodes, std::uint32_t gpus_each, double progress_s
+  );
+  /// Its processes are ended now. Of several machines, `at` is the one for which they are.
+  void stop(RunNumber run, RunEnd end, std::optional<NodeNumber> at = std::nullopt);
   /// The guest writes its state: it stands still until that is done, and the state is the one at
   /// the beginning. Nothing comes of it if the run ends before. One that is being written already
   /// is waited for.
@@ -120,11 +130,12 @@ class World {
  private:
   struct Run {
     JobNumber job = 0;
-    NodeNumber node = 0;
+    std::vector<NodeNumber> nodes = {};
+    std::uint32_t gpus_each = 0;
     double slowed = 0;
     bool is_paused = false;
-    std::vector<std::function<void(double)>> waiting;  ///< for the save under way
-    std::optional<Agenda::Handle> end;
+    std::vector<std::function<void(double)>> waiting = {};  ///< for the save under way
+    std::optional<Agenda::Handle> end = {};
   };
 
   struct Node {
@@ -153,6 +164,7 @@ class World {
   std::vector<Node> nodes_;
   std::map<RunNumber, Run> runs_;
   std::set<JobNumber> running_;
+  std::map<JobNumber, double> left_at_s_;
   std::vector<std::uint64_t> takes_;  ///< by node
   std::size_t submitted_ = 0;
   RunNumber next_run_ = 1;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 
 #include "base/assert.h"
 
@@ -620,6 +621,29 @@ std::vector<double> leave_to_restores(
   return {};
 }
 
+/// Nobody is bounded; by strict priority, but for those that would share a link with a deadline.
+RatePlan unbounded(std::span<const Transfer> transfers, RateRule rule) {
+  RatePlan plan;
+  plan.rates.assign(transfers.size(), kRateInfinity);
+  plan.is_admitted.assign(transfers.size(), false);
+  std::set<std::uint32_t> urgent;
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    if (!has_deadline(transfers[i])) continue;
+    plan.is_admitted[i] = true;
+    plan.admitted_value += value_of(transfers[i]);
+    urgent.insert(transfers[i].links.begin(), transfers[i].links.end());
+  }
+  if (rule == RateRule::kFairShare) return plan;
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    const auto& links = transfers[i].links;
+    const bool is_crossed = std::any_of(links.begin(), links.end(), [&](std::uint32_t link) {
+      return urgent.contains(link);
+    });
+    if (!plan.is_admitted[i] && is_crossed) plan.rates[i] = 0;
+  }
+  return plan;
+}
+
 }  // namespace
 
 double guarded_rate(const Link& link, const LinkGuard& guard) {
@@ -641,6 +665,7 @@ RatePlan RatePlanner::plan(
     double now_s, std::span<const Transfer> transfers, std::span<const Link> links, double tick_s
 ) {
   RN_ASSERT(tick_s > 0, "rates are for some time");
+  if (rule_ != RateRule::kDeadlines) return unbounded(transfers, rule_);
   std::vector<double> cuts_s = {now_s + tick_s};
   std::map<std::uint64_t, Booking> known;
   for (const Transfer& transfer : transfers) {

@@ -54,6 +54,13 @@ double burst_rate(const Link& link, const LinkGuard& guard);
 /// max(3·RTT, 5 % of what remains). Never negative; infinite without a deadline.
 double due_s(const Transfer& transfer);
 
+/// How links are shared. A site has deadlines; the others are of a study, to compare with.
+enum class RateRule : std::uint8_t {
+  kDeadlines,
+  kFairShare,       ///< nobody is bounded, as TCP shares; all that has a deadline is let begin
+  kStrictPriority,  ///< the same, but nothing else sends over a link while something with one does
+};
+
 struct RatePlan {
   std::vector<double> rates;      ///< per transfer, for the next `tick_s`
   std::vector<bool> is_admitted;  ///< per transfer; only evacuations are ever admitted
@@ -81,9 +88,13 @@ struct RatePlan {
 /// The share of restores is set aside before the admitted set is booked, and only as far as that
 /// would be there `kRestoreCare_s` and a tenth of its time before it is due: so no restore makes
 /// late what is promised, and none waits for a whole evacuation whose deadline is far.
+///
+/// By another rule than deadlines nothing is booked, refused or guarded: "admitted" is whatever has
+/// a deadline, and a rate is infinite or 0.
 class RatePlanner {
  public:
-  explicit RatePlanner(const LinkGuard& guard) : guard_(guard) {}
+  explicit RatePlanner(const LinkGuard& guard, RateRule rule = RateRule::kDeadlines)
+      : guard_(guard), rule_(rule) {}
 
   /// `now_s` never goes back from plan to plan. `transfers` have different ids, and name links by
   /// index into `links` only (asserted). Bytes, values and capacities that cannot be (negative, not
@@ -108,6 +119,7 @@ class RatePlanner {
 
  private:
   LinkGuard guard_;
+  RateRule rule_;
   std::map<std::uint64_t, Booking> booked_;  ///< of what is admitted
 };
 

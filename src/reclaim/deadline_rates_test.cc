@@ -385,5 +385,34 @@ TEST_F(Guarded, what_was_slowed_before_nobody_sent_goes_on_faster) {
   EXPECT_NEAR(guard_.share(), 0.53, 0.01);
 }
 
+// ---- other rules, of studies
+
+TEST(RateRule, by_fair_share_nobody_is_bounded_and_what_cannot_arrive_is_admitted_too) {
+  const std::vector<Link> links = {a_link(10 * kMega)};
+  const std::vector<Transfer> set = {
+      an_evacuation(1000 * kMega, 10, 1), background(TransferClass::kCheckpoint, kMega, 1)};
+  ASSERT_FALSE(plan_rates(set, links, kNoGuard).is_admitted[0]);
+
+  const RatePlan plan = RatePlanner(kNoGuard, RateRule::kFairShare).plan(0, set, links, kTick_s);
+  EXPECT_EQ(plan.is_admitted, (std::vector<bool>{true, false}));
+  EXPECT_TRUE(std::isinf(plan.rates[0]));
+  EXPECT_TRUE(std::isinf(plan.rates[1]));
+}
+
+TEST(RateRule, by_strict_priority_nothing_else_sends_where_something_with_a_deadline_does) {
+  const std::vector<Link> links = {a_link(10 * kMega), a_link(10 * kMega)};
+  std::vector<Transfer> set = {
+      an_evacuation(kMega, 10, 1),
+      background(TransferClass::kRestore, kMega, 1),
+      background(TransferClass::kCheckpoint, kMega, 1)};
+  set[2].links = {1};
+
+  const RatePlan plan =
+      RatePlanner(kNoGuard, RateRule::kStrictPriority).plan(0, set, links, kTick_s);
+  EXPECT_TRUE(std::isinf(plan.rates[0]));
+  EXPECT_EQ(plan.rates[1], 0);
+  EXPECT_TRUE(std::isinf(plan.rates[2])) << "over another link";
+}
+
 }  // namespace
 }  // namespace rn::reclaim

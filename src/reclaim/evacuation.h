@@ -118,7 +118,17 @@ struct EvacuationSite {
   std::function<std::vector<std::uint32_t>(std::size_t from, std::size_t to)> path;
 };
 
+/// Which destination is the best of those that are reached in time. A site takes the most useful;
+/// the others are of a study, to compare with.
+enum class DestinationRule : std::uint8_t {
+  kUseful,    ///< U(j, d)
+  kRandom,    ///< drawn by the names of job, source and destination
+  kMostFree,  ///< GPUs, then places for guests
+  kNearest,   ///< the fewest lines between, then the widest of their narrowest
+};
+
 struct EvacuationPolicy {
+  DestinationRule rule = DestinationRule::kUseful;
   double chance_min = 0.95;
   double slack_share = 0.05;  ///< of the notice; at least three round trips
   double group_risk_s = 600;  ///< θ: useful seconds that a job costs which is lost with others

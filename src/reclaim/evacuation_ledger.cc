@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <string>
 
 #include "base/assert.h"
 
@@ -13,6 +14,8 @@ namespace {
 
 constexpr double kNormal90 = 1.2815515655446004;  // the normal distribution's 90 % quantile
 constexpr double kLeastChance = 1e-12;            // a chance of 0 would have no rate
+constexpr double kByRule = 1e6;                   // by another rule anywhere is better than nowhere
+constexpr double kWidest = 1e10;                  // bytes/s: what is wider counts as that
 
 /// What cannot be counts as nothing.
 double sane(double value) {
@@ -43,6 +46,14 @@ double rate_at(const Bandwidth& bandwidth, double quantile) {
   const double median = std::max(low, bandwidth.median);
   const double spread = spread_of(bandwidth);
   return spread < 1e-9 ? median : median * std::exp(-quantile * spread);
+}
+
+/// Even between 0 and 1, the same for the same text (FNV-1a, mixed once more).
+double drawn_from(const std::string& text) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  hash = (hash ^ (hash >> 32)) * 0xd6e8feb86659fd93ULL;
+  return static_cast<double>((hash ^ (hash >> 32)) >> 11) * 0x1p-53;
 }
 
 bool fits(const Slots& needs, const Slots& free) {
@@ -291,7 +302,28 @@ RunOffer Ledger::assess_run(std::size_t j, std::size_t n, double start_s) const 
     offer.group_risk += group_jobs_[g] * std::clamp(sane(site_.groups[g].reclaim_chance), 0.0, 1.0);
   offer.utility =
       weight * (offer.speed * offer.stay_s - start_s) - policy_.group_risk_s * offer.group_risk;
+  if (policy_.rule != DestinationRule::kUseful) offer.utility = kByRule + score_by_rule(j, n);
   return offer;
+}
+
+double Ledger::score_by_rule(std::size_t j, std::size_t n) const {
+  switch (policy_.rule) {
+    case DestinationRule::kUseful:
+      return 0;
+    case DestinationRule::kRandom:
+      return drawn_from(
+          jobs_[j].job.str() + "/" + site_.nodes[jobs_[j].source].node.str() + "/" +
+          site_.nodes[n].node.str()
+      );
+    case DestinationRule::kMostFree:
+      return free_[n].gpus + 1e-3 * free_[n].guests;
+    case DestinationRule::kNearest:
+      break;
+  }
+  double narrowest = kWidest;
+  for (const std::uint32_t l : paths_[j][n])
+    narrowest = std::min(narrowest, sane(links_[l].bandwidth.q10));
+  return narrowest / kWidest - static_cast<double>(paths_[j][n].size());
 }
 
 std::optional<double> Ledger::assess(std::size_t j, std::size_t n) const {

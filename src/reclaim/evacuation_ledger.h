@@ -103,6 +103,7 @@ class Ledger {
 
   using Links = std::vector<std::uint32_t>;
 
+  double score_by_rule(std::size_t job, std::size_t node) const;
   void find_holders();
   std::uint32_t granted_at(std::size_t job, std::size_t node) const;
   double budget_s(const EvacuatingJob& job) const;

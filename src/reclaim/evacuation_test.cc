@@ -333,5 +333,50 @@ TEST(Evacuation, is_within_5_percent_of_the_best_joint_choice_of_small_cases) {
   EXPECT_LE(gaps.back(), 0.05);
 }
 
+// ---- other rules, of studies
+
+TEST(
+    DestinationRule, most_free_takes_whoever_has_most_gpus_and_nearest_who_is_the_fewest_lines_away
+) {
+  Small s;
+  s.add_job();
+  s.site.nodes[1].stays = a_stay_curve(1e-7);  // the most useful
+  s.site.nodes[2].free.gpus = 4;
+  s.site.links.push_back({.q10 = kUplinkRate, .median = kUplinkRate});
+  s.site.path = [](std::size_t from, std::size_t to) {
+    std::vector<std::uint32_t> links = own_lines(from, to);
+    if (to != 3) links.push_back(4);
+    return links;
+  };
+
+  EXPECT_EQ(s.choose().front().destination, 1U);
+  EXPECT_EQ(s.choose({.rule = DestinationRule::kMostFree}).front().destination, 2U);
+  EXPECT_EQ(s.choose({.rule = DestinationRule::kNearest}).front().destination, 3U);
+}
+
+TEST(DestinationRule, random_is_even_over_jobs_and_the_same_for_the_same_one) {
+  std::map<std::size_t, int> taken;
+  for (int i = 0; i < 300; ++i) {
+    Small s;
+    s.add_job().job = JobId("j-" + std::to_string(i));
+    const EvacuationPolicy random{.rule = DestinationRule::kRandom};
+    const auto first = s.choose(random).front().destination;
+    ASSERT_TRUE(first);
+    EXPECT_EQ(s.choose(random).front().destination, first);
+    ++taken[*first];
+  }
+  for (const std::size_t place : {1U, 2U, 3U}) EXPECT_GT(taken[place], 60) << place;
+}
+
+TEST(DestinationRule, whatever_the_rule_only_who_is_reached_in_time_counts) {
+  Small s;
+  s.add_job();
+  s.site.nodes[2].free.gpus = 4;
+  s.site.links[2] = {.q10 = 1e6, .median = 1e6};
+  for (const auto rule :
+       {DestinationRule::kRandom, DestinationRule::kMostFree, DestinationRule::kNearest})
+    EXPECT_NE(s.choose({.rule = rule}).front().destination, 2U);
+}
+
 }  // namespace
 }  // namespace rn::reclaim

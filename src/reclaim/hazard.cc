@@ -12,6 +12,7 @@ namespace {
 constexpr std::int64_t kHourMs = 3'600'000;
 constexpr double kMaxHorizon_s = 14 * 86400.0;
 constexpr double kMaxWeight = 1e9;  // then the tallies are divided by it: every 630 days
+constexpr Gamma kCertainlyOne{.shape = 1e12, .rate = 1e12};
 
 std::int64_t floor_div(std::int64_t a, std::int64_t b) {
   return a / b - (a % b < 0 ? 1 : 0);
@@ -272,6 +273,11 @@ Gamma HazardModel::regime_posterior(
 HazardModel::Posteriors HazardModel::posteriors(
     const NodeHazard& node, const LabHazard& lab, const Stretch& part, std::int64_t at_ms
 ) const {
+  if (parameters_.is_constant) {
+    Posteriors ones;
+    ones.fill(kCertainlyOne);
+    return ones;
+  }
   const HazardStrengths& strengths = campus_.strengths;
   const double now = weight(at_ms);
   const double rate = base(now).mean();

@@ -38,6 +38,9 @@ struct HazardParameters {
   double contagion_s = 15 * 60.0;  ///< for how long a reclaimed lab-mate raises the hazard
   double presence_s = 30 * 60.0;   ///< for how long a forecast expects today's presence to last
   std::int64_t utc_offset_s = 0;   ///< of the campus's clocks: hours of the week are local
+  /// Of a study: all factors are 1, so that every owner is as any other, at any hour and age. What
+  /// is announced is known all the same.
+  bool is_constant = false;
 };
 
 /// What stands for the owner's presence on a node, as its agent last saw it.

@@ -515,5 +515,31 @@ TEST(Why, the_history_behind_it_is_said) {
   ) << describe(why);
 }
 
+// ---- of a study
+
+TEST(Hazard, constant_is_the_campuss_rate_for_everybody_at_any_time_and_announced_ends_are_known) {
+  const auto by_night = [](int i, std::int64_t t) {
+    const bool is_night = t % kDayMs < 8 * kHourMs;
+    return (i == 0 ? 0.2 : 1.0) * (is_night ? 0.1 : 1.0) / (2 * 3600.0);
+  };
+  HazardModel model =
+      learn(4, 21 * kDayMs, by_night, HazardModel(HazardParameters{.is_constant = true}));
+  const WallTime midnight = wall(21 * kDayMs);
+  const WallTime noon = wall(21 * kDayMs + 12 * kHourMs);
+
+  const double rate = model.rate(node(0), kLab, noon);
+  EXPECT_NEAR(model.rate(node(1), kLab, noon), rate, 1e-9 * rate);
+  EXPECT_NEAR(model.rate(node(9), kOtherLab, noon), rate, 1e-9 * rate);
+  EXPECT_NEAR(model.rate(node(1), kLab, midnight), rate, 1e-3 * rate) << "less is forgotten";
+  const auto two_hours = model.survival(node(1), kLab, noon, 7200);
+  EXPECT_NEAR(two_hours.expected_departures, 7200 * rate, 1e-6);
+  EXPECT_GT(rate, 0.2 / (2 * 3600.0));
+  EXPECT_LT(rate, 1.0 / (2 * 3600.0));
+
+  model.lend(node(1), kLab, noon);
+  model.announce(node(1), noon + std::chrono::minutes(30), noon);
+  EXPECT_EQ(model.survival(node(1), kLab, noon, 7200).probability(), 0);
+}
+
 }  // namespace
 }  // namespace rn::reclaim
