@@ -126,10 +126,6 @@ bool Core::rests(Now now) const {
   return state_->rests(now);
 }
 
-std::optional<Instant> Core::save_due_at() const {
-  return state_->save_due_at();
-}
-
 NodeView Core::view(Now now) const {
   return state_->view(now);
 }

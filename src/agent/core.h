@@ -72,10 +72,6 @@ class Core {
   /// together. Of a node with guests, with windows or with an idle rule it is never true.
   bool rests(Now now) const;
 
-  /// When the next save of a guest falls due, if its plan stays as it is; nullopt: none waits for
-  /// its time. Whoever ticks more rarely than daemons do has to tick then.
-  std::optional<Instant> save_due_at() const;
-
   NodeView view(Now now) const;
   /// Every attempt held, for tests and checkers.
   std::vector<wire::AttemptReport> reports(Now now) const;

@@ -251,7 +251,6 @@ class Core::State {
   Status restore(const std::vector<JournalRow>& rows);
   Output handle(const Event& event, Now now);
   bool rests(Now now) const;
-  std::optional<Instant> save_due_at() const;
   NodeView view(Now now) const;
   std::vector<wire::AttemptReport> reports(Now now) const;
 

@@ -52,27 +52,6 @@ TEST_F(CoreTold, it_is_told_when_a_save_is_due_and_not_before) {
   EXPECT_THAT(trouble(), IsEmpty());
 }
 
-TEST_F(CoreTold, the_moment_at_which_a_save_falls_due_is_known_ahead) {
-  expect_owner(2);
-  advance(seconds(40));
-  heard(1);
-  safe(1);
-  durable(1);
-  advance(seconds(40));
-  ASSERT_EQ(tells(), 0u);
-  const auto due = core->save_due_at();
-  ASSERT_TRUE(due);
-  EXPECT_GT(*due, clock.now().boot + minutes(1));
-  advance(*due - clock.now().boot - seconds(1));
-  EXPECT_EQ(tells(), 0u);
-  EXPECT_NEAR(std::chrono::duration<double>(*core->save_due_at() - *due).count(), 0, 0.01)
-      << "as long as the plan stays";
-  clock.advance(*due - clock.now().boot);
-  feed(Tick{});
-  EXPECT_EQ(tells(), 1u);
-  EXPECT_FALSE(core->save_due_at()) << "it is due";
-}
-
 TEST_F(CoreTold, it_is_told_also_where_nobody_knows_the_owner) {
   advance(seconds(35));
   ASSERT_EQ(tells(), 1u);

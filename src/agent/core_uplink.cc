@@ -25,7 +25,6 @@ constexpr double kNeverDone = 0.02;      // of an upload, by estimate
 constexpr double kLastCall_s = 120;      // before a notice that is sure to come
 constexpr double kWorthTheChange = 1.1;  // before another upload takes the uplink
 constexpr double kMostly = 0.8;
-constexpr double kFarAhead_s = 30 * 86'400.0;
 
 double in_s(nanoseconds duration) {
   return std::chrono::duration<double>(duration).count();
@@ -149,25 +148,6 @@ void Core::State::plan_saves() {
     s.clock.advance(passed_s, s.interval_s);
     if (turn_ == running[i]->name && !running[i]->copies.empty()) s.sent_s += passed_s;
   }
-}
-
-/// By the clocks as of the newest plan; rounding must not make it a moment too early.
-std::optional<Instant> Core::State::save_due_at() const {
-  constexpr milliseconds kSurely{1};
-  std::optional<Instant> first;
-  for (const auto& [name, a] : attempts_) {
-    const SaveSchedule& s = a.schedule;
-    const double left_s = (1 - s.clock.phase) * s.interval_s;
-    const bool waits = planned_at_ && plans_saves(a) && s.interval_s > 0 && !s.clock.is_due();
-    if (!waits || !(left_s < kFarAhead_s)) continue;
-    const Instant due =
-        *planned_at_ + std::max(
-                           nanoseconds(static_cast<std::int64_t>(left_s * 1e9)) + kSurely,
-                           nanoseconds(kControlPeriod)
-                       );
-    first = std::min(first.value_or(due), due);
-  }
-  return first;
 }
 
 bool Core::State::plans_saves(const Attempt& a) const {

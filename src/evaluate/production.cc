@@ -15,7 +15,7 @@ Cadence Cadence::skipping() {
   Cadence cadence;
   cadence.heartbeat_ms = 60'000;
   cadence.idle_tick = seconds(60);
-  cadence.guests_tick = seconds(60);
+  cadence.guests_tick = seconds(20);
   cadence.evacuation_tick = milliseconds(500);
   cadence.sample = seconds(300);
   cadence.measures_always = false;

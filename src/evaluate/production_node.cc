@@ -171,9 +171,6 @@ void NodeSeat::feed(const agent::Event& event) {
   ++site_.counts.agent_events;
   obey(core_->handle(event, site_.now()));
   if (!is_routine(event)) pulse_.quicken();
-  if (site_.cadence.is_ticking || !is_on_) return;
-  if (const auto due = core_->save_due_at())
-    pulse_.no_later_than(site_.world->now() + std::max(*due - site_.now().boot, Moment(0)));
 }
 
 void NodeSeat::beat() {
