@@ -120,7 +120,8 @@ def table(losses, key, title):
     groups = defaultdict(list)
     for loss in losses:
         groups[key(loss)].append(loss)
-    print(f"\n{title}\n{'':46} {'runs':>5} {'GPU-h':>7} {'behind':>7} {'left':>7} {'with left':>9} {'back after s':>12}")
+    columns = f"{'runs':>5} {'GPU-h':>7} {'behind':>7} {'left':>7} {'with left':>9} {'back after s':>12}"
+    print(f"\n{title}\n{'':46} {columns}")
     for name, group in sorted(groups.items(), key=lambda g: -sum(x.behind + x.left for x in g[1])):
         behind, left = sum(x.behind for x in group) / 3600, sum(x.left for x in group) / 3600
         after = statistics.median(x.resumed_after_s for x in group)
