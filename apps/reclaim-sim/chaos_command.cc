@@ -131,127 +131,29 @@ bool write_csv(const std::string& path, const Coverage& coverage) {
   return std::fclose(file) == 0;
 }
 
+double faults_per_run_h(const ChaosArguments& arguments) {
+  return arguments.seeds > 0 ? arguments.hours : std::min(arguments.hours, kHoursOfARun);
+}
+
 /// Many runs, side by side. They count in the order of their seeds, so that what is printed does
 /// not depend on which thread was the faster one.
 class Campaign {
  public:
   explicit Campaign(const ChaosArguments& arguments)
-      : arguments_(arguments),
-        began_(std::chrono::steady_clock::now()),
-        hours_of_run_(
-            arguments.seeds > 0 ? arguments.hours : std::min(arguments.hours, kHoursOfARun)
-        ) {
-    for (const std::string& point : sim::crash_points()) coverage_[point] = {};
-  }
+      : arguments_(arguments), hours_of_run_(faults_per_run_h(arguments)) {}
 
-  int run() {
-    const std::uint32_t threads = arguments_.echo ? 1 : std::max(1U, arguments_.threads);
-    std::vector<std::thread> workers;
-    for (std::uint32_t i = 1; i < threads; ++i) workers.emplace_back([this] { work(); });
-    work();
-    for (std::thread& worker : workers) worker.join();
-    return failure_.empty() ? report(threads) : 1;
-  }
+  int run();
 
  private:
-  double elapsed_s() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
-  }
-
-  /// The next run's number, or none: enough is done, or time is over.
-  std::optional<std::uint64_t> next() {
-    const std::lock_guard lock(mutex_);
-    const bool is_late = arguments_.wall_seconds > 0 && elapsed_s() > arguments_.wall_seconds;
-    if (is_over_ || is_late) return std::nullopt;
-    if (arguments_.seeds > 0 && begun_ >= arguments_.seeds) return std::nullopt;
-    return begun_++;
-  }
-
-  void work() {
-    while (const auto run = next()) {
-      const ChaosOptions options = options_of(arguments_, *run, hours_of_run_);
-      ChaosReport report = sim::run_chaos(options);
-      const bool is_same = !arguments_.twice || !report.violations.empty() ||
-                           sim::run_chaos(options).fingerprint == report.fingerprint;
-      const std::lock_guard lock(mutex_);
-      if (!is_same) report.violations.emplace_back("determinism: two runs of the seed differ");
-      waiting_.emplace(*run, std::move(report));
-      while (!is_over_ && !waiting_.empty() && waiting_.begin()->first == counted_) {
-        count(waiting_.begin()->second);
-        waiting_.erase(waiting_.begin());
-      }
-    }
-  }
-
-  void count(const ChaosReport& report) {
-    ++counted_;
-    simulated_ += hours_of(report.simulated);
-    if (!report.violations.empty()) {
-      is_over_ = true;
-      failure_ = report.violations.front();
-      print_failure(report, arguments_, hours_of_run_);
-      std::printf(
-          "caught after %.1f s, run %llu, %.1f simulated hours\n",
-          elapsed_s(),
-          number(counted_),
-          simulated_
-      );
-      return;
-    }
-    events_ += report.events;
-    checks_ += report.checks;
-    fingerprint_ = fingerprint_ * 0x100000001b3ULL ^ report.fingerprint;
-    for (const auto& [point, cell] : report.coverage) {
-      coverage_[point].passed += cell.passed;
-      for (std::size_t i = 0; i < sim::kPointFaults; ++i) coverage_[point].hit[i] += cell.hit[i];
-    }
-    for (const auto& [fault, count] : report.faults) faults_[fault] += count;
-    is_over_ = arguments_.seeds == 0 && simulated_ >= arguments_.hours;
-  }
-
-  int report(std::uint32_t threads) {
-    const double took_s = elapsed_s();
-    const std::size_t never = print_cells(coverage_);
-    std::uint64_t faults = 0;
-    for (const auto& [point, cell] : coverage_) {
-      for (const std::uint64_t hit : cell.hit) faults += hit;
-    }
-    std::printf("at any moment:\n");
-    for (const auto& [fault, count] : faults_) {
-      faults += count;
-      std::printf("%-34s %9llu\n", fault.c_str(), number(count));
-    }
-    std::printf(
-        "%llu faults, fingerprint of all runs %016llx%s\n",
-        number(faults),
-        number(fingerprint_),
-        arguments_.twice ? ", each run twice with the same one" : ""
-    );
-    std::printf(
-        "%llu seeds from %llu, 0 violations, %.1f simulated cluster-hours in %.1f s (%.0f per wall "
-        "hour and core, %u threads), %llu events, %llu checks\n",
-        number(counted_),
-        number(arguments_.seed),
-        simulated_,
-        took_s,
-        simulated_ / took_s * 3600 / threads,
-        threads,
-        number(events_),
-        number(checks_)
-    );
-    if (!arguments_.csv.empty() && !write_csv(arguments_.csv, coverage_)) {
-      std::fprintf(
-          stderr,
-          "reclaim-sim: cannot write %s\n  next: name a file in a folder that exists\n",
-          arguments_.csv.c_str()
-      );
-      return 1;
-    }
-    return never > 0 && arguments_.needs_every_cell ? 1 : 0;
-  }
+  double elapsed_s() const;
+  std::optional<std::uint64_t> next();
+  void work();
+  void count(const ChaosReport& report);
+  void fail(const ChaosReport& report);
+  int report(std::uint32_t threads) const;
 
   const ChaosArguments& arguments_;
-  const std::chrono::steady_clock::time_point began_;
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   const double hours_of_run_;
 
   std::mutex mutex_;  // of all below
@@ -259,7 +161,7 @@ class Campaign {
   std::uint64_t counted_ = 0;
   std::map<std::uint64_t, ChaosReport> waiting_;
   bool is_over_ = false;
-  std::string failure_;
+  bool has_failed_ = false;
   Coverage coverage_;
   std::map<std::string, std::uint64_t> faults_;
   double simulated_ = 0;
@@ -267,6 +169,112 @@ class Campaign {
   std::uint64_t checks_ = 0;
   std::uint64_t fingerprint_ = 0;
 };
+
+int Campaign::run() {
+  for (const std::string& point : sim::crash_points()) coverage_[point] = {};
+  const std::uint32_t threads = arguments_.echo ? 1 : std::max(1U, arguments_.threads);
+  std::vector<std::thread> workers;
+  for (std::uint32_t i = 1; i < threads; ++i) workers.emplace_back([this] { work(); });
+  work();
+  for (std::thread& worker : workers) worker.join();
+  return has_failed_ ? 1 : report(threads);
+}
+
+double Campaign::elapsed_s() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+}
+
+/// The next run's number, or none: enough is done, or time is over.
+std::optional<std::uint64_t> Campaign::next() {
+  const std::lock_guard lock(mutex_);
+  const bool is_late = arguments_.wall_seconds > 0 && elapsed_s() > arguments_.wall_seconds;
+  if (is_over_ || is_late) return std::nullopt;
+  if (arguments_.seeds > 0 && begun_ >= arguments_.seeds) return std::nullopt;
+  return begun_++;
+}
+
+void Campaign::work() {
+  while (const auto run = next()) {
+    const ChaosOptions options = options_of(arguments_, *run, hours_of_run_);
+    ChaosReport report = sim::run_chaos(options);
+    const bool is_same = !arguments_.twice || !report.violations.empty() ||
+                         sim::run_chaos(options).fingerprint == report.fingerprint;
+    const std::lock_guard lock(mutex_);
+    if (!is_same) report.violations.emplace_back("determinism: two runs of the seed differ");
+    waiting_.emplace(*run, std::move(report));
+    while (!is_over_ && !waiting_.empty() && waiting_.begin()->first == counted_) {
+      count(waiting_.begin()->second);
+      waiting_.erase(waiting_.begin());
+    }
+  }
+}
+
+void Campaign::count(const ChaosReport& report) {
+  ++counted_;
+  simulated_ += hours_of(report.simulated);
+  if (!report.violations.empty()) return fail(report);
+  events_ += report.events;
+  checks_ += report.checks;
+  fingerprint_ = (fingerprint_ * 0x100000001b3ULL) ^ report.fingerprint;
+  for (const auto& [point, cell] : report.coverage) {
+    coverage_[point].passed += cell.passed;
+    for (std::size_t i = 0; i < sim::kPointFaults; ++i) coverage_[point].hit[i] += cell.hit[i];
+  }
+  for (const auto& [fault, count] : report.faults) faults_[fault] += count;
+  is_over_ = arguments_.seeds == 0 && simulated_ >= arguments_.hours;
+}
+
+void Campaign::fail(const ChaosReport& report) {
+  is_over_ = has_failed_ = true;
+  print_failure(report, arguments_, hours_of_run_);
+  std::printf(
+      "caught after %.1f s, run %llu, %.1f simulated hours\n",
+      elapsed_s(),
+      number(counted_),
+      simulated_
+  );
+}
+
+int Campaign::report(std::uint32_t threads) const {
+  const double took_s = elapsed_s();
+  const std::size_t never = print_cells(coverage_);
+  std::uint64_t faults = 0;
+  for (const auto& [point, cell] : coverage_) {
+    for (const std::uint64_t hit : cell.hit) faults += hit;
+  }
+  std::printf("at any moment:\n");
+  for (const auto& [fault, count] : faults_) {
+    faults += count;
+    std::printf("%-34s %9llu\n", fault.c_str(), number(count));
+  }
+  std::printf(
+      "%llu faults, fingerprint of all runs %016llx%s\n",
+      number(faults),
+      number(fingerprint_),
+      arguments_.twice ? ", each run twice with the same one" : ""
+  );
+  std::printf(
+      "%llu seeds from %llu, 0 violations, %.1f simulated cluster-hours in %.1f s (%.0f per wall "
+      "hour and core, %u threads), %llu events, %llu checks\n",
+      number(counted_),
+      number(arguments_.seed),
+      simulated_,
+      took_s,
+      simulated_ / took_s * 3600 / threads,
+      threads,
+      number(events_),
+      number(checks_)
+  );
+  if (!arguments_.csv.empty() && !write_csv(arguments_.csv, coverage_)) {
+    std::fprintf(
+        stderr,
+        "reclaim-sim: cannot write %s\n  next: name a file in a folder that exists\n",
+        arguments_.csv.c_str()
+    );
+    return 1;
+  }
+  return never > 0 && arguments_.needs_every_cell ? 1 : 0;
+}
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -74,26 +75,10 @@ int play(const std::vector<std::string>& files, const rn::ChaosArguments& argume
   return failures == 0 ? 0 : 1;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  CLI::App app(
-      "Simulates a whole site on the daemons' own cores: scenarios, faults at scale with "
-      "invariants checked after every event, and evaluations beside other policies."
-  );
-  rn::ChaosArguments arguments;
-  std::vector<std::string> files;
-  app.require_subcommand(1);
-  const auto common = [&](CLI::App* command) {
-    command->add_option("--seed", arguments.seed, "first seed");
-    command->add_flag("--echo", arguments.echo, "print the history while it happens");
-#ifdef RN_PLANTED
-    command->add_option("--plant", arguments.plant, "switch one known bug on");
-#endif
-  };
-  CLI::App* scenario = app.add_subcommand("scenario", "play scenario files");
-  scenario->add_option("files", files, "*.scn")->required();
-  common(scenario);
+/// The commands of seeded runs; answers that of crash points, the other is "chaos".
+CLI::App* add_chaos(
+    CLI::App& app, rn::ChaosArguments& arguments, const std::function<void(CLI::App*)>& common
+) {
   const auto of_runs = [&](CLI::App* command) {
     command->add_option("--jobs", arguments.jobs, "trainings per seed")->check(CLI::Range(1, 1000));
     command->add_flag(
@@ -107,9 +92,8 @@ int main(int argc, char** argv) {
       ->add_option(
           "--hours",
           arguments.hours,
-          "simulated hours together (2), in runs of two hours of faults each; with --seeds: of "
-          "faults "
-          "per seed"
+          "simulated hours together (2), in runs of two hours of faults each; with --seeds: hours "
+          "of faults per seed"
       )
       ->check(CLI::PositiveNumber);
   swarm->add_option(
@@ -137,6 +121,30 @@ int main(int argc, char** argv) {
   points->add_option("--hours", arguments.hours, "simulated hours of faults per seed (2)");
   of_runs(points);
   common(points);
+  return points;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Simulates a whole site on the daemons' own cores: scenarios, faults at scale with "
+      "invariants checked after every event, and evaluations beside other policies."
+  );
+  rn::ChaosArguments arguments;
+  std::vector<std::string> files;
+  app.require_subcommand(1);
+  const auto common = [&](CLI::App* command) {
+    command->add_option("--seed", arguments.seed, "first seed");
+    command->add_flag("--echo", arguments.echo, "print the history while it happens");
+#ifdef RN_PLANTED
+    command->add_option("--plant", arguments.plant, "switch one known bug on");
+#endif
+  };
+  CLI::App* scenario = app.add_subcommand("scenario", "play scenario files");
+  scenario->add_option("files", files, "*.scn")->required();
+  common(scenario);
+  const CLI::App* points = add_chaos(app, arguments, common);
   const auto evaluate = rn::add_evaluate(app);
   return rn::run_command_line(app, argc, argv, "reclaim-sim", [&] {
     rn::log::set_level(rn::log::Level::kError);

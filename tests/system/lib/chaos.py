@@ -148,6 +148,8 @@ class Daemons:
             self.site.nodes[lab].spawn_warden()
         self.started[daemon] = time.monotonic()
 
+    quiet_s = 0.1  # after the last fault's end, until nobody can die of it any more
+
     def calm(self):
         """Faults are over."""
 
@@ -258,8 +260,11 @@ class Chaos:
             else:
                 time.sleep(0.02)  # the schedule's own grain
         self.daemons.calm()
-        while self.daemons.down and not self.faults:
+        quiet_since = time.monotonic()
+        while not self.faults and time.monotonic() < quiet_since + self.daemons.quiet_s:
             self.faults.extend(self.daemons.turn(time.monotonic()))
+            if self.daemons.down or not all(errand.done() for errand in self.errands):
+                quiet_since = time.monotonic()
             time.sleep(0.02)  # as above
         self.daemons.start_all()
         for errand in self.errands:

@@ -108,6 +108,8 @@ class Trace:
 class Daemons(chaos.Daemons):
     """Knows who is traced, stopped, or may end because its disk is full."""
 
+    quiet_s = 6  # longer than anybody is excused, also for a commit that was under way when there was room again
+
     def __init__(self, site, tell):
         super().__init__(site, tell)
         self.kills = collections.Counter()  # point: SIGKILLs
@@ -115,7 +117,7 @@ class Daemons(chaos.Daemons):
         self.counts = collections.Counter()
         self.traced = {}  # daemon: (Trace, point or "", when it is over, back_s)
         self.stopped = {}  # daemon: when it goes on
-        self.excused = {}  # daemon: until when it may end by itself
+        self.excused = {}  # daemon: (until when it may end by itself, why)
         self.restarts = collections.deque()  # of daemons, as an owner does who has made room; other threads add to it
 
     def is_free(self, daemon):
@@ -167,7 +169,9 @@ class Daemons(chaos.Daemons):
     def fail_io(self, whom, back_s):
         if self.is_free(whom):
             trace = Trace(dict(self.all())[whom], SYNC, "error=EIO:when=1+3")
-            self.traced[whom] = (trace, "", time.monotonic() + ERROR_LASTS_S, back_s)
+            over = time.monotonic() + ERROR_LASTS_S
+            self.traced[whom] = (trace, "", over, back_s)
+            self.excused[whom] = (over + 1, "EIO")  # it may still be on its way to its end then
             self.counts[f"EIO at fsync of {whom.partition(' ')[0]}"] += 1
 
     def turn(self, now):
@@ -182,10 +186,10 @@ class Daemons(chaos.Daemons):
         for daemon in [one for one, at in self.stopped.items() if at <= now]:
             self.let_go(daemon)
             self.started[daemon] = now  # as one that was dead: it could not keep a deadline
-        for daemon, until in list(self.excused.items()):
+        for daemon, (until, why) in list(self.excused.items()):
             process = dict(self.all())[daemon]
             if daemon not in self.down and not process.is_running() and process.popen.returncode > 0:
-                self.counts[f"ends of {daemon.partition(' ')[0]} by a full disk"] += 1
+                self.counts[f"ends of {daemon.partition(' ')[0]} by {why}"] += 1
                 self.down[daemon] = until + 0.5
             if now > until + 5:
                 del self.excused[daemon]
@@ -252,7 +256,7 @@ class Chaos(chaos.Chaos):
         filler = self.site.labs.disk(lab) / "filler"
         with self.at_cable[lab]:
             for daemon in daemons:
-                self.daemons.excused[daemon] = time.monotonic() + for_s + 1
+                self.daemons.excused[daemon] = (time.monotonic() + for_s + 1, "a full disk")
             try:
                 fill_disk(filler)
                 self.daemons.counts["disks filled"] += 1
