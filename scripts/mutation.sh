@@ -4,7 +4,7 @@
 # reclaim-sim-planted, and demands that they catch it: swarm faults first, its own story where these take too long.
 # Before, the same program without a bug must be clean. Prints for each bug the invariant that it breaks, the first one
 # that a checker named, and how long that took: wall seconds, simulated hours, runs. Exit status 1 if one was not
-# caught or if a planted bug is not in the list; invariants of I1 to I15 with less than two are named.
+# caught, if a planted bug is not in the list, or if an invariant of I1 to I15 has less than two.
 #
 #   scripts/mutation.sh [SECONDS [BUG…]]   swarm faults for at most so long for each bug (60); only these bugs
 #   RN_BUILD=FOLDER                        the build folder (an absolute path; build/dev)
@@ -39,7 +39,7 @@ if [[ "${planted[*]}" != "${listed[*]}" ]]; then
   exit 1
 fi
 for i in {1..15}; do
-  (($(grep -c " I$i " "$list") >= 2)) || echo "less than two known bugs break I$i"
+  (($(grep -c " I$i " "$list") >= 2)) || { echo "mutation: less than two bugs break I$i" >&2; exit 1; }
 done
 
 build=${RN_BUILD:-$PWD/build/dev}

@@ -72,7 +72,7 @@ void State::move_unsaved(JobEntry& job, JobState to, std::string reason) {
   job.row.job.state = to;
   job.row.job.reason = std::move(reason);
   if (to == JobState::kQueued) {
-    queued.insert(id);
+    if (!planted("coordinator.forgets_the_displaced")) queued.insert(id);
     is_dispatch_wanted = true;
   } else {
     queued.erase(id);
