@@ -5,9 +5,10 @@
 #   scripts/test.sh             every test; units under AddressSanitizer and UBSan (section asan), and the data plane
 #                               under ThreadSanitizer (tsan) too
 #   scripts/test.sh SECTION…    only these: unit structure headers tidy fuzz sim scenario planted system asan fuzzing
-#                               tsan guests lint. The default run plays sim, scenario and planted beside system (section
-#                               together), and leaves out unit and fuzz, which asan and fuzzing do with sanitizers, and
-#                               guests and lint (clang-tidy), which take minutes
+#                               tsan guests lint chaos. The default run plays sim, scenario and planted beside system
+#                               (section together), and leaves out unit and fuzz, which asan and fuzzing do with
+#                               sanitizers, and guests, lint (clang-tidy) and chaos (scripts/chaos-sim.sh for
+#                               RN_CHAOS_SECONDS, 180), which take minutes
 #   RN_TREE=dev scripts/test.sh SECTION…   on the tree of the edit loop, file by file; ci compiles a dozen as one
 #
 # Only the programs that the chosen tests need are built. Every section prints its wall time with its build's. The last
@@ -22,7 +23,7 @@ export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 jobs=$(nproc)
 # NOTE(kernel ≥ 6.1): the sanitizers of clang 14 want fewer random address bits than kernels give now.
 still=(setarch "$(uname -m)" -R)
-all_sections=(unit structure headers tidy fuzz sim scenario planted system together asan tsan fuzzing guests lint)
+all_sections=(unit structure headers tidy fuzz sim scenario planted system together asan tsan fuzzing guests lint chaos)
 default_sections=(structure headers tidy asan fuzzing tsan together)
 plain=${RN_TREE:-ci} # the tree without sanitizers
 results=$(mktemp -d)
@@ -140,6 +141,8 @@ section_headers() {
 
 section_guests() { tests/guests/check_determinism.sh --steps 80 --kills 2 --seed 1; }
 
+section_chaos() { scripts/chaos-sim.sh "${RN_CHAOS_SECONDS:-180}"; }
+
 # clang-tidy over the libraries' files, a dozen as one, and over every program.
 section_lint() {
   local files wanted='/whole_reclaim(net_[a-z]+|_cli)_[0-9a-z]+[.]cc$|/apps/[a-z-]+/[a-z_]+[.]cc$'
@@ -167,9 +170,11 @@ summary() {
   ((${#failed_sections[@]} == 0)) || echo "failed: ${failed_sections[*]}"
   /usr/bin/python3 - "$results" <<'PYTHON'
 import pathlib, re, sys, xml.etree.ElementTree as tree
-passed = failed = skipped = 0
+passed = failed = skipped = runs = 0
+hours = 0.0
 # A program that passed may have left out some of what it holds: gtest and unittest say so.
 INSIDE = re.compile(r"^\[  SKIPPED \] (\d+) test|\bskipped=(\d+)", re.MULTILINE)
+SIMULATED = re.compile(r"(\d+) seeds from \d+, 0 violations, ([\d.]+) simulated cluster-hours")
 for path in pathlib.Path(sys.argv[1]).glob("*.xml"):
     for case in tree.parse(path).getroot().iter("testcase"):
         status, name = case.get("status"), case.get("name")
@@ -178,6 +183,8 @@ for path in pathlib.Path(sys.argv[1]).glob("*.xml"):
             print("skipped:", name)
             continue
         inside = sum(int(a or b) for a, b in INSIDE.findall(case.findtext("system-out") or ""))
+        for seeds, simulated in SIMULATED.findall(case.findtext("system-out") or ""):
+            runs, hours = runs + int(seeds), hours + float(simulated)
         if inside:
             skipped += inside
             print(f"skipped: {inside} inside {name}")
@@ -186,6 +193,8 @@ for path in pathlib.Path(sys.argv[1]).glob("*.xml"):
         else:
             failed += 1
             print("failed:", name)
+if runs:
+    print(f"fault simulation: {hours:.1f} simulated cluster-hours in {runs} seeded runs; more by section chaos")
 print(f"{passed} passed, {failed} failed, {skipped} skipped")
 PYTHON
 }

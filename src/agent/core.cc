@@ -7,6 +7,7 @@
 #include "agent/owner_words.h"
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/planted.h"
 
 namespace rn::agent {
 
@@ -191,6 +192,8 @@ Status Core::State::restore(const std::vector<JournalRow>& rows) {
       for (GenerationRow& g : a.row.generations) g.ref.snapshot_boot_ns = 0;
       a.is_dirty = true;
     }
+    if (planted("agent.takes_half_a_restore") && a.row.phase == Phase::kRestoring)
+      a.row.phase = Phase::kAdopting;
     a.is_seen_running = true;
     // Whether the warden heard of the newest one is not known.
     a.is_notice_due = a.row.phase == Phase::kRunning || a.row.phase == Phase::kNoticed;
@@ -342,6 +345,14 @@ void Core::State::on(const Started& e) {
   for (auto& [name, a] : attempts_) {
     a.renewed_at = now_.boot;
     arbiter_.renew(name.job, name.epoch, now_.boot + milliseconds(a.commit.lease_ms));
+    // Restored before a reboot, and not synced: there is nothing whole to start from.
+    const bool is_restored = a.row.phase == Phase::kAdopting || a.row.phase == Phase::kStarting;
+    if (is_restored && a.row.leased_ns == 0)
+      order_stop(
+          a,
+          StopOrder{
+              AttemptEnd::kRefused, 0, "the machine went down before its guest was started", {}, 0}
+      );
   }
 }
 

@@ -177,6 +177,19 @@ TEST_F(CoreRecovery, after_a_reboot_every_guest_is_lost_but_its_generations_stil
   EXPECT_EQ(last_end(), AttemptEnd::kLost);
 }
 
+/// What is restored is not synced before the guest has it: that would cost a start minutes.
+TEST_F(CoreRecovery, what_was_restored_before_a_reboot_is_not_started_from) {
+  prepare();
+  ASSERT_EQ(state(), AttemptState::kStarting);
+  config.boot_id = "boot-2";
+  crash_and_restart();
+  warden.guests.clear();
+  come_back();
+
+  EXPECT_NE(state(), AttemptState::kStarting);
+  EXPECT_FALSE(has_asked<warden_wire::StartGuest>());
+}
+
 TEST_F(CoreRecovery, how_old_a_save_of_an_earlier_boot_is_nobody_knows) {
   run();
   save(1);

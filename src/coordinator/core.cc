@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/planted.h"
 #include "coordinator/core_commands.h"
 #include "coordinator/core_copies.h"
 #include "coordinator/core_evacuation.h"
@@ -42,7 +43,8 @@ void open_generation(State& state, const Snapshot& snapshot) {
   for (const JobRow& row : snapshot.jobs)
     highest = std::max<std::uint64_t>(highest, row.job.epoch.generation);
   RN_ASSERT(highest < 0xffffffff, "the epochs' generations are used up");
-  state.generation = static_cast<std::uint32_t>(highest) + 1;
+  const bool is_kept = planted("coordinator.keeps_its_generation") && highest > 0;
+  state.generation = static_cast<std::uint32_t>(highest) + (is_kept ? 0 : 1);
   state.write(SetMeta{"generation", std::to_string(state.generation)});
   state.next_job_number = std::max<std::uint64_t>(1, number_in(snapshot.meta, "next_job_number"));
   for (const JobRow& row : snapshot.jobs)

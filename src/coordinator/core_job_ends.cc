@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/planted.h"
 #include "coordinator/core_copies.h"
 #include "coordinator/core_evacuation.h"
 #include "coordinator/core_holders.h"
@@ -203,6 +204,8 @@ void conclude(State& state, JobEntry& job, AttemptEntry& attempt, AttemptEnd end
       return displace(state, job, a.node, "moves: " + a.detail, job.row.is_going_home);
     case AttemptEnd::kReclaimed:
     case AttemptEnd::kLost:
+      if (planted("coordinator.fails_the_reclaimed"))
+        return finish(state, job, JobState::kFailed, "its node was taken back");
       return displace(state, job, a.node, a.detail.empty() ? "its node was taken back" : a.detail);
     case AttemptEnd::kRefused:
       return refused(state, job, a);

@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/planted.h"
 #include "coordinator/core_copies.h"
 #include "coordinator/core_evacuation.h"
 #include "coordinator/core_holders.h"
@@ -97,7 +98,7 @@ void reattach(State& state, JobEntry& job, AttemptEntry& attempt, AttemptState p
   note_evacuees(state, *node);
 }
 
-bool is_waiting(const JobEntry& job) {
+bool waits_for_place(const JobEntry& job) {
   return job.row.job.state == JobState::kQueued ||
          (job.row.job.state == JobState::kPlacing && job.placement.has_value());
 }
@@ -119,7 +120,7 @@ void hear_restore(
 ) {
   const bool was_waiting = !attempt.waits_for.empty();
   take_restore_wait(state, job, attempt, report);
-  if (!was_waiting || !attempt.waits_for.empty() || is_waiting(job)) return;
+  if (!was_waiting || !attempt.waits_for.empty() || waits_for_place(job)) return;
   job.row.job.reason = reason_for(state, job, attempt.row.attempt.state);
   state.save(job);
 }
@@ -162,7 +163,7 @@ wire::AttemptVerdict verdict_on(
   take_numbers(state, *attempt, report);
   take_trouble(state, *job, *attempt, report.save_trouble);
   hear_restore(state, *job, *attempt, report);
-  if (is_waiting(*job) && attempt->is_granted) {
+  if (waits_for_place(*job) && attempt->is_granted) {
     // Only a hello reattaches: what drains goes on draining, and its job stays in the queue.
     const bool is_finished = report.end == AttemptEnd::kSucceeded;
     if (is_hello && (holds_guest(report.state) || is_finished))
@@ -185,7 +186,7 @@ void lose_attempt(State& state, NodeEntry& node, const AttemptKey& key, const st
   node.attempts.erase(key);
   if (attempt == nullptr || job == nullptr || !attempt->is_live()) return;
   close_attempt(state, *attempt, AttemptEnd::kLost, detail);
-  if (!state.is_current(key.first, key.second) || is_waiting(*job)) return;
+  if (!state.is_current(key.first, key.second) || waits_for_place(*job)) return;
   if (job->row.stop_end != AttemptEnd::kNone && job->row.stop_end != AttemptEnd::kMigrated)
     return finish_stopped(state, *job);
   if (!attempt->is_granted) return queue_again(state, *job, "the lease was never granted");
@@ -229,7 +230,7 @@ void advance(State& state, JobEntry& job, AttemptEntry& attempt, const wire::Att
   hear_restore(state, job, attempt, event.report);
   state.save(attempt);
   // A drain that lasted too long: its job waits in the queue already, and only the copies count.
-  if (!is_change || is_waiting(job)) return;
+  if (!is_change || waits_for_place(job)) return;
   const std::string reason = reason_for(state, job, phase);
   follow(state, job, job_state_of(phase), reason);
   state.note(
@@ -298,7 +299,7 @@ bool is_too_slow(
 
 void look_at(State& state, JobEntry& job, AttemptEntry& attempt) {
   NodeEntry* node = state.find_node(attempt.row.attempt.node);
-  if (is_waiting(job)) return;
+  if (waits_for_place(job)) return;
   if (is_too_slow(state, job, attempt, node)) {
     const nanoseconds waited = state.now.boot - attempt.state_since;
     displace(
@@ -372,7 +373,8 @@ void on_attempt_event(State& state, NodeEntry& sender, const wire::AttemptEvent&
   const wire::AttemptReport& report = event.report;
   AttemptEntry* attempt = state.find_attempt(report.job, report.epoch);
   JobEntry* job = state.find_job(report.job);
-  const bool is_ours = attempt != nullptr && attempt->row.attempt.node == sender.row.node;
+  const bool is_ours = attempt != nullptr && (attempt->row.attempt.node == sender.row.node ||
+                                              planted("coordinator.hears_anybody"));
   if (job == nullptr || !is_ours) {
     ++state.metrics.effects_fenced;
     return answer_event(state, sender, event, false);
@@ -405,7 +407,8 @@ void on_attempt_event(State& state, NodeEntry& sender, const wire::AttemptEvent&
 
 void on_log_append(State& state, NodeEntry& sender, const wire::LogAppend& message) {
   AttemptEntry* attempt = state.find_attempt(message.job, message.epoch);
-  const bool is_ours = attempt != nullptr && attempt->row.attempt.node == sender.row.node;
+  const bool is_ours = attempt != nullptr && (attempt->row.attempt.node == sender.row.node ||
+                                              planted("coordinator.takes_logs_of_anybody"));
   const bool is_open =
       is_ours && (attempt->row.is_tail_open ||
                   (attempt->is_live() && state.is_current(message.job, message.epoch)));
@@ -417,6 +420,10 @@ void on_log_append(State& state, NodeEntry& sender, const wire::LogAppend& messa
     return;
   }
   state.metrics.log_bytes += message.bytes.size();
+  if (planted("coordinator.acknowledges_logs_early"))
+    on_log_stored(
+        state, LogStored{message.job, message.epoch, message.offset + message.bytes.size()}
+    );
   state.act(AppendLog{message.job, message.epoch, message.offset, message.bytes});
 }
 
@@ -442,7 +449,10 @@ void on_publish_outputs(State& state, NodeEntry& sender, const wire::PublishOutp
     state.send(sender, wire::AttemptAck{.job = message.job, .epoch = message.epoch});
     return;
   }
-  if (!is_ours || !attempt->is_live() || !state.is_current(message.job, message.epoch)) {
+  const bool is_open =
+      is_ours && ((attempt->is_live() && state.is_current(message.job, message.epoch)) ||
+                  planted("coordinator.publishes_what_is_fenced"));
+  if (!is_open) {
     if (is_ours) say_fenced(state, sender, *attempt, "outputs");
     state.send(
         sender, wire::AttemptAck{.job = message.job, .epoch = message.epoch, .is_accepted = false}
@@ -459,7 +469,9 @@ void on_outputs_checked(State& state, const OutputsChecked& event) {
   if (attempt == nullptr || job == nullptr) return;
   attempt->is_checking_outputs = false;
   NodeEntry* node = state.find_node(attempt->row.attempt.node);
-  if (!attempt->is_live() || !state.is_current(event.job, event.epoch)) return;
+  const bool is_open = (attempt->is_live() && state.is_current(event.job, event.epoch)) ||
+                       planted("coordinator.publishes_what_is_fenced");
+  if (!is_open) return;
   if (!event.status) {
     // Not answered: the agent repeats, after it has uploaded what was missing.
     log::warning(
@@ -527,7 +539,7 @@ void lose_attempts_of(State& state, NodeEntry& node) {
       lose_attempt(state, node, key, "its node is gone");
       continue;
     }
-    if (!state.is_current(key.first, key.second) || is_waiting(*job)) continue;
+    if (!state.is_current(key.first, key.second) || waits_for_place(*job)) continue;
     if (job->row.stop_end != AttemptEnd::kNone && job->row.stop_end != AttemptEnd::kMigrated) {
       lose_attempt(state, node, key, "its node is gone");
       continue;

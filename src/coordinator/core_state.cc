@@ -72,7 +72,7 @@ void State::move_unsaved(JobEntry& job, JobState to, std::string reason) {
   job.row.job.state = to;
   job.row.job.reason = std::move(reason);
   if (to == JobState::kQueued) {
-    queued.insert(id);
+    if (!planted("coordinator.forgets_the_displaced")) queued.insert(id);
     is_dispatch_wanted = true;
   } else {
     queued.erase(id);
@@ -132,7 +132,9 @@ JobEntry& State::adopt(JobRow row) {
   const JobId id = row.job.id;
   const bool is_over = is_terminal(row.job.state);
   jobs_by_number[row.job.number] = id;
-  if (!row.idempotency_key.empty()) jobs_by_key[{row.job.owner, row.idempotency_key}] = id;
+  const bool is_forgotten = planted("coordinator.forgets_keys_at_start") && connections.empty();
+  if (!row.idempotency_key.empty() && !is_forgotten)
+    jobs_by_key[{row.job.owner, row.idempotency_key}] = id;
   if (!is_over) {
     unfinished.insert(id);
     ++unfinished_of[row.job.owner];

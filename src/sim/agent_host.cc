@@ -42,7 +42,9 @@ std::string point_of(const agent::Effect& effect) {
 
 struct AgentHost::Life {
   explicit Life(AgentHost& host)
-      : fs(host.world_, host.machine_.disk(), "agent.disk"), work(host, *host.rng_), peers(host) {}
+      : fs(host.world_, host.machine_.disk(), "agent.disk", host.process_.name()),
+        work(host, *host.rng_),
+        peers(host) {}
 
   ProcessFs fs;
   AgentWork work;
@@ -125,7 +127,7 @@ nanoseconds AgentHost::some_time(std::int64_t low_ms, std::uint64_t span_ms) {
 }
 
 bool AgentHost::dies_at(std::string_view point) {
-  if (!world_.crashes_at(point)) return false;
+  if (!world_.crashes_at(point, process_.name())) return false;
   crash(some_time(200, 10'000));
   return true;
 }
@@ -138,7 +140,7 @@ bool AgentHost::dies_if_disk_did() {
 }
 
 void AgentHost::start() {
-  if (process_.is_up() || !is_wanted_) return;
+  if (process_.is_up() || !is_wanted_ || !machine_.is_on()) return;
   process_.begin_life();
   world_.trace(process_.name(), "agent starts");
   rng_ = std::make_unique<SeededRng>(world_.rng().next());

@@ -6,6 +6,7 @@
 
 #include "sim/cluster.h"
 #include "sim/forger.h"
+#include "sim/striker.h"
 
 namespace rn::sim {
 
@@ -46,9 +47,15 @@ FaultPlan draw_plan(Rng& rng) {
 class Nemesis {
  public:
   Nemesis(World& world, Cluster& cluster)
-      : world_(world), cluster_(cluster), rng_(world.rng().next()), forger_(cluster, rng_) {}
+      : world_(world),
+        cluster_(cluster),
+        rng_(world.rng().next()),
+        forger_(cluster, rng_),
+        striker_(world, cluster, forger_) {}
 
-  void start() {
+  void start(bool has_strikes) {
+    if (has_strikes) striker_.draw_plan();
+    striker_.start();
     const FaultPlan& plan = world_.faults();
     repeat(plan.partitions_per_hour, "partition", [this] { partition(); });
     repeat(plan.host_losses_per_hour, "power loss", [this] {
@@ -99,7 +106,10 @@ class Nemesis {
     return has_leaver_ || plan.rots_per_hour > 0 || plan.has_hollow_holder;
   }
 
-  void stop() { is_on_ = false; }
+  void stop() {
+    is_on_ = false;
+    striker_.stop();
+  }
 
   const std::map<std::string, std::uint64_t>& injected() const { return injected_; }
 
@@ -157,16 +167,13 @@ class Nemesis {
   void jump() {
     static constexpr std::int64_t kSeconds[] = {1, 3600, 315'360'000};
     const std::int64_t by = kSeconds[rng_.below(3)] * (rng_.below(2) == 0 ? 1 : -1);
-    const std::uint64_t who = rng_.below(cluster_.nodes().size() + 1);
+    const std::size_t drawn = rng_.below(cluster_.nodes().size() + 1);
+    const std::size_t who = drawn == 0 ? cluster_.nodes().size() : drawn - 1;
     world_.trace("nemesis", "clock jump of " + std::to_string(by) + " s");
-    if (who == 0) cluster_.checkers().on_clock_jump();
-    if (who == 0) cluster_.evacuations().on_clock_jump();
-    const auto jump_by = [this, who](nanoseconds how_far) {
-      if (who > 0) return cluster_.jump_clock(who - 1, how_far);
-      cluster_.coordinator().clock().jump_wall(how_far);
-    };
-    jump_by(seconds(by));
-    world_.queue().after(some_seconds(30, 600), [jump_by, by] { jump_by(seconds(-by)); });
+    cluster_.jump_clock(who, seconds(by));
+    world_.queue().after(some_seconds(30, 600), [this, who, by] {
+      cluster_.jump_clock(who, seconds(-by));
+    });
   }
 
   void fill_disk() {
@@ -217,6 +224,7 @@ class Nemesis {
   Cluster& cluster_;
   SeededRng rng_;
   Forger forger_;
+  Striker striker_;
   bool is_on_ = true;
   bool has_leaver_ = false;
   std::map<std::string, std::uint64_t> injected_;
@@ -259,7 +267,7 @@ ChaosReport run_chaos(const ChaosOptions& options) {
   for (const std::string& point : options.crash_at) world.plan_crash(point, 0);
   Nemesis nemesis(world, cluster);
   cluster.start();
-  nemesis.start();
+  nemesis.start(options.has_strikes);
   const bool may_leave = world.rng().below(4) == 0 && !nemesis.loses_copies();
   if (must_leave || may_leave) nemesis.plan_leaving(options.length);
   for (std::uint32_t i = 0; i < options.jobs; ++i) {

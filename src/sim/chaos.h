@@ -19,6 +19,7 @@ struct ChaosOptions {
   nanoseconds liveness = std::chrono::hours(6);
   std::uint32_t jobs = 6;
   std::set<std::string> crash_at;  ///< besides what the seed draws: where these are first passed
+  bool has_strikes = true;         ///< faults at crash points other than the process's own death
   bool echo = false;
 };
 

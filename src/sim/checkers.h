@@ -39,7 +39,7 @@ std::string attempt_name(const JobId& job, LeaseEpoch epoch);
 ///   I4  epochs only grow; none is used before its row is durable
 ///   I5  acknowledged = verified on k other failure domains: receipts by the true keys, and the
 ///       holders' disks; whatever is acknowledged to anybody is in the store by then
-///   I6  a guest starts from a whole checkpoint or from nothing
+///   I6  a guest starts from a whole checkpoint or from nothing, all of it of one step
 ///   I7  a resumed guest is not behind an acknowledgement
 ///   I8  every holder keeps the newest durable generation and the one before it, but for those that
 ///       lie and what has rotted since; an attempt resumes behind one only if no honest node has it

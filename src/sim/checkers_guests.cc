@@ -100,6 +100,13 @@ void Checkers::on_guest_start(const Machine& machine, const Machine::Container& 
   if (state.chain != state_after(state.step).chain) {
     world_.violate("I6", name(container.guest) + " started from a torn state on " + machine.name());
   }
+  if (container.step_beside.value_or(state.step) != state.step)
+    world_.violate(
+        "I6",
+        name(container.guest) + " started from a mixture on " + machine.name() + ": step " +
+            std::to_string(state.step) + " and files of step " +
+            std::to_string(*container.step_beside)
+    );
   AttemptHistory& attempt = attempts_[{container.guest.job, container.guest.epoch}];
   const auto node = nodes_.find(attempt.node);
   if (!attempt.is_issued || node == nodes_.end() || node->second.name != machine.name())

@@ -410,6 +410,8 @@ void Cluster::lose_power(std::size_t node, nanoseconds back_after) {
   checkers_.on_power_loss(*mine.machine);
   mine.machine->lose_power();
   world_.queue().after(back_after, [this, node] {
+    if (nodes_[node].is_gone) return;
+    nodes_[node].machine->switch_on();
     nodes_[node].warden->start();
     nodes_[node].agent->start();
   });
@@ -423,8 +425,13 @@ void Cluster::leave(std::size_t node) {
 }
 
 void Cluster::jump_clock(std::size_t node, nanoseconds by) {
-  nodes_[node].machine->clock().jump_wall(by);
-  owners_.on_clock_jump(nodes_[node].name);
+  if (node < nodes_.size()) {
+    nodes_[node].machine->clock().jump_wall(by);
+    return owners_.on_clock_jump(nodes_[node].name);
+  }
+  checkers_.on_clock_jump();
+  evacuations_.on_clock_jump();
+  coordinator_->clock().jump_wall(by);
 }
 
 void Cluster::kill_agent(std::size_t node, nanoseconds back_after) {
@@ -497,6 +504,8 @@ bool Cluster::run_to_the_end(nanoseconds limit) {
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     set_liar(i, false);
     if (nodes_[i].is_gone) continue;
+    nodes_[i].machine->switch_on();
+    nodes_[i].warden->slow_engine(nanoseconds(0));
     free_disk(nodes_[i]);
     set_data(i, true);
     nodes_[i].warden->process().resume();
@@ -567,7 +576,7 @@ std::string Cluster::destination_of(const std::string& key) const {
   return "";
 }
 
-std::size_t Cluster::find_node(const std::string& name) const {
+std::size_t Cluster::find_node(std::string_view name) const {
   const auto found = std::find_if(nodes_.begin(), nodes_.end(), [&](const Node& node) {
     return node.name == name;
   });

@@ -43,7 +43,6 @@ struct Node {
   bool is_owner_using = false;
   bool is_gone = false;
   bool has_left = false;  ///< its owner takes it out of the site for good; it may still be at it
-  std::uint64_t failures = 0;  ///< voids a planned restart
 };
 
 struct SubmittedJob {
@@ -79,7 +78,7 @@ class Cluster {
   void lose_for_good(std::size_t node);
   /// Its owner takes it out of the site for good. Repeated until the agent hears it.
   void leave(std::size_t node);
-  /// The wall clock of the node jumps.
+  /// The wall clock of the node jumps; of the coordinator's host, if there is no such node.
   void jump_clock(std::size_t node, nanoseconds by);
   void kill_agent(std::size_t node, nanoseconds back_after);
   void kill_warden(std::size_t node, nanoseconds back_after);
@@ -116,7 +115,7 @@ class Cluster {
   nanoseconds time_needed() const;
 
   bool are_all_finished() const;
-  std::size_t find_node(const std::string& name) const;  ///< nodes().size() if there is none
+  std::size_t find_node(std::string_view name) const;  ///< nodes().size() if there is none
   JobState state_of(const std::string& key) const;
   std::string node_of(const std::string& key) const;
   /// The node that the job's evacuation goes to, as the coordinator says; empty: none.

@@ -38,7 +38,7 @@ CoordinatorHost::CoordinatorHost(World& world, coordinator::Config config)
 CoordinatorHost::~CoordinatorHost() = default;
 
 bool CoordinatorHost::dies_at(std::string_view point) {
-  if (!world_.crashes_at(point)) return false;
+  if (!world_.crashes_at(point, process_.name())) return false;
   crash(milliseconds(200 + static_cast<std::int64_t>(world_.rng().below(20'000))));
   return true;
 }

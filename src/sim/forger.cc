@@ -213,10 +213,17 @@ bool Forger::forge_from_the_past(std::size_t node) {
           event_of(*row, AttemptState::kRunning, AttemptEnd::kNone, row->last_seq + 1)
       );
     default: {
-      const Digest listing = cluster_.coordinator().blobs().begin()->first;
-      return agent.forge(wire::PublishOutputs{job.id, row->attempt.epoch, listing});
+      return agent.forge(wire::PublishOutputs{job.id, row->attempt.epoch, empty_listing()});
     }
   }
+}
+
+/// In the coordinator's blobs, so that nothing but whose it is speaks against it.
+Digest Forger::empty_listing() {
+  const Blob encoded = to_cbor(Listing{});
+  const Digest listing = crypto::sha256(encoded);
+  cluster_.coordinator().blobs()[listing] = encoded;
+  return listing;
 }
 
 /// Sizes, deadlines and speeds that cannot be, of another's job and of the own ones.
@@ -278,11 +285,7 @@ bool Forger::forge_about_others(std::size_t node, const std::string& kind) {
     ));
   }
   if (kind == "outputs") {
-    auto& blobs = cluster_.coordinator().blobs();
-    const Blob encoded = to_cbor(Listing{});
-    const Digest listing = crypto::sha256(encoded);
-    blobs[listing] = encoded;
-    return agent.forge(wire::PublishOutputs{job, epoch, listing});
+    return agent.forge(wire::PublishOutputs{job, epoch, empty_listing()});
   }
   if (kind == "log") {
     const BlobView words = as_bytes("all is lost\n");

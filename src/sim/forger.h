@@ -44,6 +44,7 @@ class Forger {
   bool forge_from_the_past(std::size_t node);
   bool forge_about_others(std::size_t node, const std::string& kind);
   bool forge_transfers(AgentHost& agent, const coordinator::AttemptRow& row);
+  Digest empty_listing();
   bool forge_hello(std::size_t node);
   bool forge_transfer(std::size_t node, bool is_store);
 

@@ -2,6 +2,7 @@
 #include "sim/machine.h"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace rn::sim {
 
@@ -16,6 +17,7 @@ void Machine::fill_disk(bool is_full) {
 
 void Machine::lose_power() {
   world_.trace(name_, "loses power");
+  is_on_ = false;
   containers_.clear();
   disk_.restart();
   ++boots_;
@@ -67,6 +69,7 @@ Status Machine::go(const GuestName& guest) {
   container->state = ContainerState::kRunning;
   container->started = world_.now();
   container->progress = read_checkpoint(disk_, container->work + "/model.safetensors");
+  container->step_beside = step_beside(container->work);
   world_.trace(
       name_,
       "guest " + guest.job.str() + " " + to_string(guest.epoch) + " starts at step " +
@@ -114,6 +117,15 @@ void Machine::finish_step(const GuestName& guest, std::uint64_t run) {
     return end(*container, 0, true);
   }
   schedule_step(*container);
+}
+
+/// Of save_beside(); none in a work folder where nothing was saved yet.
+std::optional<std::uint64_t> Machine::step_beside(const std::string& work) {
+  const auto losses = read_all(disk_, work + "/losses.txt", 4096);
+  unsigned long long step = 0;
+  if (!losses) return std::nullopt;
+  if (std::sscanf(std::string(as_text(*losses)).c_str(), "step %20llu ", &step) != 1) return 0;
+  return step;
 }
 
 /// What scripts keep beside their checkpoint: a file that never changes and some that always do.

@@ -30,6 +30,8 @@ class Machine {
     ContainerState state = ContainerState::kCreated;
     Training training;
     TrainingState progress;
+    std::optional<std::uint64_t>
+        step_beside;   ///< what a file beside its checkpoint said at the start
     std::string work;  ///< folder on the disk
     std::uint32_t slot = 0;
     std::uint32_t cpu_milli = 1000;
@@ -60,8 +62,12 @@ class Machine {
 
   std::string boot_id() const { return name_ + "-boot-" + std::to_string(boots_); }
 
-  /// Everything volatile is gone; unsynced data too.
+  /// Everything volatile is gone; unsynced data too. Nothing starts until the power is back.
   void lose_power();
+
+  void switch_on() { is_on_ = true; }
+
+  bool is_on() const { return is_on_; }
 
   // The engine.
   Result<std::string> create(
@@ -113,6 +119,7 @@ class Machine {
   void finish_step(const GuestName& guest, std::uint64_t run);
   void save(Container& container);
   void save_beside(const Container& container);
+  std::optional<std::uint64_t> step_beside(const std::string& work);
   void say(const Container& container, const std::string& line);
   void end(Container& container, std::int32_t exit_code, bool is_own);
 
@@ -124,6 +131,7 @@ class Machine {
   std::vector<std::string> images_;
   std::set<std::string> data_sets_;
   std::vector<std::int64_t> emergencies_;
+  bool is_on_ = true;
   bool is_disk_full_ = false;
   std::uint64_t boots_ = 1;
   std::uint64_t next_id_ = 1;

@@ -73,13 +73,15 @@ void Network::send(ConnectionId id, const std::string& from, Blob bytes) {
     return break_connection(id);
   }
   TrueTime arrival = std::max(queue_.now() + latency(), target.last_arrival + nanoseconds(1));
-  if (!connection.is_exact && rng_.unit() < faults_.reorder) {
+  const bool is_late = !connection.is_exact && rng_.unit() < faults_.reorder;
+  if (is_late || (!connection.is_exact && held_back_.erase(from) > 0)) {
     ++injected_["reorder"];
     arrival += up_to(kHeldBack);
   } else {
     target.last_arrival = arrival;
   }
-  if (!connection.is_exact && rng_.unit() < faults_.duplicate) {
+  const bool is_repeated = !connection.is_exact && rng_.unit() < faults_.duplicate;
+  if (is_repeated || (!connection.is_exact && repeated_.erase(from) > 0)) {
     ++injected_["duplicate"];
     queue_.at(arrival + up_to(kReplayed), [this, id, to_server, copy = bytes]() mutable {
       deliver(id, to_server, std::move(copy));
@@ -139,6 +141,14 @@ void Network::close(ConnectionId id, const std::string& from) {
         }
       }
   );
+}
+
+void Network::break_host(const std::string& host) {
+  std::vector<ConnectionId> affected;
+  for (const auto& [id, connection] : connections_) {
+    if (connection.client.host == host || connection.server.host == host) affected.push_back(id);
+  }
+  for (const ConnectionId id : affected) break_connection(id);
 }
 
 void Network::drop_host(const std::string& host) {

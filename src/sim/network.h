@@ -41,7 +41,18 @@ class Network {
 
   Network(EventQueue& queue, Rng& rng) : queue_(queue), rng_(rng) {}
 
-  void set_faults(const NetworkFaults& faults) { faults_ = faults; }
+  /// What was asked for single messages and has not come is forgotten.
+  void set_faults(const NetworkFaults& faults) {
+    faults_ = faults;
+    repeated_.clear();
+    held_back_.clear();
+  }
+
+  /// The next message that the host sends is delivered once more, as by `duplicate`; is held back,
+  /// as by `reorder`. Not on exact connections.
+  void repeat_next(const std::string& host) { repeated_.insert(host); }
+
+  void hold_back_next(const std::string& host) { held_back_.insert(host); }
 
   /// `accept` is called at the server's side with the new connection after the round trip; nothing
   /// happens at all if a direction is cut (the caller's own timeout decides). Answers the
@@ -66,6 +77,8 @@ class Network {
   void close(ConnectionId id, const std::string& from);
   /// All connections of a host break without a word (crash, power loss).
   void drop_host(const std::string& host);
+  /// The same, and the host is there to notice it.
+  void break_host(const std::string& host);
 
   void cut(const std::string& from, const std::string& to) { cuts_.insert({from, to}); }
 
@@ -107,6 +120,8 @@ class Network {
   ConnectionId next_ = 1;
   std::map<ConnectionId, Connection> connections_;
   std::set<std::pair<std::string, std::string>> cuts_;
+  std::set<std::string> repeated_;
+  std::set<std::string> held_back_;
   std::uint64_t delivered_ = 0;
   std::map<std::string, std::uint64_t> injected_;
 };

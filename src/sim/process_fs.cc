@@ -38,7 +38,7 @@ Status ProcessFs::alive() const {
 
 Status ProcessFs::point(const char* operation) {
   RN_CHECK(alive());
-  is_dead_ = world_.crashes_at(role_ + "." + operation);
+  is_dead_ = world_.crashes_at(role_ + "." + operation, process_);
   return alive();
 }
 

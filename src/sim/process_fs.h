@@ -17,8 +17,8 @@ namespace rn::sim {
 class ProcessFs final : public FileSystem {
  public:
   /// `world` and `disk` outlive it.
-  ProcessFs(World& world, FileSystem& disk, std::string role)
-      : world_(world), disk_(disk), role_(std::move(role)) {}
+  ProcessFs(World& world, FileSystem& disk, std::string role, std::string process)
+      : world_(world), disk_(disk), role_(std::move(role)), process_(std::move(process)) {}
 
   /// Died at a crash point, or was told so.
   bool is_dead() const { return is_dead_; }
@@ -50,6 +50,7 @@ class ProcessFs final : public FileSystem {
   World& world_;
   FileSystem& disk_;
   std::string role_;
+  std::string process_;
   bool is_dead_ = false;
 };
 

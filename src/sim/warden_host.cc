@@ -39,13 +39,13 @@ WardenHost::WardenHost(World& world, Machine& machine)
 WardenHost::~WardenHost() = default;
 
 bool WardenHost::dies_at(std::string_view point) {
-  if (!world_.crashes_at(point)) return false;
+  if (!world_.crashes_at(point, process_.name())) return false;
   crash(milliseconds(100 + static_cast<std::int64_t>(world_.rng().below(5000))));
   return true;
 }
 
 void WardenHost::start() {
-  if (process_.is_up()) return;
+  if (process_.is_up() || !machine_.is_on()) return;
   process_.begin_life();
   rng_ = std::make_unique<SeededRng>(world_.rng().next());
   warden::CoreConfig config;
@@ -231,6 +231,15 @@ void WardenHost::push_state() {
     session.on_reply(warden_wire::StateChanged{state()});
 }
 
+void WardenHost::slow_engine(nanoseconds for_so_long) {
+  if (for_so_long > nanoseconds(0)) world_.trace(machine_.name(), "its engine answers late");
+  engine_slow_until_ = world_.now() + for_so_long;
+}
+
+nanoseconds WardenHost::engine_takes(nanoseconds usually) const {
+  return usually + std::max(nanoseconds(0), engine_slow_until_ - world_.now());
+}
+
 void WardenHost::answer_later(nanoseconds delay, warden::Event event) {
   process_.later(delay, [this, event = std::move(event)] { feed(event); });
 }
@@ -253,7 +262,7 @@ void WardenHost::start_guest(const warden::Start& start) {
     result = warden::StartedGuest{*created, 1000, to_ns(machine_.clock().now().boot)};
   else
     result = fail(created.error());
-  answer_later(milliseconds(300), warden::Started{start.op, result});
+  answer_later(engine_takes(milliseconds(300)), warden::Started{start.op, result});
 }
 
 void WardenHost::clear(const warden::Clear& clear) {
@@ -309,7 +318,8 @@ void WardenHost::carry_out(const warden::Effect& effect) {
   } else if (const auto* begin = std::get_if<warden::Start>(&effect)) {
     start_guest(*begin);
   } else if (const auto* go = std::get_if<warden::Go>(&effect)) {
-    answer_later(kShort, warden::Finished{go->op, machine_.go(go->record.guest)});
+    const Status gone = machine_.go(go->record.guest);
+    answer_later(engine_takes(kShort), warden::Finished{go->op, gone});
   } else if (const auto* signal = std::get_if<warden::Signal>(&effect)) {
     answer_later(kShort, warden::Signalled{signal->op, signalled(*signal)});
   } else if (const auto* kill = std::get_if<warden::Kill>(&effect)) {
@@ -320,12 +330,14 @@ void WardenHost::carry_out(const warden::Effect& effect) {
     answer_later(kShort, warden::Finished{notify->op, {}});
   } else if (const auto* forget = std::get_if<warden::Forget>(&effect)) {
     machine_.remove(forget->record.guest);
-    answer_later(kShort, warden::Finished{forget->op, {}});
+    answer_later(engine_takes(kShort), warden::Finished{forget->op, {}});
   } else if (const auto* stray = std::get_if<warden::RemoveStray>(&effect)) {
     machine_.remove(stray->container.guest);
   } else if (const auto* import = std::get_if<warden::Import>(&effect)) {
     machine_.add_image(import->image.digest);
-    answer_later(milliseconds(500), warden::Imported{import->op, import->image.digest});
+    answer_later(
+        engine_takes(milliseconds(500)), warden::Imported{import->op, import->image.digest}
+    );
   } else if (const auto* clear_effect = std::get_if<warden::Clear>(&effect)) {
     clear(*clear_effect);
   }

@@ -42,6 +42,10 @@ class WardenHost {
   /// once.
   void emergency();
 
+  /// What the engine is asked for within this time is done at once, and it says so at the end of
+  /// it.
+  void slow_engine(nanoseconds for_so_long);
+
   const warden::WardenCore* core() const { return core_.get(); }
 
   /// Called when the core orders a clearing, with the time that was left to the reclaim's deadline.
@@ -70,12 +74,14 @@ class WardenHost {
   warden_wire::WardenState state() const;
   void push_state();
   void answer_later(nanoseconds delay, warden::Event event);
+  nanoseconds engine_takes(nanoseconds usually) const;
 
   World& world_;
   Machine& machine_;
   Process process_;
   warden::Journal journal_;  ///< durable
   nanoseconds search_takes_ = milliseconds(60);
+  TrueTime engine_slow_until_{0};
 
   std::unique_ptr<SeededRng> rng_;
   std::unique_ptr<warden::WardenCore> core_;

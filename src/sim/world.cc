@@ -113,7 +113,7 @@ void World::trace(std::string_view host, std::string_view what) {
   history_.push_back(time + " us " + std::string(host) + " " + std::string(what));
 }
 
-bool World::crashes_at(std::string_view point) {
+bool World::crashes_at(std::string_view point, const std::string& process) {
   auto found = coverage_.find(point);
   if (found == coverage_.end()) {
     if (!crash_points().contains(point))
@@ -134,10 +134,33 @@ bool World::crashes_at(std::string_view point) {
       faults_.hot_points.contains(point) ? faults_.crash_per_hot_point : faults_.crash_per_point;
   crash = crash || (chance > 0 && rng_.unit() < chance);
   if (crash) {
-    ++cell.crashed;
+    ++cell.hit[std::size_t(PointFault::kKill)];
     trace("world", "crash at " + std::string(point));
   }
-  return crash;
+  return crash || (!armed_.empty() && strikes_at(point, process, cell));
+}
+
+bool World::strikes_at(std::string_view point, const std::string& process, Coverage& cell) {
+  const auto found = armed_.find(point);
+  if (found == armed_.end()) return false;
+  Armed& next = found->second.front();
+  if (next.nth-- > 0) return false;
+  const PointFault fault = next.fault;
+  found->second.pop_front();
+  if (found->second.empty()) armed_.erase(found);
+  const bool is_death = fault == PointFault::kKill || fault == PointFault::kPower;
+  if (fault != PointFault::kKill && !(on_strike && on_strike(fault, process))) return false;
+  ++cell.hit[std::size_t(fault)];
+  trace("world", std::string(kPointFaultNames[std::size_t(fault)]) + " at " + std::string(point));
+  return is_death;
+}
+
+void World::arm(PointFault fault, const std::string& point, std::uint64_t nth) {
+  armed_[point].push_back({fault, nth});
+}
+
+void World::disarm() {
+  armed_.clear();
 }
 
 void World::plan_crash(const std::string& point, std::uint64_t nth) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <set>
@@ -14,6 +16,7 @@
 #include "base/time.h"
 #include "sim/lines.h"
 #include "sim/network.h"
+#include "sim/point_faults.h"
 
 namespace rn::sim {
 
@@ -22,6 +25,8 @@ struct FaultPlan {
   double crash_per_point = 0;  ///< probability that a passed crash point kills its process
   std::set<std::string, std::less<>> hot_points;  ///< crash points that kill more often,
   double crash_per_hot_point = 0;                 ///< with this probability
+  double strikes_per_hour = 0;                    ///< see Striker
+  std::set<PointFault> strikes;                   ///< of which kinds
   double partitions_per_hour = 0;     ///< symmetric and asymmetric cuts between two hosts
   double host_losses_per_hour = 0;    ///< a node loses power and comes back after a while
   double pauses_per_hour = 0;         ///< a process is stopped (SIGSTOP) for up to two minutes
@@ -73,15 +78,25 @@ class World {
 
   void echo_history(bool on) { echo_ = on; }
 
-  /// True if the process that passes this point dies here. Every passed point and every crash is
-  /// counted for the coverage table.
-  bool crashes_at(std::string_view point);
+  /// True if the process that passes this point dies here. Every passed point and all that happens
+  /// at one is counted for the coverage table.
+  bool crashes_at(std::string_view point, const std::string& process);
   /// The `nth` next passing (0 = next) of the point crashes, whatever the plan says.
   void plan_crash(const std::string& point, std::uint64_t nth);
+  /// The same for any fault, which `on_strike` carries out; one after the other where there are
+  /// several. They are forgotten at disarm().
+  void arm(PointFault fault, const std::string& point, std::uint64_t nth);
+  void disarm();
+
+  /// All of the fault but the death of the process that passes the point. False if it cannot happen
+  /// now.
+  std::function<bool(PointFault fault, const std::string& process)> on_strike;
 
   struct Coverage {
     std::uint64_t passed = 0;
-    std::uint64_t crashed = 0;
+    std::array<std::uint64_t, kPointFaults> hit{};  ///< by fault
+
+    std::uint64_t crashed() const { return hit[std::size_t(PointFault::kKill)]; }
   };
 
   const std::map<std::string, Coverage, std::less<>>& coverage() const { return coverage_; }
@@ -94,6 +109,8 @@ class World {
   const std::vector<std::string>& violations() const { return violations_; }
 
  private:
+  bool strikes_at(std::string_view point, const std::string& process, Coverage& cell);
+
   std::uint64_t seed_;
   EventQueue queue_;
   SeededRng rng_;
@@ -106,6 +123,13 @@ class World {
   bool echo_ = false;
   std::map<std::string, Coverage, std::less<>> coverage_;
   std::map<std::string, std::uint64_t, std::less<>> planned_;
+
+  struct Armed {
+    PointFault fault;
+    std::uint64_t nth;
+  };
+
+  std::map<std::string, std::deque<Armed>, std::less<>> armed_;  ///< by point
   std::vector<std::string> violations_;
 };
 

@@ -124,11 +124,13 @@ class Arguments(unittest.TestCase):
             os.chmod(alone, 0o755)
             os.mkdir(f"{alone}/scripts")
             scripts = {name: shutil.copy(STORY.parent.parent / name, f"{alone}/scripts")
-                       for name in ("planted-bugs.sh", "test.sh")}
+                       for name in ("chaos.sh", "mutation.sh", "test.sh")}
             for words, status, said in (
-                    ([scripts["planted-bugs.sh"], "--help"], 0, "planted-bugs.sh [SECONDS]"),
-                    ([scripts["planted-bugs.sh"], "--hepl"], 2, "'--hepl' is no number of seconds"),
-                    ([scripts["planted-bugs.sh"], "60", "9"], 2, "see --help"),
+                    ([scripts["mutation.sh"], "--help"], 0, "mutation.sh [SECONDS"),
+                    ([scripts["mutation.sh"], "--hepl"], 2, "'--hepl' is no number of seconds"),
+                    ([scripts["mutation.sh"], "60", "9"], 2, "see --help"),
+                    ([scripts["chaos.sh"], "--minutes", "soon"], 2, "see --help"),
+                    ([*nobody, scripts["chaos.sh"], "--minutes", "1"], 2, "run it as root"),
                     ([*nobody, scripts["test.sh"]], 2, "run them as root"),
                     ([*nobody, scripts["test.sh"], "tidy", "system"], 2, "run them as root")):
                 done = subprocess.run(words, capture_output=True, text=True, timeout=20)

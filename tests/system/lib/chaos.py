@@ -76,7 +76,7 @@ def _submits(rng, seconds):
     for index, at in enumerate(times):
         kind = KINDS[index % len(KINDS)]
         save_every = rng.choice([3, 5, 10, 20])
-        least = 5 * seconds if index < len(KINDS) else 100
+        least = 5 * min(seconds, 3600) if index < len(KINDS) else 100
         steps = save_every * round(rng.uniform(least, least + 200) / save_every)
         acts.append(Act(at, "submit", f"{kind}-{index}", (kind, steps, save_every)))
     return acts
@@ -112,18 +112,21 @@ class Daemons:
             yield f"warden {lab}", node.warden
 
     def kill(self, whom, back_s, *engine):
+        """How many processes it was."""
         kind, _, lab = whom.partition(" ")
         if kind == "engine":
             pids = processes_of(engine, f"{self.site.nodes[lab].run}/")
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            return
+            return len(pids)
         processes = dict(self.all())
-        for daemon in (f"agent {lab}", f"warden {lab}") if kind == "machine" else (whom,):
-            if daemon not in self.down:
-                processes[daemon].kill()
-                self.down[daemon] = time.monotonic() + back_s
+        those = (f"agent {lab}", f"warden {lab}") if kind == "machine" else (whom,)
+        up = [daemon for daemon in those if daemon not in self.down]
+        for daemon in up:
+            processes[daemon].kill()
+            self.down[daemon] = time.monotonic() + back_s
+        return len(up)
 
     def turn(self, now):
         """Starts whose time has come; answers what ended although nobody killed it."""
@@ -144,6 +147,11 @@ class Daemons:
         else:
             self.site.nodes[lab].spawn_warden()
         self.started[daemon] = time.monotonic()
+
+    quiet_s = 0.1  # after the last fault's end, until nobody can die of it any more
+
+    def calm(self):
+        """Faults are over."""
 
     def start_all(self):
         for daemon in list(self.down):
@@ -251,8 +259,12 @@ class Chaos:
                 self.perform(heapq.heappop(queue))
             else:
                 time.sleep(0.02)  # the schedule's own grain
-        while self.daemons.down and not self.faults:
+        self.daemons.calm()
+        quiet_since = time.monotonic()
+        while not self.faults and time.monotonic() < quiet_since + self.daemons.quiet_s:
             self.faults.extend(self.daemons.turn(time.monotonic()))
+            if self.daemons.down or not all(errand.done() for errand in self.errands):
+                quiet_since = time.monotonic()
             time.sleep(0.02)  # as above
         self.daemons.start_all()
         for errand in self.errands:
