@@ -111,7 +111,8 @@ std::vector<double> Core::State::plan_together(
   if (config_.plans_saves_together) return intervals_.plan(jobs, uplink, in_force).interval_s;
   std::vector<double> each;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
-    const auto plan = reclaim::plan_intervals({&jobs[i], 1}, uplink, kIntervalLimits, {&in_force[i], 1});
+    const auto plan =
+        reclaim::plan_intervals({&jobs[i], 1}, uplink, kIntervalLimits, {&in_force[i], 1});
     each.push_back(plan.interval_s.front());
   }
   return each;
