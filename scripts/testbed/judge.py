@@ -106,9 +106,12 @@ def _displaced(record, act, name, job, cost, old, starts):
     resumed = resumed_from(job, old)
     known = durable_at(job, act["begun"])
     known_step = saved_step(job, known["created"]) if known else 0
-    # One that saves when it is told has nothing to send before that save is over, and if it never is, never.
+    # One that saves when it is told has nothing to send before that save is over, and if it never is, never. Its
+    # word may be missing, for it is ended as soon as the save is there; the generation made of it is not.
     if job["spec"]["handles_term"] and last_save_at <= act["begun"]:
-        last_save_at = math.inf
+        is_made = resumed and resumed["created"] > act["begun"] and after
+        last_save_at = resumed["created"] if is_made else math.inf
+        last_save = max(last_save, after[0].restored) if is_made else last_save
     is_kept = after and after[0].restored >= last_save and last_save_at < math.inf
     is_new_at_once = after and any(step > cost.step for _, step in after[0].packets)
     holders = [one for one in (resumed or {}).get("holders", []) if one != act["node"] and one in record["nodes"]]

@@ -103,6 +103,14 @@ class Judged(unittest.TestCase):
         self.assertEqual((result["inside"]["count"], result["displaced"][0]["lost_steps"]), (0, 12))
         self.assertEqual(result["displaced"][0]["lost_s"], 12)
 
+    def test_who_was_ended_before_it_said_that_it_had_saved_is_judged_by_what_was_made_of_it(self):
+        record = a_record()
+        record["jobs"]["g0"]["spec"]["handles_term"] = True
+        record["jobs"]["g0"]["attempts"][0]["log"]["saved"] = [[10, 90.0]]
+        result = judge.judge(record)
+        self.assertEqual(result["inside"]["count"], 1)
+        self.assertEqual((result["displaced"][0]["ready"], result["displaced"][0]["last_save"]), (102.1, 22))
+
     def test_who_saves_when_told_and_did_not_get_to_it_is_not_inside(self):
         record = a_record()
         record["jobs"]["g0"]["spec"]["handles_term"] = True
