@@ -19,10 +19,6 @@ constexpr seconds kPathMemory{600};  ///< as long as its minimum counts
 /// A copy that gets less stands still so long between two frames that its peer gives it up.
 constexpr std::uint64_t kLeastSlowed_bps = 1'000'000;
 
-double guard_s(nanoseconds duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
 }  // namespace
 
 /// A copy of which nothing was acknowledged meanwhile says nothing: TCP keeps what it saw last.
@@ -47,9 +43,7 @@ void Core::State::look_at_paths() {
   });
   for (auto& [peer, path] : paths_) {
     if (path.longest == nanoseconds(0)) continue;
-    path.guard.observe(
-        guard_s(now_.boot.time_since_epoch()), guard_s(path.longest), guard_s(path.least)
-    );
+    path.guard.observe(in_s(now_.boot.time_since_epoch()), in_s(path.longest), in_s(path.least));
     path.longest = path.least = nanoseconds(0);
   }
 }

@@ -15,10 +15,6 @@ constexpr double kNearlyThere = 0.25;  ///< of the newer one's bytes: then it go
 constexpr double kLateSave = 1.5;      ///< of a guest's usual gap: then no save is expected of it
 constexpr double kMostRewritten = 0.5;  ///< new in a save: then the next has little of it left
 
-double seconds_of(nanoseconds duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
 }  // namespace
 
 /// Of the uplink, in bytes a second, for each guest that leaves now.
@@ -53,8 +49,8 @@ void Core::State::leave_older(Attempt& a, const GenerationRow& row) {
     if (pending.generation >= row.ref.generation) return false;
     const auto older = static_cast<double>(estimate(a, pending.transfer));
     if (older < kNearlyThere * missing_bytes(a, row)) return false;
-    const bool is_late = left && seconds_of(*left) < newer_s;
-    if (is_late && seconds_of(*left) > older / rate) return false;
+    const bool is_late = left && in_s(*left) < newer_s;
+    if (is_late && in_s(*left) > older / rate) return false;
     cancel_work(copy.second);
     return true;
   });
@@ -66,12 +62,12 @@ std::optional<double> Core::State::next_save_s(const Attempt& a) const {
   const GenerationRow& last = a.row.generations.back();
   const double gap_s = a.schedule.gap_s;
   if (a.row.signalled > 0) {
-    const double passed_s = seconds_of(now_.boot - a.noticed_at);
+    const double passed_s = in_s(now_.boot - a.noticed_at);
     const double expected_s = std::max(2 * a.schedule.pause_s, kSureMargin_s);
     if (passed_s < expected_s) return expected_s - passed_s;
   }
   if (!(gap_s > 0) || a.row.generations.size() < 2) return std::nullopt;
-  const double age_s = seconds_of(now_.boot - instant_from_ns(last.ref.snapshot_boot_ns));
+  const double age_s = in_s(now_.boot - instant_from_ns(last.ref.snapshot_boot_ns));
   if (age_s < 0 || age_s > kLateSave * gap_s) return std::nullopt;
   return std::max(gap_s - age_s, kSureMargin_s);
 }
@@ -92,7 +88,7 @@ bool Core::State::waits_for_next_save(const Attempt& a) const {
   const double bytes =
       std::min(missing_bytes(a, last) + fresh, static_cast<double>(last.ref.bytes));
   const double copy_s = bytes / std::max(leaving_share(), 1.0) * kSureTimes + kSureMargin_s;
-  return seconds_of(*left) > kLateSave * *next_s + copy_s;
+  return in_s(*left) > kLateSave * *next_s + copy_s;
 }
 
 }  // namespace rn::agent

@@ -55,6 +55,10 @@ enum class Task : std::uint8_t {
   kHoldings
 };
 
+inline double in_s(nanoseconds duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
 /// Why lending ends by the calendar: nobody waits for the node before that minute.
 inline constexpr const char* kWindowEnds = "the lending window ends";
 

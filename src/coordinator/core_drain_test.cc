@@ -10,15 +10,7 @@ namespace {
 /// there, and what it saved last drains. Nobody else takes it.
 class Drains : public CoreSite {
  protected:
-  void SetUp() override {
-    start();
-    add_node("a", "lab-a").hello.facts.images = {a_image("base").digest};
-    add_node("b", "lab-b");
-    add_node("store", "storage").hello.contract.lends = false;
-    connect(node("a"));
-    connect(node("store"));
-    settle();
-  }
+  void SetUp() override { start_with_a_store(); }
 
   void drain_after(
       std::int64_t computed_ms,

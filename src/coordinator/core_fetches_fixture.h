@@ -75,16 +75,7 @@ class Restoring : public CoreSite {
   void restores(std::uint64_t bytes) { fetches("holder", {a_fetch(bytes)}); }
 
   void copies(const JobId& id, std::uint64_t bytes, std::uint32_t deadline_ms = 0) {
-    wire::TransferReport report;
-    report.id = 7;
-    report.job = id;
-    report.epoch = job(id).epoch;
-    report.peer = node("store").id;
-    report.kind = deadline_ms > 0 ? TransferKind::kEvacuation : TransferKind::kCheckpoint;
-    report.bytes_left = bytes;
-    report.is_size_known = true;
-    report.deadline_ms = deadline_ms;
-    tell(node(where(id)), wire::Transfers{{report}, 0});
+    tell(node(where(id)), wire::Transfers{{copy_report(id, bytes, deadline_ms)}, 0});
   }
 
   void notice(const JobId& id) { say(node(where(id)), id, job(id).epoch, AttemptState::kNoticed); }

@@ -175,6 +175,33 @@ class CoreSite : public ::testing::Test {
   /// After the grace time of a start.
   void settle() { pass(config.heartbeat_ms * (config.lost_after + 1)); }
 
+  /// Two that lend, the first with the image, and one that only keeps copies.
+  void start_with_a_store() {
+    start();
+    add_node("a", "lab-a").hello.facts.images = {a_image("base").digest};
+    add_node("b", "lab-b");
+    add_node("store", "storage").hello.contract.lends = false;
+    connect(node("a"));
+    connect(node("store"));
+    settle();
+  }
+
+  /// Of a copy that the job's node sends to the node "store".
+  wire::TransferReport copy_report(
+      const JobId& id, std::uint64_t bytes, std::uint32_t deadline_ms = 0
+  ) {
+    wire::TransferReport report;
+    report.id = 7;
+    report.job = id;
+    report.epoch = job(id).epoch;
+    report.peer = node("store").id;
+    report.kind = deadline_ms > 0 ? TransferKind::kEvacuation : TransferKind::kCheckpoint;
+    report.bytes_left = bytes;
+    report.is_size_known = true;
+    report.deadline_ms = deadline_ms;
+    return report;
+  }
+
   static Image a_image(const char* name, char digit = 'a') {
     return {.name = name, .digest = "sha256:" + std::string(64, digit), .bytes = 10};
   }

@@ -8,15 +8,7 @@ using AgentAnswer = FakeAgent::Answer;
 
 class Life : public CoreSite {
  protected:
-  void SetUp() override {
-    start();
-    add_node("a", "lab-a").hello.facts.images = {a_image("base").digest};
-    add_node("b", "lab-b");
-    add_node("store", "storage").hello.contract.lends = false;
-    connect(node("a"));
-    connect(node("store"));
-    settle();
-  }
+  void SetUp() override { start_with_a_store(); }
 
   /// Runs on a, with generations up to `durable` on the storage node.
   JobId saved(std::uint32_t durable) {

@@ -74,16 +74,7 @@ class Sending : public CoreSite {
   }
 
   void copies(std::uint64_t bytes, std::uint32_t deadline_ms = 0) {
-    wire::TransferReport report;
-    report.id = 7;
-    report.job = running_;
-    report.epoch = job(running_).epoch;
-    report.peer = node("store").id;
-    report.kind = deadline_ms > 0 ? TransferKind::kEvacuation : TransferKind::kCheckpoint;
-    report.bytes_left = bytes;
-    report.is_size_known = true;
-    report.deadline_ms = deadline_ms;
-    tell(node("a"), wire::Transfers{{report}, 0});
+    tell(node("a"), wire::Transfers{{copy_report(running_, bytes, deadline_ms)}, 0});
   }
 
   /// Mbit/s.

@@ -43,21 +43,8 @@ class SharedLine : public CoreSite {
 
   void notice(const JobId& id) { say(node(where(id)), id, job(id).epoch, AttemptState::kNoticed); }
 
-  wire::TransferReport a_report(const JobId& id, std::uint64_t bytes, std::uint32_t deadline_ms) {
-    wire::TransferReport report;
-    report.id = 7;
-    report.job = id;
-    report.epoch = job(id).epoch;
-    report.peer = node("store").id;
-    report.kind = deadline_ms > 0 ? TransferKind::kEvacuation : TransferKind::kCheckpoint;
-    report.bytes_left = bytes;
-    report.is_size_known = true;
-    report.deadline_ms = deadline_ms;
-    return report;
-  }
-
   void report(const JobId& id, std::uint64_t bytes, std::uint32_t deadline_ms) {
-    tell(node(where(id)), wire::Transfers{{a_report(id, bytes, deadline_ms)}, 0});
+    tell(node(where(id)), wire::Transfers{{copy_report(id, bytes, deadline_ms)}, 0});
   }
 
   void update(FakeAgent& agent) {
@@ -187,7 +174,7 @@ TEST_F(SharedLine, a_node_speaks_of_its_own_attempts_only) {
   notice(job_b_);
   FakeAgent& liar = node(where(job_b_));
 
-  tell(liar, wire::Transfers{{a_report(job_a_, ~std::uint64_t{0}, 1)}, ~std::uint64_t{0}});
+  tell(liar, wire::Transfers{{copy_report(job_a_, ~std::uint64_t{0}, 1)}, ~std::uint64_t{0}});
   report(job_a_, 60 * kMb, 10'000);
   pass(250);
 
@@ -217,7 +204,7 @@ TEST_F(SharedLine, a_state_is_believed_no_larger_than_its_disk) {
 TEST_F(SharedLine, a_peer_that_nobody_named_is_no_destination) {
   build();
   notice(job_a_);
-  wire::TransferReport odd = a_report(job_a_, 60 * kMb, 10'000);
+  wire::TransferReport odd = copy_report(job_a_, 60 * kMb, 10'000);
   odd.peer = NodeId("n-nobody");
 
   tell(node(where(job_a_)), wire::Transfers{{odd}, 0});
@@ -393,7 +380,7 @@ TEST_F(SharedLine, what_others_send_by_the_nodes_uplink_is_left_to_them) {
   FakeAgent& sender = node(where(job_a_));
   const std::uint64_t foreign = 930'000'000;  // of its line of 1 Gbit/s
 
-  tell(sender, wire::Transfers{{a_report(job_a_, 500 * kMb, 0)}, foreign});
+  tell(sender, wire::Transfers{{copy_report(job_a_, 500 * kMb, 0)}, foreign});
   pass(250);
 
   EXPECT_NEAR(rate_of(job_a_), 20, 0.5);
@@ -425,7 +412,7 @@ TEST_F(SharedLine, a_site_at_rest_hears_nothing_of_rates) {
 TEST_F(SharedLine, more_reports_than_there_can_be_are_not_looked_at) {
   build();
   wire::Transfers many;
-  many.transfers.assign(wire::kMaxTransfers + 1, a_report(job_a_, kMb, 0));
+  many.transfers.assign(wire::kMaxTransfers + 1, copy_report(job_a_, kMb, 0));
 
   tell(node(where(job_a_)), many);
   pass(500);
