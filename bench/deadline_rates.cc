@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Evacuations over six uplinks and the link that two buildings share, at loads from half of what
 // the links carry to three times as much: what arrives before its deadline under our admission and
-// rates, and under what others do. Fluid links without background, the same arrivals for all.
+// rates, and under what others do. Fluid links without background, the same arrivals for all, and a
+// bound that nobody can pass who knows all arrivals beforehand (deadline_bounds.h). Then sets that
+// are known at once, as when a lab takes its machines back together: what we admit, and what the
+// best set could be worth.
 //   deadline_rates [evenings per load, default 10]
 
 #include "reclaim/deadline_rates.h"
@@ -16,6 +19,7 @@
 #include <vector>
 
 #include "bench_report.h"
+#include "deadline_bounds.h"
 
 #include "base/rng.h"
 
@@ -26,39 +30,39 @@ constexpr double kTick_s = 0.2;
 constexpr double kEvening_s = 600;
 constexpr LinkGuard kNoGuard{.margin_share = 0, .burst_share = 0};
 
-struct Arrival {
-  double at_s;
-  Transfer transfer;
-};
-
-struct Evening {
-  std::vector<Link> links;
-  std::vector<Arrival> arrivals;
-};
-
 double uniform(Rng& rng, double from, double to) {
   return from + (to - from) * rng.unit();
 }
 
+std::vector<Link> the_links() {
+  std::vector<Link> links(6, Link{.capacity = 125e6});
+  links.push_back({.capacity = 250e6});
+  return links;
+}
+
+constexpr double kFits_per_s = 375e6;  ///< of the uplinks of six, from two of which each is sent
+constexpr double kMean_bytes = 600e6;
+
+/// Between two uplinks, over the buildings' link if it has to.
+Transfer a_transfer(Rng& rng, std::uint64_t id) {
+  Transfer one;
+  one.id = id;
+  one.bytes = uniform(rng, 50e6, 2 * kMean_bytes - 50e6);
+  one.deadline_s = uniform(rng, 15, 120);
+  one.value = uniform(rng, 1, 50);
+  const auto from = static_cast<std::uint32_t>(rng.below(6));
+  const auto to = static_cast<std::uint32_t>((from + 1 + rng.below(5)) % 6);
+  one.links = {from, to};
+  if (from / 3 != to / 3) one.links.push_back(6);
+  return one;
+}
+
 Evening an_evening(std::uint64_t seed, double load) {
   SeededRng rng(seed);
-  Evening evening;
-  for (int i = 0; i < 6; ++i) evening.links.push_back({.capacity = 125e6});
-  evening.links.push_back({.capacity = 250e6});
-  // A transfer takes 600 MB on average, from two uplinks of six: 375 MB/s is all that fits.
-  const double per_s = load * 375e6 / 600e6;
-  for (double t = 0; t < kEvening_s; t += -std::log(1 - rng.unit()) / per_s) {
-    Transfer one;
-    one.id = evening.arrivals.size();
-    one.bytes = uniform(rng, 50e6, 1150e6);
-    one.deadline_s = uniform(rng, 15, 120);
-    one.value = uniform(rng, 1, 50);
-    const auto from = static_cast<std::uint32_t>(rng.below(6));
-    const auto to = static_cast<std::uint32_t>((from + 1 + rng.below(5)) % 6);
-    one.links = {from, to};
-    if (from / 3 != to / 3) one.links.push_back(6);
-    evening.arrivals.push_back({t, one});
-  }
+  Evening evening{the_links(), {}};
+  const double per_s = load * kFits_per_s / kMean_bytes;
+  for (double t = 0; t < kEvening_s; t += -std::log(1 - rng.unit()) / per_s)
+    evening.arrivals.push_back({t, a_transfer(rng, evening.arrivals.size())});
   return evening;
 }
 
@@ -124,6 +128,7 @@ struct Outcome {
   double met_value = 0;
   double admitted = 0;
   double missed = 0;  ///< of the admitted
+  double bound = 0;   ///< of met_value, if it was asked for
   std::vector<double> plan_us;
 
   void add(const Outcome& other) {
@@ -133,6 +138,7 @@ struct Outcome {
     met_value += other.met_value;
     admitted += other.admitted;
     missed += other.missed;
+    bound += other.bound;
     plan_us.insert(plan_us.end(), other.plan_us.begin(), other.plan_us.end());
   }
 };
@@ -219,6 +225,7 @@ void compare(double load, std::uint64_t evenings) {
       };
     };
     ours.add(play_ours(evening));
+    ours.bound += value_bound(evening);
     shared.add(play(evening, [&](double, const auto& set) { return fair(set, evening.links); }));
     by_value.add(play(evening, ordered([](auto& a, auto& b) { return a.value > b.value; })));
     by_deadline.add(play(evening, ordered([](auto& a, auto& b) {
@@ -227,11 +234,54 @@ void compare(double load, std::uint64_t evenings) {
     first_come.add(play(evening, ordered([](auto& a, auto& b) { return a.id < b.id; })));
   }
   print("admission and rates", load, ours);
+  std::printf(
+      "%-26s %4.2f %7.0f %10s %8.1f %%  ours is %.1f %% of it\n",
+      "no more than, knowing all",
+      load,
+      ours.arrivals,
+      "",
+      100 * ours.bound / ours.value,
+      100 * ours.met_value / ours.bound
+  );
   print("fair share", load, shared);
   print("strict priority by value", load, by_value);
   print("EDF without admission", load, by_deadline);
   print("first come, first served", load, first_come);
   std::fflush(stdout);
+}
+
+/// Sixteen that are known at once, with notices as long as `load` wants them.
+void compare_known_at_once(double load, std::uint64_t sets) {
+  constexpr std::size_t kTogether = 16;
+  const double notice_s = static_cast<double>(kTogether) * kMean_bytes / kFits_per_s / load;
+  std::vector<double> ratios;
+  double ours = 0;
+  double best = 0;
+  for (std::uint64_t seed = 1; seed <= sets; ++seed) {
+    SeededRng rng(seed);
+    std::vector<Transfer> set;
+    for (std::size_t i = 0; i < kTogether; ++i) {
+      set.push_back(a_transfer(rng, i));
+      set.back().deadline_s = notice_s * uniform(rng, 0.2, 1.8);
+    }
+    RatePlanner planner(kNoGuard);
+    const double got = planner.plan(0, set, the_links(), kTick_s).admitted_value;
+    const double bound = best_set_bound(set, the_links());
+    ours += got;
+    best += bound;
+    ratios.push_back(got / bound);
+  }
+  std::printf(
+      "%-26s %4.2f %7zu  together %5.1f %%  median %5.1f %%  worst twentieth %5.1f %%  worst %5.1f "
+      "%%\n",
+      "known at once, of the bound",
+      load,
+      ratios.size(),
+      100 * ours / best,
+      100 * bench::quantile(ratios, 0.5),
+      100 * bench::quantile(ratios, 0.05),
+      100 * bench::quantile(ratios, 0)
+  );
 }
 
 }  // namespace
@@ -253,5 +303,7 @@ int main(int argc, char** argv) {
       "p99 [us]"
   );
   for (const double load : {0.5, 0.75, 1.0, 1.5, 3.0}) rn::reclaim::compare(load, evenings);
+  for (const double load : {0.5, 0.75, 1.0, 1.5, 3.0})
+    rn::reclaim::compare_known_at_once(load, 20 * evenings);
   return 0;
 }

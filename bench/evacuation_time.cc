@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long the joint choice of destinations takes for 16 jobs and 54 nodes, and how far it is from
-// every joint choice there is in small cases.
-// Then how long it takes for many jobs that have lost their nodes.
+// How long the joint choice of destinations takes for 16 jobs and 54 nodes, and for many jobs that
+// have lost their nodes; and how far it is from the best of all joint choices, in cases that are
+// too large for its own search to look through whole, and with greedy, moves and chains of two
+// alone.
 //   evacuation_time [cases, default 300]
 
 #include <algorithm>
@@ -42,6 +43,41 @@ void time_stranded(std::size_t nodes, std::size_t jobs, std::uint64_t cases) {
   );
 }
 
+/// One source, `jobs` jobs, as many places for one guest each.
+void gap_to_the_best(std::size_t jobs, std::uint64_t cases) {
+  std::vector<double> gaps;
+  std::vector<double> greedy_gaps;
+  for (std::uint64_t seed = 1; seed <= cases; ++seed) {
+    auto c = rn::reclaim::a_case(seed, 1, jobs, jobs);
+    for (auto& node : c.site.nodes) node.free.guests = std::min(node.free.guests, 1U);
+    const double best = rn::reclaim::best_joint_choice(c);
+    if (best <= 0) continue;
+    const auto gap = [&](std::size_t searches) {
+      const rn::reclaim::EvacuationPolicy policy{.searches_max = searches};
+      const auto chosen = rn::reclaim::choose_evacuation(c.site, c.jobs, policy);
+      const auto value = evacuation_value(c.site, c.jobs, straight(chosen));
+      return value ? 1 - *value / best : 1;
+    };
+    gaps.push_back(gap(rn::reclaim::EvacuationPolicy{}.searches_max));
+    greedy_gaps.push_back(gap(0));
+  }
+  for (const auto& [what, of] : {std::pair("whole", &gaps), std::pair("greedy", &greedy_gaps)}) {
+    const auto beyond = std::count_if(of->begin(), of->end(), [](double g) { return g > 0.05; });
+    std::printf(
+        "%zu jobs on %zu places, %s: gap to the best n=%lu median %.2f %% p95 %.2f %% max %.2f %%; "
+        "beyond 5 %%: %ld\n",
+        jobs,
+        jobs,
+        what,
+        static_cast<unsigned long>(of->size()),
+        100 * rn::bench::quantile(*of, 0.5),
+        100 * rn::bench::quantile(*of, 0.95),
+        100 * rn::bench::quantile(*of, 1),
+        static_cast<long>(beyond)
+    );
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -75,4 +111,6 @@ int main(int argc, char** argv) {
   time_stranded(54, 16, few);
   time_stranded(54, 256, few);
   time_stranded(512, 256, few);
+  for (const std::size_t jobs : {4, 5, 6, 7, 8})
+    gap_to_the_best(jobs, std::max<std::uint64_t>(1, cases / (jobs < 8 ? 3 : 10)));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -124,6 +125,29 @@ inline EvacuationCase a_case(
     c.jobs.push_back(std::move(job));
   }
   return c;
+}
+
+/// The value of the best of all joint choices of direct destinations; -1e300 if there is none. A
+/// choice that is in time stays so with one job less, so that what is late already is not
+/// continued: all of them all the same. Up to some eight jobs and places of one guest each.
+inline double best_joint_choice(
+    const EvacuationCase& c, std::vector<std::optional<std::size_t>>& at, std::size_t job = 0
+) {
+  const auto value = evacuation_value(c.site, c.jobs, at);
+  if (!value || job == c.jobs.size()) return value.value_or(-1e300);
+  double best = best_joint_choice(c, at, job + 1);
+  for (std::size_t n = 0; n < c.site.nodes.size(); ++n) {
+    if (n == c.jobs[job].source || !c.jobs[job].options[n].can_run) continue;
+    at[job] = n;
+    best = std::max(best, best_joint_choice(c, at, job + 1));
+  }
+  at[job].reset();
+  return best;
+}
+
+inline double best_joint_choice(const EvacuationCase& c) {
+  std::vector<std::optional<std::size_t>> at(c.jobs.size());
+  return best_joint_choice(c, at);
 }
 
 /// Straight destinations of a choice, as evacuation_value() takes them.
