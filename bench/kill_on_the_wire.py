@@ -4,7 +4,8 @@
 laboratories of this machine, and a guest in a container that floods the peer by UDP and TCP (the meter is
 bench/wire_kill.cc).
 
-    bench/kill_on_the_wire.py wire [--rounds 1000] [--shapers none,htb,tbf] [--failures healthy,stopped,full,dead,hung]
+    bench/kill_on_the_wire.py wire [--rounds 1000] [--shapers none,htb,tbf]
+                                   [--failures healthy,stopped,gone,full,dead,hung]
     bench/kill_on_the_wire.py deadman [--rounds 30] [--shapers none,htb,tbf]
     bench/kill_on_the_wire.py kill [--rounds 100] [--failures …]
     … [--hand reclaim-warden]
@@ -13,7 +14,9 @@ What is broken while the owner commands:
     healthy  nothing; through the warden's kill socket, as `reclaim-agent reclaim --now` does
     stopped  agent, container engine (dockerd, containerd, shims) and coordinator under SIGSTOP; through the kill
              socket
-    full     the same, and the disk with the warden's state full
+    gone     agent, coordinator, dockerd and containerd killed (SIGKILL; the warden starts its engine again, and the
+             guest's shim lives); through the kill socket
+    full     as stopped, and the disk with the warden's state full
     dead     the same as `stopped`, and the warden killed (SIGKILL): the program `reclaim-kill`, by hand, or
              `reclaim-warden kill` with --hand
     hung     the same as `dead`, but the warden under SIGSTOP
@@ -41,7 +44,7 @@ SHAPERS = {
             "qdisc add dev eth0 parent 7:1 handle 8: pfifo limit 1000"],
     "tbf": ["qdisc add dev eth0 root handle 7: tbf burst 128k limit 1500000 rate 100mbit"],
 }
-FAILURES = ("healthy", "stopped", "full", "dead", "hung")
+FAILURES = ("healthy", "stopped", "gone", "full", "dead", "hung")
 BY_HAND = ("dead", "hung")
 HANDS = {"reclaim-kill": "", "reclaim-warden": " kill"}
 
@@ -87,6 +90,13 @@ class Broken:
 
     def break_it(self, failure):
         if failure == "healthy":
+            return
+        if failure == "gone":
+            self.node.agent.kill()
+            self.coordinator.process.kill()
+            for pid in self.node.engine_pids():
+                if "shim" not in pathlib.Path(f"/proc/{pid}/comm").read_text():
+                    subprocess.run(["kill", "-KILL", str(pid)], check=False)
             return
         for pid in self.node.engine_pids():
             subprocess.run(["kill", "-STOP", str(pid)], check=False)

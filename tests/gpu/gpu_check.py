@@ -63,6 +63,9 @@ class Plain:
     def clear_words(self, pid):
         return ["group", self.group] if self.folders else ["pids", str(pid)]
 
+    def cleared(self):
+        """After our kill path: the next tenant enters the same group."""
+
     def down(self):
         """Also where our kill path has made the group: in each hierarchy that an engine would use."""
         top = pathlib.Path("/sys/fs/cgroup")
@@ -93,6 +96,10 @@ class Docker(Plain):
 
     def entered(self, pid):
         pass  # the engine puts it there
+
+    def cleared(self):
+        """The kill path lets nothing start in the group any more: it goes, and the engine makes it anew."""
+        self.down()
 
     def down(self):
         for name in self.files:
@@ -125,13 +132,16 @@ class Runc(Plain):
         environment = ["PATH=" + os.environ.get("PATH", ""), "HOME=/tmp"] + [
             f"{key}={value}" for key, value in os.environ.items()
             if key in ("LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "OMP_NUM_THREADS")]
-        mounts = [{"destination": "/proc", "type": "proc", "source": "proc"},
+        rootfs = bundle / "rootfs"
+        rootfs.mkdir()
+        mounts = [*own_files(rootfs),
+                  {"destination": "/proc", "type": "proc", "source": "proc"},
                   {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
                   {"destination": "/dev/shm", "type": "tmpfs", "source": "shm", "options": ["nosuid", "nodev"]},
                   {"destination": os.getcwd(), "type": "bind", "source": os.getcwd(), "options": ["rbind", "rw"]}]
         (bundle / "config.json").write_text(json.dumps({
             "ociVersion": "1.0.2",
-            "root": {"path": "/", "readonly": True},
+            "root": {"path": str(rootfs), "readonly": True},
             "process": {"args": [*self.guest, *words], "cwd": os.getcwd(), "env": environment,
                         "user": {"uid": 0, "gid": 0}, "noNewPrivileges": True, "capabilities": {}},
             "mounts": mounts,
@@ -142,12 +152,28 @@ class Runc(Plain):
     def entered(self, pid):
         pass
 
-    def down(self):
+    def cleared(self):
+        """As Docker's."""
         for one in self.ids:
             subprocess.run(["runc", "--root", str(self.folder / "state"), "delete", "--force", one],
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         super().down()
+
+    def down(self):
+        self.cleared()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def own_files(rootfs):
+    """The machine's own files under an empty root: mounts of its folders, and links as they are. Its root itself cannot
+    be a container's: who leaves the old root cannot enter the same."""
+    mounts = []
+    for entry in sorted(pathlib.Path("/").iterdir()):
+        if entry.is_symlink():
+            (rootfs / entry.name).symlink_to(os.readlink(entry))
+        elif entry.is_dir() and entry.name not in ("proc", "dev"):
+            mounts.append({"destination": str(entry), "type": "bind", "source": str(entry), "options": ["rbind", "ro"]})
+    return mounts
 
 
 def confinement(options):
@@ -327,6 +353,7 @@ class Check:
             self.driver.watch(tenant, lambda: running.poll() is not None)
         out, errors = running.communicate(timeout=LIMIT_MS / 1000 + 60)
         tenant.popen.wait(START_S)
+        self.confined.cleared()
         if not out:
             raise Broken(f"gpu_probe clear: {errors.strip()}")
         return json.loads(out)
@@ -348,11 +375,11 @@ class Check:
         return rows
 
     def smi(self):
-        if not self.is_real:
+        if self.options.smi is None:
             return None
         fields = ("uuid", "name", "memory.total", "memory.used", "temperature.gpu", "power.draw", "utilization.gpu")
         out = subprocess.run(
-            ["nvidia-smi", "--id=0", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"],
+            [self.options.smi, "--id=0", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"],
             capture_output=True, text=True, timeout=60).stdout.strip()
         return dict(zip(fields, [word.strip() for word in out.split(",")]))
 
@@ -517,10 +544,13 @@ def main():
     parser.add_argument("--confine", choices=("docker", "runc", "plain"))
     parser.add_argument("--only", nargs="+", choices=[name for name, _ in Check.CHECKS])
     parser.add_argument("--guest", help=argparse.SUPPRESS)  # another program with gpu_guest.py's words
+    parser.add_argument("--smi", help=argparse.SUPPRESS)  # another program with nvidia-smi's words
     parser.add_argument("--usage-only", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--recorded-slow-ms", type=int, default=30, help=argparse.SUPPRESS)
     parser.add_argument("--recorded-keeps", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.smi is None and options.device != "cpu":
+        options.smi = "nvidia-smi"
     if options.rounds < 1 or options.hold_mib < 1 or options.limit_ms < 1:
         parser.error("--rounds, --hold-mib and --limit-ms are at least 1")
     if options.device == "cpu" and "RN_FAKE_NVML" not in os.environ:

@@ -5,6 +5,7 @@ tenants that need no PyTorch, each check up to its result file, good and not goo
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -82,6 +83,58 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(row["figures"]["idle"]["wedged"], 3)
         self.assertEqual(row["figures"]["idle"]["vram_verified_free"], {"n": 0})
         self.assertRegex(row["findings"][0], r"^idle: wedged: \['GPU context of process \d+: GPU 0'\]$")
+
+    def smi(self, *fields):
+        """A program with nvidia-smi's words that answers this."""
+        program = pathlib.Path(self.folder.name) / "smi"
+        program.write_text(f"#!/bin/sh\necho '{', '.join(fields)}'\n")
+        program.chmod(0o755)
+        return program
+
+    def test_telemetry_is_compared_with_what_nvidia_smi_says(self):
+        smi = self.smi("GPU-recorded-0", "recorded-card", "81559", "900", "41", "70.00", "7")
+        done, result = self.check("--only", "telemetry", "--smi", str(smi))
+
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        rows = result["checks"]["telemetry"]["figures"]
+        for state in ("idle", "training"):
+            self.assertEqual(rows[state]["nvidia_smi"]["power.draw"], "70.00")
+
+    def test_telemetry_that_nvidia_smi_contradicts_is_named_and_what_it_lacks_is_not(self):
+        smi = self.smi("GPU-recorded-0", "recorded-card", "40960", "900", "70", "[N/A]", "7")
+        done, result = self.check("--only", "telemetry", "--smi", str(smi))
+
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        findings = " ".join(result["checks"]["telemetry"]["findings"])
+        self.assertIn("idle: memory_mib 81559 is not nvidia-smi's memory.total 40960.0", findings)
+        self.assertIn("training: temperature_c 41 is not nvidia-smi's temperature.gpu 70.0", findings)
+        self.assertNotIn("power", findings)
+
+    def test_what_is_packed_runs_where_nothing_is_built(self):
+        archive = pathlib.Path(self.folder.name) / "check.tgz"
+        packed = self.run_script("--pack", str(archive))
+        self.assertEqual(packed.returncode, 0, packed.stderr)
+        subprocess.run(["tar", "-C", self.folder.name, "-xzf", archive], check=True)
+        there = pathlib.Path(self.folder.name) / "gpu-check" / "scripts" / "gpu-check.sh"
+        environment = {**os.environ, "RN_BUILD": "/nonexistent",
+                       "RN_FAKE_NVML": str(pathlib.Path(self.folder.name) / "recorded")}
+
+        done = subprocess.run(
+            [there, "--device", "cpu", "--nvml", LIBRARY, "--confine", "plain", "--only", "kill_to_free", "--rounds",
+             "1", "--hold-mib", "4", "--out", str(self.out), "--guest", f"{sys.executable} {HERE / 'guest_fake.py'}"],
+            env=environment, capture_output=True, text=True, timeout=240)
+
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertTrue(json.loads(self.out.with_suffix(".json").read_text())["is_good"])
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("runc"), "needs root and runc")
+    def test_tenants_in_a_container_of_runcs_are_killed_and_cleared(self):
+        done, result = self.check("--only", "kill_to_free", "foreign_processes", "--rounds", "1", "--confine", "runc")
+
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(result["about"]["confined_as"], "runc container on the machine's own files, read-only")
+        for kind in ("idle", "training", "holding", "endless"):
+            self.assertEqual(result["checks"]["kill_to_free"]["figures"][kind]["wedged"], 0)
 
     def test_what_is_not_good_is_named(self):
         for guest, check, words in (("torn", "resume", "resumed on a new context the weights are other"),

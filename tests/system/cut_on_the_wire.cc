@@ -22,8 +22,8 @@
 #include <thread>
 #include <vector>
 
+#include "cut_site.h"
 #include "wire_capture.h"
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -34,207 +34,13 @@
 #include "traffic/guest_cut.h"
 #include "warden/guest_uplink.h"
 
-namespace rn::traffic {
+namespace rn::cut_site {
 namespace {
 
+using traffic::CutSwitch;
+using traffic::GuestCut;
 using wire::Capture;
 using wire::Kind;
-
-constexpr Slot kSlot = 7;
-constexpr std::uint16_t kUdpPort = 9000;
-constexpr std::uint16_t kTcpPort = 9001;
-constexpr const char* kGuest4 = "192.0.2.2";
-constexpr const char* kGuest6 = "2001:db8:1::2";
-constexpr const char* kPeer4 = "198.51.100.7";
-constexpr const char* kPeer6 = "2001:db8:9::7";
-constexpr std::int64_t kTooLateNs = 50'000'000;
-
-/// guest --eth0/g0-- host --p0/eth0-- peer, each in a namespace of its own. Gone with the object.
-class Topology {
- public:
-  Topology() {
-    for (const auto& name : {host, guest, peer}) wire::must_run("ip netns add " + name);
-    in(host, "ip link add g0 type veth peer name eth0 netns " + guest);
-    in(host, "ip link add p0 type veth peer name eth0 netns " + peer);
-    in(host, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
-    in(host, "ip addr add 192.0.2.1/24 dev g0");
-    in(host, "ip addr add 2001:db8:1::1/64 dev g0 nodad");
-    in(host, "ip addr add 198.51.100.1/24 dev p0");
-    in(host, "ip addr add 2001:db8:9::1/64 dev p0 nodad");
-    give(guest, kGuest4, "192.0.2.1", kGuest6, "2001:db8:1::1");
-    give(peer, kPeer4, "198.51.100.1", kPeer6, "2001:db8:9::1");
-    in(host, "ip link set p0 up");
-  }
-
-  Topology(const Topology&) = delete;
-  Topology& operator=(const Topology&) = delete;
-
-  ~Topology() {
-    for (const auto& name : {host, guest, peer}) wire::must_run("ip netns del " + name);
-  }
-
-  /// Only after the filter is on it.
-  void connect_guest() const {
-    in(host, "ip link set g0 up");
-    in(guest,
-       "ip route add default via 192.0.2.1 && ip -n " + guest +
-           " route add default via 2001:db8:1::1");
-  }
-
-  const std::string host = "rnw-h-" + std::to_string(getpid());
-  const std::string guest = "rnw-g-" + std::to_string(getpid());
-  const std::string peer = "rnw-p-" + std::to_string(getpid());
-
- private:
-  static void in(const std::string& netns, const std::string& command) {
-    wire::must_run("ip netns exec " + netns + " " + command);
-  }
-
-  void give(
-      const std::string& netns,
-      const char* v4,
-      const char* gateway4,
-      const char* v6,
-      const char* gateway6
-  ) const {
-    in(netns, std::string("ip addr add ") + v4 + "/24 dev eth0");
-    in(netns, std::string("ip addr add ") + v6 + "/64 dev eth0 nodad");
-    in(netns, "ip link set eth0 up");
-    in(netns, "ip link set lo up");
-    if (netns != peer) return;
-    in(netns, std::string("ip route add default via ") + gateway4);
-    in(netns, std::string("ip route add default via ") + gateway6);
-  }
-};
-
-sockaddr_storage address_of(const char* text, std::uint16_t port, socklen_t& size) {
-  sockaddr_storage storage{};
-  auto* v4 = reinterpret_cast<sockaddr_in*>(&storage);
-  auto* v6 = reinterpret_cast<sockaddr_in6*>(&storage);
-  if (inet_pton(AF_INET, text, &v4->sin_addr) == 1) {
-    v4->sin_family = AF_INET;
-    v4->sin_port = htons(port);
-    size = sizeof(*v4);
-  } else {
-    inet_pton(AF_INET6, text, &v6->sin6_addr);
-    v6->sin6_family = AF_INET6;
-    v6->sin6_port = htons(port);
-    size = sizeof(*v6);
-  }
-  return storage;
-}
-
-/// Threads that send and receive until the object goes.
-class Floods {
- public:
-  enum Flow : std::uint8_t { kBothWays, kFromGuest, kTcpFromGuest };
-
-  Floods(const Topology& net, Flow flow) {
-    start(net.peer, [this] { sink_tcp(); });
-    start(net.guest, [this] { flood_tcp(); });
-    if (flow == kTcpFromGuest) return;
-    start(net.guest, [this] { flood_udp(kPeer4); });
-    start(net.guest, [this] { flood_udp(kPeer6); });
-    if (flow == kFromGuest) return;
-    start(net.peer, [this] { flood_udp(kGuest4); });
-    start(net.peer, [this] { flood_udp(kGuest6); });
-  }
-
-  Floods(const Floods&) = delete;
-  Floods& operator=(const Floods&) = delete;
-
-  ~Floods() {
-    is_stopping_ = true;
-    for (std::thread& thread : threads_) thread.join();
-  }
-
-  std::uint64_t tcp_bytes() const { return tcp_bytes_; }
-
- private:
-  template <class Work>
-  void start(const std::string& netns, Work work) {
-    threads_.emplace_back([netns, work] {
-      wire::enter_netns(netns);
-      work();
-    });
-  }
-
-  void flood_udp(const char* to) {
-    socklen_t size = 0;
-    const sockaddr_storage target = address_of(to, kUdpPort, size);
-    const int fd = socket(target.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    const int on = 1;
-    if (target.ss_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
-    socklen_t own_size = 0;
-    const sockaddr_storage own =
-        address_of(target.ss_family == AF_INET ? "0.0.0.0" : "::", kUdpPort, own_size);
-    if (::bind(fd, reinterpret_cast<const sockaddr*>(&own), own_size) != 0) std::abort();
-    const std::array<char, 1000> payload{};
-    while (!is_stopping_) {
-      for (int i = 0; i < 16; ++i) {
-        // An error (no neighbour while cut, full queue) is part of the flood.
-        [[maybe_unused]] const auto sent = sendto(
-            fd,
-            payload.data(),
-            payload.size(),
-            MSG_DONTWAIT,
-            reinterpret_cast<const sockaddr*>(&target),
-            size
-        );
-      }
-      usleep(100);  // the flood's rate: ten thousand bursts a second
-    }
-    close(fd);
-  }
-
-  static void bound_waits(int fd) {
-    const timeval limit{0, 50'000};
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  }
-
-  void sink_tcp() {
-    socklen_t size = 0;
-    const sockaddr_storage own = address_of("0.0.0.0", kTcpPort, size);
-    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bound_waits(listener);
-    if (::bind(listener, reinterpret_cast<const sockaddr*>(&own), size) != 0 ||
-        listen(listener, 8) != 0)
-      std::abort();
-    std::vector<char> buffer(1 << 16);
-    while (!is_stopping_) {
-      const int fd = accept(listener, nullptr, nullptr);
-      if (fd < 0) continue;
-      bound_waits(fd);
-      for (ssize_t got = 1; !is_stopping_ && got != 0;) {
-        got = recv(fd, buffer.data(), buffer.size(), 0);
-        if (got > 0) tcp_bytes_ += static_cast<std::uint64_t>(got);
-      }
-      close(fd);
-    }
-    close(listener);
-  }
-
-  void flood_tcp() {
-    socklen_t size = 0;
-    const sockaddr_storage target = address_of(kPeer4, kTcpPort, size);
-    const std::vector<char> payload(1 << 15);
-    while (!is_stopping_) {
-      const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-      bound_waits(fd);
-      bool is_alive = connect(fd, reinterpret_cast<const sockaddr*>(&target), size) == 0;
-      while (is_alive && !is_stopping_) {
-        is_alive = send(fd, payload.data(), payload.size(), MSG_NOSIGNAL) > 0 || errno == EAGAIN;
-        usleep(200);  // as above: five thousand writes a second
-      }
-      close(fd);
-    }
-  }
-
-  std::atomic<bool> is_stopping_{false};
-  std::atomic<std::uint64_t> tcp_bytes_{0};
-  std::vector<std::thread> threads_;
-};
 
 /// A datagram of the owner's each millisecond, from the router itself to the peer.
 class OwnerTraffic {
@@ -305,38 +111,6 @@ class OwnerTraffic {
   std::atomic<std::uint64_t> sent_{0}, came_{0};
   std::thread sink_, source_;
 };
-
-GuestPolicy a_policy() {
-  GuestPolicy policy{kGuest4, "192.0.2.1", kGuest6, "2001:db8:1::1", {}, {}};
-  for (const char* peer : {kPeer4, kPeer6}) {
-    policy.allow.push_back({parse_prefix(peer).value(), Protocol::kUdp, kUdpPort, 0, Opener::kBoth}
-    );
-  }
-  policy.allow.push_back({parse_prefix(kPeer4).value(), Protocol::kTcp, kTcpPort, 0, Opener::kGuest}
-  );
-  return policy;
-}
-
-int rounds(int unless_told = 20) {
-  const char* text = std::getenv("RN_ROUNDS");
-  return text != nullptr ? std::max(1, std::atoi(text)) : unless_told;
-}
-
-std::int64_t quantile(std::vector<std::int64_t> samples, double q) {
-  std::sort(samples.begin(), samples.end());
-  return samples[static_cast<std::size_t>(q * static_cast<double>(samples.size() - 1) + 0.5)];
-}
-
-void print(const char* what, const std::vector<std::int64_t>& ns) {
-  std::printf(
-      "%-44s n %zu  p50 %.1f us  p99 %.1f us  max %.1f us\n",
-      what,
-      ns.size(),
-      static_cast<double>(quantile(ns, 0.5)) / 1e3,
-      static_cast<double>(quantile(ns, 0.99)) / 1e3,
-      static_cast<double>(quantile(ns, 1.0)) / 1e3
-  );
-}
 
 class CutOnTheWire : public testing::Test {
  protected:
@@ -681,10 +455,10 @@ int renew(const std::string& folder) {
 }
 
 }  // namespace
-}  // namespace rn::traffic
+}  // namespace rn::cut_site
 
 int main(int argc, char** argv) {
-  if (argc == 3 && std::string(argv[1]) == "--renew") return rn::traffic::renew(argv[2]);
+  if (argc == 3 && std::string(argv[1]) == "--renew") return rn::cut_site::renew(argv[2]);
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -185,7 +185,7 @@ void Sink::run(const Site& site) {
 
 // ---- sniffer
 
-Sniffer::Sniffer(const Site& site) {
+Sniffer::Sniffer(const Site& site, std::uint16_t from_port) : from_port_(from_port) {
   std::atomic<bool> is_open{false};
   thread_ = std::thread([this, &site, &is_open] {
     site.enter_far();
@@ -268,7 +268,8 @@ void Sniffer::note(const std::uint8_t* packet, std::size_t size, std::int64_t at
   const auto port = static_cast<std::uint16_t>(packet[header + 2] << 8 | packet[header + 3]);
   if (size <= header + transport) return;
   if (port == kControlPort) ++control_packets_;
-  if (port != kDataPort) return;
+  const auto from = static_cast<std::uint16_t>(packet[header] << 8 | packet[header + 1]);
+  if (port != kDataPort || (from_port_ != 0 && from != from_port_)) return;
   ++data_packets_;
   last_data_ns_ = at_ns;
   const std::lock_guard lock(mutex_);

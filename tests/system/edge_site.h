@@ -71,7 +71,8 @@ class Sink {
 /// What arrives at the peer's interface, seen beside its stack.
 class Sniffer {
  public:
-  explicit Sniffer(const Site& site);
+  /// Of data packets only those that come from this port, if it is one.
+  explicit Sniffer(const Site& site, std::uint16_t from_port = 0);
   ~Sniffer();
   Sniffer(const Sniffer&) = delete;
   Sniffer& operator=(const Sniffer&) = delete;
@@ -100,6 +101,7 @@ class Sniffer {
   };
 
   static constexpr std::size_t kKept = 50'000;
+  const std::uint16_t from_port_;
   mutable std::mutex mutex_;  ///< guards arrivals_
   std::deque<Arrival> arrivals_;
   int fd_ = -1;

@@ -167,6 +167,34 @@ TEST_F(TransferEdge, one_write_cuts_all_transfers_and_neither_heartbeats_nor_the
   EXPECT_TRUE(warden::eventually([&] { return sniffer.data_packets() > seen + 100; }));
 }
 
+TEST_F(TransferEdge, one_write_cuts_one_transfer_and_no_other) {
+  const Sender cut({.pace_bytes_s = kGrant});
+  const Sender other({.is_v6 = true, .pace_bytes_s = kGrant});
+  const auto claims = {cut.claim(1, kGrant), other.claim(2, kGrant)};
+  ASSERT_TRUE(edge_->set_claims(claims));
+  const Sniffer of_cut(*site_, claims.begin()[0].local.port);
+  const Sniffer of_other(*site_, claims.begin()[1].local.port);
+  Flood one(cut, 0, 60), two(other, 0, 60);
+  ASSERT_TRUE(warden::eventually([&] {
+    return of_cut.data_packets() > 100 && of_other.data_packets() > 100;
+  }));
+
+  ASSERT_TRUE(edge_->set_gate(1, false));
+  const std::int64_t cut_at = realtime_ns();
+  ASSERT_TRUE(warden::eventually([&] { return counters(1).cut_packets > 0; }));
+  const std::uint64_t others_before = of_other.data_packets();
+
+  EXPECT_TRUE(warden::eventually([&] { return of_other.data_packets() > others_before + 100; }));
+  of_cut.drain();
+  EXPECT_LT(of_cut.last_data_realtime_ns(), cut_at + kUnderWay);
+  EXPECT_EQ(counters(2).cut_packets, 0u);
+  EXPECT_EQ(of_cut.lost(), 0u);
+  const std::uint64_t seen = of_cut.data_packets();
+
+  ASSERT_TRUE(edge_->set_gate(1, true));
+  EXPECT_TRUE(warden::eventually([&] { return of_cut.data_packets() > seen + 100; }));
+}
+
 /// The warden itself, in this process's namespace.
 class TransferWarden : public testing::Test {
  protected:
@@ -180,29 +208,38 @@ class TransferWarden : public testing::Test {
     ASSERT_TRUE(node_->serve()) << warden::text_of(node_->folder + "/log");
   }
 
+  static constexpr std::uint64_t kTransfer = 7;
+
   warden_wire::SetTransfers claim_of(const Sender& sender, std::uint64_t bytes_per_s) const {
-    const auto claim = sender.claim(7, bytes_per_s);
-    warden_wire::SetTransfers wanted;
-    wanted.transfers = {
-        {7,
-         std::string(kHere) + ":" + std::to_string(claim.local.port),
-         std::string(kFar) + ":" + std::to_string(claim.remote.port),
-         TransferPurpose::kEvacuation,
-         bytes_per_s,
-         false}};
-    return wanted;
+    return {.transfers = {transfer_of(kTransfer, sender, bytes_per_s)}};
   }
 
-  std::uint64_t passed(const warden_wire::SetTransfers& wanted) {
+  static warden_wire::Transfer transfer_of(
+      std::uint64_t id, const Sender& sender, std::uint64_t bytes_per_s
+  ) {
+    const auto claim = sender.claim(id, bytes_per_s);
+    return {
+        id,
+        std::string(kHere) + ":" + std::to_string(claim.local.port),
+        std::string(kFar) + ":" + std::to_string(claim.remote.port),
+        TransferPurpose::kEvacuation,
+        bytes_per_s,
+        false};
+  }
+
+  std::uint64_t passed(const warden_wire::SetTransfers& wanted, std::uint64_t id) {
     const auto answer = node_->ask(wanted);
     EXPECT_EQ(answer.code, "") << answer.message;
-    return answer.transfers.transfers.empty() ? 0 : answer.transfers.transfers[0].passed_bytes;
+    for (const auto& one : answer.transfers.transfers) {
+      if (one.id == id) return one.passed_bytes;
+    }
+    return 0;
   }
 
-  /// True when the transfer sends on, or stands still, for a while.
-  bool is_sending(const warden_wire::SetTransfers& wanted) {
-    const std::uint64_t before = passed(wanted);
-    return warden::eventually([&] { return passed(wanted) > before + 100'000; }, 2);
+  /// True when the transfer sends on, false when it stands still, for a while.
+  bool is_sending(const warden_wire::SetTransfers& wanted, std::uint64_t id = kTransfer) {
+    const std::uint64_t before = passed(wanted, id);
+    return warden::eventually([&] { return passed(wanted, id) > before + 100'000; }, 2);
   }
 
   std::string told() const { return warden::text_of(node_->folder + "/told"); }
@@ -245,6 +282,23 @@ TEST_F(TransferWarden, bounds_cuts_and_lets_go_on_with_and_without_the_daemon) {
   ASSERT_TRUE(node_->serve());
   EXPECT_FALSE(is_sending(wanted));
   ASSERT_TRUE(order("--allow-transfers")) << told();
+  EXPECT_TRUE(is_sending(wanted));
+}
+
+TEST_F(TransferWarden, cuts_one_transfer_by_the_agents_word_and_no_other) {
+  const Sender sender({});
+  const Sender other({});
+  warden_wire::SetTransfers wanted = claim_of(sender, kGrant / 3);
+  wanted.transfers.push_back(transfer_of(kTransfer + 1, other, kGrant / 3));
+  Flood one(sender, 0, 60), two(other, 0, 60);
+  ASSERT_TRUE(is_sending(wanted));
+  ASSERT_TRUE(is_sending(wanted, kTransfer + 1));
+
+  wanted.transfers[0].is_cut = true;
+  EXPECT_FALSE(is_sending(wanted));
+  EXPECT_TRUE(is_sending(wanted, kTransfer + 1));
+
+  wanted.transfers[0].is_cut = false;
   EXPECT_TRUE(is_sending(wanted));
 }
 
