@@ -2,7 +2,6 @@
 #include "ahead.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/syscall.h>
 
 #include "traffic/shut_gate.h"
@@ -52,8 +51,6 @@ void cut_ahead(int count, const char* const* words) {
   ahead_of_all.is_meant = is_meant;
   ahead_of_all.result = result;
   ahead_of_all.order = order;
-  const sched_param first{1};  // refused: merely slower
-  ask_kernel(SYS_sched_setscheduler, 0, SCHED_RR | SCHED_RESET_ON_FORK, as_argument(&first));
 }
 
 }  // namespace rn

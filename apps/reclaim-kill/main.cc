@@ -3,8 +3,8 @@
 // reclaim-kill: `reclaim-warden kill`, with the guests' packets cut before that program is loaded,
 // and before this one's own C library is ready (ADR 0012). Static, and small: it allocates nothing,
 // and reads a file only to look whether a lab that is named is the one meant. It shuts the pinned
-// gate; takes precedence on the processor, which what it becomes keeps (both: ahead.h); tells a
-// warden that lives, without waiting for it; and becomes `reclaim-warden kill` with the same words,
+// gate (ahead.h); tells a warden that lives, without waiting for it; takes precedence on the
+// processor, which what it becomes keeps; and becomes `reclaim-warden kill` with the same words,
 // which does the whole and says how it went.
 
 #include <cerrno>
@@ -15,6 +15,7 @@
 
 #include "ahead.h"
 #include "order.h"
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -34,6 +35,13 @@ constexpr int kMostWords = 64;
 bool join(Path& path, const char* folder, const char* name) {
   const int length = snprintf(path, sizeof path, "%s/%s", folder, name);
   return length > 0 && static_cast<std::size_t>(length) < sizeof path;
+}
+
+/// Not before the cut is through: packets that have passed the gate already wait for the kernel's
+/// own threads on this processor, which would come after us.
+void take_precedence() {
+  const sched_param first{1};
+  sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &first);  // refused: merely slower
 }
 
 /// A warden that lives would open the gate again for what it does not know of. Nothing is waited
@@ -150,6 +158,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   for (int i = 1; i < argc; ++i) words[i + 1] = argv[i];
+  take_precedence();
   become_the_warden(words);
   return say_what_is_left_to_do(ahead.order, ahead.is_meant && ahead.result == 0);
 }
