@@ -9,6 +9,7 @@ bench/wire_kill.cc).
     bench/kill_on_the_wire.py deadman [--rounds 30] [--shapers none,htb,tbf]
     bench/kill_on_the_wire.py kill [--rounds 100] [--failures …]
     … [--hand reclaim-warden]
+    wire … [--before PROGRAM]
 
 What is broken while the owner commands:
     healthy  nothing; through the warden's kill socket, as `reclaim-agent reclaim --now` does
@@ -20,6 +21,8 @@ What is broken while the owner commands:
     dead     the same as `stopped`, and the warden killed (SIGKILL): the program `reclaim-kill`, by hand, or
              `reclaim-warden kill` with --hand
     hung     the same as `dead`, but the warden under SIGSTOP
+With --before every other round of `wire` by hand is by another `reclaim-kill` (of an earlier commit, beside it
+`reclaim-warden`), and the ratios are printed.
 A shaper is HTB (one class, pfifo of 1,000 packets) or TBF on the machine's way out at 100 Mbit/s; then the warden is
 told `--uplink eth0:90mbit`. The owner sends 1,000 datagrams a second to the peer beside it. `kill` measures until
 guests are stopped, and until all that is left of them was looked for and nothing found: 1, 16 and 200 processes in the
@@ -156,10 +159,13 @@ def told(done):
     return done.returncode == 0
 
 
-def how(broken, failure):
+def how(broken, failure, before=""):
     if failure not in BY_HAND:
         return {"by": "socket"}
-    return {"by": "hand", "lease": 1, "journal": broken.node.state / "warden" / "kill-by-hand.journal"}
+    words = {"by": "hand", "lease": 1, "journal": broken.node.state / "warden" / "kill-by-hand.journal"}
+    if before:
+        words["before"] = f"{before} --state {broken.node.state} --run {broken.node.run}"
+    return words
 
 
 def wire(options):
@@ -170,7 +176,8 @@ def wire(options):
                 guest = broken.guest_pid()
                 broken.break_it(failure)
                 print(f"{failure}, shaper {shaper}, {options.hand if failure in BY_HAND else 'kill socket'}")
-                is_good &= told(broken.meter("wire", rounds=options.rounds, guest=guest, **how(broken, failure)))
+                is_good &= told(broken.meter("wire", rounds=options.rounds, guest=guest,
+                                             **how(broken, failure, options.before)))
     return is_good
 
 
@@ -212,6 +219,7 @@ def main():
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--shapers", default="none,htb,tbf", type=lambda text: text.split(","))
     parser.add_argument("--failures", default=",".join(FAILURES), type=lambda text: text.split(","))
+    parser.add_argument("--before", default="")
     parser.add_argument("--hand", default="reclaim-kill", choices=HANDS)
     options = parser.parse_args()
     for given, known in ((options.shapers, SHAPERS), (options.failures, FAILURES)):

@@ -9,6 +9,8 @@
 //   wire_kill wire KEY=VALUE…     rounds= guest=PID peer=NETNS source=ADDRESS to=ADDRESS
 //   gates=FOLDER
 //                                 by=socket|hand socket=PATH hand=COMMAND [lease=1] [journal=PATH]
+//                                 [before=COMMAND]: every other round by it, so that two versions
+//                                 of a program are measured side by side
 //   wire_kill deadman KEY=VALUE…  guest= peer= source= to= gates= warden=PID; prints one number, ms
 //   wire_kill kill KEY=VALUE…     rounds= processes=N group=CGROUP by=… socket= hand=
 
@@ -104,11 +106,11 @@ double ms_behind(const std::string& text, const std::string& word) {
 }
 
 /// The program itself, without a shell, its words in a pipe.
-Answered by_hand(const Options& options, bool is_cut_only) {
+Answered by_hand(const std::string& command, bool is_cut_only) {
   std::vector<std::string> words;
-  for (std::size_t from = 0; from < options.at("hand").size();) {
-    const auto blank = std::min(options.at("hand").find(' ', from), options.at("hand").size());
-    words.push_back(options.at("hand").substr(from, blank - from));
+  for (std::size_t from = 0; from < command.size();) {
+    const auto blank = std::min(command.find(' ', from), command.size());
+    words.push_back(command.substr(from, blank - from));
     from = blank + 1;
   }
   if (is_cut_only) words.emplace_back("--cut-only");
@@ -154,8 +156,8 @@ std::int64_t read_at(const Options& options) {
   return wire::realtime_ns() - (now_boot - records->back().declared_boot_ns);
 }
 
-Answered give_order(const Options& options, bool is_cut_only) {
-  if (options.at("by") == "hand") return by_hand(options, is_cut_only);
+Answered give_order(const Options& options, bool is_cut_only, const char* hand = "hand") {
+  if (options.at("by") == "hand") return by_hand(options.at(hand), is_cut_only);
   return by_socket(options, is_cut_only ? KillFrame::kCutOnly : KillFrame::kCutAndClear);
 }
 
@@ -236,22 +238,65 @@ double pause_without_command(const Wire& wire) {
   return ms_of(std::max<std::int64_t>(0, start + kQuietNs - last));
 }
 
+/// What rounds of one command came to, in milliseconds after it.
+struct Rounds {
+  std::vector<double> udp, tcp, call, behind, loaded, behind_read;
+
+  void add(const Options& options, const Capture& at_peer, std::int64_t start, std::int64_t end) {
+    const auto after = [](std::int64_t at, std::int64_t from) {
+      return ms_of(std::max<std::int64_t>(0, at - from));
+    };
+    const std::int64_t last_udp = at_peer.last_ns(Kind::kUdp4);
+    const std::int64_t last_tcp = at_peer.last_ns(Kind::kTcp4);
+    udp.push_back(after(last_udp, start));
+    tcp.push_back(after(last_tcp, start));
+    call.push_back(after(end, start));
+    if (const std::int64_t at = read_at(options); at > start) {
+      loaded.push_back(ms_of(at - start));
+      behind_read.push_back(after(std::max(last_udp, last_tcp), at));
+    }
+    behind.push_back(after(std::max(last_udp, last_tcp), end));
+  }
+
+  void print() const {
+    print_row("last UDP byte after the command", udp);
+    print_row("last TCP byte after the command", tcp);
+    print_row("the program's start, to the order", loaded);
+    print_row("last byte after the order was read", behind_read);
+    print_row("last byte after the answer", behind);
+    print_row("the command to its answer", call);
+  }
+};
+
+void print_ratio(const char* what, const std::vector<double>& now, const std::vector<double>& old) {
+  std::printf("  %-34s", what);
+  for (const double q : {0.5, 0.99}) {
+    if (quantile(old, q) > 0)
+      std::printf("  p%-2.0f %9.3f", q * 100, quantile(now, q) / quantile(old, q));
+  }
+  std::printf("\n");
+}
+
 int run_wire(const Options& options) {
   const auto rounds = static_cast<std::size_t>(std::atoi(options.at("rounds").c_str()));
   Wire wire(options);
   OwnerStream owner(options.at("peer"), options.at("to"));
   std::mt19937 random(1);  // NOLINT(cert-msc51-cpp): only so that rounds differ in phase
-  std::vector<double> udp, tcp, call, behind, pauses, loaded, behind_read;
+  Rounds now;
+  Rounds before;
+  std::vector<double> pauses;
   std::size_t spoiled = 0;
   std::size_t failed = 0;
-  while (udp.size() < rounds) {
+  const bool is_compared = options.contains("before");
+  while (now.udp.size() < rounds || (is_compared && before.udp.size() < rounds)) {
     wire.wait_until_flowing(true);
-    if (pauses.size() * 10 <= udp.size()) pauses.push_back(pause_without_command(wire));
+    if (pauses.size() * 10 <= now.udp.size()) pauses.push_back(pause_without_command(wire));
     usleep(static_cast<useconds_t>(random() % 10'000));
     const std::uint64_t lost_before = wire.at_peer().lost();
+    const bool is_before = is_compared && before.udp.size() < now.udp.size();
 
     const std::int64_t start = wire::realtime_ns();
-    const Answered answer = give_order(options, true);
+    const Answered answer = give_order(options, true, is_before ? "before" : "hand");
     const std::int64_t returned = wire::realtime_ns();
     wire.wait_until_quiet(returned);
 
@@ -262,30 +307,23 @@ int run_wire(const Options& options) {
       if (++spoiled > rounds + 20) give_up("the sniffer loses packets in each second round");
       continue;
     }
-    const std::int64_t last_udp = wire.at_peer().last_ns(Kind::kUdp4);
-    const std::int64_t last_tcp = wire.at_peer().last_ns(Kind::kTcp4);
-    udp.push_back(ms_of(std::max<std::int64_t>(0, last_udp - start)));
-    tcp.push_back(ms_of(std::max<std::int64_t>(0, last_tcp - start)));
-    call.push_back(ms_of(returned - start));
-    if (const std::int64_t at = read_at(options); at > start) {
-      loaded.push_back(ms_of(at - start));
-      behind_read.push_back(ms_of(std::max<std::int64_t>(0, std::max(last_udp, last_tcp) - at)));
-    }
-    behind.push_back(ms_of(std::max<std::int64_t>(0, std::max(last_udp, last_tcp) - returned)));
+    (is_before ? before : now).add(options, wire.at_peer(), start, returned);
   }
   owner.stop();
-  print_row("last UDP byte after the command", udp);
-  print_row("last TCP byte after the command", tcp);
-  print_row("the program's start, to the order", loaded);
-  print_row("last byte after the order was read", behind_read);
-  print_row("last byte after the answer", behind);
-  print_row("the command to its answer", call);
+  now.print();
+  if (is_compared) {
+    std::printf("  before: %s\n", options.at("before").c_str());
+    before.print();
+    print_ratio("now over before: last UDP byte", now.udp, before.udp);
+    print_ratio("now over before: last TCP byte", now.tcp, before.tcp);
+  }
   print_row("no command: the flood's pause", pauses);
+  const std::size_t done = now.udp.size() + before.udp.size();
   std::printf(
       "  cut in %zu of %zu; rounds again for a sniffer's loss %zu; the owner's: %lu sent, %lu "
       "lost\n",
-      udp.size() - std::min(failed, udp.size()),
-      udp.size(),
+      done - std::min(failed, done),
+      done,
       spoiled,
       owner.sent(),
       owner.lost()

@@ -25,6 +25,7 @@
 
 rn_labs_root=${RN_LABS_ROOT:-/tmp}
 rn_labs_lock=/tmp/.rn-labs.lock
+rn_ids_list=/var/lib/reclaimnet.guest-ids
 rn_labs_script=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/$(basename "${BASH_SOURCE[0]}")
 
 rn_die() { echo "labs: $*" >&2; return 1; }
@@ -273,6 +274,14 @@ rn_pins() {
   done
 }
 
+# rn_forget_ids RUN: takes from the machine's list what its killed wardens have left there; the folder is the lock.
+rn_forget_ids() {
+  [[ -e $rn_ids_list ]] || return 0
+  flock -w 10 "$(dirname "$rn_ids_list")" sh -c '
+    [ -e "$0" ] || exit 0
+    sed -i "\\# $1/#d" "$0" && { [ -s "$0" ] || rm "$0"; }' "$rn_ids_list" "$(rn_dir "$1")"
+}
+
 # rn_labs_down RUN: idempotent; goes on after a failed step, so that one thing left does not leave the rest.
 rn_labs_down() {
   local run=$1 path namespace failed=0 _
@@ -296,6 +305,7 @@ rn_labs_down() {
   done
   for path in $(rn_cgroups "$run"); do rmdir "$path" 2>/dev/null || { sleep 0.3; rmdir "$path"; } || failed=1; done
   rm -rf --one-file-system "$(rn_dir "$run")" || failed=1
+  rn_forget_ids "$run" || failed=1
   return "$failed"
 }
 
@@ -312,6 +322,7 @@ rn_residue() {
     rn_cgroups "$run" | sed 's/^/cgroup /'
     rn_pins "$run" | sed 's/^/bpf pin /'
     losetup -l -n -O BACK-FILE 2>/dev/null | grep -F "$(rn_dir "$run")/" | sed 's/^/loop device of /'
+    grep -F " $(rn_dir "$run")/" "$rn_ids_list" 2>/dev/null | sed 's/^/user ids /'
     [[ ! -e $(rn_dir "$run") ]] || echo "folder $(rn_dir "$run")"
   )
   [[ -n $found ]] || return 0

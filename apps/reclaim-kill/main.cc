@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// reclaim-kill: `reclaim-warden kill`, with the guests' packets cut before that program is loaded
-// (ADR 0012). Static, and small: it asks for no library, allocates nothing, and reads one file. It
-// takes precedence on the processor, which what it becomes keeps; shuts the pinned gate; tells a
-// warden that lives, without waiting for it; and becomes `reclaim-warden kill` with the same words,
+// reclaim-kill: `reclaim-warden kill`, with the guests' packets cut before that program is loaded,
+// and before this one's own C library is ready (ADR 0012). Static, and small: it allocates nothing,
+// and reads a file only to look whether a lab that is named is the one meant. It shuts the pinned
+// gate (ahead.h); tells a warden that lives, without waiting for it; takes precedence on the
+// processor, which what it becomes keeps; and becomes `reclaim-warden kill` with the same words,
 // which does the whole and says how it went.
 
 #include <cerrno>
@@ -12,15 +13,14 @@
 #include <cstring>
 #include <ctime>
 
+#include "ahead.h"
 #include "order.h"
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "model/warden.h"
-#include "traffic/pinned_cut.h"
 
 namespace {
 
@@ -37,20 +37,11 @@ bool join(Path& path, const char* folder, const char* name) {
   return length > 0 && static_cast<std::size_t>(length) < sizeof path;
 }
 
+/// Not before the cut is through: packets that have passed the gate already wait for the kernel's
+/// own threads on this processor, which would come after us.
 void take_precedence() {
   const sched_param first{1};
   sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &first);  // refused: merely slower
-}
-
-bool is_of_served_lab(const EarlyOrder& order) {
-  Path path;
-  char settings[256] = {};
-  const int fd = join(path, order.state, "warden/settings")
-                     ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
-                     : -1;
-  if (fd >= 0 && read(fd, settings, sizeof settings - 1) < 0) settings[0] = '\0';
-  if (fd >= 0) close(fd);
-  return rn::is_served_lab(order.lab, settings);
 }
 
 /// A warden that lives would open the gate again for what it does not know of. Nothing is waited
@@ -70,14 +61,6 @@ void tell_the_warden(const EarlyOrder& order, std::int64_t declared_ns) {
   if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
     send(fd, &frame, sizeof frame, MSG_NOSIGNAL);
   close(fd);
-}
-
-/// 0, or -errno.
-int cut(const EarlyOrder& order) {
-  Path gates;
-  if (!join(gates, order.run, "gates")) return -ENAMETOOLONG;
-  return order.cut == EarlyOrder::Cut::kGuests ? rn_pinned_shut_node(gates)
-                                               : rn_pinned_shut_transfers(gates);
 }
 
 const char* name_of_what(const EarlyOrder& order) {
@@ -159,16 +142,13 @@ int say_what_is_left_to_do(const EarlyOrder& order, bool is_cut) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  take_precedence();
-  const EarlyOrder order = rn::read_early_order(argc - 1, argv + 1);
-  bool is_cut = false;
-  if (order.cut != EarlyOrder::Cut::kNothing && is_of_served_lab(order)) {
-    const int result = cut(order);
-    is_cut = result == 0;
+  if (!rn::ahead_of_all.is_over) rn::cut_ahead(argc - 1, argv + 1);
+  const rn::CutAhead& ahead = rn::ahead_of_all;
+  if (ahead.is_meant) {
     timespec now{};
     clock_gettime(CLOCK_BOOTTIME, &now);
-    tell_the_warden(order, std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec);
-    say(order, result);
+    tell_the_warden(ahead.order, std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec);
+    say(ahead.order, ahead.result);
   }
   static char name[] = "reclaim-warden";
   static char verb[] = "kill";
@@ -178,6 +158,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   for (int i = 1; i < argc; ++i) words[i + 1] = argv[i];
+  take_precedence();
   become_the_warden(words);
-  return say_what_is_left_to_do(order, is_cut);
+  return say_what_is_left_to_do(ahead.order, ahead.is_meant && ahead.result == 0);
 }

@@ -1,20 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "order.h"
 
-#include <cstring>
+#include <cstddef>
+
+// NOTE: reclaim-kill reads its words before its C library is ready, so nothing here calls it.
 
 namespace rn {
 namespace {
 
+/// What follows `begin` in `text`; null: it begins otherwise.
+const char* behind(const char* begin, const char* text) {
+  for (; *begin != '\0'; ++begin, ++text) {
+    if (*begin != *text) return nullptr;
+  }
+  return text;
+}
+
+bool is_same(const char* one, const char* other) {
+  const char* const rest = behind(one, other);
+  return rest != nullptr && *rest == '\0';
+}
+
 /// The value of "--NAME VALUE" or "--NAME=VALUE" at `at`, which is moved to its last word; null:
 /// another word, or without a value.
 const char* value_of(const char* name, int count, const char* const* words, int& at) {
-  const std::size_t length = std::strlen(name);
-  const char* const word = words[at];
-  if (std::strncmp(word, name, length) != 0) return nullptr;
+  const char* const rest = behind(name, words[at]);
+  if (rest == nullptr) return nullptr;
   const char* value = nullptr;
-  if (word[length] == '=') value = word + length + 1;
-  if (word[length] == '\0' && at + 1 < count) value = words[++at];
+  if (*rest == '=') value = rest + 1;
+  if (*rest == '\0' && at + 1 < count) value = words[++at];
   return value == nullptr || *value == '\0' || *value == '-' ? nullptr : value;
 }
 
@@ -39,13 +53,13 @@ EarlyOrder read_early_order(int count, const char* const* words) {
   bool is_cut_only = false;
   bool is_for_less = false;
   for (int at = 0; at < count; ++at) {
-    bool is_known = std::strcmp(words[at], "--cut-only") == 0;
+    bool is_known = is_same(words[at], "--cut-only");
     is_cut_only = is_cut_only || is_known;
-    if (std::strcmp(words[at], "--transfers") == 0) {
+    if (is_same(words[at], "--transfers")) {
       is_known = true;
       order.cut = EarlyOrder::Cut::kTransfers;
     }
-    if (std::strcmp(words[at], "--allow-transfers") == 0) is_known = is_for_less = true;
+    if (is_same(words[at], "--allow-transfers")) is_known = is_for_less = true;
     if (!is_known && value_of("--gpu", count, words, at) != nullptr) is_known = is_for_less = true;
     for (auto& flag : valued) {
       if (is_known) break;
@@ -67,9 +81,9 @@ EarlyOrder read_early_order(int count, const char* const* words) {
 }
 
 bool is_served_lab(const char* lab, const char* settings) {
-  const std::size_t length = std::strcspn(settings, " \n");
   if (*lab == '\0') return true;
-  return std::strlen(lab) == length && std::strncmp(lab, settings, length) == 0;
+  const char* const rest = behind(lab, settings);
+  return rest != nullptr && (*rest == '\0' || *rest == ' ' || *rest == '\n');
 }
 
 }  // namespace rn

@@ -14,6 +14,7 @@
 #include "base/fs.h"
 #include "base/printable.h"
 #include "io/real_fs.h"
+#include "warden/guest_ids.h"
 #include "warden/guest_uplink.h"
 
 namespace rn::warden_cli {
@@ -75,6 +76,7 @@ MachineConfig machine_of(const Options& options) {
   machine.self = own_path();
   machine.init = options.init.empty() ? find_init(machine.self) : options.init;
   machine.engine = options.engine.empty() ? "private" : options.engine;
+  machine.first_guest_id = warden::recorded_guest_ids(machine.state).value_or(0);
   machine.agent_uid = options.agent_uid;
   const passwd* agent = getpwuid(options.agent_uid);
   machine.agent_gid = agent != nullptr ? agent->pw_gid : options.agent_uid;

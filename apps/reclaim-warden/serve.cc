@@ -14,6 +14,8 @@
 #include "base/log.h"
 #include "io/real_fs.h"
 #include "model/data_sets.h"
+#include "warden/cgroup.h"
+#include "warden/guest_ids.h"
 #include "warden/guest_uplink.h"
 #include "warden/server.h"
 
@@ -24,6 +26,23 @@ using warden::MachineConfig;
 namespace {
 
 constexpr std::uint32_t kUidMax = 0xfffffffe;  ///< the kernel takes the last number for none
+
+/// No other lab of the machine has them.
+Status claim_ids(FileSystem& fs, MachineConfig& machine) {
+  RN_TRY(const auto roots, warden::probe_cgroups());
+  const auto guests = warden::pids_in_cgroup(roots, warden::MachinePaths(machine).cgroup);
+  const bool has_guests = !guests || !guests->empty();
+  RN_TRY(
+      const warden::GuestIds ids,
+      warden::claim_guest_ids(fs, {}, {machine.lab, machine.state, has_guests})
+  );
+  machine.first_guest_id = ids.first;
+  const auto first = static_cast<std::int64_t>(ids.first);
+  if (ids.is_new) log::info("guest_ids.chosen", {{"first", first}});
+  if (!ids.shared_with.empty())
+    log::warning("guest_ids.shared", {{"first", first}, {"with", ids.shared_with}});
+  return {};
+}
 
 Status serve_until_signal(const Options& options) {
   if (geteuid() != 0)
@@ -40,7 +59,8 @@ Status serve_until_signal(const Options& options) {
   RN_CHECK(make_folders(fs, options.state + "/warden", 0711).map_error([](const Error& e) {
     return e.with("--state").hinting("name a folder of its own");
   }));
-  const MachineConfig machine = machine_of(options);
+  MachineConfig machine = machine_of(options);
+  if (machine.engine == "private") RN_CHECK(claim_ids(fs, machine));
   RN_CHECK(write_durably(
       fs,
       settings_path(options),

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "traffic/guest_cut_abi.h"
+#include "traffic/shut_gate.h"
 #include "traffic/transfer_edge_abi.h"
 
 namespace {
@@ -52,17 +53,6 @@ int read_gate(int map_fd, std::uint32_t key, std::uint64_t* is_open) {
   return result;
 }
 
-int shut_pinned(const char* folder, const char* name) {
-  const int fd = open_map(folder, name);
-  if (fd < 0) return fd;
-  // Shut is zero in every layout: enough of it for a gate that another version has made longer.
-  unsigned char shut[256] = {};
-  static_assert(sizeof(rn_cut_gate) <= sizeof shut && sizeof(rn_edge_gate) <= sizeof shut);
-  const int result = access_map(BPF_MAP_UPDATE_ELEM, fd, 0, shut);
-  close(fd);
-  return result;
-}
-
 void close_if_open(int& fd) {
   if (fd >= 0) close(fd);
   fd = -1;
@@ -99,11 +89,11 @@ int rn_pinned_cut_slot(const struct rn_pinned_cut* cut, uint32_t slot) {
 }
 
 int rn_pinned_shut_node(const char* folder) {
-  return shut_pinned(folder, RN_CUT_MAP_NODE_GATE);
+  return rn::traffic::shut_pinned_gate(folder, RN_CUT_MAP_NODE_GATE);
 }
 
 int rn_pinned_shut_transfers(const char* folder) {
-  return shut_pinned(folder, RN_EDGE_MAP_GATE);
+  return rn::traffic::shut_pinned_gate(folder, RN_EDGE_MAP_GATE);
 }
 
 int rn_pinned_uncut_node(const struct rn_pinned_cut* cut) {

@@ -10,6 +10,7 @@
 #include "io/patiently.h"
 #include "io/read_text.h"
 #include "io/real_fs.h"
+#include "warden/guest_ids.h"
 
 namespace rn::warden {
 
@@ -182,7 +183,15 @@ class Leaving {
     if (may_exist_still(paths_.gates)) remove(paths_.gates);
     // Else its settings are needed once more.
     if (report_.stays.empty() && may_exist_still(config_.state)) remove(config_.state);
+    // What stays may be owned by these ids, which are nobody else's then.
+    if (report_.stays.empty()) release_ids(fs);
     rmdir(config_.run.c_str());  // the agent's own files may still be in it
+  }
+
+  void release_ids(FileSystem& fs) {
+    const auto released = release_guest_ids(fs, {}, config_.state);
+    if (!released) return note(fail(released.error()), "the guests' user ids");
+    if (*released) report_.removed.push_back("the guests' user ids from the machine's list");
   }
 
   const MachineConfig& config_;

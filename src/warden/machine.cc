@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "io/real_fs.h"
 #include "io/real_rng.h"
+#include "warden/guest_ids.h"
 #include "warden/guest_word.h"
 #include "warden/kernel_bounds.h"
 #include "warden/posix.h"
@@ -61,6 +62,10 @@ DataConfig data_config(const MachineConfig& config) {
   return {MachinePaths(config).data, config.data_sets, {parent_folder(config.state), config.run}};
 }
 
+std::uint32_t first_guest_id(const MachineConfig& config) {
+  return config.first_guest_id != 0 ? config.first_guest_id : uid_base_of(config.lab);
+}
+
 Machine::Machine(const MachineConfig& config, const Clock& clock)
     : config_(config), paths_(config), clock_(clock) {}
 
@@ -75,8 +80,8 @@ KillPathConfig Machine::kill_config(const MachineConfig& config, const std::stri
   // copies of what is on it go on after the guest.
   kill.attempts_folder = DataMounts::guests_folder(paths.data);
   if (config.engine == "private") {
-    kill.uid_first = uid_base_of(config.lab);
-    kill.uid_count = 65'536;
+    kill.uid_first = first_guest_id(config);
+    kill.uid_count = kIdsPerLab;
   }
   return kill;
 }
@@ -89,7 +94,7 @@ Result<std::unique_ptr<Machine>> Machine::open(const MachineConfig& config, cons
 
 Status Machine::open_parts() {
   const bool is_private = config_.engine == "private";
-  const std::uint32_t uid_base = is_private ? uid_base_of(config_.lab) : 0;
+  const std::uint32_t uid_base = is_private ? first_guest_id(config_) : 0;
   io::RealFileSystem fs;
   for (const std::string& folder : {config_.state, config_.state + "/bin", config_.run})
     RN_CHECK(make_folders(fs, folder, 0711));
@@ -112,7 +117,10 @@ Status Machine::open_parts() {
   engine.cgroup_parent = "/" + paths_.cgroup;
   engine.uid_base = uid_base;
   engine.self = config_.self;
-  if (is_private) private_engine_.emplace(engine);
+  if (is_private) {
+    private_engine_.emplace(engine);
+    RN_CHECK(private_engine_->remove_of_other_ids());
+  }
   engine_.emplace(is_private ? private_engine_->socket() : config_.engine, config_.lab);
 
   RN_CHECK(make_folders(fs, paths_.gates, 0700));

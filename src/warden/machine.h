@@ -31,12 +31,13 @@ namespace rn::warden {
 
 struct MachineConfig {
   std::string lab;
-  std::string state;               ///< STATE/warden
-  std::string run;                 ///< RUN
-  std::string agent_state;         ///< archives of images must lie in it
-  std::string self;                ///< this program
-  std::string init;                ///< the built reclaim-init; copied into `state`
-  std::string engine = "private";  ///< or the socket of an engine that is there
+  std::string state;                 ///< STATE/warden
+  std::string run;                   ///< RUN
+  std::string agent_state;           ///< archives of images must lie in it
+  std::string self;                  ///< this program
+  std::string init;                  ///< the built reclaim-init; copied into `state`
+  std::string engine = "private";    ///< or the socket of an engine that is there
+  std::uint32_t first_guest_id = 0;  ///< of a private engine's; 0: as the lab's name suggests
   std::uint32_t agent_uid = 0;
   std::uint32_t agent_gid = 0;
   std::uint64_t reserve_mib = 2048;
@@ -50,6 +51,9 @@ struct MachineConfig {
 
 /// What open() of a DataMounts needs of it. Pure.
 DataConfig data_config(const MachineConfig& config);
+
+/// Of the guests of a private engine. Pure.
+std::uint32_t first_guest_id(const MachineConfig& config);
 
 /// Where everything of a configuration lies. Pure.
 struct MachinePaths {

@@ -15,6 +15,7 @@
 #include "io/real_fs.h"
 #include "io/subprocess.h"
 #include "warden/engine.h"
+#include "warden/guest_ids.h"
 #include "warden/mount_point.h"
 #include "warden/posix.h"
 
@@ -24,7 +25,6 @@ namespace {
 
 constexpr const char* kRemapUser = "reclaimnet";
 constexpr const char* kMadeContainerdFolder = "/made-run-containerd";
-constexpr std::uint32_t kIdsPerLab = 65'536;
 constexpr milliseconds kPingLimit = seconds(2);
 constexpr milliseconds kEngineStartLimit = seconds(20);
 constexpr milliseconds kEngineStep{20};
@@ -33,6 +33,12 @@ using io::read_text;
 
 std::string last_lines(const std::string& text, std::size_t bytes) {
   return text.size() <= bytes ? text : text.substr(text.size() - bytes);
+}
+
+/// The line of subuid and of subgid.
+std::string subordinate_ids(std::uint32_t uid_base) {
+  return std::string(kRemapUser) + ":" + std::to_string(uid_base) + ":" +
+         std::to_string(kIdsPerLab) + "\n";
 }
 
 /// A zombie is no process: nobody may ever reap it in a container without an init.
@@ -79,12 +85,6 @@ void forget_dead_containerd(const std::string& pid_file) {
 
 }  // namespace
 
-std::uint32_t uid_base_of(const std::string& lab) {
-  std::uint32_t hash = 2'166'136'261U;  // FNV-1a
-  for (const char c : lab) hash = (hash ^ static_cast<unsigned char>(c)) * 16'777'619U;
-  return 1'048'576U + (hash % 4096U) * kIdsPerLab;
-}
-
 std::vector<std::string> engine_arguments(const PrivateEngineConfig& config) {
   return {
       config.dockerd,
@@ -122,8 +122,7 @@ Status PrivateEngine::prepare() const {
   for (const std::string& folder : {config_.folder, etc, config_.run, config_.run + "/containerd"})
     RN_CHECK(make_folders(fs, folder, 0711));
   RN_CHECK(make_mount_point(kContainerdFolder, config_.run + kMadeContainerdFolder));
-  const std::string range =
-      std::string(kRemapUser) + ":" + std::to_string(config_.uid_base) + ":65536\n";
+  const std::string range = subordinate_ids(config_.uid_base);
   const auto write = [&](const char* name, const std::string& text) {
     return write_durably(fs, etc + "/" + name, as_bytes(text), 0644);
   };
@@ -133,6 +132,13 @@ Status PrivateEngine::prepare() const {
   RN_CHECK(write("subgid", range));
   // An empty configuration file keeps the owner's /etc/docker/daemon.json out.
   return write_durably(fs, config_.folder + "/daemon.json", as_bytes("{}\n"), 0600);
+}
+
+Status PrivateEngine::remove_of_other_ids() {
+  const std::string range = read_text(config_.folder + "/etc/subuid");
+  if (range.empty() || range == subordinate_ids(config_.uid_base)) return {};
+  log::info("engine.of_other_ids", {{"uid_base", static_cast<std::int64_t>(config_.uid_base)}});
+  return remove();
 }
 
 std::optional<pid_t> PrivateEngine::find() const {

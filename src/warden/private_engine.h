@@ -22,10 +22,6 @@ struct PrivateEngineConfig {
   std::string dockerd = "dockerd";
 };
 
-/// Uids of one lab's guests, so that several labs on one machine share none but in one case of
-/// 4096: 65,536 ids from a multiple of 65,536 above a million. Pure.
-std::uint32_t uid_base_of(const std::string& lab);
-
 /// dockerd's arguments for the configuration. Pure.
 std::vector<std::string> engine_arguments(const PrivateEngineConfig& config);
 
@@ -46,6 +42,9 @@ class PrivateEngine {
   /// kUnavailable when one is there and does not answer (it is given `patience`, then killed and
   /// started anew by the next call); kInternal when it does not come up, with the end of its log.
   Result<pid_t> ensure(Instant now, nanoseconds patience = seconds(120));
+  /// Removes one that maps to other ids than `uid_base`, with its images and containers: what they
+  /// hold is owned by the old ones. No guest of it may run. Fine when there is none.
+  Status remove_of_other_ids();
   /// Its pid while it lives, answering or not.
   std::optional<pid_t> find() const;
   /// TERM, then KILL; containerd and shims with it. Removes its run folder. For leave().

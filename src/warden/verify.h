@@ -81,7 +81,7 @@ void look_at_cgroup(const CgroupKiller& cgroups, const CgroupName& name, Remains
 
 /// Processes whose real or effective uid lies in [first, first + count): also those that escaped
 /// their cgroup. Zombies are no processes, and what is in the guests' cgroup of another lab than
-/// `own` is that lab's, whose range may be the same (uid_base_of()). Only for a range that is the
+/// `own` is that lab's, whose range may be the same (guest_ids.h). Only for a range that is the
 /// guests' alone.
 void look_at_uids(
     std::uint32_t first,

@@ -8,8 +8,8 @@
 #include "warden_suite_fake.h"
 
 #include "warden/core.h"
+#include "warden/guest_ids.h"
 #include "warden/kill_service.h"
-#include "warden/private_engine.h"
 
 namespace rn::warden {
 namespace {
@@ -120,7 +120,8 @@ TEST_F(Warden, an_order_that_something_holds_up_is_told_before_it_is_done) {
   const auto name = name_of(34);
   ASSERT_EQ(node->run(name, "sleep 100").code, "");
   // With a guest's user id, outside of every guest: it is named, and never touched.
-  const std::string uid = std::to_string(uid_base_of(node->lab) + 5);
+  const std::string uid =
+      std::to_string(recorded_guest_ids(node->folder + "/state/warden").value_or(0) + 5);
   ASSERT_TRUE(run_shell("setpriv --reuid " + uid + " --clear-groups sleep 6 & sleep 0.2"));
   const auto asked = std::chrono::steady_clock::now();
   warden_wire::KillFrame frame;

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ahead.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+
+#include "traffic/shut_gate.h"
+
+namespace rn {
+
+using traffic::as_argument;
+using traffic::ask_kernel;
+
+constinit CutAhead ahead_of_all;
+
+namespace {
+
+constexpr std::size_t kPath = 512;
+
+bool is_of_served_lab(const EarlyOrder& order) {
+  if (*order.lab == '\0') return true;
+  char path[kPath];
+  char settings[256];
+  settings[0] = '\0';
+  if (traffic::join_path(path, order.state, "warden/settings")) {
+    const long fd =
+        ask_kernel(SYS_openat, AT_FDCWD, as_argument(path), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0) {
+      const long size = ask_kernel(SYS_read, fd, as_argument(settings), sizeof settings - 1);
+      settings[size > 0 ? size : 0] = '\0';
+      ask_kernel(SYS_close, fd, 0, 0);
+    }
+  }
+  return is_served_lab(order.lab, settings);
+}
+
+int shut(const EarlyOrder& order) {
+  char gates[kPath];
+  if (!traffic::join_path(gates, order.run, "gates")) return -ENAMETOOLONG;
+  const bool is_of_guests = order.cut == EarlyOrder::Cut::kGuests;
+  return traffic::shut_pinned_gate(gates, is_of_guests ? RN_CUT_MAP_NODE_GATE : RN_EDGE_MAP_GATE);
+}
+
+}  // namespace
+
+void cut_ahead(int count, const char* const* words) {
+  const EarlyOrder order = read_early_order(count, words);
+  const bool is_meant = order.cut != EarlyOrder::Cut::kNothing && is_of_served_lab(order);
+  const int result = is_meant ? shut(order) : 0;
+  ahead_of_all.is_over = true;
+  ahead_of_all.is_meant = is_meant;
+  ahead_of_all.result = result;
+  ahead_of_all.order = order;
+}
+
+}  // namespace rn
+
+#if defined(__x86_64__)
+// The program's entry: as the kernel left it (the count of words, then the words), cut_ahead()
+// below it on the stack, and then the C library's own entry on the stack and with the register that
+// it expects.
+asm(R"(
+  .text
+  .globl rn_begin
+  .type rn_begin, @function
+rn_begin:
+  mov %rsp, %rbx
+  mov %rdx, %r12
+  xor %ebp, %ebp
+  mov (%rsp), %edi
+  lea 16(%rsp), %rsi
+  dec %edi
+  and $-16, %rsp
+  call rn_cut_ahead
+  mov %rbx, %rsp
+  mov %r12, %rdx
+  jmp _start
+  .size rn_begin, .-rn_begin
+)");
+
+extern "C" void rn_cut_ahead(int count, const char* const* words) {
+  rn::cut_ahead(count, words);
+}
+#endif
