@@ -138,6 +138,8 @@ std::vector<wire::FetchReport> Core::State::fetch_reports() const {
 std::string Core::State::name_of_claim(const warden_wire::Transfer& claim) const {
   const auto fetch = fetches_.find(claim.id);
   if (fetch != fetches_.end()) return fetch->second.image.empty() ? "restore" : "image";
+  const auto work = works_.find(claim.id);
+  if (work != works_.end() && work->second.task == Task::kUpload) return "outputs";
   return claim.id < kFirstFetch ? std::string(to_string(claim.purpose)) : "restore";
 }
 

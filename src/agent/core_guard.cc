@@ -91,7 +91,8 @@ std::string Core::State::slowed_words() const {
         path.guard.share() * 100,
         path.guard.waits_s() * 1e3
     );
-    words += "; copies to " + peer.str() + text.data();
+    words += (peer.empty() ? "; what goes to the coordinator" : "; copies to " + peer.str());
+    words += text.data();
   }
   return words;
 }

@@ -523,12 +523,7 @@ void Core::State::step_publishing(Attempt& a) {
       set_phase(a, Phase::kDraining);
       return;
     }
-    if (may_work(a, Task::kUpload))
-      work(
-          a,
-          Task::kUpload,
-          UploadOutputs{a.row.disk, a.commit.spec.checkpoint, a.commit.spec.workspace}
-      );
+    if (may_work(a, Task::kUpload)) begin_upload(a);
     return;
   }
   if (a.row.is_published || a.row.outputs == Digest{}) {

@@ -125,6 +125,7 @@ struct Attempt {
   /// The newest snapshot found its files changed since the watch's report, which is true for a
   /// moment only where a guest writes often: the next report is taken whatever the interval says.
   bool is_save_owed = false;
+  std::optional<Instant> upload_since;    ///< its outputs wait, or are on their way, since then
   std::optional<Instant> unsaved_since;   ///< snapshots fail since then
   Error unsaved_why;                      ///< of the newest of them
   std::optional<Instant> uncopied_since;  ///< no generation has got its copies since then
@@ -197,11 +198,11 @@ struct ServedFetch {
   }
 };
 
-/// What is sent now, a copy or a fetch, for those who do not care which.
+/// What is sent now, a copy, outputs or a fetch, for those who do not care which.
 struct Sending {
   WorkId id = 0;
   TransferState* transfer = nullptr;
-  NodeId peer;
+  NodeId peer;                                             ///< empty: the coordinator
   TransferPurpose purpose = TransferPurpose::kCheckpoint;  ///< as the kernel's classes count it
   bool is_urgent = false;                                  ///< never makes way
   std::uint64_t cap_bps = 0;                               ///< of the contract; 0 = none
@@ -226,7 +227,10 @@ struct PendingWork {
   bool is_precopy = false;  ///< of a generation that is durable already
   bool was_ahead = false;
   Instant started_at{};
-  TransferState transfer = {};  ///< of a copy
+  TransferState transfer = {};  ///< of a copy, or of outputs
+
+  /// By a connection that is paced.
+  bool is_sent() const { return is_started && (task == Task::kCopy || task == Task::kUpload); }
 };
 
 /// The time in which the journal cannot write. What may not be answered without it is kept, in
@@ -444,12 +448,21 @@ class Core::State {
   std::optional<nanoseconds> evacuation_left(const Attempt& a) const;
   std::uint64_t estimate(const Attempt& a, const TransferState& transfer) const;
   wire::TransferReport transfer_report(WorkId id, const PendingWork& pending) const;
+  reclaim::Transfer copy_to_plan(WorkId id, const PendingWork& pending) const;
   void step_transfers();
   void plan_alone();
   void set_rates(const std::vector<Sending>& all);
   std::uint64_t granted_bps() const;
   void fit_into_grant(const std::vector<Sending>& all) const;
   void report_transfers();
+
+  // core_outputs.cc: what goes home to the coordinator
+  std::optional<nanoseconds> upload_left(const Attempt& a) const;
+  std::uint64_t upload_cap(const Attempt& a) const;
+  void begin_upload(Attempt& a);
+  Sending upload_sending(WorkId id, PendingWork& pending);
+  wire::TransferReport upload_report(WorkId id, const PendingWork& pending) const;
+  reclaim::Transfer upload_to_plan(WorkId id, const PendingWork& pending) const;
 
   // core_fetches.cc: what peers fetch here
   void see_fetches(const std::vector<FetchProgress>& seen);

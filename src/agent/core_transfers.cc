@@ -5,9 +5,9 @@
 #include "agent/core_state.h"
 #include "reclaim/spare_rates.h"
 
-// How fast goes what this node sends, copies and what peers fetch. The coordinator, who knows whom
-// else a line serves, says so several times a second; while it does not, the node plans by itself,
-// with the same function over what it knows: its own uplink and its contract.
+// How fast goes what this node sends: copies, outputs, and what peers fetch. The coordinator, who
+// knows whom else a line serves, says so several times a second; while it does not, the node plans
+// by itself, with the same function over what it knows: its own uplink and its contract.
 namespace rn::agent {
 
 namespace {
@@ -113,7 +113,7 @@ void Core::State::on_message(const wire::TransferRates& m) {
     if (const auto fetch = fetches_.find(rate.id); fetch != fetches_.end())
       share_rate(fetch->second, rate);
     const auto found = works_.find(rate.id);
-    if (found == works_.end() || found->second.task != Task::kCopy) continue;
+    if (found == works_.end() || !found->second.is_sent()) continue;
     found->second.transfer.told_bps = rate.rate_bps;
     found->second.transfer.told_at = now_.boot;
   }
@@ -122,7 +122,11 @@ void Core::State::on_message(const wire::TransferRates& m) {
 std::vector<Sending> Core::State::sendings() {
   std::vector<Sending> all;
   for (auto& [id, pending] : works_) {
-    if (pending.task != Task::kCopy || !pending.is_started) continue;
+    if (!pending.is_sent()) continue;
+    if (pending.task == Task::kUpload) {
+      all.push_back(upload_sending(id, pending));
+      continue;
+    }
     const TransferPurpose purpose = purpose_of(pending);
     const bool is_urgent = purpose == TransferPurpose::kEvacuation;
     const std::uint64_t cap = cap_of(attempts_.at(pending.guest));
@@ -157,6 +161,21 @@ void Core::State::step_transfers() {
   report_transfers();
 }
 
+reclaim::Transfer Core::State::copy_to_plan(WorkId id, const PendingWork& pending) const {
+  const Attempt& a = attempts_.at(pending.guest);
+  const auto left = evacuation_left(a);
+  reclaim::Transfer transfer;
+  transfer.id = id;
+  transfer.bytes = static_cast<double>(estimate(a, pending.transfer));
+  transfer.kind = left ? reclaim::TransferClass::kEvacuation : reclaim::TransferClass::kCheckpoint;
+  if (left) transfer.deadline_s = in_s(*left);
+  const std::int64_t saved_ns =
+      a.row.generations.empty() ? a.row.started_ns : a.row.generations.back().ref.snapshot_boot_ns;
+  transfer.value = static_cast<double>(std::max<std::int64_t>(to_ns(now_.boot) - saved_ns, 1)) *
+                   1e-9 * static_cast<double>(std::max<std::size_t>(a.row.grant.gpus.size(), 1));
+  return transfer;
+}
+
 /// All that is sent, over the node's own uplink and what its contract grants of it.
 void Core::State::plan_alone() {
   planned_alone_at_ = now_.boot;
@@ -180,22 +199,11 @@ void Core::State::plan_alone() {
   std::vector<reclaim::Transfer> transfers;
   std::vector<std::vector<TransferState*>> states;
   for (auto& [id, pending] : works_) {
-    if (pending.task != Task::kCopy || !pending.is_started) continue;
+    if (!pending.is_sent()) continue;
     const Attempt& a = attempts_.at(pending.guest);
-    const auto left = evacuation_left(a);
-    reclaim::Transfer transfer;
-    transfer.id = id;
-    transfer.bytes = static_cast<double>(estimate(a, pending.transfer));
-    transfer.kind =
-        left ? reclaim::TransferClass::kEvacuation : reclaim::TransferClass::kCheckpoint;
-    if (left) transfer.deadline_s = std::chrono::duration<double>(*left).count();
-    const std::int64_t saved_ns = a.row.generations.empty()
-                                      ? a.row.started_ns
-                                      : a.row.generations.back().ref.snapshot_boot_ns;
-    transfer.value = static_cast<double>(std::max<std::int64_t>(to_ns(now_.boot) - saved_ns, 1)) *
-                     1e-9 * static_cast<double>(std::max<std::size_t>(a.row.grant.gpus.size(), 1));
-    cross(transfer, a.row.phase < Phase::kNoticed);
-    transfers.push_back(std::move(transfer));
+    const bool is_upload = pending.task == Task::kUpload;
+    transfers.push_back(is_upload ? upload_to_plan(id, pending) : copy_to_plan(id, pending));
+    cross(transfers.back(), is_upload ? !upload_left(a) : a.row.phase < Phase::kNoticed);
     states.push_back({&pending.transfer});
   }
   for (const std::vector<ServedFetch*>& fetch : fetches_by_ticket()) {
@@ -275,10 +283,12 @@ void Core::State::report_transfers() {
   std::set<WorkId> told;
   bool is_evacuating = false;
   for (const auto& [id, pending] : works_) {
-    if (pending.task != Task::kCopy || !pending.is_started) continue;
-    if (pending.transfer.measured_at == Instant{}) continue;
+    if (!pending.is_sent() || pending.transfer.measured_at == Instant{}) continue;
     if (message.transfers.size() >= wire::kMaxTransfers) break;
-    message.transfers.push_back(transfer_report(id, pending));
+    const bool is_upload = pending.task == Task::kUpload;
+    message.transfers.push_back(
+        is_upload ? upload_report(id, pending) : transfer_report(id, pending)
+    );
     is_evacuating |= message.transfers.back().kind == TransferKind::kEvacuation;
     told.insert(id);
   }

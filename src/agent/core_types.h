@@ -87,6 +87,7 @@ struct UploadOutputs {
   std::string disk;
   CheckpointSpec spec;
   Digest workspace{};
+  std::uint64_t rate_bps = 0;  ///< to begin with; 0 = no limit. Then SetRate
 };
 
 /// Copies what is new in `disk`/reclaim/log to the agent's own spool (so that it outlives the
@@ -281,8 +282,8 @@ struct FetchProgress {
   std::string image = {};  ///< empty: a generation
 };
 
-/// All copies under way, and all fetches of peers; several times a second as long as there is one,
-/// and once when the last fetch is over.
+/// All copies under way, outputs on their way home, and all fetches of peers; several times a
+/// second as long as there is one, and once when the last fetch is over.
 struct TransfersMeasured {
   std::vector<TransferProgress> transfers;
   std::uint64_t foreign_bps = 0;  ///< what others send by the node's uplink
@@ -402,8 +403,8 @@ struct ReleaseCopy {
   GenerationRef generation;
 };
 
-/// From now on this copy, or this connection of a peer that fetches, sends so fast and no faster;
-/// 0 = no limit. Nothing if it is not under way any more.
+/// From now on this copy, these outputs, or this connection of a peer that fetches, send so fast
+/// and no faster; 0 = no limit. Nothing if it is not under way any more.
 struct SetRate {
   WorkId id = 0;
   std::uint64_t rate_bps = 0;

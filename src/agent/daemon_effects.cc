@@ -48,14 +48,15 @@ void Daemon::State::act(const StartWork& e) {
   }
   std::shared_ptr<TransferGauge> gauge;
   if (copy != nullptr) gauge = gauges[id] = std::make_shared<TransferGauge>(copy->rate_bps);
+  if (const auto* const upload = std::get_if<UploadOutputs>(&e.work.body))
+    gauge = gauges[id] = std::make_shared<TransferGauge>(upload->rate_bps);
   io::Workers& pool = is_light(e.work.body) ? *light : *heavy;
   const Status submitted = pool.submit_for(
       [this, work = e.work, cancel, tap, gauge] { return hands->run(work, *cancel, tap, gauge); },
       [this, id, guest = e.work.guest](WorkResult result) {
         cancels.erase(id);
         taps.erase(id);
-        if (const auto done = gauges.extract(id))
-          sent_by_copies += done.mapped()->look().bytes_sent;
+        if (const auto done = gauges.extract(id)) sent_before += done.mapped()->look().bytes_sent;
         const auto* const read = std::get_if<LogRead>(&result);
         if (read != nullptr && read->is_declared) watcher->declare(guest);
         feed(WorkDone{id, std::move(result)});
@@ -86,7 +87,7 @@ void Daemon::State::act(const SetRate& e) {
   if (found != gauges.end()) found->second->set_rate(e.rate_bps);
 }
 
-/// Nothing while nothing is sent to peers.
+/// Nothing while nothing is sent to peers, nor outputs home.
 void Daemon::State::measure_transfers() {
   if (uplink == nullptr) return;
   TransfersMeasured measured;
@@ -96,7 +97,7 @@ void Daemon::State::measure_transfers() {
     return;
   }
   were_fetches_told = !measured.fetches.empty();
-  std::uint64_t own_bytes = sent_by_copies + fetches.bytes_sent();
+  std::uint64_t own_bytes = sent_before + fetches.bytes_sent();
   for (const auto& [id, gauge] : gauges) {
     const TransferGauge::Seen seen = gauge->look();
     own_bytes += seen.bytes_sent;

@@ -122,13 +122,13 @@ class Daemon::State {
 
   std::map<WorkId, std::shared_ptr<std::atomic<bool>>> cancels;
   std::map<WorkId, std::shared_ptr<checkpoint::ChunkTap>> taps;  ///< of copies that are ahead
-  std::map<WorkId, std::shared_ptr<TransferGauge>> gauges;       ///< of copies
+  std::map<WorkId, std::shared_ptr<TransferGauge>> gauges;       ///< of copies and outputs
   ServedFetches fetches{[this] { loop.post([this] { measure_transfers(); }); }};
   bool were_fetches_told = false;  ///< the core knows of some
   std::unique_ptr<UplinkMeter> uplink;
   std::string uplink_address;  ///< own end of what was sent last
   std::string uplink_interface;
-  std::uint64_t sent_by_copies = 0;  ///< by those that are over
+  std::uint64_t sent_before = 0;  ///< by those of the gauges that are over
   std::unique_ptr<Watcher> watcher;
   bool says_goodbye = false;  ///< the core has sent the last message
   std::unique_ptr<CoordinatorLink> coordinator;

@@ -110,7 +110,11 @@ WorkResult Hands::run(
       return hands.copy(work.guest, w, c, tap, gauge);
     }
 
-    Result<WorkResult> operator()(const UploadOutputs& w) { return hands.upload(work.guest, w, c); }
+    Result<WorkResult> operator()(const UploadOutputs& w) {
+      return hands.upload(
+          work.guest, w, c, gauge != nullptr ? gauge : std::make_shared<TransferGauge>(w.rate_bps)
+      );
+    }
 
     Result<WorkResult> operator()(const ReadLog& w) { return hands.read_log(work.guest, w); }
 

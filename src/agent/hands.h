@@ -62,7 +62,7 @@ class Hands {
   explicit Hands(HandsDeps deps) : deps_(std::move(deps)) {}
 
   /// `tap`: of a copy that is ahead, where the shell says when its generation is whole. `gauge`: of
-  /// any copy, how fast it may go and how far it is.
+  /// any copy and of outputs, how fast it may go and how far it is.
   WorkResult run(
       const Work& work,
       const std::atomic<bool>& is_cancelled,
@@ -73,6 +73,8 @@ class Hands {
   const ImageTraffic& image_traffic() const { return image_traffic_; }
 
  private:
+  class WayHome;
+
   using Cancelled = std::atomic<bool>;
 
   Status remember_pieces(const FetchImage& w);
@@ -125,18 +127,20 @@ class Hands {
       const std::shared_ptr<checkpoint::ChunkTap>& tap,
       const std::shared_ptr<TransferGauge>& gauge
   );
-  Result<WorkResult> upload(const GuestName& guest, const UploadOutputs& w, const Cancelled& c);
+  Result<WorkResult> upload(
+      const GuestName& guest,
+      const UploadOutputs& w,
+      const Cancelled& is_cancelled,
+      const std::shared_ptr<TransferGauge>& gauge
+  );
   Result<WorkResult> read_log(const GuestName& guest, const ReadLog& w);
   Result<WorkResult> collect(const CollectGarbage& w);
   Result<WorkResult> forget(const GuestName& guest);
 
   Result<Blob> get_blob(io::HttpSession& session, const Digest& name, const Cancelled& c) const;
-  Status put_blob(io::HttpSession& session, const Digest& name, BlobView bytes) const;
+  Status put_blob(WayHome& home, const Digest& name, BlobView bytes) const;
   Status put_missing(
-      io::HttpSession& session,
-      const std::vector<Digest>& names,
-      Folder& folder,
-      const std::string& path
+      WayHome& home, const std::vector<Digest>& names, Folder& folder, const std::string& path
   );
   std::string spool(const GuestName& guest) const;
 

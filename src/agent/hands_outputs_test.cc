@@ -282,6 +282,54 @@ TEST_F(HandsOutputs, a_cut_lets_go_of_the_disk_in_the_middle_of_a_file) {
   EXPECT_LE(owned.largest, 4u << 20) << "one read keeps the disk for long";
 }
 
+TEST_F(HandsOutputs, they_go_as_fast_as_they_may_and_it_is_seen_how_far_they_are) {
+  put("result.txt", std::string(3 << 20, 'x'));
+  UploadOutputs w;
+  w.disk = folder + "/disk";
+  const auto gauge = std::make_shared<TransferGauge>(40'000'000);
+  std::atomic<bool> is_over = false;
+  TransferGauge::Seen seen;
+  std::thread looking([&] {
+    for (; !is_over; std::this_thread::sleep_for(milliseconds(5))) {
+      const TransferGauge::Seen now = gauge->look();
+      if (!now.socket.remote.empty()) seen = now;
+    }
+  });
+
+  const auto begun = std::chrono::steady_clock::now();
+  const WorkResult result = hands->run(Work{1, guest, w}, is_cancelled, nullptr, gauge);
+  const auto took = std::chrono::steady_clock::now() - begun;
+  is_over = true;
+  looking.join();
+
+  ASSERT_TRUE(std::holds_alternative<OutputsUploaded>(result));
+  EXPECT_GT(took, milliseconds(350)) << "3.1 MB at 5 MB/s take 630 ms, less what goes at once";
+  EXPECT_EQ("https://" + seen.socket.remote, coordinator.url());
+  EXPECT_LT(seen.bytes_left.value_or(~0ULL), 3u << 20);
+  EXPECT_GT(gauge->look().bytes_sent, 3u << 20);
+  EXPECT_EQ(gauge->look().socket.remote, "") << "over";
+}
+
+TEST_F(HandsOutputs, a_cut_lets_go_of_the_disk_in_the_middle_of_a_piece_that_goes_slowly) {
+  put("result.txt", std::string(3 << 20, 'x'));
+  UploadOutputs w;
+  w.disk = folder + "/disk";
+  const auto gauge = std::make_shared<TransferGauge>(1'000'000);
+  std::thread owner([&] {
+    while (gauge->look().bytes_sent < (64 << 10)) std::this_thread::sleep_for(milliseconds(2));
+    is_cancelled = true;
+  });
+
+  const auto begun = std::chrono::steady_clock::now();
+  const WorkResult result = hands->run(Work{1, guest, w}, is_cancelled, nullptr, gauge);
+  const auto took = std::chrono::steady_clock::now() - begun;
+  owner.join();
+
+  ASSERT_TRUE(std::holds_alternative<Error>(result));
+  EXPECT_EQ(std::get<Error>(result).code, ErrorCode::kTimeout);
+  EXPECT_LT(took, seconds(8)) << "the piece alone takes 25 s";
+}
+
 TEST_F(HandsOutputs, a_file_of_holes_beyond_the_bound_is_named_and_not_read) {
   put("result.txt", "42");
   put("huge.bin", "");

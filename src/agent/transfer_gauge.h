@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
 #include "io/framed.h"
+#include "io/session_sockets.h"
 
 namespace rn::agent {
 
@@ -17,8 +19,9 @@ struct TransferSocket {
   std::uint64_t rate_bps = 0;  ///< 0 = no limit
 };
 
-/// One copy under way, between the worker that sends it and the loop that says how fast.
-/// Thread-safe: `mutex_` guards everything, and is never held while something blocks.
+/// One copy under way, or outputs on their way to the coordinator, between the worker that sends it
+/// and the loop that says how fast. Thread-safe: `mutex_` guards everything, and is never held
+/// while something blocks.
 class TransferGauge {
  public:
   /// `rate_bps` 0 = no limit.
@@ -26,6 +29,7 @@ class TransferGauge {
 
   // The worker's side. What was attached is detached before it is destroyed.
   void attach(io::FramedConnection& connection);
+  void attach(io::SessionSockets& sockets);
   void detach();
   /// What is not handed to the connection yet; nullopt: not known.
   void set_left(std::optional<std::uint64_t> bytes);
@@ -44,10 +48,27 @@ class TransferGauge {
   Seen look() const;
 
  private:
+  /// Whatever sends.
+  class Sender {
+   public:
+    virtual ~Sender() = default;
+    virtual Status set_pacing_rate(std::uint64_t bytes_per_second) = 0;
+    virtual std::uint64_t bytes_sent() const = 0;
+    virtual std::uint64_t unacknowledged_bytes() const = 0;
+    virtual std::string local() const = 0;
+    virtual std::string remote() const = 0;
+    virtual io::RoundTrip round_trip() const = 0;
+  };
+
+  template <class Socket>
+  class SenderBy;
+
+  void attach(std::unique_ptr<Sender> sender);
+  void pace();
   std::uint64_t acknowledged() const;
 
   mutable std::mutex mutex_;
-  io::FramedConnection* connection_ = nullptr;
+  std::unique_ptr<Sender> sender_;
   std::uint64_t rate_bps_;
   std::uint64_t sent_before_ = 0;  ///< by connections that are gone
   std::optional<std::uint64_t> left_;

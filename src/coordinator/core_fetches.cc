@@ -205,8 +205,11 @@ std::string fetch_words(const State& state, const JobEntry& job) {
   std::string words;
   for (const auto& [key, entry] : state.transfers.entries) {
     const auto& [sender, id, epoch, peer] = key;
-    if (!entry.is_fetch || !entry.is_awaited || id != job.row.job.id) continue;
-    const std::string what = entry.image.empty() ? "its files come from " : "its image comes from ";
+    const bool is_told = entry.is_upload || (entry.is_fetch && entry.is_awaited);
+    if (!is_told || id != job.row.job.id) continue;
+    const std::string what = entry.is_upload       ? "its outputs come from "
+                             : entry.image.empty() ? "its files come from "
+                                                   : "its image comes from ";
     const std::string whom = sender.empty() ? "the coordinator" : state.name_of(sender);
     words += (words.empty() ? "" : "; ") + what + whom + ", " + megabytes(entry.bytes) + " left";
     if (std::isfinite(entry.rate)) words += " at " + megabits(entry.rate);

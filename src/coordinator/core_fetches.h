@@ -21,7 +21,8 @@ double worth_of_start(const State& state, const JobId& id, LeaseEpoch epoch);
 /// A job's state is never larger than the disk that it was given.
 double most_bytes(const State& state, const JobId& job);
 
-/// Of a job that has not started: what its node fetches from whom, and how fast; empty if nothing.
+/// Of a job that has not started: what its node fetches from whom, and how fast. Of one that is
+/// over: the same of its outputs. Empty if nothing.
 std::string fetch_words(const State& state, const JobEntry& job);
 
 }  // namespace rn::coordinator

@@ -25,14 +25,20 @@ constexpr std::uint32_t kDeadlineMax_ms = 7u * 86'400'000;
 constexpr double kRateChange = 0.02;
 constexpr reclaim::LinkGuard kSiteGuard{};
 
-/// The attempt that the report speaks of, if the node holds it and may copy it there.
+/// The attempt that the report speaks of, if the node holds it and may copy it there. Outputs come
+/// to us, and when the guest is over.
 const AttemptEntry* attempt_of(State& state, const NodeEntry& node, const wire::TransferReport& r) {
   if (!node.attempts.contains({r.job, r.epoch}) || !state.is_current(r.job, r.epoch))
     return nullptr;
+  const AttemptEntry* const attempt = state.find_attempt(r.job, r.epoch);
+  if (r.peer.empty()) {
+    const bool is_over =
+        attempt != nullptr && attempt->row.attempt.state == AttemptState::kDraining;
+    return is_over ? attempt : nullptr;
+  }
   const NodeEntry* const peer = state.find_node(r.peer);
   if (peer == nullptr || peer->row.is_revoked || r.peer == node.row.node) return nullptr;
-  if (!peer->copies_of.contains(r.job)) return nullptr;
-  return state.find_attempt(r.job, r.epoch);
+  return peer->copies_of.contains(r.job) ? attempt : nullptr;
 }
 
 double believed_bytes(const State& state, const wire::TransferReport& report) {
@@ -63,14 +69,18 @@ void take_report(State& state, const NodeEntry& node, const wire::TransferReport
   TransferEntry& entry = at->second;
   const double bytes = believed_bytes(state, report);
   if (is_new) entry.number = book.next_number++;
+  if (is_new) entry.begun = state.now.boot;
+  entry.is_upload = report.peer.empty();
   if (!is_new && report.is_size_known && entry.report.is_size_known)
     entry.see(entry.bytes - bytes, bytes, state.now.boot);
   const TransferKind before = entry.report.kind;
   entry.report = report;
-  const bool is_displaced = attempt->was_noticed && report.deadline_ms > 0;
-  if (report.kind == TransferKind::kEvacuation && !is_displaced)
+  const bool is_taken_back =
+      attempt->was_noticed || (entry.is_upload && node.lending == LendingState::kReclaimed);
+  const bool is_displaced = is_taken_back && report.deadline_ms > 0;
+  if (entry.is_upload || (report.kind == TransferKind::kEvacuation && !is_displaced))
     entry.report.kind = TransferKind::kCheckpoint;
-  const milliseconds left(std::min(report.deadline_ms, kDeadlineMax_ms));
+  const milliseconds left(is_displaced ? std::min(report.deadline_ms, kDeadlineMax_ms) : 0);
   entry.due = state.now.boot + left;
   entry.heard = state.now.boot;
   entry.bytes = bytes;
@@ -146,8 +156,15 @@ std::set<std::uint64_t> chosen_evacuations(const TransferBook& book, Instant now
   return chosen;
 }
 
-reclaim::TransferClass class_of(const TransferEntry& entry) {
+/// Its node is taken back, and what does not get away is computed again.
+bool is_upload_due(const TransferEntry& entry, Instant now) {
+  return entry.is_upload && entry.due > now;
+}
+
+reclaim::TransferClass class_of(const TransferEntry& entry, Instant now) {
   using reclaim::TransferClass;
+  if (entry.is_upload)
+    return reclaim::class_of_upload(seconds_between(entry.begun, now), is_upload_due(entry, now));
   if (entry.is_fetch) return entry.is_awaited ? TransferClass::kRestore : TransferClass::kPrefetch;
   switch (entry.report.kind) {
     case TransferKind::kEvacuation:
@@ -173,8 +190,9 @@ SitePlan gather(State& state) {
     transfer.value =
         entry.is_fetch ? worth_of_start(state, job, epoch) : worth_of(state, job, epoch);
     transfer.max_rate = entry.shown.most();
-    transfer.kind = class_of(entry);
-    const bool is_normal = transfer.kind != reclaim::TransferClass::kEvacuation;
+    transfer.kind = class_of(entry, state.now.boot);
+    const bool is_normal = transfer.kind != reclaim::TransferClass::kEvacuation &&
+                           !is_upload_due(entry, state.now.boot);
     const bool is_bound = chosen.contains(entry.number);
     if (is_bound) transfer.deadline_s = seconds_between(state.now.boot, entry.due);
     transfer.links = site.links.of(state, sender, peer, is_normal, is_bound, &transfer.rtt_s);

@@ -395,6 +395,7 @@ struct Metrics {
   std::uint64_t transfers = 0;        ///< copies under way
   std::uint64_t fetches_awaited = 0;  ///< from peers or from us, for a job's start
   std::uint64_t fetches_others = 0;
+  std::uint64_t uploads = 0;                    ///< outputs on their way to us
   double planned_rate = 0;                      ///< bytes/s of those whose rate is bounded
   std::uint64_t evacuations = 0;                ///< jobs whose place is or was taken back
   std::uint64_t evacuations_without_place = 0;  ///< of these, for whom nobody has room

@@ -167,7 +167,10 @@ Metrics Core::metrics() const {
   m.jobs_queued = state_->queued.size();
   m.jobs_placing = state_->placing.size();
   for (const auto& [key, entry] : state_->transfers.entries)
-    ++(!entry.is_fetch ? m.transfers : entry.is_awaited ? m.fetches_awaited : m.fetches_others);
+    ++(entry.is_upload    ? m.uploads
+       : !entry.is_fetch  ? m.transfers
+       : entry.is_awaited ? m.fetches_awaited
+                          : m.fetches_others);
   m.planned_rate = state_->transfers.planned_rate;
   m.evacuations = state_->evacuations.size();
   for (const auto& [id, e] : state_->evacuations)

@@ -92,9 +92,10 @@ void render_transfers(Page& page, const Metrics& m) {
   );
   page.value(kFetches, "waits=\"start\"", double(m.fetches_awaited));
   page.value(kFetches, "waits=\"nothing\"", double(m.fetches_others));
+  page.gauge("reclaimnet_uploads", "Outputs on their way to the coordinator.", double(m.uploads));
   page.gauge(
       "reclaimnet_transfers_planned_bytes_per_second",
-      "Rates given to copies and fetches that a known line bounds.",
+      "Rates given to copies, fetches and outputs that a known line bounds.",
       m.planned_rate
   );
 }

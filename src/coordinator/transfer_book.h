@@ -17,7 +17,8 @@ namespace rn::coordinator {
 
 /// Sender, job, epoch, receiver: one copy at a time, also over several connections. Of a fetch the
 /// attempt is the receiver's, of everything else the sender's. What the coordinator itself sends
-/// has no sender's name, and no job's if its receiver has no attempt; one for each receiver.
+/// has no sender's name, and no job's if its receiver has no attempt; one for each receiver. What
+/// comes to the coordinator (outputs) has no receiver's.
 using TransferKey = std::tuple<NodeId, JobId, LeaseEpoch, NodeId>;
 
 enum class EvacuationVerdict : std::uint8_t { kNone, kPromised, kRefused };
@@ -28,8 +29,10 @@ struct TransferEntry {
   bool is_fetch = false;    ///< the receiver asks for it
   bool is_awaited = false;  ///< and its attempt cannot start before it has it
   std::string image;        ///< of such a fetch; empty: a generation
+  bool is_upload = false;   ///< outputs on their way to us
+  Instant begun;            ///< when it was heard of first
   Instant heard;
-  Instant due;       ///< of an evacuation: the deadline, on our clock
+  Instant due;       ///< of an evacuation, and of outputs that have one: the deadline, on our clock
   double bytes = 0;  ///< left, as far as it is believed
   double rate = 0;   ///< granted, bytes/s; infinite: nothing bounds it
   std::uint64_t told_bps = 0;

@@ -37,11 +37,14 @@ std::vector<std::uint32_t> TransferLinks::of(
 ) {
   const NodeRow ourselves;
   const NodeRow& from = sender.empty() ? ourselves : state.find_node(sender)->row;
-  const NodeRow& to = state.find_node(receiver)->row;
+  const NodeRow& to = receiver.empty() ? ourselves : state.find_node(receiver)->row;
   const reclaim::Topology& topology = state.config.topology;
-  const auto place = sender.empty() ? topology.find(kCoordinatorPlace, state.config.hostname)
-                                    : topology.find(sender.str(), from.facts.hostname);
-  const auto target = topology.find(receiver.str(), to.facts.hostname);
+  const auto place_of = [&](const NodeId& id, const NodeRow& row) {
+    return id.empty() ? topology.find(kCoordinatorPlace, state.config.hostname)
+                      : topology.find(id.str(), row.facts.hostname);
+  };
+  const auto place = place_of(sender, from);
+  const auto target = place_of(receiver, to);
   const auto told = state.transfers.foreign_bps.find(sender);
   const double foreign = told == state.transfers.foreign_bps.end() ? 0 : line_rate(told->second);
   std::vector<std::uint32_t> out;

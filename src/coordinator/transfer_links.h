@@ -17,7 +17,8 @@ inline constexpr const char* kCoordinatorPlace = "coordinator";
 /// grant.
 class TransferLinks {
  public:
-  /// What a copy crosses. Without a sender it is the coordinator's own. `is_normal`: the contract's
+  /// What a copy crosses. Without a sender it is the coordinator's own, without a receiver it comes
+  /// to it. `is_normal`: the contract's
   /// share for normal times bounds it, too; `is_bound`: an evacuation with a deadline, which may
   /// use bursts. `rtt_s` gets the way there and back.
   std::vector<std::uint32_t> of(

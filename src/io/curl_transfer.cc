@@ -53,13 +53,16 @@ void initialise_curl() {
   });
 }
 
-Result<std::unique_ptr<CurlTransfer>> CurlTransfer::prepare(HttpCall call, CURL* kept) {
+Result<std::unique_ptr<CurlTransfer>> CurlTransfer::prepare(
+    HttpCall call, CURL* kept, SessionSockets* sockets
+) {
   initialise_curl();
   std::unique_ptr<CurlTransfer> transfer(new CurlTransfer(std::move(call)));
   transfer->is_borrowed_ = kept != nullptr;
   transfer->easy_ = kept != nullptr ? kept : curl_easy_init();
   if (transfer->easy_ == nullptr) return fail(ErrorCode::kExhausted, "no memory for a call");
   RN_CHECK(transfer->set_options());
+  transfer->set_watchers(sockets);
   return transfer;
 }
 
@@ -104,6 +107,29 @@ Status CurlTransfer::set_options() {
   RN_CHECK(set_body());
   set_headers();
   return {};
+}
+
+void CurlTransfer::set_watchers(SessionSockets* sockets) {
+  if (sockets != nullptr) {
+    set(CURLOPT_SOCKOPTFUNCTION, &CurlTransfer::on_socket);
+    set(CURLOPT_SOCKOPTDATA, sockets);
+  }
+  if (!call_.should_stop) return;
+  set(CURLOPT_NOPROGRESS, 0L);
+  set(CURLOPT_XFERINFOFUNCTION, &CurlTransfer::on_progress);
+  set(CURLOPT_XFERINFODATA, this);
+}
+
+int CurlTransfer::on_socket(void* sockets, curl_socket_t socket, curlsocktype) {
+  static_cast<SessionSockets*>(sockets)->opened(socket);
+  return CURL_SOCKOPT_OK;
+}
+
+int CurlTransfer::on_progress(void* self, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  auto& transfer = *static_cast<CurlTransfer*>(self);
+  if (!transfer.call_.should_stop()) return 0;
+  transfer.failure_ = Error{ErrorCode::kTimeout, "cancelled", {}};
+  return 1;
 }
 
 Status CurlTransfer::set_url() {
@@ -295,6 +321,7 @@ Result<HttpReply> perform_blocking(const HttpCall& call) {
 }
 
 struct HttpSession::State {
+  std::shared_ptr<SessionSockets> sockets;
   CURL* easy = nullptr;
 
   ~State() {
@@ -302,7 +329,10 @@ struct HttpSession::State {
   }
 };
 
-HttpSession::HttpSession() : state_(std::make_unique<State>()) {}
+HttpSession::HttpSession(std::shared_ptr<SessionSockets> sockets)
+    : state_(std::make_unique<State>()) {
+  state_->sockets = std::move(sockets);
+}
 
 HttpSession::~HttpSession() = default;
 HttpSession::HttpSession(HttpSession&& other) noexcept = default;
@@ -312,7 +342,7 @@ Result<HttpReply> HttpSession::perform(const HttpCall& call) {
   initialise_curl();
   if (state_->easy == nullptr) state_->easy = curl_easy_init();
   if (state_->easy == nullptr) return fail(ErrorCode::kExhausted, "no memory for a call");
-  RN_TRY(const auto transfer, CurlTransfer::prepare(call, state_->easy));
+  RN_TRY(const auto transfer, CurlTransfer::prepare(call, state_->easy, state_->sockets.get()));
   (void)curl_easy_setopt(state_->easy, CURLOPT_MAXCONNECTS, 1L);
   return transfer->finish(curl_easy_perform(state_->easy));
 }

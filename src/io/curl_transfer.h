@@ -23,7 +23,10 @@ class CurlTransfer {
   /// kInvalid for a call that cannot be made; kNotFound and such for its file. `kept`, when given,
   /// is a handle of an earlier transfer that is over: its connection may be used again. It stays
   /// the caller's and outlives the transfer.
-  static Result<std::unique_ptr<CurlTransfer>> prepare(HttpCall call, CURL* kept = nullptr);
+  /// `sockets` see the connections that it makes; they outlive the transfer.
+  static Result<std::unique_ptr<CurlTransfer>> prepare(
+      HttpCall call, CURL* kept = nullptr, SessionSockets* sockets = nullptr
+  );
   ~CurlTransfer();
   CurlTransfer(const CurlTransfer&) = delete;
   CurlTransfer& operator=(const CurlTransfer&) = delete;
@@ -38,6 +41,7 @@ class CurlTransfer {
 
   Status check_texts() const;
   Status set_options();
+  void set_watchers(SessionSockets* sockets);
   Status set_url();
   Status set_tls();
   Status set_body();
@@ -58,6 +62,8 @@ class CurlTransfer {
   static std::size_t on_body(char* data, std::size_t size, std::size_t count, void* self);
   static std::size_t on_header(char* data, std::size_t size, std::size_t count, void* self);
   static std::size_t on_upload(char* out, std::size_t size, std::size_t count, void* self);
+  static int on_socket(void* sockets, curl_socket_t socket, curlsocktype purpose);
+  static int on_progress(void* self, curl_off_t, curl_off_t, curl_off_t, curl_off_t);
   static CURLcode on_tls(CURL* easy, void* context, void* self);
 
   HttpCall call_;

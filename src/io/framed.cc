@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
-#include <cstddef>
 #include <mutex>
 #include <utility>
 
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -22,18 +20,6 @@ namespace {
 constexpr std::size_t kRecordBytes = 16 << 10;
 
 using Want = Channel::Want;
-
-/// The beginning of the kernel's struct tcp_info. The C library's ends before the least round trip,
-/// and <linux/tcp.h> cannot be included beside <netinet/tcp.h>.
-struct TcpInfoHead {
-  std::array<std::uint32_t, 17> before_rtt;
-  std::uint32_t rtt_us;
-  std::array<std::uint32_t, 19> before_min_rtt;
-  std::uint32_t min_rtt_us;
-};
-
-static_assert(offsetof(TcpInfoHead, rtt_us) == offsetof(tcp_info, tcpi_rtt));
-static_assert(offsetof(TcpInfoHead, min_rtt_us) == 148);
 
 }  // namespace
 
@@ -237,14 +223,7 @@ std::uint64_t FramedConnection::unacknowledged_bytes() const {
 }
 
 RoundTrip FramedConnection::round_trip() const {
-  TcpInfoHead info{};
-  socklen_t size = sizeof(info);
-  if (getsockopt(state_->fd.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
-  if (size < sizeof(info)) return {};
-  RoundTrip seen;
-  seen.now = std::chrono::microseconds(info.rtt_us);
-  if (info.min_rtt_us != ~std::uint32_t{0}) seen.least = std::chrono::microseconds(info.min_rtt_us);
-  return seen;
+  return look_at_tcp(state_->fd.get()).round_trip;
 }
 
 const std::optional<std::string>& FramedConnection::peer_identity() const {

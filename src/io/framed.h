@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/time.h"
 #include "io/pki.h"
+#include "io/round_trip.h"
 
 // Frames for the data plane: u32 little-endian length of the body, u8 type, body. Over TLS TCP
 // between peers, blocking, for threads that are not the loop; see framed_unix.h for the local
@@ -59,12 +60,6 @@ struct FramedClientConfig {
   milliseconds connect_timeout = seconds(10);  ///< TCP and TLS
   std::size_t max_frame_bytes = kMaxFrameBytes;
   std::uint32_t socket_mark = 0;  ///< SO_MARK when not 0 (needs CAP_NET_ADMIN)
-};
-
-/// What TCP has measured of a connection; zero = not known.
-struct RoundTrip {
-  std::chrono::microseconds now{0};    ///< smoothed, of what was acknowledged last
-  std::chrono::microseconds least{0};  ///< of the last five minutes (tcp_min_rtt_wlen)
 };
 
 /// One TLS connection with frames. Blocking. Thread-safe: any number of threads may send (frames

@@ -14,6 +14,7 @@
 #include "io/http.h"
 #include "io/loop.h"
 #include "io/pki.h"
+#include "io/session_sockets.h"
 
 namespace rn::io {
 
@@ -36,6 +37,10 @@ struct HttpCall {
   /// When set, a 2xx body is given here piece by piece instead of being collected; an error aborts
   /// the call and is its result. Bodies of other statuses are collected (they are error texts).
   std::function<Status(BlobView)> on_data;
+
+  /// When set, asked several times a second as a rule, once a second at least; true ends the call
+  /// with kTimeout.
+  std::function<bool()> should_stop;
 
   milliseconds connect_timeout = seconds(10);
   milliseconds timeout = seconds(60);  ///< of the whole call; 0: none (logs -f)
@@ -64,7 +69,8 @@ Result<HttpReply> perform_blocking(const HttpCall& call);
 /// closed meanwhile is replaced unnoticed.
 class HttpSession {
  public:
-  HttpSession();
+  /// `sockets`, if there are any, see its connections and say how fast they send.
+  explicit HttpSession(std::shared_ptr<SessionSockets> sockets = nullptr);
   ~HttpSession();
   HttpSession(HttpSession&& other) noexcept;
   HttpSession& operator=(HttpSession&& other) noexcept;

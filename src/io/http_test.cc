@@ -554,6 +554,51 @@ TEST_F(Http, a_sessions_call_leaves_nothing_in_the_next_one) {
   EXPECT_EQ(second->body, "GET::");
 }
 
+TEST_F(Http, who_watches_a_session_says_how_fast_it_sends_and_sees_what_it_sent) {
+  start_tls(&Http::echo);
+  const auto sockets = std::make_shared<SessionSockets>();
+  HttpSession session(sockets);
+  HttpCall put = call("PUT", "/");
+  put.body.assign(512 << 10, 'x');
+  ASSERT_TRUE(sockets->set_pacing_rate(2'000'000));
+  EXPECT_EQ(sockets->local(), "");
+
+  const auto begun = std::chrono::steady_clock::now();
+  ASSERT_TRUE(session.perform(put));
+  const auto slow = std::chrono::steady_clock::now() - begun;
+  const std::uint64_t once = sockets->bytes_sent();
+  ASSERT_TRUE(session.perform(put));
+
+  EXPECT_GT(slow, milliseconds(150));
+  EXPECT_GT(once, 512U << 10);
+  EXPECT_GT(sockets->bytes_sent(), once + (512 << 10)) << "the same connection";
+  EXPECT_LT(sockets->bytes_sent(), 2 * once);
+  EXPECT_EQ(sockets->remote(), "127.0.0.1:" + std::to_string(server_->port()));
+  EXPECT_EQ(sockets->local().substr(0, 10), "127.0.0.1:");
+  EXPECT_GT(sockets->round_trip().now.count(), 0);
+  const std::uint64_t all = sockets->bytes_sent();
+  session = HttpSession();
+  EXPECT_EQ(sockets->bytes_sent(), all) << "what was sent stays sent";
+  EXPECT_EQ(sockets->remote(), "") << "its number may be another's by now";
+}
+
+TEST_F(Http, a_call_that_is_to_stop_does_so_in_the_middle) {
+  start_tls(&Http::echo);
+  const auto sockets = std::make_shared<SessionSockets>();
+  HttpSession session(sockets);
+  ASSERT_TRUE(sockets->set_pacing_rate(20'000));
+  HttpCall put = call("PUT", "/");
+  put.body.assign(512 << 10, 'x');
+  int asked = 0;
+  put.should_stop = [&asked] { return ++asked > 2; };
+
+  const auto stopped = session.perform(put);
+
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().code, ErrorCode::kTimeout);
+  EXPECT_EQ(stopped.error().message, "cancelled");
+}
+
 TEST_F(Http, a_session_replaces_a_connection_that_the_server_closed) {
   config_.idle_timeout = milliseconds(1);
   start_tls([](const HttpRequest& request, const Responder& responder) {

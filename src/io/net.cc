@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 
@@ -24,6 +25,21 @@ namespace rn::io {
 namespace {
 
 constexpr int kBacklog = 512;
+
+/// The beginning of the kernel's struct tcp_info. The C library's ends before the least round trip,
+/// and <linux/tcp.h> cannot be included beside <netinet/tcp.h>.
+struct TcpInfoHead {
+  std::array<std::uint32_t, 17> before_rtt;
+  std::uint32_t rtt_us;
+  std::array<std::uint32_t, 12> before_acked;
+  std::uint64_t bytes_acked;
+  std::array<std::uint32_t, 5> before_min_rtt;
+  std::uint32_t min_rtt_us;
+};
+
+static_assert(offsetof(TcpInfoHead, rtt_us) == offsetof(tcp_info, tcpi_rtt));
+static_assert(offsetof(TcpInfoHead, bytes_acked) == 120);
+static_assert(offsetof(TcpInfoHead, min_rtt_us) == 148);
 
 struct Address {
   sockaddr_storage storage{};
@@ -194,6 +210,24 @@ std::uint64_t unacknowledged_bytes(int fd) {
   int bytes = 0;
   if (ioctl(fd, SIOCOUTQ, &bytes) != 0) return 0;
   return static_cast<std::uint64_t>(std::max(bytes, 0));
+}
+
+TcpSeen look_at_tcp(int fd) {
+  TcpInfoHead info{};
+  socklen_t size = sizeof(info);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || size < sizeof(info)) return {};
+  TcpSeen seen;
+  seen.round_trip.now = std::chrono::microseconds(info.rtt_us);
+  if (info.min_rtt_us != ~std::uint32_t{0})
+    seen.round_trip.least = std::chrono::microseconds(info.min_rtt_us);
+  seen.bytes_acknowledged = info.bytes_acked;
+  return seen;
+}
+
+std::uint64_t cookie_of(int fd) {
+  std::uint64_t cookie = 0;
+  socklen_t size = sizeof(cookie);
+  return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
 }
 
 Result<Fd> begin_connect(const sockaddr* address, socklen_t size, std::uint32_t mark) {

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/time.h"
 #include "io/fd.h"
+#include "io/round_trip.h"
 
 // Private to io: sockets made and named. All descriptors are O_CLOEXEC and O_NONBLOCK.
 namespace rn::io {
@@ -41,6 +42,16 @@ Status pace(int fd, std::uint64_t bytes_per_second);
 void bound_unsent(int fd, std::uint32_t bytes);
 /// In the socket's send queue, and not acknowledged by the peer; 0 if unknown.
 std::uint64_t unacknowledged_bytes(int fd);
+
+struct TcpSeen {
+  RoundTrip round_trip;
+  std::uint64_t bytes_acknowledged = 0;  ///< payload that the peer has, since the connection began
+};
+
+/// Zeros where the kernel does not know, or the descriptor is none of TCP.
+TcpSeen look_at_tcp(int fd);
+/// The kernel's own number of the socket, which no other ever has; 0 if it is none.
+std::uint64_t cookie_of(int fd);
 
 /// Begins to connect. The connection is there when the descriptor is writable and connect_result()
 /// has no error.

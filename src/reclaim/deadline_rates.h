@@ -128,6 +128,16 @@ class RatePlanner {
 inline constexpr double kRestoreCareShare = 0.9;
 inline constexpr double kRestoreCare_s = 1;
 
+/// What a node sends home (a job's outputs) goes with the checkpoints. With a deadline, or after so
+/// long, it goes with the restores: before all checkpoints, and never at a promise's cost. So who
+/// saves all the time on the same line cannot hold it up for ever.
+inline constexpr double kUploadPatience_s = 600;
+
+constexpr TransferClass class_of_upload(double waited_s, bool has_deadline) {
+  return has_deadline || waited_s >= kUploadPatience_s ? TransferClass::kRestore
+                                                       : TransferClass::kCheckpoint;
+}
+
 /// Feasibility tests that one plan may make while it looks for a better set.
 inline constexpr int kAdmissionTrials = 400;
 
