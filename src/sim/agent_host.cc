@@ -187,6 +187,7 @@ void AgentHost::crash(nanoseconds restart_after) {
   // Whoever called may still be inside: the life goes when the stack is unwound.
   life_->fs.die();
   life_->peers.leave_lines();
+  life_->work.leave_lines();
   world_.queue().after(
       nanoseconds(0), [dead = std::move(life_), core = std::shared_ptr(std::move(core_))] {}
   );

@@ -28,8 +28,9 @@ struct Site {
   CoordinatorHost* coordinator = nullptr;
   std::map<NodeId, AgentHost*> agents;
   Checkers* checkers = nullptr;
-  double image_bytes = 0;  ///< that a node fetches from the coordinator; 0: it takes no time
-  std::set<NodeId> liars;  ///< nodes that serve changed chunks and forge messages
+  double output_bytes = 0;  ///< that a guest brings home; 0: it takes no time
+  double image_bytes = 0;   ///< that a node fetches from the coordinator; 0: it takes no time
+  std::set<NodeId> liars;   ///< nodes that serve changed chunks and forge messages
 
   std::set<NodeId> hollow;  ///< nodes that sign for what they are given, and throw it away
 

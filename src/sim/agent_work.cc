@@ -25,6 +25,8 @@ constexpr std::string_view kCheckpoint = "model.safetensors";
 constexpr std::uint64_t kFirstPort = 1024;  ///< of copies' own ends, as they are told
 constexpr std::uint64_t kPorts = 60'000;
 constexpr auto kImageLook = milliseconds(50);
+constexpr auto kUploadLook = milliseconds(50);
+constexpr double kUploadAtMost = 1.25e9;  ///< bytes/s, where nothing is said
 
 // What works take of a processor, in nanoseconds: about as in docs/results.md.
 constexpr std::uint64_t kTakingOnce = 5'000'000;
@@ -150,6 +152,8 @@ void AgentWork::begin(const agent::Work& work, const Done& done) {
     return prepare(work, *body, done);
   if (const auto* body = std::get_if<agent::FetchImage>(&work.body))
     return fetch_over_lines(*body, done);
+  if (const auto* body = std::get_if<agent::UploadOutputs>(&work.body))
+    return begin_upload(work, *body, done);
   done(carry_out(work));
 }
 
@@ -167,6 +171,15 @@ void AgentWork::set_rate(agent::WorkId id, std::uint64_t rate_bps) {
   copies_[id] = rate_bps;
   const auto found = transfers_.find(id);
   if (found != transfers_.end()) host_.peers().pace(found->second, rate_bps);
+  const auto upload = uploads_.find(id);
+  if (upload == uploads_.end()) return;
+  const double rate = static_cast<double>(rate_bps) / 8;
+  host_.world().lines().pace(upload->second.sender, rate > 0 ? rate : kUploadAtMost);
+}
+
+void AgentWork::leave_lines() {
+  for (const auto& [id, upload] : uploads_) host_.world().lines().end(upload.sender);
+  uploads_.clear();
 }
 
 std::vector<agent::TransferProgress> AgentWork::progress() const {
@@ -178,6 +191,12 @@ std::vector<agent::TransferProgress> AgentWork::progress() const {
     const std::string port = std::to_string(kFirstPort + found->second % kPorts);
     out.push_back({id, seen.bytes_left, seen.bytes_sent, "10.0.0.1:" + port, "10.0.0.2:7445"});
   }
+  for (const auto& [id, upload] : uploads_) {
+    const std::string port = std::to_string(kFirstPort + id % kPorts);
+    const auto left = static_cast<std::uint64_t>(upload.left);
+    const auto sent = static_cast<std::uint64_t>(upload.sent);
+    out.push_back({id, left, sent, "10.0.0.1:" + port, "10.0.0.9:7443"});
+  }
   return out;
 }
 
@@ -185,6 +204,7 @@ void AgentWork::stop(agent::WorkId id) {
   ahead_.erase(id);
   copies_.erase(id);
   released_.erase(id);
+  if (const auto upload = uploads_.extract(id)) host_.world().lines().end(upload.mapped().sender);
   const auto found = transfers_.find(id);
   if (found == transfers_.end()) return;
   host_.peers().stop(found->second);
@@ -193,7 +213,6 @@ void AgentWork::stop(agent::WorkId id) {
 
 agent::WorkResult AgentWork::carry_out(const agent::Work& work) {
   if (const auto* take = std::get_if<agent::TakeSnapshot>(&work.body)) return snapshot(work, *take);
-  if (const auto* body = std::get_if<agent::UploadOutputs>(&work.body)) return upload(work, *body);
   if (const auto* read = std::get_if<agent::ReadLog>(&work.body)) return read_log(work, *read);
   if (const auto* body = std::get_if<agent::CollectGarbage>(&work.body)) return collect(*body);
   if (std::holds_alternative<agent::ListHoldings>(work.body))
@@ -451,6 +470,43 @@ void AgentWork::copy(const agent::Work& work, const agent::CopyGeneration& copy,
                            }
                        );
   set_rate(id, copies_.try_emplace(id, copy.rate_bps).first->second);
+}
+
+void AgentWork::begin_upload(
+    const agent::Work& work, const agent::UploadOutputs& body, const Done& done
+) {
+  const std::uint64_t rate_bps = copies_.try_emplace(work.id, body.rate_bps).first->second;
+  const double bytes = host_.site().output_bytes;
+  if (bytes == 0) {
+    copies_.erase(work.id);
+    return done(upload(work, body));
+  }
+  Lines& lines = host_.world().lines();
+  const Lines::Sender sender = lines.begin(host_.process().name(), CoordinatorHost::kName);
+  uploads_[work.id] = {bytes, 0, host_.world().now(), sender};
+  set_rate(work.id, rate_bps);
+  go_on_uploading(work, body, done);
+}
+
+void AgentWork::go_on_uploading(
+    const agent::Work& work, const agent::UploadOutputs& body, const Done& done
+) {
+  const auto found = uploads_.find(work.id);
+  if (found == uploads_.end()) return;  // stopped
+  Upload& one = found->second;
+  const TrueTime now = host_.world().now();
+  const double span_s = std::chrono::duration<double>(now - one.at).count();
+  const double carried = std::min(host_.world().lines().rate_of(one.sender) * span_s, one.left);
+  one.at = now;
+  one.left -= carried;
+  one.sent += carried;
+  if (one.left < 1) {
+    stop(work.id);
+    return done(upload(work, body));
+  }
+  host_.process().later(kUploadLook, [&host = host_, work, body, done] {
+    host.work().go_on_uploading(work, body, done);
+  });
 }
 
 agent::WorkResult AgentWork::upload(const agent::Work& work, const agent::UploadOutputs& upload) {

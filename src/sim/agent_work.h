@@ -11,6 +11,7 @@
 #include "checkpoint/chunk_feed.h"
 #include "checkpoint/chunk_store.h"
 #include "sim/agent_host.h"
+#include "sim/lines.h"
 
 namespace rn::sim {
 
@@ -32,12 +33,15 @@ class AgentWork {
   void release(agent::WorkId id, const GenerationRef& generation);
   /// From now on its copy sends so fast. Any number may be named.
   void set_rate(agent::WorkId id, std::uint64_t rate_bps);
-  /// Of all copies that are connected, or wait to be.
+  /// Of all copies that are connected, or wait to be, and of outputs on their way.
   std::vector<agent::TransferProgress> progress() const;
   /// Breaks off what the work has under way. Any number may be named.
   void stop(agent::WorkId id);
   /// True if the work folder holds a complete checkpoint that `since` does not.
   bool has_news(const std::string& disk, const GenerationRef& since);
+
+  /// The process dies.
+  void leave_lines();
 
   /// First thing in a life. False if the disk cannot be read or written.
   bool open_store();
@@ -56,6 +60,9 @@ class AgentWork {
   void fetch_over_lines(const agent::FetchImage& fetch, const Done& done);
   agent::WorkResult snapshot(const agent::Work& work, const agent::TakeSnapshot& take);
   agent::WorkResult upload(const agent::Work& work, const agent::UploadOutputs& upload);
+  /// Over the lines, where outputs take time.
+  void begin_upload(const agent::Work& work, const agent::UploadOutputs& body, const Done& done);
+  void go_on_uploading(const agent::Work& work, const agent::UploadOutputs& body, const Done& done);
   agent::WorkResult read_log(const agent::Work& work, const agent::ReadLog& read);
   agent::WorkResult collect(const agent::CollectGarbage& collect);
 
@@ -67,13 +74,22 @@ class AgentWork {
   void resume_fetched(const std::shared_ptr<Resume>& resume, const Status& there);
   Status restore(Resume& resume, const GenerationRef& wanted);
 
+  /// Outputs on their way home.
+  struct Upload {
+    double left = 0;
+    double sent = 0;
+    TrueTime at{0};
+    Lines::Sender sender = 0;
+  };
+
   AgentHost& host_;
   Rng& rng_;
   std::unique_ptr<checkpoint::ChunkStore> store_;
   std::map<agent::WorkId, std::uint64_t> transfers_;  ///< connections under way
   std::map<agent::WorkId, std::shared_ptr<Ahead>> ahead_;
   std::map<agent::WorkId, GenerationRef> released_;  ///< before their work began
-  std::map<agent::WorkId, std::uint64_t> copies_;    ///< under way, with their rates
+  std::map<agent::WorkId, std::uint64_t> copies_;    ///< and outputs, under way, with their rates
+  std::map<agent::WorkId, Upload> uploads_;
 };
 
 }  // namespace rn::sim

@@ -79,6 +79,7 @@ Cluster::Cluster(World& world, const ClusterOptions& options)
   };
   site_.coordinator = coordinator_.get();
   site_.checkers = &checkers_;
+  site_.output_bytes = options.output_mb * 1e6;
   site_.image_bytes = options.image_mb * 1e6;
 
   const Blob archive = {'i', 'm', 'a', 'g', 'e'};

@@ -28,6 +28,7 @@ struct ClusterOptions {
   std::uint64_t line_bps = 0;  ///< of the one line out of the first `building` compute nodes
   std::uint32_t building = 0;
   bool is_coordinator_inside = false;  ///< of the building
+  std::uint32_t output_mb = 0;         ///< that guests bring home; 0: in no time
   std::uint32_t image_mb = 0;          ///< that nodes fetch from the coordinator; 0: in no time
   std::uint32_t weight = 0;            ///< of a byte that copies move (Lines); 0: they take no time
   std::uint32_t guests = 16;           ///< that a node takes at once

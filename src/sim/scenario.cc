@@ -27,7 +27,7 @@ const std::map<std::string, Verb>& verbs() {
        {1,
         "cluster [compute=N] [storage=N] [labs=N] [heartbeat=5s] [guests=N] [building=N "
         "line=MBITS "
-        "weight=N] [image=MB] [coordinator-inside]"}},
+        "weight=N] [image=MB] [outputs=MB] [coordinator-inside]"}},
       {"submit",
        {2,
         "submit JOB [steps=N] [save-every=N] [step=1s] [copies=N] [in-place] "
@@ -122,6 +122,7 @@ class Player {
     options.building = option(command, "building", options.building);
     options.line_bps = std::uint64_t{option(command, "line", 1000)} * 1'000'000;
     options.weight = option(command, "weight", options.weight);
+    options.output_mb = option(command, "outputs", options.output_mb);
     options.image_mb = option(command, "image", options.image_mb);
     options.is_coordinator_inside = has_word(command, "coordinator-inside");
     cluster_ = std::make_unique<Cluster>(world_, options);
