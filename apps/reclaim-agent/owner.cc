@@ -15,8 +15,8 @@
 #include "agent/kill_client.h"
 #include "agent/leaving.h"
 #include "agent/links.h"
+#include "agent/machine_facts.h"
 #include "agent/owner_words.h"
-#include "agent/telemetry_host.h"
 #include "base/error_words.h"
 #include "base/printable.h"
 #include "base/whole_number.h"
@@ -475,9 +475,8 @@ int do_contract_show(const AgentConfig& config) {
 
 int do_contract_check(const AgentConfig& config, const std::string& file) {
   io::RealFileSystem fs;
-  NodeFacts facts;
-  const HostSampler host(config.root);
-  facts.memory_mib = host.memory_mib().value_or(0);
+  std::unique_ptr<NvmlSampler> nvml;
+  const NodeFacts facts = machine_facts(config, nvml);
   const auto contract = load_contract(fs, file, facts, config.zone_folder);
   if (!contract) return report(contract.error().hinting("correct the file and check it again"));
   std::printf("%s is a good contract\n", file.c_str());

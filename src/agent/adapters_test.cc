@@ -69,6 +69,24 @@ TEST(AgentConfigFile, gpus_are_numbered_from_0_to_63_and_each_once) {
   EXPECT_EQ(twice.error().message, "gpus: index 1 is there twice");
 }
 
+TEST(AgentConfigFile, a_line_that_nobody_has_is_refused_and_0_is_not_known) {
+  for (const char* bps : {"1", "999999", "1000000000001", "18446744073709551615"}) {
+    const auto config = parse_config(std::string("uplink_bps: ") + bps + "\n");
+
+    ASSERT_FALSE(config) << bps;
+    EXPECT_THAT(
+        config.error().message,
+        HasSubstr(std::string("uplink_bps: ") + bps + " bits a second is no line's speed")
+    );
+    EXPECT_THAT(config.error().hint, HasSubstr("leave the line out if it is not known"));
+  }
+  EXPECT_FALSE(parse_config("uplink_bps: -1\n"));
+  EXPECT_FALSE(parse_config("uplink_bps: 18446744073709551616\n")) << "one above what 64 bits hold";
+  EXPECT_FALSE(parse_config("uplink_bps: 1e9\n")) << "no whole number";
+  for (const char* bps : {"0", "1000000", "1000000000000"})
+    EXPECT_TRUE(parse_config(std::string("uplink_bps: ") + bps + "\n")) << bps;
+}
+
 /// Leaving would remove /agent.
 TEST(AgentConfigFile, an_empty_folder_is_no_folder) {
   for (const char* text : {"state: ''\n", "run: ''\n"}) {

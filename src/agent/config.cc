@@ -12,6 +12,7 @@
 #include "io/url.h"
 #include "model/codec_detail.h"
 #include "model/data_sets.h"
+#include "model/uplink_rate.h"
 #include "model/yaml.h"
 
 namespace rn::agent {
@@ -54,6 +55,13 @@ Status check_address(const std::string& key, const HostPort& address) {
 Status check_config(const AgentConfig& config) {
   if (config.telemetry_ms < 100)
     return fail(ErrorCode::kInvalid, "telemetry_ms: below 100 the agent would measure itself");
+  if (config.uplink_bps != 0 && !is_uplink_rate(config.uplink_bps))
+    return fail(
+        ErrorCode::kInvalid,
+        "uplink_bps: " + std::to_string(config.uplink_bps) + " bits a second is no line's speed",
+        "write it in bits a second, 1000000 (1 Mbit/s) to 1000000000000 (1 Tbit/s); leave the line "
+        "out if it is not known"
+    );
   std::set<std::uint32_t> indices;
   for (const Gpu& gpu : config.gpus) {
     const std::string index = "gpus: index " + std::to_string(gpu.index);

@@ -6,6 +6,7 @@
 
 #include "agent/contract_file.h"
 #include "agent/daemon_state.h"
+#include "agent/machine_facts.h"
 #include "base/log.h"
 #include "io/http_client.h"
 #include "io/own_address.h"
@@ -35,34 +36,11 @@ Result<api::RenewAnswer> renew(const Identity& identity) {
 }  // namespace
 
 NodeFacts Daemon::State::measure_facts() {
-  NodeFacts out;
-  const HostSampler host(config.root);
+  NodeFacts out = machine_facts(config, nvml);
   const std::string shown_as = identity->get()->shown_as;
   out.hostname = shown_as.empty() ? io::own_hostname() : shown_as;
   out.failure_domain =
       config.failure_domain.empty() ? identity->get()->lab.str() : config.failure_domain;
-  out.cpu_milli = host.cpu_milli().value_or(0);
-  out.memory_mib = host.memory_mib().value_or(0);
-  out.kernel = host.kernel();
-  out.cgroup_version = host.cgroup_version();
-  out.has_user_namespaces = host.has_user_namespaces();
-  out.uplink_bps = config.uplink_bps;
-  std::error_code ignored;
-  const auto space = std::filesystem::space(config.folder(), ignored);
-  if (!ignored) out.disk_mib = space.capacity >> 20;
-  if (!config.nvml_library.empty()) {
-    auto opened = NvmlSampler::open(config.nvml_library);
-    if (opened) {
-      nvml = *std::move(opened);
-      out.gpus = nvml->gpus();
-    } else if (opened.error().code != ErrorCode::kNotFound) {
-      out.warnings.push_back(opened.error().message);
-    }
-  }
-  for (Gpu gpu : config.gpus) {
-    gpu.is_static = true;
-    out.gpus.push_back(std::move(gpu));
-  }
   return out;
 }
 

@@ -5,16 +5,89 @@
 #include <array>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include <arpa/inet.h>
 
 #include "arbiter/calendar.h"
+#include "model/uplink_rate.h"
 
 namespace rn::arbiter {
 
 namespace {
 
 using Problems = std::vector<std::string>;
+
+constexpr std::uint32_t kMinutesOfDay = 24 * 60;
+constexpr std::uint32_t kMinutesOfWeek = 7 * kMinutesOfDay;
+
+/// Of one window: the minutes of the week at which it opens, and how long it lends.
+struct Openings {
+  std::vector<std::uint32_t> at;
+  std::uint32_t minutes = 0;
+};
+
+/// None if it cannot be read, which check_calendar says.
+Openings openings(const LendingWindow& window) {
+  const auto from = parse_minute(window.from);
+  const auto to = parse_minute(window.to);
+  if (!from || !to || *from == *to) return {};
+  Openings out;
+  out.minutes = *to > *from ? *to - *from : *to + kMinutesOfDay - *from;
+  for (std::uint32_t day = 0; day < 7; ++day) {
+    const bool is_named = window.days.empty() ||
+                          std::any_of(window.days.begin(), window.days.end(), [&](const auto& d) {
+                            return parse_weekday(d) == day;
+                          });
+    if (is_named) out.at.push_back(day * kMinutesOfDay + *from);
+  }
+  return out;
+}
+
+/// Guests have their notice before a window ends, and nobody is taken once it has begun: in one
+/// that is no longer nobody could ever run, and nothing would say why. Windows that touch are one.
+void check_notice_fits(const Contract& contract, Problems& out) {
+  std::vector<bool> is_lent(kMinutesOfWeek, false);
+  for (const LendingWindow& window : contract.windows) {
+    const Openings opens = openings(window);
+    for (const std::uint32_t from : opens.at) {
+      for (std::uint32_t i = 0; i < opens.minutes; ++i) is_lent[(from + i) % kMinutesOfWeek] = true;
+    }
+  }
+  const std::uint32_t least = contract.notice_s / 60 + (contract.notice_s % 60 == 0 ? 1 : 2);
+  for (std::size_t i = 0; i < contract.windows.size(); ++i) {
+    for (const std::uint32_t from : openings(contract.windows[i]).at) {
+      if (is_lent[(from + kMinutesOfWeek - 1) % kMinutesOfWeek]) continue;  // goes on from another
+      std::uint32_t minutes = 0;
+      while (minutes < least && is_lent[(from + minutes) % kMinutesOfWeek]) ++minutes;
+      if (minutes >= least) continue;
+      out.push_back(
+          "windows[" + std::to_string(i) + "]: lends for " + std::to_string(minutes * 60) +
+          " s from " + describe(LocalTime{0, from / kMinutesOfDay, from % kMinutesOfDay}) +
+          " on, and guests have a notice of " + std::to_string(contract.notice_s) +
+          " s (notice_s) before it ends, so that none could ever run: make the window longer than "
+          "the notice by a minute at least, or the notice shorter"
+      );
+      break;
+    }
+  }
+}
+
+/// What no line carries, and what no copy gets through within its peer's patience: mistakes of a
+/// unit (bytes, megabits). 0 is no bound.
+void check_rates(const Contract& contract, Problems& out) {
+  const std::pair<const char*, std::uint64_t> rates[] = {
+      {"uplink_bps_normal", contract.uplink_bps_normal},
+      {"uplink_bps_evacuation", contract.uplink_bps_evacuation}};
+  for (const auto& [name, bps] : rates) {
+    if (bps != 0 && !is_uplink_rate(bps))
+      out.push_back(
+          std::string(name) + ": " + std::to_string(bps) + " bits a second is no rate from " +
+          std::to_string(kLeastUplink_bps) + " (1 Mbit/s) to " + std::to_string(kMostGranted_bps) +
+          " (1 Tbit/s); leave the line out for no bound"
+      );
+  }
+}
 
 void check_calendar(const Contract& contract, Problems& out) {
   for (std::size_t i = 0; i < contract.windows.size(); ++i) {
@@ -185,7 +258,9 @@ bool is_opened(const NetworkAllow& wanted, const std::vector<NetworkAllow>& cont
 std::vector<std::string> problems_of(const Contract& contract, const NodeFacts& facts) {
   Problems out;
   check_calendar(contract, out);
+  if (contract.lends && out.empty()) check_notice_fits(contract, out);
   check_gpus(contract, facts, out);
+  check_rates(contract, out);
   check_amounts(contract, facts, out);
   check_lists(contract, out);
   return out;

@@ -7,6 +7,7 @@
 namespace rn::arbiter {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -35,6 +36,67 @@ TEST(ContractRules, a_window_that_never_opens_is_refused) {
   contract.windows = {{{"mon"}, "08:00", "08:00"}};
 
   EXPECT_THAT(problems(contract), ElementsAre(HasSubstr("windows[0]: from and to are both 08:00")));
+}
+
+TEST(ContractRules, a_notice_longer_than_its_window_is_refused_with_what_to_change) {
+  Contract contract;
+  contract.windows = {{{"mon", "wed"}, "08:00", "08:10"}};
+  contract.notice_s = 900;
+
+  EXPECT_THAT(
+      problems(contract),
+      ElementsAre(AllOf(
+          HasSubstr("windows[0]: lends for 600 s from mon 08:00 on"),
+          HasSubstr("a notice of 900 s"),
+          HasSubstr("make the window longer than the notice by a minute at least")
+      ))
+  );
+  contract.notice_s = 600;
+  EXPECT_THAT(problems(contract), ElementsAre(HasSubstr("windows[0]"))) << "closing from the first";
+  contract.notice_s = 541;
+  EXPECT_THAT(problems(contract), ElementsAre(HasSubstr("windows[0]"))) << "less than a minute";
+  contract.notice_s = 540;
+  EXPECT_THAT(problems(contract), IsEmpty());
+  contract.notice_s = 900;
+  contract.lends = false;
+  EXPECT_THAT(problems(contract), IsEmpty()) << "no guest comes, and none needs notice";
+}
+
+TEST(ContractRules, windows_that_touch_are_one_for_the_notice) {
+  Contract contract;
+  contract.notice_s = 900;
+  contract.windows = {{{"sun"}, "23:50", "24:00"}, {{"mon"}, "00:00", "06:00"}};
+  EXPECT_THAT(problems(contract), IsEmpty());
+
+  contract.windows = {{{}, "08:00", "12:00"}, {{"fri"}, "11:55", "12:00"}};
+  EXPECT_THAT(problems(contract), IsEmpty()) << "the second lends nothing that the first does not";
+
+  contract.windows = {
+      {{}, "22:00", "06:00"}, {{"sat"}, "23:55", "00:05"}, {{"tue"}, "12:00", "12:05"}};
+  EXPECT_THAT(
+      problems(contract), ElementsAre(HasSubstr("windows[2]: lends for 300 s from tue 12:00"))
+  );
+}
+
+TEST(ContractRules, a_rate_that_no_line_has_is_refused_with_the_bounds) {
+  for (const std::uint64_t bps :
+       {std::uint64_t{1}, std::uint64_t{999'999}, std::uint64_t{1'000'000'000'001}, UINT64_MAX}) {
+    Contract contract;
+    contract.uplink_bps_normal = contract.uplink_bps_evacuation = bps;
+
+    const auto said = " bits a second is no rate from 1000000 (1 Mbit/s) to 1000000000000";
+    EXPECT_THAT(
+        problems(contract),
+        ElementsAre(
+            AllOf(HasSubstr("uplink_bps_normal: " + std::to_string(bps)), HasSubstr(said)),
+            AllOf(HasSubstr("uplink_bps_evacuation: " + std::to_string(bps)), HasSubstr(said))
+        )
+    );
+  }
+  Contract contract;
+  contract.uplink_bps_normal = 1'000'000;
+  contract.uplink_bps_evacuation = 1'000'000'000'000;
+  EXPECT_THAT(problems(contract), IsEmpty());
 }
 
 TEST(ContractRules, unreadable_windows_and_dates_name_the_place) {

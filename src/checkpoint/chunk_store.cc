@@ -241,7 +241,7 @@ void ChunkStore::condemn(const Digest& cipher) {
 Result<Blob> ChunkStore::read_compared(const Digest& cipher, const std::string& path) {
   auto bytes = read_all(fs_, path, kBlobBytesMax);
   if (!bytes) return fail(bytes.error().with("chunk " + short_hex(cipher)));
-  if (crypto::sha256(*bytes) == cipher) return bytes;
+  if (crypto::sha256(*bytes) == cipher || planted("store.trusts_what_it_gets")) return bytes;
   return fail(
       ErrorCode::kCorrupt,
       "chunk " + short_hex(cipher) + " on the disk does not have the bytes of its hash"

@@ -134,6 +134,15 @@ void restore_people(State& state, Snapshot& snapshot) {
   }
 }
 
+/// Whose facts a node tells: its own, whatever name it gives.
+NodeEntry& told_of(State& state, NodeEntry& sender, const NodeFacts& facts) {
+  if (!planted("coordinator.takes_facts_by_name")) return sender;
+  const auto named = std::find_if(state.nodes.begin(), state.nodes.end(), [&](const auto& entry) {
+    return entry.second.row.facts.hostname == facts.hostname;
+  });
+  return named == state.nodes.end() ? sender : named->second;
+}
+
 void on_message(State& state, const AgentMessage& event) {
   if (const auto* hello = std::get_if<wire::Hello>(&event.message))
     return on_hello(state, event.connection, *hello);
@@ -158,7 +167,7 @@ void on_message(State& state, const AgentMessage& event) {
         if constexpr (std::is_same_v<M, wire::Heartbeat>) {
           on_heartbeat(state, *node, message);
         } else if constexpr (std::is_same_v<M, wire::NodeUpdate>) {
-          on_node_update(state, *node, message);
+          on_node_update(state, told_of(state, *node, message.facts), message);
         } else if constexpr (std::is_same_v<M, wire::ProbeReply>) {
           on_probe_reply(state, *node, message);
         } else if constexpr (std::is_same_v<M, wire::CommitReply>) {

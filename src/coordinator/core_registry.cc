@@ -13,6 +13,7 @@
 #include "coordinator/core_placement.h"
 #include "coordinator/core_usage.h"
 #include "model/data_sets.h"
+#include "model/uplink_rate.h"
 
 namespace rn::coordinator {
 
@@ -216,6 +217,13 @@ void take_facts(NodeRow& row, const NodeFacts& facts) {
   std::erase_if(row.facts.data_sets, [](const auto& name) { return !is_data_set_name(name); });
   if (row.facts.engine_refusal.size() > kEngineRefusalBytes)
     row.facts.engine_refusal = "what its agent says is too long to be told";
+  if (facts.uplink_bps != 0 && !is_uplink_rate(facts.uplink_bps)) {
+    row.facts.uplink_bps = 0;
+    row.facts.warnings.push_back(
+        "its agent says that its line carries " + std::to_string(facts.uplink_bps) +
+        " bit/s, which none does: taken as not known"
+    );
+  }
   if (facts.transfers_bps > kMostGranted_bps) {
     row.facts.transfers_bps = kMostGranted_bps;
     row.facts.warnings.push_back(
@@ -223,6 +231,13 @@ void take_facts(NodeRow& row, const NodeFacts& facts) {
         " bit/s, which no line carries: 1 Tbit/s is taken"
     );
   }
+}
+
+/// A clock may be off by anything, and a node may say what no clock shows: then as far as one can
+/// be.
+std::int64_t clock_offset_ms(const State& state, std::int64_t told_ms) {
+  constexpr std::int64_t kFar_ms = 1'000'000'000'000'000;
+  return state.wall_ms() - std::clamp(told_ms, -kFar_ms, kFar_ms);
 }
 
 /// What was promised and chosen by the old bounds of what its copies may send is looked at again.
@@ -406,7 +421,7 @@ void on_hello(State& state, ConnectionId id, const wire::Hello& hello) {
   heard_from(state, *node);
   take_over(state, *node, hello);
   close_lost_record(state, *node);
-  node->clock_offset_ms = state.wall_ms() - hello.wall_ms;
+  node->clock_offset_ms = clock_offset_ms(state, hello.wall_ms);
   node->accounted = state.now.boot;
   node->lending = LendingState::kNotLending;
   open_lending(state, *node, hello.lending);
@@ -445,7 +460,7 @@ void on_hello(State& state, ConnectionId id, const wire::Hello& hello) {
 void on_heartbeat(State& state, NodeEntry& node, const wire::Heartbeat& beat) {
   ++state.metrics.heartbeats;
   heard_from(state, node);
-  node.clock_offset_ms = state.wall_ms() - beat.wall_ms;
+  node.clock_offset_ms = clock_offset_ms(state, beat.wall_ms);
   node.telemetry = beat.telemetry;
   open_lending(state, node, beat.lending);
   const std::int64_t closes_in_ms = std::int64_t{beat.closes_in_s} * 1000;

@@ -42,6 +42,40 @@ TEST_F(Registry, an_agent_of_another_protocol_is_told_what_to_upgrade) {
   EXPECT_NE(a.last<wire::Refused>().hint.find("upgrade reclaim-agent"), std::string::npos);
 }
 
+TEST_F(Registry, a_clock_at_the_end_of_time_is_far_off_and_no_more) {
+  FakeAgent& a = add_node("a", "lab-a");
+  for (const std::int64_t told : {INT64_MIN, INT64_MAX}) {
+    wire::Heartbeat beat;
+    beat.wall_ms = told;
+    tell(a, beat);
+
+    const std::int64_t offset = core->node(a.id, clock.now())->clock_offset_ms;
+    EXPECT_EQ(offset > 0, told < 0);
+    EXPECT_GT(std::abs(offset), 900'000'000'000'000);
+  }
+}
+
+TEST_F(Registry, a_line_that_no_node_has_is_taken_as_not_known_and_said) {
+  FakeAgent& a = add_node("a", "lab-a");
+  for (const std::uint64_t bps : {std::uint64_t{1}, ~std::uint64_t{0}}) {
+    a.hello.facts.uplink_bps = bps;
+    tell(a, wire::NodeUpdate{a.hello.facts, a.hello.contract, a.hello.address});
+
+    const NodeFacts& facts = tables.nodes.at(a.id).facts;
+    EXPECT_EQ(facts.uplink_bps, 0U);
+    ASSERT_EQ(facts.warnings.size(), 1U);
+    EXPECT_EQ(
+        facts.warnings[0],
+        "its agent says that its line carries " + std::to_string(bps) +
+            " bit/s, which none does: taken as not known"
+    );
+  }
+  a.hello.facts.uplink_bps = 1'000'000'000;
+  tell(a, wire::NodeUpdate{a.hello.facts, a.hello.contract, a.hello.address});
+  EXPECT_EQ(tables.nodes.at(a.id).facts.uplink_bps, 1'000'000'000U);
+  EXPECT_TRUE(tables.nodes.at(a.id).facts.warnings.empty());
+}
+
 TEST_F(Registry, a_machine_cloned_with_its_identity_is_refused_and_the_original_stays) {
   FakeAgent& a = add_node("a", "lab-a");
   const ConnectionId original = a.connection;

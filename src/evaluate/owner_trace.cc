@@ -53,7 +53,7 @@ Result<std::vector<Minute>> parse_minutes(
               (minute.at_ms - *before) / kMinuteMs - 1,
               local_time_words(*before + kMinuteMs)
           ),
-          "fill them in, or let nothing be lent there (--gaps end)"
+          "fill them in, or let nothing be lent there (--gaps-end)"
       );
     minutes.push_back(minute);
   }

@@ -90,6 +90,7 @@ TEST(OwnerTrace, a_lab_with_fewer_than_eight_gpus_is_one_node_of_them) {
 TEST(OwnerTrace, missing_minutes_are_refused_with_their_number_and_the_first_of_them) {
   const auto lab = owners(MinutesOf(8).idle(8, 20).missing(7).idle(8, 20).text());
   EXPECT_EQ(why(lab), "lab.csv:22: 7 minutes are missing, from 2020-05-01 00:20:00 on");
+  EXPECT_EQ(lab.error().hint, "fill them in, or let nothing be lent there (--gaps-end)");
 }
 
 TEST(OwnerTrace, nothing_is_lent_over_a_gap_where_gaps_end_spells) {

@@ -226,10 +226,11 @@ std::shared_ptr<checkpoint::PeerEnd> AgentHost::serve(
   );
 }
 
-void AgentHost::spoil(checkpoint::PeerFrame& frame) {
+void AgentHost::spoil(checkpoint::PeerFrame& frame, bool is_served) {
   using checkpoint::PeerFrameType;
-  if (!site_.is_liar(identity_.node)) return;
-  if (frame.type != PeerFrameType::kChunk && frame.type != PeerFrameType::kManifest) return;
+  if (is_served ? !site_.is_liar(identity_.node) : !site_.is_garbler(identity_.node)) return;
+  const bool is_manifest = is_served && frame.type == PeerFrameType::kManifest;
+  if (frame.type != PeerFrameType::kChunk && !is_manifest) return;
   frame.body[frame.body.size() - 1 - world_.rng().below(frame.body.size() / 2)] ^= 1;
 }
 

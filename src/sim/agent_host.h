@@ -32,9 +32,13 @@ struct Site {
   double image_bytes = 0;   ///< that a node fetches from the coordinator; 0: it takes no time
   std::set<NodeId> liars;   ///< nodes that serve changed chunks and forge messages
 
+  std::set<NodeId> garblers;  ///< nodes that send other chunks than they name to who keeps copies
+
   std::set<NodeId> hollow;  ///< nodes that sign for what they are given, and throw it away
 
   bool is_liar(const NodeId& node) const { return liars.contains(node); }
+
+  bool is_garbler(const NodeId& node) const { return garblers.contains(node); }
 
   bool is_hollow(const NodeId& node) const { return hollow.contains(node); }
 };
@@ -95,8 +99,8 @@ class AgentHost {
   );
   /// What is sent to peers, as the daemon looks at it several times a second.
   void measure();
-  /// A liar serves changed bytes.
-  void spoil(checkpoint::PeerFrame& frame);
+  /// A liar serves changed bytes; a garbler sends changed chunks where it copies to.
+  void spoil(checkpoint::PeerFrame& frame, bool is_served);
   /// Says to the coordinator, on the agent's own connection, what the core did not say. False if
   /// there is no connection.
   bool forge(const wire::Message& message);

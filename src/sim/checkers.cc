@@ -24,10 +24,21 @@ void Checkers::on_write(const coordinator::Write& write) {
   if (const auto* job = std::get_if<coordinator::PutJob>(&write)) on_job(job->row);
   if (const auto* attempt = std::get_if<coordinator::PutAttempt>(&write)) on_attempt(attempt->row);
   if (const auto* put = std::get_if<coordinator::PutGeneration>(&write)) on_generation(*put);
+  if (const auto* put = std::get_if<coordinator::PutNode>(&write)) check_node(put->row);
   if (const auto* outputs = std::get_if<coordinator::PutOutputs>(&write))
     on_outputs_row(outputs->row);
   if (const auto* usage = std::get_if<coordinator::PutUsage>(&write)) on_usage(usage->row);
   if (const auto* meta = std::get_if<coordinator::SetMeta>(&write)) on_meta(*meta);
+}
+
+/// A node speaks of itself only: what the table has of an honest one is what that one is.
+void Checkers::check_node(const coordinator::NodeRow& row) {
+  const auto truth = nodes_.find(row.node);
+  if (truth == nodes_.end() || truth->second.is_braggart) return;
+  const bool is_own = row.facts.hostname == truth->second.name && row.lab == truth->second.lab &&
+                      row.contract.guest_cpu_milli == truth->second.cpu_milli;
+  if (!is_own)
+    world_.violate("I15", truth->second.name + " is told to be what another node says that it is");
 }
 
 void Checkers::on_meta(const coordinator::SetMeta& meta) {
@@ -281,13 +292,13 @@ void Checkers::check_holder(AgentHost& agent, const coordinator::GenerationRow& 
   if (may_lack(agent.identity().node, row.generation)) return;  // looking would condemn it
   if (!agent.process().is_up() || agent.fs().is_dead() || agent.work().store() == nullptr) return;
   ++checks_;
+  if (agent.has_whole(row.generation.job, row.generation.manifest)) return;
   const Status has_it = agent.work().store()->verify(row.generation.job, row.generation.manifest);
-  if (has_it) return;
   world_.violate(
       "I8",
       agent.process().name() + " has signed for generation " +
           std::to_string(row.generation.generation) + " of " + row.generation.job.str() +
-          " and does not have it: " + has_it.error().describe()
+          " and does not have it: " + (has_it ? "it has other bytes" : has_it.error().describe())
   );
 }
 

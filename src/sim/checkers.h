@@ -70,6 +70,7 @@ class Checkers {
     bool is_hollow = false;  ///< signs for what it does not keep, or has left with it
     bool lends = false;
     std::uint32_t cpu_milli = 0;  ///< what its owner lends
+    bool is_braggart = false;     ///< says of itself what is not so
   };
 
   void add_node(const NodeId& id, const NodeTruth& truth) { nodes_[id] = truth; }
@@ -87,6 +88,9 @@ class Checkers {
       return entry.first.second == job;
     });
   }
+
+  /// It says of itself what is not so, from now on.
+  void set_braggart(const NodeId& id) { nodes_.at(id).is_braggart = true; }
 
   // What the coordinator does.
   void on_write(const coordinator::Write& write);
@@ -216,6 +220,7 @@ class Checkers {
   };
 
   void on_job(const coordinator::JobRow& row);
+  void check_node(const coordinator::NodeRow& row);
   void check_end(const coordinator::JobRow& row);
   void on_attempt(const coordinator::AttemptRow& row);
   void on_generation(const coordinator::PutGeneration& put);

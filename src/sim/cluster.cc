@@ -366,6 +366,14 @@ void Cluster::set_liar(std::size_t node, bool is_liar) {
     site_.liars.erase(id);
 }
 
+void Cluster::set_garbler(std::size_t node, bool is_garbler) {
+  const NodeId& id = nodes_[node].agent->identity().node;
+  if (is_garbler)
+    site_.garblers.insert(id);
+  else
+    site_.garblers.erase(id);
+}
+
 void Cluster::set_hollow(std::size_t node) {
   const NodeId& id = nodes_[node].agent->identity().node;
   world_.trace(nodes_[node].name, "keeps nothing of what it signs for");
@@ -504,6 +512,7 @@ bool Cluster::run_to_the_end(nanoseconds limit) {
   coordinator_->start();
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     set_liar(i, false);
+    set_garbler(i, false);
     if (nodes_[i].is_gone) continue;
     nodes_[i].machine->switch_on();
     nodes_[i].warden->slow_engine(nanoseconds(0));

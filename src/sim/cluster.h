@@ -96,6 +96,8 @@ class Cluster {
   /// The owner's disk with the data set; only a node that once had it gets it back.
   void set_data(std::size_t node, bool is_there);
   void set_liar(std::size_t node, bool is_liar);
+  /// It sends other chunks than it names to those who keep its jobs' copies.
+  void set_garbler(std::size_t node, bool is_garbler);
   /// The line out of the building carries so much from now on; nobody is told.
   void set_line(std::uint64_t bps);
   /// From now on it signs for every copy that it is given, and throws it away.

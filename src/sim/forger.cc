@@ -116,6 +116,7 @@ bool Forger::forge(std::size_t node, const std::string& kind) {
   if (kind == "generation") return forge_generation(node);
   if (kind == "stale") return forge_from_the_past(node);
   if (kind == "hello") return forge_hello(node);
+  if (kind == kOfItself) return forge_of_itself(node);
   if (kind == "store" || kind == "fetch") return forge_transfer(node, kind == "store");
   return forge_about_others(node, kind);
 }
@@ -267,6 +268,43 @@ bool Forger::forge_transfers(AgentHost& agent, const coordinator::AttemptRow& ro
     message.fetches.push_back(fetch);
   }
   return agent.forge(message);
+}
+
+/// More than there is, and less: whatever it draws to it or keeps away, others' rows and jobs stay
+/// as they are. Between the lies its agent says how it is.
+bool Forger::forge_of_itself(std::size_t node) {
+  AgentHost& agent = *cluster_.nodes()[node].agent;
+  const auto& store = cluster_.coordinator().store();
+  const std::uint64_t most = ~std::uint64_t{0};
+  cluster_.site().checkers->set_braggart(agent.identity().node);
+  if (rng_.below(2) == 0) {
+    const auto& row = store.nodes().at(agent.identity().node);
+    wire::NodeUpdate update{row.facts, row.contract, row.address};
+    const std::size_t other =
+        (node + 1 + rng_.below(cluster_.nodes().size() - 1)) % cluster_.nodes().size();
+    update.facts.hostname = cluster_.nodes()[other].name;
+    update.facts.cpu_milli = 4'000'000'000;
+    update.facts.memory_mib = update.facts.disk_mib = most >> rng_.below(24);
+    update.facts.uplink_bps = update.facts.transfers_bps = most - rng_.below(2);
+    update.facts.data_sets = {kDataSet};
+    update.facts.gpus.assign(kMaxGpus, {0, "", "of none", most, "99.9", false});
+    update.contract.guest_cpu_milli = 4'000'000'000;
+    update.contract.max_guests = 1'000'000;
+    update.contract.notice_s = ~std::uint32_t{0};
+    update.contract.uplink_bps_normal = update.contract.uplink_bps_evacuation = rng_.below(2);
+    return agent.forge(update);
+  }
+  wire::Heartbeat beat;
+  beat.seq = most;
+  beat.lending = LendingState::kOpen;
+  beat.closes_in_s = rng_.below(2) == 0 ? 0 : ~std::uint32_t{0};
+  beat.wall_ms = rng_.below(2) == 0 ? INT64_MIN : INT64_MAX;
+  beat.telemetry.cpu_percent = beat.telemetry.guests = beat.telemetry.logins = ~std::uint32_t{0};
+  beat.telemetry.disk_free_mib = most;
+  for (const coordinator::AttemptRow* row :
+       attempts([](const auto& one) { return one.attempt.state != AttemptState::kEnded; }))
+    beat.attempts.push_back(event_of(*row, AttemptState::kRunning, AttemptEnd::kNone, 1).report);
+  return agent.forge(beat);
 }
 
 bool Forger::forge_about_others(std::size_t node, const std::string& kind) {

@@ -20,6 +20,9 @@ class Forger {
   /// kinds(): "generation", "stale", "event", "outputs", "log", "lease", "tickets", "reclaim",
   /// "beat", "hello", "store", "fetch".
   static const std::vector<std::string>& kinds();
+  /// Another kind, which the swarm does not draw: what no machine has, said of itself in facts,
+  /// contract and heartbeats, under another's name, too.
+  static constexpr const char* kOfItself = "facts";
 
   /// Forges one message of this kind from the node. False if there is nothing to forge now (no
   /// connection, no job that fits).
@@ -42,6 +45,7 @@ class Forger {
   );
   bool forge_generation(std::size_t node);
   bool forge_from_the_past(std::size_t node);
+  bool forge_of_itself(std::size_t node);
   bool forge_about_others(std::size_t node, const std::string& kind);
   bool forge_transfers(AgentHost& agent, const coordinator::AttemptRow& row);
   Digest empty_listing();

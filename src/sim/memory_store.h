@@ -27,6 +27,8 @@ class MemoryStore {
   /// else.
   void rewrite_history(const NodeId& node, const NodeHistory& history);
 
+  const std::map<NodeId, coordinator::NodeRow>& nodes() const { return nodes_; }
+
   const std::map<JobId, coordinator::JobRow>& jobs() const { return jobs_; }
 
   const std::map<std::pair<JobId, LeaseEpoch>, coordinator::AttemptRow>& attempts() const {

@@ -204,8 +204,7 @@ void PeerPort::pump(Network::ConnectionId id) {
     if (end->is_finished()) finish(id, {});
     return;
   }
-  const bool is_served = !found->second.done;
-  if (is_served) host_.spoil(*frame);
+  host_.spoil(*frame, !found->second.done);
   Blob bytes = {static_cast<std::uint8_t>(frame->type)};
   bytes.insert(bytes.end(), frame->body.begin(), frame->body.end());
   if (frame->type == checkpoint::PeerFrameType::kChunk && host_.world().lines().weight() > 0) {

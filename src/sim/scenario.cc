@@ -48,7 +48,7 @@ const std::map<std::string, Verb>& verbs() {
       {"restore", {4, "restore coordinator back DURATION"}},
       {"forge", {3, "forge NODE KIND"}},
       {"rogue", {2, "rogue NODE"}},
-      {"liar", {3, "liar NODE on|off"}},
+      {"liar", {3, "liar NODE on|off|sends"}},
       {"hollow", {2, "hollow NODE"}},
       {"rot", {2, "rot NODE"}},
       {"disk", {4, "disk NODE full DURATION"}},
@@ -176,6 +176,8 @@ class Player {
     if (what == "promised") return has_event(job->id, "evacuation.admitted");
     if (what == "refused") return has_event(job->id, "evacuation.refused");
     if (what == "unrefused") return !has_event(job->id, "evacuation.refused");
+    if (what == "warned") return is_warned_of_its_age(job->id);
+    if (what == "unwarned") return !is_warned_of_its_age(job->id);
     if (what == "late") return has_event(job->id, "evacuation.missed");
     if (what == "unlate") return !has_event(job->id, "evacuation.missed");
     if (what == "sent") return cluster_->destination_of(subject) == argument;
@@ -191,6 +193,16 @@ class Player {
     const auto& events = cluster_->coordinator().store().events();
     return std::any_of(events.begin(), events.end(), [&](const coordinator::EventRow& event) {
       return event.job == job && event.kind == kind;
+    });
+  }
+
+  /// Its author was told that its last checkpoint is old for how often the node's owner comes back.
+  bool is_warned_of_its_age(const JobId& job) const {
+    const auto& events = cluster_->coordinator().store().events();
+    return std::any_of(events.begin(), events.end(), [&](const coordinator::EventRow& event) {
+      return event.job == job && event.kind == "checkpoint.trouble" &&
+             event.message.find(" old on a node whose owner comes back every ") !=
+                 std::string::npos;
     });
   }
 
@@ -304,7 +316,10 @@ class Player {
       return fail(ErrorCode::kInternal, "there is nothing on it that another node has whole");
     if (words[0] == "leave") cluster_->leave(which);
     if (words[0] == "rogue") cluster_->ask_as_a_rogue(which);
-    if (words[0] == "liar") cluster_->set_liar(which, words[2] == "on");
+    if (words[0] == "liar") {
+      cluster_->set_liar(which, words[2] == "on");
+      cluster_->set_garbler(which, words[2] == "sends");
+    }
     if (words[0] == "disk") {
       RN_TRY(const nanoseconds length, parse_duration(words[3]));
       cluster_->fill_disk(which, length);
@@ -346,7 +361,8 @@ class Player {
   /// Several times: some kinds have variants.
   Status forge(std::size_t which, const std::string& kind) {
     const auto& kinds = Forger::kinds();
-    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
+    const bool is_kind = std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+    if (!is_kind && kind != Forger::kOfItself)
       return fail(ErrorCode::kInvalid, "nobody forges a '" + kind + "'");
     Forger forger(*cluster_, world_.rng());
     constexpr int kTimes = 12;

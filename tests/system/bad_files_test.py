@@ -27,6 +27,9 @@ CONFIGS = {
     "a number for a list": ("gpus: 2\n", "gpus: expected a list", "correct the file"),
     "no address": ("listen_peer: nonsense\n", 'listen_peer: "nonsense" is not HOST:PORT', "write HOST:PORT"),
     "no port": ("advertise_api: host:99999\n", 'advertise_api: "host:99999" is not HOST:PORT', "write HOST:PORT"),
+    "a line that nobody has": ("uplink_bps: 100\n", "uplink_bps: 100 bits a second is no line's speed",
+                               "write it in bits a second, 1000000 (1 Mbit/s) to"),
+    "a negative line": ("uplink_bps: -1\n", "uplink_bps: expected a whole number from 0", "correct the file"),
     "a file for a folder": ("state: /etc/passwd\n", "state: /etc/passwd is no folder", "name a folder"),
 }
 CONTRACTS = {
@@ -45,6 +48,21 @@ CONTRACTS = {
     "no memory": ("guest_memory_mib: 0\n", "guest_memory_mib: 0 lends no memory", "leave the line out"),
     "from noon to noon": ('windows: [{from: "12:00", to: "12:00"}]\n',
                           'write from: "00:00", to: "24:00" for a whole day', "correct these fields"),
+    "a notice longer than its window": (
+        'notice_s: 900\nwindows: [{days: [sat], from: "08:00", to: "08:10"}]\n',
+        "windows[0]: lends for 600 s from sat 08:00 on, and guests have a notice of 900 s (notice_s) before it ends, "
+        "so that none could ever run: make the window longer than the notice by a minute at least",
+        "correct these fields"),
+    "a rate that no line has": (
+        "uplink_bps_normal: 1000\n",
+        "uplink_bps_normal: 1000 bits a second is no rate from 1000000 (1 Mbit/s) to 1000000000000 (1 Tbit/s); leave "
+        "the line out for no bound", "correct these fields"),
+    "a negative rate": ("uplink_bps_evacuation: -1\n", "uplink_bps_evacuation: expected a whole number from 0",
+                        "correct it"),
+    "more cores than there are": (
+        "guest_cpu_milli: 4000000000\n", "guest_cpu_milli: lends 4000000000, the machine has", "correct these fields"),
+    "a GPU that is not there": ("gpus: [61]\n", "gpus: 61 is lent, but the machine has no such GPU",
+                                "correct these fields"),
 }
 
 
@@ -96,6 +114,13 @@ class BadFiles(unittest.TestCase):
                 path = self.write(text)
                 status = NOT_FOUND if name == "no such zone" else USAGE
                 self.fails(status, self.agent("contract", "check", path), str(path), fault, "next: ", step)
+
+    def test_a_contract_is_checked_against_the_same_machine_as_when_it_is_set(self):
+        config = self.write("gpus: [{index: 61, model: T4}]\n", "agent.yaml")
+        path = self.write("gpus: [61]\n")
+        done = subprocess.run([*self.agent("--config", config, "--nvml-library", "", "contract", "check", path)],
+                              capture_output=True, text=True, timeout=30)
+        self.assertEqual(done.stdout, f"{path} is a good contract\n", done.stderr)
 
     def test_a_contract_that_cannot_be_read(self):
         self.fails(NOT_FOUND, self.agent("contract", "check", self.folder / "none.yaml"),
