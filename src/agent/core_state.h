@@ -226,6 +226,7 @@ struct PendingWork {
   bool is_precopy = false;  ///< of a generation that is durable already
   bool was_ahead = false;
   Instant started_at{};
+  Instant released_at{};        ///< of one that was ahead: since then its generation is whole
   TransferState transfer = {};  ///< of a copy
 };
 

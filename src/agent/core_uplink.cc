@@ -25,6 +25,7 @@ constexpr double kNeverDone = 0.02;      // of an upload, by estimate
 constexpr double kLastCall_s = 120;      // before a notice that is sure to come
 constexpr double kWorthTheChange = 1.1;  // before another upload takes the uplink
 constexpr double kMostly = 0.8;
+constexpr double kTheLines = 1.25;  // times what its chunks took to make: then the line was slower
 
 }  // namespace
 
@@ -377,14 +378,23 @@ void Core::State::learn_copy(
     const Attempt& a, const PendingWork& pending, const GenerationCopied& copied
 ) {
   sending_.observe(static_cast<double>(copied.bytes), in_s(copied.cpu));
-  for (const GenerationRow& row : a.row.generations) {
-    if (row.ref.generation != pending.generation || pending.was_ahead) continue;
-    const double took_s = in_s(now_.boot - pending.started_at);
-    const auto bytes = static_cast<double>(row.ref.new_bytes);
-    if (bytes < reclaim::CopyCost::kTellingBytes || took_s <= 0) continue;
-    const double rate = bytes / took_s;
-    uplink_bytes_per_s_ = uplink_bytes_per_s_ > 0 ? 0.7 * uplink_bytes_per_s_ + 0.3 * rate : rate;
+  const bool is_known = std::any_of(
+      a.row.generations.begin(),
+      a.row.generations.end(),
+      [&](const GenerationRow& row) { return row.ref.generation == pending.generation; }
+  );
+  const double took_s = in_s(now_.boot - pending.started_at);
+  const auto bytes = static_cast<double>(copied.bytes);  // a new holder lacks more than is new
+  if (!is_known || bytes < reclaim::CopyCost::kTellingBytes || took_s <= 0) return;
+  const double rate = bytes / took_s;
+  const double ahead_s = pending.was_ahead ? in_s(pending.released_at - pending.started_at) : 0;
+  const double known = uplink_bytes_per_s_ > 0 ? uplink_bytes_per_s_ : kAssumedUplink;
+  if (took_s < kTheLines * ahead_s) {
+    // It went as its chunks were made: the line carries so much at least.
+    if (rate > known) uplink_bytes_per_s_ = rate;
+    return;
   }
+  uplink_bytes_per_s_ = uplink_bytes_per_s_ > 0 ? 0.7 * uplink_bytes_per_s_ + 0.3 * rate : rate;
 }
 
 // ---- in words
