@@ -361,8 +361,11 @@ void Core::State::learn_saves(
   s.dirty.observe(s.gap_s, std::max(bytes, fresh), fresh, fresh);
   if (const double taking_s = std::min(in_s(cpu), kMostTaking_s); taking_s > 0)
     s.taking_s = s.taking_s > 0 ? 0.8 * s.taking_s + 0.2 * taking_s : taking_s;
-  if (s.tells_unheard > 0 && s.told_at && a.snapshot_at && *a.snapshot_at > *s.told_at)
-    s.pause_s = (s.pause_s + in_s(*a.snapshot_at - *s.told_at)) / 2;
+  if (s.tells_unheard > 0 && s.told_at && a.snapshot_at && *a.snapshot_at > *s.told_at) {
+    const double pause_s = in_s(*a.snapshot_at - *s.told_at);
+    s.pause_s = s.is_pause_measured ? (s.pause_s + pause_s) / 2 : pause_s;
+    s.is_pause_measured = true;
+  }
   s.tells_unheard = 0;
   s.tell_after = now_.boot + kTellRest;
   if (!s.is_planned) return s.clock.snapshot_taken();  // it goes at once
