@@ -479,11 +479,12 @@ class Core::State {
 
   // core_schedule.cc: what the owner is expected to do, and how often it is worth to save
   void on_hazard(const wire::HazardForecast& told);
+  std::optional<double> told_hazard() const;
   std::optional<double> known_hazard() const;
   void look_at_risk(Attempt& a);
 
   // core_uplink.cc: which generation is copied when, and whose turn it is
-  std::optional<double> planning_hazard() const;
+  double planning_hazard() const;
   std::optional<double> leaves_in_s();
   double uplink_rate() const;
   reclaim::ExposedWork exposed_work(const Attempt& a) const;

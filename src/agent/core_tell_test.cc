@@ -90,6 +90,12 @@ TEST_F(CoreTold, its_first_save_says_how_long_one_takes_and_no_guess_is_left_in_
   EXPECT_LE(tell_comes_after(), minutes(2)) << "a second, and not three";
 }
 
+TEST_F(CoreTold, an_owner_of_whom_little_is_known_is_reckoned_with_by_that_little) {
+  expect_owner(2, 4.3);
+  save_when_told();
+  EXPECT_LT(tell_comes_after(), minutes(5)) << "they do not come once in 35 hours";
+}
+
 TEST_F(CoreTold, who_does_not_listen_is_told_ever_more_seldom_and_its_author_hears_of_it) {
   expect_owner(2);
   std::size_t told = 0;

@@ -32,11 +32,11 @@ constexpr double kTheLines = 1.25;  // times what its chunks took to make: then 
 // ---- what the plan stands on
 
 /// Departures per second to plan with: above the mean, half way to the upper end of the band (one
-/// copy too many costs less than one too few). None where too little is known.
-std::optional<double> Core::State::planning_hazard() const {
-  const std::optional<double> mean = known_hazard();
-  if (!mean) return std::nullopt;
-  return *mean * std::sqrt(std::max(hazard_.high, 1.0));
+/// copy too many costs less than one too few). Where nobody was told of any, the coordinator's
+/// prior.
+double Core::State::planning_hazard() const {
+  const std::optional<double> mean = told_hazard();
+  return mean ? *mean * std::sqrt(std::max(hazard_.high, 1.0)) : kGuessedHazard;
 }
 
 /// Until the node is expected to be gone for certain: its window ends, or it was announced.
@@ -121,13 +121,13 @@ void Core::State::plan_saves() {
   const double passed_s =
       planned_at_ ? in_s(std::min<nanoseconds>(now_.boot - *planned_at_, config_.longest_look)) : 0;
   planned_at_ = now_.boot;
-  const std::optional<double> known = planning_hazard();
-  const double hazard = known.value_or(kGuessedHazard);
+  const bool is_known = known_hazard().has_value();
+  const double hazard = planning_hazard();
   std::vector<Attempt*> running;
   std::vector<reclaim::CheckpointJob> jobs;
   std::vector<double> in_force;
   for (auto& [name, a] : attempts_) {
-    a.schedule.is_planned = known && plans_saves(a);
+    a.schedule.is_planned = is_known && plans_saves(a);
     if (!plans_saves(a)) continue;
     running.push_back(&a);
     jobs.push_back(checkpoint_job(a, hazard));
