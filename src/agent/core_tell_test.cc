@@ -96,6 +96,19 @@ TEST_F(CoreTold, an_owner_of_whom_little_is_known_is_reckoned_with_by_that_littl
   EXPECT_LT(tell_comes_after(), minutes(5)) << "they do not come once in 35 hours";
 }
 
+TEST_F(CoreTold, at_a_notice_it_does_not_compute_what_is_lost_while_its_save_is_taken) {
+  warden.reclaims = {a_reclaim(ReclaimKind::kNotice)};
+  push_state();
+  heard(1);
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  ASSERT_TRUE(has_work<TakeSnapshot>());
+  EXPECT_FALSE(has_asked<warden_wire::KillGuest>()) << "its files are about to be opened";
+
+  advance(seconds(1));
+  EXPECT_TRUE(has_asked<warden_wire::KillGuest>());
+  EXPECT_TRUE(has_work<TakeSnapshot>());
+}
+
 TEST_F(CoreTold, who_does_not_listen_is_told_ever_more_seldom_and_its_author_hears_of_it) {
   expect_owner(2);
   std::size_t told = 0;
