@@ -526,6 +526,7 @@ class Core::State {
   void hear_hook(Attempt& a, const HookEnd& end);
   void on_not_told(Attempt& a, ErrorCode code, const warden_wire::Answer& answer);
   void on_told_to_leave(Attempt& a, std::uint32_t count);
+  void tell_again(Attempt& a);
 
   // core_log.cc: logs, works
   void step_log(Attempt& a);

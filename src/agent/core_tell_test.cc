@@ -109,6 +109,22 @@ TEST_F(CoreTold, at_a_notice_it_does_not_compute_what_is_lost_while_its_save_is_
   EXPECT_TRUE(has_work<TakeSnapshot>());
 }
 
+TEST_F(CoreTold, who_was_writing_at_a_notice_is_told_again_once_that_save_is_there) {
+  warden.reclaims = {a_reclaim(ReclaimKind::kNotice)};
+  push_state();
+  heard(1);
+  advance(seconds(1));
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}, clock.now().boot - seconds(2)});
+  advance(seconds(1));
+  ASSERT_EQ(tells(), 1u);
+  EXPECT_FALSE(has_asked<warden_wire::KillGuest>()) << "that save is not its last";
+  heard(1);
+
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}, clock.now().boot});
+  advance(seconds(1));
+  EXPECT_EQ(tells(), 0u);
+}
+
 TEST_F(CoreTold, who_does_not_listen_is_told_ever_more_seldom_and_its_author_hears_of_it) {
   expect_owner(2);
   std::size_t told = 0;
