@@ -443,6 +443,7 @@ void Core::State::on(const GenerationDetected& e) {
   if (found == attempts_.end()) return;
   found->second.is_detected = true;
   found->second.detected_began = e.began.value_or(now_.boot);
+  tell_again(found->second);
 }
 
 void Core::State::on(const TelemetrySampled& e) {

@@ -9,11 +9,14 @@ namespace rn::agent {
 
 namespace {
 
-constexpr double kSureTimes = 1.5;     ///< what a copy is expected to take, when it must be in time
-constexpr double kSureMargin_s = 1;    ///< and from its last byte to the row
-constexpr double kNearlyThere = 0.25;  ///< of the newer one's bytes: then it goes to its end
-constexpr double kLateSave = 1.5;      ///< of a guest's usual gap: then no save is expected of it
+constexpr double kSureTimes = 1.5;   ///< what a copy is expected to take, when it must be in time
+constexpr double kSureMargin_s = 1;  ///< and from its last byte to the row
+constexpr double kLateSave = 1.5;    ///< of a guest's usual gap: then no save is expected of it
 constexpr double kMostRewritten = 0.5;  ///< new in a save: then the next has little of it left
+/// Of the newer one's bytes: then it goes to its end, in case the newer one does not get there. The
+/// newer one pays for that out of what it has to spare.
+constexpr double kNearlyThere = 0.25;
+static_assert(1 + kNearlyThere < kSureTimes);
 
 }  // namespace
 

@@ -362,6 +362,7 @@ void Core::State::release_ahead(Attempt& a, const GenerationRef& generation) {
     PendingWork& pending = works_.at(id);
     if (!pending.is_ahead || pending.generation != generation.generation) continue;
     pending.is_ahead = false;
+    pending.released_at = now_.boot;
     if (pending.is_started) {
       out_.effects.emplace_back(ReleaseCopy{id, generation});
       continue;

@@ -40,13 +40,18 @@ void Core::State::on_hazard(const wire::HazardForecast& told) {
   hazard_at_ = now_.boot;
 }
 
-/// Departures per second now. None where nobody knows: never told, told too long ago, or so little
-/// is known of the owner that a guess stands for it.
-std::optional<double> Core::State::known_hazard() const {
-  if (hazard_.per_day.empty() || !(hazard_.high > 0) || hazard_.high > kSure) return std::nullopt;
+/// Departures per second now, by the newest word, however little it rests on. None where there is
+/// none: never told, or told too long ago.
+std::optional<double> Core::State::told_hazard() const {
+  if (hazard_.per_day.empty() || !(hazard_.high > 0)) return std::nullopt;
   const auto step = static_cast<std::size_t>((now_.boot - hazard_at_) / seconds(hazard_.step_s));
   if (step >= hazard_.per_day.size()) return std::nullopt;
   return hazard_.per_day[step] / kDay_s;
+}
+
+/// The same, and none where so little is known of the owner that a guess stands for it.
+std::optional<double> Core::State::known_hazard() const {
+  return hazard_.high > kSure ? std::nullopt : told_hazard();
 }
 
 /// A guest that has not saved for long, for how often its owner comes back: its author hears it,

@@ -227,6 +227,7 @@ struct PendingWork {
   bool is_precopy = false;  ///< of a generation that is durable already
   bool was_ahead = false;
   Instant started_at{};
+  Instant released_at{};        ///< of one that was ahead: since then its generation is whole
   TransferState transfer = {};  ///< of a copy, or of outputs
 
   /// By a connection that is paced.
@@ -491,11 +492,12 @@ class Core::State {
 
   // core_schedule.cc: what the owner is expected to do, and how often it is worth to save
   void on_hazard(const wire::HazardForecast& told);
+  std::optional<double> told_hazard() const;
   std::optional<double> known_hazard() const;
   void look_at_risk(Attempt& a);
 
   // core_uplink.cc: which generation is copied when, and whose turn it is
-  std::optional<double> planning_hazard() const;
+  double planning_hazard() const;
   std::optional<double> leaves_in_s();
   double uplink_rate() const;
   reclaim::ExposedWork exposed_work(const Attempt& a) const;
@@ -537,6 +539,7 @@ class Core::State {
   void hear_hook(Attempt& a, const HookEnd& end);
   void on_not_told(Attempt& a, ErrorCode code, const warden_wire::Answer& answer);
   void on_told_to_leave(Attempt& a, std::uint32_t count);
+  void tell_again(Attempt& a);
 
   // core_log.cc: logs, works
   void step_log(Attempt& a);

@@ -182,13 +182,15 @@ void Core::State::step_running(Attempt& a) {
   }
 }
 
-/// Its next complete generation is safe, or, where no process catches a signal, on its way: the
-/// files lie there, and the snapshot goes on without the guest.
+/// Its next complete generation is safe, or, of who would only compute what is lost (no process
+/// catches a signal, or the job says that it goes on after a save), on its way: the files lie
+/// there, and the snapshot goes on without the guest.
 bool Core::State::has_saved_enough(const Attempt& a) const {
   if (a.is_safe_after_notice) return true;
   const bool is_deaf = a.row.is_signalled && a.row.signalled == 0;
   if (is_deaf && a.is_saved_in_time) return true;
-  return is_deaf && a.works.contains(Task::kSnapshot) && a.is_snapshot_after_notice &&
+  const bool goes_on = is_deaf || saves_when_told(a.commit.spec.checkpoint);
+  return goes_on && a.works.contains(Task::kSnapshot) && a.is_snapshot_after_notice &&
          a.snapshot_at && now_.boot - *a.snapshot_at >= kStopAfterSaveBegan;
 }
 

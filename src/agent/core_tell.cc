@@ -163,4 +163,14 @@ void Core::State::on_told_to_leave(Attempt& a, std::uint32_t count) {
   log::info("attempt.signalled", {{"job", a.name.job.str()}, {"processes", count}});
 }
 
+/// It was writing when it was told to leave, and may have taken that for what it was doing already:
+/// what it saved there is not its last.
+void Core::State::tell_again(Attempt& a) {
+  const CheckpointSpec& spec = a.commit.spec.checkpoint;
+  const bool was_writing = a.row.phase == Phase::kNoticed && a.detected_began < a.noticed_at;
+  if (!was_writing || !saves_when_told(spec) || is_told_by_word(spec)) return;
+  a.row.is_signalled = false;
+  a.is_dirty = true;
+}
+
 }  // namespace rn::agent

@@ -30,6 +30,16 @@ class CoreTold : public CoreUplink {
   void heard(std::uint32_t processes) {
     answer<warden_wire::SignalGuest>([&](warden_wire::Answer& a) { a.signalled = processes; });
   }
+
+  /// A second after it is told; copies cost next to nothing.
+  void save_when_told() {
+    for (int i = 0; tells() == 0 && i < 600; ++i) advance(seconds(1));
+    heard(1);
+    advance(seconds(1));
+    a_copy_takes = milliseconds(20);
+    safe(1);
+    durable(1);
+  }
 };
 
 TEST_F(CoreTold, it_is_told_when_a_save_is_due_and_not_before) {
@@ -72,6 +82,47 @@ TEST_F(CoreTold, who_saves_because_it_is_told_to_pays_for_the_generation_as_well
   safe(1);
   durable(1);
   EXPECT_GT(tell_comes_after(), minutes(20)) << "as for any other, and fifty seconds of four cores";
+}
+
+TEST_F(CoreTold, its_first_save_says_how_long_one_takes_and_no_guess_is_left_in_it) {
+  expect_owner(2);
+  save_when_told();
+  EXPECT_LE(tell_comes_after(), minutes(2)) << "a second, and not three";
+}
+
+TEST_F(CoreTold, an_owner_of_whom_little_is_known_is_reckoned_with_by_that_little) {
+  expect_owner(2, 4.3);
+  save_when_told();
+  EXPECT_LT(tell_comes_after(), minutes(5)) << "they do not come once in 35 hours";
+}
+
+TEST_F(CoreTold, at_a_notice_it_does_not_compute_what_is_lost_while_its_save_is_taken) {
+  warden.reclaims = {a_reclaim(ReclaimKind::kNotice)};
+  push_state();
+  heard(1);
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+  ASSERT_TRUE(has_work<TakeSnapshot>());
+  EXPECT_FALSE(has_asked<warden_wire::KillGuest>()) << "its files are about to be opened";
+
+  advance(seconds(1));
+  EXPECT_TRUE(has_asked<warden_wire::KillGuest>());
+  EXPECT_TRUE(has_work<TakeSnapshot>());
+}
+
+TEST_F(CoreTold, who_was_writing_at_a_notice_is_told_again_once_that_save_is_there) {
+  warden.reclaims = {a_reclaim(ReclaimKind::kNotice)};
+  push_state();
+  heard(1);
+  advance(seconds(1));
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}, clock.now().boot - seconds(2)});
+  advance(seconds(1));
+  ASSERT_EQ(tells(), 1u);
+  EXPECT_FALSE(has_asked<warden_wire::KillGuest>()) << "that save is not its last";
+  heard(1);
+
+  feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}, clock.now().boot});
+  advance(seconds(1));
+  EXPECT_EQ(tells(), 0u);
 }
 
 TEST_F(CoreTold, who_does_not_listen_is_told_ever_more_seldom_and_its_author_hears_of_it) {

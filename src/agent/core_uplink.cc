@@ -25,17 +25,18 @@ constexpr double kNeverDone = 0.02;      // of an upload, by estimate
 constexpr double kLastCall_s = 120;      // before a notice that is sure to come
 constexpr double kWorthTheChange = 1.1;  // before another upload takes the uplink
 constexpr double kMostly = 0.8;
+constexpr double kTheLines = 1.25;  // times what its chunks took to make: then the line was slower
 
 }  // namespace
 
 // ---- what the plan stands on
 
 /// Departures per second to plan with: above the mean, half way to the upper end of the band (one
-/// copy too many costs less than one too few). None where too little is known.
-std::optional<double> Core::State::planning_hazard() const {
-  const std::optional<double> mean = known_hazard();
-  if (!mean) return std::nullopt;
-  return *mean * std::sqrt(std::max(hazard_.high, 1.0));
+/// copy too many costs less than one too few). Where nobody was told of any, the coordinator's
+/// prior.
+double Core::State::planning_hazard() const {
+  const std::optional<double> mean = told_hazard();
+  return mean ? *mean * std::sqrt(std::max(hazard_.high, 1.0)) : kGuessedHazard;
 }
 
 /// Until the node is expected to be gone for certain: its window ends, or it was announced.
@@ -120,13 +121,13 @@ void Core::State::plan_saves() {
   const double passed_s =
       planned_at_ ? in_s(std::min<nanoseconds>(now_.boot - *planned_at_, config_.longest_look)) : 0;
   planned_at_ = now_.boot;
-  const std::optional<double> known = planning_hazard();
-  const double hazard = known.value_or(kGuessedHazard);
+  const bool is_known = known_hazard().has_value();
+  const double hazard = planning_hazard();
   std::vector<Attempt*> running;
   std::vector<reclaim::CheckpointJob> jobs;
   std::vector<double> in_force;
   for (auto& [name, a] : attempts_) {
-    a.schedule.is_planned = known && plans_saves(a);
+    a.schedule.is_planned = is_known && plans_saves(a);
     if (!plans_saves(a)) continue;
     running.push_back(&a);
     jobs.push_back(checkpoint_job(a, hazard));
@@ -360,8 +361,11 @@ void Core::State::learn_saves(
   s.dirty.observe(s.gap_s, std::max(bytes, fresh), fresh, fresh);
   if (const double taking_s = std::min(in_s(cpu), kMostTaking_s); taking_s > 0)
     s.taking_s = s.taking_s > 0 ? 0.8 * s.taking_s + 0.2 * taking_s : taking_s;
-  if (s.tells_unheard > 0 && s.told_at && a.snapshot_at && *a.snapshot_at > *s.told_at)
-    s.pause_s = (s.pause_s + in_s(*a.snapshot_at - *s.told_at)) / 2;
+  if (s.tells_unheard > 0 && s.told_at && a.snapshot_at && *a.snapshot_at > *s.told_at) {
+    const double pause_s = in_s(*a.snapshot_at - *s.told_at);
+    s.pause_s = s.is_pause_measured ? (s.pause_s + pause_s) / 2 : pause_s;
+    s.is_pause_measured = true;
+  }
   s.tells_unheard = 0;
   s.tell_after = now_.boot + kTellRest;
   if (!s.is_planned) return s.clock.snapshot_taken();  // it goes at once
@@ -377,14 +381,23 @@ void Core::State::learn_copy(
     const Attempt& a, const PendingWork& pending, const GenerationCopied& copied
 ) {
   sending_.observe(static_cast<double>(copied.bytes), in_s(copied.cpu));
-  for (const GenerationRow& row : a.row.generations) {
-    if (row.ref.generation != pending.generation || pending.was_ahead) continue;
-    const double took_s = in_s(now_.boot - pending.started_at);
-    const auto bytes = static_cast<double>(row.ref.new_bytes);
-    if (bytes < reclaim::CopyCost::kTellingBytes || took_s <= 0) continue;
-    const double rate = bytes / took_s;
-    uplink_bytes_per_s_ = uplink_bytes_per_s_ > 0 ? 0.7 * uplink_bytes_per_s_ + 0.3 * rate : rate;
+  const bool is_known = std::any_of(
+      a.row.generations.begin(),
+      a.row.generations.end(),
+      [&](const GenerationRow& row) { return row.ref.generation == pending.generation; }
+  );
+  const double took_s = in_s(now_.boot - pending.started_at);
+  const auto bytes = static_cast<double>(copied.bytes);  // a new holder lacks more than is new
+  if (!is_known || bytes < reclaim::CopyCost::kTellingBytes || took_s <= 0) return;
+  const double rate = bytes / took_s;
+  const double ahead_s = pending.was_ahead ? in_s(pending.released_at - pending.started_at) : 0;
+  const double known = uplink_bytes_per_s_ > 0 ? uplink_bytes_per_s_ : kAssumedUplink;
+  if (took_s < kTheLines * ahead_s) {
+    // It went as its chunks were made: the line carries so much at least.
+    if (rate > known) uplink_bytes_per_s_ = rate;
+    return;
   }
+  uplink_bytes_per_s_ = uplink_bytes_per_s_ > 0 ? 0.7 * uplink_bytes_per_s_ + 0.3 * rate : rate;
 }
 
 // ---- in words

@@ -89,6 +89,46 @@ TEST_F(CoreUplink, what_a_generation_takes_to_make_is_spent_whether_it_is_copied
   EXPECT_LT(second_waits_with_owner(20), 800);
 }
 
+/// A first generation of 100 MB takes so long to make and then so long to arrive, while this much
+/// goes ahead of it and with it.
+class CoreLine : public CoreUplink {
+ protected:
+  std::int64_t second_waits(seconds making, seconds rest, std::uint64_t bytes) {
+    run();
+    expect_owner(20);
+    advance(minutes(5));
+    feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+    EXPECT_TRUE(work_body<CopyGeneration>().is_ahead);
+    advance(making);
+    GenerationRef ref = a_generation(1);
+    ref.bytes = ref.new_bytes = kSaveBytes;
+    finish<TakeSnapshot>(SnapshotTaken{ref});
+    advance(rest);
+    finish<CopyGeneration>(GenerationCopied{a_receipt("n-2", 1), bytes});
+    committed(1);
+    safe(2);
+    return waits_for();
+  }
+};
+
+TEST_F(CoreLine, is_as_fast_as_what_crossed_it_also_ahead_of_its_generation) {
+  EXPECT_LT(second_waits(seconds(1), seconds(1), kSaveBytes), 400) << "2 s for each save, not 8";
+}
+
+TEST_F(CoreLine, is_as_fast_as_what_crossed_it_also_to_a_holder_that_lacked_more_than_is_new) {
+  EXPECT_LT(second_waits(seconds(0), seconds(10), 10 * kSaveBytes), 300) << "1 s for each save";
+}
+
+TEST_F(CoreLine, that_waited_for_what_is_made_is_not_taken_for_a_slow_one) {
+  const std::int64_t waited_s = second_waits(seconds(99), seconds(1), kSaveBytes);
+  EXPECT_GT(waited_s, 100);
+  EXPECT_LT(waited_s, 300) << "8 s for each save as assumed, and not 100";
+}
+
+TEST_F(CoreLine, that_is_slow_is_known_to_be) {
+  EXPECT_GT(second_waits(seconds(1), seconds(99), kSaveBytes), 1000) << "100 s for each save";
+}
+
 TEST_F(CoreUplink, before_a_certain_end_each_goes_at_once) {
   run();
   expect_owner(500, 1.5, 7200);

@@ -29,7 +29,8 @@ struct SaveSchedule {
   std::uint32_t going = 0;  ///< the generation that is on its way; 0 = none
   double sent_s = 0;        ///< for so long it has had the uplink
 
-  double pause_s = 5;               ///< from the word to a complete generation; a guess at first
+  double pause_s = 5;  ///< from the word to a complete generation; a guess at first
+  bool is_pause_measured = false;
   std::uint32_t tells_unheard = 0;  ///< told so often since its newest generation
   bool is_word_standing = false;    ///< when it was to be told last
   std::optional<Instant> told_at;

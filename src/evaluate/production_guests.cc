@@ -253,12 +253,15 @@ void WardenSeat::told_exit(const GuestName& name, std::int32_t exit_code, bool i
 std::uint32_t WardenSeat::signal(const GuestName& name) {
   const auto found = guests_.find(name);
   if (found == guests_.end() || !found->second.run) return 0;
-  const Moment began = site_.world->now();
+  // Who is told while it saves goes on with that save.
+  if (!found->second.saves_since) found->second.saves_since = site_.world->now();
+  const Moment began = *found->second.saves_since;
   site_.world->save(*found->second.run, [this, name, began, life = life_](double progress_s) {
     if (life != life_ || !is_on_) return;
     const auto guest = guests_.find(name);
     if (guest == guests_.end()) return;
     guest->second.saved_s = progress_s;
+    guest->second.saves_since.reset();
     later(kShort, [this, name, began] { on_saved(name, began); });
   });
   return 1;

@@ -54,6 +54,7 @@ class WardenSeat {
     std::string container;
     std::optional<RunNumber> run;
     std::optional<double> saved_s;
+    std::optional<Moment> saves_since;  ///< while it saves
   };
 
   void later(Moment delay, std::function<void()> action);

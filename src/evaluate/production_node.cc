@@ -141,6 +141,7 @@ void NodeSeat::power_off() {
   untold_.reset();
   drop_flows();
   watched_.clear();
+  made_.clear();
   connection_ = 0;
   core_.reset();
   warden_.power_off();

@@ -59,7 +59,8 @@ class NodeSeat {
     GenerationRef ref;           ///< what is sent
     double bytes = 0;            ///< so many
     std::uint64_t rate_bps = 0;  ///< as the core paces it; 0 = as fast as it goes
-    bool is_ahead = false;       ///< waits for its generation
+    bool is_ahead = false;       ///< its generation is being made, and bounds it
+    bool has_arrived = false;    ///< all of it, ahead of its generation
   };
 
   void later(Moment delay, std::function<void()> action);
@@ -81,6 +82,7 @@ class NodeSeat {
   void restore(agent::WorkId id, const GenerationRef& ref, double bytes);
   void snapshot(const agent::Work& work, const agent::TakeSnapshot& take);
   void copy(agent::WorkId id, const GenerationRef& ref);
+  double most_now(const UnderWay& way) const;
   void arrived(agent::WorkId id, const GenerationRef& ref);
   void cancel(agent::WorkId id);
   void release(agent::WorkId id, const GenerationRef& ref);
@@ -114,7 +116,8 @@ class NodeSeat {
   std::optional<agent::NothingHappened> untold_;  ///< in its rest, that the core does not know yet
   Moment expected_until_{0};
   std::map<agent::WorkId, UnderWay> works_;
-  std::set<GuestName> watched_;  ///< they run
+  std::set<GuestName> watched_;              ///< they run
+  std::map<GuestName, GenerationRef> made_;  ///< what snapshots are being taken of
 };
 
 }  // namespace rn::evaluate

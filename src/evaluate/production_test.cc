@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include <gtest/gtest.h>
 
@@ -102,6 +103,25 @@ TEST_P(ProductionTest, a_machine_without_power_is_missed_and_may_come_back) {
 INSTANTIATE_TEST_SUITE_P(Cadences, ProductionTest, testing::Bool(), [](const auto& cadence) {
   return cadence.param ? "as_daemons" : "skipping";
 });
+
+/// 12 GB: 3 s until they have left the GPU, 22 s to make a generation of them, 96 s over the line.
+TEST(ProductionSite, what_is_saved_is_on_its_way_while_a_generation_is_made_of_it) {
+  Setting setting = a_job_among(2, 800);
+  setting.days = 0.01;
+  setting.jobs[0].kind = 2;
+  ASSERT_EQ(state_kinds()[2].bytes, 12e9);
+  std::map<std::string, std::int64_t> first_ms;
+  Production::Options options = with(Cadence::daemons());
+  options.on_event = [&](const coordinator::EventRow& row) {
+    first_ms.emplace(row.kind, row.at_wall_ms);
+  };
+  Production policy(options);
+  played(setting, policy);
+  ASSERT_TRUE(first_ms.contains("generation.durable"));
+  const std::int64_t took_ms = first_ms.at("generation.durable") - first_ms.at("attempt.running");
+  EXPECT_GT(took_ms, 30'000 + 99'000) << "it is told to save after half a minute";
+  EXPECT_LT(took_ms, 30'000 + 121'000);
+}
 
 /// Until Monday's evening.
 Setting four_nodes(std::uint64_t seed) {

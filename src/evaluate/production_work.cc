@@ -43,7 +43,12 @@ void NodeSeat::start_work(const agent::Work& work) {
     way.rate_bps = copy_body->rate_bps;
     way.peer = site_.by_id.at(copy_body->peer.node);
     way.is_ahead = copy_body->is_ahead;
-    if (!way.is_ahead) copy(id, copy_body->generation);
+    const auto made = made_.find(work.guest);
+    if (!way.is_ahead) {
+      copy(id, copy_body->generation);
+    } else if (made != made_.end()) {
+      copy(id, made->second);
+    }
   } else if (std::holds_alternative<agent::UploadOutputs>(work.body)) {
     Digest listing{};
     listing[0] = 1;
@@ -142,24 +147,29 @@ void NodeSeat::snapshot(const agent::Work& work, const agent::TakeSnapshot& take
   ref.new_bytes =
       static_cast<std::uint64_t>(has_parent ? differing_bytes(kind, *saved - before) : kind.bytes);
   ref.created_wall_ms = to_ms(site_.now().wall);
+  made_[work.guest] = ref;
   // All of it is read to find what is new.
   const double takes_s = kind.bytes / kMakingRate;
-  later(moment_of(takes_s), [this, id = work.id, ref, progress = *saved, takes_s] {
-    if (works_.erase(id) == 0) return;
-    store_.put(ref, progress);
-    ++site_.counts.generations;
-    feed(agent::WorkDone{
-        id,
-        agent::SnapshotTaken{
-            ref, std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(takes_s))}});
-  });
+  later(
+      moment_of(takes_s),
+      [this, id = work.id, guest = work.guest, ref, progress = *saved, takes_s] {
+        if (works_.erase(id) == 0) return;
+        made_.erase(guest);
+        store_.put(ref, progress);
+        ++site_.counts.generations;
+        feed(agent::WorkDone{
+            id,
+            agent::SnapshotTaken{
+                ref,
+                std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(takes_s))}});
+      }
+  );
 }
 
 // ---- copies
 
 void NodeSeat::copy(agent::WorkId id, const GenerationRef& ref) {
   UnderWay& way = works_.at(id);
-  way.is_ahead = false;
   way.ref = ref;
   NodeSeat& peer = *site_.nodes[way.peer];
   if (!peer.is_on())
@@ -182,14 +192,27 @@ void NodeSeat::copy(agent::WorkId id, const GenerationRef& ref) {
                if (life == life_ && is_on_ && works_.contains(id)) arrived(id, works_.at(id).ref);
              }}
     );
-    site_.world->flows().pace(*there.flow, most_of(there.rate_bps));
+    site_.world->flows().pace(*there.flow, most_now(there));
     if (site_.cadence.measures_always || site_.world->now() < expected_until_) measure_.quicken();
   });
+}
+
+/// As its core paces it and, ahead of its generation, as fast as new chunks of that are made: they
+/// lie anywhere in it.
+double NodeSeat::most_now(const UnderWay& way) const {
+  const double paced = most_of(way.rate_bps);
+  if (!way.is_ahead) return paced;
+  const double share = way.ref.bytes == 0 ? 1
+                                          : static_cast<double>(way.ref.new_bytes) /
+                                                static_cast<double>(way.ref.bytes);
+  return std::min(paced, kMakingRate * share);
 }
 
 void NodeSeat::arrived(agent::WorkId id, const GenerationRef& ref) {
   UnderWay& way = works_.at(id);
   way.flow.reset();
+  way.has_arrived = true;
+  if (way.is_ahead) return;  // its manifest follows
   NodeSeat& peer = *site_.nodes[way.peer];
   if (!peer.is_on())
     return finish(id, kSilence, Error{ErrorCode::kUnavailable, "the peer does not answer", ""});
@@ -211,11 +234,15 @@ void NodeSeat::arrived(agent::WorkId id, const GenerationRef& ref) {
   finish(id, kReceiptTakes, std::move(copied));
 }
 
-/// NOTE: what goes ahead of its generation is not modelled: it waits, so that copies are no faster
-/// here than they are.
+/// What went ahead of its generation goes on with it.
 void NodeSeat::release(agent::WorkId id, const GenerationRef& ref) {
   const auto found = works_.find(id);
-  if (found != works_.end() && found->second.is_ahead) copy(id, ref);
+  if (found == works_.end() || !found->second.is_ahead) return;
+  UnderWay& way = found->second;
+  way.is_ahead = false;
+  if (way.has_arrived) return arrived(id, ref);
+  if (way.ref.generation != ref.generation) return copy(id, ref);  // it has not begun
+  if (way.flow) site_.world->flows().pace(*way.flow, most_now(way));
 }
 
 void NodeSeat::pace(agent::WorkId id, std::uint64_t rate_bps) {
@@ -224,7 +251,7 @@ void NodeSeat::pace(agent::WorkId id, std::uint64_t rate_bps) {
   found->second.rate_bps = rate_bps;
   Flows& flows = site_.world->flows();
   if (found->second.flow && flows.has(*found->second.flow))
-    flows.pace(*found->second.flow, most_of(rate_bps));
+    flows.pace(*found->second.flow, most_now(found->second));
 }
 
 /// What has arrived stays there.
@@ -237,7 +264,10 @@ void NodeSeat::cancel(agent::WorkId id) {
     const double sent = flows.stop(*way.flow);
     const bool is_fetch = std::holds_alternative<agent::PrepareWork>(way.work.body);
     (is_fetch ? store_ : site_.nodes[way.peer]->store()).keep_beginning(way.ref, sent);
+  } else if (way.is_ahead && way.has_arrived) {
+    site_.nodes[way.peer]->store().keep_beginning(way.ref, way.bytes);
   }
+  if (std::holds_alternative<agent::TakeSnapshot>(way.work.body)) made_.erase(way.work.guest);
   works_.erase(found);
 }
 
@@ -270,7 +300,8 @@ void NodeSeat::expect_owner(Moment until) {
   measure_.quicken();
 }
 
-/// How far copies are, until there is none: what has been told of once is told of to its end.
+/// How far copies are, until there is none: what has been told of once is told of to its end. How
+/// much is left is not known while a generation is being made.
 void NodeSeat::measure() {
   if (!has_flows()) return;
   agent::TransfersMeasured measured;
@@ -281,7 +312,8 @@ void NodeSeat::measure() {
     const double sent = flows.sent(*way.flow);
     agent::TransferProgress progress;
     progress.id = id;
-    progress.bytes_left = static_cast<std::uint64_t>(std::max(0.0, way.bytes - sent));
+    if (!way.is_ahead)
+      progress.bytes_left = static_cast<std::uint64_t>(std::max(0.0, way.bytes - sent));
     progress.bytes_sent = static_cast<std::uint64_t>(sent);
     measured.transfers.push_back(std::move(progress));
   }
