@@ -5,6 +5,7 @@
 // Owners and notices are those of `reclaim-sim evaluate` (mixed); nothing is placed, so that the
 // rules do not disturb each other: every half hour from noon of the first day on each chooses one.
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
