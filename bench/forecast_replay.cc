@@ -98,10 +98,16 @@ class Player {
     test_ms_ = begin_ms_ + split.fit_days * kDayMs;
     end_ms_ = begin_ms_ + split.test_until_day * kDayMs;
     for (const LabTrace& lab : labs) {
+      Rate tested;
       for (const LentSpell& spell : lab.spells) {
+        const std::int64_t from_ms = std::max(spell.from_ms, test_ms_);
+        const std::int64_t to_ms = std::min(spell.to_ms, end_ms_);
+        if (to_ms > from_ms) tested.seconds += static_cast<double>(to_ms - from_ms) / 1000;
+        if (to_ms > from_ms && to_ms == spell.to_ms && spell.is_reclaimed) ++tested.events;
         events_.push_back({spell.from_ms, false, &spell});
         events_.push_back({spell.to_ms, true, &spell});
       }
+      hindsight_.push_back(tested.seconds > 0 ? tested.events / tested.seconds : 0);
     }
     // Ends before beginnings, so that a node which is taken and given in a minute is given last.
     std::stable_sort(events_.begin(), events_.end(), [](const Event& a, const Event& b) {
@@ -263,7 +269,8 @@ class Player {
             model.survival(name(*spell), lab(*spell), wall_from_ms(now), horizon_s).probability(),
             std::exp(-climate_.lab_rate(key.first) * horizon_s),
             std::exp(-climate_.node_rate(key) * horizon_s),
-            std::exp(-climate_.by_hour(now, horizon_s))};
+            std::exp(-climate_.by_hour(now, horizon_s)),
+            std::exp(-hindsight_[key.first] * horizon_s)};
         result_.rows[h].push_back(row);
       }
       hazard_[key] +=
@@ -279,6 +286,7 @@ class Player {
   const Split& split_;
   reclaim::HazardModel model_;
   Climatology climate_;
+  std::vector<double> hindsight_;  ///< 1/s, by lab
   std::vector<Event> events_;
   std::map<NodeKey, const LentSpell*> lent_;
   std::map<NodeKey, std::int64_t> counted_to_;  ///< of nodes that are shown

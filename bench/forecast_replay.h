@@ -39,7 +39,9 @@ inline constexpr std::size_t kModel = 0;         ///< the product's
 inline constexpr std::size_t kConstantLab = 1;   ///< constant rate per owner (lab)
 inline constexpr std::size_t kConstantNode = 2;  ///< constant rate per node, shrunk to its lab
 inline constexpr std::size_t kHourOfWeek = 3;    ///< the class's hours of the week, nothing else
-inline constexpr std::size_t kForecasters = 4;
+/// Constant rate per lab as it will have been in the tested days, which nobody can know.
+inline constexpr std::size_t kHindsightLab = 4;
+inline constexpr std::size_t kForecasters = 5;
 inline constexpr double kHorizons_s[] = {300, 1800, 7200, 28800};
 
 /// A spell of a tested lab that began in the tested days and ended with a reclaim, with the hazard

@@ -103,7 +103,12 @@ void print_forecasts(const std::string& name, const Replay& replay) {
     for (const std::size_t other : {kConstantLab, kConstantNode, kHourOfWeek}) {
       std::printf(" %.4f", brier(rows, observed, other, horizon_s).calibration_error);
     }
-    std::printf("\n");
+    const BrierScore hindsight = brier(rows, observed, kHindsightLab, horizon_s);
+    std::printf(
+        "; rates per lab that only these days tell: Brier %.5f, %.4f\n",
+        hindsight.brier,
+        hindsight.calibration_error
+    );
   }
   print_new_nodes(replay);
   const KolmogorovSmirnov ks = ks_exponential(replay.residuals);

@@ -20,6 +20,9 @@ constexpr std::chrono::minutes kClockSlack{10};
 constexpr double kCautious = 0.25;  // survival that is exceeded with a probability of 75 %
 constexpr std::int64_t kSameDeadline_ms = 5000;
 constexpr std::int64_t kNoticeMax_s = 86'400;
+/// What is announced longer ahead was known when a job of usual length was placed: a deadline, and
+/// no risk. The rest displaces guests that could not know of it.
+constexpr std::int64_t kForeseen_ms = 4 * 3'600'000;
 
 // What agents are told: the next two hours, anew where it differs noticeably, and now and then.
 constexpr std::uint32_t kForecastStep_s = 900;
@@ -157,10 +160,32 @@ void tell_presence(State& state, NodeEntry& node) {
   refresh_outlook(state, node);
 }
 
-/// Closed, and no reclaim was reported in the time that a report takes: it was no departure.
+void depart(State& state, NodeEntry& node, WallTime at, reclaim::Warning warning) {
+  if (lent(state, node) == nullptr) return;
+  learn_trust(state, node.row.node);
+  state.hazard.reclaimed(node.row.node, std::min(at, state.now.wall), warning);
+  node.closed.reset();
+  node.announced_leave_ms = 0;
+  save_node(state, node);
+  state.labs_departed.insert(node.row.lab);
+}
+
+/// It closed because its owner came as was announced, and not long before.
+bool is_announced_come(const State& state, const NodeEntry& node) {
+  const bool is_foreseen = node.announced_ahead_ms > kForeseen_ms;
+  if (node.announced_leave_ms == 0 || is_foreseen) return false;
+  const std::int64_t slack_ms = 2 * std::int64_t{state.config.heartbeat_ms};
+  return node.lending == LendingState::kReclaimed ||
+         to_ms(node.closed->wall) + slack_ms >= node.announced_leave_ms;
+}
+
+/// Closed, and no reclaim was reported in the time that a report takes: it was no departure, but of
+/// an owner who comes as announced.
 void settle_closed(State& state, NodeEntry& node) {
   if (!node.closed || state.now.boot - node.closed->boot < 2 * state.heartbeat()) return;
-  if (lent(state, node) != nullptr) {
+  if (lent(state, node) != nullptr && is_announced_come(state, node)) {
+    depart(state, node, node.closed->wall, reclaim::Warning::kAnnounced);
+  } else if (lent(state, node) != nullptr) {
     state.hazard.withdrawn(node.row.node, node.closed->wall);
     save_node(state, node);
   }
@@ -197,6 +222,9 @@ void save_all(State& state) {
 
 wire::HazardForecast forecast_of(const State& state, const NodeEntry& node) {
   wire::HazardForecast out{.step_s = kForecastStep_s};
+  // An announced one takes no work with it: there is time to save.
+  const double unannounced =
+      state.hazard.unannounced_share(node.row.node, node.row.lab, state.now.wall);
   double before = 0;
   double shape = 0;
   for (std::size_t i = 0; i < kForecastSteps; ++i) {
@@ -204,7 +232,7 @@ wire::HazardForecast forecast_of(const State& state, const NodeEntry& node) {
         node.row.node, node.row.lab, state.now.wall, static_cast<double>((i + 1) * kForecastStep_s)
     );
     const double departures = std::max(0.0, within.expected_departures - before);
-    out.per_day.push_back(departures * 86'400 / kForecastStep_s);
+    out.per_day.push_back(unannounced * departures * 86'400 / kForecastStep_s);
     before = within.expected_departures;
     shape = within.shape;
   }
@@ -282,7 +310,9 @@ void restore_hazard(State& state, Snapshot& snapshot) {
   for (const auto& [key, row] : state.reclaims) {
     NodeEntry* node = state.find_node(key.first);
     const std::int64_t leaves_at_ms = node == nullptr ? 0 : announced_ms(*node, row.record);
-    if (leaves_at_ms != 0) node->announced_leave_ms = leaves_at_ms;
+    if (leaves_at_ms == 0) continue;
+    node->announced_leave_ms = leaves_at_ms;
+    node->announced_ahead_ms = notice_ms(row.record);
   }
   for (auto& [id, node] : state.nodes) refresh_outlook(state, node);
 }
@@ -310,13 +340,7 @@ void follow_lending(State& state, NodeEntry& node) {
 }
 
 void note_departure(State& state, NodeEntry& node, WallTime at) {
-  if (lent(state, node) == nullptr) return;
-  learn_trust(state, node.row.node);
-  state.hazard.reclaimed(node.row.node, std::min(at, state.now.wall));
-  node.closed.reset();
-  node.announced_leave_ms = 0;
-  save_node(state, node);
-  state.labs_departed.insert(node.row.lab);
+  depart(state, node, at, reclaim::Warning::kNone);
 }
 
 void settle_departures(State& state) {
@@ -344,6 +368,7 @@ void note_announcement(State& state, NodeEntry& node, const ReclaimRecord& recor
   const std::int64_t leaves_at_ms = announced_ms(node, record);
   if (leaves_at_ms == 0 && !is_called_off) return;
   node.announced_leave_ms = leaves_at_ms;
+  node.announced_ahead_ms = notice_ms(record);
   tell_deadline(state, node);
   refresh_outlook(state, node);
   save_node(state, node);

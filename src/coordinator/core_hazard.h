@@ -9,9 +9,9 @@
 // for placement. Sources: lending states and telemetry of heartbeats, reclaim records, contracts,
 // loss.
 //
-// A departure is: a reclaim with notice or an emergency, the owner's return where the contract has
-// an idle rule, a restart of the machine, and a loss. Announced reclaims and ends of windows are
-// deadlines; pauses and withdrawals end the exposure and count nothing.
+// A departure is: a reclaim with notice, an emergency, one announced not long before that has come,
+// the return where the contract has an idle rule, a restart of the machine, a loss. Ends of windows
+// and what is announced are deadlines; pauses and withdrawals end the exposure and count nothing.
 namespace rn::coordinator {
 
 reclaim::HazardParameters hazard_parameters(const Config& config);

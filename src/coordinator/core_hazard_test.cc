@@ -138,7 +138,7 @@ TEST_F(Hazard, a_lost_node_has_departed_and_a_short_silence_has_not) {
   EXPECT_EQ(learnt_departures(b), 0);
 }
 
-TEST_F(Hazard, an_announced_reclaim_is_a_deadline_and_no_departure) {
+TEST_F(Hazard, an_announced_reclaim_is_a_deadline_and_called_off_no_departure) {
   FakeAgent& a = add_node("a", "lab-a");
   ReclaimRecord record = a_record(ReclaimKind::kAnnounced, 3600);
   tell(a, wire::ReclaimReport{record});
@@ -152,6 +152,34 @@ TEST_F(Hazard, an_announced_reclaim_is_a_deadline_and_no_departure) {
   tell(a, wire::ReclaimReport{record});
   EXPECT_LT(chance(a, 2), 0.5);
   EXPECT_EQ(learnt_departures(a), 0);
+}
+
+TEST_F(Hazard, an_owner_who_comes_as_announced_has_departed_unless_it_was_known_for_hours) {
+  FakeAgent& soon = add_node("a", "lab-a");
+  FakeAgent& foreseen = add_node("b", "lab-b");
+  FakeAgent& early = add_node("c", "lab-c");
+  const double before = per_hour(soon);
+  tell(foreseen, wire::ReclaimReport{a_record(ReclaimKind::kAnnounced, 5 * 3600)});
+  pass(5 * kHourMs - 10 * kMinuteMs);
+  tell(soon, wire::ReclaimReport{a_record(ReclaimKind::kAnnounced, 600)});
+  tell(early, wire::ReclaimReport{a_record(ReclaimKind::kAnnounced, 3600)});
+  pass(5 * kMinuteMs);
+  early.lending = LendingState::kPaused;
+  beat(early);
+  pass(5 * kMinuteMs);
+  EXPECT_EQ(learnt_departures(soon), 0) << "it has not come yet";
+  for (FakeAgent* agent : {&soon, &foreseen}) {
+    agent->lending = LendingState::kReclaimed;
+    beat(*agent);
+  }
+  pass(kMinuteMs);
+
+  EXPECT_NEAR(learnt_departures(soon), 1, 0.01);
+  EXPECT_GT(per_hour(soon), 2 * before);
+  EXPECT_EQ(learnt_departures(foreseen), 0)
+      << "whoever was placed there was placed by the deadline";
+  EXPECT_EQ(learnt_departures(early), 0) << "a pause long before the deadline is a pause";
+  EXPECT_EQ(why(foreseen).history.announced, 1U);
 }
 
 TEST_F(Hazard, hours_follow_the_campuss_clocks_when_they_change_while_it_runs) {
@@ -557,6 +585,35 @@ TEST_F(Hazard, agents_are_told_what_share_of_departures_came_with_notice_and_how
   EXPECT_DOUBLE_EQ(told().noticed, 0.75);
   EXPECT_EQ(told().notice_s_min, 120u);
   EXPECT_EQ(told().notice_s_max, 300u);
+}
+
+TEST_F(Hazard, agents_are_told_of_departures_that_nobody_announces_and_placement_of_all) {
+  FakeAgent& a = add_node("a", "lab-a");
+  FakeAgent& b = add_node("b", "lab-b");
+  const auto told = [](const FakeAgent& agent) {
+    double newest = 0;
+    for (const auto& ack : agent.received<wire::HeartbeatAck>())
+      if (!ack.hazard.per_day.empty()) newest = ack.hazard.per_day.front();
+    return newest;
+  };
+  for (int i = 0; i < 6; ++i) {
+    pass(kHourMs);
+    tell(a, wire::ReclaimReport{a_record(ReclaimKind::kAnnounced, 120)});
+    pass(2 * kMinuteMs);
+    a.lending = LendingState::kReclaimed;
+    beat(a);
+    take_back(b, ReclaimKind::kEmergency);
+    pass(kMinuteMs);
+    give_back(a);
+    give_back(b);
+  }
+  pass(40 * kMinuteMs);
+
+  EXPECT_NEAR(learnt_departures(a), 6, 0.1);
+  EXPECT_NEAR(per_hour(a), per_hour(b), 0.1 * per_hour(b));
+  EXPECT_LT(told(a), 0.5 * 24 * per_hour(a));
+  EXPECT_LT(told(a), 0.6 * told(b));
+  EXPECT_NEAR(why(a).announced, 1 - told(a) / (24 * per_hour(a)), 0.1);
 }
 
 TEST_F(Hazard, a_node_is_told_anew_now_and_then_and_when_its_window_no_longer_ends) {

@@ -82,6 +82,7 @@ struct NodeEntry {
   ConnectionId hazard_told_on = 0;
   std::optional<Now> closed;            ///< stopped lending, and why is not yet known
   std::int64_t announced_leave_ms = 0;  ///< wall clock; 0 = nothing announced
+  std::int64_t announced_ahead_ms = 0;  ///< how long before that it was announced
   std::int64_t window_ends_ms = 0;      ///< the same, of its lending window
   std::set<AttemptKey> attempts;        ///< live ones
   std::map<ProbeId, Resources> probes;  ///< asked, not answered or held

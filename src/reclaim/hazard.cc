@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/assert.h"
 
@@ -11,6 +12,9 @@ namespace {
 
 constexpr std::int64_t kHourMs = 3'600'000;
 constexpr double kMaxHorizon_s = 14 * 86400.0;
+/// As much variance as a regime counts, at most, for what evidence of the owner would make known:
+/// with it some four departures make an owner known, as agents ask (ADR 0011).
+constexpr double kUnknownRegime = 0.3;
 constexpr double kMaxWeight = 1e9;  // then the tallies are divided by it: every 630 days
 constexpr Gamma kCertainlyOne{.shape = 1e12, .rate = 1e12};
 
@@ -43,6 +47,27 @@ void scale(Tally& tally, double by) {
   tally.exposure_s *= by;
 }
 
+Tally smoothed(const std::vector<Tally>& hours, std::size_t hour) {
+  const Tally& before = hours[(hour + kHoursOfWeek - 1) % kHoursOfWeek];
+  const Tally& at = hours[hour];
+  const Tally& after = hours[(hour + 1) % kHoursOfWeek];
+  return {
+      .events = before.events / 4 + at.events / 2 + after.events / 4,
+      .exposure_s = before.exposure_s / 4 + at.exposure_s / 2 + after.exposure_s / 4};
+}
+
+/// The same hour of all workdays, or of both days of the weekend.
+Tally of_like_days(const std::vector<Tally>& hours, std::size_t hour) {
+  constexpr std::size_t kWorkdays = 5;
+  const bool is_workday = hour / 24 < kWorkdays;
+  Tally sum;
+  for (std::size_t day = is_workday ? 0 : kWorkdays; day < (is_workday ? kWorkdays : 7); ++day) {
+    const Tally like = smoothed(hours, day * 24 + hour % 24);
+    add(sum, like.events, like.exposure_s);
+  }
+  return sum;
+}
+
 std::int64_t ms_of(double seconds) {
   return static_cast<std::int64_t>(std::llround(seconds * 1000));
 }
@@ -55,13 +80,15 @@ std::size_t hour_of_week(WallTime at, std::int64_t utc_offset_s) {
 
 double SurvivalForecast::probability() const {
   if (leaves_before) return 0;
-  return std::exp(-shape * std::log1p(expected_departures / shape));
+  const double k = spread();
+  return std::exp(-k * std::log1p(expected_departures / k));
 }
 
 double SurvivalForecast::quantile(double q) const {
   if (leaves_before) return 0;
   // A small survival goes with a large hazard.
-  return std::exp(-expected_departures * gamma_quantile({.shape = shape, .rate = shape}, 1 - q));
+  const double k = spread();
+  return std::exp(-expected_departures * gamma_quantile({.shape = k, .rate = k}, 1 - q));
 }
 
 double constant_rate(double survival, double horizon_s) {
@@ -70,6 +97,7 @@ double constant_rate(double survival, double horizon_s) {
 }
 
 HazardModel::HazardModel(HazardParameters parameters) : parameters_(parameters) {
+  campus_.edition = kHazardEdition;
   campus_.hours.resize(kHoursOfWeek);
   campus_.ages.resize(kAgeBands);
   no_lab_.hours.resize(kHoursOfWeek);
@@ -79,6 +107,12 @@ Result<HazardModel> HazardModel::restore(HazardParameters parameters, HazardStat
   RN_CHECK(check(state));
   HazardModel model(parameters);
   model.campus_ = std::move(state.campus);
+  if (model.campus_.edition < kHazardEdition) {
+    const HazardStrengths before = std::exchange(model.campus_.strengths, {});
+    model.campus_.strengths.lab = before.lab;
+    model.campus_.strengths.node = before.node;
+    model.campus_.edition = kHazardEdition;
+  }
   for (LabHazard& lab : state.labs) model.labs_.emplace(lab.lab, std::move(lab));
   for (NodeHazard& node : state.nodes) model.nodes_.emplace(node.node, std::move(node));
   return model;
@@ -164,7 +198,7 @@ void HazardModel::announce(const NodeId& id, std::optional<WallTime> leaves_at, 
   found->second.leaves_at_ms = leaves_at ? to_ms(*leaves_at) : 0;
 }
 
-void HazardModel::reclaimed(const NodeId& id, WallTime at) {
+void HazardModel::reclaimed(const NodeId& id, WallTime at, Warning warning) {
   const auto found = nodes_.find(id);
   if (found == nodes_.end() || !found->second.is_lent) return;
   NodeHazard& node = found->second;
@@ -173,7 +207,7 @@ void HazardModel::reclaimed(const NodeId& id, WallTime at) {
     if (other.lab == node.lab) advance(other, at_ms);
   }
   LabHazard& lab = lab_of(node.lab);
-  count_departure(node, lab, at_ms);
+  count_departure(node, lab, at_ms, warning);
   node.is_lent = false;
   node.leaves_at_ms = 0;
   if (at_ms > lab.contagion_until_ms) lab.contagion_from_ms = at_ms;
@@ -206,6 +240,7 @@ void HazardModel::rebase(std::int64_t at_ms) {
     for (Tally& tally : tallies) scale(tally, by);
   };
   scale(campus_.base, by);
+  campus_.announced *= by;
   all(campus_.hours);
   all(campus_.ages);
   for (Tally* tally : {&campus_.owner_login, &campus_.foreign_process, &campus_.mates_reclaimed}) {
@@ -213,9 +248,13 @@ void HazardModel::rebase(std::int64_t at_ms) {
   }
   for (auto& [id, lab] : labs_) {
     scale(lab.rate, by);
+    lab.announced *= by;
     all(lab.hours);
   }
-  for (auto& [id, node] : nodes_) scale(node.rate, by);
+  for (auto& [id, node] : nodes_) {
+    scale(node.rate, by);
+    node.announced *= by;
+  }
   campus_.reference_ms = at_ms;
 }
 
@@ -249,16 +288,24 @@ HazardModel::Stretch HazardModel::stretch(
 }
 
 Gamma HazardModel::hour_posterior(
-    const std::vector<Tally>& hours, std::size_t hour, double strength, double weight
+    const std::vector<Tally>& hours,
+    std::size_t hour,
+    double prior_mean,
+    double strength,
+    double weight
 ) const {
-  const Tally& before = hours[(hour + kHoursOfWeek - 1) % kHoursOfWeek];
-  const Tally& at = hours[hour];
-  const Tally& after = hours[(hour + 1) % kHoursOfWeek];
-  const double events = before.events / 4 + at.events / 2 + after.events / 4;
-  const double exposure = before.exposure_s / 4 + at.exposure_s / 2 + after.exposure_s / 4;
+  const Tally seen = smoothed(hours, hour);
   return {
-      .shape = strength + events / weight,
-      .rate = strength + base(weight).mean() * exposure / weight};
+      .shape = strength + seen.events / weight,
+      .rate = strength / prior_mean + base(weight).mean() * seen.exposure_s / weight};
+}
+
+/// What the campus's like days say of this hour, before its own day of the week says more.
+double HazardModel::usual_hour(std::size_t hour, double weight) const {
+  const Tally like = of_like_days(campus_.hours, hour);
+  const double strength = campus_.strengths.day_hour;
+  return (strength + like.events / weight) /
+         (strength + base(weight).mean() * like.exposure_s / weight);
 }
 
 Gamma HazardModel::regime_posterior(
@@ -286,10 +333,11 @@ HazardModel::Posteriors HazardModel::posteriors(
         .shape = strength + tally.events / now, .rate = strength + rate * tally.exposure_s / now};
   };
   Posteriors known;
-  known[kHour] = hour_posterior(campus_.hours, part.hour, strengths.hour, now);
+  known[kHour] =
+      hour_posterior(campus_.hours, part.hour, usual_hour(part.hour, now), strengths.hour, now);
   known[kAge] = posterior(campus_.ages[part.age_band], strengths.age);
   known[kLab] = posterior(lab.rate, strengths.lab);
-  known[kLabHour] = hour_posterior(lab.hours, part.hour, strengths.lab_hour, now);
+  known[kLabHour] = hour_posterior(lab.hours, part.hour, 1, strengths.lab_hour, now);
   known[kNode] = posterior(node.rate, strengths.node);
   if (part.login) known[kLogin] = posterior(campus_.owner_login, strengths.covariate);
   if (part.foreign) known[kForeign] = posterior(campus_.foreign_process, strengths.covariate);
@@ -342,6 +390,17 @@ void HazardModel::fade_regimes(LabHazard& lab, std::int64_t at_ms) {
   fade(lab.regime, lab.regime_ms, parameters_.lab_regime_half_life_s);
 }
 
+/// How far it is known what is usual here, and so whether something else is unusual: 1 / (1 + the
+/// relative variance of all that a regime multiplies). Of a young site a departure says that owners
+/// come, and hardly that these hours are special.
+double HazardModel::familiarity(const Posteriors& known, std::int64_t at_ms) const {
+  double unknown = 1 / base(weight(at_ms)).shape;
+  for (std::size_t f = 0; f < kFactorCount; ++f) {
+    if (known[f] && f != kCampusRegime && f != kLabRegime) unknown += 1 / known[f]->shape;
+  }
+  return 1 / (1 + unknown);
+}
+
 void HazardModel::count_exposure(NodeHazard& node, LabHazard& lab, const Stretch& part) {
   const Posteriors known = posteriors(node, lab, part, part.from_ms);
   double product = 1;
@@ -354,22 +413,31 @@ void HazardModel::count_exposure(NodeHazard& node, LabHazard& lab, const Stretch
   for (std::size_t f = 0; f < kFactorCount; ++f) {
     if (targets[f] == nullptr) continue;
     const bool is_regime = f == kCampusRegime || f == kLabRegime;
-    add(*targets[f], 0, (is_regime ? product * seconds : weighted) / known[f]->mean());
+    const double counted =
+        is_regime ? familiarity(known, part.from_ms) * product * seconds : weighted;
+    add(*targets[f], 0, counted / known[f]->mean());
   }
 }
 
-void HazardModel::count_departure(NodeHazard& node, LabHazard& lab, std::int64_t at_ms) {
+void HazardModel::count_departure(
+    NodeHazard& node, LabHazard& lab, std::int64_t at_ms, Warning warning
+) {
   // The stretch that ends here, not the one that begins.
   const std::int64_t before_ms = std::max(node.lent_since_ms, at_ms - 1);
   const Stretch part = stretch(node, lab, before_ms, before_ms + 1);
   fade_regimes(lab, at_ms);
   const double weighted = weight(at_ms);
+  const double unusual = familiarity(posteriors(node, lab, part, before_ms), before_ms);
   add(campus_.base, weighted, 0);
+  if (warning == Warning::kAnnounced) {
+    for (double* announced : {&campus_.announced, &lab.announced, &node.announced})
+      *announced += weighted;
+  }
   const auto targets = tallies(node, lab, part);
   for (std::size_t f = 0; f < kFactorCount; ++f) {
     if (targets[f] == nullptr) continue;
     const bool is_regime = f == kCampusRegime || f == kLabRegime;
-    add(*targets[f], is_regime ? 1 : weighted, 0);
+    add(*targets[f], is_regime ? unusual : weighted, 0);
   }
 }
 
@@ -425,6 +493,22 @@ double HazardModel::rate(const NodeId& id, const LabId& lab, WallTime at) const 
   return rate;
 }
 
+double HazardModel::unannounced_share(const Subject& asked, std::int64_t at_ms) const {
+  const double now = weight(at_ms);
+  double share = 1;
+  const auto refine = [&](const Tally& rate, double announced, double strength) {
+    share = (strength * share + (rate.events - announced) / now) / (strength + rate.events / now);
+  };
+  refine(campus_.base, campus_.announced, parameters_.prior_events);
+  refine(asked.lab->rate, asked.lab->announced, campus_.strengths.lab);
+  refine(asked.node.rate, asked.node.announced, campus_.strengths.node);
+  return std::clamp(share, 1e-6, 1.0);
+}
+
+double HazardModel::unannounced_share(const NodeId& node, const LabId& lab, WallTime at) const {
+  return unannounced_share(subject(node, lab, to_ms(at)), to_ms(at));
+}
+
 SurvivalForecast HazardModel::survival(
     const NodeId& id, const LabId& lab, WallTime at, double horizon_s
 ) const {
@@ -437,27 +521,38 @@ SurvivalForecast HazardModel::survival(
   SurvivalForecast forecast;
   forecast.leaves_before = asked.node.leaves_at_ms != 0 && asked.node.leaves_at_ms <= end_ms;
   double variance = 0;  // of log hazard, averaged over the expected departures
+  double unrest = 0;
   for (std::int64_t from_ms = at_ms; from_ms < end_ms;) {
     const bool is_present = asked.node.owner_login || asked.node.foreign_process;
     const std::int64_t limit = is_present ? std::min(end_ms, presence_end_ms) : end_ms;
     const Stretch part = stretch(asked.node, *asked.lab, from_ms, limit);
     double hazard = base_rate.mean();
     double unknown = 1 / base_rate.shape;
-    for (const auto& factor : posteriors(asked.node, *asked.lab, part, at_ms)) {
-      if (!factor) continue;
-      hazard *= factor->mean();
-      unknown += 1 / factor->shape;
+    double open = 0;
+    const Posteriors known = posteriors(asked.node, *asked.lab, part, at_ms);
+    for (std::size_t f = 0; f < kFactorCount; ++f) {
+      if (!known[f]) continue;
+      hazard *= known[f]->mean();
+      const bool is_regime = f == kCampusRegime || f == kLabRegime;
+      const double of_this = 1 / known[f]->shape;
+      const double learnable = is_regime ? std::min(of_this, kUnknownRegime) : of_this;
+      unknown += learnable;
+      open += of_this - learnable;
     }
     const double departures = hazard * static_cast<double>(part.to_ms - from_ms) / 1000;
     forecast.expected_departures += departures;
     variance += unknown * departures;
+    unrest += open * departures;
     from_ms = part.to_ms;
     if (from_ms >= presence_end_ms) {
       asked.node.owner_login = false;
       asked.node.foreign_process = false;
     }
   }
-  if (variance > 0) forecast.shape = forecast.expected_departures / variance;
+  if (variance > 0) {
+    forecast.shape = forecast.expected_departures / variance;
+    forecast.unrest = unrest / forecast.expected_departures;
+  }
   return forecast;
 }
 

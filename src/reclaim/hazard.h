@@ -22,25 +22,33 @@
 //
 // Every factor f has a Gamma(κ, κ) prior around 1 and the posterior mean (κ + n) / (κ + E), where n
 // counts its departures and E is what all *other* factors together expected in its exposure: a
-// factor explains only what the others do not. Hours are smoothed circularly by (¼, ½, ¼).
-// Evidence is forgotten with a half-life of 21 days; the regimes (holidays, deadlines, exams) are
-// the same update with a half-life of a day, so they fade to 1 in a forecast. Withdrawals by us and
-// announced departures end the exposure and count nothing (right-censoring); an announced departure
-// is a deadline after which nothing survives.
+// factor explains only what the others do not. Hours are smoothed circularly by (¼, ½, ¼); those of
+// the campus's week have a prior around the same hour of all workdays, or of the weekend.
+// Evidence is forgotten with a half-life of 21 days; the regimes (holidays, deadlines, a burst of
+// work) are the same update with a half-life of six hours, so they fade to 1 in a forecast.
+// Withdrawals by us end the exposure and count nothing (right-censoring). An announced departure is
+// a deadline after which nothing survives; when it has come it counts as any other, for it
+// displaces guests, and as one of the share that was announced, for it takes no work with it.
 namespace rn::reclaim {
 
 struct HazardParameters {
   double prior_rate = 1.0 / (35 * 3600);  ///< 1/s; mean of interrupted runs at Salad
   double prior_events = 1;                ///< its weight
   double half_life_s = 21 * 86400.0;
-  double campus_regime_half_life_s = 24 * 3600.0;
-  double lab_regime_half_life_s = 2 * 3600.0;
+  double campus_regime_half_life_s = 6 * 3600.0;
+  double lab_regime_half_life_s = 6 * 3600.0;
   double contagion_s = 15 * 60.0;  ///< for how long a reclaimed lab-mate raises the hazard
   double presence_s = 30 * 60.0;   ///< for how long a forecast expects today's presence to last
   std::int64_t utc_offset_s = 0;   ///< of the campus's clocks: hours of the week are local
   /// Of a study: all factors are 1, so that every owner is as any other, at any hour and age. What
   /// is announced is known all the same.
   bool is_constant = false;
+};
+
+/// How a departure came.
+enum class Warning : std::uint8_t {
+  kNone,       ///< at once, or with a notice
+  kAnnounced,  ///< as was announced
 };
 
 /// What stands for the owner's presence on a node, as its agent last saw it.
@@ -57,15 +65,21 @@ struct SurvivalForecast {
   double expected_departures = 0;
   /// Shape of the Gamma posterior of the hazard as a whole (mean 1): the more evidence, the larger.
   double shape = 1;
+  /// Variance of the hazard (mean 1) that no evidence makes small, on top of 1 / shape: regimes
+  /// come and go within hours.
+  double unrest = 0;
   bool leaves_before = false;  ///< an announced departure lies within the horizon
 
-  /// E[exp(−r·Λ)] over the posterior of r: (1 + Λ / shape)^−shape, which is exp(−Λ) once much is
-  /// known. This is the probability to quote: exp(−mean) would be too pessimistic about
-  /// little-known nodes.
+  /// E[exp(−r·Λ)] over r ~ Gamma(k, k) with 1 / k = 1 / shape + unrest: (1 + Λ / k)^−k, which is
+  /// exp(−Λ) once much is known. This is the probability to quote: exp(−mean) would be too
+  /// pessimistic about little-known nodes.
   double probability() const;
   /// The survival that is exceeded with probability 1 − q: 0.05 and 0.95 bound the 90 % credible
   /// band, 0.25 is the risk-averse figure for destinations. 0 < q < 1.
   double quantile(double q) const;
+
+ private:
+  double spread() const { return 1 / (1 / shape + unrest); }
 };
 
 /// The constant rate (1/s) under which this survival over the horizon would be seen: for rules that
@@ -118,8 +132,9 @@ class HazardModel {
   /// The owner took it back, or it was lost. A node that is not lent was not at risk: no effect.
   /// O(nodes of its lab): they are advanced, because their hazard rises from here on. Nodes of a
   /// lab that go in the same millisecond do not count as warnings for each other.
-  void reclaimed(const NodeId& node, WallTime at);
-  /// We left, a window closed, or an announced departure came: exposure ends, nothing is counted.
+  void reclaimed(const NodeId& node, WallTime at, Warning warning = Warning::kNone);
+  /// We left, a window closed, or a departure came that had been known long before: exposure ends,
+  /// nothing is counted.
   void withdrawn(const NodeId& node, WallTime at);
   void forget(const NodeId& node);
 
@@ -134,6 +149,9 @@ class HazardModel {
   /// Departures per second at `at`, posterior mean. A node that is not lent counts as lent since
   /// `at`; an unknown node is its lab's newest, an unknown lab the campus's.
   double rate(const NodeId& node, const LabId& lab, WallTime at) const;
+  /// Of its departures, those that nobody announces: 1 where nothing was seen yet, else the node's
+  /// share within its lab's within the campus's. In (0, 1].
+  double unannounced_share(const NodeId& node, const LabId& lab, WallTime at) const;
   /// Within `horizon_s` (clamped to 0 … 14 days) from `at`, if it is lent and nothing happens in
   /// between. O(hours of the horizon).
   SurvivalForecast survival(const NodeId& node, const LabId& lab, WallTime at, double horizon_s)
@@ -184,8 +202,13 @@ class HazardModel {
       const NodeHazard& node, const LabHazard& lab, const Stretch& stretch, std::int64_t at_ms
   ) const;
   Gamma hour_posterior(
-      const std::vector<Tally>& hours, std::size_t hour, double strength, double weight
+      const std::vector<Tally>& hours,
+      std::size_t hour,
+      double prior_mean,
+      double strength,
+      double weight
   ) const;
+  double usual_hour(std::size_t hour, double weight) const;
   Gamma regime_posterior(
       const Tally& regime, double age_s, double half_life_s, double strength, double base_rate
   ) const;
@@ -193,8 +216,10 @@ class HazardModel {
       NodeHazard& node, LabHazard& lab, const Stretch& stretch
   );
   void fade_regimes(LabHazard& lab, std::int64_t at_ms);
+  double familiarity(const Posteriors& known, std::int64_t at_ms) const;
   void count_exposure(NodeHazard& node, LabHazard& lab, const Stretch& stretch);
-  void count_departure(NodeHazard& node, LabHazard& lab, std::int64_t at_ms);
+  void count_departure(NodeHazard& node, LabHazard& lab, std::int64_t at_ms, Warning warning);
+  double unannounced_share(const Subject& subject, std::int64_t at_ms) const;
   void rebase(std::int64_t at_ms);
   void advance(NodeHazard& node, std::int64_t to_ms);
   LabHazard& lab_of(const LabId& lab);

@@ -32,19 +32,37 @@ struct Tally {
 
 /// How strongly a factor is held to 1: κ of its Gamma(κ, κ) prior, in events.
 struct HazardStrengths {
-  double hour = 10;            ///< the campus's hours of the week
-  double age = 3;              ///< age bands
-  double lab = 2;              ///< labs within the campus
-  double lab_hour = 40;        ///< a lab's hours within its own rate and the campus's profile
-  double node = 3;             ///< nodes within their lab
-  double covariate = 1;        ///< owner present, foreign process, lab-mates reclaimed
-  double campus_regime = 100;  ///< what is unusual on the campus these days
-  double lab_regime = 2;       ///< and in the lab these hours
+  double hour = 5;           ///< the campus's hours of the week, within those of like days
+  double day_hour = 2;       ///< hours of the day, of workdays and of weekends
+  double age = 8;            ///< age bands
+  double lab = 2;            ///< labs within the campus
+  double lab_hour = 40;      ///< a lab's hours within its own rate and the campus's profile
+  double node = 3;           ///< nodes within their lab
+  double covariate = 1;      ///< owner present, foreign process, lab-mates reclaimed
+  double campus_regime = 5;  ///< what is unusual on the campus these hours
+  double lab_regime = 0.7;   ///< and in the lab
 
-  RN_FIELDS(HazardStrengths, hour, age, lab, lab_hour, node, covariate, campus_regime, lab_regime)
+  RN_FIELDS(
+      HazardStrengths,
+      hour,
+      day_hour,
+      age,
+      lab,
+      lab_hour,
+      node,
+      covariate,
+      campus_regime,
+      lab_regime
+  )
 };
 
+/// Which choice of strengths a row was written under. Rows of an older one keep what was learnt
+/// (the strengths of labs and nodes, all evidence) and take today's for the others, which belong to
+/// the half-lives of today's program.
+inline constexpr std::uint32_t kHazardEdition = 1;
+
 struct CampusHazard {
+  std::uint32_t edition = 0;
   std::int64_t reference_ms = 0;  ///< where the weight of evidence is 1; 0 = nothing seen yet
   Tally base;
   std::vector<Tally> hours;  ///< kHoursOfWeek
@@ -55,9 +73,11 @@ struct CampusHazard {
   Tally regime;  ///< own, short half-life; weighted to `regime_ms`
   std::int64_t regime_ms = 0;
   HazardStrengths strengths;
+  double announced = 0;  ///< of base.events: so many came as was announced
 
   RN_FIELDS(
       CampusHazard,
+      edition,
       reference_ms,
       base,
       hours,
@@ -67,7 +87,8 @@ struct CampusHazard {
       mates_reclaimed,
       regime,
       regime_ms,
-      strengths
+      strengths,
+      announced
   )
 };
 
@@ -80,8 +101,19 @@ struct LabHazard {
   /// While one of its nodes was reclaimed a short time ago: [from, until).
   std::int64_t contagion_from_ms = 0;
   std::int64_t contagion_until_ms = 0;
+  double announced = 0;  ///< of rate.events
 
-  RN_FIELDS(LabHazard, lab, rate, hours, regime, regime_ms, contagion_from_ms, contagion_until_ms)
+  RN_FIELDS(
+      LabHazard,
+      lab,
+      rate,
+      hours,
+      regime,
+      regime_ms,
+      contagion_from_ms,
+      contagion_until_ms,
+      announced
+  )
 };
 
 struct NodeHazard {
@@ -94,6 +126,7 @@ struct NodeHazard {
   std::int64_t leaves_at_ms = 0;  ///< announced departure
   bool owner_login = false;
   bool foreign_process = false;
+  double announced = 0;  ///< of rate.events
 
   RN_FIELDS(
       NodeHazard,
@@ -105,7 +138,8 @@ struct NodeHazard {
       seen_to_ms,
       leaves_at_ms,
       owner_login,
-      foreign_process
+      foreign_process,
+      announced
   )
 };
 
@@ -154,6 +188,7 @@ struct HazardExplanation {
   std::vector<HazardFactor> factors;
   std::vector<ReclaimChance> reclaimed_within;  ///< 5 min, 30 min, 2 h, 8 h
   double leaves_in_s = -1;                      ///< announced; negative = nothing announced
+  double announced = 0;    ///< share of the departures that come as was announced
   double base_events = 0;  ///< departures of the whole campus behind `base_per_hour`
   std::string prior;       ///< one sentence: what stands in for what is not known of the node
   NodeHistory history;     ///< as counted since it joined; the model does not fill it in
@@ -169,6 +204,7 @@ struct HazardExplanation {
       factors,
       reclaimed_within,
       leaves_in_s,
+      announced,
       base_events,
       prior,
       history

@@ -244,6 +244,37 @@ TEST(Hazard, an_announced_departure_is_a_deadline_and_not_a_risk) {
   EXPECT_GT(model.survival(node(0), kLab, wall(kMinuteMs), 7200).probability(), 0.9);
 }
 
+TEST(Hazard, who_comes_as_announced_counts_as_any_other_and_is_told_apart) {
+  HazardModel sudden;
+  HazardModel announced;
+  EXPECT_EQ(sudden.unannounced_share(node(0), kLab, wall(0)), 1) << "nothing was seen yet";
+  for (int day = 0; day < 20; ++day) {
+    for (HazardModel* model : {&sudden, &announced}) {
+      model->lend(node(0), kLab, wall(day * kDayMs));
+      const Warning warning = model == &announced ? Warning::kAnnounced : Warning::kNone;
+      model->reclaimed(node(0), wall(day * kDayMs + 10 * kHourMs), warning);
+    }
+  }
+  const WallTime now = wall(20 * kDayMs);
+
+  EXPECT_EQ(announced.rate(node(0), kLab, now), sudden.rate(node(0), kLab, now));
+  EXPECT_EQ(sudden.unannounced_share(node(0), kLab, now), 1);
+  EXPECT_LT(announced.unannounced_share(node(0), kLab, now), 0.05);
+  // Of a node that nobody has seen its lab says it, and of another lab the campus.
+  const double of_lab = announced.unannounced_share(node(1), kLab, now);
+  const double of_campus = announced.unannounced_share(node(2), kOtherLab, now);
+  EXPECT_LT(announced.unannounced_share(node(0), kLab, now), of_lab);
+  EXPECT_LT(of_lab, of_campus);
+  EXPECT_LT(of_campus, 0.15);
+  const HazardExplanation why = announced.why(node(0), kLab, now);
+  EXPECT_NE(describe(why).find("% of them as was announced"), std::string::npos) << describe(why);
+  // Two years later, when all evidence was divided once, the shares are the same.
+  announced.lend(node(0), kLab, wall(20 * kDayMs));
+  announced.advance(node(0), wall(750 * kDayMs));
+  ASSERT_NE(announced.campus().reference_ms, sudden.campus().reference_ms);
+  EXPECT_TRUE(check(announced.state()).has_value());
+}
+
 TEST(Hazard, a_deadline_ends_with_the_stay_that_it_was_announced_for) {
   for (const bool was_taken : {true, false}) {
     HazardModel model;
@@ -281,6 +312,154 @@ TEST(Hazard, an_unusual_day_is_noticed_at_once_and_forgotten_soon) {
 
   EXPECT_GT(unusual, 1.4 * usual);
   EXPECT_LT(after, 0.8 * unusual);
+}
+
+/// Of six nodes, against a true rate.
+double mean_rate(const HazardModel& model, std::int64_t at, double true_rate) {
+  double sum = 0;
+  for (int i = 0; i < 6; ++i) sum += model.rate(node(i), kLab, wall(at)) / true_rate / 6;
+  return sum;
+}
+
+TEST(Hazard, a_dozen_reclaims_close_half_of_the_gap_when_owners_come_twice_as_often) {
+  constexpr double kBefore = 1 / (10 * 3600.0);
+  constexpr std::int64_t kDays = 14 * kDayMs;
+  constexpr int kSeeds = 16;
+  constexpr int kReclaims = 12;
+  const HazardModel learnt = learn(6, kDays, [](int, std::int64_t) { return kBefore; });
+  double before = 0;
+  double followed = 0;
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    HazardModel model = learnt;
+    SeededRng rng(static_cast<std::uint64_t>(seed) + 1);
+    before += mean_rate(model, kDays, 2 * kBefore) / kSeeds;
+    std::int64_t t = kDays;
+    for (int reclaims = 0; reclaims < kReclaims; t += kMinuteMs) {
+      for (int i = 0; i < 6; ++i) {
+        model.lend(node(i), kLab, wall(t));
+        if (rng.unit() >= -std::expm1(-60 * 2 * kBefore)) continue;
+        model.reclaimed(node(i), wall(t + kMinuteMs));
+        ++reclaims;
+      }
+    }
+    // An hour later nobody is warned by a lab-mate any more.
+    t += kHourMs;
+    model.advance_all(wall(t));
+    followed += mean_rate(model, t, 2 * kBefore) / kSeeds;
+  }
+
+  EXPECT_LT(before, 0.75);
+  EXPECT_GT(followed, (1 + before) / 2);
+  EXPECT_LT(followed, 1.35);
+}
+
+double factor(const HazardExplanation& why, const std::string& name) {
+  for (const HazardFactor& factor : why.factors) {
+    if (factor.name == name) return factor.value;
+  }
+  return 0;
+}
+
+TEST(Hazard, in_a_young_site_a_departure_is_hardly_a_sign_that_these_hours_are_special) {
+  HazardModel young;
+  young.lend(node(0), kLab, wall(0));
+  young.lend(node(1), kLab, wall(0));
+  HazardModel old = learn(2, 30 * kDayMs, [](int, std::int64_t) { return 1 / (10 * 3600.0); });
+  const auto after_one = [](HazardModel& model, std::int64_t at) {
+    model.lend(node(0), kLab, wall(at));
+    const double before = factor(model.why(node(1), kLab, wall(at)), "lab these hours");
+    model.reclaimed(node(0), wall(at + 10 * kMinuteMs));
+    return factor(model.why(node(1), kLab, wall(at + kHourMs)), "lab these hours") / before;
+  };
+
+  const double of_young = after_one(young, 0);
+  const double of_old = after_one(old, 30 * kDayMs);
+
+  EXPECT_LT(of_young, 1.6);
+  EXPECT_GT(of_old, 1.4);
+  // The lab-mate of a young site is expected to stay most of an afternoon all the same.
+  EXPECT_GT(young.survival(node(1), kLab, wall(kHourMs), 4 * 3600).probability(), 0.55);
+}
+
+TEST(Hazard, an_hour_of_a_day_that_was_never_seen_is_like_that_hour_of_other_workdays) {
+  HazardModel model;
+  for (int day = 0; day < 3; ++day) {  // Monday to Wednesday at nine
+    for (int i = 0; i < 8; ++i) {
+      const LabId lab("lab-" + std::to_string(i));
+      model.lend(node(i), lab, wall(day * kDayMs));
+      model.reclaimed(node(i), wall(day * kDayMs + 9 * kHourMs + (i + 1) * 5 * kMinuteMs));
+      model.lend(node(i), lab, wall(day * kDayMs + 10 * kHourMs));
+      model.withdrawn(node(i), wall((day + 1) * kDayMs));
+    }
+  }
+  const auto rate = [&](int day, std::int64_t hour) {
+    return model.rate(NodeId("n-new"), kOtherLab, wall(day * kDayMs + hour * kHourMs));
+  };
+
+  EXPECT_GT(rate(3, 9), 2 * rate(3, 15));
+  EXPECT_LT(rate(5, 9), 1.1 * rate(5, 15));
+  const HazardExplanation why = model.why(node(0), kLab, wall(3 * kDayMs + 9 * kHourMs));
+  EXPECT_NE(describe(why).find("Thu 09:00; this hour of all workdays: x "), std::string::npos)
+      << describe(why);
+}
+
+TEST(Hazard, of_nodes_that_differ_the_calm_ones_are_what_is_left_at_long_horizons) {
+  constexpr double kCalm = 1 / (100 * 3600.0);
+  constexpr double kRestless = 1 / (2 * 3600.0);
+  HazardModel model =
+      learn(12, 30 * kDayMs, [](int i, std::int64_t) { return i % 2 == 0 ? kRestless : kCalm; });
+  const WallTime now = wall(30 * kDayMs);
+  model.refit_strengths(now);
+
+  const SurvivalForecast day = model.survival(node(99), kLab, now, 24 * 3600);
+
+  // Half of the nodes are calm: some 40 % of all stay a day.
+  const double stays = (std::exp(-86400 * kCalm) + std::exp(-86400 * kRestless)) / 2;
+  EXPECT_NEAR(day.probability(), stays, 0.15);
+  EXPECT_LT(std::exp(-day.expected_departures), stays - 0.15);
+}
+
+TEST(Hazard, what_regimes_leave_open_is_no_ignorance_of_the_owner) {
+  const HazardModel model =
+      learn(6, 20 * kDayMs, [](int, std::int64_t) { return 1 / (10 * 3600.0); });
+  // Weeks later the regimes have faded; what was learnt of the owners has not.
+  const SurvivalForecast now = model.survival(node(0), kLab, wall(27 * kDayMs), 7200);
+
+  EXPECT_GT(now.unrest, 0.5);
+  // Agents take an owner as known while the band ends below 3.45 times its mean (ADR 0011).
+  EXPECT_LT(gamma_quantile({.shape = now.shape, .rate = now.shape}, 0.95), 3.45);
+  const double all = 1 / (1 / now.shape + now.unrest);
+  EXPECT_GT(gamma_quantile({.shape = all, .rate = all}, 0.95), 3.45);
+  EXPECT_LT(
+      SurvivalForecast({.expected_departures = 1, .shape = 1e6, .unrest = 1}).probability(), 0.501
+  );
+  EXPECT_GT(
+      SurvivalForecast({.expected_departures = 1, .shape = 1e6, .unrest = 1}).probability(), 0.499
+  );
+}
+
+TEST(Hazard, a_row_of_an_older_program_keeps_what_was_learnt_and_takes_todays_strengths) {
+  const auto older = from_json<CampusHazard>(
+      R"({"strengths":{"hour":10,"age":3,"lab":7,"lab_hour":40,"node":9,"covariate":1,)"
+      R"("campus_regime":100,"lab_regime":2}})",
+      Unknown::kStrict
+  );
+  ASSERT_TRUE(older.has_value()) << older.error().describe();
+  const HazardModel before = learn(2, 5 * kDayMs, [](int, std::int64_t) { return 1 / 7200.0; });
+  HazardState state = before.state();
+  state.campus.edition = older->edition;
+  state.campus.strengths = older->strengths;
+
+  const auto restored = HazardModel::restore({}, state);
+
+  ASSERT_TRUE(restored.has_value()) << restored.error().describe();
+  HazardState expected = before.state();
+  expected.campus.strengths.lab = 7;
+  expected.campus.strengths.node = 9;
+  EXPECT_EQ(restored->state(), expected);
+  // Of its own edition nothing is replaced.
+  expected.campus.strengths.hour = 77;
+  EXPECT_EQ(HazardModel::restore({}, expected)->state(), expected);
 }
 
 TEST(Hazard, forgets_with_a_half_life_of_three_weeks) {
@@ -393,6 +572,12 @@ TEST(Hazard, a_state_that_cannot_be_is_refused_by_name) {
   HazardState weak = good;
   weak.campus.strengths.node = 0;
   EXPECT_EQ(why_not(weak), "campus.strengths: a strength that is not positive");
+  HazardState more = good;
+  more.campus.announced = 1e6;
+  EXPECT_EQ(why_not(more), "campus.announced: not a part of its departures");
+  HazardState unsound = good;
+  unsound.campus.strengths.day_hour = std::nan("");
+  EXPECT_EQ(why_not(unsound), "campus.strengths: a strength that is not positive");
 }
 
 TEST(Hazard, strengths_follow_how_much_nodes_differ) {

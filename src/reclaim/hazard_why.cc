@@ -37,6 +37,13 @@ Status check_tallies(std::initializer_list<Tally> tallies, const std::string& na
   return check_table(std::vector<Tally>(tallies), tallies.size(), name);
 }
 
+/// A part of `tally.events`; rounding may lead a little beyond.
+Status check_announced(double announced, const Tally& tally, const std::string& name) {
+  if (std::isfinite(announced) && announced >= 0 && announced <= tally.events * (1 + 1e-6) + 1e-6)
+    return {};
+  return fail(ErrorCode::kInvalid, name + ".announced: not a part of its departures");
+}
+
 Status check_campus(const CampusHazard& campus) {
   RN_CHECK(check_table(campus.hours, kHoursOfWeek, "campus.hours"));
   RN_CHECK(check_table(campus.ages, kAgeBands, "campus.ages"));
@@ -48,9 +55,11 @@ Status check_campus(const CampusHazard& campus) {
        campus.regime},
       "campus"
   ));
+  RN_CHECK(check_announced(campus.announced, campus.base, "campus"));
   const HazardStrengths& strengths = campus.strengths;
   for (const double strength :
        {strengths.hour,
+        strengths.day_hour,
         strengths.age,
         strengths.lab,
         strengths.lab_hour,
@@ -98,12 +107,14 @@ Status check(const HazardState& state) {
     const std::string name = "labs." + lab.lab.str();
     RN_CHECK(check_table(lab.hours, kHoursOfWeek, name + ".hours"));
     RN_CHECK(check_tallies({lab.rate, lab.regime}, name));
+    RN_CHECK(check_announced(lab.announced, lab.rate, name));
     if (!labs.insert(lab.lab).second) return fail(ErrorCode::kInvalid, name + ": twice");
   }
   std::set<NodeId> nodes;
   for (const NodeHazard& node : state.nodes) {
     const std::string name = "nodes." + node.node.str();
     RN_CHECK(check_tallies({node.rate}, name));
+    RN_CHECK(check_announced(node.announced, node.rate, name));
     if (!labs.contains(node.lab)) {
       return fail(ErrorCode::kInvalid, name + ": its lab " + node.lab.str() + " is missing");
     }
@@ -119,8 +130,13 @@ void HazardModel::describe_factors(
     const Subject& asked, const Posteriors& known, const Stretch& now, HazardExplanation& out
 ) const {
   const std::string hour = fmt::format("{} {:02}:00", kDays[now.hour / 24], now.hour % 24);
+  const std::string like = fmt::format(
+      "; this hour of all {}: x {:.2f}",
+      now.hour / 24 < 5 ? "workdays" : "weekends",
+      usual_hour(now.hour, weight(now.from_ms))
+  );
   const std::array<std::pair<const char*, std::string>, kFactorCount> words = {{
-      {"hour of week", hour},
+      {"hour of week", hour + like},
       {"age", kAgeNames[now.age_band]},
       {"lab", asked.node.lab.str()},
       {"lab's hour", hour},
@@ -128,8 +144,8 @@ void HazardModel::describe_factors(
       {"owner login", "somebody is logged in"},
       {"foreign process", "a process that is not ours on a lent GPU"},
       {"lab-mates", "another node of the lab was just reclaimed"},
-      {"campus these days", "fades within days"},
-      {"lab these hours", "fades within hours"},
+      {"campus these hours", "fades within a day"},
+      {"lab these hours", "fades within a day"},
   }};
   const HazardStrengths& strengths = campus_.strengths;
   const std::array<double, kFactorCount> priors = {
@@ -215,6 +231,7 @@ HazardExplanation HazardModel::why(const NodeId& id, const LabId& lab, WallTime 
     );
   }
   out.base_events = campus_.base.events / weight(at_ms);
+  out.announced = 1 - unannounced_share(asked, at_ms);
   out.prior = prior_of(asked, at_ms);
   if (asked.node.leaves_at_ms != 0) {
     out.leaves_in_s = std::max(0.0, static_cast<double>(asked.node.leaves_at_ms - at_ms) / 1000);
@@ -241,6 +258,14 @@ std::string describe(const HazardExplanation& why) {
   }
   if (why.leaves_in_s >= 0) {
     text += fmt::format("  announced to leave in {}\n", duration(why.leaves_in_s));
+  }
+  if (why.announced > 0.005) {
+    text += fmt::format(
+        "  {:.0f} % of them as was announced: those count for where guests go, and not for when "
+        "they "
+        "save\n",
+        100 * why.announced
+    );
   }
   text += "  " + history_of(why.history) + "\n  " + why.prior + "\n";
   text += fmt::format(

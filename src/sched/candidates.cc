@@ -14,6 +14,8 @@ namespace rn::sched {
 namespace {
 
 constexpr std::size_t kNamedMax = 3;  // nodes, in a sentence for people
+/// Who computes at home disturbs nobody else; more would outweigh that the machine is taken back.
+constexpr double kOwnLab = 1.05;
 
 Judgement never(std::string reason, double shortfall) {
   return {.fit = Fit::kNever, .reason = std::move(reason), .shortfall = shortfall};
@@ -225,7 +227,7 @@ Ranked score(const Demand& demand, const Candidate& c, std::size_t index, std::u
                            : std::min(1.0, static_cast<double>(cpu) / demand.resources.cpu_milli);
   ranked.survival = survival(c.outlook, 3600);
   ranked.score = speed * cautious_mean_survival(c.outlook, demand.horizon_s);
-  if (c.lab == demand.lab) ranked.score *= 1.25;
+  if (c.lab == demand.lab) ranked.score *= kOwnLab;
   if (contains(c.facts->images, demand.image_digest)) ranked.score *= 1.02;
   if (c.contract->notice_s < demand.notice_s) ranked.score *= 0.8;
   if (c.node == demand.avoided) ranked.score *= 0.5;

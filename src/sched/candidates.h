@@ -70,7 +70,7 @@ struct Ranked {
 };
 
 /// All that fit, best first. score = speed · cautious mean survival over the horizon,
-/// where speed = min(1, granted / wanted cores) for CPU jobs and 1 for GPU jobs; × 1.25 on the
+/// where speed = min(1, granted / wanted cores) for CPU jobs and 1 for GPU jobs; × 1.05 on the
 /// job's own lab (disturbs nobody else), × 1.02 where the image is present, × 0.8 where the
 /// contract grants less notice than the job asks for, × 0.5 on the avoided node. The chosen node
 /// comes first, then the preferred one. Ties: fewest GPUs left over (best fit), then id.

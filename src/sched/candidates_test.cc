@@ -197,6 +197,18 @@ TEST(Rank, a_whole_core_goes_before_half_a_one) {
   EXPECT_EQ(ranked(a_demand(), site), (Ids{"b-full", "a-half"}));
 }
 
+TEST(Rank, the_own_lab_does_not_outweigh_that_its_owner_is_nearly_here) {
+  Site site;
+  site.add("own", "lab-x");
+  site.add("calm", "lab-c");
+  site.candidates[0].outlook = constant_curve(1 / 30'000.0, 1 / 30'000.0);
+  site.candidates[1].outlook = constant_curve(1 / 400'000.0, 1 / 400'000.0);
+  EXPECT_EQ(ranked(a_demand(), site), (Ids{"calm", "own"}));
+
+  site.candidates[0].outlook = constant_curve(1 / 200'000.0, 1 / 200'000.0);
+  EXPECT_EQ(ranked(a_demand(), site), (Ids{"own", "calm"}));
+}
+
 TEST(Rank, own_lab_goes_first_home_before_everything_and_a_failed_node_last) {
   Site site;
   site.add("a", "lab-a");
