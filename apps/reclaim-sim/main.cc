@@ -11,6 +11,7 @@
 #include "chaos_command.h"
 #include "command_line.h"
 #include "evaluate_command.h"
+#include "replay_command.h"
 
 #include "base/fs.h"
 #include "base/log.h"
@@ -146,12 +147,14 @@ int main(int argc, char** argv) {
   common(scenario);
   const CLI::App* points = add_chaos(app, arguments, common);
   const auto evaluate = rn::add_evaluate(app);
+  const auto replay = rn::add_replay(app);
   return rn::run_command_line(app, argc, argv, "reclaim-sim", [&] {
     rn::log::set_level(rn::log::Level::kError);
 #ifdef RN_PLANTED
     if (!arguments.plant.empty()) rn::plant(arguments.plant.c_str());
 #endif
     if (const int status = evaluate(); status >= 0) return status;
+    if (const int status = replay(); status >= 0) return status;
     if (points->parsed()) {
       if (arguments.seeds == 0) arguments.seeds = 10;
       return rn::crash_points_command(arguments);

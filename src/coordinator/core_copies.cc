@@ -197,8 +197,10 @@ std::vector<PeerGrant> store_grants(
 ) {
   const auto candidates = copy_candidates(state, job, source, needs.next, except);
   reclaim::CopyChoice choice = reclaim::choose_copies(needs.source, candidates, kSpareCopies);
-  if (const NodeId holder = directed_holder(state, job.row.job.id); !holder.empty())
-    put_first(holder, candidates, choice.copies);
+  NodeId holder = directed_holder(state, job.row.job.id);
+  if (holder.empty() && state.config.study.given_holder)
+    holder = state.config.study.given_holder(job.row.job.id);
+  if (!holder.empty()) put_first(holder, candidates, choice.copies);
   if (shortfall != nullptr) *shortfall = choice.shortfall;
   std::vector<PeerGrant> grants;
   for (const reclaim::ChosenCopy& copy : choice.copies) {

@@ -204,6 +204,30 @@ void keep_promise(
       "what it saved last arrives in time at " + state.name_of(peer) + "; nobody can take it now";
 }
 
+std::optional<std::size_t> index_of(const EvacuationInputs& in, const NodeId& node) {
+  const auto at = std::lower_bound(in.nodes.begin(), in.nodes.end(), node);
+  if (node.empty() || at == in.nodes.end() || *at != node) return std::nullopt;
+  return static_cast<std::size_t>(at - in.nodes.begin());
+}
+
+/// Of a study that says where it goes.
+void go_as_given(
+    const State& state, const EvacuationInputs& in, std::size_t j, EvacuationChoice& c
+) {
+  const Study& study = state.config.study;
+  if (!study.given_destination) return;
+  const auto destination = index_of(in, study.given_destination(in.ids[j]));
+  if (!destination) return;
+  c.destination = destination;
+  c.way = EvacuationWay::kDestination;
+  c.sentence = "goes to " + state.name_of(in.nodes[*destination]) + ", as the study says";
+  if (in.jobs[j].is_stranded) return;
+  const auto holder =
+      study.given_holder ? index_of(in, study.given_holder(in.ids[j])) : destination;
+  c.holder = holder ? holder : destination;
+  if (c.holder != destination) c.way = EvacuationWay::kDelta;
+}
+
 /// Of a study: who comes first takes the best place, and what others need counts for nothing.
 std::vector<EvacuationChoice> choose_one_by_one(const EvacuationInputs& in) {
   reclaim::EvacuationSite site = in.site;
@@ -406,6 +430,7 @@ void note_held(State& state, const JobId& job, const GenerationRow& row) {
 std::optional<CopyElsewhere> choose_by_what_is_left(
     State& state, const JobId& job, const CopyShortage& shortage
 ) {
+  if (state.config.study.given_destination) return std::nullopt;
   Evacuation& e = state.evacuations.at(job);
   EvacuationInputs in = evacuation_inputs(state, {job}, state.evacuations);
   if (!take_what_is_left(in, e, shortage)) return std::nullopt;
@@ -471,7 +496,10 @@ void settle_evacuations(State& state) {
     reason.because += "; " + std::to_string(reason.beyond) + " more are placed as always";
   const EvacuationInputs in = evacuation_inputs(state, jobs, state.evacuations);
   auto choices = state.config.study.chooses_alone ? choose_one_by_one(in) : choose_together(in);
-  for (std::size_t j = 0; j < jobs.size(); ++j) keep_promise(state, in, j, choices[j]);
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    keep_promise(state, in, j, choices[j]);
+    go_as_given(state, in, j, choices[j]);
+  }
   for (std::size_t j = 0; j < jobs.size(); ++j) apply_choice(state, in, j, choices[j], reason);
   state.is_dispatch_wanted = true;
 }

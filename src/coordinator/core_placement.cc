@@ -129,6 +129,8 @@ std::vector<sched::Ranked> askable(
 bool place(State& state, JobEntry& job, std::vector<sched::Candidate>& candidates) {
   sched::Demand demand = demand_of(job);
   demand.chosen = kept_destination(state, job.row.job.id);
+  if (demand.chosen.empty() && state.config.study.given_destination)
+    demand.chosen = state.config.study.given_destination(job.row.job.id);
   const std::vector<sched::Ranked> best = askable(state, job, demand, candidates);
   if (best.empty()) return false;
   job.placement.emplace();

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <variant>
@@ -298,6 +299,10 @@ struct Study {
   bool ignores_groups = false;      ///< what is taken back together is as what is not
   reclaim::DestinationRule destinations = reclaim::DestinationRule::kUseful;
   reclaim::RateRule rates = reclaim::RateRule::kDeadlines;
+  /// Where a job goes on next, and who is to hold what it saves, as somebody else decided it: for
+  /// the question what a decision leads to, apart from the decision. Empty answers: as ever.
+  std::function<NodeId(const JobId&)> given_destination = {};
+  std::function<NodeId(const JobId&)> given_holder = {};
 };
 
 struct Config {

@@ -150,7 +150,7 @@ Result<double> parse_line_rate(const std::string& text) {
   );
 }
 
-Result<reclaim::Topology> parse_topology(const std::string& text) {
+Result<reclaim::TopologyDeclaration> parse_topology_declaration(const std::string& text) {
   if (text.size() > kTopologyBytesMax)
     return fail(ErrorCode::kExhausted, "it is longer than 1 MiB", kTopologyHelp);
   const auto document = parse_yaml(text);
@@ -160,11 +160,16 @@ Result<reclaim::Topology> parse_topology(const std::string& text) {
     return fail(
         file.error().hinting("rates are words such as 1gbit; docs/topology.md has an example")
     );
-  const auto declared = declaration_of(*file);
+  auto declared = declaration_of(*file);
   if (!declared) return fail(declared.error().hinting(kTopologyHelp));
-  auto topology = reclaim::Topology::make(*declared);
-  if (!topology) return fail(topology.error().hinting(kTopologyHelp));
-  return topology;
+  if (const auto made = reclaim::Topology::make(*declared); !made)
+    return fail(made.error().hinting(kTopologyHelp));
+  return declared;
+}
+
+Result<reclaim::Topology> parse_topology(const std::string& text) {
+  RN_TRY(const auto declared, parse_topology_declaration(text));
+  return reclaim::Topology::make(declared);
 }
 
 Result<reclaim::Topology> read_topology_file(const std::string& path) {

@@ -14,8 +14,11 @@ namespace rn::coordinator {
 /// kInvalid and kExhausted name the entry and what to do next.
 Result<reclaim::Topology> parse_topology(const std::string& text);
 
-/// The same of a file of at most 1 MiB; whatever is no readable regular file is an error too.
-/// Blocking.
+/// What it declares, checked in the same way.
+Result<reclaim::TopologyDeclaration> parse_topology_declaration(const std::string& text);
+
+/// The same as parse_topology() of a file of at most 1 MiB; whatever is no readable regular file is
+/// an error too. Blocking.
 Result<reclaim::Topology> read_topology_file(const std::string& path);
 
 /// "1gbit", "2.5gbit", "100mbit", "64kbit" in bytes per second. kInvalid.

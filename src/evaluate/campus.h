@@ -20,6 +20,10 @@ struct CampusNode {
   std::string compute_capability;
   double line = 0;  ///< bytes/s of its own line, each way, as it is declared
   bool is_wireless = false;
+  /// Above 0: it has no GPUs and lends so much of its processors; `gpus` is how many guests may be
+  /// there.
+  std::uint32_t guest_cpu_milli = 0;
+  double transfers = 0;  ///< bytes/s of payload that its owner grants to copies; 0 = no bound
 };
 
 /// A wireless line carries so much from this moment on, each way. Nobody is told.

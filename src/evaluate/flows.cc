@@ -48,6 +48,23 @@ double Flows::rate(Id id) const {
   return flows_.at(id).rate;
 }
 
+bool Flows::is_full(std::uint32_t link) const {
+  constexpr double kFull = 0.98;  // packets come in bursts: a queue stands before all of it is used
+  double carried = 0;
+  for (const auto& [id, flow] : flows_) {
+    if (std::find(flow.links.begin(), flow.links.end(), link) != flow.links.end())
+      carried += flow.rate;
+  }
+  return carried >= lines_[link] * kFull;
+}
+
+std::size_t Flows::full_links(Id id) const {
+  const auto& links = flows_.at(id).links;
+  return static_cast<std::size_t>(std::count_if(links.begin(), links.end(), [this](auto link) {
+    return is_full(link);
+  }));
+}
+
 void Flows::pace(Id id, double most) {
   Flow& flow = flows_.at(id);
   if (flow.asked == most) return;

@@ -43,6 +43,8 @@ class Flows {
   /// Bytes that have left so far.
   double sent(Id id) const;
   double rate(Id id) const;  ///< bytes/s
+  /// Of its way: links that carry all that they can, so that packets wait before them.
+  std::size_t full_links(Id id) const;
   /// No more than so much from now on, bytes/s; infinite = as its ends can.
   void pace(Id id, double most);
   /// Answers what has left of it.
@@ -76,6 +78,7 @@ class Flows {
   };
 
   double left_now(const Flow& flow) const;
+  bool is_full(std::uint32_t link) const;
   void settle();
   void tell_of(const Flow& flow) const;
   void want_rates();

@@ -46,6 +46,9 @@ void Production::begin(World& world) {
   site.on_event = options.on_event;
   site.rates = options.study.rates;
   site.plans_saves_together = options.plans_saves_together;
+  site.machine = options.machine;
+  site.guests = options.guests;
+  site.on_happened = options.on_happened;
   site.rng = SeededRng(options.seed);
   site.ticket_key = crypto::make_signing_key(site.rng);
   coordinator::Config config;
@@ -53,6 +56,15 @@ void Production::begin(World& world) {
   config.lost_after = options.cadence.lost_after;
   config.migrates_back = options.migrates_back;
   config.study = options.study;
+  const auto id_of = [&site](const auto& given) {
+    return [&site, given](const JobId& job) {
+      const auto number = site.jobs.find(job);
+      const auto node = given(number == site.jobs.end() ? site.submitted : number->second);
+      return node ? site.nodes[*node]->id() : NodeId();
+    };
+  };
+  if (options.given_destination) config.study.given_destination = id_of(options.given_destination);
+  if (options.given_holder) config.study.given_holder = id_of(options.given_holder);
   if (!options.copies_ahead) config.precopy_mib_per_hour = 0;
   if (options.knows_topology) {
     auto topology = reclaim::Topology::make(world.campus().topology);
@@ -108,6 +120,10 @@ void Production::on_finished(RunNumber run) {
   ProductionSite& site = impl_->site;
   const auto found = site.runs.find(run);
   if (found != site.runs.end()) site.nodes[found->second]->warden().on_finished(run);
+}
+
+double Production::copied_from(NodeNumber node) const {
+  return impl_->site.nodes[node]->copied_bytes();
 }
 
 Production::Counts Production::counts() const {

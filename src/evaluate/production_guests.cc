@@ -14,7 +14,7 @@ constexpr std::uint64_t kOwnerSession = 0;
 constexpr Moment kShort = milliseconds(5);
 constexpr Moment kReplyTakes = std::chrono::microseconds(100);
 constexpr Moment kDiskTakes = milliseconds(20);
-constexpr Moment kContainerTakes = milliseconds(300);
+constexpr std::int32_t kSavedAndLeft = 85;
 constexpr std::int32_t kKilledCode = 137;
 
 std::string folder_of(const GuestName& guest) {
@@ -129,7 +129,13 @@ void WardenSeat::obey(const warden::Output& output) {
 }
 
 void WardenSeat::push_state() {
-  later(kReplyTakes, [this, state = core_->state()] {
+  warden_wire::WardenState state = core_->state();
+  const double granted = site_.world->campus().nodes[node_].transfers;
+  if (granted > 0) {
+    state.transfers.is_there = true;
+    state.transfers.bytes_per_s = static_cast<std::uint64_t>(granted);
+  }
+  later(kReplyTakes, [this, state = std::move(state)] {
     on_reply(warden_wire::StateChanged{state});
   });
 }
@@ -174,7 +180,7 @@ void WardenSeat::carry_out(const warden::Effect& effect) {
     guest.job = site_.jobs.at(begin->record.guest.job);
     guest.container = "c-" + std::to_string(next_container_++);
     answer_later(
-        kContainerTakes,
+        moment_of(site_.machine.container_s),
         warden::Started{
             begin->op, warden::StartedGuest{guest.container, 1000, to_ns(site_.now().boot)}}
     );
@@ -223,7 +229,33 @@ Status WardenSeat::go(const GuestName& name) {
   const auto prepared = prepared_.find(name);
   guest.run = world.start(guest.job, node_, prepared == prepared_.end() ? 0 : prepared->second);
   site_.runs[*guest.run] = node_;
+  const double progress_s = world.progress_s(*guest.run);
+  if (site_.guests != nullptr) {
+    site_.guests->began(guest.job, node_, progress_s);
+    arm_save(name);
+  }
+  site_.tell({.what = Happening::What::kBegan, .job = guest.job, .node = node_, .bytes = progress_s}
+  );
   return {};
+}
+
+/// Of a guest that saves by itself: its next save.
+void WardenSeat::arm_save(const GuestName& name) {
+  const Guest& guest = guests_.at(name);
+  const Moment now = site_.world->now();
+  const auto save = site_.guests->next_save(guest.job, now + Moment(1));
+  if (!save) return;
+  later(save->at - now, [this, name, run = *guest.run, save = *save] {
+    const auto found = guests_.find(name);
+    if (found == guests_.end() || found->second.run != run) return;
+    saved(name, save.began, save.progress_s);
+    arm_save(name);
+  });
+}
+
+void WardenSeat::saved(const GuestName& name, Moment began, double progress_s) {
+  guests_.at(name).saved_s = progress_s;
+  later(kShort, [this, name, began] { on_saved(name, began); });
 }
 
 void WardenSeat::kill(const GuestName& name) {
@@ -234,6 +266,7 @@ void WardenSeat::kill(const GuestName& name) {
   site_.runs.erase(run);
   if (site_.world->has_run(run))
     site_.world->stop(run, declared_ ? run_end_of(*declared_) : RunEnd::kMoved);
+  tell_ended(found->second.job);
   told_exit(name, kKilledCode, true);
 }
 
@@ -249,10 +282,34 @@ void WardenSeat::told_exit(const GuestName& name, std::int32_t exit_code, bool i
   );
 }
 
-/// The guests of a setting all save on a signal and go on.
+/// Of guests that save by themselves: who hears it saves once more, and leaves.
+std::uint32_t WardenSeat::tell(const GuestName& name) {
+  const Guest& guest = guests_.at(name);
+  const Moment now = site_.world->now();
+  const auto save = site_.guests->told(guest.job, now);
+  if (!save) return 0;
+  later(save->at - now, [this, name, run = *guest.run, save = *save] {
+    const auto found = guests_.find(name);
+    if (found == guests_.end() || found->second.run != run) return;
+    saved(name, save.began, save.progress_s);
+    found->second.run.reset();
+    site_.runs.erase(run);
+    site_.world->stop(run, declared_ ? run_end_of(*declared_) : RunEnd::kMoved);
+    told_exit(name, kSavedAndLeft, false);
+    tell_ended(found->second.job);
+  });
+  return 1;
+}
+
+void WardenSeat::tell_ended(JobNumber job) const {
+  site_.tell({.what = Happening::What::kEnded, .job = job, .node = node_});
+}
+
+/// The guests of a setting without guests of its own all save on a signal and go on.
 std::uint32_t WardenSeat::signal(const GuestName& name) {
   const auto found = guests_.find(name);
   if (found == guests_.end() || !found->second.run) return 0;
+  if (site_.guests != nullptr) return tell(name);
   // Who is told while it saves goes on with that save.
   if (!found->second.saves_since) found->second.saves_since = site_.world->now();
   const Moment began = *found->second.saves_since;

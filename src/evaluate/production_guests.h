@@ -63,6 +63,10 @@ class WardenSeat {
   void carry_out(const warden::Effect& effect);
   void answer_later(Moment delay, warden::Event event);
   Status go(const GuestName& guest);
+  void arm_save(const GuestName& guest);
+  void saved(const GuestName& guest, Moment began, double progress_s);
+  std::uint32_t tell(const GuestName& guest);
+  void tell_ended(JobNumber job) const;
   void kill(const GuestName& guest);
   void kill_all();
   std::uint32_t signal(const GuestName& guest);

@@ -16,13 +16,13 @@ constexpr std::uint64_t kRoom_mib = 16u << 20;  ///< disks are not what runs out
 NodeFacts facts_of(const CampusNode& node) {
   NodeFacts facts;
   facts.hostname = node.name;
-  facts.cpu_milli = 8000 * node.gpus;
+  facts.cpu_milli = node.guest_cpu_milli > 0 ? node.guest_cpu_milli : 8000 * node.gpus;
   facts.memory_mib = std::uint64_t{65'536} * node.gpus;
   facts.disk_mib = kRoom_mib;
   facts.cgroup_version = "v2";
   facts.has_user_namespaces = true;
   facts.uplink_bps = static_cast<std::uint64_t>(node.line * 8);
-  for (std::uint32_t i = 0; i < node.gpus; ++i) {
+  for (std::uint32_t i = 0; i < node.gpus && node.guest_cpu_milli == 0; ++i) {
     Gpu gpu;
     gpu.index = i;
     gpu.uuid = node.name + "-" + std::to_string(i);
@@ -37,6 +37,7 @@ NodeFacts facts_of(const CampusNode& node) {
 Contract contract_of(const CampusNode& node) {
   Contract contract;
   contract.max_guests = node.gpus;
+  contract.guest_cpu_milli = node.guest_cpu_milli;
   contract.guest_disk_mib = kRoom_mib / 16;
   contract.store_mib = kRoom_mib;
   return contract;
@@ -202,8 +203,8 @@ void NodeSeat::rest() {
   beat_at_ = now;
   ++untold_->beats;
   untold_->beat_at = boot;
-  untold_->heard_at = boot + 2 * kMessageTakes;
-  site_.agenda().after(kMessageTakes, [this, connection = connection_] {
+  untold_->heard_at = boot + 2 * site_.message_takes();
+  site_.agenda().after(site_.message_takes(), [this, connection = connection_] {
     site_.coordinator->feed(coordinator::StillThere{{connection}});
   });
 }
@@ -249,14 +250,14 @@ void NodeSeat::carry_out(agent::Effect& effect) {
     if (std::holds_alternative<wire::Heartbeat>(send->message)) beat_at_ = site_.world->now();
     // What has left arrives, also if the machine goes down behind it.
     site_.agenda().after(
-        kMessageTakes,
+        site_.message_takes(),
         [this, sent = coordinator::AgentMessage{connection_, std::move(send->message)}] {
           site_.coordinator->feed(sent);
         }
     );
   } else if (const auto* close = std::get_if<agent::CloseCoordinator>(&effect)) {
     if (connection_ == 0) return;
-    site_.agenda().after(kMessageTakes, [this, connection = connection_] {
+    site_.agenda().after(site_.message_takes(), [this, connection = connection_] {
       site_.coordinator->disconnect(connection);
     });
     connection_ = 0;

@@ -47,6 +47,9 @@ class NodeSeat {
   /// The owner is coming: until then it is looked at as often as the daemons do.
   void expect_owner(Moment until);
 
+  /// By copies, so far.
+  double copied_bytes() const;
+
   /// Copies to or from this node stop without a word.
   void peer_is_silent(NodeNumber peer);
 
@@ -79,6 +82,7 @@ class NodeSeat {
   void start_work(const agent::Work& work);
   void finish(agent::WorkId id, Moment delay, agent::WorkResult result);
   void prepare(const agent::Work& work, const agent::PrepareWork& prepare);
+  void fetch(agent::WorkId id);
   void restore(agent::WorkId id, const GenerationRef& ref, double bytes);
   void snapshot(const agent::Work& work, const agent::TakeSnapshot& take);
   void copy(agent::WorkId id, const GenerationRef& ref);
@@ -116,6 +120,7 @@ class NodeSeat {
   std::optional<agent::NothingHappened> untold_;  ///< in its rest, that the core does not know yet
   Moment expected_until_{0};
   std::map<agent::WorkId, UnderWay> works_;
+  double copied_bytes_ = 0;                  ///< by those that are over
   std::set<GuestName> watched_;              ///< they run
   std::map<GuestName, GenerationRef> made_;  ///< what snapshots are being taken of
 };

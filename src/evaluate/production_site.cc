@@ -27,6 +27,19 @@ bool is_routine(const coordinator::Event& event) {
          std::holds_alternative<coordinator::StillThere>(event);
 }
 
+JobSpec told_to_save(const SubmittedJob& job, const StateKind& kind) {
+  JobSpec spec;
+  spec.name = kind.name;
+  spec.command = {"python", "train.py"};
+  spec.resources.gpus = job.gpus;
+  spec.resources.gpu_memory_mib = kind.gpu_memory_mib;
+  spec.resources.disk_mib = static_cast<std::uint64_t>(3 * kind.bytes / (1 << 20)) + 2048;
+  spec.checkpoint.paths = {"*.pt"};
+  spec.checkpoint.signal = SaveSignal::kUsr1;
+  spec.checkpoint.is_told = true;
+  return spec;
+}
+
 }  // namespace
 
 Now ProductionSite::now() const {
@@ -110,18 +123,10 @@ void CoordinatorSeat::feed(const coordinator::Event& event) {
 
 void CoordinatorSeat::submit(JobNumber number) {
   const SubmittedJob& job = site_.world->job(number);
-  const StateKind& kind = site_.world->kind(number);
-  JobSpec spec;
-  spec.name = kind.name;
-  spec.command = {"python", "train.py"};
-  spec.resources.gpus = job.gpus;
-  spec.resources.gpu_memory_mib = kind.gpu_memory_mib;
-  spec.resources.disk_mib = static_cast<std::uint64_t>(3 * kind.bytes / (1 << 20)) + 2048;
-  spec.checkpoint.paths = {"*.pt"};
-  spec.checkpoint.signal = SaveSignal::kUsr1;
-  spec.checkpoint.is_told = true;
+  JobSpec spec = site_.guests != nullptr ? site_.guests->spec(number)
+                                         : told_to_save(job, site_.world->kind(number));
   const coordinator::RequestId request = next_request_++;
-  requests_[request] = number;
+  requests_[request] = site_.submitted = number;
   feed(coordinator::ApiCommand{
       request,
       {UserId(job.user), LabId(job.lab), coordinator::Role::kUser},
@@ -142,6 +147,17 @@ void CoordinatorSeat::disconnect(coordinator::ConnectionId connection) {
 }
 
 void CoordinatorSeat::obey(coordinator::Output output) {
+  for (const auto& write : output.writes) {
+    const auto* put = std::get_if<coordinator::PutGeneration>(&write);
+    if (put == nullptr || put->row.is_collected) continue;
+    const GenerationRef& ref = put->row.generation;
+    site_.tell(
+        {.what = Happening::What::kDurable,
+         .job = site_.jobs.at(ref.job),
+         .node = site_.by_id.at(put->row.source),
+         .generation = ref.generation}
+    );
+  }
   if (site_.on_event) {
     for (const auto& write : output.writes) {
       if (const auto* event = std::get_if<coordinator::AppendEvent>(&write))
@@ -157,7 +173,7 @@ void CoordinatorSeat::carry_out(coordinator::Effect& effect) {
     const auto to = connections_.find(send->connection);
     if (to == connections_.end()) return;
     agenda.after(
-        kMessageTakes,
+        site_.message_takes(),
         [this,
          node = to->second,
          connection = send->connection,
@@ -168,7 +184,7 @@ void CoordinatorSeat::carry_out(coordinator::Effect& effect) {
   } else if (const auto* close = std::get_if<coordinator::CloseAgent>(&effect)) {
     const auto to = connections_.find(close->connection);
     if (to == connections_.end()) return;
-    agenda.after(kMessageTakes, [this, node = to->second, connection = close->connection] {
+    agenda.after(site_.message_takes(), [this, node = to->second, connection = close->connection] {
       site_.nodes[node]->hear_close(connection);
     });
     connections_.erase(to);
@@ -179,7 +195,7 @@ void CoordinatorSeat::carry_out(coordinator::Effect& effect) {
       site_.jobs[submitted->job.id] = request.mapped();
   } else if (const auto* append = std::get_if<coordinator::AppendLog>(&effect)) {
     agenda.after(
-        kMessageTakes,
+        site_.message_takes(),
         [this,
          stored =
              coordinator::LogStored{
@@ -189,7 +205,7 @@ void CoordinatorSeat::carry_out(coordinator::Effect& effect) {
     );
   } else if (const auto* check = std::get_if<coordinator::CheckOutputs>(&effect)) {
     agenda.after(
-        kMessageTakes,
+        site_.message_takes(),
         [this,
          checked = coordinator::OutputsChecked{check->job, check->epoch, check->listing, {}}] {
           feed(checked);

@@ -29,17 +29,29 @@ struct ProductionSite {
   std::function<void(const coordinator::EventRow&)> on_event;
   reclaim::RateRule rates = reclaim::RateRule::kDeadlines;
   bool plans_saves_together = true;
+  MachineTimes machine;
+  OwnGuests* guests = nullptr;
+  std::function<void(const Happening&)> on_happened;
   SeededRng rng{0};
   crypto::SigningKey ticket_key;
   std::unique_ptr<CoordinatorSeat> coordinator;
   std::vector<std::unique_ptr<NodeSeat>> nodes;
   std::map<NodeId, NodeNumber> by_id;
   std::map<JobId, JobNumber> jobs;
+  JobNumber submitted = 0;               ///< the newest, which may not have its id yet
   std::map<RunNumber, NodeNumber> runs;  ///< where they are
   std::vector<SavedState> states;        ///< by the number in a manifest's digest, less one
   Production::Counts counts;
 
   Agenda& agenda() const { return world->agenda(); }
+
+  Moment message_takes() const { return moment_of(machine.message_s); }
+
+  void tell(Happening happening) const {
+    if (!on_happened) return;
+    happening.at = world->now();
+    on_happened(happening);
+  }
 
   /// Of the clocks of all machines: they agree, and none is ever set.
   Now now() const;
@@ -52,9 +64,6 @@ struct ProductionSite {
 /// The one image of a setting, which every node has already.
 inline constexpr auto kImage =
     "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
-
-/// On its way from one process to another in the same building or the next.
-inline constexpr Moment kMessageTakes = milliseconds(1);
 
 /// Ticks that become rarer while nothing happens; at a constant pace where they are to be. No
 /// longer used once the agenda is gone; may outlive it.

@@ -21,11 +21,11 @@ bool StateStore::has(const GenerationRef& ref) const {
 double StateStore::missing(const GenerationRef& ref, double progress_s, const StateKind& kind)
     const {
   if (has(ref)) return 0;
-  double least = kind.bytes;
+  double least = whole_bytes(kind, progress_s);
   const auto job = jobs_.find(ref.job);
   if (job != jobs_.end()) {
     for (const auto& [number, held] : job->second.generations)
-      least = std::min(least, differing_bytes(kind, progress_s - held.progress_s));
+      least = std::min(least, differing_bytes(kind, held.progress_s, progress_s));
   }
   return std::max(0.0, least - beginning(ref));
 }

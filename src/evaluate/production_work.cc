@@ -13,14 +13,9 @@ namespace rn::evaluate {
 
 namespace {
 
-constexpr double kMakingRate = 540e6;     ///< bytes/s: read, cut, hashed, compressed, encrypted
-constexpr double kSendingRate = 1e9;      ///< bytes/s of one copy
-constexpr double kRestoringRate = 500e6;  ///< bytes/s: decrypted and written
 constexpr double kSendingOnce_s = 0.02;
-constexpr Moment kBeginTakes = milliseconds(20);  ///< connection, ticket, what is there already
-constexpr Moment kReceiptTakes = milliseconds(50);
-constexpr Moment kSilence = seconds(10);  ///< until a transfer is given up
-constexpr Moment kPreparingTakes = seconds(1);
+constexpr Moment kRoundTrip = milliseconds(1);  ///< where nothing waits
+constexpr Moment kSilence = seconds(10);        ///< until a transfer is given up
 
 double most_of(std::uint64_t rate_bps) {
   if (rate_bps == 0) return std::numeric_limits<double>::infinity();
@@ -83,7 +78,8 @@ void NodeSeat::finish(agent::WorkId id, Moment delay, agent::WorkResult result) 
 void NodeSeat::prepare(const agent::Work& work, const agent::PrepareWork& prepare) {
   const agent::WorkId id = work.id;
   const GenerationRef& wanted = prepare.resume;
-  if (wanted.generation == 0) return finish(id, kPreparingTakes, agent::WorkPrepared{});
+  if (wanted.generation == 0)
+    return finish(id, moment_of(site_.machine.preparing_s), agent::WorkPrepared{});
   const SavedState& state = site_.state_of(wanted.manifest);
   const StateKind& kind = site_.world->kind(state.job);
   UnderWay& way = works_.at(id);
@@ -100,20 +96,33 @@ void NodeSeat::prepare(const agent::Work& work, const agent::PrepareWork& prepar
     if (!holder.store().has(wanted)) continue;
     way.peer = site_.by_id.at(grant.node);
     way.bytes = store_.missing(wanted, state.progress_s, kind);
-    way.flow = site_.world->flows().start(
-        {.from = site_.world->place(way.peer),
-         .to = site_.world->place(node_),
-         .bytes = way.bytes,
-         .most = kSendingRate,
-         .on_arrived =
-             [this, id, wanted, life = life_] {
-               if (life == life_ && is_on_ && works_.contains(id))
-                 restore(id, wanted, works_.at(id).bytes);
-             }}
-    );
+    if (!(site_.machine.fetch_begins_s > 0)) return fetch(id);
+    later(moment_of(site_.machine.fetch_begins_s), [this, id] {
+      if (works_.contains(id)) fetch(id);
+    });
     return;
   }
   finish(id, kSilence, agent::HoldersAway{wanted.generation, silent, "no holder of it answers"});
+}
+
+/// Whoever serves it keeps to what its owner grants, less the margin that plans leave.
+void NodeSeat::fetch(agent::WorkId id) {
+  constexpr double kPlanned = 0.95;
+  UnderWay& way = works_.at(id);
+  const double granted = site_.world->campus().nodes[way.peer].transfers;
+  const double most = site_.machine.sending_rate;
+  way.flow = site_.world->flows().start(
+      {.from = site_.world->place(way.peer),
+       .to = site_.world->place(node_),
+       .bytes = way.bytes,
+       .most = granted > 0 ? std::min(most, granted * kPlanned) : most,
+       .on_arrived =
+           [this, id, life = life_] {
+             if (life != life_ || !is_on_ || !works_.contains(id)) return;
+             const UnderWay& there = works_.at(id);
+             restore(id, GenerationRef(there.ref), there.bytes);
+           }}
+  );
 }
 
 void NodeSeat::restore(agent::WorkId id, const GenerationRef& ref, double bytes) {
@@ -123,8 +132,8 @@ void NodeSeat::restore(agent::WorkId id, const GenerationRef& ref, double bytes)
   store_.put(ref, state.progress_s);
   site_.counts.restored_bytes += bytes;
   warden_.prepare(way.work.guest, state.progress_s);
-  const double takes_s = site_.world->kind(state.job).bytes / kRestoringRate;
-  finish(id, kPreparingTakes + moment_of(takes_s), agent::WorkPrepared{ref, ""});
+  const double takes_s = site_.world->kind(state.job).bytes / site_.machine.restoring_rate;
+  finish(id, moment_of(site_.machine.preparing_s + takes_s), agent::WorkPrepared{ref, ""});
 }
 
 // ---- snapshots
@@ -134,7 +143,7 @@ void NodeSeat::snapshot(const agent::Work& work, const agent::TakeSnapshot& take
   const bool has_parent = take.parent.generation != 0;
   const double before = has_parent ? site_.state_of(take.parent.manifest).progress_s : 0;
   if (!saved || (has_parent && before == *saved))
-    return finish(work.id, kBeginTakes, agent::NothingNew{});
+    return finish(work.id, moment_of(site_.machine.copy_begins_s), agent::NothingNew{});
   const JobNumber job = site_.jobs.at(work.guest.job);
   const StateKind& kind = site_.world->kind(job);
   GenerationRef ref;
@@ -144,12 +153,13 @@ void NodeSeat::snapshot(const agent::Work& work, const agent::TakeSnapshot& take
   ref.manifest = site_.add_state({job, *saved});
   ref.step = static_cast<std::int64_t>(*saved);
   ref.bytes = static_cast<std::uint64_t>(kind.bytes);
-  ref.new_bytes =
-      static_cast<std::uint64_t>(has_parent ? differing_bytes(kind, *saved - before) : kind.bytes);
+  ref.new_bytes = static_cast<std::uint64_t>(
+      has_parent ? differing_bytes(kind, before, *saved) : whole_bytes(kind, *saved)
+  );
   ref.created_wall_ms = to_ms(site_.now().wall);
   made_[work.guest] = ref;
   // All of it is read to find what is new.
-  const double takes_s = kind.bytes / kMakingRate;
+  const double takes_s = site_.machine.making_s + kind.bytes / site_.machine.making_rate;
   later(
       moment_of(takes_s),
       [this, id = work.id, guest = work.guest, ref, progress = *saved, takes_s] {
@@ -157,6 +167,13 @@ void NodeSeat::snapshot(const agent::Work& work, const agent::TakeSnapshot& take
         made_.erase(guest);
         store_.put(ref, progress);
         ++site_.counts.generations;
+        site_.tell(
+            {.what = Happening::What::kMade,
+             .job = site_.jobs.at(ref.job),
+             .node = node_,
+             .generation = ref.generation,
+             .bytes = static_cast<double>(ref.new_bytes)}
+        );
         feed(agent::WorkDone{
             id,
             agent::SnapshotTaken{
@@ -174,7 +191,7 @@ void NodeSeat::copy(agent::WorkId id, const GenerationRef& ref) {
   NodeSeat& peer = *site_.nodes[way.peer];
   if (!peer.is_on())
     return finish(id, kSilence, Error{ErrorCode::kUnavailable, "the peer does not answer", ""});
-  later(kBeginTakes, [this, id] {
+  later(moment_of(site_.machine.copy_begins_s), [this, id] {
     const auto found = works_.find(id);
     if (found == works_.end()) return;
     UnderWay& there = found->second;
@@ -186,7 +203,7 @@ void NodeSeat::copy(agent::WorkId id, const GenerationRef& ref) {
         {.from = site_.world->place(node_),
          .to = site_.world->place(there.peer),
          .bytes = there.bytes,
-         .most = kSendingRate,
+         .most = site_.machine.sending_rate,
          .on_arrived =
              [this, id, life = life_] {
                if (life == life_ && is_on_ && works_.contains(id)) arrived(id, works_.at(id).ref);
@@ -205,12 +222,13 @@ double NodeSeat::most_now(const UnderWay& way) const {
   const double share = way.ref.bytes == 0 ? 1
                                           : static_cast<double>(way.ref.new_bytes) /
                                                 static_cast<double>(way.ref.bytes);
-  return std::min(paced, kMakingRate * share);
+  return std::min(paced, site_.machine.making_rate * share);
 }
 
 void NodeSeat::arrived(agent::WorkId id, const GenerationRef& ref) {
   UnderWay& way = works_.at(id);
   way.flow.reset();
+  if (!way.has_arrived) copied_bytes_ += way.bytes;
   way.has_arrived = true;
   if (way.is_ahead) return;  // its manifest follows
   NodeSeat& peer = *site_.nodes[way.peer];
@@ -219,6 +237,14 @@ void NodeSeat::arrived(agent::WorkId id, const GenerationRef& ref) {
   peer.store().put(ref, site_.state_of(ref.manifest).progress_s);
   ++site_.counts.copies;
   site_.counts.copied_bytes += way.bytes;
+  site_.tell(
+      {.what = Happening::What::kCopied,
+       .job = site_.jobs.at(ref.job),
+       .node = node_,
+       .peer = way.peer,
+       .generation = ref.generation,
+       .bytes = way.bytes}
+  );
   Receipt receipt;
   receipt.job = ref.job;
   receipt.epoch = ref.epoch;
@@ -230,8 +256,8 @@ void NodeSeat::arrived(agent::WorkId id, const GenerationRef& ref) {
   agent::GenerationCopied copied;
   copied.receipt = signed_receipt(std::move(receipt), peer.signer());
   copied.bytes = static_cast<std::uint64_t>(way.bytes);
-  copied.cpu = moment_of(kSendingOnce_s + way.bytes / kSendingRate);
-  finish(id, kReceiptTakes, std::move(copied));
+  copied.cpu = moment_of(kSendingOnce_s + way.bytes / site_.machine.sending_rate);
+  finish(id, moment_of(site_.machine.receipt_s), std::move(copied));
 }
 
 /// What went ahead of its generation goes on with it.
@@ -264,6 +290,7 @@ void NodeSeat::cancel(agent::WorkId id) {
     const double sent = flows.stop(*way.flow);
     const bool is_fetch = std::holds_alternative<agent::PrepareWork>(way.work.body);
     (is_fetch ? store_ : site_.nodes[way.peer]->store()).keep_beginning(way.ref, sent);
+    if (!is_fetch) copied_bytes_ += sent;
   } else if (way.is_ahead && way.has_arrived) {
     site_.nodes[way.peer]->store().keep_beginning(way.ref, way.bytes);
   }
@@ -286,6 +313,16 @@ void NodeSeat::peer_is_silent(NodeNumber peer) {
     works_[id].work = work;
     finish(id, kSilence, Error{ErrorCode::kUnavailable, "the peer does not answer any more", ""});
   }
+}
+
+double NodeSeat::copied_bytes() const {
+  double bytes = copied_bytes_;
+  const Flows& flows = site_.world->flows();
+  for (const auto& [id, way] : works_) {
+    const bool is_copy = std::holds_alternative<agent::CopyGeneration>(way.work.body);
+    if (is_copy && way.flow && flows.has(*way.flow)) bytes += flows.sent(*way.flow);
+  }
+  return bytes;
 }
 
 bool NodeSeat::has_flows() const {
@@ -315,6 +352,11 @@ void NodeSeat::measure() {
     if (!way.is_ahead)
       progress.bytes_left = static_cast<std::uint64_t>(std::max(0.0, way.bytes - sent));
     progress.bytes_sent = static_cast<std::uint64_t>(sent);
+    if (site_.machine.queue_s > 0) {
+      const auto full = static_cast<double>(flows.full_links(*way.flow));
+      progress.least_round_trip = kRoundTrip;
+      progress.round_trip = kRoundTrip + moment_of(full * site_.machine.queue_s);
+    }
     measured.transfers.push_back(std::move(progress));
   }
   feed(measured);

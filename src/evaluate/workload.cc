@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <string>
 
 #include "evaluate/dice.h"
 #include "evaluate/owner_trace.h"
@@ -115,6 +116,21 @@ std::vector<StateKind> state_kinds_times(double factor) {
 double differing_bytes(const StateKind& kind, double work_s) {
   if (!(std::abs(work_s) > 0)) return 0;
   return std::min(kind.bytes, kind.hot_bytes + std::abs(work_s) * kind.touched_bytes_per_s);
+}
+
+double whole_bytes(const StateKind& kind, double progress_s) {
+  if (!(kind.numbered_step_s > 0)) return kind.bytes;
+  return std::min(kind.bytes, progress_s * kind.touched_bytes_per_s);
+}
+
+double differing_bytes(const StateKind& kind, double from_s, double to_s) {
+  if (!(kind.numbered_step_s > 0)) return differing_bytes(kind, to_s - from_s);
+  const auto digits = [&](double progress_s) {
+    return std::to_string(std::llround(progress_s / kind.numbered_step_s)).size();
+  };
+  const double whole = whole_bytes(kind, to_s);
+  if (digits(from_s) != digits(to_s)) return whole;
+  return std::min(whole, differing_bytes(kind, to_s - from_s));
 }
 
 std::vector<SubmittedJob> make_jobs(const WorkloadOptions& options, std::uint64_t seed) {

@@ -20,6 +20,9 @@ struct StateKind {
   double touched_bytes_per_s;  ///< of the rest, evenly and without repetition until all is dirty
   double pause_bytes_per_s;    ///< the guest stands still while its state leaves the GPU
   std::uint64_t gpu_memory_mib;
+  /// Above 0: seconds of work in a step. Its file begins with the number of the step, so that all
+  /// of it moves along when that has one digit more; and what no step has touched is empty.
+  double numbered_step_s = 0;
 };
 
 /// The table that stands beside every result (docs/evaluation.md). Traces of jobs say nothing of
@@ -32,6 +35,13 @@ std::vector<StateKind> state_kinds_times(double factor);
 /// Bytes of a checkpoint that differ from one made `work_s` seconds of work earlier or later: at
 /// least the hot ones if there was any work.
 double differing_bytes(const StateKind& kind, double work_s);
+
+/// The same of two checkpoints by the work in them, also of a kind whose file is numbered. That of
+/// no work stands for having nothing.
+double differing_bytes(const StateKind& kind, double from_s, double to_s);
+
+/// Bytes of it that somebody needs who has nothing.
+double whole_bytes(const StateKind& kind, double progress_s);
 
 struct SubmittedJob {
   double at_s = 0;

@@ -15,8 +15,9 @@ constexpr Moment kOverstay = milliseconds(500);
 
 Status check(const Setting& setting) {
   double last_s = 0;
+  const std::size_t kinds = setting.kinds.empty() ? state_kinds().size() : setting.kinds.size();
   for (const SubmittedJob& job : setting.jobs) {
-    if (job.at_s < last_s || !(job.work_s > 0) || job.gpus == 0 || job.kind >= state_kinds().size())
+    if (job.at_s < last_s || !(job.work_s > 0) || job.gpus == 0 || job.kind >= kinds)
       return fail(ErrorCode::kInvalid, "jobs must come in order of time, with work, GPUs and kind");
     last_s = job.at_s;
   }
@@ -54,7 +55,7 @@ World::World(
     Setting setting, reclaim::Topology topology, std::function<void(const std::string&)> rows
 )
     : setting_(std::move(setting)),
-      kinds_(state_kinds_times(setting_.state_factor)),
+      kinds_(setting_.kinds.empty() ? state_kinds_times(setting_.state_factor) : setting_.kinds),
       topology_(std::move(topology)),
       flows_(agenda_, topology_),
       record_(std::move(rows)),
@@ -63,6 +64,10 @@ World::World(
       takes_(setting_.campus.nodes.size(), 0) {
   for (const CampusNode& node : setting_.campus.nodes)
     places_.push_back(topology_.find(node.name, ""));
+  for (std::uint32_t i = 0; i < topology_.links().size(); ++i) {
+    const auto found = setting_.carries.find(topology_.links()[i].name);
+    if (found != setting_.carries.end()) flows_.set_line(i, found->second);
+  }
   flows_.on_carried([this](double bytes) { record_.carried(now(), bytes); });
 }
 
@@ -183,6 +188,12 @@ RunNumber World::start_spread(
   return number;
 }
 
+std::optional<RunNumber> World::run_of(JobNumber job) const {
+  for (const auto& [number, run] : runs_)
+    if (run.job == job) return number;
+  return std::nullopt;
+}
+
 double World::left_at_s(JobNumber job) const {
   const auto found = left_at_s_.find(job);
   return found == left_at_s_.end() ? 0 : found->second;
@@ -241,7 +252,9 @@ void World::set_speed(RunNumber number) {
 }
 
 void World::finish(RunNumber number) {
-  runs_.at(number).end.reset();
+  Run& run = runs_.at(number);
+  if (run.end) agenda_.cancel(*run.end);
+  run.end.reset();
   stop(number, RunEnd::kFinished);
   policy_->on_finished(number);
 }

@@ -52,7 +52,10 @@ struct Setting {
   std::vector<Interruption> interruptions;
   std::vector<SubmittedJob> jobs;  ///< by time
   double days = 0;
-  double state_factor = 1;  ///< of the states in state_kinds()
+  double state_factor = 1;            ///< of the states in state_kinds()
+  std::vector<StateKind> kinds = {};  ///< in place of these
+  /// Links of the topology that carry something else than is declared, bytes/s, by their names.
+  std::map<std::string, double> carries = {};
 };
 
 class World {
@@ -96,6 +99,9 @@ class World {
 
   bool has_run(RunNumber run) const { return runs_.contains(run); }
 
+  /// The job's, if it runs.
+  std::optional<RunNumber> run_of(JobNumber job) const;
+
   JobNumber job_of(RunNumber run) const { return runs_.at(run).job; }
 
   /// The first, of several.
@@ -124,6 +130,8 @@ class World {
   /// the beginning. Nothing comes of it if the run ends before. One that is being written already
   /// is waited for.
   void save(RunNumber run, std::function<void(double progress_s)> on_saved);
+  /// All its work is done now, whatever its length says.
+  void finish(RunNumber run);
   /// The run is slower by this share of its speed while it is (0 = as fast as it can).
   void slow(RunNumber run, double share);
 
@@ -151,7 +159,6 @@ class World {
   void take(const Interruption& one);
   void look_for_overstayers(NodeNumber node, std::uint64_t take);
   void set_speed(RunNumber number);
-  void finish(RunNumber number);
 
   Setting setting_;
   std::vector<StateKind> kinds_;
