@@ -111,6 +111,20 @@ TEST(Crypto, a_signature_holds_for_its_message_and_key_only) {
   EXPECT_FALSE(crypto::verify(other.public_key, as_bytes("m"), signature));
 }
 
+TEST(Crypto, signatures_of_many_keys_in_turn_hold) {
+  SeededRng rng(4);
+  std::vector<crypto::SigningKey> keys;
+  for (int i = 0; i < 300; ++i) keys.push_back(crypto::make_signing_key(rng));
+  const auto first = crypto::sign(keys[0], as_bytes("m"));
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto signature = crypto::sign(keys[i], as_bytes("m"));
+    EXPECT_TRUE(crypto::verify(keys[i].public_key, as_bytes("m"), signature)) << i;
+    EXPECT_FALSE(crypto::verify(keys[299 - i].public_key, as_bytes("m"), signature)) << i;
+  }
+
+  EXPECT_EQ(crypto::sign(keys[0], as_bytes("m")), first);
+}
+
 TEST(Crypto, only_the_recipient_opens_a_sealed_box) {
   SeededRng rng(3);
   const auto recipient = crypto::make_box_key(rng);

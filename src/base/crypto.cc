@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -43,6 +44,23 @@ KeyHandle raw_private(int type, const Key256& secret) {
   return KeyHandle(EVP_PKEY_new_raw_private_key(type, nullptr, secret.data(), secret.size()));
 }
 
+KeyHandle raw_public(int type, const PublicKey& key) {
+  return KeyHandle(EVP_PKEY_new_raw_public_key(type, nullptr, key.data(), key.size()));
+}
+
+/// To load a key takes OpenSSL as long as to sign with it: those that this thread has used stay
+/// loaded. `keys`: of one kind, a thread's own. nullptr if it is no key.
+template <auto Load>
+EVP_PKEY* kept(std::map<Key256, KeyHandle>& keys, const Key256& raw) {
+  constexpr std::size_t kMost = 128;
+  const auto found = keys.find(raw);
+  if (found != keys.end()) return found->second.get();
+  KeyHandle loaded = Load(EVP_PKEY_ED25519, raw);
+  if (!loaded) return nullptr;
+  if (keys.size() >= kMost) keys.clear();
+  return keys.emplace(raw, std::move(loaded)).first->second.get();
+}
+
 PublicKey public_part(const KeyHandle& key) {
   PublicKey out{};
   std::size_t length = out.size();
@@ -55,9 +73,7 @@ PublicKey public_part(const KeyHandle& key) {
 
 Result<Key256> agree(const Key256& secret, const PublicKey& peer) {
   const KeyHandle mine = raw_private(EVP_PKEY_X25519, secret);
-  const KeyHandle theirs(
-      EVP_PKEY_new_raw_public_key(EVP_PKEY_X25519, nullptr, peer.data(), peer.size())
-  );
+  const KeyHandle theirs = raw_public(EVP_PKEY_X25519, peer);
   const KeyContext context(EVP_PKEY_CTX_new(mine.get(), nullptr));
   Key256 shared{};
   std::size_t length = shared.size();
@@ -204,24 +220,24 @@ SigningKey make_signing_key(Rng& rng) {
 }
 
 Signature sign(const SigningKey& key, BlobView message) {
-  const KeyHandle handle = raw_private(EVP_PKEY_ED25519, key.seed);
+  thread_local std::map<Key256, KeyHandle> keys;
+  EVP_PKEY* const loaded = kept<raw_private>(keys, key.seed);
   const DigestContext context(EVP_MD_CTX_new());
   Signature out{};
   std::size_t length = out.size();
   const bool ok =
-      EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr, handle.get()) == 1 &&
+      EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr, loaded) == 1 &&
       EVP_DigestSign(context.get(), out.data(), &length, message.data(), message.size()) == 1;
   RN_ASSERT(ok, "Ed25519 signing does not fail on valid input");
   return out;
 }
 
 bool verify(const PublicKey& key, BlobView message, const Signature& signature) {
-  const KeyHandle handle(
-      EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, nullptr, key.data(), key.size())
-  );
+  thread_local std::map<PublicKey, KeyHandle> keys;
+  EVP_PKEY* const loaded = kept<raw_public>(keys, key);
   const DigestContext context(EVP_MD_CTX_new());
-  return handle &&
-         EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, handle.get()) == 1 &&
+  return loaded != nullptr &&
+         EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, loaded) == 1 &&
          EVP_DigestVerify(
              context.get(), signature.data(), signature.size(), message.data(), message.size()
          ) == 1;

@@ -89,9 +89,7 @@ bool is_owner_only(const Request& request) {
 }
 
 Blob encode(const NumberedRequest& request) {
-  nlohmann::json envelope = detail::write_variant(request.request, kRequests);
-  envelope["number"] = request.number;
-  return detail::to_binary(envelope);
+  return detail::write_variant(request.request, kRequests, request.number);
 }
 
 Result<NumberedRequest> decode_request(BlobView bytes) {
@@ -107,7 +105,7 @@ Result<NumberedRequest> decode_request(BlobView bytes) {
 }
 
 Blob encode(const Reply& reply) {
-  return detail::to_binary(detail::write_variant(reply, kReplies));
+  return detail::write_variant(reply, kReplies);
 }
 
 Result<Reply> decode_reply(BlobView bytes) {
