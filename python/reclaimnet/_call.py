@@ -27,7 +27,11 @@ def call(about):
     names = {"__name__": "reclaimnet_function", "__file__": str(path)}
     exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)  # the submitter's own function
     args, kwargs = pickle.loads((HERE / "arguments.pickle").read_bytes())
-    result = pickle.dumps(names[about["function"]](*args, **kwargs), about["protocol"])
+    answer = names[about["function"]](*args, **kwargs)
+    try:
+        result = pickle.dumps(answer, about["protocol"])
+    except Exception as error:
+        raise TypeError("the result, a {}, cannot be pickled: {}".format(type(answer).__name__, error)) from error
     if len(result) > about["result_max"]:
         raise ValueError("the result has {} bytes, more than the limit of {}: write it to a file and name that in "
                          "outputs=[…], or raise result_max_bytes=…".format(len(result), about["result_max"]))

@@ -192,7 +192,8 @@ def pieces_of(transport: Transport, file: Dict[str, Any]) -> Iterator[bytes]:
     """A listed file's contents, piece by piece, each compared with its digest."""
     for name in file["blobs"]:
         if not re.fullmatch(r"[0-9a-f]{64}", name):
-            raise errors.CorruptError(f"the listing names {name!r}, which is no digest", "look at the coordinator's log")
+            raise errors.CorruptError(f"the listing names {name!r}, which is no digest",
+                                      "look at the coordinator's log")
         data = transport.call("GET", f"/v1/blobs/{name}", most=PIECE_BYTES)
         if hashlib.sha256(data).hexdigest() != name:
             raise errors.CorruptError(f"{file['path']} arrived damaged", "fetch it again")

@@ -158,7 +158,7 @@ def _pickled(function: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[s
         raise errors.InvalidError(f"the arguments of {function.__name__}() cannot be pickled: {error}",
                                   "pass plain data, or a path and folder=…") from error
     if len(data) > most:
-        raise errors.ExhaustedError(f"the arguments have {len(data) >> 20} MiB, more than the limit of {most >> 20} MiB",
+        raise errors.ExhaustedError(f"the arguments have {len(data)} bytes, more than the limit of {most}",
                                     "upload them as files with folder=…, or name a data set with data=[…]")
     try:
         _OwnUnpickler(io.BytesIO(data)).load()
@@ -298,7 +298,7 @@ class RemoteFunction:
 
 
 def remote(function: Optional[Callable[..., Any]] = None, *, client: Optional[Client] = None, **options: Any) -> Any:
-    """Makes a function run as a job: `@remote`, or `@remote(gpus=1, memory="8GB", …)` with the arguments of `job_spec`.
+    """Makes a function run as a job: `@remote`, or `@remote(gpus=1, memory="8GB", …)` with what `job_spec` takes.
 
     Beside these: `client` (else the command line's login, at the first call), `folder` (uploaded: the function runs in
     it), `checkpoint=[globs]` (it saves and goes on after a reclaim, `reclaimnet.should_save()`; without it a reclaim

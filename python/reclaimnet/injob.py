@@ -34,7 +34,7 @@ WORD_BYTES_MAX = 16 << 10
 
 @dataclasses.dataclass(frozen=True)
 class Notice:
-    """What the owner says: the machine must be left at `deadline_unix` (seconds since 1970, by this machine's clock)."""
+    """What the owner says: the machine must be left at `deadline_unix` (seconds since 1970, by its own clock)."""
 
     reason: str
     deadline_unix: float

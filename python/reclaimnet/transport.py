@@ -56,10 +56,6 @@ def error_of_answer(status: int, body: bytes, url: str) -> errors.ReclaimError:
     return kind(message, hint, status)
 
 
-class _Refused(errors.DeniedError):
-    """The peer's certificate is not accepted: asking again does not help."""
-
-
 def _presented_chain(peer: ssl.SSLSocket) -> Optional[List[bytes]]:
     """What the server presented, in DER; None if this Python cannot say (3.9)."""
     if hasattr(peer, "get_unverified_chain"):  # 3.13
@@ -97,8 +93,8 @@ class _Connection(http.client.HTTPConnection):
         names = [value for kind, value in secure.getpeercert().get("subjectAltName", ()) if kind == "URI"]
         if names[:1] != [COORDINATOR]:
             self.close()
-            raise _Refused(f"the peer is {names[0] if names else 'nobody'}, not {COORDINATOR}",
-                           "somebody else of this site answers there: check the address")
+            raise errors.DeniedError(f"the peer is {names[0] if names else 'nobody'}, not {COORDINATOR}",
+                                     "somebody else of this site answers there: check the address")
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
@@ -143,8 +139,8 @@ class Transport:
             with contextlib.suppress(ValueError):
                 if hashlib.sha256(ssl.PEM_cert_to_DER_cert(one)).hexdigest() == self.login.ca_fingerprint:
                     return str(one)
-        raise _Refused(f"{self._ca_file} has no certificate with the fingerprint {self.login.ca_fingerprint}",
-                       "take this site's CA, or the token of the site whose CA that is")
+        raise errors.DeniedError(f"{self._ca_file} has no certificate with the fingerprint {self.login.ca_fingerprint}",
+                                 "take this site's CA, or the token of the site whose CA that is")
 
     def _authority_of_server(self) -> str:
         """The CA with the pinned fingerprint out of the presented chain; nothing is sent to who presents it."""
@@ -160,8 +156,8 @@ class Transport:
         for der in chain:
             if hashlib.sha256(der).hexdigest() == self.login.ca_fingerprint:
                 return ssl.DER_cert_to_PEM_cert(der)
-        raise _Refused("the peer's certificate is not accepted: it is of another CA than this site's",
-                       "check the address; if the site has a new CA, log in again with a new token")
+        raise errors.DeniedError("the peer's certificate is not accepted: it is of another CA than this site's",
+                                 "check the address; if the site has a new CA, log in again with a new token")
 
     # --- one call
 
@@ -280,8 +276,8 @@ def translated(url: str) -> Iterator[None]:
     except errors.ReclaimError:
         raise
     except ssl.SSLCertVerificationError as error:
-        raise _Refused(f"the peer's certificate is not accepted: {error.verify_message}",
-                       "check the clocks of both machines and the address; then log in again") from error
+        raise errors.DeniedError(f"the peer's certificate is not accepted: {error.verify_message}",
+                                 "check the clocks of both machines and the address; then log in again") from error
     except (socket.timeout, TimeoutError) as error:
         raise errors.TimedOutError(f"{url} does not answer in time",
                                    "repeat it; it may have been carried out already") from error

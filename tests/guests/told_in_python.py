@@ -22,6 +22,6 @@ while step < last:
         with reclaimnet.saving(state) as path:
             pathlib.Path(path).write_text(str(step))
             # Before it is there: at a notice the machine is left at once after that.
-            print(f"saves step={step} reason={said.reason if said else '-'} left={said.seconds_left if said else 0:.0f}",
-                  end="", flush=True)
+            why = f"reason={said.reason} left={said.seconds_left:.0f}" if said else "reason=-"
+            print(f"saves step={step} {why}", end="", flush=True)
 pathlib.Path("answer").write_text(f"{step}\n")

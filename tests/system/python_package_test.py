@@ -19,7 +19,8 @@ import time
 import unittest
 from unittest import mock
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "python"))
 import reclaimnet  # noqa: E402
 from reclaimnet import folders, functions, injob, login, transport  # noqa: E402
 from reclaimnet.ignore import IgnoreRules  # noqa: E402
@@ -143,7 +144,8 @@ class OnTheWire(unittest.TestCase):
             (507, b"<html>", reclaimnet.ExhaustedError, "HTTP status 507.*healthz"),
             (500, {"error": []}, reclaimnet.ReclaimError, "HTTP status 500"),
             (400, b"\xff" * 200000, reclaimnet.InvalidError, "HTTP status 400"),
-            (200, b"not json", reclaimnet.CorruptError, "is no JSON"), (200, b"[]", reclaimnet.CorruptError, "no object"),
+            (200, b"not json", reclaimnet.CorruptError, "is no JSON"),
+            (200, b"[]", reclaimnet.CorruptError, "no object"),
             (200, b"[" * 100000, reclaimnet.CorruptError, "is no JSON"),
             (200, {"id": 7}, reclaimnet.CorruptError, "describes no job")]
         for status, data, kind, words in answers:
@@ -175,7 +177,8 @@ class OnTheWire(unittest.TestCase):
     def test_who_cannot_be_reached_or_is_silent_is_said_in_time(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))  # nobody listens
-            gone = reclaimnet.Client(f"127.0.0.1:{taken.getsockname()[1]}", "a." + self.pin, timeout_s=1, patience_s=0.3)
+            url = f"127.0.0.1:{taken.getsockname()[1]}"
+            gone = reclaimnet.Client(url, "a." + self.pin, timeout_s=1, patience_s=0.3)
             with self.assertRaisesRegex(reclaimnet.UnavailableError, "cannot be reached: .*; next: check that"):
                 gone.nodes()
         release = threading.Event()
@@ -253,6 +256,11 @@ class OnTheWire(unittest.TestCase):
 
 
 class Sent(unittest.TestCase):
+    def test_the_package_has_the_version_of_the_programs(self):
+        project = (ROOT / "python" / "pyproject.toml").read_text()
+        self.assertIn(f'\nversion = "{reclaimnet.__version__}"\n', project)
+        self.assertIn(f"project(reclaimnet VERSION {reclaimnet.__version__} ", (ROOT / "CMakeLists.txt").read_text())
+
     def test_amounts_are_read_as_in_a_job_file(self):
         spec = reclaimnet.job_spec(["x"], gpus="24GB:2", memory="512MB", disk=3, notice="5m", cpus=0.5)
         self.assertEqual(spec["resources"], {"gpus": 2, "gpu_memory_mib": 24576, "cpu_milli": 500, "memory_mib": 512,
@@ -271,7 +279,8 @@ class Sent(unittest.TestCase):
         rules.add("", "# words\n*.bin\n!kept.bin\n/data/\nlog[0-9].txt\nsub/**/deep\n")
         rules.add("sub", "*.c\n")
         ignored = [path for path, is_folder in (
-            ("a.bin", False), ("x/a.bin", False), ("kept.bin", False), ("data", True), ("x/data", True), ("data", False),
+            ("a.bin", False), ("x/a.bin", False), ("kept.bin", False), ("data", True), ("x/data", True),
+            ("data", False),
             ("log1.txt", False), ("logx.txt", False), ("sub/a/b/deep", False), ("sub/deep", False), ("sub/m.c", False),
             ("m.c", False)) if rules.ignores(path, is_folder)]
         self.assertEqual(ignored, ["a.bin", "x/a.bin", "data", "log1.txt", "sub/a/b/deep", "sub/deep", "sub/m.c"])
@@ -354,7 +363,7 @@ class Functions(unittest.TestCase):
             functions._pickled(takes, (), {}, 100)
         with self.assertRaisesRegex(reclaimnet.InvalidError, "cannot be pickled"):
             functions._pickled(takes, (threading.Lock(),), {}, 1000)
-        with self.assertRaisesRegex(reclaimnet.ExhaustedError, "limit of 0 MiB"):
+        with self.assertRaisesRegex(reclaimnet.ExhaustedError, "more than the limit of 100"):
             functions._pickled(takes, (bytes(200),), {}, 100)
         with mock.patch.object(Harmful, "__module__", "__main__"), \
                 mock.patch.object(sys.modules["__main__"], "Harmful", Harmful, create=True):
@@ -421,7 +430,8 @@ class InJob(unittest.TestCase):
 
     def test_a_notice_asks_for_one_save_and_a_new_one_for_another(self):
         self.assertFalse(reclaimnet.should_save())
-        self.notice_file.write_text(json.dumps({"reason": "a lecture", "deadline_unix": time.time() + 60, "grace_s": 60}))
+        until = time.time() + 60
+        self.notice_file.write_text(json.dumps({"reason": "a lecture", "deadline_unix": until, "grace_s": 60}))
         self.assertTrue(reclaimnet.should_save())
         self.assertEqual((reclaimnet.notice().reason, round(reclaimnet.notice().seconds_left)), ("a lecture", 60))
 
@@ -476,9 +486,11 @@ class Bootstrap(unittest.TestCase):
                 (pathlib.Path(name) / path).write_bytes(data)
             (place / "function.py").write_text(source)
             (place / "arguments.pickle").write_bytes(pickle.dumps(((1,), {}), 4))
-            (place / "call.json").write_text(json.dumps({"function": "f", "python": list(sys.version_info[:2]),
-                                                         "any_python": False, "protocol": 4, "result_max": 100, **about}))
-            done = subprocess.run([sys.executable, "-B", str(place / "call.py")], cwd=name, capture_output=True, text=True)
+            (place / "call.json").write_text(json.dumps({
+                "function": "f", "python": list(sys.version_info[:2]), "any_python": False, "protocol": 4,
+                "result_max": 100, **about}))
+            command = [sys.executable, "-B", str(place / "call.py")]
+            done = subprocess.run(command, cwd=name, capture_output=True, text=True)
             result = place / "result.pickle"
             return done, result.read_bytes() if result.exists() else None
 
@@ -491,7 +503,7 @@ class Bootstrap(unittest.TestCase):
 
     def test_a_result_that_is_too_large_or_no_data_fails_the_job(self):
         for source, words in (("def f(x):\n    return bytes(1000)\n", "more than the limit of 100"),
-                              ("def f(x):\n    return lambda: x\n", "pickle")):
+                              ("def f(x):\n    return lambda: x\n", "the result, a function, cannot be pickled")):
             with self.subTest(words):
                 done, result = self.run_call({}, source)
                 self.assertEqual((done.returncode, result), (1, None))

@@ -54,7 +54,8 @@ class PythonPackage(unittest.TestCase):
         folder = self.site.labs.dir / "student-plain"
         (folder / "sub").mkdir(parents=True)
         (folder / "sub" / "question").write_text("6 times 7\n")
-        (folder / "run.sh").write_text("cat sub/question; ls; sleep 2; echo last; echo 42 > sub/answer; ln -s sub/answer a")
+        (folder / "run.sh").write_text(
+            "cat sub/question; ls; sleep 2; echo last; echo 42 > sub/answer; ln -s sub/answer a")
         (folder / "run.sh").chmod(0o755)
         (folder / ".gitignore").write_text("*.bin\n!kept.bin\n")
         (folder / "left.bin").write_bytes(b"x")
@@ -85,7 +86,8 @@ class PythonPackage(unittest.TestCase):
 
         call = where.submit([1, 2, 3], factor=7)
 
-        self.assertEqual(call.result(90), {"sum": 42, "folder": "/work", "user": 10001, "in_job": True, "pattern": "bb"})
+        self.assertEqual(
+            call.result(90), {"sum": 42, "folder": "/work", "user": 10001, "in_job": True, "pattern": "bb"})
         self.assertTrue(call.done())
 
     def test_c_what_a_function_raises_comes_back_with_the_traceback_of_where_it_ran(self):
