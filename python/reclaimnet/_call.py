@@ -7,6 +7,7 @@ import pathlib
 import pickle
 import sys
 import traceback
+from typing import Any, Dict
 
 HERE = pathlib.Path(__file__).resolve().parent
 MESSAGE_CHARACTERS_MAX = 4000
@@ -16,7 +17,8 @@ class PythonMismatch(Exception):
     """The interpreter here is another one than the caller's."""
 
 
-def call(about):
+def call(about: Dict[str, Any]) -> None:
+    """Leaves the result, or raises what the function raises."""
     here = list(sys.version_info[:2])
     if here != about["python"] and not about["any_python"]:
         raise PythonMismatch(
@@ -24,7 +26,7 @@ def call(about):
             "function and its arguments do not mind".format(*here, *about["python"]))
     sys.path[:1] = [os.getcwd(), str(HERE / "lib")]
     path = HERE / "function.py"
-    names = {"__name__": "reclaimnet_function", "__file__": str(path)}
+    names: Dict[str, Any] = {"__name__": "reclaimnet_function", "__file__": str(path)}
     exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)  # the submitter's own function
     args, kwargs = pickle.loads((HERE / "arguments.pickle").read_bytes())
     answer = names[about["function"]](*args, **kwargs)
@@ -40,7 +42,7 @@ def call(about):
     os.replace(temporary, HERE / "result.pickle")
 
 
-def tell(error):
+def tell(error: Exception) -> None:
     """Prints what went wrong, without this file's own lines."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
@@ -59,7 +61,7 @@ def tell(error):
     print("::reclaimnet remote-error-end::", flush=True)
 
 
-def main():
+def main() -> int:
     try:
         call(json.loads((HERE / "call.json").read_text()))
     except Exception as error:

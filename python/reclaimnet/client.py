@@ -67,8 +67,9 @@ def job_spec(command: Union[str, Sequence[str]], *, name: Optional[str] = None, 
              priority: Optional[int] = None) -> Dict[str, Any]:
     """The REST interface's JobSpec; what is left out keeps the coordinator's default. A command that is one string is
     a line for `/bin/sh -c`. The names are those of the command line's flags and of job files (docs/guests.md)."""
-    words = ["/bin/sh", "-c", command] if isinstance(command, str) else [os.fspath(word) for word in command]
-    if not words or not words[0] or not all(isinstance(word, str) for word in words):
+    words = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+    words = [os.fspath(word) if isinstance(word, os.PathLike) else word for word in words]
+    if not command or not words[0] or not all(isinstance(word, str) for word in words):
         raise errors.InvalidError("the command is empty, or not a list of strings",
                                   "for example submit(['python3', 'train.py'])")
     for what, names in (("checkpoint", checkpoint), ("temporary", temporary), ("outputs", outputs), ("data", data),

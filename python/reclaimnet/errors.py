@@ -73,7 +73,7 @@ class RemoteError(ReclaimError):
     """
 
     def __init__(self, type_name: str, message: str, remote_traceback: str) -> None:
-        super().__init__(f"{type_name}: {message}" if message else type_name,
-                         "the traceback where it ran:\n" + remote_traceback)
+        super().__init__(f"{type_name}: {message}" if message else type_name)
+        self.args = (f"{self.message}\n\nThe traceback where it ran:\n{remote_traceback}",)
         self.type_name = type_name
         self.remote_traceback = remote_traceback

@@ -172,11 +172,14 @@ class Workspace:
         if isinstance(source, bytes):
             data = source
         else:
-            with open(source, "rb") as file:
-                file.seek(offset)
-                data = file.read(size)
-        if hashlib.sha256(data).hexdigest() != name:
-            raise errors.ConflictError(f"{source!r} changed while it was uploaded", "wait until nobody writes to it")
+            try:
+                with open(source, "rb") as file:
+                    file.seek(offset)
+                    data = file.read(size)
+            except OSError as error:
+                raise _unreadable(source, error) from error
+            if hashlib.sha256(data).hexdigest() != name:
+                raise errors.ConflictError(f"{source} changed while it was uploaded", "wait until nobody writes to it")
         transport.call("PUT", f"/v1/blobs/{name}", data, headers={"Content-Type": "application/octet-stream"})
 
 
@@ -221,7 +224,7 @@ class Fetcher:
 
     def fetch(self, file: Dict[str, Any]) -> pathlib.Path:
         """Where it lies now. ReclaimError or OSError; what was there then stays as it was."""
-        path = file["path"]
+        path = str(file["path"])
         if not is_safe(path):
             raise errors.DeniedError(f"the outputs name a path outside the folder: {path!r}")
         place = self._folder / path
@@ -232,6 +235,8 @@ class Fetcher:
         if file["kind"] == "folder":
             place.mkdir(parents=True, exist_ok=True)
             return place
+        if place.exists() and not place.is_file() and not place.is_symlink():
+            raise errors.ConflictError(f"{path} is there already, and no file", "fetch into an empty folder")
         place.parent.mkdir(parents=True, exist_ok=True)
         temporary = place.parent / f".reclaim-{secrets.token_hex(8)}"
         try:

@@ -145,9 +145,29 @@ def source_of(function: Callable[..., Any]) -> str:
     for default in [*tree.args.defaults, *(one for one in tree.args.kw_defaults if one)]:
         names |= {node.id for node in ast.walk(default) if isinstance(node, ast.Name)}
     known = function.__globals__
+    modules = {name: known[name] for name in names if isinstance(known.get(name), types.ModuleType)}
     lines = [_import_of(name, known[name], function) for name in sorted(names)
              if name in known and name != function.__name__ and known[name] is not getattr(builtins, name, None)]
+    lines += sorted(_submodules(tree, modules))
     return "\n".join(["from __future__ import annotations", *lines, "", "", text])
+
+
+def _submodules(tree: ast.AST, modules: Dict[str, types.ModuleType]) -> Set[str]:
+    """Imports of a.b where the function says a.b.c: a alone does not always bring it along."""
+    found = set()
+    for node in ast.walk(tree):
+        names: List[str] = []
+        while isinstance(node, ast.Attribute):
+            names.insert(0, node.attr)
+            node = node.value
+        if isinstance(node, ast.Name) and node.id in modules:
+            path = modules[node.id].__name__
+            for name in names:
+                path += f".{name}"
+                if path not in sys.modules:
+                    break
+                found.add(f"import {path}")
+    return found
 
 
 def _pickled(function: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any], most: int) -> bytes:

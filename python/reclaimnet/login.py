@@ -106,7 +106,7 @@ def load_login(url: Optional[str] = None, token: Optional[str] = None,
     """What the caller says, else the environment, else the login file. NotLoggedInError if that is not all."""
     told_url = url or os.environ.get("RECLAIM_URL", "")
     told_token = token or os.environ.get("RECLAIM_TOKEN", "")
-    told_print = ca_fingerprint or fingerprint_in(told_token)
+    told_print = ca_fingerprint or fingerprint_in(told_token or "")
     file = {} if told_url and told_token and told_print else _read_file()
     address = told_url or file.get("url", "")
     secret = told_token or file.get("token", "")

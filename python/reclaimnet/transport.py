@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import http.client
 import json
+import os
 import re
 import socket
 import ssl
@@ -60,7 +61,7 @@ def _presented_chain(peer: ssl.SSLSocket) -> Optional[List[bytes]]:
     """What the server presented, in DER; None if this Python cannot say (3.9)."""
     if hasattr(peer, "get_unverified_chain"):  # 3.13
         return list(peer.get_unverified_chain())
-    inner = getattr(peer, "_sslobj", None)
+    inner: Any = getattr(peer, "_sslobj", None)
     if hasattr(inner, "get_unverified_chain"):  # 3.10 to 3.12
         return [ssl.PEM_cert_to_DER_cert(one.public_bytes()) for one in inner.get_unverified_chain() or ()]
     return None
@@ -90,7 +91,8 @@ class _Connection(http.client.HTTPConnection):
             self.close()
             raise
         self.sock = secure
-        names = [value for kind, value in secure.getpeercert().get("subjectAltName", ()) if kind == "URI"]
+        certificate: Dict[str, Any] = secure.getpeercert() or {}
+        names = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
         if names[:1] != [COORDINATOR]:
             self.close()
             raise errors.DeniedError(f"the peer is {names[0] if names else 'nobody'}, not {COORDINATOR}",
@@ -168,9 +170,10 @@ class Transport:
         return {"Authorization": f"Bearer {self.login.token}", **(extra or {})}
 
     def _kept(self) -> _Connection:
-        kept = getattr(self._local, "connection", None)
-        if kept is None:
+        kept: Optional[_Connection] = getattr(self._local, "connection", None)
+        if kept is None or self._local.pid != os.getpid():  # after a fork the parent goes on with it
             kept = self._local.connection = self._connection(self.timeout_s)
+            self._local.pid = os.getpid()
         return kept
 
     def close(self) -> None:

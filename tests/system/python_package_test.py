@@ -73,13 +73,15 @@ class FakeCoordinator:
                 self.end_headers()
                 self.wfile.write(data)
 
-            def reply_torn(self, pieces):
-                """A chunked answer that is broken off."""
+            def reply_torn(self, pieces, silence_s=0):
+                """A chunked answer that is broken off, or falls silent first."""
                 self.send_response(200)
                 self.send_header("Transfer-Encoding", "chunked")
                 self.end_headers()
                 for piece in pieces:
                     self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+                self.wfile.flush()
+                time.sleep(silence_s)
                 self.hang_up()
 
             def hang_up(self):
@@ -204,14 +206,18 @@ class OnTheWire(unittest.TestCase):
             offsets.append(path.partition("offset=")[2].partition("&")[0])
             if len(offsets) == 1:
                 return handler.reply_torn([b"one\ntw", b"o\nth"])
-            return handler.reply(200, b"ree\nlast")
+            if len(offsets) == 2:
+                return handler.reply_torn([b"re"], silence_s=10)
+            return handler.reply(200, b"e\nlast")
 
         offsets = []
         fake = self.serve(answer)
-        job = reclaimnet.Job(self.client(fake), JOB)
+        job = reclaimnet.Job(self.client(fake, timeout_s=0.5), JOB)
 
+        begun = time.monotonic()
         self.assertEqual(list(job.logs(follow=True)), ["one\n", "two\n", "three\n", "last"])
-        self.assertEqual(offsets, ["0", "10"])
+        self.assertEqual(offsets, ["0", "10", "12"])
+        self.assertLess(time.monotonic() - begun, 8, "it has waited for the silence to end")
 
     def outputs(self, *files, blobs=None):
         """A job whose listing has these, and the folder into which they are fetched."""
@@ -327,11 +333,12 @@ class Sent(unittest.TestCase):
 class Functions(unittest.TestCase):
     def test_a_function_is_sent_with_the_imports_that_it_needs(self):
         def uses(number, default=os.sep):
+            http.server.HTTPStatus(200)
             return json.dumps([number, default, [pathlib.Path(str(one)) for one in range(number)]])
 
         source = functions.source_of(uses)
 
-        self.assertIn("import json\nimport os\nimport pathlib\n", source)
+        self.assertIn("import http\nimport json\nimport os\nimport pathlib\nimport http.server\n", source)
         names = {}
         exec(source, names)
         self.assertEqual(names["uses"](0), json.dumps([0, os.sep, []]))
