@@ -237,9 +237,11 @@ class OnTheWire(unittest.TestCase):
     def test_outputs_that_would_leave_their_folder_are_not_written_and_the_others_are(self):
         data = b"42\n"
         name = hashlib.sha256(data).hexdigest()
-        bad = ["../x", "/etc/x", "a/../../x", "out/x", ".git/hooks/x", "sub/.GIT/config", ".reclaim/x"]
+        elsewhere = self.folder / "elsewhere"
+        elsewhere.mkdir()
+        bad = ["../x", f"{elsewhere}/x", "a/../../x", "out/x", ".git/hooks/x", "sub/.GIT/config", ".reclaim/x"]
         job, home = self.outputs(
-            self.file("out", kind="symlink", target="/tmp"), *(self.file(path, data) for path in bad),
+            self.file("out", kind="symlink", target=str(elsewhere)), *(self.file(path, data) for path in bad),
             self.file("good/answer", data), self.file("damaged", b"other"),
             blobs={name: data, hashlib.sha256(b"other").hexdigest(): b"othet"})
 
@@ -250,7 +252,7 @@ class OnTheWire(unittest.TestCase):
         self.assertEqual((home / "good" / "answer").stat().st_mode & 0o7777, 0o755, "it came home setuid")
         found = sorted(str(path.relative_to(home)) for path in home.rglob("*"))
         self.assertEqual(found, ["good", "good/answer", "out"])
-        self.assertFalse((home.parent / "x").exists())
+        self.assertEqual((list(elsewhere.iterdir()), (home.parent / "x").exists()), ([], False))
 
     def test_an_output_that_is_larger_than_listed_is_not_taken_into_memory(self):
         big = bytes(5000)

@@ -24,6 +24,23 @@ SMALL = {"cpus": 0.5, "cpus_min": 0.1, "memory": "128MB", "disk": "64MB"}
 NOTICE_S = 40
 
 
+@reclaimnet.remote(image="python", checkpoint=["state.ckpt"], **SMALL)
+def count(step_s):
+    """Where it began at last, and ten steps later."""
+    import pathlib
+    import time
+    state = pathlib.Path("state.ckpt")
+    step = first = int(state.read_text()) if state.exists() else 0
+    print(f"begin step={step}", flush=True)
+    while not first or step < first + 10:
+        time.sleep(step_s)
+        step += 1
+        if reclaimnet.should_save():
+            with reclaimnet.saving(state) as path:
+                pathlib.Path(path).write_text(str(step))
+    return first, step
+
+
 class PythonPackage(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -38,9 +55,11 @@ class PythonPackage(unittest.TestCase):
         os.environ.update(login)  # as a student's shell has it
         cls.client = reclaimnet.Client()
         cls.addClassCleanup(cls.client.close)
+        cls.site.nodes["lab-b"].owner("pause")  # until somebody has to go there
         cls.trainer = cls.client.submit(  # the image takes its time to the first node; the others run meanwhile
             ["python3", "told_in_python.py", "0.2"], folder=cls.folder_with_package(), image="python",
             checkpoint=["state.ckpt"], temporary=["*.saving"], outputs=["answer"], tell_api=True, **SMALL)
+        cls.counting = count.submit(0.2)
 
     @classmethod
     def folder_with_package(cls):
@@ -55,11 +74,12 @@ class PythonPackage(unittest.TestCase):
         (folder / "sub").mkdir(parents=True)
         (folder / "sub" / "question").write_text("6 times 7\n")
         (folder / "run.sh").write_text(
-            "cat sub/question; ls; sleep 2; echo last; echo 42 > sub/answer; ln -s sub/answer a")
+            "cat sub/question; ls; sleep 2; echo last; echo 42 > sub/answer; ln -s sub/answer a; cp kept.bin copy.bin")
         (folder / "run.sh").chmod(0o755)
         (folder / ".gitignore").write_text("*.bin\n!kept.bin\n")
         (folder / "left.bin").write_bytes(b"x")
-        (folder / "kept.bin").write_bytes(bytes(range(256)) * 20000)  # two pieces
+        pieces = bytes(range(256)) * 20000  # two of them
+        (folder / "kept.bin").write_bytes(pieces)
 
         job = self.client.submit("sh run.sh", folder=folder, stateless=True, name="plain", **SMALL)
         seen = {}
@@ -74,6 +94,7 @@ class PythonPackage(unittest.TestCase):
         self.assertIn("sub/answer", job.fetch(home))
         self.assertEqual((home / "sub" / "answer").read_text(), "42\n")
         self.assertEqual(os.readlink(home / "a"), "sub/answer")
+        self.assertEqual((home / "copy.bin").read_bytes(), pieces)
         self.assertEqual(job.read_output("sub/answer"), b"42\n")
         with self.assertRaisesRegex(reclaimnet.NotFoundError, "no output 'nothing'"):
             job.read_output("nothing")
@@ -103,14 +124,20 @@ class PythonPackage(unittest.TestCase):
         self.assertIn("return {}[what]\n", raised.exception.remote_traceback)
         self.assertNotIn("_call.py", raised.exception.remote_traceback)
 
-    def test_d_a_notice_is_answered_with_a_save_and_the_job_goes_on_elsewhere(self):
+    def test_d_a_notice_is_answered_with_a_save_and_script_and_function_go_on_elsewhere(self):
         site, job = self.site, self.trainer
-        site.wait("it to compute", lambda: "begin step=0\n" in job.logs(), 60)
+        for one in (job, self.counting.job):
+            site.wait("it to compute", lambda one=one: "begin step=0\n" in one.logs(), 60)
         time.sleep(1)  # some steps of its own
-        lab = site.lab_of_node(job.refresh().node)
+        site.nodes["lab-b"].owner("resume")
+        site.wait("lab-b to lend", lambda: site.rest.nodes()["lab-b"]["lending"] == "open", 30)
 
-        site.nodes[lab].owner("reclaim", "-m", "a lecture")
+        site.nodes["lab-a"].owner("reclaim", "-m", "a lecture")
         job.wait(100)
+        first, last = self.counting.result(100)
+
+        self.assertEqual(([one["end"] for one in self.counting.job.attempts()], last), (
+            ["reclaimed", "succeeded"], first + 10))
 
         first, second = job.attempts()
         self.assertEqual((first["end"], second["end"]), ("reclaimed", "succeeded"))
@@ -122,7 +149,7 @@ class PythonPackage(unittest.TestCase):
         began = int(re.match(r"begin step=(\d+)\n", "".join(job.logs(attempt=2)))[1])
         self.assertGreaterEqual(began, saved[-1], "not from what it saved at the notice")
         self.assertEqual(job.read_output("answer").decode(), f"{began + 10}\n")
-        site.nodes[lab].owner("release")
+        site.nodes["lab-a"].owner("release")
 
     def test_e_a_running_job_is_explained_listed_and_cancelled(self):
         job = self.client.submit(["sleep", "1000"], stateless=True, **SMALL)
