@@ -24,7 +24,8 @@ async function act(what, more = {}) {
 const site = await read();
 const WIDE = { width: 1280, height: 900 };
 const PHONE = { width: 360, height: 740 };
-const WAIT = { timeout: 30_000 };
+/** For one thing to be seen; a machine that is full of other tests is slow. */
+const PATIENCE_MS = 60_000;
 
 const browser = await chromium.launch({ executablePath: process.env.RN_CHROMIUM, args: ["--disable-gpu"] });
 const strangers = [];
@@ -39,7 +40,7 @@ async function newPage(options = {}) {
     ...options,
   });
   const page = await context.newPage();
-  page.setDefaultTimeout(WAIT.timeout);
+  page.setDefaultTimeout(PATIENCE_MS);
   page.on("request", (request) => {
     if (!request.url().startsWith(`${site.url}/`)) strangers.push(request.url());
   });
