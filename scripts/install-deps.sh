@@ -22,7 +22,9 @@ packages=(
   apparmor busybox-static docker.io e2fsprogs iperf3 iproute2 iptables iputils-ping jq kmod mmdebstrap nftables procps
   tcpdump uidmap zstd
   # test programs
-  curl libfaketime openssl prometheus python3 python3-yaml sqlite3
+  chromium curl libfaketime openssl prometheus python3 python3-yaml sqlite3
+  # the dashboard
+  nodejs npm
 )
 # Units that these packages would start or enable by themselves.
 units=(apparmor.service docker.service docker.socket containerd.service prometheus.service)
@@ -36,6 +38,8 @@ missing_packages() {
   while read -r name state; do
     [[ $state == installed ]] && have[$name]=1
   done < <(dpkg-query -W -f='${Package} ${db:Status-Status}\n' "${packages[@]}" 2>/dev/null)
+  # Another distribution's nodejs may bring npm with it, and refuse Debian's.
+  [[ -z ${have[nodejs]:-} || ! -x /usr/bin/npm ]] || have[npm]=1
   for name in "${packages[@]}"; do
     [[ -n ${have[$name]:-} ]] || echo "$name"
   done

@@ -5,8 +5,8 @@
 #   scripts/test.sh             every test; units under AddressSanitizer and UBSan (section asan), and the data plane
 #                               under ThreadSanitizer (tsan) too
 #   scripts/test.sh SECTION…    only these: unit structure headers tidy fuzz sim scenario planted system asan fuzzing
-#                               tsan guests lint chaos. The default run plays sim, scenario and planted beside system
-#                               (section together), and leaves out unit and fuzz, which asan and fuzzing do with
+#                               tsan web guests lint chaos. The default run plays sim, scenario, planted and web beside
+#                               system (section together), and leaves out unit and fuzz, which asan and fuzzing do with
 #                               sanitizers, and guests, lint (clang-tidy) and chaos (scripts/chaos-sim.sh for
 #                               RN_CHAOS_SECONDS, 180), which take minutes
 #   RN_TREE=dev scripts/test.sh SECTION…   on the tree of the edit loop, file by file; ci compiles a dozen as one
@@ -23,7 +23,8 @@ export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 jobs=$(nproc)
 # NOTE(kernel ≥ 6.1): the sanitizers of clang 14 want fewer random address bits than kernels give now.
 still=(setarch "$(uname -m)" -R)
-all_sections=(unit structure headers tidy fuzz sim scenario planted system together asan tsan fuzzing guests lint chaos)
+all_sections=(unit structure headers tidy fuzz sim scenario planted system web together asan tsan fuzzing guests lint
+  chaos)
 default_sections=(structure headers tidy asan fuzzing tsan together)
 plain=${RN_TREE:-ci} # the tree without sanitizers
 results=$(mktemp -d)
@@ -123,10 +124,13 @@ daemons_and_images() {
 # The system tests wait more than they work: for guests, deadlines, certificates.
 section_system() { daemons_and_images && built_tests system "$plain" -L '^system$' -j $((3 * jobs)); }
 
+# The dashboard in Chromium. A build without it would have no test, which fails.
+section_web() { daemons_and_images && built_tests web "$plain" -L '^web$'; }
+
 # What only computes fills that time: two at a time, with low precedence (tests/scenarios/CMakeLists.txt).
 section_together() {
   daemons_and_images &&
-    built_tests together "$plain" -L '^(sim|scenario|planted|system)$' -LE '^by_asan$' -j $((3 * jobs))
+    built_tests together "$plain" -L '^(sim|scenario|planted|system|web)$' -LE '^by_asan$' -j $((3 * jobs))
 }
 
 section_headers() {
@@ -208,8 +212,8 @@ main() {
     echo "test: no section $name; there are: ${all_sections[*]}" >&2
     exit 2
   done
-  [[ $(id -u) == 0 || " ${sections[*]} " != *" system "* && " ${sections[*]} " != *" together "* ]] || {
-    echo "test: the sections system and together make namespaces, disks and containers: run them as root," \
+  [[ $(id -u) == 0 || ! " ${sections[*]} " =~ " "(system|web|together)" " ]] || {
+    echo "test: the sections system, web and together make namespaces, disks and containers: run them as root," \
       "or name other sections; see --help" >&2
     exit 2
   }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "command_line.h"
+#include "dashboard_files.h"
 
 #include "base/error_words.h"
 #include "base/log.h"
@@ -100,6 +101,7 @@ int serve(const Flags& flags) {
   auto config = configure(flags);
   if (!config) return complain(config.error());
   if (const Status loaded = load_topology(*config); !loaded) return complain(loaded.error());
+  config->dashboard = dashboard_files();
   io::Loop loop;
   std::optional<Error> died;
   Daemon::Events events;

@@ -14,13 +14,6 @@ namespace {
 
 constexpr std::size_t kMaxBuckets = 10'000;
 
-std::string bearer_of(const io::HttpRequest& request) {
-  const std::string_view header = request.header("Authorization");
-  constexpr std::string_view kScheme = "Bearer ";
-  if (!header.starts_with(kScheme)) return {};
-  return std::string(header.substr(kScheme.size()));
-}
-
 std::string address_of(const std::string& remote) {
   return remote.substr(0, remote.rfind(':'));
 }
@@ -51,6 +44,13 @@ bool takes_nodes(Access access) {
 }
 
 }  // namespace
+
+std::string bearer_of(const io::HttpRequest& request) {
+  const std::string_view header = request.header("Authorization");
+  constexpr std::string_view kScheme = "Bearer ";
+  if (!header.starts_with(kScheme)) return {};
+  return std::string(header.substr(kScheme.size()));
+}
 
 TokenParts parts_of_token(const std::string& token) {
   std::vector<std::string> parts;

@@ -17,6 +17,7 @@
 #include "coordinator/blobs_log.h"
 #include "coordinator/core_types.h"
 #include "coordinator/daemon_shell.h"
+#include "coordinator/dashboard.h"
 #include "coordinator/metrics.h"
 #include "coordinator/pki.h"
 #include "coordinator/store.h"
@@ -50,6 +51,8 @@ struct ApiContext {
   std::string url;    ///< "https://host:port" told to nodes; empty: as they reached us
   std::string place;  ///< "host:port" for who told no host
   bool has_public_metrics = false;
+  std::span<const DashboardFile> dashboard = {};
+  std::map<std::string, std::size_t> streams = {};  ///< open event streams, by user
 };
 
 /// A request whose credentials, path and query were accepted.
@@ -73,7 +76,7 @@ struct Route {
   std::vector<std::string_view> query;  ///< allowed names
   std::size_t max_body_bytes = 0;
   std::string_view request;  ///< schema of the body; "" = none, "bytes" = raw
-  std::string_view answer;   ///< schema of the 200; "" = none, "bytes", "text"
+  std::string_view answer;   ///< schema of the 200; "" = none, "bytes", "text", "events", "page"
   ApiHandler handler = nullptr;
 };
 
@@ -132,5 +135,8 @@ struct TokenParts {
 };
 
 TokenParts parts_of_token(const std::string& token);
+
+/// The bearer token of a request; empty if it has none.
+std::string bearer_of(const io::HttpRequest& request);
 
 }  // namespace rn::coordinator

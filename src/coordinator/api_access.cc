@@ -51,34 +51,6 @@ Result<Command> token_command(const api::TokenRequest& body) {
   return CreateUserToken{UserId(body.user), LabId(body.lab), *role, body.ttl_s};
 }
 
-/// Who may see an event: admins all; others those of jobs that they may read, of their own doing,
-/// and (owners) of their lab's nodes.
-bool may_see(const Core& core, const Caller& caller, const EventRow& event) {
-  if (caller.role == Role::kAdmin) return true;
-  if (!event.job.empty()) {
-    const Job* job = core.find_job(event.job);
-    return job != nullptr ? Core::may_read(caller, *job) : event.user == caller.user;
-  }
-  if (!event.node.empty()) return caller.role >= Role::kOwner && event.lab == caller.lab;
-  return !event.user.empty() && event.user == caller.user;
-}
-
-api::EventInfo event_info(const StoredEvent& event) {
-  const EventRow& row = event.row;
-  return {
-      event.seq,
-      event.hash,
-      row.kind,
-      row.message,
-      row.job,
-      row.epoch,
-      row.node,
-      row.lab,
-      row.user,
-      row.at_wall_ms,
-      row.data};
-}
-
 void send_events(
     ApiContext& context,
     const Caller& caller,
@@ -126,6 +98,32 @@ Result<EventFilter> event_filter(const ApiRequest& request) {
 }
 
 }  // namespace
+
+bool may_see(const Core& core, const Caller& caller, const EventRow& event) {
+  if (caller.role == Role::kAdmin) return true;
+  if (!event.job.empty()) {
+    const Job* job = core.find_job(event.job);
+    return job != nullptr ? Core::may_read(caller, *job) : event.user == caller.user;
+  }
+  if (!event.node.empty()) return caller.role >= Role::kOwner && event.lab == caller.lab;
+  return !event.user.empty() && event.user == caller.user;
+}
+
+api::EventInfo event_info(const StoredEvent& event) {
+  const EventRow& row = event.row;
+  return {
+      event.seq,
+      event.hash,
+      row.kind,
+      row.message,
+      row.job,
+      row.epoch,
+      row.node,
+      row.lab,
+      row.user,
+      row.at_wall_ms,
+      row.data};
+}
 
 void list_tokens(ApiContext& context, ApiRequest request, io::Responder responder) {
   api::TokenList list;

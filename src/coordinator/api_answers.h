@@ -69,6 +69,11 @@ void on_worker(ApiContext& context, const io::Responder& responder, Work work, D
   }
 }
 
+/// Who may see an event: admins all; others those of jobs that they may read, of their own doing,
+/// and (owners) of their lab's nodes.
+bool may_see(const Core& core, const Caller& caller, const EventRow& event);
+api::EventInfo event_info(const StoredEvent& event);
+
 /// The job of {id} (an id or a number) that the caller may read; unknown and foreign ones are both
 /// kNotFound. `is_live`: the core still has it.
 void with_job(
@@ -115,6 +120,10 @@ void make_token(ApiContext&, ApiRequest, io::Responder);
 void revoke_token(ApiContext&, ApiRequest, io::Responder);
 void whoami(ApiContext&, ApiRequest, io::Responder);
 void list_events(ApiContext&, ApiRequest, io::Responder);
+void stream_events(ApiContext&, ApiRequest, io::Responder);
+
+void open_dashboard(ApiContext&, ApiRequest, io::Responder);
+void serve_dashboard(ApiContext&, ApiRequest, io::Responder);
 
 void show_version(ApiContext&, ApiRequest, io::Responder);
 void show_health(ApiContext&, ApiRequest, io::Responder);

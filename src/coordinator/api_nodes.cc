@@ -35,6 +35,34 @@ void hide_foreign_jobs(const Core& core, const Caller& caller, api::NodeInfo& in
   });
 }
 
+/// Whose machine it is may know who is on it: their own owner could see it there, too.
+void show_guests(
+    const Core& core, const Caller& caller, const NodeView& view, api::NodeInfo& info
+) {
+  const bool is_theirs = caller.role == Role::kOwner && caller.lab == view.row.lab;
+  if (!is_theirs && caller.role != Role::kAdmin) return;
+  for (const JobId& id : view.jobs) {
+    const Job* job = core.find_job(id);
+    if (job == nullptr) continue;
+    std::int64_t since = 0;
+    for (const Attempt& attempt : core.attempts(id)) {
+      const bool is_here = attempt.node == info.id && attempt.state != AttemptState::kEnded;
+      if (is_here) since = attempt.leased_wall_ms;
+    }
+    info.guests.push_back(
+        {job->number, job->owner, job->lab, job->state, job->spec.resources.gpus, since}
+    );
+  }
+}
+
+/// As this caller may see it.
+api::NodeInfo node_for(const Core& core, const Caller& caller, const NodeView& view) {
+  api::NodeInfo info = node_info(view);
+  hide_foreign_jobs(core, caller, info);
+  show_guests(core, caller, view, info);
+  return info;
+}
+
 void issue_certificate(
     ApiContext& context,
     const api::JoinRequest& body,
@@ -105,10 +133,9 @@ Error no_such_node(const NodeId& id) {
 
 void list_nodes(ApiContext& context, ApiRequest request, io::Responder responder) {
   api::NodeList list;
-  for (const NodeView& view : context.shell.core().nodes(context.shell.now())) {
-    list.nodes.push_back(node_info(view));
-    hide_foreign_jobs(context.shell.core(), request.caller, list.nodes.back());
-  }
+  const Core& core = context.shell.core();
+  for (const NodeView& view : core.nodes(context.shell.now()))
+    list.nodes.push_back(node_for(core, request.caller, view));
   answer(context, responder, list);
 }
 
@@ -116,9 +143,7 @@ void show_node(ApiContext& context, ApiRequest request, io::Responder responder)
   const NodeId id(request.path.at("id"));
   const auto view = context.shell.core().node(id, context.shell.now());
   if (!view) return responder.send_error(no_such_node(id));
-  api::NodeInfo info = node_info(*view);
-  hide_foreign_jobs(context.shell.core(), request.caller, info);
-  answer(context, responder, info);
+  answer(context, responder, node_for(context.shell.core(), request.caller, *view));
 }
 
 void explain_hazard(ApiContext& context, ApiRequest request, io::Responder responder) {

@@ -21,6 +21,8 @@ json reference(std::string_view schema) {
 json content_of(std::string_view schema) {
   if (schema == "bytes")
     return {{"application/octet-stream", {{"schema", {{"type", "string"}, {"format", "binary"}}}}}};
+  if (schema == "page") return {{"text/html", {{"schema", {{"type", "string"}}}}}};
+  if (schema == "events") return {{"text/event-stream", {{"schema", {{"type", "string"}}}}}};
   if (schema == "text") return {{"text/plain", {{"schema", {{"type", "string"}}}}}};
   return {{"application/json", {{"schema", reference(schema)}}}};
 }
@@ -42,6 +44,7 @@ json parameters_of(const Route& route) {
   }
   for (const auto name : route.query) list.push_back(parameter(name, "query"));
   if (route.id == "submitJob") list.push_back(parameter("Idempotency-Key", "header"));
+  if (route.id == "streamEvents") list.push_back(parameter("Last-Event-ID", "header"));
   return list;
 }
 
@@ -89,6 +92,7 @@ std::string role_text(Access access) {
 
 std::string success_of(const Route& route) {
   if (route.id == "connectAgent") return "101";
+  if (route.id == "openDashboard") return "303";
   const bool creates = route.id == "submitJob" || route.id == "addImage" || route.id == "makeToken";
   if (creates) return "201";
   return route.answer.empty() && route.method != "HEAD" && route.id != "showOpenapi" ? "204"

@@ -67,6 +67,12 @@ std::vector<Route> site_routes() {
     {"GET", "/v1/events", Access::kViewer, "listEvents",
      "The audit log, as far as the caller may read it.",
      {"job", "node", "kind", "after", "limit", "newest"}, 0, "", "EventList", list_events},
+    {"GET", "/v1/events/stream", Access::kViewer, "streamEvents",
+     "The audit log as it grows, as far as the caller may read it: server-sent events. The first message is `hello` "
+     "(StreamHello); each further one is an `event` (EventInfo) whose id is its number, or for an owner `touched` "
+     "(StreamTouched). With Last-Event-ID (or after) what came since is told first. A token that ends meanwhile ends "
+     "the stream with `denied` (ErrorAnswer).",
+     {"after"}, 0, "", "events", stream_events},
     {"GET", "/v1/reclaims", Access::kViewer, "listReclaims",
      "Reclaims as the nodes recorded them, newest first.",
      {"limit"}, 0, "", "ReclaimList", list_reclaims},
@@ -139,12 +145,26 @@ std::vector<Route> access_routes() {
   };
 }
 
+std::vector<Route> dashboard_routes() {
+  return {
+    {"GET", "/", Access::kPublic, "openDashboard",
+     "Where the dashboard is.",
+     {}, 0, "", "", open_dashboard},
+    {"GET", "/ui/", Access::kPublic, "showDashboard",
+     "The dashboard's page. It asks for a token itself.",
+     {}, 0, "", "page", serve_dashboard},
+    {"GET", "/ui/{file}", Access::kPublic, "showDashboardFile",
+     "A file of the dashboard.",
+     {}, 0, "", "bytes", serve_dashboard},
+  };
+}
+
 // clang-format on
 
 const std::vector<Route>& table() {
   static const std::vector<Route> kRoutes = [] {
     std::vector<Route> all = job_routes();
-    for (auto& routes_of : {site_routes(), access_routes()})
+    for (auto& routes_of : {site_routes(), access_routes(), dashboard_routes()})
       all.insert(all.end(), routes_of.begin(), routes_of.end());
     return all;
   }();

@@ -114,6 +114,8 @@ json api_schemas() {
       api::AttemptList,
       api::GenerationList,
       api::EventList,
+      api::StreamHello,
+      api::StreamTouched,
       api::ImageList,
       api::ImageRequest,
       api::BlobQuery,

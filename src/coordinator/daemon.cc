@@ -251,7 +251,8 @@ Status Daemon::State::listen() {
       config.core.version,
       config.url,
       place,
-      config.has_public_metrics});
+      config.has_public_metrics,
+      config.dashboard});
   api = std::make_unique<Api>(*context);
   server->serve_websocket(
       "/v1/agent",

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "coordinator/core_types.h"
+#include "coordinator/dashboard.h"
 
 namespace rn::coordinator {
 
@@ -28,6 +30,7 @@ struct DaemonConfig {
   std::uint32_t keep_outputs_s = 90 * 24 * 3600;
   std::uint64_t log_limit_bytes = 256u << 20;     ///< per attempt
   std::uint64_t disk_reserve_bytes = 256u << 20;  ///< uploads leave so much free
+  std::span<const DashboardFile> dashboard;       ///< served under /ui/; empty: none was built in
   Config core;
   /// Of the machine's own time zone at this moment; asked at the start and before every Tick.
   std::function<std::int32_t()> utc_offset_s;

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <functional>
 #include <future>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -27,11 +28,13 @@ class LiveSite {
   explicit LiveSite(
       const std::string& state = {},
       std::uint32_t finished_jobs_kept = 100,
-      reclaim::Topology topology = {}
+      reclaim::Topology topology = {},
+      std::span<const DashboardFile> dashboard = {}
   )
       : state_(state.empty() ? folder_.path() + "/state" : state),
         finished_jobs_kept_(finished_jobs_kept),
-        topology_(std::move(topology)) {
+        topology_(std::move(topology)),
+        dashboard_(dashboard) {
     start();
   }
 
@@ -50,6 +53,7 @@ class LiveSite {
     config.core.lost_after = 3;
     config.core.max_finished_jobs_kept = finished_jobs_kept_;
     config.core.topology = topology_;
+    config.dashboard = dashboard_;
     config.utc_offset_s = [this] {
       ++clock_looks_;
       return 0;
@@ -88,21 +92,29 @@ class LiveSite {
     if (thread_.joinable()) thread_.join();
   }
 
+  /// A call that knows the site and its caller.
+  io::HttpCall prepared(
+      const std::string& method, const std::string& path, const std::string& token = "admin"
+  ) const {
+    io::HttpCall one;
+    one.method = method;
+    one.url = url_ + path;
+    one.tls = io::TlsConfig{};
+    one.tls->ca_fingerprint = fingerprint_;
+    one.tls->expected_peer = "spiffe://reclaimnet/coordinator";
+    if (!token.empty())
+      one.headers = {{"Authorization", "Bearer " + (token == "admin" ? admin_ : token)}};
+    return one;
+  }
+
   io::HttpReply call(
       const std::string& method,
       const std::string& path,
       const std::string& body = {},
       const std::string& token = "admin"
   ) const {
-    io::HttpCall one;
-    one.method = method;
-    one.url = url_ + path;
+    io::HttpCall one = prepared(method, path, token);
     one.body = body;
-    one.tls = io::TlsConfig{};
-    one.tls->ca_fingerprint = fingerprint_;
-    one.tls->expected_peer = "spiffe://reclaimnet/coordinator";
-    if (!token.empty())
-      one.headers = {{"Authorization", "Bearer " + (token == "admin" ? admin_ : token)}};
     if (!key_.empty()) one.headers.emplace_back("Idempotency-Key", key_);
     auto reply = io::perform_blocking(one);
     EXPECT_TRUE(reply.has_value()) << reply.error().describe();
@@ -149,6 +161,7 @@ class LiveSite {
   std::string state_;
   std::uint32_t finished_jobs_kept_;
   reclaim::Topology topology_;
+  std::span<const DashboardFile> dashboard_;
   std::atomic<std::uint32_t> clock_looks_ = 0;
   std::string url_;
   std::string fingerprint_;

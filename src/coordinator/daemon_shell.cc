@@ -103,7 +103,9 @@ void Shell::handle(const Event& event) {
 }
 
 void Shell::take(Output output) {
+  bool has_events = false;
   for (const Write& write : output.writes) {
+    has_events = has_events || std::holds_alternative<AppendEvent>(write);
     if (const auto* put = std::get_if<PutJob>(&write)) {
       changed_jobs_.push_back(put->row.job.id);
     }
@@ -112,9 +114,11 @@ void Shell::take(Output output) {
   if (!output.writes.empty()) last_batch_ = writer_->submit(std::move(output.writes));
   auto changed = std::exchange(changed_jobs_, {});
   std::function<void()> tell;
-  if (!changed.empty() && !watches_.empty()) {
-    tell = [this, changed = std::move(changed)] {
+  has_events = has_events && !event_watches_.empty();
+  if ((!changed.empty() && !watches_.empty()) || has_events) {
+    tell = [this, changed = std::move(changed), has_events] {
       for (const JobId& job : changed) notify(job);
+      if (has_events) notify_of_events();
     };
   }
   if (output.effects.empty() && !tell) return;
@@ -292,6 +296,21 @@ void Shell::unwatch_job(const JobId& job, JobWatchId watch) {
   if (found == watches_.end()) return;
   found->second.erase(watch.value);
   if (found->second.empty()) watches_.erase(found);
+}
+
+EventWatchId Shell::watch_events(std::function<void()> fn) {
+  const EventWatchId id{next_watch_++};
+  event_watches_.emplace(id.value, std::move(fn));
+  return id;
+}
+
+void Shell::unwatch_events(EventWatchId watch) {
+  event_watches_.erase(watch.value);
+}
+
+void Shell::notify_of_events() {
+  const auto watchers = event_watches_;  // a watcher may unwatch
+  for (const auto& [id, fn] : watchers) fn();
 }
 
 void Shell::notify(const JobId& job) {

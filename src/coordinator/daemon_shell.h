@@ -28,6 +28,11 @@ struct JobWatchId {
   std::uint64_t value = 0;
 };
 
+/// Names somebody who waits for events.
+struct EventWatchId {
+  std::uint64_t value = 0;
+};
+
 /// The imperative shell around Core: turns sockets, timers and finished work into events, makes an
 /// output's writes durable, then carries out its effects in order (ADR 0001). Loop thread only.
 /// Borrows everything in Deps.
@@ -71,6 +76,10 @@ class Shell {
   JobWatchId watch_job(const JobId& job, std::function<void()> fn);
   void unwatch_job(const JobId& job, JobWatchId watch);
 
+  /// Calls `fn` on the loop each time events became durable, until unwatch_events().
+  EventWatchId watch_events(std::function<void()> fn);
+  void unwatch_events(EventWatchId watch);
+
   /// Proves that the store takes writes.
   void check_writable(std::function<void(Status)> done);
 
@@ -110,6 +119,7 @@ class Shell {
   void look_at_blobs();
   void receive(ConnectionId connection, const Blob& bytes);
   void notify(const JobId& job);
+  void notify_of_events();
   void die(const Error& error);
 
   Deps deps_;
@@ -123,6 +133,7 @@ class Shell {
   std::map<RequestId, std::function<void(Result<Answer>)>> requests_;
   RequestId next_request_ = 1;
   std::map<JobId, std::map<std::uint64_t, std::function<void()>>> watches_;
+  std::map<std::uint64_t, std::function<void()>> event_watches_;
   std::uint64_t next_watch_ = 1;
   std::vector<JobId> changed_jobs_;  ///< by the output that is being taken
   std::function<void(const Write&)> on_write_;

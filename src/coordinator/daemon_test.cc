@@ -517,6 +517,7 @@ TEST(Rights, each_route_refuses_every_role_below_its_own) {
       {Access::kOwner, Role::kOwner},
       {Access::kAdmin, Role::kAdmin}};
   for (const Route& route : routes()) {
+    if (route.id == "streamEvents") continue;  // has no end: daemon_stream_test.cc
     for (const auto& [role, token] : tokens) {
       const auto reply =
           site.call(std::string(route.method), std::string(route.pattern), "", token);

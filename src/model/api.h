@@ -77,6 +77,19 @@ struct RenewAnswer {
   RN_FIELDS(RenewAnswer, certificate_pem, ca_pem)
 };
 
+/// Who has a part of a machine at the moment, for whoever the machine belongs to. What the job is
+/// called and does stays its user's.
+struct GuestInfo {
+  std::uint64_t job_number = 0;
+  UserId user;
+  LabId lab;
+  JobState state = JobState::kRunning;
+  std::uint32_t gpus = 0;  ///< it asked for
+  std::int64_t since_wall_ms = 0;
+
+  RN_FIELDS(GuestInfo, job_number, user, lab, state, gpus, since_wall_ms)
+};
+
 /// A node as people see it.
 struct NodeInfo {
   NodeId id;
@@ -92,7 +105,8 @@ struct NodeInfo {
   std::int64_t clock_offset_ms = 0;  ///< coordinator's wall clock minus the node's
   std::int64_t silent_ms = 0;        ///< since its last message
   double departures_per_day = 0;
-  std::vector<JobId> jobs;
+  std::vector<JobId> jobs;        ///< those that the caller may read
+  std::vector<GuestInfo> guests;  ///< all, for admins and the owners of its lab; else none
   std::string version;
   std::int64_t joined_wall_ms = 0;
   std::int64_t last_seen_wall_ms = 0;
@@ -113,6 +127,7 @@ struct NodeInfo {
       silent_ms,
       departures_per_day,
       jobs,
+      guests,
       version,
       joined_wall_ms,
       last_seen_wall_ms
@@ -236,6 +251,23 @@ struct GenerationList {
 };
 
 // ---- events, images, blobs, tokens
+
+/// The first message of an event stream.
+struct StreamHello {
+  std::uint64_t seq = 0;  ///< of the newest event that counts as told
+  /// Every later event follows. False: more were missed than are told again, so that whoever reads
+  /// must load anew what it shows.
+  bool is_complete = true;
+
+  RN_FIELDS(StreamHello, seq, is_complete)
+};
+
+/// For an owner: something that is not theirs to read happened on a machine of theirs.
+struct StreamTouched {
+  NodeId node;
+
+  RN_FIELDS(StreamTouched, node)
+};
 
 struct EventInfo {
   std::uint64_t seq = 0;

@@ -45,7 +45,7 @@ class Rules(unittest.TestCase):
             "lines_are_short": {"src/m/a.cc": SPDX + "// " + "y" * 130 + "\n"},
             "whitespace_is_clean": {"src/m/a.cc": SPDX + "int x; \n"},
             "files_are_short": {"src/m/a.cc": SPDX + "int x;\n" * 801},
-            "licences_are_named": {"src/m/a.cc": "int x;\n"},
+            "licences_are_named": {"web/src/a.tsx": "export const x = 1;\n"},
             "nothing_is_unfinished": {"src/m/a.cc": SPDX + f"// {word}: later\n"},
             "sources_are_built": {"src/m/b_test.cc": SPDX},
             "links_resolve": {"docs/c.md": "[gone](gone.md)\n"},

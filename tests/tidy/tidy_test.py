@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-CODE = {".cc", ".h", ".c", ".py", ".sh", ".cmake"}
+CODE = {".cc", ".h", ".c", ".py", ".sh", ".cmake", ".ts", ".tsx", ".mjs", ".css"}
 MAX_LINE, MAX_FUNCTION, MAX_TEST_FUNCTION = 120, 70, 120
 WARN_FILE, MAX_FILE = 500, 800
 MAX_LIST_LINE = 140  # lists of files in CMakeLists.txt

@@ -28,9 +28,10 @@ class Guest:
 class Site:
     """A coordinator in the lab `campus`, a node in each lab of `contracts`, up and connected; the tiny image."""
 
-    def __init__(self, contracts, heartbeat_ms=1000, flags=(), disk="2G", warden_flags=None):
+    def __init__(self, contracts, heartbeat_ms=1000, flags=(), disk="2G", warden_flags=None,
+                 node_config=None):
         """The nodes look for time zones in `zones`, which is the test's to fill; UTC is always there. `warden_flags`:
-        by laboratory."""
+        by laboratory. `node_config`: of every agent."""
         self.labs = Labs("campus", *contracts, disk=disk)
         try:
             self.coordinator = Coordinator(self.labs, heartbeat_ms=heartbeat_ms, flags=flags).start()
@@ -38,7 +39,7 @@ class Site:
             self.rest = self.coordinator.rest()
             self.zones = self.labs.dir / "zones"
             self.nodes = {lab: Node(self.labs, lab, {"reserve_disk_mib": 64, **contract},
-                                    config={"zone_folder": str(self.zones)},
+                                    config={"zone_folder": str(self.zones), **(node_config or {})},
                                     warden_flags=(warden_flags or {}).get(lab, ())) for lab, contract in
                           contracts.items()}
             for node in self.nodes.values():

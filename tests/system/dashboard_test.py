@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The dashboard in real Chromium: a coordinator, two machines with agents and wardens, a job that is displaced. The
+browser's side of the story is web/tests/browser.mjs, which asks here for what is done outside of it. With
+RN_SHOTS=FOLDER its pictures are kept there."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+from labs import ROOT  # noqa: E402
+from rn_site import Cli  # noqa: E402
+from stories import Site  # noqa: E402
+
+LENDS = {"guest_disk_mib": 128, "guest_memory_mib": 512, "notice_s": 20}
+CARD = [{"index": 0, "uuid": "GPU-declared-0", "model": "declared card", "memory_mib": 24576,
+         "compute_capability": "8.6"}]
+LIMIT_S = 420
+
+
+class Dashboard(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.site = Site({"lab-a": LENDS, "lab-b": LENDS}, flags=["--min-residence-s", 600, "--rollup-s", 10],
+                        node_config={"gpus": CARD})
+        cls.addClassCleanup(cls.site.down)
+
+    def token(self, user, lab, role, **more):
+        return self.site.rest.post("/v1/tokens", {"kind": "user", "user": user, "lab": lab, "role": role, **more})
+
+    def test_owner_student_and_operator_see_what_happens(self):
+        site = self.site
+        expired = self.token("late", "lab-s", "user", ttl_s=1)["token"]
+        self.student = self.token("student", "lab-s", "user")
+        site.cli = Cli(site.labs, site.coordinator, token=self.student["token"])
+        site.submit("secret-name", 100000, 10, 0.2, ballast_kib=64)
+        site.wait("it to run", lambda: site.lab_of("secret-name"), 90)
+        site.wait("a save", lambda: site.generation("secret-name") > 0, 60)
+        self.lab = site.lab_of("secret-name")
+        told = {
+            "url": site.coordinator.url, "lab": self.lab, "job": site.job("secret-name")["number"],
+            "host": site.rest.nodes()[self.lab]["facts"]["hostname"],
+            "tokens": {"owner": self.token("olga", self.lab, "owner")["token"], "student": self.student["token"],
+                       "admin": (site.coordinator.state / "admin.token").read_text().strip(), "expired": expired}}
+        self.play(told)
+
+    def play(self, told):
+        """Starts the browser's side, does what it asks, and fails where it fails."""
+        web = pathlib.Path(os.environ["RN_BUILD"]) / "web"
+        self.assertTrue((web / "dashboard.stamp").exists(),
+                        "reclaim-coordinator was built without the dashboard: npm could not get its packages")
+        environment = {**os.environ, "RN_WEB_BUILD": str(web), "RN_CHROMIUM": shutil.which("chromium")}
+        if shots := os.environ.get("RN_SHOTS"):
+            os.makedirs(shots, exist_ok=True)
+        with subprocess.Popen([shutil.which("node") or "nodejs", str(ROOT / "web" / "tests" / "browser.mjs")],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as browser:
+            watchdog = threading.Timer(LIMIT_S, browser.kill)
+            watchdog.start()
+            try:
+                is_done = self.talk(browser, told)
+            finally:
+                watchdog.cancel()
+                browser.stdin.close()
+                browser.terminate()
+        self.assertTrue(is_done, "the browser's side failed: its words stand above")
+
+    def talk(self, browser, told):
+        def tell(what):
+            browser.stdin.write(json.dumps(what) + "\n")
+            browser.stdin.flush()
+
+        tell(told)
+        for line in browser.stdout:
+            said = json.loads(line)
+            if "act" in said:
+                tell(getattr(self, f"act_{said['act']}")() or {})
+            elif "step" in said:
+                print(f"  {said['ms'] / 1000:6.1f} s  {said['step']}", flush=True)
+            elif "figure" in said:
+                print(f"  {said['ms']} ms {said['figure']}", flush=True)
+            else:
+                return said["done"]
+        return False
+
+    # --- what the browser asks for
+
+    def act_reclaim(self):
+        self.site.nodes[self.lab].owner("reclaim", "--now", "-m", "a lecture")
+
+    def act_cleared_ago(self):
+        """Between the coordinator's own event and now: the page has just shown it."""
+        at = max(event["at_wall_ms"] for event in self.site.rest.events() if event["kind"] == "reclaim.cleared")
+        return {"shown_ms": int(time.time() * 1000) - at}
+
+    def act_release(self):
+        self.site.nodes[self.lab].owner("release")
+
+    def act_stop_coordinator(self):
+        self.site.coordinator.process.stop()
+
+    def act_start_coordinator(self):
+        self.site.coordinator.start()
+
+    def act_submit(self):
+        self.site.submit("another", 100, 10, 0.2)
+        return {"number": self.site.job("another")["number"]}
+
+    def act_revoke_student(self):
+        self.site.rest.call("DELETE", f"/v1/tokens/{self.student['info']['id']}")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

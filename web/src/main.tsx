@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+import { createRoot } from "react-dom/client";
+import { App } from "./app";
+import "./style.css";
+
+const root = document.getElementById("root");
+if (root) createRoot(root).render(<App />);

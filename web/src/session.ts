@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the token is: in this window's sessionStorage, which other sites and other windows cannot read and which ends
+// with the window. Nothing is sent by itself, as a cookie would be, so no other page can act in its user's name.
+// docs/adr/0015 weighs both.
+const KEY = "reclaimnet.token";
+
+export function savedToken(): string {
+  return sessionStorage.getItem(KEY) ?? "";
+}
+
+export function saveToken(token: string): void {
+  sessionStorage.setItem(KEY, token);
+}
+
+export function forgetToken(): void {
+  sessionStorage.removeItem(KEY);
+}
+
+/** What a pasted text is not; empty if it looks like a user's token. */
+export function complaintAbout(token: string): string {
+  if (token === "") return "Paste your token.";
+  if (token.startsWith("rn1."))
+    return "This is a join token, which is for machines. You need one that begins with rnu1.";
+  if (!/^rnu1\.[^.]+\.[0-9a-f]{64}\.[^.]+$/.test(token))
+    return "This is not a whole token. It begins with rnu1. and has three dots.";
+  return "";
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the coordinator answers, as far as the dashboard shows it (docs/openapi.yaml has all of it).
+
+export type Role = "viewer" | "user" | "owner" | "admin";
+
+export interface Whoami {
+  user: string;
+  lab: string;
+  role: Role;
+}
+
+export interface LendingWindow {
+  days: string[];
+  from: string;
+  to: string;
+}
+
+export interface Contract {
+  lends: boolean;
+  lends_gpus: boolean;
+  gpus: number[];
+  windows: LendingWindow[];
+  time_zone: string;
+  holidays: string[];
+  idle: { idle_minutes: number; foreign_vram_mib: number };
+  notice_s: number;
+  min_free_s: number;
+  guest_cpu_milli: number;
+  guest_memory_mib: number;
+  guest_disk_mib: number;
+  uplink_bps_normal: number;
+  uplink_bps_evacuation: number;
+  max_guests: number;
+  orphan_limit_s: number;
+  max_drain_s: number;
+  allow_users: string[];
+  allow_labs: string[];
+  own_lab_first: boolean;
+}
+
+export interface Gpu {
+  index: number;
+  model: string;
+  memory_mib: number;
+  is_static: boolean;
+}
+
+export interface GpuTelemetry {
+  index: number;
+  utilisation_percent: number;
+  memory_used_mib: number;
+  temperature_c: number;
+  power_mw: number;
+  foreign_processes: number;
+  is_wedged: boolean;
+}
+
+export interface Guest {
+  job_number: number;
+  user: string;
+  lab: string;
+  state: JobState;
+  gpus: number;
+  since_wall_ms: number;
+}
+
+export type Lending =
+  "open" | "not_lending" | "outside_window" | "owner_present" | "reclaimed" | "paused" | "draining";
+
+export interface Node {
+  id: string;
+  lab: string;
+  state: "up" | "suspect" | "lost" | "left";
+  is_connected: boolean;
+  is_revoked: boolean;
+  lending: Lending;
+  facts: {
+    hostname: string;
+    cpu_milli: number;
+    memory_mib: number;
+    disk_mib: number;
+    gpus: Gpu[];
+    warnings: string[];
+  };
+  contract: Contract;
+  telemetry: {
+    cpu_percent: number;
+    memory_used_mib: number;
+    disk_free_mib: number;
+    guests: number;
+    logins: number;
+    gpus: GpuTelemetry[];
+  };
+  silent_ms: number;
+  departures_per_day: number;
+  jobs: string[];
+  guests: Guest[];
+  version: string;
+  joined_wall_ms: number;
+}
+
+export type JobState =
+  | "queued"
+  | "placing"
+  | "starting"
+  | "running"
+  | "noticed"
+  | "saving"
+  | "draining"
+  | "succeeded"
+  | "failed"
+  | "cancelled";
+
+export interface GenerationRef {
+  generation: number;
+  step: number;
+  bytes: number;
+  created_wall_ms: number;
+}
+
+export interface Job {
+  id: string;
+  number: number;
+  owner: string;
+  lab: string;
+  spec: {
+    name: string;
+    command: string[];
+    priority: number;
+    resources: { gpus: number; cpu_milli: number; memory_mib: number };
+    checkpoint: { is_stateless: boolean };
+  };
+  state: JobState;
+  epoch: string;
+  node: string;
+  submitted_wall_ms: number;
+  started_wall_ms: number;
+  finished_wall_ms: number;
+  exit_code: number;
+  restarts: number;
+  displacements: number;
+  reason: string;
+  durable: GenerationRef;
+  is_degraded: boolean;
+}
+
+export interface Attempt {
+  job: string;
+  epoch: string;
+  node: string;
+  state: string;
+  end: string;
+  leased_wall_ms: number;
+  started_wall_ms: number;
+  ended_wall_ms: number;
+  exit_code: number;
+  detail: string;
+  resumed_generation: number;
+  placed_because: string;
+}
+
+export interface Generation {
+  generation: GenerationRef;
+  source: string;
+  holders: string[];
+  committed_wall_ms: number;
+}
+
+export interface Why {
+  sentence: string;
+  queue_position: number | null;
+  evacuation: { sentence: string } | null;
+}
+
+export interface Reclaim {
+  id: string;
+  node: string;
+  kind: "announced" | "notice" | "emergency" | "lost";
+  phase: "declared" | "evacuating" | "cut" | "cleared" | "returned" | "wedged";
+  gpus: number[];
+  declared_ns: number;
+  deadline_ns: number;
+  cut_ns: number;
+  killed_ns: number;
+  cleared_ns: number;
+  returned_ns: number;
+  declared_wall_ms: number;
+  message: string;
+  remains: string[];
+  processes_killed: number;
+}
+
+export interface SiteEvent {
+  seq: number;
+  kind: string;
+  message: string;
+  job: string;
+  node: string;
+  lab: string;
+  user: string;
+  at_wall_ms: number;
+  data: Record<string, string>;
+}
+
+export interface Hazard {
+  is_lent: boolean;
+  rate_per_hour: number;
+  base_per_hour: number;
+  factors: { name: string; value: number; low: number; high: number; events: number; detail: string }[];
+  reclaimed_within: { horizon_s: number; probability: number; low: number; high: number }[];
+  prior: string;
+}
+
+export interface HistoryPoint {
+  node: string;
+  bucket_wall_ms: number;
+  bucket_s: number;
+  samples: number;
+  cpu_percent: number;
+  guests: number;
+  lending_share: number;
+  gpus: { index: number; utilisation_percent: number }[];
+}
+
+export interface Health {
+  is_ok: boolean;
+  is_adopting: boolean;
+  reason: string;
+}

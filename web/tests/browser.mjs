@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dashboard as people use it: real Chromium, a real coordinator. Told by tests/system/dashboard_test.py in JSON
+// lines where the site is; asks it by `act` for what owners, students and failing cables do. Environment: RN_WEB_BUILD
+// (the folder with node_modules), RN_CHROMIUM, RN_SHOTS (pictures go there; empty: none are kept).
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+
+const require = createRequire(join(process.env.RN_WEB_BUILD, "package.json"));
+const { chromium } = require("playwright-core");
+const axeSource = require("axe-core").source;
+
+const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+const read = async () => JSON.parse((await lines.next()).value);
+const say = (message) => process.stdout.write(`${JSON.stringify(message)}\n`);
+
+/** Something that only the test around us can do; answers what it answers. */
+async function act(what, more = {}) {
+  say({ act: what, ...more });
+  return read();
+}
+
+const site = await read();
+const WIDE = { width: 1280, height: 900 };
+const PHONE = { width: 360, height: 740 };
+/** For one thing to be seen; a machine that is full of other tests is slow. */
+const PATIENCE_MS = 60_000;
+
+const browser = await chromium.launch({ executablePath: process.env.RN_CHROMIUM, args: ["--disable-gpu"] });
+const strangers = [];
+const complaints = [];
+
+async function newPage(options = {}) {
+  // The site's own certificate authority is not this browser's: who opens the page says once that it is the right one.
+  const context = await browser.newContext({
+    ignoreHTTPSErrors: true,
+    viewport: WIDE,
+    reducedMotion: "reduce",
+    ...options,
+  });
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
+  page.on("request", (request) => {
+    if (!request.url().startsWith(`${site.url}/`)) strangers.push(request.url());
+  });
+  page.on("console", (message) => {
+    // A coordinator that is away and a token that is refused are the browser's news, too, and what we wait for.
+    const isExpected = /Failed to load resource: (net::ERR_|the server responded with a status of (401|403|503))/;
+    if (message.type() === "error" && !isExpected.test(message.text())) complaints.push(message.text());
+  });
+  page.on("pageerror", (error) => complaints.push(String(error)));
+  return page;
+}
+
+async function step(name, run) {
+  const begun = Date.now();
+  await run();
+  say({ step: name, ms: Date.now() - begun });
+}
+
+/** Nothing that axe-core finds, and nothing that leaves the window to the side. */
+async function isAccessible(page, what) {
+  await page.evaluate(axeSource);
+  const found = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+  const told = found.violations.map(
+    (one) => `${one.id}: ${one.help}: ${one.nodes.map((node) => node.html).join(" | ")}`,
+  );
+  assert.deepEqual(told, [], what);
+}
+
+async function fits(page, what) {
+  const beyond = await page.evaluate(
+    () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
+  );
+  assert.ok(beyond <= 0, `${what}: ${beyond} px stand out to the side`);
+}
+
+/** Those of docs/dashboard.md. */
+const KEPT = ["connection-lost", "operator-wide", "owner-phone", "owner-taken-back", "owner-wide", "student-wide"];
+
+async function shoot(page, name, fullPage = false) {
+  if (process.env.RN_SHOTS && KEPT.includes(name))
+    await page.screenshot({ path: join(process.env.RN_SHOTS, `${name}.png`), fullPage });
+}
+
+/** The view wide and light, and on a phone in the dark: contrasts and widths have nothing to do with each other. */
+async function look(page, name) {
+  for (const [width, viewport, colorScheme] of [
+    ["wide", WIDE, "light"],
+    ["phone", PHONE, "dark"],
+  ]) {
+    await page.setViewportSize(viewport);
+    await page.emulateMedia({ colorScheme });
+    await page.evaluate(() => window.scrollTo(0, 0));
+    await isAccessible(page, `${name}, ${width}, ${colorScheme}`);
+    await fits(page, `${name}, ${width}`);
+    await shoot(page, `${name}-${width}`, width === "phone");
+  }
+  await page.setViewportSize(WIDE);
+  await page.emulateMedia({ colorScheme: "light" });
+}
+
+async function logIn(page, token) {
+  await page.goto(`${site.url}/ui/`);
+  await page.getByLabel("Your token").fill(token);
+  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByText("Live", { exact: true }).waitFor();
+}
+
+const owner = await newPage();
+await step("a stranger is asked for a token and told what is wrong with one", async () => {
+  await owner.goto(`${site.url}/`);
+  assert.equal(new URL(owner.url()).pathname, "/ui/");
+  const field = owner.getByLabel("Your token");
+  await field.waitFor();
+  for (const [token, words] of [
+    ["", "Paste your token."],
+    ["rn1.t-1.abc.def", "This is a join token"],
+    ["password", "This is not a whole token"],
+    [site.tokens.expired, "the token has expired"],
+  ]) {
+    await field.fill(token);
+    await owner.keyboard.press("Enter");
+    await owner.getByRole("alert").filter({ hasText: words }).waitFor();
+  }
+  await look(owner, "login");
+});
+
+await step("an owner sees to whom the machine is lent, without what runs there", async () => {
+  await logIn(owner, site.tokens.owner);
+  await owner.getByRole("heading", { level: 1, name: "My machines" }).waitFor();
+  const machine = owner.getByRole("article");
+  await machine.getByText(`student of lab-s, job ${site.job}`).waitFor();
+  await machine.getByText("GPU 0").first().waitFor();
+  assert.equal(await owner.getByText("secret-name").count(), 0, "the job's name is its user's");
+  await machine.getByText("Contract", { exact: true }).click();
+  await machine.getByText("Lent around the clock.").waitFor();
+  await look(owner, "owner");
+});
+
+const student = await newPage();
+await step("a student sees the job, its log as it grows, and where it is", async () => {
+  await logIn(student, site.tokens.student);
+  await student.getByRole("link", { name: `${site.job} secret-name` }).click();
+  await student.getByText(`${site.host} (${site.lab})`).first().waitFor();
+  const log = student.getByRole("log");
+  await log.filter({ hasText: "step=" }).waitFor();
+  const before = (await log.textContent()).length;
+  await student.waitForFunction((length) => document.querySelector(".log").textContent.length > length, before);
+  await student.getByText(/^number \d+, /).waitFor();
+});
+
+const operator = await newPage();
+await step("an operator sees every lab, a machine's forecast, and events that fit", async () => {
+  await logIn(operator, site.tokens.admin);
+  await operator.getByRole("heading", { level: 1, name: "Site" }).waitFor();
+  for (const lab of ["lab-a", "lab-b"]) await operator.getByRole("heading", { level: 3, name: lab }).waitFor();
+  await operator.locator(".node summary").first().click();
+  await operator.getByText("Taken back within").waitFor();
+  await operator.getByLabel("Only with the words").fill("node.joined");
+  const rows = operator.getByRole("region", { name: "Events" }).locator("tbody tr");
+  await operator.waitForFunction(() => document.querySelectorAll("[aria-label=Events] tbody tr").length === 2);
+  for (const kind of await rows.locator("td:nth-child(2)").allTextContents()) assert.equal(kind, "node.joined");
+  await operator.getByLabel("Only with the words").fill("");
+});
+
+await step("a machine that is taken back shows cut, cleared and returned as they happen", async () => {
+  await act("reclaim");
+  const steps = owner.getByRole("status").locator(".steps");
+  for (const what of ["Network cut", "Cleared"])
+    await steps.getByRole("listitem").filter({ hasText: what }).filter({ hasText: "after" }).waitFor();
+  await owner.getByText("cleared: all yours").first().waitFor();
+  await owner.getByText("Nobody is on it.").waitFor();
+  await shoot(owner, "owner-taken-back");
+  const { shown_ms } = await act("cleared_ago");
+  say({ figure: "from the node's record of `cleared` at the coordinator until the page shows it", ms: shown_ms });
+});
+
+await step("the student's job goes on elsewhere, and what was lost is told", async () => {
+  const rows = student.getByRole("region", { name: "Attempts" }).locator("tbody tr");
+  await student.waitForFunction(() => document.querySelectorAll("[aria-label=Attempts] tbody tr").length === 2);
+  await rows.first().getByText("running").waitFor();
+  await rows.last().getByText("reclaimed").waitFor();
+  await student.locator(".tile").filter({ hasText: "Had to move" }).getByText("once").waitFor();
+  await student.locator(".run-lost").waitFor({ state: "attached" });
+  await student.getByRole("log").filter({ hasText: "step=" }).waitFor();
+  await look(student, "student");
+});
+
+await step("the operator sees the migration, and all of it is accessible", async () => {
+  await operator.getByRole("region", { name: "Migrations" }).locator("tbody tr").first().waitFor();
+  await look(operator, "operator");
+});
+
+await step("a machine that is lent again is so on the page", async () => {
+  await act("release");
+  await owner.getByText("free to borrow").waitFor();
+  await owner.getByRole("region", { name: "What was taken back" }).getByText("lent again").waitFor();
+});
+
+await step("by keyboard alone: past the menu, and from view to view", async () => {
+  await owner.reload();
+  await owner.getByText("Live", { exact: true }).waitFor();
+  await owner.keyboard.press("Tab");
+  assert.equal(await owner.evaluate(() => document.activeElement.textContent), "To the content");
+  await owner.keyboard.press("Enter");
+  assert.equal(await owner.evaluate(() => document.activeElement.id), "main");
+  await owner.getByRole("link", { name: "My jobs" }).focus();
+  await owner.keyboard.press("Enter");
+  await owner.getByRole("heading", { level: 1, name: "My jobs" }).waitFor();
+});
+
+await step("a lost connection is said, and what came meanwhile is there afterwards", async () => {
+  await act("stop_coordinator");
+  await student.getByRole("alert").filter({ hasText: "Connection lost" }).waitFor();
+  await isAccessible(student, "connection lost");
+  await shoot(student, "connection-lost");
+  await act("start_coordinator");
+  await student
+    .getByRole("button", { name: "Try now" })
+    .click({ timeout: 1_000 })
+    .catch(() => {});
+  await student.getByText("Live", { exact: true }).waitFor();
+  const { number } = await act("submit");
+  await student.getByRole("link", { name: `${number} another` }).waitFor();
+});
+
+await step("a token that is revoked ends the window with a word", async () => {
+  await act("revoke_student");
+  await student.getByRole("alert").filter({ hasText: "You were logged out: the token was revoked" }).waitFor();
+  assert.equal(await student.evaluate(() => sessionStorage.length), 0);
+  await student.reload();
+  await student.getByLabel("Your token").waitFor();
+});
+
+await step("logging out forgets the token", async () => {
+  await owner.getByRole("button", { name: "Log out" }).click();
+  await owner.getByLabel("Your token").waitFor();
+  assert.equal(await owner.evaluate(() => sessionStorage.length), 0);
+});
+
+assert.deepEqual(strangers, [], "requests that left the site");
+assert.deepEqual(complaints, [], "what the browser complained of");
+await browser.close();
+say({ done: true });
+process.exit(0);
