@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the token is: in this window's sessionStorage, which other sites and other windows cannot read and which ends
 // with the window. Nothing is sent by itself, as a cookie would be, so no other page can act in its user's name.
-// docs/adr/0015 weighs both.
+// docs/adr/0016 weighs both.
 const KEY = "reclaimnet.token";
 
 export function savedToken(): string {
