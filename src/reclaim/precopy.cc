@@ -5,7 +5,9 @@
 
 namespace rn::reclaim {
 
-double Precopy::pause_s(std::uint32_t rounds) const { return whole_s * std::pow(dirty, rounds); }
+double Precopy::pause_s(std::uint32_t rounds) const {
+  return whole_s * std::pow(dirty, rounds);
+}
 
 double Precopy::total_s(std::uint32_t rounds) const {
   if (dirty == 1) return whole_s * (rounds + 1);
@@ -18,8 +20,7 @@ bool goes_another_round(const Precopy& left, double budget_s) {
 
 std::uint32_t precopy_rounds(const Precopy& state, double budget_s) {
   std::uint32_t rounds = 0;
-  while (rounds < kRoundsMost &&
-         goes_another_round({state.pause_s(rounds), state.dirty}, budget_s))
+  while (rounds < kRoundsMost && goes_another_round({state.pause_s(rounds), state.dirty}, budget_s))
     ++rounds;
   return rounds;
 }

@@ -8,7 +8,9 @@ namespace {
 
 constexpr double kState = 10e9, kWay = 125e6;  // 10 GB over 1 Gbit/s: 80 s
 
-Precopy changing(double bytes_per_s) { return {kState / kWay, bytes_per_s / kWay}; }
+Precopy changing(double bytes_per_s) {
+  return {kState / kWay, bytes_per_s / kWay};
+}
 
 /// Round by round, in bytes: what is changed in one is what the next sends.
 struct Sent {
