@@ -8,6 +8,7 @@
 #include "model/data_sets.h"
 #include "model/signing.h"
 #include "reclaim/destinations.h"
+#include "reclaim/precopy.h"
 
 namespace rn::coordinator {
 
@@ -216,19 +217,20 @@ std::vector<PeerGrant> store_grants(
   return grants;
 }
 
-/// How fast what is saved changes, against what the way carries: above 0.8 a copy ahead is stale
-/// before it is there.
-double dirty_share(
+/// A round of sending ahead to `to`: what is durable, on the way, and how fast it changes.
+reclaim::Precopy round_of(
     const State& state, const JobEntry& job, const NodeEntry& from, const NodeEntry& to
 ) {
   constexpr double kUnknownWay = 12.5e6;  // 100 Mbit/s
   const GenerationRef& newest = job.row.job.durable;
   const GenerationRef& before = job.row.job.previous;
-  if (before.generation == 0 || before.epoch != newest.epoch) return 0;
+  const double sure = sure_rate(state, from, to);
+  const double way = sure > 0 ? sure : kUnknownWay;
+  reclaim::Precopy round{.whole_s = static_cast<double>(newest.bytes) / way, .dirty = 0};
+  if (before.generation == 0 || before.epoch != newest.epoch) return round;
   const double seconds = static_cast<double>(newest.created_wall_ms - before.created_wall_ms) / 1e3;
-  const double rate = sure_rate(state, from, to);
-  if (!(seconds > 0)) return 1;
-  return static_cast<double>(newest.new_bytes) / seconds / (rate > 0 ? rate : kUnknownWay);
+  round.dirty = seconds > 0 ? static_cast<double>(newest.new_bytes) / seconds / way : 1;
+  return round;
 }
 
 bool has_budget(const State& state, const NodeEntry& source) {
@@ -247,7 +249,7 @@ std::vector<PeerGrant> precopy_grants(
     const CopyNeeds& needs,
     const std::vector<PeerGrant>& copies
 ) {
-  constexpr double kDirtyMost = 0.8;
+  constexpr double kPause_s = 0;  // each save is a round: nobody knows when the last one was
   const Job& j = job.row.job;
   const bool is_wanted = attempt.row.attempt.state == AttemptState::kRunning &&
                          j.durable.generation > 0 && j.durable.epoch == j.epoch &&
@@ -265,7 +267,7 @@ std::vector<PeerGrant> precopy_grants(
       [&](const PeerGrant& peer) { return peer.node == next->row.node; }
   );
   if (!is_allowed || !is_apart || gets_one || room_for_copies(*next) < j.durable.bytes) return {};
-  if (dirty_share(state, job, source, *next) >= kDirtyMost) return {};
+  if (!reclaim::goes_another_round(round_of(state, job, source, *next), kPause_s)) return {};
   NodeEntry& peer = *state.find_node(next->row.node);
   peer.copies_of.insert(j.id);
   return {grant_for(
