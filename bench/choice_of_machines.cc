@@ -164,9 +164,8 @@ void run(unsigned nodes, double days, std::uint64_t seeds) {
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) Site(nodes, days, seed).play(table);
   std::printf("%u nodes, %.0f days, seeds 1 to %llu\n", nodes, days, (unsigned long long)seeds);
   for (const auto& [rule, chosen] : table) {
-    const auto share = [&](double count) {
-      return 100 * count / static_cast<double>(chosen.times);
-    };
+    const auto times = static_cast<double>(chosen.times);
+    const auto share = [times](double count) { return 100 * count / times; };
     std::printf(
         "%-27s %5zu choices, taken within 1 h %4.1f %%, 4 h %4.1f %%, 12 h %4.1f %%; forecast for "
         "4 h %4.1f %%\n",
