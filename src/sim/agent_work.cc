@@ -58,6 +58,14 @@ Result<crypto::Key256> open_job_key(const crypto::BoxKey& box, BlobView sealed, 
   return key;
 }
 
+constexpr std::uint64_t kFrozenBytesLeast = 128U << 10;  // all others are of some bytes
+
+bool is_mostly_frozen(const Manifest& manifest) {
+  return std::any_of(manifest.files.begin(), manifest.files.end(), [](const FileEntry& file) {
+    return file.path == kCheckpoint && file.bytes > kFrozenBytesLeast;
+  });
+}
+
 }  // namespace
 
 /// A sender that is fed by the snapshot under way.
@@ -375,10 +383,22 @@ bool AgentWork::has_news(const std::string& disk, const GenerationRef& since) {
   return known == nullptr || known->step != state.step;
 }
 
+/// Of the generation before, where most of it is frozen: that is not new. (All else of a save is,
+/// so that what a story says of a generation is true of its every byte.)
+checkpoint::SnapshotCache AgentWork::known_chunks(const GenerationRef& parent) {
+  checkpoint::SnapshotCache cache;
+  if (parent.generation == 0) return cache;
+  const auto manifest = store_->load_manifest(parent.job, parent.manifest);
+  if (!manifest) return cache;
+  const auto parsed = checkpoint::parse_manifest(manifest->body);
+  if (parsed && is_mostly_frozen(*parsed)) cache.add_chunks(*parsed);
+  return cache;
+}
+
 agent::WorkResult AgentWork::snapshot(const agent::Work& work, const agent::TakeSnapshot& take) {
   FileSystem& disk = host_.fs();
   const std::string file = work_folder(take.disk) + "/" + std::string(kCheckpoint);
-  const auto bytes = read_all(disk, file, 4096);
+  const auto bytes = read_all(disk, file, kCheckpointBytesMost);
   const auto state = bytes ? parse_checkpoint(*bytes) : Result<TrainingState>(fail(bytes.error()));
   if (!state && !planted("agent.takes_torn_checkpoints")) return agent::NothingNew{};
   if (take.parent.generation != 0) {
@@ -399,7 +419,7 @@ agent::WorkResult AgentWork::snapshot(const agent::Work& work, const agent::Take
   request.temporary = agent::temporary_globs(take.spec);
   request.signer = host_.identity().node;
   request.offer = [&](const checkpoint::FreshChunk& chunk) { offer(work.guest, chunk); };
-  checkpoint::SnapshotCache cache;
+  checkpoint::SnapshotCache cache = known_chunks(take.parent);
   const checkpoint::SnapshotDeps deps{
       **folder, *store_, host_.machine().clock(), rng_, keys, host_.identity().verify_key};
   const auto taken = checkpoint::take_snapshot(deps, request, cache);

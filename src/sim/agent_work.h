@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "checkpoint/chunk_feed.h"
 #include "checkpoint/chunk_store.h"
+#include "checkpoint/snapshot_cache.h"
 #include "sim/agent_host.h"
 #include "sim/lines.h"
 
@@ -58,6 +59,7 @@ class AgentWork {
   agent::WorkResult fetch_image(const agent::FetchImage& fetch);
   /// Over the lines, where images take time.
   void fetch_over_lines(const agent::FetchImage& fetch, const Done& done);
+  checkpoint::SnapshotCache known_chunks(const GenerationRef& parent);
   agent::WorkResult snapshot(const agent::Work& work, const agent::TakeSnapshot& take);
   agent::WorkResult upload(const agent::Work& work, const agent::UploadOutputs& upload);
   /// Over the lines, where outputs take time.

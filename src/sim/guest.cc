@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/guest.h"
 
-#include <cstring>
+#include <algorithm>
 
 namespace rn::sim {
 
@@ -10,9 +10,33 @@ namespace {
 // Padded to a fixed length so that the file's layout never moves.
 constexpr std::string_view kHeader =
     R"({"state":{"dtype":"U64","shape":[2],"data_offsets":[0,16]}}      )";
+constexpr std::string_view kFrozenHeader =
+    R"({"frozen":{"dtype":"U8","shape":[261992],"data_offsets":[0,261992]},)"
+    R"("state":{"dtype":"U64","shape":[2],"data_offsets":[261992,262008]}}         )";
+constexpr std::size_t kFrozenHead = 256U << 10;  // one chunk, whole, and the state in the next
 
 void put64(Blob& out, std::uint64_t value) {
   for (int i = 0; i < 8; ++i) out.push_back(static_cast<std::uint8_t>(value >> (8 * i)));
+}
+
+/// All of the file but the state. What is frozen is noise: it is sent as long as it is.
+Blob make_head(bool has_frozen_layers) {
+  const std::string_view header = has_frozen_layers ? kFrozenHeader : kHeader;
+  Blob out;
+  put64(out, header.size());
+  out.insert(out.end(), header.begin(), header.end());
+  TrainingState noise;
+  while (has_frozen_layers && out.size() < kFrozenHead) {
+    noise = next(noise);
+    put64(out, noise.chain);
+  }
+  return out;
+}
+
+const Blob& head_of(bool has_frozen_layers) {
+  static const Blob kPlain = make_head(false);
+  static const Blob kFrozen = make_head(true);
+  return has_frozen_layers ? kFrozen : kPlain;
 }
 
 std::uint64_t get64(BlobView bytes) {
@@ -41,6 +65,7 @@ JobSpec Training::spec() const {
       {"IN_PLACE", std::to_string(int(saves_in_place))},
       {"HANDLES_TERM", std::to_string(int(handles_term))},
       {"CRASH_AT", std::to_string(crash_at_step)}};
+  if (has_frozen_layers) spec.env["FROZEN"] = "1";
   spec.checkpoint.paths = {"*.safetensors"};
   spec.checkpoint.copies = copies;
   if (wants_data) spec.data = {kDataSet};
@@ -55,6 +80,7 @@ Training Training::from(const std::map<std::string, std::string>& env) {
   out.saves_in_place = number(env, "IN_PLACE", 0) != 0;
   out.handles_term = number(env, "HANDLES_TERM", 0) != 0;
   out.crash_at_step = number(env, "CRASH_AT", 0);
+  out.has_frozen_layers = number(env, "FROZEN", 0) != 0;
   return out;
 }
 
@@ -71,26 +97,25 @@ TrainingState state_after(std::uint64_t steps) {
   return state;
 }
 
-Blob checkpoint_of(const TrainingState& state) {
-  Blob out;
-  put64(out, kHeader.size());
-  out.insert(out.end(), kHeader.begin(), kHeader.end());
+Blob checkpoint_of(const TrainingState& state, bool has_frozen_layers) {
+  Blob out = head_of(has_frozen_layers);
   put64(out, state.step);
   put64(out, state.chain);
   return out;
 }
 
 Result<TrainingState> parse_checkpoint(BlobView bytes) {
-  if (bytes.size() != 8 + kHeader.size() + 16 || get64(bytes) != kHeader.size() ||
-      std::memcmp(bytes.data() + 8, kHeader.data(), kHeader.size()) != 0) {
-    return fail(ErrorCode::kCorrupt, "not a whole checkpoint");
+  for (const bool has_frozen_layers : {false, true}) {
+    const Blob& head = head_of(has_frozen_layers);
+    if (bytes.size() != head.size() + 16 || !std::equal(head.begin(), head.end(), bytes.begin()))
+      continue;
+    return TrainingState{get64(bytes.subspan(head.size())), get64(bytes.subspan(head.size() + 8))};
   }
-  return TrainingState{
-      get64(bytes.subspan(8 + kHeader.size())), get64(bytes.subspan(16 + kHeader.size()))};
+  return fail(ErrorCode::kCorrupt, "not a whole checkpoint");
 }
 
 TrainingState read_checkpoint(FileSystem& fs, const std::string& path) {
-  const auto bytes = read_all(fs, path, 4096);
+  const auto bytes = read_all(fs, path, kCheckpointBytesMost);
   if (!bytes) return {};
   return parse_checkpoint(*bytes).value_or(TrainingState{});
 }

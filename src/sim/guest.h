@@ -28,6 +28,9 @@ struct Training {
   std::uint32_t copies = 1;  ///< durable copies that its user asks for
   bool wants_data = false;   ///< reads the data set kDataSet
 
+  /// Most of its file is layers that no step changes: a later save is new by its last chunk alone.
+  bool has_frozen_layers = false;
+
   JobSpec spec() const;
   static Training from(const std::map<std::string, std::string>& env);
 };
@@ -42,9 +45,11 @@ TrainingState next(TrainingState state);
 /// The state after `steps` steps from the start.
 TrainingState state_after(std::uint64_t steps);
 
+inline constexpr std::size_t kCheckpointBytesMost = 512U << 10;
+
 /// A complete safetensors file, and back. Reading answers the start state if there is no whole
 /// file: that is what scripts do.
-Blob checkpoint_of(const TrainingState& state);
+Blob checkpoint_of(const TrainingState& state, bool has_frozen_layers);
 TrainingState read_checkpoint(FileSystem& fs, const std::string& path);
 /// nullopt unless the bytes are a whole checkpoint.
 Result<TrainingState> parse_checkpoint(BlobView bytes);

@@ -155,7 +155,7 @@ void Machine::save(Container& container) {
   save_beside(container);
   say(container, "saves step " + std::to_string(container.progress.step));
   const std::string path = container.work + "/model.safetensors";
-  const Blob bytes = checkpoint_of(container.progress);
+  const Blob bytes = checkpoint_of(container.progress, container.training.has_frozen_layers);
   if (container.training.saves_in_place) {
     // A script that writes in place can be caught in the middle by a kill: first half now, the rest
     // a moment later.

@@ -31,7 +31,7 @@ const std::map<std::string, Verb>& verbs() {
       {"submit",
        {2,
         "submit JOB [steps=N] [save-every=N] [step=1s] [copies=N] [in-place] "
-        "[handles-term]"}},
+        "[handles-term] [data] [frozen-layers]"}},
       {"wait",
        {5,
         "wait JOB STATE|durable|on NODE|off NODE|sent NODE|awaits NODE|finished within DURATION, "
@@ -160,6 +160,7 @@ class Player {
     training.saves_in_place = has_word(command, "in-place");
     training.handles_term = has_word(command, "handles-term");
     training.wants_data = has_word(command, "data");
+    training.has_frozen_layers = has_word(command, "frozen-layers");
     cluster_->submit(command.words[1], training);
     return {};
   }

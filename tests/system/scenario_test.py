@@ -80,7 +80,7 @@ def unplayable(commands):
             why = ONLY_SIMULATED.get(verb, "this player does not know it")
             found.append(f"line {command.line}: {' '.join(command.words)}: {why}")
         found += [f"line {command.line}: {word}: the real guest cannot" for word in command.words
-                  if word.startswith("crash-at=")]
+                  if word.startswith("crash-at=") or word == "frozen-layers"]
         found += [f"line {command.line}: {word}: traffic_test.py has states of a size and a line" for word in
                   command.words if word.startswith("weight=")]
         found += [f"line {command.line}: {word}: the real site takes as many as it has cores for" for word in
