@@ -62,12 +62,18 @@ TEST(WardenGpu, what_a_dead_guest_still_holds_is_wedged_and_nobodys_until_it_is_
   take.kind = ReclaimKind::kEmergency;
   take.gpus = {0};
   ASSERT_EQ(node.ask(take).code, "");
-  ASSERT_TRUE(eventually([&] { return node.state().reclaims.back().phase == ReclaimPhase::kWedged; }
+  // On a machine that is too busy the first look may find that the driver does not answer in time:
+  // the next ones do.
+  const std::vector<std::string> held = {"GPU context of process " + pid + ": GPU 0"};
+  ASSERT_TRUE(eventually(
+      [&] {
+        const ReclaimRecord record = node.state().reclaims.back();
+        return record.phase == ReclaimPhase::kWedged && record.remains == held;
+      },
+      60
   )) << to_string(node.state().reclaims.back().phase);
-  const ReclaimRecord wedged = node.state().reclaims.back();
-  EXPECT_NE(wedged.killed_ns, 0) << "the process is gone, what it held is not";
-  ASSERT_EQ(wedged.remains.size(), 1U);
-  EXPECT_EQ(wedged.remains[0], "GPU context of process " + pid + ": GPU 0");
+  EXPECT_NE(node.state().reclaims.back().killed_ns, 0)
+      << "the process is gone, what it held is not";
   ASSERT_EQ(node.state().gpus.size(), 1U);
   EXPECT_TRUE(node.state().gpus[0].is_wedged);
 
