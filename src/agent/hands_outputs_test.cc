@@ -290,6 +290,7 @@ TEST_F(HandsOutputs, they_go_as_fast_as_they_may_and_it_is_seen_how_far_they_are
   std::atomic<bool> is_over = false;
   TransferGauge::Seen seen;
   std::thread looking([&] {
+    // Between two looks, until the upload is over.
     for (; !is_over; std::this_thread::sleep_for(milliseconds(5))) {
       const TransferGauge::Seen now = gauge->look();
       if (!now.socket.remote.empty()) seen = now;
@@ -316,6 +317,7 @@ TEST_F(HandsOutputs, a_cut_lets_go_of_the_disk_in_the_middle_of_a_piece_that_goe
   w.disk = folder + "/disk";
   const auto gauge = std::make_shared<TransferGauge>(1'000'000);
   std::thread owner([&] {
+    // Between two looks, until some of it is on its way.
     while (gauge->look().bytes_sent < (64 << 10)) std::this_thread::sleep_for(milliseconds(2));
     is_cancelled = true;
   });

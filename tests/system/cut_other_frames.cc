@@ -263,7 +263,7 @@ class CutOfFrames : public Site {
 
   /// None of any type, once those that were under way have come.
   void expect_none(Frames& frames) const {
-    usleep(static_cast<useconds_t>(kTooLateNs / 1000));
+    usleep(static_cast<useconds_t>(kTooLateNs / 1000));  // what was under way has come
     const auto before = frames.come();
     usleep(200'000);  // two hundred of each type are sent meanwhile
     EXPECT_EQ(frames.come(), before);
@@ -279,7 +279,7 @@ TEST_F(CutOfFrames, frames_that_are_no_ip_pass_in_neither_direction) {
   ASSERT_TRUE(eventually([&] { return in.has_each_of({}, all); }));
 
   ASSERT_NO_FATAL_FAILURE(open_cut());
-  usleep(static_cast<useconds_t>(kTooLateNs / 1000));
+  usleep(static_cast<useconds_t>(kTooLateNs / 1000));  // what passed before the filter has come
   const auto filtered = out.come();
   ASSERT_TRUE(eventually([&] { return out.has_each_of(filtered, {ETHERTYPE_ARP}); }));
   auto after = out.come();
