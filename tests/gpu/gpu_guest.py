@@ -15,6 +15,7 @@
                                           --stop-at: ends itself by SIGKILL after step M. --again-at: after step M it
                                           forgets everything and resumes from FILE in the same process and context
 
+--wait 1: it waits for a line on its standard input before it touches the device.
 --device cpu does the same without a GPU, where memory is the process's own: for tests of this file."""
 import argparse
 import hashlib
@@ -250,6 +251,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tenant", choices=TENANTS)
     parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--wait", type=int, default=0)
     parser.add_argument("--mib", type=int, default=0)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--save-every", type=int, default=10)
@@ -257,6 +259,8 @@ def main():
     parser.add_argument("--stop-at", type=int, default=0)
     parser.add_argument("--again-at", type=int, default=0)
     options = parser.parse_args()
+    if options.wait and not sys.stdin.readline():
+        sys.exit("gpu_guest: nobody gave the word")
     device = torch.device(options.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         sys.exit("gpu_guest: PyTorch sees no CUDA device here; --device cpu runs without one")

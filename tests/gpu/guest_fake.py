@@ -8,6 +8,8 @@ import time
 
 tenant, words = sys.argv[1], sys.argv[2:]
 flags = dict(zip(words[::2], words[1::2]))
+if "--wait" in flags:
+    sys.stdin.readline()
 is_so = os.environ.get("RN_FAKE_GUEST", "")
 if tenant in ("idle", "training", "holding", "endless", "leave"):
     if is_so == "mute":
