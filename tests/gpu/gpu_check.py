@@ -36,20 +36,20 @@ def figures(samples):
 
 
 class Tenant:
-    """One guest. `pids` are its numbers in this process's view. It waits for `go` before it touches the device."""
+    """One guest. `pids` are its numbers in this process's view. It waits for its words before it touches the device:
+    most of its start is PyTorch's own, and others may be started meanwhile."""
 
-    def __init__(self, check, kind, *flags):
+    def __init__(self, check):
         self.check, self.place = check, check.confined.place()
-        words = [kind, "--device", check.options.device, "--wait", "1", *map(str, flags)]
-        self.popen = subprocess.Popen(check.confined.command(self.place, words), stdin=subprocess.PIPE,
-                                      stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=check.folder)
-        check.tenants.append(self)
+        command = check.confined.command(self.place, ["wait", "--device", check.options.device])
+        self.popen = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                      start_new_session=True, cwd=check.folder)
         check.confined.entered(self.place, self.popen.pid)
         self.pids = [self.popen.pid]
 
-    def go(self):
+    def go(self, *words):
         with contextlib.suppress(BrokenPipeError):  # it has ended: its line or its code tells why
-            self.popen.stdin.write("go\n")
+            self.popen.stdin.write(" ".join(map(str, words)) + "\n")
             self.popen.stdin.flush()
         return self
 
@@ -71,20 +71,6 @@ class Tenant:
         self.popen.wait()
         self.check.driver.has_ended(self)
         self.check.confined.leave(self.place)
-        self.check.tenants.remove(self)
-
-
-class Ahead:
-    """Tenants of one kind, some of them started and waiting for their word: most of a start is PyTorch's own."""
-
-    def __init__(self, check, number, kind, *flags):
-        self.check, self.left, self.words, self.waiting = check, number, (kind, *flags), []
-
-    def next(self):
-        while self.left > 0 and len(self.waiting) <= self.check.options.ahead:
-            self.waiting.append(Tenant(self.check, *self.words))
-            self.left -= 1
-        return self.waiting.pop(0).go()
 
 
 def descendants(pid):
@@ -163,7 +149,8 @@ def is_alive(pid):
 
 class Check:
     def __init__(self, options, folder):
-        self.options, self.folder, self.tenants = options, folder, []
+        self.options, self.folder = options, folder
+        self.tenants, self.waiting = [], []  # with their words; without
         self.probe_words = options.probe.split()
         self.is_real = options.device != "cpu"
         self.driver = RealDriver() if self.is_real else RecordedDriver(
@@ -188,8 +175,19 @@ class Check:
     def found(self, text):
         self.findings.append(text)
 
+    def started(self, kind, *flags):
+        while len(self.waiting) <= self.options.ahead:
+            self.waiting.append(Tenant(self))
+        tenant = self.waiting.pop(0)
+        self.tenants.append(tenant)
+        return tenant.go(kind, *flags)
+
     def tenant(self, kind, *flags):
-        return Tenant(self, kind, *flags).go().wait_ready()
+        return self.started(kind, *flags).wait_ready()
+
+    def end(self, tenants):
+        while tenants:
+            tenants.pop().end()
 
     def clear(self, tenant):
         """By our own kill path; its answer."""
@@ -200,6 +198,7 @@ class Check:
             self.driver.watch(tenant, lambda: running.poll() is not None)
         out, errors = running.communicate(timeout=LIMIT_MS / 1000 + 60)
         tenant.popen.wait(START_S)
+        self.tenants.remove(tenant)
         tenant.end()
         if not out:
             raise Broken(f"gpu_probe clear: {errors.strip()}")
@@ -264,10 +263,9 @@ class Check:
         rows = {}
         for kind in KINDS:
             killed, free, wedged = [], [], 0
-            ahead = Ahead(self, self.options.rounds, kind, *(("--mib", self.mib) if kind == "holding" else ()))
+            before = self.used_mib()
             for _ in range(self.options.rounds):
-                before = self.used_mib()
-                answer = self.clear(ahead.next().wait_ready())
+                answer = self.clear(self.tenant(kind, *(("--mib", self.mib) if kind == "holding" else ())))
                 if answer["verdict"] != "free":
                     wedged += 1
                     self.found(f"{kind}: wedged: {answer['remains']}")
@@ -288,16 +286,14 @@ class Check:
         whole = self.telemetry()[0]["memory_mib"] - SPARE_MIB if self.is_real else self.mib
         for way in ("as_the_driver_leaves_it", "scrubbed"):
             row = {"rounds": rounds, "rounds_found": 0, "found_bytes": 0, "taken_bytes": 0}
-            took, leave = [], Ahead(self, rounds, "leave", "--mib", self.mib)
-            seek = Ahead(self, rounds, "seek", "--mib", whole)
-            scrub = Ahead(self, rounds, "scrub", *(() if self.is_real else ("--mib", self.mib)))
+            took = []
             for _ in range(rounds):
-                self.clear(leave.next().wait_ready())
+                self.clear(self.tenant("leave", "--mib", self.mib))
                 if way == "scrubbed":
                     begun = time.monotonic()
-                    row["scrub"] = self.ended(scrub.next())[0]
+                    row["scrub"] = self.words_of("scrub", *(() if self.is_real else ("--mib", self.mib)))[0]
                     took.append(1000 * (time.monotonic() - begun))
-                words = self.ended(seek.next())[0].split()  # found BYTES of TAKEN
+                words = self.words_of("seek", "--mib", whole)[0].split()  # found BYTES of TAKEN
                 row["rounds_found"] += int(words[1]) != 0
                 row["found_bytes"] += int(words[1])
                 row["taken_bytes"] += int(words[3])
@@ -309,12 +305,9 @@ class Check:
         return rows
 
     def words_of(self, kind, *flags):
-        return self.ended(Tenant(self, kind, *flags).go())
-
-    @staticmethod
-    def ended(tenant):
-        """What it printed."""
+        tenant = self.started(kind, *flags)
         lines = tenant.output()
+        self.tenants.remove(tenant)
         tenant.end()
         if tenant.popen.returncode not in (0, -signal.SIGKILL, 128 + signal.SIGKILL) or not lines:
             raise Broken(f"a tenant ended with {tenant.popen.returncode}")
@@ -353,8 +346,7 @@ class Check:
                 self.found(f"not done: {type(error).__name__}: {error}")
                 self.results[name] = {"figures": None}
             finally:
-                for tenant in list(self.tenants):
-                    tenant.end()
+                self.end(self.tenants)
             self.results[name]["findings"] = self.findings[known:]
             self.results[name]["is_good"] = len(self.findings) == known
 
@@ -428,8 +420,10 @@ def main():
         check = Check(options, folder)
         try:
             check.run()
+            check.end(check.waiting)
             result = {"about": about(check), "checks": check.results}
         finally:
+            check.end(check.waiting)
             check.confined.down()
             os.chdir("/")
     is_good = all(one["is_good"] for one in result["checks"].values())

@@ -75,6 +75,16 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("no figure here is a GPU's", text)
         self.assertIn("vram_verified_free", text)
 
+    def test_each_tenant_has_a_control_group_of_its_own(self):
+        """The kill path lets nothing start any more where it has killed: one that came there would have no threads."""
+        seen = pathlib.Path(self.folder.name) / "groups"
+        done, _ = self.check("--rounds", "2", "--only", "kill_to_free", "--ahead", "1", guest=f"groups:{seen}")
+
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        groups = seen.read_text().split()
+        self.assertEqual(len(groups), 8)
+        self.assertEqual(len(set(groups)), 8 if os.geteuid() == 0 else 1, groups)
+
     def test_memory_that_stays_in_use_is_wedged_and_named(self):
         done, result = self.check("--rounds", "5", "--limit-ms", "200", "--only", "kill_to_free", "--recorded-keeps")
 

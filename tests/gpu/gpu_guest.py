@@ -15,7 +15,8 @@
                                           --stop-at: ends itself by SIGKILL after step M. --again-at: after step M it
                                           forgets everything and resumes from FILE in the same process and context
 
---wait 1: it waits for a line on its standard input before it touches the device.
+    gpu_guest.py wait                     reads its words from a line of standard input, and is that tenant then
+
 --device cpu does the same without a GPU, where memory is the process's own: for tests of this file."""
 import argparse
 import hashlib
@@ -124,6 +125,7 @@ def seek(device, options):
 
 def scrub(device, options):
     """All that is free, in ever smaller pieces; the last pieces are of one MiB."""
+    spare = torch.zeros(32 * MIB, dtype=torch.uint8, device=device)  # where the look at its end has room
     held, mib, done = [], CHUNK_MIB, 0
     limit = options.mib * MIB if options.mib else None
     while mib >= 1:
@@ -138,6 +140,10 @@ def scrub(device, options):
         held.append(block)
         done += block.numel()
     synchronize(device)
+    if device.type == "cuda":
+        done += spare.numel()
+        del spare
+        torch.cuda.empty_cache()
     if any(int(block[:: 4096].max()) != 0 for block in held):
         print("not scrubbed: memory does not hold what was written", flush=True)
         sys.exit(1)
@@ -193,6 +199,7 @@ def train(device, options):
         if number == options.stop_at:
             synchronize(device)
             os.kill(os.getpid(), signal.SIGKILL)
+            os._exit(128 + signal.SIGKILL)  # a container's first process is not killed by itself
         if number == again_at:
             again_at = 0
             network, step = make_network(device)
@@ -249,9 +256,8 @@ TENANTS = {one.__name__: one for one in (idle, training, holding, endless, leave
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tenant", choices=TENANTS)
+    parser.add_argument("tenant", choices=[*TENANTS, "wait"])
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--wait", type=int, default=0)
     parser.add_argument("--mib", type=int, default=0)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--save-every", type=int, default=10)
@@ -259,8 +265,8 @@ def main():
     parser.add_argument("--stop-at", type=int, default=0)
     parser.add_argument("--again-at", type=int, default=0)
     options = parser.parse_args()
-    if options.wait and not sys.stdin.readline():
-        sys.exit("gpu_guest: nobody gave the word")
+    if options.tenant == "wait":
+        options = parser.parse_args([*sys.stdin.readline().split(), "--device", options.device])
     device = torch.device(options.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         sys.exit("gpu_guest: PyTorch sees no CUDA device here; --device cpu runs without one")
