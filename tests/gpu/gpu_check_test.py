@@ -73,6 +73,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(result["checks"]["foreign_processes"]["figures"], {"guest_and_owner": 1, "guests_alone": 0})
         text = self.out.with_suffix(".txt").read_text()
         self.assertIn("no figure here is a GPU's", text)
+        self.assertNotIn("unfinished", text)
         self.assertIn("vram_verified_free", text)
 
     def test_each_tenant_has_a_control_group_of_its_own(self):
@@ -149,6 +150,7 @@ class GpuCheck(unittest.TestCase):
     def test_what_is_not_good_is_named(self):
         for guest, check, words in (("torn", "resume", "resumed on a new context the weights are other"),
                                     ("leaky", "scrub", "64 bytes of the tenant before were found after a scrub"),
+                                    ("blind", "scrub", "of 64 bytes that hold the pattern it found 0"),
                                     ("mute", "foreign_processes", "a tenant did not come up")):
             done, result = self.check("--only", check, "--rounds", "1", guest=guest)
 

@@ -8,6 +8,7 @@
     gpu_guest.py endless                  a kernel that does not end by itself (Python waits for it)
     gpu_guest.py leave --mib N            N MiB filled with a pattern that `seek` knows; then it waits
     gpu_guest.py seek --mib N             takes N MiB without initializing them; prints `found BYTES of TAKEN`
+    gpu_guest.py control --mib N          the same of memory that it has filled itself and given back
     gpu_guest.py scrub                    overwrites all memory that is free, and looks; prints `scrubbed BYTES`
     gpu_guest.py selftest --device cpu    all of these, quickly
     gpu_guest.py train --steps N --save-every K --checkpoint FILE [--stop-at M] [--again-at M]
@@ -120,6 +121,21 @@ def seek(device, options):
         held.append(block)
         taken += block.numel()
         found += known_rows(block) * len(PATTERN)
+    print("found", found, "of", taken, flush=True)
+
+
+def control(device, options):
+    """What `seek` must find: PyTorch's allocator gives the same memory again, as it is."""
+    taken = found = 0
+    for mib in chunks_of(options.mib):
+        one = pattern(device, mib)
+        synchronize(device)
+        place = one.data_ptr()
+        if device.type == "cuda":
+            del one
+            one = torch.empty(mib * MIB, dtype=torch.uint8, device=device)
+        taken += one.numel()
+        found += known_rows(one) * len(PATTERN) if one.data_ptr() == place else 0
     print("found", found, "of", taken, flush=True)
 
 
@@ -241,6 +257,7 @@ def selftest(device, options):
         expect(f"{kind} comes up and is killed", lines[0].startswith("ready ") and status == -signal.SIGKILL)
     expect("scrub overwrites what it is told", run("scrub", mib=5) == ([f"scrubbed {5 * MIB}"], 0))
     expect("seek looks at what it takes", run("seek", mib=3)[0][0].endswith(f" of {3 * MIB}"))
+    expect("and finds what is there", run("control", mib=3)[0] == [f"found {3 * MIB} of {3 * MIB}"])
     expect("the pattern is known", known_rows(pattern(device, 1)) == MIB // len(PATTERN))
     few = {"steps": 12, "save_every": 3}
     whole, _ = run("train", checkpoint="whole.pt", **few)
@@ -251,7 +268,8 @@ def selftest(device, options):
     expect("and resumes in another process", run("train", checkpoint="new.pt", **few)[0] == ["from 6", whole[1]])
 
 
-TENANTS = {one.__name__: one for one in (idle, training, holding, endless, leave, seek, scrub, train, selftest)}
+TENANTS = {one.__name__: one for one in (
+    idle, training, holding, endless, leave, seek, control, scrub, train, selftest)}
 
 
 def main():

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The words of gpu_guest.py without PyTorch, for tests of gpu_check.py. RN_FAKE_GUEST: `torn` resumes with other
-weights, `leaky` finds what a scrub should have overwritten, `mute` never comes up, `groups:FILE` adds its control
-groups to FILE."""
+weights, `leaky` finds what a scrub should have overwritten, `blind` finds nothing of its own, `mute` never comes up,
+`groups:FILE` adds its control groups to FILE."""
 import os
 import sys
 import time
@@ -23,6 +23,8 @@ if tenant in ("idle", "training", "holding", "endless", "leave"):
 elif tenant == "seek":
     taken = int(flags["--mib"]) << 20
     print("found", 64 if is_so == "leaky" else 0, "of", taken)
+elif tenant == "control":
+    print("found", 0 if is_so == "blind" else 64, "of 64")
 elif tenant == "scrub":
     print("scrubbed", 1 << 20)
 elif "--stop-at" in flags:
