@@ -55,7 +55,7 @@ pack() {
   trap 'rm -rf --one-file-system "$folder"' EXIT
   mkdir -p "$folder/gpu-check/scripts" "$folder/gpu-check/tests/gpu/lib"
   cp "$here/gpu-check.sh" "$folder/gpu-check/scripts/"
-  cp "$checks"/gpu_check.py "$checks"/gpu_guest.py "$folder/gpu-check/tests/gpu/"
+  cp "$checks"/gpu_check.py "$checks"/gpu_confinement.py "$checks"/gpu_guest.py "$folder/gpu-check/tests/gpu/"
   lib=$folder/gpu-check/tests/gpu/lib
   cp "$build/tests/gpu/gpu_probe" "$lib/" && strip "$lib/gpu_probe" 2>/dev/null
   ldd "$build/tests/gpu/gpu_probe" | awk '$3 ~ /^\// { print $3 }' | xargs -I{} cp -L {} "$lib/" &&

@@ -106,7 +106,7 @@ class Bed:
         begun = time.monotonic()
         command_labs = ["campus", *self.names, *self.hosts]
         make = Labs if is_guarded else UnguardedLabs
-        self.labs = make(*command_labs, disk="4G", run=self.run)
+        self.labs = make(*command_labs, disk="16G", run=self.run)
         self.write_state("starting")
         for command in topology.commands(self.lines, self.run, self.shaper):
             done = subprocess.run(command, capture_output=True, text=True)

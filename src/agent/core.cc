@@ -305,7 +305,8 @@ wire::AttemptReport Core::State::report(const Attempt& a) const {
         newest.snapshot_boot_ns <= to_ns(now_.boot))
       out.since_save_ms = (to_ns(now_.boot) - newest.snapshot_boot_ns) / 1'000'000;
   }
-  out.save_trouble = a.save_trouble.empty() ? a.hook_trouble : a.save_trouble;
+  out.save_trouble = a.upload_trouble.empty() ? a.save_trouble : a.upload_trouble;
+  if (out.save_trouble.empty()) out.save_trouble = a.hook_trouble;
   if (out.save_trouble.empty()) out.save_trouble = a.copy_trouble;
   if (out.save_trouble.empty()) out.save_trouble = a.risk_trouble;
   out.saving = stay_words(a);

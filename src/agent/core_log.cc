@@ -194,6 +194,7 @@ void Core::State::on_work(Attempt& a, const PendingWork& pending, const WorkResu
       if (const auto* uploaded = std::get_if<OutputsUploaded>(&result)) {
         a.row.outputs = uploaded->listing;
         a.row.has_outputs = true;
+        a.upload_trouble.clear();
         if (!uploaded->left_out.empty())
           a.row.detail += (a.row.detail.empty() ? "" : "; ") +
                           ("not brought home: " + readable(uploaded->left_out, kLeftOutBytesMax));
@@ -202,6 +203,7 @@ void Core::State::on_work(Attempt& a, const PendingWork& pending, const WorkResu
         decide_end(a, AttemptEnd::kCrashed, "outputs could not be brought home: " + error->message);
         set_phase(a, Phase::kClosing);
       } else {
+        if (error != nullptr) note_failed_upload(a, *error);
         retry_work(a, Task::kUpload);
       }
       return;

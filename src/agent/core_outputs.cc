@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "agent/core_state.h"
+#include "base/log.h"
 
 // Outputs on their way home. They are planned, paced and claimed as copies are, with the
 // coordinator as the peer (an empty name). Nobody's state depends on them, so no promise is made
@@ -17,6 +18,7 @@ constexpr std::uint64_t kLeastUploadGuess = 1u << 20;
 /// in this time is older than the plan of outputs, and the node goes by its own.
 constexpr std::uint64_t kFirstUpload_bps = 20'000'000;
 constexpr seconds kFirstWord{2};
+constexpr seconds kUploadPatience{10};  ///< with a coordinator that is away for a moment
 
 std::uint64_t narrower(std::uint64_t a, std::uint64_t b) {
   return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b);
@@ -53,6 +55,25 @@ void Core::State::begin_upload(Attempt& a) {
       UploadOutputs{a.row.disk, a.commit.spec.checkpoint, a.commit.spec.workspace, first}
   );
   works_.at(id).transfer.rate_bps = first;
+}
+
+/// They are sent again and again, for what the guest computed is worth it; meanwhile its author
+/// reads why they wait. In the same words until it is for another reason: messages count what is
+/// free.
+void Core::State::note_failed_upload(Attempt& a, const Error& error) {
+  if (!a.upload_fails_since) a.upload_fails_since = now_.boot;
+  const bool may_pass = error.code != ErrorCode::kExhausted;
+  if (may_pass && now_.boot - *a.upload_fails_since < kUploadPatience) return;
+  if (a.upload_trouble_of == error.code && !a.upload_trouble.empty()) return;
+  a.upload_trouble_of = error.code;
+  const char* const next = "see whether its node reaches the coordinator: `reclaim-agent doctor`";
+  a.upload_trouble =
+      "it has ended well, and its outputs wait to come home: " + readable(error.message) +
+      "; next: " + (error.hint.empty() ? next : readable(error.hint));
+  log::warning(
+      "outputs.wait",
+      {{"job", a.name.job.str()}, {"epoch", to_string(a.name.epoch)}, {"why", a.upload_trouble}}
+  );
 }
 
 Sending Core::State::upload_sending(WorkId id, PendingWork& pending) {

@@ -49,6 +49,14 @@ class GoingHome : public CoreTest {
     tell(told);
   }
 
+  /// What the newest heartbeat says of the guest. Its outputs are tried again meanwhile.
+  std::string told_trouble() {
+    advance(seconds(5));
+    const auto beats = sent<wire::Heartbeat>();
+    if (beats.empty() || beats.back().attempts.empty()) return "no heartbeat";
+    return beats.back().attempts.front().save_trouble;
+  }
+
   std::uint64_t rate() const { return rates.empty() ? 0 : rates.back().rate_bps; }
 
   WorkId id_ = 0;
@@ -86,6 +94,46 @@ TEST_F(GoingHome, the_end_of_them_is_told_once) {
   const auto told = sent<wire::Transfers>();
   ASSERT_EQ(told.size(), 2u);
   EXPECT_TRUE(told[1].transfers.empty());
+}
+
+TEST_F(GoingHome, that_they_find_no_room_is_told_until_they_are_home) {
+  start_upload();
+  finish<UploadOutputs>(Error{
+      ErrorCode::kExhausted,
+      "the coordinator's disk is full: 258 MiB are free",
+      "ask the operator to make room"});
+  EXPECT_EQ(
+      told_trouble(),
+      "it has ended well, and its outputs wait to come home: the coordinator's disk is full: 258 "
+      "MiB are free; next: ask the operator to make room"
+  );
+
+  finish<UploadOutputs>(Error{
+      ErrorCode::kExhausted, "the coordinator's disk is full: 257 MiB are free", ""});
+  EXPECT_THAT(told_trouble(), testing::HasSubstr("258 MiB"))
+      << "the same trouble in the same words";
+
+  finish<UploadOutputs>(OutputsUploaded{});
+  EXPECT_THAT(told_trouble(), testing::Not(testing::HasSubstr("wait to come home")));
+}
+
+TEST_F(GoingHome, a_coordinator_that_is_away_for_a_moment_is_no_trouble) {
+  const Error away{ErrorCode::kUnavailable, "connecting: no answer", ""};
+  start_upload();
+  finish<UploadOutputs>(away);
+  EXPECT_EQ(told_trouble(), "");
+
+  for (int i = 0; i < 3; ++i) {
+    finish<UploadOutputs>(away);
+    advance(seconds(5));
+  }
+
+  EXPECT_THAT(
+      told_trouble(),
+      testing::AllOf(
+          testing::HasSubstr("connecting: no answer"), testing::HasSubstr("`reclaim-agent doctor`")
+      )
+  );
 }
 
 TEST_F(GoingHome, until_the_coordinator_has_said_how_fast_they_go_slowly) {

@@ -126,6 +126,9 @@ struct Attempt {
   /// moment only where a guest writes often: the next report is taken whatever the interval says.
   bool is_save_owed = false;
   std::optional<Instant> upload_since;    ///< its outputs wait, or are on their way, since then
+  std::optional<Instant> upload_fails_since;
+  std::optional<ErrorCode> upload_trouble_of;  ///< what upload_trouble says
+  std::string upload_trouble;                  ///< as reported; gone when they are home
   std::optional<Instant> unsaved_since;   ///< snapshots fail since then
   Error unsaved_why;                      ///< of the newest of them
   std::optional<Instant> uncopied_since;  ///< no generation has got its copies since then
@@ -461,6 +464,7 @@ class Core::State {
   std::optional<nanoseconds> upload_left(const Attempt& a) const;
   std::uint64_t upload_cap(const Attempt& a) const;
   void begin_upload(Attempt& a);
+  void note_failed_upload(Attempt& a, const Error& error);
   Sending upload_sending(WorkId id, PendingWork& pending);
   wire::TransferReport upload_report(WorkId id, const PendingWork& pending) const;
   reclaim::Transfer upload_to_plan(WorkId id, const PendingWork& pending) const;

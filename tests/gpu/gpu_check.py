@@ -10,18 +10,20 @@ import math
 import os
 import pathlib
 import platform
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 
+from gpu_confinement import START_S, confinement
+
 HERE = pathlib.Path(__file__).resolve().parent
-GUEST = HERE / "gpu_guest.py"
 LIMIT_MS = 20_000     # from the kill to memory that is verified free
-START_S = 180         # a tenant's start: PyTorch, a context, its memory
 NEAR_MIB = 64         # as good as the same amount of memory
+CONTROL_MIB = 64
+SCRUBS = 10           # rounds of the look at what is left in memory, at most
+SPARE_MIB = 2048      # of a device's memory that who takes all of it leaves: contexts, the driver's own
 KINDS = ("idle", "training", "holding", "endless")
 
 
@@ -34,190 +36,23 @@ def figures(samples):
             "max_ms": round(max(samples), 3)} if samples else {"n": 0}
 
 
-class Plain:
-    """A process with no privileges to gain, its own group, and a control group where one can be had: no container."""
-    name = "plain process, no container"
-
-    def __init__(self, options):
-        self.group = f"reclaim-gpu-check-{os.getpid()}"
-        self.guest = options.guest.split() if options.guest else [sys.executable, "-B", str(GUEST)]
-        self.folders = []
-        if os.geteuid() != 0:
-            return
-        # As our warden's own: the v2 hierarchy and, where there is one, the v1 freezer.
-        for top in (pathlib.Path("/sys/fs/cgroup"), pathlib.Path("/sys/fs/cgroup/unified"),
-                    pathlib.Path("/sys/fs/cgroup/freezer")):
-            if (top / "cgroup.procs").exists():
-                with contextlib.suppress(OSError):
-                    (top / self.group).mkdir(exist_ok=True)
-                    self.folders.append(top / self.group)
-
-    def command(self, words):
-        prefix = ["setpriv", "--no-new-privs"] if shutil.which("setpriv") else []
-        return prefix + [*self.guest, *words]
-
-    def entered(self, pid):
-        for folder in self.folders:
-            (folder / "cgroup.procs").write_text(str(pid))
-
-    def clear_words(self, pid):
-        return ["group", self.group] if self.folders else ["pids", str(pid)]
-
-    def cleared(self):
-        """After our kill path: the next tenant enters the same group."""
-
-    def down(self):
-        """Also where our kill path has made the group: in each hierarchy that an engine would use."""
-        top = pathlib.Path("/sys/fs/cgroup")
-        for folder in (*top.glob(self.group), *top.glob(f"*/{self.group}")):
-            for _ in range(50):
-                with contextlib.suppress(OSError):
-                    folder.rmdir()
-                    break
-                time.sleep(0.02)  # its processes are still being taken down
-
-
-class Docker(Plain):
-    """A container of Docker's without a network; the image must have PyTorch with CUDA."""
-    name = "Docker container"
-
-    def __init__(self, options):
-        super().__init__(options)
-        self.image, self.files = options.image, []
-
-    def command(self, words):
-        name = f"{self.group}-{len(self.files)}"
-        self.files.append(name)
-        gpus = [] if "cpu" in words else ["--gpus", "all"]
-        here = os.getcwd()
-        return ["docker", "run", "--rm", "--name", name, *gpus, "--network", "none", "--cgroup-parent",
-                f"/{self.group}", "-v", f"{HERE}:/check:ro", "-v", f"{here}:{here}", "-w", here, self.image,
-                "python3", "-B", "/check/gpu_guest.py", *words]
-
-    def entered(self, pid):
-        pass  # the engine puts it there
-
-    def cleared(self):
-        """The kill path lets nothing start in the group any more: it goes, and the engine makes it anew."""
-        self.down()
-
-    def down(self):
-        for name in self.files:
-            subprocess.run(["docker", "rm", "-f", name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        super().down()
-
-
-class Runc(Plain):
-    """A container of runc's on this machine's own files, read-only, without a network."""
-    name = "runc container on the machine's own files, read-only"
-
-    def __init__(self, options):
-        super().__init__(options)
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="rn-gpu-runc-"))
-        self.ids = []
-
-    def command(self, words):
-        one = f"{self.group}-{len(self.ids)}"
-        self.ids.append(one)
-        bundle = self.folder / one
-        bundle.mkdir()
-        devices, rules = [], [{"allow": False, "access": "rwm"}]
-        for path in sorted(pathlib.Path("/dev").glob("nvidia*")):
-            if path.is_char_device():
-                number = path.stat().st_rdev
-                devices.append({"path": str(path), "type": "c", "major": os.major(number), "minor": os.minor(number),
-                                "fileMode": 0o666})
-                rules.append({"allow": True, "type": "c", "major": os.major(number), "minor": os.minor(number),
-                              "access": "rw"})
-        environment = ["PATH=" + os.environ.get("PATH", ""), "HOME=/tmp"] + [
-            f"{key}={value}" for key, value in os.environ.items()
-            if key in ("LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "OMP_NUM_THREADS")]
-        rootfs = bundle / "rootfs"
-        rootfs.mkdir()
-        mounts = [*own_files(rootfs),
-                  {"destination": "/proc", "type": "proc", "source": "proc"},
-                  {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
-                  {"destination": "/dev/shm", "type": "tmpfs", "source": "shm", "options": ["nosuid", "nodev"]},
-                  {"destination": os.getcwd(), "type": "bind", "source": os.getcwd(), "options": ["rbind", "rw"]}]
-        (bundle / "config.json").write_text(json.dumps({
-            "ociVersion": "1.0.2",
-            "root": {"path": str(rootfs), "readonly": True},
-            "process": {"args": [*self.guest, *words], "cwd": os.getcwd(), "env": environment,
-                        "user": {"uid": 0, "gid": 0}, "noNewPrivileges": True, "capabilities": {}},
-            "mounts": mounts,
-            "linux": {"namespaces": [{"type": kind} for kind in ("pid", "mount", "network", "ipc", "uts")],
-                      "cgroupsPath": f"/{self.group}/{one}", "devices": devices, "resources": {"devices": rules}}}))
-        return ["runc", "--root", str(self.folder / "state"), "run", "--bundle", str(bundle), one]
-
-    def entered(self, pid):
-        pass
-
-    def cleared(self):
-        """As Docker's."""
-        for one in self.ids:
-            subprocess.run(["runc", "--root", str(self.folder / "state"), "delete", "--force", one],
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        super().down()
-
-    def down(self):
-        self.cleared()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def own_files(rootfs):
-    """The machine's own files under an empty root: mounts of its folders, and links as they are. Its root itself cannot
-    be a container's: who leaves the old root cannot enter the same."""
-    mounts = []
-    for entry in sorted(pathlib.Path("/").iterdir()):
-        if entry.is_symlink():
-            (rootfs / entry.name).symlink_to(os.readlink(entry))
-        elif entry.is_dir() and entry.name not in ("proc", "dev"):
-            mounts.append({"destination": str(entry), "type": "bind", "source": str(entry), "options": ["rbind", "ro"]})
-    return mounts
-
-
-def confinement(options):
-    """The best that works here; the one that was asked for, or none."""
-    kinds = {"docker": Docker, "runc": Runc, "plain": Plain}
-    tried = {}
-    for name in [options.confine] if options.confine else ("docker", "runc", "plain"):
-        if name == "docker" and not options.image:
-            tried[name] = "no --image with PyTorch was named"
-            continue
-        if name != "plain" and shutil.which(name) is None:
-            tried[name] = f"there is no {name} here"
-            continue
-        one = kinds[name](options)
-        if name == "plain" or is_starting(one, options, tried):
-            return one, tried
-        one.down()
-    raise SystemExit(f"gpu-check: {options.confine} does not work here: {tried.get(options.confine)}\n"
-                     "  next: leave --confine out; the result names what was used")
-
-
-def is_starting(one, options, tried):
-    try:
-        done = subprocess.run(one.command(["train", "--device", options.device, "--steps", "0"]), capture_output=True,
-                              text=True, timeout=START_S)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        tried[type(one).__name__.lower()] = str(error)
-        return False
-    if done.returncode != 0:
-        tried[type(one).__name__.lower()] = (done.stderr.strip() or done.stdout.strip() or "no reason given")[-300:]
-    return done.returncode == 0
-
-
 class Tenant:
-    """One running guest. `pid` is its number in this process's view."""
+    """One guest. `pids` are its numbers in this process's view. It waits for its words before it touches the device:
+    most of its start is PyTorch's own, and others may be started meanwhile."""
 
-    def __init__(self, check, kind, *flags):
-        self.check = check
-        words = [kind, "--device", check.options.device, *map(str, flags)]
-        self.popen = subprocess.Popen(check.confined.command(words), stdout=subprocess.PIPE, text=True,
+    def __init__(self, check):
+        self.check, self.place = check, check.confined.place()
+        command = check.confined.command(self.place, ["wait", "--device", check.options.device])
+        self.popen = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                       start_new_session=True, cwd=check.folder)
-        check.tenants.append(self)
-        check.confined.entered(self.popen.pid)
+        check.confined.entered(self.place, self.popen.pid)
         self.pids = [self.popen.pid]
+
+    def go(self, *words):
+        with contextlib.suppress(BrokenPipeError):  # it has ended: its line or its code tells why
+            self.popen.stdin.write(" ".join(map(str, words)) + "\n")
+            self.popen.stdin.flush()
+        return self
 
     def wait_ready(self):
         line = self.popen.stdout.readline()
@@ -236,6 +71,7 @@ class Tenant:
             os.killpg(self.popen.pid, signal.SIGKILL)
         self.popen.wait()
         self.check.driver.has_ended(self)
+        self.check.confined.leave(self.place)
 
 
 def descendants(pid):
@@ -314,7 +150,8 @@ def is_alive(pid):
 
 class Check:
     def __init__(self, options, folder):
-        self.options, self.folder, self.tenants = options, folder, []
+        self.options, self.folder = options, folder
+        self.tenants, self.waiting = [], []  # with their words; without
         self.probe_words = options.probe.split()
         self.is_real = options.device != "cpu"
         self.driver = RealDriver() if self.is_real else RecordedDriver(
@@ -339,21 +176,31 @@ class Check:
     def found(self, text):
         self.findings.append(text)
 
+    def started(self, kind, *flags):
+        while len(self.waiting) <= self.options.ahead:
+            self.waiting.append(Tenant(self))
+        tenant = self.waiting.pop(0)
+        self.tenants.append(tenant)
+        return tenant.go(kind, *flags)
+
     def tenant(self, kind, *flags):
-        return Tenant(self, kind, *flags).wait_ready()
+        return self.started(kind, *flags).wait_ready()
+
+    def end(self, tenants):
+        while tenants:
+            tenants.pop().end()
 
     def clear(self, tenant):
         """By our own kill path; its answer."""
         words = [*self.probe_words, "clear", self.options.nvml, str(self.options.limit_ms),
-                 *self.confined.clear_words(tenant.popen.pid)]
-        if words[-2] == "pids":
-            words[-1:] = map(str, tenant.pids)
+                 *self.confined.clear_words(tenant.place, tenant.pids)]
         running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if not self.is_real:
             self.driver.watch(tenant, lambda: running.poll() is not None)
         out, errors = running.communicate(timeout=LIMIT_MS / 1000 + 60)
         tenant.popen.wait(START_S)
-        self.confined.cleared()
+        self.tenants.remove(tenant)
+        tenant.end()
         if not out:
             raise Broken(f"gpu_probe clear: {errors.strip()}")
         return json.loads(out)
@@ -417,10 +264,9 @@ class Check:
         rows = {}
         for kind in KINDS:
             killed, free, wedged = [], [], 0
+            before = self.used_mib()
             for _ in range(self.options.rounds):
-                before = self.used_mib()
-                tenant = self.tenant(kind, *(("--mib", self.mib) if kind == "holding" else ()))
-                answer = self.clear(tenant)
+                answer = self.clear(self.tenant(kind, *(("--mib", self.mib) if kind == "holding" else ())))
                 if answer["verdict"] != "free":
                     wedged += 1
                     self.found(f"{kind}: wedged: {answer['remains']}")
@@ -436,27 +282,41 @@ class Check:
         return rows
 
     def check_scrub(self):
-        """What a tenant finds of the one before it, without and with an overwriting in between."""
-        rows = {}
+        """What a tenant that takes all memory finds of the one before it, without and with a scrub in between."""
+        rows, rounds = {}, min(self.options.rounds, SCRUBS)
+        whole = self.telemetry()[0]["memory_mib"] - SPARE_MIB if self.is_real else self.mib
         for way in ("as_the_driver_leaves_it", "scrubbed"):
-            self.clear(self.tenant("leave", "--mib", self.mib))
-            row = {}
+            row = {"rounds": rounds, "rounds_found": 0, "found_bytes": 0, "taken_bytes": 0}
+            took = []
+            for _ in range(rounds):
+                self.clear(self.tenant("leave", "--mib", self.mib))
+                if way == "scrubbed":
+                    begun = time.monotonic()
+                    row["scrub"] = self.words_of("scrub", *(() if self.is_real else ("--mib", self.mib)))[0]
+                    took.append(1000 * (time.monotonic() - begun))
+                words = self.words_of("seek", "--mib", whole)[0].split()  # found BYTES of TAKEN
+                row["rounds_found"] += int(words[1]) != 0
+                row["found_bytes"] += int(words[1])
+                row["taken_bytes"] += int(words[3])
             if way == "scrubbed":
-                begun = time.monotonic()
-                row["scrub"] = self.words_of("scrub", *(() if self.is_real else ("--mib", self.mib)))[0]
-                row["scrub_s"] = round(time.monotonic() - begun, 3)
-            words = self.words_of("seek", "--mib", self.mib)[0].split()  # found BYTES of TAKEN
-            row |= {"found_bytes": int(words[1]), "taken_bytes": int(words[3])}
-            if way == "scrubbed" and row["found_bytes"] != 0:
-                self.found(f"{row['found_bytes']} bytes of the tenant before were found after a scrub")
+                row["scrub_ms"] = figures(took)  # with the context that it makes
+                if row["found_bytes"] != 0:
+                    self.found(f"{row['found_bytes']} bytes of the tenant before were found after a scrub")
             rows[way] = row
+        # That such a look finds what is there: in one process, whose allocator hands on what it has.
+        words = self.words_of("control", "--mib", CONTROL_MIB)[0].split()
+        rows["control"] = {"found_bytes": int(words[1]), "taken_bytes": int(words[3])}
+        if words[1] != words[3]:
+            self.found(f"the look is blind: of {words[3]} bytes that hold the pattern it found {words[1]}")
         return rows
 
     def words_of(self, kind, *flags):
-        tenant = Tenant(self, kind, *flags)
+        tenant = self.started(kind, *flags)
         lines = tenant.output()
+        self.tenants.remove(tenant)
+        tenant.end()
         if tenant.popen.returncode not in (0, -signal.SIGKILL, 128 + signal.SIGKILL) or not lines:
-            raise Broken(f"tenant {kind} ended with {tenant.popen.returncode}")
+            raise Broken(f"a tenant ended with {tenant.popen.returncode}")
         return lines
 
     def check_resume(self):
@@ -481,22 +341,23 @@ class Check:
     CHECKS = (("telemetry", check_telemetry), ("foreign_processes", check_foreign), ("kill_to_free", check_kill),
               ("scrub", check_scrub), ("resume", check_resume))
 
-    def run(self):
+    def run(self, write):
+        """`write` is called after each, with its name."""
         for name, check in self.CHECKS:
             if self.options.only and name not in self.options.only:
                 continue
-            known = len(self.findings)
+            known, begun = len(self.findings), time.monotonic()
             try:
                 self.results[name] = {"figures": check(self)}
             except (Broken, subprocess.TimeoutExpired, OSError, ValueError, IndexError, KeyError) as error:
                 self.found(f"not done: {type(error).__name__}: {error}")
                 self.results[name] = {"figures": None}
             finally:
-                for tenant in self.tenants:
-                    tenant.end()
-                self.tenants.clear()
+                self.end(self.tenants)
             self.results[name]["findings"] = self.findings[known:]
             self.results[name]["is_good"] = len(self.findings) == known
+            self.results[name]["took_s"] = round(time.monotonic() - begun, 1)
+            write(name)
 
 
 def about(check):
@@ -513,7 +374,17 @@ def about(check):
             "torch": (torch or [None])[0], "cuda": (torch or [None])[-1],
             "gpu": check.telemetry()[0]["model"] if check.is_real
             else "NONE: a recorded device; no figure here is a GPU's",
-            "is_real_gpu": check.is_real, "confined_as": check.confined.name, "not_used": check.not_used}
+            "is_real_gpu": check.is_real, "processors": os.cpu_count(), "ahead": check.options.ahead,
+            "confined_as": check.confined.name, "not_used": check.not_used}
+
+
+def write_result(out, described, checks):
+    """Both files; their text, and whether all is good. Also after each check: what takes long may be killed."""
+    result = {"about": described, "checks": checks, "is_good": all(one["is_good"] for one in checks.values())}
+    pathlib.Path(f"{out}.json").write_text(json.dumps(result, indent=2) + "\n")
+    text = text_of(result)
+    pathlib.Path(f"{out}.txt").write_text(text)
+    return text, result["is_good"]
 
 
 def text_of(result):
@@ -538,6 +409,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--nvml", default="libnvidia-ml.so.1")
+    parser.add_argument("--ahead", type=int, default=min(8, (os.cpu_count() or 1) // 2),
+                        help="tenants that wait, started, for their word")
     parser.add_argument("--hold-mib", type=int, default=10_000)
     parser.add_argument("--limit-ms", type=int, default=LIMIT_MS)
     parser.add_argument("--image", help="a Docker image with PyTorch and CUDA")
@@ -551,6 +424,8 @@ def main():
     options = parser.parse_args()
     if options.smi is None and options.device != "cpu":
         options.smi = "nvidia-smi"
+    if options.ahead < 0:
+        parser.error("--ahead is at least 0")
     if options.rounds < 1 or options.hold_mib < 1 or options.limit_ms < 1:
         parser.error("--rounds, --hold-mib and --limit-ms are at least 1")
     if options.device == "cpu" and "RN_FAKE_NVML" not in os.environ:
@@ -562,16 +437,13 @@ def main():
         os.chdir(folder)
         check = Check(options, folder)
         try:
-            check.run()
-            result = {"about": about(check), "checks": check.results}
+            described = about(check)
+            check.run(lambda name: write_result(out, described | {"unfinished_after": name}, check.results))
         finally:
+            check.end(check.waiting)
             check.confined.down()
             os.chdir("/")
-    is_good = all(one["is_good"] for one in result["checks"].values())
-    result["is_good"] = is_good
-    pathlib.Path(f"{out}.json").write_text(json.dumps(result, indent=2) + "\n")
-    text = text_of(result)
-    pathlib.Path(f"{out}.txt").write_text(text)
+    text, is_good = write_result(out, described, check.results)
     print(text, end="")
     print(f"result: {out}.json and {out}.txt")
     return 0 if is_good else 1

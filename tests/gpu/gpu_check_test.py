@@ -73,7 +73,18 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(result["checks"]["foreign_processes"]["figures"], {"guest_and_owner": 1, "guests_alone": 0})
         text = self.out.with_suffix(".txt").read_text()
         self.assertIn("no figure here is a GPU's", text)
+        self.assertNotIn("unfinished", text)
         self.assertIn("vram_verified_free", text)
+
+    def test_each_tenant_has_a_control_group_of_its_own(self):
+        """The kill path lets nothing start any more where it has killed: one that came there would have no threads."""
+        seen = pathlib.Path(self.folder.name) / "groups"
+        done, _ = self.check("--rounds", "2", "--only", "kill_to_free", "--ahead", "1", guest=f"groups:{seen}")
+
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        groups = seen.read_text().split()
+        self.assertEqual(len(groups), 8)
+        self.assertEqual(len(set(groups)), 8 if os.geteuid() == 0 else 1, groups)
 
     def test_memory_that_stays_in_use_is_wedged_and_named(self):
         done, result = self.check("--rounds", "5", "--limit-ms", "200", "--only", "kill_to_free", "--recorded-keeps")
@@ -139,6 +150,7 @@ class GpuCheck(unittest.TestCase):
     def test_what_is_not_good_is_named(self):
         for guest, check, words in (("torn", "resume", "resumed on a new context the weights are other"),
                                     ("leaky", "scrub", "64 bytes of the tenant before were found after a scrub"),
+                                    ("blind", "scrub", "of 64 bytes that hold the pattern it found 0"),
                                     ("mute", "foreign_processes", "a tenant did not come up")):
             done, result = self.check("--only", check, "--rounds", "1", guest=guest)
 
@@ -162,7 +174,7 @@ class GpuCheck(unittest.TestCase):
     @staticmethod
     def is_others(path):
         """Of a run beside this one: its number is a living process."""
-        number = path.name.rsplit("-", 1)[1]
+        number = path.name.split("-")[3]
         try:
             os.kill(int(number), 0)
         except (OSError, ValueError):

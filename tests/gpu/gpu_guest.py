@@ -8,12 +8,15 @@
     gpu_guest.py endless                  a kernel that does not end by itself (Python waits for it)
     gpu_guest.py leave --mib N            N MiB filled with a pattern that `seek` knows; then it waits
     gpu_guest.py seek --mib N             takes N MiB without initializing them; prints `found BYTES of TAKEN`
+    gpu_guest.py control --mib N          the same of memory that it has filled itself and given back
     gpu_guest.py scrub                    overwrites all memory that is free, and looks; prints `scrubbed BYTES`
     gpu_guest.py selftest --device cpu    all of these, quickly
     gpu_guest.py train --steps N --save-every K --checkpoint FILE [--stop-at M] [--again-at M]
                                           a training that resumes from FILE; prints `weights SHA-256` at its end.
                                           --stop-at: ends itself by SIGKILL after step M. --again-at: after step M it
                                           forgets everything and resumes from FILE in the same process and context
+
+    gpu_guest.py wait                     reads its words from a line of standard input, and is that tenant then
 
 --device cpu does the same without a GPU, where memory is the process's own: for tests of this file."""
 import argparse
@@ -121,8 +124,24 @@ def seek(device, options):
     print("found", found, "of", taken, flush=True)
 
 
+def control(device, options):
+    """What `seek` must find: PyTorch's allocator gives the same memory again, as it is."""
+    taken = found = 0
+    for mib in chunks_of(options.mib):
+        one = pattern(device, mib)
+        synchronize(device)
+        place = one.data_ptr()
+        if device.type == "cuda":
+            del one
+            one = torch.empty(mib * MIB, dtype=torch.uint8, device=device)
+        taken += one.numel()
+        found += known_rows(one) * len(PATTERN) if one.data_ptr() == place else 0
+    print("found", found, "of", taken, flush=True)
+
+
 def scrub(device, options):
     """All that is free, in ever smaller pieces; the last pieces are of one MiB."""
+    spare = torch.zeros(32 * MIB, dtype=torch.uint8, device=device)  # where the look at its end has room
     held, mib, done = [], CHUNK_MIB, 0
     limit = options.mib * MIB if options.mib else None
     while mib >= 1:
@@ -137,6 +156,10 @@ def scrub(device, options):
         held.append(block)
         done += block.numel()
     synchronize(device)
+    if device.type == "cuda":
+        done += spare.numel()
+        del spare
+        torch.cuda.empty_cache()
     if any(int(block[:: 4096].max()) != 0 for block in held):
         print("not scrubbed: memory does not hold what was written", flush=True)
         sys.exit(1)
@@ -192,6 +215,7 @@ def train(device, options):
         if number == options.stop_at:
             synchronize(device)
             os.kill(os.getpid(), signal.SIGKILL)
+            os._exit(128 + signal.SIGKILL)  # a container's first process is not killed by itself
         if number == again_at:
             again_at = 0
             network, step = make_network(device)
@@ -233,6 +257,7 @@ def selftest(device, options):
         expect(f"{kind} comes up and is killed", lines[0].startswith("ready ") and status == -signal.SIGKILL)
     expect("scrub overwrites what it is told", run("scrub", mib=5) == ([f"scrubbed {5 * MIB}"], 0))
     expect("seek looks at what it takes", run("seek", mib=3)[0][0].endswith(f" of {3 * MIB}"))
+    expect("and finds what is there", run("control", mib=3)[0] == [f"found {3 * MIB} of {3 * MIB}"])
     expect("the pattern is known", known_rows(pattern(device, 1)) == MIB // len(PATTERN))
     few = {"steps": 12, "save_every": 3}
     whole, _ = run("train", checkpoint="whole.pt", **few)
@@ -243,12 +268,13 @@ def selftest(device, options):
     expect("and resumes in another process", run("train", checkpoint="new.pt", **few)[0] == ["from 6", whole[1]])
 
 
-TENANTS = {one.__name__: one for one in (idle, training, holding, endless, leave, seek, scrub, train, selftest)}
+TENANTS = {one.__name__: one for one in (
+    idle, training, holding, endless, leave, seek, control, scrub, train, selftest)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tenant", choices=TENANTS)
+    parser.add_argument("tenant", choices=[*TENANTS, "wait"])
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--mib", type=int, default=0)
     parser.add_argument("--steps", type=int, default=60)
@@ -257,6 +283,8 @@ def main():
     parser.add_argument("--stop-at", type=int, default=0)
     parser.add_argument("--again-at", type=int, default=0)
     options = parser.parse_args()
+    if options.tenant == "wait":
+        options = parser.parse_args([*sys.stdin.readline().split(), "--device", options.device])
     device = torch.device(options.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         sys.exit("gpu_guest: PyTorch sees no CUDA device here; --device cpu runs without one")
