@@ -47,15 +47,15 @@ probe() {
 }
 
 pack() {
-  local out=$1 build folder lib
+  local out=$1 build lib
   build=$(build_folder)
   [[ -n $out ]] || die "--pack needs the name of a file" "scripts/gpu-check.sh --pack FILE.tgz" 2
   [[ -x $build/tests/gpu/gpu_probe ]] || no_probe "$build"
-  folder=$(mktemp -d) || exit 1
+  folder=$(mktemp -d) || exit 1 # not local: the trap comes after this function's end
   trap 'rm -rf --one-file-system "$folder"' EXIT
   mkdir -p "$folder/gpu-check/scripts" "$folder/gpu-check/tests/gpu/lib"
   cp "$here/gpu-check.sh" "$folder/gpu-check/scripts/"
-  cp "$checks"/gpu_check.py "$checks"/gpu_confinement.py "$checks"/gpu_guest.py "$folder/gpu-check/tests/gpu/"
+  cp "$checks"/{gpu_check,gpu_confinement,gpu_guest,record_nvml}.py "$folder/gpu-check/tests/gpu/"
   lib=$folder/gpu-check/tests/gpu/lib
   cp "$build/tests/gpu/gpu_probe" "$lib/" && strip "$lib/gpu_probe" 2>/dev/null
   ldd "$build/tests/gpu/gpu_probe" | awk '$3 ~ /^\// { print $3 }' | xargs -I{} cp -L {} "$lib/" &&

@@ -547,6 +547,24 @@ TEST_F(Nvml, replays_a_recording_and_tells_guests_from_foreign_processes) {
   EXPECT_THAT(sample.foreign_vram_mib, ElementsAre(512u, 0u));
 }
 
+TEST_F(Nvml, what_the_driver_keeps_for_itself_is_not_in_use_where_the_device_can_tell) {
+  record(
+      "H100 GPU-aaa 9 0 81559 771 15 39 125909 100:762 reserved:480\n"
+      "T4 GPU-bbb 7 5 16384 0 0 35 9000 reserved:256 older\n"
+  );
+  auto nvml = NvmlSampler::open(places::kAgentFakeNvml);
+  ASSERT_TRUE(nvml) << nvml.error().describe();
+
+  const auto sample = (*nvml)->sample([](pid_t) { return true; });
+
+  EXPECT_EQ(sample.gpus[0].memory_used_mib, 771u) << "as nvidia-smi says it";
+  EXPECT_EQ(sample.gpus[0].memory_reserved_mib, 480u);
+  EXPECT_EQ(sample.gpus[1].memory_used_mib, 256u) << "counted as used, as ever";
+  EXPECT_EQ(sample.gpus[1].memory_reserved_mib, 0u);
+  EXPECT_EQ((*nvml)->gpus()[0].memory_mib, 81'559u);
+  EXPECT_EQ((*nvml)->gpus()[1].memory_mib, 16'384u);
+}
+
 TEST_F(Nvml, a_gpu_that_fell_off_the_bus_is_wedged) {
   record("RTX3090 GPU-aaa 8 6 24576 2048 37 61 215000\n");
   auto nvml = NvmlSampler::open(places::kAgentFakeNvml);

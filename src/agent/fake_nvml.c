@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A library with NVML's interface that replays a recording: the text file named by RN_FAKE_NVML, one device a
- * line: name uuid major minor total_mib used_mib util temp_c power_mw {pid:mib ...}. A name of "gone" answers
- * every query with NVML_ERROR_GPU_IS_LOST (15). Read anew at each query, so that a test may change it.
+ * line: name uuid major minor total_mib used_mib util temp_c power_mw {pid:mib ...} [reserved:mib] [older]. What is
+ * reserved is the driver's own, which the first version of the memory query counts as used; "older" has no other
+ * version. A name of "gone" answers every query with NVML_ERROR_GPU_IS_LOST (15). Read anew at each query, so that a
+ * test may change it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +16,8 @@
 struct device {
 	char name[64], uuid[64];
 	int major, minor;
-	unsigned long long total, used;
+	unsigned long long total, used, reserved;
+	int is_older;
 	unsigned util, temp, power;
 	unsigned processes;
 	unsigned pids[PROCESSES];
@@ -46,6 +49,8 @@ static int load(void)
 		while (rest && d->processes < PROCESSES) {
 			if (sscanf(rest, "%u:%llu", &d->pids[d->processes], &d->mib[d->processes]) == 2)
 				d->processes++;
+			sscanf(rest, "reserved:%llu", &d->reserved);
+			d->is_older |= strcmp(rest, "older") == 0;
 			rest = strtok(NULL, " \n");
 		}
 		count++;
@@ -104,8 +109,29 @@ int nvmlDeviceGetMemoryInfo(void *h, unsigned long long *memory)
 	if (!d)
 		return LOST;
 	memory[0] = d->total << 20;
-	memory[1] = (d->total - d->used) << 20;
-	memory[2] = d->used << 20;
+	memory[1] = (d->total - d->used - d->reserved) << 20;
+	memory[2] = (d->used + d->reserved) << 20;
+	return 0;
+}
+
+struct memory_v2 {
+	unsigned version;
+	unsigned long long total, reserved, free, used;
+};
+
+int nvmlDeviceGetMemoryInfo_v2(void *h, struct memory_v2 *memory)
+{
+	struct device *d = get(h);
+	if (!d)
+		return LOST;
+	if (d->is_older)
+		return 3; /* NVML_ERROR_NOT_SUPPORTED */
+	if (memory->version != (sizeof *memory | 2u << 24))
+		return 25; /* NVML_ERROR_ARGUMENT_VERSION_MISMATCH */
+	memory->total = d->total << 20;
+	memory->reserved = d->reserved << 20;
+	memory->free = (d->total - d->used - d->reserved) << 20;
+	memory->used = d->used << 20;
 	return 0;
 }
 

@@ -33,6 +33,17 @@ struct NvmlMemory {
   unsigned long long used;
 };
 
+struct NvmlMemoryV2 {  // nvmlMemory_v2_t; the caller sets the version
+  unsigned version;
+  unsigned long long total;
+  unsigned long long reserved;
+  unsigned long long free;
+  unsigned long long used;
+};
+
+static_assert(sizeof(NvmlMemoryV2) == 40);
+constexpr unsigned kNvmlMemoryV2 = sizeof(NvmlMemoryV2) | (2U << 24);
+
 struct NvmlProcessInfo {  // of the _v2 and _v3 calls
   unsigned pid;
   unsigned long long used_bytes;
@@ -45,6 +56,12 @@ static_assert(sizeof(NvmlProcessInfo) == 24);
 std::uint64_t mib(unsigned long long bytes) {
   return bytes >> 20;
 }
+
+struct DeviceMemory {
+  std::uint64_t total_mib = 0;
+  std::uint64_t reserved_mib = 0;
+  std::uint64_t used_mib = 0;
+};
 
 }  // namespace
 
@@ -60,6 +77,7 @@ struct NvmlSampler::State {
   int (*uuid)(NvmlDevice, char*, unsigned) = nullptr;
   int (*capability)(NvmlDevice, int*, int*) = nullptr;
   int (*memory)(NvmlDevice, NvmlMemory*) = nullptr;
+  int (*memory_v2)(NvmlDevice, NvmlMemoryV2*) = nullptr;  // since driver 510
   int (*utilisation)(NvmlDevice, NvmlUtilization*) = nullptr;
   int (*temperature)(NvmlDevice, int, unsigned*) = nullptr;
   int (*power)(NvmlDevice, unsigned*) = nullptr;
@@ -83,6 +101,7 @@ struct NvmlSampler::State {
   bool bind() {
     find(name, {"nvmlDeviceGetName"});
     find(uuid, {"nvmlDeviceGetUUID"});
+    find(memory_v2, {"nvmlDeviceGetMemoryInfo_v2"});
     find(capability, {"nvmlDeviceGetCudaComputeCapability"});
     find(utilisation, {"nvmlDeviceGetUtilizationRates"});
     find(temperature, {"nvmlDeviceGetTemperature"});
@@ -100,6 +119,22 @@ struct NvmlSampler::State {
                {"nvmlDeviceGetComputeRunningProcesses_v3",
                 "nvmlDeviceGetComputeRunningProcesses_v2"}
            );
+  }
+
+  /// What is in use is told as nvidia-smi does, without what the driver keeps for itself. An older
+  /// driver, and a device that cannot tell the two apart, counts both as used. False if the device
+  /// does not answer.
+  bool memory_of(NvmlDevice device, DeviceMemory& out) const {
+    NvmlMemoryV2 told{};
+    told.version = kNvmlMemoryV2;
+    if (memory_v2 != nullptr && memory_v2(device, &told) == kSuccess) {
+      out = {mib(told.total), mib(told.reserved), mib(told.used)};
+      return true;
+    }
+    NvmlMemory both{};
+    if (memory(device, &both) != kSuccess) return false;
+    out = {mib(both.total), 0, mib(both.used)};
+    return true;
   }
 
   /// pid → bytes; a process with both a compute and a graphics context counts once. False if the
@@ -183,8 +218,8 @@ std::vector<Gpu> NvmlSampler::gpus() const {
       int minor = 0;
       if (state_->capability != nullptr && state_->capability(device, &major, &minor) == kSuccess)
         gpu.compute_capability = std::to_string(major) + "." + std::to_string(minor);
-      NvmlMemory memory{};
-      if (state_->memory(device, &memory) == kSuccess) gpu.memory_mib = mib(memory.total);
+      DeviceMemory memory;
+      if (state_->memory_of(device, memory)) gpu.memory_mib = memory.total_mib;
     }
     out.push_back(std::move(gpu));
   }
@@ -198,13 +233,14 @@ NvmlSampler::Sample NvmlSampler::sample(const std::function<bool(pid_t)>& is_gue
     gpu.index = static_cast<std::uint32_t>(i);
     std::uint64_t foreign_bytes = 0;
     NvmlDevice const device = state_->devices[i];
-    NvmlMemory memory{};
+    DeviceMemory memory;
     std::map<unsigned, std::uint64_t> processes;
-    if (device == nullptr || state_->memory(device, &memory) != kSuccess ||
+    if (device == nullptr || !state_->memory_of(device, memory) ||
         !state_->processes(device, processes)) {
       gpu.is_wedged = true;
     } else {
-      gpu.memory_used_mib = mib(memory.used);
+      gpu.memory_used_mib = memory.used_mib;
+      gpu.memory_reserved_mib = memory.reserved_mib;
       NvmlUtilization rates{};
       if (state_->utilisation != nullptr && state_->utilisation(device, &rates) == kSuccess)
         gpu.utilisation_percent = rates.gpu;

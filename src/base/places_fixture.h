@@ -8,7 +8,9 @@ namespace rn::places {
 
 extern const char* const kDocs;            ///< docs/
 extern const char* const kGolden;          ///< tests/golden/
-extern const char* const kAgentFakeNvml;   ///< a libnvidia-ml that replays a recording of a machine
+extern const char* const kAgentFakeNvml;   ///< a libnvidia-ml that answers from a test's file
 extern const char* const kWardenFakeNvml;  ///< one that answers what a test says
+extern const char* const kReplayNvml;      ///< one that answers what a real card did
+extern const char* const kGpuRecordings;   ///< tests/gpu/recorded/, what real cards answered
 
 }  // namespace rn::places

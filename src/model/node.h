@@ -88,7 +88,8 @@ inline constexpr std::uint64_t kMostGranted_bps = 1'000'000'000'000;
 struct GpuTelemetry {
   std::uint32_t index = 0;
   std::uint32_t utilisation_percent = 0;
-  std::uint64_t memory_used_mib = 0;
+  std::uint64_t memory_used_mib = 0;      ///< as nvidia-smi says it
+  std::uint64_t memory_reserved_mib = 0;  ///< the driver's own: not in use, and not to be had
   std::int32_t temperature_c = 0;
   std::uint64_t power_mw = 0;
   std::uint32_t foreign_processes =
@@ -100,6 +101,7 @@ struct GpuTelemetry {
       index,
       utilisation_percent,
       memory_used_mib,
+      memory_reserved_mib,
       temperature_c,
       power_mw,
       foreign_processes,

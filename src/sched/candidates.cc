@@ -76,13 +76,14 @@ GpuCount count_gpus(const Demand& demand, const Candidate& c) {
     ++count.matching;
     for (const GpuTelemetry& live : c.telemetry->gpus) {
       if (live.index != gpu.index) continue;
+      const std::uint64_t not_free_mib = live.memory_used_mib + live.memory_reserved_mib;
       if (live.is_wedged) {
         ++count.wedged;
       } else if (live.foreign_processes > 0 &&
                  (c.contract->idle.foreign_vram_mib == 0 ||
                   live.memory_used_mib > c.contract->idle.foreign_vram_mib)) {
         ++count.foreign;
-      } else if (live.memory_used_mib + demand.resources.gpu_memory_mib > gpu.memory_mib) {
+      } else if (not_free_mib + demand.resources.gpu_memory_mib > gpu.memory_mib) {
         ++count.short_of;
       }
     }

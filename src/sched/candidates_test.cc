@@ -90,6 +90,17 @@ TEST(Judge, foreign_processes_below_the_contracts_limit_are_tolerated) {
   EXPECT_EQ(judge(a_demand(1), site.candidates[0]).fit, Fit::kFits);
 }
 
+TEST(Judge, what_the_driver_keeps_for_itself_is_not_free_and_not_the_owners) {
+  Site site;
+  auto& node = site.add("n", "a", {a_gpu(0, 81'559)});
+  node.telemetry.gpus[0] = {
+      .index = 0, .memory_used_mib = 300, .memory_reserved_mib = 480, .foreign_processes = 1};
+  node.contract.idle.foreign_vram_mib = 500;
+
+  EXPECT_EQ(judge(a_demand(1, 80'779), site.candidates[0]).fit, Fit::kFits);
+  EXPECT_EQ(judge(a_demand(1, 80'780), site.candidates[0]).reason, "too little GPU memory free");
+}
+
 TEST(Judge, compute_capability_is_compared_as_numbers) {
   Site site;
   site.add("n", "a", {a_gpu(0, 8192, "10.0")});

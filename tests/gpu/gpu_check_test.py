@@ -121,6 +121,18 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("training: temperature_c 41 is not nvidia-smi's temperature.gpu 70.0", findings)
         self.assertNotIn("power", findings)
 
+    def test_packing_leaves_its_archive_and_nothing_else(self):
+        temporary = pathlib.Path(self.folder.name) / "temporary"
+        temporary.mkdir()
+        packed = self.run_script("--pack", str(self.out), TMPDIR=str(temporary))
+        self.assertEqual((packed.returncode, packed.stderr), (0, ""))
+        self.assertTrue(self.out.is_file())
+        self.assertEqual(list(temporary.iterdir()), [])
+
+        refused = self.run_script("--pack", str(temporary.parent / "absent" / "check.tgz"), TMPDIR=str(temporary))
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertEqual(list(temporary.iterdir()), [])
+
     def test_what_is_packed_runs_where_nothing_is_built(self):
         archive = pathlib.Path(self.folder.name) / "check.tgz"
         packed = self.run_script("--pack", str(archive))

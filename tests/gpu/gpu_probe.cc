@@ -63,6 +63,7 @@ int telemetry(const std::vector<std::string>& words) {
          {"memory_mib", gpus[i].memory_mib},
          {"compute_capability", gpus[i].compute_capability},
          {"memory_used_mib", seen.memory_used_mib},
+         {"memory_reserved_mib", seen.memory_reserved_mib},
          {"utilisation_percent", seen.utilisation_percent},
          {"temperature_c", seen.temperature_c},
          {"power_mw", seen.power_mw},
