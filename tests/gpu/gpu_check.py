@@ -238,7 +238,7 @@ class Check:
                 return None  # "[N/A]": the device does not offer it
 
         for ours_key, field, near, scale in (
-                ("memory_mib", "memory.total", 64, 1), ("memory_used_mib", "memory.used", 1024, 1),
+                ("memory_mib", "memory.total", NEAR_MIB, 1), ("memory_used_mib", "memory.used", NEAR_MIB, 1),
                 ("temperature_c", "temperature.gpu", 4, 1), ("power_mw", "power.draw", 60, 1e-3)):
             value = number(field)
             if value is not None and abs(ours[ours_key] * scale - value) > near:

@@ -96,14 +96,15 @@ class GpuCheck(unittest.TestCase):
         self.assertRegex(row["findings"][0], r"^idle: wedged: \['GPU context of process \d+: GPU 0'\]$")
 
     def smi(self, *fields):
-        """A program with nvidia-smi's words that answers this."""
+        """A program with nvidia-smi's words that answers this; $used: what the recorded card has in use."""
         program = pathlib.Path(self.folder.name) / "smi"
-        program.write_text(f"#!/bin/sh\necho '{', '.join(fields)}'\n")
+        program.write_text("#!/bin/sh\nused=$(cut -d' ' -f6 \"$RN_FAKE_NVML\")\n"
+                           f'echo "{", ".join(fields)}"\n')
         program.chmod(0o755)
         return program
 
     def test_telemetry_is_compared_with_what_nvidia_smi_says(self):
-        smi = self.smi("GPU-recorded-0", "recorded-card", "81559", "900", "41", "70.00", "7")
+        smi = self.smi("GPU-recorded-0", "recorded-card", "81559", "$used", "41", "70.00", "7")
         done, result = self.check("--only", "telemetry", "--smi", str(smi))
 
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -112,7 +113,7 @@ class GpuCheck(unittest.TestCase):
             self.assertEqual(rows[state]["nvidia_smi"]["power.draw"], "70.00")
 
     def test_telemetry_that_nvidia_smi_contradicts_is_named_and_what_it_lacks_is_not(self):
-        smi = self.smi("GPU-recorded-0", "recorded-card", "40960", "900", "70", "[N/A]", "7")
+        smi = self.smi("GPU-recorded-0", "recorded-card", "40960", "$used", "70", "[N/A]", "7")
         done, result = self.check("--only", "telemetry", "--smi", str(smi))
 
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
