@@ -10,6 +10,7 @@ bench/wire_kill.cc).
     bench/kill_on_the_wire.py kill [--rounds 100] [--failures …]
     … [--hand reclaim-warden]
     wire … [--before PROGRAM]
+    wire … --gpu
 
 What is broken while the owner commands:
     healthy  nothing; through the warden's kill socket, as `reclaim-agent reclaim --now` does
@@ -22,7 +23,8 @@ What is broken while the owner commands:
              `reclaim-warden kill` with --hand
     hung     the same as `dead`, but the warden under SIGSTOP
 With --before every other round of `wire` by hand is by another `reclaim-kill` (of an earlier commit, beside it
-`reclaim-warden`), and the ratios are printed.
+`reclaim-warden`), and the ratios are printed. With --gpu the machine has two (declared ones) with a guest each, of
+which one is cut, through the kill socket, and the other must be heard on.
 A shaper is HTB (one class, pfifo of 1,000 packets) or TBF on the machine's way out at 100 Mbit/s; then the warden is
 told `--uplink eth0:90mbit`. The owner sends 1,000 datagrams a second to the peer beside it. `kill` measures until
 guests are stopped, and until all that is left of them was looked for and nothing found: 1, 16 and 200 processes in the
@@ -30,6 +32,7 @@ guests' control group. `deadman`: the warden is killed and nobody commands; its 
 programs of RN_BUILD (by default build/dev); one failure and shaper takes some three minutes for 1,000 rounds."""
 import argparse
 import contextlib
+import json
 import pathlib
 import subprocess
 import sys
@@ -49,14 +52,18 @@ SHAPERS = {
 }
 FAILURES = ("healthy", "stopped", "gone", "full", "dead", "hung")
 BY_HAND = ("dead", "hung")
+DECLARED = [{"index": index, "uuid": f"GPU-declared-{index}", "model": "declared card", "memory_mib": 24576,
+             "compute_capability": "8.6"} for index in (0, 1)]
+PORTS = ((9000, "udp"), (9001, "tcp"), (9002, "udp"), (9003, "tcp"))  # bench/wire_flood.h
 HANDS = {"reclaim-kill": "", "reclaim-warden": " kill"}
 
 
 class Broken:
-    """One site with one guest that may send to the peer; `break_it` is undone by `down`."""
+    """One site with one guest that may send to the peer, or with two GPUs and a guest for each; `break_it` is undone by
+    `down`."""
 
-    def __init__(self, shaper, hand):
-        self.hand = f"{program(hand)}{HANDS[hand]}"
+    def __init__(self, shaper, hand, has_gpus=False):
+        self.hand, self.has_gpus = f"{program(hand)}{HANDS[hand]}", has_gpus
         self.labs = Labs("campus", "lab-a", "peer", disk="1G")
         try:
             self._set_up(shaper)
@@ -69,27 +76,36 @@ class Broken:
         for command in SHAPERS[shaper]:
             self.labs.call("lab-a", ["tc", *command.split()])
         flags = ("--uplink", "eth0:90mbit") if SHAPERS[shaper] else ()
-        opened = [{"prefix": f"{self.peer}/32", "port": port, "protocol": kind}
-                  for port, kind in ((9000, "udp"), (9001, "tcp"))]
+        opened = [{"prefix": f"{self.peer}/32", "port": port, "protocol": kind} for port, kind in PORTS]
         self.coordinator = Coordinator(self.labs).start()
         self.node = Node(self.labs, "lab-a", {"guest_disk_mib": 128, "reserve_disk_mib": 64, "network": opened},
-                         warden_flags=flags)
+                         warden_flags=flags, config={"gpus": DECLARED} if self.has_gpus else {})
         self.node.set_up(self.coordinator)
         cli = Cli(self.labs, self.coordinator)
         cli("image", "add", "base", tiny_image())
-        self.job = cli("run", "--detach", "--stateless", "--no-upload", "--cpus", "0.2", "--memory", "64MB", "--disk",
-                       "64MB", "--peer", f"{self.peer}:9000/udp", "--peer", f"{self.peer}:9001/tcp", "--", "sleep",
-                       "100000").stdout.strip()
+        peers = [word for port, kind in PORTS for word in ("--peer", f"{self.peer}:{port}/{kind}")]
+        self.jobs = [cli("run", "--detach", "--stateless", "--no-upload", "--cpus", "0.2", "--memory", "64MB", "--disk",
+                         "64MB", "--gpu", count, *peers, "--", "sleep", "100000").stdout.strip()
+                     for count in ((1, 1) if self.has_gpus else (0,))]
         rest = self.coordinator.rest()
-        wait_until("the guest to run", lambda: rest.job(self.job)["state"] == "running", 120)
+        wait_until("the guests to run", lambda: all(rest.job(job)["state"] == "running" for job in self.jobs), 120)
         self.frozen = []
 
-    def guest_pid(self):
-        """A process of the guest: who is in its control group."""
-        for path in pathlib.Path("/sys/fs/cgroup").rglob(f"reclaim-{self.labs.run}-lab-a/*/cgroup.procs"):
-            for pid in path.read_text().split():
-                return pid
+    def guest_pid(self, which=0):
+        """A process of that guest: who is in a control group of the lab's and has its job."""
+        for pid in self.node.guest_containers():
+            with contextlib.suppress(OSError):
+                if self.jobs[which].encode() in pathlib.Path(f"/proc/{pid}/environ").read_bytes():
+                    return pid
         raise AssertionError("the guest has no process")
+
+    def of_gpus(self):
+        """What the meter is told besides, where one of two GPUs is taken: the first guest's."""
+        if not self.has_gpus:
+            return {}
+        attempts = json.loads(self.node.owner("status", "--json").stdout)["attempts"]
+        gpus = next(one["gpus"] for one in attempts if one["report"]["job"] == self.jobs[0])
+        return {"gpu": gpus[0], "neighbour": self.guest_pid(1)}
 
     def break_it(self, failure):
         if failure == "healthy":
@@ -145,7 +161,7 @@ class Broken:
 
 @contextlib.contextmanager
 def site(shaper, options):
-    broken = Broken(shaper, options.hand)
+    broken = Broken(shaper, options.hand, options.gpu)
     try:
         yield broken
     finally:
@@ -173,10 +189,11 @@ def wire(options):
     for shaper in options.shapers:
         for failure in options.failures:
             with site(shaper, options) as broken:
-                guest = broken.guest_pid()
+                guests = {"guest": broken.guest_pid(), **broken.of_gpus()}
                 broken.break_it(failure)
-                print(f"{failure}, shaper {shaper}, {options.hand if failure in BY_HAND else 'kill socket'}")
-                is_good &= told(broken.meter("wire", rounds=options.rounds, guest=guest,
+                print(f"{failure}, shaper {shaper}, {options.hand if failure in BY_HAND else 'kill socket'}"
+                      + (", one of two GPUs" if options.gpu else ""))
+                is_good &= told(broken.meter("wire", rounds=options.rounds, **guests,
                                              **how(broken, failure, options.before)))
     return is_good
 
@@ -220,11 +237,14 @@ def main():
     parser.add_argument("--shapers", default="none,htb,tbf", type=lambda text: text.split(","))
     parser.add_argument("--failures", default=",".join(FAILURES), type=lambda text: text.split(","))
     parser.add_argument("--before", default="")
+    parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--hand", default="reclaim-kill", choices=HANDS)
     options = parser.parse_args()
     for given, known in ((options.shapers, SHAPERS), (options.failures, FAILURES)):
         if not set(given) <= set(known):
             parser.error(f"{','.join(given)}: there are {', '.join(known)}")
+    if options.gpu and (options.figure != "wire" or set(options.failures) & set(BY_HAND)):
+        parser.error("--gpu: of `wire`, through the kill socket (--failures healthy,stopped,gone,full)")
     options.rounds = options.rounds or {"wire": 1000, "deadman": 30, "kill": 100}[options.figure]
     build = program("reclaim-warden").parents[2].name
     figures.heading(f"kill switch under failures: {options.figure}, programs of {build}")

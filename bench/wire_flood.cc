@@ -52,7 +52,10 @@ int bound(int type, std::uint16_t port) {
 
 }  // namespace
 
-GuestFlood::GuestFlood(int guest, const std::string& peer, const std::string& peer_v4) {
+GuestFlood::GuestFlood(
+    int guest, const std::string& peer, const std::string& peer_v4, FloodPorts ports
+)
+    : ports_(ports) {
   threads_.emplace_back([this, peer] {
     wire::enter_netns(peer);
     sink_tcp();
@@ -73,7 +76,7 @@ GuestFlood::~GuestFlood() {
 }
 
 void GuestFlood::flood_udp(const std::string& peer_v4) {
-  const sockaddr_in to = address_of(peer_v4, kFloodUdpPort);
+  const sockaddr_in to = address_of(peer_v4, ports_.udp);
   const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   const std::array<char, 1000> payload{};
   while (!is_stopping_) {
@@ -99,7 +102,7 @@ void GuestFlood::flood_tcp(const std::string& peer_v4) {
 
 /// Until the way was opened anew, or it has got nowhere for a while.
 void GuestFlood::one_connection(const std::string& peer_v4, std::uint64_t turn) {
-  const sockaddr_in to = address_of(peer_v4, kFloodTcpPort);
+  const sockaddr_in to = address_of(peer_v4, ports_.tcp);
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const linger at_once{1, 0};
   setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
@@ -120,7 +123,7 @@ void GuestFlood::one_connection(const std::string& peer_v4, std::uint64_t turn) 
 }
 
 void GuestFlood::sink_tcp() {
-  const int listener = bound(SOCK_STREAM, kFloodTcpPort);
+  const int listener = bound(SOCK_STREAM, ports_.tcp);
   if (listen(listener, 64) != 0) std::abort();
   std::vector<pollfd> open{{listener, POLLIN, 0}};
   std::vector<char> buffer(1 << 16);

@@ -12,13 +12,20 @@ namespace rn::bench {
 
 inline constexpr std::uint16_t kFloodUdpPort = 9000;
 inline constexpr std::uint16_t kFloodTcpPort = 9001;
+inline constexpr std::uint16_t kNeighbourUdpPort = 9002;
+inline constexpr std::uint16_t kNeighbourTcpPort = 9003;
 inline constexpr std::uint16_t kOwnerPort = 9100;
+
+struct FloodPorts {
+  std::uint16_t udp = kFloodUdpPort;
+  std::uint16_t tcp = kFloodTcpPort;
+};
 
 /// Floods `peer_v4` by UDP and TCP from the network namespace of process `guest`, until the object
 /// goes. `peer` is a namespace made by `ip netns add`, in which TCP is received.
 class GuestFlood {
  public:
-  GuestFlood(int guest, const std::string& peer, const std::string& peer_v4);
+  GuestFlood(int guest, const std::string& peer, const std::string& peer_v4, FloodPorts ports = {});
   GuestFlood(const GuestFlood&) = delete;
   GuestFlood& operator=(const GuestFlood&) = delete;
   ~GuestFlood();
@@ -32,6 +39,7 @@ class GuestFlood {
   void one_connection(const std::string& peer_v4, std::uint64_t turn);
   void sink_tcp();
 
+  const FloodPorts ports_;
   std::atomic<bool> is_stopping_{false};
   std::atomic<std::uint64_t> turn_{0};
   std::vector<std::thread> threads_;

@@ -11,6 +11,8 @@
 //                                 by=socket|hand socket=PATH hand=COMMAND [lease=1] [journal=PATH]
 //                                 [before=COMMAND]: every other round by it, so that two versions
 //                                 of a program are measured side by side
+//                                 [gpu=INDEX neighbour=PID]: only the guest with that GPU is cut,
+//                                 and the other one floods on
 //   wire_kill deadman KEY=VALUE…  guest= peer= source= to= gates= warden=PID; prints one number, ms
 //   wire_kill kill KEY=VALUE…     rounds= processes=N group=CGROUP by=… socket= hand=
 
@@ -51,6 +53,7 @@ using Options = std::map<std::string, std::string>;
 
 constexpr std::int64_t kQuietNs = 40'000'000;  ///< a shaper never pauses for so long
 constexpr std::int64_t kPatienceNs = 20'000'000'000;
+constexpr std::uint64_t kHeard = 10;  ///< packets while the cut one is waited for
 
 double ms_of(std::int64_t ns) {
   return static_cast<double>(ns) / 1e6;
@@ -85,6 +88,9 @@ struct Answered {
 Answered by_socket(const Options& options, KillFrame::Verb verb) {
   KillFrame frame;
   frame.verb = verb;
+  if (options.contains("gpu"))
+    frame.gpu_mask =
+        warden_wire::mask_of({static_cast<std::uint32_t>(std::stoul(options.at("gpu")))});
   Answered done;
   const auto answer = warden::ask_kill_socket(options.at("socket"), frame, seconds(15));
   if (!answer) {
@@ -184,6 +190,14 @@ class Wire {
       rn_pinned_write_lease(&gates_, static_cast<std::uint64_t>(to_ns(until)));
     }
     rn_pinned_uncut_node(&gates_);
+    if (!options_.contains("gpu")) return;
+    std::uint32_t slot = 0;
+    std::uint32_t ifindex = 0;
+    const std::uint32_t* last = nullptr;
+    while (rn_pinned_next_guest(&gates_, last, &ifindex, &slot) == 0) {
+      rn_pinned_uncut_slot(&gates_, slot);
+      last = &ifindex;
+    }
   }
 
   /// Until both kinds come through again.
@@ -227,6 +241,33 @@ class Wire {
   rn_pinned_cut gates_{-1, -1, -1, -1};
   Capture at_peer_;
   std::optional<GuestFlood> flood_;
+};
+
+/// The guest beside it, which is not meant.
+class Neighbour {
+ public:
+  explicit Neighbour(const Options& options)
+      : at_peer_(options.at("peer"), options.at("source"), "::", {kPorts.udp, kPorts.tcp}),
+        flood_(
+            std::atoi(options.at("neighbour").c_str()), options.at("peer"), options.at("to"), kPorts
+        ) {}
+
+  void wait_until_flowing() const {
+    const std::int64_t end = wire::realtime_ns() + kPatienceNs;
+    while (at_peer_.packets(Kind::kUdp4) < 20 || at_peer_.packets(Kind::kTcp4) < 20) {
+      if (wire::realtime_ns() > end) give_up("the neighbour sends nothing");
+      usleep(1000);  // between two looks
+    }
+  }
+
+  std::uint64_t packets() const {
+    return at_peer_.packets(Kind::kUdp4) + at_peer_.packets(Kind::kTcp4);
+  }
+
+ private:
+  static constexpr FloodPorts kPorts{kNeighbourUdpPort, kNeighbourTcpPort};
+  Capture at_peer_;
+  GuestFlood flood_;
 };
 
 /// The flood does not end by itself: how long it pauses when nobody commands anything.
@@ -280,6 +321,8 @@ void print_ratio(const char* what, const std::vector<double>& now, const std::ve
 int run_wire(const Options& options) {
   const auto rounds = static_cast<std::size_t>(std::atoi(options.at("rounds").c_str()));
   Wire wire(options);
+  std::optional<Neighbour> neighbour;
+  if (options.contains("neighbour")) neighbour.emplace(options).wait_until_flowing();
   OwnerStream owner(options.at("peer"), options.at("to"));
   std::mt19937 random(1);  // NOLINT(cert-msc51-cpp): only so that rounds differ in phase
   Rounds now;
@@ -287,6 +330,7 @@ int run_wire(const Options& options) {
   std::vector<double> pauses;
   std::size_t spoiled = 0;
   std::size_t failed = 0;
+  std::size_t silenced = 0;  ///< rounds in which the neighbour was heard no more, either
   const bool is_compared = options.contains("before");
   while (now.udp.size() < rounds || (is_compared && before.udp.size() < rounds)) {
     wire.wait_until_flowing(true);
@@ -298,7 +342,9 @@ int run_wire(const Options& options) {
     const std::int64_t start = wire::realtime_ns();
     const Answered answer = give_order(options, true, is_before ? "before" : "hand");
     const std::int64_t returned = wire::realtime_ns();
+    const std::uint64_t beside = neighbour ? neighbour->packets() : 0;
     wire.wait_until_quiet(returned);
+    if (neighbour && neighbour->packets() < beside + kHeard) ++silenced;
 
     if (!answer.is_good) std::printf("  NOT CUT: %s\n", answer.words.c_str());
     if (!answer.is_good) ++failed;
@@ -328,7 +374,9 @@ int run_wire(const Options& options) {
       owner.sent(),
       owner.lost()
   );
-  return failed == 0 ? 0 : 1;
+  if (neighbour)
+    std::printf("  the other GPU's guest was heard on in all but %zu rounds\n", silenced);
+  return failed == 0 && silenced == 0 ? 0 : 1;
 }
 
 int run_deadman(const Options& options) {

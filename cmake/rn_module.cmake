@@ -33,7 +33,7 @@ set(RN_PLANTED_FILES
   coordinator/core_placement.cc coordinator/core_state.cc
   coordinator/core_usage.cc coordinator/states.cc
   sim/agent_work.cc sim/coordinator_host.cc sim/warden_host.cc
-  warden/core_announced.cc warden/core_guests.cc)
+  warden/core_announced.cc warden/core_guests.cc warden/core_reclaims.cc)
 
 # Presets with RN_WHOLE=N compile up to N files of a module as one: what a file costs is its headers. CMake's own unity
 # builds name their files by absolute paths, so that a second clone would find nothing in the compiler's cache. Files

@@ -167,6 +167,48 @@ def mark_fits(lines, flows, displaced):
                         one["fits"] = False
 
 
+# --- what went ahead
+
+def sent_ahead(record):
+    """Copies of what was durable already, from machines that nobody wanted back at that time; None if the record has no
+    copies written down."""
+    if "copies" not in record:
+        return None
+    rows = {(job["job"], row["generation"]): row for job in record["jobs"].values() for row in job["generations"]}
+
+    def is_ahead(copy):
+        row = rows.get((copy["job"], copy["generation"]))
+        is_wanted = any(act["node"] == copy["node"] and act["begun"] <= copy["at"] <= act["given_back"]
+                        for act in record["acts"])
+        return row is not None and row["source"] == copy["node"] and copy["at"] > row["committed"] and not is_wanted
+    return [copy for copy in record["copies"] if is_ahead(copy)]
+
+
+def lacked_less(job, ahead, displaced):
+    """Bytes of its last save that its destination had at the command for what was sent there ahead and for nothing
+    else."""
+    sent = {one["generation"]: one["at"] for one in ahead
+            if (one["job"], one["to"]) == (job["job"], displaced["to"])}
+
+    def lacked(had_then):
+        had = [saved_step(job, row["created"]) for row in job["generations"]
+               if row["committed"] <= displaced["begun"] and displaced["to"] in row["holders"]
+               and had_then(row["generation"])]
+        return delta_of(job, max(had, default=0), displaced["last_save"])
+    return lacked(lambda one: one not in sent) - lacked(
+        lambda one: sent.get(one, displaced["begun"]) <= displaced["begun"])
+
+
+def ahead_of(record, scheduled):
+    """What was sent ahead in all, and for which evacuations less was missing."""
+    ahead = sent_ahead(record)
+    if ahead is None:
+        return None
+    less = [lacked_less(record["jobs"][one["job"]], ahead, one) for one in scheduled if one["to"]]
+    return {"n": len(ahead), "bytes": sum(one["bytes"] for one in ahead),
+            "evacuations": share(sum(one > 0 for one in less), len(less)), "lacked_less": sum(less)}
+
+
 # --- owners
 
 def owner_times(record, act):
@@ -284,7 +326,8 @@ def judge(record):
         "about": record["about"], "kinds": by_kind(record, acts, displaced),
         "inside": share(sum(one["is_inside"] for one in scheduled), len(scheduled)),
         "inside_of_fitting": share(sum(one["is_inside"] for one in fitting), len(fitting)),
-        "moved": moved(acts), "again_before_new_work": sum(one["again_before_new_work"] for one in displaced),
+        "moved": moved(acts), "ahead": ahead_of(record, scheduled),
+        "again_before_new_work": sum(one["again_before_new_work"] for one in displaced),
         "deadlines": record["deadlines"], "lost_without_an_owner": unasked, "traffic": harm(record, evacuations),
         "jobs": {"n": len(record["jobs"]), "bit_identical": len(record["jobs"]) - len(wrong), "wrong": wrong},
         "faults": record["faults"], "displaced": displaced}

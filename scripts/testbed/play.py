@@ -13,6 +13,7 @@ import time
 
 import bed as beds
 import bystanders
+import daemon_log
 import judge
 import lines as topology
 import rest
@@ -225,8 +226,15 @@ class Run:
             "nodes": {name: self.bed.labs.addresses[name] for name in self.bed.names},
             "traffic": self.scenario.get("traffic", []), "baseline": self.baseline, "played": self.played,
             "acts": sorted(self.acts, key=lambda act: act["begun"]), "jobs": self.students.record(names, starts),
+            "copies": self.copies(names),
             "flows": [flow.record() for flow in self.flows], "faults": self.faults,
             "deadlines": {kind: events.count(kind) for kind in set(events)}}
+
+    def copies(self, names):
+        """Of generations, by their senders' logs."""
+        return [{"node": node, "to": names.get(one["peer"], ""), "job": one["job"], "at": at,
+                 "generation": int(one["generation"]), "bytes": int(one["bytes"])} for node in self.bed.names
+                for at, one in daemon_log.timed_events(self.bed.nodes[node].agent.output(), "generation.copied")]
 
     def about(self):
         commit = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=10"],

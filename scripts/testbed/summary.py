@@ -65,6 +65,11 @@ def text(result):
             f"{moved['ratio']:.2f} times (n={moved['n']} reclaims; each: p50 {number(moved['each']['p50'], '')}, "
             f"max {number(moved['each']['max'], '')}); against what the destinations lacked: "
             f"{number(moved['ratio_of_lacking'], '')} times")
+    if result["ahead"] is not None:
+        ahead = result["ahead"]
+        lines.append(
+            f"sent ahead of a reclaim: {ahead['n']} copies, {ahead['bytes'] / 1e6:.1f} MB; for it "
+            f"{share(ahead['evacuations'])} evacuations had less to move, {ahead['lacked_less'] / 1e6:.1f} MB in all")
     lines.append("deadlines admitted and missed by the daemons' own word: " + (
         ", ".join(f"{name} {count}" for name, count in sorted(result["deadlines"].items())) or "no daemon says so"))
     lines.append("attempts given up as lost although nobody had pulled that cable: "

@@ -46,9 +46,11 @@ FaultPlan draw_plan(Rng& rng) {
 /// Injects what the plan asks for, at random instants.
 class Nemesis {
  public:
-  Nemesis(World& world, Cluster& cluster)
+  /// `gpus`: of each machine.
+  Nemesis(World& world, Cluster& cluster, std::uint32_t gpus)
       : world_(world),
         cluster_(cluster),
+        gpus_(gpus),
         rng_(world.rng().next()),
         forger_(cluster, rng_),
         striker_(world, cluster, forger_) {}
@@ -200,12 +202,23 @@ class Nemesis {
   void reclaim() {
     const std::size_t node = any_node();
     if (cluster_.nodes()[node].is_owner_using) return;
+    if (gpus_ > 0 && rng_.below(2) == 0) return reclaim_gpu(node);
     if (rng_.below(3) == 0)
       world_.queue().after(some_seconds(2, 150), [this, node] { cluster_.ask_as_a_rogue(node); });
-    static constexpr ReclaimKind kKinds[] = {
-        ReclaimKind::kNotice, ReclaimKind::kAnnounced, ReclaimKind::kEmergency};
     cluster_.owner_takes(node, kKinds[rng_.below(3)], static_cast<std::uint32_t>(rng_.below(120)));
     world_.queue().after(some_seconds(60, 900), [this, node] { cluster_.owner_releases(node); });
+  }
+
+  void reclaim_gpu(std::size_t node) {
+    Node& mine = cluster_.nodes()[node];
+    const auto gpu = static_cast<std::uint32_t>(rng_.below(gpus_));
+    if (mine.is_owner_using || mine.gpus_in_use.contains(gpu)) return;
+    const ReclaimKind kind = kKinds[rng_.below(3)];
+    cluster_.owner_takes(node, kind, static_cast<std::uint32_t>(rng_.below(120)), gpu);
+    ++injected_["reclaim of a GPU"];
+    world_.queue().after(some_seconds(60, 900), [this, node, gpu] {
+      cluster_.owner_releases(node, gpu);
+    });
   }
 
   void close_window() {
@@ -220,8 +233,12 @@ class Nemesis {
     });
   }
 
+  static constexpr ReclaimKind kKinds[] = {
+      ReclaimKind::kNotice, ReclaimKind::kAnnounced, ReclaimKind::kEmergency};
+
   World& world_;
   Cluster& cluster_;
+  std::uint32_t gpus_;
   SeededRng rng_;
   Forger forger_;
   Striker striker_;
@@ -252,6 +269,10 @@ ChaosReport run_chaos(const ChaosOptions& options) {
   size.storage_nodes = static_cast<std::uint32_t>(1 + world.rng().below(2));
   // One may be lost for good.
   size.data_nodes = static_cast<std::uint32_t>(2 + world.rng().below(size.compute_nodes - 1));
+  // Each sixth site has two GPUs a machine, for which most of its jobs ask. Drawn apart, so that
+  // the other runs are what they were.
+  size.gpus = options.seed % 6 == 5 ? 2 : 0;
+  SeededRng gpu_rng(options.seed);
   Cluster cluster(world, size);
   world.faults() = draw_plan(world.rng());
   const bool must_leave = options.crash_at.contains("agent.left");
@@ -265,7 +286,7 @@ ChaosReport run_chaos(const ChaosOptions& options) {
   faults.reorder = world.faults().reorder;
   world.network().set_faults(faults);
   for (const std::string& point : options.crash_at) world.plan_crash(point, 0);
-  Nemesis nemesis(world, cluster);
+  Nemesis nemesis(world, cluster, size.gpus);
   cluster.start();
   nemesis.start(options.has_strikes);
   const bool may_leave = world.rng().below(4) == 0 && !nemesis.loses_copies();
@@ -274,7 +295,9 @@ ChaosReport run_chaos(const ChaosOptions& options) {
     const auto when = nanoseconds(static_cast<std::int64_t>(
         world.rng().unit() * static_cast<double>(options.length.count()) / 2
     ));
-    world.queue().at(when, [&cluster, i, training = draw_training(world.rng())] {
+    Training training = draw_training(world.rng());
+    training.gpus = size.gpus > 0 && gpu_rng.below(4) > 0 ? 1 : 0;
+    world.queue().at(when, [&cluster, i, training] {
       cluster.submit("key-" + std::to_string(i), training);
     });
   }

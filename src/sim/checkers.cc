@@ -96,6 +96,7 @@ void Checkers::on_job(const coordinator::JobRow& row) {
   history.is_known = true;
   history.state = row.job.state;
   history.data = row.job.spec.data;
+  history.gpus = row.job.spec.resources.gpus;
   history.lab = row.job.lab;
   history.copies = std::max(1U, row.job.spec.checkpoint.copies);
   history.durable_generation = row.job.durable.generation;

@@ -44,8 +44,8 @@ std::string attempt_name(const JobId& job, LeaseEpoch epoch);
 ///   I8  every holder keeps the newest durable generation and the one before it, but for those that
 ///       lie and what has rotted since; an attempt resumes behind one only if no honest node has it
 ///   I9  see OwnerWatch
-///   I10 guests never get more than the owner lends; nothing of ours is left on a machine when the
-///       jobs are over, the owner's files are as they were (Cluster)
+///   I10 guests never get more than the owner lends, and their GPUs for themselves; nothing of ours
+///       is left on a machine when the jobs are over, the owner's files are as they were (Cluster)
 ///   I11 what is charged to users, to labs and to the true running time agrees, in both directions
 ///       once faults stop; what labs lent is what others' users took there
 ///   I12 legal transitions only, nothing moves after an end; see ReplayCheck
@@ -70,7 +70,8 @@ class Checkers {
     bool is_hollow = false;  ///< signs for what it does not keep, or has left with it
     bool lends = false;
     std::uint32_t cpu_milli = 0;  ///< what its owner lends
-    bool is_braggart = false;     ///< says of itself what is not so
+    std::uint32_t gpus = 0;
+    bool is_braggart = false;  ///< says of itself what is not so
   };
 
   void add_node(const NodeId& id, const NodeTruth& truth) { nodes_[id] = truth; }
@@ -163,6 +164,7 @@ class Checkers {
     LabId lab;
     std::uint32_t copies = 1;
     std::vector<std::string> data;  ///< sets that it asked for
+    std::uint32_t gpus = 0;
     std::uint32_t durable_generation = 0;
     bool has_fallen_back = false;
     std::set<Digest> accepted;  ///< manifests of durable generations
@@ -208,11 +210,15 @@ class Checkers {
     double ran_s = 0;
     double ran_elsewhere_s = 0;
     TrueTime since{0};
-    std::size_t attempts = 0;
-    std::size_t running = 0;  ///< of them
+    double attempts = 0;
+    double running = 0;  ///< of them
   };
 
+  /// Of a guest with GPUs each second, and the guest, counts as often as one of theirs is dearer
+  /// than one of a core.
   struct Running {
+    double attempts = 0;
+    double running = 0;          ///< of them, by their rows
     double ran_s = 0;            ///< by the guests
     double ran_elsewhere_s = 0;  ///< of it on other labs' machines
     double table_s = 0;          ///< by the rows of the attempts
@@ -220,6 +226,7 @@ class Checkers {
   };
 
   void on_job(const coordinator::JobRow& row);
+  void check_gpus(const Machine& machine, const Machine::Container& container, std::uint32_t there);
   void check_node(const coordinator::NodeRow& row);
   void check_end(const coordinator::JobRow& row);
   void on_attempt(const coordinator::AttemptRow& row);

@@ -73,6 +73,7 @@ void Checkers::on_guest_create(const Machine& machine, const Machine::Container&
     );
   if (!node->second.lends)
     return world_.violate("I10", name(container.guest) + " is on a machine that lends nothing");
+  check_gpus(machine, container, node->second.gpus);
   std::uint64_t cpu_milli = 0;
   for (const auto& [guest, other] : machine.containers()) {
     if (other.state != Machine::ContainerState::kExited) cpu_milli += other.cpu_milli;
@@ -82,6 +83,27 @@ void Checkers::on_guest_create(const Machine& machine, const Machine::Container&
         "I10",
         "guests on " + machine.name() + " have " + std::to_string(cpu_milli) +
             " thousandths of a core, its owner lends " + std::to_string(node->second.cpu_milli)
+    );
+}
+
+/// It has as many as its job asked for, of those that are there, and each for itself.
+void Checkers::check_gpus(
+    const Machine& machine, const Machine::Container& container, std::uint32_t there
+) {
+  const auto job = jobs_.find(container.guest.job);
+  const std::uint32_t wanted = job == jobs_.end() ? 0 : job->second.gpus;
+  bool is_good = container.gpus.size() == wanted;
+  for (const std::uint32_t gpu : container.gpus) {
+    const auto sharers =
+        std::count_if(machine.containers().begin(), machine.containers().end(), [&](const auto& e) {
+          return e.second.state != Machine::ContainerState::kExited &&
+                 Machine::has_gpu(e.second, gpu);
+        });
+    is_good = is_good && gpu < there && sharers == 1;
+  }
+  if (!is_good)
+    world_.violate(
+        "I10", name(container.guest) + " has not the GPUs of " + machine.name() + " for itself"
     );
 }
 

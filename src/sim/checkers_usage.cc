@@ -10,7 +10,7 @@ namespace rn::sim {
 
 namespace {
 
-// Every running job asks for the same: a core, a twentieth of a GPU.
+// A running job asks for a core, which is a twentieth of a GPU, or for GPUs.
 constexpr double kShare = 1.0 / 20;
 constexpr double kTickS = 12;      ///< charged at most beyond a change of the attempt's row
 constexpr double kHearingS = 150;  ///< from a guest's end until the coordinator hears or misses it
@@ -26,13 +26,18 @@ double seconds_of(nanoseconds time) {
 Checkers::Running Checkers::running() const {
   Running sum;
   for (const auto& [key, attempt] : attempts_) {
+    const auto job = jobs_.find(key.first);
+    const std::uint32_t gpus = job == jobs_.end() ? 0 : job->second.gpus;
+    const double weight = gpus == 0 ? 1 : gpus / kShare;
     double table_s = attempt.table_s;
     if (attempt.running_since) table_s += seconds_of(world_.now() - *attempt.running_since);
-    sum.ran_s += attempt.ran_s;
-    sum.table_s += table_s;
+    sum.attempts += weight;
+    if (attempt.running_since) sum.running += weight;
+    sum.ran_s += weight * attempt.ran_s;
+    sum.table_s += weight * table_s;
     if (!attempt.is_elsewhere) continue;
-    sum.ran_elsewhere_s += attempt.ran_s;
-    sum.table_elsewhere_s += table_s;
+    sum.ran_elsewhere_s += weight * attempt.ran_s;
+    sum.table_elsewhere_s += weight * table_s;
   }
   return sum;
 }
@@ -58,7 +63,7 @@ void Checkers::on_usage(const coordinator::UsageRow& row) {
   }
   ++checks_;
   const Running sum = running();
-  const auto n = static_cast<double>(attempts_.size());
+  const double n = sum.attempts;
   // Sums only decay, so these hold whatever the clocks do.
   const auto at_most = [&](double charged, double seconds, const char* what) {
     if (charged <= seconds * kShare) return;
@@ -91,8 +96,8 @@ void Checkers::on_calm(std::uint64_t process_life) {
   calm.ran_s = sum.ran_s;
   calm.ran_elsewhere_s = sum.ran_elsewhere_s;
   calm.since = world_.now();
-  calm.attempts = attempts_.size();
-  for (const auto& [key, attempt] : attempts_) calm.running += attempt.running_since ? 1 : 0;
+  calm.attempts = sum.attempts;
+  calm.running = sum.running;
   calm_ = calm;
   calm_life_ = process_life;
 }
@@ -110,8 +115,7 @@ void Checkers::check_charged(std::uint64_t process_life) {
   const Running sum = running();
   const double decay = std::exp2(-seconds_of(world_.now() - calm_->since) / kHalfLifeS);
   // Those that ran already may have been fenced, and told of late.
-  const double late_s = kHearingS * static_cast<double>(calm_->running) +
-                        kStartS * static_cast<double>(attempts_.size() - calm_->attempts);
+  const double late_s = kHearingS * calm_->running + kStartS * (sum.attempts - calm_->attempts);
   const auto at_least = [&](double now, double before, double ran_s, const char* what) {
     const double wanted = (before + (ran_s * 0.97 - late_s) * kShare) * decay * 0.99;
     if (now >= wanted) return;

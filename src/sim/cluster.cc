@@ -25,6 +25,13 @@ void leave_owners_files(Machine& machine) {
   RN_ASSERT(is_written, "a new disk takes files");
 }
 
+std::vector<Gpu> gpus_of(const std::string& node, std::uint32_t count) {
+  std::vector<Gpu> gpus;
+  for (std::uint32_t i = 0; i < count; ++i)
+    gpus.push_back({i, node + "-gpu-" + std::to_string(i), "simulated", 16'000, "8.6", false});
+  return gpus;
+}
+
 /// Some of the nodes share one line out of their building; all others hang at the root.
 reclaim::Topology topology_of(const ClusterOptions& options) {
   const double out = static_cast<double>(options.line_bps) / 8;
@@ -101,15 +108,13 @@ Cluster::Cluster(World& world, const ClusterOptions& options)
         "node" + std::to_string(i),
         LabId("lab" + std::to_string(i % options.labs)),
         true,
-        i % 2 == 0 ? 1000 : 500,
-        options.guests
+        (i % 2 == 0 ? 1000 : 500) * std::max(1U, options.gpus),
+        options.gpus
     );
     if (i < options.data_nodes) set_data(i, true);
   }
   for (std::uint32_t i = 0; i < options.storage_nodes; ++i) {
-    make_node(
-        "store" + std::to_string(i), LabId("storage" + std::to_string(i)), false, 0, options.guests
-    );
+    make_node("store" + std::to_string(i), LabId("storage" + std::to_string(i)), false, 0, 0);
   }
 }
 
@@ -124,7 +129,7 @@ void Cluster::make_node(
     const LabId& lab,
     bool lends,
     std::uint32_t cpu_milli,
-    std::uint32_t guests
+    std::uint32_t gpus
 ) {
   const NodeId id("n-" + world_.rng().hex(8));
   AgentHost::Identity identity{
@@ -144,11 +149,12 @@ void Cluster::make_node(
   facts.cgroup_version = "v2";
   facts.has_user_namespaces = true;
   facts.uplink_bps = kUplink_bps;
+  facts.gpus = gpus_of(name, gpus);
   Contract contract;
   contract.lends = lends;
   contract.guest_cpu_milli = cpu_milli;
   contract.notice_s = 60;
-  contract.max_guests = guests;
+  contract.max_guests = options_.guests;
 
   coordinator::NodeRow row;
   row.node = id;
@@ -185,7 +191,8 @@ void Cluster::make_node(
        false,
        false,
        lends,
-       cpu_milli}
+       cpu_milli,
+       gpus}
   );
   leave_owners_files(*node.machine);
   nodes_.push_back(std::move(node));
@@ -216,9 +223,11 @@ void Cluster::watch(Node& node) {
   warden->on_journal = [this, machine](const warden::Journal& journal) {
     owners_.on_journal(*machine, journal);
   };
-  warden->on_clear = [this, index = nodes_.size() - 1](
-                         const warden::Clear& clear, nanoseconds left
-                     ) { check_evacuation(nodes_[index], clear, left); };
+  warden->on_clear = [this,
+                      index = nodes_.size() - 1](const warden::Clear& clear, nanoseconds left) {
+    owners_.on_clear(*nodes_[index].machine, clear);
+    check_evacuation(nodes_[index], clear, left);
+  };
 }
 
 void Cluster::start() {
@@ -258,31 +267,48 @@ void Cluster::try_submit(const std::string& key) {
   world_.queue().after(seconds(5), [this, key] { try_submit(key); });
 }
 
-void Cluster::owner_takes(std::size_t node, ReclaimKind kind, std::uint32_t notice_s) {
+void Cluster::owner_takes(
+    std::size_t node, ReclaimKind kind, std::uint32_t notice_s, std::optional<std::uint32_t> gpu
+) {
   Node& mine = nodes_[node];
-  world_.trace(mine.name, "owner takes the node back: " + std::string(to_string(kind)));
-  mine.is_owner_using = true;
+  const std::string what = gpu ? "GPU " + std::to_string(*gpu) : "the node";
+  world_.trace(mine.name, "owner takes " + what + " back: " + std::string(to_string(kind)));
+  if (gpu)
+    mine.gpus_in_use.insert(*gpu);
+  else
+    mine.is_owner_using = true;
+  owners_.on_wanted({mine.name, gpu});
   if (kind == ReclaimKind::kEmergency) {
-    mine.warden->emergency();
-    return owners_.on_emergency(mine.name);
+    mine.warden->emergency(gpu);
+    return owners_.on_emergency({mine.name, gpu});
   }
   warden_wire::DeclareReclaim declare;
   declare.kind = kind;
   declare.notice_s = notice_s;
   declare.in_s = notice_s;
-  mine.warden->owner_asks(declare, [this, &mine](const warden_wire::Answer& answer) {
-    if (!answer.code.empty() || !mine.is_owner_using) return;
+  if (gpu) declare.gpus = {*gpu};
+  mine.warden->owner_asks(declare, [this, &mine, gpu](const warden_wire::Answer& answer) {
+    const bool is_using = gpu ? mine.gpus_in_use.contains(*gpu) : mine.is_owner_using;
+    if (!answer.code.empty() || !is_using) return;
     const std::int64_t now_ns = to_ns(mine.machine->clock().now().boot);
-    owners_.on_accepted(mine.name, nanoseconds(answer.reclaim.deadline_ns - now_ns));
+    owners_.on_accepted({mine.name, gpu}, nanoseconds(answer.reclaim.deadline_ns - now_ns));
   });
 }
 
-void Cluster::owner_releases(std::size_t node) {
+void Cluster::owner_releases(std::size_t node, std::optional<std::uint32_t> gpu) {
   Node& mine = nodes_[node];
-  world_.trace(mine.name, "owner gives the node back");
-  mine.is_owner_using = false;
-  if (mine.warden->process().is_up()) owners_.on_release(mine.name);
-  mine.warden->owner_asks(warden_wire::Release{});
+  const std::string what = gpu ? "GPU " + std::to_string(*gpu) : "the node";
+  world_.trace(mine.name, "owner gives " + what + " back");
+  warden_wire::Release release;
+  if (gpu) {
+    mine.gpus_in_use.erase(*gpu);
+    release.gpus = {*gpu};
+  } else {
+    mine.is_owner_using = false;
+    mine.gpus_in_use.clear();
+  }
+  if (mine.warden->process().is_up()) owners_.on_release({mine.name, gpu});
+  mine.warden->owner_asks(release);
 }
 
 void Cluster::close_window(std::size_t node, nanoseconds in, nanoseconds length) {
@@ -429,6 +455,7 @@ void Cluster::lose_power(std::size_t node, nanoseconds back_after) {
 void Cluster::leave(std::size_t node) {
   Node& mine = nodes_[node];
   mine.has_left = true;
+  owners_.on_leave(mine.name);
   if (mine.agent->process().is_up()) return mine.agent->owner_leaves();
   world_.queue().after(seconds(5), [this, node] { leave(node); });
 }
@@ -522,7 +549,7 @@ bool Cluster::run_to_the_end(nanoseconds limit) {
     nodes_[i].agent->process().resume();
     nodes_[i].warden->start();
     nodes_[i].agent->start();
-    if (nodes_[i].is_owner_using) owner_releases(i);
+    if (nodes_[i].is_owner_using || !nodes_[i].gpus_in_use.empty()) owner_releases(i);
     open_windows(i);
   }
   checkers_.on_calm(coordinator_->process().life());
@@ -532,7 +559,7 @@ bool Cluster::run_to_the_end(nanoseconds limit) {
     // A release that met a dying warden is repeated, as an owner would.
     run_until(std::min(deadline, world_.now() + seconds(30)));
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      if (!nodes_[i].is_gone && nodes_[i].warden->is_node_taken()) owner_releases(i);
+      if (!nodes_[i].is_gone && is_taken(nodes_[i])) owner_releases(i);
     }
     check_idle(idle_since);
   }

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,7 @@ struct ClusterOptions {
   std::uint32_t weight = 0;            ///< of a byte that copies move (Lines); 0: they take no time
   std::uint32_t guests = 16;           ///< that a node takes at once
   std::uint32_t data_nodes = 0;  ///< the first so many compute nodes have the data set kDataSet
+  std::uint32_t gpus = 0;        ///< of a compute node, each with the cores that one without has
 };
 
 /// One node with everything on it.
@@ -42,6 +45,7 @@ struct Node {
   std::unique_ptr<WardenHost> warden;
   std::unique_ptr<AgentHost> agent;
   bool is_owner_using = false;
+  std::set<std::uint32_t> gpus_in_use;  ///< by the owner, taken one by one
   bool is_gone = false;
   bool has_left = false;  ///< its owner takes it out of the site for good; it may still be at it
 };
@@ -68,8 +72,14 @@ class Cluster {
   void submit(const std::string& key, const Training& training);
 
   // What owners and fate do to a node, by its number.
-  void owner_takes(std::size_t node, ReclaimKind kind, std::uint32_t notice_s);
-  void owner_releases(std::size_t node);
+  // One GPU of it, if that is named.
+  void owner_takes(
+      std::size_t node,
+      ReclaimKind kind,
+      std::uint32_t notice_s,
+      std::optional<std::uint32_t> gpu = {}
+  );
+  void owner_releases(std::size_t node, std::optional<std::uint32_t> gpu = {});
   /// The contract's window ends at the first full minute after `in`, and the next one begins
   /// `length` (at least a minute, at most half a day) later.
   void close_window(std::size_t node, nanoseconds in, nanoseconds length);
@@ -151,7 +161,7 @@ class Cluster {
       const LabId& lab,
       bool lends,
       std::uint32_t cpu_milli,
-      std::uint32_t guests
+      std::uint32_t gpus
   );
   void watch(Node& node);
   void free_disk(Node& node);
@@ -164,6 +174,7 @@ class Cluster {
   /// node, too.
   bool is_kept_beside(const Node& node, const JobId& job);
   bool is_there_to_lend(const Node& node) const;
+  bool is_taken(const Node& node) const;
   bool could_run(const Node& node, const Training& training) const;
   void trace_unfinished();
   void check_idle(std::map<std::string, TrueTime>& idle_since);

@@ -24,9 +24,17 @@ bool Cluster::is_there_to_lend(const Node& node) const {
   return node.agent->contract().lends && !node.is_gone && !node.has_left;
 }
 
+bool Cluster::is_taken(const Node& node) const {
+  bool is_any = node.warden->is_taken();
+  for (std::uint32_t gpu = 0; gpu < options_.gpus; ++gpu)
+    is_any = is_any || node.warden->is_taken(gpu);
+  return is_any;
+}
+
 bool Cluster::could_run(const Node& node, const Training& training) const {
   const auto index = static_cast<std::size_t>(&node - nodes_.data());
-  return is_there_to_lend(node) && (!training.wants_data || index < options_.data_nodes);
+  return is_there_to_lend(node) && training.gpus <= options_.gpus &&
+         (!training.wants_data || index < options_.data_nodes);
 }
 
 nanoseconds Cluster::time_needed() const {

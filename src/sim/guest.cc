@@ -68,6 +68,7 @@ JobSpec Training::spec() const {
   if (has_frozen_layers) spec.env["FROZEN"] = "1";
   spec.checkpoint.paths = {"*.safetensors"};
   spec.checkpoint.copies = copies;
+  spec.resources.gpus = gpus;
   if (wants_data) spec.data = {kDataSet};
   return spec;
 }

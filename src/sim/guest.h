@@ -26,6 +26,7 @@ struct Training {
   std::uint32_t crash_at_step = 0;  ///< exits with 1 once when it gets there; 0 = never
 
   std::uint32_t copies = 1;  ///< durable copies that its user asks for
+  std::uint32_t gpus = 0;    ///< that it asks for
   bool wants_data = false;   ///< reads the data set kDataSet
 
   /// Most of its file is layers that no step changes: a later save is new by its last chunk alone.

@@ -6,6 +6,11 @@
 
 namespace rn::sim {
 
+bool is_of(const ReclaimRecord& record, std::optional<std::uint32_t> gpu) {
+  if (!gpu) return record.gpus.empty();
+  return std::find(record.gpus.begin(), record.gpus.end(), *gpu) != record.gpus.end();
+}
+
 Machine::Machine(World& world, std::string name, std::uint64_t seed, nanoseconds wall_error)
     : world_(world), name_(std::move(name)), clock_(world, wall_error), disk_(clock_, seed) {}
 
@@ -45,6 +50,7 @@ Result<std::string> Machine::create(
   container.work = work;
   container.slot = slot;
   container.cpu_milli = std::max(1U, start.cpu_milli);
+  container.gpus = start.gpus;
   container.data = start.data;
   container.started_boot_ns = to_ns(clock_.now().boot);
   containers_[guest] = container;
@@ -201,12 +207,25 @@ bool Machine::kill(const GuestName& guest) {
 }
 
 std::uint32_t Machine::kill_all() {
+  return kill_those([](const Container&) { return true; });
+}
+
+std::uint32_t Machine::kill_on(std::uint32_t gpu) {
+  return kill_those([gpu](const Container& container) { return has_gpu(container, gpu); });
+}
+
+std::uint32_t Machine::kill_those(const std::function<bool(const Container&)>& is_meant) {
   std::vector<GuestName> running;
   for (const auto& [guest, container] : containers_) {
-    if (container.state != ContainerState::kExited) running.push_back(guest);
+    const bool is_there = container.state != ContainerState::kExited;
+    if (is_there && is_meant(container)) running.push_back(guest);
   }
   for (const GuestName& guest : running) kill(guest);
   return static_cast<std::uint32_t>(running.size());
+}
+
+bool Machine::has_gpu(const Container& container, std::uint32_t gpu) {
+  return std::find(container.gpus.begin(), container.gpus.end(), gpu) != container.gpus.end();
 }
 
 void Machine::remove(const GuestName& guest) {

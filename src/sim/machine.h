@@ -18,6 +18,9 @@ namespace rn::sim {
 
 using warden_wire::GuestName;
 
+/// The record is of the whole machine (no `gpu`), or of that GPU of it.
+bool is_of(const ReclaimRecord& record, std::optional<std::uint32_t> gpu);
+
 /// The hardware, the kernel and the container engine of one node: what goes on while agent and
 /// warden are dead, and what a power loss takes away. Guests are trainings.
 class Machine {
@@ -35,6 +38,7 @@ class Machine {
     std::string work;  ///< folder on the disk
     std::uint32_t slot = 0;
     std::uint32_t cpu_milli = 1000;
+    std::vector<std::uint32_t> gpus;
     std::vector<std::string> data;  ///< names of data sets that it sees
     std::int32_t exit_code = 0;
     bool has_own_end = false;  ///< its command ended, and its init has written down how
@@ -80,11 +84,13 @@ class Machine {
   /// Together with its init, which writes nothing down. False if it was not running.
   bool kill(const GuestName& guest);
   std::uint32_t kill_all();
+  std::uint32_t kill_on(std::uint32_t gpu);
   void remove(const GuestName& guest);
   /// Its notice file is written, or withdrawn.
   void notify(const GuestName& guest, bool is_told);
   std::uint32_t signal_term(const GuestName& guest);  ///< processes that catch it
   Container* find(const GuestName& guest);
+  static bool has_gpu(const Container& container, std::uint32_t gpu);
 
   const std::map<GuestName, Container>& containers() const { return containers_; }
 
@@ -99,8 +105,13 @@ class Machine {
 
   std::function<void()> on_data;  ///< the data sets have changed
 
-  /// The kill path's own records, durable: (sequence, declared ns).
-  std::vector<std::int64_t>& emergencies() { return emergencies_; }
+  struct Emergency {
+    std::int64_t declared_ns = 0;
+    std::optional<std::uint32_t> gpu;  ///< none: the whole machine
+  };
+
+  /// The kill path's own records, durable, by their sequence.
+  std::vector<Emergency>& emergencies() { return emergencies_; }
 
   std::function<void(const Container&)> on_exit;
   /// The same for the checkers, who are there when no warden is.
@@ -122,6 +133,7 @@ class Machine {
   std::optional<std::uint64_t> step_beside(const std::string& work);
   void say(const Container& container, const std::string& line);
   void end(Container& container, std::int32_t exit_code, bool is_own);
+  std::uint32_t kill_those(const std::function<bool(const Container&)>& is_meant);
 
   World& world_;
   std::string name_;
@@ -130,7 +142,7 @@ class Machine {
   std::map<GuestName, Container> containers_;
   std::vector<std::string> images_;
   std::set<std::string> data_sets_;
-  std::vector<std::int64_t> emergencies_;
+  std::vector<Emergency> emergencies_;
   bool is_on_ = true;
   bool is_disk_full_ = false;
   std::uint64_t boots_ = 1;

@@ -13,12 +13,12 @@ constexpr auto kLastMoment = seconds(2);
 constexpr auto kCalendarError = seconds(2);
 }  // namespace
 
-void OwnerWatch::on_emergency(const std::string& node) {
-  taken_[node] = {world_.now(), world_.now(), true, false};
+void OwnerWatch::on_emergency(const Place& place) {
+  taken_[place] = {world_.now(), world_.now(), true, false, {}};
 }
 
-void OwnerWatch::on_accepted(const std::string& node, nanoseconds left) {
-  const auto [taking, is_new] = taken_.emplace(node, Taking{world_.now(), {}, false, false});
+void OwnerWatch::on_accepted(const Place& place, nanoseconds left) {
+  const auto [taking, is_new] = taken_.emplace(place, Taking{world_.now(), {}, false, false, {}});
   taking->second.is_release_asked = false;
   const TrueTime deadline = world_.now() + std::max(left, nanoseconds(0));
   if (is_new || deadline < taking->second.deadline) taking->second.deadline = deadline;
@@ -26,11 +26,16 @@ void OwnerWatch::on_accepted(const std::string& node, nanoseconds left) {
 
 void OwnerWatch::on_window(const std::string& node, TrueTime end, TrueTime until) {
   windows_[node] = {end, until, false};
+  with_an_end_.insert(node);
 }
 
-void OwnerWatch::on_release(const std::string& node) {
-  const auto taking = taken_.find(node);
-  if (taking != taken_.end()) taking->second.is_release_asked = true;
+void OwnerWatch::on_release(const Place& place) {
+  for (auto& [taken, taking] : taken_) {
+    const bool is_meant = taken.node == place.node && (!place.gpu || taken.gpu == place.gpu);
+    if (!is_meant) continue;
+    taking.is_release_asked = true;
+    taking.released = world_.now();
+  }
 }
 
 void OwnerWatch::on_clock_jump(const std::string& node) {
@@ -47,6 +52,38 @@ void OwnerWatch::violate(
   );
 }
 
+std::vector<const OwnerWatch::Taking*> OwnerWatch::takings_of(
+    const Machine& machine, const Machine::Container& container
+) const {
+  std::vector<const Taking*> out;
+  for (auto at = taken_.lower_bound({machine.name(), {}});
+       at != taken_.end() && at->first.node == machine.name();
+       ++at) {
+    const auto& gpu = at->first.gpu;
+    if (!gpu || Machine::has_gpu(container, *gpu)) out.push_back(&at->second);
+  }
+  return out;
+}
+
+/// The times of one boot.
+void OwnerWatch::check_cleared(const Machine& machine, const ReclaimRecord& record) {
+  const bool is_in_order = record.cut_ns != 0 && record.declared_ns <= record.cut_ns &&
+                           record.cut_ns <= record.cleared_ns;
+  if (!record.gpus.empty() && !is_in_order)
+    return world_.violate(
+        "I9", "a GPU of " + machine.name() + " is called cleared, and was not cut before"
+    );
+  for (const auto& [guest, container] : machine.containers()) {
+    const bool is_meant =
+        record.gpus.empty() ||
+        std::any_of(record.gpus.begin(), record.gpus.end(), [&held = container](std::uint32_t gpu) {
+          return Machine::has_gpu(held, gpu);
+        });
+    if (is_meant && container.state != Machine::ContainerState::kExited)
+      return violate(machine, container, "is there while the warden says that all is cleared,");
+  }
+}
+
 void OwnerWatch::on_journal(Machine& machine, const warden::Journal& journal) {
   ++checks_;
   const auto window = windows_.find(machine.name());
@@ -56,38 +93,65 @@ void OwnerWatch::on_journal(Machine& machine, const warden::Journal& journal) {
     const bool is_in_time = world_.now() + left <= window->second.end + kCalendarError;
     window->second.is_told = told.deadline_ns > 0 && is_in_time;
   }
-  const auto taking = taken_.find(machine.name());
-  const bool is_returned =
-      journal.emergencies_seen == machine.emergencies().size() &&
-      std::all_of(journal.reclaims.begin(), journal.reclaims.end(), [](const auto& record) {
-        return !record.gpus.empty() || record.phase == ReclaimPhase::kReturned;
-      });
-  if (taking != taken_.end() && taking->second.is_release_asked && is_returned)
-    taken_.erase(taking);
-  const bool is_cleared =
-      std::any_of(journal.reclaims.begin(), journal.reclaims.end(), [](const auto& record) {
-        return record.gpus.empty() && record.phase == ReclaimPhase::kCleared;
-      });
-  if (!is_cleared) return;
-  for (const auto& [guest, container] : machine.containers()) {
-    if (container.state != Machine::ContainerState::kExited)
-      return violate(machine, container, "is there while the warden says that all is cleared,");
+  const bool has_heard_all = journal.emergencies_seen == machine.emergencies().size();
+  std::erase_if(taken_, [&](const auto& entry) {
+    const auto& [place, taking] = entry;
+    if (place.node != machine.name() || !taking.is_release_asked || !has_heard_all) return false;
+    const bool is_returned = std::all_of(
+        journal.reclaims.begin(),
+        journal.reclaims.end(),
+        [&gpu = place.gpu](const ReclaimRecord& record) {
+          return !is_of(record, gpu) || record.phase == ReclaimPhase::kReturned;
+        }
+    );
+    const auto wanted = wanted_.find(place);
+    const bool is_old = wanted != wanted_.end() && wanted->second < taking.released;
+    if (is_returned && is_old) wanted_.erase(wanted);
+    return is_returned;
+  });
+  for (const ReclaimRecord& record : journal.reclaims) {
+    if (record.phase == ReclaimPhase::kCleared) check_cleared(machine, record);
+  }
+}
+
+void OwnerWatch::on_clear(Machine& machine, const warden::Clear& order) {
+  ++checks_;
+  if (wanted_.contains({machine.name(), {}}) || with_an_end_.contains(machine.name())) return;
+  if (order.is_whole_node)
+    return world_.violate(
+        "I9", machine.name() + " is cleared, of which its owner has not taken all"
+    );
+  for (const warden::GuestRecord& guest : order.guests) {
+    const Machine::Container* container = machine.find(guest.guest);
+    if (container == nullptr || container->state == Machine::ContainerState::kExited) continue;
+    const bool is_wanted =
+        std::any_of(container->gpus.begin(), container->gpus.end(), [&](std::uint32_t gpu) {
+          return wanted_.contains({machine.name(), gpu});
+        });
+    if (is_wanted) continue;
+    world_.violate(
+        "I9",
+        guest.guest.job.str() + " is cleared from " + machine.name() +
+            ", and has no GPU that its owner has taken"
+    );
   }
 }
 
 void OwnerWatch::on_create(const Machine& machine, const Machine::Container& container) {
   ++checks_;
-  const auto taking = taken_.find(machine.name());
-  if (taking == taken_.end()) return;
-  const bool is_under_way = world_.now() - taking->second.accepted < kStartsUnderWay;
-  if (!is_under_way) violate(machine, container, "was started");
+  for (const Taking* taking : takings_of(machine, container)) {
+    const bool is_under_way = world_.now() - taking->accepted < kStartsUnderWay;
+    if (!is_under_way) return violate(machine, container, "was started");
+  }
 }
 
 /// In the last moments before the deadline.
 void OwnerWatch::check_told(
-    const Machine& machine, const Machine::Container& container, nanoseconds both_alive
+    const Machine& machine,
+    const Machine::Container& container,
+    const Taking& taking,
+    nanoseconds both_alive
 ) {
-  const Taking& taking = taken_.at(machine.name());
   const auto now = world_.now();
   const bool had_time = taking.deadline - taking.accepted >= kTimeToTell &&
                         now - container.started >= kTimeToTell && both_alive >= kTimeToTell;
@@ -111,25 +175,25 @@ void OwnerWatch::on_step(
   if (window != windows_.end() && window->second.is_told && world_.now() < window->second.until &&
       world_.now() > window->second.end + kKillTime + kCalendarError && warden_alive > kKillTime)
     violate(machine, container, "did a step after the end of the lending window");
-  const auto taking = taken_.find(machine.name());
-  if (taking == taken_.end()) return;
-  if (taking->second.is_at_once) return violate(machine, container, "did a step");
-  check_told(machine, container, std::min(warden_alive, agent_alive));
-  const nanoseconds late = world_.now() - taking->second.deadline;
-  if (late > kKillTime && warden_alive > kKillTime)
-    violate(machine, container, "did a step after the deadline");
+  for (const Taking* taking : takings_of(machine, container)) {
+    if (taking->is_at_once) return violate(machine, container, "did a step");
+    check_told(machine, container, *taking, std::min(warden_alive, agent_alive));
+    const nanoseconds late = world_.now() - taking->deadline;
+    if (late > kKillTime && warden_alive > kKillTime)
+      return violate(machine, container, "did a step after the deadline");
+  }
 }
 
 void OwnerWatch::check_taken(const Machine& machine, nanoseconds warden_alive) {
   ++checks_;
-  const auto taking = taken_.find(machine.name());
   const auto patience = kKillTime + kStartsUnderWay;
-  if (taking == taken_.end() || taking->second.is_release_asked || warden_alive <= patience ||
-      world_.now() - taking->second.deadline <= patience)
-    return;
+  if (warden_alive <= patience) return;
   for (const auto& [guest, container] : machine.containers()) {
-    if (container.state != Machine::ContainerState::kExited)
-      return violate(machine, container, "is still there");
+    if (container.state == Machine::ContainerState::kExited) continue;
+    for (const Taking* taking : takings_of(machine, container)) {
+      const bool is_due = !taking->is_release_asked && world_.now() - taking->deadline > patience;
+      if (is_due) return violate(machine, container, "is still there");
+    }
   }
 }
 

@@ -3,7 +3,11 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "model/warden.h"
 #include "sim/machine.h"
@@ -27,24 +31,43 @@ class WardenHost;
 ///   - Who still computes when the deadline comes was told before, where agent and warden were
 ///   there
 ///     to do it.
-///   - "Cleared" is said only of a machine on which nothing runs.
+///   - "Cleared" is said only of a machine on which nothing runs, and after the cut.
+///   - Of a GPU that is taken all of this holds for the guests that have it. The others are cleared
+///     by no order: the machine is only when its owner, or its contract, wants all of it.
 class OwnerWatch {
  public:
   explicit OwnerWatch(World& world) : world_(world) {}
 
-  void on_emergency(const std::string& node);
-  /// The warden has accepted a reclaim of the whole node: in `left` nothing may run any more.
-  void on_accepted(const std::string& node, nanoseconds left);
+  /// A machine, or one of its GPUs.
+  struct Place {
+    std::string node;
+    std::optional<std::uint32_t> gpu;
+
+    friend auto operator<=>(const Place&, const Place&) = default;
+  };
+
+  /// The owner's word, whether the warden hears it or not.
+  void on_wanted(const Place& place) { wanted_[place] = world_.now(); }
+
+  /// It is out of the site for good: from now on all of it may be cleared at any time.
+  void on_leave(const std::string& node) { with_an_end_.insert(node); }
+
+  void on_emergency(const Place& place);
+  /// The warden has accepted a reclaim: in `left` nothing may run there any more.
+  void on_accepted(const Place& place, nanoseconds left);
   /// The contract lends until `end` and again from `until`. What counts is what the warden holds
   /// of it on its disk when the end comes: an agent that was dead all the time could not tell it.
   void on_window(const std::string& node, TrueTime end, TrueTime until);
-  /// The owner asks for the machine's release, of a warden that may hear it or die before: it is
-  /// the owner's until the warden has written down that all is returned.
-  void on_release(const std::string& node);
+  /// The owner asks for the release of the machine with all its GPUs, or of one of them, of a
+  /// warden that may hear it or die before: it is the owner's until the warden has written down
+  /// that all is returned.
+  void on_release(const Place& place);
   /// The machine's calendar is another one now: its windows end by its own wall clock.
   void on_clock_jump(const std::string& node);
 
   void on_journal(Machine& machine, const warden::Journal& journal);
+  /// The warden orders so, and its engine has not done it yet.
+  void on_clear(Machine& machine, const warden::Clear& order);
   void on_create(const Machine& machine, const Machine::Container& container);
   /// `warden_alive`, `agent_alive`: for how long they have been up and not stopped.
   void on_step(
@@ -59,8 +82,8 @@ class OwnerWatch {
 
   std::uint64_t checks() const { return checks_; }
 
-  /// Nothing may start there now.
-  bool is_taken(const std::string& node) const { return taken_.contains(node); }
+  /// Nothing may start on the whole machine now.
+  bool is_taken(const std::string& node) const { return taken_.contains({node, {}}); }
 
  private:
   struct Taking {
@@ -68,6 +91,7 @@ class OwnerWatch {
     TrueTime deadline{0};
     bool is_at_once = false;
     bool is_release_asked = false;
+    TrueTime released{0};  ///< when that was asked
   };
 
   struct Window {
@@ -76,13 +100,22 @@ class OwnerWatch {
     bool is_told = false;
   };
 
+  /// Of the machine, and of the guest's GPUs.
+  std::vector<const Taking*> takings_of(const Machine& machine, const Machine::Container& container)
+      const;
+  void check_cleared(const Machine& machine, const ReclaimRecord& record);
   void check_told(
-      const Machine& machine, const Machine::Container& container, nanoseconds both_alive
+      const Machine& machine,
+      const Machine::Container& container,
+      const Taking& taking,
+      nanoseconds both_alive
   );
   void violate(const Machine& machine, const Machine::Container& container, const char* what);
 
   World& world_;
-  std::map<std::string, Taking> taken_;    ///< by machine
+  std::map<Place, Taking> taken_;
+  std::map<Place, TrueTime> wanted_;       ///< when last; what is not taken may be in it, too
+  std::set<std::string> with_an_end_;      ///< whose contract takes them back by itself
   std::map<std::string, Window> windows_;  ///< by machine
   std::uint64_t checks_ = 0;
 };

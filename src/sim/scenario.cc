@@ -27,19 +27,22 @@ const std::map<std::string, Verb>& verbs() {
        {1,
         "cluster [compute=N] [storage=N] [labs=N] [heartbeat=5s] [guests=N] [building=N "
         "line=MBITS "
-        "weight=N] [image=MB] [outputs=MB] [coordinator-inside]"}},
+        "weight=N] [image=MB] [outputs=MB] [coordinator-inside] [gpus=N]"}},
       {"submit",
        {2,
         "submit JOB [steps=N] [save-every=N] [step=1s] [copies=N] [in-place] "
-        "[handles-term] [data] [frozen-layers]"}},
+        "[handles-term] [data] [frozen-layers] [gpus=N]"}},
       {"wait",
        {5,
         "wait JOB STATE|durable|on NODE|off NODE|sent NODE|awaits NODE|finished within DURATION, "
-        "wait NODE cleared within DURATION"}},
-      {"expect", {3, "expect JOB on NODE|awaits NODE|STATE, expect JOB copied at-least|at-most N"}},
+        "wait NODE [gpu N] cleared within DURATION"}},
+      {"expect",
+       {3,
+        "expect JOB on NODE|awaits NODE|STATE, expect JOB copied at-least|at-most N, expect JOB "
+        "attempts N"}},
       {"history", {5, "history NODE N over DURATION"}},
-      {"owner", {3, "owner NODE notice|announced DURATION, owner NODE emergency"}},
-      {"release", {2, "release NODE"}},
+      {"owner", {3, "owner NODE [gpu N] notice|announced DURATION, owner NODE [gpu N] emergency"}},
+      {"release", {2, "release NODE [gpu N]"}},
       {"leave", {2, "leave NODE"}},
       {"window", {6, "window NODE closes DURATION for DURATION"}},
       {"kill", {4, "kill coordinator|agent NODE|warden NODE back DURATION"}},
@@ -125,6 +128,7 @@ class Player {
     options.output_mb = option(command, "outputs", options.output_mb);
     options.image_mb = option(command, "image", options.image_mb);
     options.is_coordinator_inside = has_word(command, "coordinator-inside");
+    options.gpus = option(command, "gpus", options.gpus);
     cluster_ = std::make_unique<Cluster>(world_, options);
     cluster_->start();
     const TrueTime deadline = world_.now() + seconds(60);
@@ -161,15 +165,18 @@ class Player {
     training.handles_term = has_word(command, "handles-term");
     training.wants_data = has_word(command, "data");
     training.has_frozen_layers = has_word(command, "frozen-layers");
+    training.gpus = option(command, "gpus", training.gpus);
     cluster_->submit(command.words[1], training);
     return {};
   }
 
-  bool holds(const std::string& subject, const std::string& what, const std::string& argument)
-      const {
+  bool holds(const ScenarioCommand& command) const {
+    const std::string& subject = command.words[1];
+    const std::string& what = command.words[2];
+    const std::string argument = command.words.size() > 3 ? command.words[3] : "";
     const std::size_t node = cluster_->find_node(subject);
     if (node < cluster_->nodes().size())
-      return what == "cleared" && cluster_->nodes()[node].warden->is_node_taken();
+      return what == "cleared" && cluster_->nodes()[node].warden->is_taken(command.gpu);
     const Job* job = cluster_->job(subject);
     if (job == nullptr) return false;
     if (what == "durable") return job->durable.generation > 0;
@@ -227,14 +234,13 @@ class Player {
     if (within == command.words.end() || within + 1 == command.words.end())
       return fail(ErrorCode::kInvalid, "wait needs 'within DURATION'");
     RN_TRY(const nanoseconds limit, parse_duration(*(within + 1)));
-    const std::string argument = within - command.words.begin() > 3 ? command.words[3] : "";
     const TrueTime deadline = world_.now() + limit;
     while (world_.now() < deadline && !world_.is_violated()) {
-      if (holds(command.words[1], command.words[2], argument)) return {};
+      if (holds(command)) return {};
       cluster_->run_until(std::min(deadline, world_.now() + milliseconds(100)));
     }
     RN_CHECK(healthy());
-    return holds(command.words[1], command.words[2], argument)
+    return holds(command)
                ? Status{}
                : fail(ErrorCode::kTimeout, "did not happen: " + describe(command.words[1]));
   }
@@ -247,10 +253,19 @@ class Player {
   }
 
   Status expect(const ScenarioCommand& command) {
-    const std::string argument = command.words.size() > 3 ? command.words[3] : "";
     if (command.words[2] == "copied") return expect_copied(command);
-    if (holds(command.words[1], command.words[2], argument)) return {};
+    if (command.words[2] == "attempts") return expect_attempts(command);
+    if (holds(command)) return {};
     return fail(ErrorCode::kInternal, "not so: " + describe(command.words[1]));
+  }
+
+  /// How many attempts it has had: one that nobody disturbs has one.
+  Status expect_attempts(const ScenarioCommand& command) const {
+    if (command.words.size() < 4) return fail(ErrorCode::kInvalid, "write expect JOB attempts N");
+    const Job* job = cluster_->job(command.words[1]);
+    const std::uint64_t had = job == nullptr ? 0 : job->epoch.attempt;
+    if (had == std::stoul(command.words[3])) return {};
+    return fail(ErrorCode::kInternal, "not so: it is at attempt " + std::to_string(had));
   }
 
   /// How many generations of it have become durable so far.
@@ -301,7 +316,7 @@ class Player {
       return {};
     }
     RN_TRY(const std::size_t which, node(words[1]));
-    if (words[0] == "owner") return owner(which, words);
+    if (words[0] == "owner") return owner(which, command);
     if (words[0] == "forge") return forge(which, words[2]);
     if (words[0] == "forget") {
       RN_TRY(const nanoseconds back, parse_duration(words[3]));
@@ -329,7 +344,7 @@ class Player {
       RN_TRY(const nanoseconds by, parse_duration(words[3]));
       cluster_->jump_clock(which, words[2] == "back" ? -by : by);
     }
-    if (words[0] == "release") cluster_->owner_releases(which);
+    if (words[0] == "release") cluster_->owner_releases(which, command.gpu);
     if (words[0] == "window") {
       RN_TRY(const nanoseconds in, parse_duration(words[3]));
       RN_TRY(const nanoseconds length, parse_duration(words[5]));
@@ -345,17 +360,17 @@ class Player {
     return {};
   }
 
-  Status owner(std::size_t which, const std::vector<std::string>& words) {
+  Status owner(std::size_t which, const ScenarioCommand& command) {
+    const auto& words = command.words;
     if (words[2] == "emergency") {
-      cluster_->owner_takes(which, ReclaimKind::kEmergency, 0);
+      cluster_->owner_takes(which, ReclaimKind::kEmergency, 0, command.gpu);
       return {};
     }
     if (words.size() < 4) return fail(ErrorCode::kInvalid, "owner NODE notice needs a DURATION");
     RN_TRY(const nanoseconds notice, parse_duration(words[3]));
     const auto kind = words[2] == "announced" ? ReclaimKind::kAnnounced : ReclaimKind::kNotice;
-    cluster_->owner_takes(
-        which, kind, static_cast<std::uint32_t>(std::chrono::duration_cast<seconds>(notice).count())
-    );
+    const auto notice_s = std::chrono::duration_cast<seconds>(notice).count();
+    cluster_->owner_takes(which, kind, static_cast<std::uint32_t>(notice_s), command.gpu);
     return {};
   }
 
@@ -421,6 +436,24 @@ Result<nanoseconds> parse_duration(const std::string& text) {
   return fail(ErrorCode::kInvalid, "'" + text + "' is no duration", "write 250ms, 90s, 5m or 2h");
 }
 
+namespace {
+
+/// Takes `gpu N` out, behind a node's name. False: N is no GPU's index.
+bool take_gpu(ScenarioCommand& command) {
+  std::vector<std::string>& words = command.words;
+  const bool may_have = words[0] == "owner" || words[0] == "release" || words[0] == "wait";
+  if (!may_have || words.size() < 4 || words[2] != "gpu") return true;
+  std::uint32_t gpu = 0;
+  const char* const last = words[3].data() + words[3].size();
+  const auto [end, error] = std::from_chars(words[3].data(), last, gpu);
+  if (error != std::errc() || end != last || gpu >= kMaxGpus) return false;
+  words.erase(words.begin() + 2, words.begin() + 4);
+  command.gpu = gpu;
+  return true;
+}
+
+}  // namespace
+
 Result<std::vector<ScenarioCommand>> parse_scenario(const std::string& text) {
   std::vector<ScenarioCommand> out;
   std::istringstream lines(text);
@@ -436,7 +469,7 @@ Result<std::vector<ScenarioCommand>> parse_scenario(const std::string& text) {
           ErrorCode::kInvalid,
           "line " + std::to_string(number) + ": no such verb '" + command.words[0] + "'"
       );
-    if (command.words.size() < verb->second.words_min) {
+    if (!take_gpu(command) || command.words.size() < verb->second.words_min) {
       return fail(
           ErrorCode::kInvalid, "line " + std::to_string(number) + ": write " + verb->second.usage
       );

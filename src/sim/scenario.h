@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct ScenarioCommand {
   std::uint32_t line = 0;
   std::vector<std::string> words;
   std::string text;
+  std::optional<std::uint32_t> gpu = {};  ///< of the node that it names
 };
 
 /// kInvalid with the line's number for what is no command. Pure.

@@ -133,13 +133,15 @@ void WardenHost::owner_asks(const warden_wire::Request& request, OwnerAnswer on_
   });
 }
 
-void WardenHost::emergency() {
+void WardenHost::emergency(std::optional<std::uint32_t> gpu) {
   const std::int64_t at = to_ns(machine_.clock().now().boot);
-  machine_.emergencies().push_back(at);
-  const std::uint32_t processes = machine_.kill_all();
+  machine_.emergencies().push_back({at, gpu});
+  const std::uint32_t processes = gpu ? machine_.kill_on(*gpu) : machine_.kill_all();
   // The gates stay shut, and the engine starts nothing behind them.
   world_.trace(
-      machine_.name(), "owner: emergency, " + std::to_string(processes) + " guests killed"
+      machine_.name(),
+      "owner: emergency" + (gpu ? " of GPU " + std::to_string(*gpu) : "") + ", " +
+          std::to_string(processes) + " guests killed"
   );
   report_emergencies();
 }
@@ -148,9 +150,11 @@ void WardenHost::report_emergencies() {
   process_.run([this] {
     for (std::uint64_t i = core_->journal().emergencies_seen; i < machine_.emergencies().size();
          ++i) {
-      const std::int64_t at = machine_.emergencies()[i];
+      const Machine::Emergency& order = machine_.emergencies()[i];
+      const std::int64_t at = order.declared_ns;
       warden::EmergencyDone done;
       done.sequence = i + 1;
+      if (order.gpu) done.gpu_mask = warden_wire::mask_of({*order.gpu});
       done.declared_ns = at;
       done.cut_ns = at + 1000;
       done.report.killed_ns = at + 2000;
@@ -160,13 +164,15 @@ void WardenHost::report_emergencies() {
   });
 }
 
-bool WardenHost::is_node_taken() const {
-  if (journal_.emergencies_seen < machine_.emergencies().size()) return true;
+bool WardenHost::is_taken(std::optional<std::uint32_t> gpu) const {
+  const auto& orders = machine_.emergencies();
+  for (std::uint64_t i = journal_.emergencies_seen; i < orders.size(); ++i)
+    if (orders[i].gpu == gpu) return true;
   return std::any_of(
       journal_.reclaims.begin(),
       journal_.reclaims.end(),
-      [](const ReclaimRecord& record) {
-        return record.gpus.empty() && record.phase == ReclaimPhase::kCleared;
+      [&](const ReclaimRecord& record) {
+        return is_of(record, gpu) && record.phase == ReclaimPhase::kCleared;
       }
   );
 }
@@ -356,6 +362,7 @@ void WardenHost::reconcile() {
     one.has_own_end = container.has_own_end;
     one.is_vanished = has_vanished(container);
     one.started_boot_ns = container.started_boot_ns;
+    one.gpus = container.gpus;
     one.pid = 1000;
     found.containers.push_back(one);
   }

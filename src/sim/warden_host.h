@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "sim/machine.h"
@@ -39,8 +40,8 @@ class WardenHost {
   /// the emergency works always.
   void owner_asks(const warden_wire::Request& request, OwnerAnswer on_answer = {});
   /// The kill socket, or the command by hand when the process is dead or stopped: cut and clear at
-  /// once.
-  void emergency();
+  /// once, the whole node or one GPU.
+  void emergency(std::optional<std::uint32_t> gpu = {});
 
   /// What the engine is asked for within this time is done at once, and it says so at the end of
   /// it.
@@ -54,8 +55,9 @@ class WardenHost {
   /// Called when a journal has become durable.
   std::function<void(const warden::Journal&)> on_journal;
 
-  /// By the warden's own records: an emergency or a cleared reclaim of the whole node is open.
-  bool is_node_taken() const;
+  /// By the warden's own records: an emergency or a cleared reclaim of the whole node, or of that
+  /// GPU, is open.
+  bool is_taken(std::optional<std::uint32_t> gpu = {}) const;
 
  private:
   void feed(const warden::Event& event);

@@ -270,7 +270,8 @@ class BadFiles(unittest.TestCase):
         sim = pathlib.Path(program("reclaim")).parents[1] / "reclaim-sim" / "reclaim-sim"
         if not sim.exists():
             self.skipTest(f"{sim} is not built")
-        wrong = (self.folder, self.write("# nothing\n"), self.write("frobnicate a\n", "wrong"), self.folder / "none")
+        wrong = (self.folder, self.write("# nothing\n"), self.write("frobnicate a\n", "wrong"), self.folder / "none",
+                 self.write("release node0 gpu 64\n", "no-gpu"), self.write("owner node0 gpu 1\n", "no-order"))
         for path in wrong:
             with self.subTest(path):
                 self.fails(USAGE, [sim, "scenario", path], "reclaim-sim: ", str(path), "\n  next: ")

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Jobs that want GPUs, on machines that have none that NVML could find: what their authors are told, and that devices
-which a node's configuration declares are given out like real ones. A node with `gpus: 0` says that it has none."""
+which a node's configuration declares are given out like real ones. A node with `gpus: 0` says that it has none.
+Of two guests that flood a peer the one whose GPU is taken back falls silent there, and the other does not."""
 import json
 import pathlib
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+from capture import PORT, Capture  # noqa: E402
 from labs import Labs, wait_until  # noqa: E402
 from rn_site import Cli, Coordinator, Node, tiny_image  # noqa: E402
 
@@ -15,6 +18,21 @@ CONTRACT = {"guest_disk_mib": 128, "reserve_disk_mib": 64, "guest_memory_mib": 5
 DECLARED = [
     {"index": index, "uuid": f"GPU-declared-{index}", "model": "declared card", "memory_mib": 24576,
      "compute_capability": "8.6"} for index in (0, 1)]
+TOO_LATE_S = 0.2  # what passed the hook before the cut is at the peer before that, also beside other tests
+# Sends on from a guest's namespace when the guest is dead, so that only a cut ends it; by a raw socket, because a port
+# would be something of the guest that remains.
+FLOOD = """
+import socket, struct, sys, time
+port, text = int(sys.argv[2]), sys.argv[3].encode()
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
+packet = struct.pack(">HHHH", port, port, 8 + len(text), 0) + text
+while True:
+    try:
+        raw.sendto(packet, (sys.argv[1], 0))
+    except OSError:
+        pass  # it is cut, or its interface has gone
+    time.sleep(0.0005)  # the flood's rate
+"""
 SMALL = ["--cpus", "0.2", "--cpus-min", "0.1", "--memory", "64MB", "--disk", "64MB", "--stateless", "--no-upload"]
 
 
@@ -23,13 +41,15 @@ class GpuJobs(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.labs = Labs("campus", "lab-a", "lab-b", disk="1G")
+        cls.labs = Labs("campus", "lab-a", "lab-b", "peer", disk="1G")
         cls.addClassCleanup(cls.labs.down)
         cls.coordinator = Coordinator(cls.labs).start()
         cls.cli, cls.rest = Cli(cls.labs, cls.coordinator), cls.coordinator.rest()
         cls.cli("image", "add", "base", tiny_image())
         cls.nodes = {"lab-a": Node(cls.labs, "lab-a", CONTRACT, config={"gpus": 0}),
-                     "lab-b": Node(cls.labs, "lab-b", CONTRACT, config={"gpus": DECLARED})}
+                     "lab-b": Node(cls.labs, "lab-b", {**CONTRACT, "network": [
+                         {"prefix": f"{cls.labs.addresses['peer']}/32", "port": PORT, "protocol": "udp"}]},
+                                   config={"gpus": DECLARED})}
         cls.join("lab-a")
 
     @classmethod
@@ -134,6 +154,65 @@ class GpuJobs(unittest.TestCase):
         self.assertEqual(self.rest.attempts(third), [])
         self.nodes["lab-b"].owner("release")
         self.wait_for(third, "succeeded")
+
+    def pid_of(self, job):
+        """A process of its guest; None while there is none."""
+        for pid in self.nodes["lab-b"].guest_containers():
+            try:
+                words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            except OSError:
+                continue  # it has ended
+            if f"RECLAIM_JOB_ID={job}".encode() in words:
+                return pid
+        return None
+
+    def flood(self, name, job):
+        pid = wait_until(f"a process of {job}", lambda: self.pid_of(job), 20)
+        return self.labs.spawn(None, f"flood-{name}", [
+            "nsenter", f"--net=/proc/{pid}/ns/net", "--", "/usr/bin/python3", "-c", FLOOD, self.labs.addresses["peer"],
+            PORT, name])
+
+    def last_reclaim_of(self, gpu):
+        return max((one for one in self.rest.reclaims() if one["gpus"] == [gpu]),
+                   key=lambda one: one["declared_wall_ms"], default={"id": ""})
+
+    def test_f_of_two_that_flood_only_the_one_whose_gpu_is_taken_falls_silent_at_the_peer(self):
+        self.cli("stop", self.second)
+        jobs = {name: self.run_detached(1, "sleep", "1000", flags=(
+            "--peer", f"{self.labs.addresses['peer']}:{PORT}/udp"))[0] for name in ("one", "two")}
+        for job in jobs.values():
+            self.wait_for(job, "running")
+        gpu = self.gpus_of(jobs["one"])[0]
+        earlier = self.last_reclaim_of(gpu)["id"]
+        capture = Capture(self.labs)
+        floods = {name: self.flood(name, job) for name, job in jobs.items()}
+        for name in jobs:
+            wait_until(f"{name} to flood", lambda: len(capture.packets(name)) > 200, 20)  # noqa: B023
+
+        begun = time.time()
+        self.nodes["lab-b"].owner("reclaim", "--now", "--gpu", gpu)
+        wait_until("two seconds more of the other", lambda: capture.packets("two")[-1].time > begun + 2, 20)
+        wait_until("the record", lambda: self.last_reclaim_of(gpu)["id"] != earlier and
+                   self.last_reclaim_of(gpu)["cleared_ns"], 20)
+
+        record, boot_s = self.last_reclaim_of(gpu), time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        self.assertEqual(record["kind"], "emergency")
+        cut_s = boot_s + record["cut_ns"] / 1e9
+        last_s = capture.packets("one")[-1].time
+        others = [packet.time for packet in capture.packets("two") if packet.time > begun - 0.5]
+        gap_s = max(after - one for one, after in zip(others, others[1:]))
+        print(f"  the last packet {(last_s - cut_s) * 1e3:+.3f} ms after the cut; the other guest's longest pause "
+              f"{gap_s * 1e3:.1f} ms of {len(others)} packets", flush=True)
+        self.assertLess(last_s, cut_s + TOO_LATE_S)
+        self.assertGreater(last_s, begun - 0.5, "it had fallen silent before")
+        self.assertLess(gap_s, 1)
+        for flood in floods.values():
+            self.assertTrue(flood.is_running(), flood.output())
+        wait_until("its end", lambda: self.rest.attempts(jobs["one"])[0]["end"] == "reclaimed", 20)
+        self.assertEqual((self.rest.job(jobs["two"])["state"], len(self.rest.attempts(jobs["two"]))), ("running", 1))
+        for one in (*floods.values(), capture):
+            one.stop()
+        self.nodes["lab-b"].owner("release")
 
 
 if __name__ == "__main__":

@@ -5,10 +5,12 @@ import pathlib
 import struct
 import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 import capture  # noqa: E402
+import daemon_log  # noqa: E402
 import displacements  # noqa: E402
 import guests  # noqa: E402
 import machine  # noqa: E402
@@ -141,6 +143,18 @@ class Displacements(unittest.TestCase):
         self.assertIsNone(displacements.displacement(found, 124).silence_s)
         again = displacements.displacement(displacements.Starts("cnn").take(self.WIRE[:8]), 107)
         self.assertEqual((again.silence_s, again.downtime_s, again.lost_steps), (12.5, None, 2))
+
+
+class DaemonLog(unittest.TestCase):
+    def test_lines_of_an_event_come_with_their_time_and_their_fields(self):
+        at = time.mktime((2026, 11, 26, 11, 4, 5, 0, 0, -1)) + 0.25
+        log = ('2026-11-26T11:04:05.250 I generation.copied job=j-1 bytes=17 words="of \\"two\\""\n'
+               '2026-11-26T11:04:06.000 W told why=" generation.copied x=1"\n')
+
+        found = daemon_log.timed_events(log, "generation.copied")
+
+        self.assertEqual(found, [(at, {"job": "j-1", "bytes": "17", "words": 'of "two"'})])
+        self.assertEqual(daemon_log.events(log, "generation.copied"), [fields for _, fields in found])
 
 
 class CaptureFile(unittest.TestCase):

@@ -85,6 +85,8 @@ def unplayable(commands):
                   command.words if word.startswith("weight=")]
         found += [f"line {command.line}: {word}: the real site takes as many as it has cores for" for word in
                   command.words if word.startswith("guests=")]
+        found += [f"line {command.line}: {word}: the real site has no GPUs; gpu_jobs_test.py has false ones" for word in
+                  command.words if word.startswith("gpus=")]
     return found
 
 

@@ -66,6 +66,12 @@ def a_record():
             "deadlines": {}, "flows": [{"kind": "small", "from": "a-1", "to": "b-2", "samples": samples}], "faults": []}
 
 
+def text_of(result):
+    return summary.text({**result, "about": {
+        "scenario": "s", "seed": 1, "minutes": 2, "owners": "", "machine": "", "load": "", "commit": "", "when": "",
+        "topology": "", "nodes": 3, "shaper": "htb", "left_out": 0}})
+
+
 class Judged(unittest.TestCase):
     def test_an_evacuation_that_kept_everything_in_time_is_inside(self):
         result = judge.judge(a_record())
@@ -78,9 +84,7 @@ class Judged(unittest.TestCase):
         one = result["kinds"]["notice"]
         self.assertEqual((one["cut_s"]["p50"], one["cleared_s"]["p50"], one["last_packet_s"]["p50"]), (3, 4, 2))
         self.assertEqual((one["packets_after_deadline"], result["again_before_new_work"]), (0, 0))
-        self.assertIn("inside their notice: 1 of 1", summary.text({**result, "about": {
-            "scenario": "s", "seed": 1, "minutes": 2, "owners": "", "machine": "", "load": "", "commit": "", "when": "",
-            "topology": "", "nodes": 3, "shaper": "htb", "left_out": 0}}))
+        self.assertIn("inside their notice: 1 of 1", text_of(result))
 
     def test_a_destination_that_had_nothing_lacked_the_whole_state(self):
         record = a_record()
@@ -89,6 +93,29 @@ class Judged(unittest.TestCase):
         self.assertEqual(result["displaced"][0]["lacking"], 16 << 20)
         self.assertEqual(result["moved"]["ratio_of_lacking"], 1 / 4)
         self.assertEqual(result["displaced"][0]["delta"], 12 * 4 * guest.BLOCK)
+
+    def test_what_was_sent_ahead_is_what_the_destination_lacks_less(self):
+        record = a_record()
+        self.assertIsNone(judge.judge(record)["ahead"], "a record of before")
+        self.assertNotIn("sent ahead", text_of(judge.judge(record)))
+        copy = {"node": "b-1", "to": "b-2", "job": "j1", "generation": 1, "bytes": 17 << 20, "at": 91.9}
+        record["jobs"]["g0"]["generations"][0]["holders"] = ["b-2", "a-1"]
+        record["copies"] = [copy, {**copy, "generation": 2, "to": "a-1", "at": 103.9}]
+        none = {"n": 0, "bytes": 0, "evacuations": {"n": 1, "count": 0, "share": 0.0}, "lacked_less": 0}
+        self.assertEqual(judge.judge(record)["ahead"], none)  # the one by which it became durable, and the evacuation
+
+        record["copies"].append({**copy, "to": "a-1", "at": 95.0})
+        result = judge.judge(record)
+        less = (16 << 20) - 12 * 4 * guest.BLOCK
+        self.assertEqual(result["ahead"], {"n": 1, "bytes": 17 << 20, "lacked_less": less,
+                                           "evacuations": {"n": 1, "count": 1, "share": 1.0}})
+        self.assertIn("sent ahead of a reclaim: 1 copies, 17.8 MB; for it 1 of 1 (100.0 %) evacuations had less to "
+                      f"move, {less / 1e6:.1f} MB in all", text_of(result))
+
+        record["copies"][-1]["at"] = 101.0  # the owner has spoken by then
+        self.assertEqual(judge.judge(record)["ahead"], none)
+        record["copies"][-1].update(at=95.0, to="b-2")  # elsewhere than it went
+        self.assertEqual(judge.judge(record)["ahead"], {**none, "n": 1, "bytes": 17 << 20})
 
     def test_a_copy_that_is_durable_after_the_deadline_is_late(self):
         record = a_record()

@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two laboratories are taken back at once, and both states leave for one store by its line of 100 Mbit/s: the
 coordinator plans them together, promises both, and both are elsewhere before their deadlines, on real sockets paced by
-the kernel. Their owners' wardens hold each copy to its rate at the uplink, and one of them cuts it in the middle."""
+the kernel. Their owners' wardens hold each copy to its rate at the uplink, and one of them cuts it in the middle. Then
+the store's line has next to nothing left for copies in the middle of an evacuation, and nobody declares that."""
 import contextlib
+import json
 import pathlib
 import re
 import statistics
@@ -15,19 +17,24 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
-from labs import SCRIPT  # noqa: E402
 from stories import Site  # noqa: E402
 
 LINE_MBIT = 100
 NOTICE_S = 40
 STATE_MB = {"lab-a": 30, "lab-b": 40}
 GRANT_MBIT = {"lab-a": 90, "lab-b": 50}  # of what an owner lets all copies have; the agent keeps 5 % below
+TRICKLE = "8kbit"  # all that the store's line has left for copies; heartbeats go on
+PEERS_PORT = 7445
+UNDER_WAY_MB = 8  # of the evacuation, when the line falls
+SHORT_NOTICE_S = 20
+GIVES_UP_S = 10  # copies of a guest that has gone: the owner's limit when the line falls
 HEADERS = 1.06  # of a packet on the wire against its payload, with the smallest of segments
 LENDS = {"guest_disk_mib": 512, "guest_memory_mib": 1024, "notice_s": NOTICE_S, "max_drain_s": 60}
 # Its state is small until the owner comes: what is saved then is all new.
 GUEST = """
 save() { dd if=/dev/urandom of=new.tmp bs=1M count=$1 2>/dev/null && mv new.tmp state.bin && echo saved $1; }
 trap 'save SIZE' TERM
+echo from ${RECLAIM_RESUME_GENERATION:-0}
 save 1
 while true; do sleep 1 & wait $!; done
 """
@@ -119,18 +126,18 @@ class Traffic(unittest.TestCase):
         cls.site.coordinator.start()
         cls.site.wait("all nodes to be back", lambda: all(
             node["state"] == "up" and node["is_connected"] for node in cls.site.rest.nodes().values()))
-        subprocess.run([str(SCRIPT), "rate", cls.site.labs.run, "storage", f"{LINE_MBIT}mbit"], check=True)
+        cls.site.labs.rate("storage", f"{LINE_MBIT}mbit")
 
     def facts(self, lab):
         """What the coordinator knows of the node."""
         return self.site.rest.nodes()[lab]["facts"]
 
-    def submit(self, lab):
+    def submit(self, lab, *others, notice_s=NOTICE_S):
         spec = {
             "name": f"of-{lab}", "image": "base", "command": ["sh", "-c", GUEST.replace("SIZE", str(STATE_MB[lab]))],
             "resources": {"cpu_milli": 400, "cpu_milli_min": 100, "memory_mib": 256, "disk_mib": 256},
-            "only_labs": [lab], "notice_s": NOTICE_S,
-            "checkpoint": {"paths": ["state.bin"], "temporary": ["*.tmp"]}}
+            "only_labs": [lab, *others], "notice_s": notice_s,
+            "checkpoint": {"paths": ["state.bin"], "temporary": ["*.tmp"], "destinations": ["storage"]}}
         return self.site.rest.post("/v1/jobs", spec)["job"]["id"]
 
     def events(self, job, kind):
@@ -242,6 +249,53 @@ class Traffic(unittest.TestCase):
             self.site.rest.job(job)["durable"]["generation"] > before), NOTICE_S)
         self.assertFalse(self.facts(lab)["are_transfers_cut"])
         self.assertNotIn("CUT", node.owner("status", "--why").stdout)
+
+    def leave_a_trickle(self):
+        """For copies to the store, behind the switch; LINE_MBIT stays for all else."""
+        for command in (f"class add dev p-storage parent 1: classid 1:20 htb rate {TRICKLE} quantum 1514",
+                        "qdisc add dev p-storage parent 1:20 handle 20: pfifo limit 100",
+                        "filter add dev p-storage parent 1: protocol ip u32 match ip protocol 6 0xff match ip dport "
+                        f"{PEERS_PORT} 0xffff flowid 1:20"):
+            subprocess.run(["tc", "-n", f"rn-{self.site.labs.run}-switch", *command.split()], check=True)
+
+    def test_d_a_line_that_falls_to_nothing_takes_nothing_durable_with_it(self):
+        site, lab, place = self.site, "lab-b", "lab-a"
+        node = site.nodes[lab]
+        for job in self.of.values():
+            site.cli("stop", job)
+        file = site.labs.dir / "hasty.yaml"
+        file.write_text(json.dumps({**node.contract, "notice_s": SHORT_NOTICE_S, "max_drain_s": GIVES_UP_S}))
+        self.assertIn("in force", node.owner("contract", "set", file).stdout)
+        node.owner("release")
+        job = self.submit(lab, place, notice_s=SHORT_NOTICE_S)  # the other machine is its owner's still
+        site.wait("a first generation", lambda: site.rest.job(job)["durable"]["generation"] > 0, 60)
+        before = site.rest.job(job)["durable"]["generation"]
+        node.owner("reclaim")
+        sent = site.sent(lab)
+        site.wait("the evacuation to be on its way", lambda: site.sent(lab) - sent > UNDER_WAY_MB * 1_000_000, 20)
+        self.assertTrue(self.events(job, "evacuation.admitted"))
+
+        self.leave_a_trickle()
+        site.wait("its node to give the copy up", lambda: site.rest.attempts(job)[0]["detail"].endswith(
+            f"generation {before + 1} could not be copied within {GIVES_UP_S} s"), 30)
+        site.wait("word that it is late", lambda: self.events(job, "evacuation.missed"), 30)
+
+        words = [self.events(job, kind)[-1]["message"] for kind in ("attempt.ended", "job.displaced",
+                                                                    "evacuation.missed")]
+        print("  " + "\n  ".join(words), flush=True)
+        self.assertIn(f"could not be copied within {GIVES_UP_S} s", words[0])
+        self.assertIn(f"the files of generation {before} are put back for it", words[1])
+        self.assertRegex(words[2], "to storage.* was promised, and .* MB of it were not there in time; the last "
+                                   "durable generation counts")
+        self.assertEqual(site.rest.job(job)["durable"]["generation"], before)
+        self.assertGreater(site.last_reclaim(lab)["cleared_ns"], 0)
+        site.labs.rate("storage", f"{LINE_MBIT}mbit")
+        site.nodes[place].owner("release")
+        site.wait("it to go on elsewhere", lambda: (site.rest.job(job)["state"] == "running" and
+                                                    site.lab_of_node(site.rest.job(job)["node"]) == place), 60)
+        site.wait("its words", lambda: b"from" in site.rest.log(job), 20)
+        self.assertEqual(site.rest.log(job).decode().splitlines()[0], f"from {before}")
+        self.assertEqual(len(site.rest.attempts(job)), 2)
 
 
 if __name__ == "__main__":
