@@ -125,15 +125,15 @@ struct Attempt {
   /// The newest snapshot found its files changed since the watch's report, which is true for a
   /// moment only where a guest writes often: the next report is taken whatever the interval says.
   bool is_save_owed = false;
-  std::optional<Instant> upload_since;    ///< its outputs wait, or are on their way, since then
+  std::optional<Instant> upload_since;  ///< its outputs wait, or are on their way, since then
   std::optional<Instant> upload_fails_since;
   std::optional<ErrorCode> upload_trouble_of;  ///< what upload_trouble says
   std::string upload_trouble;                  ///< as reported; gone when they are home
-  std::optional<Instant> unsaved_since;   ///< snapshots fail since then
-  Error unsaved_why;                      ///< of the newest of them
-  std::optional<Instant> uncopied_since;  ///< no generation has got its copies since then
-  std::map<NodeId, Error> copy_errors;    ///< of holders whose newest copy failed
-  std::string copy_trouble;               ///< as reported; gone with the next full set of copies
+  std::optional<Instant> unsaved_since;        ///< snapshots fail since then
+  Error unsaved_why;                           ///< of the newest of them
+  std::optional<Instant> uncopied_since;       ///< no generation has got its copies since then
+  std::map<NodeId, Error> copy_errors;         ///< of holders whose newest copy failed
+  std::string copy_trouble;  ///< as reported; gone with the next full set of copies
   std::map<NodeId, ErrorCode> copy_trouble_of;  ///< what copy_trouble says
   std::string risk_trouble;                     ///< as reported; gone with the next safe generation
   SaveSchedule schedule;
