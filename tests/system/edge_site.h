@@ -13,8 +13,8 @@
 #include "traffic/transfer_edge.h"
 
 /// Two machines for the tests and figures of the transfers' edge: this process's network namespace
-/// with the uplink "up0", and a peer's, joined by a pair of interfaces. Everything goes with the
-/// process. What cannot be made aborts it.
+/// with the uplink "up0", and a peer's, joined by a pair of interfaces or by a slow line. Everything
+/// goes with the process. What cannot be made aborts it.
 namespace rn::edge_site {
 
 inline constexpr std::uint32_t kEdgeAgentUid = 4242;
@@ -29,7 +29,9 @@ inline constexpr const char* kFar6 = "fd77::2";
 /// Moves the calling thread into a namespace of its own and makes the other one.
 class Site {
  public:
-  Site();
+  /// With a line: a switch between the two, in a third namespace, sends to the peer no faster than
+  /// that (HTB), and drops what would wait for longer than 50 ms. 0: none.
+  explicit Site(std::uint64_t line_bps = 0);
   ~Site();
   Site(const Site&) = delete;
   Site& operator=(const Site&) = delete;
@@ -38,6 +40,7 @@ class Site {
 
  private:
   int far_ = -1;
+  int line_ = -1;
 };
 
 std::int64_t now_ns();  ///< CLOCK_MONOTONIC
@@ -138,6 +141,15 @@ class Sender {
   /// One small message; false when the socket does not take it.
   bool say() const;
   std::uint64_t retransmits() const;
+
+  /// What TCP has measured; zeros where it has not.
+  struct Path {
+    double round_trip_s = 0;
+    double least_s = 0;
+    std::uint64_t acknowledged_bytes = 0;
+  };
+
+  Path path() const;
 
  private:
   Kind kind_;
