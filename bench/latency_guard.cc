@@ -198,7 +198,11 @@ void play(const Case& one, Pings& pings, const std::string& congestion, std::uin
     );
   if (one.has_copy)
     copy.emplace(
-        Sender::Kind{.congestion = congestion, .pace_bytes_s = kGrantOfLine * line_bytes},
+        Sender::Kind{
+            .congestion = congestion,
+            .pace_bytes_s = kGrantOfLine * line_bytes,
+            .is_in_bursts = true,
+        },
         one.is_guarded
     );
   const auto bytes_of = [](const std::optional<Flow>& flow) { return flow ? flow->bytes() : 0; };

@@ -340,9 +340,9 @@ Sender::Sender(const Kind& kind) : kind_(kind) {
         ),
         kind.congestion.c_str()
     );
-  if (kind.pace_bytes_s != 0) pace(kind.pace_bytes_s);
   must(bind(fd_, reinterpret_cast<const sockaddr*>(&from), sizeof from), "bind");
   must(connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to), "connect");
+  if (kind.pace_bytes_s != 0) pace(kind.pace_bytes_s);
   must(fcntl(fd_, F_SETFL, O_NONBLOCK), "non-blocking");
 }
 
@@ -371,6 +371,12 @@ void Sender::pace(std::uint64_t bytes_s) const {
       setsockopt(fd_, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_s, sizeof bytes_s),
       "SO_MAX_PACING_RATE"
   );
+  if (!kind_.is_in_bursts) return;
+  int segment = 0;
+  socklen_t size = sizeof segment;
+  must(getsockopt(fd_, IPPROTO_TCP, TCP_MAXSEG, &segment, &size), "TCP_MAXSEG");
+  const std::lock_guard lock(mutex_);
+  bursts_.set(bytes_s, static_cast<std::uint32_t>(segment));
 }
 
 void Sender::flood_until(std::int64_t end_ns, std::uint64_t udp_bytes_s) const {
@@ -390,7 +396,11 @@ void Sender::flood_until(std::int64_t end_ns, std::uint64_t udp_bytes_s) const {
       continue;
     }
     pollfd ready{fd_, POLLOUT, 0};
-    if (poll(&ready, 1, 20) == 1) (void)!send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (poll(&ready, 1, 20) != 1) continue;
+    const std::lock_guard lock(mutex_);
+    const io::SendBursts::Piece piece = bursts_.next(bytes.size());
+    const ssize_t sent = send(fd_, bytes.data(), piece.bytes, MSG_NOSIGNAL | piece.flags);
+    if (sent > 0) bursts_.sent(static_cast<std::size_t>(sent));
   }
 }
 

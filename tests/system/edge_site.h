@@ -10,11 +10,12 @@
 #include <thread>
 #include <vector>
 
+#include "io/send_bursts.h"
 #include "traffic/transfer_edge.h"
 
 /// Two machines for the tests and figures of the transfers' edge: this process's network namespace
-/// with the uplink "up0", and a peer's, joined by a pair of interfaces or by a slow line. Everything
-/// goes with the process. What cannot be made aborts it.
+/// with the uplink "up0", and a peer's, joined by a pair of interfaces or by a slow line.
+/// Everything goes with the process. What cannot be made aborts it.
 namespace rn::edge_site {
 
 inline constexpr std::uint32_t kEdgeAgentUid = 4242;
@@ -126,6 +127,7 @@ class Sender {
     std::uint16_t port = kDataPort;
     std::string congestion;          ///< of TCP; empty: the system's
     std::uint64_t pace_bytes_s = 0;  ///< SO_MAX_PACING_RATE; 0 = none
+    bool is_in_bursts = false;       ///< given to the kernel as copies are (io/send_bursts.h)
   };
 
   explicit Sender(const Kind& kind);
@@ -154,6 +156,8 @@ class Sender {
  private:
   Kind kind_;
   int fd_ = -1;
+  mutable std::mutex mutex_;  ///< guards bursts_
+  mutable io::SendBursts bursts_;
 };
 
 }  // namespace rn::edge_site

@@ -93,7 +93,7 @@ class TransferEdge : public testing::Test {
   }
 
   void flood_at_the_grant() {
-    const Sender sender({.pace_bytes_s = kGrant});
+    const Sender sender({.pace_bytes_s = kGrant, .is_in_bursts = true});
     ASSERT_TRUE(edge_->set_claims({sender.claim(1, kGrant)}));
 
     sender.flood_until(now_ns() + 3 * kSecond);
