@@ -7,6 +7,7 @@
 #include <string>
 
 #include "command_line.h"
+#include "doctor.h"
 #include "kill.h"
 #include "leave.h"
 #include "options.h"
@@ -41,6 +42,10 @@ int main(int argc, char** argv) {
   CLI::App& verify = *app.add_subcommand("verify", "look whether anything of a guest is left");
   add_places(verify, options);
   verify.callback([&] { code = look_whether_clear(options); });
+  CLI::App& doctor = *app.add_subcommand(
+      "doctor", "ask this machine's kernel what it has, and say what is done without the rest"
+  );
+  doctor.callback([&] { code = look_at_kernel(); });
   CLI::App& leave = *app.add_subcommand("leave", "remove everything and say what");
   add_places(leave, options);
   leave.callback([&] { code = rn::warden_cli::leave(options); });

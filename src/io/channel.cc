@@ -8,9 +8,47 @@
 #include <openssl/err.h>
 #include <sys/socket.h>
 
+#include "base/assert.h"
 #include "io/errno_error.h"
+#include "io/net.h"
 
 namespace rn::io {
+
+ssize_t Channel::Way::send(const void* bytes, std::size_t size) {
+  const SendBursts::Piece piece = bursts.next(size);
+  for (;;) {
+    const int flags = MSG_DONTWAIT | MSG_NOSIGNAL | piece.flags;
+    const ssize_t put = ::send(fd, bytes, piece.bytes, flags);
+    if (put < 0 && errno == EINTR) continue;
+    if (put > 0) bursts.sent(static_cast<std::size_t>(put));
+    return put;
+  }
+}
+
+/// What OpenSSL writes to. It takes a short write for one that goes on at once.
+BIO* Channel::make_bio(Way* way) {
+  static BIO_METHOD* const kMethod = [] {  // never freed: connections may outlive static objects
+    BIO_METHOD* const method =
+        BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "paced socket");
+    RN_ASSERT(method != nullptr, "OpenSSL has memory for its kinds of sinks");
+    BIO_meth_set_write(method, [](BIO* bio, const char* bytes, int size) {
+      BIO_clear_retry_flags(bio);
+      const ssize_t put =
+          static_cast<Way*>(BIO_get_data(bio))->send(bytes, static_cast<std::size_t>(size));
+      if (put < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) BIO_set_retry_write(bio);
+      return static_cast<int>(put);
+    });
+    BIO_meth_set_ctrl(method, [](BIO*, int what, long, void*) -> long {
+      return what == BIO_CTRL_FLUSH ? 1 : 0;
+    });
+    return method;
+  }();
+  BIO* const bio = BIO_new(kMethod);
+  if (bio == nullptr) return nullptr;
+  BIO_set_data(bio, way);
+  BIO_set_init(bio, 1);
+  return bio;
+}
 
 Channel Channel::plain(int fd) {
   return Channel(fd);
@@ -19,7 +57,9 @@ Channel Channel::plain(int fd) {
 Result<Channel> Channel::make_tls(int fd, const SslContext& context) {
   Channel channel(fd);
   channel.ssl_.reset(SSL_new(context.get()));
-  if (!channel.ssl_ || SSL_set_fd(channel.ssl_.get(), fd) != 1)
+  BIO* const out = channel.ssl_ ? make_bio(channel.way_.get()) : nullptr;
+  if (out != nullptr) SSL_set0_wbio(channel.ssl_.get(), out);
+  if (out == nullptr || SSL_set_rfd(channel.ssl_.get(), fd) != 1)
     return fail(openssl_error(ErrorCode::kExhausted, "beginning TLS"));
   return channel;
 }
@@ -86,14 +126,17 @@ Channel::Step Channel::write(BlobView bytes) {
     const int result = SSL_write_ex(ssl_.get(), bytes.data(), bytes.size(), &written);
     return after_ssl(result, written);
   }
-  for (;;) {
-    const ssize_t put = send(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (put >= 0) return Step{Want::kDone, static_cast<std::size_t>(put)};
-    if (errno == EINTR) continue;
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return Step{Want::kWritable, 0};
-    error_ = error_from_errno(errno, "sending");
-    return Step{Want::kFailed, 0};
-  }
+  const ssize_t put = way_->send(bytes.data(), bytes.size());
+  if (put >= 0) return Step{Want::kDone, static_cast<std::size_t>(put)};
+  if (errno == EAGAIN || errno == EWOULDBLOCK) return Step{Want::kWritable, 0};
+  error_ = error_from_errno(errno, "sending");
+  return Step{Want::kFailed, 0};
+}
+
+Status Channel::pace(std::uint64_t bytes_per_second) {
+  RN_CHECK(io::pace(fd_, bytes_per_second));
+  way_->bursts.set(bytes_per_second, segment_of(fd_));
+  return {};
 }
 
 Channel::Step Channel::discard() {

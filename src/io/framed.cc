@@ -207,7 +207,8 @@ void FramedConnection::shut_down() {
 }
 
 Status FramedConnection::set_pacing_rate(std::uint64_t bytes_per_second) {
-  return pace(state_->fd.get(), bytes_per_second);
+  const std::lock_guard lock(state_->channel_mutex);
+  return state_->channel.pace(bytes_per_second);
 }
 
 std::uint64_t FramedConnection::bytes_sent() const {

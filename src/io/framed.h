@@ -86,8 +86,8 @@ class FramedConnection {
   /// Ends the connection in both directions at once. Any thread, repeatable.
   void shut_down();
 
-  /// Paces what the kernel sends (SO_MAX_PACING_RATE: fq, or TCP's own pacing). 0: no limit. Takes
-  /// effect at once.
+  /// Paces what the kernel sends (SO_MAX_PACING_RATE: fq, or TCP's own pacing), in bursts of two
+  /// milliseconds (send_bursts.h). 0: no limit. Takes effect at once.
   Status set_pacing_rate(std::uint64_t bytes_per_second);
   std::uint64_t bytes_sent() const;  ///< into the kernel's buffer: frames with headers, before TLS
   std::uint64_t bytes_received() const;  ///< the same

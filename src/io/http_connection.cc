@@ -130,7 +130,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
       return fail(ErrorCode::kUnsupported, "a Unix socket is not paced");
     // Else a socket that was fast and is slow now would take nothing for longer than write_timeout.
     bound_unsent(stream_->fd(), kUnsentBytes);
-    return io::pace(stream_->fd(), bytes_per_second);
+    return stream_->channel().pace(bytes_per_second);
   }
 
   std::uint64_t bytes_waiting() override {

@@ -202,6 +202,13 @@ Status pace(int fd, std::uint64_t bytes_per_second) {
   return {};
 }
 
+std::uint32_t segment_of(int fd) {
+  int bytes = 0;
+  socklen_t size = sizeof(bytes);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &bytes, &size) != 0) return 0;
+  return static_cast<std::uint32_t>(std::max(bytes, 0));
+}
+
 void bound_unsent(int fd, std::uint32_t bytes) {
   (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof(bytes));
 }

@@ -38,6 +38,8 @@ Status tune_tcp(int fd, std::uint32_t mark);
 
 /// SO_MAX_PACING_RATE: fq, or TCP's own pacing. 0: no limit. At once, also for what is queued.
 Status pace(int fd, std::uint64_t bytes_per_second);
+/// TCP_MAXSEG: payload of its packets; 0 if unknown.
+std::uint32_t segment_of(int fd);
 /// TCP_NOTSENT_LOWAT: it takes more only while less than that waits in the kernel to be sent.
 void bound_unsent(int fd, std::uint32_t bytes);
 /// In the socket's send queue, and not acknowledged by the peer; 0 if unknown.

@@ -65,6 +65,33 @@ traffic::EdgeEnd end_of_socket(const sockaddr_in6& address) {
   return end;
 }
 
+/// Where the calling thread is from now on.
+int enter_new_namespace(const char* whose) {
+  must(unshare(CLONE_NEWNET), whose);
+  return must(open("/proc/thread-self/ns/net", O_RDONLY), whose);
+}
+
+std::string run_in(int space) {
+  return "nsenter --net=/proc/self/fd/" + std::to_string(space) + " ";
+}
+
+/// As scripts/testbed makes its lines.
+std::string shaper(const std::string& device, std::uint64_t line_bps) {
+  const std::uint64_t queue = std::max<std::uint64_t>(line_bps / 8 / 20, 128 << 10);
+  const std::string burst = std::to_string(std::max<std::uint64_t>(line_bps / 8 / 400, 32 << 10));
+  return "tc qdisc add dev " + device + " root handle 1: htb default 10 && tc class add dev " +
+         device + " parent 1: classid 1:10 htb rate " + std::to_string(line_bps) + "bit burst " +
+         burst + " cburst " + burst + " quantum 60000 && tc qdisc add dev " + device +
+         " parent 1:10 handle 10: bfifo limit " + std::to_string(queue);
+}
+
+tcp_info look_at(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  must(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size), "TCP_INFO");
+  return info;
+}
+
 }  // namespace
 
 std::int64_t now_ns() {
@@ -73,26 +100,40 @@ std::int64_t now_ns() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-Site::Site() {
-  must(unshare(CLONE_NEWNET), "a network namespace");
-  const int here = must(open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC), "its file");
-  must(unshare(CLONE_NEWNET), "the peer's");
-  far_ = must(open("/proc/thread-self/ns/net", O_RDONLY), "its file");
+Site::Site(std::uint64_t line_bps) {
+  const int here = enter_new_namespace("this machine's namespace");
+  far_ = enter_new_namespace("the peer's");
+  if (line_bps != 0) line_ = enter_new_namespace("the line's");
   must(setns(here, CLONE_NEWNET), "coming back");
   close(here);
-  const std::string in_far = "nsenter --net=/proc/self/fd/" + std::to_string(far_) + " ";
+  const std::string up0 = "peer name up0 netns " + std::to_string(getpid());
+  const std::string in_far = run_in(far_);
+  if (line_ < 0) {
+    must_do(in_far + "ip link add far0 type veth " + up0);
+  } else {
+    const std::string far0 = "peer name far0 netns /proc/self/fd/" + std::to_string(far_);
+    must_do(
+        run_in(line_) + "sh -c 'ip link add br0 type bridge forward_delay 0 mcast_snooping 0" +
+        " && ip link add near1 type veth " + up0 + " && ip link add far1 type veth " + far0 +
+        " && ip link set near1 master br0 up && ip link set far1 master br0 up" +
+        " && ip link set br0 up && " + shaper("far1", line_bps) + "'"
+    );
+  }
   must_do(
-      in_far + "ip link add far0 type veth peer name up0 netns " + std::to_string(getpid()) +
-      " && ip addr add 10.77.0.1/24 dev up0 && ip addr add fd77::1/64 dev up0 nodad && " +
-      "ip link set lo up && ip link set up0 up && " + in_far +
-      "ip addr add 10.77.0.2/24 dev far0 && " + in_far +
+      "ip addr add 10.77.0.1/24 dev up0 && ip addr add fd77::1/64 dev up0 nodad && "
+      "ip link set lo up && ip link set up0 up && " +
+      in_far + "ip addr add 10.77.0.2/24 dev far0 && " + in_far +
       "ip addr add fd77::2/64 dev far0 nodad && " + in_far + "ip link set far0 up"
   );
-  fcntl(far_, F_SETFD, FD_CLOEXEC);
+  for (const int space : {far_, line_}) {
+    if (space >= 0) fcntl(space, F_SETFD, FD_CLOEXEC);
+  }
 }
 
 Site::~Site() {
-  close(far_);
+  for (const int space : {far_, line_}) {
+    if (space >= 0) close(space);
+  }
 }
 
 void Site::enter_far() const {
@@ -299,9 +340,9 @@ Sender::Sender(const Kind& kind) : kind_(kind) {
         ),
         kind.congestion.c_str()
     );
-  if (kind.pace_bytes_s != 0) pace(kind.pace_bytes_s);
   must(bind(fd_, reinterpret_cast<const sockaddr*>(&from), sizeof from), "bind");
   must(connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to), "connect");
+  if (kind.pace_bytes_s != 0) pace(kind.pace_bytes_s);
   must(fcntl(fd_, F_SETFL, O_NONBLOCK), "non-blocking");
 }
 
@@ -330,6 +371,12 @@ void Sender::pace(std::uint64_t bytes_s) const {
       setsockopt(fd_, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_s, sizeof bytes_s),
       "SO_MAX_PACING_RATE"
   );
+  if (!kind_.is_in_bursts) return;
+  int segment = 0;
+  socklen_t size = sizeof segment;
+  must(getsockopt(fd_, IPPROTO_TCP, TCP_MAXSEG, &segment, &size), "TCP_MAXSEG");
+  const std::lock_guard lock(mutex_);
+  bursts_.set(bytes_s, static_cast<std::uint32_t>(segment));
 }
 
 void Sender::flood_until(std::int64_t end_ns, std::uint64_t udp_bytes_s) const {
@@ -349,7 +396,11 @@ void Sender::flood_until(std::int64_t end_ns, std::uint64_t udp_bytes_s) const {
       continue;
     }
     pollfd ready{fd_, POLLOUT, 0};
-    if (poll(&ready, 1, 20) == 1) (void)!send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (poll(&ready, 1, 20) != 1) continue;
+    const std::lock_guard lock(mutex_);
+    const io::SendBursts::Piece piece = bursts_.next(bytes.size());
+    const ssize_t sent = send(fd_, bytes.data(), piece.bytes, MSG_NOSIGNAL | piece.flags);
+    if (sent > 0) bursts_.sent(static_cast<std::size_t>(sent));
   }
 }
 
@@ -358,10 +409,13 @@ bool Sender::say() const {
 }
 
 std::uint64_t Sender::retransmits() const {
-  tcp_info info{};
-  socklen_t size = sizeof info;
-  must(getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &size), "TCP_INFO");
-  return info.tcpi_total_retrans;
+  return look_at(fd_).tcpi_total_retrans;
+}
+
+Sender::Path Sender::path() const {
+  const tcp_info info = look_at(fd_);
+  const bool is_measured = info.tcpi_min_rtt != ~std::uint32_t{0};
+  return {info.tcpi_rtt / 1e6, is_measured ? info.tcpi_min_rtt / 1e6 : 0, info.tcpi_bytes_acked};
 }
 
 }  // namespace rn::edge_site

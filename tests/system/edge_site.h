@@ -10,11 +10,12 @@
 #include <thread>
 #include <vector>
 
+#include "io/send_bursts.h"
 #include "traffic/transfer_edge.h"
 
 /// Two machines for the tests and figures of the transfers' edge: this process's network namespace
-/// with the uplink "up0", and a peer's, joined by a pair of interfaces. Everything goes with the
-/// process. What cannot be made aborts it.
+/// with the uplink "up0", and a peer's, joined by a pair of interfaces or by a slow line.
+/// Everything goes with the process. What cannot be made aborts it.
 namespace rn::edge_site {
 
 inline constexpr std::uint32_t kEdgeAgentUid = 4242;
@@ -29,7 +30,9 @@ inline constexpr const char* kFar6 = "fd77::2";
 /// Moves the calling thread into a namespace of its own and makes the other one.
 class Site {
  public:
-  Site();
+  /// With a line: a switch between the two, in a third namespace, sends to the peer no faster than
+  /// that (HTB), and drops what would wait for longer than 50 ms. 0: none.
+  explicit Site(std::uint64_t line_bps = 0);
   ~Site();
   Site(const Site&) = delete;
   Site& operator=(const Site&) = delete;
@@ -38,6 +41,7 @@ class Site {
 
  private:
   int far_ = -1;
+  int line_ = -1;
 };
 
 std::int64_t now_ns();  ///< CLOCK_MONOTONIC
@@ -123,6 +127,7 @@ class Sender {
     std::uint16_t port = kDataPort;
     std::string congestion;          ///< of TCP; empty: the system's
     std::uint64_t pace_bytes_s = 0;  ///< SO_MAX_PACING_RATE; 0 = none
+    bool is_in_bursts = false;       ///< given to the kernel as copies are (io/send_bursts.h)
   };
 
   explicit Sender(const Kind& kind);
@@ -139,9 +144,20 @@ class Sender {
   bool say() const;
   std::uint64_t retransmits() const;
 
+  /// What TCP has measured; zeros where it has not.
+  struct Path {
+    double round_trip_s = 0;
+    double least_s = 0;
+    std::uint64_t acknowledged_bytes = 0;
+  };
+
+  Path path() const;
+
  private:
   Kind kind_;
   int fd_ = -1;
+  mutable std::mutex mutex_;  ///< guards bursts_
+  mutable io::SendBursts bursts_;
 };
 
 }  // namespace rn::edge_site

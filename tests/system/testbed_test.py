@@ -53,14 +53,16 @@ class Testbed(unittest.TestCase):
         open_nodes = re.findall(r"node lab-[ab] .* 100 Mbit/s at switch-1 +up, lending open", shown)
         self.assertEqual(len(open_nodes), 2, shown)
         self.assertRegex(shown, r"host desk .* 1000 Mbit/s")
-        self.assert_rate(run)
+        self.assert_rate(run, "htb")
         self.assertNotEqual(testbed("residue", run).returncode, 0)
         self.assertEqual(testbed("down", run).returncode, 0)
         self.assert_nothing_is_left(run)
 
-    def assert_rate(self, run):
+    def assert_rate(self, run, shaper):
         """What two seconds of UDP bring from a node to the desk: not more than the line's rate. How much less is the
         machine's matter."""
+        queues = in_namespace(run, "lab-a", "tc", "qdisc", "show", "dev", "eth0").stdout
+        self.assertRegex(queues, rf"qdisc {shaper} 1: root")
         address = re.search(r"host desk +(\S+)", testbed("status", run).stdout)[1]
         count = ("import socket,time\ns=socket.socket(type=socket.SOCK_DGRAM)\ns.bind(('',9000))\ns.settimeout(10)\n"
                  "print('ready',flush=True)\nn=len(s.recv(65535));b=time.monotonic()\n"
@@ -82,11 +84,13 @@ class Testbed(unittest.TestCase):
         self.assertNotIn(run, names)
         self.assertFalse(pathlib.Path(f"/tmp/rn-{run}").exists())
 
-    def test_what_a_killed_up_left_goes_by_down(self):
-        up = Up()
+    def test_a_killed_up_leaves_lines_by_tbf_which_go_by_down(self):
+        up = Up("--shaper", "tbf")
+        self.addCleanup(testbed, "down", up.id())
         up.popen.kill()
         up.popen.wait(10)
         self.assertIn("starting", testbed("status", up.id()).stdout)
+        self.assert_rate(up.id(), "tbf")
         self.assertNotEqual(testbed("residue", up.id()).returncode, 0)
         self.assertEqual(testbed("down", up.id()).returncode, 0)
         self.assert_nothing_is_left(up.id())

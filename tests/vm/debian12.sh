@@ -42,9 +42,11 @@ done
 (($# > 0)) || { usage >&2; exit 2; }
 accelerator=(-accel "tcg,thread=multi" -cpu max)
 if [[ -w /dev/kvm ]] && grep -qE '^flags.* (vmx|svm)( |$)' /proc/cpuinfo; then accelerator=(-accel kvm -cpu host); fi
-if ! command -v qemu-system-x86_64 qemu-img mmdebstrap mke2fs >/dev/null; then
+for tool in qemu-system-x86_64 qemu-img mmdebstrap mke2fs; do
+  command -v "$tool" >/dev/null && continue
   apt-get install -y --no-install-recommends qemu-system-x86 qemu-utils mmdebstrap e2fsprogs >/dev/null
-fi
+  break
+done
 
 mkdir -p "$folder"
 scratch=$(mktemp -d "$folder/run.XXXXXX")
