@@ -34,6 +34,7 @@ namespace {
 
 constexpr seconds kHelloPatience{5};     // how long a hello waits for the warden's state
 constexpr seconds kWelcomePatience{15};  // how long a welcome may take
+constexpr seconds kOrderPatience{10};    // with the warden, before the owner is told that it hangs
 
 std::string key_of(const char* kind, const GuestName& name) {
   return std::string(kind) + "/" + name.job.str() + "/" + to_string(name.epoch);
@@ -60,6 +61,12 @@ bool is_only_rates(const Event& event, const Output& out) {
                   (ask != nullptr &&
                    std::holds_alternative<warden_wire::SetTransfers>(ask->request.request));
          });
+}
+
+/// No row stands behind it, and on a disk that hangs it would wait until it is too late.
+bool is_from_afar(const Event& event) {
+  const auto* const message = std::get_if<CoordinatorMessage>(&event);
+  return message != nullptr && std::holds_alternative<wire::TakeBack>(message->message);
 }
 
 std::vector<std::string> troubles_with_age(
@@ -213,8 +220,9 @@ Output Core::State::handle(const Event& event, Now now) {
     std::visit([this](const auto& e) { on(e); }, event);
   }
   if (!wait_) {
-    drive();
-    out_.overtakes = is_only_rates(event, out_);
+    const bool is_order = is_from_afar(event);
+    if (!is_order) drive();  // what else is due, the next tick finds
+    out_.overtakes = is_order || is_only_rates(event, out_);
     return std::move(out_);
   }
   if (is_started_ && !is_left_) {
@@ -361,10 +369,12 @@ void Core::State::on(const CoordinatorConnected&) {
   is_connected_ = true;
   is_hello_sent_ = is_welcome_ = false;
   heard_at_ = now_.boot;
+  beats_.clear();
 }
 
 void Core::State::on(const CoordinatorDisconnected&) {
   is_connected_ = is_hello_sent_ = is_welcome_ = false;
+  beats_.clear();
 }
 
 void Core::State::on(const CoordinatorMessage& e) {
@@ -420,6 +430,7 @@ void Core::State::heartbeat() {
   told_lending_ = lending;
   wire::Heartbeat beat;
   beat.seq = ++heartbeat_seq_;
+  note_beat();
   beat.lending = lending;
   beat.telemetry = telemetry_;
   beat.attempts = tellable_reports();
@@ -486,6 +497,7 @@ void Core::State::on(const OwnerLeaves& e) {
 void Core::State::on(const Tick&) {
   arbiter_.expire(now_);
   time_out_asks();
+  doubt_orders("its warden has not answered", kOrderPatience);
 }
 
 AttemptView Core::State::view_of(const Attempt& a, Now now) const {

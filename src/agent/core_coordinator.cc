@@ -44,6 +44,7 @@ void Core::State::on_message(const wire::Welcome& m) {
   if (is_hello_outdated_) send_node_update();
   for (const wire::AttemptVerdict& verdict : m.verdicts) on_verdict(verdict);
   list_holdings();
+  tell_orders();
 }
 
 /// One at a time: what is under way answers this welcome as well.

@@ -205,6 +205,7 @@ class CoreTest : public testing::Test {
     cancelled.clear();
     rates.clear();
     closes.clear();
+    kills.clear();
   }
 
   // ---- a job's way
@@ -448,6 +449,7 @@ class CoreTest : public testing::Test {
   std::vector<StartWatch> watches;
   std::vector<StopWatch> unwatches;
   std::vector<CloseCoordinator> closes;
+  std::vector<KillNow> kills;
   bool has_left = false;
   bool is_known_to_have_left = false;
   bool is_acking = true;
@@ -460,6 +462,8 @@ class CoreTest : public testing::Test {
   void keep(CloseCoordinator& e) { closes.push_back(e); }
 
   void keep(AskWarden& e) { asks.push_back(std::move(e.request)); }
+
+  void keep(KillNow& e) { kills.push_back(std::move(e)); }
 
   void keep(StartWork& e) { works.push_back(std::move(e.work)); }
 

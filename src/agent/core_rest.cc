@@ -11,7 +11,7 @@ bool Core::State::has_work_to_do() const {
       has_edge() && (!claims_ || !claims_->transfers.empty() || !claims_refusal_.empty());
   return !attempts_.empty() || !works_.empty() || !queue_.empty() || !asks_.empty() ||
          !fetches_.empty() || !told_transfers_.empty() || has_claims || announce_sent_ ||
-         node_.is_leaving;
+         has_open_orders() || node_.is_leaving;
 }
 
 /// None waits for an answer or for its time.
@@ -45,6 +45,7 @@ void Core::State::on(const NothingHappened& e) {
   heartbeat_seq_ += e.beats;
   heartbeat_at_ = e.beat_at;
   heard_at_ = e.heard_at;
+  note_beat();
 }
 
 }  // namespace rn::agent

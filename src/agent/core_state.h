@@ -40,6 +40,7 @@ enum class Ask : std::uint8_t {
   kAnnounce,
   kTell,
   kTransfers,
+  kTakeBack,
 };
 
 /// Works; at most one of each kind per attempt (copies: one per peer).
@@ -154,6 +155,19 @@ struct PendingAsk {
   Ask kind = Ask::kQuery;
   Instant sent_at{};
   ReclaimId reclaim;
+  std::string order;  ///< of kTakeBack
+};
+
+/// An order of the owner's that came by the coordinator (ADR 0017), and what is said of it.
+struct TakeBackOrder {
+  wire::TakeBack wanted;
+  Instant came_at{};
+  std::optional<wire::TakenBack> answer;
+};
+
+struct SentBeat {
+  std::uint64_t seq = 0;
+  Instant at{};
 };
 
 /// The contract's calendar, looked at once instead of at every event.
@@ -287,6 +301,7 @@ class Core::State {
   void on(const FactsChanged& e);
   void on(const OwnerLeaves& e);
   void on(const WardenActed& e);
+  void on(const KilledNow& e);
   void on(const JournalWaits& e);
   void on(const JournalGoesOn& e);
   void on(const Tick& e);
@@ -334,6 +349,7 @@ class Core::State {
   void on_message(const wire::ReclaimAck& m);
   void on_message(const wire::CollectGarbage& m);
   void on_message(const wire::TransferRates& m);
+  void on_message(const wire::TakeBack& m);
 
   template <class Other>
   void on_message(const Other&) {}  // agents' own messages: nobody sends them here
@@ -571,6 +587,22 @@ class Core::State {
   bool is_evacuated(const Attempt& a) const;
   void write_reclaim(const ReclaimRow& row);
 
+  // core_orders.cc: what the owner takes back from afar
+  void note_beat();
+  Instant end_of(const wire::TakeBack& order) const;
+  std::string unknown_gpus(const wire::TakeBack& order) const;
+  void carry_out(TakeBackOrder& order);
+  TakeBackOrder* find_order(const std::string& id);
+  void answer_order(TakeBackOrder& order, OrderOutcome outcome, std::string message);
+  void answer_order(TakeBackOrder& order, const ReclaimId& reclaim);
+  void tell_order(TakeBackOrder& order);
+  void on_order_answer(const std::string& id, const warden_wire::Answer& answer);
+  bool hears_order_in_wait(const Event& event);
+  void settle_kills();
+  void doubt_orders(const char* why, nanoseconds older_than);
+  void tell_orders();
+  bool has_open_orders() const;
+
   // core_lending.cc: what the contract takes back by itself
   struct Closing {
     std::string reason;
@@ -658,6 +690,9 @@ class Core::State {
   bool is_claim_void_ = false;  ///< the warden that is connected takes none
   std::string claims_refusal_;  ///< the newest, as told
   warden_wire::TransferCounts transfer_counts_;
+
+  std::deque<SentBeat> beats_;        ///< the newest ones of this connection
+  std::deque<TakeBackOrder> orders_;  ///< the newest ones, oldest first
 
   std::map<ReclaimId, ReclaimRow> reclaims_;
   std::map<ReclaimId, Instant> reclaim_sent_at_;

@@ -310,6 +310,13 @@ struct OwnerLeaves {
 /// Somebody went to the warden past the core (an emergency): its state is asked for at once.
 struct WardenActed {};
 
+/// What came of KillNow.
+struct KilledNow {
+  std::string order;
+  std::optional<Error> error;  ///< none: cut and cleared, or wedged, as the warden's record says
+  bool is_late = false;        ///< its time was over before it could go out: nothing was done
+};
+
 /// The journal waits for room on a full disk: nothing new is made durable until JournalGoesOn.
 /// `told` is what has left for the coordinator (told_reports.h), who is told no more meanwhile.
 struct JournalWaits {
@@ -349,6 +356,7 @@ using Event = std::variant<
     FactsChanged,
     OwnerLeaves,
     WardenActed,
+    KilledNow,
     JournalWaits,
     JournalGoesOn,
     Tick,
@@ -385,6 +393,14 @@ struct CloseCoordinator {
 
 struct AskWarden {
   warden_wire::NumberedRequest request;
+};
+
+/// Cut and clear by the warden's kill socket, as the owner's own command does it; needs neither the
+/// warden's journal nor its engine. Answered by KilledNow.
+struct KillNow {
+  std::string order;
+  std::uint64_t gpu_mask = 0;  ///< 0 = the whole node
+  Instant until{};             ///< it does not go out later
 };
 
 struct StartWork {
@@ -433,6 +449,7 @@ using Effect = std::variant<
     SendToCoordinator,
     CloseCoordinator,
     AskWarden,
+    KillNow,
     StartWork,
     CancelWork,
     ReleaseCopy,

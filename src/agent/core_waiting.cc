@@ -139,6 +139,7 @@ bool Core::State::holds_in_wait(const Event& event) {
 }
 
 void Core::State::hear_in_wait(const Event& event) {
+  if (hears_order_in_wait(event)) return;
   if (is_state(event)) {
     const auto& reply = std::get<WardenReply>(event).reply;
     tell_notices_in_wait(std::get<warden_wire::StateChanged>(reply).state);
@@ -203,6 +204,8 @@ void Core::State::hear_in_wait(const wire::Message& message) {
     on_message(*refused);
   } else if (const auto* commit = std::get_if<wire::Commit>(&message)) {
     refuse_in_wait(*commit);
+  } else if (const auto* order = std::get_if<wire::TakeBack>(&message)) {
+    on_message(*order);  // no row stands behind it
   } else if (is_order(message) && wait_->held.size() < kHeldMessagesMax) {
     hold(CoordinatorMessage{message});
   }

@@ -47,6 +47,7 @@ void Core::State::on(const WardenDisconnected&) {
   evacuated_sent_at_.clear();
   announce_sent_.reset();
   forget_claims();
+  doubt_orders("its warden went away before it had answered", nanoseconds(0));
 }
 
 void Core::State::ask(Attempt& a, Ask kind, warden_wire::Request request) {
@@ -55,14 +56,14 @@ void Core::State::ask(Attempt& a, Ask kind, warden_wire::Request request) {
   if (after != a.ask_after.end() && now_.boot < after->second) return;
   const std::uint64_t number = next_ask_++;
   a.asks[kind] = number;
-  asks_[number] = PendingAsk{a.name, kind, now_.boot, {}};
+  asks_[number] = PendingAsk{a.name, kind, now_.boot, {}, {}};
   out_.effects.emplace_back(AskWarden{{number, std::move(request)}});
 }
 
 void Core::State::ask_node(Ask kind, warden_wire::Request request, ReclaimId reclaim) {
   if (!is_warden_connected_) return;
   const std::uint64_t number = next_ask_++;
-  asks_[number] = PendingAsk{{}, kind, now_.boot, std::move(reclaim)};
+  asks_[number] = PendingAsk{{}, kind, now_.boot, std::move(reclaim), {}};
   out_.effects.emplace_back(AskWarden{{number, std::move(request)}});
 }
 
@@ -103,6 +104,7 @@ void Core::State::on_answer(const warden_wire::Answer& answer) {
     return;
   }
   if (pending.kind == Ask::kTransfers) return on_claims(answer);
+  if (pending.kind == Ask::kTakeBack) return on_order_answer(pending.order, answer);
   if (pending.kind == Ask::kAnnounce && !answer.code.empty())
     log::info("announcement.refused", {{"code", answer.code}, {"message", answer.message}});
   const auto attempt = attempts_.find(pending.guest);
@@ -152,6 +154,7 @@ void Core::State::on_attempt_answer(Attempt& a, Ask kind, const warden_wire::Ans
     case Ask::kEvacuated:
     case Ask::kAnnounce:
     case Ask::kTransfers:
+    case Ask::kTakeBack:
       return;
     case Ask::kRelease:
       a.row.is_released = true;
@@ -253,6 +256,7 @@ void Core::State::on_state(const warden_wire::WardenState& state) {
     engine_gone_since_ = now_.boot;
   }
   on_reclaims(state.reclaims);
+  settle_kills();
   if (is_node_new) {
     facts_.images = state.images;
     facts_.engine_refusal = state.engine_refusal;

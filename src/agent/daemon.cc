@@ -19,6 +19,7 @@ namespace {
 constexpr const char* kVersion = "0.1.0";
 constexpr std::size_t kHeavyThreads = 6;
 constexpr std::size_t kLightThreads = 2;
+constexpr std::size_t kKillThreads = 4;
 constexpr std::size_t kQueuedMax = 1024;
 constexpr milliseconds kTick{100};
 
@@ -80,6 +81,7 @@ Daemon::State::~State() {
   warden.reset();
   heavy.reset();
   light.reset();
+  kills.reset();
   journal.reset();
 }
 
@@ -140,6 +142,7 @@ Status Daemon::State::open() {
   );
   heavy = std::make_unique<io::Workers>(loop, kHeavyThreads, kQueuedMax);
   light = std::make_unique<io::Workers>(loop, kLightThreads, kQueuedMax);
+  kills = std::make_unique<io::Workers>(loop, kKillThreads, kQueuedMax);
 
   CoreConfig core_config;
   const auto self = identity->get();

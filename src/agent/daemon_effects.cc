@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/daemon_state.h"
+#include "agent/kill_client.h"
 #include "base/log.h"
 #include "io/own_address.h"
 
@@ -34,6 +35,20 @@ void Daemon::State::act(const CloseCoordinator& e) {
 
 void Daemon::State::act(const AskWarden& e) {
   if (warden) warden->send(e.request);
+}
+
+void Daemon::State::act(const KillNow& e) {
+  const auto kill = [this, e]() -> KilledNow {
+    if (clock.now().boot >= e.until) return {e.order, std::nullopt, true};
+    const auto answer = send_kill(config.kill_path(), e.gpu_mask, kKillLimit);
+    return {e.order, answer ? std::nullopt : std::optional(answer.error()), false};
+  };
+  const Status submitted = kills->submit_for(kill, [this](const KilledNow& killed) {
+    feed(WardenActed{});
+    feed(killed);
+  });
+  if (submitted) return;
+  loop.post([this, killed = KilledNow{e.order, submitted.error(), false}] { feed(killed); });
 }
 
 void Daemon::State::act(const StartWork& e) {

@@ -225,8 +225,8 @@ void Daemon::State::emergency(
       "owner.emergency",
       {{"from", is_local ? std::string("local") : request.peer_identity.value_or("")}}
   );
-  const Status submitted = light->submit_for(
-      [path = config.kill_path(), mask] { return send_kill(path, mask, seconds(15)); },
+  const Status submitted = kills->submit_for(
+      [path = config.kill_path(), mask] { return send_kill(path, mask, kKillLimit); },
       [this, responder](const Result<warden_wire::KillFrame>& answer) {
         if (!answer) return responder.send_error(answer.error());
         tell_emergency(describe_kill(*answer), responder, kKnownTries);

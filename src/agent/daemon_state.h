@@ -41,6 +41,8 @@
 
 namespace rn::agent {
 
+constexpr seconds kKillLimit{15};  ///< of a word from the kill socket
+
 /// What other threads need; the loop thread writes it.
 struct Shared {
   std::mutex mutex;
@@ -67,6 +69,7 @@ class Daemon::State {
   void act(const SendToCoordinator& e);
   void act(const CloseCoordinator& e);
   void act(const AskWarden& e);
+  void act(const KillNow& e);
   void act(const StartWork& e);
   void act(const CancelWork& e);
   void act(const ReleaseCopy& e);
@@ -138,6 +141,7 @@ class Daemon::State {
   std::unique_ptr<io::HttpServer> control;
   std::unique_ptr<io::Workers> heavy;
   std::unique_ptr<io::Workers> light;
+  std::unique_ptr<io::Workers> kills;  ///< of the owner's: wait for no other work
 
   std::thread sampler;
   std::mutex sampler_mutex;

@@ -112,6 +112,7 @@ void list_nodes(ApiContext&, ApiRequest, io::Responder);
 void show_node(ApiContext&, ApiRequest, io::Responder);
 void explain_hazard(ApiContext&, ApiRequest, io::Responder);
 void revoke_node(ApiContext&, ApiRequest, io::Responder);
+void order_reclaim(ApiContext&, ApiRequest, io::Responder);
 void list_reclaims(ApiContext&, ApiRequest, io::Responder);
 void list_telemetry(ApiContext&, ApiRequest, io::Responder);
 

@@ -35,7 +35,8 @@ void hide_foreign_jobs(const Core& core, const Caller& caller, api::NodeInfo& in
   });
 }
 
-/// Whose machine it is may know who is on it: their own owner could see it there, too.
+/// Whose machine it is may know who is on it, and who took it back: their own owner could see it
+/// there, too.
 void show_guests(
     const Core& core, const Caller& caller, const NodeView& view, api::NodeInfo& info
 ) {
@@ -53,6 +54,7 @@ void show_guests(
         {job->number, job->owner, job->lab, job->state, job->spec.resources.gpus, since}
     );
   }
+  info.orders = core.orders(info.id);
 }
 
 /// As this caller may see it.
@@ -162,6 +164,19 @@ void revoke_node(ApiContext& context, ApiRequest request, io::Responder responde
         io::HttpResponse response;
         response.status = 204;
         responder.send(std::move(response));
+      }
+  );
+}
+
+void order_reclaim(ApiContext& context, ApiRequest request, io::Responder responder) {
+  api::ReclaimRequest body;
+  if (!read_body(request, responder, body)) return;
+  context.shell.command(
+      request.caller,
+      OrderReclaim{NodeId(request.path.at("id")), body.order, body.kind, body.gpus, body.in_s},
+      [responder](Result<Answer> result) {
+        if (!result) return responder.send_error(result.error());
+        responder.send(io::json_response(200, to_json(std::get<ReclaimOrdered>(*result).order)));
       }
   );
 }

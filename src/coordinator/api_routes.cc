@@ -64,6 +64,11 @@ std::vector<Route> site_routes() {
     {"POST", "/v1/nodes/{id}/revoke", Access::kAdmin, "revokeNode",
      "Take the node's certificate no more; its jobs move.",
      {}, kSmallJsonBytes, "", "", revoke_node},
+    {"POST", "/v1/nodes/{id}/reclaim", Access::kOwner, "orderReclaim",
+     "Take a node of the own lab, or GPUs of it, back: with the contract's notice, at a time, or now. Repeatable by "
+     "the order's name. Answered before the node has done anything: NodeInfo.orders says what becomes of it, and "
+     "listReclaims what happens there. It is begun within 15 s or not at all. Nothing gives a node back from here.",
+     {}, kSmallJsonBytes, "ReclaimRequest", "ReclaimOrder", order_reclaim},
     {"GET", "/v1/events", Access::kViewer, "listEvents",
      "The audit log, as far as the caller may read it.",
      {"job", "node", "kind", "after", "limit", "newest"}, 0, "", "EventList", list_events},

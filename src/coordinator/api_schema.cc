@@ -107,6 +107,8 @@ json api_schemas() {
       api::NodeList,
       reclaim::HazardExplanation,
       api::ReclaimList,
+      api::ReclaimRequest,
+      ReclaimOrder,
       api::SubmitAnswer,
       api::JobList,
       api::StopRequest,

@@ -15,6 +15,7 @@
 #include "coordinator/core_home.h"
 #include "coordinator/core_job_ends.h"
 #include "coordinator/core_job_life.h"
+#include "coordinator/core_orders.h"
 #include "coordinator/core_placement.h"
 #include "coordinator/core_registry.h"
 #include "coordinator/core_state.h"
@@ -188,6 +189,8 @@ void on_message(State& state, const AgentMessage& event) {
           on_publish_outputs(state, *node, message);
         } else if constexpr (std::is_same_v<M, wire::ReclaimReport>) {
           on_reclaim_report(state, *node, message.record);
+        } else if constexpr (std::is_same_v<M, wire::TakenBack>) {
+          on_taken_back(state, *node, message);
         } else if constexpr (std::is_same_v<M, wire::Leave>) {
           on_leave(state, *node, message.reason.substr(0, 500));
         } else {
@@ -201,6 +204,7 @@ void on_message(State& state, const AgentMessage& event) {
 void on_tick(State& state, const Tick& tick) {
   if (tick.utc_offset_s) set_utc_offset(state, *tick.utc_offset_s);
   look_for_silence(state);
+  look_at_orders(state);
   look_at_placements(state);
   if (state.now.boot - state.usage_accounted_at >= std::chrono::seconds(1)) {
     account_usage(state);
@@ -241,6 +245,7 @@ Output Core::restore(Snapshot snapshot, Now now) {
   restore_people(state, snapshot);
   restore_nodes(state, snapshot);
   restore_hazard(state, snapshot);
+  restore_orders(state, snapshot);
   for (JobRow& row : snapshot.jobs) state.adopt(std::move(row));
   restore_generations(state, snapshot);
   restore_attempts(state, snapshot);

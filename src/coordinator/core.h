@@ -77,8 +77,10 @@ class Core {
   /// What is expected of the node's owner, and from what; nullopt if the node is unknown.
   std::optional<reclaim::HazardExplanation> hazard(const NodeId& id, Now now) const;
   std::vector<ReclaimRow> reclaims() const;  ///< by node, then time
-  std::vector<Image> images() const;         ///< by name
-  std::vector<TokenRow> tokens() const;      ///< by id, without secrets
+  /// Owners' orders to take the node back, of the last minutes, newest first.
+  std::vector<ReclaimOrder> orders(const NodeId& id) const;
+  std::vector<Image> images() const;     ///< by name
+  std::vector<TokenRow> tokens() const;  ///< by id, without secrets
   Metrics metrics() const;
   /// True while attempts are being re-adopted after a start: /readyz says so.
   bool is_in_grace(Now now) const;

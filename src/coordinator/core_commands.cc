@@ -8,6 +8,7 @@
 #include "coordinator/core.h"
 #include "coordinator/core_hazard.h"
 #include "coordinator/core_job_life.h"
+#include "coordinator/core_orders.h"
 #include "coordinator/core_registry.h"
 
 namespace rn::coordinator {
@@ -344,6 +345,10 @@ Result<Answer> run(State& state, const Caller& caller, const RevokeNode& command
     revoke(state, *node, "its identity was taken back by " + caller.user.str());
   }
   return Done{};
+}
+
+Result<Answer> run(State& state, const Caller& caller, const OrderReclaim& command) {
+  return order_reclaim(state, caller, command);
 }
 
 Result<Answer> run(State& state, const Caller& caller, const NoteJob& command) {

@@ -10,6 +10,7 @@
 #include "coordinator/core_hazard.h"
 #include "coordinator/core_holders.h"
 #include "coordinator/core_job_life.h"
+#include "coordinator/core_orders.h"
 #include "coordinator/core_placement.h"
 #include "coordinator/core_usage.h"
 #include "model/data_sets.h"
@@ -465,9 +466,13 @@ void on_heartbeat(State& state, NodeEntry& node, const wire::Heartbeat& beat) {
   open_lending(state, node, beat.lending);
   const std::int64_t closes_in_ms = std::int64_t{beat.closes_in_s} * 1000;
   node.window_ends_ms = closes_in_ms == 0 ? 0 : state.wall_ms() + closes_in_ms;
+  node.beat = beat.seq;
+  node.beat_at = state.now.boot;
+  node.beat_on = node.connection;
   wire::HeartbeatAck ack = follow_beat(state, node, beat.attempts);
   ack.seq = beat.seq;
   state.send(node, std::move(ack));
+  send_orders(state, node);
   count_beat_for_garbage(state, node);
 }
 

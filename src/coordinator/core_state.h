@@ -93,7 +93,17 @@ struct NodeEntry {
   Instant precopy_since;
   double restore_s = 10;  ///< from a lease to the first step: what it took lately
   RollupSums rollup;
-  ReclaimId lost_record;  ///< our own record of its present absence
+  ReclaimId lost_record;   ///< our own record of its present absence
+  std::uint64_t beat = 0;  ///< its newest heartbeat, of beat_at, which came by beat_on
+  Instant beat_at;
+  ConnectionId beat_on = 0;
+};
+
+/// An owner's order to take back, and its memory (core_orders.cc).
+struct OrderEntry {
+  ReclaimOrder row;
+  Instant made;   ///< or our start
+  Instant until;  ///< it is not begun later
 };
 
 /// A live attempt, or the newest one of a job.
@@ -264,6 +274,7 @@ struct State {
   Latency probe_latency{milliseconds(250)};
   Latency commit_latency{milliseconds(250)};
   TransferBook transfers;
+  std::vector<OrderEntry> orders;  ///< oldest first; those of the last minutes
   Metrics metrics;
   States told;  ///< what the events say (I12)
 

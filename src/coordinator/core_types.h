@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/ids.h"
 #include "coordinator/rows.h"
+#include "model/reclaim_order.h"
 #include "model/suspicion.h"
 #include "model/wire.h"
 #include "reclaim/deadline_rates.h"
@@ -102,6 +103,17 @@ struct RevokeNode {
   NodeId node;
 };
 
+/// The node, or GPUs of it, are taken back for their owner (ADR 0017): for owners of its lab, and
+/// admins of it. The same id again is the same order; with another content kConflict. Answer:
+/// ReclaimOrdered, when it is written down and before the node has said anything.
+struct OrderReclaim {
+  NodeId node;
+  std::string order;  ///< its id
+  ReclaimKind kind = ReclaimKind::kNotice;
+  std::vector<std::uint32_t> gpus;
+  std::uint32_t in_s = 0;  ///< kAnnounced
+};
+
 /// What the shell's collector has to say of a job that is over; the core may have forgotten it.
 /// Answer: Done, when it is in the history.
 struct NoteJob {
@@ -122,6 +134,7 @@ using Command = std::variant<
     CreateUserToken,
     RevokeToken,
     RevokeNode,
+    OrderReclaim,
     NoteJob>;
 
 struct JobSubmitted {
@@ -148,9 +161,14 @@ struct NodeJoined {
   LabId lab;
 };
 
+struct ReclaimOrdered {
+  ReclaimOrder order;
+};
+
 struct Done {};
 
-using Answer = std::variant<JobSubmitted, JobStopping, ImageListed, TokenMade, NodeJoined, Done>;
+using Answer = std::
+    variant<JobSubmitted, JobStopping, ImageListed, TokenMade, NodeJoined, ReclaimOrdered, Done>;
 
 // ---- events
 // -------------------------------------------------------------------------------------------------
@@ -331,8 +349,9 @@ struct Config {
   std::uint32_t rollup_s = 300;   ///< width of telemetry's buckets
   std::int32_t utc_offset_s = 0;  ///< of the campus's clocks at the start; later: Tick
   bool migrates_back = true;
-  std::uint32_t min_residence_s = 300;  ///< no migrate-back before
-  std::uint32_t home_settle_s = 60;     ///< the returned node must have been open for so long
+  std::uint32_t min_residence_s = 300;    ///< no migrate-back before
+  std::uint32_t order_valid_ms = 15'000;  ///< an owner's order to take back is not begun later
+  std::uint32_t home_settle_s = 60;       ///< the returned node must have been open for so long
   /// Bytes that each node may send ahead to where its jobs would go next; 0 = none are.
   std::uint64_t precopy_mib_per_hour = 4096;
   reclaim::Topology topology;  ///< as declared; empty: nodes have only their own uplinks

@@ -150,6 +150,13 @@ std::vector<ReclaimRow> Core::reclaims() const {
   return result;
 }
 
+std::vector<ReclaimOrder> Core::orders(const NodeId& id) const {
+  std::vector<ReclaimOrder> result;
+  for (auto at = state_->orders.rbegin(); at != state_->orders.rend(); ++at)
+    if (at->row.node == id) result.push_back(at->row);
+  return result;
+}
+
 std::vector<Image> Core::images() const {
   std::vector<Image> result;
   for (const auto& [name, image] : state_->images) result.push_back(image);

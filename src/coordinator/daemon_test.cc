@@ -553,6 +553,47 @@ TEST(Rights, a_foreign_job_is_as_unknown_as_none) {
   EXPECT_EQ(json::parse(site.call("GET", "/v1/jobs", "", ann).body)["jobs"].size(), 1u);
 }
 
+TEST(Rights, a_machine_is_ordered_back_by_its_own_owners_alone) {
+  const LiveSite site;
+  const std::string join = site.make_token(R"({"kind": "join", "lab": "lab-a"})");
+  const auto node = join_light_agent(site.url(), join, "machine-1");
+  ASSERT_TRUE(node.has_value()) << node.error().describe();
+  const std::string path = "/v1/nodes/" + node->node.str();
+  const auto token = [&](const char* lab, const char* role) {
+    return site.make_token(json{
+        {"kind", "user"},
+        {"user", std::string("u-") + lab + role},
+        {"lab", lab},
+        {"role", role}}.dump());
+  };
+  const auto order = [&](const std::string& body, const std::string& who) {
+    return site.call("POST", path + "/reclaim", body, who);
+  };
+  const std::string now = R"({"order": "order-0001", "kind": "emergency"})";
+  const std::vector<std::pair<const char*, const char*>> strangers = {
+      {"lab-a", "viewer"}, {"lab-a", "user"}, {"lab-b", "owner"}, {"it", "admin"}};
+  for (const auto& [lab, role] : strangers)
+    EXPECT_EQ(order(now, token(lab, role)).status, 403) << lab << " " << role;
+  EXPECT_EQ(order(now, "admin").status, 403) << "the first administrator owns no machine";
+  const std::string owner = token("lab-a", "owner");
+  EXPECT_EQ(
+      said(order(R"({"order": "order-0001", "lends": true})", owner)),
+      "invalid: lends: no such field"
+  );
+  EXPECT_EQ(order(R"({"order": "order-0001", "kind": "release"})", owner).status, 400);
+
+  const json given = json::parse(order(now, owner).body);
+  EXPECT_EQ(given["state"], "waiting") << given;
+  EXPECT_EQ(json::parse(order(now, owner).body), given) << "said again";
+  const auto orders_for = [&](const std::string& who) {
+    return json::parse(site.call("GET", path, "", who).body)["orders"].size();
+  };
+  EXPECT_EQ(orders_for(owner), 1u);
+  EXPECT_EQ(orders_for("admin"), 1u);
+  EXPECT_EQ(orders_for(token("lab-b", "owner")), 0u);
+  EXPECT_EQ(orders_for(token("lab-a", "user")), 0u);
+}
+
 TEST(Api, events_of_a_node_or_a_kind_that_is_none_are_an_error_and_no_empty_list) {
   const LiveSite site;
 

@@ -17,6 +17,7 @@
 #include "model/job.h"
 #include "model/node.h"
 #include "model/reclaim.h"
+#include "model/reclaim_order.h"
 
 namespace rn::api {
 
@@ -107,6 +108,8 @@ struct NodeInfo {
   double departures_per_day = 0;
   std::vector<JobId> jobs;        ///< those that the caller may read
   std::vector<GuestInfo> guests;  ///< all, for admins and the owners of its lab; else none
+  /// Orders to take it back that came by the coordinator lately, newest first; for the same.
+  std::vector<ReclaimOrder> orders;
   std::string version;
   std::int64_t joined_wall_ms = 0;
   std::int64_t last_seen_wall_ms = 0;
@@ -128,6 +131,7 @@ struct NodeInfo {
       departures_per_day,
       jobs,
       guests,
+      orders,
       version,
       joined_wall_ms,
       last_seen_wall_ms
@@ -144,6 +148,23 @@ struct ReclaimList {
   std::vector<ReclaimRecord> reclaims;  ///< newest first
 
   RN_FIELDS(ReclaimList, reclaims)
+};
+
+/// Takes a node, or GPUs of it, back: of the own lab, and never anything else.
+struct ReclaimRequest {
+  std::string order;  ///< its name, by whoever asks: 8 to 64 letters, digits, -_; said again it is
+                      ///< the same order
+  ReclaimKind kind = ReclaimKind::kNotice;  ///< notice: the contract's; emergency: now
+  std::vector<std::uint32_t> gpus;          ///< none: the whole node
+  std::uint32_t in_s = 0;                   ///< announced: from now
+
+  RN_FIELDS(ReclaimRequest, order, kind, gpus, in_s)
+};
+
+struct ReclaimOrders {
+  std::vector<ReclaimOrder> orders;  ///< oldest first
+
+  RN_FIELDS(ReclaimOrders, orders)
 };
 
 // ---- jobs

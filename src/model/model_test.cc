@@ -145,6 +145,7 @@ TEST(Wire, every_kind_of_message_survives_the_wire) {
           {{.id = 7, .job = JobId("j-1"), .bytes_left = 5, .deadline_ms = 30'000}},
           9,
           {{.id = 8, .job = JobId("j-2"), .image = "sha256:1", .bytes_left = 6}}},
+      wire::TakenBack{"o-1", OrderOutcome::kLate, {}, "too late"},
       wire::Welcome{},
       wire::Refused{},
       wire::HeartbeatAck{.hazard = {.step_s = 900, .per_day = {0.5, 4}, .low = 0.5, .high = 2}},
@@ -158,7 +159,8 @@ TEST(Wire, every_kind_of_message_survives_the_wire) {
       wire::AttemptAck{},
       wire::ReclaimAck{},
       wire::CollectGarbage{},
-      wire::TransferRates{{{7, 50'000'000, true}}, 1000}};
+      wire::TransferRates{{{7, 50'000'000, true}}, 1000},
+      wire::TakeBack{"o-1", ReclaimKind::kAnnounced, {0, 2}, 300, 17, 9000}};
 
   ASSERT_EQ(messages.size(), std::variant_size_v<wire::Message>);
   for (const auto& message : messages) {
@@ -201,8 +203,11 @@ TEST(WardenWire, requests_and_replies_survive_the_socket) {
   EXPECT_FALSE(warden_wire::decode_request(as_bytes("rubbish")));
 }
 
-TEST(WardenWire, taking_back_is_for_the_owner_alone) {
+TEST(WardenWire, giving_back_is_for_the_owner_alone_and_taking_back_for_the_agent_too) {
   EXPECT_TRUE(warden_wire::is_owner_only(warden_wire::Release{}));
+  EXPECT_TRUE(warden_wire::is_owner_only(warden_wire::Pause{}));
+  EXPECT_TRUE(warden_wire::is_owner_only(warden_wire::Resume{}));
+  EXPECT_FALSE(warden_wire::is_owner_only(warden_wire::DeclareReclaim{}));
   EXPECT_FALSE(warden_wire::is_owner_only(warden_wire::KillGuest{}));
 }
 

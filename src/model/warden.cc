@@ -83,8 +83,7 @@ std::string_view why_no_work_folder(std::string_view folder) {
 }
 
 bool is_owner_only(const Request& request) {
-  return std::holds_alternative<DeclareReclaim>(request) ||
-         std::holds_alternative<Release>(request) || std::holds_alternative<Pause>(request) ||
+  return std::holds_alternative<Release>(request) || std::holds_alternative<Pause>(request) ||
          std::holds_alternative<Resume>(request);
 }
 

@@ -441,7 +441,7 @@ using Request = std::variant<
     SetTransfers,
     TellGuest>;
 
-/// True for the verbs that only the owner may use.
+/// True for the verbs that only the owner may use: an agent may take back, and never give back.
 bool is_owner_only(const Request& request);
 
 struct NumberedRequest {

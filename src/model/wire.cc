@@ -35,6 +35,7 @@ constexpr std::array<std::string_view, std::variant_size_v<Message>> kNames = {
     "leave",
     "holdings",
     "transfers",
+    "taken_back",
     "welcome",
     "refused",
     "heartbeat_ack",
@@ -48,7 +49,8 @@ constexpr std::array<std::string_view, std::variant_size_v<Message>> kNames = {
     "attempt_ack",
     "reclaim_ack",
     "collect_garbage",
-    "transfer_rates"};
+    "transfer_rates",
+    "take_back"};
 
 }  // namespace
 

@@ -28,6 +28,10 @@ RN_ENUM(StopMode, "save_first", "at_once", "fenced")
 enum class Departure : std::uint8_t { kUntold, kGoes, kStays };
 RN_ENUM(Departure, "untold", "goes", "stays")
 
+/// What a node did with an order to take back. Unclear: its warden was asked and has not answered.
+enum class OrderOutcome : std::uint8_t { kTaken, kRefused, kLate, kUnclear };
+RN_ENUM(OrderOutcome, "taken", "refused", "late", "unclear")
+
 }  // namespace rn
 
 namespace rn::wire {
@@ -220,6 +224,16 @@ struct ReclaimReport {
   ReclaimRecord record;
 
   RN_FIELDS(ReclaimReport, record)
+};
+
+/// The answer to TakeBack. A later one of the same order counts more than an unclear one.
+struct TakenBack {
+  std::string order;
+  OrderOutcome outcome = OrderOutcome::kTaken;
+  ReclaimId reclaim;    ///< of one that was taken; empty: it is not known yet
+  std::string message;  ///< why not, and what to do
+
+  RN_FIELDS(TakenBack, order, outcome, reclaim, message)
 };
 
 /// With this reason the coordinator closes the connection of a node that has left for good, once
@@ -464,6 +478,21 @@ struct CollectGarbage {
   RN_FIELDS(CollectGarbage, job, epoch, keep_from, is_job_over)
 };
 
+/// The owner takes the node, or GPUs of it, back (ADR 0017). It is not begun when `valid_ms` have
+/// passed since the node sent heartbeat `beat` on this connection, by the node's own boot clock: so
+/// one that was under way for long is found too late without any clock of ours. Done once for each
+/// `order`. There is no message that gives back.
+struct TakeBack {
+  std::string order;
+  ReclaimKind kind = ReclaimKind::kNotice;
+  std::vector<std::uint32_t> gpus;  ///< empty = the whole node
+  std::uint32_t in_s = 0;           ///< of an announced one; a notice is as long as the contract's
+  std::uint64_t beat = 0;
+  std::uint32_t valid_ms = 0;
+
+  RN_FIELDS(TakeBack, order, kind, gpus, in_s, beat, valid_ms)
+};
+
 /// Agent to coordinator, after each welcome: the jobs of which generations lie in its own store. A
 /// coordinator that crashed after it had named this node as a holder, and before a receipt was
 /// committed, knows no more that something is to be collected here. At most kMaxHoldings each;
@@ -494,6 +523,7 @@ using Message = std::variant<
     Leave,
     Holdings,
     Transfers,
+    TakenBack,
     Welcome,
     Refused,
     HeartbeatAck,
@@ -507,7 +537,8 @@ using Message = std::variant<
     AttemptAck,
     ReclaimAck,
     CollectGarbage,
-    TransferRates>;
+    TransferRates,
+    TakeBack>;
 
 /// The word of a message on the wire, e.g. "hello", "commit_generation".
 std::string_view name_of(const Message& message);

@@ -26,6 +26,11 @@ const char* point_of(const agent::WorkBody& body) {
 }
 
 std::string point_of(const agent::Effect& effect) {
+  // Orders come in stories alone, so that no run of faults would pass points of their own.
+  const auto* const said = std::get_if<agent::SendToCoordinator>(&effect);
+  if (said != nullptr && std::holds_alternative<wire::TakenBack>(said->message))
+    return "agent.send.reclaim_report";
+  if (std::holds_alternative<agent::KillNow>(effect)) return "agent.ask_warden";
   if (const auto* send = std::get_if<agent::SendToCoordinator>(&effect))
     return "agent.send." + std::string(wire::name_of(send->message));
   if (const auto* begin = std::get_if<agent::StartWork>(&effect)) return point_of(begin->work.body);
@@ -477,6 +482,8 @@ void AgentHost::carry_out(const agent::Effect& effect) {
     connect_later(close->retry_ms > 0 ? milliseconds(close->retry_ms) : milliseconds(1000));
   } else if (const auto* ask = std::get_if<agent::AskWarden>(&effect)) {
     if (warden_session_ != 0) warden_.ask(warden_session_, ask->request);
+  } else if (const auto* kill = std::get_if<agent::KillNow>(&effect)) {
+    kill_now(*kill);
   } else if (const auto* begin = std::get_if<agent::StartWork>(&effect)) {
     start_work(begin->work);
   } else if (const auto* cancel = std::get_if<agent::CancelWork>(&effect)) {
@@ -504,6 +511,16 @@ void AgentHost::carry_out(const agent::Effect& effect) {
     is_wanted_ = false;
     process_.later(seconds(1), [this] { crash(seconds(1)); });  // the goodbye is on its way
   }
+}
+
+/// The kill socket, which answers also where the warden's process does not.
+void AgentHost::kill_now(const agent::KillNow& kill) {
+  warden_.emergency();
+  if (on_kill) on_kill();
+  process_.later(milliseconds(5), [this, order = kill.order] {
+    feed(agent::WardenActed{});
+    feed(agent::KilledNow{order, std::nullopt});
+  });
 }
 
 void AgentHost::watch_file(const GuestName& guest, const std::string& path, bool is_rename) {

@@ -223,6 +223,10 @@ void Cluster::watch(Node& node) {
   warden->on_journal = [this, machine](const warden::Journal& journal) {
     owners_.on_journal(*machine, journal);
   };
+  node.agent->on_kill = [this, index = nodes_.size() - 1] {
+    nodes_[index].is_owner_using = true;
+    owners_.on_emergency({nodes_[index].name, {}});
+  };
   warden->on_clear = [this,
                       index = nodes_.size() - 1](const warden::Clear& clear, nanoseconds left) {
     owners_.on_clear(*nodes_[index].machine, clear);
@@ -309,6 +313,28 @@ void Cluster::owner_releases(std::size_t node, std::optional<std::uint32_t> gpu)
   }
   if (mine.warden->process().is_up()) owners_.on_release({mine.name, gpu});
   mine.warden->owner_asks(release);
+}
+
+void Cluster::owner_orders(std::size_t node, ReclaimKind kind) {
+  Node& mine = nodes_[node];
+  const std::string name = "order-" + std::to_string(10'000 + ++orders_);
+  world_.trace(mine.name, "owner orders it back: " + std::string(to_string(kind)));
+  const AgentHost::Identity& identity = mine.agent->identity();
+  coordinator_->command(
+      {UserId("owner"), identity.lab, coordinator::Role::kOwner},
+      coordinator::OrderReclaim{identity.node, name, kind, {}, 0},
+      [this, host = mine.name](const Result<coordinator::Answer>& answer) {
+        world_.trace(
+            host, answer ? "the order is accepted" : "no order: " + answer.error().describe()
+        );
+      }
+  );
+}
+
+std::string Cluster::order_of(std::size_t node) const {
+  if (coordinator_->core() == nullptr) return "";
+  const auto orders = coordinator_->core()->orders(nodes_[node].agent->identity().node);
+  return orders.empty() ? "" : std::string(to_string(orders.front().state));
 }
 
 void Cluster::close_window(std::size_t node, nanoseconds in, nanoseconds length) {

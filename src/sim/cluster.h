@@ -80,6 +80,10 @@ class Cluster {
       std::optional<std::uint32_t> gpu = {}
   );
   void owner_releases(std::size_t node, std::optional<std::uint32_t> gpu = {});
+  /// The owner is elsewhere, and gives the order by the coordinator (ADR 0017).
+  void owner_orders(std::size_t node, ReclaimKind kind);
+  /// The state of the newest such order, in its word; empty: there is none.
+  std::string order_of(std::size_t node) const;
   /// The contract's window ends at the first full minute after `in`, and the next one begins
   /// `length` (at least a minute, at most half a day) later.
   void close_window(std::size_t node, nanoseconds in, nanoseconds length);
@@ -191,6 +195,7 @@ class Cluster {
   std::map<std::string, SubmittedJob> jobs_;
   Digest image_blob_{};
   std::uint64_t messages_before_ = 0;
+  std::uint32_t orders_ = 0;
 };
 
 }  // namespace rn::sim

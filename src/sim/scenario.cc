@@ -35,13 +35,14 @@ const std::map<std::string, Verb>& verbs() {
       {"wait",
        {5,
         "wait JOB STATE|durable|on NODE|off NODE|sent NODE|awaits NODE|finished within DURATION, "
-        "wait NODE [gpu N] cleared within DURATION"}},
+         "wait NODE [gpu N] cleared within DURATION, wait NODE order STATE within DURATION"}},
       {"expect",
        {3,
         "expect JOB on NODE|awaits NODE|STATE, expect JOB copied at-least|at-most N, expect JOB "
-        "attempts N"}},
+        "attempts N, expect NODE free|order STATE"}},
       {"history", {5, "history NODE N over DURATION"}},
       {"owner", {3, "owner NODE [gpu N] notice|announced DURATION, owner NODE [gpu N] emergency"}},
+      {"order", {3, "order NODE notice|emergency"}},
       {"release", {2, "release NODE [gpu N]"}},
       {"leave", {2, "leave NODE"}},
       {"window", {6, "window NODE closes DURATION for DURATION"}},
@@ -175,8 +176,11 @@ class Player {
     const std::string& what = command.words[2];
     const std::string argument = command.words.size() > 3 ? command.words[3] : "";
     const std::size_t node = cluster_->find_node(subject);
-    if (node < cluster_->nodes().size())
-      return what == "cleared" && cluster_->nodes()[node].warden->is_taken(command.gpu);
+    if (node < cluster_->nodes().size()) {
+      if (what == "order") return cluster_->order_of(node) == argument;
+      const bool is_taken = cluster_->nodes()[node].warden->is_taken(command.gpu);
+      return (what == "cleared" && is_taken) || (what == "free" && !is_taken);
+    }
     const Job* job = cluster_->job(subject);
     if (job == nullptr) return false;
     if (what == "durable") return job->durable.generation > 0;
@@ -316,7 +320,7 @@ class Player {
       return {};
     }
     RN_TRY(const std::size_t which, node(words[1]));
-    if (words[0] == "owner") return owner(which, command);
+    if (words[0] == "owner" || words[0] == "order") return owner(which, command);
     if (words[0] == "forge") return forge(which, words[2]);
     if (words[0] == "forget") {
       RN_TRY(const nanoseconds back, parse_duration(words[3]));
@@ -362,6 +366,11 @@ class Player {
 
   Status owner(std::size_t which, const ScenarioCommand& command) {
     const auto& words = command.words;
+    if (words[0] == "order") {
+      const bool is_now = words[2] == "emergency";
+      cluster_->owner_orders(which, is_now ? ReclaimKind::kEmergency : ReclaimKind::kNotice);
+      return {};
+    }
     if (words[2] == "emergency") {
       cluster_->owner_takes(which, ReclaimKind::kEmergency, 0, command.gpu);
       return {};

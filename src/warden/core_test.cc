@@ -381,12 +381,24 @@ TEST(WardenCallers, the_agent_may_not_use_the_owners_verbs) {
   Rig w;
   w.ready();
 
-  EXPECT_EQ((w.ask(warden_wire::DeclareReclaim{}, false), w.answer()), "denied");
   EXPECT_EQ((w.ask(warden_wire::Release{}, false), w.answer()), "denied");
   EXPECT_EQ((w.ask(Pause{}, false), w.answer()), "denied");
   EXPECT_EQ((w.ask(warden_wire::Resume{}, false), w.answer()), "denied");
   EXPECT_EQ((w.ask(warden_wire::Query{}, false), w.answer()), "");
   EXPECT_TRUE(w.core.journal().reclaims.empty());
+}
+
+/// As it may kill. By the owner's order from afar (ADR 0017), and the owner's it is from then on.
+TEST(WardenCallers, the_agent_may_take_back_and_not_give_back) {
+  Rig w;
+  w.ready();
+
+  EXPECT_EQ((w.ask(warden_wire::DeclareReclaim{}, false), w.answer()), "");
+  ASSERT_EQ(w.core.journal().reclaims.size(), 1u);
+  EXPECT_EQ((w.ask(warden_wire::Release{}, false), w.answer()), "denied");
+  EXPECT_EQ((w.ask(warden_wire::Announce{}, false), w.answer()), "");
+  EXPECT_NE(w.core.journal().reclaims.front().phase, ReclaimPhase::kReturned)
+      << "what the agent takes back is what it announced";
 }
 
 TEST(WardenPause, takes_no_new_guests_and_leaves_the_running_ones) {

@@ -79,7 +79,8 @@ class Dashboard(unittest.TestCase):
         for line in browser.stdout:
             said = json.loads(line)
             if "act" in said:
-                tell(getattr(self, f"act_{said['act']}")() or {})
+                answer = getattr(self, f"act_{said['act']}")()
+                tell({} if answer is None else answer)
             elif "step" in said:
                 print(f"  {said['ms'] / 1000:6.1f} s  {said['step']}", flush=True)
             elif "figure" in said:
@@ -100,6 +101,17 @@ class Dashboard(unittest.TestCase):
 
     def act_release(self):
         self.site.nodes[self.lab].owner("release")
+
+    def act_taken(self):
+        """Kinds of the reclaims that hold, as the machine itself says."""
+        reclaims = self.site.nodes[self.lab].view()["reclaims"]
+        return [one["kind"] for one in reclaims if one["phase"] != "returned"]
+
+    def act_stop_agent(self):
+        self.site.nodes[self.lab].agent.stop()
+
+    def act_start_agent(self):
+        self.site.nodes[self.lab].start_agent()
 
     def act_stop_coordinator(self):
         self.site.coordinator.process.stop()

@@ -50,6 +50,23 @@ export class Api {
     const answer = await this.fetch(path, { signal: AbortSignal.timeout(15_000) });
     return (await answer.json()) as T;
   }
+
+  /** The same; who gets none does not know whether it was done. */
+  async post<T>(path: string, body: object): Promise<T> {
+    const answer = await this.fetch(path, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(body),
+      signal: AbortSignal.timeout(15_000),
+    });
+    return (await answer.json()) as T;
+  }
+}
+
+/** A name for something that is sent, so that sending it again does it once. */
+export function newName(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(12));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 export function wordsOf(error: unknown): string {

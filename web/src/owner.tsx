@@ -2,6 +2,7 @@
 import { useMemo, useState } from "react";
 import { ContractView } from "./contract";
 import { Ago, Badge, Empty, Meter, Scroll, Tile } from "./parts";
+import { TakeBack, TakeBackButton } from "./reclaim";
 import { Site, SiteState } from "./site";
 import { Guest, Node, Reclaim } from "./types";
 import {
@@ -12,6 +13,7 @@ import {
   isGpuLent,
   jobWord,
   lendingWord,
+  openReclaims,
   reclaimKind,
   reclaimWord,
   since,
@@ -48,76 +50,7 @@ function Guests({ guests }: { guests: Guest[] }) {
   );
 }
 
-/** What the machine's own clock says of one reclaim, step by step. */
-export function ReclaimSteps({ reclaim }: { reclaim: Reclaim }) {
-  const steps: [string, number | null][] = [
-    ["Network cut", since(reclaim, reclaim.cut_ns)],
-    ["Guests ended", since(reclaim, reclaim.killed_ns)],
-    ["Cleared", since(reclaim, reclaim.cleared_ns)],
-    ["Lent again", since(reclaim, reclaim.returned_ns)],
-  ];
-  return (
-    <ol className="steps">
-      <li className="done">
-        <span>Taken back {reclaimKind(reclaim.kind)}</span>
-        <span className="when">{dayAndClock(reclaim.declared_wall_ms)}</span>
-      </li>
-      {steps.map(([what, after]) => (
-        <li key={what} className={after === null ? "open" : "done"}>
-          <span>{what}</span>
-          <span className="when">{after === null ? "not yet" : `after ${duration(after)}`}</span>
-        </li>
-      ))}
-    </ol>
-  );
-}
-
-function TakeBack({ node, reclaim }: { node: Node; reclaim: Reclaim | undefined }) {
-  const isUnderWay = reclaim !== undefined && reclaim.kind !== "lost" && reclaim.phase !== "returned";
-  return (
-    <section className="take-back" aria-label={`Taking ${node.facts.hostname} back`}>
-      {isUnderWay ? (
-        <div role="status">
-          <p>
-            <Badge word={reclaimWord(reclaim.phase)} />
-            {reclaim.gpus.length ? ` GPU ${reclaim.gpus.join(", ")}` : " the whole machine"}
-            {reclaim.message ? `: “${reclaim.message}”` : ""}
-          </p>
-          <ReclaimSteps reclaim={reclaim} />
-          {reclaim.remains.length ? <p className="trouble">Still there: {reclaim.remains.join("; ")}</p> : null}
-          <p className="note">
-            To lend it again, on the machine: <code>reclaim-agent release</code>
-          </p>
-        </div>
-      ) : (
-        <details>
-          <summary>Take it back</summary>
-          <p>On the machine (also when the network is down):</p>
-          <dl className="commands">
-            <dt>with notice, at most {duration(node.contract.notice_s * 1_000)}</dt>
-            <dd>
-              <code>reclaim-agent reclaim</code>
-            </dd>
-            <dt>at once</dt>
-            <dd>
-              <code>reclaim-agent reclaim --now</code>
-            </dd>
-            {node.facts.gpus.length > 1 ? (
-              <>
-                <dt>one GPU</dt>
-                <dd>
-                  <code>reclaim-agent reclaim --gpu 0</code>
-                </dd>
-              </>
-            ) : null}
-          </dl>
-        </details>
-      )}
-    </section>
-  );
-}
-
-function Gpus({ node }: { node: Node }) {
+function Gpus({ site, node, open }: { site: Site; node: Node; open: Reclaim[] }) {
   if (node.facts.gpus.length === 0) return null;
   return (
     <ul className="gpus">
@@ -139,6 +72,7 @@ function Gpus({ node }: { node: Node }) {
               share={(now?.utilisation_percent ?? 0) / 100}
               text={now ? `${now.utilisation_percent} %` : "not seen"}
             />
+            {isLent ? <TakeBackButton site={site} node={node} gpu={gpu.index} open={open} /> : null}
           </li>
         );
       })}
@@ -146,7 +80,8 @@ function Gpus({ node }: { node: Node }) {
   );
 }
 
-function Machine({ node, reclaim }: { node: Node; reclaim: Reclaim | undefined }) {
+function Machine({ site, node, reclaims }: { site: Site; node: Node; reclaims: Reclaim[] }) {
+  const open = openReclaims(reclaims, node.id);
   const cores = node.facts.cpu_milli / 1_000;
   return (
     <article className="card machine" aria-labelledby={`machine-${node.id}`}>
@@ -157,6 +92,7 @@ function Machine({ node, reclaim }: { node: Node; reclaim: Reclaim | undefined }
       {node.is_connected ? null : (
         <p className="trouble">Nothing heard for {duration(node.silent_ms)}: what follows is as of then.</p>
       )}
+      <TakeBack site={site} node={node} open={open} />
       <h3>On it now</h3>
       <Guests guests={node.guests} />
       <Meter
@@ -169,8 +105,7 @@ function Machine({ node, reclaim }: { node: Node; reclaim: Reclaim | undefined }
         share={node.telemetry.memory_used_mib / Math.max(1, node.facts.memory_mib)}
         text={`${bytes(node.telemetry.memory_used_mib * 1_048_576)} used`}
       />
-      <Gpus node={node} />
-      <TakeBack node={node} reclaim={reclaim} />
+      <Gpus site={site} node={node} open={open} />
       <ContractView node={node} />
     </article>
   );
@@ -225,7 +160,7 @@ function Returned({ reclaims, nodes }: { reclaims: Reclaim[]; nodes: Node[] }) {
   );
 }
 
-export function Owner({ state }: { site: Site; state: SiteState }) {
+export function Owner({ site, state }: { site: Site; state: SiteState }) {
   const { labs, lab, choose, nodes } = useMine(state);
   const ids = new Set(nodes.map((node) => node.id));
   const mine = state.reclaims
@@ -273,7 +208,7 @@ export function Owner({ state }: { site: Site; state: SiteState }) {
       ) : (
         <div className="cards">
           {nodes.map((node) => (
-            <Machine key={node.id} node={node} reclaim={mine.find((one) => one.node === node.id)} />
+            <Machine key={node.id} site={site} node={node} reclaims={mine} />
           ))}
         </div>
       )}

@@ -4,7 +4,7 @@
 import { useSyncExternalStore } from "react";
 import { Api, Refused, wordsOf } from "./api";
 import { LinkState, Message, Stream } from "./stream";
-import { Health, Job, Node, Reclaim, SiteEvent, Whoami } from "./types";
+import { Health, Job, Node, Reclaim, ReclaimOrder, SiteEvent, Whoami } from "./types";
 import { isOver } from "./words";
 
 export interface SiteState {
@@ -90,6 +90,14 @@ export class Site {
 
   /** The user's word: at once, and not when it is due. */
   readonly reconnect = (): void => this.stream.open();
+
+  /** Orders a machine, or GPUs of it, back. The same name again is the same order. */
+  async takeBack(node: string, order: string, kind: "notice" | "emergency", gpus: number[]): Promise<void> {
+    const path = `/v1/nodes/${encodeURIComponent(node)}/reclaim`;
+    const given = await this.api.post<ReclaimOrder>(path, { order, kind, gpus });
+    const told = (one: Node): Node => ({ ...one, orders: [given, ...one.orders.filter((old) => old.id !== order)] });
+    this.set({ nodes: this.state.nodes.map((one) => (one.id === node ? told(one) : one)) });
+  }
 
   private set(change: Partial<SiteState>): void {
     this.state = { ...this.state, ...change };

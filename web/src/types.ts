@@ -95,6 +95,7 @@ export interface Node {
   departures_per_day: number;
   jobs: string[];
   guests: Guest[];
+  orders: ReclaimOrder[];
   version: string;
   joined_wall_ms: number;
 }
@@ -188,6 +189,20 @@ export interface Reclaim {
   message: string;
   remains: string[];
   processes_killed: number;
+}
+
+/** What an owner asked for by the coordinator, and what became of it. */
+export interface ReclaimOrder {
+  id: string;
+  node: string;
+  user: string;
+  kind: Reclaim["kind"];
+  gpus: number[];
+  state: "waiting" | "sent" | "taken" | "refused" | "expired" | "unanswered";
+  message: string;
+  reclaim: string;
+  ordered_wall_ms: number;
+  until_wall_ms: number;
 }
 
 export interface SiteEvent {

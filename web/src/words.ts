@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers and states in words.
-import { Contract, GpuTelemetry, Job, Lending, LendingWindow, Node, Reclaim } from "./types";
+import { Contract, GpuTelemetry, Job, Lending, LendingWindow, Node, Reclaim, ReclaimOrder } from "./types";
 
 export function duration(ms: number): string {
   if (ms <= 0) return "0 s";
@@ -115,6 +115,32 @@ const RECLAIM_KINDS: Record<Reclaim["kind"], string> = {
 
 export function reclaimKind(kind: Reclaim["kind"]): string {
   return RECLAIM_KINDS[kind];
+}
+
+const ORDER_WORDS: Record<ReclaimOrder["state"], Word> = {
+  waiting: { text: "not reached yet", tone: "warn" },
+  sent: { text: "on its way", tone: "busy" },
+  taken: { text: "begun", tone: "good" },
+  refused: { text: "not done", tone: "bad" },
+  expired: { text: "not done", tone: "bad" },
+  unanswered: { text: "no answer", tone: "bad" },
+};
+
+export function orderWord(state: ReclaimOrder["state"]): Word {
+  return ORDER_WORDS[state];
+}
+
+/** Reclaims that hold still: whose guests leave, or whose machine is its owner's. */
+export function openReclaims(reclaims: Reclaim[], node: string): Reclaim[] {
+  return reclaims.filter((one) => one.node === node && one.kind !== "lost" && one.phase !== "returned");
+}
+
+/** What taking the machine (or one GPU) back can still add to what holds already: only earlier, never later. */
+export function reclaimChoices(open: Reclaim[], gpu: number | null): { notice: boolean; now: boolean } {
+  const holds = open.filter((one) => one.gpus.length === 0 || (gpu !== null && one.gpus.includes(gpu)));
+  const isWaiting = (one: Reclaim) =>
+    one.kind !== "emergency" && (one.phase === "declared" || one.phase === "evacuating");
+  return { notice: holds.length === 0, now: holds.every(isWaiting) };
 }
 
 /** From its declaration until a later moment of the same machine's clock; null while there is none. */

@@ -88,7 +88,15 @@ async function fits(page, what) {
 }
 
 /** Those of docs/dashboard.md. */
-const KEPT = ["connection-lost", "operator-wide", "owner-phone", "owner-taken-back", "owner-wide", "student-wide"];
+const KEPT = [
+  "connection-lost",
+  "operator-wide",
+  "owner-phone",
+  "owner-reclaim-phone",
+  "owner-taken-back",
+  "owner-wide",
+  "student-wide",
+];
 
 async function shoot(page, name, fullPage = false) {
   if (process.env.RN_SHOTS && KEPT.includes(name))
@@ -209,6 +217,60 @@ await step("a machine that is lent again is so on the page", async () => {
   await act("release");
   await owner.getByText("free to borrow").waitFor();
   await owner.getByRole("region", { name: "What was taken back" }).getByText("lent again").waitFor();
+});
+
+const machine = owner.getByRole("article");
+const reclaim = machine.getByRole("button", { name: `Reclaim ${site.host}`, exact: true });
+await step("on a phone one tap takes nothing back, two take the machine", async () => {
+  await owner.setViewportSize(PHONE);
+  await reclaim.dblclick();
+  const choice = machine.locator(".take [role=group]");
+  assert.equal(await choice.count(), 0, "a double tap opens and leaves");
+  await reclaim.click();
+  await machine.getByRole("button", { name: "With notice" }).waitFor();
+  await fits(owner, "what there is to choose, on a phone");
+  await isAccessible(owner, "what there is to choose");
+  await shoot(owner, "owner-reclaim-phone");
+  assert.deepEqual(await act("taken"), []);
+  await choice.getByRole("button", { name: /^Now/ }).click();
+  const steps = machine.getByRole("status").locator(".steps");
+  for (const what of ["Network cut", "Cleared"])
+    await steps.getByRole("listitem").filter({ hasText: what }).filter({ hasText: "after" }).waitFor();
+  await machine.getByText("Taken back at once").waitFor();
+  assert.equal(await reclaim.count(), 0, "there is nothing left to take");
+  assert.deepEqual(await act("taken"), ["emergency"]);
+  await act("release");
+  await machine.getByText("free to borrow").waitFor();
+  await owner.setViewportSize(WIDE);
+});
+
+await step("by keyboard, one GPU with notice", async () => {
+  await machine.getByRole("button", { name: "Reclaim GPU 0" }).focus();
+  await owner.keyboard.press("Enter");
+  await owner.keyboard.press("Tab");
+  assert.match(await owner.evaluate(() => document.activeElement.textContent), /^With notice/);
+  await owner.keyboard.press("Enter");
+  await machine.getByRole("status").getByText("GPU 0").first().waitFor();
+  await machine.getByText("Taken back with notice").waitFor();
+  assert.deepEqual(await act("taken"), ["notice"]);
+  await reclaim.waitFor();
+  await act("release");
+  await machine.getByText("Taken back with notice").waitFor({ state: "detached" });
+});
+
+await step("a machine that is away is not taken back, then or later, and the page says what to do", async () => {
+  await act("stop_agent");
+  await machine.getByText("Nothing heard for").waitFor();
+  await reclaim.click();
+  await machine.getByRole("button", { name: /^Now/ }).click();
+  const news = machine.getByRole("status");
+  await news.getByText("does not answer now").waitFor();
+  await news.getByText("on the machine itself: reclaim-agent reclaim --now").waitFor();
+  await isAccessible(owner, "a machine that does not answer");
+  await news.getByText("nothing was done").waitFor();
+  await act("start_agent");
+  await machine.getByText("free to borrow").waitFor();
+  assert.deepEqual(await act("taken"), []);
 });
 
 await step("by keyboard alone: past the menu, and from view to view", async () => {

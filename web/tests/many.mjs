@@ -82,6 +82,7 @@ const node = (n) => ({
   },
   departures_per_day: 1.5,
   jobs: [],
+  orders: [],
   version: "0.1.0",
   joined_wall_ms: began,
   guests:

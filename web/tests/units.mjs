@@ -118,6 +118,22 @@ test("a pasted text that is no token is told apart", () => {
   assert.match(complaintAbout(""), /Paste/);
 });
 
+test("what is taken back already can only be had earlier", () => {
+  const reclaim = (more) => ({ node: "n", kind: "notice", phase: "evacuating", gpus: [], ...more });
+  const { reclaimChoices, openReclaims } = dashboard;
+  assert.deepEqual(reclaimChoices([], null), { notice: true, now: true });
+  assert.deepEqual(reclaimChoices([reclaim({})], null), { notice: false, now: true }, "its guests still leave");
+  assert.deepEqual(reclaimChoices([reclaim({})], 1), { notice: false, now: true }, "all of it, so this GPU too");
+  assert.deepEqual(reclaimChoices([reclaim({ phase: "cleared" })], null), { notice: false, now: false });
+  assert.deepEqual(reclaimChoices([reclaim({ kind: "emergency" })], null), { notice: false, now: false });
+  const gpu = reclaim({ gpus: [1], phase: "cleared" });
+  assert.deepEqual(reclaimChoices([gpu], 0), { notice: true, now: true });
+  assert.deepEqual(reclaimChoices([gpu], 1), { notice: false, now: false });
+  assert.deepEqual(reclaimChoices([gpu], null), { notice: true, now: true }, "the rest of the machine");
+  const over = [reclaim({ phase: "returned" }), reclaim({ kind: "lost" }), reclaim({ node: "another" }), gpu];
+  assert.deepEqual(openReclaims(over, "n"), [gpu]);
+});
+
 test("lengths of time are said in one unit", () => {
   const said = [3, 4_500, 65_000, 600_000, 9_000_000, 300_000_000].map(dashboard.duration);
   assert.deepEqual(said, ["3 ms", "4.5 s", "65 s", "10 min", "2.5 h", "3 days"]);
