@@ -319,6 +319,7 @@ void Cluster::owner_orders(std::size_t node, ReclaimKind kind) {
   Node& mine = nodes_[node];
   const std::string name = "order-" + std::to_string(10'000 + ++orders_);
   world_.trace(mine.name, "owner orders it back: " + std::string(to_string(kind)));
+  owners_.on_wanted({mine.name, {}});
   const AgentHost::Identity& identity = mine.agent->identity();
   coordinator_->command(
       {UserId("owner"), identity.lab, coordinator::Role::kOwner},

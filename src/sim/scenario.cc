@@ -35,7 +35,7 @@ const std::map<std::string, Verb>& verbs() {
       {"wait",
        {5,
         "wait JOB STATE|durable|on NODE|off NODE|sent NODE|awaits NODE|finished within DURATION, "
-         "wait NODE [gpu N] cleared within DURATION, wait NODE order STATE within DURATION"}},
+        "wait NODE [gpu N] cleared within DURATION, wait NODE order STATE within DURATION"}},
       {"expect",
        {3,
         "expect JOB on NODE|awaits NODE|STATE, expect JOB copied at-least|at-most N, expect JOB "
