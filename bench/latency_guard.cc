@@ -62,7 +62,7 @@ class Pings {
   explicit Pings(const edge_site::Site& site) : fd_(datagram_socket()) {
     std::atomic<bool> is_ready{false};
     echo_ = std::thread([this, &site, &is_ready] { echo(site, is_ready); });
-    while (!is_ready) usleep(1000);
+    while (!is_ready) usleep(1000);  // two looks; one that fails ends the program
     hear_ = std::thread([this] { hear(); });
   }
 

@@ -3,7 +3,7 @@
 # What ReclaimNet does on a real NVIDIA GPU, checked and measured; leaves one result as JSON and as text.
 # Needs PyTorch with CUDA, no network. docs/gpu-check.md says what it does and what each figure means.
 #
-#   scripts/gpu-check.sh [--out NAME] [--rounds N] [--image IMAGE] [--confine docker|runc|plain]
+#   scripts/gpu-check.sh [--out NAME] [--rounds N] [--ahead N] [--image IMAGE] [--confine docker|runc|plain]
 #                        writes NAME.json and NAME.txt (default: gpu-check-HOST-DATE here)
 #   scripts/gpu-check.sh --pack FILE.tgz     everything it needs but Python and PyTorch, with its libraries, to be
 #                                            unpacked on a machine where nothing of ours is built

@@ -16,7 +16,6 @@ namespace {
 constexpr std::size_t kOrdersKept = 32;
 constexpr std::size_t kBeatsKept = 32;
 constexpr seconds kToldAgain{60};  // to a coordinator that may have missed it
-constexpr std::uint32_t kOrderNoticeMax_s = 900;
 
 bool is_answered(const TakeBackOrder& order) {
   return order.answer && order.answer->outcome != OrderOutcome::kUnclear;
@@ -96,7 +95,7 @@ void Core::State::carry_out(TakeBackOrder& order) {
   declare.kind = wanted.kind;
   declare.gpus = wanted.gpus;
   declare.in_s = wanted.in_s;
-  declare.notice_s = std::min(contract_.notice_s, kOrderNoticeMax_s);
+  declare.notice_s = notice_s_of(contract_);
   const std::uint64_t number = next_ask_++;
   asks_[number] = PendingAsk{{}, Ask::kTakeBack, now_.boot, {}, wanted.order};
   out_.effects.emplace_back(AskWarden{{number, std::move(declare)}});

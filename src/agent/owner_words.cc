@@ -10,8 +10,8 @@ namespace rn::agent {
 
 namespace {
 
-constexpr std::uint32_t kNoticeMaxS = 900;
 constexpr std::int64_t kNsPerS = 1'000'000'000;
+constexpr std::uint32_t kNoticeMaxS = 900;
 
 bool is_among(std::uint32_t gpu, const std::vector<std::uint32_t>& gpus) {
   return std::find(gpus.begin(), gpus.end(), gpu) != gpus.end();
@@ -95,22 +95,23 @@ std::string gpu_words(const std::vector<std::uint32_t>& gpus) {
   return out;
 }
 
+std::uint32_t notice_s_of(const Contract& contract) {
+  return std::min(contract.notice_s, kNoticeMaxS);
+}
+
 Notice notice_of(
     const Result<Contract>& file, const std::function<Result<Contract>()>& ask_the_agent
 ) {
-  const auto bounded = [](const Contract& contract) {
-    return std::min(contract.notice_s, kNoticeMaxS);
-  };
-  if (file) return {bounded(*file), ""};
+  if (file) return {notice_s_of(*file), ""};
   const Contract usual;
-  if (file.error().code == ErrorCode::kNotFound) return {bounded(usual), ""};
+  if (file.error().code == ErrorCode::kNotFound) return {notice_s_of(usual), ""};
   const auto told = ask_the_agent();
-  if (told) return {bounded(*told), ""};
+  if (told) return {notice_s_of(*told), ""};
   return {
-      bounded(usual),
+      notice_s_of(usual),
       "the contract cannot be read (" + file.error().message +
           ") and the agent does not tell it (" + told.error().message + "): with the usual " +
-          std::to_string(bounded(usual)) + " s of notice"};
+          std::to_string(notice_s_of(usual)) + " s of notice"};
 }
 
 std::vector<std::uint32_t> gpus_not_there(

@@ -25,6 +25,9 @@ struct Notice {
   std::string doubt;  ///< why it may not be the contract's; empty = it is
 };
 
+/// What the contract's notice comes to, in seconds: 15 minutes at most, whatever it says.
+std::uint32_t notice_s_of(const Contract& contract);
+
 /// The contract's notice. Who may not read the contract's file (the agent's folder is closed) hears
 /// it from the agent, which is asked only then; where nobody knows, the usual notice and a doubt.
 Notice notice_of(

@@ -174,10 +174,12 @@ int ask_for(KernelPiece piece) {
   _exit(0);
 }
 
-/// One that hangs in the kernel dies when that lets it go; it is not waited for.
+/// One that hangs in the kernel dies when that lets it go: it has a second, and is not waited for
+/// then.
 void end_of(pid_t child) {
   kill(child, SIGKILL);
-  for (int i = 0; i < 100 && waitpid(child, nullptr, WNOHANG) == 0; ++i) usleep(10'000);
+  for (int i = 0; i < 100 && waitpid(child, nullptr, WNOHANG) == 0; ++i)
+    usleep(10'000);  // two looks
 }
 
 }  // namespace

@@ -58,9 +58,8 @@ constexpr std::array<PieceWords, 7> kPieceWords = {{
      "HTB",
      false,
      "guests get queues of their own, where `serve` has --uplink or --guest-uplink-bps",
-     "with --uplink or --guest-uplink-bps no guest can be started; without, guests have no queue "
-     "of "
-     "their own",
+     "with --uplink or --guest-uplink-bps no guest can be started; without, guests have no "
+     "queue of their own",
      "a kernel with CONFIG_NET_SCH_HTB, or `serve` without these flags"},
     {KernelPiece::kTbf,
      "TBF",

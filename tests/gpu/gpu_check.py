@@ -186,6 +186,10 @@ class Check:
     def tenant(self, kind, *flags):
         return self.started(kind, *flags).wait_ready()
 
+    def let_go(self, tenant):
+        self.tenants.remove(tenant)
+        tenant.end()
+
     def end(self, tenants):
         while tenants:
             tenants.pop().end()
@@ -199,8 +203,7 @@ class Check:
             self.driver.watch(tenant, lambda: running.poll() is not None)
         out, errors = running.communicate(timeout=LIMIT_MS / 1000 + 60)
         tenant.popen.wait(START_S)
-        self.tenants.remove(tenant)
-        tenant.end()
+        self.let_go(tenant)
         if not out:
             raise Broken(f"gpu_probe clear: {errors.strip()}")
         return json.loads(out)
@@ -218,7 +221,7 @@ class Check:
             if theirs:
                 self.compare(state, ours[0], theirs)
             if tenant:
-                tenant.end()
+                self.let_go(tenant)
         return rows
 
     def smi(self):
@@ -252,7 +255,7 @@ class Check:
         guest, owner = self.tenant("idle"), self.tenant("idle")
         both, none = self.telemetry(*guest.pids)[0], self.telemetry(*guest.pids, *owner.pids)[0]
         for one in (guest, owner):
-            one.end()
+            self.let_go(one)
         seen = {"guest_and_owner": both["foreign_processes"], "guests_alone": none["foreign_processes"]}
         if seen["guest_and_owner"] - seen["guests_alone"] != 1:
             self.found(f"one foreign process beside a guest was not told from it: {seen}; in a container NVML may name "
@@ -313,8 +316,7 @@ class Check:
     def words_of(self, kind, *flags):
         tenant = self.started(kind, *flags)
         lines = tenant.output()
-        self.tenants.remove(tenant)
-        tenant.end()
+        self.let_go(tenant)
         if tenant.popen.returncode not in (0, -signal.SIGKILL, 128 + signal.SIGKILL) or not lines:
             raise Broken(f"a tenant ended with {tenant.popen.returncode}")
         return lines

@@ -16,10 +16,10 @@ START_S = 180  # a tenant's start: PyTorch, a context, its memory
 
 
 class Place:
-    """Where one tenant runs: a control group of its own, which our kill path clears, and what the kind keeps of it."""
+    """Where one tenant runs: a control group of its own, which our kill path clears."""
 
     def __init__(self, group):
-        self.group, self.folders, self.name = group, [], group
+        self.group, self.folders = group, []  # folders: those that are made here
 
     def remove(self):
         """Also where our kill path has made the group: in each hierarchy that an engine would use."""
@@ -41,11 +41,12 @@ class Plain:
 
     def __init__(self, options):
         self.guest = options.guest.split() if options.guest else [sys.executable, "-B", str(GUEST)]
-        self.places = []
+        self.places, self.number = [], 0
 
     def place(self):
         """The next tenant's. Groups are never used twice: our kill path lets nothing start in them any more."""
-        place = Place(f"reclaim-gpu-check-{os.getpid()}-{len(self.places)}")
+        self.number += 1
+        place = Place(f"reclaim-gpu-check-{os.getpid()}-{self.number}")
         self.places.append(place)
         self.prepare(place)
         return place
@@ -74,11 +75,12 @@ class Plain:
 
     def leave(self, place):
         """After the tenant's end, however it came."""
+        self.places.remove(place)
         place.remove()
 
     def down(self):
-        for place in self.places:
-            self.leave(place)
+        while self.places:
+            self.leave(self.places[-1])
 
 
 class Docker(Plain):
@@ -95,7 +97,7 @@ class Docker(Plain):
     def command(self, place, words):
         gpus = [] if "cpu" in words else ["--gpus", "all"]
         here = os.getcwd()
-        return ["docker", "run", "--rm", "--interactive", "--name", place.name, *gpus, "--network", "none",
+        return ["docker", "run", "--rm", "--interactive", "--name", place.group, *gpus, "--network", "none",
                 "--cgroup-parent", f"/{place.group}", "-v", f"{HERE}:/check:ro", "-v", f"{here}:{here}", "-w", here,
                 self.image, "python3", "-B", "/check/gpu_guest.py", *words]
 
@@ -106,7 +108,7 @@ class Docker(Plain):
         return ["group", place.group]
 
     def leave(self, place):
-        subprocess.run(["docker", "rm", "-f", place.name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(["docker", "rm", "-f", place.group], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         super().leave(place)
 
 
@@ -119,7 +121,7 @@ class Runc(Docker):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="rn-gpu-runc-"))
 
     def command(self, place, words):
-        bundle = self.folder / place.name
+        bundle = self.folder / place.group
         bundle.mkdir()
         devices, rules = [], [{"allow": False, "access": "rwm"}]
         for path in sorted(pathlib.Path("/dev").glob("nvidia*")):
@@ -146,15 +148,15 @@ class Runc(Docker):
                         "user": {"uid": 0, "gid": 0}, "noNewPrivileges": True, "capabilities": {}},
             "mounts": mounts,
             "linux": {"namespaces": [{"type": kind} for kind in ("pid", "mount", "network", "ipc", "uts")],
-                      "cgroupsPath": f"/{place.group}/{place.name}", "devices": devices,
+                      "cgroupsPath": f"/{place.group}/{place.group}", "devices": devices,
                       "resources": {"devices": rules}}}))
-        return ["runc", "--root", str(self.folder / "state"), "run", "--bundle", str(bundle), place.name]
+        return ["runc", "--root", str(self.folder / "state"), "run", "--bundle", str(bundle), place.group]
 
     def leave(self, place):
-        if (self.folder / "state" / place.name).exists():
-            subprocess.run(["runc", "--root", str(self.folder / "state"), "delete", "--force", place.name],
+        if (self.folder / "state" / place.group).exists():
+            subprocess.run(["runc", "--root", str(self.folder / "state"), "delete", "--force", place.group],
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        place.remove()
+        Plain.leave(self, place)
 
     def down(self):
         super().down()
