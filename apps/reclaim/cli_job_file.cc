@@ -2,9 +2,6 @@
 #include "cli_job_file.h"
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
-#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -15,7 +12,6 @@
 #include "base/utf8.h"
 #include "base/whole_number.h"
 #include "io/real_fs.h"
-#include "io/url.h"
 #include "model/codec.h"
 #include "model/codec_detail.h"
 #include "model/what_is.h"
@@ -26,29 +22,6 @@ namespace rn::cli {
 namespace {
 
 using nlohmann::json;
-
-constexpr double kDurationMaxS = 10.0 * 365 * 86'400;
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
-    return static_cast<char>(std::tolower(c));
-  });
-  return text;
-}
-
-/// The number at the front of `text` and what follows it.
-Result<double> leading_number(const std::string& text, std::string& rest, const char* next) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [last, code] = std::from_chars(text.data(), end, value, std::chars_format::fixed);
-  const bool has_digit_first = !text.empty() && text.front() >= '0' && text.front() <= '9';
-  if (code != std::errc() || !has_digit_first)  // no sign, and no infinity
-    return fail(ErrorCode::kInvalid, "'" + text + "' does not begin with a number", next);
-  rest = lower(std::string(last, end));
-  rest.erase(std::remove(rest.begin(), rest.end(), ' '), rest.end());
-  while (!rest.empty() && (rest.back() == '+' || rest.back() == '.')) rest.pop_back();
-  return value;
-}
 
 /// What belongs there, and what a document has instead.
 tl::unexpected<Error> mistaken(const json& found, const std::string& path, const char* expected) {
@@ -89,6 +62,37 @@ std::string word_below(const std::string& key) {
   return found == all.end() ? "" : *found;
 }
 
+/// Fields of SkyPilot and dstack that a job here cannot have, and what to do in their place.
+Status check_foreign(const std::string& path) {
+  struct Foreign {
+    std::string_view path;
+    const char* what;
+    const char* next;
+  };
+
+  constexpr const char* kNoFiles = "no files are mounted or copied from elsewhere";
+  constexpr const char* kFiles =
+      "name a folder with 'workdir', and big data that nodes have with 'data'";
+  static constexpr Foreign kFields[] = {
+      {"files", kNoFiles, kFiles},
+      {"file_mounts", kNoFiles, kFiles},
+      {"volumes", kNoFiles, kFiles},
+      {"ports", "nothing reaches a job from outside", "leave it out; 'outputs' come home by files"},
+      {"retry", "a job always goes on after a reclaim", "say 'max_restarts' for its own crashes"},
+      {"schedule", "a job is submitted once", "leave it out and submit it by cron"},
+      {"secrets",
+       "what a job is given can be read by who sees the job",
+       "put into 'env' what may be read there, and leave out the rest"},
+      {"utilization_policy",
+       "a job is not stopped for being idle",
+       "say 'max_duration' to bound what it takes"}};
+  for (const Foreign& field : kFields) {
+    if (field.path != path) continue;
+    return fail(ErrorCode::kInvalid, path + ": " + field.what, field.next);
+  }
+  return {};
+}
+
 /// Calls the setter of each field; an unknown one is refused with the nearest known.
 Status read_object(const json& document, const std::string& at, const Setters& setters) {
   if (!document.is_object())
@@ -105,6 +109,7 @@ Status read_object(const json& document, const std::string& at, const Setters& s
       }
       continue;
     }
+    RN_CHECK(check_foreign(path));
     std::vector<std::string> known;
     for (const auto& [name, setter] : setters) known.push_back(name);
     const std::string below = at.empty() ? word_below(key) : "";
@@ -165,8 +170,27 @@ Setter gpu_into(Resources& out) {
   };
 }
 
+/// "NAME=VALUE" each.
+Status read_pairs(
+    const json& value, const std::string& path, std::map<std::string, std::string>& out
+) {
+  RN_TRY(const auto pairs, words(value, path));
+  for (const std::string& pair : pairs) {
+    const auto equals = pair.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return fail(
+          ErrorCode::kInvalid,
+          path + ": '" + pair + "' is not NAME=VALUE",
+          "give its value; variables of this machine are not taken along"
+      );
+    out[pair.substr(0, equals)] = pair.substr(equals + 1);
+  }
+  return {};
+}
+
 Setter environment_into(std::map<std::string, std::string>& out) {
   return [&out](const json& value, const std::string& path) -> Status {
+    if (value.is_array()) return read_pairs(value, path, out);
     if (!value.is_object()) return mistaken(value, path, "fields (NAME: value)");
     for (const auto& [name, one] : value.items()) {
       RN_TRY(out[name], scalar(one, path + "." + name));
@@ -209,6 +233,38 @@ Setter hook_into(std::string& out) {
   };
 }
 
+/// Of the fields that say how many machines: one.
+Setter one_node() {
+  return [](const json& value, const std::string& path) -> Status {
+    RN_TRY(const std::string text, scalar(value, path));
+    if (text == "1") return {};
+    return fail(
+        ErrorCode::kInvalid,
+        path + ": a job runs on one machine",
+        "ask for more GPUs there, or submit jobs that do not speak to each other"
+    );
+  };
+}
+
+Setter only_tasks() {
+  return [](const json& value, const std::string& path) -> Status {
+    RN_TRY(const std::string text, scalar(value, path));
+    if (text == "task") return {};
+    return fail(
+        ErrorCode::kInvalid,
+        path + ": a job runs a command and ends; there is no '" + text + "'",
+        "write 'type: task', or leave it out"
+    );
+  };
+}
+
+Setter script_into(std::string& out) {
+  return [&out](const json& value, const std::string& path) -> Status {
+    RN_TRY(out, script_of(value, path));
+    return {};
+  };
+}
+
 /// "run: cmd".
 Setter command_into(std::vector<std::string>& out) {
   return [&out](const json& value, const std::string& path) -> Status {
@@ -219,7 +275,16 @@ Setter command_into(std::vector<std::string>& out) {
   };
 }
 
-Setters resource_setters(Resources& resources) {
+constexpr std::uint64_t kShmMibAlways = 64;  ///< docs/guests.md
+
+/// A native job file as it is read.
+struct NativeFile {
+  JobFile file;
+  std::string setup;
+  std::uint64_t shm_mib = 0;
+};
+
+Setters resource_setters(Resources& resources, std::uint64_t& shm_mib) {
   return {
       {"gpu", gpu_into(resources)},
       {"accelerators", gpu_into(resources)},
@@ -227,7 +292,8 @@ Setters resource_setters(Resources& resources) {
       {"cpus", parsed(resources.cpu_milli, parse_cpu_milli)},
       {"cpus_min", parsed(resources.cpu_milli_min, parse_cpu_milli)},
       {"memory", parsed(resources.memory_mib, parse_memory_mib)},
-      {"disk_size", parsed(resources.disk_mib, parse_memory_mib)}};
+      {"disk_size", parsed(resources.disk_mib, parse_memory_mib)},
+      {"shm_size", parsed(shm_mib, parse_memory_mib)}};
 }
 
 Setters interrupt_setters(JobSpec& spec) {
@@ -242,7 +308,8 @@ Setters interrupt_setters(JobSpec& spec) {
       {"every", parsed(spec.checkpoint.min_interval_s, parse_duration_s)}};
 }
 
-Setters job_setters(JobFile& file) {
+Setters job_setters(NativeFile& native) {
+  JobFile& file = native.file;
   JobSpec& spec = file.spec;
   const auto nested = [](Setters setters) -> Setter {
     return [setters = std::move(setters)](const json& value, const std::string& path) {
@@ -255,9 +322,13 @@ Setters job_setters(JobFile& file) {
       {"workdir", text_into(file.folder)},
       {"working_dir", text_into(file.folder)},
       {"gpu", gpu_into(spec.resources)},
-      {"resources", nested(resource_setters(spec.resources))},
+      {"resources", nested(resource_setters(spec.resources, native.shm_mib))},
       {"env", environment_into(spec.env)},
       {"envs", environment_into(spec.env)},
+      {"type", only_tasks()},
+      {"nodes", one_node()},
+      {"num_nodes", one_node()},
+      {"setup", script_into(native.setup)},
       {"run", command_into(spec.command)},
       {"commands", command_into(spec.command)},
       {"priority", number_into(spec.priority, 0, 7)},
@@ -277,9 +348,9 @@ Setters job_setters(JobFile& file) {
 }
 
 Result<JobFile> parse_native(const json& document) {
-  JobFile file;
-  const JobSpec& spec = file.spec;
-  RN_CHECK(read_object(document, "", job_setters(file)));
+  NativeFile native;
+  JobSpec& spec = native.file.spec;
+  RN_CHECK(read_object(document, "", job_setters(native)));
   if (document.contains("run") && document.contains("commands"))
     return fail(
         ErrorCode::kInvalid,
@@ -288,7 +359,16 @@ Result<JobFile> parse_native(const json& document) {
     );
   if (spec.command.empty())
     return fail(ErrorCode::kInvalid, "run: the job has no command", "add 'run: python train.py'");
-  return file;
+  // A shell of its own, as in other tools: what it sets and where it goes ends with it.
+  if (!native.setup.empty())
+    spec.command.back() = "(\n" + native.setup + "\n)\n" + spec.command.back();
+  if (native.shm_mib > std::max<std::uint64_t>(kShmMibAlways, spec.resources.memory_mib / 2))
+    return fail(
+        ErrorCode::kInvalid,
+        "resources.shm_size: /dev/shm is half as large as the job's memory",
+        "ask for memory: " + std::to_string(2 * native.shm_mib) + "MB"
+    );
+  return std::move(native.file);
 }
 
 }  // namespace
@@ -322,166 +402,19 @@ Result<std::string> read_job_file(const std::string& path) {
 }
 
 std::vector<std::string> job_file_words() {
-  JobFile file;
+  NativeFile native;
+  JobSpec& spec = native.file.spec;
   std::vector<std::string> words;
   const auto add = [&](const std::string& prefix, const Setters& setters) {
     for (const auto& [word, setter] : setters) {
       if (word != "resources" && word != "interrupt") words.push_back(prefix + word);
     }
   };
-  add("", job_setters(file));
-  add("resources.", resource_setters(file.spec.resources));
-  add("interrupt.", interrupt_setters(file.spec));
+  add("", job_setters(native));
+  add("resources.", resource_setters(spec.resources, native.shm_mib));
+  add("interrupt.", interrupt_setters(spec));
   std::sort(words.begin(), words.end());
   return words;
-}
-
-Result<NetworkAllow> parse_peer(const std::string& text) {
-  NetworkAllow peer;
-  std::string rest = text;
-  for (const char* protocol : {"udp", "tcp"}) {
-    const std::string suffix = std::string("/") + protocol;
-    if (!rest.ends_with(suffix)) continue;
-    peer.protocol = protocol;
-    rest.resize(rest.size() - suffix.size());
-  }
-  const auto colon = rest.rfind(':');
-  if (colon != std::string::npos && rest.find(':') == colon) {
-    const auto port = whole_number<std::uint16_t>(rest.substr(colon + 1), 1);
-    if (!port)
-      return fail(
-          ErrorCode::kInvalid,
-          "peer '" + text + "': port " + port.error().message,
-          "for example 10.1.2.3:5000/udp"
-      );
-    peer.port = *port;
-    rest.resize(colon);
-  }
-  const std::size_t slash = rest.find('/');
-  const std::string address = rest.substr(0, slash);
-  const std::uint8_t bits = address.find(':') == std::string::npos ? 32 : 128;
-  const auto length = slash == std::string::npos
-                          ? Result<std::uint8_t>(bits)
-                          : whole_number<std::uint8_t>(rest.substr(slash + 1), 0, bits);
-  if (!io::is_ip_address(address) || !length)
-    return fail(
-        ErrorCode::kInvalid,
-        "peer '" + text + "': '" + rest + "' is no address and no network; names are none",
-        "for example 10.1.2.3 or 10.1.2.0/24"
-    );
-  peer.prefix = address + "/" + std::to_string(*length);
-  return peer;
-}
-
-Result<std::uint64_t> parse_memory_mib(const std::string& text) {
-  std::string unit;
-  RN_TRY(const double value, leading_number(text, unit, "for example 512MB or 4GB"));
-  double mib = 0;
-  if (unit.empty() || unit == "g" || unit == "gb" || unit == "gib") {
-    mib = value * 1024;
-  } else if (unit == "m" || unit == "mb" || unit == "mib") {
-    mib = value;
-  } else if (unit == "t" || unit == "tb" || unit == "tib") {
-    mib = value * 1024 * 1024;
-  } else {
-    return fail(
-        ErrorCode::kInvalid, "'" + text + "' is no amount of memory", "for example 512MB or 4GB"
-    );
-  }
-  if (mib < 1 || mib > 64.0 * 1024 * 1024)
-    return fail(
-        ErrorCode::kInvalid,
-        "'" + text + "' is not within 1 MiB and 64 TiB",
-        "for example 512MB or 4GB"
-    );
-  return static_cast<std::uint64_t>(std::ceil(mib));
-}
-
-Result<std::uint32_t> parse_cpu_milli(const std::string& text) {
-  std::string unit;
-  RN_TRY(const double value, leading_number(text, unit, "for example 2, 0.5 or 500m"));
-  const double milli = unit == "m" ? value : value * 1000;
-  if ((!unit.empty() && unit != "m") || milli < 1 || milli > 1e6)
-    return fail(
-        ErrorCode::kInvalid, "'" + text + "' is no number of CPUs", "for example 2, 0.5 or 500m"
-    );
-  return static_cast<std::uint32_t>(std::ceil(milli));
-}
-
-Status parse_gpu(const std::string& text, Resources& resources) {
-  std::uint32_t count = 1;
-  std::uint64_t memory_mib = 0;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t end = std::min(text.find(':', begin), text.size());
-    const std::string part = text.substr(begin, end - begin);
-    begin = end + 1;
-    std::string unit;
-    const auto value = leading_number(part, unit, "for example --gpu 2 or --gpu 24GB:1");
-    if (!value && part.find_first_not_of("+-.0123456789") == std::string::npos) {
-      return fail(
-          ErrorCode::kInvalid,
-          "gpu '" + text + "': expected a whole number up to 64",
-          "for example --gpu 2 or --gpu 24GB:1"
-      );
-    }
-    if (!value) {
-      return fail(
-          ErrorCode::kInvalid,
-          "gpu '" + text + "': " +
-              (std::isalpha(static_cast<unsigned char>(part.empty() ? '\0' : part.front())) != 0
-                   ? "GPU models cannot be asked for, only a number and memory"
-                   : "'" + part + "' is no number of GPUs and no amount of memory"),
-          "for example --gpu 2 or --gpu 24GB:1"
-      );
-    }
-    if (unit.empty()) {
-      if (*value > 64 || *value != std::floor(*value))
-        return fail(
-            ErrorCode::kInvalid,
-            "gpu '" + text + "': expected a whole number up to 64",
-            "for example --gpu 2 or --gpu 24GB:1"
-        );
-      count = static_cast<std::uint32_t>(*value);
-    } else {
-      RN_TRY(memory_mib, parse_memory_mib(part));
-    }
-  }
-  resources.gpus = count;
-  resources.gpu_memory_mib = memory_mib;
-  return {};
-}
-
-Result<std::uint32_t> parse_duration_s(const std::string& text) {
-  std::string unit;
-  RN_TRY(
-      const double value,
-      leading_number(text, unit, "for example 90s, 5m or 2h; leave it out for none")
-  );
-  static const std::map<std::string, double> kUnits = {
-      {"", 1}, {"s", 1}, {"m", 60}, {"min", 60}, {"h", 3600}, {"d", 86'400}};
-  const auto found = kUnits.find(unit);
-  const double duration_s = found == kUnits.end() ? 0 : std::ceil(value * found->second);
-  if (duration_s < 1 || duration_s > kDurationMaxS)
-    return fail(
-        ErrorCode::kInvalid,
-        "'" + text + "' is no duration from one second to ten years",
-        "for example 90s, 5m or 2h; leave it out for none"
-    );
-  return static_cast<std::uint32_t>(duration_s);
-}
-
-Result<SaveSignal> parse_signal(const std::string& text) {
-  std::string word = lower(text);
-  if (word.starts_with("sig")) word = word.substr(3);
-  for (std::size_t i = 0; i < std::size(EnumWords<SaveSignal>::kWords); ++i) {
-    if (EnumWords<SaveSignal>::kWords[i] == word) return static_cast<SaveSignal>(i);
-  }
-  return fail(
-      ErrorCode::kInvalid,
-      "'" + text + "' is no signal that a job can save on",
-      "auto, none, TERM, USR1 or USR2"
-  );
 }
 
 }  // namespace rn::cli

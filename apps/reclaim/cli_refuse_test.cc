@@ -47,7 +47,7 @@ TEST(JobFile, a_value_of_another_kind_is_said_with_what_belongs_there) {
       "stateless: expected true or false, found the string \"yes\"; next: write it without quotes, "
       "in small letters"
   );
-  EXPECT_EQ(words("run: x\nenv: [A]\n"), "env: expected fields (NAME: value), found a list");
+  EXPECT_EQ(words("run: x\nenv: 7\n"), "env: expected fields (NAME: value), found the number 7");
   EXPECT_EQ(
       words("run: x\nresources: 4\n"),
       "resources: expected fields (NAME: value), found the number 4"
@@ -62,6 +62,45 @@ TEST(JobFile, a_field_that_belongs_below_another_is_told_where) {
   EXPECT_EQ(next("run: x\ncpus: 2\n"), "did you mean 'resources.cpus'?");
   EXPECT_EQ(next("run: x\ntell_file: a\n"), "did you mean 'interrupt.tell_file'?");
   EXPECT_EQ(next("run: x\noutput: a\n"), "did you mean 'outputs'?");
+}
+
+TEST(JobFile, what_other_tools_files_have_and_a_job_here_cannot_is_refused_with_what_to_do) {
+  const auto words = [](const std::string& line) {
+    const auto job = parse_job_file("run: x\n" + line + "\n");
+    return job ? "" : job.error().message + "; next: " + job.error().hint;
+  };
+
+  EXPECT_EQ(
+      words("num_nodes: 4"),
+      "num_nodes: a job runs on one machine; next: ask for more GPUs there, or submit jobs that do "
+      "not speak to each other"
+  );
+  EXPECT_EQ(
+      words("file_mounts: {/data: s3://x}"),
+      "file_mounts: no files are mounted or copied from elsewhere; next: name a folder with "
+      "'workdir', and big data that nodes have with 'data'"
+  );
+  EXPECT_EQ(
+      words("type: service"),
+      "type: a job runs a command and ends; there is no 'service'; next: write 'type: task', or "
+      "leave it out"
+  );
+  EXPECT_EQ(
+      words("env: [HF_TOKEN]"),
+      "env: 'HF_TOKEN' is not NAME=VALUE; next: give its value; variables of this machine are not "
+      "taken along"
+  );
+  EXPECT_EQ(
+      words("resources: {memory: 4GB, shm_size: 8GB}"),
+      "resources.shm_size: /dev/shm is half as large as the job's memory; next: ask for memory: "
+      "16384MB"
+  );
+  for (const char* field :
+       {"files", "volumes", "ports", "retry", "schedule", "secrets", "utilization_policy"}) {
+    const std::string said = words(std::string(field) + ": {a: 1}");
+    EXPECT_TRUE(said.starts_with(std::string(field) + ": ")) << said;
+    EXPECT_EQ(said.find("no such field"), std::string::npos) << said;
+  }
 }
 
 TEST(JobFile, a_gpu_that_is_a_model_is_told_from_one_that_is_no_number) {

@@ -8,6 +8,7 @@
 #include "cli_fetch.h"
 #include "cli_follow.h"
 #include "cli_print.h"
+#include "cli_slurm_script.h"
 #include "cli_upload.h"
 #include <unistd.h>
 
@@ -108,6 +109,11 @@ Status prepare_job(const Client& client, RunOptions& options) {
   return {};
 }
 
+void print_warnings(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings)
+    std::fprintf(stderr, "warning: %s\n", printable_lines(warning).c_str());
+}
+
 enum class Choice { kDetach, kStop, kContinue };
 
 Choice ask_after_interrupt(const Job& job) {
@@ -164,8 +170,7 @@ int run_job(const Client& client, RunOptions options) {
   const auto submitted = client.submit(options.spec, rng.hex(16));
   if (!submitted) return complain(submitted.error());
   const Job& job = submitted->job;
-  for (const std::string& warning : submitted->warnings)
-    std::fprintf(stderr, "warning: %s\n", printable_lines(warning).c_str());
+  print_warnings(submitted->warnings);
   std::fprintf(
       stderr,
       "submitted job %s (number %llu)\n",
@@ -188,6 +193,37 @@ int run_job(const Client& client, RunOptions options) {
   const Status home = bring_home(client, followed->job, folder, begun);
   if (!home) return complain(home.error());
   return exit_code_of_job(followed->job);
+}
+
+int submit_tasks(
+    const Client& client, RunOptions options, const std::vector<std::uint32_t>& tasks
+) {
+  const Status prepared = prepare_job(client, options);
+  if (!prepared) return complain(prepared.error());
+  io::RealRng rng;
+  std::uint64_t first = 0;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    const auto submitted = client.submit(slurm_task(options.spec, tasks, i, first), rng.hex(16));
+    if (!submitted) {
+      const std::string left = slurm_tasks_from(tasks, i);
+      Error error = submitted.error().with("tasks " + left + " of the array are not submitted");
+      if (i > 0) error.hint = "put --array=" + left + " into the script and submit it again";
+      return complain(error);
+    }
+    if (i == 0) {
+      first = submitted->job.number;
+      print_warnings(submitted->warnings);
+    }
+    print_json(options.is_json ? to_json(*submitted) : submitted->job.id.str());
+  }
+  std::fprintf(
+      stderr,
+      "submitted %zu jobs, one for each task; the first has number %llu\n"
+      "  reclaim ps          lists them\n  reclaim logs -f JOB  watches one\n",
+      tasks.size(),
+      static_cast<unsigned long long>(first)
+  );
+  return 0;
 }
 
 }  // namespace rn::cli

@@ -25,6 +25,11 @@ struct RunOptions {
 /// the job's own exit code. Errors were printed: the answer is then their exit code.
 int run_job(const Client& client, RunOptions options);
 
+/// Uploads once and submits one job for each task of an array (cli_slurm_script.h), the first one
+/// first; prints each one's id, or with is_json the answer, on a line. Some may be submitted when
+/// it fails: the error says which are not. Answers the exit code.
+int submit_tasks(const Client& client, RunOptions options, const std::vector<std::uint32_t>& tasks);
+
 /// 0 if it succeeded, its own code (128+n for signals) otherwise, never 0 for a job that did not
 /// succeed.
 int exit_code_of_job(const Job& job);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <thread>
 
 #include "cli_commands.h"
@@ -103,6 +104,34 @@ TEST(CliRun, nothing_is_uploaded_for_an_image_that_is_not_listed) {
   options.spec.image = "base";
   EXPECT_EQ(run_job(client_of(site, site.admin()), options), 0);
   EXPECT_TRUE(is_there());
+}
+
+TEST(CliRun, an_array_is_one_job_for_each_task_and_all_know_the_first) {
+  const LiveSite site;
+  site.add_base_image();
+  const Client admin = client_of(site, site.admin());
+  RunOptions options;
+  options.spec.command = {"true"};
+  options.uploads = false;
+
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(submit_tasks(admin, options, {3, 4, 9}), 0);
+  std::istringstream ids(testing::internal::GetCapturedStdout());
+  std::vector<Job> jobs;
+  for (std::string id; std::getline(ids, id);) jobs.push_back(*admin.get_as<Job>("/v1/jobs/" + id));
+
+  ASSERT_EQ(jobs.size(), 3u);
+  EXPECT_EQ(jobs[2].spec.env.at("SLURM_ARRAY_TASK_ID"), "9");
+  EXPECT_EQ(jobs[2].spec.env.at("SLURM_ARRAY_JOB_ID"), std::to_string(jobs[0].number));
+  EXPECT_FALSE(jobs[0].spec.env.contains("SLURM_ARRAY_JOB_ID"));
+
+  const Client stranger = client_of(
+      site, "rnu1.t-1." + std::string(64, '0') + "." + fingerprint_in_token(site.admin())
+  );
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(submit_tasks(stranger, options, {3, 4, 9}), 4);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("tasks 3-4,9 of the array are not submitted: "), said.npos) << said;
 }
 
 TEST(CliNodes, a_node_that_is_away_is_listed_and_revoked_by_its_hostname_when_that_is_confirmed) {

@@ -273,6 +273,31 @@ TEST(JobFile, says_where_copies_lie_what_ends_a_save_and_whom_the_job_speaks_to)
   EXPECT_FALSE(parse_job_file("run: x\npeers: ['10.1.2.3:http']\n").has_value());
 }
 
+TEST(JobFile, files_of_skypilot_and_dstack_are_read_in_their_words) {
+  const auto sky = parse_job_file(
+      "name: my-task\nworkdir: .\nnum_nodes: 1\n"
+      "resources: {accelerators: 2, cpus: 4+, memory: 32+, disk_size: 256}\n"
+      "envs: {MODEL_SIZE: 13b}\n"
+      "setup: |\n  echo set up  # once\n"
+      "run: |\n  python train.py --size $MODEL_SIZE\n"
+  );
+  ASSERT_TRUE(sky.has_value()) << sky.error().describe();
+  EXPECT_EQ(sky->spec.resources.gpus, 2u);
+  EXPECT_EQ(sky->spec.resources.memory_mib, 32u * 1024);
+  EXPECT_EQ(
+      sky->spec.command.back(), "(\necho set up  # once\n\n)\npython train.py --size $MODEL_SIZE\n"
+  );
+
+  const auto dstack = parse_job_file(
+      "type: task\nname: train\nnodes: 1\nenv: [SEED=7, EMPTY=]\n"
+      "commands: [python train.py]\n"
+      "resources: {gpu: '24GB..:1', memory: 16GB.., shm_size: 8GB}\nmax_duration: 2h\n"
+  );
+  ASSERT_TRUE(dstack.has_value()) << dstack.error().describe();
+  EXPECT_EQ(dstack->spec.env, (std::map<std::string, std::string>{{"EMPTY", ""}, {"SEED", "7"}}));
+  EXPECT_EQ(dstack->spec.resources.gpu_memory_mib, 24u * 1024);
+}
+
 TEST(JobFile, numbers_and_times_that_mean_nothing_are_refused) {
   for (const char* line :
        {"copies: 0",

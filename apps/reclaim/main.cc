@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
-#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <string>
@@ -8,10 +7,10 @@
 
 #include "cli_commands.h"
 #include "cli_config.h"
-#include "cli_job_file.h"
 #include "cli_print.h"
 #include "cli_run.h"
 #include "cli_run_flags.h"
+#include "cli_submit.h"
 #include "command_line.h"
 #include <unistd.h>
 
@@ -40,44 +39,17 @@ int run(const RunFlags& flags) {
   return with_login([&](const Client& client) { return run_job(client, *std::move(options)); });
 }
 
-struct SubmitFlags {
-  std::string file;
-  std::vector<std::string> data;
-  std::uint64_t upload_mib = kDefaultUploadLimit >> 20;
-  bool is_json = false;
-  bool waits = false;
-};
-
-/// A job file is checked for who has not logged in, too.
+/// A file is checked for who has not logged in, too.
 int submit(const SubmitFlags& flags) {
-  if (const Status good = check_text("--data", flags.data); !good) return complain(good.error());
-  std::string text;
-  std::filesystem::path folder = std::filesystem::current_path();
-  if (flags.file == "-") {
-    text.resize(kJobFileMaxBytes + 1);
-    std::cin.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(std::cin.gcount()));
-    if (text.size() > kJobFileMaxBytes) return complain(job_file_too_long("the job"));
-  } else {
-    auto read = read_job_file(flags.file);
-    if (!read) return complain(read.error());
-    text = *std::move(read);
-    folder = std::filesystem::absolute(flags.file).parent_path();
-  }
-  auto job = parse_job_file(text);
-  if (!job) {
-    Error error = job.error().with(flags.file == "-" ? "the job" : flags.file);
-    return complain(error.hinting("correct the file; docs/guests.md lists the fields"));
-  }
-  RunOptions options;
-  options.spec = job->spec;
-  options.spec.data.insert(options.spec.data.end(), flags.data.begin(), flags.data.end());
-  options.uploads = !job->folder.empty();
-  options.folder = (folder / job->folder).lexically_normal().string();
-  options.is_detached = !flags.waits;
-  options.is_json = flags.is_json;
-  options.upload_limit_bytes = flags.upload_mib << 20;
-  return with_login([&](const Client& client) { return run_job(client, std::move(options)); });
+  auto submission = read_submission(flags);
+  if (!submission) return complain(submission.error());
+  for (const std::string& warning : submission->warnings)
+    std::fprintf(stderr, "warning: %s\n", printable(warning).c_str());
+  if (flags.is_dry) return show_submission(*submission);
+  return with_login([&](const Client& client) {
+    if (submission->tasks.empty()) return run_job(client, std::move(submission->options));
+    return submit_tasks(client, std::move(submission->options), submission->tasks);
+  });
 }
 
 /// Commands are entered here, with what they do; main runs the one that was given.
@@ -167,16 +139,22 @@ void add_job(CLI::App* app, std::string& job) {
 }
 
 void add_submit(Commands& commands, Options& o) {
-  CLI::App* app = commands.add_prepared("submit", "Submit a job file (YAML or JSON).", [&o] {
-    return submit(o.submit);
-  });
+  CLI::App* app = commands.add_prepared(
+      "submit",
+      "Submit a job file (YAML or JSON), or a script with lines #SBATCH.",
+      [&o] { return submit(o.submit); }
+  );
   app->add_option("file", o.submit.file, "the file, or - for standard input")
       ->required()
       ->check(filled);
   app->add_option("--data", o.submit.data, "data set beside those of the file, repeatable")
       ->take_all();
+  app->add_option("--image", o.submit.image, "image of the allow list, in place of the file's")
+      ->check(filled);
   app->add_flag("--wait", o.submit.waits, "watch it and bring its outputs back, as 'run' does");
   app->add_flag("--json", o.submit.is_json, "the answer as JSON")->excludes("--wait");
+  app->add_flag("--dry-run", o.submit.is_dry, "only print the job as it would be submitted")
+      ->excludes("--wait");
   add_number(
       *app,
       "--max-upload-mib",
@@ -186,8 +164,8 @@ void add_submit(Commands& commands, Options& o) {
       kUploadMibMax
   );
   app->footer(
-      "docs/guests.md lists the fields of a job file. JSON with 'command' is taken as the API's "
-      "JobSpec."
+      "docs/guests.md lists the fields of a job file, docs/slurm-scripts.md what becomes of lines "
+      "#SBATCH. JSON with 'command' is taken as the API's JobSpec."
   );
 }
 

@@ -186,6 +186,29 @@ class Commands(unittest.TestCase):
         file.write_text("run: x\nworkdir: gone\n")
         self.fails(NOT_FOUND, "there is no folder .*/gone", "submit", file)
 
+    def test_a_script_for_slurm_is_submitted(self):
+        folder = self.make_folder("slurm", **{"data.txt": "1"})
+        file = folder / "train.sbatch"
+        file.write_text("#!/bin/bash\n#SBATCH --array=3-4\n#SBATCH --mem=1G\n#SBATCH -p gpu\ntrue\n")
+        dry = self.cli("submit", "--dry-run", file, RECLAIM_TOKEN="", RECLAIM_URL="")
+        spec = json.loads(dry.stdout)
+        self.assertEqual(spec["env"]["SLURM_ARRAY_TASK_ID"], "3")
+        self.assertIn("line 4: -p gpu: there are no partitions", dry.stderr)
+        self.assertIn("nothing was submitted", dry.stderr)
+        made = self.cli("submit", "--image", "base", "--json", file, cwd=folder)
+        answers = [json.loads(line) for line in made.stdout.splitlines()]
+        jobs = [answer["job"] for answer in answers]
+        self.assertEqual([job["spec"]["env"]["SLURM_ARRAY_TASK_ID"] for job in jobs], ["3", "4"])
+        self.assertEqual(jobs[1]["spec"]["env"]["SLURM_ARRAY_JOB_ID"], str(jobs[0]["number"]))
+        self.assertEqual(jobs[0]["spec"]["workspace"], jobs[1]["spec"]["workspace"])
+        self.assertNotEqual(set(jobs[0]["spec"]["workspace"]), {"0"})
+        self.cli("stop", *(job["id"] for job in jobs))
+        self.fails(USAGE, "is an array of jobs", "submit", "--wait", file)
+        file.write_text("#!/bin/bash\n#SBATCH --nodes=4\ntrue\n")
+        self.fails(USAGE, "line 2: --nodes=4: a job runs on one machine\n.*next: ask for --nodes=1", "submit", file)
+        file.write_text("#SBATCH --mem=1G\ntrue\n")
+        self.fails(USAGE, "names no shell\n.*next: begin it with", "submit", file)
+
     def watch(self, *words):
         """A command that goes on, once it watches; killed at the end."""
         self.note(words)

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli_submit.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <utility>
+
+#include "cli_job_file.h"
+#include "cli_print.h"
+#include "cli_run_flags.h"
+#include "cli_slurm_lines.h"
+#include "cli_slurm_script.h"
+
+#include "base/printable.h"
+#include "model/codec.h"
+#include "model/job_rules.h"
+
+namespace rn::cli {
+
+namespace {
+
+Result<std::string> read_standard_input() {
+  std::string text(kJobFileMaxBytes + 1, '\0');
+  std::cin.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(std::cin.gcount()));
+  if (text.size() > kJobFileMaxBytes) return fail(job_file_too_long("the job"));
+  return text;
+}
+
+std::optional<std::string> own_variable(const std::string& name) {
+  const char* const value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+/// sbatch's rule: the folder is the one in which the command was given, and not the script's.
+Result<Submission> read_script(const std::string& text, const std::string& name) {
+  SlurmPlace place;
+  place.script = std::filesystem::path(name).filename().string();
+  place.folder = std::filesystem::current_path().string();
+  place.variable = own_variable;
+  RN_TRY(SlurmJob job, parse_slurm_script(text, place));
+  Submission submission;
+  submission.options.spec = std::move(job.spec);
+  submission.options.folder = std::move(job.folder);
+  submission.tasks = std::move(job.tasks);
+  submission.warnings = std::move(job.warnings);
+  return submission;
+}
+
+Result<Submission> read_fields(const std::string& text, const std::filesystem::path& folder) {
+  RN_TRY(JobFile job, parse_job_file(text));
+  Submission submission;
+  submission.options.spec = std::move(job.spec);
+  submission.options.uploads = !job.folder.empty();
+  submission.options.folder = (folder / job.folder).lexically_normal().string();
+  return submission;
+}
+
+Result<Submission> read_text(const std::string& text, const SubmitFlags& flags) {
+  const bool is_input = flags.file == "-";
+  if (is_slurm_script(text)) return read_script(text, is_input ? "" : flags.file);
+  if (has_slurm_lines(text))
+    return fail(
+        ErrorCode::kInvalid,
+        "has lines #SBATCH, and its first line names no shell",
+        "begin it with #!/bin/bash"
+    );
+  const auto folder = is_input ? std::filesystem::current_path()
+                               : std::filesystem::absolute(flags.file).parent_path();
+  return read_fields(text, folder);
+}
+
+}  // namespace
+
+Result<Submission> read_submission(const SubmitFlags& flags) {
+  RN_CHECK(check_text("--data", flags.data));
+  RN_CHECK(check_text("--image", {flags.image}));
+  const std::string name = flags.file == "-" ? "the job" : flags.file;
+  RN_TRY(
+      const std::string text, flags.file == "-" ? read_standard_input() : read_job_file(flags.file)
+  );
+  auto submission = read_text(text, flags);
+  if (!submission) {
+    const Error error = submission.error().with(name);
+    return fail(error.hinting("correct the file; docs/guests.md lists the fields"));
+  }
+  for (std::string& warning : submission->warnings) warning = name + ": " + warning;
+  RunOptions& options = submission->options;
+  options.spec.data.insert(options.spec.data.end(), flags.data.begin(), flags.data.end());
+  if (!flags.image.empty()) options.spec.image = flags.image;
+  options.is_detached = !flags.waits;
+  options.is_json = flags.is_json;
+  options.upload_limit_bytes = flags.upload_mib << 20;
+  if (flags.waits && !submission->tasks.empty())
+    return fail(
+        ErrorCode::kInvalid,
+        "--wait: " + name + " is an array of jobs, and one is watched at a time",
+        "leave --wait out; 'reclaim ps' lists them, 'reclaim logs -f JOB' watches one"
+    );
+  return submission;
+}
+
+int show_submission(const Submission& submission) {
+  const RunOptions& options = submission.options;
+  const auto& tasks = submission.tasks;
+  const JobSpec spec = tasks.empty() ? options.spec : slurm_task(options.spec, tasks, 0, 0);
+  if (const Status good = check_spec(spec); !good) return complain(good.error());
+  print_json(to_json(spec));
+  std::string words = "nothing was submitted";
+  if (options.uploads) words += "; " + options.folder + " would be uploaded";
+  if (!tasks.empty())
+    words += "; this is the first of " + std::to_string(tasks.size()) + " jobs, tasks " +
+             slurm_tasks_from(tasks, 0);
+  std::fprintf(stderr, "%s\n", printable(words).c_str());
+  return 0;
+}
+
+}  // namespace rn::cli
