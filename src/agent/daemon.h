@@ -6,6 +6,7 @@
 
 #include "agent/config.h"
 #include "base/error.h"
+#include "io/loop.h"
 
 namespace rn::agent {
 
@@ -24,6 +25,7 @@ class Daemon {
   /// error).
   Status run();
   void stop();  ///< any thread
+  io::Loop& loop();  ///< the daemon's own; before run()
 
   std::uint16_t peer_port() const;
   std::uint16_t api_port() const;
