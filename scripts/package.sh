@@ -36,7 +36,7 @@ while (($# > 0)); do
   esac
   shift
 done
-for tool in dpkg-deb dpkg-shlibdeps strip; do
+for tool in dpkg-deb dpkg-shlibdeps python3 strip; do
   command -v "$tool" >/dev/null || refuse "$tool is not there" "scripts/install-deps.sh (packages dpkg-dev, binutils)"
 done
 umask 022
@@ -100,6 +100,29 @@ put_documents() { # FILE…
     gzip -9n >"$tree$folder/changelog.gz"
 }
 
+pages() { "$top/scripts/lib/help_pages.py" "$@"; }
+# put_manual NAME SECTION PROGRAM [COMMAND]: what its --help says; the command of it that NAME is by itself.
+put_manual() {
+  local name=$1 section=$2 program=$3
+  shift 3
+  mkdir -p "$tree/usr/share/man/man$section"
+  pages man "$build/apps/$program/$program" "$@" --name "$name" --section "$section" --version "$version" |
+    gzip -9n >"$tree/usr/share/man/man$section/$name.$section.gz"
+}
+# A script's own words at its top.
+put_script_manual() { # NAME FILE WHAT
+  mkdir -p "$tree/usr/share/man/man8"
+  {
+    printf '.TH %s 8 %s "ReclaimNet %s"\n.SH NAME\n%s \\- %s\n.SH DESCRIPTION\n.nf\n' "${1^^}" \
+      "$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%d)" "$version" "$1" "$3"
+    sed -n '3,/^set /{/^set /!s/^# \{0,1\}//p}' "$top/$2" | sed 's/-/\\-/g'
+  } | gzip -9n >"$tree/usr/share/man/man8/$1.8.gz"
+}
+put_completion() { # PROGRAM
+  mkdir -p "$tree/usr/share/bash-completion/completions"
+  pages bash "$build/apps/$1/$1" >"$tree/usr/share/bash-completion/completions/$1"
+}
+
 # The libraries of all programs in the tree, as a list of packages with their least versions.
 libraries() {
   local files
@@ -152,6 +175,8 @@ begin() { # PACKAGE SECTION
 make_cli() {
   begin reclaimnet science
   put_program reclaim /usr/bin/reclaim
+  put_manual reclaim 1 reclaim
+  put_completion reclaim
   put_documents guests.md commands.md
   close '' '' "run work on a campus's lent GPUs
  The command reclaim sends a folder and a command to a ReclaimNet site, follows its log, says why it waits, and brings
@@ -165,6 +190,12 @@ make_agent() {
   put_program reclaim-kill /usr/bin/reclaim-kill
   put_program reclaim-init /usr/lib/reclaimnet/reclaim-init
   put 755 packaging/bin/reclaim-join /usr/sbin/reclaim-join
+  put_manual reclaim-agent 8 reclaim-agent
+  put_manual reclaim-warden 8 reclaim-warden
+  put_manual reclaim-kill 8 reclaim-warden kill
+  put_script_manual reclaim-join packaging/bin/reclaim-join 'have this machine join a site and lend'
+  put_completion reclaim-agent
+  put_completion reclaim-warden
   put_unit reclaim-agent
   put_unit reclaim-warden
   put 644 packaging/etc/agent.yaml /etc/reclaimnet/agent.yaml
@@ -179,6 +210,8 @@ make_agent() {
 make_coordinator() {
   begin reclaimnet-coordinator admin
   put_program reclaim-coordinator /usr/bin/reclaim-coordinator
+  put_manual reclaim-coordinator 8 reclaim-coordinator
+  put_completion reclaim-coordinator
   put_unit reclaim-coordinator
   put 644 packaging/etc/coordinator.yaml /etc/reclaimnet/coordinator.yaml
   put_documents install.md coordinator.md topology.md metrics.md dashboard.md

@@ -3,6 +3,7 @@
 """The packages of scripts/package.sh on a bare Debian 12 (scripts/build-bare-root.sh, a folder without systemd):
 installed by apt, upgraded, tried, removed and purged, and the folder is as it was. Nothing there reaches the network.
 What systemd itself makes of the units is not seen here. Root; 77 where it cannot run."""
+import gzip
 import hashlib
 import os
 import pathlib
@@ -149,9 +150,26 @@ class Packages(unittest.TestCase):
         for unit, value in exposures:
             self.assertIn(f"says {value}", (ROOT / "packaging" / "systemd" / unit).read_text())
 
-    def test_the_command_of_who_submits_comes_and_goes(self):
+    def completed(self, *words):
+        """What bash offers for the last of the words."""
+        script = """source "$1"; shift; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _reclaim; echo "${COMPREPLY[@]}" """
+        file = self.root / "usr/share/bash-completion/completions/reclaim"
+        return run("bash", "-euc", script, "complete", file, *words, check=True).stdout.split()
+
+    def test_the_command_of_who_submits_comes_with_its_page_and_completion_and_goes(self):
         self.install(NEW, "reclaimnet")
         self.assertEqual(self.inside("reclaim --version").strip(), "0.1.0")
+
+        page = gzip.decompress((self.root / "usr/share/man/man1/reclaim.1.gz").read_bytes()).decode()
+        flags = re.findall(r"(?m)^ +(--[\w-]+)", self.inside("reclaim run --help"))
+        self.assertIn("--checkpoint", flags)
+        self.assertEqual([flag for flag in flags if f".B {flag}".replace("-", "\\-") not in page], [])
+        self.assertIn(".SS reclaim image add\n", page)
+        self.assertEqual(self.completed("reclaim", "ru"), ["run"])
+        self.assertEqual(self.completed("reclaim", "image", "s"), ["save"])
+        self.assertEqual(self.completed("reclaim", "run", "--complete"), ["--complete-marker"])
+        self.assertEqual(self.completed("reclaim", "run", "--", "ru"), [])
+
         self.inside("apt-get -qq purge -y reclaimnet")
         self.assert_bare()
 
