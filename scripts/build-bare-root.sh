@@ -8,7 +8,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=lib/image.sh
 source "$here/lib/image.sh"
 
-include=(adduser apparmor e2fsprogs iproute2 mount nftables tzdata
+include=(adduser apparmor e2fsprogs iproute2 mount nftables systemd-sysv tzdata
   libarchive13 libbpf1 libcurl4 libfmt9 libspdlog1.10 libsqlite3-0 libssl3 libxxhash0 libyaml-cpp0.7 libzstd1)
 
 image_make() {

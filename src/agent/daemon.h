@@ -24,7 +24,7 @@ class Daemon {
   /// Until a signal (TERM, INT), until the node has left for good, or until the journal fails (the
   /// error).
   Status run();
-  void stop();  ///< any thread
+  void stop();       ///< any thread
   io::Loop& loop();  ///< the daemon's own; before run()
 
   std::uint16_t peer_port() const;

@@ -132,8 +132,8 @@ TEST_F(ServiceManagerTest, may_have_an_abstract_address) {
 }
 
 TEST_F(ServiceManagerTest, that_is_gone_or_cannot_be_named_keeps_no_daemon_from_serving) {
-  for (const std::string& address : {folder_.path() + "/gone", std::string("relative"),
-                                     "/" + std::string(200, 'x')}) {
+  for (const std::string& address :
+       {folder_.path() + "/gone", std::string("relative"), "/" + std::string(200, 'x')}) {
     ::setenv("NOTIFY_SOCKET", address.c_str(), 1);
     ::setenv("WATCHDOG_USEC", "3000", 1);
     Loop loop;

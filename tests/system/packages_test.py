@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The packages of scripts/package.sh on a bare Debian 12 (scripts/build-bare-root.sh, a folder without systemd):
-installed by apt, upgraded, tried, removed and purged, and the folder is as it was. Nothing there reaches the network.
-What systemd itself makes of the units is not seen here. Root; 77 where it cannot run."""
+"""The packages of scripts/package.sh on a bare Debian 12 (scripts/build-bare-root.sh): installed by apt, upgraded,
+tried, removed and purged, and the folder is as it was; once with its own systemd as the first process of namespaces.
+Nothing there reaches the network, and there is no container engine. Root; 77 where it cannot run."""
 import gzip
 import hashlib
 import os
@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -43,6 +44,38 @@ ip link set lo up
 env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp/home LC_ALL=C.UTF-8 \
   DEBIAN_FRONTEND=noninteractive chroot "$root" /bin/sh -euc "mkdir -p /tmp/home; $3"
 exit "$?"
+"""
+
+
+# The same with the bare root's own systemd, which does the unit job.service and ends. What is the machine's own
+# (sysctls, devices) is read-only there, as in any container. $4 is a control group of the test's own.
+BOOTED = """
+echo $$ >"$4/cgroup.procs"
+exec unshare --mount --net --uts --ipc --pid --cgroup --fork --kill-child bash -euc '
+  root=$1
+  mount -t proc proc "$root/proc"
+  mount --bind "$root/proc/sys" "$root/proc/sys"
+  mount -o remount,bind,ro "$root/proc/sys"
+  mount -t sysfs -o ro sysfs "$root/sys"
+  mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
+  for folder in run tmp dev; do mount -t tmpfs -o mode=755 tmpfs "$root/$folder"; done
+  chmod 1777 "$root/tmp"
+  for node in "null 3" "zero 5" "full 7" "random 8" "urandom 9"; do
+    mknod -m 666 "$root/dev/${node% *}" c 1 "${node#* }"
+  done
+  mount --bind "$2" "$root/mnt"
+  hostname bare
+  exec env -i container=rn PATH=/usr/sbin:/usr/bin:/sbin:/bin \\
+    chroot "$root" /lib/systemd/systemd --unit=job.target --log-target=null --show-status=no' booted "$1" "$2"
+"""
+JOB = """[Service]
+Type=oneshot
+Environment=HOME=/tmp/home LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
+StandardOutput=file:/srv/said
+StandardError=inherit
+ExecStart=/bin/bash -eu /srv/job
+TimeoutStartSec=150
+ExecStopPost=/bin/sh -c 'echo "job: $SERVICE_RESULT" >>/srv/said; systemctl --no-block exit'
 """
 
 
@@ -78,6 +111,18 @@ def listing(root):
     return found
 
 
+def remove_group(group):
+    """Its processes have ended; the kernel may take a moment to see it."""
+    for patience in range(100):
+        try:
+            for folder, _, _ in os.walk(group, topdown=False):
+                os.rmdir(folder)
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError(f"{group} stays")
+
+
 def make_packages(out, version, **environment):
     done = run(ROOT / "scripts" / "package.sh", "--fast", "--build", BUILD, "--out", out, "--version", version,
                env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH, **environment})
@@ -98,19 +143,25 @@ def make_older(folder, package, scratch):
     shutil.rmtree(tree)
 
 
-class Packages(unittest.TestCase):
+def setUpModule():
+    global SCRATCH, SAID
+    SCRATCH = pathlib.Path(unittest.enterModuleContext(tempfile.TemporaryDirectory(prefix="rn-packages.")))
+    SCRATCH.chmod(0o755)
+    SAID = make_packages(SCRATCH / "debs", NEW)
+    for package in PACKAGES:
+        make_older(SCRATCH / "debs", package, SCRATCH)
+
+
+class OnABareDebian(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.scratch = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory(prefix="rn-packages.")))
-        cls.scratch.chmod(0o755)
-        cls.debs = cls.scratch / "debs"
-        cls.said = make_packages(cls.debs, NEW)
-        for package in PACKAGES:
-            make_older(cls.debs, package, cls.scratch)
-        cls.root = cls.scratch / "root"
+        cls.debs = SCRATCH / "debs"
+        cls.root = SCRATCH / cls.__name__
         cls.root.mkdir()
+        cls.addClassCleanup(shutil.rmtree, cls.root)
         run("tar", "-xf", ARCHIVE, "-C", cls.root, "--numeric-owner", check=True)
         (cls.root / "etc" / "machine-id").write_text("0123456789abcdef0123456789abcdef\n")
+        (cls.root / "etc" / "hosts").write_text("127.0.0.1 localhost bare\n")
         cls.bare = listing(cls.root)
 
     def inside(self, command, status=0):
@@ -133,8 +184,10 @@ class Packages(unittest.TestCase):
     def text(self, path):
         return (self.root / path).read_text()
 
+
+class Packages(OnABareDebian):
     def test_the_same_programs_give_the_same_bytes(self):
-        other = self.scratch / "other"
+        other = SCRATCH / "other"
         other.mkdir()
         make_packages(other / "debs", NEW, TZ="Asia/Tokyo", LC_ALL="C", TMPDIR=str(other))
 
@@ -145,8 +198,8 @@ class Packages(unittest.TestCase):
     def test_each_unit_says_how_exposed_it_is(self):
         if not shutil.which("systemd-analyze"):
             self.skipTest("no systemd-analyze here")
-        exposures = re.findall(r"(?m)^exposure (reclaim-\w+\.service) ([\d.]+)$", self.said)
-        self.assertEqual(len(exposures), 3, self.said)
+        exposures = re.findall(r"(?m)^exposure (reclaim-\w+\.service) ([\d.]+)$", SAID)
+        self.assertEqual(len(exposures), 3, SAID)
         for unit, value in exposures:
             self.assertIn(f"says {value}", (ROOT / "packaging" / "systemd" / unit).read_text())
 
@@ -299,6 +352,86 @@ class Packages(unittest.TestCase):
         self.assertEqual(self.inside("stat -c %U /var/lib/reclaimnet/coordinator/coordinator.db").strip(),
                          "reclaim-coordinator")
         self.inside("apt-get -qq purge -y reclaimnet-coordinator; rm -r /var/lib/reclaimnet")
+        self.assert_bare()
+
+class UnderSystemd(OnABareDebian):
+    def booted(self, script):
+        """What a script said that systemd ran; an error unless all of it was done."""
+        top = next((path for path in ("/sys/fs/cgroup/unified", "/sys/fs/cgroup")
+                    if pathlib.Path(path, "cgroup.procs").exists()), None)
+        if top is None:
+            self.skipTest("no control groups of version 2 here")
+        group = pathlib.Path(top, f"rn-packages-{os.getpid()}")
+        srv = self.root / "srv"
+        (srv / "job").write_text(script)
+        (self.root / "etc/systemd/system/job.service").write_text(JOB)
+        (self.root / "etc/systemd/system/job.target").write_text("[Unit]\nWants=job.service\nAfter=job.service\n")
+        group.mkdir()
+        try:
+            run("bash", "-euc", BOOTED, "booted", self.root, self.debs, "", group)
+            said = (srv / "said").read_text() if (srv / "said").exists() else "nothing"
+        finally:
+            remove_group(group)
+            for name in ("srv/job", "srv/said", "etc/systemd/system/job.service", "etc/systemd/system/job.target"):
+                (self.root / name).unlink(missing_ok=True)
+        self.assertIn("\njob: success\n", said)
+        return said
+
+    def test_units_start_are_watched_upgraded_and_forgotten(self):
+        self.booted("true")  # what systemd itself writes at a first boot
+        type(self).bare = listing(self.root)
+        old = " ".join(f"/mnt/{package}_{OLD}_amd64.deb" for package in PACKAGES)
+        new = " ".join(f"/mnt/{package}_{NEW}_amd64.deb" for package in PACKAGES)
+        units = "reclaim-coordinator reclaim-warden reclaim-agent"
+        said = self.booted(rf"""
+            trap 'echo "job: line $LINENO: $BASH_COMMAND"; systemctl --no-pager status reclaim-\*; journalctl -n 60' ERR
+            until_true() {{ for _ in {{1..300}}; do "$@" >/tmp/last 2>&1 && return 0; sleep 0.1; done
+              cat /tmp/last; return 1; }}
+            pids() {{ for unit in {units}; do systemctl show -P MainPID $unit; done; }}
+            mkdir /tmp/home
+            {INSTALL} {old}
+            all() {{ systemctl "$1" {units} | sort | uniq -c | xargs; }}
+            [[ $(all is-enabled) == '3 disabled' && $(all is-active) == '3 inactive' ]]
+
+            systemctl enable --now reclaim-coordinator  # comes back when it serves
+            until_true test -s /var/lib/reclaimnet/coordinator/admin.token
+            reclaim login https://localhost:7443 --token "$(cat /var/lib/reclaimnet/coordinator/admin.token)"
+            reclaim-join https://localhost:7443 --token "$(reclaim token create --lab lab-a)"
+            [[ $(all is-enabled) == '3 enabled' && $(all is-active) == '3 active' ]]
+            until_true sh -c 'reclaim-agent doctor | grep -q "^ok .*warden"'
+            pids >/tmp/before
+
+            {INSTALL} {new}
+            [[ $(all is-active) == '3 active' ]]
+            pids >/tmp/after
+            ! grep -qxFf /tmp/before /tmp/after || exit 1
+            echo "restarted with the new programs"
+
+            mkdir /run/systemd/system/reclaim-agent.service.d
+            printf '[Service]\nWatchdogSec=5\n' >/run/systemd/system/reclaim-agent.service.d/test.conf
+            systemctl daemon-reload
+            systemctl restart reclaim-agent
+            sleep 7 # it is alive, and says so
+            [[ $(systemctl show -P NRestarts reclaim-agent) == 0 ]]
+            kill -STOP "$(systemctl show -P MainPID reclaim-agent)"
+            until_true sh -c '[ "$(systemctl show -P NRestarts reclaim-agent)" = 1 ]'
+            until_true systemctl is-active reclaim-agent
+            echo "one that stood still was started again"
+
+            reclaim-agent leave
+            until_true sh -c '[ "$(systemctl is-active reclaim-agent)" = inactive ]'
+            systemctl restart reclaim-agent
+            until_true sh -c '[ "$(systemctl is-active reclaim-agent)" = inactive ]'
+            [[ $(systemctl show -P Result reclaim-agent) == success ]]
+
+            apt-get -qq purge -y {' '.join(PACKAGES)}
+            systemctl daemon-reload
+            ! systemctl cat {units} 2>/dev/null || exit 1
+            ls /run/reclaimnet 2>/dev/null && exit 1
+            rm -r /var/lib/reclaimnet/coordinator; rmdir /var/lib/reclaimnet""")
+
+        self.assertIn("restarted with the new programs\n", said)
+        self.assertIn("one that stood still was started again\n", said)
         self.assert_bare()
 
 
