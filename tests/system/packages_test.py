@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -281,28 +282,32 @@ class Packages(OnABareDebian):
         self.assert_bare()
 
     def listen_to_daemons(self):
-        """As systemd listens to what it starts."""
+        """As systemd listens to what it starts; the list grows."""
+        path, heard = self.root / "srv/notify", []
         ears = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.addCleanup(ears.close)
-        path = self.root / "srv/notify"
         ears.bind(str(path))
-        self.addCleanup(path.unlink, missing_ok=True)
         path.chmod(0o777)
-        ears.settimeout(0)
-        return ears
 
-    def words(self, ears):
-        heard = []
-        while True:
-            try:
-                heard.append(ears.recv(4096).decode())
-            except BlockingIOError:
-                return heard
+        def listen():
+            while word := ears.recv(4096).decode():
+                heard.append(word)
+
+        def stop():
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mouth:
+                mouth.sendto(b"", str(path))
+            thread.join()
+            ears.close()
+            path.unlink()
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        self.addCleanup(stop)
+        return heard
 
     def test_a_site_is_founded_and_a_machine_joins_it_by_the_pages_words(self):
         self.install(NEW, *PACKAGES)
         self.assertEqual([*(self.root / "etc/systemd").rglob("*reclaim*")], [])
-        ears = self.listen_to_daemons()
+        heard = self.listen_to_daemons()
         # What their units do: folders, users, and for the coordinator a /proc of nothing but processes.
         said = self.inside(r"""
             site=/var/lib/reclaimnet/coordinator
@@ -335,10 +340,9 @@ class Packages(OnABareDebian):
 
         self.assertRegex(said, r"(?m)^joined as \S+ of lab-a$")
         self.assertRegex(self.text("etc/reclaimnet/warden.env"), r'(?m)^WARDEN_FLAGS="--lab lab-a --agent-uid \d+"$')
-        heard = self.words(ears)
         self.assertEqual(heard.count("READY=1"), 2, heard)
         self.assertIn("WATCHDOG=1", heard)
-        (self.root / "srv/notify").unlink()
+        self.doCleanups()
 
         said = self.inside("apt-get -qq remove -y reclaimnet-agent reclaimnet")
         self.assertIn("this machine has not left its site", said)
