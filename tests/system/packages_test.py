@@ -47,7 +47,6 @@ env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/t
 exit "$?"
 """
 
-
 # The same with the bare root's own systemd, which does the unit job.service and ends. What is the machine's own
 # (sysctls, devices) is read-only there, as in any container. $4 is a control group of the test's own.
 BOOTED = """
@@ -357,6 +356,7 @@ class Packages(OnABareDebian):
                          "reclaim-coordinator")
         self.inside("apt-get -qq purge -y reclaimnet-coordinator; rm -r /var/lib/reclaimnet")
         self.assert_bare()
+
 
 class UnderSystemd(OnABareDebian):
     def booted(self, script):
