@@ -179,8 +179,9 @@ make_cli() {
   put_completion reclaim
   put_documents guests.md commands.md
   close '' '' "run work on a campus's lent GPUs
- The command reclaim sends a folder and a command to a ReclaimNet site, follows its log, says why it waits, and brings
- its results home, however often owners take their machines back meanwhile."
+ The command reclaim sends a folder and a command to a ReclaimNet site,
+ follows its log, says why it waits, and brings its results home, however
+ often owners take their machines back meanwhile."
 }
 
 make_agent() {
@@ -201,10 +202,11 @@ make_agent() {
   put 644 packaging/etc/agent.yaml /etc/reclaimnet/agent.yaml
   put 644 packaging/etc/warden.env /usr/share/reclaimnet-agent/warden.env
   put_documents install.md lending.md emergency.md kill-switch.md
-  close 'adduser, apparmor, docker.io | docker-ce, e2fsprogs, iproute2, nftables, tzdata, util-linux' bpftool \
+  close 'adduser, apparmor, docker.io | docker-ce, e2fsprogs, iproute2, nftables, tzdata' bpftool \
     "lend this machine to other laboratories, and take it back at once
- Agent, warden and kill switch of a ReclaimNet node. Guests run in containers of an engine of their own. Installing
- lends nothing: reclaim-join does, once the owner says so."
+ Agent, warden and kill switch of a ReclaimNet node. Guests run in
+ containers of an engine of their own. Installing lends nothing:
+ reclaim-join does, once the owner says so."
 }
 
 make_coordinator() {
@@ -215,9 +217,9 @@ make_coordinator() {
   put_unit reclaim-coordinator
   put 644 packaging/etc/coordinator.yaml /etc/reclaimnet/coordinator.yaml
   put_documents install.md coordinator.md topology.md metrics.md dashboard.md
-  close adduser reclaimnet "the one server of a ReclaimNet site
- Queue, database, certificates, REST and dashboard of a campus whose laboratories lend each other machines. Installing
- starts nothing."
+  close adduser reclaimnet "server of a site whose laboratories lend each other machines
+ Queue, database, certificates, REST and dashboard of a ReclaimNet campus.
+ Installing starts nothing."
 }
 
 main() {
