@@ -11,7 +11,8 @@ set -euo pipefail
 
 packages=(
   # compilers and build
-  ca-certificates ccache clang clang-format clang-tidy cmake g++ git libclang-rt-14-dev lld llvm ninja-build pkg-config
+  ca-certificates ccache clang clang-format clang-tidy cmake dpkg-dev g++ git libclang-rt-14-dev lld llvm ninja-build
+  pkg-config
   # libraries
   libarchive-dev libbenchmark-dev libboost1.81-dev libcli11-dev libcurl4-openssl-dev libelf-dev libexpected-dev
   libfmt-dev libgmock-dev libgtest-dev libnl-route-3-dev libspdlog-dev libsqlite3-dev libsqlitecpp-dev libssl-dev

@@ -115,7 +115,7 @@ section_tsan() {
 # What real daemons need. The figures' programs are only built: none is a test, and none may rot.
 daemons_and_images() {
   local image
-  configure "$plain" && build "$plain" reclaim reclaim-{agent,coordinator,init,warden} bench/all || return 1
+  configure "$plain" && build "$plain" reclaim reclaim-{agent,coordinator,init,kill,warden} bench/all || return 1
   image=$(scripts/build-image.sh) && scripts/build-tiny-image.sh >/dev/null &&
     scripts/build-python-image.sh >/dev/null || return 1
   echo "base image: $image"

@@ -13,6 +13,7 @@
 #include "io/real_clock.h"
 #include "io/real_fs.h"
 #include "io/real_rng.h"
+#include "io/service_manager.h"
 #include "io/url.h"
 
 namespace rn::agent {
@@ -23,9 +24,11 @@ constexpr std::uint32_t kGpuMax = 63;  ///< the kill socket's frame has a bit fo
 constexpr std::uint32_t kWaitMaxS = 7 * 86'400;
 
 int serve(const AgentConfig& config) {
+  io::ServiceManager manager = io::ServiceManager::take();
   io::RealFileSystem fs;
   if (has_left(fs, config.identity_folder())) {
-    // 0, so that no service tries again.
+    // 0, so that no service tries again; an end before this word would be a failure.
+    manager.ready();
     std::fprintf(
         stderr,
         "reclaim-agent: this node has left its site for good\n"
@@ -35,6 +38,7 @@ int serve(const AgentConfig& config) {
   }
   auto daemon = Daemon::start(config);
   if (!daemon) return report(daemon.error());
+  manager.serving((*daemon)->loop());
   const Status ended = (*daemon)->run();
   return ended ? 0 : report(ended.error());
 }

@@ -16,6 +16,7 @@
 #include "coordinator/sqlite_store.h"
 #include "coordinator/topology_file.h"
 #include "io/own_address.h"
+#include "io/service_manager.h"
 #include "io/standard_output.h"
 
 namespace {
@@ -98,6 +99,7 @@ Result<DaemonConfig> configure(const Flags& flags) {
 }
 
 int serve(const Flags& flags) {
+  io::ServiceManager manager = io::ServiceManager::take();
   auto config = configure(flags);
   if (!config) return complain(config.error());
   if (const Status loaded = load_topology(*config); !loaded) return complain(loaded.error());
@@ -131,6 +133,7 @@ int serve(const Flags& flags) {
       "listening on port %u, CA %s\n", (*daemon)->port(), (*daemon)->ca_fingerprint().c_str()
   );
   hand_on_output();
+  manager.serving(loop);
   loop.run();
   return died ? complain(died->hinting("see the message; then start the coordinator again")) : 0;
 }

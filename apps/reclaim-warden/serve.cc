@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "io/real_fs.h"
+#include "io/service_manager.h"
 #include "model/data_sets.h"
 #include "warden/cgroup.h"
 #include "warden/guest_ids.h"
@@ -45,6 +46,7 @@ Status claim_ids(FileSystem& fs, MachineConfig& machine) {
 }
 
 Status serve_until_signal(const Options& options) {
+  io::ServiceManager manager = io::ServiceManager::take();  // before the engine is started
   if (geteuid() != 0)
     return fail(
         ErrorCode::kDenied,
@@ -74,6 +76,7 @@ Status serve_until_signal(const Options& options) {
   );
   RN_CHECK(loop.on_signal({SIGTERM, SIGINT}, [&](int) { loop.stop(); }));
   log::info("warden.serving", {{"lab", machine.lab}, {"run", options.run}});
+  manager.serving(loop);
   loop.run();
   log::info("warden.stopped");  // guests run on, cut by the lapsing lease until one serves again
   return {};

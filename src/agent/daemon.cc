@@ -55,6 +55,10 @@ void Daemon::stop() {
   state_->loop.post([this] { state_->stop({}); });
 }
 
+io::Loop& Daemon::loop() {
+  return state_->loop;
+}
+
 std::uint16_t Daemon::peer_port() const {
   return state_->peer_server ? state_->peer_server->port() : 0;
 }

@@ -6,6 +6,7 @@
 
 #include "agent/config.h"
 #include "base/error.h"
+#include "io/loop.h"
 
 namespace rn::agent {
 
@@ -23,7 +24,8 @@ class Daemon {
   /// Until a signal (TERM, INT), until the node has left for good, or until the journal fails (the
   /// error).
   Status run();
-  void stop();  ///< any thread
+  void stop();       ///< any thread
+  io::Loop& loop();  ///< the daemon's own; before run()
 
   std::uint16_t peer_port() const;
   std::uint16_t api_port() const;
