@@ -159,6 +159,11 @@ void parse(CLI::App& app, const Typed& typed, int argc, char** argv) {
   }
 }
 
+int usage_status(const Typed& typed, const std::map<std::string, int>& usage) {
+  const auto own = typed.path.size() < 2 ? usage.end() : usage.find(typed.path[1]->get_name());
+  return own == usage.end() ? kUsageStatus : own->second;
+}
+
 /// As every error of ours: what is wrong, and what to do next.
 std::string usage_words(const std::string& what, const Typed& typed, const char* program) {
   const std::size_t mark = what.find(kNextMark);
@@ -172,7 +177,12 @@ std::string usage_words(const std::string& what, const Typed& typed, const char*
 }  // namespace
 
 int run_command_line(
-    CLI::App& app, int argc, char** argv, const char* program, const std::function<int()>& command
+    CLI::App& app,
+    int argc,
+    char** argv,
+    const char* program,
+    const std::function<int()>& command,
+    const std::map<std::string, int>& usage
 ) {
   io::take_standard_files();
   app.set_version_flag("--version", RN_VERSION);
@@ -186,7 +196,7 @@ int run_command_line(
     parse(app, typed, argc, argv);
     code = command();
   } catch (const CLI::ParseError& error) {
-    code = app.exit(error) == 0 ? 0 : kUsageStatus;
+    code = app.exit(error) == 0 ? 0 : usage_status(typed, usage);
   }
   return io::finish_output(program, code);
 }

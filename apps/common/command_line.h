@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -20,9 +21,15 @@ inline constexpr int kUsageStatus = 2;
 
 /// Gives the application its --version, parses, then runs `command` and answers what the process
 /// exits with. Standard output that could not be written is a failure, also that of --help
-/// (io/standard_output.h). Called once, first thing in main.
+/// (io/standard_output.h). `usage` names commands that answer another status than kUsageStatus when
+/// what was given to them cannot be understood. Called once, first thing in main.
 int run_command_line(
-    CLI::App& app, int argc, char** argv, const char* program, const std::function<int()>& command
+    CLI::App& app,
+    int argc,
+    char** argv,
+    const char* program,
+    const std::function<int()>& command,
+    const std::map<std::string, int>& usage = {}
 );
 
 /// For check(): an empty word, mostly a variable of the shell that is not set, is no value.

@@ -27,27 +27,6 @@ std::string job_path(const std::string& job, const std::string& rest = {}) {
   return "/v1/jobs/" + io::percent_encode(job) + rest;
 }
 
-std::string dash(const std::string& text) {
-  return text.empty() ? "-" : text;
-}
-
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
-  return text;
-}
-
-/// Printable, because what is cut must not be within a character.
-std::string shorten(const std::string& text, std::size_t columns) {
-  std::string shown = printable(text);
-  if (columns_of(shown) <= columns) return shown;
-  while (columns_of(shown) > columns - 3) {
-    while ((static_cast<unsigned char>(shown.back()) & 0xc0) == 0x80) shown.pop_back();
-    shown.pop_back();
-  }
-  return shown + "...";
-}
-
 std::string command_of(const Job& job) {
   std::string text;
   for (const std::string& word : job.spec.command) text += (text.empty() ? "" : " ") + word;

@@ -39,6 +39,46 @@ std::string table(
   return text;
 }
 
+std::string dash(const std::string& text) {
+  return text.empty() ? "-" : text;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+  return text;
+}
+
+std::string shorten(const std::string& text, std::size_t columns) {
+  std::string shown = printable(text);
+  if (columns_of(shown) <= columns) return shown;
+  while (columns_of(shown) > columns - 3) {
+    while ((static_cast<unsigned char>(shown.back()) & 0xc0) == 0x80) shown.pop_back();
+    shown.pop_back();
+  }
+  return shown + "...";
+}
+
+std::string duration_words(double seconds) {
+  char text[48];
+  if (seconds < 120) {
+    std::snprintf(text, sizeof text, "%.0f s", seconds);
+  } else if (seconds < 7200) {
+    std::snprintf(text, sizeof text, "%.0f min", seconds / 60);
+  } else if (seconds < 172'800) {
+    std::snprintf(text, sizeof text, "%.1f h", seconds / 3600);
+  } else {
+    std::snprintf(text, sizeof text, "%.1f d", seconds / 86'400);
+  }
+  return text;
+}
+
+std::string percent_words(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.0f %%", 100 * share);
+  return text;
+}
+
 std::string relative_time(std::int64_t wall_ms, std::int64_t now_wall_ms) {
   if (wall_ms == 0) return "-";
   const std::int64_t away_s = std::abs(now_wall_ms - wall_ms) / 1000;

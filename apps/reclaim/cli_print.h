@@ -15,6 +15,17 @@ std::string table(
     const std::vector<std::string>& heads, const std::vector<std::vector<std::string>>& rows
 );
 
+/// The text, or "-" for none.
+std::string dash(const std::string& text);
+/// "a,b"
+std::string listed(const std::vector<std::string>& names);
+/// At most so many columns, with "..." for what is left out. Printable, because what is cut must
+/// not be within a character.
+std::string shorten(const std::string& text, std::size_t columns);
+/// "12 s", "5 min", "3.5 h", "2.0 d"
+std::string duration_words(double seconds);
+/// Of a share from 0 to 1: "97 %"
+std::string percent_words(double share);
 /// "3 min ago", "in 2 h"; "-" for 0.
 std::string relative_time(std::int64_t wall_ms, std::int64_t now_wall_ms);
 /// RFC 3339 in UTC; "-" for 0.

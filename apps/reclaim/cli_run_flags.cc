@@ -23,6 +23,8 @@ Status take(const char* flag, const std::string& text, Parse parse, T& out) {
   return {};
 }
 
+}  // namespace
+
 Result<JobSpec> spec_of(const RunFlags& flags) {
   RN_CHECK(check_text("the command's", flags.command));
   RN_CHECK(check_text("--env", flags.env));
@@ -81,6 +83,33 @@ Result<JobSpec> spec_of(const RunFlags& flags) {
   return spec;
 }
 
+namespace {
+
+/// Where it may run, and what it gets there.
+void add_where_flags(CLI::App& app, RunFlags& f) {
+  app.add_option("--image", f.image, "image of the allow list (reclaim image ls)")
+      ->capture_default_str();
+  app.add_option("--gpu", f.gpu, "number of GPUs and memory of each: 1, 24GB, 24GB:2");
+  app.add_option("--compute-capability", f.capability, "of the GPU, at least: 8.0");
+  app.add_option("--cpus", f.cpus, "cores wanted: 2, 0.5");
+  app.add_option("--cpus-min", f.cpus_min, "cores that will do (default 0.1)");
+  app.add_option("--memory", f.memory, "memory: 512MB, 4GB (default 1GB)");
+  app.add_option("--disk", f.disk, "disk (default 2GB)");
+  add_number(app, "--priority", f.priority, "0 (first) to 7 (last)", 0u, 7u);
+  app.add_option("--notice", f.notice, "notice wanted before a reclaim: 5m");
+  add_number(app, "--copies", f.copies, "durable copies of each generation", 1u, 8u);
+  app.add_option(
+         "--copies-at", f.copies_at, "node or lab where copies may lie, repeatable (default: any)"
+  )
+      ->take_all();
+  app.add_option("--lab", f.labs, "run only on this lab's machines, repeatable")->take_all();
+  app.add_option(
+         "--data", f.data, "data set of the node's (reclaim nodes), read as /data/NAME, repeatable"
+  )
+      ->take_all();
+  app.add_option("--max-duration", f.max_duration, "stop it after: 2h");
+}
+
 /// What it saves, when it is told to, and what of it comes home.
 void add_saving_flags(CLI::App& app, RunFlags& f) {
   app.add_option(
@@ -110,7 +139,6 @@ void add_saving_flags(CLI::App& app, RunFlags& f) {
       "when "
       "it has saved"
   );
-  app.add_option("--notice", f.notice, "notice wanted before a reclaim: 5m");
   app.add_option("--checkpoint", f.checkpoints, "glob of checkpoint files, repeatable")->take_all();
   app.add_option("--complete-marker", f.marker, "file that it writes when a checkpoint is whole");
   app.add_option("--output", f.outputs, "glob of what is brought back (default: all that changed)")
@@ -140,8 +168,9 @@ void refuse_empty_values(CLI::App& app) {
         "--copies-at",
         "--peer",
         "--folder",
-        "--max-duration"})
-    app.get_option(flag)->check(filled);
+        "--max-duration"}) {
+    if (CLI::Option* option = app.get_option_no_throw(flag)) option->check(filled);
+  }
 }
 
 }  // namespace
@@ -169,7 +198,13 @@ Result<RunOptions> options_of(const RunFlags& flags) {
   return options;
 }
 
+void add_place_flags(CLI::App& app, RunFlags& f) {
+  add_where_flags(app, f);
+  refuse_empty_values(app);
+}
+
 void add_run_flags(CLI::App& app, RunFlags& f) {
+  add_where_flags(app, f);
   app.footer(
       "Example: reclaim run --image base --cpus 2 --checkpoint 'checkpoint.pt' -- python3 "
       "train.py\n\n"
@@ -177,31 +212,11 @@ void add_run_flags(CLI::App& app, RunFlags& f) {
       "and .reclaimignore name; before the upload it is said what, with number and bytes. A line\n"
       "!NAME in .reclaimignore takes NAME along."
   );
-  app.add_option("--image", f.image, "image of the allow list (reclaim image ls)")
-      ->capture_default_str();
-  app.add_option("--gpu", f.gpu, "number of GPUs and memory of each: 1, 24GB, 24GB:2");
-  app.add_option("--compute-capability", f.capability, "of the GPU, at least: 8.0");
-  app.add_option("--cpus", f.cpus, "cores wanted: 2, 0.5");
-  app.add_option("--cpus-min", f.cpus_min, "cores that will do (default 0.1)");
-  app.add_option("--memory", f.memory, "memory: 512MB, 4GB (default 1GB)");
-  app.add_option("--disk", f.disk, "disk (default 2GB)");
   app.add_option("--name", f.name, "a name for people");
   app.add_option("--env", f.env, "NAME=VALUE, repeatable")->take_all();
-  add_number(app, "--priority", f.priority, "0 (first) to 7 (last)", 0u, 7u);
   add_saving_flags(app, f);
-  add_number(app, "--copies", f.copies, "durable copies of each generation", 1u, 8u);
-  app.add_option(
-         "--copies-at", f.copies_at, "node or lab where copies may lie, repeatable (default: any)"
-  )
-      ->take_all();
-  app.add_option("--lab", f.labs, "run only on this lab's machines, repeatable")->take_all();
-  app.add_option(
-         "--data", f.data, "data set of the node's (reclaim nodes), read as /data/NAME, repeatable"
-  )
-      ->take_all();
   app.add_option("--peer", f.peers, "address it wants to reach: 10.1.2.3:5000/udp; owners decide")
       ->take_all();
-  app.add_option("--max-duration", f.max_duration, "stop it after: 2h");
   add_number(app, "--max-restarts", f.max_restarts, "after crashes of its own", 0u, 1000u);
   app.add_option("--folder", f.folder, "folder to upload and to bring outputs to")
       ->capture_default_str();

@@ -54,6 +54,9 @@ struct RunFlags {
 /// More is no folder of a job, and its bytes have to be counted in 64 bits.
 inline constexpr std::uint64_t kUploadMibMax = 1u << 24;
 
+/// Those that say where it may run and what it gets there.
+void add_place_flags(CLI::App& app, RunFlags& flags);
+/// These and all others of `run`, with the command.
 void add_run_flags(CLI::App& app, RunFlags& flags);
 
 /// kInvalid unless each is UTF-8, as jobs are kept and shown: other bytes would come out as other
@@ -61,6 +64,7 @@ void add_run_flags(CLI::App& app, RunFlags& flags);
 Status check_text(const std::string& what, const std::vector<std::string>& words);
 
 /// What they ask for. kInvalid names the flag.
+Result<JobSpec> spec_of(const RunFlags& flags);
 Result<RunOptions> options_of(const RunFlags& flags);
 
 }  // namespace rn::cli

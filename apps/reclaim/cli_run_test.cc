@@ -8,11 +8,17 @@
 #include <thread>
 
 #include "cli_commands.h"
+#include "cli_live.h"
+#include "cli_offers.h"
+#include "cli_plan.h"
+#include "cli_top.h"
 #include "cli_upload.h"
 #include <gtest/gtest.h>
 
 #include "coordinator/daemon_finishing_agent.h"
 #include "coordinator/daemon_fixture.h"
+#include "coordinator/daemon_live_agent.h"
+#include "model/codec_detail.h"
 
 namespace rn::cli {
 namespace {
@@ -194,6 +200,80 @@ TEST(CliNodes, what_is_expected_of_a_nodes_owner_is_explained_by_its_hostname) {
   EXPECT_EQ(node_hazard(admin, "light-machine-1", true), 0);
   EXPECT_NE(testing::internal::GetCapturedStdout().find("\"reclaimed_within\""), std::string::npos);
   EXPECT_EQ(node_hazard(admin, "nobody", false), 3);
+}
+
+/// What a command says, with its exit status in front.
+template <class Command>
+std::string said_by(Command command) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  const int status = command();
+  const std::string errors = testing::internal::GetCapturedStderr();
+  return std::to_string(status) + ": " + testing::internal::GetCapturedStdout() + errors;
+}
+
+TEST(CliPlan, its_exit_status_says_whether_a_job_would_start_wait_or_never_run) {
+  const LiveSite site;
+  coordinator::LightAgent::Behaviour behaviour;
+  behaviour.image_digest = site.add_base_image();
+  const Client viewer = client_of(
+      site, site.make_token(R"({"kind": "user", "user": "vi", "lab": "lab-v", "role": "viewer"})")
+  );
+  PlanOptions options;
+  options.spec.command = {"true"};
+  const auto said = [&] { return said_by([&] { return plan(viewer, options); }); };
+  const auto wait_until_said = [&](const std::string& begin) {
+    for (int i = 0; i < 500 && !said().starts_with(begin); ++i)
+      std::this_thread::sleep_for(milliseconds(20));  // between two looks
+    return said();
+  };
+
+  EXPECT_TRUE(said().starts_with("2: can never run here: no node has joined yet\n")) << said();
+  coordinator::LiveAgent agent(site, "lab-a", "machine-1", behaviour);
+  const std::string now = wait_until_said("0: ");
+  EXPECT_TRUE(now.starts_with("0: starts now: 1 of 1 nodes fit and will be asked\n")) << now;
+  EXPECT_NE(now.find("light-machine-1  lab-a  fits, 1"), std::string::npos) << now;
+  EXPECT_NE(now.find("\n  next: 'reclaim run'"), std::string::npos) << now;
+  agent.stop();
+  const std::string later = wait_until_said("1: ");
+  EXPECT_NE(later.find("none can now: 1 not connected"), std::string::npos) << later;
+
+  options.spec.image = "bass";
+  EXPECT_TRUE(said().starts_with("255: reclaim: image: 'bass' is not on the allow list\n"));
+}
+
+TEST(CliSite, what_is_lent_and_what_it_does_is_shown_and_told_in_json) {
+  const LiveSite site;
+  coordinator::LightAgent::Behaviour behaviour;
+  behaviour.image_digest = site.add_base_image();
+  const Client admin = client_of(site, site.admin());
+  const auto said = [&](const OffersOptions& options) {
+    return said_by([&] { return offers(admin, options); });
+  };
+  EXPECT_NE(said({}).find("nothing is lent: no node has joined yet"), std::string::npos);
+  coordinator::LiveAgent agent(site, "lab-a", "machine-1", behaviour);
+  for (int i = 0; i < 500 && said({}).find("light-machine-1") == std::string::npos; ++i)
+    std::this_thread::sleep_for(milliseconds(20));  // between two looks
+
+  const auto list = from_json<OfferList>(said({"", true}).substr(3));
+  ASSERT_TRUE(list) << list.error().describe();
+  ASSERT_EQ(list->offers.size(), 1U);
+  EXPECT_EQ(list->offers[0].cpu_milli_free, 64'000U);
+  EXPECT_GT(list->offers[0].stays_1h, list->offers[0].stays_8h);
+  EXPECT_NE(
+      said({"1", false}).find("no such GPUs are lent now: 1 with other GPUs"), std::string::npos
+  );
+  EXPECT_TRUE(said({"A100", false}).starts_with("2: ")) << "models cannot be asked for";
+
+  const auto top_said = [&](TopOptions options) {
+    return said_by([&] { return top(admin, options); });
+  };
+  const auto view = from_json<TopView>(top_said({.is_json = true}).substr(3));
+  ASSERT_TRUE(view) << view.error().describe();
+  EXPECT_EQ(view->nodes.at(0).host, "light-machine-1");
+  EXPECT_EQ(view->nodes.at(0).history.size(), kTopBuckets + 1);
+  EXPECT_NE(top_said({.is_once = true}).find("nodes: 1 lend, 0 do not"), std::string::npos);
+  agent.stop();
 }
 
 TEST(CliRun, an_unreachable_coordinator_is_said_to_be_unreachable) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <iostream>
@@ -7,9 +8,13 @@
 
 #include "cli_commands.h"
 #include "cli_config.h"
+#include "cli_live.h"
+#include "cli_offers.h"
+#include "cli_plan.h"
 #include "cli_print.h"
 #include "cli_run.h"
 #include "cli_run_flags.h"
+#include "cli_slurm_script.h"
 #include "cli_submit.h"
 #include "command_line.h"
 #include <unistd.h>
@@ -22,6 +27,7 @@ using namespace rn;
 using namespace rn::cli;
 
 constexpr std::uint32_t kRowsMax = 1000;
+constexpr std::uint32_t kEveryMaxS = 3600;
 constexpr std::uint32_t kStopDeadlineMaxS = 900;  ///< of the coordinator
 
 using Action = std::function<int(const Client&)>;
@@ -39,17 +45,63 @@ int run(const RunFlags& flags) {
   return with_login([&](const Client& client) { return run_job(client, *std::move(options)); });
 }
 
+void print_warnings(const Submission& submission) {
+  for (const std::string& warning : submission.warnings)
+    std::fprintf(stderr, "warning: %s\n", printable(warning).c_str());
+}
+
 /// A file is checked for who has not logged in, too.
 int submit(const SubmitFlags& flags) {
   auto submission = read_submission(flags);
   if (!submission) return complain(submission.error());
-  for (const std::string& warning : submission->warnings)
-    std::fprintf(stderr, "warning: %s\n", printable(warning).c_str());
+  print_warnings(*submission);
   if (flags.is_dry) return show_submission(*submission);
   return with_login([&](const Client& client) {
     if (submission->tasks.empty()) return run_job(client, std::move(submission->options));
     return submit_tasks(client, std::move(submission->options), submission->tasks);
   });
+}
+
+/// The job of a file, the first of an array, or one that is like the flags; which command it runs
+/// says nothing of its place.
+Result<JobSpec> planned_job(const std::string& file, RunFlags flags) {
+  if (file.empty()) {
+    flags.command = {"true"};
+    return spec_of(flags);
+  }
+  SubmitFlags submit;
+  submit.file = file;
+  RN_TRY(Submission submission, read_submission(submit));
+  print_warnings(submission);
+  const std::vector<std::uint32_t>& tasks = submission.tasks;
+  if (tasks.empty()) return std::move(submission.options.spec);
+  std::fprintf(stderr, "planned: one of %zu jobs\n", tasks.size());
+  return slurm_task(submission.options.spec, tasks, 0, 0);
+}
+
+/// The first flag that was given although a file says it all; empty: none.
+std::string flag_beside_file(const CLI::App& command, const std::string& file) {
+  if (file.empty()) return {};
+  for (const CLI::Option* option : command.get_options()) {
+    const bool is_of_output = option->check_lname("json");
+    if (option->nonpositional() && !is_of_output && option->count() > 0) return option->get_name();
+  }
+  return {};
+}
+
+int plan_job(
+    const CLI::App& command, const std::string& file, const RunFlags& flags, bool is_json
+) {
+  if (const std::string flag = flag_beside_file(command, file); !flag.empty())
+    return complain_of_plan(Error{
+        ErrorCode::kInvalid,
+        "'" + file + "' is taken for a job file, which says what " + flag + " would",
+        "leave out the one or the other; the command is not given"});
+  auto spec = planned_job(file, flags);
+  if (!spec) return complain_of_plan(spec.error());
+  const auto login = load_login();
+  if (!login) return complain_of_plan(login.error());
+  return plan(Client(*login), {*std::move(spec), file, is_json});
 }
 
 /// Commands are entered here, with what they do; main runs the one that was given.
@@ -73,6 +125,8 @@ class Commands {
   ) {
     return add_prepared(app_, name, what, std::move(action));
   }
+
+  const CLI::App& app(const std::string& name) const { return *app_.get_subcommand(name); }
 
   int run() const {
     for (const auto& [command, action] : actions_) {
@@ -114,6 +168,10 @@ struct Options {
   LoginOptions login;
   RunFlags run;
   SubmitFlags submit;
+  RunFlags plan;
+  std::string plan_file;
+  OffersOptions offers;
+  TopOptions top;
   PsOptions ps;
   LogsOptions logs;
   StopOptions stop;
@@ -166,6 +224,28 @@ void add_submit(Commands& commands, Options& o) {
   app->footer(
       "docs/guests.md lists the fields of a job file, docs/slurm-scripts.md what becomes of lines "
       "#SBATCH. JSON with 'command' is taken as the API's JobSpec."
+  );
+}
+
+void add_plan(Commands& commands, Options& o) {
+  CLI::App* app = commands.add_prepared(
+      "plan",
+      "Say what would become of a job before it is submitted: which nodes could take it, when it "
+      "would start, how often it would be interrupted, and with which notice.",
+      [&o, &commands] { return plan_job(commands.app("plan"), o.plan_file, o.plan, o.is_json); }
+  );
+  app->add_option(
+         "file", o.plan_file, "a job file, or - for standard input (default: a job of these flags)"
+  )
+      ->check(filled);
+  add_place_flags(*app, o.plan);
+  add_json(app, o.is_json);
+  app->footer(
+      "Examples: reclaim plan train.yaml\n"
+      "          reclaim plan --gpu 24GB --max-duration 8h\n"
+      "The command is not given: it says nothing of the place.\n\n"
+      "Exit codes: 0 it would start now, 1 it would wait, 2 it can never run here, 255 an error.\n"
+      "docs/commands.md says what the figures mean."
   );
 }
 
@@ -239,6 +319,23 @@ void add_site_commands(Commands& commands, Options& o) {
   revoke->add_option("node", o.name, "id, or hostname")->required()->check(filled);
   revoke->add_flag("-y,--yes", o.is_sure, "on a terminal: do not ask");
   add_json(revoke, o.is_json);
+
+  app = commands.add("offers", "List what is lent now.", [&o](const Client& c) {
+    return offers(c, o.offers);
+  });
+  app->add_option("--gpu", o.offers.gpu, "where so many GPUs of so much memory are: 1, 24GB:2")
+      ->check(filled);
+  add_json(app, o.offers.is_json);
+  app->footer("'reclaim plan' says where a job fits, and when.");
+
+  app = commands.add(
+      "top",
+      "Show nodes, GPUs and jobs as they are, until q or Ctrl-C.",
+      [&o](const Client& c) { return top(c, o.top); }
+  );
+  add_number(*app, "--every", o.top.every_s, "seconds between two looks", 1u, kEveryMaxS);
+  app->add_flag("--once", o.top.is_once, "print it once, for scripts");
+  add_json(app, o.top.is_json);
 
   app = commands.add("events", "What happened, from the audit log.", [&o](const Client& c) {
     return events(c, o.events);
@@ -325,7 +422,7 @@ int main(int argc, char** argv) {
   app.footer(
       "Exit codes: 0 success, 1 failure, 2 usage, 3 not found, 4 permission, 5 conflict,\n"
       "6 coordinator unreachable, 7 timeout, 8 no room, 130 interrupted, 141 nobody reads the\n"
-      "output; 'run' exits with the job's own code. See docs/commands.md."
+      "output; 'run' exits with the job's own code, 'plan' has its own. See docs/commands.md."
   );
   Commands commands(app);
   Options options;
@@ -337,11 +434,17 @@ int main(int argc, char** argv) {
   );
   add_run(commands, options.run);
   add_submit(commands, options);
+  add_plan(commands, options);
   add_job_commands(commands, options);
   add_site_commands(commands, options);
   add_image_commands(app, commands, options);
   add_token_commands(app, commands, options);
-  return run_command_line(app, argc, argv, "reclaim", [&] {
-    return login_app->parsed() ? login(options.login) : commands.run();
-  });
+  return run_command_line(
+      app,
+      argc,
+      argv,
+      "reclaim",
+      [&] { return login_app->parsed() ? login(options.login) : commands.run(); },
+      {{"plan", kPlanFailed}}
+  );
 }

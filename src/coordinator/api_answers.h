@@ -88,6 +88,7 @@ void submit_job(ApiContext&, ApiRequest, io::Responder);
 void list_jobs(ApiContext&, ApiRequest, io::Responder);
 void show_job(ApiContext&, ApiRequest, io::Responder);
 void explain_job(ApiContext&, ApiRequest, io::Responder);
+void plan_job(ApiContext&, ApiRequest, io::Responder);
 void stop_job(ApiContext&, ApiRequest, io::Responder);
 void list_attempts(ApiContext&, ApiRequest, io::Responder);
 void list_generations(ApiContext&, ApiRequest, io::Responder);

@@ -125,6 +125,15 @@ void explain_job(ApiContext& context, ApiRequest request, io::Responder responde
   });
 }
 
+/// Changes nothing. A workspace is not looked for: it need not be uploaded yet.
+void plan_job(ApiContext& context, ApiRequest request, io::Responder responder) {
+  JobSpec spec;
+  if (!read_body(request, responder, spec)) return;
+  const auto plan = context.shell.core().plan(request.caller, spec, context.shell.now());
+  if (!plan) return responder.send_error(plan.error());
+  answer(context, responder, *plan);
+}
+
 void stop_job(ApiContext& context, ApiRequest request, io::Responder responder) {
   api::StopRequest body;
   if (!read_body(request, responder, body)) return;

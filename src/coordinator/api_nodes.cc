@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
 #include "coordinator/api_answers.h"
 
 namespace rn::coordinator {
@@ -20,6 +22,12 @@ api::NodeInfo node_info(const NodeView& view) {
   info.clock_offset_ms = view.clock_offset_ms;
   info.silent_ms = view.silent_ms;
   info.departures_per_day = view.departures_per_day;
+  info.stays_1h = sched::survival(view.outlook, 3600);
+  info.stays_8h = sched::survival(view.outlook, 8 * 3600);
+  if (std::isfinite(view.outlook.leaves_in_s)) info.leaves_in_s = view.outlook.leaves_in_s;
+  info.used_gpus = view.used_gpus;
+  info.used_cpu_milli = view.used_cpu_milli;
+  info.used_memory_mib = view.used_memory_mib;
   info.jobs = view.jobs;
   info.version = view.row.version;
   info.joined_wall_ms = view.row.joined_wall_ms;

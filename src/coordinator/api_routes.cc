@@ -32,6 +32,10 @@ std::vector<Route> job_routes() {
     {"GET", "/v1/jobs/{id}/why", Access::kViewer, "explainJob",
      "One sentence: what the job does and why, or what it waits for.",
      {}, 0, "", "WhyAnswer", explain_job},
+    {"POST", "/v1/plan", Access::kViewer, "planJob",
+     "What would become of a job if it were submitted now: which nodes could take it, when, and how likely their "
+     "owners take them back. Nothing is kept, and no node is asked.",
+     {}, kJsonBytes, "JobSpec", "Plan", plan_job},
     {"POST", "/v1/jobs/{id}/stop", Access::kUser, "stopJob",
      "Stop a job, at once or after a last save. Repeatable.",
      {}, kSmallJsonBytes, "StopRequest", "Job", stop_job},

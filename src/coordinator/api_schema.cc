@@ -6,6 +6,7 @@
 
 #include "model/api.h"
 #include "model/codec_detail.h"
+#include "model/plan.h"
 #include "reclaim/hazard_state.h"
 
 namespace rn::coordinator {
@@ -112,6 +113,7 @@ json api_schemas() {
       api::SubmitAnswer,
       api::JobList,
       api::StopRequest,
+      api::Plan,
       api::WhyAnswer,
       api::AttemptList,
       api::GenerationList,

@@ -12,6 +12,7 @@
 #include "base/time.h"
 #include "coordinator/core_types.h"
 #include "model/api.h"
+#include "model/plan.h"
 #include "reclaim/hazard_state.h"
 
 namespace rn::coordinator {
@@ -72,6 +73,8 @@ class Core {
   std::optional<api::EvacuationView> evacuation(const JobId& id) const;
   /// From 1; nullopt if the job does not wait.
   std::optional<std::uint32_t> queue_position(const JobId& id, Now now) const;
+  /// What would become of such a job if the caller submitted it now. Errors as a submit's.
+  Result<api::Plan> plan(const Caller& caller, const JobSpec& spec, Now now) const;
   std::vector<NodeView> nodes(Now now) const;  ///< by id
   std::optional<NodeView> node(const NodeId& id, Now now) const;
   /// What is expected of the node's owner, and from what; nullopt if the node is unknown.

@@ -71,18 +71,19 @@ Result<Answer> same_again(State& state, const Caller& caller, const SubmitJob& c
   return JobSubmitted{.job = job.row.job, .is_repeat = true, .warnings = warnings_for(state, job)};
 }
 
-Status check_room(State& state, const Caller& caller) {
+Status check_room(const State& state, const Caller& caller) {
   if (state.unfinished.size() >= state.config.max_unfinished_jobs)
     return fail(
         ErrorCode::kExhausted,
         "the site has " + std::to_string(state.unfinished.size()) + " unfinished jobs, its limit",
         "try again when some are finished"
     );
-  if (state.unfinished_of[caller.user] >= state.config.max_unfinished_jobs_per_user)
+  const auto own = state.unfinished_of.find(caller.user);
+  const std::uint32_t unfinished = own == state.unfinished_of.end() ? 0 : own->second;
+  if (unfinished >= state.config.max_unfinished_jobs_per_user)
     return fail(
         ErrorCode::kExhausted,
-        "you have " + std::to_string(state.unfinished_of[caller.user]) +
-            " unfinished jobs, the limit of a user",
+        "you have " + std::to_string(unfinished) + " unfinished jobs, the limit of a user",
         "stop some, or wait"
     );
   return {};
@@ -96,22 +97,9 @@ Result<Answer> run(State& state, const Caller& caller, const SubmitJob& command)
   if (!command.idempotency_key.empty() && !planted("coordinator.forgets_idempotency_keys") &&
       state.jobs_by_key.contains({caller.user, command.idempotency_key}))
     return same_again(state, caller, command);
-  RN_CHECK(check_spec(command.spec));
-  const Image* image = find_image(state, command.spec.image);
-  if (image == nullptr)
-    return tl::unexpected(image_not_listed(command.spec.image, names_of_images(state)));
-  RN_CHECK(check_room(state, caller));
-
-  JobRow row;
+  RN_TRY(JobRow row, new_row(state, caller, command.spec));
   row.job.id = JobId("j-" + state.rng.hex(8));
   row.job.number = state.next_job_number++;
-  row.job.owner = caller.user;
-  row.job.lab = caller.lab;
-  row.job.spec = command.spec;
-  row.job.image_digest = image->digest;
-  row.job.submitted_wall_ms = state.wall_ms();
-  row.job.reason = "submitted";
-  row.queued_wall_ms = state.wall_ms();
   row.idempotency_key = command.idempotency_key;
   const crypto::Key256 key = crypto::random_key(state.rng);
   row.wrapped_key =
@@ -439,6 +427,22 @@ Result<Answer> run(State& state, const Caller& caller, const JoinNode& command) 
 }
 
 }  // namespace
+
+Result<JobRow> new_row(const State& state, const Caller& caller, const JobSpec& spec) {
+  RN_CHECK(check_spec(spec));
+  const Image* image = find_image(state, spec.image);
+  if (image == nullptr) return tl::unexpected(image_not_listed(spec.image, names_of_images(state)));
+  RN_CHECK(check_room(state, caller));
+  JobRow row;
+  row.job.owner = caller.user;
+  row.job.lab = caller.lab;
+  row.job.spec = spec;
+  row.job.image_digest = image->digest;
+  row.job.submitted_wall_ms = state.wall_ms();
+  row.job.reason = "submitted";
+  row.queued_wall_ms = state.wall_ms();
+  return row;
+}
 
 void on_command(State& state, const ApiCommand& event) {
   auto answer = std::visit(

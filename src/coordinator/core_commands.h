@@ -9,7 +9,16 @@ namespace rn::coordinator {
 
 void on_command(State& state, const ApiCommand& event);
 
+/// A job as it would be taken now, without id, number and key. Errors: what makes no sense, an
+/// image that is not listed, no room.
+Result<JobRow> new_row(const State& state, const Caller& caller, const JobSpec& spec);
+
 /// What the submitter should know although the job is accepted.
 std::vector<std::string> warnings_for(const State& state, const JobEntry& job);
+
+/// Of these, what it asks for and gets less of.
+std::vector<std::string> shortfalls_of(
+    const State& state, const JobEntry& job, const std::vector<sched::Candidate>& candidates
+);
 
 }  // namespace rn::coordinator

@@ -18,7 +18,6 @@ namespace rn::coordinator {
 
 namespace {
 
-constexpr std::size_t kProbed = 2;
 constexpr std::size_t kClassesPerPass = 64;
 constexpr std::size_t kTriedPerPass = 256;
 constexpr milliseconds kHoldMin{50};
@@ -362,20 +361,21 @@ void take_offer(Asked& asked, const wire::ProbeReply& reply) {
 
 }  // namespace
 
-std::vector<JobId> queue_order(const State& state) {
+std::vector<JobId> queue_order(const State& state, const JobEntry* also) {
   std::vector<sched::QueuedJob> waiting;
-  waiting.reserve(state.queued.size());
-  for (const JobId& id : state.queued) {
-    const JobEntry& job = state.jobs.at(id);
+  waiting.reserve(state.queued.size() + 1);
+  const auto add = [&waiting](const JobRow& row) {
     waiting.push_back(
-        {.id = id,
-         .owner = job.row.job.owner,
-         .priority = job.row.job.spec.priority,
-         .gpus = sched::gpu_equivalents(job.row.job.spec.resources),
-         .queued_wall_ms = job.row.queued_wall_ms,
-         .is_displaced = job.row.is_displaced}
+        {.id = row.job.id,
+         .owner = row.job.owner,
+         .priority = row.job.spec.priority,
+         .gpus = sched::gpu_equivalents(row.job.spec.resources),
+         .queued_wall_ms = row.queued_wall_ms,
+         .is_displaced = row.is_displaced}
     );
-  }
+  };
+  for (const JobId& id : state.queued) add(state.jobs.at(id).row);
+  if (also != nullptr) add(also->row);
   std::vector<JobId> result;
   result.reserve(waiting.size());
   for (const std::size_t i : sched::order(waiting, standings(state), state.config.strategy))

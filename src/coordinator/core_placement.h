@@ -12,6 +12,9 @@
 // cancelled; refusals are remembered for `why` and not asked again at once.
 namespace rn::coordinator {
 
+/// So many nodes are asked for a job at once.
+inline constexpr std::size_t kProbed = 2;
+
 /// Starts placements for waiting jobs in the order of the queue, as far as nodes and bounds admit.
 void dispatch(State& state);
 /// Placements whose time is over, commits that nobody answered.
@@ -26,7 +29,8 @@ void forget_probes(State& state, NodeEntry& node);
 void forget_refusals(State& state, const NodeId& node);
 /// When look_at_placements wants to be called, at the latest.
 Instant placement_wake(const State& state, Instant otherwise);
-/// Waiting jobs, first to be tried first (sched/queue.h).
-std::vector<JobId> queue_order(const State& state);
+/// Waiting jobs, first to be tried first (sched/queue.h); `also`, if there is one, as if it waited,
+/// too.
+std::vector<JobId> queue_order(const State& state, const JobEntry* also = nullptr);
 
 }  // namespace rn::coordinator

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
+#include <utility>
 
 #include "coordinator/core_commands.h"
 #include "coordinator/core_copies.h"
@@ -18,8 +19,7 @@ std::string cores(std::uint32_t milli) {
 
 std::vector<std::string> warnings_for(const State& state, const JobEntry& job) {
   std::vector<std::string> warnings;
-  const JobSpec& spec = job.row.job.spec;
-  const CheckpointSpec& c = spec.checkpoint;
+  const CheckpointSpec& c = job.row.job.spec.checkpoint;
   if (!c.is_stateless && c.paths.empty() && c.complete_marker.empty())
     warnings.emplace_back(
         "nothing says where this job saves: files with the usual checkpoint names (*.pt, *.pth, "
@@ -33,6 +33,17 @@ std::vector<std::string> warnings_for(const State& state, const JobEntry& job) {
   const auto candidates = candidates_of(state);
   if (!sched::is_feasible(demand, candidates))
     warnings.push_back("it waits until a node fits: " + sched::explain(demand, candidates));
+  for (std::string& one : shortfalls_of(state, job, candidates)) warnings.push_back(std::move(one));
+  return warnings;
+}
+
+std::vector<std::string> shortfalls_of(
+    const State& state, const JobEntry& job, const std::vector<sched::Candidate>& candidates
+) {
+  std::vector<std::string> warnings;
+  const JobSpec& spec = job.row.job.spec;
+  const CheckpointSpec& c = spec.checkpoint;
+  const sched::Demand demand = demand_of(job);
   const auto most = sched::most_cpu_milli(demand, candidates);
   if (most && *most < spec.resources.cpu_milli)
     warnings.push_back(

@@ -372,7 +372,10 @@ struct NodeView {
   std::int64_t silent_ms = 0;        ///< since the last message
   double departures_per_day = 0;     ///< hazard now
   sched::SurvivalCurve outlook;      ///< how likely it stays, as placement sees it
-  std::vector<JobId> jobs;           ///< with a live attempt on it
+  std::uint32_t used_gpus = 0;       ///< of what it lends, as placement counts it
+  std::uint32_t used_cpu_milli = 0;
+  std::uint64_t used_memory_mib = 0;
+  std::vector<JobId> jobs;  ///< with a live attempt on it
 };
 
 /// Numbers for /metrics; all grow unless named gauges.

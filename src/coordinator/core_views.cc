@@ -3,6 +3,7 @@
 
 #include "coordinator/core.h"
 #include "coordinator/core_placement.h"
+#include "coordinator/core_plan.h"
 #include "coordinator/core_state.h"
 #include "coordinator/core_why.h"
 
@@ -20,6 +21,10 @@ NodeView view_of(const State& state, const NodeEntry& node, Now now) {
   view.silent_ms = std::chrono::duration_cast<milliseconds>(now.boot - node.heard).count();
   view.departures_per_day = node.departures_per_day;
   view.outlook = node.outlook;
+  const sched::Candidate candidate = candidate_of(state, node);
+  view.used_gpus = candidate.used_gpus;
+  view.used_cpu_milli = candidate.used_cpu_milli;
+  view.used_memory_mib = candidate.used_memory_mib;
   for (const AttemptKey& key : node.attempts) {
     const auto job = state.jobs.find(key.first);
     if (job != state.jobs.end() && job->second.row.job.epoch == key.second)
@@ -118,6 +123,11 @@ std::optional<std::uint32_t> Core::queue_position(const JobId& id, Now now) cons
   const std::vector<JobId> order = queue_order(*state_);
   const auto at = std::find(order.begin(), order.end(), id);
   return static_cast<std::uint32_t>(at - order.begin() + 1);
+}
+
+Result<api::Plan> Core::plan(const Caller& caller, const JobSpec& spec, Now now) const {
+  state_->now = now;
+  return make_plan(*state_, caller, spec);
 }
 
 std::vector<NodeView> Core::nodes(Now now) const {

@@ -2,6 +2,7 @@
 #include "model/api.h"
 
 #include "model/codec_detail.h"
+#include "model/plan.h"
 
 namespace rn {
 
@@ -12,6 +13,7 @@ RN_INSTANTIATE_CODEC(api::RenewRequest)
 RN_INSTANTIATE_CODEC(api::RenewAnswer)
 RN_INSTANTIATE_CODEC(api::NodeInfo)
 RN_INSTANTIATE_CODEC(api::NodeList)
+RN_INSTANTIATE_CODEC(api::Plan)
 RN_INSTANTIATE_CODEC(api::ReclaimList)
 RN_INSTANTIATE_CODEC(api::ReclaimRequest)
 RN_INSTANTIATE_CODEC(api::ReclaimOrders)

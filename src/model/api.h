@@ -106,6 +106,12 @@ struct NodeInfo {
   std::int64_t clock_offset_ms = 0;  ///< coordinator's wall clock minus the node's
   std::int64_t silent_ms = 0;        ///< since its last message
   double departures_per_day = 0;
+  double stays_1h = 0;  ///< chance that its owner leaves it lent for so long, as placement sees it
+  double stays_8h = 0;
+  double leaves_in_s = -1;      ///< announced, or the end of a window; negative: neither is known
+  std::uint32_t used_gpus = 0;  ///< of what is lent: by guests, and kept for who comes
+  std::uint32_t used_cpu_milli = 0;
+  std::uint64_t used_memory_mib = 0;
   std::vector<JobId> jobs;        ///< those that the caller may read
   std::vector<GuestInfo> guests;  ///< all, for admins and the owners of its lab; else none
   /// Orders to take it back that came by the coordinator lately, newest first; for the same.
@@ -129,6 +135,12 @@ struct NodeInfo {
       clock_offset_ms,
       silent_ms,
       departures_per_day,
+      stays_1h,
+      stays_8h,
+      leaves_in_s,
+      used_gpus,
+      used_cpu_milli,
+      used_memory_mib,
       jobs,
       guests,
       orders,

@@ -2,16 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every command and flag of `reclaim` against a real coordinator, without a machine that lends. Which there are is
 taken from the program's own help: one that is added without a test fails here. docs/commands.md says what to expect."""
+import fcntl
 import json
 import os
 import pathlib
 import re
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tarfile
 import tempfile
+import termios
 import time
 import unittest
 
@@ -20,6 +23,7 @@ from labs import ROOT, wait_until  # noqa: E402
 from rn_site import program  # noqa: E402
 
 USAGE, NOT_FOUND, DENIED, CONFLICT, UNREACHABLE, NO_ROOM, READER_GONE = 2, 3, 4, 5, 6, 8, 141
+NEVER, NO_PLAN = 2, 255
 ALWAYS = {"--help", "--version"}
 NASTY = "\x1b[2Jred\u202e"
 
@@ -101,14 +105,14 @@ class Commands(unittest.TestCase):
 
     @classmethod
     def cli(cls, *words, status=0, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd=None, **environment):
-        if status != USAGE:
+        if status != USAGE or words[0] == "plan":
             cls.note(words)
         done = subprocess.run([program("reclaim"), *map(str, words)], stdin=stdin, stdout=stdout,
                               stderr=subprocess.PIPE, timeout=60, cwd=cwd or cls.folder, text=True,
                               env={**cls.site.environment, **environment})
         if done.returncode != status:
             raise AssertionError(f"{words}: {done.returncode}, not {status}\n{done.stdout}{done.stderr}")
-        if status not in (0, READER_GONE):
+        if status not in (0, READER_GONE) and words[0] != "plan":
             assert "\n  next: " in done.stderr, done.stderr
         return done
 
@@ -208,6 +212,63 @@ class Commands(unittest.TestCase):
         self.fails(USAGE, "line 2: --nodes=4: a job runs on one machine\n.*next: ask for --nodes=1", "submit", file)
         file.write_text("#SBATCH --mem=1G\ntrue\n")
         self.fails(USAGE, "names no shell\n.*next: begin it with", "submit", file)
+
+    def test_a_job_is_planned_before_it_is_submitted(self):
+        file = self.make_folder("planned") / "job.yaml"
+        file.write_text("run: 'true'\nresources: {gpu: '24GB:64'}\n")
+        flags = ["--image", "base", "--gpu", "24GB:64", "--compute-capability", "8.0", "--cpus", "2", "--cpus-min", "1",
+                 "--memory", "1GB", "--disk", "1GB", "--priority", "3", "--notice", "5m", "--copies", "2",
+                 "--copies-at", "lab-b", "--lab", "lab-a", "--data", "digits", "--max-duration", "2h"]
+        for words in ([file], flags):
+            told = self.cli("plan", *words, status=NEVER)
+            self.assertIn("can never run here: ", told.stdout)
+            self.assertIn("  next: ", told.stderr)
+            self.assertEqual(json.loads(self.cli("plan", *words, "--json", status=NEVER).stdout)["verdict"], "never")
+        with open(file) as text:
+            self.cli("plan", "-", stdin=text, status=NEVER)
+        for pattern, *words in (
+                ("what --gpu would\n  next: leave out", file, "--gpu", "1"),
+                ("not expected: --env\n  next: see 'reclaim plan --help'", "--env", "A=1"),
+                ("'lots'.*\n  next: for example 512MB", "--memory", "lots"),
+                ("'nope' is not on the allow list", "--image", "nope"),
+                ("No such file or directory", file.parent / "none.yaml")):
+            with self.subTest(words=words):
+                self.assertRegex(self.cli("plan", *words, status=NO_PLAN).stderr, pattern)
+        self.cli("plan", file, status=NO_PLAN, RECLAIM_TOKEN=self.site.token.replace(".", ".0", 2))
+        with open("/dev/full", "w") as full:
+            self.cli("plan", file, status=NO_PLAN, stdout=full)
+
+    def test_what_is_lent_and_used_is_shown(self):
+        self.assertEqual(self.json("offers")["offers"], [])
+        self.assertIn("lent", self.cli("offers", "--gpu", "24GB").stderr)
+        self.fails(USAGE, "GPU models cannot be asked for", "offers", "--gpu", "A100")
+        self.assertEqual(set(self.json("top")), {"at_wall_ms", "nodes", "jobs"})
+        self.assertRegex(self.cli("top", "--once", "--every", 1).stdout, "nodes: .* GPUs: .* jobs: ")
+        self.fails(USAGE, "standard output is no terminal\n  next: --once", "top")
+
+    def test_top_is_drawn_on_a_terminal_until_q_and_leaves_it_as_it_was(self):
+        for key, status in ((b"q", 0), (b"\x03", 0)):
+            with self.subTest(key):
+                ours, theirs = os.openpty()
+                before = termios.tcgetattr(theirs)
+                process = subprocess.Popen([program("reclaim"), "top", "--every", "1"], stdin=theirs, stdout=theirs,
+                                           stderr=theirs, env=self.site.environment, start_new_session=True,
+                                           preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+                try:
+                    shown = b""
+                    while b"Ctrl-C ends" not in shown:
+                        self.assertTrue(select.select([ours], [], [], 20)[0], shown)
+                        shown += os.read(ours, 65536)
+                    self.assertIn(b"nodes: ", shown)
+                    os.write(ours, key)
+                    self.assertEqual(process.wait(20), status)
+                    self.assertTrue(os.read(ours, 65536).endswith(b"\x1b[?25h\x1b[?1049l"))
+                    self.assertEqual(termios.tcgetattr(theirs), before)
+                finally:
+                    process.kill()
+                    process.wait()
+                    os.close(ours)
+                    os.close(theirs)
 
     def watch(self, *words):
         """A command that goes on, once it watches; killed at the end."""
@@ -554,7 +615,8 @@ class Usage(unittest.TestCase):
     def say(self, *words):
         done = subprocess.run([program(words[0]), *words[1:]], stdin=subprocess.DEVNULL, capture_output=True,
                               text=True, timeout=60)
-        self.assertEqual(done.returncode, USAGE, (words, done.stdout, done.stderr))
+        status = NO_PLAN if words[:2] == ("reclaim", "plan") else USAGE
+        self.assertEqual(done.returncode, status, (words, done.stdout, done.stderr))
         return done.stderr
 
     def commands(self):

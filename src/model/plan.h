@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "model/fields.h"
+
+// What would become of a job if it were submitted now. Nothing of it is kept.
+namespace rn {
+
+enum class PlanVerdict : std::uint8_t {
+  kNow,    ///< nodes fit and would be asked at once
+  kWaits,  ///< nodes could run it, none can now
+  kNever   ///< no node can, unless somebody changes the job or a contract
+};
+
+RN_ENUM(PlanVerdict, "now", "waits", "never")
+
+enum class PlanFit : std::uint8_t { kFits, kNotNow, kNever };
+RN_ENUM(PlanFit, "fits", "not_now", "never")
+
+namespace api {
+
+/// A node as placement sees it for this one job.
+struct PlanCandidate {
+  NodeId node;
+  LabId lab;
+  std::string hostname;
+  PlanFit fit = PlanFit::kNever;
+  std::uint32_t rank = 0;       ///< in which nodes are asked, from 1; 0: it does not fit now
+  std::string reason;           ///< the numbers of its rank, or why it does not fit
+  double score = 0;             ///< of its rank
+  std::uint32_t cpu_milli = 0;  ///< that it would grant; 0: it does not fit now
+  std::uint32_t notice_s = 0;   ///< before a reclaim, as its owner grants it
+  /// Until the job's first step there: what starts took there lately; where it does not fit yet,
+  /// from when those of the guests there must have ended whose jobs say how long they may run.
+  /// None: nothing that is known says it.
+  std::optional<double> starts_in_s;
+  std::optional<double> leaves_in_s;  ///< announced by its owner, or the end of a lending window
+  /// Reclaims expected within the plan's horizon, or until it leaves, which counts as one.
+  double interruptions = 0;
+  double stays = 0;  ///< chance of none within the horizon
+  double stays_low = 0;
+  double stays_high = 0;  ///< 90 % band of what is not known of its owner
+
+  RN_FIELDS(
+      PlanCandidate,
+      node,
+      lab,
+      hostname,
+      fit,
+      rank,
+      reason,
+      score,
+      cpu_milli,
+      notice_s,
+      starts_in_s,
+      leaves_in_s,
+      interruptions,
+      stays,
+      stays_low,
+      stays_high
+  )
+};
+
+/// For a range, what is said is from the nodes that would be asked now, or if there are none from
+/// all that could run it.
+struct Plan {
+  PlanVerdict verdict = PlanVerdict::kNever;
+  std::string sentence;
+  std::uint32_t queue_position = 0;   ///< from 1, among the jobs that wait
+  std::optional<double> starts_in_s;  ///< as PlanCandidate has it, of the first node that could
+  double horizon_s = 0;               ///< over which it is forecast: the job's run
+  bool is_horizon_assumed = false;    ///< the job does not say how long it may run
+  double interruptions_least = 0;
+  double interruptions_most = 0;
+  std::uint32_t notice_wanted_s = 0;
+  std::uint32_t notice_least_s = 0;
+  std::uint32_t notice_most_s = 0;
+  std::vector<std::string> warnings;      ///< what it asks for and gets less of
+  std::vector<PlanCandidate> candidates;  ///< as they rank; then who could, then who never can
+
+  RN_FIELDS(
+      Plan,
+      verdict,
+      sentence,
+      queue_position,
+      starts_in_s,
+      horizon_s,
+      is_horizon_assumed,
+      interruptions_least,
+      interruptions_most,
+      notice_wanted_s,
+      notice_least_s,
+      notice_most_s,
+      warnings,
+      candidates
+  )
+};
+
+}  // namespace api
+
+}  // namespace rn
