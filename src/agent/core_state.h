@@ -629,7 +629,6 @@ class Core::State {
   std::uint64_t idle_s_ = 0;
   std::optional<Instant> telemetry_at_;  ///< of the newest sample
   std::int32_t utc_offset_s_ = 0;
-  std::vector<std::uint64_t> foreign_vram_mib_;
 
   Attempts attempts_;
   NodeRow node_;

@@ -256,7 +256,6 @@ struct TelemetrySampled {
   std::uint64_t idle_s =
       0;  ///< since the owner's last input or login; only read if the idle rule is on
   std::int32_t utc_offset_s = 0;
-  std::vector<std::uint64_t> foreign_vram_mib;  ///< by position in telemetry.gpus
 };
 
 /// How far one copy is.

@@ -45,7 +45,6 @@ struct Conditions {
   Instant closed_until{};  ///< min_free_s after the last reclaim
   std::uint64_t disk_free_mib = 0;
   std::vector<GpuTelemetry> gpus;               ///< wedged, foreign processes
-  std::vector<std::uint64_t> foreign_vram_mib;  ///< by position in `gpus`
 };
 
 struct Refusal {

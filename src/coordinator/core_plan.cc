@@ -55,7 +55,7 @@ std::optional<double> fits_in_s(
     gone.insert(end.job);
     for (GpuTelemetry& gpu : telemetry.gpus) {
       const bool is_its = std::find(end.gpus.begin(), end.gpus.end(), gpu.index) != end.gpus.end();
-      if (is_its) gpu.memory_used_mib = 0;
+      if (is_its) gpu.memory_used_mib = gpu.foreign_vram_mib;
     }
     sched::Candidate then = candidate_of(state, node, gone);
     then.telemetry = &telemetry;

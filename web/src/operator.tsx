@@ -13,6 +13,7 @@ import {
   gpuOf,
   hostOf,
   isGpuLent,
+  isOwnersOwn,
   jobWord,
   lendingWord,
   nameOf,
@@ -71,7 +72,7 @@ function gpuChip(node: Node, index: number): Word {
   if (!now || !node.is_connected) return { tone: "quiet", text: "?" };
   const text = `${now.utilisation_percent} %`;
   if (now.is_wedged) return { tone: "bad", text: "not verified free" };
-  if (now.foreign_processes > 0) return { tone: "warn", text: `${text}, its owner's` };
+  if (isOwnersOwn(node.contract, now)) return { tone: "warn", text: `${text}, its owner's` };
   return { tone: isGpuLent(node.contract, index) ? "good" : "quiet", text };
 }
 

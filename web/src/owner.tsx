@@ -11,6 +11,7 @@ import {
   duration,
   gpuOf,
   isGpuLent,
+  isOwnersOwn,
   jobWord,
   lendingWord,
   openReclaims,
@@ -59,7 +60,7 @@ function Gpus({ site, node, open }: { site: Site; node: Node; open: Reclaim[] })
         const isLent = isGpuLent(node.contract, gpu.index);
         const word = now?.is_wedged
           ? "not verified free"
-          : now && now.foreign_processes > 0
+          : now && isOwnersOwn(node.contract, now)
             ? "you use it"
             : isLent
               ? "lent"

@@ -52,6 +52,7 @@ export interface GpuTelemetry {
   temperature_c: number;
   power_mw: number;
   foreign_processes: number;
+  foreign_vram_mib: number;
   is_wedged: boolean;
 }
 

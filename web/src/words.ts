@@ -152,6 +152,12 @@ export function gpuOf(node: Node, index: number): GpuTelemetry | undefined {
   return node.telemetry.gpus.find((gpu) => gpu.index === index);
 }
 
+/** Whether its owner uses a GPU, by the contract's own rule. */
+export function isOwnersOwn(contract: Contract, gpu: GpuTelemetry): boolean {
+  const tolerated = contract.idle.foreign_vram_mib;
+  return tolerated === 0 ? gpu.foreign_processes > 0 : gpu.foreign_vram_mib > tolerated;
+}
+
 export function isGpuLent(contract: Contract, index: number): boolean {
   return contract.lends && contract.lends_gpus && (contract.gpus.length === 0 || contract.gpus.includes(index));
 }
