@@ -216,7 +216,11 @@ make_coordinator() {
   put_completion reclaim-coordinator
   put_unit reclaim-coordinator
   put 644 packaging/etc/coordinator.yaml /etc/reclaimnet/coordinator.yaml
-  put_documents install.md coordinator.md topology.md metrics.md dashboard.md
+  put 644 packaging/prometheus/alerts.yml /usr/share/reclaimnet-coordinator/prometheus/alerts.yml
+  put 644 packaging/prometheus/prometheus.yml /usr/share/reclaimnet-coordinator/prometheus/prometheus.yml
+  put 644 packaging/grafana/site.json /usr/share/reclaimnet-coordinator/grafana/site.json
+  put 644 packaging/grafana/machines.json /usr/share/reclaimnet-coordinator/grafana/machines.json
+  put_documents install.md coordinator.md topology.md metrics.md monitoring.md dashboard.md
   close adduser reclaimnet "server of a site whose laboratories lend each other machines
  Queue, database, certificates, REST and dashboard of a ReclaimNet campus.
  Installing starts nothing."
