@@ -13,6 +13,7 @@
 #include <cstring>
 #include <ctime>
 #include <functional>
+#include <map>
 
 #include "bench_report.h"
 #include <unistd.h>
@@ -178,8 +179,9 @@ class Disk {
     cache_ = SnapshotCache();
   }
 
-  Snapshot take(bool is_renamed) {
+  Snapshot take(bool is_renamed, std::uint32_t lanes = 1) {
     ++request_.generation;
+    request_.lanes = lanes;
     request_.is_renamed = is_renamed;
     return must(take_snapshot({*work_, *store_, clock_, rng_, keys_, signer_}, request_, cache_));
   }
@@ -208,6 +210,7 @@ class Disk {
 void bench_snapshots(const std::string& folder, BlobView bytes, int rounds) {
   Disk disk(folder, bytes);
   Samples all_new;
+  std::map<std::uint32_t, Samples> by_lanes = {{2, {}}, {4, {}}, {8, {}}};
   Samples in_place;
   Samples few_new;
   Samples same;
@@ -216,6 +219,11 @@ void bench_snapshots(const std::string& folder, BlobView bytes, int rounds) {
     disk.forget();
     disk.save(0);
     all_new.time([&] { disk.take(true); });
+    for (auto& [lanes, samples] : by_lanes) {
+      disk.forget();
+      disk.save(0);
+      samples.time([&, count = lanes] { disk.take(true, count); });
+    }
     disk.forget();
     disk.save(0);
     in_place.time([&] { disk.take(false); });
@@ -226,6 +234,10 @@ void bench_snapshots(const std::string& folder, BlobView bytes, int rounds) {
     untouched.time([&] { disk.take(true); });
   }
   all_new.print("snapshot, renamed, all chunks new", disk.size());
+  for (auto& [lanes, samples] : by_lanes) {
+    const std::string words = "the same, " + std::to_string(lanes) + " chunks at once";
+    samples.print(words.c_str(), disk.size());
+  }
   in_place.print("snapshot, in place (read twice), all new", disk.size());
   few_new.print("snapshot, renamed, a tenth of chunks new", disk.size());
   same.print("snapshot, renamed, same bytes again", disk.size());
