@@ -186,6 +186,16 @@ class Disk {
     return must(take_snapshot({*work_, *store_, clock_, rng_, keys_, signer_}, request_, cache_));
   }
 
+  /// Decoded from the store into a folder of its own.
+  void restore(const Manifest& manifest, std::uint32_t lanes) {
+    const std::string folder = root_ + "/restored";
+    must(make_folders(fs_, folder, 0700));
+    must(restore_generation(
+             fs_, folder, manifest, keys_, [&](const Digest& name) { return store_->get(name); }, lanes
+    ).map([](const RestoreStats&) {}));
+    must(remove_tree(fs_, folder));
+  }
+
   double size() const { return static_cast<double>(bytes_.size()); }
 
   std::size_t chunks() const {
@@ -211,6 +221,7 @@ void bench_snapshots(const std::string& folder, BlobView bytes, int rounds) {
   Disk disk(folder, bytes);
   Samples all_new;
   std::map<std::uint32_t, Samples> by_lanes = {{2, {}}, {4, {}}, {8, {}}};
+  std::map<std::uint32_t, Samples> restores = {{1, {}}, {2, {}}, {4, {}}, {8, {}}};
   Samples in_place;
   Samples few_new;
   Samples same;
@@ -226,6 +237,11 @@ void bench_snapshots(const std::string& folder, BlobView bytes, int rounds) {
     }
     disk.forget();
     disk.save(0);
+    const Manifest manifest = disk.take(true).manifest;
+    for (auto& [lanes, samples] : restores)
+      samples.time([&, count = lanes] { disk.restore(manifest, count); });
+    disk.forget();
+    disk.save(0);
     in_place.time([&] { disk.take(false); });
     disk.save(std::max<std::size_t>(1, disk.chunks() / 10));
     few_new.time([&] { disk.take(true); });
@@ -236,6 +252,10 @@ void bench_snapshots(const std::string& folder, BlobView bytes, int rounds) {
   all_new.print("snapshot, renamed, all chunks new", disk.size());
   for (auto& [lanes, samples] : by_lanes) {
     const std::string words = "the same, " + std::to_string(lanes) + " chunks at once";
+    samples.print(words.c_str(), disk.size());
+  }
+  for (auto& [lanes, samples] : restores) {
+    const std::string words = "restore, " + std::to_string(lanes) + " chunks at once";
     samples.print(words.c_str(), disk.size());
   }
   in_place.print("snapshot, in place (read twice), all new", disk.size());
@@ -251,7 +271,7 @@ int main(int argc, char** argv) {
   const std::string path = argc > 1 ? argv[1] : "-";
   const int rounds = argc > 2 ? std::max(1, std::atoi(argv[2])) : 10;
   const std::string folder = argc > 3 ? argv[3] : "/tmp";
-  rn::bench::print_machine("bench_checkpoint: one thread");
+  rn::bench::print_machine("bench_checkpoint: one thread, but where more are named");
   rn::io::RealFileSystem fs;
   const rn::Blob bytes =
       path == "-" ? rn::adam_like(100'000'000) : rn::must(rn::read_all(fs, path, 4ULL << 30));

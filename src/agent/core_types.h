@@ -51,6 +51,7 @@ struct PrepareWork {
   GenerationRef resume;
   GenerationRef resume_previous;
   std::vector<PeerGrant> resume_from;
+  std::uint32_t lanes = 1;  ///< cores to decode with
 };
 
 /// Makes the newest complete state of `disk`/work a generation in the own chunk store. Answered by

@@ -688,6 +688,29 @@ TEST_F(SnapshotTest, several_cores_make_the_same_chunks_in_the_order_of_the_file
   EXPECT_GT(by_four->stats.aside_cpu.count(), 0);
 }
 
+TEST_F(SnapshotTest, several_cores_restore_the_same_bytes_and_stop_at_the_first_that_are_not_right) {
+  Blob weights(40'000'000);
+  rng_.fill(weights);
+  write("checkpoint.bin", weights);
+  request_.unit = {"checkpoint.bin", false};
+  const auto taken = take();
+  ASSERT_TRUE(taken) << taken.error().describe();
+  std::map<Digest, Blob> stored;
+  for (const ChunkRef& chunk : taken->manifest.chunks)
+    stored[chunk.cipher] = store_->get(chunk.cipher).value();
+  const BlobSource source = [&](const Digest& cipher) -> Result<Blob> { return stored.at(cipher); };
+  lay("/elsewhere");
+  lay("/nowhere");
+
+  ASSERT_TRUE(restore_generation(fs_, "/elsewhere", taken->manifest, keys_, source, 4));
+  EXPECT_TRUE(read_all(fs_, "/elsewhere/checkpoint.bin", 1 << 26).value() == weights);
+
+  stored.at(taken->manifest.chunks[3].cipher)[100] ^= 1;
+  const auto torn = restore_generation(fs_, "/nowhere", taken->manifest, keys_, source, 4);
+  ASSERT_FALSE(torn);
+  EXPECT_EQ(torn.error().code, ErrorCode::kCorrupt);
+}
+
 TEST_F(SnapshotTest, told_to_stop_it_waits_for_the_cores_that_encode_and_leaves_no_generation) {
   Blob weights(40'000'000);
   rng_.fill(weights);
