@@ -431,6 +431,7 @@ class Core::State {
 
   // core_save.cc: generations, copies, outputs
   void step_generations(Attempt& a);
+  std::uint32_t snapshot_lanes(const Attempt& a, bool is_final) const;
   void take_snapshot(Attempt& a, bool is_final);
   void on_snapshot(Attempt& a, const WorkResult& result);
   bool tries_last_snapshot_again(Attempt& a, const Error& error);
