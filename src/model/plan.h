@@ -23,6 +23,11 @@ RN_ENUM(PlanVerdict, "now", "waits", "never")
 enum class PlanFit : std::uint8_t { kFits, kNotNow, kNever };
 RN_ENUM(PlanFit, "fits", "not_now", "never")
 
+/// How near to a job those are that an estimate stands on, the nearest first: of the same user,
+/// image and command (but for its numbers); of this user and image; of this image; all.
+enum class Likeness : std::uint8_t { kCommand, kUserAndImage, kImage, kSite };
+RN_ENUM(Likeness, "command", "user_and_image", "image", "site")
+
 namespace api {
 
 /// A node as placement sees it for this one job.
