@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "coordinator/core_commands.h"
+#include "coordinator/core_estimates.h"
 #include "coordinator/core_placement.h"
 
 namespace rn::coordinator {
@@ -182,6 +183,22 @@ void summarize(api::Plan& plan) {
   }
 }
 
+/// What jobs like it used, and over how long its reclaims are forecast: as it says itself, else the
+/// upper end of what these ran, else what placement assumes.
+void add_estimates(
+    const State& state, const JobEntry& job, const sched::Demand& demand, api::Plan& plan
+) {
+  plan.estimates = estimates_for(state, job);
+  plan.is_horizon_assumed = job.row.job.spec.max_duration_s == 0;
+  plan.horizon_s = demand.horizon_s;
+  for (const api::PlanEstimate& one : plan.estimates) {
+    if (!plan.is_horizon_assumed || one.of != Estimated::kDuration || !one.high) continue;
+    plan.is_horizon_estimated = true;
+    plan.horizon_s = *one.high;
+  }
+  plan.horizon_s = std::min(plan.horizon_s, kForecastMost_s);
+}
+
 /// Nobody is placed while attempts are taken over after a start.
 void hold_for_grace(const State& state, api::Plan& plan) {
   if (!state.is_in_grace() || plan.verdict != PlanVerdict::kNow) return;
@@ -211,8 +228,7 @@ Result<api::Plan> make_plan(const State& state, const Caller& caller, const JobS
   const sched::Demand demand = demand_of(job);
   const std::vector<sched::Candidate> candidates = candidates_of(state);
   api::Plan plan;
-  plan.horizon_s = std::min(demand.horizon_s, kForecastMost_s);
-  plan.is_horizon_assumed = spec.max_duration_s == 0;
+  add_estimates(state, job, demand, plan);
   plan.candidates = candidates_for_people(state, demand, candidates, plan.horizon_s);
   plan.sentence = sched::explain(demand, candidates);
   plan.queue_position = position_of(state, job);
