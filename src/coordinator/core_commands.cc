@@ -10,6 +10,8 @@
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_orders.h"
 #include "coordinator/core_registry.h"
+#include "coordinator/core_waiting.h"
+#include "model/codec.h"
 
 namespace rn::coordinator {
 
@@ -58,59 +60,190 @@ void audit(State& state, const Caller& caller, std::string kind, std::string mes
   state.write(AppendEvent{std::move(row)});
 }
 
+Error key_used_for(const JobEntry& job) {
+  return {
+      ErrorCode::kConflict,
+      "the idempotency key was used for job " + job.row.job.id.str() +
+          " with another specification",
+      "use a new key for a new job"};
+}
+
 Result<Answer> same_again(State& state, const Caller& caller, const SubmitJob& command) {
   const JobEntry& job =
       *state.find_job(state.jobs_by_key.at({caller.user, command.idempotency_key}));
-  if (job.row.job.spec != command.spec)
-    return fail(
-        ErrorCode::kConflict,
-        "the idempotency key was used for job " + job.row.job.id.str() +
-            " with another specification",
-        "use a new key for a new job"
-    );
+  if (job.row.job.array || job.row.job.spec != command.spec) return fail(key_used_for(job));
   return JobSubmitted{.job = job.row.job, .is_repeat = true, .warnings = warnings_for(state, job)};
 }
 
-Status check_room(const State& state, const Caller& caller) {
-  if (state.unfinished.size() >= state.config.max_unfinished_jobs)
+/// "its limit", or how many more of how many are too many.
+std::string limit_words(const std::string& whose, std::size_t count, std::uint32_t limit) {
+  if (count == 1) return whose;
+  return "and " + std::to_string(count) + " more are over " + whose + ", " + std::to_string(limit);
+}
+
+Status check_room(const State& state, const Caller& caller, std::size_t count) {
+  const std::uint32_t limit = state.config.max_unfinished_jobs;
+  if (state.unfinished.size() + count > limit)
     return fail(
         ErrorCode::kExhausted,
-        "the site has " + std::to_string(state.unfinished.size()) + " unfinished jobs, its limit",
+        "the site has " + std::to_string(state.unfinished.size()) + " unfinished jobs, " +
+            limit_words("its limit", count, limit),
         "try again when some are finished"
     );
   const auto own = state.unfinished_of.find(caller.user);
   const std::uint32_t unfinished = own == state.unfinished_of.end() ? 0 : own->second;
-  if (unfinished >= state.config.max_unfinished_jobs_per_user)
+  const std::uint32_t users_limit = state.config.max_unfinished_jobs_per_user;
+  if (unfinished + count > users_limit)
     return fail(
         ErrorCode::kExhausted,
-        "you have " + std::to_string(unfinished) + " unfinished jobs, the limit of a user",
+        "you have " + std::to_string(unfinished) + " unfinished jobs, " +
+            limit_words("the limit of a user", count, users_limit),
         "stop some, or wait"
     );
   return {};
 }
 
-Result<Answer> run(State& state, const Caller& caller, const SubmitJob& command) {
+/// Whoever submits, with a key that may stand in a row.
+Status check_submitter(const Caller& caller, const std::string& key) {
   if (caller.role < Role::kUser)
     return denied("viewers cannot submit jobs", "ask an administrator for a user token");
-  if (command.idempotency_key.size() > kKeyBytes)
+  if (key.size() > kKeyBytes)
     return fail(ErrorCode::kInvalid, "Idempotency-Key: more than 128 bytes");
-  if (!command.idempotency_key.empty() && !planted("coordinator.forgets_idempotency_keys") &&
-      state.jobs_by_key.contains({caller.user, command.idempotency_key}))
-    return same_again(state, caller, command);
-  RN_TRY(JobRow row, new_row(state, caller, command.spec));
+  return {};
+}
+
+bool is_key_known(const State& state, const Caller& caller, const std::string& key) {
+  return !key.empty() && !planted("coordinator.forgets_idempotency_keys") &&
+         state.jobs_by_key.contains({caller.user, key});
+}
+
+/// Gives it a number, an id and a key. The next number is the caller's to write.
+JobEntry& take_job(State& state, const Caller& caller, JobRow row) {
   row.job.id = JobId("j-" + state.rng.hex(8));
   row.job.number = state.next_job_number++;
-  row.idempotency_key = command.idempotency_key;
   const crypto::Key256 key = crypto::random_key(state.rng);
   row.wrapped_key =
       crypto::seal(state.keys.wrapping_key, key, as_bytes(row.job.id.str()), state.rng);
-  state.write(SetMeta{"next_job_number", std::to_string(state.next_job_number)});
   JobEntry& job = state.adopt(std::move(row));
+  if (job.row.is_held) job.row.job.reason = waiting_words(state, job);
   if (!planted("coordinator.forgets_new_jobs")) state.save(job);
   state.note(job, "job.submitted", "by " + caller.user.str());
   ++state.metrics.jobs_submitted;
   state.is_dispatch_wanted = true;
+  return job;
+}
+
+Result<Answer> run(State& state, const Caller& caller, const SubmitJob& command) {
+  RN_CHECK(check_submitter(caller, command.idempotency_key));
+  if (is_key_known(state, caller, command.idempotency_key))
+    return same_again(state, caller, command);
+  RN_TRY(JobRow row, new_row(state, caller, command.spec));
+  row.idempotency_key = command.idempotency_key;
+  const JobEntry& job = take_job(state, caller, std::move(row));
+  state.write(SetMeta{"next_job_number", std::to_string(state.next_job_number)});
   return JobSubmitted{.job = job.row.job, .warnings = warnings_for(state, job)};
+}
+
+api::ArrayAnswer answer_of(const State& state, const std::string& id) {
+  api::ArrayAnswer answer{.array = id};
+  for (const auto& [number, job] : state.arrays.at(id).tasks)
+    answer.tasks.push_back({job, number, state.jobs.at(job).row.job.array->index});
+  return answer;
+}
+
+/// As scripts for Slurm read it, whatever was in their place.
+void set_variables(
+    std::map<std::string, std::string>& env,
+    const ArrayTask& task,
+    const api::ArrayRequest& request
+) {
+  env["SLURM_ARRAY_JOB_ID"] = std::to_string(task.first_number);
+  env["SLURM_ARRAY_TASK_ID"] = std::to_string(task.index);
+  env["SLURM_ARRAY_TASK_COUNT"] = std::to_string(task.tasks);
+  env["SLURM_ARRAY_TASK_MIN"] = std::to_string(request.indices.front());
+  env["SLURM_ARRAY_TASK_MAX"] = std::to_string(request.indices.back());
+}
+
+Result<Answer> array_again(
+    State& state, const Caller& caller, const SubmitArray& command, const Digest& asked
+) {
+  const JobEntry& job =
+      *state.find_job(state.jobs_by_key.at({caller.user, command.idempotency_key}));
+  if (!job.row.job.array || job.row.request != asked) return fail(key_used_for(job));
+  api::ArrayAnswer answer = answer_of(state, job.row.job.array->array);
+  answer.is_repeat = true;
+  answer.warnings = warnings_for(state, job);
+  return answer;
+}
+
+Result<Answer> run(State& state, const Caller& caller, const SubmitArray& command) {
+  const api::ArrayRequest& request = command.request;
+  RN_CHECK(check_submitter(caller, command.idempotency_key));
+  RN_CHECK(check_indices(request.indices));
+  const Digest asked = crypto::sha256(to_cbor(request));
+  if (is_key_known(state, caller, command.idempotency_key))
+    return array_again(state, caller, command, asked);
+  RN_TRY(const JobRow base, new_row(state, caller, request.spec, request.indices.size()));
+  ArrayTask task{
+      .array = "a-" + state.rng.hex(8),
+      .tasks = static_cast<std::uint32_t>(request.indices.size()),
+      .at_most = request.at_most < request.indices.size() ? request.at_most : 0,
+      .first_number = state.next_job_number};
+  std::vector<std::string> warnings;
+  for (std::size_t i = 0; i < request.indices.size(); ++i) {
+    JobRow row = base;
+    task.index = request.indices[i];
+    row.job.array = task;
+    set_variables(row.job.spec.env, task, request);
+    row.is_held = row.is_held || (task.at_most != 0 && i >= task.at_most);
+    if (i == 0) row.idempotency_key = command.idempotency_key;
+    if (i == 0) row.request = asked;
+    const JobEntry& job = take_job(state, caller, std::move(row));
+    if (i == 0) warnings = warnings_for(state, job);
+  }
+  state.write(SetMeta{"next_job_number", std::to_string(state.next_job_number)});
+  api::ArrayAnswer answer = answer_of(state, task.array);
+  answer.warnings = std::move(warnings);
+  return answer;
+}
+
+bool may_stop(const Caller& caller, const Job& job) {
+  return caller.role == Role::kAdmin || (caller.role == Role::kOwner && caller.lab == job.lab) ||
+         (caller.role >= Role::kUser && caller.user == job.owner);
+}
+
+/// What its submitter reads of a stop that nobody gave a reason for.
+std::string stop_words(const Caller& caller, const std::string& reason) {
+  return reason.empty() ? "stopped by " + caller.user.str() : reason.substr(0, 500);
+}
+
+Result<Answer> run(State& state, const Caller& caller, const StopArray& command) {
+  const auto found = state.arrays.find(command.array);
+  const bool may =
+      found != state.arrays.end() &&
+      may_stop(caller, state.jobs.at(found->second.tasks.begin()->second).row.job);
+  if (!may)
+    return fail(
+        ErrorCode::kNotFound,
+        "no array " + command.array,
+        "`reclaim show JOB` names the array of a job"
+    );
+  api::ArrayStopped answer{.array = command.array};
+  const std::map<std::uint64_t, JobId> tasks = found->second.tasks;
+  for (const auto& [number, id] : tasks) {
+    JobEntry& job = *state.find_job(id);
+    ++(is_terminal(job.row.job.state) ? answer.over : answer.stopping);
+    if (job.row.stop_end == AttemptEnd::kCancelled) continue;
+    stop_job(
+        state,
+        job,
+        AttemptEnd::kCancelled,
+        command.saves_first,
+        std::min(command.deadline_ms, 900'000u),
+        stop_words(caller, command.reason)
+    );
+  }
+  return answer;
 }
 
 Result<Answer> run(State& state, const Caller& caller, const StopJob& command) {
@@ -120,12 +253,8 @@ Result<Answer> run(State& state, const Caller& caller, const StopJob& command) {
         ErrorCode::kNotFound, "no job " + command.job.str(), "`reclaim ps --all` lists the jobs"
     );
   const Job& j = job->row.job;
-  const bool may = caller.role == Role::kAdmin ||
-                   (caller.role == Role::kOwner && caller.lab == j.lab) ||
-                   (caller.role >= Role::kUser && caller.user == j.owner);
-  if (!may) return denied("job " + j.id.str() + " is not yours", "ask " + j.owner.str());
-  const std::string reason =
-      command.reason.empty() ? "stopped by " + caller.user.str() : command.reason.substr(0, 500);
+  if (!may_stop(caller, j))
+    return denied("job " + j.id.str() + " is not yours", "ask " + j.owner.str());
   if (job->row.stop_end != AttemptEnd::kCancelled)
     stop_job(
         state,
@@ -133,7 +262,7 @@ Result<Answer> run(State& state, const Caller& caller, const StopJob& command) {
         AttemptEnd::kCancelled,
         command.saves_first,
         std::min(command.deadline_ms, 900'000u),
-        reason
+        stop_words(caller, command.reason)
     );
   return JobStopping{job->row.job};
 }
@@ -428,12 +557,16 @@ Result<Answer> run(State& state, const Caller& caller, const JoinNode& command) 
 
 }  // namespace
 
-Result<JobRow> new_row(const State& state, const Caller& caller, const JobSpec& spec) {
+Result<JobRow> new_row(
+    const State& state, const Caller& caller, const JobSpec& spec, std::size_t count
+) {
   RN_CHECK(check_spec(spec));
   const Image* image = find_image(state, spec.image);
   if (image == nullptr) return tl::unexpected(image_not_listed(spec.image, names_of_images(state)));
-  RN_CHECK(check_room(state, caller));
+  RN_CHECK(check_room(state, caller, count));
   JobRow row;
+  RN_TRY(row.waits_for, unmet_of(state, caller, spec));
+  row.is_held = !row.waits_for.empty();
   row.job.owner = caller.user;
   row.job.lab = caller.lab;
   row.job.spec = spec;
