@@ -35,7 +35,7 @@ std::string command_of(const Job& job) {
 }
 
 /// "train[3]" for a task of an array.
-std::string name_of(const Job& job) {
+std::string job_name(const Job& job) {
   const std::string name = shorten(job.spec.name, 20);
   return job.array ? name + "[" + std::to_string(job.array->index) + "]" : name;
 }
@@ -114,7 +114,7 @@ int ps(const Client& client, const PsOptions& options) {
       rows.push_back(
           {std::to_string(job.number),
            job.id.str(),
-           dash(name_of(job)),
+           dash(job_name(job)),
            job.owner.str(),
            std::string(to_string(job.state)),
            dash(job.node.str()),

@@ -129,7 +129,7 @@ std::string verb_of(AfterWhen when) {
 }
 
 std::string end_of(const State& state, const Named& named) {
-  if (named.is_array) return named.has_failed ? "has a task that failed" : "has succeeded";
+  if (named.is_array) return named.has_failed ? "has a task that did not succeed" : "has succeeded";
   const JobState end = state.jobs.at(JobId(named.id)).row.job.state;
   return end == JobState::kSucceeded   ? "has succeeded"
          : end == JobState::kCancelled ? "was cancelled"

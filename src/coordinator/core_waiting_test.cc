@@ -473,7 +473,7 @@ TEST_F(Arrays, one_task_that_fails_ends_who_waits_for_success_and_not_yet_who_wa
   EXPECT_EQ(state(good), JobState::kCancelled);
   EXPECT_EQ(
       job(good).reason,
-      "array 1 has a task that failed, and this job waits until that has succeeded: it can never "
+      "array 1 has a task that did not succeed, and this job waits until that has succeeded: it can "
       "begin"
   );
   EXPECT_TRUE(is_held(bad)) << "the other one runs yet";
