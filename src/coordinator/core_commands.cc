@@ -6,12 +6,12 @@
 #include "base/log.h"
 #include "base/planted.h"
 #include "coordinator/core.h"
+#include "coordinator/core_arrays.h"
 #include "coordinator/core_hazard.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_orders.h"
 #include "coordinator/core_registry.h"
 #include "coordinator/core_waiting.h"
-#include "model/codec.h"
 
 namespace rn::coordinator {
 
@@ -60,14 +60,6 @@ void audit(State& state, const Caller& caller, std::string kind, std::string mes
   state.write(AppendEvent{std::move(row)});
 }
 
-Error key_used_for(const JobEntry& job) {
-  return {
-      ErrorCode::kConflict,
-      "the idempotency key was used for job " + job.row.job.id.str() +
-          " with another specification",
-      "use a new key for a new job"};
-}
-
 Result<Answer> same_again(State& state, const Caller& caller, const SubmitJob& command) {
   const JobEntry& job =
       *state.find_job(state.jobs_by_key.at({caller.user, command.idempotency_key}));
@@ -103,36 +95,6 @@ Status check_room(const State& state, const Caller& caller, std::size_t count) {
   return {};
 }
 
-/// Whoever submits, with a key that may stand in a row.
-Status check_submitter(const Caller& caller, const std::string& key) {
-  if (caller.role < Role::kUser)
-    return denied("viewers cannot submit jobs", "ask an administrator for a user token");
-  if (key.size() > kKeyBytes)
-    return fail(ErrorCode::kInvalid, "Idempotency-Key: more than 128 bytes");
-  return {};
-}
-
-bool is_key_known(const State& state, const Caller& caller, const std::string& key) {
-  return !key.empty() && !planted("coordinator.forgets_idempotency_keys") &&
-         state.jobs_by_key.contains({caller.user, key});
-}
-
-/// Gives it a number, an id and a key. The next number is the caller's to write.
-JobEntry& take_job(State& state, const Caller& caller, JobRow row) {
-  row.job.id = JobId("j-" + state.rng.hex(8));
-  row.job.number = state.next_job_number++;
-  const crypto::Key256 key = crypto::random_key(state.rng);
-  row.wrapped_key =
-      crypto::seal(state.keys.wrapping_key, key, as_bytes(row.job.id.str()), state.rng);
-  JobEntry& job = state.adopt(std::move(row));
-  if (job.row.is_held) job.row.job.reason = waiting_words(state, job);
-  if (!planted("coordinator.forgets_new_jobs")) state.save(job);
-  state.note(job, "job.submitted", "by " + caller.user.str());
-  ++state.metrics.jobs_submitted;
-  state.is_dispatch_wanted = true;
-  return job;
-}
-
 Result<Answer> run(State& state, const Caller& caller, const SubmitJob& command) {
   RN_CHECK(check_submitter(caller, command.idempotency_key));
   if (is_key_known(state, caller, command.idempotency_key))
@@ -144,106 +106,12 @@ Result<Answer> run(State& state, const Caller& caller, const SubmitJob& command)
   return JobSubmitted{.job = job.row.job, .warnings = warnings_for(state, job)};
 }
 
-api::ArrayAnswer answer_of(const State& state, const std::string& id) {
-  api::ArrayAnswer answer{.array = id};
-  for (const auto& [number, job] : state.arrays.at(id).tasks)
-    answer.tasks.push_back({job, number, state.jobs.at(job).row.job.array->index});
-  return answer;
-}
-
-/// As scripts for Slurm read it, whatever was in their place.
-void set_variables(
-    std::map<std::string, std::string>& env,
-    const ArrayTask& task,
-    const api::ArrayRequest& request
-) {
-  env["SLURM_ARRAY_JOB_ID"] = std::to_string(task.first_number);
-  env["SLURM_ARRAY_TASK_ID"] = std::to_string(task.index);
-  env["SLURM_ARRAY_TASK_COUNT"] = std::to_string(task.tasks);
-  env["SLURM_ARRAY_TASK_MIN"] = std::to_string(request.indices.front());
-  env["SLURM_ARRAY_TASK_MAX"] = std::to_string(request.indices.back());
-}
-
-Result<Answer> array_again(
-    State& state, const Caller& caller, const SubmitArray& command, const Digest& asked
-) {
-  const JobEntry& job =
-      *state.find_job(state.jobs_by_key.at({caller.user, command.idempotency_key}));
-  if (!job.row.job.array || job.row.request != asked) return fail(key_used_for(job));
-  api::ArrayAnswer answer = answer_of(state, job.row.job.array->array);
-  answer.is_repeat = true;
-  answer.warnings = warnings_for(state, job);
-  return answer;
-}
-
 Result<Answer> run(State& state, const Caller& caller, const SubmitArray& command) {
-  const api::ArrayRequest& request = command.request;
-  RN_CHECK(check_submitter(caller, command.idempotency_key));
-  RN_CHECK(check_indices(request.indices));
-  const Digest asked = crypto::sha256(to_cbor(request));
-  if (is_key_known(state, caller, command.idempotency_key))
-    return array_again(state, caller, command, asked);
-  RN_TRY(const JobRow base, new_row(state, caller, request.spec, request.indices.size()));
-  ArrayTask task{
-      .array = "a-" + state.rng.hex(8),
-      .tasks = static_cast<std::uint32_t>(request.indices.size()),
-      .at_most = request.at_most < request.indices.size() ? request.at_most : 0,
-      .first_number = state.next_job_number};
-  std::vector<std::string> warnings;
-  for (std::size_t i = 0; i < request.indices.size(); ++i) {
-    JobRow row = base;
-    task.index = request.indices[i];
-    row.job.array = task;
-    set_variables(row.job.spec.env, task, request);
-    row.is_held = row.is_held || (task.at_most != 0 && i >= task.at_most);
-    if (i == 0) row.idempotency_key = command.idempotency_key;
-    if (i == 0) row.request = asked;
-    const JobEntry& job = take_job(state, caller, std::move(row));
-    if (i == 0) warnings = warnings_for(state, job);
-  }
-  state.write(SetMeta{"next_job_number", std::to_string(state.next_job_number)});
-  api::ArrayAnswer answer = answer_of(state, task.array);
-  answer.warnings = std::move(warnings);
-  return answer;
-}
-
-bool may_stop(const Caller& caller, const Job& job) {
-  return caller.role == Role::kAdmin || (caller.role == Role::kOwner && caller.lab == job.lab) ||
-         (caller.role >= Role::kUser && caller.user == job.owner);
-}
-
-/// What its submitter reads of a stop that nobody gave a reason for.
-std::string stop_words(const Caller& caller, const std::string& reason) {
-  return reason.empty() ? "stopped by " + caller.user.str() : reason.substr(0, 500);
+  return submit_array(state, caller, command);
 }
 
 Result<Answer> run(State& state, const Caller& caller, const StopArray& command) {
-  const auto found = state.arrays.find(command.array);
-  const bool may =
-      found != state.arrays.end() &&
-      may_stop(caller, state.jobs.at(found->second.tasks.begin()->second).row.job);
-  if (!may)
-    return fail(
-        ErrorCode::kNotFound,
-        "no array " + command.array,
-        "`reclaim show JOB` names the array of a job"
-    );
-  api::ArrayStopped answer{.array = command.array};
-  const std::map<std::uint64_t, JobId> tasks = found->second.tasks;
-  for (const auto& [number, id] : tasks) {
-    JobEntry& job = *state.find_job(id);
-    ++(is_terminal(job.row.job.state) ? answer.over : answer.stopping);
-    if (job.row.stop_end == AttemptEnd::kCancelled) continue;
-    stop_job(
-        state,
-        job,
-        AttemptEnd::kCancelled,
-        command.saves_first,
-        std::min(command.deadline_ms, 900'000u),
-        stop_words(caller, command.reason)
-    );
-  }
-  return answer;
+  return stop_array(state, caller, command);
 }
 
 Result<Answer> run(State& state, const Caller& caller, const StopJob& command) {
@@ -556,6 +424,51 @@ Result<Answer> run(State& state, const Caller& caller, const JoinNode& command) 
 }
 
 }  // namespace
+
+Error key_used_for(const JobEntry& job) {
+  return {
+      ErrorCode::kConflict,
+      "the idempotency key was used for job " + job.row.job.id.str() +
+          " with another specification",
+      "use a new key for a new job"};
+}
+
+Status check_submitter(const Caller& caller, const std::string& key) {
+  if (caller.role < Role::kUser)
+    return denied("viewers cannot submit jobs", "ask an administrator for a user token");
+  if (key.size() > kKeyBytes)
+    return fail(ErrorCode::kInvalid, "Idempotency-Key: more than 128 bytes");
+  return {};
+}
+
+bool is_key_known(const State& state, const Caller& caller, const std::string& key) {
+  return !key.empty() && !planted("coordinator.forgets_idempotency_keys") &&
+         state.jobs_by_key.contains({caller.user, key});
+}
+
+JobEntry& take_job(State& state, const Caller& caller, JobRow row) {
+  row.job.id = JobId("j-" + state.rng.hex(8));
+  row.job.number = state.next_job_number++;
+  const crypto::Key256 key = crypto::random_key(state.rng);
+  row.wrapped_key =
+      crypto::seal(state.keys.wrapping_key, key, as_bytes(row.job.id.str()), state.rng);
+  JobEntry& job = state.adopt(std::move(row));
+  if (job.row.is_held) job.row.job.reason = waiting_words(state, job);
+  if (!planted("coordinator.forgets_new_jobs")) state.save(job);
+  state.note(job, "job.submitted", "by " + caller.user.str());
+  ++state.metrics.jobs_submitted;
+  state.is_dispatch_wanted = true;
+  return job;
+}
+
+bool may_stop(const Caller& caller, const Job& job) {
+  return caller.role == Role::kAdmin || (caller.role == Role::kOwner && caller.lab == job.lab) ||
+         (caller.role >= Role::kUser && caller.user == job.owner);
+}
+
+std::string stop_words(const Caller& caller, const std::string& reason) {
+  return reason.empty() ? "stopped by " + caller.user.str() : reason.substr(0, 500);
+}
 
 Result<JobRow> new_row(
     const State& state, const Caller& caller, const JobSpec& spec, std::size_t count

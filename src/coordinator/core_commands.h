@@ -16,6 +16,18 @@ Result<JobRow> new_row(
     const State& state, const Caller& caller, const JobSpec& spec, std::size_t count = 1
 );
 
+/// kDenied or kInvalid for who may not submit, or with such a key.
+Status check_submitter(const Caller& caller, const std::string& key);
+/// An earlier submit of the caller had this key.
+bool is_key_known(const State& state, const Caller& caller, const std::string& key);
+/// It was for this job, and for something else.
+Error key_used_for(const JobEntry& job);
+/// Gives it a number, an id and a key of its own. The next number is the caller's to write.
+JobEntry& take_job(State& state, const Caller& caller, JobRow row);
+bool may_stop(const Caller& caller, const Job& job);
+/// What the job's user reads, also if nobody gave a reason.
+std::string stop_words(const Caller& caller, const std::string& reason);
+
 /// What the submitter should know although the job is accepted.
 std::vector<std::string> warnings_for(const State& state, const JobEntry& job);
 
