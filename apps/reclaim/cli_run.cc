@@ -8,7 +8,6 @@
 #include "cli_fetch.h"
 #include "cli_follow.h"
 #include "cli_print.h"
-#include "cli_slurm_script.h"
 #include "cli_upload.h"
 #include <unistd.h>
 
@@ -195,34 +194,29 @@ int run_job(const Client& client, RunOptions options) {
   return exit_code_of_job(followed->job);
 }
 
-int submit_tasks(
-    const Client& client, RunOptions options, const std::vector<std::uint32_t>& tasks
-) {
+int submit_array(const Client& client, RunOptions options, const ArrayTasks& tasks) {
   const Status prepared = prepare_job(client, options);
   if (!prepared) return complain(prepared.error());
   io::RealRng rng;
-  std::uint64_t first = 0;
-  for (std::size_t i = 0; i < tasks.size(); ++i) {
-    const auto submitted = client.submit(slurm_task(options.spec, tasks, i, first), rng.hex(16));
-    if (!submitted) {
-      const std::string left = slurm_tasks_from(tasks, i);
-      Error error = submitted.error().with("tasks " + left + " of the array are not submitted");
-      if (i > 0) error.hint = "put --array=" + left + " into the script and submit it again";
-      return complain(error);
-    }
-    if (i == 0) {
-      first = submitted->job.number;
-      print_warnings(submitted->warnings);
-    }
-    print_json(options.is_json ? to_json(*submitted) : submitted->job.id.str());
-  }
+  const api::ArrayRequest request{
+      .spec = std::move(options.spec), .indices = tasks.indices, .at_most = tasks.at_most};
+  const auto submitted = client.submit(request, rng.hex(16));
+  if (!submitted) return complain(submitted.error());
+  print_warnings(submitted->warnings);
+  const std::string shown = printable(submitted->array);
+  const char* id = shown.c_str();
+  const std::uint64_t first = submitted->tasks.empty() ? 0 : submitted->tasks.front().number;
   std::fprintf(
       stderr,
-      "submitted %zu jobs, one for each task; the first has number %llu\n"
-      "  reclaim ps          lists them\n  reclaim logs -f JOB  watches one\n",
-      tasks.size(),
-      static_cast<unsigned long long>(first)
+      "submitted array %s: %zu jobs, from number %llu on\n"
+      "  reclaim ps           lists them\n  reclaim logs -f JOB  watches one\n"
+      "  reclaim stop %s      stops all\n",
+      id,
+      submitted->tasks.size(),
+      static_cast<unsigned long long>(first),
+      id
   );
+  print_json(options.is_json ? to_json(*submitted) : submitted->array);
   return 0;
 }
 

@@ -25,10 +25,15 @@ struct RunOptions {
 /// the job's own exit code. Errors were printed: the answer is then their exit code.
 int run_job(const Client& client, RunOptions options);
 
-/// Uploads once and submits one job for each task of an array (cli_slurm_script.h), the first one
-/// first; prints each one's id, or with is_json the answer, on a line. Some may be submitted when
-/// it fails: the error says which are not. Answers the exit code.
-int submit_tasks(const Client& client, RunOptions options, const std::vector<std::uint32_t>& tasks);
+/// The tasks of an array.
+struct ArrayTasks {
+  std::vector<std::uint32_t> indices;  ///< ascending; empty = no array
+  std::uint32_t at_most = 0;           ///< so many run at once; 0: no bound
+};
+
+/// Uploads once and submits one job for each task, or none; prints the array's id, or with is_json
+/// the answer. Answers the exit code.
+int submit_array(const Client& client, RunOptions options, const ArrayTasks& tasks);
 
 /// 0 if it succeeded, its own code (128+n for signals) otherwise, never 0 for a job that did not
 /// succeed.

@@ -45,7 +45,7 @@ Result<Submission> read_script(const std::string& text, const std::string& name)
   Submission submission;
   submission.options.spec = std::move(job.spec);
   submission.options.folder = std::move(job.folder);
-  submission.tasks = std::move(job.tasks);
+  submission.tasks = {std::move(job.tasks), job.at_most};
   submission.warnings = std::move(job.warnings);
   return submission;
 }
@@ -78,6 +78,7 @@ Result<Submission> read_text(const std::string& text, const SubmitFlags& flags) 
 Result<Submission> read_submission(const SubmitFlags& flags) {
   RN_CHECK(check_text("--data", flags.data));
   RN_CHECK(check_text("--image", {flags.image}));
+  RN_CHECK(check_text("--after", flags.after));
   const std::string name = flags.file == "-" ? "the job" : flags.file;
   RN_TRY(
       const std::string text, flags.file == "-" ? read_standard_input() : read_job_file(flags.file)
@@ -91,10 +92,15 @@ Result<Submission> read_submission(const SubmitFlags& flags) {
   RunOptions& options = submission->options;
   options.spec.data.insert(options.spec.data.end(), flags.data.begin(), flags.data.end());
   if (!flags.image.empty()) options.spec.image = flags.image;
+  for (const std::string& text : flags.after) {
+    auto after = parse_after(text);
+    if (!after) return fail(after.error().with("--after"));
+    options.spec.after.push_back(*std::move(after));
+  }
   options.is_detached = !flags.waits;
   options.is_json = flags.is_json;
   options.upload_limit_bytes = flags.upload_mib << 20;
-  if (flags.waits && !submission->tasks.empty())
+  if (flags.waits && !submission->tasks.indices.empty())
     return fail(
         ErrorCode::kInvalid,
         "--wait: " + name + " is an array of jobs, and one is watched at a time",
@@ -105,15 +111,13 @@ Result<Submission> read_submission(const SubmitFlags& flags) {
 
 int show_submission(const Submission& submission) {
   const RunOptions& options = submission.options;
-  const auto& tasks = submission.tasks;
-  const JobSpec spec = tasks.empty() ? options.spec : slurm_task(options.spec, tasks, 0, 0);
-  if (const Status good = check_spec(spec); !good) return complain(good.error());
-  print_json(to_json(spec));
+  const auto& [indices, at_most] = submission.tasks;
+  if (const Status good = check_spec(options.spec); !good) return complain(good.error());
+  const api::ArrayRequest array{.spec = options.spec, .indices = indices, .at_most = at_most};
+  print_json(indices.empty() ? to_json(options.spec) : to_json(array));
   std::string words = "nothing was submitted";
   if (options.uploads) words += "; " + options.folder + " would be uploaded";
-  if (!tasks.empty())
-    words += "; this is the first of " + std::to_string(tasks.size()) + " jobs, tasks " +
-             slurm_tasks_from(tasks, 0);
+  if (!indices.empty()) words += "; an array of " + std::to_string(indices.size()) + " jobs";
   std::fprintf(stderr, "%s\n", printable(words).c_str());
   return 0;
 }

@@ -342,6 +342,27 @@ std::vector<std::string> words_of_table(const std::string& file, const std::stri
   return words;
 }
 
+TEST(JobFile, names_the_jobs_that_it_waits_for) {
+  const auto one = parse_job_file("run: x\nafter: 17\n");
+  ASSERT_TRUE(one.has_value()) << one.error().describe();
+  EXPECT_EQ(one->spec.after, (std::vector<AfterJob>{{"17", AfterWhen::kOk}}));
+  const auto more = parse_job_file("run: x\nafter: [ok:17, fail:j-2, any:3, started:4]\n");
+  ASSERT_TRUE(more.has_value()) << more.error().describe();
+  EXPECT_EQ(
+      more->spec.after,
+      (std::vector<AfterJob>{
+          {"17", AfterWhen::kOk},
+          {"j-2", AfterWhen::kFail},
+          {"3", AfterWhen::kAny},
+          {"4", AfterWhen::kStarted}})
+  );
+  for (const char* wrong : {"later:17", "ok:", "''"}) {
+    const auto refused = parse_job_file("run: x\nafter: " + std::string(wrong) + "\n");
+    ASSERT_FALSE(refused.has_value()) << wrong;
+    EXPECT_TRUE(refused.error().message.starts_with("after: ")) << refused.error().message;
+  }
+}
+
 TEST(JobFile, its_fields_are_those_of_the_documentation) {
   EXPECT_EQ(words_of_table("guests.md", "## The job file"), job_file_words());
 }

@@ -14,7 +14,6 @@
 #include "cli_print.h"
 #include "cli_run.h"
 #include "cli_run_flags.h"
-#include "cli_slurm_script.h"
 #include "cli_submit.h"
 #include "command_line.h"
 #include <unistd.h>
@@ -57,8 +56,8 @@ int submit(const SubmitFlags& flags) {
   print_warnings(*submission);
   if (flags.is_dry) return show_submission(*submission);
   return with_login([&](const Client& client) {
-    if (submission->tasks.empty()) return run_job(client, std::move(submission->options));
-    return submit_tasks(client, std::move(submission->options), submission->tasks);
+    if (submission->tasks.indices.empty()) return run_job(client, std::move(submission->options));
+    return submit_array(client, std::move(submission->options), submission->tasks);
   });
 }
 
@@ -73,10 +72,9 @@ Result<JobSpec> planned_job(const std::string& file, RunFlags flags) {
   submit.file = file;
   RN_TRY(Submission submission, read_submission(submit));
   print_warnings(submission);
-  const std::vector<std::uint32_t>& tasks = submission.tasks;
-  if (tasks.empty()) return std::move(submission.options.spec);
-  std::fprintf(stderr, "planned: one of %zu jobs\n", tasks.size());
-  return slurm_task(submission.options.spec, tasks, 0, 0);
+  const std::size_t tasks = submission.tasks.indices.size();
+  if (tasks > 0) std::fprintf(stderr, "planned: one of %zu jobs\n", tasks);
+  return std::move(submission.options.spec);
 }
 
 /// The first flag that was given although a file says it all; empty: none.
@@ -207,6 +205,12 @@ void add_submit(Commands& commands, Options& o) {
       ->check(filled);
   app->add_option("--data", o.submit.data, "data set beside those of the file, repeatable")
       ->take_all();
+  app->add_option(
+         "--after",
+         o.submit.after,
+         "[WHEN:]JOB: not before that job has succeeded (WHEN: ok, fail, any, started), repeatable"
+  )
+      ->take_all();
   app->add_option("--image", o.submit.image, "image of the allow list, in place of the file's")
       ->check(filled);
   app->add_flag("--wait", o.submit.waits, "watch it and bring its outputs back, as 'run' does");
@@ -276,7 +280,9 @@ void add_job_commands(Commands& commands, Options& o) {
   add_json(app, o.is_json);
 
   app = commands.add("stop", "Stop jobs.", [&o](const Client& c) { return stop_jobs(c, o.stop); });
-  app->add_option("job", o.stop.jobs, "ids or numbers")->required()->check(name_word);
+  app->add_option("job", o.stop.jobs, "ids or numbers; of an array, its id")
+      ->required()
+      ->check(name_word);
   app->add_flag("--save", o.stop.saves_first, "let it save first");
   add_number(*app, "--deadline", o.stop.deadline_s, "seconds for --save", 1u, kStopDeadlineMaxS)
       ->needs("--save");

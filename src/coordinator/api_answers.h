@@ -90,6 +90,8 @@ void show_job(ApiContext&, ApiRequest, io::Responder);
 void explain_job(ApiContext&, ApiRequest, io::Responder);
 void plan_job(ApiContext&, ApiRequest, io::Responder);
 void stop_job(ApiContext&, ApiRequest, io::Responder);
+void submit_array(ApiContext&, ApiRequest, io::Responder);
+void stop_array(ApiContext&, ApiRequest, io::Responder);
 void list_attempts(ApiContext&, ApiRequest, io::Responder);
 void list_generations(ApiContext&, ApiRequest, io::Responder);
 void show_outputs(ApiContext&, ApiRequest, io::Responder);

@@ -39,6 +39,13 @@ std::vector<Route> job_routes() {
     {"POST", "/v1/jobs/{id}/stop", Access::kUser, "stopJob",
      "Stop a job, at once or after a last save. Repeatable.",
      {}, kSmallJsonBytes, "StopRequest", "Job", stop_job},
+    {"POST", "/v1/arrays", Access::kUser, "submitArray",
+     "Submit a job for each index of an array, or none of them. With an Idempotency-Key header a repetition answers "
+     "the first array.",
+     {}, kJsonBytes, "ArrayRequest", "ArrayAnswer", submit_array},
+    {"POST", "/v1/arrays/{id}/stop", Access::kUser, "stopArray",
+     "Stop all tasks of an array, at once or after a last save. Repeatable.",
+     {}, kSmallJsonBytes, "StopRequest", "ArrayStopped", stop_array},
     {"GET", "/v1/jobs/{id}/attempts", Access::kViewer, "listAttempts",
      "The job's runs on nodes, oldest first.",
      {}, 0, "", "AttemptList", list_attempts},

@@ -9,6 +9,7 @@
 #include "coordinator/core_commands.h"
 #include "coordinator/core_estimates.h"
 #include "coordinator/core_placement.h"
+#include "coordinator/core_waiting.h"
 
 namespace rn::coordinator {
 
@@ -213,6 +214,14 @@ void hold_for_grace(const State& state, api::Plan& plan) {
   }
 }
 
+/// Nobody knows when the jobs that it waits for have ended.
+void hold_for_others(const State& state, const JobEntry& job, api::Plan& plan) {
+  if (!job.row.is_held) return;
+  if (plan.verdict == PlanVerdict::kNow) plan.verdict = PlanVerdict::kWaits;
+  plan.sentence = waiting_words(state, job) + "; then " + plan.sentence;
+  for (api::PlanCandidate& c : plan.candidates) c.starts_in_s.reset();
+}
+
 std::uint32_t position_of(const State& state, const JobEntry& job) {
   const std::vector<JobId> order = queue_order(state, &job);
   const auto at = std::find(order.begin(), order.end(), job.row.job.id);
@@ -240,6 +249,7 @@ Result<api::Plan> make_plan(const State& state, const Caller& caller, const JobS
                  : best == PlanFit::kNotNow ? PlanVerdict::kWaits
                                             : PlanVerdict::kNever;
   hold_for_grace(state, plan);
+  hold_for_others(state, job, plan);
   summarize(plan);
   return plan;
 }

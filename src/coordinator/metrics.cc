@@ -34,6 +34,7 @@ void render_jobs(Page& page, const Metrics& m) {
       "Jobs that wait for a machine with their last generation.",
       double(m.jobs_without_holder)
   );
+  page.gauge("reclaimnet_held_jobs", "Jobs that wait for other jobs.", double(m.jobs_held));
   page.gauge("reclaimnet_placing_jobs", "Jobs between probe and lease.", double(m.jobs_placing));
   page.gauge("reclaimnet_running_jobs", "Jobs with a live attempt.", double(m.jobs_running));
   page.counter("reclaimnet_attempts_crashed_total", "Attempts that crashed.", m.attempts_crashed);

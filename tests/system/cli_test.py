@@ -193,20 +193,25 @@ class Commands(unittest.TestCase):
     def test_a_script_for_slurm_is_submitted(self):
         folder = self.make_folder("slurm", **{"data.txt": "1"})
         file = folder / "train.sbatch"
-        file.write_text("#!/bin/bash\n#SBATCH --array=3-4\n#SBATCH --mem=1G\n#SBATCH -p gpu\ntrue\n")
+        file.write_text("#!/bin/bash\n#SBATCH --array=3-4%1\n#SBATCH --mem=1G\n#SBATCH -p gpu\ntrue\n")
         dry = self.cli("submit", "--dry-run", file, RECLAIM_TOKEN="", RECLAIM_URL="")
-        spec = json.loads(dry.stdout)
-        self.assertEqual(spec["env"]["SLURM_ARRAY_TASK_ID"], "3")
+        array = json.loads(dry.stdout)
+        self.assertEqual((array["indices"], array["at_most"]), ([3, 4], 1))
         self.assertIn("line 4: -p gpu: there are no partitions", dry.stderr)
         self.assertIn("nothing was submitted", dry.stderr)
         made = self.cli("submit", "--image", "base", "--json", file, cwd=folder)
-        answers = [json.loads(line) for line in made.stdout.splitlines()]
-        jobs = [answer["job"] for answer in answers]
+        answer = json.loads(made.stdout)
+        jobs = [json.loads(self.cli("show", "--json", task["job"]).stdout) for task in answer["tasks"]]
         self.assertEqual([job["spec"]["env"]["SLURM_ARRAY_TASK_ID"] for job in jobs], ["3", "4"])
         self.assertEqual(jobs[1]["spec"]["env"]["SLURM_ARRAY_JOB_ID"], str(jobs[0]["number"]))
         self.assertEqual(jobs[0]["spec"]["workspace"], jobs[1]["spec"]["workspace"])
         self.assertNotEqual(set(jobs[0]["spec"]["workspace"]), {"0"})
-        self.cli("stop", *(job["id"] for job in jobs))
+        self.assertIn("waits for its turn: at most 1 of the 2 tasks", self.cli("why", jobs[1]["id"]).stdout)
+        after = self.cli("submit", "--after", f"any:{answer['array']}", "--image", "base", file, cwd=folder)
+        self.assertIn("has ended (0 of its 2 tasks", self.cli("why", str(jobs[1]["number"] + 1)).stdout)
+        self.assertIn("2 jobs stopping", self.cli("stop", after.stdout.strip()).stdout)
+        self.assertIn("2 jobs stopping", self.cli("stop", answer["array"]).stdout)
+        self.fails(NOT_FOUND, "no array a-0", "stop", "a-0")
         self.fails(USAGE, "is an array of jobs", "submit", "--wait", file)
         file.write_text("#!/bin/bash\n#SBATCH --nodes=4\ntrue\n")
         self.fails(USAGE, "line 2: --nodes=4: a job runs on one machine\n.*next: ask for --nodes=1", "submit", file)
