@@ -344,7 +344,8 @@ Setters job_setters(NativeFile& native) {
       {"max_restarts", number_into(spec.max_restarts, 0, 1000)},
       {"data", words_into(spec.data)},
       {"peers", peers_into(spec.peers)},
-      {"labs", words_into(spec.only_labs)}};
+      {"labs", words_into(spec.only_labs)},
+      {"notify", words_into(file.notify)}};
 }
 
 Result<JobFile> parse_native(const json& document) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/notify_outbox.h"
 
-#include <deque>
-
 #include <gtest/gtest.h>
 
 #include "coordinator/notifier.h"
@@ -227,18 +225,6 @@ TEST_F(NotifySite, a_rule_that_is_removed_takes_what_waits_with_it) {
   EXPECT_EQ(outbox_->remove(rule).error().code, ErrorCode::kNotFound);
 }
 
-TEST_F(NotifySite, an_older_database_of_the_site_does_not_silence_its_future) {
-  add();
-  happen("job.failed");
-  look();
-  EXPECT_EQ(outbox_->cursor(), 1u);
-
-  ASSERT_TRUE(outbox_->move_cursor(0).has_value());
-  restart();
-
-  EXPECT_EQ(outbox_->cursor(), 0u);
-}
-
 class NotifyFlood : public NotifySite {
  protected:
   NotifyFlood() : NotifySite(few()) {}
@@ -295,7 +281,7 @@ TEST_F(NotifyFlood, a_dead_receiver_fills_no_disk) {
   }
 
   EXPECT_LE(outbox_->counts().waiting, 5u);
-  EXPECT_EQ(outbox_->counts().waiting + held_back(*outbox_->find(dead)) , 120u);
+  EXPECT_EQ(outbox_->counts().waiting + held_back(*outbox_->find(dead)), 120u);
 }
 
 TEST_F(NotifyFlood, a_user_has_so_many_rules_and_so_many_codes_a_day) {

@@ -197,9 +197,8 @@ TEST(NotifyConfig, an_address_is_nothing_but_an_address) {
         "ann@example.org,eve@example.org",
         "\"a b\"@example.org",
         "a..b@example.org",
-        ".a@example.org",
-        "ann@example.org\0x"})
-    EXPECT_FALSE(check_address(bad).has_value() && std::string(bad) != "ann@example.org") << bad;
+        ".a@example.org"})
+    EXPECT_FALSE(check_address(bad).has_value()) << bad;
   EXPECT_FALSE(check_address(std::string("ann@example.org\0x", 17)).has_value());
   EXPECT_FALSE(check_address(std::string(65, 'a') + "@example.org").has_value());
 }
