@@ -19,8 +19,8 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+from hooks import Hooks  # noqa: E402
 from labs import ROOT, wait_until  # noqa: E402
-from receivers import Hooks  # noqa: E402
 from rn_site import program  # noqa: E402
 
 USAGE, NOT_FOUND, DENIED, CONFLICT, UNREACHABLE, NO_ROOM, READER_GONE = 2, 3, 4, 5, 6, 8, 141

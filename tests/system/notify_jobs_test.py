@@ -9,10 +9,11 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+from hooks import Hooks  # noqa: E402
 from labs import Labs, wait_until  # noqa: E402
 from one_node import CONTRACT  # noqa: E402
-from receivers import Hooks, Mailbox  # noqa: E402
 from rn_site import Cli, Coordinator, Node, tiny_image  # noqa: E402
+from smtp_server import Mailbox  # noqa: E402
 
 PATIENCE_S = 60
 SMALL = ("--disk", "64MB", "--memory", "64MB", "--stateless", "--no-upload")

@@ -16,9 +16,10 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+from hooks import Hooks, signature_of  # noqa: E402
 from labs import wait_until  # noqa: E402
-from receivers import Hooks, Mailbox, signature_of  # noqa: E402
 from rn_site import program  # noqa: E402
+from smtp_server import Mailbox  # noqa: E402
 
 DENIED = 4
 PATIENCE_S = 30
