@@ -82,12 +82,11 @@ Result<std::unique_ptr<Outbox>> Outbox::open(const std::string& path, const Noti
             std::to_string(kOutboxVersion),
         "start the newer coordinator that wrote it, or move it away: rules are then added anew"
     );
-  if (version == 0) {
-    RN_CHECK(database->transaction([&]() -> Status {
-      RN_CHECK(database->execute(kOutboxSchema));
-      return database->execute("PRAGMA user_version=" + std::to_string(kOutboxVersion));
-    }));
-  }
+  const auto create = [&]() -> Status {
+    RN_CHECK(database->execute(kOutboxSchema));
+    return database->execute("PRAGMA user_version=" + std::to_string(kOutboxVersion));
+  };
+  if (version == 0) RN_CHECK(database->transaction(create));
   std::unique_ptr<Outbox> outbox(new Outbox(std::move(database), limits));
   RN_CHECK(outbox->load());
   return outbox;
@@ -285,7 +284,7 @@ Result<std::uint64_t> Outbox::add(
         "remove one first: 'reclaim notify list', 'reclaim notify remove RULE'"
     );
   const std::uint64_t from = rules_.empty() ? head : cursor_;
-  RN_CHECK(commit([&](Rules& changed) -> Status {
+  const auto work = [&](Rules& changed) -> Status {
     RN_CHECK(set_cursor(from));
     changed[row.id] = row;
     if (row.is_confirmed) return {};
@@ -300,7 +299,8 @@ Result<std::uint64_t> Outbox::add(
           "use an address that is confirmed, or wait until tomorrow"
       );
     return insert(row, confirmation_of(row, now_wall_ms), now_wall_ms);
-  }));
+  };
+  RN_CHECK(commit(work));
   return from;
 }
 
@@ -454,39 +454,48 @@ Status Outbox::put(
   });
 }
 
+Status Outbox::drop_late(std::int64_t now_wall_ms) {
+  std::vector<std::int64_t> late;
+  {
+    RN_TRY(
+        auto statement,
+        database_->prepare("SELECT number FROM outbox WHERE expires_wall_ms<=?1 LIMIT ?2")
+    );
+    statement.bind(1, now_wall_ms).bind(2, kGivenUpAtOnce);
+    while (true) {
+      RN_TRY(const bool is_row, statement.step());
+      if (!is_row) break;
+      late.push_back(statement.integer(0));
+    }
+  }
+  for (const std::int64_t number : late) {
+    RN_TRY(auto statement, database_->prepare("DELETE FROM outbox WHERE number=?1"));
+    statement.bind(1, number);
+    RN_CHECK(statement.run());
+    --waiting_;
+    ++counts_.dropped;
+  }
+  return {};
+}
+
+Result<bool> Outbox::has_message(const std::string& rule) {
+  RN_TRY(auto statement, database_->prepare("SELECT 1 FROM outbox WHERE rule=?1 LIMIT 1"));
+  statement.bind(1, rule);
+  return statement.step();
+}
+
 Status Outbox::look(std::int64_t now_wall_ms) {
   const std::lock_guard lock(mutex_);
   std::set<std::string> gone;
-  RN_CHECK(commit([&](Rules& changed) -> Status {
-    std::vector<std::pair<std::int64_t, std::string>> late;
-    {
-      RN_TRY(
-          auto statement,
-          database_->prepare("SELECT number, rule FROM outbox WHERE expires_wall_ms<=?1 LIMIT ?2")
-      );
-      statement.bind(1, now_wall_ms).bind(2, kGivenUpAtOnce);
-      while (true) {
-        RN_TRY(const bool is_row, statement.step());
-        if (!is_row) break;
-        late.emplace_back(statement.integer(0), statement.text(1));
-      }
-    }
-    for (const auto& one : late) {
-      RN_TRY(auto statement, database_->prepare("DELETE FROM outbox WHERE number=?1"));
-      statement.bind(1, one.first);
-      RN_CHECK(statement.run());
-      --waiting_;
-      ++counts_.dropped;
-    }
+  const auto work = [&](Rules& changed) -> Status {
+    RN_CHECK(drop_late(now_wall_ms));
     for (const auto& entry : rules_) {
       NotifyRow row = entry.second;
       const bool is_stale =
           !row.is_confirmed && now_wall_ms - row.created_wall_ms > limits_.expires_ms;
       if (row.held.empty() && !row.is_over && !is_stale) continue;
-      RN_TRY(auto statement, database_->prepare("SELECT 1 FROM outbox WHERE rule=?1 LIMIT 1"));
-      statement.bind(1, row.id);
-      RN_TRY(const bool has_message, statement.step());
-      if (is_stale || (row.is_over && row.held.empty() && !has_message)) {
+      RN_TRY(const bool is_awaited, has_message(row.id));
+      if (is_stale || (row.held.empty() && !is_awaited)) {
         gone.insert(row.id);
         continue;
       }
@@ -500,7 +509,8 @@ Status Outbox::look(std::int64_t now_wall_ms) {
     }
     for (const std::string& id : gone) RN_CHECK(erase(id));
     return {};
-  }));
+  };
+  RN_CHECK(commit(work));
   for (const std::string& id : gone) rules_.erase(id);
   publish();
   return {};
@@ -584,7 +594,7 @@ Status Outbox::again(
     std::int64_t now_wall_ms
 ) {
   const std::lock_guard lock(mutex_);
-  RN_CHECK(commit([&](Rules& changed) -> Status {
+  const auto work = [&](Rules& changed) -> Status {
     RN_TRY(
         auto statement,
         database_->prepare("UPDATE outbox SET tries=tries+1, due_wall_ms=?1 WHERE number=?2")
@@ -597,7 +607,8 @@ Status Outbox::again(
     note_error(row, why, now_wall_ms);
     changed[row.id] = std::move(row);
     return {};
-  }));
+  };
+  RN_CHECK(commit(work));
   ++counts_.failed;
   publish();
   return {};

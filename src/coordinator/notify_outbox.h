@@ -153,6 +153,8 @@ class Outbox {
       const JobLookup& job_of,
       std::int64_t now_wall_ms
   );
+  Status drop_late(std::int64_t now_wall_ms);
+  Result<bool> has_message(const std::string& rule);
   Status settle(const OutboxMessage& message, NotifyRow row);
   Status again(
       const OutboxMessage& message,

@@ -9,6 +9,7 @@
 
 #include <arpa/inet.h>
 #include <curl/curl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -46,16 +47,19 @@ bool is_inner_v6(const in6_addr& address) {
   return is_nat64 || is_link_local || byte[0] == 0xff;
 }
 
-bool is_inner(const sockaddr* address) {
-  if (address->sa_family == AF_INET) {
-    sockaddr_in v4{};
-    std::memcpy(&v4, address, sizeof(v4));
-    return is_inner_v4(ntohl(v4.sin_addr.s_addr));
-  }
-  if (address->sa_family != AF_INET6) return true;
-  sockaddr_in6 v6{};
-  std::memcpy(&v6, address, sizeof(v6));
-  return is_inner_v6(v6.sin6_addr);
+/// What is no address of IP is; so is one with a zone.
+bool leads_inside(const curl_sockaddr& address) {
+  std::array<char, NI_MAXHOST> text{};
+  const int failed = ::getnameinfo(
+      &address.addr,
+      address.addrlen,
+      text.data(),
+      static_cast<socklen_t>(text.size()),
+      nullptr,
+      0,
+      NI_NUMERICHOST
+  );
+  return failed != 0 || is_inner_address(text.data());
 }
 
 /// One call of libcurl; its options point into this object.
@@ -156,7 +160,7 @@ class Call {
 
   static curl_socket_t on_open(void* self, curlsocktype, curl_sockaddr* address) {
     auto& call = *static_cast<Call*>(self);
-    if (is_inner(&address->addr)) {
+    if (leads_inside(*address)) {
       call.refused_ = "its name leads to an address of the coordinator's own machine or link";
       return CURL_SOCKET_BAD;
     }
