@@ -29,7 +29,7 @@ struct SlurmJob {
   JobSpec spec;
   std::string folder;                 ///< absolute; uploaded
   std::vector<std::uint32_t> tasks;   ///< of --array, ascending; empty = no array
-  std::vector<std::string> warnings;  ///< "line 3: --mail-type=END: no mail is sent; …"
+  std::vector<std::string> warnings;  ///< "line 3: --mail-type=END: no mail is sent for it; …"
 };
 
 /// More are refused: each is a job of its own.
