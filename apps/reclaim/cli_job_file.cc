@@ -361,7 +361,8 @@ Setters job_setters(NativeFile& native) {
       {"data", words_into(spec.data)},
       {"peers", peers_into(spec.peers)},
       {"labs", words_into(spec.only_labs)},
-      {"after", after_into(spec.after)}};
+      {"after", after_into(spec.after)},
+      {"notify", words_into(file.notify)}};
 }
 
 Result<JobFile> parse_native(const json& document) {

@@ -14,7 +14,8 @@ namespace rn::cli {
 /// A job as its file says it.
 struct JobFile {
   JobSpec spec;
-  std::string folder;  ///< to upload, relative to the file; empty = none asked
+  std::vector<std::string> notify;  ///< addresses and URLs that are told of it
+  std::string folder;               ///< to upload, relative to the file; empty = none asked
 };
 
 /// A native job file (YAML, or JSON in the same words), or a JobSpec as the API takes it (JSON with

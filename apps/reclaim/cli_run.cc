@@ -7,6 +7,7 @@
 
 #include "cli_fetch.h"
 #include "cli_follow.h"
+#include "cli_notify.h"
 #include "cli_print.h"
 #include "cli_upload.h"
 #include <unistd.h>
@@ -177,6 +178,7 @@ int run_job(const Client& client, RunOptions options) {
       static_cast<unsigned long long>(job.number)
   );
   print_follow_ups(job);
+  notify_of_job(client, job.id, options.notify);
   if (options.is_detached) {
     print_json(options.is_json ? to_json(*submitted) : job.id.str());
     return 0;

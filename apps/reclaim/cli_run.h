@@ -17,6 +17,7 @@ struct RunOptions {
   std::string folder = ".";  ///< uploaded, and where results come to
   bool uploads = true;
   bool is_detached = false;
+  std::vector<std::string> notify;       ///< addresses and URLs that are told of it
   bool is_json = false;                  ///< the submit's answer on stdout
   std::uint64_t upload_limit_bytes = 0;  ///< 0 = kDefaultUploadLimit
 };

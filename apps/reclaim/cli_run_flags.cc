@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "cli_job_file.h"
+#include "cli_notify.h"
 #include "command_line.h"
 
 #include "base/printable.h"
@@ -192,10 +193,29 @@ Result<RunOptions> options_of(const RunFlags& flags) {
   RN_TRY(options.spec, spec_of(flags));
   options.folder = std::filesystem::absolute(flags.folder).lexically_normal().string();
   options.uploads = !flags.has_no_upload;
+  RN_CHECK(check_notify(flags.notify));
+  options.notify = flags.notify;
   options.is_detached = flags.is_detached;
   options.is_json = flags.is_json;
   options.upload_limit_bytes = flags.upload_mib << 20;
   return options;
+}
+
+void add_notify(CLI::App& app, std::vector<std::string>& out) {
+  app.add_option(
+         "--notify", out, "address or webhook that is told of it, repeatable (docs/notifications.md)"
+  )
+      ->take_all()
+      ->check(filled);
+}
+
+Status check_notify(const std::vector<std::string>& receivers) {
+  RN_CHECK(check_text("--notify", receivers));
+  for (const std::string& receiver : receivers) {
+    const auto request = notify_request(receiver);
+    if (!request) return fail(request.error().with("notify"));
+  }
+  return {};
 }
 
 void add_place_flags(CLI::App& app, RunFlags& f) {
@@ -217,6 +237,7 @@ void add_run_flags(CLI::App& app, RunFlags& f) {
   add_saving_flags(app, f);
   app.add_option("--peer", f.peers, "address it wants to reach: 10.1.2.3:5000/udp; owners decide")
       ->take_all();
+  add_notify(app, f.notify);
   add_number(app, "--max-restarts", f.max_restarts, "after crashes of its own", 0u, 1000u);
   app.add_option("--folder", f.folder, "folder to upload and to bring outputs to")
       ->capture_default_str();

@@ -30,7 +30,7 @@ struct SlurmJob {
   std::string folder;                 ///< absolute; uploaded
   std::vector<std::uint32_t> tasks;   ///< of --array, ascending; empty = no array
   std::uint32_t at_most = 0;          ///< of them, so many run at once; 0: no bound
-  std::vector<std::string> warnings;  ///< "line 3: --mail-type=END: no mail is sent; …"
+  std::vector<std::string> warnings;  ///< "line 3: --mail-type=END: no mail is sent for it; …"
 };
 
 /// What a script asks sbatch for, as far as a job of ours can give it: docs/slurm-scripts.md. A

@@ -54,6 +54,7 @@ Result<Submission> read_fields(const std::string& text, const std::filesystem::p
   RN_TRY(JobFile job, parse_job_file(text));
   Submission submission;
   submission.options.spec = std::move(job.spec);
+  submission.options.notify = std::move(job.notify);
   submission.options.uploads = !job.folder.empty();
   submission.options.folder = (folder / job.folder).lexically_normal().string();
   return submission;
@@ -91,6 +92,14 @@ Result<Submission> read_submission(const SubmitFlags& flags) {
   for (std::string& warning : submission->warnings) warning = name + ": " + warning;
   RunOptions& options = submission->options;
   options.spec.data.insert(options.spec.data.end(), flags.data.begin(), flags.data.end());
+  options.notify.insert(options.notify.end(), flags.notify.begin(), flags.notify.end());
+  RN_CHECK(check_notify(options.notify));
+  if (!options.notify.empty() && !submission->tasks.empty())
+    return fail(
+        ErrorCode::kInvalid,
+        "--notify: " + name + " is an array of jobs",
+        "leave it out; 'reclaim notify add' has all your jobs told of"
+    );
   if (!flags.image.empty()) options.spec.image = flags.image;
   for (const std::string& text : flags.after) {
     auto after = parse_after(text);

@@ -17,7 +17,8 @@ struct SubmitFlags {
   std::string file;   ///< "-" = standard input
   std::string image;  ///< in place of the file's; empty = as it says
   std::vector<std::string> data;
-  std::vector<std::string> after;  ///< beside those of the file
+  std::vector<std::string> after;   ///< beside those of the file
+  std::vector<std::string> notify;  ///< beside those of the file
   std::uint64_t upload_mib = kDefaultUploadLimit >> 20;
   bool is_json = false;
   bool is_dry = false;  ///< only show it

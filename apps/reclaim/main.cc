@@ -9,6 +9,7 @@
 #include "cli_commands.h"
 #include "cli_config.h"
 #include "cli_live.h"
+#include "cli_notify.h"
 #include "cli_offers.h"
 #include "cli_plan.h"
 #include "cli_print.h"
@@ -174,6 +175,7 @@ struct Options {
   LogsOptions logs;
   StopOptions stop;
   EventsOptions events;
+  NotifyOptions notify;
   api::TokenRequest token;
   std::string job;
   std::string from;
@@ -213,6 +215,7 @@ void add_submit(Commands& commands, Options& o) {
       ->take_all();
   app->add_option("--image", o.submit.image, "image of the allow list, in place of the file's")
       ->check(filled);
+  add_notify(*app, o.submit.notify);
   app->add_flag("--wait", o.submit.waits, "watch it and bring its outputs back, as 'run' does");
   app->add_flag("--json", o.submit.is_json, "the answer as JSON")->excludes("--wait");
   app->add_flag("--dry-run", o.submit.is_dry, "only print the job as it would be submitted")
@@ -420,6 +423,50 @@ void add_token_commands(CLI::App& app, Commands& commands, Options& o) {
   revoke->add_option("id", o.name, "its id")->required()->check(name_word);
 }
 
+void add_notify_commands(CLI::App& app, Commands& commands, Options& o) {
+  CLI::App* notify =
+      app.add_subcommand("notify", "Who is told by mail or webhook of what becomes of jobs.");
+  notify->require_subcommand(1);
+  NotifyOptions& n = o.notify;
+  CLI::App* add = commands.add(
+      *notify,
+      "add",
+      "Have an address or a webhook told of your jobs, or of machines that you own.",
+      [&n](const Client& c) { return add_notification(c, n); }
+  );
+  CLI::Option* const mail = add->add_option("--mail", n.mail, "an address")->check(filled);
+  CLI::Option* const hook = add->add_option("--webhook", n.webhook, "a URL")->check(filled);
+  mail->excludes(hook);
+  add->add_option(
+         "--on",
+         n.on,
+         "finished,failed,cancelled,moved,waiting,restarted,expiring; owners also "
+         "reclaimed,returned,wedged,refused,lost (default: finished,failed,moved,waiting,expiring)"
+  )
+      ->delimiter(',')
+      ->check(filled);
+  add->add_option("--job", n.job, "of this job alone")->check(name_word);
+  add_json(add, n.is_json);
+  CLI::App* list = commands.add(*notify, "list", "List your rules.", [&n](const Client& c) {
+    return list_notifications(c, n);
+  });
+  list->add_flag("--all", n.all, "those of all users, for admins");
+  add_json(list, n.is_json);
+  const auto with_rule = [&](const char* name, const char* what, auto action) {
+    CLI::App* command = commands.add(*notify, name, what, [&n, action](const Client& c) {
+      return action(c, n);
+    });
+    command->add_option("rule", n.rule, "its id")->required()->check(name_word);
+    return command;
+  };
+  with_rule("confirm", "Give the code that an address was sent.", confirm_notification)
+      ->add_option("code", n.code, "from the mail")
+      ->required()
+      ->check(filled);
+  with_rule("test", "Send a test, and say what became of it.", test_notification);
+  with_rule("remove", "Remove a rule.", remove_notification);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -445,6 +492,7 @@ int main(int argc, char** argv) {
   add_site_commands(commands, options);
   add_image_commands(app, commands, options);
   add_token_commands(app, commands, options);
+  add_notify_commands(app, commands, options);
   return run_command_line(
       app,
       argc,

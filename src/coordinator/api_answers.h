@@ -126,6 +126,12 @@ void whoami(ApiContext&, ApiRequest, io::Responder);
 void list_events(ApiContext&, ApiRequest, io::Responder);
 void stream_events(ApiContext&, ApiRequest, io::Responder);
 
+void add_notification(ApiContext&, ApiRequest, io::Responder);
+void list_notifications(ApiContext&, ApiRequest, io::Responder);
+void confirm_notification(ApiContext&, ApiRequest, io::Responder);
+void test_notification(ApiContext&, ApiRequest, io::Responder);
+void remove_notification(ApiContext&, ApiRequest, io::Responder);
+
 void open_dashboard(ApiContext&, ApiRequest, io::Responder);
 void serve_dashboard(ApiContext&, ApiRequest, io::Responder);
 

@@ -161,6 +161,28 @@ std::vector<Route> access_routes() {
   };
 }
 
+std::vector<Route> notify_routes() {
+  return {
+    {"GET", "/v1/notifications", Access::kUser, "listNotifications",
+     "The caller's rules: who is told of what. With all=1 those of all users, for admins.",
+     {"all"}, 0, "", "NotifyList", list_notifications},
+    {"POST", "/v1/notifications", Access::kUser, "addNotification",
+     "Have an address of mail or a webhook told of what becomes of the caller's jobs, or of one of them, or (owners) of "
+     "the own lab's machines. An address is told nothing before it is confirmed by the code that it gets; a webhook "
+     "(Notification is what it is sent) must be at a host that the operator allows. Its secret is shown once.",
+     {}, kSmallJsonBytes, "NotifyRequest", "NotifyAnswer", add_notification},
+    {"POST", "/v1/notifications/{id}/confirm", Access::kUser, "confirmNotification",
+     "Give the code that was sent to a rule's address.",
+     {}, kSmallJsonBytes, "NotifyConfirm", "NotifyRule", confirm_notification},
+    {"POST", "/v1/notifications/{id}/test", Access::kUser, "testNotification",
+     "Send a test by one of the caller's rules. Answered before it is sent: listNotifications says what became of it.",
+     {}, 0, "", "", test_notification},
+    {"DELETE", "/v1/notifications/{id}", Access::kUser, "removeNotification",
+     "Remove a rule and what waits to be sent by it: the caller's own, or for admins any.",
+     {}, 0, "", "", remove_notification},
+  };
+}
+
 std::vector<Route> dashboard_routes() {
   return {
     {"GET", "/", Access::kPublic, "openDashboard",
@@ -180,7 +202,7 @@ std::vector<Route> dashboard_routes() {
 const std::vector<Route>& table() {
   static const std::vector<Route> kRoutes = [] {
     std::vector<Route> all = job_routes();
-    for (auto& routes_of : {site_routes(), access_routes(), dashboard_routes()})
+    for (auto& routes_of : {site_routes(), access_routes(), notify_routes(), dashboard_routes()})
       all.insert(all.end(), routes_of.begin(), routes_of.end());
     return all;
   }();

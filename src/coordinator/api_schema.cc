@@ -6,6 +6,7 @@
 
 #include "model/api.h"
 #include "model/codec_detail.h"
+#include "model/notify.h"
 #include "model/plan.h"
 #include "reclaim/hazard_state.h"
 
@@ -130,6 +131,11 @@ json api_schemas() {
       api::TokenRequest,
       api::TokenAnswer,
       api::TokenList,
+      api::NotifyRequest,
+      api::NotifyAnswer,
+      api::NotifyList,
+      api::NotifyConfirm,
+      api::Notification,
       api::TelemetryList,
       api::Whoami,
       api::VersionAnswer,

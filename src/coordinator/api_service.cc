@@ -29,7 +29,7 @@ void show_readiness(ApiContext& context, ApiRequest, io::Responder responder) {
 void show_metrics(ApiContext& context, ApiRequest, io::Responder responder) {
   io::HttpResponse response;
   response.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
-  response.body = context.metrics.render(context.shell);
+  response.body = context.metrics.render(context.shell, context.outbox);
   responder.send(std::move(response));
 }
 

@@ -5,6 +5,7 @@
 
 #include "coordinator/core.h"
 #include "coordinator/daemon_shell.h"
+#include "coordinator/notify_outbox.h"
 #include "io/metrics_page.h"
 #include "reclaim/evacuation.h"
 
@@ -199,6 +200,21 @@ void render_gpus(Page& page, const std::vector<NodeView>& nodes) {
   });
 }
 
+void render_notifications(Page& page, const NotifyCounts& counts) {
+  page.counter("reclaimnet_notifications_sent_total", "Notifications taken.", counts.sent);
+  page.counter(
+      "reclaimnet_notifications_failed_total", "Tries that were not taken.", counts.failed
+  );
+  page.counter("reclaimnet_notifications_dropped_total", "Notifications given up.", counts.dropped);
+  page.counter(
+      "reclaimnet_notifications_held_back_total",
+      "Events that were told as a number, because they were many.",
+      counts.held
+  );
+  page.gauge("reclaimnet_notifications_waiting", "Not sent yet.", double(counts.waiting));
+  page.gauge("reclaimnet_notification_rules", "Rules of all users.", double(counts.rules));
+}
+
 void render_process(Page& page, const Shell& shell) {
   const auto counts = shell.store_counts();
   page.counter("reclaimnet_store_commits_total", "Transactions.", counts.commits);
@@ -318,7 +334,7 @@ void MetricsRecorder::see_reclaim(const ReclaimRow& row, bool counts) {
   }
 }
 
-std::string MetricsRecorder::render(const Shell& shell) const {
+std::string MetricsRecorder::render(const Shell& shell, const Outbox* notify) const {
   Page page;
   const Metrics m = shell.core().metrics();
   render_jobs(page, m);
@@ -355,6 +371,7 @@ std::string MetricsRecorder::render(const Shell& shell) const {
   for (const auto& [operation, count] : requests_)
     page.value("reclaimnet_http_requests_total", label("operation", operation), double(count));
   page.counter("reclaimnet_blobs_refused_total", "Uploads refused.", blobs_refused_);
+  render_notifications(page, notify == nullptr ? NotifyCounts{} : notify->counts());
   render_process(page, shell);
   return page.take();
 }

@@ -2,6 +2,7 @@
 #include "model/api.h"
 
 #include "model/codec_detail.h"
+#include "model/notify.h"
 #include "model/plan.h"
 
 namespace rn {
@@ -13,6 +14,12 @@ RN_INSTANTIATE_CODEC(api::RenewRequest)
 RN_INSTANTIATE_CODEC(api::RenewAnswer)
 RN_INSTANTIATE_CODEC(api::NodeInfo)
 RN_INSTANTIATE_CODEC(api::NodeList)
+RN_INSTANTIATE_CODEC(api::Notification)
+RN_INSTANTIATE_CODEC(api::NotifyAnswer)
+RN_INSTANTIATE_CODEC(api::NotifyConfirm)
+RN_INSTANTIATE_CODEC(api::NotifyList)
+RN_INSTANTIATE_CODEC(api::NotifyRequest)
+RN_INSTANTIATE_CODEC(api::NotifyRule)
 RN_INSTANTIATE_CODEC(api::Plan)
 RN_INSTANTIATE_CODEC(api::ReclaimList)
 RN_INSTANTIATE_CODEC(api::ReclaimRequest)

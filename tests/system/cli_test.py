@@ -19,6 +19,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+from hooks import Hooks  # noqa: E402
 from labs import ROOT, wait_until  # noqa: E402
 from rn_site import program  # noqa: E402
 
@@ -35,9 +36,13 @@ class Site:
         self.folder = folder
         self.state = folder / "coordinator"
         self.log = open(folder / "coordinator.log", "wb")
+        self.hooks = Hooks()
+        config = folder / "coordinator.yaml"
+        config.write_text(json.dumps({"smtp": {"url": "smtp://127.0.0.1:9", "from": "site@example.org"},
+                                      "webhooks": {"allow": [self.hooks.origin]}}))
         self.process = subprocess.Popen(
             [program("reclaim-coordinator"), "serve", "--state", self.state, "--listen", "127.0.0.1:0",
-             "--heartbeat-ms", "500"], stdout=subprocess.PIPE, stderr=self.log, text=True)
+             "--heartbeat-ms", "500", "--config", config], stdout=subprocess.PIPE, stderr=self.log, text=True)
         try:
             self.port = next(int(found[1]) for found in (
                 re.match(r"listening on port (\d+)", line) for line in self.process.stdout) if found)
@@ -54,6 +59,7 @@ class Site:
         return (self.state / "admin.token").read_text().strip()
 
     def down(self):
+        self.hooks.down()
         self.process.kill()
         self.process.wait()
         self.process.stdout.close()
@@ -160,6 +166,30 @@ class Commands(unittest.TestCase):
         self.fails(NOT_FOUND, ".", "logs", "--attempt", 7, job)
         self.fails(NOT_FOUND, ".", "cp", f"{job}:", self.folder / "nowhere")
         self.assertIn(job, self.cli("stop", "--save", "--deadline", 5, "--message", "enough", job).stdout)
+
+    def test_who_is_told_of_jobs_is_added_tried_listed_and_removed(self):
+        hook = f"{self.site.hooks.origin}/told"
+        rule = self.json("notify", "add", "--webhook", hook, "--on", "finished,failed")["rule"]["id"]
+        self.assertIn(f"{hook} has taken it", self.cli("notify", "test", rule).stdout)
+        self.assertEqual(self.site.hooks.told("/told")[0]["what"], "test")
+        job = self.submit("--notify", hook)
+        file = self.make_folder("notify") / "job.yaml"
+        file.write_text("run: 'true'\nstateless: true\nnotify: nobody\n")
+        self.fails(USAGE, "'nobody' is neither an address", "submit", file)
+        file.write_text(f"run: 'true'\nstateless: true\nnotify: {hook}\n")
+        other = self.cli("submit", "--notify", "ann@example.org", file)
+        self.assertIn("a code was sent to ann@example.org", other.stderr)
+        listed = self.json("notify", "list", "--all")["rules"]
+        self.assertEqual({one["job"] for one in listed}, {"", job, other.stdout.strip()})
+        self.assertRegex(self.cli("notify", "list").stdout, f"{rule} .* finished,failed .* ok")
+        mail = next(one["id"] for one in listed if one["mail"])
+        self.fails(DENIED, "not the code of the mail", "notify", "confirm", mail, "00000000")
+        alone = self.cli("notify", "add", "--mail", "ann@example.org", "--job", job).stdout.strip()
+        for one in (rule, mail, alone):
+            self.cli("notify", "remove", one)
+        self.fails(NOT_FOUND, "no rule", "notify", "remove", rule)
+        self.fails(USAGE, "none of finished", "notify", "add", "--webhook", hook, "--on", "done")
+        self.cli("stop", job, other.stdout.strip())
 
     def test_a_job_that_is_told_to_save_by_a_file_is_submitted(self):
         job = self.cli("run", "--detach", "--no-upload", "--tell-file", "ctl/SAVE", "--", "true").stdout.strip()
