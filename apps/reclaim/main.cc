@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli_commands.h"
+#include "cli_condor_file.h"
 #include "cli_config.h"
 #include "cli_live.h"
 #include "cli_offers.h"
@@ -57,6 +58,8 @@ int submit(const SubmitFlags& flags) {
   print_warnings(*submission);
   if (flags.is_dry) return show_submission(*submission);
   return with_login([&](const Client& client) {
+    if (!submission->jobs.empty())
+      return submit_series(client, std::move(submission->jobs), kCondorClusterVariable);
     if (submission->tasks.empty()) return run_job(client, std::move(submission->options));
     return submit_tasks(client, std::move(submission->options), submission->tasks);
   });
@@ -74,6 +77,8 @@ Result<JobSpec> planned_job(const std::string& file, RunFlags flags) {
   RN_TRY(Submission submission, read_submission(submit));
   print_warnings(submission);
   const std::vector<std::uint32_t>& tasks = submission.tasks;
+  if (!submission.jobs.empty())
+    std::fprintf(stderr, "planned: the first of %zu jobs\n", submission.jobs.size());
   if (tasks.empty()) return std::move(submission.options.spec);
   std::fprintf(stderr, "planned: one of %zu jobs\n", tasks.size());
   return slurm_task(submission.options.spec, tasks, 0, 0);
@@ -199,7 +204,7 @@ void add_job(CLI::App* app, std::string& job) {
 void add_submit(Commands& commands, Options& o) {
   CLI::App* app = commands.add_prepared(
       "submit",
-      "Submit a job file (YAML or JSON), or a script with lines #SBATCH.",
+      "Submit a job file (YAML or JSON), a script with lines #SBATCH, or an HTCondor submit file.",
       [&o] { return submit(o.submit); }
   );
   app->add_option("file", o.submit.file, "the file, or - for standard input")
@@ -223,7 +228,8 @@ void add_submit(Commands& commands, Options& o) {
   );
   app->footer(
       "docs/guests.md lists the fields of a job file, docs/slurm-scripts.md what becomes of lines "
-      "#SBATCH. JSON with 'command' is taken as the API's JobSpec."
+      "#SBATCH, docs/htcondor-files.md of those of a submit file. JSON with 'command' is taken as "
+      "the API's JobSpec."
   );
 }
 

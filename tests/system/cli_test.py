@@ -213,6 +213,33 @@ class Commands(unittest.TestCase):
         file.write_text("#SBATCH --mem=1G\ntrue\n")
         self.fails(USAGE, "names no shell\n.*next: begin it with", "submit", file)
 
+    def test_a_submit_file_of_htcondor_is_submitted(self):
+        folder = self.make_folder("condor", **{"digits.csv": "1", "secret.txt": "not named"})
+        (folder / "train.sh").write_text("#!/bin/sh\ntrue\n")
+        file = folder / "train.sub"
+        file.write_text("executable = train.sh\narguments = \"$(Cluster) '$(x) y'\"\nrequest_memory = 1GB\n"
+                        "transfer_input_files = digits.csv\nrank = Memory\nqueue x in (a b)\n")
+        dry = self.cli("submit", "--dry-run", file, cwd=folder, RECLAIM_TOKEN="", RECLAIM_URL="")
+        spec = json.loads(dry.stdout)
+        self.assertEqual(spec["name"], "train.sh.0")
+        self.assertIn("'a y'", spec["command"][2])
+        self.assertIn("line 5: rank = Memory: machines cannot be chosen", dry.stderr)
+        self.assertRegex(dry.stderr, "nothing was submitted; .*/train.sh, .*/digits.csv would be uploaded; .* of 2 jobs")
+        made = self.cli("submit", "--image", "base", "--json", file, cwd=folder)
+        jobs = [json.loads(line)["job"] for line in made.stdout.splitlines()]
+        self.assertEqual([job["spec"]["name"] for job in jobs], ["train.sh.0", "train.sh.1"])
+        self.assertEqual(jobs[1]["spec"]["env"]["_CONDOR_CLUSTER_ID"], str(jobs[0]["number"]))
+        self.assertEqual(jobs[0]["spec"]["workspace"], jobs[1]["spec"]["workspace"])
+        self.assertNotEqual(set(jobs[0]["spec"]["workspace"]), {"0"})
+        self.cli("stop", *(job["id"] for job in jobs))
+        self.fails(USAGE, "is an array of jobs", "submit", "--wait", file)
+        file.write_text("executable = train.sh\nuniverse = parallel\nqueue\n")
+        self.fails(USAGE, "line 2: universe = parallel: a job runs on one machine\n.*next: ask for", "submit", file)
+        file.write_text("executable = train.sh\nrequest_memory = 1GB\n")
+        self.fails(USAGE, "has no statement queue\n.*next: add one", "submit", file)
+        file.write_text("executable = gone.sh\nrequest_memory = 1GB\nqueue\n")
+        self.fails(NOT_FOUND, "there is no file .*/gone.sh\n.*next: name a file", "submit", file)
+
     def test_a_job_is_planned_before_it_is_submitted(self):
         file = self.make_folder("planned") / "job.yaml"
         file.write_text("run: 'true'\nresources: {gpu: '24GB:64'}\n")
