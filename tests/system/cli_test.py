@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -264,6 +265,45 @@ class Commands(unittest.TestCase):
         self.cli("plan", file, status=NO_PLAN, RECLAIM_TOKEN=self.site.token.replace(".", ".0", 2))
         with open("/dev/full", "w") as full:
             self.cli("plan", file, status=NO_PLAN, stdout=full)
+
+    def test_jobs_that_have_ended_are_listed(self):
+        job = self.submit("--name", "ended")
+        self.cli("stop", job)
+        found = {one["job"]: one for one in self.json("history", "--since", "1h", "--limit", 1000)["jobs"]}
+        self.assertEqual((found[job]["state"], found[job]["name"], found[job]["hosts"]), ("cancelled", "ended", []))
+        self.assertNotIn(job, str(self.json("history", "--status", "failed")))
+        self.assertRegex(self.cli("history", "--status", "cancelled").stdout, f"{job} +ended +cancelled ")
+        self.fails(USAGE, "--since: ", "history", "--since", "soon")
+        self.fails(USAGE, "not in", "history", "--status", "running")
+
+    def test_shells_complete_what_the_site_has(self):
+        job = self.submit("--name", "completed")
+        scripts = {shell: self.cli("completion", shell).stdout for shell in ("bash", "zsh", "fish")}
+        environment = {**self.site.environment, "PATH": f"{pathlib.Path(program('reclaim')).parent}:{os.environ['PATH']}"}
+
+        def bash(*words, **more):
+            script = 'source /dev/stdin; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _reclaim; echo "${COMPREPLY[@]}"'
+            return subprocess.run(["bash", "-euc", script, "x", "reclaim", *words], input=scripts["bash"], timeout=20,
+                                  env={**environment, **more}, capture_output=True, text=True, check=True).stdout.split()
+
+        self.assertIn(job, bash("stop", "j-"))
+        self.assertEqual(bash("logs", job[:-1]), [job])
+        self.assertEqual(bash("cp", job), [f"{job}:"])
+        self.assertIn("base", bash("run", "--image", "b"))
+        self.assertEqual(bash("events", "--ki"), ["--kind"])
+        self.cli("stop", job)
+        self.assertNotIn(job, bash("stop", "j-"))
+        with socket.socket() as silent:  # takes connections, and says nothing
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            began = time.monotonic()
+            self.assertEqual(bash("stop", "", RECLAIM_URL=f"https://127.0.0.1:{silent.getsockname()[1]}"), [])
+            self.assertLess(time.monotonic() - began, 3)
+        self.assertEqual(bash("stop", "", RECLAIM_TOKEN="", RECLAIM_URL=""), [])
+        if found := shutil.which("fish"):
+            said = subprocess.run([found, "--no-config", "-c", f"source; complete -C 'reclaim logs {job[:-1]}'"],
+                                  input=scripts["fish"], env=environment, capture_output=True, text=True, check=True)
+            self.assertRegex(said.stdout, rf"^{job}\t\d+ cancelled completed$")
 
     def test_what_is_lent_and_used_is_shown(self):
         self.assertEqual(self.json("offers")["offers"], [])
