@@ -147,7 +147,7 @@ constexpr std::string_view kBashWalk = R"sh(  COMPREPLY=()
     '') mapfile -t COMPREPLY < <(compgen -W "${words["=$path"]}" -- "$cur") ;;
     value | file) ;;
     folder) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
-    =*) mapfile -t COMPREPLY < <(compgen -W "${kind#=}" -- "$cur") ;;
+    "="*) mapfile -t COMPREPLY < <(compgen -W "${kind#=}" -- "$cur") ;;
     *)
       word=$("$program" __complete "$kind" ${cur:+"$cur"} 2>/dev/null </dev/null | cut -f 1)
       mapfile -t COMPREPLY < <(compgen -W "$word" -- "$cur")
@@ -210,7 +210,7 @@ constexpr std::string_view kZshWalk =
     value) return 1 ;;
     file) _files ;;
     folder) _files -/ ;;
-    =*) compadd -- ${=kind#=} ;;
+    "="*) compadd -- ${=kind#=} ;;
     *)
       line=$("${(Q)words[1]}" __complete $kind ${cur:+"$cur"} 2>/dev/null </dev/null)
       for line in ${(f)line}; do

@@ -9,7 +9,7 @@
 #include "cli_print.h"
 
 #include "base/printable.h"
-#include "io/url.h"
+#include "io/http.h"
 #include "model/codec_detail.h"
 
 namespace rn::cli {
