@@ -161,7 +161,7 @@ std::string bash_script(
 ) {
   std::string text = "_" + program +
                      "() {\n"
-                     "  local cur=${COMP_WORDS[COMP_CWORD]} program=${COMP_WORDS[0]/#\\~/$HOME}\n"
+                     "  local cur=${COMP_WORDS[COMP_CWORD]} program=${COMP_WORDS[0]/#\\~/${HOME-}}\n"
                      "  local path= kind= word i place=0\n"
                      "  local -A words=(\n";
   for (const CompletedCommand& command : commands) {
