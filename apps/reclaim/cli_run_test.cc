@@ -139,6 +139,42 @@ TEST(CliRun, an_array_is_one_job_for_each_task_and_is_stopped_as_a_whole) {
   EXPECT_EQ(stop_jobs(admin, {.jobs = {"a-none"}}), 3);
 }
 
+TEST(CliRun, jobs_of_one_file_have_files_of_their_own_and_all_know_the_first) {
+  const LiveSite site;
+  site.add_base_image();
+  const Client admin = client_of(site, site.admin());
+  const ScratchFolder folder;
+  for (const char* name : {"/a.csv", "/b.csv"}) std::ofstream(folder.path() + name) << name;
+  std::vector<RunOptions> jobs(3);
+  for (RunOptions& one : jobs) {
+    one.spec.command = {"true"};
+    one.folder = folder.path();
+    one.inputs = {{folder.path() + "/a.csv", "in.csv", false}};
+  }
+  jobs[2].inputs[0].from = folder.path() + "/b.csv";
+
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(submit_series(admin, jobs, "FIRST"), 0);
+  std::istringstream ids(testing::internal::GetCapturedStdout());
+  std::vector<Job> made;
+  for (std::string id; std::getline(ids, id);) made.push_back(*admin.get_as<Job>("/v1/jobs/" + id));
+
+  ASSERT_EQ(made.size(), 3u);
+  EXPECT_EQ(made[2].spec.env.at("FIRST"), std::to_string(made[0].number));
+  EXPECT_FALSE(made[0].spec.env.contains("FIRST"));
+  EXPECT_NE(made[0].spec.workspace, Digest{});
+  EXPECT_EQ(made[1].spec.workspace, made[0].spec.workspace);
+  EXPECT_NE(made[2].spec.workspace, made[0].spec.workspace);
+
+  jobs[1].inputs[0].from = folder.path() + "/gone.csv";
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(submit_series(admin, jobs, "FIRST"), 3);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(testing::internal::GetCapturedStdout(), "") << "the first one is there";
+  EXPECT_NE(said.find("jobs 1 to 2 of the file are not submitted: "), said.npos) << said;
+}
+
 TEST(CliNodes, a_node_that_is_away_is_listed_and_revoked_by_its_hostname_when_that_is_confirmed) {
   const LiveSite site;
   const Client admin = client_of(site, site.admin());

@@ -29,10 +29,11 @@ struct SubmitFlags {
 struct Submission {
   RunOptions options;
   ArrayTasks tasks;                   ///< one job for each; none = one job
+  std::vector<RunOptions> jobs;       ///< all, where they differ in more; `options` is the first
   std::vector<std::string> warnings;  ///< each with the file's name in front
 };
 
-/// Reads a job file or a script with lines #SBATCH; blocks on standard input. Every error has the
+/// Reads a job file, a script with lines #SBATCH, or an HTCondor submit file; blocks on standard input. Every error has the
 /// file's name and what to do.
 Result<Submission> read_submission(const SubmitFlags& flags);
 

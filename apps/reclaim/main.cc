@@ -7,7 +7,11 @@
 #include <vector>
 
 #include "cli_commands.h"
+#include "cli_complete.h"
+#include "cli_completion.h"
+#include "cli_condor_file.h"
 #include "cli_config.h"
+#include "cli_history.h"
 #include "cli_live.h"
 #include "cli_notify.h"
 #include "cli_offers.h"
@@ -57,6 +61,8 @@ int submit(const SubmitFlags& flags) {
   print_warnings(*submission);
   if (flags.is_dry) return show_submission(*submission);
   return with_login([&](const Client& client) {
+    if (!submission->jobs.empty())
+      return submit_series(client, std::move(submission->jobs), kCondorClusterVariable);
     if (submission->tasks.indices.empty()) return run_job(client, std::move(submission->options));
     return submit_array(client, std::move(submission->options), submission->tasks);
   });
@@ -75,6 +81,8 @@ Result<JobSpec> planned_job(const std::string& file, RunFlags flags) {
   print_warnings(submission);
   const std::size_t tasks = submission.tasks.indices.size();
   if (tasks > 0) std::fprintf(stderr, "planned: one of %zu jobs\n", tasks);
+  if (!submission.jobs.empty())
+    std::fprintf(stderr, "planned: the first of %zu jobs\n", submission.jobs.size());
   return std::move(submission.options.spec);
 }
 
@@ -175,6 +183,7 @@ struct Options {
   LogsOptions logs;
   StopOptions stop;
   EventsOptions events;
+  HistoryOptions history;
   NotifyOptions notify;
   api::TokenRequest token;
   std::string job;
@@ -193,20 +202,22 @@ void add_json(CLI::App* app, bool& is_json) {
 }
 
 void add_job(CLI::App* app, std::string& job) {
-  app->add_option("job", job, "id or number")->required()->check(name_word);
+  app->add_option("job", job, "id or number")->required()->check(name_word)->type_name("JOB");
 }
 
 void add_submit(Commands& commands, Options& o) {
   CLI::App* app = commands.add_prepared(
       "submit",
-      "Submit a job file (YAML or JSON), or a script with lines #SBATCH.",
+      "Submit a job file (YAML or JSON), a script with lines #SBATCH, or an HTCondor submit file.",
       [&o] { return submit(o.submit); }
   );
   app->add_option("file", o.submit.file, "the file, or - for standard input")
       ->required()
-      ->check(filled);
+      ->check(filled)
+      ->type_name("FILE");
   app->add_option("--data", o.submit.data, "data set beside those of the file, repeatable")
-      ->take_all();
+      ->take_all()
+      ->type_name("DATA");
   app->add_option(
          "--after",
          o.submit.after,
@@ -214,7 +225,8 @@ void add_submit(Commands& commands, Options& o) {
   )
       ->take_all();
   app->add_option("--image", o.submit.image, "image of the allow list, in place of the file's")
-      ->check(filled);
+      ->check(filled)
+      ->type_name("IMAGE");
   add_notify(*app, o.submit.notify);
   app->add_flag("--wait", o.submit.waits, "watch it and bring its outputs back, as 'run' does");
   app->add_flag("--json", o.submit.is_json, "the answer as JSON")->excludes("--wait");
@@ -230,7 +242,8 @@ void add_submit(Commands& commands, Options& o) {
   );
   app->footer(
       "docs/guests.md lists the fields of a job file, docs/slurm-scripts.md what becomes of lines "
-      "#SBATCH. JSON with 'command' is taken as the API's JobSpec."
+      "#SBATCH, docs/htcondor-files.md of those of a submit file. JSON with 'command' is taken as "
+      "the API's JobSpec."
   );
 }
 
@@ -244,7 +257,8 @@ void add_plan(Commands& commands, Options& o) {
   app->add_option(
          "file", o.plan_file, "a job file, or - for standard input (default: a job of these flags)"
   )
-      ->check(filled);
+      ->check(filled)
+      ->type_name("FILE");
   add_place_flags(*app, o.plan);
   add_json(app, o.is_json);
   app->footer(
@@ -261,6 +275,17 @@ void add_job_commands(Commands& commands, Options& o) {
   app->add_flag("-a,--all", o.ps.all, "finished ones too");
   add_number(*app, "-n,--limit", o.ps.limit, "at most so many", 1u, kRowsMax);
   add_json(app, o.ps.is_json);
+
+  app = commands.add(
+      "history",
+      "List my jobs that have ended: when, where, attempts, work done again, exit code.",
+      [&o](const Client& c) { return history(c, o.history); }
+  );
+  app->add_option("--since", o.history.since, "that ended in this time: 12h, 7d")->check(filled);
+  app->add_option("--status", o.history.status, "that ended so")
+      ->check(CLI::IsMember({"succeeded", "failed", "cancelled"}));
+  add_number(*app, "-n,--limit", o.history.limit, "the newest so many", 1u, kRowsMax);
+  add_json(app, o.history.is_json);
 
   app = commands.add("show", "Everything about one job.", [&o](const Client& c) {
     return show_job(c, o.job, o.is_json);
@@ -285,7 +310,8 @@ void add_job_commands(Commands& commands, Options& o) {
   app = commands.add("stop", "Stop jobs.", [&o](const Client& c) { return stop_jobs(c, o.stop); });
   app->add_option("job", o.stop.jobs, "ids or numbers; of an array, its id")
       ->required()
-      ->check(name_word);
+      ->check(name_word)
+      ->type_name("JOB");
   app->add_flag("--save", o.stop.saves_first, "let it save first");
   add_number(*app, "--deadline", o.stop.deadline_s, "seconds for --save", 1u, kStopDeadlineMaxS)
       ->needs("--save");
@@ -294,8 +320,8 @@ void add_job_commands(Commands& commands, Options& o) {
   app = commands.add("cp", "Copy a job's outputs: JOB:path FOLDER.", [&o](const Client& c) {
     return copy(c, o.from, o.to);
   });
-  app->add_option("from", o.from, "JOB:path; JOB: for all")->required();
-  app->add_option("to", o.to, "folder")->capture_default_str()->check(filled);
+  app->add_option("from", o.from, "JOB:path; JOB: for all")->required()->type_name("JOB:PATH");
+  app->add_option("to", o.to, "folder")->capture_default_str()->check(filled)->type_name("FOLDER");
 }
 
 /// The answer of a person; anything but yes is no.
@@ -311,8 +337,9 @@ void add_site_commands(Commands& commands, Options& o) {
     return o.why_node.empty() ? nodes(c, o.is_json) : node_hazard(c, o.why_node, o.is_json);
   });
   app->add_option(
-      "--why", o.why_node, "NODE: how likely its owner takes it back soon, and how that is known"
-  );
+         "--why", o.why_node, "NODE: how likely its owner takes it back soon, and how that is known"
+  )
+      ->type_name("NODE");
   add_json(app, o.is_json);
   app->footer("'reclaim nodes revoke NODE' takes one out for good.");
   CLI::App* revoke = commands.add(
@@ -325,7 +352,10 @@ void add_site_commands(Commands& commands, Options& o) {
         return revoke_node(c, options);
       }
   );
-  revoke->add_option("node", o.name, "id, or hostname")->required()->check(filled);
+  revoke->add_option("node", o.name, "id, or hostname")
+      ->required()
+      ->check(filled)
+      ->type_name("NODE");
   revoke->add_flag("-y,--yes", o.is_sure, "on a terminal: do not ask");
   add_json(revoke, o.is_json);
 
@@ -349,8 +379,8 @@ void add_site_commands(Commands& commands, Options& o) {
   app = commands.add("events", "What happened, from the audit log.", [&o](const Client& c) {
     return events(c, o.events);
   });
-  app->add_option("--job", o.events.job, "of this job")->check(name_word);
-  app->add_option("--node", o.events.node, "of this node")->check(name_word);
+  app->add_option("--job", o.events.job, "of this job")->check(name_word)->type_name("JOB");
+  app->add_option("--node", o.events.node, "of this node")->check(name_word)->type_name("NODE");
   app->add_option("--kind", o.events.kind, "kinds that begin so: job., reclaim.");
   add_number(*app, "-n,--limit", o.events.limit, "the newest so many", 1u, kRowsMax);
   add_json(app, o.events.is_json);
@@ -371,15 +401,20 @@ void add_image_commands(CLI::App& app, Commands& commands, Options& o) {
   add->add_option("name", o.name, "its name")->required()->check(name_word);
   add->add_option("archive", o.archive, "what 'docker save' or 'docker export' wrote")
       ->required()
-      ->check(filled);
-  add->add_option("--base", o.base, "the listed image that it is built on (needed from users)");
+      ->check(filled)
+      ->type_name("FILE");
+  add->add_option("--base", o.base, "the listed image that it is built on (needed from users)")
+      ->type_name("IMAGE");
   CLI::App* save =
       commands
           .add(*image, "save", "Fetch an image's archive, to build on it.", [&o](const Client& c) {
             return save_image(c, {o.name, o.archive, o.is_sure});
           });
-  save->add_option("name", o.name, "its name")->required()->check(name_word);
-  save->add_option("file", o.archive, "where to write it")->required()->check(filled);
+  save->add_option("name", o.name, "its name")->required()->check(name_word)->type_name("IMAGE");
+  save->add_option("file", o.archive, "where to write it")
+      ->required()
+      ->check(filled)
+      ->type_name("FILE");
   save->add_flag("--force", o.is_sure, "replace a file that is there");
   CLI::App* ls = commands.add(*image, "ls", "List images.", [&o](const Client& c) {
     return list_images(c, o.is_json);
@@ -388,7 +423,7 @@ void add_image_commands(CLI::App& app, Commands& commands, Options& o) {
   CLI::App* rm = commands.add(*image, "rm", "Take an image off the list.", [&o](const Client& c) {
     return remove_image(c, o.name);
   });
-  rm->add_option("name", o.name, "its name")->required()->check(name_word);
+  rm->add_option("name", o.name, "its name")->required()->check(name_word)->type_name("IMAGE");
 }
 
 void add_token_commands(CLI::App& app, Commands& commands, Options& o) {
@@ -403,7 +438,10 @@ void add_token_commands(CLI::App& app, Commands& commands, Options& o) {
         return create_token(c, o.token, o.is_json);
       }
   );
-  create->add_option("--lab", o.token.lab, "the lab")->required()->check(name_word);
+  create->add_option("--lab", o.token.lab, "the lab")
+      ->required()
+      ->check(name_word)
+      ->type_name("LAB");
   CLI::Option* const user =
       create->add_option("--user", o.token.user, "make a user token for this user instead")
           ->check(name_word);
@@ -467,6 +505,34 @@ void add_notify_commands(CLI::App& app, Commands& commands, Options& o) {
   with_rule("remove", "Remove a rule.", remove_notification);
 }
 
+void add_completion(CLI::App& app, Commands& commands, Options& o) {
+  CLI::App* completion = commands.add_prepared(
+      "completion",
+      "Print a script by which a shell completes commands, flags, and what the site has.",
+      [&app, &o] {
+        const std::string script = completion_script(completed_commands(app), "reclaim", o.name);
+        std::fputs(script.c_str(), stdout);
+        return 0;
+      }
+  );
+  completion->add_option("shell", o.name, "which one")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  completion->footer(
+      "bash: source <(reclaim completion bash)\n"
+      "zsh:  source <(reclaim completion zsh), after compinit\n"
+      "fish: reclaim completion fish | source\n"
+      "Debian's package installs all three."
+  );
+  // What the scripts call; without a group it is not shown.
+  CLI::App* live = commands.add_prepared("__complete", "What a shell asks for.", [&o] {
+    return complete_live(o.name, o.from);
+  });
+  live->group("");
+  live->add_option("kind", o.name)->required();
+  live->add_option("prefix", o.from);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -493,6 +559,7 @@ int main(int argc, char** argv) {
   add_image_commands(app, commands, options);
   add_token_commands(app, commands, options);
   add_notify_commands(app, commands, options);
+  add_completion(app, commands, options);
   return run_command_line(
       app,
       argc,

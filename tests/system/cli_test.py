@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -248,6 +249,33 @@ class Commands(unittest.TestCase):
         file.write_text("#SBATCH --mem=1G\ntrue\n")
         self.fails(USAGE, "names no shell\n.*next: begin it with", "submit", file)
 
+    def test_a_submit_file_of_htcondor_is_submitted(self):
+        folder = self.make_folder("condor", **{"digits.csv": "1", "secret.txt": "not named"})
+        (folder / "train.sh").write_text("#!/bin/sh\ntrue\n")
+        file = folder / "train.sub"
+        file.write_text("executable = train.sh\narguments = \"$(Cluster) '$(x) y'\"\nrequest_memory = 1GB\n"
+                        "transfer_input_files = digits.csv\nrank = Memory\nqueue x in (a b)\n")
+        dry = self.cli("submit", "--dry-run", file, cwd=folder, RECLAIM_TOKEN="", RECLAIM_URL="")
+        spec = json.loads(dry.stdout)
+        self.assertEqual(spec["name"], "train.sh.0")
+        self.assertIn("'a y'", spec["command"][2])
+        self.assertIn("line 5: rank = Memory: machines cannot be chosen", dry.stderr)
+        self.assertRegex(dry.stderr, "nothing was submitted; .*/train.sh, .*/digits.csv would be uploaded; .* 2 jobs")
+        made = self.cli("submit", "--image", "base", "--json", file, cwd=folder)
+        jobs = [json.loads(line)["job"] for line in made.stdout.splitlines()]
+        self.assertEqual([job["spec"]["name"] for job in jobs], ["train.sh.0", "train.sh.1"])
+        self.assertEqual(jobs[1]["spec"]["env"]["_CONDOR_CLUSTER_ID"], str(jobs[0]["number"]))
+        self.assertEqual(jobs[0]["spec"]["workspace"], jobs[1]["spec"]["workspace"])
+        self.assertNotEqual(set(jobs[0]["spec"]["workspace"]), {"0"})
+        self.cli("stop", *(job["id"] for job in jobs))
+        self.fails(USAGE, "is an array of jobs", "submit", "--wait", file)
+        file.write_text("executable = train.sh\nuniverse = parallel\nqueue\n")
+        self.fails(USAGE, "line 2: universe = parallel: a job runs on one machine\n.*next: ask for", "submit", file)
+        file.write_text("executable = train.sh\nrequest_memory = 1GB\n")
+        self.fails(USAGE, "has no statement queue\n.*next: add one", "submit", file)
+        file.write_text("executable = gone.sh\nrequest_memory = 1GB\nqueue\n")
+        self.fails(NOT_FOUND, "there is no file .*/gone.sh\n.*next: name a file", "submit", file)
+
     def test_a_job_is_planned_before_it_is_submitted(self):
         file = self.make_folder("planned") / "job.yaml"
         file.write_text("run: 'true'\nresources: {gpu: '24GB:64'}\n")
@@ -272,6 +300,51 @@ class Commands(unittest.TestCase):
         self.cli("plan", file, status=NO_PLAN, RECLAIM_TOKEN=self.site.token.replace(".", ".0", 2))
         with open("/dev/full", "w") as full:
             self.cli("plan", file, status=NO_PLAN, stdout=full)
+
+    def test_jobs_that_have_ended_are_listed(self):
+        job = self.submit("--name", "ended")
+        self.cli("stop", job)
+        found = {one["job"]: one for one in self.json("history", "--since", "1h", "--limit", 1000)["jobs"]}
+        self.assertEqual((found[job]["state"], found[job]["name"], found[job]["hosts"]), ("cancelled", "ended", []))
+        self.assertNotIn(job, str(self.json("history", "--status", "failed")))
+        self.assertRegex(self.cli("history", "--status", "cancelled").stdout, f"{job} +ended +cancelled ")
+        self.fails(USAGE, "--since: ", "history", "--since", "soon")
+        self.fails(USAGE, "not in", "history", "--status", "running")
+
+    def test_shells_complete_what_the_site_has(self):
+        job = self.submit("--name", "completed")
+        scripts = {shell: self.cli("completion", shell).stdout for shell in ("bash", "zsh", "fish")}
+        folder = pathlib.Path(program("reclaim")).parent
+        environment = {**self.site.environment, "PATH": f"{folder}:{os.environ['PATH']}"}
+
+        def bash(*words, **more):
+            script = 'source /dev/stdin; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _reclaim; echo "${COMPREPLY[@]}"'
+            done = subprocess.run(["bash", "-euc", script, "x", "reclaim", *words], input=scripts["bash"], timeout=20,
+                                  env={**environment, **more}, capture_output=True, text=True, check=True)
+            return done.stdout.split()
+
+        def offers(wanted, *words):  # a machine with much else to do may need more than 300 ms
+            wait_until(f"{wanted} behind {words}", lambda: wanted in bash(*words), 20)
+
+        offers(job, "stop", "j-")
+        offers(job, "logs", job[:-1])
+        offers(f"{job}:", "cp", job)
+        offers("base", "run", "--image", "b")
+        self.assertEqual(bash("events", "--ki"), ["--kind"])
+        self.cli("stop", job)
+        self.assertNotIn(job, bash("stop", "j-"))
+        with socket.socket() as silent:  # takes connections, and says nothing
+            silent.bind(("127.0.0.1", 0))
+            silent.listen()
+            began = time.monotonic()
+            self.assertEqual(bash("stop", "", RECLAIM_URL=f"https://127.0.0.1:{silent.getsockname()[1]}"), [])
+            self.assertLess(time.monotonic() - began, 3)
+        self.assertEqual(bash("stop", "", RECLAIM_TOKEN="", RECLAIM_URL=""), [])
+        if found := shutil.which("fish"):
+            (self.folder / "script.fish").write_text(scripts["fish"])
+            words = [found, "--no-config", "-c", f"source script.fish; complete -C 'reclaim logs {job[:-1]}'"]
+            wait_until("fish's offer", lambda: re.match(rf"{job}\t\d+ cancelled completed\n", subprocess.run(
+                words, cwd=self.folder, env=environment, capture_output=True, text=True, check=True).stdout), 20)
 
     def test_what_is_lent_and_used_is_shown(self):
         self.assertEqual(self.json("offers")["offers"], [])
