@@ -400,7 +400,8 @@ class CommandsOfSlurm(Guest):
         self.assertEqual(self.said("squeue -h -j 16_3 -o '%i %A %F %K'", array), "16_3 17 16 3\n")
 
     def test_another_job_is_none_of_its_business(self):
-        for line in ("scontrol requeue 18", "scontrol requeue 17_1", "scontrol show job 18", "scancel 18", "squeue -j 18"):
+        for line in ("scontrol requeue 18", "scontrol requeue 17_1", "scontrol show job 18", "scancel 18",
+                     "squeue -j 18"):
             ends, log = self.run_slurm(line)
             self.assertEqual(ends, "exit 1", line)
             self.assertIn("Invalid job id specified", log)

@@ -15,6 +15,12 @@ import sys
 import time
 import zipfile
 
+
+def say(words):
+    """In one piece: ranks share the output."""
+    os.write(1, f"{words}\n".encode())
+
+
 devices = int(sys.argv[1])
 is_slurm = "SLURM_NTASKS" in os.environ and os.environ.get("SLURM_JOB_NAME") not in ("bash", "interactive")
 others, received_sigterm = [], False
@@ -26,19 +32,19 @@ if is_slurm:
     if int(os.environ["SLURM_NTASKS_PER_NODE"]) != devices:
         raise ValueError("the number of devices is not that of the tasks of a node")
     address = os.environ.get("SLURM_NODELIST", "127.0.0.1").split(" ")[0].split(",")[0]
-    print(f"rank={rank} of {world} at {address}:{int(os.environ['SLURM_JOB_ID'][-4:]) + 15000}", flush=True)
+    say(f"rank={rank} of {world} at {address}:{int(os.environ['SLURM_JOB_ID'][-4:]) + 15000}")
 else:
     world, rank = devices, int(os.environ.get("LOCAL_RANK", 0))
     if rank == 0:
         others = [subprocess.Popen([sys.executable, *sys.argv], env={**os.environ, "LOCAL_RANK": str(one)})
                   for one in range(1, world)]
-    print(f"rank={rank} of {world} without Slurm", flush=True)
+    say(f"rank={rank} of {world} without Slurm")
 
 
 def save(path):
     """As torch.save: a zip archive, written in place."""
     if rank == 0:
-        print(f"saves step={step} as {path}", flush=True)
+        say(f"saves step={step} as {path}")
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("global_step", str(step))
 
@@ -48,7 +54,7 @@ def numbers():
 
 
 def slurm_sigusr_handler_fn(signum, _):
-    print(f"rank={rank} Handling auto-requeue signal: {signum}", flush=True)
+    say(f"rank={rank} Handling auto-requeue signal: {signum}")
     save(f"hpc_ckpt_{max(numbers(), default=0) + 1}.ckpt")
     if rank != 0:
         return
@@ -61,12 +67,12 @@ def slurm_sigusr_handler_fn(signum, _):
         result = subprocess.call(cmd)
     except FileNotFoundError:
         result = subprocess.call(" ".join(cmd), shell=True)
-    print(f"Requeued SLURM job: {job_id}" if result == 0 else f"Requeuing failed with {result}", flush=True)
+    say(f"Requeued SLURM job: {job_id}" if result == 0 else f"Requeuing failed with {result}")
 
 
 def sigterm_notifier_fn(signum, _):
     global received_sigterm
-    print(f"rank={rank} Received SIGTERM: {signum}", flush=True)
+    say(f"rank={rank} Received SIGTERM: {signum}")
     if not received_sigterm:
         for other in others:
             other.send_signal(signum)
@@ -81,7 +87,7 @@ if os.path.exists(newest):
 if is_slurm:
     signal.signal(signal.SIGUSR1, slurm_sigusr_handler_fn)
 signal.signal(signal.SIGTERM, sigterm_notifier_fn)
-print(f"rank={rank} begin step={step}", flush=True)
+say(f"rank={rank} begin step={step}")
 while True:
     time.sleep(0.2)  # a batch
     step += 1
