@@ -10,9 +10,9 @@ image_threads() {
 
 # image_run ROOT COMMAND…: runs COMMAND in the unpacked image ROOT as uid 10001 with a read-only root, a writable /tmp
 # and no network; with IMAGE_LOOPBACK=1 its loopback is up, as a guest's is. IMAGE_WORK=FOLDER is mounted on /workspace,
-# writable, and is where it starts. IMAGE_CPUS=N (default 1) starts as many threads as a job that asked for N processors:
-# sums come out different in their last bits with another number. The mount namespace is private and the child dies with
-# its parent: nothing is left behind however it ends.
+# writable, and is where it starts. IMAGE_CPUS=N (default 1) starts as many threads as a job that asked for N
+# processors: sums come out different in their last bits with another number. The mount namespace is private and the
+# child dies with its parent: nothing is left behind however it ends.
 image_run() {
   local root=$1 threads
   shift

@@ -36,7 +36,7 @@ int run(const rn::warden::CgroupRoots& roots, const std::string& group, char** c
   return 127;
 }
 
-int signal(const rn::warden::CgroupRoots& roots, const std::string& group, int number) {
+int signal_in(const rn::warden::CgroupRoots& roots, const std::string& group, int number) {
   const auto pids = rn::warden::signal_catchers(roots, group, number);
   if (!pids) return complain(pids.error());
   for (const pid_t pid : *pids) std::cout << pid << "\n";
@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
   const auto roots = rn::warden::probe_cgroups();
   if (!roots) return complain(roots.error());
   if (verb == "run" && argc > 3) return run(*roots, argv[2], argv + 3);
-  if (verb == "signal" && argc > 3) return signal(*roots, argv[2], std::atoi(argv[3]));
+  if (verb == "signal" && argc > 3) return signal_in(*roots, argv[2], std::atoi(argv[3]));
   if (verb == "remove") {
     const auto removed = rn::warden::remove_cgroup(*roots, argv[2]);
     return removed ? 0 : complain(removed.error());

@@ -16,7 +16,7 @@ from guests import GUESTS  # noqa: E402
 from rn_site import python_image  # noqa: E402
 from stories import Site  # noqa: E402
 
-LENDS = {"guest_disk_mib": 4096, "guest_memory_mib": 2048, "guest_cpu_each_milli": 180, "notice_s": 40}
+LENDS = {"guest_disk_mib": 4096, "guest_memory_mib": 2048, "guest_cpu_each_milli": 160, "notice_s": 40}
 SMALL = ["--cpus", "0.2", "--cpus-min", "0.1", "--memory", "64MB", "--disk", "64MB"]
 SBATCH = """#!/bin/bash
 #SBATCH --job-name={name}
@@ -92,6 +92,8 @@ def submit_all():
                   "submitit_like.py")
     for kind in ("jit", "default"):
         run(f"hf-{kind}", "--image", "python", "--", "python3", "hf_like.py", kind, scripts=["hf_like.py"])
+    run("orbax", "--image", "python", "--checkpoint", "ckpt/*/", "--", "python3", "orbax_like.py",
+        scripts=["orbax_like.py"])
     run("oar", "--signal", "USR2", "--", "sh", "-c",
         COUNTS.format(save="trap 'save; exit 99' USR2; " + LOOP))
     run("plain", "--", "sh", "-c", COUNTS.format(save=LOOP.replace("done", "[ $((n % 20)) != 0 ] || save; done")))
@@ -204,6 +206,12 @@ class TrainerByDefault(Moved, unittest.TestCase):
 
     job = "hf-default"
     since = -2
+
+
+class OrbaxOnOneHost(Moved, unittest.TestCase):
+    """SIGTERM, on which it saves at the next step and ends by itself."""
+
+    job = "orbax"
 
 
 class Oar(Moved, unittest.TestCase):
