@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own torchrun, with the PyTorch of the base image, in a control group as a guest has one: the warden's choice
-of whom to signal finds the ranks, and neither the launcher, which would end them, nor the workers that they forked.
+"""PyTorch's own torchrun, with the PyTorch of the base image, in a control group as a guest has one: the warden's
+choice of whom to signal finds the ranks, and neither the launcher, which would end them, nor their forked workers.
 
     tests/system/torchrun_test.py CATCHERS       root; the image is unpacked into memory"""
 import contextlib

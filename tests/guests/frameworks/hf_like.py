@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 
-SAVE_STEPS = 10
+SAVE_STEPS = 15
 is_jit = sys.argv[1] == "jit"
 checkpoint_requested, is_saved = False, threading.Event()
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls and signals of a training with JAX and Orbax on one host, without these, which Debian does not have. As their
-documents have it: the preemption-sync service catches SIGTERM; CheckpointManager.reached_preemption(step) is true from
-the next step on, and the manager saves then, into STEP.orbax-checkpoint-tmp-TIME, which gets its name STEP at the end.
-The script ends by itself, and goes on from latest_step().
+"""The calls and signals of a training with JAX and Orbax on one host, without these, which Debian does not have. As
+their documents have it: the preemption-sync service catches SIGTERM; CheckpointManager.reached_preemption(step) is true
+from the next step on, and the manager saves then, into STEP.orbax-checkpoint-tmp-TIME, which gets its name STEP at the
+end. The script ends by itself, and goes on from latest_step().
 
 python3 orbax_like.py"""
 import os
