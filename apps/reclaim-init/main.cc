@@ -25,6 +25,7 @@
 #include "hook.h"
 #include "init_log.h"
 #include "leave.h"
+#include "metadata.h"
 #include "slurm.h"
 #include "word.h"
 #include <fcntl.h>
@@ -212,7 +213,9 @@ int supervise(pid_t command, int output, int signals, Telling& telling, Log& log
   for (int status = 0; waitpid(-1, &status, 0) > 0 || errno == EINTR;) {
   }
   if (is_output_open) pump(output, log, 1024);
-  return telling.leaving.is_asked() ? telling.leaving.code() : code;
+  if (telling.leaving.is_asked()) return telling.leaving.code();
+  // As for who is signalled: whoever leaves after that has left because of it.
+  return code == 0 && telling.api.has_told_to_leave() ? kQueueAgain : code;
 }
 
 /// What stands before the log's limit in our arguments. False if it cannot be.
@@ -243,6 +246,9 @@ void begin_telling(
   if (options.hook != nullptr) telling.hook.set(options.hook, output, mask);
   if (options.has_api && !telling.api.begin())
     log.say("it cannot be told to save, for want of /reclaim/api.sock", strerror(errno));
+  const int port = metadata_port(variable(kMetadataVariable, ""));
+  if (port != 0 && !telling.api.begin_metadata(port))
+    log.say("it cannot ask for its instance's metadata", strerror(errno));
   if (options.has_slurm) telling.leaving.begin();
   if (telling.is_on()) telling.watch.begin();
 }

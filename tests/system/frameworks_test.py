@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Commands of Slurm inside jobs, on real daemons: programs that call them by themselves are saved at an owner's notice
-and go on on another machine, and a job that asks to be queued again is. A class for each kind of program. Lightning,
-submitit and transformers are not in Debian: guests make the calls and take the signals that their sources document
-(tests/guests/frameworks), and nothing here shows that these themselves run."""
+"""Programs that were written for other systems, on real daemons: at an owner's notice they are saved and go on on another
+machine, each by the calls and signals that it knows; and a job that asks to be queued again is. A class for each kind of
+program. Lightning, submitit, transformers, JAX and Orbax are not in Debian: guests do what their sources and documents
+say (tests/guests/frameworks), and nothing here shows that these themselves run."""
 import pathlib
 import pickle
 import re
@@ -16,7 +16,7 @@ from guests import GUESTS  # noqa: E402
 from rn_site import python_image  # noqa: E402
 from stories import Site  # noqa: E402
 
-LENDS = {"guest_disk_mib": 4096, "guest_memory_mib": 2048, "guest_cpu_each_milli": 160, "notice_s": 40}
+LENDS = {"guest_disk_mib": 4096, "guest_memory_mib": 2048, "guest_cpu_each_milli": 150, "notice_s": 40}
 SMALL = ["--cpus", "0.2", "--cpus-min", "0.1", "--memory", "64MB", "--disk", "64MB"]
 SBATCH = """#!/bin/bash
 #SBATCH --job-name={name}
@@ -94,6 +94,8 @@ def submit_all():
         run(f"hf-{kind}", "--image", "python", "--", "python3", "hf_like.py", kind, scripts=["hf_like.py"])
     run("orbax", "--image", "python", "--checkpoint", "ckpt/*/", "--", "python3", "orbax_like.py",
         scripts=["orbax_like.py"])
+    run("spot", "--image", "python", "--env", "AWS_EC2_METADATA_SERVICE_ENDPOINT=http://127.0.0.1:1338", "--",
+        "python3", "spot_like.py", scripts=["spot_like.py"])
     run("oar", "--signal", "USR2", "--", "sh", "-c",
         COUNTS.format(save="trap 'save; exit 99' USR2; " + LOOP))
     run("plain", "--", "sh", "-c", COUNTS.format(save=LOOP.replace("done", "[ $((n % 20)) != 0 ] || save; done")))
@@ -212,6 +214,15 @@ class OrbaxOnOneHost(Moved, unittest.TestCase):
     """SIGTERM, on which it saves at the next step and ends by itself."""
 
     job = "orbax"
+
+
+class SpotPoller(Moved, unittest.TestCase):
+    """It catches nothing, asks the instance's metadata, saves, and ends with 0, which is no success here."""
+
+    job = "spot"
+
+    def test_it_was_told_when_the_machine_has_to_be_left(self):
+        self.assertRegex(log(self.id, 1), r"terminate at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n")
 
 
 class Oar(Moved, unittest.TestCase):

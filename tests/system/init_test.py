@@ -5,10 +5,12 @@ word on to a guest that is told by a hook or the API. And it is the commands of 
 Runs it in mount and PID namespaces of its own, its root a small scratch tmpfs."""
 
 import os
+import random
 import shutil
 import subprocess
 import tempfile
 import unittest
+from unittest import mock
 
 INIT = os.path.join(os.environ.get("RN_BUILD", "build/ci"), "apps/reclaim-init/reclaim-init")
 # ROOT INIT INODES GUEST COMMAND [OPTION…]
@@ -341,6 +343,49 @@ tell()
 time.sleep(0.3)
 assert is_told()
 """)
+
+
+class MetadataOfAnInstance(Guest):
+    """What code for AWS's spot instances asks."""
+
+    SCRIPT = """
+def get(path, method="GET"):
+    end = http.client.HTTPConnection(os.environ["AWS_EC2_METADATA_SERVICE_ENDPOINT"][7:], timeout=10)
+    end.request(method, "/latest/" + path)
+    answer = end.getresponse()
+    return answer.status, answer.read().decode()
+
+def notice(text):
+    with open("/reclaim/.new", "w") as file:
+        file.write(text)
+    os.rename("/reclaim/.new", "/reclaim/notice")
+
+action = "meta-data/spot/instance-action"
+assert get("api/token", "PUT")[0] == 200
+assert get(action)[0] == get("meta-data/instance-id")[0] == get("v1/notice")[0] == 404
+for nothing in ('{"reason":"x"}', '{"deadline_unix":-5}', '{"deadline_unix":1e300}', '{"deadline_unix":nan}', ""):
+    notice(nothing)
+    assert get(action)[0] == 404, nothing
+"""
+    TOLD = """
+notice('{"deadline_unix":1700000000.5,"grace_s":9,"reason":"\\\\"deadline_unix\\\\":7","will_migrate":true}\\n')
+assert json.loads(get(action)[1]) == {"action": "terminate", "time": "2023-11-14T22:13:20Z"}
+assert get("meta-data/spot/termination-time") == (200, "2023-11-14T22:13:20Z")
+assert get("meta-data/events/recommendations/rebalance")[0] == 200
+"""
+
+    def end_of(self, script):
+        port = random.randint(20000, 60000)  # the tests' guests have the network of the machine
+        with mock.patch.dict(os.environ, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://127.0.0.1:{port}"}):
+            ends, _, log = self.run_init("exec python3 -I -u /guest.py", inodes=1000, guest=script)
+        return ends[-1], log
+
+    def test_it_is_told_of_the_notice_and_when_it_ends_then_that_is_no_success(self):
+        self.assertEqual(self.end_of(self.SCRIPT + self.TOLD), ("exit 99", ""))
+        self.assertEqual(self.end_of(self.SCRIPT + self.TOLD + "sys.exit(3)"), ("exit 3", ""))
+
+    def test_who_was_not_told_has_succeeded(self):
+        self.assertEqual(self.end_of(self.SCRIPT), ("exit 0", ""))
 
 
 class CommandsOfSlurm(Guest):
