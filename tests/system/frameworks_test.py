@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that were written for other systems, on real daemons: at an owner's notice they are saved and go on on another
-machine, each by the calls and signals that it knows; and a job that asks to be queued again is. A class for each kind of
-program. Lightning, submitit, transformers, JAX and Orbax are not in Debian: guests do what their sources and documents
-say (tests/guests/frameworks), and nothing here shows that these themselves run."""
+"""Programs that were written for other systems, on real daemons: at an owner's notice they are saved and go on on
+another machine, each by the calls and signals that it knows; and a job that asks to be queued again is. A class for
+each kind of program. Lightning, submitit, transformers, JAX and Orbax are not in Debian: guests do what their sources
+and documents say (tests/guests/frameworks), and nothing here shows that these themselves run."""
 import pathlib
 import pickle
 import re

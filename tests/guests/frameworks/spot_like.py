@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training for AWS's spot instances: it asks the instance's metadata as AWS documents it, with a token (IMDSv2), where
-AWS's libraries are told to look, saves when an action is announced, and ends.
+"""A training for AWS's spot instances: it asks the instance's metadata as AWS documents it, with a token (IMDSv2),
+where AWS's libraries are told to look, saves when an action is announced, and ends.
 
 AWS_EC2_METADATA_SERVICE_ENDPOINT=http://127.0.0.1:1338 python3 spot_like.py"""
 import json
