@@ -13,6 +13,12 @@ constexpr std::string_view kVariables =
     R"(export SLURM_RESTART_COUNT="$RECLAIM_RESTART_COUNT"; )"
     R"([ "${RECLAIM_GPUS_NUM:-0}" = 0 ] || export SLURM_GPUS_ON_NODE="$RECLAIM_GPUS_NUM"; )";
 
+// Nodes have them as programs (apps/reclaim-init/slurm.h), and first on PATH, which a login shell
+// sets anew. Those of an older version have not.
+constexpr std::string_view kIfPrograms =
+    R"(if [ -x /reclaim-slurm/srun ]; then case ":$PATH:" in *:/reclaim-slurm:*) ;; )"
+    R"(*) export PATH="/reclaim-slurm:$PATH" ;; esac; else )";
+
 // Options of srun are for other machines and other queues: they are passed over, but for the number
 // of tasks. Those that stand here take no value as the next word.
 constexpr std::string_view kSrunOptions =
@@ -59,8 +65,8 @@ constexpr std::string_view kModule =
 
 std::string slurm_prelude() {
   std::string text(kVariables);
-  text.append("srun() { ").append(kSrunOptions).append(kSrunTasks).append("}; ");
-  return text.append(kScontrol).append(kModule);
+  text.append(kIfPrograms).append("srun() { ").append(kSrunOptions).append(kSrunTasks);
+  return text.append("}; ").append(kScontrol).append("fi; ").append(kModule);
 }
 
 }  // namespace rn::cli

@@ -178,6 +178,23 @@ TEST_F(CoreLife, a_job_cannot_pretend_our_variables) {
   EXPECT_EQ(env.at("RECLAIM_RESUME_FROM"), "/work");
 }
 
+TEST_F(CoreLife, a_job_that_is_told_of_slurm_knows_its_number_and_only_such_a_one) {
+  spec.env = {{"SLURM_JOB_NAME", "resnet"}, {"SLURM_JOB_ID", "1"}, {"SLURM_RESTART_COUNT", "9"}};
+  start();
+  prepare();
+
+  const auto env = asked<warden_wire::StartGuest>().front().env;
+  EXPECT_EQ(env.at("SLURM_JOB_ID"), env.at("RECLAIM_JOB_NUMBER"));
+  EXPECT_EQ(env.at("SLURM_JOBID"), env.at("RECLAIM_JOB_NUMBER"));
+  EXPECT_FALSE(env.contains("SLURM_RESTART_COUNT")) << "it was never restarted";
+}
+
+TEST_F(CoreLife, a_job_that_is_not_told_of_slurm_has_no_variable_of_it) {
+  start();
+  prepare();
+  EXPECT_FALSE(asked<warden_wire::StartGuest>().front().env.contains("SLURM_JOB_ID"));
+}
+
 TEST_F(CoreLife, a_guest_that_is_told_by_a_file_finds_its_name) {
   spec.work_dir = "/home/me";
   spec.checkpoint.tell_file = "ctl/SAVE";

@@ -41,6 +41,15 @@ void add_thread_counts(std::map<std::string, std::string>& env, std::uint32_t cp
   for (const char* name : kThreadCounts) env.emplace(name, count);
 }
 
+/// What only the coordinator knows of a job that is told of Slurm. Before the first restart the
+/// count is not set, as by Slurm.
+void add_slurm_numbers(std::map<std::string, std::string>& env, const wire::Commit& commit) {
+  env["SLURM_JOB_ID"] = env["SLURM_JOBID"] = std::to_string(commit.job_number);
+  env.erase("SLURM_RESTART_COUNT");
+  if (commit.restart_count > 0)
+    env["SLURM_RESTART_COUNT"] = std::to_string(commit.restart_count);
+}
+
 }  // namespace
 
 void Core::State::set_phase(Attempt& a, Phase phase) {
@@ -290,6 +299,7 @@ warden_wire::StartGuest Core::State::start_request(const Attempt& a) const {
   out.env["RECLAIM_ATTEMPT"] = std::to_string(commit.epoch.attempt);
   out.env["RECLAIM_EPOCH"] = to_string(commit.epoch);
   out.env["RECLAIM_RESTART_COUNT"] = std::to_string(commit.restart_count);
+  if (out.env.contains(warden_wire::kSlurmJobName)) add_slurm_numbers(out.env, commit);
   out.env["RECLAIM_NODE_RANK"] = "0";
   out.env["RECLAIM_NODES_NUM"] = "1";
   out.env["RECLAIM_NODES_IPS"] = "127.0.0.1";

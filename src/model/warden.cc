@@ -31,7 +31,7 @@ constexpr std::array<std::string_view, std::variant_size_v<Request>> kRequests =
     "set_transfers",
     "tell_guest"};
 /// Mounting over one of these, or below one, would replace what the image or the kernel provides.
-constexpr std::array<std::string_view, 18> kSystemFolders = {
+constexpr std::array<std::string_view, 19> kSystemFolders = {
     "bin",
     "boot",
     "dev",
@@ -43,6 +43,7 @@ constexpr std::array<std::string_view, 18> kSystemFolders = {
     "proc",
     "reclaim",
     "reclaim-init",
+    "reclaim-slurm",
     "run",
     "sbin",
     "sys",

@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """reclaim-init tells an own end from a vanished container, whatever the guest does to its disk, and passes the warden's
-word on to a guest that is told by a hook or the API.
+word on to a guest that is told by a hook or the API. And it is the commands of Slurm in a guest.
 
 Runs it in mount and PID namespaces of its own, its root a small scratch tmpfs."""
 
 import os
+import random
 import shutil
 import subprocess
 import tempfile
 import unittest
+from unittest import mock
 
 INIT = os.path.join(os.environ.get("RN_BUILD", "build/ci"), "apps/reclaim-init/reclaim-init")
 # ROOT INIT INODES GUEST COMMAND [OPTION…]
 SETUP = """set -e
 mount -t tmpfs -o "size=4m,nr_inodes=$3" none "$1"
 cd "$1"
-mkdir usr reclaim dev
+mkdir usr reclaim dev reclaim-slurm
+for i in sacct sbatch scancel scontrol squeue srun; do ln -s /init reclaim-slurm/$i; done
 mount --rbind -o ro /usr usr
 mount -o remount,bind,ro usr
 for i in bin lib lib64; do ln -s usr/$i $i; done
@@ -340,6 +343,143 @@ tell()
 time.sleep(0.3)
 assert is_told()
 """)
+
+
+class MetadataOfAnInstance(Guest):
+    """What code for AWS's spot instances asks."""
+
+    SCRIPT = """
+def get(path, method="GET"):
+    end = http.client.HTTPConnection(os.environ["AWS_EC2_METADATA_SERVICE_ENDPOINT"][7:], timeout=10)
+    end.request(method, "/latest/" + path)
+    answer = end.getresponse()
+    return answer.status, answer.read().decode()
+
+def notice(text):
+    with open("/reclaim/.new", "w") as file:
+        file.write(text)
+    os.rename("/reclaim/.new", "/reclaim/notice")
+
+action = "meta-data/spot/instance-action"
+assert get("api/token", "PUT")[0] == 200
+assert get(action)[0] == get("meta-data/instance-id")[0] == get("v1/notice")[0] == 404
+for nothing in ('{"reason":"x"}', '{"deadline_unix":-5}', '{"deadline_unix":1e300}', '{"deadline_unix":nan}', ""):
+    notice(nothing)
+    assert get(action)[0] == 404, nothing
+"""
+    TOLD = """
+notice('{"deadline_unix":1700000000.5,"grace_s":9,"reason":"\\\\"deadline_unix\\\\":7","will_migrate":true}\\n')
+assert json.loads(get(action)[1]) == {"action": "terminate", "time": "2023-11-14T22:13:20Z"}
+assert get("meta-data/spot/termination-time") == (200, "2023-11-14T22:13:20Z")
+assert get("meta-data/events/recommendations/rebalance")[0] == 200
+"""
+
+    def end_of(self, script):
+        port = random.randint(20000, 60000)  # the tests' guests have the network of the machine
+        with mock.patch.dict(os.environ, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://127.0.0.1:{port}"}):
+            ends, _, log = self.run_init("exec python3 -I -u /guest.py", inodes=1000, guest=script)
+        return ends[-1], log
+
+    def test_it_is_told_of_the_notice_and_when_it_ends_then_that_is_no_success(self):
+        self.assertEqual(self.end_of(self.SCRIPT + self.TOLD), ("exit 99", ""))
+        self.assertEqual(self.end_of(self.SCRIPT + self.TOLD + "sys.exit(3)"), ("exit 3", ""))
+
+    def test_who_was_not_told_has_succeeded(self):
+        self.assertEqual(self.end_of(self.SCRIPT), ("exit 0", ""))
+
+
+class CommandsOfSlurm(Guest):
+    JOB = "export RECLAIM_JOB_NUMBER=17 SLURM_JOB_ID=17 SLURM_JOB_NAME=resnet RECLAIM_RESTART_COUNT=2; unset USER; "
+    RANK = """sh -c 'echo "$SLURM_PROCID of $SLURM_NTASKS"'"""
+
+    def run_slurm(self, command, before=""):
+        """How it ended, and its log."""
+        ends, _, log = self.run_init(self.JOB + before + command, "--slurm", inodes=1000)
+        return ends[-1], log
+
+    def said(self, command, before=""):
+        ends, log = self.run_slurm(command, before)
+        self.assertEqual(ends, "exit 0", log)
+        return log
+
+    def test_they_come_first_on_the_path_and_only_in_a_guest_that_is_told_of_slurm(self):
+        where = "command -v srun; command -v scontrol; exit 0"
+        self.assertEqual(self.said(where), "/reclaim-slurm/srun\n/reclaim-slurm/scontrol\n")
+        self.assertNotIn("/reclaim-slurm", self.run_init(where)[2])
+
+    def test_srun_runs_its_command_once_for_each_task(self):
+        self.assertEqual(self.said(f"srun --cpu-bind=cores -u -c 4 --label {self.RANK}"), "0 of 1\n")
+        for line in ("srun -n 2", "srun -n2", "srun --ntasks=2 --", "srun --ntasks 2", "srun --ntasks-per-node=2",
+                     "SLURM_NTASKS=2 srun"):
+            self.assertEqual(self.said(f"{line} {self.RANK} | sort"), "0 of 2\n1 of 2\n", line)
+
+    def test_srun_ends_as_its_worst_task(self):
+        for line, code in (("srun sh -c 'exit 3'", 3), ("srun -n3 sh -c 'exit $SLURM_PROCID'", 2), ("srun true", 0),
+                           ("srun -n2 sh -c 'kill -9 $$'", 137), ("srun /nowhere", 127), ("srun -n2 /etc", 126),
+                           ("srun -n two true", 1), ("srun -n 0 true", 1), ("srun -n", 1), ("srun", 1)):
+            self.assertEqual(self.run_slurm(line)[0], f"exit {code}", line)
+
+    def test_a_signal_to_srun_reaches_all_its_tasks(self):
+        task = "trap \"exit 4\" USR1; : >/reclaim/up$SLURM_PROCID; while :; do sleep 0.02; done"
+        self.assertEqual(self.run_slurm(
+            f"srun -n 2 sh -c '{task}' & until [ -e /reclaim/up0 ] && [ -e /reclaim/up1 ]; do sleep 0.02; done; "
+            "kill -USR1 $!; wait $!")[0], "exit 4")
+
+    def test_who_asks_to_be_queued_again_ends_so_whatever_its_own_code(self):
+        for own in ("exit 255", "exit 0", "sleep 100"):
+            ends, log = self.run_slurm(f"scontrol requeue 17; echo said $?; {own}")
+            self.assertEqual(ends, "exit 99", own)
+            self.assertIn("said 0\n", log)
+            self.assertIn("[reclaimnet] it asked to be queued again: its processes are ended\n", log)
+
+    def test_processes_that_outlive_the_command_hear_sigterm_first_and_stopped_ones_go_on_for_it(self):
+        child = 'trap "echo term; exit" TERM; : >/reclaim/up; kill -STOP $$; while :; do sleep 0.02; done'
+        ends, log = self.run_slurm(
+            f"sh -c '{child}' & until [ -e /reclaim/up ]; do sleep 0.02; done; sleep 0.2; scontrol requeue 17")
+        self.assertEqual(ends, "exit 99")
+        self.assertIn("term\n", log)
+
+    def test_a_task_of_an_array_is_called_by_both_numbers(self):
+        array = "export SLURM_ARRAY_JOB_ID=16 SLURM_ARRAY_TASK_ID=3; "
+        self.assertEqual(self.run_slurm("scontrol requeue 16_3; sleep 100", array)[0], "exit 99")
+        self.assertEqual(self.said("squeue -h -j 16_3 -o '%i %A %F %K'", array), "16_3 17 16 3\n")
+
+    def test_another_job_is_none_of_its_business(self):
+        for line in ("scontrol requeue 18", "scontrol requeue 17_1", "scontrol show job 18", "scancel 18",
+                     "squeue -j 18"):
+            ends, log = self.run_slurm(line)
+            self.assertEqual(ends, "exit 1", line)
+            self.assertIn("Invalid job id specified", log)
+
+    def test_what_a_guest_puts_in_the_requests_place_is_none(self):
+        self.assertEqual(self.run_slurm("echo 7 >/reclaim/leave; sleep 1.5; exit 5")[0], "exit 5")
+        self.assertEqual(self.run_slurm("mkfifo /reclaim/leave; sleep 1.5; exit 5")[0], "exit 5")
+        ends, log = self.run_slurm("mkdir /reclaim/leave; scontrol requeue 17; echo $?; exit 5")
+        self.assertEqual(ends, "exit 5")
+        self.assertRegex(log, "cannot be told: .*; next: .*\n1\n")
+
+    def test_a_job_that_cancels_itself_ends_as_by_sigterm(self):
+        self.assertEqual(self.run_slurm("trap : TERM; scancel 17; sleep 100")[0], "exit 143")
+
+    def test_squeue_and_sacct_show_the_job_as_submitit_and_scripts_read_them(self):
+        self.assertEqual(self.said("sacct -o JobID,State,NodeList --parsable2 -j 17"),
+                         "JobID|State|NodeList\n17|RUNNING|localhost\n")
+        self.assertEqual(self.said("sacct -n -p -X -j 17 --format=jobname%20,Restarts"), "resnet|2|\n")
+        self.assertEqual(self.said("sacct -j 18 -o JobID --parsable2"), "JobID\n")
+        self.assertEqual(self.said("squeue -j 17,18 --noheader -o '%.4i|%3t|%T|%N'"), "  17|R  |RUNNING|localhost\n")
+        self.assertIn("JOBID", self.said("squeue --me"))
+        self.assertEqual(self.said("squeue -h -t PENDING"), "")
+        self.assertIn("JobState=RUNNING", self.said("scontrol show job 17"))
+        self.assertEqual(self.said("SLURM_JOB_NODELIST=a,b scontrol show hostnames"), "a\nb\n")
+
+    def test_what_cannot_be_done_inside_is_refused_with_what_to_do(self):
+        for line in ("sbatch next.sh", "scancel --signal=USR1 17", "squeue --iterate=3", "squeue --oops"):
+            ends, log = self.run_slurm(line)
+            self.assertEqual(ends, "exit 1", line)
+            self.assertIn("; next: ", log, line)
+        for line in ("sacct -o Oops", "squeue -o %P", "scontrol hold 17", "scontrol", "scancel"):
+            ends, log = self.run_slurm(line)
+            self.assertEqual((ends, log.startswith(line.split()[0] + ": error: ")), ("exit 1", True), log)
 
 
 if __name__ == "__main__":
