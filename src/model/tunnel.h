@@ -50,8 +50,8 @@ inline void write_u32(std::uint8_t* to, std::uint32_t value) {
 }
 
 /// One end of an open tunnel, between a stream's socket and packets: what may be sent, what waits
-/// to be written, what both sides have ended. `kWindow`: of what comes. No I/O; all zeros until
-/// begin().
+/// to be written, what both sides have ended. `kWindow`: of what comes. No I/O. Of use after
+/// begin(); without a constructor, so that memory for many of them is touched only when it is used.
 template <std::uint32_t kWindow>
 class End {
  public:
@@ -163,16 +163,16 @@ class End {
     return true;
   }
 
-  std::uint32_t window_ = 0;
-  std::uint32_t may_send_ = 0;
-  std::uint32_t granted_ = 0;  ///< what the other end may still send
-  std::uint32_t due_ = 0;      ///< what it may send again, and has not been told
-  std::uint32_t from_ = 0;     ///< what waits, in bytes_
-  std::uint32_t to_ = 0;
-  bool sent_end_ = false;
-  bool heard_end_ = false;
-  bool has_shut_ = false;
-  std::uint8_t bytes_[kWindow] = {};
+  std::uint32_t window_;
+  std::uint32_t may_send_;
+  std::uint32_t granted_;  ///< what the other end may still send
+  std::uint32_t due_;      ///< what it may send again, and has not been told
+  std::uint32_t from_;     ///< what waits, in bytes_
+  std::uint32_t to_;
+  bool sent_end_;
+  bool heard_end_;
+  bool has_shut_;
+  std::uint8_t bytes_[kWindow];
 };
 
 }  // namespace rn::tunnel
