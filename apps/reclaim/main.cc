@@ -8,6 +8,7 @@
 
 #include "cli_commands.h"
 #include "cli_config.h"
+#include "cli_forward.h"
 #include "cli_live.h"
 #include "cli_offers.h"
 #include "cli_plan.h"
@@ -175,6 +176,7 @@ struct Options {
   PsOptions ps;
   LogsOptions logs;
   StopOptions stop;
+  ForwardOptions forward;
   EventsOptions events;
   api::TokenRequest token;
   std::string job;
@@ -287,6 +289,21 @@ void add_job_commands(Commands& commands, Options& o) {
   });
   app->add_option("from", o.from, "JOB:path; JOB: for all")->required();
   app->add_option("to", o.to, "folder")->capture_default_str()->check(filled);
+}
+
+void add_forward(Commands& commands, Options& o) {
+  CLI::App* app = commands.add_prepared(
+      "forward",
+      "Reach a port inside a running job from here: 127.0.0.1:LOCAL goes to its 127.0.0.1:PORT.",
+      [&o] {
+        const auto ports = parse_ports(o.forward.ports);
+        if (!ports) return complain(ports.error());
+        return with_login([&o](const Client& c) { return forward(c, o.forward); });
+      }
+  );
+  add_job(app, o.forward.job);
+  app->add_option("ports", o.forward.ports, "[LOCAL:]PORT; LOCAL 0: a free one")->required();
+  app->footer("It goes on until Ctrl-C or the job's end, also when the job moves to another node.");
 }
 
 /// The answer of a person; anything but yes is no.
@@ -436,6 +453,7 @@ int main(int argc, char** argv) {
   add_submit(commands, options);
   add_plan(commands, options);
   add_job_commands(commands, options);
+  add_forward(commands, options);
   add_site_commands(commands, options);
   add_image_commands(app, commands, options);
   add_token_commands(app, commands, options);

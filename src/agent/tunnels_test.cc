@@ -2,10 +2,8 @@
 #include "agent/tunnels.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <deque>
 #include <filesystem>
-#include <mutex>
+#include <iterator>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -16,6 +14,7 @@
 
 #include "base/scratch_folder.h"
 #include "io/http_server.h"
+#include "io/inbox_fixture.h"
 #include "io/loop_fixture.h"
 #include "io/real_rng.h"
 #include "model/tunnel.h"
@@ -40,32 +39,6 @@ Blob asks_for(const std::string& guest, std::uint16_t port = 8888) {
   packet.insert(packet.end(), guest.begin(), guest.end());
   return packet;
 }
-
-/// What came, for the test's thread.
-class Inbox {
- public:
-  void put(Blob message) {
-    const std::lock_guard lock(mutex_);
-    messages_.push_back(std::move(message));
-    came_.notify_all();
-  }
-
-  Blob take() {
-    std::unique_lock lock(mutex_);
-    const bool has_come =
-        came_.wait_for(lock, std::chrono::seconds(20), [&] { return !messages_.empty(); });
-    EXPECT_TRUE(has_come) << "nothing came in 20 seconds";
-    if (!has_come) return {};
-    Blob message = std::move(messages_.front());
-    messages_.pop_front();
-    return message;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable came_;
-  std::deque<Blob> messages_;
-};
 
 /// A guest's PID 1, played with blocking sockets.
 class PacketSocket {
@@ -141,7 +114,7 @@ class WaysIn : public testing::Test {
         {},
         [this](const io::HttpRequest&, std::shared_ptr<io::WebSocket> socket) {
           link_ = std::move(socket);
-          link_->on_message([this](Blob message) { inbox_.put(std::move(message)); });
+          link_->on_message([inbox = inbox_](Blob message) { inbox.put(std::move(message)); });
           connected_.tell(true);
         }
     );
@@ -193,7 +166,7 @@ class WaysIn : public testing::Test {
   io::LoopThread thread_;
   io::RealRng rng_;
   io::Told<bool> connected_;
-  Inbox inbox_;
+  io::Inbox inbox_;
   bool runs_ = true;
   std::uint64_t rate_bps_ = 0;
   std::unique_ptr<io::HttpServer> server_;
