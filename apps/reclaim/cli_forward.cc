@@ -211,11 +211,12 @@ class Forward {
         ports_.local,
         [this](std::unique_ptr<io::LocalSocket> local) { accept(std::move(local)); }
     );
-    if (!listener)
-      return complain(listener.error().with("port " + std::to_string(ports_.local)).hinting(
-          "choose another one: reclaim forward " + options.job +
-          " LOCAL:" + std::to_string(ports_.remote)
-      ));
+    if (!listener) {
+      Error error = listener.error();
+      error.hint = "choose another one: reclaim forward " + options.job +
+                   " LOCAL:" + std::to_string(ports_.remote) + "; 0 takes a free one";
+      return complain(error);
+    }
     const std::uint16_t port = (*listener)->port();
     std::printf(
         "127.0.0.1:%u goes to port %u of job %llu\n",
