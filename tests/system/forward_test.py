@@ -33,8 +33,8 @@ class Forward(unittest.TestCase):
         (folder / "small").write_text("hello from the guest\n")
         cls.job = cls.site.cli(
             "run", "--detach", "--stateless", "--image", "python", "--cpus", "0.5", "--cpus-min", "0.1", "--memory",
-            "128MB", "--disk", "128MB", "--", "python3", "-u", "-m", "http.server", "8000", "--bind", "127.0.0.1", "--protocol", "HTTP/1.1",
-            cwd=folder).stdout.strip()
+            "128MB", "--disk", "128MB", "--", "python3", "-u", "-m", "http.server", "8000", "--bind", "127.0.0.1",
+            "--protocol", "HTTP/1.1", cwd=folder).stdout.strip()
         cls.forwards = 0
         cls.server = cls.forward("8000")
         cls.wait_for_server()
