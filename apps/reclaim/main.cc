@@ -11,6 +11,7 @@
 #include "cli_completion.h"
 #include "cli_condor_file.h"
 #include "cli_config.h"
+#include "cli_forward.h"
 #include "cli_history.h"
 #include "cli_live.h"
 #include "cli_notify.h"
@@ -182,6 +183,7 @@ struct Options {
   PsOptions ps;
   LogsOptions logs;
   StopOptions stop;
+  ForwardOptions forward;
   EventsOptions events;
   HistoryOptions history;
   NotifyOptions notify;
@@ -322,6 +324,21 @@ void add_job_commands(Commands& commands, Options& o) {
   });
   app->add_option("from", o.from, "JOB:path; JOB: for all")->required()->type_name("JOB:PATH");
   app->add_option("to", o.to, "folder")->capture_default_str()->check(filled)->type_name("FOLDER");
+}
+
+void add_forward(Commands& commands, Options& o) {
+  CLI::App* app = commands.add_prepared(
+      "forward",
+      "Reach a port inside a running job from here: 127.0.0.1:LOCAL goes to its 127.0.0.1:PORT.",
+      [&o] {
+        const auto ports = parse_ports(o.forward.ports);
+        if (!ports) return complain(ports.error());
+        return with_login([&o](const Client& c) { return forward(c, o.forward); });
+      }
+  );
+  add_job(app, o.forward.job);
+  app->add_option("ports", o.forward.ports, "[LOCAL:]PORT; LOCAL 0: a free one")->required();
+  app->footer("It goes on until Ctrl-C or the job's end, also when the job moves to another node.");
 }
 
 /// The answer of a person; anything but yes is no.
@@ -555,6 +572,7 @@ int main(int argc, char** argv) {
   add_submit(commands, options);
   add_plan(commands, options);
   add_job_commands(commands, options);
+  add_forward(commands, options);
   add_site_commands(commands, options);
   add_image_commands(app, commands, options);
   add_token_commands(app, commands, options);

@@ -122,6 +122,9 @@ class Api {
   explicit Api(ApiContext& context) : context_(context) {}
 
   void handle(io::HttpRequest request, const io::Responder& responder);
+  /// What handle() asks before it calls a handler, also for a WebSocket: finds the route of
+  /// `request.http`, and fills in the rest. kDenied, kExhausted, kInvalid, and as find_route().
+  Result<const Route*> admit(ApiRequest& request);
   static std::size_t body_limit(const std::string& path);
 
  private:

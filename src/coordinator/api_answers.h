@@ -142,5 +142,7 @@ void show_metrics(ApiContext&, ApiRequest, io::Responder);
 void show_openapi(ApiContext&, ApiRequest, io::Responder);
 /// Plain GET on the agents' WebSocket path.
 void refuse_plain_agent(ApiContext&, ApiRequest, io::Responder);
+/// The same where users' connections into guests begin.
+void refuse_plain_user(ApiContext&, ApiRequest, io::Responder);
 
 }  // namespace rn::coordinator

@@ -58,6 +58,10 @@ std::vector<Route> job_routes() {
     {"GET", "/v1/jobs/{id}/events", Access::kViewer, "listJobEvents",
      "What happened to the job.",
      {"after", "limit"}, 0, "", "EventList", list_job_events},
+    {"GET", "/v1/forward", Access::kUser, "forwardPort",
+     "WebSocket: one TCP connection to a port inside a running guest of a job of the caller's "
+     "(docs/formats/tunnel.md).",
+     {"job", "port"}, 0, "", "", refuse_plain_user},
   };
 }
 
@@ -142,6 +146,9 @@ std::vector<Route> access_routes() {
      {}, kSmallJsonBytes, "RenewRequest", "RenewAnswer", renew_certificate},
     {"GET", "/v1/agent", Access::kNode, "connectAgent",
      "WebSocket of an agent (docs/formats/wire.md).",
+     {}, 0, "", "", refuse_plain_agent},
+    {"GET", "/v1/agent/tunnels", Access::kNode, "connectTunnels",
+     "Second WebSocket of an agent that has guests, for users' connections into them (docs/formats/tunnel.md).",
      {}, 0, "", "", refuse_plain_agent},
     {"GET", "/version", Access::kPublic, "showVersion",
      "Version of the program and of the wire protocol.",

@@ -44,4 +44,11 @@ void refuse_plain_agent(ApiContext&, ApiRequest, io::Responder responder) {
       "reclaim-agent connects here by itself"});
 }
 
+void refuse_plain_user(ApiContext&, ApiRequest, io::Responder responder) {
+  responder.send_error(Error{
+      ErrorCode::kInvalid,
+      "this path takes WebSocket upgrades only",
+      "`reclaim forward JOB PORT` connects here"});
+}
+
 }  // namespace rn::coordinator

@@ -14,6 +14,7 @@
 #include "coordinator/collector.h"
 #include "coordinator/notify_desk.h"
 #include "coordinator/sqlite_store.h"
+#include "coordinator/tunnels.h"
 #include "io/http_error.h"
 #include "io/http_server.h"
 #include "io/own_address.h"
@@ -141,6 +142,7 @@ struct Daemon::State {
   std::unique_ptr<NotifyDesk> notify_desk;
   std::unique_ptr<ApiContext> context;
   std::unique_ptr<Api> api;
+  std::unique_ptr<Tunnels> tunnels;
   io::Workers workers;  ///< destroyed before what its work borrows
   std::unique_ptr<io::HttpServer> server;
   io::TimerId renewal;
@@ -171,6 +173,7 @@ struct Daemon::State {
   void collect();
   void tell_owners(const CollectReport& report);
   Status admit_agent(const io::HttpRequest& request) const;
+  void serve_tunnels();
 };
 
 Status Daemon::State::open() {
@@ -298,6 +301,28 @@ Status Daemon::State::admit_agent(const io::HttpRequest& request) const {
   );
 }
 
+void Daemon::State::serve_tunnels() {
+  tunnels = std::make_unique<Tunnels>(loop, *shell, *api);
+  server->serve_websocket(
+      "/v1/agent/tunnels",
+      [this](const io::HttpRequest& request) { return admit_agent(request); },
+      [this](const io::HttpRequest& request, std::shared_ptr<io::WebSocket> socket) {
+        tunnels->adopt_node(*node_of_identity(*request.peer_identity), std::move(socket));
+      }
+  );
+  server->serve_websocket(
+      "/v1/forward",
+      [this](const io::HttpRequest& request) -> Status {
+        if (is_draining)
+          return fail(ErrorCode::kUnavailable, "the coordinator is stopping", "connect again later");
+        return tunnels->admit(request);
+      },
+      [this](const io::HttpRequest& request, std::shared_ptr<io::WebSocket> socket) {
+        tunnels->adopt_user(request, std::move(socket));
+      }
+  );
+}
+
 Status Daemon::State::listen() {
   io::HttpServerConfig http;
   http.address = config.listen_address;
@@ -348,6 +373,7 @@ Status Daemon::State::listen() {
         );
       }
   );
+  serve_tunnels();
   const nanoseconds keeps = seconds(config.keep_ended_s);
   collection = loop.run_every(std::min(kCollectEvery, keeps / 4), [this] { collect(); });
   const auto certificate_life =

@@ -354,6 +354,11 @@ class Commands(unittest.TestCase):
         self.assertRegex(self.cli("top", "--once", "--every", 1).stdout, "nodes: .* GPUs: .* jobs: ")
         self.fails(USAGE, "standard output is no terminal\n  next: --once", "top")
 
+    def test_a_port_is_asked_for_of_a_job_that_is_there(self):
+        self.fails(NOT_FOUND, "no job 99", "forward", "99", "8888")
+        for ports in ("0", "65536", "http", "8888:", "08"):
+            self.fails(USAGE, r"is no \[LOCAL:\]PORT", "forward", "99", ports)
+
     def test_top_is_drawn_on_a_terminal_until_q_and_leaves_it_as_it_was(self):
         for key, status in ((b"q", 0), (b"\x03", 0)):
             with self.subTest(key):
