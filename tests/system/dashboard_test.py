@@ -79,7 +79,7 @@ class Dashboard(unittest.TestCase):
         for line in browser.stdout:
             said = json.loads(line)
             if "act" in said:
-                answer = getattr(self, f"act_{said['act']}")()
+                answer = getattr(self, f"act_{said.pop('act')}")(**said)
                 tell({} if answer is None else answer)
             elif "step" in said:
                 print(f"  {said['ms'] / 1000:6.1f} s  {said['step']}", flush=True)
@@ -122,6 +122,9 @@ class Dashboard(unittest.TestCase):
     def act_submit(self):
         self.site.submit("another", 100, 10, 0.2)
         return {"number": self.site.job("another")["number"]}
+
+    def act_count_jobs(self, name):
+        return {"count": sum(job["spec"]["name"] == name for job in self.site.rest.jobs())}
 
     def act_revoke_student(self):
         self.site.rest.call("DELETE", f"/v1/tokens/{self.student['info']['id']}")

@@ -3,8 +3,10 @@
 // them to this token, so that there is one place that decides who may see what.
 import { useSyncExternalStore } from "react";
 import { Api, Refused, wordsOf } from "./api";
+import { Draft } from "./plan";
+import { Sent } from "./session";
 import { LinkState, Message, Stream } from "./stream";
-import { Health, Job, Node, Reclaim, ReclaimOrder, SiteEvent, Whoami } from "./types";
+import { Health, Job, Node, Plan, Reclaim, ReclaimOrder, SiteEvent, SubmitAnswer, Whoami } from "./types";
 import { isOver } from "./words";
 
 export interface SiteState {
@@ -35,6 +37,8 @@ type Part = "nodes" | "jobs" | "reclaims";
 
 export class Site {
   state: SiteState;
+  /** The job that is being written, while its form is not shown. */
+  draft: Draft | null = null;
   private readonly listeners = new Set<() => void>();
   private readonly stream: Stream;
   private readonly staleNodes = new Set<string>();
@@ -97,6 +101,18 @@ export class Site {
     const given = await this.api.post<ReclaimOrder>(path, { order, kind, gpus });
     const told = (one: Node): Node => ({ ...one, orders: [given, ...one.orders.filter((old) => old.id !== order)] });
     this.set({ nodes: this.state.nodes.map((one) => (one.id === node ? told(one) : one)) });
+  }
+
+  /** What would become of a job; nothing is kept of it. */
+  plan(spec: object): Promise<Plan> {
+    return this.api.post<Plan>("/v1/plan", spec);
+  }
+
+  /** The same key again is the same job. */
+  async submit(sent: Sent): Promise<SubmitAnswer> {
+    const answer = await this.api.post<SubmitAnswer>("/v1/jobs", sent.spec, { "Idempotency-Key": sent.key });
+    this.setJobs([answer.job, ...this.state.jobs]);
+    return answer;
   }
 
   private set(change: Partial<SiteState>): void {

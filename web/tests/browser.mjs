@@ -95,6 +95,7 @@ const KEPT = [
   "owner-reclaim-phone",
   "owner-taken-back",
   "owner-wide",
+  "student-new-wide",
   "student-wide",
 ];
 
@@ -169,6 +170,83 @@ await step("a student sees the job, its log as it grows, and where it is", async
   const before = (await log.textContent()).length;
   await student.waitForFunction((length) => document.querySelector(".log").textContent.length > length, before);
   await student.getByText(/^number \d+, /).waitFor();
+});
+
+const writer = await newPage();
+const plans = { open: 0, most: 0, all: 0 };
+await writer.route("**/v1/plan", async (route) => {
+  plans.all += 1;
+  plans.open += 1;
+  plans.most = Math.max(plans.most, plans.open);
+  const response = await route.fetch();
+  plans.open -= 1;
+  await route.fulfill({ response });
+});
+const verdict = writer.getByRole("region", { name: "What would become of it" }).getByRole("status");
+
+await step("while a student writes a job the page says what would become of it", async () => {
+  await logIn(writer, site.tokens.student);
+  await writer.getByRole("link", { name: "New job" }).click();
+  await writer.getByLabel("Memory, GiB", { exact: true }).fill("0.0625");
+  await writer.getByLabel("Disk, GiB").fill("0.0625");
+  await writer.getByLabel("Cores").fill("0.5");
+  await writer.getByLabel("Image").selectOption("base");
+  await verdict.getByText("would start now").waitFor();
+  await writer.getByText("before it must leave").waitFor();
+  await writer.getByText("which is assumed").waitFor();
+  await writer.getByLabel("GPUs").fill("64");
+  await verdict.getByText("can never run as it is").waitFor();
+  await writer.getByText("or ask its owner").waitFor();
+  await writer.getByRole("button", { name: "Submit it anyway" }).waitFor();
+  await writer.getByLabel("GPUs").fill("0");
+  await writer.getByLabel("Notice wanted").fill("20m");
+  await writer.getByText("Owners grant at most 15 minutes.").waitFor();
+  await writer.getByLabel("Notice wanted").fill("5m");
+  await verdict.getByText("would start now").waitFor();
+  await writer.getByText("5 min wanted, which not every owner grants").waitFor();
+  const before = plans.all;
+  await writer.getByLabel("Longest time").pressSequentially("123456789", { delay: 5 });
+  await writer.getByText("of running").waitFor();
+  assert.ok(plans.all - before < 5, `${plans.all - before} questions while nine digits were typed`);
+  await writer.getByLabel("Longest time").fill("2h");
+  await writer.getByText("expected in 2.0 h of running").waitFor();
+  assert.equal(plans.most, 1, "one question at a time");
+  await look(writer, "student-new");
+});
+
+await step("a job whose answer is lost is one job, also after a reload", async () => {
+  const keys = [];
+  let isAnswerLost = true;
+  await writer.route("**/v1/jobs", async (route) => {
+    if (route.request().method() !== "POST") return route.continue();
+    keys.push(route.request().headers()["idempotency-key"]);
+    if (!isAnswerLost) return route.continue();
+    await route.fetch(); // it arrives, and nobody hears of it
+    await route.abort();
+  });
+  await writer.getByLabel("Name").fill("written-here");
+  await writer.keyboard.press("Enter");
+  await writer.getByText("Say what to run").waitFor();
+  assert.equal(await writer.evaluate(() => document.activeElement.id), "new-command");
+  await writer.keyboard.type("true");
+  await writer.keyboard.press("Enter");
+  await writer.getByRole("alert").filter({ hasText: "Not known yet whether written-here was taken" }).waitFor();
+  await isAccessible(writer, "a job that is not known to be taken");
+  await writer.reload();
+  await writer.getByRole("alert").filter({ hasText: "Not known yet" }).waitFor();
+  isAnswerLost = false;
+  await writer
+    .getByRole("button", { name: "Send again now" })
+    .click({ timeout: 1_000 })
+    .catch(() => {}); // it may have been sent by itself just now
+  await writer.getByRole("heading", { name: /^Job \d+ is submitted$/ }).waitFor();
+  assert.ok(keys.length >= 3, `sent ${keys.length} times`);
+  assert.equal(new Set(keys).size, 1, "under one key");
+  assert.deepEqual(await act("count_jobs", { name: "written-here" }), { count: 1 });
+  await isAccessible(writer, "a job that is submitted");
+  await writer.getByRole("link", { name: /^See job \d+$/ }).click();
+  await writer.getByText("done", { exact: true }).first().waitFor();
+  assert.equal(await writer.evaluate(() => sessionStorage.length), 1, "nothing is left of it but the token");
 });
 
 const operator = await newPage();

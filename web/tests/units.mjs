@@ -12,7 +12,8 @@ const source = join(dirname(fileURLToPath(import.meta.url)), "..", "src");
 const { outputFiles } = await build({
   stdin: {
     contents: `export * from "./words"; export { runsOf, lostMs } from "./timeline"; export { Parser } from "./stream";
-      export { complaintAbout } from "./session"; export { useOverTime } from "./charts";`,
+      export { complaintAbout } from "./session"; export { useOverTime } from "./charts"; export * from "./plan";
+      export { Refused } from "./api";`,
     resolveDir: source,
   },
   bundle: true,
@@ -137,4 +138,115 @@ test("what is taken back already can only be had earlier", () => {
 test("lengths of time are said in one unit", () => {
   const said = [3, 4_500, 65_000, 600_000, 9_000_000, 300_000_000].map(dashboard.duration);
   assert.deepEqual(said, ["3 ms", "4.5 s", "65 s", "10 min", "2.5 h", "3 days"]);
+});
+
+const draft = (more) => ({ ...dashboard.NEW_DRAFT, image: "base", command: "true", ...more });
+
+test("a command is split as a shell splits words, and a script is the shell's", () => {
+  const { splitCommand, readDraft } = dashboard;
+  assert.deepEqual(splitCommand("python3  train.py --lr 1e-3"), ["python3", "train.py", "--lr", "1e-3"]);
+  const words = splitCommand(`sh -c 'echo "a b"' "" x\\ y "q\\"\\z"`);
+  assert.deepEqual(words, ["sh", "-c", 'echo "a b"', "", "x y", 'q"\\z']);
+  assert.equal(splitCommand("echo 'a"), null);
+  assert.deepEqual(splitCommand("  "), []);
+  const { spec } = readDraft(draft({ isScript: true, script: "a\r\nb\n" }));
+  assert.deepEqual(spec.command, ["/bin/sh", "-ec", "a\nb\n"]);
+});
+
+test("what is written becomes a job in the coordinator's units", () => {
+  const { spec, complaints } = dashboard.readDraft(
+    draft({ gpus: "2", gpuMemory: "24", cores: "0,5", memory: "1.5", longest: "2h", notice: "90 s", data: ["digits"] }),
+  );
+  assert.deepEqual(complaints, {});
+  assert.deepEqual(spec.resources, {
+    gpus: 2,
+    gpu_memory_mib: 24_576,
+    cpu_milli: 500,
+    memory_mib: 1_536,
+    disk_mib: 2_048,
+  });
+  assert.equal(spec.max_duration_s, 7_200);
+  assert.equal(spec.notice_s, 90);
+  assert.deepEqual(spec.data, ["digits"]);
+});
+
+test("what cannot be read is said at its field, and nothing is asked of it", () => {
+  const { readDraft, plannedOf } = dashboard;
+  const wrong = { gpus: "1.5", cores: "many", memory: "0", longest: "soon", notice: "1h" };
+  const { complaints } = readDraft(draft({ ...wrong, command: "echo 'a" }));
+  assert.deepEqual(Object.keys(complaints).sort(), ["command", "cores", "gpus", "longest", "memory", "notice"]);
+  for (const [field, text] of Object.entries(wrong)) assert.equal(plannedOf(draft({ [field]: text })), null, field);
+  assert.deepEqual(plannedOf(draft({ command: "" })).command, ["true"], "its place does not hang on its command");
+});
+
+const plan = (more) => ({
+  verdict: "now",
+  sentence: "",
+  queue_position: 1,
+  starts_in_s: 4,
+  horizon_s: 14_400,
+  is_horizon_assumed: false,
+  interruptions_least: 0.04,
+  interruptions_most: 1.26,
+  notice_wanted_s: 0,
+  notice_least_s: 60,
+  notice_most_s: 300,
+  warnings: [],
+  candidates: [{ hostname: "one", lab: "lab-a", reason: "it has 1 GPU", fit: "fits", rank: 1 }],
+  ...more,
+});
+
+test("a plan is said in words, with what to do", () => {
+  const { verdictWord, startWords, interruptionWords, noticeWords, nextWords } = dashboard;
+  assert.equal(verdictWord(plan({})).text, "would start now");
+  assert.equal(startWords(plan({})), "in about 4.0 s, as starts on one (lab-a) took lately");
+  const waits = plan({ verdict: "waits", queue_position: 3 });
+  assert.equal(verdictWord(waits).text, "would wait as number 3");
+  assert.match(startWords(waits), /if nobody who waits before it/);
+  assert.match(startWords(plan({ starts_in_s: null })), /not known/);
+  assert.equal(interruptionWords(plan({})), "0.04 to 1.3 expected in 4.0 h of running");
+  assert.match(interruptionWords(plan({ is_horizon_assumed: true })), /assumed/);
+  assert.equal(noticeWords(plan({})), "60 s to 5 min before it must leave");
+  assert.match(noticeWords(plan({ notice_wanted_s: 120 })), /2 min wanted, which not every owner grants/);
+  assert.match(noticeWords(plan({ notice_least_s: 0, notice_most_s: 0 })), /^none/);
+  const never = plan({ verdict: "never" });
+  assert.match(nextWords(never), /less than one \(lab-a\) lacks.*it has 1 GPU.*or ask its owner/);
+  assert.match(nextWords(plan({ verdict: "never", candidates: [] })), /ask an owner to lend one/);
+});
+
+test("while one types one question at a time is asked, and the answer is to the newest", async () => {
+  const asked = [];
+  const told = [];
+  const ask = (spec) => new Promise((answer) => asked.push({ spec, answer }));
+  const rest = () => new Promise((rested) => setTimeout(rested, 20));
+  const planner = new dashboard.Planner(ask, (state) => told.push(state), 1);
+  planner.want({ name: "a" });
+  planner.want({ name: "ab" });
+  await rest();
+  assert.deepEqual(asked.map((one) => one.spec.name), ["ab"], "what has not rested is not asked");
+  planner.want({ name: "abc" });
+  planner.want({ name: "abcd" });
+  await rest();
+  assert.equal(asked.length, 1, "one at a time");
+  asked[0].answer("of ab");
+  await rest();
+  assert.equal(asked[1].spec.name, "abcd");
+  assert.ok(!told.some((state) => state.plan === "of ab"), "an answer to what was changed since is not shown");
+  asked[1].answer("of abcd");
+  await rest();
+  assert.deepEqual(told.at(-1), { plan: "of abcd", trouble: "", isAsking: false });
+  planner.want({ name: "abcd" });
+  await rest();
+  assert.equal(asked.length, 2, "the same is not asked twice");
+  planner.want(null);
+  planner.again();
+  await rest();
+  assert.equal(asked.length, 2);
+  assert.deepEqual(told.at(-1), { plan: null, trouble: "", isAsking: false });
+});
+
+test("a refusal is final unless it came on the way", () => {
+  const isDefinite = (status) => new dashboard.Refused(status, "", "", "").isDefinite;
+  assert.deepEqual([400, 403, 409, 429, 507].filter(isDefinite), [400, 403, 409, 429, 507]);
+  assert.deepEqual([500, 502, 503, 504].filter(isDefinite), []);
 });
