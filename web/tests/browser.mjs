@@ -157,6 +157,8 @@ await step("an owner sees to whom the machine is lent, without what runs there",
   assert.equal(await owner.getByText("secret-name").count(), 0, "the job's name is its user's");
   await machine.getByText("Contract", { exact: true }).click();
   await machine.getByText("Lent around the clock.").waitFor();
+  await machine.getByText("Hours in which it is taken back").click();
+  await machine.getByRole("table", { name: /^Chance that/ }).waitFor();
   await look(owner, "owner");
 });
 
@@ -256,6 +258,9 @@ await step("an operator sees every lab, a machine's forecast, and events that fi
   for (const lab of ["lab-a", "lab-b"]) await operator.getByRole("heading", { level: 3, name: lab }).waitFor();
   await operator.locator(".node summary").first().click();
   await operator.getByText("Taken back within").waitFor();
+  const hours = operator.getByRole("table", { name: /^Chance that/ });
+  assert.equal(await hours.locator("td").count(), 168);
+  assert.match(await hours.locator("td").first().textContent(), /%$/);
   await operator.getByLabel("Only with the words").fill("node.joined");
   const rows = operator.getByRole("region", { name: "Events" }).locator("tbody tr");
   await operator.waitForFunction(() => document.querySelectorAll("[aria-label=Events] tbody tr").length === 2);
@@ -288,6 +293,12 @@ await step("the student's job goes on elsewhere, and what was lost is told", asy
 
 await step("the operator sees the migration, and all of it is accessible", async () => {
   await operator.getByRole("region", { name: "Migrations" }).locator("tbody tr").first().waitFor();
+  const left = operator.getByRole("region", { name: "Jobs that had to leave" }).locator("tbody tr");
+  await left.getByText(/^after /).waitFor(); // it runs again
+  assert.match(await left.locator("td").first().textContent(), new RegExp(`^${site.job} `));
+  await operator.locator(".flows .flow-runs").first().waitFor({ state: "attached" });
+  await operator.getByText("Lent and own, as a table").click();
+  await operator.getByRole("region", { name: "Lent and own" }).locator("tbody tr").first().waitFor();
   await look(operator, "operator");
 });
 

@@ -12,7 +12,8 @@ const source = join(dirname(fileURLToPath(import.meta.url)), "..", "src");
 const { outputFiles } = await build({
   stdin: {
     contents: `export * from "./words"; export { runsOf, lostMs } from "./timeline"; export { Parser } from "./stream";
-      export { complaintAbout } from "./session"; export { useOverTime } from "./charts"; export * from "./plan";
+      export { complaintAbout } from "./session"; export * from "./charts"; export * from "./plan";
+      export * from "./hours"; export * from "./waterfall";
       export { Refused } from "./api";`,
     resolveDir: source,
   },
@@ -249,4 +250,91 @@ test("a refusal is final unless it came on the way", () => {
   const isDefinite = (status) => new dashboard.Refused(status, "", "", "").isDefinite;
   assert.deepEqual([400, 403, 409, 429, 507].filter(isDefinite), [400, 403, 409, 429, 507]);
   assert.deepEqual([500, 502, 503, 504].filter(isDefinite), []);
+});
+
+test("what is lent and what its owners keep are parts of the same time", () => {
+  const empty = { node: "a", bucket_wall_ms: 0, guests: 0, lending_share: 1, cpu_percent: 0, gpus: [] };
+  const point = (more) => ({ ...empty, ...more });
+  const [one] = dashboard.lentAndOwn([
+    point({ guests: 3, cpu_percent: 80 }),
+    point({ guests: 0, lending_share: 0.5, cpu_percent: 20 }),
+  ]);
+  assert.deepEqual(one, { at: 0, guests: 0.5, free: 0.25, own: 0.25, guestsUse: 0.8, ownUse: 0.2 });
+  const [gpus] = dashboard.lentAndOwn([
+    point({ guests: 1, cpu_percent: 80, gpus: [{ utilisation_percent: 90 }, { utilisation_percent: 50 }] }),
+    point({ lending_share: 0, cpu_percent: 100 }),
+  ]);
+  assert.deepEqual([gpus.guestsUse, gpus.ownUse], [0.7, null], "processors do not stand for GPUs");
+  assert.deepEqual(dashboard.thinned([1, 2, 3, 4, 5], 3), [1, 3, 5], "the newest is kept");
+});
+
+test("the hours that stand out are named, and a chance has the same color everywhere", () => {
+  const week = new Array(168).fill(0.01);
+  week[9] = 0.2;
+  week[167] = 0.001;
+  assert.equal(dashboard.weekWords(week), "Most often Monday 09:00 (18 %), least Sunday 23:00 (< 1 %).");
+  assert.equal(dashboard.weekWords(new Array(168).fill(0.03)), "All hours are alike so far: 3 % in each.");
+  assert.deepEqual([0.001, 0.01, 0.05, 0.19, 0.9].map(dashboard.heatOf), [0, 1, 3, 4, 5]);
+});
+
+const taken = {
+  id: "r",
+  node: "n-a",
+  kind: "notice",
+  phase: "cleared",
+  gpus: [],
+  declared_ns: 1e12,
+  deadline_ns: 1e12 + 20e9,
+  cut_ns: 1e12 + 9e9,
+  cleared_ns: 1e12 + 9.5e9,
+  declared_wall_ms: 500_000,
+};
+const told = (seq, kind, s, more) => ({
+  seq,
+  kind,
+  job: "j",
+  node: "n-a",
+  epoch: "1.1",
+  at_wall_ms: 501_000 + s * 1_000 + 40, // the coordinator's clock is a second ahead, and it hears later
+  data: { at_boot_ns: String(1e12 + s * 1e9) },
+  ...more,
+});
+const OFFSET_MS = 1_000;
+const story = [
+  told(11, "attempt.noticed", 0.1),
+  told(12, "attempt.saving", 2),
+  told(13, "attempt.draining", 3),
+  told(15, "attempt.ended", 8, { data: { end: "reclaimed" } }),
+  told(16, "job.displaced", 8, { data: {} }),
+  told(17, "job.placed", 8.5, { node: "n-b", epoch: "1.2", data: {} }),
+  told(20, "attempt.running", 12, { node: "n-b", epoch: "1.2" }),
+];
+
+test("a displaced job's steps follow each other, by the machine's clock as long as it is there", () => {
+  const flow = dashboard.flowOf(taken, "j", [...story].reverse(), OFFSET_MS);
+  assert.equal(flow.to, "n-b");
+  assert.deepEqual(flow.spans, [
+    { step: "notice", from: 100, to: 2_000 },
+    { step: "save", from: 2_000, to: 3_000 },
+    { step: "copy", from: 3_000, to: 8_040 },
+    { step: "waits", from: 8_040, to: 8_540 },
+    { step: "restore", from: 8_540, to: 12_040 },
+    { step: "runs", from: 12_040, to: null },
+  ]);
+  assert.equal(dashboard.marginWords(flow, taken), "12 s before");
+  assert.equal(dashboard.marginWords(flow, { ...taken, deadline_ns: 1e12 + 5e9 }), "3.0 s after");
+  const open = dashboard.flowOf(taken, "j", story.slice(0, 3), OFFSET_MS);
+  assert.deepEqual(open.spans.at(-1), { step: "copy", from: 3_000, to: null });
+  assert.equal(dashboard.marginWords(open, taken), "still");
+});
+
+test("only jobs that had to leave by this reclaim are its own", () => {
+  const of = (events) => [...dashboard.displacedBy(taken, events, OFFSET_MS).keys()];
+  assert.deepEqual([...dashboard.displacedBy(taken, story, OFFSET_MS)], [["j", 11]]);
+  assert.deepEqual(of([told(1, "attempt.noticed", -30)]), [], "an earlier one's");
+  assert.deepEqual(of([told(99, "attempt.draining", 300)]), [], "a later one's");
+  assert.deepEqual(of([told(12, "attempt.ended", 5, { data: { end: "succeeded" } })]), [], "done by itself");
+  assert.deepEqual(of([told(12, "attempt.running", 5)]), []);
+  const another = told(12, "attempt.noticed", 1, { data: { at_boot_ns: "5" } });
+  assert.deepEqual(of([another]), ["j"], "of another boot: then the coordinator's clock counts");
 });
