@@ -35,6 +35,14 @@ const SINGLE_LOOKS = 12;
 
 type Part = "nodes" | "jobs" | "reclaims";
 
+/** As POST /v1/nodes/{id}/reclaim takes it. */
+export interface TakeBackOrder {
+  order: string;
+  kind: "notice" | "announced" | "emergency";
+  gpus: number[];
+  in_s: number;
+}
+
 export class Site {
   state: SiteState;
   /** The job that is being written, while its form is not shown. */
@@ -95,11 +103,14 @@ export class Site {
   /** The user's word: at once, and not when it is due. */
   readonly reconnect = (): void => this.stream.open();
 
-  /** Orders a machine, or GPUs of it, back. The same name again is the same order. */
-  async takeBack(node: string, order: string, kind: "notice" | "emergency", gpus: number[]): Promise<void> {
+  /** Orders a machine, or GPUs of it, back. The same name again is the same order, with the same content. */
+  async takeBack(node: string, order: TakeBackOrder): Promise<void> {
     const path = `/v1/nodes/${encodeURIComponent(node)}/reclaim`;
-    const given = await this.api.post<ReclaimOrder>(path, { order, kind, gpus });
-    const told = (one: Node): Node => ({ ...one, orders: [given, ...one.orders.filter((old) => old.id !== order)] });
+    const given = await this.api.post<ReclaimOrder>(path, order);
+    const told = (one: Node): Node => ({
+      ...one,
+      orders: [given, ...one.orders.filter((old) => old.id !== given.id)],
+    });
     this.set({ nodes: this.state.nodes.map((one) => (one.id === node ? told(one) : one)) });
   }
 

@@ -347,6 +347,23 @@ await step("by keyboard, one GPU with notice", async () => {
   await machine.getByText("Taken back with notice").waitFor({ state: "detached" });
 });
 
+await step("at a moment that its owner chooses", async () => {
+  await reclaim.click();
+  const later = await owner.evaluate(() => {
+    const then = new Date(Date.now() + 7_200_000 - new Date().getTimezoneOffset() * 60_000);
+    return then.toISOString().slice(0, 16);
+  });
+  const button = machine.getByRole("button", { name: "At that time" });
+  assert.ok(await button.isDisabled());
+  await machine.getByLabel("Or later, within seven days, at").fill(later);
+  await isAccessible(owner, "a moment to take it back at");
+  await button.click();
+  await machine.getByText("Taken back at an announced time, until").waitFor();
+  assert.deepEqual(await act("taken"), ["announced"]);
+  await act("release");
+  await machine.getByText("Taken back at an announced time").waitFor({ state: "detached" });
+});
+
 await step("a machine that is away is not taken back, then or later, and the page says what to do", async () => {
   await act("stop_agent");
   await machine.getByText("Nothing heard for").waitFor();

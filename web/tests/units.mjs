@@ -13,7 +13,7 @@ const { outputFiles } = await build({
   stdin: {
     contents: `export * from "./words"; export { runsOf, lostMs } from "./timeline"; export { Parser } from "./stream";
       export { complaintAbout } from "./session"; export * from "./charts"; export * from "./plan";
-      export * from "./hours"; export * from "./waterfall";
+      export * from "./hours"; export * from "./waterfall"; export { secondsUntil } from "./reclaim";
       export { Refused } from "./api";`,
     resolveDir: source,
   },
@@ -337,4 +337,12 @@ test("only jobs that had to leave by this reclaim are its own", () => {
   assert.deepEqual(of([told(12, "attempt.running", 5)]), []);
   const another = told(12, "attempt.noticed", 1, { data: { at_boot_ns: "5" } });
   assert.deepEqual(of([another]), ["j"], "of another boot: then the coordinator's clock counts");
+});
+
+test("a machine can be taken back at a moment of the next seven days", () => {
+  const now = new Date("2026-11-26T18:00:00").getTime();
+  assert.equal(dashboard.secondsUntil("2026-11-26T18:30", now), 1_800);
+  assert.equal(dashboard.secondsUntil("2026-11-26T17:59", now), null);
+  assert.equal(dashboard.secondsUntil("2026-12-04T18:00", now), null);
+  assert.equal(dashboard.secondsUntil("", now), null);
 });
