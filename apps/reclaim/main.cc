@@ -21,6 +21,7 @@
 #include "cli_run.h"
 #include "cli_run_flags.h"
 #include "cli_submit.h"
+#include "cli_take.h"
 #include "command_line.h"
 #include <unistd.h>
 
@@ -33,6 +34,7 @@ using namespace rn::cli;
 
 constexpr std::uint32_t kRowsMax = 1000;
 constexpr std::uint32_t kEveryMaxS = 3600;
+constexpr std::uint32_t kGpuMax = 63;
 constexpr std::uint32_t kStopDeadlineMaxS = 900;  ///< of the coordinator
 
 using Action = std::function<int(const Client&)>;
@@ -180,6 +182,7 @@ struct Options {
   std::string plan_file;
   OffersOptions offers;
   TopOptions top;
+  TakeOptions take;
   PsOptions ps;
   LogsOptions logs;
   StopOptions stop;
@@ -408,6 +411,30 @@ void add_site_commands(Commands& commands, Options& o) {
   add_json(app, o.is_json);
 }
 
+void add_take(Commands& commands, Options& o) {
+  CLI::App* app = commands.add(
+      "take",
+      "Take a node of your lab, or GPUs of it, back from wherever you are.",
+      [&o](const Client& c) { return take(c, o.take); }
+  );
+  app->add_option("node", o.take.node, "id, or hostname")->required()->check(filled);
+  add_numbers(*app, "--gpu", o.take.gpus, "only this GPU; repeatable", 0u, kGpuMax);
+  CLI::Option* const now =
+      app->add_flag("--now", o.take.is_now, "at once: nothing is saved any more");
+  app->add_option(
+         "--in,--notice", o.take.in, "at that time: 10m (default: with its contract's notice)"
+  )
+      ->check(filled)
+      ->excludes(now);
+  app->add_flag("--detach", o.take.is_detached, "until it has begun, not until it is cleared");
+  add_json(app, o.take.is_json);
+  app->footer(
+      "Exit codes: 0 cleared (with --detach: begun), 1 something of a guest is left, 5 refused or "
+      "given\nback before, 6 not reached and nothing done, 7 told and not answered. Ctrl-C ends the "
+      "watching, not\nthe order. Only 'reclaim-agent release' on the machine lends it again."
+  );
+}
+
 void add_image_commands(CLI::App& app, Commands& commands, Options& o) {
   CLI::App* image = app.add_subcommand("image", "The allow list of images.");
   image->require_subcommand(1);
@@ -574,6 +601,7 @@ int main(int argc, char** argv) {
   add_job_commands(commands, options);
   add_forward(commands, options);
   add_site_commands(commands, options);
+  add_take(commands, options);
   add_image_commands(app, commands, options);
   add_token_commands(app, commands, options);
   add_notify_commands(app, commands, options);

@@ -435,6 +435,9 @@ struct Metrics {
   std::uint64_t evacuations_missed = 0;     ///< of those promised
   /// Where jobs go, chosen or chosen differently, by reclaim::EvacuationWay.
   std::array<std::uint64_t, 4> choices{};
+  std::uint64_t orders_given = 0;  ///< to take a node back
+  /// What was heard of them, by OrderState; of one that was unanswered first, both.
+  std::array<std::uint64_t, 6> orders_ended{};
   // gauges
   std::uint64_t jobs_queued = 0;
   std::uint64_t jobs_held = 0;  ///< not in the queue: they wait for other jobs

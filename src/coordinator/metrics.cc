@@ -7,6 +7,7 @@
 #include "coordinator/daemon_shell.h"
 #include "coordinator/notify_outbox.h"
 #include "io/metrics_page.h"
+#include "model/reclaim_order.h"
 #include "reclaim/evacuation.h"
 
 namespace rn::coordinator {
@@ -59,6 +60,19 @@ void render_jobs(Page& page, const Metrics& m) {
       "reclaimnet_displacements_total", "kind=\"emergency\"", double(m.displacements_emergency)
   );
   page.value("reclaimnet_displacements_total", "kind=\"lost\"", double(m.displacements_lost));
+}
+
+void render_orders(Page& page, const Metrics& m) {
+  constexpr std::string_view kOrders = "reclaimnet_reclaim_orders_total";
+  page.head(kOrders, "counter", "Orders to take a node back from afar, by what became of them.");
+  page.value(kOrders, label("outcome", "given"), double(m.orders_given));
+  for (const OrderState ended :
+       {OrderState::kTaken, OrderState::kRefused, OrderState::kExpired, OrderState::kUnanswered})
+    page.value(
+        kOrders,
+        label("outcome", to_string(ended)),
+        double(m.orders_ended.at(static_cast<std::size_t>(ended)))
+    );
 }
 
 void render_transfers(Page& page, const Metrics& m) {
@@ -338,6 +352,7 @@ std::string MetricsRecorder::render(const Shell& shell, const Outbox* notify) co
   Page page;
   const Metrics m = shell.core().metrics();
   render_jobs(page, m);
+  render_orders(page, m);
   render_transfers(page, m);
   render_placement(page, m);
   page.head("reclaimnet_submit_to_start_seconds", "histogram", "From submit to the guest's start.");

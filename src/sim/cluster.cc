@@ -224,6 +224,7 @@ void Cluster::watch(Node& node) {
     owners_.on_journal(*machine, journal);
   };
   node.agent->on_kill = [this, index = nodes_.size() - 1] {
+    owners_.on_carried_out(nodes_[index].name);
     nodes_[index].is_owner_using = true;
     owners_.on_emergency({nodes_[index].name, {}});
   };
@@ -389,7 +390,7 @@ void Cluster::owner_orders(std::size_t node, ReclaimKind kind) {
   Node& mine = nodes_[node];
   const std::string name = "order-" + std::to_string(10'000 + ++orders_);
   world_.trace(mine.name, "owner orders it back: " + std::string(to_string(kind)));
-  owners_.on_wanted({mine.name, {}});
+  owners_.on_ordered(mine.name);
   const AgentHost::Identity& identity = mine.agent->identity();
   coordinator_->command(
       {UserId("owner"), identity.lab, coordinator::Role::kOwner},

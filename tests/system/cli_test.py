@@ -497,6 +497,8 @@ class Commands(unittest.TestCase):
         self.assertEqual(node["facts"]["hostname"], "printer-room")  # after its first hello too
         self.assertIn("taken back within 5 min", self.cli("nodes", "--why", "printer-room").stdout)
         self.assertEqual(4, len(self.json("nodes", "--why", "printer-room")["reclaimed_within"]))
+        self.fails(DENIED, "taken back by the owners of lab lab-a alone", "take", "printer-room", "--in", "10m")
+        self.fails(NOT_FOUND, "no node 'n-none'", "take", "n-none", "--gpu", 0, "--now", "--detach", "--json")
         done = self.agent("leave", status=UNREACHABLE)
         self.assertRegex(done.stderr, "nothing has changed, the coordinator was not told")
         done = self.agent("leave", "--purge")

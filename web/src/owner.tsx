@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 import { useMemo, useState } from "react";
 import { ContractView } from "./contract";
+import { WhenTakenBack } from "./hours";
 import { Ago, Badge, Empty, Meter, Scroll, Tile } from "./parts";
 import { TakeBack, TakeBackButton } from "./reclaim";
 import { Site, SiteState } from "./site";
@@ -108,6 +109,7 @@ function Machine({ site, node, reclaims }: { site: Site; node: Node; reclaims: R
       />
       <Gpus site={site} node={node} open={open} />
       <ContractView node={node} />
+      <WhenTakenBack site={site} node={node} />
     </article>
   );
 }

@@ -24,6 +24,11 @@ export function bytes(count: number): string {
   return `${count < 10 && unit > 0 ? count.toFixed(1) : Math.round(count)} ${units[unit] ?? ""}`;
 }
 
+/** A share of 1. */
+export function share(value: number): string {
+  return value > 0 && value < 0.01 ? "< 1 %" : `${Math.round(value * 100)} %`;
+}
+
 const TIME = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" } as const;
 
 export function clock(ms: number): string {
