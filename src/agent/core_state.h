@@ -99,6 +99,7 @@ struct Attempt {
   std::map<Task, Instant> work_after;
   std::map<NodeId, WorkId> copies;
   std::map<NodeId, Instant> peer_after;
+  std::map<NodeId, Instant> ahead_at;  ///< when a copy ahead arrived there last
   std::vector<PeerGrant> extra_peers;  ///< from Grants
 
   Instant renewed_at{};
