@@ -19,6 +19,8 @@ constexpr seconds kUncopiedPatience{30};  // with copies that fail everywhere; t
 constexpr std::size_t kCrowd = 4;         // generations that wait to become durable
 constexpr milliseconds kLastPause{300};   // before a last snapshot that failed is tried again
 constexpr std::uint32_t kLastTries = 3;   // of a last snapshot for which nobody waits
+constexpr seconds kAheadPause{60};        // between copies ahead to the same peer
+constexpr double kGoesSoon_s = 600;       // then there is no such pause
 
 /// What the author of a guest can do so that it is saved.
 std::string saving_advice(const CheckpointSpec& spec) {
@@ -400,16 +402,21 @@ void Core::State::stop_ahead(Attempt& a) {
 }
 
 /// While nothing else is to be saved or sent, what is durable goes to where the job would go on
-/// next.
+/// next. Not each save, unless its node is soon to go: a guest that saves all the time rewrites
+/// what went there before anybody needs it.
 void Core::State::pump_precopy(Attempt& a) {
   const GenerationRow* const last = newest(a);
   const bool is_idle = last != nullptr && last->is_committed && a.row.phase == Phase::kRunning &&
                        !a.works.contains(Task::kSnapshot) && is_welcome_;
   if (!is_idle) return stop_precopy(a);
   if (!a.copies.empty()) return;
+  const auto leaves_s = leaves_in_s();
+  const nanoseconds pause = leaves_s && *leaves_s < kGoesSoon_s ? seconds(0) : kAheadPause;
   for (const PeerGrant& peer : a.row.plan.precopies) {
     const auto after = a.peer_after.find(peer.node);
-    const bool rests = after != a.peer_after.end() && now_.boot < after->second;
+    const auto came = a.ahead_at.find(peer.node);
+    const bool rests = (after != a.peer_after.end() && now_.boot < after->second) ||
+                       (came != a.ahead_at.end() && now_.boot - came->second < pause);
     const bool has_it =
         std::any_of(last->receipts.begin(), last->receipts.end(), [&](const Receipt& r) {
           return r.holder == peer.node;
@@ -465,6 +472,7 @@ void Core::State::on_copied(Attempt& a, const PendingWork& pending, const WorkRe
       generation.receipts.push_back(copied->receipt);
       learn_copy(a, pending, *copied);
       // So that the coordinator knows of one holder more. Lost, it learns of it with no other.
+      if (pending.is_precopy) a.ahead_at[pending.peer] = now_.boot;
       if (pending.is_precopy) send(wire::CommitGeneration{generation.ref, generation.receipts});
       if (generation.receipts.size() >= std::max(a.row.plan.wanted, 1u)) copies_are_made(a);
       a.is_dirty = true;

@@ -129,6 +129,7 @@ struct AttemptEntry {
   bool is_fencing_said = false;
   wire::CopyPlan plan;
   Instant plan_made;
+  NodeId next;  ///< where it would go on if its node were taken back; empty: that is not expected
   std::int64_t tickets_expire_wall_ms = 0;
   std::string shortfall;
   std::string evacuation;  ///< the newest word on whether a copy of it arrives in time, for `why`

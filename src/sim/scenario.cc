@@ -36,7 +36,8 @@ const std::map<std::string, Verb>& verbs() {
       {"array", {3, "array NAME tasks=N [at-most=N], and as submit: its jobs are NAME.0, NAME.1 …"}},
       {"wait",
        {5,
-        "wait JOB STATE|durable|on NODE|off NODE|sent NODE|awaits NODE|finished within DURATION, "
+        "wait JOB STATE|durable|on NODE|off NODE|sent NODE|held NODE|awaits NODE|finished within "
+        "DURATION, "
         "wait NODE [gpu N] cleared within DURATION, wait NODE order STATE within DURATION"}},
       {"expect",
        {3,
@@ -227,6 +228,7 @@ class Player {
     if (what == "late") return has_event(job->id, "evacuation.missed");
     if (what == "unlate") return !has_event(job->id, "evacuation.missed");
     if (what == "sent") return cluster_->destination_of(subject) == argument;
+    if (what == "held") return is_held(*job, argument);
     if (what == "awaits") return awaits(*job, argument);
     if (what == "on")
       return job->state == JobState::kRunning && cluster_->node_of(subject) == argument;
@@ -249,6 +251,19 @@ class Player {
       return event.job == job && event.kind == "checkpoint.trouble" &&
              event.message.find(" old on a node whose owner comes back every ") !=
                  std::string::npos;
+    });
+  }
+
+  /// The node signed for its newest durable generation.
+  bool is_held(const Job& job, const std::string& holder) const {
+    const std::size_t index = cluster_->find_node(holder);
+    const auto& rows = cluster_->coordinator().store().generations();
+    const auto row = rows.find({job.id, job.durable.generation});
+    if (index >= cluster_->nodes().size() || row == rows.end()) return false;
+    const NodeId id = cluster_->nodes()[index].agent->identity().node;
+    const auto& receipts = row->second.receipts;
+    return std::any_of(receipts.begin(), receipts.end(), [&](const Receipt& receipt) {
+      return receipt.holder == id;
     });
   }
 
