@@ -340,7 +340,9 @@ void add_forward(Commands& commands, Options& o) {
       }
   );
   add_job(app, o.forward.job);
-  app->add_option("ports", o.forward.ports, "[LOCAL:]PORT; LOCAL 0: a free one")->required();
+  app->add_option("ports", o.forward.ports, "LOCAL is the same if it is left out; 0: a free one")
+      ->required()
+      ->type_name("[LOCAL:]PORT");
   app->footer("It goes on until Ctrl-C or the job's end, also when the job moves to another node.");
 }
 
