@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/planted.h"
+#include "model/slurm_name.h"
 
 namespace rn::agent {
 
@@ -299,7 +300,7 @@ warden_wire::StartGuest Core::State::start_request(const Attempt& a) const {
   out.env["RECLAIM_ATTEMPT"] = std::to_string(commit.epoch.attempt);
   out.env["RECLAIM_EPOCH"] = to_string(commit.epoch);
   out.env["RECLAIM_RESTART_COUNT"] = std::to_string(commit.restart_count);
-  if (out.env.contains(warden_wire::kSlurmJobName)) add_slurm_numbers(out.env, commit);
+  if (out.env.contains(kSlurmJobName)) add_slurm_numbers(out.env, commit);
   out.env["RECLAIM_NODE_RANK"] = "0";
   out.env["RECLAIM_NODES_NUM"] = "1";
   out.env["RECLAIM_NODES_IPS"] = "127.0.0.1";

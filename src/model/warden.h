@@ -74,10 +74,6 @@ inline constexpr std::uint64_t kLogBytesMax = kLogBytes + 4096;
 /// Bytes of a variable's name.
 inline constexpr std::size_t kVariableNameMax = 128;
 
-/// A guest with this variable finds the commands of Slurm: its PID 1 under their names, in front of
-/// its PATH (apps/reclaim-init/slurm.h). `reclaim submit` sets it for scripts for sbatch.
-inline constexpr const char* kSlurmJobName = "SLURM_JOB_NAME";
-
 /// "NVIDIA_*", "LD_*" and the like, by which a job would change what starts it.
 bool steers_runtime(std::string_view variable);
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/data_sets.h"
+#include "model/slurm_name.h"
 #include "warden/seccomp_profile.h"
 
 namespace rn::warden {
@@ -58,7 +59,7 @@ constexpr const char* kSlurmCommands[] = {
     "sacct", "sbatch", "scancel", "scontrol", "squeue", "srun"};
 
 bool finds_slurm(const StartGuest& start) {
-  return start.env.contains(warden_wire::kSlurmJobName);
+  return start.env.contains(kSlurmJobName);
 }
 
 bool is_lower_or_digit(char c) {
