@@ -191,8 +191,14 @@ class Disk {
     const std::string folder = root_ + "/restored";
     must(make_folders(fs_, folder, 0700));
     must(restore_generation(
-             fs_, folder, manifest, keys_, [&](const Digest& name) { return store_->get(name); }, lanes
-    ).map([](const RestoreStats&) {}));
+             fs_,
+             folder,
+             manifest,
+             keys_,
+             [&](const Digest& name) { return store_->get(name); },
+             lanes
+    )
+             .map([](const RestoreStats&) {}));
     must(remove_tree(fs_, folder));
   }
 

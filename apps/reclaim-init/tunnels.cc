@@ -69,7 +69,8 @@ void Tunnels::fill(pollfd* out) const {
     if (!one.is_agent_gone) {
       std::uint8_t credit[End::kCreditPacket];
       const bool is_open = one.phase == Phase::kOpen;
-      const bool has_word = one.held > 0 || (is_open && one.has_read_end && !one.end.has_sent_end()) ||
+      const bool has_word = one.held > 0 ||
+                            (is_open && one.has_read_end && !one.end.has_sent_end()) ||
                             (is_open && one.end.credit_packet(credit) > 0);
       packets = {one.packets, static_cast<short>(has_word ? POLLIN | POLLOUT : POLLIN), 0};
     }
@@ -160,9 +161,7 @@ bool Tunnels::hear(Place& one, std::int64_t now) {
 }
 
 /// False once the place is free.
-bool Tunnels::hear_one(
-    Place& one, const std::uint8_t* packet, std::size_t size, std::int64_t now
-) {
+bool Tunnels::hear_one(Place& one, const std::uint8_t* packet, std::size_t size, std::int64_t now) {
   if (one.phase == Phase::kOpen) {
     if (one.end.hear(packet, size) == End::Heard::kFine) return true;
     end(one, true);
@@ -229,9 +228,8 @@ bool Tunnels::pump(Place& one) {
 
 bool Tunnels::write_stream(Place& one) {
   while (one.end.waiting_bytes() > 0) {
-    const ssize_t put = send(
-        one.stream, one.end.waiting(), one.end.waiting_bytes(), MSG_NOSIGNAL | MSG_DONTWAIT
-    );
+    const ssize_t put =
+        send(one.stream, one.end.waiting(), one.end.waiting_bytes(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (put < 0) return is_not_now();
     one.end.wrote(static_cast<std::size_t>(put));
   }

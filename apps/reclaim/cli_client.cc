@@ -71,9 +71,8 @@ Result<api::SubmitAnswer> Client::submit(const JobSpec& spec, const std::string&
   return from_json<api::SubmitAnswer>(answer, Unknown::kLenient);
 }
 
-Result<api::ArrayAnswer> Client::submit(
-    const api::ArrayRequest& array, const std::string& key
-) const {
+Result<api::ArrayAnswer> Client::submit(const api::ArrayRequest& array, const std::string& key)
+    const {
   RN_TRY(const std::string answer, submit_to("/v1/arrays", to_json(array), key));
   return from_json<api::ArrayAnswer>(answer, Unknown::kLenient);
 }

@@ -71,9 +71,8 @@ class Forwarded : public std::enable_shared_from_this<Forwarded> {
   void connected(std::shared_ptr<io::WebSocket> socket) {
     socket_ = std::move(socket);
     socket_->on_message([self = shared_from_this()](const Blob& packet) { self->hear(packet); });
-    socket_->on_close([self = shared_from_this()](const Error& error) {
-      self->lost(error.message);
-    });
+    socket_->on_close([self = shared_from_this()](const Error& error) { self->lost(error.message); }
+    );
   }
 
   void hear(const Blob& packet) {
@@ -245,20 +244,18 @@ class Forward {
       tell("thirty-two connections are open already");
       return local->reset();
     }
-    const auto one = std::make_shared<Forwarded>(
-        loop_,
-        std::move(local),
-        [this, id](const std::string& words) {
+    const auto one =
+        std::make_shared<Forwarded>(loop_, std::move(local), [this, id](const std::string& words) {
           connections_.erase(id);
           if (words.empty()) said_.clear();
           if (!words.empty() && words != "stopped") tell(words);
-        }
-    );
+        });
     connections_[id] = one;
     const io::HttpCall call = client_.call("GET", "");
     io::WebSocketClientConfig config;
-    config.url = "wss" + client_.login().url.substr(5) + "/v1/forward?job=" +
-                 io::percent_encode(job_.id.str()) + "&port=" + std::to_string(ports_.remote);
+    config.url = "wss" + client_.login().url.substr(5) +
+                 "/v1/forward?job=" + io::percent_encode(job_.id.str()) +
+                 "&port=" + std::to_string(ports_.remote);
     config.tls = *call.tls;
     config.headers = call.headers;
     config.limits.max_message_bytes = tunnel::kPacketMax;

@@ -288,7 +288,19 @@ TEST(CliForwardPorts, are_one_or_two_numbers) {
   EXPECT_EQ(parse_ports("9000:80")->remote, 80);
   EXPECT_EQ(parse_ports("0:80")->local, 0);
   for (const char* bad :
-       {"", "0", ":", "80:", ":80", "80:0", "65536", "1:65536", "1:2:3", "-1", "http", "080", " 80"}) {
+       {"",
+        "0",
+        ":",
+        "80:",
+        ":80",
+        "80:0",
+        "65536",
+        "1:65536",
+        "1:2:3",
+        "-1",
+        "http",
+        "080",
+        " 80"}) {
     const auto ports = parse_ports(bad);
     ASSERT_FALSE(ports) << bad;
     EXPECT_EQ(ports.error().code, ErrorCode::kInvalid);

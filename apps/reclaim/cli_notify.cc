@@ -53,7 +53,9 @@ Result<std::vector<NotifyWord>> read_words(const std::vector<std::string>& texts
       std::string known;
       for (const auto word : all) known += (known.empty() ? "" : ", ") + std::string(word);
       return fail(
-          ErrorCode::kInvalid, "--on: '" + printable(text) + "' is none of " + known, "name some of these"
+          ErrorCode::kInvalid,
+          "--on: '" + printable(text) + "' is none of " + known,
+          "name some of these"
       );
     }
     words.push_back(static_cast<NotifyWord>(found - std::begin(all)));
@@ -124,8 +126,8 @@ void notify_of_job(
   for (const std::string& receiver : receivers) {
     auto request = notify_request(receiver);
     if (request) request->job = job.str();
-    const auto made = request ? post(client, *request)
-                              : Result<api::NotifyAnswer>(fail(request.error()));
+    const auto made =
+        request ? post(client, *request) : Result<api::NotifyAnswer>(fail(request.error()));
     if (made) {
       say_next(made->rule);
       continue;
@@ -215,9 +217,7 @@ int test_notification(const Client& client, const NotifyOptions& options) {
     std::this_thread::sleep_for(kTestLook);
   }
   return complain(Error{
-      ErrorCode::kTimeout,
-      "it is not sent yet",
-      "'reclaim notify list' shows what becomes of it"});
+      ErrorCode::kTimeout, "it is not sent yet", "'reclaim notify list' shows what becomes of it"});
 }
 
 int remove_notification(const Client& client, const NotifyOptions& options) {

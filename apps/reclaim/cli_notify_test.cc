@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli_notify.h"
 
-#include <gtest/gtest.h>
-
 #include "cli_job_file.h"
+#include <gtest/gtest.h>
 
 namespace rn::cli {
 namespace {

@@ -247,9 +247,7 @@ int submit_array(const Client& client, RunOptions options, const ArrayTasks& tas
   return 0;
 }
 
-int submit_series(
-    const Client& client, std::vector<RunOptions> jobs, const std::string& variable
-) {
+int submit_series(const Client& client, std::vector<RunOptions> jobs, const std::string& variable) {
   for (const RunOptions& job : jobs) {
     if (const Status good = check_spec(job.spec); !good) return complain(good.error());
   }

@@ -209,7 +209,9 @@ Result<RunOptions> options_of(const RunFlags& flags) {
 
 void add_notify(CLI::App& app, std::vector<std::string>& out) {
   app.add_option(
-         "--notify", out, "address or webhook that is told of it, repeatable (docs/notifications.md)"
+         "--notify",
+         out,
+         "address or webhook that is told of it, repeatable (docs/notifications.md)"
   )
       ->take_all()
       ->check(filled);

@@ -407,8 +407,9 @@ Status Mapping::take_dependency(const SlurmOption& option) {
     if (when == kWhen.end() || parts.size() < 2)
       return fail(refused(
           option,
-          "'" + slurm_excerpt(item) + "' is none of afterok, afternotok, afterany and after, with "
-          "the jobs behind it",
+          "'" + slurm_excerpt(item) +
+              "' is none of afterok, afternotok, afterany and after, with "
+              "the jobs behind it",
           "for example --dependency=afterok:17:18, which waits for both"
       ));
     for (std::size_t i = 1; i < parts.size(); ++i) {

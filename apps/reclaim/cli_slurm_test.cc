@@ -275,8 +275,8 @@ TEST(SlurmScript, what_would_be_another_job_is_refused_with_what_to_do) {
 }
 
 TEST(SlurmScript, jobs_that_it_waits_for_are_taken_from_its_dependency) {
-  const SlurmJob job = job_of({"-d afterany:3", "--dependency=afterok:17:18,afternotok:j-1,after:9"}
-  );
+  const SlurmJob job =
+      job_of({"-d afterany:3", "--dependency=afterok:17:18,afternotok:j-1,after:9"});
 
   EXPECT_EQ(
       job.spec.after,

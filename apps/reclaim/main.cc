@@ -432,7 +432,8 @@ void add_take(Commands& commands, Options& o) {
   add_json(app, o.take.is_json);
   app->footer(
       "Exit codes: 0 cleared (with --detach: begun), 1 something of a guest is left, 5 refused or "
-      "given\nback before, 6 not reached and nothing done, 7 told and not answered. Ctrl-C ends the "
+      "given\nback before, 6 not reached and nothing done, 7 told and not answered. Ctrl-C ends "
+      "the "
       "watching, not\nthe order. Only 'reclaim-agent release' on the machine lends it again."
   );
 }
@@ -537,9 +538,8 @@ void add_notify_commands(CLI::App& app, Commands& commands, Options& o) {
   list->add_flag("--all", n.all, "those of all users, for admins");
   add_json(list, n.is_json);
   const auto with_rule = [&](const char* name, const char* what, auto action) {
-    CLI::App* command = commands.add(*notify, name, what, [&n, action](const Client& c) {
-      return action(c, n);
-    });
+    CLI::App* command =
+        commands.add(*notify, name, what, [&n, action](const Client& c) { return action(c, n); });
     command->add_option("rule", n.rule, "its id")->required()->check(name_word);
     return command;
   };

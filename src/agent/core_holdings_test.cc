@@ -30,7 +30,9 @@ TEST_F(CoreHoldings, a_store_full_of_jobs_is_told_in_parts_and_an_empty_one_not_
   EXPECT_EQ(sent<wire::Holdings>()[1].jobs.size(), 1u);
 }
 
-TEST_F(CoreHoldings, a_store_that_was_listed_after_the_connection_broke_is_listed_again_at_the_next) {
+TEST_F(
+    CoreHoldings, a_store_that_was_listed_after_the_connection_broke_is_listed_again_at_the_next
+) {
   start();
   feed(CoordinatorDisconnected{});
   finish<ListHoldings>(HoldingsListed{{JobId("j-7")}});

@@ -17,7 +17,7 @@ using TunnelKind = tunnel::Kind;
 
 constexpr seconds kTunnelsLook{1};
 constexpr seconds kTunnelsLinger{60};  ///< the connection stays so long without a guest
-constexpr seconds kTunnelEndsIn{60};    ///< when both directions have ended
+constexpr seconds kTunnelEndsIn{60};   ///< when both directions have ended
 constexpr milliseconds kTunnelsBackoffMin{500};
 constexpr milliseconds kTunnelsBackoffMax{60'000};
 constexpr milliseconds kTunnelsPause{10};  ///< while there is no room, or no budget
@@ -171,8 +171,8 @@ void Tunnels::to_guest(Id id, BlobView packet) {
   if (packet[0] == static_cast<std::uint8_t>(TunnelKind::kEnd)) tunnel.has_user_ended = true;
   tunnel.to_guest_bytes += packet.size();
   tunnel.to_guest.emplace_back(packet.begin(), packet.end());
-  const bool is_too_much = tunnel.to_guest_bytes > kGuestQueueBytes ||
-                           tunnel.to_guest.size() > kGuestQueuePackets;
+  const bool is_too_much =
+      tunnel.to_guest_bytes > kGuestQueueBytes || tunnel.to_guest.size() > kGuestQueuePackets;
   if (is_too_much) return break_off(id, "more came than the guest takes");
   if (tunnel.to_guest.size() == 1) write_guest(id);
 }

@@ -82,9 +82,9 @@ class Tunnels {
   std::map<Id, Tunnel> tunnels_;
   io::TimerId timer_;
   Instant next_try_;
-  Instant needed_at_;       ///< there was a guest
+  Instant needed_at_;  ///< there was a guest
   std::uint32_t failures_ = 0;
-  double budget_ = 0;       ///< bytes that may go now
+  double budget_ = 0;  ///< bytes that may go now
   Instant budget_at_;
   std::shared_ptr<bool> is_alive_ = std::make_shared<bool>(true);  ///< read by late callbacks
 };

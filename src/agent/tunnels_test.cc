@@ -133,8 +133,9 @@ class WaysIn : public testing::Test {
   }
 
   void listen() {
-    guest_ =
-        std::make_unique<PacketSocket>(PacketSocket::listen_at(disk_.path() + "/reclaim/tunnel.sock"));
+    guest_ = std::make_unique<PacketSocket>(
+        PacketSocket::listen_at(disk_.path() + "/reclaim/tunnel.sock")
+    );
   }
 
   /// The coordinator says it.

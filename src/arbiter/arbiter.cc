@@ -148,7 +148,9 @@ bool Arbiter::is_gpu_usable(const Gpu& gpu) const {
   if (!is_gpu_lent(contract_, gpu.index)) return false;
   if (contains(conditions_.reclaimed_gpus, gpu.index)) return false;
   return std::none_of(
-      conditions_.gpus.begin(), conditions_.gpus.end(), [&](const GpuTelemetry& seen) {
+      conditions_.gpus.begin(),
+      conditions_.gpus.end(),
+      [&](const GpuTelemetry& seen) {
         return seen.index == gpu.index && (seen.is_wedged || is_owners_own(contract_, seen));
       }
   );

@@ -64,8 +64,7 @@ FileCapture::FileCapture(
       should_stop_(std::move(should_stop)) {
   const std::uint32_t count = std::clamp(lanes, 1U, kLanesMax);
   lanes_.reserve(count);
-  for (std::uint32_t i = 0; i < count; ++i)
-    lanes_.push_back({ChunkEncoder(keys, rng), {}, {}});
+  for (std::uint32_t i = 0; i < count; ++i) lanes_.push_back({ChunkEncoder(keys, rng), {}, {}});
 }
 
 const ChunkRef* FileCapture::keep_known(const ChunkRef* known, std::size_t plain_bytes) {

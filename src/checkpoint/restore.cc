@@ -131,7 +131,8 @@ class Plaintexts {
   Result<Blob> next() {
     if (lanes_ <= 1) return load(*chunks_[begun_++]);
     for (; begun_ < chunks_.size() && ahead_.size() < lanes_; ++begun_)
-      ahead_.push_back(std::async(kAside, [this, chunk = chunks_[begun_]] { return load(*chunk); }));
+      ahead_.push_back(std::async(kAside, [this, chunk = chunks_[begun_]] { return load(*chunk); })
+      );
     Result<Blob> first = ahead_.front().get();
     ahead_.pop_front();
     return first;

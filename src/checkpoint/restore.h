@@ -41,8 +41,8 @@ Result<RestoreStats> lay_workspace(
 /// name) and every file's content hash. Never writes or removes outside `folder`, whatever the
 /// manifest and the workspace say (kCorrupt: something on a path is not a folder). The same
 /// conditions and rules on error as above. The manifest must have been verified (verify_manifest).
-/// `lanes` chunks of a file are fetched and decoded at once, each of which holds up to three chunks;
-/// with one (or 0) all is done on the calling thread.
+/// `lanes` chunks of a file are fetched and decoded at once, each of which holds up to three
+/// chunks; with one (or 0) all is done on the calling thread.
 Result<RestoreStats> restore_generation(
     FileSystem& fs,
     const std::string& folder,

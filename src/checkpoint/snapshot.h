@@ -36,8 +36,8 @@ struct SnapshotRequest {
   std::vector<std::string> temporary;  ///< globs that are left out
   std::int64_t guest_since_ns = 0;     ///< SnapshotCache::unchanged()
   NodeId signer;
-  /// Chunks that are encoded at once, beside the reading; more than kLanesMax count as that many. With more than one the
-  /// Rng must be one that several threads may use.
+  /// Chunks that are encoded at once, beside the reading; more than kLanesMax count as that many.
+  /// With more than one the Rng must be one that several threads may use.
   std::uint32_t lanes = 1;
   /// Asked before each chunk; true ends the snapshot with kTimeout (a deadline is near).
   std::function<bool()> should_stop;
@@ -57,7 +57,7 @@ struct SnapshotStats {
   std::uint64_t new_bytes = 0;  ///< stored bytes that the store did not have
   std::uint64_t specials = 0;   ///< sockets, devices, FIFOs, names that are not text: refused
   std::int64_t elapsed_ms = 0;
-  nanoseconds aside_cpu{0};     ///< processor time of threads beside the calling one
+  nanoseconds aside_cpu{0};  ///< processor time of threads beside the calling one
   std::vector<std::string>
       left_out;  ///< "path: why" of files beside the unit that could not be taken
 };

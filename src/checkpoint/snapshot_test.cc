@@ -688,7 +688,9 @@ TEST_F(SnapshotTest, several_cores_make_the_same_chunks_in_the_order_of_the_file
   EXPECT_GT(by_four->stats.aside_cpu.count(), 0);
 }
 
-TEST_F(SnapshotTest, several_cores_restore_the_same_bytes_and_stop_at_the_first_that_are_not_right) {
+TEST_F(
+    SnapshotTest, several_cores_restore_the_same_bytes_and_stop_at_the_first_that_are_not_right
+) {
   Blob weights(40'000'000);
   rng_.fill(weights);
   write("checkpoint.bin", weights);

@@ -165,9 +165,9 @@ void Api::handle(io::HttpRequest http, const io::Responder& responder) {
   if (route) return (*route)->handler(context_, std::move(request), responder);
   const bool has_credentials =
       request.http.peer_identity.has_value() || !bearer_of(request.http).empty();
-  responder.send(io::error_response(
-      route.error(), io::HttpErrorContext{.has_credentials = has_credentials}
-  ));
+  responder.send(
+      io::error_response(route.error(), io::HttpErrorContext{.has_credentials = has_credentials})
+  );
 }
 
 Result<std::uint64_t> query_number(

@@ -20,16 +20,14 @@ bool is_zero(const Digest& digest) {
 void run_submit(
     ApiContext& context, const Caller& caller, Command command, const io::Responder& responder
 ) {
-  context.shell
-      .command(caller, std::move(command), [&context, responder](Result<Answer> result) {
-        if (!result) return responder.send_error(result.error());
-        if (const auto* array = std::get_if<api::ArrayAnswer>(&*result))
-          return answer(context, responder, *array, array->is_repeat ? 200 : 201);
-        auto& submitted = std::get<JobSubmitted>(*result);
-        const api::SubmitAnswer body{
-            submitted.job, submitted.is_repeat, std::move(submitted.warnings)};
-        answer(context, responder, body, submitted.is_repeat ? 200 : 201);
-      });
+  context.shell.command(caller, std::move(command), [&context, responder](Result<Answer> result) {
+    if (!result) return responder.send_error(result.error());
+    if (const auto* array = std::get_if<api::ArrayAnswer>(&*result))
+      return answer(context, responder, *array, array->is_repeat ? 200 : 201);
+    auto& submitted = std::get<JobSubmitted>(*result);
+    const api::SubmitAnswer body{submitted.job, submitted.is_repeat, std::move(submitted.warnings)};
+    answer(context, responder, body, submitted.is_repeat ? 200 : 201);
+  });
 }
 
 /// Its Idempotency-Key; false if it is none, and the error is sent.

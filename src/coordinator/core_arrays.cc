@@ -22,9 +22,7 @@ api::ArrayAnswer answer_of(const State& state, const std::string& id) {
 
 /// As scripts for Slurm read it, whatever was in their place.
 void set_variables(
-    std::map<std::string, std::string>& env,
-    const ArrayTask& task,
-    const api::ArrayRequest& request
+    std::map<std::string, std::string>& env, const ArrayTask& task, const api::ArrayRequest& request
 ) {
   env["SLURM_ARRAY_JOB_ID"] = std::to_string(task.first_number);
   env["SLURM_ARRAY_TASK_ID"] = std::to_string(task.index);
@@ -80,9 +78,8 @@ Result<Answer> submit_array(State& state, const Caller& caller, const SubmitArra
 
 Result<Answer> stop_array(State& state, const Caller& caller, const StopArray& command) {
   const auto found = state.arrays.find(command.array);
-  const bool may =
-      found != state.arrays.end() &&
-      may_stop(caller, state.jobs.at(found->second.tasks.begin()->second).row.job);
+  const bool may = found != state.arrays.end() &&
+                   may_stop(caller, state.jobs.at(found->second.tasks.begin()->second).row.job);
   if (!may)
     return fail(
         ErrorCode::kNotFound,

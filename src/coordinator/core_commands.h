@@ -10,8 +10,8 @@ namespace rn::coordinator {
 void on_command(State& state, const ApiCommand& event);
 
 /// A job as it would be taken now, without id, number and key; for `count` of them, if there is
-/// room for so many. Errors: what makes no sense, an image that is not listed, what can never begin,
-/// no room.
+/// room for so many. Errors: what makes no sense, an image that is not listed, what can never
+/// begin, no room.
 Result<JobRow> new_row(
     const State& state, const Caller& caller, const JobSpec& spec, std::size_t count = 1
 );

@@ -251,11 +251,11 @@ struct State {
   std::map<std::pair<UserId, std::string>, JobId> jobs_by_key;
   std::set<JobId> unfinished;
   std::set<JobId> queued;
-  std::set<JobId> held;     ///< unfinished, and not in the queue: they wait for others
+  std::set<JobId> held;  ///< unfinished, and not in the queue: they wait for others
   std::map<std::string, std::set<JobId>> waiters;  ///< who waits for the job or array of this id
   std::map<std::string, ArrayEntry> arrays;
   std::vector<JobId> moved;  ///< began to run or ended in this event: others may wait for that
-  std::set<JobId> placing;  ///< between probe and lease
+  std::set<JobId> placing;   ///< between probe and lease
   std::map<UserId, std::uint32_t> unfinished_of;
   std::map<UserId, std::int64_t> served_wall_ms;  ///< when a job of theirs last went to a node
   std::map<AttemptKey, AttemptEntry> attempts;

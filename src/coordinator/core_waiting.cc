@@ -24,7 +24,7 @@ struct Named {
   bool is_array = false;
   std::size_t tasks = 1;
   std::size_t ended = 0;
-  std::size_t begun = 0;  ///< they run, or have run or ended
+  std::size_t begun = 0;    ///< they run, or have run or ended
   bool has_failed = false;  ///< one of them has ended, and not succeeded
 
   bool is_over() const { return ended == tasks; }
@@ -38,8 +38,7 @@ void count_in(Named& named, const Job& job) {
 }
 
 std::string called_for_people(const char* kind, std::uint64_t number, const Job& job) {
-  return kind + std::to_string(number) +
-         (job.spec.name.empty() ? "" : " (" + job.spec.name + ")");
+  return kind + std::to_string(number) + (job.spec.name.empty() ? "" : " (" + job.spec.name + ")");
 }
 
 /// By id; nullopt for what is not remembered (a task of an array is enough). Of an array tasks that

@@ -68,12 +68,14 @@ TEST_F(Waiting, a_job_is_not_placed_before_the_one_that_it_waits_for_has_succeed
 
 TEST_F(Waiting, each_condition_is_met_by_its_ends_alone) {
   enum class Then { kReleased, kCancelled };
+
   struct Case {
     AfterWhen when;
     Then succeeded;
     Then failed;
     Then cancelled;
   };
+
   const std::vector<Case> cases = {
       {AfterWhen::kOk, Then::kReleased, Then::kCancelled, Then::kCancelled},
       {AfterWhen::kFail, Then::kCancelled, Then::kReleased, Then::kReleased},
@@ -201,7 +203,8 @@ TEST_F(Waiting, what_is_over_counts_when_it_is_named) {
   EXPECT_EQ(answer.error().code, ErrorCode::kConflict);
   EXPECT_EQ(
       answer.error().message,
-      "after[0]: job 2 has failed, and this job would wait until that has succeeded: it could never "
+      "after[0]: job 2 has failed, and this job would wait until that has succeeded: it could "
+      "never "
       "begin"
   );
 }
@@ -307,11 +310,13 @@ class Arrays : public Waiting {
   }
 
   std::size_t held_of(const api::ArrayAnswer& array) {
-    return static_cast<std::size_t>(
-        std::count_if(array.tasks.begin(), array.tasks.end(), [&](const api::ArrayJob& task) {
+    return static_cast<std::size_t>(std::count_if(
+        array.tasks.begin(),
+        array.tasks.end(),
+        [&](const api::ArrayJob& task) {
           return !is_terminal(state(task.job)) && is_held(task.job);
-        })
-    );
+        }
+    ));
   }
 };
 
@@ -388,12 +393,14 @@ TEST_F(Arrays, are_submitted_whole_or_not_at_all) {
   for (int i = 0; i < 2; ++i) submit_array(an_array(999, 1));
   EXPECT_EQ(
       refusal(an_array(3)),
-      "exhausted: you have 1998 unfinished jobs, and 3 more are over the limit of a user, 2000 (stop "
+      "exhausted: you have 1998 unfinished jobs, and 3 more are over the limit of a user, 2000 "
+      "(stop "
       "some, or wait)"
   );
   EXPECT_EQ(tables.jobs.size(), 1998U);
   EXPECT_EQ(refusal(an_array(2)), "");
-  EXPECT_FALSE(run({UserId("v"), LabId("lab-x"), Role::kViewer}, SubmitArray{.request = an_array(1)})
+  EXPECT_FALSE(
+      run({UserId("v"), LabId("lab-x"), Role::kViewer}, SubmitArray{.request = an_array(1)})
   );
 }
 
@@ -456,9 +463,7 @@ TEST_F(Arrays, others_wait_for_all_of_its_tasks) {
   EXPECT_FALSE(is_held(of_one));
   EXPECT_TRUE(is_held(by_id));
   EXPECT_TRUE(is_held(by_number));
-  EXPECT_EQ(
-      why(by_number), "waits until array 1 has succeeded (1 of its 2 tasks have ended)"
-  );
+  EXPECT_EQ(why(by_number), "waits until array 1 has succeeded (1 of its 2 tasks have ended)");
   end(array.tasks[1].job, AttemptEnd::kSucceeded);
   for (const JobId& id : {by_id, by_number, begun}) EXPECT_FALSE(is_held(id));
   EXPECT_EQ(state(failed), JobState::kCancelled);
@@ -473,7 +478,8 @@ TEST_F(Arrays, one_task_that_fails_ends_who_waits_for_success_and_not_yet_who_wa
   EXPECT_EQ(state(good), JobState::kCancelled);
   EXPECT_EQ(
       job(good).reason,
-      "array 1 has a task that did not succeed, and this job waits until that has succeeded: it can "
+      "array 1 has a task that did not succeed, and this job waits until that has succeeded: it "
+      "can "
       "begin"
   );
   EXPECT_TRUE(is_held(bad)) << "the other one runs yet";
@@ -510,9 +516,8 @@ TEST_F(Arrays, an_array_that_is_forgotten_in_part_can_no_more_be_named) {
     pass(2000);
   }
   ASSERT_EQ(core->find_job(array.tasks[0].job), nullptr);
-  EXPECT_EQ(
-      run(user(), SubmitJob{.spec = after(array.array)}).error().code, ErrorCode::kNotFound
-  ) << "nobody knows any more how that task ended";
+  EXPECT_EQ(run(user(), SubmitJob{.spec = after(array.array)}).error().code, ErrorCode::kNotFound)
+      << "nobody knows any more how that task ended";
   EXPECT_TRUE(is_held(waiter));
 
   end(array.tasks[3].job, AttemptEnd::kSucceeded);
@@ -583,7 +588,9 @@ class WaitingAtRandom : public Arrays, public ::testing::WithParamInterface<std:
       return;
     }
     static constexpr AttemptEnd kEnds[] = {
-        AttemptEnd::kSucceeded, AttemptEnd::kSucceeded, AttemptEnd::kCrashed,
+        AttemptEnd::kSucceeded,
+        AttemptEnd::kSucceeded,
+        AttemptEnd::kCrashed,
         AttemptEnd::kReclaimed};
     const AttemptEnd how = kEnds[dice.below(4)];
     say(agent, id, epoch, AttemptState::kEnded, how, how == AttemptEnd::kCrashed ? 1 : 0);
@@ -625,7 +632,9 @@ class WaitingAtRandom : public Arrays, public ::testing::WithParamInterface<std:
   /// By the specification alone.
   bool may_begin(const JobRow& row) const {
     return std::all_of(
-        row.job.spec.after.begin(), row.job.spec.after.end(), [&](const AfterJob& one) {
+        row.job.spec.after.begin(),
+        row.job.spec.after.end(),
+        [&](const AfterJob& one) {
           std::vector<const Job*> named;
           for (const auto& [id, other] : tables.jobs) {
             const bool is_of_array = other.job.array && other.job.array->array == one.job;

@@ -257,9 +257,8 @@ void Daemon::State::start_notifying() {
   }
   notify_sender = std::make_unique<RealNotifySender>(config.notify, clock);
   notifier = std::make_unique<Notifier>(Notifier::Deps{*outbox, *store, *notify_sender, clock});
-  notify_desk = std::make_unique<NotifyDesk>(
-      NotifyDesk::Deps{*outbox, *notifier, *store, config.notify, rng, clock}
-  );
+  notify_desk = std::make_unique<NotifyDesk>(NotifyDesk::Deps{
+      *outbox, *notifier, *store, config.notify, rng, clock});
   notifier->start(kNotifyThreads);
   shell->watch_events([this] { note_events(); });
   notify_round = loop.run_every(kNotifyRound, [this] { note_events(); });
@@ -314,7 +313,9 @@ void Daemon::State::serve_tunnels() {
       "/v1/forward",
       [this](const io::HttpRequest& request) -> Status {
         if (is_draining)
-          return fail(ErrorCode::kUnavailable, "the coordinator is stopping", "connect again later");
+          return fail(
+              ErrorCode::kUnavailable, "the coordinator is stopping", "connect again later"
+          );
         return tunnels->admit(request);
       },
       [this](const io::HttpRequest& request, std::shared_ptr<io::WebSocket> socket) {

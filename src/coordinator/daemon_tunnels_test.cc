@@ -201,9 +201,7 @@ TEST_F(TunnelsSite, a_jobs_user_and_admins_get_in_and_nobody_else) {
 
   EXPECT_EQ(refusal("job=1&port=80", bob), "not_found: no job 1");
   EXPECT_EQ(refusal("job=1&port=80", owner), "not_found: no job 1") << "of the lab, not of the job";
-  EXPECT_EQ(
-      refusal("job=1&port=80", viewer), "denied: this needs the role user, ann is viewer"
-  );
+  EXPECT_EQ(refusal("job=1&port=80", viewer), "denied: this needs the role user, ann is viewer");
   EXPECT_EQ(refusal("job=1&port=80", ""), "denied: no token given");
   EXPECT_EQ(refusal("job=1&port=80", "admin"), "none");
   EXPECT_EQ(refusal("job=1&port=80", ann_), "none");
@@ -258,9 +256,7 @@ TEST_F(TunnelsSite, a_job_has_thirty_two_and_room_again_when_one_is_gone) {
     open_ones.push_back(*one);
     connect(there, *one);
   }
-  EXPECT_EQ(
-      refusal("job=1&port=80", ann_), "exhausted: too many connections into job 1 are open"
-  );
+  EXPECT_EQ(refusal("job=1&port=80", ann_), "exhausted: too many connections into job 1 are open");
 
   thread_.call([&] { open_ones.back().socket->close("enough"); });
   std::uint32_t id = 0;

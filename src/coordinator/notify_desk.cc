@@ -55,11 +55,9 @@ Status NotifyDesk::check_mail(const std::string& address) const {
     );
   RN_CHECK(check_address(address));
   const auto& domains = smtp->domains;
-  const bool is_allowed = domains.empty() || std::find(
-                                                 domains.begin(),
-                                                 domains.end(),
-                                                 domain_of(address)
-                                             ) != domains.end();
+  const bool is_allowed =
+      domains.empty() ||
+      std::find(domains.begin(), domains.end(), domain_of(address)) != domains.end();
   if (is_allowed) return {};
   return fail(
       ErrorCode::kDenied,
@@ -180,16 +178,12 @@ Status NotifyDesk::take_past(const NotifyRow& row, std::uint64_t until) {
     auto found = deps_.store.find_job(id);
     return found ? std::optional(*std::move(found)) : std::nullopt;
   };
-  return deps_.outbox.take_past(
-      row.id, events, standing, job_of, to_ms(deps_.clock.now().wall)
-  );
+  return deps_.outbox.take_past(row.id, events, standing, job_of, to_ms(deps_.clock.now().wall));
 }
 
 Result<api::NotifyList> NotifyDesk::list(const Caller& caller, bool all) const {
   if (all && caller.role != Role::kAdmin)
-    return fail(
-        ErrorCode::kDenied, "only admins see the rules of all users", "leave out --all"
-    );
+    return fail(ErrorCode::kDenied, "only admins see the rules of all users", "leave out --all");
   api::NotifyList list;
   const auto waiting = deps_.outbox.waiting_by_rule();
   for (const NotifyRow& row : deps_.outbox.rules()) {
@@ -202,9 +196,8 @@ Result<api::NotifyList> NotifyDesk::list(const Caller& caller, bool all) const {
   return list;
 }
 
-Result<NotifyRow> NotifyDesk::find(
-    const Caller& caller, const std::string& id, bool also_foreign
-) const {
+Result<NotifyRow> NotifyDesk::find(const Caller& caller, const std::string& id, bool also_foreign)
+    const {
   auto row = deps_.outbox.find(id);
   const bool is_theirs =
       row && (row->user == caller.user || (also_foreign && caller.role == Role::kAdmin));

@@ -48,9 +48,8 @@ class NotifyDesk {
 
  private:
   Result<NotifyRow> find(const Caller& caller, const std::string& id, bool also_foreign) const;
-  Result<std::vector<NotifyWord>> words_for(
-      const Caller& caller, const api::NotifyRequest& request
-  ) const;
+  Result<std::vector<NotifyWord>> words_for(const Caller& caller, const api::NotifyRequest& request)
+      const;
   Status check_mail(const std::string& address) const;
   Status check_webhook(const std::string& url) const;
   Result<std::uint64_t> newest_event() const;

@@ -175,9 +175,7 @@ Result<bool> Outbox::spend(
     if (counts) used = statement.integer(1);
   }
   if (used >= static_cast<std::int64_t>(limit)) return false;
-  RN_TRY(
-      auto statement, database_->prepare("INSERT OR REPLACE INTO budgets VALUES (?1,?2,?3,?4)")
-  );
+  RN_TRY(auto statement, database_->prepare("INSERT OR REPLACE INTO budgets VALUES (?1,?2,?3,?4)"));
   statement.bind(1, user.str()).bind(2, what).bind(3, since).bind(4, used + 1);
   RN_CHECK(statement.run());
   return true;
@@ -439,9 +437,7 @@ Status Outbox::take_past(
   });
 }
 
-Status Outbox::put(
-    const NotifyRow& rule, const api::Notification& one, std::int64_t now_wall_ms
-) {
+Status Outbox::put(const NotifyRow& rule, const api::Notification& one, std::int64_t now_wall_ms) {
   const std::lock_guard lock(mutex_);
   return commit([&](Rules&) -> Status {
     RN_TRY(const bool is_room, has_room(rule.user, now_wall_ms));
@@ -541,9 +537,7 @@ Result<std::optional<OutboxMessage>> Outbox::next(
   if (rule == rules_.end())
     return fail(ErrorCode::kCorrupt, "notify.db: a message without its rule");
   message.rule = rule->second;
-  RN_TRY(
-      message.notification, from_json<api::Notification>(statement.text(5), Unknown::kLenient)
-  );
+  RN_TRY(message.notification, from_json<api::Notification>(statement.text(5), Unknown::kLenient));
   return std::optional(std::move(message));
 }
 

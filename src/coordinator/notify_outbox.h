@@ -66,9 +66,7 @@ class Outbox {
 
   /// `head`: the newest event there is. Answers up to which event the rule is not asked: what came
   /// until then is in the past. kExhausted with what to do: too many rules, or codes.
-  Result<std::uint64_t> add(
-      const NotifyRow& row, std::uint64_t head, std::int64_t now_wall_ms
-  );
+  Result<std::uint64_t> add(const NotifyRow& row, std::uint64_t head, std::int64_t now_wall_ms);
   std::vector<NotifyRow> rules() const;
   std::optional<NotifyRow> find(const std::string& id) const;
   /// True if this user has confirmed the address by another rule.

@@ -269,9 +269,8 @@ std::uint32_t held_back(const NotifyRow& rule) {
 }
 
 std::string header_text(std::string_view text) {
-  const bool is_plain = std::all_of(text.begin(), text.end(), [](char c) {
-    return c >= ' ' && c <= '~';
-  });
+  const bool is_plain =
+      std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
   if (is_plain && text.find("=?") == std::string_view::npos) return std::string(text);
   std::string out;
   while (!text.empty()) {
@@ -290,14 +289,14 @@ std::string mail_text(
     const std::string& from, const std::string& to, const api::Notification& notification
 ) {
   const std::string domain = from.substr(from.rfind('@') + 1);
-  std::string text = "From: ReclaimNet <" + from + ">\r\nTo: <" + to +
-                     ">\r\nSubject: " + header_text(notification.subject) +
-                     "\r\nDate: " + mail_date(notification.at_wall_ms) + "\r\nMessage-ID: <" +
-                     notification.id + "@" + domain +
-                     ">\r\nAuto-Submitted: auto-generated\r\nX-ReclaimNet-What: " +
-                     notification.what +
-                     "\r\nMIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n"
-                     "Content-Transfer-Encoding: base64\r\n\r\n";
+  std::string text =
+      "From: ReclaimNet <" + from + ">\r\nTo: <" + to +
+      ">\r\nSubject: " + header_text(notification.subject) +
+      "\r\nDate: " + mail_date(notification.at_wall_ms) + "\r\nMessage-ID: <" + notification.id +
+      "@" + domain +
+      ">\r\nAuto-Submitted: auto-generated\r\nX-ReclaimNet-What: " + notification.what +
+      "\r\nMIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n"
+      "Content-Transfer-Encoding: base64\r\n\r\n";
   const std::string body = to_base64(as_bytes(
       notification.text + "\n-- \nrule " + notification.rule + "; reclaim notify remove " +
       notification.rule + " ends it\n"

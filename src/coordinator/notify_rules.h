@@ -75,8 +75,8 @@ struct NotifyRow {
 
 /// Who may be told at the moment, by tokens that count, and what machines are called.
 struct NotifyStanding {
-  std::set<UserId> users;                       ///< with a token of role user at least
-  std::set<std::pair<UserId, LabId>> owners;    ///< with one of role owner at least, of this lab
+  std::set<UserId> users;                     ///< with a token of role user at least
+  std::set<std::pair<UserId, LabId>> owners;  ///< with one of role owner at least, of this lab
   std::map<NodeId, std::string> hosts;
 };
 

@@ -207,7 +207,9 @@ TEST(NotifyConfig, an_address_is_nothing_but_an_address) {
 }
 
 TEST(NotifyConfig, an_origin_has_one_form) {
-  EXPECT_EQ(origin_of("https://Chat.Example.org/hooks/x?y=1").value(), "https://chat.example.org:443");
+  EXPECT_EQ(
+      origin_of("https://Chat.Example.org/hooks/x?y=1").value(), "https://chat.example.org:443"
+  );
   EXPECT_EQ(origin_of("http://127.0.0.1:9000").value(), "http://127.0.0.1:9000");
   EXPECT_EQ(origin_of("https://[fd00::7]/x").value(), "https://[fd00::7]:443");
   for (const char* bad :

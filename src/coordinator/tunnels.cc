@@ -47,8 +47,7 @@ Tunnels::~Tunnels() {
   *is_alive_ = false;
   loop_.cancel(beat_);
   loop_.cancel(credit_timer_);
-  for (const auto& [id, tunnel] : tunnels_)
-    shell_.unwatch_job(tunnel.place.job, tunnel.watch);
+  for (const auto& [id, tunnel] : tunnels_) shell_.unwatch_job(tunnel.place.job, tunnel.watch);
 }
 
 // ---- who may, and where to
@@ -339,8 +338,7 @@ void Tunnels::look() {
   std::vector<std::pair<Id, std::string>> over;
   for (const auto& [id, tunnel] : tunnels_) {
     const Place& place = tunnel.place;
-    const auto caller =
-        shell_.core().authenticate(place.token.id, place.token.secret, now.wall);
+    const auto caller = shell_.core().authenticate(place.token.id, place.token.secret, now.wall);
     if (!caller) {
       over.emplace_back(id, caller.error().message);
     } else if (!is_still_there(place)) {

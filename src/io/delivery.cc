@@ -251,8 +251,7 @@ Delivery post_hook(const HookCall& hook) {
   call.set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(hook.body.size()));
   call.set(CURLOPT_POSTFIELDS, hook.body.c_str());
   const CURLcode code = call.perform();
-  if (call.was_kept_outside() && code != CURLE_OK)
-    return {DeliveryEnd::kRefused, call.words(code)};
+  if (call.was_kept_outside() && code != CURLE_OK) return {DeliveryEnd::kRefused, call.words(code)};
   return hook_delivery(code, call.status(), call.words(code));
 }
 

@@ -28,8 +28,15 @@ TEST(InnerAddress, is_one_of_this_machine_its_link_nobody_or_many) {
         ""})
     EXPECT_TRUE(is_inner_address(inner)) << inner;
   for (const char* outer :
-       {"10.1.2.3", "192.168.0.1", "126.255.255.255", "128.0.0.1", "169.253.1.1", "2001:db8::1", "fd00::1",
-        "::ffff:10.1.2.3", "fec0::1"})
+       {"10.1.2.3",
+        "192.168.0.1",
+        "126.255.255.255",
+        "128.0.0.1",
+        "169.253.1.1",
+        "2001:db8::1",
+        "fd00::1",
+        "::ffff:10.1.2.3",
+        "fec0::1"})
     EXPECT_FALSE(is_inner_address(outer)) << outer;
 }
 

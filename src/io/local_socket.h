@@ -46,7 +46,7 @@ class LocalSocket {
   void when_readable(std::function<void()> fn);
   void when_writable(std::function<void()> fn);
   void end_writing();  ///< the other side reads the end behind what was written
-  void reset();        ///< TCP: the other side sees that it broke, also when this is destroyed later
+  void reset();  ///< TCP: the other side sees that it broke, also when this is destroyed later
 
  private:
   friend class LocalListener;

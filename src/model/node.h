@@ -94,7 +94,7 @@ struct GpuTelemetry {
   std::uint64_t power_mw = 0;
   std::uint32_t foreign_processes = 0;  ///< that are not our guests'
   std::uint64_t foreign_vram_mib = 0;   ///< of those processes, as far as the driver says it
-  bool is_wedged = false;  ///< could not be verified free after a reclaim
+  bool is_wedged = false;               ///< could not be verified free after a reclaim
 
   RN_FIELDS(
       GpuTelemetry,

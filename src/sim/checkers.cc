@@ -153,8 +153,9 @@ void Checkers::check_waits(const coordinator::JobRow& row) {
   for (const AfterJob& after : job.spec.after) {
     if (is_released && !has_happened(after))
       world_.violate(
-          "I17", job.id.str() + " is released, and waits for " + after.job + " to be " +
-                     std::string(to_string(after.when))
+          "I17",
+          job.id.str() + " is released, and waits for " + after.job + " to be " +
+              std::string(to_string(after.when))
       );
   }
   if (!job.array || job.array->at_most == 0 || row.is_held) return;

@@ -22,8 +22,7 @@ void OwnerWatch::on_ordered(const std::string& node) {
 void OwnerWatch::on_carried_out(const std::string& node) {
   ++checks_;
   const auto ordered = ordered_.find(node);
-  const bool counts =
-      ordered != ordered_.end() && world_.now() <= ordered->second + kOrderCounts;
+  const bool counts = ordered != ordered_.end() && world_.now() <= ordered->second + kOrderCounts;
   if (!counts)
     world_.violate("I9", node + " is taken back by an order that does not count any more");
 }

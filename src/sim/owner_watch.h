@@ -120,10 +120,10 @@ class OwnerWatch {
 
   World& world_;
   std::map<Place, Taking> taken_;
-  std::map<Place, TrueTime> wanted_;       ///< when last; what is not taken may be in it, too
+  std::map<Place, TrueTime> wanted_;         ///< when last; what is not taken may be in it, too
   std::map<std::string, TrueTime> ordered_;  ///< by machine, when last
-  std::set<std::string> with_an_end_;      ///< whose contract takes them back by itself
-  std::map<std::string, Window> windows_;  ///< by machine
+  std::set<std::string> with_an_end_;        ///< whose contract takes them back by itself
+  std::map<std::string, Window> windows_;    ///< by machine
   std::uint64_t checks_ = 0;
 };
 

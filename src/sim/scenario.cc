@@ -33,7 +33,8 @@ const std::map<std::string, Verb>& verbs() {
        {2,
         "submit JOB [steps=N] [save-every=N] [step=1s] [copies=N] [in-place] "
         "[handles-term] [data] [frozen-layers] [gpus=N] [after=[WHEN:]JOB]"}},
-      {"array", {3, "array NAME tasks=N [at-most=N], and as submit: its jobs are NAME.0, NAME.1 …"}},
+      {"array",
+       {3, "array NAME tasks=N [at-most=N], and as submit: its jobs are NAME.0, NAME.1 …"}},
       {"wait",
        {5,
         "wait JOB STATE|durable|on NODE|off NODE|sent NODE|held NODE|awaits NODE|finished within "
@@ -41,7 +42,8 @@ const std::map<std::string, Verb>& verbs() {
         "wait NODE [gpu N] cleared within DURATION, wait NODE order STATE within DURATION"}},
       {"expect",
        {3,
-        "expect JOB on NODE|awaits NODE|held|STATE, expect JOB copied at-least|at-most N, expect JOB "
+        "expect JOB on NODE|awaits NODE|held|STATE, expect JOB copied at-least|at-most N, expect "
+        "JOB "
         "attempts N, expect NODE free|order STATE"}},
       {"history", {5, "history NODE N over DURATION"}},
       {"owner", {3, "owner NODE [gpu N] notice|announced DURATION, owner NODE [gpu N] emergency"}},

@@ -28,7 +28,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   RN_ASSERT(job->spec.resources.memory_mib >= 16, "a job that was accepted has memory");
   const auto sent = rn::from_json<rn::JobSpec>(rn::to_json(job->spec));
   RN_ASSERT(sent.has_value(), "a job that was accepted can be sent");
-  RN_ASSERT(sent->command == job->spec.command && sent->env == job->spec.env, "and arrives as it is");
+  RN_ASSERT(
+      sent->command == job->spec.command && sent->env == job->spec.env, "and arrives as it is"
+  );
   RN_ASSERT(sent->after == job->spec.after, "with whom it waits for");
   for (const std::string& warning : job->warnings)
     RN_ASSERT(rn::is_utf8(warning), "a warning can be shown");

@@ -54,7 +54,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     data += 2;
     size -= 2;
     const std::size_t length = std::min(asked, size);
-    const bool is_data = length > 0 && data[0] == static_cast<std::uint8_t>(rn::tunnel::Kind::kData);
+    const bool is_data =
+        length > 0 && data[0] == static_cast<std::uint8_t>(rn::tunnel::Kind::kData);
     if (end->hear(data, length) != End::Heard::kFine) return 0;
     if (is_data) expected.insert(expected.end(), data + 1, data + length);
     data += length;
