@@ -169,8 +169,10 @@ std::uint32_t Core::State::snapshot_lanes(const Attempt& a, bool is_final) const
     const Phase phase = one.second.row.phase;
     return phase >= Phase::kNoticed && phase <= Phase::kSaving;
   });
-  const std::uint32_t cores = lent_cpu_milli(contract_, facts_) / 1000;
-  return std::max<std::uint32_t>(1, cores / std::max<std::uint32_t>(1, leaving));
+  const std::int64_t cores = lent_cpu_milli(contract_, facts_) / 1000;
+  return static_cast<std::uint32_t>(
+      std::max<std::int64_t>(1, cores / std::max<std::int64_t>(1, leaving))
+  );
 }
 
 void Core::State::take_snapshot(Attempt& a, bool is_final) {
