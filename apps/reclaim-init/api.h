@@ -68,13 +68,11 @@ class Api {
   void read_some(Connection& one, std::int64_t now, Word& word);
   void answer(Connection& one, std::size_t head, std::int64_t now, Word& word);
   static void answer_notice(Connection& one, const char* query, std::int64_t now, Word& word);
-  void answer_by_metadata(
-      Connection& one, const char* method, const char* path, std::int64_t now
-  );
+  void answer_by_metadata(Connection& one, const char* method, const char* path, std::int64_t now);
   static void answer_saved(Connection& one, const char* query, std::int64_t now);
 
-  static const Reply kOk, kText, kNothing, kBad, kNoSuchPath, kGetOnly, kPostOnly, kConflict, kTooLarge,
-      kBusy;
+  static const Reply kOk, kText, kNothing, kBad, kNoSuchPath, kGetOnly, kPostOnly, kConflict,
+      kTooLarge, kBusy;
 
   int listener_ = -1;
   int metadata_ = -1;

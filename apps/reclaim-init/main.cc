@@ -205,9 +205,8 @@ int supervise(pid_t command, int output, int signals, Telling& telling, Log& log
     has_ended = reap(command, code, telling.hook, log) || has_ended;
     telling.step(ready + kOwn, log);
     if (has_ended) telling.leaving.look(now_ms(), log);
-    is_over = telling.leaving.is_asked()
-                  ? !has_children() || telling.leaving.is_time_up(now_ms())
-                  : has_ended;
+    is_over = telling.leaving.is_asked() ? !has_children() || telling.leaving.is_time_up(now_ms())
+                                         : has_ended;
   }
   kill(-1, SIGKILL);
   for (int status = 0; waitpid(-1, &status, 0) > 0 || errno == EINTR;) {

@@ -43,7 +43,8 @@ int leave(const char* command, int code) {
   if (ask_to_leave(code)) return 0;
   fprintf(
       stderr,
-      "%s: error: the job's first process cannot be told: /reclaim: %s; next: keep room on its disk "
+      "%s: error: the job's first process cannot be told: /reclaim: %s; next: keep room on its "
+      "disk "
       "and leave /reclaim as it is\n",
       command,
       strerror(errno)

@@ -18,7 +18,7 @@ struct OwnJob {
   char id[64];         ///< as Slurm shows it: "17", and of an array "17_3"
   const char* name;
   const char* restarts;
-  const char* state;  ///< RUNNING or COMPLETING
+  const char* state;   ///< RUNNING or COMPLETING
   std::int64_t run_s;  ///< since its first process began; -1 = not known
 
   static OwnJob read();

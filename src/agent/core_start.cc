@@ -45,8 +45,7 @@ void add_thread_counts(std::map<std::string, std::string>& env, std::uint32_t cp
 void add_slurm_numbers(std::map<std::string, std::string>& env, const wire::Commit& commit) {
   env["SLURM_JOB_ID"] = env["SLURM_JOBID"] = std::to_string(commit.job_number);
   env.erase("SLURM_RESTART_COUNT");
-  if (commit.restart_count > 0)
-    env["SLURM_RESTART_COUNT"] = std::to_string(commit.restart_count);
+  if (commit.restart_count > 0) env["SLURM_RESTART_COUNT"] = std::to_string(commit.restart_count);
 }
 
 }  // namespace
