@@ -9,10 +9,11 @@
 // of a start brought up beside its successor), runs the command with both its outputs into
 // /reclaim/log up to the limit, reaps orphans, and when the command ends kills the rest and writes
 // its exit code to /reclaim/exit. The warden's word in /reclaim/told it passes on meanwhile, by the
-// guest's hook or its API (hook.h, api.h). With --slurm the guest finds this program as the
-// commands of Slurm, too (slurm.h), by which it may ask to be over (leave.h). It catches no signal:
-// the warden signals the processes that catch one by themselves, and PID 1 must not count among
-// them. Static, since it runs in images that have no libraries of ours; no allocation.
+// guest's hook or its API (hook.h, api.h), and it connects its user's tunnels to ports of the guest
+// (tunnels.h). With --slurm the guest finds this program as the commands of Slurm, too (slurm.h),
+// by which it may ask to be over (leave.h). It catches no signal: the warden signals the processes
+// that catch one by themselves, and PID 1 must not count among them. Static, since it runs in
+// images that have no libraries of ours; no allocation.
 
 #include <cerrno>
 #include <cstdint>
@@ -27,6 +28,7 @@
 #include "leave.h"
 #include "metadata.h"
 #include "slurm.h"
+#include "tunnels.h"
 #include "word.h"
 #include <fcntl.h>
 #include <poll.h>
@@ -183,27 +185,39 @@ int told_by(bool is_written, int code) {
   return !is_written && is_ambiguous ? kNotWritten : code;
 }
 
+/// The sooner of a time to wait and of an instant; -1 = for ever, and no such instant.
+int sooner_ms(int wait_ms, std::int64_t at) {
+  if (at < 0) return wait_ms;
+  const std::int64_t now = now_ms();
+  const std::int64_t left = at > now ? at - now : 0;
+  return wait_ms >= 0 && wait_ms < left ? wait_ms : static_cast<int>(left);
+}
+
 /// Until the command ends, or until the guest that asked to be over is. Answers its exit code.
-int supervise(pid_t command, int output, int signals, Telling& telling, Log& log) {
+int supervise(
+    pid_t command, int output, int signals, Telling& telling, Tunnels& tunnels, Log& log
+) {
   constexpr int kOwn = 3;
+  constexpr int kTold = kOwn + Api::kPolled;
   int code = kNeverStarted;
   bool is_output_open = true;
   bool has_ended = false;
   for (bool is_over = false; !is_over;) {
-    pollfd ready[kOwn + Api::kPolled] = {
+    pollfd ready[kTold + Tunnels::kPolled] = {
         {signals, POLLIN, 0},
         {is_output_open ? output : -1, POLLIN, 0},
         {telling.watch.fd(), POLLIN, 0}};
     telling.api.fill(ready + kOwn);
-    const int polled = telling.is_on() ? kOwn + Api::kPolled : 2;
-    if (poll(ready, static_cast<nfds_t>(polled), telling.sleep_ms(now_ms())) < 0 && errno != EINTR)
-      break;
+    tunnels.fill(ready + kTold);
+    const int wait_ms = sooner_ms(telling.sleep_ms(now_ms()), tunnels.wakes_at());
+    if (poll(ready, kTold + Tunnels::kPolled, wait_ms) < 0 && errno != EINTR) break;
     if (ready[1].revents != 0) is_output_open = pump(output, log, 16);
     signalfd_siginfo drop[8];
     while (read(signals, drop, sizeof drop) > 0) {
     }
     has_ended = reap(command, code, telling.hook, log) || has_ended;
     telling.step(ready + kOwn, log);
+    tunnels.step(ready + kTold, now_ms());
     if (has_ended) telling.leaving.look(now_ms(), log);
     is_over = telling.leaving.is_asked() ? !has_children() || telling.leaving.is_time_up(now_ms())
                                          : has_ended;
@@ -295,6 +309,8 @@ int run(const Options& options, char** argv) {
   static Telling telling;  // tens of KiB
   if (options.has_slurm) put_first_on_path(kSlurmFolder);
   begin_telling(telling, options, output[1], before, log);
+  Tunnels tunnels;
+  (void)tunnels.begin();  // else who wants to reach a port of it is told that there is no way in
   const pid_t command = fork();
   if (command == 0) become(argv + 3, environ, output[1], before);
   if (command < 0) {
@@ -304,7 +320,7 @@ int run(const Options& options, char** argv) {
   }
   if (!telling.hook.is_set()) close(output[1]);  // else each run needs it
   fcntl(output[0], F_SETFL, O_NONBLOCK);
-  const int code = supervise(command, output[0], signals, telling, log);
+  const int code = supervise(command, output[0], signals, telling, tunnels, log);
   return told_by(write_exit(exit_file, code), code);
 }
 

@@ -11,9 +11,7 @@ constexpr std::string_view kVariables =
     R"(export SLURM_JOB_ID="$RECLAIM_JOB_NUMBER" SLURM_JOBID="$RECLAIM_JOB_NUMBER"; )"
     R"([ "${RECLAIM_RESTART_COUNT:-0}" = 0 ] || )"
     R"(export SLURM_RESTART_COUNT="$RECLAIM_RESTART_COUNT"; )"
-    R"([ "${RECLAIM_GPUS_NUM:-0}" = 0 ] || export SLURM_GPUS_ON_NODE="$RECLAIM_GPUS_NUM"; )"
-    R"([ -z "${SLURM_ARRAY_TASK_ID:-}" ] || )"
-    R"(export SLURM_ARRAY_JOB_ID="${SLURM_ARRAY_JOB_ID:-$RECLAIM_JOB_NUMBER}"; )";
+    R"([ "${RECLAIM_GPUS_NUM:-0}" = 0 ] || export SLURM_GPUS_ON_NODE="$RECLAIM_GPUS_NUM"; )";
 
 // Nodes have them as programs (apps/reclaim-init/slurm.h), and first on PATH, which a login shell
 // sets anew. Those of an older version have not.

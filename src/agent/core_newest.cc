@@ -17,6 +17,22 @@ constexpr double kMostRewritten = 0.5;  ///< new in a save: then the next has li
 /// newer one pays for that out of what it has to spare.
 constexpr double kNearlyThere = 0.25;
 static_assert(1 + kNearlyThere < kSureTimes);
+/// Since the notice: what a copy got before, it got while it made way for others.
+constexpr seconds kShowsItsRate{1};
+
+/// New in the save that is being taken, by the guest's habits; it does not change faster than in
+/// the save before. 0 where nothing is known.
+double expected_of_next(const Attempt& a) {
+  const auto& rows = a.row.generations;
+  const GenerationRef& last = rows.empty() ? a.row.restored : rows.back().ref;
+  const auto before = static_cast<double>(last.new_bytes);
+  const SaveSchedule& s = a.schedule;
+  const bool is_learnt = !rows.empty() && s.gap_s > 0 && last.snapshot_boot_ns > 0;
+  if (!is_learnt || !a.snapshot_at) return before;
+  const double gap_s = in_s(*a.snapshot_at - instant_from_ns(last.snapshot_boot_ns));
+  const double changed = s.dirty.curve().bytes(std::max(gap_s, 0.0));
+  return std::min(changed, before * std::max(gap_s / s.gap_s, 1.0));
+}
 
 }  // namespace
 
@@ -40,6 +56,42 @@ double Core::State::missing_bytes(const Attempt& a, const GenerationRow& row) co
   return std::min(bytes, std::max(static_cast<double>(row.ref.bytes), 1.0));
 }
 
+/// What the peer lacks of that generation, by what it has signed for and what is durable; of one
+/// that is still being made, by what is expected of it.
+double Core::State::lacking_bytes(const Attempt& a, const NodeId& peer, std::uint32_t generation)
+    const {
+  double bytes = 0;
+  double whole = 0;
+  for (const GenerationRow& one : a.row.generations) {
+    const std::uint32_t number = one.ref.generation;
+    if (number > generation) break;
+    const bool is_signed = std::any_of(
+        one.receipts.begin(), one.receipts.end(), [&](const Receipt& r) { return r.holder == peer; }
+    );
+    const bool has_it = is_signed || (one.is_committed && number < generation);
+    bytes = has_it ? 0 : bytes + static_cast<double>(one.ref.new_bytes);
+    whole = static_cast<double>(one.ref.bytes);
+  }
+  const bool is_made =
+      !a.row.generations.empty() && a.row.generations.back().ref.generation >= generation;
+  const double next = is_made ? 0 : expected_of_next(a);
+  return std::min(bytes + next, std::max({whole, next, 1.0}));
+}
+
+/// So little of it is left that a newer one can pay for it, and it goes as fast as that supposes.
+bool Core::State::is_nearly_there(
+    const Attempt& a, const PendingWork& pending, const GenerationRow& newer
+) const {
+  const double spare = kNearlyThere * missing_bytes(a, newer);
+  const auto left = static_cast<double>(estimate(a, pending));
+  const TransferState& transfer = pending.transfer;
+  const bool has_shown = now_.boot - a.noticed_at >= kShowsItsRate &&
+                         transfer.measured_at - a.noticed_at >= kShowsItsRate;
+  const double share = leaving_share();
+  const double rate = has_shown ? std::min(transfer.sent_bps / 8, share) : share;
+  return left < spare && left * share <= spare * rate;
+}
+
 /// Copies of what was saved before `row` end where it can be there before the deadline too. What
 /// has arrived of them stays with the peer, for what the newer one shares with it.
 void Core::State::leave_older(Attempt& a, const GenerationRow& row) {
@@ -50,8 +102,8 @@ void Core::State::leave_older(Attempt& a, const GenerationRow& row) {
   std::erase_if(a.copies, [&](const auto& copy) {
     const PendingWork& pending = works_.at(copy.second);
     if (pending.generation >= row.ref.generation) return false;
-    const auto older = static_cast<double>(estimate(a, pending.transfer));
-    if (older < kNearlyThere * missing_bytes(a, row)) return false;
+    const auto older = static_cast<double>(estimate(a, pending));
+    if (is_nearly_there(a, pending, row)) return false;
     const bool is_late = left && in_s(*left) < newer_s;
     if (is_late && in_s(*left) > older / rate) return false;
     cancel_work(copy.second);

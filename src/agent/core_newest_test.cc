@@ -73,6 +73,18 @@ TEST_F(CoreNewest, what_is_nearly_there_goes_to_its_end) {
   EXPECT_THAT(copying(), ElementsAre("j-1/2"));
 }
 
+TEST_F(CoreNewest, what_is_nearly_there_and_hardly_moves_does_not_hold_up_the_last_save) {
+  run();
+  safe(1);
+  declare(seconds(60));
+  for (int look = 0; look < 20; ++look) {
+    advance(milliseconds(100));
+    has_left_to_send(10'000'000 - 1'000 * static_cast<std::uint64_t>(look));
+  }
+  safe(2);
+  EXPECT_THAT(copying(), ElementsAre("j-1/2"));
+}
+
 TEST_F(CoreNewest, a_guest_that_computes_on_has_what_it_saved_first_copied) {
   run();
   safe(1);

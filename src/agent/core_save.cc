@@ -19,6 +19,8 @@ constexpr seconds kUncopiedPatience{30};  // with copies that fail everywhere; t
 constexpr std::size_t kCrowd = 4;         // generations that wait to become durable
 constexpr milliseconds kLastPause{300};   // before a last snapshot that failed is tried again
 constexpr std::uint32_t kLastTries = 3;   // of a last snapshot for which nobody waits
+constexpr seconds kAheadPause{60};        // between copies ahead to the same peer
+constexpr double kGoesSoon_s = 600;       // then there is no such pause
 
 /// What the author of a guest can do so that it is saved.
 std::string saving_advice(const CheckpointSpec& spec) {
@@ -159,6 +161,20 @@ void Core::State::copies_are_made(Attempt& a) {
   a.copy_trouble_of.clear();
 }
 
+/// While its guest computes one core is enough. When it leaves, or has left, the cores that the
+/// owner lends are free, and its machine is waited for: those who leave together share them.
+std::uint32_t Core::State::snapshot_lanes(const Attempt& a, bool is_final) const {
+  if (!is_final && a.row.phase < Phase::kNoticed) return 1;
+  const auto leaving = std::count_if(attempts_.begin(), attempts_.end(), [](const auto& one) {
+    const Phase phase = one.second.row.phase;
+    return phase >= Phase::kNoticed && phase <= Phase::kSaving;
+  });
+  const std::int64_t cores = lent_cpu_milli(contract_, facts_) / 1000;
+  return static_cast<std::uint32_t>(
+      std::max<std::int64_t>(1, cores / std::max<std::int64_t>(1, leaving))
+  );
+}
+
 void Core::State::take_snapshot(Attempt& a, bool is_final) {
   const GenerationRow* const last = newest(a);
   TakeSnapshot snapshot;
@@ -174,6 +190,7 @@ void Core::State::take_snapshot(Attempt& a, bool is_final) {
   snapshot.sealed_job_key = a.commit.sealed_job_key;
   snapshot.is_final = is_final;
   snapshot.guest_since_ns = a.guest_since_ns;
+  snapshot.lanes = snapshot_lanes(a, is_final);
   if (is_final && !a.has_left) {
     const milliseconds quiet(a.commit.spec.checkpoint.quiet_ms);
     snapshot.torn_after_ns =
@@ -387,16 +404,21 @@ void Core::State::stop_ahead(Attempt& a) {
 }
 
 /// While nothing else is to be saved or sent, what is durable goes to where the job would go on
-/// next.
+/// next. Not each save, unless its node is soon to go: a guest that saves all the time rewrites
+/// what went there before anybody needs it.
 void Core::State::pump_precopy(Attempt& a) {
   const GenerationRow* const last = newest(a);
   const bool is_idle = last != nullptr && last->is_committed && a.row.phase == Phase::kRunning &&
                        !a.works.contains(Task::kSnapshot) && is_welcome_;
   if (!is_idle) return stop_precopy(a);
   if (!a.copies.empty()) return;
+  const auto leaves_s = leaves_in_s();
+  const nanoseconds pause = leaves_s && *leaves_s < kGoesSoon_s ? seconds(0) : kAheadPause;
   for (const PeerGrant& peer : a.row.plan.precopies) {
     const auto after = a.peer_after.find(peer.node);
-    const bool rests = after != a.peer_after.end() && now_.boot < after->second;
+    const auto came = a.ahead_at.find(peer.node);
+    const bool rests = (after != a.peer_after.end() && now_.boot < after->second) ||
+                       (came != a.ahead_at.end() && now_.boot - came->second < pause);
     const bool has_it =
         std::any_of(last->receipts.begin(), last->receipts.end(), [&](const Receipt& r) {
           return r.holder == peer.node;
@@ -452,6 +474,7 @@ void Core::State::on_copied(Attempt& a, const PendingWork& pending, const WorkRe
       generation.receipts.push_back(copied->receipt);
       learn_copy(a, pending, *copied);
       // So that the coordinator knows of one holder more. Lost, it learns of it with no other.
+      if (pending.is_precopy) a.ahead_at[pending.peer] = now_.boot;
       if (pending.is_precopy) send(wire::CommitGeneration{generation.ref, generation.receipts});
       if (generation.receipts.size() >= std::max(a.row.plan.wanted, 1u)) copies_are_made(a);
       a.is_dirty = true;

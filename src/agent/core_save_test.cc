@@ -154,6 +154,44 @@ TEST_F(CorePrecopy, it_gives_way_to_the_next_save) {
   EXPECT_EQ(work_body<CopyGeneration>().peer.node, NodeId("n-2"));
 }
 
+class CorePrecopies : public CorePrecopy {
+ protected:
+  void is_durable(std::uint32_t number) {
+    save(number);
+    copied("n-2", number);
+    committed(number);
+  }
+
+  void was_sent_ahead_before() {
+    is_durable(1);
+    copied("n-9", 1);
+    advance(seconds(5));
+  }
+};
+
+TEST_F(CorePrecopies, of_a_guest_that_saves_all_the_time_one_goes_ahead_in_a_minute) {
+  was_sent_ahead_before();
+  is_durable(2);
+  EXPECT_FALSE(has_work<CopyGeneration>());
+  advance(seconds(40));
+  is_durable(3);
+  EXPECT_FALSE(has_work<CopyGeneration>());
+  advance(seconds(20));
+
+  ASSERT_TRUE(has_work<CopyGeneration>());
+  EXPECT_EQ(work_body<CopyGeneration>().peer.node, NodeId("n-9"));
+  EXPECT_EQ(work_body<CopyGeneration>().generation.generation, 3U);
+}
+
+TEST_F(CorePrecopies, of_a_node_that_is_about_to_go_each_save_goes_ahead) {
+  was_sent_ahead_before();
+  tell(wire::HeartbeatAck{.seq = 1, .plans = {plan}, .hazard = {.leaves_in_s = 500}});
+  is_durable(2);
+
+  ASSERT_TRUE(has_work<CopyGeneration>());
+  EXPECT_EQ(work_body<CopyGeneration>().peer.node, NodeId("n-9"));
+}
+
 TEST_F(CorePrecopy, a_peer_that_takes_none_is_left_alone_for_a_while) {
   save(1);
   copied("n-2", 1);

@@ -13,6 +13,8 @@ namespace rn::agent {
 
 namespace {
 
+constexpr std::uint32_t kDecodingCoresMax = 8;
+
 /// Where libraries look for how many threads to start: OpenMP (PyTorch's own loops as well),
 /// OpenBLAS, MKL, BLIS, numexpr, Numba, TensorFlow, Rust's rayon, Go, Python from 3.13 on.
 constexpr std::array<const char*, 11> kThreadCounts = {
@@ -184,7 +186,8 @@ void Core::State::step_start(Attempt& a) {
                 commit.sealed_job_key,
                 commit.resume,
                 commit.resume_previous,
-                commit.resume_from}
+                commit.resume_from,
+                std::clamp(a.row.grant.cpu_milli / 1000, 1U, kDecodingCoresMax)}
         );
       return;
     case Phase::kAdopting:

@@ -99,6 +99,7 @@ struct Attempt {
   std::map<Task, Instant> work_after;
   std::map<NodeId, WorkId> copies;
   std::map<NodeId, Instant> peer_after;
+  std::map<NodeId, Instant> ahead_at;  ///< when a copy ahead arrived there last
   std::vector<PeerGrant> extra_peers;  ///< from Grants
 
   Instant renewed_at{};
@@ -431,6 +432,7 @@ class Core::State {
 
   // core_save.cc: generations, copies, outputs
   void step_generations(Attempt& a);
+  std::uint32_t snapshot_lanes(const Attempt& a, bool is_final) const;
   void take_snapshot(Attempt& a, bool is_final);
   void on_snapshot(Attempt& a, const WorkResult& result);
   bool tries_last_snapshot_again(Attempt& a, const Error& error);
@@ -457,6 +459,9 @@ class Core::State {
   // core_newest.cc: which of its saves counts for a guest that has to leave
   double leaving_share() const;
   double missing_bytes(const Attempt& a, const GenerationRow& row) const;
+  double lacking_bytes(const Attempt& a, const NodeId& peer, std::uint32_t generation) const;
+  bool is_nearly_there(const Attempt& a, const PendingWork& pending, const GenerationRow& newer)
+      const;
   void leave_older(Attempt& a, const GenerationRow& row);
   std::optional<double> next_save_s(const Attempt& a) const;
   bool waits_for_next_save(const Attempt& a) const;
@@ -466,7 +471,7 @@ class Core::State {
   void see_progress(TransferState& transfer, const TransferProgress& seen) const;
   std::vector<Sending> sendings();
   std::optional<nanoseconds> evacuation_left(const Attempt& a) const;
-  std::uint64_t estimate(const Attempt& a, const TransferState& transfer) const;
+  std::uint64_t estimate(const Attempt& a, const PendingWork& pending) const;
   wire::TransferReport transfer_report(WorkId id, const PendingWork& pending) const;
   reclaim::Transfer copy_to_plan(WorkId id, const PendingWork& pending) const;
   void step_transfers();
@@ -629,7 +634,6 @@ class Core::State {
   std::uint64_t idle_s_ = 0;
   std::optional<Instant> telemetry_at_;  ///< of the newest sample
   std::int32_t utc_offset_s_ = 0;
-  std::vector<std::uint64_t> foreign_vram_mib_;
 
   Attempts attempts_;
   NodeRow node_;

@@ -55,11 +55,11 @@ std::optional<nanoseconds> Core::State::evacuation_left(const Attempt& a) const 
   return left;
 }
 
-/// Of what is left, until the peer has said what it has.
-std::uint64_t Core::State::estimate(const Attempt& a, const TransferState& transfer) const {
+/// Of what is left, also before the peer has said what it has.
+std::uint64_t Core::State::estimate(const Attempt& a, const PendingWork& pending) const {
+  const TransferState& transfer = pending.transfer;
   if (transfer.bytes_left) return *transfer.bytes_left;
-  const std::uint64_t whole =
-      a.row.generations.empty() ? 0 : a.row.generations.back().ref.new_bytes;
+  const auto whole = static_cast<std::uint64_t>(lacking_bytes(a, pending.peer, pending.generation));
   return std::max(whole - std::min(whole, transfer.bytes_sent), kLeastEstimate);
 }
 
@@ -71,9 +71,13 @@ wire::TransferReport Core::State::transfer_report(WorkId id, const PendingWork& 
   report.job = pending.guest.job;
   report.epoch = pending.guest.epoch;
   report.peer = pending.peer;
-  report.kind = left ? TransferKind::kEvacuation : TransferKind::kCheckpoint;
-  report.bytes_left = estimate(a, pending.transfer);
-  report.is_size_known = pending.transfer.bytes_left.has_value();
+  report.kind = left                 ? TransferKind::kEvacuation
+                : pending.is_precopy ? TransferKind::kPrefetch
+                                     : TransferKind::kCheckpoint;
+  report.bytes_left = estimate(a, pending);
+  // Of a save with which it began: known since that is whole, although the peer says it later.
+  const bool is_whole = pending.was_ahead && !pending.is_ahead;
+  report.is_size_known = pending.transfer.bytes_left.has_value() || is_whole;
   if (left) report.deadline_ms = static_cast<std::uint32_t>(std::max(*left / milliseconds(1), 1L));
   report.sent_bps = static_cast<std::uint64_t>(pending.transfer.sent_bps);
   return report;
@@ -166,8 +170,10 @@ reclaim::Transfer Core::State::copy_to_plan(WorkId id, const PendingWork& pendin
   const auto left = evacuation_left(a);
   reclaim::Transfer transfer;
   transfer.id = id;
-  transfer.bytes = static_cast<double>(estimate(a, pending.transfer));
-  transfer.kind = left ? reclaim::TransferClass::kEvacuation : reclaim::TransferClass::kCheckpoint;
+  transfer.bytes = static_cast<double>(estimate(a, pending));
+  transfer.kind = left                 ? reclaim::TransferClass::kEvacuation
+                  : pending.is_precopy ? reclaim::TransferClass::kPrefetch
+                                       : reclaim::TransferClass::kCheckpoint;
   if (left) transfer.deadline_s = in_s(*left);
   const std::int64_t saved_ns =
       a.row.generations.empty() ? a.row.started_ns : a.row.generations.back().ref.snapshot_boot_ns;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/core_harness.h"
+#include "agent/core_uplink_fixture.h"
 
 namespace rn::agent {
 namespace {
@@ -178,6 +178,96 @@ TEST_F(Transfers, alone_the_evacuation_that_has_a_deadline_goes_before_the_other
   measure(4'000'000, 0);
 
   EXPECT_NEAR(static_cast<double>(rate()), 9.5e6, 0.6e6);
+}
+
+/// A copy that begins with the save, whose size its peer cannot say before that is whole.
+class CopiesThatBeginWithTheSave : public CoreUplink {
+ protected:
+  static constexpr std::uint64_t kMb = 1'000'000;
+
+  void begins_to_save() {
+    feed(GenerationDetected{GuestName{JobId("j-1"), kEpoch}});
+    if (!has_work<TakeSnapshot>()) advance(seconds(1));
+  }
+
+  void is_whole(std::uint32_t number, std::uint64_t fresh) {
+    GenerationRef ref = a_generation(number);
+    ref.bytes = 100 * kMb;
+    ref.new_bytes = fresh;
+    finish<TakeSnapshot>(SnapshotTaken{ref, nanoseconds(0)});
+  }
+
+  void has_saved(std::uint32_t number, std::uint64_t fresh) {
+    begins_to_save();
+    is_whole(number, fresh);
+    durable(number);
+    advance(seconds(10));
+  }
+
+  /// What the coordinator hears when so much of it was sent.
+  wire::TransferReport told(std::uint64_t sent_bytes) {
+    const auto copy = std::find_if(works.begin(), works.end(), [](const Work& w) {
+      return std::holds_alternative<CopyGeneration>(w.body);
+    });
+    if (copy == works.end()) return {};
+    TransferProgress progress;
+    progress.id = copy->id;
+    progress.bytes_sent = sent_bytes;
+    feed(TransfersMeasured{{progress}, 0, {}});
+    advance(milliseconds(300));
+    const auto reports = sent<wire::Transfers>();
+    return reports.empty() || reports.back().transfers.empty() ? wire::TransferReport{}
+                                                               : reports.back().transfers[0];
+  }
+};
+
+TEST_F(CopiesThatBeginWithTheSave, are_told_as_large_as_the_guests_habits_say) {
+  run();
+  has_saved(1, 100 * kMb);
+  has_saved(2, 20 * kMb);
+  begins_to_save();
+
+  const auto at_first = told(0);
+  EXPECT_FALSE(at_first.is_size_known);
+  EXPECT_NEAR(static_cast<double>(at_first.bytes_left), 20e6, 3e6);
+  EXPECT_EQ(told(5 * kMb).bytes_left, at_first.bytes_left - 5 * kMb);
+}
+
+TEST_F(CopiesThatBeginWithTheSave, have_their_true_size_as_soon_as_it_is_whole) {
+  run();
+  has_saved(1, 100 * kMb);
+  has_saved(2, 20 * kMb);
+  begins_to_save();
+  ASSERT_FALSE(told(5 * kMb).is_size_known);
+  is_whole(3, 35 * kMb);
+
+  const auto report = told(6 * kMb);
+  EXPECT_TRUE(report.is_size_known) << "what it gets shows what its line carries";
+  EXPECT_EQ(report.bytes_left, 29 * kMb);
+}
+
+TEST_F(CopiesThatBeginWithTheSave, of_a_guest_that_went_on_elsewhere_are_as_large_as_its_last_one) {
+  resume = a_generation(4);
+  resume.bytes = 100 * kMb;
+  resume.new_bytes = 14 * kMb;
+  run();
+  begins_to_save();
+
+  EXPECT_EQ(told(0).bytes_left, 14 * kMb);
+}
+
+TEST_F(CopiesThatBeginWithTheSave, to_who_lacks_the_save_before_have_that_to_bring_too) {
+  run();
+  has_saved(1, 100 * kMb);
+  begins_to_save();
+  is_whole(2, 20 * kMb);
+  ASSERT_TRUE(told(0).is_size_known);
+  warden.reclaims = {a_reclaim(ReclaimKind::kNotice, seconds(60))};
+  push_state();
+  begins_to_save();
+  is_whole(3, 15 * kMb);
+
+  EXPECT_EQ(told(0).bytes_left, 35 * kMb);
 }
 
 }  // namespace

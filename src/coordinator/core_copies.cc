@@ -4,11 +4,11 @@
 #include <algorithm>
 
 #include "base/planted.h"
+#include "coordinator/core_ahead.h"
 #include "coordinator/core_evacuation.h"
 #include "model/data_sets.h"
 #include "model/signing.h"
 #include "reclaim/destinations.h"
-#include "reclaim/precopy.h"
 
 namespace rn::coordinator {
 
@@ -35,20 +35,6 @@ std::uint32_t needed_copies(const State& state, const JobEntry& job, const NodeE
   auto domains = copy_domains(state, job);
   domains.erase(failure_domain_of(source));
   return std::clamp(static_cast<std::uint32_t>(domains.size()), 1u, wanted_copies(job));
-}
-
-/// In a degraded placement what is durable goes to one domain more, after all else: nothing waits
-/// for it.
-std::vector<PeerGrant> degraded_extra(
-    const JobEntry& job, std::uint32_t needed, const std::vector<PeerGrant>& grants
-) {
-  if (!job.row.job.is_degraded) return {};
-  std::set<std::string> domains;
-  for (const PeerGrant& grant : grants) {
-    domains.insert(grant.failure_domain);
-    if (domains.size() > needed) return {grant};
-  }
-  return {};
 }
 
 Ticket ticket_for(
@@ -107,13 +93,6 @@ void sign_new_tickets(
   }
 }
 
-bool is_holder(const GenerationRow* row, const NodeId& node) {
-  return row != nullptr &&
-         std::any_of(row->receipts.begin(), row->receipts.end(), [&](const Receipt& receipt) {
-           return receipt.holder == node;
-         });
-}
-
 reclaim::CopySource source_of(const JobEntry& job, const NodeEntry& node) {
   reclaim::CopySource source;
   source.node = node.row.node;
@@ -130,13 +109,15 @@ reclaim::CopySource source_of(const JobEntry& job, const NodeEntry& node) {
 /// What places are chosen for.
 struct CopyNeeds {
   reclaim::CopySource source;
-  NodeId next;  ///< where the job would go on; empty: its node stays, or nobody could take it
+  LikelyPlaces next;  ///< none: its node stays
 };
 
-CopyNeeds needs_of(const State& state, const JobEntry& job, const NodeEntry& node) {
+CopyNeeds needs_of(
+    const State& state, const JobEntry& job, const AttemptEntry& attempt, const NodeEntry& node
+) {
   CopyNeeds needs{source_of(job, node), {}};
   if (needs.source.departs >= reclaim::kDepartsSoon)
-    needs.next = likely_destination(state, job, node);
+    needs.next = likely_places(state, job, attempt, node);
   return needs;
 }
 
@@ -196,7 +177,7 @@ std::vector<PeerGrant> store_grants(
     const std::vector<NodeId>& except,
     std::string* shortfall
 ) {
-  const auto candidates = copy_candidates(state, job, source, needs.next, except);
+  const auto candidates = copy_candidates(state, job, source, needs.next.first, except);
   reclaim::CopyChoice choice = reclaim::choose_copies(needs.source, candidates, kSpareCopies);
   NodeId holder = directed_holder(state, job.row.job.id);
   if (holder.empty() && state.config.study.given_holder)
@@ -217,30 +198,24 @@ std::vector<PeerGrant> store_grants(
   return grants;
 }
 
-/// A round of sending ahead to `to`: what is durable, on the way, and how fast it changes.
-reclaim::Precopy round_of(
-    const State& state, const JobEntry& job, const NodeEntry& from, const NodeEntry& to
-) {
-  constexpr double kUnknownWay = 12.5e6;  // 100 Mbit/s
-  const GenerationRef& newest = job.row.job.durable;
-  const GenerationRef& before = job.row.job.previous;
-  const double sure = sure_rate(state, from, to);
-  const double way = sure > 0 ? sure : kUnknownWay;
-  reclaim::Precopy round{.whole_s = static_cast<double>(newest.bytes) / way, .dirty = 0};
-  if (before.generation == 0 || before.epoch != newest.epoch) return round;
-  const double seconds = static_cast<double>(newest.created_wall_ms - before.created_wall_ms) / 1e3;
-  round.dirty = seconds > 0 ? static_cast<double>(newest.new_bytes) / seconds / way : 1;
-  return round;
-}
-
 bool has_budget(const State& state, const NodeEntry& source) {
   const bool is_new_hour = state.now.boot - source.precopy_since >= std::chrono::hours(1);
   const std::uint64_t used = is_new_hour ? 0 : source.precopy_bytes;
   return used < state.config.precopy_mib_per_hour * kMib;
 }
 
-/// Where the job would go on next, if its node will soon be taken back and has budget left, and it
-/// gets no copy anyway.
+PeerGrant grant_ahead(
+    State& state, const JobEntry& job, const NodeEntry& source, const NodeEntry& to
+) {
+  const Job& j = job.row.job;
+  state.find_node(to.row.node)->copies_of.insert(j.id);
+  return grant_for(
+      to, ticket_for(state, j.id, j.epoch, source.row.node, to.row.node, TicketAction::kStore)
+  );
+}
+
+/// Where the job would go on next, if its node will soon be taken back and has budget left, it
+/// gets no copy anyway, and what goes ahead is likely to be of use.
 std::vector<PeerGrant> precopy_grants(
     State& state,
     const JobEntry& job,
@@ -249,30 +224,49 @@ std::vector<PeerGrant> precopy_grants(
     const CopyNeeds& needs,
     const std::vector<PeerGrant>& copies
 ) {
-  constexpr double kPause_s = 0;  // each save is a round: nobody knows when the last one was
   const Job& j = job.row.job;
   const bool is_wanted = attempt.row.attempt.state == AttemptState::kRunning &&
                          j.durable.generation > 0 && j.durable.epoch == j.epoch &&
                          directed_holder(state, j.id).empty() && has_budget(state, source) &&
                          !source.row.facts.are_transfers_cut;
   if (!is_wanted) return {};
-  const NodeEntry* next = state.find_node(needs.next);
-  if (next == nullptr || next->row.address.peer.empty()) return {};
-  const bool is_allowed = is_copy_place(j.spec.checkpoint.destinations, *next);
-  const bool is_apart = failure_domain_of(*next) != failure_domain_of(source);
+  const NodeEntry* next = place_ahead(state, job, source, needs.next.first);
+  if (next == nullptr) return {};
   const std::size_t used = std::min<std::size_t>(copies.size(), wanted_copies(job));
   const bool gets_one = std::any_of(
       copies.begin(),
       copies.begin() + static_cast<std::ptrdiff_t>(used),
       [&](const PeerGrant& peer) { return peer.node == next->row.node; }
   );
-  if (!is_allowed || !is_apart || gets_one || room_for_copies(*next) < j.durable.bytes) return {};
-  if (!reclaim::goes_another_round(round_of(state, job, source, *next), kPause_s)) return {};
-  NodeEntry& peer = *state.find_node(next->row.node);
-  peer.copies_of.insert(j.id);
-  return {grant_for(
-      peer, ticket_for(state, j.id, j.epoch, source.row.node, peer.row.node, TicketAction::kStore)
-  )};
+  if (gets_one || !is_worth_sending_ahead(state, job, source, *next)) return {};
+  return {grant_ahead(state, job, source, *next)};
+}
+
+/// In a degraded placement what is durable goes to one domain more, after all else: nothing waits
+/// for it. Where the job would go on if none of the others lies there, else where it would go if
+/// that could not take it, so that it is of use without a loss, too.
+std::vector<PeerGrant> degraded_extra(
+    State& state,
+    const JobEntry& job,
+    const NodeEntry& source,
+    const CopyNeeds& needs,
+    std::uint32_t needed,
+    const std::vector<PeerGrant>& grants
+) {
+  if (!job.row.job.is_degraded) return {};
+  std::set<std::string> domains;
+  auto at = grants.begin();
+  for (; at != grants.end() && domains.size() < needed; ++at) domains.insert(at->failure_domain);
+  if (domains.size() < needed) return {};
+  for (const NodeId& id : {needs.next.first, needs.next.second}) {
+    const NodeEntry* const node = place_ahead(state, job, source, id);
+    if (node != nullptr && !domains.contains(failure_domain_of(*node)))
+      return {grant_ahead(state, job, source, *node)};
+  }
+  for (; at != grants.end(); ++at) {
+    if (!domains.contains(at->failure_domain)) return {*at};
+  }
+  return {};
 }
 
 /// Of the ticket that ends first; of no ticket, as of one that is made now.
@@ -391,6 +385,14 @@ wire::CollectGarbage collection_of(const JobEntry& job) {
   return message;
 }
 
+/// The same for one node: what went there ahead is what the next round adds to.
+wire::CollectGarbage collection_at(const State& state, const JobEntry& job, const NodeId& node) {
+  wire::CollectGarbage message = collection_of(job);
+  if (!message.is_job_over)
+    message.keep_from = std::min(message.keep_from, kept_from(state, job, node));
+  return message;
+}
+
 /// Who is named as having one of the generations from `first` to before `end`.
 std::set<NodeId> holders_between(
     const State& state, const JobId& job, std::uint32_t first, std::uint32_t end
@@ -417,7 +419,7 @@ void collect_replaced(
   holders.insert(source.row.node);
   for (auto& [id, node] : state.nodes) {
     if (!node.copies_of.contains(message.job)) continue;
-    if (is_for_all || holders.contains(id)) state.send(node, message);
+    if (is_for_all || holders.contains(id)) state.send(node, collection_at(state, job, id));
   }
 }
 
@@ -480,6 +482,13 @@ const GenerationRow* find_generation(const State& state, const JobId& job, std::
   if (of_job == state.generations.end()) return nullptr;
   const auto found = of_job->second.find(number);
   return found == of_job->second.end() ? nullptr : &found->second;
+}
+
+bool is_holder(const GenerationRow* row, const NodeId& node) {
+  return row != nullptr &&
+         std::any_of(row->receipts.begin(), row->receipts.end(), [&](const Receipt& receipt) {
+           return receipt.holder == node;
+         });
 }
 
 bool is_copy_place(const std::vector<std::string>& names, const NodeEntry& node) {
@@ -568,13 +577,15 @@ void refresh_plan(State& state, JobEntry& job, AttemptEntry& attempt) {
     return;
 
   std::string shortfall;
-  const CopyNeeds needs = needs_of(state, job, *source);
+  const CopyNeeds needs = needs_of(state, job, attempt, *source);
+  // Once it is chosen where it goes, it is no longer a question of where it would.
+  if (!state.evacuations.contains(job.row.job.id)) attempt.next = needs.next.first;
   auto grants = store_grants(state, job, attempt.row.attempt.epoch, *source, needs, {}, &shortfall);
   auto precopies = precopy_grants(state, job, attempt, *source, needs, grants);
   const std::uint32_t needed = needed_copies(state, job, *source);
   if (needed < wanted_copies(job) && !grants.empty())
     shortfall += ": a generation counts as durable with " + std::to_string(needed);
-  for (PeerGrant& extra : degraded_extra(job, needed, grants)) {
+  for (PeerGrant& extra : degraded_extra(state, job, *source, needs, needed, grants)) {
     const auto is_it = [&](const PeerGrant& peer) { return peer.node == extra.node; };
     if (std::none_of(precopies.begin(), precopies.end(), is_it))
       precopies.push_back(std::move(extra));
@@ -700,7 +711,13 @@ void on_grant_request(State& state, NodeEntry& sender, const wire::GrantRequest&
     case TicketAction::kStore:
       note_copies_refused(state, message.job, message.tried);
       grants.peers = store_grants(
-          state, *job, message.epoch, sender, needs_of(state, *job, sender), message.tried, nullptr
+          state,
+          *job,
+          message.epoch,
+          sender,
+          needs_of(state, *job, *attempt, sender),
+          message.tried,
+          nullptr
       );
       sign_tickets(state, grants.peers);
       break;
@@ -725,7 +742,7 @@ void collect_job(State& state, const JobEntry& job) {
 
 /// What it may delete of a job, as far as it has to be told.
 void tell_holder(State& state, NodeEntry& node, const JobEntry& job) {
-  const wire::CollectGarbage message = collection_of(job);
+  const wire::CollectGarbage message = collection_at(state, job, node.row.node);
   if (!message.is_job_over && message.keep_from <= 1) return;
   state.send(node, message);
   if (message.is_job_over) node.collecting[message.job] = 0;

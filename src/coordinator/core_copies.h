@@ -16,6 +16,9 @@ std::string failure_domain_of(const NodeEntry& node);
 /// The row of a generation; nullptr if it is not in memory, as of one that is long replaced.
 const GenerationRow* find_generation(const State& state, const JobId& job, std::uint32_t number);
 
+/// It signed for the generation of that row.
+bool is_holder(const GenerationRow* row, const NodeId& node);
+
 /// Whether the names that a job gives for its copies let them lie there; no names: anywhere.
 bool is_copy_place(const std::vector<std::string>& names, const NodeEntry& node);
 

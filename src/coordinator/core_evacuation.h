@@ -118,9 +118,6 @@ EvacuationInputs evacuation_inputs(
     const State& state, const std::vector<JobId>& jobs, const Leavings& leavings
 );
 
-/// Where a job would go if its node were taken back now, with its contract's notice. Empty:
-/// nowhere.
-NodeId likely_destination(const State& state, const JobEntry& job, const NodeEntry& source);
 /// The share of the switches above `a` that `b` hangs at, too: 0 if either has no place, or is at
 /// the root.
 double shared_switches(const State& state, const NodeEntry& a, const NodeEntry& b);

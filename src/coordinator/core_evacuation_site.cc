@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/planted.h"
+#include "coordinator/core_ahead.h"
 #include "coordinator/core_copies.h"
 #include "coordinator/core_evacuation.h"
 #include "coordinator/core_topology.h"
@@ -25,7 +26,6 @@ constexpr double kNoBound = std::numeric_limits<double>::infinity();
 constexpr double kSaveGuess_s = 5;       // from a notice to the first byte that may leave
 constexpr double kUnknownState = 256e6;  // bytes of a job that has saved nothing yet
 constexpr double kGroupHorizon_s = 4 * 3600.0;
-constexpr std::uint32_t kLeastNotice_s = 60;  // of an owner who gives none: as if there were some
 constexpr double kJobHorizon_s = 4 * 3600.0;  // as sched::Demand's
 
 double seconds_in(nanoseconds value) {
@@ -51,7 +51,7 @@ std::uint32_t usable_gpus(const NodeEntry& node, const std::set<std::uint32_t>& 
     if (!is_gpu_lent(node.row.contract, gpu.index) || taken.contains(gpu.index)) continue;
     const auto& live = node.telemetry.gpus;
     const bool is_busy = std::any_of(live.begin(), live.end(), [&](const GpuTelemetry& t) {
-      return t.index == gpu.index && (t.is_wedged || t.foreign_processes > 0);
+      return t.index == gpu.index && (t.is_wedged || is_owners_own(node.row.contract, t));
     });
     if (!is_busy) ++count;
   }
@@ -83,15 +83,21 @@ reclaim::StayCurve stay_curve(const sched::SurvivalCurve& outlook) {
   return curve;
 }
 
-/// What every node of the site holds of one job: the newest durable generation that it has.
-std::map<NodeId, std::uint32_t> newest_held(const State& state, const JobId& job) {
+/// What every node of the site holds of one job: the newest durable generation that it has and was
+/// not told to delete.
+std::map<NodeId, std::uint32_t> newest_held(const State& state, const JobId& id) {
   std::map<NodeId, std::uint32_t> held;
-  const auto rows = state.generations.find(job);
+  const auto rows = state.generations.find(id);
   if (rows == state.generations.end()) return held;
-  for (const auto& [number, row] : rows->second) {
+  const JobEntry& job = state.jobs.at(id);
+  for (const auto& entry : rows->second) {
+    const GenerationRow& row = entry.second;
     if (row.is_collected) continue;
-    for (const Receipt& receipt : row.receipts) held[receipt.holder] = number;
-    held[row.source] = number;
+    const auto has_it = [&](const NodeId& node) {
+      if (entry.first >= kept_from(state, job, node)) held[node] = entry.first;
+    };
+    for (const Receipt& receipt : row.receipts) has_it(receipt.holder);
+    has_it(row.source);
   }
   return held;
 }
@@ -232,7 +238,7 @@ void SiteReader::read_groups() {
   }
   for (const auto& [name, nodes] : members) {
     if (nodes.size() < 2) continue;
-    reclaim::EvacuationGroup group{.name = name};
+    reclaim::EvacuationGroup group{.name = name, .within_s = kGroupHorizon_s};
     double most_staying = 0;
     for (const std::size_t n : nodes) {
       most_staying =
@@ -398,6 +404,7 @@ void SiteReader::read_job(const JobId& id) {
   if (r.gpus == 0) out.cpu_wanted_milli = r.cpu_milli;
   read_bytes(job, attempt, out);
   const auto& held = held_.at(id);
+  const NodeId next = found == state_.attempts.end() ? NodeId() : found->second.next;
   const sched::Demand demand = demand_of(job);
   for (std::size_t n = 0; n < nodes_.size(); ++n) {
     EvacuationOption option = option_at(n, job, demand, evacuation, from);
@@ -407,6 +414,7 @@ void SiteReader::read_job(const JobId& id) {
       option.has_parent = has->second == j.durable.generation &&
                           (!out.is_stranded || can_give(*nodes_[n], evacuation));
       option.bytes = std::min(full_, delta_ + bytes_after(state_, id, has->second));
+      option.is_prepared = nodes_[n]->row.node == next;
     }
     if (n == out.source && evacuation.may_return) option.bytes = 0;
     out.options.push_back(option);
@@ -422,17 +430,6 @@ EvacuationInputs evacuation_inputs(
     const State& state, const std::vector<JobId>& jobs, const Leavings& leavings
 ) {
   return SiteReader(state, jobs, leavings).read();
-}
-
-NodeId likely_destination(const State& state, const JobEntry& job, const NodeEntry& source) {
-  const JobId& id = job.row.job.id;
-  Leavings leavings;
-  Evacuation& e = leavings[id];
-  e.source = source.row.node;
-  e.deadline = state.now.boot + seconds(std::max(source.row.contract.notice_s, kLeastNotice_s));
-  const EvacuationInputs in = evacuation_inputs(state, {id}, leavings);
-  const auto choice = reclaim::choose_evacuation(in.site, in.jobs, in.policy).front();
-  return choice.destination ? in.nodes[*choice.destination] : NodeId();
 }
 
 double shared_switches(const State& state, const NodeEntry& a, const NodeEntry& b) {

@@ -89,7 +89,9 @@ bool is_owner_only(const Request& request) {
 }
 
 Blob encode(const NumberedRequest& request) {
-  return detail::write_variant(request.request, kRequests, request.number);
+  nlohmann::json envelope = detail::write_variant(request.request, kRequests);
+  envelope["number"] = request.number;
+  return detail::to_binary(envelope);
 }
 
 Result<NumberedRequest> decode_request(BlobView bytes) {
@@ -105,7 +107,7 @@ Result<NumberedRequest> decode_request(BlobView bytes) {
 }
 
 Blob encode(const Reply& reply) {
-  return detail::write_variant(reply, kReplies);
+  return detail::to_binary(detail::write_variant(reply, kReplies));
 }
 
 Result<Reply> decode_reply(BlobView bytes) {

@@ -33,8 +33,10 @@ struct TransferReport {
   LeaseEpoch epoch;
   NodeId peer;
   TransferKind kind = TransferKind::kCheckpoint;
-  std::uint64_t bytes_left = 0;   ///< that the peer does not have yet
-  bool is_size_known = false;     ///< else a guess: the peer has not said what it has
+  std::uint64_t bytes_left = 0;  ///< that the peer does not have yet
+  /// Else as much as is expected: the peer has not said what it has, and a save with which it began
+  /// is not whole.
+  bool is_size_known = false;
   std::uint32_t deadline_ms = 0;  ///< from now; 0 = none
   std::uint64_t sent_bps = 0;     ///< measured lately
 

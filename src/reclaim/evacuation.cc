@@ -55,6 +55,7 @@ class Chooser {
   Where nearest(std::size_t j, EvacuationWay way) const;
   double fetched_after_s(std::size_t j, std::size_t n, Where holder) const;
   void choose_place(std::size_t j, double from_s, double lost_s, EvacuationChoice& choice);
+  void put_in_words(std::size_t j, EvacuationChoice& c) const;
   std::string sentence_of(std::size_t j, const EvacuationChoice& c) const;
   std::string fetch_words(std::size_t j, const EvacuationChoice& c) const;
   std::string copy_words(std::size_t j, const EvacuationChoice& c) const;
@@ -104,9 +105,9 @@ EvacuationChoice Chooser::describe_direct(std::size_t j) {
   c.group_risk = run.group_risk;
   c.utility = run.utility;
   c.regret = run.utility - (others.best ? others.utility : ledger_.worth_of_nothing(j));
-  if (others.best) c.next_best = site_.nodes[*others.best].name;
+  c.runner_up = others.best;
   if (jobs_[j].is_stranded) describe_fetch(j, c);
-  c.sentence = sentence_of(j, c);
+  put_in_words(j, c);
   return c;
 }
 
@@ -165,15 +166,15 @@ void Chooser::choose_place(std::size_t j, double from_s, double lost_s, Evacuati
     if (!run.fits) continue;
     const double utility = run.utility - jobs_[j].weight * lost_s;
     if (c.destination && utility <= c.utility) {
-      if (c.next_best.empty() || utility > second) {
+      if (!c.runner_up || utility > second) {
         second = utility;
-        c.next_best = site_.nodes[n].name;
+        c.runner_up = n;
       }
       continue;
     }
     if (c.destination) {
       second = c.utility;
-      c.next_best = site_.nodes[*c.destination].name;
+      c.runner_up = c.destination;
     }
     c.destination = n;
     c.downtime_s = start_s;
@@ -183,7 +184,7 @@ void Chooser::choose_place(std::size_t j, double from_s, double lost_s, Evacuati
     c.utility = utility;
   }
   if (!c.destination) return;
-  c.regret = c.next_best.empty() ? 0 : c.utility - second;
+  c.regret = c.runner_up ? c.utility - second : 0;
   ledger_.place(j, *c.destination);
 }
 
@@ -192,7 +193,7 @@ EvacuationChoice Chooser::degrade(std::size_t j) {
   if (jobs_[j].is_stranded) {
     choose_place(j, 0, 0, c);
     if (c.destination) describe_fetch(j, c);
-    c.sentence = sentence_of(j, c);
+    put_in_words(j, c);
     return c;
   }
   for (const EvacuationWay way : {EvacuationWay::kDelta, EvacuationWay::kStore}) {
@@ -211,7 +212,7 @@ EvacuationChoice Chooser::degrade(std::size_t j) {
     ledger_.send(j, *c.holder);
   }
   choose_place(j, from_s, c.holder ? 0 : jobs_[j].lost_s, c);
-  c.sentence = sentence_of(j, c);
+  put_in_words(j, c);
   return c;
 }
 
@@ -249,6 +250,11 @@ std::string Chooser::copy_words(std::size_t j, const EvacuationChoice& c) const 
     return "no destination can be reached in time, nor a holder of its parent; it is kept by " +
            transfer;
   return "straight to " + transfer;
+}
+
+void Chooser::put_in_words(std::size_t j, EvacuationChoice& c) const {
+  if (c.runner_up) c.next_best = site_.nodes[*c.runner_up].name;
+  c.sentence = sentence_of(j, c);
 }
 
 std::string Chooser::sentence_of(std::size_t j, const EvacuationChoice& c) const {

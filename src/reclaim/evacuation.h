@@ -17,7 +17,9 @@
 //
 //   chance(j, d)  = P(save + transfer + slack ≤ notice), links serving the earliest deadline first
 //   U(j, d)       = w · (speed · ∫ S_lo(T + u) du − T) − θ · group risk,   T = arrival + restore
-//   group risk(d) = Σ over the groups of d: jobs already there · P(the group is taken back)
+//   group risk(d) = Σ over the groups of d: jobs already there · P(the group is taken back while
+//   the
+//                   job is there)
 //
 // S_lo is the cautious survival (what is not known of a node counts against it). Among the
 // destinations with chance ≥ 0.95 the job that would lose most by not getting its best one chooses
@@ -77,16 +79,18 @@ struct EvacuationNode {
 struct EvacuationGroup {
   std::string name;
   double jobs = 0;            ///< there already; those that leave are none
-  double reclaim_chance = 0;  ///< that all of it goes, within the time that the jobs need
+  double reclaim_chance = 0;  ///< that all of it goes, within `within_s`
+  double within_s = 4 * 3600.0;
 };
 
 /// What a job would find at one node.
 struct EvacuationOption {
-  bool can_run = false;     ///< fits, is admitted, has its data; apart from free slots
-  bool can_store = false;   ///< a copy there counts: reachable, allowed, in another failure domain
-  bool has_parent = false;  ///< holds the newest durable generation
-  double bytes = 0;         ///< that are missing there of what the job will have saved
-  double speed = 1;         ///< useful seconds per second
+  bool can_run = false;      ///< fits, is admitted, has its data; apart from free slots
+  bool can_store = false;    ///< a copy there counts: reachable, allowed, in another failure domain
+  bool has_parent = false;   ///< holds the newest durable generation
+  double bytes = 0;          ///< that are missing there of what the job will have saved
+  bool is_prepared = false;  ///< it was expected to go there, and copies of it were sent ahead
+  double speed = 1;          ///< useful seconds per second
 };
 
 struct EvacuatingJob {
@@ -132,6 +136,9 @@ struct EvacuationPolicy {
   double chance_min = 0.95;
   double slack_share = 0.05;  ///< of the notice; at least three round trips
   double group_risk_s = 600;  ///< θ: useful seconds that a job costs which is lost with others
+  /// By so many useful seconds another place has to be better than one that is prepared: less is
+  /// within what forecasts know, and what was sent ahead would be for nothing.
+  double prepared_s = 30;
   /// 1: forecasts of owners are believed; 0: every node counts as the pool's average, and only
   /// topology, sizes and deadlines decide (ForecastTrust).
   double trust = 1;
@@ -165,7 +172,8 @@ struct EvacuationChoice {
   double utility = 0;     ///< useful seconds
   double regret = 0;      ///< by how much the next best destination was worse; of kDestination
   std::string next_best;  ///< its name; empty: there was none
-  std::string sentence;   ///< for people
+  std::optional<std::size_t> runner_up;  ///< the same node
+  std::string sentence;                  ///< for people
 };
 
 /// One choice per job, in their order. `jobs[i].options` has one entry per node. Numbers that

@@ -56,6 +56,13 @@ double drawn_from(const std::string& text) {
   return static_cast<double>((hash ^ (hash >> 32)) >> 11) * 0x1p-53;
 }
 
+/// Who is gone before is not lost with the group. Its hazard is taken as constant.
+double chance_while_there(const EvacuationGroup& group, double stay_s) {
+  const double chance = std::clamp(sane(group.reclaim_chance), 0.0, 1.0);
+  if (!(stay_s < group.within_s)) return chance;
+  return 1 - std::pow(1 - chance, stay_s / group.within_s);
+}
+
 bool fits(const Slots& needs, const Slots& free) {
   return free.guests >= std::max(needs.guests, 1U) && free.gpus >= needs.gpus &&
          free.cpu_milli >= needs.cpu_milli && free.memory_mib >= needs.memory_mib;
@@ -299,9 +306,10 @@ RunOffer Ledger::assess_run(std::size_t j, std::size_t n, double start_s) const 
   const double weight = sane(job.weight);
   offer.stay_s = stays_[n].integral(start_s, start_s + sane(job.remaining_s));
   for (const std::size_t g : site_.nodes[n].groups)
-    offer.group_risk += group_jobs_[g] * std::clamp(sane(site_.groups[g].reclaim_chance), 0.0, 1.0);
+    offer.group_risk += group_jobs_[g] * chance_while_there(site_.groups[g], offer.stay_s);
   offer.utility =
       weight * (offer.speed * offer.stay_s - start_s) - policy_.group_risk_s * offer.group_risk;
+  if (option.is_prepared) offer.utility += weight * sane(policy_.prepared_s);
   if (policy_.rule != DestinationRule::kUseful) offer.utility = kByRule + score_by_rule(j, n);
   return offer;
 }

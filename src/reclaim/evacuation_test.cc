@@ -66,6 +66,7 @@ TEST(Evacuation, a_job_goes_where_it_may_stay_and_the_choice_carries_its_numbers
   EXPECT_EQ(c.chance, 1);
   EXPECT_DOUBLE_EQ(c.downtime_s, 20);
   EXPECT_GT(c.regret, 0);
+  EXPECT_EQ(c.runner_up, 1U);
   EXPECT_EQ(
       c.sentence,
       "straight to n2: 1000 MB at 125.0 MB/s arrive in 10.0 s of 60 s of notice (chance 1.00); "
@@ -185,6 +186,35 @@ TEST(Evacuation, jobs_spread_over_labs_that_are_taken_back_as_a_whole) {
   EXPECT_NE(*choices[0].destination / 3, *choices[1].destination / 3);
   s.site.groups[0].jobs = 5;
   for (const EvacuationChoice& c : s.choose()) EXPECT_GE(*c.destination, 3U);
+}
+
+TEST(Evacuation, a_building_counts_against_a_job_only_while_that_would_be_there) {
+  Small s(1);
+  s.site.groups = {{"building", 2, 0.99}};  // in four hours, and nobody stays for four minutes
+  s.site.nodes[1].groups = {0};
+  s.site.nodes[1].stays = a_stay_curve(1 / 200.0);
+  s.add_job(1e8);
+
+  const EvacuationChoice c = s.choose().at(0);
+
+  EXPECT_EQ(c.way, EvacuationWay::kDestination) << c.sentence;
+  EXPECT_GT(c.group_risk, 0);
+  EXPECT_LT(c.group_risk, 0.3);
+  s.site.nodes[1].stays = {};
+  EXPECT_DOUBLE_EQ(s.choose().at(0).group_risk, 2 * 0.99) << "who stays may be lost with all of it";
+}
+
+TEST(Evacuation, where_forecasts_do_not_tell_places_apart_it_goes_where_copies_went_ahead) {
+  Small s(2);
+  s.add_job(1e8);
+  s.site.nodes[2].stays = a_stay_curve(0.99e-5);  // some ten seconds more in four hours
+  ASSERT_EQ(s.choose().at(0).destination, 2U);
+
+  s.jobs[0].options[1].is_prepared = true;
+  EXPECT_EQ(s.choose().at(0).destination, 1U);
+
+  s.site.nodes[2].stays = a_stay_curve(0.5e-5);
+  EXPECT_EQ(s.choose().at(0).destination, 2U) << "minutes more are worth a copy in a hurry";
 }
 
 TEST(Evacuation, a_destination_that_is_about_to_leave_takes_neither_job_nor_copy) {

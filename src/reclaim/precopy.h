@@ -17,4 +17,24 @@ struct Precopy {
 /// enough for the round to make it less: after n rounds whole · xⁿ. Asked before each.
 bool goes_another_round(const Precopy& left, double budget_s);
 
+/// How fast a job rewrites its state, and how often its owner comes: nobody knows when, so that
+/// rounds go on, and each is worth what is left of it by then.
+struct AheadUse {
+  double state_bytes = 0;
+  double new_bytes = 0;   ///< in the newest save
+  double gap_s = 0;       ///< from the save before to that
+  double departures = 0;  ///< 1/s
+};
+
+/// Of the bytes that go ahead, how many are not to be moved when the owner comes. With a state of
+/// which a part e^(−a·t) is as it was after t seconds, rounds move a·S a second; a departure (h a
+/// second) finds all but what its last save, a gap later, has rewritten: (h/a)·e^(−a·gap). More
+/// than 1 where an owner comes before the state is rewritten once. What cannot be (no state, no
+/// time between saves) has no use.
+double used_share(const AheadUse& use);
+
+/// Below it is a waste of the line, although nothing else needs that at the moment: what a notice
+/// has no time for is worth some bytes ahead, but not a hundred times as many.
+inline constexpr double kUsedLeast = 0.05;
+
 }  // namespace rn::reclaim

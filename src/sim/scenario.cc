@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -31,14 +32,18 @@ const std::map<std::string, Verb>& verbs() {
       {"submit",
        {2,
         "submit JOB [steps=N] [save-every=N] [step=1s] [copies=N] [in-place] "
-        "[handles-term] [data] [frozen-layers] [gpus=N]"}},
+        "[handles-term] [data] [frozen-layers] [gpus=N] [after=[WHEN:]JOB]"}},
+      {"array",
+       {3, "array NAME tasks=N [at-most=N], and as submit: its jobs are NAME.0, NAME.1 …"}},
       {"wait",
        {5,
-        "wait JOB STATE|durable|on NODE|off NODE|sent NODE|awaits NODE|finished within DURATION, "
+        "wait JOB STATE|durable|on NODE|off NODE|sent NODE|held NODE|awaits NODE|finished within "
+        "DURATION, "
         "wait NODE [gpu N] cleared within DURATION, wait NODE order STATE within DURATION"}},
       {"expect",
        {3,
-        "expect JOB on NODE|awaits NODE|STATE, expect JOB copied at-least|at-most N, expect JOB "
+        "expect JOB on NODE|awaits NODE|held|STATE, expect JOB copied at-least|at-most N, expect "
+        "JOB "
         "attempts N, expect NODE free|order STATE"}},
       {"history", {5, "history NODE N over DURATION"}},
       {"owner", {3, "owner NODE [gpu N] notice|announced DURATION, owner NODE [gpu N] emergency"}},
@@ -97,7 +102,7 @@ class Player {
     if (verb == "cluster") return cluster(command);
     if (!cluster_) RN_CHECK(cluster(ScenarioCommand{0, {"cluster"}, ""}));
     world_.trace("scenario", command.text);
-    if (verb == "submit") return submit(command);
+    if (verb == "submit" || verb == "array") return submit(command);
     if (verb == "wait") return wait(command);
     if (verb == "expect") return expect(command);
     if (verb == "end") return end(command);
@@ -167,8 +172,39 @@ class Player {
     training.wants_data = has_word(command, "data");
     training.has_frozen_layers = has_word(command, "frozen-layers");
     training.gpus = option(command, "gpus", training.gpus);
-    cluster_->submit(command.words[1], training);
+    RN_TRY(auto after, waits_of(command));
+    if (command.words[0] == "submit") {
+      cluster_->submit(command.words[1], training, std::move(after));
+      return {};
+    }
+    SubmittedArray array{.training = training, .after = std::move(after)};
+    array.tasks = option(command, "tasks", 1);
+    array.at_most = option(command, "at-most", 0);
+    cluster_->submit_array(command.words[1], std::move(array));
     return {};
+  }
+
+  /// "after=JOB" and "after=WHEN:JOB", of jobs and arrays that the story has submitted before.
+  static Result<std::vector<std::pair<std::string, AfterWhen>>> waits_of(
+      const ScenarioCommand& command
+  ) {
+    constexpr std::string_view kOption = "after=";
+    constexpr auto& kWords = EnumWords<AfterWhen>::kWords;
+    std::vector<std::pair<std::string, AfterWhen>> after;
+    for (const std::string& word : command.words) {
+      if (!word.starts_with(kOption)) continue;
+      const std::string value = word.substr(kOption.size());
+      const auto colon = value.find(':');
+      const std::string when = colon == std::string::npos ? "ok" : value.substr(0, colon);
+      const auto* const found = std::find(std::begin(kWords), std::end(kWords), when);
+      if (found == std::end(kWords))
+        return fail(ErrorCode::kInvalid, "after: '" + when + "' is none of ok, fail, any, started");
+      after.emplace_back(
+          colon == std::string::npos ? value : value.substr(colon + 1),
+          static_cast<AfterWhen>(found - std::begin(kWords))
+      );
+    }
+    return after;
   }
 
   bool holds(const ScenarioCommand& command) const {
@@ -183,6 +219,7 @@ class Player {
     }
     const Job* job = cluster_->job(subject);
     if (job == nullptr) return false;
+    if (what == "held") return cluster_->is_held(subject);
     if (what == "durable") return job->durable.generation > 0;
     if (what == "finished") return is_terminal(job->state);
     if (what == "promised") return has_event(job->id, "evacuation.admitted");
@@ -193,6 +230,7 @@ class Player {
     if (what == "late") return has_event(job->id, "evacuation.missed");
     if (what == "unlate") return !has_event(job->id, "evacuation.missed");
     if (what == "sent") return cluster_->destination_of(subject) == argument;
+    if (what == "held") return is_held(*job, argument);
     if (what == "awaits") return awaits(*job, argument);
     if (what == "on")
       return job->state == JobState::kRunning && cluster_->node_of(subject) == argument;
@@ -215,6 +253,19 @@ class Player {
       return event.job == job && event.kind == "checkpoint.trouble" &&
              event.message.find(" old on a node whose owner comes back every ") !=
                  std::string::npos;
+    });
+  }
+
+  /// The node signed for its newest durable generation.
+  bool is_held(const Job& job, const std::string& holder) const {
+    const std::size_t index = cluster_->find_node(holder);
+    const auto& rows = cluster_->coordinator().store().generations();
+    const auto row = rows.find({job.id, job.durable.generation});
+    if (index >= cluster_->nodes().size() || row == rows.end()) return false;
+    const NodeId id = cluster_->nodes()[index].agent->identity().node;
+    const auto& receipts = row->second.receipts;
+    return std::any_of(receipts.begin(), receipts.end(), [&](const Receipt& receipt) {
+      return receipt.holder == id;
     });
   }
 

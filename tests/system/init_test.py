@@ -482,5 +482,136 @@ class CommandsOfSlurm(Guest):
             self.assertEqual((ends, log.startswith(line.split()[0] + ": error: ")), ("exit 1", True), log)
 
 
+TUNNELS = """
+import struct, threading
+OPEN, OPENED, REFUSED, DATA, CREDIT, END, RESET = (bytes([kind]) for kind in range(1, 8))
+
+def dial_tunnel():
+    end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    end.settimeout(10)
+    end.connect("/reclaim/tunnel.sock")
+    return end
+
+def tunnel(port):
+    end = dial_tunnel()
+    end.send(OPEN + struct.pack(">H", port))
+    return end
+
+def opened(each):
+    end = tunnel(serve(each))
+    assert end.recv(20000) == OPENED
+    return end
+
+def serve(each):
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def run():
+        while True:
+            each(listener.accept()[0])
+
+    threading.Thread(target=run, daemon=True).start()
+    return listener.getsockname()[1]
+"""
+
+
+class Tunnels(Guest):
+    """The guest plays the node's agent, too."""
+
+    def guest(self, script):
+        self.run_python(TUNNELS + script)
+
+    def test_both_directions_end_one_after_the_other(self):
+        self.guest("""
+def backwards(one):
+    got = b""
+    while piece := one.recv(1000):
+        got += piece
+    one.sendall(got[::-1])
+    one.close()
+
+end = opened(backwards)
+end.send(DATA + b"abc")
+end.send(END)
+assert end.recv(20000) == DATA + b"cba"
+assert end.recv(20000) == END
+assert end.recv(20000) == b"", "it is closed when both have ended"
+""")
+
+    def test_no_more_is_under_way_than_there_is_credit_for(self):
+        self.guest("""
+def pour(one):
+    one.sendall(b"x" * (1 << 20))
+    one.close()
+
+end = opened(pour)
+got = owed = 0
+end.settimeout(0.5)
+try:
+    while True:
+        size = len(end.recv(20000)) - 1
+        got, owed = got + size, owed + size + 1024
+except TimeoutError:
+    pass
+assert 200_000 < got and owed <= 262_144, (got, owed)
+end.settimeout(10)
+while (owed and end.send(CREDIT + struct.pack(">I", owed))) or True:
+    packet = end.recv(20000)
+    if packet == END:
+        break
+    got, owed = got + len(packet) - 1, len(packet) - 1 + 1024
+assert got == 1 << 20, got
+""")
+
+    def test_a_port_where_nobody_listens_is_refused_with_words(self):
+        self.guest("""
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    port = listener.getsockname()[1]
+end = tunnel(port)
+assert end.recv(1000) == REFUSED + b"nothing listens there on 127.0.0.1"
+assert end.recv(1000) == b""
+""")
+
+    def test_a_break_on_one_side_is_a_break_on_the_other(self):
+        self.guest("""
+seen = []
+
+def slam(one):
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    one.close()
+
+def watch(one):
+    try:
+        seen.append(one.recv(10))
+    except ConnectionResetError:
+        seen.append("reset")
+
+assert opened(slam).recv(10) == b"", "it ends without the word that says so"
+for last in (b"", RESET, DATA, OPEN + b"  ", CREDIT + b"    ", DATA + b"x" * 17000, b"?"):
+    end = opened(watch)
+    if last:
+        end.send(last)
+        assert end.recv(10) == b"", last
+    end.close()
+until(lambda: len(seen) == 7)
+assert seen == ["reset"] * 7, seen
+""")
+
+    def test_who_asks_for_no_port_gets_none_and_a_thirty_third_waits_for_nobody(self):
+        self.guest("""
+for first in (b"?", OPEN, OPEN + b"123", DATA + b"x", END):
+    end = dial_tunnel()
+    end.send(first)
+    assert end.recv(10) == b"", first
+    end.close()
+port = serve(lambda one: None)
+open_ones = [tunnel(port) for _ in range(32)]
+for end in open_ones:
+    assert end.recv(10) == OPENED
+assert tunnel(port).recv(100)[1:] == b"thirty-two connections into the guest are open already"
+open_ones.pop().close()
+until(lambda: tunnel(port).recv(100) == OPENED)
+""")
+
+
 if __name__ == "__main__":
     unittest.main()
