@@ -296,7 +296,9 @@ TEST_F(NotifyFlood, a_user_has_so_many_rules_and_so_many_codes_a_day) {
     row.mail = "stranger-" + std::to_string(i) + "@example.org";
     const auto added = outbox_->add(row, 0, now_ms());
     said.push_back(added ? "added" : std::string(to_string(added.error().code)));
-    if (added) ASSERT_TRUE(outbox_->remove(row.id).has_value());
+    if (added) {
+      ASSERT_TRUE(outbox_->remove(row.id).has_value());
+    }
   }
   EXPECT_EQ(said, (std::vector<std::string>{"added", "added", "exhausted"}));
   EXPECT_EQ(outbox_->counts().rules, 0u) << "the third is not there without its code";
