@@ -13,6 +13,7 @@
 #include <cstring>
 #include <ctime>
 #include <functional>
+#include <map>
 
 #include "bench_report.h"
 #include <unistd.h>
@@ -178,10 +179,27 @@ class Disk {
     cache_ = SnapshotCache();
   }
 
-  Snapshot take(bool is_renamed) {
+  Snapshot take(bool is_renamed, std::uint32_t lanes = 1) {
     ++request_.generation;
+    request_.lanes = lanes;
     request_.is_renamed = is_renamed;
     return must(take_snapshot({*work_, *store_, clock_, rng_, keys_, signer_}, request_, cache_));
+  }
+
+  /// Decoded from the store into a folder of its own.
+  void restore(const Manifest& manifest, std::uint32_t lanes) {
+    const std::string folder = root_ + "/restored";
+    must(make_folders(fs_, folder, 0700));
+    must(restore_generation(
+             fs_,
+             folder,
+             manifest,
+             keys_,
+             [&](const Digest& name) { return store_->get(name); },
+             lanes
+    )
+             .map([](const RestoreStats&) {}));
+    must(remove_tree(fs_, folder));
   }
 
   double size() const { return static_cast<double>(bytes_.size()); }
@@ -208,6 +226,8 @@ class Disk {
 void bench_snapshots(const std::string& folder, BlobView bytes, int rounds) {
   Disk disk(folder, bytes);
   Samples all_new;
+  std::map<std::uint32_t, Samples> by_lanes = {{2, {}}, {4, {}}, {8, {}}};
+  std::map<std::uint32_t, Samples> restores = {{1, {}}, {2, {}}, {4, {}}, {8, {}}};
   Samples in_place;
   Samples few_new;
   Samples same;
@@ -216,6 +236,16 @@ void bench_snapshots(const std::string& folder, BlobView bytes, int rounds) {
     disk.forget();
     disk.save(0);
     all_new.time([&] { disk.take(true); });
+    for (auto& [lanes, samples] : by_lanes) {
+      disk.forget();
+      disk.save(0);
+      samples.time([&, count = lanes] { disk.take(true, count); });
+    }
+    disk.forget();
+    disk.save(0);
+    const Manifest manifest = disk.take(true).manifest;
+    for (auto& [lanes, samples] : restores)
+      samples.time([&, count = lanes] { disk.restore(manifest, count); });
     disk.forget();
     disk.save(0);
     in_place.time([&] { disk.take(false); });
@@ -226,6 +256,14 @@ void bench_snapshots(const std::string& folder, BlobView bytes, int rounds) {
     untouched.time([&] { disk.take(true); });
   }
   all_new.print("snapshot, renamed, all chunks new", disk.size());
+  for (auto& [lanes, samples] : by_lanes) {
+    const std::string words = "the same, " + std::to_string(lanes) + " chunks at once";
+    samples.print(words.c_str(), disk.size());
+  }
+  for (auto& [lanes, samples] : restores) {
+    const std::string words = "restore, " + std::to_string(lanes) + " chunks at once";
+    samples.print(words.c_str(), disk.size());
+  }
   in_place.print("snapshot, in place (read twice), all new", disk.size());
   few_new.print("snapshot, renamed, a tenth of chunks new", disk.size());
   same.print("snapshot, renamed, same bytes again", disk.size());
@@ -239,7 +277,7 @@ int main(int argc, char** argv) {
   const std::string path = argc > 1 ? argv[1] : "-";
   const int rounds = argc > 2 ? std::max(1, std::atoi(argv[2])) : 10;
   const std::string folder = argc > 3 ? argv[3] : "/tmp";
-  rn::bench::print_machine("bench_checkpoint: one thread");
+  rn::bench::print_machine("bench_checkpoint: one thread, but where more are named");
   rn::io::RealFileSystem fs;
   const rn::Blob bytes =
       path == "-" ? rn::adam_like(100'000'000) : rn::must(rn::read_all(fs, path, 4ULL << 30));

@@ -23,7 +23,7 @@ packages=(
   apparmor busybox-static docker.io e2fsprogs iperf3 iproute2 iptables iputils-ping jq kmod mmdebstrap nftables procps
   tcpdump uidmap zstd
   # test programs
-  chromium curl libfaketime openssl prometheus python3 python3-yaml sqlite3
+  chromium curl fish libfaketime openssl prometheus python3 python3-aiosmtpd python3-yaml sqlite3 zsh
   # the dashboard
   nodejs npm
 )

@@ -118,6 +118,14 @@ put_script_manual() { # NAME FILE WHAT
     sed -n '3,/^set /{/^set /!s/^# \{0,1\}//p}' "$top/$2" | sed 's/-/\\-/g'
   } | gzip -9n >"$tree/usr/share/man/man8/$1.8.gz"
 }
+# What the command prints, which asks for jobs and nodes, too.
+put_own_completions() {
+  local own=$build/apps/reclaim/reclaim share=$tree/usr/share
+  mkdir -p "$share"/{bash-completion/completions,zsh/vendor-completions,fish/vendor_completions.d}
+  "$own" completion bash >"$share/bash-completion/completions/reclaim"
+  "$own" completion zsh >"$share/zsh/vendor-completions/_reclaim"
+  "$own" completion fish >"$share/fish/vendor_completions.d/reclaim.fish"
+}
 put_completion() { # PROGRAM
   mkdir -p "$tree/usr/share/bash-completion/completions"
   pages bash "$build/apps/$1/$1" >"$tree/usr/share/bash-completion/completions/$1"
@@ -176,8 +184,8 @@ make_cli() {
   begin reclaimnet science
   put_program reclaim /usr/bin/reclaim
   put_manual reclaim 1 reclaim
-  put_completion reclaim
-  put_documents guests.md commands.md
+  put_own_completions
+  put_documents guests.md commands.md slurm-scripts.md htcondor-files.md
   close '' '' "run work on a campus's lent GPUs
  The command reclaim sends a folder and a command to a ReclaimNet site,
  follows its log, says why it waits, and brings its results home, however
@@ -216,7 +224,11 @@ make_coordinator() {
   put_completion reclaim-coordinator
   put_unit reclaim-coordinator
   put 644 packaging/etc/coordinator.yaml /etc/reclaimnet/coordinator.yaml
-  put_documents install.md coordinator.md topology.md metrics.md dashboard.md
+  put 644 packaging/prometheus/alerts.yml /usr/share/reclaimnet-coordinator/prometheus/alerts.yml
+  put 644 packaging/prometheus/prometheus.yml /usr/share/reclaimnet-coordinator/prometheus/prometheus.yml
+  put 644 packaging/grafana/site.json /usr/share/reclaimnet-coordinator/grafana/site.json
+  put 644 packaging/grafana/machines.json /usr/share/reclaimnet-coordinator/grafana/machines.json
+  put_documents install.md coordinator.md topology.md metrics.md monitoring.md dashboard.md
   close adduser reclaimnet "server of a site whose laboratories lend each other machines
  Queue, database, certificates, REST and dashboard of a ReclaimNet campus.
  Installing starts nothing."

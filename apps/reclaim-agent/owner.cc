@@ -380,7 +380,7 @@ void print_gpus(const NodeView& view) {
     std::string state = gpu.is_static ? "static" : "free";
     for (const GpuTelemetry& seen : view.telemetry.gpus) {
       if (seen.index != gpu.index) continue;
-      if (seen.foreign_processes > 0)
+      if (is_owners_own(view.contract, seen))
         state = "busy: " + std::to_string(seen.foreign_processes) + " foreign processes";
       if (seen.is_wedged) state = "wedged";
     }

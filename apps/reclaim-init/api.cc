@@ -5,6 +5,9 @@
 #include <cstdio>
 #include <cstring>
 
+#include "metadata.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <strings.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -122,6 +125,7 @@ struct Api::Reply {
 };
 
 constexpr Api::Reply Api::kOk{200, "OK", "Content-Type: application/json\r\n"};
+constexpr Api::Reply Api::kText{200, "OK", "Content-Type: text/plain\r\n"};
 constexpr Api::Reply Api::kNothing{204, "No Content"};
 constexpr Api::Reply Api::kBad{400, "Bad Request"};
 constexpr Api::Reply Api::kNoSuchPath{404, "Not Found"};
@@ -168,15 +172,36 @@ bool Api::begin() {
   return true;
 }
 
+bool Api::begin_metadata(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  const auto* const name = reinterpret_cast<const sockaddr*>(&address);
+  if (bind(fd, name, sizeof address) != 0 || listen(fd, kPlaces) != 0) {
+    const int error = errno;
+    close(fd);
+    errno = error;
+    return false;
+  }
+  metadata_ = fd;
+  return true;
+}
+
 void Api::fill(pollfd* out) const {
   out[0] = {listener_, POLLIN, 0};
-  for (int i = 0; i < kPlaces; ++i) out[i + 1] = {connections_[i].fd, POLLIN, 0};
+  out[1] = {metadata_, POLLIN, 0};
+  for (int i = 0; i < kPlaces; ++i) out[kListeners + i] = {connections_[i].fd, POLLIN, 0};
 }
 
 void Api::step(const pollfd* ready, std::int64_t now, bool is_time_to_look, Word& word) {
   if (!is_open()) return;
-  for (int i = 0; i < kPlaces; ++i) serve(connections_[i], ready[i + 1].revents != 0, now, word);
-  if (ready[0].revents != 0) accept_some(now);
+  for (int i = 0; i < kPlaces; ++i)
+    serve(connections_[i], ready[kListeners + i].revents != 0, now, word);
+  if (ready[0].revents != 0) accept_some(listener_, now);
+  if (ready[1].revents != 0) accept_some(metadata_, now);
   if (!is_time_to_look) return;
   bool is_told = false;
   for (Connection& one : connections_) {
@@ -195,9 +220,9 @@ std::int64_t Api::wakes_at() const {
   return first;
 }
 
-void Api::accept_some(std::int64_t now) {
+void Api::accept_some(int listener, std::int64_t now) {
   for (int round = 0; round < kAcceptedAtOnce; ++round) {
-    const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const int fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) return;
     Connection* place = nullptr;
     int busy = 0;
@@ -211,6 +236,7 @@ void Api::accept_some(std::int64_t now) {
     }
     place->fd = fd;
     place->phase = Phase::kReading;
+    place->is_metadata = listener == metadata_;
     place->until = now + kRequestMs;
     place->used = 0;
     if (busy >= kConnections)
@@ -252,6 +278,7 @@ void Api::answer(Connection& one, std::size_t head, std::int64_t now, Word& word
     return one.say(kBad, "this is no request of HTTP/1.1; next: use an HTTP client\n", now);
   if (head + static_cast<std::size_t>(body) > kRequestMax)
     return one.say(kTooLarge, "a request has at most 4096 bytes; next: send no body\n", now);
+  if (one.is_metadata) return answer_by_metadata(one, line.method, line.path, now);
   const bool is_notice = strcmp(line.path, "/v1/notice") == 0;
   const bool is_saved = strcmp(line.path, "/v1/saved") == 0;
   if (!is_notice && !is_saved) return one.say(kNoSuchPath, kRoutes, now);
@@ -274,6 +301,15 @@ void Api::answer_notice(Connection& one, const char* query, std::int64_t now, Wo
   if (wait_s == 0) return one.say(kNothing, "", now);
   one.phase = Phase::kWaiting;
   one.until = now + wait_s * 1000;
+}
+
+void Api::answer_by_metadata(
+    Connection& one, const char* method, const char* path, std::int64_t now
+) {
+  const MetadataAnswer answer = answer_metadata(method, path);
+  if (answer.status != 200) return one.say(kNoSuchPath, "nothing is known of that\n", now);
+  has_told_to_leave_ = has_told_to_leave_ || answer.tells_to_leave;
+  one.say(answer.is_json ? kOk : kText, answer.body, now);
 }
 
 void Api::answer_saved(Connection& one, const char* query, std::int64_t now) {

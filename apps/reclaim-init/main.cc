@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // PID 1 of a guest:
-//   reclaim-init [--tell-hook LINES | --tell-api] LOG_LIMIT_BYTES GO_WAIT_S GO_TICKET COMMAND...
+//   reclaim-init [--slurm] [--tell-hook LINES | --tell-api] LOG_LIMIT_BYTES GO_WAIT_S GO_TICKET \
+//     COMMAND...
 //
 // Waits until /reclaim/go holds GO_TICKET (the warden writes it when network and gates stand, so
 // the command never runs in a half-made container, nor in one that an engine killed in the middle
 // of a start brought up beside its successor), runs the command with both its outputs into
 // /reclaim/log up to the limit, reaps orphans, and when the command ends kills the rest and writes
 // its exit code to /reclaim/exit. The warden's word in /reclaim/told it passes on meanwhile, by the
-// guest's hook or its API (hook.h, api.h). It catches no signal: the warden signals the processes
+// guest's hook or its API (hook.h, api.h), and it connects its user's tunnels to ports of the guest
+// (tunnels.h). With --slurm the guest finds this program as the commands of Slurm, too (slurm.h),
+// by which it may ask to be over (leave.h). It catches no signal: the warden signals the processes
 // that catch one by themselves, and PID 1 must not count among them. Static, since it runs in
 // images that have no libraries of ours; no allocation.
 
@@ -22,6 +25,10 @@
 #include "api.h"
 #include "hook.h"
 #include "init_log.h"
+#include "leave.h"
+#include "metadata.h"
+#include "slurm.h"
+#include "tunnels.h"
 #include "word.h"
 #include <fcntl.h>
 #include <poll.h>
@@ -95,20 +102,22 @@ bool pump(int from, Log& log, int rounds) {
   return true;
 }
 
-/// How a guest is told to save, if it is by us: beside the command, and of no effect on it.
+/// What passes between the guest and its node by us: that it is told to save, if it is by us, and
+/// that it asks to be over. Beside the command, and of no effect on it but for the last.
 struct Telling {
   Word word;
   WordWatch watch;
   Hook hook;
   Api api;
+  Leaving leaving;
 
-  bool is_on() const { return hook.is_set() || api.is_open(); }
+  bool is_on() const { return hook.is_set() || api.is_open() || leaving.is_on(); }
 
   /// How long there is nothing to do without a descriptor's word; -1 = for ever.
   int sleep_ms(std::int64_t now) const {
     if (!is_on()) return -1;
     std::int64_t most = WordWatch::kLookMs;
-    for (const std::int64_t at : {hook.wakes_at(), api.wakes_at()}) {
+    for (const std::int64_t at : {hook.wakes_at(), api.wakes_at(), leaving.wakes_at()}) {
       if (at >= 0 && at - now < most) most = at > now ? at - now : 0;
     }
     return static_cast<int>(most);
@@ -120,6 +129,7 @@ struct Telling {
     const bool is_time_to_look = watch.is_due(now);
     hook.step(now, is_time_to_look, word, log);
     api.step(ready, now, is_time_to_look, word);
+    leaving.step(now, is_time_to_look, log);
   }
 };
 
@@ -134,6 +144,11 @@ bool reap(pid_t command, int& code, Hook& hook, Log& log) {
     code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   }
   return is_over;
+}
+
+bool has_children() {
+  siginfo_t drop{};
+  return waitid(P_ALL, 0, &drop, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
 }
 
 /// The file for the exit code, with room, made before the guest can use up the disk.
@@ -170,44 +185,65 @@ int told_by(bool is_written, int code) {
   return !is_written && is_ambiguous ? kNotWritten : code;
 }
 
-/// Until the command ends. Answers its exit code.
-int supervise(pid_t command, int output, int signals, Telling& telling, Log& log) {
+/// The sooner of a time to wait and of an instant; -1 = for ever, and no such instant.
+int sooner_ms(int wait_ms, std::int64_t at) {
+  if (at < 0) return wait_ms;
+  const std::int64_t now = now_ms();
+  const std::int64_t left = at > now ? at - now : 0;
+  return wait_ms >= 0 && wait_ms < left ? wait_ms : static_cast<int>(left);
+}
+
+/// Until the command ends, or until the guest that asked to be over is. Answers its exit code.
+int supervise(
+    pid_t command, int output, int signals, Telling& telling, Tunnels& tunnels, Log& log
+) {
   constexpr int kOwn = 3;
+  constexpr int kTold = kOwn + Api::kPolled;
   int code = kNeverStarted;
   bool is_output_open = true;
+  bool has_ended = false;
   for (bool is_over = false; !is_over;) {
-    pollfd ready[kOwn + Api::kPolled] = {
+    pollfd ready[kTold + Tunnels::kPolled] = {
         {signals, POLLIN, 0},
         {is_output_open ? output : -1, POLLIN, 0},
         {telling.watch.fd(), POLLIN, 0}};
     telling.api.fill(ready + kOwn);
-    const int polled = telling.is_on() ? kOwn + Api::kPolled : 2;
-    if (poll(ready, static_cast<nfds_t>(polled), telling.sleep_ms(now_ms())) < 0 && errno != EINTR)
-      break;
+    tunnels.fill(ready + kTold);
+    const int wait_ms = sooner_ms(telling.sleep_ms(now_ms()), tunnels.wakes_at());
+    if (poll(ready, kTold + Tunnels::kPolled, wait_ms) < 0 && errno != EINTR) break;
     if (ready[1].revents != 0) is_output_open = pump(output, log, 16);
     signalfd_siginfo drop[8];
     while (read(signals, drop, sizeof drop) > 0) {
     }
-    is_over = reap(command, code, telling.hook, log);
+    has_ended = reap(command, code, telling.hook, log) || has_ended;
     telling.step(ready + kOwn, log);
+    tunnels.step(ready + kTold, now_ms());
+    if (has_ended) telling.leaving.look(now_ms(), log);
+    is_over = telling.leaving.is_asked() ? !has_children() || telling.leaving.is_time_up(now_ms())
+                                         : has_ended;
   }
   kill(-1, SIGKILL);
   for (int status = 0; waitpid(-1, &status, 0) > 0 || errno == EINTR;) {
   }
   if (is_output_open) pump(output, log, 1024);
-  return code;
+  if (telling.leaving.is_asked()) return telling.leaving.code();
+  // As for who is signalled: whoever leaves after that has left because of it.
+  return code == 0 && telling.api.has_told_to_leave() ? kQueueAgain : code;
 }
 
 /// What stands before the log's limit in our arguments. False if it cannot be.
 struct Options {
   const char* hook = nullptr;
   bool has_api = false;
+  bool has_slurm = false;
   int first = 1;  ///< of the arguments behind
 
   bool read(int argc, char** argv) {
     for (; first < argc && strncmp(argv[first], "--", 2) == 0; ++first) {
       if (strcmp(argv[first], "--tell-api") == 0)
         has_api = true;
+      else if (strcmp(argv[first], "--slurm") == 0)
+        has_slurm = true;
       else if (strcmp(argv[first], "--tell-hook") == 0 && first + 1 < argc)
         hook = argv[++first];
       else
@@ -223,7 +259,22 @@ void begin_telling(
   if (options.hook != nullptr) telling.hook.set(options.hook, output, mask);
   if (options.has_api && !telling.api.begin())
     log.say("it cannot be told to save, for want of /reclaim/api.sock", strerror(errno));
+  const int port = metadata_port(variable(kMetadataVariable, ""));
+  if (port != 0 && !telling.api.begin_metadata(port))
+    log.say("it cannot ask for its instance's metadata", strerror(errno));
+  if (options.has_slurm) telling.leaving.begin();
   if (telling.is_on()) telling.watch.begin();
+}
+
+/// In front of what the image has: the engine gives each container a PATH.
+void put_first_on_path(const char* folder) {
+  static char path[16384];
+  for (char** one = environ; *one != nullptr; ++one) {
+    if (strncmp(*one, "PATH=", 5) != 0) continue;
+    const int size = snprintf(path, sizeof path, "PATH=%s:%s", folder, *one + 5);
+    if (size > 0 && static_cast<std::size_t>(size) < sizeof path) *one = path;
+    return;
+  }
 }
 
 int run(const Options& options, char** argv) {
@@ -256,7 +307,10 @@ int run(const Options& options, char** argv) {
 
   const int exit_file = make_exit_file();
   static Telling telling;  // tens of KiB
+  if (options.has_slurm) put_first_on_path(kSlurmFolder);
   begin_telling(telling, options, output[1], before, log);
+  Tunnels tunnels;
+  (void)tunnels.begin();  // else who wants to reach a port of it is told that there is no way in
   const pid_t command = fork();
   if (command == 0) become(argv + 3, environ, output[1], before);
   if (command < 0) {
@@ -266,7 +320,7 @@ int run(const Options& options, char** argv) {
   }
   if (!telling.hook.is_set()) close(output[1]);  // else each run needs it
   fcntl(output[0], F_SETFL, O_NONBLOCK);
-  const int code = supervise(command, output[0], signals, telling, log);
+  const int code = supervise(command, output[0], signals, telling, tunnels, log);
   return told_by(write_exit(exit_file, code), code);
 }
 
@@ -274,12 +328,14 @@ int run(const Options& options, char** argv) {
 }  // namespace rn::init
 
 int main(int argc, char** argv) {
+  int code = 0;
+  if (rn::init::run_slurm(argc, argv, code)) return code;
   rn::init::Options options;
   if (options.read(argc, argv)) return rn::init::run(options, argv + options.first);
   dprintf(
       2,
-      "usage: reclaim-init [--tell-hook LINES | --tell-api] LOG_LIMIT_BYTES GO_WAIT_S GO_TICKET "
-      "COMMAND...\n"
+      "usage: reclaim-init [--slurm] [--tell-hook LINES | --tell-api] LOG_LIMIT_BYTES GO_WAIT_S "
+      "GO_TICKET COMMAND...\n"
   );
   return rn::init::kNeverStarted;
 }

@@ -67,12 +67,25 @@ Result<std::string> Client::send(
 }
 
 Result<api::SubmitAnswer> Client::submit(const JobSpec& spec, const std::string& key) const {
+  RN_TRY(const std::string answer, submit_to("/v1/jobs", to_json(spec), key));
+  return from_json<api::SubmitAnswer>(answer, Unknown::kLenient);
+}
+
+Result<api::ArrayAnswer> Client::submit(const api::ArrayRequest& array, const std::string& key)
+    const {
+  RN_TRY(const std::string answer, submit_to("/v1/arrays", to_json(array), key));
+  return from_json<api::ArrayAnswer>(answer, Unknown::kLenient);
+}
+
+Result<std::string> Client::submit_to(
+    const std::string& path, const std::string& body, const std::string& key
+) const {
   Error last;
   for (int tries = 0; tries < kSubmitTries; ++tries) {
-    io::HttpCall one = call("POST", "/v1/jobs", to_json(spec));
+    io::HttpCall one = call("POST", path, body);
     one.headers.emplace_back("Idempotency-Key", key);
-    const auto reply = io::succeed(io::perform_blocking(one));
-    if (reply) return from_json<api::SubmitAnswer>(reply->body, Unknown::kLenient);
+    auto reply = io::succeed(io::perform_blocking(one));
+    if (reply) return std::move(reply->body);
     last = reply.error();
     if (last.code != ErrorCode::kUnavailable && last.code != ErrorCode::kTimeout) break;
     if (tries == 0)

@@ -45,10 +45,16 @@ class Client {
 
   /// Submits with a key; repeats while the coordinator is away, which the key makes harmless.
   Result<api::SubmitAnswer> submit(const JobSpec& spec, const std::string& key) const;
+  /// The same for an array.
+  Result<api::ArrayAnswer> submit(const api::ArrayRequest& array, const std::string& key) const;
 
   const Login& login() const { return login_; }
 
  private:
+  Result<std::string> submit_to(
+      const std::string& path, const std::string& body, const std::string& key
+  ) const;
+
   Login login_;
 };
 

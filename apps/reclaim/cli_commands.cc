@@ -34,6 +34,12 @@ std::string command_of(const Job& job) {
   return shorten(text, 40);
 }
 
+/// "train[3]" for a task of an array.
+std::string job_name(const Job& job) {
+  const std::string name = shorten(job.spec.name, 20);
+  return job.array ? name + "[" + std::to_string(job.array->index) + "]" : name;
+}
+
 /// Prints the raw answer, or gives it to `print` as T.
 template <class T, class Print>
 int show(const Client& client, const std::string& path, bool is_json, Print print) {
@@ -108,7 +114,7 @@ int ps(const Client& client, const PsOptions& options) {
       rows.push_back(
           {std::to_string(job.number),
            job.id.str(),
-           dash(shorten(job.spec.name, 20)),
+           dash(job_name(job)),
            job.owner.str(),
            std::string(to_string(job.state)),
            dash(job.node.str()),
@@ -166,6 +172,29 @@ int why(const Client& client, const std::string& job, bool is_json) {
   );
 }
 
+namespace {
+
+/// An array's id begins with "a-", a job's with "j-" (docs/openapi.yaml).
+bool is_array(const std::string& name) {
+  return name.starts_with("a-");
+}
+
+/// All tasks of it; answers the exit code.
+int stop_array(const Client& client, const std::string& id, const api::StopRequest& request) {
+  const std::string path = "/v1/arrays/" + io::percent_encode(id) + "/stop";
+  const auto stopped = client.send_as<api::ArrayStopped>("POST", path, to_json(request));
+  if (!stopped) return complain(stopped.error());
+  std::printf(
+      "%s %u jobs stopping, %u were over\n",
+      printable(stopped->array).c_str(),
+      stopped->stopping,
+      stopped->over
+  );
+  return 0;
+}
+
+}  // namespace
+
 int stop_jobs(const Client& client, const StopOptions& options) {
   api::StopRequest request;
   request.saves_first = options.saves_first;
@@ -173,6 +202,10 @@ int stop_jobs(const Client& client, const StopOptions& options) {
   request.reason = options.reason;
   int code = 0;
   for (const std::string& name : options.jobs) {
+    if (is_array(name)) {
+      if (const int failed = stop_array(client, name, request); failed != 0) code = failed;
+      continue;
+    }
     const auto job = client.send_as<Job>("POST", job_path(name, "/stop"), to_json(request));
     if (!job) {
       code = complain(job.error());
@@ -273,6 +306,15 @@ int show_job(const Client& client, const std::string& job, bool is_json) {
         "state", std::string(to_string(one.state)) + (one.reason.empty() ? "" : ": " + one.reason)
     );
     line("owner", one.owner.str());
+    if (one.array)
+      line(
+          "array",
+          one.array->array + ", task " + std::to_string(one.array->index) + " of " +
+              std::to_string(one.array->tasks) +
+              (one.array->at_most == 0
+                   ? ""
+                   : ", at most " + std::to_string(one.array->at_most) + " at once")
+      );
     line("command", command_of(one));
     line("image", one.spec.image);
     if (!one.spec.data.empty()) line("data", listed(one.spec.data));

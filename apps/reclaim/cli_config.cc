@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include <pwd.h>
 #include <unistd.h>
 
 #include "io/real_fs.h"
@@ -22,11 +23,19 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+/// $HOME, or what the machine's list of users says where that is not set, as in services.
+std::string home_folder() {
+  std::string home = environment("HOME");
+  if (!home.empty()) return home;
+  const passwd* const own = ::getpwuid(::getuid());  // NOLINT(concurrency-mt-unsafe): as above
+  return own == nullptr || own->pw_dir == nullptr ? "" : own->pw_dir;
+}
+
 }  // namespace
 
 std::string login_path() {
   std::string folder = environment("XDG_CONFIG_HOME");
-  if (folder.empty() || folder.front() != '/') folder = environment("HOME") + "/.config";
+  if (folder.empty() || folder.front() != '/') folder = home_folder() + "/.config";
   return folder + "/reclaimnet/config.json";
 }
 

@@ -8,7 +8,8 @@
 
 namespace rn::cli {
 
-/// Where the coordinator is and who we are. $XDG_CONFIG_HOME/reclaimnet/config.json, mode 0600;
+/// Where the coordinator is and who we are. $XDG_CONFIG_HOME/reclaimnet/config.json, else in
+/// ~/.config, mode 0600;
 /// RECLAIM_URL and RECLAIM_TOKEN win over the file.
 struct Login {
   std::string url;             ///< "https://host:port"

@@ -210,6 +210,22 @@ Setter peers_into(std::vector<NetworkAllow>& out) {
   };
 }
 
+Setter after_into(std::vector<AfterJob>& out) {
+  return [&out](const json& value, const std::string& path) -> Status {
+    std::vector<std::string> list;
+    if (value.is_number()) {
+      list = {value.dump()};
+    } else {
+      RN_TRY(list, words(value, path));
+    }
+    out.clear();
+    for (const std::string& text : list) {
+      RN_TRY(out.emplace_back(), parse_after(text));
+    }
+    return {};
+  };
+}
+
 /// A whole number within bounds.
 Setter number_into(std::uint32_t& out, std::uint32_t least, std::uint32_t most) {
   return parsed(out, [least, most](const std::string& text) {
@@ -344,7 +360,9 @@ Setters job_setters(NativeFile& native) {
       {"max_restarts", number_into(spec.max_restarts, 0, 1000)},
       {"data", words_into(spec.data)},
       {"peers", peers_into(spec.peers)},
-      {"labs", words_into(spec.only_labs)}};
+      {"labs", words_into(spec.only_labs)},
+      {"after", after_into(spec.after)},
+      {"notify", words_into(file.notify)}};
 }
 
 Result<JobFile> parse_native(const json& document) {

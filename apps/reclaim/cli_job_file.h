@@ -14,7 +14,8 @@ namespace rn::cli {
 /// A job as its file says it.
 struct JobFile {
   JobSpec spec;
-  std::string folder;  ///< to upload, relative to the file; empty = none asked
+  std::vector<std::string> notify;  ///< addresses and URLs that are told of it
+  std::string folder;               ///< to upload, relative to the file; empty = none asked
 };
 
 /// A native job file (YAML, or JSON in the same words), or a JobSpec as the API takes it (JSON with
@@ -43,6 +44,9 @@ Status parse_gpu(const std::string& text, Resources& resources);
 Result<std::uint32_t> parse_duration_s(const std::string& text);
 /// "10.1.2.0/24:5000/udp"; port and protocol may be left out. kInvalid.
 Result<NetworkAllow> parse_peer(const std::string& text);
+/// "17", "fail:17": the id or number of a job, with what must have become of it (ok, fail, any,
+/// started; it must have succeeded if nothing is said). kInvalid.
+Result<AfterJob> parse_after(const std::string& text);
 /// "USR1", "sigterm", "auto". kInvalid.
 Result<SaveSignal> parse_signal(const std::string& text);
 

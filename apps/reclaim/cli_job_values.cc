@@ -3,6 +3,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <map>
 
 #include "cli_job_file.h"
@@ -38,6 +39,23 @@ Result<double> leading_number(const std::string& text, std::string& rest, const 
 }
 
 }  // namespace
+
+Result<AfterJob> parse_after(const std::string& text) {
+  AfterJob after;
+  const auto colon = text.find(':');
+  after.job = colon == std::string::npos ? text : text.substr(colon + 1);
+  const std::string when = colon == std::string::npos ? "ok" : text.substr(0, colon);
+  constexpr auto& kWords = EnumWords<AfterWhen>::kWords;
+  const auto* const found = std::find(std::begin(kWords), std::end(kWords), when);
+  if (after.job.empty() || found == std::end(kWords))
+    return fail(
+        ErrorCode::kInvalid,
+        "'" + text + "' names no job to wait for",
+        "give an id or number, for example 17, fail:17, any:17 or started:17"
+    );
+  after.when = static_cast<AfterWhen>(found - std::begin(kWords));
+  return after;
+}
 
 Result<NetworkAllow> parse_peer(const std::string& text) {
   NetworkAllow peer;

@@ -31,25 +31,6 @@ std::string name_of(const api::NodeInfo& node) {
          "lab " + node.lab.str() + ")";
 }
 
-/// By id; or by hostname, if only one node that is not revoked has it.
-Result<api::NodeInfo> find_node(const api::NodeList& list, const std::string& name) {
-  std::vector<const api::NodeInfo*> found;
-  for (const api::NodeInfo& node : list.nodes) {
-    if (node.id.str() == name) return node;
-    if (node.facts.hostname == name && !node.is_revoked) found.push_back(&node);
-  }
-  if (found.empty())
-    return fail(ErrorCode::kNotFound, "no node '" + name + "'", "'reclaim nodes' lists them");
-  if (found.size() == 1) return *found.front();
-  std::string ids;
-  for (const api::NodeInfo* node : found) ids += (ids.empty() ? "" : ", ") + node->id.str();
-  return fail(
-      ErrorCode::kConflict,
-      std::to_string(found.size()) + " nodes are called '" + name + "': " + ids,
-      "name one by its id"
-  );
-}
-
 std::string jobs_words(const std::vector<JobId>& jobs) {
   if (jobs.empty()) return "no job that you may see runs there";
   std::string ids;
@@ -85,6 +66,24 @@ int print(const Revoked& revoked, const std::string& name, const std::string& ur
 }
 
 }  // namespace
+
+Result<api::NodeInfo> find_node(const api::NodeList& list, const std::string& name) {
+  std::vector<const api::NodeInfo*> found;
+  for (const api::NodeInfo& node : list.nodes) {
+    if (node.id.str() == name) return node;
+    if (node.facts.hostname == name && !node.is_revoked) found.push_back(&node);
+  }
+  if (found.empty())
+    return fail(ErrorCode::kNotFound, "no node '" + name + "'", "'reclaim nodes' lists them");
+  if (found.size() == 1) return *found.front();
+  std::string ids;
+  for (const api::NodeInfo* node : found) ids += (ids.empty() ? "" : ", ") + node->id.str();
+  return fail(
+      ErrorCode::kConflict,
+      std::to_string(found.size()) + " nodes are called '" + name + "': " + ids,
+      "name one by its id"
+  );
+}
 
 std::string words_of_facts(const NodeFacts& facts) {
   std::string text;

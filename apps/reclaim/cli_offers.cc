@@ -28,12 +28,9 @@ bool is_offering(const api::NodeInfo& node) {
 
 /// The owner computes there, or it could not be verified free.
 bool is_barred(const api::NodeInfo& node, std::uint32_t gpu) {
-  const std::uint64_t tolerated_mib = node.contract.idle.foreign_vram_mib;
   const auto& live = node.telemetry.gpus;
   return std::any_of(live.begin(), live.end(), [&](const GpuTelemetry& one) {
-    const bool is_foreign =
-        one.foreign_processes > 0 && (tolerated_mib == 0 || one.memory_used_mib > tolerated_mib);
-    return one.index == gpu && (one.is_wedged || is_foreign);
+    return one.index == gpu && (one.is_wedged || is_owners_own(node.contract, one));
   });
 }
 

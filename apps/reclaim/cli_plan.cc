@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli_plan.h"
 
+#include <cmath>
 #include <cstdio>
 #include <vector>
 
@@ -57,6 +58,70 @@ std::string notice_words(const api::Plan& plan) {
       " s before a reclaim";
   if (plan.notice_wanted_s == 0) return granted;
   return granted + ", " + std::to_string(plan.notice_wanted_s) + " s asked for";
+}
+
+/// Of a plan's figure, in its unit.
+std::string amount_words(Estimated what, double amount) {
+  constexpr double kBytesOfMib = 1 << 20;
+  switch (what) {
+    case Estimated::kDuration:
+      return duration_words(amount);
+    case Estimated::kCheckpoint:
+      return human_bytes(static_cast<std::uint64_t>(amount * kBytesOfMib));
+  }
+  return {};
+}
+
+std::string verb_of(Estimated what) {
+  switch (what) {
+    case Estimated::kDuration:
+      return "took";
+    case Estimated::kCheckpoint:
+      return "saved";
+  }
+  return {};
+}
+
+std::string likeness_words(Likeness likeness) {
+  switch (likeness) {
+    case Likeness::kCommand:
+      return "yours, of this image and command";
+    case Likeness::kUserAndImage:
+      return "yours, of this image";
+    case Likeness::kImage:
+      return "everybody's, of this image";
+    case Likeness::kSite:
+      return "everybody's";
+  }
+  return {};
+}
+
+/// "similar jobs took 2.1 h to 3.0 h (9 of 10 of 120 jobs: yours, of this image)"
+std::string estimate_words(const api::PlanEstimate& one) {
+  if (!one.low || !one.high)
+    return "not enough history: " + std::to_string(one.jobs) +
+           " jobs that ended well tell it, and " + std::to_string(one.jobs_needed) + " are needed";
+  return "similar jobs " + verb_of(one.of) + " " +
+         range(amount_words(one.of, *one.low), amount_words(one.of, *one.high)) + " (" +
+         std::to_string(std::lround(10 * one.share)) + " of 10 of " + std::to_string(one.jobs) +
+         " jobs: " + likeness_words(one.likeness) + ")";
+}
+
+std::string head_of(Estimated what) {
+  switch (what) {
+    case Estimated::kDuration:
+      return "  run time        ";
+    case Estimated::kCheckpoint:
+      return "  checkpoint      ";
+  }
+  return {};
+}
+
+std::string horizon_words(const api::Plan& plan) {
+  if (!plan.is_horizon_assumed) return " of running";
+  return plan.is_horizon_estimated
+             ? ", the upper end of what similar jobs took: it does not say how long it may run"
+             : ", which is assumed: it does not say how long it may run";
 }
 
 std::string fit_words(const api::PlanCandidate& candidate) {
@@ -116,10 +181,10 @@ std::string words_of_plan(const api::Plan& plan) {
   text += "  expected start  " + printable(start_words(plan)) + "\n";
   text += "  interruptions   " +
           range(figure(plan.interruptions_least), figure(plan.interruptions_most)) +
-          " expected in " + run +
-          (plan.is_horizon_assumed ? ", which is assumed: it does not say how long it may run\n"
-                                   : " of running\n");
+          " expected in " + run + horizon_words(plan) + "\n";
   text += "  notice          " + notice_words(plan) + "\n";
+  for (const api::PlanEstimate& one : plan.estimates)
+    text += head_of(one.of) + estimate_words(one) + "\n";
   return text;
 }
 

@@ -103,6 +103,34 @@ TEST(Plan, a_job_that_can_never_run_has_no_figures_and_is_told_what_to_do) {
   EXPECT_EQ(next_after_plan(plan, ""), "lend a machine: reclaim token create --lab LAB");
 }
 
+TEST(Plan, what_similar_jobs_used_is_told_with_how_many_there_were) {
+  api::Plan plan = a_plan(PlanVerdict::kNow);
+  plan.is_horizon_assumed = plan.is_horizon_estimated = true;
+  api::PlanEstimate took{.of = Estimated::kDuration, .likeness = Likeness::kCommand};
+  took.jobs = 120;
+  took.share = 0.9;
+  took.low = 1200;
+  took.high = 4 * 3600;
+  api::PlanEstimate saved{.of = Estimated::kCheckpoint};
+  saved.jobs = 7;
+  saved.jobs_needed = 19;
+  plan.estimates = {took, saved};
+
+  const std::string words = words_of_plan(plan);
+  EXPECT_NE(
+      words.find(
+          "expected in 4.0 h, the upper end of what similar jobs took: it does not say how long it "
+          "may run\n"
+      ),
+      std::string::npos
+  ) << words;
+  EXPECT_TRUE(words.ends_with(
+      "  run time        similar jobs took 20 min to 4.0 h (9 of 10 of 120 jobs: yours, of this "
+      "image and command)\n"
+      "  checkpoint      not enough history: 7 jobs that ended well tell it, and 19 are needed\n"
+  )) << words;
+}
+
 TEST(Plan, each_node_is_listed_with_its_reason_and_strange_names_are_printable) {
   api::Plan plan = a_plan(PlanVerdict::kNow);
   plan.candidates[0].starts_in_s = 12;

@@ -173,6 +173,23 @@ TEST(Login, a_file_that_is_none_is_said_once_with_what_to_do) {
   ::unsetenv("XDG_CONFIG_HOME");
 }
 
+TEST(Login, its_file_lies_where_the_desktops_rules_put_it) {
+  const std::string home = std::getenv("HOME") == nullptr ? "" : std::getenv("HOME");
+  ::setenv("HOME", "/home/ada", 1);
+  ::unsetenv("XDG_CONFIG_HOME");
+
+  EXPECT_EQ(login_path(), "/home/ada/.config/reclaimnet/config.json");
+  ::setenv("XDG_CONFIG_HOME", "relative", 1);
+  EXPECT_EQ(login_path(), "/home/ada/.config/reclaimnet/config.json") << "only a whole path counts";
+  ::setenv("XDG_CONFIG_HOME", "/etc/ada", 1);
+  EXPECT_EQ(login_path(), "/etc/ada/reclaimnet/config.json");
+  ::unsetenv("XDG_CONFIG_HOME");
+  ::unsetenv("HOME");
+  EXPECT_TRUE(login_path().starts_with("/"));
+  EXPECT_NE(login_path(), "/.config/reclaimnet/config.json") << "nobody's home is the root";
+  ::setenv("HOME", home.c_str(), 1);
+}
+
 TEST(Login, a_fingerprint_that_is_none_is_named) {
   const auto words = [](const LoginOptions& options) {
     testing::internal::CaptureStderr();

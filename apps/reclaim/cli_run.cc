@@ -7,8 +7,8 @@
 
 #include "cli_fetch.h"
 #include "cli_follow.h"
+#include "cli_notify.h"
 #include "cli_print.h"
-#include "cli_slurm_script.h"
 #include "cli_upload.h"
 #include <unistd.h>
 
@@ -36,11 +36,11 @@ void print_follow_ups(const Job& job) {
 }
 
 /// Says what a reclaim would cost, as far as the scripts show it.
-void warn_of_lost_work(const RunOptions& options, const Listing& listing) {
+void warn_of_lost_work(const RunOptions& options, const FolderScan& scan) {
   const CheckpointSpec& checkpoint = options.spec.checkpoint;
-  if (checkpoint.is_stateless) return;
+  if (checkpoint.is_stateless || !options.warns) return;
   const std::vector<std::string>& command = options.spec.command;
-  if (checkpoint.paths.empty() && !seems_to_save(options.folder, listing, command)) {
+  if (checkpoint.paths.empty() && !seems_to_save(scan.source, scan.listing, command)) {
     std::fprintf(
         stderr,
         "warning: no script here shows a sign of saving its state (torch.save, save_checkpoint, "
@@ -49,7 +49,7 @@ void warn_of_lost_work(const RunOptions& options, const Listing& listing) {
         "or\n"
         "  say --stateless if that is fine.\n"
     );
-  } else if (!seems_to_resume(options.folder, listing, command)) {
+  } else if (!seems_to_resume(scan.source, scan.listing, command)) {
     std::fprintf(
         stderr,
         "warning: the scripts here save, but none shows a sign of reading it back (torch.load, "
@@ -100,12 +100,27 @@ Status prepare_job(const Client& client, RunOptions& options) {
   RN_CHECK(check_image(client, options.spec.image));
   const std::uint64_t limit =
       options.upload_limit_bytes == 0 ? kDefaultUploadLimit : options.upload_limit_bytes;
-  RN_TRY(FolderScan scan, scan_folder(options.folder, limit));
+  RN_TRY(
+      FolderScan scan,
+      options.inputs.empty() ? scan_folder(options.folder, limit)
+                             : scan_inputs(options.inputs, limit)
+  );
   if (const std::string left_out = words_of_left_out(scan); !left_out.empty())
     std::fprintf(stderr, "%s\n", printable(left_out).c_str());
-  RN_CHECK(hash_files(options.folder, scan.listing));
-  warn_of_lost_work(options, scan.listing);
-  RN_TRY(options.spec.workspace, upload_folder(client, options.folder, scan.listing));
+  RN_CHECK(hash_files(scan.source, scan.listing));
+  warn_of_lost_work(options, scan);
+  RN_TRY(options.spec.workspace, upload_folder(client, scan.source, scan.listing));
+  return {};
+}
+
+/// Uploads for one of several jobs, unless the one before it has the same files.
+Status prepare_next(const Client& client, std::vector<RunOptions>& jobs, std::size_t i) {
+  RunOptions& job = jobs[i];
+  const bool is_same =
+      i > 0 && job.inputs == jobs[i - 1].inputs && job.folder == jobs[i - 1].folder;
+  job.warns = i == 0;
+  if (!is_same) return prepare_job(client, job);
+  job.spec.workspace = jobs[i - 1].spec.workspace;
   return {};
 }
 
@@ -153,6 +168,16 @@ Result<Followed> watch(const Client& client, const JobId& job) {
   }
 }
 
+void say_submitted(std::size_t jobs, std::uint64_t first) {
+  std::fprintf(
+      stderr,
+      "submitted %zu jobs; the first has number %llu\n"
+      "  reclaim ps          lists them\n  reclaim logs -f JOB  watches one\n",
+      jobs,
+      static_cast<unsigned long long>(first)
+  );
+}
+
 }  // namespace
 
 int exit_code_of_job(const Job& job) {
@@ -178,6 +203,7 @@ int run_job(const Client& client, RunOptions options) {
       static_cast<unsigned long long>(job.number)
   );
   print_follow_ups(job);
+  notify_of_job(client, job.id, options.notify);
   if (options.is_detached) {
     print_json(options.is_json ? to_json(*submitted) : job.id.str());
     return 0;
@@ -195,34 +221,56 @@ int run_job(const Client& client, RunOptions options) {
   return exit_code_of_job(followed->job);
 }
 
-int submit_tasks(
-    const Client& client, RunOptions options, const std::vector<std::uint32_t>& tasks
-) {
+int submit_array(const Client& client, RunOptions options, const ArrayTasks& tasks) {
   const Status prepared = prepare_job(client, options);
   if (!prepared) return complain(prepared.error());
   io::RealRng rng;
+  const api::ArrayRequest request{
+      .spec = std::move(options.spec), .indices = tasks.indices, .at_most = tasks.at_most};
+  const auto submitted = client.submit(request, rng.hex(16));
+  if (!submitted) return complain(submitted.error());
+  print_warnings(submitted->warnings);
+  const std::string shown = printable(submitted->array);
+  const char* id = shown.c_str();
+  const std::uint64_t first = submitted->tasks.empty() ? 0 : submitted->tasks.front().number;
+  std::fprintf(
+      stderr,
+      "submitted array %s: %zu jobs, from number %llu on\n"
+      "  reclaim ps           lists them\n  reclaim logs -f JOB  watches one\n"
+      "  reclaim stop %s      stops all\n",
+      id,
+      submitted->tasks.size(),
+      static_cast<unsigned long long>(first),
+      id
+  );
+  print_json(options.is_json ? to_json(*submitted) : submitted->array);
+  return 0;
+}
+
+int submit_series(const Client& client, std::vector<RunOptions> jobs, const std::string& variable) {
+  for (const RunOptions& job : jobs) {
+    if (const Status good = check_spec(job.spec); !good) return complain(good.error());
+  }
+  io::RealRng rng;
   std::uint64_t first = 0;
-  for (std::size_t i = 0; i < tasks.size(); ++i) {
-    const auto submitted = client.submit(slurm_task(options.spec, tasks, i, first), rng.hex(16));
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    if (i > 0) jobs[i].spec.env[variable] = std::to_string(first);
+    const Status prepared = prepare_next(client, jobs, i);
+    const auto submitted = prepared ? client.submit(jobs[i].spec, rng.hex(16))
+                                    : Result<api::SubmitAnswer>(fail(prepared.error()));
     if (!submitted) {
-      const std::string left = slurm_tasks_from(tasks, i);
-      Error error = submitted.error().with("tasks " + left + " of the array are not submitted");
-      if (i > 0) error.hint = "put --array=" + left + " into the script and submit it again";
+      const std::string left = std::to_string(i) + " to " + std::to_string(jobs.size() - 1);
+      Error error = submitted.error().with("jobs " + left + " of the file are not submitted");
+      if (i > 0) error.hint = "queue these alone, or stop the others ('reclaim ps') and repeat";
       return complain(error);
     }
     if (i == 0) {
       first = submitted->job.number;
       print_warnings(submitted->warnings);
     }
-    print_json(options.is_json ? to_json(*submitted) : submitted->job.id.str());
+    print_json(jobs[i].is_json ? to_json(*submitted) : submitted->job.id.str());
   }
-  std::fprintf(
-      stderr,
-      "submitted %zu jobs, one for each task; the first has number %llu\n"
-      "  reclaim ps          lists them\n  reclaim logs -f JOB  watches one\n",
-      tasks.size(),
-      static_cast<unsigned long long>(first)
-  );
+  say_submitted(jobs.size(), first);
   return 0;
 }
 

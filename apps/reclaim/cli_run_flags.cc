@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "cli_job_file.h"
+#include "cli_notify.h"
 #include "command_line.h"
 
 #include "base/printable.h"
@@ -88,7 +89,8 @@ namespace {
 /// Where it may run, and what it gets there.
 void add_where_flags(CLI::App& app, RunFlags& f) {
   app.add_option("--image", f.image, "image of the allow list (reclaim image ls)")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->type_name("IMAGE");
   app.add_option("--gpu", f.gpu, "number of GPUs and memory of each: 1, 24GB, 24GB:2");
   app.add_option("--compute-capability", f.capability, "of the GPU, at least: 8.0");
   app.add_option("--cpus", f.cpus, "cores wanted: 2, 0.5");
@@ -101,12 +103,16 @@ void add_where_flags(CLI::App& app, RunFlags& f) {
   app.add_option(
          "--copies-at", f.copies_at, "node or lab where copies may lie, repeatable (default: any)"
   )
-      ->take_all();
-  app.add_option("--lab", f.labs, "run only on this lab's machines, repeatable")->take_all();
+      ->take_all()
+      ->type_name("LAB");
+  app.add_option("--lab", f.labs, "run only on this lab's machines, repeatable")
+      ->take_all()
+      ->type_name("LAB");
   app.add_option(
          "--data", f.data, "data set of the node's (reclaim nodes), read as /data/NAME, repeatable"
   )
-      ->take_all();
+      ->take_all()
+      ->type_name("DATA");
   app.add_option("--max-duration", f.max_duration, "stop it after: 2h");
 }
 
@@ -140,7 +146,8 @@ void add_saving_flags(CLI::App& app, RunFlags& f) {
       "it has saved"
   );
   app.add_option("--checkpoint", f.checkpoints, "glob of checkpoint files, repeatable")->take_all();
-  app.add_option("--complete-marker", f.marker, "file that it writes when a checkpoint is whole");
+  app.add_option("--complete-marker", f.marker, "file that it writes when a checkpoint is whole")
+      ->type_name("FILE");
   app.add_option("--output", f.outputs, "glob of what is brought back (default: all that changed)")
       ->take_all();
   app.add_option("--temporary", f.temporary, "glob left out of checkpoints and outputs")
@@ -192,10 +199,31 @@ Result<RunOptions> options_of(const RunFlags& flags) {
   RN_TRY(options.spec, spec_of(flags));
   options.folder = std::filesystem::absolute(flags.folder).lexically_normal().string();
   options.uploads = !flags.has_no_upload;
+  RN_CHECK(check_notify(flags.notify));
+  options.notify = flags.notify;
   options.is_detached = flags.is_detached;
   options.is_json = flags.is_json;
   options.upload_limit_bytes = flags.upload_mib << 20;
   return options;
+}
+
+void add_notify(CLI::App& app, std::vector<std::string>& out) {
+  app.add_option(
+         "--notify",
+         out,
+         "address or webhook that is told of it, repeatable (docs/notifications.md)"
+  )
+      ->take_all()
+      ->check(filled);
+}
+
+Status check_notify(const std::vector<std::string>& receivers) {
+  RN_CHECK(check_text("--notify", receivers));
+  for (const std::string& receiver : receivers) {
+    const auto request = notify_request(receiver);
+    if (!request) return fail(request.error().with("notify"));
+  }
+  return {};
 }
 
 void add_place_flags(CLI::App& app, RunFlags& f) {
@@ -217,9 +245,11 @@ void add_run_flags(CLI::App& app, RunFlags& f) {
   add_saving_flags(app, f);
   app.add_option("--peer", f.peers, "address it wants to reach: 10.1.2.3:5000/udp; owners decide")
       ->take_all();
+  add_notify(app, f.notify);
   add_number(app, "--max-restarts", f.max_restarts, "after crashes of its own", 0u, 1000u);
   app.add_option("--folder", f.folder, "folder to upload and to bring outputs to")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->type_name("FOLDER");
   add_number(
       app,
       "--max-upload-mib",

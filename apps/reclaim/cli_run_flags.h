@@ -40,6 +40,7 @@ struct RunFlags {
   std::vector<std::string> labs;
   std::vector<std::string> data;
   std::vector<std::string> peers;
+  std::vector<std::string> notify;
   std::vector<std::string> command;
   std::uint32_t priority = 4;
   std::uint32_t copies = 1;
@@ -58,6 +59,11 @@ inline constexpr std::uint64_t kUploadMibMax = 1u << 24;
 void add_place_flags(CLI::App& app, RunFlags& flags);
 /// These and all others of `run`, with the command.
 void add_run_flags(CLI::App& app, RunFlags& flags);
+
+/// --notify, of `run` and `submit`.
+void add_notify(CLI::App& app, std::vector<std::string>& out);
+/// kInvalid unless each is an address or a URL.
+Status check_notify(const std::vector<std::string>& receivers);
 
 /// kInvalid unless each is UTF-8, as jobs are kept and shown: other bytes would come out as other
 /// ones. `what` is the flag.

@@ -112,7 +112,7 @@ TEST(CliRun, nothing_is_uploaded_for_an_image_that_is_not_listed) {
   EXPECT_TRUE(is_there());
 }
 
-TEST(CliRun, an_array_is_one_job_for_each_task_and_all_know_the_first) {
+TEST(CliRun, an_array_is_one_job_for_each_task_and_is_stopped_as_a_whole) {
   const LiveSite site;
   site.add_base_image();
   const Client admin = client_of(site, site.admin());
@@ -121,23 +121,58 @@ TEST(CliRun, an_array_is_one_job_for_each_task_and_all_know_the_first) {
   options.uploads = false;
 
   testing::internal::CaptureStdout();
-  EXPECT_EQ(submit_tasks(admin, options, {3, 4, 9}), 0);
+  EXPECT_EQ(submit_array(admin, options, {.indices = {3, 4, 9}, .at_most = 2}), 0);
+  std::string id = testing::internal::GetCapturedStdout();
+  ASSERT_TRUE(id.starts_with("a-") && id.ends_with('\n')) << id;
+  id.pop_back();
+  const auto list = admin.get_as<api::JobList>("/v1/jobs");
+  ASSERT_TRUE(list) << list.error().describe();
+  ASSERT_EQ(list->jobs.size(), 3u);
+  const Job& last = list->jobs.front();
+  EXPECT_EQ(last.spec.env.at("SLURM_ARRAY_TASK_ID"), "9");
+  EXPECT_EQ(last.array, (ArrayTask{id, 9, 3, 2, list->jobs.back().number}));
+
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(stop_jobs(admin, {.jobs = {id}}), 0);
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), id + " 3 jobs stopping, 0 were over\n");
+  EXPECT_TRUE(admin.get_as<api::JobList>("/v1/jobs")->jobs.empty());
+  EXPECT_EQ(stop_jobs(admin, {.jobs = {"a-none"}}), 3);
+}
+
+TEST(CliRun, jobs_of_one_file_have_files_of_their_own_and_all_know_the_first) {
+  const LiveSite site;
+  site.add_base_image();
+  const Client admin = client_of(site, site.admin());
+  const ScratchFolder folder;
+  for (const char* name : {"/a.csv", "/b.csv"}) std::ofstream(folder.path() + name) << name;
+  std::vector<RunOptions> jobs(3);
+  for (RunOptions& one : jobs) {
+    one.spec.command = {"true"};
+    one.folder = folder.path();
+    one.inputs = {{folder.path() + "/a.csv", "in.csv", false}};
+  }
+  jobs[2].inputs[0].from = folder.path() + "/b.csv";
+
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(submit_series(admin, jobs, "FIRST"), 0);
   std::istringstream ids(testing::internal::GetCapturedStdout());
-  std::vector<Job> jobs;
-  for (std::string id; std::getline(ids, id);) jobs.push_back(*admin.get_as<Job>("/v1/jobs/" + id));
+  std::vector<Job> made;
+  for (std::string id; std::getline(ids, id);) made.push_back(*admin.get_as<Job>("/v1/jobs/" + id));
 
-  ASSERT_EQ(jobs.size(), 3u);
-  EXPECT_EQ(jobs[2].spec.env.at("SLURM_ARRAY_TASK_ID"), "9");
-  EXPECT_EQ(jobs[2].spec.env.at("SLURM_ARRAY_JOB_ID"), std::to_string(jobs[0].number));
-  EXPECT_FALSE(jobs[0].spec.env.contains("SLURM_ARRAY_JOB_ID"));
+  ASSERT_EQ(made.size(), 3u);
+  EXPECT_EQ(made[2].spec.env.at("FIRST"), std::to_string(made[0].number));
+  EXPECT_FALSE(made[0].spec.env.contains("FIRST"));
+  EXPECT_NE(made[0].spec.workspace, Digest{});
+  EXPECT_EQ(made[1].spec.workspace, made[0].spec.workspace);
+  EXPECT_NE(made[2].spec.workspace, made[0].spec.workspace);
 
-  const Client stranger = client_of(
-      site, "rnu1.t-1." + std::string(64, '0') + "." + fingerprint_in_token(site.admin())
-  );
+  jobs[1].inputs[0].from = folder.path() + "/gone.csv";
+  testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
-  EXPECT_EQ(submit_tasks(stranger, options, {3, 4, 9}), 4);
+  EXPECT_EQ(submit_series(admin, jobs, "FIRST"), 3);
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("tasks 3-4,9 of the array are not submitted: "), said.npos) << said;
+  EXPECT_NE(testing::internal::GetCapturedStdout(), "") << "the first one is there";
+  EXPECT_NE(said.find("jobs 1 to 2 of the file are not submitted: "), said.npos) << said;
 }
 
 TEST(CliNodes, a_node_that_is_away_is_listed_and_revoked_by_its_hostname_when_that_is_confirmed) {

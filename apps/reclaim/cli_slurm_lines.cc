@@ -14,7 +14,8 @@ namespace {
 constexpr std::string_view kMark = "#SBATCH";
 constexpr std::size_t kExcerptBytes = 60;
 
-constexpr std::string_view kNoMail = "no mail is sent; 'reclaim ps' and 'reclaim logs -f' tell";
+constexpr std::string_view kNoMail =
+    "no mail is sent for it; 'reclaim notify add --mail ADDRESS' has it sent";
 constexpr std::string_view kNoSites =
     "there are no partitions, accounts and reservations; it runs on any machine that has room";
 constexpr std::string_view kNoNames =

@@ -11,9 +11,13 @@ constexpr std::string_view kVariables =
     R"(export SLURM_JOB_ID="$RECLAIM_JOB_NUMBER" SLURM_JOBID="$RECLAIM_JOB_NUMBER"; )"
     R"([ "${RECLAIM_RESTART_COUNT:-0}" = 0 ] || )"
     R"(export SLURM_RESTART_COUNT="$RECLAIM_RESTART_COUNT"; )"
-    R"([ "${RECLAIM_GPUS_NUM:-0}" = 0 ] || export SLURM_GPUS_ON_NODE="$RECLAIM_GPUS_NUM"; )"
-    R"([ -z "${SLURM_ARRAY_TASK_ID:-}" ] || )"
-    R"(export SLURM_ARRAY_JOB_ID="${SLURM_ARRAY_JOB_ID:-$RECLAIM_JOB_NUMBER}"; )";
+    R"([ "${RECLAIM_GPUS_NUM:-0}" = 0 ] || export SLURM_GPUS_ON_NODE="$RECLAIM_GPUS_NUM"; )";
+
+// Nodes have them as programs (apps/reclaim-init/slurm.h), and first on PATH, which a login shell
+// sets anew. Those of an older version have not.
+constexpr std::string_view kIfPrograms =
+    R"(if [ -x /reclaim-slurm/srun ]; then case ":$PATH:" in *:/reclaim-slurm:*) ;; )"
+    R"(*) export PATH="/reclaim-slurm:$PATH" ;; esac; else )";
 
 // Options of srun are for other machines and other queues: they are passed over, but for the number
 // of tasks. Those that stand here take no value as the next word.
@@ -61,8 +65,8 @@ constexpr std::string_view kModule =
 
 std::string slurm_prelude() {
   std::string text(kVariables);
-  text.append("srun() { ").append(kSrunOptions).append(kSrunTasks).append("}; ");
-  return text.append(kScontrol).append(kModule);
+  text.append(kIfPrograms).append("srun() { ").append(kSrunOptions).append(kSrunTasks);
+  return text.append("}; ").append(kScontrol).append("fi; ").append(kModule);
 }
 
 }  // namespace rn::cli

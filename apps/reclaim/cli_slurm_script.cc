@@ -69,7 +69,8 @@ class Mapping {
   Status take_signal(const SlurmOption& option);
   Status take_time(const SlurmOption& option);
   Status take_tmp(const SlurmOption& option);
-  Status refuse_dependency(const SlurmOption& option);
+  Status take_dependency(const SlurmOption& option);
+  Status take_kill_on_invalid(const SlurmOption& option);
   Status refuse_hold(const SlurmOption& option);
   Status refuse_input(const SlurmOption& option);
   Status refuse_test(const SlurmOption& option);
@@ -114,7 +115,7 @@ const std::map<std::string_view, Mapping::Reader>& Mapping::readers() {
       {"cpus-per-task", &Mapping::take_count},
       {"ntasks", &Mapping::take_count},
       {"ntasks-per-node", &Mapping::take_count},
-      {"dependency", &Mapping::refuse_dependency},
+      {"dependency", &Mapping::take_dependency},
       {"export", &Mapping::take_export},
       {"gpus", &Mapping::take_gpus},
       {"gpus-per-node", &Mapping::take_gpus},
@@ -123,6 +124,7 @@ const std::map<std::string_view, Mapping::Reader>& Mapping::readers() {
       {"hold", &Mapping::refuse_hold},
       {"input", &Mapping::refuse_input},
       {"job-name", &Mapping::take_name},
+      {"kill-on-invalid-dep", &Mapping::take_kill_on_invalid},
       {"mem", &Mapping::take_memory},
       {"mem-per-cpu", &Mapping::take_memory},
       {"mem-per-gpu", &Mapping::take_memory},
@@ -354,10 +356,10 @@ Status Mapping::take_tasks(
         "for example --array=0-9, 1,3,5 or 0-30:10"
     ));
   const std::uint64_t count = (*last - *first) / *step + 1;
-  if (count + out.size() > kSlurmTasksMax)
+  if (count + out.size() > kArrayTasksMax)
     return fail(refused(
         option,
-        "more than " + std::to_string(kSlurmTasksMax) + " tasks, each a job of its own",
+        "more than " + std::to_string(kArrayTasksMax) + " tasks, each a job of its own",
         "submit it in pieces, or let each task do a part of the work"
     ));
   for (std::uint64_t task = *first; task <= *last; task += *step)
@@ -371,21 +373,12 @@ Status Mapping::take_array(const SlurmOption& option) {
   for (const std::string& range : slurm_parts(option.value.substr(0, percent), ','))
     RN_CHECK(take_tasks(option, range, tasks));
   job_.tasks.assign(tasks.begin(), tasks.end());
+  job_.at_most = 0;
   if (percent == std::string::npos) return {};
   const auto at_once = slurm_digits(option.value.substr(percent + 1), kSlurmIndexMax);
   if (!at_once || *at_once == 0)
     return fail(refused(option, "no number of tasks behind %", "for example --array=0-9%4"));
-  if (*at_once >= tasks.size()) return {};
-  if (*at_once == 1)
-    return fail(refused(
-        option,
-        "tasks cannot be made to run one after the other",
-        "leave the array out (a job goes on by itself from what it saved), or leave out %1"
-    ));
-  warn(
-      option,
-      "as many of its " + std::to_string(tasks.size()) + " tasks run at once as there is room for"
-  );
+  job_.at_most = static_cast<std::uint32_t>(*at_once);
   return {};
 }
 
@@ -400,13 +393,53 @@ Status Mapping::take_begin(const SlurmOption& option) {
   ));
 }
 
-Status Mapping::refuse_dependency(const SlurmOption& option) {
+/// "afterok:17:18,afterany:19": all of it must happen. The last line counts, as in sbatch.
+Status Mapping::take_dependency(const SlurmOption& option) {
+  static const std::map<std::string, AfterWhen> kWhen = {
+      {"after", AfterWhen::kStarted},
+      {"afterany", AfterWhen::kAny},
+      {"afterok", AfterWhen::kOk},
+      {"afternotok", AfterWhen::kFail}};
+  job_.spec.after.clear();
+  for (const std::string& item : slurm_parts(option.value, ',')) {
+    const SlurmParts parts = slurm_parts(item, ':');
+    const auto when = kWhen.find(parts.front());
+    if (when == kWhen.end() || parts.size() < 2)
+      return fail(refused(
+          option,
+          "'" + slurm_excerpt(item) +
+              "' is none of afterok, afternotok, afterany and after, with "
+              "the jobs behind it",
+          "for example --dependency=afterok:17:18, which waits for both"
+      ));
+    for (std::size_t i = 1; i < parts.size(); ++i) {
+      const bool is_id = !parts[i].empty() && parts[i].size() <= kSlurmNameBytes &&
+                         std::all_of(parts[i].begin(), parts[i].end(), [](unsigned char c) {
+                           return std::isalnum(c) != 0 || c == '-';
+                         });
+      if (!is_id)
+        return fail(refused(
+            option,
+            "'" + slurm_excerpt(parts[i]) + "' is no number or id of a job, as 'reclaim ps' has it",
+            "name each job alone, without +MINUTES, _TASK and '?'"
+        ));
+      const AfterJob after{.job = parts[i], .when = when->second};
+      auto& all = job_.spec.after;
+      if (std::find(all.begin(), all.end(), after) == all.end()) all.push_back(after);
+    }
+  }
+  if (job_.spec.after.size() <= kAfterMax) return {};
   return fail(refused(
       option,
-      "a job cannot wait for another one",
-      "leave it out and submit one after the other: reclaim submit --wait FIRST && reclaim submit "
-      "THIS"
+      "more than " + std::to_string(kAfterMax) + " jobs to wait for",
+      "let one job wait for them, and this one for that"
   ));
+}
+
+Status Mapping::take_kill_on_invalid(const SlurmOption& option) {
+  if (slurm_upper(option.value) == "YES") return {};
+  warn(option, "it is cancelled when what it waits for can happen no more");
+  return {};
 }
 
 Status Mapping::refuse_hold(const SlurmOption& option) {
@@ -615,34 +648,6 @@ Result<SlurmJob> Mapping::map() {
 Result<SlurmJob> parse_slurm_script(std::string_view text, const SlurmPlace& place) {
   RN_TRY(SlurmScript script, read_slurm_script(text));
   return Mapping(std::move(script), place).map();
-}
-
-JobSpec slurm_task(
-    const JobSpec& spec,
-    const std::vector<std::uint32_t>& tasks,
-    std::size_t index,
-    std::uint64_t first_number
-) {
-  JobSpec task = spec;
-  task.env["SLURM_ARRAY_TASK_ID"] = std::to_string(tasks[index]);
-  task.env["SLURM_ARRAY_TASK_COUNT"] = std::to_string(tasks.size());
-  task.env["SLURM_ARRAY_TASK_MIN"] = std::to_string(tasks.front());
-  task.env["SLURM_ARRAY_TASK_MAX"] = std::to_string(tasks.back());
-  // Of the first task it is the job's own number, which the job finds itself.
-  if (first_number != 0) task.env["SLURM_ARRAY_JOB_ID"] = std::to_string(first_number);
-  return task;
-}
-
-std::string slurm_tasks_from(const std::vector<std::uint32_t>& tasks, std::size_t index) {
-  std::string text;
-  for (std::size_t i = index; i < tasks.size();) {
-    std::size_t end = i + 1;
-    while (end < tasks.size() && tasks[end] == tasks[end - 1] + 1) ++end;
-    text += (text.empty() ? "" : ",") + std::to_string(tasks[i]);
-    if (end - i > 1) text += "-" + std::to_string(tasks[end - 1]);
-    i = end;
-  }
-  return text;
 }
 
 }  // namespace rn::cli

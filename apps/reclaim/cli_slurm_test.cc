@@ -254,11 +254,6 @@ TEST(SlurmScript, what_would_be_another_job_is_refused_with_what_to_do) {
       "or make an --array of jobs that do not speak to each other"
   );
   EXPECT_EQ(
-      refusal("--dependency=afterok:17"),
-      "line 2: --dependency=afterok:17: a job cannot wait for another one; next: leave it out and "
-      "submit one after the other: reclaim submit --wait FIRST && reclaim submit THIS"
-  );
-  EXPECT_EQ(
       refusal("-n 8 --ntasks-per-node=4"),
       "line 2: -n 8: with --ntasks-per-node=4 it takes more than one machine; next: a job runs on "
       "one: ask for fewer tasks"
@@ -272,12 +267,47 @@ TEST(SlurmScript, what_would_be_another_job_is_refused_with_what_to_do) {
         "--wrap=true",
         "--mem=0",
         "--mem-per-cpu=1G",  // beside --mem
-        "--array=1-9%1",
         "hetjob"}) {
     const std::string said = refusal(line);
     EXPECT_TRUE(said.starts_with("line 2: ") || said.starts_with("line 3: ")) << line << said;
     EXPECT_FALSE(said.ends_with("next: ")) << line;
   }
+}
+
+TEST(SlurmScript, jobs_that_it_waits_for_are_taken_from_its_dependency) {
+  const SlurmJob job =
+      job_of({"-d afterany:3", "--dependency=afterok:17:18,afternotok:j-1,after:9"});
+
+  EXPECT_EQ(
+      job.spec.after,
+      (std::vector<AfterJob>{
+          {"17", AfterWhen::kOk},
+          {"18", AfterWhen::kOk},
+          {"j-1", AfterWhen::kFail},
+          {"9", AfterWhen::kStarted}})
+  ) << "the last line counts";
+  EXPECT_TRUE(job.warnings.empty());
+  EXPECT_TRUE(check_spec(job.spec).has_value());
+  EXPECT_EQ(
+      warning("--kill-on-invalid-dep=no"),
+      "line 2: --kill-on-invalid-dep=no: it is cancelled when what it waits for can happen no more"
+  );
+  EXPECT_EQ(
+      refusal("--dependency=singleton"),
+      "line 2: --dependency=singleton: 'singleton' is none of afterok, afternotok, afterany and "
+      "after, with the jobs behind it; next: for example --dependency=afterok:17:18, which waits "
+      "for both"
+  );
+  for (const char* line :
+       {"-d afterok",
+        "-d afterok:",
+        "-d 17",
+        "-d afterok:17?afterok:18",
+        "-d after:17+5",
+        "-d afterok:17_3",
+        "-d aftercorr:17",
+        "-d afterok:17,,afterok:18"})
+    EXPECT_TRUE(refusal(line).starts_with("line 2: ")) << line << refusal(line);
 }
 
 TEST(SlurmScript, values_that_mean_nothing_are_refused_with_their_line) {
@@ -360,24 +390,14 @@ TEST(SlurmScript, its_folder_is_where_it_was_submitted_or_chdir) {
   EXPECT_EQ(job_of({"--chdir=/data/run"}).folder, "/data/run");
 }
 
-TEST(SlurmArray, each_task_is_a_job_that_knows_the_others) {
+TEST(SlurmArray, its_tasks_and_how_many_of_them_run_at_once_are_taken) {
   const SlurmJob job = job_of({"--array=1-3,9,20-30:5%3"});
 
   EXPECT_EQ(job.tasks, (std::vector<std::uint32_t>{1, 2, 3, 9, 20, 25, 30}));
-  EXPECT_EQ(
-      job.warnings.at(0),
-      "line 2: --array=1-3,9,20-30:5%3: as many of its 7 tasks run at once as there is room for"
-  );
-  const auto first = slurm_task(job.spec, job.tasks, 0, 0).env;
-  EXPECT_EQ(first.at("SLURM_ARRAY_TASK_ID"), "1");
-  EXPECT_FALSE(first.contains("SLURM_ARRAY_JOB_ID")) << "its own number, which it finds itself";
-  const auto fourth = slurm_task(job.spec, job.tasks, 3, 17).env;
-  EXPECT_EQ(fourth.at("SLURM_ARRAY_TASK_ID"), "9");
-  EXPECT_EQ(fourth.at("SLURM_ARRAY_TASK_COUNT"), "7");
-  EXPECT_EQ(fourth.at("SLURM_ARRAY_TASK_MIN"), "1");
-  EXPECT_EQ(fourth.at("SLURM_ARRAY_TASK_MAX"), "30");
-  EXPECT_EQ(fourth.at("SLURM_ARRAY_JOB_ID"), "17");
-  EXPECT_EQ(slurm_tasks_from(job.tasks, 1), "2-3,9,20,25,30");
+  EXPECT_EQ(job.at_most, 3u);
+  EXPECT_TRUE(job.warnings.empty());
+  EXPECT_EQ(job_of({"--array=1-9%1"}).at_most, 1u);
+  EXPECT_EQ(job_of({"--array=1-9%1", "--array=0-4"}).at_most, 0u) << "the last line counts";
 }
 
 TEST(SlurmArray, a_million_tasks_are_refused_at_once) {
@@ -440,9 +460,7 @@ TEST_P(SlurmPrelude, what_only_the_node_knows_is_in_variables) {
       said_by(GetParam(), "echo $SLURM_JOB_ID $SLURM_GPUS_ON_NODE ${SLURM_RESTART_COUNT-none}"),
       "17 2 none\nexit 0"
   );
-  EXPECT_EQ(
-      said_by(GetParam(), "echo ${SLURM_ARRAY_JOB_ID-none}; echo $0"), "none\nx.sbatch\nexit 0"
-  );
+  EXPECT_EQ(said_by(GetParam(), "echo $0"), "x.sbatch\nexit 0");
 }
 
 TEST_P(SlurmPrelude, srun_runs_its_command_once_for_each_task) {

@@ -17,6 +17,8 @@ struct SubmitFlags {
   std::string file;   ///< "-" = standard input
   std::string image;  ///< in place of the file's; empty = as it says
   std::vector<std::string> data;
+  std::vector<std::string> after;   ///< beside those of the file
+  std::vector<std::string> notify;  ///< beside those of the file
   std::uint64_t upload_mib = kDefaultUploadLimit >> 20;
   bool is_json = false;
   bool is_dry = false;  ///< only show it
@@ -26,15 +28,16 @@ struct SubmitFlags {
 /// What a file asks for.
 struct Submission {
   RunOptions options;
-  std::vector<std::uint32_t> tasks;   ///< one job for each; empty = one job
+  ArrayTasks tasks;                   ///< one job for each; none = one job
+  std::vector<RunOptions> jobs;       ///< all, where they differ in more; `options` is the first
   std::vector<std::string> warnings;  ///< each with the file's name in front
 };
 
-/// Reads a job file or a script with lines #SBATCH; blocks on standard input. Every error has the
-/// file's name and what to do.
+/// Reads a job file, a script with lines #SBATCH, or an HTCondor submit file; blocks on standard
+/// input. Every error has the file's name and what to do.
 Result<Submission> read_submission(const SubmitFlags& flags);
 
-/// Prints the job, or the first of many, as the API takes it; answers the exit code.
+/// Prints the job, or the array, as the API takes it; answers the exit code.
 int show_submission(const Submission& submission);
 
 }  // namespace rn::cli

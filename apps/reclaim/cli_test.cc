@@ -155,6 +155,48 @@ TEST(Upload, a_folder_that_cannot_be_read_is_named_with_what_to_do) {
   EXPECT_EQ(scan.error().hint, "make it readable, or name it in .reclaimignore");
 }
 
+TEST(Upload, files_that_are_named_one_by_one_lie_side_by_side) {
+  const Folder folder;
+  folder.write("bin/run.sh", "true");
+  folder.write("data/digits.csv", "1,2");
+  folder.write("data/.gitignore", "*.csv\n");
+  folder.write("lib/a/b.py", "x");
+  std::filesystem::create_symlink("digits.csv", folder.path() + "/data/link.csv");
+
+  auto scan = scan_inputs(
+      {{folder.path() + "/bin/run.sh", "run.sh", true},
+       {folder.path() + "/data/link.csv", "link.csv", false},
+       {folder.path() + "/data", "data", false},
+       {folder.path() + "/lib", "", false}},
+      1 << 20
+  );
+
+  ASSERT_TRUE(scan.has_value()) << scan.error().describe();
+  EXPECT_EQ(
+      paths_of(scan->listing),
+      (std::vector<std::string>{
+          "a",
+          "a/b.py",
+          "data",
+          "data/.gitignore",
+          "data/digits.csv",
+          "data/link.csv",
+          "link.csv",
+          "run.sh"})
+  );
+  EXPECT_EQ(scan->listing.files[7].mode & 0111, 0111u);
+  EXPECT_EQ(scan->listing.files[6].kind, FileKind::kRegular) << "a link is what it leads to";
+  ASSERT_TRUE(hash_files(scan->source, scan->listing).has_value());
+  EXPECT_EQ(scan->listing.files[6].blobs, scan->listing.files[4].blobs);
+  const auto gone = scan_inputs({{folder.path() + "/gone.py", "gone.py", false}}, 1 << 20);
+  ASSERT_FALSE(gone.has_value());
+  EXPECT_EQ(gone.error().code, ErrorCode::kNotFound);
+  EXPECT_FALSE(scan_inputs({{folder.path() + "/lib", "lib", true}}, 1 << 20).has_value());
+  EXPECT_EQ(
+      scan_inputs({{folder.path() + "/data", "", false}}, 3).error().code, ErrorCode::kExhausted
+  );
+}
+
 TEST(Upload, a_folder_above_the_limit_is_refused_with_its_biggest_files) {
   const Folder folder;
   folder.write("small.txt", "x");
@@ -174,7 +216,7 @@ TEST(Upload, files_are_named_by_the_digests_of_their_pieces) {
   folder.write("empty", "");
   auto scan = scan_folder(folder.path(), 1 << 30);
 
-  ASSERT_TRUE(hash_files(folder.path(), scan->listing).has_value());
+  ASSERT_TRUE(hash_files(scan->source, scan->listing).has_value());
 
   EXPECT_TRUE(scan->listing.files[0].blobs.empty());
   ASSERT_EQ(scan->listing.files[1].blobs.size(), 2u);
@@ -187,7 +229,9 @@ TEST(Upload, a_script_that_never_saves_is_noticed) {
   const Folder saving;
   saving.write("train.py", "torch.save(model.state_dict(), 'c.pt')\n");
   const auto seems = [](const Folder& folder, const std::vector<std::string>& command) {
-    return seems_to_save(folder.path(), scan_folder(folder.path(), 1 << 20)->listing, command);
+    return seems_to_save(
+        {folder.path(), {}}, scan_folder(folder.path(), 1 << 20)->listing, command
+    );
   };
 
   EXPECT_FALSE(seems(silent, {"python3", "train.py"}));
@@ -202,7 +246,9 @@ TEST(Upload, a_script_that_saves_and_never_reads_back_is_told_from_one_that_goes
   resuming.write("main.py", "torch.save(state, 'c.pt')\n");
   resuming.write("lib/state.py", "model.load_state_dict(torch.load('c.pt'))\n");
   const auto seems = [](const Folder& folder, const std::vector<std::string>& command) {
-    return seems_to_resume(folder.path(), scan_folder(folder.path(), 1 << 20)->listing, command);
+    return seems_to_resume(
+        {folder.path(), {}}, scan_folder(folder.path(), 1 << 20)->listing, command
+    );
   };
 
   EXPECT_FALSE(seems(saving, {"python", "main.py"}));
@@ -340,6 +386,27 @@ std::vector<std::string> words_of_table(const std::string& file, const std::stri
   }
   std::sort(words.begin(), words.end());
   return words;
+}
+
+TEST(JobFile, names_the_jobs_that_it_waits_for) {
+  const auto one = parse_job_file("run: x\nafter: 17\n");
+  ASSERT_TRUE(one.has_value()) << one.error().describe();
+  EXPECT_EQ(one->spec.after, (std::vector<AfterJob>{{"17", AfterWhen::kOk}}));
+  const auto more = parse_job_file("run: x\nafter: [ok:17, fail:j-2, any:3, started:4]\n");
+  ASSERT_TRUE(more.has_value()) << more.error().describe();
+  EXPECT_EQ(
+      more->spec.after,
+      (std::vector<AfterJob>{
+          {"17", AfterWhen::kOk},
+          {"j-2", AfterWhen::kFail},
+          {"3", AfterWhen::kAny},
+          {"4", AfterWhen::kStarted}})
+  );
+  for (const char* wrong : {"later:17", "ok:", "''"}) {
+    const auto refused = parse_job_file("run: x\nafter: " + std::string(wrong) + "\n");
+    ASSERT_FALSE(refused.has_value()) << wrong;
+    EXPECT_TRUE(refused.error().message.starts_with("after: ")) << refused.error().message;
+  }
 }
 
 TEST(JobFile, its_fields_are_those_of_the_documentation) {

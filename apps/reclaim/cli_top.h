@@ -29,6 +29,7 @@ struct TopGpu {
   std::string model;
   bool is_lent = true;
   bool is_wedged = false;
+  bool is_owners = false;               ///< used by its owner, by the contract's rule
   std::uint32_t foreign_processes = 0;  ///< that are not of guests
   std::uint32_t utilisation_percent = 0;
   History history;
@@ -42,6 +43,7 @@ struct TopGpu {
       model,
       is_lent,
       is_wedged,
+      is_owners,
       foreign_processes,
       utilisation_percent,
       history,

@@ -45,11 +45,12 @@ Error unreadable(const Error& error, const std::string& path) {
 
 class Scanner {
  public:
-  Scanner(std::string root, FolderScan& out) : root_(std::move(root)), out_(out) {}
+  Scanner(std::string root, FolderScan& out, bool is_choosy = true)
+      : root_(std::move(root)), out_(out), is_choosy_(is_choosy) {}
 
   Status scan(const std::string& folder) {
-    read_ignore_file(folder, ".gitignore");
-    read_ignore_file(folder, ".reclaimignore");
+    if (is_choosy_) read_ignore_file(folder, ".gitignore");
+    if (is_choosy_) read_ignore_file(folder, ".reclaimignore");
     const auto names = fs_.list(folder.empty() ? root_ : join_path(root_, folder));
     if (!names) return fail(unreadable(names.error(), folder.empty() ? root_ : folder));
     for (const std::string& name : *names)
@@ -119,6 +120,7 @@ class Scanner {
   io::RealFileSystem fs_;
   std::string root_;
   FolderScan& out_;
+  bool is_choosy_;  ///< goes by ignore files
   std::size_t counted_ = 0;
   IgnoreRules rules_;
 };
@@ -139,14 +141,50 @@ Error too_big(const FolderScan& scan, std::uint64_t limit) {
       "leave files out with .reclaimignore, or raise the limit with --max-upload-mib"};
 }
 
+/// One of the files and folders that are named one by one.
+Status take_input(
+    const InputFile& input, std::map<std::string, ListedFile>& files, FileSource& source
+) {
+  constexpr const char* kNext = "name a file that is there; docs/htcondor-files.md says where from";
+  std::error_code failed;
+  const std::string from = std::filesystem::canonical(input.from, failed).string();
+  if (failed) return fail(ErrorCode::kNotFound, "there is no file " + input.from, kNext);
+  const auto put = [&](const std::string& path, const std::string& here, ListedFile file) {
+    file.path = path;
+    files[path] = std::move(file);
+    source.elsewhere[path] = here;
+  };
+  io::RealFileSystem fs;
+  RN_TRY(const FileStat there, fs.stat(from));
+  ListedFile whole;
+  whole.mode = input.is_program ? there.mode | 0755 : there.mode;
+  if (there.kind == FileStat::Kind::kRegular && !input.as.empty()) {
+    whole.bytes = there.size;
+    put(input.as, from, std::move(whole));
+    return {};
+  }
+  if (there.kind != FileStat::Kind::kDirectory || input.is_program)
+    return fail(ErrorCode::kInvalid, input.from + " is not a regular file", kNext);
+  FolderScan below;
+  RN_CHECK(Scanner(from, below, false).scan(""));
+  if (!input.as.empty()) {
+    whole.kind = FileKind::kFolder;
+    put(input.as, from, std::move(whole));
+  }
+  for (const ListedFile& file : below.listing.files)
+    put(input.as.empty() ? file.path : input.as + "/" + file.path, join_path(from, file.path), file
+    );
+  return {};
+}
+
 /// All pieces by name; equal contents are sent once.
-std::map<Digest, Piece> pieces_of(const std::string& folder, const Listing& listing) {
+std::map<Digest, Piece> pieces_of(const FileSource& source, const Listing& listing) {
   std::map<Digest, Piece> pieces;
   for (const ListedFile& file : listing.files) {
     std::uint64_t offset = 0;
     for (const Digest& blob : file.blobs) {
       const std::uint64_t bytes = std::min<std::uint64_t>(kPieceBytes, file.bytes - offset);
-      pieces.emplace(blob, Piece{join_path(folder, file.path), offset, bytes});
+      pieces.emplace(blob, Piece{source.path_of(file.path), offset, bytes});
       offset += bytes;
     }
   }
@@ -222,14 +260,32 @@ Status upload_pieces(
 
 }  // namespace
 
+std::string FileSource::path_of(const std::string& listed) const {
+  const auto found = elsewhere.find(listed);
+  return found == elsewhere.end() ? join_path(folder, listed) : found->second;
+}
+
 Result<FolderScan> scan_folder(const std::string& folder, std::uint64_t limit) {
   FolderScan scan;
+  scan.source.folder = folder;
   RN_CHECK(Scanner(folder, scan).scan(""));
   std::sort(
       scan.listing.files.begin(),
       scan.listing.files.end(),
       [](const ListedFile& a, const ListedFile& b) { return a.path < b.path; }
   );
+  if (scan.bytes > limit) return fail(too_big(scan, limit));
+  return scan;
+}
+
+Result<FolderScan> scan_inputs(const std::vector<InputFile>& inputs, std::uint64_t limit) {
+  FolderScan scan;
+  std::map<std::string, ListedFile> files;
+  for (const InputFile& input : inputs) RN_CHECK(take_input(input, files, scan.source));
+  for (auto& [path, file] : files) {
+    scan.bytes += file.bytes;
+    scan.listing.files.push_back(std::move(file));
+  }
   if (scan.bytes > limit) return fail(too_big(scan, limit));
   return scan;
 }
@@ -251,12 +307,12 @@ std::string words_of_left_out(const FolderScan& scan) {
   return text + "; a line !NAME in .reclaimignore takes NAME along";
 }
 
-Status hash_files(const std::string& folder, Listing& listing) {
+Status hash_files(const FileSource& source, Listing& listing) {
   io::RealFileSystem fs;
   for (ListedFile& file : listing.files) {
     file.blobs.clear();
     if (file.kind != FileKind::kRegular) continue;
-    const auto open = fs.open(join_path(folder, file.path));
+    const auto open = fs.open(source.path_of(file.path));
     if (!open) return fail(unreadable(open.error(), file.path));
     std::uint64_t offset = 0;
     while (true) {
@@ -278,7 +334,7 @@ Status hash_files(const std::string& folder, Listing& listing) {
 }
 
 Result<Digest> upload_folder(
-    const Client& client, const std::string& folder, const Listing& listing
+    const Client& client, const FileSource& source, const Listing& listing
 ) {
   const Blob body = to_cbor(listing);
   if (body.size() > kPieceBytes) {
@@ -290,7 +346,7 @@ Result<Digest> upload_folder(
         "leave folders out with .reclaimignore, or pack many small files into one archive"
     );
   }
-  RN_CHECK(upload_pieces(client, pieces_of(folder, listing), "the folder"));
+  RN_CHECK(upload_pieces(client, pieces_of(source, listing), "the folder"));
   const Digest name = crypto::sha256(body);
   RN_CHECK(client.send("PUT", "/v1/blobs/" + to_hex(name), std::string(as_text(body))));
   return name;
@@ -351,13 +407,13 @@ bool runs_python(const std::vector<std::string>& command) {
 
 /// True if a Python file of the folder contains one of the words.
 bool any_script_says(
-    const std::string& folder, const Listing& listing, const std::vector<std::string_view>& words
+    const FileSource& source, const Listing& listing, const std::vector<std::string_view>& words
 ) {
   io::RealFileSystem fs;
   return std::any_of(listing.files.begin(), listing.files.end(), [&](const ListedFile& file) {
     if (file.kind != FileKind::kRegular || !file.path.ends_with(".py") || file.bytes > (4u << 20))
       return false;
-    const auto bytes = read_all(fs, join_path(folder, file.path), 4 << 20);
+    const auto bytes = read_all(fs, source.path_of(file.path), 4 << 20);
     if (!bytes) return false;
     const std::string_view text = as_text(*bytes);
     return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
@@ -369,11 +425,11 @@ bool any_script_says(
 }  // namespace
 
 bool seems_to_save(
-    const std::string& folder, const Listing& listing, const std::vector<std::string>& command
+    const FileSource& source, const Listing& listing, const std::vector<std::string>& command
 ) {
   if (!runs_python(command)) return true;
   return any_script_says(
-      folder,
+      source,
       listing,
       {"torch.save",
        "save_pretrained",
@@ -397,11 +453,11 @@ bool seems_to_save(
 }
 
 bool seems_to_resume(
-    const std::string& folder, const Listing& listing, const std::vector<std::string>& command
+    const FileSource& source, const Listing& listing, const std::vector<std::string>& command
 ) {
   if (!runs_python(command)) return true;
   return any_script_says(
-      folder,
+      source,
       listing,
       {"load_state_dict",
        "torch.load",

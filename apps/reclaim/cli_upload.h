@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "cli_client.h"
+#include "cli_input_file.h"
 
 #include "base/error.h"
 #include "model/job.h"
@@ -24,9 +26,18 @@ struct LeftOutSize {
   bool is_at_least = false;  ///< there is more than anyone would count, or a folder is closed
 };
 
+/// Where the files of a listing lie here.
+struct FileSource {
+  std::string folder;
+  std::map<std::string, std::string> elsewhere;  ///< those that are not at their own path below it
+
+  std::string path_of(const std::string& listed) const;
+};
+
 /// What a folder holds for upload, without what the ignore files, .git and .reclaim leave out.
 struct FolderScan {
   Listing listing;  ///< blobs are filled in by hash_files
+  FileSource source;
   std::uint64_t bytes = 0;
   std::vector<std::string> left_out;  ///< by the ignore files; a folder ends with '/'
   LeftOutSize left_out_size;
@@ -38,17 +49,22 @@ struct FolderScan {
 /// left out, symbolic links are taken as links.
 Result<FolderScan> scan_folder(const std::string& folder, std::uint64_t limit);
 
+/// The same for files and folders that are named one by one, whatever ignore files say; a link is
+/// taken as what it leads to. Of two with one name the later one counts. kNotFound names what is
+/// not there.
+Result<FolderScan> scan_inputs(const std::vector<InputFile>& inputs, std::uint64_t limit);
+
 /// A line for the submitter about what the ignore files leave out, and how much that is; empty if
 /// nothing.
 std::string words_of_left_out(const FolderScan& scan);
 
 /// Fills in the blobs' names. kConflict if a file changed its size meanwhile.
-Status hash_files(const std::string& folder, Listing& listing);
+Status hash_files(const FileSource& source, Listing& listing);
 
 /// Uploads what the coordinator lacks, then the listing; answers the listing's digest. Progress
 /// goes to stderr.
 Result<Digest> upload_folder(
-    const Client& client, const std::string& folder, const Listing& listing
+    const Client& client, const FileSource& source, const Listing& listing
 );
 
 /// Uploads an image's archive in pieces and lists it.
@@ -62,13 +78,13 @@ Result<Image> add_image(
 /// True if a Python file of the folder shows a sign of saving its state, or if there is none that
 /// the command runs.
 bool seems_to_save(
-    const std::string& folder, const Listing& listing, const std::vector<std::string>& command
+    const FileSource& source, const Listing& listing, const std::vector<std::string>& command
 );
 
 /// The same for reading a saved state back; one that saves and never reads starts over all the
 /// same.
 bool seems_to_resume(
-    const std::string& folder, const Listing& listing, const std::vector<std::string>& command
+    const FileSource& source, const Listing& listing, const std::vector<std::string>& command
 );
 
 }  // namespace rn::cli

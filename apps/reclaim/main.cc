@@ -7,15 +7,21 @@
 #include <vector>
 
 #include "cli_commands.h"
+#include "cli_complete.h"
+#include "cli_completion.h"
+#include "cli_condor_file.h"
 #include "cli_config.h"
+#include "cli_forward.h"
+#include "cli_history.h"
 #include "cli_live.h"
+#include "cli_notify.h"
 #include "cli_offers.h"
 #include "cli_plan.h"
 #include "cli_print.h"
 #include "cli_run.h"
 #include "cli_run_flags.h"
-#include "cli_slurm_script.h"
 #include "cli_submit.h"
+#include "cli_take.h"
 #include "command_line.h"
 #include <unistd.h>
 
@@ -28,6 +34,7 @@ using namespace rn::cli;
 
 constexpr std::uint32_t kRowsMax = 1000;
 constexpr std::uint32_t kEveryMaxS = 3600;
+constexpr std::uint32_t kGpuMax = 63;
 constexpr std::uint32_t kStopDeadlineMaxS = 900;  ///< of the coordinator
 
 using Action = std::function<int(const Client&)>;
@@ -57,8 +64,10 @@ int submit(const SubmitFlags& flags) {
   print_warnings(*submission);
   if (flags.is_dry) return show_submission(*submission);
   return with_login([&](const Client& client) {
-    if (submission->tasks.empty()) return run_job(client, std::move(submission->options));
-    return submit_tasks(client, std::move(submission->options), submission->tasks);
+    if (!submission->jobs.empty())
+      return submit_series(client, std::move(submission->jobs), kCondorClusterVariable);
+    if (submission->tasks.indices.empty()) return run_job(client, std::move(submission->options));
+    return submit_array(client, std::move(submission->options), submission->tasks);
   });
 }
 
@@ -73,10 +82,11 @@ Result<JobSpec> planned_job(const std::string& file, RunFlags flags) {
   submit.file = file;
   RN_TRY(Submission submission, read_submission(submit));
   print_warnings(submission);
-  const std::vector<std::uint32_t>& tasks = submission.tasks;
-  if (tasks.empty()) return std::move(submission.options.spec);
-  std::fprintf(stderr, "planned: one of %zu jobs\n", tasks.size());
-  return slurm_task(submission.options.spec, tasks, 0, 0);
+  const std::size_t tasks = submission.tasks.indices.size();
+  if (tasks > 0) std::fprintf(stderr, "planned: one of %zu jobs\n", tasks);
+  if (!submission.jobs.empty())
+    std::fprintf(stderr, "planned: the first of %zu jobs\n", submission.jobs.size());
+  return std::move(submission.options.spec);
 }
 
 /// The first flag that was given although a file says it all; empty: none.
@@ -172,10 +182,14 @@ struct Options {
   std::string plan_file;
   OffersOptions offers;
   TopOptions top;
+  TakeOptions take;
   PsOptions ps;
   LogsOptions logs;
   StopOptions stop;
+  ForwardOptions forward;
   EventsOptions events;
+  HistoryOptions history;
+  NotifyOptions notify;
   api::TokenRequest token;
   std::string job;
   std::string from;
@@ -193,22 +207,32 @@ void add_json(CLI::App* app, bool& is_json) {
 }
 
 void add_job(CLI::App* app, std::string& job) {
-  app->add_option("job", job, "id or number")->required()->check(name_word);
+  app->add_option("job", job, "id or number")->required()->check(name_word)->type_name("JOB");
 }
 
 void add_submit(Commands& commands, Options& o) {
   CLI::App* app = commands.add_prepared(
       "submit",
-      "Submit a job file (YAML or JSON), or a script with lines #SBATCH.",
+      "Submit a job file (YAML or JSON), a script with lines #SBATCH, or an HTCondor submit file.",
       [&o] { return submit(o.submit); }
   );
   app->add_option("file", o.submit.file, "the file, or - for standard input")
       ->required()
-      ->check(filled);
+      ->check(filled)
+      ->type_name("FILE");
   app->add_option("--data", o.submit.data, "data set beside those of the file, repeatable")
+      ->take_all()
+      ->type_name("DATA");
+  app->add_option(
+         "--after",
+         o.submit.after,
+         "[WHEN:]JOB: not before that job has succeeded (WHEN: ok, fail, any, started), repeatable"
+  )
       ->take_all();
   app->add_option("--image", o.submit.image, "image of the allow list, in place of the file's")
-      ->check(filled);
+      ->check(filled)
+      ->type_name("IMAGE");
+  add_notify(*app, o.submit.notify);
   app->add_flag("--wait", o.submit.waits, "watch it and bring its outputs back, as 'run' does");
   app->add_flag("--json", o.submit.is_json, "the answer as JSON")->excludes("--wait");
   app->add_flag("--dry-run", o.submit.is_dry, "only print the job as it would be submitted")
@@ -223,7 +247,8 @@ void add_submit(Commands& commands, Options& o) {
   );
   app->footer(
       "docs/guests.md lists the fields of a job file, docs/slurm-scripts.md what becomes of lines "
-      "#SBATCH. JSON with 'command' is taken as the API's JobSpec."
+      "#SBATCH, docs/htcondor-files.md of those of a submit file. JSON with 'command' is taken as "
+      "the API's JobSpec."
   );
 }
 
@@ -237,7 +262,8 @@ void add_plan(Commands& commands, Options& o) {
   app->add_option(
          "file", o.plan_file, "a job file, or - for standard input (default: a job of these flags)"
   )
-      ->check(filled);
+      ->check(filled)
+      ->type_name("FILE");
   add_place_flags(*app, o.plan);
   add_json(app, o.is_json);
   app->footer(
@@ -254,6 +280,17 @@ void add_job_commands(Commands& commands, Options& o) {
   app->add_flag("-a,--all", o.ps.all, "finished ones too");
   add_number(*app, "-n,--limit", o.ps.limit, "at most so many", 1u, kRowsMax);
   add_json(app, o.ps.is_json);
+
+  app = commands.add(
+      "history",
+      "List my jobs that have ended: when, where, attempts, work done again, exit code.",
+      [&o](const Client& c) { return history(c, o.history); }
+  );
+  app->add_option("--since", o.history.since, "that ended in this time: 12h, 7d")->check(filled);
+  app->add_option("--status", o.history.status, "that ended so")
+      ->check(CLI::IsMember({"succeeded", "failed", "cancelled"}));
+  add_number(*app, "-n,--limit", o.history.limit, "the newest so many", 1u, kRowsMax);
+  add_json(app, o.history.is_json);
 
   app = commands.add("show", "Everything about one job.", [&o](const Client& c) {
     return show_job(c, o.job, o.is_json);
@@ -276,7 +313,10 @@ void add_job_commands(Commands& commands, Options& o) {
   add_json(app, o.is_json);
 
   app = commands.add("stop", "Stop jobs.", [&o](const Client& c) { return stop_jobs(c, o.stop); });
-  app->add_option("job", o.stop.jobs, "ids or numbers")->required()->check(name_word);
+  app->add_option("job", o.stop.jobs, "ids or numbers; of an array, its id")
+      ->required()
+      ->check(name_word)
+      ->type_name("JOB");
   app->add_flag("--save", o.stop.saves_first, "let it save first");
   add_number(*app, "--deadline", o.stop.deadline_s, "seconds for --save", 1u, kStopDeadlineMaxS)
       ->needs("--save");
@@ -285,8 +325,25 @@ void add_job_commands(Commands& commands, Options& o) {
   app = commands.add("cp", "Copy a job's outputs: JOB:path FOLDER.", [&o](const Client& c) {
     return copy(c, o.from, o.to);
   });
-  app->add_option("from", o.from, "JOB:path; JOB: for all")->required();
-  app->add_option("to", o.to, "folder")->capture_default_str()->check(filled);
+  app->add_option("from", o.from, "JOB:path; JOB: for all")->required()->type_name("JOB:PATH");
+  app->add_option("to", o.to, "folder")->capture_default_str()->check(filled)->type_name("FOLDER");
+}
+
+void add_forward(Commands& commands, Options& o) {
+  CLI::App* app = commands.add_prepared(
+      "forward",
+      "Reach a port inside a running job from here: 127.0.0.1:LOCAL goes to its 127.0.0.1:PORT.",
+      [&o] {
+        const auto ports = parse_ports(o.forward.ports);
+        if (!ports) return complain(ports.error());
+        return with_login([&o](const Client& c) { return forward(c, o.forward); });
+      }
+  );
+  add_job(app, o.forward.job);
+  app->add_option("ports", o.forward.ports, "LOCAL is the same if it is left out; 0: a free one")
+      ->required()
+      ->type_name("[LOCAL:]PORT");
+  app->footer("It goes on until Ctrl-C or the job's end, also when the job moves to another node.");
 }
 
 /// The answer of a person; anything but yes is no.
@@ -302,8 +359,9 @@ void add_site_commands(Commands& commands, Options& o) {
     return o.why_node.empty() ? nodes(c, o.is_json) : node_hazard(c, o.why_node, o.is_json);
   });
   app->add_option(
-      "--why", o.why_node, "NODE: how likely its owner takes it back soon, and how that is known"
-  );
+         "--why", o.why_node, "NODE: how likely its owner takes it back soon, and how that is known"
+  )
+      ->type_name("NODE");
   add_json(app, o.is_json);
   app->footer("'reclaim nodes revoke NODE' takes one out for good.");
   CLI::App* revoke = commands.add(
@@ -316,7 +374,10 @@ void add_site_commands(Commands& commands, Options& o) {
         return revoke_node(c, options);
       }
   );
-  revoke->add_option("node", o.name, "id, or hostname")->required()->check(filled);
+  revoke->add_option("node", o.name, "id, or hostname")
+      ->required()
+      ->check(filled)
+      ->type_name("NODE");
   revoke->add_flag("-y,--yes", o.is_sure, "on a terminal: do not ask");
   add_json(revoke, o.is_json);
 
@@ -340,8 +401,8 @@ void add_site_commands(Commands& commands, Options& o) {
   app = commands.add("events", "What happened, from the audit log.", [&o](const Client& c) {
     return events(c, o.events);
   });
-  app->add_option("--job", o.events.job, "of this job")->check(name_word);
-  app->add_option("--node", o.events.node, "of this node")->check(name_word);
+  app->add_option("--job", o.events.job, "of this job")->check(name_word)->type_name("JOB");
+  app->add_option("--node", o.events.node, "of this node")->check(name_word)->type_name("NODE");
   app->add_option("--kind", o.events.kind, "kinds that begin so: job., reclaim.");
   add_number(*app, "-n,--limit", o.events.limit, "the newest so many", 1u, kRowsMax);
   add_json(app, o.events.is_json);
@@ -350,6 +411,31 @@ void add_site_commands(Commands& commands, Options& o) {
     return whoami(c, o.is_json);
   });
   add_json(app, o.is_json);
+}
+
+void add_take(Commands& commands, Options& o) {
+  CLI::App* app = commands.add(
+      "take",
+      "Take a node of your lab, or GPUs of it, back from wherever you are.",
+      [&o](const Client& c) { return take(c, o.take); }
+  );
+  app->add_option("node", o.take.node, "id, or hostname")->required()->check(filled);
+  add_numbers(*app, "--gpu", o.take.gpus, "only this GPU; repeatable", 0u, kGpuMax);
+  CLI::Option* const now =
+      app->add_flag("--now", o.take.is_now, "at once: nothing is saved any more");
+  app->add_option(
+         "--in,--notice", o.take.in, "at that time: 10m (default: with its contract's notice)"
+  )
+      ->check(filled)
+      ->excludes(now);
+  app->add_flag("--detach", o.take.is_detached, "until it has begun, not until it is cleared");
+  add_json(app, o.take.is_json);
+  app->footer(
+      "Exit codes: 0 cleared (with --detach: begun), 1 something of a guest is left, 5 refused or "
+      "given\nback before, 6 not reached and nothing done, 7 told and not answered. Ctrl-C ends "
+      "the "
+      "watching, not\nthe order. Only 'reclaim-agent release' on the machine lends it again."
+  );
 }
 
 void add_image_commands(CLI::App& app, Commands& commands, Options& o) {
@@ -362,15 +448,20 @@ void add_image_commands(CLI::App& app, Commands& commands, Options& o) {
   add->add_option("name", o.name, "its name")->required()->check(name_word);
   add->add_option("archive", o.archive, "what 'docker save' or 'docker export' wrote")
       ->required()
-      ->check(filled);
-  add->add_option("--base", o.base, "the listed image that it is built on (needed from users)");
+      ->check(filled)
+      ->type_name("FILE");
+  add->add_option("--base", o.base, "the listed image that it is built on (needed from users)")
+      ->type_name("IMAGE");
   CLI::App* save =
       commands
           .add(*image, "save", "Fetch an image's archive, to build on it.", [&o](const Client& c) {
             return save_image(c, {o.name, o.archive, o.is_sure});
           });
-  save->add_option("name", o.name, "its name")->required()->check(name_word);
-  save->add_option("file", o.archive, "where to write it")->required()->check(filled);
+  save->add_option("name", o.name, "its name")->required()->check(name_word)->type_name("IMAGE");
+  save->add_option("file", o.archive, "where to write it")
+      ->required()
+      ->check(filled)
+      ->type_name("FILE");
   save->add_flag("--force", o.is_sure, "replace a file that is there");
   CLI::App* ls = commands.add(*image, "ls", "List images.", [&o](const Client& c) {
     return list_images(c, o.is_json);
@@ -379,7 +470,7 @@ void add_image_commands(CLI::App& app, Commands& commands, Options& o) {
   CLI::App* rm = commands.add(*image, "rm", "Take an image off the list.", [&o](const Client& c) {
     return remove_image(c, o.name);
   });
-  rm->add_option("name", o.name, "its name")->required()->check(name_word);
+  rm->add_option("name", o.name, "its name")->required()->check(name_word)->type_name("IMAGE");
 }
 
 void add_token_commands(CLI::App& app, Commands& commands, Options& o) {
@@ -394,7 +485,10 @@ void add_token_commands(CLI::App& app, Commands& commands, Options& o) {
         return create_token(c, o.token, o.is_json);
       }
   );
-  create->add_option("--lab", o.token.lab, "the lab")->required()->check(name_word);
+  create->add_option("--lab", o.token.lab, "the lab")
+      ->required()
+      ->check(name_word)
+      ->type_name("LAB");
   CLI::Option* const user =
       create->add_option("--user", o.token.user, "make a user token for this user instead")
           ->check(name_word);
@@ -412,6 +506,77 @@ void add_token_commands(CLI::App& app, Commands& commands, Options& o) {
     return revoke_token(c, o.name);
   });
   revoke->add_option("id", o.name, "its id")->required()->check(name_word);
+}
+
+void add_notify_commands(CLI::App& app, Commands& commands, Options& o) {
+  CLI::App* notify =
+      app.add_subcommand("notify", "Who is told by mail or webhook of what becomes of jobs.");
+  notify->require_subcommand(1);
+  NotifyOptions& n = o.notify;
+  CLI::App* add = commands.add(
+      *notify,
+      "add",
+      "Have an address or a webhook told of your jobs, or of machines that you own.",
+      [&n](const Client& c) { return add_notification(c, n); }
+  );
+  CLI::Option* const mail = add->add_option("--mail", n.mail, "an address")->check(filled);
+  CLI::Option* const hook = add->add_option("--webhook", n.webhook, "a URL")->check(filled);
+  mail->excludes(hook);
+  add->add_option(
+         "--on",
+         n.on,
+         "finished,failed,cancelled,moved,waiting,restarted,expiring; owners also "
+         "reclaimed,returned,wedged,refused,lost (default: finished,failed,moved,waiting,expiring)"
+  )
+      ->delimiter(',')
+      ->check(filled);
+  add->add_option("--job", n.job, "of this job alone")->check(name_word);
+  add_json(add, n.is_json);
+  CLI::App* list = commands.add(*notify, "list", "List your rules.", [&n](const Client& c) {
+    return list_notifications(c, n);
+  });
+  list->add_flag("--all", n.all, "those of all users, for admins");
+  add_json(list, n.is_json);
+  const auto with_rule = [&](const char* name, const char* what, auto action) {
+    CLI::App* command =
+        commands.add(*notify, name, what, [&n, action](const Client& c) { return action(c, n); });
+    command->add_option("rule", n.rule, "its id")->required()->check(name_word);
+    return command;
+  };
+  with_rule("confirm", "Give the code that an address was sent.", confirm_notification)
+      ->add_option("code", n.code, "from the mail")
+      ->required()
+      ->check(filled);
+  with_rule("test", "Send a test, and say what became of it.", test_notification);
+  with_rule("remove", "Remove a rule.", remove_notification);
+}
+
+void add_completion(CLI::App& app, Commands& commands, Options& o) {
+  CLI::App* completion = commands.add_prepared(
+      "completion",
+      "Print a script by which a shell completes commands, flags, and what the site has.",
+      [&app, &o] {
+        const std::string script = completion_script(completed_commands(app), "reclaim", o.name);
+        std::fputs(script.c_str(), stdout);
+        return 0;
+      }
+  );
+  completion->add_option("shell", o.name, "which one")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  completion->footer(
+      "bash: source <(reclaim completion bash)\n"
+      "zsh:  source <(reclaim completion zsh), after compinit\n"
+      "fish: reclaim completion fish | source\n"
+      "Debian's package installs all three."
+  );
+  // What the scripts call; without a group it is not shown.
+  CLI::App* live = commands.add_prepared("__complete", "What a shell asks for.", [&o] {
+    return complete_live(o.name, o.from);
+  });
+  live->group("");
+  live->add_option("kind", o.name)->required();
+  live->add_option("prefix", o.from);
 }
 
 }  // namespace
@@ -436,9 +601,13 @@ int main(int argc, char** argv) {
   add_submit(commands, options);
   add_plan(commands, options);
   add_job_commands(commands, options);
+  add_forward(commands, options);
   add_site_commands(commands, options);
+  add_take(commands, options);
   add_image_commands(app, commands, options);
   add_token_commands(app, commands, options);
+  add_notify_commands(app, commands, options);
+  add_completion(app, commands, options);
   return run_command_line(
       app,
       argc,

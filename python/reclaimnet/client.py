@@ -153,6 +153,17 @@ class Client:
             query["before"] = page[-1]["number"]
         return found[:limit]
 
+    def estimate(self, command: Union[str, Sequence[str], Mapping[str, Any]], **spec: Any
+                 ) -> Dict[str, Dict[str, Any]]:
+        """How much a job would use, from jobs like it that have ended well: `duration_s`, `checkpoint_mib`. For each
+        an interval (`low`, `typical`, `high`) within which `share` of `jobs` such jobs lie, and how near they are
+        (`likeness`); the three are None where fewer than `jobs_needed` are known. Takes a command and the arguments of
+        `job_spec`, or a JobSpec of docs/openapi.yaml. Nothing is submitted."""
+        wanted = dict(command, **spec) if isinstance(command, Mapping) else job_spec(command, **spec)
+        plan = self.transport.json("POST", "/v1/plan", wanted)
+        return {str(one["of"]): {"low": None, "typical": None, "high": None, **one}
+                for one in plan.get("estimates", []) if isinstance(one, dict) and "of" in one}
+
     def submit(self, command: Union[str, Sequence[str]], *, folder: Optional[folders.PathLike] = None,
                upload_max_bytes: int = UPLOAD_BYTES_MAX, key: Optional[str] = None, **spec: Any) -> "Job":
         """Submits a job and does not wait for it. `folder` is uploaded as the job's folder, without what

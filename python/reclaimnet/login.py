@@ -9,6 +9,7 @@ import ipaddress
 import json
 import os
 import pathlib
+import pwd
 import re
 import stat
 from typing import Any, Dict, Optional
@@ -41,7 +42,7 @@ def login_path() -> pathlib.Path:
     """The file that `reclaim login` writes."""
     folder = os.environ.get("XDG_CONFIG_HOME", "")
     if not folder.startswith("/"):
-        folder = os.environ.get("HOME", "") + "/.config"
+        folder = (os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir) + "/.config"
     return pathlib.Path(folder) / "reclaimnet" / "config.json"
 
 

@@ -9,9 +9,10 @@ image_threads() {
 }
 
 # image_run ROOT COMMAND…: runs COMMAND in the unpacked image ROOT as uid 10001 with a read-only root, a writable /tmp
-# and no network. IMAGE_WORK=FOLDER is mounted on /workspace, writable, and is where it starts. IMAGE_CPUS=N (default 1)
-# starts as many threads as a job that asked for N processors: sums come out different in their last bits with another
-# number. The mount namespace is private and the child dies with its parent: nothing is left behind however it ends.
+# and no network; with IMAGE_LOOPBACK=1 its loopback is up, as a guest's is. IMAGE_WORK=FOLDER is mounted on /workspace,
+# writable, and is where it starts. IMAGE_CPUS=N (default 1) starts as many threads as a job that asked for N
+# processors: sums come out different in their last bits with another number. The mount namespace is private and the
+# child dies with its parent: nothing is left behind however it ends.
 image_run() {
   local root=$1 threads
   shift
@@ -20,7 +21,8 @@ image_run() {
     root=$1
     work=$2
     threads=$3
-    shift 3
+    [[ -z $4 ]] || ip link set lo up
+    shift 4
     mount --bind "$root" "$root"
     mount -o remount,ro,bind "$root"
     mount -t proc proc "$root/proc"
@@ -38,5 +40,5 @@ image_run() {
     env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LANG=C.UTF-8 $threads \
       chroot --userspec=10001:10001 "$root" /bin/sh -c "cd $directory && exec \"\$@\"" sh "$@"
     exit "$?"
-  ' image_run "$root" "${IMAGE_WORK:-}" "$threads" "$@"
+  ' image_run "$root" "${IMAGE_WORK:-}" "$threads" "${IMAGE_LOOPBACK:-}" "$@"
 }

@@ -25,7 +25,6 @@
 namespace rn::agent {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 class FolderTest : public testing::Test {
@@ -538,13 +537,14 @@ TEST_F(Nvml, replays_a_recording_and_tells_guests_from_foreign_processes) {
   EXPECT_EQ(gpus[0].compute_capability, "8.6");
   EXPECT_EQ(gpus[0].memory_mib, 24576u);
   EXPECT_FALSE(gpus[0].is_static);
-  EXPECT_EQ(sample.gpus[0].utilisation_percent, 37u);
-  EXPECT_EQ(sample.gpus[0].memory_used_mib, 2048u);
-  EXPECT_EQ(sample.gpus[0].temperature_c, 61);
-  EXPECT_EQ(sample.gpus[0].power_mw, 215000u);
-  EXPECT_EQ(sample.gpus[0].foreign_processes, 1u);
-  EXPECT_EQ(sample.gpus[1].foreign_processes, 0u);
-  EXPECT_THAT(sample.foreign_vram_mib, ElementsAre(512u, 0u));
+  EXPECT_EQ(sample[0].utilisation_percent, 37u);
+  EXPECT_EQ(sample[0].memory_used_mib, 2048u);
+  EXPECT_EQ(sample[0].temperature_c, 61);
+  EXPECT_EQ(sample[0].power_mw, 215000u);
+  EXPECT_EQ(sample[0].foreign_processes, 1u);
+  EXPECT_EQ(sample[1].foreign_processes, 0u);
+  EXPECT_EQ(sample[0].foreign_vram_mib, 512u);
+  EXPECT_EQ(sample[1].foreign_vram_mib, 0u);
 }
 
 TEST_F(Nvml, what_the_driver_keeps_for_itself_is_not_in_use_where_the_device_can_tell) {
@@ -557,10 +557,10 @@ TEST_F(Nvml, what_the_driver_keeps_for_itself_is_not_in_use_where_the_device_can
 
   const auto sample = (*nvml)->sample([](pid_t) { return true; });
 
-  EXPECT_EQ(sample.gpus[0].memory_used_mib, 771u) << "as nvidia-smi says it";
-  EXPECT_EQ(sample.gpus[0].memory_reserved_mib, 480u);
-  EXPECT_EQ(sample.gpus[1].memory_used_mib, 256u) << "counted as used, as ever";
-  EXPECT_EQ(sample.gpus[1].memory_reserved_mib, 0u);
+  EXPECT_EQ(sample[0].memory_used_mib, 771u) << "as nvidia-smi says it";
+  EXPECT_EQ(sample[0].memory_reserved_mib, 480u);
+  EXPECT_EQ(sample[1].memory_used_mib, 256u) << "counted as used, as ever";
+  EXPECT_EQ(sample[1].memory_reserved_mib, 0u);
   EXPECT_EQ((*nvml)->gpus()[0].memory_mib, 81'559u);
   EXPECT_EQ((*nvml)->gpus()[1].memory_mib, 16'384u);
 }
@@ -571,7 +571,7 @@ TEST_F(Nvml, a_gpu_that_fell_off_the_bus_is_wedged) {
   ASSERT_TRUE(nvml);
   record("gone GPU-aaa 8 6 24576 2048 37 61 215000\n");
 
-  EXPECT_TRUE((*nvml)->sample([](pid_t) { return false; }).gpus[0].is_wedged);
+  EXPECT_TRUE((*nvml)->sample([](pid_t) { return false; })[0].is_wedged);
 }
 
 TEST_F(Nvml, no_driver_and_a_driver_that_refuses_are_two_things) {

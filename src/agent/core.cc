@@ -463,7 +463,6 @@ void Core::State::on(const TelemetrySampled& e) {
   telemetry_at_ = now_.boot;
   idle_s_ = e.idle_s;
   utc_offset_s_ = e.utc_offset_s;
-  foreign_vram_mib_ = e.foreign_vram_mib;
 }
 
 void Core::State::on(const ContractChanged& e) {

@@ -563,6 +563,22 @@ TEST_F(CoreLease, a_leaving_node_stays_until_its_reclaims_are_known) {
   EXPECT_TRUE(has_left);
 }
 
+TEST_F(CoreLease, a_last_snapshot_has_the_cores_that_the_owner_lends_and_any_other_has_one) {
+  contract.guest_cpu_milli = 3000;
+  start();
+  run();
+  log_is_empty();
+  detect();
+  EXPECT_EQ(work_body<TakeSnapshot>().lanes, 1u);
+  finish<TakeSnapshot>(SnapshotTaken{a_generation(1)});
+  copied("n-2", 1);
+  order_stop(StopMode::kSaveFirst, AttemptEnd::kMigrated, 30'000);
+  advance(seconds(1));
+  detect();
+
+  EXPECT_EQ(work_body<TakeSnapshot>().lanes, 3u);
+}
+
 TEST_F(CoreLease, what_is_evacuated_goes_before_the_start_of_another_job) {
   config.works_max = 1;
   make_core();

@@ -178,6 +178,23 @@ TEST_F(CoreLife, a_job_cannot_pretend_our_variables) {
   EXPECT_EQ(env.at("RECLAIM_RESUME_FROM"), "/work");
 }
 
+TEST_F(CoreLife, a_job_that_is_told_of_slurm_knows_its_number_and_only_such_a_one) {
+  spec.env = {{"SLURM_JOB_NAME", "resnet"}, {"SLURM_JOB_ID", "1"}, {"SLURM_RESTART_COUNT", "9"}};
+  start();
+  prepare();
+
+  const auto env = asked<warden_wire::StartGuest>().front().env;
+  EXPECT_EQ(env.at("SLURM_JOB_ID"), env.at("RECLAIM_JOB_NUMBER"));
+  EXPECT_EQ(env.at("SLURM_JOBID"), env.at("RECLAIM_JOB_NUMBER"));
+  EXPECT_FALSE(env.contains("SLURM_RESTART_COUNT")) << "it was never restarted";
+}
+
+TEST_F(CoreLife, a_job_that_is_not_told_of_slurm_has_no_variable_of_it) {
+  start();
+  prepare();
+  EXPECT_FALSE(asked<warden_wire::StartGuest>().front().env.contains("SLURM_JOB_ID"));
+}
+
 TEST_F(CoreLife, a_guest_that_is_told_by_a_file_finds_its_name) {
   spec.work_dir = "/home/me";
   spec.checkpoint.tell_file = "ctl/SAVE";
@@ -731,42 +748,6 @@ TEST_F(CoreLife, the_owner_no_longer_reads_of_a_refusal_when_the_coordinator_wel
   tell(wire::Welcome{});
 
   EXPECT_THAT(core->view(clock.now()).why, testing::Not(testing::HasSubstr("two machines")));
-}
-
-TEST_F(
-    CoreLife, after_each_welcome_the_coordinator_is_told_of_which_jobs_the_store_has_generations
-) {
-  start();
-  finish<ListHoldings>(HoldingsListed{{JobId("j-7"), JobId("j-9")}});
-  ASSERT_EQ(sent<wire::Holdings>().size(), 1u);
-  EXPECT_EQ(sent<wire::Holdings>()[0].jobs, (std::vector<JobId>{JobId("j-7"), JobId("j-9")}));
-
-  connect();
-  EXPECT_TRUE(has_work<ListHoldings>());
-}
-
-TEST_F(CoreLife, a_store_full_of_jobs_is_told_in_parts_and_an_empty_one_not_at_all) {
-  start();
-  finish<ListHoldings>(HoldingsListed{});
-  EXPECT_TRUE(sent<wire::Holdings>().empty());
-  connect();
-  finish<ListHoldings>(HoldingsListed{std::vector<JobId>(wire::kMaxHoldings + 1, JobId("j-7"))});
-
-  ASSERT_EQ(sent<wire::Holdings>().size(), 2u);
-  EXPECT_EQ(sent<wire::Holdings>()[0].jobs.size(), wire::kMaxHoldings);
-  EXPECT_EQ(sent<wire::Holdings>()[1].jobs.size(), 1u);
-}
-
-TEST_F(CoreLife, a_store_that_was_listed_after_the_connection_broke_is_listed_again_at_the_next) {
-  start();
-  feed(CoordinatorDisconnected{});
-  finish<ListHoldings>(HoldingsListed{{JobId("j-7")}});
-  EXPECT_TRUE(sent<wire::Holdings>().empty());
-
-  connect();
-  finish<ListHoldings>(HoldingsListed{{JobId("j-7")}});
-
-  EXPECT_EQ(sent<wire::Holdings>().size(), 1u);
 }
 
 TEST_F(CoreLife, a_changed_contract_is_shown_to_the_coordinator) {

@@ -4,6 +4,7 @@
 #include "agent/core_state.h"
 #include "agent/owner_words.h"
 #include "base/log.h"
+#include "base/planted.h"
 
 // What the owner takes back from afar (ADR 0017). The coordinator hands the order on, and this node
 // does what its owner's own command would do: a notice is declared at the warden, "now" goes to its
@@ -35,6 +36,7 @@ void Core::State::note_beat() {
 
 /// By our own boot clock alone. An order that names no heartbeat of this connection is over.
 Instant Core::State::end_of(const wire::TakeBack& order) const {
+  if (planted("agent.begins_old_orders")) return now_.boot + seconds(60);
   const auto beat = std::find_if(beats_.begin(), beats_.end(), [&](const SentBeat& sent) {
     return sent.seq == order.beat;
   });

@@ -220,7 +220,6 @@ void Core::State::refresh_conditions() {
   }
   c.disk_free_mib = telemetry_.disk_free_mib;
   c.gpus = telemetry_.gpus;
-  c.foreign_vram_mib = foreign_vram_mib_;
   for (const GpuTelemetry& seen : warden_.gpus) {
     const auto own = std::find_if(c.gpus.begin(), c.gpus.end(), [&](const GpuTelemetry& gpu) {
       return gpu.index == seen.index;

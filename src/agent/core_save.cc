@@ -161,6 +161,20 @@ void Core::State::copies_are_made(Attempt& a) {
   a.copy_trouble_of.clear();
 }
 
+/// While its guest computes one core is enough. When it leaves, or has left, the cores that the
+/// owner lends are free, and its machine is waited for: those who leave together share them.
+std::uint32_t Core::State::snapshot_lanes(const Attempt& a, bool is_final) const {
+  if (!is_final && a.row.phase < Phase::kNoticed) return 1;
+  const auto leaving = std::count_if(attempts_.begin(), attempts_.end(), [](const auto& one) {
+    const Phase phase = one.second.row.phase;
+    return phase >= Phase::kNoticed && phase <= Phase::kSaving;
+  });
+  const std::int64_t cores = lent_cpu_milli(contract_, facts_) / 1000;
+  return static_cast<std::uint32_t>(
+      std::max<std::int64_t>(1, cores / std::max<std::int64_t>(1, leaving))
+  );
+}
+
 void Core::State::take_snapshot(Attempt& a, bool is_final) {
   const GenerationRow* const last = newest(a);
   TakeSnapshot snapshot;
@@ -176,6 +190,7 @@ void Core::State::take_snapshot(Attempt& a, bool is_final) {
   snapshot.sealed_job_key = a.commit.sealed_job_key;
   snapshot.is_final = is_final;
   snapshot.guest_since_ns = a.guest_since_ns;
+  snapshot.lanes = snapshot_lanes(a, is_final);
   if (is_final && !a.has_left) {
     const milliseconds quiet(a.commit.spec.checkpoint.quiet_ms);
     snapshot.torn_after_ns =

@@ -7,10 +7,13 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/planted.h"
+#include "model/slurm_name.h"
 
 namespace rn::agent {
 
 namespace {
+
+constexpr std::uint32_t kDecodingCoresMax = 8;
 
 /// Where libraries look for how many threads to start: OpenMP (PyTorch's own loops as well),
 /// OpenBLAS, MKL, BLIS, numexpr, Numba, TensorFlow, Rust's rayon, Go, Python from 3.13 on.
@@ -37,6 +40,14 @@ void add_thread_counts(std::map<std::string, std::string>& env, std::uint32_t cp
   const std::string count = std::to_string(std::max(1u, cpu_milli_wanted / 1000));
   env["RECLAIM_CPUS_NUM"] = count;
   for (const char* name : kThreadCounts) env.emplace(name, count);
+}
+
+/// What only the coordinator knows of a job that is told of Slurm. Before the first restart the
+/// count is not set, as by Slurm.
+void add_slurm_numbers(std::map<std::string, std::string>& env, const wire::Commit& commit) {
+  env["SLURM_JOB_ID"] = env["SLURM_JOBID"] = std::to_string(commit.job_number);
+  env.erase("SLURM_RESTART_COUNT");
+  if (commit.restart_count > 0) env["SLURM_RESTART_COUNT"] = std::to_string(commit.restart_count);
 }
 
 }  // namespace
@@ -175,7 +186,8 @@ void Core::State::step_start(Attempt& a) {
                 commit.sealed_job_key,
                 commit.resume,
                 commit.resume_previous,
-                commit.resume_from}
+                commit.resume_from,
+                std::clamp(a.row.grant.cpu_milli / 1000, 1U, kDecodingCoresMax)}
         );
       return;
     case Phase::kAdopting:
@@ -287,6 +299,7 @@ warden_wire::StartGuest Core::State::start_request(const Attempt& a) const {
   out.env["RECLAIM_ATTEMPT"] = std::to_string(commit.epoch.attempt);
   out.env["RECLAIM_EPOCH"] = to_string(commit.epoch);
   out.env["RECLAIM_RESTART_COUNT"] = std::to_string(commit.restart_count);
+  if (out.env.contains(kSlurmJobName)) add_slurm_numbers(out.env, commit);
   out.env["RECLAIM_NODE_RANK"] = "0";
   out.env["RECLAIM_NODES_NUM"] = "1";
   out.env["RECLAIM_NODES_IPS"] = "127.0.0.1";

@@ -432,6 +432,7 @@ class Core::State {
 
   // core_save.cc: generations, copies, outputs
   void step_generations(Attempt& a);
+  std::uint32_t snapshot_lanes(const Attempt& a, bool is_final) const;
   void take_snapshot(Attempt& a, bool is_final);
   void on_snapshot(Attempt& a, const WorkResult& result);
   bool tries_last_snapshot_again(Attempt& a, const Error& error);
@@ -633,7 +634,6 @@ class Core::State {
   std::uint64_t idle_s_ = 0;
   std::optional<Instant> telemetry_at_;  ///< of the newest sample
   std::int32_t utc_offset_s_ = 0;
-  std::vector<std::uint64_t> foreign_vram_mib_;
 
   Attempts attempts_;
   NodeRow node_;

@@ -215,9 +215,9 @@ class CopiesThatBeginWithTheSave : public CoreUplink {
     progress.bytes_sent = sent_bytes;
     feed(TransfersMeasured{{progress}, 0, {}});
     advance(milliseconds(300));
-    const auto messages = sent<wire::Transfers>();
-    return messages.empty() || messages.back().transfers.empty() ? wire::TransferReport{}
-                                                                 : messages.back().transfers[0];
+    const auto reports = sent<wire::Transfers>();
+    return reports.empty() || reports.back().transfers.empty() ? wire::TransferReport{}
+                                                               : reports.back().transfers[0];
   }
 };
 

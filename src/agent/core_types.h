@@ -51,6 +51,7 @@ struct PrepareWork {
   GenerationRef resume;
   GenerationRef resume_previous;
   std::vector<PeerGrant> resume_from;
+  std::uint32_t lanes = 1;  ///< cores to decode with
 };
 
 /// Makes the newest complete state of `disk`/work a generation in the own chunk store. Answered by
@@ -70,6 +71,7 @@ struct TakeSnapshot {
   std::int64_t torn_after_ns = 0;
   /// By the same clock: no process of the guest ran before; 0 = not known.
   std::int64_t guest_since_ns = 0;
+  std::uint32_t lanes = 1;  ///< cores to encode with, beside the one that reads
 };
 
 /// Sends what the peer lacks of the generation. Answered by GenerationCopied with the peer's
@@ -256,7 +258,6 @@ struct TelemetrySampled {
   std::uint64_t idle_s =
       0;  ///< since the owner's last input or login; only read if the idle rule is on
   std::int32_t utc_offset_s = 0;
-  std::vector<std::uint64_t> foreign_vram_mib;  ///< by position in telemetry.gpus
 };
 
 /// How far one copy is.

@@ -81,6 +81,7 @@ Daemon::State::~State() {
   api.reset();
   peer_server.reset();
   watcher.reset();
+  tunnels.reset();
   coordinator.reset();
   warden.reset();
   heavy.reset();
@@ -244,6 +245,7 @@ void Daemon::State::start_links() {
   );
   warden->start();
   coordinator->start();
+  start_tunnels();
   renew_when_due();
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "agent/core_records.h"
 #include "agent/daemon_state.h"
 #include "agent/kill_client.h"
 #include "base/log.h"
@@ -168,6 +169,31 @@ void Daemon::State::act(const LeftForGood& e) {
 void Daemon::State::on_disconnected(const std::string& reason) {
   feed(CoordinatorDisconnected{reason});
   if (says_goodbye) end_goodbye(reason.ends_with(std::string(": ") + wire::kLeftReason));
+}
+
+/// Guests that are told to leave may still be reached; those that are told to end may not.
+Result<std::string> Daemon::State::disk_of_guest(const std::string& guest) const {
+  const NodeView view = core->view(loop.now());
+  for (const AttemptView& attempt : view.attempts) {
+    if (attempt.report.job.str() + " " + to_string(attempt.report.epoch) != guest) continue;
+    const bool runs = attempt.phase == to_string(AttemptPhase::kRunning) ||
+                      attempt.phase == to_string(AttemptPhase::kNoticed);
+    if (runs) return attempt.disk;
+    return fail(ErrorCode::kUnavailable, "the guest does not run now: " + attempt.phase);
+  }
+  return fail(ErrorCode::kNotFound, "the guest is not on its node any more");
+}
+
+void Daemon::State::start_tunnels() {
+  Tunnels::Deps deps{
+      loop,
+      rng,
+      identity->get()->agent_url + "/tunnels",
+      [this] { return tls_to_coordinator(*identity->get()); },
+      [this] { return !core->view(loop.now()).attempts.empty(); },
+      [this](const std::string& guest) { return disk_of_guest(guest); },
+      [this] { return contract.uplink_bps_normal; }};
+  tunnels = std::make_unique<Tunnels>(std::move(deps));
 }
 
 /// Only what the coordinator has said is written down, since `leave --purge` removes by it what

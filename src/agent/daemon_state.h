@@ -27,6 +27,7 @@
 #include "agent/telemetry_nvml.h"
 #include "agent/told_reports.h"
 #include "agent/transfer_gauge.h"
+#include "agent/tunnels.h"
 #include "agent/uplink_meter.h"
 #include "agent/watcher.h"
 #include "checkpoint/chunk_store.h"
@@ -81,6 +82,8 @@ class Daemon::State {
   void look_for_uplink(const std::string& local);
   void on_message(wire::Message message);
   void on_disconnected(const std::string& reason);
+  void start_tunnels();
+  Result<std::string> disk_of_guest(const std::string& guest) const;
   void end_goodbye(bool is_known);
   void keep_ticket_key(const Digest& key);
   void load_ticket_key();
@@ -135,6 +138,7 @@ class Daemon::State {
   std::unique_ptr<Watcher> watcher;
   bool says_goodbye = false;  ///< the core has sent the last message
   std::unique_ptr<CoordinatorLink> coordinator;
+  std::unique_ptr<Tunnels> tunnels;
   std::unique_ptr<WardenLink> warden;
   std::unique_ptr<io::FramedServer> peer_server;
   std::unique_ptr<io::HttpServer> api;

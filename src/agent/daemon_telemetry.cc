@@ -59,11 +59,9 @@ TelemetrySampled Daemon::State::sample(HostSampler& host, const NvmlSampler* gpu
   }
   out.utc_offset_s = utc_offset_s(fs, zone, now, config.zone_folder).value_or(0);
   if (gpus != nullptr) {
-    auto seen = gpus->sample([this](pid_t pid) {
+    out.telemetry.gpus = gpus->sample([this](pid_t pid) {
       return is_in_group(config.root, pid, config.guest_group);
     });
-    out.telemetry.gpus = std::move(seen.gpus);
-    out.foreign_vram_mib = std::move(seen.foreign_vram_mib);
   }
   return out;
 }

@@ -2,6 +2,7 @@
 #include "agent/hands.h"
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "agent/image_pieces.h"
@@ -424,11 +425,11 @@ Result<Manifest> Hands::restore(
   RN_TRY(
       const crypto::Key256 key, open_job_key(*deps_.identity.get(), guest.job, w.sealed_job_key)
   );
-  bool is_damaged_here = false;
+  std::atomic<bool> is_damaged_here = false;
   const checkpoint::BlobSource chunks = [&](const Digest& name) -> Result<Blob> {
     if (is_cancelled) return fail(cancelled().error());
     auto stored = deps_.store.get(name);
-    is_damaged_here = !stored && answer_of(stored.error().code) == HolderAnswer::kLacks;
+    if (!stored && answer_of(stored.error().code) == HolderAnswer::kLacks) is_damaged_here = true;
     return stored;
   };
   Error last;
@@ -437,8 +438,14 @@ Result<Manifest> Hands::restore(
     RN_TRY(const SignedManifest sealed, deps_.store.load_manifest(from.job, from.manifest));
     // The coordinator named this hash, from a row that it committed: that is what makes it trusted.
     RN_TRY(Manifest manifest, checkpoint::parse_manifest(sealed.body));
+    is_damaged_here = false;
     const auto restored = checkpoint::restore_generation(
-        deps_.fs, join_path(w.disk, "work"), manifest, checkpoint::derive_job_keys(key), chunks
+        deps_.fs,
+        join_path(w.disk, "work"),
+        manifest,
+        checkpoint::derive_job_keys(key),
+        chunks,
+        w.lanes
     );
     if (restored) return manifest;
     if (!is_damaged_here) return fail(restored.error());

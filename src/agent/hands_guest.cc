@@ -184,6 +184,7 @@ Result<WorkResult> Hands::snapshot(
   request.base = entry->base;
   request.temporary = temporary_globs(w.spec);
   request.guest_since_ns = w.guest_since_ns;
+  request.lanes = w.lanes;
   const auto self = deps_.identity.get();
   request.signer = self->node;
   request.should_stop = [&is_cancelled] { return is_cancelled.load(); };
@@ -202,7 +203,7 @@ Result<WorkResult> Hands::snapshot(
   if (!made) return fail(made.error());
   const checkpoint::Snapshot& taken = *made;
   entry->taken = signature;
-  const nanoseconds cpu = io::thread_cpu_time() - cpu_before;
+  const nanoseconds cpu = io::thread_cpu_time() - cpu_before + taken.stats.aside_cpu;
   log::info(
       "snapshot.taken",
       {{"job", guest.job.str()},

@@ -226,12 +226,11 @@ std::vector<Gpu> NvmlSampler::gpus() const {
   return out;
 }
 
-NvmlSampler::Sample NvmlSampler::sample(const std::function<bool(pid_t)>& is_guest) const {
-  Sample out;
+std::vector<GpuTelemetry> NvmlSampler::sample(const std::function<bool(pid_t)>& is_guest) const {
+  std::vector<GpuTelemetry> out;
   for (std::size_t i = 0; i < state_->devices.size(); ++i) {
     GpuTelemetry gpu;
     gpu.index = static_cast<std::uint32_t>(i);
-    std::uint64_t foreign_bytes = 0;
     NvmlDevice const device = state_->devices[i];
     DeviceMemory memory;
     std::map<unsigned, std::uint64_t> processes;
@@ -249,14 +248,15 @@ NvmlSampler::Sample NvmlSampler::sample(const std::function<bool(pid_t)>& is_gue
         gpu.temperature_c = static_cast<std::int32_t>(value);
       if (state_->power != nullptr && state_->power(device, &value) == kSuccess)
         gpu.power_mw = value;
+      std::uint64_t foreign_bytes = 0;
       for (const auto& [pid, bytes] : processes) {
         if (is_guest(static_cast<pid_t>(pid))) continue;
         ++gpu.foreign_processes;
         foreign_bytes += bytes;
       }
+      gpu.foreign_vram_mib = mib(foreign_bytes);
     }
-    out.gpus.push_back(gpu);
-    out.foreign_vram_mib.push_back(mib(foreign_bytes));
+    out.push_back(gpu);
   }
   return out;
 }

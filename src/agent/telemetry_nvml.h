@@ -31,14 +31,9 @@ class NvmlSampler {
   /// What does not change.
   std::vector<Gpu> gpus() const;
 
-  struct Sample {
-    std::vector<GpuTelemetry> gpus;
-    std::vector<std::uint64_t> foreign_vram_mib;  ///< by position in `gpus`
-  };
-
   /// `is_guest` tells guests' processes from foreign ones. A value that the device does not offer
   /// is 0; a device that does not answer at all (fallen off the bus) is wedged.
-  Sample sample(const std::function<bool(pid_t)>& is_guest) const;
+  std::vector<GpuTelemetry> sample(const std::function<bool(pid_t)>& is_guest) const;
 
   struct State;
   explicit NvmlSampler(std::unique_ptr<State> state);

@@ -147,25 +147,20 @@ Refusal Arbiter::never(const wire::Probe& probe) const {
 bool Arbiter::is_gpu_usable(const Gpu& gpu) const {
   if (!is_gpu_lent(contract_, gpu.index)) return false;
   if (contains(conditions_.reclaimed_gpus, gpu.index)) return false;
-  for (std::size_t i = 0; i < conditions_.gpus.size(); ++i) {
-    const GpuTelemetry& seen = conditions_.gpus[i];
-    if (seen.index != gpu.index) continue;
-    if (seen.is_wedged) return false;
-    const std::uint64_t vram =
-        i < conditions_.foreign_vram_mib.size() ? conditions_.foreign_vram_mib[i] : 0;
-    const bool is_busy = contract_.idle.foreign_vram_mib == 0
-                             ? seen.foreign_processes > 0
-                             : vram > contract_.idle.foreign_vram_mib;
-    if (is_busy) return false;
-  }
-  return true;
+  return std::none_of(
+      conditions_.gpus.begin(),
+      conditions_.gpus.end(),
+      [&](const GpuTelemetry& seen) {
+        return seen.index == gpu.index && (seen.is_wedged || is_owners_own(contract_, seen));
+      }
+  );
 }
 
 std::string Arbiter::why_gpus(const Resources& wanted, std::size_t free) const {
   std::string out = "needs " + text(wanted.gpus) + " GPUs, " + text(free) + " free";
   for (const GpuTelemetry& seen : conditions_.gpus) {
     if (seen.is_wedged) out += "; GPU " + text(seen.index) + " is wedged";
-    if (seen.foreign_processes > 0)
+    if (is_owners_own(contract_, seen))
       out += "; GPU " + text(seen.index) + " is used by " + text(seen.foreign_processes) +
              " foreign processes";
   }

@@ -208,9 +208,12 @@ TEST_F(ArbiterTest, a_gpu_with_foreign_processes_or_a_wedged_one_is_busy) {
   EXPECT_THAT(answer.refusal.reason, HasSubstr("GPU 0 is used by 2 foreign processes"));
   EXPECT_THAT(answer.refusal.reason, HasSubstr("GPU 1 is wedged"));
   contract.idle.foreign_vram_mib = 500;  // the owner tolerates a desktop
-  conditions.foreign_vram_mib = {300, 0};
+  conditions.gpus[0].foreign_vram_mib = 300;
   apply();
   EXPECT_THAT(arbiter.probe(probe, now()).grant.gpus, ElementsAre(0u));
+  conditions.gpus[0].foreign_vram_mib = 501;
+  apply();
+  EXPECT_THAT(arbiter.probe(probe, now()).refusal.reason, HasSubstr("GPU 0 is used by 2 foreign"));
 }
 
 TEST_F(ArbiterTest, a_reclaimed_gpu_is_not_lent_and_a_hold_on_it_is_not_committed) {

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/file_capture.h"
 
+#include <algorithm>
 #include <memory>
+#include <thread>
 
 #include <xxhash.h>
 
 #include "base/crypto.h"
 #include "checkpoint/chunker.h"
+#include "io/real_clock.h"
 
 namespace rn::checkpoint {
 
@@ -51,13 +54,18 @@ FileCapture::FileCapture(
     const SnapshotCache& known,
     const JobKeys& keys,
     Rng& rng,
+    std::uint32_t lanes,
     std::function<bool()> should_stop
 )
     : session_(session),
       known_(known),
       keys_(keys),
       encoder_(keys, rng),
-      should_stop_(std::move(should_stop)) {}
+      should_stop_(std::move(should_stop)) {
+  const std::uint32_t count = std::clamp(lanes, 1U, kLanesMax);
+  lanes_.reserve(count);
+  for (std::uint32_t i = 0; i < count; ++i) lanes_.push_back({ChunkEncoder(keys, rng), {}, {}});
+}
 
 const ChunkRef* FileCapture::keep_known(const ChunkRef* known, std::size_t plain_bytes) {
   if (known == nullptr || known->plain_bytes != plain_bytes) return nullptr;
@@ -74,27 +82,46 @@ Result<ChunkRef> FileCapture::take_chunk(BlobView plaintext, const Checksum128& 
   if (const auto fresh = fresh_.find(name); fresh != fresh_.end()) return fresh->second;
   same = keep_known(known_.chunk_named(name), plaintext.size());
   if (same != nullptr) return *same;
-  if (!encoding_ || encoding_->name != name) RN_CHECK(encode(plaintext, name));
+  if (!is_being_encoded(name)) RN_CHECK(encode(plaintext, name));
   ChunkRef named;
   named.name = name;
   return named;
 }
 
+bool FileCapture::is_being_encoded(const Digest& name) const {
+  for (std::size_t i = finished_; i < begun_; ++i)
+    if (lanes_[i % lanes_.size()].name == name) return true;
+  return false;
+}
+
 Status FileCapture::encode(BlobView plaintext, const Digest& name) {
-  RN_CHECK(finish_encoding());
-  if (plaintext.size() < kAsideBytes) return put(encoder_.encode(plaintext, name));
-  encoding_ = {
-      name, std::async(kAside, [this, name, own = Blob(plaintext.begin(), plaintext.end())] {
-        return encoder_.encode(own, name);
-      })};
+  if (plaintext.size() < kAsideBytes) {
+    RN_CHECK(finish_encoding());
+    return put(encoder_.encode(plaintext, name));
+  }
+  if (begun_ - finished_ == lanes_.size()) RN_CHECK(finish_first());
+  Lane& lane = lanes_[begun_++ % lanes_.size()];
+  lane.name = name;
+  const auto asking = std::this_thread::get_id();
+  auto work = [&lane, asking, own = Blob(plaintext.begin(), plaintext.end())] {
+    const nanoseconds before = io::thread_cpu_time();
+    Encoded out{lane.encoder.encode(own, lane.name)};
+    if (std::this_thread::get_id() != asking) out.cpu = io::thread_cpu_time() - before;
+    return out;
+  };
+  lane.encoded = std::async(kAside, std::move(work));
   return {};
 }
 
+Status FileCapture::finish_first() {
+  Encoded first = lanes_[finished_++ % lanes_.size()].encoded.get();
+  totals_.aside_cpu += first.cpu;
+  return put(std::move(first.chunk));
+}
+
 Status FileCapture::finish_encoding() {
-  if (!encoding_) return {};
-  EncodedChunk chunk = encoding_->chunk.get();
-  encoding_.reset();
-  return put(std::move(chunk));
+  while (finished_ < begun_) RN_CHECK(finish_first());
+  return {};
 }
 
 Status FileCapture::put(EncodedChunk chunk) {

@@ -16,15 +16,19 @@
 
 namespace rn::checkpoint {
 
-/// Turns files into chunks in a store. One snapshot's worth; used by one thread. A large chunk is
-/// encoded on a second one while the next is read and named, because hashing is what takes the
-/// time; at most one at once, so a capture holds two chunks more.
+inline constexpr std::uint32_t kLanesMax = 8;  ///< reading and naming are slower than more
+
+/// Turns files into chunks in a store. One snapshot's worth; used by one thread. Large chunks are
+/// encoded on threads of their own while the next are read and named, because that is what takes
+/// the time: at most `lanes` at once, each of which holds two chunks more. They are stored and
+/// offered in the order in which they were read.
 class FileCapture {
  public:
   struct Totals {
     std::uint64_t read_bytes = 0;
     std::uint64_t new_chunks = 0;
     std::uint64_t new_bytes = 0;
+    nanoseconds aside_cpu{0};  ///< that the threads beside the capture's own have had
   };
 
   /// How sure one must be of a file.
@@ -42,12 +46,14 @@ class FileCapture {
 
   using Offer = std::function<void(const FreshChunk&)>;
 
-  /// All outlive the capture. `known` finds chunks of earlier generations by name.
+  /// All outlive the capture. `known` finds chunks of earlier generations by name. With more than
+  /// one lane (0 counts as one) `rng` is used by several threads at once.
   FileCapture(
       ChunkStore::Session& session,
       const SnapshotCache& known,
       const JobKeys& keys,
       Rng& rng,
+      std::uint32_t lanes,
       std::function<bool()> should_stop
   );
 
@@ -69,16 +75,25 @@ class FileCapture {
     Checksum128 whole{};
   };
 
-  struct Encoding {
-    Digest name;
-    std::future<EncodedChunk> chunk;
+  struct Encoded {
+    EncodedChunk chunk;
+    nanoseconds cpu{0};  ///< of another thread
+  };
+
+  struct Lane {
+    ChunkEncoder encoder;
+    Digest name{};
+    std::future<Encoded> encoded;  ///< uses `encoder`: ends before it
   };
 
   Result<Reading> read_chunks(File& file, const std::string& path, std::uint64_t size);
   /// A reference with a name only, while the chunk is being encoded.
   Result<ChunkRef> take_chunk(BlobView plaintext, const Checksum128& checksum);
   Status encode(BlobView plaintext, const Digest& name);
-  /// Waits for the chunk that is being encoded, if there is one, and puts it.
+  bool is_being_encoded(const Digest& name) const;
+  /// Waits for the chunk whose encoding began first, and puts it.
+  Status finish_first();
+  /// The same of all that are being encoded.
   Status finish_encoding();
   Status put(EncodedChunk chunk);
   /// `known` if it fits and the store still has it, for as long as this session lasts; else
@@ -89,11 +104,13 @@ class FileCapture {
   ChunkStore::Session& session_;
   const SnapshotCache& known_;
   const JobKeys& keys_;
-  ChunkEncoder encoder_;
+  ChunkEncoder encoder_;  ///< of this thread
   std::function<bool()> should_stop_;
   Offer offer_;
   std::map<Digest, ChunkRef> fresh_;  ///< made by this capture, by name
-  std::optional<Encoding> encoding_;  ///< uses `encoder_`: ends before it
+  std::vector<Lane> lanes_;
+  std::size_t begun_ = 0;  ///< encodings aside so far; each has the lane of its number, in turn
+  std::size_t finished_ = 0;
   Totals totals_;
 };
 

@@ -2,6 +2,8 @@
 #include "checkpoint/restore.h"
 
 #include <algorithm>
+#include <deque>
+#include <future>
 #include <optional>
 #include <vector>
 
@@ -113,25 +115,70 @@ class Placer {
   std::vector<Finish> finish_;
 };
 
+/// The plaintexts of a file, one after the other; decodes some of them ahead.
+class Plaintexts {
+ public:
+  /// All outlive it.
+  Plaintexts(
+      std::vector<const ChunkRef*> chunks,
+      const JobKeys& keys,
+      const BlobSource& source,
+      std::uint32_t lanes
+  )
+      : chunks_(std::move(chunks)), keys_(keys), source_(source), lanes_(lanes) {}
+
+  /// As often as there are chunks.
+  Result<Blob> next() {
+    if (lanes_ <= 1) return load(*chunks_[begun_++]);
+    for (; begun_ < chunks_.size() && ahead_.size() < lanes_; ++begun_)
+      ahead_.push_back(std::async(kAside, [this, chunk = chunks_[begun_]] { return load(*chunk); })
+      );
+    Result<Blob> first = ahead_.front().get();
+    ahead_.pop_front();
+    return first;
+  }
+
+ private:
+  /// NOTE(libstdc++): a new thread; on the asking one, later, if none can be had.
+  static constexpr auto kAside = std::launch::async | std::launch::deferred;
+
+  Result<Blob> load(const ChunkRef& chunk) const {
+    RN_TRY(const Blob stored, source_(chunk.cipher));
+    return decode_chunk(keys_, chunk, stored);
+  }
+
+  std::vector<const ChunkRef*> chunks_;
+  const JobKeys& keys_;
+  const BlobSource& source_;
+  std::uint32_t lanes_;
+  std::size_t begun_ = 0;
+  std::deque<std::future<Result<Blob>>> ahead_;  ///< they use the rest: first to go
+};
+
 Status write_entry(
     Placer& placer,
     const FileEntry& entry,
     const Manifest& manifest,
     const JobKeys& keys,
-    const BlobSource& source
+    const BlobSource& source,
+    std::uint32_t lanes
 ) {
   RN_TRY(const auto file, placer.file(entry.path));
+  std::vector<const ChunkRef*> chunks;
   Blob names;
-  std::uint64_t bytes = 0;
   for (const std::uint32_t index : entry.chunks) {
     if (index >= manifest.chunks.size())
       return fail(ErrorCode::kInvalid, "the manifest names a chunk that it does not list");
     const ChunkRef& chunk = manifest.chunks[index];
-    RN_TRY(const Blob stored, source(chunk.cipher));
-    RN_TRY(const Blob plain, decode_chunk(keys, chunk, stored));
+    chunks.push_back(&chunk);
+    names.insert(names.end(), chunk.name.begin(), chunk.name.end());
+  }
+  Plaintexts plaintexts(std::move(chunks), keys, source, lanes);
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < entry.chunks.size(); ++i) {
+    RN_TRY(const Blob plain, plaintexts.next());
     RN_CHECK(file->append(plain));
     bytes += plain.size();
-    names.insert(names.end(), chunk.name.begin(), chunk.name.end());
   }
   if (bytes != entry.bytes || crypto::hmac_sha256(keys.name, names) != entry.content) {
     return fail(ErrorCode::kCorrupt, "its content is not what the manifest says");
@@ -205,7 +252,8 @@ Result<RestoreStats> restore_generation(
     const std::string& folder,
     const Manifest& manifest,
     const JobKeys& keys,
-    const BlobSource& source
+    const BlobSource& source,
+    std::uint32_t lanes
 ) {
   Placer placer(fs, folder);
   RestoreStats stats;
@@ -217,7 +265,7 @@ Result<RestoreStats> restore_generation(
     const auto written = [&]() -> Status {
       switch (entry.kind) {
         case FileKind::kRegular:
-          return write_entry(placer, entry, manifest, keys, source);
+          return write_entry(placer, entry, manifest, keys, source, lanes);
         case FileKind::kFolder:
           return placer.folder(entry.path, entry.mode, entry.mtime_ns);
         case FileKind::kSymlink:

@@ -13,7 +13,8 @@
 
 namespace rn::checkpoint {
 
-/// Answers a blob's bytes by their SHA-256. Need not verify: the restorer does.
+/// Answers a blob's bytes by their SHA-256. Need not verify: the restorer does. Where several are
+/// fetched at once it is called by several threads.
 using BlobSource = std::function<Result<Blob>(const Digest& sha256)>;
 
 struct RestoreStats {
@@ -40,12 +41,15 @@ Result<RestoreStats> lay_workspace(
 /// name) and every file's content hash. Never writes or removes outside `folder`, whatever the
 /// manifest and the workspace say (kCorrupt: something on a path is not a folder). The same
 /// conditions and rules on error as above. The manifest must have been verified (verify_manifest).
+/// `lanes` chunks of a file are fetched and decoded at once, each of which holds up to three
+/// chunks; with one (or 0) all is done on the calling thread.
 Result<RestoreStats> restore_generation(
     FileSystem& fs,
     const std::string& folder,
     const Manifest& manifest,
     const JobKeys& keys,
-    const BlobSource& source
+    const BlobSource& source,
+    std::uint32_t lanes = 1
 );
 
 }  // namespace rn::checkpoint

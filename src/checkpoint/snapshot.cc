@@ -36,7 +36,7 @@ class Taking {
         cache_(cache),
         base_(by_path(request.base)),
         session_(deps.store),
-        capture_(session_, cache, deps.keys, deps.rng, request.should_stop),
+        capture_(session_, cache, deps.keys, deps.rng, request.lanes, request.should_stop),
         is_unit_seen_(std::any_of(request.seen.begin(), request.seen.end(), [&](const auto& file) {
           return is_in_unit(file.first);
         })) {}
@@ -339,6 +339,7 @@ class Taking {
     stats_.read_bytes = capture_.totals().read_bytes;
     stats_.new_chunks = capture_.totals().new_chunks;
     stats_.new_bytes = capture_.totals().new_bytes;
+    stats_.aside_cpu = capture_.totals().aside_cpu;
     const Now done = deps_.clock.now();
     stats_.elapsed_ms = std::chrono::duration_cast<milliseconds>(done.boot - started_.boot).count();
     out.ref.new_bytes = stats_.new_bytes;

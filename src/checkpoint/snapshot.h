@@ -36,6 +36,9 @@ struct SnapshotRequest {
   std::vector<std::string> temporary;  ///< globs that are left out
   std::int64_t guest_since_ns = 0;     ///< SnapshotCache::unchanged()
   NodeId signer;
+  /// Chunks that are encoded at once, beside the reading; more than kLanesMax count as that many.
+  /// With more than one the Rng must be one that several threads may use.
+  std::uint32_t lanes = 1;
   /// Asked before each chunk; true ends the snapshot with kTimeout (a deadline is near).
   std::function<bool()> should_stop;
   /// Called with each new chunk as soon as it is made, if it is set: for who sends it on before the
@@ -54,6 +57,7 @@ struct SnapshotStats {
   std::uint64_t new_bytes = 0;  ///< stored bytes that the store did not have
   std::uint64_t specials = 0;   ///< sockets, devices, FIFOs, names that are not text: refused
   std::int64_t elapsed_ms = 0;
+  nanoseconds aside_cpu{0};  ///< processor time of threads beside the calling one
   std::vector<std::string>
       left_out;  ///< "path: why" of files beside the unit that could not be taken
 };
@@ -92,7 +96,7 @@ struct SnapshotDeps {
 /// try again later), kTimeout
 /// (should_stop), kDenied (a file of the unit cannot be read), kExhausted, kCorrupt (a sync
 /// failed), the disk's. On error the cache is untouched and no manifest exists. Blocking. Bounded
-/// memory: two chunks and the lists of files.
+/// memory: two chunks, two more for each lane, and the lists of files.
 Result<Snapshot> take_snapshot(
     const SnapshotDeps& deps, const SnapshotRequest& request, SnapshotCache& cache
 );

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/snapshot.h"
 
+#include <mutex>
+
 #include <gtest/gtest.h>
 
 #include "base/fs_crash.h"
@@ -11,6 +13,21 @@
 
 namespace rn::checkpoint {
 namespace {
+
+/// For several threads at once, as the real one is.
+class SharedRng final : public Rng {
+ public:
+  explicit SharedRng(std::uint64_t seed) : rng_(seed) {}
+
+  void fill(std::span<std::uint8_t> out) override {
+    const std::lock_guard lock(mutex_);
+    rng_.fill(out);
+  }
+
+ private:
+  std::mutex mutex_;
+  SeededRng rng_;
+};
 
 /// A job's work folder, the store beside it, and a base workspace of two files and a link.
 class SnapshotTest : public ::testing::Test {
@@ -100,7 +117,7 @@ class SnapshotTest : public ::testing::Test {
 
   ManualClock clock_;
   CrashFs fs_;
-  SeededRng rng_{5};
+  SharedRng rng_{5};
   crypto::SigningKey signer_ = crypto::make_signing_key(rng_);
   JobKeys keys_ = derive_job_keys(crypto::random_key(rng_));
   std::unique_ptr<ChunkStore> store_;
@@ -635,6 +652,81 @@ TEST_F(SnapshotTest, a_workspace_that_lists_a_path_twice_or_outside_is_refused) 
     EXPECT_EQ(laid.error().code, ErrorCode::kInvalid) << path;
     ASSERT_TRUE(remove_tree(fs_, "/bad"));
   }
+}
+
+TEST_F(SnapshotTest, several_cores_make_the_same_chunks_in_the_order_of_the_file) {
+  Blob weights(40'000'000);
+  rng_.fill(weights);
+  std::copy_n(weights.begin(), 9'000'000, weights.begin() + 20'000'000);
+  write("checkpoint.bin", weights);
+  request_.unit = {"checkpoint.bin", false};
+  std::vector<Digest> offered;
+  request_.offer = [&](const FreshChunk& chunk) { offered.push_back(chunk.cipher); };
+  request_.lanes = 1;
+  const auto by_one = take();
+  ASSERT_TRUE(by_one) << by_one.error().describe();
+  cache_ = SnapshotCache();
+  offered.clear();
+  request_.lanes = 4;
+
+  const auto by_four = take();
+
+  ASSERT_TRUE(by_four) << by_four.error().describe();
+  EXPECT_EQ(by_four->stats.new_chunks, by_one->stats.new_chunks);
+  EXPECT_GT(by_four->stats.new_chunks, 8U);
+  const auto names = [](const Snapshot& taken) {
+    std::vector<Digest> out;
+    for (const ChunkRef& chunk : taken.manifest.chunks) out.push_back(chunk.name);
+    return out;
+  };
+  EXPECT_EQ(names(*by_four), names(*by_one));
+  std::vector<Digest> made;
+  for (const ChunkRef& chunk : by_four->manifest.chunks) made.push_back(chunk.cipher);
+  EXPECT_EQ(offered, made);
+  ASSERT_TRUE(restore(by_four->manifest, "/elsewhere"));
+  EXPECT_TRUE(read_all(fs_, "/elsewhere/checkpoint.bin", 1 << 26).value() == weights);
+  EXPECT_GT(by_four->stats.aside_cpu.count(), 0);
+}
+
+TEST_F(
+    SnapshotTest, several_cores_restore_the_same_bytes_and_stop_at_the_first_that_are_not_right
+) {
+  Blob weights(40'000'000);
+  rng_.fill(weights);
+  write("checkpoint.bin", weights);
+  request_.unit = {"checkpoint.bin", false};
+  const auto taken = take();
+  ASSERT_TRUE(taken) << taken.error().describe();
+  std::map<Digest, Blob> stored;
+  for (const ChunkRef& chunk : taken->manifest.chunks)
+    stored[chunk.cipher] = store_->get(chunk.cipher).value();
+  const BlobSource source = [&](const Digest& cipher) -> Result<Blob> { return stored.at(cipher); };
+  lay("/elsewhere");
+  lay("/nowhere");
+
+  ASSERT_TRUE(restore_generation(fs_, "/elsewhere", taken->manifest, keys_, source, 4));
+  EXPECT_TRUE(read_all(fs_, "/elsewhere/checkpoint.bin", 1 << 26).value() == weights);
+
+  stored.at(taken->manifest.chunks[3].cipher)[100] ^= 1;
+  const auto torn = restore_generation(fs_, "/nowhere", taken->manifest, keys_, source, 4);
+  ASSERT_FALSE(torn);
+  EXPECT_EQ(torn.error().code, ErrorCode::kCorrupt);
+}
+
+TEST_F(SnapshotTest, told_to_stop_it_waits_for_the_cores_that_encode_and_leaves_no_generation) {
+  Blob weights(40'000'000);
+  rng_.fill(weights);
+  write("checkpoint.bin", weights);
+  request_.unit = {"checkpoint.bin", false};
+  request_.lanes = 4;
+  int asked = 0;
+  request_.should_stop = [&] { return ++asked > 6; };
+
+  const auto taken = take();
+
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code, ErrorCode::kTimeout);
+  EXPECT_TRUE(store_->list(request_.job).empty());
 }
 
 TEST_F(SnapshotTest, a_primed_cache_after_a_restore_spares_reading_everything) {

@@ -39,7 +39,14 @@ bool names_folder(const std::vector<std::string>& patterns, std::string_view fol
 
 const std::vector<std::string>& usual_checkpoint_names() {
   static const std::vector<std::string> kNames = {
-      "checkpoint*/", "*.pt", "*.pth", "*.pt.tar", "*.pth.tar", "*.ckpt", "*.safetensors"};
+      "checkpoint*/",
+      "*.pt",
+      "*.pth",
+      "*.pt.tar",
+      "*.pth.tar",
+      "*.ckpt",
+      "*.safetensors",
+      "*_submitted.pkl"};  // submitit's: the function and where it is
   return kNames;
 }
 

@@ -97,7 +97,12 @@ TEST_F(
 
 TEST(UnitOf, without_a_word_from_the_submitter_the_usual_names_count_in_every_folder) {
   for (const char* path :
-       {"model.pt", "checkpoint.pth.tar", "model_best.pth.tar", "out/netG_epoch_3.pth", "a/b.ckpt"})
+       {"model.pt",
+        "checkpoint.pth.tar",
+        "model_best.pth.tar",
+        "out/netG_epoch_3.pth",
+        "a/b.ckpt",
+        "logs/17_submitted.pkl"})
     EXPECT_EQ(unit_of({}, path, false), (Unit{path, false})) << path;
   for (const char* path : {"images.tar", "out/fake_samples_epoch_003.png", "log.txt", "model.py"})
     EXPECT_EQ(unit_of({}, path, false), std::nullopt) << path;

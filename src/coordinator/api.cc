@@ -134,38 +134,40 @@ Status Api::authorize(const Route& route, ApiRequest& request) {
   );
 }
 
-void Api::handle(io::HttpRequest http, const io::Responder& responder) {
-  ApiRequest request;
-  const auto found = find_route(http.method, http.path, request.path);
-  if (!found) return responder.send_error(found.error());
-  const Route& route = **found;
-  request.http = std::move(http);
-  const Status authorized = authorize(route, request);
-  if (!is_within_limits(request)) {
-    return responder.send_error(Error{
-        ErrorCode::kExhausted, "too many requests", "wait a second, and send fewer at a time"});
-  }
-  if (!authorized) {
-    const bool has_credentials =
-        request.http.peer_identity.has_value() || !bearer_of(request.http).empty();
-    return responder.send(io::error_response(
-        authorized.error(), io::HttpErrorContext{.has_credentials = has_credentials}
-    ));
-  }
-  auto query = io::parse_query(request.http.query);
-  if (!query) return responder.send_error(query.error());
-  for (const auto& [name, value] : *query) {
-    if (std::find(route.query.begin(), route.query.end(), name) != route.query.end()) continue;
+Result<const Route*> Api::admit(ApiRequest& request) {
+  RN_TRY(const Route* route, find_route(request.http.method, request.http.path, request.path));
+  const Status authorized = authorize(*route, request);
+  if (!is_within_limits(request))
+    return fail(
+        ErrorCode::kExhausted, "too many requests", "wait a second, and send fewer at a time"
+    );
+  if (!authorized) return fail(authorized.error());
+  RN_TRY(auto query, io::parse_query(request.http.query));
+  for (const auto& [name, value] : query) {
+    if (std::find(route->query.begin(), route->query.end(), name) != route->query.end()) continue;
     std::string known;
-    for (const auto one : route.query) known += (known.empty() ? "" : ", ") + std::string(one);
-    return responder.send_error(Error{
+    for (const auto one : route->query) known += (known.empty() ? "" : ", ") + std::string(one);
+    return fail(
         ErrorCode::kInvalid,
         "no such query parameter: " + name,
-        known.empty() ? "this takes none" : "this takes " + known});
+        known.empty() ? "this takes none" : "this takes " + known
+    );
   }
-  request.query = *std::move(query);
-  context_.metrics.count_request(route.id);
-  route.handler(context_, std::move(request), responder);
+  request.query = std::move(query);
+  context_.metrics.count_request(route->id);
+  return route;
+}
+
+void Api::handle(io::HttpRequest http, const io::Responder& responder) {
+  ApiRequest request;
+  request.http = std::move(http);
+  const auto route = admit(request);
+  if (route) return (*route)->handler(context_, std::move(request), responder);
+  const bool has_credentials =
+      request.http.peer_identity.has_value() || !bearer_of(request.http).empty();
+  responder.send(
+      io::error_response(route.error(), io::HttpErrorContext{.has_credentials = has_credentials})
+  );
 }
 
 Result<std::uint64_t> query_number(

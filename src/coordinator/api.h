@@ -25,6 +25,9 @@
 
 namespace rn::coordinator {
 
+class NotifyDesk;
+class Outbox;
+
 /// Who may call a route; deny is the default for whoever fits none.
 enum class Access : std::uint8_t {
   kPublic,  ///< no credentials needed
@@ -53,6 +56,8 @@ struct ApiContext {
   bool has_public_metrics = false;
   std::span<const DashboardFile> dashboard = {};
   std::map<std::string, std::size_t> streams = {};  ///< open event streams, by user
+  NotifyDesk* notify = nullptr;                     ///< nullptr: notifications are off
+  const Outbox* outbox = nullptr;                   ///< the same
 };
 
 /// A request whose credentials, path and query were accepted.
@@ -117,6 +122,9 @@ class Api {
   explicit Api(ApiContext& context) : context_(context) {}
 
   void handle(io::HttpRequest request, const io::Responder& responder);
+  /// What handle() asks before it calls a handler, also for a WebSocket: finds the route of
+  /// `request.http`, and fills in the rest. kDenied, kExhausted, kInvalid, and as find_route().
+  Result<const Route*> admit(ApiRequest& request);
   static std::size_t body_limit(const std::string& path);
 
  private:

@@ -90,6 +90,8 @@ void show_job(ApiContext&, ApiRequest, io::Responder);
 void explain_job(ApiContext&, ApiRequest, io::Responder);
 void plan_job(ApiContext&, ApiRequest, io::Responder);
 void stop_job(ApiContext&, ApiRequest, io::Responder);
+void submit_array(ApiContext&, ApiRequest, io::Responder);
+void stop_array(ApiContext&, ApiRequest, io::Responder);
 void list_attempts(ApiContext&, ApiRequest, io::Responder);
 void list_generations(ApiContext&, ApiRequest, io::Responder);
 void show_outputs(ApiContext&, ApiRequest, io::Responder);
@@ -124,6 +126,12 @@ void whoami(ApiContext&, ApiRequest, io::Responder);
 void list_events(ApiContext&, ApiRequest, io::Responder);
 void stream_events(ApiContext&, ApiRequest, io::Responder);
 
+void add_notification(ApiContext&, ApiRequest, io::Responder);
+void list_notifications(ApiContext&, ApiRequest, io::Responder);
+void confirm_notification(ApiContext&, ApiRequest, io::Responder);
+void test_notification(ApiContext&, ApiRequest, io::Responder);
+void remove_notification(ApiContext&, ApiRequest, io::Responder);
+
 void open_dashboard(ApiContext&, ApiRequest, io::Responder);
 void serve_dashboard(ApiContext&, ApiRequest, io::Responder);
 
@@ -134,5 +142,7 @@ void show_metrics(ApiContext&, ApiRequest, io::Responder);
 void show_openapi(ApiContext&, ApiRequest, io::Responder);
 /// Plain GET on the agents' WebSocket path.
 void refuse_plain_agent(ApiContext&, ApiRequest, io::Responder);
+/// The same where users' connections into guests begin.
+void refuse_plain_user(ApiContext&, ApiRequest, io::Responder);
 
 }  // namespace rn::coordinator

@@ -18,16 +18,42 @@ bool is_zero(const Digest& digest) {
 }
 
 void run_submit(
-    ApiContext& context, ApiRequest request, SubmitJob command, io::Responder responder
+    ApiContext& context, const Caller& caller, Command command, const io::Responder& responder
 ) {
-  context.shell
-      .command(request.caller, std::move(command), [&context, responder](Result<Answer> result) {
-        if (!result) return responder.send_error(result.error());
-        auto& submitted = std::get<JobSubmitted>(*result);
-        const api::SubmitAnswer body{
-            submitted.job, submitted.is_repeat, std::move(submitted.warnings)};
-        answer(context, responder, body, submitted.is_repeat ? 200 : 201);
-      });
+  context.shell.command(caller, std::move(command), [&context, responder](Result<Answer> result) {
+    if (!result) return responder.send_error(result.error());
+    if (const auto* array = std::get_if<api::ArrayAnswer>(&*result))
+      return answer(context, responder, *array, array->is_repeat ? 200 : 201);
+    auto& submitted = std::get<JobSubmitted>(*result);
+    const api::SubmitAnswer body{submitted.job, submitted.is_repeat, std::move(submitted.warnings)};
+    answer(context, responder, body, submitted.is_repeat ? 200 : 201);
+  });
+}
+
+/// Its Idempotency-Key; false if it is none, and the error is sent.
+bool take_key(const ApiRequest& request, const io::Responder& responder, std::string& out) {
+  out = std::string(request.http.header("Idempotency-Key"));
+  if (out.size() <= kMaxKeyBytes) return true;
+  responder.send_error(Error{
+      ErrorCode::kInvalid, "Idempotency-Key has more than 128 bytes", "a UUID is long enough"});
+  return false;
+}
+
+/// `then` once the listing and all its blobs are known to be there.
+template <class Then>
+void with_workspace(
+    ApiContext& context, const io::Responder& responder, const Digest& workspace, Then then
+) {
+  if (is_zero(workspace)) return then();
+  on_worker(
+      context,
+      responder,
+      [&blobs = context.blobs, workspace]() -> Status {
+        RN_CHECK(read_listing(blobs, workspace));
+        return {};
+      },
+      std::move(then)
+  );
 }
 
 /// The newest `most` of both that the caller may read; of a job in both, what is `live`.
@@ -52,25 +78,42 @@ std::vector<Job> newest_of(
 void submit_job(ApiContext& context, ApiRequest request, io::Responder responder) {
   SubmitJob command;
   if (!read_body(request, responder, command.spec)) return;
-  command.idempotency_key = std::string(request.http.header("Idempotency-Key"));
-  if (command.idempotency_key.size() > kMaxKeyBytes) {
-    return responder.send_error(Error{
-        ErrorCode::kInvalid, "Idempotency-Key has more than 128 bytes", "a UUID is long enough"});
-  }
+  if (!take_key(request, responder, command.idempotency_key)) return;
   const Digest workspace = command.spec.workspace;
-  if (is_zero(workspace))
-    return run_submit(context, std::move(request), std::move(command), std::move(responder));
-  on_worker(
+  with_workspace(
       context,
       responder,
-      [&blobs = context.blobs, workspace]() -> Status {
-        RN_CHECK(read_listing(blobs, workspace));
-        return {};
-      },
-      [&context, request = std::move(request), command = std::move(command), responder]() mutable {
-        run_submit(context, std::move(request), std::move(command), responder);
+      workspace,
+      [&context, caller = request.caller, command = std::move(command), responder]() mutable {
+        run_submit(context, caller, std::move(command), responder);
       }
   );
+}
+
+void submit_array(ApiContext& context, ApiRequest request, io::Responder responder) {
+  SubmitArray command;
+  if (!read_body(request, responder, command.request)) return;
+  if (!take_key(request, responder, command.idempotency_key)) return;
+  const Digest workspace = command.request.spec.workspace;
+  with_workspace(
+      context,
+      responder,
+      workspace,
+      [&context, caller = request.caller, command = std::move(command), responder]() mutable {
+        run_submit(context, caller, std::move(command), responder);
+      }
+  );
+}
+
+void stop_array(ApiContext& context, ApiRequest request, io::Responder responder) {
+  api::StopRequest body;
+  if (!read_body(request, responder, body)) return;
+  StopArray command{request.path.at("id"), body.saves_first, body.deadline_ms, body.reason};
+  context.shell
+      .command(request.caller, std::move(command), [&context, responder](Result<Answer> r) {
+        if (!r) return responder.send_error(r.error());
+        answer(context, responder, std::get<api::ArrayStopped>(*r));
+      });
 }
 
 void list_jobs(ApiContext& context, ApiRequest request, io::Responder responder) {

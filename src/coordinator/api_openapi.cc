@@ -91,9 +91,11 @@ std::string role_text(Access access) {
 }
 
 std::string success_of(const Route& route) {
-  if (route.id == "connectAgent") return "101";
+  for (const std::string_view upgrade : {"connectAgent", "connectTunnels", "forwardPort"})
+    if (route.id == upgrade) return "101";
   if (route.id == "openDashboard") return "303";
-  const bool creates = route.id == "submitJob" || route.id == "addImage" || route.id == "makeToken";
+  const bool creates = route.id == "submitJob" || route.id == "addImage" ||
+                       route.id == "makeToken" || route.id == "addNotification";
   if (creates) return "201";
   return route.answer.empty() && route.method != "HEAD" && route.id != "showOpenapi" ? "204"
                                                                                      : "200";

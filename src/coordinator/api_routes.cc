@@ -39,6 +39,13 @@ std::vector<Route> job_routes() {
     {"POST", "/v1/jobs/{id}/stop", Access::kUser, "stopJob",
      "Stop a job, at once or after a last save. Repeatable.",
      {}, kSmallJsonBytes, "StopRequest", "Job", stop_job},
+    {"POST", "/v1/arrays", Access::kUser, "submitArray",
+     "Submit a job for each index of an array, or none of them. With an Idempotency-Key header a repetition answers "
+     "the first array.",
+     {}, kJsonBytes, "ArrayRequest", "ArrayAnswer", submit_array},
+    {"POST", "/v1/arrays/{id}/stop", Access::kUser, "stopArray",
+     "Stop all tasks of an array, at once or after a last save. Repeatable.",
+     {}, kSmallJsonBytes, "StopRequest", "ArrayStopped", stop_array},
     {"GET", "/v1/jobs/{id}/attempts", Access::kViewer, "listAttempts",
      "The job's runs on nodes, oldest first.",
      {}, 0, "", "AttemptList", list_attempts},
@@ -51,6 +58,10 @@ std::vector<Route> job_routes() {
     {"GET", "/v1/jobs/{id}/events", Access::kViewer, "listJobEvents",
      "What happened to the job.",
      {"after", "limit"}, 0, "", "EventList", list_job_events},
+    {"GET", "/v1/forward", Access::kUser, "forwardPort",
+     "WebSocket: one TCP connection to a port inside a running guest of a job of the caller's "
+     "(docs/formats/tunnel.md).",
+     {"job", "port"}, 0, "", "", refuse_plain_user},
   };
 }
 
@@ -136,6 +147,9 @@ std::vector<Route> access_routes() {
     {"GET", "/v1/agent", Access::kNode, "connectAgent",
      "WebSocket of an agent (docs/formats/wire.md).",
      {}, 0, "", "", refuse_plain_agent},
+    {"GET", "/v1/agent/tunnels", Access::kNode, "connectTunnels",
+     "Second WebSocket of an agent that has guests, for users' connections into them (docs/formats/tunnel.md).",
+     {}, 0, "", "", refuse_plain_agent},
     {"GET", "/version", Access::kPublic, "showVersion",
      "Version of the program and of the wire protocol.",
      {}, 0, "", "VersionAnswer", show_version},
@@ -151,6 +165,28 @@ std::vector<Route> access_routes() {
     {"GET", "/openapi.json", Access::kPublic, "showOpenapi",
      "This document.",
      {}, 0, "", "", show_openapi},
+  };
+}
+
+std::vector<Route> notify_routes() {
+  return {
+    {"GET", "/v1/notifications", Access::kUser, "listNotifications",
+     "The caller's rules: who is told of what. With all=1 those of all users, for admins.",
+     {"all"}, 0, "", "NotifyList", list_notifications},
+    {"POST", "/v1/notifications", Access::kUser, "addNotification",
+     "Have an address of mail or a webhook told of what becomes of the caller's jobs, or of one of them, or (owners) of "
+     "the own lab's machines. An address is told nothing before it is confirmed by the code that it gets; a webhook "
+     "(Notification is what it is sent) must be at a host that the operator allows. Its secret is shown once.",
+     {}, kSmallJsonBytes, "NotifyRequest", "NotifyAnswer", add_notification},
+    {"POST", "/v1/notifications/{id}/confirm", Access::kUser, "confirmNotification",
+     "Give the code that was sent to a rule's address.",
+     {}, kSmallJsonBytes, "NotifyConfirm", "NotifyRule", confirm_notification},
+    {"POST", "/v1/notifications/{id}/test", Access::kUser, "testNotification",
+     "Send a test by one of the caller's rules. Answered before it is sent: listNotifications says what became of it.",
+     {}, 0, "", "", test_notification},
+    {"DELETE", "/v1/notifications/{id}", Access::kUser, "removeNotification",
+     "Remove a rule and what waits to be sent by it: the caller's own, or for admins any.",
+     {}, 0, "", "", remove_notification},
   };
 }
 
@@ -173,7 +209,7 @@ std::vector<Route> dashboard_routes() {
 const std::vector<Route>& table() {
   static const std::vector<Route> kRoutes = [] {
     std::vector<Route> all = job_routes();
-    for (auto& routes_of : {site_routes(), access_routes(), dashboard_routes()})
+    for (auto& routes_of : {site_routes(), access_routes(), notify_routes(), dashboard_routes()})
       all.insert(all.end(), routes_of.begin(), routes_of.end());
     return all;
   }();

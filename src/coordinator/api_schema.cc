@@ -6,6 +6,7 @@
 
 #include "model/api.h"
 #include "model/codec_detail.h"
+#include "model/notify.h"
 #include "model/plan.h"
 #include "reclaim/hazard_state.h"
 
@@ -111,6 +112,9 @@ json api_schemas() {
       api::ReclaimRequest,
       ReclaimOrder,
       api::SubmitAnswer,
+      api::ArrayRequest,
+      api::ArrayAnswer,
+      api::ArrayStopped,
       api::JobList,
       api::StopRequest,
       api::Plan,
@@ -127,6 +131,11 @@ json api_schemas() {
       api::TokenRequest,
       api::TokenAnswer,
       api::TokenList,
+      api::NotifyRequest,
+      api::NotifyAnswer,
+      api::NotifyList,
+      api::NotifyConfirm,
+      api::Notification,
       api::TelemetryList,
       api::Whoami,
       api::VersionAnswer,

@@ -29,7 +29,7 @@ void show_readiness(ApiContext& context, ApiRequest, io::Responder responder) {
 void show_metrics(ApiContext& context, ApiRequest, io::Responder responder) {
   io::HttpResponse response;
   response.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}};
-  response.body = context.metrics.render(context.shell);
+  response.body = context.metrics.render(context.shell, context.outbox);
   responder.send(std::move(response));
 }
 
@@ -42,6 +42,13 @@ void refuse_plain_agent(ApiContext&, ApiRequest, io::Responder responder) {
       ErrorCode::kInvalid,
       "this path takes WebSocket upgrades of agents only",
       "reclaim-agent connects here by itself"});
+}
+
+void refuse_plain_user(ApiContext&, ApiRequest, io::Responder responder) {
+  responder.send_error(Error{
+      ErrorCode::kInvalid,
+      "this path takes WebSocket upgrades only",
+      "`reclaim forward JOB PORT` connects here"});
 }
 
 }  // namespace rn::coordinator

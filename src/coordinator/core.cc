@@ -21,6 +21,7 @@
 #include "coordinator/core_state.h"
 #include "coordinator/core_transfers.h"
 #include "coordinator/core_usage.h"
+#include "coordinator/core_waiting.h"
 #include "coordinator/core_why.h"
 
 namespace rn::coordinator {
@@ -210,6 +211,7 @@ void on_tick(State& state, const Tick& tick) {
     account_usage(state);
     look_at_attempts(state);
     close_rollups(state);
+    settle_waiting(state);  // who waits for a job hears of its end before that is forgotten
     state.forget_old_jobs();
   }
   if (state.now.boot - state.homes_judged_at >= state.heartbeat()) look_for_homecomers(state);
@@ -295,6 +297,7 @@ Output Core::handle(const Event& event, Now now) {
       },
       event
   );
+  settle_waiting(state);
   settle_departures(state);
   settle_evacuations(state);
   plan_transfers(state);

@@ -6,10 +6,12 @@
 #include "base/log.h"
 #include "base/planted.h"
 #include "coordinator/core.h"
+#include "coordinator/core_arrays.h"
 #include "coordinator/core_hazard.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_orders.h"
 #include "coordinator/core_registry.h"
+#include "coordinator/core_waiting.h"
 
 namespace rn::coordinator {
 
@@ -61,56 +63,55 @@ void audit(State& state, const Caller& caller, std::string kind, std::string mes
 Result<Answer> same_again(State& state, const Caller& caller, const SubmitJob& command) {
   const JobEntry& job =
       *state.find_job(state.jobs_by_key.at({caller.user, command.idempotency_key}));
-  if (job.row.job.spec != command.spec)
-    return fail(
-        ErrorCode::kConflict,
-        "the idempotency key was used for job " + job.row.job.id.str() +
-            " with another specification",
-        "use a new key for a new job"
-    );
+  if (job.row.job.array || job.row.job.spec != command.spec) return fail(key_used_for(job));
   return JobSubmitted{.job = job.row.job, .is_repeat = true, .warnings = warnings_for(state, job)};
 }
 
-Status check_room(const State& state, const Caller& caller) {
-  if (state.unfinished.size() >= state.config.max_unfinished_jobs)
+/// "its limit", or how many more of how many are too many.
+std::string limit_words(const std::string& whose, std::size_t count, std::uint32_t limit) {
+  if (count == 1) return whose;
+  return "and " + std::to_string(count) + " more are over " + whose + ", " + std::to_string(limit);
+}
+
+Status check_room(const State& state, const Caller& caller, std::size_t count) {
+  const std::uint32_t limit = state.config.max_unfinished_jobs;
+  if (state.unfinished.size() + count > limit)
     return fail(
         ErrorCode::kExhausted,
-        "the site has " + std::to_string(state.unfinished.size()) + " unfinished jobs, its limit",
+        "the site has " + std::to_string(state.unfinished.size()) + " unfinished jobs, " +
+            limit_words("its limit", count, limit),
         "try again when some are finished"
     );
   const auto own = state.unfinished_of.find(caller.user);
   const std::uint32_t unfinished = own == state.unfinished_of.end() ? 0 : own->second;
-  if (unfinished >= state.config.max_unfinished_jobs_per_user)
+  const std::uint32_t users_limit = state.config.max_unfinished_jobs_per_user;
+  if (unfinished + count > users_limit)
     return fail(
         ErrorCode::kExhausted,
-        "you have " + std::to_string(unfinished) + " unfinished jobs, the limit of a user",
+        "you have " + std::to_string(unfinished) + " unfinished jobs, " +
+            limit_words("the limit of a user", count, users_limit),
         "stop some, or wait"
     );
   return {};
 }
 
 Result<Answer> run(State& state, const Caller& caller, const SubmitJob& command) {
-  if (caller.role < Role::kUser)
-    return denied("viewers cannot submit jobs", "ask an administrator for a user token");
-  if (command.idempotency_key.size() > kKeyBytes)
-    return fail(ErrorCode::kInvalid, "Idempotency-Key: more than 128 bytes");
-  if (!command.idempotency_key.empty() && !planted("coordinator.forgets_idempotency_keys") &&
-      state.jobs_by_key.contains({caller.user, command.idempotency_key}))
+  RN_CHECK(check_submitter(caller, command.idempotency_key));
+  if (is_key_known(state, caller, command.idempotency_key))
     return same_again(state, caller, command);
   RN_TRY(JobRow row, new_row(state, caller, command.spec));
-  row.job.id = JobId("j-" + state.rng.hex(8));
-  row.job.number = state.next_job_number++;
   row.idempotency_key = command.idempotency_key;
-  const crypto::Key256 key = crypto::random_key(state.rng);
-  row.wrapped_key =
-      crypto::seal(state.keys.wrapping_key, key, as_bytes(row.job.id.str()), state.rng);
+  const JobEntry& job = take_job(state, caller, std::move(row));
   state.write(SetMeta{"next_job_number", std::to_string(state.next_job_number)});
-  JobEntry& job = state.adopt(std::move(row));
-  if (!planted("coordinator.forgets_new_jobs")) state.save(job);
-  state.note(job, "job.submitted", "by " + caller.user.str());
-  ++state.metrics.jobs_submitted;
-  state.is_dispatch_wanted = true;
   return JobSubmitted{.job = job.row.job, .warnings = warnings_for(state, job)};
+}
+
+Result<Answer> run(State& state, const Caller& caller, const SubmitArray& command) {
+  return submit_array(state, caller, command);
+}
+
+Result<Answer> run(State& state, const Caller& caller, const StopArray& command) {
+  return stop_array(state, caller, command);
 }
 
 Result<Answer> run(State& state, const Caller& caller, const StopJob& command) {
@@ -120,12 +121,8 @@ Result<Answer> run(State& state, const Caller& caller, const StopJob& command) {
         ErrorCode::kNotFound, "no job " + command.job.str(), "`reclaim ps --all` lists the jobs"
     );
   const Job& j = job->row.job;
-  const bool may = caller.role == Role::kAdmin ||
-                   (caller.role == Role::kOwner && caller.lab == j.lab) ||
-                   (caller.role >= Role::kUser && caller.user == j.owner);
-  if (!may) return denied("job " + j.id.str() + " is not yours", "ask " + j.owner.str());
-  const std::string reason =
-      command.reason.empty() ? "stopped by " + caller.user.str() : command.reason.substr(0, 500);
+  if (!may_stop(caller, j))
+    return denied("job " + j.id.str() + " is not yours", "ask " + j.owner.str());
   if (job->row.stop_end != AttemptEnd::kCancelled)
     stop_job(
         state,
@@ -133,7 +130,7 @@ Result<Answer> run(State& state, const Caller& caller, const StopJob& command) {
         AttemptEnd::kCancelled,
         command.saves_first,
         std::min(command.deadline_ms, 900'000u),
-        reason
+        stop_words(caller, command.reason)
     );
   return JobStopping{job->row.job};
 }
@@ -428,12 +425,61 @@ Result<Answer> run(State& state, const Caller& caller, const JoinNode& command) 
 
 }  // namespace
 
-Result<JobRow> new_row(const State& state, const Caller& caller, const JobSpec& spec) {
+Error key_used_for(const JobEntry& job) {
+  return {
+      ErrorCode::kConflict,
+      "the idempotency key was used for job " + job.row.job.id.str() +
+          " with another specification",
+      "use a new key for a new job"};
+}
+
+Status check_submitter(const Caller& caller, const std::string& key) {
+  if (caller.role < Role::kUser)
+    return denied("viewers cannot submit jobs", "ask an administrator for a user token");
+  if (key.size() > kKeyBytes)
+    return fail(ErrorCode::kInvalid, "Idempotency-Key: more than 128 bytes");
+  return {};
+}
+
+bool is_key_known(const State& state, const Caller& caller, const std::string& key) {
+  return !key.empty() && !planted("coordinator.forgets_idempotency_keys") &&
+         state.jobs_by_key.contains({caller.user, key});
+}
+
+JobEntry& take_job(State& state, const Caller& caller, JobRow row) {
+  row.job.id = JobId("j-" + state.rng.hex(8));
+  row.job.number = state.next_job_number++;
+  const crypto::Key256 key = crypto::random_key(state.rng);
+  row.wrapped_key =
+      crypto::seal(state.keys.wrapping_key, key, as_bytes(row.job.id.str()), state.rng);
+  JobEntry& job = state.adopt(std::move(row));
+  if (job.row.is_held) job.row.job.reason = waiting_words(state, job);
+  if (!planted("coordinator.forgets_new_jobs")) state.save(job);
+  state.note(job, "job.submitted", "by " + caller.user.str());
+  ++state.metrics.jobs_submitted;
+  state.is_dispatch_wanted = true;
+  return job;
+}
+
+bool may_stop(const Caller& caller, const Job& job) {
+  return caller.role == Role::kAdmin || (caller.role == Role::kOwner && caller.lab == job.lab) ||
+         (caller.role >= Role::kUser && caller.user == job.owner);
+}
+
+std::string stop_words(const Caller& caller, const std::string& reason) {
+  return reason.empty() ? "stopped by " + caller.user.str() : reason.substr(0, 500);
+}
+
+Result<JobRow> new_row(
+    const State& state, const Caller& caller, const JobSpec& spec, std::size_t count
+) {
   RN_CHECK(check_spec(spec));
   const Image* image = find_image(state, spec.image);
   if (image == nullptr) return tl::unexpected(image_not_listed(spec.image, names_of_images(state)));
-  RN_CHECK(check_room(state, caller));
+  RN_CHECK(check_room(state, caller, count));
   JobRow row;
+  RN_TRY(row.waits_for, unmet_of(state, caller, spec));
+  row.is_held = !row.waits_for.empty();
   row.job.owner = caller.user;
   row.job.lab = caller.lab;
   row.job.spec = spec;

@@ -356,6 +356,30 @@ TEST_F(DisplacedGpus, a_free_gpu_of_the_same_node_will_do_where_nobody_better_ha
   EXPECT_EQ(where(id), "a");
 }
 
+TEST_F(DisplacedGpus, a_desktop_that_its_contract_tolerates_keeps_nobody_away) {
+  FakeAgent& b = node("b");
+  b.hello.contract.idle.foreign_vram_mib = 500;
+  update("b");
+  b.telemetry.gpus = {{.index = 0, .foreign_processes = 1, .foreign_vram_mib = 300}};
+  beat(b);
+  const JobId id = on_gpu(1, "store");
+  take_gpu(1, 60);
+
+  EXPECT_EQ(chosen(id), "b");
+}
+
+TEST_F(DisplacedGpus, a_gpu_on_which_its_owner_computes_is_no_destination) {
+  FakeAgent& b = node("b");
+  b.hello.contract.idle.foreign_vram_mib = 500;
+  update("b");
+  b.telemetry.gpus = {{.index = 0, .foreign_processes = 1, .foreign_vram_mib = 501}};
+  beat(b);
+  const JobId id = on_gpu(1, "store");
+  take_gpu(1, 60);
+
+  EXPECT_EQ(chosen(id), "a") << "its other GPU";
+}
+
 TEST_F(DisplacedGpus, a_gpu_that_is_cut_at_once_sends_its_guest_where_its_copy_lies) {
   lend_gpus("a", 1);
   lend_gpus("c", 1);

@@ -51,7 +51,7 @@ std::uint32_t usable_gpus(const NodeEntry& node, const std::set<std::uint32_t>& 
     if (!is_gpu_lent(node.row.contract, gpu.index) || taken.contains(gpu.index)) continue;
     const auto& live = node.telemetry.gpus;
     const bool is_busy = std::any_of(live.begin(), live.end(), [&](const GpuTelemetry& t) {
-      return t.index == gpu.index && (t.is_wedged || t.foreign_processes > 0);
+      return t.index == gpu.index && (t.is_wedged || is_owners_own(node.row.contract, t));
     });
     if (!is_busy) ++count;
   }

@@ -148,7 +148,7 @@ void tell_presence(State& state, NodeEntry& node) {
   if (known == nullptr) return;
   const auto& gpus = node.telemetry.gpus;
   const bool is_foreign = std::any_of(gpus.begin(), gpus.end(), [&](const GpuTelemetry& gpu) {
-    return is_gpu_lent(node.row.contract, gpu.index) && gpu.foreign_processes > 0;
+    return is_gpu_lent(node.row.contract, gpu.index) && is_owners_own(node.row.contract, gpu);
   });
   const bool is_logged_in = node.telemetry.logins > 0;
   if (is_foreign == known->foreign_process && is_logged_in == known->owner_login) return;

@@ -245,6 +245,25 @@ TEST_F(Hazard, the_owners_process_on_a_lent_gpu_is_told) {
   EXPECT_FALSE(says_foreign());
 }
 
+TEST_F(Hazard, what_the_contract_tolerates_of_the_owners_on_a_gpu_is_no_presence) {
+  FakeAgent& a = add_node("a", "lab-a");
+  const auto says_foreign = [&] {
+    const auto factors = why(a).factors;
+    return std::any_of(factors.begin(), factors.end(), [](const reclaim::HazardFactor& f) {
+      return f.name == "foreign process";
+    });
+  };
+  a.hello.contract.idle.foreign_vram_mib = 500;
+  tell(a, wire::NodeUpdate{a.hello.facts, a.hello.contract, a.hello.address});
+  a.telemetry.gpus = {{.index = 0, .foreign_processes = 1, .foreign_vram_mib = 300}};
+  beat(a);
+  EXPECT_FALSE(says_foreign()) << "a desktop";
+
+  a.telemetry.gpus[0].foreign_vram_mib = 501;
+  beat(a);
+  EXPECT_TRUE(says_foreign());
+}
+
 TEST_F(Hazard, a_login_on_the_machine_is_told_beside_the_owners_process) {
   FakeAgent& a = add_node("a", "lab-a");
   const auto says = [&](const std::string& name) {

@@ -223,7 +223,10 @@ void advance(State& state, JobEntry& job, AttemptEntry& attempt, const wire::Att
     row.started_wall_ms = event.at_wall_ms;
     attempt.running_since = state.now.boot;
     learn_restore_time(state, attempt);
-    if (job.row.job.started_wall_ms == 0) job.row.job.started_wall_ms = event.at_wall_ms;
+    if (job.row.job.started_wall_ms == 0) {
+      job.row.job.started_wall_ms = event.at_wall_ms;
+      state.moved.push_back(job.row.job.id);
+    }
   }
   row.state = phase;
   row.detail = event.report.detail;

@@ -108,6 +108,7 @@ void note_order(State& state, const NodeEntry& node, const ReclaimOrder& order, 
 /// Saved by who calls.
 void end_order(State& state, OrderEntry& order, OrderState to, std::string message) {
   order.row.state = to;
+  ++state.metrics.orders_ended.at(static_cast<std::size_t>(to));
   order.row.message = std::move(message);
   const NodeEntry* const node = state.find_node(order.row.node);
   if (node != nullptr)
@@ -133,6 +134,7 @@ void add_order(
   row.message = user.str() + " takes " + (row.gpus.empty() ? "it" : "GPU " + gpus_text(row.gpus)) +
                 " back (" + std::string(to_string(row.kind)) + "), by the coordinator";
   note_order(state, node, row, "reclaim.ordered");
+  ++state.metrics.orders_given;
   row.message = state.name_of(command.node) +
                 " does not answer now: it is told if it is back within " + valid_text(state) +
                 ", and nothing is done otherwise" + on_the_machine(row);

@@ -99,6 +99,26 @@ TEST_F(Orders, what_the_node_says_is_what_became_of_it) {
   }
 }
 
+TEST_F(Orders, are_counted_by_what_became_of_them) {
+  const auto ended = [&](OrderState state) {
+    return core->metrics().orders_ended.at(static_cast<std::size_t>(state));
+  };
+  give(an_order());
+  give(an_order());
+  EXPECT_EQ(core->metrics().orders_given, 1U) << "said again it is the same";
+  pass(config.order_valid_ms + 11'000);
+  EXPECT_EQ(ended(OrderState::kUnanswered), 1U);
+  answer(OrderOutcome::kTaken);
+  EXPECT_EQ(ended(OrderState::kTaken), 1U);
+  disconnect(node("a"));
+  give(an_order("order-0002"));
+  pass(config.order_valid_ms + 1000);
+
+  EXPECT_EQ(core->metrics().orders_given, 2U);
+  EXPECT_EQ(ended(OrderState::kExpired), 1U);
+  EXPECT_EQ(ended(OrderState::kRefused), 0U);
+}
+
 TEST_F(Orders, the_same_order_again_is_the_same_order) {
   give(an_order());
   answer(OrderOutcome::kTaken);

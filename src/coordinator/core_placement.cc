@@ -203,6 +203,7 @@ wire::Commit commit_for(
   commit.epoch = j.epoch;
   commit.lease_ms = state.config.lease_ms;
   commit.spec = j.spec;
+  commit.spec.after.clear();  // has happened; other jobs are no node's business
   commit.user = j.owner;
   commit.lab = j.lab;
   commit.job_number = j.number;

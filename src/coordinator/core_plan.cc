@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "coordinator/core_commands.h"
+#include "coordinator/core_estimates.h"
 #include "coordinator/core_placement.h"
+#include "coordinator/core_waiting.h"
 
 namespace rn::coordinator {
 
@@ -55,7 +57,7 @@ std::optional<double> fits_in_s(
     gone.insert(end.job);
     for (GpuTelemetry& gpu : telemetry.gpus) {
       const bool is_its = std::find(end.gpus.begin(), end.gpus.end(), gpu.index) != end.gpus.end();
-      if (is_its) gpu.memory_used_mib = 0;
+      if (is_its) gpu.memory_used_mib = gpu.foreign_vram_mib;
     }
     sched::Candidate then = candidate_of(state, node, gone);
     then.telemetry = &telemetry;
@@ -182,6 +184,22 @@ void summarize(api::Plan& plan) {
   }
 }
 
+/// What jobs like it used, and over how long its reclaims are forecast: as it says itself, else the
+/// upper end of what these ran, else what placement assumes.
+void add_estimates(
+    const State& state, const JobEntry& job, const sched::Demand& demand, api::Plan& plan
+) {
+  plan.estimates = estimates_for(state, job);
+  plan.is_horizon_assumed = job.row.job.spec.max_duration_s == 0;
+  plan.horizon_s = demand.horizon_s;
+  for (const api::PlanEstimate& one : plan.estimates) {
+    if (!plan.is_horizon_assumed || one.of != Estimated::kDuration || !one.high) continue;
+    plan.is_horizon_estimated = true;
+    plan.horizon_s = *one.high;
+  }
+  plan.horizon_s = std::min(plan.horizon_s, kForecastMost_s);
+}
+
 /// Nobody is placed while attempts are taken over after a start.
 void hold_for_grace(const State& state, api::Plan& plan) {
   if (!state.is_in_grace() || plan.verdict != PlanVerdict::kNow) return;
@@ -194,6 +212,14 @@ void hold_for_grace(const State& state, api::Plan& plan) {
   for (api::PlanCandidate& c : plan.candidates) {
     if (c.fit == PlanFit::kFits && c.starts_in_s) *c.starts_in_s += left_s;
   }
+}
+
+/// Nobody knows when the jobs that it waits for have ended.
+void hold_for_others(const State& state, const JobEntry& job, api::Plan& plan) {
+  if (!job.row.is_held) return;
+  if (plan.verdict == PlanVerdict::kNow) plan.verdict = PlanVerdict::kWaits;
+  plan.sentence = waiting_words(state, job) + "; then " + plan.sentence;
+  for (api::PlanCandidate& c : plan.candidates) c.starts_in_s.reset();
 }
 
 std::uint32_t position_of(const State& state, const JobEntry& job) {
@@ -211,8 +237,7 @@ Result<api::Plan> make_plan(const State& state, const Caller& caller, const JobS
   const sched::Demand demand = demand_of(job);
   const std::vector<sched::Candidate> candidates = candidates_of(state);
   api::Plan plan;
-  plan.horizon_s = std::min(demand.horizon_s, kForecastMost_s);
-  plan.is_horizon_assumed = spec.max_duration_s == 0;
+  add_estimates(state, job, demand, plan);
   plan.candidates = candidates_for_people(state, demand, candidates, plan.horizon_s);
   plan.sentence = sched::explain(demand, candidates);
   plan.queue_position = position_of(state, job);
@@ -224,6 +249,7 @@ Result<api::Plan> make_plan(const State& state, const Caller& caller, const JobS
                  : best == PlanFit::kNotNow ? PlanVerdict::kWaits
                                             : PlanVerdict::kNever;
   hold_for_grace(state, plan);
+  hold_for_others(state, job, plan);
   summarize(plan);
   return plan;
 }

@@ -179,6 +179,51 @@ TEST_F(Planning, interruptions_are_forecast_over_the_jobs_own_run) {
   EXPECT_EQ(plan(spec).horizon_s, 14 * 86'400) << "no further can be looked ahead";
 }
 
+TEST_F(Planning, what_jobs_like_it_took_and_saved_is_told_when_there_are_enough) {
+  const auto run_for = [&](std::int64_t ms, std::uint64_t bytes) {
+    const JobId id = running();
+    FakeAgent& source = node(where(id));
+    GenerationRef ref = generation(id, 1);
+    ref.bytes = bytes;
+    commit_generation(source, ref, {receipt(node(where(id) == "a" ? "b" : "a"), ref)});
+    pass(ms);
+    say(source, id, job(id).epoch, AttemptState::kEnded, AttemptEnd::kSucceeded);
+    EXPECT_EQ(state(id), JobState::kSucceeded);
+  };
+  const JobId stopped = running();
+  ASSERT_TRUE(run(user(), StopJob{stopped}));
+  FakeAgent& its = node(where(stopped));
+  say(its, stopped, job(stopped).epoch, AttemptState::kEnded, AttemptEnd::kCancelled);
+  for (std::uint32_t i = 0; i < 18; ++i) run_for(10'000 + 1000 * i, (1 + i % 3) << 20);
+  const api::Plan few = plan();
+  run_for(90'000, 3 << 20);
+  const api::Plan enough = plan();
+
+  ASSERT_EQ(few.estimates.size(), 2U);
+  EXPECT_EQ(few.estimates[0].jobs, 18U) << "the one that was stopped tells nothing";
+  EXPECT_EQ(few.estimates[0].jobs_needed, 19U);
+  EXPECT_FALSE(few.estimates[0].high);
+  EXPECT_FALSE(few.is_horizon_estimated);
+  EXPECT_EQ(few.horizon_s, 4 * 3600);
+
+  ASSERT_TRUE(enough.estimates[0].low && enough.estimates[0].high);
+  EXPECT_EQ(enough.estimates[0].of, Estimated::kDuration);
+  EXPECT_EQ(enough.estimates[0].likeness, Likeness::kCommand);
+  EXPECT_EQ(enough.estimates[0].jobs, 19U);
+  EXPECT_NEAR(*enough.estimates[0].low, 10, 0.01);
+  EXPECT_NEAR(*enough.estimates[0].high, 90, 0.01);
+  EXPECT_TRUE(enough.is_horizon_estimated);
+  EXPECT_NEAR(enough.horizon_s, 90, 0.01);
+  EXPECT_EQ(enough.estimates[1].of, Estimated::kCheckpoint);
+  ASSERT_TRUE(enough.estimates[1].typical);
+  EXPECT_NEAR(*enough.estimates[1].typical, 2, 0.01);
+
+  JobSpec limited = a_spec();
+  limited.max_duration_s = 3600;
+  EXPECT_EQ(plan(limited).horizon_s, 3600) << "it says itself how long it may run";
+  EXPECT_EQ(plan(a_spec(), user("bob")).estimates[0].likeness, Likeness::kImage);
+}
+
 TEST_F(Planning, the_end_of_a_lending_window_is_told_and_counts_as_one_interruption) {
   leave_only("a");
   node("a").closes_in_s = 1800;

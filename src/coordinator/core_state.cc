@@ -85,7 +85,42 @@ void State::move_unsaved(JobEntry& job, JobState to, std::string reason) {
   if (is_terminal(to) && unfinished.erase(id) > 0) {
     auto& count = unfinished_of[job.row.job.owner];
     if (count > 0) --count;
+    leave_waits(job);
+    moved.push_back(id);
   }
+}
+
+void State::enter_waits(const JobEntry& job) {
+  const Job& j = job.row.job;
+  const bool is_over = is_terminal(j.state);
+  if (!is_over && job.row.is_held) held.insert(j.id);
+  for (const AfterJob& after : job.row.waits_for) {
+    if (!is_over) waiters[after.job].insert(j.id);
+  }
+  if (!j.array) return;
+  ArrayEntry& array = arrays[j.array->array];
+  array.tasks[j.number] = j.id;
+  if (is_over) return;
+  if (!job.row.is_held) {
+    ++array.released;
+  } else if (job.row.waits_for.empty()) {
+    array.in_turn.insert(j.number);
+  }
+}
+
+void State::leave_waits(const JobEntry& job) {
+  const Job& j = job.row.job;
+  held.erase(j.id);
+  for (const AfterJob& after : job.row.waits_for) {
+    const auto found = waiters.find(after.job);
+    if (found == waiters.end()) continue;
+    found->second.erase(j.id);
+    if (found->second.empty()) waiters.erase(found);
+  }
+  if (!j.array) return;
+  ArrayEntry& array = arrays.at(j.array->array);
+  array.in_turn.erase(j.number);
+  if (!job.row.is_held) --array.released;
 }
 
 void State::move(JobEntry& job, JobState to, std::string reason) {
@@ -140,9 +175,10 @@ JobEntry& State::adopt(JobRow row) {
     ++unfinished_of[row.job.owner];
   }
   const bool is_lost = planted("coordinator.forgets_the_queue") && connections.empty();
-  if (row.job.state == JobState::kQueued && !is_lost) queued.insert(id);
+  if (row.job.state == JobState::kQueued && !row.is_held && !is_lost) queued.insert(id);
   JobEntry& entry = jobs[id];
   entry.row = std::move(row);
+  enter_waits(entry);
   entry.state_since = now.boot;
   return entry;
 }
@@ -183,6 +219,11 @@ void State::forget_old_jobs() {
     for (auto attempt = first; attempt != end; ++attempt)
       told.erase(state_name(id, attempt->first.second));
     told.erase(state_name(id));
+    if (job->row.job.array) {
+      const auto array = arrays.find(job->row.job.array->array);
+      array->second.tasks.erase(job->row.job.number);
+      if (array->second.tasks.empty()) arrays.erase(array);
+    }
     attempts.erase(first, end);
     generations.erase(id);
     jobs.erase(id);

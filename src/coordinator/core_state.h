@@ -182,6 +182,13 @@ struct JobEntry {
   std::string home_sentence;  ///< the newest judgement on going home, for `why`
 };
 
+/// Tasks of an array, by the numbers of their jobs.
+struct ArrayEntry {
+  std::map<std::uint64_t, JobId> tasks;  ///< those that are remembered
+  std::set<std::uint64_t> in_turn;       ///< held, and for their turn alone
+  std::uint32_t released = 0;            ///< neither held nor over
+};
+
 /// A job whose node is taken back or lost, until it runs elsewhere (core_evacuation.h).
 struct Evacuation {
   NodeId source;
@@ -244,7 +251,11 @@ struct State {
   std::map<std::pair<UserId, std::string>, JobId> jobs_by_key;
   std::set<JobId> unfinished;
   std::set<JobId> queued;
-  std::set<JobId> placing;  ///< between probe and lease
+  std::set<JobId> held;  ///< unfinished, and not in the queue: they wait for others
+  std::map<std::string, std::set<JobId>> waiters;  ///< who waits for the job or array of this id
+  std::map<std::string, ArrayEntry> arrays;
+  std::vector<JobId> moved;  ///< began to run or ended in this event: others may wait for that
+  std::set<JobId> placing;   ///< between probe and lease
   std::map<UserId, std::uint32_t> unfinished_of;
   std::map<UserId, std::int64_t> served_wall_ms;  ///< when a job of theirs last went to a node
   std::map<AttemptKey, AttemptEntry> attempts;
@@ -312,6 +323,10 @@ struct State {
   void move(JobEntry& job, JobState to, std::string reason);
   /// The same without a row: between queued and placing while only probes are out.
   void move_unsaved(JobEntry& job, JobState to, std::string reason);
+
+  /// A held job, or the task of an array, enters its indices; and leaves them when it is over.
+  void enter_waits(const JobEntry& job);
+  void leave_waits(const JobEntry& job);
 
   JobEntry* find_job(const JobId& id);
   NodeEntry* find_node(const NodeId& id);

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/ids.h"
 #include "coordinator/rows.h"
+#include "model/api.h"
 #include "model/reclaim_order.h"
 #include "model/suspicion.h"
 #include "model/wire.h"
@@ -47,6 +48,20 @@ struct Caller {
 struct SubmitJob {
   std::string idempotency_key;  ///< ≤ 128 bytes; empty = every submit is a new job
   JobSpec spec;
+};
+
+/// One job for each index, or none. The key counts as that of SubmitJob. Answer: api::ArrayAnswer.
+struct SubmitArray {
+  std::string idempotency_key;
+  api::ArrayRequest request;
+};
+
+/// All tasks of it. Answer: api::ArrayStopped.
+struct StopArray {
+  std::string array;
+  bool saves_first = false;
+  std::uint32_t deadline_ms = 60'000;  ///< for saves_first
+  std::string reason;
 };
 
 /// Answer: JobStopping. A finished job answers the same (idempotent).
@@ -127,6 +142,8 @@ struct NoteJob {
 using Command = std::variant<
     SubmitJob,
     StopJob,
+    SubmitArray,
+    StopArray,
     AddImage,
     RemoveImage,
     CreateJoinToken,
@@ -167,8 +184,16 @@ struct ReclaimOrdered {
 
 struct Done {};
 
-using Answer = std::
-    variant<JobSubmitted, JobStopping, ImageListed, TokenMade, NodeJoined, ReclaimOrdered, Done>;
+using Answer = std::variant<
+    JobSubmitted,
+    JobStopping,
+    api::ArrayAnswer,
+    api::ArrayStopped,
+    ImageListed,
+    TokenMade,
+    NodeJoined,
+    ReclaimOrdered,
+    Done>;
 
 // ---- events
 // -------------------------------------------------------------------------------------------------
@@ -410,8 +435,12 @@ struct Metrics {
   std::uint64_t evacuations_missed = 0;     ///< of those promised
   /// Where jobs go, chosen or chosen differently, by reclaim::EvacuationWay.
   std::array<std::uint64_t, 4> choices{};
+  std::uint64_t orders_given = 0;  ///< to take a node back
+  /// What was heard of them, by OrderState; of one that was unanswered first, both.
+  std::array<std::uint64_t, 6> orders_ended{};
   // gauges
   std::uint64_t jobs_queued = 0;
+  std::uint64_t jobs_held = 0;  ///< not in the queue: they wait for other jobs
   std::uint64_t jobs_placing = 0;
   std::uint64_t jobs_running = 0;  ///< with a live attempt
   std::uint64_t nodes_up = 0;

@@ -183,6 +183,7 @@ Metrics Core::metrics() const {
   Metrics m = state_->metrics;
   m.jobs_queued = state_->queued.size();
   m.jobs_placing = state_->placing.size();
+  m.jobs_held = state_->held.size();
   for (const auto& [key, entry] : state_->transfers.entries)
     ++(entry.is_upload    ? m.uploads
        : !entry.is_fetch  ? m.transfers
@@ -194,7 +195,7 @@ Metrics Core::metrics() const {
     if (e.destination.empty()) ++m.evacuations_without_place;
   for (const JobId& id : state_->queued)
     if (state_->jobs.at(id).is_away_told) ++m.jobs_without_holder;
-  m.jobs_running = state_->unfinished.size() - m.jobs_queued - m.jobs_placing;
+  m.jobs_running = state_->unfinished.size() - m.jobs_queued - m.jobs_placing - m.jobs_held;
   for (const auto& [id, node] : state_->nodes) {
     if (node.row.state == NodeState::kUp && node.connection != 0) ++m.nodes_up;
     if (node.row.state == NodeState::kSuspect) ++m.nodes_suspect;

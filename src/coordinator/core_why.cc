@@ -7,6 +7,7 @@
 #include "coordinator/core_fetches.h"
 #include "coordinator/core_holders.h"
 #include "coordinator/core_placement.h"
+#include "coordinator/core_waiting.h"
 
 namespace rn::coordinator {
 
@@ -37,6 +38,7 @@ std::string sent_words(const State& state, const JobEntry& job) {
 }
 
 std::string why_queued(const State& state, const JobEntry& job) {
+  if (job.row.is_held) return waiting_words_now(state, job);
   const std::int64_t wait = job.row.not_before_wall_ms - state.wall_ms();
   if (wait > 0 && wait <= state.config.backoff_max_ms)
     return "waits " + short_duration(wait) + " before " +

@@ -2,6 +2,7 @@
 #include "coordinator/daemon.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -11,10 +12,13 @@
 #include "base/log.h"
 #include "coordinator/api.h"
 #include "coordinator/collector.h"
+#include "coordinator/notify_desk.h"
 #include "coordinator/sqlite_store.h"
+#include "coordinator/tunnels.h"
 #include "io/http_error.h"
 #include "io/http_server.h"
 #include "io/own_address.h"
+#include "io/real_clock.h"
 #include "io/real_fs.h"
 #include "io/real_rng.h"
 #include "model/api.h"
@@ -30,6 +34,11 @@ constexpr int kCertificateRenewals = 7;
 /// A blob is removed in the second round that finds it unreferenced: uploads have so much time to
 /// become a job or an image.
 constexpr nanoseconds kCollectEvery = std::chrono::hours(6);
+/// Events of so long are looked at together; and without any, for what was held back.
+constexpr auto kNotifyLook = milliseconds(200);
+constexpr auto kNotifyRound = seconds(60);
+/// One receiver is spoken to by one thread, so that so many slow ones hold up the others.
+constexpr std::size_t kNotifyThreads = 4;
 /// What was answered last still has to reach the sockets.
 constexpr auto kFlushTime = milliseconds(200);
 
@@ -125,29 +134,46 @@ struct Daemon::State {
   std::unique_ptr<AttemptLogs> logs;
   MetricsRecorder metrics;
   std::unique_ptr<Shell> shell;
+  io::RealClock clock;
+  std::map<NodeId, std::string> hosts;  ///< names of machines, for people
+  std::unique_ptr<Outbox> outbox;       ///< none: notifications are off
+  std::unique_ptr<RealNotifySender> notify_sender;
+  std::unique_ptr<Notifier> notifier;
+  std::unique_ptr<NotifyDesk> notify_desk;
   std::unique_ptr<ApiContext> context;
   std::unique_ptr<Api> api;
+  std::unique_ptr<Tunnels> tunnels;
   io::Workers workers;  ///< destroyed before what its work borrows
   std::unique_ptr<io::HttpServer> server;
   io::TimerId renewal;
   io::TimerId collection;
+  io::TimerId notify_look;
+  io::TimerId notify_round;
+  bool is_notify_due = false;
   bool is_collecting = false;
   bool is_draining = false;
 
   ~State() {
     loop.cancel(renewal);
     loop.cancel(collection);
+    loop.cancel(notify_look);
+    loop.cancel(notify_round);
     server.reset();
   }
 
   Status open();
   Status restore();
   Status listen();
+  Status open_outbox();
+  void start_notifying();
+  void note_events();
+  NotifyStanding standing() const;
   void make_admin_token();
   void renew_certificate();
   void collect();
   void tell_owners(const CollectReport& report);
   Status admit_agent(const io::HttpRequest& request) const;
+  void serve_tunnels();
 };
 
 Status Daemon::State::open() {
@@ -173,13 +199,18 @@ Status Daemon::State::open() {
 Status Daemon::State::restore() {
   RN_TRY(const Snapshot snapshot, store->load());
   metrics.prime(snapshot);
+  for (const NodeRow& row : snapshot.nodes) hosts[row.node] = row.facts.hostname;
   const auto fatal = [this](const Error& error) {
     log::error("daemon.fatal", {{"why", error.describe()}});
     if (events.fatal) events.fatal(error);
   };
   const Shell::Deps deps{loop, workers, *store, *blobs, *logs, rng, fatal, config.utc_offset_s};
   shell = std::make_unique<Shell>(deps, config.core, pki->keys());
-  shell->on_write([this](const Write& write) { metrics.see(write); });
+  shell->on_write([this](const Write& write) {
+    metrics.see(write);
+    const auto* const node = std::get_if<PutNode>(&write);
+    if (node != nullptr) hosts[node->row.node] = node->row.facts.hostname;
+  });
   return shell->restore();
 }
 
@@ -203,6 +234,59 @@ void Daemon::State::make_admin_token() {
   });
 }
 
+/// Its place among the events that there are: of what came before the first start on it, and of an
+/// older database than it knows, nothing is told.
+Status Daemon::State::open_outbox() {
+  RN_TRY(outbox, Outbox::open(join_path(config.state, "notify.db"), NotifyLimits{}));
+  EventFilter newest;
+  newest.is_newest_first = true;
+  newest.limit = 1;
+  RN_TRY(const auto events_there, store->events(newest));
+  const std::uint64_t head = events_there.empty() ? 0 : events_there.front().seq;
+  if (outbox->cursor() <= head && outbox->has_rules()) return {};
+  return outbox->move_cursor(head);
+}
+
+/// A site whose outbox cannot be used serves all the same.
+void Daemon::State::start_notifying() {
+  const Status opened = open_outbox();
+  if (!opened) {
+    log::error("notify.off", {{"why", opened.error().describe()}});
+    outbox.reset();
+    return;
+  }
+  notify_sender = std::make_unique<RealNotifySender>(config.notify, clock);
+  notifier = std::make_unique<Notifier>(Notifier::Deps{*outbox, *store, *notify_sender, clock});
+  notify_desk = std::make_unique<NotifyDesk>(NotifyDesk::Deps{
+      *outbox, *notifier, *store, config.notify, rng, clock});
+  notifier->start(kNotifyThreads);
+  shell->watch_events([this] { note_events(); });
+  notify_round = loop.run_every(kNotifyRound, [this] { note_events(); });
+  note_events();  // of what came before the last end, and was not told
+}
+
+void Daemon::State::note_events() {
+  if (is_notify_due || outbox->counts().rules == 0) return;
+  is_notify_due = true;
+  notify_look = loop.run_after(kNotifyLook, [this] {
+    is_notify_due = false;
+    notifier->look(standing());
+  });
+}
+
+NotifyStanding Daemon::State::standing() const {
+  NotifyStanding now_there;
+  const std::int64_t now_ms = to_ms(loop.now().wall);
+  for (const TokenRow& token : shell->core().tokens()) {
+    const bool counts = token.kind == TokenKind::kUser && !token.is_revoked &&
+                        (token.expires_wall_ms == 0 || token.expires_wall_ms > now_ms);
+    if (counts && token.role >= Role::kUser) now_there.users.insert(token.user);
+    if (counts && token.role >= Role::kOwner) now_there.owners.emplace(token.user, token.lab);
+  }
+  now_there.hosts = hosts;
+  return now_there;
+}
+
 Status Daemon::State::admit_agent(const io::HttpRequest& request) const {
   if (is_draining)
     return fail(ErrorCode::kUnavailable, "the coordinator is stopping", "connect again later");
@@ -213,6 +297,30 @@ Status Daemon::State::admit_agent(const io::HttpRequest& request) const {
       ErrorCode::kDenied,
       "this node's certificate is missing, not known here, or was revoked",
       "join again with a fresh token: reclaim-agent join URL --token T"
+  );
+}
+
+void Daemon::State::serve_tunnels() {
+  tunnels = std::make_unique<Tunnels>(loop, *shell, *api);
+  server->serve_websocket(
+      "/v1/agent/tunnels",
+      [this](const io::HttpRequest& request) { return admit_agent(request); },
+      [this](const io::HttpRequest& request, std::shared_ptr<io::WebSocket> socket) {
+        tunnels->adopt_node(*node_of_identity(*request.peer_identity), std::move(socket));
+      }
+  );
+  server->serve_websocket(
+      "/v1/forward",
+      [this](const io::HttpRequest& request) -> Status {
+        if (is_draining)
+          return fail(
+              ErrorCode::kUnavailable, "the coordinator is stopping", "connect again later"
+          );
+        return tunnels->admit(request);
+      },
+      [this](const io::HttpRequest& request, std::shared_ptr<io::WebSocket> socket) {
+        tunnels->adopt_user(request, std::move(socket));
+      }
   );
 }
 
@@ -253,6 +361,9 @@ Status Daemon::State::listen() {
       place,
       config.has_public_metrics,
       config.dashboard});
+  start_notifying();
+  context->notify = notify_desk.get();
+  context->outbox = outbox.get();
   api = std::make_unique<Api>(*context);
   server->serve_websocket(
       "/v1/agent",
@@ -263,6 +374,7 @@ Status Daemon::State::listen() {
         );
       }
   );
+  serve_tunnels();
   const nanoseconds keeps = seconds(config.keep_ended_s);
   collection = loop.run_every(std::min(kCollectEvery, keeps / 4), [this] { collect(); });
   const auto certificate_life =

@@ -17,6 +17,25 @@ namespace rn::coordinator {
 
 namespace {
 
+struct FileSmtp {
+  std::string url;
+  std::string from;
+  std::string user;
+  std::string password_file;
+  std::string ca;
+  bool requires_tls = true;
+  std::vector<std::string> domains;
+
+  RN_FIELDS(FileSmtp, url, from, user, password_file, ca, requires_tls, domains)
+};
+
+struct FileWebhooks {
+  std::vector<std::string> allow;
+  std::string ca;
+
+  RN_FIELDS(FileWebhooks, allow, ca)
+};
+
 /// The file's form: every field may be left out.
 struct FileConfig {
   std::optional<std::string> state;
@@ -39,6 +58,8 @@ struct FileConfig {
   std::optional<std::uint32_t> home_settle_s;
   std::optional<std::uint32_t> rollup_s;
   std::optional<std::uint64_t> precopy_mib_per_hour;
+  std::optional<FileSmtp> smtp;
+  std::optional<FileWebhooks> webhooks;
 
   RN_FIELDS(
       FileConfig,
@@ -61,7 +82,9 @@ struct FileConfig {
       min_residence_s,
       home_settle_s,
       rollup_s,
-      precopy_mib_per_hour
+      precopy_mib_per_hour,
+      smtp,
+      webhooks
   )
 };
 
@@ -70,6 +93,23 @@ constexpr std::uint64_t kMaxFileBytes = 64 << 10;
 template <class T>
 void take(const std::optional<T>& from, T& to) {
   if (from) to = *from;
+}
+
+void take_notify(const FileConfig& file, NotifyConfig& config) {
+  if (file.smtp) {
+    const FileSmtp& smtp = *file.smtp;
+    config.smtp = SmtpConfig{
+        smtp.url,
+        smtp.from,
+        smtp.user,
+        smtp.password_file,
+        smtp.ca,
+        smtp.requires_tls,
+        smtp.domains,
+        {}};
+  }
+  if (file.webhooks) config.webhooks = file.webhooks->allow;
+  if (file.webhooks) config.webhook_ca = file.webhooks->ca;
 }
 
 Status apply(const FileConfig& file, DaemonConfig& config) {
@@ -91,6 +131,7 @@ Status apply(const FileConfig& file, DaemonConfig& config) {
   take(file.home_settle_s, config.core.home_settle_s);
   take(file.rollup_s, config.core.rollup_s);
   take(file.precopy_mib_per_hour, config.core.precopy_mib_per_hour);
+  take_notify(file, config.notify);
   if (file.listen) RN_CHECK(parse_listen(*file.listen, config));
   if (file.strategy) RN_CHECK(parse_strategy(*file.strategy, config));
   return {};
@@ -110,6 +151,8 @@ Status read_config_file(const std::string& path, DaemonConfig& config) {
   if (!file) return fail(file.error().with(path).hinting("correct the file, or remove the line"));
   const Status applied = apply(*file, config);
   if (!applied) return fail(applied.error().with(path));
+  const Status known = read_smtp_password(fs, config.notify);
+  if (!known) return fail(known.error().with(path).hinting("make it readable for the coordinator"));
   return {};
 }
 
@@ -205,6 +248,7 @@ Status finish_config(DaemonConfig& config) {
     if (!url) return fail(url.error().with("url"));
     config.url = *url;
   }
+  RN_CHECK(finish_notify_config(config.notify));
   for (const std::string& name : config.names) {
     if (!io::is_host_name(name))
       return fail(

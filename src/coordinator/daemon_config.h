@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "coordinator/core_types.h"
 #include "coordinator/dashboard.h"
+#include "coordinator/notify_config.h"
 
 namespace rn::coordinator {
 
@@ -31,6 +32,7 @@ struct DaemonConfig {
   std::uint64_t log_limit_bytes = 256u << 20;     ///< per attempt
   std::uint64_t disk_reserve_bytes = 256u << 20;  ///< uploads leave so much free
   std::span<const DashboardFile> dashboard;       ///< served under /ui/; empty: none was built in
+  NotifyConfig notify;
   Config core;
   /// Of the machine's own time zone at this moment; asked at the start and before every Tick.
   std::function<std::int32_t()> utc_offset_s;

@@ -29,12 +29,14 @@ class LiveSite {
       const std::string& state = {},
       std::uint32_t finished_jobs_kept = 100,
       reclaim::Topology topology = {},
-      std::span<const DashboardFile> dashboard = {}
+      std::span<const DashboardFile> dashboard = {},
+      NotifyConfig notify = {}
   )
       : state_(state.empty() ? folder_.path() + "/state" : state),
         finished_jobs_kept_(finished_jobs_kept),
         topology_(std::move(topology)),
-        dashboard_(dashboard) {
+        dashboard_(dashboard),
+        notify_(std::move(notify)) {
     start();
   }
 
@@ -54,6 +56,7 @@ class LiveSite {
     config.core.max_finished_jobs_kept = finished_jobs_kept_;
     config.core.topology = topology_;
     config.dashboard = dashboard_;
+    config.notify = notify_;
     config.utc_offset_s = [this] {
       ++clock_looks_;
       return 0;
@@ -162,6 +165,7 @@ class LiveSite {
   std::uint32_t finished_jobs_kept_;
   reclaim::Topology topology_;
   std::span<const DashboardFile> dashboard_;
+  NotifyConfig notify_;
   std::atomic<std::uint32_t> clock_looks_ = 0;
   std::string url_;
   std::string fingerprint_;

@@ -546,11 +546,34 @@ TEST(Rights, a_foreign_job_is_as_unknown_as_none) {
         said(site.call("GET", std::string("/v1/jobs/1") + path, "", bob)), "not_found: no job 1"
     );
   EXPECT_EQ(site.call("POST", "/v1/jobs/1/stop", "{}", bob).status, 404);
+  EXPECT_EQ(
+      said(site.call("POST", "/v1/jobs", R"({"command": ["x"], "after": [{"job": "1"}]})", bob)),
+      "not_found: after[0]: no job 1"
+  );
   EXPECT_EQ(site.call("GET", "/v1/events?job=1", "", bob).status, 404);
   EXPECT_EQ(json::parse(site.call("GET", "/v1/jobs?all=1", "", bob).body)["jobs"].size(), 0u);
   EXPECT_EQ(json::parse(site.call("GET", "/v1/events", "", bob).body)["events"].size(), 0u);
   EXPECT_EQ(site.call("GET", "/v1/jobs/1", "", ann).status, 200);
   EXPECT_EQ(json::parse(site.call("GET", "/v1/jobs", "", ann).body)["jobs"].size(), 1u);
+}
+
+TEST(Rights, an_array_is_stopped_by_its_user_and_unknown_to_others) {
+  const LiveSite site;
+  site.add_base_image();
+  const std::string ann = site.make_token(R"({"kind":"user","user":"ann","lab":"lab-a"})");
+  const std::string bob = site.make_token(R"({"kind":"user","user":"bob","lab":"lab-b"})");
+  const std::string body = R"({"spec": {"command": ["x"]}, "indices": [1, 2, 5], "at_most": 1})";
+  const auto made = site.call("POST", "/v1/arrays", body, ann);
+  ASSERT_EQ(made.status, 201) << made.body;
+  const std::string id = json::parse(made.body)["array"];
+
+  EXPECT_EQ(
+      said(site.call("POST", "/v1/arrays/" + id + "/stop", "{}", bob)), "not_found: no array " + id
+  );
+  EXPECT_EQ(json::parse(site.call("GET", "/v1/jobs", "", bob).body)["jobs"].size(), 0u);
+  const json stopped = json::parse(site.call("POST", "/v1/arrays/" + id + "/stop", "{}", ann).body);
+  EXPECT_EQ(stopped["stopping"], 3u) << stopped;
+  EXPECT_EQ(json::parse(site.call("GET", "/v1/jobs", "", ann).body)["jobs"].size(), 0u);
 }
 
 TEST(Rights, a_machine_is_ordered_back_by_its_own_owners_alone) {

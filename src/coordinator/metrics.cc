@@ -5,7 +5,9 @@
 
 #include "coordinator/core.h"
 #include "coordinator/daemon_shell.h"
+#include "coordinator/notify_outbox.h"
 #include "io/metrics_page.h"
+#include "model/reclaim_order.h"
 #include "reclaim/evacuation.h"
 
 namespace rn::coordinator {
@@ -34,6 +36,7 @@ void render_jobs(Page& page, const Metrics& m) {
       "Jobs that wait for a machine with their last generation.",
       double(m.jobs_without_holder)
   );
+  page.gauge("reclaimnet_held_jobs", "Jobs that wait for other jobs.", double(m.jobs_held));
   page.gauge("reclaimnet_placing_jobs", "Jobs between probe and lease.", double(m.jobs_placing));
   page.gauge("reclaimnet_running_jobs", "Jobs with a live attempt.", double(m.jobs_running));
   page.counter("reclaimnet_attempts_crashed_total", "Attempts that crashed.", m.attempts_crashed);
@@ -57,6 +60,19 @@ void render_jobs(Page& page, const Metrics& m) {
       "reclaimnet_displacements_total", "kind=\"emergency\"", double(m.displacements_emergency)
   );
   page.value("reclaimnet_displacements_total", "kind=\"lost\"", double(m.displacements_lost));
+}
+
+void render_orders(Page& page, const Metrics& m) {
+  constexpr std::string_view kOrders = "reclaimnet_reclaim_orders_total";
+  page.head(kOrders, "counter", "Orders to take a node back from afar, by what became of them.");
+  page.value(kOrders, label("outcome", "given"), double(m.orders_given));
+  for (const OrderState ended :
+       {OrderState::kTaken, OrderState::kRefused, OrderState::kExpired, OrderState::kUnanswered})
+    page.value(
+        kOrders,
+        label("outcome", to_string(ended)),
+        double(m.orders_ended.at(static_cast<std::size_t>(ended)))
+    );
 }
 
 void render_transfers(Page& page, const Metrics& m) {
@@ -198,6 +214,21 @@ void render_gpus(Page& page, const std::vector<NodeView>& nodes) {
   });
 }
 
+void render_notifications(Page& page, const NotifyCounts& counts) {
+  page.counter("reclaimnet_notifications_sent_total", "Notifications taken.", counts.sent);
+  page.counter(
+      "reclaimnet_notifications_failed_total", "Tries that were not taken.", counts.failed
+  );
+  page.counter("reclaimnet_notifications_dropped_total", "Notifications given up.", counts.dropped);
+  page.counter(
+      "reclaimnet_notifications_held_back_total",
+      "Events that were told as a number, because they were many.",
+      counts.held
+  );
+  page.gauge("reclaimnet_notifications_waiting", "Not sent yet.", double(counts.waiting));
+  page.gauge("reclaimnet_notification_rules", "Rules of all users.", double(counts.rules));
+}
+
 void render_process(Page& page, const Shell& shell) {
   const auto counts = shell.store_counts();
   page.counter("reclaimnet_store_commits_total", "Transactions.", counts.commits);
@@ -317,10 +348,11 @@ void MetricsRecorder::see_reclaim(const ReclaimRow& row, bool counts) {
   }
 }
 
-std::string MetricsRecorder::render(const Shell& shell) const {
+std::string MetricsRecorder::render(const Shell& shell, const Outbox* notify) const {
   Page page;
   const Metrics m = shell.core().metrics();
   render_jobs(page, m);
+  render_orders(page, m);
   render_transfers(page, m);
   render_placement(page, m);
   page.head("reclaimnet_submit_to_start_seconds", "histogram", "From submit to the guest's start.");
@@ -354,6 +386,7 @@ std::string MetricsRecorder::render(const Shell& shell) const {
   for (const auto& [operation, count] : requests_)
     page.value("reclaimnet_http_requests_total", label("operation", operation), double(count));
   page.counter("reclaimnet_blobs_refused_total", "Uploads refused.", blobs_refused_);
+  render_notifications(page, notify == nullptr ? NotifyCounts{} : notify->counts());
   render_process(page, shell);
   return page.take();
 }

@@ -14,6 +14,7 @@
 
 namespace rn::coordinator {
 
+class Outbox;
 class Shell;
 
 /// Cumulative counts below fixed bounds, in seconds.
@@ -49,8 +50,8 @@ class MetricsRecorder {
 
   void count_blob_refused() { ++blobs_refused_; }
 
-  /// The whole page.
-  std::string render(const Shell& shell) const;
+  /// The whole page. `notify`: none while notifications are off.
+  std::string render(const Shell& shell, const Outbox* notify = nullptr) const;
 
  private:
   struct ReclaimSeen {

@@ -56,6 +56,10 @@ struct JobRow {
   bool stop_saves_first = false;
   std::uint32_t stop_deadline_ms = 0;
   bool is_going_home = false;  ///< the asked stop is a migrate-back
+  /// Not in the queue yet: it waits for others (core_waiting.h). Once false, it stays so.
+  bool is_held = false;
+  std::vector<AfterJob> waits_for;  ///< of spec.after what has not happened yet, with ids
+  Digest request{};  ///< of an array's first task: SHA-256 of what was asked with its key
 
   RN_FIELDS(
       JobRow,
@@ -72,7 +76,10 @@ struct JobRow {
       stop_end,
       stop_saves_first,
       stop_deadline_ms,
-      is_going_home
+      is_going_home,
+      is_held,
+      waits_for,
+      request
   )
 };
 

@@ -60,8 +60,20 @@ EventRow plain_event(const Write& write, const std::string& state) {
   return event;
 }
 
-bool is_about(const EventRow& event, const EventRow& plain) {
-  return plain.job.empty() ? event.job.empty() && event.node == plain.node : event.job == plain.job;
+std::string subject_of(const EventRow& event) {
+  return event.job.empty() ? "node " + event.node.str() : "job " + event.job.str();
+}
+
+/// By whom they are about, the places of the events among the writes, ascending.
+using EventPlaces = std::map<std::string, std::vector<std::size_t>>;
+
+EventPlaces places_of(const std::vector<Write>& writes) {
+  EventPlaces places;
+  for (std::size_t i = 0; i < writes.size(); ++i) {
+    const auto* event = std::get_if<AppendEvent>(&writes[i]);
+    if (event != nullptr) places[subject_of(event->row)].push_back(i);
+  }
+  return places;
 }
 
 }  // namespace
@@ -103,6 +115,7 @@ void replay(const EventRow& event, States& states) {
 
 void record_states(std::vector<Write>& writes, States& told, std::int64_t wall_ms) {
   std::map<std::string, std::size_t> newest;  // the event that tells of an earlier change
+  std::optional<EventPlaces> places;          // most outputs change no state
   const std::size_t size = writes.size();
   for (std::size_t i = 0; i < size; ++i) {
     const auto set = state_set_by(writes[i]);
@@ -111,20 +124,19 @@ void record_states(std::vector<Write>& writes, States& told, std::int64_t wall_m
     if (known == set->state) continue;
     known = set->state;
     if (planted("coordinator.ends_in_silence") && set->state.starts_with("ended")) continue;
+    if (!places) places = places_of(writes);
     EventRow plain = plain_event(writes[i], set->state);
+    std::vector<std::size_t>& about = (*places)[subject_of(plain)];
     const auto before = newest.find(set->name);
-    std::size_t at = before == newest.end() ? 0 : before->second + 1;
-    const auto fits = [&](const Write& write) {
-      const auto* event = std::get_if<AppendEvent>(&write);
-      return event != nullptr && is_about(event->row, plain);
-    };
-    while (at < writes.size() && !fits(writes[at])) ++at;
-    if (at == writes.size()) {
+    const std::size_t from = before == newest.end() ? 0 : before->second + 1;
+    auto at = std::lower_bound(about.begin(), about.end(), from);
+    if (at == about.end()) {
       plain.at_wall_ms = wall_ms;
+      at = about.insert(about.end(), writes.size());
       writes.emplace_back(AppendEvent{std::move(plain)});
     }
-    std::get<AppendEvent>(writes[at]).row.states[set->name] = set->state;
-    newest[set->name] = at;
+    std::get<AppendEvent>(writes[*at]).row.states[set->name] = set->state;
+    newest[set->name] = *at;
   }
 }
 

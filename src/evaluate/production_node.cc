@@ -223,7 +223,6 @@ void NodeSeat::sample() {
     seen.index = gpu.index;
     sampled.telemetry.gpus.push_back(seen);
   }
-  sampled.foreign_vram_mib.resize(facts_.gpus.size(), 0);
   feed(sampled);
 }
 

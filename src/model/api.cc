@@ -2,6 +2,7 @@
 #include "model/api.h"
 
 #include "model/codec_detail.h"
+#include "model/notify.h"
 #include "model/plan.h"
 
 namespace rn {
@@ -13,12 +14,21 @@ RN_INSTANTIATE_CODEC(api::RenewRequest)
 RN_INSTANTIATE_CODEC(api::RenewAnswer)
 RN_INSTANTIATE_CODEC(api::NodeInfo)
 RN_INSTANTIATE_CODEC(api::NodeList)
+RN_INSTANTIATE_CODEC(api::Notification)
+RN_INSTANTIATE_CODEC(api::NotifyAnswer)
+RN_INSTANTIATE_CODEC(api::NotifyConfirm)
+RN_INSTANTIATE_CODEC(api::NotifyList)
+RN_INSTANTIATE_CODEC(api::NotifyRequest)
+RN_INSTANTIATE_CODEC(api::NotifyRule)
 RN_INSTANTIATE_CODEC(api::Plan)
 RN_INSTANTIATE_CODEC(api::ReclaimList)
 RN_INSTANTIATE_CODEC(api::ReclaimRequest)
 RN_INSTANTIATE_CODEC(api::ReclaimOrders)
 RN_INSTANTIATE_CODEC(ReclaimOrder)
 RN_INSTANTIATE_CODEC(api::SubmitAnswer)
+RN_INSTANTIATE_CODEC(api::ArrayRequest)
+RN_INSTANTIATE_CODEC(api::ArrayAnswer)
+RN_INSTANTIATE_CODEC(api::ArrayStopped)
 RN_INSTANTIATE_CODEC(api::JobList)
 RN_INSTANTIATE_CODEC(api::StopRequest)
 RN_INSTANTIATE_CODEC(api::WhyAnswer)

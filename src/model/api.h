@@ -189,6 +189,41 @@ struct SubmitAnswer {
   RN_FIELDS(SubmitAnswer, job, is_repeat, warnings)
 };
 
+/// One job for each index, or none at all. They find theirs in SLURM_ARRAY_TASK_ID, and what else
+/// Slurm says of an array in SLURM_ARRAY_TASK_COUNT, _MIN, _MAX and SLURM_ARRAY_JOB_ID.
+struct ArrayRequest {
+  JobSpec spec;
+  std::vector<std::uint32_t> indices;  ///< ascending, 1000 at most
+  std::uint32_t at_most = 0;           ///< so many of them run at once; 0: no bound
+
+  RN_FIELDS(ArrayRequest, spec, indices, at_most)
+};
+
+struct ArrayJob {
+  JobId job;
+  std::uint64_t number = 0;
+  std::uint32_t index = 0;
+
+  RN_FIELDS(ArrayJob, job, number, index)
+};
+
+struct ArrayAnswer {
+  std::string array;            ///< its id
+  std::vector<ArrayJob> tasks;  ///< by index; of a repetition those that are still known
+  bool is_repeat = false;       ///< the same Idempotency-Key was answered before
+  std::vector<std::string> warnings;
+
+  RN_FIELDS(ArrayAnswer, array, tasks, is_repeat, warnings)
+};
+
+struct ArrayStopped {
+  std::string array;
+  std::uint32_t stopping = 0;  ///< tasks that were not over
+  std::uint32_t over = 0;
+
+  RN_FIELDS(ArrayStopped, array, stopping, over)
+};
+
 struct JobList {
   std::vector<Job> jobs;  ///< newest first
 

@@ -2,10 +2,6 @@
 #include "model/codec.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <numeric>
-#include <utility>
 
 #include "model/checkpoint.h"
 #include "model/codec_detail.h"
@@ -117,169 +113,29 @@ Error at_field(const std::string& path, const std::string& what) {
       ErrorCode::kInvalid, (path.empty() ? std::string("document") : path) + ": " + what, ""};
 }
 
-// ---- writing
-
-namespace {
-
-/// CBOR's major types, RFC 8949 section 3.1.
-constexpr std::uint8_t kUnsigned = 0x00;
-constexpr std::uint8_t kNegative = 0x20;
-constexpr std::uint8_t kByteString = 0x40;
-constexpr std::uint8_t kTextString = 0x60;
-constexpr std::uint8_t kList = 0x80;
-constexpr std::uint8_t kMap = 0xa0;
-constexpr char kFalse = '\xf4';
-constexpr char kTrue = '\xf5';
-constexpr char kNull = '\xf6';
-
-/// Letters and signs that stand in a JSON string as they are, and need no look at their encoding.
-bool is_plain(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) {
-    return c >= ' ' && c <= '~' && c != '"' && c != '\\';
-  });
+json write_bytes(BlobView bytes, Format format, bool as_hex) {
+  if (format == Format::kBinary) return json::binary(Blob(bytes.begin(), bytes.end()));
+  return as_hex ? to_hex(bytes) : to_base64(bytes);
 }
 
-std::string dumped(const json& document) {
+json write_text(std::string_view text) {
+  return text;
+}
+
+json write_texts(const std::map<std::string, std::string>& texts) {
+  return texts;
+}
+
+void put_field(json& document, std::string_view name, json&& value) {
+  document[std::string(name)] = std::move(value);
+}
+
+std::string to_text(const json& document) {
   return document.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-template <class T>
-void append_decimal(std::string& out, T value) {
-  std::array<char, 24> digits;
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-  out.append(digits.data(), end);
-}
-
-}  // namespace
-
-FieldOrder::FieldOrder(std::initializer_list<std::string_view> names) : order_(names.size()) {
-  std::iota(order_.begin(), order_.end(), std::uint8_t{0});
-  std::sort(order_.begin(), order_.end(), [&](std::uint8_t a, std::uint8_t b) {
-    return names.begin()[a] < names.begin()[b];
-  });
-}
-
-void Writer::head(std::uint8_t kind, std::uint64_t value) {
-  int bytes = 0;
-  std::uint8_t first = kind;
-  if (value < 24) {
-    first |= static_cast<std::uint8_t>(value);
-  } else {
-    const int log = value <= 0xff ? 0 : value <= 0xffff ? 1 : value <= 0xffff'ffff ? 2 : 3;
-    first |= static_cast<std::uint8_t>(24 + log);
-    bytes = 1 << log;
-  }
-  out_.push_back(static_cast<char>(first));
-  while (bytes-- > 0) out_.push_back(static_cast<char>(value >> (8 * bytes) & 0xff));
-}
-
-void Writer::text(std::string_view value) {
-  if (format_ == Format::kBinary) {
-    head(kTextString, value.size());
-    out_.append(value);
-  } else if (is_plain(value)) {
-    out_.push_back('"');
-    out_.append(value);
-    out_.push_back('"');
-  } else {
-    out_.append(dumped(value));
-  }
-}
-
-void Writer::bytes(BlobView value, bool as_hex) {
-  if (format_ == Format::kText) return text(as_hex ? to_hex(value) : to_base64(value));
-  head(kByteString, value.size());
-  out_.append(value.begin(), value.end());
-}
-
-void Writer::number(std::uint64_t value) {
-  if (format_ == Format::kText) return append_decimal(out_, value);
-  head(kUnsigned, value);
-}
-
-void Writer::number(std::int64_t value) {
-  if (format_ == Format::kText) return append_decimal(out_, value);
-  if (value >= 0) return head(kUnsigned, static_cast<std::uint64_t>(value));
-  head(kNegative, static_cast<std::uint64_t>(-1 - value));
-}
-
-void Writer::number(double value) {
-  if (format_ == Format::kText) {
-    out_.append(dumped(value));
-  } else {
-    json::to_cbor(value, nlohmann::detail::output_adapter<char>(out_));
-  }
-}
-
-void Writer::boolean(bool value) {
-  if (format_ == Format::kText) {
-    out_.append(value ? "true" : "false");
-  } else {
-    out_.push_back(value ? kTrue : kFalse);
-  }
-}
-
-void Writer::null() {
-  if (format_ == Format::kText) {
-    out_.append("null");
-  } else {
-    out_.push_back(kNull);
-  }
-}
-
-void Writer::texts(const std::map<std::string, std::string>& value) {
-  const bool is_text = format_ == Format::kText;
-  if (is_text) {
-    out_.push_back('{');
-  } else {
-    head(kMap, value.size());
-  }
-  bool is_first = true;
-  for (const auto& [name, words] : value) {
-    if (is_text && !std::exchange(is_first, false)) out_.push_back(',');
-    key(name);
-    text(words);
-  }
-  if (is_text) out_.push_back('}');
-}
-
-void Writer::begin_list(std::size_t count) {
-  if (format_ == Format::kText) {
-    out_.push_back('[');
-  } else {
-    head(kList, count);
-  }
-}
-
-void Writer::next_element(std::size_t index) {
-  if (format_ == Format::kText && index > 0) out_.push_back(',');
-}
-
-void Writer::end_list() {
-  if (format_ == Format::kText) out_.push_back(']');
-}
-
-void Writer::key(std::string_view name) {
-  text(name);
-  if (format_ == Format::kText) out_.push_back(':');
-}
-
-void Writer::end_fields(std::span<const std::size_t> starts, const FieldOrder& order) {
-  const std::size_t begin = starts.front();
-  sorted_.assign(out_, begin);
-  out_.resize(begin);
-  const bool is_text = format_ == Format::kText;
-  if (is_text) {
-    out_.push_back('{');
-  } else {
-    head(kMap, order.order().size());
-  }
-  bool is_first = true;
-  for (const std::uint8_t i : order.order()) {
-    if (is_text && !std::exchange(is_first, false)) out_.push_back(',');
-    out_.append(sorted_, starts[i] - begin, starts[i + 1] - starts[i]);
-  }
-  if (is_text) out_.push_back('}');
+Blob to_binary(const json& document) {
+  return json::to_cbor(document);
 }
 
 Result<Blob> blob_from(const json& document, const std::string& path) {
@@ -435,6 +291,13 @@ Status FieldReader::finish() {
     return fail(error);
   }
   return {};
+}
+
+json envelope_of(std::string_view word, json&& body) {
+  json envelope;
+  envelope["type"] = word;
+  envelope["body"] = std::move(body);
+  return envelope;
 }
 
 Result<Opened> open_envelope(const json& envelope, std::span<const std::string_view> names) {

@@ -8,13 +8,10 @@
 #include <array>
 #include <concepts>
 #include <cstdint>
-#include <initializer_list>
 #include <limits>
 #include <map>
 #include <optional>
 #include <span>
-#include <string>
-#include <string_view>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -69,118 +66,51 @@ Result<Blob> blob_from(const json& document, const std::string& path);
 // What does not depend on the type stands in codec.cc: the templates below are compiled for every
 // structure, and how much stands in them decides what a build costs.
 
-/// The fields of a structure in the order of their names: equal values give equal bytes, and the
-/// ones that a sorted map of them would give.
-class FieldOrder {
- public:
-  FieldOrder(std::initializer_list<std::string_view> names);
-
-  std::span<const std::uint8_t> order() const { return order_; }
-
- private:
-  std::vector<std::uint8_t> order_;
-};
-
-/// A document as it grows: no tree is built of it.
-class Writer {
- public:
-  explicit Writer(Format format) : format_(format) {}
-
-  void text(std::string_view value);
-  void bytes(BlobView value, bool as_hex);
-  void number(std::uint64_t value);
-  void number(std::int64_t value);
-  void number(double value);
-  void boolean(bool value);
-  void null();
-  void texts(const std::map<std::string, std::string>& value);
-
-  /// Elements follow, each after next_element(), then end_list().
-  void begin_list(std::size_t count);
-  void next_element(std::size_t index);
-  void end_list();
-
-  /// Behind fields, each a key and a value, of a structure: `starts` is where each of them begins
-  /// in the order in which they were written, and their end.
-  void key(std::string_view name);
-  void end_fields(std::span<const std::size_t> starts, const FieldOrder& order);
-
-  std::size_t size() const { return out_.size(); }
-
-  std::string take() { return std::move(out_); }
-
-  Blob take_binary() const { return Blob(out_.begin(), out_.end()); }
-
- private:
-  void head(std::uint8_t kind, std::uint64_t value);
-
-  Format format_;
-  std::string out_;
-  std::string sorted_;  ///< used again and again
-};
+json write_bytes(BlobView bytes, Format format, bool as_hex);
+json write_text(std::string_view text);
+json write_texts(const std::map<std::string, std::string>& texts);
+void put_field(json& document, std::string_view name, json&& value);
+std::string to_text(const json& document);
+Blob to_binary(const json& document);
 
 template <class T>
-void put(Writer& out, const T& value);
+json write(const T& value, Format format);
 
 template <class T>
-void put_field(Writer& out, std::size_t*& start, std::string_view name, const T& value) {
-  *start++ = out.size();
-  out.key(name);
-  put(out, value);
+void write_field(json& document, std::string_view name, const T& value, Format format) {
+  put_field(document, name, write(value, format));
 }
 
 template <class T>
-void put_fields(Writer& out, const T& value) {
-  T::with_fields([&](const auto&... f) {
-    static const FieldOrder kOrder({f.name...});
-    std::array<std::size_t, sizeof...(f) + 1> starts;
-    std::size_t* start = starts.data();
-    (put_field(out, start, f.name, value.*(f.member)), ...);
-    *start = out.size();
-    out.end_fields(starts, kOrder);
-  });
-}
-
-template <class T>
-void put(Writer& out, const T& value) {
+json write(const T& value, Format format) {
   if constexpr (Described<T>) {
-    put_fields(out, value);
+    json document = json::object();
+    T::with_fields([&](const auto&... f) {
+      (write_field(document, f.name, value.*(f.member), format), ...);
+    });
+    return document;
   } else if constexpr (Enumerated<T>) {
-    out.text(to_string(value));
+    return write_text(to_string(value));
   } else if constexpr (IsStrongId<T>::value) {
-    out.text(value.str());
+    return write_text(value.str());
   } else if constexpr (std::is_same_v<T, LeaseEpoch>) {
-    out.text(to_string(value));
+    return write_text(to_string(value));
   } else if constexpr (std::is_same_v<T, std::string>) {
-    out.text(value);
+    return write_text(value);
   } else if constexpr (std::is_same_v<T, std::map<std::string, std::string>>) {
-    out.texts(value);
+    return write_texts(value);
   } else if constexpr (std::is_same_v<T, Digest>) {
-    out.bytes(value, true);
+    return write_bytes(value, format, true);
   } else if constexpr (std::is_same_v<T, Blob>) {
-    out.bytes(value, false);
+    return write_bytes(value, format, false);
   } else if constexpr (IsVector<T>::value) {
-    out.begin_list(value.size());
-    for (std::size_t i = 0; i < value.size(); ++i) {
-      out.next_element(i);
-      put<typename T::value_type>(out, value[i]);
-    }
-    out.end_list();
+    json list = json::array();
+    for (const auto& element : value) list.push_back(write(element, format));
+    return list;
   } else if constexpr (IsOptional<T>::value) {
-    if (value) {
-      put(out, *value);
-    } else {
-      out.null();
-    }
-  } else if constexpr (std::is_same_v<T, bool>) {
-    out.boolean(value);
-  } else if constexpr (std::floating_point<T>) {
-    out.number(static_cast<double>(value));
-  } else if constexpr (std::is_unsigned_v<T>) {
-    out.number(static_cast<std::uint64_t>(value));
+    return value ? write(*value, format) : json(nullptr);
   } else {
-    static_assert(std::signed_integral<T>, "codec: unsupported field type");
-    out.number(static_cast<std::int64_t>(value));
+    return json(value);  // numbers, bool
   }
 }
 
@@ -332,6 +262,8 @@ Status read(const json& document, T& out, const std::string& path, Unknown unkno
   }
 }
 
+json envelope_of(std::string_view word, json&& body);
+
 /// The index of the message's type in `names`, and its body, which stays the envelope's.
 struct Opened {
   std::size_t index;
@@ -341,28 +273,13 @@ struct Opened {
 /// kInvalid for what is no envelope, kUnsupported for an unknown type.
 Result<Opened> open_envelope(const json& envelope, std::span<const std::string_view> names);
 
-/// {"type": word, "body": {...}} of a variant whose alternatives' words stand in `names`, in CBOR,
-/// with "number" beside them if there is one.
+/// {"type": word, "body": {...}} of a variant whose alternatives' words stand in `names`.
 template <class Variant>
-Blob write_variant(
-    const Variant& value,
-    std::span<const std::string_view> names,
-    std::optional<std::uint64_t> number = std::nullopt
-) {
-  static const FieldOrder kNumbered({"body", "number", "type"});
-  static const FieldOrder kPlain({"body", "type"});
-  Writer out(Format::kBinary);
-  std::array<std::size_t, 4> starts;
-  std::size_t* start = starts.data();
-  *start++ = out.size();
-  out.key("body");
-  std::visit([&](const auto& body) { put(out, body); }, value);
-  if (number) put_field(out, start, "number", *number);
-  put_field(out, start, "type", std::string(names[value.index()]));
-  *start = out.size();
-  const std::size_t used = number ? 4 : 3;
-  out.end_fields(std::span(starts).first(used), number ? kNumbered : kPlain);
-  return out.take_binary();
+json write_variant(const Variant& value, std::span<const std::string_view> names) {
+  return envelope_of(
+      names[value.index()],
+      std::visit([](const auto& body) { return write(body, Format::kBinary); }, value)
+  );
 }
 
 template <class Variant, std::size_t I = 0>
@@ -388,15 +305,8 @@ Result<Variant> read_variant(const json& envelope, std::span<const std::string_v
 namespace rn {
 
 template <class T>
-std::string to_json(const T& value) {
-  detail::Writer out(detail::Format::kText);
-  detail::put(out, value);
-  return out.take();
-}
-
-template <class T>
 nlohmann::json to_document(const T& value) {
-  return nlohmann::json::parse(to_json(value));
+  return detail::write(value, detail::Format::kText);
 }
 
 template <class T>
@@ -407,6 +317,11 @@ Result<T> from_document(const nlohmann::json& document, Unknown unknown) {
 }
 
 template <class T>
+std::string to_json(const T& value) {
+  return detail::to_text(to_document(value));
+}
+
+template <class T>
 Result<T> from_json(std::string_view text, Unknown unknown) {
   RN_TRY(const nlohmann::json document, parse_json(text));
   return from_document<T>(document, unknown);
@@ -414,9 +329,7 @@ Result<T> from_json(std::string_view text, Unknown unknown) {
 
 template <class T>
 Blob to_cbor(const T& value) {
-  detail::Writer out(detail::Format::kBinary);
-  detail::put(out, value);
-  return out.take_binary();
+  return detail::to_binary(detail::write(value, detail::Format::kBinary));
 }
 
 template <class T>

@@ -95,6 +95,25 @@ inline bool saves_when_told(const CheckpointSpec& spec) {
   return !spec.is_stateless && ((spec.is_told && has_signal) || is_told_by_word(spec));
 }
 
+/// What must have become of a job before one that names it may begin.
+enum class AfterWhen : std::uint8_t {
+  kOk,      ///< it has succeeded
+  kFail,    ///< it has ended, and not succeeded
+  kAny,     ///< it has ended
+  kStarted  ///< it has begun to run, or ended
+};
+RN_ENUM(AfterWhen, "ok", "fail", "any", "started")
+
+/// A job of the same user's that is waited for (ADR 0021).
+struct AfterJob {
+  std::string job;  ///< its id or number, or an array's id: all of its tasks
+  AfterWhen when = AfterWhen::kOk;
+
+  RN_FIELDS(AfterJob, job, when)
+};
+
+inline constexpr std::size_t kAfterMax = 64;  ///< jobs that one waits for
+
 /// What a user submits. Every field may be left out.
 struct JobSpec {
   std::string name;
@@ -114,6 +133,7 @@ struct JobSpec {
   std::uint32_t orphan_limit_s = 1800;
   std::uint32_t max_restarts = 20;     ///< crashes, not displacements
   std::vector<std::string> only_labs;  ///< trust group; empty = any
+  std::vector<AfterJob> after;         ///< it is not placed before all of this has happened
 
   RN_FIELDS(
       JobSpec,
@@ -132,7 +152,8 @@ struct JobSpec {
       notice_s,
       orphan_limit_s,
       max_restarts,
-      only_labs
+      only_labs,
+      after
   )
 };
 
@@ -170,6 +191,19 @@ constexpr bool is_terminal(JobState s) {
 /// True if a job may go from one state to the other (I12). Repetition is legal.
 bool may_follow(JobState from, JobState to);
 
+/// Jobs of one submit that differ by their index; each of them is a task of the array.
+struct ArrayTask {
+  std::string array;  ///< "a-" and 16 hex digits
+  std::uint32_t index = 0;
+  std::uint32_t tasks = 0;         ///< of the whole array
+  std::uint32_t at_most = 0;       ///< so many run at once; 0: no bound
+  std::uint64_t first_number = 0;  ///< of the first task's job; as a number it names the array
+
+  RN_FIELDS(ArrayTask, array, index, tasks, at_most, first_number)
+};
+
+inline constexpr std::size_t kArrayTasksMax = 1000;  ///< each is a job of its own
+
 struct Job {
   JobId id;
   std::uint64_t number = 0;  ///< short alias for people and Slurm's habits
@@ -191,6 +225,7 @@ struct Job {
   GenerationRef previous;           ///< the one before it
   bool is_degraded = false;         ///< only volatile nodes were left; said to the user
   Digest outputs{};                 ///< listing of published outputs in the blob store; zero = none
+  std::optional<ArrayTask> array;   ///< none: a job of its own
 
   RN_FIELDS(
       Job,
@@ -213,7 +248,8 @@ struct Job {
       durable,
       previous,
       is_degraded,
-      outputs
+      outputs,
+      array
   )
 };
 

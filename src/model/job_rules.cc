@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <functional>
 #include <string_view>
 
 #include "base/fs.h"
@@ -18,6 +19,7 @@ constexpr std::size_t kJobVariables = 512;
 constexpr std::size_t kJobTextBytes = 64 << 10;
 constexpr std::size_t kJobGlobs = 128;
 constexpr std::size_t kJobNameBytes = 128;
+constexpr std::size_t kJobRefBytes = 64;
 
 tl::unexpected<Error> wrong_job(std::string message, std::string hint = {}) {
   return fail(ErrorCode::kInvalid, std::move(message), std::move(hint));
@@ -196,6 +198,31 @@ Status check_checkpoint(const CheckpointSpec& c) {
   return {};
 }
 
+Status check_after(const std::vector<AfterJob>& after) {
+  if (after.size() > kAfterMax)
+    return wrong_job(
+        "after: more than " + std::to_string(kAfterMax) + " jobs",
+        "let one job wait for them, and this one for that"
+    );
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    const std::string at = "after[" + std::to_string(i) + "]";
+    const std::string& name = after[i].job;
+    const bool is_name = !name.empty() && name.size() <= kJobRefBytes &&
+                         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+                           return std::isalnum(c) || c == '-';
+                         });
+    if (!is_name)
+      return wrong_job(
+          at + ".job: expected the id or number of a job", "`reclaim ps --all` lists the jobs"
+      );
+    for (std::size_t before = 0; before < i; ++before) {
+      if (after[before] == after[i])
+        return wrong_job(at + ": says the same as after[" + std::to_string(before) + "]");
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_spec(const JobSpec& spec) {
@@ -217,6 +244,24 @@ Status check_spec(const JobSpec& spec) {
   if (spec.max_restarts > 1000) return wrong_job("max_restarts: more than 1000");
   if (spec.peers.size() > 64) return wrong_job("peers: more than 64");
   if (spec.only_labs.size() > 256) return wrong_job("only_labs: more than 256");
+  return check_after(spec.after);
+}
+
+Status check_indices(const std::vector<std::uint32_t>& indices) {
+  if (indices.empty())
+    return wrong_job("indices: an array has a task at least", "submit it without an array");
+  if (indices.size() > kArrayTasksMax)
+    return wrong_job(
+        "indices: more than " + std::to_string(kArrayTasksMax) + " tasks, each a job of its own",
+        "submit it in pieces, or let each task do a part of the work"
+    );
+  const auto unordered =
+      std::adjacent_find(indices.begin(), indices.end(), std::greater_equal<std::uint32_t>());
+  if (unordered != indices.end())
+    return wrong_job(
+        "indices: " + std::to_string(*unordered) + " is not below the one behind it",
+        "list each once, in ascending order"
+    );
   return {};
 }
 

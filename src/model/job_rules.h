@@ -15,6 +15,9 @@ namespace rn {
 /// it takes the job.
 Status check_spec(const JobSpec& spec);
 
+/// What is wrong with an array's indices; as check_spec.
+Status check_indices(const std::vector<std::uint32_t>& indices);
+
 /// For a sentence: some 200 bytes of them, or "none yet".
 std::string few_of(const std::vector<std::string_view>& names);
 

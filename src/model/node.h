@@ -92,9 +92,9 @@ struct GpuTelemetry {
   std::uint64_t memory_reserved_mib = 0;  ///< the driver's own: not in use, and not to be had
   std::int32_t temperature_c = 0;
   std::uint64_t power_mw = 0;
-  std::uint32_t foreign_processes =
-      0;  ///< processes that are not our guests: the GPU is busy while there are any
-  bool is_wedged = false;  ///< could not be verified free after a reclaim
+  std::uint32_t foreign_processes = 0;  ///< that are not our guests'
+  std::uint64_t foreign_vram_mib = 0;   ///< of those processes, as far as the driver says it
+  bool is_wedged = false;               ///< could not be verified free after a reclaim
 
   RN_FIELDS(
       GpuTelemetry,
@@ -105,6 +105,7 @@ struct GpuTelemetry {
       temperature_c,
       power_mw,
       foreign_processes,
+      foreign_vram_mib,
       is_wedged
   )
 };
@@ -229,6 +230,12 @@ inline bool is_gpu_lent(const Contract& contract, std::uint32_t index) {
     if (lent == index) return true;
   }
   return false;
+}
+
+/// Whether its owner uses a GPU by the contract's own rule; pure.
+inline bool is_owners_own(const Contract& contract, const GpuTelemetry& gpu) {
+  const std::uint64_t tolerated_mib = contract.idle.foreign_vram_mib;
+  return tolerated_mib == 0 ? gpu.foreign_processes > 0 : gpu.foreign_vram_mib > tolerated_mib;
 }
 
 /// What all guests together may have of the node's cores.

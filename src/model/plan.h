@@ -23,6 +23,15 @@ RN_ENUM(PlanVerdict, "now", "waits", "never")
 enum class PlanFit : std::uint8_t { kFits, kNotNow, kNever };
 RN_ENUM(PlanFit, "fits", "not_now", "never")
 
+/// How near to a job those are that an estimate stands on, the nearest first: of the same user,
+/// image and command (but for its numbers); of this user and image; of this image; all.
+enum class Likeness : std::uint8_t { kCommand, kUserAndImage, kImage, kSite };
+RN_ENUM(Likeness, "command", "user_and_image", "image", "site")
+
+/// What of a job is estimated, in this unit.
+enum class Estimated : std::uint8_t { kDuration, kCheckpoint };
+RN_ENUM(Estimated, "duration_s", "checkpoint_mib")
+
 namespace api {
 
 /// A node as placement sees it for this one job.
@@ -67,6 +76,20 @@ struct PlanCandidate {
   )
 };
 
+/// What jobs like it used that have ended well.
+struct PlanEstimate {
+  Estimated of = Estimated::kDuration;
+  Likeness likeness = Likeness::kSite;
+  std::uint32_t jobs = 0;         ///< that it stands on; where they are too few: that there are
+  std::uint32_t jobs_needed = 0;  ///< fewer say nothing
+  double share = 0;               ///< of such jobs within the interval
+  std::optional<double> low;
+  std::optional<double> typical;
+  std::optional<double> high;
+
+  RN_FIELDS(PlanEstimate, of, likeness, jobs, jobs_needed, share, low, typical, high)
+};
+
 /// For a range, what is said is from the nodes that would be asked now, or if there are none from
 /// all that could run it.
 struct Plan {
@@ -76,6 +99,7 @@ struct Plan {
   std::optional<double> starts_in_s;  ///< as PlanCandidate has it, of the first node that could
   double horizon_s = 0;               ///< over which it is forecast: the job's run
   bool is_horizon_assumed = false;    ///< the job does not say how long it may run
+  bool is_horizon_estimated = false;  ///< then: it is the upper end of what jobs like it ran
   double interruptions_least = 0;
   double interruptions_most = 0;
   std::uint32_t notice_wanted_s = 0;
@@ -83,6 +107,7 @@ struct Plan {
   std::uint32_t notice_most_s = 0;
   std::vector<std::string> warnings;      ///< what it asks for and gets less of
   std::vector<PlanCandidate> candidates;  ///< as they rank; then who could, then who never can
+  std::vector<PlanEstimate> estimates;    ///< one for each Estimated
 
   RN_FIELDS(
       Plan,
@@ -92,13 +117,15 @@ struct Plan {
       starts_in_s,
       horizon_s,
       is_horizon_assumed,
+      is_horizon_estimated,
       interruptions_least,
       interruptions_most,
       notice_wanted_s,
       notice_least_s,
       notice_most_s,
       warnings,
-      candidates
+      candidates,
+      estimates
   )
 };
 

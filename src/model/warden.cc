@@ -31,7 +31,7 @@ constexpr std::array<std::string_view, std::variant_size_v<Request>> kRequests =
     "set_transfers",
     "tell_guest"};
 /// Mounting over one of these, or below one, would replace what the image or the kernel provides.
-constexpr std::array<std::string_view, 18> kSystemFolders = {
+constexpr std::array<std::string_view, 19> kSystemFolders = {
     "bin",
     "boot",
     "dev",
@@ -43,6 +43,7 @@ constexpr std::array<std::string_view, 18> kSystemFolders = {
     "proc",
     "reclaim",
     "reclaim-init",
+    "reclaim-slurm",
     "run",
     "sbin",
     "sys",
@@ -88,7 +89,9 @@ bool is_owner_only(const Request& request) {
 }
 
 Blob encode(const NumberedRequest& request) {
-  return detail::write_variant(request.request, kRequests, request.number);
+  nlohmann::json envelope = detail::write_variant(request.request, kRequests);
+  envelope["number"] = request.number;
+  return detail::to_binary(envelope);
 }
 
 Result<NumberedRequest> decode_request(BlobView bytes) {
@@ -104,7 +107,7 @@ Result<NumberedRequest> decode_request(BlobView bytes) {
 }
 
 Blob encode(const Reply& reply) {
-  return detail::write_variant(reply, kReplies);
+  return detail::to_binary(detail::write_variant(reply, kReplies));
 }
 
 Result<Reply> decode_reply(BlobView bytes) {

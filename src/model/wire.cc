@@ -59,7 +59,7 @@ std::string_view name_of(const Message& message) {
 }
 
 Blob encode(const Message& message) {
-  return detail::write_variant(message, kNames);
+  return detail::to_binary(detail::write_variant(message, kNames));
 }
 
 Result<Message> decode(BlobView bytes) {

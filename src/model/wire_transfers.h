@@ -33,7 +33,7 @@ struct TransferReport {
   LeaseEpoch epoch;
   NodeId peer;
   TransferKind kind = TransferKind::kCheckpoint;
-  std::uint64_t bytes_left = 0;   ///< that the peer does not have yet
+  std::uint64_t bytes_left = 0;  ///< that the peer does not have yet
   /// Else as much as is expected: the peer has not said what it has, and a save with which it began
   /// is not whole.
   bool is_size_known = false;

@@ -228,6 +228,7 @@ class HazardModel {
       const Subject& subject, const Posteriors& known, const Stretch& now, HazardExplanation& out
   ) const;
   std::string prior_of(const Subject& subject, std::int64_t at_ms) const;
+  std::vector<double> week_of(const Subject& subject, std::int64_t at_ms) const;
 
   HazardParameters parameters_;
   CampusHazard campus_;

@@ -192,6 +192,9 @@ struct HazardExplanation {
   double base_events = 0;  ///< departures of the whole campus behind `base_per_hour`
   std::string prior;       ///< one sentence: what stands in for what is not known of the node
   NodeHistory history;     ///< as counted since it joined; the model does not fill it in
+  /// For each hour of the week, local, from Monday 00:00 on: departures an hour if it is lent then,
+  /// whatever its age, who is at it and what these days are like.
+  std::vector<double> week_per_hour;
 
   RN_FIELDS(
       HazardExplanation,
@@ -207,7 +210,8 @@ struct HazardExplanation {
       announced,
       base_events,
       prior,
-      history
+      history,
+      week_per_hour
   )
 };
 

@@ -122,6 +122,30 @@ TEST(Hazard, knows_the_hour_of_the_week_and_smooths_it_over_its_neighbours) {
   );
 }
 
+TEST(Hazard, its_explanation_has_each_hour_of_the_week_by_what_lasts) {
+  HazardModel model;
+  for (int day = 0; day < 56; ++day) {  // comes on Mondays at half past nine
+    model.lend(node(0), kLab, wall(day * kDayMs));
+    if (day % 7 == 0)
+      model.reclaimed(node(0), wall(day * kDayMs + 9 * kHourMs + 30 * kMinuteMs));
+    else
+      model.advance(node(0), wall((day + 1) * kDayMs));
+  }
+  const WallTime thursday = wall(59 * kDayMs + 15 * kHourMs + 30 * kMinuteMs);
+
+  const HazardExplanation why = model.why(node(0), kLab, thursday);
+
+  ASSERT_EQ(why.week_per_hour.size(), kHoursOfWeek);
+  EXPECT_GT(why.week_per_hour[9], 1.2 * why.week_per_hour[9 + 24]);
+  EXPECT_GT(why.week_per_hour[9], 1.5 * why.week_per_hour[15]);
+  double now = why.base_per_hour;
+  for (const HazardFactor& factor : why.factors) {
+    const bool is_of_today = factor.name == "age" || factor.name.ends_with("these hours");
+    if (!is_of_today) now *= factor.value;
+  }
+  EXPECT_NEAR(why.week_per_hour[3 * 24 + 15], now, 1e-9);
+}
+
 TEST(Hazard, hours_of_the_week_are_local) {
   EXPECT_EQ(hour_of_week(wall(0), 0), 0u);
   EXPECT_EQ(hour_of_week(wall(-1), 0), 167u);

@@ -210,6 +210,20 @@ std::string HazardModel::prior_of(const Subject& asked, std::int64_t at_ms) cons
   );
 }
 
+/// What lasts, hour by hour.
+std::vector<double> HazardModel::week_of(const Subject& asked, std::int64_t at_ms) const {
+  const double base_per_hour = base(weight(at_ms)).mean() * 3600;
+  std::vector<double> week;
+  for (std::size_t hour = 0; hour < kHoursOfWeek; ++hour) {
+    const Stretch part{.from_ms = at_ms, .to_ms = at_ms + 1, .hour = hour};
+    const Posteriors known = posteriors(asked.node, *asked.lab, part, at_ms);
+    double rate = base_per_hour;
+    for (const Factor lasting : {kHour, kLab, kLabHour, kNode}) rate *= known[lasting]->mean();
+    week.push_back(rate);
+  }
+  return week;
+}
+
 HazardExplanation HazardModel::why(const NodeId& id, const LabId& lab, WallTime at) const {
   const Subject asked = subject(id, lab, to_ms(at));
   const std::int64_t at_ms = std::max(to_ms(at), asked.node.lent_since_ms);
@@ -233,6 +247,7 @@ HazardExplanation HazardModel::why(const NodeId& id, const LabId& lab, WallTime 
   out.base_events = campus_.base.events / weight(at_ms);
   out.announced = 1 - unannounced_share(asked, at_ms);
   out.prior = prior_of(asked, at_ms);
+  out.week_per_hour = week_of(asked, at_ms);
   if (asked.node.leaves_at_ms != 0) {
     out.leaves_in_s = std::max(0.0, static_cast<double>(asked.node.leaves_at_ms - at_ms) / 1000);
   }

@@ -79,9 +79,7 @@ GpuCount count_gpus(const Demand& demand, const Candidate& c) {
       const std::uint64_t not_free_mib = live.memory_used_mib + live.memory_reserved_mib;
       if (live.is_wedged) {
         ++count.wedged;
-      } else if (live.foreign_processes > 0 &&
-                 (c.contract->idle.foreign_vram_mib == 0 ||
-                  live.memory_used_mib > c.contract->idle.foreign_vram_mib)) {
+      } else if (is_owners_own(*c.contract, live)) {
         ++count.foreign;
       } else if (not_free_mib + demand.resources.gpu_memory_mib > gpu.memory_mib) {
         ++count.short_of;

@@ -84,17 +84,24 @@ TEST(Judge, live_free_memory_counts_not_the_size_on_the_box) {
 TEST(Judge, foreign_processes_below_the_contracts_limit_are_tolerated) {
   Site site;
   auto& node = site.add("n", "a", {a_gpu(0, 24'576)});
-  node.telemetry.gpus[0] = {.index = 0, .memory_used_mib = 300, .foreign_processes = 1};
+  GpuTelemetry& gpu = node.telemetry.gpus[0];
+  gpu = {.index = 0, .memory_used_mib = 900, .foreign_processes = 1, .foreign_vram_mib = 300};
   node.contract.idle.foreign_vram_mib = 500;
 
-  EXPECT_EQ(judge(a_demand(1), site.candidates[0]).fit, Fit::kFits);
+  EXPECT_EQ(judge(a_demand(1), site.candidates[0]).fit, Fit::kFits) << "600 are not the owner's";
+  gpu.foreign_vram_mib = 501;
+  EXPECT_EQ(judge(a_demand(1), site.candidates[0]).fit, Fit::kNotNow);
 }
 
 TEST(Judge, what_the_driver_keeps_for_itself_is_not_free_and_not_the_owners) {
   Site site;
   auto& node = site.add("n", "a", {a_gpu(0, 81'559)});
   node.telemetry.gpus[0] = {
-      .index = 0, .memory_used_mib = 300, .memory_reserved_mib = 480, .foreign_processes = 1};
+      .index = 0,
+      .memory_used_mib = 300,
+      .memory_reserved_mib = 480,
+      .foreign_processes = 1,
+      .foreign_vram_mib = 300};
   node.contract.idle.foreign_vram_mib = 500;
 
   EXPECT_EQ(judge(a_demand(1, 80'779), site.candidates[0]).fit, Fit::kFits);

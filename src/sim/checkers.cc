@@ -93,6 +93,7 @@ void Checkers::on_job(const coordinator::JobRow& row) {
   if (row.job.durable.generation != 0 && !history.accepted.contains(row.job.durable.manifest))
     world_.violate("I5", row.job.id.str() + " calls a generation durable that has no row");
   if (is_terminal(row.job.state) && history.state != row.job.state) check_end(row);
+  check_waits(row);
   history.is_known = true;
   history.state = row.job.state;
   history.data = row.job.spec.data;
@@ -107,6 +108,68 @@ void Checkers::on_job(const coordinator::JobRow& row) {
     attempt.is_issued = true;
     attempt.floor_step = history.durable_step;
   }
+}
+
+/// By what the rows say of those that it names.
+bool Checkers::has_happened(const AfterJob& after) const {
+  std::size_t tasks = 1;
+  std::size_t ended = 0;
+  std::size_t begun = 0;
+  bool has_failed = false;
+  for (const auto& [id, history] : jobs_) {
+    const bool is_of_array = history.array && history.array->array == after.job;
+    if (!is_of_array && id.str() != after.job) continue;
+    if (is_of_array) tasks = history.array->tasks;
+    const bool is_over = is_terminal(history.state);
+    ended += is_over ? 1 : 0;
+    begun += is_over || history.has_begun ? 1 : 0;
+    has_failed = has_failed || (is_over && history.state != JobState::kSucceeded);
+  }
+  switch (after.when) {
+    case AfterWhen::kOk:
+      return ended == tasks && !has_failed;
+    case AfterWhen::kFail:
+      return ended == tasks && has_failed;
+    case AfterWhen::kAny:
+      return ended == tasks;
+    case AfterWhen::kStarted:
+      return begun == tasks;
+  }
+  return false;
+}
+
+void Checkers::check_waits(const coordinator::JobRow& row) {
+  const Job& job = row.job;
+  JobHistory& history = jobs_[job.id];
+  const bool is_released = !row.is_held && (!history.is_known || history.is_held);
+  if (row.is_held && history.is_known && !history.is_held)
+    world_.violate("I17", job.id.str() + " was released, and is held again");
+  if (row.is_held && !job.epoch.is_none())
+    world_.violate("I17", job.id.str() + " waits for others, and has an attempt");
+  history.is_held = row.is_held;
+  history.has_begun = job.started_wall_ms != 0;
+  history.array = job.array;
+  history.state = job.state;
+  for (const AfterJob& after : job.spec.after) {
+    if (is_released && !has_happened(after))
+      world_.violate(
+          "I17",
+          job.id.str() + " is released, and waits for " + after.job + " to be " +
+              std::string(to_string(after.when))
+      );
+  }
+  if (!job.array || job.array->at_most == 0 || row.is_held) return;
+  std::uint32_t out = 0;
+  for (const auto& [id, other] : jobs_) {
+    const bool is_beside = other.array && other.array->array == job.array->array;
+    out += is_beside && !other.is_held && !is_terminal(other.state) ? 1 : 0;
+  }
+  if (out > job.array->at_most)
+    world_.violate(
+        "I17",
+        std::to_string(out) + " tasks of array " + job.array->array + " run or may, at most " +
+            std::to_string(job.array->at_most) + " are to"
+    );
 }
 
 void Checkers::check_end(const coordinator::JobRow& row) {
@@ -133,6 +196,9 @@ void Checkers::on_restore(const MemoryStore& store) {
     history.is_known = row != store.jobs().end();
     history.newest = history.is_known ? row->second.job.epoch : LeaseEpoch{};
     history.state = history.is_known ? row->second.job.state : JobState::kQueued;
+    history.is_held = history.is_known && row->second.is_held;
+    if (!history.is_known) history.array.reset();
+    history.has_begun = history.is_known && row->second.job.started_wall_ms != 0;
     history.durable_generation = history.is_known ? row->second.job.durable.generation : 0;
     history.has_fallen_back = history.is_known && row->second.is_fallback;
     history.durable_step = history.previous_step = 0;

@@ -53,6 +53,8 @@ std::string attempt_name(const JobId& job, LeaseEpoch epoch);
 ///   I14 stored chunks are ciphertext, tickets and keys go to the attempt's node only
 ///   I15 no lie of a node changes another's job: rows, logs and outputs are what the guests did
 ///   I16 a guest runs only where the data sets of its job are, and sees them all
+///   I17 a job that waits has no attempt, and is released once, when all that it waits for has
+///       happened; no more of an array's tasks are released and not over than may run at once
 class Checkers {
  public:
   using Attempt = std::pair<JobId, LeaseEpoch>;
@@ -172,6 +174,9 @@ class Checkers {
     std::uint64_t durable_step = 0;
     std::uint64_t previous_step = 0;
     bool is_known = false;
+    bool is_held = false;
+    bool has_begun = false;  ///< it runs, or has run or ended
+    std::optional<ArrayTask> array;
   };
 
   struct AttemptHistory {
@@ -251,6 +256,8 @@ class Checkers {
   void check_holder(AgentHost& agent, const coordinator::GenerationRow& row);
   bool may_lack(const NodeId& node, const GenerationRef& generation) const;
   bool is_lost_everywhere(const JobHistory& history) const;
+  void check_waits(const coordinator::JobRow& row);
+  bool has_happened(const AfterJob& after) const;
   std::vector<const coordinator::GenerationRow*> needed(const JobHistory& history) const;
 
   World& world_;

@@ -55,6 +55,17 @@ struct SubmittedJob {
   Training training;
   JobId id;  ///< empty until acknowledged
   std::uint32_t tries = 0;
+  /// By the names that stories give to jobs and arrays; it is submitted when they are acknowledged.
+  std::vector<std::pair<std::string, AfterWhen>> after = {};
+};
+
+/// Trainings of one submit: jobs NAME.0, NAME.1, …
+struct SubmittedArray {
+  Training training;
+  std::uint32_t tasks = 1;
+  std::uint32_t at_most = 0;
+  std::vector<std::pair<std::string, AfterWhen>> after = {};
+  std::string id = {};  ///< empty until acknowledged
 };
 
 /// A whole site in one thread: coordinator, nodes, owners and users, with the checkers looking on.
@@ -69,7 +80,14 @@ class Cluster {
 
   void start();
   /// Submits with an idempotency key and repeats until acknowledged.
-  void submit(const std::string& key, const Training& training);
+  void submit(
+      const std::string& key,
+      const Training& training,
+      std::vector<std::pair<std::string, AfterWhen>> after = {}
+  );
+  void submit_array(const std::string& key, SubmittedArray array);
+  /// In the store: it waits for others.
+  bool is_held(const std::string& key) const;
 
   // What owners and fate do to a node, by its number.
   // One GPU of it, if that is named.
@@ -170,6 +188,12 @@ class Cluster {
   void watch(Node& node);
   void free_disk(Node& node);
   void try_submit(const std::string& key);
+  void try_submit_array(const std::string& key);
+  void on_array_submitted(const std::string& key, const api::ArrayAnswer& answer);
+  /// With the ids of what is waited for; nothing while one of them is not acknowledged.
+  std::optional<JobSpec> spec_of(
+      const Training& training, const std::vector<std::pair<std::string, AfterWhen>>& after
+  ) const;
   void check_evacuation(const Node& node, const warden::Clear& clear, nanoseconds left);
   void each_minute();
   void check_results();
@@ -193,6 +217,7 @@ class Cluster {
   std::unique_ptr<CoordinatorHost> coordinator_;
   std::vector<Node> nodes_;
   std::map<std::string, SubmittedJob> jobs_;
+  std::map<std::string, SubmittedArray> arrays_;
   Digest image_blob_{};
   std::uint64_t messages_before_ = 0;
   std::uint32_t orders_ = 0;

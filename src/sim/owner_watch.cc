@@ -11,7 +11,21 @@ constexpr auto kKillTime = seconds(3);
 constexpr auto kTimeToTell = seconds(60);  // twice what an agent waits for a warden's answer
 constexpr auto kLastMoment = seconds(2);
 constexpr auto kCalendarError = seconds(2);
+constexpr auto kOrderCounts = seconds(15) + seconds(1);  // for the coordinator to hear it
 }  // namespace
+
+void OwnerWatch::on_ordered(const std::string& node) {
+  on_wanted({node, {}});
+  ordered_[node] = world_.now();
+}
+
+void OwnerWatch::on_carried_out(const std::string& node) {
+  ++checks_;
+  const auto ordered = ordered_.find(node);
+  const bool counts = ordered != ordered_.end() && world_.now() <= ordered->second + kOrderCounts;
+  if (!counts)
+    world_.violate("I9", node + " is taken back by an order that does not count any more");
+}
 
 void OwnerWatch::on_emergency(const Place& place) {
   taken_[place] = {world_.now(), world_.now(), true, false, {}};

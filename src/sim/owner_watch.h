@@ -34,6 +34,7 @@ class WardenHost;
 ///   - "Cleared" is said only of a machine on which nothing runs, and after the cut.
 ///   - Of a GPU that is taken all of this holds for the guests that have it. The others are cleared
 ///     by no order: the machine is only when its owner, or its contract, wants all of it.
+///   - What was ordered from afar is begun while it counts, and not later (ADR 0017).
 class OwnerWatch {
  public:
   explicit OwnerWatch(World& world) : world_(world) {}
@@ -48,6 +49,11 @@ class OwnerWatch {
 
   /// The owner's word, whether the warden hears it or not.
   void on_wanted(const Place& place) { wanted_[place] = world_.now(); }
+
+  /// The same by the coordinator, of the whole machine: it counts for some seconds.
+  void on_ordered(const std::string& node);
+  /// An agent takes its machine back at once, by such an order.
+  void on_carried_out(const std::string& node);
 
   /// It is out of the site for good: from now on all of it may be cleared at any time.
   void on_leave(const std::string& node) { with_an_end_.insert(node); }
@@ -114,9 +120,10 @@ class OwnerWatch {
 
   World& world_;
   std::map<Place, Taking> taken_;
-  std::map<Place, TrueTime> wanted_;       ///< when last; what is not taken may be in it, too
-  std::set<std::string> with_an_end_;      ///< whose contract takes them back by itself
-  std::map<std::string, Window> windows_;  ///< by machine
+  std::map<Place, TrueTime> wanted_;         ///< when last; what is not taken may be in it, too
+  std::map<std::string, TrueTime> ordered_;  ///< by machine, when last
+  std::set<std::string> with_an_end_;        ///< whose contract takes them back by itself
+  std::map<std::string, Window> windows_;    ///< by machine
   std::uint64_t checks_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -31,7 +32,9 @@ const std::map<std::string, Verb>& verbs() {
       {"submit",
        {2,
         "submit JOB [steps=N] [save-every=N] [step=1s] [copies=N] [in-place] "
-        "[handles-term] [data] [frozen-layers] [gpus=N]"}},
+        "[handles-term] [data] [frozen-layers] [gpus=N] [after=[WHEN:]JOB]"}},
+      {"array",
+       {3, "array NAME tasks=N [at-most=N], and as submit: its jobs are NAME.0, NAME.1 …"}},
       {"wait",
        {5,
         "wait JOB STATE|durable|on NODE|off NODE|sent NODE|held NODE|awaits NODE|finished within "
@@ -39,7 +42,8 @@ const std::map<std::string, Verb>& verbs() {
         "wait NODE [gpu N] cleared within DURATION, wait NODE order STATE within DURATION"}},
       {"expect",
        {3,
-        "expect JOB on NODE|awaits NODE|STATE, expect JOB copied at-least|at-most N, expect JOB "
+        "expect JOB on NODE|awaits NODE|held|STATE, expect JOB copied at-least|at-most N, expect "
+        "JOB "
         "attempts N, expect NODE free|order STATE"}},
       {"history", {5, "history NODE N over DURATION"}},
       {"owner", {3, "owner NODE [gpu N] notice|announced DURATION, owner NODE [gpu N] emergency"}},
@@ -98,7 +102,7 @@ class Player {
     if (verb == "cluster") return cluster(command);
     if (!cluster_) RN_CHECK(cluster(ScenarioCommand{0, {"cluster"}, ""}));
     world_.trace("scenario", command.text);
-    if (verb == "submit") return submit(command);
+    if (verb == "submit" || verb == "array") return submit(command);
     if (verb == "wait") return wait(command);
     if (verb == "expect") return expect(command);
     if (verb == "end") return end(command);
@@ -168,8 +172,39 @@ class Player {
     training.wants_data = has_word(command, "data");
     training.has_frozen_layers = has_word(command, "frozen-layers");
     training.gpus = option(command, "gpus", training.gpus);
-    cluster_->submit(command.words[1], training);
+    RN_TRY(auto after, waits_of(command));
+    if (command.words[0] == "submit") {
+      cluster_->submit(command.words[1], training, std::move(after));
+      return {};
+    }
+    SubmittedArray array{.training = training, .after = std::move(after)};
+    array.tasks = option(command, "tasks", 1);
+    array.at_most = option(command, "at-most", 0);
+    cluster_->submit_array(command.words[1], std::move(array));
     return {};
+  }
+
+  /// "after=JOB" and "after=WHEN:JOB", of jobs and arrays that the story has submitted before.
+  static Result<std::vector<std::pair<std::string, AfterWhen>>> waits_of(
+      const ScenarioCommand& command
+  ) {
+    constexpr std::string_view kOption = "after=";
+    constexpr auto& kWords = EnumWords<AfterWhen>::kWords;
+    std::vector<std::pair<std::string, AfterWhen>> after;
+    for (const std::string& word : command.words) {
+      if (!word.starts_with(kOption)) continue;
+      const std::string value = word.substr(kOption.size());
+      const auto colon = value.find(':');
+      const std::string when = colon == std::string::npos ? "ok" : value.substr(0, colon);
+      const auto* const found = std::find(std::begin(kWords), std::end(kWords), when);
+      if (found == std::end(kWords))
+        return fail(ErrorCode::kInvalid, "after: '" + when + "' is none of ok, fail, any, started");
+      after.emplace_back(
+          colon == std::string::npos ? value : value.substr(colon + 1),
+          static_cast<AfterWhen>(found - std::begin(kWords))
+      );
+    }
+    return after;
   }
 
   bool holds(const ScenarioCommand& command) const {
@@ -184,6 +219,7 @@ class Player {
     }
     const Job* job = cluster_->job(subject);
     if (job == nullptr) return false;
+    if (what == "held") return cluster_->is_held(subject);
     if (what == "durable") return job->durable.generation > 0;
     if (what == "finished") return is_terminal(job->state);
     if (what == "promised") return has_event(job->id, "evacuation.admitted");

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/data_sets.h"
+#include "model/slurm_name.h"
 #include "warden/seccomp_profile.h"
 
 namespace rn::warden {
@@ -51,6 +52,15 @@ constexpr const char* kMasked[] = {
     "/sys/devices/virtual/powercap",
     "/sys/firmware",
 };
+
+/// What its PID 1 can be called by, and where it finds it (apps/reclaim-init/slurm.h).
+constexpr const char* kSlurmFolder = "/reclaim-slurm/";
+constexpr const char* kSlurmCommands[] = {
+    "sacct", "sbatch", "scancel", "scontrol", "squeue", "srun"};
+
+bool finds_slurm(const StartGuest& start) {
+  return start.env.contains(kSlurmJobName);
+}
 
 bool is_lower_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
@@ -187,6 +197,9 @@ json mounts(const StartGuest& start, const ContainerSetting& place) {
     const std::string below = "/" + name;
     list.push_back(bind_mount(place.data_source + below, kDataFolder + below, true));
   }
+  if (!finds_slurm(start)) return list;
+  for (const char* command : kSlurmCommands)
+    list.push_back(bind_mount(place.init_path, std::string(kSlurmFolder) + command, true));
   return list;
 }
 
@@ -310,6 +323,7 @@ Status check_start(const StartGuest& start) {
 Result<std::string> make_create_request(const StartGuest& start, const ContainerSetting& place) {
   RN_CHECK(check_start(start));
   json entry = json::array({"/reclaim-init"});
+  if (finds_slurm(start)) entry.push_back("--slurm");
   if (!start.tell_hook.empty()) {
     entry.push_back("--tell-hook");
     entry.push_back(start.tell_hook);

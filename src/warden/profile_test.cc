@@ -92,6 +92,29 @@ TEST(Profile, what_a_guest_is_told_by_is_for_its_first_process_and_comes_before_
   EXPECT_TRUE(is_refused(start));
 }
 
+TEST(Profile, a_guest_that_is_told_of_slurm_finds_its_first_process_as_slurms_commands) {
+  StartGuest start = a_start();
+  start.data.clear();
+  EXPECT_EQ(request_of(start)["HostConfig"]["Mounts"].size(), 3U);
+
+  start.env["SLURM_JOB_NAME"] = "resnet";
+  const json request = request_of(start);
+  const json& mounts = request["HostConfig"]["Mounts"];
+
+  EXPECT_EQ(request["Entrypoint"][1], "--slurm");
+  std::string found;
+  for (std::size_t i = 3; i < mounts.size(); ++i) {
+    found += mounts[i]["Target"].get<std::string>() + " ";
+    EXPECT_EQ(mounts[i]["Source"], a_place().init_path);
+    EXPECT_EQ(mounts[i]["ReadOnly"], true);
+  }
+  EXPECT_EQ(
+      found,
+      "/reclaim-slurm/sacct /reclaim-slurm/sbatch /reclaim-slurm/scancel /reclaim-slurm/scontrol "
+      "/reclaim-slurm/squeue /reclaim-slurm/srun "
+  );
+}
+
 /// Loaders of data hand batches to their guest over /dev/shm.
 TEST(Profile, tmp_and_shm_grow_with_the_guests_memory_to_which_they_are_charged) {
   StartGuest start = a_start();
@@ -267,6 +290,7 @@ TEST(Profile, a_work_folder_over_the_system_is_refused) {
         "/reclaim",
         "/tmp",
         "/reclaim-init",
+        "/reclaim-slurm",
         "/data/",
         "/data/..",
         "/data/../etc",

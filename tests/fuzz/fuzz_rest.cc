@@ -3,6 +3,7 @@
 // the same.
 
 #include "base/assert.h"
+#include "model/api.h"
 #include "model/codec.h"
 #include "model/job.h"
 #include "model/node.h"
@@ -27,6 +28,7 @@ void check(std::string_view text) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   check<rn::JobSpec>(text);
+  check<rn::api::ArrayRequest>(text);
   check<rn::Contract>(text);
   check<rn::Listing>(text);
   return 0;

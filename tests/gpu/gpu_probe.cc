@@ -55,7 +55,7 @@ int telemetry(const std::vector<std::string>& words) {
   const auto sample = (*sampler)->sample(is_guest);
   Json out = Json::array();
   for (std::size_t i = 0; i < gpus.size(); ++i) {
-    const GpuTelemetry& seen = sample.gpus.at(i);
+    const GpuTelemetry& seen = sample.at(i);
     out.push_back(
         {{"index", gpus[i].index},
          {"uuid", gpus[i].uuid},
@@ -68,7 +68,7 @@ int telemetry(const std::vector<std::string>& words) {
          {"temperature_c", seen.temperature_c},
          {"power_mw", seen.power_mw},
          {"foreign_processes", seen.foreign_processes},
-         {"foreign_vram_mib", sample.foreign_vram_mib.at(i)},
+         {"foreign_vram_mib", seen.foreign_vram_mib},
          {"is_wedged", seen.is_wedged}}
     );
   }

@@ -6,6 +6,7 @@ RN_SHOTS=FOLDER its pictures are kept there."""
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -50,6 +51,32 @@ class Dashboard(unittest.TestCase):
                        "admin": (site.coordinator.state / "admin.token").read_text().strip(), "expired": expired}}
         self.play(told)
 
+    def test_the_same_order_by_a_command_ends_when_the_machine_is_cleared(self):
+        site, node = self.site, self.site.nodes["lab-b"]
+        host = site.rest.nodes()["lab-b"]["facts"]["hostname"]
+        owner = Cli(site.labs, site.coordinator, token=self.token("otto", "lab-b", "owner")["token"])
+        before = self.orders()
+
+        done = owner("take", "--now", host)
+
+        self.assertEqual(done.stdout, f"lab-b/{host} is cleared\n")
+        self.assertRegex(done.stderr, r"has begun\nnetwork cut after .*\n(guests ended after .*\n)?cleared after ")
+        self.assertIn("cleared", [one["phase"] for one in node.view()["reclaims"]])
+        node.owner("release")
+        site.wait("it to be lent again", lambda: site.rest.nodes()["lab-b"]["lending"] == "open", 30)
+        told = owner.json("take", host, "--gpu", "0", "--in", "2h", "--detach")
+        node.owner("release")
+        self.assertEqual((told["order"]["state"], told["order"]["in_s"], told["order"]["gpus"]), ("taken", 7200, [0]))
+        student = Cli(site.labs, site.coordinator, token=self.token("stu", "lab-b", "user")["token"])
+        self.assertEqual(student("take", host, check=False).returncode, 4)
+        self.assertEqual({outcome: count - before[outcome] for outcome, count in self.orders().items()},
+                         {"given": 2, "taken": 2, "refused": 0, "expired": 0, "unanswered": 0})
+
+    def orders(self):
+        page = self.site.rest.call("GET", "/metrics").decode()
+        found = re.findall(r'^reclaimnet_reclaim_orders_total\{outcome="(\w+)"\} (\d+)$', page, re.M)
+        return {outcome: int(count) for outcome, count in found}
+
     def play(self, told):
         """Starts the browser's side, does what it asks, and fails where it fails."""
         web = pathlib.Path(os.environ["RN_BUILD"]) / "web"
@@ -79,7 +106,7 @@ class Dashboard(unittest.TestCase):
         for line in browser.stdout:
             said = json.loads(line)
             if "act" in said:
-                answer = getattr(self, f"act_{said['act']}")()
+                answer = getattr(self, f"act_{said.pop('act')}")(**said)
                 tell({} if answer is None else answer)
             elif "step" in said:
                 print(f"  {said['ms'] / 1000:6.1f} s  {said['step']}", flush=True)
@@ -122,6 +149,9 @@ class Dashboard(unittest.TestCase):
     def act_submit(self):
         self.site.submit("another", 100, 10, 0.2)
         return {"number": self.site.job("another")["number"]}
+
+    def act_count_jobs(self, name):
+        return {"count": sum(job["spec"]["name"] == name for job in self.site.rest.jobs())}
 
     def act_revoke_student(self):
         self.site.rest.call("DELETE", f"/v1/tokens/{self.student['info']['id']}")

@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """reclaim-init tells an own end from a vanished container, whatever the guest does to its disk, and passes the warden's
-word on to a guest that is told by a hook or the API.
+word on to a guest that is told by a hook or the API. And it is the commands of Slurm in a guest.
 
 Runs it in mount and PID namespaces of its own, its root a small scratch tmpfs."""
 
 import os
+import random
 import shutil
 import subprocess
 import tempfile
 import unittest
+from unittest import mock
 
 INIT = os.path.join(os.environ.get("RN_BUILD", "build/ci"), "apps/reclaim-init/reclaim-init")
 # ROOT INIT INODES GUEST COMMAND [OPTION…]
 SETUP = """set -e
 mount -t tmpfs -o "size=4m,nr_inodes=$3" none "$1"
 cd "$1"
-mkdir usr reclaim dev
+mkdir usr reclaim dev reclaim-slurm
+for i in sacct sbatch scancel scontrol squeue srun; do ln -s /init reclaim-slurm/$i; done
 mount --rbind -o ro /usr usr
 mount -o remount,bind,ro usr
 for i in bin lib lib64; do ln -s usr/$i $i; done
@@ -339,6 +342,274 @@ os.mkdir("/reclaim/api.sock")
 tell()
 time.sleep(0.3)
 assert is_told()
+""")
+
+
+class MetadataOfAnInstance(Guest):
+    """What code for AWS's spot instances asks."""
+
+    SCRIPT = """
+def get(path, method="GET"):
+    end = http.client.HTTPConnection(os.environ["AWS_EC2_METADATA_SERVICE_ENDPOINT"][7:], timeout=10)
+    end.request(method, "/latest/" + path)
+    answer = end.getresponse()
+    return answer.status, answer.read().decode()
+
+def notice(text):
+    with open("/reclaim/.new", "w") as file:
+        file.write(text)
+    os.rename("/reclaim/.new", "/reclaim/notice")
+
+action = "meta-data/spot/instance-action"
+assert get("api/token", "PUT")[0] == 200
+assert get(action)[0] == get("meta-data/instance-id")[0] == get("v1/notice")[0] == 404
+for nothing in ('{"reason":"x"}', '{"deadline_unix":-5}', '{"deadline_unix":1e300}', '{"deadline_unix":nan}', ""):
+    notice(nothing)
+    assert get(action)[0] == 404, nothing
+"""
+    TOLD = """
+notice('{"deadline_unix":1700000000.5,"grace_s":9,"reason":"\\\\"deadline_unix\\\\":7","will_migrate":true}\\n')
+assert json.loads(get(action)[1]) == {"action": "terminate", "time": "2023-11-14T22:13:20Z"}
+assert get("meta-data/spot/termination-time") == (200, "2023-11-14T22:13:20Z")
+assert get("meta-data/events/recommendations/rebalance")[0] == 200
+"""
+
+    def end_of(self, script):
+        port = random.randint(20000, 60000)  # the tests' guests have the network of the machine
+        with mock.patch.dict(os.environ, {"AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://127.0.0.1:{port}"}):
+            ends, _, log = self.run_init("exec python3 -I -u /guest.py", inodes=1000, guest=script)
+        return ends[-1], log
+
+    def test_it_is_told_of_the_notice_and_when_it_ends_then_that_is_no_success(self):
+        self.assertEqual(self.end_of(self.SCRIPT + self.TOLD), ("exit 99", ""))
+        self.assertEqual(self.end_of(self.SCRIPT + self.TOLD + "sys.exit(3)"), ("exit 3", ""))
+
+    def test_who_was_not_told_has_succeeded(self):
+        self.assertEqual(self.end_of(self.SCRIPT), ("exit 0", ""))
+
+
+class CommandsOfSlurm(Guest):
+    JOB = "export RECLAIM_JOB_NUMBER=17 SLURM_JOB_ID=17 SLURM_JOB_NAME=resnet RECLAIM_RESTART_COUNT=2; unset USER; "
+    RANK = """sh -c 'echo "$SLURM_PROCID of $SLURM_NTASKS"'"""
+
+    def run_slurm(self, command, before=""):
+        """How it ended, and its log."""
+        ends, _, log = self.run_init(self.JOB + before + command, "--slurm", inodes=1000)
+        return ends[-1], log
+
+    def said(self, command, before=""):
+        ends, log = self.run_slurm(command, before)
+        self.assertEqual(ends, "exit 0", log)
+        return log
+
+    def test_they_come_first_on_the_path_and_only_in_a_guest_that_is_told_of_slurm(self):
+        where = "command -v srun; command -v scontrol; exit 0"
+        self.assertEqual(self.said(where), "/reclaim-slurm/srun\n/reclaim-slurm/scontrol\n")
+        self.assertNotIn("/reclaim-slurm", self.run_init(where)[2])
+
+    def test_srun_runs_its_command_once_for_each_task(self):
+        self.assertEqual(self.said(f"srun --cpu-bind=cores -u -c 4 --label {self.RANK}"), "0 of 1\n")
+        for line in ("srun -n 2", "srun -n2", "srun --ntasks=2 --", "srun --ntasks 2", "srun --ntasks-per-node=2",
+                     "SLURM_NTASKS=2 srun"):
+            self.assertEqual(self.said(f"{line} {self.RANK} | sort"), "0 of 2\n1 of 2\n", line)
+
+    def test_srun_ends_as_its_worst_task(self):
+        for line, code in (("srun sh -c 'exit 3'", 3), ("srun -n3 sh -c 'exit $SLURM_PROCID'", 2), ("srun true", 0),
+                           ("srun -n2 sh -c 'kill -9 $$'", 137), ("srun /nowhere", 127), ("srun -n2 /etc", 126),
+                           ("srun -n two true", 1), ("srun -n 0 true", 1), ("srun -n", 1), ("srun", 1)):
+            self.assertEqual(self.run_slurm(line)[0], f"exit {code}", line)
+
+    def test_a_signal_to_srun_reaches_all_its_tasks(self):
+        task = "trap \"exit 4\" USR1; : >/reclaim/up$SLURM_PROCID; while :; do sleep 0.02; done"
+        self.assertEqual(self.run_slurm(
+            f"srun -n 2 sh -c '{task}' & until [ -e /reclaim/up0 ] && [ -e /reclaim/up1 ]; do sleep 0.02; done; "
+            "kill -USR1 $!; wait $!")[0], "exit 4")
+
+    def test_who_asks_to_be_queued_again_ends_so_whatever_its_own_code(self):
+        for own in ("exit 255", "exit 0", "sleep 100"):
+            ends, log = self.run_slurm(f"scontrol requeue 17; echo said $?; {own}")
+            self.assertEqual(ends, "exit 99", own)
+            self.assertIn("said 0\n", log)
+            self.assertIn("[reclaimnet] it asked to be queued again: its processes are ended\n", log)
+
+    def test_processes_that_outlive_the_command_hear_sigterm_first_and_stopped_ones_go_on_for_it(self):
+        child = 'trap "echo term; exit" TERM; : >/reclaim/up; kill -STOP $$; while :; do sleep 0.02; done'
+        ends, log = self.run_slurm(
+            f"sh -c '{child}' & until [ -e /reclaim/up ]; do sleep 0.02; done; sleep 0.2; scontrol requeue 17")
+        self.assertEqual(ends, "exit 99")
+        self.assertIn("term\n", log)
+
+    def test_a_task_of_an_array_is_called_by_both_numbers(self):
+        array = "export SLURM_ARRAY_JOB_ID=16 SLURM_ARRAY_TASK_ID=3; "
+        self.assertEqual(self.run_slurm("scontrol requeue 16_3; sleep 100", array)[0], "exit 99")
+        self.assertEqual(self.said("squeue -h -j 16_3 -o '%i %A %F %K'", array), "16_3 17 16 3\n")
+
+    def test_another_job_is_none_of_its_business(self):
+        for line in ("scontrol requeue 18", "scontrol requeue 17_1", "scontrol show job 18", "scancel 18",
+                     "squeue -j 18"):
+            ends, log = self.run_slurm(line)
+            self.assertEqual(ends, "exit 1", line)
+            self.assertIn("Invalid job id specified", log)
+
+    def test_what_a_guest_puts_in_the_requests_place_is_none(self):
+        self.assertEqual(self.run_slurm("echo 7 >/reclaim/leave; sleep 1.5; exit 5")[0], "exit 5")
+        self.assertEqual(self.run_slurm("mkfifo /reclaim/leave; sleep 1.5; exit 5")[0], "exit 5")
+        ends, log = self.run_slurm("mkdir /reclaim/leave; scontrol requeue 17; echo $?; exit 5")
+        self.assertEqual(ends, "exit 5")
+        self.assertRegex(log, "cannot be told: .*; next: .*\n1\n")
+
+    def test_a_job_that_cancels_itself_ends_as_by_sigterm(self):
+        self.assertEqual(self.run_slurm("trap : TERM; scancel 17; sleep 100")[0], "exit 143")
+
+    def test_squeue_and_sacct_show_the_job_as_submitit_and_scripts_read_them(self):
+        self.assertEqual(self.said("sacct -o JobID,State,NodeList --parsable2 -j 17"),
+                         "JobID|State|NodeList\n17|RUNNING|localhost\n")
+        self.assertEqual(self.said("sacct -n -p -X -j 17 --format=jobname%20,Restarts"), "resnet|2|\n")
+        self.assertEqual(self.said("sacct -j 18 -o JobID --parsable2"), "JobID\n")
+        self.assertEqual(self.said("squeue -j 17,18 --noheader -o '%.4i|%3t|%T|%N'"), "  17|R  |RUNNING|localhost\n")
+        self.assertIn("JOBID", self.said("squeue --me"))
+        self.assertEqual(self.said("squeue -h -t PENDING"), "")
+        self.assertIn("JobState=RUNNING", self.said("scontrol show job 17"))
+        self.assertEqual(self.said("SLURM_JOB_NODELIST=a,b scontrol show hostnames"), "a\nb\n")
+
+    def test_what_cannot_be_done_inside_is_refused_with_what_to_do(self):
+        for line in ("sbatch next.sh", "scancel --signal=USR1 17", "squeue --iterate=3", "squeue --oops"):
+            ends, log = self.run_slurm(line)
+            self.assertEqual(ends, "exit 1", line)
+            self.assertIn("; next: ", log, line)
+        for line in ("sacct -o Oops", "squeue -o %P", "scontrol hold 17", "scontrol", "scancel"):
+            ends, log = self.run_slurm(line)
+            self.assertEqual((ends, log.startswith(line.split()[0] + ": error: ")), ("exit 1", True), log)
+
+
+TUNNELS = """
+import struct, threading
+OPEN, OPENED, REFUSED, DATA, CREDIT, END, RESET = (bytes([kind]) for kind in range(1, 8))
+
+def dial_tunnel():
+    end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    end.settimeout(10)
+    end.connect("/reclaim/tunnel.sock")
+    return end
+
+def tunnel(port):
+    end = dial_tunnel()
+    end.send(OPEN + struct.pack(">H", port))
+    return end
+
+def opened(each):
+    end = tunnel(serve(each))
+    assert end.recv(20000) == OPENED
+    return end
+
+def serve(each):
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def run():
+        while True:
+            each(listener.accept()[0])
+
+    threading.Thread(target=run, daemon=True).start()
+    return listener.getsockname()[1]
+"""
+
+
+class Tunnels(Guest):
+    """The guest plays the node's agent, too."""
+
+    def guest(self, script):
+        self.run_python(TUNNELS + script)
+
+    def test_both_directions_end_one_after_the_other(self):
+        self.guest("""
+def backwards(one):
+    got = b""
+    while piece := one.recv(1000):
+        got += piece
+    one.sendall(got[::-1])
+    one.close()
+
+end = opened(backwards)
+end.send(DATA + b"abc")
+end.send(END)
+assert end.recv(20000) == DATA + b"cba"
+assert end.recv(20000) == END
+assert end.recv(20000) == b"", "it is closed when both have ended"
+""")
+
+    def test_no_more_is_under_way_than_there_is_credit_for(self):
+        self.guest("""
+def pour(one):
+    one.sendall(b"x" * (1 << 20))
+    one.close()
+
+end = opened(pour)
+got = owed = 0
+end.settimeout(0.5)
+try:
+    while True:
+        size = len(end.recv(20000)) - 1
+        got, owed = got + size, owed + size + 1024
+except TimeoutError:
+    pass
+assert 200_000 < got and owed <= 262_144, (got, owed)
+end.settimeout(10)
+while (owed and end.send(CREDIT + struct.pack(">I", owed))) or True:
+    packet = end.recv(20000)
+    if packet == END:
+        break
+    got, owed = got + len(packet) - 1, len(packet) - 1 + 1024
+assert got == 1 << 20, got
+""")
+
+    def test_a_port_where_nobody_listens_is_refused_with_words(self):
+        self.guest("""
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    port = listener.getsockname()[1]
+end = tunnel(port)
+assert end.recv(1000) == REFUSED + b"nothing listens there on 127.0.0.1"
+assert end.recv(1000) == b""
+""")
+
+    def test_a_break_on_one_side_is_a_break_on_the_other(self):
+        self.guest("""
+seen = []
+
+def slam(one):
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    one.close()
+
+def watch(one):
+    try:
+        seen.append(one.recv(10))
+    except ConnectionResetError:
+        seen.append("reset")
+
+assert opened(slam).recv(10) == b"", "it ends without the word that says so"
+for last in (b"", RESET, DATA, OPEN + b"  ", CREDIT + b"    ", DATA + b"x" * 17000, b"?"):
+    end = opened(watch)
+    if last:
+        end.send(last)
+        assert end.recv(10) == b"", last
+    end.close()
+until(lambda: len(seen) == 7)
+assert seen == ["reset"] * 7, seen
+""")
+
+    def test_who_asks_for_no_port_gets_none_and_a_thirty_third_waits_for_nobody(self):
+        self.guest("""
+for first in (b"?", OPEN, OPEN + b"123", DATA + b"x", END):
+    end = dial_tunnel()
+    end.send(first)
+    assert end.recv(10) == b"", first
+    end.close()
+port = serve(lambda one: None)
+open_ones = [tunnel(port) for _ in range(32)]
+for end in open_ones:
+    assert end.recv(10) == OPENED
+assert tunnel(port).recv(100)[1:] == b"thirty-two connections into the guest are open already"
+open_ones.pop().close()
+until(lambda: tunnel(port).recv(100) == OPENED)
 """)
 
 

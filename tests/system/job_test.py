@@ -3,6 +3,9 @@
 """A job from `reclaim run` to its outputs, on a real coordinator, agent, warden and engine; the tiny image. And the
 machine afterwards: as it was before."""
 import contextlib
+import hashlib
+import json
+import os
 import pathlib
 import re
 import subprocess
@@ -23,6 +26,11 @@ def user_of(command_line):
             if (folder / "cmdline").read_bytes() == command_line:
                 return folder.stat().st_uid
     return None
+
+
+MIB = 1 << 20
+RESERVE_MIB = 256  # of the coordinator's disk, which uploads leave free
+REPEAT_S = 2  # of the agent's, after a failed upload
 
 
 class Job(OneNode):
@@ -135,6 +143,51 @@ class Job(OneNode):
         told = [line for line in done.stdout.splitlines() if re.match("[A-Z_]+=2$", line)]
         self.assertIn("RECLAIM_CPUS_NUM=2", told)
         self.assertEqual(sorted(told), sorted(["RECLAIM_CPUS_NUM=2", *outside]))
+
+    def fill_the_coordinators_disk(self):
+        """But for less than uploads leave free. Answers the file to be deleted, which is gone with the test, too."""
+        disk = self.labs.disk("campus")  # a file system of its own, on a loop device that goes with the laboratories
+        free = os.statvfs(disk)
+        filler = disk / "filler"
+        self.addCleanup(filler.unlink, missing_ok=True)
+        with open(filler, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize - RESERVE_MIB * MIB // 2)
+        return filler
+
+    def sent_bytes(self):
+        """By the node, so far."""
+        link, = json.loads(self.labs.call("lab-a", ["ip", "-s", "-j", "link", "show", "dev", "eth0"]).stdout)
+        return link["stats64"]["tx"]["bytes"]
+
+    def test_6_outputs_for_which_the_coordinator_has_no_room_wait_and_come_home_when_there_is_some(self):
+        rest, home = self.coordinator.rest(), self.folder("home")
+        filler = self.fill_the_coordinators_disk()
+        make = "head -c 262144 /dev/urandom >first; head -c 5000000 /dev/urandom >second; sha256sum first second"
+        job = self.submit(home, "sh", "-c", make, flags=["--detach", "--no-upload"]).stdout.strip()
+
+        def complaints():
+            return [event["message"] for event in rest.events(job) if event["kind"] == "checkpoint.trouble"]
+
+        told, = wait_until("its user to be told", complaints, 30)
+        self.assertRegex(told, "^it has ended well, and its outputs wait to come home: .*the coordinator's disk is "
+                               "full: [0-9]+ MiB are free, 256 MiB are reserved; next: ask the operator to make room")
+        self.assertIn(told, self.cli("why", job).stdout)
+        begun, before = time.monotonic(), self.sent_bytes()
+        time.sleep(3 * REPEAT_S)  # to see how often it is tried
+        tries = (self.sent_bytes() - before) / 262144
+        self.assertGreater(tries, 1)
+        self.assertLess(tries, (time.monotonic() - begun) / REPEAT_S + 2, "each sends the first file")
+        self.assertEqual(complaints(), [told], "in the history once")
+        self.assertEqual(rest.job(job)["finished_wall_ms"], 0, rest.job(job))
+
+        filler.unlink()
+
+        wait_until("the job to end", lambda: rest.job(job)["state"] == "succeeded", 30)
+        self.assertEqual([attempt["end"] for attempt in rest.attempts(job)], ["succeeded"])
+        self.cli("cp", f"{job}:", home)
+        came = "".join(f"{hashlib.sha256((home / name).read_bytes()).hexdigest()}  {name}\n"
+                       for name in ("first", "second"))
+        self.assertEqual(rest.log(job).decode(), came)
 
     def test_9_after_leaving_the_machine_is_as_before(self):
         self.node.owner("leave", "--purge")

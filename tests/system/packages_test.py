@@ -239,6 +239,9 @@ class Packages(OnABareDebian):
         self.assertEqual(self.completed("reclaim", "image", "s"), ["save"])
         self.assertEqual(self.completed("reclaim", "run", "--complete"), ["--complete-marker"])
         self.assertEqual(self.completed("reclaim", "run", "--", "ru"), [])
+        self.assertEqual(self.completed("reclaim", "completion", "z"), ["zsh"])
+        self.assertEqual(self.text("usr/share/zsh/vendor-completions/_reclaim").split("\n")[0], "#compdef reclaim")
+        self.assertIn("complete -c reclaim", self.text("usr/share/fish/vendor_completions.d/reclaim.fish"))
 
         self.inside("apt-get -qq purge -y reclaimnet")
         self.assert_bare()

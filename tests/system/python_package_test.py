@@ -176,6 +176,22 @@ class OnTheWire(unittest.TestCase):
         self.assertEqual(json.loads(fake.requests[0][3]), {
             "command": ["true"], "max_restarts": 0, "priority": 0, "resources": {"gpus": 0}})
 
+    def test_an_estimate_is_asked_for_and_what_is_not_known_is_none(self):
+        took = {"of": "duration_s", "likeness": "command", "jobs": 30, "jobs_needed": 19, "share": 0.9, "low": 60.0,
+                "typical": 80.0, "high": 100.0}
+        saved = {"of": "checkpoint_mib", "likeness": "site", "jobs": 2, "jobs_needed": 19, "share": 0.9}
+        fake = self.serve(lambda handler, body: handler.reply(200, {"estimates": [took, saved, 7]}))
+        client = self.client(fake)
+
+        seen = client.estimate(["python3", "train.py"], gpus=1)
+
+        self.assertEqual(seen["duration_s"], took)
+        self.assertEqual((seen["checkpoint_mib"]["high"], seen["checkpoint_mib"]["jobs"]), (None, 2))
+        client.estimate({"command": ["python3", "train.py"], "resources": {"gpus": 1}})
+        self.assertEqual([(method, path) for method, path, _, _ in fake.requests], [("POST", "/v1/plan")] * 2)
+        first, second = (json.loads(body) for _, _, _, body in fake.requests)
+        self.assertEqual(first, second)
+
     def test_who_cannot_be_reached_or_is_silent_is_said_in_time(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))  # nobody listens

@@ -14,13 +14,13 @@
 #   --bring PATH   a file or folder of this tree that is not in git, such as build/ci/apps; repeatable
 #
 # Prints what the command prints; the exit status is the command's, 124 when time was over. Disks lie in
-# ${RN_VM_FOLDER:-~/.cache/reclaimnet/vm}. The machine reaches Debian's mirror through user-mode networking; nothing
+# RN_VM_FOLDER, else in reclaimnet/vm of XDG_CACHE_HOME (~/.cache). The machine reaches Debian's mirror through user-mode networking; nothing
 # reaches it.
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=../../scripts/lib/image.sh
 source "$top/scripts/lib/image.sh" # image_sources: Debian's packages as this machine has them
-folder=${RN_VM_FOLDER:-$HOME/.cache/reclaimnet/vm}
+folder=${RN_VM_FOLDER:-$image_cache/vm}
 from=bare keep='' minutes=60 bring=() packages=()
 usage() { sed -n '3,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; }
 while (($# > 0)); do

@@ -12,6 +12,11 @@ export class Refused extends Error {
     super(message);
   }
 
+  /** Said before anything was done. Others failed on the way, and may have done it. */
+  get isDefinite(): boolean {
+    return ![500, 502, 503, 504].includes(this.status);
+  }
+
   /** The token opens nothing any more (expired, revoked, unknown), or none was sent. */
   get isAboutToken(): boolean {
     return this.status === 401 || (this.status === 403 && /token/.test(this.message));
@@ -52,10 +57,10 @@ export class Api {
   }
 
   /** The same; who gets none does not know whether it was done. */
-  async post<T>(path: string, body: object): Promise<T> {
+  async post<T>(path: string, body: object, more: Record<string, string> = {}): Promise<T> {
     const answer = await this.fetch(path, {
       method: "POST",
-      headers: { "Content-Type": "application/json" },
+      headers: { "Content-Type": "application/json", ...more },
       body: JSON.stringify(body),
       signal: AbortSignal.timeout(15_000),
     });

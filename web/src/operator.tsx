@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 import { useMemo, useState } from "react";
 import { wordsOf } from "./api";
-import { UseChart, useOverTime } from "./charts";
+import { LentChart, UseChart, useOverTime } from "./charts";
+import { HoursOfWeek } from "./hours";
 import { Ago, Badge, Empty, Scroll, Tile, useFetched, useNow } from "./parts";
 import { Site, SiteState } from "./site";
 import { Hazard, HistoryPoint, Job, Node, SiteEvent } from "./types";
+import { Waterfalls } from "./waterfall";
 import {
   bytes,
   clock,
@@ -13,17 +15,15 @@ import {
   gpuOf,
   hostOf,
   isGpuLent,
+  isOwnersOwn,
   jobWord,
   lendingWord,
   nameOf,
+  share,
   Word,
 } from "./words";
 
 const DAY_MS = 86_400_000;
-
-function percent(value: number): string {
-  return value > 0 && value < 0.01 ? "< 1 %" : `${Math.round(value * 100)} %`;
-}
 
 function Forecast({ site, node }: { site: Site; node: Node }) {
   const { value, trouble } = useFetched(node.id, () =>
@@ -38,9 +38,9 @@ function Forecast({ site, node }: { site: Site; node: Node }) {
         {value.reclaimed_within.map((one, index) => (
           <span key={one.horizon_s}>
             {index ? ", " : ""}
-            {duration(one.horizon_s * 1_000)}: <strong>{percent(one.probability)}</strong>{" "}
+            {duration(one.horizon_s * 1_000)}: <strong>{share(one.probability)}</strong>{" "}
             <span className="note">
-              ({percent(one.low)} to {percent(one.high)})
+              ({share(one.low)} to {share(one.high)})
             </span>
           </span>
         ))}
@@ -49,6 +49,7 @@ function Forecast({ site, node }: { site: Site; node: Node }) {
       <p className="note">
         {value.factors.map((factor) => `${factor.name} × ${factor.value.toFixed(2)}`).join(", ")}
       </p>
+      <HoursOfWeek hazard={value} name={node.facts.hostname} />
     </>
   );
 }
@@ -71,7 +72,7 @@ function gpuChip(node: Node, index: number): Word {
   if (!now || !node.is_connected) return { tone: "quiet", text: "?" };
   const text = `${now.utilisation_percent} %`;
   if (now.is_wedged) return { tone: "bad", text: "not verified free" };
-  if (now.foreign_processes > 0) return { tone: "warn", text: `${text}, its owner's` };
+  if (isOwnersOwn(node.contract, now)) return { tone: "warn", text: `${text}, its owner's` };
   return { tone: isGpuLent(node.contract, index) ? "good" : "quiet", text };
 }
 
@@ -323,7 +324,8 @@ export function Operator({ site, state }: { site: Site; state: SiteState }) {
   const history = useFetched(`${minute}`, () =>
     site.api.get<{ points: HistoryPoint[] }>(`/v1/telemetry?from=${Date.now() - DAY_MS}`),
   );
-  const use = useMemo(() => useOverTime(history.value?.points ?? []), [history.value]);
+  const points = useMemo(() => history.value?.points ?? [], [history.value]);
+  const use = useMemo(() => useOverTime(points), [points]);
   const gpus = nodes.reduce((sum, node) => sum + node.facts.gpus.length, 0);
   const count = (test: (node: Node) => boolean) => nodes.filter(test).length;
   const inState = (wanted: Node["state"]) => count((node) => node.state === wanted);
@@ -359,10 +361,14 @@ export function Operator({ site, state }: { site: Site; state: SiteState }) {
       <CampusMap site={site} nodes={nodes} />
       <h2>Use, last 24 hours</h2>
       <UseChart points={use} />
+      <h2>Lent and own, last 24 hours</h2>
+      <LentChart history={points} />
       <h2>Queue</h2>
       <Queue jobs={state.jobs} />
       <h2>Migrations</h2>
       <Migrations site={site} state={state} />
+      <h2>Reclaims, step by step</h2>
+      <Waterfalls site={site} state={state} />
       <h2>Events</h2>
       <Events state={state} />
     </>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 import { useMemo, useState } from "react";
 import { ContractView } from "./contract";
+import { WhenTakenBack } from "./hours";
 import { Ago, Badge, Empty, Meter, Scroll, Tile } from "./parts";
 import { TakeBack, TakeBackButton } from "./reclaim";
 import { Site, SiteState } from "./site";
@@ -11,6 +12,7 @@ import {
   duration,
   gpuOf,
   isGpuLent,
+  isOwnersOwn,
   jobWord,
   lendingWord,
   openReclaims,
@@ -59,7 +61,7 @@ function Gpus({ site, node, open }: { site: Site; node: Node; open: Reclaim[] })
         const isLent = isGpuLent(node.contract, gpu.index);
         const word = now?.is_wedged
           ? "not verified free"
-          : now && now.foreign_processes > 0
+          : now && isOwnersOwn(node.contract, now)
             ? "you use it"
             : isLent
               ? "lent"
@@ -107,6 +109,7 @@ function Machine({ site, node, reclaims }: { site: Site; node: Node; reclaims: R
       />
       <Gpus site={site} node={node} open={open} />
       <ContractView node={node} />
+      <WhenTakenBack site={site} node={node} />
     </article>
   );
 }

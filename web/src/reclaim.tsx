@@ -3,11 +3,19 @@
 import { useRef, useState } from "react";
 import { newName, Refused, wordsOf } from "./api";
 import { Badge } from "./parts";
-import { Site } from "./site";
+import { Site, TakeBackOrder } from "./site";
 import { Node, Reclaim, ReclaimOrder } from "./types";
 import { dayAndClock, duration, orderWord, reclaimChoices, reclaimKind, reclaimWord, since } from "./words";
 
-type Kind = "notice" | "emergency";
+type Kind = TakeBackOrder["kind"];
+
+const WEEK_S = 7 * 86_400;
+
+/** From now until a moment as its field writes it ("2026-11-26T18:30", this window's clock); null: past, or too far. */
+export function secondsUntil(moment: string, now: number): number | null {
+  const seconds = Math.round((new Date(moment).getTime() - now) / 1_000);
+  return seconds >= 1 && seconds <= WEEK_S ? seconds : null;
+}
 
 /** What becomes of it is told there. */
 function newsOf(node: Node): string {
@@ -39,7 +47,8 @@ export function TakeBackButton({
   const [isSending, setSending] = useState(false);
   const [trouble, setTrouble] = useState("");
   // An order that nobody has answered keeps its name: tapped again it is done once.
-  const unanswered = useRef<{ kind: Kind; name: string } | null>(null);
+  const unanswered = useRef<{ order: TakeBackOrder; moment: string } | null>(null);
+  const [moment, setMoment] = useState("");
   const choices = reclaimChoices(open, gpu);
   if (!isMine(site, node) || !choices.now) return null;
 
@@ -47,17 +56,23 @@ export function TakeBackButton({
   const what = gpu === null ? host : `GPU ${gpu} of ${host}`;
   const panel = `take-${node.id}-${gpu ?? "all"}`;
   const take = async (kind: Kind) => {
-    const name = unanswered.current?.kind === kind ? unanswered.current.name : newName();
+    const before = unanswered.current;
+    const isAgain = before?.order.kind === kind && before.moment === moment;
+    const in_s = kind === "announced" ? secondsUntil(moment, Date.now()) : 0;
+    if (in_s === null) return setTrouble("That moment is over");
+    const order: TakeBackOrder = isAgain
+      ? before.order
+      : { order: newName(), kind, gpus: gpu === null ? [] : [gpu], in_s };
     setSending(true);
     setTrouble("");
     try {
-      await site.takeBack(node.id, name, kind, gpu === null ? [] : [gpu]);
+      await site.takeBack(node.id, order);
       unanswered.current = null;
       setChoosing(false);
       document.getElementById(newsOf(node))?.focus(); // what was tapped is gone
     } catch (error) {
-      const isRefused = error instanceof Refused;
-      unanswered.current = isRefused ? null : { kind, name };
+      const isRefused = error instanceof Refused && error.isDefinite;
+      unanswered.current = isRefused ? null : { order, moment };
       setTrouble(isRefused ? wordsOf(error) : `${wordsOf(error)}: whether the order was given is not known`);
     }
     setSending(false);
@@ -90,6 +105,22 @@ export function TakeBackButton({
               Now (nothing is saved any more)
             </button>
           </div>
+          {choices.notice ? (
+            <div className="later">
+              <label>
+                Or later, within seven days, at{" "}
+                <input type="datetime-local" value={moment} onChange={(event) => setMoment(event.target.value)} />
+              </label>{" "}
+              <button
+                type="button"
+                className="danger"
+                disabled={isSending || secondsUntil(moment, Date.now()) === null}
+                onClick={() => void take("announced")}
+              >
+                At that time
+              </button>
+            </div>
+          ) : null}
         </div>
       ) : null}
       {trouble ? (
@@ -103,6 +134,7 @@ export function TakeBackButton({
 
 /** What the machine's own clock says of one reclaim, step by step. */
 function ReclaimSteps({ reclaim }: { reclaim: Reclaim }) {
+  const deadline = reclaim.kind === "emergency" ? null : since(reclaim, reclaim.deadline_ns);
   const steps: [string, number | null][] = [
     ["Network cut", since(reclaim, reclaim.cut_ns)],
     ["Guests ended", since(reclaim, reclaim.killed_ns)],
@@ -112,7 +144,10 @@ function ReclaimSteps({ reclaim }: { reclaim: Reclaim }) {
   return (
     <ol className="steps">
       <li className="done">
-        <span>Taken back {reclaimKind(reclaim.kind)}</span>
+        <span>
+          Taken back {reclaimKind(reclaim.kind)}
+          {deadline ? `, until ${dayAndClock(reclaim.declared_wall_ms + deadline)}` : ""}
+        </span>
         <span className="when">{dayAndClock(reclaim.declared_wall_ms)}</span>
       </li>
       {steps.map(([what, after]) => (

@@ -2,7 +2,10 @@
 // Where the token is: in this window's sessionStorage, which other sites and other windows cannot read and which ends
 // with the window. Nothing is sent by itself, as a cookie would be, so no other page can act in its user's name.
 // docs/adr/0016 weighs both.
+import { JobSpec } from "./types";
+
 const KEY = "reclaimnet.token";
+const SENT = "reclaimnet.sent";
 
 export function savedToken(): string {
   return sessionStorage.getItem(KEY) ?? "";
@@ -14,6 +17,27 @@ export function saveToken(token: string): void {
 
 export function forgetToken(): void {
   sessionStorage.removeItem(KEY);
+  forgetSent();
+}
+
+/** A job on its way: nobody knows yet whether it was taken. Sent again under the same key it is done once. */
+export interface Sent {
+  key: string;
+  spec: JobSpec;
+}
+
+/** Outlives a reload of the page. */
+export function saveSent(sent: Sent): void {
+  sessionStorage.setItem(SENT, JSON.stringify(sent));
+}
+
+export function savedSent(): Sent | null {
+  const text = sessionStorage.getItem(SENT);
+  return text ? (JSON.parse(text) as Sent) : null;
+}
+
+export function forgetSent(): void {
+  sessionStorage.removeItem(SENT);
 }
 
 /** What a pasted text is not; empty if it looks like a user's token. */

@@ -3,8 +3,10 @@
 // them to this token, so that there is one place that decides who may see what.
 import { useSyncExternalStore } from "react";
 import { Api, Refused, wordsOf } from "./api";
+import { Draft } from "./plan";
+import { Sent } from "./session";
 import { LinkState, Message, Stream } from "./stream";
-import { Health, Job, Node, Reclaim, ReclaimOrder, SiteEvent, Whoami } from "./types";
+import { Health, Job, Node, Plan, Reclaim, ReclaimOrder, SiteEvent, SubmitAnswer, Whoami } from "./types";
 import { isOver } from "./words";
 
 export interface SiteState {
@@ -33,8 +35,18 @@ const SINGLE_LOOKS = 12;
 
 type Part = "nodes" | "jobs" | "reclaims";
 
+/** As POST /v1/nodes/{id}/reclaim takes it. */
+export interface TakeBackOrder {
+  order: string;
+  kind: "notice" | "announced" | "emergency";
+  gpus: number[];
+  in_s: number;
+}
+
 export class Site {
   state: SiteState;
+  /** The job that is being written, while its form is not shown. */
+  draft: Draft | null = null;
   private readonly listeners = new Set<() => void>();
   private readonly stream: Stream;
   private readonly staleNodes = new Set<string>();
@@ -91,12 +103,27 @@ export class Site {
   /** The user's word: at once, and not when it is due. */
   readonly reconnect = (): void => this.stream.open();
 
-  /** Orders a machine, or GPUs of it, back. The same name again is the same order. */
-  async takeBack(node: string, order: string, kind: "notice" | "emergency", gpus: number[]): Promise<void> {
+  /** Orders a machine, or GPUs of it, back. The same name again is the same order, with the same content. */
+  async takeBack(node: string, order: TakeBackOrder): Promise<void> {
     const path = `/v1/nodes/${encodeURIComponent(node)}/reclaim`;
-    const given = await this.api.post<ReclaimOrder>(path, { order, kind, gpus });
-    const told = (one: Node): Node => ({ ...one, orders: [given, ...one.orders.filter((old) => old.id !== order)] });
+    const given = await this.api.post<ReclaimOrder>(path, order);
+    const told = (one: Node): Node => ({
+      ...one,
+      orders: [given, ...one.orders.filter((old) => old.id !== given.id)],
+    });
     this.set({ nodes: this.state.nodes.map((one) => (one.id === node ? told(one) : one)) });
+  }
+
+  /** What would become of a job; nothing is kept of it. */
+  plan(spec: object): Promise<Plan> {
+    return this.api.post<Plan>("/v1/plan", spec);
+  }
+
+  /** The same key again is the same job. */
+  async submit(sent: Sent): Promise<SubmitAnswer> {
+    const answer = await this.api.post<SubmitAnswer>("/v1/jobs", sent.spec, { "Idempotency-Key": sent.key });
+    this.setJobs([answer.job, ...this.state.jobs]);
+    return answer;
   }
 
   private set(change: Partial<SiteState>): void {

@@ -2,7 +2,9 @@
 import { useState } from "react";
 import { wordsOf } from "./api";
 import { Logs } from "./logs";
+import { NewJob } from "./newjob";
 import { Ago, Badge, Empty, Scroll, Tile, useFetched, useNow } from "./parts";
+import { savedSent } from "./session";
 import { Site, SiteState } from "./site";
 import { lostMs, runsOf, Timeline } from "./timeline";
 import { Attempt, Generation, Job, Why } from "./types";
@@ -194,14 +196,34 @@ export function Student({ site, state, detail }: { site: Site; state: SiteState;
   const [withEnded, setWithEnded] = useState(true);
   const chosen = state.jobs.find((job) => String(job.number) === detail || job.id === detail);
   const shown = state.jobs.filter((job) => withEnded || !isOver(job) || job === chosen);
+  const maySubmit = state.who.role !== "viewer";
+  if (detail === "new" && maySubmit)
+    return (
+      <>
+        <p>
+          <a href="#/jobs">All jobs</a>
+        </p>
+        <NewJob site={site} state={state} />
+      </>
+    );
+  const begin = maySubmit ? (
+    <p>
+      <a href="#/jobs/new">New job</a>
+      {savedSent() ? " (one was sent and has no answer yet: it is sent again there)" : ""}
+    </p>
+  ) : null;
   if (state.jobs.length === 0)
     return (
-      <Empty>
-        No jobs yet. <code>reclaim run -- python3 train.py</code> in your project's folder makes one.
-      </Empty>
+      <>
+        {begin}
+        <Empty>
+          No jobs yet. <code>reclaim run -- python3 train.py</code> in your project's folder makes one with its files.
+        </Empty>
+      </>
     );
   return (
     <>
+      {begin}
       {chosen ? <Detail key={chosen.id} site={site} state={state} job={chosen} /> : null}
       {detail && !chosen ? <p className="alert">There is no job {detail} among yours.</p> : null}
       <h2>All jobs</h2>

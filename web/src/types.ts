@@ -52,6 +52,7 @@ export interface GpuTelemetry {
   temperature_c: number;
   power_mw: number;
   foreign_processes: number;
+  foreign_vram_mib: number;
   is_wedged: boolean;
 }
 
@@ -80,6 +81,7 @@ export interface Node {
     memory_mib: number;
     disk_mib: number;
     gpus: Gpu[];
+    data_sets: string[];
     warnings: string[];
   };
   contract: Contract;
@@ -91,6 +93,8 @@ export interface Node {
     logins: number;
     gpus: GpuTelemetry[];
   };
+  /** The coordinator's wall clock minus the machine's. */
+  clock_offset_ms: number;
   silent_ms: number;
   departures_per_day: number;
   jobs: string[];
@@ -198,6 +202,7 @@ export interface ReclaimOrder {
   user: string;
   kind: Reclaim["kind"];
   gpus: number[];
+  in_s: number;
   state: "waiting" | "sent" | "taken" | "refused" | "expired" | "unanswered";
   message: string;
   reclaim: string;
@@ -210,6 +215,7 @@ export interface SiteEvent {
   kind: string;
   message: string;
   job: string;
+  epoch: string;
   node: string;
   lab: string;
   user: string;
@@ -221,6 +227,9 @@ export interface Hazard {
   is_lent: boolean;
   rate_per_hour: number;
   base_per_hour: number;
+  base_events: number;
+  /** For each hour of the week, from Monday on: departures an hour, if it is lent then. */
+  week_per_hour: number[];
   factors: { name: string; value: number; low: number; high: number; events: number; detail: string }[];
   reclaimed_within: { horizon_s: number; probability: number; low: number; high: number }[];
   prior: string;
@@ -241,4 +250,57 @@ export interface Health {
   is_ok: boolean;
   is_adopting: boolean;
   reason: string;
+}
+
+export interface Image {
+  name: string;
+}
+
+/** As far as the page fills it in; what is left out has the coordinator's defaults. */
+export interface JobSpec {
+  name: string;
+  image: string;
+  command: string[];
+  resources: { gpus: number; gpu_memory_mib: number; cpu_milli: number; memory_mib: number; disk_mib: number };
+  data: string[];
+  max_duration_s: number;
+  notice_s: number;
+}
+
+export interface SubmitAnswer {
+  job: Job;
+  is_repeat: boolean;
+  warnings: string[];
+}
+
+export interface PlanCandidate {
+  node: string;
+  lab: string;
+  hostname: string;
+  fit: "fits" | "not_now" | "never";
+  rank: number;
+  reason: string;
+  notice_s: number;
+  starts_in_s: number | null;
+  leaves_in_s: number | null;
+  interruptions: number;
+  stays: number;
+  stays_low: number;
+  stays_high: number;
+}
+
+export interface Plan {
+  verdict: "now" | "waits" | "never";
+  sentence: string;
+  queue_position: number;
+  starts_in_s: number | null;
+  horizon_s: number;
+  is_horizon_assumed: boolean;
+  interruptions_least: number;
+  interruptions_most: number;
+  notice_wanted_s: number;
+  notice_least_s: number;
+  notice_most_s: number;
+  warnings: string[];
+  candidates: PlanCandidate[];
 }

@@ -24,6 +24,11 @@ export function bytes(count: number): string {
   return `${count < 10 && unit > 0 ? count.toFixed(1) : Math.round(count)} ${units[unit] ?? ""}`;
 }
 
+/** A share of 1. */
+export function share(value: number): string {
+  return value > 0 && value < 0.01 ? "< 1 %" : `${Math.round(value * 100)} %`;
+}
+
 const TIME = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" } as const;
 
 export function clock(ms: number): string {
@@ -150,6 +155,12 @@ export function since(reclaim: Reclaim, then_ns: number): number | null {
 
 export function gpuOf(node: Node, index: number): GpuTelemetry | undefined {
   return node.telemetry.gpus.find((gpu) => gpu.index === index);
+}
+
+/** Whether its owner uses a GPU, by the contract's own rule. */
+export function isOwnersOwn(contract: Contract, gpu: GpuTelemetry): boolean {
+  const tolerated = contract.idle.foreign_vram_mib;
+  return tolerated === 0 ? gpu.foreign_processes > 0 : gpu.foreign_vram_mib > tolerated;
 }
 
 export function isGpuLent(contract: Contract, index: number): boolean {

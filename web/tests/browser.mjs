@@ -95,6 +95,7 @@ const KEPT = [
   "owner-reclaim-phone",
   "owner-taken-back",
   "owner-wide",
+  "student-new-wide",
   "student-wide",
 ];
 
@@ -156,6 +157,8 @@ await step("an owner sees to whom the machine is lent, without what runs there",
   assert.equal(await owner.getByText("secret-name").count(), 0, "the job's name is its user's");
   await machine.getByText("Contract", { exact: true }).click();
   await machine.getByText("Lent around the clock.").waitFor();
+  await machine.getByText("Hours in which it is taken back").click();
+  await machine.getByRole("table", { name: /^Chance that/ }).waitFor();
   await look(owner, "owner");
 });
 
@@ -171,6 +174,83 @@ await step("a student sees the job, its log as it grows, and where it is", async
   await student.getByText(/^number \d+, /).waitFor();
 });
 
+const writer = await newPage();
+const plans = { open: 0, most: 0, all: 0 };
+await writer.route("**/v1/plan", async (route) => {
+  plans.all += 1;
+  plans.open += 1;
+  plans.most = Math.max(plans.most, plans.open);
+  const response = await route.fetch();
+  plans.open -= 1;
+  await route.fulfill({ response });
+});
+const verdict = writer.getByRole("region", { name: "What would become of it" }).getByRole("status");
+
+await step("while a student writes a job the page says what would become of it", async () => {
+  await logIn(writer, site.tokens.student);
+  await writer.getByRole("link", { name: "New job" }).click();
+  await writer.getByLabel("Memory, GiB", { exact: true }).fill("0.0625");
+  await writer.getByLabel("Disk, GiB").fill("0.0625");
+  await writer.getByLabel("Cores").fill("0.5");
+  await writer.getByLabel("Image").selectOption("base");
+  await verdict.getByText("would start now").waitFor();
+  await writer.getByText("before it must leave").waitFor();
+  await writer.getByText("which is assumed").waitFor();
+  await writer.getByLabel("GPUs").fill("64");
+  await verdict.getByText("can never run as it is").waitFor();
+  await writer.getByText("or ask its owner").waitFor();
+  await writer.getByRole("button", { name: "Submit it anyway" }).waitFor();
+  await writer.getByLabel("GPUs").fill("0");
+  await writer.getByLabel("Notice wanted").fill("20m");
+  await writer.getByText("Owners grant at most 15 minutes.").waitFor();
+  await writer.getByLabel("Notice wanted").fill("5m");
+  await verdict.getByText("would start now").waitFor();
+  await writer.getByText("5 min wanted, which not every owner grants").waitFor();
+  const before = plans.all;
+  await writer.getByLabel("Longest time").pressSequentially("123456789", { delay: 5 });
+  await writer.getByText("of running").waitFor();
+  assert.ok(plans.all - before < 5, `${plans.all - before} questions while nine digits were typed`);
+  await writer.getByLabel("Longest time").fill("2h");
+  await writer.getByText("expected in 2.0 h of running").waitFor();
+  assert.equal(plans.most, 1, "one question at a time");
+  await look(writer, "student-new");
+});
+
+await step("a job whose answer is lost is one job, also after a reload", async () => {
+  const keys = [];
+  let isAnswerLost = true;
+  await writer.route("**/v1/jobs", async (route) => {
+    if (route.request().method() !== "POST") return route.continue();
+    keys.push(route.request().headers()["idempotency-key"]);
+    if (!isAnswerLost) return route.continue();
+    await route.fetch(); // it arrives, and nobody hears of it
+    await route.abort();
+  });
+  await writer.getByLabel("Name").fill("written-here");
+  await writer.keyboard.press("Enter");
+  await writer.getByText("Say what to run").waitFor();
+  assert.equal(await writer.evaluate(() => document.activeElement.id), "new-command");
+  await writer.keyboard.type("true");
+  await writer.keyboard.press("Enter");
+  await writer.getByRole("alert").filter({ hasText: "Not known yet whether written-here was taken" }).waitFor();
+  await isAccessible(writer, "a job that is not known to be taken");
+  await writer.reload();
+  await writer.getByRole("alert").filter({ hasText: "Not known yet" }).waitFor();
+  isAnswerLost = false;
+  await writer
+    .getByRole("button", { name: "Send again now" })
+    .click({ timeout: 1_000 })
+    .catch(() => {}); // it may have been sent by itself just now
+  await writer.getByRole("heading", { name: /^Job \d+ is submitted$/ }).waitFor();
+  assert.ok(keys.length >= 3, `sent ${keys.length} times`);
+  assert.equal(new Set(keys).size, 1, "under one key");
+  assert.deepEqual(await act("count_jobs", { name: "written-here" }), { count: 1 });
+  await isAccessible(writer, "a job that is submitted");
+  await writer.getByRole("link", { name: /^See job \d+$/ }).click();
+  await writer.getByText("done", { exact: true }).first().waitFor();
+  assert.equal(await writer.evaluate(() => sessionStorage.length), 1, "nothing is left of it but the token");
+});
+
 const operator = await newPage();
 await step("an operator sees every lab, a machine's forecast, and events that fit", async () => {
   await logIn(operator, site.tokens.admin);
@@ -178,6 +258,9 @@ await step("an operator sees every lab, a machine's forecast, and events that fi
   for (const lab of ["lab-a", "lab-b"]) await operator.getByRole("heading", { level: 3, name: lab }).waitFor();
   await operator.locator(".node summary").first().click();
   await operator.getByText("Taken back within").waitFor();
+  const hours = operator.getByRole("table", { name: /^Chance that/ });
+  assert.equal(await hours.locator("td").count(), 168);
+  assert.match(await hours.locator("td").first().textContent(), /%$/);
   await operator.getByLabel("Only with the words").fill("node.joined");
   const rows = operator.getByRole("region", { name: "Events" }).locator("tbody tr");
   await operator.waitForFunction(() => document.querySelectorAll("[aria-label=Events] tbody tr").length === 2);
@@ -210,6 +293,12 @@ await step("the student's job goes on elsewhere, and what was lost is told", asy
 
 await step("the operator sees the migration, and all of it is accessible", async () => {
   await operator.getByRole("region", { name: "Migrations" }).locator("tbody tr").first().waitFor();
+  const left = operator.getByRole("region", { name: "Jobs that had to leave" }).locator("tbody tr");
+  await left.getByText(/^after /).waitFor(); // it runs again
+  assert.match(await left.locator("td").first().textContent(), new RegExp(`^${site.job} `));
+  await operator.locator(".flows .flow-runs").first().waitFor({ state: "attached" });
+  await operator.getByText("Lent and own, as a table").click();
+  await operator.getByRole("region", { name: "Lent and own" }).locator("tbody tr").first().waitFor();
   await look(operator, "operator");
 });
 
@@ -256,6 +345,23 @@ await step("by keyboard, one GPU with notice", async () => {
   await reclaim.waitFor();
   await act("release");
   await machine.getByText("Taken back with notice").waitFor({ state: "detached" });
+});
+
+await step("at a moment that its owner chooses", async () => {
+  await reclaim.click();
+  const later = await owner.evaluate(() => {
+    const then = new Date(Date.now() + 7_200_000 - new Date().getTimezoneOffset() * 60_000);
+    return then.toISOString().slice(0, 16);
+  });
+  const button = machine.getByRole("button", { name: "At that time" });
+  assert.ok(await button.isDisabled());
+  await machine.getByLabel("Or later, within seven days, at").fill(later);
+  await isAccessible(owner, "a moment to take it back at");
+  await button.click();
+  await machine.getByText("Taken back at an announced time, until").waitFor();
+  assert.deepEqual(await act("taken"), ["announced"]);
+  await act("release");
+  await machine.getByText("Taken back at an announced time").waitFor({ state: "detached" });
 });
 
 await step("a machine that is away is not taken back, then or later, and the page says what to do", async () => {

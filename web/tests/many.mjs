@@ -77,6 +77,7 @@ const node = (n) => ({
       temperature_c: 60,
       power_mw: 200_000,
       foreign_processes: 0,
+      foreign_vram_mib: 0,
       is_wedged: false,
     })),
   },

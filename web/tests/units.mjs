@@ -12,7 +12,9 @@ const source = join(dirname(fileURLToPath(import.meta.url)), "..", "src");
 const { outputFiles } = await build({
   stdin: {
     contents: `export * from "./words"; export { runsOf, lostMs } from "./timeline"; export { Parser } from "./stream";
-      export { complaintAbout } from "./session"; export { useOverTime } from "./charts";`,
+      export { complaintAbout } from "./session"; export * from "./charts"; export * from "./plan";
+      export * from "./hours"; export * from "./waterfall"; export { secondsUntil } from "./reclaim";
+      export { Refused } from "./api";`,
     resolveDir: source,
   },
   bundle: true,
@@ -137,4 +139,210 @@ test("what is taken back already can only be had earlier", () => {
 test("lengths of time are said in one unit", () => {
   const said = [3, 4_500, 65_000, 600_000, 9_000_000, 300_000_000].map(dashboard.duration);
   assert.deepEqual(said, ["3 ms", "4.5 s", "65 s", "10 min", "2.5 h", "3 days"]);
+});
+
+const draft = (more) => ({ ...dashboard.NEW_DRAFT, image: "base", command: "true", ...more });
+
+test("a command is split as a shell splits words, and a script is the shell's", () => {
+  const { splitCommand, readDraft } = dashboard;
+  assert.deepEqual(splitCommand("python3  train.py --lr 1e-3"), ["python3", "train.py", "--lr", "1e-3"]);
+  const words = splitCommand(`sh -c 'echo "a b"' "" x\\ y "q\\"\\z"`);
+  assert.deepEqual(words, ["sh", "-c", 'echo "a b"', "", "x y", 'q"\\z']);
+  assert.equal(splitCommand("echo 'a"), null);
+  assert.deepEqual(splitCommand("  "), []);
+  const { spec } = readDraft(draft({ isScript: true, script: "a\r\nb\n" }));
+  assert.deepEqual(spec.command, ["/bin/sh", "-ec", "a\nb\n"]);
+});
+
+test("what is written becomes a job in the coordinator's units", () => {
+  const { spec, complaints } = dashboard.readDraft(
+    draft({ gpus: "2", gpuMemory: "24", cores: "0,5", memory: "1.5", longest: "2h", notice: "90 s", data: ["digits"] }),
+  );
+  assert.deepEqual(complaints, {});
+  assert.deepEqual(spec.resources, {
+    gpus: 2,
+    gpu_memory_mib: 24_576,
+    cpu_milli: 500,
+    memory_mib: 1_536,
+    disk_mib: 2_048,
+  });
+  assert.equal(spec.max_duration_s, 7_200);
+  assert.equal(spec.notice_s, 90);
+  assert.deepEqual(spec.data, ["digits"]);
+});
+
+test("what cannot be read is said at its field, and nothing is asked of it", () => {
+  const { readDraft, plannedOf } = dashboard;
+  const wrong = { gpus: "1.5", cores: "many", memory: "0", longest: "soon", notice: "1h" };
+  const { complaints } = readDraft(draft({ ...wrong, command: "echo 'a" }));
+  assert.deepEqual(Object.keys(complaints).sort(), ["command", "cores", "gpus", "longest", "memory", "notice"]);
+  for (const [field, text] of Object.entries(wrong)) assert.equal(plannedOf(draft({ [field]: text })), null, field);
+  assert.deepEqual(plannedOf(draft({ command: "" })).command, ["true"], "its place does not hang on its command");
+});
+
+const plan = (more) => ({
+  verdict: "now",
+  sentence: "",
+  queue_position: 1,
+  starts_in_s: 4,
+  horizon_s: 14_400,
+  is_horizon_assumed: false,
+  interruptions_least: 0.04,
+  interruptions_most: 1.26,
+  notice_wanted_s: 0,
+  notice_least_s: 60,
+  notice_most_s: 300,
+  warnings: [],
+  candidates: [{ hostname: "one", lab: "lab-a", reason: "it has 1 GPU", fit: "fits", rank: 1 }],
+  ...more,
+});
+
+test("a plan is said in words, with what to do", () => {
+  const { verdictWord, startWords, interruptionWords, noticeWords, nextWords } = dashboard;
+  assert.equal(verdictWord(plan({})).text, "would start now");
+  assert.equal(startWords(plan({})), "in about 4.0 s, as starts on one (lab-a) took lately");
+  const waits = plan({ verdict: "waits", queue_position: 3 });
+  assert.equal(verdictWord(waits).text, "would wait as number 3");
+  assert.match(startWords(waits), /if nobody who waits before it/);
+  assert.match(startWords(plan({ starts_in_s: null })), /not known/);
+  assert.equal(interruptionWords(plan({})), "0.04 to 1.3 expected in 4.0 h of running");
+  assert.match(interruptionWords(plan({ is_horizon_assumed: true })), /assumed/);
+  assert.equal(noticeWords(plan({})), "60 s to 5 min before it must leave");
+  assert.match(noticeWords(plan({ notice_wanted_s: 120 })), /2 min wanted, which not every owner grants/);
+  assert.match(noticeWords(plan({ notice_least_s: 0, notice_most_s: 0 })), /^none/);
+  const never = plan({ verdict: "never" });
+  assert.match(nextWords(never), /less than one \(lab-a\) lacks.*it has 1 GPU.*or ask its owner/);
+  assert.match(nextWords(plan({ verdict: "never", candidates: [] })), /ask an owner to lend one/);
+});
+
+test("while one types one question at a time is asked, and the answer is to the newest", async () => {
+  const asked = [];
+  const told = [];
+  const ask = (spec) => new Promise((answer) => asked.push({ spec, answer }));
+  const rest = () => new Promise((rested) => setTimeout(rested, 20));
+  const planner = new dashboard.Planner(ask, (state) => told.push(state), 1);
+  planner.want({ name: "a" });
+  planner.want({ name: "ab" });
+  await rest();
+  assert.deepEqual(asked.map((one) => one.spec.name), ["ab"], "what has not rested is not asked");
+  planner.want({ name: "abc" });
+  planner.want({ name: "abcd" });
+  await rest();
+  assert.equal(asked.length, 1, "one at a time");
+  asked[0].answer("of ab");
+  await rest();
+  assert.equal(asked[1].spec.name, "abcd");
+  assert.ok(!told.some((state) => state.plan === "of ab"), "an answer to what was changed since is not shown");
+  asked[1].answer("of abcd");
+  await rest();
+  assert.deepEqual(told.at(-1), { plan: "of abcd", trouble: "", isAsking: false });
+  planner.want({ name: "abcd" });
+  await rest();
+  assert.equal(asked.length, 2, "the same is not asked twice");
+  planner.want(null);
+  planner.again();
+  await rest();
+  assert.equal(asked.length, 2);
+  assert.deepEqual(told.at(-1), { plan: null, trouble: "", isAsking: false });
+});
+
+test("a refusal is final unless it came on the way", () => {
+  const isDefinite = (status) => new dashboard.Refused(status, "", "", "").isDefinite;
+  assert.deepEqual([400, 403, 409, 429, 507].filter(isDefinite), [400, 403, 409, 429, 507]);
+  assert.deepEqual([500, 502, 503, 504].filter(isDefinite), []);
+});
+
+test("what is lent and what its owners keep are parts of the same time", () => {
+  const empty = { node: "a", bucket_wall_ms: 0, guests: 0, lending_share: 1, cpu_percent: 0, gpus: [] };
+  const point = (more) => ({ ...empty, ...more });
+  const [one] = dashboard.lentAndOwn([
+    point({ guests: 3, cpu_percent: 80 }),
+    point({ guests: 0, lending_share: 0.5, cpu_percent: 20 }),
+  ]);
+  assert.deepEqual(one, { at: 0, guests: 0.5, free: 0.25, own: 0.25, guestsUse: 0.8, ownUse: 0.2 });
+  const [gpus] = dashboard.lentAndOwn([
+    point({ guests: 1, cpu_percent: 80, gpus: [{ utilisation_percent: 90 }, { utilisation_percent: 50 }] }),
+    point({ lending_share: 0, cpu_percent: 100 }),
+  ]);
+  assert.deepEqual([gpus.guestsUse, gpus.ownUse], [0.7, null], "processors do not stand for GPUs");
+  assert.deepEqual(dashboard.thinned([1, 2, 3, 4, 5], 3), [1, 3, 5], "the newest is kept");
+});
+
+test("the hours that stand out are named, and a chance has the same color everywhere", () => {
+  const week = new Array(168).fill(0.01);
+  week[9] = 0.2;
+  week[167] = 0.001;
+  assert.equal(dashboard.weekWords(week), "Most often Monday 09:00 (18 %), least Sunday 23:00 (< 1 %).");
+  assert.equal(dashboard.weekWords(new Array(168).fill(0.03)), "All hours are alike so far: 3 % in each.");
+  assert.deepEqual([0.001, 0.01, 0.05, 0.19, 0.9].map(dashboard.heatOf), [0, 1, 3, 4, 5]);
+});
+
+const taken = {
+  id: "r",
+  node: "n-a",
+  kind: "notice",
+  phase: "cleared",
+  gpus: [],
+  declared_ns: 1e12,
+  deadline_ns: 1e12 + 20e9,
+  cut_ns: 1e12 + 9e9,
+  cleared_ns: 1e12 + 9.5e9,
+  declared_wall_ms: 500_000,
+};
+const told = (seq, kind, s, more) => ({
+  seq,
+  kind,
+  job: "j",
+  node: "n-a",
+  epoch: "1.1",
+  at_wall_ms: 501_000 + s * 1_000 + 40, // the coordinator's clock is a second ahead, and it hears later
+  data: { at_boot_ns: String(1e12 + s * 1e9) },
+  ...more,
+});
+const OFFSET_MS = 1_000;
+const story = [
+  told(11, "attempt.noticed", 0.1),
+  told(12, "attempt.saving", 2),
+  told(13, "attempt.draining", 3),
+  told(15, "attempt.ended", 8, { data: { end: "reclaimed" } }),
+  told(16, "job.displaced", 8, { data: {} }),
+  told(17, "job.placed", 8.5, { node: "n-b", epoch: "1.2", data: {} }),
+  told(20, "attempt.running", 12, { node: "n-b", epoch: "1.2" }),
+];
+
+test("a displaced job's steps follow each other, by the machine's clock as long as it is there", () => {
+  const flow = dashboard.flowOf(taken, "j", [...story].reverse(), OFFSET_MS);
+  assert.equal(flow.to, "n-b");
+  assert.deepEqual(flow.spans, [
+    { step: "notice", from: 100, to: 2_000 },
+    { step: "save", from: 2_000, to: 3_000 },
+    { step: "copy", from: 3_000, to: 8_040 },
+    { step: "waits", from: 8_040, to: 8_540 },
+    { step: "restore", from: 8_540, to: 12_040 },
+    { step: "runs", from: 12_040, to: null },
+  ]);
+  assert.equal(dashboard.marginWords(flow, taken), "12 s before");
+  assert.equal(dashboard.marginWords(flow, { ...taken, deadline_ns: 1e12 + 5e9 }), "3.0 s after");
+  const open = dashboard.flowOf(taken, "j", story.slice(0, 3), OFFSET_MS);
+  assert.deepEqual(open.spans.at(-1), { step: "copy", from: 3_000, to: null });
+  assert.equal(dashboard.marginWords(open, taken), "still");
+});
+
+test("only jobs that had to leave by this reclaim are its own", () => {
+  const of = (events) => [...dashboard.displacedBy(taken, events, OFFSET_MS).keys()];
+  assert.deepEqual([...dashboard.displacedBy(taken, story, OFFSET_MS)], [["j", 11]]);
+  assert.deepEqual(of([told(1, "attempt.noticed", -30)]), [], "an earlier one's");
+  assert.deepEqual(of([told(99, "attempt.draining", 300)]), [], "a later one's");
+  assert.deepEqual(of([told(12, "attempt.ended", 5, { data: { end: "succeeded" } })]), [], "done by itself");
+  assert.deepEqual(of([told(12, "attempt.running", 5)]), []);
+  const another = told(12, "attempt.noticed", 1, { data: { at_boot_ns: "5" } });
+  assert.deepEqual(of([another]), ["j"], "of another boot: then the coordinator's clock counts");
+});
+
+test("a machine can be taken back at a moment of the next seven days", () => {
+  const now = new Date("2026-11-26T18:00:00").getTime();
+  assert.equal(dashboard.secondsUntil("2026-11-26T18:30", now), 1_800);
+  assert.equal(dashboard.secondsUntil("2026-11-26T17:59", now), null);
+  assert.equal(dashboard.secondsUntil("2026-12-04T18:00", now), null);
+  assert.equal(dashboard.secondsUntil("", now), null);
 });

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Notifications of jobs that run on a machine that is lent, and to its owner: finished, failed, moved, reclaimed and
+returned, by mail to a real SMTP server and by webhook."""
+import json
+import pathlib
+import re
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+from hooks import Hooks  # noqa: E402
+from labs import Labs, wait_until  # noqa: E402
+from one_node import CONTRACT  # noqa: E402
+from rn_site import Cli, Coordinator, Node, tiny_image  # noqa: E402
+from smtp_server import Mailbox  # noqa: E402
+
+PATIENCE_S = 60
+SMALL = ("--disk", "64MB", "--memory", "64MB", "--stateless", "--no-upload")
+
+
+class NotifyJobs(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.labs = Labs("campus", "lab-a", disk="2G")
+        cls.addClassCleanup(cls.labs.down)
+        cls.mailbox = Mailbox(cls.labs.dir, cls.labs.host)
+        cls.addClassCleanup(cls.mailbox.down)
+        cls.hooks = Hooks(cls.labs.host)
+        cls.addClassCleanup(cls.hooks.down)
+        config = cls.labs.dir / "coordinator.yaml"
+        config.write_text(json.dumps({
+            "smtp": cls.mailbox.settings(cls.labs.dir), "webhooks": {"allow": [cls.hooks.origin]}}))
+        cls.coordinator = Coordinator(cls.labs, flags=["--config", config]).start()
+        cls.node = Node(cls.labs, "lab-a", CONTRACT)
+        cls.node.set_up(cls.coordinator)
+        admin = Cli(cls.labs, cls.coordinator)
+        admin("image", "add", "base", tiny_image())
+        tokens = [admin("token", "create", "--user", user, "--role", role, "--lab", "lab-a", "--ttl-s", 0)
+                  for user, role in (("ann", "user"), ("oli", "owner"))]
+        cls.ann, cls.oli = (Cli(cls.labs, cls.coordinator, token=one.stdout.strip()) for one in tokens)
+        cls.ann("notify", "add", "--mail", "ann@example.org")
+        code = wait_until("the mail with the code", lambda: re.findall(
+            r"reclaim (notify confirm \S+ \S+)", "".join(cls.mailbox.texts("ann@example.org"))), PATIENCE_S)
+        cls.ann(*code[0].split())
+
+    def waits_for_mail(self, pattern):
+        wait_until(f"a mail: {pattern}", lambda: [
+            one for one in self.mailbox.subjects("ann@example.org") if re.search(pattern, one)], PATIENCE_S)
+
+    def run_job(self, name, command, *flags):
+        self.ann("run", "--detach", "--name", name, *SMALL, *flags, "--", "sh", "-c", command)
+
+    def test_a_finished_and_failed_jobs_are_told_by_mail(self):
+        self.run_job("good", "true")
+        self.run_job("bad", "exit 3", "--max-restarts", 0)
+
+        self.waits_for_mail(r"job \d+ \(good\) has finished")
+        self.waits_for_mail(r"job \d+ \(bad\) has failed")
+
+    def test_b_one_that_loses_its_machine_is_told_and_so_is_the_owner(self):
+        self.oli("notify", "add", "--webhook", f"{self.hooks.origin}/oli", "--on", "reclaimed,returned")
+        self.run_job("long", "sleep 1000")
+        wait_until("the job runs", lambda: any(
+            job["spec"]["name"] == "long" and job["state"] == "running"
+            for job in self.ann.json("ps")["jobs"]), PATIENCE_S)
+
+        self.node.owner("reclaim", "--now")
+
+        self.waits_for_mail(r"job \d+ \(long\) lost its machine")
+        told = wait_until("the owner's webhook", lambda: self.hooks.told("/oli"), PATIENCE_S)
+        self.assertEqual(told[0]["what"], "reclaimed")
+        self.assertIn("is yours again", told[0]["subject"])
+        self.node.owner("release")
+        wait_until("that it lends again is told", lambda: [
+            one for one in self.hooks.told("/oli") if one["what"] == "returned"], PATIENCE_S)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
