@@ -32,7 +32,7 @@ api::GenerationInfo a_generation(std::uint32_t number, std::int64_t made_s) {
   return info;
 }
 
-TEST(History, what_ran_after_the_state_that_it_went_on_from_was_done_again) {
+TEST(PastJobs, what_ran_after_the_state_that_it_went_on_from_was_done_again) {
   const std::vector<Attempt> attempts = {
       an_attempt(1, "n-1", 100, 200, AttemptEnd::kReclaimed),
       an_attempt(2, "n-2", 300, 400, AttemptEnd::kLost, 3),
@@ -45,7 +45,7 @@ TEST(History, what_ran_after_the_state_that_it_went_on_from_was_done_again) {
   EXPECT_EQ(lost_work_ms({attempts[0]}, {}), 0) << "nothing was done again yet";
 }
 
-TEST(History, an_end_after_which_it_does_not_go_on_loses_nothing) {
+TEST(PastJobs, an_end_after_which_it_does_not_go_on_loses_nothing) {
   EXPECT_EQ(
       lost_work_ms(
           {an_attempt(1, "n-1", 100, 200, AttemptEnd::kTimedOut),
@@ -56,7 +56,7 @@ TEST(History, an_end_after_which_it_does_not_go_on_loses_nothing) {
   );
 }
 
-TEST(History, a_job_says_where_it_ran_and_what_that_took) {
+TEST(PastJobs, a_job_says_where_it_ran_and_what_that_took) {
   Job job;
   job.id = JobId("j-1");
   job.number = 7;

@@ -14,8 +14,8 @@
 #   --bring PATH   a file or folder of this tree that is not in git, such as build/ci/apps; repeatable
 #
 # Prints what the command prints; the exit status is the command's, 124 when time was over. Disks lie in
-# RN_VM_FOLDER, else in reclaimnet/vm of XDG_CACHE_HOME (~/.cache). The machine reaches Debian's mirror through user-mode networking; nothing
-# reaches it.
+# RN_VM_FOLDER, else in reclaimnet/vm of XDG_CACHE_HOME (~/.cache). The machine reaches Debian's mirror through
+# user-mode networking; nothing reaches it.
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=../../scripts/lib/image.sh
