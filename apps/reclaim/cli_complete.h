@@ -34,8 +34,8 @@ std::vector<Completion> completed_images(const api::ImageList& list, const std::
 inline constexpr int kCompletionDeadlineMs = 300;
 
 /// Asks the coordinator and prints one "WORD<tab>WHAT" a line for what begins so; nothing at any
-/// error, and after kCompletionDeadlineMs, whatever blocks: the process then ends there. Kinds: job,
-/// unfinished-job, job-path, node, node-id, image, data, lab. Answers 0.
+/// error, and after kCompletionDeadlineMs, whatever blocks: the process then ends there. Kinds:
+/// job, unfinished-job, job-path, node, node-id, image, data, lab. Answers 0.
 int complete_live(const std::string& kind, const std::string& prefix);
 
 }  // namespace rn::cli

@@ -59,9 +59,8 @@ void add_completed(
   CompletedCommand command;
   command.path = path;
   command.what = short_words(app.get_description());
-  const auto below = app.get_subcommands([](const CLI::App* one) {
-    return !one->get_group().empty();
-  });
+  const auto below =
+      app.get_subcommands([](const CLI::App* one) { return !one->get_group().empty(); });
   for (const CLI::App* one : below) command.below.push_back(one->get_name());
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_positional()) {
@@ -113,14 +112,13 @@ std::vector<std::pair<std::string, std::string>> kinds_of(
 }
 
 std::string what_of(
-    const std::vector<CompletedCommand>& commands,
-    const std::string& above,
-    const std::string& name
+    const std::vector<CompletedCommand>& commands, const std::string& above, const std::string& name
 ) {
   const std::string path = above.empty() ? name : above + " " + name;
-  const auto found = std::find_if(
-      commands.begin(), commands.end(), [&](const CompletedCommand& one) { return one.path == path; }
-  );
+  const auto found =
+      std::find_if(commands.begin(), commands.end(), [&](const CompletedCommand& one) {
+        return one.path == path;
+      });
   return found == commands.end() ? "" : found->what;
 }
 
@@ -156,14 +154,13 @@ constexpr std::string_view kBashWalk = R"sh(  COMPREPLY=()
 }
 )sh";
 
-std::string bash_script(
-    const std::vector<CompletedCommand>& commands, const std::string& program
-) {
-  std::string text = "_" + program +
-                     "() {\n"
-                     "  local cur=${COMP_WORDS[COMP_CWORD]} program=${COMP_WORDS[0]/#\\~/${HOME-}}\n"
-                     "  local path= kind= word i place=0\n"
-                     "  local -A words=(\n";
+std::string bash_script(const std::vector<CompletedCommand>& commands, const std::string& program) {
+  std::string text =
+      "_" + program +
+      "() {\n"
+      "  local cur=${COMP_WORDS[COMP_CWORD]} program=${COMP_WORDS[0]/#\\~/${HOME-}}\n"
+      "  local path= kind= word i place=0\n"
+      "  local -A words=(\n";
   for (const CompletedCommand& command : commands) {
     std::string words;
     for (const std::string& name : command.below) words += " " + name;
@@ -249,8 +246,7 @@ std::string zsh_script(const std::vector<CompletedCommand>& commands, const std:
   std::string text = "#compdef " + program + "\n_" + program + "() {\n";
   text += "  local -A below flags kinds\n";
   text += "  below=(\n" + below + "  )\n  flags=(\n" + flags + "  )\n  kinds=(\n";
-  for (const auto& [key, kind] : kinds_of(commands))
-    text += "    '" + key + "' '" + kind + "'\n";
+  for (const auto& [key, kind] : kinds_of(commands)) text += "    '" + key + "' '" + kind + "'\n";
   text += "  )\n";
   text += kZshWalk;
   // Loaded by its name it is this function already; else it is read by `source`.

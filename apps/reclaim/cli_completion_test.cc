@@ -64,9 +64,10 @@ class Shell {
  public:
   explicit Shell(const std::string& name) : name_(name) {
     const Sample sample;
-    std::ofstream(path("script")) << completion_script(completed_commands(sample.app), "reclaim", name);
-    std::ofstream(path("reclaim"))
-        << "#!/bin/sh\necho \"$*\" >>" << path("asked") << "\nprintf 'a-1\\tone\\na-2\\ttwo: 2\\n'\n";
+    std::ofstream(path("script")
+    ) << completion_script(completed_commands(sample.app), "reclaim", name);
+    std::ofstream(path("reclaim")) << "#!/bin/sh\necho \"$*\" >>" << path("asked")
+                                   << "\nprintf 'a-1\\tone\\na-2\\ttwo: 2\\n'\n";
     std::filesystem::permissions(path("reclaim"), std::filesystem::perms(0755));
   }
 
@@ -118,7 +119,8 @@ TEST(Completion, a_table_is_made_of_what_help_shows) {
   EXPECT_EQ(commands[4].places, std::vector<std::string>{"unfinished-job"});
   EXPECT_EQ(commands[5].places, (std::vector<std::string>{"job-path", "folder"}));
   std::vector<std::string> flags;
-  for (const CompletedFlag& flag : commands[1].flags) flags.push_back(flag.names.back() + ":" + flag.kind);
+  for (const CompletedFlag& flag : commands[1].flags)
+    flags.push_back(flag.names.back() + ":" + flag.kind);
   EXPECT_EQ(
       flags,
       (std::vector<std::string>{
@@ -142,10 +144,7 @@ TEST(Completion, bash_offers_commands_flags_and_what_the_site_has) {
   EXPECT_EQ(bash.offers({"run", "-d", "--image", "x", "--de"}), "--detach");
   EXPECT_EQ(bash.offers({"stop", "a-1", "a-"}), "a-1 a-2");
   EXPECT_EQ(bash.offers({"image", "save", "a-1", "x"}), "") << "a file";
-  EXPECT_EQ(
-      bash.asked(),
-      "__complete image\n__complete image a-2\n__complete unfinished-job a-"
-  );
+  EXPECT_EQ(bash.asked(), "__complete image\n__complete image a-2\n__complete unfinished-job a-");
 }
 
 TEST(Completion, bash_is_silent_where_nobody_answers) {
@@ -161,9 +160,7 @@ TEST(Completion, zsh_offers_them_with_what_they_are) {
   if (!has_shell("zsh")) GTEST_SKIP() << "no zsh here";
   const Shell zsh("zsh");
 
-  EXPECT_EQ(
-      zsh.offers({""}), "run:Run it's command image:Images stop:Stop jobs cp:Copy"
-  );
+  EXPECT_EQ(zsh.offers({""}), "run:Run it's command image:Images stop:Stop jobs cp:Copy");
   EXPECT_EQ(zsh.offers({"image", ""}), "save:Fetch one");
   EXPECT_NE(zsh.offers({"run", "-"}).find("--image:image -"), std::string::npos);
   EXPECT_EQ(zsh.offers({"run", "--role", ""}), "user admin");
@@ -179,9 +176,9 @@ TEST(Completion, fish_offers_them_with_what_they_are) {
   const Shell fish("fish");
   const auto offers = [&](const std::string& line) {
     return said_by(
-        "cd " + quoted(fish.path("")) + " && HOME=" + quoted(fish.path("")) + " PATH=" +
-        quoted(fish.path("")) + ":$PATH fish --no-config -c 'source script; complete -C \"reclaim " +
-        line + "\"'"
+        "cd " + quoted(fish.path("")) + " && HOME=" + quoted(fish.path("")) +
+        " PATH=" + quoted(fish.path("")) +
+        ":$PATH fish --no-config -c 'source script; complete -C \"reclaim " + line + "\"'"
     );
   };
 

@@ -18,7 +18,8 @@ struct Refused {
   CondorRefusal why;
 };
 
-constexpr std::string_view kCondorNoMail = "no mail is sent; 'reclaim ps' and 'reclaim logs -f' tell";
+constexpr std::string_view kCondorNoMail =
+    "no mail is sent; 'reclaim ps' and 'reclaim logs -f' tell";
 constexpr std::string_view kAnyMachine =
     "machines cannot be chosen by expressions; it runs on any that has room";
 constexpr std::string_view kInLog =

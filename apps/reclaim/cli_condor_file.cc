@@ -148,16 +148,16 @@ Result<CondorQueue> CondorSubmit::read_queue(const CondorStatement& by) {
   if (!words.empty() && words.front().find_first_not_of("0123456789") == std::string::npos) {
     const auto count = whole_number<std::uint32_t>(words.front(), 0, kCondorJobsMax);
     if (!count)
-      return fail(refused_line(
-          by, count.error().message, "each is a job of its own: submit them in pieces"
-      ));
+      return fail(
+          refused_line(by, count.error().message, "each is a job of its own: submit them in pieces")
+      );
     out.count = *count;
     words.erase(words.begin());
   }
   if (how.empty() && (!words.empty() || by.has_items))
-    return fail(refused_line(
-        by, "is no number of jobs", "for example: queue 10, or queue x in (a b c)"
-    ));
+    return fail(
+        refused_line(by, "is no number of jobs", "for example: queue 10, or queue x in (a b c)")
+    );
   for (const std::string& word : words) out.names.push_back(condor_lower(word));
   if (out.names.empty()) out.names.emplace_back("item");
   out.has_list = !how.empty();
@@ -170,9 +170,9 @@ Status CondorSubmit::read_list(
 ) {
   std::string list = condor_trimmed(rest);
   if (how == "matching")
-    return fail(refused_line(
-        by, "names of files are not looked for", "list them: queue x in (a.txt b.txt)"
-    ));
+    return fail(
+        refused_line(by, "names of files are not looked for", "list them: queue x in (a.txt b.txt)")
+    );
   if (list.starts_with('['))
     return fail(refused_line(by, "a part of a list is not taken", "list what is to be queued"));
   const bool is_inline = list.starts_with('(') && list.ends_with(')');
@@ -206,7 +206,8 @@ Status CondorSubmit::read_items_of_file(
   if (path.find(kCondorCluster) != std::string::npos || !place_.read)
     return fail(refused_line(by, "is no file", "list the items: queue x in (a b c)"));
   const auto text = place_.read(path);
-  if (!text) return fail(refused_line(by, text.error().message, "name a file with one item a line"));
+  if (!text)
+    return fail(refused_line(by, text.error().message, "name a file with one item a line"));
   const bool is_plain =
       is_utf8(*text) && std::none_of(text->begin(), text->end(), [](char c) {
         return static_cast<unsigned char>(c) < ' ' && c != '\n' && c != '\r' && c != '\t';
@@ -261,7 +262,8 @@ Result<CondorSettings> CondorSubmit::settings_with(
 ) {
   CondorSettings lines = commands_;
   for (const auto& [name, value] : variables) {
-    if (is_condor_command(name)) lines[name] = {by.line, value, condor_excerpt(name + " = " + value)};
+    if (is_condor_command(name))
+      lines[name] = {by.line, value, condor_excerpt(name + " = " + value)};
   }
   CondorSettings settings;
   for (const auto& [name, line] : lines) {

@@ -229,8 +229,8 @@ Status CondorMapping::take_cores_and_gpus() {
   }
   const CondorSetting* const by = find({"gpus_minimum_capability"});
   if (by == nullptr) return {};
-  const bool is_version = by->value.size() <= 8 &&
-                          by->value.find_first_not_of("0123456789.") == std::string::npos;
+  const bool is_version =
+      by->value.size() <= 8 && by->value.find_first_not_of("0123456789.") == std::string::npos;
   if (!is_version) return fail(refused(*by, "is no version", "for example 8.0"));
   resources.compute_capability_min = by->value;
   return {};
@@ -282,9 +282,7 @@ Status CondorMapping::take_program() {
   const CondorSetting* const by = find({"executable"});
   if (by == nullptr)
     return fail(
-        ErrorCode::kInvalid,
-        "names no executable",
-        "add a line such as: executable = run.sh"
+        ErrorCode::kInvalid, "names no executable", "add a line such as: executable = run.sh"
     );
   const std::string path = condor_unquoted(by->value);
   const CondorSetting* const transfer = find({"transfer_executable"});
@@ -434,8 +432,7 @@ Status CondorMapping::take_codes() {
 }
 
 Status CondorMapping::take_times() {
-  for (const char* name :
-       {"allowed_execute_duration", "allowed_job_duration", "my.maxruntime"}) {
+  for (const char* name : {"allowed_execute_duration", "allowed_job_duration", "my.maxruntime"}) {
     const CondorSetting* const by = find({name});
     if (by == nullptr) continue;
     RN_TRY(const std::uint32_t limit_s, number(*by, 1, kCondorSecondsMax));

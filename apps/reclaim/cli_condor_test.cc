@@ -139,7 +139,8 @@ TEST(CondorFile, arguments_are_read_in_both_quotings) {
 
 TEST(CondorFile, variables_are_read_in_both_quotings) {
   const auto quoted =
-      condor_job_of("environment = \"one=1 two=\"\"2\"\" three='spacey ''quoted'' value'\"").spec.env;
+      condor_job_of("environment = \"one=1 two=\"\"2\"\" three='spacey ''quoted'' value'\"")
+          .spec.env;
   const auto plain = condor_job_of("env = one=1; two=a b;three=\"x\"").spec.env;
 
   EXPECT_EQ(quoted.at("two"), "\"2\"");
@@ -153,7 +154,9 @@ TEST(CondorFile, variables_are_read_in_both_quotings) {
           "line 3: getenv = true: only variables that it names are passed on; others are those of "
           "the image"}
   );
-  EXPECT_NE(condor_refusal_of_line("environment = \"A\"").find("'A' is not NAME=VALUE"), std::string::npos);
+  EXPECT_NE(
+      condor_refusal_of_line("environment = \"A\"").find("'A' is not NAME=VALUE"), std::string::npos
+  );
 }
 
 TEST(CondorFile, macros_are_filled_in_when_jobs_are_queued) {
@@ -177,11 +180,23 @@ TEST(CondorFile, macros_are_filled_in_when_jobs_are_queued) {
       condor_warnings("arguments = --x $(nope)"),
       Words{"line 3: arguments = --x $(nope): $(nope) is said nowhere; nothing stands in its place"}
   );
-  EXPECT_NE(condor_refusal_of_line("arguments = $(A)\nA = $(B)\nB = $(A)").find("in a circle"), std::string::npos);
-  EXPECT_NE(condor_refusal_of_line("arguments = $$(Memory)").find("what the machine says"), std::string::npos);
-  EXPECT_NE(condor_refusal_of_line("arguments = $INT(x)").find("is not filled in here"), std::string::npos);
-  EXPECT_NE(condor_refusal_of_line("arguments = $(x").find("no closing parenthesis"), std::string::npos);
-  EXPECT_NE(condor_refusal_of_line("arguments = $ENV(NOPE)").find("is not set here"), std::string::npos);
+  EXPECT_NE(
+      condor_refusal_of_line("arguments = $(A)\nA = $(B)\nB = $(A)").find("in a circle"),
+      std::string::npos
+  );
+  EXPECT_NE(
+      condor_refusal_of_line("arguments = $$(Memory)").find("what the machine says"),
+      std::string::npos
+  );
+  EXPECT_NE(
+      condor_refusal_of_line("arguments = $INT(x)").find("is not filled in here"), std::string::npos
+  );
+  EXPECT_NE(
+      condor_refusal_of_line("arguments = $(x").find("no closing parenthesis"), std::string::npos
+  );
+  EXPECT_NE(
+      condor_refusal_of_line("arguments = $ENV(NOPE)").find("is not set here"), std::string::npos
+  );
 }
 
 TEST(CondorFile, macros_that_double_themselves_end) {
@@ -209,7 +224,10 @@ TEST(CondorFile, a_queue_makes_a_job_of_each_item) {
   EXPECT_EQ(arguments("queue 3", "arguments = $(ProcId)"), "0|1|2");
   EXPECT_EQ(arguments("Queue x in (a b, c)", "arguments = $(x)$(Process)"), "a0|b1|c2");
   EXPECT_EQ(arguments("queue x in a, b", "arguments = $(X)"), "a|b");
-  EXPECT_EQ(arguments("queue 2 x in (\n a\n b c\n)", "arguments = $(x)$(Step)$(Row)"), "a00|a10|b01|b11|c02|c12");
+  EXPECT_EQ(
+      arguments("queue 2 x in (\n a\n b c\n)", "arguments = $(x)$(Step)$(Row)"),
+      "a00|a10|b01|b11|c02|c12"
+  );
   EXPECT_EQ(arguments("queue x,y from (\n a 1\n b, 2 3\n)", "arguments = $(x):$(y)"), "a:1|b:2 3");
   EXPECT_EQ(arguments("queue x, y from list.txt", "arguments = $(x):$(y)"), "a:1|b:2, 3");
   EXPECT_EQ(arguments("queue\narguments = two\nqueue 2", "arguments = one"), "one|two|two");
@@ -235,17 +253,23 @@ TEST(CondorFile, a_queue_that_means_no_jobs_here_is_refused_with_what_to_do) {
       "in (a.txt b.txt)"
   );
   for (const char* queue :
-       {"queue 1001", "queue 600\nqueue 600", "queue x in (\na", "queue many", "queue x from ls |",
-        "queue x from none.txt", "queue x in [1:] (a b)", "queue 3 (\na\n)"})
+       {"queue 1001",
+        "queue 600\nqueue 600",
+        "queue x in (\na",
+        "queue many",
+        "queue x from ls |",
+        "queue x from none.txt",
+        "queue x in [1:] (a b)",
+        "queue 3 (\na\n)"})
     EXPECT_NE(refusal(queue), "") << queue;
 }
 
 TEST(CondorFile, the_number_of_its_cluster_is_known_only_where_it_runs) {
-  const CondorFile file = file_of(
-      a_submit_file("arguments = \"$(Cluster).$(Process) 'it''s'\"\nenvironment = RUN=c$(ClusterId)\n"
-                    "transfer_output_files = model_$(Cluster).pt",
-                    "queue 2")
-  );
+  const CondorFile file = file_of(a_submit_file(
+      "arguments = \"$(Cluster).$(Process) 'it''s'\"\nenvironment = RUN=c$(ClusterId)\n"
+      "transfer_output_files = model_$(Cluster).pt",
+      "queue 2"
+  ));
   const auto said = [](const JobSpec& spec, const std::string& before) {
     std::string line = spec.command.at(2);
     line.replace(line.find("exec './train.sh'"), 17, "printf '%s|' \"$RUN\"");
@@ -271,9 +295,11 @@ TEST(CondorFile, the_number_of_its_cluster_is_known_only_where_it_runs) {
 /// How `sh` ends that runs the job's line, in which the program is a shell that ends with `code`.
 int status_of(const std::string& lines, int code) {
   const JobSpec spec = file_of(
-      "executable = /bin/sh\narguments = \"-c 'exit " + std::to_string(code) +
-      "'\"\nrequest_memory = 1GB\n" + lines + "\nqueue\n"
-  ).jobs.front().spec;
+                           "executable = /bin/sh\narguments = \"-c 'exit " + std::to_string(code) +
+                           "'\"\nrequest_memory = 1GB\n" + lines + "\nqueue\n"
+  )
+                           .jobs.front()
+                           .spec;
   Words words = spec.command;
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -321,8 +347,7 @@ TEST(CondorFile, a_program_of_the_image_is_not_uploaded) {
   EXPECT_EQ(system.jobs[0].spec.command, (Words{"/usr/bin/python3", "-V"}));
   EXPECT_EQ(
       system.warnings,
-      Words{
-          "line 2: executable = /usr/bin/python3: the image's own is run, and not this machine's"}
+      Words{"line 2: executable = /usr/bin/python3: the image's own is run, and not this machine's"}
   );
   EXPECT_EQ(job("executable = /home/ada/x.sh").jobs[0].spec.command, Words{"./x.sh"});
   EXPECT_EQ(
@@ -347,7 +372,8 @@ TEST(CondorFile, amounts_are_counted_as_condor_submit_counts_them) {
   EXPECT_EQ(resources("gpus_minimum_memory = 4000").gpu_memory_mib, 4000u);
   EXPECT_EQ(
       file_of("executable = a.sh\nqueue\n").warnings,
-      Words{"no line says how much memory it needs: it gets 1 GiB; for example request_memory = 16GB"}
+      Words{
+          "no line says how much memory it needs: it gets 1 GiB; for example request_memory = 16GB"}
   );
 }
 
@@ -359,7 +385,8 @@ TEST(CondorFile, a_line_that_cannot_be_honoured_is_named_with_what_happens_inste
 
   EXPECT_EQ(
       warning("requirements = (Memory > 4000)"),
-      "line 3: requirements = (Memory > 4000): machines cannot be chosen by expressions; it runs on "
+      "line 3: requirements = (Memory > 4000): machines cannot be chosen by expressions; it runs "
+      "on "
       "any that has room"
   );
   EXPECT_EQ(
@@ -399,14 +426,31 @@ TEST(CondorFile, what_would_make_it_another_job_is_refused_with_what_to_do) {
       "say YES, and name in transfer_input_files what it reads"
   );
   for (const char* line :
-       {"universe = grid", "hold = true", "machine_count = 4", "deferral_time = 1700000000",
-        "transfer_input_files = https://example.org/x", "transfer_output_files = /tmp/x",
-        "transfer_output_files = ../x", "request_cpus = 2 * 2", "request_cpus = 0",
-        "request_memory = lots", "request_memory = 0", "request_gpus = 65",
-        "gpus_minimum_capability = >8", "checkpoint_exit_code = 256", "max_retries = -1",
-        "success_exit_code = 3", "when_to_transfer_output = LATER", "preserve_relative_paths = True",
-        "input = data/", "if true", "use feature : GPUs", "notes @=end", "just words",
-        "arguments = \x02", "executable ="})
+       {"universe = grid",
+        "hold = true",
+        "machine_count = 4",
+        "deferral_time = 1700000000",
+        "transfer_input_files = https://example.org/x",
+        "transfer_output_files = /tmp/x",
+        "transfer_output_files = ../x",
+        "request_cpus = 2 * 2",
+        "request_cpus = 0",
+        "request_memory = lots",
+        "request_memory = 0",
+        "request_gpus = 65",
+        "gpus_minimum_capability = >8",
+        "checkpoint_exit_code = 256",
+        "max_retries = -1",
+        "success_exit_code = 3",
+        "when_to_transfer_output = LATER",
+        "preserve_relative_paths = True",
+        "input = data/",
+        "if true",
+        "use feature : GPUs",
+        "notes @=end",
+        "just words",
+        "arguments = \x02",
+        "executable ="})
     EXPECT_NE(condor_refusal_of_line(line), "") << line;
   EXPECT_EQ(
       condor_refusal_of("request_memory = 1GB\nqueue\n"),
@@ -415,11 +459,13 @@ TEST(CondorFile, what_would_make_it_another_job_is_refused_with_what_to_do) {
 }
 
 TEST(CondorFile, its_times_signal_and_name_are_taken) {
-  const JobSpec spec = condor_job_of(
-      "kill_sig = SIGUSR1\njob_max_vacate_time = 1200\nallowed_execute_duration = 7200\n"
-      "+MaxRuntime = 3600\nJobBatchName = \"sweep\"\ntransfer_checkpoint_files = ckpt.pt\n"
-      "transfer_output_files = \"\""
-  ).spec;
+  const JobSpec spec =
+      condor_job_of(
+          "kill_sig = SIGUSR1\njob_max_vacate_time = 1200\nallowed_execute_duration = 7200\n"
+          "+MaxRuntime = 3600\nJobBatchName = \"sweep\"\ntransfer_checkpoint_files = ckpt.pt\n"
+          "transfer_output_files = \"\""
+      )
+          .spec;
 
   EXPECT_EQ(spec.checkpoint.signal, SaveSignal::kUsr1);
   EXPECT_EQ(spec.notice_s, 900u);

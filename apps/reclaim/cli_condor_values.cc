@@ -157,9 +157,9 @@ Status CondorMacros::fill_into(std::string_view text, int depth, std::string& ou
           "'$" + condor_excerpt(text) + "' has no closing parenthesis",
           "close it, or write $(DOLLAR) for a dollar"
       );
-    RN_CHECK(fill_one(
-        text.substr(0, length), text.substr(length + 1, close - length - 1), depth, out
-    ));
+    RN_CHECK(
+        fill_one(text.substr(0, length), text.substr(length + 1, close - length - 1), depth, out)
+    );
     text.remove_prefix(close + 1);
   }
 }

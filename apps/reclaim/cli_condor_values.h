@@ -32,14 +32,17 @@ class CondorMacros {
 
   /// A line of the file. What it says of itself, `A = $(A) more`, is filled in now.
   Status set(const std::string& name, const std::string& value);
+
   /// What counts before lines of the same name: $(Process), variables of a queue.
   void set_own(const std::string& name, const std::string& value) { own_[name] = value; }
+
   void clear_own() { own_.clear(); }
 
   /// At most kCondorValueBytes.
   Result<std::string> fill(std::string_view text);
 
   bool is_used(const std::string& name) const { return used_.contains(name); }
+
   /// Names that were asked for and say nothing, once each.
   std::set<std::string> take_undefined() { return std::exchange(undefined_, {}); }
 

@@ -55,9 +55,7 @@ Result<std::vector<Job>> ended_jobs(
   for (int page = 0; page < kHistoryPagesMax && jobs.size() < options.limit; ++page) {
     RN_TRY(
         const auto list,
-        client.get_as<api::JobList>(
-            "/v1/jobs?all=1&limit=" + std::to_string(kHistoryPage) + before
-        )
+        client.get_as<api::JobList>("/v1/jobs?all=1&limit=" + std::to_string(kHistoryPage) + before)
     );
     for (const Job& job : list.jobs) {
       if (jobs.size() < options.limit && is_wanted_past(job, who.user, options) &&
@@ -206,7 +204,8 @@ std::string table_of_history(const History& history, std::int64_t now_wall_ms) {
     );
   }
   return table(
-      {"NO", "JOB", "NAME", "STATE", "EXIT", "ENDED", "RAN", "DONE AGAIN", "ATTEMPTS", "WHERE"}, rows
+      {"NO", "JOB", "NAME", "STATE", "EXIT", "ENDED", "RAN", "DONE AGAIN", "ATTEMPTS", "WHERE"},
+      rows
   );
 }
 

@@ -245,9 +245,7 @@ int submit_tasks(
   return 0;
 }
 
-int submit_series(
-    const Client& client, std::vector<RunOptions> jobs, const std::string& variable
-) {
+int submit_series(const Client& client, std::vector<RunOptions> jobs, const std::string& variable) {
   for (const RunOptions& job : jobs) {
     if (const Status good = check_spec(job.spec); !good) return complain(good.error());
   }

@@ -15,7 +15,7 @@ namespace rn::cli {
 
 struct RunOptions {
   JobSpec spec;
-  std::string folder = ".";  ///< uploaded, and where results come to
+  std::string folder = ".";       ///< uploaded, and where results come to
   std::vector<InputFile> inputs;  ///< what is uploaded in place of the folder; empty: all of it
   bool uploads = true;
   bool is_detached = false;
@@ -35,9 +35,7 @@ int submit_tasks(const Client& client, RunOptions options, const std::vector<std
 
 /// The same for jobs that differ in more than a number: what two that follow each other have in
 /// common is uploaded once. From the second one on the variable has the number of the first job.
-int submit_series(
-    const Client& client, std::vector<RunOptions> jobs, const std::string& variable
-);
+int submit_series(const Client& client, std::vector<RunOptions> jobs, const std::string& variable);
 
 /// 0 if it succeeded, its own code (128+n for signals) otherwise, never 0 for a job that did not
 /// succeed.

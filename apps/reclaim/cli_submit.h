@@ -31,8 +31,8 @@ struct Submission {
   std::vector<std::string> warnings;  ///< each with the file's name in front
 };
 
-/// Reads a job file, a script with lines #SBATCH, or an HTCondor submit file; blocks on standard input. Every error has the
-/// file's name and what to do.
+/// Reads a job file, a script with lines #SBATCH, or an HTCondor submit file; blocks on standard
+/// input. Every error has the file's name and what to do.
 Result<Submission> read_submission(const SubmitFlags& flags);
 
 /// Prints the job, or the first of many, as the API takes it; answers the exit code.

@@ -172,9 +172,8 @@ Status take_input(
     put(input.as, from, std::move(whole));
   }
   for (const ListedFile& file : below.listing.files)
-    put(input.as.empty() ? file.path : input.as + "/" + file.path,
-        join_path(from, file.path),
-        file);
+    put(input.as.empty() ? file.path : input.as + "/" + file.path, join_path(from, file.path), file
+    );
   return {};
 }
 
