@@ -101,7 +101,7 @@ Result<std::vector<PastParts>> parts_of(const Client& client, const std::vector<
   return parts;
 }
 
-Result<History> read_history(
+Result<PastJobs> read_history(
     const Client& client, const HistoryOptions& options, std::int64_t since_wall_ms
 ) {
   RN_TRY(const std::vector<Job> jobs, ended_jobs(client, options, since_wall_ms));
@@ -111,7 +111,7 @@ Result<History> read_history(
   for (const api::NodeInfo& node : nodes.nodes) {
     if (!node.facts.hostname.empty()) hosts[node.id] = node.facts.hostname;
   }
-  History history;
+  PastJobs history;
   for (std::size_t i = 0; i < jobs.size(); ++i)
     history.jobs.push_back(
         past_job(jobs[i], parts[i].attempts.attempts, parts[i].generations.generations, hosts)
@@ -185,7 +185,7 @@ PastJob past_job(
   return past;
 }
 
-std::string table_of_history(const History& history, std::int64_t now_wall_ms) {
+std::string table_of_history(const PastJobs& history, std::int64_t now_wall_ms) {
   std::vector<std::vector<std::string>> rows;
   for (const PastJob& job : history.jobs) {
     std::string where;

@@ -51,10 +51,10 @@ struct PastJob {
   )
 };
 
-struct History {
+struct PastJobs {
   std::vector<PastJob> jobs;  ///< who ended last first
 
-  RN_FIELDS(History, jobs)
+  RN_FIELDS(PastJobs, jobs)
 };
 
 struct HistoryOptions {
@@ -79,7 +79,7 @@ PastJob past_job(
     const std::map<NodeId, std::string>& hosts
 );
 
-std::string table_of_history(const History& history, std::int64_t now_wall_ms);
+std::string table_of_history(const PastJobs& history, std::int64_t now_wall_ms);
 
 /// Of the caller's own jobs.
 int history(const Client& client, const HistoryOptions& options);
