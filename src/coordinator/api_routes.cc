@@ -174,8 +174,8 @@ std::vector<Route> notify_routes() {
      "The caller's rules: who is told of what. With all=1 those of all users, for admins.",
      {"all"}, 0, "", "NotifyList", list_notifications},
     {"POST", "/v1/notifications", Access::kUser, "addNotification",
-     "Have an address of mail or a webhook told of what becomes of the caller's jobs, or of one of them, or (owners) of "
-     "the own lab's machines. An address is told nothing before it is confirmed by the code that it gets; a webhook "
+     "Have an address of mail or a webhook told of what becomes of the caller's jobs, or of one of them, or (owners) "
+     "of the own lab's machines. An address is told nothing before it is confirmed by the code that it gets; a webhook "
      "(Notification is what it is sent) must be at a host that the operator allows. Its secret is shown once.",
      {}, kSmallJsonBytes, "NotifyRequest", "NotifyAnswer", add_notification},
     {"POST", "/v1/notifications/{id}/confirm", Access::kUser, "confirmNotification",
