@@ -39,19 +39,19 @@ constexpr std::string_view kSrunOptions =
     R"(return 1 ;; esac; )";
 
 // Many tasks run side by side, and srun answers the greatest of their codes. A signal that the
-// script traps interrupts `wait`: who still runs is waited for again, and who has ended meanwhile
-// is asked for once more (127: it had been told already).
+// script traps interrupts `wait`, which answers as if the task had ended by it: it is asked again,
+// and says 127 if it had.
 constexpr std::string_view kSrunTasks =
     R"(if [ "$_rn_n" = 1 ]; then env SLURM_NTASKS=1 SLURM_NPROCS=1 SLURM_PROCID=0 )"
     R"(SLURM_LOCALID=0 "$@"; return; fi; )"
     R"(_rn_i=0; _rn_pids=; while [ "$_rn_i" -lt "$_rn_n" ]; do )"
     R"(env SLURM_NTASKS="$_rn_n" SLURM_NPROCS="$_rn_n" SLURM_PROCID="$_rn_i" )"
     R"(SLURM_LOCALID="$_rn_i" "$@" & _rn_pids="$_rn_pids $!"; _rn_i=$((_rn_i + 1)); done; )"
-    R"(_rn_code=0; for _rn_pid in $_rn_pids; do while :; do )"
-    R"(wait "$_rn_pid" && _rn_r=0 || _rn_r=$?; )"
-    R"([ "$_rn_r" -gt 128 ] && kill -0 "$_rn_pid" 2>/dev/null || break; done; )"
-    R"([ "$_rn_r" -le 128 ] || { wait "$_rn_pid" 2>/dev/null && _rn_s=0 || _rn_s=$?; )"
-    R"([ "$_rn_s" = 127 ] || _rn_r="$_rn_s"; }; )"
+    R"(_rn_code=0; for _rn_pid in $_rn_pids; do )"
+    R"(wait "$_rn_pid" && _rn_r=0 || _rn_r=$?; while [ "$_rn_r" -gt 128 ]; do )"
+    R"(_rn_up=; ! kill -0 "$_rn_pid" 2>/dev/null || _rn_up=1; )"
+    R"(wait "$_rn_pid" 2>/dev/null && _rn_s=0 || _rn_s=$?; )"
+    R"([ "$_rn_s" != 127 ] || break; _rn_r="$_rn_s"; [ -n "$_rn_up" ] || break; done; )"
     R"([ "$_rn_r" -le "$_rn_code" ] || _rn_code="$_rn_r"; done; return "$_rn_code"; )";
 
 // 99: start me again (docs/guests.md).
