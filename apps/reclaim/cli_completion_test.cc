@@ -185,7 +185,7 @@ TEST(Completion, fish_offers_them_with_what_they_are) {
   EXPECT_EQ(offers("im"), "image\tImages");
   EXPECT_EQ(offers("image "), "save\tFetch one");
   EXPECT_EQ(offers("run --det"), "--detach\tonly submit");
-  EXPECT_EQ(offers("run --role a"), "admin");
+  EXPECT_EQ(offers("run --role a"), "admin\tone of two");
   EXPECT_EQ(offers("run --image a-"), "a-1\tone\na-2\ttwo: 2");
   EXPECT_EQ(offers("stop a-1 a-"), "a-1\tone\na-2\ttwo: 2");
   EXPECT_EQ(offers("image save a-1 scr"), "script");
