@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // PID 1 of a guest:
-//   reclaim-init [--slurm] [--tell-hook LINES | --tell-api] LOG_LIMIT_BYTES GO_WAIT_S GO_TICKET \
+//   reclaim-init [--slurm] [--tell-hook LINES | --tell-api] LOG_LIMIT_BYTES GO_WAIT_S GO_TICKET
 //     COMMAND...
 //
 // Waits until /reclaim/go holds GO_TICKET (the warden writes it when network and gates stand, so

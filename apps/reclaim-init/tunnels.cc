@@ -112,6 +112,9 @@ void Tunnels::accept_some(std::int64_t now) {
     if (place == nullptr) {
       constexpr char kBusy[] = "\x03thirty-two connections into the guest are open already";
       static_assert(static_cast<char>(Kind::kRefused) == kBusy[0]);
+      // NOTE(kernel): closed with something unread it would take our words away with it.
+      std::uint8_t drop[4];
+      (void)!recv(fd, drop, sizeof drop, MSG_DONTWAIT);
       send(fd, kBusy, sizeof kBusy - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
       close(fd);
       continue;

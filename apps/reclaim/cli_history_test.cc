@@ -82,7 +82,7 @@ TEST(PastJobs, a_job_says_where_it_ran_and_what_that_took) {
   EXPECT_DOUBLE_EQ(past.ran_s, 300);
   EXPECT_DOUBLE_EQ(past.lost_s, 10) << "the attempt that never started says nothing of it";
   const std::string shown = table_of_history({{past}}, 660'000);
-  EXPECT_NE(shown.find("train  failed  3     1 min ago"), std::string::npos) << shown;
+  EXPECT_NE(shown.find("train  failed  3     60 s ago"), std::string::npos) << shown;
   EXPECT_NE(shown.find("ada > n-2"), std::string::npos) << shown;
 }
 

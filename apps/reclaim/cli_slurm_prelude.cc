@@ -39,7 +39,8 @@ constexpr std::string_view kSrunOptions =
     R"(return 1 ;; esac; )";
 
 // Many tasks run side by side, and srun answers the greatest of their codes. A signal that the
-// script traps interrupts `wait`: who still runs is waited for again.
+// script traps interrupts `wait`: who still runs is waited for again, and who has ended meanwhile
+// is asked for once more (127: it had been told already).
 constexpr std::string_view kSrunTasks =
     R"(if [ "$_rn_n" = 1 ]; then env SLURM_NTASKS=1 SLURM_NPROCS=1 SLURM_PROCID=0 )"
     R"(SLURM_LOCALID=0 "$@"; return; fi; )"
@@ -49,6 +50,8 @@ constexpr std::string_view kSrunTasks =
     R"(_rn_code=0; for _rn_pid in $_rn_pids; do while :; do )"
     R"(wait "$_rn_pid" && _rn_r=0 || _rn_r=$?; )"
     R"([ "$_rn_r" -gt 128 ] && kill -0 "$_rn_pid" 2>/dev/null || break; done; )"
+    R"([ "$_rn_r" -le 128 ] || { wait "$_rn_pid" 2>/dev/null && _rn_s=0 || _rn_s=$?; )"
+    R"([ "$_rn_s" = 127 ] || _rn_r="$_rn_s"; }; )"
     R"([ "$_rn_r" -le "$_rn_code" ] || _rn_code="$_rn_r"; done; return "$_rn_code"; )";
 
 // 99: start me again (docs/guests.md).

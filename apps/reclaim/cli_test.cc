@@ -402,7 +402,7 @@ TEST(JobFile, names_the_jobs_that_it_waits_for) {
           {"3", AfterWhen::kAny},
           {"4", AfterWhen::kStarted}})
   );
-  for (const char* wrong : {"later:17", "ok:", "''"}) {
+  for (const char* wrong : {"later:17", "'ok:'", "''"}) {
     const auto refused = parse_job_file("run: x\nafter: " + std::string(wrong) + "\n");
     ASSERT_FALSE(refused.has_value()) << wrong;
     EXPECT_TRUE(refused.error().message.starts_with("after: ")) << refused.error().message;

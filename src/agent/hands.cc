@@ -35,18 +35,6 @@ Status cancelled() {
   return fail(ErrorCode::kTimeout, "cancelled");
 }
 
-Result<crypto::Key256> open_job_key(
-    const Identity& identity, const JobId& job, const Blob& sealed
-) {
-  auto bytes = crypto::open_sealed(identity.box, sealed, as_bytes(job.str()));
-  if (!bytes) return fail(bytes.error().with("the job's key"));
-  crypto::Key256 key{};
-  if (bytes->size() != key.size())
-    return fail(ErrorCode::kCorrupt, "the job's key has not 32 bytes");
-  std::copy(bytes->begin(), bytes->end(), key.begin());
-  return key;
-}
-
 /// Empties a folder that stays itself (the warden made it).
 Status empty_folder(FileSystem& fs, const std::string& path) {
   auto names = fs.list(path);
@@ -423,7 +411,7 @@ Result<Manifest> Hands::restore(
     const Cancelled& is_cancelled
 ) {
   RN_TRY(
-      const crypto::Key256 key, open_job_key(*deps_.identity.get(), guest.job, w.sealed_job_key)
+      const crypto::Key256 key, open_job_key(deps_.identity.get()->box, guest.job, w.sealed_job_key)
   );
   std::atomic<bool> is_damaged_here = false;
   const checkpoint::BlobSource chunks = [&](const Digest& name) -> Result<Blob> {

@@ -189,11 +189,7 @@ Result<WorkResult> Hands::snapshot(
   request.signer = self->node;
   request.should_stop = [&is_cancelled] { return is_cancelled.load(); };
   request.offer = [&feed = entry->feed](const checkpoint::FreshChunk& chunk) { feed.offer(chunk); };
-  auto opened = crypto::open_sealed(self->box, w.sealed_job_key, as_bytes(guest.job.str()));
-  if (!opened) return fail(opened.error().with("the job's key"));
-  crypto::Key256 key{};
-  if (opened->size() != key.size()) return fail(ErrorCode::kCorrupt, "the job's key is cut short");
-  std::copy(opened->begin(), opened->end(), key.begin());
+  RN_TRY(const crypto::Key256 key, open_job_key(self->box, guest.job, w.sealed_job_key));
   const checkpoint::JobKeys keys = checkpoint::derive_job_keys(key);
   const checkpoint::SnapshotDeps deps{
       folder, deps_.store, deps_.clock, deps_.rng, keys, self->signing};

@@ -160,4 +160,16 @@ bool may_fall_back(const std::vector<HolderAnswer>& answers) {
   });
 }
 
+Result<crypto::Key256> open_job_key(
+    const crypto::BoxKey& box, const JobId& job, const Blob& sealed
+) {
+  auto bytes = crypto::open_sealed(box, sealed, as_bytes(job.str()));
+  if (!bytes) return fail(bytes.error().with("the job's key"));
+  crypto::Key256 key{};
+  if (bytes->size() != key.size())
+    return fail(ErrorCode::kCorrupt, "the job's key has not 32 bytes");
+  std::copy(bytes->begin(), bytes->end(), key.begin());
+  return key;
+}
+
 }  // namespace rn::agent

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "agent/core_types.h"
+#include "base/crypto.h"
 #include "base/error.h"
 #include "base/fs.h"
 #include "checkpoint/chunk_store.h"
@@ -34,6 +35,12 @@ Result<LogRead> read_log(
 /// there has none. Errors: the disk's.
 Status remove_strays(
     FileSystem& fs, const std::string& folder, const std::vector<JournalRow>& journal
+);
+
+/// The key of a job's data, which its coordinator sealed for this node. kCorrupt, and whatever
+/// opening it answers.
+Result<crypto::Key256> open_job_key(
+    const crypto::BoxKey& box, const JobId& job, const Blob& sealed
 );
 
 /// What one holder answered when it was asked for a generation.

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/assert.h"
@@ -205,10 +206,8 @@ void take_turns(State& state, const std::string& id, const std::string& why) {
 void go_on(State& state, JobEntry& job, const std::string& why) {
   job.row.queued_wall_ms = state.wall_ms();
   const std::optional<ArrayTask>& task = job.row.job.array;
-  if (!task) return release(state, job, why);
+  if (!task || task->at_most == 0) return release(state, job, why);
   state.arrays.at(task->array).in_turn.insert(job.row.job.number);
-  take_turns(state, task->array, why);
-  if (!job.row.is_held) return;
   job.row.job.reason = waiting_words(state, job);
   state.save(job);
 }
@@ -252,7 +251,15 @@ void tell_waiters(State& state, const std::string& id) {
   const std::set<JobId> waiting = found->second;
   const auto cause = named_by(state, id);
   RN_ASSERT(cause.has_value(), "what others wait for is not there");
-  for (const JobId& waiter : waiting) look_again(state, *state.find_job(waiter), *cause);
+  std::set<std::string> arrays;
+  for (const JobId& waiter : waiting) {
+    JobEntry& job = *state.find_job(waiter);
+    look_again(state, job, *cause);
+    if (job.row.job.array) arrays.insert(job.row.job.array->array);
+  }
+  // Their turns are by number, so all must be there first.
+  for (const std::string& array : arrays)
+    take_turns(state, array, "its turn in its array has come");
   const auto rest = state.waiters.find(id);
   if (rest != state.waiters.end() && rest->second.empty()) state.waiters.erase(rest);
 }

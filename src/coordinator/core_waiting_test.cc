@@ -479,8 +479,7 @@ TEST_F(Arrays, one_task_that_fails_ends_who_waits_for_success_and_not_yet_who_wa
   EXPECT_EQ(
       job(good).reason,
       "array 1 has a task that did not succeed, and this job waits until that has succeeded: it "
-      "can "
-      "begin"
+      "can never begin"
   );
   EXPECT_TRUE(is_held(bad)) << "the other one runs yet";
   const JobId late = submit(after(array.array, AfterWhen::kFail));
@@ -499,6 +498,7 @@ TEST_F(Arrays, an_array_that_waits_for_a_job_takes_turns_afterwards) {
   end(first, AttemptEnd::kSucceeded);
 
   EXPECT_EQ(held_of(array), 3U);
+  EXPECT_FALSE(is_held(array.tasks[0].job)) << "in their order";
   EXPECT_TRUE(tables.jobs.at(array.tasks[3].job).waits_for.empty());
   EXPECT_NE(job(array.tasks[3].job).reason.find("waits for its turn"), std::string::npos);
 }

@@ -146,7 +146,7 @@ Result<api::NotifyAnswer> NotifyDesk::add(
   row.lab = caller.lab;
   row.mail = request.mail;
   row.webhook = request.webhook;
-  row.created_wall_ms = now;
+  row.created_wall_ms = row.heard_from_wall_ms = now;
   if (job) row.job = job->id;
   if (job) row.job_number = job->number;
   if (row.mail.empty()) row.secret = deps_.rng.hex(32);
@@ -209,7 +209,7 @@ Result<api::NotifyRule> NotifyDesk::confirm(
     const Caller& caller, const std::string& id, const std::string& code
 ) {
   RN_CHECK(find(caller, id, false));
-  RN_TRY(const NotifyRow row, deps_.outbox.confirm(id, code));
+  RN_TRY(const NotifyRow row, deps_.outbox.confirm(id, code, to_ms(deps_.clock.now().wall)));
   return rule_info(row, true);
 }
 

@@ -336,7 +336,9 @@ Status Outbox::remove(const std::string& id) {
   return {};
 }
 
-Result<NotifyRow> Outbox::confirm(const std::string& id, const std::string& code) {
+Result<NotifyRow> Outbox::confirm(
+    const std::string& id, const std::string& code, std::int64_t now_wall_ms
+) {
   const std::lock_guard lock(mutex_);
   const auto found = rules_.find(id);
   if (found == rules_.end()) return fail(no_such_rule(id));
@@ -344,6 +346,7 @@ Result<NotifyRow> Outbox::confirm(const std::string& id, const std::string& code
   if (row.is_confirmed) return row;
   if (crypto::equal_in_constant_time(as_bytes(row.code), as_bytes(code))) {
     row.is_confirmed = true;
+    row.heard_from_wall_ms = now_wall_ms;
     row.code.clear();
     RN_CHECK(commit([&](Rules& changed) -> Status {
       changed[id] = row;

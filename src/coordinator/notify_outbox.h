@@ -75,7 +75,9 @@ class Outbox {
   Status remove(const std::string& id);
   /// kDenied for another code; after code_tries the rule is gone. kNotFound. Confirmed already:
   /// fine.
-  Result<NotifyRow> confirm(const std::string& id, const std::string& code);
+  Result<NotifyRow> confirm(
+      const std::string& id, const std::string& code, std::int64_t now_wall_ms
+  );
   std::map<std::string, std::uint32_t> waiting_by_rule() const;
   bool has_rules() const;
 

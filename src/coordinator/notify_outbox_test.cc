@@ -53,7 +53,7 @@ class NotifySite : public ::testing::Test {
     row.webhook = std::move(hook);
     row.on = usual_words();
     row.is_confirmed = true;
-    row.created_wall_ms = now_ms();
+    row.created_wall_ms = row.heard_from_wall_ms = now_ms();
     EXPECT_TRUE(outbox_->add(row, head_, now_ms()).has_value());
     return row.id;
   }
@@ -288,7 +288,7 @@ TEST_F(NotifyFlood, a_user_has_so_many_rules_and_so_many_codes_a_day) {
   NotifyRow row;
   row.user = UserId("ann");
   row.on = usual_words();
-  row.created_wall_ms = now_ms();
+  row.created_wall_ms = row.heard_from_wall_ms = now_ms();
   row.tries_left = 5;
   std::vector<std::string> said;
   for (int i = 0; i < 3; ++i) {
@@ -296,7 +296,9 @@ TEST_F(NotifyFlood, a_user_has_so_many_rules_and_so_many_codes_a_day) {
     row.mail = "stranger-" + std::to_string(i) + "@example.org";
     const auto added = outbox_->add(row, 0, now_ms());
     said.push_back(added ? "added" : std::string(to_string(added.error().code)));
-    if (added) ASSERT_TRUE(outbox_->remove(row.id).has_value());
+    if (added) {
+      ASSERT_TRUE(outbox_->remove(row.id).has_value());
+    }
   }
   EXPECT_EQ(said, (std::vector<std::string>{"added", "added", "exhausted"}));
   EXPECT_EQ(outbox_->counts().rules, 0u) << "the third is not there without its code";
@@ -315,15 +317,15 @@ TEST_F(NotifySite, a_code_confirms_its_address_and_cannot_be_guessed) {
   row.code = "0badcafe";
   row.tries_left = 3;
   row.on = usual_words();
-  row.created_wall_ms = now_ms();
+  row.created_wall_ms = row.heard_from_wall_ms = now_ms();
   ASSERT_TRUE(outbox_->add(row, 0, now_ms()).has_value());
   EXPECT_EQ(deliver(), 1u) << "the mail with the code";
   happen("job.failed");
   look();
   EXPECT_EQ(deliver(), 0u) << "and nothing else before it is confirmed";
 
-  EXPECT_EQ(outbox_->confirm("w-a", "00000000").error().code, ErrorCode::kDenied);
-  EXPECT_TRUE(outbox_->confirm("w-a", "0badcafe").has_value());
+  EXPECT_EQ(outbox_->confirm("w-a", "00000000", now_ms()).error().code, ErrorCode::kDenied);
+  EXPECT_TRUE(outbox_->confirm("w-a", "0badcafe", now_ms()).has_value());
   EXPECT_TRUE(outbox_->has_confirmed(UserId("ann"), "ann@example.org"));
   EXPECT_FALSE(outbox_->has_confirmed(UserId("bob"), "ann@example.org"));
   happen("job.failed");
@@ -333,8 +335,8 @@ TEST_F(NotifySite, a_code_confirms_its_address_and_cannot_be_guessed) {
   row.id = "w-b";
   row.mail = "eve@example.org";
   ASSERT_TRUE(outbox_->add(row, 0, now_ms()).has_value());
-  for (int i = 0; i < 3; ++i) (void)outbox_->confirm("w-b", "00000000");
-  EXPECT_EQ(outbox_->confirm("w-b", "0badcafe").error().code, ErrorCode::kNotFound);
+  for (int i = 0; i < 3; ++i) (void)outbox_->confirm("w-b", "00000000", now_ms());
+  EXPECT_EQ(outbox_->confirm("w-b", "0badcafe", now_ms()).error().code, ErrorCode::kNotFound);
 }
 
 TEST_F(NotifySite, the_rule_of_one_job_goes_with_it) {
@@ -345,7 +347,7 @@ TEST_F(NotifySite, the_rule_of_one_job_goes_with_it) {
   row.is_confirmed = true;
   row.on = {NotifyWord::kFailed};
   row.job = JobId("j-1");
-  row.created_wall_ms = now_ms();
+  row.created_wall_ms = row.heard_from_wall_ms = now_ms();
   ASSERT_TRUE(outbox_->add(row, 0, now_ms()).has_value());
   happen("job.failed");
   look();

@@ -176,11 +176,11 @@ bool is_wanted(
   if (std::find(rule.on.begin(), rule.on.end(), word) == rule.on.end()) return false;
   if (is_of_nodes(word))
     return !event.node.empty() && event.lab == rule.lab &&
-           event.at_wall_ms >= rule.created_wall_ms &&
+           event.at_wall_ms >= rule.heard_from_wall_ms &&
            standing.owners.contains({rule.user, rule.lab});
   if (event.job.empty() || event.user != rule.user || !standing.users.contains(rule.user))
     return false;
-  return rule.job.empty() ? event.at_wall_ms >= rule.created_wall_ms : event.job == rule.job;
+  return rule.job.empty() ? event.at_wall_ms >= rule.heard_from_wall_ms : event.job == rule.job;
 }
 
 api::Notification notification_of(

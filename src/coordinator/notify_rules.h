@@ -41,6 +41,7 @@ struct NotifyRow {
   bool is_confirmed = false;
   bool is_over = false;  ///< its one job has ended: goes away with its last message
   std::int64_t created_wall_ms = 0;
+  std::int64_t heard_from_wall_ms = 0;  ///< nothing of before is told: it was not confirmed yet
   std::uint64_t sent = 0;
   std::int64_t last_sent_wall_ms = 0;
   std::string last_error;
@@ -64,6 +65,7 @@ struct NotifyRow {
       is_confirmed,
       is_over,
       created_wall_ms,
+      heard_from_wall_ms,
       sent,
       last_sent_wall_ms,
       last_error,

@@ -19,7 +19,7 @@ NotifyRow a_rule(std::vector<NotifyWord> on = usual_words()) {
   row.mail = "ann@example.org";
   row.on = std::move(on);
   row.is_confirmed = true;
-  row.created_wall_ms = kThen - 1000;
+  row.created_wall_ms = row.heard_from_wall_ms = kThen - 1000;
   return row;
 }
 
@@ -89,7 +89,7 @@ TEST(NotifyRules, an_address_that_is_not_confirmed_is_told_nothing) {
 
 TEST(NotifyRules, what_came_before_the_rule_is_not_told) {
   NotifyRow rule = a_rule();
-  rule.created_wall_ms = kThen + 1;
+  rule.heard_from_wall_ms = kThen + 1;
 
   EXPECT_FALSE(is_told(rule, a_job_event("job.failed"), everybody()));
   rule.job = JobId("j-1");  // of one job, what counts is where it stands among the events

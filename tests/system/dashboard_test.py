@@ -53,22 +53,23 @@ class Dashboard(unittest.TestCase):
 
     def test_the_same_order_by_a_command_ends_when_the_machine_is_cleared(self):
         site, node = self.site, self.site.nodes["lab-b"]
-        host = site.rest.nodes()["lab-b"]["facts"]["hostname"]
+        told = site.rest.nodes()["lab-b"]
         owner = Cli(site.labs, site.coordinator, token=self.token("otto", "lab-b", "owner")["token"])
         before = self.orders()
 
-        done = owner("take", "--now", host)
+        done = owner("take", "--now", told["id"])
 
-        self.assertEqual(done.stdout, f"lab-b/{host} is cleared\n")
+        self.assertEqual(done.stdout, f"lab-b/{told['facts']['hostname']} is cleared\n")
         self.assertRegex(done.stderr, r"has begun\nnetwork cut after .*\n(guests ended after .*\n)?cleared after ")
         self.assertIn("cleared", [one["phase"] for one in node.view()["reclaims"]])
         node.owner("release")
         site.wait("it to be lent again", lambda: site.rest.nodes()["lab-b"]["lending"] == "open", 30)
-        told = owner.json("take", host, "--gpu", "0", "--in", "2h", "--detach")
+        answer = owner.json("take", told["id"], "--gpu", "0", "--in", "2h", "--detach")
         node.owner("release")
-        self.assertEqual((told["order"]["state"], told["order"]["in_s"], told["order"]["gpus"]), ("taken", 7200, [0]))
+        order = answer["order"]
+        self.assertEqual((order["state"], order["in_s"], order["gpus"]), ("taken", 7200, [0]))
         student = Cli(site.labs, site.coordinator, token=self.token("stu", "lab-b", "user")["token"])
-        self.assertEqual(student("take", host, check=False).returncode, 4)
+        self.assertEqual(student("take", told["id"], check=False).returncode, 4)
         self.assertEqual({outcome: count - before[outcome] for outcome, count in self.orders().items()},
                          {"given": 2, "taken": 2, "refused": 0, "expired": 0, "unanswered": 0})
 

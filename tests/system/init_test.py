@@ -6,6 +6,7 @@ Runs it in mount and PID namespaces of its own, its root a small scratch tmpfs."
 
 import os
 import random
+import re
 import shutil
 import subprocess
 import tempfile
@@ -407,17 +408,23 @@ class CommandsOfSlurm(Guest):
         self.assertEqual(self.said(where), "/reclaim-slurm/srun\n/reclaim-slurm/scontrol\n")
         self.assertNotIn("/reclaim-slurm", self.run_init(where)[2])
 
+    def codes_of(self, lines):
+        """What each line ends with, and the log."""
+        log = self.said("; ".join(f"{line}; echo code $?" for line in lines) + "; true")
+        return re.findall(r"^code (\d+)$", log, re.MULTILINE), log
+
     def test_srun_runs_its_command_once_for_each_task(self):
         self.assertEqual(self.said(f"srun --cpu-bind=cores -u -c 4 --label {self.RANK}"), "0 of 1\n")
-        for line in ("srun -n 2", "srun -n2", "srun --ntasks=2 --", "srun --ntasks 2", "srun --ntasks-per-node=2",
-                     "SLURM_NTASKS=2 srun"):
-            self.assertEqual(self.said(f"{line} {self.RANK} | sort"), "0 of 2\n1 of 2\n", line)
+        lines = ("srun -n 2", "srun -n2", "srun --ntasks=2 --", "srun --ntasks 2", "srun --ntasks-per-node=2",
+                 "SLURM_NTASKS=2 srun")
+        self.assertEqual(self.said("; ".join(f"{line} {self.RANK} | sort" for line in lines)), "0 of 2\n1 of 2\n" * 6)
 
     def test_srun_ends_as_its_worst_task(self):
-        for line, code in (("srun sh -c 'exit 3'", 3), ("srun -n3 sh -c 'exit $SLURM_PROCID'", 2), ("srun true", 0),
-                           ("srun -n2 sh -c 'kill -9 $$'", 137), ("srun /nowhere", 127), ("srun -n2 /etc", 126),
-                           ("srun -n two true", 1), ("srun -n 0 true", 1), ("srun -n", 1), ("srun", 1)):
-            self.assertEqual(self.run_slurm(line)[0], f"exit {code}", line)
+        ends = {"srun sh -c 'exit 3'": 3, "srun -n3 sh -c 'exit $SLURM_PROCID'": 2, "srun true": 0,
+                "srun -n2 sh -c 'kill -9 $$'": 137, "srun /nowhere": 127, "srun -n2 /usr": 126,
+                "srun -n two true": 1, "srun -n 0 true": 1, "srun -n": 1, "srun": 1}
+        codes, log = self.codes_of(ends)
+        self.assertEqual(codes, [str(code) for code in ends.values()], log)
 
     def test_a_signal_to_srun_reaches_all_its_tasks(self):
         task = "trap \"exit 4\" USR1; : >/reclaim/up$SLURM_PROCID; while :; do sleep 0.02; done"
@@ -445,11 +452,10 @@ class CommandsOfSlurm(Guest):
         self.assertEqual(self.said("squeue -h -j 16_3 -o '%i %A %F %K'", array), "16_3 17 16 3\n")
 
     def test_another_job_is_none_of_its_business(self):
-        for line in ("scontrol requeue 18", "scontrol requeue 17_1", "scontrol show job 18", "scancel 18",
-                     "squeue -j 18"):
-            ends, log = self.run_slurm(line)
-            self.assertEqual(ends, "exit 1", line)
-            self.assertIn("Invalid job id specified", log)
+        codes, log = self.codes_of([
+            "scontrol requeue 18", "scontrol requeue 17_1", "scontrol show job 18", "scancel 18", "squeue -j 18"])
+        self.assertEqual(codes, ["1"] * 5)
+        self.assertEqual(log.count("Invalid job id specified"), 5, log)
 
     def test_what_a_guest_puts_in_the_requests_place_is_none(self):
         self.assertEqual(self.run_slurm("echo 7 >/reclaim/leave; sleep 1.5; exit 5")[0], "exit 5")
@@ -473,144 +479,11 @@ class CommandsOfSlurm(Guest):
         self.assertEqual(self.said("SLURM_JOB_NODELIST=a,b scontrol show hostnames"), "a\nb\n")
 
     def test_what_cannot_be_done_inside_is_refused_with_what_to_do(self):
-        for line in ("sbatch next.sh", "scancel --signal=USR1 17", "squeue --iterate=3", "squeue --oops"):
-            ends, log = self.run_slurm(line)
-            self.assertEqual(ends, "exit 1", line)
-            self.assertIn("; next: ", log, line)
-        for line in ("sacct -o Oops", "squeue -o %P", "scontrol hold 17", "scontrol", "scancel"):
-            ends, log = self.run_slurm(line)
-            self.assertEqual((ends, log.startswith(line.split()[0] + ": error: ")), ("exit 1", True), log)
-
-
-TUNNELS = """
-import struct, threading
-OPEN, OPENED, REFUSED, DATA, CREDIT, END, RESET = (bytes([kind]) for kind in range(1, 8))
-
-def dial_tunnel():
-    end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    end.settimeout(10)
-    end.connect("/reclaim/tunnel.sock")
-    return end
-
-def tunnel(port):
-    end = dial_tunnel()
-    end.send(OPEN + struct.pack(">H", port))
-    return end
-
-def opened(each):
-    end = tunnel(serve(each))
-    assert end.recv(20000) == OPENED
-    return end
-
-def serve(each):
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def run():
-        while True:
-            each(listener.accept()[0])
-
-    threading.Thread(target=run, daemon=True).start()
-    return listener.getsockname()[1]
-"""
-
-
-class Tunnels(Guest):
-    """The guest plays the node's agent, too."""
-
-    def guest(self, script):
-        self.run_python(TUNNELS + script)
-
-    def test_both_directions_end_one_after_the_other(self):
-        self.guest("""
-def backwards(one):
-    got = b""
-    while piece := one.recv(1000):
-        got += piece
-    one.sendall(got[::-1])
-    one.close()
-
-end = opened(backwards)
-end.send(DATA + b"abc")
-end.send(END)
-assert end.recv(20000) == DATA + b"cba"
-assert end.recv(20000) == END
-assert end.recv(20000) == b"", "it is closed when both have ended"
-""")
-
-    def test_no_more_is_under_way_than_there_is_credit_for(self):
-        self.guest("""
-def pour(one):
-    one.sendall(b"x" * (1 << 20))
-    one.close()
-
-end = opened(pour)
-got = owed = 0
-end.settimeout(0.5)
-try:
-    while True:
-        size = len(end.recv(20000)) - 1
-        got, owed = got + size, owed + size + 1024
-except TimeoutError:
-    pass
-assert 200_000 < got and owed <= 262_144, (got, owed)
-end.settimeout(10)
-while (owed and end.send(CREDIT + struct.pack(">I", owed))) or True:
-    packet = end.recv(20000)
-    if packet == END:
-        break
-    got, owed = got + len(packet) - 1, len(packet) - 1 + 1024
-assert got == 1 << 20, got
-""")
-
-    def test_a_port_where_nobody_listens_is_refused_with_words(self):
-        self.guest("""
-with socket.create_server(("127.0.0.1", 0)) as listener:
-    port = listener.getsockname()[1]
-end = tunnel(port)
-assert end.recv(1000) == REFUSED + b"nothing listens there on 127.0.0.1"
-assert end.recv(1000) == b""
-""")
-
-    def test_a_break_on_one_side_is_a_break_on_the_other(self):
-        self.guest("""
-seen = []
-
-def slam(one):
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    one.close()
-
-def watch(one):
-    try:
-        seen.append(one.recv(10))
-    except ConnectionResetError:
-        seen.append("reset")
-
-assert opened(slam).recv(10) == b"", "it ends without the word that says so"
-for last in (b"", RESET, DATA, OPEN + b"  ", CREDIT + b"    ", DATA + b"x" * 17000, b"?"):
-    end = opened(watch)
-    if last:
-        end.send(last)
-        assert end.recv(10) == b"", last
-    end.close()
-until(lambda: len(seen) == 7)
-assert seen == ["reset"] * 7, seen
-""")
-
-    def test_who_asks_for_no_port_gets_none_and_a_thirty_third_waits_for_nobody(self):
-        self.guest("""
-for first in (b"?", OPEN, OPEN + b"123", DATA + b"x", END):
-    end = dial_tunnel()
-    end.send(first)
-    assert end.recv(10) == b"", first
-    end.close()
-port = serve(lambda one: None)
-open_ones = [tunnel(port) for _ in range(32)]
-for end in open_ones:
-    assert end.recv(10) == OPENED
-assert tunnel(port).recv(100)[1:] == b"thirty-two connections into the guest are open already"
-open_ones.pop().close()
-until(lambda: tunnel(port).recv(100) == OPENED)
-""")
+        codes, log = self.codes_of([
+            "sbatch next.sh", "scancel --signal=USR1 17", "squeue --iterate=3", "squeue --oops"])
+        self.assertEqual((codes, log.count("; next: ")), (["1"] * 4, 4), log)
+        codes, log = self.codes_of(["sacct -o Oops", "squeue -o %P", "scontrol hold 17", "scontrol", "scancel"])
+        self.assertEqual((codes, len(re.findall(r"^s\w+: error: ", log, re.MULTILINE))), (["1"] * 5, 5), log)
 
 
 if __name__ == "__main__":

@@ -90,6 +90,7 @@ async function fits(page, what) {
 /** Those of docs/dashboard.md. */
 const KEPT = [
   "connection-lost",
+  "operator-reclaim",
   "operator-wide",
   "owner-phone",
   "owner-reclaim-phone",
@@ -297,6 +298,8 @@ await step("the operator sees the migration, and all of it is accessible", async
   await left.getByText(/^after /).waitFor(); // it runs again
   assert.match(await left.locator("td").first().textContent(), new RegExp(`^${site.job} `));
   await operator.locator(".flows .flow-runs").first().waitFor({ state: "attached" });
+  await left.scrollIntoViewIfNeeded();
+  await shoot(operator, "operator-reclaim");
   await operator.getByText("Lent and own, as a table").click();
   await operator.getByRole("region", { name: "Lent and own" }).locator("tbody tr").first().waitFor();
   await look(operator, "operator");

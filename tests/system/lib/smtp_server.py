@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real SMTP server with STARTTLS and a login (aiosmtpd). It can be slow, refuse, be gone and come back on its
-port."""
+"""A real SMTP server with STARTTLS and a login (aiosmtpd): slow, refusing, gone, and back on its port."""
 import asyncio
 import email
 import email.policy
