@@ -185,7 +185,9 @@ TEST_F(CorePrecopies, of_a_guest_that_saves_all_the_time_one_goes_ahead_in_a_min
 
 TEST_F(CorePrecopies, of_a_node_that_is_about_to_go_each_save_goes_ahead) {
   was_sent_ahead_before();
-  tell(wire::HeartbeatAck{.seq = 1, .plans = {plan}, .hazard = {.leaves_in_s = 500}});
+  wire::HazardForecast told{.step_s = 3600, .low = 0.6, .high = 1.5, .leaves_in_s = 500};
+  told.per_day.assign(48, 24);
+  tell(wire::HeartbeatAck{.seq = 1, .plans = {plan}, .hazard = told});
   is_durable(2);
 
   ASSERT_TRUE(has_work<CopyGeneration>());

@@ -37,7 +37,7 @@ const std::map<std::string, Verb>& verbs() {
        {3, "array NAME tasks=N [at-most=N], and as submit: its jobs are NAME.0, NAME.1 …"}},
       {"wait",
        {5,
-        "wait JOB STATE|durable|on NODE|off NODE|sent NODE|held NODE|awaits NODE|finished within "
+        "wait JOB STATE|durable|on NODE|off NODE|sent NODE|kept NODE|awaits NODE|finished within "
         "DURATION, "
         "wait NODE [gpu N] cleared within DURATION, wait NODE order STATE within DURATION"}},
       {"expect",
@@ -230,7 +230,7 @@ class Player {
     if (what == "late") return has_event(job->id, "evacuation.missed");
     if (what == "unlate") return !has_event(job->id, "evacuation.missed");
     if (what == "sent") return cluster_->destination_of(subject) == argument;
-    if (what == "held") return is_held(*job, argument);
+    if (what == "kept") return is_kept(*job, argument);
     if (what == "awaits") return awaits(*job, argument);
     if (what == "on")
       return job->state == JobState::kRunning && cluster_->node_of(subject) == argument;
@@ -257,7 +257,7 @@ class Player {
   }
 
   /// The node signed for its newest durable generation.
-  bool is_held(const Job& job, const std::string& holder) const {
+  bool is_kept(const Job& job, const std::string& holder) const {
     const std::size_t index = cluster_->find_node(holder);
     const auto& rows = cluster_->coordinator().store().generations();
     const auto row = rows.find({job.id, job.durable.generation});
