@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include <fcntl.h>
 #include <signal.h>
@@ -118,13 +119,15 @@ std::vector<std::string> words_of(const std::string& proc, pid_t pid) {
 /// Programs that start the workers of a training. A signal makes them end their workers after a
 /// time of their own, long before a deadline, and they have nothing to save.
 bool is_launcher(const std::vector<std::string>& words) {
-  for (std::size_t i = 0; i < std::min<std::size_t>(words.size(), 3); ++i) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string name = words[i].substr(words[i].rfind('/') + 1);
+    if (i > 0 && words[i - 1] == "-m")
+      return name == "torch.distributed.run" || name == "torch.distributed.launch" ||
+             name == "accelerate.commands.launch";
     if (name == "torchrun" || name == "accelerate") return true;
-    if (i > 0 && words[i - 1] == "-m" &&
-        (name == "torch.distributed.run" || name == "torch.distributed.launch" ||
-         name == "accelerate.commands.launch"))
-      return true;
+    // The interpreter's own options may stand before it, and two of them have a word of their own.
+    const bool is_value = i > 1 && (words[i - 1] == "-W" || words[i - 1] == "-X");
+    if (i > 0 && !words[i].starts_with("-") && !is_value) return false;
   }
   return false;
 }
@@ -147,7 +150,8 @@ bool is_worker(
   return std::binary_search(guest.begin(), guest.end(), parent) && words == words_of(proc, parent);
 }
 
-bool signal_if_caught(
+/// Its pidfd, if the signal is for it; else -1.
+int open_catcher(
     const std::string& proc,
     pid_t pid,
     const std::string& name,
@@ -155,18 +159,17 @@ bool signal_if_caught(
     const std::vector<pid_t>& guest
 ) {
   const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-  if (fd < 0) return false;
-  bool is_sent = false;
+  if (fd < 0) return -1;
   if (is_in_cgroup(proc, pid, name)) {
     const std::string status = read_text(proc + "/" + std::to_string(pid) + "/status");
     const auto caught = caught_signals(status);
     const std::vector<std::string> words = words_of(proc, pid);
     const bool is_own_word = caught && ((*caught >> (signal - 1)) & 1) != 0 &&
                              !is_launcher(words) && !is_worker(proc, words, status, guest);
-    is_sent = is_own_word && syscall(SYS_pidfd_send_signal, fd, signal, nullptr, 0) == 0;
+    if (is_own_word) return fd;
   }
   close(fd);
-  return is_sent;
+  return -1;
 }
 
 }  // namespace
@@ -296,9 +299,17 @@ Result<std::vector<pid_t>> signal_catchers(
     const CgroupRoots& roots, const std::string& name, int signal, const std::string& proc
 ) {
   RN_TRY(const std::vector<pid_t> pids, pids_in_cgroup(roots, name));
-  std::vector<pid_t> signalled;
+  // All are chosen before the first one hears of it: who ends at once leaves workers that look like
+  // programs of their own.
+  std::vector<std::pair<pid_t, int>> chosen;
   for (const pid_t pid : pids) {
-    if (signal_if_caught(proc, pid, name, signal, pids)) signalled.push_back(pid);
+    if (const int fd = open_catcher(proc, pid, name, signal, pids); fd >= 0)
+      chosen.emplace_back(pid, fd);
+  }
+  std::vector<pid_t> signalled;
+  for (const auto& [pid, fd] : chosen) {
+    if (syscall(SYS_pidfd_send_signal, fd, signal, nullptr, 0) == 0) signalled.push_back(pid);
+    close(fd);
   }
   return signalled;
 }

@@ -21,9 +21,11 @@ from labs import ROOT, wait_until  # noqa: E402
 from rn_site import base_image  # noqa: E402
 
 GUEST_UID = 10001
+# NOTE: without --redirects and --tee PyTorch 1.13 looks for a 0 among the flags of an enumeration, and with Python 3.11
+# it finds none, and ends.
 LAUNCH = ["env", "GLOO_SOCKET_IFNAME=lo", "PYTHONUNBUFFERED=1", "python3", "-B", "-m", "torch.distributed.run",
-          "--nproc_per_node=2", "--nnodes=1", "--node_rank=0", "--master_addr=127.0.0.1", "--master_port=29501",
-          "ranks.py"]
+          "--redirects=1", "--tee=1", "--nproc_per_node=2", "--nnodes=1", "--node_rank=0", "--master_addr=127.0.0.1",
+          "--master_port=29501", "ranks.py"]
 
 
 class Torchrun(unittest.TestCase):
