@@ -40,18 +40,18 @@ constexpr std::string_view kSrunOptions =
 
 // Many tasks run side by side, and srun answers the greatest of their codes. A signal that the
 // script traps interrupts `wait`, which answers as if the task had ended by it: it is asked again,
-// and says 127 if it had.
+// of one that has ended some times more, since each may be interrupted (127: it was told already).
 constexpr std::string_view kSrunTasks =
     R"(if [ "$_rn_n" = 1 ]; then env SLURM_NTASKS=1 SLURM_NPROCS=1 SLURM_PROCID=0 )"
     R"(SLURM_LOCALID=0 "$@"; return; fi; )"
     R"(_rn_i=0; _rn_pids=; while [ "$_rn_i" -lt "$_rn_n" ]; do )"
     R"(env SLURM_NTASKS="$_rn_n" SLURM_NPROCS="$_rn_n" SLURM_PROCID="$_rn_i" )"
     R"(SLURM_LOCALID="$_rn_i" "$@" & _rn_pids="$_rn_pids $!"; _rn_i=$((_rn_i + 1)); done; )"
-    R"(_rn_code=0; for _rn_pid in $_rn_pids; do )"
-    R"(wait "$_rn_pid" && _rn_r=0 || _rn_r=$?; while [ "$_rn_r" -gt 128 ]; do )"
-    R"(_rn_up=; ! kill -0 "$_rn_pid" 2>/dev/null || _rn_up=1; )"
+    R"(_rn_code=0; for _rn_pid in $_rn_pids; do wait "$_rn_pid" && _rn_r=0 || _rn_r=$?; _rn_t=0; )"
+    R"(while [ "$_rn_r" -gt 128 ] && [ "$_rn_t" -lt 9 ]; do )"
+    R"(kill -0 "$_rn_pid" 2>/dev/null || _rn_t=$((_rn_t + 1)); )"
     R"(wait "$_rn_pid" 2>/dev/null && _rn_s=0 || _rn_s=$?; )"
-    R"([ "$_rn_s" != 127 ] || break; _rn_r="$_rn_s"; [ -n "$_rn_up" ] || break; done; )"
+    R"([ "$_rn_s" != 127 ] || break; _rn_r="$_rn_s"; done; )"
     R"([ "$_rn_r" -le "$_rn_code" ] || _rn_code="$_rn_r"; done; return "$_rn_code"; )";
 
 // 99: start me again (docs/guests.md).
