@@ -278,15 +278,16 @@ class Traffic(unittest.TestCase):
         self.leave_a_trickle()
         site.wait("its node to give the copy up", lambda: site.rest.attempts(job)[0]["detail"].endswith(
             f"generation {before + 1} could not be copied within {GIVES_UP_S} s"), 30)
-        site.wait("word that it is late", lambda: self.events(job, "evacuation.missed"), 30)
+        site.wait("word that it is no longer promised", lambda: self.events(job, "evacuation.refused"), 30)
 
         words = [self.events(job, kind)[-1]["message"] for kind in ("attempt.ended", "job.displaced",
-                                                                    "evacuation.missed")]
+                                                                    "evacuation.refused")]
         print("  " + "\n  ".join(words), flush=True)
         self.assertIn(f"could not be copied within {GIVES_UP_S} s", words[0])
         self.assertIn(f"the files of generation {before} are put back for it", words[1])
-        self.assertRegex(words[2], "to storage.* was promised, and .* MB of it were not there in time; the last "
-                                   "durable generation counts")
+        self.assertRegex(words[2], r"to storage.* is no longer promised: \d+ MB until the deadline in [\d.]+ s need "
+                                   r".*, and it has got no more than [\d.]+ Mbit/s lately")
+        self.assertEqual(self.events(job, "evacuation.missed"), [])
         self.assertEqual(site.rest.job(job)["durable"]["generation"], before)
         self.assertGreater(site.last_reclaim(lab)["cleared_ns"], 0)
         site.labs.rate("storage", f"{LINE_MBIT}mbit")
