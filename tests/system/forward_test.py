@@ -72,6 +72,7 @@ class Forward(unittest.TestCase):
     def held(self):
         """A connection on which the server waits for more of a request."""
         connection = socket.create_connection(("127.0.0.1", self.server[1]), timeout=60)
+        self.addCleanup(connection.close)
         connection.sendall(b"GET /small HTTP/1.1\r\nHost: x\r\n\r\n")
         self.assertIn(b"200 OK", connection.recv(4096))
         connection.sendall(b"GET /sm")
