@@ -204,7 +204,8 @@ Status Core::State::restore(const std::vector<JournalRow>& rows) {
     a.is_seen_running = true;
     // Whether the warden heard of the newest one is not known.
     a.is_notice_due = a.row.phase == Phase::kRunning || a.row.phase == Phase::kNoticed;
-    if (a.row.phase != Phase::kEnded || !a.row.is_released)
+    const bool has_gpus = !a.row.grant.gpus.empty();
+    if (a.row.phase != Phase::kEnded || (has_gpus && !a.row.is_released))
       arbiter_.restore_lease(name.job, arbiter::Lease{name.epoch, a.row.grant, Instant{}});
     attempts_.emplace(name, std::move(a));
   }

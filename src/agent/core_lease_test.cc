@@ -110,7 +110,7 @@ TEST_F(CoreLease, a_gpu_that_the_owner_took_or_that_is_wedged_is_not_granted) {
   EXPECT_TRUE(probe("j-1", wanted).hold.empty());
 }
 
-TEST_F(CoreLease, what_an_attempt_had_is_free_when_the_warden_has_removed_its_guest) {
+TEST_F(CoreLease, what_an_attempt_had_is_free_when_it_has_ended) {
   start();
   run();
   wanted.cpu_milli = wanted.cpu_milli_min = facts.cpu_milli;
@@ -120,7 +120,21 @@ TEST_F(CoreLease, what_an_attempt_had_is_free_when_the_warden_has_removed_its_gu
   finish<UploadOutputs>(OutputsUploaded{});
   log_is_empty();
   ASSERT_EQ(phase(), "ended");
-  EXPECT_TRUE(probe("j-2", wanted).hold.empty()) << "its GPU still has a guest, by the warden";
+
+  EXPECT_FALSE(probe("j-2", wanted).hold.empty()) << sent<wire::ProbeReply>().back().reason;
+}
+
+TEST_F(CoreLease, a_gpu_that_an_attempt_had_is_free_when_the_warden_has_removed_its_guest) {
+  facts.gpus = {Gpu{.index = 0, .memory_mib = 1000}};
+  start();
+  wanted.gpus = 1;
+  wire::Commit commit = a_commit();
+  commit.hold = probe("j-1", wanted).hold;
+  ASSERT_FALSE(commit.hold.empty()) << sent<wire::ProbeReply>().back().reason;
+  tell(commit);
+  order_stop(StopMode::kAtOnce, AttemptEnd::kCancelled);
+  ASSERT_EQ(phase(), "ended");
+  EXPECT_TRUE(probe("j-2", wanted).hold.empty()) << "the warden would start nobody there";
   answer<warden_wire::RemoveGuest>();
 
   EXPECT_FALSE(probe("j-2", wanted).hold.empty()) << sent<wire::ProbeReply>().back().reason;

@@ -330,6 +330,8 @@ void Core::State::drop_disk_users(Attempt& a) {
 void Core::State::end(Attempt& a) {
   cancel_works(a, true);
   set_phase(a, Phase::kEnded);
+  // The warden starts nobody on a GPU that a guest of its has: one is free when that is removed.
+  if (a.row.grant.gpus.empty()) arbiter_.release(a.name.job, a.name.epoch);
 }
 
 void Core::State::step_ended(Attempt& a) {
@@ -340,7 +342,6 @@ void Core::State::step_ended(Attempt& a) {
     return;
   }
   if (is_asking(a, Ask::kRemove)) return;
-  // Not before: the warden starts nobody on a GPU that a guest of its has.
   arbiter_.release(a.name.job, a.name.epoch);
   ask(a, Ask::kRelease, warden_wire::ReleaseDisk{a.name});
 }
