@@ -73,7 +73,17 @@ def run(name, *words, scripts=()):
     JOBS[name] = done.stdout.strip()
 
 
+def ran(job):
+    """Its attempts that began, with their numbers: one that a node refused has said nothing."""
+    return [(number, one) for number, one in enumerate(SITE.rest.attempts(job), 1) if one["started_wall_ms"]]
+
+
 def log(job, attempt=None):
+    """Of an attempt that began (1: the first)."""
+    if attempt is not None:
+        attempt = dict(enumerate((number for number, _ in ran(job)), 1)).get(attempt)
+        if attempt is None:
+            return ""
     return SITE.rest.log(job, attempt).decode()
 
 
@@ -124,7 +134,7 @@ def setUpModule():
         "command": ["sh", "-c", "scontrol requeue $SLURM_JOB_ID; sleep 1000"],
         "resources": {"cpu_milli": 200, "cpu_milli_min": 100, "memory_mib": 64, "disk_mib": 64}})["job"]["id"]
     for name, job in moving.items():
-        SITE.wait(f"{name} to have left", lambda: SITE.rest.attempts(job)[0]["end"] == "reclaimed", 90)  # noqa: B023
+        SITE.wait(f"{name} to have left", lambda: ran(job)[0][1]["end"] == "reclaimed", 90)  # noqa: B023
     for name, job in moving.items():
         SITE.wait(f"{name} to go on", lambda: steps("rank=0 begin", job, 2), 90)  # noqa: B023
 
@@ -144,7 +154,7 @@ class Moved:
         self.assertTrue(saved, log(self.id, 1))
         self.assertIn(begun[0], saved[self.since:], "not from what it saved last")
         self.assertGreater(begun[0], 0)
-        self.assertEqual([one["end"] for one in SITE.rest.attempts(self.id)], ["reclaimed", "none"])
+        self.assertEqual([one["end"] for _, one in ran(self.id)], ["reclaimed", "none"])
         self.assertEqual(SITE.rest.job(self.id)["restarts"], 0, "an owner's notice is no failure of the job")
 
     def assert_said(self, *words):
@@ -261,14 +271,14 @@ class Requeue(unittest.TestCase):
                       "/reclaim-slurm/scontrol\n/reclaim-slurm/srun\n", "a job cannot submit another one; next: ",
                       "Invalid job id specified: 999999", "refused\n", "requeue: 0\n", "ends after SIGTERM\n"):
             self.assertIn(words, first)
-        self.assertEqual([one["end"] for one in SITE.rest.attempts(job)], ["migrated", "succeeded"])
+        self.assertEqual([one["end"] for _, one in ran(job)], ["migrated", "succeeded"])
 
     def test_one_that_asks_for_ever_is_stopped_with_the_reason(self):
         job = JOBS["forever"]
         SITE.wait("its end", lambda: SITE.rest.job(job)["state"] == "failed", 60)
 
         self.assertIn("2 restarts are used up", SITE.rest.job(job)["reason"])
-        self.assertEqual(len(SITE.rest.attempts(job)), 3)
+        self.assertEqual(len(ran(job)), 3)
 
 
 if __name__ == "__main__":
