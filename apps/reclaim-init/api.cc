@@ -5,12 +5,12 @@
 #include <cstdio>
 #include <cstring>
 
+#include "listener.h"
 #include "metadata.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 namespace rn::init {
@@ -154,22 +154,8 @@ void Api::Connection::end() {
 }
 
 bool Api::begin() {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  static_assert(sizeof kSocket <= sizeof address.sun_path);
-  memcpy(address.sun_path, kSocket, sizeof kSocket);
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0) return false;
-  unlink(kSocket);
-  const auto* const name = reinterpret_cast<const sockaddr*>(&address);
-  if (bind(fd, name, sizeof address) != 0 || listen(fd, kPlaces) != 0) {
-    const int error = errno;
-    close(fd);
-    errno = error;
-    return false;
-  }
-  listener_ = fd;
-  return true;
+  listener_ = listen_at_path(kSocket, SOCK_STREAM, kPlaces);
+  return listener_ >= 0;
 }
 
 bool Api::begin_metadata(int port) {
@@ -177,17 +163,9 @@ bool Api::begin_metadata(int port) {
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0) return false;
   const auto* const name = reinterpret_cast<const sockaddr*>(&address);
-  if (bind(fd, name, sizeof address) != 0 || listen(fd, kPlaces) != 0) {
-    const int error = errno;
-    close(fd);
-    errno = error;
-    return false;
-  }
-  metadata_ = fd;
-  return true;
+  metadata_ = listen_at(name, sizeof address, SOCK_STREAM, kPlaces);
+  return metadata_ >= 0;
 }
 
 void Api::fill(pollfd* out) const {

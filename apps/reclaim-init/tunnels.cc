@@ -4,13 +4,13 @@
 #include <cerrno>
 #include <cstring>
 
+#include "listener.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 namespace rn::init {
@@ -37,16 +37,10 @@ bool is_not_now() {
 Tunnels::Place Tunnels::places_[kPlaces];
 
 bool Tunnels::begin() {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  static_assert(sizeof kPath <= sizeof address.sun_path);
-  memcpy(address.sun_path, kPath, sizeof kPath);
-  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  const int fd = listen_at_path(kPath, SOCK_SEQPACKET, kPlaces);
   if (fd < 0) return false;
-  unlink(kPath);
-  const auto* const name = reinterpret_cast<const sockaddr*>(&address);
   // The agent is another user, outside; who else is in the guest may connect to its ports anyway.
-  if (bind(fd, name, sizeof address) != 0 || chmod(kPath, 0666) != 0 || listen(fd, kPlaces) != 0) {
+  if (chmod(kPath, 0666) != 0) {
     const int error = errno;
     close(fd);
     errno = error;
