@@ -450,20 +450,11 @@ Status CondorMapping::take_times() {
 void CondorMapping::take_signal() {
   const CondorSetting* const by = find({"kill_sig"});
   if (by == nullptr) return;
-  static const std::map<std::string, SaveSignal> kSignals = {
-      {"USR1", SaveSignal::kUsr1},
-      {"10", SaveSignal::kUsr1},
-      {"USR2", SaveSignal::kUsr2},
-      {"12", SaveSignal::kUsr2},
-      {"TERM", SaveSignal::kTerm},
-      {"15", SaveSignal::kTerm}};
-  std::string name = slurm_upper(condor_unquoted(by->value));
-  if (name.starts_with("SIG")) name.erase(0, 3);
-  const auto found = kSignals.find(name);
-  if (found == kSignals.end()) {
-    warn(*by, "it is sent what it catches of USR1, USR2 and TERM");
+  const auto signal = save_signal_named(slurm_upper(condor_unquoted(by->value)));
+  if (signal) {
+    job_.spec.checkpoint.signal = *signal;
   } else {
-    job_.spec.checkpoint.signal = found->second;
+    warn(*by, "it is sent what it catches of USR1, USR2 and TERM");
   }
 }
 

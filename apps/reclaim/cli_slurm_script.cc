@@ -285,22 +285,13 @@ Status Mapping::take_signal(const SlurmOption& option) {
   const auto at = text.find('@');
   const auto before_s =
       at == std::string::npos ? kSlurmSignalSeconds : slurm_digits(text.substr(at + 1), 65'535);
-  std::string name = text.substr(0, at);
-  if (name.starts_with("SIG")) name.erase(0, 3);
-  if (!before_s || name.empty())
+  const std::string name = text.substr(0, at);
+  if (!before_s || name.empty() || name == "SIG")
     return fail(refused(option, "is no signal and time", "for example --signal=USR1@120"));
-  static const std::map<std::string, SaveSignal> kSignals = {
-      {"USR1", SaveSignal::kUsr1},
-      {"10", SaveSignal::kUsr1},
-      {"USR2", SaveSignal::kUsr2},
-      {"12", SaveSignal::kUsr2},
-      {"TERM", SaveSignal::kTerm},
-      {"15", SaveSignal::kTerm}};
-  const auto found = kSignals.find(name);
-  if (found == kSignals.end()) {
-    warn(option, "it is sent what it catches of USR1, USR2 and TERM");
+  if (const auto signal = save_signal_named(name)) {
+    job_.spec.checkpoint.signal = *signal;
   } else {
-    job_.spec.checkpoint.signal = found->second;
+    warn(option, "it is sent what it catches of USR1, USR2 and TERM");
   }
   if (*before_s > kSlurmNoticeMax) warn(option, "owners grant at most 900 s of notice");
   job_.spec.notice_s =

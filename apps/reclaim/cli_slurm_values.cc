@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <map>
 
 namespace rn::cli {
 
@@ -80,6 +81,20 @@ std::optional<std::uint64_t> slurm_mib(const std::string& text) {
   }
   if (mib > kSlurmMibMax) return std::nullopt;
   return mib;
+}
+
+std::optional<SaveSignal> save_signal_named(std::string name) {
+  static const std::map<std::string, SaveSignal> kSignals = {
+      {"USR1", SaveSignal::kUsr1},
+      {"10", SaveSignal::kUsr1},
+      {"USR2", SaveSignal::kUsr2},
+      {"12", SaveSignal::kUsr2},
+      {"TERM", SaveSignal::kTerm},
+      {"15", SaveSignal::kTerm}};
+  if (name.starts_with("SIG")) name.erase(0, 3);
+  const auto found = kSignals.find(name);
+  if (found == kSignals.end()) return std::nullopt;
+  return found->second;
 }
 
 }  // namespace rn::cli

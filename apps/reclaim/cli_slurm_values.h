@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "model/job.h"
+
 // How sbatch(1) writes numbers, times and memory. Pure; nothing = it is none.
 namespace rn::cli {
 
@@ -26,6 +28,9 @@ std::optional<std::uint64_t> slurm_digits(const std::string& text, std::uint64_t
 /// "90", "90:00", "1:30:00", "1-12", "1-12:30", "1-12:30:00" in seconds, a bare number counting
 /// minutes; 0 for no limit.
 std::optional<std::uint64_t> slurm_seconds(const std::string& text);
+
+/// "USR1", "SIGUSR1" or "10": a signal on which a job may save.
+std::optional<SaveSignal> save_signal_named(std::string name);
 
 /// "16G", "4000", "500M" in MiB, rounded up; a bare number counts MiB. 0 is 0.
 std::optional<std::uint64_t> slurm_mib(const std::string& text);
