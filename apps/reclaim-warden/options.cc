@@ -83,6 +83,7 @@ MachineConfig machine_of(const Options& options) {
   machine.reserve_mib = options.reserve_mib;
   if (options.gpus == "nvidia") machine.gpu_access = warden::GpuAccess::kDeviceRequests;
   if (options.gpus == "cdi") machine.gpu_access = warden::GpuAccess::kCdi;
+  if (options.gpus == "driver") machine.gpu_access = warden::GpuAccess::kDriver;
   if (options.gpu_scrub == "try") machine.gpu_scrub = warden::GpuScrub::kTry;
   if (options.gpu_scrub == "must") machine.gpu_scrub = warden::GpuScrub::kMust;
   machine.scrub =

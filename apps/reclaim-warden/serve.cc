@@ -252,8 +252,8 @@ void add_serve(CLI::App& app, Options& options, int& code) {
       kUidMax
   )
       ->check(user_number);
-  command.add_option("--gpus", options.gpus, "how GPUs are given: static, nvidia or cdi")
-      ->check(CLI::IsMember({"static", "nvidia", "cdi"}));
+  command.add_option("--gpus", options.gpus, "how GPUs are given: static, nvidia, cdi or driver")
+      ->check(CLI::IsMember({"static", "nvidia", "cdi", "driver"}));
   command
       .add_option(
           "--gpu-scrub",

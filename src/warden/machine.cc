@@ -212,6 +212,7 @@ Result<std::string> Machine::create(const Start& order, const std::string& go_ti
   setting.cgroup_parent = "/" + paths_.cgroup;
   setting.slot = order.record.slot;
   setting.gpu_access = config_.gpu_access;
+  RN_TRY(setting.gpu_driver, driver_for(order.record.gpus));
   setting.go_ticket = go_ticket;
   RN_TRY(const std::string request, make_create_request(order.start, setting));
   const std::string name = container_name(config_.lab, order.record.guest);
@@ -225,6 +226,17 @@ Result<std::string> Machine::create(const Start& order, const std::string& go_ti
     created = engine_->create(name, request);
   }
   return created;
+}
+
+/// Nothing where an engine's own way is used.
+Result<GpuDriver> Machine::driver_for(const std::vector<std::uint32_t>& gpus) {
+  if (config_.gpu_access != GpuAccess::kDriver) return GpuDriver{};
+  std::vector<std::string> uuids;
+  for (const std::uint32_t gpu : gpus) {
+    RN_TRY(std::string uuid, gpus_->uuid(gpu, kGpuLook));
+    uuids.push_back(std::move(uuid));
+  }
+  return find_gpu_driver(uuids);
 }
 
 Result<StartedGuest> Machine::start(const Start& order) {
