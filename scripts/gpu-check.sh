@@ -46,6 +46,14 @@ probe() {
   fi
 }
 
+# Our own program that overwrites a GPU's memory, where it is built; without it that row is not there.
+scrub() {
+  local program
+  for program in "$checks/lib/reclaim-scrub" "$(build_folder)/apps/reclaim-scrub/reclaim-scrub"; do
+    [[ ! -x $program ]] || { echo "$program"; return; }
+  done
+}
+
 pack() {
   local out=$1 build lib
   build=$(build_folder)
@@ -58,6 +66,7 @@ pack() {
   cp "$checks"/{gpu_check,gpu_confinement,gpu_guest,record_nvml}.py "$folder/gpu-check/tests/gpu/"
   lib=$folder/gpu-check/tests/gpu/lib
   cp "$build/tests/gpu/gpu_probe" "$lib/" && strip "$lib/gpu_probe" 2>/dev/null
+  cp "$build/apps/reclaim-scrub/reclaim-scrub" "$lib/" 2>/dev/null # runs with that machine's own libraries
   ldd "$build/tests/gpu/gpu_probe" | awk '$3 ~ /^\// { print $3 }' | xargs -I{} cp -L {} "$lib/" &&
     cp -L "$(ldd "$build/tests/gpu/gpu_probe" | awk '/ld-linux/ { print $1 }')" "$lib/ld.so" ||
     die "no library could be packed"
@@ -84,4 +93,4 @@ if [[ " $* " != *" --device cpu "* ]]; then
       "install PyTorch with CUDA, or name the Python that has it: RN_PYTHON=/path/python3 scripts/gpu-check.sh" 3
 fi
 program=$(probe) || exit
-exec "$python" -B "$checks/gpu_check.py" --probe "$program" "$@"
+exec "$python" -B "$checks/gpu_check.py" --probe "$program" --scrub "$(scrub)" "$@"

@@ -15,7 +15,7 @@
 # its size and SHA-256, and the exposure of each unit as systemd-analyze sees it. Needs no root.
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-programs=(reclaim reclaim-agent reclaim-coordinator reclaim-init reclaim-kill reclaim-warden)
+programs=(reclaim reclaim-agent reclaim-coordinator reclaim-init reclaim-kill reclaim-scrub reclaim-warden)
 out=$top/build/packages build='' version='' level=6
 
 usage() { sed -n '3,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; }
@@ -198,6 +198,7 @@ make_agent() {
   put_program reclaim-warden /usr/bin/reclaim-warden
   put_program reclaim-kill /usr/bin/reclaim-kill
   put_program reclaim-init /usr/lib/reclaimnet/reclaim-init
+  put_program reclaim-scrub /usr/lib/reclaimnet/reclaim-scrub
   put 755 packaging/bin/reclaim-join /usr/sbin/reclaim-join
   put_manual reclaim-agent 8 reclaim-agent
   put_manual reclaim-warden 8 reclaim-warden

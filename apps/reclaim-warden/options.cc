@@ -29,12 +29,12 @@ std::string own_path() {
 }
 
 /// Beside this program when installed, else in the build tree.
-std::string find_init(const std::string& self) {
+std::string find_program(const std::string& self, const std::string& name) {
   const std::string folder = parent_folder(self);
   for (const std::string& path :
-       {folder + "/reclaim-init",
-        parent_folder(folder) + "/reclaim-init/reclaim-init",
-        std::string("/usr/lib/reclaimnet/reclaim-init")}) {
+       {folder + "/" + name,
+        parent_folder(folder) + "/" + name + "/" + name,
+        "/usr/lib/reclaimnet/" + name}) {
     std::error_code ignored;  // nobody but root may be let in here
     if (std::filesystem::is_regular_file(path, ignored)) return path;
   }
@@ -74,7 +74,7 @@ MachineConfig machine_of(const Options& options) {
   machine.run = options.run;
   machine.agent_state = options.state + "/agent";
   machine.self = own_path();
-  machine.init = options.init.empty() ? find_init(machine.self) : options.init;
+  machine.init = options.init.empty() ? find_program(machine.self, "reclaim-init") : options.init;
   machine.engine = options.engine.empty() ? "private" : options.engine;
   machine.first_guest_id = warden::recorded_guest_ids(machine.state).value_or(0);
   machine.agent_uid = options.agent_uid;
@@ -83,6 +83,11 @@ MachineConfig machine_of(const Options& options) {
   machine.reserve_mib = options.reserve_mib;
   if (options.gpus == "nvidia") machine.gpu_access = warden::GpuAccess::kDeviceRequests;
   if (options.gpus == "cdi") machine.gpu_access = warden::GpuAccess::kCdi;
+  if (options.gpus == "driver") machine.gpu_access = warden::GpuAccess::kDriver;
+  if (options.gpu_scrub == "try") machine.gpu_scrub = warden::GpuScrub::kTry;
+  if (options.gpu_scrub == "must") machine.gpu_scrub = warden::GpuScrub::kMust;
+  machine.scrub =
+      options.scrub.empty() ? find_program(machine.self, "reclaim-scrub") : options.scrub;
   if (!options.first_address.empty()) machine.first_address = options.first_address;
   machine.guest_uplink_bps = options.guest_uplink_bps;
   if (const auto grant = warden::parse_uplink(options.uplink)) machine.granted_bps = grant->bps;

@@ -26,6 +26,8 @@ struct Options {
   std::string engine;
   std::string init;
   std::string gpus = "static";
+  std::string gpu_scrub = "off";
+  std::string scrub;  ///< reclaim-scrub, where it is not beside this program
   std::string first_address;
   std::uint32_t agent_uid = 0;
   std::vector<std::uint32_t> owner_uids;

@@ -126,6 +126,22 @@ Status check_init(const Options& options) {
   return {};
 }
 
+/// Whatever it is: a program, or a script of the owner's that runs one.
+Status check_scrub(const Options& options) {
+  if (geteuid() != 0 || options.gpu_scrub == "off") return {};
+  const std::string scrub = machine_of(options).scrub;
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(scrub, ignored) && access(scrub.c_str(), X_OK) == 0)
+    return {};
+  return fail(
+      ErrorCode::kNotFound,
+      scrub.empty()
+          ? "--gpu-scrub " + options.gpu_scrub + ": reclaim-scrub is not beside this program"
+          : "--gpu-scrub: " + scrub + " is no program that can be run",
+      "give the path of the installed reclaim-scrub with --scrub, or --gpu-scrub off"
+  );
+}
+
 Status check_uplink_flag(const Options& options) {
   if (options.uplink.empty()) return {};
   const auto in_flag = [](const Error& error) { return error.with("--uplink"); };
@@ -195,6 +211,7 @@ Status check_flags(const Options& options) {
                     .with("--guest-addresses")
                     .hinting("give the first address of a private /22, as 100.64.0.0"));
   RN_CHECK(check_init(options));
+  RN_CHECK(check_scrub(options));
   RN_CHECK(check_engine_flag(options));
   RN_CHECK(check_uplink_flag(options));
   RN_CHECK(check_transfers_flag(options));
@@ -235,8 +252,17 @@ void add_serve(CLI::App& app, Options& options, int& code) {
       kUidMax
   )
       ->check(user_number);
-  command.add_option("--gpus", options.gpus, "how GPUs are given: static, nvidia or cdi")
-      ->check(CLI::IsMember({"static", "nvidia", "cdi"}));
+  command.add_option("--gpus", options.gpus, "how GPUs are given: static, nvidia, cdi or driver")
+      ->check(CLI::IsMember({"static", "nvidia", "cdi", "driver"}));
+  command
+      .add_option(
+          "--gpu-scrub",
+          options.gpu_scrub,
+          "whether a GPU's memory is overwritten before each guest: off, try, or must (no guest "
+          "where that fails)"
+      )
+      ->check(CLI::IsMember({"off", "try", "must"}));
+  command.add_option("--scrub", options.scrub, "the program that does it (reclaim-scrub)");
   command.add_option("--init", options.init, "the guest's static init");
   add_number(command, "--reserve-mib", options.reserve_mib, "disk never promised to guests");
   add_number(

@@ -22,6 +22,7 @@ constexpr int kNvmlSuccess = 0;
 constexpr int kNvmlInsufficientSize = 7;
 constexpr int kNvmlDriverNotLoaded = 9;
 constexpr std::size_t kMaxProcessesPerGpu = 256;
+constexpr std::size_t kUuidSize = 96;  ///< NVML_DEVICE_UUID_V2_BUFFER_SIZE
 constexpr std::uint64_t kNotAvailable = ~std::uint64_t{0};
 
 struct NvmlProcessInfo {  // nvmlProcessInfo_t of the _v2 and _v3 calls
@@ -40,6 +41,7 @@ struct Nvml {
   int (*device_by_index)(unsigned, NvmlDevice*) = nullptr;
   int (*compute_processes)(NvmlDevice, unsigned*, NvmlProcessInfo*) = nullptr;
   int (*graphics_processes)(NvmlDevice, unsigned*, NvmlProcessInfo*) = nullptr;  ///< may be missing
+  int (*uuid)(NvmlDevice, char*, unsigned) = nullptr;                            ///< may be missing
 };
 
 template <class Function>
@@ -92,6 +94,7 @@ Result<Nvml> load(const std::string& library) {
       {"nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2"},
       nvml.graphics_processes
   );
+  find(handle, {"nvmlDeviceGetUUID"}, nvml.uuid);
   return nvml;
 }
 
@@ -99,6 +102,15 @@ struct Opened {
   Nvml nvml;
   std::vector<NvmlDevice> devices;
 };
+
+/// Empty where the driver does not say.
+std::string uuid_of(const Nvml& nvml, NvmlDevice device) {
+  std::array<char, kUuidSize> text{};
+  if (nvml.uuid == nullptr || nvml.uuid(device, text.data(), text.size()) != kNvmlSuccess)
+    return {};
+  text.back() = '\0';
+  return text.data();
+}
 
 Result<Opened> open_library(const std::string& library) {
   Opened opened;
@@ -165,6 +177,22 @@ class NvmlProcesses final : public GpuProcesses {
     return shared_->answer;
   }
 
+  Result<std::string> uuid(std::uint32_t gpu, milliseconds limit) override {
+    RN_CHECK(list(limit));  // NVML has started
+    const std::lock_guard lock(shared_->mutex);
+    if (gpu >= shared_->uuids.size())
+      return fail(
+          ErrorCode::kNotFound,
+          "the driver shows no GPU " + std::to_string(gpu),
+          "nvidia-smi -L lists those that there are"
+      );
+    if (shared_->uuids[gpu].empty())
+      return fail(
+          ErrorCode::kUnsupported, "the driver does not say what GPU " + std::to_string(gpu) + " is"
+      );
+    return shared_->uuids[gpu];
+  }
+
  private:
   struct Shared {
     std::atomic<bool> has_no_driver = false;
@@ -173,6 +201,7 @@ class NvmlProcesses final : public GpuProcesses {
     bool is_asked = false;
     bool is_stopping = false;
     Result<std::vector<GpuProcess>> answer;
+    std::vector<std::string> uuids;  ///< of all devices; empty where NVML has not started
   };
 
   static tl::unexpected<Error> hanging() {
@@ -184,7 +213,11 @@ class NvmlProcesses final : public GpuProcesses {
   }
 
   static void serve(Shared& shared, const Result<Opened>& opened) {
+    std::vector<std::string> uuids;
+    if (opened)
+      for (NvmlDevice device : opened->devices) uuids.push_back(uuid_of(opened->nvml, device));
     std::unique_lock lock(shared.mutex);
+    shared.uuids = std::move(uuids);
     for (;;) {
       shared.changed.wait(lock, [&] { return shared.is_asked || shared.is_stopping; });
       if (shared.is_stopping) return;
@@ -229,6 +262,10 @@ class NvmlProcesses final : public GpuProcesses {
 class NoGpus final : public GpuProcesses {
  public:
   Result<std::vector<GpuProcess>> list(milliseconds) override { return std::vector<GpuProcess>{}; }
+
+  Result<std::string> uuid(std::uint32_t gpu, milliseconds) override {
+    return fail(ErrorCode::kNotFound, "there is no GPU " + std::to_string(gpu));
+  }
 };
 
 }  // namespace

@@ -29,6 +29,9 @@ class GpuProcesses {
   /// Sorted by GPU, then pid. kTimeout when the driver has not answered within `limit`; later calls
   /// answer kTimeout at once while it still hangs. Never blocks longer.
   virtual Result<std::vector<GpuProcess>> list(milliseconds limit) = 0;
+  /// What the driver calls GPU `gpu`: "GPU-", and a number that no other card has. kNotFound: there
+  /// is none; kUnsupported: the driver does not say; else as list(), and it blocks as that does.
+  virtual Result<std::string> uuid(std::uint32_t gpu, milliseconds limit) = 0;
 };
 
 inline constexpr const char* kNvmlLibrary = "libnvidia-ml.so.1";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,11 @@ class FakeGpuProcesses final : public GpuProcesses {
   Result<std::vector<GpuProcess>> list(milliseconds) override {
     if (is_hanging) return fail(ErrorCode::kTimeout, "the driver does not answer");
     return processes;
+  }
+
+  Result<std::string> uuid(std::uint32_t gpu, milliseconds) override {
+    if (is_hanging) return fail(ErrorCode::kTimeout, "the driver does not answer");
+    return "GPU-of-the-test-" + std::to_string(gpu);
   }
 
   std::vector<GpuProcess> processes;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A libnvidia-ml for tests: two GPUs with recorded processes. RN_FAKE_NVML chooses: "hang" never
  * answers a process list, "hang-at-start" never starts, "refuse" and "differ" do not start. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -35,6 +36,11 @@ int nvmlDeviceGetCount_v2(unsigned* count) {
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
   *device = (void*)(size_t)(index + 1);
+  return 0;
+}
+
+int nvmlDeviceGetUUID(void* device, char* text, unsigned length) {
+  snprintf(text, length, "GPU-recorded-%u", (unsigned)(size_t)device - 1);
   return 0;
 }
 

@@ -30,6 +30,17 @@ TEST(GpuProcesses, compute_and_graphics_contexts_are_listed_once_per_gpu_and_pid
   );
 }
 
+TEST(GpuProcesses, each_gpu_has_a_name_that_no_other_card_has) {
+  unsetenv("RN_FAKE_NVML");
+  const auto nvml = nvml_when_asked(places::kWardenFakeNvml);
+
+  EXPECT_EQ(nvml->uuid(1, seconds(30)), "GPU-recorded-1");
+  const auto none = nvml->uuid(2, seconds(30));
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::kNotFound);
+  EXPECT_FALSE(nvml_when_asked("librn-no-such-nvml.so.1")->uuid(0, seconds(30)));
+}
+
 TEST(GpuProcesses, a_driver_that_does_not_start_is_unavailable) {
   setenv("RN_FAKE_NVML", "refuse", 1);
   const auto opened = open_nvml(places::kWardenFakeNvml);

@@ -26,6 +26,9 @@ constexpr milliseconds kKillLimit = seconds(5);
 constexpr milliseconds kClearLimit = seconds(10);
 constexpr seconds kFactsAge{30};
 constexpr milliseconds kGpuLook = seconds(2);
+constexpr milliseconds kScrubLimit = seconds(15);  ///< of one GPU; an H100 takes below one
+constexpr std::size_t kScrubNonceBytes = 4;
+constexpr uid_t kNobody = 65534;
 constexpr milliseconds kStep{20};
 constexpr int kEndTries = 100;  ///< of kStep each: the engine learns of an end a little later
 constexpr std::int32_t kUnknownExitCode = 137;
@@ -47,6 +50,7 @@ MachinePaths::MachinePaths(const MachineConfig& config)
     : attempts(config.state + "/attempts"),
       data(config.state + "/data"),
       init(config.state + "/bin/reclaim-init"),
+      scrub(config.state + "/bin/reclaim-scrub"),
       engine(config.state + "/engine"),
       engine_run(config.run + "/engine"),
       gates(config.run + "/gates"),
@@ -101,6 +105,10 @@ Status Machine::open_parts() {
   // The guests' mapped uids must reach it, wherever this program was installed.
   RN_TRY(const Blob init, read_all(fs, config_.init, 16 << 20));
   RN_CHECK(write_durably(fs, paths_.init, init, 0755));
+  if (config_.gpu_scrub != GpuScrub::kOff) {
+    RN_TRY(const Blob scrub, read_all(fs, config_.scrub, 16 << 20));
+    RN_CHECK(write_durably(fs, paths_.scrub, scrub, 0755));
+  }
 
   DiskConfig disks;
   disks.folder = paths_.attempts;
@@ -144,6 +152,7 @@ Status Machine::open_parts() {
   RN_TRY(CgroupKiller killer, CgroupKiller::open(roots_, clock_));
   killer_.emplace(std::move(killer));
   gpus_ = nvml_when_asked();
+  if (config_.gpu_scrub != GpuScrub::kOff) scrubbed_gpus_ = nvml_when_asked();
   RN_TRY(
       auto ordered,
       KillPath::open(kill_config(config_, paths_.ordered_journal), clock_, gpus_.get())
@@ -203,6 +212,7 @@ Result<std::string> Machine::create(const Start& order, const std::string& go_ti
   setting.cgroup_parent = "/" + paths_.cgroup;
   setting.slot = order.record.slot;
   setting.gpu_access = config_.gpu_access;
+  RN_TRY(setting.gpu_driver, driver_for(order.record.gpus));
   setting.go_ticket = go_ticket;
   RN_TRY(const std::string request, make_create_request(order.start, setting));
   const std::string name = container_name(config_.lab, order.record.guest);
@@ -216,6 +226,17 @@ Result<std::string> Machine::create(const Start& order, const std::string& go_ti
     created = engine_->create(name, request);
   }
   return created;
+}
+
+/// Nothing where an engine's own way is used.
+Result<GpuDriver> Machine::driver_for(const std::vector<std::uint32_t>& gpus) {
+  if (config_.gpu_access != GpuAccess::kDriver) return GpuDriver{};
+  std::vector<std::string> uuids;
+  for (const std::uint32_t gpu : gpus) {
+    RN_TRY(std::string uuid, gpus_->uuid(gpu, kGpuLook));
+    uuids.push_back(std::move(uuid));
+  }
+  return find_gpu_driver(uuids);
 }
 
 Result<StartedGuest> Machine::start(const Start& order) {
@@ -244,8 +265,70 @@ Status Machine::check_gpus_are_free(const std::vector<std::uint32_t>& gpus) {
   );
 }
 
+/// Of whoever has no process in `cgroup`: who takes all of a card's memory would take it from them.
+Status Machine::check_nobody_computes(std::uint32_t gpu, const std::string& cgroup) {
+  RN_TRY(const auto own, pids_in_cgroup(roots_, cgroup));
+  RN_TRY(const auto processes, scrubbed_gpus_->list(kGpuLook));
+  for (const GpuProcess& process : processes) {
+    if (process.gpu != gpu || std::binary_search(own.begin(), own.end(), process.pid)) continue;
+    return fail(
+        ErrorCode::kUnavailable, "process " + std::to_string(process.pid) + " computes on it"
+    );
+  }
+  return {};
+}
+
+/// In the slot of the guest that is about to start, so that each of the owner's orders that would
+/// end that guest ends this.
+Result<std::string> Machine::scrub_one(const GuestRecord& guest, std::uint32_t gpu) {
+  const std::lock_guard lock(scrub_mutex_);
+  const auto begun = [this] { return emergencies_ == nullptr ? 0 : emergencies_->begun.load(); };
+  const std::uint64_t begun_before = begun();
+  GpuScrubOrder order;
+  order.program = paths_.scrub;
+  RN_TRY(order.uuid, scrubbed_gpus_->uuid(gpu, kGpuLook));
+  GuestRecord scrubber = guest;
+  scrubber.container =
+      "scrub-" + std::to_string(guest.slot) + "-" + io::RealRng().hex(kScrubNonceBytes);
+  order.cgroup = cgroup_of(scrubber.container);
+  order.uid = config_.engine == "private" ? first_guest_id(config_) + kGuestUid : kNobody;
+  order.limit = kScrubLimit;
+  register_guest(scrubber, 0);
+  auto said = scrub_gpu(order, roots_, *killer_, clock_, [&]() -> Status {
+    // An order that was begun and ended meanwhile counts, too: it has not seen what began after it.
+    if (is_emergency_pending() || begun() != begun_before)
+      return fail(ErrorCode::kUnavailable, "the owner is taking the machine back");
+    return check_nobody_computes(gpu, order.cgroup);
+  });
+  unregister(guest.slot);
+  return said;
+}
+
+/// What the tenant before left in a GPU's memory, where its owner wants that overwritten.
+Status Machine::scrub_gpus(const GuestRecord& guest) {
+  if (config_.gpu_scrub == GpuScrub::kOff) return {};
+  for (const std::uint32_t gpu : guest.gpus) {
+    const auto said = scrub_one(guest, gpu);
+    if (said) {
+      log::info("gpu.scrubbed", {{"gpu", gpu}, {"how", *said}});
+      continue;
+    }
+    log::warning("gpu.not_scrubbed", {{"gpu", gpu}, {"why", said.error().describe()}});
+    if (config_.gpu_scrub == GpuScrub::kTry) continue;
+    return fail(
+        ErrorCode::kUnavailable,
+        "the memory of GPU " + std::to_string(gpu) +
+            " could not be overwritten, as its owner wants it between guests: " +
+            said.error().message,
+        "try another node; its owner: " + said.error().hint
+    );
+  }
+  return {};
+}
+
 Result<StartedGuest> Machine::start_container(const Start& order) {
   RN_CHECK(check_gpus_are_free(order.record.gpus));
+  RN_CHECK(scrub_gpus(order.record));
   const traffic::Slot slot = order.record.slot;
   RN_CHECK(gates_->cut(slot));
   for (const char* old : {kGo, kWordFile, kHookEndFile})

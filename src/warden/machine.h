@@ -21,6 +21,7 @@
 #include "warden/disk.h"
 #include "warden/engine.h"
 #include "warden/gpu_processes.h"
+#include "warden/gpu_scrub.h"
 #include "warden/guest_net.h"
 #include "warden/kill_path.h"
 #include "warden/private_engine.h"
@@ -42,6 +43,8 @@ struct MachineConfig {
   std::uint32_t agent_gid = 0;
   std::uint64_t reserve_mib = 2048;
   GpuAccess gpu_access = GpuAccess::kStatic;
+  GpuScrub gpu_scrub = GpuScrub::kOff;
+  std::string scrub;  ///< the built reclaim-scrub; needed where memory is overwritten
   std::string first_address = "100.64.0.0";
   std::uint64_t guest_uplink_bps = 0;
   std::uint64_t granted_bps = 0;                 ///< of all guests together
@@ -59,7 +62,7 @@ std::uint32_t first_guest_id(const MachineConfig& config);
 struct MachinePaths {
   explicit MachinePaths(const MachineConfig& config);
 
-  std::string attempts, data, init, engine, engine_run, gates, journal, sysctls;
+  std::string attempts, data, init, scrub, engine, engine_run, gates, journal, sysctls;
   std::string kill_journal;     ///< of the kill socket
   std::string hand_journal;     ///< of `reclaim-warden kill` without a daemon
   std::string ordered_journal;  ///< of clearings that the core ordered
@@ -176,6 +179,10 @@ class Machine {
   std::string cgroup_of(const std::string& container) const;
   Result<StartedGuest> start_container(const Start& order);
   Status check_gpus_are_free(const std::vector<std::uint32_t>& gpus);
+  Status scrub_gpus(const GuestRecord& guest);
+  Result<std::string> scrub_one(const GuestRecord& guest, std::uint32_t gpu);
+  Result<GpuDriver> driver_for(const std::vector<std::uint32_t>& gpus);
+  Status check_nobody_computes(std::uint32_t gpu, const std::string& cgroup);
   Result<std::string> create(const Start& order, const std::string& go_ticket);
   /// Engine-independent. An error names how many processes are left.
   Status kill_container(const std::string& container);
@@ -201,6 +208,9 @@ class Machine {
   std::unique_ptr<TransferBounds> transfers_;
   std::string transfers_refusal_;
   std::unique_ptr<GpuProcesses> gpus_;
+  std::mutex scrub_mutex_;  ///< one scrub at a time
+  std::unique_ptr<GpuProcesses>
+      scrubbed_gpus_;  ///< guarded by it: an order's looks wait behind none
   CgroupRoots roots_;
   std::optional<CgroupKiller> killer_;
   std::unique_ptr<SharedKillPath> ordered_;

@@ -156,12 +156,15 @@ Status check_resources(const StartGuest& start) {
   return {};
 }
 
-json environment_of(const StartGuest& start) {
+json environment_of(const StartGuest& start, const ContainerSetting& place) {
   json list = json::array();
   // No PATH: the image's own stays, and the engine gives its usual one to an image without any.
   if (!start.env.contains("HOME")) list.push_back("HOME=" + start.work_dir);
   for (const auto& [name, value] : start.env) list.push_back(name + "=" + value);
   if (!start.gpus.empty()) list.push_back("NVIDIA_DRIVER_CAPABILITIES=compute,utility");
+  // The image's list of libraries knows nothing of them.
+  if (!place.gpu_driver.is_empty())
+    list.push_back(std::string("LD_LIBRARY_PATH=") + kGpuDriverFolder);
   return list;
 }
 
@@ -197,15 +200,27 @@ json mounts(const StartGuest& start, const ContainerSetting& place) {
     const std::string below = "/" + name;
     list.push_back(bind_mount(place.data_source + below, kDataFolder + below, true));
   }
+  for (const auto& [file, target] : place.gpu_driver.libraries)
+    list.push_back(bind_mount(file, target, true));
   if (!finds_slurm(start)) return list;
   for (const char* command : kSlurmCommands)
     list.push_back(bind_mount(place.init_path, std::string(kSlurmFolder) + command, true));
   return list;
 }
 
+json devices(const GpuDriver& driver) {
+  json list = json::array();
+  for (const std::string& device : driver.devices)
+    list.push_back(
+        {{"PathOnHost", device}, {"PathInContainer", device}, {"CgroupPermissions", "rw"}}
+    );
+  return list;
+}
+
 json device_requests(const StartGuest& start, GpuAccess access) {
   json list = json::array();
-  if (start.gpus.empty() || access == GpuAccess::kStatic) return list;
+  const bool is_asked = access == GpuAccess::kDeviceRequests || access == GpuAccess::kCdi;
+  if (start.gpus.empty() || !is_asked) return list;
   json ids = json::array();
   for (const std::uint32_t gpu : start.gpus) {
     const std::string index = std::to_string(gpu);
@@ -266,7 +281,7 @@ json host_config(const StartGuest& start, const ContainerSetting& place) {
             limit("nproc", kProcessesOfUid),
             limit("sigpending", kQueuedSignals)}
        )},
-      {"Devices", json::array()},
+      {"Devices", devices(place.gpu_driver)},
       {"DeviceRequests", device_requests(start, place.gpu_access)},
       {"CgroupParent", place.cgroup_parent},
       {"LogConfig", {{"Type", "none"}, {"Config", json::object()}}},
@@ -340,7 +355,7 @@ Result<std::string> make_create_request(const StartGuest& start, const Container
       {"WorkingDir", start.work_dir},
       {"Entrypoint", entry},
       {"Cmd", start.command},
-      {"Env", environment_of(start)},
+      {"Env", environment_of(start, place)},
       {"Tty", false},
       {"OpenStdin", false},
       {"AttachStdin", false},

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "model/warden.h"
+#include "warden/gpu_driver.h"
 
 namespace rn::warden {
 
@@ -15,6 +16,7 @@ enum class GpuAccess : std::uint8_t {
   kStatic,          ///< GPUs are declared only (no device exists): none is asked for
   kDeviceRequests,  ///< the NVIDIA runtime hook
   kCdi,             ///< Container Device Interface, engines from 25 on
+  kDriver,          ///< not at all: devices and the driver's libraries are named one by one
 };
 
 /// What the warden adds to a StartGuest. The caller never chooses any of it.
@@ -30,6 +32,7 @@ struct ContainerSetting {
   std::string go_ticket;  ///< what the go-ahead must say: one container of an attempt can have it
   std::uint32_t go_wait_s = 60;  ///< after it a guest without go-ahead ends with 125
   GpuAccess gpu_access = GpuAccess::kStatic;
+  GpuDriver gpu_driver;  ///< with kDriver, of the guest's GPUs
 };
 
 inline constexpr std::uint32_t kGuestUid = 10001;  ///< inside the container, group alike

@@ -232,6 +232,26 @@ TEST(Profile, gpus_come_by_index_and_only_where_devices_exist) {
   place.gpu_access = GpuAccess::kCdi;
   const json by_cdi = request_of(start, place)["HostConfig"]["DeviceRequests"];
   EXPECT_EQ(by_cdi[0]["DeviceIDs"], json::array({"nvidia.com/gpu=2", "nvidia.com/gpu=5"}));
+
+  place.gpu_access = GpuAccess::kDriver;
+  place.gpu_driver = {
+      {"/dev/nvidia1"}, {{"/usr/lib/libcuda.so.580", "/usr/local/nvidia/lib64/libcuda.so.1"}}};
+  const json by_name = request_of(start, place);
+  EXPECT_TRUE(by_name["HostConfig"]["DeviceRequests"].empty());
+  ASSERT_EQ(by_name["HostConfig"]["Devices"].size(), 1U);
+  EXPECT_EQ(by_name["HostConfig"]["Devices"][0]["PathOnHost"], "/dev/nvidia1");
+  EXPECT_EQ(by_name["HostConfig"]["Devices"][0]["CgroupPermissions"], "rw")
+      << "no node may be made";
+  const json mount = by_name["HostConfig"]["Mounts"].back();
+  EXPECT_EQ(mount["Target"], "/usr/local/nvidia/lib64/libcuda.so.1");
+  EXPECT_EQ(mount["ReadOnly"], true);
+  const json variables = by_name["Env"];
+  EXPECT_EQ(
+      std::count(
+          variables.begin(), variables.end(), json("LD_LIBRARY_PATH=/usr/local/nvidia/lib64")
+      ),
+      1
+  );
 }
 
 TEST(Profile, as_many_variables_as_a_job_may_have_go_with_those_of_the_platform) {

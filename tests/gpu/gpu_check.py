@@ -288,7 +288,8 @@ class Check:
         """What a tenant that takes all memory finds of the one before it, without and with a scrub in between."""
         rows, rounds = {}, min(self.options.rounds, SCRUBS)
         whole = self.telemetry()[0]["memory_mib"] - SPARE_MIB if self.is_real else self.mib
-        for way in ("as_the_driver_leaves_it", "scrubbed"):
+        ways = ["as_the_driver_leaves_it", "scrubbed"] + (["by_reclaim_scrub"] if self.options.scrub else [])
+        for way in ways:
             row = {"rounds": rounds, "rounds_found": 0, "found_bytes": 0, "taken_bytes": 0}
             took = []
             for _ in range(rounds):
@@ -297,21 +298,49 @@ class Check:
                     begun = time.monotonic()
                     row["scrub"] = self.words_of("scrub", *(() if self.is_real else ("--mib", self.mib)))[0]
                     took.append(1000 * (time.monotonic() - begun))
+                elif way == "by_reclaim_scrub":
+                    begun = time.monotonic()
+                    row["scrub"] = self.scrubbed()
+                    took.append(1000 * (time.monotonic() - begun))
                 words = self.words_of("seek", "--mib", whole)[0].split()  # found BYTES of TAKEN
                 row["rounds_found"] += int(words[1]) != 0
                 row["found_bytes"] += int(words[1])
                 row["taken_bytes"] += int(words[3])
-            if way == "scrubbed":
+            if way != "as_the_driver_leaves_it":
                 row["scrub_ms"] = figures(took)  # with the context that it makes
                 if row["found_bytes"] != 0:
                     self.found(f"{row['found_bytes']} bytes of the tenant before were found after a scrub")
             rows[way] = row
+        if self.options.scrub:
+            rows["reclaim_scrub_killed"] = self.scrubs_killed(rows["by_reclaim_scrub"]["scrub_ms"]["p50_ms"])
         # That such a look finds what is there: in one process, whose allocator hands on what it has.
         words = self.words_of("control", "--mib", CONTROL_MIB)[0].split()
         rows["control"] = {"found_bytes": int(words[1]), "taken_bytes": int(words[3])}
         if words[1] != words[3]:
             self.found(f"the look is blind: of {words[3]} bytes that hold the pattern it found {words[1]}")
         return rows
+
+    def scrub_command(self):
+        return [*self.options.scrub.split(), "--gpu", self.telemetry()[0]["uuid"]]
+
+    def scrubbed(self):
+        """Our own program's line, about the whole card."""
+        done = subprocess.run(self.scrub_command(), capture_output=True, text=True, timeout=START_S)
+        if done.returncode != 0:
+            raise Broken(f"reclaim-scrub ended with {done.returncode}: {done.stderr.strip()}")
+        return json.loads(done.stdout)
+
+    def scrubs_killed(self, whole_ms):
+        """Our program killed somewhere between its first and its last moment: until its process is gone."""
+        took, command = [], self.scrub_command()
+        for number in range(min(self.options.rounds, SCRUBS)):
+            scrub = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(whole_ms / 1000 * (number + 0.5) / SCRUBS)
+            begun = time.monotonic()
+            scrub.kill()
+            if scrub.wait(START_S) == -signal.SIGKILL:  # else it had ended before
+                took.append(1000 * (time.monotonic() - begun))
+        return figures(took)
 
     def words_of(self, kind, *flags):
         tenant = self.started(kind, *flags)
@@ -420,6 +449,7 @@ def main():
     parser.add_argument("--only", nargs="+", choices=[name for name, _ in Check.CHECKS])
     parser.add_argument("--guest", help=argparse.SUPPRESS)  # another program with gpu_guest.py's words
     parser.add_argument("--smi", help=argparse.SUPPRESS)  # another program with nvidia-smi's words
+    parser.add_argument("--scrub", default="", help=argparse.SUPPRESS)  # reclaim-scrub, found by the script
     parser.add_argument("--usage-only", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--recorded-slow-ms", type=int, default=30, help=argparse.SUPPRESS)
     parser.add_argument("--recorded-keeps", action="store_true", help=argparse.SUPPRESS)

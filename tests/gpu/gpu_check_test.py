@@ -11,10 +11,11 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 HERE = pathlib.Path(__file__).resolve().parent
 SCRIPT = HERE.parents[1] / "scripts" / "gpu-check.sh"
-PROBE, LIBRARY = sys.argv[1:3]
+PROBE, LIBRARY, SCRUB, CUDA = sys.argv[1:5]
 BUILD = pathlib.Path(PROBE).parents[2]
 
 
@@ -55,10 +56,11 @@ class GpuCheck(unittest.TestCase):
             self.assertIn("next: scripts/gpu-check.sh", done.stderr, words)
 
     def test_all_checks_leave_one_result(self):
-        done, result = self.check("--rounds", "2")
+        done, result = self.check("--rounds", "2", "--scrub", "")
 
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertTrue(result["is_good"])
+        self.assertNotIn("by_reclaim_scrub", result["checks"]["scrub"]["figures"])
         self.assertEqual(list(result["checks"]), ["telemetry", "foreign_processes", "kill_to_free", "scrub", "resume"])
         about = result["about"]
         self.assertFalse(about["is_real_gpu"])
@@ -170,6 +172,25 @@ class GpuCheck(unittest.TestCase):
             self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
             self.assertFalse(result["checks"][check]["is_good"])
             self.assertIn(words, " ".join(result["checks"][check]["findings"]))
+
+    def test_our_own_scrub_has_rows_and_one_that_fails_is_named(self):
+        card = pathlib.Path(self.folder.name) / "card"
+        card.write_bytes(b"a tenant's " * 1_000_000)
+        words = ("--only", "scrub", "--rounds", "2", "--scrub", f"{SCRUB} --library {CUDA}")
+        environment = {"RN_FAKE_CUDA_MEMORY": str(card), "RN_FAKE_CUDA_GPU": "GPU-recorded-0"}
+        with unittest.mock.patch.dict(os.environ, environment):
+            done, result = self.check(*words)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            rows = result["checks"]["scrub"]["figures"]
+            self.assertEqual(rows["by_reclaim_scrub"]["scrub"]["overwritten_bytes"], 10 << 20)
+            self.assertEqual(rows["by_reclaim_scrub"]["scrub_ms"]["n"], 2)
+            self.assertIn("n", rows["reclaim_scrub_killed"])
+            self.assertEqual(card.read_bytes()[:10 << 20], bytes(10 << 20))
+
+            with unittest.mock.patch.dict(os.environ, {"RN_FAKE_CUDA": "zeros"}):
+                done, result = self.check(*words)
+            self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+            self.assertIn("memory does not hold what was written", " ".join(result["checks"]["scrub"]["findings"]))
 
     def test_wrong_words_are_errors(self):
         for words in (("--rounds", "0"), ("--only", "nothing"), ("--confine", "jail"), ("--nvml", "x")):
