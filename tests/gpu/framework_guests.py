@@ -91,16 +91,28 @@ def field_of(pid, name):
     return "0"
 
 
+PROGRAMS = ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "orterun", "orted", "prterun", "prted")
+STARTERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch",
+            "deepspeed.launcher.launch", "deepspeed.launcher.runner")
+# As the warden (warden/cgroup.cc): who catches all of these catches everything, and means nothing by it.
+EVERYTHING = (signal.SIGTRAP, signal.SIGXFSZ, signal.SIGSYS)
+TRIES = ((signal.SIGUSR1, False), (signal.SIGUSR2, False), (signal.SIGTERM, False), (signal.SIGTERM, True))
+
+
 def is_launcher(words):
     names = [word.rpartition("/")[2] for word in words]
     for i, name in enumerate(names):
         if i > 0 and words[i - 1] == "-m":
-            return name in ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
-        if name in ("torchrun", "accelerate"):
+            return name in STARTERS
+        if name in PROGRAMS:
             return True
         if i > 0 and not words[i].startswith("-") and not (i > 1 and words[i - 1] in ("-W", "-X")):
             return False
     return False
+
+
+def catches(pid, number):
+    return bool(int(field_of(pid, "SigCgt"), 16) >> (number - 1) & 1)
 
 
 class Guest:
@@ -175,24 +187,35 @@ class Guest:
                 found.update(map(int, (folder / "cgroup.procs").read_text().split()))
         return sorted(found) if self.groups else sorted(below(self.popen.pid))
 
-    def signal(self, number):
-        """The warden's choice: those who catch it by themselves, no launcher and no forked worker."""
+    def told(self):
+        """By the warden's choice: those who catch the signal by themselves, no launcher and no forked worker. The
+        signal, or None, and their pids."""
+        named = self.check.signal
         if self.run.catchers and self.groups:
-            done = subprocess.run([*self.run.catchers, "signal", self.group, str(int(number))], capture_output=True,
-                                  text=True, timeout=20)
+            words = ["tell", self.group] if named is None else ["signal", self.group, str(int(named))]
+            done = subprocess.run([*self.run.catchers, *words], capture_output=True, text=True, timeout=20)
             if done.returncode != 0:
                 raise Broken(f"catchers: {done.stderr.strip()}")
-            return [int(pid) for pid in done.stdout.split()]
-        guest = self.pids()
-        chosen = []
+            numbers = [int(word) for word in done.stdout.split()]
+            number, pids = (named, numbers) if named is not None else (numbers[0], numbers[1:])
+            return (signal.Signals(number) if pids else None), pids
+        for number, everything in TRIES if named is None else ((named, None),):
+            pids = [pid for pid in self.catchers(number)
+                    if everything is None or everything == all(catches(pid, one) for one in EVERYTHING)]
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            if pids:
+                return number, pids
+        return None, []
+
+    def catchers(self, number):
+        guest, chosen = self.pids(), []
         for pid in guest:
             words, parent = words_of(pid), int(field_of(pid, "PPid"))
             is_worker = "--multiprocessing-fork" in words or (parent in guest and words == words_of(parent))
-            if int(field_of(pid, "SigCgt"), 16) >> (number - 1) & 1 and not is_launcher(words) and not is_worker:
+            if catches(pid, number) and not is_launcher(words) and not is_worker:
                 chosen.append(pid)
-        for pid in chosen:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
         return chosen
 
     def notice(self):
@@ -201,11 +224,8 @@ class Guest:
             "reason": "a check", "deadline_unix": time.time() + GRACE_S, "grace_s": GRACE_S,
             "will_migrate": True}) + "\n")
         catching = {pid: (words_of(pid), field_of(pid, "SigCgt")) for pid in self.pids()}
-        for number in self.check.signals:
-            pids = self.signal(number)
-            if pids:
-                return number, {pid: " ".join(catching.get(pid, (["?"], ""))[0])[:200] for pid in pids}, catching
-        return None, {}, catching
+        number, pids = self.told()
+        return number, {pid: " ".join(catching.get(pid, (["?"], ""))[0])[:200] for pid in pids}, catching
 
     def kill(self):
         """All of it, and its group."""

@@ -30,7 +30,6 @@ NOTICE_AT = 20        # steps of the first attempt, when the notice comes
 PACE_S = 0.1          # of a step of the first attempt
 NOTHING_DONE = 3
 GOOD, NOT_GOOD, NOT_THERE = "good", "NOT GOOD", "not there"
-AUTO = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)  # as the warden tries them
 MODULES = ("torch", "lightning", "pytorch_lightning", "transformers", "accelerate", "jax", "orbax.checkpoint",
            "submitit")
 PACKAGES = ("torch", "lightning", "pytorch-lightning", "transformers", "accelerate", "jax", "jaxlib",
@@ -73,7 +72,7 @@ class Check:
     command: list   # PYTHON: the machine's
     env: dict = dataclasses.field(default_factory=dict)
     tasks: int = 0            # of a script for Slurm; 0 = it is told of none
-    signals: tuple = AUTO     # those that the job's line names
+    signal: int | None = None  # that the job's line names; None: the warden finds one
     caught: int | None = None  # the signal that it has to hear; None: it catches none
     hears: int = 1            # how many processes
     says: tuple = ()          # what the framework itself prints in the first attempt
@@ -89,12 +88,12 @@ def checks():
                 "--nnodes=1", "--node_rank=0", "--master_addr=127.0.0.1", "--master_port=29501", "torchrun_guest.py"]
     return [
         Check("lightning_requeue", "Lightning finds Slurm, saves on SIGUSR1 and asks for a requeue by scontrol",
-              lightning, ["PYTHON", "-B", "lightning_guest.py", "slurm"], tasks=1, signals=(signal.SIGUSR1,),
+              lightning, ["PYTHON", "-B", "lightning_guest.py", "slurm"], tasks=1, signal=signal.SIGUSR1,
               caught=signal.SIGUSR1, says=(r"environment SLURMEnvironment", *requeued), codes=(99,),
               keeps="hpc_ckpt_*.ckpt"),
         Check("lightning_srun", "Lightning, two ranks by srun (on the processor): both hear SIGUSR1, one requeue",
               lightning, ["srun", "PYTHON", "-B", "lightning_guest.py", "ranks"], gloo, tasks=2,
-              signals=(signal.SIGUSR1,), caught=signal.SIGUSR1, hears=2, says=requeued, codes=(99,),
+              signal=signal.SIGUSR1, caught=signal.SIGUSR1, hears=2, says=requeued, codes=(99,),
               keeps="hpc_ckpt_*.ckpt"),
         Check("lightning_callback", "Lightning without Slurm saves by its ModelCheckpoint when SIGTERM ends it",
               lightning, ["PYTHON", "-B", "lightning_guest.py", "callback"], caught=signal.SIGTERM,
@@ -118,7 +117,7 @@ def checks():
               says=(r"reached_preemption step=\d+",), keeps="ckpt/*/_CHECKPOINT_METADATA"),
         Check("submitit", "submitit's job hears SIGUSR2, calls checkpoint(), writes its pickle and asks for a requeue",
               ("submitit", "torch"), ["PYTHON", "-B", "submitit_guest.py", "logs"], {"SUBMITIT_EXECUTOR": "slurm"},
-              tasks=1, signals=(signal.SIGUSR2,), caught=signal.SIGUSR2, codes=(99,), keeps="logs/*_submitted.pkl"),
+              tasks=1, signal=signal.SIGUSR2, caught=signal.SIGUSR2, codes=(99,), keeps="logs/*_submitted.pkl"),
     ]
 
 

@@ -70,6 +70,14 @@ class Frameworks(unittest.TestCase):
         self.assertEqual(result["about"]["signalled_by"], "the same rule, in Python")
         self.assertEqual(len(result["checks"]["lightning_srun"]["figures"]["signalled"]), 2)
 
+    def test_where_mpi_is_in_it_which_catches_everything_it_is_told_by_sigterm(self):
+        for catchers in ("", "none"):
+            done, result = self.check("--fake", "mpi", "--only", "lightning_callback", RN_CATCHERS=catchers)
+
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            figures = result["checks"]["lightning_callback"]["figures"]
+            self.assertEqual((figures["signal"], len(figures["signalled"])), ("SIGTERM", 1))
+
     def test_a_guest_that_ignores_the_notice_is_not_good_and_its_last_lines_are_kept(self):
         for name in ("lightning_requeue", "trainer_jit"):
             one = self.assert_not_good("deaf", name, "it ignored the notice and trained to its end")

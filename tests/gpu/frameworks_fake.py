@@ -2,7 +2,10 @@
 """Behaves towards its machine as the guest of a check of frameworks_check.py with its framework, without it: catches
 the same signals, leaves the same files, says the same words and ends with the same codes; or not quite.
 
-frameworks_fake.py CHECK good | deaf | mute | forgets | other | crashes [RANK]"""
+frameworks_fake.py CHECK good | deaf | mute | forgets | other | crashes | mpi [RANK]
+
+mpi: MPI's runtime is in it, which catches everything, and has its daemon beside it."""
+import contextlib
 import hashlib
 import json
 import os
@@ -68,6 +71,11 @@ if found and mode != "forgets":
     step, weights = newest["global_step"], newest["weights"] + ("x" if mode == "other" else "")
 if rank == 0 and kind in ("lightning_srun", "torchrun"):
     subprocess.Popen([sys.executable, *sys.argv, "1"])
+if mode == "mpi":
+    for each in range(1, signal.SIGSYS + 1):
+        with contextlib.suppress(OSError):
+            signal.signal(each, lambda *_: None)
+    subprocess.Popen(["orted", "-c", "trap : USR1; while :; do sleep 1; done"], executable="/bin/sh")
 if number is not None:
     signal.signal(number, on_signal)
 if rank == 0:
