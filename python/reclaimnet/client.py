@@ -156,10 +156,10 @@ class Client:
 
     def estimate(self, command: Union[str, Sequence[str], Mapping[str, Any]], **spec: Any
                  ) -> Dict[str, Dict[str, Any]]:
-        """How much a job would use, from jobs like it that have ended well: `duration_s`, `checkpoint_mib`. For each
-        an interval (`low`, `typical`, `high`) within which `share` of `jobs` such jobs lie, and how near they are
-        (`likeness`); the three are None where fewer than `jobs_needed` are known. Takes a command and the arguments of
-        `job_spec`, or a JobSpec of docs/openapi.yaml. Nothing is submitted."""
+        """How much a job would use, from jobs like it that have ended well: `duration_s`, `checkpoint_mib`,
+        `memory_mib`, `gpu_memory_mib`. For each an interval (`low`, `typical`, `high`) within which `share` of `jobs`
+        such jobs lie, and how near they are (`likeness`); the three are None where fewer than `jobs_needed` are known.
+        Takes a command and the arguments of `job_spec`, or a JobSpec of docs/openapi.yaml. Nothing is submitted."""
         wanted = dict(command, **spec) if isinstance(command, Mapping) else job_spec(command, **spec)
         plan = self.transport.json("POST", "/v1/plan", wanted)
         return {str(one["of"]): {"low": None, "typical": None, "high": None, **one}

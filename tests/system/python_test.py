@@ -41,6 +41,12 @@ def count(step_s):
     return first, step
 
 
+def counts_memory_by_groups():
+    top = pathlib.Path("/sys/fs/cgroup")
+    controllers = top / "cgroup.controllers"
+    return (top / "memory").is_dir() or controllers.exists() and "memory" in controllers.read_text().split()
+
+
 class PythonPackage(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -142,6 +148,10 @@ class PythonPackage(unittest.TestCase):
         first, second = job.attempts()
         self.assertEqual((first["end"], second["end"]), ("reclaimed", "succeeded"))
         self.assertNotEqual(first["node"], second["node"])
+        if counts_memory_by_groups():
+            self.assertGreater(first["memory_peak_mib"], 0, "nobody saw what it held")
+            self.assertLessEqual(first["memory_peak_mib"], 128, "more than it may hold")
+        self.assertEqual(first["gpu_memory_peak_mib"], 0)
         told = "".join(job.logs(attempt=1))
         saved = [int(step) for step in re.findall(r"saves step=(\d+) reason=a lecture left=[1-9]\d*\n", told)]
         self.assertTrue(saved, told)
