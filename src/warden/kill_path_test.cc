@@ -26,6 +26,7 @@
 #include "traffic/guest_cut.h"
 #include "warden/cgroup_fixture.h"
 #include "warden/gpu_processes_fake.h"
+#include "warden/herd_fixture.h"
 #include "warden/kill_journal.h"
 #include "warden/kill_service.h"
 
@@ -86,58 +87,8 @@ void* aligned_alloc(std::size_t align, std::size_t size) {
 namespace rn::warden {
 namespace {
 
-/// Child processes in a cgroup of their own. They end with the object whatever the test did.
-class Herd {
- public:
-  Herd(const CgroupRoots& roots, const std::string& cgroup, int count, void (*life)()) {
-    for (int i = 0; i < count; ++i) start(roots, cgroup, life);
-  }
-
-  Herd(const Herd&) = delete;
-  Herd& operator=(const Herd&) = delete;
-
-  ~Herd() {
-    for (const pid_t pid : pids_) ::kill(pid, SIGKILL);
-    for (const pid_t pid : pids_) waitpid(pid, nullptr, 0);
-  }
-
-  const std::vector<pid_t>& pids() const { return pids_; }
-
-  bool is_alive(std::size_t i) const {
-    siginfo_t info{};
-    return waitid(P_PID, static_cast<id_t>(pids_[i]), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-           info.si_pid == 0;
-  }
-
- private:
-  static void join(const std::string& procs, pid_t pid) {
-    std::ofstream(procs) << pid << std::flush;
-  }
-
-  void start(const CgroupRoots& roots, const std::string& cgroup, void (*life)()) {
-    int gate[2];
-    ASSERT_EQ(pipe(gate), 0);
-    const pid_t pid = fork();
-    if (pid == 0) {
-      close(gate[1]);
-      char byte = 0;
-      [[maybe_unused]] const ssize_t got = read(gate[0], &byte, 1);
-      life();
-      _exit(0);
-    }
-    close(gate[0]);
-    if (!roots.unified.empty()) join(roots.unified + "/" + cgroup + "/cgroup.procs", pid);
-    if (!roots.freezer.empty()) join(roots.freezer + "/" + cgroup + "/cgroup.procs", pid);
-    pids_.push_back(pid);
-    close(gate[1]);
-  }
-
-  std::vector<pid_t> pids_;
-};
-
-void sleep_forever() {
-  for (;;) pause();
-}
+using test::Herd;
+using test::sleep_forever;
 
 void spin_forever() {
   volatile unsigned turns = 0;
@@ -517,30 +468,9 @@ void catch_usr1_and_sleep() {
   sleep_forever();
 }
 
-bool has_handler(pid_t pid, int number) {
-  const std::string text = io::read_text("/proc/" + std::to_string(pid) + "/status");
-  return ((caught_signals(text).value_or(0) >> (number - 1)) & 1) != 0;
-}
-
 bool catches_usr1(pid_t pid) {
-  return has_handler(pid, SIGUSR1);
-}
-
-/// As the runtimes of MPI and Go do; SIGSYS is the last.
-void catch_all_and_sleep() {
-  for (int number = SIGHUP; number <= SIGSYS; ++number) signal(number, ignore_signal);
-  sleep_forever();
-}
-
-void catch_term_and_sleep() {
-  signal(SIGTERM, ignore_signal);
-  sleep_forever();
-}
-
-/// What MPI starts beside a program, and which passes signals on to it.
-void launch_as_orted() {
-  execl("/bin/sh", "orted", "-c", "trap : USR1; kill -STOP $$", nullptr);
-  _exit(127);
+  const std::string text = io::read_text("/proc/" + std::to_string(pid) + "/status");
+  return ((caught_signals(text).value_or(0) >> (SIGUSR1 - 1)) & 1) != 0;
 }
 
 /// A worker with a handler of its own, of a program that has none.
@@ -603,43 +533,6 @@ TEST_F(Kill, signals_reach_exactly_those_that_catch_them) {
   std::sort(expected.begin(), expected.end());
   EXPECT_EQ(signalled, expected);
   EXPECT_TRUE(others.is_alive(0)) << "USR1 would have killed it";
-}
-
-TEST_F(Kill, who_catches_everything_hears_sigterm_and_only_where_nobody_else_can_be_told) {
-  const std::string guest = lab_ + "/guest-1";
-  const Herd all(roots_, guest, 1, catch_all_and_sleep);
-  const Herd launcher(roots_, guest, 1, launch_as_orted);
-  // They install their handlers on their own time; the deadline is the test's.
-  while (!has_handler(all.pids()[0], SIGSYS) || !catches_usr1(launcher.pids()[0])) sched_yield();
-  {
-    const Herd ending(roots_, guest, 1, catch_term_and_sleep);
-    while (!has_handler(ending.pids()[0], SIGTERM)) sched_yield();
-    const ToldToSave by_term = tell_to_save(roots_, lab_).value();
-    EXPECT_EQ(by_term.signal, SIGTERM);
-    EXPECT_EQ(by_term.pids, ending.pids());
-
-    const Herd saving(roots_, guest, 1, catch_usr1_and_sleep);
-    while (!catches_usr1(saving.pids()[0])) sched_yield();
-    const ToldToSave by_usr1 = tell_to_save(roots_, lab_).value();
-    EXPECT_EQ(by_usr1.signal, SIGUSR1);
-    EXPECT_EQ(by_usr1.pids, saving.pids());
-  }
-
-  const ToldToSave told = tell_to_save(roots_, lab_).value();
-
-  EXPECT_EQ(told.signal, SIGTERM);
-  EXPECT_EQ(told.pids, all.pids());
-  EXPECT_EQ(signal_catchers(roots_, lab_, SIGUSR1).value(), all.pids()) << "if its job says so";
-}
-
-TEST_F(Kill, where_nobody_can_be_told_to_save_nobody_is) {
-  const Herd others(roots_, lab_ + "/guest-1", 2, sleep_forever);
-
-  const ToldToSave told = tell_to_save(roots_, lab_).value();
-
-  EXPECT_EQ(told.signal, 0);
-  EXPECT_TRUE(told.pids.empty());
-  EXPECT_TRUE(others.is_alive(0));
 }
 
 /// The owner's socket, served by a thread of its own.
