@@ -67,6 +67,8 @@ std::string amount_words(Estimated what, double amount) {
     case Estimated::kDuration:
       return duration_words(amount);
     case Estimated::kCheckpoint:
+    case Estimated::kMemory:
+    case Estimated::kGpuMemory:
       return human_bytes(static_cast<std::uint64_t>(amount * kBytesOfMib));
   }
   return {};
@@ -78,6 +80,9 @@ std::string verb_of(Estimated what) {
       return "took";
     case Estimated::kCheckpoint:
       return "saved";
+    case Estimated::kMemory:
+    case Estimated::kGpuMemory:
+      return "held";
   }
   return {};
 }
@@ -113,6 +118,10 @@ std::string head_of(Estimated what) {
       return "  run time        ";
     case Estimated::kCheckpoint:
       return "  checkpoint      ";
+    case Estimated::kMemory:
+      return "  memory          ";
+    case Estimated::kGpuMemory:
+      return "  GPU memory      ";
   }
   return {};
 }
@@ -183,8 +192,10 @@ std::string words_of_plan(const api::Plan& plan) {
           range(figure(plan.interruptions_least), figure(plan.interruptions_most)) +
           " expected in " + run + horizon_words(plan) + "\n";
   text += "  notice          " + notice_words(plan) + "\n";
-  for (const api::PlanEstimate& one : plan.estimates)
+  for (const api::PlanEstimate& one : plan.estimates) {
+    if (one.of == Estimated::kGpuMemory && one.jobs == 0) continue;  // as where there is no GPU
     text += head_of(one.of) + estimate_words(one) + "\n";
+  }
   return text;
 }
 

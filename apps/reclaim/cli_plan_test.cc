@@ -114,7 +114,14 @@ TEST(Plan, what_similar_jobs_used_is_told_with_how_many_there_were) {
   api::PlanEstimate saved{.of = Estimated::kCheckpoint};
   saved.jobs = 7;
   saved.jobs_needed = 19;
-  plan.estimates = {took, saved};
+  api::PlanEstimate held{.of = Estimated::kMemory, .likeness = Likeness::kUserAndImage};
+  held.jobs = 19;
+  held.share = 0.9;
+  held.low = 512;
+  held.high = 2048;
+  api::PlanEstimate on_gpus{.of = Estimated::kGpuMemory};
+  on_gpus.jobs_needed = 19;
+  plan.estimates = {took, saved, held, on_gpus};
 
   const std::string words = words_of_plan(plan);
   EXPECT_NE(
@@ -128,6 +135,9 @@ TEST(Plan, what_similar_jobs_used_is_told_with_how_many_there_were) {
       "  run time        similar jobs took 20 min to 4.0 h (9 of 10 of 120 jobs: yours, of this "
       "image and command)\n"
       "  checkpoint      not enough history: 7 jobs that ended well tell it, and 19 are needed\n"
+      "  memory          similar jobs held 512.0 MiB to 2.0 GiB (9 of 10 of 19 jobs: yours, of "
+      "this "
+      "image)\n"
   )) << words;
 }
 

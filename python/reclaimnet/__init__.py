@@ -3,6 +3,7 @@
 
 See docs/python.md. Nothing but the standard library is needed.
 """
+from .arrays import Array
 from .client import Client, Job, job_spec, nodes, submit
 from .errors import (ConflictError, CorruptError, DeniedError, ExhaustedError, InvalidError, JobFailedError,
                      NotFoundError, NotLoggedInError, ReclaimError, RemoteError, TimedOutError, UnavailableError,
@@ -12,7 +13,7 @@ from .functions import Call, RemoteFunction, remote
 
 __version__ = "0.1.0"
 __all__ = [
-    "Call", "Client", "ConflictError", "CorruptError", "DeniedError", "ExhaustedError", "InvalidError", "Job",
+    "Array", "Call", "Client", "ConflictError", "CorruptError", "DeniedError", "ExhaustedError", "InvalidError", "Job",
     "JobFailedError", "NotFoundError", "NotLoggedInError", "Notice", "ReclaimError", "RemoteError", "RemoteFunction",
     "TimedOutError", "UnavailableError", "UnsupportedError", "checkpoint_dir", "checkpoint_saved", "in_job",
     "is_resumed", "job_spec", "nodes", "notice", "remote", "saving", "should_save", "submit"]

@@ -6,10 +6,11 @@ import os
 import re
 import secrets
 import time
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, overload
 from urllib.parse import quote
 
 from . import errors, folders
+from .arrays import After, Array, Indices, after_of, indices_of, receivers_of, throttle_of
 from .login import load_login
 from .transport import Transport
 
@@ -64,7 +65,7 @@ def job_spec(command: Union[str, Sequence[str]], *, name: Optional[str] = None, 
              tell_api: bool = False, tell_file: Optional[str] = None, tell_hook: Optional[str] = None,
              signal: Optional[str] = None, tell: bool = False, data: Sequence[str] = (), labs: Sequence[str] = (),
              notice: Optional[Size] = None, max_duration: Optional[Size] = None, max_restarts: Optional[int] = None,
-             priority: Optional[int] = None) -> Dict[str, Any]:
+             priority: Optional[int] = None, after: Optional[After] = None) -> Dict[str, Any]:
     """The REST interface's JobSpec; what is left out keeps the coordinator's default. A command that is one string is
     a line for `/bin/sh -c`. The names are those of the command line's flags and of job files (docs/guests.md)."""
     words = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
@@ -90,7 +91,7 @@ def job_spec(command: Union[str, Sequence[str]], *, name: Optional[str] = None, 
         "command": words, "name": name, "image": image, "env": dict(env or {}), "data": list(data),
         "only_labs": list(labs), "notice_s": None if notice is None else seconds(notice),
         "max_duration_s": None if max_duration is None else seconds(max_duration), "max_restarts": max_restarts,
-        "priority": priority, "resources": _said(resources), "checkpoint": _said(saving)}
+        "priority": priority, "after": after_of(after), "resources": _said(resources), "checkpoint": _said(saving)}
     return _said(spec)
 
 
@@ -155,32 +156,54 @@ class Client:
 
     def estimate(self, command: Union[str, Sequence[str], Mapping[str, Any]], **spec: Any
                  ) -> Dict[str, Dict[str, Any]]:
-        """How much a job would use, from jobs like it that have ended well: `duration_s`, `checkpoint_mib`. For each
-        an interval (`low`, `typical`, `high`) within which `share` of `jobs` such jobs lie, and how near they are
-        (`likeness`); the three are None where fewer than `jobs_needed` are known. Takes a command and the arguments of
-        `job_spec`, or a JobSpec of docs/openapi.yaml. Nothing is submitted."""
+        """How much a job would use, from jobs like it that have ended well: `duration_s`, `checkpoint_mib`,
+        `memory_mib`, `gpu_memory_mib`. For each an interval (`low`, `typical`, `high`) within which `share` of `jobs`
+        such jobs lie, and how near they are (`likeness`); the three are None where fewer than `jobs_needed` are known.
+        Takes a command and the arguments of `job_spec`, or a JobSpec of docs/openapi.yaml. Nothing is submitted."""
         wanted = dict(command, **spec) if isinstance(command, Mapping) else job_spec(command, **spec)
         plan = self.transport.json("POST", "/v1/plan", wanted)
         return {str(one["of"]): {"low": None, "typical": None, "high": None, **one}
                 for one in plan.get("estimates", []) if isinstance(one, dict) and "of" in one}
 
+    @overload
+    def submit(self, command: Union[str, Sequence[str]], *, array: None = None, **arguments: Any) -> "Job": ...
+
+    @overload
+    def submit(self, command: Union[str, Sequence[str]], *, array: Indices, **arguments: Any) -> Array: ...
+
     def submit(self, command: Union[str, Sequence[str]], *, folder: Optional[folders.PathLike] = None,
-               upload_max_bytes: int = UPLOAD_BYTES_MAX, key: Optional[str] = None, **spec: Any) -> "Job":
+               upload_max_bytes: int = UPLOAD_BYTES_MAX, key: Optional[str] = None, array: Optional[Indices] = None,
+               throttle: Optional[int] = None, notify: Union[None, str, Sequence[str]] = None, **spec: Any
+               ) -> Union["Job", Array]:
         """Submits a job and does not wait for it. `folder` is uploaded as the job's folder, without what
         `.gitignore` and `.reclaimignore` leave out; without it nothing is uploaded. The other arguments are those of
-        `job_spec`: `gpus`, `memory`, `cpus`, `image`, `env`, `checkpoint`, `outputs` …
+        `job_spec`: `gpus`, `memory`, `cpus`, `image`, `env`, `checkpoint`, `outputs`, `after` …
+
+        With `array` (range(10), [1, 5], "0-20:5") it is a job for each index, all or none, and the answer an `Array`;
+        each finds its index in SLURM_ARRAY_TASK_ID, and at most `throttle` of them run at once. `notify` (an address,
+        a webhook, or a list) is told what becomes of a job; what fails there is a warning.
 
         The submit carries an Idempotency-Key (`key`, else a random one), so that repeating it makes no second job.
         Warnings of the coordinator are in `Job.warnings` and logged.
         """
-        wanted = job_spec(command, **spec)
+        wanted, receivers, at_most = job_spec(command, **spec), receivers_of(notify), throttle_of(throttle)
+        indices = None if array is None else indices_of(array)
+        if at_most and indices is None:
+            raise errors.InvalidError("throttle is of an array, and there is none", "array=range(10), or leave it out")
+        if receivers and indices is not None:
+            raise errors.InvalidError("notify: this is an array of jobs",
+                                      "leave it out; 'reclaim notify add' has all your jobs told of")
         workspace = None
         if folder is not None:
             workspace = folders.Workspace()
             workspace.add_folder(folder, upload_max_bytes)
             if workspace.left_out:
                 LOG.info("not uploaded, by ignore files: %s", ", ".join(workspace.left_out[:5]))
-        return self.submit_spec(wanted, workspace, key)
+        if indices is not None:
+            return self._submit_array(wanted, indices, at_most, workspace, key)
+        job = self.submit_spec(wanted, workspace, key)
+        job.warnings += self._told_of(job, receivers)
+        return job
 
     def submit_spec(self, spec: Mapping[str, Any], workspace: Optional[folders.Workspace] = None,
                     key: Optional[str] = None) -> "Job":
@@ -194,6 +217,40 @@ class Client:
         for warning in job.warnings:
             LOG.warning("job %s: %s", job.id, warning)
         return job
+
+    def _submit_array(self, spec: Dict[str, Any], indices: List[int], at_most: int,
+                      workspace: Optional[folders.Workspace], key: Optional[str]) -> Array:
+        if workspace is not None:
+            spec = {**spec, "workspace": workspace.upload(self.transport)}
+        body = {"spec": spec, "indices": indices, **({"at_most": at_most} if at_most else {})}
+        answer = self.transport.json("POST", "/v1/arrays", body,
+                                     headers={"Idempotency-Key": key or secrets.token_hex(16)})
+        tasks = [one for one in answer.get("tasks", []) if isinstance(one, dict)]
+        if not tasks or not isinstance(answer.get("array"), str):
+            raise errors.CorruptError("the answer describes no array", "compare this package with the coordinator's "
+                                      f"version: {self.transport.login.url}/version")
+        jobs = [Job(self, {"id": one.get("job"), "number": one.get("number", 0), "state": "queued", "array": {
+            "array": answer["array"], "index": one.get("index", 0)}}) for one in tasks]
+        array = Array(answer["array"], jobs, [int(one.get("index", 0)) for one in tasks], answer.get("warnings", []))
+        for warning in array.warnings:
+            LOG.warning("array %s: %s", array.id, warning)
+        return array
+
+    def _told_of(self, job: "Job", receivers: Sequence[Dict[str, str]]) -> Tuple[str, ...]:
+        """Has them told of the job, which is submitted whatever comes of this; the words of what did not work."""
+        words = []
+        for one in receivers:
+            who = one.get("mail") or one.get("webhook")
+            try:
+                rule = self.transport.json("POST", "/v1/notifications", {**one, "job": job.id}).get("rule", {})
+                if not rule.get("is_confirmed"):
+                    words.append(f"a code was sent to {who}, and nothing else before it is given: reclaim notify "
+                                 f"confirm {rule.get('id')} CODE")
+            except errors.ReclaimError as error:
+                words.append(f"the job is submitted, and {who} is not told of it: {error}")
+        for warning in words:
+            LOG.warning("job %s: %s", job.id, warning)
+        return tuple(words)
 
 
 class Job:
@@ -244,6 +301,34 @@ class Job:
     def node(self) -> str:
         """Of the newest attempt; empty while it is queued."""
         return str(self.info.get("node", ""))
+
+    @property
+    def index(self) -> Optional[int]:
+        """Among the tasks of its array; None for a job of its own."""
+        array = self.info.get("array")
+        return int(array["index"]) if isinstance(array, dict) else None
+
+    def tasks(self) -> List["Job"]:
+        """All tasks of the array that it is of, itself among them, by index; none for a job of its own. Those that
+        ended long ago are not known any more."""
+        array = self.info.get("array")
+        if isinstance(array, dict) and "first_number" not in array:
+            array = self.refresh().info.get("array")  # what a submit answers of an array has not all of it
+        if not isinstance(array, dict):
+            return []
+        first, found = int(array["first_number"]), []
+        before = first + int(array["tasks"])  # they were submitted at once: their numbers follow each other
+        while before > first:
+            page = self._transport.json("GET", "/v1/jobs", query={
+                "all": 1, "limit": min(200, before - first), "before": before}).get("jobs", [])
+            found += [Job(self._client, one) for one in page
+                      if isinstance(one.get("array"), dict) and one["array"].get("array") == array["array"]]
+            before = int(page[-1]["number"]) if page else first
+        return found[::-1]
+
+    def _stop_array(self, array: str, reason: str, save_first: bool) -> None:
+        self._transport.json("POST", f"/v1/arrays/{quote(array, safe='')}/stop",
+                             {"reason": reason, "saves_first": save_first})
 
     def _get(self, rest: str = "", **query: Any) -> Dict[str, Any]:
         return dict(self._transport.json("GET", f"/v1/jobs/{quote(self.id, safe='')}{rest}", query=query))
@@ -434,7 +519,15 @@ def _number_of(attempt: Dict[str, Any]) -> int:
     return int(str(attempt.get("epoch", "0.0")).rpartition(".")[2])
 
 
-def submit(command: Union[str, Sequence[str]], **arguments: Any) -> Job:
+@overload
+def submit(command: Union[str, Sequence[str]], *, array: None = None, **arguments: Any) -> Job: ...
+
+
+@overload
+def submit(command: Union[str, Sequence[str]], *, array: Indices, **arguments: Any) -> Array: ...
+
+
+def submit(command: Union[str, Sequence[str]], **arguments: Any) -> Union[Job, Array]:
     """`Client().submit(…)` with the login of the command line."""
     return Client().submit(command, **arguments)
 

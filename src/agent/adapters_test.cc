@@ -446,6 +446,20 @@ TEST_F(FolderTest, host_telemetry_is_read_below_a_root_folder) {
   EXPECT_EQ(host.cgroup_version(), "v1");
 }
 
+TEST_F(FolderTest, what_guests_hold_of_memory_is_read_by_their_containers) {
+  const HostSampler host(folder);
+  EXPECT_TRUE(host.guest_memory_mib("reclaim-").empty()) << "a kernel without such groups";
+  put("sys/fs/cgroup/reclaim-lab-a/c1/memory.stat",
+      "anon 3145728\nfile 900000000\nshmem 1048577\n");
+  put("sys/fs/cgroup/reclaim-lab-a/gone/cgroup.procs", "");
+  put("sys/fs/cgroup/system.slice/other/memory.stat", "anon 3145728\n");
+  put("sys/fs/cgroup/memory/reclaim-lab-a/c2/memory.stat",
+      "cache 900000000\nrss 1\ntotal_rss 2097152\ntotal_shmem 0\n");
+
+  const std::map<std::string, std::uint64_t> expected = {{"c1", 5}, {"c2", 2}};
+  EXPECT_EQ(host.guest_memory_mib("reclaim-"), expected);
+}
+
 TEST_F(FolderTest, a_kernel_with_apparmor_needs_its_parser) {
   const HostSampler host(folder);
   EXPECT_FALSE(host.lacks_apparmor_parser()) << "a kernel without it";

@@ -322,6 +322,8 @@ wire::AttemptReport Core::State::report(const Attempt& a) const {
   if (const std::string saving = saving_words(a); !saving.empty())
     out.saving += (out.saving.empty() ? "" : "; ") + saving;
   out.gpus = a.row.grant.gpus;
+  out.memory_peak_mib = a.memory_peak_mib;
+  out.gpu_memory_peak_mib = a.gpu_memory_peak_mib;
   out.waits_for = a.row.waits_for;
   return out;
 }
@@ -459,11 +461,33 @@ void Core::State::on(const GenerationDetected& e) {
   tell_again(found->second);
 }
 
+namespace {
+
+/// What its guest holds now, if that is more than before.
+void note_memory(Attempt& a, const TelemetrySampled& e) {
+  const auto held = e.guest_memory_mib.find(a.container);
+  if (held != e.guest_memory_mib.end())
+    a.memory_peak_mib = std::max(a.memory_peak_mib, held->second);
+  // A GPU is lent to one guest at a time: what others do not hold is its own.
+  std::uint64_t on_gpus = 0;
+  for (const GpuTelemetry& gpu : e.telemetry.gpus) {
+    const auto& own = a.row.grant.gpus;
+    if (std::find(own.begin(), own.end(), gpu.index) == own.end()) continue;
+    on_gpus += gpu.memory_used_mib - std::min(gpu.memory_used_mib, gpu.foreign_vram_mib);
+  }
+  a.gpu_memory_peak_mib = std::max(a.gpu_memory_peak_mib, on_gpus);
+}
+
+}  // namespace
+
 void Core::State::on(const TelemetrySampled& e) {
   telemetry_ = e.telemetry;
   telemetry_at_ = now_.boot;
   idle_s_ = e.idle_s;
   utc_offset_s_ = e.utc_offset_s;
+  for (auto& [name, a] : attempts_) {
+    if (has_guest(a.row.phase)) note_memory(a, e);
+  }
 }
 
 void Core::State::on(const ContractChanged& e) {

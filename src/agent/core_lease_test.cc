@@ -140,6 +140,59 @@ TEST_F(CoreLease, a_gpu_that_an_attempt_had_is_free_when_the_warden_has_removed_
   EXPECT_FALSE(probe("j-2", wanted).hold.empty()) << sent<wire::ProbeReply>().back().reason;
 }
 
+TEST_F(CoreLease, the_most_memory_that_a_guest_was_seen_to_hold_is_reported) {
+  start();
+  run();
+  warden.guests.front().container = "c-1";
+  push_state();
+  TelemetrySampled seen;
+  seen.telemetry.disk_free_mib = 50'000;
+  seen.idle_s = 100'000;
+  seen.guest_memory_mib = {{"c-1", 300}, {"another", 9000}};
+  feed(seen);
+  seen.guest_memory_mib = {{"c-1", 200}};
+  feed(seen);
+  set_guest(GuestState::kExited, 0);
+  push_state();
+  finish<UploadOutputs>(OutputsUploaded{});
+  log_is_empty();
+  ASSERT_EQ(phase(), "ended");
+
+  const wire::AttemptReport& report = sent<wire::AttemptEvent>().back().report;
+  EXPECT_EQ(report.memory_peak_mib, 300u);
+  EXPECT_EQ(report.gpu_memory_peak_mib, 0u);
+}
+
+TEST_F(CoreLease, what_a_guest_holds_on_its_gpus_is_reported_without_what_others_hold_there) {
+  facts.gpus = {Gpu{.index = 4, .memory_mib = 1000}, Gpu{.index = 6, .memory_mib = 1000}};
+  start();
+  warden.images = {"sha256:img"};
+  push_state();
+  wanted.gpus = 2;
+  wire::Commit commit = a_commit();
+  commit.hold = probe("j-1", wanted).hold;
+  ASSERT_FALSE(commit.hold.empty()) << sent<wire::ProbeReply>().back().reason;
+  tell(commit);
+  answer<warden_wire::PrepareDisk>([](warden_wire::Answer& a) { a.disk = "/disk/1"; });
+  finish<PrepareWork>(WorkPrepared{});
+  answer<warden_wire::AdoptDisk>();
+  answer<warden_wire::StartGuest>();
+  set_guest(GuestState::kRunning);
+  push_state();
+  TelemetrySampled seen;
+  seen.telemetry.disk_free_mib = 50'000;
+  seen.idle_s = 100'000;
+  seen.telemetry.gpus = {
+      {.index = 4, .memory_used_mib = 700, .foreign_vram_mib = 100},
+      {.index = 5, .memory_used_mib = 900},
+      {.index = 6, .memory_used_mib = 50, .foreign_vram_mib = 60}};
+  feed(seen);
+  set_guest(GuestState::kExited, 0);
+  push_state();
+
+  EXPECT_EQ(sent<wire::AttemptEvent>().back().report.gpu_memory_peak_mib, 600u);
+}
+
 TEST_F(CoreLease, a_lease_counts_after_a_crash_too) {
   start();
   run();

@@ -110,8 +110,11 @@ struct Attempt {
   Instant noticed_at{};
   std::uint32_t final_tries = 0;  ///< of the last snapshot
   bool is_final_snapshot_done = false;
-  bool has_left = false;               ///< by itself: what it wrote is written
-  std::int64_t guest_since_ns = 0;     ///< as TakeSnapshot's
+  bool has_left = false;              ///< by itself: what it wrote is written
+  std::int64_t guest_since_ns = 0;    ///< as TakeSnapshot's
+  std::string container;              ///< of its guest, as the warden says it
+  std::uint64_t memory_peak_mib = 0;  ///< as reported
+  std::uint64_t gpu_memory_peak_mib = 0;
   WallTime gone_at{};                  ///< when no process of it was left; the epoch: nobody saw it
   std::optional<Instant> snapshot_at;  ///< when the newest snapshot was begun
   bool is_snapshot_after_notice = false;  ///< the running snapshot was begun after the notice

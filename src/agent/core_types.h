@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -258,6 +259,7 @@ struct TelemetrySampled {
   std::uint64_t idle_s =
       0;  ///< since the owner's last input or login; only read if the idle rule is on
   std::int32_t utc_offset_s = 0;
+  std::map<std::string, std::uint64_t> guest_memory_mib;  ///< HostSampler::guest_memory_mib
 };
 
 /// How far one copy is.

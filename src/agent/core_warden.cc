@@ -323,6 +323,7 @@ void Core::State::on_guest(Attempt& a, const warden_wire::GuestReport* report) {
     a.row.disk = report->disk;
     a.is_dirty = true;
   }
+  if (report != nullptr) a.container = report->container;
   switch (state) {
     case GuestState::kRunning:
       a.is_seen_running = true;

@@ -50,6 +50,7 @@ TelemetrySampled Daemon::State::sample(HostSampler& host, const NvmlSampler* gpu
   if (!measured) log::warning("telemetry.failed", {{"error", measured.error().describe()}});
   out.telemetry.disk_free_mib = fs.free_bytes(config.folder()).value_or(0) >> 20;
   out.telemetry.chunk_bytes = store->usage().bytes;
+  out.guest_memory_mib = host.guest_memory_mib(config.guest_group);
   const WallTime now = clock.now().wall;
   out.idle_s = host.idle_s(now);
   std::string zone;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "agent/telemetry_logins.h"
+#include "io/read_text.h"
 
 namespace rn::agent {
 
@@ -28,6 +30,14 @@ std::uint64_t field_of(const std::string& text, const std::string& name) {
     if (words >> key >> value && key == name) return value;
   }
   return 0;
+}
+
+/// What a group's memory.stat says of its own memory and of what lies in memory for good
+/// (/dev/shm), with all below it. Of v1 the names are others.
+std::uint64_t held_bytes(const std::string& stat) {
+  const std::uint64_t own = field_of(stat, "anon");
+  return own > 0 ? own + field_of(stat, "shmem")
+                 : field_of(stat, "total_rss") + field_of(stat, "total_shmem");
 }
 
 }  // namespace
@@ -107,6 +117,27 @@ std::uint64_t HostSampler::idle_s(WallTime now) {
   if (youngest_s == 0) return kNobodySeen;
   const std::int64_t now_s = to_ms(now) / 1000;
   return static_cast<std::uint64_t>(std::max<std::int64_t>(0, now_s - youngest_s));
+}
+
+std::map<std::string, std::uint64_t> HostSampler::guest_memory_mib(const std::string& guest_group
+) const {
+  namespace fs = std::filesystem;
+  std::map<std::string, std::uint64_t> found;
+  for (const char* top : {"/sys/fs/cgroup", "/sys/fs/cgroup/memory"}) {
+    std::error_code error;
+    for (fs::directory_iterator lab(root_ + top, error), end; !error && lab != end;
+         lab.increment(error)) {
+      if (!lab->path().filename().string().starts_with(guest_group)) continue;
+      std::error_code gone;
+      for (fs::directory_iterator guest(lab->path(), gone), last; !gone && guest != last;
+           guest.increment(gone)) {
+        const std::string stat = io::read_text((guest->path() / "memory.stat").string());
+        if (const std::uint64_t bytes = held_bytes(stat); bytes > 0)
+          found[guest->path().filename().string()] = (bytes + (1U << 20) - 1) >> 20;
+      }
+    }
+  }
+  return found;
 }
 
 Result<std::uint32_t> HostSampler::cpu_milli() const {

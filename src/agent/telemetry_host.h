@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -23,6 +24,11 @@ class HostSampler {
   /// Seconds since the last input or login: the youngest of the terminals' access times and of
   /// input devices' interrupts. Large if nobody was ever seen.
   std::uint64_t idle_s(WallTime now);
+
+  /// What guests hold of memory now, in MiB and without what the kernel keeps of files, by their
+  /// containers: of the groups in those of the machine's whose names begin with `guest_group`.
+  /// Where the kernel does not count memory by groups: none.
+  std::map<std::string, std::uint64_t> guest_memory_mib(const std::string& guest_group) const;
 
   Result<std::uint32_t> cpu_milli() const;
   Result<std::uint64_t> memory_mib() const;

@@ -27,12 +27,26 @@ double ran_s(const State& state, const Job& job) {
   return static_cast<double>(ended_ms - job.started_wall_ms) / 1e3;
 }
 
+/// Of its last attempt, which ended well: those before it may have been taken back in the middle.
+/// 0: not known.
+double held_mib(const State& state, const Job& job, Estimated what) {
+  const auto last = state.attempts.find({job.id, job.epoch});
+  if (last == state.attempts.end()) return 0;
+  const Attempt& a = last->second.row.attempt;
+  return static_cast<double>(
+      what == Estimated::kMemory ? a.memory_peak_mib : a.gpu_memory_peak_mib
+  );
+}
+
 double amount_of(const State& state, const Job& job, Estimated what) {
   switch (what) {
     case Estimated::kDuration:
       return ran_s(state, job);
     case Estimated::kCheckpoint:
       return static_cast<double>(job.durable.bytes) / kBytesOfMib;
+    case Estimated::kMemory:
+    case Estimated::kGpuMemory:
+      return held_mib(state, job, what);
   }
   return 0;
 }

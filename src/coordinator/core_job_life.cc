@@ -20,6 +20,8 @@ constexpr std::size_t kLogPiece = 1u << 20;
 constexpr std::uint32_t kBeatsAbsent = 3;
 constexpr std::size_t kTroubleBytes = 1024;
 constexpr nanoseconds kRestoreWaits = std::chrono::minutes(5);  // agents give up after two
+/// More of it no machine has: what is told beyond is a mistake, or a lie.
+constexpr std::uint64_t kMemoryMost_mib = 1u << 24;
 constexpr std::size_t kTroublesTold = 8;  // per attempt: a guest must not fill the history
 
 JobState job_state_of(AttemptState state) {
@@ -132,6 +134,11 @@ void take_numbers(State& state, AttemptEntry& attempt, const wire::AttemptReport
   attempt.since_save_told = state.now.boot;
   attempt.saving = report.saving.substr(0, kTroubleBytes);
   if (report.gpus.size() <= kMaxGpus) attempt.gpus = report.gpus;
+  Attempt& a = attempt.row.attempt;
+  a.memory_peak_mib =
+      std::max(a.memory_peak_mib, std::min(report.memory_peak_mib, kMemoryMost_mib));
+  a.gpu_memory_peak_mib =
+      std::max(a.gpu_memory_peak_mib, std::min(report.gpu_memory_peak_mib, kMemoryMost_mib));
   attempt.reported_end = report.end;
 }
 

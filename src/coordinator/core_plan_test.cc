@@ -187,6 +187,8 @@ TEST_F(Planning, what_jobs_like_it_took_and_saved_is_told_when_there_are_enough)
     ref.bytes = bytes;
     commit_generation(source, ref, {receipt(node(where(id) == "a" ? "b" : "a"), ref)});
     pass(ms);
+    source.attempts[{id, job(id).epoch}].memory_peak_mib =
+        100 + static_cast<std::uint64_t>(ms) / 1000;
     say(source, id, job(id).epoch, AttemptState::kEnded, AttemptEnd::kSucceeded);
     EXPECT_EQ(state(id), JobState::kSucceeded);
   };
@@ -199,7 +201,7 @@ TEST_F(Planning, what_jobs_like_it_took_and_saved_is_told_when_there_are_enough)
   run_for(90'000, 3 << 20);
   const api::Plan enough = plan();
 
-  ASSERT_EQ(few.estimates.size(), 2U);
+  ASSERT_EQ(few.estimates.size(), 4U);
   EXPECT_EQ(few.estimates[0].jobs, 18U) << "the one that was stopped tells nothing";
   EXPECT_EQ(few.estimates[0].jobs_needed, 19U);
   EXPECT_FALSE(few.estimates[0].high);
@@ -217,6 +219,12 @@ TEST_F(Planning, what_jobs_like_it_took_and_saved_is_told_when_there_are_enough)
   EXPECT_EQ(enough.estimates[1].of, Estimated::kCheckpoint);
   ASSERT_TRUE(enough.estimates[1].typical);
   EXPECT_NEAR(*enough.estimates[1].typical, 2, 0.01);
+  EXPECT_EQ(enough.estimates[2].of, Estimated::kMemory);
+  ASSERT_TRUE(enough.estimates[2].low && enough.estimates[2].high);
+  EXPECT_NEAR(*enough.estimates[2].low, 110, 0.5);
+  EXPECT_NEAR(*enough.estimates[2].high, 190, 0.5);
+  EXPECT_EQ(enough.estimates[3].of, Estimated::kGpuMemory);
+  EXPECT_EQ(enough.estimates[3].jobs, 0U) << "none had a GPU";
 
   JobSpec limited = a_spec();
   limited.max_duration_s = 3600;

@@ -318,6 +318,8 @@ struct Attempt {
   std::string detail;
   std::uint32_t resumed_generation = 0;  ///< 0 = from the start
   std::string placed_because;            ///< the numbers of the choice
+  std::uint64_t memory_peak_mib = 0;     ///< most that was seen now and then; 0 = not known
+  std::uint64_t gpu_memory_peak_mib = 0;
 
   RN_FIELDS(
       Attempt,
@@ -332,7 +334,9 @@ struct Attempt {
       exit_code,
       detail,
       resumed_generation,
-      placed_because
+      placed_because,
+      memory_peak_mib,
+      gpu_memory_peak_mib
   )
 };
 

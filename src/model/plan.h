@@ -29,8 +29,8 @@ enum class Likeness : std::uint8_t { kCommand, kUserAndImage, kImage, kSite };
 RN_ENUM(Likeness, "command", "user_and_image", "image", "site")
 
 /// What of a job is estimated, in this unit.
-enum class Estimated : std::uint8_t { kDuration, kCheckpoint };
-RN_ENUM(Estimated, "duration_s", "checkpoint_mib")
+enum class Estimated : std::uint8_t { kDuration, kCheckpoint, kMemory, kGpuMemory };
+RN_ENUM(Estimated, "duration_s", "checkpoint_mib", "memory_mib", "gpu_memory_mib")
 
 namespace api {
 

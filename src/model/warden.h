@@ -298,6 +298,8 @@ struct GuestReport {
   std::int64_t started_boot_ns = 0;
   std::vector<std::uint32_t> gpus;
   std::uint32_t pids = 0;
+  std::string container;  ///< the engine's id, which names its control group; an older warden says
+                          ///< none
 
   RN_FIELDS(
       GuestReport,
@@ -310,7 +312,8 @@ struct GuestReport {
       disk,
       started_boot_ns,
       gpus,
-      pids
+      pids,
+      container
   )
 };
 

@@ -62,6 +62,10 @@ struct AttemptReport {
   /// Its generation cannot be put back now: these holders give no word, and nobody else has it
   /// whole. With the end `refused`: that is why.
   std::vector<NodeId> waits_for;
+  /// The most that its guest was seen to hold, now and then: short peaks are missed. 0 = not known,
+  /// and so of an older agent.
+  std::uint64_t memory_peak_mib = 0;
+  std::uint64_t gpu_memory_peak_mib = 0;  ///< on all its GPUs together
 
   RN_FIELDS(
       AttemptReport,
@@ -77,7 +81,9 @@ struct AttemptReport {
       save_trouble,
       saving,
       gpus,
-      waits_for
+      waits_for,
+      memory_peak_mib,
+      gpu_memory_peak_mib
   )
 };
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -117,19 +118,51 @@ std::vector<std::string> words_of(const std::string& proc, pid_t pid) {
 }
 
 /// Programs that start the workers of a training. A signal makes them end their workers after a
-/// time of their own, long before a deadline, and they have nothing to save.
+/// time of their own, long before a deadline, or is passed on, so that those hear it twice; they
+/// have nothing to save.
 bool is_launcher(const std::vector<std::string>& words) {
+  static const std::set<std::string> kPrograms = {
+      "torchrun",
+      "accelerate",
+      "deepspeed",
+      "mpirun",
+      "mpiexec",
+      "orterun",
+      "orted",
+      "prterun",
+      "prted"};
+  static const std::set<std::string> kModules = {
+      "torch.distributed.run",
+      "torch.distributed.launch",
+      "accelerate.commands.launch",
+      "deepspeed.launcher.launch",
+      "deepspeed.launcher.runner"};
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string name = words[i].substr(words[i].rfind('/') + 1);
-    if (i > 0 && words[i - 1] == "-m")
-      return name == "torch.distributed.run" || name == "torch.distributed.launch" ||
-             name == "accelerate.commands.launch";
-    if (name == "torchrun" || name == "accelerate") return true;
+    if (i > 0 && words[i - 1] == "-m") return kModules.contains(name);
+    if (kPrograms.contains(name)) return true;
     // The interpreter's own options may stand before it, and two of them have a word of their own.
     const bool is_value = i > 1 && (words[i - 1] == "-W" || words[i - 1] == "-X");
     if (i > 0 && !words[i].starts_with("-") && !is_value) return false;
   }
   return false;
+}
+
+bool catches(std::uint64_t caught, int signal) {
+  return ((caught >> (signal - 1)) & 1) != 0;
+}
+
+/// Nearly all, also those by which no script is ever told anything.
+bool catches_all(std::uint64_t caught) {
+  return catches(caught, SIGTRAP) && catches(caught, SIGXFSZ) && catches(caught, SIGSYS);
+}
+
+/// Whose handlers count.
+enum class Handlers : std::uint8_t { kAnybodys, kOwn, kCatchAlls };
+
+bool is_among(Handlers handlers, std::uint64_t caught) {
+  return handlers == Handlers::kAnybodys ||
+         catches_all(caught) == (handlers == Handlers::kCatchAlls);
 }
 
 /// A process that was only forked, as Python's and PyTorch's workers are: its handlers are not the
@@ -156,6 +189,7 @@ int open_catcher(
     pid_t pid,
     const std::string& name,
     int signal,
+    Handlers handlers,
     const std::vector<pid_t>& guest
 ) {
   const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
@@ -164,12 +198,35 @@ int open_catcher(
     const std::string status = read_text(proc + "/" + std::to_string(pid) + "/status");
     const auto caught = caught_signals(status);
     const std::vector<std::string> words = words_of(proc, pid);
-    const bool is_own_word = caught && ((*caught >> (signal - 1)) & 1) != 0 &&
+    const bool is_own_word = caught && catches(*caught, signal) && is_among(handlers, *caught) &&
                              !is_launcher(words) && !is_worker(proc, words, status, guest);
     if (is_own_word) return fd;
   }
   close(fd);
   return -1;
+}
+
+/// Answers those that it has signalled, of `guest`.
+std::vector<pid_t> signal_those(
+    const std::string& proc,
+    const std::vector<pid_t>& guest,
+    const std::string& name,
+    int signal,
+    Handlers handlers
+) {
+  // All are chosen before the first one hears of it: who ends at once leaves workers that look like
+  // programs of their own.
+  std::vector<std::pair<pid_t, int>> chosen;
+  for (const pid_t pid : guest) {
+    if (const int fd = open_catcher(proc, pid, name, signal, handlers, guest); fd >= 0)
+      chosen.emplace_back(pid, fd);
+  }
+  std::vector<pid_t> signalled;
+  for (const auto& [pid, fd] : chosen) {
+    if (syscall(SYS_pidfd_send_signal, fd, signal, nullptr, 0) == 0) signalled.push_back(pid);
+    close(fd);
+  }
+  return signalled;
 }
 
 }  // namespace
@@ -299,19 +356,23 @@ Result<std::vector<pid_t>> signal_catchers(
     const CgroupRoots& roots, const std::string& name, int signal, const std::string& proc
 ) {
   RN_TRY(const std::vector<pid_t> pids, pids_in_cgroup(roots, name));
-  // All are chosen before the first one hears of it: who ends at once leaves workers that look like
-  // programs of their own.
-  std::vector<std::pair<pid_t, int>> chosen;
-  for (const pid_t pid : pids) {
-    if (const int fd = open_catcher(proc, pid, name, signal, pids); fd >= 0)
-      chosen.emplace_back(pid, fd);
+  return signal_those(proc, pids, name, signal, Handlers::kAnybodys);
+}
+
+Result<ToldToSave> tell_to_save(
+    const CgroupRoots& roots, const std::string& name, const std::string& proc
+) {
+  constexpr std::pair<int, Handlers> kTries[] = {
+      {SIGUSR1, Handlers::kOwn},
+      {SIGUSR2, Handlers::kOwn},
+      {SIGTERM, Handlers::kOwn},
+      {SIGTERM, Handlers::kCatchAlls}};
+  RN_TRY(const std::vector<pid_t> pids, pids_in_cgroup(roots, name));
+  for (const auto& [signal, handlers] : kTries) {
+    ToldToSave told{signal, signal_those(proc, pids, name, signal, handlers)};
+    if (!told.pids.empty()) return told;
   }
-  std::vector<pid_t> signalled;
-  for (const auto& [pid, fd] : chosen) {
-    if (syscall(SYS_pidfd_send_signal, fd, signal, nullptr, 0) == 0) signalled.push_back(pid);
-    close(fd);
-  }
-  return signalled;
+  return ToldToSave{};
 }
 
 }  // namespace rn::warden

@@ -57,4 +57,18 @@ Result<std::vector<pid_t>> signal_catchers(
     const CgroupRoots& roots, const std::string& name, int signal, const std::string& proc = "/proc"
 );
 
+/// Who was told to save, and by which signal; 0 = nobody.
+struct ToldToSave {
+  int signal = 0;
+  std::vector<pid_t> pids;
+};
+
+/// The same where nobody has said which signal a guest saves on: the first of SIGUSR1, SIGUSR2 and
+/// SIGTERM that somebody has a handler of his own for. Who catches nearly every signal has that
+/// from a library or from his language's runtime (MPI's, Go's), for which USR1 and USR2 are no word
+/// to save; such a one hears SIGTERM, and only if nobody else catches one of the three.
+Result<ToldToSave> tell_to_save(
+    const CgroupRoots& roots, const std::string& name, const std::string& proc = "/proc"
+);
+
 }  // namespace rn::warden

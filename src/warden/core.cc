@@ -138,6 +138,7 @@ warden_wire::WardenState WardenCore::state() const {
     report.disk = guest.disk;
     report.started_boot_ns = guest.started_boot_ns;
     report.gpus = guest.gpus;
+    report.container = guest.container;
     state.guests.push_back(std::move(report));
   }
   state.reclaims = journal_.reclaims;

@@ -420,28 +420,27 @@ Result<std::uint32_t> Machine::tell(const warden_wire::TellGuest& order) {
 
 Result<std::uint32_t> Machine::signal(const Signal& order) {
   if (order.file) return tell(*order.file);
-  std::vector<int> tries;
+  const std::string group = cgroup_of(order.record.container);
+  int number = 0;
   switch (order.signal) {
-    case SaveSignal::kAuto:
-      tries = {SIGUSR1, SIGUSR2, SIGTERM};
-      break;
+    case SaveSignal::kAuto: {
+      RN_TRY(const ToldToSave told, tell_to_save(roots_, group));
+      return static_cast<std::uint32_t>(told.pids.size());
+    }
     case SaveSignal::kUsr1:
-      tries = {SIGUSR1};
+      number = SIGUSR1;
       break;
     case SaveSignal::kUsr2:
-      tries = {SIGUSR2};
+      number = SIGUSR2;
       break;
     case SaveSignal::kTerm:
-      tries = {SIGTERM};
+      number = SIGTERM;
       break;
     case SaveSignal::kNone:
-      break;
+      return 0U;
   }
-  for (const int number : tries) {
-    RN_TRY(const auto pids, signal_catchers(roots_, cgroup_of(order.record.container), number));
-    if (!pids.empty()) return static_cast<std::uint32_t>(pids.size());
-  }
-  return 0U;
+  RN_TRY(const auto pids, signal_catchers(roots_, group, number));
+  return static_cast<std::uint32_t>(pids.size());
 }
 
 Status Machine::kill_container(const std::string& container) {

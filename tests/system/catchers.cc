@@ -3,6 +3,7 @@
 // A control group as guests have one, and the warden's choice of whom to signal in it:
 //   catchers run GROUP COMMAND...     makes it, enters it, and becomes the command
 //   catchers signal GROUP NUMBER      signals who catches it, prints their pids, one a line
+//   catchers tell GROUP               as where no signal is named; prints its number first
 //   catchers remove GROUP             once nothing is left in it
 #include <cstdlib>
 #include <fstream>
@@ -43,6 +44,14 @@ int signal_in(const rn::warden::CgroupRoots& roots, const std::string& group, in
   return 0;
 }
 
+int tell_in(const rn::warden::CgroupRoots& roots, const std::string& group) {
+  const auto told = rn::warden::tell_to_save(roots, group);
+  if (!told) return complain(told.error());
+  std::cout << told->signal << "\n";
+  for (const pid_t pid : told->pids) std::cout << pid << "\n";
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -51,10 +60,11 @@ int main(int argc, char** argv) {
   if (!roots) return complain(roots.error());
   if (verb == "run" && argc > 3) return run(*roots, argv[2], argv + 3);
   if (verb == "signal" && argc > 3) return signal_in(*roots, argv[2], std::atoi(argv[3]));
+  if (verb == "tell") return tell_in(*roots, argv[2]);
   if (verb == "remove") {
     const auto removed = rn::warden::remove_cgroup(*roots, argv[2]);
     return removed ? 0 : complain(removed.error());
   }
-  std::cerr << "usage: catchers run|signal|remove GROUP [NUMBER | COMMAND...]\n";
+  std::cerr << "usage: catchers run|signal|tell|remove GROUP [NUMBER | COMMAND...]\n";
   return 2;
 }

@@ -22,7 +22,7 @@ from unittest import mock
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
 import reclaimnet  # noqa: E402
-from reclaimnet import folders, functions, injob, login, transport  # noqa: E402
+from reclaimnet import arrays, folders, functions, injob, login, transport  # noqa: E402
 from reclaimnet.ignore import IgnoreRules  # noqa: E402
 
 JOB = {"id": "j-1", "number": 1, "state": "running", "epoch": "1.1", "node": "n"}
@@ -192,6 +192,81 @@ class OnTheWire(unittest.TestCase):
         first, second = (json.loads(body) for _, _, _, body in fake.requests)
         self.assertEqual(first, second)
 
+    def test_an_array_is_one_submit_and_its_tasks_are_found_again(self):
+        task = {"array": "a-1", "tasks": 3, "at_most": 2, "first_number": 5}
+        rows = {number: {**JOB, "id": f"j-{number}", "number": number, "state": "succeeded", "array": {
+            **task, "index": 2 * (number - 5)}} for number in (5, 6, 7)}
+
+        def answer(handler, body):
+            if handler.command == "POST":
+                return handler.reply(201, {"array": "a-1", "warnings": ["it waits"], "tasks": [
+                    {"job": row["id"], "number": row["number"], "index": row["array"]["index"]}
+                    for row in rows.values()]})
+            if handler.path.startswith("/v1/jobs?"):
+                before = int(handler.path.partition("before=")[2].partition("&")[0])
+                other = {**JOB, "id": "j-4", "number": 4}
+                return handler.reply(200, {"jobs": [row for row in (rows[7], rows[6], rows[5], other)
+                                                    if row["number"] < before][:2]})
+            return handler.reply(200, rows[int(handler.path.rpartition("-")[2])])
+
+        fake = self.serve(answer)
+        with self.assertLogs("reclaimnet", "WARNING"):
+            array = self.client(fake).submit(["true"], array="0-4:2", throttle=2, after=17, key="once")
+
+        _, path, headers, body = fake.requests[0]
+        self.assertEqual((path, headers["Idempotency-Key"]), ("/v1/arrays", "once"))
+        self.assertEqual(json.loads(body), {"at_most": 2, "indices": [0, 2, 4], "spec": {
+            "command": ["true"], "resources": {"gpus": 0}, "after": [{"job": "17", "when": "ok"}]}})
+        self.assertEqual((len(array), array.indices, array.warnings), (3, (0, 2, 4), ("it waits",)))
+        self.assertEqual([job.index for job in array], [0, 2, 4])
+        self.assertEqual((array.task(4).id, array[0].id, array[-1].number), ("j-7", "j-5", 7))
+        self.assertEqual([job.id for job in array.task(2).tasks()], ["j-5", "j-6", "j-7"])
+        self.assertIs(array.wait(5), array)
+        self.assertTrue(array.has_ended)
+        array.cancel("enough")
+        self.assertEqual([(path, json.loads(body)) for method, path, _, body in fake.requests if method == "POST"][1], (
+            "/v1/arrays/a-1/stop", {"reason": "enough", "saves_first": False}))
+        with self.assertRaisesRegex(reclaimnet.NotFoundError, "no index 3"):
+            array.task(3)
+
+    def test_an_array_one_of_whose_tasks_failed_raises_when_all_are_over(self):
+        states = {"j-1": ["failed"], "j-2": ["running", "running", "succeeded"]}
+
+        def answer(handler, body):
+            if handler.command == "POST":
+                return handler.reply(201, {"array": "a-1", "tasks": [
+                    {"job": job, "number": number, "index": number} for number, job in enumerate(states)]})
+            job = handler.path.rpartition("/")[2]
+            state = states[job].pop(0) if len(states[job]) > 1 else states[job][0]
+            return handler.reply(200, {**JOB, "id": job, "state": state, "exit_code": 3})
+
+        array = self.client(self.serve(answer)).submit(["true"], array=[0, 1])
+        with self.assertRaises(reclaimnet.JobFailedError) as failed:
+            array.wait(10)
+
+        self.assertEqual((failed.exception.job.id, array.has_ended), ("j-1", True))
+        self.assertEqual(array.wait(10, check=False), array)
+
+    def test_who_is_to_be_told_is_and_what_fails_there_is_a_warning(self):
+        def answer(handler, body):
+            if handler.path == "/v1/jobs":
+                return handler.reply(201, {"job": JOB, "warnings": []})
+            if "webhook" in json.loads(body):
+                return handler.reply(403, {"error": {"code": "denied", "message": "no such host", "hint": "ask"}})
+            return handler.reply(201, {"rule": {"id": "w-1", "is_confirmed": "ann" in json.loads(body)["mail"]}})
+
+        fake = self.serve(answer)
+        with self.assertLogs("reclaimnet", "WARNING") as logged:
+            job = self.client(fake).submit(["true"], notify=["ann@x.org", "https://h.org/x", "bob@x.org"])
+
+        self.assertEqual([json.loads(body) for _, path, _, body in fake.requests if path == "/v1/notifications"], [
+            {"mail": "ann@x.org", "job": "j-1"}, {"webhook": "https://h.org/x", "job": "j-1"},
+            {"mail": "bob@x.org", "job": "j-1"}])
+        self.assertEqual(len(job.warnings), 2)
+        self.assertIn("the job is submitted, and https://h.org/x is not told of it: no such host", job.warnings[0])
+        self.assertIn("reclaim notify confirm w-1 CODE", job.warnings[1])
+        self.assertEqual(len(logged.output), 2)
+
     def test_who_cannot_be_reached_or_is_silent_is_said_in_time(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))  # nobody listens
@@ -293,6 +368,38 @@ class Sent(unittest.TestCase):
         for wrong in ({"memory": "lots"}, {"memory": True}, {"gpus": "A100"}, {"notice": "soon"}, {"outputs": "*.pt"}):
             with self.subTest(wrong), self.assertRaises(reclaimnet.InvalidError):
                 reclaimnet.job_spec(["x"], **wrong)
+
+    def test_what_a_job_waits_for_is_named_in_many_ways(self):
+        job = reclaimnet.Job(mock.Mock(), JOB)
+        array = reclaimnet.Array("a-1", [job], [0])
+        for after, wanted in (
+                (17, [("17", "ok")]), ("fail:17", [("17", "fail")]), (job, [("j-1", "ok")]), (array, [("a-1", "ok")]),
+                (("any", array), [("a-1", "any")]), ([job, "started:j-2", ("fail", 3)],
+                                                      [("j-1", "ok"), ("j-2", "started"), ("3", "fail")]), ([], None)):
+            with self.subTest(after):
+                said = reclaimnet.job_spec(["x"], after=after).get("after")
+                self.assertEqual(said and [(one["job"], one["when"]) for one in said], wanted)
+        for wrong in ("done:17", "fail:", [None], True, ("fail", 3.5), [["ok", 17]], ""):
+            with self.subTest(wrong), self.assertRaisesRegex(reclaimnet.InvalidError, "names no job to wait for"):
+                reclaimnet.job_spec(["x"], after=wrong)
+
+    def test_an_arrays_indices_are_read_as_slurm_writes_them(self):
+        for array, wanted in ((range(3), [0, 1, 2]), ({7, 1}, [1, 7]), ("5", [5]), ("1,5-7", [1, 5, 6, 7]),
+                              ("0-9:4", [0, 4, 8]), (range(1000), list(range(1000)))):
+            self.assertEqual(arrays.indices_of(array), wanted)
+        for wrong, words in ((3, "two ways"), (True, "two ways"), ("", "not understood"), ("0-9%2", "throttle="),
+                             ("9-0", "no index"), ("0-9:0", "no index"), ([], "no index"), ([1, 1], "twice"),
+                             ([-1], "is no index"), ([1.5], "is no index"), (["1"], "is no index"),
+                             ([1 << 32], "is no index"), ("0-1000", "more than 1000"), (range(10**9), "more than 1000"),
+                             ("0-4294967295", "more than 1000")):
+            with self.subTest(wrong), self.assertRaisesRegex(reclaimnet.InvalidError, words):
+                arrays.indices_of(wrong)
+        nobody = reclaimnet.Client("https://127.0.0.1:1", "a." + 64 * "0")
+        for wrong, words in (({"throttle": 2}, "there is none"), ({"array": [1], "throttle": 0}, "no number of tasks"),
+                             ({"array": [1], "throttle": True}, "no number of tasks"), ({"notify": "ann"}, "neither"),
+                             ({"array": [1], "notify": "ann@x.org"}, "array of jobs"), ({"notify": [7]}, "neither")):
+            with self.subTest(wrong), self.assertRaisesRegex(reclaimnet.InvalidError, words):
+                nobody.submit(["x"], **wrong)
 
     def test_cbor_is_as_the_coordinator_writes_it(self):
         self.assertEqual(folders.cbor({"b": [1, 24, 256, 1 << 40], "a": b"x"}).hex(),

@@ -41,6 +41,12 @@ def count(step_s):
     return first, step
 
 
+def counts_memory_by_groups():
+    top = pathlib.Path("/sys/fs/cgroup")
+    controllers = top / "cgroup.controllers"
+    return (top / "memory").is_dir() or controllers.exists() and "memory" in controllers.read_text().split()
+
+
 class PythonPackage(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -142,6 +148,10 @@ class PythonPackage(unittest.TestCase):
         first, second = job.attempts()
         self.assertEqual((first["end"], second["end"]), ("reclaimed", "succeeded"))
         self.assertNotEqual(first["node"], second["node"])
+        if counts_memory_by_groups():
+            self.assertGreater(first["memory_peak_mib"], 0, "nobody saw what it held")
+            self.assertLessEqual(first["memory_peak_mib"], 128, "more than it may hold")
+        self.assertEqual(first["gpu_memory_peak_mib"], 0)
         told = "".join(job.logs(attempt=1))
         saved = [int(step) for step in re.findall(r"saves step=(\d+) reason=a lecture left=[1-9]\d*\n", told)]
         self.assertTrue(saved, told)
@@ -188,6 +198,34 @@ class PythonPackage(unittest.TestCase):
             self.client.submit(["true"], memory="4MB")
         once = [self.client.submit(["true"], stateless=True, key="one-key", **SMALL) for _ in range(2)]
         self.assertEqual(once[0].id, once[1].id, "a repeated submit has made a second job")
+
+    def test_g_an_array_takes_turns_and_who_waits_for_it_begins_when_all_are_over(self):
+        array = self.client.submit("echo index $SLURM_ARRAY_TASK_ID", array="1,4", throttle=1, stateless=True, **SMALL)
+        then = self.client.submit(["true"], after=array, stateless=True, **SMALL)
+        never = self.client.submit(["true"], after=("fail", array), stateless=True, **SMALL)
+        self.assertEqual(array[0].refresh().info["array"]["array"], array.id)
+
+        array.wait(120)
+        then.wait(60)
+        never.wait(60, check=False)
+
+        self.assertEqual([list(job.logs()) for job in array], [["index 1\n"], ["index 4\n"]])
+        first, second = (job.refresh() for job in array)
+        self.assertLessEqual(first.info["finished_wall_ms"], second.attempts()[0]["started_wall_ms"], "not in turn")
+        self.assertLessEqual(second.info["finished_wall_ms"], then.attempts()[0]["started_wall_ms"], "did not wait")
+        self.assertEqual((then.state, never.state), ("succeeded", "cancelled"))
+        self.assertEqual([job.id for job in second.tasks()], [job.id for job in array])
+        self.assertEqual(([job.index for job in array], then.index, then.tasks()), ([1, 4], None, []))
+        with self.assertRaisesRegex(reclaimnet.NotFoundError, "after.*no job 999999"):
+            self.client.submit(["true"], after=999999, **SMALL)
+
+    def test_h_an_array_is_stopped_at_once_and_a_receiver_that_the_site_cannot_reach_is_a_warning(self):
+        array = self.client.submit(["sleep", "1000"], array=range(3), stateless=True, **SMALL)
+        array.cancel("enough").wait(60, check=False)
+        self.assertEqual({job.state for job in array}, {"cancelled"})
+
+        told = self.client.submit(["true"], notify="ann@example.org", stateless=True, **SMALL)  # no mail server here
+        self.assertTrue([one for one in told.warnings if "ann@example.org is not told of it" in one], told.warnings)
 
 
 if __name__ == "__main__":

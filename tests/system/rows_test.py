@@ -54,8 +54,8 @@ class Rows(unittest.TestCase):
         if "::" not in test:
             return test in known
         file, name = test.split("::")
-        path = ROOT / "tests" / "system" / file
-        return path.is_file() and f"    def {name}(self" in path.read_text()
+        paths = [ROOT / "tests" / folder / file for folder in ("system", "gpu")]
+        return any(path.is_file() and f"    def {name}(self" in path.read_text() for path in paths)
 
     def test_a_test_that_is_not_there_would_be_found(self):
         for test in ("99_no_story.scn", "Suite.no_test", "rows_test.py::test_no_test", "no_test.py::test_x"):
