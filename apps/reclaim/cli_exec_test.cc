@@ -269,9 +269,15 @@ TEST_F(CliVisits, a_file_goes_into_a_guest_however_big_it_is) {
 
   EXPECT_EQ(copy_command(client(), folder.path() + "/big", "1:/tmp/"), 0);
 
-  EXPECT_EQ(guests_.taken_path, "/tmp/");
-  EXPECT_GT(guests_.taken.size(), content.size());
-  EXPECT_EQ(std::count(guests_.taken.begin(), guests_.taken.end(), 'x'), 1 << 20);
+  std::string path;
+  std::string taken;
+  thread_.call([&] {
+    path = guests_.taken_path;
+    taken = guests_.taken;
+  });
+  EXPECT_EQ(path, "/tmp/");
+  EXPECT_GT(taken.size(), content.size());
+  EXPECT_GE(std::count(taken.begin(), taken.end(), 'x'), 1 << 20);
 }
 
 TEST_F(CliVisits, a_job_is_watched_to_its_end_and_one_that_is_over_is_not) {
