@@ -149,6 +149,7 @@ void Visits::serve(Visit& one, bool is_heard, std::int64_t now) {
     return signal_session(one.child, SIGKILL);
   }
   if (!pump(one, now)) return lose_user(one, now);
+  if (one.end.has_sent_end() && one.until == 0) one.until = now + kCloseMs;
   if (one.phase == Phase::kTelling && one.end.has_sent_end() && one.end.has_heard_end())
     return end(one);
   if (one.until != 0 && now >= one.until) lose_user(one, now);
@@ -309,8 +310,7 @@ bool Visits::pump(Visit& one, std::int64_t now) {
   if (one.has_child || one.output >= 0 || one.errors >= 0) return true;
   close_one(one.input);
   one.drained_by = 0;
-  one.phase = Phase::kTelling;
-  one.until = now + kCloseMs;
+  one.phase = Phase::kTelling;  // for as long as its user takes to read what came before
   return tell_over(one);
 }
 

@@ -71,7 +71,8 @@ void Visit::start(const Client& client, const JobId& job) {
       [self = shared_from_this()](Result<std::shared_ptr<io::WebSocket>> socket) {
         self->connecting_.reset();
         if (self->is_over_) return socket ? (*socket)->close("over") : void();
-        if (!socket) return self->fail_with(without_url(socket.error()));
+        if (!socket)
+          return self->fail_with(without_url(socket.error()).hinting("repeat it in some seconds"));
         self->connected(*std::move(socket));
       }
   );
@@ -80,16 +81,14 @@ void Visit::start(const Client& client, const JobId& job) {
 void Visit::connected(std::shared_ptr<io::WebSocket> socket) {
   socket_ = std::move(socket);
   socket_->on_message([self = shared_from_this()](const Blob& packet) { self->hear(packet); });
-  socket_->on_close([self = shared_from_this()](const Error& error) {
-    self->break_off(error.message);
-  });
+  socket_->on_close([self = shared_from_this()](const Error& error) { self->lost(error.message); });
 }
 
 void Visit::hear(const Blob& packet) {
   if (is_over_ || packet.empty()) return;
   const auto kind = static_cast<tunnel::Kind>(packet[0]);
   if (kind == tunnel::Kind::kRefused || kind == tunnel::Kind::kReset)
-    return break_off(std::string(as_text(BlobView(packet).subspan(1))));
+    return lost(std::string(as_text(BlobView(packet).subspan(1))));
   if (!end_) {
     if (kind != tunnel::Kind::kOpened)
       return break_off("the coordinator does not keep to the protocol");
@@ -102,15 +101,24 @@ void Visit::hear(const Blob& packet) {
   pump();
 }
 
+/// When the guest's side has ended all is here, though it may not have been taken yet.
+void Visit::lost(const std::string& words) {
+  if (is_over_) return;
+  if (!end_ || !end_->has_heard_end()) return break_off(words);
+  is_cut_off_ = true;
+  pump();
+}
+
 void Visit::pump() {
   if (is_over_ || !end_ || is_pumping_) return;
   is_pumping_ = true;
   const std::shared_ptr<Visit> self = shared_from_this();  // what is called may let go of it
   take_frames();
   is_pumping_ = false;
-  if (is_over_ || !give_credit()) return;
+  if (is_over_) return;
   if (end_->has_heard_end() && end_->waiting_bytes() == 0)
     return break_off("the guest has ended it");
+  if (is_cut_off_ || !give_credit()) return;
   send_queued();
   if (!is_over_ && room() > 0) events_.has_room();
 }
@@ -119,8 +127,8 @@ void Visit::take_frames() {
   visit::Cut frame{};
   while (!is_over_ && end_->waiting_bytes() > 0) {
     const auto cutting = visit::cut(end_->waiting(), end_->waiting_bytes(), frame);
-    if (cutting == visit::Cutting::kMore) return;
-    const Taken taken = cutting == visit::Cutting::kBad ? Taken::kBad : take(frame);
+    if (cutting == visit::Cutting::kMore && !end_->has_heard_end()) return;
+    const Taken taken = cutting == visit::Cutting::kWhole ? take(frame) : Taken::kBad;
     if (is_over_ || taken == Taken::kLater) return;
     if (taken == Taken::kBad) return break_off("the guest does not keep to the protocol");
     end_->wrote(frame.used);
@@ -166,7 +174,7 @@ bool Visit::give_credit() {
 }
 
 std::size_t Visit::room() const {
-  if (is_over_ || !end_ || !queue_.empty()) return 0;
+  if (is_over_ || is_cut_off_ || !end_ || !queue_.empty()) return 0;
   const std::size_t outer = end_->may_send();
   if (outer <= visit::kHeadBytes) return 0;
   const std::size_t inner = visit::kInputWindow - input_under_way_;
@@ -174,7 +182,7 @@ std::size_t Visit::room() const {
 }
 
 void Visit::say(visit::Frame frame, BlobView body) {
-  if (is_over_ || !end_) return;
+  if (is_over_ || is_cut_off_ || !end_) return;
   if (queue_.size() >= kFramesWaiting) return break_off("the guest takes nothing any more");
   Blob whole(visit::kHeadBytes);
   visit::write_head(whole.data(), frame, body.size());

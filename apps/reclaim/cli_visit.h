@@ -64,6 +64,7 @@ class Visit : public std::enable_shared_from_this<Visit> {
 
   void connected(std::shared_ptr<io::WebSocket> socket);
   void hear(const Blob& packet);
+  void lost(const std::string& words);
   void pump();
   void take_frames();
   Taken take(const visit::Cut& frame);
@@ -85,6 +86,7 @@ class Visit : public std::enable_shared_from_this<Visit> {
   std::uint32_t input_under_way_ = 0;
   bool is_over_ = false;
   bool is_pumping_ = false;
+  bool is_cut_off_ = false;  ///< all that will come is here
 };
 
 }  // namespace rn::cli
