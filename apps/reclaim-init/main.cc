@@ -10,10 +10,11 @@
 // /reclaim/log up to the limit, reaps orphans, and when the command ends kills the rest and writes
 // its exit code to /reclaim/exit. The warden's word in /reclaim/told it passes on meanwhile, by the
 // guest's hook or its API (hook.h, api.h), and it connects its user's tunnels to ports of the guest
-// (tunnels.h). With --slurm the guest finds this program as the commands of Slurm, too (slurm.h),
-// by which it may ask to be over (leave.h). It catches no signal: the warden signals the processes
-// that catch one by themselves, and PID 1 must not count among them. Static, since it runs in
-// images that have no libraries of ours; no allocation.
+// (tunnels.h), and runs what its user wants to run there beside it (visits.h). With --slurm the
+// guest finds this program as the commands of Slurm, too (slurm.h), by which it may ask to be over
+// (leave.h). It catches no signal: the warden signals the processes that catch one by themselves,
+// and PID 1 must not count among them. Static, since it runs in images that have no libraries of
+// ours; no allocation.
 
 #include <cerrno>
 #include <cstdint>
@@ -29,6 +30,7 @@
 #include "metadata.h"
 #include "slurm.h"
 #include "tunnels.h"
+#include "visits.h"
 #include "word.h"
 #include <fcntl.h>
 #include <poll.h>
@@ -134,11 +136,12 @@ struct Telling {
 };
 
 /// Reaps whoever ended. True once `command` did, with its code (128 + signal) in `code`.
-bool reap(pid_t command, int& code, Hook& hook, Log& log) {
+bool reap(pid_t command, int& code, Hook& hook, Visits& visits, Log& log) {
   bool is_over = false;
   int status = 0;
   for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
     hook.on_ended(pid, status, now_ms(), log);
+    visits.on_ended(pid, status, now_ms());
     if (pid != command) continue;
     is_over = true;
     code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -195,28 +198,39 @@ int sooner_ms(int wait_ms, std::int64_t at) {
 
 /// Until the command ends, or until the guest that asked to be over is. Answers its exit code.
 int supervise(
-    pid_t command, int output, int signals, Telling& telling, Tunnels& tunnels, Log& log
+    pid_t command,
+    int output,
+    int signals,
+    Telling& telling,
+    Tunnels& tunnels,
+    Visits& visits,
+    Log& log
 ) {
   constexpr int kOwn = 3;
   constexpr int kTold = kOwn + Api::kPolled;
+  constexpr int kVisits = kTold + Tunnels::kPolled;
+  constexpr int kAll = kVisits + Visits::kPolled;
   int code = kNeverStarted;
   bool is_output_open = true;
   bool has_ended = false;
   for (bool is_over = false; !is_over;) {
-    pollfd ready[kTold + Tunnels::kPolled] = {
+    pollfd ready[kAll] = {
         {signals, POLLIN, 0},
         {is_output_open ? output : -1, POLLIN, 0},
         {telling.watch.fd(), POLLIN, 0}};
     telling.api.fill(ready + kOwn);
     tunnels.fill(ready + kTold);
-    const int wait_ms = sooner_ms(telling.sleep_ms(now_ms()), tunnels.wakes_at());
-    if (poll(ready, kTold + Tunnels::kPolled, wait_ms) < 0 && errno != EINTR) break;
+    visits.fill(ready + kVisits);
+    const int wait_ms =
+        sooner_ms(sooner_ms(telling.sleep_ms(now_ms()), tunnels.wakes_at()), visits.wakes_at());
+    if (poll(ready, kAll, wait_ms) < 0 && errno != EINTR) break;
     if (ready[1].revents != 0) is_output_open = pump(output, log, 16);
     signalfd_siginfo drop[8];
     while (read(signals, drop, sizeof drop) > 0) {
     }
-    has_ended = reap(command, code, telling.hook, log) || has_ended;
+    has_ended = reap(command, code, telling.hook, visits, log) || has_ended;
     telling.step(ready + kOwn, log);
+    visits.step(ready + kVisits, now_ms());
     tunnels.step(ready + kTold, now_ms());
     if (has_ended) telling.leaving.look(now_ms(), log);
     is_over = telling.leaving.is_asked() ? !has_children() || telling.leaving.is_time_up(now_ms())
@@ -309,8 +323,11 @@ int run(const Options& options, char** argv) {
   static Telling telling;  // tens of KiB
   if (options.has_slurm) put_first_on_path(kSlurmFolder);
   begin_telling(telling, options, output[1], before, log);
+  Visits visits;
+  visits.begin(before);
   Tunnels tunnels;
-  (void)tunnels.begin();  // else who wants to reach a port of it is told that there is no way in
+  // Where it cannot, whoever wants to get in is told that there is no way.
+  (void)tunnels.begin(visits);
   const pid_t command = fork();
   if (command == 0) become(argv + 3, environ, output[1], before);
   if (command < 0) {
@@ -320,7 +337,7 @@ int run(const Options& options, char** argv) {
   }
   if (!telling.hook.is_set()) close(output[1]);  // else each run needs it
   fcntl(output[0], F_SETFL, O_NONBLOCK);
-  const int code = supervise(command, output[0], signals, telling, tunnels, log);
+  const int code = supervise(command, output[0], signals, telling, tunnels, visits, log);
   return told_by(write_exit(exit_file, code), code);
 }
 

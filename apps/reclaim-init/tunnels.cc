@@ -36,7 +36,7 @@ bool is_not_now() {
 
 Tunnels::Place Tunnels::places_[kPlaces];
 
-bool Tunnels::begin() {
+bool Tunnels::begin(Visits& visits) {
   const int fd = listen_at_path(kPath, SOCK_SEQPACKET, kPlaces);
   if (fd < 0) return false;
   // The agent is another user, outside; who else is in the guest may connect to its ports anyway.
@@ -46,6 +46,7 @@ bool Tunnels::begin() {
     errno = error;
     return false;
   }
+  visits_ = &visits;
   listener_ = fd;
   return true;
 }
@@ -162,6 +163,13 @@ bool Tunnels::hear_one(Place& one, const std::uint8_t* packet, std::size_t size,
   if (one.phase == Phase::kOpen) {
     if (one.end.hear(packet, size) == End::Heard::kFine) return true;
     end(one, true);
+    return false;
+  }
+  const bool enters = one.phase == Phase::kAsked && size == 1 &&
+                      packet[0] == static_cast<std::uint8_t>(Kind::kEnter);
+  if (enters) {
+    one.phase = Phase::kFree;
+    visits_->take(one.packets, now);
     return false;
   }
   const bool asks = one.phase == Phase::kAsked && size == 3 &&

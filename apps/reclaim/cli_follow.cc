@@ -74,11 +74,14 @@ class Follower {
                          job.reason != result_.job.reason;
     result_.job = std::move(job);
     if (is_news && options_.tells_states) {
+      const bool tells_node = options_.tells_nodes && !result_.job.node.empty();
       std::fprintf(
           stderr,
-          "[%s] %s%s%s\n",
+          "[%s] %s%s%s%s%s\n",
           printable(result_.job.id.str()).c_str(),
           std::string(to_string(result_.job.state)).c_str(),
+          tells_node ? " on " : "",
+          tells_node ? printable(result_.job.node.str()).c_str() : "",
           result_.job.reason.empty() ? "" : ": ",
           printable(result_.job.reason).c_str()
       );
@@ -98,6 +101,7 @@ class Follower {
       for (const Attempt& attempt : list->attempts) {
         const std::uint32_t number = attempt.epoch.attempt;
         if (options_.attempt != 0 && number != options_.attempt) continue;
+        if (number < options_.since) continue;
         if (ended_.contains(number)) continue;
         return read_log(number, attempt.state == AttemptState::kEnded);
       }

@@ -21,7 +21,9 @@ struct Followed {
 
 struct FollowOptions {
   JobId job;
-  std::uint32_t attempt = 0;  ///< only this one; 0 = all from the newest on
+  std::uint32_t attempt = 0;  ///< only this one; 0 = all
+  std::uint32_t since = 0;    ///< earlier ones are not shown
+  bool tells_nodes = false;   ///< where it runs, beside its state
   bool tells_states = true;   ///< state changes on stderr
   bool stops_at_interrupt = true;
 };

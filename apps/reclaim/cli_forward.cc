@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cli_print.h"
+#include "cli_visit.h"
 
 #include "base/printable.h"
 #include "base/whole_number.h"
@@ -61,11 +62,8 @@ class Forwarded : public std::enable_shared_from_this<Forwarded> {
 
  private:
   static std::string describe(const Error& error) {
-    // In front stands the URL, which nobody who reads this asked for.
-    const std::size_t at = error.message.find(": ");
-    const bool has_url = error.message.starts_with("wss://") && at != std::string::npos;
-    const std::string words = has_url ? error.message.substr(at + 2) : error.message;
-    return error.hint.empty() ? words : words + "; next: " + error.hint;
+    const Error said = without_url(error);
+    return said.hint.empty() ? said.message : said.message + "; next: " + said.hint;
   }
 
   void connected(std::shared_ptr<io::WebSocket> socket) {

@@ -10,6 +10,7 @@
 #include "cli_notify.h"
 #include "cli_print.h"
 #include "cli_upload.h"
+#include "cli_visit.h"
 #include <unistd.h>
 
 #include "base/printable.h"
@@ -218,6 +219,30 @@ int run_job(const Client& client, RunOptions options) {
   const std::string folder = std::filesystem::absolute(options.folder).lexically_normal().string();
   const Status home = bring_home(client, followed->job, folder, begun);
   if (!home) return complain(home.error());
+  return exit_code_of_job(followed->job);
+}
+
+int attach(const Client& client, const std::string& job) {
+  const auto found = job_of_word(client, job);
+  if (!found) return complain(found.error());
+  const std::string number = std::to_string(found->number);
+  if (is_terminal(found->state))
+    return complain(Error{
+        ErrorCode::kConflict,
+        "job " + number + " is over: " + std::string(to_string(found->state)),
+        "`reclaim logs " + number + "` shows what it said"});
+  FollowOptions options;
+  options.job = found->id;
+  options.since = found->epoch.is_none() ? 0 : found->epoch.attempt;
+  options.tells_nodes = true;
+  const auto followed = follow_job(client, options);
+  if (!followed) return complain(followed.error());
+  const std::string id = printable(found->id.str());
+  if (followed->was_interrupted || !followed->output) {
+    std::fprintf(stderr, "detached; the job goes on: reclaim attach %s\n", id.c_str());
+    return followed->output ? 0 : end_of_output(followed->output.error());
+  }
+  std::fprintf(stderr, "its outputs: reclaim cp %s: FOLDER\n", id.c_str());
   return exit_code_of_job(followed->job);
 }
 

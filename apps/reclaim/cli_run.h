@@ -29,6 +29,10 @@ struct RunOptions {
 /// the job's own exit code. Errors were printed: the answer is then their exit code.
 int run_job(const Client& client, RunOptions options);
 
+/// Follows a job that is not over, from its newest attempt on and through all moves, until it has
+/// ended or Ctrl-C, which leaves it running. Answers as run_job().
+int attach(const Client& client, const std::string& job);
+
 /// The tasks of an array.
 struct ArrayTasks {
   std::vector<std::uint32_t> indices;  ///< ascending; empty = no array

@@ -11,6 +11,8 @@
 #include "cli_completion.h"
 #include "cli_condor_file.h"
 #include "cli_config.h"
+#include "cli_copy.h"
+#include "cli_exec.h"
 #include "cli_forward.h"
 #include "cli_history.h"
 #include "cli_live.h"
@@ -22,6 +24,7 @@
 #include "cli_run_flags.h"
 #include "cli_submit.h"
 #include "cli_take.h"
+#include "cli_visit.h"
 #include "command_line.h"
 #include <unistd.h>
 
@@ -187,6 +190,7 @@ struct Options {
   LogsOptions logs;
   StopOptions stop;
   ForwardOptions forward;
+  ExecOptions exec;
   EventsOptions events;
   HistoryOptions history;
   NotifyOptions notify;
@@ -321,12 +325,71 @@ void add_job_commands(Commands& commands, Options& o) {
   add_number(*app, "--deadline", o.stop.deadline_s, "seconds for --save", 1u, kStopDeadlineMaxS)
       ->needs("--save");
   app->add_option("-m,--message", o.stop.reason, "why");
+}
 
-  app = commands.add("cp", "Copy a job's outputs: JOB:path FOLDER.", [&o](const Client& c) {
-    return copy(c, o.from, o.to);
-  });
-  app->add_option("from", o.from, "JOB:path; JOB: for all")->required()->type_name("JOB:PATH");
-  app->add_option("to", o.to, "folder")->capture_default_str()->check(filled)->type_name("FOLDER");
+void add_copy(Commands& commands, Options& o) {
+  CLI::App* app = commands.add(
+      "cp",
+      "Copy files and folders out of a job, JOB:path FOLDER, or into one that runs, FILE JOB:path.",
+      [&o](const Client& c) { return copy_command(c, o.from, o.to); }
+  );
+  app->add_option("from", o.from, "JOB:path; JOB: for all; or a file or folder here")
+      ->required()
+      ->check(filled)
+      ->type_name("JOB:PATH");
+  app->add_option("to", o.to, "folder or new name; or JOB:path")
+      ->capture_default_str()
+      ->check(filled)
+      ->type_name("FOLDER");
+  app->footer(
+      "Of a job that runs: from its guest as it is now, paths from its folder. Of one that does "
+      "not: its outputs.\nExit code 5: something was left out, as links are."
+  );
+}
+
+void add_attach(Commands& commands, Options& o) {
+  CLI::App* app = commands.add(
+      "attach",
+      "Watch a job: its log, notices, moves and end. Ctrl-C leaves it running.",
+      [&o](const Client& c) { return attach(c, o.job); }
+  );
+  app->add_option("job", o.job, "id or number; ARRAY/INDEX")
+      ->required()
+      ->check(task_word)
+      ->type_name("JOB");
+  app->footer("It exits as 'run' does: with the job's own code.");
+}
+
+void add_exec(Commands& commands, Options& o) {
+  CLI::App* app = commands.add_prepared(
+      "exec",
+      "Run a command inside a running job, beside its own: in its folder, with its rights.",
+      [&o] {
+        const auto login = load_login();
+        if (login) return exec_command(Client(*login), o.exec);
+        complain(login.error());
+        return kExecFailed;
+      }
+  );
+  app->add_option("job", o.exec.job, "id or number; ARRAY/INDEX")
+      ->required()
+      ->check(task_word)
+      ->type_name("JOB");
+  app->add_option("command", o.exec.command, "the command, after --")->required();
+  app->add_flag("-i,--stdin", o.exec.passes_input, "pass standard input on");
+  CLI::Option* const terminal = app->add_flag(
+      "-t,--tty",
+      o.exec.wants_terminal,
+      "give it a terminal, and -i (so where standard input and output are terminals)"
+  );
+  app->add_flag("-T,--no-tty", o.exec.refuses_terminal, "give it none")->excludes(terminal);
+  app->footer(
+      "Examples: reclaim exec 7 -- nvidia-smi\n"
+      "          reclaim exec 7 -- bash\n\n"
+      "Exit codes: the command's own, 128+N for signal N, 255 for everything else. On a terminal "
+      "~. at the\nbeginning of a line leaves. What it runs ends with this command and with the "
+      "guest."
+  );
 }
 
 void add_forward(Commands& commands, Options& o) {
@@ -587,7 +650,9 @@ int main(int argc, char** argv) {
   app.footer(
       "Exit codes: 0 success, 1 failure, 2 usage, 3 not found, 4 permission, 5 conflict,\n"
       "6 coordinator unreachable, 7 timeout, 8 no room, 130 interrupted, 141 nobody reads the\n"
-      "output; 'run' exits with the job's own code, 'plan' has its own. See docs/commands.md."
+      "output; 'run' exits with the job's own code, 'exec' with its command's, 'plan' has its "
+      "own.\n"
+      "See docs/commands.md."
   );
   Commands commands(app);
   Options options;
@@ -601,7 +666,10 @@ int main(int argc, char** argv) {
   add_submit(commands, options);
   add_plan(commands, options);
   add_job_commands(commands, options);
+  add_copy(commands, options);
   add_forward(commands, options);
+  add_attach(commands, options);
+  add_exec(commands, options);
   add_site_commands(commands, options);
   add_take(commands, options);
   add_image_commands(app, commands, options);
@@ -614,6 +682,6 @@ int main(int argc, char** argv) {
       argv,
       "reclaim",
       [&] { return login_app->parsed() ? login(options.login) : commands.run(); },
-      {{"plan", kPlanFailed}}
+      {{"plan", kPlanFailed}, {"exec", kExecFailed}}
   );
 }

@@ -30,6 +30,7 @@ constexpr std::size_t kGuestQueuePackets = 512;
 constexpr int kPacketsAtOnce = 16;
 constexpr std::size_t kIdBytes = 4;
 constexpr std::size_t kOpenBytes = 3;
+constexpr std::size_t kEnterBytes = 1;
 /// What a small packet costs of the budget: its way through TLS is not free either.
 constexpr std::size_t kLeastCost = 256;
 
@@ -129,14 +130,17 @@ void Tunnels::hear(const Blob& message) {
   if (message.size() <= kIdBytes) return;
   const Id id = tunnel::read_u32(message.data());
   const BlobView packet = BlobView(message).subspan(kIdBytes);
-  if (packet[0] == static_cast<std::uint8_t>(TunnelKind::kOpen)) return open(id, packet);
+  if (packet[0] == static_cast<std::uint8_t>(TunnelKind::kOpen))
+    return open(id, packet, kOpenBytes);
+  if (packet[0] == static_cast<std::uint8_t>(TunnelKind::kEnter))
+    return open(id, packet, kEnterBytes);
   to_guest(id, packet);
 }
 
-/// The port, and behind it the guest's name in words.
-void Tunnels::open(Id id, BlobView packet) {
-  if (packet.size() <= kOpenBytes || tunnels_.contains(id)) return;
-  const std::string guest(as_text(packet.subspan(kOpenBytes)));
+/// What its PID 1 is asked for, which is `asked` bytes, and behind it the guest's name in words.
+void Tunnels::open(Id id, BlobView packet, std::size_t asked) {
+  if (packet.size() <= asked || tunnels_.contains(id)) return;
+  const std::string guest(as_text(packet.subspan(asked)));
   auto socket = enter(guest);
   if (!socket) {
     log::info("tunnel.refused", {{"guest", guest}, {"why", socket.error().describe()}});
@@ -145,8 +149,9 @@ void Tunnels::open(Id id, BlobView packet) {
   Tunnel& tunnel = tunnels_[id];
   tunnel.guest = guest;
   tunnel.socket = *std::move(socket);
-  log::info("tunnel.opened", {{"guest", guest}, {"port", packet[1] << 8 | packet[2]}});
-  to_guest(id, packet.first(kOpenBytes));
+  const int port = asked == kOpenBytes ? packet[1] << 8 | packet[2] : 0;
+  log::info("tunnel.opened", {{"guest", guest}, {"port", port}});  // 0: a visit
+  to_guest(id, packet.first(asked));
   read_guest(id);
 }
 

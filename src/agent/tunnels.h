@@ -64,7 +64,7 @@ class Tunnels {
   void connected(Result<std::shared_ptr<io::WebSocket>> socket);
   void lost(const std::string& why);
   void hear(const Blob& message);
-  void open(Id id, BlobView packet);
+  void open(Id id, BlobView packet, std::size_t asked);
   Result<std::unique_ptr<io::LocalSocket>> enter(const std::string& guest);
   void to_guest(Id id, BlobView packet);
   void write_guest(Id id);

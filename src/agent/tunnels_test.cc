@@ -188,6 +188,19 @@ TEST_F(WaysIn, packets_pass_both_ways_and_tunnels_stay_apart) {
   EXPECT_EQ(first->take(), packet_of(PacketKind::kData, "to the guest"));
 }
 
+TEST_F(WaysIn, a_visit_goes_to_the_guests_first_process_without_a_port) {
+  listen();
+  Blob asks = packet_of(PacketKind::kEnter);
+  asks.insert(asks.end(), kGuest, kGuest + std::string(kGuest).size());
+
+  say(5, asks);
+
+  const PacketSocket end(guest_->accept_one());
+  EXPECT_EQ(end.take(), packet_of(PacketKind::kEnter));
+  end.put(packet_of(PacketKind::kOpened));
+  EXPECT_EQ(hear(5), packet_of(PacketKind::kOpened));
+}
+
 TEST_F(WaysIn, a_guest_that_does_not_run_is_not_reached) {
   listen();
 

@@ -91,7 +91,8 @@ std::string role_text(Access access) {
 }
 
 std::string success_of(const Route& route) {
-  for (const std::string_view upgrade : {"connectAgent", "connectTunnels", "forwardPort"})
+  for (const std::string_view upgrade :
+       {"connectAgent", "connectTunnels", "forwardPort", "visitGuest"})
     if (route.id == upgrade) return "101";
   if (route.id == "openDashboard") return "303";
   const bool creates = route.id == "submitJob" || route.id == "addImage" ||

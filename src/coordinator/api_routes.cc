@@ -62,6 +62,10 @@ std::vector<Route> job_routes() {
      "WebSocket: one TCP connection to a port inside a running guest of a job of the caller's "
      "(docs/formats/tunnel.md).",
      {"job", "port"}, 0, "", "", refuse_plain_user},
+    {"GET", "/v1/visit", Access::kUser, "visitGuest",
+     "WebSocket: a command, or a copy of files, inside a running guest of a job of the caller's "
+     "(docs/formats/visit.md).",
+     {"job"}, 0, "", "", refuse_plain_user},
   };
 }
 

@@ -48,7 +48,7 @@ void refuse_plain_user(ApiContext&, ApiRequest, io::Responder responder) {
   responder.send_error(Error{
       ErrorCode::kInvalid,
       "this path takes WebSocket upgrades only",
-      "`reclaim forward JOB PORT` connects here"});
+      "`reclaim forward`, `reclaim exec` and `reclaim cp` connect here"});
 }
 
 }  // namespace rn::coordinator

@@ -309,19 +309,21 @@ void Daemon::State::serve_tunnels() {
         tunnels->adopt_node(*node_of_identity(*request.peer_identity), std::move(socket));
       }
   );
-  server->serve_websocket(
-      "/v1/forward",
-      [this](const io::HttpRequest& request) -> Status {
-        if (is_draining)
-          return fail(
-              ErrorCode::kUnavailable, "the coordinator is stopping", "connect again later"
-          );
-        return tunnels->admit(request);
-      },
-      [this](const io::HttpRequest& request, std::shared_ptr<io::WebSocket> socket) {
-        tunnels->adopt_user(request, std::move(socket));
-      }
-  );
+  for (const char* path : {Tunnels::kForwardPath, Tunnels::kVisitPath}) {
+    server->serve_websocket(
+        path,
+        [this](const io::HttpRequest& request) -> Status {
+          if (is_draining)
+            return fail(
+                ErrorCode::kUnavailable, "the coordinator is stopping", "connect again later"
+            );
+          return tunnels->admit(request);
+        },
+        [this](const io::HttpRequest& request, std::shared_ptr<io::WebSocket> socket) {
+          tunnels->adopt_user(request, std::move(socket));
+        }
+    );
+  }
 }
 
 Status Daemon::State::listen() {

@@ -79,8 +79,10 @@ class TunnelsSite : public testing::Test {
     return peer;
   }
 
-  Result<TunnelPeer> user(const std::string& query, const std::string& token) {
-    const io::HttpCall call = site_.prepared("GET", "/v1/forward?" + query, token);
+  Result<TunnelPeer> user(
+      const std::string& query, const std::string& token, const std::string& path = "/v1/forward"
+  ) {
+    const io::HttpCall call = site_.prepared("GET", path + "?" + query, token);
     io::WebSocketClientConfig config;
     config.url = "wss" + call.url.substr(5);
     config.tls = *call.tls;
@@ -144,8 +146,10 @@ class TunnelsSite : public testing::Test {
     return id;
   }
 
-  std::string refusal(const std::string& query, const std::string& token) {
-    const auto opened = user(query, token);
+  std::string refusal(
+      const std::string& query, const std::string& token, const std::string& path = "/v1/forward"
+  ) {
+    const auto opened = user(query, token, path);
     if (opened) return "none";
     const std::string words = opened.error().message;
     return std::string(to_string(opened.error().code)) + words.substr(words.find(": "));
@@ -188,6 +192,45 @@ TEST_F(TunnelsSite, a_users_connection_is_joined_with_the_guest_and_ends_in_orde
   EXPECT_EQ(hear(there, next_id)[0], static_cast<std::uint8_t>(PacketKind::kOpen))
       << "of the first one nothing more was said";
   EXPECT_NE(next_id, id);
+}
+
+TEST_F(TunnelsSite, a_visit_asks_for_the_guest_and_no_port_and_its_packets_pass_as_all_others) {
+  const json job = running_job();
+  const TunnelPeer there = node();
+  const auto here = user("job=1", ann_, "/v1/visit");
+  ASSERT_TRUE(here) << here.error().describe();
+
+  std::uint32_t id = 0;
+  const std::string guest = job["id"].get<std::string>() + " " + job["epoch"].get<std::string>();
+  EXPECT_EQ(hear(there, id), tunnel_words(PacketKind::kEnter, guest));
+  say(there, id, tunnel_words(PacketKind::kOpened));
+  EXPECT_EQ(here->inbox.take(), tunnel_words(PacketKind::kOpened));
+  say(*here, tunnel_words(PacketKind::kData, "a frame"));
+  EXPECT_EQ(hear(there, id), tunnel_words(PacketKind::kData, "a frame"));
+
+  const std::string bob = site_.make_token(R"({"kind":"user","user":"bob","lab":"lab-a"})");
+  const std::string viewer =
+      site_.make_token(R"({"kind":"user","user":"ann","lab":"lab-a","role":"viewer"})");
+  EXPECT_EQ(refusal("job=1", bob, "/v1/visit"), "not_found: no job 1");
+  EXPECT_EQ(
+      refusal("job=1", viewer, "/v1/visit"), "denied: this needs the role user, ann is viewer"
+  );
+  EXPECT_EQ(refusal("job=1&port=80", ann_, "/v1/visit"), "invalid: no such query parameter: port");
+}
+
+TEST_F(TunnelsSite, a_user_who_asks_for_a_guest_in_the_stream_is_broken_off) {
+  running_job();
+  const TunnelPeer there = node();
+  const auto here = user("job=1&port=80", ann_);
+  ASSERT_TRUE(here);
+  connect(there, *here);
+
+  say(*here, tunnel_words(PacketKind::kEnter, "j-2 1.1"));
+
+  EXPECT_EQ(
+      here->inbox.take(),
+      tunnel_words(PacketKind::kReset, "the client does not keep to the protocol")
+  );
 }
 
 TEST_F(TunnelsSite, a_jobs_user_and_admins_get_in_and_nobody_else) {

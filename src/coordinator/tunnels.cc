@@ -57,9 +57,12 @@ Result<Tunnels::Place> Tunnels::place_of(const io::HttpRequest& http) {
   request.http = http;
   RN_CHECK(api_.admit(request));
   const std::string name = request.query["job"];
-  RN_TRY(const std::uint64_t port, query_number(request, "port", 0));
-  if (port == 0 || port > 65'535)
-    return fail(ErrorCode::kInvalid, "port: expected 1 to 65535", "for example port=8888");
+  std::uint64_t port = 0;
+  if (http.path != kVisitPath) {
+    RN_TRY(port, query_number(request, "port", 0));
+    if (port == 0 || port > 65'535)
+      return fail(ErrorCode::kInvalid, "port: expected 1 to 65535", "for example port=8888");
+  }
   const Core& core = shell_.core();
   const Job* job = job_named(core, name);
   if (job == nullptr || !Core::may_read(request.caller, *job))
@@ -69,7 +72,7 @@ Result<Tunnels::Place> Tunnels::place_of(const io::HttpRequest& http) {
     return fail(
         ErrorCode::kConflict,
         "job " + number + " is over: " + std::string(to_string(job->state)),
-        "only a job that runs has ports; `reclaim ps` lists them"
+        "only a job that runs can be reached; `reclaim ps` lists them"
     );
   Place place;
   place.job = job->id;
@@ -176,9 +179,12 @@ void Tunnels::ask(Id id) {
   const auto found = tunnels_.find(id);
   if (found == tunnels_.end()) return;
   const Place& place = found->second.place;
-  Blob packet = tunnel_packet(TunnelKind::kOpen, "");
-  packet.push_back(static_cast<std::uint8_t>(place.port >> 8));
-  packet.push_back(static_cast<std::uint8_t>(place.port & 255));
+  const bool is_visit = place.port == 0;
+  Blob packet = tunnel_packet(is_visit ? TunnelKind::kEnter : TunnelKind::kOpen, "");
+  if (!is_visit) {
+    packet.push_back(static_cast<std::uint8_t>(place.port >> 8));
+    packet.push_back(static_cast<std::uint8_t>(place.port & 255));
+  }
   const std::string guest = place.job.str() + " " + to_string(place.epoch);
   packet.insert(packet.end(), guest.begin(), guest.end());
   send_to_guest(id, place.node, packet);

@@ -29,6 +29,9 @@ class Tunnels {
   static constexpr std::size_t kOfNode = 48;
   static constexpr std::size_t kOfUser = 128;
   static constexpr std::size_t kOfAll = 1024;
+  /// Where users ask for visits (model/visit.h), and for ports.
+  static constexpr const char* kVisitPath = "/v1/visit";
+  static constexpr const char* kForwardPath = "/v1/forward";
 
   /// All outlive it.
   Tunnels(io::Loop& loop, Shell& shell, Api& api);
@@ -53,7 +56,7 @@ class Tunnels {
     LeaseEpoch epoch;
     NodeId node;
     UserId user;
-    std::uint16_t port = 0;
+    std::uint16_t port = 0;  ///< 0: a visit
     TokenParts token;
   };
 

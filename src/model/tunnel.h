@@ -2,9 +2,9 @@
 #pragma once
 
 // The packets of a tunnel (docs/formats/tunnel.md): one TCP connection from a user's machine to a
-// port inside a guest. Its ends are `reclaim forward` and the guest's PID 1; what lies between
-// passes packets on. Nothing here allocates, and nothing of ours is included: PID 1 compiles it,
-// too.
+// port inside a guest, or one visit there. Its ends are `reclaim` and the guest's PID 1; what lies
+// between passes packets on. Nothing here allocates, and nothing of ours is included: PID 1
+// compiles it, too.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +21,7 @@ enum class Kind : std::uint8_t {
   kCredit = 5,   ///< four bytes: so much more may be sent
   kEnd = 6,      ///< no more data comes; nothing
   kReset = 7,    ///< it broke, and why, in words or in none; the last packet
+  kEnter = 8,    ///< in place of kOpen: a visit of the guest's PID 1 (model/visit.h); nothing
 };
 
 /// Bytes of the stream in one packet, and of the packet.
@@ -86,6 +87,7 @@ class End {
       case Kind::kOpen:
       case Kind::kOpened:
       case Kind::kRefused:
+      case Kind::kEnter:
         break;
     }
     return Heard::kBroken;

@@ -122,6 +122,7 @@ TEST_F(TunnelEnd, what_is_no_packet_of_an_open_tunnel_breaks_it) {
         of(Kind::kOpen),
         of(Kind::kOpened),
         of(Kind::kRefused),
+        of(Kind::kEnter),
         of(Kind::kData),
         of(Kind::kCredit),
         Packet{0},

@@ -26,6 +26,7 @@ from rn_site import program  # noqa: E402
 
 USAGE, NOT_FOUND, DENIED, CONFLICT, UNREACHABLE, NO_ROOM, READER_GONE = 2, 3, 4, 5, 6, 8, 141
 NEVER, NO_PLAN = 2, 255
+NO_EXEC = 255
 ALWAYS = {"--help", "--version"}
 NASTY = "\x1b[2Jred\u202e"
 
@@ -358,6 +359,22 @@ class Commands(unittest.TestCase):
         self.fails(NOT_FOUND, "no job 99", "forward", "99", "8888")
         for ports in ("0", "65536", "http", "8888:", "08"):
             self.fails(USAGE, r"is no \[LOCAL:\]PORT", "forward", "99", ports)
+
+    def test_commands_and_files_are_for_a_job_that_runs(self):
+        job = self.submit()
+        for flags in ([], ["--stdin"], ["--stdin", "--tty"], ["--no-tty"]):
+            self.fails(NO_EXEC, r"job \d+ does not run now: ", "exec", *flags, job, "--", "true")
+        self.fails(NO_EXEC, "no job 99", "exec", "99", "--", "true")
+        self.fails(NO_EXEC, "array a-0 has no task 3", "exec", "a-0/3", "--", "true")
+        self.fails(NO_EXEC, "is no JOB or ARRAY/INDEX", "exec", "7/x", "--", "true")
+        self.fails(NO_EXEC, "command is required", "exec", job)
+        self.fails(NO_EXEC, "the command is longer than", "exec", job, "--", "x" * 20000)
+        self.fails(CONFLICT, r"job \d+ does not run now: queued", "cp", self.folder / "hello", f"{job}:/tmp/")
+        self.fails(USAGE, "both are paths of jobs", "cp", f"{job}:a", f"{job}:b")
+        self.fails(USAGE, "is not JOB:path\n.*next: for example", "cp", "hello", "there")
+        self.fails(NOT_FOUND, "no job 99", "attach", "99")
+        self.cli("stop", job)
+        self.fails(CONFLICT, "is over: cancelled\n.*next: `reclaim logs", "attach", job)
 
     def test_top_is_drawn_on_a_terminal_until_q_and_leaves_it_as_it_was(self):
         for key, status in ((b"q", 0), (b"\x03", 0)):

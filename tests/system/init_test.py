@@ -25,6 +25,8 @@ mount -o remount,bind,ro usr
 for i in bin lib lib64; do ln -s usr/$i $i; done
 touch dev/null
 mount --bind /dev/null dev/null
+mkdir dev/pts
+if mount -t devpts -o newinstance,ptmxmode=0666 none dev/pts 2>/dev/null; then ln -s pts/ptmx dev/ptmx; fi
 cp "$2" init
 cp "$4" guest.py
 printf t > reclaim/go
