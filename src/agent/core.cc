@@ -242,6 +242,7 @@ void Core::State::drive() {
     refresh_conditions();
     const std::string before = taken_because();
     step_lending();
+    step_gpus();
     if (taken_because() != before) refresh_conditions();  // the next probe is refused already
     // Recover first, then serve: nothing is driven before the warden's state was seen once.
     if (was_reconciled_) {
@@ -464,6 +465,7 @@ void Core::State::on(const TelemetrySampled& e) {
   telemetry_at_ = now_.boot;
   idle_s_ = e.idle_s;
   utc_offset_s_ = e.utc_offset_s;
+  note_gpus();
 }
 
 void Core::State::on(const ContractChanged& e) {

@@ -71,6 +71,14 @@ struct PutOff {
   bool is_saved = false;  ///< with what may be its last save in time
 };
 
+/// Of one GPU: whether its owner computes on it, and what the warden was told of it.
+struct GpuWatch {
+  std::optional<Instant> used_since;
+  std::optional<Instant> free_since;
+  warden_wire::AnnounceGpu told;
+  std::optional<Instant> told_at;  ///< none: nothing is under way
+};
+
 struct LogState {
   std::uint64_t acked = 0;                 ///< everything below is durable at the coordinator
   std::uint64_t spooled = 0;               ///< length of the spool, as last seen
@@ -622,6 +630,17 @@ class Core::State {
   std::uint32_t closes_in_s();
   std::string taken_because() const;
 
+  // core_gpus.cc: single GPUs that go back by themselves
+  GpuWatch& watch_of(std::uint32_t gpu);
+  void note_gpus();
+  std::string gpu_leaves_because(std::uint32_t gpu, const GpuWatch& watch) const;
+  bool is_gpu_free_again(std::uint32_t gpu, const GpuWatch& watch) const;
+  bool has_guest_on(std::uint32_t gpu) const;
+  void announce_gpu(GpuWatch& watch, const warden_wire::AnnounceGpu& wanted);
+  bool is_gpu_settled(const ReclaimId& id) const;
+  void step_gpus();
+  bool is_announced(const ReclaimId& id) const;
+
   CoreConfig config_;
   Rng& rng_;
   Now now_{};
@@ -704,6 +723,7 @@ class Core::State {
   warden_wire::Announce announcement_;  ///< as the warden shall hold it; deadline 0 = none
   std::optional<warden_wire::Announce> announce_sent_;
   Instant announce_sent_at_{};
+  std::map<std::uint32_t, GpuWatch> gpu_watches_;
   std::optional<Calendar> calendar_;
   std::optional<JournalWait> wait_;
   bool is_left_ = false;
