@@ -29,13 +29,6 @@ struct PsOptions {
 
 int ps(const Client& client, const PsOptions& options);
 
-struct LogsOptions {
-  std::string job;
-  bool follows = false;
-  std::uint32_t attempt = 0;
-};
-
-int logs(const Client& client, const LogsOptions& options);
 int why(const Client& client, const std::string& job, bool is_json);
 
 struct StopOptions {
