@@ -466,6 +466,7 @@ void Core::State::on(const TelemetrySampled& e) {
   idle_s_ = e.idle_s;
   utc_offset_s_ = e.utc_offset_s;
   note_gpus();
+  note_health(e.signs);
 }
 
 void Core::State::on(const ContractChanged& e) {

@@ -2,10 +2,11 @@
 #include <algorithm>
 
 #include "agent/core_state.h"
+#include "base/log.h"
 
-// Single GPUs that go back without a word of the owner's: the owner computes on one. The agent
-// measures; declaring, cutting and looking are the warden's, which needs nobody from then on
-// (ADR 0006). The rest of the machine is lent as before.
+// Single GPUs that go back without a word of the owner's: the owner computes on one, or it is sick.
+// The agent measures; declaring, cutting and looking are the warden's, which needs nobody from then
+// on (ADR 0006). The rest of the machine is lent as before.
 namespace rn::agent {
 
 namespace {
@@ -15,6 +16,8 @@ constexpr seconds kOwnersProcessCounts{5};
 /// One that begins anew again and again is one that stays. The contract may say longer
 /// (min_free_s).
 constexpr seconds kOwnersProcessGone{30};
+constexpr seconds kHeatCounts{60};   // a short peak is every card's
+constexpr seconds kHeatIsOver{120};  // without its guest it cools down, and is as hot with the next
 
 }  // namespace
 
@@ -42,8 +45,78 @@ void Core::State::note_gpus() {
   }
 }
 
+/// What is remembered of the GPU that has this index now.
+GpuHealth& Core::State::health_of(std::uint32_t gpu) {
+  std::string uuid;
+  for (const Gpu& known : facts_.gpus) {
+    if (known.index == gpu) uuid = known.uuid;
+  }
+  auto& all = node_.health;
+  auto found = std::find_if(all.begin(), all.end(), [gpu](const GpuHealth& one) {
+    return one.index == gpu;
+  });
+  if (found == all.end()) found = all.insert(all.end(), GpuHealth{.index = gpu});
+  if (found->uuid != uuid) *found = GpuHealth{.index = gpu, .uuid = uuid};
+  if (found->boot_id != config_.boot_id) {
+    found->boot_id = config_.boot_id;
+    found->xids.clear();
+  }
+  return *found;
+}
+
+void Core::State::note_heat(GpuWatch& watch) {
+  if (watch.signs.is_slowed_by_heat) {
+    if (!watch.hot_since) watch.hot_since = now_.boot;
+    watch.cool_since.reset();
+    if (now_.boot - *watch.hot_since >= kHeatCounts) watch.is_hot = true;
+  } else {
+    if (!watch.cool_since) watch.cool_since = now_.boot;
+    watch.hot_since.reset();
+    if (now_.boot - *watch.cool_since >= kHeatIsOver) watch.is_hot = false;
+  }
+}
+
+void Core::State::judge_health(std::uint32_t gpu, GpuWatch& watch) {
+  const std::string sickness = sickness_of(health_of(gpu), watch.signs, watch.is_hot);
+  if (sickness != watch.sickness) {
+    if (sickness.empty()) log::info("gpu.well", {{"gpu", gpu}});
+    if (!sickness.empty()) log::warning("gpu.sick", {{"gpu", gpu}, {"why", sickness}});
+  }
+  watch.sickness = sickness;
+  show_health();
+}
+
+/// Also in a sample that says nothing of it.
+void Core::State::show_health() {
+  for (GpuTelemetry& seen : telemetry_.gpus) {
+    const auto watch = gpu_watches_.find(seen.index);
+    if (watch != gpu_watches_.end()) seen.sickness = watch->second.sickness;
+  }
+}
+
+void Core::State::note_health(const std::vector<GpuSigns>& signs) {
+  for (const GpuSigns& one : signs) {
+    if (note_signs(health_of(one.index), one)) is_node_dirty_ = true;
+    GpuWatch& watch = watch_of(one.index);
+    watch.signs = one;
+    note_heat(watch);
+    judge_health(one.index, watch);
+  }
+  show_health();
+}
+
+void Core::State::on(const GpuAccepted& e) {
+  GpuWatch& watch = watch_of(e.gpu);
+  accept_signs(health_of(e.gpu), watch.signs);
+  is_node_dirty_ = true;
+  watch.is_hot = false;
+  watch.hot_since.reset();
+  judge_health(e.gpu, watch);
+}
+
 /// Why the GPU's guest has to go; empty = it may stay.
 std::string Core::State::gpu_leaves_because(std::uint32_t gpu, const GpuWatch& watch) const {
+  if (!watch.sickness.empty()) return "GPU " + std::to_string(gpu) + " is sick: " + watch.sickness;
   const bool is_used = contract_.idle.owner_processes == OwnerProcesses::kEvict &&
                        watch.used_since && telemetry_at_ &&
                        *telemetry_at_ - *watch.used_since >= kOwnersProcessCounts;

@@ -57,6 +57,17 @@ class CoreGpus : public CoreTest {
     feed(sampled);
   }
 
+  /// From the next sample on; nobody of the owner's computes.
+  void tell_of_health(const GpuSigns& signs) {
+    TelemetrySampled sampled;
+    sampled.telemetry.disk_free_mib = 50'000;
+    sampled.idle_s = 100'000;
+    sampled.telemetry.gpus = {{.index = 0}, {.index = 1}};
+    sampled.signs = {signs};
+    feed(sampled);
+    newest_sample->signs.front().xids.clear();  // each is told once
+  }
+
   std::int64_t in(nanoseconds time) const { return to_ns(clock.now().boot + time); }
 
   AnnounceGpu last_word() const {
@@ -268,6 +279,92 @@ TEST_F(CoreGpus, an_agent_that_comes_back_gives_back_what_the_warden_holds_of_th
   connect();
   owner_computes({});
   advance(seconds(31));
+
+  EXPECT_EQ(last_word(), (AnnounceGpu{0, 0, ""}));
+}
+
+TEST_F(CoreGpus, a_sick_one_loses_its_guest_with_notice_and_gets_no_other) {
+  tell_of_health({.index = 0, .uncorrected = 1});
+
+  const AnnounceGpu told = last_word();
+  EXPECT_EQ(told.gpu, 0U);
+  EXPECT_EQ(told.deadline_ns, in(seconds(contract.notice_s)));
+  EXPECT_THAT(told.message, HasSubstr("GPU 0 is sick: 1 errors of its memory"));
+  obey();
+  EXPECT_EQ(state(), AttemptState::kNoticed);
+  guest_goes();
+  advance(seconds(300));
+  EXPECT_FALSE(has_asked<AnnounceGpu>()) << "it is sick all the same";
+  EXPECT_TRUE(probe("j-2", 2).empty());
+  EXPECT_THAT(sent<wire::ProbeReply>().back().reason, HasSubstr("GPU 0 is sick: 1 errors"));
+  EXPECT_THAT(
+      sent<wire::Heartbeat>().back().telemetry.gpus.at(0).sickness, HasSubstr("1 errors of its")
+  );
+}
+
+TEST_F(CoreGpus, a_sick_one_is_lent_again_when_its_owner_has_looked_at_it) {
+  tell_of_health({.index = 0, .uncorrected = 1, .xids = {48}});
+  obey();
+  guest_goes();
+  advance(seconds(60));
+  feed(GpuAccepted{0});
+  EXPECT_EQ(last_word(), (AnnounceGpu{0, 0, ""}));
+  obey();
+  EXPECT_FALSE(probe("j-2", 2).empty()) << sent<wire::ProbeReply>().back().reason;
+
+  crash_and_restart();
+  feed(WardenConnected{});
+  answer<warden_wire::Query>([this](warden_wire::Answer& a) { a.state = warden; });
+  connect();
+  tell_of_health({.index = 0, .uncorrected = 1});
+  EXPECT_FALSE(probe("j-3", 2).empty()) << "what was accepted is";
+  tell_of_health({.index = 0, .uncorrected = 2});
+  EXPECT_TRUE(probe("j-4", 2).empty());
+  EXPECT_THAT(
+      sent<wire::ProbeReply>().back().reason, HasSubstr("GPU 0 is sick: 1 errors of its memory")
+  ) << "and no more than that";
+}
+
+TEST_F(CoreGpus, a_sick_one_is_lent_again_when_the_reason_has_gone) {
+  tell_of_health({.index = 0, .needs_reset = true});
+  obey();
+  guest_goes();
+  tell_of_health({.index = 0});
+  advance(seconds(31));
+
+  EXPECT_EQ(last_word(), (AnnounceGpu{0, 0, ""}));
+}
+
+TEST_F(CoreGpus, an_agent_that_comes_back_still_knows_what_the_driver_said_once) {
+  tell_of_health({.index = 1, .xids = {79}});
+  EXPECT_FALSE(has_asked<AnnounceGpu>()) << "nobody is there";
+  crash_and_restart();
+  owner_computes({});
+  tell_of_health({.index = 1});
+
+  EXPECT_THAT(core->view(clock.now()).telemetry.gpus.at(1).sickness, HasSubstr("Xid 79"));
+  config.boot_id = "boot-2";
+  crash_and_restart();
+  owner_computes({});
+  tell_of_health({.index = 1});
+  EXPECT_EQ(core->view(clock.now()).telemetry.gpus.at(1).sickness, "") << "it was switched off";
+}
+
+TEST_F(CoreGpus, heat_counts_when_it_stays_and_is_over_when_it_has_been_cool_for_a_while) {
+  tell_of_health({.index = 0, .is_slowed_by_heat = true});
+  advance(seconds(59));
+  tell_of_health({.index = 0});
+  tell_of_health({.index = 0, .is_slowed_by_heat = true});
+  advance(seconds(59));
+  EXPECT_FALSE(has_asked<AnnounceGpu>());
+  advance(seconds(1));
+  EXPECT_THAT(last_word().message, HasSubstr("slowed by heat"));
+  obey();
+  guest_goes();
+  tell_of_health({.index = 0});
+  advance(seconds(119));
+  EXPECT_FALSE(has_asked<AnnounceGpu>());
+  advance(seconds(1));
 
   EXPECT_EQ(last_word(), (AnnounceGpu{0, 0, ""}));
 }

@@ -71,10 +71,15 @@ struct PutOff {
   bool is_saved = false;  ///< with what may be its last save in time
 };
 
-/// Of one GPU: whether its owner computes on it, and what the warden was told of it.
+/// Of one GPU: whether its owner computes on it or it is sick, and what the warden was told of it.
 struct GpuWatch {
   std::optional<Instant> used_since;
   std::optional<Instant> free_since;
+  GpuSigns signs;  ///< the newest
+  std::optional<Instant> hot_since;
+  std::optional<Instant> cool_since;
+  bool is_hot = false;
+  std::string sickness;  ///< empty: it is well
   warden_wire::AnnounceGpu told;
   std::optional<Instant> told_at;  ///< none: nothing is under way
 };
@@ -305,6 +310,7 @@ class Core::State {
   void on(const GenerationDetected& e);
   void on(const SaveTrouble& e);
   void on(const TelemetrySampled& e);
+  void on(const GpuAccepted& e);
   void on(const TransfersMeasured& e);
   void on(const ContractChanged& e);
   void on(const FactsChanged& e);
@@ -633,6 +639,11 @@ class Core::State {
   // core_gpus.cc: single GPUs that go back by themselves
   GpuWatch& watch_of(std::uint32_t gpu);
   void note_gpus();
+  GpuHealth& health_of(std::uint32_t gpu);
+  void note_health(const std::vector<GpuSigns>& signs);
+  void note_heat(GpuWatch& watch);
+  void judge_health(std::uint32_t gpu, GpuWatch& watch);
+  void show_health();
   std::string gpu_leaves_because(std::uint32_t gpu, const GpuWatch& watch) const;
   bool is_gpu_free_again(std::uint32_t gpu, const GpuWatch& watch) const;
   bool has_guest_on(std::uint32_t gpu) const;

@@ -95,6 +95,7 @@ struct GpuTelemetry {
   std::uint32_t foreign_processes = 0;  ///< that are not our guests'
   std::uint64_t foreign_vram_mib = 0;   ///< of those processes, as far as the driver says it
   bool is_wedged = false;               ///< could not be verified free after a reclaim
+  std::string sickness;  ///< why nothing runs on it, by what its driver tells; empty = it is well
 
   RN_FIELDS(
       GpuTelemetry,
@@ -106,7 +107,8 @@ struct GpuTelemetry {
       power_mw,
       foreign_processes,
       foreign_vram_mib,
-      is_wedged
+      is_wedged,
+      sickness
   )
 };
 

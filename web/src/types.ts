@@ -54,6 +54,7 @@ export interface GpuTelemetry {
   foreign_processes: number;
   foreign_vram_mib: number;
   is_wedged: boolean;
+  sickness?: string;
 }
 
 export interface Guest {
