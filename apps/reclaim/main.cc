@@ -541,7 +541,8 @@ void add_notify_commands(CLI::App& app, Commands& commands, Options& o) {
          "--on",
          n.on,
          "finished,failed,cancelled,moved,waiting,restarted,expiring; owners also "
-         "reclaimed,returned,wedged,refused,lost (default: finished,failed,moved,waiting,expiring)"
+         "reclaimed,returned,wedged,refused,lost,lent,wanted,sick (default: "
+         "finished,failed,moved,waiting,expiring)"
   )
       ->delimiter(',')
       ->check(filled);

@@ -82,11 +82,11 @@ class Presence(unittest.TestCase):
         wait_until("lab-a to be up", lambda: cls.rest.nodes().get("lab-a", {}).get("is_connected"), 30)
 
     @classmethod
-    def record(cls, processes):
-        """Of the first of two GPUs."""
+    def record(cls, first, second=""):
+        """What is with the two GPUs: processes of the owner's, errors."""
         fresh = cls.recording.with_suffix(".new")
-        fresh.write_text(f"RTX3090 GPU-aaa 8 6 24576 2048 37 61 215000 {processes}\n"
-                         "RTX3090 GPU-bbb 8 6 24576 0 0 35 20000\n")
+        fresh.write_text(f"RTX3090 GPU-aaa 8 6 24576 2048 37 61 215000 {first}\n"
+                         f"RTX3090 GPU-bbb 8 6 24576 0 0 35 20000 {second}\n")
         fresh.chmod(0o644)
         fresh.rename(cls.recording)
 
@@ -107,9 +107,9 @@ class Presence(unittest.TestCase):
         return next((lab for lab, one in self.rest.nodes().items() if one["id"] == node), "")
 
     def gpu_of(self, job):
-        """On lab-a, as its owner sees it."""
+        """Of its newest attempt on lab-a, as its owner sees it."""
         attempts = json.loads(self.node.owner("status", "--json").stdout)["attempts"]
-        return next((one["gpus"][0] for one in attempts if one["report"]["job"] == job), None)
+        return next((one["gpus"][0] for one in reversed(attempts) if one["report"]["job"] == job), None)
 
     def newest_reclaim(self):
         return max(self.rest.reclaims(), key=lambda one: one["declared_wall_ms"], default=None)
@@ -189,6 +189,32 @@ class Presence(unittest.TestCase):
         self.assertEqual((self.lab_of(third), self.gpu_of(third)), ("lab-a", 0))
         self.assertEqual(self.newest_reclaim()["phase"], "returned")
         self.assertEqual(len(self.rest.attempts(neighbour)), 1)
+
+    def test_d_a_sick_gpu_loses_its_guest_and_is_lent_again_when_its_owner_says_so(self):
+        for job in self.cli.json("ps")["jobs"]:
+            self.cli("stop", job["id"])
+        wait_until("nobody to be there", lambda: not self.cli.json("ps")["jobs"], 60)
+        here = ("run", "--detach", "--gpu", "1", "--lab", "lab-a", *SMALL, "--", "sleep", "1000")
+        job = self.cli(*here).stdout.strip()
+        self.wait_for(job, "running")
+        gpu = self.gpu_of(job)
+
+        self.record("" if gpu else "ecc:1", "ecc:1" if gpu else "")
+
+        wait_until("it to go on with the other GPU", lambda: len(self.rest.attempts(job)) == 2 and
+                   self.gpu_of(job) == 1 - gpu, 60)
+        self.assertEqual(self.rest.attempts(job)[0]["end"], "reclaimed")
+        self.assertIn(f"GPU {gpu} is sick: 1 errors of its memory", self.why())
+        self.assertRegex(self.node.owner("status").stdout, rf"GPU {gpu} .* sick: 1 errors of its memory")
+        events = [event for event in self.rest.events() if event["kind"] == "gpu.sick"]
+        self.assertIn(f"GPU {gpu} is sick", events[-1]["message"])
+        wait_until("the GPU to be cleared", lambda: self.newest_reclaim()["phase"] == "cleared", 30)
+
+        self.assertIn(f"GPU {gpu} is lent again", self.node.owner("gpu", "ok", str(gpu)).stdout)
+
+        wait_until("it to be lent again", lambda: self.newest_reclaim()["phase"] == "returned", 60)
+        self.assertNotIn("is sick", self.node.owner("status").stdout)
+        self.wait_for(self.cli(*here).stdout.strip(), "running")
 
 
 if __name__ == "__main__":
