@@ -75,13 +75,13 @@ TEST_F(Owners, hear_that_a_machine_is_lent_when_its_first_guest_runs) {
   EXPECT_EQ(count_events("node.lent"), 1U);
   EXPECT_EQ(last_event("node.lent").node, node(first).id);
   EXPECT_EQ(last_event("node.lent").message, "job 1 of ann (lab-x) runs on it");
-  say(node(first), id, job(id).epoch, AttemptState::kEnded, AttemptEnd::kFinished);
+  say(node(first), id, job(id).epoch, AttemptState::kEnded, AttemptEnd::kSucceeded);
   pass(600'000);
   const JobId next = running();
   ASSERT_EQ(where(next), first);
   beat(node(first));
   EXPECT_EQ(count_events("node.lent"), 1U) << "one job after the other";
-  say(node(first), next, job(next).epoch, AttemptState::kEnded, AttemptEnd::kFinished);
+  say(node(first), next, job(next).epoch, AttemptState::kEnded, AttemptEnd::kSucceeded);
   pass(910'000);
   const JobId last = running();
   beat(node(where(last)));
