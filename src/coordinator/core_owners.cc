@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/printable.h"
+#include "coordinator/core_placement.h"
 #include "sched/candidates.h"
 
 namespace rn::coordinator {
@@ -105,6 +106,7 @@ void follow_health(State& state, NodeEntry& node) {
   node.row.sick_gpus = std::move(sick);
   node.health_noted = state.now.boot;
   state.save(node);
+  forget_refusals(state, node.row.node);
   state.is_dispatch_wanted = true;
 }
 

@@ -554,6 +554,10 @@ void on_reclaim_report(State& state, NodeEntry& node, const ReclaimRecord& recor
   );
   state.send(node, ack);
   note_evacuees(state, node);
+  if (own.phase != ReclaimPhase::kReturned || own.gpus.empty()) return;
+  // That the node is open was never in doubt: what it refused for this GPU is asked for again.
+  forget_refusals(state, node.row.node);
+  state.is_dispatch_wanted = true;
 }
 
 void on_leave(State& state, NodeEntry& node, const std::string& reason) {
