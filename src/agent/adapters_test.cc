@@ -164,6 +164,17 @@ TEST(ContractFile, an_empty_list_of_gpus_lends_none_and_no_line_lends_all) {
   EXPECT_FALSE(parse_contract("lends_gpus: false\n", {}, kZoneFolder)) << "one way to say it";
 }
 
+TEST(ContractFile, it_says_what_the_owners_processes_on_a_gpu_mean) {
+  EXPECT_EQ(Contract{}.idle.owner_processes, OwnerProcesses::kEvict);
+  const auto waits = parse_contract("idle: {owner_processes: wait}\n", {}, kZoneFolder);
+  ASSERT_TRUE(waits) << waits.error().describe();
+  EXPECT_EQ(waits->idle.owner_processes, OwnerProcesses::kWait);
+  EXPECT_EQ(parse_contract(to_yaml(*waits), {}, kZoneFolder).value(), *waits);
+  const auto odd = parse_contract("idle: {owner_processes: sometimes}\n", {}, kZoneFolder);
+  ASSERT_FALSE(odd);
+  EXPECT_NE(odd.error().message.find("owner_processes"), std::string::npos) << odd.error().message;
+}
+
 TEST(ContractFile, an_amount_of_0_is_refused_for_it_would_not_lend_all) {
   for (const std::string name : {"guest_cpu_milli", "guest_cpu_each_milli", "guest_memory_mib"}) {
     const auto read = parse_contract(name + ": 0\n", {}, kZoneFolder);
