@@ -46,6 +46,9 @@ int do_contract_show(const AgentConfig& config);
 int do_contract_check(const AgentConfig& config, const std::string& file);
 int do_contract_set(const AgentConfig& config, const std::string& file);
 
+/// `gpu ok`: the owner has looked at a sick GPU, and lends it again.
+int do_gpu_ok(const AgentConfig& config, std::uint32_t gpu);
+
 /// Names every missing piece and what to do about it; 0 if none is missing.
 int do_doctor(const AgentConfig& config, bool as_json);
 

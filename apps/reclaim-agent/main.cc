@@ -132,6 +132,7 @@ struct Flags {
   std::string reason = "the owner leaves";
   std::uint32_t wait_s = 900;
   std::string file;
+  std::uint32_t gpu = 0;
 };
 
 using Action = std::function<int(const AgentConfig&)>;
@@ -160,6 +161,7 @@ class Commands {
     add_join();
     add_owner();
     add_views();
+    add_gpu();
     add_contract();
   }
 
@@ -212,6 +214,15 @@ class Commands {
       const auto for_s = parse_duration(flags_.duration);
       return for_s ? do_pause(c, *for_s) : report(for_s.error());
     });
+  }
+
+  void add_gpu() {
+    CLI::App* sub = app_.add_subcommand("gpu", "GPUs that are sick");
+    sub->require_subcommand(1);
+    CLI::App* ok = sub->add_subcommand("ok", "you have looked at it: lend it again");
+    add_number(*ok, "index", flags_.gpu, "as reclaim-agent status shows it", 0u, kGpuMax)
+        ->required();
+    add(ok, [this](const AgentConfig& c) { return do_gpu_ok(c, flags_.gpu); });
   }
 
   void add_views() {

@@ -382,6 +382,7 @@ void print_gpus(const NodeView& view) {
       if (seen.index != gpu.index) continue;
       if (is_owners_own(view.contract, seen))
         state = "busy: " + std::to_string(seen.foreign_processes) + " foreign processes";
+      if (!seen.sickness.empty()) state = "sick: " + printable(seen.sickness);
       if (seen.is_wedged) state = "wedged";
     }
     std::printf(
@@ -392,6 +393,24 @@ void print_gpus(const NodeView& view) {
         state.c_str()
     );
   }
+}
+
+int do_gpu_ok(const AgentConfig& config, std::uint32_t gpu) {
+  const auto body = ask_agent(config, "POST", "/v1/gpu-ok", std::to_string(gpu));
+  if (!body) return report(body.error());
+  const auto told = parse_json(*body);
+  if (!told) return report(told.error());
+  const std::string was = told->value("was", "");
+  const std::string is = told->value("sickness", "");
+  if (!is.empty())
+    return report(Error{
+        ErrorCode::kConflict,
+        "GPU " + std::to_string(gpu) + " is sick all the same: " + is,
+        "what has gone wrong there cannot be accepted"});
+  std::printf(
+      "GPU %u is lent again, as the contract says%s\n", gpu, was.empty() ? " (it was well)" : ""
+  );
+  return 0;
 }
 
 int do_status(const AgentConfig& config, bool explains, bool as_json) {

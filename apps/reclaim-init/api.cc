@@ -158,19 +158,35 @@ bool Api::begin() {
   return listener_ >= 0;
 }
 
-bool Api::begin_metadata(int port) {
+namespace {
+
+int listen_at_port(in_addr_t host, int port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr.s_addr = htonl(host);
   const auto* const name = reinterpret_cast<const sockaddr*>(&address);
-  metadata_ = listen_at(name, sizeof address, SOCK_STREAM, kPlaces);
+  return listen_at(name, sizeof address, SOCK_STREAM, Api::kPlaces);
+}
+
+}  // namespace
+
+bool Api::begin_metadata(int port) {
+  metadata_ = listen_at_port(INADDR_LOOPBACK, port);
   return metadata_ >= 0;
+}
+
+bool Api::begin_link_local() {
+  constexpr in_addr_t kLinkLocal = 0xa9fea9fe;  // 169.254.169.254
+  constexpr int kHttpPort = 80;
+  link_local_ = listen_at_port(kLinkLocal, kHttpPort);
+  return link_local_ >= 0;
 }
 
 void Api::fill(pollfd* out) const {
   out[0] = {listener_, POLLIN, 0};
   out[1] = {metadata_, POLLIN, 0};
+  out[2] = {link_local_, POLLIN, 0};
   for (int i = 0; i < kPlaces; ++i) out[kListeners + i] = {connections_[i].fd, POLLIN, 0};
 }
 
@@ -180,6 +196,7 @@ void Api::step(const pollfd* ready, std::int64_t now, bool is_time_to_look, Word
     serve(connections_[i], ready[kListeners + i].revents != 0, now, word);
   if (ready[0].revents != 0) accept_some(listener_, now);
   if (ready[1].revents != 0) accept_some(metadata_, now);
+  if (ready[2].revents != 0) accept_some(link_local_, now);
   if (!is_time_to_look) return;
   bool is_told = false;
   for (Connection& one : connections_) {
@@ -214,7 +231,7 @@ void Api::accept_some(int listener, std::int64_t now) {
     }
     place->fd = fd;
     place->phase = Phase::kReading;
-    place->is_metadata = listener == metadata_;
+    place->is_metadata = listener != listener_;
     place->until = now + kRequestMs;
     place->used = 0;
     if (busy >= kConnections)

@@ -16,7 +16,8 @@ namespace rn::init {
 ///   POST /v1/saved               takes the word away, so that the guest can be told again
 ///
 /// And code for spot instances finds the answers to its own questions (metadata.h) at a port of
-/// 127.0.0.1, if the guest's variable kMetadataVariable names one.
+/// 127.0.0.1, if the guest's variable kMetadataVariable names one, and where code has them written
+/// into it, at port 80 of 169.254.169.254, if the guest's loopback has that address.
 ///
 /// Each connection has one request of at most 4 KiB, which must come within five seconds, and one
 /// answer. A ninth connection is refused. Nothing here waits, allocates or has an end by the
@@ -26,14 +27,17 @@ class Api {
   static constexpr int kConnections = 8;
   /// And as many that have their answer and are to take it.
   static constexpr int kPlaces = 2 * kConnections;
-  static constexpr int kListeners = 2;
+  static constexpr int kListeners = 3;
   static constexpr int kPolled = kListeners + kPlaces;
 
   /// False with errno where there can be no socket.
   bool begin();
   bool begin_metadata(int port);
+  bool begin_link_local();
 
-  bool is_open() const { return listener_ >= 0 || metadata_ >= 0; }
+  bool has_socket() const { return listener_ >= 0; }
+
+  bool is_open() const { return listener_ >= 0 || metadata_ >= 0 || link_local_ >= 0; }
 
   /// It heard of its notice by the metadata: if it ends now, it is because of that.
   bool has_told_to_leave() const { return has_told_to_leave_; }
@@ -76,6 +80,7 @@ class Api {
 
   int listener_ = -1;
   int metadata_ = -1;
+  int link_local_ = -1;
   bool has_told_to_leave_ = false;
   Connection connections_[kPlaces];
 };

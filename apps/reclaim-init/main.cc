@@ -113,14 +113,19 @@ struct Telling {
   Api api;
   Leaving leaving;
 
-  bool is_on() const { return hook.is_set() || api.is_open() || leaving.is_on(); }
+  /// Something is to be looked for in the guest's folder.
+  bool is_looking() const { return hook.is_set() || api.has_socket() || leaving.is_on(); }
+
+  bool is_on() const { return is_looking() || api.is_open(); }
 
   /// How long there is nothing to do without a descriptor's word; -1 = for ever.
   int sleep_ms(std::int64_t now) const {
     if (!is_on()) return -1;
-    std::int64_t most = WordWatch::kLookMs;
+    std::int64_t most = is_looking() ? WordWatch::kLookMs : -1;
     for (const std::int64_t at : {hook.wakes_at(), api.wakes_at(), leaving.wakes_at()}) {
-      if (at >= 0 && at - now < most) most = at > now ? at - now : 0;
+      if (at < 0) continue;
+      const std::int64_t left = at > now ? at - now : 0;
+      if (most < 0 || left < most) most = left;
     }
     return static_cast<int>(most);
   }
@@ -128,7 +133,7 @@ struct Telling {
   void step(const pollfd* ready, Log& log) {
     if (!is_on()) return;
     const std::int64_t now = now_ms();
-    const bool is_time_to_look = watch.is_due(now);
+    const bool is_time_to_look = is_looking() && watch.is_due(now);
     hook.step(now, is_time_to_look, word, log);
     api.step(ready, now, is_time_to_look, word);
     leaving.step(now, is_time_to_look, log);
@@ -276,8 +281,10 @@ void begin_telling(
   const int port = metadata_port(variable(kMetadataVariable, ""));
   if (port != 0 && !telling.api.begin_metadata(port))
     log.say("it cannot ask for its instance's metadata", strerror(errno));
+  // Where the warden gave it no such address (an older one), nobody answers there, as ever.
+  if (strcmp(variable(kNoMetadataVariable, ""), "true") != 0) (void)telling.api.begin_link_local();
   if (options.has_slurm) telling.leaving.begin();
-  if (telling.is_on()) telling.watch.begin();
+  if (telling.is_looking()) telling.watch.begin();
 }
 
 /// In front of what the image has: the engine gives each container a PATH.

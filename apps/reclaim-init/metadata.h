@@ -6,6 +6,10 @@ namespace rn::init {
 /// By which AWS's own libraries are told where their instance's metadata are.
 inline constexpr const char* kMetadataVariable = "AWS_EC2_METADATA_SERVICE_ENDPOINT";
 
+/// By which they are told not to ask; "true": nobody answers at 169.254.169.254, and the guest may
+/// have the port itself.
+inline constexpr const char* kNoMetadataVariable = "AWS_EC2_METADATA_DISABLED";
+
 /// The port of "http://127.0.0.1:PORT", with a slash behind it or none; 0 for all other texts, and
 /// for ports below 1024, which a guest cannot have.
 int metadata_port(const char* url);

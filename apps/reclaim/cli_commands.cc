@@ -6,8 +6,6 @@
 #include <filesystem>
 
 #include "cli_fetch.h"
-#include "cli_follow.h"
-#include "cli_log_output.h"
 #include "cli_print.h"
 #include "cli_run.h"
 #include "cli_save_file.h"
@@ -133,30 +131,6 @@ int ps(const Client& client, const PsOptions& options) {
     if (list.jobs.empty() && !options.all)
       std::fprintf(stderr, "no unfinished jobs; 'reclaim ps -a' shows finished ones\n");
   });
-}
-
-int logs(const Client& client, const LogsOptions& options) {
-  const auto job = client.get_as<Job>(job_path(options.job));
-  if (!job) return complain(job.error());
-  if (options.follows) {
-    FollowOptions follow;
-    follow.job = job->id;
-    follow.attempt = options.attempt;
-    const auto followed = follow_job(client, follow);
-    if (!followed) return complain(followed.error());
-    if (!followed->output) return end_of_output(followed->output.error());
-    return followed->was_interrupted ? kInterruptedStatus : 0;
-  }
-  std::string query;
-  if (options.attempt != 0) query = "?attempt=" + std::to_string(options.attempt);
-  LogOutput output;
-  io::HttpCall call = client.call("GET", job_path(job->id.str(), "/logs" + query));
-  call.timeout = seconds(600);
-  call.on_data = [&](BlobView bytes) { return output.write(bytes); };
-  const auto reply = io::succeed(io::perform_blocking(call));
-  const Status finished = output.finish();
-  if (!finished) return end_of_output(finished.error());
-  return reply ? 0 : complain(with_next_step(reply.error(), client.login().url));
 }
 
 int why(const Client& client, const std::string& job, bool is_json) {

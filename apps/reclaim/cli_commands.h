@@ -29,13 +29,6 @@ struct PsOptions {
 
 int ps(const Client& client, const PsOptions& options);
 
-struct LogsOptions {
-  std::string job;
-  bool follows = false;
-  std::uint32_t attempt = 0;
-};
-
-int logs(const Client& client, const LogsOptions& options);
 int why(const Client& client, const std::string& job, bool is_json);
 
 struct StopOptions {
@@ -53,6 +46,8 @@ std::string guests_of(const api::NodeInfo& node);
 /// What copies from the node may send, as far as its owner bounds it, and what its agent warns of:
 /// indented lines, each with its end; empty = nothing is said.
 std::string words_of_facts(const NodeFacts& facts);
+/// A line for each GPU that is sick.
+std::string words_of_gpus(const NodeTelemetry& telemetry);
 /// By id; or by hostname, if only one node that is not revoked has it. kNotFound, kConflict.
 Result<api::NodeInfo> find_node(const api::NodeList& list, const std::string& name);
 /// How likely the node's owner takes it back soon, and from what that is known. By id or hostname.

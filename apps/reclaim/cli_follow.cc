@@ -24,7 +24,9 @@ constexpr int kMaxMisses = 600;  ///< five minutes without the coordinator
 class Follower {
  public:
   Follower(const Client& client, const FollowOptions& options)
-      : client_(client), options_(options), calls_(loop_, 8) {}
+      : client_(client), options_(options), calls_(loop_, 8) {
+    offsets_[options_.from_attempt] = options_.from_offset;
+  }
 
   Result<Followed> run() {
     const Status signals = loop_.on_signal({SIGINT}, [this](int) {
@@ -101,8 +103,7 @@ class Follower {
       for (const Attempt& attempt : list->attempts) {
         const std::uint32_t number = attempt.epoch.attempt;
         if (options_.attempt != 0 && number != options_.attempt) continue;
-        if (number < options_.since) continue;
-        if (ended_.contains(number)) continue;
+        if (ended_.contains(number) || number < options_.from_attempt) continue;
         return read_log(number, attempt.state == AttemptState::kEnded);
       }
       finish_if_over();

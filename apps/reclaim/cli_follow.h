@@ -21,10 +21,11 @@ struct Followed {
 
 struct FollowOptions {
   JobId job;
-  std::uint32_t attempt = 0;  ///< only this one; 0 = all
-  std::uint32_t since = 0;    ///< earlier ones are not shown
-  bool tells_nodes = false;   ///< where it runs, beside its state
-  bool tells_states = true;   ///< state changes on stderr
+  std::uint32_t attempt = 0;       ///< only this one; 0 = all from the newest on
+  bool tells_nodes = false;        ///< where it runs, beside its state
+  bool tells_states = true;        ///< state changes on stderr
+  std::uint32_t from_attempt = 0;  ///< none before it, and of it nothing before from_offset
+  std::uint64_t from_offset = 0;
   bool stops_at_interrupt = true;
 };
 

@@ -104,6 +104,15 @@ std::string words_of_facts(const NodeFacts& facts) {
   return text;
 }
 
+std::string words_of_gpus(const NodeTelemetry& telemetry) {
+  std::string text;
+  for (const GpuTelemetry& gpu : telemetry.gpus) {
+    if (gpu.sickness.empty()) continue;
+    text += "  GPU " + std::to_string(gpu.index) + " is sick: " + printable(gpu.sickness) + "\n";
+  }
+  return text;
+}
+
 int node_hazard(const Client& client, const std::string& name, bool is_json) {
   const auto list = client.get_as<api::NodeList>("/v1/nodes");
   if (!list) return complain(list.error());
@@ -118,6 +127,7 @@ int node_hazard(const Client& client, const std::string& name, bool is_json) {
   } else {
     std::fputs(reclaim::describe(*why).c_str(), stdout);
     std::fputs(words_of_facts(node->facts).c_str(), stdout);
+    std::fputs(words_of_gpus(node->telemetry).c_str(), stdout);
   }
   return 0;
 }

@@ -233,7 +233,7 @@ int attach(const Client& client, const std::string& job) {
         "`reclaim logs " + number + "` shows what it said"});
   FollowOptions options;
   options.job = found->id;
-  options.since = found->epoch.is_none() ? 0 : found->epoch.attempt;
+  options.from_attempt = found->epoch.is_none() ? 0 : found->epoch.attempt;
   options.tells_nodes = true;
   const auto followed = follow_job(client, options);
   if (!followed) return complain(followed.error());

@@ -77,6 +77,7 @@ TopGpu top_gpu(const api::NodeInfo& node, const Gpu& gpu, const Buckets& buckets
   for (const GpuTelemetry& live : node.telemetry.gpus) {
     if (live.index != gpu.index) continue;
     out.is_wedged = live.is_wedged;
+    out.sickness = live.sickness;
     out.is_owners = is_owners_own(node.contract, live);
     out.foreign_processes = live.foreign_processes;
     out.utilisation_percent = live.utilisation_percent;
@@ -168,6 +169,7 @@ std::string memory_words(std::uint64_t used_mib, std::uint64_t all_mib) {
 
 std::string gpu_state(const TopGpu& gpu) {
   if (gpu.is_wedged) return "wedged";
+  if (!gpu.sickness.empty()) return "sick";
   if (!gpu.is_lent) return "not lent";
   return gpu.is_owners ? "in use by its owner" : "lent";
 }

@@ -29,6 +29,7 @@ struct TopGpu {
   std::string model;
   bool is_lent = true;
   bool is_wedged = false;
+  std::string sickness;                 ///< empty: it is well
   bool is_owners = false;               ///< used by its owner, by the contract's rule
   std::uint32_t foreign_processes = 0;  ///< that are not of guests
   std::uint32_t utilisation_percent = 0;
@@ -43,6 +44,7 @@ struct TopGpu {
       model,
       is_lent,
       is_wedged,
+      sickness,
       is_owners,
       foreign_processes,
       utilisation_percent,

@@ -16,6 +16,7 @@
 #include "cli_forward.h"
 #include "cli_history.h"
 #include "cli_live.h"
+#include "cli_logs.h"
 #include "cli_notify.h"
 #include "cli_offers.h"
 #include "cli_plan.h"
@@ -36,6 +37,7 @@ using namespace rn;
 using namespace rn::cli;
 
 constexpr std::uint32_t kRowsMax = 1000;
+constexpr std::uint32_t kTailMax = 1'000'000;
 constexpr std::uint32_t kEveryMaxS = 3600;
 constexpr std::uint32_t kGpuMax = 63;
 constexpr std::uint32_t kStopDeadlineMaxS = 900;  ///< of the coordinator
@@ -279,6 +281,23 @@ void add_plan(Commands& commands, Options& o) {
   );
 }
 
+void add_logs(Commands& commands, Options& o) {
+  CLI::App* app =
+      commands.add("logs", "Print a job's log.", [&o](const Client& c) { return logs(c, o.logs); });
+  add_job(app, o.logs.job);
+  CLI::Option* const follow =
+      app->add_flag("-f,--follow", o.logs.follows, "go on until the job has ended");
+  add_number(*app, "--attempt", o.logs.attempt, "of this attempt (default: the newest)", 1u);
+  app->add_option("--since", o.logs.since, "lines that came then or later: 5m, 2026-11-26T17:30Z")
+      ->check(filled);
+  app->add_option("--until", o.logs.until, "lines that came until then")
+      ->check(filled)
+      ->excludes(follow);
+  add_number(*app, "--tail", o.logs.tail, "the last so many lines", 1u, kTailMax);
+  app->add_flag("-t,--timestamps", o.logs.is_stamped, "when it came, to a second, before each line")
+      ->excludes(follow);
+}
+
 void add_job_commands(Commands& commands, Options& o) {
   CLI::App* app = commands.add("ps", "List jobs.", [&o](const Client& c) { return ps(c, o.ps); });
   app->add_flag("-a,--all", o.ps.all, "finished ones too");
@@ -302,11 +321,7 @@ void add_job_commands(Commands& commands, Options& o) {
   add_job(app, o.job);
   add_json(app, o.is_json);
 
-  app =
-      commands.add("logs", "Print a job's log.", [&o](const Client& c) { return logs(c, o.logs); });
-  add_job(app, o.logs.job);
-  app->add_flag("-f,--follow", o.logs.follows, "go on until the job has ended");
-  add_number(*app, "--attempt", o.logs.attempt, "of this attempt (default: the newest)", 1u);
+  add_logs(commands, o);
 
   app = commands.add(
       "why",
@@ -589,7 +604,8 @@ void add_notify_commands(CLI::App& app, Commands& commands, Options& o) {
          "--on",
          n.on,
          "finished,failed,cancelled,moved,waiting,restarted,expiring; owners also "
-         "reclaimed,returned,wedged,refused,lost (default: finished,failed,moved,waiting,expiring)"
+         "reclaimed,returned,wedged,refused,lost,lent,wanted,sick (default: "
+         "finished,failed,moved,waiting,expiring)"
   )
       ->delimiter(',')
       ->check(filled);

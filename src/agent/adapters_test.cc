@@ -164,6 +164,17 @@ TEST(ContractFile, an_empty_list_of_gpus_lends_none_and_no_line_lends_all) {
   EXPECT_FALSE(parse_contract("lends_gpus: false\n", {}, kZoneFolder)) << "one way to say it";
 }
 
+TEST(ContractFile, it_says_what_the_owners_processes_on_a_gpu_mean) {
+  EXPECT_EQ(Contract{}.idle.owner_processes, OwnerProcesses::kEvict);
+  const auto waits = parse_contract("idle: {owner_processes: wait}\n", {}, kZoneFolder);
+  ASSERT_TRUE(waits) << waits.error().describe();
+  EXPECT_EQ(waits->idle.owner_processes, OwnerProcesses::kWait);
+  EXPECT_EQ(parse_contract(to_yaml(*waits), {}, kZoneFolder).value(), *waits);
+  const auto odd = parse_contract("idle: {owner_processes: sometimes}\n", {}, kZoneFolder);
+  ASSERT_FALSE(odd);
+  EXPECT_NE(odd.error().message.find("owner_processes"), std::string::npos) << odd.error().message;
+}
+
 TEST(ContractFile, an_amount_of_0_is_refused_for_it_would_not_lend_all) {
   for (const std::string name : {"guest_cpu_milli", "guest_cpu_each_milli", "guest_memory_mib"}) {
     const auto read = parse_contract(name + ": 0\n", {}, kZoneFolder);
@@ -586,6 +597,34 @@ TEST_F(Nvml, a_gpu_that_fell_off_the_bus_is_wedged) {
   record("gone GPU-aaa 8 6 24576 2048 37 61 215000\n");
 
   EXPECT_TRUE((*nvml)->sample([](pid_t) { return false; })[0].is_wedged);
+}
+
+TEST_F(Nvml, what_tells_of_a_gpus_health_is_read) {
+  record(
+      "H100 GPU-aaa 9 0 81559 0 0 39 125909\n"
+      "H100 GPU-bbb 9 0 81559 0 0 39 125909 ecc:2 remap_failed remap_pending hot xid:31 xid:79\n"
+      "A100 GPU-ccc 8 0 81559 0 0 39 125909 page_pending\n"
+  );
+  auto nvml = NvmlSampler::open(places::kAgentFakeNvml);
+  ASSERT_TRUE(nvml) << nvml.error().describe();
+
+  const auto signs = (*nvml)->signs();
+
+  ASSERT_EQ(signs.size(), 3U);
+  GpuHealth well;
+  EXPECT_FALSE(note_signs(well, signs[0]));
+  EXPECT_EQ(sickness_of(well, signs[0], false), "");
+  EXPECT_FALSE(signs[0].is_slowed_by_heat) << "by its power alone";
+  EXPECT_EQ(signs[1].index, 1U);
+  EXPECT_EQ(signs[1].uncorrected, 2U);
+  EXPECT_TRUE(signs[1].is_remap_failed);
+  EXPECT_TRUE(signs[1].needs_reset);
+  EXPECT_TRUE(signs[1].is_slowed_by_heat);
+  EXPECT_EQ(signs[1].xids, (std::vector<std::uint32_t>{31, 79}));
+  EXPECT_TRUE(signs[2].needs_reset);
+  EXPECT_TRUE((*nvml)->signs()[1].xids.empty()) << "each number is told once";
+  record("gone GPU-aaa 9 0 81559 0 0 39 125909\n");
+  EXPECT_TRUE((*nvml)->signs()[0].is_lost);
 }
 
 TEST_F(Nvml, no_driver_and_a_driver_that_refuses_are_two_things) {

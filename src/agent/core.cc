@@ -242,6 +242,7 @@ void Core::State::drive() {
     refresh_conditions();
     const std::string before = taken_because();
     step_lending();
+    step_gpus();
     if (taken_because() != before) refresh_conditions();  // the next probe is refused already
     // Recover first, then serve: nothing is driven before the warden's state was seen once.
     if (was_reconciled_) {
@@ -488,6 +489,8 @@ void Core::State::on(const TelemetrySampled& e) {
   for (auto& [name, a] : attempts_) {
     if (has_guest(a.row.phase)) note_memory(a, e);
   }
+  note_gpus();
+  note_health(e.signs);
 }
 
 void Core::State::on(const ContractChanged& e) {

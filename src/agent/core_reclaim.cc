@@ -32,8 +32,8 @@ void Core::State::on_reclaims(const std::vector<ReclaimRecord>& records) {
     record.node = config_.node;
     const auto known = reclaims_.find(record.id);
     const bool is_over = record.phase == ReclaimPhase::kReturned;  // whose it was is told no more
-    const bool is_own = is_over ? known != reclaims_.end() && known->second.is_own
-                                : record.id == warden_.announced.reclaim;
+    const bool is_own =
+        is_over ? known != reclaims_.end() && known->second.is_own : is_announced(record.id);
     if (known != reclaims_.end() && known->second.record == record &&
         known->second.is_own == is_own)
       continue;
@@ -175,7 +175,8 @@ void Core::State::refresh_conditions() {
   bool is_taken_now = false;
   for (const auto& [id, row] : reclaims_) {
     const ReclaimRecord& record = row.record;
-    if (row.is_own) continue;
+    // One GPU that the contract takes is taken; that it is lent again closes nothing.
+    if (row.is_own && (record.gpus.empty() || record.phase == ReclaimPhase::kReturned)) continue;
     if (record.phase == ReclaimPhase::kReturned) {
       if (record.boot_id == config_.boot_id)
         returned_ns = std::max(returned_ns, record.returned_ns);

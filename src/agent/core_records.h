@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/gpu_health.h"
 #include "arbiter/arbiter.h"
 #include "model/checkpoint.h"
 #include "model/job.h"
@@ -155,8 +156,9 @@ struct NodeRow {
   std::uint32_t highest_generation = 0;
   bool is_leaving = false;
   std::string leave_reason;
+  std::vector<GpuHealth> health;  ///< of GPUs that have been seen
 
-  RN_FIELDS(NodeRow, highest_generation, is_leaving, leave_reason)
+  RN_FIELDS(NodeRow, highest_generation, is_leaving, leave_reason, health)
 };
 
 /// Keys: "commit/JOB/EPOCH", "attempt/JOB/EPOCH", "epoch/JOB", "reclaim/ID", "node".

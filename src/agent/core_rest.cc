@@ -17,6 +17,7 @@ bool Core::State::has_work_to_do() const {
 /// None waits for an answer or for its time.
 bool Core::State::are_reclaims_told(Now now) const {
   if (warden_.announced.deadline_ns != 0 || announcement_.deadline_ns != 0) return false;
+  if (!warden_.announced_gpus.empty()) return false;
   return std::all_of(reclaims_.begin(), reclaims_.end(), [&](const auto& entry) {
     const ReclaimRow& row = entry.second;
     const ReclaimRecord& record = row.record;

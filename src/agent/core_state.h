@@ -71,6 +71,19 @@ struct PutOff {
   bool is_saved = false;  ///< with what may be its last save in time
 };
 
+/// Of one GPU: whether its owner computes on it or it is sick, and what the warden was told of it.
+struct GpuWatch {
+  std::optional<Instant> used_since;
+  std::optional<Instant> free_since;
+  GpuSigns signs;  ///< the newest
+  std::optional<Instant> hot_since;
+  std::optional<Instant> cool_since;
+  bool is_hot = false;
+  std::string sickness;  ///< empty: it is well
+  warden_wire::AnnounceGpu told;
+  std::optional<Instant> told_at;  ///< none: nothing is under way
+};
+
 struct LogState {
   std::uint64_t acked = 0;                 ///< everything below is durable at the coordinator
   std::uint64_t spooled = 0;               ///< length of the spool, as last seen
@@ -300,6 +313,7 @@ class Core::State {
   void on(const GenerationDetected& e);
   void on(const SaveTrouble& e);
   void on(const TelemetrySampled& e);
+  void on(const GpuAccepted& e);
   void on(const TransfersMeasured& e);
   void on(const ContractChanged& e);
   void on(const FactsChanged& e);
@@ -625,6 +639,22 @@ class Core::State {
   std::uint32_t closes_in_s();
   std::string taken_because() const;
 
+  // core_gpus.cc: single GPUs that go back by themselves
+  GpuWatch& watch_of(std::uint32_t gpu);
+  void note_gpus();
+  GpuHealth& health_of(std::uint32_t gpu);
+  void note_health(const std::vector<GpuSigns>& signs);
+  void note_heat(GpuWatch& watch);
+  void judge_health(std::uint32_t gpu, GpuWatch& watch);
+  void show_health();
+  std::string gpu_leaves_because(std::uint32_t gpu, const GpuWatch& watch) const;
+  bool is_gpu_free_again(std::uint32_t gpu, const GpuWatch& watch) const;
+  bool has_guest_on(std::uint32_t gpu) const;
+  void announce_gpu(GpuWatch& watch, const warden_wire::AnnounceGpu& wanted);
+  bool is_gpu_settled(const ReclaimId& id) const;
+  void step_gpus();
+  bool is_announced(const ReclaimId& id) const;
+
   CoreConfig config_;
   Rng& rng_;
   Now now_{};
@@ -707,6 +737,7 @@ class Core::State {
   warden_wire::Announce announcement_;  ///< as the warden shall hold it; deadline 0 = none
   std::optional<warden_wire::Announce> announce_sent_;
   Instant announce_sent_at_{};
+  std::map<std::uint32_t, GpuWatch> gpu_watches_;
   std::optional<Calendar> calendar_;
   std::optional<JournalWait> wait_;
   bool is_left_ = false;

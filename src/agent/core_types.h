@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "agent/gpu_health.h"
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/ids.h"
@@ -260,6 +261,12 @@ struct TelemetrySampled {
       0;  ///< since the owner's last input or login; only read if the idle rule is on
   std::int32_t utc_offset_s = 0;
   std::map<std::string, std::uint64_t> guest_memory_mib;  ///< HostSampler::guest_memory_mib
+  std::vector<GpuSigns> signs;  ///< of GPUs that NVML knows
+};
+
+/// The owner has looked at a sick GPU, and lends it again.
+struct GpuAccepted {
+  std::uint32_t gpu = 0;
 };
 
 /// How far one copy is.
@@ -354,6 +361,7 @@ using Event = std::variant<
     GenerationDetected,
     SaveTrouble,
     TelemetrySampled,
+    GpuAccepted,
     TransfersMeasured,
     ContractChanged,
     FactsChanged,

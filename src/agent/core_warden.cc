@@ -46,6 +46,7 @@ void Core::State::on(const WardenDisconnected&) {
   strangers_.clear();
   evacuated_sent_at_.clear();
   announce_sent_.reset();
+  for (auto& [gpu, watch] : gpu_watches_) watch.told_at.reset();
   forget_claims();
   doubt_orders("its warden went away before it had answered", nanoseconds(0));
 }

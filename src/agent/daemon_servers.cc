@@ -9,8 +9,10 @@
 #include "agent/daemon_state.h"
 #include "agent/image_pieces.h"
 #include "agent/kill_client.h"
+#include "agent/owner_words.h"
 #include "agent/peers.h"
 #include "base/log.h"
+#include "base/whole_number.h"
 #include "checkpoint/transfer.h"
 #include "io/http_error.h"
 #include "io/metrics_page.h"
@@ -175,12 +177,39 @@ void Daemon::State::on_request(
           ErrorCode::kExhausted, "the disk is full: it cannot be written down", kRoomHelp});
     feed(OwnerLeaves{request.body.empty() ? "the owner leaves" : request.body});
     responder.send(io::json_response(202, "{}"));
+  } else if (is_local && request.method == "POST" && request.path == "/v1/gpu-ok") {
+    accept_gpu(request, responder);
   } else {
     responder.send_error(Error{
         ErrorCode::kNotFound,
         "no such path: " + request.method + " " + request.path,
         "GET /v1/node, /v1/attempts, /metrics, /healthz; POST /v1/emergency"});
   }
+}
+
+/// The body is the index. What is said is how it was and how it is now.
+void Daemon::State::accept_gpu(const io::HttpRequest& request, const io::Responder& responder) {
+  const auto gpu = whole_number<std::uint32_t>(request.body);
+  const NodeView before = core->view(loop.now());
+  const auto sickness_in = [&gpu](const NodeView& view) {
+    for (const GpuTelemetry& seen : view.telemetry.gpus) {
+      if (seen.index == *gpu) return seen.sickness;
+    }
+    return std::string();
+  };
+  if (!gpu)
+    return responder.send_error(Error{
+        ErrorCode::kInvalid, "'" + request.body + "' is no number of a GPU", "reclaim-agent status"}
+    );
+  const auto missing = gpus_not_there({*gpu}, before, [](std::uint32_t) { return false; });
+  if (!missing.empty()) return responder.send_error(no_such_gpus(missing, before));
+  if (before.journal_waits_s >= 0)
+    return responder.send_error(Error{
+        ErrorCode::kExhausted, "the disk is full: it cannot be written down", kRoomHelp});
+  feed(GpuAccepted{*gpu});
+  const nlohmann::json told = {
+      {"was", sickness_in(before)}, {"sickness", sickness_in(core->view(loop.now()))}};
+  responder.send(io::json_response(200, told.dump()));
 }
 
 void Daemon::State::put_contract(const io::HttpRequest& request, const io::Responder& responder) {
@@ -284,6 +313,11 @@ void render_gpus(io::MetricsPage& page, const std::vector<GpuTelemetry>& gpus) {
       "reclaimnet_agent_gpu_wedged",
       "1 while the GPU could not be cleared.",
       [](const GpuTelemetry& g) { return g.is_wedged ? 1.0 : 0.0; }
+  );
+  each(
+      "reclaimnet_agent_gpu_sick",
+      "1 while the GPU is sick, and nothing runs on it.",
+      [](const GpuTelemetry& g) { return g.sickness.empty() ? 0.0 : 1.0; }
   );
 }
 

@@ -94,6 +94,7 @@ class Daemon::State {
   void serve_peer(io::FramedConnection& connection);
   void on_request(io::HttpRequest request, const io::Responder& responder, bool is_local);
   void put_contract(const io::HttpRequest& request, const io::Responder& responder);
+  void accept_gpu(const io::HttpRequest& request, const io::Responder& responder);
   void emergency(const io::HttpRequest& request, const io::Responder& responder, bool is_local);
   void tell_emergency(const std::string& answer, const io::Responder& responder, int tries);
   std::string metrics() const;

@@ -63,6 +63,7 @@ TelemetrySampled Daemon::State::sample(HostSampler& host, const NvmlSampler* gpu
     out.telemetry.gpus = gpus->sample([this](pid_t pid) {
       return is_in_group(config.root, pid, config.guest_group);
     });
+    out.signs = gpus->signs();
   }
   return out;
 }

@@ -3,8 +3,9 @@
  * A library with NVML's interface that replays a recording: the text file named by RN_FAKE_NVML, one device a
  * line: name uuid major minor total_mib used_mib util temp_c power_mw {pid:mib ...} [reserved:mib] [older]. What is
  * reserved is the driver's own, which the first version of the memory query counts as used; "older" has no other
- * version. A name of "gone" answers every query with NVML_ERROR_GPU_IS_LOST (15). Read anew at each query, so that a
- * test may change it.
+ * version. A name of "gone" answers every query with NVML_ERROR_GPU_IS_LOST (15). [ecc:errors] are those that were not
+ * corrected, [remap_failed], [remap_pending], [page_pending] what became of its memory, [hot] slows it down, and each
+ * [xid:number] is told once. Read anew at each query, so that a test may change it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,9 @@ struct device {
 	char name[64], uuid[64];
 	int major, minor;
 	unsigned long long total, used, reserved;
-	int is_older;
+	int is_older, has_remap_failed, is_remap_pending, is_page_pending, is_hot;
+	unsigned long long ecc;
+	unsigned xids, xid[PROCESSES];
 	unsigned util, temp, power;
 	unsigned processes;
 	unsigned pids[PROCESSES];
@@ -51,6 +54,13 @@ static int load(void)
 				d->processes++;
 			sscanf(rest, "reserved:%llu", &d->reserved);
 			d->is_older |= strcmp(rest, "older") == 0;
+			d->has_remap_failed |= strcmp(rest, "remap_failed") == 0;
+			d->is_remap_pending |= strcmp(rest, "remap_pending") == 0;
+			d->is_page_pending |= strcmp(rest, "page_pending") == 0;
+			d->is_hot |= strcmp(rest, "hot") == 0;
+			sscanf(rest, "ecc:%llu", &d->ecc);
+			if (d->xids < PROCESSES && sscanf(rest, "xid:%u", &d->xid[d->xids]) == 1)
+				d->xids++;
 			rest = strtok(NULL, " \n");
 		}
 		count++;
@@ -182,4 +192,93 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *h, unsigned *n, struct info *i
 	}
 	*n = i;
 	return 0;
+}
+
+int nvmlDeviceGetTotalEccErrors(void *h, int type, int counter, unsigned long long *errors)
+{
+	struct device *d = get(h);
+	if (!d)
+		return LOST;
+	*errors = type == 1 && counter == 0 ? d->ecc : 0; /* uncorrected, volatile */
+	return 0;
+}
+
+int nvmlDeviceGetRemappedRows(void *h, unsigned *corrected, unsigned *uncorrected, unsigned *is_pending,
+			      unsigned *has_failed)
+{
+	struct device *d = get(h);
+	if (!d)
+		return LOST;
+	*corrected = *uncorrected = 0;
+	*is_pending = (unsigned)d->is_remap_pending;
+	*has_failed = (unsigned)d->has_remap_failed;
+	return 0;
+}
+
+int nvmlDeviceGetRetiredPagesPendingStatus(void *h, int *is_pending)
+{
+	struct device *d = get(h);
+	if (!d)
+		return LOST;
+	*is_pending = d->is_page_pending;
+	return 0;
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *h, unsigned long long *reasons)
+{
+	struct device *d = get(h);
+	if (!d)
+		return LOST;
+	*reasons = 0x4 | (d->is_hot ? 0x40 : 0); /* a cap of its power, which is no sickness */
+	return 0;
+}
+
+struct event {
+	void *device;
+	unsigned long long type, data;
+	unsigned gpu_instance, compute_instance;
+};
+
+static int events;
+static unsigned told[DEVICES];
+static int is_watched[DEVICES];
+
+int nvmlEventSetCreate(void **set)
+{
+	*set = &events;
+	return 0;
+}
+
+int nvmlEventSetFree(void *set)
+{
+	memset(told, 0, sizeof told);
+	memset(is_watched, 0, sizeof is_watched);
+	return set == &events ? 0 : 2;
+}
+
+int nvmlDeviceRegisterEvents(void *h, unsigned long long types, void *set)
+{
+	if (set != &events || types != 8)
+		return 2; /* NVML_ERROR_INVALID_ARGUMENT */
+	is_watched[(struct device *)h - devices] = 1;
+	return 0;
+}
+
+int nvmlEventSetWait_v2(void *set, struct event *event, unsigned timeout_ms)
+{
+	unsigned i;
+
+	if (set != &events || timeout_ms != 0 || load() != 0)
+		return 2;
+	for (i = 0; i < count; i++) {
+		if (told[i] > devices[i].xids)
+			told[i] = devices[i].xids;
+		if (!is_watched[i] || told[i] == devices[i].xids)
+			continue;
+		event->device = &devices[i];
+		event->type = 8;
+		event->data = devices[i].xid[told[i]++];
+		return 0;
+	}
+	return 10; /* NVML_ERROR_TIMEOUT */
 }

@@ -19,6 +19,12 @@ namespace {
 using NvmlDevice = void*;
 constexpr int kSuccess = 0;
 constexpr int kInsufficientSize = 7;
+constexpr int kGpuIsLost = 15;
+constexpr int kUncorrectedErrors = 1;                      // nvmlMemoryErrorType_t
+constexpr int kSinceDriverStart = 0;                       // nvmlEccCounterType_t
+constexpr unsigned long long kXidEvents = 8;               // nvmlEventTypeXidCriticalError
+constexpr unsigned long long kSlowedByHeat = 0x20 | 0x40;  // by software, by hardware
+constexpr int kXidsAtALook = 64;
 constexpr std::size_t kProcessesMax = 256;
 constexpr std::uint64_t kNotAvailable = ~std::uint64_t{0};
 
@@ -53,6 +59,16 @@ struct NvmlProcessInfo {  // of the _v2 and _v3 calls
 
 static_assert(sizeof(NvmlProcessInfo) == 24);
 
+struct NvmlEvent {  // nvmlEventData_t
+  NvmlDevice device;
+  unsigned long long type;
+  unsigned long long data;
+  unsigned gpu_instance;
+  unsigned compute_instance;
+};
+
+static_assert(sizeof(NvmlEvent) == 32);
+
 std::uint64_t mib(unsigned long long bytes) {
   return bytes >> 20;
 }
@@ -83,8 +99,18 @@ struct NvmlSampler::State {
   int (*power)(NvmlDevice, unsigned*) = nullptr;
   int (*compute)(NvmlDevice, unsigned*, NvmlProcessInfo*) = nullptr;
   int (*graphics)(NvmlDevice, unsigned*, NvmlProcessInfo*) = nullptr;
+  int (*ecc)(NvmlDevice, int, int, unsigned long long*) = nullptr;
+  int (*remapped)(NvmlDevice, unsigned*, unsigned*, unsigned*, unsigned*) = nullptr;
+  int (*pages_pending)(NvmlDevice, int*) = nullptr;
+  int (*slowed)(NvmlDevice, unsigned long long*) = nullptr;
+  int (*make_events)(void**) = nullptr;
+  int (*free_events)(void*) = nullptr;
+  int (*watch_events)(NvmlDevice, unsigned long long, void*) = nullptr;
+  int (*next_event)(void*, NvmlEvent*, unsigned) = nullptr;
+  void* events = nullptr;  ///< none: the driver tells no numbers of errors
 
   ~State() {
+    if (events != nullptr) free_events(events);
     if (shutdown != nullptr && !devices.empty()) shutdown();
     if (library != nullptr) dlclose(library);
   }
@@ -106,6 +132,17 @@ struct NvmlSampler::State {
     find(utilisation, {"nvmlDeviceGetUtilizationRates"});
     find(temperature, {"nvmlDeviceGetTemperature"});
     find(power, {"nvmlDeviceGetPowerUsage"});
+    find(ecc, {"nvmlDeviceGetTotalEccErrors"});
+    find(remapped, {"nvmlDeviceGetRemappedRows"});
+    find(pages_pending, {"nvmlDeviceGetRetiredPagesPendingStatus"});
+    find(
+        slowed,
+        {"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"}
+    );
+    find(make_events, {"nvmlEventSetCreate"});
+    find(free_events, {"nvmlEventSetFree"});
+    find(watch_events, {"nvmlDeviceRegisterEvents"});
+    find(next_event, {"nvmlEventSetWait_v2"});
     find(
         graphics,
         {"nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2"}
@@ -135,6 +172,55 @@ struct NvmlSampler::State {
     if (memory(device, &both) != kSuccess) return false;
     out = {mib(both.total), 0, mib(both.used)};
     return true;
+  }
+
+  void begin_events() {
+    if (make_events == nullptr || free_events == nullptr || watch_events == nullptr ||
+        next_event == nullptr || make_events(&events) != kSuccess) {
+      events = nullptr;
+      return;
+    }
+    for (NvmlDevice device : devices) {
+      if (device != nullptr) (void)watch_events(device, kXidEvents, events);
+    }
+  }
+
+  /// Those since the last call.
+  std::map<NvmlDevice, std::vector<std::uint32_t>> new_xids() const {
+    std::map<NvmlDevice, std::vector<std::uint32_t>> xids;
+    NvmlEvent event{};
+    for (int i = 0; events != nullptr && i < kXidsAtALook; ++i) {
+      if (next_event(events, &event, 0) != kSuccess) break;
+      if (event.type == kXidEvents)
+        xids[event.device].push_back(static_cast<std::uint32_t>(event.data));
+    }
+    return xids;
+  }
+
+  /// All of it without the numbers of errors.
+  GpuSigns signs_of(NvmlDevice device) const {
+    GpuSigns signs;
+    NvmlMemory both{};
+    signs.is_lost = memory(device, &both) == kGpuIsLost;
+    if (signs.is_lost) return signs;
+    unsigned long long number = 0;
+    if (ecc != nullptr && ecc(device, kUncorrectedErrors, kSinceDriverStart, &number) == kSuccess)
+      signs.uncorrected = number;
+    unsigned corrected = 0;
+    unsigned uncorrected = 0;
+    unsigned is_pending = 0;
+    unsigned has_failed = 0;
+    if (remapped != nullptr &&
+        remapped(device, &corrected, &uncorrected, &is_pending, &has_failed) == kSuccess) {
+      signs.is_remap_failed = has_failed != 0;
+      signs.needs_reset = is_pending != 0;
+    }
+    int pages = 0;
+    if (pages_pending != nullptr && pages_pending(device, &pages) == kSuccess && pages != 0)
+      signs.needs_reset = true;
+    if (slowed != nullptr && slowed(device, &number) == kSuccess)
+      signs.is_slowed_by_heat = (number & kSlowedByHeat) != 0;
+    return signs;
   }
 
   /// pid → bytes; a process with both a compute and a graphics context counts once. False if the
@@ -199,6 +285,7 @@ Result<std::unique_ptr<NvmlSampler>> NvmlSampler::open(const std::string& librar
     if (state->by_index(i, &device) != kSuccess) device = nullptr;
     state->devices.push_back(device);
   }
+  state->begin_events();
   return std::make_unique<NvmlSampler>(std::move(state));
 }
 
@@ -257,6 +344,20 @@ std::vector<GpuTelemetry> NvmlSampler::sample(const std::function<bool(pid_t)>& 
       gpu.foreign_vram_mib = mib(foreign_bytes);
     }
     out.push_back(gpu);
+  }
+  return out;
+}
+
+std::vector<GpuSigns> NvmlSampler::signs() const {
+  const auto xids = state_->new_xids();
+  std::vector<GpuSigns> out;
+  for (std::size_t i = 0; i < state_->devices.size(); ++i) {
+    NvmlDevice const device = state_->devices[i];
+    GpuSigns one;
+    if (device != nullptr) one = state_->signs_of(device);
+    one.index = static_cast<std::uint32_t>(i);
+    if (const auto told = xids.find(device); told != xids.end()) one.xids = told->second;
+    out.push_back(std::move(one));
   }
   return out;
 }

@@ -9,6 +9,7 @@
 
 #include <sys/types.h>
 
+#include "agent/gpu_health.h"
 #include "base/error.h"
 #include "model/node.h"
 
@@ -34,6 +35,10 @@ class NvmlSampler {
   /// `is_guest` tells guests' processes from foreign ones. A value that the device does not offer
   /// is 0; a device that does not answer at all (fallen off the bus) is wedged.
   std::vector<GpuTelemetry> sample(const std::function<bool(pid_t)>& is_guest) const;
+
+  /// What tells of the devices' health; what one does not offer is as if it were well. Numbers of
+  /// errors (Xid) are told once.
+  std::vector<GpuSigns> signs() const;
 
   struct State;
   explicit NvmlSampler(std::unique_ptr<State> state);

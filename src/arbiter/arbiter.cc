@@ -151,7 +151,8 @@ bool Arbiter::is_gpu_usable(const Gpu& gpu) const {
       conditions_.gpus.begin(),
       conditions_.gpus.end(),
       [&](const GpuTelemetry& seen) {
-        return seen.index == gpu.index && (seen.is_wedged || is_owners_own(contract_, seen));
+        return seen.index == gpu.index &&
+               (seen.is_wedged || !seen.sickness.empty() || is_owners_own(contract_, seen));
       }
   );
 }
@@ -160,6 +161,7 @@ std::string Arbiter::why_gpus(const Resources& wanted, std::size_t free) const {
   std::string out = "needs " + text(wanted.gpus) + " GPUs, " + text(free) + " free";
   for (const GpuTelemetry& seen : conditions_.gpus) {
     if (seen.is_wedged) out += "; GPU " + text(seen.index) + " is wedged";
+    if (!seen.sickness.empty()) out += "; GPU " + text(seen.index) + " is sick: " + seen.sickness;
     if (is_owners_own(contract_, seen))
       out += "; GPU " + text(seen.index) + " is used by " + text(seen.foreign_processes) +
              " foreign processes";

@@ -44,7 +44,7 @@ struct Conditions {
   std::string unable_because;
   Instant closed_until{};  ///< min_free_s after the last reclaim
   std::uint64_t disk_free_mib = 0;
-  std::vector<GpuTelemetry> gpus;  ///< wedged, foreign processes
+  std::vector<GpuTelemetry> gpus;  ///< wedged, sick, foreign processes
 };
 
 struct Refusal {

@@ -216,6 +216,20 @@ TEST_F(ArbiterTest, a_gpu_with_foreign_processes_or_a_wedged_one_is_busy) {
   EXPECT_THAT(arbiter.probe(probe, now()).refusal.reason, HasSubstr("GPU 0 is used by 2 foreign"));
 }
 
+TEST_F(ArbiterTest, a_sick_gpu_is_not_lent_and_says_why) {
+  wire::Probe probe = a_probe("j1");
+  probe.resources.gpus = 2;
+  conditions.gpus = {GpuTelemetry{.index = 0, .sickness = "it has been slowed by heat"}};
+  apply();
+
+  EXPECT_THAT(
+      arbiter.probe(probe, now()).refusal.reason,
+      HasSubstr("GPU 0 is sick: it has been slowed by heat")
+  );
+  probe.resources.gpus = 1;
+  EXPECT_THAT(arbiter.probe(probe, now()).grant.gpus, ElementsAre(1u));
+}
+
 TEST_F(ArbiterTest, a_reclaimed_gpu_is_not_lent_and_a_hold_on_it_is_not_committed) {
   wire::Probe probe = a_probe("j1");
   probe.resources.gpus = 1;

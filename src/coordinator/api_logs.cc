@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <limits>
 #include <memory>
+#include <utility>
 
 #include "coordinator/api_answers.h"
 #include "coordinator/collector.h"
+#include "coordinator/log_times.h"
 
 namespace rn::coordinator {
 
@@ -37,8 +40,14 @@ Result<Attempt> pick_attempt(const std::vector<Attempt>& attempts, std::uint64_t
 /// Sends one attempt's log and, when following, what is appended until the attempt has ended.
 class LogReader : public std::enable_shared_from_this<LogReader> {
  public:
-  LogReader(ApiContext& context, Attempt attempt, std::uint64_t offset, bool follows)
-      : context_(context), attempt_(std::move(attempt)), offset_(offset), follows_(follows) {}
+  LogReader(
+      ApiContext& context, Attempt attempt, std::uint64_t offset, std::uint64_t end, bool follows
+  )
+      : context_(context),
+        attempt_(std::move(attempt)),
+        offset_(offset),
+        end_(end),
+        follows_(follows) {}
 
   void start(const io::Responder& responder) {
     io::HttpResponse head;
@@ -79,10 +88,13 @@ class LogReader : public std::enable_shared_from_this<LogReader> {
   void read_next() {
     if (is_reading_ || is_done_ || stream_->queued_bytes() > 0) return;
     is_reading_ = true;
-    const bool had_ended = !follows_ || (has_ended() && quiet_looks_ >= kQuietLooksAfterEnd);
+    const std::uint64_t most = std::min(kPieceBytes, end_ - std::min(offset_, end_));
+    const bool had_ended =
+        !follows_ || most == 0 || (has_ended() && quiet_looks_ >= kQuietLooksAfterEnd);
     const Status submitted = context_.workers.submit_for(
-        [&logs = context_.logs, attempt = attempt_, offset = offset_] {
-          return logs.read(attempt.job, attempt.epoch, offset, kPieceBytes);
+        [&logs = context_.logs, attempt = attempt_, offset = offset_, most]() -> Result<Blob> {
+          if (most == 0) return Blob{};
+          return logs.read(attempt.job, attempt.epoch, offset, most);
         },
         [self = shared_from_this(), had_ended](const Result<Blob>& piece) {
           self->is_reading_ = false;
@@ -132,6 +144,7 @@ class LogReader : public std::enable_shared_from_this<LogReader> {
   ApiContext& context_;
   Attempt attempt_;
   std::uint64_t offset_;
+  std::uint64_t end_;  ///< nothing from here on
   bool follows_;
   std::unique_ptr<io::ResponseStream> stream_;
   JobWatchId watch_;
@@ -150,30 +163,90 @@ void start_reading(
 ) {
   const auto number = query_number(request, "attempt", 0);
   const auto offset = query_number(request, "offset", 0);
+  const auto end = query_number(request, "end", std::numeric_limits<std::uint64_t>::max());
   if (!number) return responder.send_error(number.error());
   if (!offset) return responder.send_error(offset.error());
+  if (!end) return responder.send_error(end.error());
   auto attempt = pick_attempt(attempts, *number);
   if (!attempt) return responder.send_error(attempt.error());
   const bool follows = is_live && query_flag(request, "follow");
-  const auto reader = std::make_shared<LogReader>(context, *std::move(attempt), *offset, follows);
+  const auto reader =
+      std::make_shared<LogReader>(context, *std::move(attempt), *offset, *end, follows);
   reader->start(responder);
 }
+
+/// Both bounds of a time are numbers of the query; not there: none.
+Result<LogWanted> wanted_of(const ApiRequest& request) {
+  LogWanted wanted;
+  RN_TRY(wanted.offset, query_number(request, "offset", 0));
+  RN_TRY(wanted.tail, query_number(request, "tail", 0));
+  for (const auto& [name, bound] :
+       {std::pair("since_ms", &wanted.since_ms), std::pair("until_ms", &wanted.until_ms)}) {
+    if (!request.query.contains(name)) continue;
+    RN_TRY(const std::uint64_t value, query_number(request, name, 0));
+    *bound = static_cast<std::int64_t>(
+        std::min<std::uint64_t>(value, std::numeric_limits<std::int64_t>::max())
+    );
+  }
+  return wanted;
+}
+
+Result<api::LogRange> find_range(
+    AttemptLogs& logs, const Attempt& attempt, const LogWanted& wanted
+) {
+  RN_TRY(const std::uint64_t size, logs.size(attempt.job, attempt.epoch));
+  RN_TRY(const auto times, logs.times(attempt.job, attempt.epoch));
+  const auto read = [&](std::uint64_t offset, std::uint64_t max) {
+    return logs.read(attempt.job, attempt.epoch, offset, max);
+  };
+  RN_TRY(api::LogRange range, find_log_range(wanted, size, times, read));
+  range.attempt = attempt.epoch.attempt;
+  return range;
+}
+
+void start_finding(
+    ApiContext& context,
+    const ApiRequest& request,
+    const std::vector<Attempt>& attempts,
+    bool /*is_live*/,
+    const io::Responder& responder
+) {
+  const auto number = query_number(request, "attempt", 0);
+  if (!number) return responder.send_error(number.error());
+  const auto wanted = wanted_of(request);
+  if (!wanted) return responder.send_error(wanted.error());
+  const auto attempt = pick_attempt(attempts, *number);
+  if (!attempt) return responder.send_error(attempt.error());
+  on_worker(
+      context,
+      responder,
+      [&logs = context.logs, attempt = *attempt, wanted = *wanted] {
+        return find_range(logs, attempt, wanted);
+      },
+      [&context, responder](const api::LogRange& range) { answer(context, responder, range); }
+  );
+}
+
+/// What is done with the attempts of a job.
+using OnAttempts =
+    void (*)(ApiContext&, const ApiRequest&, const std::vector<Attempt>&, bool, const io::Responder&);
 
 void read_log_of(
     ApiContext& context,
     const ApiRequest& request,
     const Job& job,
     bool is_live,
-    const io::Responder& responder
+    const io::Responder& responder,
+    OnAttempts then
 ) {
   if (is_live)
-    return start_reading(context, request, context.shell.core().attempts(job.id), true, responder);
+    return then(context, request, context.shell.core().attempts(job.id), true, responder);
   on_worker(
       context,
       responder,
       [&store = context.store, id = job.id] { return store.attempts(id); },
-      [&context, request, responder](const std::vector<Attempt>& attempts) {
-        start_reading(context, request, attempts, false, responder);
+      [&context, request, responder, then](const std::vector<Attempt>& attempts) {
+        then(context, request, attempts, false, responder);
       }
   );
 }
@@ -190,26 +263,37 @@ Status check_kept(const AttemptLogs& logs, const Job& job) {
   );
 }
 
-}  // namespace
-
-void stream_log(ApiContext& context, ApiRequest request, io::Responder responder) {
+void with_log(
+    ApiContext& context, const ApiRequest& request, const io::Responder& responder, OnAttempts then
+) {
   // NOTE: copied, because with_job may answer after this frame is gone.
   with_job(
       context,
       request,
       responder,
-      [&context, request, responder](const Job& job, bool is_live) {
-        if (!is_terminal(job.state)) return read_log_of(context, request, job, is_live, responder);
+      [&context, request, responder, then](const Job& job, bool is_live) {
+        if (!is_terminal(job.state))
+          return read_log_of(context, request, job, is_live, responder, then);
         on_worker(
             context,
             responder,
             [&logs = context.logs, job] { return check_kept(logs, job); },
-            [&context, request, job, is_live, responder] {
-              read_log_of(context, request, job, is_live, responder);
+            [&context, request, job, is_live, responder, then] {
+              read_log_of(context, request, job, is_live, responder, then);
             }
         );
       }
   );
+}
+
+}  // namespace
+
+void stream_log(ApiContext& context, ApiRequest request, io::Responder responder) {
+  with_log(context, request, responder, start_reading);
+}
+
+void find_in_log(ApiContext& context, ApiRequest request, io::Responder responder) {
+  with_log(context, request, responder, start_finding);
 }
 
 }  // namespace rn::coordinator

@@ -28,7 +28,11 @@ std::vector<Route> job_routes() {
     {"GET", "/v1/jobs/{id}/logs", Access::kViewer, "readLog",
      "The log of one attempt (the newest, if none is named), as bytes. With follow=1 it goes on until the "
      "attempt has ended.",
-     {"attempt", "offset", "follow"}, 0, "", "bytes", stream_log},
+     {"attempt", "offset", "end", "follow"}, 0, "", "bytes", stream_log},
+    {"GET", "/v1/jobs/{id}/logs/range", Access::kViewer, "findInLog",
+     "Where in the log of one attempt the lines are that came in a time (since_ms, until_ms: Unix milliseconds), or "
+     "the last ones (tail: how many), and when they came.",
+     {"attempt", "offset", "since_ms", "until_ms", "tail"}, 0, "", "LogRange", find_in_log},
     {"GET", "/v1/jobs/{id}/why", Access::kViewer, "explainJob",
      "One sentence: what the job does and why, or what it waits for.",
      {}, 0, "", "WhyAnswer", explain_job},

@@ -120,6 +120,7 @@ json api_schemas() {
       api::Plan,
       api::WhyAnswer,
       api::AttemptList,
+      api::LogRange,
       api::GenerationList,
       api::EventList,
       api::StreamHello,

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "coordinator/log_times.h"
+
 namespace rn::coordinator {
 
 namespace {
@@ -13,6 +15,12 @@ constexpr const char* kFetched = "fetched";
 constexpr const char* kRemoved = "removed";
 constexpr const char* kWarned = "warned";
 constexpr const char* kOutputsRemoved = "outputs-removed";
+
+// Beside each log, when what is in it came.
+constexpr const char* kTimes = ".times";
+constexpr std::int64_t kTimesEvery_ms = 1000;
+constexpr std::uint64_t kTimesBytesMax = 8u << 20;  // some days of a guest that never falls silent
+constexpr std::size_t kLogsNoted = 4096;
 
 }  // namespace
 
@@ -36,7 +44,12 @@ std::string AttemptLogs::path_of(const JobId& job, LeaseEpoch epoch) const {
 }
 
 Status AttemptLogs::append(
-    const JobId& job, LeaseEpoch epoch, std::uint64_t offset, Blob bytes, Appended done
+    const JobId& job,
+    LeaseEpoch epoch,
+    std::uint64_t offset,
+    Blob bytes,
+    Appended done,
+    std::int64_t now_wall_ms
 ) {
   if (!is_safe_relative_path(job.str()))
     return fail(ErrorCode::kInvalid, "not a job id: " + job.str().substr(0, 40));
@@ -45,7 +58,7 @@ Status AttemptLogs::append(
     if (queued_bytes_ + bytes.size() > kMaxQueuedBytes)
       return fail(ErrorCode::kExhausted, "too many log bytes wait for the disk");
     queued_bytes_ += bytes.size();
-    queue_.push_back({path_of(job, epoch), offset, std::move(bytes), std::move(done)});
+    queue_.push_back({path_of(job, epoch), offset, std::move(bytes), std::move(done), now_wall_ms});
   }
   wake_.notify_one();
   return {};
@@ -69,6 +82,31 @@ Result<std::uint64_t> AttemptLogs::size(const JobId& job, LeaseEpoch epoch) {
   return fail(there.error());
 }
 
+Result<std::vector<api::LogTime>> AttemptLogs::times(const JobId& job, LeaseEpoch epoch) const {
+  const auto text = read_all(fs_, path_of(job, epoch) + kTimes, 2 * kTimesBytesMax);
+  if (text) return parse_log_times(as_text(*text));
+  if (text.error().code == ErrorCode::kNotFound) return std::vector<api::LogTime>();
+  return fail(text.error());
+}
+
+/// Without it the log is as good: nothing fails for it, and it is not synced. What a power loss
+/// takes of it seems to have come with what came before.
+void AttemptLogs::note_time(const Append& append, std::uint64_t begin) {
+  if (append.now_wall_ms == 0) return;
+  const auto known = noted_ms_.find(append.path);
+  const bool is_new = known == noted_ms_.end();
+  if (!is_new && append.now_wall_ms - known->second < kTimesEvery_ms &&
+      append.now_wall_ms >= known->second)
+    return;
+  if (noted_ms_.size() >= kLogsNoted) noted_ms_.clear();
+  noted_ms_[append.path] = append.now_wall_ms;
+  const auto file = fs_.open_append(append.path + kTimes, 0600);
+  if (!file) return;
+  const auto there = (*file)->stat();
+  if (!there || there->size >= kTimesBytesMax) return;
+  (void)(*file)->append(as_bytes(log_time_record({begin, append.now_wall_ms})));
+}
+
 Result<std::set<JobId>> AttemptLogs::jobs() const {
   RN_TRY(const auto names, fs_.list(root_));
   std::set<JobId> jobs;
@@ -90,6 +128,9 @@ Result<bool> AttemptLogs::remove(const JobId& job, std::int64_t now_wall_ms) {
       is_empty = false;
       RN_CHECK(fs_.remove(join_path(folder, name)));
       had_any = true;
+    } else if (name.ends_with(kTimes)) {
+      is_empty = false;
+      RN_CHECK(fs_.remove(join_path(folder, name)));
     } else {
       is_empty = false;
     }
@@ -203,6 +244,7 @@ Result<std::uint64_t> AttemptLogs::write_one(const Append& append, Open& open) {
   if (append.offset > open.size || end <= open.size) return open.size;
   const BlobView news = BlobView(append.bytes).subspan(open.size - append.offset);
   RN_CHECK(open.file->append(news));
+  note_time(append, open.size);
   open.size = end;
   return open.size;
 }

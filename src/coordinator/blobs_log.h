@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/fs.h"
 #include "base/ids.h"
+#include "model/api.h"
 
 namespace rn::coordinator {
 
@@ -33,16 +34,25 @@ class AttemptLogs {
   AttemptLogs(const AttemptLogs&) = delete;
   AttemptLogs& operator=(const AttemptLogs&) = delete;
 
-  /// Bytes that are already there are skipped, so a repeated append is harmless; a gap is answered
-  /// with the offset that is missing. kExhausted when `kMaxQueuedBytes` wait (nothing queued: the
-  /// sender repeats); above the attempt's bound the bytes are dropped and counted as written.
+  /// `now_wall_ms` is when they came, kept to a second beside the log, and not waited for as they
+  /// are; 0: it is not kept. Bytes that are already there are skipped, so a repeated append is
+  /// harmless; a gap is answered with the offset that is missing. kExhausted when `kMaxQueuedBytes`
+  /// wait (nothing queued: the sender repeats); above the attempt's bound the bytes are dropped and
+  /// counted as written.
   Status append(
-      const JobId& job, LeaseEpoch epoch, std::uint64_t offset, Blob bytes, Appended done
+      const JobId& job,
+      LeaseEpoch epoch,
+      std::uint64_t offset,
+      Blob bytes,
+      Appended done,
+      std::int64_t now_wall_ms = 0
   );
 
   /// At most `max` bytes from `offset`. Empty at the end, or if there is no log yet. Blocking.
   Result<Blob> read(const JobId& job, LeaseEpoch epoch, std::uint64_t offset, std::uint64_t max);
   Result<std::uint64_t> size(const JobId& job, LeaseEpoch epoch);
+  /// When what is in it came, in order; empty: that was not kept. Blocking.
+  Result<std::vector<api::LogTime>> times(const JobId& job, LeaseEpoch epoch) const;
 
   /// The jobs of which something is kept here. Blocking.
   Result<std::set<JobId>> jobs() const;
@@ -71,6 +81,7 @@ class AttemptLogs {
     std::uint64_t offset = 0;
     Blob bytes;
     Appended done;
+    std::int64_t now_wall_ms = 0;
   };
 
   struct Open {
@@ -85,6 +96,7 @@ class AttemptLogs {
   void write_batch(std::vector<Append>& batch);
   Result<std::uint64_t> write_one(const Append& append, Open& open);
   Result<Open> open_for_append(const std::string& path);
+  void note_time(const Append& append, std::uint64_t begin);
 
   FileSystem& fs_;
   const std::string root_;
@@ -95,6 +107,8 @@ class AttemptLogs {
   std::vector<Append> queue_;
   std::size_t queued_bytes_ = 0;
   bool is_stopping_ = false;
+
+  std::map<std::string, std::int64_t> noted_ms_;  ///< the writer's: of each log's newest record
 
   std::thread thread_;
 };

@@ -189,6 +189,29 @@ TEST(AttemptLogs, attempts_have_their_own_logs) {
   EXPECT_EQ(whole(logs), "one");
 }
 
+TEST(AttemptLogs, when_bytes_came_is_kept_to_a_second_and_goes_with_the_log) {
+  ManualClock clock;
+  CrashFs fs(clock, 1);
+  ASSERT_TRUE(make_folders(fs, "/state/logs", 0700).has_value());
+  AttemptLogs logs(fs, "/state/logs");
+  std::uint64_t at = 0;
+  for (const std::int64_t now_ms : {10'000, 10'900, 11'000, 15'000, 14'000}) {
+    std::promise<Result<std::uint64_t>> answer;
+    auto done = [&](Result<std::uint64_t> next) { answer.set_value(std::move(next)); };
+    ASSERT_TRUE(logs.append(JobId("j-1"), {1, 1}, at, bytes_of("ab\n"), done, now_ms));
+    at = answer.get_future().get().value();
+  }
+
+  EXPECT_EQ(
+      logs.times(JobId("j-1"), {1, 1}).value(),
+      (std::vector<api::LogTime>{{0, 10'000}, {6, 11'000}, {9, 15'000}, {12, 14'000}})
+  );
+  EXPECT_TRUE(logs.times(JobId("j-1"), {1, 2}).value().empty());
+  EXPECT_TRUE(logs.remove(JobId("j-1"), 20'000).value());
+  EXPECT_TRUE(logs.times(JobId("j-1"), {1, 1}).value().empty());
+  EXPECT_FALSE(logs.remove(JobId("j-1"), 30'000).value());
+}
+
 TEST(AttemptLogs, a_failed_fsync_acknowledges_nothing) {
   ManualClock clock;
   CrashFs fs(clock, 1);

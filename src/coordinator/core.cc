@@ -16,6 +16,7 @@
 #include "coordinator/core_job_ends.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_orders.h"
+#include "coordinator/core_owners.h"
 #include "coordinator/core_placement.h"
 #include "coordinator/core_registry.h"
 #include "coordinator/core_state.h"
@@ -215,6 +216,7 @@ void on_tick(State& state, const Tick& tick) {
     state.forget_old_jobs();
   }
   if (state.now.boot - state.homes_judged_at >= state.heartbeat()) look_for_homecomers(state);
+  look_for_wanted(state);
   look_at_hazards(state);
   look_at_evacuations(state);
   if (state.now.boot - state.usage_saved_at >= kUsageSavedEvery) save_usage(state);

@@ -11,6 +11,7 @@
 #include "coordinator/core_holders.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_orders.h"
+#include "coordinator/core_owners.h"
 #include "coordinator/core_placement.h"
 #include "coordinator/core_usage.h"
 #include "model/data_sets.h"
@@ -474,6 +475,8 @@ void on_heartbeat(State& state, NodeEntry& node, const wire::Heartbeat& beat) {
   state.send(node, std::move(ack));
   send_orders(state, node);
   count_beat_for_garbage(state, node);
+  follow_health(state, node);
+  follow_guests(state, node);
 }
 
 void on_still_there(State& state, const StillThere& event) {
@@ -507,6 +510,17 @@ void on_node_update(State& state, NodeEntry& node, const wire::NodeUpdate& updat
   state.is_dispatch_wanted = true;
 }
 
+namespace {
+
+/// ", GPU 0, GPU 2"; of a whole node nothing.
+std::string of_gpus(const std::vector<std::uint32_t>& gpus) {
+  std::string text;
+  for (const std::uint32_t gpu : gpus) text += ", GPU " + std::to_string(gpu);
+  return text;
+}
+
+}  // namespace
+
 void on_reclaim_report(State& state, NodeEntry& node, const ReclaimRecord& record) {
   ReclaimRecord own = record;
   own.node = node.row.node;  // a node speaks of itself only
@@ -530,8 +544,8 @@ void on_reclaim_report(State& state, NodeEntry& node, const ReclaimRecord& recor
   state.note(
       node,
       "reclaim." + std::string(to_string(own.phase)),
-      "reclaim " + own.id.str() + " (" + std::string(to_string(own.kind)) + ") is " +
-          std::string(to_string(own.phase)),
+      "reclaim " + own.id.str() + " (" + std::string(to_string(own.kind)) + of_gpus(own.gpus) +
+          ") is " + std::string(to_string(own.phase)),
       {{"reclaim", own.id.str()},
        {"declared_ns", std::to_string(own.declared_ns)},
        {"deadline_ns", std::to_string(own.deadline_ns)},
@@ -540,6 +554,10 @@ void on_reclaim_report(State& state, NodeEntry& node, const ReclaimRecord& recor
   );
   state.send(node, ack);
   note_evacuees(state, node);
+  if (own.phase != ReclaimPhase::kReturned || own.gpus.empty()) return;
+  // That the node is open was never in doubt: what it refused for this GPU is asked for again.
+  forget_refusals(state, node.row.node);
+  state.is_dispatch_wanted = true;
 }
 
 void on_leave(State& state, NodeEntry& node, const std::string& reason) {

@@ -93,8 +93,10 @@ struct NodeEntry {
   Instant precopy_since;
   double restore_s = 10;  ///< from a lease to the first step: what it took lately
   RollupSums rollup;
-  ReclaimId lost_record;   ///< our own record of its present absence
-  std::uint64_t beat = 0;  ///< its newest heartbeat, of beat_at, which came by beat_on
+  std::optional<Instant> health_noted;  ///< when its owners were told of its GPUs last
+  std::optional<Instant> empty_since;   ///< no guest runs
+  ReclaimId lost_record;                ///< our own record of its present absence
+  std::uint64_t beat = 0;               ///< its newest heartbeat, of beat_at, which came by beat_on
   Instant beat_at;
   ConnectionId beat_on = 0;
 };
@@ -174,6 +176,7 @@ struct JobEntry {
   std::map<NodeId, Refusal> refusals;  ///< bounded by the number of nodes
   std::uint32_t commits_lost = 0;      ///< in a row
   std::set<NodeId> awaited;            ///< holders that gave no word to its newest attempt
+  bool is_want_told = false;           ///< the owners of the one lab that could take it know
   bool is_away_told = false;           ///< that no holder is there is in the history already
   Instant state_since;
   Instant stop_sent;
@@ -243,6 +246,7 @@ struct State {
   Instant lent_saved_at;
   bool is_usage_new = false;  ///< something was charged since it was saved
   Instant homes_judged_at;
+  Instant wanted_looked_at;
 
   std::map<ConnectionId, Connection> connections;
   std::map<NodeId, NodeEntry> nodes;

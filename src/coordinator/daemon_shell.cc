@@ -198,7 +198,12 @@ void Shell::carry_out(AppendLog& effect) {
     });
   };
   const Status queued = deps_.logs.append(
-      effect.job, effect.epoch, effect.offset, std::move(effect.bytes), std::move(done)
+      effect.job,
+      effect.epoch,
+      effect.offset,
+      std::move(effect.bytes),
+      std::move(done),
+      to_ms(now().wall)
   );
   if (!queued)
     log::warning("log.shed", {{"job", effect.job.str()}, {"why", queued.error().message}});

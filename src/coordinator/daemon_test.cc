@@ -541,7 +541,8 @@ TEST(Rights, a_foreign_job_is_as_unknown_as_none) {
   const std::string bob = site.make_token(R"({"kind":"user","user":"bob","lab":"lab-b"})");
   ASSERT_EQ(site.call("POST", "/v1/jobs", kJob, ann).status, 201);
 
-  for (const char* path : {"", "/why", "/logs", "/attempts", "/generations", "/outputs", "/events"})
+  for (const char* path :
+       {"", "/why", "/logs", "/logs/range", "/attempts", "/generations", "/outputs", "/events"})
     EXPECT_EQ(
         said(site.call("GET", std::string("/v1/jobs/1") + path, "", bob)), "not_found: no job 1"
     );
@@ -686,11 +687,23 @@ TEST(Jobs, a_job_goes_over_the_wire_from_submit_to_log_and_outputs) {
     std::this_thread::sleep_for(milliseconds(20));  // between two looks
   }
   const auto log = site.call("GET", "/v1/jobs/1/logs?follow=1&attempt=1");
+  const auto part = site.call("GET", "/v1/jobs/1/logs?attempt=1&offset=6&end=9");
+  const auto range = json::parse(site.call("GET", "/v1/jobs/1/logs/range?tail=1").body);
+  const auto early = json::parse(site.call("GET", "/v1/jobs/1/logs/range?until_ms=1").body);
+  const auto bad = site.call("GET", "/v1/jobs/1/logs/range?since_ms=yesterday");
   const auto published = site.call("GET", "/v1/jobs/1/outputs");
   agent.stop();
 
   EXPECT_EQ(job["state"], "succeeded") << job.dump() << site.call("GET", "/v1/jobs/1/why").body;
   EXPECT_EQ(log.body, "hello from the guest\n");
+  EXPECT_EQ(part.body, "fro");
+  EXPECT_EQ(range["begin"], 0) << range.dump();
+  EXPECT_EQ(range["end"], 21);
+  EXPECT_EQ(range["attempt"], 1);
+  ASSERT_EQ(range["times"].size(), 1U);
+  EXPECT_GT(range["times"][0]["wall_ms"], 1'600'000'000'000);
+  EXPECT_EQ(early["end"], 0);
+  EXPECT_EQ(bad.status, 400);
   ASSERT_EQ(published.status, 200) << published.body;
   EXPECT_EQ(json::parse(published.body)["files"][0]["path"], "model.pt");
   EXPECT_EQ(json::parse(site.call("GET", "/v1/jobs/1/attempts").body)["attempts"].size(), 1u);

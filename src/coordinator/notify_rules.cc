@@ -32,7 +32,7 @@ struct KindWord {
   NotifyWord word;
 };
 
-constexpr std::array<KindWord, 14> kKindWords = {{
+constexpr std::array<KindWord, 18> kKindWords = {{
     {"job.succeeded", NotifyWord::kFinished},
     {"job.failed", NotifyWord::kFailed},
     {"job.cancelled", NotifyWord::kCancelled},
@@ -47,6 +47,10 @@ constexpr std::array<KindWord, 14> kKindWords = {{
     {"reclaim.order_refused", NotifyWord::kRefused},
     {"reclaim.order_expired", NotifyWord::kRefused},
     {"node.lost", NotifyWord::kLost},
+    {"node.lent", NotifyWord::kLent},
+    {"node.wanted", NotifyWord::kWanted},
+    {"gpu.sick", NotifyWord::kSick},
+    {"gpu.well", NotifyWord::kSick},
 }};
 
 /// At most so many bytes, and no character cut in two.
@@ -83,6 +87,12 @@ std::string subject_of(NotifyWord word, const std::string& job, const std::strin
       return "an order to take " + host + " back was not carried out";
     case NotifyWord::kLost:
       return host + " is not heard any more";
+    case NotifyWord::kLent:
+      return host + " is lent";
+    case NotifyWord::kWanted:
+      return "a job waits for " + host;
+    case NotifyWord::kSick:
+      return "a GPU of " + host;
   }
   return "";
 }
@@ -101,6 +111,12 @@ std::string next_step(NotifyWord word, const std::string& number, const std::str
       return "reclaim why " + number;
     case NotifyWord::kReclaimed:
       return "reclaim-agent release, on it, lends it again";
+    case NotifyWord::kLent:
+      return "reclaim-agent reclaim, on it, takes it back";
+    case NotifyWord::kWanted:
+      return "reclaim-agent status --why, on it, says why it lends nothing now";
+    case NotifyWord::kSick:
+      return "reclaim-agent gpu ok N, on it, lends it again when you have looked at it";
     case NotifyWord::kReturned:
     case NotifyWord::kLost:
       return "reclaim events --node " + node;

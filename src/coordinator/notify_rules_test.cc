@@ -71,6 +71,25 @@ TEST(NotifyRules, nobody_is_told_who_has_no_token_any_more) {
   EXPECT_FALSE(is_told(a_rule({NotifyWord::kLost}), a_node_event("node.lost"), standing));
 }
 
+TEST(NotifyRules, owners_are_told_that_a_machine_is_lent_and_wanted_and_that_a_gpu_is_sick) {
+  const NotifyRow rule = a_rule({NotifyWord::kLent, NotifyWord::kWanted, NotifyWord::kSick});
+
+  for (const char* kind : {"node.lent", "node.wanted", "gpu.sick", "gpu.well"}) {
+    EXPECT_TRUE(is_told(rule, a_node_event(kind), everybody())) << kind;
+    EXPECT_FALSE(is_told(rule, a_node_event(kind, "lab-b"), everybody())) << kind;
+    EXPECT_FALSE(is_told(a_rule(), a_node_event(kind), everybody())) << kind << " is not usual";
+  }
+  StoredEvent sick = a_node_event("gpu.sick");
+  sick.row.message = "GPU 1 is sick: it has fallen off the bus";
+  const auto told = notification_of(rule, NotifyWord::kSick, sick, {}, everybody());
+  EXPECT_EQ(told.subject, "ReclaimNet: a GPU of pc7");
+  EXPECT_NE(told.text.find("GPU 1 is sick: it has fallen off the bus"), std::string::npos);
+  EXPECT_NE(told.text.find("next: reclaim-agent gpu ok N"), std::string::npos);
+  const auto lent =
+      notification_of(rule, NotifyWord::kLent, a_node_event("node.lent"), {}, everybody());
+  EXPECT_EQ(lent.subject, "ReclaimNet: pc7 is lent");
+}
+
 TEST(NotifyRules, owners_are_told_of_their_own_labs_machines) {
   const NotifyRow rule = a_rule({NotifyWord::kReclaimed, NotifyWord::kLost});
 

@@ -115,6 +115,8 @@ struct NodeRow {
   std::int64_t joined_wall_ms = 0;
   std::int64_t last_seen_wall_ms = 0;
   NodeHistory history;
+  std::vector<std::uint32_t> sick_gpus;  ///< as its owners were told
+  bool is_lent = false;                  ///< a guest ran there a short while ago: they know
 
   RN_FIELDS(
       NodeRow,
@@ -133,7 +135,9 @@ struct NodeRow {
       version,
       joined_wall_ms,
       last_seen_wall_ms,
-      history
+      history,
+      sick_gpus,
+      is_lent
   )
 };
 

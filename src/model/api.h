@@ -302,6 +302,26 @@ struct AttemptList {
   RN_FIELDS(AttemptList, attempts)
 };
 
+/// What is in a log from `offset` on came at this time, or up to a second later.
+struct LogTime {
+  std::uint64_t offset = 0;
+  std::int64_t wall_ms = 0;
+
+  RN_FIELDS(LogTime, offset, wall_ms)
+};
+
+/// Where in an attempt's log that is which was asked for: bytes from `begin` until before `end`.
+struct LogRange {
+  std::uint32_t attempt = 0;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  std::uint64_t size = 0;         ///< of the whole log, now
+  std::vector<LogTime> times;     ///< the first one is that of `begin`; empty: none were kept
+  std::uint64_t times_until = 0;  ///< behind it they are left out: ask again with it as `offset`
+
+  RN_FIELDS(LogRange, attempt, begin, end, size, times, times_until)
+};
+
 struct GenerationInfo {
   GenerationRef generation;
   NodeId source;

@@ -157,6 +157,8 @@ TEST(WardenWire, requests_and_replies_survive_the_socket) {
   const warden_wire::NumberedRequest told{
       10, warden_wire::TellGuest{{JobId("j"), {1, 1}}, "ctl/SAVE", "a save is due", 17, 3, true}};
   EXPECT_EQ(warden_wire::decode_request(warden_wire::encode(told)).value(), told);
+  const warden_wire::NumberedRequest gpu{11, warden_wire::AnnounceGpu{1, 17, "its owner computes"}};
+  EXPECT_EQ(warden_wire::decode_request(warden_wire::encode(gpu)).value(), gpu);
   EXPECT_EQ(warden_wire::decode_reply(warden_wire::encode(answer)).value(), answer);
   EXPECT_FALSE(warden_wire::decode_request(as_bytes("rubbish")));
 }

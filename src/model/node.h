@@ -95,6 +95,7 @@ struct GpuTelemetry {
   std::uint32_t foreign_processes = 0;  ///< that are not our guests'
   std::uint64_t foreign_vram_mib = 0;   ///< of those processes, as far as the driver says it
   bool is_wedged = false;               ///< could not be verified free after a reclaim
+  std::string sickness;  ///< why nothing runs on it, by what its driver tells; empty = it is well
 
   RN_FIELDS(
       GpuTelemetry,
@@ -106,7 +107,8 @@ struct GpuTelemetry {
       power_mw,
       foreign_processes,
       foreign_vram_mib,
-      is_wedged
+      is_wedged,
+      sickness
   )
 };
 
@@ -133,13 +135,19 @@ struct LendingWindow {
   RN_FIELDS(LendingWindow, days, from, to)
 };
 
+/// What processes of the owner's on a lent GPU mean: its guest leaves with the contract's notice;
+/// it stays and nobody new comes; nothing, the GPU is lent beside them.
+enum class OwnerProcesses : std::uint8_t { kEvict, kWait, kIgnore };
+RN_ENUM(OwnerProcesses, "evict", "wait", "ignore")
+
 /// Owner's signs of presence that end lending.
 struct IdleRule {
   std::uint32_t idle_minutes = 0;  ///< no input or login for so long before lending; 0 = rule off
   std::uint64_t foreign_vram_mib =
       0;  ///< foreign GPU memory above this makes the GPU busy; 0 = any process does
+  OwnerProcesses owner_processes = OwnerProcesses::kEvict;
 
-  RN_FIELDS(IdleRule, idle_minutes, foreign_vram_mib)
+  RN_FIELDS(IdleRule, idle_minutes, foreign_vram_mib, owner_processes)
 };
 
 /// Where guests may send packets. "10.1.2.0/24", port 0 = any, protocol "udp", "tcp" or "any".
@@ -234,6 +242,7 @@ inline bool is_gpu_lent(const Contract& contract, std::uint32_t index) {
 
 /// Whether its owner uses a GPU by the contract's own rule; pure.
 inline bool is_owners_own(const Contract& contract, const GpuTelemetry& gpu) {
+  if (contract.idle.owner_processes == OwnerProcesses::kIgnore) return false;
   const std::uint64_t tolerated_mib = contract.idle.foreign_vram_mib;
   return tolerated_mib == 0 ? gpu.foreign_processes > 0 : gpu.foreign_vram_mib > tolerated_mib;
 }

@@ -24,7 +24,10 @@ enum class NotifyWord : std::uint8_t {
   kReturned,   ///< it lends again, or is back after it was lost
   kWedged,     ///< taken back, and could not be verified free
   kRefused,    ///< an order from afar was not carried out
-  kLost        ///< its agent is not heard any more
+  kLost,       ///< its agent is not heard any more
+  kLent,       ///< a guest runs there, after a while without any
+  kWanted,     ///< a job waits that only machines of its lab could take
+  kSick        ///< one of its GPUs
 };
 RN_ENUM(
     NotifyWord,
@@ -39,7 +42,10 @@ RN_ENUM(
     "returned",
     "wedged",
     "refused",
-    "lost"
+    "lost",
+    "lent",
+    "wanted",
+    "sick"
 )
 
 constexpr bool is_of_nodes(NotifyWord word) {

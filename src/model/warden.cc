@@ -29,7 +29,8 @@ constexpr std::array<std::string_view, std::variant_size_v<Request>> kRequests =
     "resume",
     "announce",
     "set_transfers",
-    "tell_guest"};
+    "tell_guest",
+    "announce_gpu"};
 /// Mounting over one of these, or below one, would replace what the image or the kernel provides.
 constexpr std::array<std::string_view, 19> kSystemFolders = {
     "bin",

@@ -212,6 +212,17 @@ struct Announce {
   RN_FIELDS(Announce, declare_ns, deadline_ns, message)
 };
 
+/// The same of one GPU, from now on: its owner computes on it. One for each GPU at a time; repeated
+/// it can only come earlier, and it declares nothing where an open reclaim takes the GPU by then.
+/// `deadline_ns` 0 takes it back, as Announce's does. A warden that does not know it refuses it.
+struct AnnounceGpu {
+  std::uint32_t gpu = 0;
+  std::int64_t deadline_ns = 0;  ///< at most a week ahead
+  std::string message;           ///< to the guests: why
+
+  RN_FIELDS(AnnounceGpu, gpu, deadline_ns, message)
+};
+
 /// Claimed at a time.
 inline constexpr std::size_t kMaxTransfers = 1024;
 
@@ -327,6 +338,14 @@ struct Announced {
   RN_FIELDS(Announced, declare_ns, deadline_ns, message, reclaim)
 };
 
+/// A GPU that the agent announced, and the open reclaim that it has become.
+struct AnnouncedGpu {
+  std::uint32_t gpu = 0;
+  ReclaimId reclaim;
+
+  RN_FIELDS(AnnouncedGpu, gpu, reclaim)
+};
+
 /// What stands at the uplink against the agent's transfers.
 struct TransfersEdge {
   bool is_there = false;          ///< packets of transfers are counted, bounded and can be cut
@@ -364,6 +383,7 @@ struct WardenState {
   bool is_recovering = false;
   std::vector<Trouble> troubles;  ///< the last ones since the warden's start
   TransfersEdge transfers;
+  std::vector<AnnouncedGpu> announced_gpus;
 
   RN_FIELDS(
       WardenState,
@@ -380,7 +400,8 @@ struct WardenState {
       announced,
       is_recovering,
       troubles,
-      transfers
+      transfers,
+      announced_gpus
   )
 };
 
@@ -442,7 +463,8 @@ using Request = std::variant<
     Resume,
     Announce,
     SetTransfers,
-    TellGuest>;
+    TellGuest,
+    AnnounceGpu>;
 
 /// True for the verbs that only the owner may use: an agent may take back, and never give back.
 bool is_owner_only(const Request& request);

@@ -58,6 +58,7 @@ struct GpuCount {
   std::uint32_t foreign = 0;   ///< matching, but the owner computes there
   std::uint32_t short_of = 0;  ///< matching, not foreign, too little VRAM free now
   std::uint32_t wedged = 0;
+  std::uint32_t sick = 0;
   std::uint64_t biggest_mib = 0;
   std::string newest;
 };
@@ -79,6 +80,8 @@ GpuCount count_gpus(const Demand& demand, const Candidate& c) {
       const std::uint64_t not_free_mib = live.memory_used_mib + live.memory_reserved_mib;
       if (live.is_wedged) {
         ++count.wedged;
+      } else if (!live.sickness.empty()) {
+        ++count.sick;
       } else if (is_owners_own(*c.contract, live)) {
         ++count.foreign;
       } else if (not_free_mib + demand.resources.gpu_memory_mib > gpu.memory_mib) {
@@ -196,10 +199,12 @@ std::optional<Judgement> judge_moment(const Demand& demand, const Candidate& c) 
   if (c.guests >= c.contract->max_guests) return not_now("full of guests");
   if (want.gpus > 0) {
     const GpuCount gpus = count_gpus(demand, c);
-    const std::uint32_t taken = gpus.foreign + gpus.wedged + std::max(gpus.short_of, c.used_gpus);
+    const std::uint32_t taken =
+        gpus.foreign + gpus.wedged + gpus.sick + std::max(gpus.short_of, c.used_gpus);
     if (gpus.matching < want.gpus + taken) {
       if (gpus.matching < want.gpus + c.used_gpus) return not_now("GPUs busy with other jobs");
       if (gpus.foreign > 0) return not_now("GPUs busy with processes of the owner");
+      if (gpus.sick > 0) return not_now("a GPU is sick");
       return not_now(gpus.wedged > 0 ? "a GPU is wedged" : "too little GPU memory free");
     }
   }

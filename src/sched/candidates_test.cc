@@ -93,6 +93,16 @@ TEST(Judge, foreign_processes_below_the_contracts_limit_are_tolerated) {
   EXPECT_EQ(judge(a_demand(1), site.candidates[0]).fit, Fit::kNotNow);
 }
 
+TEST(Judge, a_sick_gpu_is_nobodys_and_the_others_are_as_before) {
+  Site site;
+  auto& node = site.add("n", "a", {a_gpu(0, 24'576), a_gpu(1, 24'576)});
+  node.telemetry.gpus[0].sickness = "it has fallen off the bus";
+
+  EXPECT_EQ(judge(a_demand(1), site.candidates[0]).fit, Fit::kFits);
+  EXPECT_EQ(judge(a_demand(2), site.candidates[0]).fit, Fit::kNotNow);
+  EXPECT_EQ(judge(a_demand(2), site.candidates[0]).reason, "a GPU is sick");
+}
+
 TEST(Judge, what_the_driver_keeps_for_itself_is_not_free_and_not_the_owners) {
   Site site;
   auto& node = site.add("n", "a", {a_gpu(0, 81'559)});

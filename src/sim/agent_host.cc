@@ -295,6 +295,13 @@ void AgentHost::owner_writes(Contract contract) {
   process_.run([this] { feed(agent::ContractChanged{contract_, 0}); });
 }
 
+void AgentHost::owner_computes(std::uint32_t gpu, bool is_computing) {
+  if (is_computing)
+    owners_gpus_.insert(gpu);
+  else
+    owners_gpus_.erase(gpu);
+}
+
 void AgentHost::measure() {
   auto copies = work().progress();
   auto fetches = peers().fetches();
@@ -313,6 +320,8 @@ void AgentHost::sample() {
   agent::TelemetrySampled sampled;
   sampled.telemetry.memory_used_mib = 1000;
   sampled.telemetry.disk_free_mib = 100'000;
+  for (const std::uint32_t gpu : owners_gpus_)
+    sampled.telemetry.gpus.push_back({.index = gpu, .foreign_processes = 1});
   feed(sampled);
   process_.later(kSampleEvery, [this] { sample(); });
 }

@@ -123,6 +123,11 @@ class AgentHost {
   void owner_leaves();
   /// The owner puts another contract in force: on the disk, and told if the agent is up.
   void owner_writes(Contract contract);
+  /// From the next sample on the machine is seen with a process of the owner's on that GPU, or
+  /// without one.
+  void owner_computes(std::uint32_t gpu, bool is_computing);
+
+  void owner_rests() { owners_gpus_.clear(); }
 
   /// Called when it carries out an order of the owner's to take the machine back now.
   std::function<void()> on_kill;
@@ -155,6 +160,7 @@ class AgentHost {
   Identity identity_;
   NodeFacts facts_;
   Contract contract_;
+  std::set<std::uint32_t> owners_gpus_;  ///< on which the owner computes
   Process process_;
   std::map<std::string, std::string> journal_;  ///< durable
   bool is_wanted_ = true;

@@ -386,6 +386,17 @@ void Cluster::owner_releases(std::size_t node, std::optional<std::uint32_t> gpu)
   mine.warden->owner_asks(release);
 }
 
+void Cluster::owner_computes(std::size_t node, std::uint32_t gpu, bool is_computing) {
+  Node& mine = nodes_[node];
+  world_.trace(
+      mine.name,
+      std::string("owner ") + (is_computing ? "computes" : "computes no more") + " on GPU " +
+          std::to_string(gpu)
+  );
+  if (is_computing) owners_.on_wanted({mine.name, gpu});
+  mine.agent->owner_computes(gpu, is_computing);
+}
+
 void Cluster::owner_orders(std::size_t node, ReclaimKind kind) {
   Node& mine = nodes_[node];
   const std::string name = "order-" + std::to_string(10'000 + ++orders_);
@@ -648,6 +659,7 @@ bool Cluster::run_to_the_end(nanoseconds limit) {
     nodes_[i].warden->start();
     nodes_[i].agent->start();
     if (nodes_[i].is_owner_using || !nodes_[i].gpus_in_use.empty()) owner_releases(i);
+    nodes_[i].agent->owner_rests();
     open_windows(i);
   }
   checkers_.on_calm(coordinator_->process().life());

@@ -98,6 +98,8 @@ class Cluster {
       std::optional<std::uint32_t> gpu = {}
   );
   void owner_releases(std::size_t node, std::optional<std::uint32_t> gpu = {});
+  /// A process of the owner's is on the GPU from now on, or no more.
+  void owner_computes(std::size_t node, std::uint32_t gpu, bool is_computing);
   /// The owner is elsewhere, and gives the order by the coordinator (ADR 0017).
   void owner_orders(std::size_t node, ReclaimKind kind);
   /// The state of the newest such order, in its word; empty: there is none.

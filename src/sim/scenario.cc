@@ -46,7 +46,10 @@ const std::map<std::string, Verb>& verbs() {
         "JOB "
         "attempts N, expect NODE free|order STATE"}},
       {"history", {5, "history NODE N over DURATION"}},
-      {"owner", {3, "owner NODE [gpu N] notice|announced DURATION, owner NODE [gpu N] emergency"}},
+      {"owner",
+       {3,
+        "owner NODE [gpu N] notice|announced DURATION, owner NODE [gpu N] emergency, owner NODE "
+        "gpu N computes|rests"}},
       {"order", {3, "order NODE notice|emergency"}},
       {"release", {2, "release NODE [gpu N]"}},
       {"leave", {2, "leave NODE"}},
@@ -420,6 +423,11 @@ class Player {
     if (words[0] == "order") {
       const bool is_now = words[2] == "emergency";
       cluster_->owner_orders(which, is_now ? ReclaimKind::kEmergency : ReclaimKind::kNotice);
+      return {};
+    }
+    if (words[2] == "computes" || words[2] == "rests") {
+      if (!command.gpu) return fail(ErrorCode::kInvalid, "owner NODE gpu N " + words[2]);
+      cluster_->owner_computes(which, *command.gpu, words[2] == "computes");
       return {};
     }
     if (words[2] == "emergency") {

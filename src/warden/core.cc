@@ -146,6 +146,7 @@ warden_wire::WardenState WardenCore::state() const {
   state.is_paused = journal_.is_paused;
   state.paused_until_wall_ms = journal_.paused_until_wall_ms;
   state.announced = journal_.announced;
+  state.announced_gpus = journal_.announced_gpus;
   state.engine = engine_version_;
   state.engine_refusal = engine_refusal_;
   state.is_engine_up = is_engine_up_;

@@ -118,6 +118,7 @@ class WardenCore {
   void ask(const Caller& caller, const warden_wire::Pause& request);
   void ask(const Caller& caller, const warden_wire::Resume& request);
   void ask(const Caller& caller, const warden_wire::Announce& request);
+  void ask(const Caller& caller, const warden_wire::AnnounceGpu& request);
   void ask(const Caller& caller, const warden_wire::SetTransfers& request);
   void ask(const Caller& caller, const warden_wire::TellGuest& request);
 
@@ -176,6 +177,8 @@ class WardenCore {
   void withdraw_announced(const Caller& caller);
   bool is_due() const;
   void fall_due();
+  bool is_taken_by(std::uint32_t gpu, std::int64_t deadline_ns) const;
+  void withdraw_gpu(const Caller& caller, std::uint32_t gpu);
   void hand_to_owner(const ReclaimRecord& reclaim);
 
   // core.cc

@@ -22,6 +22,11 @@ Status check(const warden_wire::Announce& request, Instant now) {
   return {};
 }
 
+Status check(const warden_wire::AnnounceGpu& request, Instant now) {
+  RN_CHECK(warden_wire::check_gpus({request.gpu}));
+  return check(warden_wire::Announce{0, request.deadline_ns, request.message}, now);
+}
+
 }  // namespace
 
 void WardenCore::ask(const Caller& caller, const warden_wire::Announce& request) {
@@ -93,8 +98,75 @@ void WardenCore::fall_due() {
   announced.reclaim = reclaim.id;
 }
 
-/// The owner has spoken: from now on only the owner gives the node back.
+/// The GPU's guests are being ended, or have to be gone by then already.
+bool WardenCore::is_taken_by(std::uint32_t gpu, std::int64_t deadline_ns) const {
+  return std::any_of(
+      journal_.reclaims.begin(),
+      journal_.reclaims.end(),
+      [&](const ReclaimRecord& reclaim) {
+        if (!is_open(reclaim) || !covers(reclaim, {gpu})) return false;
+        const bool is_in_time = reclaim.deadline_ns != 0 && reclaim.deadline_ns <= deadline_ns;
+        return is_in_time || reclaim.phase != ReclaimPhase::kEvacuating ||
+               clearings_.contains(reclaim.id);
+      }
+  );
+}
+
+void WardenCore::ask(const Caller& caller, const warden_wire::AnnounceGpu& request) {
+  if (const Status valid = check(request, now_.boot); !valid) return answer(caller, valid);
+  if (request.deadline_ns == 0) return withdraw_gpu(caller, request.gpu);
+  auto& all = journal_.announced_gpus;
+  const auto held =
+      std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.gpu == request.gpu; });
+  ReclaimRecord* reclaim = held == all.end() ? nullptr : find(held->reclaim);
+  if (reclaim != nullptr) {
+    const bool is_earlier =
+        reclaim->phase == ReclaimPhase::kEvacuating && request.deadline_ns < reclaim->deadline_ns;
+    if (is_earlier) {
+      reclaim->deadline_ns = request.deadline_ns;
+      changed();
+    }
+  } else if (!is_taken_by(request.gpu, request.deadline_ns)) {
+    reclaim =
+        &declare(ReclaimKind::kAnnounced, {request.gpu}, instant_from_ns(request.deadline_ns));
+    reclaim->message = request.message;
+    all.push_back({request.gpu, reclaim->id});
+  }
+  const ReclaimId id = reclaim == nullptr ? ReclaimId() : reclaim->id;
+  advance_all();
+  warden_wire::Answer reply;
+  if (const ReclaimRecord* declared = find(id)) reply.reclaim = *declared;
+  answer(caller, std::move(reply));
+}
+
+void WardenCore::withdraw_gpu(const Caller& caller, std::uint32_t gpu) {
+  auto& all = journal_.announced_gpus;
+  const auto held =
+      std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.gpu == gpu; });
+  if (held == all.end()) return answer(caller, Status());
+  ReclaimRecord* declared = find(held->reclaim);
+  if (declared == nullptr) {
+    all.erase(held);
+    changed();
+    return answer(caller, Status());
+  }
+  if (clearings_.contains(declared->id) || declared->phase == ReclaimPhase::kCut ||
+      declared->phase == ReclaimPhase::kWedged)
+    return answer(
+        caller, fail(ErrorCode::kUnavailable, "the guests are being cleared", "wait a moment")
+    );
+  give_back(*declared);
+  drop_old_reclaims();
+  set_gates();
+  answer(caller, Status());
+}
+
+/// The owner has spoken: from now on only the owner gives the node, or the GPU, back.
 void WardenCore::hand_to_owner(const ReclaimRecord& reclaim) {
+  if (std::erase_if(journal_.announced_gpus, [&](const auto& held) {
+        return held.reclaim == reclaim.id;
+      }) > 0)
+    changed();
   if (reclaim.id != journal_.announced.reclaim) return;
   journal_.announced = {};
   changed();

@@ -263,5 +263,161 @@ TEST_F(Announcement, is_checked) {
   EXPECT_EQ(records(), 0u);
 }
 
+/// The owner computes on GPU 0, where guest 1 is; guest 2 is on GPU 1.
+class GpuAnnouncement : public testing::Test {
+ protected:
+  void SetUp() override {
+    w.ready().run(1, {0});
+    w.run(2, {1});
+  }
+
+  std::string announce(std::uint32_t gpu, nanoseconds in) {
+    const std::int64_t at_ns = to_ns(w.clock.now().boot + in);
+    w.ask(warden_wire::AnnounceGpu{gpu, at_ns, "the owner computes on it"}, false);
+    return w.answer();
+  }
+
+  std::string withdraw(std::uint32_t gpu) {
+    w.ask(warden_wire::AnnounceGpu{gpu, 0, ""}, false);
+    return w.answer();
+  }
+
+  const ReclaimRecord& record(std::size_t n = 0) const { return w.core.journal().reclaims.at(n); }
+
+  std::size_t records() const { return w.core.journal().reclaims.size(); }
+
+  void clear_seeing(std::vector<std::string> remains) {
+    const ReclaimId id = record().id;
+    w.tell(WasCut{id, w.now_ns()});
+    w.tell(WasCleared{id, ClearReport{w.now_ns() + 1, w.now_ns() + 2, 1, std::move(remains)}});
+  }
+
+  Rig w;
+};
+
+TEST_F(GpuAnnouncement, takes_one_gpu_at_its_deadline_without_another_word) {
+  ASSERT_EQ(announce(0, seconds(60)), "");
+  EXPECT_TRUE(w.last.journal) << "it outlives the warden";
+  EXPECT_EQ(record().kind, ReclaimKind::kAnnounced);
+  EXPECT_EQ(record().gpus, std::vector<std::uint32_t>{0});
+  EXPECT_EQ(record().message, "the owner computes on it");
+  ASSERT_EQ(w.core.state().announced_gpus.size(), 1U);
+  EXPECT_EQ(w.core.state().announced_gpus.front().reclaim, record().id);
+  EXPECT_EQ(w.core.wake_at(), w.clock.now().boot + seconds(60));
+  w.after(seconds(59));
+  EXPECT_EQ(w.did<Clear>(), nullptr);
+  w.after(seconds(1));
+
+  ASSERT_NE(w.did<Clear>(), nullptr);
+  EXPECT_FALSE(w.did<Clear>()->is_whole_node);
+  ASSERT_EQ(w.did<Clear>()->guests.size(), 1U);
+  EXPECT_EQ(w.did<Clear>()->guests.front().guest, Rig::guest(1));
+  clear_seeing({});
+  EXPECT_EQ(record().phase, ReclaimPhase::kCleared);
+  EXPECT_EQ(w.state_of(2), GuestState::kRunning);
+  w.give_disk(3);
+  EXPECT_EQ((w.ask(Rig::start_of(3, {0}), false), w.answer()), "unavailable");
+}
+
+TEST_F(GpuAnnouncement, repeated_comes_earlier_but_never_later_and_is_one) {
+  announce(0, seconds(60));
+  const std::int64_t deadline_ns = record().deadline_ns;
+  EXPECT_EQ(announce(0, seconds(90)), "");
+  EXPECT_EQ(record().deadline_ns, deadline_ns);
+  EXPECT_EQ(announce(0, seconds(30)), "");
+
+  EXPECT_EQ(record().deadline_ns, w.now_ns() + 30'000'000'000);
+  EXPECT_EQ(records(), 1U);
+}
+
+TEST_F(GpuAnnouncement, taken_back_before_its_deadline_lets_the_guest_go_on) {
+  announce(0, seconds(60));
+  EXPECT_EQ(withdraw(0), "");
+  w.after(seconds(60));
+
+  EXPECT_EQ(w.did<Clear>(), nullptr);
+  EXPECT_EQ(record().phase, ReclaimPhase::kReturned);
+  EXPECT_TRUE(w.core.state().announced_gpus.empty());
+  EXPECT_EQ(w.state_of(1), GuestState::kRunning);
+}
+
+TEST_F(GpuAnnouncement, is_not_taken_back_while_guests_are_cleared_or_something_is_left) {
+  announce(0, seconds(10));
+  w.after(seconds(10));
+  EXPECT_EQ(withdraw(0), "unavailable");
+  clear_seeing({"pid 77 in state D"});
+  EXPECT_EQ(withdraw(0), "unavailable");
+  EXPECT_EQ(record().phase, ReclaimPhase::kWedged);
+  w.ask(Release{});
+
+  EXPECT_EQ(record().phase, ReclaimPhase::kReturned);
+  EXPECT_TRUE(w.core.state().announced_gpus.empty());
+}
+
+TEST_F(GpuAnnouncement, of_two_gpus_are_two_and_each_is_given_back_alone) {
+  announce(0, seconds(60));
+  announce(1, seconds(90));
+  ASSERT_EQ(records(), 2U);
+  EXPECT_EQ(withdraw(0), "");
+
+  EXPECT_EQ(record(0).phase, ReclaimPhase::kReturned);
+  EXPECT_EQ(record(1).phase, ReclaimPhase::kEvacuating);
+}
+
+TEST_F(GpuAnnouncement, is_the_owners_from_the_moment_the_owner_speaks_of_that_gpu) {
+  announce(0, seconds(600));
+  warden_wire::DeclareReclaim mine;
+  mine.gpus = {0};
+  mine.notice_s = 60;
+  w.ask(mine);
+  ASSERT_EQ(records(), 1U);
+  EXPECT_EQ(record().deadline_ns, w.now_ns() + 60'000'000'000);
+  EXPECT_TRUE(w.core.state().announced_gpus.empty());
+
+  EXPECT_EQ(withdraw(0), "");
+  EXPECT_EQ(record().phase, ReclaimPhase::kEvacuating);
+}
+
+TEST_F(GpuAnnouncement, says_nothing_new_where_the_owner_has_taken_it_by_then) {
+  w.reclaim(ReclaimKind::kNotice, 60);
+
+  EXPECT_EQ(announce(0, seconds(60)), "");
+  EXPECT_EQ(records(), 1U);
+  EXPECT_EQ(withdraw(0), "");
+  EXPECT_EQ(record().phase, ReclaimPhase::kEvacuating) << "what the owner took";
+}
+
+TEST_F(GpuAnnouncement, comes_before_a_later_one_of_the_whole_machine) {
+  w.reclaim(ReclaimKind::kAnnounced, 600);
+  announce(0, seconds(60));
+  ASSERT_EQ(records(), 2U);
+  w.after(seconds(60));
+
+  ASSERT_NE(w.did<Clear>(), nullptr);
+  EXPECT_FALSE(w.did<Clear>()->is_whole_node);
+}
+
+TEST_F(GpuAnnouncement, survives_a_crash_of_the_warden) {
+  announce(0, seconds(60));
+  Rig again(*w.last.journal);
+  again.clock = w.clock;
+  again.clock.advance(seconds(61));
+  again.last = again.core.start(again.clock.now());
+
+  EXPECT_NE(again.did<Clear>(), nullptr);
+  EXPECT_EQ(again.core.state().announced_gpus.size(), 1U);
+}
+
+TEST_F(GpuAnnouncement, is_checked) {
+  EXPECT_EQ(announce(64, seconds(60)), "invalid");
+  EXPECT_EQ(announce(0, seconds(7 * 86400 + 1)), "invalid");
+  w.ask(warden_wire::AnnounceGpu{0, -1, ""}, false);
+  EXPECT_EQ(w.answer(), "invalid");
+  w.ask(warden_wire::AnnounceGpu{0, w.now_ns(), std::string(1025, 'x')}, false);
+  EXPECT_EQ(w.answer(), "invalid");
+
+  EXPECT_EQ(records(), 0U);
+}
+
 }  // namespace
 }  // namespace rn::warden

@@ -381,6 +381,9 @@ void WardenCore::give_back(ReclaimRecord& reclaim) {
   reclaim.returned_ns = to_ns(now_.boot);
   move_to(reclaim, ReclaimPhase::kReturned);
   if (reclaim.id == journal_.announced.reclaim) journal_.announced = {};
+  std::erase_if(journal_.announced_gpus, [&](const auto& held) {
+    return held.reclaim == reclaim.id;
+  });
 }
 
 void WardenCore::drop_old_reclaims() {

@@ -100,6 +100,7 @@ struct Journal {
   std::uint64_t emergencies_seen = 0;       ///< kill-socket records taken into `reclaims`
   std::uint64_t hand_emergencies_seen = 0;  ///< the same of `reclaim-warden kill`
   warden_wire::Announced announced;         ///< by the agent, of the contract
+  std::vector<warden_wire::AnnouncedGpu> announced_gpus;  ///< the same, of single GPUs
 
   RN_FIELDS(
       Journal,
@@ -112,7 +113,8 @@ struct Journal {
       paused_until_wall_ms,
       emergencies_seen,
       hand_emergencies_seen,
-      announced
+      announced,
+      announced_gpus
   )
 };
 

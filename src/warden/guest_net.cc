@@ -251,6 +251,17 @@ Result<std::uint32_t> GuestNet::attach(
   return if_nametoindex(interface_name(config_.lab, slot).c_str());
 }
 
+Status GuestNet::give_metadata_address(std::int32_t pid) {
+  // The file is of the namespace of who opens it. An engine may have set it lower.
+  static constexpr const char* kScript =
+      "set -e; ip -batch -; f=/proc/sys/net/ipv4/ip_unprivileged_port_start; read -r p < $f; "
+      "[ \"$p\" -le 80 ] || echo 80 > $f";
+  return run_with_input(
+      {"nsenter", "-t", std::to_string(pid), "-n", "sh", "-c", kScript},
+      "link set lo up\naddr replace 169.254.169.254/32 dev lo\n"
+  );
+}
+
 Status GuestNet::detach_locked(traffic::Slot slot) {
   const bool was_sharing = pids_.erase(slot) > 0;
   const Status detached = cut_.detach(slot);

@@ -61,6 +61,10 @@ class GuestNet {
   Result<std::uint32_t> attach(
       traffic::Slot slot, std::int32_t pid, const std::vector<NetworkAllow>& network
   );
+  /// In the namespace of `pid` alone: the address at which code for cloud instances asks for their
+  /// metadata, at its loopback, and that the guest may have ports from 80 on there without a right.
+  /// Nothing of it can be reached from outside the namespace, and it ends with it. Idempotent.
+  static Status give_metadata_address(std::int32_t pid);
   /// Removes interface, filter and binding. Idempotent.
   Status detach(traffic::Slot slot);
   /// Detaches the bound slots that are not in `keep`: leftovers of an earlier life. The others are

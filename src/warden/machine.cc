@@ -346,6 +346,9 @@ Result<StartedGuest> Machine::start_container(const Start& order) {
     RN_CHECK(data_->check_seen(order.record.guest, order.start.data, container.pid));
     RN_CHECK(bound_kernel_objects(container.pid));
     RN_TRY(const std::uint32_t ifindex, net_->attach(slot, container.pid, order.start.network));
+    // Without it the guest runs as well, and nobody answers there.
+    if (const Status given = GuestNet::give_metadata_address(container.pid); !given)
+      log::warning("net.no_metadata_address", {{"why", given.error().describe()}});
     record.pid = container.pid;
     register_guest(record, ifindex);
     return StartedGuest{id, container.pid, to_ns(clock_.now().boot)};

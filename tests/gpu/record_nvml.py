@@ -95,6 +95,11 @@ class Recorder:
         code = self.ask("nvmlDeviceGetCudaComputeCapability", device, *map(ctypes.byref, parts))
         self.put("nvmlDeviceGetCudaComputeCapability", device, code, b"".join(map(bytes, parts)) if code == 0 else b"")
 
+    def remapped_rows(self, device):
+        parts = [ctypes.c_uint() for _ in range(4)]
+        code = self.ask("nvmlDeviceGetRemappedRows", device, *map(ctypes.byref, parts))
+        self.put("nvmlDeviceGetRemappedRows", device, code, b"".join(map(bytes, parts)) if code == 0 else b"")
+
     def state(self, name, *pids):
         print("state", name, *pids, file=self.out)
         for device in range(len(self.handles)):
@@ -109,6 +114,10 @@ class Recorder:
             self.struct("nvmlDeviceGetUtilizationRates", device, 8)
             self.struct("nvmlDeviceGetTemperature", device, 4, 0)
             self.struct("nvmlDeviceGetPowerUsage", device, 4)
+            self.struct("nvmlDeviceGetTotalEccErrors", device, 8, 1, 0)  # not corrected, since the driver's start
+            self.remapped_rows(device)
+            self.struct("nvmlDeviceGetRetiredPagesPendingStatus", device, 4)
+            self.struct("nvmlDeviceGetCurrentClocksThrottleReasons", device, 8)
 
 
 class Tenants:

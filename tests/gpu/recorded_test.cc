@@ -244,6 +244,57 @@ TEST_P(RecordedGpu, what_the_driver_keeps_for_itself_is_told_apart_where_it_can_
   EXPECT_EQ(sample().at(0).memory_reserved_mib, GetParam().reserved_mib);
 }
 
+TEST_P(RecordedGpu, is_well_where_nothing_of_its_health_was_recorded) {
+  agent::GpuHealth health;
+  for (const RecordedState& state : states_) {
+    SCOPED_TRACE(state.name);
+    go_to(state.name);
+    const auto signs = telemetry_->signs();
+    ASSERT_EQ(signs.size(), 1U);
+    EXPECT_FALSE(agent::note_signs(health, signs[0]));
+    EXPECT_EQ(agent::sickness_of(health, signs[0], false), "");
+  }
+}
+
+/// Bytes as NVML leaves them, of states that no card of ours was ever in.
+TEST_F(ReplayedGpu, is_sick_by_what_the_driver_tells_of_its_memory) {
+  const std::string recording = folder_.path() + "/sick.txt";
+  const std::string memory =
+      "nvmlDeviceGetMemoryInfo 0 0 000000000100000000000000010000000000000000000000\n"
+      "nvmlDeviceGetComputeRunningProcesses_v3 0 0 00000000\n";
+  std::ofstream(recording
+  ) << "nvmlDeviceGetCount_v2 0 0 01000000\n"
+    << "state well\n"
+    << memory << "nvmlDeviceGetTotalEccErrors 0 0 0000000000000000\n"
+    << "nvmlDeviceGetRemappedRows 0 0 01000000000000000000000000000000\n"
+    << "nvmlDeviceGetRetiredPagesPendingStatus 0 3 -\n"
+    << "nvmlDeviceGetCurrentClocksThrottleReasons 0 0 0400000000000000\n"
+    << "state error\n"
+    << memory << "nvmlDeviceGetTotalEccErrors 0 0 0100000000000000\n"
+    << "state pending\n"
+    << memory << "nvmlDeviceGetRemappedRows 0 0 00000000010000000100000000000000\n"
+    << "state broken\n"
+    << memory << "nvmlDeviceGetRemappedRows 0 0 00000000010000000000000001000000\n"
+    << "state hot\n"
+    << memory << "nvmlDeviceGetCurrentClocksThrottleReasons 0 0 6000000000000000\n"
+    << "state lost\n"
+    << "nvmlDeviceGetMemoryInfo 0 15 -\n";
+  replay(recording);
+  const auto is_said = [&](const std::string& state, const std::string& words) {
+    go_to(state);
+    const auto signs = telemetry_->signs().at(0);
+    const std::string sickness = agent::sickness_of({}, signs, signs.is_slowed_by_heat);
+    return words.empty() ? sickness.empty() : sickness.find(words) != std::string::npos;
+  };
+
+  EXPECT_TRUE(is_said("well", ""));
+  EXPECT_TRUE(is_said("error", "1 errors of its memory"));
+  EXPECT_TRUE(is_said("pending", "waits to be replaced"));
+  EXPECT_TRUE(is_said("broken", "have the card replaced"));
+  EXPECT_TRUE(is_said("hot", "slowed by heat"));
+  EXPECT_TRUE(is_said("lost", "fallen off the bus"));
+}
+
 TEST_F(ReplayedGpu, that_answers_nothing_is_wedged_and_not_cleared) {
   const std::string recording = folder_.path() + "/silent.txt";
   std::ofstream(recording) << "nvmlDeviceGetCount_v2 0 0 01000000\nstate lost 595\n"

@@ -198,6 +198,32 @@ int nvmlDeviceGetPowerUsage(void* handle, unsigned* value) {
   return give("nvmlDeviceGetPowerUsage", handle, value, sizeof *value);
 }
 
+int nvmlDeviceGetTotalEccErrors(void* handle, int type, int counter, unsigned long long* errors) {
+  if (type != 1 || counter != 0) return kInvalidArgument; /* 1: not corrected, 0: since the driver's start */
+  return give("nvmlDeviceGetTotalEccErrors", handle, errors, sizeof *errors);
+}
+
+int nvmlDeviceGetRemappedRows(void* handle, unsigned* corrected, unsigned* uncorrected, unsigned* is_pending,
+                              unsigned* has_failed) {
+  unsigned all[4] = {0, 0, 0, 0};
+  const int code = give("nvmlDeviceGetRemappedRows", handle, all, sizeof all);
+
+  if (code) return code;
+  *corrected = all[0];
+  *uncorrected = all[1];
+  *is_pending = all[2];
+  *has_failed = all[3];
+  return kSuccess;
+}
+
+int nvmlDeviceGetRetiredPagesPendingStatus(void* handle, int* is_pending) {
+  return give("nvmlDeviceGetRetiredPagesPendingStatus", handle, is_pending, sizeof *is_pending);
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(void* handle, unsigned long long* reasons) {
+  return give("nvmlDeviceGetCurrentClocksThrottleReasons", handle, reasons, sizeof *reasons);
+}
+
 int nvmlDeviceGetComputeRunningProcesses_v3(void* handle, unsigned* count, void* processes) {
   return give_processes("nvmlDeviceGetComputeRunningProcesses_v3", handle, count, processes);
 }

@@ -106,6 +106,7 @@ def submit_all():
         scripts=["orbax_like.py"])
     run("spot", "--image", "python", "--env", "AWS_EC2_METADATA_SERVICE_ENDPOINT=http://127.0.0.1:1338", "--",
         "python3", "spot_like.py", scripts=["spot_like.py"])
+    run("imds", "--image", "python", "--", "python3", "spot_like.py", scripts=["spot_like.py"])
     run("oar", "--signal", "USR2", "--", "sh", "-c",
         COUNTS.format(save="trap 'save; exit 99' USR2; " + LOOP))
     run("plain", "--", "sh", "-c", COUNTS.format(save=LOOP.replace("done", "[ $((n % 20)) != 0 ] || save; done")))
@@ -233,6 +234,12 @@ class SpotPoller(Moved, unittest.TestCase):
 
     def test_it_was_told_when_the_machine_has_to_be_left(self):
         self.assertRegex(log(self.id, 1), r"terminate at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\n")
+
+
+class SpotPollerThatKnowsTheAddress(SpotPoller):
+    """The same with 169.254.169.254 written into it."""
+
+    job = "imds"
 
 
 class Oar(Moved, unittest.TestCase):

@@ -102,12 +102,12 @@ CAN = subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_
 
 @unittest.skipUnless(CAN.returncode == 0, "needs the right to make namespaces")
 class Guest(unittest.TestCase):
-    def run_init(self, command, *options, inodes=60, guest=""):
+    def run_init(self, command, *options, inodes=60, guest="", before=()):
         with tempfile.TemporaryDirectory() as root, tempfile.NamedTemporaryFile("w", suffix=".py") as script:
             script.write(GUEST + guest)
             script.flush()
             done = subprocess.run(
-                ["unshare", "--mount", "--propagation", "private", "sh", "-c", SETUP, "sh", root,
+                [*before, "unshare", "--mount", "--propagation", "private", "sh", "-c", SETUP, "sh", root,
                  os.path.abspath(INIT), str(inodes), script.name, command, *options],
                 capture_output=True, text=True, timeout=60, check=True,
                 env={**os.environ, "MINE": "as the command's"})
@@ -389,6 +389,23 @@ assert get("meta-data/events/recommendations/rebalance")[0] == 200
 
     def test_who_was_not_told_has_succeeded(self):
         self.assertEqual(self.end_of(self.SCRIPT), ("exit 0", ""))
+
+    def end_in_own_network(self, script, *environment):
+        """Where the loopback has the address, as the warden gives it to a guest."""
+        own = ("unshare", "--net", "sh", "-c",
+               'ip link set lo up; ip addr add 169.254.169.254/32 dev lo; exec env "$@"', "sh",
+               "AWS_EC2_METADATA_SERVICE_ENDPOINT=http://169.254.169.254", *environment)
+        ends, _, log = self.run_init("exec python3 -I -u /guest.py", inodes=1000, guest=script, before=own)
+        return ends[-1], log
+
+    def test_it_finds_the_same_where_all_instances_have_it(self):
+        self.assertEqual(self.end_in_own_network(self.SCRIPT + self.TOLD), ("exit 99", ""))
+        self.assertEqual(self.end_in_own_network(self.SCRIPT), ("exit 0", ""))
+
+    def test_who_wants_no_answer_there_has_the_port_itself(self):
+        serves = "\nsocket.create_server(('0.0.0.0', 80))\n"
+        self.assertEqual(self.end_in_own_network(serves, "AWS_EC2_METADATA_DISABLED=true"), ("exit 0", ""))
+        self.assertIn("Address already in use", self.end_in_own_network(serves)[1])
 
 
 class CommandsOfSlurm(Guest):

@@ -3,6 +3,7 @@
 """A job from `reclaim run` to its outputs, on a real coordinator, agent, warden and engine; the tiny image. And the
 machine afterwards: as it was before."""
 import contextlib
+import datetime
 import hashlib
 import json
 import os
@@ -69,6 +70,38 @@ class Job(OneNode):
         self.assertEqual([path.name for path in elsewhere.iterdir()], [])
         self.assertEqual((folder / long).read_text(), "2\n")
         self.assertEqual((folder / "z-old").read_text(), "3\n")
+
+    def test_1c_lines_of_a_log_are_found_by_when_they_came(self):
+        """Seconds lie between three lines, and a second is what their times are kept to."""
+        folder = self.folder("slowly")
+        job = self.submit(folder, "sh", "-c", "echo one; sleep 3; echo two; sleep 3; echo three",
+                          flags=["--detach"]).stdout.strip()
+        rest = self.coordinator.rest()
+        wait_until("its end", lambda: rest.job(job)["state"] == "succeeded", 90)
+
+        def logs(*flags, **options):
+            return self.cli("logs", *flags, job, **options)
+
+        stamped = [line.split(" ", 1) for line in logs("--timestamps").stdout.splitlines()]
+        self.assertEqual([words for _, words in stamped], ["one", "two", "three"])
+        one, two, three = (datetime.datetime.fromisoformat(stamp.replace("Z", "+00:00")) for stamp, _ in stamped)
+        for before, after in ((one, two), (two, three)):
+            self.assertGreater((after - before).total_seconds(), 1.5)
+        self.assertLess(abs(time.time() - three.timestamp()), 60)
+
+        self.assertEqual(logs("--since", stamped[1][0]).stdout, "two\nthree\n")
+        self.assertEqual(logs("--until", stamped[1][0]).stdout, "one\ntwo\n")
+        self.assertEqual(logs("--since", stamped[1][0], "--until", stamped[1][0]).stdout, "two\n")
+        self.assertEqual(logs("--since", "1h").stdout, "one\ntwo\nthree\n")
+        self.assertEqual(logs("--since", "1h", "--tail", "1", "-t").stdout, " ".join(stamped[2]) + "\n")
+        self.assertEqual(logs("--follow", "--tail", "2").stdout, "two\nthree\n")
+        self.assertEqual(logs("--until", "2020-01-01").stdout, "")
+        for words, flags in (("'soon' is neither a duration nor a time\n  next: for example 90s", ["--since", "soon"]),
+                             ("--until is before --since", ["--since", "1m", "--until", "1h"]),
+                             ("excludes", ["--follow", "--until", "1h"]), ("--tail", ["--tail", "0"])):
+            refused = logs(*flags, check=False)
+            self.assertEqual(refused.returncode, 2, refused.stderr)
+            self.assertIn(words, refused.stderr)
 
     def test_2_the_exit_code_is_the_jobs(self):
         done = self.submit(self.folder("failing"), "sh", "-c", "exit 7", flags=["--max-restarts", "0"], check=False)

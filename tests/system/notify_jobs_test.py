@@ -51,6 +51,29 @@ class NotifyJobs(unittest.TestCase):
     def run_job(self, name, command, *flags):
         self.ann("run", "--detach", "--name", name, *SMALL, *flags, "--", "sh", "-c", command)
 
+    def test_0_an_owner_is_told_by_mail_that_the_machine_is_lent_and_is_back(self):
+        """The first guest of all; those that follow are the same time of lending, and told no more."""
+        self.oli("notify", "add", "--mail", "oli@example.org", "--on", "lent,returned")
+        code = wait_until("the mail with the code", lambda: re.findall(
+            r"reclaim (notify confirm \S+ \S+)", "".join(self.mailbox.texts("oli@example.org"))), PATIENCE_S)
+        self.oli(*code[0].split())
+
+        def subjects(pattern):
+            return [one for one in self.mailbox.subjects("oli@example.org") if re.search(pattern, one)]
+
+        self.run_job("first", "sleep 1000")
+
+        wait_until("the mail that it is lent", lambda: subjects("lab-a is lent"), PATIENCE_S)
+        self.assertRegex("".join(self.mailbox.texts("oli@example.org")), r"job \d+ of ann \(lab-a\) runs on it")
+        self.node.owner("reclaim", "--now")
+        self.node.owner("release")
+        wait_until("the mail that it is back", lambda: subjects("lab-a lends again"), PATIENCE_S)
+        wait_until("the job runs again", lambda: any(
+            job["spec"]["name"] == "first" and job["state"] == "running" for job in self.ann.json("ps")["jobs"]),
+                   PATIENCE_S)
+        self.assertEqual(len(subjects("is lent")), 1)
+        self.ann("stop", *[job["id"] for job in self.ann.json("ps")["jobs"]])
+
     def test_a_finished_and_failed_jobs_are_told_by_mail(self):
         self.run_job("good", "true")
         self.run_job("bad", "exit 3", "--max-restarts", 0)

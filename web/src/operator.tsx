@@ -72,6 +72,7 @@ function gpuChip(node: Node, index: number): Word {
   if (!now || !node.is_connected) return { tone: "quiet", text: "?" };
   const text = `${now.utilisation_percent} %`;
   if (now.is_wedged) return { tone: "bad", text: "not verified free" };
+  if (now.sickness) return { tone: "bad", text: "sick" };
   if (isOwnersOwn(node.contract, now)) return { tone: "warn", text: `${text}, its owner's` };
   return { tone: isGpuLent(node.contract, index) ? "good" : "quiet", text };
 }
@@ -334,7 +335,7 @@ export function Operator({ site, state }: { site: Site; state: SiteState }) {
   );
   const queued = state.jobs.filter((job) => job.state === "queued" || job.state === "placing");
   const isAdmin = state.who.role === "admin";
-  const bad = nodes.flatMap((node) => node.telemetry.gpus.filter((gpu) => gpu.is_wedged)).length;
+  const bad = nodes.flatMap((node) => node.telemetry.gpus.filter((gpu) => gpu.is_wedged || gpu.sickness)).length;
   return (
     <>
       <Health state={state} />
@@ -345,7 +346,7 @@ export function Operator({ site, state }: { site: Site; state: SiteState }) {
           note={`${inState("lost")} not reached, ${inState("suspect")} silent`}
         />
         <Tile label="Lent right now" value={count((node) => node.telemetry.guests > 0)} note={`of ${nodes.length}`} />
-        <Tile label="GPUs" value={gpus} note={bad ? `${bad} not verified free` : undefined} />
+        <Tile label="GPUs" value={gpus} note={bad ? `${bad} sick or not verified free` : undefined} />
         <Tile
           label={isAdmin ? "Jobs that run" : "My jobs that run"}
           value={running.length}

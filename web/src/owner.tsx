@@ -61,11 +61,13 @@ function Gpus({ site, node, open }: { site: Site; node: Node; open: Reclaim[] })
         const isLent = isGpuLent(node.contract, gpu.index);
         const word = now?.is_wedged
           ? "not verified free"
-          : now && isOwnersOwn(node.contract, now)
-            ? "you use it"
-            : isLent
-              ? "lent"
-              : "not lent";
+          : now?.sickness
+            ? `sick: ${now.sickness}`
+            : now && isOwnersOwn(node.contract, now)
+              ? "you use it"
+              : isLent
+                ? "lent"
+                : "not lent";
         return (
           <li key={gpu.index}>
             <strong>GPU {gpu.index}</strong> {gpu.model} <span className="note">({word})</span>

@@ -22,7 +22,7 @@ export interface Contract {
   windows: LendingWindow[];
   time_zone: string;
   holidays: string[];
-  idle: { idle_minutes: number; foreign_vram_mib: number };
+  idle: { idle_minutes: number; foreign_vram_mib: number; owner_processes?: "evict" | "wait" | "ignore" };
   notice_s: number;
   min_free_s: number;
   guest_cpu_milli: number;
@@ -54,6 +54,7 @@ export interface GpuTelemetry {
   foreign_processes: number;
   foreign_vram_mib: number;
   is_wedged: boolean;
+  sickness?: string;
 }
 
 export interface Guest {

@@ -159,6 +159,7 @@ export function gpuOf(node: Node, index: number): GpuTelemetry | undefined {
 
 /** Whether its owner uses a GPU, by the contract's own rule. */
 export function isOwnersOwn(contract: Contract, gpu: GpuTelemetry): boolean {
+  if (contract.idle.owner_processes === "ignore") return false;
   const tolerated = contract.idle.foreign_vram_mib;
   return tolerated === 0 ? gpu.foreign_processes > 0 : gpu.foreign_vram_mib > tolerated;
 }

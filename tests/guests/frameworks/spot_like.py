@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training for AWS's spot instances: it asks the instance's metadata as AWS documents it, with a token (IMDSv2),
-where AWS's libraries are told to look, saves when an action is announced, and ends.
+where AWS's libraries are told to look, or where it always is, saves when an action is announced, and ends.
 
-AWS_EC2_METADATA_SERVICE_ENDPOINT=http://127.0.0.1:1338 python3 spot_like.py"""
+AWS_EC2_METADATA_SERVICE_ENDPOINT=http://127.0.0.1:1338 python3 spot_like.py
+python3 spot_like.py"""
 import json
 import os
 import time
 import urllib.error
 import urllib.request
 
-BASE = os.environ["AWS_EC2_METADATA_SERVICE_ENDPOINT"]
+BASE = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254")
 
 
 def ask(path, method="GET", **headers):
