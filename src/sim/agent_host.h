@@ -124,6 +124,9 @@ class AgentHost {
   /// The owner puts another contract in force: on the disk, and told if the agent is up.
   void owner_writes(Contract contract);
 
+  /// The owner at the machine accepts or rejects the contract that waits there. False: none does.
+  bool owner_settles(bool is_accepted);
+
   /// Called when it carries out an order of the owner's to take the machine back now.
   std::function<void()> on_kill;
 
@@ -144,6 +147,7 @@ class AgentHost {
   void finish_work(agent::WorkId id, agent::WorkResult result);
   void watch_file(const GuestName& guest, const std::string& path, bool is_rename);
   void kill_now(const agent::KillNow& kill);
+  void use_contract(const agent::UseContract& use);
   void tick();
   void sample();
   nanoseconds some_time(std::int64_t low_ms, std::uint64_t span_ms);
