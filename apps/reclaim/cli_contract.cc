@@ -61,7 +61,7 @@ Result<Contract> contract_in(const std::string& text, const api::NodeInfo& node)
   return fail(contract.error().hinting("correct it, and send it again"));
 }
 
-Result<std::string> text_in(const std::string& file) {
+Result<std::string> contract_file_text(const std::string& file) {
   io::RealFileSystem fs;
   const auto bytes = read_named(fs, file, kContractFileMax);
   if (!bytes) return fail(bytes.error().hinting("name a readable contract file"));
@@ -267,7 +267,7 @@ int contract_get(const Client& client, const ContractOptions& options) {
 }
 
 int contract_set(const Client& client, const ContractOptions& options) {
-  const auto text = text_in(options.file);
+  const auto text = contract_file_text(options.file);
   if (!text) return complain(text.error());
   const auto node = node_called(client, options.node);
   if (!node) return complain(node.error());
@@ -285,7 +285,7 @@ int contract_edit(const Client& client, const ContractOptions& options) {
   auto draft = Draft::make(before);
   if (!draft) return complain(draft.error());
   if (const Status edited = run_editor(draft->path()); !edited) return complain(edited.error());
-  const auto text = text_in(draft->path());
+  const auto text = contract_file_text(draft->path());
   if (!text) return complain(text.error());
   if (*text == before) {
     std::fprintf(stderr, "%s: nothing is changed\n", shown_name(*node).c_str());
@@ -304,7 +304,7 @@ int contract_diff(const Client& client, const ContractOptions& options) {
   if (const Status may = check_editable(*node); !may) return complain(may.error());
   Contract wanted = node->proposal ? node->proposal->contract : node->contract;
   if (!options.file.empty()) {
-    const auto text = text_in(options.file);
+    const auto text = contract_file_text(options.file);
     if (!text) return complain(text.error());
     auto contract = contract_in(*text, *node);
     if (!contract) return complain(contract.error().with(options.file));
