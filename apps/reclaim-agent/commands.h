@@ -45,6 +45,11 @@ int do_leave(
 int do_contract_show(const AgentConfig& config);
 int do_contract_check(const AgentConfig& config, const std::string& file);
 int do_contract_set(const AgentConfig& config, const std::string& file);
+/// The change that waits, in words, and then as a contract's file.
+int do_contract_pending(const AgentConfig& config);
+/// Shows it and puts it in force; asks on a terminal first, unless `is_sure`.
+int do_contract_accept(const AgentConfig& config, bool is_sure);
+int do_contract_reject(const AgentConfig& config);
 
 /// `gpu ok`: the owner has looked at a sick GPU, and lends it again.
 int do_gpu_ok(const AgentConfig& config, std::uint32_t gpu);

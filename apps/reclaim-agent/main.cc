@@ -133,6 +133,7 @@ struct Flags {
   std::uint32_t wait_s = 900;
   std::string file;
   std::uint32_t gpu = 0;
+  bool is_sure = false;
 };
 
 using Action = std::function<int(const AgentConfig&)>;
@@ -246,6 +247,12 @@ class Commands {
     CLI::App* set = sub->add_subcommand("set", "put a file in force");
     set->add_option("file", flags_.file)->required();
     add(set, [this](const AgentConfig& c) { return do_contract_set(c, flags_.file); });
+    add(sub->add_subcommand("pending", "the change made elsewhere that waits"),
+        do_contract_pending);
+    CLI::App* accept = sub->add_subcommand("accept", "put the change that waits in force");
+    accept->add_flag("-y,--yes", flags_.is_sure, "do not ask");
+    add(accept, [this](const AgentConfig& c) { return do_contract_accept(c, flags_.is_sure); });
+    add(sub->add_subcommand("reject", "drop the change that waits"), do_contract_reject);
   }
 
   CLI::App& app_;

@@ -413,6 +413,21 @@ int do_gpu_ok(const AgentConfig& config, std::uint32_t gpu) {
   return 0;
 }
 
+/// A change of the contract that waits, and when the machine is taken back.
+void print_what_comes(const NodeView& view) {
+  if (!view.proposal.id.empty())
+    std::printf(
+        "a change of the contract by %s waits: reclaim-agent contract pending\n",
+        printable(view.proposal.user.str()).c_str()
+    );
+  if (view.announced_in_ms < 0) return;
+  std::printf(
+      "taken back in %lld s: %s\n",
+      static_cast<long long>(view.announced_in_ms / 1000),
+      printable(view.announced_because).c_str()
+  );
+}
+
 int do_status(const AgentConfig& config, bool explains, bool as_json) {
   const auto body = ask_agent(config, "GET", "/v1/node");
   if (!body) return report(body.error());
@@ -430,13 +445,7 @@ int do_status(const AgentConfig& config, bool explains, bool as_json) {
       view->is_warden_connected ? "connected" : "away"
   );
   if (explains) std::printf("why: %s\n", printable(view->why).c_str());
-  if (view->announced_in_ms >= 0) {
-    std::printf(
-        "taken back in %lld s: %s\n",
-        static_cast<long long>(view->announced_in_ms / 1000),
-        printable(view->announced_because).c_str()
-    );
-  }
+  print_what_comes(*view);
   if (!view->taking.empty() && !(explains && view->why.starts_with(view->taking)))
     std::printf("%s\n", printable(view->taking).c_str());
   if (explains) std::printf("copies: %s\n", printable(view->copies).c_str());

@@ -11,6 +11,7 @@
 #include "cli_completion.h"
 #include "cli_condor_file.h"
 #include "cli_config.h"
+#include "cli_contract.h"
 #include "cli_copy.h"
 #include "cli_exec.h"
 #include "cli_forward.h"
@@ -188,6 +189,7 @@ struct Options {
   OffersOptions offers;
   TopOptions top;
   TakeOptions take;
+  ContractOptions contract;
   PsOptions ps;
   LogsOptions logs;
   StopOptions stop;
@@ -516,6 +518,63 @@ void add_take(Commands& commands, Options& o) {
   );
 }
 
+CLI::App* add_contract_command(
+    CLI::App& contract,
+    Commands& commands,
+    Options& o,
+    const std::string& name,
+    const std::string& what,
+    int (*act)(const Client&, const ContractOptions&)
+) {
+  CLI::App* app = commands.add(contract, name, what, [&o, act](const Client& c) {
+    ContractOptions options = o.contract;
+    if (!o.is_sure && isatty(STDIN_FILENO) != 0) options.confirms = ask_terminal;
+    return act(c, options);
+  });
+  app->add_option("node", o.contract.node, "id, or hostname")
+      ->required()
+      ->check(filled)
+      ->type_name("NODE");
+  add_json(app, o.contract.is_json);
+  return app;
+}
+
+void add_contract_commands(CLI::App& app, Commands& commands, Options& o) {
+  CLI::App* contract =
+      app.add_subcommand("contract", "What a node of your lab lends: see it, and change it.");
+  contract->require_subcommand(1);
+  contract->footer(
+      "A change that only lends less takes effect at once. Any other waits until somebody at the "
+      "machine\nsays 'reclaim-agent contract accept'. Exit codes: 0 in force or waiting, 5 another "
+      "contract is in force\nby now, or the machine refuses it, 6 not reached and nothing done, 7 "
+      "told and not answered."
+  );
+  add_contract_command(*contract, commands, o, "get", "Print the one in force.", contract_get);
+  CLI::App* set = add_contract_command(
+      *contract, commands, o, "set", "Send the contract in a file.", contract_set
+  );
+  set->add_option("file", o.contract.file, "as for 'reclaim-agent contract set'")
+      ->required()
+      ->type_name("FILE");
+  CLI::App* edit = add_contract_command(
+      *contract, commands, o, "edit", "Change the one in force in your editor.", contract_edit
+  );
+  edit->footer("The editor is $VISUAL, or $EDITOR, or vi.");
+  for (CLI::App* sub : {set, edit}) {
+    sub->add_flag("--replace", o.contract.replaces, "take the place of a change that waits");
+    sub->add_flag("-y,--yes", o.is_sure, "on a terminal: do not ask");
+  }
+  CLI::App* diff = add_contract_command(
+      *contract,
+      commands,
+      o,
+      "diff",
+      "What waits at the machine, or what a file would change, and what that means.",
+      contract_diff
+  );
+  diff->add_option("file", o.contract.file, "instead of what waits")->type_name("FILE");
+}
+
 void add_image_commands(CLI::App& app, Commands& commands, Options& o) {
   CLI::App* image = app.add_subcommand("image", "The allow list of images.");
   image->require_subcommand(1);
@@ -688,6 +747,7 @@ int main(int argc, char** argv) {
   add_exec(commands, options);
   add_site_commands(commands, options);
   add_take(commands, options);
+  add_contract_commands(app, commands, options);
   add_image_commands(app, commands, options);
   add_token_commands(app, commands, options);
   add_notify_commands(app, commands, options);

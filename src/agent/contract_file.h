@@ -4,9 +4,10 @@
 #include <optional>
 #include <string>
 
+#include "arbiter/contract_text.h"
 #include "base/error.h"
 #include "base/fs.h"
-#include "base/time.h"
+#include "io/zone_file.h"
 #include "model/node.h"
 
 namespace rn::agent {
@@ -23,15 +24,12 @@ Result<Contract> load_contract(
 );
 /// Durably, as YAML that parse_contract reads. Blocking.
 Status store_contract(FileSystem& fs, const std::string& path, const Contract& contract);
-std::string to_yaml(const Contract& contract);
 
-inline constexpr const char* kZoneFolder = "/usr/share/zoneinfo";
+/// kNotFound (or kCorrupt) if the contract's time zone is not one of the machine's. Blocking.
+Status check_zone(const Contract& contract, const std::string& zone_folder);
 
-/// Offset from UTC of a zone ("Europe/Berlin") at a time, from the system's zone files (TZif, RFC
-/// 8536). Beyond the last transition of a file its last offset holds. kNotFound for a zone that is
-/// not there, kCorrupt for a file that is none. "UTC" needs no file. Blocking.
-Result<std::int32_t> utc_offset_s(
-    FileSystem& fs, const std::string& zone, WallTime at, const std::string& zone_folder
-);
+using arbiter::to_yaml;
+using io::kZoneFolder;
+using io::utc_offset_s;
 
 }  // namespace rn::agent

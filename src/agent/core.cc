@@ -2,6 +2,7 @@
 #include "agent/core.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "agent/core_state.h"
 #include "agent/owner_words.h"
@@ -178,6 +179,10 @@ Status Core::State::restore(const std::vector<JournalRow>& rows) {
       auto node = decode_node_row(row.value);
       if (!node) return context(node.error());
       node_ = *std::move(node);
+    } else if (kind == "proposal") {
+      auto proposal = decode_proposal_row(row.value);
+      if (!proposal) return context(proposal.error());
+      proposal_ = *std::move(proposal);
     }
   }
   for (const auto& [job, epoch] : epochs) arbiter_.note_epoch(job, epoch);
@@ -263,6 +268,7 @@ void Core::State::drive() {
     heartbeat();
     report_reclaims();
     step_leaving();
+    step_proposal();
   }
   write_dirty();
 }
@@ -274,6 +280,10 @@ void Core::State::write_dirty() {
     a.is_new = a.is_dirty = false;
   }
   if (is_node_dirty_) write_node();
+  if (std::exchange(is_proposal_dirty_, false))
+    out_.writes.push_back(
+        {"proposal", proposal_ ? std::optional(encode_row(*proposal_)) : std::nullopt}
+    );
 }
 
 void Core::State::write_node() {
@@ -351,10 +361,8 @@ void Core::State::on(const Started& e) {
   is_started_ = true;
   started_at_ = now_.boot;
   facts_ = e.facts;
-  contract_ = e.contract;
-  utc_offset_s_ = e.utc_offset_s;
   arbiter_.set_facts(facts_);
-  arbiter_.set_contract(contract_);
+  take_contract(e.contract, e.utc_offset_s);
   for (auto& [name, a] : attempts_) {
     a.renewed_at = now_.boot;
     arbiter_.renew(name.job, name.epoch, now_.boot + milliseconds(a.commit.lease_ms));
@@ -410,6 +418,8 @@ void Core::State::maybe_hello() {
   hello.wall_ms = to_ms(now_.wall);
   hello.box_key = config_.box_key;
   hello.verify_key = config_.verify_key;
+  hello.contract_version = contract_version_;
+  if (proposal_) hello.proposal = *proposal_;
   is_hello_sent_ = true;
   is_hello_outdated_ = false;
   heard_at_ = now_.boot;
@@ -451,7 +461,9 @@ void Core::State::heartbeat() {
 void Core::State::send_node_update() {
   is_hello_outdated_ = is_hello_sent_ && !is_welcome_;
   if (!is_welcome_) return;
-  send(wire::NodeUpdate{facts_, contract_, config_.address});
+  send(wire::NodeUpdate{
+      facts_, contract_, config_.address, contract_version_, proposal_.value_or(ContractProposal{})}
+  );
 }
 
 void Core::State::on(const GenerationDetected& e) {
@@ -494,10 +506,8 @@ void Core::State::on(const TelemetrySampled& e) {
 }
 
 void Core::State::on(const ContractChanged& e) {
-  contract_ = e.contract;
-  utc_offset_s_ = e.utc_offset_s;
-  calendar_.reset();
-  arbiter_.set_contract(contract_);
+  take_contract(e.contract, e.utc_offset_s);
+  settle_edit(e.edit);
   send_node_update();
 }
 
@@ -588,6 +598,8 @@ NodeView Core::State::view(Now now) const {
   out.works_queued = queue_.size();
   out.works_running = works_.size() - std::min(works_.size(), queue_.size());
   out.contract = contract_;
+  out.contract_version = contract_version_;
+  if (proposal_ && to_ms(now.wall) < proposal_->until_wall_ms) out.proposal = *proposal_;
   out.facts = facts_;
   out.telemetry = telemetry_;
   for (const auto& [name, a] : attempts_) out.attempts.push_back(view_of(a, now));

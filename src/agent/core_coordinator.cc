@@ -45,6 +45,7 @@ void Core::State::on_message(const wire::Welcome& m) {
   for (const wire::AttemptVerdict& verdict : m.verdicts) on_verdict(verdict);
   list_holdings();
   tell_orders();
+  tell_edits();
 }
 
 /// One at a time: what is under way answers this welcome as well.

@@ -206,6 +206,7 @@ class CoreTest : public testing::Test {
     rates.clear();
     closes.clear();
     kills.clear();
+    uses.clear();
   }
 
   // ---- a job's way
@@ -450,6 +451,7 @@ class CoreTest : public testing::Test {
   std::vector<StopWatch> unwatches;
   std::vector<CloseCoordinator> closes;
   std::vector<KillNow> kills;
+  std::vector<UseContract> uses;  ///< of contracts, that the shell was told
   bool has_left = false;
   bool is_known_to_have_left = false;
   bool is_acking = true;
@@ -464,6 +466,8 @@ class CoreTest : public testing::Test {
   void keep(AskWarden& e) { asks.push_back(std::move(e.request)); }
 
   void keep(KillNow& e) { kills.push_back(std::move(e)); }
+
+  void keep(UseContract& e) { uses.push_back(std::move(e)); }
 
   void keep(StartWork& e) { works.push_back(std::move(e.work)); }
 

@@ -35,12 +35,12 @@ void Core::State::note_beat() {
 }
 
 /// By our own boot clock alone. An order that names no heartbeat of this connection is over.
-Instant Core::State::end_of(const wire::TakeBack& order) const {
+Instant Core::State::end_of(std::uint64_t beat_seq, std::uint32_t valid_ms) const {
   if (planted("agent.begins_old_orders")) return now_.boot + seconds(60);
   const auto beat = std::find_if(beats_.begin(), beats_.end(), [&](const SentBeat& sent) {
-    return sent.seq == order.beat;
+    return sent.seq == beat_seq;
   });
-  return beat == beats_.end() ? Instant() : beat->at + milliseconds(order.valid_ms);
+  return beat == beats_.end() ? Instant() : beat->at + milliseconds(valid_ms);
 }
 
 /// Why it cannot be meant; empty = it can.
@@ -72,7 +72,7 @@ void Core::State::on_message(const wire::TakeBack& m) {
   if (orders_.size() >= kOrdersKept) orders_.pop_front();
   orders_.push_back({m, now_.boot, {}});
   TakeBackOrder& order = orders_.back();
-  if (now_.boot >= end_of(m)) return answer_order(order, OrderOutcome::kLate, "");
+  if (now_.boot >= end_of(m.beat, m.valid_ms)) return answer_order(order, OrderOutcome::kLate, "");
   if (m.kind == ReclaimKind::kLost)
     return answer_order(order, OrderOutcome::kRefused, "nobody takes back what is lost");
   if (std::string why = unknown_gpus(m); !why.empty())
@@ -88,7 +88,7 @@ void Core::State::carry_out(TakeBackOrder& order) {
   const wire::TakeBack& wanted = order.wanted;
   if (wanted.kind == ReclaimKind::kEmergency) {
     const std::uint64_t mask = warden_wire::mask_of(wanted.gpus);
-    out_.effects.emplace_back(KillNow{wanted.order, mask, end_of(wanted)});
+    out_.effects.emplace_back(KillNow{wanted.order, mask, end_of(wanted.beat, wanted.valid_ms)});
     return;
   }
   if (!is_warden_connected_)

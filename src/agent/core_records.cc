@@ -45,6 +45,10 @@ std::string encode_row(const wire::Commit& row) {
   return to_json(row);
 }
 
+std::string encode_row(const ContractProposal& row) {
+  return to_json(row);
+}
+
 Result<AttemptRow> decode_attempt_row(const std::string& text) {
   return decode_row<AttemptRow>(text);
 }
@@ -63,6 +67,10 @@ Result<NodeRow> decode_node_row(const std::string& text) {
 
 Result<wire::Commit> decode_commit_row(const std::string& text) {
   return decode_row<wire::Commit>(text);
+}
+
+Result<ContractProposal> decode_proposal_row(const std::string& text) {
+  return decode_row<ContractProposal>(text);
 }
 
 }  // namespace rn::agent

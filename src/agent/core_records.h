@@ -161,12 +161,13 @@ struct NodeRow {
   RN_FIELDS(NodeRow, highest_generation, is_leaving, leave_reason, health)
 };
 
-/// Keys: "commit/JOB/EPOCH", "attempt/JOB/EPOCH", "epoch/JOB", "reclaim/ID", "node".
+/// Keys: "commit/JOB/EPOCH", "attempt/JOB/EPOCH", "epoch/JOB", "reclaim/ID", "node", "proposal".
 std::string encode_row(const AttemptRow& row);
 std::string encode_row(const ReclaimRow& row);
 std::string encode_row(const EpochRow& row);
 std::string encode_row(const NodeRow& row);
 std::string encode_row(const wire::Commit& row);
+std::string encode_row(const ContractProposal& row);
 
 /// kCorrupt; fields that this version does not know are ignored.
 Result<AttemptRow> decode_attempt_row(const std::string& text);
@@ -174,5 +175,6 @@ Result<ReclaimRow> decode_reclaim_row(const std::string& text);
 Result<EpochRow> decode_epoch_row(const std::string& text);
 Result<NodeRow> decode_node_row(const std::string& text);
 Result<wire::Commit> decode_commit_row(const std::string& text);
+Result<ContractProposal> decode_proposal_row(const std::string& text);
 
 }  // namespace rn::agent

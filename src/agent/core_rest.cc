@@ -11,7 +11,7 @@ bool Core::State::has_work_to_do() const {
       has_edge() && (!claims_ || !claims_->transfers.empty() || !claims_refusal_.empty());
   return !attempts_.empty() || !works_.empty() || !queue_.empty() || !asks_.empty() ||
          !fetches_.empty() || !told_transfers_.empty() || has_claims || announce_sent_ ||
-         has_open_orders() || node_.is_leaving;
+         has_open_orders() || proposal_ || !edit_in_use_.empty() || node_.is_leaving;
 }
 
 /// None waits for an answer or for its time.

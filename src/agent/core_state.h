@@ -182,6 +182,13 @@ struct TakeBackOrder {
   std::optional<wire::TakenBack> answer;
 };
 
+/// An edit of the contract that came by the coordinator (ADR 0024), and what is said of it.
+struct ContractEditing {
+  std::string edit;
+  Instant since{};  ///< it came, or was answered
+  std::optional<wire::ContractEdited> answer;
+};
+
 struct SentBeat {
   std::uint64_t seq = 0;
   Instant at{};
@@ -316,6 +323,8 @@ class Core::State {
   void on(const GpuAccepted& e);
   void on(const TransfersMeasured& e);
   void on(const ContractChanged& e);
+  void on(const EditUnusable& e);
+  void on(const ProposalRejected& e);
   void on(const FactsChanged& e);
   void on(const OwnerLeaves& e);
   void on(const WardenActed& e);
@@ -368,6 +377,7 @@ class Core::State {
   void on_message(const wire::CollectGarbage& m);
   void on_message(const wire::TransferRates& m);
   void on_message(const wire::TakeBack& m);
+  void on_message(const wire::EditContract& m);
 
   template <class Other>
   void on_message(const Other&) {}  // agents' own messages: nobody sends them here
@@ -611,7 +621,7 @@ class Core::State {
 
   // core_orders.cc: what the owner takes back from afar
   void note_beat();
-  Instant end_of(const wire::TakeBack& order) const;
+  Instant end_of(std::uint64_t beat_seq, std::uint32_t valid_ms) const;
   std::string unknown_gpus(const wire::TakeBack& order) const;
   void carry_out(TakeBackOrder& order);
   TakeBackOrder* find_order(const std::string& id);
@@ -624,6 +634,20 @@ class Core::State {
   void doubt_orders(const char* why, nanoseconds older_than);
   void tell_orders();
   bool has_open_orders() const;
+
+  // core_contract.cc: edits of the contract from afar
+  ContractEditing* find_edit(const std::string& id);
+  ContractEditing& note_edit(const std::string& id);
+  void answer_edit(const std::string& id, EditState state, std::string message);
+  void tell_edit(const ContractEditing& edit);
+  void tell_edits();
+  bool is_refused(const wire::EditContract& m);
+  bool is_in_conflict(const wire::EditContract& m);
+  void propose(const wire::EditContract& m);
+  void drop_proposal(EditState state, std::string message);
+  void settle_edit(const std::string& edit);
+  void step_proposal();
+  void take_contract(const Contract& contract, std::int32_t utc_offset_s);
 
   // core_lending.cc: what the contract takes back by itself
   struct Closing {
@@ -730,6 +754,12 @@ class Core::State {
 
   std::deque<SentBeat> beats_;        ///< the newest ones of this connection
   std::deque<TakeBackOrder> orders_;  ///< the newest ones, oldest first
+
+  std::string contract_version_;
+  std::deque<ContractEditing> edits_;  ///< the newest ones, oldest first
+  std::string edit_in_use_;            ///< the shell puts it in force now; empty: none
+  std::optional<ContractProposal> proposal_;
+  bool is_proposal_dirty_ = false;
 
   std::map<ReclaimId, ReclaimRow> reclaims_;
   std::map<ReclaimId, Instant> reclaim_sent_at_;

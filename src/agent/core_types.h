@@ -14,6 +14,7 @@
 #include "base/ids.h"
 #include "base/time.h"
 #include "model/checkpoint.h"
+#include "model/contract_edit.h"
 #include "model/job.h"
 #include "model/node.h"
 #include "model/reclaim.h"
@@ -304,6 +305,19 @@ struct TransfersMeasured {
 struct ContractChanged {
   Contract contract;
   std::int32_t utc_offset_s = 0;
+  std::string edit = {};  ///< that came from afar and is in force now; empty: the owner's own
+};
+
+/// An edit that came from afar could not be put in force (kConflict: the owner was faster), or
+/// names a time zone that the machine does not know.
+struct EditUnusable {
+  std::string edit;
+  Error error;
+};
+
+/// Somebody at the machine does not want the contract that waits.
+struct ProposalRejected {
+  std::string id;
 };
 
 /// The machine or its reachability changed (image list, addresses).
@@ -364,6 +378,8 @@ using Event = std::variant<
     GpuAccepted,
     TransfersMeasured,
     ContractChanged,
+    EditUnusable,
+    ProposalRejected,
     FactsChanged,
     OwnerLeaves,
     WardenActed,
@@ -414,6 +430,14 @@ struct KillNow {
   Instant until{};             ///< it does not go out later
 };
 
+/// Puts a contract in force that narrows the one whose version is `from`, if that is still in
+/// force. Answered by ContractChanged or EditUnusable, with the same edit.
+struct UseContract {
+  std::string edit;
+  std::string from;
+  Contract contract;
+};
+
 struct StartWork {
   Work work;
 };
@@ -461,6 +485,7 @@ using Effect = std::variant<
     CloseCoordinator,
     AskWarden,
     KillNow,
+    UseContract,
     StartWork,
     CancelWork,
     ReleaseCopy,
@@ -542,6 +567,8 @@ struct NodeView {
   std::string copies;                   ///< what bounds them, in words
   std::string
       taking;  ///< what is taken back later, when, and who stays until when; empty = nothing
+  std::string contract_version;  ///< names `contract` among all of this node's
+  ContractProposal proposal;     ///< that waits for somebody at the machine; no id: none
 
   RN_FIELDS(
       NodeView,
@@ -567,7 +594,9 @@ struct NodeView {
       troubles,
       are_copies_bounded,
       copies,
-      taking
+      taking,
+      contract_version,
+      proposal
   )
 };
 

@@ -206,6 +206,9 @@ void Core::State::hear_in_wait(const wire::Message& message) {
     refuse_in_wait(*commit);
   } else if (const auto* order = std::get_if<wire::TakeBack>(&message)) {
     on_message(*order);  // no row stands behind it
+  } else if (const auto* edit = std::get_if<wire::EditContract>(&message)) {
+    if (find_edit(edit->edit) == nullptr)
+      answer_edit(edit->edit, EditState::kRefused, room_words());  // it needs a row, or a file
   } else if (is_order(message) && wait_->held.size() < kHeldMessagesMax) {
     hold(CoordinatorMessage{message});
   }

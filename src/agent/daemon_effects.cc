@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "agent/contract_file.h"
 #include "agent/core_records.h"
 #include "agent/daemon_state.h"
 #include "agent/kill_client.h"
+#include "arbiter/contract_order.h"
 #include "base/log.h"
 #include "io/own_address.h"
 
@@ -50,6 +52,15 @@ void Daemon::State::act(const KillNow& e) {
   });
   if (submitted) return;
   loop.post([this, killed = KilledNow{e.order, submitted.error(), false}] { feed(killed); });
+}
+
+/// The owner at the machine may have been faster, whose contract the core has not heard of then.
+void Daemon::State::act(const UseContract& e) {
+  loop.post([this, e] {
+    Status used = fail(ErrorCode::kConflict, "its contract was changed meanwhile");
+    if (arbiter::version_of(contract) == e.from) used = use_contract(e.contract, e.edit);
+    if (!used) feed(EditUnusable{e.edit, used.error()});
+  });
 }
 
 void Daemon::State::act(const StartWork& e) {
@@ -221,7 +232,16 @@ void Daemon::State::on_message(wire::Message message) {
   }
   if (const auto* ack = std::get_if<wire::HeartbeatAck>(&message))
     site_clock.told(ack->clock_offset_ms);
+  const auto* edit = std::get_if<wire::EditContract>(&message);
+  if (edit != nullptr && !knows_zone_of(*edit)) return;
   feed(CoordinatorMessage{std::move(message)});
+}
+
+/// The core has no zone database, and the owner shall not be the first to find that out.
+bool Daemon::State::knows_zone_of(const wire::EditContract& message) {
+  const Status known = check_zone(message.contract, config.zone_folder);
+  if (!known) feed(EditUnusable{message.edit, known.error()});
+  return known.has_value();
 }
 
 /// Kept on the disk too: evacuations work while the coordinator is away, even after a restart.

@@ -11,6 +11,7 @@
 #include "agent/kill_client.h"
 #include "agent/owner_words.h"
 #include "agent/peers.h"
+#include "arbiter/contract_rules.h"
 #include "base/log.h"
 #include "base/whole_number.h"
 #include "checkpoint/transfer.h"
@@ -170,6 +171,10 @@ void Daemon::State::on_request(
     emergency(request, responder, is_local);
   } else if (is_local && request.method == "PUT" && request.path == "/v1/contract") {
     put_contract(request, responder);
+  } else if (is_local && request.method == "POST" && request.path == "/v1/contract/accept") {
+    settle_proposal(request, responder, true);
+  } else if (is_local && request.method == "POST" && request.path == "/v1/contract/reject") {
+    settle_proposal(request, responder, false);
   } else if (is_local && request.method == "POST" && request.path == "/v1/leave") {
     const NodeView view = core->view(loop.now());
     if (view.journal_waits_s >= 0)
@@ -213,14 +218,21 @@ void Daemon::State::accept_gpu(const io::HttpRequest& request, const io::Respond
 }
 
 void Daemon::State::put_contract(const io::HttpRequest& request, const io::Responder& responder) {
-  auto parsed = parse_contract(request.body, facts, config.zone_folder);
+  const auto parsed = parse_contract(request.body, facts, config.zone_folder);
   if (!parsed) return responder.send_error(parsed.error());
-  const Status stored = store_contract(fs, config.contract_path(), *parsed);
+  const Status used = use_contract(*parsed, "");
+  if (!used) return responder.send_error(used.error());
+  responder.send(io::json_response(200, to_json(contract)));
+}
+
+/// Durable, and then in force everywhere; nothing is changed on an error.
+Status Daemon::State::use_contract(const Contract& wanted, const std::string& edit) {
+  const Status stored = store_contract(fs, config.contract_path(), wanted);
   if (!stored)
-    return responder.send_error(stored.error()
-                                    .with("the contract was not changed")
-                                    .hinting("free space on the disk of " + config.folder()));
-  contract = *std::move(parsed);
+    return fail(stored.error()
+                    .with("the contract was not changed")
+                    .hinting("free space on the disk of " + config.folder()));
+  contract = wanted;
   fetches.set_first_rate(contract.uplink_bps_normal);
   for (checkpoint::ChunkStore* each : {store.get(), images.get()})
     each->set_limits(contract.store_mib << 20, contract.reserve_disk_mib << 20);
@@ -229,7 +241,43 @@ void Daemon::State::put_contract(const io::HttpRequest& request, const io::Respo
     sampled_zone = contract.time_zone;
   }
   const auto offset = utc_offset_s(fs, contract.time_zone, clock.now().wall, config.zone_folder);
-  feed(ContractChanged{contract, offset.value_or(0)});
+  feed(ContractChanged{contract, offset.value_or(0), edit});
+  return {};
+}
+
+/// The body names what was looked at: {"id": the proposal's, "version": the contract's in force}.
+/// Another one, or another contract in force by now, is a conflict.
+void Daemon::State::settle_proposal(
+    const io::HttpRequest& request, const io::Responder& responder, bool is_accepted
+) {
+  const auto body = parse_json(request.body);
+  const auto text_of = [&](const char* name) -> std::string {
+    if (!body || !body->is_object() || !body->contains(name)) return "";
+    const auto& value = (*body)[name];
+    return value.is_string() ? value.get<std::string>() : "";
+  };
+  const NodeView view = core->view(loop.now());
+  if (view.proposal.id.empty())
+    return responder.send_error(Error{
+        ErrorCode::kNotFound,
+        "no change of the contract waits",
+        "reclaim-agent contract show prints the one in force"});
+  if (view.proposal.id != text_of("id") || view.contract_version != text_of("version"))
+    return responder.send_error(Error{
+        ErrorCode::kConflict,
+        "another contract is in force, or another change waits, than was shown",
+        "look at it again: reclaim-agent contract pending"});
+  if (view.journal_waits_s >= 0)
+    return responder.send_error(Error{
+        ErrorCode::kExhausted, "the disk is full: it cannot be written down", kRoomHelp});
+  if (!is_accepted) {
+    feed(ProposalRejected{view.proposal.id});
+    return responder.send(io::json_response(200, "{}"));
+  }
+  Status good = arbiter::check_contract(view.proposal.contract, facts);
+  if (good) good = check_zone(view.proposal.contract, config.zone_folder);
+  if (good) good = use_contract(view.proposal.contract, view.proposal.id);
+  if (!good) return responder.send_error(good.error());
   responder.send(io::json_response(200, to_json(contract)));
 }
 

@@ -71,6 +71,7 @@ class Daemon::State {
   void act(const CloseCoordinator& e);
   void act(const AskWarden& e);
   void act(const KillNow& e);
+  void act(const UseContract& e);
   void act(const StartWork& e);
   void act(const CancelWork& e);
   void act(const ReleaseCopy& e);
@@ -95,6 +96,11 @@ class Daemon::State {
   void on_request(io::HttpRequest request, const io::Responder& responder, bool is_local);
   void put_contract(const io::HttpRequest& request, const io::Responder& responder);
   void accept_gpu(const io::HttpRequest& request, const io::Responder& responder);
+  Status use_contract(const Contract& wanted, const std::string& edit);
+  void settle_proposal(
+      const io::HttpRequest& request, const io::Responder& responder, bool is_accepted
+  );
+  bool knows_zone_of(const wire::EditContract& message);
   void emergency(const io::HttpRequest& request, const io::Responder& responder, bool is_local);
   void tell_emergency(const std::string& answer, const io::Responder& responder, int tries);
   std::string metrics() const;

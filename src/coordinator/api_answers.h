@@ -107,6 +107,9 @@ void list_images(ApiContext&, ApiRequest, io::Responder);
 void add_image(ApiContext&, ApiRequest, io::Responder);
 void remove_image(ApiContext&, ApiRequest, io::Responder);
 
+/// As this caller may see it.
+api::NodeInfo node_for(const Core& core, const Caller& caller, const NodeView& view);
+
 /// 404, with where the nodes are listed.
 Error no_such_node(const NodeId& id);
 
@@ -118,6 +121,8 @@ void explain_hazard(ApiContext&, ApiRequest, io::Responder);
 void revoke_node(ApiContext&, ApiRequest, io::Responder);
 void order_reclaim(ApiContext&, ApiRequest, io::Responder);
 void list_reclaims(ApiContext&, ApiRequest, io::Responder);
+void edit_contract(ApiContext&, ApiRequest, io::Responder);
+void preview_contract(ApiContext&, ApiRequest, io::Responder);
 void list_telemetry(ApiContext&, ApiRequest, io::Responder);
 
 void list_tokens(ApiContext&, ApiRequest, io::Responder);

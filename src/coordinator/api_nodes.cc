@@ -63,14 +63,11 @@ void show_guests(
     );
   }
   info.orders = core.orders(info.id);
-}
-
-/// As this caller may see it.
-api::NodeInfo node_for(const Core& core, const Caller& caller, const NodeView& view) {
-  api::NodeInfo info = node_info(view);
-  hide_foreign_jobs(core, caller, info);
-  show_guests(core, caller, view, info);
-  return info;
+  const auto contract = core.contract_of(info.id);
+  if (!contract) return;
+  info.contract_version = contract->version;
+  if (!contract->proposal.id.empty()) info.proposal = contract->proposal;
+  info.edits = core.edits(info.id);
 }
 
 void issue_certificate(
@@ -94,6 +91,13 @@ void issue_certificate(
 }
 
 }  // namespace
+
+api::NodeInfo node_for(const Core& core, const Caller& caller, const NodeView& view) {
+  api::NodeInfo info = node_info(view);
+  hide_foreign_jobs(core, caller, info);
+  show_guests(core, caller, view, info);
+  return info;
+}
 
 void join_node(ApiContext& context, ApiRequest request, io::Responder responder) {
   api::JoinRequest body;

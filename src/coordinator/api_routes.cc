@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kJsonBytes = 1u << 20;
 constexpr std::size_t kSmallJsonBytes = 64u << 10;
+constexpr std::size_t kContractBytes = 256u << 10;  // as its file
 
 // clang-format off
 std::vector<Route> job_routes() {
@@ -198,6 +199,21 @@ std::vector<Route> notify_routes() {
   };
 }
 
+std::vector<Route> contract_routes() {
+  return {
+    {"POST", "/v1/nodes/{id}/contract", Access::kOwner, "editContract",
+     "Another contract for a node of the own lab, made from the one in force (`from`). What only narrows that takes "
+     "effect by itself; anything else waits on the node until somebody there accepts it. Repeatable by the edit's "
+     "name. Answered before the node has done anything: NodeInfo.edits says what becomes of it. 409 if another "
+     "contract is in force by now, or another change waits.",
+     {}, kContractBytes, "ContractEditRequest", "ContractEdit", edit_contract},
+    {"POST", "/v1/nodes/{id}/contract/check", Access::kOwner, "checkContract",
+     "What such an edit would do: the hours it lends, who has to leave and when, and whether it would wait for "
+     "somebody at the machine. Nothing is kept, and the node is not asked.",
+     {}, kContractBytes, "ContractEditRequest", "ContractPreview", preview_contract},
+  };
+}
+
 std::vector<Route> dashboard_routes() {
   return {
     {"GET", "/", Access::kPublic, "openDashboard",
@@ -217,7 +233,8 @@ std::vector<Route> dashboard_routes() {
 const std::vector<Route>& table() {
   static const std::vector<Route> kRoutes = [] {
     std::vector<Route> all = job_routes();
-    for (auto& routes_of : {site_routes(), access_routes(), notify_routes(), dashboard_routes()})
+    for (auto& routes_of :
+         {site_routes(), contract_routes(), access_routes(), notify_routes(), dashboard_routes()})
       all.insert(all.end(), routes_of.begin(), routes_of.end());
     return all;
   }();

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/planted.h"
 #include "coordinator/core_commands.h"
+#include "coordinator/core_contracts.h"
 #include "coordinator/core_copies.h"
 #include "coordinator/core_evacuation.h"
 #include "coordinator/core_fetches.h"
@@ -193,6 +194,8 @@ void on_message(State& state, const AgentMessage& event) {
           on_reclaim_report(state, *node, message.record);
         } else if constexpr (std::is_same_v<M, wire::TakenBack>) {
           on_taken_back(state, *node, message);
+        } else if constexpr (std::is_same_v<M, wire::ContractEdited>) {
+          on_contract_edited(state, *node, message);
         } else if constexpr (std::is_same_v<M, wire::Leave>) {
           on_leave(state, *node, message.reason.substr(0, 500));
         } else {
@@ -207,6 +210,7 @@ void on_tick(State& state, const Tick& tick) {
   if (tick.utc_offset_s) set_utc_offset(state, *tick.utc_offset_s);
   look_for_silence(state);
   look_at_orders(state);
+  look_at_edits(state);
   look_at_placements(state);
   if (state.now.boot - state.usage_accounted_at >= std::chrono::seconds(1)) {
     account_usage(state);

@@ -82,6 +82,11 @@ class Core {
   std::vector<ReclaimRow> reclaims() const;  ///< by node, then time
   /// Owners' orders to take the node back, of the last minutes, newest first.
   std::vector<ReclaimOrder> orders(const NodeId& id) const;
+  /// Edits of the node's contract from afar, of the last minutes or still waiting, newest first.
+  std::vector<ContractEdit> edits(const NodeId& id) const;
+  std::optional<NodeContract> contract_of(const NodeId& id) const;  ///< nullopt: no such node
+  /// kNotFound, kDenied: it is edited by the owners of the node's lab alone.
+  Status may_edit_contract(const Caller& caller, const NodeId& id) const;
   std::vector<Image> images() const;     ///< by name
   std::vector<TokenRow> tokens() const;  ///< by id, without secrets
   Metrics metrics() const;

@@ -7,6 +7,7 @@
 #include "base/planted.h"
 #include "coordinator/core.h"
 #include "coordinator/core_arrays.h"
+#include "coordinator/core_contracts.h"
 #include "coordinator/core_hazard.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_orders.h"
@@ -334,6 +335,10 @@ Result<Answer> run(State& state, const Caller& caller, const RevokeNode& command
 
 Result<Answer> run(State& state, const Caller& caller, const OrderReclaim& command) {
   return order_reclaim(state, caller, command);
+}
+
+Result<Answer> run(State& state, const Caller& caller, const ProposeContract& command) {
+  return propose_contract(state, caller, command);
 }
 
 Result<Answer> run(State& state, const Caller& caller, const NoteJob& command) {

@@ -44,15 +44,8 @@ std::string valid_text(const State& state) {
   return std::to_string((state.config.order_valid_ms + 999) / 1000) + " s";
 }
 
-bool is_order_name(const std::string& text) {
-  return text.size() >= kOrderNameMin && text.size() <= kOrderNameMax &&
-         std::all_of(text.begin(), text.end(), [](unsigned char c) {
-           return std::isalnum(c) != 0 || c == '-' || c == '_';
-         });
-}
-
 Status check_order(const NodeEntry& node, const std::string& name, const OrderReclaim& command) {
-  if (!is_order_name(command.order))
+  if (!is_callers_name(command.order))
     return fail(
         ErrorCode::kInvalid,
         "order: expected 8 to 64 letters, digits, - or _",
@@ -150,6 +143,13 @@ bool has_room(const State& state, const NodeId& node) {
 }
 
 }  // namespace
+
+bool is_callers_name(const std::string& text) {
+  return text.size() >= kOrderNameMin && text.size() <= kOrderNameMax &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return std::isalnum(c) != 0 || c == '-' || c == '_';
+         });
+}
 
 Result<Answer> order_reclaim(State& state, const Caller& caller, const OrderReclaim& command) {
   NodeEntry* const node = state.find_node(command.node);

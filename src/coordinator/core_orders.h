@@ -7,6 +7,9 @@
 // long as it counts; what the node then does is its own record. Nothing here gives back.
 namespace rn::coordinator {
 
+/// "order-0001": a name that a caller gives, so that saying it again is the same.
+bool is_callers_name(const std::string& text);
+
 Result<Answer> order_reclaim(State& state, const Caller& caller, const OrderReclaim& command);
 /// After a heartbeat of its, by which the node knows how old an order is.
 void send_orders(State& state, NodeEntry& node);

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/log.h"
+#include "coordinator/core_contracts.h"
 #include "coordinator/core_copies.h"
 #include "coordinator/core_evacuation.h"
 #include "coordinator/core_hazard.h"
@@ -277,6 +278,15 @@ void take_over(State& state, NodeEntry& node, const wire::Hello& hello) {
   std::swap(node.row, row);
   state.save(node);
   follow_grant(state, node, row);
+  // Of one that was heard of for the first time nothing has changed.
+  const bool is_known = row.last_seen_wall_ms != 0;
+  follow_contract(
+      state,
+      node,
+      is_known ? row.contract : node.row.contract,
+      hello.contract_version,
+      hello.proposal
+  );
 }
 
 void open_lending(State& state, NodeEntry& node, LendingState lending) {
@@ -506,6 +516,7 @@ void on_node_update(State& state, NodeEntry& node, const wire::NodeUpdate& updat
   node.row.address = update.address;
   state.save(node);
   follow_grant(state, node, before);
+  follow_contract(state, node, before.contract, update.contract_version, update.proposal);
   forget_refusals(state, node.row.node);
   state.is_dispatch_wanted = true;
 }

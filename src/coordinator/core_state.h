@@ -61,10 +61,12 @@ struct RollupSums {
 
 struct NodeEntry {
   NodeRow row;
-  ConnectionId connection = 0;  ///< 0 = none
-  Instant heard;                ///< last message, or the coordinator's start
-  bool is_expected = true;      ///< may still come back before it is lost
-  bool was_greeted = false;     ///< welcomed by this process, so it knows this generation from us
+  std::string contract_version;  ///< as it says; empty: not yet, or an older agent
+  ContractProposal proposal;     ///< that waits there
+  ConnectionId connection = 0;   ///< 0 = none
+  Instant heard;                 ///< last message, or the coordinator's start
+  bool is_expected = true;       ///< may still come back before it is lost
+  bool was_greeted = false;      ///< welcomed by this process, so it knows this generation from us
   LendingState lending = LendingState::kNotLending;
   NodeTelemetry telemetry;
   std::int64_t clock_offset_ms = 0;
@@ -106,6 +108,14 @@ struct OrderEntry {
   ReclaimOrder row;
   Instant made;   ///< or our start
   Instant until;  ///< it is not begun later
+};
+
+/// An owner's edit of a contract (core_contracts.cc), without the contract.
+struct EditEntry {
+  ContractEdit row;
+  std::string content;  ///< a digest of all that was said
+  Instant made;
+  Instant until;  ///< the node does not take it later
 };
 
 /// A live attempt, or the newest one of a job.
@@ -291,6 +301,7 @@ struct State {
   Latency commit_latency{milliseconds(250)};
   TransferBook transfers;
   std::vector<OrderEntry> orders;  ///< oldest first; those of the last minutes
+  std::vector<EditEntry> edits;    ///< the same, and what waits on its node
   Metrics metrics;
   States told;  ///< what the events say (I12)
 

@@ -129,6 +129,19 @@ struct OrderReclaim {
   std::uint32_t in_s = 0;  ///< kAnnounced
 };
 
+/// An owner who is elsewhere writes another contract for the node (ADR 0024): for owners of its
+/// lab, and admins of it. The contract itself is not kept here. The same id again is the same edit;
+/// with another content kConflict, as one that was made from another contract than the one in
+/// force, or before what waits on the node. kUnavailable while the node is away. Answer:
+/// ContractProposed, when the node is told and before it has said anything.
+struct ProposeContract {
+  NodeId node;
+  std::string edit;      ///< its id
+  std::string from;      ///< NodeContract::version
+  std::string replaces;  ///< id of what waits there; empty: nothing does
+  Contract contract;
+};
+
 /// What the shell's collector has to say of a job that is over; the core may have forgotten it.
 /// Answer: Done, when it is in the history.
 struct NoteJob {
@@ -152,6 +165,7 @@ using Command = std::variant<
     RevokeToken,
     RevokeNode,
     OrderReclaim,
+    ProposeContract,
     NoteJob>;
 
 struct JobSubmitted {
@@ -182,6 +196,10 @@ struct ReclaimOrdered {
   ReclaimOrder order;
 };
 
+struct ContractProposed {
+  ContractEdit edit;
+};
+
 struct Done {};
 
 using Answer = std::variant<
@@ -193,6 +211,7 @@ using Answer = std::variant<
     TokenMade,
     NodeJoined,
     ReclaimOrdered,
+    ContractProposed,
     Done>;
 
 // ---- events
@@ -401,6 +420,13 @@ struct NodeView {
   std::uint32_t used_cpu_milli = 0;
   std::uint64_t used_memory_mib = 0;
   std::vector<JobId> jobs;  ///< with a live attempt on it
+};
+
+/// What a node says its contract is.
+struct NodeContract {
+  Contract contract;
+  std::string version;        ///< empty: it is an older agent's, or nothing was heard of it yet
+  ContractProposal proposal;  ///< that waits there; no id: none
 };
 
 /// Numbers for /metrics; all grow unless named gauges.

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "coordinator/core.h"
+#include "coordinator/core_contracts.h"
 #include "coordinator/core_placement.h"
 #include "coordinator/core_plan.h"
 #include "coordinator/core_state.h"
@@ -165,6 +166,23 @@ std::vector<ReclaimOrder> Core::orders(const NodeId& id) const {
   for (auto at = state_->orders.rbegin(); at != state_->orders.rend(); ++at)
     if (at->row.node == id) result.push_back(at->row);
   return result;
+}
+
+std::vector<ContractEdit> Core::edits(const NodeId& id) const {
+  std::vector<ContractEdit> result;
+  for (auto at = state_->edits.rbegin(); at != state_->edits.rend(); ++at)
+    if (at->row.node == id) result.push_back(at->row);
+  return result;
+}
+
+std::optional<NodeContract> Core::contract_of(const NodeId& id) const {
+  const NodeEntry* const node = state_->find_node(id);
+  if (node == nullptr) return std::nullopt;
+  return NodeContract{node->row.contract, node->contract_version, node->proposal};
+}
+
+Status Core::may_edit_contract(const Caller& caller, const NodeId& id) const {
+  return coordinator::may_edit_contract(*state_, caller, id);
 }
 
 std::vector<Image> Core::images() const {

@@ -13,6 +13,7 @@
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "model/checkpoint.h"
+#include "model/contract_edit.h"
 #include "model/fields.h"
 #include "model/job.h"
 #include "model/node.h"
@@ -116,6 +117,9 @@ struct NodeInfo {
   std::vector<GuestInfo> guests;  ///< all, for admins and the owners of its lab; else none
   /// Orders to take it back that came by the coordinator lately, newest first; for the same.
   std::vector<ReclaimOrder> orders;
+  std::string contract_version;  ///< for the same: an edit names it; "": its agent takes none
+  std::optional<ContractProposal> proposal;  ///< for the same: waits for somebody at the machine
+  std::vector<ContractEdit> edits;           ///< for the same: lately, newest first
   std::string version;
   std::int64_t joined_wall_ms = 0;
   std::int64_t last_seen_wall_ms = 0;
@@ -144,6 +148,9 @@ struct NodeInfo {
       jobs,
       guests,
       orders,
+      contract_version,
+      proposal,
+      edits,
       version,
       joined_wall_ms,
       last_seen_wall_ms
@@ -171,6 +178,58 @@ struct ReclaimRequest {
   std::uint32_t in_s = 0;                   ///< announced: from now
 
   RN_FIELDS(ReclaimRequest, order, kind, gpus, in_s)
+};
+
+/// Another contract for a node of the own lab. What only narrows the one in force takes effect by
+/// itself; anything else waits for somebody at the machine.
+struct ContractEditRequest {
+  std::string edit;      ///< its name, as ReclaimRequest::order; not needed for a check
+  std::string from;      ///< NodeInfo::contract_version that it was made from
+  std::string replaces;  ///< NodeInfo::proposal's id that it takes the place of; none waits: empty
+  Contract contract;
+
+  RN_FIELDS(ContractEditRequest, edit, from, replaces, contract)
+};
+
+/// What another contract would mean to a guest that is there now.
+struct ContractGuest {
+  std::uint64_t job_number = 0;
+  UserId user;
+  LabId lab;
+  std::int64_t leaves_in_s_before = -1;  ///< by the contract in force; -1: not within a week
+  std::int64_t leaves_in_s_after = -1;
+  std::uint32_t notice_s = 0;  ///< that it has then, at most
+  std::string message;         ///< the same in a sentence
+
+  RN_FIELDS(
+      ContractGuest, job_number, user, lab, leaves_in_s_before, leaves_in_s_after, notice_s, message
+  )
+};
+
+/// What an edit would do, before it is made; nothing is kept, and the node is not asked.
+struct ContractPreview {
+  std::string version;                    ///< of the contract in force that it is compared with
+  std::vector<std::string> problems;      ///< why it is no contract, the field's name in front
+  bool narrows = false;                   ///< it takes effect by itself
+  std::vector<std::string> widens;        ///< why it would wait for somebody at the machine
+  std::vector<std::string> changes;       ///< a line for each field
+  std::uint32_t lent_minutes_before = 0;  ///< of the week's 10080, holidays aside
+  std::uint32_t lent_minutes_after = 0;
+  std::vector<ContractGuest> guests;
+  std::vector<std::string> notes;  ///< what else there is to know
+
+  RN_FIELDS(
+      ContractPreview,
+      version,
+      problems,
+      narrows,
+      widens,
+      changes,
+      lent_minutes_before,
+      lent_minutes_after,
+      guests,
+      notes
+  )
 };
 
 struct ReclaimOrders {

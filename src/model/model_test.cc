@@ -104,6 +104,7 @@ TEST(Wire, every_kind_of_message_survives_the_wire) {
           9,
           {{.id = 8, .job = JobId("j-2"), .image = "sha256:1", .bytes_left = 6}}},
       wire::TakenBack{"o-1", OrderOutcome::kLate, {}, "too late"},
+      wire::ContractEdited{"e-1", EditState::kPending, "it waits"},
       wire::Welcome{},
       wire::Refused{},
       wire::HeartbeatAck{.hazard = {.step_s = 900, .per_day = {0.5, 4}, .low = 0.5, .high = 2}},
@@ -118,7 +119,8 @@ TEST(Wire, every_kind_of_message_survives_the_wire) {
       wire::ReclaimAck{},
       wire::CollectGarbage{},
       wire::TransferRates{{{7, 50'000'000, true}}, 1000},
-      wire::TakeBack{"o-1", ReclaimKind::kAnnounced, {0, 2}, 300, 17, 9000}};
+      wire::TakeBack{"o-1", ReclaimKind::kAnnounced, {0, 2}, 300, 17, 9000},
+      wire::EditContract{"e-1", UserId("olga"), "v1", "e-0", {.notice_s = 30}, 17, 9000}};
 
   ASSERT_EQ(messages.size(), std::variant_size_v<wire::Message>);
   for (const auto& message : messages) {

@@ -20,6 +20,7 @@ namespace wire {
 namespace {
 
 /// In the order of Message's alternatives.
+// clang-format off
 constexpr std::array<std::string_view, std::variant_size_v<Message>> kNames = {
     "hello",
     "heartbeat",
@@ -36,6 +37,7 @@ constexpr std::array<std::string_view, std::variant_size_v<Message>> kNames = {
     "holdings",
     "transfers",
     "taken_back",
+    "contract_edited",
     "welcome",
     "refused",
     "heartbeat_ack",
@@ -50,7 +52,9 @@ constexpr std::array<std::string_view, std::variant_size_v<Message>> kNames = {
     "reclaim_ack",
     "collect_garbage",
     "transfer_rates",
-    "take_back"};
+    "take_back",
+    "edit_contract"};
+// clang-format on
 
 }  // namespace
 

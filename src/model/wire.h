@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "model/checkpoint.h"
+#include "model/contract_edit.h"
 #include "model/job.h"
 #include "model/node.h"
 #include "model/reclaim.h"
@@ -107,6 +108,9 @@ struct Hello {
   std::int64_t wall_ms = 0;
   Digest box_key{};     ///< X25519 public key for sealed job keys
   Digest verify_key{};  ///< Ed25519 public key of manifests and receipts
+  std::string
+      contract_version;       ///< names this contract among all of the node's; an older agent: ""
+  ContractProposal proposal;  ///< that waits for somebody at the machine; no id: none
 
   RN_FIELDS(
       Hello,
@@ -126,7 +130,9 @@ struct Hello {
       highest_generation,
       wall_ms,
       box_key,
-      verify_key
+      verify_key,
+      contract_version,
+      proposal
   )
 };
 
@@ -146,8 +152,10 @@ struct NodeUpdate {
   NodeFacts facts;
   Contract contract;
   NodeAddress address;
+  std::string contract_version;  ///< as in Hello
+  ContractProposal proposal;
 
-  RN_FIELDS(NodeUpdate, facts, contract, address)
+  RN_FIELDS(NodeUpdate, facts, contract, address, contract_version, proposal)
 };
 
 struct ProbeReply {
@@ -240,6 +248,15 @@ struct TakenBack {
   std::string message;  ///< why not, and what to do
 
   RN_FIELDS(TakenBack, order, outcome, reclaim, message)
+};
+
+/// The answer to EditContract, and what became later of one that was pending.
+struct ContractEdited {
+  std::string edit;
+  EditState state = EditState::kInForce;
+  std::string message;  ///< why, and what to do
+
+  RN_FIELDS(ContractEdited, edit, state, message)
 };
 
 /// With this reason the coordinator closes the connection of a node that has left for good, once
@@ -499,6 +516,21 @@ struct TakeBack {
   RN_FIELDS(TakeBack, order, kind, gpus, in_s, beat, valid_ms)
 };
 
+/// An owner who is elsewhere writes another contract (ADR 0024). The node puts it in force by
+/// itself only if it narrows the one in force, and that is the one that it was made from. Not taken
+/// later than `valid_ms` after heartbeat `beat`, as TakeBack. Done once for each `edit`.
+struct EditContract {
+  std::string edit;
+  UserId user;           ///< who wrote it
+  std::string from;      ///< Hello::contract_version that it was made from
+  std::string replaces;  ///< the proposal that waited when it was made; empty: none did
+  Contract contract;
+  std::uint64_t beat = 0;
+  std::uint32_t valid_ms = 0;
+
+  RN_FIELDS(EditContract, edit, user, from, replaces, contract, beat, valid_ms)
+};
+
 /// Agent to coordinator, after each welcome: the jobs of which generations lie in its own store. A
 /// coordinator that crashed after it had named this node as a holder, and before a receipt was
 /// committed, knows no more that something is to be collected here. At most kMaxHoldings each;
@@ -530,6 +562,7 @@ using Message = std::variant<
     Holdings,
     Transfers,
     TakenBack,
+    ContractEdited,
     Welcome,
     Refused,
     HeartbeatAck,
@@ -544,7 +577,8 @@ using Message = std::variant<
     ReclaimAck,
     CollectGarbage,
     TransferRates,
-    TakeBack>;
+    TakeBack,
+    EditContract>;
 
 /// The word of a message on the wire, e.g. "hello", "commit_generation".
 std::string_view name_of(const Message& message);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "agent/local_work.h"
+#include "arbiter/contract_order.h"
 #include "checkpoint/manifest.h"
 #include "model/wire.h"
 #include "sim/agent_work.h"
@@ -28,9 +29,12 @@ const char* point_of(const agent::WorkBody& body) {
 std::string point_of(const agent::Effect& effect) {
   // Orders come in stories alone, so that no run of faults would pass points of their own.
   const auto* const said = std::get_if<agent::SendToCoordinator>(&effect);
-  if (said != nullptr && std::holds_alternative<wire::TakenBack>(said->message))
+  if (said != nullptr && (std::holds_alternative<wire::TakenBack>(said->message) ||
+                          std::holds_alternative<wire::ContractEdited>(said->message)))
     return "agent.send.reclaim_report";
-  if (std::holds_alternative<agent::KillNow>(effect)) return "agent.ask_warden";
+  if (std::holds_alternative<agent::KillNow>(effect) ||
+      std::holds_alternative<agent::UseContract>(effect))
+    return "agent.ask_warden";
   if (const auto* send = std::get_if<agent::SendToCoordinator>(&effect))
     return "agent.send." + std::string(wire::name_of(send->message));
   if (const auto* begin = std::get_if<agent::StartWork>(&effect)) return point_of(begin->work.body);
@@ -493,6 +497,8 @@ void AgentHost::carry_out(const agent::Effect& effect) {
     if (warden_session_ != 0) warden_.ask(warden_session_, ask->request);
   } else if (const auto* kill = std::get_if<agent::KillNow>(&effect)) {
     kill_now(*kill);
+  } else if (const auto* use = std::get_if<agent::UseContract>(&effect)) {
+    use_contract(*use);
   } else if (const auto* begin = std::get_if<agent::StartWork>(&effect)) {
     start_work(begin->work);
   } else if (const auto* cancel = std::get_if<agent::CancelWork>(&effect)) {
@@ -530,6 +536,33 @@ void AgentHost::kill_now(const agent::KillNow& kill) {
     feed(agent::WardenActed{});
     feed(agent::KilledNow{order, std::nullopt});
   });
+}
+
+/// Its file: it outlives the process.
+void AgentHost::use_contract(const agent::UseContract& use) {
+  process_.later(milliseconds(2), [this, use] {
+    if (arbiter::version_of(contract_) != use.from)
+      return feed(agent::EditUnusable{
+          use.edit, Error{ErrorCode::kConflict, "its contract was changed meanwhile", ""}});
+    if (!arbiter::narrows(contract_, use.contract, facts_))
+      world_.violate("I9", process_.name() + " lends more, and nobody at it has said so");
+    contract_ = use.contract;
+    world_.trace(process_.name(), "its contract is another one, by " + use.edit);
+    feed(agent::ContractChanged{contract_, 0, use.edit});
+  });
+}
+
+bool AgentHost::owner_settles(bool is_accepted) {
+  if (!process_.is_up() || core_ == nullptr) return false;
+  const ContractProposal waits = core_->view(machine_.clock().now()).proposal;
+  if (waits.id.empty()) return false;
+  world_.trace(process_.name(), (is_accepted ? "accepts " : "rejects ") + waits.id);
+  if (is_accepted) contract_ = waits.contract;
+  process_.run([this, is_accepted, id = waits.id] {
+    if (is_accepted) return feed(agent::ContractChanged{contract_, 0, id});
+    feed(agent::ProposalRejected{id});
+  });
+  return true;
 }
 
 void AgentHost::watch_file(const GuestName& guest, const std::string& path, bool is_rename) {

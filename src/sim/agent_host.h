@@ -129,6 +129,9 @@ class AgentHost {
 
   void owner_rests() { owners_gpus_.clear(); }
 
+  /// The owner at the machine accepts or rejects the contract that waits there. False: none does.
+  bool owner_settles(bool is_accepted);
+
   /// Called when it carries out an order of the owner's to take the machine back now.
   std::function<void()> on_kill;
 
@@ -149,6 +152,7 @@ class AgentHost {
   void finish_work(agent::WorkId id, agent::WorkResult result);
   void watch_file(const GuestName& guest, const std::string& path, bool is_rename);
   void kill_now(const agent::KillNow& kill);
+  void use_contract(const agent::UseContract& use);
   void tick();
   void sample();
   nanoseconds some_time(std::int64_t low_ms, std::uint64_t span_ms);

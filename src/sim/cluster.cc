@@ -420,6 +420,40 @@ std::string Cluster::order_of(std::size_t node) const {
   return orders.empty() ? "" : std::string(to_string(orders.front().state));
 }
 
+void Cluster::owner_edits(std::size_t node, bool lends) {
+  Node& mine = nodes_[node];
+  const AgentHost::Identity& identity = mine.agent->identity();
+  if (coordinator_->core() == nullptr) return;
+  const auto seen = coordinator_->core()->contract_of(identity.node);
+  if (!seen) return;
+  world_.trace(mine.name, lends ? "owner edits: it lends" : "owner edits: it lends nothing");
+  if (!lends) owners_.on_wanted({mine.name, {}});
+  coordinator::ProposeContract command;
+  command.node = identity.node;
+  command.edit = "edit-" + std::to_string(10'000 + ++orders_);
+  command.from = seen->version;
+  command.replaces = seen->proposal.id;
+  command.contract = seen->contract;
+  command.contract.lends = lends;
+  coordinator_->command(
+      {UserId("owner"), identity.lab, coordinator::Role::kOwner},
+      std::move(command),
+      [this, host = mine.name](const Result<coordinator::Answer>& answer) {
+        world_.trace(host, answer ? "the edit is sent" : "no edit: " + answer.error().describe());
+      }
+  );
+}
+
+void Cluster::owner_settles(std::size_t node, bool is_accepted) {
+  nodes_[node].agent->owner_settles(is_accepted);
+}
+
+std::string Cluster::edit_of(std::size_t node) const {
+  if (coordinator_->core() == nullptr) return "";
+  const auto edits = coordinator_->core()->edits(nodes_[node].agent->identity().node);
+  return edits.empty() ? "" : std::string(to_string(edits.front().state));
+}
+
 void Cluster::close_window(std::size_t node, nanoseconds in, nanoseconds length) {
   Node& mine = nodes_[node];
   const auto full = [](std::int64_t ms) { return (ms + 59'999) / 60'000; };  // minutes

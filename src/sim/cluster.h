@@ -102,6 +102,13 @@ class Cluster {
   void owner_computes(std::size_t node, std::uint32_t gpu, bool is_computing);
   /// The owner is elsewhere, and gives the order by the coordinator (ADR 0017).
   void owner_orders(std::size_t node, ReclaimKind kind);
+  /// The owner is elsewhere, and says by the coordinator that it lends at all, or does not (ADR
+  /// 0024).
+  void owner_edits(std::size_t node, bool lends);
+  /// The owner at it accepts, or rejects, what waits there; nothing if nothing does.
+  void owner_settles(std::size_t node, bool is_accepted);
+  /// The state of the newest such edit, in its word; empty: there is none.
+  std::string edit_of(std::size_t node) const;
   /// The state of the newest such order, in its word; empty: there is none.
   std::string order_of(std::size_t node) const;
   /// The contract's window ends at the first full minute after `in`, and the next one begins

@@ -39,18 +39,21 @@ const std::map<std::string, Verb>& verbs() {
        {5,
         "wait JOB STATE|durable|on NODE|off NODE|sent NODE|kept NODE|awaits NODE|finished within "
         "DURATION, "
-        "wait NODE [gpu N] cleared within DURATION, wait NODE order STATE within DURATION"}},
+        "wait NODE [gpu N] cleared within DURATION, wait NODE order|edit STATE within DURATION"}},
       {"expect",
        {3,
         "expect JOB on NODE|awaits NODE|held|STATE, expect JOB copied at-least|at-most N, expect "
         "JOB "
-        "attempts N, expect NODE free|order STATE"}},
+        "attempts N, expect NODE free|order STATE|edit STATE"}},
       {"history", {5, "history NODE N over DURATION"}},
       {"owner",
        {3,
         "owner NODE [gpu N] notice|announced DURATION, owner NODE [gpu N] emergency, owner NODE "
         "gpu N computes|rests"}},
       {"order", {3, "order NODE notice|emergency"}},
+      {"edit", {3, "edit NODE lends|off"}},
+      {"accept", {2, "accept NODE"}},
+      {"reject", {2, "reject NODE"}},
       {"release", {2, "release NODE [gpu N]"}},
       {"leave", {2, "leave NODE"}},
       {"window", {6, "window NODE closes DURATION for DURATION"}},
@@ -217,6 +220,7 @@ class Player {
     const std::size_t node = cluster_->find_node(subject);
     if (node < cluster_->nodes().size()) {
       if (what == "order") return cluster_->order_of(node) == argument;
+      if (what == "edit") return cluster_->edit_of(node) == argument;
       const bool is_taken = cluster_->nodes()[node].warden->is_taken(command.gpu);
       return (what == "cleared" && is_taken) || (what == "free" && !is_taken);
     }
@@ -374,7 +378,7 @@ class Player {
       return {};
     }
     RN_TRY(const std::size_t which, node(words[1]));
-    if (words[0] == "owner" || words[0] == "order") return owner(which, command);
+    if (is_owners(words[0])) return owner(which, command);
     if (words[0] == "forge") return forge(which, words[2]);
     if (words[0] == "forget") {
       RN_TRY(const nanoseconds back, parse_duration(words[3]));
@@ -418,8 +422,18 @@ class Player {
     return {};
   }
 
+  /// Done by a node's owner, at it or from afar.
+  static bool is_owners(const std::string& verb) {
+    return verb == "owner" || verb == "order" || verb == "edit" || verb == "accept" ||
+           verb == "reject";
+  }
+
   Status owner(std::size_t which, const ScenarioCommand& command) {
     const auto& words = command.words;
+    if (words[0] == "edit") cluster_->owner_edits(which, words[2] == "lends");
+    if (words[0] == "accept" || words[0] == "reject")
+      cluster_->owner_settles(which, words[0] == "accept");
+    if (words[0] != "owner" && words[0] != "order") return {};
     if (words[0] == "order") {
       const bool is_now = words[2] == "emergency";
       cluster_->owner_orders(which, is_now ? ReclaimKind::kEmergency : ReclaimKind::kNotice);

@@ -65,5 +65,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_row(decode_epoch_row(text), decode_epoch_row);
   check_row(decode_node_row(text), decode_node_row);
   check_row(decode_commit_row(text), decode_commit_row);
+  check_row(decode_proposal_row(text), decode_proposal_row);
   return 0;
 }

@@ -73,6 +73,52 @@ class Dashboard(unittest.TestCase):
         self.assertEqual({outcome: count - before[outcome] for outcome, count in self.orders().items()},
                          {"given": 2, "taken": 2, "refused": 0, "expired": 0, "unanswered": 0})
 
+    def test_a_contract_is_changed_by_a_command_and_one_that_lends_more_waits_for_the_machine(self):
+        site, node = self.site, self.site.nodes["lab-b"]
+        told = site.rest.nodes()["lab-b"]["id"]
+        owner = Cli(site.labs, site.coordinator, token=self.token("omar", "lab-b", "owner")["token"])
+        before = node.view()["contract"]
+        file = site.labs.dir / "contract.yaml"
+
+        def write(**more):
+            lines = [line for line in owner("contract", "get", told).stdout.splitlines()
+                     if line.split(":")[0] not in more]
+            file.write_text("\n".join(lines + [f"{key}: {json.dumps(value)}" for key, value in more.items()]) + "\n")
+
+        write(max_guests=3)
+        answer = owner.json("contract", "set", told, str(file), "--yes")
+        self.assertEqual(answer["state"], "in_force", answer)
+        self.assertEqual(node.view()["contract"], {**before, "max_guests": 3})
+
+        write(max_guests=16)
+        waits = owner("contract", "set", told, str(file), "--yes")
+        self.assertIn("waits at lab-b/", waits.stdout)
+        self.assertIn("max_guests: 16 is more than 3", waits.stderr)
+        self.assertEqual(node.view()["contract"]["max_guests"], 3)
+        again = owner("contract", "set", told, str(file), "--yes", check=False)
+        self.assertEqual(again.returncode, 5, again.stderr)
+        self.assertIn("a change by omar waits", again.stderr)
+        self.assertIn("--replace", again.stderr)
+        self.assertIn("max_guests: 16, and it was 3", owner("contract", "diff", told).stdout)
+
+        node.agent.stop()
+        node.start_agent()
+        site.wait("its agent to be back", lambda: site.rest.nodes()["lab-b"]["is_connected"], 60)
+        self.assertIn("# A change by omar", node.owner("contract", "pending").stdout)
+        node.owner("contract", "reject")
+        self.assertEqual(node.view()["contract"]["max_guests"], 3)
+        site.wait("nothing to wait", lambda: owner("contract", "diff", told).stdout == "", 30)
+        self.assertEqual(owner("contract", "set", told, str(file), "--yes").returncode, 0)
+        node.owner("contract", "accept", "--yes")
+        self.assertEqual(node.view()["contract"], before)
+
+        write(notice_s=901)
+        bad = owner("contract", "set", told, str(file), "--yes", check=False)
+        self.assertEqual(bad.returncode, 2, bad.stderr)
+        self.assertIn("notice_s: is more than 900", bad.stderr)
+        student = Cli(site.labs, site.coordinator, token=self.token("sue", "lab-b", "user")["token"])
+        self.assertEqual(student("contract", "set", told, str(file), "--yes", check=False).returncode, 4)
+
     def orders(self):
         page = self.site.rest.call("GET", "/metrics").decode()
         found = re.findall(r'^reclaimnet_reclaim_orders_total\{outcome="(\w+)"\} (\d+)$', page, re.M)
@@ -134,6 +180,12 @@ class Dashboard(unittest.TestCase):
         """Kinds of the reclaims that hold, as the machine itself says."""
         reclaims = self.site.nodes[self.lab].view()["reclaims"]
         return [one["kind"] for one in reclaims if one["phase"] != "returned"]
+
+    def act_contract(self):
+        return {"contract": self.site.nodes[self.lab].view()["contract"]}
+
+    def act_accept(self):
+        self.site.nodes[self.lab].owner("contract", "accept", "--yes")
 
     def act_stop_agent(self):
         self.site.nodes[self.lab].agent.stop()

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+import { ContractEditing } from "./contractedit";
+import { isMine } from "./reclaim";
+import { Site } from "./site";
 import { Contract, Node } from "./types";
 import { consequences, DAY_NAMES, DAYS, weekOf } from "./words";
 
@@ -68,7 +71,7 @@ function Week({ contract }: { contract: Contract }) {
   );
 }
 
-export function ContractView({ node }: { node: Node }) {
+export function ContractView({ site, node }: { site: Site; node: Node }) {
   return (
     <details className="contract">
       <summary>Contract</summary>
@@ -78,8 +81,9 @@ export function ContractView({ node }: { node: Node }) {
           <li key={sentence}>{sentence}</li>
         ))}
       </ul>
+      {isMine(site, node) && node.contract_version ? <ContractEditing site={site} node={node} /> : null}
       <p className="note">
-        It is changed on the machine itself: <code>reclaim-agent contract set FILE</code>.
+        On the machine itself: <code>reclaim-agent contract set FILE</code>.
       </p>
     </details>
   );

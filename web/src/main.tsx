@@ -3,6 +3,7 @@ import { createRoot } from "react-dom/client";
 import { App } from "./app";
 import "./style.css";
 import "./plots.css";
+import "./contract.css";
 
 const root = document.getElementById("root");
 if (root) createRoot(root).render(<App />);

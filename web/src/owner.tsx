@@ -110,7 +110,7 @@ function Machine({ site, node, reclaims }: { site: Site; node: Node; reclaims: R
         text={`${bytes(node.telemetry.memory_used_mib * 1_048_576)} used`}
       />
       <Gpus site={site} node={node} open={open} />
-      <ContractView node={node} />
+      <ContractView site={site} node={node} />
       <WhenTakenBack site={site} node={node} />
     </article>
   );

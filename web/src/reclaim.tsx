@@ -23,7 +23,7 @@ function newsOf(node: Node): string {
 }
 
 /** Whose it is may take it back; the coordinator asks the same again. */
-function isMine(site: Site, node: Node): boolean {
+export function isMine(site: Site, node: Node): boolean {
   const { role, lab } = site.state.who;
   return (role === "owner" || role === "admin") && lab === node.lab;
 }

@@ -6,7 +6,20 @@ import { Api, Refused, wordsOf } from "./api";
 import { Draft } from "./plan";
 import { Sent } from "./session";
 import { LinkState, Message, Stream } from "./stream";
-import { Health, Job, Node, Plan, Reclaim, ReclaimOrder, SiteEvent, SubmitAnswer, Whoami } from "./types";
+import {
+  Contract,
+  ContractEdit,
+  ContractPreview,
+  Health,
+  Job,
+  Node,
+  Plan,
+  Reclaim,
+  ReclaimOrder,
+  SiteEvent,
+  SubmitAnswer,
+  Whoami,
+} from "./types";
 import { isOver } from "./words";
 
 export interface SiteState {
@@ -34,6 +47,14 @@ const BETWEEN_LOOKS_MS = 250;
 const SINGLE_LOOKS = 12;
 
 type Part = "nodes" | "jobs" | "reclaims";
+
+/** As POST /v1/nodes/{id}/contract takes it. */
+export interface ContractEditRequest {
+  edit: string;
+  from: string;
+  replaces: string;
+  contract: Contract;
+}
 
 /** As POST /v1/nodes/{id}/reclaim takes it. */
 export interface TakeBackOrder {
@@ -110,6 +131,22 @@ export class Site {
     const told = (one: Node): Node => ({
       ...one,
       orders: [given, ...one.orders.filter((old) => old.id !== given.id)],
+    });
+    this.set({ nodes: this.state.nodes.map((one) => (one.id === node ? told(one) : one)) });
+  }
+
+  /** What another contract of a machine would mean; nothing is kept of it. */
+  checkContract(node: string, contract: Contract): Promise<ContractPreview> {
+    return this.api.post<ContractPreview>(`/v1/nodes/${encodeURIComponent(node)}/contract/check`, { contract });
+  }
+
+  /** Sends a machine another contract. The same name again is the same edit, with the same content. */
+  async editContract(node: string, edit: ContractEditRequest): Promise<void> {
+    const path = `/v1/nodes/${encodeURIComponent(node)}/contract`;
+    const given = await this.api.post<ContractEdit>(path, edit);
+    const told = (one: Node): Node => ({
+      ...one,
+      edits: [given, ...one.edits.filter((old) => old.id !== given.id)],
     });
     this.set({ nodes: this.state.nodes.map((one) => (one.id === node ? told(one) : one)) });
   }

@@ -101,6 +101,10 @@ export interface Node {
   jobs: string[];
   guests: Guest[];
   orders: ReclaimOrder[];
+  /** Empty: its agent takes no contract from elsewhere, or it is not the caller's. */
+  contract_version: string;
+  proposal: ContractProposal | null;
+  edits: ContractEdit[];
   version: string;
   joined_wall_ms: number;
 }
@@ -209,6 +213,49 @@ export interface ReclaimOrder {
   reclaim: string;
   ordered_wall_ms: number;
   until_wall_ms: number;
+}
+
+/** A contract that waits on its machine until somebody there accepts it. */
+export interface ContractProposal {
+  id: string;
+  user: string;
+  contract: Contract;
+  /** By the machine's clock. */
+  came_wall_ms: number;
+  until_wall_ms: number;
+}
+
+/** What became of a contract that was sent. */
+export interface ContractEdit {
+  id: string;
+  node: string;
+  user: string;
+  state:
+    | "sent"
+    | "in_force"
+    | "pending"
+    | "conflict"
+    | "refused"
+    | "late"
+    | "unanswered"
+    | "rejected"
+    | "expired"
+    | "replaced";
+  message: string;
+  sent_wall_ms: number;
+}
+
+/** What a contract would do, before it is sent. */
+export interface ContractPreview {
+  version: string;
+  problems: string[];
+  narrows: boolean;
+  widens: string[];
+  changes: string[];
+  lent_minutes_before: number;
+  lent_minutes_after: number;
+  guests: { job_number: number; user: string; message: string }[];
+  notes: string[];
 }
 
 export interface SiteEvent {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers and states in words.
-import { Contract, GpuTelemetry, Job, Lending, LendingWindow, Node, Reclaim, ReclaimOrder } from "./types";
+import { Contract, ContractEdit, GpuTelemetry, Job, Lending, LendingWindow, Node, Reclaim, ReclaimOrder } from "./types";
 
 export function duration(ms: number): string {
   if (ms <= 0) return "0 s";
@@ -135,6 +135,23 @@ export function orderWord(state: ReclaimOrder["state"]): Word {
   return ORDER_WORDS[state];
 }
 
+const EDIT_WORDS: Record<ContractEdit["state"], Word> = {
+  sent: { text: "on its way", tone: "busy" },
+  in_force: { text: "in force", tone: "good" },
+  pending: { text: "waits at the machine", tone: "warn" },
+  conflict: { text: "not done", tone: "bad" },
+  refused: { text: "not done", tone: "bad" },
+  late: { text: "not done", tone: "bad" },
+  unanswered: { text: "no answer", tone: "bad" },
+  rejected: { text: "rejected at the machine", tone: "bad" },
+  expired: { text: "nobody accepted it", tone: "quiet" },
+  replaced: { text: "taken back", tone: "quiet" },
+};
+
+export function editWord(state: ContractEdit["state"]): Word {
+  return EDIT_WORDS[state];
+}
+
 /** Reclaims that hold still: whose guests leave, or whose machine is its owner's. */
 export function openReclaims(reclaims: Reclaim[], node: string): Reclaim[] {
   return reclaims.filter((one) => one.node === node && one.kind !== "lost" && one.phase !== "returned");
@@ -190,7 +207,7 @@ export function weekOf(windows: LendingWindow[]): boolean[][] {
   for (const window of windows) {
     const from = minutes(window.from);
     const to = minutes(window.to);
-    for (const name of window.days) {
+    for (const name of window.days.length ? window.days : DAYS) {
       const day = DAYS.indexOf(name as (typeof DAYS)[number]);
       if (day < 0) continue;
       if (from < to) {

@@ -46,7 +46,7 @@ async function newPage(options = {}) {
   });
   page.on("console", (message) => {
     // A coordinator that is away and a token that is refused are the browser's news, too, and what we wait for.
-    const isExpected = /Failed to load resource: (net::ERR_|the server responded with a status of (401|403|503))/;
+    const isExpected = /Failed to load resource: (net::ERR_|the server responded with a status of (401|403|409|503))/;
     if (message.type() === "error" && !isExpected.test(message.text())) complaints.push(message.text());
   });
   page.on("pageerror", (error) => complaints.push(String(error)));
@@ -365,6 +365,87 @@ await step("at a moment that its owner chooses", async () => {
   assert.deepEqual(await act("taken"), ["announced"]);
   await act("release");
   await machine.getByText("Taken back at an announced time").waitFor({ state: "detached" });
+});
+
+const contractForm = machine.getByRole("form", { name: `Contract of ${site.host}` });
+const changeIt = machine.getByRole("button", { name: `Change the contract of ${site.host}` });
+const contractNews = machine.locator("[id^=contract-news]");
+/** A day that is neither today nor tomorrow: its hours are nobody's while this runs. */
+const quietDay = new Date(Date.now() + 3 * 86_400_000).toLocaleDateString("en", { weekday: "long", timeZone: "UTC" });
+const hourOf = (hour) =>
+  contractForm.getByRole("gridcell", { name: new RegExp(`^${quietDay} ${String(hour).padStart(2, "0")}:00 to `) });
+
+await step("an owner paints the week by mouse and keyboard, and reads what it would mean before it is saved", async () => {
+  await changeIt.click();
+  await hourOf(8).hover();
+  await owner.mouse.down();
+  await hourOf(9).hover();
+  await owner.mouse.up();
+  assert.equal(await hourOf(9).getAttribute("aria-selected"), "false");
+  await owner.keyboard.press("ArrowDown"); // from where the stroke began
+  await owner.keyboard.press("ArrowDown");
+  await owner.keyboard.press(" ");
+  assert.equal(await hourOf(10).getAttribute("aria-selected"), "false");
+  await contractForm.getByText("It only lends less").waitFor();
+  await contractForm.getByText("Lent 165 of the week's 168 hours, and 168 now.").waitFor();
+  await look(owner, "owner-contract");
+  await contractForm.getByLabel("Notice that guests have").fill("901");
+  await contractForm.getByText("notice_s: is more than 900").waitFor();
+  assert.ok(await contractForm.getByRole("button", { name: "Save" }).isDisabled());
+  await contractForm.getByLabel("Notice that guests have").fill("20");
+  await contractForm.getByText("It only lends less").waitFor();
+  await contractForm.getByRole("button", { name: "Save" }).click();
+  await contractNews.getByText("in force", { exact: true }).waitFor();
+  const { contract } = await act("contract");
+  assert.ok(contract.windows.length > 0, "the machine itself has it");
+  assert.ok(contract.windows.some((one) => one.from === "00:00" && one.to === "08:00"), JSON.stringify(contract.windows));
+});
+
+await step("what lends more waits until somebody at the machine accepts it", async () => {
+  const before = await act("contract");
+  await owner.setViewportSize(PHONE);
+  await changeIt.click();
+  await contractForm.getByRole("button", { name: `All of ${quietDay}` }).click();
+  await contractForm.getByText("it waits until somebody at the machine accepts it").waitFor();
+  await contractForm.getByRole("button", { name: "Send it to the machine" }).click();
+  await machine.getByText("waits for somebody at the machine").waitFor();
+  await fits(owner, "a change that waits, on a phone");
+  await isAccessible(owner, "a change that waits");
+  assert.deepEqual(await act("contract"), before, "nothing is changed by it");
+  await act("accept");
+  await contractNews.getByText("accepted at the machine").waitFor();
+  assert.deepEqual((await act("contract")).contract.windows, []);
+  await owner.setViewportSize(WIDE);
+});
+
+await step("two windows that edit one contract are told of each other, and nothing is lost silently", async () => {
+  const other = await newPage();
+  await logIn(other, site.tokens.owner);
+  const there = other.getByRole("article");
+  await there.getByText("Contract", { exact: true }).click();
+  await there.getByRole("button", { name: `Change the contract of ${site.host}` }).click();
+  await there.getByLabel("Guests at the same time").fill("3");
+  await there.getByText("max_guests: 3, and it was 16").waitFor();
+  await changeIt.click();
+  await contractForm.getByLabel("Notice that guests have").fill("10");
+  await contractForm.getByText("notice_s: 10, and it was 20").waitFor();
+  await contractForm.getByRole("button", { name: "Save" }).click();
+  await there.getByRole("alert").filter({ hasText: "Meanwhile the contract was changed" }).waitFor();
+  await there.getByText("notice_s: 20, and it was 10").waitFor(); // what theirs would undo is shown
+  assert.ok(await there.locator("button[type=submit]").isDisabled());
+  await isAccessible(other, "a contract that another one has changed");
+  await there.getByRole("button", { name: "Begin again with the one in force" }).click();
+  await there.getByLabel("Guests at the same time").fill("3");
+  await there.getByText("It only lends less").waitFor();
+  await there.getByRole("button", { name: "Save" }).click();
+  await there.getByRole("button", { name: `Change the contract of ${site.host}` }).waitFor();
+  let contract = {};
+  for (const end = Date.now() + PATIENCE_MS; contract.max_guests !== 3 && Date.now() < end; ) {
+    await other.waitForTimeout(200);
+    contract = (await act("contract")).contract;
+  }
+  assert.deepEqual([contract.notice_s, contract.max_guests], [10, 3]);
+  await other.context().close();
 });
 
 await step("a machine that is away is not taken back, then or later, and the page says what to do", async () => {

@@ -84,6 +84,9 @@ const node = (n) => ({
   departures_per_day: 1.5,
   jobs: [],
   orders: [],
+  contract_version: "",
+  proposal: null,
+  edits: [],
   version: "0.1.0",
   joined_wall_ms: began,
   guests:

@@ -14,7 +14,8 @@ const { outputFiles } = await build({
     contents: `export * from "./words"; export { runsOf, lostMs } from "./timeline"; export { Parser } from "./stream";
       export { complaintAbout } from "./session"; export * from "./charts"; export * from "./plan";
       export * from "./hours"; export * from "./waterfall"; export { secondsUntil } from "./reclaim";
-      export { Refused } from "./api";`,
+      export { Refused } from "./api"; export * from "./week"; export { stepFrom } from "./weekgrid";
+      export { datesOf, withWeek } from "./contractedit";`,
     resolveDir: source,
   },
   bundle: true,
@@ -62,6 +63,83 @@ test("a window that crosses midnight is lent in the next day's morning", () => {
 test("a contract without windows lends always, and one to 24:00 until the day ends", () => {
   assert.ok(dashboard.weekOf([]).every((row) => row.every(Boolean)));
   assert.deepEqual(hours(dashboard.weekOf([{ days: ["mon"], from: "23:00", to: "24:00" }])[0]), [23, 23.5]);
+});
+
+test("a window without days is of every day", () => {
+  assert.ok(dashboard.weekOf([{ days: [], from: "08:00", to: "09:00" }]).every((row) => hours(row).length === 2));
+});
+
+test("a painted week is said in few windows, and these say the same week", () => {
+  const nights = [{ days: ["mon", "tue", "wed", "thu", "fri"], from: "18:00", to: "08:00" }];
+  assert.deepEqual(dashboard.windowsOf(dashboard.minutesOf(nights)), nights);
+  const weekend = [{ days: ["sat", "sun"], from: "00:00", to: "24:00" }];
+  assert.deepEqual(dashboard.windowsOf(dashboard.minutesOf(weekend)), weekend);
+  const sunday = [{ days: ["sun"], from: "22:15", to: "01:45" }];
+  assert.deepEqual(dashboard.windowsOf(dashboard.minutesOf(sunday)), sunday, "over the end of the week");
+  assert.deepEqual(dashboard.windowsOf(dashboard.minutesOf([])), []);
+  assert.equal(dashboard.windowsOf(new Array(10_080).fill(false)), null, "windows cannot say that");
+});
+
+test("any week that can be painted comes back as it was", () => {
+  let seed = 7;
+  const random = (below) => {
+    seed = (seed * 1_103_515_245 + 12_345) % 2 ** 31;
+    return Math.floor((seed / 2 ** 31) * below);
+  };
+  for (let round = 0; round < 60; round += 1) {
+    let lent = dashboard.minutesOf([{ days: ["wed"], from: "10:20", to: "11:05" }]);
+    for (let strokes = random(40); strokes >= 0; strokes -= 1) {
+      const day = random(7);
+      const from = random(24);
+      const cells = Array.from({ length: random(24 - from) + 1 }, (_, step) => ({ day, hour: from + step }));
+      lent = dashboard.withHours(lent, cells, random(3) > 0);
+    }
+    const windows = dashboard.windowsOf(lent);
+    if (windows === null) continue;
+    assert.deepEqual(dashboard.minutesOf(windows), lent, JSON.stringify(windows));
+    for (const { from, to, days } of windows) assert.ok(from !== to && days.length > 0, JSON.stringify(windows));
+  }
+});
+
+test("an hour that is lent in part stays so until it is painted", () => {
+  const lent = dashboard.minutesOf([{ days: ["mon"], from: "08:45", to: "10:00" }]);
+  assert.equal(dashboard.cellOf(lent, 0, 8), "part");
+  assert.equal(dashboard.cellOf(lent, 0, 9), "lent");
+  assert.equal(dashboard.cellOf(lent, 1, 9), "own");
+  const painted = dashboard.withHours(lent, [{ day: 0, hour: 12 }], true);
+  assert.deepEqual(dashboard.windowsOf(painted), [
+    { days: ["mon"], from: "08:45", to: "10:00" },
+    { days: ["mon"], from: "12:00", to: "13:00" },
+  ]);
+  assert.equal(dashboard.hoursLent(painted), 2.25);
+});
+
+test("a week without an hour lends nothing, and one that is not painted is as it was written", () => {
+  const contract = { lends: true, windows: [{ days: ["mon"], from: "08:00", to: "09:00" }], holidays: ["2026-12-24"] };
+  assert.equal(dashboard.withWeek(contract, null), contract);
+  assert.deepEqual(dashboard.withWeek(contract, new Array(10_080).fill(false)), { ...contract, lends: false });
+  assert.deepEqual(dashboard.withWeek(contract, new Array(10_080).fill(true)), {
+    lends: true,
+    windows: [],
+    holidays: [],
+  });
+});
+
+test("arrows go through the week and stop at its ends", () => {
+  assert.deepEqual(dashboard.stepFrom("ArrowDown", 0, 8), { day: 0, hour: 9 });
+  assert.deepEqual(dashboard.stepFrom("ArrowDown", 0, 23), { day: 0, hour: 23 });
+  assert.deepEqual(dashboard.stepFrom("ArrowLeft", 0, 8), { day: 0, hour: 8 });
+  assert.deepEqual(dashboard.stepFrom("End", 2, 8), { day: 6, hour: 8 });
+  assert.equal(dashboard.stepFrom("a", 0, 8), null);
+});
+
+test("days are read in any of the ways in which people list them", () => {
+  assert.deepEqual(dashboard.datesOf(" 2026-12-24, 2026-12-25\n2027-01-01 "), [
+    "2026-12-24",
+    "2026-12-25",
+    "2027-01-01",
+  ]);
+  assert.deepEqual(dashboard.datesOf(""), []);
 });
 
 const attempt = (more) => ({
