@@ -97,6 +97,7 @@ void list_generations(ApiContext&, ApiRequest, io::Responder);
 void show_outputs(ApiContext&, ApiRequest, io::Responder);
 void list_job_events(ApiContext&, ApiRequest, io::Responder);
 void stream_log(ApiContext&, ApiRequest, io::Responder);
+void open_notebook(ApiContext&, ApiRequest, io::Responder);
 
 void put_blob(ApiContext&, ApiRequest, io::Responder);
 void get_blob(ApiContext&, ApiRequest, io::Responder);

@@ -119,6 +119,7 @@ json api_schemas() {
       api::StopRequest,
       api::Plan,
       api::WhyAnswer,
+      api::NotebookAnswer,
       api::AttemptList,
       api::GenerationList,
       api::EventList,
