@@ -124,7 +124,7 @@ void ProxiedRequest::hear(const Blob& packet) {
   if (!end_) {
     if (kind != ProxiedKind::kOpened)
       return refuse(Error{ErrorCode::kInternal, "the node does not keep to the protocol", {}});
-    end_ = std::make_unique<UserEnd>();
+    end_ = std::make_unique_for_overwrite<UserEnd>();  // its memory is touched as it is used
     end_->begin(tunnel::kWindowToGuest);
     if (wants_continue_) to_browser_ = "HTTP/1.1 100 Continue\r\n\r\n";
     return pump();
