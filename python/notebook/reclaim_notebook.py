@@ -55,24 +55,23 @@ class Saver:
     def __init__(self, folder, job=injob, clock=time.monotonic):
         self.folder, self.job, self.clock = folder, job, clock
         self.saved = self.last = None
-        self.noticed_at = None
-        self.next_look = 0.0
+        self.notice = self.answered = None
+        self.noticed_at = self.next_look = 0.0
 
     def look(self):
         """Answers whether it was said."""
         now = self.clock()
         notice = self.job.notice()
-        if notice is None:
-            self.noticed_at = None
-        elif self.noticed_at is None:
-            self.noticed_at = now
+        if notice != self.notice:
+            self.notice, self.noticed_at = notice, now
+        is_leaving = notice is not None and notice != self.answered
         is_due = self.job.should_save()
-        if not is_due and now < self.next_look:
+        if not is_due and not is_leaving and now < self.next_look:
             return False
         picture = picture_of(self.folder)
         self.next_look = now + 20 * (self.clock() - now)  # a large folder is looked at seldom
         is_still, self.last = picture == self.last, picture
-        if is_due and notice is not None:
+        if is_leaving:
             waited = now - self.noticed_at
             patience = max(0.0, notice.grace_s / 2)
             if waited < min(PAGE_SAVES_S, patience) or (not is_still and waited < patience):
@@ -80,7 +79,7 @@ class Saver:
         elif not is_still or (picture == self.saved and not is_due):
             return False
         self.job.checkpoint_saved()
-        self.saved = picture
+        self.saved, self.answered = picture, notice
         return True
 
 

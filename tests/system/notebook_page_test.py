@@ -16,7 +16,7 @@ from labs import ROOT  # noqa: E402
 from rn_site import jupyter_image  # noqa: E402
 from stories import Site  # noqa: E402
 
-PORT = 7444
+PORT = 7446
 LENDS = {"guest_disk_mib": 1024, "guest_memory_mib": 1024, "notice_s": 60}
 LIMIT_S = 500
 EMPTY = {"cells": [], "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},

@@ -15,7 +15,7 @@ from notebook_browser import Browser, Kernel  # noqa: E402
 from rn_site import Cli, jupyter_image  # noqa: E402
 from stories import Site  # noqa: E402
 
-PORT = 7444
+PORT = 7446
 NOTICE_S = 40
 STARTS_S = 180  # the image goes to a node, and Jupyter begins
 SMALL = ("--cpus", "1", "--cpus-min", "0.1", "--memory", "640MB", "--disk", "256MB")
