@@ -6,7 +6,7 @@ define(['base/js/namespace', 'base/js/events'], function (Jupyter, events) {
   var base = document.body.getAttribute('data-base-url') || '/';
   var lookMs = 2000;
   var autosaveMs = 15000;
-  var known = {epoch: null, savedFor: null, savedAt: null, idleEnds: null, wasAway: false};
+  var known = {epoch: null, savedFor: null, savedAt: null, idleEnds: null};
 
   var bar = document.createElement('div');
   bar.id = 'reclaim-notice';
@@ -59,17 +59,14 @@ define(['base/js/namespace', 'base/js/events'], function (Jupyter, events) {
       }
       words += state.message ? ' (' + state.message + ').' : '.';
       words += known.savedAt ? ' Saved at ' + clock(known.savedAt) + '.' : ' Saving.';
-      known.wasAway = true;
       return show(words + ' The notebook goes on elsewhere at this same address. Variables in memory do not: ' +
         '%reclaim_save NAMES keeps them.');
     }
     if (state.state !== 'running') {
-      known.wasAway = true;
       return show('The notebook moves: ' + state.why);
     }
     if (known.epoch !== null && known.epoch !== state.epoch) return whenItAnswers(comeBack);
     known.epoch = state.epoch;
-    known.wasAway = false;
     show(known.idleEnds ? 'Nobody works here: the notebook ends at ' + clock(known.idleEnds * 1000) +
       ', unless something is run.' : '');
   }
