@@ -185,7 +185,7 @@ make_cli() {
   put_program reclaim /usr/bin/reclaim
   put_manual reclaim 1 reclaim
   put_own_completions
-  put_documents guests.md commands.md slurm-scripts.md htcondor-files.md
+  put_documents guests.md commands.md slurm-scripts.md htcondor-files.md notebooks.md
   close '' '' "run work on a campus's lent GPUs
  The command reclaim sends a folder and a command to a ReclaimNet site,
  follows its log, says why it waits, and brings its results home, however
@@ -229,7 +229,7 @@ make_coordinator() {
   put 644 packaging/prometheus/prometheus.yml /usr/share/reclaimnet-coordinator/prometheus/prometheus.yml
   put 644 packaging/grafana/site.json /usr/share/reclaimnet-coordinator/grafana/site.json
   put 644 packaging/grafana/machines.json /usr/share/reclaimnet-coordinator/grafana/machines.json
-  put_documents install.md coordinator.md topology.md metrics.md monitoring.md dashboard.md
+  put_documents install.md coordinator.md topology.md metrics.md monitoring.md dashboard.md notebooks.md
   close adduser reclaimnet "server of a site whose laboratories lend each other machines
  Queue, database, certificates, REST and dashboard of a ReclaimNet campus.
  Installing starts nothing."

@@ -117,7 +117,7 @@ daemons_and_images() {
   local image
   configure "$plain" && build "$plain" reclaim reclaim-{agent,coordinator,init,kill,warden} bench/all || return 1
   image=$(scripts/build-image.sh) && scripts/build-tiny-image.sh >/dev/null &&
-    scripts/build-python-image.sh >/dev/null || return 1
+    scripts/build-python-image.sh >/dev/null && scripts/build-notebook-image.sh --small >/dev/null || return 1
   echo "base image: $image"
 }
 

@@ -30,6 +30,7 @@ struct Flags {
   std::string config;
   std::optional<std::string> state;
   std::optional<std::string> listen;
+  std::optional<std::string> notebooks_listen;
   std::optional<std::string> url;
   std::optional<std::string> strategy;
   std::optional<std::string> topology;
@@ -78,6 +79,7 @@ Result<DaemonConfig> configure(const Flags& flags) {
   if (flags.state) config.state = *flags.state;
   if (flags.url) config.url = *flags.url;
   if (flags.listen) RN_CHECK(parse_listen(*flags.listen, config));
+  if (flags.notebooks_listen) RN_CHECK(parse_notebooks_listen(*flags.notebooks_listen, config));
   if (flags.strategy) RN_CHECK(parse_strategy(*flags.strategy, config));
   if (flags.topology) config.topology = *flags.topology;
   if (flags.heartbeat_ms) config.core.heartbeat_ms = *flags.heartbeat_ms;
@@ -197,6 +199,11 @@ void add_flags(CLI::App& app, Flags& flags) {
 
 void add_serve_flags(CLI::App& app, Flags& flags) {
   app.add_option("--listen", flags.listen, "ADDRESS:PORT (default 0.0.0.0:7443)");
+  app.add_option(
+      "--notebooks-listen",
+      flags.notebooks_listen,
+      "ADDRESS:PORT for notebooks (default: none are served)"
+  );
   app.add_option("--url", flags.url, "https://host:port under which nodes reach it");
   app.add_option("--name", flags.names, "another DNS name or address for its certificate");
   const auto number = [&](const char* flag, std::optional<std::uint32_t>& out, const char* what) {

@@ -188,21 +188,25 @@ int exit_code_of_job(const Job& job) {
   return job.state == JobState::kCancelled ? kInterruptedStatus : 1;
 }
 
-int run_job(const Client& client, RunOptions options) {
-  const WallTime begun = io::RealClock{}.now().wall;
-  const Status prepared = prepare_job(client, options);
-  if (!prepared) return complain(prepared.error());
+Result<api::SubmitAnswer> submit_job(const Client& client, RunOptions& options) {
+  RN_CHECK(prepare_job(client, options));
   io::RealRng rng;
-  const auto submitted = client.submit(options.spec, rng.hex(16));
-  if (!submitted) return complain(submitted.error());
-  const Job& job = submitted->job;
-  print_warnings(submitted->warnings);
+  RN_TRY(api::SubmitAnswer submitted, client.submit(options.spec, rng.hex(16)));
+  print_warnings(submitted.warnings);
   std::fprintf(
       stderr,
       "submitted job %s (number %llu)\n",
-      printable(job.id.str()).c_str(),
-      static_cast<unsigned long long>(job.number)
+      printable(submitted.job.id.str()).c_str(),
+      static_cast<unsigned long long>(submitted.job.number)
   );
+  return submitted;
+}
+
+int run_job(const Client& client, RunOptions options) {
+  const WallTime begun = io::RealClock{}.now().wall;
+  const auto submitted = submit_job(client, options);
+  if (!submitted) return complain(submitted.error());
+  const Job& job = submitted->job;
   print_follow_ups(job);
   notify_of_job(client, job.id, options.notify);
   if (options.is_detached) {

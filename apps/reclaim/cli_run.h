@@ -25,6 +25,9 @@ struct RunOptions {
   std::uint64_t upload_limit_bytes = 0;  ///< 0 = kDefaultUploadLimit
 };
 
+/// Uploads and submits, and says so on standard error.
+Result<api::SubmitAnswer> submit_job(const Client& client, RunOptions& options);
+
 /// Uploads, submits, and unless detached streams the log, brings outputs and logs home, and answers
 /// the job's own exit code. Errors were printed: the answer is then their exit code.
 int run_job(const Client& client, RunOptions options);

@@ -18,6 +18,7 @@
 #include "cli_history.h"
 #include "cli_live.h"
 #include "cli_logs.h"
+#include "cli_notebook.h"
 #include "cli_notify.h"
 #include "cli_offers.h"
 #include "cli_plan.h"
@@ -195,6 +196,7 @@ struct Options {
   StopOptions stop;
   ForwardOptions forward;
   ExecOptions exec;
+  NotebookFlags notebook;
   EventsOptions events;
   HistoryOptions history;
   NotifyOptions notify;
@@ -424,6 +426,22 @@ void add_forward(Commands& commands, Options& o) {
       ->required()
       ->type_name("[LOCAL:]PORT");
   app->footer("It goes on until Ctrl-C or the job's end, also when the job moves to another node.");
+}
+
+void add_notebook(Commands& commands, Options& o) {
+  CLI::App* app = commands.add_prepared(
+      "notebook",
+      "Start Jupyter on a lent machine and print its address; of a JOB that there is, print it "
+      "again.",
+      [&o, &commands] {
+        const Status good = check_notebook_flags(commands.app("notebook"), o.notebook);
+        if (!good) return complain(good.error());
+        const auto spec = notebook_spec(o.notebook);
+        if (!spec) return complain(spec.error());
+        return with_login([&o](const Client& c) { return notebook(c, o.notebook); });
+      }
+  );
+  add_notebook_flags(*app, o.notebook);
 }
 
 /// The answer of a person; anything but yes is no.
@@ -745,6 +763,7 @@ int main(int argc, char** argv) {
   add_forward(commands, options);
   add_attach(commands, options);
   add_exec(commands, options);
+  add_notebook(commands, options);
   add_site_commands(commands, options);
   add_take(commands, options);
   add_contract_commands(app, commands, options);

@@ -70,11 +70,13 @@ image_publish() {
   mv -f "$file.part" "$file"
 }
 
-# image_build NAME SCRIPT: the whole of it. SCRIPT defines image_make ROOT WORK (fills ROOT) and image_check ROOT
-# (fails if the image would not do). Prints the archive's path on standard output; everything else goes to stderr.
+# image_build NAME SCRIPT [FILE…]: the whole of it. SCRIPT, with what FILEs it is made from, defines image_make ROOT WORK
+# (fills ROOT) and image_check ROOT (fails if the image would not do). Prints the archive's path on standard output;
+# everything else goes to stderr.
 image_build() {
-  local name=$1 script=$2 file work started=$SECONDS
-  file=$image_cache/$name-$(image_key "$script" "${BASH_SOURCE[0]}").tar
+  local name=$1 file work started=$SECONDS
+  shift
+  file=$image_cache/$name-$(image_key "$@" "${BASH_SOURCE[0]}").tar
   mkdir -p "$image_cache"
   exec 9>"$image_cache/.$name.lock"
   flock 9

@@ -25,6 +25,7 @@
 
 namespace rn::coordinator {
 
+class Notebooks;
 class NotifyDesk;
 class Outbox;
 
@@ -58,6 +59,7 @@ struct ApiContext {
   std::map<std::string, std::size_t> streams = {};  ///< open event streams, by user
   NotifyDesk* notify = nullptr;                     ///< nullptr: notifications are off
   const Outbox* outbox = nullptr;                   ///< the same
+  Notebooks* notebooks = nullptr;                   ///< nullptr: the site has no address for them
 };
 
 /// A request whose credentials, path and query were accepted.

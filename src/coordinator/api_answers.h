@@ -98,6 +98,7 @@ void show_outputs(ApiContext&, ApiRequest, io::Responder);
 void list_job_events(ApiContext&, ApiRequest, io::Responder);
 void stream_log(ApiContext&, ApiRequest, io::Responder);
 void find_in_log(ApiContext&, ApiRequest, io::Responder);
+void open_notebook(ApiContext&, ApiRequest, io::Responder);
 
 void put_blob(ApiContext&, ApiRequest, io::Responder);
 void get_blob(ApiContext&, ApiRequest, io::Responder);

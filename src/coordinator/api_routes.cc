@@ -63,6 +63,10 @@ std::vector<Route> job_routes() {
     {"GET", "/v1/jobs/{id}/events", Access::kViewer, "listJobEvents",
      "What happened to the job.",
      {"after", "limit"}, 0, "", "EventList", list_job_events},
+    {"POST", "/v1/jobs/{id}/notebook", Access::kUser, "openNotebook",
+     "An address for one browser that begins a session with the notebook of a job of the caller's own; of use once, "
+     "for ten minutes.",
+     {}, kSmallJsonBytes, "", "NotebookAnswer", open_notebook},
     {"GET", "/v1/forward", Access::kUser, "forwardPort",
      "WebSocket: one TCP connection to a port inside a running guest of a job of the caller's "
      "(docs/formats/tunnel.md).",

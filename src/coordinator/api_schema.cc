@@ -122,6 +122,7 @@ json api_schemas() {
       api::StopRequest,
       api::Plan,
       api::WhyAnswer,
+      api::NotebookAnswer,
       api::AttemptList,
       api::LogRange,
       api::GenerationList,

@@ -54,6 +54,8 @@ class Core {
   /// The caller behind a bearer token's id and secret. kDenied with what to do next if unknown,
   /// expired or revoked, and if they do not belong together.
   Result<Caller> authenticate(std::string_view id, std::string_view secret, WallTime now) const;
+  /// The same for one whose secret was seen before, by its id: whether it still counts.
+  Result<Caller> caller_of_token(const std::string& id, WallTime now) const;
   /// True once a user token exists: before, the shell makes the first admin token itself.
   bool has_users() const;
   /// True if `caller` may read the logs, outputs, command and environment of a job.

@@ -34,21 +34,29 @@ NodeView view_of(const State& state, const NodeEntry& node, Now now) {
   return view;
 }
 
+constexpr const char* kTokenHint =
+    "log in with a token from an administrator, whole as it was shown: `reclaim login URL`";
+
 }  // namespace
 
 Result<Caller> Core::authenticate(std::string_view id, std::string_view secret, WallTime now)
     const {
-  const std::string hint =
-      "log in with a token from an administrator, whole as it was shown: `reclaim login URL`";
   const auto by_secret = state_->token_by_secret.find(crypto::sha256(as_bytes(secret)));
   if (by_secret == state_->token_by_secret.end() || by_secret->second != id)
-    return fail(ErrorCode::kDenied, "the token is unknown", hint);
-  const TokenRow& token = state_->tokens.at(by_secret->second);
+    return fail(ErrorCode::kDenied, "the token is unknown", kTokenHint);
+  return caller_of_token(by_secret->second, now);
+}
+
+Result<Caller> Core::caller_of_token(const std::string& id, WallTime now) const {
+  const auto found = state_->tokens.find(id);
+  if (found == state_->tokens.end())
+    return fail(ErrorCode::kDenied, "the token is unknown", kTokenHint);
+  const TokenRow& token = found->second;
   if (token.kind != TokenKind::kUser)
-    return fail(ErrorCode::kDenied, "a join token is for `reclaim-agent join` only", hint);
-  if (token.is_revoked) return fail(ErrorCode::kDenied, "the token was revoked", hint);
+    return fail(ErrorCode::kDenied, "a join token is for `reclaim-agent join` only", kTokenHint);
+  if (token.is_revoked) return fail(ErrorCode::kDenied, "the token was revoked", kTokenHint);
   if (token.expires_wall_ms != 0 && to_ms(now) >= token.expires_wall_ms)
-    return fail(ErrorCode::kDenied, "the token has expired", hint);
+    return fail(ErrorCode::kDenied, "the token has expired", kTokenHint);
   return Caller{.user = token.user, .lab = token.lab, .role = token.role};
 }
 

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "coordinator/api.h"
 #include "coordinator/collector.h"
+#include "coordinator/notebooks.h"
 #include "coordinator/notify_desk.h"
 #include "coordinator/sqlite_store.h"
 #include "coordinator/tunnels.h"
@@ -143,8 +144,10 @@ struct Daemon::State {
   std::unique_ptr<ApiContext> context;
   std::unique_ptr<Api> api;
   std::unique_ptr<Tunnels> tunnels;
-  io::Workers workers;  ///< destroyed before what its work borrows
+  std::unique_ptr<Notebooks> notebooks;  ///< none: the site has no address for them
+  io::Workers workers;                   ///< destroyed before what its work borrows
   std::unique_ptr<io::HttpServer> server;
+  std::unique_ptr<io::HttpServer> notebooks_server;
   io::TimerId renewal;
   io::TimerId collection;
   io::TimerId notify_look;
@@ -158,6 +161,7 @@ struct Daemon::State {
     loop.cancel(collection);
     loop.cancel(notify_look);
     loop.cancel(notify_round);
+    notebooks_server.reset();
     server.reset();
   }
 
@@ -174,6 +178,7 @@ struct Daemon::State {
   void tell_owners(const CollectReport& report);
   Status admit_agent(const io::HttpRequest& request) const;
   void serve_tunnels();
+  Status serve_notebooks();
 };
 
 Status Daemon::State::open() {
@@ -326,6 +331,34 @@ void Daemon::State::serve_tunnels() {
   }
 }
 
+/// An origin of their own: their pages come from guests (ADR 0023).
+Status Daemon::State::serve_notebooks() {
+  if (!config.notebooks) return {};
+  io::HttpServerConfig http;
+  http.address = config.notebooks->address;
+  http.port = config.notebooks->port;
+  http.max_connections = 2048;
+  http.max_body_bytes = 64u << 10;  // of what does not go to a guest
+  RN_TRY(http.tls, pki->issue_server(certificate_names(config), loop.now().wall));
+  auto handler = [this](const io::HttpRequest& request, const io::Responder& responder) {
+    if (!is_draining) return notebooks->handle(request, responder);
+    responder.send_error(Error{
+        ErrorCode::kUnavailable, "the coordinator is stopping", "repeat it later"});
+  };
+  auto started = io::HttpServer::start(loop, std::move(http), std::move(handler));
+  if (!started)
+    return fail(started.error().with("notebooks_listen").hinting("choose another port there"));
+  notebooks_server = *std::move(started);
+  notebooks = std::make_unique<Notebooks>(
+      Notebooks::Deps{loop, *shell, *tunnels, rng},
+      crypto::derive_key(pki->keys().wrapping_key, "notebook sessions"),
+      notebooks_server->port()
+  );
+  notebooks->serve(*notebooks_server);
+  context->notebooks = notebooks.get();
+  return {};
+}
+
 Status Daemon::State::listen() {
   io::HttpServerConfig http;
   http.address = config.listen_address;
@@ -377,6 +410,7 @@ Status Daemon::State::listen() {
       }
   );
   serve_tunnels();
+  RN_CHECK(serve_notebooks());
   const nanoseconds keeps = seconds(config.keep_ended_s);
   collection = loop.run_every(std::min(kCollectEvery, keeps / 4), [this] { collect(); });
   const auto certificate_life =
@@ -456,7 +490,8 @@ void Daemon::State::collect() {
 
 void Daemon::State::renew_certificate() {
   const auto tls = pki->issue_server(certificate_names(config), loop.now().wall);
-  const Status renewed = tls ? server->reload_tls(*tls) : Status(fail(tls.error()));
+  Status renewed = tls ? server->reload_tls(*tls) : Status(fail(tls.error()));
+  if (renewed && notebooks_server) renewed = notebooks_server->reload_tls(*tls);
   if (!renewed) log::error("daemon.certificate_not_renewed", {{"why", renewed.error().describe()}});
 }
 

@@ -40,6 +40,7 @@ struct FileWebhooks {
 struct FileConfig {
   std::optional<std::string> state;
   std::optional<std::string> listen;
+  std::optional<std::string> notebooks_listen;
   std::optional<std::string> url;
   std::optional<std::vector<std::string>> names;
   std::optional<std::string> topology;
@@ -65,6 +66,7 @@ struct FileConfig {
       FileConfig,
       state,
       listen,
+      notebooks_listen,
       url,
       names,
       topology,
@@ -133,6 +135,7 @@ Status apply(const FileConfig& file, DaemonConfig& config) {
   take(file.precopy_mib_per_hour, config.core.precopy_mib_per_hour);
   take_notify(file, config.notify);
   if (file.listen) RN_CHECK(parse_listen(*file.listen, config));
+  if (file.notebooks_listen) RN_CHECK(parse_notebooks_listen(*file.notebooks_listen, config));
   if (file.strategy) RN_CHECK(parse_strategy(*file.strategy, config));
   return {};
 }
@@ -156,7 +159,12 @@ Status read_config_file(const std::string& path, DaemonConfig& config) {
   return {};
 }
 
-Status parse_listen(const std::string& text, DaemonConfig& config) {
+namespace {
+
+/// Over `otherwise`, whose address stands where the text has none.
+Result<ListenPlace> listen_place(
+    const std::string& field, const std::string& text, ListenPlace otherwise
+) {
   const auto colon = text.rfind(':');
   std::string address = colon == std::string::npos ? "" : text.substr(0, colon);
   const std::string port = colon == std::string::npos ? text : text.substr(colon + 1);
@@ -168,13 +176,27 @@ Status parse_listen(const std::string& text, DaemonConfig& config) {
   if (!number || is_v6 != is_bracketed || (!address.empty() && !io::is_ip_address(address))) {
     return fail(
         ErrorCode::kInvalid,
-        "listen: '" + text + "' is no ADDRESS:PORT" +
+        field + ": '" + text + "' is no ADDRESS:PORT" +
             (number ? "" : " (port " + number.error().message + ")"),
         "for example 0.0.0.0:7443 or [::]:7443; names are none"
     );
   }
-  if (!address.empty()) config.listen_address = address;
-  config.port = *number;
+  if (!address.empty()) otherwise.address = address;
+  otherwise.port = *number;
+  return otherwise;
+}
+
+}  // namespace
+
+Status parse_listen(const std::string& text, DaemonConfig& config) {
+  RN_TRY(const ListenPlace place, listen_place("listen", text, {config.listen_address, 0}));
+  config.listen_address = place.address;
+  config.port = place.port;
+  return {};
+}
+
+Status parse_notebooks_listen(const std::string& text, DaemonConfig& config) {
+  RN_TRY(config.notebooks, listen_place("notebooks_listen", text, ListenPlace{}));
   return {};
 }
 

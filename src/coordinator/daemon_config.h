@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,10 +15,16 @@
 
 namespace rn::coordinator {
 
+struct ListenPlace {
+  std::string address = "0.0.0.0";
+  std::uint16_t port = 0;
+};
+
 struct DaemonConfig {
   std::string state = "/var/lib/reclaimnet/coordinator";
   std::string listen_address = "0.0.0.0";
-  std::uint16_t port = 7443;       ///< 0: the kernel chooses
+  std::uint16_t port = 7443;             ///< 0: the kernel chooses
+  std::optional<ListenPlace> notebooks;  ///< where notebooks are served; none: they are not
   std::string url;                 ///< told to nodes; empty: the name by which they reached us
   std::vector<std::string> names;  ///< DNS names and addresses for the certificate
   std::string topology;            ///< its file; empty: none is declared
@@ -44,6 +51,9 @@ Status read_config_file(const std::string& path, DaemonConfig& config);
 
 /// "127.0.0.1:7443", "[::]:7443", ":7443" or "7443" into listen_address and port. kInvalid.
 Status parse_listen(const std::string& text, DaemonConfig& config);
+
+/// The same into notebooks. kInvalid.
+Status parse_notebooks_listen(const std::string& text, DaemonConfig& config);
 
 /// "priority", "round_robin" or "fair". kInvalid.
 Status parse_strategy(const std::string& word, DaemonConfig& config);

@@ -50,6 +50,7 @@ class LiveSite {
     config.state = state_;
     config.listen_address = "127.0.0.1";
     config.port = 0;
+    config.notebooks = ListenPlace{"127.0.0.1", 0};
     config.disk_reserve_bytes = 0;
     config.core.heartbeat_ms = 1000;  // a busy machine's agents are not lost for being slow
     config.core.lost_after = 3;

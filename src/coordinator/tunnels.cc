@@ -52,7 +52,7 @@ Tunnels::~Tunnels() {
 
 // ---- who may, and where to
 
-Result<Tunnels::Place> Tunnels::place_of(const io::HttpRequest& http) {
+Result<Tunnels::Wish> Tunnels::wish_of(const io::HttpRequest& http) {
   ApiRequest request;
   request.http = http;
   RN_CHECK(api_.admit(request));
@@ -63,10 +63,21 @@ Result<Tunnels::Place> Tunnels::place_of(const io::HttpRequest& http) {
     if (port == 0 || port > 65'535)
       return fail(ErrorCode::kInvalid, "port: expected 1 to 65535", "for example port=8888");
   }
-  const Core& core = shell_.core();
-  const Job* job = job_named(core, name);
+  const Job* job = job_named(shell_.core(), name);
   if (job == nullptr || !Core::may_read(request.caller, *job))
     return fail(ErrorCode::kNotFound, "no job " + name, "'reclaim ps -a' lists yours");
+  return Wish{
+      job->id,
+      static_cast<std::uint16_t>(port),
+      request.caller.user,
+      parts_of_token(bearer_of(http)).id};
+}
+
+Result<Tunnels::Place> Tunnels::place_of(const Wish& wish) const {
+  const Core& core = shell_.core();
+  const Job* job = core.find_job(wish.job);
+  if (job == nullptr)
+    return fail(ErrorCode::kNotFound, "no job " + wish.job.str(), "'reclaim ps -a' lists yours");
   const std::string number = std::to_string(job->number);
   if (is_terminal(job->state))
     return fail(
@@ -79,9 +90,9 @@ Result<Tunnels::Place> Tunnels::place_of(const io::HttpRequest& http) {
   place.number = job->number;
   place.epoch = job->epoch;
   place.node = job->node;
-  place.user = request.caller.user;
-  place.port = static_cast<std::uint16_t>(port);
-  place.token = parts_of_token(bearer_of(http));
+  place.user = wish.user;
+  place.port = wish.port;
+  place.token = wish.token;
   if (!is_still_there(place)) {
     const auto why = core.why(job->id, shell_.now());
     return fail(
@@ -131,18 +142,31 @@ bool Tunnels::is_still_there(const Place& place) const {
 }
 
 Status Tunnels::admit(const io::HttpRequest& request) {
-  RN_CHECK(place_of(request));
+  RN_TRY(const Wish wish, wish_of(request));
+  return admit(wish);
+}
+
+Status Tunnels::admit(const Wish& wish) const {
+  RN_CHECK(place_of(wish));
   return {};
 }
 
 // ---- connections
 
+void Tunnels::refuse(std::shared_ptr<io::WebSocket> socket, const Error& error) {
+  (void)socket->send(tunnel_packet(TunnelKind::kRefused, error.message));
+  io::close_when_sent(loop_, std::move(socket), "refused");
+}
+
 void Tunnels::adopt_user(const io::HttpRequest& request, std::shared_ptr<io::WebSocket> socket) {
-  auto place = place_of(request);
-  if (!place) {  // what was true when it was admitted
-    (void)socket->send(tunnel_packet(TunnelKind::kRefused, place.error().message));
-    return io::close_when_sent(loop_, std::move(socket), "refused");
-  }
+  const auto wish = wish_of(request);
+  if (!wish) return refuse(std::move(socket), wish.error());
+  adopt_user(*wish, std::move(socket));
+}
+
+void Tunnels::adopt_user(const Wish& wish, std::shared_ptr<io::WebSocket> socket) {
+  auto place = place_of(wish);  // what was true when it was admitted
+  if (!place) return refuse(std::move(socket), place.error());
   while (tunnels_.contains(next_id_)) ++next_id_;
   const Id id = next_id_++;
   socket->on_message([this, alive = is_alive_, id](const Blob& packet) {
@@ -344,7 +368,7 @@ void Tunnels::look() {
   std::vector<std::pair<Id, std::string>> over;
   for (const auto& [id, tunnel] : tunnels_) {
     const Place& place = tunnel.place;
-    const auto caller = shell_.core().authenticate(place.token.id, place.token.secret, now.wall);
+    const auto caller = shell_.core().caller_of_token(place.token, now.wall);
     if (!caller) {
       over.emplace_back(id, caller.error().message);
     } else if (!is_still_there(place)) {

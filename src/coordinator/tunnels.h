@@ -44,6 +44,19 @@ class Tunnels {
   /// its node has no way in; kExhausted: too many are open; kInvalid, kDenied: as any request.
   Status admit(const io::HttpRequest& request);
   void adopt_user(const io::HttpRequest& request, std::shared_ptr<io::WebSocket> socket);
+
+  /// Where somebody wants to get, who was found to be the job's user or an administrator.
+  struct Wish {
+    JobId job;
+    std::uint16_t port = 0;  ///< 0: a visit
+    UserId user;
+    std::string token;  ///< its id: a token that ends, ends the tunnel
+  };
+
+  /// The same for whoever has asked by another way than the interface's own (notebooks).
+  Status admit(const Wish& wish) const;
+  void adopt_user(const Wish& wish, std::shared_ptr<io::WebSocket> socket);
+
   /// The newest connection of a node is the one that counts.
   void adopt_node(const NodeId& node, std::shared_ptr<io::WebSocket> socket);
 
@@ -57,7 +70,7 @@ class Tunnels {
     NodeId node;
     UserId user;
     std::uint16_t port = 0;  ///< 0: a visit
-    TokenParts token;
+    std::string token;
   };
 
   struct Tunnel {
@@ -81,8 +94,10 @@ class Tunnels {
   /// What becomes of a packet.
   enum class Next : std::uint8_t { kPass, kPassAsLast, kKeep, kBroken };
 
-  Result<Place> place_of(const io::HttpRequest& request);
+  Result<Wish> wish_of(const io::HttpRequest& request);
+  Result<Place> place_of(const Wish& wish) const;
   Status check_room(const Place& place) const;
+  void refuse(std::shared_ptr<io::WebSocket> socket, const Error& error);
   bool is_still_there(const Place& place) const;
   void ask(Id id);
   void from_user(Id id, const Blob& packet);

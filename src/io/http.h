@@ -30,6 +30,7 @@ struct HttpRequest {
   std::optional<Digest> peer_key;  ///< SHA-256 of that certificate's SubjectPublicKeyInfo (DER)
   std::optional<std::uint32_t> peer_uid;  ///< Unix sockets only: SO_PEERCRED
   std::string remote;                     ///< "192.0.2.1:4711", or "unix"
+  std::string target;                     ///< path and query as they were sent
 
   std::string_view header(std::string_view name) const { return find_header(headers, name); }
 };

@@ -20,6 +20,7 @@
 #include "io/http_server_internal.h"
 #include "io/net.h"
 #include "io/socket_stream.h"
+#include "io/taken_socket.h"
 
 namespace rn::io {
 namespace {
@@ -299,6 +300,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     }
     const Status target = take_target();
     if (!target) return refuse(400, target.error());
+    if (core_->wants && core_->wants(request_)) return give_away();
     if (beast::websocket::is_upgrade(message)) {
       const auto route = core_->routes.find(request_.path);
       if (route != core_->routes.end()) return upgrade(route->second);
@@ -323,6 +325,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     request_.peer_key = key_;
     request_.peer_uid = peer_uid_;
     request_.remote = remote_;
+    request_.target = target_;
     return {};
   }
 
@@ -433,6 +436,28 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     );
     core->websockets[id] = session;
     session->on_finished([core, id] { core->websockets.erase(id); });
+  }
+
+  /// What was read beyond the head is the first that its taker reads.
+  void give_away() {
+    clear_deadline();
+    const auto self = shared_from_this();
+    phase_ = Phase::kClosed;
+    parser_.reset();
+    core_->connections.erase(id_);
+    const auto core = core_;
+    const std::uint64_t id = id_;
+    Blob ahead(buffer_.size());
+    boost::asio::buffer_copy(boost::asio::buffer(ahead), buffer_.data());
+    const auto taken = std::make_shared<TakenSocket>(
+        core->loop,
+        *std::exchange(stream_, std::nullopt),
+        std::move(ahead),
+        core->config.write_timeout,
+        [core, id] { core->given_away.erase(id); }
+    );
+    core->given_away[id] = taken;
+    core->taken(std::move(request_), taken);
   }
 
   // --- writing

@@ -56,7 +56,7 @@ struct HttpServer::State {
   }
 
   void serve(Fd fd) {
-    const std::size_t count = core->connections.size() + core->websockets.size();
+    const std::size_t count = core->count();
     if (count >= core->config.max_connections + kRefusingConnections) return;
     if (core->config.unix_path.empty()) (void)tune_tcp(fd.get(), 0);
     auto channel = core->tls ? Channel::tls_server(fd.get(), core->tls)
@@ -104,6 +104,10 @@ HttpServer::~HttpServer() {
   for (const auto& [id, websocket] : core.websockets) {
     if (const auto alive = websocket.lock()) alive->close_at_once();
   }
+  const auto given_away = core.given_away;  // each leaves the map as it is closed
+  for (const auto& [id, one] : given_away) {
+    if (const auto alive = one.lock()) alive->close();
+  }
   if (!core.config.unix_path.empty()) (void)unlink(core.config.unix_path.c_str());
 }
 
@@ -113,6 +117,14 @@ void HttpServer::serve_websocket(
     std::function<void(const HttpRequest&, std::shared_ptr<WebSocket>)> opened
 ) {
   state_->core->routes[path] = HttpServerCore::Route{std::move(admit), std::move(opened)};
+}
+
+void HttpServer::give_away(
+    std::function<bool(const HttpRequest&)> wants,
+    std::function<void(HttpRequest, std::shared_ptr<TakenConnection>)> taken
+) {
+  state_->core->wants = std::move(wants);
+  state_->core->taken = std::move(taken);
 }
 
 Status HttpServer::reload_tls(const TlsConfig& tls) {
@@ -126,7 +138,7 @@ std::uint16_t HttpServer::port() const {
 }
 
 std::size_t HttpServer::connections() const {
-  return state_->core->connections.size() + state_->core->websockets.size();
+  return state_->core->count();
 }
 
 }  // namespace rn::io

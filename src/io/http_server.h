@@ -13,6 +13,7 @@
 #include "io/http.h"
 #include "io/loop.h"
 #include "io/pki.h"
+#include "io/taken_connection.h"
 #include "io/websocket.h"
 
 namespace rn::io {
@@ -136,6 +137,14 @@ class HttpServer {
       const std::string& path,
       std::function<Status(const HttpRequest&)> admit,
       std::function<void(const HttpRequest&, std::shared_ptr<WebSocket>)> opened
+  );
+
+  /// Requests that `wants` says yes to are read no further than their head: `taken` gets that and
+  /// the connection, whose bytes begin with the request's body, and answers itself. Asked for each
+  /// request with a head in order, before upgrades and body limits. Once, before the loop runs.
+  void give_away(
+      std::function<bool(const HttpRequest&)> wants,
+      std::function<void(HttpRequest, std::shared_ptr<TakenConnection>)> taken
   );
 
   /// New connections use the new certificate; old ones go on. kInvalid leaves the old one.

@@ -10,6 +10,7 @@
 #include "io/channel.h"
 #include "io/fd.h"
 #include "io/http_server.h"
+#include "io/taken_connection.h"
 #include "io/tls.h"
 #include "io/websocket_session.h"
 
@@ -48,6 +49,11 @@ struct HttpServerCore {
   std::map<std::string, Route> routes;
   std::map<std::uint64_t, std::shared_ptr<HttpConnection>> connections;
   std::map<std::uint64_t, std::weak_ptr<WebSocketSession>> websockets;
+  std::function<bool(const HttpRequest&)> wants;
+  std::function<void(HttpRequest, std::shared_ptr<TakenConnection>)> taken;
+  std::map<std::uint64_t, std::weak_ptr<TakenConnection>> given_away;
+
+  std::size_t count() const { return connections.size() + websockets.size() + given_away.size(); }
 };
 
 /// A refusing connection answers 503 to its first request.

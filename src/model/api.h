@@ -345,6 +345,15 @@ struct EvacuationView {
   )
 };
 
+struct NotebookAnswer {
+  std::string url;            ///< for one browser, once
+  std::string place;          ///< the same for as long as the job lives, for who has a session
+  std::uint32_t lives_s = 0;  ///< of `url`, unless it is used before
+  std::uint32_t port = 0;     ///< on which it listens in the guest
+
+  RN_FIELDS(NotebookAnswer, url, place, lives_s, port)
+};
+
 struct WhyAnswer {
   JobId job;
   JobState state = JobState::kQueued;

@@ -41,7 +41,7 @@ class Site:
         self.hooks = Hooks()
         config = folder / "coordinator.yaml"
         config.write_text(json.dumps({"smtp": {"url": "smtp://127.0.0.1:9", "from": "site@example.org"},
-                                      "webhooks": {"allow": [self.hooks.origin]}}))
+                                      "webhooks": {"allow": [self.hooks.origin]}, "notebooks_listen": "127.0.0.1:0"}))
         self.process = subprocess.Popen(
             [program("reclaim-coordinator"), "serve", "--state", self.state, "--listen", "127.0.0.1:0",
              "--heartbeat-ms", "500", "--config", config], stdout=subprocess.PIPE, stderr=self.log, text=True)
@@ -375,6 +375,24 @@ class Commands(unittest.TestCase):
         self.fails(NOT_FOUND, "no job 99", "attach", "99")
         self.cli("stop", job)
         self.fails(CONFLICT, "is over: cancelled\n.*next: `reclaim logs", "attach", job)
+
+    def test_a_notebook_is_a_job_with_an_address(self):
+        folder = self.make_folder("notebook", x="1")
+        job = self.cli(
+            "notebook", "--detach", "--image", "base", "--gpu", "24GB", "--compute-capability", "8.0", "--cpus", "2",
+            "--cpus-min", "1", "--memory", "1GB", "--disk", "1GB", "--priority", "3", "--notice", "5m", "--copies", "2",
+            "--copies-at", "lab-b", "--lab", "lab-a", "--data", "digits", "--max-duration", "8h", "--name", "thesis",
+            "--env", "A=1", "--idle", "2h", "--folder", folder, "--max-upload-mib", "1").stdout.strip()
+        spec = self.json("show", job)["spec"]
+        self.assertEqual(spec["env"], {"A": "1", "NOTEBOOK_PORT": "8888", "NOTEBOOK_IDLE_S": "7200"})
+        self.assertTrue(spec["checkpoint"]["tell_api"])
+        self.fails(7, "did not answer within 1 s; the job goes on", "notebook", job, "--wait", 1, "--json")
+        self.cli("stop", job)
+        self.fails(CONFLICT, "is over: cancelled", "notebook", job)
+        self.fails(NOT_FOUND, "no job 99", "notebook", "99")
+        self.fails(USAGE, "there already: --gpu is of a new one", "notebook", job, "--gpu", "1")
+        self.fails(DENIED, "'nowhere' is not on the allow list", "notebook", "--image", "nowhere", "--folder", folder)
+        self.cli("stop", self.cli("notebook", "--no-upload", "--image", "base", "-d").stdout.strip())
 
     def test_top_is_drawn_on_a_terminal_until_q_and_leaves_it_as_it_was(self):
         for key, status in ((b"q", 0), (b"\x03", 0)):

@@ -216,10 +216,10 @@ class Cli:
         return self.labs.spawn(self.lab, name, [program("reclaim"), *words], env=self.environment, cwd=cwd)
 
 
-def _image(script):
+def _image(script, *flags):
     """Path of an image's archive; built when it is not cached."""
     return subprocess.run(
-        [str(ROOT / "scripts" / script)], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+        [str(ROOT / "scripts" / script), *flags], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 def base_image():
@@ -232,3 +232,8 @@ def python_image():
 
 def tiny_image():
     return _image("build-tiny-image.sh")
+
+
+def jupyter_image():
+    """The notebooks' image without PyTorch and scikit-learn."""
+    return _image("build-notebook-image.sh", "--small")
