@@ -7,6 +7,7 @@
 
 #include "base/counted.h"
 #include "base/log.h"
+#include "base/planted.h"
 #include "coordinator/core_commands.h"
 
 namespace rn::coordinator {
@@ -251,6 +252,7 @@ std::vector<const Quota*> QuotaBook::quotas_for(const std::string& subject) cons
 
 std::string QuotaBook::held_back(const JobEntry& job) const {
   if (state_.quotas.empty() || job.row.is_displaced) return {};
+  if (planted("coordinator.forgets_quotas")) return {};
   const sched::QuotaNeed need = need_of(job.row.job.spec);
   for (const std::string& subject : subjects_of(job.row.job)) {
     const std::string who = sched::quota_subject_words(subject);

@@ -100,6 +100,8 @@ class Cluster {
   void owner_releases(std::size_t node, std::optional<std::uint32_t> gpu = {});
   /// The owner is elsewhere, and gives the order by the coordinator (ADR 0017).
   void owner_orders(std::size_t node, ReclaimKind kind);
+  /// An administrator: no more jobs of each user run at once.
+  void set_quota(std::uint32_t running);
   /// The state of the newest such order, in its word; empty: there is none.
   std::string order_of(std::size_t node) const;
   /// The contract's window ends at the first full minute after `in`, and the next one begins
