@@ -265,6 +265,7 @@ void hold_for_quota(const QuotaBook& quotas, const JobEntry& job, api::Plan& pla
 void refuse_by_quota(const Status& allowed, api::Plan& plan) {
   if (allowed) return;
   plan.verdict = PlanVerdict::kNever;
+  plan.is_over_quota = true;
   plan.sentence = allowed.error().message;
   for (api::PlanCandidate& c : plan.candidates) c.starts_in_s.reset();
 }

@@ -320,6 +320,7 @@ TEST_F(Quotas, a_plan_says_what_a_quota_would_do) {
   const auto never = core->plan(user(), on_gpus(3), clock.now());
   ASSERT_TRUE(never.has_value());
   EXPECT_EQ(never->verdict, PlanVerdict::kNever);
+  EXPECT_TRUE(never->is_over_quota);
   EXPECT_EQ(never->sentence, "ann may have 2 GPUs at once, and this job asks for 3");
   EXPECT_EQ(core->plan(user("bob"), on_gpus(1), clock.now())->verdict, PlanVerdict::kNow);
 }
