@@ -2,7 +2,6 @@
 #include "coordinator/core_quota.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "base/counted.h"
