@@ -268,7 +268,12 @@ std::string QuotaBook::held_back(const JobEntry& job) const {
 
 std::string QuotaBook::barred(const JobEntry& job, const NodeRow& node) const {
   const std::uint32_t gpus = job.row.job.spec.resources.gpus;
-  if (state_.quotas.empty() || job.row.is_displaced || gpus == 0) return {};
+  if (patterns_.empty() || job.row.is_displaced || gpus == 0) return {};
+  const bool is_bounded =
+      std::any_of(patterns_.begin(), patterns_.end(), [&](const std::string& pattern) {
+        return lends_model(node, pattern);
+      });
+  if (!is_bounded) return {};
   for (const std::string& subject : subjects_of(job.row.job)) {
     const std::string who = sched::quota_subject_words(subject);
     for (const Quota* quota : quotas_for(subject)) {

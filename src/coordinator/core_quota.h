@@ -30,6 +30,10 @@ class QuotaBook {
   /// The same of a node that lends GPUs of a model of which the job's user or lab has as many as
   /// they may.
   std::string barred(const JobEntry& job, const NodeRow& node) const;
+
+  /// Whether any quota is of some GPUs alone: else no node is barred.
+  bool has_models() const { return !patterns_.empty(); }
+
   /// It begins.
   void take(const JobEntry& job);
 

@@ -34,6 +34,8 @@ std::string lacks(
     const QuotaBook& quotas
 ) {
   if (std::string held = quotas.held_back(job); !held.empty()) return held;
+  if (!quotas.has_models())
+    return sched::explain(demand_of(job), candidates) + refusals_of(state, job);
   std::string barred;
   std::vector<sched::Candidate> others;
   for (const sched::Candidate& c : candidates) {
