@@ -38,6 +38,11 @@ std::string job_name(const Job& job) {
   return job.array ? name + "[" + std::to_string(job.array->index) + "]" : name;
 }
 
+/// Of one that holds GPUs and uses nothing of them.
+const char* idle_mark(const Job& job) {
+  return job.idle_since_wall_ms != 0 && !is_terminal(job.state) ? " (idle)" : "";
+}
+
 /// Prints the raw answer, or gives it to `print` as T.
 template <class T, class Print>
 int show(const Client& client, const std::string& path, bool is_json, Print print) {
@@ -114,7 +119,7 @@ int ps(const Client& client, const PsOptions& options) {
            job.id.str(),
            dash(job_name(job)),
            job.owner.str(),
-           std::string(to_string(job.state)),
+           std::string(to_string(job.state)) + idle_mark(job),
            dash(job.node.str()),
            std::to_string(job.epoch.attempt),
            relative_time(job.submitted_wall_ms, now),
@@ -301,6 +306,8 @@ int show_job(const Client& client, const std::string& job, bool is_json) {
         one.durable.generation == 0 ? "none durable yet" : std::to_string(one.durable.generation)
     );
     line("displaced", std::to_string(one.displacements) + " times");
+    if (one.idle_since_wall_ms != 0 && !is_terminal(one.state))
+      line("uses no GPU", "since " + absolute_time(one.idle_since_wall_ms));
     if (is_terminal(one.state)) line("exit code", std::to_string(one.exit_code));
   });
 }

@@ -84,8 +84,8 @@ Status check_foreign(const std::string& path) {
        "what a job is given can be read by who sees the job",
        "put into 'env' what may be read there, and leave out the rest"},
       {"utilization_policy",
-       "a job is not stopped for being idle",
-       "say 'max_duration' to bound what it takes"}};
+       "that a job stops when it uses no GPU has another word here",
+       "write 'idle_stop: 2h'"}};
   for (const Foreign& field : kFields) {
     if (field.path != path) continue;
     return fail(ErrorCode::kInvalid, path + ": " + field.what, field.next);
@@ -349,6 +349,7 @@ Setters job_setters(NativeFile& native) {
       {"commands", command_into(spec.command)},
       {"priority", number_into(spec.priority, 0, 7)},
       {"max_duration", parsed(spec.max_duration_s, parse_duration_s)},
+      {"idle_stop", parsed(spec.idle_stop_s, parse_duration_s)},
       {"interrupt", nested(interrupt_setters(spec))},
       {"checkpoint", words_into(spec.checkpoint.paths)},
       {"stateless", flag_into(spec.checkpoint.is_stateless)},

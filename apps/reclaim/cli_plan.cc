@@ -229,6 +229,9 @@ std::string next_after_plan(const api::Plan& plan, const std::string& file) {
              " puts it in the queue, and 'reclaim why' says what it waits for; or ask for "
              "less";
     case PlanVerdict::kNever:
+      if (plan.is_over_quota)
+        return "ask for less, or ask an administrator for more; 'reclaim quota' shows what you may "
+               "have";
       return plan.candidates.empty()
                  ? "lend a machine: reclaim token create --lab LAB"
                  : "ask for less than the first of these nodes lacks ('reclaim offers' shows what "

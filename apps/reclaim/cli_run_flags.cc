@@ -69,6 +69,7 @@ Result<JobSpec> spec_of(const RunFlags& flags) {
   RN_CHECK(take("--signal", flags.signal, parse_signal, spec.checkpoint.signal));
   RN_CHECK(take("--notice", flags.notice, parse_duration_s, spec.notice_s));
   RN_CHECK(take("--max-duration", flags.max_duration, parse_duration_s, spec.max_duration_s));
+  RN_CHECK(take("--idle-stop", flags.idle_stop, parse_duration_s, spec.idle_stop_s));
   for (const std::string& text : flags.peers) {
     RN_TRY(NetworkAllow peer, parse_peer(text));
     spec.peers.push_back(std::move(peer));
@@ -114,6 +115,7 @@ void add_where_flags(CLI::App& app, RunFlags& f) {
       ->take_all()
       ->type_name("DATA");
   app.add_option("--max-duration", f.max_duration, "stop it after: 2h");
+  app.add_option("--idle-stop", f.idle_stop, "stop it when it used no GPU for so long: 2h");
 }
 
 /// What it saves, when it is told to, and what of it comes home.
@@ -175,7 +177,8 @@ void refuse_empty_values(CLI::App& app) {
         "--copies-at",
         "--peer",
         "--folder",
-        "--max-duration"}) {
+        "--max-duration",
+        "--idle-stop"}) {
     if (CLI::Option* option = app.get_option_no_throw(flag)) option->check(filled);
   }
 }

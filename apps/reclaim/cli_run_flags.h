@@ -29,6 +29,7 @@ struct RunFlags {
   bool has_tell_api = false;
   std::string notice;
   std::string max_duration;
+  std::string idle_stop;
   std::string marker;
   std::string capability;
   std::string folder = ".";

@@ -23,6 +23,7 @@
 #include "cli_offers.h"
 #include "cli_plan.h"
 #include "cli_print.h"
+#include "cli_quota.h"
 #include "cli_run.h"
 #include "cli_run_flags.h"
 #include "cli_submit.h"
@@ -200,6 +201,7 @@ struct Options {
   EventsOptions events;
   HistoryOptions history;
   NotifyOptions notify;
+  QuotaOptions quota;
   api::TokenRequest token;
   std::string job;
   std::string from;
@@ -680,9 +682,9 @@ void add_notify_commands(CLI::App& app, Commands& commands, Options& o) {
   add->add_option(
          "--on",
          n.on,
-         "finished,failed,cancelled,moved,waiting,restarted,expiring; owners also "
+         "finished,failed,cancelled,moved,waiting,restarted,expiring,idle; owners also "
          "reclaimed,returned,wedged,refused,lost,lent,wanted,sick (default: "
-         "finished,failed,moved,waiting,expiring)"
+         "finished,failed,moved,waiting,expiring,idle)"
   )
       ->delimiter(',')
       ->check(filled);
@@ -705,6 +707,48 @@ void add_notify_commands(CLI::App& app, Commands& commands, Options& o) {
       ->check(filled);
   with_rule("test", "Send a test, and say what became of it.", test_notification);
   with_rule("remove", "Remove a rule.", remove_notification);
+}
+
+void add_quota_commands(Commands& commands, Options& o) {
+  QuotaOptions& q = o.quota;
+  CLI::App* app = commands.add(
+      "quota",
+      "Show what I may have of GPUs and jobs, and what I have.",
+      [&q](const Client& c) { return show_quotas(c, q.is_json); }
+  );
+  add_json(app, q.is_json);
+  app->footer(
+      "Owners see their lab and its users, administrators everybody. docs/quotas.md says what a "
+      "quota does."
+  );
+  CLI::App* set = commands.add(
+      *app,
+      "set",
+      "Set what a user or a lab may have, in place of what was set before (administrators).",
+      [&q](const Client& c) { return set_quota(c, q); }
+  );
+  set->add_option(
+         "who", q.subject, "user:NAME or lab:NAME; user:* and lab:*: each that has none of its own"
+  )
+      ->required()
+      ->check(filled);
+  set->add_option("--model", q.model, "of GPUs alone with this in their model's name: H100")
+      ->check(filled);
+  add_number(*set, "--gpus", q.gpus, "GPUs held at once");
+  add_number(*set, "--running", q.running, "jobs that run at once");
+  add_number(*set, "--jobs", q.jobs, "jobs that wait and run");
+  set->add_option("--gpu-hours", q.gpu_hours, "used within a time: 200, 200/7d (default: 7d)")
+      ->check(filled);
+  add_json(set, q.is_json);
+  CLI::App* rm =
+      commands.add(*app, "rm", "Remove a quota (administrators).", [&q](const Client& c) {
+        return remove_quota(c, q);
+      });
+  rm->add_option("who", q.subject, "user:NAME, lab:NAME, user:* or lab:*")
+      ->required()
+      ->check(filled);
+  rm->add_option("--model", q.model, "the one of these GPUs (default: the one of all)")
+      ->check(filled);
 }
 
 void add_completion(CLI::App& app, Commands& commands, Options& o) {
@@ -742,8 +786,8 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 success, 1 failure, 2 usage, 3 not found, 4 permission, 5 conflict,\n"
-      "6 coordinator unreachable, 7 timeout, 8 no room, 130 interrupted, 141 nobody reads the\n"
-      "output; 'run' exits with the job's own code, 'exec' with its command's, 'plan' has its "
+      "6 coordinator unreachable, 7 timeout, 8 no room or quota, 130 interrupted, 141 nobody\n"
+      "reads the output; 'run' exits with the job's own code, 'exec' with its command's, 'plan' has its "
       "own.\n"
       "See docs/commands.md."
   );
@@ -770,6 +814,7 @@ int main(int argc, char** argv) {
   add_image_commands(app, commands, options);
   add_token_commands(app, commands, options);
   add_notify_commands(app, commands, options);
+  add_quota_commands(commands, options);
   add_completion(app, commands, options);
   return run_command_line(
       app,

@@ -64,8 +64,9 @@ def job_spec(command: Union[str, Sequence[str]], *, name: Optional[str] = None, 
              copies: Optional[int] = None, copies_at: Sequence[str] = (), stateless: bool = False,
              tell_api: bool = False, tell_file: Optional[str] = None, tell_hook: Optional[str] = None,
              signal: Optional[str] = None, tell: bool = False, data: Sequence[str] = (), labs: Sequence[str] = (),
-             notice: Optional[Size] = None, max_duration: Optional[Size] = None, max_restarts: Optional[int] = None,
-             priority: Optional[int] = None, after: Optional[After] = None) -> Dict[str, Any]:
+             notice: Optional[Size] = None, max_duration: Optional[Size] = None, idle_stop: Optional[Size] = None,
+             max_restarts: Optional[int] = None, priority: Optional[int] = None,
+             after: Optional[After] = None) -> Dict[str, Any]:
     """The REST interface's JobSpec; what is left out keeps the coordinator's default. A command that is one string is
     a line for `/bin/sh -c`. The names are those of the command line's flags and of job files (docs/guests.md)."""
     words = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
@@ -90,7 +91,8 @@ def job_spec(command: Union[str, Sequence[str]], *, name: Optional[str] = None, 
     spec: Dict[str, Any] = {
         "command": words, "name": name, "image": image, "env": dict(env or {}), "data": list(data),
         "only_labs": list(labs), "notice_s": None if notice is None else seconds(notice),
-        "max_duration_s": None if max_duration is None else seconds(max_duration), "max_restarts": max_restarts,
+        "max_duration_s": None if max_duration is None else seconds(max_duration),
+        "idle_stop_s": None if idle_stop is None else seconds(idle_stop), "max_restarts": max_restarts,
         "priority": priority, "after": after_of(after), "resources": _said(resources), "checkpoint": _said(saving)}
     return _said(spec)
 

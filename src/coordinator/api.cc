@@ -194,18 +194,20 @@ void with_job(
     ApiContext& context,
     const ApiRequest& request,
     const io::Responder& responder,
-    std::function<void(const Job& job, bool is_live)> then
+    std::function<void(const Job& job, bool is_live)> then,
+    bool (*may)(const Caller& caller, const Job& job)
 ) {
   const std::string& name = request.path.at("id");
   const bool is_number = !name.empty() && name.size() < 20 &&
                          name.find_first_not_of("0123456789") == std::string::npos;
-  const auto give = [caller = request.caller, responder, name, then](const Job& job, bool is_live) {
-    if (!Core::may_read(caller, job)) {
-      return responder.send_error(Error{
-          ErrorCode::kNotFound, "no job " + name, "'reclaim ps -a' lists yours"});
-    }
-    then(job, is_live);
-  };
+  const auto give =
+      [caller = request.caller, responder, name, then, may](const Job& job, bool is_live) {
+        if (!may(caller, job)) {
+          return responder.send_error(Error{
+              ErrorCode::kNotFound, "no job " + name, "'reclaim ps -a' lists yours"});
+        }
+        then(job, is_live);
+      };
   const Core& core = context.shell.core();
   const Job* live = is_number ? core.find_job(std::stoull(name)) : core.find_job(JobId(name));
   if (live != nullptr) return give(*live, true);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "coordinator/api.h"
+#include "coordinator/core.h"
 #include "io/http_error.h"
 #include "model/api.h"
 #include "model/codec.h"
@@ -74,13 +75,14 @@ void on_worker(ApiContext& context, const io::Responder& responder, Work work, D
 bool may_see(const Core& core, const Caller& caller, const EventRow& event);
 api::EventInfo event_info(const StoredEvent& event);
 
-/// The job of {id} (an id or a number) that the caller may read; unknown and foreign ones are both
-/// kNotFound. `is_live`: the core still has it.
+/// The job of {id} (an id or a number) with which the caller `may` do it; unknown and foreign ones
+/// are both kNotFound. `is_live`: the core still has it.
 void with_job(
     ApiContext& context,
     const ApiRequest& request,
     const io::Responder& responder,
-    std::function<void(const Job& job, bool is_live)> then
+    std::function<void(const Job& job, bool is_live)> then,
+    bool (*may)(const Caller& caller, const Job& job) = Core::may_read
 );
 
 // ---- handlers, by file
@@ -138,6 +140,10 @@ void list_notifications(ApiContext&, ApiRequest, io::Responder);
 void confirm_notification(ApiContext&, ApiRequest, io::Responder);
 void test_notification(ApiContext&, ApiRequest, io::Responder);
 void remove_notification(ApiContext&, ApiRequest, io::Responder);
+
+void list_quotas(ApiContext&, ApiRequest, io::Responder);
+void set_quota(ApiContext&, ApiRequest, io::Responder);
+void remove_quota(ApiContext&, ApiRequest, io::Responder);
 
 void open_dashboard(ApiContext&, ApiRequest, io::Responder);
 void serve_dashboard(ApiContext&, ApiRequest, io::Responder);

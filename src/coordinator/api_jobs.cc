@@ -73,6 +73,21 @@ std::vector<Job> newest_of(
   return out;
 }
 
+/// All of it to who may read it. An owner who stops a job of the lab gets what an owner sees of a
+/// guest: what it is called and does stays its user's.
+Job job_as_seen_by(const Caller& caller, const Job& job) {
+  if (Core::may_read(caller, job)) return job;
+  Job shown;
+  shown.id = job.id;
+  shown.number = job.number;
+  shown.owner = job.owner;
+  shown.lab = job.lab;
+  shown.state = job.state;
+  shown.epoch = job.epoch;
+  shown.node = job.node;
+  return shown;
+}
+
 }  // namespace
 
 void submit_job(ApiContext& context, ApiRequest request, io::Responder responder) {
@@ -186,13 +201,15 @@ void stop_job(ApiContext& context, ApiRequest request, io::Responder responder) 
       request,
       responder,
       [&context, caller, body, responder](const Job& job, bool is_live) {
-        if (!is_live) return answer(context, responder, job);
+        if (!is_live) return answer(context, responder, job_as_seen_by(caller, job));
         StopJob command{job.id, body.saves_first, body.deadline_ms, body.reason};
-        context.shell.command(caller, std::move(command), [&context, responder](Result<Answer> r) {
-          if (!r) return responder.send_error(r.error());
-          answer(context, responder, std::get<JobStopping>(*r).job);
-        });
-      }
+        context.shell
+            .command(caller, std::move(command), [&context, caller, responder](Result<Answer> r) {
+              if (!r) return responder.send_error(r.error());
+              answer(context, responder, job_as_seen_by(caller, std::get<JobStopping>(*r).job));
+            });
+      },
+      Core::may_stop
   );
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <map>
 
 #include "coordinator/api_answers.h"
 
@@ -68,6 +69,31 @@ void show_guests(
   info.contract_version = contract->version;
   if (!contract->proposal.id.empty()) info.proposal = contract->proposal;
   info.edits = core.edits(info.id);
+}
+
+/// That and when machines are taken back is everybody's to see; what their owners say to guests,
+/// and what of guests was still seen there, is for the owners of their lab.
+void hide_foreign_words(const ApiContext& context, const Caller& caller, api::ReclaimList& list) {
+  if (caller.role == Role::kAdmin) return;
+  std::map<NodeId, bool> is_theirs;
+  for (ReclaimRecord& record : list.reclaims) {
+    const auto [known, is_new] = is_theirs.try_emplace(record.node, false);
+    if (is_new && caller.role == Role::kOwner) {
+      const auto view = context.shell.core().node(record.node, context.shell.now());
+      known->second = view && view->row.lab == caller.lab;
+    }
+    if (known->second) continue;
+    record.message.clear();
+    record.remains.clear();
+  }
+}
+
+/// As this caller may see it.
+api::NodeInfo node_for(const Core& core, const Caller& caller, const NodeView& view) {
+  api::NodeInfo info = node_info(view);
+  hide_foreign_jobs(core, caller, info);
+  show_guests(core, caller, view, info);
+  return info;
 }
 
 void issue_certificate(
@@ -203,9 +229,10 @@ void list_reclaims(ApiContext& context, ApiRequest request, io::Responder respon
        limit = static_cast<std::uint32_t>(std::min<std::uint64_t>(*limit, 10'000))] {
         return store.reclaims(limit);
       },
-      [&context, responder](const std::vector<ReclaimRow>& rows) {
+      [&context, caller = request.caller, responder](const std::vector<ReclaimRow>& rows) {
         api::ReclaimList list;
         for (const ReclaimRow& row : rows) list.reclaims.push_back(row.record);
+        hide_foreign_words(context, caller, list);
         answer(context, responder, list);
       }
   );

@@ -145,8 +145,8 @@ std::vector<Route> access_routes() {
     {"POST", "/v1/tokens", Access::kOwner, "makeToken",
      "A join token (owners, for the own lab) or a user token (admins). The secret is shown once.",
      {}, kSmallJsonBytes, "TokenRequest", "TokenAnswer", make_token},
-    {"DELETE", "/v1/tokens/{id}", Access::kOwner, "revokeToken",
-     "Revoke a token.",
+    {"DELETE", "/v1/tokens/{id}", Access::kUser, "revokeToken",
+     "Revoke a token: one's own, or for admins any.",
      {}, 0, "", "", revoke_token},
     {"GET", "/v1/whoami", Access::kViewerOrNode, "whoami",
      "Who the credentials say the caller is.",
@@ -218,6 +218,21 @@ std::vector<Route> contract_routes() {
   };
 }
 
+std::vector<Route> quota_routes() {
+  return {
+    {"GET", "/v1/quotas", Access::kViewer, "listQuotas",
+     "Quotas, and who has how much of them: the caller; for owners also their lab and its users; for admins everybody.",
+     {}, 0, "", "QuotaList", list_quotas},
+    {"PUT", "/v1/quotas/{subject}", Access::kAdmin, "setQuota",
+     "Set what user:NAME or lab:NAME may have, or with * each that has none of its own, in place of the whole quota "
+     "that it has for these GPUs. What runs goes on. Repeatable.",
+     {}, kSmallJsonBytes, "QuotaRequest", "Quota", set_quota},
+    {"DELETE", "/v1/quotas/{subject}", Access::kAdmin, "removeQuota",
+     "Remove a quota: the one for all GPUs, or for those of a model.",
+     {"model"}, 0, "", "", remove_quota},
+  };
+}
+
 std::vector<Route> dashboard_routes() {
   return {
     {"GET", "/", Access::kPublic, "openDashboard",
@@ -238,7 +253,7 @@ const std::vector<Route>& table() {
   static const std::vector<Route> kRoutes = [] {
     std::vector<Route> all = job_routes();
     for (auto& routes_of :
-         {site_routes(), contract_routes(), access_routes(), notify_routes(), dashboard_routes()})
+         {site_routes(), contract_routes(), access_routes(), notify_routes(), quota_routes(), dashboard_routes()})
       all.insert(all.end(), routes_of.begin(), routes_of.end());
     return all;
   }();

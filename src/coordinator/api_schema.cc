@@ -8,6 +8,7 @@
 #include "model/codec_detail.h"
 #include "model/notify.h"
 #include "model/plan.h"
+#include "model/quota.h"
 #include "reclaim/hazard_state.h"
 
 namespace rn::coordinator {
@@ -141,6 +142,9 @@ json api_schemas() {
       api::NotifyList,
       api::NotifyConfirm,
       api::Notification,
+      Quota,
+      api::QuotaRequest,
+      api::QuotaList,
       api::TelemetryList,
       api::Whoami,
       api::VersionAnswer,

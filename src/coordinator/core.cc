@@ -19,6 +19,7 @@
 #include "coordinator/core_orders.h"
 #include "coordinator/core_owners.h"
 #include "coordinator/core_placement.h"
+#include "coordinator/core_quota.h"
 #include "coordinator/core_registry.h"
 #include "coordinator/core_state.h"
 #include "coordinator/core_transfers.h"
@@ -251,6 +252,7 @@ Output Core::restore(Snapshot snapshot, Now now) {
   state.told = states_of(snapshot);
   open_generation(state, snapshot);
   restore_people(state, snapshot);
+  restore_quotas(state, snapshot);
   restore_nodes(state, snapshot);
   restore_hazard(state, snapshot);
   restore_orders(state, snapshot);

@@ -60,6 +60,8 @@ class Core {
   bool has_users() const;
   /// True if `caller` may read the logs, outputs, command and environment of a job.
   static bool may_read(const Caller& caller, const Job& job);
+  /// True if `caller` may stop it: its user, an owner of its lab, an admin.
+  static bool may_stop(const Caller& caller, const Job& job);
   /// A node's identity is known and not revoked, with this key: its certificate may be renewed.
   bool may_renew(const NodeId& node, const Digest& public_key) const;
 
@@ -77,6 +79,8 @@ class Core {
   std::optional<std::uint32_t> queue_position(const JobId& id, Now now) const;
   /// What would become of such a job if the caller submitted it now. Errors as a submit's.
   Result<api::Plan> plan(const Caller& caller, const JobSpec& spec, Now now) const;
+  /// Quotas, and who has how much of them, as far as the caller may see it.
+  api::QuotaList quotas(const Caller& caller, Now now) const;
   std::vector<NodeView> nodes(Now now) const;  ///< by id
   std::optional<NodeView> node(const NodeId& id, Now now) const;
   /// What is expected of the node's owner, and from what; nullopt if the node is unknown.

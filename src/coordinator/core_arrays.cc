@@ -7,6 +7,7 @@
 #include "base/crypto.h"
 #include "coordinator/core_commands.h"
 #include "coordinator/core_job_life.h"
+#include "coordinator/core_quota.h"
 #include "model/codec.h"
 
 namespace rn::coordinator {
@@ -53,6 +54,7 @@ Result<Answer> submit_array(State& state, const Caller& caller, const SubmitArra
   if (is_key_known(state, caller, command.idempotency_key))
     return array_again(state, caller, command, asked);
   RN_TRY(const JobRow base, new_row(state, caller, request.spec, request.indices.size()));
+  RN_CHECK(check_quotas(state, caller, request.spec, request.indices.size()));
   ArrayTask task{
       .array = "a-" + state.rng.hex(8),
       .tasks = static_cast<std::uint32_t>(request.indices.size()),

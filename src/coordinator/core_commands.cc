@@ -11,6 +11,7 @@
 #include "coordinator/core_hazard.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_orders.h"
+#include "coordinator/core_quota.h"
 #include "coordinator/core_registry.h"
 #include "coordinator/core_waiting.h"
 
@@ -26,13 +27,6 @@ constexpr std::size_t kTokens = 100'000;
 
 tl::unexpected<Error> denied(std::string message, std::string hint) {
   return fail(ErrorCode::kDenied, std::move(message), std::move(hint));
-}
-
-bool is_name(const std::string& text) {
-  return !text.empty() && text.size() <= 64 &&
-         std::all_of(text.begin(), text.end(), [](unsigned char c) {
-           return std::isalnum(c) || c == '-' || c == '_' || c == '.' || c == '@';
-         });
 }
 
 const Image* find_image(const State& state, const std::string& wanted) {
@@ -101,6 +95,7 @@ Result<Answer> run(State& state, const Caller& caller, const SubmitJob& command)
   if (is_key_known(state, caller, command.idempotency_key))
     return same_again(state, caller, command);
   RN_TRY(JobRow row, new_row(state, caller, command.spec));
+  RN_CHECK(check_quotas(state, caller, command.spec, 1));
   row.idempotency_key = command.idempotency_key;
   const JobEntry& job = take_job(state, caller, std::move(row));
   state.write(SetMeta{"next_job_number", std::to_string(state.next_job_number)});
@@ -304,11 +299,19 @@ Result<Answer> run(State& state, const Caller& caller, const CreateUserToken& co
 
 Result<Answer> run(State& state, const Caller& caller, const RevokeToken& command) {
   const auto found = state.tokens.find(command.id);
-  if (found == state.tokens.end())
+  const bool is_there = found != state.tokens.end();
+  const bool is_own = is_there && caller.role >= Role::kUser && found->second.user == caller.user;
+  // An owner is shown those of the lab; for others a foreign one is as unknown as none.
+  const bool is_seen =
+      is_there && (caller.role == Role::kAdmin || is_own ||
+                   (caller.role == Role::kOwner && found->second.lab == caller.lab));
+  if (!is_seen)
     return fail(
-        ErrorCode::kNotFound, "no token " + command.id, "`reclaim token ls` lists the tokens"
+        ErrorCode::kNotFound,
+        "no token " + command.id.substr(0, 100),
+        "its id stands between the first and the second point of a token; owners see those of "
+        "their lab: `reclaim token ls`"
     );
-  const bool is_own = caller.role >= Role::kUser && found->second.user == caller.user;
   if (caller.role < Role::kAdmin && !is_own)
     return denied("token " + command.id + " is not yours", "ask an administrator");
   found->second.is_revoked = true;
@@ -339,6 +342,14 @@ Result<Answer> run(State& state, const Caller& caller, const OrderReclaim& comma
 
 Result<Answer> run(State& state, const Caller& caller, const ProposeContract& command) {
   return propose_contract(state, caller, command);
+}
+
+Result<Answer> run(State& state, const Caller& caller, const SetQuota& command) {
+  return set_quota(state, caller, command);
+}
+
+Result<Answer> run(State& state, const Caller& caller, const RemoveQuota& command) {
+  return remove_quota(state, caller, command);
 }
 
 Result<Answer> run(State& state, const Caller& caller, const NoteJob& command) {
@@ -429,6 +440,13 @@ Result<Answer> run(State& state, const Caller& caller, const JoinNode& command) 
 }
 
 }  // namespace
+
+bool is_name(const std::string& text) {
+  return !text.empty() && text.size() <= 64 &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return std::isalnum(c) || c == '-' || c == '_' || c == '.' || c == '@';
+         });
+}
 
 Error key_used_for(const JobEntry& job) {
   return {

@@ -24,6 +24,8 @@ bool is_key_known(const State& state, const Caller& caller, const std::string& k
 Error key_used_for(const JobEntry& job);
 /// Gives it a number, an id and a key of its own. The next number is the caller's to write.
 JobEntry& take_job(State& state, const Caller& caller, JobRow row);
+/// 1 to 64 letters, digits, -_.@
+bool is_name(const std::string& text);
 bool may_stop(const Caller& caller, const Job& job);
 /// What the job's user reads, also if nobody gave a reason.
 std::string stop_words(const Caller& caller, const std::string& reason);

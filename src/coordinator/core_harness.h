@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,8 @@ struct Tables {
   std::optional<reclaim::CampusHazard> campus_hazard;
   std::map<LabId, reclaim::LabHazard> lab_hazards;
   std::map<NodeId, reclaim::NodeHazard> node_hazards;
+  std::map<std::pair<std::string, std::string>, Quota> quotas;
+  std::map<std::tuple<std::int64_t, UserId, LabId, std::string>, GpuHourRow> gpu_hours;
 
   void apply(const Write& write) {
     std::visit([this](const auto& w) { put(w); }, write);
@@ -58,6 +61,8 @@ struct Tables {
     s.campus_hazard = campus_hazard;
     for (const auto& [k, v] : lab_hazards) s.lab_hazards.push_back(v);
     for (const auto& [k, v] : node_hazards) s.node_hazards.push_back(v);
+    for (const auto& [k, v] : quotas) s.quotas.push_back(v);
+    for (const auto& [k, v] : gpu_hours) s.gpu_hours.push_back(v);
     return s;
   }
 
@@ -111,6 +116,18 @@ struct Tables {
   void put(const PutNodeHazard& w) {
     EXPECT_TRUE(lab_hazards.contains(w.row.lab)) << "a node's row is of use only beside its lab's";
     node_hazards[w.row.node] = w.row;
+  }
+
+  void put(const PutQuota& w) { quotas[{w.row.subject, w.row.gpu_model}] = w.row; }
+
+  void put(const DeleteQuota& w) { quotas.erase({w.subject, w.gpu_model}); }
+
+  void put(const PutGpuHour& w) {
+    gpu_hours[{w.row.hour, w.row.user, w.row.lab, w.row.gpu_model}] = w.row;
+  }
+
+  void put(const DropGpuHours& w) {
+    std::erase_if(gpu_hours, [&](const auto& one) { return one.second.hour < w.before_hour; });
   }
 };
 

@@ -11,6 +11,7 @@
 #include "coordinator/core_holders.h"
 #include "coordinator/core_job_ends.h"
 #include "coordinator/core_job_life.h"
+#include "coordinator/core_quota.h"
 #include "coordinator/core_usage.h"
 #include "coordinator/core_why.h"
 
@@ -101,7 +102,8 @@ std::vector<sched::Ranked> askable(
     State& state,
     const JobEntry& job,
     const sched::Demand& demand,
-    std::vector<sched::Candidate>& candidates
+    std::vector<sched::Candidate>& candidates,
+    const QuotaBook& quotas
 ) {
   const JobId& id = job.row.job.id;
   for (sched::Candidate& c : candidates) {
@@ -111,6 +113,7 @@ std::vector<sched::Ranked> askable(
   for (sched::Ranked& r : sched::rank(demand, candidates)) {
     const NodeId& node = candidates[r.index].node;
     if (!demand.chosen.empty() && node != demand.chosen) continue;
+    if (!quotas.barred(job, state.nodes.at(node).row).empty()) continue;
     if (best.size() < kProbed && is_askable(state, job, node)) best.push_back(r);
   }
   if (!demand.chosen.empty() && best.empty()) {
@@ -125,12 +128,14 @@ std::vector<sched::Ranked> askable(
 }
 
 /// Asks the best nodes. False if none fits.
-bool place(State& state, JobEntry& job, std::vector<sched::Candidate>& candidates) {
+bool place(
+    State& state, JobEntry& job, std::vector<sched::Candidate>& candidates, const QuotaBook& quotas
+) {
   sched::Demand demand = demand_of(job);
   demand.chosen = kept_destination(state, job.row.job.id);
   if (demand.chosen.empty() && state.config.study.given_destination)
     demand.chosen = state.config.study.given_destination(job.row.job.id);
-  const std::vector<sched::Ranked> best = askable(state, job, demand, candidates);
+  const std::vector<sched::Ranked> best = askable(state, job, demand, candidates, quotas);
   if (best.empty()) return false;
   job.placement.emplace();
   job.placement->choose_at = state.now.boot + milliseconds(state.config.probe_timeout_ms);
@@ -248,6 +253,7 @@ void commit(State& state, JobEntry& job, const Asked& chosen) {
   Job& j = job.row.job;
   j.epoch = {state.generation, j.epoch.attempt + (planted("coordinator.reuses_epochs") ? 0U : 1U)};
   j.node = node.row.node;
+  j.idle_since_wall_ms = 0;
   j.outputs = Digest{};  // an older epoch's are void with it
   say_degraded(state, job, job.placement->is_degraded, node);
   const std::uint32_t resumed = resume_point(job).resume.generation;
@@ -394,6 +400,7 @@ void dispatch(State& state) {
   std::size_t tried = 0;
   std::size_t ahead = 0;
   const std::vector<JobId> order = queue_order(state);
+  QuotaBook quotas(state);
   for (const JobId& id : order) {
     JobEntry& job = *state.find_job(id);
     ++ahead;
@@ -408,6 +415,10 @@ void dispatch(State& state) {
       continue;
     }
     job.is_away_told = false;
+    if (std::string held = quotas.held_back(job); !held.empty()) {
+      job.row.job.reason = "waits: " + std::move(held);
+      continue;
+    }
     const std::string& key = demand_key(job);
     // A place that is kept for it says nothing of others, nor what they lack of it.
     const bool is_sent = !kept_destination(state, id).empty();
@@ -421,8 +432,11 @@ void dispatch(State& state) {
       continue;
     }
     ++tried;
-    if (place(state, job, candidates)) continue;
-    job.row.job.reason = waits_for(state, job, candidates);
+    if (place(state, job, candidates, quotas)) {
+      quotas.take(job);
+      continue;
+    }
+    job.row.job.reason = waits_for(state, job, candidates, quotas);
     // Only what nodes are like in general says something about the next job of the class.
     if (job.refusals.empty() && !is_sent) hopeless[key] = job.row.job.reason;
   }

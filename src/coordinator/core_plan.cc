@@ -9,6 +9,7 @@
 #include "coordinator/core_commands.h"
 #include "coordinator/core_estimates.h"
 #include "coordinator/core_placement.h"
+#include "coordinator/core_quota.h"
 #include "coordinator/core_waiting.h"
 
 namespace rn::coordinator {
@@ -222,6 +223,53 @@ void hold_for_others(const State& state, const JobEntry& job, api::Plan& plan) {
   for (api::PlanCandidate& c : plan.candidates) c.starts_in_s.reset();
 }
 
+/// Nodes with GPUs of which its user or lab has as many as they may: behind those that fit.
+void bar_by_quota(
+    const State& state, const JobEntry& job, const QuotaBook& quotas, api::Plan& plan
+) {
+  std::string barred;
+  for (api::PlanCandidate& c : plan.candidates) {
+    if (c.fit == PlanFit::kNever) continue;
+    std::string words = quotas.barred(job, state.nodes.at(c.node).row);
+    if (words.empty()) continue;
+    if (barred.empty()) barred = words;
+    c.fit = PlanFit::kNotNow;
+    c.rank = 0;
+    c.score = 0;
+    c.starts_in_s.reset();
+    c.reason = std::move(words);
+  }
+  if (barred.empty()) return;
+  std::stable_sort(
+      plan.candidates.begin(),
+      plan.candidates.end(),
+      [](const api::PlanCandidate& a, const api::PlanCandidate& b) { return a.fit < b.fit; }
+  );
+  std::uint32_t rank = 0;
+  for (api::PlanCandidate& c : plan.candidates) {
+    if (c.fit == PlanFit::kFits) c.rank = ++rank;
+  }
+  if (rank == 0) plan.sentence = std::move(barred);
+}
+
+/// Nobody knows when its user or lab has less.
+void hold_for_quota(const QuotaBook& quotas, const JobEntry& job, api::Plan& plan) {
+  const std::string held = quotas.held_back(job);
+  if (held.empty()) return;
+  if (plan.verdict == PlanVerdict::kNow) plan.verdict = PlanVerdict::kWaits;
+  plan.sentence = held + "; then " + plan.sentence;
+  for (api::PlanCandidate& c : plan.candidates) c.starts_in_s.reset();
+}
+
+/// A submit would be refused.
+void refuse_by_quota(const Status& allowed, api::Plan& plan) {
+  if (allowed) return;
+  plan.verdict = PlanVerdict::kNever;
+  plan.is_over_quota = true;
+  plan.sentence = allowed.error().message;
+  for (api::PlanCandidate& c : plan.candidates) c.starts_in_s.reset();
+}
+
 std::uint32_t position_of(const State& state, const JobEntry& job) {
   const std::vector<JobId> order = queue_order(state, &job);
   const auto at = std::find(order.begin(), order.end(), job.row.job.id);
@@ -243,6 +291,8 @@ Result<api::Plan> make_plan(const State& state, const Caller& caller, const JobS
   plan.queue_position = position_of(state, job);
   plan.notice_wanted_s = spec.notice_s;
   plan.warnings = shortfalls_of(state, job, candidates);
+  const QuotaBook quotas(state);
+  bar_by_quota(state, job, quotas, plan);
   // They come in this order.
   const auto best = plan.candidates.empty() ? PlanFit::kNever : plan.candidates.front().fit;
   plan.verdict = best == PlanFit::kFits     ? PlanVerdict::kNow
@@ -250,6 +300,8 @@ Result<api::Plan> make_plan(const State& state, const Caller& caller, const JobS
                                             : PlanVerdict::kNever;
   hold_for_grace(state, plan);
   hold_for_others(state, job, plan);
+  hold_for_quota(quotas, job, plan);
+  refuse_by_quota(check_quotas(state, caller, spec, 1), plan);
   summarize(plan);
   return plan;
 }

@@ -10,6 +10,7 @@
 #include "coordinator/core_evacuation.h"
 #include "coordinator/core_hazard.h"
 #include "coordinator/core_holders.h"
+#include "coordinator/core_idle.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_orders.h"
 #include "coordinator/core_owners.h"
@@ -481,6 +482,7 @@ void on_heartbeat(State& state, NodeEntry& node, const wire::Heartbeat& beat) {
   node.beat_at = state.now.boot;
   node.beat_on = node.connection;
   wire::HeartbeatAck ack = follow_beat(state, node, beat.attempts);
+  look_at_use(state, node);
   ack.seq = beat.seq;
   state.send(node, std::move(ack));
   send_orders(state, node);

@@ -4,6 +4,7 @@
 
 #include "coordinator/core_commands.h"
 #include "coordinator/core_copies.h"
+#include "coordinator/core_quota.h"
 
 namespace rn::coordinator {
 
@@ -34,6 +35,9 @@ std::vector<std::string> warnings_for(const State& state, const JobEntry& job) {
   if (!sched::is_feasible(demand, candidates))
     warnings.push_back("it waits until a node fits: " + sched::explain(demand, candidates));
   for (std::string& one : shortfalls_of(state, job, candidates)) warnings.push_back(std::move(one));
+  const std::string held = QuotaBook(state).held_back(job);
+  if (!held.empty() && !is_terminal(job.row.job.state) && job.row.job.epoch.is_none())
+    warnings.push_back("it waits for its quota: " + held);
   return warnings;
 }
 

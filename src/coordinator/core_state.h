@@ -16,6 +16,7 @@
 
 #include "base/rng.h"
 #include "base/time.h"
+#include "coordinator/core_gpu_hours.h"
 #include "coordinator/core_paths.h"
 #include "coordinator/core_types.h"
 #include "coordinator/states.h"
@@ -26,6 +27,7 @@
 #include "sched/candidates.h"
 #include "sched/fair_share.h"
 #include "sched/survival.h"
+#include "sched/use_window.h"
 
 namespace rn::coordinator {
 
@@ -145,7 +147,10 @@ struct AttemptEntry {
   std::int64_t tickets_expire_wall_ms = 0;
   std::string shortfall;
   std::string evacuation;  ///< the newest word on whether a copy of it arrives in time, for `why`
-  std::optional<wire::AttemptEvent> held_end;  ///< waits for the check of the outputs
+  std::optional<sched::UseWindow> use;          ///< of its GPUs (core_idle.h)
+  std::optional<sched::UseWindow> use_to_stop;  ///< the same, over its idle_stop_s
+  Instant use_seen;                             ///< the newest sample; epoch (0): none
+  std::optional<wire::AttemptEvent> held_end;   ///< waits for the check of the outputs
   bool is_checking_outputs = false;
 
   bool is_live() const { return row.attempt.state != AttemptState::kEnded; }
@@ -297,6 +302,8 @@ struct State {
   std::map<UserId, std::pair<LabId, sched::DecayedSum>> used;
   std::map<LabId, sched::DecayedSum> used_by_lab;
   std::map<LabId, sched::DecayedSum> lent_by_lab;
+  std::map<std::pair<std::string, std::string>, Quota> quotas;  ///< by subject and model
+  GpuHours gpu_hours;
   Latency probe_latency{milliseconds(250)};
   Latency commit_latency{milliseconds(250)};
   TransferBook transfers;

@@ -18,6 +18,7 @@
 #include "base/ids.h"
 #include "coordinator/rows.h"
 #include "model/api.h"
+#include "model/quota.h"
 #include "model/reclaim_order.h"
 #include "model/suspicion.h"
 #include "model/wire.h"
@@ -142,6 +143,19 @@ struct ProposeContract {
   Contract contract;
 };
 
+/// The whole quota of a subject, "user:anna" or "lab:*", for GPUs of a model or all. Admins only.
+/// Answer: Quota.
+struct SetQuota {
+  std::string subject;
+  api::QuotaRequest request;
+};
+
+/// Admins only. Answer: Done.
+struct RemoveQuota {
+  std::string subject;
+  std::string gpu_model;
+};
+
 /// What the shell's collector has to say of a job that is over; the core may have forgotten it.
 /// Answer: Done, when it is in the history.
 struct NoteJob {
@@ -166,6 +180,8 @@ using Command = std::variant<
     RevokeNode,
     OrderReclaim,
     ProposeContract,
+    SetQuota,
+    RemoveQuota,
     NoteJob>;
 
 struct JobSubmitted {
@@ -212,6 +228,7 @@ using Answer = std::variant<
     NodeJoined,
     ReclaimOrdered,
     ContractProposed,
+    Quota,
     Done>;
 
 // ---- events
@@ -390,8 +407,10 @@ struct Config {
   std::uint32_t crash_after_resume_s = kCrashAfterResumeS;
   std::uint32_t backoff_first_ms = 1000;
   std::uint32_t backoff_max_ms = 300'000;
-  std::uint32_t rollup_s = 300;   ///< width of telemetry's buckets
-  std::int32_t utc_offset_s = 0;  ///< of the campus's clocks at the start; later: Tick
+  std::uint32_t rollup_s = 300;       ///< width of telemetry's buckets
+  std::int32_t utc_offset_s = 0;      ///< of the campus's clocks at the start; later: Tick
+  std::uint32_t idle_after_s = 3600;  ///< a job that uses nothing for so long is told; 0: none is
+  std::uint32_t idle_below_percent = 5;  ///< of the busiest of its GPUs: that is nothing
   bool migrates_back = true;
   std::uint32_t min_residence_s = 300;    ///< no migrate-back before
   std::uint32_t order_valid_ms = 15'000;  ///< an owner's order to take back is not begun later

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/planted.h"
+#include "coordinator/core_quota.h"
 
 namespace rn::coordinator {
 
@@ -53,6 +54,7 @@ void charge(State& state, const AttemptEntry& attempt, const JobEntry& job, doub
   sum.add(amount, wall, half_life(state));
   if (planted("coordinator.charges_twice")) sum.add(amount, wall, half_life(state));
   state.used_by_lab[j.lab].add(amount, wall, half_life(state));
+  charge_gpu_hours(state, attempt, j, elapsed_s);
   state.is_usage_new = true;
   const NodeEntry* node = state.find_node(attempt.row.attempt.node);
   if (node != nullptr && node->row.lab != j.lab)
@@ -109,6 +111,7 @@ void save_usage(State& state) {
          .used_gpu_s = state.used_by_lab[lab].at(wall, half_life(state)),
          .lent_gpu_s = state.lent_by_lab[lab].at(wall, half_life(state)),
          .as_of_wall_ms = wall}});
+  save_gpu_hours(state);
   state.is_usage_new = false;
   state.usage_saved_at = state.now.boot;
 }

@@ -2,9 +2,11 @@
 #include <algorithm>
 
 #include "coordinator/core.h"
+#include "coordinator/core_commands.h"
 #include "coordinator/core_contracts.h"
 #include "coordinator/core_placement.h"
 #include "coordinator/core_plan.h"
+#include "coordinator/core_quota.h"
 #include "coordinator/core_state.h"
 #include "coordinator/core_why.h"
 
@@ -68,6 +70,10 @@ bool Core::has_users() const {
 
 bool Core::may_read(const Caller& caller, const Job& job) {
   return caller.role == Role::kAdmin || (!caller.user.empty() && caller.user == job.owner);
+}
+
+bool Core::may_stop(const Caller& caller, const Job& job) {
+  return rn::coordinator::may_stop(caller, job);
 }
 
 bool Core::may_renew(const NodeId& node, const Digest& public_key) const {
@@ -137,6 +143,11 @@ std::optional<std::uint32_t> Core::queue_position(const JobId& id, Now now) cons
 Result<api::Plan> Core::plan(const Caller& caller, const JobSpec& spec, Now now) const {
   state_->now = now;
   return make_plan(*state_, caller, spec);
+}
+
+api::QuotaList Core::quotas(const Caller& caller, Now now) const {
+  state_->now = now;
+  return quotas_seen_by(*state_, caller);
 }
 
 std::vector<NodeView> Core::nodes(Now now) const {

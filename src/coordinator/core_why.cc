@@ -2,10 +2,13 @@
 #include "coordinator/core_why.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "coordinator/core_copies.h"
 #include "coordinator/core_fetches.h"
 #include "coordinator/core_holders.h"
+#include "coordinator/core_idle.h"
 #include "coordinator/core_placement.h"
 #include "coordinator/core_waiting.h"
 
@@ -25,9 +28,25 @@ std::string refusals_of(const State& state, const JobEntry& job) {
 
 /// For a queue: why no node takes the job now.
 std::string lacks(
-    const State& state, const JobEntry& job, const std::vector<sched::Candidate>& candidates
+    const State& state,
+    const JobEntry& job,
+    const std::vector<sched::Candidate>& candidates,
+    const QuotaBook& quotas
 ) {
-  return sched::explain(demand_of(job), candidates) + refusals_of(state, job);
+  if (std::string held = quotas.held_back(job); !held.empty()) return held;
+  if (!quotas.has_models())
+    return sched::explain(demand_of(job), candidates) + refusals_of(state, job);
+  std::string barred;
+  std::vector<sched::Candidate> others;
+  for (const sched::Candidate& c : candidates) {
+    std::string words = quotas.barred(job, state.nodes.at(c.node).row);
+    if (words.empty()) others.push_back(c);
+    if (barred.empty()) barred = std::move(words);
+  }
+  const std::string text = others.empty() && !barred.empty()
+                               ? "no node has other GPUs"
+                               : sched::explain(demand_of(job), others);
+  return (barred.empty() ? "" : barred + "; of the others: ") + text + refusals_of(state, job);
 }
 
 /// Where an evacuation goes.
@@ -66,7 +85,7 @@ std::string why_queued(const State& state, const JobEntry& job) {
   const auto at = std::find(order.begin(), order.end(), job.row.job.id);
   return "number " + std::to_string(at - order.begin() + 1) + " of " +
          std::to_string(order.size()) +
-         " in the queue: " + lacks(state, job, candidates_of(state)) +
+         " in the queue: " + lacks(state, job, candidates_of(state), QuotaBook(state)) +
          (job.row.job.epoch.is_none() ? "" : "; " + resume_words(job)) + sent_words(state, job);
 }
 
@@ -86,6 +105,7 @@ std::string why_running(const State& state, const JobEntry& job) {
     if (!attempt.shortfall.empty()) text += "; " + attempt.shortfall;
     if (!attempt.save_trouble.empty()) text += "; " + attempt.save_trouble;
     if (!attempt.saving.empty()) text += "; " + attempt.saving;
+    if (const std::string idle = idle_words(state, job); !idle.empty()) text += "; " + idle;
   }
   if (const std::string left = left_copies_words(state, job); !left.empty())
     text += "; " + left;
@@ -120,9 +140,12 @@ std::string resume_words(const JobEntry& job) {
 }
 
 std::string waits_for(
-    const State& state, const JobEntry& job, const std::vector<sched::Candidate>& candidates
+    const State& state,
+    const JobEntry& job,
+    const std::vector<sched::Candidate>& candidates,
+    const QuotaBook& quotas
 ) {
-  return "waits: " + lacks(state, job, candidates);
+  return "waits: " + lacks(state, job, candidates, quotas);
 }
 
 std::string why(const State& state, const JobEntry& job) {

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "coordinator/core_quota.h"
 #include "coordinator/core_state.h"
 
 namespace rn::coordinator {
@@ -16,7 +17,10 @@ std::string resume_words(const JobEntry& job);
 
 /// Why the job is not placed now, for its row's `reason` while it is queued. Pure.
 std::string waits_for(
-    const State& state, const JobEntry& job, const std::vector<sched::Candidate>& candidates
+    const State& state,
+    const JobEntry& job,
+    const std::vector<sched::Candidate>& candidates,
+    const QuotaBook& quotas
 );
 
 }  // namespace rn::coordinator

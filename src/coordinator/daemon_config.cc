@@ -59,6 +59,8 @@ struct FileConfig {
   std::optional<std::uint32_t> home_settle_s;
   std::optional<std::uint32_t> rollup_s;
   std::optional<std::uint64_t> precopy_mib_per_hour;
+  std::optional<std::uint32_t> idle_after_s;
+  std::optional<std::uint32_t> idle_below_percent;
   std::optional<FileSmtp> smtp;
   std::optional<FileWebhooks> webhooks;
 
@@ -85,6 +87,8 @@ struct FileConfig {
       home_settle_s,
       rollup_s,
       precopy_mib_per_hour,
+      idle_after_s,
+      idle_below_percent,
       smtp,
       webhooks
   )
@@ -133,6 +137,8 @@ Status apply(const FileConfig& file, DaemonConfig& config) {
   take(file.home_settle_s, config.core.home_settle_s);
   take(file.rollup_s, config.core.rollup_s);
   take(file.precopy_mib_per_hour, config.core.precopy_mib_per_hour);
+  take(file.idle_after_s, config.core.idle_after_s);
+  take(file.idle_below_percent, config.core.idle_below_percent);
   take_notify(file, config.notify);
   if (file.listen) RN_CHECK(parse_listen(*file.listen, config));
   if (file.notebooks_listen) RN_CHECK(parse_notebooks_listen(*file.notebooks_listen, config));
@@ -240,6 +246,14 @@ Status finish_config(DaemonConfig& config) {
         "precopy_mib_per_hour: expected 0 to 1073741824",
         "4096 is the default; 0 sends nothing ahead"
     );
+  if (core.idle_after_s != 0 && (core.idle_after_s < 60 || core.idle_after_s > 30u * 86'400))
+    return fail(
+        ErrorCode::kInvalid,
+        "idle_after_s: expected a minute to 30 days (60 to 2592000), or 0",
+        "3600, an hour, is the default; with 0 nobody is told"
+    );
+  if (core.idle_below_percent < 1 || core.idle_below_percent > 50)
+    return fail(ErrorCode::kInvalid, "idle_below_percent: expected 1 to 50", "5 is the default");
   if (config.certificate_s < 10 || config.certificate_s > 90 * 24 * 3600)
     return fail(
         ErrorCode::kInvalid,

@@ -32,7 +32,7 @@ struct KindWord {
   NotifyWord word;
 };
 
-constexpr std::array<KindWord, 18> kKindWords = {{
+constexpr std::array<KindWord, 19> kKindWords = {{
     {"job.succeeded", NotifyWord::kFinished},
     {"job.failed", NotifyWord::kFailed},
     {"job.cancelled", NotifyWord::kCancelled},
@@ -40,6 +40,7 @@ constexpr std::array<KindWord, 18> kKindWords = {{
     {"job.waits_for_holder", NotifyWord::kWaiting},
     {"job.restart", NotifyWord::kRestarted},
     {"outputs.expire", NotifyWord::kExpiring},
+    {"job.idle", NotifyWord::kIdle},
     {"reclaim.cleared", NotifyWord::kReclaimed},
     {"reclaim.returned", NotifyWord::kReturned},
     {"node.returned", NotifyWord::kReturned},
@@ -77,6 +78,8 @@ std::string subject_of(NotifyWord word, const std::string& job, const std::strin
       return job + " crashed and is started again";
     case NotifyWord::kExpiring:
       return "outputs of " + job + " will be removed";
+    case NotifyWord::kIdle:
+      return job + " uses nothing of its GPUs";
     case NotifyWord::kReclaimed:
       return host + " is yours again";
     case NotifyWord::kReturned:
@@ -108,6 +111,7 @@ std::string next_step(NotifyWord word, const std::string& number, const std::str
       return "reclaim logs " + number;
     case NotifyWord::kMoved:
     case NotifyWord::kWaiting:
+    case NotifyWord::kIdle:
       return "reclaim why " + number;
     case NotifyWord::kReclaimed:
       return "reclaim-agent release, on it, lends it again";
@@ -182,7 +186,8 @@ std::vector<NotifyWord> usual_words() {
       NotifyWord::kFailed,
       NotifyWord::kMoved,
       NotifyWord::kWaiting,
-      NotifyWord::kExpiring};
+      NotifyWord::kExpiring,
+      NotifyWord::kIdle};
 }
 
 bool is_wanted(

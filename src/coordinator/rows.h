@@ -16,6 +16,7 @@
 #include "model/checkpoint.h"
 #include "model/job.h"
 #include "model/node.h"
+#include "model/quota.h"
 #include "model/reclaim.h"
 #include "reclaim/hazard_state.h"
 
@@ -211,6 +212,18 @@ struct UsageRow {
   RN_FIELDS(UsageRow, user, lab, used_gpu_s, lent_gpu_s, as_of_wall_ms)
 };
 
+/// Key: all but gpu_s. What a user of a lab used of GPUs of one model in one hour of the wall
+/// clock.
+struct GpuHourRow {
+  UserId user;
+  LabId lab;
+  std::string gpu_model;
+  std::int64_t hour = 0;  ///< since 1970
+  double gpu_s = 0;
+
+  RN_FIELDS(GpuHourRow, user, lab, gpu_model, hour, gpu_s)
+};
+
 /// Append only; the store numbers and hash-chains them. `data` holds the numbers for programs.
 struct EventRow {
   std::string kind;  ///< "job.submitted", "node.lost", …
@@ -371,6 +384,24 @@ struct PutNodeHazard {
   reclaim::NodeHazard row;
 };
 
+struct PutQuota {
+  Quota row;
+};
+
+struct DeleteQuota {
+  std::string subject;
+  std::string gpu_model;
+};
+
+struct PutGpuHour {
+  GpuHourRow row;
+};
+
+/// All of before this hour, of everybody.
+struct DropGpuHours {
+  std::int64_t before_hour = 0;
+};
+
 using Write = std::variant<
     PutJob,
     PutAttempt,
@@ -388,7 +419,11 @@ using Write = std::variant<
     PutRollup,
     PutCampusHazard,
     PutLabHazard,
-    PutNodeHazard>;
+    PutNodeHazard,
+    PutQuota,
+    DeleteQuota,
+    PutGpuHour,
+    DropGpuHours>;
 
 /// Everything that the core needs at start. Jobs: every unfinished one, and at least the newest
 /// finished ones (their attempts and generations too). Events and rollups stay in the store.
@@ -406,6 +441,8 @@ struct Snapshot {
   std::optional<reclaim::CampusHazard> campus_hazard;  ///< none before the first was written
   std::vector<reclaim::LabHazard> lab_hazards;
   std::vector<reclaim::NodeHazard> node_hazards;
+  std::vector<Quota> quotas;
+  std::vector<GpuHourRow> gpu_hours;
 };
 
 }  // namespace rn::coordinator

@@ -134,8 +134,27 @@ CREATE TABLE hazards (
 ) STRICT, WITHOUT ROWID;
 )sql";
 
+// What users and laboratories may have, and what they used of GPUs hour by hour.
+constexpr const char* kVersion3 = R"sql(
+CREATE TABLE quotas (
+  subject TEXT NOT NULL,
+  gpu_model TEXT NOT NULL,
+  body TEXT NOT NULL,
+  PRIMARY KEY (subject, gpu_model)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE gpu_hours (
+  hour INTEGER NOT NULL,
+  user TEXT NOT NULL,
+  lab TEXT NOT NULL,
+  gpu_model TEXT NOT NULL,
+  body TEXT NOT NULL,
+  PRIMARY KEY (hour, user, lab, gpu_model)
+) STRICT, WITHOUT ROWID;
+)sql";
+
 /// Step i brings version i to version i + 1.
-constexpr std::array<const char*, kSchemaVersion> kSteps = {kVersion1, kVersion2};
+constexpr std::array<const char*, kSchemaVersion> kSteps = {kVersion1, kVersion2, kVersion3};
 
 }  // namespace
 

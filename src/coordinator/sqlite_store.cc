@@ -221,6 +221,14 @@ Result<Snapshot> SqliteStore::load() {
     RN_CHECK(load_all(database, "SELECT body FROM tokens ORDER BY id", snapshot.tokens));
     RN_CHECK(load_all(database, "SELECT body FROM users ORDER BY id", snapshot.users));
     RN_CHECK(load_all(database, "SELECT body FROM usage ORDER BY user, lab", snapshot.usage));
+    RN_CHECK(
+        load_all(database, "SELECT body FROM quotas ORDER BY subject, gpu_model", snapshot.quotas)
+    );
+    RN_CHECK(load_all(
+        database,
+        "SELECT body FROM gpu_hours ORDER BY hour, user, lab, gpu_model",
+        snapshot.gpu_hours
+    ));
     return load_hazards(database, snapshot);
   };
   RN_CHECK(database.read_transaction(work));
@@ -292,7 +300,7 @@ namespace {
 Result<Job> one_job(SqliteStatement& statement, const std::string& asked) {
   RN_TRY(auto rows, read_jobs(statement));
   if (rows.empty())
-    return fail(ErrorCode::kNotFound, "no job " + asked, "'reclaim ps -a' lists them");
+    return fail(ErrorCode::kNotFound, "no job " + asked, "'reclaim ps -a' lists yours");
   return std::move(rows.front().job);
 }
 

@@ -212,6 +212,40 @@ class Writer {
     return put_hazard("node", write.row.node.str(), to_json(write.row));
   }
 
+  Status operator()(const PutQuota& write) {
+    RN_TRY(auto statement, database_.prepare("INSERT OR REPLACE INTO quotas VALUES (?1,?2,?3)"));
+    statement.bind(1, write.row.subject).bind(2, write.row.gpu_model).bind(3, to_json(write.row));
+    return run(statement);
+  }
+
+  Status operator()(const DeleteQuota& write) {
+    RN_TRY(
+        auto statement, database_.prepare("DELETE FROM quotas WHERE subject=?1 AND gpu_model=?2")
+    );
+    statement.bind(1, write.subject).bind(2, write.gpu_model);
+    return run(statement);
+  }
+
+  Status operator()(const PutGpuHour& write) {
+    const GpuHourRow& row = write.row;
+    RN_TRY(
+        auto statement,
+        database_.prepare("INSERT OR REPLACE INTO gpu_hours VALUES (?1,?2,?3,?4,?5)")
+    );
+    statement.bind(1, row.hour)
+        .bind(2, row.user.str())
+        .bind(3, row.lab.str())
+        .bind(4, row.gpu_model)
+        .bind(5, to_json(row));
+    return run(statement);
+  }
+
+  Status operator()(const DropGpuHours& write) {
+    RN_TRY(auto statement, database_.prepare("DELETE FROM gpu_hours WHERE hour<?1"));
+    statement.bind(1, write.before_hour);
+    return run(statement);
+  }
+
   Status finish() {
     if (!has_events_) return {};
     return set_meta(

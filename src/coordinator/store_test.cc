@@ -65,6 +65,10 @@ TEST_P(StoreConformance, every_kind_of_row_comes_back_after_reopening) {
   const reclaim::CampusHazard campus{.reference_ms = 7, .base = {.events = 0.1, .exposure_s = 1e9}};
   const reclaim::LabHazard lab{.lab = LabId("lab-a"), .rate = {.events = 2}};
   const reclaim::NodeHazard owner{.node = NodeId("n-1"), .lab = LabId("lab-a"), .is_lent = true};
+  const Quota quota{.subject = "user:ann", .gpus = 4, .gpu_hours = 1.5};
+  const Quota of_model{.subject = "user:ann", .gpu_model = "H100", .gpus = 1};
+  const GpuHourRow hour{.user = UserId("ann"), .lab = LabId("lab-a"), .hour = 7, .gpu_s = 3600};
+  ASSERT_TRUE(apply({PutQuota{quota}, PutQuota{of_model}, PutGpuHour{hour}}));
   ASSERT_TRUE(apply({PutCampusHazard{}, PutLabHazard{lab}, PutNodeHazard{owner}}));
   ASSERT_TRUE(apply({PutCampusHazard{campus}}));
 
@@ -87,6 +91,21 @@ TEST_P(StoreConformance, every_kind_of_row_comes_back_after_reopening) {
   EXPECT_EQ(snapshot.campus_hazard, campus);
   EXPECT_EQ(snapshot.lab_hazards, std::vector{lab});
   EXPECT_EQ(snapshot.node_hazards, std::vector{owner});
+  EXPECT_EQ(snapshot.quotas, (std::vector{quota, of_model}));
+  EXPECT_EQ(snapshot.gpu_hours, std::vector{hour});
+}
+
+TEST_P(StoreConformance, a_quota_is_removed_alone_and_hours_are_dropped_up_to_one) {
+  const Quota quota{.subject = "user:ann", .gpus = 4};
+  const Quota of_model{.subject = "user:ann", .gpu_model = "H100", .gpus = 1};
+  const GpuHourRow early{.user = UserId("ann"), .hour = 7, .gpu_s = 1};
+  const GpuHourRow late{.user = UserId("ann"), .hour = 8, .gpu_s = 2};
+  ASSERT_TRUE(apply({PutQuota{quota}, PutQuota{of_model}, PutGpuHour{early}, PutGpuHour{late}}));
+
+  ASSERT_TRUE(apply({DeleteQuota{"user:ann", "H100"}, DropGpuHours{8}}));
+
+  EXPECT_EQ(store_->load()->quotas, std::vector{quota});
+  EXPECT_EQ(store_->load()->gpu_hours, std::vector{late});
 }
 
 TEST_P(StoreConformance, a_put_replaces_the_row_of_the_same_key) {

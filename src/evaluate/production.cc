@@ -55,6 +55,7 @@ void Production::begin(World& world) {
   config.heartbeat_ms = options.cadence.heartbeat_ms;
   config.lost_after = options.cadence.lost_after;
   config.migrates_back = options.migrates_back;
+  config.idle_after_s = 0;  // its GPUs are not simulated
   config.study = options.study;
   const auto id_of = [&site](const auto& given) {
     return [&site, given](const JobId& job) {

@@ -4,6 +4,7 @@
 #include "model/codec_detail.h"
 #include "model/notify.h"
 #include "model/plan.h"
+#include "model/quota.h"
 
 namespace rn {
 
@@ -24,6 +25,9 @@ RN_INSTANTIATE_CODEC(api::NotifyList)
 RN_INSTANTIATE_CODEC(api::NotifyRequest)
 RN_INSTANTIATE_CODEC(api::NotifyRule)
 RN_INSTANTIATE_CODEC(api::Plan)
+RN_INSTANTIATE_CODEC(Quota)
+RN_INSTANTIATE_CODEC(api::QuotaList)
+RN_INSTANTIATE_CODEC(api::QuotaRequest)
 RN_INSTANTIATE_CODEC(api::ReclaimList)
 RN_INSTANTIATE_CODEC(api::ReclaimRequest)
 RN_INSTANTIATE_CODEC(api::ReclaimOrders)

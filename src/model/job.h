@@ -129,6 +129,7 @@ struct JobSpec {
   std::vector<std::string> data;     ///< data sets of the node's, seen as /data/NAME (data_sets.h)
   std::vector<NetworkAllow> peers;   ///< wanted; granted only where the contract opens them
   std::uint32_t max_duration_s = 0;  ///< 0 = none
+  std::uint32_t idle_stop_s = 0;     ///< stopped when it used no GPU for so long; 0 = never
   std::uint32_t notice_s = 0;        ///< asked for; the owner's contract decides
   std::uint32_t orphan_limit_s = 1800;
   std::uint32_t max_restarts = 20;     ///< crashes, not displacements
@@ -149,6 +150,7 @@ struct JobSpec {
       data,
       peers,
       max_duration_s,
+      idle_stop_s,
       notice_s,
       orphan_limit_s,
       max_restarts,
@@ -226,6 +228,8 @@ struct Job {
   bool is_degraded = false;         ///< only volatile nodes were left; said to the user
   Digest outputs{};                 ///< listing of published outputs in the blob store; zero = none
   std::optional<ArrayTask> array;   ///< none: a job of its own
+  /// It uses next to nothing of its GPUs since then; 0 = it does use them, or nobody knows.
+  std::int64_t idle_since_wall_ms = 0;
 
   RN_FIELDS(
       Job,
@@ -249,7 +253,8 @@ struct Job {
       previous,
       is_degraded,
       outputs,
-      array
+      array,
+      idle_since_wall_ms
   )
 };
 

@@ -20,6 +20,7 @@ enum class NotifyWord : std::uint8_t {
   kWaiting,    ///< for a machine that holds its last generation
   kRestarted,  ///< it crashed and is tried again
   kExpiring,   ///< its outputs will be removed
+  kIdle,       ///< it holds GPUs and uses nothing of them
   kReclaimed,  ///< verified free: its owner's again
   kReturned,   ///< it lends again, or is back after it was lost
   kWedged,     ///< taken back, and could not be verified free
@@ -38,6 +39,7 @@ RN_ENUM(
     "waiting",
     "restarted",
     "expiring",
+    "idle",
     "reclaimed",
     "returned",
     "wedged",
@@ -58,7 +60,7 @@ namespace api {
 struct NotifyRequest {
   std::string mail;            ///< an address
   std::string webhook;         ///< a URL whose host the operator allows
-  std::vector<NotifyWord> on;  ///< none: finished, failed, moved, waiting, expiring
+  std::vector<NotifyWord> on;  ///< none: finished, failed, moved, waiting, expiring, idle
   std::string job;             ///< id or number of the one job that it is for; empty: all of ours
 
   RN_FIELDS(NotifyRequest, mail, webhook, on, job)

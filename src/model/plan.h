@@ -95,6 +95,7 @@ struct PlanEstimate {
 struct Plan {
   PlanVerdict verdict = PlanVerdict::kNever;
   std::string sentence;
+  bool is_over_quota = false;         ///< with kNever: a submit would be refused, whatever is lent
   std::uint32_t queue_position = 0;   ///< from 1, among the jobs that wait
   std::optional<double> starts_in_s;  ///< as PlanCandidate has it, of the first node that could
   double horizon_s = 0;               ///< over which it is forecast: the job's run
@@ -113,6 +114,7 @@ struct Plan {
       Plan,
       verdict,
       sentence,
+      is_over_quota,
       queue_position,
       starts_in_s,
       horizon_s,

@@ -29,6 +29,8 @@ void Checkers::on_write(const coordinator::Write& write) {
     on_outputs_row(outputs->row);
   if (const auto* usage = std::get_if<coordinator::PutUsage>(&write)) on_usage(usage->row);
   if (const auto* meta = std::get_if<coordinator::SetMeta>(&write)) on_meta(*meta);
+  if (const auto* quota = std::get_if<coordinator::PutQuota>(&write))
+    running_most_ = quota->row.running;
 }
 
 /// A node speaks of itself only: what the table has of an honest one is what that one is.
@@ -94,6 +96,7 @@ void Checkers::on_job(const coordinator::JobRow& row) {
     world_.violate("I5", row.job.id.str() + " calls a generation durable that has no row");
   if (is_terminal(row.job.state) && history.state != row.job.state) check_end(row);
   check_waits(row);
+  check_quota(row);
   history.is_known = true;
   history.state = row.job.state;
   history.data = row.job.spec.data;
@@ -170,6 +173,22 @@ void Checkers::check_waits(const coordinator::JobRow& row) {
         std::to_string(out) + " tasks of array " + job.array->array + " run or may, at most " +
             std::to_string(job.array->at_most) + " are to"
     );
+}
+
+void Checkers::check_quota(const coordinator::JobRow& row) {
+  const Job& job = row.job;
+  const bool waits = job.state == JobState::kQueued && !row.is_displaced;
+  if (waits || is_terminal(job.state)) {
+    holding_.erase(job.id);
+    return;
+  }
+  const bool begins = holding_.insert(job.id).second;
+  if (!begins || !running_most_ || holding_.size() <= *running_most_) return;
+  world_.violate(
+      "I18",
+      job.id.str() + " begins, and makes " + std::to_string(holding_.size()) +
+          " jobs that run, of which " + std::to_string(*running_most_) + " may"
+  );
 }
 
 void Checkers::check_end(const coordinator::JobRow& row) {

@@ -55,6 +55,8 @@ std::string attempt_name(const JobId& job, LeaseEpoch epoch);
 ///   I16 a guest runs only where the data sets of its job are, and sees them all
 ///   I17 a job that waits has no attempt, and is released once, when all that it waits for has
 ///       happened; no more of an array's tasks are released and not over than may run at once
+///   I18 none begins that would be more than the quota of its user lets run; who lost the node is
+///       not asked again, and counts
 class Checkers {
  public:
   using Attempt = std::pair<JobId, LeaseEpoch>;
@@ -116,6 +118,9 @@ class Checkers {
 
   /// The coordinator's wall clock has jumped: decayed sums of different ages can't be compared.
   void on_clock_jump() { has_clock_jumped_ = true; }
+
+  /// As many run as the quota of all users lets run.
+  bool is_quota_full() const { return running_most_ && holding_.size() >= *running_most_; }
 
   // What agents and guests do.
   /// `state`: what the captured file holds; nullopt = it is no whole checkpoint.
@@ -256,6 +261,7 @@ class Checkers {
   void check_holder(AgentHost& agent, const coordinator::GenerationRow& row);
   bool may_lack(const NodeId& node, const GenerationRef& generation) const;
   bool is_lost_everywhere(const JobHistory& history) const;
+  void check_quota(const coordinator::JobRow& row);
   void check_waits(const coordinator::JobRow& row);
   bool has_happened(const AfterJob& after) const;
   std::vector<const coordinator::GenerationRow*> needed(const JobHistory& history) const;
@@ -273,6 +279,8 @@ class Checkers {
   std::map<LabId, Usage> used_by_lab_;
   std::uint64_t generation_ = 0;  ///< of the database
   bool has_clock_jumped_ = false;
+  std::optional<std::uint32_t> running_most_;  ///< of the quota of everybody
+  std::set<JobId> holding_;                    ///< that count as running for it
   std::optional<Calm> calm_;
   std::uint64_t calm_life_ = 0;
   std::uint64_t checks_ = 0;

@@ -414,6 +414,20 @@ void Cluster::owner_orders(std::size_t node, ReclaimKind kind) {
   );
 }
 
+void Cluster::set_quota(std::uint32_t running) {
+  coordinator::SetQuota command{.subject = "user:*"};
+  command.request.running = running;
+  coordinator_->command(
+      {UserId("operator"), LabId("it"), coordinator::Role::kAdmin},
+      std::move(command),
+      [this](const Result<coordinator::Answer>& answer) {
+        world_.trace(
+            "operator", answer ? "the quota is set" : "no quota: " + answer.error().describe()
+        );
+      }
+  );
+}
+
 std::string Cluster::order_of(std::size_t node) const {
   if (coordinator_->core() == nullptr) return "";
   const auto orders = coordinator_->core()->orders(nodes_[node].agent->identity().node);

@@ -109,6 +109,8 @@ class Cluster {
   void owner_settles(std::size_t node, bool is_accepted);
   /// The state of the newest such edit, in its word; empty: there is none.
   std::string edit_of(std::size_t node) const;
+  /// An administrator: no more jobs of each user run at once.
+  void set_quota(std::uint32_t running);
   /// The state of the newest such order, in its word; empty: there is none.
   std::string order_of(std::size_t node) const;
   /// The contract's window ends at the first full minute after `in`, and the next one begins

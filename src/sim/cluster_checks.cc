@@ -59,7 +59,8 @@ void Cluster::check_idle(std::map<std::string, TrueTime>& idle_since) {
   for (const Node& node : nodes_) {
     const bool is_wanted = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
       const auto& [key, mine] = entry;
-      return state_of(key) == JobState::kQueued && !is_held(key) && could_run(node, mine.training);
+      return state_of(key) == JobState::kQueued && !is_held(key) && !checkers_.is_quota_full() &&
+             could_run(node, mine.training);
     });
     const bool is_idle = node.machine->containers().empty();
     if (!is_idle || !is_wanted || world_.is_violated()) {

@@ -87,6 +87,20 @@ void MemoryStore::apply(const coordinator::Write& write) {
           [&](const coordinator::PutCampusHazard& w) { campus_hazard_ = w.row; },
           [&](const coordinator::PutLabHazard& w) { lab_hazards_[w.row.lab] = w.row; },
           [&](const coordinator::PutNodeHazard& w) { node_hazards_[w.row.node] = w.row; },
+          [&](const coordinator::PutQuota& w) {
+            quotas_[{w.row.subject, w.row.gpu_model}] = w.row;
+          },
+          [&](const coordinator::DeleteQuota& w) {
+            quotas_.erase({w.subject, w.gpu_model});
+          },
+          [&](const coordinator::PutGpuHour& w) {
+            gpu_hours_[{w.row.hour, w.row.user, w.row.lab, w.row.gpu_model}] = w.row;
+          },
+          [&](const coordinator::DropGpuHours& w) {
+            std::erase_if(gpu_hours_, [&](const auto& one) {
+              return one.second.hour < w.before_hour;
+            });
+          },
       },
       write
   );
@@ -119,7 +133,9 @@ coordinator::Snapshot MemoryStore::load() const {
       values(usage_),
       campus_hazard_,
       values(lab_hazards_),
-      values(node_hazards_)};
+      values(node_hazards_),
+      values(quotas_),
+      values(gpu_hours_)};
 }
 
 }  // namespace rn::sim

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -73,6 +74,9 @@ class MemoryStore {
   std::optional<reclaim::CampusHazard> campus_hazard_;
   std::map<LabId, reclaim::LabHazard> lab_hazards_;
   std::map<NodeId, reclaim::NodeHazard> node_hazards_;
+  std::map<std::pair<std::string, std::string>, Quota> quotas_;
+  std::map<std::tuple<std::int64_t, UserId, LabId, std::string>, coordinator::GpuHourRow>
+      gpu_hours_;
 };
 
 }  // namespace rn::sim

@@ -74,6 +74,7 @@ const std::map<std::string, Verb>& verbs() {
       {"pause", {3, "pause coordinator|NODE DURATION"}},
       {"crash", {4, "crash at POINT NTH"}},
       {"clock", {4, "clock NODE back|ahead DURATION"}},
+      {"quota", {2, "quota running=N"}},
       {"advance", {2, "advance DURATION"}},
       {"end", {3, "end within DURATION"}}};
   return kVerbs;
@@ -375,6 +376,10 @@ class Player {
     if (words[0] == "pause") return pause(words);
     if (words[0] == "line") {
       cluster_->set_line(std::stoull(words[1]) * 1'000'000);
+      return {};
+    }
+    if (words[0] == "quota") {
+      cluster_->set_quota(option(command, "running", 0));
       return {};
     }
     RN_TRY(const std::size_t which, node(words[1]));

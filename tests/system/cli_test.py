@@ -150,13 +150,14 @@ class Commands(unittest.TestCase):
             "--priority", "3", "--signal", "USR1", "--tell", "--notice", "5m", "--checkpoint", "*.pt",
             "--complete-marker", "done",
             "--output", "out/*", "--temporary", "*.tmp", "--copies", "2", "--copies-at", "lab-b", "--lab",
-            "lab-a", "--peer", "10.1.2.3:5000/udp", "--max-duration", "2h", "--max-restarts", "3", "--folder", folder,
+            "lab-a", "--peer", "10.1.2.3:5000/udp", "--max-duration", "2h", "--idle-stop", "1h", "--max-restarts",
+            "3", "--folder", folder,
             "--data", "digits", "--max-upload-mib", "1", "--", "python3", "x.py").stdout)
         job = answer["job"]["id"]
         spec = self.json("show", job)["spec"]
         self.assertEqual(spec["priority"], 3)
         self.assertEqual(spec["resources"]["gpus"], 2)
-        self.assertEqual(spec["max_duration_s"], 7200)
+        self.assertEqual((spec["max_duration_s"], spec["idle_stop_s"]), (7200, 3600))
         self.assertEqual(spec["data"], ["digits"])
         self.assertTrue(any("waits until a node fits" in warning for warning in answer["warnings"]), answer)
         self.assertIn(job, [one["id"] for one in self.json("ps", "--all", "--limit", 1000)["jobs"]])
@@ -282,7 +283,8 @@ class Commands(unittest.TestCase):
         file.write_text("run: 'true'\nresources: {gpu: '24GB:64'}\n")
         flags = ["--image", "base", "--gpu", "24GB:64", "--compute-capability", "8.0", "--cpus", "2", "--cpus-min", "1",
                  "--memory", "1GB", "--disk", "1GB", "--priority", "3", "--notice", "5m", "--copies", "2",
-                 "--copies-at", "lab-b", "--lab", "lab-a", "--data", "digits", "--max-duration", "2h"]
+                 "--copies-at", "lab-b", "--lab", "lab-a", "--data", "digits", "--max-duration", "2h",
+                 "--idle-stop", "1h"]
         for words in ([file], flags):
             told = self.cli("plan", *words, status=NEVER)
             self.assertIn("can never run here: ", told.stdout)
@@ -497,6 +499,33 @@ class Commands(unittest.TestCase):
         self.assertIn(made["info"]["id"], [one["id"] for one in self.json("token", "ls")["tokens"]])
         self.cli("token", "revoke", made["info"]["id"])
         self.fails(DENIED, ".", "whoami", RECLAIM_TOKEN=made["token"])
+
+    def test_a_quota_is_set_seen_kept_to_and_removed(self):
+        token = self.json("token", "create", "--lab", "lab-q", "--user", "quentin")["token"]
+        self.cli("quota", "set", "user:quentin", "--gpus", 2, "--running", 3, "--jobs", 1, "--gpu-hours", "20/2d")
+        of_model = self.json("quota", "set", "user:quentin", "--model", "H100", "--gpus", 1)
+        self.assertEqual((of_model["gpu_model"], of_model["gpus"], of_model["jobs"]), ("H100", 1, None))
+        self.assertRegex(self.cli("quota", RECLAIM_TOKEN=token).stdout,
+                         r"user:quentin +- +0 of 2 +0 of 3 +0 of 1 +0 of 20 in 2.0 d")
+        seen = json.loads(self.cli("quota", "--json", RECLAIM_TOKEN=token).stdout)
+        self.assertEqual({use["subject"] for use in seen["uses"]}, {"user:quentin"})
+        self.assertIn("user:quentin", [use["subject"] for use in self.json("quota")["uses"]])
+        run = ["run", "--detach", "--no-upload", "--stateless"]
+        self.fails(NO_ROOM, "quentin may have 2 GPUs at once, and this job asks for 3\n  next: ask for less", *run,
+                   "--gpu", 3, "--", "true", RECLAIM_TOKEN=token)
+        planned = self.cli("plan", "--gpu", 3, status=NEVER, RECLAIM_TOKEN=token)
+        self.assertIn("quentin may have 2 GPUs at once", planned.stdout)
+        job = self.cli(*run, "--", "true", RECLAIM_TOKEN=token).stdout.strip()
+        self.fails(NO_ROOM, "quentin has 1 of 1 job that may wait and run", *run, "--", "true", RECLAIM_TOKEN=token)
+        self.cli("stop", job, RECLAIM_TOKEN=token)
+        self.fails(DENIED, "role admin", "quota", "set", "user:quentin", "--gpus", 9, RECLAIM_TOKEN=token)
+        self.fails(NOT_FOUND, "no user quintin is known here", "quota", "set", "user:quintin", "--gpus", 1)
+        self.fails(USAGE, "the quota bounds nothing", "quota", "set", "user:quentin")
+        self.fails(USAGE, "'many' is no number of hours", "quota", "set", "user:quentin", "--gpu-hours", "many")
+        self.fails(USAGE, "expected user:NAME or lab:NAME", "quota", "set", "quentin", "--gpus", 1)
+        self.cli("quota", "rm", "user:quentin", "--model", "H100")
+        self.cli("quota", "rm", "user:quentin")
+        self.fails(NOT_FOUND, "there is no quota of user:quentin", "quota", "rm", "user:quentin")
 
     def agent(self, *words, status=0):
         config = self.folder / "agent.yaml"

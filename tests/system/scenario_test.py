@@ -43,6 +43,7 @@ ONLY_SIMULATED = {
     "window": "ends on a full minute, which --speed cannot divide; reclaim_test.py does that to real daemons",
     "data": "takes a disk of the owner away; data_test.py does that to real daemons",
     "clock": "sets one machine's clock; all daemons here share the host's",
+    "quota": "an administrator's word to the coordinator; cli_test.py says it to a real one",
     "rogue": "asks the warden behind its agent's back, at the agent's own socket",
 }
 PLAYED = ("cluster", "submit", "wait", "expect", "owner", "release", "kill", "pause", "link", "advance", "end")

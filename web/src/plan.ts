@@ -194,6 +194,8 @@ export function nextWords(plan: Plan): string {
   if (plan.verdict === "now") return "Submit it. No place is kept for it before.";
   if (plan.verdict === "waits")
     return "Submit it, and it waits in the queue until a machine can take it; or ask for less.";
+  if (plan.is_over_quota)
+    return "Ask for less, or ask an administrator for a larger quota. Submitted as it is it is refused.";
   const nearest = plan.candidates[0];
   if (!nearest) return "No machine has joined this site yet: ask an owner to lend one.";
   return (

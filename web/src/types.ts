@@ -340,6 +340,7 @@ export interface PlanCandidate {
 export interface Plan {
   verdict: "now" | "waits" | "never";
   sentence: string;
+  is_over_quota: boolean;
   queue_position: number;
   starts_in_s: number | null;
   horizon_s: number;
