@@ -44,8 +44,8 @@ std::string gpus_not_now(
 ) {
   const std::uint64_t wanted = std::uint64_t{count.gpus} + need.gpus;
   if (!quota.gpus || wanted <= *quota.gpus) return {};
-  std::string text =
-      who + " runs " + std::to_string(count.gpus) + " of " + counted(*quota.gpus, gpu_word(quota).c_str());
+  std::string text = who + " runs " + std::to_string(count.gpus) + " of " +
+                     counted(*quota.gpus, gpu_word(quota).c_str());
   if (count.gpus < *quota.gpus) text += ", and this job needs " + std::to_string(need.gpus);
   return text;
 }
