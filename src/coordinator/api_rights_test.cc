@@ -70,6 +70,8 @@ constexpr std::string_view kHook = R"({"webhook": "http://127.0.0.1:9/h"})";
 constexpr std::string_view kHookOfJob = R"({"webhook": "http://127.0.0.1:9/h", "job": "@"})";
 constexpr std::string_view kHookOfNodes = R"({"webhook": "http://127.0.0.1:9/h", "on": ["lost"]})";
 constexpr std::string_view kOrder = R"({"order": "order-0001", "kind": "emergency"})";
+constexpr std::string_view kContract =
+    R"({"edit": "edit-0001", "from": "another", "contract": "lends: false"})";
 constexpr std::string_view kListImage =
     R"({"name": "again", "digest": "sha256:@", "bytes": 14, "blobs": ["@"]})";
 constexpr std::string_view kMakeJoin = R"({"kind": "join", "lab": "lab-a"})";
@@ -86,6 +88,7 @@ const std::vector<Right> kRights = {
   {"showJob", O::kEndedJob, "", "",                       {401, 403, 404, 200, 404, 404, 404, 404, 200, 403}},
   {"showJob", O::kJob, "", "",                            {401, 403, 404, 200, 404, 404, 404, 404, 200, 403}},
   {"readLog", O::kEndedJob, "", "",                       {401, 403, 404, 200, 404, 404, 404, 404, 200, 403}},
+  {"findInLog", O::kEndedJob, "?tail=1", "",              {401, 403, 404, 200, 404, 404, 404, 404, 200, 403}},
   {"explainJob", O::kEndedJob, "", "",                    {401, 403, 404, 200, 404, 404, 404, 404, 200, 403}},
   {"explainJob", O::kJob, "", "",                         {401, 403, 404, 200, 404, 404, 404, 404, 200, 403}},
   {"planJob", O::kNothing, "", kSubmit,                   {401, 403, 200, 200, 200, 200, 200, 200, 200, 403}},
@@ -101,12 +104,17 @@ const std::vector<Right> kRights = {
   {"listJobEvents", O::kEndedJob, "", "",                 {401, 403, 404, 200, 404, 404, 404, 404, 200, 403}},
   // Without an upgrade; whose job is reached with one: daemon_tunnels_test.cc.
   {"forwardPort", O::kEndedJob, "?job=@&port=8888", "",   {401, 403, 403, 400, 400, 400, 400, 400, 400, 403}},
+  {"visitGuest", O::kEndedJob, "?job=@", "",              {401, 403, 403, 400, 400, 400, 400, 400, 400, 403}},
+  // Of a site without notebooks; whose job is opened: daemon_notebooks_test.cc.
+  {"openNotebook", O::kJob, "", "{}",                     {401, 403, 403, 503, 503, 503, 503, 503, 503, 403}},
 
   {"listNodes", O::kNothing, "", "",                      {401, 403, 200, 200, 200, 200, 200, 200, 200, 403}},
   {"showNode", O::kNode, "", "",                          {401, 403, 200, 200, 200, 200, 200, 200, 200, 403}},
   {"explainHazard", O::kNode, "", "",                     {401, 403, 200, 200, 200, 200, 200, 200, 200, 403}},
   {"revokeNode", O::kOtherNode, "", "",                   {401, 403, 403, 403, 403, 403, 403, 403, 204, 403}},
   {"orderReclaim", O::kNode, "", kOrder,                  {401, 403, 403, 403, 403, 403, 200, 403, 403, 403}},
+  {"editContract", O::kNode, "", kContract,               {401, 403, 403, 403, 403, 403, 409, 403, 403, 403}},
+  {"checkContract", O::kNode, "", kContract,              {401, 403, 403, 403, 403, 403, 409, 403, 403, 403}},
   {"listEvents", O::kNothing, "", "",                     {401, 403, 200, 200, 200, 200, 200, 200, 200, 403}},
   {"listEvents", O::kEndedJob, "?job=@", "",              {401, 403, 404, 200, 404, 404, 404, 404, 200, 403}},
   {"listEvents", O::kNode, "?node=@", "",                 {401, 403, 200, 200, 200, 200, 200, 200, 200, 403}},
