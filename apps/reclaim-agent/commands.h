@@ -36,8 +36,11 @@ Result<std::uint32_t> parse_duration(const std::string& text);
 
 int do_reclaim(const AgentConfig& config, const ReclaimFlags& flags);
 int do_release(const AgentConfig& config, const std::vector<std::uint32_t>& gpus);
-int do_pause(const AgentConfig& config, std::uint32_t for_s);
-int do_resume(const AgentConfig& config);
+/// Of these GPUs, or of the whole machine; `for_s` 0: until do_resume.
+int do_pause(
+    const AgentConfig& config, std::uint32_t for_s, const std::vector<std::uint32_t>& gpus
+);
+int do_resume(const AgentConfig& config, const std::vector<std::uint32_t>& gpus);
 int do_status(const AgentConfig& config, bool explains, bool as_json);
 int do_leave(
     const AgentConfig& config, bool purges, const std::string& reason, std::uint32_t wait_s

@@ -206,14 +206,22 @@ class Commands {
     sub = app_.add_subcommand("release", "lend again");
     add_numbers(*sub, "--gpu", flags_.reclaim.gpus, "only this GPU; repeatable", 0u, kGpuMax);
     add(sub, [this](const AgentConfig& c) { return do_release(c, flags_.reclaim.gpus); });
-    add(app_.add_subcommand("pause", "take no new guests"),
-        [](const AgentConfig& c) { return do_pause(c, 0); });
-    add(app_.add_subcommand("resume", "end a pause"), do_resume);
+    add_pauses();
+  }
+
+  void add_pauses() {
+    CLI::App* sub = app_.add_subcommand("pause", "take no new guests");
+    add_numbers(*sub, "--gpu", flags_.reclaim.gpus, "on this GPU alone; repeatable", 0u, kGpuMax);
+    add(sub, [this](const AgentConfig& c) { return do_pause(c, 0, flags_.reclaim.gpus); });
+    sub = app_.add_subcommand("resume", "end a pause, of the machine and all its GPUs");
+    add_numbers(*sub, "--gpu", flags_.reclaim.gpus, "of this GPU alone; repeatable", 0u, kGpuMax);
+    add(sub, [this](const AgentConfig& c) { return do_resume(c, flags_.reclaim.gpus); });
     sub = app_.add_subcommand("snooze", "take no new guests for some time");
+    add_numbers(*sub, "--gpu", flags_.reclaim.gpus, "on this GPU alone; repeatable", 0u, kGpuMax);
     sub->add_option("duration", flags_.duration, "90s, 10m, 2h")->required();
     add(sub, [this](const AgentConfig& c) {
       const auto for_s = parse_duration(flags_.duration);
-      return for_s ? do_pause(c, *for_s) : report(for_s.error());
+      return for_s ? do_pause(c, *for_s, flags_.reclaim.gpus) : report(for_s.error());
     });
   }
 

@@ -357,27 +357,37 @@ int do_release(const AgentConfig& config, const std::vector<std::uint32_t>& gpus
   return 0;
 }
 
-int do_pause(const AgentConfig& config, std::uint32_t for_s) {
-  const auto answer = ask_warden(config, warden_wire::Pause{for_s});
+int do_pause(
+    const AgentConfig& config, std::uint32_t for_s, const std::vector<std::uint32_t>& gpus
+) {
+  if (const Missing missing = find_missing(config, gpus, false); missing.error)
+    return report(*missing.error);
+  const auto answer = ask_warden(config, warden_wire::Pause{for_s, gpus});
   if (!answer) return report(answer.error());
+  const std::string where = gpus.empty() ? "" : " on " + gpu_words(gpus);
   if (for_s == 0) {
-    std::printf("no new guests until: reclaim-agent resume. Running ones stay.\n");
+    std::printf("no new guests%s until: reclaim-agent resume. Running ones stay.\n", where.c_str());
   } else {
-    std::printf("no new guests for %u s. Running ones stay.\n", for_s);
+    std::printf("no new guests%s for %u s. Running ones stay.\n", where.c_str(), for_s);
   }
   return 0;
 }
 
-int do_resume(const AgentConfig& config) {
-  const auto answer = ask_warden(config, warden_wire::Resume{});
+int do_resume(const AgentConfig& config, const std::vector<std::uint32_t>& gpus) {
+  if (const Missing missing = find_missing(config, gpus, true); missing.error)
+    return report(*missing.error);
+  const auto answer = ask_warden(config, warden_wire::Resume{gpus});
   if (!answer) return report(answer.error());
-  std::printf("guests may come again, as the contract says\n");
+  const std::string where = gpus.empty() ? "" : " on " + gpu_words(gpus);
+  std::printf("guests may come again%s, as the contract says\n", where.c_str());
   return 0;
 }
 
 void print_gpus(const NodeView& view) {
   for (const Gpu& gpu : view.facts.gpus) {
     std::string state = gpu.is_static ? "static" : "free";
+    const auto& paused = view.paused_gpus;
+    if (std::find(paused.begin(), paused.end(), gpu.index) != paused.end()) state = "paused";
     for (const GpuTelemetry& seen : view.telemetry.gpus) {
       if (seen.index != gpu.index) continue;
       if (is_owners_own(view.contract, seen))

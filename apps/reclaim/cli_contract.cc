@@ -109,7 +109,7 @@ int send_contract(
   if (!preview) return complain(preview.error());
   if (!preview->problems.empty())
     return complain(Error{ErrorCode::kInvalid, preview->problems.front(), "correct it"});
-  if (!options.is_json) print_lines(stderr, lines_of(*preview));
+  if (!options.is_json) print_lines(stderr, preview_lines(*preview));
   if (preview->changes.empty() && !node.proposal) {
     std::fprintf(stderr, "%s: nothing is changed\n", shown_name(node).c_str());
     return 0;
@@ -204,7 +204,7 @@ Status run_editor(const std::string& path) {
 
 }  // namespace
 
-std::vector<std::string> lines_of(const api::ContractPreview& preview) {
+std::vector<std::string> preview_lines(const api::ContractPreview& preview) {
   std::vector<std::string> lines;
   for (const std::string& problem : preview.problems) lines.push_back("not possible: " + problem);
   if (!preview.problems.empty()) return lines;
@@ -318,7 +318,7 @@ int contract_diff(const Client& client, const ContractOptions& options) {
   if (options.is_json) {
     print_json(to_json(*preview));
   } else {
-    print_lines(stdout, lines_of(*preview));
+    print_lines(stdout, preview_lines(*preview));
   }
   return 0;
 }

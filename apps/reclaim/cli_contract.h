@@ -33,7 +33,7 @@ int contract_edit(const Client& client, const ContractOptions& options);
 int contract_diff(const Client& client, const ContractOptions& options);
 
 /// What an edit would do, a line each.
-std::vector<std::string> lines_of(const api::ContractPreview& preview);
+std::vector<std::string> preview_lines(const api::ContractPreview& preview);
 
 /// How it ended, nullopt while it goes on. Good: in force, or pending. Errors have what to do:
 /// kConflict (another contract is in force, or the machine refuses it), kUnavailable (late: nothing

@@ -45,12 +45,12 @@ TEST(Contract, says_what_an_edit_would_mean_a_line_each) {
       "job 7 of ann has to leave in 2 h",
       "it waits until somebody at the machine says reclaim-agent contract accept:",
       "  notice_s: 120 is more than 60"};
-  EXPECT_EQ(lines_of(preview), waits);
+  EXPECT_EQ(preview_lines(preview), waits);
   preview.narrows = true;
-  EXPECT_EQ(lines_of(preview).back(), "it takes effect at once");
+  EXPECT_EQ(preview_lines(preview).back(), "it takes effect at once");
   preview.problems = {"notice_s: is more than 900 (15 minutes)"};
   EXPECT_EQ(
-      lines_of(preview),
+      preview_lines(preview),
       std::vector<std::string>{"not possible: notice_s: is more than 900 (15 minutes)"}
   );
 }

@@ -599,6 +599,7 @@ NodeView Core::State::view(Now now) const {
   out.works_running = works_.size() - std::min(works_.size(), queue_.size());
   out.contract = contract_;
   out.contract_version = contract_version_;
+  for (const auto& paused : warden_.paused_gpus) out.paused_gpus.push_back(paused.gpu);
   if (proposal_ && to_ms(now.wall) < proposal_->until_wall_ms) out.proposal = *proposal_;
   out.facts = facts_;
   out.telemetry = telemetry_;

@@ -299,6 +299,31 @@ TEST_F(CorePause, one_whose_start_was_asked_for_goes_back_when_the_warden_refuse
   EXPECT_EQ(last_end(), AttemptEnd::kReclaimed);
 }
 
+TEST_F(CorePause, of_a_gpu_hands_back_who_was_granted_it_and_nobody_else) {
+  for (const std::uint32_t index : {0u, 1u}) {
+    Gpu gpu;
+    gpu.index = index;
+    facts.gpus.push_back(gpu);
+  }
+  start();
+  warden.images = {"sha256:img"};
+  push_state();
+  lease();
+  ASSERT_EQ(phase(), "mounting") << "without a GPU";
+  warden.paused_gpus.push_back({0, 0, 0});
+  push_state();
+
+  EXPECT_EQ(phase(), "mounting");
+  EXPECT_EQ(core->view(clock.now()).lending, LendingState::kOpen);
+  EXPECT_EQ(core->view(clock.now()).paused_gpus, (std::vector<std::uint32_t>{0}));
+  wire::Probe probe;
+  probe.job = JobId("j-2");
+  probe.resources.gpus = 2;
+  probe.resources.disk_mib = 1000;
+  tell(probe);
+  EXPECT_THAT(sent<wire::ProbeReply>().back().reason, HasSubstr("GPU 0 is paused by the owner"));
+}
+
 TEST_F(CorePause, one_that_started_just_before_stays) {
   start();
   prepare();

@@ -399,6 +399,7 @@ class Core::State {
   void on_attempt_answer(Attempt& a, Ask kind, const warden_wire::Answer& answer);
   void on_ask_failed(Attempt& a, Ask kind, const warden_wire::Answer& answer);
   void on_state(const warden_wire::WardenState& state);
+  bool is_paused_for(const Attempt& a) const;
   void offer_data_sets(const std::vector<std::string>& there);
   void tell_grant(const warden_wire::TransfersEdge& edge);
   void on_guest(Attempt& a, const warden_wire::GuestReport* report);

@@ -567,8 +567,9 @@ struct NodeView {
   std::string copies;                   ///< what bounds them, in words
   std::string
       taking;  ///< what is taken back later, when, and who stays until when; empty = nothing
-  std::string contract_version;  ///< names `contract` among all of this node's
-  ContractProposal proposal;     ///< that waits for somebody at the machine; no id: none
+  std::string contract_version;            ///< names `contract` among all of this node's
+  ContractProposal proposal;               ///< that waits for somebody at the machine; no id: none
+  std::vector<std::uint32_t> paused_gpus;  ///< that take no new guest, beside the node
 
   RN_FIELDS(
       NodeView,
@@ -596,7 +597,8 @@ struct NodeView {
       copies,
       taking,
       contract_version,
-      proposal
+      proposal,
+      paused_gpus
   )
 };
 

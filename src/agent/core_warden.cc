@@ -201,7 +201,7 @@ void Core::State::on_ask_failed(Attempt& a, Ask kind, const warden_wire::Answer&
     order_stop(a, StopOrder{AttemptEnd::kReclaimed, 0, "the owner took the node back", {}});
     return;
   }
-  if (code == ErrorCode::kUnavailable && warden_.is_paused) return hand_back(a);
+  if (code == ErrorCode::kUnavailable && is_paused_for(a)) return hand_back(a);
   // After a timeout it may have started: asked again, too.
   if (code == ErrorCode::kUnavailable || code == ErrorCode::kTimeout)
     return failed_start_step(a, answer.message);
@@ -236,6 +236,19 @@ const ReclaimRecord* Core::State::cutting_reclaim(const Attempt& a) const {
     if (best == nullptr || record.declared_ns > best->declared_ns) best = &record;
   }
   return best;
+}
+
+/// The node, or a GPU that it was granted: what has not started goes elsewhere.
+bool Core::State::is_paused_for(const Attempt& a) const {
+  const std::vector<std::uint32_t>& granted = a.row.grant.gpus;
+  return warden_.is_paused ||
+         std::any_of(
+             warden_.paused_gpus.begin(),
+             warden_.paused_gpus.end(),
+             [&](const warden_wire::PausedGpu& paused) {
+               return std::find(granted.begin(), granted.end(), paused.gpu) != granted.end();
+             }
+         );
 }
 
 void Core::State::on_state(const warden_wire::WardenState& state) {
@@ -276,7 +289,7 @@ void Core::State::on_state(const warden_wire::WardenState& state) {
     // What a warden that still searches the machine does not list may run all the same.
     if (is_listed || !state.is_recovering) on_guest(a, is_listed ? &*report : nullptr);
     // One whose start was asked for may run already: the warden's answer tells.
-    if (state.is_paused && a.row.phase < Phase::kStarting) hand_back(a);
+    if (is_paused_for(a) && a.row.phase < Phase::kStarting) hand_back(a);
   }
   clean_strangers(state);
 }

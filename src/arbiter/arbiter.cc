@@ -147,6 +147,7 @@ Refusal Arbiter::never(const wire::Probe& probe) const {
 bool Arbiter::is_gpu_usable(const Gpu& gpu) const {
   if (!is_gpu_lent(contract_, gpu.index)) return false;
   if (contains(conditions_.reclaimed_gpus, gpu.index)) return false;
+  if (contains(conditions_.paused_gpus, gpu.index)) return false;
   return std::none_of(
       conditions_.gpus.begin(),
       conditions_.gpus.end(),
@@ -159,6 +160,8 @@ bool Arbiter::is_gpu_usable(const Gpu& gpu) const {
 
 std::string Arbiter::why_gpus(const Resources& wanted, std::size_t free) const {
   std::string out = "needs " + text(wanted.gpus) + " GPUs, " + text(free) + " free";
+  for (const std::uint32_t gpu : conditions_.paused_gpus)
+    out += "; GPU " + text(gpu) + " is paused by the owner";
   for (const GpuTelemetry& seen : conditions_.gpus) {
     if (seen.is_wedged) out += "; GPU " + text(seen.index) + " is wedged";
     if (!seen.sickness.empty()) out += "; GPU " + text(seen.index) + " is sick: " + seen.sickness;
@@ -323,8 +326,10 @@ CommitAnswer Arbiter::commit(const wire::Commit& commit, Now now) {
     return answer;
   }
   for (const std::uint32_t gpu : hold->second.grant.gpus) {
-    if (!contains(conditions_.reclaimed_gpus, gpu)) continue;
-    answer.reason = "GPU " + text(gpu) + " was taken back meanwhile";
+    const bool is_taken = contains(conditions_.reclaimed_gpus, gpu);
+    if (!is_taken && !contains(conditions_.paused_gpus, gpu)) continue;
+    answer.reason =
+        "GPU " + text(gpu) + (is_taken ? " was taken back" : " was paused") + " meanwhile";
     return answer;
   }
   answer.is_granted = true;

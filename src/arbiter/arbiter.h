@@ -37,6 +37,7 @@ struct Conditions {
   bool is_reclaimed = false;                  ///< the whole node
   bool is_taken_later = false;                ///< by every reclaim of it: guests may be there yet
   std::vector<std::uint32_t> reclaimed_gpus;  ///< single GPUs
+  std::vector<std::uint32_t> paused_gpus;     ///< those, too; who has one keeps it
   bool is_owner_present = false;              ///< by the idle rule
   bool is_draining = false;                   ///< the node is leaving
   std::string taken_because;                  ///< the contract takes it back: why; empty = no

@@ -240,6 +240,21 @@ TEST_F(ArbiterTest, a_reclaimed_gpu_is_not_lent_and_a_hold_on_it_is_not_committe
   EXPECT_THAT(arbiter.commit(a_commit("j1", held.hold), now()).reason, HasSubstr("taken back"));
 }
 
+TEST_F(ArbiterTest, a_paused_gpu_is_not_lent_and_a_hold_on_it_is_not_committed) {
+  wire::Probe probe = a_probe("j1");
+  probe.resources.gpus = 1;
+  const ProbeAnswer held = arbiter.probe(probe, now());
+  conditions.paused_gpus = {0};
+  apply();
+  EXPECT_THAT(arbiter.commit(a_commit("j1", held.hold), now()).reason, HasSubstr("was paused"));
+  EXPECT_EQ(arbiter.lending(now()), LendingState::kOpen) << "the rest of the node";
+
+  probe.resources.gpus = 2;
+  EXPECT_THAT(
+      arbiter.probe(probe, now()).refusal.reason, HasSubstr("GPU 0 is paused by the owner")
+  );
+}
+
 TEST_F(ArbiterTest, allow_lists_refuse_for_good_but_the_own_lab_may_always_come) {
   contract.allow_users = {"bob"};
   apply();

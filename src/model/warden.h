@@ -285,13 +285,16 @@ struct Release {
 
 /// Takes no new guests; running ones stay (pause), until told otherwise or for so long (snooze).
 struct Pause {
-  std::uint32_t for_s = 0;  ///< 0 = until Resume
+  std::uint32_t for_s = 0;          ///< 0 = until Resume
+  std::vector<std::uint32_t> gpus;  ///< these alone; empty = the whole node
 
-  RN_FIELDS(Pause, for_s)
+  RN_FIELDS(Pause, for_s, gpus)
 };
 
 struct Resume {
-  RN_FIELDS(Resume)
+  std::vector<std::uint32_t> gpus;  ///< these alone; empty = the node, and each GPU of it
+
+  RN_FIELDS(Resume, gpus)
 };
 
 // ---- warden → callers
@@ -365,6 +368,15 @@ struct Trouble {
   RN_FIELDS(Trouble, wall_ms, what)
 };
 
+/// A GPU that is given to no new guest; the one that has it keeps it.
+struct PausedGpu {
+  std::uint32_t gpu = 0;
+  std::int64_t until_boot_ns = 0;  ///< 0 = until Resume; this boot only
+  std::int64_t until_wall_ms = 0;  ///< the same for people and after a reboot
+
+  RN_FIELDS(PausedGpu, gpu, until_boot_ns, until_wall_ms)
+};
+
 /// The answer to Query, and pushed to the agent whenever something in it changed.
 struct WardenState {
   std::vector<GuestReport> guests;
@@ -373,6 +385,7 @@ struct WardenState {
   std::vector<std::string> data_sets;   ///< names of those whose folders are there now; sorted
   bool is_paused = false;
   std::int64_t paused_until_wall_ms = 0;
+  std::vector<PausedGpu> paused_gpus;
   std::string engine;
   std::string engine_refusal;  ///< why the warden does not use an engine that answers
   bool is_engine_up = false;
@@ -393,6 +406,7 @@ struct WardenState {
       data_sets,
       is_paused,
       paused_until_wall_ms,
+      paused_gpus,
       engine,
       engine_refusal,
       is_engine_up,

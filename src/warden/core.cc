@@ -33,6 +33,11 @@ Output WardenCore::start(Now now) {
       const auto left = milliseconds(journal_.paused_until_wall_ms - to_ms(now.wall));
       journal_.paused_until_boot_ns = to_ns(now.boot + std::max(left, milliseconds(0)));
     }
+    for (warden_wire::PausedGpu& paused : journal_.paused_gpus) {
+      if (paused.until_wall_ms == 0) continue;
+      const auto left = milliseconds(paused.until_wall_ms - to_ms(now.wall));
+      paused.until_boot_ns = to_ns(now.boot + std::max(left, milliseconds(0)));
+    }
     for (GuestRecord& guest : journal_.guests) guest.pid = 0;
     // No guest has outlived the boot, and its instants mean nothing now.
     journal_.announced = {0, 0, "", journal_.announced.reclaim};
@@ -100,6 +105,8 @@ std::optional<Instant> WardenCore::wake_at() const {
   if (is_coming) consider(instant_from_ns(announced.declare_ns));
   if (journal_.is_paused && journal_.paused_until_boot_ns > 0)
     consider(instant_from_ns(journal_.paused_until_boot_ns));
+  for (const warden_wire::PausedGpu& paused : journal_.paused_gpus)
+    if (paused.until_boot_ns > 0) consider(instant_from_ns(paused.until_boot_ns));
   return at;
 }
 
@@ -145,6 +152,7 @@ warden_wire::WardenState WardenCore::state() const {
   for (const ImageRecord& known : journal_.images) state.images.push_back(known.digest);
   state.is_paused = journal_.is_paused;
   state.paused_until_wall_ms = journal_.paused_until_wall_ms;
+  state.paused_gpus = journal_.paused_gpus;
   state.announced = journal_.announced;
   state.announced_gpus = journal_.announced_gpus;
   state.engine = engine_version_;
@@ -209,6 +217,10 @@ void WardenCore::on(const Tick&) {
     journal_.paused_until_boot_ns = journal_.paused_until_wall_ms = 0;
     changed();
   }
+  const auto ended = std::erase_if(journal_.paused_gpus, [&](const warden_wire::PausedGpu& one) {
+    return one.until_boot_ns > 0 && one.until_boot_ns <= to_ns(now_.boot);
+  });
+  if (ended > 0) changed();
   advance_all();
 }
 
@@ -218,7 +230,27 @@ void WardenCore::ask(const Caller& caller, const warden_wire::Query&) {
   answer(caller, std::move(reply));
 }
 
+void WardenCore::pause_gpus(const warden_wire::Pause& request) {
+  for (const std::uint32_t gpu : request.gpus) {
+    std::erase_if(journal_.paused_gpus, [&](const auto& one) { return one.gpu == gpu; });
+    warden_wire::PausedGpu paused;
+    paused.gpu = gpu;
+    if (request.for_s > 0) {
+      paused.until_boot_ns = to_ns(now_.boot + seconds(request.for_s));
+      paused.until_wall_ms = to_ms(now_.wall + seconds(request.for_s));
+    }
+    journal_.paused_gpus.push_back(paused);
+  }
+  changed();
+}
+
 void WardenCore::ask(const Caller& caller, const warden_wire::Pause& request) {
+  if (const Status known = warden_wire::check_gpus(request.gpus); !known)
+    return answer(caller, known);
+  if (!request.gpus.empty()) {
+    pause_gpus(request);
+    return answer(caller, Status());
+  }
   const bool is_changing = !journal_.is_paused || request.for_s > 0;
   journal_.is_paused = true;
   journal_.paused_until_boot_ns = journal_.paused_until_wall_ms = 0;
@@ -230,7 +262,13 @@ void WardenCore::ask(const Caller& caller, const warden_wire::Pause& request) {
   answer(caller, Status());
 }
 
-void WardenCore::ask(const Caller& caller, const warden_wire::Resume&) {
+void WardenCore::ask(const Caller& caller, const warden_wire::Resume& request) {
+  const auto ended = std::erase_if(journal_.paused_gpus, [&](const warden_wire::PausedGpu& one) {
+    return request.gpus.empty() ||
+           std::find(request.gpus.begin(), request.gpus.end(), one.gpu) != request.gpus.end();
+  });
+  if (ended > 0) changed();
+  if (!request.gpus.empty()) return answer(caller, Status());
   if (journal_.is_paused) changed();
   journal_.is_paused = false;
   journal_.paused_until_boot_ns = journal_.paused_until_wall_ms = 0;

@@ -116,6 +116,7 @@ class WardenCore {
   void ask(const Caller& caller, const warden_wire::DeclareReclaim& request);
   void ask(const Caller& caller, const warden_wire::Release& request);
   void ask(const Caller& caller, const warden_wire::Pause& request);
+  void pause_gpus(const warden_wire::Pause& request);
   void ask(const Caller& caller, const warden_wire::Resume& request);
   void ask(const Caller& caller, const warden_wire::Announce& request);
   void ask(const Caller& caller, const warden_wire::AnnounceGpu& request);

@@ -61,6 +61,14 @@ Status WardenCore::may_take_guests(const std::vector<std::uint32_t>& gpus) const
   if (!is_reconciled_) return still_recovering();
   if (journal_.is_paused)
     return fail(ErrorCode::kUnavailable, "the owner has paused lending", "try another node");
+  for (const warden_wire::PausedGpu& paused : journal_.paused_gpus) {
+    if (std::find(gpus.begin(), gpus.end(), paused.gpu) == gpus.end()) continue;
+    return fail(
+        ErrorCode::kUnavailable,
+        "the owner has paused lending of GPU " + std::to_string(paused.gpu),
+        "try another GPU, or another node"
+    );
+  }
   for (const ReclaimRecord& reclaim : journal_.reclaims) {
     if (!is_open(reclaim) || !covers(reclaim, gpus)) continue;
     if (planted("warden.starts_on_taken_nodes")) continue;

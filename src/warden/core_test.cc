@@ -416,6 +416,47 @@ TEST(WardenPause, takes_no_new_guests_and_leaves_the_running_ones) {
   EXPECT_NE(w.did<Start>(), nullptr);
 }
 
+TEST(WardenPause, of_a_gpu_keeps_its_guest_and_lets_others_come) {
+  Rig w;
+  w.ready().run(1, {0});
+  w.give_disk(2);
+  w.give_disk(3);
+  w.ask(Pause{0, {0, 1}});
+  ASSERT_EQ(w.core.state().paused_gpus.size(), 2u);
+  EXPECT_FALSE(w.core.state().is_paused);
+  EXPECT_EQ(w.state_of(1), GuestState::kRunning);
+  EXPECT_EQ((w.ask(Rig::start_of(2, {1})), w.answer()), "unavailable");
+  w.ask(Rig::start_of(3, {2}));
+  EXPECT_NE(w.did<Start>(), nullptr) << "another GPU";
+
+  w.ask(warden_wire::Resume{{1}});
+  ASSERT_EQ(w.core.state().paused_gpus.size(), 1u);
+  EXPECT_EQ(w.core.state().paused_gpus[0].gpu, 0u);
+  w.ask(Rig::start_of(2, {1}));
+  EXPECT_NE(w.did<Start>(), nullptr);
+  w.ask(warden_wire::Resume{});
+  EXPECT_TRUE(w.core.state().paused_gpus.empty());
+  EXPECT_EQ((w.ask(Pause{0, {64}}), w.answer()), "invalid") << "no machine has it";
+}
+
+TEST(WardenPause, of_a_gpu_ends_by_itself_also_after_a_reboot) {
+  Rig w;
+  w.ready();
+  w.ask(Pause{30, {1}});
+  w.ask(Pause{600, {1}});
+  ASSERT_EQ(w.core.state().paused_gpus.size(), 1u) << "the later word counts";
+  EXPECT_EQ(w.core.wake_at(), w.clock.now().boot + seconds(600));
+  Rig later(w.core.journal(), "boot-2");
+  later.clock.set_wall(later.clock.now().wall + seconds(400));
+  later.last = later.core.start(later.clock.now());
+  EXPECT_EQ(later.core.wake_at(), later.clock.now().boot + seconds(200));
+  later.after(seconds(199));
+  EXPECT_EQ(later.core.state().paused_gpus.size(), 1u);
+  later.after(seconds(1));
+
+  EXPECT_TRUE(later.core.state().paused_gpus.empty());
+}
+
 TEST(WardenPause, a_snooze_ends_by_itself) {
   Rig w;
   w.ready();

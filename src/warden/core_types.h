@@ -95,11 +95,12 @@ struct Journal {
   std::vector<ReclaimRecord> reclaims;
   std::vector<ImageRecord> images;
   bool is_paused = false;
-  std::int64_t paused_until_boot_ns = 0;    ///< 0 = until Resume; this boot only
-  std::int64_t paused_until_wall_ms = 0;    ///< the same for people and after a reboot
-  std::uint64_t emergencies_seen = 0;       ///< kill-socket records taken into `reclaims`
-  std::uint64_t hand_emergencies_seen = 0;  ///< the same of `reclaim-warden kill`
-  warden_wire::Announced announced;         ///< by the agent, of the contract
+  std::int64_t paused_until_boot_ns = 0;            ///< 0 = until Resume; this boot only
+  std::int64_t paused_until_wall_ms = 0;            ///< the same for people and after a reboot
+  std::vector<warden_wire::PausedGpu> paused_gpus;  ///< beside the node; each once
+  std::uint64_t emergencies_seen = 0;               ///< kill-socket records taken into `reclaims`
+  std::uint64_t hand_emergencies_seen = 0;          ///< the same of `reclaim-warden kill`
+  warden_wire::Announced announced;                 ///< by the agent, of the contract
   std::vector<warden_wire::AnnouncedGpu> announced_gpus;  ///< the same, of single GPUs
 
   RN_FIELDS(
@@ -111,6 +112,7 @@ struct Journal {
       is_paused,
       paused_until_boot_ns,
       paused_until_wall_ms,
+      paused_gpus,
       emergencies_seen,
       hand_emergencies_seen,
       announced,

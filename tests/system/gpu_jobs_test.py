@@ -214,6 +214,31 @@ class GpuJobs(unittest.TestCase):
             one.stop()
         self.nodes["lab-b"].owner("release")
 
+    def test_g_a_paused_device_keeps_its_guest_and_takes_no_other(self):
+        owner = self.nodes["lab-b"].owner
+        owner("release")
+        for one in self.rest.jobs():
+            if one["state"] not in ("succeeded", "failed", "cancelled"):
+                self.cli("stop", one["id"])
+        first, _ = self.run_detached(1, "sleep", "1000")
+        self.wait_for(first, "running")
+        mine = self.gpus_of(first)[0]
+
+        owner("pause", "--gpu", mine)
+        said = owner("snooze", "--gpu", 1 - mine, "1h").stdout
+
+        self.assertEqual(said, f"no new guests on GPU {1 - mine} for 3600 s. Running ones stay.\n")
+        wait_until("both to be paused", lambda: owner("status").stdout.count("  paused\n") == 2, 20)
+        second, _ = self.run_detached(1, "true")
+        other, _ = self.run_detached(0, "true", flags=("--lab", "lab-b"))
+        self.wait_for(other, "succeeded")  # the rest of the machine is lent
+        self.assertEqual(self.rest.attempts(second), [])
+        owner("resume", "--gpu", 1 - mine)
+        self.wait_for(second, "succeeded")
+        self.assertEqual((self.rest.job(first)["state"], len(self.rest.attempts(first))), ("running", 1))
+        owner("resume")
+        wait_until("none to be paused", lambda: "  paused\n" not in owner("status").stdout, 20)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

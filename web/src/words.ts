@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers and states in words.
-import { Contract, ContractEdit, GpuTelemetry, Job, Lending, LendingWindow, Node, Reclaim, ReclaimOrder } from "./types";
+import {
+  Contract,
+  ContractEdit,
+  GpuTelemetry,
+  Job,
+  Lending,
+  LendingWindow,
+  Node,
+  Reclaim,
+  ReclaimOrder,
+} from "./types";
 
 export function duration(ms: number): string {
   if (ms <= 0) return "0 s";
