@@ -56,7 +56,7 @@ TEST(VisitFrames, longer_ones_than_a_packet_has_room_for_are_refused_at_their_he
 }
 
 TEST(VisitRun, has_a_terminal_and_words_as_they_were_given) {
-  Run run{};
+  visit::Run run{};
   ASSERT_TRUE(is_run(run_body(3, std::string("xterm\0ls\0-l\0\0", 13)), run));
 
   EXPECT_TRUE(run.has_terminal);
@@ -71,7 +71,7 @@ TEST(VisitRun, has_a_terminal_and_words_as_they_were_given) {
 }
 
 TEST(VisitRun, what_is_no_command_is_refused) {
-  Run run{};
+  visit::Run run{};
   std::string many("\0", 1);
   for (int i = 0; i <= kWordsMax; ++i) many += std::string("x\0", 2);
   for (const std::string& body :
