@@ -135,6 +135,9 @@ void add_json(CLI::App* app, bool& is_json);
 /// The job that a command is for, required.
 void add_job(CLI::App* app, std::string& job);
 
+/// Yes or no, by whoever is at the terminal.
+bool ask_terminal(const std::string& question);
+
 void add_run(Commands& commands, RunFlags& flags);
 void add_submit(Commands& commands, Options& options);
 void add_plan(Commands& commands, Options& options);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
+#include <iostream>
 
 #include "commands.h"
 #include <unistd.h>

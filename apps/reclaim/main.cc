@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.h"
 
+using namespace rn;
 using namespace rn::cli;
 
 int main(int argc, char** argv) {

@@ -88,14 +88,6 @@ void hide_foreign_words(const ApiContext& context, const Caller& caller, api::Re
   }
 }
 
-/// As this caller may see it.
-api::NodeInfo node_for(const Core& core, const Caller& caller, const NodeView& view) {
-  api::NodeInfo info = node_info(view);
-  hide_foreign_jobs(core, caller, info);
-  show_guests(core, caller, view, info);
-  return info;
-}
-
 void issue_certificate(
     ApiContext& context,
     const api::JoinRequest& body,

@@ -2,6 +2,7 @@
 #include "coordinator/core_gpu_hours.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "sched/quota.h"
 
@@ -103,9 +104,12 @@ std::optional<std::int64_t> GpuHours::forget_old(std::int64_t wall_ms) {
     hours.erase(hours.begin(), end);
     return hours.empty();
   };
-  std::erase_if(rows_, [&](auto& entry) { return forget_in(entry.second); });
-  for (auto& [subject, models] : by_subject_)
-    std::erase_if(models, [&](auto& entry) { return forget_in(entry.second); });
+  const auto forget_in_all = [&forget_in](auto& all) {
+    for (auto it = all.begin(); it != all.end();)
+      it = forget_in(it->second) ? all.erase(it) : std::next(it);
+  };
+  forget_in_all(rows_);
+  for (auto& [subject, models] : by_subject_) forget_in_all(models);
   std::erase_if(by_subject_, [](const auto& entry) { return entry.second.empty(); });
   std::erase_if(changed_, [first](const auto& entry) { return entry.second < first; });
   return is_any ? std::optional(first) : std::nullopt;
