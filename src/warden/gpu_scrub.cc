@@ -166,12 +166,12 @@ Result<std::string> watch_scrub(
     const CgroupName& cgroup,
     const CgroupKiller& killer,
     const Clock& clock,
-    const std::function<Status()>& may_go_on
+    const std::function<Status(pid_t)>& may_go_on
 ) {
   const Instant deadline = clock.now().boot + order.limit;
   Status stopped;
   while (!process.has_ended(kScrubLook)) {
-    stopped = may_go_on();
+    stopped = may_go_on(process.pid());
     if (stopped && clock.now().boot >= deadline)
       stopped = fail(
           ErrorCode::kTimeout,
@@ -204,14 +204,14 @@ Result<std::string> run_scrub(
     const CgroupRoots& roots,
     const CgroupKiller& killer,
     const Clock& clock,
-    const std::function<Status()>& may_go_on
+    const std::function<Status(pid_t)>& may_go_on
 ) {
   RN_TRY(const CgroupName cgroup, make_cgroup_name(order.cgroup));
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return fail(from_errno("a pipe"));
   io::Fd said(ends[0]);
   RN_TRY(const ScrubPlan plan, plan_scrub(order, roots, io::Fd(ends[1])));
-  RN_CHECK(may_go_on());
+  RN_CHECK(may_go_on(0));
   const pid_t pid = fork();
   if (pid < 0) return fail(from_errno("starting reclaim-scrub"));
   if (pid == 0) become_scrub(plan);
@@ -226,7 +226,7 @@ Result<std::string> scrub_gpu(
     const CgroupRoots& roots,
     const CgroupKiller& killer,
     const Clock& clock,
-    const std::function<Status()>& may_go_on
+    const std::function<Status(pid_t)>& may_go_on
 ) {
   RN_CHECK(make_cgroup(roots, order.cgroup));
   auto said = run_scrub(order, roots, killer, clock, may_go_on);

@@ -32,16 +32,17 @@ struct GpuScrubOrder {
 };
 
 /// Blocks until the program has ended, and answers its last line. `may_go_on` is asked before it
-/// begins and every 50 ms; its error ends the program and is answered. Errors else: kUnavailable
-/// with the program's own words when it fails, kTimeout when it was killed at its limit, or does
-/// not end even when killed (a driver that hangs; then a process of that cgroup is still there).
-/// For a worker.
+/// begins (with 0) and every 50 ms with its pid: while the kernel takes it down, no control group
+/// lists it any more, and the driver still does. Its error ends the program and is answered. Errors
+/// else: kUnavailable with the program's own words when it fails, kTimeout when it was killed at
+/// its limit, or does not end even when killed (a driver that hangs; then a process of that cgroup
+/// is still there). For a worker.
 Result<std::string> scrub_gpu(
     const GpuScrubOrder& order,
     const CgroupRoots& roots,
     const CgroupKiller& killer,
     const Clock& clock,
-    const std::function<Status()>& may_go_on
+    const std::function<Status(pid_t)>& may_go_on
 );
 
 }  // namespace rn::warden

@@ -265,12 +265,11 @@ Status Machine::check_gpus_are_free(const std::vector<std::uint32_t>& gpus) {
   );
 }
 
-/// Of whoever has no process in `cgroup`: who takes all of a card's memory would take it from them.
-Status Machine::check_nobody_computes(std::uint32_t gpu, const std::string& cgroup) {
-  RN_TRY(const auto own, pids_in_cgroup(roots_, cgroup));
+/// Nobody but that process: who takes all of a card's memory would take it from them.
+Status Machine::check_nobody_computes(std::uint32_t gpu, pid_t but) {
   RN_TRY(const auto processes, scrubbed_gpus_->list(kGpuLook));
   for (const GpuProcess& process : processes) {
-    if (process.gpu != gpu || std::binary_search(own.begin(), own.end(), process.pid)) continue;
+    if (process.gpu != gpu || process.pid == but) continue;
     return fail(
         ErrorCode::kUnavailable, "process " + std::to_string(process.pid) + " computes on it"
     );
@@ -294,11 +293,11 @@ Result<std::string> Machine::scrub_one(const GuestRecord& guest, std::uint32_t g
   order.uid = config_.engine == "private" ? first_guest_id(config_) + kGuestUid : kNobody;
   order.limit = kScrubLimit;
   register_guest(scrubber, 0);
-  auto said = scrub_gpu(order, roots_, *killer_, clock_, [&]() -> Status {
+  auto said = scrub_gpu(order, roots_, *killer_, clock_, [&](pid_t own) -> Status {
     // An order that was begun and ended meanwhile counts, too: it has not seen what began after it.
     if (is_emergency_pending() || begun() != begun_before)
       return fail(ErrorCode::kUnavailable, "the owner is taking the machine back");
-    return check_nobody_computes(gpu, order.cgroup);
+    return check_nobody_computes(gpu, own);
   });
   unregister(guest.slot);
   return said;

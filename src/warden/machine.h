@@ -182,7 +182,7 @@ class Machine {
   Status scrub_gpus(const GuestRecord& guest);
   Result<std::string> scrub_one(const GuestRecord& guest, std::uint32_t gpu);
   Result<GpuDriver> driver_for(const std::vector<std::uint32_t>& gpus);
-  Status check_nobody_computes(std::uint32_t gpu, const std::string& cgroup);
+  Status check_nobody_computes(std::uint32_t gpu, pid_t but);
   Result<std::string> create(const Start& order, const std::string& go_ticket);
   /// Engine-independent. An error names how many processes are left.
   Status kill_container(const std::string& container);

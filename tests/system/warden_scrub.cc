@@ -54,6 +54,7 @@ class ScrubNode {
   void hold(const std::string& holders) {
     std::ofstream(recording_ + ".part")
         << "recorded-card GPU-recorded-0 9 0 24576 500 0 41 70000 " << holders << "\n";
+    fs::permissions(recording_ + ".part", fs::perms(0666));
     fs::rename(recording_ + ".part", recording_);
   }
 
@@ -88,6 +89,9 @@ TEST(WardenScrub, what_a_tenant_left_is_overwritten_before_the_next_guest_runs) 
       "lo",
       "must",
       "id -u >$said/uid; cat /proc/self/cgroup >$said/group; ls /sys/class/net >$said/net 2>&1\n"
+      // The driver lists it as long as it lives, and longer.
+      "echo \"recorded-card GPU-recorded-0 9 0 24576 500 0 41 70000 $$:300\" >$said/../recorded; "
+      "sleep 0.2\n"
       "RN_FAKE_CUDA_GPU=GPU-recorded-0 RN_FAKE_CUDA_MEMORY=$said/card "
       "exec $said/reclaim-scrub --library $said/libcuda.so \"$@\""
   );
