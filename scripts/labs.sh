@@ -303,7 +303,10 @@ rn_labs_down() {
   for namespace in $(ip netns list | awk -v run="rn-$run-" 'index($1, run) == 1 { print $1 }'); do
     ip netns del "$namespace" || failed=1
   done
-  for path in $(rn_cgroups "$run"); do rmdir "$path" 2>/dev/null || { sleep 0.3; rmdir "$path"; } || failed=1; done
+  for path in $(rn_cgroups "$run"); do
+    # What was named twice, or has gone by itself, is no failure.
+    rmdir "$path" 2>/dev/null || { sleep 0.3; [[ ! -d $path ]] || rmdir "$path"; } || failed=1
+  done
   rm -rf --one-file-system "$(rn_dir "$run")" || failed=1
   rn_forget_ids "$run" || failed=1
   return "$failed"

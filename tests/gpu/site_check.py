@@ -29,7 +29,7 @@ held = torch.ones(1 << 30, dtype=torch.uint8, device="cuda")
 print("ready", flush=True)
 time.sleep(600)  # until it is killed
 """
-START_S = 240  # of a guest, with the import of PyTorch from a cold disk
+START_S = 120  # of a guest, with the import of PyTorch from a cold disk
 
 
 def smi(*fields, what="gpu"):
@@ -233,6 +233,8 @@ def main():
         result["checks"]["scrub"] = {"figures": {"before_each_start_ms": scrubs}, "findings": [] if scrubs else [
             "no start was preceded by a scrub"]}
     except BaseException:
+        for job in site.rest.jobs():
+            print(job["id"], job["state"], job.get("reason"), site.log(job["id"])[-2000:], sep="\n", file=sys.stderr)
         print(site.node.warden.output()[-6000:], site.node.agent.output()[-3000:], sep="\n--- agent\n", file=sys.stderr)
         raise
     finally:
