@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The image of `reclaim notebook` (docs/notebooks.md): the base image with Debian's Jupyter, our page's notice, the magics
-# and the program that looks after it; with --small without PyTorch and scikit-learn, for tests. Prints the archive's
-# path. Needs root; some minutes when not cached.
+# The image of `reclaim notebook` (docs/notebooks.md): the base image with Debian's Jupyter, our page's notice, the
+# magics and the program that looks after it; with --small without PyTorch and scikit-learn, for tests. Prints the
+# archive's path. Needs root; some minutes when not cached.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=lib/image.sh
@@ -74,7 +74,7 @@ for _ in range(120):
         pass
     assert guest.poll() is None, "reclaim-notebook has ended"
     time.sleep(0.5)
-for path, part in (("tree", b"jupyter"), ("custom/custom.js", b"reclaim-notice"), ("api/kernelspecs", b"python3"),
+for path, part in (("tree", b"data-base-url"), ("custom/custom.js", b"reclaim-notice"), ("api/kernelspecs", b"python3"),
                    ("static/components/requirejs/require.js", b"require"),
                    ("static/components/jquery/jquery.min.js", b"jQuery")):
     status, body = get(path)
@@ -92,6 +92,8 @@ def hear(message):
     said.append(str(message["content"].get("text", "")))
 client.execute_interactive("kept = 6 * 7\n%reclaim_save kept\ndel kept\n%reclaim_load\nprint('kept is', kept)",
                            timeout=60, output_hook=hear)
+client.stop_channels()
+del client
 manager.shutdown_kernel(now=True)
 assert "kept is 42" in "".join(said), said
 assert os.path.exists("/tmp/reclaim-variables.pickle")

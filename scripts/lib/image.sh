@@ -70,9 +70,9 @@ image_publish() {
   mv -f "$file.part" "$file"
 }
 
-# image_build NAME SCRIPT [FILE…]: the whole of it. SCRIPT, with what FILEs it is made from, defines image_make ROOT WORK
-# (fills ROOT) and image_check ROOT (fails if the image would not do). Prints the archive's path on standard output;
-# everything else goes to stderr.
+# image_build NAME SCRIPT [FILE…]: the whole of it. SCRIPT, with what FILEs it is made from, defines image_make ROOT
+# WORK (fills ROOT) and image_check ROOT (fails if the image would not do). Prints the archive's path on standard
+# output; everything else goes to stderr.
 image_build() {
   local name=$1 file work started=$SECONDS
   shift
