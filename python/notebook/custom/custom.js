@@ -6,7 +6,7 @@ define(['base/js/namespace', 'base/js/events'], function (Jupyter, events) {
   var base = document.body.getAttribute('data-base-url') || '/';
   var lookMs = 2000;
   var autosaveMs = 15000;
-  var known = {epoch: null, savedFor: null, savedAt: null, idleEnds: null};
+  var known = {epoch: null, savedFor: null, savedAt: null, idleEnds: null, state: null};
 
   var bar = document.createElement('div');
   bar.id = 'reclaim-notice';
@@ -33,6 +33,7 @@ define(['base/js/namespace', 'base/js/events'], function (Jupyter, events) {
     known.savedAt = null;
     Promise.resolve(notebook.save_notebook()).then(function () {
       known.savedAt = Date.now();
+      if (known.state.is_noticed) tell(known.state);
     }, function () {
       known.savedFor = null;
     });
@@ -49,6 +50,7 @@ define(['base/js/namespace', 'base/js/events'], function (Jupyter, events) {
   }
 
   function tell(state) {
+    known.state = state;
     var mark = state.epoch + ' ' + state.deadline_wall_ms;
     if (state.is_noticed) {
       save(mark);
