@@ -17,7 +17,7 @@ MESSAGE_MAX = 16 << 20
 class Browser:
     """One session; cookies as a browser keeps them."""
 
-    def __init__(self, tls, url, timeout_s=30):
+    def __init__(self, tls, url, timeout_s=90):
         """Opens the address and follows where it leads."""
         parts = urllib.parse.urlsplit(url)
         self.tls, self.host, self.port, self.timeout_s = tls, parts.hostname, parts.port, timeout_s
@@ -89,7 +89,7 @@ class Kernel:
 
     def upgrade(self, path):
         browser = self.browser
-        raw = socket.create_connection((browser.host, browser.port), timeout=60)
+        raw = socket.create_connection((browser.host, browser.port), timeout=browser.timeout_s)
         wrapped = browser.tls.wrap_socket(raw, server_hostname=browser.host)
         headers = {**browser.headers(), "Host": f"{browser.host}:{browser.port}", "Connection": "Upgrade",
                    "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
@@ -140,7 +140,7 @@ class Kernel:
             if first & 0x80:
                 return message
 
-    def run(self, code, timeout_s=60):
+    def run(self, code, timeout_s=90):
         """What the code prints, when the kernel is idle again."""
         head = {"msg_id": uuid.uuid4().hex, "msg_type": "execute_request", "username": "", "session": self.session,
                 "version": "5.3", "date": ""}
