@@ -31,6 +31,7 @@ enum class Object {
   kNothing,
   kEndedJob,   ///< of ann, with log and outputs
   kJob,        ///< of ann, queued
+  kNotebook,   ///< a job of ann's that serves browsers, queued
   kArray,      ///< of ann, queued
   kNode,       ///< of lab-a
   kOtherNode,  ///< of lab-a, which may be lost
@@ -65,13 +66,15 @@ struct Right {
 };
 
 constexpr std::string_view kSubmit = R"({"command": ["true"]})";
+constexpr std::string_view kSubmitNotebook =
+    R"({"command": ["true"], "env": {"NOTEBOOK_PORT": "8888"}})";
 constexpr std::string_view kSubmitAfter = R"({"command": ["true"], "after": [{"job": "@"}]})";
 constexpr std::string_view kHook = R"({"webhook": "http://127.0.0.1:9/h"})";
 constexpr std::string_view kHookOfJob = R"({"webhook": "http://127.0.0.1:9/h", "job": "@"})";
 constexpr std::string_view kHookOfNodes = R"({"webhook": "http://127.0.0.1:9/h", "on": ["lost"]})";
 constexpr std::string_view kOrder = R"({"order": "order-0001", "kind": "emergency"})";
 constexpr std::string_view kContract =
-    R"({"edit": "edit-0001", "from": "another", "contract": "lends: false"})";
+    R"({"edit": "edit-0001", "from": "another", "contract": {"lends": false}})";
 constexpr std::string_view kListImage =
     R"({"name": "again", "digest": "sha256:@", "bytes": 14, "blobs": ["@"]})";
 constexpr std::string_view kMakeJoin = R"({"kind": "join", "lab": "lab-a"})";
@@ -105,16 +108,17 @@ const std::vector<Right> kRights = {
   // Without an upgrade; whose job is reached with one: daemon_tunnels_test.cc.
   {"forwardPort", O::kEndedJob, "?job=@&port=8888", "",   {401, 403, 403, 400, 400, 400, 400, 400, 400, 403}},
   {"visitGuest", O::kEndedJob, "?job=@", "",              {401, 403, 403, 400, 400, 400, 400, 400, 400, 403}},
-  // Of a site without notebooks; whose job is opened: daemon_notebooks_test.cc.
-  {"openNotebook", O::kJob, "", "{}",                     {401, 403, 403, 503, 503, 503, 503, 503, 503, 403}},
+  // Administrators neither, who are told what they may.
+  {"openNotebook", O::kNotebook, "", "",                  {401, 403, 403, 200, 404, 404, 404, 404, 403, 403}},
 
   {"listNodes", O::kNothing, "", "",                      {401, 403, 200, 200, 200, 200, 200, 200, 200, 403}},
   {"showNode", O::kNode, "", "",                          {401, 403, 200, 200, 200, 200, 200, 200, 200, 403}},
   {"explainHazard", O::kNode, "", "",                     {401, 403, 200, 200, 200, 200, 200, 200, 200, 403}},
   {"revokeNode", O::kOtherNode, "", "",                   {401, 403, 403, 403, 403, 403, 403, 403, 204, 403}},
   {"orderReclaim", O::kNode, "", kOrder,                  {401, 403, 403, 403, 403, 403, 200, 403, 403, 403}},
-  {"editContract", O::kNode, "", kContract,               {401, 403, 403, 403, 403, 403, 409, 403, 403, 403}},
-  {"checkContract", O::kNode, "", kContract,              {401, 403, 403, 403, 403, 403, 409, 403, 403, 403}},
+  // Whose machine is away, and told nothing; what another one is told: core_contracts_test.cc.
+  {"editContract", O::kNode, "", kContract,               {401, 403, 403, 403, 403, 403, 503, 403, 403, 403}},
+  {"checkContract", O::kNode, "", kContract,              {401, 403, 403, 403, 403, 403, 200, 403, 403, 403}},
   {"listEvents", O::kNothing, "", "",                     {401, 403, 200, 200, 200, 200, 200, 200, 200, 403}},
   {"listEvents", O::kEndedJob, "?job=@", "",              {401, 403, 404, 200, 404, 404, 404, 404, 200, 403}},
   {"listEvents", O::kNode, "?node=@", "",                 {401, 403, 200, 200, 200, 200, 200, 200, 200, 403}},
@@ -272,6 +276,8 @@ class RightsSite : public ::testing::Test {
         return ended_job_;
       case Object::kJob:
         return submitted();
+      case Object::kNotebook:
+        return made("/v1/jobs", std::string(kSubmitNotebook), ann(), "/job/id");
       case Object::kArray:
         return made(
             "/v1/arrays", R"({"spec": {"command": ["x"]}, "indices": [1, 2]})", ann(), "/array"

@@ -61,6 +61,11 @@ class PlayedServer {
       case GuestKind::kReset:
         tunnels_.erase(id);
         return;
+      case GuestKind::kOpened:
+      case GuestKind::kRefused:
+      case GuestKind::kCredit:
+      case GuestKind::kEnd:
+      case GuestKind::kEnter:
       default:
         return;
     }
