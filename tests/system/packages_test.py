@@ -255,6 +255,8 @@ class Packages(OnABareDebian):
         for program in ("reclaim-agent", "reclaim-warden"):
             self.assertEqual(self.inside(f"{program} --version").strip(), "0.1.0")
         self.assertIn("--cut-only", self.inside("reclaim-kill --help"))
+        scrub = self.inside("/usr/lib/reclaimnet/reclaim-scrub --gpu GPU-0", status=3)
+        self.assertIn("GPU-0: no CUDA driver", scrub)
         doctor = self.inside("reclaim-agent doctor", status=1)
         self.assertRegex(doctor, r"(?m)^MISSING identity +this machine has not joined")
         self.assertRegex(doctor, r"(?m)^ok +machine identifier")
