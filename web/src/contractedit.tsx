@@ -296,7 +296,7 @@ function Editor({ site, node, onDone }: { site: Site; node: Node; onDone: () => 
       ) : null}
       <div className="actions">
         <button type="submit" className="primary" disabled={isSending || isOvertaken || !isGood}>
-          {preview && !preview.narrows ? "Send it to the machine" : "Save"}
+          {isGood && !preview.narrows ? "Send it to the machine" : "Save"}
         </button>
         <button type="button" onClick={onDone}>
           Leave it as it is

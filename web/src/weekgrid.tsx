@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The hours of a week, to be painted: by mouse in one stroke, by touch hour for hour, by keyboard with the arrows.
-import { KeyboardEvent, useEffect, useRef, useState } from "react";
+import { KeyboardEvent, useEffect, useId, useRef, useState } from "react";
 import { Cell, cellOf, withHours } from "./week";
 import { DAY_NAMES } from "./words";
 
@@ -49,6 +49,7 @@ export function WeekGrid({
   onPaint: (lent: boolean[]) => void;
 }) {
   const [here, setHere] = useState({ day: 0, hour: 8 });
+  const help = useId(); // two machines may be edited on one page
   const grid = useRef<HTMLTableElement>(null);
   // A stroke of the mouse: what it paints, and the week so far. What is drawn may be older.
   const stroke = useRef<boolean | null>(null);
@@ -92,10 +93,10 @@ export function WeekGrid({
 
   return (
     <>
-      <p className="note" id="week-help">
+      <p className="note" id={help}>
         Tap an hour, a day or an hour of all days. With the keyboard: arrows and space; with shift the arrows paint.
       </p>
-      <table className="week-grid" role="grid" aria-multiselectable="true" aria-describedby="week-help" ref={grid}>
+      <table className="week-grid" role="grid" aria-multiselectable="true" aria-describedby={help} ref={grid}>
         <caption>Hours in which it is lent ({zone})</caption>
         <thead>
           <tr>
@@ -106,7 +107,7 @@ export function WeekGrid({
               <th key={name} scope="col">
                 <button
                   type="button"
-                  aria-label={`All of ${name}`}
+                  aria-label={`${name.slice(0, 2)}, all of ${name}`}
                   onClick={() => toggle(HOURS.map((hour) => ({ day, hour })))}
                 >
                   {name.slice(0, 2)}
@@ -124,7 +125,7 @@ export function WeekGrid({
                   aria-label={`${clockOf(hour)} of all days`}
                   onClick={() => toggle(DAY_NAMES.map((_, day) => ({ day, hour })))}
                 >
-                  {hour}
+                  {String(hour).padStart(2, "0")}
                 </button>
               </th>
               {DAY_NAMES.map((name, day) => {
