@@ -92,6 +92,7 @@ const KEPT = [
   "connection-lost",
   "operator-reclaim",
   "operator-wide",
+  "owner-contract",
   "owner-phone",
   "owner-reclaim-phone",
   "owner-taken-back",
@@ -100,9 +101,10 @@ const KEPT = [
   "student-wide",
 ];
 
-async function shoot(page, name, fullPage = false) {
+/** Of a page, or of a part of it. */
+async function shoot(what, name, more = {}) {
   if (process.env.RN_SHOTS && KEPT.includes(name))
-    await page.screenshot({ path: join(process.env.RN_SHOTS, `${name}.png`), fullPage });
+    await what.screenshot({ path: join(process.env.RN_SHOTS, `${name}.png`), ...more });
 }
 
 /** The view wide and light, and on a phone in the dark: contrasts and widths have nothing to do with each other. */
@@ -117,7 +119,7 @@ async function look(page, name) {
     await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
     await isAccessible(page, `${name}, ${width}, ${colorScheme}`);
     await fits(page, `${name}, ${width}`);
-    await shoot(page, `${name}-${width}`, width === "phone");
+    await shoot(page, `${name}-${width}`, { fullPage: width === "phone" });
   }
   await page.setViewportSize(WIDE);
   await page.emulateMedia({ colorScheme: "light" });
@@ -389,6 +391,7 @@ await step("an owner paints the week by mouse and keyboard, and reads first what
   await contractForm.getByText("It only lends less").waitFor();
   await contractForm.getByText("Lent 165 of the week's 168 hours, and 168 now.").waitFor();
   await look(owner, "owner-contract");
+  await shoot(contractForm, "owner-contract");
   await contractForm.getByLabel("Notice that guests have").fill("901");
   await contractForm.getByText("notice_s: is more than 900").waitFor();
   assert.ok(await contractForm.getByRole("button", { name: "Save" }).isDisabled());
