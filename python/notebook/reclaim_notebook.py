@@ -56,16 +56,18 @@ class Saver:
         self.folder, self.job, self.clock = folder, job, clock
         self.saved = self.last = None
         self.notice = self.answered = None
+        self.was_due = False
         self.noticed_at = self.next_look = 0.0
 
     def look(self):
         """Answers whether it was said."""
         now = self.clock()
+        was_due, self.was_due = self.was_due, self.job.should_save()
+        is_due = was_due and self.was_due  # a second later: a notice is heard of on another way, and perhaps after it
         notice = self.job.notice()
         if notice != self.notice:
             self.notice, self.noticed_at = notice, now
         is_leaving = notice is not None and notice != self.answered
-        is_due = self.job.should_save()
         if not is_due and not is_leaving and now < self.next_look:
             return False
         picture = picture_of(self.folder)

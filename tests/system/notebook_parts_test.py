@@ -147,6 +147,14 @@ class Saving(unittest.TestCase):
     def test_a_save_that_is_due_is_answered_though_nothing_has_changed(self):
         self.look(3)
         self.job.is_due = True
+        self.assertEqual(self.look(2), 2)
+
+    def test_a_notice_that_is_heard_of_after_its_save_was_due_leaves_pages_their_time(self):
+        self.look(3)
+        self.job.is_due = True
+        self.assertEqual(self.look(), 1)
+        self.job.word = injob.Notice("a lecture", time.time() + 60, 60.0)
+        self.assertEqual(self.look(5), 1)
         self.assertEqual(self.look(), 2)
 
     def test_at_a_notice_pages_have_time_to_save_and_no_more_than_half_of_it(self):
