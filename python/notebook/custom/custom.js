@@ -6,7 +6,7 @@ define(['base/js/namespace', 'base/js/events'], function (Jupyter, events) {
   var base = document.body.getAttribute('data-base-url') || '/';
   var lookMs = 2000;
   var autosaveMs = 15000;
-  var known = {epoch: null, savedFor: null, savedAt: null, idleEnds: null, state: null};
+  var known = {epoch: null, hasSaved: false, savedAt: null, idleEnds: null, state: null};
 
   var bar = document.createElement('div');
   bar.id = 'reclaim-notice';
@@ -25,17 +25,18 @@ define(['base/js/namespace', 'base/js/events'], function (Jupyter, events) {
     return new Date(wallMs).toLocaleTimeString();
   }
 
-  // Asked of the page once for each notice; an open notebook only.
-  function save(mark) {
+  // Asked of the page once for each notice; an open notebook only. Two saves at a time would find each other's file
+  // changed on the disk, and ask what to do.
+  function save() {
     var notebook = Jupyter.notebook;
-    if (!notebook || known.savedFor === mark) return;
-    known.savedFor = mark;
+    if (!notebook || known.hasSaved) return;
+    known.hasSaved = true;
     known.savedAt = null;
     Promise.resolve(notebook.save_notebook()).then(function () {
       known.savedAt = Date.now();
       if (known.state.is_noticed) tell(known.state);
     }, function () {
-      known.savedFor = null;
+      known.hasSaved = false;
     });
   }
 
@@ -51,9 +52,9 @@ define(['base/js/namespace', 'base/js/events'], function (Jupyter, events) {
 
   function tell(state) {
     known.state = state;
-    var mark = state.epoch + ' ' + state.deadline_wall_ms;
     if (state.is_noticed) {
-      save(mark);
+      known.epoch = known.epoch || state.epoch; // a page that was opened meanwhile
+      save();
       var words = 'The owner takes this machine back';
       if (state.deadline_wall_ms > 0) {
         var offset = Date.now() - state.now_wall_ms;
@@ -64,6 +65,7 @@ define(['base/js/namespace', 'base/js/events'], function (Jupyter, events) {
       return show(words + ' The notebook goes on elsewhere at this same address. Variables in memory do not: ' +
         '%reclaim_save NAMES keeps them.');
     }
+    known.hasSaved = false;
     if (state.state !== 'running') {
       return show('The notebook moves: ' + state.why);
     }
