@@ -26,7 +26,7 @@ async function step(name, run) {
 }
 
 const PATIENCE_MS = 60_000;
-const MOVES_MS = 240_000;
+const MOVES_MS = 150_000;
 const told = await read();
 const browser = await chromium.launch({ executablePath: process.env.RN_CHROMIUM, args: ["--disable-gpu"] });
 // The site's own certificate authority is not this browser's: who opens the page says once that it is the right one.
@@ -34,6 +34,9 @@ const context = await browser.newContext({ ignoreHTTPSErrors: true });
 const page = await context.newPage();
 page.setDefaultTimeout(PATIENCE_MS);
 const notice = page.locator("#reclaim-notice");
+const troubles = []; // for a failed wait: what the page did not get
+page.on("requestfailed", (request) => troubles.push(`${request.url()}: ${request.failure()?.errorText}`));
+page.on("response", (got) => got.status() >= 400 && troubles.push(`${got.url()}: ${got.status()}`));
 
 await step("the address leads to Jupyter, and its key is gone", async () => {
   await page.goto(told.url);
@@ -73,14 +76,16 @@ await step("the page says that the owner comes back, and saves", async () => {
 });
 
 await step("the same address shows the notebook again, with what was saved, elsewhere", async () => {
-  await page.waitForFunction(
-    () => {
-      const bar = document.getElementById("reclaim-notice");
-      return bar && bar.style.display === "none" && globalThis.Jupyter?.notebook?.kernel?.is_connected();
-    },
-    undefined,
-    { timeout: MOVES_MS },
-  );
+  const is_back = () => {
+    const bar = document.getElementById("reclaim-notice");
+    return bar && bar.style.display === "none" && globalThis.Jupyter?.notebook?.kernel?.is_connected();
+  };
+  await page.waitForFunction(is_back, undefined, { timeout: MOVES_MS }).catch(async (error) => {
+    const seen = await page.evaluate(() => [document.readyState, globalThis.Jupyter?.notebook?.dirty,
+      globalThis.Jupyter?.notebook?.kernel?.is_connected(), document.body.innerText.slice(0, 2000)]);
+    const missed = troubles.slice(-30).join("\n");
+    throw new Error(`${error.message}\n${page.url()} shows ${JSON.stringify(seen)} and did not get\n${missed}`);
+  });
   assert.equal(page.url(), `${told.place}notebooks/thesis.ipynb`);
   await page.locator(".output_text").filter({ hasText: "42" }).first().waitFor();
   const { has_moved } = await act("has_moved");
