@@ -84,8 +84,8 @@ bool put_content(int fd) {
   while (true) {
     const ssize_t got = read(fd, piece + 4, kPieceBytes);
     if (got < 0 && errno == EINTR) continue;
-    const std::uint32_t size = got < 0    ? copy_stream::kBroken
-                               : got == 0 ? copy_stream::kWhole
+    const std::uint32_t size = got < 0    ? copy_stream::kChunksBroken
+                               : got == 0 ? copy_stream::kChunksWhole
                                           : static_cast<std::uint32_t>(got);
     copy_stream::write_chunk_head(piece, size);
     if (!put(piece, 4 + (got > 0 ? static_cast<std::size_t>(got) : 0))) return false;

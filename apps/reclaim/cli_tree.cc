@@ -315,7 +315,7 @@ void TreeReader::begin(
 void TreeReader::read_file() {
   ready_.resize(4 + kTreePieceBytes);
   const ssize_t got = ::read(file_.get(), ready_.data() + 4, kTreePieceBytes);
-  std::uint32_t size = copy_stream::kBroken;
+  std::uint32_t size = copy_stream::kChunksBroken;
   if (got >= 0) size = static_cast<std::uint32_t>(got);  // none: it is whole
   copy_stream::write_chunk_head(ready_.data(), size);
   ready_.resize(4 + (got > 0 ? static_cast<std::size_t>(got) : 0));

@@ -25,8 +25,8 @@ inline constexpr std::size_t kNameMax = 255;
 inline constexpr std::size_t kWordsMax = 255;
 inline constexpr int kDepthMax = 64;
 /// A chunk: four bytes, its size, and as many of the content. In the place of a size:
-inline constexpr std::uint32_t kWhole = 0;            ///< the file is over
-inline constexpr std::uint32_t kBroken = 0xffffffff;  ///< it could not be read to its end
+inline constexpr std::uint32_t kChunksWhole = 0;            ///< the file is over
+inline constexpr std::uint32_t kChunksBroken = 0xffffffff;  ///< it could not be read to its end
 inline constexpr std::uint32_t kChunkMax = 1u << 20;
 inline constexpr std::size_t kEntryMax = 4 + kNameMax + kWordsMax;
 
@@ -194,9 +194,9 @@ class Reader {
     have_ = 0;
     chunk_ = std::uint32_t{head_[0]} << 24 | std::uint32_t{head_[1]} << 16 |
              std::uint32_t{head_[2]} << 8 | std::uint32_t{head_[3]};
-    if (chunk_ == kWhole || chunk_ == kBroken) {
+    if (chunk_ == kChunksWhole || chunk_ == kChunksBroken) {
       state_ = State::kEntry;
-      return chunk_ == kWhole ? Event::kWhole : Event::kBroken;
+      return chunk_ == kChunksWhole ? Event::kWhole : Event::kBroken;
     }
     if (chunk_ > kChunkMax) return bad("a piece of a file is too long");
     state_ = State::kChunk;

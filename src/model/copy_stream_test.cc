@@ -91,15 +91,15 @@ TEST(CopyStream, a_folder_comes_as_it_was_sent_in_whatever_pieces) {
       .entry(Kind::kFile, "a")
       .chunk("abc")
       .chunk("de")
-      .chunk_head(kWhole)
+      .chunk_head(kChunksWhole)
       .entry(Kind::kFolder, "sub")
       .left_out("link", "a link")
       .kind(Kind::kUp)
       .entry(Kind::kFile, "empty")
-      .chunk_head(kWhole)
+      .chunk_head(kChunksWhole)
       .entry(Kind::kFile, "half")
       .chunk("x")
-      .chunk_head(kBroken)
+      .chunk_head(kChunksBroken)
       .kind(Kind::kUp)
       .kind(Kind::kEnd);
 
@@ -143,10 +143,10 @@ TEST(CopyStream, has_one_thing_and_an_end_behind_it) {
       told(Stream().entry(Kind::kFolder, "a").kind(Kind::kEnd)), "folder a; bad: it ends too soon"
   );
   Stream two;
-  two.entry(Kind::kFile, "a").chunk_head(kWhole).entry(Kind::kFile, "b");
+  two.entry(Kind::kFile, "a").chunk_head(kChunksWhole).entry(Kind::kFile, "b");
   EXPECT_EQ(told(two), "file a; whole; bad: more than one thing is in it");
   Stream more;
-  more.entry(Kind::kFile, "a").chunk_head(kWhole).kind(Kind::kEnd).kind(Kind::kEnd);
+  more.entry(Kind::kFile, "a").chunk_head(kChunksWhole).kind(Kind::kEnd).kind(Kind::kEnd);
   EXPECT_EQ(told(more), "file a; whole; endbad: something follows its end");
   EXPECT_EQ(told(Stream().left_out("a", "x")), "bad: something is left out of nothing");
   EXPECT_EQ(told(Stream().entry(Kind::kFile, "a").chunk("x")), "file a; ...");
