@@ -56,8 +56,9 @@ TEST(VisitFrames, longer_ones_than_a_packet_has_room_for_are_refused_at_their_he
 }
 
 TEST(VisitRun, has_a_terminal_and_words_as_they_were_given) {
+  const std::string body = run_body(3, std::string("xterm\0ls\0-l\0\0", 13));  // words lie in it
   visit::Run run{};
-  ASSERT_TRUE(is_run(run_body(3, std::string("xterm\0ls\0-l\0\0", 13)), run));
+  ASSERT_TRUE(is_run(body, run));
 
   EXPECT_TRUE(run.has_terminal);
   EXPECT_TRUE(run.has_input);
