@@ -199,10 +199,12 @@ assert os.path.getsize("/reclaim/beats") == size, "its child goes on"
         self.assertEqual(ends, ["rc 0", "exit 0"])
 
     def test_what_a_guest_puts_in_the_words_place_is_no_word_and_holds_nothing_up(self):
+        # One that is too long is moved there: while it is written it is short.
         script = """
+open("/big", "wb").write(b"x" * 9000)
 for make in (lambda: os.mkdir("/reclaim/told"), lambda: os.mkfifo("/reclaim/told"),
              lambda: os.symlink("/guest.py", "/reclaim/told"),
-             lambda: open("/reclaim/told", "wb").write(b"x" * 9000), lambda: open("/reclaim/told", "wb").close()):
+             lambda: os.rename("/big", "/reclaim/told"), lambda: open("/reclaim/told", "wb").close()):
     make()
     time.sleep(0.2)
     assert is_told()
