@@ -59,7 +59,9 @@ class NotebookPage(unittest.TestCase):
                 watchdog.cancel()
                 browser.stdin.close()
                 browser.terminate()
-        self.assertTrue(is_done, "the browser's side failed: its words stand above")
+        if not is_done:
+            self.fail(f"the browser's side failed, its words stand above:\n{self.site.rest.job(self.job)}\n"
+                      f"{self.site.picture()}\n{self.site.rest.log(self.job)[-3000:].decode(errors='replace')}")
 
     def talk(self, browser, told):
         def tell(what):
