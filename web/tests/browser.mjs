@@ -399,6 +399,7 @@ await step("an owner paints the week by mouse and keyboard, and reads first what
   await contractForm.getByText("It only lends less").waitFor();
   await contractForm.getByRole("button", { name: "Save" }).click();
   await contractNews.getByText("in force", { exact: true }).waitFor();
+  await machine.getByText("00:00 to 08:00 and 11:00 to 24:00").waitFor({ state: "attached" });
   const { contract } = await act("contract");
   assert.ok(contract.windows.length > 0, "the machine itself has it");
   const isCut = contract.windows.some((one) => one.from === "00:00" && one.to === "08:00");
