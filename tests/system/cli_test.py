@@ -167,6 +167,9 @@ class Commands(unittest.TestCase):
         self.fails(NOT_FOUND, "no node n-none", "events", "--node", "n-none")
         self.fails(NOT_FOUND, ".", "logs", job)  # nothing has run yet
         self.fails(NOT_FOUND, ".", "logs", "--attempt", 7, job)
+        self.fails(NOT_FOUND, ".", "logs", "--since", "5m", "--until", "2099-01-01T00:00Z", "--tail", 3, "--timestamps",
+                   job)
+        self.fails(USAGE, "--until", "logs", "--until", "whenever", job)
         self.fails(NOT_FOUND, ".", "cp", f"{job}:", self.folder / "nowhere")
         self.assertIn(job, self.cli("stop", "--save", "--deadline", 5, "--message", "enough", job).stdout)
 
@@ -384,10 +387,11 @@ class Commands(unittest.TestCase):
             "notebook", "--detach", "--image", "base", "--gpu", "24GB", "--compute-capability", "8.0", "--cpus", "2",
             "--cpus-min", "1", "--memory", "1GB", "--disk", "1GB", "--priority", "3", "--notice", "5m", "--copies", "2",
             "--copies-at", "lab-b", "--lab", "lab-a", "--data", "digits", "--max-duration", "8h", "--name", "thesis",
-            "--env", "A=1", "--idle", "2h", "--folder", folder, "--max-upload-mib", "1").stdout.strip()
+            "--idle-stop", "3h", "--env", "A=1", "--idle", "2h", "--folder", folder, "--max-upload-mib", "1").stdout.strip()
         spec = self.json("show", job)["spec"]
         self.assertEqual(spec["env"], {"A": "1", "NOTEBOOK_PORT": "8888", "NOTEBOOK_IDLE_S": "7200"})
         self.assertTrue(spec["checkpoint"]["tell_api"])
+        self.assertEqual(spec["idle_stop_s"], 10800)
         self.fails(7, "did not answer within 1 s; the job goes on", "notebook", job, "--wait", 1, "--json")
         self.cli("stop", job)
         self.fails(CONFLICT, "is over: cancelled", "notebook", job)
@@ -571,6 +575,45 @@ class Commands(unittest.TestCase):
         self.assertRegex(self.agent("leave", "--purge").stdout, "nothing to remove: there is no .*/node/agent")
         self.assertTrue((self.folder / "hello").exists())
         self.assertEqual(self.json("nodes", "revoke", "--yes", "printer-room")["node"], node["id"])
+
+    def test_a_contract_is_changed_by_the_owner_of_the_machine_alone(self):
+        self.make_node_folders()
+        token = self.cli("token", "create", "--lab", "lab-c").stdout.strip()
+        self.agent("join", self.site.url, "--token", token, "--hostname", "desk")
+        owner = {"RECLAIM_TOKEN": self.cli(
+            "token", "create", "--user", "olga", "--lab", "lab-c", "--role", "owner").stdout.strip()}
+        contract = self.folder / "contract.yaml"
+        agent = self.serve()
+        try:
+            wait_until("the contract to be known", lambda: json.loads(
+                self.cli("contract", "get", "desk", "--json", **owner).stdout)["contract_version"], 30)
+            before = self.cli("contract", "get", "desk", **owner).stdout
+            self.assertIn("no change of its contract waits", self.cli("contract", "diff", "desk", **owner).stderr)
+            self.fails(NOT_FOUND, "no node 'n-none'", "contract", "get", "n-none")
+            contract.write_text(before)
+            self.fails(DENIED, "is edited by the owners of lab lab-c", "contract", "set", "desk", contract)
+            contract.write_text("notice: 60s\n")
+            self.fails(USAGE, "contract.yaml", "contract", "set", "desk", contract, **owner)
+
+            less = json.loads(self.cli("contract", "edit", "--yes", "--json", "desk", **owner,
+                                       EDITOR="sed -i 's/^notice_s:.*/notice_s: 30/'").stdout)
+            self.assertEqual(less["state"], "in_force", less)
+            for notice, flags in ((120, ()), (180, ("--replace",))):
+                contract.write_text(re.sub("(?m)^notice_s:.*", f"notice_s: {notice}", before))
+                self.assertFalse(json.loads(self.cli("contract", "diff", "--json", "desk", contract, **owner).stdout)[
+                    "narrows"])
+                more = json.loads(self.cli("contract", "set", "--yes", "--json", *flags, "desk", contract,
+                                           **owner).stdout)
+                self.assertEqual(more["state"], "pending", more)
+            self.fails(CONFLICT, "waits at(.|\n)*--replace takes its place", "contract", "set", "desk", contract,
+                       **owner)
+            self.assertIn("180", self.cli("contract", "diff", "desk", **owner).stdout)
+            again = self.cli("contract", "edit", "--replace", "desk", **owner, VISUAL="true")
+            self.assertIn("nothing is changed", again.stderr)
+        finally:
+            agent.terminate()
+            agent.wait()
+        self.agent("leave", "--purge")
 
     def serve(self):
         serve = [program("reclaim-agent"), "--config", self.folder / "agent.yaml", "serve"]
