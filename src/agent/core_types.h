@@ -262,7 +262,7 @@ struct TelemetrySampled {
       0;  ///< since the owner's last input or login; only read if the idle rule is on
   std::int32_t utc_offset_s = 0;
   std::map<std::string, std::uint64_t> guest_memory_mib;  ///< HostSampler::guest_memory_mib
-  std::vector<GpuSigns> signs;  ///< of GPUs that NVML knows
+  std::vector<GpuSigns> signs;                            ///< of GPUs that NVML knows
 };
 
 /// The owner has looked at a sick GPU, and lends it again.

@@ -253,7 +253,12 @@ const std::vector<Route>& table() {
   static const std::vector<Route> kRoutes = [] {
     std::vector<Route> all = job_routes();
     for (auto& routes_of :
-         {site_routes(), contract_routes(), access_routes(), notify_routes(), quota_routes(), dashboard_routes()})
+         {site_routes(),
+          contract_routes(),
+          access_routes(),
+          notify_routes(),
+          quota_routes(),
+          dashboard_routes()})
       all.insert(all.end(), routes_of.begin(), routes_of.end());
     return all;
   }();
