@@ -507,8 +507,9 @@ void Core::State::on(const TelemetrySampled& e) {
 
 void Core::State::on(const ContractChanged& e) {
   take_contract(e.contract, e.utc_offset_s);
-  settle_edit(e.edit);
+  // Who reads "in force" reads the contract that is, too.
   send_node_update();
+  settle_edit(e.edit);
 }
 
 void Core::State::on(const FactsChanged& e) {

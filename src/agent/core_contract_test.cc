@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <functional>
 #include <utility>
+#include <variant>
 
 #include "agent/core_harness.h"
 #include "agent/told_reports.h"
@@ -94,6 +95,20 @@ TEST_F(CoreContract, what_only_narrows_is_in_force_at_once) {
   EXPECT_EQ(sent<wire::NodeUpdate>().back().contract.max_guests, 2u);
   EXPECT_EQ(sent<wire::NodeUpdate>().back().contract_version, version());
   EXPECT_NE(version(), before);
+}
+
+TEST_F(CoreContract, who_reads_that_it_is_in_force_knows_the_contract_that_is) {
+  tell(an_edit(fewer()));
+  put_in_force();
+
+  bool is_contract_told = false;
+  for (const wire::Message& each : messages) {
+    const auto* const update = std::get_if<wire::NodeUpdate>(&each);
+    if (update != nullptr && update->contract == fewer()) is_contract_told = true;
+    const bool is_answer = std::holds_alternative<wire::ContractEdited>(each);
+    EXPECT_TRUE(!is_answer || is_contract_told);
+  }
+  EXPECT_TRUE(is_contract_told);
 }
 
 TEST_F(CoreContract, what_lends_more_waits_for_somebody_at_the_machine) {
