@@ -352,7 +352,13 @@ class Player {
     return fail(ErrorCode::kInvalid, "there is no node '" + name + "'");
   }
 
-  Status act(const ScenarioCommand& command) {
+  /// What is done to no single node.
+  static bool is_of_site(const std::string& verb) {
+    return verb == "advance" || verb == "crash" || verb == "kill" || verb == "backup" ||
+           verb == "restore" || verb == "pause" || verb == "line" || verb == "quota";
+  }
+
+  Status act_on_site(const ScenarioCommand& command) {
     const auto& words = command.words;
     if (words[0] == "advance") {
       RN_TRY(const nanoseconds by, parse_duration(words[1]));
@@ -378,10 +384,13 @@ class Player {
       cluster_->set_line(std::stoull(words[1]) * 1'000'000);
       return {};
     }
-    if (words[0] == "quota") {
-      cluster_->set_quota(option(command, "running", 0));
-      return {};
-    }
+    cluster_->set_quota(option(command, "running", 0));
+    return {};
+  }
+
+  Status act(const ScenarioCommand& command) {
+    const auto& words = command.words;
+    if (is_of_site(words[0])) return act_on_site(command);
     RN_TRY(const std::size_t which, node(words[1]));
     if (is_owners(words[0])) return owner(which, command);
     if (words[0] == "forge") return forge(which, words[2]);

@@ -49,7 +49,7 @@ std::string find_library(const std::string& root, const std::string& name) {
   return {};
 }
 
-/// "Device Minor: 	 0" → "0", of the lines of one card's file; empty where there is none.
+/// "Device Minor:    0" → "0", of the lines of one card's file; empty where there is none.
 std::string field_of(const std::string& text, const std::string& name) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
