@@ -63,11 +63,11 @@ class NotifyJobs(unittest.TestCase):
 
         self.run_job("first", "sleep 1000")
 
-        wait_until("the mail that it is lent", lambda: subjects("lab-a is lent"), PATIENCE_S)
+        wait_until("the mail that it is lent", lambda: subjects(r"ReclaimNet: \S+ is lent$"), PATIENCE_S)
         self.assertRegex("".join(self.mailbox.texts("oli@example.org")), r"job \d+ of ann \(lab-a\) runs on it")
         self.node.owner("reclaim", "--now")
         self.node.owner("release")
-        wait_until("the mail that it is back", lambda: subjects("lab-a lends again"), PATIENCE_S)
+        wait_until("the mail that it is back", lambda: subjects(r"ReclaimNet: \S+ lends again$"), PATIENCE_S)
         wait_until("the job runs again", lambda: any(
             job["spec"]["name"] == "first" and job["state"] == "running" for job in self.ann.json("ps")["jobs"]),
                    PATIENCE_S)
