@@ -20,7 +20,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
-from hooks import Hooks  # noqa: E402
+from cli_site import Site  # noqa: E402
 from labs import ROOT, wait_until  # noqa: E402
 from rn_site import program  # noqa: E402
 
@@ -29,43 +29,6 @@ NEVER, NO_PLAN = 2, 255
 NO_EXEC = 255
 ALWAYS = {"--help", "--version"}
 NASTY = "\x1b[2Jred\u202e"
-
-
-class Site:
-    """A coordinator in a scratch folder, and who talks to it."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.state = folder / "coordinator"
-        self.log = open(folder / "coordinator.log", "wb")
-        self.hooks = Hooks()
-        config = folder / "coordinator.yaml"
-        config.write_text(json.dumps({"smtp": {"url": "smtp://127.0.0.1:9", "from": "site@example.org"},
-                                      "webhooks": {"allow": [self.hooks.origin]}, "notebooks_listen": "127.0.0.1:0"}))
-        self.process = subprocess.Popen(
-            [program("reclaim-coordinator"), "serve", "--state", self.state, "--listen", "127.0.0.1:0",
-             "--heartbeat-ms", "500", "--config", config], stdout=subprocess.PIPE, stderr=self.log, text=True)
-        try:
-            self.port = next(int(found[1]) for found in (
-                re.match(r"listening on port (\d+)", line) for line in self.process.stdout) if found)
-            wait_until("the administrator's token", (self.state / "admin.token").exists, 20)
-        except BaseException:
-            self.down()
-            raise
-        self.url = f"https://127.0.0.1:{self.port}"
-        self.environment = {"PATH": os.environ["PATH"], "XDG_CONFIG_HOME": str(folder / "config"), "HOME": str(folder),
-                            "RECLAIM_URL": self.url, "RECLAIM_TOKEN": self.token}
-
-    @property
-    def token(self):
-        return (self.state / "admin.token").read_text().strip()
-
-    def down(self):
-        self.hooks.down()
-        self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
-        self.log.close()
 
 
 class Commands(unittest.TestCase):
@@ -387,7 +350,8 @@ class Commands(unittest.TestCase):
             "notebook", "--detach", "--image", "base", "--gpu", "24GB", "--compute-capability", "8.0", "--cpus", "2",
             "--cpus-min", "1", "--memory", "1GB", "--disk", "1GB", "--priority", "3", "--notice", "5m", "--copies", "2",
             "--copies-at", "lab-b", "--lab", "lab-a", "--data", "digits", "--max-duration", "8h", "--name", "thesis",
-            "--idle-stop", "3h", "--env", "A=1", "--idle", "2h", "--folder", folder, "--max-upload-mib", "1").stdout.strip()
+            "--idle-stop", "3h", "--env", "A=1", "--idle", "2h", "--folder", folder, "--max-upload-mib",
+            "1").stdout.strip()
         spec = self.json("show", job)["spec"]
         self.assertEqual(spec["env"], {"A": "1", "NOTEBOOK_PORT": "8888", "NOTEBOOK_IDLE_S": "7200"})
         self.assertTrue(spec["checkpoint"]["tell_api"])
@@ -614,6 +578,7 @@ class Commands(unittest.TestCase):
             agent.terminate()
             agent.wait()
         self.agent("leave", "--purge")
+        self.cli("nodes", "revoke", "--yes", "desk")  # which was not told
 
     def serve(self):
         serve = [program("reclaim-agent"), "--config", self.folder / "agent.yaml", "serve"]
