@@ -43,7 +43,7 @@ Result<api::NodeInfo> node_called(const Client& client, const std::string& name)
   return find_node(list, name);
 }
 
-/// Only who may edit it is told its version.
+/// Its version is told to its owners and to administrators, who are refused when they send one.
 Status check_editable(const api::NodeInfo& node) {
   if (!node.contract_version.empty()) return {};
   return fail(
