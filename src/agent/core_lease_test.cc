@@ -158,7 +158,7 @@ TEST_F(CoreLease, the_most_memory_that_a_guest_was_seen_to_hold_is_reported) {
   log_is_empty();
   ASSERT_EQ(phase(), "ended");
 
-  const wire::AttemptReport& report = sent<wire::AttemptEvent>().back().report;
+  const wire::AttemptReport report = sent<wire::AttemptEvent>().back().report;
   EXPECT_EQ(report.memory_peak_mib, 300u);
   EXPECT_EQ(report.gpu_memory_peak_mib, 0u);
 }
