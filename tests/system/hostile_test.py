@@ -21,11 +21,13 @@ import socket, sys, threading
 def echo(server):
     while True:
         data, sender = server.recvfrom(2000)
+        print("heard at", server.getsockname()[0], flush=True)
         server.sendto(data, sender)
 
 def take(server):
     while True:
         server.accept()
+        print("heard at", server.getsockname()[0], flush=True)
 
 for address in sys.argv[2:]:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -69,7 +71,8 @@ class HostileGuests(unittest.TestCase):
     @classmethod
     def open_traps(cls):
         """Listeners that a guest must not reach: the host, another laboratory, IPv4 and IPv6, and the address at which
-        clouds tell secrets, which the guest's own machine answers here."""
+        clouds tell secrets, which the guest's own machine answers here. The guest has that address itself, and must not
+        come to the machine's."""
         cls.labs.call("lab-a", ["ip", "address", "add", f"{METADATA}/32", "dev", "lo"])
         host6 = cls.labs.address6("lab-a").rsplit("::", 1)[0] + "::1"
         places = {None: [cls.labs.host, host6],
@@ -82,9 +85,12 @@ class HostileGuests(unittest.TestCase):
                             for address in addresses]
         cls.listen("lab-a", ECHO_PORT, ["::", "0.0.0.0"])
 
+    traps = {}
+
     @classmethod
     def listen(cls, lab, port, addresses):
         trap = cls.labs.spawn(lab, f"trap-{port}", [sys.executable, "-c", LISTENER, port, *addresses])
+        cls.traps[lab, port] = trap
         wait_until("the traps to listen", lambda: trap.output().count("listening") == len(addresses), 10)
 
     def attack(self, script, *flags, **environment):
@@ -115,6 +121,11 @@ class HostileGuests(unittest.TestCase):
 
         self.assertGreaterEqual(len(verdicts), 2 * len(self.targets), done.stdout + done.stderr)
         self.assertIn("allowed peer answers: yes", done.stdout)
+        for (lab, port), trap in self.traps.items():
+            self.assertNotIn("heard at", trap.output(), f"{lab} port {port}")
+        self.labs.call("lab-a", [sys.executable, "-c", f"import socket; socket.create_connection(('{METADATA}', "
+                                                       f"{TRAP_PORT}))"])
+        wait_until("a trap that is met to say so", lambda: "heard at" in self.traps["lab-a", TRAP_PORT].output(), 10)
 
     def test_what_the_kernel_counts_for_root_too_is_bounded(self):
         echo = f"{self.labs.addresses['peer']}:{PORT}"

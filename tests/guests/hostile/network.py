@@ -20,9 +20,21 @@ def family(host):
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
+def is_our_own(host):
+    """An address of the guest's itself, where it meets nobody: what is sent there comes from there."""
+    with socket.socket(family(host), socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, 9))
+            return probe.getsockname()[0] == host
+        except OSError:
+            return False
+
+
 def reaches_tcp(target):
     """An answer of any kind counts: a refused connection has met the other side's kernel."""
     host, port = split(target)
+    if is_our_own(host):
+        return False
     with socket.socket(family(host), socket.SOCK_STREAM) as probe:
         probe.settimeout(TIMEOUT_S)
         try:
@@ -37,6 +49,8 @@ def reaches_tcp(target):
 def answers_udp(target):
     """As with TCP, "port unreachable" is an answer: only a connected socket is told of it."""
     host, port = split(target)
+    if is_our_own(host):
+        return False
     with socket.socket(family(host), socket.SOCK_DGRAM) as probe:
         probe.settimeout(TIMEOUT_S)
         for _ in range(3):
