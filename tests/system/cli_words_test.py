@@ -48,7 +48,8 @@ class Usage(unittest.TestCase):
                                  f"there is no command '{given}'[.] There (is|are): {', '.join(below)}\n")
         self.assertGreaterEqual(tried, 8)
         self.assertRegex(self.say("reclaim-agent", "--config", "show", "contract", "chek", "x"),
-                         "no command 'contract chek'; did you mean 'check'[?] There are: show, check, set\n")
+                         "no command 'contract chek'; did you mean 'check'[?] There are: show, check, set, pending, "
+                         "accept, reject\n")
 
     def test_what_is_not_understood_says_what_to_do_next(self):
         for command, _ in self.commands():

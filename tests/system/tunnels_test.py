@@ -99,7 +99,10 @@ assert end.recv(1000) == b""
         self.guest("""
 seen = []
 
+is_open = threading.Event()
+
 def slam(one):
+    is_open.wait(10)  # one that is slammed before anybody has looked was never open
     one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     one.close()
 
@@ -109,7 +112,9 @@ def watch(one):
     except ConnectionResetError:
         seen.append("reset")
 
-assert opened(slam).recv(10) == b"", "it ends without the word that says so"
+end = opened(slam)
+is_open.set()
+assert end.recv(10) == b"", "it ends without the word that says so"
 for last in (b"", RESET, DATA, OPEN + b"  ", CREDIT + b"    ", DATA + b"x" * 17000, b"?"):
     end = opened(watch)
     if last:
