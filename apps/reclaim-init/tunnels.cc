@@ -28,6 +28,9 @@ constexpr int kTakenAtOnce = 8;
 constexpr int kHeardAtOnce = 16;
 constexpr int kReadAtOnce = 4;
 
+constexpr char kBusy[] = "\x03thirty-two connections into the guest are open already";
+static_assert(static_cast<char>(Kind::kRefused) == kBusy[0] && Tunnels::kOpenAtOnce == 32);
+
 bool is_not_now() {
   return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
@@ -105,8 +108,6 @@ void Tunnels::accept_some(std::int64_t now) {
       if (one.phase == Phase::kFree) place = &one;
     }
     if (place == nullptr) {
-      constexpr char kBusy[] = "\x03thirty-two connections into the guest are open already";
-      static_assert(static_cast<char>(Kind::kRefused) == kBusy[0]);
       // NOTE(kernel): closed with something unread it would take our words away with it.
       std::uint8_t drop[4];
       (void)!recv(fd, drop, sizeof drop, MSG_DONTWAIT);
@@ -178,8 +179,19 @@ bool Tunnels::hear_one(Place& one, const std::uint8_t* packet, std::size_t size,
     end(one, true);
     return false;
   }
-  connect_to(one, static_cast<std::uint16_t>(packet[1] << 8 | packet[2]), now);
+  if (has_room())
+    connect_to(one, static_cast<std::uint16_t>(packet[1] << 8 | packet[2]), now);
+  else
+    refuse(one, kBusy + 1);
   return one.phase != Phase::kFree;
+}
+
+/// For one that asks: those that only may ask yet take none from it.
+bool Tunnels::has_room() {
+  int taken = 0;
+  for (const Place& one : places_)
+    taken += one.phase == Phase::kConnecting || one.phase == Phase::kOpen ? 1 : 0;
+  return taken < kOpenAtOnce;
 }
 
 void Tunnels::connect_to(Place& one, std::uint16_t port, std::int64_t now) {

@@ -18,7 +18,10 @@ namespace rn::init {
 /// guest itself. All that it keeps is bounded and belongs to the guest; it dies with the guest.
 class Tunnels {
  public:
-  static constexpr int kPlaces = 32;
+  static constexpr int kOpenAtOnce = 32;
+  /// One more, in which it is heard what the next one asks for before it is told that there is no
+  /// room.
+  static constexpr int kPlaces = kOpenAtOnce + 1;
   static constexpr int kPolled = 1 + 2 * kPlaces;
 
   /// `visits` outlives it. False with errno where there can be no socket.
@@ -51,6 +54,7 @@ class Tunnels {
   void serve(Place& one, bool is_heard, bool is_streaming, std::int64_t now);
   bool hear(Place& one, std::int64_t now);
   bool hear_one(Place& one, const std::uint8_t* packet, std::size_t size, std::int64_t now);
+  static bool has_room();
   static void connect_to(Place& one, std::uint16_t port, std::int64_t now);
   static void look_if_connected(Place& one);
   static bool pump(Place& one);

@@ -191,7 +191,12 @@ void Tunnels::write_guest(Id id) {
     const bool is_last = front[0] == static_cast<std::uint8_t>(TunnelKind::kReset);
     const auto put = tunnel.socket->write(front);
     if (is_last) return void(tunnels_.erase(found));
-    if (!put) return break_off(id, "the guest has closed it");
+    if (!put) {
+      // It may have said why before it closed: who reads comes to that, and then to the end.
+      tunnel.to_guest.clear();
+      tunnel.to_guest_bytes = 0;
+      return;
+    }
     if (*put == 0) return tunnel.socket->when_writable([this, id] { write_guest(id); });
     tunnel.to_guest_bytes -= front.size();
     tunnel.to_guest.pop_front();
