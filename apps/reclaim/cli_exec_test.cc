@@ -13,14 +13,13 @@
 
 #include "cli_copy.h"
 #include "cli_run.h"
+#include "cli_site_fixture.h"
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #include <signal.h>
 
 #include "base/scratch_folder.h"
 #include "coordinator/daemon_fixture.h"
-#include "coordinator/daemon_light_agent.h"
-#include "io/loop_fixture.h"
+#include "coordinator/daemon_played_node.h"
 #include "model/copy_stream.h"
 #include "model/tunnel.h"
 #include "model/visit.h"
@@ -28,7 +27,6 @@
 namespace rn::cli {
 namespace {
 
-using coordinator::LightAgent;
 using TunnelKind = tunnel::Kind;
 using visit::Frame;
 
@@ -156,58 +154,23 @@ class VisitedGuests {
 class CliVisits : public testing::Test {
  protected:
   CliVisits() {
-    const std::string token = site_.make_token(R"({"kind": "join", "lab": "lab-n"})");
-    identity_ = *coordinator::join_light_agent(site_.url(), token, "machine-1");
-    LightAgent::Behaviour behaviour;
-    behaviour.image_digest = site_.add_base_image();
-    const io::Told<bool> connected;
-    io::WebSocketClientConfig config;
-    config.url = site_.agent_url() + "/tunnels";
-    config.tls = identity_.tls;
-    thread_.call([&] {
-      agent_ = std::make_unique<LightAgent>(thread_.loop(), identity_, behaviour);
-      agent_->connect(site_.agent_url());
-      io::WebSocketConnect::start(
-          thread_.loop(),
-          config,
-          [this, connected](Result<std::shared_ptr<io::WebSocket>> socket) {
-            ASSERT_TRUE(socket) << socket.error().describe();
-            link_ = *socket;
-            patience_ = thread_.loop().run_after(kGuestsAnswerIn, [this] {
-              ADD_FAILURE() << "a guest did not answer";
-              if (link_) link_->close("too late");  // which breaks off all that waits for it
-            });
-            link_->on_message([this](const Blob& message) { guests_.hear(link_, message); });
-            connected.tell(true);
-          }
-      );
+    node_.play_guests([this](const auto& link, const Blob& message) { guests_.hear(link, message); }
+    );
+    node_.thread().call([&] {
+      patience_ = node_.thread().loop().run_after(kGuestsAnswerIn, [this] {
+        ADD_FAILURE() << "a guest did not answer";
+        if (node_.link()) node_.link()->close("too late");  // breaks off all that waits for it
+      });
     });
-    connected.wait();
     EXPECT_EQ(site_.call("POST", "/v1/jobs", R"({"command": ["sleep", "1000"]})").status, 201);
-    wait_for("running");
+    site_.job_when("running");
   }
 
   ~CliVisits() override {
-    thread_.call([&] {
-      thread_.loop().cancel(patience_);
-      if (link_) link_->close("end of test");
-      link_.reset();
-      agent_.reset();
-    });
+    node_.thread().call([&] { node_.thread().loop().cancel(patience_); });
   }
 
-  void wait_for(const std::string& state) {
-    std::string found;
-    for (int i = 0; i < 2000 && found != state; ++i) {
-      found = nlohmann::json::parse(site_.call("GET", "/v1/jobs/1").body)["state"];
-      if (found != state) std::this_thread::sleep_for(milliseconds(10));  // between two looks
-    }
-    EXPECT_EQ(found, state);
-  }
-
-  Client client() const {
-    return Client(Login{site_.url(), site_.admin(), fingerprint_in_token(site_.admin())});
-  }
+  Client client() const { return client_of(site_, site_.admin()); }
 
   static ExecOptions command(const std::string& word) {
     ExecOptions options;
@@ -218,11 +181,8 @@ class CliVisits : public testing::Test {
   }
 
   coordinator::LiveSite site_;
-  io::LoopThread thread_;
-  coordinator::LightIdentity identity_;
-  std::unique_ptr<LightAgent> agent_;
   VisitedGuests guests_;
-  std::shared_ptr<io::WebSocket> link_;
+  coordinator::PlayedNode node_{site_};
   io::TimerId patience_;
 };
 
@@ -290,7 +250,7 @@ TEST_F(CliVisits, a_file_goes_into_a_guest_however_big_it_is) {
 
   std::string path;
   std::string taken;
-  thread_.call([&] {
+  node_.thread().call([&] {
     path = guests_.taken_path;
     taken = guests_.taken;
   });

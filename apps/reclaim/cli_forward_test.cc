@@ -9,15 +9,15 @@
 #include <string>
 #include <thread>
 
+#include "cli_site_fixture.h"
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <nlohmann/json.hpp>
 #include <sys/socket.h>
 #include <sys/time.h>
 
 #include "coordinator/daemon_fixture.h"
-#include "coordinator/daemon_light_agent.h"
+#include "coordinator/daemon_played_node.h"
 #include "io/fd.h"
 #include "io/loop_fixture.h"
 #include "model/tunnel.h"
@@ -25,7 +25,6 @@
 namespace rn::cli {
 namespace {
 
-using coordinator::LightAgent;
 using PacketKind = tunnel::Kind;
 
 constexpr std::uint16_t kEcho = 8888;
@@ -102,54 +101,15 @@ io::Fd dial(std::uint16_t port) {
 class CliForward : public testing::Test {
  protected:
   CliForward() {
-    const std::string token = site_.make_token(R"({"kind": "join", "lab": "lab-n"})");
-    identity_ = *coordinator::join_light_agent(site_.url(), token, "machine-1");
-    LightAgent::Behaviour behaviour;
-    behaviour.image_digest = site_.add_base_image();
-    const io::Told<bool> connected;
-    io::WebSocketClientConfig config;
-    config.url = site_.agent_url() + "/tunnels";
-    config.tls = identity_.tls;
-    thread_.call([&] {
-      agent_ = std::make_unique<LightAgent>(thread_.loop(), identity_, behaviour);
-      agent_->connect(site_.agent_url());
-      io::WebSocketConnect::start(
-          thread_.loop(),
-          config,
-          [this, connected](Result<std::shared_ptr<io::WebSocket>> socket) {
-            ASSERT_TRUE(socket) << socket.error().describe();
-            link_ = *socket;
-            link_->on_message([this](const Blob& message) { guests_.hear(link_, message); });
-            connected.tell(true);
-          }
-      );
-    });
-    connected.wait();
+    node_.play_guests([this](const auto& link, const Blob& message) { guests_.hear(link, message); }
+    );
     EXPECT_EQ(site_.call("POST", "/v1/jobs", R"({"command": ["sleep", "1000"]})").status, 201);
-    wait_for("running");
+    site_.job_when("running");
   }
 
-  ~CliForward() override {
-    end();
-    thread_.call([&] {
-      if (link_) link_->close("end of test");
-      link_.reset();
-      agent_.reset();
-    });
-  }
+  ~CliForward() override { end(); }
 
-  void wait_for(const std::string& state) {
-    std::string found;
-    for (int i = 0; i < 2000 && found != state; ++i) {
-      found = nlohmann::json::parse(site_.call("GET", "/v1/jobs/1").body)["state"];
-      if (found != state) std::this_thread::sleep_for(milliseconds(10));  // between two looks
-    }
-    EXPECT_EQ(found, state);
-  }
-
-  Client client() const {
-    return Client(Login{site_.url(), site_.admin(), fingerprint_in_token(site_.admin())});
-  }
+  Client client() const { return client_of(site_, site_.admin()); }
 
   /// Begins to forward; the port that it listens on.
   std::uint16_t begin(std::uint16_t remote) {
@@ -177,11 +137,8 @@ class CliForward : public testing::Test {
   }
 
   coordinator::LiveSite site_;
-  io::LoopThread thread_;
-  coordinator::LightIdentity identity_;
-  std::unique_ptr<LightAgent> agent_;
   EchoGuests guests_;
-  std::shared_ptr<io::WebSocket> link_;
+  coordinator::PlayedNode node_{site_};
   std::function<void()> stop_;
   std::thread running_;
   int code_ = -1;
@@ -238,7 +195,7 @@ TEST_F(CliForward, when_the_node_is_lost_what_is_open_breaks_and_the_port_stays)
   ASSERT_EQ(send(program.get(), &byte, 1, 0), 1);
   ASSERT_EQ(recv(program.get(), &byte, 1, 0), 1);
 
-  thread_.call([&] { link_->close("gone"); });
+  node_.thread().call([&] { node_.link()->close("gone"); });
 
   EXPECT_EQ(recv(program.get(), &byte, 1, 0), -1);
   EXPECT_EQ(errno, ECONNRESET);
