@@ -281,6 +281,10 @@ int contract_edit(const Client& client, const ContractOptions& options) {
   const auto node = node_called(client, options.node);
   if (!node) return complain(node.error());
   if (const Status may = check_editable(*node); !may) return complain(may.error());
+  // Who is refused hears it before they have written anything: an administrator is told the
+  // version, and may not edit.
+  const auto unchanged = preview_for(client, *node, node->contract);
+  if (!unchanged) return complain(unchanged.error());
   const std::string before = arbiter::to_yaml(node->contract);
   auto draft = Draft::make(before);
   if (!draft) return complain(draft.error());
