@@ -30,6 +30,10 @@ bool is_open(const ReclaimRecord& reclaim) {
   return reclaim.phase != ReclaimPhase::kReturned;
 }
 
+Status being_cleared() {
+  return fail(ErrorCode::kUnavailable, "the guests are being cleared", "wait a moment");
+}
+
 ReclaimRecord* WardenCore::find(const ReclaimId& id) {
   for (ReclaimRecord& reclaim : journal_.reclaims) {
     if (reclaim.id == id) return &reclaim;
@@ -365,9 +369,7 @@ void WardenCore::ask(const Caller& caller, const warden_wire::Release& request) 
   // In an emergency also when another order has ended the same reclaim: this one's end would take
   // it back again.
   if (now_.boot < emergency_until_ || std::any_of(all.begin(), all.end(), is_being_cleared))
-    return answer(
-        caller, fail(ErrorCode::kUnavailable, "the guests are being cleared", "wait a moment")
-    );
+    return answer(caller, being_cleared());
   warden_wire::Answer reply;
   for (ReclaimRecord& reclaim : all) {
     if (!is_meant(reclaim)) continue;
@@ -390,6 +392,17 @@ void WardenCore::give_back(ReclaimRecord& reclaim) {
   std::erase_if(journal_.announced_gpus, [&](const auto& held) {
     return held.reclaim == reclaim.id;
   });
+}
+
+/// What was seen of guests is the owner's to judge: only what is clean goes back by itself.
+void WardenCore::give_back_if_clean(const Caller& caller, ReclaimRecord& reclaim) {
+  if (clearings_.contains(reclaim.id) || reclaim.phase == ReclaimPhase::kCut ||
+      reclaim.phase == ReclaimPhase::kWedged)
+    return answer(caller, being_cleared());
+  give_back(reclaim);
+  drop_old_reclaims();
+  set_gates();
+  answer(caller, Status());
 }
 
 void WardenCore::drop_old_reclaims() {
