@@ -27,6 +27,7 @@
 namespace rn::cli {
 namespace {
 
+using coordinator::say_as_guest;
 using TunnelKind = tunnel::Kind;
 using visit::Frame;
 
@@ -43,7 +44,7 @@ class VisitedGuests {
     if (packet[0] == static_cast<std::uint8_t>(TunnelKind::kEnter)) {
       ends_[id] = std::make_unique<End>();
       ends_[id]->begin(tunnel::kWindowToUser);
-      return say(link, id, TunnelKind::kOpened, {});
+      return say_as_guest(link, id, TunnelKind::kOpened, {});
     }
     const auto found = ends_.find(id);
     if (found == ends_.end()) return;
@@ -52,7 +53,8 @@ class VisitedGuests {
     if (heard != End::Heard::kFine) ends_.erase(found);
     if (heard == End::Heard::kReset) return;
     // Said, so that nobody waits for an answer.
-    if (heard != End::Heard::kFine) return say(link, id, TunnelKind::kReset, as_bytes("no credit"));
+    if (heard != End::Heard::kFine)
+      return say_as_guest(link, id, TunnelKind::kReset, as_bytes("no credit"));
     visit::Cut frame{};
     while (visit::cut(end.waiting(), end.waiting_bytes(), frame) == visit::Cutting::kWhole) {
       obey(link, id, frame);
@@ -60,7 +62,7 @@ class VisitedGuests {
     }
     std::uint8_t credit[End::kCreditPacket];
     if (end.credit_packet(credit) == 0) return;
-    say(link, id, TunnelKind::kCredit, BlobView(credit).subspan(1));
+    say_as_guest(link, id, TunnelKind::kCredit, BlobView(credit).subspan(1));
     end.gave_credit();
   }
 
@@ -81,7 +83,8 @@ class VisitedGuests {
         tell(link, id, Frame::kErrors, "to the errors\n");
         return tell(link, id, Frame::kOver, std::string(1, 7));
       }
-      if (command_ == "breaks") return say(link, id, TunnelKind::kReset, as_bytes("it is gone"));
+      if (command_ == "breaks")
+        return say_as_guest(link, id, TunnelKind::kReset, as_bytes("it is gone"));
       if (command_ == "lies") return tell(link, id, Frame::kTaken, std::string(4, 'x'));
       if (command_ == "none") return tell(link, id, Frame::kCannot, "no process");
       return;  // "signalled": it waits
@@ -134,17 +137,7 @@ class VisitedGuests {
     if (end == ends_.end()) return;
     ASSERT_LE(bytes.size(), end->second->may_send());
     end->second->sent(bytes.size());
-    say(link, id, TunnelKind::kData, bytes);
-  }
-
-  static void say(
-      const std::shared_ptr<io::WebSocket>& link, std::uint32_t id, TunnelKind kind, BlobView rest
-  ) {
-    Blob message(4);
-    tunnel::write_u32(message.data(), id);
-    message.push_back(static_cast<std::uint8_t>(kind));
-    message.insert(message.end(), rest.begin(), rest.end());
-    EXPECT_TRUE(link->send(std::move(message)));
+    say_as_guest(link, id, TunnelKind::kData, bytes);
   }
 
   std::map<std::uint32_t, std::unique_ptr<End>> ends_;

@@ -25,6 +25,7 @@
 namespace rn::cli {
 namespace {
 
+using coordinator::say_as_guest;
 using PacketKind = tunnel::Kind;
 
 constexpr std::uint16_t kEcho = 8888;
@@ -39,10 +40,11 @@ class EchoGuests {
     const BlobView packet = BlobView(message).subspan(4);
     if (packet[0] == static_cast<std::uint8_t>(PacketKind::kOpen)) {
       const int port = packet[1] << 8 | packet[2];
-      if (port == kNobody) return say(link, id, PacketKind::kRefused, as_bytes("nothing listens"));
+      if (port == kNobody)
+        return say_as_guest(link, id, PacketKind::kRefused, as_bytes("nothing listens"));
       ends_[id] = std::make_unique<End>();
       ends_[id]->begin(tunnel::kWindowToUser);
-      return say(link, id, PacketKind::kOpened, {});
+      return say_as_guest(link, id, PacketKind::kOpened, {});
     }
     const auto found = ends_.find(id);
     if (found == ends_.end()) return;
@@ -55,31 +57,21 @@ class EchoGuests {
  private:
   using End = tunnel::End<tunnel::kWindowToGuest>;
 
-  static void say(
-      const std::shared_ptr<io::WebSocket>& link, std::uint32_t id, PacketKind kind, BlobView rest
-  ) {
-    Blob message(4);
-    tunnel::write_u32(message.data(), id);
-    message.push_back(static_cast<std::uint8_t>(kind));
-    message.insert(message.end(), rest.begin(), rest.end());
-    EXPECT_TRUE(link->send(std::move(message)));
-  }
-
   static void echo(const std::shared_ptr<io::WebSocket>& link, std::uint32_t id, End& end) {
     while (end.waiting_bytes() > 0 && end.may_send() > 0) {
       const std::size_t size = std::min(end.waiting_bytes(), end.may_send());
-      say(link, id, PacketKind::kData, BlobView(end.waiting(), size));
+      say_as_guest(link, id, PacketKind::kData, BlobView(end.waiting(), size));
       end.sent(size);
       end.wrote(size);
     }
     std::uint8_t credit[End::kCreditPacket];
     if (end.credit_packet(credit) > 0) {
-      say(link, id, PacketKind::kCredit, BlobView(credit).subspan(1));
+      say_as_guest(link, id, PacketKind::kCredit, BlobView(credit).subspan(1));
       end.gave_credit();
     }
     if (!end.must_shut()) return;
     end.shut();
-    say(link, id, PacketKind::kEnd, {});
+    say_as_guest(link, id, PacketKind::kEnd, {});
     end.sent_end();
   }
 

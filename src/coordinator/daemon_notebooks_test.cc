@@ -125,11 +125,7 @@ class PlayedServer {
       GuestKind kind,
       const std::string& rest
   ) {
-    Blob message(4);
-    tunnel::write_u32(message.data(), id);
-    message.push_back(static_cast<std::uint8_t>(kind));
-    message.insert(message.end(), rest.begin(), rest.end());
-    EXPECT_TRUE(link->send(std::move(message)));
+    say_as_guest(link, id, kind, as_bytes(rest));
   }
 
   mutable std::mutex mutex_;

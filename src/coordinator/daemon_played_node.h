@@ -14,6 +14,7 @@
 #include "coordinator/daemon_light_agent.h"
 #include "io/loop_fixture.h"
 #include "io/websocket_client.h"
+#include "model/tunnel.h"
 
 namespace rn::coordinator {
 
@@ -98,5 +99,16 @@ class PlayedNode {
   std::unique_ptr<LightAgent> agent_;
   Link link_;
 };
+
+/// A guest says of the tunnel `id` a packet of that kind with `rest` behind it. On the loop.
+inline void say_as_guest(
+    const PlayedNode::Link& link, std::uint32_t id, tunnel::Kind kind, BlobView rest
+) {
+  Blob message(4);
+  tunnel::write_u32(message.data(), id);
+  message.push_back(static_cast<std::uint8_t>(kind));
+  message.insert(message.end(), rest.begin(), rest.end());
+  EXPECT_TRUE(link->send(std::move(message)));
+}
 
 }  // namespace rn::coordinator
