@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quotas, idle jobs, notebooks and ports on the dashboard, in real Chromium: a coordinator, a machine with agent,
 warden and two GPUs that a recorded NVML tells of, and a guest that serves a page and uses nothing. The browser's side
-of the story is web/tests/inside.mjs."""
+of the story is web/tests/inside.mjs. Called with the library that replays NVML (src/agent/fake_nvml.c)."""
 import os
 import pathlib
 import shutil
@@ -76,7 +76,7 @@ class DashboardInside(BrowserStory, unittest.TestCase):
         recording.chmod(0o644)
         os.environ["RN_FAKE_NVML"] = str(recording)
         library = cls.labs.dir / "nvml.so"  # the agent's user may not be able to look into the tree
-        shutil.copy(next(pathlib.Path(os.environ["RN_BUILD"]).glob("src/agent/*agent_fake_nvml.so")), library)
+        shutil.copy(FAKE_NVML, library)
         library.chmod(0o755)
         return library
 
@@ -113,4 +113,5 @@ class DashboardInside(BrowserStory, unittest.TestCase):
 
 
 if __name__ == "__main__":
+    FAKE_NVML = sys.argv.pop(1)
     unittest.main(verbosity=2)

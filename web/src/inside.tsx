@@ -121,9 +121,7 @@ function Notebook({ site, state, job }: { site: Site; state: SiteState; job: Job
     <section aria-labelledby="notebook-title">
       <h3 id="notebook-title">Notebook</h3>
       {!isMine ? (
-        <p>
-          It is {job.owner}&apos;s alone: nobody else opens it, administrators neither.
-        </p>
+        <p>It is {job.owner}&apos;s alone: nobody else opens it, administrators neither.</p>
       ) : isInside(job) ? (
         <OpenNotebook site={site} job={job} />
       ) : (

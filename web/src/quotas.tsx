@@ -189,7 +189,7 @@ function Fields({
 }: {
   draft: QuotaDraft;
   complaints: QuotaComplaints;
-  change: (more: Partial<QuotaDraft>) => void;
+  change: (field: keyof QuotaDraft, text: string) => void;
 }) {
   const id = useId();
   return (
@@ -206,7 +206,7 @@ function Fields({
             value={draft[field]}
             aria-invalid={complaints[field] !== undefined}
             aria-describedby={`${id}-${field}-help`}
-            onChange={(event) => change({ [field]: event.target.value })}
+            onChange={(event) => change(field, event.target.value)}
           />
           <span id={`${id}-${field}-help`} className={complaints[field] ? "trouble" : "note"}>
             {complaints[field] ?? help ?? "empty: no bound"}
@@ -218,15 +218,7 @@ function Fields({
 }
 
 /** An administrator sets them. */
-function SetQuota({
-  site,
-  quotas,
-  onDone,
-}: {
-  site: Site;
-  quotas: Quota[];
-  onDone: () => void;
-}) {
+function SetQuota({ site, quotas, onDone }: { site: Site; quotas: Quota[]; onDone: () => void }) {
   const [draft, setDraft] = useState<QuotaDraft>(NEW_QUOTA);
   const [isTried, setTried] = useState(false);
   const [isSending, setSending] = useState(false);
@@ -286,7 +278,7 @@ function SetQuota({
         <Fields
           draft={draft}
           complaints={isTried ? complaints : {}}
-          change={(more) => setDraft((old) => ({ ...old, ...more }))}
+          change={(field, text) => setDraft((old) => ({ ...old, [field]: text }))}
         />
         <button type="submit" className="primary" disabled={isSending}>
           {isSending ? "Sending…" : "Set the quota"}
