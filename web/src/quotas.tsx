@@ -14,6 +14,7 @@ import {
   sharesOf,
   shareText,
   subjectWords,
+  windowText,
 } from "./quotawords";
 import { Site, SiteState } from "./site";
 import { Quota, QuotaList, QuotaUse } from "./types";
@@ -81,8 +82,28 @@ export function MyQuotas({ site, state }: { site: Site; state: SiteState }) {
 
 // ---- an administrator's
 
+/** Of many users only those who have most of what they may have; of many quotas the first by their names. */
+const ROWS_SHOWN = 200;
+
+function fullestOf(use: QuotaUse): number {
+  return Math.max(...sharesOf(use).map(shareOf));
+}
+
 function UseTable({ uses }: { uses: QuotaUse[] }) {
-  const cell = (used: number, bound: number | null) => shareText({ label: "", used, bound });
+  const shown = [...uses].sort((a, b) => fullestOf(b) - fullestOf(a)).slice(0, ROWS_SHOWN);
+  return (
+    <>
+      <UseRows uses={shown} />
+      {shown.length < uses.length ? (
+        <p className="note">
+          The {shown.length} of {uses.length} who have most of what they may have; reclaim quota lists all.
+        </p>
+      ) : null}
+    </>
+  );
+}
+
+function UseRows({ uses }: { uses: QuotaUse[] }) {
   return (
     <Scroll label="Quotas and their use">
       <table>
@@ -102,15 +123,17 @@ function UseTable({ uses }: { uses: QuotaUse[] }) {
         <tbody>
           {uses.map((use) => {
             const [gpus, hours, running, jobs] = sharesOf(use);
-            const isFull = sharesOf(use).some((one) => shareOf(one) >= 1);
+            const isFull = fullestOf(use) >= 1;
             return (
               <tr key={`${use.subject} ${use.gpu_model}`}>
                 <td>{subjectWords(use.subject)}</td>
                 <td>{use.gpu_model || "all"}</td>
-                <td>{gpus ? cell(gpus.used, gpus.bound) : "–"}</td>
-                <td title={hours?.label}>{hours ? cell(hours.used, hours.bound) : "–"}</td>
-                <td>{running ? cell(running.used, running.bound) : "–"}</td>
-                <td>{jobs ? cell(jobs.used, jobs.bound) : "–"}</td>
+                <td>{gpus ? shareText(gpus) : "–"}</td>
+                <td>
+                  {hours ? shareText(hours) : "–"} <span className="note">in {windowText(use.window_s)}</span>
+                </td>
+                <td>{running ? shareText(running) : "–"}</td>
+                <td>{jobs ? shareText(jobs) : "–"}</td>
                 <td>{use.rule === "" ? "none" : use.rule === use.subject ? "their own" : use.rule}</td>
                 <td>{isFull ? <Badge word={{ text: "reached", tone: "warn" }} /> : "–"}</td>
               </tr>
@@ -145,7 +168,7 @@ function SetTable({
           </tr>
         </thead>
         <tbody>
-          {quotas.map((quota) => {
+          {quotas.slice(0, ROWS_SHOWN).map((quota) => {
             const name = quota.subject + (quota.gpu_model ? ` on ${quota.gpu_model}` : "");
             return (
               <tr key={`${quota.subject} ${quota.gpu_model}`}>
