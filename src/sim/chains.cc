@@ -23,10 +23,6 @@ Training draw_link(Rng& rng) {
   return training;
 }
 
-void let_it_fail(Training& training, Rng& rng) {
-  training.fails_at_step = static_cast<std::uint32_t>(1 + rng.below(training.steps));
-}
-
 AfterWhen draw_when(Rng& rng) {
   static constexpr AfterWhen kAll[] = {
       AfterWhen::kOk, AfterWhen::kFail, AfterWhen::kAny, AfterWhen::kStarted};
@@ -56,11 +52,15 @@ void submit_chains(Cluster& cluster, Rng& rng, nanoseconds length) {
   EventQueue& queue = cluster.world().queue();
   const TrueTime begin = cluster.world().now() + share_of(length, rng.unit() / 2);
   Link prepare{"prepare", draw_link(rng), {}};
-  if (rng.below(4) == 0) let_it_fail(prepare.training, rng);
+  if (rng.below(4) == 0)
+    prepare.training.fails_at_step =
+        static_cast<std::uint32_t>(1 + rng.below(prepare.training.steps));
   SubmittedArray sweep =
       draw_array(rng, 3, {{"prepare", rng.below(2) == 0 ? AfterWhen::kOk : AfterWhen::kAny}});
   if (rng.below(3) == 0) {
-    let_it_fail(sweep.training, rng);
+    // Before its first save: a crash soon after a resume would be blamed on what was resumed.
+    sweep.training.fails_at_step =
+        static_cast<std::uint32_t>(1 + rng.below(sweep.training.save_every - 1));
     sweep.training.failing_task = static_cast<std::uint32_t>(rng.below(sweep.tasks));
   }
   std::vector<Link> links;

@@ -68,8 +68,8 @@ JobSpec Training::spec() const {
   if (has_frozen_layers) spec.env["FROZEN"] = "1";
   if (fails_at_step != 0) spec.env["FAILS_AT"] = std::to_string(fails_at_step);
   if (failing_task) spec.env["FAILING_TASK"] = std::to_string(*failing_task);
-  // The tasks that do not fail keep some for what is not their doing.
-  if (fails_at_step != 0) spec.max_restarts = failing_task ? 3U : 0U;
+  // Of an array the others keep theirs, for what is not their doing.
+  if (fails_at_step != 0 && !failing_task) spec.max_restarts = 0;
   spec.checkpoint.paths = {"*.safetensors"};
   spec.checkpoint.copies = copies;
   spec.resources.gpus = gpus;
