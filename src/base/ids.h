@@ -34,6 +34,7 @@ using HoldId = StrongId<struct HoldIdTag>;    ///< made by the node that holds
 using ProbeId = StrongId<struct ProbeIdTag>;  ///< made by the coordinator
 using ReclaimId = StrongId<struct ReclaimIdTag>;  ///< made by the warden: "r-" and 16 hex digits
 using TransferId = StrongId<struct TransferIdTag>;
+using GangId = StrongId<struct GangIdTag>;  ///< "g-" and 16 hex digits
 
 /// Fencing number of a lease: (generation of the coordinator's database, number of the attempt). It
 /// only grows per job; every effect carries it, and a receiver refuses an effect whose epoch is not

@@ -6,6 +6,7 @@
 namespace rn {
 
 RN_INSTANTIATE_CODEC(coordinator::JobRow)
+RN_INSTANTIATE_CODEC(coordinator::GangRow)
 RN_INSTANTIATE_CODEC(coordinator::AttemptRow)
 RN_INSTANTIATE_CODEC(coordinator::NodeRow)
 RN_INSTANTIATE_CODEC(coordinator::GenerationRow)

@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "model/checkpoint.h"
+#include "model/gang.h"
 #include "model/job.h"
 #include "model/node.h"
 #include "model/quota.h"
@@ -80,6 +81,68 @@ struct JobRow {
       is_going_home,
       is_held,
       waits_for,
+      request
+  )
+};
+
+/// Key: id. What belongs to all members of a gang (ADR 0027); each has its JobRow beside it.
+struct GangRow {
+  GangId id;
+  UserId owner;
+  LabId lab;
+  std::uint32_t size = 0;
+  GangSaves saves = GangSaves::kAuto;
+  GangShare share = GangShare::kAll;
+  GangEnds ends = GangEnds::kAll;
+  GangSpread spread = GangSpread::kNode;
+  std::vector<JobId> members;  ///< by rank
+  GangState state = GangState::kWaiting;
+  LeaseEpoch epoch;       ///< of all members' newest attempts; none before the first placement
+  bool is_go = false;     ///< all were ready in this epoch, and are told to begin
+  bool all_save = false;  ///< of GangSaves::kAuto: another rank than 0 saves, too; never unsaid
+  GangCause cause;        ///< of the newest stop
+  AttemptEnd stop_end = AttemptEnd::kNone;  ///< a stop was asked: what it ends as
+  bool stop_saves_first = false;
+  std::uint32_t stop_deadline_ms = 0;  ///< from stopped_wall_ms
+  std::int64_t stopped_wall_ms = 0;    ///< since when it stops; 0 = it does not
+  GangSet set;                         ///< the newest
+  GangSet previous;                    ///< the one before it
+  bool is_fallback = false;  ///< the newest set was condemned: it goes on from the one before, once
+  std::int64_t not_before_wall_ms = 0;  ///< pause before it is placed again; 0 = none
+  std::int64_t queued_wall_ms = 0;      ///< since when it waits
+  bool is_displaced = false;            ///< goes to the head of its class
+  std::int64_t gathered_wall_ms = 0;    ///< end of its newest gathering in vain; 0 = never
+  std::string idempotency_key;          ///< unique per owner; empty = none given
+  Digest request{};                     ///< SHA-256 of what was asked with that key
+
+  RN_FIELDS(
+      GangRow,
+      id,
+      owner,
+      lab,
+      size,
+      saves,
+      share,
+      ends,
+      spread,
+      members,
+      state,
+      epoch,
+      is_go,
+      all_save,
+      cause,
+      stop_end,
+      stop_saves_first,
+      stop_deadline_ms,
+      stopped_wall_ms,
+      set,
+      previous,
+      is_fallback,
+      not_before_wall_ms,
+      queued_wall_ms,
+      is_displaced,
+      gathered_wall_ms,
+      idempotency_key,
       request
   )
 };
@@ -315,6 +378,10 @@ struct PutAttempt {
   AttemptRow row;
 };
 
+struct PutGang {
+  GangRow row;
+};
+
 struct PutNode {
   NodeRow row;
 };
@@ -423,7 +490,8 @@ using Write = std::variant<
     PutQuota,
     DeleteQuota,
     PutGpuHour,
-    DropGpuHours>;
+    DropGpuHours,
+    PutGang>;
 
 /// Everything that the core needs at start. Jobs: every unfinished one, and at least the newest
 /// finished ones (their attempts and generations too). Events and rollups stay in the store.
@@ -443,6 +511,7 @@ struct Snapshot {
   std::vector<reclaim::NodeHazard> node_hazards;
   std::vector<Quota> quotas;
   std::vector<GpuHourRow> gpu_hours;
+  std::vector<GangRow> gangs;  ///< every one that is not over, and at least the newest others
 };
 
 }  // namespace rn::coordinator

@@ -121,8 +121,9 @@ struct Receipt {
   )
 };
 
-enum class TicketAction : std::uint8_t { kStore, kFetch, kFetchImage };
-RN_ENUM(TicketAction, "store", "fetch", "fetch_image")
+/// kLink: connections to a guest of a gang's; the ticket's job is the member that is reached.
+enum class TicketAction : std::uint8_t { kStore, kFetch, kFetchImage, kLink };
+RN_ENUM(TicketAction, "store", "fetch", "fetch_image", "link")
 
 /// The coordinator's permission for one transfer; peers accept nothing without one.
 struct Ticket {

@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "model/checkpoint.h"
 #include "model/fields.h"
+#include "model/gang.h"
 #include "model/node.h"
 
 namespace rn {
@@ -230,6 +231,7 @@ struct Job {
   std::optional<ArrayTask> array;   ///< none: a job of its own
   /// It uses next to nothing of its GPUs since then; 0 = it does use them, or nobody knows.
   std::int64_t idle_since_wall_ms = 0;
+  std::optional<GangPlace> gang;  ///< none: it is placed, stopped and resumed by itself
 
   RN_FIELDS(
       Job,
@@ -254,7 +256,8 @@ struct Job {
       is_degraded,
       outputs,
       array,
-      idle_since_wall_ms
+      idle_since_wall_ms,
+      gang
   )
 };
 
@@ -262,6 +265,7 @@ enum class AttemptState : std::uint8_t {
   kLeased,
   kFetching,
   kPreparing,
+  kReady,  ///< of a gang's member alone: its disk is filled, and it waits for the others
   kStarting,
   kRunning,
   kNoticed,
@@ -274,6 +278,7 @@ RN_ENUM(
     "leased",
     "fetching",
     "preparing",
+    "ready",
     "starting",
     "running",
     "noticed",

@@ -59,6 +59,8 @@ struct NodeFacts {
   /// there is, or an older agent, which does not say.
   std::uint64_t transfers_bps = 0;
   bool are_transfers_cut = false;  ///< by the owner: no copy goes out or comes in
+  /// What its agent and warden know beyond what every version does (kGangsFeature, gang.h); sorted.
+  std::vector<std::string> features;
 
   RN_FIELDS(
       NodeFacts,
@@ -78,7 +80,8 @@ struct NodeFacts {
       data_sets,
       engine_refusal,
       transfers_bps,
-      are_transfers_cut
+      are_transfers_cut,
+      features
   )
 };
 
@@ -188,6 +191,7 @@ struct Contract {
   std::vector<std::string> allow_images;  ///< digests; empty = the site's allow list
   bool own_lab_first = true;
   std::vector<NetworkAllow> network;  ///< default deny
+  bool gangs = false;  ///< members of gangs run here, and reach the others through the agents
 
   RN_FIELDS(
       Contract,
@@ -216,7 +220,8 @@ struct Contract {
       allow_labs,
       allow_images,
       own_lab_first,
-      network
+      network,
+      gangs
   )
 };
 

@@ -53,7 +53,9 @@ constexpr std::array<std::string_view, std::variant_size_v<Message>> kNames = {
     "collect_garbage",
     "transfer_rates",
     "take_back",
-    "edit_contract"};
+    "edit_contract",
+    "gang_go",
+    "gang_saved"};
 // clang-format on
 
 }  // namespace

@@ -7,6 +7,7 @@
 // epoch; requests are idempotent, so sending one again is always safe.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "model/job.h"
 #include "model/node.h"
 #include "model/reclaim.h"
+#include "model/wire_gangs.h"
 #include "model/wire_transfers.h"
 
 namespace rn {
@@ -67,6 +69,7 @@ struct AttemptReport {
   /// and so of an older agent.
   std::uint64_t memory_peak_mib = 0;
   std::uint64_t gpu_memory_peak_mib = 0;  ///< on all its GPUs together
+  std::uint32_t checkpoints_found = 0;    ///< whole ones that were seen in this epoch
 
   RN_FIELDS(
       AttemptReport,
@@ -84,7 +87,8 @@ struct AttemptReport {
       gpus,
       waits_for,
       memory_peak_mib,
-      gpu_memory_peak_mib
+      gpu_memory_peak_mib,
+      checkpoints_found
   )
 };
 
@@ -375,9 +379,10 @@ struct Probe {
   std::uint32_t notice_s = 0;
   std::uint32_t hold_ms = 1000;   ///< asked time to live of the hold
   std::vector<std::string> data;  ///< JobSpec::data
+  GangId gang;                    ///< of which the job is a member; empty = none
 
   RN_FIELDS(
-      Probe, probe, job, user, lab, resources, image_digest, priority, notice_s, hold_ms, data
+      Probe, probe, job, user, lab, resources, image_digest, priority, notice_s, hold_ms, data, gang
   )
 };
 
@@ -409,6 +414,8 @@ struct Commit {
   std::vector<PeerGrant> resume_from;
   CopyPlan plan;
   std::uint32_t restart_count = 0;
+  std::optional<GangPlace> gang;         ///< a member: it waits, filled, until GangGo says "begin"
+  std::vector<SharedGeneration> shares;  ///< of the other members, by rank; of no gang: none
 
   RN_FIELDS(
       Commit,
@@ -430,7 +437,9 @@ struct Commit {
       resume_previous,
       resume_from,
       plan,
-      restart_count
+      restart_count,
+      gang,
+      shares
   )
 };
 
@@ -490,15 +499,16 @@ struct ReclaimAck {
   RN_FIELDS(ReclaimAck, id, phase)
 };
 
-/// Holders delete generations of the job older than `keep_from`. Never issued before the successor
-/// is durable (I8).
+/// Holders delete generations of the job older than `keep_from`, but not those of `also_keep`.
+/// Never issued before the successor is durable (I8).
 struct CollectGarbage {
   JobId job;
   LeaseEpoch epoch;
   std::uint32_t keep_from = 0;
-  bool is_job_over = false;  ///< delete everything of the job
+  bool is_job_over = false;              ///< delete everything of the job
+  std::vector<std::uint32_t> also_keep;  ///< older ones that a gang's sets need; ascending
 
-  RN_FIELDS(CollectGarbage, job, epoch, keep_from, is_job_over)
+  RN_FIELDS(CollectGarbage, job, epoch, keep_from, is_job_over, also_keep)
 };
 
 /// The owner takes the node, or GPUs of it, back (ADR 0017). It is not begun when `valid_ms` have
@@ -578,7 +588,9 @@ using Message = std::variant<
     CollectGarbage,
     TransferRates,
     TakeBack,
-    EditContract>;
+    EditContract,
+    GangGo,
+    GangSaved>;
 
 /// The word of a message on the wire, e.g. "hello", "commit_generation".
 std::string_view name_of(const Message& message);
