@@ -727,6 +727,8 @@ void on_grant_request(State& state, NodeEntry& sender, const wire::GrantRequest&
     case TicketAction::kFetchImage:
       grants.peers = image_grants(state, *job, message.epoch, sender.row.node);
       break;
+    case TicketAction::kLink:
+      break;  // gang_go alone says where links go
   }
   state.send(sender, std::move(grants));
 }

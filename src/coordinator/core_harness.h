@@ -41,6 +41,7 @@ struct Tables {
   std::map<NodeId, reclaim::NodeHazard> node_hazards;
   std::map<std::pair<std::string, std::string>, Quota> quotas;
   std::map<std::tuple<std::int64_t, UserId, LabId, std::string>, GpuHourRow> gpu_hours;
+  std::map<GangId, GangRow> gangs;
 
   void apply(const Write& write) {
     std::visit([this](const auto& w) { put(w); }, write);
@@ -63,6 +64,7 @@ struct Tables {
     for (const auto& [k, v] : node_hazards) s.node_hazards.push_back(v);
     for (const auto& [k, v] : quotas) s.quotas.push_back(v);
     for (const auto& [k, v] : gpu_hours) s.gpu_hours.push_back(v);
+    for (const auto& [k, v] : gangs) s.gangs.push_back(v);
     return s;
   }
 
@@ -129,6 +131,8 @@ struct Tables {
   void put(const DropGpuHours& w) {
     std::erase_if(gpu_hours, [&](const auto& one) { return one.second.hour < w.before_hour; });
   }
+
+  void put(const PutGang& w) { gangs[w.row.id] = w.row; }
 };
 
 /// An agent that offers, grants and beats, unless told otherwise.

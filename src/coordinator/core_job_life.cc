@@ -29,6 +29,7 @@ JobState job_state_of(AttemptState state) {
     case AttemptState::kLeased:
     case AttemptState::kFetching:
     case AttemptState::kPreparing:
+    case AttemptState::kReady:
     case AttemptState::kStarting:
       return JobState::kStarting;
     case AttemptState::kRunning:
@@ -57,6 +58,8 @@ std::string reason_for(const State& state, const JobEntry& job, AttemptState pha
       return where + " fetches the image";
     case AttemptState::kPreparing:
       return where + " prepares the work folder";
+    case AttemptState::kReady:
+      return "is ready on " + where + ", and waits for the others of its gang";
     case AttemptState::kStarting:
       return "starts on " + where;
     case AttemptState::kRunning:

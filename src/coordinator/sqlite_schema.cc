@@ -153,8 +153,23 @@ CREATE TABLE gpu_hours (
 ) STRICT, WITHOUT ROWID;
 )sql";
 
+// What belongs to all members of a gang (ADR 0027); `first_job` is rank 0's, which is finished in
+// the transaction in which the gang is over.
+constexpr const char* kVersion4 = R"sql(
+CREATE TABLE gangs (
+  id TEXT PRIMARY KEY,
+  first_job TEXT NOT NULL,
+  state TEXT NOT NULL,
+  is_over INTEGER NOT NULL,
+  body TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX gangs_by_state ON gangs (is_over);
+CREATE INDEX gangs_by_job ON gangs (first_job);
+)sql";
+
 /// Step i brings version i to version i + 1.
-constexpr std::array<const char*, kSchemaVersion> kSteps = {kVersion1, kVersion2, kVersion3};
+constexpr std::array<const char*, kSchemaVersion> kSteps = {
+    kVersion1, kVersion2, kVersion3, kVersion4};
 
 }  // namespace
 

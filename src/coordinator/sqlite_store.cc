@@ -76,6 +76,7 @@ Result<std::string> compare_states(SqliteDatabase& database, const States& told)
   RN_CHECK(load_all(database, "SELECT body FROM attempts", tables.attempts));
   RN_CHECK(load_all(database, "SELECT body FROM nodes", tables.nodes));
   RN_CHECK(load_all(database, "SELECT body FROM reclaims", tables.reclaims));
+  RN_CHECK(load_all(database, "SELECT body FROM gangs", tables.gangs));
   const States states = states_of(tables);
   for (const auto& [name, state] : told) {
     const auto found = states.find(name);
@@ -89,6 +90,11 @@ Result<std::string> compare_states(SqliteDatabase& database, const States& told)
 constexpr const char* kJobsToLoad =
     "SELECT body, wrapped_key FROM jobs WHERE is_finished=0 OR number IN "
     "(SELECT number FROM jobs WHERE is_finished=1 ORDER BY number DESC LIMIT ?1) ORDER BY number";
+
+/// Those that are not over, and those whose rank 0 is among the jobs of kJobsToLoad.
+constexpr const char* kGangsToLoad =
+    "SELECT body FROM gangs WHERE is_over=0 OR first_job IN "
+    "(SELECT id FROM jobs WHERE is_finished=1 ORDER BY number DESC LIMIT ?1) ORDER BY id";
 
 /// Attempts and generations of exactly the jobs of kJobsToLoad.
 std::string of_loaded_jobs(const std::string& select, const std::string& order) {
@@ -211,6 +217,11 @@ Result<Snapshot> SqliteStore::load() {
       RN_TRY(auto statement, database.prepare(kJobsToLoad));
       statement.bind(1, kFinishedJobsLoaded);
       RN_TRY(snapshot.jobs, read_jobs(statement));
+    }
+    {
+      RN_TRY(auto statement, database.prepare(kGangsToLoad));
+      statement.bind(1, kFinishedJobsLoaded);
+      RN_TRY(snapshot.gangs, read_bodies<GangRow>(statement));
     }
     const std::string by_epoch = "job, epoch_generation, epoch_attempt";
     RN_CHECK(load_of_jobs(database, "attempts", by_epoch, snapshot.attempts));

@@ -116,6 +116,24 @@ TEST(SqliteStore, a_database_of_the_first_schema_is_taken_over_with_all_that_it_
   EXPECT_TRUE((*store)->load()->campus_hazard.has_value());
 }
 
+TEST(SqliteStore, a_database_from_before_gangs_gets_their_table) {
+  ScratchFolder folder;
+  const std::vector<Write> before = {PutUser{UserRow{.user = UserId("ann")}}};
+  {
+    auto store = SqliteStore::open(folder.path()).value();
+    ASSERT_TRUE(store->apply(before).has_value());
+  }
+  Intruder(folder).run("DROP TABLE gangs; PRAGMA user_version=3");
+
+  const auto store = SqliteStore::open(folder.path());
+  ASSERT_TRUE(store.has_value()) << store.error().describe();
+  const std::vector<Write> gang = {PutGang{GangRow{.id = GangId("g-1")}}};
+  ASSERT_TRUE((*store)->apply(gang).has_value());
+
+  EXPECT_EQ((*store)->load()->users.size(), 1u);
+  EXPECT_EQ((*store)->load()->gangs, (std::vector{GangRow{.id = GangId("g-1")}}));
+}
+
 TEST(SqliteStore, a_newer_schema_is_refused_with_what_to_do) {
   ScratchFolder folder;
   ASSERT_TRUE(SqliteStore::open(folder.path()).has_value());

@@ -246,6 +246,19 @@ class Writer {
     return run(statement);
   }
 
+  Status operator()(const PutGang& write) {
+    const GangRow& row = write.row;
+    RN_TRY(
+        auto statement, database_.prepare("INSERT OR REPLACE INTO gangs VALUES (?1,?2,?3,?4,?5)")
+    );
+    statement.bind(1, row.id.str())
+        .bind(2, row.members.empty() ? std::string() : row.members.front().str())
+        .bind(3, to_string(row.state))
+        .bind(4, row.state == GangState::kOver ? 1 : 0)
+        .bind(5, to_json(row));
+    return run(statement);
+  }
+
   Status finish() {
     if (!has_events_) return {};
     return set_meta(

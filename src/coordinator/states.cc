@@ -33,6 +33,10 @@ NamedState named(const ReclaimRow& row) {
       std::string(to_string(row.record.phase))};
 }
 
+NamedState named(const GangRow& row) {
+  return {state_name(row.id), std::string(to_string(row.state))};
+}
+
 /// An event that only says what has changed.
 EventRow plain_event(const Write& write, const std::string& state) {
   EventRow event;
@@ -56,6 +60,12 @@ EventRow plain_event(const Write& write, const std::string& state) {
   } else if (const auto* reclaim = std::get_if<PutReclaim>(&write)) {
     event.kind = "reclaim.state";
     event.node = reclaim->row.record.node;
+  } else if (const auto* gang = std::get_if<PutGang>(&write)) {
+    event.kind = "gang.state";
+    if (!gang->row.members.empty()) event.job = gang->row.members.front();
+    event.epoch = gang->row.epoch;
+    event.lab = gang->row.lab;
+    event.user = gang->row.owner;
   }
   return event;
 }
@@ -86,11 +96,16 @@ std::string state_name(const JobId& job, LeaseEpoch epoch) {
   return "attempt " + job.str() + " " + to_string(epoch);
 }
 
+std::string state_name(const GangId& gang) {
+  return "gang " + gang.str();
+}
+
 std::optional<NamedState> state_set_by(const Write& write) {
   if (const auto* job = std::get_if<PutJob>(&write)) return named(job->row);
   if (const auto* attempt = std::get_if<PutAttempt>(&write)) return named(attempt->row);
   if (const auto* node = std::get_if<PutNode>(&write)) return named(node->row);
   if (const auto* reclaim = std::get_if<PutReclaim>(&write)) return named(reclaim->row);
+  if (const auto* gang = std::get_if<PutGang>(&write)) return named(gang->row);
   return std::nullopt;
 }
 
@@ -106,6 +121,7 @@ States states_of(const Snapshot& snapshot) {
   add(snapshot.attempts);
   add(snapshot.nodes);
   add(snapshot.reclaims);
+  add(snapshot.gangs);
   return states;
 }
 

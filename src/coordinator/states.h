@@ -11,16 +11,17 @@
 
 namespace rn::coordinator {
 
-// I12: the events are the truth. Each change of the state of a job, an attempt, a node or a reclaim
-// stands in an event of the same transaction (EventRow::states), so that the events alone, replayed
-// in their order, give the states that the tables have.
+// I12: the events are the truth. Each change of the state of a job, an attempt, a node, a reclaim
+// or a gang stands in an event of the same transaction (EventRow::states), so that the events
+// alone, replayed in their order, give the states that the tables have.
 
 /// By name: "job j-…" → "running", "attempt j-… 3.1" → "ended crashed", "node n-…" → "lost",
-/// "reclaim n-… r-…" → "cut".
+/// "reclaim n-… r-…" → "cut", "gang g-…" → "preparing".
 using States = std::map<std::string, std::string, std::less<>>;
 
 std::string state_name(const JobId& job);
 std::string state_name(const JobId& job, LeaseEpoch epoch);
+std::string state_name(const GangId& gang);
 
 struct NamedState {
   std::string name;

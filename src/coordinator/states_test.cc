@@ -67,5 +67,18 @@ TEST(States, two_changes_of_one_job_are_told_in_their_order) {
   EXPECT_EQ(std::get<AppendEvent>(writes[0]).row.states.at("job j-1"), "draining");
 }
 
+TEST(States, a_gangs_change_stands_in_the_event_about_its_first_member) {
+  const GangRow row{
+      .id = GangId("g-1"), .members = {JobId("j-1"), JobId("j-2")}, .state = GangState::kPreparing};
+  std::vector<Write> writes{PutGang{row}, event("gang.preparing", "j-1")};
+  States told;
+  record_states(writes, told, 5);
+  ASSERT_EQ(writes.size(), 2u);
+  EXPECT_EQ(std::get<AppendEvent>(writes[1]).row.states, (ToldStates{{"gang g-1", "preparing"}}));
+  Snapshot snapshot;
+  snapshot.gangs = {row};
+  EXPECT_EQ(states_of(snapshot), replayed(writes));
+}
+
 }  // namespace
 }  // namespace rn::coordinator

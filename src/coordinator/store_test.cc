@@ -21,6 +21,17 @@ struct Engine {
   std::function<Result<std::unique_ptr<Store>>(const std::string& folder)> open;
 };
 
+GangRow a_gang(const char* id, std::vector<const char*> jobs, GangState state) {
+  GangRow row{.id = GangId(id), .owner = UserId("ann"), .lab = LabId("lab-a")};
+  for (const char* job : jobs) row.members.emplace_back(job);
+  row.size = static_cast<std::uint32_t>(jobs.size());
+  row.state = state;
+  row.epoch = {1, 2};
+  row.set = {.number = 3, .mark = 400, .epoch = {1, 1}};
+  row.set.refs.resize(jobs.size());
+  return row;
+}
+
 class StoreConformance : public testing::TestWithParam<Engine> {
  protected:
   void SetUp() override { reopen(); }
@@ -68,7 +79,8 @@ TEST_P(StoreConformance, every_kind_of_row_comes_back_after_reopening) {
   const Quota quota{.subject = "user:ann", .gpus = 4, .gpu_hours = 1.5};
   const Quota of_model{.subject = "user:ann", .gpu_model = "H100", .gpus = 1};
   const GpuHourRow hour{.user = UserId("ann"), .lab = LabId("lab-a"), .hour = 7, .gpu_s = 3600};
-  ASSERT_TRUE(apply({PutQuota{quota}, PutQuota{of_model}, PutGpuHour{hour}}));
+  const GangRow gang = a_gang("g-1", {"j-1", "j-2"}, GangState::kPreparing);
+  ASSERT_TRUE(apply({PutQuota{quota}, PutQuota{of_model}, PutGpuHour{hour}, PutGang{gang}}));
   ASSERT_TRUE(apply({PutCampusHazard{}, PutLabHazard{lab}, PutNodeHazard{owner}}));
   ASSERT_TRUE(apply({PutCampusHazard{campus}}));
 
@@ -93,6 +105,19 @@ TEST_P(StoreConformance, every_kind_of_row_comes_back_after_reopening) {
   EXPECT_EQ(snapshot.node_hazards, std::vector{owner});
   EXPECT_EQ(snapshot.quotas, (std::vector{quota, of_model}));
   EXPECT_EQ(snapshot.gpu_hours, std::vector{hour});
+  EXPECT_EQ(snapshot.gangs, std::vector{gang});
+}
+
+TEST_P(StoreConformance, a_gang_that_is_over_is_loaded_with_its_first_job_and_not_without) {
+  JobRow finished = a_job("j-1", 1);
+  finished.job.state = JobState::kSucceeded;
+  const GangRow over = a_gang("g-1", {"j-1", "j-2"}, GangState::kOver);
+  const GangRow forgotten = a_gang("g-2", {"j-8", "j-9"}, GangState::kOver);
+  const GangRow waiting = a_gang("g-3", {"j-3", "j-4"}, GangState::kWaiting);
+
+  ASSERT_TRUE(apply({PutJob{finished}, PutGang{over}, PutGang{forgotten}, PutGang{waiting}}));
+
+  EXPECT_EQ(store_->load()->gangs, (std::vector{over, waiting}));
 }
 
 TEST_P(StoreConformance, a_quota_is_removed_alone_and_hours_are_dropped_up_to_one) {

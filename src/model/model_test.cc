@@ -120,7 +120,12 @@ TEST(Wire, every_kind_of_message_survives_the_wire) {
       wire::CollectGarbage{},
       wire::TransferRates{{{7, 50'000'000, true}}, 1000},
       wire::TakeBack{"o-1", ReclaimKind::kAnnounced, {0, 2}, 300, 17, 9000},
-      wire::EditContract{"e-1", UserId("olga"), "v1", "e-0", {.notice_s = 30}, 17, 9000}};
+      wire::EditContract{"e-1", UserId("olga"), "v1", "e-0", {.notice_s = 30}, 17, 9000},
+      wire::GangGo{
+          JobId("j-1"),
+          {1, 2},
+          {{.rank = 1, .job = JobId("j-2"), .node = NodeId("n-2"), .address = "10.0.0.2:7445"}}},
+      wire::GangSaved{JobId("j-1"), {1, 2}}};
 
   ASSERT_EQ(messages.size(), std::variant_size_v<wire::Message>);
   for (const auto& message : messages) {

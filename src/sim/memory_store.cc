@@ -101,6 +101,7 @@ void MemoryStore::apply(const coordinator::Write& write) {
               return one.second.hour < w.before_hour;
             });
           },
+          [&](const coordinator::PutGang& w) { gangs_[w.row.id] = w.row; },
       },
       write
   );
@@ -135,7 +136,8 @@ coordinator::Snapshot MemoryStore::load() const {
       values(lab_hazards_),
       values(node_hazards_),
       values(quotas_),
-      values(gpu_hours_)};
+      values(gpu_hours_),
+      values(gangs_)};
 }
 
 }  // namespace rn::sim

@@ -44,6 +44,8 @@ class MemoryStore {
     return reclaims_;
   }
 
+  const std::map<GangId, coordinator::GangRow>& gangs() const { return gangs_; }
+
   const std::vector<coordinator::EventRow>& events() const { return events_; }
 
   const std::map<std::pair<JobId, LeaseEpoch>, coordinator::OutputsRow>& outputs() const {
@@ -77,6 +79,7 @@ class MemoryStore {
   std::map<std::pair<std::string, std::string>, Quota> quotas_;
   std::map<std::tuple<std::int64_t, UserId, LabId, std::string>, coordinator::GpuHourRow>
       gpu_hours_;
+  std::map<GangId, coordinator::GangRow> gangs_;
 };
 
 }  // namespace rn::sim
