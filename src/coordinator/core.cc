@@ -114,6 +114,8 @@ void requeue_unplaced(State& state) {
   const std::set<JobId> all = state.unfinished;
   for (const JobId& id : all) {
     JobEntry& job = *state.find_job(id);
+    // A member is committed by rows with all others, and goes where its gang goes.
+    if (state.gang_of(job) != nullptr) continue;
     const AttemptEntry* attempt = state.newest_attempt(job);
     const bool has_attempt = attempt != nullptr && attempt->is_live();
     if (job.row.job.state != JobState::kQueued && !has_attempt)
@@ -257,6 +259,7 @@ Output Core::restore(Snapshot snapshot, Now now) {
   restore_hazard(state, snapshot);
   restore_orders(state, snapshot);
   for (JobRow& row : snapshot.jobs) state.adopt(std::move(row));
+  for (GangRow& row : snapshot.gangs) state.adopt(std::move(row));
   restore_generations(state, snapshot);
   restore_attempts(state, snapshot);
   requeue_unplaced(state);

@@ -72,7 +72,9 @@ void State::move_unsaved(JobEntry& job, JobState to, std::string reason) {
   job.row.job.state = to;
   job.row.job.reason = std::move(reason);
   if (to == JobState::kQueued) {
-    if (!planted("coordinator.forgets_the_displaced")) queued.insert(id);
+    // A member waits with its gang, which has one place in the queue.
+    const bool waits_alone = !job.row.job.gang;
+    if (waits_alone && !planted("coordinator.forgets_the_displaced")) queued.insert(id);
     is_dispatch_wanted = true;
   } else {
     queued.erase(id);
@@ -88,6 +90,18 @@ void State::move_unsaved(JobEntry& job, JobState to, std::string reason) {
     leave_waits(job);
     moved.push_back(id);
   }
+}
+
+void State::move(GangEntry& gang, GangState to) {
+  if (gang.row.state != to) gang.state_since = now.boot;
+  gang.row.state = to;
+  if (to == GangState::kOver) {
+    open_gangs.erase(gang.row.id);
+  } else {
+    open_gangs.insert(gang.row.id);
+  }
+  if (to == GangState::kWaiting) is_dispatch_wanted = true;
+  save(gang);
 }
 
 void State::enter_waits(const JobEntry& job) {
@@ -138,6 +152,15 @@ NodeEntry* State::find_node(const NodeId& id) {
   return found == nodes.end() ? nullptr : &found->second;
 }
 
+GangEntry* State::find_gang(const GangId& id) {
+  const auto found = gangs.find(id);
+  return found == gangs.end() ? nullptr : &found->second;
+}
+
+GangEntry* State::gang_of(const JobEntry& job) {
+  return job.row.job.gang ? find_gang(job.row.job.gang->gang) : nullptr;
+}
+
 AttemptEntry* State::find_attempt(const JobId& id, LeaseEpoch epoch) {
   const auto found = attempts.find({id, epoch});
   return found == attempts.end() ? nullptr : &found->second;
@@ -175,10 +198,20 @@ JobEntry& State::adopt(JobRow row) {
     ++unfinished_of[row.job.owner];
   }
   const bool is_lost = planted("coordinator.forgets_the_queue") && connections.empty();
-  if (row.job.state == JobState::kQueued && !row.is_held && !is_lost) queued.insert(id);
+  const bool waits_alone = row.job.state == JobState::kQueued && !row.is_held && !row.job.gang;
+  if (waits_alone && !is_lost) queued.insert(id);
   JobEntry& entry = jobs[id];
   entry.row = std::move(row);
   enter_waits(entry);
+  entry.state_since = now.boot;
+  return entry;
+}
+
+GangEntry& State::adopt(GangRow row) {
+  const GangId id = row.id;
+  if (row.state != GangState::kOver) open_gangs.insert(id);
+  GangEntry& entry = gangs[id];
+  entry.row = std::move(row);
   entry.state_since = now.boot;
   return entry;
 }
@@ -202,6 +235,23 @@ Output State::take_output() {
   return std::exchange(output, Output());
 }
 
+namespace {
+
+/// With the last of its members that is remembered.
+void forget_gang(State& state, const GangId& id) {
+  const GangEntry* gang = state.find_gang(id);
+  if (gang == nullptr) return;
+  const bool is_remembered =
+      std::any_of(gang->row.members.begin(), gang->row.members.end(), [&](const JobId& member) {
+        return state.jobs.contains(member);
+      });
+  if (is_remembered || gang->row.state != GangState::kOver) return;
+  state.told.erase(state_name(id));
+  state.gangs.erase(id);
+}
+
+}  // namespace
+
 void State::forget_old_jobs() {
   const std::size_t limit = unfinished.size() + config.max_finished_jobs_kept;
   for (auto at = jobs_by_number.begin(); at != jobs_by_number.end() && jobs.size() > limit;) {
@@ -224,9 +274,11 @@ void State::forget_old_jobs() {
       array->second.tasks.erase(job->row.job.number);
       if (array->second.tasks.empty()) arrays.erase(array);
     }
+    const std::optional<GangPlace> place = job->row.job.gang;
     attempts.erase(first, end);
     generations.erase(id);
     jobs.erase(id);
+    if (place) forget_gang(*this, place->gang);
     at = jobs_by_number.erase(at);
   }
 }

@@ -207,6 +207,32 @@ struct ArrayEntry {
   std::uint32_t released = 0;            ///< neither held nor over
 };
 
+/// The places of a gang that is asked for, by rank. Memory alone: holds run out by themselves.
+struct GangRound {
+  std::vector<Asked> seats;
+  Instant began;
+  std::uint32_t replaced = 0;  ///< members for whom another node was asked
+};
+
+/// What belongs to all members of a gang; each is a job of its own beside it.
+struct GangEntry {
+  GangRow row;
+  std::optional<GangRound> round;
+  Instant not_before;     ///< no round before; after one in vain
+  Instant vain_since;     ///< since when it is tried in vain; epoch (0): it is not
+  std::string waits_for;  ///< why it is not placed, as of the newest pass
+  Instant state_since;
+};
+
+/// Places that become free are kept for one gang, until there are enough of them together.
+struct GangGathering {
+  GangId gang;
+  Instant since;
+  Instant counted;                       ///< what it costs is counted up to here
+  std::map<NodeId, std::uint32_t> kept;  ///< members for whom there is room
+  std::uint32_t most = 0;                ///< so many there were together
+};
+
 /// A job whose node is taken back or lost, until it runs elsewhere (core_evacuation.h).
 struct Evacuation {
   NodeId source;
@@ -290,6 +316,9 @@ struct State {
   Now hazard_seen{};        ///< both clocks at the last look
   NodeId hazard_looked_to;  ///< the last node whose outlook was made anew
   Instant hazard_refitted_at;
+  std::map<GangId, GangEntry> gangs;
+  std::set<GangId> open_gangs;  ///< those that are not over
+  std::optional<GangGathering> gathering;
   std::map<JobId, Evacuation> evacuations;
   std::set<std::string> evacuation_causes;  ///< why they are chosen anew; empty: they are not
   bool is_choice_put_off = false;           ///< who waits is chosen for after the grace time
@@ -334,6 +363,8 @@ struct State {
 
   void save(const NodeEntry& node) { write(PutNode{node.row}); }
 
+  void save(const GangEntry& gang) { write(PutGang{gang.row}); }
+
   /// In memory: the row of a reclaim, new or in place of the one before.
   void keep(ReclaimRow row);
 
@@ -346,12 +377,18 @@ struct State {
   /// The same without a row: between queued and placing while only probes are out.
   void move_unsaved(JobEntry& job, JobState to, std::string reason);
 
+  /// The only way in which a gang changes its state. Keeps the indices, saves the row.
+  void move(GangEntry& gang, GangState to);
+
   /// A held job, or the task of an array, enters its indices; and leaves them when it is over.
   void enter_waits(const JobEntry& job);
   void leave_waits(const JobEntry& job);
 
   JobEntry* find_job(const JobId& id);
   NodeEntry* find_node(const NodeId& id);
+  GangEntry* find_gang(const GangId& id);
+  /// The gang of which the job is a member; nullptr of any other job.
+  GangEntry* gang_of(const JobEntry& job);
   /// The attempt of exactly this epoch, if it is in memory.
   AttemptEntry* find_attempt(const JobId& id, LeaseEpoch epoch);
   /// The attempt with the job's newest epoch, live or not; nullptr before the first.
@@ -370,6 +407,7 @@ struct State {
   std::string name_of(const NodeId& node) const;
   /// Adds a job to all indices.
   JobEntry& adopt(JobRow row);
+  GangEntry& adopt(GangRow row);
   void forget_old_jobs();
   /// The output is whole: what it changes gets its events.
   Output take_output();
