@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "model/data_sets.h"
+#include "model/gang.h"
 
 namespace rn::sched {
 
@@ -95,6 +96,12 @@ GpuCount count_gpus(const Demand& demand, const Candidate& c) {
 std::optional<Judgement> judge_permission(const Demand& demand, const Candidate& c) {
   const Contract& contract = *c.contract;
   if (!contract.lends) return never("only stores copies, lends nothing", 1);
+  if (demand.is_member) {
+    if (!contains(c.facts->features, std::string(kGangsFeature)))
+      return never("its version knows no jobs on several machines", 0.9);
+    if (!contract.gangs) return never("its contract does not admit jobs on several machines", 0.9);
+    if (!c.has_peer_port) return never("takes no connections of other nodes (listen_peer)", 0.9);
+  }
   if (!demand.only_labs.empty() && !contains(demand.only_labs, c.lab.str()))
     return never("is not in the labs that the job trusts", 1);
   if (!contract.allow_users.empty() && !contains(contract.allow_users, demand.user.str()))
@@ -224,20 +231,6 @@ std::string format(const char* pattern, double a) {
   return text;
 }
 
-Ranked score(const Demand& demand, const Candidate& c, std::size_t index, std::uint32_t cpu) {
-  Ranked ranked{.index = index, .cpu_milli = cpu};
-  const double speed = demand.resources.gpus > 0 || demand.resources.cpu_milli == 0
-                           ? 1.0
-                           : std::min(1.0, static_cast<double>(cpu) / demand.resources.cpu_milli);
-  ranked.survival = survival(c.outlook, 3600);
-  ranked.score = speed * cautious_mean_survival(c.outlook, demand.horizon_s);
-  if (c.lab == demand.lab) ranked.score *= kOwnLab;
-  if (contains(c.facts->images, demand.image_digest)) ranked.score *= 1.02;
-  if (c.contract->notice_s < demand.notice_s) ranked.score *= 0.8;
-  if (c.node == demand.avoided) ranked.score *= 0.5;
-  return ranked;
-}
-
 std::size_t lent_gpus(const Candidate& c) {
   return static_cast<std::size_t>(std::count_if(
       c.facts->gpus.begin(),
@@ -251,6 +244,25 @@ std::string name_of(const Candidate& c) {
 }
 
 }  // namespace
+
+Ranked score(const Demand& demand, const Candidate& c, std::size_t index, std::uint32_t cpu) {
+  Ranked ranked{.index = index, .cpu_milli = cpu};
+  ranked.speed = demand.resources.gpus > 0 || demand.resources.cpu_milli == 0
+                     ? 1.0
+                     : std::min(1.0, static_cast<double>(cpu) / demand.resources.cpu_milli);
+  ranked.survival = survival(c.outlook, 3600);
+  ranked.worth = cautious_mean_survival(c.outlook, demand.horizon_s);
+  ranked.score = ranked.speed * ranked.worth;
+  const auto times = [&ranked](double factor) {
+    ranked.worth *= factor;
+    ranked.score *= factor;
+  };
+  if (c.lab == demand.lab) times(kOwnLab);
+  if (contains(c.facts->images, demand.image_digest)) times(1.02);
+  if (c.contract->notice_s < demand.notice_s) times(0.8);
+  if (c.node == demand.avoided) times(0.5);
+  return ranked;
+}
 
 std::string because(const Demand& demand, const Candidate& c, const Ranked& ranked) {
   std::string text = "survives 1 h with " + format("%.2f", ranked.survival) + ", grants " +

@@ -29,6 +29,7 @@ struct Demand {
   NodeId avoided;                 ///< asked last
   std::uint32_t notice_s = 0;     ///< asked for; owners decide, so it only moves the rank
   double horizon_s = 4 * 3600.0;  ///< expected remaining time
+  bool is_member = false;         ///< of a gang: only nodes that know gangs and lend to them can
 };
 
 /// A node as the scheduler sees it. Borrows; the pointers outlive the call and are not null.
@@ -40,6 +41,7 @@ struct Candidate {
   const NodeTelemetry* telemetry = nullptr;
   LendingState lending = LendingState::kOpen;
   bool is_up = true;
+  bool has_peer_port = true;  ///< others' agents reach it
   SurvivalCurve outlook;
   std::uint32_t used_gpus = 0;  ///< by attempts and probes that the coordinator knows of
   std::uint32_t used_cpu_milli = 0;
@@ -67,7 +69,14 @@ struct Ranked {
   double score = 0;       ///< expected useful share of the horizon
   double survival = 0;    ///< over the first hour
   std::uint32_t cpu_milli = 0;
+  double speed = 1;  ///< a factor of the score
+  double worth = 0;  ///< the score without it
 };
+
+/// The numbers of one that fits; `index` is its own among the candidates.
+Ranked score(
+    const Demand& demand, const Candidate& candidate, std::size_t index, std::uint32_t cpu_milli
+);
 
 /// All that fit, best first. score = speed · cautious mean survival over the horizon,
 /// where speed = min(1, granted / wanted cores) for CPU jobs and 1 for GPU jobs; × 1.05 on the
