@@ -8,6 +8,7 @@
 #include "base/planted.h"
 #include "coordinator/core_copies.h"
 #include "coordinator/core_evacuation.h"
+#include "coordinator/core_gang_placement.h"
 #include "coordinator/core_holders.h"
 #include "coordinator/core_job_ends.h"
 #include "coordinator/core_job_life.h"
@@ -29,7 +30,6 @@ constexpr milliseconds kAnswerMin{20};
 constexpr std::chrono::seconds kRefusedFor{5};
 constexpr std::chrono::seconds kSilentFor{10};
 constexpr std::chrono::seconds kPassEvery{1};
-constexpr double kVolatileSurvival = 0.5;  // of one hour: below, a placement is degraded
 
 milliseconds to_milliseconds(nanoseconds value) {
   return std::chrono::ceil<milliseconds>(value);
@@ -66,35 +66,8 @@ const std::string& demand_key(JobEntry& job) {
   return job.demand_key = std::move(key);
 }
 
-bool is_askable(const State& state, const JobEntry& job, const NodeId& node) {
-  const auto found = job.refusals.find(node);
-  if (found == job.refusals.end()) return true;
-  return !found->second.is_permanent && state.now.boot >= found->second.until;
-}
-
 void ask(State& state, JobEntry& job, NodeEntry& node, Asked asked) {
-  const Job& j = job.row.job;
-  asked.probe = ProbeId("p-" + state.rng.hex(8));
-  asked.node = node.row.node;
-  asked.connection = node.connection;
-  asked.asked_at = state.now.boot;
-  node.probes[asked.probe] = j.spec.resources;
-  state.probes[asked.probe] = j.id;
-  ++state.metrics.probes_sent;
-  state.send(
-      node,
-      wire::Probe{
-          .probe = asked.probe,
-          .job = j.id,
-          .user = j.owner,
-          .lab = j.lab,
-          .resources = j.spec.resources,
-          .image_digest = j.image_digest,
-          .priority = j.spec.priority,
-          .notice_s = j.spec.notice_s,
-          .hold_ms = static_cast<std::uint32_t>(hold_time(state).count()),
-          .data = j.spec.data}
-  );
+  send_probe(state, job, node, asked, hold_time(state));
   job.placement->asked.push_back(std::move(asked));
 }
 
@@ -124,6 +97,7 @@ std::vector<sched::Ranked> askable(
       const std::string reason = sched::judge(demand, c).reason;
       note_turned_down(state, id, c.node, reason.empty() ? "refused it a moment ago" : reason);
       c = candidate_of(state, state.nodes.at(c.node));
+      count_kept(state, c);
     }
   }
   return best;
@@ -153,20 +127,20 @@ bool place(
     asked.because = sched::because(demand, c, r);
     ask(state, job, *state.find_node(c.node), std::move(asked));
     c = candidate_of(state, *state.find_node(c.node));
+    count_kept(state, c);
   }
   state.move_unsaved(job, JobState::kPlacing, "asks " + names);
   return true;
 }
 
-void close_probe(State& state, const Asked& asked) {
-  state.probes.erase(asked.probe);
-  if (NodeEntry* node = state.find_node(asked.node)) node->probes.erase(asked.probe);
-}
-
-/// The hold is wanted no more. A connection that is gone took its holds' use with it.
-void cancel_hold(State& state, const Asked& asked) {
-  if (asked.hold.empty()) return;
-  state.act(SendToAgent{asked.connection, wire::CancelHold{asked.hold}});
+/// The same of one that lost its node: it may have what is kept for a gang that is gathered.
+bool place_displaced(
+    State& state, JobEntry& job, std::vector<sched::Candidate>& candidates, const QuotaBook& quotas
+) {
+  std::vector<sched::Candidate> all = candidates_of(state, true);
+  const bool is_placed = place(state, job, all, quotas);
+  if (is_placed) candidates = candidates_of(state);
+  return is_placed;
 }
 
 void back_to_queue(State& state, JobEntry& job, std::string reason) {
@@ -226,9 +200,12 @@ wire::Commit commit_for(
   const ResumePoint point = resume_point(job);
   if (!planted("coordinator.forgets_resume_points")) {
     commit.resume = point.resume;
-    commit.resume_previous = point.previous;
+    // What all go on from is one set: no member takes an older one by itself.
+    if (!j.gang) commit.resume_previous = point.previous;
   }
   commit.resume_from = resume_grants(state, job, j.epoch, node.row.node);
+  commit.gang = j.gang;
+  if (j.gang) commit.shares = shares_for(state, job, *state.find_node(node.row.node));
   refresh_plan(state, job, attempt);
   commit.plan = attempt.plan;
   commit.restart_count = j.restarts + j.displacements;
@@ -248,47 +225,16 @@ void say_degraded(State& state, JobEntry& job, bool is_degraded, const NodeEntry
   job.row.job.is_degraded = is_degraded;
 }
 
-/// Epoch issue: the attempt's row is in the same output as the message, hence durable before it.
 void commit(State& state, JobEntry& job, const Asked& chosen) {
-  NodeEntry& node = *state.find_node(chosen.node);
-  burn_predecessor(state, job);
-  Job& j = job.row.job;
-  j.epoch = {state.generation, j.epoch.attempt + (planted("coordinator.reuses_epochs") ? 0U : 1U)};
-  j.node = node.row.node;
-  j.idle_since_wall_ms = 0;
-  j.outputs = Digest{};  // an older epoch's are void with it
-  say_degraded(state, job, job.placement->is_degraded, node);
-  const std::uint32_t resumed = resume_point(job).resume.generation;
   for (const Asked& asked : job.placement->asked) {
     if (asked.probe != chosen.probe && asked.phase == Asked::Phase::kOffered)
       cancel_hold(state, asked);
     close_probe(state, asked);
   }
-  AttemptEntry& attempt = state.attempts[{j.id, j.epoch}];
-  attempt = AttemptEntry{};
-  Attempt& a = attempt.row.attempt;
-  a.job = j.id;
-  a.epoch = j.epoch;
-  a.node = node.row.node;
-  a.leased_wall_ms = state.served_wall_ms[j.owner] = state.wall_ms();
-  a.resumed_generation = resumed;
-  a.placed_because = chosen.because;
-  attempt.row.granted_cpu_milli = chosen.cpu_milli;
-  attempt.since = attempt.state_since = attempt.commit_sent = state.now.boot;
-  node.attempts.insert({j.id, j.epoch});
-  node.copies_of.insert(j.id);  // its own store keeps what the attempt saves, durable or not
-  attempt.commit = commit_for(state, job, attempt, node, chosen);
+  const LeaseEpoch last = job.row.job.epoch;
+  const std::uint32_t step = planted("coordinator.reuses_epochs") ? 0U : 1U;
+  issue(state, job, chosen, {state.generation, last.attempt + step}, job.placement->is_degraded);
   job.placement.reset();
-  state.save(attempt);
-  state.move(job, JobState::kPlacing, "waits for the lease of " + state.name_of(node.row.node));
-  state.note(
-      job,
-      "job.placed",
-      "goes to " + state.name_of(node.row.node) + ": " + a.placed_because,
-      {{"resume_generation", std::to_string(resumed)}}
-  );
-  ++state.metrics.commits_sent;
-  state.send(node, *attempt.commit);
 }
 
 const Asked* best_offer(const State& state, const Placement& placement) {
@@ -328,12 +274,6 @@ bool is_ready(const State& state, const JobEntry& job) {
          job.row.not_before_wall_ms > state.wall_ms() + state.config.backoff_max_ms;
 }
 
-bool is_image_listed(const State& state, const JobEntry& job) {
-  return std::any_of(state.images.begin(), state.images.end(), [&](const auto& image) {
-    return image.second.digest == job.row.job.image_digest;
-  });
-}
-
 void repeat_commit(State& state, AttemptEntry& attempt) {
   NodeEntry* node = state.find_node(attempt.row.attempt.node);
   if (node == nullptr || node->connection == 0) return;
@@ -362,12 +302,59 @@ nanoseconds lost_pause(JobEntry& job) {
 /// late answer tells of is what the next answer will offer, or has.
 bool is_hold_wanted(State& state, const NodeEntry& node, const wire::ProbeReply& reply) {
   const JobEntry* job = state.find_job(reply.job);
+  if (job != nullptr && job->row.job.gang) return is_seat_wanted(state, *job, node, reply.hold);
   if (job == nullptr || !job->placement) return false;
   const auto& asked = job->placement->asked;
   return std::any_of(asked.begin(), asked.end(), [&](const Asked& one) {
     return one.node == node.row.node &&
            (one.phase == Asked::Phase::kWaiting || one.hold == reply.hold);
   });
+}
+
+}  // namespace
+
+bool is_askable(const State& state, const JobEntry& job, const NodeId& node) {
+  const auto found = job.refusals.find(node);
+  if (found == job.refusals.end()) return true;
+  return !found->second.is_permanent && state.now.boot >= found->second.until;
+}
+
+void send_probe(
+    State& state, const JobEntry& job, NodeEntry& node, Asked& asked, milliseconds hold
+) {
+  const Job& j = job.row.job;
+  asked.probe = ProbeId("p-" + state.rng.hex(8));
+  asked.node = node.row.node;
+  asked.connection = node.connection;
+  asked.asked_at = state.now.boot;
+  node.probes[asked.probe] = j.spec.resources;
+  state.probes[asked.probe] = j.id;
+  ++state.metrics.probes_sent;
+  state.send(
+      node,
+      wire::Probe{
+          .probe = asked.probe,
+          .job = j.id,
+          .user = j.owner,
+          .lab = j.lab,
+          .resources = j.spec.resources,
+          .image_digest = j.image_digest,
+          .priority = j.spec.priority,
+          .notice_s = j.spec.notice_s,
+          .hold_ms = static_cast<std::uint32_t>(hold.count()),
+          .data = j.spec.data,
+          .gang = j.gang ? j.gang->gang : GangId()}
+  );
+}
+
+void close_probe(State& state, const Asked& asked) {
+  state.probes.erase(asked.probe);
+  if (NodeEntry* node = state.find_node(asked.node)) node->probes.erase(asked.probe);
+}
+
+void cancel_hold(State& state, const Asked& asked) {
+  if (asked.hold.empty()) return;
+  state.act(SendToAgent{asked.connection, wire::CancelHold{asked.hold}});
 }
 
 void take_offer(Asked& asked, const wire::ProbeReply& reply) {
@@ -380,7 +367,47 @@ void take_offer(Asked& asked, const wire::ProbeReply& reply) {
   if (reply.cpu_milli > 0) asked.cpu_milli = reply.cpu_milli;
 }
 
-}  // namespace
+bool is_image_listed(const State& state, const JobEntry& job) {
+  return std::any_of(state.images.begin(), state.images.end(), [&](const auto& image) {
+    return image.second.digest == job.row.job.image_digest;
+  });
+}
+
+void issue(State& state, JobEntry& job, const Asked& chosen, LeaseEpoch epoch, bool is_degraded) {
+  NodeEntry& node = *state.find_node(chosen.node);
+  burn_predecessor(state, job);
+  Job& j = job.row.job;
+  j.epoch = epoch;
+  j.node = node.row.node;
+  j.idle_since_wall_ms = 0;
+  j.outputs = Digest{};  // an older epoch's are void with it
+  say_degraded(state, job, is_degraded, node);
+  const std::uint32_t resumed = resume_point(job).resume.generation;
+  AttemptEntry& attempt = state.attempts[{j.id, j.epoch}];
+  attempt = AttemptEntry{};
+  Attempt& a = attempt.row.attempt;
+  a.job = j.id;
+  a.epoch = j.epoch;
+  a.node = node.row.node;
+  a.leased_wall_ms = state.served_wall_ms[j.owner] = state.wall_ms();
+  a.resumed_generation = resumed;
+  a.placed_because = chosen.because;
+  attempt.row.granted_cpu_milli = chosen.cpu_milli;
+  attempt.since = attempt.state_since = attempt.commit_sent = state.now.boot;
+  node.attempts.insert({j.id, j.epoch});
+  node.copies_of.insert(j.id);  // its own store keeps what the attempt saves, durable or not
+  attempt.commit = commit_for(state, job, attempt, node, chosen);
+  state.save(attempt);
+  state.move(job, JobState::kPlacing, "waits for the lease of " + state.name_of(node.row.node));
+  state.note(
+      job,
+      "job.placed",
+      "goes to " + state.name_of(node.row.node) + ": " + a.placed_because,
+      {{"resume_generation", std::to_string(resumed)}}
+  );
+  ++state.metrics.commits_sent;
+  state.send(node, *attempt.commit);
+}
 
 std::vector<JobId> queue_order(const State& state, const JobEntry* also) {
   std::vector<sched::QueuedJob> waiting;
@@ -395,6 +422,15 @@ std::vector<JobId> queue_order(const State& state, const JobEntry* also) {
          .is_displaced = row.is_displaced}
     );
   };
+  // A gang has one place, by its first member's name.
+  for (const GangEntry* gang : waiting_gangs(state)) {
+    if (gang->round) continue;
+    add(state.jobs.at(gang->row.members.front()).row);
+    sched::QueuedJob& all = waiting.back();
+    all.gpus *= gang->row.size;
+    all.queued_wall_ms = gang->row.queued_wall_ms;
+    all.is_displaced = gang->row.is_displaced;
+  }
   for (const JobId& id : state.queued) add(state.jobs.at(id).row);
   if (also != nullptr) add(also->row);
   std::vector<JobId> result;
@@ -406,9 +442,11 @@ std::vector<JobId> queue_order(const State& state, const JobEntry* also) {
 
 void dispatch(State& state) {
   const bool is_due = state.now.boot - state.dispatched_at >= nanoseconds(kPassEvery);
-  if (state.queued.empty() || state.is_in_grace() || !(state.is_dispatch_wanted || is_due)) return;
+  if (state.is_in_grace() || !(state.is_dispatch_wanted || is_due)) return;
+  if (state.queued.empty() && waiting_gangs(state).empty() && !state.gathering) return;
   state.is_dispatch_wanted = false;
   state.dispatched_at = state.now.boot;
+  gather(state);
   std::vector<sched::Candidate> candidates = candidates_of(state);
   std::map<std::string, std::string> hopeless;  // class of jobs: what it waits for
   std::size_t tried = 0;
@@ -418,6 +456,10 @@ void dispatch(State& state) {
   for (const JobId& id : order) {
     JobEntry& job = *state.find_job(id);
     ++ahead;
+    if (GangEntry* gang = state.gang_of(job)) {
+      place_gang(state, *gang, candidates, quotas);
+      continue;
+    }
     if (!is_ready(state, job)) continue;
     // The reason is what people see in lists: it is made anew, and goes to the disk with the row.
     if (!is_image_listed(state, job)) {
@@ -435,7 +477,8 @@ void dispatch(State& state) {
     }
     const std::string& key = demand_key(job);
     // A place that is kept for it says nothing of others, nor what they lack of it.
-    const bool is_sent = !kept_destination(state, id).empty();
+    const bool takes_kept = job.row.is_displaced && state.gathering.has_value();
+    const bool is_sent = takes_kept || !kept_destination(state, id).empty();
     if (const auto known = hopeless.find(key); known != hopeless.end() && !is_sent) {
       job.row.job.reason = known->second;
       continue;
@@ -446,7 +489,8 @@ void dispatch(State& state) {
       continue;
     }
     ++tried;
-    if (place(state, job, candidates, quotas)) {
+    if (takes_kept ? place_displaced(state, job, candidates, quotas)
+                   : place(state, job, candidates, quotas)) {
       quotas.take(job);
       continue;
     }
@@ -457,6 +501,7 @@ void dispatch(State& state) {
 }
 
 void look_at_placements(State& state) {
+  look_at_gang_rounds(state);
   const std::set<JobId> placing = state.placing;
   for (const JobId& id : placing) {
     JobEntry& job = *state.find_job(id);
@@ -473,6 +518,7 @@ void look_at_placements(State& state) {
 void on_probe_reply(State& state, NodeEntry& node, const wire::ProbeReply& reply) {
   const auto found = state.probes.find(reply.probe);
   JobEntry* job = found == state.probes.end() ? nullptr : state.find_job(found->second);
+  if (job != nullptr && job->row.job.gang) return on_seat_reply(state, *job, node, reply);
   Asked* asked = find_asked(job, reply.probe);
   if (asked == nullptr || asked->node != node.row.node) {
     // Late, or never asked: the hold must not lie idle. A committed hold is the node's to know.
@@ -532,6 +578,7 @@ void on_commit_reply(State& state, NodeEntry& node, const wire::CommitReply& rep
 }
 
 void cancel_placement(State& state, JobEntry& job) {
+  if (job.row.job.gang) cancel_gang_round(state, job);
   if (job.placement) back_to_queue(state, job, "placement cancelled");
 }
 
@@ -540,6 +587,10 @@ void forget_probes(State& state, NodeEntry& node) {
   for (const auto& [probe, resources] : probes) {
     const auto found = state.probes.find(probe);
     JobEntry* job = found == state.probes.end() ? nullptr : state.find_job(found->second);
+    if (job != nullptr && job->row.job.gang) {
+      on_seat_gone(state, *job, node, probe);
+      continue;
+    }
     Asked* asked = find_asked(job, probe);
     state.probes.erase(probe);
     node.probes.erase(probe);
@@ -557,6 +608,8 @@ void forget_refusals(State& state, const NodeId& node) {
   for (const auto* waiting : {&state.queued, &state.placing}) {
     for (const JobId& id : *waiting) state.jobs.at(id).refusals.erase(node);
   }
+  for (const GangEntry* gang : waiting_gangs(state))
+    state.jobs.at(gang->row.members.front()).refusals.erase(node);
 }
 
 Instant placement_wake(const State& state, Instant otherwise) {
@@ -565,7 +618,7 @@ Instant placement_wake(const State& state, Instant otherwise) {
     const JobEntry& job = state.jobs.at(id);
     if (job.placement) result = std::min(result, job.placement->choose_at);
   }
-  return result;
+  return gang_rounds_wake(state, result);
 }
 
 }  // namespace rn::coordinator

@@ -159,8 +159,7 @@ QuotaBook::QuotaBook(const State& state, bool is_for_people)
   for (const JobId& id : state.unfinished) {
     const JobEntry& job = state.jobs.at(id);
     for (const std::string& subject : subjects_of(job.row.job)) ++counts_[subject].jobs;
-    const bool waits =
-        state.held.contains(id) || (state.queued.contains(id) && !job.row.is_displaced);
+    const bool waits = state.held.contains(id) || (state.is_waiting(job) && !job.row.is_displaced);
     if (!waits) count_running(job);
   }
 }
@@ -180,26 +179,34 @@ void QuotaBook::count_running(const JobEntry& job) {
 
 std::uint32_t QuotaBook::gpus_of_model(const JobEntry& job, const std::string& pattern) const {
   const Job& j = job.row.job;
-  const auto matching = [&](const NodeId& id, const std::vector<std::uint32_t>& known) {
-    const auto node = state_.nodes.find(id);
-    if (node == state_.nodes.end()) return std::uint32_t{0};
-    const auto models = gpu_models_of(node->second.row, known, j.spec.resources.gpus);
-    return static_cast<std::uint32_t>(std::count_if(
-        models.begin(),
-        models.end(),
-        [&](const std::string& model) { return sched::is_gpu_model(pattern, model); }
-    ));
-  };
   if (j.spec.resources.gpus == 0) return 0;
   // One of those that are asked takes it: the most counts.
   if (job.placement) {
     std::uint32_t most = 0;
-    for (const Asked& asked : job.placement->asked) most = std::max(most, matching(asked.node, {}));
+    for (const Asked& asked : job.placement->asked)
+      most = std::max(most, gpus_at(job, asked.node, {}, pattern));
     return most;
   }
+  if (const Asked* seat = state_.seat_of(job)) return gpus_at(job, seat->node, {}, pattern);
   const auto attempt = state_.attempts.find({j.id, j.epoch});
   if (attempt == state_.attempts.end() || !attempt->second.is_live()) return 0;
-  return matching(attempt->second.row.attempt.node, attempt->second.gpus);
+  return gpus_at(job, attempt->second.row.attempt.node, attempt->second.gpus, pattern);
+}
+
+std::uint32_t QuotaBook::gpus_at(
+    const JobEntry& job,
+    const NodeId& id,
+    const std::vector<std::uint32_t>& known,
+    const std::string& pattern
+) const {
+  const auto node = state_.nodes.find(id);
+  if (node == state_.nodes.end()) return 0;
+  const auto models = gpu_models_of(node->second.row, known, job.row.job.spec.resources.gpus);
+  return static_cast<std::uint32_t>(std::count_if(
+      models.begin(),
+      models.end(),
+      [&](const std::string& model) { return sched::is_gpu_model(pattern, model); }
+  ));
 }
 
 double QuotaBook::used_hours(const std::string& subject, const Quota& quota) const {
@@ -276,12 +283,25 @@ void QuotaBook::take(const JobEntry& job) {
   if (is_counted_ && !job.row.is_displaced) count_running(job);
 }
 
-Status check_quotas(
-    const State& state, const Caller& caller, const JobSpec& spec, std::size_t count
+void QuotaBook::take_at(const JobEntry& job, const NodeId& node) {
+  if (!is_counted_ || job.row.is_displaced) return;
+  const bool is_known = state_.seat_of(job) != nullptr;
+  count_running(job);
+  if (is_known) return;
+  for (const std::string& subject : subjects_of(job.row.job)) {
+    for (const std::string& pattern : patterns_)
+      gpus_of_[{subject, pattern}] += gpus_at(job, node, {}, pattern);
+  }
+}
+
+namespace {
+
+/// `count` jobs, of which all that are needed at once together ask for `need`.
+Status check_quotas_of(
+    const State& state, const Caller& caller, const sched::QuotaNeed& need, std::size_t count
 ) {
   if (state.quotas.empty()) return {};
   const QuotaBook book(state);
-  const sched::QuotaNeed need = need_of(spec);
   for (const std::string& subject : subjects_of(caller.user, caller.lab)) {
     const std::string who = sched::quota_subject_words(subject);
     for (const Quota* quota : book.quotas_for(subject)) {
@@ -302,6 +322,36 @@ Status check_quotas(
           many,
           count > *quota->jobs ? "submit fewer at a time, or ask an administrator for more"
                                : "stop some, or submit it again when one has ended"
+      );
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_quotas(
+    const State& state, const Caller& caller, const JobSpec& spec, std::size_t count
+) {
+  return check_quotas_of(state, caller, need_of(spec), count);
+}
+
+Status check_gang_quotas(
+    const State& state, const Caller& caller, const JobSpec& spec, std::uint32_t size
+) {
+  sched::QuotaNeed need = need_of(spec);
+  need.gpus *= size;
+  need.gpu_hours *= size;
+  RN_CHECK(check_quotas_of(state, caller, need, size));
+  const QuotaBook book(state);
+  for (const std::string& subject : subjects_of(caller.user, caller.lab)) {
+    for (const Quota* quota : book.quotas_for(subject)) {
+      if (!quota->running || *quota->running >= size) continue;
+      return fail(
+          ErrorCode::kExhausted,
+          sched::quota_subject_words(subject) + " may have " + counted(*quota->running, "job") +
+              " at once, and all " + std::to_string(size) + " members of a gang run together",
+          "ask for fewer members, or ask an administrator for more"
       );
     }
   }

@@ -36,6 +36,8 @@ class QuotaBook {
 
   /// It begins.
   void take(const JobEntry& job);
+  /// It begins on this node, and has no place there yet that is known.
+  void take_at(const JobEntry& job, const NodeId& node);
 
   sched::QuotaCount count(const std::string& subject, const Quota& quota) const;
   /// For each kind of GPUs the quota that counts: the subject's own, or the one of everybody.
@@ -44,6 +46,12 @@ class QuotaBook {
  private:
   void count_running(const JobEntry& job);
   std::uint32_t gpus_of_model(const JobEntry& job, const std::string& pattern) const;
+  std::uint32_t gpus_at(
+      const JobEntry& job,
+      const NodeId& node,
+      const std::vector<std::uint32_t>& known,
+      const std::string& pattern
+  ) const;
   double used_hours(const std::string& subject, const Quota& quota) const;
 
   const State& state_;
@@ -57,6 +65,10 @@ class QuotaBook {
 /// kExhausted if quotas never let such a job begin, or let no `count` more wait.
 Status check_quotas(
     const State& state, const Caller& caller, const JobSpec& spec, std::size_t count
+);
+/// The same of a gang, whose members begin together or not at all.
+Status check_gang_quotas(
+    const State& state, const Caller& caller, const JobSpec& spec, std::uint32_t size
 );
 
 Result<Answer> set_quota(State& state, const Caller& caller, const SetQuota& command);

@@ -161,6 +161,23 @@ GangEntry* State::gang_of(const JobEntry& job) {
   return job.row.job.gang ? find_gang(job.row.job.gang->gang) : nullptr;
 }
 
+bool State::is_waiting(const JobEntry& job) const {
+  if (!job.row.job.gang) return queued.contains(job.row.job.id);
+  const auto gang = gangs.find(job.row.job.gang->gang);
+  const bool is_asked = gang != gangs.end() && gang->second.round;
+  return job.row.job.state == JobState::kQueued && !job.row.is_held && !is_asked;
+}
+
+const Asked* State::seat_of(const JobEntry& job) const {
+  if (!job.row.job.gang) return nullptr;
+  const auto gang = gangs.find(job.row.job.gang->gang);
+  if (gang == gangs.end() || !gang->second.round) return nullptr;
+  const std::vector<Asked>& seats = gang->second.round->seats;
+  const std::size_t rank = job.row.job.gang->rank;
+  if (rank >= seats.size() || seats[rank].phase == Asked::Phase::kOver) return nullptr;
+  return &seats[rank];
+}
+
 AttemptEntry* State::find_attempt(const JobId& id, LeaseEpoch epoch) {
   const auto found = attempts.find({id, epoch});
   return found == attempts.end() ? nullptr : &found->second;
@@ -307,6 +324,7 @@ sched::Candidate candidate_of(
   c.telemetry = &node.telemetry;
   c.lending = node.lending;
   c.is_up = state.is_up(node);
+  c.has_peer_port = !node.row.address.peer.empty();
   c.outlook = node.outlook;
   const auto use = [&c](const Resources& resources, std::uint32_t cpu_milli) {
     c.used_gpus += resources.gpus;
@@ -333,12 +351,25 @@ sched::Candidate candidate_of(
   return c;
 }
 
-std::vector<sched::Candidate> candidates_of(const State& state) {
+void count_kept(const State& state, sched::Candidate& c) {
+  if (!state.gathering) return;
+  const auto kept = state.gathering->kept.find(c.node);
+  const auto gang = state.gangs.find(state.gathering->gang);
+  if (kept == state.gathering->kept.end() || gang == state.gangs.end()) return;
+  const Resources& member = state.jobs.at(gang->second.row.members.front()).row.job.spec.resources;
+  c.used_gpus += member.gpus * kept->second;
+  c.used_cpu_milli += member.cpu_milli_min * kept->second;
+  c.used_memory_mib += member.memory_mib * kept->second;
+  c.guests += kept->second;
+}
+
+std::vector<sched::Candidate> candidates_of(const State& state, bool may_have_kept) {
   std::vector<sched::Candidate> result;
   result.reserve(state.nodes.size());
   for (const auto& [id, node] : state.nodes) {
     if (node.row.is_revoked || node.row.state == NodeState::kLeft) continue;
     result.push_back(candidate_of(state, node));
+    if (!may_have_kept) count_kept(state, result.back());
   }
   return result;
 }
@@ -355,6 +386,7 @@ sched::Demand demand_of(const JobEntry& job) {
   demand.preferred = job.row.home;
   demand.avoided = job.row.avoid;
   demand.notice_s = j.spec.notice_s;
+  demand.is_member = j.gang.has_value();
   if (j.spec.max_duration_s > 0) demand.horizon_s = j.spec.max_duration_s;
   return demand;
 }

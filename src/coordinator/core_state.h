@@ -389,6 +389,10 @@ struct State {
   GangEntry* find_gang(const GangId& id);
   /// The gang of which the job is a member; nullptr of any other job.
   GangEntry* gang_of(const JobEntry& job);
+  /// It is in the queue, by itself or with its gang.
+  bool is_waiting(const JobEntry& job) const;
+  /// Where a member is asked for in a round; nullptr if it is not.
+  const Asked* seat_of(const JobEntry& job) const;
   /// The attempt of exactly this epoch, if it is in memory.
   AttemptEntry* find_attempt(const JobId& id, LeaseEpoch epoch);
   /// The attempt with the job's newest epoch, live or not; nullptr before the first.
@@ -418,7 +422,11 @@ struct State {
 sched::Candidate candidate_of(
     const State& state, const NodeEntry& node, const std::set<JobId>& without = {}
 );
-std::vector<sched::Candidate> candidates_of(const State& state);
+/// Places that are kept for a gang count as used, unless it is for whom they are kept, or who may
+/// have them all the same.
+std::vector<sched::Candidate> candidates_of(const State& state, bool may_have_kept = false);
+/// Adds what is kept on it for a gang that is gathered.
+void count_kept(const State& state, sched::Candidate& candidate);
 sched::Demand demand_of(const JobEntry& job);
 /// Given back, or known from silence alone: it takes nothing from anybody any more.
 bool is_over(const ReclaimRecord& record);

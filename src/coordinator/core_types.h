@@ -484,7 +484,8 @@ struct Metrics {
   std::uint64_t evacuations_missed = 0;     ///< of those promised
   /// Where jobs go, chosen or chosen differently, by reclaim::EvacuationWay.
   std::array<std::uint64_t, 4> choices{};
-  std::uint64_t orders_given = 0;  ///< to take a node back
+  double gang_gathering_idle_gpu_s = 0;  ///< of places that were kept for gangs
+  std::uint64_t orders_given = 0;        ///< to take a node back
   /// What was heard of them, by OrderState; of one that was unanswered first, both.
   std::array<std::uint64_t, 6> orders_ended{};
   // gauges

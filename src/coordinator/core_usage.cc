@@ -177,8 +177,9 @@ std::map<UserId, sched::Standing> standings(const State& state) {
     );
   for (const auto& [user, served] : state.served_wall_ms) result[user].served_wall_ms = served;
   for (const JobId& id : state.unfinished) {
-    if (!state.queued.contains(id) && !state.held.contains(id))
-      ++result[state.jobs.at(id).row.job.owner].running_jobs;
+    const JobEntry& job = state.jobs.at(id);
+    if (!state.is_waiting(job) && !state.held.contains(id))
+      ++result[job.row.job.owner].running_jobs;
   }
   return result;
 }

@@ -4,6 +4,7 @@
 #include "coordinator/core.h"
 #include "coordinator/core_commands.h"
 #include "coordinator/core_contracts.h"
+#include "coordinator/core_gang_placement.h"
 #include "coordinator/core_placement.h"
 #include "coordinator/core_plan.h"
 #include "coordinator/core_quota.h"
@@ -219,6 +220,7 @@ std::vector<TokenRow> Core::tokens() const {
 Metrics Core::metrics() const {
   Metrics m = state_->metrics;
   m.jobs_queued = state_->queued.size();
+  for (const GangEntry* gang : waiting_gangs(*state_)) m.jobs_queued += gang->row.size;
   m.jobs_placing = state_->placing.size();
   m.jobs_held = state_->held.size();
   for (const auto& [key, entry] : state_->transfers.entries)

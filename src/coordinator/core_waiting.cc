@@ -179,7 +179,7 @@ void release(State& state, JobEntry& job, const std::string& why) {
   job.row.is_held = false;
   job.row.job.reason = why;
   state.held.erase(j.id);
-  state.queued.insert(j.id);
+  if (!j.gang) state.queued.insert(j.id);
   if (j.array) {
     ArrayEntry& array = state.arrays.at(j.array->array);
     array.in_turn.erase(j.number);

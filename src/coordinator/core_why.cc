@@ -7,6 +7,7 @@
 
 #include "coordinator/core_copies.h"
 #include "coordinator/core_fetches.h"
+#include "coordinator/core_gang_placement.h"
 #include "coordinator/core_holders.h"
 #include "coordinator/core_idle.h"
 #include "coordinator/core_placement.h"
@@ -58,6 +59,7 @@ std::string sent_words(const State& state, const JobEntry& job) {
 
 std::string why_queued(const State& state, const JobEntry& job) {
   if (job.row.is_held) return waiting_words_now(state, job);
+  if (job.row.job.gang) return why_gang_waits(state, job);
   const std::int64_t wait = job.row.not_before_wall_ms - state.wall_ms();
   if (wait > 0 && wait <= state.config.backoff_max_ms)
     return "waits " + short_duration(wait) + " before " +
@@ -81,11 +83,13 @@ std::string why_queued(const State& state, const JobEntry& job) {
            " was taken off the allow list after the submit";
   if (const std::string away = away_words(state, job); !away.empty())
     return away + "; " + resume_words(job) + " when one is back" + sent_words(state, job);
+  const std::string kept = kept_words(state);
   const std::vector<JobId> order = queue_order(state);
   const auto at = std::find(order.begin(), order.end(), job.row.job.id);
   return "number " + std::to_string(at - order.begin() + 1) + " of " +
          std::to_string(order.size()) +
          " in the queue: " + lacks(state, job, candidates_of(state), QuotaBook(state)) +
+         (kept.empty() ? "" : "; " + kept) +
          (job.row.job.epoch.is_none() ? "" : "; " + resume_words(job)) + sent_words(state, job);
 }
 

@@ -125,6 +125,11 @@ void render_placement(Page& page, const Metrics& m) {
   page.counter("reclaimnet_commits_sent_total", "Commits sent.", m.commits_sent);
   page.counter("reclaimnet_commits_lost_total", "Commits whose hold was gone.", m.commits_lost);
   page.counter("reclaimnet_leases_granted_total", "Leases granted.", m.leases_granted);
+  page.counter(
+      "reclaimnet_gang_gathering_idle_gpu_seconds_total",
+      "What lay idle because it was kept for a gang.",
+      static_cast<std::uint64_t>(m.gang_gathering_idle_gpu_s)
+  );
 }
 
 void render_nodes(Page& page, const std::vector<NodeView>& nodes, const Metrics& m) {
