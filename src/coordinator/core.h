@@ -78,7 +78,13 @@ class Core {
   /// From 1; nullopt if the job does not wait.
   std::optional<std::uint32_t> queue_position(const JobId& id, Now now) const;
   /// What would become of such a job if the caller submitted it now. Errors as a submit's.
-  Result<api::Plan> plan(const Caller& caller, const JobSpec& spec, Now now) const;
+  Result<api::Plan> plan(
+      const Caller& caller,
+      const JobSpec& spec,
+      Now now,
+      std::uint32_t members = 0,  ///< of a gang of such jobs; 0: it is one by itself
+      GangSpread spread = GangSpread::kNode
+  ) const;
   /// Quotas, and who has how much of them, as far as the caller may see it.
   api::QuotaList quotas(const Caller& caller, Now now) const;
   std::vector<NodeView> nodes(Now now) const;  ///< by id

@@ -157,7 +157,7 @@ void end_round(State& state, GangEntry& gang) {
   state.is_dispatch_wanted = true;
 }
 
-void give_up(State& state, GangEntry& gang, const std::string& words) {
+void give_round_up(State& state, GangEntry& gang, const std::string& words) {
   end_round(state, gang);
   gang.not_before = state.now.boot + nanoseconds(kNextRound);
   if (gang.vain_since == Instant{}) gang.vain_since = state.now.boot;
@@ -190,7 +190,7 @@ NodeId ask_another(State& state, GangEntry& gang, std::size_t rank) {
 }
 
 /// That node does not take the member: another one is asked, or the round is over.
-void turn_down(State& state, GangEntry& gang, std::size_t rank, Refusal refusal) {
+void turn_seat_down(State& state, GangEntry& gang, std::size_t rank, Refusal refusal) {
   Asked& seat = gang.round->seats[rank];
   const NodeId node = seat.node;
   cancel_hold(state, seat);
@@ -201,9 +201,9 @@ void turn_down(State& state, GangEntry& gang, std::size_t rank, Refusal refusal)
   const std::string who = "no place for member " + std::to_string(rank) + ", " + words;
   const bool is_too_long = gang.round->replaced >= kGangReplacements ||
                            state.now.boot - gang.round->began >= nanoseconds(kGangRoundMost);
-  if (is_too_long) return give_up(state, gang, who);
+  if (is_too_long) return give_round_up(state, gang, who);
   ++gang.round->replaced;
-  if (ask_another(state, gang, rank).empty()) give_up(state, gang, who);
+  if (ask_another(state, gang, rank).empty()) give_round_up(state, gang, who);
 }
 
 /// Epoch issue, for all: no state has attempts of some members alone.
@@ -214,7 +214,7 @@ void commit_gang(State& state, GangEntry& gang) {
   for (const JobId& id : row.members)
     last = std::max(last, state.jobs.at(id).row.job.epoch.attempt);
   row.epoch = {state.generation, last + 1};
-  row.is_go = false;
+  row.is_go = row.is_displaced = false;
   row.cause = {};
   row.stop_end = AttemptEnd::kNone;
   row.stop_saves_first = false;
@@ -266,7 +266,7 @@ void settle_round(State& state, GangEntry& gang) {
 
 void look_at_round(State& state, GangEntry& gang) {
   if (state.now.boot - gang.round->began >= nanoseconds(kGangRoundMost))
-    return give_up(state, gang, "not all of the nodes that were asked answered in time");
+    return give_round_up(state, gang, "not all of the nodes that were asked answered in time");
   for (std::size_t rank = 0; gang.round && rank < gang.round->seats.size(); ++rank) {
     const Asked& seat = gang.round->seats[rank];
     if (seat.phase == Asked::Phase::kOffered) {
@@ -277,7 +277,7 @@ void look_at_round(State& state, GangEntry& gang) {
         state.now.boot - seat.asked_at >= milliseconds(state.config.probe_timeout_ms);
     if (!is_late) continue;
     ++state.metrics.probes_unanswered;
-    turn_down(
+    turn_seat_down(
         state,
         gang,
         rank,
@@ -399,7 +399,7 @@ void on_seat_reply(
   ++state.metrics.probes_refused;
   const auto rank = static_cast<std::size_t>(seat - gang->round->seats.data());
   seat->hold = HoldId();  // the node has none of this job any more
-  turn_down(
+  turn_seat_down(
       state,
       *gang,
       rank,
@@ -417,7 +417,7 @@ void on_seat_gone(State& state, const JobEntry& member, NodeEntry& node, const P
   if (seat == nullptr || seat->phase == Asked::Phase::kOver) return;
   seat->hold = HoldId();
   const auto rank = static_cast<std::size_t>(seat - gang->round->seats.data());
-  turn_down(
+  turn_seat_down(
       state,
       *gang,
       rank,

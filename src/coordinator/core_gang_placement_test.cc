@@ -335,6 +335,26 @@ TEST_F(GangPlacementTest, what_is_gathered_in_vain_is_given_back_and_the_author_
   EXPECT_EQ(state(other), JobState::kStarting);
 }
 
+TEST_F(GangPlacementTest, a_plan_says_for_how_many_members_there_is_room) {
+  for (const char* name : {"a", "b", "c"}) add_lender(name);
+  node("c").lending = LendingState::kPaused;
+  beat(node("c"));
+  const auto plan = [&](std::uint32_t members) {
+    return core->plan(user(), a_spec(), clock.now(), members).value();
+  };
+
+  EXPECT_EQ(plan(2).verdict, PlanVerdict::kNow);
+  EXPECT_EQ(plan(2).members_now, 2u);
+  EXPECT_EQ(plan(3).verdict, PlanVerdict::kWaits);
+  EXPECT_EQ(plan(3).members_now, 2u);
+  EXPECT_FALSE(plan(3).starts_in_s.has_value());
+  EXPECT_EQ(plan(4).verdict, PlanVerdict::kNever);
+  EXPECT_EQ(
+      plan(4).sentence.find("nodes for 3 of its 4 members are there, whoever runs on them"), 0u
+  ) << plan(4).sentence;
+  EXPECT_EQ(plan(0).members, 0u);
+}
+
 TEST_F(GangPlacementTest, one_that_can_never_fit_keeps_nobody_waiting) {
   config.gang_patience_s = 10;
   gang_of_jobs(2, a_big());

@@ -8,6 +8,7 @@
 
 #include "coordinator/core_commands.h"
 #include "coordinator/core_estimates.h"
+#include "coordinator/core_gang_placement.h"
 #include "coordinator/core_placement.h"
 #include "coordinator/core_quota.h"
 #include "coordinator/core_waiting.h"
@@ -270,6 +271,40 @@ void refuse_by_quota(const Status& allowed, api::Plan& plan) {
   for (api::PlanCandidate& c : plan.candidates) c.starts_in_s.reset();
 }
 
+/// All members or none: what one of them finds says little of them together.
+void place_together(
+    const sched::GangDemand& demand,
+    const std::vector<sched::Candidate>& candidates,
+    api::Plan& plan
+) {
+  plan.members = demand.size;
+  plan.members_now = sched::room_now(demand, candidates);
+  const std::string never = gang_never_words(demand, candidates);
+  if (!never.empty()) {
+    plan.verdict = PlanVerdict::kNever;
+    plan.sentence = never;
+  } else if (plan.members_now < plan.members) {
+    plan.verdict = PlanVerdict::kWaits;
+    plan.sentence = gang_lacks_words(demand, candidates);
+  } else if (plan.verdict == PlanVerdict::kNow) {
+    plan.sentence = "there is room for all " + std::to_string(plan.members) + " members at once";
+  }
+  if (plan.verdict == PlanVerdict::kNow) return;
+  for (api::PlanCandidate& c : plan.candidates) c.starts_in_s.reset();
+}
+
+/// Each owner who comes back stops all: of the first who could take a member, all count.
+void add_up_interruptions(api::Plan& plan) {
+  double sum = 0;
+  std::uint32_t seen = 0;
+  for (const api::PlanCandidate& c : plan.candidates) {
+    if (c.fit == PlanFit::kNever || seen == plan.members) continue;
+    sum += c.interruptions;
+    ++seen;
+  }
+  plan.interruptions_least = plan.interruptions_most = sum;
+}
+
 std::uint32_t position_of(const State& state, const JobEntry& job) {
   const std::vector<JobId> order = queue_order(state, &job);
   const auto at = std::find(order.begin(), order.end(), job.row.job.id);
@@ -278,10 +313,18 @@ std::uint32_t position_of(const State& state, const JobEntry& job) {
 
 }  // namespace
 
-Result<api::Plan> make_plan(const State& state, const Caller& caller, const JobSpec& spec) {
+Result<api::Plan> make_plan(
+    const State& state,
+    const Caller& caller,
+    const JobSpec& spec,
+    std::uint32_t members,
+    GangSpread spread
+) {
+  const bool is_gang = members > 0;
   JobEntry job;
-  RN_TRY(job.row, new_row(state, caller, spec));
+  RN_TRY(job.row, new_row(state, caller, spec, is_gang ? members : 1));
   job.row.job.id = JobId("~");  // behind those that were submitted in the same millisecond
+  if (is_gang) job.row.job.gang = GangPlace{.size = members};
   const sched::Demand demand = demand_of(job);
   const std::vector<sched::Candidate> candidates = candidates_of(state);
   api::Plan plan;
@@ -298,11 +341,23 @@ Result<api::Plan> make_plan(const State& state, const Caller& caller, const JobS
   plan.verdict = best == PlanFit::kFits     ? PlanVerdict::kNow
                  : best == PlanFit::kNotNow ? PlanVerdict::kWaits
                                             : PlanVerdict::kNever;
+  if (is_gang) {
+    place_together(
+        {.member = demand, .size = members, .is_spread = spread == GangSpread::kNode},
+        candidates,
+        plan
+    );
+  }
   hold_for_grace(state, plan);
   hold_for_others(state, job, plan);
   hold_for_quota(quotas, job, plan);
-  refuse_by_quota(check_quotas(state, caller, spec, 1), plan);
+  refuse_by_quota(
+      is_gang ? check_gang_quotas(state, caller, spec, members)
+              : check_quotas(state, caller, spec, 1),
+      plan
+  );
   summarize(plan);
+  if (is_gang) add_up_interruptions(plan);
   return plan;
 }
 

@@ -8,7 +8,13 @@
 // and placement's own judgement and rank, without a job. Nobody is asked and nothing changes.
 namespace rn::coordinator {
 
-/// Errors as a submit's. Reads State::now.
-Result<api::Plan> make_plan(const State& state, const Caller& caller, const JobSpec& spec);
+/// Of a gang of so many such jobs, if `members` is not 0. Errors as a submit's. Reads State::now.
+Result<api::Plan> make_plan(
+    const State& state,
+    const Caller& caller,
+    const JobSpec& spec,
+    std::uint32_t members = 0,
+    GangSpread spread = GangSpread::kNode
+);
 
 }  // namespace rn::coordinator

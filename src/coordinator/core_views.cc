@@ -141,9 +141,11 @@ std::optional<std::uint32_t> Core::queue_position(const JobId& id, Now now) cons
   return static_cast<std::uint32_t>(at - order.begin() + 1);
 }
 
-Result<api::Plan> Core::plan(const Caller& caller, const JobSpec& spec, Now now) const {
+Result<api::Plan> Core::plan(
+    const Caller& caller, const JobSpec& spec, Now now, std::uint32_t members, GangSpread spread
+) const {
   state_->now = now;
-  return make_plan(*state_, caller, spec);
+  return make_plan(*state_, caller, spec, members, spread);
 }
 
 api::QuotaList Core::quotas(const Caller& caller, Now now) const {

@@ -32,12 +32,13 @@ struct KindWord {
   NotifyWord word;
 };
 
-constexpr std::array<KindWord, 19> kKindWords = {{
+constexpr std::array<KindWord, 20> kKindWords = {{
     {"job.succeeded", NotifyWord::kFinished},
     {"job.failed", NotifyWord::kFailed},
     {"job.cancelled", NotifyWord::kCancelled},
     {"job.displaced", NotifyWord::kMoved},
     {"job.waits_for_holder", NotifyWord::kWaiting},
+    {"gang.gathered_in_vain", NotifyWord::kWaiting},
     {"job.restart", NotifyWord::kRestarted},
     {"outputs.expire", NotifyWord::kExpiring},
     {"job.idle", NotifyWord::kIdle},

@@ -109,6 +109,8 @@ struct Plan {
   std::vector<std::string> warnings;      ///< what it asks for and gets less of
   std::vector<PlanCandidate> candidates;  ///< as they rank; then who could, then who never can
   std::vector<PlanEstimate> estimates;    ///< one for each Estimated
+  std::uint32_t members = 0;              ///< of a gang; 0: it is a job by itself
+  std::uint32_t members_now = 0;          ///< for so many of them there is room at once
 
   RN_FIELDS(
       Plan,
@@ -127,7 +129,9 @@ struct Plan {
       notice_most_s,
       warnings,
       candidates,
-      estimates
+      estimates,
+      members,
+      members_now
   )
 };
 
