@@ -30,24 +30,29 @@ std::uint32_t most_kept(
   return static_cast<std::uint32_t>(most);
 }
 
+bool is_patient(const State& state, const GangEntry& gang) {
+  return gang.vain_since != Instant{} &&
+         state.now.boot - gang.vain_since >= std::chrono::seconds(state.config.gang_patience_s);
+}
+
 /// Who waited for longest of those whose last turn is the longest ago.
-GangEntry* next_gatherer(State& state) {
+const GangEntry* next_gatherer(State& state) {
+  std::vector<const GangEntry*> gangs = waiting_gangs(state);
+  std::erase_if(gangs, [&](const GangEntry* gang) { return !is_patient(state, *gang); });
+  if (gangs.empty()) return nullptr;
+  const auto key = [](const GangEntry* gang) {
+    return std::tie(gang->row.gathered_wall_ms, gang->row.queued_wall_ms, gang->row.id);
+  };
+  std::sort(gangs.begin(), gangs.end(), [&](const GangEntry* a, const GangEntry* b) {
+    return key(a) < key(b);
+  });
   const std::vector<sched::Candidate> candidates = candidates_of(state, true);
   const QuotaBook quotas(state);
-  GangEntry* next = nullptr;
-  const auto key = [](const GangEntry& gang) {
-    return std::tie(gang.row.gathered_wall_ms, gang.row.queued_wall_ms, gang.row.id);
-  };
-  for (const GangEntry* waiting : waiting_gangs(state)) {
-    GangEntry& gang = *state.find_gang(waiting->row.id);
-    const bool is_patient =
-        gang.vain_since != Instant{} &&
-        state.now.boot - gang.vain_since >= std::chrono::seconds(state.config.gang_patience_s);
-    if (!is_patient || (next != nullptr && key(*next) < key(gang))) continue;
-    if (!gang_obstacle(state, gang, quotas).empty()) continue;
-    if (gang_never_words(demand_of(state, gang), candidates).empty()) next = &gang;
+  for (const GangEntry* gang : gangs) {
+    if (!gang_obstacle(state, *gang, quotas).empty()) continue;
+    if (gang_never_words(demand_of(state, *gang), candidates).empty()) return gang;
   }
-  return next;
+  return nullptr;
 }
 
 void begin_gathering(State& state) {
@@ -85,16 +90,14 @@ void end_in_vain(State& state, GangEntry& gang) {
 }
 
 /// What is kept lies idle.
-void count_idle(State& state) {
+void count_idle(State& state, const GangEntry& gang) {
   GangGathering& gathering = *state.gathering;
-  const GangEntry* gang = state.find_gang(gathering.gang);
   const double elapsed_s =
       std::chrono::duration<double>(state.now.boot - gathering.counted).count();
   gathering.counted = state.now.boot;
-  if (gang == nullptr) return;
   std::uint32_t members = 0;
   for (const auto& [node, kept] : gathering.kept) members += kept;
-  const std::uint32_t gpus = state.jobs.at(gang->row.members.front()).row.job.spec.resources.gpus;
+  const std::uint32_t gpus = state.jobs.at(gang.row.members.front()).row.job.spec.resources.gpus;
   state.metrics.gang_gathering_idle_gpu_s += elapsed_s * members * gpus;
 }
 
@@ -136,13 +139,17 @@ bool is_gathered(const State& state, const GangEntry& gang) {
 void gather(State& state) {
   if (planted("coordinator.never_gathers")) return;
   if (state.gathering) {
-    count_idle(state);
     GangEntry* gang = state.find_gang(state.gathering->gang);
     const auto waiting = waiting_gangs(state);
     const bool waits = std::find(waiting.begin(), waiting.end(), gang) != waiting.end();
-    if (!waits || !gang_obstacle(state, *gang, QuotaBook(state)).empty()) {
+    if (waits) count_idle(state, *gang);
+    // One that is asked for just now counts in the quotas already.
+    const bool may_begin =
+        waits && (gang->round || gang_obstacle(state, *gang, QuotaBook(state)).empty());
+    const nanoseconds longest = std::chrono::seconds(state.config.gang_gather_s);
+    if (!may_begin) {
       state.gathering.reset();
-    } else if (state.now.boot - state.gathering->since >= std::chrono::seconds(state.config.gang_gather_s)) {
+    } else if (!gang->round && state.now.boot - state.gathering->since >= longest) {
       end_in_vain(state, *gang);
     }
   }

@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::size_t kClassesPerPass = 64;
 constexpr std::size_t kTriedPerPass = 256;
+constexpr std::size_t kGangsPerPass = 16;  // each is judged by all nodes
 /// A commit waits for its row on the disk, longest where many jobs are placed at once. Who gets
 /// none is told so at once, so that a long hold keeps nobody out.
 constexpr milliseconds kHoldMin{1000};
@@ -450,6 +451,7 @@ void dispatch(State& state) {
   std::vector<sched::Candidate> candidates = candidates_of(state);
   std::map<std::string, std::string> hopeless;  // class of jobs: what it waits for
   std::size_t tried = 0;
+  std::size_t gangs = 0;
   std::size_t ahead = 0;
   const std::vector<JobId> order = queue_order(state);
   QuotaBook quotas(state);
@@ -457,7 +459,7 @@ void dispatch(State& state) {
     JobEntry& job = *state.find_job(id);
     ++ahead;
     if (GangEntry* gang = state.gang_of(job)) {
-      place_gang(state, *gang, candidates, quotas);
+      if (++gangs <= kGangsPerPass) place_gang(state, *gang, candidates, quotas);
       continue;
     }
     if (!is_ready(state, job)) continue;

@@ -356,7 +356,9 @@ void count_kept(const State& state, sched::Candidate& c) {
   const auto kept = state.gathering->kept.find(c.node);
   const auto gang = state.gangs.find(state.gathering->gang);
   if (kept == state.gathering->kept.end() || gang == state.gangs.end()) return;
-  const Resources& member = state.jobs.at(gang->second.row.members.front()).row.job.spec.resources;
+  const auto first = state.jobs.find(gang->second.row.members.front());
+  if (first == state.jobs.end()) return;
+  const Resources& member = first->second.row.job.spec.resources;
   c.used_gpus += member.gpus * kept->second;
   c.used_cpu_milli += member.cpu_milli_min * kept->second;
   c.used_memory_mib += member.memory_mib * kept->second;
