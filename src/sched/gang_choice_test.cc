@@ -75,7 +75,7 @@ double value_of(const GangDemand& demand, const GangSite& site, std::uint32_t su
   double product = 1;
   std::set<std::string> groups;
   for (std::size_t i = 0; i < site.candidates.size(); ++i) {
-    if ((subset >> i & 1) == 0) continue;
+    if (((subset >> i) & 1) == 0) continue;
     const Candidate& c = site.candidates[i];
     const Judgement judgement = judge(demand.member, c);
     if (judgement.fit != Fit::kFits) return -1;
