@@ -123,7 +123,7 @@ Status PeerServer::check_ticket(const Ticket& ticket) const {
     );
   }
   if (ticket.action == TicketAction::kLink)
-    return fail(ErrorCode::kDenied, "the ticket is for links between guests", hint);
+    return fail(ErrorCode::kDenied, "the ticket is for a link, not for a transfer", hint);
   if (ticket.action == TicketAction::kFetchImage) {
     return deps_.images != nullptr ? Status{}
                                    : fail(ErrorCode::kUnsupported, "this node serves no images");
