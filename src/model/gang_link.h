@@ -41,8 +41,9 @@ inline constexpr std::uint16_t kListenPort = 745;
 inline constexpr int kOpenAtOnce = 128;
 inline constexpr int kOffered = 4;
 
-/// Between agent and PID 1 no credit is counted: who does not read is not written to.
-inline constexpr std::size_t kDataMax = tunnel::kDataMax;
+/// Bytes in one packet: with its frame's header it fits into one record of TLS. No credit is
+/// counted: who does not read is not written to.
+inline constexpr std::size_t kDataMax = tunnel::kDataMax - 64;
 
 inline constexpr std::size_t kAcceptBytes = 1;
 inline constexpr std::size_t kDialBytes = 4;
