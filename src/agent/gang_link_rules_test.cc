@@ -11,28 +11,28 @@
 namespace rn::agent {
 namespace {
 
-constexpr LeaseEpoch kEpoch{1, 3};
-const NodeId kHere{"n-1"};
-const NodeId kThere{"n-0"};
+constexpr LeaseEpoch kLinkEpoch{1, 3};
+const NodeId kLinkHere{"n-1"};
+const NodeId kLinkThere{"n-0"};
 
-/// Rank 0 runs at kThere, and asks for rank 1, which runs here.
+/// Rank 0 runs at kLinkThere, and asks for rank 1, which runs here.
 class LinkRules : public testing::Test {
  protected:
   LinkRules() {
-    guest_.name = {JobId("j-1"), kEpoch};
+    guest_.name = {JobId("j-1"), kLinkEpoch};
     guest_.place = {GangId("g-1"), 1, 3, 7, {}, {}};
     guest_.members = {
-        {0, JobId("j-0"), kThere, "there:7445", {}},
-        {1, JobId("j-1"), kHere, "here:7445", {}},
+        {0, JobId("j-0"), kLinkThere, "there:7445", {}},
+        {1, JobId("j-1"), kLinkHere, "here:7445", {}},
         {2, JobId("j-2"), NodeId("n-2"), "elsewhere:7445", {}}};
-    rules_.self = kHere;
+    rules_.self = kLinkHere;
     rules_.ticket_key = coordinator_.public_key;
     rules_.now = wall_from_ms(1'000'000);
-    hello_ = {kLinkProtocol, GangId("g-1"), kEpoch, 0, 1, 29'500, {}};
+    hello_ = {kLinkProtocol, GangId("g-1"), kLinkEpoch, 0, 1, 29'500, {}};
     ticket_.job = JobId("j-1");
-    ticket_.epoch = kEpoch;
-    ticket_.from = kThere;
-    ticket_.to = kHere;
+    ticket_.epoch = kLinkEpoch;
+    ticket_.from = kLinkThere;
+    ticket_.to = kLinkHere;
     ticket_.action = TicketAction::kLink;
     ticket_.expiry_wall_ms = 1'500'000;
   }
@@ -43,13 +43,13 @@ class LinkRules : public testing::Test {
   }
 
   /// As serve() judges it.
-  Status judged(const NodeId& peer = kThere) {
+  Status judged(const NodeId& peer = kLinkThere) {
     const LinkHello hello = signed_hello();
     RN_CHECK(check_link_ticket(hello, peer, rules_));
     return check_link(hello, peer, guest_);
   }
 
-  ErrorCode why(const NodeId& peer = kThere) {
+  ErrorCode why(const NodeId& peer = kLinkThere) {
     const Status status = judged(peer);
     EXPECT_FALSE(status);
     return status ? ErrorCode::kInternal : status.error().code;
@@ -99,14 +99,14 @@ TEST_F(LinkRules, only_the_node_at_which_that_rank_runs_is_its_agent) {
 
   hello_.from = 2;
   EXPECT_TRUE(judged(NodeId("n-2")));
-  EXPECT_EQ(why(kThere), ErrorCode::kDenied) << "another one's ticket";
+  EXPECT_EQ(why(kLinkThere), ErrorCode::kDenied) << "another one's ticket";
 }
 
 TEST_F(LinkRules, another_epoch_gang_or_rank_is_not_reached) {
   hello_.epoch = ticket_.epoch = {1, 2};
   EXPECT_EQ(why(), ErrorCode::kConflict);
 
-  hello_.epoch = ticket_.epoch = kEpoch;
+  hello_.epoch = ticket_.epoch = kLinkEpoch;
   hello_.gang = GangId("g-2");
   EXPECT_EQ(why(), ErrorCode::kDenied);
 
