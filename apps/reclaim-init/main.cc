@@ -354,9 +354,9 @@ int run(const Options& options, char** argv) {
   Visits visits;
   visits.begin(before);
   Tunnels tunnels;
-  // Where it cannot, whoever wants to get in is told that there is no way.
   Links links;
   begin_links(links, options, log);
+  // Where it cannot, whoever wants to get in is told that there is no way.
   (void)tunnels.begin(visits, links);
   const pid_t command = fork();
   if (command == 0) become(argv + 3, environ, output[1], before);

@@ -62,7 +62,7 @@ std::uint32_t first_guest_id(const MachineConfig& config);
 struct MachinePaths {
   explicit MachinePaths(const MachineConfig& config);
 
-  std::string attempts, data, init, scrub, engine, engine_run, gates, journal, sysctls;
+  std::string attempts, data, init, hosts, scrub, engine, engine_run, gates, journal, sysctls;
   std::string kill_journal;     ///< of the kill socket
   std::string hand_journal;     ///< of `reclaim-warden kill` without a daemon
   std::string ordered_journal;  ///< of clearings that the core ordered
