@@ -303,6 +303,7 @@ class Core::State {
   bool rests(Now now) const;
   NodeView view(Now now) const;
   std::vector<wire::AttemptReport> reports(Now now) const;
+  std::vector<LinkedGuest> linked_guests() const;
 
  private:
   using Attempts = std::map<GuestName, Attempt>;
@@ -419,6 +420,10 @@ class Core::State {
   void begin_starting(Attempt& a);
   warden_wire::StartGuest start_request(const Attempt& a) const;
   void on_started(Attempt& a, std::int64_t started_ns);
+
+  // core_gang_links.cc: members of gangs reach each other
+  void offer_features();
+  static void link_member(const GangPlace& place, warden_wire::StartGuest& start);
 
   // core_stop.cc: notices, stops, ends
   void order_stop(Attempt& a, StopOrder order);
@@ -725,7 +730,8 @@ class Core::State {
   bool is_reconciled_ = false;  ///< the warden's state was seen since it connected
   bool was_reconciled_ = false;
   warden_wire::WardenState warden_;
-  std::string missing_data_sets_;  ///< that were told of
+  std::string missing_data_sets_;          ///< that were told of
+  std::vector<std::string> own_features_;  ///< of NodeFacts, without the warden's word
   std::optional<Instant> engine_gone_since_;
   std::uint64_t next_ask_ = 1;
   std::map<std::uint64_t, PendingAsk> asks_;

@@ -122,6 +122,8 @@ Status PeerServer::check_ticket(const Ticket& ticket) const {
         "ask for a new ticket; check this node's clock"
     );
   }
+  if (ticket.action == TicketAction::kLink)
+    return fail(ErrorCode::kDenied, "the ticket is for a link, not for a transfer", hint);
   if (ticket.action == TicketAction::kFetchImage) {
     return deps_.images != nullptr ? Status{}
                                    : fail(ErrorCode::kUnsupported, "this node serves no images");

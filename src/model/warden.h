@@ -411,6 +411,7 @@ struct WardenState {
   std::vector<Trouble> troubles;  ///< the last ones since the warden's start
   TransfersEdge transfers;
   std::vector<AnnouncedGpu> announced_gpus;
+  std::vector<std::string> features = {};  ///< as NodeFacts::features; of an older warden none
 
   RN_FIELDS(
       WardenState,
@@ -429,7 +430,8 @@ struct WardenState {
       is_recovering,
       troubles,
       transfers,
-      announced_gpus
+      announced_gpus,
+      features
   )
 };
 

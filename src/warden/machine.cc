@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "io/real_fs.h"
 #include "io/real_rng.h"
+#include "model/gang.h"
 #include "warden/guest_gang.h"
 #include "warden/guest_ids.h"
 #include "warden/guest_word.h"
@@ -161,6 +162,9 @@ Status Machine::open_parts() {
       KillPath::open(kill_config(config_, paths_.ordered_journal), clock_, gpus_.get())
   );
   ordered_ = std::make_unique<SharedKillPath>(std::move(ordered));
+  const KernelFinding links = look_at_member_network();
+  if (links.is_there) features_.emplace_back(kGangsFeature);
+  if (!links.is_there) log::info("gangs.not_here", {{"why", links.what}});
   return {};
 }
 
