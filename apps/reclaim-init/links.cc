@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "init_log.h"
 #include "listener.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -21,6 +22,7 @@ using tunnel::Kind;
 constexpr std::int64_t kDialMs = 120'000;
 constexpr std::int64_t kInsideMs = 10'000;
 constexpr std::int64_t kAgainMs = 100;
+constexpr std::int64_t kFlushMs = 5000;
 constexpr int kBacklog = 128;
 constexpr int kRounds = 8;
 constexpr int kOriginalDestination = 80;  ///< SO_ORIGINAL_DST; its header is the kernel's
@@ -142,6 +144,27 @@ std::int64_t Links::wakes_at() const {
     if (first < 0 || at < first) first = at;
   }
   return first;
+}
+
+bool Links::has_something_to_say() {
+  for (const Place& one : places_) {
+    const bool waits = one.phase == Phase::kOpen && !one.has_said_end;
+    if (waits || one.phase == Phase::kDialling) return true;
+  }
+  return false;
+}
+
+void Links::flush() {
+  static pollfd ready[kPolled];
+  const std::int64_t until = now_ms() + kFlushMs;
+  while (is_on() && has_something_to_say()) {
+    const std::int64_t left = until - now_ms();
+    if (left <= 0) return;
+    fill(ready);
+    ready[0].fd = -1;  // nobody is left who connects
+    poll(ready, kPolled, static_cast<int>(left));
+    step(ready, now_ms());
+  }
 }
 
 Links::Place* Links::offered() {

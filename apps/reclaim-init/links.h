@@ -36,6 +36,9 @@ class Links {
   void step(const pollfd* ready, std::int64_t now);
   /// When step() has something to do by itself; -1 = no such time.
   std::int64_t wakes_at() const;
+  /// No process of the guest's is left: what they have written goes to the other members, which the
+  /// kernel sees to where programs have sockets of their own. Waits for a few seconds at most.
+  void flush();
 
  private:
   enum class Phase : std::uint8_t {
@@ -66,6 +69,7 @@ class Links {
     std::uint8_t packet[gang_link::kDataMax + 1];
   };
 
+  static bool has_something_to_say();
   Place* take(int packets, Phase phase);
   Place* offered();
   void accept_some(std::int64_t now);

@@ -254,6 +254,7 @@ int supervise(
   kill(-1, SIGKILL);
   for (int status = 0; waitpid(-1, &status, 0) > 0 || errno == EINTR;) {
   }
+  links.flush();
   if (is_output_open) pump(output, log, 1024);
   if (telling.leaving.is_asked()) return telling.leaving.code();
   // As for who is signalled: whoever leaves after that has left because of it.

@@ -49,6 +49,7 @@ Result<std::unique_ptr<PacketSocket>> PacketSocket::connect(
 
 Result<std::size_t> PacketSocket::read(std::span<std::uint8_t> out, milliseconds timeout) {
   const Deadline deadline(timeout);
+  bool was_reset = false;
   for (;;) {
     // NOTE(kernel): MSG_TRUNC asks for the packet's whole size.
     const ssize_t got = recv(state_->fd.get(), out.data(), out.size(), MSG_DONTWAIT | MSG_TRUNC);
@@ -56,6 +57,12 @@ Result<std::size_t> PacketSocket::read(std::span<std::uint8_t> out, milliseconds
       return fail(ErrorCode::kInvalid, "a packet of " + std::to_string(got) + " bytes is too long");
     if (got == 0 && state_->is_shut) return fail(state_->broken("reading packets"));
     if (got >= 0) return static_cast<std::size_t>(got);
+    // NOTE(kernel): said once, and before what waits, if the other side has closed it with
+    // something unread. What it has said before that is there all the same.
+    if (errno == ECONNRESET && !was_reset) {
+      was_reset = true;
+      continue;
+    }
     if (!is_not_yet(errno)) return fail(state_->broken("reading packets"));
     if (!wait_for(state_->fd.get(), POLLIN, deadline))
       return fail(ErrorCode::kTimeout, "no packet came in time");

@@ -59,6 +59,16 @@ TEST_F(APacketSocket, says_when_nothing_comes_and_when_the_other_side_is_gone) {
   EXPECT_EQ(here_->write(as_bytes("x"), kSoon).error().code, ErrorCode::kUnavailable);
 }
 
+TEST_F(APacketSocket, what_was_said_before_it_closed_is_read_though_it_has_not_read_all_itself) {
+  ASSERT_TRUE(here_->write(as_bytes("unread"), kSoon));
+  ASSERT_EQ(send(there_.get(), "last words", 10, 0), 10);
+
+  there_.reset();
+
+  EXPECT_EQ(here_->read(bytes_, kSoon).value(), 10u);
+  EXPECT_EQ(here_->read(bytes_, kSoon).value(), 0u);
+}
+
 TEST_F(APacketSocket, a_packet_that_is_too_long_is_no_shorter_one) {
   ASSERT_EQ(send(there_.get(), "seventeen bytes !", 17, 0), 17);
 

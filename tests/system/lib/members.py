@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Guests of one gang on this machine: PID 1 in namespaces of their own with the warden's network of a member, and the
 links of their agents (gang_pair). Nothing else of a site. Root."""
+import contextlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 
@@ -60,8 +62,8 @@ def until(what, limit_s=20):
 CAN = subprocess.run(
     ["unshare", "--net", "--mount", "--pid", "--fork", "sh", "-c",
      "ip link add gang0 type dummy && nft 'add table ip x; add chain ip x y { type nat hook output priority -100; }; "
-     "add rule ip x y meta l4proto tcp redirect to :745; add rule ip x y ct count over 9 drop; "
-     "add rule ip x y meta l4proto udp reject'"],
+     "add chain ip x z { type filter hook output priority 0; }; add rule ip x y meta l4proto tcp redirect to :745; "
+     "add rule ip x z ct count over 9 drop; add rule ip x z meta l4proto udp reject; add rule ip x z notrack'"],
     capture_output=True)
 
 
@@ -75,7 +77,8 @@ class Gang:
         self.folder = tempfile.TemporaryDirectory()
         self.guests = [self.start(rank, script) for rank, script in enumerate(self.scripts)]
         roots = [f"/proc/{guest.pid}/root{self.root(rank)}" for rank, guest in enumerate(self.guests)]
-        self.agents = subprocess.Popen([self.pair, *roots], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.agents = subprocess.Popen([self.pair, *roots], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                       start_new_session=True)
         assert self.agents.stdout.readline() == "ready\n"
         for guest in self.guests:
             guest.stdin.write("go\n")
@@ -83,13 +86,12 @@ class Gang:
         return self
 
     def __exit__(self, *_):
-        for guest in self.guests:
-            if guest.poll() is None:
-                guest.kill()
-            guest.communicate()
-        if self.agents.poll() is None:
-            self.agents.kill()
-        self.agents.communicate()
+        for process in (*self.guests, self.agents):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
         self.folder.cleanup()
 
     def root(self, rank):
@@ -103,13 +105,13 @@ class Gang:
         guest = subprocess.Popen(
             ["unshare", "--net", "--mount", "--propagation", "private", "sh", "-c", SETUP, "sh", self.root(rank),
              os.path.abspath(INIT), files[2], str(rank), *files[:2]],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
         line = guest.stdout.readline()
         assert line == "made\n", line + guest.communicate()[0]
         return guest
 
     def ends(self, limit_s=60):
-        """Of each member: its exit code, and what it has printed."""
+        """Of each member: its exit code, and what it has printed. Those that are over later are waited for, too."""
         said = [guest.communicate(timeout=limit_s)[0] for guest in self.guests]
         return [(int(one.split("\n")[0].removeprefix("rc ")), one.partition("\n")[2]) for one in said]
 
