@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What links between members of a gang carry, beside plain TCP between two network namespaces of this machine.
+"""What links between members of a gang carry, beside plain TCP over the loopback.
 
     bench/gang_link.py GANG_PAIR [--rounds 5] [--megabytes 512] [--links 1,4,16]
 
