@@ -21,6 +21,8 @@
 
 namespace rn::agent {
 
+using warden_wire::GuestName;
+
 /// Frames of a link's own connection, beside those of transfers (checkpoint::PeerFrameType). It is
 /// answered by their `welcome` or `refused`.
 enum class LinkFrame : std::uint8_t {
@@ -46,7 +48,7 @@ struct LinkHello {
 
 /// A member whose guest runs on this node, and where the others are.
 struct LinkedGuest {
-  warden_wire::GuestName name;
+  GuestName name;
   GangPlace place;
   std::string disk;
   std::vector<wire::GangPeer> members;  ///< by rank, itself too

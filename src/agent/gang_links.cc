@@ -186,7 +186,7 @@ struct GangLinks::State {
   );
   Result<LinkedGuest> await_member(const LinkHello& hello, const NodeId& peer);
   Result<std::unique_ptr<io::PacketSocket>> enter(Link& link, const LinkedGuest& about);
-  Status ask_inside(io::PacketSocket& packets, gang_link::Asked asked);
+  static Status ask_inside(io::PacketSocket& packets, gang_link::Asked asked);
   void accept(io::FramedConnection& connection, const LinkHello& hello, const LinkedGuest& about);
   void pump(Link& link, io::PacketSocket& packets, io::FramedConnection& connection);
   bool to_peer(Link& link, io::PacketSocket& packets, io::FramedConnection& connection);
