@@ -4,20 +4,12 @@
 #include <string>
 
 #include "agent/core_state.h"
-#include "model/gang_link.h"
 
 // The links between members of gangs are the shell's (gang_links.h). The core says whose guests
 // have them, and starts each with what it needs to know of the others.
 namespace rn::agent {
 
 namespace {
-
-/// Where torch.distributed's programs meet, as launchers choose it.
-constexpr const char* kMasterPort = "29500";
-
-std::string member_address(std::uint32_t rank) {
-  return gang_link::kPrefix + std::to_string(rank + 1);
-}
 
 bool may_be_linked(Phase phase) {
   return phase == Phase::kStarting || phase == Phase::kRunning || phase == Phase::kNoticed;
@@ -47,19 +39,6 @@ void Core::State::offer_features() {
         return std::find(wardens.begin(), wardens.end(), one) != wardens.end();
       }
   );
-}
-
-/// Addresses are the same wherever the members run. What the submitter has said of the place where
-/// they meet stays.
-void Core::State::link_member(const GangPlace& place, warden_wire::StartGuest& start) {
-  start.gang = warden_wire::GangMember{place.rank, place.size};
-  std::string all;
-  for (std::uint32_t rank = 0; rank < place.size; ++rank)
-    all += (rank == 0 ? "" : "\n") + member_address(rank);
-  start.env["RECLAIM_NODES_IPS"] = all;
-  start.env["RECLAIM_MASTER_NODE_IP"] = member_address(0);
-  start.env.emplace("MASTER_ADDR", member_address(0));
-  start.env.emplace("MASTER_PORT", kMasterPort);
 }
 
 }  // namespace rn::agent

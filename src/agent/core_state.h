@@ -402,6 +402,7 @@ class Core::State {
   void on_state(const warden_wire::WardenState& state);
   bool is_paused_for(const Attempt& a) const;
   void offer_data_sets(const std::vector<std::string>& there);
+  void offer_features();  // core_gang_links.cc
   void tell_grant(const warden_wire::TransfersEdge& edge);
   void on_guest(Attempt& a, const warden_wire::GuestReport* report);
   void clean_strangers(const warden_wire::WardenState& state);
@@ -420,10 +421,6 @@ class Core::State {
   void begin_starting(Attempt& a);
   warden_wire::StartGuest start_request(const Attempt& a) const;
   void on_started(Attempt& a, std::int64_t started_ns);
-
-  // core_gang_links.cc: members of gangs reach each other
-  void offer_features();
-  static void link_member(const GangPlace& place, warden_wire::StartGuest& start);
 
   // core_stop.cc: notices, stops, ends
   void order_stop(Attempt& a, StopOrder order);

@@ -13,11 +13,33 @@ RN_INSTANTIATE_CODEC(agent::LinkHello)
 
 namespace agent {
 
+namespace {
+
+/// Where torch.distributed's programs meet, as launchers choose it.
+constexpr const char* kMasterPort = "29500";
+
+std::string member_address(std::uint32_t rank) {
+  return gang_link::kPrefix + std::to_string(rank + 1);
+}
+
+}  // namespace
+
 const wire::GangPeer* LinkedGuest::member(std::uint32_t rank) const {
   const auto found = std::find_if(members.begin(), members.end(), [&](const wire::GangPeer& one) {
     return one.rank == rank;
   });
   return found == members.end() ? nullptr : &*found;
+}
+
+void tell_of_members(const GangPlace& place, warden_wire::StartGuest& start) {
+  start.gang = warden_wire::GangMember{place.rank, place.size};
+  std::string all;
+  for (std::uint32_t rank = 0; rank < place.size; ++rank)
+    all += (rank == 0 ? "" : "\n") + member_address(rank);
+  start.env["RECLAIM_NODES_IPS"] = all;
+  start.env["RECLAIM_MASTER_NODE_IP"] = member_address(0);
+  start.env.emplace("MASTER_ADDR", member_address(0));
+  start.env.emplace("MASTER_PORT", kMasterPort);
 }
 
 Blob encode(const LinkHello& hello) {

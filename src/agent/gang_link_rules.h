@@ -59,6 +59,10 @@ struct LinkedGuest {
   friend bool operator==(const LinkedGuest&, const LinkedGuest&) = default;
 };
 
+/// What a member's guest is started with, to know the others. Addresses are the same wherever they
+/// run; what the submitter has said of the place where they meet stays.
+void tell_of_members(const GangPlace& place, warden_wire::StartGuest& start);
+
 Blob encode(const LinkHello& hello);
 /// Takes hostile bytes. kInvalid; kUnsupported for a newer protocol alone.
 Result<LinkHello> decode_link_hello(BlobView body);

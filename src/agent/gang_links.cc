@@ -368,6 +368,7 @@ void GangLinks::State::offer(const GuestName& name) {
   const Status reached = await_turn(name) ? connect(link, connection, asked)
                                           : fail(ErrorCode::kUnavailable, "it ends");
   if (reached) {
+    ++opened;
     const Blob yes{static_cast<std::uint8_t>(GuestPacket::kOpened)};
     if ((*packets)->write(yes, kFramePatience)) pump(link, **packets, *connection);
   } else {
@@ -525,6 +526,7 @@ void GangLinks::State::accept(
     ++refused;
     return void(answer(checkpoint::encode_refusal(inside.error())));
   }
+  ++opened;
   if (answer(checkpoint::encode_welcome({}))) pump(link, *packets, connection);
 }
 
@@ -534,7 +536,6 @@ void GangLinks::State::accept(
 void GangLinks::State::pump(
     Link& link, io::PacketSocket& packets, io::FramedConnection& connection
 ) {
-  ++opened;
   std::thread back;
   try {
     back = std::thread([&] {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <string>
 #include <utility>
 
 #include <poll.h>

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <memory>
+#include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
