@@ -391,6 +391,19 @@ void render_journal(io::MetricsPage& page, std::uint64_t commits, bool is_waitin
   );
 }
 
+void render_links(io::MetricsPage& page, const GangLinks::Seen& seen) {
+  page.gauge(
+      "reclaimnet_agent_gang_links",
+      "Connections between members of gangs, open here.",
+      static_cast<double>(seen.open)
+  );
+  page.counter(
+      "reclaimnet_agent_gang_link_sent_bytes_total",
+      "Sent to other members' nodes by these.",
+      seen.bytes_sent
+  );
+}
+
 void render_images(io::MetricsPage& page, const ImageTraffic& traffic) {
   constexpr std::string_view kName = "reclaimnet_agent_image_fetched_bytes_total";
   page.head(kName, "counter", "Pieces of images that came here, by who brought them.");
@@ -465,6 +478,7 @@ std::string Daemon::State::metrics() const {
   page.gauge(
       "reclaimnet_agent_works_queued", "Works that wait.", static_cast<double>(view.works_queued)
   );
+  render_links(page, gang_links ? gang_links->look() : GangLinks::Seen{});
   render_journal(page, commits, view.journal_waits_s >= 0);
   render_images(page, hands->image_traffic());
   page.gauge(
