@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // PID 1 of a guest:
-//   reclaim-init [--slurm] [--tell-hook LINES | --tell-api] LOG_LIMIT_BYTES GO_WAIT_S GO_TICKET
-//     COMMAND...
+//   reclaim-init [--slurm] [--member RANK] [--tell-hook LINES | --tell-api] LOG_LIMIT_BYTES
+//     GO_WAIT_S GO_TICKET COMMAND...
 //
 // Waits until /reclaim/go holds GO_TICKET (the warden writes it when network and gates stand, so
 // the command never runs in a half-made container, nor in one that an engine killed in the middle
@@ -10,7 +10,8 @@
 // /reclaim/log up to the limit, reaps orphans, and when the command ends kills the rest and writes
 // its exit code to /reclaim/exit. The warden's word in /reclaim/told it passes on meanwhile, by the
 // guest's hook or its API (hook.h, api.h), and it connects its user's tunnels to ports of the guest
-// (tunnels.h), and runs what its user wants to run there beside it (visits.h). With --slurm the
+// (tunnels.h), and runs what its user wants to run there beside it (visits.h). With --member it is
+// one of a gang, whose programs reach the other members by it (links.h). With --slurm the
 // guest finds this program as the commands of Slurm, too (slurm.h), by which it may ask to be over
 // (leave.h). It catches no signal: the warden signals the processes that catch one by themselves,
 // and PID 1 must not count among them. Static, since it runs in images that have no libraries of
@@ -27,6 +28,7 @@
 #include "hook.h"
 #include "init_log.h"
 #include "leave.h"
+#include "links.h"
 #include "metadata.h"
 #include "slurm.h"
 #include "tunnels.h"
@@ -209,12 +211,15 @@ int supervise(
     Telling& telling,
     Tunnels& tunnels,
     Visits& visits,
+    Links& links,
     Log& log
 ) {
   constexpr int kOwn = 3;
   constexpr int kTold = kOwn + Api::kPolled;
   constexpr int kVisits = kTold + Tunnels::kPolled;
-  constexpr int kAll = kVisits + Visits::kPolled;
+  constexpr int kLinks = kVisits + Visits::kPolled;
+  constexpr int kAll = kLinks + Links::kPolled;
+  const nfds_t polled = links.is_on() ? kAll : kLinks;  // most guests are no members
   int code = kNeverStarted;
   bool is_output_open = true;
   bool has_ended = false;
@@ -226,9 +231,13 @@ int supervise(
     telling.api.fill(ready + kOwn);
     tunnels.fill(ready + kTold);
     visits.fill(ready + kVisits);
-    const int wait_ms =
+    int wait_ms =
         sooner_ms(sooner_ms(telling.sleep_ms(now_ms()), tunnels.wakes_at()), visits.wakes_at());
-    if (poll(ready, kAll, wait_ms) < 0 && errno != EINTR) break;
+    if (links.is_on()) {
+      links.fill(ready + kLinks);
+      wait_ms = sooner_ms(wait_ms, links.wakes_at());
+    }
+    if (poll(ready, polled, wait_ms) < 0 && errno != EINTR) break;
     if (ready[1].revents != 0) is_output_open = pump(output, log, 16);
     signalfd_siginfo drop[8];
     while (read(signals, drop, sizeof drop) > 0) {
@@ -237,6 +246,7 @@ int supervise(
     telling.step(ready + kOwn, log);
     visits.step(ready + kVisits, now_ms());
     tunnels.step(ready + kTold, now_ms());
+    links.step(ready + kLinks, now_ms());
     if (has_ended) telling.leaving.look(now_ms(), log);
     is_over = telling.leaving.is_asked() ? !has_children() || telling.leaving.is_time_up(now_ms())
                                          : has_ended;
@@ -244,6 +254,7 @@ int supervise(
   kill(-1, SIGKILL);
   for (int status = 0; waitpid(-1, &status, 0) > 0 || errno == EINTR;) {
   }
+  links.flush();
   if (is_output_open) pump(output, log, 1024);
   if (telling.leaving.is_asked()) return telling.leaving.code();
   // As for who is signalled: whoever leaves after that has left because of it.
@@ -255,7 +266,8 @@ struct Options {
   const char* hook = nullptr;
   bool has_api = false;
   bool has_slurm = false;
-  int first = 1;  ///< of the arguments behind
+  const char* member = nullptr;  ///< its rank in its gang
+  int first = 1;                 ///< of the arguments behind
 
   bool read(int argc, char** argv) {
     for (; first < argc && strncmp(argv[first], "--", 2) == 0; ++first) {
@@ -265,6 +277,8 @@ struct Options {
         has_slurm = true;
       else if (strcmp(argv[first], "--tell-hook") == 0 && first + 1 < argc)
         hook = argv[++first];
+      else if (strcmp(argv[first], "--member") == 0 && first + 1 < argc)
+        member = argv[++first];
       else
         return false;
     }
@@ -285,6 +299,14 @@ void begin_telling(
   if (strcmp(variable(kNoMetadataVariable, ""), "true") != 0) (void)telling.api.begin_link_local();
   if (options.has_slurm) telling.leaving.begin();
   if (telling.is_looking()) telling.watch.begin();
+}
+
+/// Without it the guest runs as well: whoever it connects to is not there.
+void begin_links(Links& links, const Options& options, Log& log) {
+  if (options.member == nullptr) return;
+  const unsigned long rank = strtoul(options.member, nullptr, 10);
+  if (rank >= gang_link::kRanks || !links.begin(static_cast<std::uint32_t>(rank)))
+    log.say("it cannot reach the other members of its gang", strerror(errno));
 }
 
 /// In front of what the image has: the engine gives each container a PATH.
@@ -333,8 +355,10 @@ int run(const Options& options, char** argv) {
   Visits visits;
   visits.begin(before);
   Tunnels tunnels;
+  Links links;
+  begin_links(links, options, log);
   // Where it cannot, whoever wants to get in is told that there is no way.
-  (void)tunnels.begin(visits);
+  (void)tunnels.begin(visits, links);
   const pid_t command = fork();
   if (command == 0) become(argv + 3, environ, output[1], before);
   if (command < 0) {
@@ -344,7 +368,7 @@ int run(const Options& options, char** argv) {
   }
   if (!telling.hook.is_set()) close(output[1]);  // else each run needs it
   fcntl(output[0], F_SETFL, O_NONBLOCK);
-  const int code = supervise(command, output[0], signals, telling, tunnels, visits, log);
+  const int code = supervise(command, output[0], signals, telling, tunnels, visits, links, log);
   return told_by(write_exit(exit_file, code), code);
 }
 
@@ -358,8 +382,8 @@ int main(int argc, char** argv) {
   if (options.read(argc, argv)) return rn::init::run(options, argv + options.first);
   dprintf(
       2,
-      "usage: reclaim-init [--slurm] [--tell-hook LINES | --tell-api] LOG_LIMIT_BYTES GO_WAIT_S "
-      "GO_TICKET COMMAND...\n"
+      "usage: reclaim-init [--slurm] [--member RANK] [--tell-hook LINES | --tell-api] "
+      "LOG_LIMIT_BYTES GO_WAIT_S GO_TICKET COMMAND...\n"
   );
   return rn::init::kNeverStarted;
 }

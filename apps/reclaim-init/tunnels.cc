@@ -39,7 +39,7 @@ bool is_not_now() {
 
 Tunnels::Place Tunnels::places_[kPlaces];
 
-bool Tunnels::begin(Visits& visits) {
+bool Tunnels::begin(Visits& visits, Links& links) {
   const int fd = listen_at_path(kPath, SOCK_SEQPACKET, kPlaces);
   if (fd < 0) return false;
   // The agent is another user, outside; who else is in the guest may connect to its ports anyway.
@@ -50,6 +50,7 @@ bool Tunnels::begin(Visits& visits) {
     return false;
   }
   visits_ = &visits;
+  links_ = &links;
   listener_ = fd;
   return true;
 }
@@ -166,13 +167,7 @@ bool Tunnels::hear_one(Place& one, const std::uint8_t* packet, std::size_t size,
     end(one, true);
     return false;
   }
-  const bool enters = one.phase == Phase::kAsked && size == 1 &&
-                      packet[0] == static_cast<std::uint8_t>(Kind::kEnter);
-  if (enters) {
-    one.phase = Phase::kFree;
-    visits_->take(one.packets, now);
-    return false;
-  }
+  if (one.phase == Phase::kAsked && hand_over(one, packet, size, now)) return false;
   const bool asks = one.phase == Phase::kAsked && size == 3 &&
                     packet[0] == static_cast<std::uint8_t>(Kind::kOpen);
   if (!asks) {
@@ -184,6 +179,24 @@ bool Tunnels::hear_one(Place& one, const std::uint8_t* packet, std::size_t size,
   else
     refuse(one, kBusy + 1);
   return one.phase != Phase::kFree;
+}
+
+/// What is no tunnel. True: its connection is somebody else's now, and the place is free.
+bool Tunnels::hand_over(
+    Place& one, const std::uint8_t* packet, std::size_t size, std::int64_t now
+) {
+  const auto kind = static_cast<Kind>(packet[0]);
+  const gang_link::Asked asked = gang_link::read_from(packet, size);
+  if (kind == Kind::kEnter && size == 1)
+    visits_->take(one.packets, now);
+  else if (kind == Kind::kAccept && size == gang_link::kAcceptBytes)
+    links_->offer(one.packets);
+  else if (asked.rank < gang_link::kRanks)
+    links_->open(one.packets, asked, now);
+  else
+    return false;
+  one.phase = Phase::kFree;
+  return true;
 }
 
 /// For one that asks: those that only may ask yet take none from it.

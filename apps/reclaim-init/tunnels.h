@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "links.h"
 #include "visits.h"
 #include <poll.h>
 
@@ -13,9 +14,10 @@ namespace rn::init {
 
 /// The guest's end of its tunnels (model/tunnel.h): a packet socket /reclaim/tunnel.sock, on which
 /// the node's agent asks for a port, and passes the packets of one tunnel on by each connection.
-/// One that asks for a visit is handed over (visits.h). PID 1 connects to 127.0.0.1 inside the
-/// guest's own network, as any of its processes could, so nothing of this reaches further than the
-/// guest itself. All that it keeps is bounded and belongs to the guest; it dies with the guest.
+/// One that asks for a visit is handed over (visits.h), and so is one of a link (links.h). PID 1
+/// connects to 127.0.0.1 inside the guest's own network, as any of its processes could, so nothing
+/// of this reaches further than the guest itself. All that it keeps is bounded and belongs to the
+/// guest; it dies with the guest.
 class Tunnels {
  public:
   static constexpr int kOpenAtOnce = 32;
@@ -24,8 +26,8 @@ class Tunnels {
   static constexpr int kPlaces = kOpenAtOnce + 1;
   static constexpr int kPolled = 1 + 2 * kPlaces;
 
-  /// `visits` outlives it. False with errno where there can be no socket.
-  bool begin(Visits& visits);
+  /// Both outlive it. False with errno where there can be no socket.
+  bool begin(Visits& visits, Links& links);
 
   /// What to wait for: kPolled of them, some of them -1.
   void fill(pollfd* out) const;
@@ -54,6 +56,7 @@ class Tunnels {
   void serve(Place& one, bool is_heard, bool is_streaming, std::int64_t now);
   bool hear(Place& one, std::int64_t now);
   bool hear_one(Place& one, const std::uint8_t* packet, std::size_t size, std::int64_t now);
+  bool hand_over(Place& one, const std::uint8_t* packet, std::size_t size, std::int64_t now);
   static bool has_room();
   static void connect_to(Place& one, std::uint16_t port, std::int64_t now);
   static void look_if_connected(Place& one);
@@ -67,6 +70,7 @@ class Tunnels {
   static Place places_[kPlaces];
 
   Visits* visits_ = nullptr;
+  Links* links_ = nullptr;
   int listener_ = -1;
 };
 

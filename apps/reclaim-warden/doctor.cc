@@ -9,6 +9,7 @@
 
 #include "base/printable.h"
 #include "traffic/kernel_probe.h"
+#include "warden/guest_gang.h"
 #include "warden/kernel_findings.h"
 
 namespace rn::warden_cli {
@@ -24,7 +25,8 @@ int look_at_kernel() {
   uname(&kernel);
   std::printf("%s %s\n", kernel.sysname, kernel.release);
   bool is_missing = false;
-  const auto findings = warden::judge_kernel(traffic::ask_kernel(), warden::read_tcp_settings());
+  auto findings = warden::judge_kernel(traffic::ask_kernel(), warden::read_tcp_settings());
+  findings.push_back(warden::look_at_member_network());
   for (const warden::KernelFinding& one : findings) {
     const bool is_fatal = !one.is_there && one.is_needed;
     is_missing = is_missing || is_fatal;

@@ -139,6 +139,10 @@ NodeView Core::view(Now now) const {
   return state_->view(now);
 }
 
+std::vector<LinkedGuest> Core::linked_guests() const {
+  return state_->linked_guests();
+}
+
 std::vector<wire::AttemptReport> Core::reports(Now now) const {
   return state_->reports(now);
 }
@@ -361,6 +365,8 @@ void Core::State::on(const Started& e) {
   is_started_ = true;
   started_at_ = now_.boot;
   facts_ = e.facts;
+  own_features_ = e.facts.features;
+  offer_features();
   arbiter_.set_facts(facts_);
   take_contract(e.contract, e.utc_offset_s);
   for (auto& [name, a] : attempts_) {
@@ -521,6 +527,8 @@ void Core::State::on(const FactsChanged& e) {
   facts_.images = images;
   facts_.data_sets = data_sets;
   facts_.engine_refusal = engine_refusal;
+  own_features_ = e.facts.features;
+  offer_features();
   tell_grant(warden_.transfers);
   arbiter_.set_facts(facts_);
   send_node_update();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "agent/core_types.h"
+#include "agent/gang_link_rules.h"
 #include "base/rng.h"
 #include "reclaim/deadline_rates.h"
 
@@ -73,6 +74,9 @@ class Core {
   bool rests(Now now) const;
 
   NodeView view(Now now) const;
+  /// Members of gangs whose guests may be reached now by the others, and reach them: told to go,
+  /// and not yet told to end.
+  std::vector<LinkedGuest> linked_guests() const;
   /// Every attempt held, for tests and checkers.
   std::vector<wire::AttemptReport> reports(Now now) const;
 

@@ -322,6 +322,7 @@ warden_wire::StartGuest Core::State::start_request(const Attempt& a) const {
   for (std::size_t i = 0; i < a.row.grant.gpus.size(); ++i)
     visible += (i == 0 ? "" : ",") + std::to_string(i);
   out.env["CUDA_VISIBLE_DEVICES"] = visible;
+  if (commit.gang) tell_of_members(*commit.gang, out);
   return out;
 }
 

@@ -303,6 +303,7 @@ class Core::State {
   bool rests(Now now) const;
   NodeView view(Now now) const;
   std::vector<wire::AttemptReport> reports(Now now) const;
+  std::vector<LinkedGuest> linked_guests() const;
 
  private:
   using Attempts = std::map<GuestName, Attempt>;
@@ -401,6 +402,7 @@ class Core::State {
   void on_state(const warden_wire::WardenState& state);
   bool is_paused_for(const Attempt& a) const;
   void offer_data_sets(const std::vector<std::string>& there);
+  void offer_features();  // core_gang_links.cc
   void tell_grant(const warden_wire::TransfersEdge& edge);
   void on_guest(Attempt& a, const warden_wire::GuestReport* report);
   void clean_strangers(const warden_wire::WardenState& state);
@@ -725,7 +727,8 @@ class Core::State {
   bool is_reconciled_ = false;  ///< the warden's state was seen since it connected
   bool was_reconciled_ = false;
   warden_wire::WardenState warden_;
-  std::string missing_data_sets_;  ///< that were told of
+  std::string missing_data_sets_;          ///< that were told of
+  std::vector<std::string> own_features_;  ///< of NodeFacts, without the warden's word
   std::optional<Instant> engine_gone_since_;
   std::uint64_t next_ask_ = 1;
   std::map<std::uint64_t, PendingAsk> asks_;

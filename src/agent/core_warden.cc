@@ -265,7 +265,8 @@ void Core::State::on_state(const warden_wire::WardenState& state) {
   const bool is_first = !was_reconciled_;
   const bool is_node_new = state.images != warden_.images || state.data_sets != warden_.data_sets ||
                            state.engine_refusal != warden_.engine_refusal ||
-                           state.transfers != warden_.transfers || is_first;
+                           state.transfers != warden_.transfers ||
+                           state.features != warden_.features || is_first;
   warden_ = state;
   is_reconciled_ = was_reconciled_ = true;
   if (state.is_engine_up) {
@@ -286,6 +287,7 @@ void Core::State::on_state(const warden_wire::WardenState& state) {
     facts_.engine_refusal = state.engine_refusal;
     tell_grant(state.transfers);
     offer_data_sets(state.data_sets);
+    offer_features();
     arbiter_.set_facts(facts_);
     send_node_update();
   }

@@ -79,7 +79,9 @@ Daemon::State::~State() {
   // Sources of events end before what they feed.
   control.reset();
   api.reset();
+  if (gang_links) gang_links->stop();  // or what is served would not end
   peer_server.reset();
+  gang_links.reset();
   watcher.reset();
   tunnels.reset();
   coordinator.reset();
@@ -209,6 +211,7 @@ Status Daemon::State::serve() {
   loop.run_every(kTick, [this] {
     measure_transfers();
     feed(Tick{});
+    look_at_gang_links();
   });
   if (const auto info = io::read_certificate(identity->get()->certificate_pem))
     renewal.loaded(*info, clock.now());

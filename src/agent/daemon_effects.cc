@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "agent/contract_file.h"
 #include "agent/core_records.h"
 #include "agent/daemon_state.h"
 #include "agent/kill_client.h"
+#include "agent/peers.h"
 #include "arbiter/contract_order.h"
 #include "base/log.h"
 #include "io/own_address.h"
@@ -12,6 +15,7 @@ namespace rn::agent {
 namespace {
 
 constexpr seconds kGoodbyeLimit{10};
+constexpr seconds kLinkConnect{5};
 
 bool is_light(const WorkBody& body) {
   return std::holds_alternative<ReadLog>(body) || std::holds_alternative<ForgetAttempt>(body);
@@ -205,6 +209,45 @@ void Daemon::State::start_tunnels() {
       [this](const std::string& guest) { return disk_of_guest(guest); },
       [this] { return contract.uplink_bps_normal; }};
   tunnels = std::make_unique<Tunnels>(std::move(deps));
+}
+
+/// Dialled and judged on threads of their own: nothing of the loop's is touched there.
+void Daemon::State::start_gang_links() {
+  GangLinks::Deps deps;
+  deps.dial = [this](const wire::GangPeer& peer) -> Result<std::unique_ptr<io::FramedConnection>> {
+    RN_TRY(const HostPort where, parse_host_port(peer.address));
+    io::FramedClientConfig client;
+    client.host = where.host;
+    client.port = where.port;
+    client.tls = tls_to_peer(*identity->get(), peer.node);
+    client.tls.expected_peer = identity_of(peer.node);
+    client.connect_timeout = kLinkConnect;
+    return io::FramedConnection::connect(client);
+  };
+  deps.rules = [this] {
+    LinkTicketRules rules;
+    rules.self = identity->get()->node;
+    rules.now = site_clock.now().wall;
+    rules.tolerance = site_clock.is_told() ? kTicketTolerance : kTicketToleranceUntold;
+    const std::lock_guard lock(shared.mutex);
+    rules.ticket_key = shared.ticket_key;
+    return rules;
+  };
+  gang_links = std::make_unique<GangLinks>(std::move(deps));
+}
+
+/// Copies with a rate are those that the coordinator has planned: links get what they leave of the
+/// uplink, and a twentieth of it at least, so that what the members say to each other goes on.
+void Daemon::State::look_at_gang_links() {
+  if (gang_links == nullptr) return;
+  gang_links->set(core->linked_guests());
+  std::uint64_t planned_bps = 0;
+  for (const auto& [id, gauge] : gauges) planned_bps += gauge->look().socket.rate_bps;
+  const std::uint64_t all_bps = contract.uplink_bps_normal;
+  const std::uint64_t left_bps = all_bps > planned_bps ? all_bps - planned_bps : 0;
+  gang_links->set_rate(
+      all_bps == 0 ? 0 : std::max(left_bps, std::max<std::uint64_t>(all_bps / 20, 1))
+  );
 }
 
 /// Only what the coordinator has said is written down, since `leave --purge` removes by it what

@@ -26,11 +26,10 @@ namespace {
 
 constexpr milliseconds kKnownStep{25};  // between two looks whether the core knows an emergency
 constexpr int kKnownTries = 80;
-constexpr seconds kTicketTolerance{300};
-/// Before the coordinator has told its time (an agent that starts while the coordinator is away),
-/// as far as certificates are backdated. A ticket binds both nodes, the job and its epoch; its end
-/// only bounds how long.
-constexpr seconds kTicketToleranceUntold = std::chrono::duration_cast<seconds>(kBackdating);
+/// At a time. Links of gangs have bounds of their own (gang_links.h).
+constexpr std::size_t kTransfersServed = 64;
+constexpr std::size_t kLinksServed = 512;
+constexpr milliseconds kFirstFrame = seconds(60);
 
 }  // namespace
 
@@ -41,6 +40,8 @@ Status Daemon::State::start_peer_server() {
   server.address = listen.host;
   server.port = listen.port;
   server.tls = tls_server(*identity->get());
+  server.max_connections = kTransfersServed + kLinksServed;
+  start_gang_links();
   auto started = io::FramedServer::start(server, [this](io::FramedConnection& connection) {
     serve_peer(connection);
   });
@@ -59,6 +60,18 @@ Status Daemon::State::start_peer_server() {
 void Daemon::State::serve_peer(io::FramedConnection& connection) {
   const NodeId peer = node_of(connection.peer_identity().value_or(""));
   if (peer.empty()) return;
+  const auto first = connection.receive(kFirstFrame);
+  if (!first) return;
+  if (first->type == static_cast<std::uint8_t>(LinkFrame::kLink))
+    return gang_links->serve(connection, peer, first->body);
+  // Counted here, where it is known what it is: so no link takes a transfer's place.
+  if (++transfers_served <= kTransfersServed) serve_transfer(connection, peer, *first);
+  --transfers_served;
+}
+
+void Daemon::State::serve_transfer(
+    io::FramedConnection& connection, const NodeId& peer, const io::Frame& first
+) {
   const auto self = identity->get();
   crypto::PublicKey ticket_key{};
   {
@@ -90,7 +103,7 @@ void Daemon::State::serve_peer(io::FramedConnection& connection) {
   checkpoint::DriveOptions options;
   options.should_stop = [this] { return is_stopping.load(); };
   options.on_progress = [&session](std::optional<std::uint64_t> left) { session.set_left(left); };
-  const checkpoint::TransferStats stats = checkpoint::serve_peer(connection, deps, options);
+  const checkpoint::TransferStats stats = checkpoint::serve_peer(connection, deps, options, &first);
   log::info(
       "peer.served", {{"peer", peer.str()}, {"bytes", stats.bytes}, {"chunks", stats.chunks}}
   );
@@ -378,6 +391,19 @@ void render_journal(io::MetricsPage& page, std::uint64_t commits, bool is_waitin
   );
 }
 
+void render_links(io::MetricsPage& page, const GangLinks::Seen& seen) {
+  page.gauge(
+      "reclaimnet_agent_gang_links",
+      "Connections between members of gangs, open here.",
+      static_cast<double>(seen.open)
+  );
+  page.counter(
+      "reclaimnet_agent_gang_link_sent_bytes_total",
+      "Sent to other members' nodes by these.",
+      seen.bytes_sent
+  );
+}
+
 void render_images(io::MetricsPage& page, const ImageTraffic& traffic) {
   constexpr std::string_view kName = "reclaimnet_agent_image_fetched_bytes_total";
   page.head(kName, "counter", "Pieces of images that came here, by who brought them.");
@@ -452,6 +478,7 @@ std::string Daemon::State::metrics() const {
   page.gauge(
       "reclaimnet_agent_works_queued", "Works that wait.", static_cast<double>(view.works_queued)
   );
+  render_links(page, gang_links ? gang_links->look() : GangLinks::Seen{});
   render_journal(page, commits, view.journal_waits_s >= 0);
   render_images(page, hands->image_traffic());
   page.gauge(

@@ -15,6 +15,7 @@
 #include "agent/config.h"
 #include "agent/core.h"
 #include "agent/daemon.h"
+#include "agent/gang_links.h"
 #include "agent/guest_book.h"
 #include "agent/hands.h"
 #include "agent/identity.h"
@@ -43,6 +44,12 @@
 namespace rn::agent {
 
 constexpr seconds kKillLimit{15};  ///< of a word from the kill socket
+
+constexpr seconds kTicketTolerance{300};
+/// Before the coordinator has told its time (an agent that starts while the coordinator is away),
+/// as far as certificates are backdated. A ticket binds both nodes, the job and its epoch; its end
+/// only bounds how long.
+constexpr seconds kTicketToleranceUntold = std::chrono::duration_cast<seconds>(kBackdating);
 
 /// What other threads need; the loop thread writes it.
 struct Shared {
@@ -84,6 +91,8 @@ class Daemon::State {
   void on_message(wire::Message message);
   void on_disconnected(const std::string& reason);
   void start_tunnels();
+  void start_gang_links();
+  void look_at_gang_links();
   Result<std::string> disk_of_guest(const std::string& guest) const;
   void end_goodbye(bool is_known);
   void keep_ticket_key(const Digest& key);
@@ -93,6 +102,7 @@ class Daemon::State {
   Status start_peer_server();
   Status start_api();
   void serve_peer(io::FramedConnection& connection);
+  void serve_transfer(io::FramedConnection& connection, const NodeId& peer, const io::Frame& first);
   void on_request(io::HttpRequest request, const io::Responder& responder, bool is_local);
   void put_contract(const io::HttpRequest& request, const io::Responder& responder);
   void accept_gpu(const io::HttpRequest& request, const io::Responder& responder);
@@ -146,6 +156,8 @@ class Daemon::State {
   bool says_goodbye = false;  ///< the core has sent the last message
   std::unique_ptr<CoordinatorLink> coordinator;
   std::unique_ptr<Tunnels> tunnels;
+  std::unique_ptr<GangLinks> gang_links;  ///< as long as there is a peer port
+  std::atomic<std::size_t> transfers_served{0};
   std::unique_ptr<WardenLink> warden;
   std::unique_ptr<io::FramedServer> peer_server;
   std::unique_ptr<io::HttpServer> api;

@@ -41,6 +41,8 @@ NodeFacts Daemon::State::measure_facts() {
   out.hostname = shown_as.empty() ? io::own_hostname() : shown_as;
   out.failure_domain =
       config.failure_domain.empty() ? identity->get()->lab.str() : config.failure_domain;
+  // Its members reach each other by the peer port.
+  if (!config.listen_peer.empty()) out.features = {kGangsFeature};
   return out;
 }
 

@@ -115,6 +115,8 @@ Refusal Arbiter::never(const wire::Probe& probe) const {
     return no("the contract does not allow lab " + probe.lab.str());
   if (!contract_.allow_images.empty() && !contains(contract_.allow_images, probe.image_digest))
     return no("the contract does not allow image " + probe.image_digest);
+  if (!probe.gang.empty() && !contract_.gangs)
+    return no("the contract does not allow members of gangs");
   if (const std::string missing = missing_data_set(probe.data, facts_.data_sets); !missing.empty())
     return no("the node offers no data set " + missing);
   if (wanted.cpu_milli_min > cpu_cap_of_one())

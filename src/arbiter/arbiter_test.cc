@@ -345,6 +345,20 @@ TEST_F(ArbiterTest, the_own_lab_comes_before_any_priority_if_the_contract_says_s
   EXPECT_TRUE(arbiter.probe(all, now()).hold.empty());
 }
 
+TEST_F(ArbiterTest, members_of_gangs_run_where_the_contract_says_so_and_others_anywhere) {
+  wire::Probe member = a_probe("j1");
+  member.gang = GangId("g-1");
+  const ProbeAnswer refused = arbiter.probe(member, now());
+  EXPECT_TRUE(refused.hold.empty());
+  EXPECT_TRUE(refused.refusal.is_permanent);
+  EXPECT_EQ(refused.refusal.reason, "the contract does not allow members of gangs");
+  EXPECT_FALSE(arbiter.probe(a_probe("j2"), now()).hold.empty());
+
+  contract.gangs = true;
+  apply();
+  EXPECT_FALSE(arbiter.probe(member, now()).hold.empty());
+}
+
 TEST_F(ArbiterTest, a_lease_restored_after_a_restart_counts_and_fences) {
   arbiter.restore_lease(JobId("j1"), Lease{{3, 2}, Grant{{0}, 2000, 100, 100}, now().boot});
 

@@ -200,6 +200,7 @@ constexpr std::string_view kJudged[] = {
     "allow_images",
     "own_lab_first",
     "network",
+    "gangs",
 };
 
 void judge_rest(const Contract& from, const Contract& to, Why& out) {
@@ -291,6 +292,8 @@ std::vector<std::string> widenings(
   if (from.own_lab_first && !to.own_lab_first)
     out.emplace_back("own_lab_first: others' jobs go before those of the own laboratory");
   judge_network(from, to, out);
+  if (to.gangs && !from.gangs)
+    out.emplace_back("gangs: runs members of gangs, which reach each other through the agents");
   judge_rest(from, to, out);
   return out;
 }

@@ -206,6 +206,7 @@ const std::map<std::string, std::function<void(Contract&)>>& more_of_each() {
        [](Contract& c) {
          c.network = {{"0.0.0.0/0", 0, "any"}};
        }},
+      {"gangs", [](Contract& c) { c.gangs = true; }},
   };
   return kMore;
 }

@@ -107,6 +107,11 @@ std::string to_yaml(const Contract& contract) {
     document.erase("windows");
     out += "# windows: not set, it is lent at any time\n";
   }
+  // So an agent that knows no such word reads the file of one that does.
+  if (!contract.gangs) {
+    document.erase("gangs");
+    out += "# gangs: not set, no jobs on several machines; true takes part in them\n";
+  }
   for (const Unset& field : kUnset) {
     if (!is_zero(document, field.name)) continue;
     document.erase(field.name);

@@ -210,10 +210,14 @@ Result<Fetched> fetch_from(
 }
 
 TransferStats serve_peer(
-    io::FramedConnection& connection, const PeerServerDeps& deps, const DriveOptions& options
+    io::FramedConnection& connection,
+    const PeerServerDeps& deps,
+    const DriveOptions& options,
+    const io::Frame* first
 ) {
   const NodeId peer = node_of_identity(connection.peer_identity().value_or(""));
   PeerServer server(deps, peer);
+  if (first != nullptr) server.on_frame(static_cast<PeerFrameType>(first->type), first->body);
   const auto driven = drive(connection, server, options);
   const bool has_hung_up = !driven && driven.error().code == ErrorCode::kUnavailable;
   if (!driven && !has_hung_up)

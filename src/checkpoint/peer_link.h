@@ -79,9 +79,12 @@ Result<Fetched> fetch_from(
 );
 
 /// Serves one accepted connection to its end; the handler of an io::FramedServer. Answers what
-/// happened, for the log.
+/// happened, for the log. `first`: a frame that the caller has received already.
 TransferStats serve_peer(
-    io::FramedConnection& connection, const PeerServerDeps& deps, const DriveOptions& options
+    io::FramedConnection& connection,
+    const PeerServerDeps& deps,
+    const DriveOptions& options,
+    const io::Frame* first = nullptr
 );
 
 }  // namespace rn::checkpoint

@@ -129,6 +129,20 @@ TEST_F(ServeTest, of_an_image_it_knows_what_was_asked) {
   images_.reset();
 }
 
+TEST_F(ServeTest, a_ticket_for_a_link_opens_nothing_of_the_store) {
+  ticket_.action = TicketAction::kLink;
+  const PeerServerDeps with = deps();
+  PeerServer server(with, peer_);
+  const PeerFrame hello = encode_hello({kPeerProtocol, kPeerProtocolOldest, signed_ticket()});
+
+  server.on_frame(hello.type, hello.body);
+
+  ASSERT_TRUE(server.refusal());
+  EXPECT_EQ(server.refusal()->code, ErrorCode::kDenied);
+  (void)server.next();
+  EXPECT_TRUE(server.is_finished());
+}
+
 TEST_F(ServeTest, a_fetch_is_told_with_its_ticket_and_a_copy_is_not) {
   const auto made = make_there(1, 3);
   std::vector<Ticket> told;

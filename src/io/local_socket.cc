@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/local_socket.h"
 
-#include <algorithm>
 #include <cerrno>
-#include <iterator>
 #include <optional>
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <fcntl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 
 #include "io/errno_error.h"
 #include "io/fd.h"
@@ -28,24 +23,6 @@ constexpr int kAcceptedAtOnce = 16;
 
 bool is_not_now(int number) {
   return number == EAGAIN || number == EWOULDBLOCK || number == EINTR;
-}
-
-/// A descriptor that names the socket file itself, whatever its owner puts in its place meanwhile.
-Result<Fd> name_socket(const std::string& folder, const std::string& name) {
-  const Fd above(open(folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!above) return fail(error_from_errno(errno, folder));
-  Fd found(openat(above.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  if (!found) return fail(error_from_errno(errno, folder + "/" + name));
-
-  struct stat around {};
-
-  struct stat about {};
-
-  if (fstat(above.get(), &around) != 0 || fstat(found.get(), &about) != 0)
-    return fail(error_from_errno(errno, folder + "/" + name));
-  if (!S_ISSOCK(about.st_mode) || about.st_dev != around.st_dev)
-    return fail(ErrorCode::kDenied, folder + "/" + name + " is no socket of the guest's");
-  return found;
 }
 
 }  // namespace
@@ -96,16 +73,7 @@ LocalSocket::~LocalSocket() {
 Result<std::unique_ptr<LocalSocket>> LocalSocket::connect_packets(
     Loop& loop, const std::string& folder, const std::string& name
 ) {
-  RN_TRY(const Fd file, name_socket(folder, name));
-  Fd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return fail(error_from_errno(errno, "making a socket"));
-  sockaddr_un where{};
-  where.sun_family = AF_UNIX;
-  // Of digits: it fits.
-  const std::string path = "/proc/self/fd/" + std::to_string(file.get());
-  std::copy(path.begin(), path.end(), std::begin(where.sun_path));
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&where), sizeof where) != 0)
-    return fail(error_from_errno(errno, folder + "/" + name));
+  RN_TRY(Fd fd, connect_packet_socket(folder, name));
   auto state = std::make_shared<State>(loop, std::move(fd), true);
   return std::unique_ptr<LocalSocket>(new LocalSocket(std::move(state)));
 }

@@ -6,9 +6,11 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <memory>
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -97,6 +99,24 @@ Status remove_stale_socket(const std::string& path, const Address& address) {
     return fail(ErrorCode::kConflict, "another process is listening on " + path);
   if (unlink(path.c_str()) != 0) return fail(error_from_errno(errno, "removing the old " + path));
   return {};
+}
+
+/// A descriptor that names the socket file itself, whatever its owner puts in its place meanwhile.
+Result<Fd> name_socket(const std::string& folder, const std::string& name) {
+  const Fd above(open(folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!above) return fail(error_from_errno(errno, folder));
+  Fd found(openat(above.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!found) return fail(error_from_errno(errno, folder + "/" + name));
+
+  struct stat around {};
+
+  struct stat about {};
+
+  if (fstat(above.get(), &around) != 0 || fstat(found.get(), &about) != 0)
+    return fail(error_from_errno(errno, folder + "/" + name));
+  if (!S_ISSOCK(about.st_mode) || about.st_dev != around.st_dev)
+    return fail(ErrorCode::kDenied, folder + "/" + name + " is no socket of the guest's");
+  return found;
 }
 
 }  // namespace
@@ -292,6 +312,20 @@ Result<Fd> connect_unix(const std::string& path) {
   Error error = error_from_errno(errno, "connecting to " + path);
   if (errno == EAGAIN) error.code = ErrorCode::kUnavailable;  // its backlog is full
   return fail(error);
+}
+
+Result<Fd> connect_packet_socket(const std::string& folder, const std::string& name) {
+  RN_TRY(const Fd file, name_socket(folder, name));
+  Fd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return fail(error_from_errno(errno, "making a socket"));
+  sockaddr_un where{};
+  where.sun_family = AF_UNIX;
+  // Of digits: it fits.
+  const std::string path = "/proc/self/fd/" + std::to_string(file.get());
+  std::copy(path.begin(), path.end(), std::begin(where.sun_path));
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&where), sizeof where) != 0)
+    return fail(error_from_errno(errno, folder + "/" + name));
+  return fd;
 }
 
 bool wait_for(int fd, short events, const Deadline& deadline) {

@@ -66,6 +66,10 @@ Result<Fd> connect_tcp(
 );
 /// kNotFound: no such file; kUnavailable: nobody listens.
 Result<Fd> connect_unix(const std::string& path);
+/// To the packet socket `name` in `folder`, whose owner is not trusted: no link is followed, and
+/// what is no socket of that folder's file system is refused. kNotFound: there is none;
+/// kUnavailable: nobody listens; kExhausted: too many wait; kDenied: it is something else.
+Result<Fd> connect_packet_socket(const std::string& folder, const std::string& name);
 /// poll(2) for POLLIN or POLLOUT. False: the deadline is over.
 bool wait_for(int fd, short events, const Deadline& deadline);
 

@@ -22,6 +22,9 @@ enum class Kind : std::uint8_t {
   kEnd = 6,      ///< no more data comes; nothing
   kReset = 7,    ///< it broke, and why, in words or in none; the last packet
   kEnter = 8,    ///< in place of kOpen: a visit of the guest's PID 1 (model/visit.h); nothing
+  kAccept = 9,  ///< in place of kOpen: a link that the guest may begin (model/gang_link.h); nothing
+  kDial = 10,   ///< from the guest, first after kAccept: the rank, a byte, and the port, two
+  kFrom = 11,   ///< in place of kOpen: a link to the port, two bytes, from the rank, a byte
 };
 
 /// Bytes of the stream in one packet, and of the packet.
@@ -88,6 +91,9 @@ class End {
       case Kind::kOpened:
       case Kind::kRefused:
       case Kind::kEnter:
+      case Kind::kAccept:
+      case Kind::kDial:
+      case Kind::kFrom:
         break;
     }
     return Heard::kBroken;

@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include "model/gang_link.h"
+
 namespace rn::tunnel {
 namespace {
 
@@ -123,6 +125,9 @@ TEST_F(TunnelEnd, what_is_no_packet_of_an_open_tunnel_breaks_it) {
         of(Kind::kOpened),
         of(Kind::kRefused),
         of(Kind::kEnter),
+        of(Kind::kAccept),
+        of(Kind::kDial),
+        of(Kind::kFrom),
         of(Kind::kData),
         of(Kind::kCredit),
         Packet{0},
@@ -177,6 +182,29 @@ TEST(TunnelEnds, two_of_them_pass_a_stream_on_whatever_its_size) {
   }
 
   EXPECT_EQ(came, 3u << 20);
+}
+
+TEST(GangLink, what_is_asked_for_is_read_as_it_was_written) {
+  std::uint8_t dial[gang_link::kDialBytes];
+  std::uint8_t from[gang_link::kFromBytes];
+  gang_link::write_dial(dial, {31, 29'500});
+  gang_link::write_from(from, {2, 65'535});
+
+  EXPECT_EQ(gang_link::read_dial(dial, sizeof dial).rank, 31u);
+  EXPECT_EQ(gang_link::read_dial(dial, sizeof dial).port, 29'500);
+  EXPECT_EQ(gang_link::read_from(from, sizeof from).rank, 2u);
+  EXPECT_EQ(gang_link::read_from(from, sizeof from).port, 65'535);
+}
+
+TEST(GangLink, other_packets_and_ranks_that_no_gang_has_ask_for_nothing) {
+  std::uint8_t packet[gang_link::kDialBytes];
+  gang_link::write_dial(packet, {32, 80});
+  EXPECT_EQ(gang_link::read_dial(packet, sizeof packet).rank, gang_link::kRanks);
+  gang_link::write_dial(packet, {1, 0});
+  EXPECT_EQ(gang_link::read_dial(packet, sizeof packet).rank, gang_link::kRanks) << "port 0";
+  gang_link::write_dial(packet, {1, 80});
+  EXPECT_EQ(gang_link::read_dial(packet, sizeof packet - 1).rank, gang_link::kRanks);
+  EXPECT_EQ(gang_link::read_from(packet, sizeof packet).rank, gang_link::kRanks);
 }
 
 }  // namespace

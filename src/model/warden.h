@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -81,6 +82,15 @@ bool steers_runtime(std::string_view variable);
 /// a colon or a control character, or no plain path; empty = it can. Pure.
 std::string_view why_no_work_folder(std::string_view folder);
 
+/// Which member of a gang a guest is. Its address, and those of the others, follow from it
+/// (gang_link.h).
+struct GangMember {
+  std::uint32_t rank = 0;
+  std::uint32_t size = 0;
+
+  RN_FIELDS(GangMember, rank, size)
+};
+
 /// Starts the container with the strict profile (warden/profile.h). Nothing else of the engine can
 /// be asked for.
 struct StartGuest {
@@ -99,6 +109,9 @@ struct StartGuest {
   std::string tell_hook;  ///< lines for `/bin/sh -ec`, which its PID 1 runs when it is told; empty
                           ///< = none
   bool tell_api = false;  ///< its PID 1 serves /reclaim/api.sock
+  /// Its network has addresses for the others, and its PID 1 what goes there; none: it is no
+  /// member.
+  std::optional<GangMember> gang = {};
 
   RN_FIELDS(
       StartGuest,
@@ -115,7 +128,8 @@ struct StartGuest {
       network,
       data,
       tell_hook,
-      tell_api
+      tell_api,
+      gang
   )
 };
 
@@ -397,6 +411,7 @@ struct WardenState {
   std::vector<Trouble> troubles;  ///< the last ones since the warden's start
   TransfersEdge transfers;
   std::vector<AnnouncedGpu> announced_gpus;
+  std::vector<std::string> features = {};  ///< as NodeFacts::features; of an older warden none
 
   RN_FIELDS(
       WardenState,
@@ -415,7 +430,8 @@ struct WardenState {
       is_recovering,
       troubles,
       transfers,
-      announced_gpus
+      announced_gpus,
+      features
   )
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/planted.h"
+#include "model/gang.h"
 #include "sim/crash_points.h"
 #include "warden/engine.h"
 #include "warden/transfer_bounds.h"
@@ -228,6 +229,7 @@ warden_wire::WardenState WardenHost::state() const {
   warden_wire::WardenState state = core_->state();
   state.data_sets.assign(machine_.data_sets().begin(), machine_.data_sets().end());
   state.transfers.is_there = true;
+  state.features = {kGangsFeature};
   return state;
 }
 

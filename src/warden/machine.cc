@@ -13,6 +13,8 @@
 #include "base/log.h"
 #include "io/real_fs.h"
 #include "io/real_rng.h"
+#include "model/gang.h"
+#include "warden/guest_gang.h"
 #include "warden/guest_ids.h"
 #include "warden/guest_word.h"
 #include "warden/kernel_bounds.h"
@@ -50,6 +52,7 @@ MachinePaths::MachinePaths(const MachineConfig& config)
     : attempts(config.state + "/attempts"),
       data(config.state + "/data"),
       init(config.state + "/bin/reclaim-init"),
+      hosts(config.state + "/bin/members"),
       scrub(config.state + "/bin/reclaim-scrub"),
       engine(config.state + "/engine"),
       engine_run(config.run + "/engine"),
@@ -105,6 +108,7 @@ Status Machine::open_parts() {
   // The guests' mapped uids must reach it, wherever this program was installed.
   RN_TRY(const Blob init, read_all(fs, config_.init, 16 << 20));
   RN_CHECK(write_durably(fs, paths_.init, init, 0755));
+  RN_CHECK(write_durably(fs, paths_.hosts, as_bytes(member_hosts()), 0644));
   if (config_.gpu_scrub != GpuScrub::kOff) {
     RN_TRY(const Blob scrub, read_all(fs, config_.scrub, 16 << 20));
     RN_CHECK(write_durably(fs, paths_.scrub, scrub, 0755));
@@ -158,6 +162,9 @@ Status Machine::open_parts() {
       KillPath::open(kill_config(config_, paths_.ordered_journal), clock_, gpus_.get())
   );
   ordered_ = std::make_unique<SharedKillPath>(std::move(ordered));
+  const KernelFinding links = look_at_member_network();
+  if (links.is_there) features_.emplace_back(kGangsFeature);
+  if (!links.is_there) log::info("gangs.not_here", {{"why", links.what}});
   return {};
 }
 
@@ -209,6 +216,7 @@ Result<std::string> Machine::create(const Start& order, const std::string& go_ti
   setting.reclaim_source = disk + "/reclaim";
   setting.data_source = data_->folder_of(order.record.guest);
   setting.init_path = paths_.init;
+  setting.hosts_path = paths_.hosts;
   setting.cgroup_parent = "/" + paths_.cgroup;
   setting.slot = order.record.slot;
   setting.gpu_access = config_.gpu_access;
@@ -348,6 +356,7 @@ Result<StartedGuest> Machine::start_container(const Start& order) {
     // Without it the guest runs as well, and nobody answers there.
     if (const Status given = GuestNet::give_metadata_address(container.pid); !given)
       log::warning("net.no_metadata_address", {{"why", given.error().describe()}});
+    if (order.start.gang) RN_CHECK(give_member_network(container.pid, *order.start.gang));
     record.pid = container.pid;
     register_guest(record, ifindex);
     return StartedGuest{id, container.pid, to_ns(clock_.now().boot)};

@@ -62,7 +62,7 @@ std::uint32_t first_guest_id(const MachineConfig& config);
 struct MachinePaths {
   explicit MachinePaths(const MachineConfig& config);
 
-  std::string attempts, data, init, scrub, engine, engine_run, gates, journal, sysctls;
+  std::string attempts, data, init, hosts, scrub, engine, engine_run, gates, journal, sysctls;
   std::string kill_journal;     ///< of the kill socket
   std::string hand_journal;     ///< of `reclaim-warden kill` without a daemon
   std::string ordered_journal;  ///< of clearings that the core ordered
@@ -166,6 +166,9 @@ class Machine {
   /// Names of the owner's data sets that are there now. Blocks for as long as his disk does.
   std::vector<std::string> data_sets() const { return data_->there(); }
 
+  /// WardenState::features, as they were found when it was opened.
+  const std::vector<std::string>& features() const { return features_; }
+
   std::uint32_t pids_of(const GuestRecord& record) const;
 
   const MachinePaths& paths() const { return paths_; }
@@ -207,6 +210,7 @@ class Machine {
   std::unique_ptr<GuestNet> net_;
   std::unique_ptr<TransferBounds> transfers_;
   std::string transfers_refusal_;
+  std::vector<std::string> features_;
   std::unique_ptr<GpuProcesses> gpus_;
   std::mutex scrub_mutex_;  ///< one scrub at a time
   std::unique_ptr<GpuProcesses>

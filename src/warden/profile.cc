@@ -5,11 +5,14 @@
 #include <array>
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "model/data_sets.h"
+#include "model/gang_link.h"
 #include "model/slurm_name.h"
+#include "warden/guest_gang.h"
 #include "warden/seccomp_profile.h"
 
 namespace rn::warden {
@@ -119,6 +122,16 @@ Status check_telling(const StartGuest& start) {
   return {};
 }
 
+Status check_member(const StartGuest& start) {
+  if (!start.gang) return {};
+  const auto [rank, size] = std::pair(start.gang->rank, start.gang->size);
+  if (size >= 2 && size <= gang_link::kRanks && rank < size) return {};
+  return fail(
+      ErrorCode::kInvalid,
+      "rank " + std::to_string(rank) + " of " + std::to_string(size) + " is no member of a gang"
+  );
+}
+
 Status check_work_folder(const std::string& folder) {
   const std::string_view why = warden_wire::why_no_work_folder(folder);
   if (why.empty()) return {};
@@ -196,6 +209,8 @@ json mounts(const StartGuest& start, const ContainerSetting& place) {
        bind_mount(place.reclaim_source, "/reclaim", false),
        bind_mount(place.init_path, "/reclaim-init", true)}
   );
+  // NOTE(Docker): a container without a network has the image's own.
+  if (start.gang) list.push_back(bind_mount(place.hosts_path, "/etc/hosts", true));
   for (const std::string& name : start.data) {
     const std::string below = "/" + name;
     list.push_back(bind_mount(place.data_source + below, kDataFolder + below, true));
@@ -330,6 +345,7 @@ Status check_start(const StartGuest& start) {
   RN_CHECK(check_command(start));
   RN_CHECK(check_environment(start));
   RN_CHECK(check_telling(start));
+  RN_CHECK(check_member(start));
   RN_CHECK(check_work_folder(start.work_dir));
   RN_CHECK(check_data(start));
   return check_resources(start);
@@ -339,6 +355,10 @@ Result<std::string> make_create_request(const StartGuest& start, const Container
   RN_CHECK(check_start(start));
   json entry = json::array({"/reclaim-init"});
   if (finds_slurm(start)) entry.push_back("--slurm");
+  if (start.gang) {
+    entry.push_back("--member");
+    entry.push_back(std::to_string(start.gang->rank));
+  }
   if (!start.tell_hook.empty()) {
     entry.push_back("--tell-hook");
     entry.push_back(start.tell_hook);
@@ -350,7 +370,7 @@ Result<std::string> make_create_request(const StartGuest& start, const Container
   const std::string user = std::to_string(kGuestUid) + ":" + std::to_string(kGuestUid);
   const json request = {
       {"Image", place.image_id},
-      {"Hostname", "guest"},
+      {"Hostname", start.gang ? member_name(start.gang->rank) : "guest"},
       {"User", user},
       {"WorkingDir", start.work_dir},
       {"Entrypoint", entry},

@@ -27,6 +27,7 @@ struct ContainerSetting {
   std::string reclaim_source;  ///< the folder of log, exit, notice and go
   std::string data_source;     ///< the folder of the attempt's views of data sets, by their names
   std::string init_path;       ///< the static reclaim-init
+  std::string hosts_path;      ///< /etc/hosts of a member of a gang (guest_gang.h)
   std::string cgroup_parent;
   std::uint32_t slot = 0;
   std::string go_ticket;  ///< what the go-ahead must say: one container of an attempt can have it

@@ -115,6 +115,32 @@ TEST(Profile, a_guest_that_is_told_of_slurm_finds_its_first_process_as_slurms_co
   );
 }
 
+TEST(Profile, a_member_of_a_gang_has_its_name_the_others_names_and_a_first_process_that_knows) {
+  StartGuest start = a_start();
+  start.data.clear();
+  start.gang = warden_wire::GangMember{2, 4};
+  ContainerSetting place = a_place();
+  place.hosts_path = "/state/bin/members";
+
+  const json request = request_of(start, place);
+
+  EXPECT_EQ(request["Hostname"], "member-2");
+  EXPECT_EQ(request["Entrypoint"][1], "--member");
+  EXPECT_EQ(request["Entrypoint"][2], "2");
+  const json& hosts = request["HostConfig"]["Mounts"][3];
+  EXPECT_EQ(hosts["Source"], place.hosts_path);
+  EXPECT_EQ(hosts["Target"], "/etc/hosts");
+  EXPECT_EQ(hosts["ReadOnly"], true);
+  EXPECT_EQ(request["NetworkDisabled"], true) << "it gets no wire for it";
+
+  using warden_wire::GangMember;
+  for (const GangMember& none :
+       {GangMember{4, 4}, GangMember{0, 1}, GangMember{0, 0}, GangMember{0, 33}}) {
+    start.gang = none;
+    EXPECT_TRUE(is_refused(start)) << none.rank << " of " << none.size;
+  }
+}
+
 /// Loaders of data hand batches to their guest over /dev/shm.
 TEST(Profile, tmp_and_shm_grow_with_the_guests_memory_to_which_they_are_charged) {
   StartGuest start = a_start();

@@ -427,6 +427,7 @@ warden_wire::WardenState WardenServer::state() const {
   warden_wire::WardenState state = core_->state();
   state.data_sets = data_sets_;
   state.transfers = transfers_edge();
+  state.features = machine_->features();
   for (auto& report : state.guests) {
     if (report.state != GuestState::kRunning) continue;
     for (const GuestRecord& record : core_->journal().guests) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an agent reads from its own machine: the configuration file, a join token as it was pasted,
-// and the rows of its journal.
+// and the rows of its journal; and what another agent says first that wants a link.
 
 #include <string>
 
 #include "agent/config.h"
 #include "agent/core_records.h"
 #include "agent/core_types.h"
+#include "agent/gang_link_rules.h"
 #include "agent/identity.h"
 #include "base/assert.h"
 #include "model/codec_detail.h"
@@ -54,12 +55,23 @@ void check_row(const rn::Result<Row>& row, rn::Result<Row> (*decode)(const std::
   RN_ASSERT(encode_row(*again) == text, "writing a row changes nothing");
 }
 
+void check_link_hello(rn::BlobView bytes) {
+  const auto hello = decode_link_hello(bytes);
+  if (!hello) {
+    RN_ASSERT(!hello.error().message.empty(), "a refusal says why");
+    return;
+  }
+  RN_ASSERT(hello->from != hello->to && hello->port > 0, "two members and a port");
+  RN_ASSERT(*decode_link_hello(encode(*hello)) == *hello, "what was read can be said and read");
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   check_config_file(text);
   check_token(text);
+  check_link_hello(rn::BlobView(data, size));
   check_row(decode_attempt_row(text), decode_attempt_row);
   check_row(decode_reclaim_row(text), decode_reclaim_row);
   check_row(decode_epoch_row(text), decode_epoch_row);
