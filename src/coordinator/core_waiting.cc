@@ -179,7 +179,7 @@ void release(State& state, JobEntry& job, const std::string& why) {
   job.row.is_held = false;
   job.row.job.reason = why;
   state.held.erase(j.id);
-  state.queued.insert(j.id);
+  if (!j.gang) state.queued.insert(j.id);
   if (j.array) {
     ArrayEntry& array = state.arrays.at(j.array->array);
     array.in_turn.erase(j.number);
@@ -254,6 +254,7 @@ void tell_waiters(State& state, const std::string& id) {
   std::set<std::string> arrays;
   for (const JobId& waiter : waiting) {
     JobEntry& job = *state.find_job(waiter);
+    if (is_terminal(job.row.job.state)) continue;  // with another member of its gang
     look_again(state, job, *cause);
     if (job.row.job.array) arrays.insert(job.row.job.array->array);
   }
