@@ -237,6 +237,13 @@ void go_if_ready(State& state, GangEntry& gang) {
   for (MemberView& member : members) send_go(state, gang, member);
 }
 
+void go_again(State& state, GangEntry& gang) {
+  for (MemberView& member : members_of(state, gang)) {
+    const bool is_due = state.now.boot - member.known->go_sent >= state.heartbeat() / 2;
+    if (is_due && is_ready(state, member)) send_go(state, gang, member);
+  }
+}
+
 /// A crash is the program's own when every other machine was heard after it; one that is not is
 /// lost by then, or taken.
 void judge(State& state, GangEntry& gang) {
@@ -316,6 +323,7 @@ void settle(State& state, GangEntry& gang) {
     case GangState::kPreparing:
       return go_if_ready(state, gang);
     case GangState::kRunning:
+      go_again(state, gang);
       return settle_done(state, gang);
     case GangState::kStopping:
       judge(state, gang);
@@ -402,12 +410,10 @@ void member_reported(
   GangEntry* gang = active_gang(state, job);
   if (gang == nullptr || attempt.row.attempt.epoch != gang->row.epoch) return;
   note_found(state, job, report);
-  if (gang->row.state == GangState::kStopping) state.stirred.insert(gang->row.id);
-  if (gang->row.state != GangState::kRunning || report.state != AttemptState::kReady) return;
-  for (MemberView& member : members_of(state, *gang)) {
-    const bool is_due = state.now.boot - member.known->go_sent >= state.heartbeat() / 2;
-    if (member.job == &job && is_due) send_go(state, *gang, member);
-  }
+  // A ready one was told to go and has not heard it: it is told again, after what answers it here.
+  const bool is_late =
+      gang->row.state == GangState::kRunning && report.state == AttemptState::kReady;
+  if (is_late || gang->row.state == GangState::kStopping) state.stirred.insert(gang->row.id);
 }
 
 void member_moved(State& state, JobEntry& job, AttemptEntry& attempt) {

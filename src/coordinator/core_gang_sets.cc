@@ -191,7 +191,7 @@ void drop_unmet(State& state, const GangEntry& gang, std::uint32_t rank, const J
   }
   while (pending.size() > kPendingFirst + kPendingLast) {
     give_up(state, job, *pending[kPendingFirst]);
-    pending.erase(pending.begin() + kPendingFirst);
+    pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(kPendingFirst));
   }
 }
 
