@@ -226,7 +226,7 @@ void note_found(State& state, JobEntry& job, const wire::AttemptReport& report) 
   const std::uint32_t rank = job.row.job.gang->rank;
   GangMember& member = life_of(state, *gang).members.at(rank);
   if (report.checkpoints_found == 0) {
-    // Two saves may be one found and one forgotten by an agent that was started again.
+    // What was found once may be forgotten by an agent that was started again.
     if (!member.has_found) member.heard_bare = state.now.boot;
   } else {
     member.has_found = true;
