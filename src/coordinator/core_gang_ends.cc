@@ -177,7 +177,9 @@ bool set_is_unreadable(const State& state, const GangEntry& gang, const MemberVi
 /// Before they were told to go, or one of them could not be begun: nothing is counted.
 void abort_gang(State& state, GangEntry& gang, MemberView* member) {
   const std::string& why = gang.row.cause.reason;
+  // A commit that was lost says nothing of what the node would have done.
   const bool is_refused = member != nullptr && member->attempt != nullptr &&
+                          member->attempt->is_granted &&
                           member->attempt->row.attempt.end == AttemptEnd::kRefused;
   if (is_refused && ended_in_a_row(state, *member->job, AttemptEnd::kRefused) > kGangRefusalsMax)
     return finish_gang(state, gang, JobState::kFailed, why + "; refused too often in a row");
