@@ -73,6 +73,9 @@ TEST_F(GangLifeTest, all_begin_when_the_last_one_is_ready) {
   tell_phase(id, 1, AttemptState::kReady);
   EXPECT_EQ(gang(id).state, GangState::kPreparing);
   EXPECT_TRUE(told<wire::GangGo>(id, 0).empty());
+  const std::string why = core->why(member(id, 0), clock.now()).value();
+  EXPECT_NE(why.find("waits for rank 2 on "), std::string::npos) << why;
+  EXPECT_NE(why.find("(preparing)"), std::string::npos) << why;
 
   tell_phase(id, 2, AttemptState::kReady);
   EXPECT_EQ(gang(id).state, GangState::kRunning);

@@ -8,6 +8,7 @@
 #include "coordinator/core_commands.h"
 #include "coordinator/core_gang_life.h"
 #include "coordinator/core_gang_placement.h"
+#include "coordinator/core_gang_sets.h"
 #include "coordinator/core_quota.h"
 #include "model/codec.h"
 
@@ -195,6 +196,35 @@ Result<Answer> stop_gang_by(State& state, const Caller& caller, const StopGang& 
       stop_words(caller, command.reason)
   );
   return api::GangStopped{.gang = command.gang, .state = gang->row.state};
+}
+
+std::string gang_words(const State& state, const JobEntry& job) {
+  if (!job.row.job.gang) return {};
+  const GangPlace& place = *job.row.job.gang;
+  const auto found = state.gangs.find(place.gang);
+  if (found == state.gangs.end()) return {};
+  const GangRow& row = found->second.row;
+  std::string text = "member " + std::to_string(place.rank) + " of " + std::to_string(place.size) +
+                     " of gang " + place.gang.str() + ", which is " +
+                     std::string(to_string(row.state));
+  const bool is_preparing = row.state == GangState::kPreparing;
+  std::string late;
+  for (std::uint32_t rank = 0; rank < row.members.size(); ++rank) {
+    const auto attempt = state.attempts.find({row.members[rank], row.epoch});
+    if (attempt == state.attempts.end()) continue;
+    const Attempt& a = attempt->second.row.attempt;
+    const bool is_late = a.state != (is_preparing ? AttemptState::kReady : AttemptState::kEnded);
+    if (is_late)
+      late += (late.empty() ? "" : ", ") + std::to_string(rank) + " on " + state.name_of(a.node) +
+              " (" + std::string(to_string(a.state)) + ")";
+  }
+  if (is_preparing && !late.empty()) text += " and waits for rank " + late;
+  if (row.state == GangState::kStopping) {
+    text += " because of " + row.cause.reason;
+    if (!late.empty()) text += " and waits for the end of rank " + late;
+  }
+  const bool has_set = row.set.number > 0;
+  return text + "; all would go on from " + (has_set ? set_words(row.set) : "the start");
 }
 
 api::GangInfo gang_info(const State& state, const GangEntry& gang) {
