@@ -53,7 +53,7 @@ void queue_member(State& state, const GangEntry& gang, MemberView& member, const
   job.row.stop_reason.clear();
   job.row.stop_saves_first = false;
   job.row.stop_deadline_ms = 0;
-  job.row.is_displaced = true;
+  job.row.is_displaced = gang.row.is_displaced;
   job.row.not_before_wall_ms = gang.row.not_before_wall_ms;
   job.row.job.outputs = Digest{};  // what a member published alone is void with its epoch
   if (member.attempt != nullptr && member.attempt->row.attempt.node != job.row.avoid)
@@ -64,7 +64,7 @@ void queue_member(State& state, const GangEntry& gang, MemberView& member, const
 void queue_gang(State& state, GangEntry& gang, const Requeue& how) {
   gang.row.not_before_wall_ms = how.pause_ms == 0 ? 0 : state.wall_ms() + how.pause_ms;
   gang.row.queued_wall_ms = state.wall_ms();
-  gang.row.is_displaced = true;
+  gang.row.is_displaced = !how.is_restart;  // what is its own doing waits as others do
   gang.row.is_go = false;
   gang.row.stop_saves_first = false;
   gang.row.stop_deadline_ms = 0;
