@@ -34,6 +34,7 @@ set(RN_PLANTED_FILES
   coordinator/core_job_ends.cc coordinator/core_job_life.cc
   coordinator/core_placement.cc coordinator/core_quota.cc coordinator/core_state.cc
   coordinator/core_usage.cc coordinator/core_waiting.cc coordinator/states.cc
+  coordinator/core_gang_members.cc coordinator/core_gang_sets.cc
   sim/agent_work.cc sim/coordinator_host.cc sim/warden_host.cc
   warden/core_announced.cc warden/core_guests.cc warden/core_reclaims.cc)
 

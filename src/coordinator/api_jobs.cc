@@ -24,6 +24,8 @@ void run_submit(
     if (!result) return responder.send_error(result.error());
     if (const auto* array = std::get_if<api::ArrayAnswer>(&*result))
       return answer(context, responder, *array, array->is_repeat ? 200 : 201);
+    if (const auto* gang = std::get_if<api::GangAnswer>(&*result))
+      return answer(context, responder, *gang, gang->is_repeat ? 200 : 201);
     auto& submitted = std::get<JobSubmitted>(*result);
     const api::SubmitAnswer body{submitted.job, submitted.is_repeat, std::move(submitted.warnings)};
     answer(context, responder, body, submitted.is_repeat ? 200 : 201);
@@ -128,6 +130,46 @@ void stop_array(ApiContext& context, ApiRequest request, io::Responder responder
       .command(request.caller, std::move(command), [&context, responder](Result<Answer> r) {
         if (!r) return responder.send_error(r.error());
         answer(context, responder, std::get<api::ArrayStopped>(*r));
+      });
+}
+
+void submit_gang(ApiContext& context, ApiRequest request, io::Responder responder) {
+  SubmitGang command;
+  if (!read_body(request, responder, command.request)) return;
+  if (!take_key(request, responder, command.idempotency_key)) return;
+  const Digest workspace = command.request.spec.workspace;
+  with_workspace(
+      context,
+      responder,
+      workspace,
+      [&context, caller = request.caller, command = std::move(command), responder]() mutable {
+        run_submit(context, caller, std::move(command), responder);
+      }
+  );
+}
+
+/// As a job's: an unknown one and another user's are told alike.
+void show_gang(ApiContext& context, ApiRequest request, io::Responder responder) {
+  const std::string& name = request.path.at("id");
+  const Core& core = context.shell.core();
+  const auto gang = core.gang(GangId(name));
+  const Job* first =
+      !gang || gang->members.empty() ? nullptr : core.find_job(gang->members.front().job);
+  if (first == nullptr || !Core::may_read(request.caller, *first)) {
+    return responder.send_error(Error{
+        ErrorCode::kNotFound, "no gang " + name, "`reclaim show JOB` names the gang of a job"});
+  }
+  answer(context, responder, *gang);
+}
+
+void stop_gang(ApiContext& context, ApiRequest request, io::Responder responder) {
+  api::StopRequest body;
+  if (!read_body(request, responder, body)) return;
+  StopGang command{GangId(request.path.at("id")), body.saves_first, body.deadline_ms, body.reason};
+  context.shell
+      .command(request.caller, std::move(command), [&context, responder](Result<Answer> r) {
+        if (!r) return responder.send_error(r.error());
+        answer(context, responder, std::get<api::GangStopped>(*r));
       });
 }
 

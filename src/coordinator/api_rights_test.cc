@@ -33,6 +33,7 @@ enum class Object {
   kJob,        ///< of ann, queued
   kNotebook,   ///< a job of ann's that serves browsers, queued
   kArray,      ///< of ann, queued
+  kGang,       ///< of an administrator, queued
   kNode,       ///< of lab-a
   kOtherNode,  ///< of lab-a, which may be lost
   kToken,      ///< of ann
@@ -101,6 +102,10 @@ const std::vector<Right> kRights = {
   {"submitArray", O::kNothing, "",
    R"({"spec": {"command": ["x"]}, "indices": [1, 2]})",  {401, 403, 403, 201, 201, 201, 201, 201, 201, 403}},
   {"stopArray", O::kArray, "", "{}",                      {401, 403, 403, 200, 404, 404, 200, 404, 200, 403}},
+  {"submitGang", O::kNothing, "",
+   R"({"spec": {"command": ["x"]}, "size": 2})",          {401, 403, 403, 403, 403, 403, 403, 403, 201, 403}},
+  {"showGang", O::kGang, "", "",                          {401, 403, 404, 404, 404, 404, 404, 404, 200, 403}},
+  {"stopGang", O::kGang, "", "{}",                        {401, 403, 403, 404, 404, 404, 404, 404, 200, 403}},
   {"listAttempts", O::kEndedJob, "", "",                  {401, 403, 404, 200, 404, 404, 404, 404, 200, 403}},
   {"listGenerations", O::kEndedJob, "", "",               {401, 403, 404, 200, 404, 404, 404, 404, 200, 403}},
   {"showOutputs", O::kEndedJob, "", "",                   {401, 403, 404, 200, 404, 404, 404, 404, 200, 403}},
@@ -282,6 +287,8 @@ class RightsSite : public ::testing::Test {
         return made(
             "/v1/arrays", R"({"spec": {"command": ["x"]}, "indices": [1, 2]})", ann(), "/array"
         );
+      case Object::kGang:
+        return made("/v1/gangs", R"({"spec": {"command": ["x"]}, "size": 2})", "admin", "/gang");
       case Object::kNode:
         return node_.node.str();
       case Object::kOtherNode: {

@@ -12,6 +12,7 @@
 #include "coordinator/core_copies.h"
 #include "coordinator/core_evacuation.h"
 #include "coordinator/core_fetches.h"
+#include "coordinator/core_gang_life.h"
 #include "coordinator/core_hazard.h"
 #include "coordinator/core_home.h"
 #include "coordinator/core_job_ends.h"
@@ -218,6 +219,7 @@ void on_tick(State& state, const Tick& tick) {
   if (state.now.boot - state.usage_accounted_at >= std::chrono::seconds(1)) {
     account_usage(state);
     look_at_attempts(state);
+    look_at_gangs(state);
     close_rollups(state);
     settle_waiting(state);  // who waits for a job hears of its end before that is forgotten
     state.forget_old_jobs();
@@ -263,6 +265,7 @@ Output Core::restore(Snapshot snapshot, Now now) {
   restore_generations(state, snapshot);
   restore_attempts(state, snapshot);
   requeue_unplaced(state);
+  restore_gangs(state);
   restore_evacuations(state);
   state.forget_old_jobs();
   end_grace_if_all_are_back(state);
@@ -308,6 +311,7 @@ Output Core::handle(const Event& event, Now now) {
       },
       event
   );
+  settle_gangs(state);
   settle_waiting(state);
   settle_departures(state);
   settle_evacuations(state);

@@ -70,6 +70,7 @@ class Core {
   const Job* find_job(std::uint64_t number) const;
   std::vector<Job> jobs(bool with_finished) const;  ///< by number, ascending
   std::vector<Attempt> attempts(const JobId& id) const;
+  std::optional<api::GangInfo> gang(const GangId& id) const;      ///< nullopt: not remembered
   std::vector<GenerationRow> generations(const JobId& id) const;  ///< durable ones, ascending
   /// One sentence: what it does and why, or what it waits for ("0 of 41 GPUs can ever match; …").
   Result<std::string> why(const JobId& id, Now now) const;

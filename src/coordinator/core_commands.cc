@@ -8,6 +8,7 @@
 #include "coordinator/core.h"
 #include "coordinator/core_arrays.h"
 #include "coordinator/core_contracts.h"
+#include "coordinator/core_gangs.h"
 #include "coordinator/core_hazard.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_orders.h"
@@ -47,7 +48,8 @@ std::vector<std::string_view> names_of_images(const State& state) {
 Result<Answer> same_again(State& state, const Caller& caller, const SubmitJob& command) {
   const JobEntry& job =
       *state.find_job(state.jobs_by_key.at({caller.user, command.idempotency_key}));
-  if (job.row.job.array || job.row.job.spec != command.spec) return fail(key_used_for(job));
+  if (job.row.job.array || job.row.job.gang || job.row.job.spec != command.spec)
+    return fail(key_used_for(job));
   return JobSubmitted{.job = job.row.job, .is_repeat = true, .warnings = warnings_for(state, job)};
 }
 
@@ -97,6 +99,14 @@ Result<Answer> run(State& state, const Caller& caller, const SubmitArray& comman
 
 Result<Answer> run(State& state, const Caller& caller, const StopArray& command) {
   return stop_array(state, caller, command);
+}
+
+Result<Answer> run(State& state, const Caller& caller, const SubmitGang& command) {
+  return submit_gang(state, caller, command);
+}
+
+Result<Answer> run(State& state, const Caller& caller, const StopGang& command) {
+  return stop_gang_by(state, caller, command);
 }
 
 Result<Answer> run(State& state, const Caller& caller, const StopJob& command) {

@@ -6,6 +6,7 @@
 #include "base/planted.h"
 #include "coordinator/core_ahead.h"
 #include "coordinator/core_evacuation.h"
+#include "coordinator/core_gang_sets.h"
 #include "model/data_sets.h"
 #include "model/signing.h"
 #include "reclaim/destinations.h"
@@ -228,7 +229,7 @@ std::vector<PeerGrant> precopy_grants(
   const bool is_wanted = attempt.row.attempt.state == AttemptState::kRunning &&
                          j.durable.generation > 0 && j.durable.epoch == j.epoch &&
                          directed_holder(state, j.id).empty() && has_budget(state, source) &&
-                         !source.row.facts.are_transfers_cut;
+                         !j.gang && !source.row.facts.are_transfers_cut;
   if (!is_wanted) return {};
   const NodeEntry* next = place_ahead(state, job, source, needs.next.first);
   if (next == nullptr) return {};
@@ -253,7 +254,7 @@ std::vector<PeerGrant> degraded_extra(
     std::uint32_t needed,
     const std::vector<PeerGrant>& grants
 ) {
-  if (!job.row.job.is_degraded) return {};
+  if (!job.row.job.is_degraded || job.row.job.gang) return {};
   std::set<std::string> domains;
   auto at = grants.begin();
   for (; at != grants.end() && domains.size() < needed; ++at) domains.insert(at->failure_domain);
@@ -372,7 +373,7 @@ void answer_generation(
   );
 }
 
-wire::CollectGarbage collection_of(const JobEntry& job) {
+wire::CollectGarbage collection_of(const State& state, const JobEntry& job) {
   wire::CollectGarbage message;
   message.job = job.row.job.id;
   message.epoch = job.row.job.epoch;
@@ -380,6 +381,12 @@ wire::CollectGarbage collection_of(const JobEntry& job) {
   message.keep_from =
       previous.generation > 0 ? previous.generation : job.row.job.durable.generation;
   message.is_job_over = is_terminal(job.row.job.state);
+  if (job.row.job.gang) {
+    MemberKeep keep = kept_of_member(state, job);
+    message.keep_from = keep.from;
+    message.also_keep = std::move(keep.older);
+    return message;
+  }
   if (planted("coordinator.keeps_one_generation"))
     message.keep_from = job.row.job.durable.generation;
   return message;
@@ -387,8 +394,8 @@ wire::CollectGarbage collection_of(const JobEntry& job) {
 
 /// The same for one node: what went there ahead is what the next round adds to.
 wire::CollectGarbage collection_at(const State& state, const JobEntry& job, const NodeId& node) {
-  wire::CollectGarbage message = collection_of(job);
-  if (!message.is_job_over && !planted("coordinator.keeps_one_generation"))
+  wire::CollectGarbage message = collection_of(state, job);
+  if (!message.is_job_over && !job.row.job.gang && !planted("coordinator.keeps_one_generation"))
     message.keep_from = std::min(message.keep_from, kept_from(state, job, node));
   return message;
 }
@@ -412,7 +419,7 @@ std::set<NodeId> holders_between(
 void collect_replaced(
     State& state, const JobEntry& job, const NodeEntry& source, std::uint32_t garbage_from
 ) {
-  const wire::CollectGarbage message = collection_of(job);
+  const wire::CollectGarbage message = collection_of(state, job);
   if (message.keep_from <= 1) return;
   const bool is_for_all = message.keep_from / kToldToAll != garbage_from / kToldToAll;
   auto holders = holders_between(state, message.job, garbage_from, message.keep_from);
@@ -438,7 +445,7 @@ void make_durable(
   for (const Receipt& receipt : row.receipts)
     state.find_node(receipt.holder)->copies_of.insert(ref.job);
   state.find_node(source.row.node)->copies_of.insert(ref.job);
-  const std::uint32_t garbage_from = collection_of(job).keep_from;
+  const std::uint32_t garbage_from = collection_of(state, job).keep_from;
   learn_rates(state, source, row);
   note_held(state, ref.job, row);
   state.generations[ref.job][ref.generation] = row;
@@ -461,7 +468,13 @@ void make_durable(
        {"new_bytes", std::to_string(ref.new_bytes)}}
   );
   auto& kept = state.generations[ref.job];
-  while (kept.size() > kGenerationsKept) kept.erase(kept.begin());
+  while (kept.size() > kGenerationsKept) {
+    const auto needless = std::find_if(kept.begin(), kept.end(), [&](const auto& one) {
+      return !is_in_set(state, job, one.first);
+    });
+    kept.erase(needless);  // two sets have two of them
+  }
+  if (job.row.job.gang) note_member_durable(state, job, ref);
   collect_replaced(state, job, source, garbage_from);
 }
 
@@ -661,6 +674,8 @@ std::vector<PeerGrant> image_grants(
 
 ResumePoint resume_point(const JobEntry& job) {
   if (job.row.job.spec.checkpoint.is_stateless) return {};
+  // Never what it has saved alone, and no older one by itself: all go on from one set.
+  if (job.row.job.gang) return {.resume = job.of_set};
   return {.resume = job.row.job.durable, .previous = job.row.job.previous};
 }
 
@@ -680,7 +695,7 @@ void on_commit_generation(State& state, NodeEntry& sender, const wire::CommitGen
     answer_generation(state, sender, ref, true, "");
     return;
   }
-  if (ref.generation <= durable.generation) {
+  if (ref.generation <= durable.generation && !is_numbered_from_set(state, *job, ref)) {
     answer_generation(
         state,
         sender,
@@ -734,7 +749,7 @@ void on_grant_request(State& state, NodeEntry& sender, const wire::GrantRequest&
 }
 
 void collect_job(State& state, const JobEntry& job) {
-  const wire::CollectGarbage message = collection_of(job);
+  const wire::CollectGarbage message = collection_of(state, job);
   for (auto& [id, node] : state.nodes) {
     if (node.connection == 0 || !node.copies_of.contains(message.job)) continue;
     state.send(node, message);
@@ -748,6 +763,13 @@ void tell_holder(State& state, NodeEntry& node, const JobEntry& job) {
   if (!message.is_job_over && message.keep_from <= 1) return;
   state.send(node, message);
   if (message.is_job_over) node.collecting[message.job] = 0;
+}
+
+void tell_holders(State& state, const JobEntry& job) {
+  for (auto& [id, node] : state.nodes) {
+    if (node.connection != 0 && node.copies_of.contains(job.row.job.id))
+      tell_holder(state, node, job);
+  }
 }
 
 void greet_holder(State& state, NodeEntry& node) {

@@ -60,6 +60,8 @@ void on_grant_request(State& state, NodeEntry& sender, const wire::GrantRequest&
 /// After the job is over: tells everybody who is connected and may hold something of it to delete
 /// that. Who is away is told when it says hello.
 void collect_job(State& state, const JobEntry& job);
+/// Tells everybody who may hold something of the job what may be deleted of it now.
+void tell_holders(State& state, const JobEntry& job);
 void greet_holder(State& state, NodeEntry& node);
 /// What a node says that it keeps: of jobs that it was not known to hold, it is told what it may
 /// delete.

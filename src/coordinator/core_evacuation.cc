@@ -150,6 +150,8 @@ void apply_choice(
   JobEntry& job = *state.find_job(in.ids[j]);
   Evacuation& e = state.evacuations.at(in.ids[j]);
   api::EvacuationView view = view_of_choice(in, j, choice, reason.because);
+  // Where a member goes on is chosen for all of its gang together.
+  if (job.row.job.gang) view.destination.clear();
   const bool goes_elsewhere = e.view.way != view.way || e.view.destination != view.destination;
   const bool is_other = goes_elsewhere || e.view.holder != view.holder;
   // Who stays for hours may have many a store in sight: that is no news.
@@ -384,6 +386,8 @@ bool take_what_is_left(EvacuationInputs& in, const Evacuation& e, const CopyShor
 void look_before_strangers(State& state) {
   if (!state.is_dispatch_wanted || state.queued.empty()) return;
   for (const auto& [id, e] : state.evacuations) {
+    const JobEntry* const job = state.find_job(id);
+    if (job != nullptr && job->row.job.gang) continue;
     const bool has_nowhere = !e.is_stranded && e.destination.empty() && !e.view.way.empty();
     if (!has_nowhere || state.now.boot - e.chosen_at < kLookedAtAgain) continue;
     want_choice(state, "a place may have become free");

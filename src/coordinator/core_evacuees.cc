@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "coordinator/core_evacuation.h"
+#include "coordinator/core_gang_life.h"
 
 namespace rn::coordinator {
 
@@ -129,6 +130,7 @@ void note_attempt(
   const bool is_moved =
       !is_known || (!is_cut && std::chrono::abs(deadline - e.deadline) > seconds(2));
   if (is_moved) e.deadline = deadline;
+  member_called_back(state, key.first, record.kind, e.deadline);
   if (!is_moved && !e.view.way.empty()) return;
   const std::string what = record.gpus.empty() ? " is taken back" : ": a GPU is taken back";
   want_choice(state, state.name_of(node.row.node) + what + (is_cut ? " at once" : ""));

@@ -119,7 +119,7 @@ void look_for_homecomers(State& state) {
   const std::set<JobId> all = state.unfinished;
   for (const JobId& id : all) {
     JobEntry& job = *state.find_job(id);
-    if (!job.row.home.empty()) look_at(state, job);
+    if (!job.row.home.empty() && !job.row.job.gang) look_at(state, job);
   }
 }
 

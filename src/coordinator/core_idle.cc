@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/counted.h"
+#include "coordinator/core_gang_life.h"
 #include "coordinator/core_job_life.h"
 
 namespace rn::coordinator {
@@ -72,6 +73,7 @@ void mark_idle(State& state, JobEntry& job, double use) {
 void stop_idle(State& state, JobEntry& job, double use) {
   const Job& j = job.row.job;
   if (use >= state.config.idle_below_percent || job.row.stop_end != AttemptEnd::kNone) return;
+  if (!are_others_idle(state, job, state.config.idle_below_percent)) return;
   const std::string why = "used " + decimal(use, 1) + " % of its GPUs for " +
                           short_duration(std::int64_t{j.spec.idle_stop_s} * 1000) + " (idle_stop)";
   state.note(job, "job.idle_stop", why);

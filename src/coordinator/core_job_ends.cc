@@ -6,6 +6,8 @@
 #include "base/planted.h"
 #include "coordinator/core_copies.h"
 #include "coordinator/core_evacuation.h"
+#include "coordinator/core_gang_ends.h"
+#include "coordinator/core_gang_life.h"
 #include "coordinator/core_holders.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_placement.h"
@@ -18,11 +20,6 @@ namespace {
 constexpr std::int32_t kRestartHere = 85;       // "checkpoint written, restart me"
 constexpr std::int32_t kRestartAnywhere = 99;   // OAR's "re-submit me"
 constexpr std::int32_t kRestartElsewhere = 75;  // EX_TEMPFAIL
-
-bool asks_for_restart(std::int32_t exit_code) {
-  return exit_code == kRestartHere || exit_code == kRestartAnywhere ||
-         exit_code == kRestartElsewhere;
-}
 
 constexpr std::uint32_t kRefusalsMax = 20;  ///< in a row; with the back-off more than an hour
 
@@ -87,15 +84,8 @@ bool falls_back(State& state, JobEntry& job, const AttemptEntry& attempt) {
   if (a.resumed_generation == 0 || a.resumed_generation != job.row.job.durable.generation)
     return false;
   if (a.started_wall_ms == 0 || job.row.is_fallback) return false;
-  // The node's clock may have been set, and its word may have come late: short only if both say so.
-  const nanoseconds heard_of = attempt.running_since == Instant{}
-                                   ? nanoseconds(0)
-                                   : nanoseconds(state.now.boot - attempt.running_since);
-  const std::int64_t ran_ms = std::max<std::int64_t>(
-      a.ended_wall_ms - a.started_wall_ms,
-      std::chrono::duration_cast<milliseconds>(heard_of).count()
-  );
-  if (ran_ms >= static_cast<std::int64_t>(state.config.crash_after_resume_s) * 1000) return false;
+  const std::int64_t ran = ran_ms(state, attempt);
+  if (ran >= static_cast<std::int64_t>(state.config.crash_after_resume_s) * 1000) return false;
   const std::uint32_t condemned = job.row.job.durable.generation;
   job.row.job.durable = job.row.job.previous;
   job.row.job.previous = GenerationRef();
@@ -104,7 +94,7 @@ bool falls_back(State& state, JobEntry& job, const AttemptEntry& attempt) {
   state.note(
       job,
       "generation.condemned",
-      "crashed " + short_duration(ran_ms) + " after resuming from generation " +
+      "crashed " + short_duration(ran) + " after resuming from generation " +
           std::to_string(condemned) + ": next from " +
           (next == 0 ? "the start" : "generation " + std::to_string(next)),
       {{"generation", std::to_string(condemned)}}
@@ -181,6 +171,8 @@ std::string success_words(const Attempt& a) {
 }
 
 void conclude(State& state, JobEntry& job, AttemptEntry& attempt, AttemptEnd end) {
+  const bool is_alone = planted("coordinator.finishes_one_member") && end == AttemptEnd::kSucceeded;
+  if (job.row.job.gang && !is_alone) return member_ended(state, job, attempt, end);
   const Attempt& a = attempt.row.attempt;
   if (job.row.stop_end == AttemptEnd::kCancelled || job.row.stop_end == AttemptEnd::kTimedOut)
     return end == AttemptEnd::kSucceeded
@@ -224,6 +216,23 @@ void conclude(State& state, JobEntry& job, AttemptEntry& attempt, AttemptEnd end
 
 }  // namespace
 
+bool asks_for_restart(std::int32_t exit_code) {
+  return exit_code == kRestartHere || exit_code == kRestartAnywhere ||
+         exit_code == kRestartElsewhere;
+}
+
+std::int64_t ran_ms(const State& state, const AttemptEntry& attempt) {
+  const Attempt& a = attempt.row.attempt;
+  // The node's clock may have been set, and its word may have come late: short only if both say so.
+  const nanoseconds heard_of = attempt.running_since == Instant{}
+                                   ? nanoseconds(0)
+                                   : nanoseconds(state.now.boot - attempt.running_since);
+  return std::max<std::int64_t>(
+      a.ended_wall_ms - a.started_wall_ms,
+      std::chrono::duration_cast<milliseconds>(heard_of).count()
+  );
+}
+
 std::uint32_t ended_in_a_row(const State& state, const JobEntry& job, AttemptEnd end) {
   std::uint32_t count = 0;
   auto at = state.attempts.upper_bound({job.row.job.id, job.row.job.epoch});
@@ -262,6 +271,7 @@ void end_attempt(
     count_displacement(state, end, a.node);
     return conclude(state, job, attempt, end);
   }
+  if (job.row.job.gang) return;  // its gang has gone on without it
   // It drained while its job waited, or came back from being lost with an end.
   if (report.end == AttemptEnd::kSucceeded) {
     if (job.placement) cancel_placement(state, job);
@@ -280,6 +290,7 @@ void queue_again(State& state, JobEntry& job, const std::string& reason) {
 
 void close_attempt(State& state, AttemptEntry& attempt, AttemptEnd end, const std::string& detail) {
   Attempt& a = attempt.row.attempt;
+  attempt.ended_in = a.state;
   a.state = AttemptState::kEnded;
   a.end = end;
   if (!detail.empty()) a.detail = detail;
@@ -307,6 +318,7 @@ void close_attempt(State& state, AttemptEntry& attempt, AttemptEnd end, const st
 void displace(
     State& state, JobEntry& job, const NodeId& from, const std::string& reason, bool is_homecoming
 ) {
+  if (job.row.job.gang) return member_lost(state, job, from, reason);
   if (is_homecoming) {
     ++state.metrics.migrations_back;
   } else {
@@ -328,6 +340,10 @@ void displace(
 }
 
 void finish(State& state, JobEntry& job, JobState state_to, const std::string& reason) {
+  GangEntry* const gang = state.gang_of(job);
+  if (gang != nullptr && gang->row.state != GangState::kOver &&
+      !planted("coordinator.finishes_one_member"))
+    return finish_gang(state, *gang, state_to, reason);
   job.row.job.finished_wall_ms = state.wall_ms();
   job.row.stop_end = AttemptEnd::kNone;
   if (state_to != JobState::kSucceeded) void_outputs(state, job);
@@ -370,6 +386,8 @@ void stop_job(
     const std::string& reason
 ) {
   if (is_terminal(job.row.job.state)) return;
+  if (GangEntry* const gang = state.gang_of(job))
+    return stop_gang(state, *gang, end, saves_first, deadline_ms, reason);
   AttemptEntry* attempt = state.newest_attempt(job);
   const bool is_waiting = job.row.job.state == JobState::kQueued || job.placement.has_value();
   job.row.stop_end = end;

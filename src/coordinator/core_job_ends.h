@@ -9,6 +9,11 @@ namespace rn::coordinator {
 /// How many of the newest attempts ended so, one after the other.
 std::uint32_t ended_in_a_row(const State& state, const JobEntry& job, AttemptEnd end);
 
+/// The exit code of a program that has saved and wants to begin again.
+bool asks_for_restart(std::int32_t exit_code);
+/// For how long its guest ran, at least.
+std::int64_t ran_ms(const State& state, const AttemptEntry& attempt);
+
 /// The lease is there: said by the node in a reply, a report or an event.
 void grant(State& state, JobEntry& job, AttemptEntry& attempt);
 /// Records the end that the attempt's node reported, and moves the job.

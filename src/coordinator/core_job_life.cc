@@ -8,6 +8,7 @@
 #include "base/planted.h"
 #include "coordinator/core_copies.h"
 #include "coordinator/core_evacuation.h"
+#include "coordinator/core_gang_life.h"
 #include "coordinator/core_holders.h"
 #include "coordinator/core_job_ends.h"
 #include "coordinator/core_placement.h"
@@ -173,10 +174,11 @@ wire::AttemptVerdict verdict_on(
   take_numbers(state, *attempt, report);
   take_trouble(state, *job, *attempt, report.save_trouble);
   hear_restore(state, *job, *attempt, report);
+  member_reported(state, *job, *attempt, report);
   if (waits_for_place(*job) && attempt->is_granted) {
     // Only a hello reattaches: what drains goes on draining, and its job stays in the queue.
     const bool is_finished = report.end == AttemptEnd::kSucceeded;
-    if (is_hello && (holds_guest(report.state) || is_finished))
+    if (is_hello && !job->row.job.gang && (holds_guest(report.state) || is_finished))
       reattach(state, *job, *attempt, report.state);
     return verdict;
   }
@@ -197,6 +199,10 @@ void lose_attempt(State& state, NodeEntry& node, const AttemptKey& key, const st
   if (attempt == nullptr || job == nullptr || !attempt->is_live()) return;
   close_attempt(state, *attempt, AttemptEnd::kLost, detail);
   if (!state.is_current(key.first, key.second) || waits_for_place(*job)) return;
+  if (job->row.job.gang)
+    return attempt->is_granted
+               ? member_ended(state, *job, *attempt, AttemptEnd::kLost)
+               : member_not_granted(state, *job, node.row.node, "the lease was never granted");
   if (job->row.stop_end != AttemptEnd::kNone && job->row.stop_end != AttemptEnd::kMigrated)
     return finish_stopped(state, *job);
   if (!attempt->is_granted) return queue_again(state, *job, "the lease was never granted");
@@ -255,8 +261,9 @@ void advance(State& state, JobEntry& job, AttemptEntry& attempt, const wire::Att
        {"step", std::to_string(event.report.step)},
        {"safe_generation", std::to_string(event.report.safe_generation)}}
   );
-  if (phase != AttemptState::kNoticed) return;
-  if (NodeEntry* node = state.find_node(row.node)) note_evacuees(state, *node);
+  NodeEntry* node = state.find_node(row.node);
+  if (phase == AttemptState::kNoticed && node != nullptr) note_evacuees(state, *node);
+  member_moved(state, job, attempt);
 }
 
 /// How old the work is that only its last generation holds, when its guest was stopped: what it
@@ -405,6 +412,7 @@ void on_attempt_event(State& state, NodeEntry& sender, const wire::AttemptEvent&
   if (event.seq <= attempt->row.last_seq) return answer_event(state, sender, event, true);
   take_numbers(state, *attempt, report);
   grant(state, *job, *attempt);
+  member_reported(state, *job, *attempt, report);
   if (report.state != AttemptState::kEnded) {
     attempt->row.last_seq = event.seq;
     advance(state, *job, *attempt, event);
@@ -565,6 +573,7 @@ void look_at_attempts(State& state) {
   const std::set<JobId> all = state.unfinished;
   for (const JobId& id : all) {
     JobEntry& job = *state.find_job(id);
+    if (job.row.job.gang) continue;  // looked at together: look_at_gangs()
     AttemptEntry* attempt = state.newest_attempt(job);
     if (attempt != nullptr && attempt->is_live()) look_at(state, job, *attempt);
   }

@@ -8,6 +8,7 @@
 #include "base/planted.h"
 #include "coordinator/core_copies.h"
 #include "coordinator/core_evacuation.h"
+#include "coordinator/core_gang_life.h"
 #include "coordinator/core_gang_placement.h"
 #include "coordinator/core_holders.h"
 #include "coordinator/core_job_ends.h"
@@ -572,6 +573,7 @@ void on_commit_reply(State& state, NodeEntry& node, const wire::CommitReply& rep
   if (reply.is_granted) return grant(state, *job, *attempt);
   ++state.metrics.commits_lost;
   close_attempt(state, *attempt, AttemptEnd::kRefused, "commit lost: " + reply.reason);
+  if (job->row.job.gang) return member_not_granted(state, *job, node.row.node, reply.reason);
   if (job->row.stop_end != AttemptEnd::kNone) return finish_stopped(state, *job);
   job->refusals[node.row.node] =
       Refusal{.reason = reply.reason.substr(0, 200), .until = state.now.boot + lost_pause(*job)};

@@ -152,6 +152,7 @@ struct AttemptEntry {
   Instant use_seen;                             ///< the newest sample; epoch (0): none
   std::optional<wire::AttemptEvent> held_end;   ///< waits for the check of the outputs
   bool is_checking_outputs = false;
+  AttemptState ended_in = AttemptState::kLeased;  ///< what it did when its end was told
 
   bool is_live() const { return row.attempt.state != AttemptState::kEnded; }
 };
@@ -197,7 +198,29 @@ struct JobEntry {
   Instant stop_sent;
   Instant home_judged;
   std::string demand_key;     ///< of the scheduler's pass; made when first asked
+  GenerationRef of_set;       ///< of a gang's member: what its gang's set has of it
   std::string home_sentence;  ///< the newest judgement on going home, for `why`
+};
+
+/// What is known of a gang's member beside its job.
+struct GangMember {
+  Instant heard_bare;         ///< its agent said then that it had found no checkpoint; 0 = never
+  bool has_found = false;     ///< it has found one
+  bool ended_bare = false;    ///< its node told its end, and that it had found none
+  bool is_stop_told = false;  ///< by us, not by its owner
+  Instant go_sent;
+};
+
+/// Of a gang in its newest epoch, beside its row; begun anew with each (core_gang_life.h).
+struct GangLife {
+  LeaseEpoch epoch;
+  std::vector<GangMember> members;  ///< by rank
+  Instant stop_until;               ///< all are to have left by then
+  Instant stop_sent;
+  Instant crashed_at;           ///< of a cause that is not clear yet
+  bool is_saved = false;        ///< all who save have: nobody waits for the deadline
+  bool is_no_set_told = false;  ///< that the marks do not meet is in the history
+  std::map<std::uint32_t, Instant> durable_at;  ///< rank 0's generations that are in no set yet
 };
 
 /// Tasks of an array, by the numbers of their jobs.
@@ -299,6 +322,9 @@ struct State {
   std::set<JobId> held;  ///< unfinished, and not in the queue: they wait for others
   std::map<std::string, std::set<JobId>> waiters;  ///< who waits for the job or array of this id
   std::map<std::string, ArrayEntry> arrays;
+  std::map<GangId, GangLife> gang_lives;
+  std::map<GangId, std::uint32_t> gang_aborts;  ///< in a row, before they were told to go
+  std::set<GangId> stirred;  ///< in this event something has happened to a member of theirs
   std::vector<JobId> moved;  ///< began to run or ended in this event: others may wait for that
   std::set<JobId> placing;   ///< between probe and lease
   std::map<UserId, std::uint32_t> unfinished_of;

@@ -65,6 +65,20 @@ struct StopArray {
   std::string reason;
 };
 
+/// All members, or none. The key counts as that of SubmitJob. Admins only. Answer: api::GangAnswer.
+struct SubmitGang {
+  std::string idempotency_key;
+  api::GangRequest request;
+};
+
+/// All members of it; one that is over answers the same. Answer: api::GangStopped.
+struct StopGang {
+  GangId gang;
+  bool saves_first = false;
+  std::uint32_t deadline_ms = 60'000;  ///< for saves_first
+  std::string reason;
+};
+
 /// Answer: JobStopping. A finished job answers the same (idempotent).
 struct StopJob {
   JobId job;
@@ -171,6 +185,8 @@ using Command = std::variant<
     StopJob,
     SubmitArray,
     StopArray,
+    SubmitGang,
+    StopGang,
     AddImage,
     RemoveImage,
     CreateJoinToken,
@@ -223,6 +239,8 @@ using Answer = std::variant<
     JobStopping,
     api::ArrayAnswer,
     api::ArrayStopped,
+    api::GangAnswer,
+    api::GangStopped,
     ImageListed,
     TokenMade,
     NodeJoined,

@@ -5,6 +5,7 @@
 #include "coordinator/core_commands.h"
 #include "coordinator/core_contracts.h"
 #include "coordinator/core_gang_placement.h"
+#include "coordinator/core_gangs.h"
 #include "coordinator/core_placement.h"
 #include "coordinator/core_plan.h"
 #include "coordinator/core_quota.h"
@@ -109,6 +110,12 @@ std::vector<Attempt> Core::attempts(const JobId& id) const {
        ++at)
     result.push_back(at->second.row.attempt);
   return result;
+}
+
+std::optional<api::GangInfo> Core::gang(const GangId& id) const {
+  const GangEntry* gang = state_->find_gang(id);
+  if (gang == nullptr) return std::nullopt;
+  return gang_info(*state_, *gang);
 }
 
 std::vector<GenerationRow> Core::generations(const JobId& id) const {

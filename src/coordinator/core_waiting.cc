@@ -254,6 +254,7 @@ void tell_waiters(State& state, const std::string& id) {
   std::set<std::string> arrays;
   for (const JobId& waiter : waiting) {
     JobEntry& job = *state.find_job(waiter);
+    if (is_terminal(job.row.job.state)) continue;  // with another member of its gang
     look_again(state, job, *cause);
     if (job.row.job.array) arrays.insert(job.row.job.array->array);
   }

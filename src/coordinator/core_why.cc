@@ -8,6 +8,7 @@
 #include "coordinator/core_copies.h"
 #include "coordinator/core_fetches.h"
 #include "coordinator/core_gang_placement.h"
+#include "coordinator/core_gangs.h"
 #include "coordinator/core_holders.h"
 #include "coordinator/core_idle.h"
 #include "coordinator/core_placement.h"
@@ -127,6 +128,7 @@ std::string why_running(const State& state, const JobEntry& job) {
   if (j.is_degraded) text += "; degraded: only nodes that leave often were free";
   if (job.row.stop_end != AttemptEnd::kNone) text += "; stopping: " + job.row.stop_reason;
   if (!job.home_sentence.empty()) text += "; " + job.home_sentence;
+  if (const std::string gang = gang_words(state, job); !gang.empty()) text += "; " + gang;
   return text + sent_words(state, job);
 }
 

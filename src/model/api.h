@@ -15,6 +15,7 @@
 #include "model/checkpoint.h"
 #include "model/contract_edit.h"
 #include "model/fields.h"
+#include "model/gang.h"
 #include "model/job.h"
 #include "model/node.h"
 #include "model/reclaim.h"
@@ -281,6 +282,101 @@ struct ArrayStopped {
   std::uint32_t over = 0;
 
   RN_FIELDS(ArrayStopped, array, stopping, over)
+};
+
+/// So many members, all alike, that begin, stop and go on together; or none at all.
+struct GangRequest {
+  JobSpec spec;
+  std::uint32_t size = 0;
+  GangSaves saves = GangSaves::kAuto;
+  GangShare share = GangShare::kAll;
+  GangEnds ends = GangEnds::kAll;
+  GangSpread spread = GangSpread::kNode;
+
+  RN_FIELDS(GangRequest, spec, size, saves, share, ends, spread)
+};
+
+struct GangJob {
+  JobId job;
+  std::uint64_t number = 0;
+  std::uint32_t rank = 0;
+
+  RN_FIELDS(GangJob, job, number, rank)
+};
+
+struct GangAnswer {
+  GangId gang;
+  std::vector<GangJob> members;  ///< by rank
+  bool is_repeat = false;        ///< the same Idempotency-Key was answered before
+  std::vector<std::string> warnings;
+
+  RN_FIELDS(GangAnswer, gang, members, is_repeat, warnings)
+};
+
+/// A member as it is now.
+struct GangMemberView {
+  JobId job;
+  std::uint64_t number = 0;
+  std::uint32_t rank = 0;
+  JobState state = JobState::kQueued;
+  NodeId node;
+  std::string attempt;  ///< what its attempt does, e.g. "ready"; empty: it has none
+  std::string reason;
+
+  RN_FIELDS(GangMemberView, job, number, rank, state, node, attempt, reason)
+};
+
+/// What all members would go on from.
+struct GangSetView {
+  std::uint32_t number = 0;                ///< 0: there is none
+  std::int64_t mark = -1;                  ///< step; -1: not known
+  std::vector<std::uint32_t> generations;  ///< by rank; 0: that member saves nothing
+
+  RN_FIELDS(GangSetView, number, mark, generations)
+};
+
+struct GangInfo {
+  GangId gang;
+  UserId owner;
+  LabId lab;
+  std::uint32_t size = 0;
+  GangSaves saves = GangSaves::kAuto;
+  GangShare share = GangShare::kAll;
+  GangEnds ends = GangEnds::kAll;
+  GangSpread spread = GangSpread::kNode;
+  GangState state = GangState::kWaiting;
+  std::string epoch;  ///< of all members; empty before the first placement
+  bool all_save = false;
+  std::string reason;  ///< what it waits for, or why it stops
+  GangSetView set;
+  GangSetView previous;
+  std::vector<GangMemberView> members;  ///< by rank; those that are remembered
+
+  RN_FIELDS(
+      GangInfo,
+      gang,
+      owner,
+      lab,
+      size,
+      saves,
+      share,
+      ends,
+      spread,
+      state,
+      epoch,
+      all_save,
+      reason,
+      set,
+      previous,
+      members
+  )
+};
+
+struct GangStopped {
+  GangId gang;
+  GangState state = GangState::kStopping;
+
+  RN_FIELDS(GangStopped, gang, state)
 };
 
 struct JobList {

@@ -29,6 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   check<rn::JobSpec>(text);
   check<rn::api::ArrayRequest>(text);
+  check<rn::api::GangRequest>(text);
   check<rn::Contract>(text);
   check<rn::Listing>(text);
   return 0;
