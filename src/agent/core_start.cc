@@ -109,6 +109,7 @@ void Core::State::step_phase(Attempt& a) {
     case Phase::kMounting:
     case Phase::kRestoring:
     case Phase::kAdopting:
+    case Phase::kReady:
     case Phase::kStarting:
       step_start(a);
       break;
@@ -185,14 +186,18 @@ void Core::State::step_start(Attempt& a) {
                 commit.spec.workspace,
                 commit.sealed_job_key,
                 commit.resume,
-                commit.resume_previous,
+                commit.gang ? GenerationRef{} : commit.resume_previous,  // of a set: all, or nobody
                 commit.resume_from,
-                std::clamp(a.row.grant.cpu_milli / 1000, 1U, kDecodingCoresMax)}
+                std::clamp(a.row.grant.cpu_milli / 1000, 1U, kDecodingCoresMax),
+                commit.shares,
+                commit.spec.checkpoint.paths}
         );
       return;
     case Phase::kAdopting:
       ask(a, Ask::kAdopt, warden_wire::AdoptDisk{a.name});
       return;
+    case Phase::kReady:
+      return step_ready(a);
     case Phase::kStarting:
       ask(a, Ask::kStart, start_request(a));
       return;
@@ -220,7 +225,7 @@ void Core::State::on_prepared(Attempt& a, const WorkResult& result) {
     a.row.restored = prepared->restored;
     a.row.detail = prepared->note;
     set_phase(a, Phase::kAdopting);
-  } else if (error != nullptr) {
+  } else if (error != nullptr && !begins_without_its_set(a, *error)) {
     order_stop(a, StopOrder{AttemptEnd::kRefused, 0, "workspace: " + error->message, {}, 0});
   }
 }
@@ -304,6 +309,7 @@ warden_wire::StartGuest Core::State::start_request(const Attempt& a) const {
   out.env["RECLAIM_NODES_NUM"] = "1";
   out.env["RECLAIM_NODES_IPS"] = "127.0.0.1";
   out.env["RECLAIM_MASTER_NODE_IP"] = "127.0.0.1";
+  if (commit.gang) name_rank(out.env, *commit.gang);
   out.env["RECLAIM_GPUS_NUM"] = gpus;
   out.env["RECLAIM_GPUS_PER_NODE"] = gpus;
   out.env["RECLAIM_CHECKPOINT_DIR"] = spec.work_dir;

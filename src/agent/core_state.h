@@ -134,6 +134,7 @@ struct Attempt {
   bool is_snapshot_final = false;         ///< the running snapshot was begun after the end
   bool is_safe_after_notice = false;
   bool is_saved_in_time = false;  ///< just before the notice: enough where nobody catches a signal
+  bool is_gang_saved = false;     ///< since the notice all members of its gang that save have
   std::optional<PutOff> put_off;
   Departure departure = Departure::kUntold;  ///< the coordinator's newest word, of departure_at
   std::optional<Instant> departure_at;
@@ -378,6 +379,8 @@ class Core::State {
   void on_message(const wire::TransferRates& m);
   void on_message(const wire::TakeBack& m);
   void on_message(const wire::EditContract& m);
+  void on_message(const wire::GangGo& m);
+  void on_message(const wire::GangSaved& m);
 
   template <class Other>
   void on_message(const Other&) {}  // agents' own messages: nobody sends them here
@@ -420,6 +423,12 @@ class Core::State {
   warden_wire::StartGuest start_request(const Attempt& a) const;
   void on_started(Attempt& a, std::int64_t started_ns);
 
+  // core_gang.cc: what a member of a gang does otherwise (ADR 0027)
+  void on_adopted(Attempt& a);
+  void step_ready(Attempt& a);
+  bool begins_without_its_set(Attempt& a, const Error& error);
+  void count_checkpoint(Attempt& a, std::uint32_t at_least);
+
   // core_stop.cc: notices, stops, ends
   void order_stop(Attempt& a, StopOrder order);
   void withdraw_stop(Attempt& a, const ReclaimId& reclaim);
@@ -427,6 +436,7 @@ class Core::State {
   warden_wire::WriteNotice notice(const GuestName& guest, const StopOrder& stop) const;
   void hand_back(Attempt& a);
   void fence(Attempt& a, const std::string& why);
+  bool ends_as_orphan(Attempt& a);
   void step_running(Attempt& a);
 
   // core_stay.cc: who computes on until its last save is due
@@ -777,6 +787,8 @@ class Core::State {
   std::optional<Instant> only_remains_since_;  ///< a node that leaves: of guests that have ended
 };
 
+/// What a member's program is told of where it belongs, over what a job of its own is told.
+void name_rank(std::map<std::string, std::string>& env, const GangPlace& place);
 /// The coordinator's word for a phase.
 AttemptState state_of(Phase phase);
 bool has_guest(Phase phase);  ///< a container may be running

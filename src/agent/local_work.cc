@@ -90,7 +90,7 @@ Status collect_garbage(checkpoint::ChunkStore& store, const CollectGarbage& work
   if (work.is_job_over) return store.finish(work.job, work.epoch).map([](const auto&) {});
   if (work.replaced != 0)
     return store.replace(work.job, work.epoch, work.replaced).map([](const auto&) {});
-  RN_CHECK(store.collect({work.job, work.keep_from}));
+  RN_CHECK(store.collect({work.job, work.keep_from, work.also_keep}));
   RN_CHECK(store.sweep());  // what broken transfers left and nobody came back for
   return {};
 }
