@@ -193,7 +193,7 @@ void Core::State::step_running(Attempt& a) {
 /// there, and the snapshot goes on without the guest. A member of a gang stays, with whatever it
 /// has saved itself, until all that save have: others may still need it for that.
 bool Core::State::has_saved_enough(const Attempt& a) const {
-  if (a.commit.gang && !planted("agent.leaves_first")) return a.is_gang_saved;
+  if (a.commit.gang) return a.is_gang_saved || planted("agent.leaves_first");
   if (a.is_safe_after_notice) return true;
   const bool is_deaf = a.row.is_signalled && a.row.signalled == 0;
   if (is_deaf && a.is_saved_in_time) return true;

@@ -9,11 +9,9 @@
 #include "agent/local_work.h"
 #include "agent/peers.h"
 #include "base/log.h"
-#include "checkpoint/glob.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/restore.h"
 #include "checkpoint/snapshot.h"
-#include "checkpoint/watch.h"
 #include "io/real_clock.h"
 #include "model/api.h"
 #include "model/codec.h"
@@ -46,32 +44,6 @@ Status empty_folder(FileSystem& fs, const std::string& path) {
   }
   for (const std::string& name : *names) RN_CHECK(remove_tree(fs, join_path(path, name)));
   return {};
-}
-
-/// The file itself is named by a pattern, or a folder that it lies in.
-bool is_of_checkpoint(const std::vector<std::string>& patterns, const std::string& path) {
-  const auto& wanted = patterns.empty() ? checkpoint::usual_checkpoint_names() : patterns;
-  for (auto end = path.find('/'); end != std::string::npos; end = path.find('/', end + 1)) {
-    if (checkpoint::matches_any(wanted, path.substr(0, end))) return true;
-  }
-  return checkpoint::matches_any(wanted, path);
-}
-
-/// Files and links of its checkpoint for which there is nothing in the folder.
-std::set<std::string> missing_of(
-    FileSystem& fs,
-    const std::string& folder,
-    const std::vector<std::string>& patterns,
-    const Manifest& manifest
-) {
-  std::set<std::string> out;
-  for (const FileEntry& file : manifest.files) {
-    const bool is_content = file.kind == FileKind::kRegular || file.kind == FileKind::kSymlink;
-    if (!is_content || !is_of_checkpoint(patterns, file.path)) continue;
-    const auto there = fs.stat(join_path(folder, file.path));
-    if (!there && there.error().code == ErrorCode::kNotFound) out.insert(file.path);
-  }
-  return out;
 }
 
 }  // namespace
@@ -460,10 +432,7 @@ Result<Manifest> Hands::restore(
     if (only_missing != nullptr) {
       if (tries == 0)  // a later try finds what this one leaves
         *only_missing = missing_of(deps_.fs, folder, w.checkpoint_paths, manifest);
-      std::erase_if(manifest.files, [&](const FileEntry& file) {
-        return !only_missing->contains(file.path);
-      });
-      manifest.removed.clear();
+      leave_but(manifest, *only_missing);
     }
     is_damaged_here = false;
     const auto restored = checkpoint::restore_generation(
