@@ -270,6 +270,9 @@ void submit_a_gang(Cluster& cluster, Rng& rng, std::uint32_t machines, nanosecon
   gang.training.step_ms = static_cast<std::uint32_t>(500 + rng.below(1000));
   gang.training.saves_in_place = rng.below(2) == 0;
   gang.training.handles_term = rng.below(2) == 0;
+  // A line between two machines that is cut is nobody's fault, and a crash would be the program's.
+  constexpr std::int32_t kTemporary = 75;
+  gang.training.gives_up_with = kTemporary;
   static constexpr GangSaves kSaves[] = {GangSaves::kAuto, GangSaves::kFirst, GangSaves::kAll};
   gang.saves = kSaves[rng.below(3)];
   const bool is_auto = gang.saves == GangSaves::kAuto;

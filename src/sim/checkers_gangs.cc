@@ -17,6 +17,7 @@ constexpr auto kGangHoldMost =
 constexpr auto kRoundMost = seconds(4);
 constexpr auto kRoundPause = seconds(5);  ///< before a gang is tried again
 constexpr auto kSettled = seconds(30);
+constexpr auto kTold = seconds(10);  ///< two heartbeats
 constexpr std::size_t kTurnsOfUse = 5;
 
 std::string member_name(const warden_wire::GuestName& guest) {
@@ -51,10 +52,9 @@ void GangChecks::on_gang(const coordinator::GangRow& row) {
   const coordinator::GangRow before = gang.row;
   touched_.insert(row.id);
   for (const JobId& member : row.members) gang_of_[member] = row.id;
-  const bool is_condemned = row.is_fallback && !before.is_fallback;
   if (row.set.number != before.set.number || row.set.mark != before.set.mark) {
     gang.is_set_new = row.set.number > 0;
-    if (before.set.number > 0 && row.set.mark < before.set.mark && !is_condemned)
+    if (before.set.number > 0 && row.set.mark < before.set.mark && !row.is_fallback)
       world_.violate(
           "G4",
           "gang " + row.id.str() + " went back from a set of mark " +
@@ -284,8 +284,21 @@ void GangChecks::on_start(const Machine::Container& container) {
 }
 
 bool GangChecks::saves_first(const History& gang) const {
-  return gang.row.state == GangState::kStopping && gang.row.is_go &&
-         (gang.row.stop_end == AttemptEnd::kNone || gang.row.stop_saves_first);
+  return gang.row.state == GangState::kStopping && gang.row.is_go && gang.row.stop_saves_first;
+}
+
+std::set<std::uint32_t> GangChecks::needed(const JobId& job) const {
+  std::set<std::uint32_t> out;
+  const auto gang = gang_of_.find(job);
+  if (gang == gang_of_.end()) return out;
+  const coordinator::GangRow& row = gangs_.at(gang->second).row;
+  if (row.state == GangState::kOver) return out;
+  for (const GangSet* set : {&row.set, &row.previous}) {
+    for (const GenerationRef& ref : set->refs) {
+      if (ref.job == job && ref.generation > 0) out.insert(ref.generation);
+    }
+  }
+  return out;
 }
 
 void GangChecks::on_step(
@@ -297,7 +310,8 @@ void GangChecks::on_step(
   const bool is_cut = world_.network().is_cut(machine.name(), CoordinatorHost::kName) ||
                       world_.network().is_cut(CoordinatorHost::kName, machine.name());
   TrueTime& unreached = unreached_[container.guest];
-  if (is_cut || unreached == TrueTime{0}) unreached = world_.now();
+  // What its agent cannot write down it does not do.
+  if (is_cut || machine.is_disk_full() || unreached == TrueTime{0}) unreached = world_.now();
   const bool is_current = container.guest.epoch == gang->row.epoch;
   if (gang->row.state != GangState::kStopping || !is_current) return;
   const nanoseconds length = std::max(gang->stop_until - gang->stopped, TrueTime{0});
@@ -315,12 +329,21 @@ void GangChecks::on_step(
 void GangChecks::on_end(
     const Machine& machine, const Machine::Container& container, nanoseconds alive, bool is_taken
 ) {
-  unreached_.erase(container.guest);
+  const auto unreached = unreached_.extract(container.guest);
   History* const gang = gang_of(container.guest.job);
   if (gang == nullptr || container.guest.epoch != gang->row.epoch) return;
   ++checks_;
   gang->computing.erase(container.guest.job);
   const bool is_killed = container.exit_code == 137;
+  const bool is_reached = !unreached.empty() && world_.now() - unreached.mapped() > kSettled &&
+                          alive > kSettled && world_.now() - gang->stopped > kTold;
+  if (!is_killed && container.exit_code != 0 && is_reached && saves_first(*gang) &&
+      !container.is_told)
+    world_.violate(
+        "G5",
+        member_name(container.guest) + " gives up on " + machine.name() +
+            ", and was not told that its gang stops"
+    );
   const bool is_cut = world_.network().is_cut(machine.name(), CoordinatorHost::kName) ||
                       world_.network().is_cut(CoordinatorHost::kName, machine.name());
   // One that has just been created is no use to the others.

@@ -48,12 +48,15 @@ class GangChecks {
   void on_snapshot(const GenerationRef& generation);
   void on_create(const Machine& machine, const Machine::Container& container);
   void on_start(const Machine::Container& container);
-  /// `alive`: how long its agent and the coordinator have both been up and not stopped.
+  /// `alive`: how long its agent, its warden and the coordinator have been up and not stopped.
   void on_step(const Machine& machine, const Machine::Container& container, nanoseconds alive);
   /// `is_taken`: its machine, or a GPU of it, is its owner's.
   void on_end(
       const Machine& machine, const Machine::Container& container, nanoseconds alive, bool is_taken
   );
+
+  /// Generations of the member's job that the gang's sets are made of; of one that is over: none.
+  std::set<std::uint32_t> needed(const JobId& job) const;
 
   std::uint64_t checks() const { return checks_; }
 

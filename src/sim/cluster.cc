@@ -92,6 +92,7 @@ Cluster::Cluster(World& world, const ClusterOptions& options)
   site_.coordinator = coordinator_.get();
   site_.checkers = &checkers_;
   site_.gangs = &gang_checks_;
+  checkers_.needed_by_gang = [this](const JobId& job) { return gang_checks_.needed(job); };
   site_.output_bytes = options.output_mb * 1e6;
   site_.image_bytes = options.image_mb * 1e6;
 
@@ -223,7 +224,7 @@ void Cluster::watch(Node& node) {
   };
   machine->on_step = [this, machine, warden, index = nodes_.size() - 1](const Container& c) {
     checkers_.on_guest_step(*machine, c);
-    if (c.training.is_member()) gang_checks_.on_step(*machine, c, both_alive_for(nodes_[index]));
+    if (c.training.is_member()) gang_checks_.on_step(*machine, c, all_alive_for(nodes_[index]));
     owners_.on_step(
         *machine, c, warden->process().alive_for(), nodes_[index].agent->process().alive_for()
     );
@@ -233,7 +234,7 @@ void Cluster::watch(Node& node) {
     const Node& mine = nodes_[index];
     const bool is_taken =
         mine.is_owner_using || !mine.gpus_in_use.empty() || owners_.is_taken(mine.name);
-    if (c.training.is_member()) gang_checks_.on_end(*machine, c, both_alive_for(mine), is_taken);
+    if (c.training.is_member()) gang_checks_.on_end(*machine, c, all_alive_for(mine), is_taken);
   };
   machine->on_log = [this](const Container& c, const std::string& line, bool is_whole) {
     checkers_.on_guest_log(c, line, is_whole);
@@ -703,8 +704,12 @@ std::string Cluster::destination_of(const std::string& key) const {
   return "";
 }
 
-nanoseconds Cluster::both_alive_for(const Node& node) {
-  return std::min(node.agent->process().alive_for(), coordinator_->process().alive_for());
+nanoseconds Cluster::all_alive_for(const Node& node) {
+  return std::min(
+      {node.agent->process().alive_for(),
+       node.warden->process().alive_for(),
+       coordinator_->process().alive_for()}
+  );
 }
 
 const coordinator::GangRow* Cluster::gang(const std::string& key) const {

@@ -231,8 +231,8 @@ class Cluster {
   void try_submit_array(const std::string& key);
   void try_submit_gang(const std::string& key);
   void on_gang_submitted(const std::string& key, const api::GangAnswer& answer);
-  /// How long its agent and the coordinator have both been up and not stopped.
-  nanoseconds both_alive_for(const Node& node);
+  /// How long its agent, its warden and the coordinator have all been up and not stopped.
+  nanoseconds all_alive_for(const Node& node);
   /// A gang waits, and could get what becomes free.
   bool does_a_gang_wait() const;
   void check_idle_gangs(std::map<std::string, TrueTime>& idle_since);

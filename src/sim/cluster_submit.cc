@@ -13,6 +13,8 @@ namespace rn::sim {
 
 namespace {
 
+constexpr std::uint32_t kCopiesOfAGang = 2;  ///< by default; what is acknowledged says so
+
 /// What is waited for could happen no more when the submit came: its user leaves it at that.
 bool is_too_late(const Error& error, const std::vector<std::pair<std::string, AfterWhen>>& after) {
   return error.code == ErrorCode::kConflict && !after.empty();
@@ -166,6 +168,7 @@ void Cluster::on_array_submitted(const std::string& key, const api::ArrayAnswer&
 
 void Cluster::submit_gang(const std::string& key, SubmittedGang gang) {
   gang.training.size = gang.size;
+  gang.training.copies = std::max(gang.training.copies, kCopiesOfAGang);
   for (std::uint32_t rank = 0; rank < gang.size; ++rank) {
     const std::string member = key + "." + std::to_string(rank);
     jobs_[member] = {member, gang.training, {}, 0};
@@ -202,7 +205,7 @@ void Cluster::on_gang_submitted(const std::string& key, const api::GangAnswer& a
   SubmittedGang& gang = gangs_[key];
   gang.id = answer.gang;
   if (answer.members.size() != gang.size) return world_.violate("I1", key + " lacks members");
-  for (const api::GangMember& member : answer.members) {
+  for (const api::GangJob& member : answer.members) {
     SubmittedJob& mine = jobs_[key + "." + std::to_string(member.rank)];
     mine.id = member.job;
     checkers_.on_submit_acknowledged(mine.key, mine.id, mine.training.spec());

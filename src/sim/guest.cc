@@ -134,6 +134,7 @@ JobSpec Training::spec() const {
   constexpr std::uint32_t kGangRestarts = 10'000;
   if (is_member()) {
     spec.env["GANG_SAVES"] = all_save ? "all" : "first";
+    spec.env["GIVES_UP_WITH"] = std::to_string(gives_up_with);
     spec.max_restarts = kGangRestarts;
   }
   spec.checkpoint.paths = {"*.safetensors"};
@@ -167,6 +168,7 @@ Training Training::from(const std::map<std::string, std::string>& env) {
     out.size = number(env, "RECLAIM_NODES_NUM", 1);
     const auto saves = env.find("GANG_SAVES");
     out.all_save = saves == env.end() || saves->second == "all";
+    out.gives_up_with = static_cast<std::int32_t>(number(env, "GIVES_UP_WITH", 1));
   }
   return out;
 }

@@ -38,10 +38,11 @@ struct Training {
   bool has_frozen_layers = false;
 
   // A member of a gang, whose step needs what all others have computed in the one before.
-  std::string gang;        ///< its id; empty: it computes alone
-  std::uint32_t rank = 0;  ///< of it
-  std::uint32_t size = 1;  ///< of its gang
-  bool all_save = true;    ///< each rank its own state; else rank 0 that of all
+  std::string gang;                ///< its id; empty: it computes alone
+  std::uint32_t rank = 0;          ///< of it
+  std::uint32_t size = 1;          ///< of its gang
+  bool all_save = true;            ///< each rank its own state; else rank 0 that of all
+  std::int32_t gives_up_with = 1;  ///< its exit code when the others have been silent for too long
 
   bool is_member() const { return size > 1; }
 

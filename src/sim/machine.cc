@@ -161,7 +161,7 @@ std::optional<bool> Machine::step_together(Container& container) {
     const auto patience = container.turns == 1 ? nanoseconds(kRendezvous) : nanoseconds(kWatchdog);
     const nanoseconds computed = milliseconds(training.step_ms) * 2;
     if (world_.now() - container.step_began > computed + patience) {
-      end(container, 1, true);
+      end(container, training.gives_up_with, true);
       return std::nullopt;
     }
     world_.queue().after(kGangLook, [this, guest = container.guest, run = container.run] {
