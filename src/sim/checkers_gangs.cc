@@ -53,7 +53,7 @@ void GangChecks::on_gang(const coordinator::GangRow& row) {
   touched_.insert(row.id);
   for (const JobId& member : row.members) gang_of_[member] = row.id;
   if (row.set.number != before.set.number || row.set.mark != before.set.mark) {
-    gang.is_set_new = row.set.number > 0;
+    gang.is_set_new = row.set.number > before.set.number;
     if (before.set.number > 0 && row.set.mark < before.set.mark && !row.is_fallback)
       world_.violate(
           "G4",
@@ -70,8 +70,20 @@ void GangChecks::on_gang(const coordinator::GangRow& row) {
   if (stops && (!stopped_before || row.stop_deadline_ms != before.stop_deadline_ms))
     gang.stop_until = gang.stopped + milliseconds(row.stop_deadline_ms);
   if (row.epoch != before.epoch) gang.computing.clear();
-  if (row.state == GangState::kPreparing) gang.round_since.reset();
+  if (row.state == GangState::kPreparing && before.state == GangState::kWaiting) end_round(gang);
   gang.row = row;
+}
+
+/// It has all its places: from its first probe until now no other gang was in a round.
+void GangChecks::end_round(History& gang) {
+  const auto since = std::exchange(gang.round_since, std::nullopt);
+  if (!since) return;
+  for (const auto& [id, other] : gangs_) {
+    if (&other == &gang || !other.round_since || other.probed < *since) continue;
+    world_.violate(
+        "G7", "gang " + id.str() + " asks nodes while another gang is in a round that succeeds"
+    );
+  }
 }
 
 void GangChecks::on_committed() {
@@ -201,8 +213,7 @@ void GangChecks::on_effect(const coordinator::Effect& effect, std::uint64_t life
     check_collection(*order);
 }
 
-/// A round that came to nothing is followed by a pause; one that came to something by commits. So
-/// two gangs whose probes come in turns are in rounds at the same time.
+/// A round that came to nothing is followed by a pause; one that came to something by commits.
 void GangChecks::on_probe(const wire::Probe& probe) {
   if (probe.gang.empty()) return;
   ++checks_;
@@ -214,14 +225,6 @@ void GangChecks::on_probe(const wire::Probe& probe) {
     world_.violate("G7", "a hold for gang " + probe.gang.str() + " is asked for too long");
   const TrueTime now = world_.now();
   if (gang.round_since && now - gang.probed >= kRoundPause - seconds(1)) gang.round_since.reset();
-  for (const auto& [id, other] : gangs_) {
-    const bool is_between = id != probe.gang && gang.round_since && other.round_since &&
-                            *other.round_since > *gang.round_since;
-    if (is_between)
-      world_.violate(
-          "G7", "gangs " + probe.gang.str() + " and " + id.str() + " are in a round at once"
-      );
-  }
   if (gang.round_since && now - *gang.round_since > kRoundMost)
     world_.violate("G7", "a round of gang " + probe.gang.str() + " does not end");
   if (!gang.round_since) gang.round_since = now;

@@ -81,6 +81,7 @@ class GangChecks {
   void check_go(const History& gang);
   void check_set(const History& gang);
   void check_ends(const History& gang);
+  void end_round(History& gang);
   void on_probe(const wire::Probe& probe);
   void check_collection(const wire::CollectGarbage& order);
   History* gang_of(const JobId& job);
@@ -91,8 +92,7 @@ class GangChecks {
   std::map<GangId, History> gangs_;
   std::map<JobId, GangId> gang_of_;
   std::set<GangId> touched_;
-  std::map<GuestName, TrueTime>
-      unreached_;  ///< when the network kept its agent from the coordinator
+  std::map<GuestName, TrueTime> unreached_;  ///< when its agent could not hear the coordinator
   std::uint64_t life_ = 0;
   std::uint64_t checks_ = 0;
 };
