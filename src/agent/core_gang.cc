@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-
 #include "agent/core_state.h"
 #include "base/log.h"
 #include "base/planted.h"
@@ -9,12 +7,6 @@
 // waits until all others are; told to save, it stays until all that save have; and what it cannot
 // resume from it does not replace by anything else.
 namespace rn::agent {
-
-void name_rank(std::map<std::string, std::string>& env, const GangPlace& place) {
-  env["RECLAIM_GANG"] = place.gang.str();
-  env["RECLAIM_NODE_RANK"] = std::to_string(place.rank);
-  env["RECLAIM_NODES_NUM"] = std::to_string(place.size);
-}
 
 /// A word that comes before the attempt has said that it is ready is not this barrier's: it comes
 /// again. Afterwards it renews what the first one said.
@@ -40,21 +32,6 @@ void Core::State::on_message(const wire::GangSaved& m) {
 void Core::State::on_adopted(Attempt& a) {
   if (!a.commit.gang || planted("agent.starts_before_go")) return begin_starting(a);
   set_phase(a, Phase::kReady);
-}
-
-/// There is no guest yet, and its place is kept from others: as long as its coordinator lives.
-void Core::State::step_ready(Attempt& a) {
-  if (a.row.gang_go) return begin_starting(a);
-  ends_as_orphan(a);
-}
-
-/// The others go on from the set: with anything else this one would compute something else.
-bool Core::State::begins_without_its_set(Attempt& a, const Error& error) {
-  if (!a.commit.gang || !planted("agent.falls_back_alone")) return false;
-  a.row.restored = {};
-  a.row.detail = error.message;
-  set_phase(a, Phase::kAdopting);
-  return true;
 }
 
 /// So the coordinator learns who saves, where nobody has said it (GangSaves::kAuto).

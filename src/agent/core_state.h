@@ -422,11 +422,7 @@ class Core::State {
   void begin_starting(Attempt& a);
   warden_wire::StartGuest start_request(const Attempt& a) const;
   void on_started(Attempt& a, std::int64_t started_ns);
-
-  // core_gang.cc: what a member of a gang does otherwise (ADR 0027)
-  void on_adopted(Attempt& a);
-  void step_ready(Attempt& a);
-  bool begins_without_its_set(Attempt& a, const Error& error);
+  void on_adopted(Attempt& a);  ///< in core_gang.cc, as the next
   void count_checkpoint(Attempt& a, std::uint32_t at_least);
 
   // core_stop.cc: notices, stops, ends
@@ -787,8 +783,6 @@ class Core::State {
   std::optional<Instant> only_remains_since_;  ///< a node that leaves: of guests that have ended
 };
 
-/// What a member's program is told of where it belongs, over what a job of its own is told.
-void name_rank(std::map<std::string, std::string>& env, const GangPlace& place);
 /// The coordinator's word for a phase.
 AttemptState state_of(Phase phase);
 bool has_guest(Phase phase);  ///< a container may be running
