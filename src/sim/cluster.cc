@@ -186,7 +186,6 @@ void Cluster::make_node(
   Node node;
   node.name = name;
   node.machine = std::make_unique<Machine>(world_, name, world_.rng().next(), wall_error);
-  node.machine->join(floor_);
   node.warden = std::make_unique<WardenHost>(world_, *node.machine);
   node.agent = std::make_unique<AgentHost>(
       world_, site_, *node.machine, *node.warden, identity, facts, contract
@@ -212,6 +211,7 @@ void Cluster::make_node(
 void Cluster::watch(Node& node) {
   Machine* machine = node.machine.get();
   WardenHost* warden = node.warden.get();
+  machine->join(floor_);
   using Container = Machine::Container;
   machine->on_create = [this, machine](const Container& c) {
     owners_.on_create(*machine, c);
