@@ -107,6 +107,8 @@ void GangChecks::on_restore() {
   for (auto& [id, gang] : gangs_) {
     if (gang.row.is_go) gang.went.insert(gang.row.epoch);
     for (const JobId& member : gang.row.members) gang.ready[gang.row.epoch].insert(member);
+    gang.begins_at.clear();  // its set may be another than when the epoch was issued
+    gang.is_set_new = gang.is_go_new = false;
   }
   touched_.clear();
 }
