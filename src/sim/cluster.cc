@@ -733,6 +733,7 @@ void Cluster::each_minute() {
   messages_before_ = delivered;
   checkers_.check_acknowledged(coordinator_->store().jobs());
   checkers_.check_holders(coordinator_->store().jobs());
+  check_gathering();
   for (const Node& node : nodes_)
     owners_.check_taken(*node.machine, node.warden->process().alive_for());
   world_.queue().after(seconds(60), [this] { each_minute(); });

@@ -236,6 +236,7 @@ class Cluster {
   /// A gang waits, and could get what becomes free.
   bool does_a_gang_wait() const;
   void check_idle_gangs(std::map<std::string, TrueTime>& idle_since);
+  void check_gathering();
   void on_array_submitted(const std::string& key, const api::ArrayAnswer& answer);
   void refuse_array(const std::string& key);
   /// How a job must end that runs `training` as this task and waits for those.
@@ -280,6 +281,7 @@ class Cluster {
   std::map<std::string, SubmittedJob> jobs_;
   std::map<std::string, SubmittedArray> arrays_;
   std::map<std::string, SubmittedGang> gangs_;
+  std::map<std::string, TrueTime> gangs_wait_since_;  ///< on a site where nothing fails
   Digest image_blob_{};
   std::uint64_t messages_before_ = 0;
   std::uint32_t orders_ = 0;

@@ -115,6 +115,39 @@ void Cluster::check_idle_gangs(std::map<std::string, TrueTime>& idle_since) {
   }
 }
 
+/// G8: where nothing fails and it would fit, somebody is gathered for when a gang waits for long.
+void Cluster::check_gathering() {
+  const bool is_whole =
+      coordinator_->process().alive_for() > kIdleMost &&
+      std::all_of(nodes_.begin(), nodes_.end(), [this](const Node& node) {
+        return node.agent->process().is_up() && !node.is_owner_using && !is_taken(node);
+      });
+  for (const auto& [key, mine] : gangs_) {
+    const coordinator::GangRow* row = gang(key);
+    const auto fitting =
+        std::count_if(nodes_.begin(), nodes_.end(), [&, &member = mine](const Node& node) {
+          return could_run(node, member.training);
+        });
+    const bool waits = is_whole && row != nullptr && row->state == GangState::kWaiting &&
+                       fitting >= static_cast<std::ptrdiff_t>(mine.size) &&
+                       !checkers_.is_quota_full();
+    if (!waits) {
+      gangs_wait_since_.erase(key);
+      continue;
+    }
+    const auto since = gangs_wait_since_.emplace(key, world_.now()).first->second;
+    if (world_.now() - since <= kIdleMost) continue;
+    const auto& events = coordinator_->store().events();
+    const bool is_any = std::any_of(events.begin(), events.end(), [](const auto& event) {
+      return event.kind == "gang.gathers";
+    });
+    if (!is_any)
+      world_.violate(
+          "G8", "gang " + key + " waits for 20 minutes, and nothing is kept for anybody"
+      );
+  }
+}
+
 /// Before the deadline a node is cleared only when the newest generation of each guest is
 /// elsewhere.
 void Cluster::check_evacuation(const Node& node, const warden::Clear& clear, nanoseconds left) {
