@@ -26,7 +26,8 @@ set(RN_COMPUTING base model reclaim sched arbiter checkpoint)
 # The files that hold a known bug: reclaim-sim-planted compiles them again (apps/reclaim-sim).
 set(RN_PLANTED_FILES
   agent/core_contract.cc
-  agent/core.cc agent/core_orders.cc agent/core_reclaim.cc agent/core_start.cc agent/core_stay.cc agent/local_work.cc
+  agent/core.cc agent/core_gang.cc agent/core_orders.cc agent/core_reclaim.cc agent/core_start.cc agent/core_stay.cc
+  agent/core_stop.cc agent/local_work.cc
   arbiter/arbiter.cc base/planted.cc
   checkpoint/chunk_store.cc checkpoint/chunk_store_gc.cc checkpoint/snapshot.cc checkpoint/transfer_server.cc
   coordinator/core.cc coordinator/core_commands.cc coordinator/core_copies.cc coordinator/core_evacuation.cc

@@ -95,6 +95,8 @@ AttemptState state_of(Phase phase) {
     case Phase::kRestoring:
     case Phase::kAdopting:
       return AttemptState::kPreparing;
+    case Phase::kReady:
+      return AttemptState::kReady;
     case Phase::kStarting:
       return AttemptState::kStarting;
     case Phase::kRunning:
@@ -340,6 +342,7 @@ wire::AttemptReport Core::State::report(const Attempt& a) const {
   out.memory_peak_mib = a.memory_peak_mib;
   out.gpu_memory_peak_mib = a.gpu_memory_peak_mib;
   out.waits_for = a.row.waits_for;
+  out.checkpoints_found = a.row.checkpoints_found;
   return out;
 }
 
@@ -373,7 +376,8 @@ void Core::State::on(const Started& e) {
     a.renewed_at = now_.boot;
     arbiter_.renew(name.job, name.epoch, now_.boot + milliseconds(a.commit.lease_ms));
     // Restored before a reboot, and not synced: there is nothing whole to start from.
-    const bool is_restored = a.row.phase == Phase::kAdopting || a.row.phase == Phase::kStarting;
+    const bool is_restored = a.row.phase == Phase::kAdopting || a.row.phase == Phase::kReady ||
+                             a.row.phase == Phase::kStarting;
     if (is_restored && a.row.leased_ns == 0)
       order_stop(
           a,
@@ -477,6 +481,7 @@ void Core::State::on(const GenerationDetected& e) {
   if (found == attempts_.end()) return;
   found->second.is_detected = true;
   found->second.detected_began = e.began.value_or(now_.boot);
+  count_checkpoint(found->second, found->second.row.checkpoints_found + 1);
   tell_again(found->second);
 }
 

@@ -295,7 +295,9 @@ void Core::State::on_message(const wire::CollectGarbage& m) {
     out_.writes.push_back({"epoch/" + m.job.str(), std::nullopt});
   }
   work_node(
-      Task::kGarbage, GuestName{m.job, {}}, CollectGarbage{m.job, keep_from, is_job_over, m.epoch}
+      Task::kGarbage,
+      GuestName{m.job, {}},
+      CollectGarbage{m.job, keep_from, is_job_over, m.epoch, 0, m.also_keep}
   );
 }
 

@@ -224,6 +224,9 @@ class CoreTest : public testing::Test {
     commit.image_digest = "sha256:img";
     commit.plan = a_plan();
     commit.resume = resume;
+    commit.gang = gang;
+    commit.shares = shares;
+    commit.resume_previous = resume_previous;
     return commit;
   }
 
@@ -438,6 +441,9 @@ class CoreTest : public testing::Test {
   Contract contract;
   JobSpec spec;
   GenerationRef resume;
+  GenerationRef resume_previous;
+  std::optional<GangPlace> gang;  ///< of job 1
+  std::vector<wire::SharedGeneration> shares;
   warden_wire::WardenState warden;
   std::unique_ptr<Core> core;
 

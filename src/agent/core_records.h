@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ enum class AttemptPhase : std::uint8_t {
   kMounting,   ///< the warden makes the disk
   kRestoring,  ///< workspace and resume generation are written
   kAdopting,   ///< the warden gives work/ to the guest; we never write there again
+  kReady,      ///< a member of a gang, filled: waits until all others are, and for the word to go
   kStarting,   ///< the warden was asked to start the guest
   kRunning,
   kNoticed,     ///< told to save; runs until its next complete generation, at most to the deadline
@@ -40,6 +42,7 @@ RN_ENUM(
     "mounting",
     "restoring",
     "adopting",
+    "ready",
     "starting",
     "running",
     "noticed",
@@ -105,6 +108,8 @@ struct AttemptRow {
   std::vector<wire::AttemptEvent> events;  ///< not yet acknowledged
   bool is_released = false;                ///< container and disk are gone
   std::vector<NodeId> waits_for;           ///< holders of what it resumes from, who give no word
+  std::optional<wire::GangGo> gang_go;     ///< the newest; none: its gang may not begin yet
+  std::uint32_t checkpoints_found = 0;     ///< whole ones, of a gang's member
 
   RN_FIELDS(
       AttemptRow,
@@ -132,7 +137,9 @@ struct AttemptRow {
       next_seq,
       events,
       is_released,
-      waits_for
+      waits_for,
+      gang_go,
+      checkpoints_found
   )
 };
 

@@ -17,10 +17,11 @@ constexpr seconds kCrowdedInterval{30};   // between snapshots while nothing bec
 constexpr seconds kKillLag{1};            // from a guest's kill until the agent hears of it
 constexpr seconds kUncopiedPatience{30};  // with copies that fail everywhere; then it is told
 constexpr std::size_t kCrowd = 4;         // generations that wait to become durable
-constexpr milliseconds kLastPause{300};   // before a last snapshot that failed is tried again
-constexpr std::uint32_t kLastTries = 3;   // of a last snapshot for which nobody waits
-constexpr seconds kAheadPause{60};        // between copies ahead to the same peer
-constexpr double kGoesSoon_s = 600;       // then there is no such pause
+constexpr std::size_t kGangGenerationsKept = 8;  // durable: a set may be made of any of them
+constexpr milliseconds kLastPause{300};  // before a last snapshot that failed is tried again
+constexpr std::uint32_t kLastTries = 3;  // of a last snapshot for which nobody waits
+constexpr seconds kAheadPause{60};       // between copies ahead to the same peer
+constexpr double kGoesSoon_s = 600;      // then there is no such pause
 
 /// What the author of a guest can do so that it is saved.
 std::string saving_advice(const CheckpointSpec& spec) {
@@ -223,6 +224,7 @@ void Core::State::on_snapshot(Attempt& a, const WorkResult& result) {
     const GenerationRef before = newest(a) != nullptr ? newest(a)->ref : GenerationRef{};
     a.row.generations.push_back(std::move(row));
     a.is_dirty = true;
+    count_checkpoint(a, static_cast<std::uint32_t>(a.row.generations.size()));
     learn_saves(a, before, a.row.generations.back().ref, taken->cpu);
     a.save_trouble.clear();
     a.risk_trouble.clear();
@@ -504,13 +506,15 @@ void Core::State::trim_generations(Attempt& a) {
   for (const GenerationRow& g : a.row.generations) {
     if (g.is_committed) durable.push_back(g.ref.generation);
   }
-  if (durable.size() < 2) return;
-  const std::uint32_t keep_from = durable[durable.size() - 2];
+  const std::size_t kept = a.commit.gang ? kGangGenerationsKept : 2;
+  if (durable.size() < kept) return;
+  const std::uint32_t keep_from = durable[durable.size() - kept];
   const auto dropped = std::erase_if(a.row.generations, [&](const GenerationRow& g) {
     return g.ref.generation < keep_from;
   });
   if (dropped == 0) return;
   a.is_dirty = true;
+  if (a.commit.gang) return;  // the coordinator knows which of them are in a set
   work_node(
       Task::kGarbage, GuestName{a.name.job, {}}, CollectGarbage{a.name.job, keep_from, false}
   );

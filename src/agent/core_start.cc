@@ -50,6 +50,28 @@ void add_slurm_numbers(std::map<std::string, std::string>& env, const wire::Comm
   if (commit.restart_count > 0) env["SLURM_RESTART_COUNT"] = std::to_string(commit.restart_count);
 }
 
+/// A member of a gang has nothing to fall back to: all go on from one set, or nobody does.
+PrepareWork prepare_work(const Attempt& a) {
+  const wire::Commit& commit = a.commit;
+  return {
+      a.row.disk,
+      commit.spec.workspace,
+      commit.sealed_job_key,
+      commit.resume,
+      commit.gang ? GenerationRef{} : commit.resume_previous,
+      commit.resume_from,
+      std::clamp(a.row.grant.cpu_milli / 1000, 1U, kDecodingCoresMax),
+      commit.shares,
+      commit.spec.checkpoint.paths};
+}
+
+/// Over what a job of its own is told.
+void add_rank(std::map<std::string, std::string>& env, const GangPlace& place) {
+  env["RECLAIM_GANG"] = place.gang.str();
+  env["RECLAIM_NODE_RANK"] = std::to_string(place.rank);
+  env["RECLAIM_NODES_NUM"] = std::to_string(place.size);
+}
+
 }  // namespace
 
 void Core::State::set_phase(Attempt& a, Phase phase) {
@@ -111,6 +133,12 @@ void Core::State::step_phase(Attempt& a) {
     case Phase::kAdopting:
     case Phase::kStarting:
       step_start(a);
+      break;
+    case Phase::kReady:  // it has no guest yet: its place is kept for as long as a running one's
+      if (a.row.gang_go)
+        begin_starting(a);
+      else
+        ends_as_orphan(a);
       break;
     case Phase::kRunning:
       step_running(a);
@@ -176,19 +204,7 @@ void Core::State::step_start(Attempt& a) {
       ask(a, Ask::kPrepare, warden_wire::PrepareDisk{a.name, a.row.grant.disk_mib});
       return;
     case Phase::kRestoring:
-      if (may_work(a, Task::kPrepare))
-        work(
-            a,
-            Task::kPrepare,
-            PrepareWork{
-                a.row.disk,
-                commit.spec.workspace,
-                commit.sealed_job_key,
-                commit.resume,
-                commit.resume_previous,
-                commit.resume_from,
-                std::clamp(a.row.grant.cpu_milli / 1000, 1U, kDecodingCoresMax)}
-        );
+      if (may_work(a, Task::kPrepare)) work(a, Task::kPrepare, prepare_work(a));
       return;
     case Phase::kAdopting:
       ask(a, Ask::kAdopt, warden_wire::AdoptDisk{a.name});
@@ -197,6 +213,7 @@ void Core::State::step_start(Attempt& a) {
       ask(a, Ask::kStart, start_request(a));
       return;
     case Phase::kLeased:
+    case Phase::kReady:
     case Phase::kRunning:
     case Phase::kNoticed:
     case Phase::kStopping:
@@ -219,6 +236,8 @@ void Core::State::on_prepared(Attempt& a, const WorkResult& result) {
   if (const auto* prepared = std::get_if<WorkPrepared>(&result)) {
     a.row.restored = prepared->restored;
     a.row.detail = prepared->note;
+    set_phase(a, Phase::kAdopting);
+  } else if (error != nullptr && a.commit.gang && planted("agent.falls_back_alone")) {
     set_phase(a, Phase::kAdopting);
   } else if (error != nullptr) {
     order_stop(a, StopOrder{AttemptEnd::kRefused, 0, "workspace: " + error->message, {}, 0});
@@ -304,6 +323,7 @@ warden_wire::StartGuest Core::State::start_request(const Attempt& a) const {
   out.env["RECLAIM_NODES_NUM"] = "1";
   out.env["RECLAIM_NODES_IPS"] = "127.0.0.1";
   out.env["RECLAIM_MASTER_NODE_IP"] = "127.0.0.1";
+  if (commit.gang) add_rank(out.env, *commit.gang);
   out.env["RECLAIM_GPUS_NUM"] = gpus;
   out.env["RECLAIM_GPUS_PER_NODE"] = gpus;
   out.env["RECLAIM_CHECKPOINT_DIR"] = spec.work_dir;

@@ -134,6 +134,7 @@ struct Attempt {
   bool is_snapshot_final = false;         ///< the running snapshot was begun after the end
   bool is_safe_after_notice = false;
   bool is_saved_in_time = false;  ///< just before the notice: enough where nobody catches a signal
+  bool is_gang_saved = false;     ///< since the notice all members of its gang that save have
   std::optional<PutOff> put_off;
   Departure departure = Departure::kUntold;  ///< the coordinator's newest word, of departure_at
   std::optional<Instant> departure_at;
@@ -379,6 +380,8 @@ class Core::State {
   void on_message(const wire::TransferRates& m);
   void on_message(const wire::TakeBack& m);
   void on_message(const wire::EditContract& m);
+  void on_message(const wire::GangGo& m);
+  void on_message(const wire::GangSaved& m);
 
   template <class Other>
   void on_message(const Other&) {}  // agents' own messages: nobody sends them here
@@ -421,6 +424,8 @@ class Core::State {
   void begin_starting(Attempt& a);
   warden_wire::StartGuest start_request(const Attempt& a) const;
   void on_started(Attempt& a, std::int64_t started_ns);
+  void on_adopted(Attempt& a);  ///< in core_gang.cc, as the next
+  void count_checkpoint(Attempt& a, std::uint32_t at_least);
 
   // core_stop.cc: notices, stops, ends
   void order_stop(Attempt& a, StopOrder order);
@@ -429,6 +434,7 @@ class Core::State {
   warden_wire::WriteNotice notice(const GuestName& guest, const StopOrder& stop) const;
   void hand_back(Attempt& a);
   void fence(Attempt& a, const std::string& why);
+  bool ends_as_orphan(Attempt& a);
   void step_running(Attempt& a);
 
   // core_stay.cc: who computes on until its last save is due

@@ -127,6 +127,7 @@ bool Core::State::stays(const Attempt& a) const {
   const nanoseconds left(off.order.deadline_ns - to_ns(now_.boot));
   const bool is_due = off.is_saved || left <= from_s(last_moments_of(a).tell_s);
   if (is_due && !planted("agent.stays_past_its_last_moment")) return false;
+  if (a.commit.gang) return true;  // nobody can take one member: all stop together, and late
   const nanoseconds patience = kWordsMissed * heartbeat_every_ * lost_after_;
   const bool is_told = a.departure_at && *a.departure_at >= off.since;
   if (is_told && now_.boot - *a.departure_at < patience) return a.departure == Departure::kStays;

@@ -3,6 +3,7 @@
 
 #include "agent/core_state.h"
 #include "base/log.h"
+#include "base/planted.h"
 #include "model/suspicion.h"
 
 namespace rn::agent {
@@ -54,7 +55,7 @@ void Core::State::order_stop(Attempt& a, StopOrder order) {
   );
   stop = std::move(order);
   a.is_dirty = true;
-  a.is_saved_in_time = false;
+  a.is_saved_in_time = a.is_gang_saved = false;
   if (const auto off = std::exchange(a.put_off, std::nullopt))
     order_stop(a, off->order);  // its deadline may be the earlier one
   if (a.row.phase >= Phase::kStopping) return;
@@ -64,7 +65,9 @@ void Core::State::order_stop(Attempt& a, StopOrder order) {
     set_phase(a, Phase::kClosing);
     return;
   }
-  const bool cannot_save = a.commit.spec.checkpoint.is_stateless || a.row.phase == Phase::kStarting;
+  // What another member of its gang saves may need it to the end, whatever it has itself.
+  const bool cannot_save =
+      a.row.phase == Phase::kStarting || (a.commit.spec.checkpoint.is_stateless && !a.commit.gang);
   if (is_at_once || cannot_save) {
     set_phase(a, Phase::kStopping);
     return;
@@ -150,23 +153,26 @@ void Core::State::fence(Attempt& a, const std::string& why) {
   if (a.row.phase != Phase::kEnded) end(a);
 }
 
+bool Core::State::ends_as_orphan(Attempt& a) {
+  const std::uint32_t orphan_s = std::min(contract_.orphan_limit_s, a.commit.spec.orphan_limit_s);
+  if (now_.boot - a.renewed_at < seconds(orphan_s)) return false;
+  order_stop(
+      a,
+      StopOrder{
+          AttemptEnd::kLost,
+          0,
+          "the coordinator was away for " + std::to_string(orphan_s) + " s (orphan limit)",
+          {},
+          0}
+  );
+  return true;
+}
+
 void Core::State::step_running(Attempt& a) {
   step_stay(a);
   if (a.row.phase != Phase::kRunning) return;
   tell_notice(a);
-  const std::uint32_t orphan_s = std::min(contract_.orphan_limit_s, a.commit.spec.orphan_limit_s);
-  if (now_.boot - a.renewed_at >= seconds(orphan_s)) {
-    order_stop(
-        a,
-        StopOrder{
-            AttemptEnd::kLost,
-            0,
-            "the coordinator was away for " + std::to_string(orphan_s) + " s (orphan limit)",
-            {},
-            0}
-    );
-    return;
-  }
+  if (ends_as_orphan(a)) return;
   const std::uint32_t longest_s = a.commit.spec.max_duration_s;
   if (longest_s != 0 &&
       to_ns(now_.boot) - a.row.started_ns >= nanoseconds(seconds(longest_s)).count()) {
@@ -184,8 +190,10 @@ void Core::State::step_running(Attempt& a) {
 
 /// Its next complete generation is safe, or, of who would only compute what is lost (no process
 /// catches a signal, or the job says that it goes on after a save), on its way: the files lie
-/// there, and the snapshot goes on without the guest.
+/// there, and the snapshot goes on without the guest. A member of a gang stays, with whatever it
+/// has saved itself, until all that save have: others may still need it for that.
 bool Core::State::has_saved_enough(const Attempt& a) const {
+  if (a.commit.gang) return a.is_gang_saved || planted("agent.leaves_first");
   if (a.is_safe_after_notice) return true;
   const bool is_deaf = a.row.is_signalled && a.row.signalled == 0;
   if (is_deaf && a.is_saved_in_time) return true;

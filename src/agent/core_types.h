@@ -55,6 +55,10 @@ struct PrepareWork {
   GenerationRef resume_previous;
   std::vector<PeerGrant> resume_from;
   std::uint32_t lanes = 1;  ///< cores to decode with
+  /// Of a gang: then those files of the others' checkpoints that are not there yet. One that cannot
+  /// be restored is as bad as `resume`.
+  std::vector<wire::SharedGeneration> shares = {};
+  std::vector<std::string> checkpoint_paths = {};  ///< CheckpointSpec::paths, for what is shared
 };
 
 /// Makes the newest complete state of `disk`/work a generation in the own chunk store. Answered by
@@ -105,14 +109,15 @@ struct ReadLog {
   bool has_hook = false;        ///< and how its newest run ended
 };
 
-/// Own store: deletes generations of the job older than `keep_from`, or everything of it, or the
-/// one that is `replaced`.
+/// Own store: deletes generations of the job older than `keep_from` but for those of `also_keep`,
+/// or everything of it, or the one that is `replaced`.
 struct CollectGarbage {
   JobId job;
   std::uint32_t keep_from = 0;
   bool is_job_over = false;
   LeaseEpoch epoch;  ///< the job's newest: of a job that is over, nothing of it is stored any more
   std::uint32_t replaced = 0;  ///< of `epoch`; a newer one is safe, and nobody was told of this one
+  std::vector<std::uint32_t> also_keep = {};  ///< older than `keep_from`, and needed
 };
 
 /// Own store: the jobs of which something lies there.

@@ -134,7 +134,7 @@ void Core::State::on_attempt_answer(Attempt& a, Ask kind, const warden_wire::Ans
       set_phase(a, Phase::kRestoring);
       return;
     case Ask::kAdopt:
-      if (phase == Phase::kAdopting) begin_starting(a);
+      if (phase == Phase::kAdopting) on_adopted(a);
       return;
     case Ask::kStart:
       if (phase == Phase::kStarting) on_started(a, to_ns(now_.boot));

@@ -407,9 +407,12 @@ Result<Manifest> Hands::restore(
     const GuestName& guest,
     const PrepareWork& w,
     const GenerationRef& from,
+    const std::vector<PeerGrant>& peers,
+    std::set<std::string>* only_missing,
     std::vector<NodeId>& silent,
     const Cancelled& is_cancelled
 ) {
+  const std::string folder = join_path(w.disk, "work");
   RN_TRY(
       const crypto::Key256 key, open_job_key(deps_.identity.get()->box, guest.job, w.sealed_job_key)
   );
@@ -422,18 +425,18 @@ Result<Manifest> Hands::restore(
   };
   Error last;
   for (int tries = 0; tries < kRestoresMax; ++tries) {
-    RN_CHECK(fetch_generation(from, w.resume_from, silent, is_cancelled));
+    RN_CHECK(fetch_generation(from, peers, silent, is_cancelled));
     RN_TRY(const SignedManifest sealed, deps_.store.load_manifest(from.job, from.manifest));
     // The coordinator named this hash, from a row that it committed: that is what makes it trusted.
     RN_TRY(Manifest manifest, checkpoint::parse_manifest(sealed.body));
+    if (only_missing != nullptr) {
+      if (tries == 0)  // a later try finds what this one leaves
+        *only_missing = missing_of(deps_.fs, folder, w.checkpoint_paths, manifest);
+      leave_but(manifest, *only_missing);
+    }
     is_damaged_here = false;
     const auto restored = checkpoint::restore_generation(
-        deps_.fs,
-        join_path(w.disk, "work"),
-        manifest,
-        checkpoint::derive_job_keys(key),
-        chunks,
-        w.lanes
+        deps_.fs, folder, manifest, checkpoint::derive_job_keys(key), chunks, w.lanes
     );
     if (restored) return manifest;
     if (!is_damaged_here) return fail(restored.error());
@@ -471,11 +474,47 @@ Result<WorkPrepared> Hands::lay_out(
   RN_TRY(const auto work, deps_.fs.open_folder(folder));
   if (from.generation == 0) {
     RN_TRY(entry.cache, checkpoint::prime_cache(*work, entry.base, nullptr, deps_.clock));
+    RN_CHECK(add_shared(entry, guest, w, silent, is_cancelled));
     return WorkPrepared{};
   }
-  RN_TRY(const Manifest manifest, restore(guest, w, from, silent, is_cancelled));
+  RN_TRY(
+      const Manifest manifest, restore(guest, w, from, w.resume_from, nullptr, silent, is_cancelled)
+  );
   RN_TRY(entry.cache, checkpoint::prime_cache(*work, entry.base, &manifest, deps_.clock));
+  RN_CHECK(add_shared(entry, guest, w, silent, is_cancelled));
   return WorkPrepared{from, ""};
+}
+
+/// Of the other members of its gang, lower ranks first. What comes from them is no save of this
+/// guest's: as long as it does not change it, it is part of no generation of its own, and is
+/// brought anew, of another set, next time.
+Status Hands::add_shared(
+    GuestEntry& entry,
+    const GuestName& guest,
+    const PrepareWork& w,
+    std::vector<NodeId>& silent,
+    const Cancelled& is_cancelled
+) {
+  for (const wire::SharedGeneration& shared : w.shares) {
+    if (shared.generation.generation == 0) continue;
+    std::set<std::string> paths;
+    const auto added =
+        restore(guest, w, shared.generation, shared.resume_from, &paths, silent, is_cancelled);
+    if (!added)
+      return fail(added.error().with("the checkpoint of rank " + std::to_string(shared.rank)));
+    for (const std::string& path : paths) {
+      auto there = deps_.fs.stat(join_path(join_path(w.disk, "work"), path));
+      if (!there) return fail(there.error());
+      if (there->kind != FileStat::Kind::kRegular) continue;
+      // No guest has run yet: a later write shows by the kernel's own time.
+      const bool is_settled = there->changed_ns != 0 ||
+                              checkpoint::SnapshotCache::is_settled(*there, deps_.clock.now().wall);
+      entry.cache.put(
+          {path, there->inode, there->size, there->mtime_ns, 0, true, is_settled, {}, {}}
+      );
+    }
+  }
+  return {};
 }
 
 Result<WorkResult> Hands::prepare(

@@ -5,7 +5,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "agent/core_types.h"
 #include "agent/guest_book.h"
@@ -109,10 +111,21 @@ class Hands {
       std::vector<NodeId>& silent,
       const Cancelled& c
   );
+  /// With `only_missing`: of its checkpoint's files those that are not there yet, which it names
+  /// then; all that is there stays.
   Result<Manifest> restore(
       const GuestName& guest,
       const PrepareWork& w,
       const GenerationRef& from,
+      const std::vector<PeerGrant>& peers,
+      std::set<std::string>* only_missing,
+      std::vector<NodeId>& silent,
+      const Cancelled& c
+  );
+  Status add_shared(
+      GuestEntry& entry,
+      const GuestName& guest,
+      const PrepareWork& w,
       std::vector<NodeId>& silent,
       const Cancelled& c
   );

@@ -8,6 +8,8 @@
 
 #include "base/planted.h"
 #include "base/whole_number.h"
+#include "checkpoint/glob.h"
+#include "checkpoint/watch.h"
 
 namespace rn::agent {
 
@@ -74,6 +76,15 @@ std::optional<HookEnd> hook_end_in(FileSystem& fs, const std::string& source) {
   return HookEnd{*run, static_cast<std::int32_t>(*code), false};
 }
 
+/// The file itself is named by a pattern, or a folder that it lies in.
+bool is_of_checkpoint(const std::vector<std::string>& patterns, const std::string& path) {
+  const auto& wanted = patterns.empty() ? checkpoint::usual_checkpoint_names() : patterns;
+  for (auto end = path.find('/'); end != std::string::npos; end = path.find('/', end + 1)) {
+    if (checkpoint::matches_any(wanted, path.substr(0, end))) return true;
+  }
+  return checkpoint::matches_any(wanted, path);
+}
+
 Result<SavedLineSearch> search_from(FileSystem& fs, const std::string& spool, std::uint64_t size) {
   const std::uint64_t back = std::min<std::uint64_t>(size, SavedLineSearch::kKept);
   Blob before;
@@ -86,11 +97,32 @@ Result<SavedLineSearch> search_from(FileSystem& fs, const std::string& spool, st
 
 }  // namespace
 
+std::set<std::string> missing_of(
+    FileSystem& fs,
+    const std::string& folder,
+    const std::vector<std::string>& patterns,
+    const Manifest& manifest
+) {
+  std::set<std::string> out;
+  for (const FileEntry& file : manifest.files) {
+    const bool is_content = file.kind == FileKind::kRegular || file.kind == FileKind::kSymlink;
+    if (!is_content || !is_of_checkpoint(patterns, file.path)) continue;
+    const auto there = fs.stat(join_path(folder, file.path));
+    if (!there && there.error().code == ErrorCode::kNotFound) out.insert(file.path);
+  }
+  return out;
+}
+
+void leave_but(Manifest& manifest, const std::set<std::string>& paths) {
+  std::erase_if(manifest.files, [&](const FileEntry& file) { return !paths.contains(file.path); });
+  manifest.removed.clear();
+}
+
 Status collect_garbage(checkpoint::ChunkStore& store, const CollectGarbage& work) {
   if (work.is_job_over) return store.finish(work.job, work.epoch).map([](const auto&) {});
   if (work.replaced != 0)
     return store.replace(work.job, work.epoch, work.replaced).map([](const auto&) {});
-  RN_CHECK(store.collect({work.job, work.keep_from}));
+  RN_CHECK(store.collect({work.job, work.keep_from, work.also_keep}));
   RN_CHECK(store.sweep());  // what broken transfers left and nobody came back for
   return {};
 }

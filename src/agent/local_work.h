@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,17 @@ Status remove_strays(
 Result<crypto::Key256> open_job_key(
     const crypto::BoxKey& box, const JobId& job, const Blob& sealed
 );
+
+/// Of another member's generation, what is laid beside a member's own: files and links of its
+/// checkpoint (`patterns` as CheckpointSpec::paths) for which there is nothing in `folder`.
+std::set<std::string> missing_of(
+    FileSystem& fs,
+    const std::string& folder,
+    const std::vector<std::string>& patterns,
+    const Manifest& manifest
+);
+/// The manifest with nothing but these files: restored, it adds them and removes nothing.
+void leave_but(Manifest& manifest, const std::set<std::string>& paths);
 
 /// What one holder answered when it was asked for a generation.
 enum class HolderAnswer : std::uint8_t {

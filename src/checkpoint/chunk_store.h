@@ -45,7 +45,8 @@ struct StoreUsage {
 /// and a generation that is here may never have become durable.
 struct Retention {
   JobId job;
-  std::uint32_t keep_from = 0;  ///< this number, or a higher one, is durable
+  std::uint32_t keep_from = 0;                ///< this number, or a higher one, is durable
+  std::vector<std::uint32_t> also_keep = {};  ///< lower ones that are needed
 };
 
 /// What lies in a store's folder. Generations of one job share what did not change.
@@ -173,10 +174,10 @@ class ChunkStore {
   /// the medium by the caller since they became durable, and are not read again.
   Status verify(const JobId& job, const Digest& manifest, const std::set<Digest>& read_back = {});
 
-  /// Drops generations of lower numbers than `keep_from`, whatever their epoch, but for the newest
-  /// whole ones where fewer than two numbers are whole here without them. Chunks go when no
-  /// manifest, session or age protects them. Manifests go first, durably, so no manifest ever lacks
-  /// a chunk.
+  /// Drops generations of lower numbers than `keep_from`, whatever their epoch, but for those of
+  /// `also_keep`, and for the newest whole ones where fewer than two numbers are whole here without
+  /// them. Chunks go when no manifest, session or age protects them. Manifests go first, durably,
+  /// so no manifest ever lacks a chunk.
   Result<GarbageStats> collect(const Retention& retention);
   /// Drops one generation that nobody else was told of, because a newer one of this store took its
   /// place. Nothing if it is not here, or is the newest of the job that is whole.

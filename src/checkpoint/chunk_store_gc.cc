@@ -75,7 +75,9 @@ Result<std::vector<ChunkStore::Stored>> ChunkStore::unneeded(const Retention& re
   std::vector<Stored> out;
   for (const Stored& stored : generations) {
     const std::uint32_t number = stored.ref.generation;
-    bool is_kept = number >= retention.keep_from;
+    const auto& also = retention.also_keep;
+    bool is_kept =
+        number >= retention.keep_from || std::find(also.begin(), also.end(), number) != also.end();
     if (whole_kept.size() < kWholeKept || whole_kept.contains(number)) {
       RN_TRY(const bool whole, is_whole(stored));
       if (whole) whole_kept.insert(number);

@@ -385,6 +385,21 @@ TEST_F(ChunkStoreTest, collection_leaves_two_whole_generations_when_newer_ones_a
   EXPECT_FALSE(store_->load_manifest(maker_.job, made[0].hash));
 }
 
+TEST_F(ChunkStoreTest, collection_leaves_older_ones_that_are_named) {
+  std::vector<GenerationMaker::Made> made;
+  for (std::uint32_t i = 1; i <= 6; ++i) {
+    made.push_back(maker_.make(i, {{"a.pt", std::to_string(i)}}));
+    ASSERT_TRUE(GenerationMaker::store(*store_, made.back()));
+  }
+
+  ASSERT_TRUE(store_->collect({maker_.job, 5, {1, 3}}));
+
+  for (const std::size_t kept : {0U, 2U, 4U, 5U})
+    EXPECT_TRUE(store_->verify(maker_.job, made[kept].hash)) << kept + 1;
+  EXPECT_FALSE(store_->load_manifest(maker_.job, made[1].hash));
+  EXPECT_FALSE(store_->load_manifest(maker_.job, made[3].hash));
+}
+
 TEST_F(ChunkStoreTest, collection_leaves_all_whole_ones_of_a_number_that_it_leaves) {
   ASSERT_TRUE(GenerationMaker::store(*store_, maker_.make(1, {{"a.pt", "one"}})));
   ASSERT_TRUE(GenerationMaker::store(*store_, maker_.make(2, {{"a.pt", "of the first"}})));

@@ -225,7 +225,7 @@ class Taking {
 
   bool has_new_mode(const std::string& path, const FileStat& there) const {
     const auto listed = base_.find(path);
-    return listed == base_.end() || (listed->second->mode & kModeMask) != (there.mode & kModeMask);
+    return listed != base_.end() && (listed->second->mode & kModeMask) != (there.mode & kModeMask);
   }
 
   /// By content; a listed file in several blobs counts as changed unless the cache knows it.

@@ -25,7 +25,8 @@ struct CachedFile {
   std::uint64_t bytes = 0;
   std::int64_t mtime_ns = 0;
   std::int64_t changed_ns = 0;  ///< FileStat::changed_ns; 0 = of before the guest began
-  bool is_base = false;         ///< equal to the submitted workspace's: no part of the delta
+  bool is_base =
+      false;  ///< equal to the submitted workspace's, or laid beside it: no part of the delta
   bool is_settled = false;  ///< its times were old enough when it was looked at: a later write must
                             ///< change them
   std::vector<ChunkRef> chunks;

@@ -22,12 +22,14 @@ namespace rn::sim {
 class AgentHost;
 
 class Checkers;
+class GangChecks;
 
 /// What a simulated agent can reach: the coordinator and the other agents, by node.
 struct Site {
   CoordinatorHost* coordinator = nullptr;
   std::map<NodeId, AgentHost*> agents;
   Checkers* checkers = nullptr;
+  GangChecks* gangs = nullptr;
   double output_bytes = 0;  ///< that a guest brings home; 0: it takes no time
   double image_bytes = 0;   ///< that a node fetches from the coordinator; 0: it takes no time
   std::set<NodeId> liars;   ///< nodes that serve changed chunks and forge messages

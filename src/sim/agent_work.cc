@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "agent/guest_book.h"
@@ -14,6 +15,7 @@
 #include "checkpoint/snapshot.h"
 #include "model/codec.h"
 #include "sim/checkers.h"
+#include "sim/checkers_gangs.h"
 #include "sim/peer_port.h"
 #include "sim/process_fs.h"
 
@@ -269,11 +271,27 @@ struct AgentWork::Resume {
   std::vector<agent::HolderAnswer> answers;
   std::vector<NodeId> silent;  ///< of them, who gave no word
   std::string note;
-  int restores = 0;              ///< tried so far, of the wanted one
-  bool is_damaged_here = false;  ///< by the last of them
+  int restores = 0;                        ///< tried so far, of the wanted one
+  bool is_damaged_here = false;            ///< by the last of them
+  agent::WorkPrepared prepared = {};       ///< with its own generation
+  std::optional<std::size_t> shared = {};  ///< of which other member's it is the turn
+  std::set<std::string> missing = {};      ///< files that this one brings
 
   const GenerationRef& wanted() const {
+    if (shared) return prepare.shares[*shared].generation;
     return is_previous ? prepare.resume_previous : prepare.resume;
+  }
+
+  const std::vector<PeerGrant>& peers() const {
+    return shared ? prepare.shares[*shared].resume_from : prepare.resume_from;
+  }
+
+  /// Another generation's turn.
+  void begin_anew() {
+    restores = 0;
+    peer = 0;
+    answers.clear();
+    silent.clear();
   }
 };
 
@@ -285,9 +303,22 @@ void AgentWork::prepare(
   if (const auto disk = host_.fs().stat(prepare.disk); !disk) return done(disk.error());
   if (!remove_tree(host_.fs(), folder) || !make_folders(host_.fs(), folder, 0755))
     return done(Error{ErrorCode::kUnavailable, "disk", ""});
-  if (prepare.resume.generation == 0) return done(agent::WorkPrepared{});
-  resume_next(std::make_shared<Resume>(Resume{
-      work.id, work.guest, prepare, done, {}, {}, {}, {}, {}, {}, {}}));
+  const auto resume = std::make_shared<Resume>(Resume{
+      work.id, work.guest, prepare, done, {}, {}, {}, {}, {}, {}, {}});
+  if (prepare.resume.generation == 0) return resume_shared(resume, agent::WorkPrepared{});
+  resume_next(resume);
+}
+
+/// Own generation is there: those of the other members come, one after the other.
+void AgentWork::resume_shared(const std::shared_ptr<Resume>& resume, agent::WorkPrepared prepared) {
+  if (!resume->shared) resume->prepared = std::move(prepared);
+  const auto& shares = resume->prepare.shares;
+  std::size_t at = resume->shared ? *resume->shared + 1 : 0;
+  while (at < shares.size() && shares[at].generation.generation == 0) ++at;
+  if (at >= shares.size()) return resume->done(resume->prepared);
+  resume->shared = at;
+  resume->begin_anew();
+  resume_next(resume);
 }
 
 void AgentWork::resume_next(const std::shared_ptr<Resume>& resume) {
@@ -295,7 +326,7 @@ void AgentWork::resume_next(const std::shared_ptr<Resume>& resume) {
   if (resume->peer == 0 && store_->load_manifest(wanted.job, wanted.manifest) &&
       store_->verify(wanted.job, wanted.manifest))
     return resume_fetched(resume, {});
-  const auto& peers = resume->prepare.resume_from;
+  const auto& peers = resume->peers();
   while (resume->peer < peers.size() && peers[resume->peer].node == host_.identity().node)
     ++resume->peer;
   if (resume->peer >= peers.size()) {
@@ -329,7 +360,7 @@ void AgentWork::resume_next(const std::shared_ptr<Resume>& resume) {
 void AgentWork::resume_fetched(const std::shared_ptr<Resume>& resume, const Status& there) {
   const GenerationRef& wanted = resume->wanted();
   const Status restored = there ? restore(*resume, wanted) : there;
-  if (restored) return resume->done(agent::WorkPrepared{wanted, resume->note});
+  if (restored) return resume_shared(resume, agent::WorkPrepared{wanted, resume->note});
   if (std::exchange(resume->is_damaged_here, false)) {
     if (++resume->restores >= agent::kRestoresMax)
       return resume->done(Error{ErrorCode::kUnavailable, restored.error().message, ""});
@@ -339,14 +370,12 @@ void AgentWork::resume_fetched(const std::shared_ptr<Resume>& resume, const Stat
     return resume_next(resume);
   }
   const bool is_lost = agent::answer_of(restored.error().code) == agent::HolderAnswer::kLacks;
-  if (!is_lost || resume->is_previous || resume->prepare.resume_previous.generation == 0)
+  if (!is_lost || resume->shared || resume->is_previous ||
+      resume->prepare.resume_previous.generation == 0)
     return resume->done(restored.error());
   resume->note = restored.error().describe();
   resume->is_previous = true;
-  resume->restores = 0;
-  resume->peer = 0;
-  resume->answers.clear();
-  resume->silent.clear();
+  resume->begin_anew();
   resume_next(resume);
 }
 
@@ -357,9 +386,16 @@ Status AgentWork::restore(Resume& resume, const GenerationRef& wanted) {
       open_job_key(host_.identity().box_key, resume.prepare.sealed_job_key, resume.guest.job)
   );
   RN_TRY(const SignedManifest manifest, store_->load_manifest(wanted.job, wanted.manifest));
-  RN_TRY(const Manifest parsed, checkpoint::parse_manifest(manifest.body));
-  RN_CHECK(remove_tree(host_.fs(), folder));
-  RN_CHECK(make_folders(host_.fs(), folder, 0755));
+  RN_TRY(Manifest parsed, checkpoint::parse_manifest(manifest.body));
+  if (resume.shared) {
+    if (resume.restores == 0)
+      resume.missing =
+          agent::missing_of(host_.fs(), folder, resume.prepare.checkpoint_paths, parsed);
+    agent::leave_but(parsed, resume.missing);
+  } else {
+    RN_CHECK(remove_tree(host_.fs(), folder));
+    RN_CHECK(make_folders(host_.fs(), folder, 0755));
+  }
   return checkpoint::restore_generation(
              host_.fs(),
              folder,
@@ -376,11 +412,20 @@ Status AgentWork::restore(Resume& resume, const GenerationRef& wanted) {
 
 bool AgentWork::has_news(const std::string& disk, const GenerationRef& since) {
   const auto state =
-      read_checkpoint(host_.machine().disk(), work_folder(disk) + "/" + std::string(kCheckpoint));
+      read_checkpoint(host_.machine().disk(), work_folder(disk) + "/" + checkpoint_in(disk));
   if (state.step == 0) return planted("agent.takes_torn_checkpoints");
   const TrainingState* known =
       since.generation == 0 ? nullptr : host_.site().checkers->captured(since.manifest);
   return known == nullptr || known->step != state.step;
+}
+
+/// Of a member that saves nothing it is a name that no file has: what lies there is rank 0's.
+std::string AgentWork::checkpoint_in(const std::string& disk) const {
+  for (const auto& [guest, container] : host_.machine().containers()) {
+    if (container.work != work_folder(disk)) continue;
+    return container.training.saves() ? container.training.checkpoint_name() : "none";
+  }
+  return std::string(kCheckpoint);
 }
 
 /// Of the generation before, where most of it is frozen: that is not new. (All else of a save is,
@@ -397,7 +442,8 @@ checkpoint::SnapshotCache AgentWork::known_chunks(const GenerationRef& parent) {
 
 agent::WorkResult AgentWork::snapshot(const agent::Work& work, const agent::TakeSnapshot& take) {
   FileSystem& disk = host_.fs();
-  const std::string file = work_folder(take.disk) + "/" + std::string(kCheckpoint);
+  const std::string unit = checkpoint_in(take.disk);
+  const std::string file = work_folder(take.disk) + "/" + unit;
   const auto bytes = read_all(disk, file, kCheckpointBytesMost);
   const auto state = bytes ? parse_checkpoint(*bytes) : Result<TrainingState>(fail(bytes.error()));
   if (!state && !planted("agent.takes_torn_checkpoints")) return agent::NothingNew{};
@@ -415,7 +461,8 @@ agent::WorkResult AgentWork::snapshot(const agent::Work& work, const agent::Take
   request.epoch = take.epoch;
   request.generation = take.generation;
   request.parent = take.parent.manifest;
-  request.unit = {std::string(kCheckpoint), false};
+  if (state && state->size > 1) request.step = static_cast<std::int64_t>(state->step);
+  request.unit = {unit, false};
   request.temporary = agent::temporary_globs(take.spec);
   request.signer = host_.identity().node;
   request.offer = [&](const checkpoint::FreshChunk& chunk) { offer(work.guest, chunk); };
@@ -425,6 +472,7 @@ agent::WorkResult AgentWork::snapshot(const agent::Work& work, const agent::Take
   const auto taken = checkpoint::take_snapshot(deps, request, cache);
   if (!taken) return taken.error();
   host_.site().checkers->on_snapshot(taken->ref, state ? std::optional(*state) : std::nullopt);
+  host_.site().gangs->on_snapshot(taken->ref);
   for (const ChunkRef& chunk : taken->manifest.chunks) {
     if (const auto stored = store_->get(chunk.cipher))
       host_.site().checkers->on_chunk_stored(work.guest.job, *stored);

@@ -40,6 +40,8 @@ class AgentWork {
   void stop(agent::WorkId id);
   /// True if the work folder holds a complete checkpoint that `since` does not.
   bool has_news(const std::string& disk, const GenerationRef& since);
+  /// Where the guest of this disk writes its checkpoints: of a gang's member by its rank.
+  std::string checkpoint_in(const std::string& disk) const;
 
   /// The process dies.
   void leave_lines();
@@ -75,6 +77,7 @@ class AgentWork {
   void resume_next(const std::shared_ptr<Resume>& resume);
   void resume_fetched(const std::shared_ptr<Resume>& resume, const Status& there);
   Status restore(Resume& resume, const GenerationRef& wanted);
+  void resume_shared(const std::shared_ptr<Resume>& resume, agent::WorkPrepared prepared);
 
   /// Outputs on their way home.
   struct Upload {

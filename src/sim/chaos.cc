@@ -260,6 +260,40 @@ Training draw_training(Rng& rng) {
   return training;
 }
 
+/// A training in lockstep. One machine may be lost, and it must fit without it.
+void submit_a_gang(Cluster& cluster, Rng& rng, std::uint32_t machines, nanoseconds length) {
+  if (machines < 3) return;
+  SubmittedGang gang;
+  gang.size = kGangSizeMin + static_cast<std::uint32_t>(rng.below(std::min(2U, machines - 2)));
+  gang.training.steps = static_cast<std::uint32_t>(300 + rng.below(1500));
+  gang.training.save_every = static_cast<std::uint32_t>(10 + rng.below(40));
+  gang.training.step_ms = static_cast<std::uint32_t>(500 + rng.below(1000));
+  gang.training.saves_in_place = rng.below(2) == 0;
+  gang.training.handles_term = rng.below(2) == 0;
+  // A line between two machines that is cut is nobody's fault, and a crash would be the program's.
+  constexpr std::int32_t kTemporary = 75;
+  gang.training.gives_up_with = kTemporary;
+  static constexpr GangSaves kSaves[] = {GangSaves::kAuto, GangSaves::kFirst, GangSaves::kAll};
+  gang.saves = kSaves[rng.below(3)];
+  const bool is_auto = gang.saves == GangSaves::kAuto;
+  gang.training.all_save = gang.saves == GangSaves::kAll || (is_auto && rng.below(2) == 0);
+  const auto when =
+      nanoseconds(static_cast<std::int64_t>(rng.unit() * static_cast<double>(length.count()) / 2));
+  cluster.world().queue().at(when, [&cluster, gang] { cluster.submit_gang("gang", gang); });
+}
+
+/// Each fifth site has jobs that wait for others, each fourth a gang; drawn apart, as GPUs are.
+void submit_others(Cluster& cluster, const ChaosOptions& options, std::uint32_t machines) {
+  if (options.seed % 5 == 2) {
+    SeededRng chain_rng(options.seed);
+    submit_chains(cluster, chain_rng, options.length);
+  }
+  if (options.seed % 4 == 0) {
+    SeededRng gang_rng(options.seed);
+    submit_a_gang(cluster, gang_rng, machines, options.length);
+  }
+}
+
 }  // namespace
 
 ChaosReport run_chaos(const ChaosOptions& options) {
@@ -302,11 +336,7 @@ ChaosReport run_chaos(const ChaosOptions& options) {
       cluster.submit("key-" + std::to_string(i), training);
     });
   }
-  // Each fifth site has jobs that wait for others; drawn apart, as GPUs are.
-  if (options.seed % 5 == 2) {
-    SeededRng chain_rng(options.seed);
-    submit_chains(cluster, chain_rng, options.length);
-  }
+  submit_others(cluster, options, size.compute_nodes);
   const bool good = cluster.run_until(options.length);
   nemesis.stop();
   const bool may_not_lose = nemesis.loses_copies();

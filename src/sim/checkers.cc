@@ -85,7 +85,9 @@ void Checkers::on_job(const coordinator::JobRow& row) {
   // ADR 0005: the newest generation is condemned, once, and the one before it counts.
   const bool falls_back = row.is_fallback && !history.has_fallen_back;
   if (falls_back) history.durable_step = history.previous_step;
-  if (row.job.durable.generation < history.durable_generation && !falls_back)
+  history.is_member = row.job.gang.has_value();
+  const bool is_back = row.job.durable.generation < history.durable_generation;
+  if (is_back && !falls_back && !history.is_member)
     world_.violate(
         "I7",
         row.job.id.str() + " went back from durable generation " +
@@ -420,6 +422,13 @@ void Checkers::check_acknowledged(const std::map<JobId, coordinator::JobRow>& jo
 /// What must be there now: of a job that goes on, the newest durable generation and the one before.
 std::vector<const coordinator::GenerationRow*> Checkers::needed(const JobHistory& history) const {
   std::vector<const coordinator::GenerationRow*> rows;
+  if (history.is_member) {
+    for (const auto& [number, row] : history.rows) {
+      if (needed_by_gang && needed_by_gang(row.generation.job).contains(number))
+        rows.push_back(&row);
+    }
+    return rows;
+  }
   if (is_terminal(history.state) || history.durable_generation == 0) return rows;
   const auto newest = history.rows.find(history.durable_generation);
   if (newest == history.rows.end()) return rows;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -97,6 +98,9 @@ class Checkers {
   /// It says of itself what is not so, from now on.
   void set_braggart(const NodeId& id) { nodes_.at(id).is_braggart = true; }
 
+  /// Generations of the member's job that its gang's sets are made of, while it goes on.
+  std::function<std::set<std::uint32_t>(const JobId&)> needed_by_gang;
+
   // What the coordinator does.
   void on_write(const coordinator::Write& write);
   /// Just before the effect leaves; `node`: at the other end of a connection; `store`: what is
@@ -182,6 +186,7 @@ class Checkers {
     bool is_held = false;
     bool has_begun = false;  ///< it runs, or has run or ended
     std::optional<ArrayTask> array;
+    bool is_member = false;  ///< of a gang: it goes on from its gang's set (GangChecks)
   };
 
   struct AttemptHistory {

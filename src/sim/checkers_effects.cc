@@ -100,6 +100,7 @@ void Checkers::check_collection(const wire::CollectGarbage& order, const MemoryS
   const Job& job = row->second.job;
   if (order.is_job_over && !is_terminal(job.state))
     return world_.violate("I8", "all of " + order.job.str() + " is collected, and it goes on");
+  if (job.gang) return;  // its gang's sets say what it needs: GangChecks
   const std::uint32_t needed =
       job.previous.generation > 0 ? job.previous.generation : job.durable.generation;
   if (!order.is_job_over && order.keep_from > needed)

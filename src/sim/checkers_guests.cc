@@ -24,7 +24,7 @@ void Checkers::on_snapshot(
         "I6", "a generation of " + generation.job.str() + " holds a torn checkpoint"
     );
   }
-  if (state->chain != state_after(state->step).chain) {
+  if (state->chain != state_after(state->step, state->rank, state->size).chain) {
     world_.violate(
         "I6", "a generation of " + generation.job.str() + " holds a state that no step has"
     );
@@ -119,7 +119,7 @@ void Checkers::on_left(const Machine& machine) {
 void Checkers::on_guest_start(const Machine& machine, const Machine::Container& container) {
   ++checks_;
   const TrainingState& state = container.progress;
-  if (state.chain != state_after(state.step).chain) {
+  if (state.chain != state_after(state.step, state.rank, state.size).chain) {
     world_.violate("I6", name(container.guest) + " started from a torn state on " + machine.name());
   }
   if (container.step_beside.value_or(state.step) != state.step)
@@ -140,7 +140,10 @@ void Checkers::on_guest_start(const Machine& machine, const Machine::Container& 
   if (attempt.has_started)
     world_.violate("I3", name(container.guest) + " was started a second time");
   attempt.has_started = true;
-  if (state.step < attempt.floor_step && !is_lost_everywhere(jobs_[container.guest.job])) {
+  // What a gang's member begins with is its gang's set: GangChecks look at that.
+  const bool is_alone = !container.training.is_member();
+  if (is_alone && state.step < attempt.floor_step &&
+      !is_lost_everywhere(jobs_[container.guest.job])) {
     world_.violate(
         "I7",
         name(container.guest) + " resumed at step " + std::to_string(state.step) +
@@ -201,7 +204,7 @@ void Checkers::on_final_log(const JobId& job, LeaseEpoch epoch, BlobView log) {
 
 void Checkers::on_outputs(const JobId& job, BlobView final_state, const Training& training) {
   ++checks_;
-  const TrainingState expected = state_after(training.steps);
+  const TrainingState expected = state_after(training.steps, training.rank, training.size);
   std::uint64_t chain = 0;
   for (std::size_t i = 0; i < 8 && i < final_state.size(); ++i)
     chain |= std::uint64_t{final_state[i]} << (8 * i);

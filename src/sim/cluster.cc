@@ -66,26 +66,33 @@ Cluster::Cluster(World& world, const ClusterOptions& options)
       checkers_(world),
       owners_(world),
       replay_(world),
-      evacuations_(world) {
-  coordinator_ = std::make_unique<CoordinatorHost>(world, config_of(options));
+      evacuations_(world),
+      floor_(world),
+      coordinator_(std::make_unique<CoordinatorHost>(world, config_of(options))),
+      gang_checks_(world, coordinator_->store()) {
   coordinator_->store().on_write = [this](const coordinator::Write& write) {
     checkers_.on_write(write);
     replay_.on_write(write);
     evacuations_.on_write(write);
+    gang_checks_.on_write(write);
   };
   coordinator_->store().on_committed = [this] {
     replay_.on_committed();
     evacuations_.on_committed();
+    gang_checks_.on_committed();
   };
   coordinator_->on_effect =
       [this](const coordinator::Effect& effect, const NodeId& node, std::uint64_t log_bytes) {
         checkers_.on_effect(effect, node, coordinator_->store(), log_bytes);
+        gang_checks_.on_effect(effect, coordinator_->process().life());
       };
   coordinator_->on_log = [this](const JobId& job, LeaseEpoch epoch, BlobView log) {
     checkers_.on_log_stored(job, epoch, log);
   };
   site_.coordinator = coordinator_.get();
   site_.checkers = &checkers_;
+  site_.gangs = &gang_checks_;
+  checkers_.needed_by_gang = [this](const JobId& job) { return gang_checks_.needed(job); };
   site_.output_bytes = options.output_mb * 1e6;
   site_.image_bytes = options.image_mb * 1e6;
 
@@ -150,11 +157,13 @@ void Cluster::make_node(
   facts.has_user_namespaces = true;
   facts.uplink_bps = kUplink_bps;
   facts.gpus = gpus_of(name, gpus);
+  facts.features = {kGangsFeature};
   Contract contract;
   contract.lends = lends;
   contract.guest_cpu_milli = cpu_milli;
   contract.notice_s = 60;
   contract.max_guests = options_.guests;
+  contract.gangs = true;
 
   coordinator::NodeRow row;
   row.node = id;
@@ -202,21 +211,31 @@ void Cluster::make_node(
 void Cluster::watch(Node& node) {
   Machine* machine = node.machine.get();
   WardenHost* warden = node.warden.get();
+  machine->join(floor_);
   using Container = Machine::Container;
   machine->on_create = [this, machine](const Container& c) {
     owners_.on_create(*machine, c);
     checkers_.on_guest_create(*machine, c);
+    gang_checks_.on_create(*machine, c);
   };
   machine->on_start = [this, machine](const Container& c) {
     checkers_.on_guest_start(*machine, c);
+    gang_checks_.on_start(c);
   };
   machine->on_step = [this, machine, warden, index = nodes_.size() - 1](const Container& c) {
     checkers_.on_guest_step(*machine, c);
+    if (c.training.is_member()) gang_checks_.on_step(*machine, c, all_alive_for(nodes_[index]));
     owners_.on_step(
         *machine, c, warden->process().alive_for(), nodes_[index].agent->process().alive_for()
     );
   };
-  machine->on_end = [this](const Container& c) { checkers_.on_guest_end(c); };
+  machine->on_end = [this, machine, index = nodes_.size() - 1](const Container& c) {
+    checkers_.on_guest_end(c);
+    const Node& mine = nodes_[index];
+    const bool is_taken =
+        mine.is_owner_using || !mine.gpus_in_use.empty() || owners_.is_taken(mine.name);
+    if (c.training.is_member()) gang_checks_.on_end(*machine, c, all_alive_for(mine), is_taken);
+  };
   machine->on_log = [this](const Container& c, const std::string& line, bool is_whole) {
     checkers_.on_guest_log(c, line, is_whole);
   };
@@ -555,6 +574,7 @@ void Cluster::restore_coordinator(nanoseconds back_after) {
   checkers_.on_restore(coordinator_->store());
   replay_.on_restore(coordinator_->store());
   evacuations_.on_restore();
+  gang_checks_.on_restore();
 }
 
 void Cluster::rewrite_history(std::size_t node, std::uint32_t departures, nanoseconds lent) {
@@ -684,6 +704,22 @@ std::string Cluster::destination_of(const std::string& key) const {
   return "";
 }
 
+nanoseconds Cluster::all_alive_for(const Node& node) {
+  return std::min(
+      {node.agent->process().alive_for(),
+       node.warden->process().alive_for(),
+       coordinator_->process().alive_for()}
+  );
+}
+
+const coordinator::GangRow* Cluster::gang(const std::string& key) const {
+  const auto mine = gangs_.find(key);
+  if (mine == gangs_.end() || mine->second.id.empty()) return nullptr;
+  const auto& rows = coordinator_->store().gangs();
+  const auto row = rows.find(mine->second.id);
+  return row == rows.end() ? nullptr : &row->second;
+}
+
 std::size_t Cluster::find_node(std::string_view name) const {
   const auto found = std::find_if(nodes_.begin(), nodes_.end(), [&](const Node& node) {
     return node.name == name;
@@ -697,6 +733,7 @@ void Cluster::each_minute() {
   messages_before_ = delivered;
   checkers_.check_acknowledged(coordinator_->store().jobs());
   checkers_.check_holders(coordinator_->store().jobs());
+  check_gathering();
   for (const Node& node : nodes_)
     owners_.check_taken(*node.machine, node.warden->process().alive_for());
   world_.queue().after(seconds(60), [this] { each_minute(); });

@@ -12,8 +12,10 @@
 #include "sim/agent_host.h"
 #include "sim/agent_work.h"
 #include "sim/checkers.h"
+#include "sim/checkers_gangs.h"
 #include "sim/coordinator_host.h"
 #include "sim/evacuation_watch.h"
+#include "sim/gang_floor.h"
 #include "sim/machine.h"
 #include "sim/owner_watch.h"
 #include "sim/replay_check.h"
@@ -75,6 +77,17 @@ struct SubmittedArray {
   bool is_refused = false;  ///< as a job's
 };
 
+/// Trainings of one submit that compute together: jobs NAME.0, NAME.1, … by rank.
+struct SubmittedGang {
+  Training training;  ///< of all; who saves is what it does, whatever is said of it
+  std::uint32_t size = 2;
+  GangSaves saves = GangSaves::kAll;
+  GangEnds ends = GangEnds::kAll;
+  GangSpread spread = GangSpread::kNode;
+  GangId id = {};  ///< empty until acknowledged
+  bool is_stopped = false;
+};
+
 /// A whole site in one thread: coordinator, nodes, owners and users, with the checkers looking on.
 class Cluster {
  public:
@@ -96,6 +109,11 @@ class Cluster {
   /// Its user stops all of the array, as soon as it is acknowledged; repeated until that is heard.
   /// Nobody may wait for it.
   void stop_array(const std::string& key);
+  void submit_gang(const std::string& key, SubmittedGang gang);
+  /// As stop_array().
+  void stop_gang(const std::string& key);
+  /// In the store; nullptr until it is acknowledged.
+  const coordinator::GangRow* gang(const std::string& key) const;
   /// In the store: it waits for others.
   bool is_held(const std::string& key) const;
 
@@ -191,7 +209,8 @@ class Cluster {
   EvacuationWatch& evacuations() { return evacuations_; }
 
   std::uint64_t checks() const {
-    return checkers_.checks() + owners_.checks() + replay_.checks() + evacuations_.checks();
+    return checkers_.checks() + owners_.checks() + replay_.checks() + evacuations_.checks() +
+           gang_checks_.checks();
   }
 
   Site& site() { return site_; }
@@ -210,6 +229,14 @@ class Cluster {
   void free_disk(Node& node);
   void try_submit(const std::string& key);
   void try_submit_array(const std::string& key);
+  void try_submit_gang(const std::string& key);
+  void on_gang_submitted(const std::string& key, const api::GangAnswer& answer);
+  /// How long its agent, its warden and the coordinator have all been up and not stopped.
+  nanoseconds all_alive_for(const Node& node);
+  /// A gang waits, and could get what becomes free.
+  bool does_a_gang_wait() const;
+  void check_idle_gangs(std::map<std::string, TrueTime>& idle_since);
+  void check_gathering();
   void on_array_submitted(const std::string& key, const api::ArrayAnswer& answer);
   void refuse_array(const std::string& key);
   /// How a job must end that runs `training` as this task and waits for those.
@@ -246,11 +273,15 @@ class Cluster {
   OwnerWatch owners_;
   ReplayCheck replay_;
   EvacuationWatch evacuations_;
+  GangFloor floor_;
   Site site_;
   std::unique_ptr<CoordinatorHost> coordinator_;
+  GangChecks gang_checks_;
   std::vector<Node> nodes_;
   std::map<std::string, SubmittedJob> jobs_;
   std::map<std::string, SubmittedArray> arrays_;
+  std::map<std::string, SubmittedGang> gangs_;
+  std::map<std::string, TrueTime> gangs_wait_since_;  ///< on a site where nothing fails
   Digest image_blob_{};
   std::uint64_t messages_before_ = 0;
   std::uint32_t orders_ = 0;

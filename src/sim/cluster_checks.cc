@@ -10,6 +10,10 @@
 
 namespace rn::sim {
 
+namespace {
+constexpr auto kIdleMost = std::chrono::minutes(20);  ///< beside somebody who waits
+}  // namespace
+
 void Cluster::trace_unfinished() {
   for (const auto& [key, job] : jobs_) {
     if (is_terminal(state_of(key))) continue;
@@ -57,12 +61,14 @@ nanoseconds Cluster::time_needed() const {
 }
 
 void Cluster::check_idle(std::map<std::string, TrueTime>& idle_since) {
-  constexpr auto kPatience = std::chrono::minutes(20);
+  // A gang that was tried in vain has what becomes free kept for it, for two hours at most.
+  constexpr auto kBesideAGang = std::chrono::minutes(140);
+  const auto patience = does_a_gang_wait() ? kBesideAGang : kIdleMost;
   for (const Node& node : nodes_) {
     const bool is_wanted = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
       const auto& [key, mine] = entry;
       return state_of(key) == JobState::kQueued && !is_held(key) && !checkers_.is_quota_full() &&
-             could_run(node, mine.training);
+             !mine.training.is_member() && could_run(node, mine.training);
     });
     const bool is_idle = node.machine->containers().empty();
     if (!is_idle || !is_wanted || world_.is_violated()) {
@@ -70,9 +76,75 @@ void Cluster::check_idle(std::map<std::string, TrueTime>& idle_since) {
       continue;
     }
     const auto since = idle_since.emplace(node.name, world_.now()).first->second;
-    if (world_.now() - since <= kPatience) continue;
+    if (world_.now() - since <= patience) continue;
     trace_unfinished();
     world_.violate("I13", "jobs wait for 20 minutes although " + node.name + " has nothing to do");
+  }
+  check_idle_gangs(idle_since);
+}
+
+bool Cluster::does_a_gang_wait() const {
+  return std::any_of(gangs_.begin(), gangs_.end(), [this](const auto& entry) {
+    const coordinator::GangRow* row = gang(entry.first);
+    return row != nullptr && row->state == GangState::kWaiting;
+  });
+}
+
+/// G8: as many machines as it has members have nothing to do, all the time, and it waits.
+void Cluster::check_idle_gangs(std::map<std::string, TrueTime>& idle_since) {
+  for (const auto& [key, mine] : gangs_) {
+    const coordinator::GangRow* row = gang(key);
+    const auto idle =
+        std::count_if(nodes_.begin(), nodes_.end(), [&, &member = mine](const Node& n) {
+          return n.machine->containers().empty() && could_run(n, member.training);
+        });
+    const bool waits = row != nullptr && row->state == GangState::kWaiting &&
+                       idle >= static_cast<std::ptrdiff_t>(mine.size) && !checkers_.is_quota_full();
+    if (!waits || world_.is_violated()) {
+      idle_since.erase("gang " + key);
+      continue;
+    }
+    const auto since = idle_since.emplace("gang " + key, world_.now()).first->second;
+    if (world_.now() - since <= kIdleMost) continue;
+    trace_unfinished();
+    world_.violate(
+        "G8",
+        "gang " + key + " waits for 20 minutes beside " + std::to_string(idle) +
+            " machines that have nothing to do"
+    );
+  }
+}
+
+/// G8: where nothing fails and it would fit, somebody is gathered for when a gang waits for long.
+void Cluster::check_gathering() {
+  const bool is_whole =
+      coordinator_->process().alive_for() > kIdleMost &&
+      std::all_of(nodes_.begin(), nodes_.end(), [this](const Node& node) {
+        return node.agent->process().is_up() && !node.is_owner_using && !is_taken(node);
+      });
+  for (const auto& [key, mine] : gangs_) {
+    const coordinator::GangRow* row = gang(key);
+    const auto fitting =
+        std::count_if(nodes_.begin(), nodes_.end(), [&, &member = mine](const Node& node) {
+          return could_run(node, member.training);
+        });
+    const bool waits = is_whole && row != nullptr && row->state == GangState::kWaiting &&
+                       fitting >= static_cast<std::ptrdiff_t>(mine.size) &&
+                       !checkers_.is_quota_full();
+    if (!waits) {
+      gangs_wait_since_.erase(key);
+      continue;
+    }
+    const auto since = gangs_wait_since_.emplace(key, world_.now()).first->second;
+    if (world_.now() - since <= kIdleMost) continue;
+    const auto& events = coordinator_->store().events();
+    const bool is_any = std::any_of(events.begin(), events.end(), [](const auto& event) {
+      return event.kind == "gang.gathers";
+    });
+    if (!is_any)
+      world_.violate(
+          "G8", "gang " + key + " waits for 20 minutes, and nothing is kept for anybody"
+      );
   }
 }
 

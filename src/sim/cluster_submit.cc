@@ -13,6 +13,8 @@ namespace rn::sim {
 
 namespace {
 
+constexpr std::uint32_t kCopiesOfAGang = 2;  ///< by default; what is acknowledged says so
+
 /// What is waited for could happen no more when the submit came: its user leaves it at that.
 bool is_too_late(const Error& error, const std::vector<std::pair<std::string, AfterWhen>>& after) {
   return error.code == ErrorCode::kConflict && !after.empty();
@@ -162,6 +164,74 @@ void Cluster::on_array_submitted(const std::string& key, const api::ArrayAnswer&
     checkers_.on_submit_acknowledged(mine.key, mine.id, spec);
   }
   checkers_.check_acknowledged(coordinator_->store().jobs());
+}
+
+void Cluster::submit_gang(const std::string& key, SubmittedGang gang) {
+  gang.training.size = gang.size;
+  gang.training.copies = std::max(gang.training.copies, kCopiesOfAGang);
+  for (std::uint32_t rank = 0; rank < gang.size; ++rank) {
+    const std::string member = key + "." + std::to_string(rank);
+    jobs_[member] = {member, gang.training, {}, 0};
+    jobs_[member].training.rank = rank;
+  }
+  gangs_[key] = std::move(gang);
+  try_submit_gang(key);
+}
+
+void Cluster::try_submit_gang(const std::string& key) {
+  const SubmittedGang& gang = gangs_[key];
+  if (!gang.id.empty()) return;
+  world_.queue().after(seconds(5), [this, key] { try_submit_gang(key); });
+  coordinator::SubmitGang command{.idempotency_key = key};
+  command.request.spec = gang.training.spec();
+  command.request.size = gang.size;
+  command.request.saves = gang.saves;
+  // Who saves all of it is read by the others; shards are each one's own.
+  command.request.share = gang.training.all_save ? GangShare::kOwn : GangShare::kAll;
+  command.request.ends = gang.ends;
+  command.request.spread = gang.spread;
+  coordinator_->command(
+      {UserId("student"), LabId("lab0"), coordinator::Role::kAdmin},
+      std::move(command),
+      [this, key](Result<coordinator::Answer> answer) {
+        const auto* submitted = answer ? std::get_if<api::GangAnswer>(&*answer) : nullptr;
+        if (submitted != nullptr) return on_gang_submitted(key, *submitted);
+        if (!answer) world_.trace("user", "gang " + key + " refused: " + answer.error().describe());
+      }
+  );
+}
+
+void Cluster::on_gang_submitted(const std::string& key, const api::GangAnswer& answer) {
+  SubmittedGang& gang = gangs_[key];
+  gang.id = answer.gang;
+  if (answer.members.size() != gang.size) return world_.violate("I1", key + " lacks members");
+  for (const api::GangJob& member : answer.members) {
+    SubmittedJob& mine = jobs_[key + "." + std::to_string(member.rank)];
+    mine.id = member.job;
+    checkers_.on_submit_acknowledged(mine.key, mine.id, mine.training.spec());
+  }
+  checkers_.check_acknowledged(coordinator_->store().jobs());
+}
+
+void Cluster::stop_gang(const std::string& key) {
+  SubmittedGang& gang = gangs_[key];
+  if (gang.is_stopped) return;
+  for (std::uint32_t rank = 0; rank < gang.size; ++rank)
+    jobs_[key + "." + std::to_string(rank)].may_be_stopped = true;
+  world_.queue().after(seconds(5), [this, key] { stop_gang(key); });
+  if (gang.id.empty()) return;
+  coordinator_->command(
+      {UserId("student"), LabId("lab0"), coordinator::Role::kAdmin},
+      coordinator::StopGang{.gang = gang.id, .reason = "seen enough"},
+      [this, key](const Result<coordinator::Answer>& answer) {
+        world_.trace(
+            "user",
+            answer ? "gang " + key + " is stopped"
+                   : "gang " + key + " is not stopped: " + answer.error().describe()
+        );
+        gangs_[key].is_stopped = answer.has_value();
+      }
+  );
 }
 
 void Cluster::try_submit(const std::string& key) {

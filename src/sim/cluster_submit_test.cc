@@ -101,5 +101,37 @@ TEST(ClusterSubmit, another_end_than_its_training_says_is_a_violation) {
       << site.complaint();
 }
 
+TEST(ClusterSubmit, members_of_a_gang_end_together_with_what_they_compute_together) {
+  for (const bool all_save : {true, false}) {
+    CalmSite site(3);
+    SubmittedGang gang;
+    gang.training = a_training();
+    gang.training.all_save = all_save;
+    gang.saves = all_save ? GangSaves::kAll : GangSaves::kFirst;
+    site.cluster.submit_gang("g", gang);
+    EXPECT_TRUE(site.cluster.run_to_the_end(kEndsWithin)) << site.complaint();
+    EXPECT_EQ(site.cluster.state_of("g.0"), JobState::kSucceeded);
+    EXPECT_EQ(site.cluster.state_of("g.1"), JobState::kSucceeded);
+    const auto* row = site.cluster.gang("g");
+    ASSERT_NE(row, nullptr);
+    EXPECT_EQ(row->state, GangState::kOver);
+    EXPECT_GT(row->set.number, 0u);
+    EXPECT_EQ(row->epoch.attempt, 1u);
+  }
+}
+
+TEST(ClusterSubmit, a_gang_that_its_user_stops_is_cancelled_as_a_whole) {
+  CalmSite site(3);
+  SubmittedGang gang;
+  gang.training = a_training();
+  gang.training.steps = 10'000;
+  site.cluster.submit_gang("g", gang);
+  site.cluster.run_until(site.world.now() + std::chrono::minutes(3));
+  site.cluster.stop_gang("g");
+  EXPECT_TRUE(site.cluster.run_to_the_end(kEndsWithin)) << site.complaint();
+  EXPECT_EQ(site.cluster.state_of("g.0"), JobState::kCancelled);
+  EXPECT_EQ(site.cluster.state_of("g.1"), JobState::kCancelled);
+}
+
 }  // namespace
 }  // namespace rn::sim

@@ -18,8 +18,10 @@ constexpr double kServedAtMost = 1.25e9;    ///< where nothing is said
 std::string point_of(const coordinator::Effect& effect) {
   // Orders come in stories alone, so that no run of faults would pass a point of their own.
   const auto* const told = std::get_if<coordinator::SendToAgent>(&effect);
+  // That all of a gang have saved is said too seldom for one.
   if (told != nullptr && (std::holds_alternative<wire::TakeBack>(told->message) ||
-                          std::holds_alternative<wire::EditContract>(told->message)))
+                          std::holds_alternative<wire::EditContract>(told->message) ||
+                          std::holds_alternative<wire::GangSaved>(told->message)))
     return "coordinator.send.stop_attempt";
   if (const auto* send = std::get_if<coordinator::SendToAgent>(&effect))
     return "coordinator.send." + std::string(wire::name_of(send->message));

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/fs_crash.h"
@@ -36,6 +37,20 @@ struct Training {
   /// Most of its file is layers that no step changes: a later save is new by its last chunk alone.
   bool has_frozen_layers = false;
 
+  // A member of a gang, whose step needs what all others have computed in the one before.
+  std::string gang;                ///< its id; empty: it computes alone
+  std::uint32_t rank = 0;          ///< of it
+  std::uint32_t size = 1;          ///< of its gang
+  bool all_save = true;            ///< each rank its own state; else rank 0 that of all
+  std::int32_t gives_up_with = 1;  ///< its exit code when the others have been silent for too long
+
+  bool is_member() const { return size > 1; }
+
+  /// It writes checkpoints, in this file; who does not reads those of rank 0.
+  bool saves() const { return !is_member() || all_save || rank == 0; }
+
+  std::string checkpoint_name() const;
+
   JobSpec spec() const;
   /// Of a job of its own, or of the array's task with this index: it never gets to its last step.
   bool fails(std::optional<std::uint32_t> task) const;
@@ -45,12 +60,19 @@ struct Training {
 struct TrainingState {
   std::uint64_t step = 0;
   std::uint64_t chain = 0x243f6a8885a308d3ULL;
+  std::uint32_t rank = 0;
+  std::uint32_t size = 1;  ///< more: of a gang's member
 };
+
+/// The chains of a gang's members after the same step, by rank.
+using GangChains = std::vector<std::uint64_t>;
 
 /// One step of the training.
 TrainingState next(TrainingState state);
-/// The state after `steps` steps from the start.
-TrainingState state_after(std::uint64_t steps);
+/// The same of a gang: each member's chain follows from its own and from all others'.
+GangChains next(const GangChains& chains);
+/// The state after `steps` steps from the start; of a gang of more than one, that of this rank.
+TrainingState state_after(std::uint64_t steps, std::uint32_t rank = 0, std::uint32_t size = 1);
 
 inline constexpr std::size_t kCheckpointBytesMost = 512U << 10;
 
@@ -58,7 +80,14 @@ inline constexpr std::size_t kCheckpointBytesMost = 512U << 10;
 /// file: that is what scripts do.
 Blob checkpoint_of(const TrainingState& state, bool has_frozen_layers);
 TrainingState read_checkpoint(FileSystem& fs, const std::string& path);
-/// nullopt unless the bytes are a whole checkpoint.
+/// nullopt unless the bytes are a whole checkpoint. Of one that a gang's member wrote: its own
+/// state.
 Result<TrainingState> parse_checkpoint(BlobView bytes);
+
+/// What the member writes at this step: its own chain, or those of all.
+Blob gang_checkpoint_of(const Training& member, std::uint64_t step, const GangChains& chains);
+/// The state that the member goes on from; its start state if there is no whole file of its gang's,
+/// with something of its rank.
+TrainingState read_gang_checkpoint(FileSystem& fs, const std::string& path, const Training& member);
 
 }  // namespace rn::sim

@@ -3,8 +3,17 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
+
+#include "base/assert.h"
 
 namespace rn::sim {
+
+namespace {
+constexpr auto kRendezvous = std::chrono::minutes(5);  ///< of a gang's first step, as c10d's
+constexpr auto kWatchdog = seconds(10);                ///< of all others, as NCCL's
+constexpr auto kGangLook = milliseconds(100);
+}  // namespace
 
 bool is_of(const ReclaimRecord& record, std::optional<std::uint32_t> gpu) {
   if (!gpu) return record.gpus.empty();
@@ -74,7 +83,10 @@ Status Machine::go(const GuestName& guest) {
   if (container->state == ContainerState::kRunning) return {};
   container->state = ContainerState::kRunning;
   container->started = world_.now();
-  container->progress = read_checkpoint(disk_, container->work + "/model.safetensors");
+  const std::string checkpoint = container->work + "/" + container->training.checkpoint_name();
+  container->progress = container->training.is_member()
+                            ? read_gang_checkpoint(disk_, checkpoint, container->training)
+                            : read_checkpoint(disk_, checkpoint);
   container->step_beside = step_beside(container->work);
   world_.trace(
       name_,
@@ -90,6 +102,14 @@ Status Machine::go(const GuestName& guest) {
 
 void Machine::schedule_step(Container& container) {
   container.step_began = world_.now();
+  if (container.training.is_member()) {
+    RN_ASSERT(floor_ != nullptr, "members of gangs meet somewhere");
+    const bool wants_save = std::exchange(container.has_term, false);
+    floor_->say(
+        container.training, container.guest.epoch, name_, {container.progress.chain, wants_save}
+    );
+    ++container.turns;
+  }
   const auto length = nanoseconds(
       std::int64_t{container.training.step_ms} * 1'000'000 * 1000 /
       std::min(1000U, container.cpu_milli)
@@ -103,13 +123,19 @@ void Machine::finish_step(const GuestName& guest, std::uint64_t run) {
   Container* container = find(guest);
   if (container == nullptr || container->run != run || container->state != ContainerState::kRunning)
     return;
-  container->progress = next(container->progress);
+  bool is_told = false;
+  if (container->training.is_member()) {
+    const auto together = step_together(*container);
+    if (!together) return;
+    is_told = *together;
+  } else {
+    container->progress = next(container->progress);
+    is_told = std::exchange(container->has_term, false);
+  }
   if (on_step) on_step(*container);
   const std::uint64_t step = container->progress.step;
-  if (container->has_term || step % container->training.save_every == 0) {
-    container->has_term = false;
-    save(*container);
-  }
+  const bool is_due = is_told || step % container->training.save_every == 0;
+  if (is_due && container->training.saves()) save(*container);
   if (container->training.crash_at_step != 0 && step == container->training.crash_at_step &&
       container->started + milliseconds(container->training.step_ms) * 3 < world_.now()) {
     return end(*container, 1, true);
@@ -125,6 +151,34 @@ void Machine::finish_step(const GuestName& guest, std::uint64_t run) {
     return end(*container, 0, true);
   }
   schedule_step(*container);
+}
+
+/// All save after the same step, whoever was told: a script that is told asks the others.
+std::optional<bool> Machine::step_together(Container& container) {
+  const Training& training = container.training;
+  const auto words = floor_->hear(training, container.guest.epoch, name_, container.turns - 1);
+  if (!words) {
+    const auto patience = container.turns == 1 ? nanoseconds(kRendezvous) : nanoseconds(kWatchdog);
+    const nanoseconds computed = milliseconds(training.step_ms) * 2;
+    if (world_.now() - container.step_began > computed + patience) {
+      end(container, training.gives_up_with, true);
+      return std::nullopt;
+    }
+    world_.queue().after(kGangLook, [this, guest = container.guest, run = container.run] {
+      finish_step(guest, run);
+    });
+    return std::nullopt;
+  }
+  GangChains before;
+  bool is_told = false;
+  for (const GangFloor::Word& word : *words) {
+    before.push_back(word.chain);
+    is_told = is_told || word.wants_save;
+  }
+  container.chains = next(before);
+  container.progress = {
+      container.progress.step + 1, container.chains[training.rank], training.rank, training.size};
+  return is_told;
 }
 
 /// Of save_beside(); none in a work folder where nothing was saved yet.
@@ -162,27 +216,31 @@ void Machine::say(const Container& container, const std::string& line) {
 void Machine::save(Container& container) {
   save_beside(container);
   say(container, "saves step " + std::to_string(container.progress.step));
-  const std::string path = container.work + "/model.safetensors";
-  const Blob bytes = checkpoint_of(container.progress, container.training.has_frozen_layers);
+  const std::string name = container.training.checkpoint_name();
+  const std::string path = container.work + "/" + name;
+  const Blob bytes =
+      container.training.is_member()
+          ? gang_checkpoint_of(container.training, container.progress.step, container.chains)
+          : checkpoint_of(container.progress, container.training.has_frozen_layers);
   if (container.training.saves_in_place) {
     // A script that writes in place can be caught in the middle by a kill: first half now, the rest
     // a moment later.
     disk_.overwrite(path, BlobView(bytes).first(bytes.size() / 2));
     world_.queue().after(
         milliseconds(40),
-        [this, guest = container.guest, run = container.run, path, bytes] {
+        [this, guest = container.guest, run = container.run, path, name, bytes] {
           const Container* same = find(guest);
           if (same == nullptr || same->run != run || same->state != ContainerState::kRunning)
             return;
           disk_.overwrite(path, bytes);
-          if (on_file) on_file(guest, "model.safetensors", false);
+          if (on_file) on_file(guest, name, false);
         }
     );
     return;
   }
   const std::string temporary = path + ".tmp";
   disk_.overwrite(temporary, bytes);
-  if (disk_.rename(temporary, path) && on_file) on_file(container.guest, "model.safetensors", true);
+  if (disk_.rename(temporary, path) && on_file) on_file(container.guest, name, true);
 }
 
 void Machine::end(Container& container, std::int32_t exit_code, bool is_own) {

@@ -11,6 +11,7 @@
 
 #include "base/fs_crash.h"
 #include "model/warden.h"
+#include "sim/gang_floor.h"
 #include "sim/guest.h"
 #include "sim/world.h"
 
@@ -49,6 +50,8 @@ class Machine {
     std::uint64_t run = 0;   ///< voids events of an earlier life
     bool is_told = false;    ///< a notice of its owner's lies in it
     bool has_term = false;   ///< a SIGTERM waits to be handled at the end of the step
+    std::size_t turns = 0;   ///< words that it has said to its gang
+    GangChains chains;       ///< of a member: all members', after its newest step
   };
 
   Machine(World& world, std::string name, std::uint64_t seed, nanoseconds wall_error);
@@ -72,6 +75,9 @@ class Machine {
   void switch_on() { is_on_ = true; }
 
   bool is_on() const { return is_on_; }
+
+  /// Where its guests meet the other members of their gangs.
+  void join(GangFloor& floor) { floor_ = &floor; }
 
   // The engine.
   Result<std::string> create(
@@ -128,6 +134,9 @@ class Machine {
  private:
   void schedule_step(Container& container);
   void finish_step(const GuestName& guest, std::uint64_t run);
+  /// The step of a gang's member, and whether somebody of it was told to save. Nothing while it
+  /// waits for the others; after a while its program gives up.
+  std::optional<bool> step_together(Container& container);
   void save(Container& container);
   void save_beside(const Container& container);
   std::optional<std::uint64_t> step_beside(const std::string& work);
@@ -143,6 +152,7 @@ class Machine {
   std::vector<std::string> images_;
   std::set<std::string> data_sets_;
   std::vector<Emergency> emergencies_;
+  GangFloor* floor_ = nullptr;
   bool is_on_ = true;
   bool is_disk_full_ = false;
   std::uint64_t boots_ = 1;

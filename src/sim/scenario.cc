@@ -35,16 +35,23 @@ const std::map<std::string, Verb>& verbs() {
         "[handles-term] [data] [frozen-layers] [gpus=N] [after=[WHEN:]JOB]"}},
       {"array",
        {3, "array NAME tasks=N [at-most=N], and as submit: its jobs are NAME.0, NAME.1 …"}},
+      {"gang",
+       {3,
+        "gang NAME nodes=N [saves=all|first|auto] [rank-0-saves] [spread=any] and as submit: its "
+        "members are NAME.0, NAME.1 … by rank"}},
+      {"stop", {2, "stop GANG"}},
       {"wait",
        {5,
         "wait JOB STATE|durable|on NODE|off NODE|sent NODE|kept NODE|awaits NODE|finished within "
         "DURATION, "
-        "wait NODE [gpu N] cleared within DURATION, wait NODE order|edit STATE within DURATION"}},
+        "wait NODE [gpu N] cleared within DURATION, wait NODE order|edit STATE within DURATION, "
+        "wait GANG STATE|set MARK within DURATION"}},
       {"expect",
        {3,
         "expect JOB on NODE|awaits NODE|held|STATE, expect JOB copied at-least|at-most N, expect "
         "JOB "
-        "attempts N, expect NODE free|order STATE|edit STATE"}},
+        "attempts N, expect NODE free|order STATE|edit STATE, expect GANG STATE|one-epoch|restarts "
+        "N|epoch N"}},
       {"history", {5, "history NODE N over DURATION"}},
       {"owner",
        {3,
@@ -109,7 +116,8 @@ class Player {
     if (verb == "cluster") return cluster(command);
     if (!cluster_) RN_CHECK(cluster(ScenarioCommand{0, {"cluster"}, ""}));
     world_.trace("scenario", command.text);
-    if (verb == "submit" || verb == "array") return submit(command);
+    if (verb == "submit" || verb == "array" || verb == "gang") return submit(command);
+    if (verb == "stop") return stop(command);
     if (verb == "wait") return wait(command);
     if (verb == "expect") return expect(command);
     if (verb == "end") return end(command);
@@ -179,6 +187,7 @@ class Player {
     training.wants_data = has_word(command, "data");
     training.has_frozen_layers = has_word(command, "frozen-layers");
     training.gpus = option(command, "gpus", training.gpus);
+    if (command.words[0] == "gang") return submit_gang(command, training);
     RN_TRY(auto after, waits_of(command));
     if (command.words[0] == "submit") {
       cluster_->submit(command.words[1], training, std::move(after));
@@ -189,6 +198,57 @@ class Player {
     array.at_most = option(command, "at-most", 0);
     cluster_->submit_array(command.words[1], std::move(array));
     return {};
+  }
+
+  Status submit_gang(const ScenarioCommand& command, Training training) {
+    SubmittedGang gang;
+    gang.size = option(command, "nodes", 0);
+    if (gang.size < kGangSizeMin || gang.size > kGangSizeMax)
+      return fail(ErrorCode::kInvalid, "gang NAME nodes=N, of 2 to 32");
+    if (has_word(command, "saves=first")) gang.saves = GangSaves::kFirst;
+    if (has_word(command, "saves=auto")) gang.saves = GangSaves::kAuto;
+    if (has_word(command, "spread=any")) gang.spread = GangSpread::kAny;
+    training.all_save = gang.saves != GangSaves::kFirst && !has_word(command, "rank-0-saves");
+    gang.training = training;
+    cluster_->submit_gang(command.words[1], std::move(gang));
+    return {};
+  }
+
+  Status stop(const ScenarioCommand& command) {
+    if (cluster_->gang(command.words[1]) == nullptr)
+      return fail(ErrorCode::kInvalid, "there is no gang '" + command.words[1] + "'");
+    cluster_->stop_gang(command.words[1]);
+    return {};
+  }
+
+  static std::int64_t number_in(const std::string& word) {
+    std::int64_t number = 0;
+    std::from_chars(word.data(), word.data() + word.size(), number);
+    return number;
+  }
+
+  /// Of the gang as a whole.
+  bool gang_holds(
+      const coordinator::GangRow& gang, const std::string& what, const std::string& argument
+  ) const {
+    if (what == "set") return gang.set.number > 0 && gang.set.mark >= number_in(argument);
+    if (what == "finished") return gang.state == GangState::kOver;
+    if (what == "one-epoch") {
+      const auto& jobs = cluster_->coordinator().store().jobs();
+      return std::all_of(gang.members.begin(), gang.members.end(), [&](const JobId& member) {
+        const auto row = jobs.find(member);
+        return row != jobs.end() && row->second.job.epoch == gang.epoch;
+      });
+    }
+    if (what == "restarts") {
+      const auto& jobs = cluster_->coordinator().store().jobs();
+      return std::all_of(gang.members.begin(), gang.members.end(), [&](const JobId& member) {
+        const auto row = jobs.find(member);
+        return row != jobs.end() && row->second.job.restarts == number_in(argument);
+      });
+    }
+    if (what == "epoch") return gang.epoch.attempt >= number_in(argument);
+    return to_string(gang.state) == what;
   }
 
   /// "after=JOB" and "after=WHEN:JOB", of jobs and arrays that the story has submitted before.
@@ -225,6 +285,7 @@ class Player {
       const bool is_taken = cluster_->nodes()[node].warden->is_taken(command.gpu);
       return (what == "cleared" && is_taken) || (what == "free" && !is_taken);
     }
+    if (const auto* gang = cluster_->gang(subject)) return gang_holds(*gang, what, argument);
     const Job* job = cluster_->job(subject);
     if (job == nullptr) return false;
     if (what == "held") return cluster_->is_held(subject);
@@ -309,6 +370,10 @@ class Player {
   }
 
   std::string describe(const std::string& subject) const {
+    if (const auto* gang = cluster_->gang(subject))
+      return subject + " is " + std::string(to_string(gang->state)) + " at epoch " +
+             to_string(gang->epoch) + ", its set is of " + std::to_string(gang->set.mark) + " (" +
+             gang->cause.reason + ")";
     const Job* job = cluster_->job(subject);
     if (job == nullptr) return subject + " is not acknowledged";
     return subject + " is " + std::string(to_string(job->state)) + " on '" +

@@ -42,6 +42,7 @@ constexpr std::string_view kPoints[] = {
     "coordinator.send.reclaim_ack",
     "coordinator.send.collect_garbage",
     "coordinator.send.transfer_rates",
+    "coordinator.send.gang_go",
     "coordinator.close",
     "coordinator.reply",
     "coordinator.append_log",

@@ -43,6 +43,8 @@ ONLY_SIMULATED = {
     "window": "ends on a full minute, which --speed cannot divide; reclaim_test.py does that to real daemons",
     "data": "takes a disk of the owner away; data_test.py does that to real daemons",
     "clock": "sets one machine's clock; all daemons here share the host's",
+    "gang": "a training in lockstep over several machines; gang_test.py runs one on real daemons",
+    "stop": "of gangs alone; the same",
     "quota": "an administrator's word to the coordinator; cli_test.py says it to a real one",
     "rogue": "asks the warden behind its agent's back, at the agent's own socket",
 }
