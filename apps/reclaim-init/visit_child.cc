@@ -71,15 +71,15 @@ void take_files(const int (&files)[3]) {
   for (int fd = 3; fd < kDescriptorsClosed; ++fd) close(fd);
 }
 
-[[noreturn]] void become_command(const visit::Run& run, const sigset_t& mask) {
+/// Of the child alone; comes back only where it could not become the command, with its exit code.
+int become_command(const visit::Run& run) {
   if (run.has_terminal && run.terminal[0] != '\0') setenv("TERM", run.terminal, 1);
-  sigprocmask(SIG_SETMASK, &mask, nullptr);
   // The words are an array of our own, and execvpe() leaves them as they are.
   char* const* const words = const_cast<char* const*>(run.words);
   execvpe(words[0], words, environ);
   const int error = errno;
   dprintf(2, "[reclaimnet] cannot run %s: %s\n", words[0], strerror(error));
-  _exit(error == ENOENT ? kNotThere : kNotRunnable);
+  return error == ENOENT ? kNotThere : kNotRunnable;
 }
 
 bool set_size(int terminal, const visit::Run& run) {
@@ -104,7 +104,8 @@ bool start_on_terminal(const visit::Run& run, const sigset_t& mask, VisitChild& 
     if (terminal < 0) _exit(kNotRunnable);
     ioctl(terminal, TIOCSCTTY, 0);
     take_files({terminal, terminal, terminal});
-    become_command(run, mask);
+    sigprocmask(SIG_SETMASK, &mask, nullptr);
+    _exit(become_command(run));
   }
   if (pid < 0) {
     const int error = errno;
@@ -117,17 +118,17 @@ bool start_on_terminal(const visit::Run& run, const sigset_t& mask, VisitChild& 
   return true;
 }
 
-}  // namespace
-
-bool start_command(const visit::Run& run, const sigset_t& mask, VisitChild& out) {
-  if (run.has_terminal) return start_on_terminal(run, mask, out);
+/// A child without a terminal, in a session of its own, which ends with what `become` answers.
+template <class Become>
+bool start_on_pipes(const sigset_t& mask, const Become& become, VisitChild& out) {
   Pipes pipes;
   if (!pipes.open()) return false;
   const pid_t pid = fork();
   if (pid == 0) {
     setsid();
     take_files(pipes.of_child);
-    become_command(run, mask);
+    sigprocmask(SIG_SETMASK, &mask, nullptr);
+    _exit(become());
   }
   const int error = errno;
   pipes.close_childs();
@@ -141,26 +142,17 @@ bool start_command(const visit::Run& run, const sigset_t& mask, VisitChild& out)
   return true;
 }
 
+}  // namespace
+
+bool start_command(const visit::Run& run, const sigset_t& mask, VisitChild& out) {
+  if (run.has_terminal) return start_on_terminal(run, mask, out);
+  const auto command = [&run] { return become_command(run); };
+  return start_on_pipes(mask, command, out);
+}
+
 bool start_copy(bool is_sent, const char* path, const sigset_t& mask, VisitChild& out) {
-  Pipes pipes;
-  if (!pipes.open()) return false;
-  const pid_t pid = fork();
-  if (pid == 0) {
-    setsid();
-    take_files(pipes.of_child);
-    sigprocmask(SIG_SETMASK, &mask, nullptr);
-    _exit(is_sent ? send_path(path) : take_path(path));
-  }
-  const int error = errno;
-  pipes.close_childs();
-  if (pid < 0) {
-    pipes.close_all();
-    errno = error;
-    return false;
-  }
-  out.pid = pid;
-  pipes.give(out);
-  return true;
+  const auto copy = [is_sent, path] { return is_sent ? send_path(path) : take_path(path); };
+  return start_on_pipes(mask, copy, out);
 }
 
 void signal_session(pid_t leader, int signal) {

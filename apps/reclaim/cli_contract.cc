@@ -55,6 +55,12 @@ Status check_editable(const api::NodeInfo& node) {
   );
 }
 
+Result<api::NodeInfo> editable_node(const Client& client, const std::string& name) {
+  RN_TRY(auto node, node_called(client, name));
+  RN_CHECK(check_editable(node));
+  return node;
+}
+
 Result<Contract> contract_in(const std::string& text, const api::NodeInfo& node) {
   auto contract = arbiter::read_contract(text, node.facts);
   if (contract) return contract;
@@ -269,18 +275,20 @@ int contract_get(const Client& client, const ContractOptions& options) {
 int contract_set(const Client& client, const ContractOptions& options) {
   const auto text = contract_file_text(options.file);
   if (!text) return complain(text.error());
-  const auto node = node_called(client, options.node);
+  const auto node = editable_node(client, options.node);
   if (!node) return complain(node.error());
-  if (const Status may = check_editable(*node); !may) return complain(may.error());
   const auto contract = contract_in(*text, *node);
   if (!contract) return complain(contract.error().with(options.file));
   return send_contract(client, *node, *contract, options);
 }
 
 int contract_edit(const Client& client, const ContractOptions& options) {
-  const auto node = node_called(client, options.node);
+  const auto node = editable_node(client, options.node);
   if (!node) return complain(node.error());
-  if (const Status may = check_editable(*node); !may) return complain(may.error());
+  // Who is refused hears it before they have written anything: an administrator is told the
+  // version, and may not edit.
+  const auto unchanged = preview_for(client, *node, node->contract);
+  if (!unchanged) return complain(unchanged.error());
   const std::string before = arbiter::to_yaml(node->contract);
   auto draft = Draft::make(before);
   if (!draft) return complain(draft.error());
@@ -299,9 +307,8 @@ int contract_edit(const Client& client, const ContractOptions& options) {
 }
 
 int contract_diff(const Client& client, const ContractOptions& options) {
-  const auto node = node_called(client, options.node);
+  const auto node = editable_node(client, options.node);
   if (!node) return complain(node.error());
-  if (const Status may = check_editable(*node); !may) return complain(may.error());
   Contract wanted = node->proposal ? node->proposal->contract : node->contract;
   if (!options.file.empty()) {
     const auto text = contract_file_text(options.file);

@@ -13,14 +13,13 @@
 
 #include "cli_copy.h"
 #include "cli_run.h"
+#include "cli_site_fixture.h"
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #include <signal.h>
 
 #include "base/scratch_folder.h"
 #include "coordinator/daemon_fixture.h"
-#include "coordinator/daemon_light_agent.h"
-#include "io/loop_fixture.h"
+#include "coordinator/daemon_played_node.h"
 #include "model/copy_stream.h"
 #include "model/tunnel.h"
 #include "model/visit.h"
@@ -28,7 +27,7 @@
 namespace rn::cli {
 namespace {
 
-using coordinator::LightAgent;
+using coordinator::say_as_guest;
 using TunnelKind = tunnel::Kind;
 using visit::Frame;
 
@@ -45,7 +44,7 @@ class VisitedGuests {
     if (packet[0] == static_cast<std::uint8_t>(TunnelKind::kEnter)) {
       ends_[id] = std::make_unique<End>();
       ends_[id]->begin(tunnel::kWindowToUser);
-      return say(link, id, TunnelKind::kOpened, {});
+      return say_as_guest(link, id, TunnelKind::kOpened, {});
     }
     const auto found = ends_.find(id);
     if (found == ends_.end()) return;
@@ -54,7 +53,8 @@ class VisitedGuests {
     if (heard != End::Heard::kFine) ends_.erase(found);
     if (heard == End::Heard::kReset) return;
     // Said, so that nobody waits for an answer.
-    if (heard != End::Heard::kFine) return say(link, id, TunnelKind::kReset, as_bytes("no credit"));
+    if (heard != End::Heard::kFine)
+      return say_as_guest(link, id, TunnelKind::kReset, as_bytes("no credit"));
     visit::Cut frame{};
     while (visit::cut(end.waiting(), end.waiting_bytes(), frame) == visit::Cutting::kWhole) {
       obey(link, id, frame);
@@ -62,7 +62,7 @@ class VisitedGuests {
     }
     std::uint8_t credit[End::kCreditPacket];
     if (end.credit_packet(credit) == 0) return;
-    say(link, id, TunnelKind::kCredit, BlobView(credit).subspan(1));
+    say_as_guest(link, id, TunnelKind::kCredit, BlobView(credit).subspan(1));
     end.gave_credit();
   }
 
@@ -83,7 +83,8 @@ class VisitedGuests {
         tell(link, id, Frame::kErrors, "to the errors\n");
         return tell(link, id, Frame::kOver, std::string(1, 7));
       }
-      if (command_ == "breaks") return say(link, id, TunnelKind::kReset, as_bytes("it is gone"));
+      if (command_ == "breaks")
+        return say_as_guest(link, id, TunnelKind::kReset, as_bytes("it is gone"));
       if (command_ == "lies") return tell(link, id, Frame::kTaken, std::string(4, 'x'));
       if (command_ == "none") return tell(link, id, Frame::kCannot, "no process");
       return;  // "signalled": it waits
@@ -136,17 +137,7 @@ class VisitedGuests {
     if (end == ends_.end()) return;
     ASSERT_LE(bytes.size(), end->second->may_send());
     end->second->sent(bytes.size());
-    say(link, id, TunnelKind::kData, bytes);
-  }
-
-  static void say(
-      const std::shared_ptr<io::WebSocket>& link, std::uint32_t id, TunnelKind kind, BlobView rest
-  ) {
-    Blob message(4);
-    tunnel::write_u32(message.data(), id);
-    message.push_back(static_cast<std::uint8_t>(kind));
-    message.insert(message.end(), rest.begin(), rest.end());
-    EXPECT_TRUE(link->send(std::move(message)));
+    say_as_guest(link, id, TunnelKind::kData, bytes);
   }
 
   std::map<std::uint32_t, std::unique_ptr<End>> ends_;
@@ -156,58 +147,23 @@ class VisitedGuests {
 class CliVisits : public testing::Test {
  protected:
   CliVisits() {
-    const std::string token = site_.make_token(R"({"kind": "join", "lab": "lab-n"})");
-    identity_ = *coordinator::join_light_agent(site_.url(), token, "machine-1");
-    LightAgent::Behaviour behaviour;
-    behaviour.image_digest = site_.add_base_image();
-    const io::Told<bool> connected;
-    io::WebSocketClientConfig config;
-    config.url = site_.agent_url() + "/tunnels";
-    config.tls = identity_.tls;
-    thread_.call([&] {
-      agent_ = std::make_unique<LightAgent>(thread_.loop(), identity_, behaviour);
-      agent_->connect(site_.agent_url());
-      io::WebSocketConnect::start(
-          thread_.loop(),
-          config,
-          [this, connected](Result<std::shared_ptr<io::WebSocket>> socket) {
-            ASSERT_TRUE(socket) << socket.error().describe();
-            link_ = *socket;
-            patience_ = thread_.loop().run_after(kGuestsAnswerIn, [this] {
-              ADD_FAILURE() << "a guest did not answer";
-              if (link_) link_->close("too late");  // which breaks off all that waits for it
-            });
-            link_->on_message([this](const Blob& message) { guests_.hear(link_, message); });
-            connected.tell(true);
-          }
-      );
+    node_.play_guests([this](const auto& link, const Blob& message) { guests_.hear(link, message); }
+    );
+    node_.thread().call([&] {
+      patience_ = node_.thread().loop().run_after(kGuestsAnswerIn, [this] {
+        ADD_FAILURE() << "a guest did not answer";
+        if (node_.link()) node_.link()->close("too late");  // breaks off all that waits for it
+      });
     });
-    connected.wait();
     EXPECT_EQ(site_.call("POST", "/v1/jobs", R"({"command": ["sleep", "1000"]})").status, 201);
-    wait_for("running");
+    site_.job_when("running");
   }
 
   ~CliVisits() override {
-    thread_.call([&] {
-      thread_.loop().cancel(patience_);
-      if (link_) link_->close("end of test");
-      link_.reset();
-      agent_.reset();
-    });
+    node_.thread().call([&] { node_.thread().loop().cancel(patience_); });
   }
 
-  void wait_for(const std::string& state) {
-    std::string found;
-    for (int i = 0; i < 2000 && found != state; ++i) {
-      found = nlohmann::json::parse(site_.call("GET", "/v1/jobs/1").body)["state"];
-      if (found != state) std::this_thread::sleep_for(milliseconds(10));  // between two looks
-    }
-    EXPECT_EQ(found, state);
-  }
-
-  Client client() const {
-    return Client(Login{site_.url(), site_.admin(), fingerprint_in_token(site_.admin())});
-  }
+  Client client() const { return client_of(site_, site_.admin()); }
 
   static ExecOptions command(const std::string& word) {
     ExecOptions options;
@@ -218,11 +174,8 @@ class CliVisits : public testing::Test {
   }
 
   coordinator::LiveSite site_;
-  io::LoopThread thread_;
-  coordinator::LightIdentity identity_;
-  std::unique_ptr<LightAgent> agent_;
   VisitedGuests guests_;
-  std::shared_ptr<io::WebSocket> link_;
+  coordinator::PlayedNode node_{site_};
   io::TimerId patience_;
 };
 
@@ -290,7 +243,7 @@ TEST_F(CliVisits, a_file_goes_into_a_guest_however_big_it_is) {
 
   std::string path;
   std::string taken;
-  thread_.call([&] {
+  node_.thread().call([&] {
     path = guests_.taken_path;
     taken = guests_.taken;
   });

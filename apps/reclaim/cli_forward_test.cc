@@ -9,15 +9,15 @@
 #include <string>
 #include <thread>
 
+#include "cli_site_fixture.h"
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <nlohmann/json.hpp>
 #include <sys/socket.h>
 #include <sys/time.h>
 
 #include "coordinator/daemon_fixture.h"
-#include "coordinator/daemon_light_agent.h"
+#include "coordinator/daemon_played_node.h"
 #include "io/fd.h"
 #include "io/loop_fixture.h"
 #include "model/tunnel.h"
@@ -25,7 +25,7 @@
 namespace rn::cli {
 namespace {
 
-using coordinator::LightAgent;
+using coordinator::say_as_guest;
 using PacketKind = tunnel::Kind;
 
 constexpr std::uint16_t kEcho = 8888;
@@ -40,10 +40,11 @@ class EchoGuests {
     const BlobView packet = BlobView(message).subspan(4);
     if (packet[0] == static_cast<std::uint8_t>(PacketKind::kOpen)) {
       const int port = packet[1] << 8 | packet[2];
-      if (port == kNobody) return say(link, id, PacketKind::kRefused, as_bytes("nothing listens"));
+      if (port == kNobody)
+        return say_as_guest(link, id, PacketKind::kRefused, as_bytes("nothing listens"));
       ends_[id] = std::make_unique<End>();
       ends_[id]->begin(tunnel::kWindowToUser);
-      return say(link, id, PacketKind::kOpened, {});
+      return say_as_guest(link, id, PacketKind::kOpened, {});
     }
     const auto found = ends_.find(id);
     if (found == ends_.end()) return;
@@ -56,31 +57,21 @@ class EchoGuests {
  private:
   using End = tunnel::End<tunnel::kWindowToGuest>;
 
-  static void say(
-      const std::shared_ptr<io::WebSocket>& link, std::uint32_t id, PacketKind kind, BlobView rest
-  ) {
-    Blob message(4);
-    tunnel::write_u32(message.data(), id);
-    message.push_back(static_cast<std::uint8_t>(kind));
-    message.insert(message.end(), rest.begin(), rest.end());
-    EXPECT_TRUE(link->send(std::move(message)));
-  }
-
   static void echo(const std::shared_ptr<io::WebSocket>& link, std::uint32_t id, End& end) {
     while (end.waiting_bytes() > 0 && end.may_send() > 0) {
       const std::size_t size = std::min(end.waiting_bytes(), end.may_send());
-      say(link, id, PacketKind::kData, BlobView(end.waiting(), size));
+      say_as_guest(link, id, PacketKind::kData, BlobView(end.waiting(), size));
       end.sent(size);
       end.wrote(size);
     }
     std::uint8_t credit[End::kCreditPacket];
     if (end.credit_packet(credit) > 0) {
-      say(link, id, PacketKind::kCredit, BlobView(credit).subspan(1));
+      say_as_guest(link, id, PacketKind::kCredit, BlobView(credit).subspan(1));
       end.gave_credit();
     }
     if (!end.must_shut()) return;
     end.shut();
-    say(link, id, PacketKind::kEnd, {});
+    say_as_guest(link, id, PacketKind::kEnd, {});
     end.sent_end();
   }
 
@@ -102,54 +93,15 @@ io::Fd dial(std::uint16_t port) {
 class CliForward : public testing::Test {
  protected:
   CliForward() {
-    const std::string token = site_.make_token(R"({"kind": "join", "lab": "lab-n"})");
-    identity_ = *coordinator::join_light_agent(site_.url(), token, "machine-1");
-    LightAgent::Behaviour behaviour;
-    behaviour.image_digest = site_.add_base_image();
-    const io::Told<bool> connected;
-    io::WebSocketClientConfig config;
-    config.url = site_.agent_url() + "/tunnels";
-    config.tls = identity_.tls;
-    thread_.call([&] {
-      agent_ = std::make_unique<LightAgent>(thread_.loop(), identity_, behaviour);
-      agent_->connect(site_.agent_url());
-      io::WebSocketConnect::start(
-          thread_.loop(),
-          config,
-          [this, connected](Result<std::shared_ptr<io::WebSocket>> socket) {
-            ASSERT_TRUE(socket) << socket.error().describe();
-            link_ = *socket;
-            link_->on_message([this](const Blob& message) { guests_.hear(link_, message); });
-            connected.tell(true);
-          }
-      );
-    });
-    connected.wait();
+    node_.play_guests([this](const auto& link, const Blob& message) { guests_.hear(link, message); }
+    );
     EXPECT_EQ(site_.call("POST", "/v1/jobs", R"({"command": ["sleep", "1000"]})").status, 201);
-    wait_for("running");
+    site_.job_when("running");
   }
 
-  ~CliForward() override {
-    end();
-    thread_.call([&] {
-      if (link_) link_->close("end of test");
-      link_.reset();
-      agent_.reset();
-    });
-  }
+  ~CliForward() override { end(); }
 
-  void wait_for(const std::string& state) {
-    std::string found;
-    for (int i = 0; i < 2000 && found != state; ++i) {
-      found = nlohmann::json::parse(site_.call("GET", "/v1/jobs/1").body)["state"];
-      if (found != state) std::this_thread::sleep_for(milliseconds(10));  // between two looks
-    }
-    EXPECT_EQ(found, state);
-  }
-
-  Client client() const {
-    return Client(Login{site_.url(), site_.admin(), fingerprint_in_token(site_.admin())});
-  }
+  Client client() const { return client_of(site_, site_.admin()); }
 
   /// Begins to forward; the port that it listens on.
   std::uint16_t begin(std::uint16_t remote) {
@@ -177,11 +129,8 @@ class CliForward : public testing::Test {
   }
 
   coordinator::LiveSite site_;
-  io::LoopThread thread_;
-  coordinator::LightIdentity identity_;
-  std::unique_ptr<LightAgent> agent_;
   EchoGuests guests_;
-  std::shared_ptr<io::WebSocket> link_;
+  coordinator::PlayedNode node_{site_};
   std::function<void()> stop_;
   std::thread running_;
   int code_ = -1;
@@ -238,7 +187,7 @@ TEST_F(CliForward, when_the_node_is_lost_what_is_open_breaks_and_the_port_stays)
   ASSERT_EQ(send(program.get(), &byte, 1, 0), 1);
   ASSERT_EQ(recv(program.get(), &byte, 1, 0), 1);
 
-  thread_.call([&] { link_->close("gone"); });
+  node_.thread().call([&] { node_.link()->close("gone"); });
 
   EXPECT_EQ(recv(program.get(), &byte, 1, 0), -1);
   EXPECT_EQ(errno, ECONNRESET);

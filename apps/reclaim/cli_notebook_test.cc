@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cli_site_fixture.h"
 #include <gtest/gtest.h>
 
 #include "coordinator/daemon_fixture.h"
@@ -61,8 +62,7 @@ class CliNotebook : public testing::Test {
  protected:
   int run(const NotebookFlags& flags) {
     testing::internal::CaptureStderr();
-    const Login login{site_.url(), site_.admin(), fingerprint_in_token(site_.admin())};
-    const int code = notebook(Client(login), flags);
+    const int code = notebook(client_of(site_, site_.admin()), flags);
     said_ = testing::internal::GetCapturedStderr();
     return code;
   }

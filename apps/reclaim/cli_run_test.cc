@@ -11,6 +11,7 @@
 #include "cli_live.h"
 #include "cli_offers.h"
 #include "cli_plan.h"
+#include "cli_site_fixture.h"
 #include "cli_top.h"
 #include "cli_upload.h"
 #include <gtest/gtest.h>
@@ -28,10 +29,6 @@ using coordinator::LiveSite;
 std::string text_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
-}
-
-Client client_of(const LiveSite& site, const std::string& token) {
-  return Client(Login{site.url(), token, fingerprint_in_token(token)});
 }
 
 TEST(CliRun, a_run_uploads_streams_brings_outputs_and_logs_home_and_exits_as_the_job_did) {

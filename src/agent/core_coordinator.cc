@@ -11,6 +11,10 @@ namespace {
 // Of an attempt that this node does not know: above every number that a real one reaches.
 constexpr std::uint64_t kUnknownAttemptSeq = 1ULL << 40;
 
+std::string keeps_many_words(std::size_t count) {
+  return "the node still keeps " + std::to_string(count) + " attempts";
+}
+
 }  // namespace
 
 Attempt* Core::State::find(const JobId& job, LeaseEpoch epoch) {
@@ -112,6 +116,13 @@ void Core::State::on_message(const wire::Probe& m) {
   wire::ProbeReply reply;
   reply.probe = m.probe;
   reply.job = m.job;
+  // A hold that no commit turns into a lease costs the job an epoch and a pause.
+  const std::size_t kept = attempts_.size() + arbiter_.holds(now_);
+  if (kept >= config_.attempts_max) {
+    reply.reason = keeps_many_words(kept);
+    send(std::move(reply));
+    return;
+  }
   const arbiter::ProbeAnswer answer = arbiter_.probe(m, now_);
   reply.hold = answer.hold;
   reply.ttl_ms = static_cast<std::uint32_t>(answer.ttl.count());
@@ -140,7 +151,7 @@ void Core::State::on_message(const wire::Commit& m) {
     return;
   }
   if (attempts_.size() >= config_.attempts_max) {
-    reply.reason = "the node still keeps " + std::to_string(attempts_.size()) + " attempts";
+    reply.reason = keeps_many_words(attempts_.size());
     send(std::move(reply));
     return;
   }

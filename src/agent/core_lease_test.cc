@@ -210,11 +210,52 @@ TEST_F(CoreLease, a_node_that_keeps_many_attempts_takes_no_more) {
   run();
   wire::Commit commit = a_commit();
   commit.job = JobId("j-2");
-  commit.hold = probe("j-2", {}).hold;
+  const wire::ProbeReply refused = probe("j-2", {});
+  EXPECT_TRUE(refused.hold.empty()) << "no place is promised that no commit would get";
+  EXPECT_THAT(refused.reason, HasSubstr("still keeps 1 attempts"));
+  EXPECT_FALSE(refused.is_permanent);
   tell(commit);
 
   EXPECT_FALSE(sent<wire::CommitReply>().back().is_granted);
   EXPECT_THAT(sent<wire::CommitReply>().back().reason, HasSubstr("still keeps 1 attempts"));
+}
+
+TEST_F(CoreLease, a_hold_counts_as_an_attempt_that_is_kept) {
+  config.attempts_max = 2;
+  make_core();
+  start();
+  EXPECT_FALSE(probe("j-1", {}).hold.empty());
+  EXPECT_FALSE(probe("j-2", {}).hold.empty());
+
+  EXPECT_THAT(probe("j-3", {}).reason, HasSubstr("still keeps 2 attempts"));
+}
+
+TEST_F(CoreLease, a_disk_waits_for_the_room_that_an_ended_attempt_gives_back) {
+  const auto is_full = [](warden_wire::Answer& a) {
+    a.code = to_string(ErrorCode::kExhausted);
+    a.message = "the disk has 10 MiB free";
+  };
+  start();
+  run();
+  log_is_empty();
+  order_stop(StopMode::kAtOnce, AttemptEnd::kCancelled);
+  answer<warden_wire::KillGuest>();
+  log_is_empty();
+  ASSERT_EQ(last_end(), AttemptEnd::kCancelled);
+  wire::Commit commit = a_commit();
+  commit.job = JobId("j-2");
+  commit.hold = probe("j-2", {}).hold;
+  ASSERT_FALSE(commit.hold.empty()) << sent<wire::ProbeReply>().back().reason;
+  tell(commit);
+
+  answer<warden_wire::PrepareDisk>(is_full);
+  EXPECT_NE(last_end(), AttemptEnd::kRefused);
+  answer<warden_wire::RemoveGuest>();
+  answer<warden_wire::ReleaseDisk>();
+  advance(seconds(5));
+  answer<warden_wire::PrepareDisk>(is_full);
+
+  EXPECT_EQ(last_end(), AttemptEnd::kRefused) << "nothing is given back any more";
 }
 
 TEST_F(CoreLease, a_fenced_attempt_is_not_granted_again) {

@@ -406,6 +406,7 @@ class Core::State {
   void clean_strangers(const warden_wire::WardenState& state);
   void time_out_asks();
   void failed_start_step(Attempt& a, const std::string& why);
+  bool is_disk_to_come() const;
   void give_up_start(Attempt& a, const std::string& why);
   const ReclaimRecord* cutting_reclaim(const Attempt& a) const;
 

@@ -203,9 +203,19 @@ void Core::State::on_ask_failed(Attempt& a, Ask kind, const warden_wire::Answer&
   }
   if (code == ErrorCode::kUnavailable && is_paused_for(a)) return hand_back(a);
   // After a timeout it may have started: asked again, too.
-  if (code == ErrorCode::kUnavailable || code == ErrorCode::kTimeout)
+  const bool has_room_soon =
+      kind == Ask::kPrepare && code == ErrorCode::kExhausted && is_disk_to_come();
+  if (code == ErrorCode::kUnavailable || code == ErrorCode::kTimeout || has_room_soon)
     return failed_start_step(a, answer.message);
   order_stop(a, StopOrder{AttemptEnd::kRefused, 0, answer.message, {}});
+}
+
+/// An attempt that has ended has given its lease back, and its disk not yet: the arbiter gives away
+/// what the warden does not have until then.
+bool Core::State::is_disk_to_come() const {
+  return std::any_of(attempts_.begin(), attempts_.end(), [](const auto& one) {
+    return one.second.row.phase == Phase::kEnded && !one.second.row.is_released;
+  });
 }
 
 /// The step is asked again, but not for ever: a node whose engine or warden cannot do it must not

@@ -227,6 +227,25 @@ TEST_F(WaysIn, a_guest_that_is_gone_in_the_middle_is_a_break) {
   EXPECT_EQ(hear(3), packet_of(PacketKind::kReset, "the guest has closed it"));
 }
 
+TEST_F(WaysIn, what_a_guest_said_before_it_closed_is_heard_although_nothing_can_be_sent_there) {
+  const auto end = open(3);
+  // Who reads owes the budget a packet, and so comes after who writes.
+  thread_.call([&] { rate_bps_ = 8; });
+  const Blob packet(8000, static_cast<std::uint8_t>(PacketKind::kData));
+  end->put(packet);
+  EXPECT_EQ(hear(3), packet);
+  end->put(packet_of(PacketKind::kRefused, "all its places are taken"));
+  end->close();
+
+  say(3, packet_of(PacketKind::kData, "to the guest"));
+  say(1, asks_for("j-2 1.1"));
+  EXPECT_EQ(hear(1), packet_of(PacketKind::kRefused, "the guest does not run now: stopping"))
+      << "nothing was said of the one whose packet could not be written";
+  thread_.call([&] { rate_bps_ = 0; });
+
+  EXPECT_EQ(hear(3), packet_of(PacketKind::kRefused, "all its places are taken"));
+}
+
 TEST_F(WaysIn, one_that_has_ended_in_both_directions_is_no_break) {
   const auto end = open(3);
   say(3, packet_of(PacketKind::kEnd));

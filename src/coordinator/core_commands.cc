@@ -44,17 +44,6 @@ std::vector<std::string_view> names_of_images(const State& state) {
   return names;
 }
 
-void audit(State& state, const Caller& caller, std::string kind, std::string message) {
-  log::info(kind, {{"user", caller.user.str()}, {"what", message}});
-  EventRow row;
-  row.kind = std::move(kind);
-  row.message = std::move(message);
-  row.user = caller.user;
-  row.lab = caller.lab;
-  row.at_wall_ms = state.wall_ms();
-  state.write(AppendEvent{std::move(row)});
-}
-
 Result<Answer> same_again(State& state, const Caller& caller, const SubmitJob& command) {
   const JobEntry& job =
       *state.find_job(state.jobs_by_key.at({caller.user, command.idempotency_key}));
@@ -440,6 +429,17 @@ Result<Answer> run(State& state, const Caller& caller, const JoinNode& command) 
 }
 
 }  // namespace
+
+void audit(State& state, const Caller& caller, std::string kind, std::string message) {
+  log::info(kind, {{"user", caller.user.str()}, {"what", message}});
+  EventRow row;
+  row.kind = std::move(kind);
+  row.message = std::move(message);
+  row.user = caller.user;
+  row.lab = caller.lab;
+  row.at_wall_ms = state.wall_ms();
+  state.write(AppendEvent{std::move(row)});
+}
 
 bool is_name(const std::string& text) {
   return !text.empty() && text.size() <= 64 &&

@@ -9,6 +9,9 @@ namespace rn::coordinator {
 
 void on_command(State& state, const ApiCommand& event);
 
+/// Into the audit log and the process's own: what the caller did, of no job and no node.
+void audit(State& state, const Caller& caller, std::string kind, std::string message);
+
 /// A job as it would be taken now, without id, number and key; for `count` of them, if there is
 /// room for so many. Errors: what makes no sense, an image that is not listed, what can never
 /// begin, no room.

@@ -21,7 +21,9 @@ namespace {
 
 constexpr std::size_t kClassesPerPass = 64;
 constexpr std::size_t kTriedPerPass = 256;
-constexpr milliseconds kHoldMin{50};
+/// A commit waits for its row on the disk, longest where many jobs are placed at once. Who gets
+/// none is told so at once, so that a long hold keeps nobody out.
+constexpr milliseconds kHoldMin{1000};
 constexpr milliseconds kHoldMax{10'000};
 constexpr milliseconds kAnswerMin{20};
 constexpr std::chrono::seconds kRefusedFor{5};
@@ -356,6 +358,18 @@ nanoseconds lost_pause(JobEntry& job) {
   return std::min<nanoseconds>(pause, std::chrono::minutes(1));
 }
 
+/// The job is asked for there anew. A node has one hold for each job, and offers it again: what a
+/// late answer tells of is what the next answer will offer, or has.
+bool is_hold_wanted(State& state, const NodeEntry& node, const wire::ProbeReply& reply) {
+  const JobEntry* job = state.find_job(reply.job);
+  if (job == nullptr || !job->placement) return false;
+  const auto& asked = job->placement->asked;
+  return std::any_of(asked.begin(), asked.end(), [&](const Asked& one) {
+    return one.node == node.row.node &&
+           (one.phase == Asked::Phase::kWaiting || one.hold == reply.hold);
+  });
+}
+
 void take_offer(Asked& asked, const wire::ProbeReply& reply) {
   asked.phase = Asked::Phase::kOffered;
   asked.hold = reply.hold;
@@ -467,7 +481,9 @@ void on_probe_reply(State& state, NodeEntry& node, const wire::ProbeReply& reply
           const AttemptEntry* attempt = state.find_attempt(key.first, key.second);
           return attempt != nullptr && attempt->commit && attempt->commit->hold == reply.hold;
         });
-    if (!reply.hold.empty() && !is_committed) state.send(node, wire::CancelHold{reply.hold});
+    const bool is_idle =
+        !reply.hold.empty() && !is_committed && !is_hold_wanted(state, node, reply);
+    if (is_idle) state.send(node, wire::CancelHold{reply.hold});
     return;
   }
   if (asked->phase != Asked::Phase::kWaiting) {
@@ -503,10 +519,9 @@ void on_commit_reply(State& state, NodeEntry& node, const wire::CommitReply& rep
     return;
   }
   if (attempt->is_granted) return;  // twice
-  if (reply.is_granted) {
-    state.commit_latency.add(state.now.boot - attempt->commit_sent);
-    return grant(state, *job, *attempt);
-  }
+  // Also of one that came too late: else only those that are fast enough would be learnt from.
+  state.commit_latency.add(state.now.boot - attempt->commit_sent);
+  if (reply.is_granted) return grant(state, *job, *attempt);
   ++state.metrics.commits_lost;
   close_attempt(state, *attempt, AttemptEnd::kRefused, "commit lost: " + reply.reason);
   if (job->row.stop_end != AttemptEnd::kNone) return finish_stopped(state, *job);

@@ -246,9 +246,58 @@ TEST_F(PlacementTest, a_probe_whose_connection_dies_frees_the_job_for_the_other_
   EXPECT_EQ(where(id), "b");
 }
 
-TEST_F(PlacementTest, holds_are_asked_for_long_enough_and_never_below_50_ms) {
+TEST_F(PlacementTest, holds_are_asked_for_long_enough_and_never_below_a_second) {
   for (int i = 0; i < 40; ++i) submit();
-  for (const wire::Probe& probe : node("a").received<wire::Probe>()) EXPECT_GE(probe.hold_ms, 50U);
+  for (const wire::Probe& probe : node("a").received<wire::Probe>())
+    EXPECT_GE(probe.hold_ms, 1000U);
+}
+
+TEST_F(PlacementTest, commits_that_came_too_late_make_the_next_holds_longer) {
+  node("a").to_commit = AgentAnswer::kSilent;
+  node("b").to_probe = AgentAnswer::kRefuse;
+  for (int i = 0; i < 8; ++i) {
+    const JobId id = submit();
+    const auto commit = node("a").last<wire::Commit>();
+    ASSERT_EQ(commit.job, id);
+    pass(900);
+    tell(
+        node("a"),
+        wire::CommitReply{
+            .hold = commit.hold, .job = id, .epoch = commit.epoch, .reason = "the hold has expired"}
+    );
+    ASSERT_TRUE(run(admin(), StopJob{.job = id}));
+  }
+
+  submit();
+
+  EXPECT_GE(node("a").last<wire::Probe>().hold_ms, 1800U);
+}
+
+TEST_F(PlacementTest, the_hold_of_a_late_answer_stays_for_the_job_that_is_asked_for_anew) {
+  node("a").to_probe = AgentAnswer::kSilent;
+  node("b").to_probe = AgentAnswer::kRefuse;
+  const JobId id = submit();
+  const auto first = node("a").last<wire::Probe>();
+  pass(1500);
+  ASSERT_EQ(state(id), JobState::kQueued);
+  // A node that has changed is asked again, whatever it did before.
+  tell(node("a"), wire::NodeUpdate{node("a").hello.facts, {}, node("a").hello.address});
+  const auto second = node("a").last<wire::Probe>();
+  ASSERT_NE(second.probe, first.probe);
+  const HoldId hold("h-of-the-job");
+
+  tell(
+      node("a"),
+      wire::ProbeReply{.probe = first.probe, .job = id, .hold = hold, .ttl_ms = first.hold_ms}
+  );
+  tell(
+      node("a"),
+      wire::ProbeReply{.probe = second.probe, .job = id, .hold = hold, .ttl_ms = second.hold_ms}
+  );
+
+  EXPECT_TRUE(node("a").received<wire::CancelHold>().empty()) << "it is the one that is committed";
+  EXPECT_EQ(node("a").last<wire::Commit>().hold, hold);
+  EXPECT_EQ(where(id), "a");
 }
 
 TEST_F(PlacementTest, more_jobs_than_cores_wait_and_are_placed_when_one_ends) {

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "base/counted.h"
-#include "base/log.h"
 #include "base/planted.h"
 #include "coordinator/core_commands.h"
 
@@ -58,18 +57,6 @@ std::uint32_t unfinished_jobs_of(const State& state, const std::string& subject)
     if (quota_subject(job.owner) == subject || quota_subject(job.lab) == subject) ++count;
   }
   return count;
-}
-
-void note_quota(State& state, const Caller& caller, std::string kind, std::string message) {
-  log::info(kind, {{"user", caller.user.str()}, {"what", message}});
-  EventRow row;
-  row.kind = std::move(kind);
-  row.message = std::move(message);
-  row.user = caller.user;
-  row.lab = caller.lab;
-  row.at_wall_ms = state.wall_ms();
-  state.write(AppendEvent{std::move(row)});
-  state.is_dispatch_wanted = true;
 }
 
 std::string called(const std::string& subject, const std::string& gpu_model) {
@@ -342,7 +329,8 @@ Result<Answer> set_quota(State& state, const Caller& caller, const SetQuota& com
       .set_wall_ms = state.wall_ms()};
   state.quotas[key] = quota;
   state.write(PutQuota{quota});
-  note_quota(state, caller, "quota.set", quota_words(quota));
+  audit(state, caller, "quota.set", quota_words(quota));
+  state.is_dispatch_wanted = true;
   return quota;
 }
 
@@ -356,7 +344,8 @@ Result<Answer> remove_quota(State& state, const Caller& caller, const RemoveQuot
         "`reclaim quota` lists them"
     );
   state.write(DeleteQuota{command.subject, command.gpu_model});
-  note_quota(state, caller, "quota.removed", name);
+  audit(state, caller, "quota.removed", name);
+  state.is_dispatch_wanted = true;
   return Done{};
 }
 

@@ -150,6 +150,22 @@ class LiveSite {
     return "sha256:" + piece;
   }
 
+  /// Job 1 once it is so. A failure of the test if it does not come to that.
+  nlohmann::json job_when(const std::function<bool(const nlohmann::json&)>& is_so) const {
+    nlohmann::json job;
+    for (int i = 0; i < 2000; ++i) {
+      job = nlohmann::json::parse(call("GET", "/v1/jobs/1").body);
+      if (is_so(job)) return job;
+      std::this_thread::sleep_for(milliseconds(10));  // between two looks
+    }
+    ADD_FAILURE() << "it did not come to that: " << job;
+    return job;
+  }
+
+  nlohmann::json job_when(const std::string& state) const {
+    return job_when([&state](const nlohmann::json& job) { return job["state"] == state; });
+  }
+
   void use_key(const std::string& key) { key_ = key; }
 
   const std::string& url() const { return url_; }

@@ -69,6 +69,7 @@ class LightAgent {
     std::uint32_t max_guests = 16;
     std::uint32_t cpu_milli = 64'000;
     std::uint32_t protocol = wire::kProtocol;
+    std::string contract_version;
     std::string refuses;  ///< answers probes with this reason, once; then takes what comes
     milliseconds answers_after{0};    ///< to its first probe
     bool answers_twice = false;       ///< the same answer again, and then another hold
@@ -166,6 +167,7 @@ class LightAgent {
     hello.facts.disk_mib = 1 << 20;
     if (!behaviour_.image_digest.empty()) hello.facts.images = {behaviour_.image_digest};
     hello.contract.max_guests = behaviour_.max_guests;
+    hello.contract_version = behaviour_.contract_version;
     hello.wall_ms = to_ms(loop_.now().wall);
     hello.verify_key = crypto::sha256(as_bytes(identity_.machine_id));
     hello.box_key = crypto::box_key_from_secret(hello.verify_key).public_key;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,7 +12,7 @@
 #include <openssl/sha.h>
 
 #include "coordinator/daemon_fixture.h"
-#include "coordinator/daemon_light_agent.h"
+#include "coordinator/daemon_played_node.h"
 #include "coordinator/notebook_http.h"
 #include "io/inbox_fixture.h"
 #include "io/loop_fixture.h"
@@ -126,11 +125,7 @@ class PlayedServer {
       GuestKind kind,
       const std::string& rest
   ) {
-    Blob message(4);
-    tunnel::write_u32(message.data(), id);
-    message.push_back(static_cast<std::uint8_t>(kind));
-    message.insert(message.end(), rest.begin(), rest.end());
-    EXPECT_TRUE(link->send(std::move(message)));
+    say_as_guest(link, id, kind, as_bytes(rest));
   }
 
   mutable std::mutex mutex_;
@@ -144,54 +139,15 @@ class NotebooksSite : public testing::Test {
  protected:
   NotebooksSite() {
     ann_ = site_.make_token(R"({"kind":"user","user":"ann","lab":"lab-a"})");
-    const std::string token = site_.make_token(R"({"kind": "join", "lab": "lab-n"})");
-    identity_ = *join_light_agent(site_.url(), token, "machine-1");
-    LightAgent::Behaviour behaviour;
-    behaviour.image_digest = site_.add_base_image();
-    const io::Told<bool> connected;
-    io::WebSocketClientConfig config;
-    config.url = site_.agent_url() + "/tunnels";
-    config.tls = identity_.tls;
-    thread_.call([&] {
-      agent_ = std::make_unique<LightAgent>(thread_.loop(), identity_, behaviour);
-      agent_->connect(site_.agent_url());
-      io::WebSocketConnect::start(
-          thread_.loop(),
-          config,
-          [this, connected](Result<std::shared_ptr<io::WebSocket>> socket) {
-            ASSERT_TRUE(socket) << socket.error().describe();
-            link_ = *socket;
-            link_->on_message([this](const Blob& message) { server_.hear(link_, message); });
-            connected.tell(true);
-          }
-      );
-    });
-    connected.wait();
-  }
-
-  ~NotebooksSite() override {
-    thread_.call([&] {
-      if (link_) link_->close("end of test");
-      link_.reset();
-      agent_.reset();
+    node_.play_guests([this](const PlayedNode::Link& link, const Blob& message) {
+      server_.hear(link, message);
     });
   }
 
   /// Number 1, when it runs.
   json running_job(const std::string& spec = kNotebookJob) {
     EXPECT_EQ(site_.call("POST", "/v1/jobs", spec, ann_).status, 201);
-    return until([](const json& job) { return job["state"] == "running"; });
-  }
-
-  json until(const std::function<bool(const json&)>& condition) {
-    json job;
-    for (int i = 0; i < 2000; ++i) {
-      job = json::parse(site_.call("GET", "/v1/jobs/1").body);
-      if (condition(job)) return job;
-      std::this_thread::sleep_for(milliseconds(10));  // between two looks
-    }
-    ADD_FAILURE() << "it did not come to that: " << job;
-    return job;
+    return site_.job_when("running");
   }
 
   io::HttpReply ask(
@@ -226,11 +182,8 @@ class NotebooksSite : public testing::Test {
   LiveSite site_;
   std::string ann_;
   std::string place_;
-  io::LoopThread thread_;
-  LightIdentity identity_;
-  std::unique_ptr<LightAgent> agent_;
-  std::shared_ptr<io::WebSocket> link_;
   PlayedServer server_;
+  PlayedNode node_{site_};
 };
 
 TEST_F(NotebooksSite, an_address_begins_one_session_and_then_counts_no_more) {
@@ -305,9 +258,9 @@ TEST_F(NotebooksSite, a_websocket_goes_through) {
   config.url = "wss" + place_.substr(5) + "api/kernels/k/channels";
   config.tls = *site_.prepared("GET", "/", "").tls;
   config.headers = headers;
-  thread_.call([&] {
+  node_.thread().call([&] {
     io::WebSocketConnect::start(
-        thread_.loop(),
+        node_.thread().loop(),
         config,
         [opened, inbox](Result<std::shared_ptr<io::WebSocket>> socket) {
           if (socket)
@@ -321,11 +274,11 @@ TEST_F(NotebooksSite, a_websocket_goes_through) {
 
   for (const std::string word : {"execute", "this"}) {
     const BlobView bytes = as_bytes(word);
-    thread_.call([&] { EXPECT_TRUE((*socket)->send(Blob(bytes.begin(), bytes.end()))); });
+    node_.thread().call([&] { EXPECT_TRUE((*socket)->send(Blob(bytes.begin(), bytes.end()))); });
     EXPECT_EQ(as_text(inbox.take()), word);
   }
 
-  thread_.call([&] { (*socket)->close("over"); });
+  node_.thread().call([&] { (*socket)->close("over"); });
 }
 
 TEST_F(NotebooksSite, nobody_else_gets_in) {
@@ -390,7 +343,7 @@ TEST_F(NotebooksSite, while_it_is_nowhere_a_page_says_what_happens_and_looks_aga
   EXPECT_EQ(io::find_header(starts.headers, "Retry-After"), "2");
   EXPECT_NE(starts.body.find("http-equiv=\"refresh\" content=\"2\""), starts.body.npos);
   EXPECT_NE(starts.body.find("nothing listens there"), starts.body.npos) << starts.body;
-  thread_.call([&] { link_->close("the node is away"); });
+  node_.thread().call([&] { node_.link()->close("the node is away"); });
   io::HttpReply away;
   for (int i = 0; i < 500; ++i) {  // the coordinator hears of it a moment later
     away = ask(place_ + "api", headers);
@@ -401,7 +354,7 @@ TEST_F(NotebooksSite, while_it_is_nowhere_a_page_says_what_happens_and_looks_aga
   EXPECT_EQ(json::parse(away.body)["error"]["code"], "unavailable") << "a program gets no page";
 
   EXPECT_EQ(site_.call("POST", "/v1/jobs/1/stop", "{}", ann_).status, 200);
-  until([](const json& job) { return job["state"] == "cancelled"; });
+  site_.job_when("cancelled");
 
   const io::HttpReply over = ask(place_, page);
   EXPECT_EQ(over.status, 409);

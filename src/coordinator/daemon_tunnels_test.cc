@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "coordinator/daemon_fixture.h"
-#include "coordinator/daemon_light_agent.h"
+#include "coordinator/daemon_played_node.h"
 #include "coordinator/tunnels.h"
 #include "io/inbox_fixture.h"
 #include "io/loop_fixture.h"
@@ -38,34 +36,18 @@ struct TunnelPeer {
 /// A site with a node whose guests, and the way into them, are played.
 class TunnelsSite : public testing::Test {
  protected:
-  TunnelsSite() {
-    ann_ = site_.make_token(R"({"kind":"user","user":"ann","lab":"lab-a"})");
-    const std::string token = site_.make_token(R"({"kind": "join", "lab": "lab-n"})");
-    auto identity = join_light_agent(site_.url(), token, "machine-1");
-    EXPECT_TRUE(identity.has_value());
-    if (!identity) return;
-    identity_ = *std::move(identity);
-    LightAgent::Behaviour behaviour;
-    behaviour.image_digest = site_.add_base_image();
-    thread_.call([&] {
-      agent_ = std::make_unique<LightAgent>(thread_.loop(), identity_, behaviour);
-      agent_->connect(site_.agent_url());
-    });
-  }
-
   ~TunnelsSite() override {
-    thread_.call([&] {
+    node_.thread().call([&] {
       for (const auto& socket : sockets_) socket->close("end of test");
-      agent_.reset();
     });
   }
 
   Result<TunnelPeer> open(io::WebSocketClientConfig config) {
     const io::Told<Result<std::shared_ptr<io::WebSocket>>> opened;
     TunnelPeer peer;
-    thread_.call([&] {
+    node_.thread().call([&] {
       io::WebSocketConnect::start(
-          thread_.loop(),
+          node_.thread().loop(),
           std::move(config),
           [opened, inbox = peer.inbox](Result<std::shared_ptr<io::WebSocket>> socket) {
             if (socket)
@@ -91,10 +73,7 @@ class TunnelsSite : public testing::Test {
   }
 
   TunnelPeer node() {
-    io::WebSocketClientConfig config;
-    config.url = site_.agent_url() + "/tunnels";
-    config.tls = identity_.tls;
-    auto peer = open(std::move(config));
+    auto peer = open(node_.way_in());
     EXPECT_TRUE(peer.has_value());
     return peer ? *peer : TunnelPeer{};
   }
@@ -102,22 +81,11 @@ class TunnelsSite : public testing::Test {
   /// Number 1, when it runs.
   json running_job() {
     EXPECT_EQ(site_.call("POST", "/v1/jobs", kLongJob, ann_).status, 201);
-    return until([](const json& job) { return job["state"] == "running"; });
-  }
-
-  json until(const std::function<bool(const json&)>& condition) {
-    json job;
-    for (int i = 0; i < 2000; ++i) {
-      job = json::parse(site_.call("GET", "/v1/jobs/1").body);
-      if (condition(job)) return job;
-      std::this_thread::sleep_for(milliseconds(10));  // between two looks
-    }
-    ADD_FAILURE() << "it did not come to that: " << job;
-    return job;
+    return site_.job_when("running");
   }
 
   void say(const TunnelPeer& peer, const Blob& packet) {
-    thread_.call([&] { EXPECT_TRUE(peer.socket->send(packet)); });
+    node_.thread().call([&] { EXPECT_TRUE(peer.socket->send(packet)); });
   }
 
   /// The node says it of this tunnel.
@@ -156,10 +124,8 @@ class TunnelsSite : public testing::Test {
   }
 
   LiveSite site_;
-  std::string ann_;
-  io::LoopThread thread_;
-  LightIdentity identity_;
-  std::unique_ptr<LightAgent> agent_;
+  std::string ann_ = site_.make_token(R"({"kind":"user","user":"ann","lab":"lab-a"})");
+  PlayedNode node_{site_};
   std::vector<std::shared_ptr<io::WebSocket>> sockets_;
 };
 
@@ -185,7 +151,7 @@ TEST_F(TunnelsSite, a_users_connection_is_joined_with_the_guest_and_ends_in_orde
   say(there, id, tunnel_words(PacketKind::kEnd));
   EXPECT_EQ(here->inbox.take(), tunnel_words(PacketKind::kEnd));
 
-  thread_.call([&] { here->socket->close("over"); });
+  node_.thread().call([&] { here->socket->close("over"); });
   const auto next = user("job=1&port=1", ann_);
   ASSERT_TRUE(next);
   std::uint32_t next_id = 0;
@@ -271,7 +237,7 @@ TEST_F(TunnelsSite, what_cannot_be_reached_is_refused_with_why) {
   EXPECT_EQ(refusal("job=" + job["id"].get<std::string>() + "&port=80", ann_), "none");
 
   ASSERT_EQ(site_.call("POST", "/v1/jobs/1/stop", "{}", ann_).status, 200);
-  until([](const json& now) { return now["state"] == "cancelled"; });
+  site_.job_when("cancelled");
 
   EXPECT_EQ(refusal("job=1&port=80", ann_), "conflict: job 1 is over: cancelled");
 }
@@ -301,7 +267,7 @@ TEST_F(TunnelsSite, a_job_has_thirty_two_and_room_again_when_one_is_gone) {
   }
   EXPECT_EQ(refusal("job=1&port=80", ann_), "exhausted: too many connections into job 1 are open");
 
-  thread_.call([&] { open_ones.back().socket->close("enough"); });
+  node_.thread().call([&] { open_ones.back().socket->close("enough"); });
   std::uint32_t id = 0;
   EXPECT_EQ(hear(there, id), tunnel_words(PacketKind::kReset, "the user is gone"));
 
@@ -321,14 +287,14 @@ TEST_F(TunnelsSite, a_job_that_moves_breaks_what_was_open_and_is_reached_where_i
   gone.report.state = AttemptState::kEnded;
   gone.report.end = AttemptEnd::kReclaimed;
   gone.seq = 2;
-  thread_.call([&] { agent_->send(gone); });
+  node_.thread().call([&] { node_.agent().send(gone); });
 
   const std::string words = "job 1 runs there no more";
   EXPECT_EQ(here->inbox.take(), tunnel_words(PacketKind::kReset, words));
   std::uint32_t broken = 0;
   EXPECT_EQ(hear(there, broken), tunnel_words(PacketKind::kReset, words));
   EXPECT_EQ(broken, id);
-  const json moved = until([&](const json& now) {
+  const json moved = site_.job_when([&](const json& now) {
     return now["state"] == "running" && now["epoch"] != job["epoch"];
   });
   const auto again = user("job=1&port=80", ann_);
@@ -398,7 +364,7 @@ TEST_F(TunnelsSite, when_the_node_is_lost_its_users_see_that_it_broke) {
   ASSERT_TRUE(open_one && asking);
   connect(there, *open_one);
 
-  thread_.call([&] { there.socket->close("gone"); });
+  node_.thread().call([&] { there.socket->close("gone"); });
 
   const std::string words = "the connection to the node is lost";
   EXPECT_EQ(open_one->inbox.take(), tunnel_words(PacketKind::kReset, words));

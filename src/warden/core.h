@@ -171,6 +171,7 @@ class WardenCore {
   );
   void condemn_at_once(ReclaimRecord& reclaim, std::int64_t declared_ns);
   void give_back(ReclaimRecord& reclaim);
+  void give_back_if_clean(const Caller& caller, ReclaimRecord& reclaim);
   void set_gates();
   void drop_old_reclaims();
 
@@ -221,5 +222,7 @@ class WardenCore {
 bool covers(const ReclaimRecord& reclaim, const std::vector<std::uint32_t>& guest_gpus);
 /// True from the declaration until the owner's Release.
 bool is_open(const ReclaimRecord& reclaim);
+/// The refusal of what cannot be given back now.
+Status being_cleared();
 
 }  // namespace rn::warden

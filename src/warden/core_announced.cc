@@ -58,16 +58,7 @@ void WardenCore::withdraw_announced(const Caller& caller) {
     journal_.announced = {};
     return answer(caller, Status());
   }
-  // What was seen of guests is the owner's to judge: only a clean machine goes back by itself.
-  if (clearings_.contains(declared->id) || declared->phase == ReclaimPhase::kCut ||
-      declared->phase == ReclaimPhase::kWedged)
-    return answer(
-        caller, fail(ErrorCode::kUnavailable, "the guests are being cleared", "wait a moment")
-    );
-  give_back(*declared);
-  drop_old_reclaims();
-  set_gates();
-  answer(caller, Status());
+  give_back_if_clean(caller, *declared);
 }
 
 /// Its time has come, it is not declared, and no reclaim of the owner's takes the node by then.
@@ -150,15 +141,7 @@ void WardenCore::withdraw_gpu(const Caller& caller, std::uint32_t gpu) {
     changed();
     return answer(caller, Status());
   }
-  if (clearings_.contains(declared->id) || declared->phase == ReclaimPhase::kCut ||
-      declared->phase == ReclaimPhase::kWedged)
-    return answer(
-        caller, fail(ErrorCode::kUnavailable, "the guests are being cleared", "wait a moment")
-    );
-  give_back(*declared);
-  drop_old_reclaims();
-  set_gates();
-  answer(caller, Status());
+  give_back_if_clean(caller, *declared);
 }
 
 /// The owner has spoken: from now on only the owner gives the node, or the GPU, back.

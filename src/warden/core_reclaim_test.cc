@@ -180,6 +180,30 @@ TEST(Reclaim, cannot_be_released_in_the_middle_of_clearing) {
   EXPECT_EQ(w.answer(), "");
 }
 
+TEST(Reclaim, of_one_gpu_is_not_released_with_all_while_another_is_being_cleared) {
+  Rig w;
+  w.ready().run(1, {0});
+  w.run(2, {1});
+  warden_wire::DeclareReclaim request;
+  request.kind = ReclaimKind::kEmergency;
+  request.gpus = {0};
+  w.ask(request);
+  w.tell(WasCleared{w.core.journal().reclaims.at(0).id, cleared(w.now_ns())});
+  ASSERT_EQ(w.phase(0), ReclaimPhase::kCleared);
+  request.gpus = {1};
+  w.ask(request);
+
+  w.ask(Release{});
+
+  EXPECT_EQ(w.answer(), "unavailable");
+  EXPECT_EQ(w.phase(0), ReclaimPhase::kCleared) << "a release that is refused changes nothing";
+  w.tell(WasCleared{w.core.journal().reclaims.at(1).id, cleared(w.now_ns())});
+  w.ask(Release{});
+  EXPECT_EQ(w.answer(), "");
+  EXPECT_EQ(w.phase(0), ReclaimPhase::kReturned);
+  EXPECT_EQ(w.phase(1), ReclaimPhase::kReturned);
+}
+
 TEST(Reclaim, that_is_not_verified_is_wedged_and_tried_again_with_longer_waits) {
   Rig w;
   w.ready().run(1);

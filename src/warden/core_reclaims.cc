@@ -30,6 +30,10 @@ bool is_open(const ReclaimRecord& reclaim) {
   return reclaim.phase != ReclaimPhase::kReturned;
 }
 
+Status being_cleared() {
+  return fail(ErrorCode::kUnavailable, "the guests are being cleared", "wait a moment");
+}
+
 ReclaimRecord* WardenCore::find(const ReclaimId& id) {
   for (ReclaimRecord& reclaim : journal_.reclaims) {
     if (reclaim.id == id) return &reclaim;
@@ -348,23 +352,27 @@ void WardenCore::ask(const Caller& caller, const warden_wire::EvacuationDone& re
 void WardenCore::ask(const Caller& caller, const warden_wire::Release& request) {
   if (const Status valid = warden_wire::check_gpus(request.gpus); !valid)
     return answer(caller, valid);
-  const auto being_cleared = [&] {
-    answer(caller, fail(ErrorCode::kUnavailable, "the guests are being cleared", "wait a moment"));
-  };
-  // Also when another order has ended the same reclaim: this one's end would take it back again.
-  if (now_.boot < emergency_until_) return being_cleared();
   const auto gpus = in_order(request.gpus);
-  warden_wire::Answer reply;
-  for (ReclaimRecord& reclaim : journal_.reclaims) {
-    const bool is_meant =
-        gpus.empty() ||
-        (!reclaim.gpus.empty() &&
-         std::includes(gpus.begin(), gpus.end(), reclaim.gpus.begin(), reclaim.gpus.end()));
-    if (!is_open(reclaim) || !is_meant) continue;
+  const auto is_meant = [&](const ReclaimRecord& reclaim) {
+    if (!is_open(reclaim)) return false;
+    return gpus.empty() ||
+           (!reclaim.gpus.empty() &&
+            std::includes(gpus.begin(), gpus.end(), reclaim.gpus.begin(), reclaim.gpus.end()));
+  };
+  const auto is_being_cleared = [&](const ReclaimRecord& reclaim) {
     const auto clearing = clearings_.find(reclaim.id);
     const bool is_clearing = reclaim.phase != ReclaimPhase::kWedged &&
                              clearing != clearings_.end() && clearing->second.is_running;
-    if (is_clearing || reclaim.phase == ReclaimPhase::kCut) return being_cleared();
+    return is_meant(reclaim) && (is_clearing || reclaim.phase == ReclaimPhase::kCut);
+  };
+  auto& all = journal_.reclaims;
+  // In an emergency also when another order has ended the same reclaim: this one's end would take
+  // it back again.
+  if (now_.boot < emergency_until_ || std::any_of(all.begin(), all.end(), is_being_cleared))
+    return answer(caller, being_cleared());
+  warden_wire::Answer reply;
+  for (ReclaimRecord& reclaim : all) {
+    if (!is_meant(reclaim)) continue;
     give_back(reclaim);
     reply.reclaim = reclaim;
   }
@@ -384,6 +392,17 @@ void WardenCore::give_back(ReclaimRecord& reclaim) {
   std::erase_if(journal_.announced_gpus, [&](const auto& held) {
     return held.reclaim == reclaim.id;
   });
+}
+
+/// What was seen of guests is the owner's to judge: only what is clean goes back by itself.
+void WardenCore::give_back_if_clean(const Caller& caller, ReclaimRecord& reclaim) {
+  if (clearings_.contains(reclaim.id) || reclaim.phase == ReclaimPhase::kCut ||
+      reclaim.phase == ReclaimPhase::kWedged)
+    return answer(caller, being_cleared());
+  give_back(reclaim);
+  drop_old_reclaims();
+  set_gates();
+  answer(caller, Status());
 }
 
 void WardenCore::drop_old_reclaims() {

@@ -249,6 +249,9 @@ class Traffic(unittest.TestCase):
             self.site.rest.job(job)["durable"]["generation"] > before), NOTICE_S)
         self.assertFalse(self.facts(lab)["are_transfers_cut"])
         self.assertNotIn("CUT", node.owner("status", "--why").stdout)
+        # What is durable elsewhere leaves at once; until it has, the machine cannot be released.
+        self.site.wait("the owner to have the machine", lambda: self.site.last_reclaim(lab)["cleared_ns"] > 0,
+                       NOTICE_S + 30)
 
     def leave_a_trickle(self):
         """For copies to the store, behind the switch; LINE_MBIT stays for all else."""
