@@ -8,6 +8,7 @@
 #include "checkpoint/glob.h"
 #include "checkpoint/scan.h"
 #include "checkpoint/snapshot.h"
+#include "checkpoint/step_name.h"
 #include "checkpoint/unit_check.h"
 #include "io/real_clock.h"
 
@@ -178,6 +179,7 @@ Result<WorkResult> Hands::snapshot(
   request.epoch = w.epoch;
   request.generation = w.generation;
   request.parent = w.parent.manifest;
+  request.step = checkpoint::step_of_save(ready->unit, ready->seen);
   request.unit = ready->unit;
   request.is_renamed = ready->is_renamed;
   request.seen = ready->seen;

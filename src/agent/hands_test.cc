@@ -71,6 +71,24 @@ TEST_F(HandsTest, a_snapshot_is_restored_with_the_same_bytes_on_another_disk) {
   EXPECT_FALSE(fs.stat(folder + "/" + in_work("other", "left-over")));
 }
 
+TEST_F(HandsTest, a_generation_says_its_step_where_the_checkpoints_name_does) {
+  run(a_start("disk"));
+  TakeSnapshot first = a_snapshot(1);
+  first.spec.paths = {"*.bin"};
+  put(in_work("disk", "last.bin"), "of an unknown step");
+  const WorkResult unnamed = run(first);
+  ASSERT_TRUE(std::holds_alternative<SnapshotTaken>(unnamed));
+  EXPECT_EQ(std::get<SnapshotTaken>(unnamed).generation.step, -1);
+
+  TakeSnapshot second = a_snapshot(2);
+  second.spec.paths = {"epoch*.bin"};
+  put(in_work("disk", "epoch=1-step=40.bin"), "weights");
+  const WorkResult named = run(second);
+
+  ASSERT_TRUE(std::holds_alternative<SnapshotTaken>(named)) << std::get<Error>(named).describe();
+  EXPECT_EQ(std::get<SnapshotTaken>(named).generation.step, 40);
+}
+
 TEST_F(HandsTest, a_snapshot_says_what_processor_time_it_took) {
   run(a_start("disk"));
   put(in_work("disk", "ckpt.bin"), std::string(4 << 20, 'w'));
