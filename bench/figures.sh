@@ -6,13 +6,13 @@
 #
 #   bench/figures.sh            all of them
 #   bench/figures.sh FIGURE…    only these: build start idle step checkpoint durable placement kill engine cut wire sim
-#                               edit
+#                               dashboard edit
 #
 # `build` builds from nothing, with the compiler's cache switched off, and deletes build/release for it.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 readonly tree=build/release
-all_figures=(build start idle step checkpoint durable placement kill engine cut wire sim edit)
+all_figures=(build start idle step checkpoint durable placement kill engine cut wire sim dashboard edit)
 export RN_BUILD=$PWD/$tree
 scratch=$(mktemp -d)
 trap 'rm -rf --one-file-system "$scratch"' EXIT
@@ -66,6 +66,7 @@ figure_wire() {
 figure_sim() {
   "$tree/apps/reclaim-sim/reclaim-sim" chaos --seed 30000 --seeds 100000 --hours 0.5 --jobs 4 --wall-seconds 120
 }
+figure_dashboard() { bench/dashboard.py; }
 figure_edit() { bench/edit_loop.sh 5; }
 
 case ${1:-} in -h | --help) sed -n '3,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;; esac

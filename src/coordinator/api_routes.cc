@@ -221,7 +221,8 @@ std::vector<Route> contract_routes() {
 std::vector<Route> quota_routes() {
   return {
     {"GET", "/v1/quotas", Access::kViewer, "listQuotas",
-     "Quotas, and who has how much of them: the caller; for owners also their lab and its users; for admins everybody.",
+     "Quotas, and who has how much of them: the caller, and their lab where a quota of it counts; for owners also its "
+     "users; for admins everybody.",
      {}, 0, "", "QuotaList", list_quotas},
     {"PUT", "/v1/quotas/{subject}", Access::kAdmin, "setQuota",
      "Set what user:NAME or lab:NAME may have, or with * each that has none of its own, in place of the whole quota "

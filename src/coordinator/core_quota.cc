@@ -351,10 +351,16 @@ Result<Answer> remove_quota(State& state, const Caller& caller, const RemoveQuot
 
 namespace {
 
-/// Whose use the caller may see: the own; an owner the lab's and its users', an admin everybody's.
-std::set<std::string> subjects_seen_by(const State& state, const Caller& caller) {
+/// Whose use the caller may see: the own, and the lab's sum where a quota of the lab counts for
+/// them; an owner the lab's and its users', an admin everybody's.
+std::set<std::string> subjects_seen_by(
+    const State& state, const QuotaBook& book, const Caller& caller
+) {
   std::set<std::string> seen;
   if (!caller.user.empty()) seen.insert(quota_subject(caller.user));
+  const bool has_lab = !caller.user.empty() && !caller.lab.empty();
+  if (has_lab && !book.quotas_for(quota_subject(caller.lab)).empty())
+    seen.insert(quota_subject(caller.lab));
   const auto see = [&](const UserId& user, const LabId& lab) {
     const bool is_owners = caller.role == Role::kOwner && lab == caller.lab && !lab.empty();
     if (caller.role != Role::kAdmin && !is_owners) return;
@@ -396,7 +402,7 @@ api::QuotaList quotas_seen_by(const State& state, const Caller& caller) {
   std::set<std::pair<std::string, std::string>> counting;
   for (const Quota* quota : book.quotas_for(quota_subject(caller.lab)))
     counting.emplace(quota->subject, quota->gpu_model);
-  for (const std::string& subject : subjects_seen_by(state, caller)) {
+  for (const std::string& subject : subjects_seen_by(state, book, caller)) {
     const std::vector<const Quota*> quotas = book.quotas_for(subject);
     for (const Quota* quota : quotas) {
       counting.emplace(quota->subject, quota->gpu_model);

@@ -373,7 +373,7 @@ TEST_F(Quotas, each_sees_their_own_and_an_owner_their_laboratorys) {
   };
   using Names = std::set<std::string>;
 
-  EXPECT_EQ(subjects(user("bob")), Names{"user:bob"});
+  EXPECT_EQ(subjects(user("bob")), (Names{"lab:lab-x", "user:bob"})) << "the lab's sum counts";
   EXPECT_EQ(use_by("user:ann", user()).jobs_used, 1U);
   EXPECT_EQ(use_by("user:ann", user()).rule, "user:*");
   EXPECT_EQ(core->quotas(user(), clock.now()).quotas.size(), 2U) << "what counts for them";
@@ -383,6 +383,8 @@ TEST_F(Quotas, each_sees_their_own_and_an_owner_their_laboratorys) {
   );
   EXPECT_TRUE(subjects(admin()).contains("lab:lab-y"));
   EXPECT_EQ(core->quotas(admin(), clock.now()).quotas.size(), 3U);
+  EXPECT_TRUE(run(admin(), RemoveQuota{.subject = "lab:lab-x"}).has_value());
+  EXPECT_EQ(subjects(user("bob")), Names{"user:bob"}) << "what bounds nobody is not told";
 }
 
 TEST_F(Quotas, what_makes_no_sense_is_refused_with_what_would) {

@@ -81,8 +81,9 @@ struct QuotaUse {
 };
 
 struct QuotaList {
-  std::vector<Quota> quotas;   ///< admins: all; others: those that count for what they see
-  std::vector<QuotaUse> uses;  ///< the caller; for owners also their lab and its users; admins: all
+  std::vector<Quota> quotas;  ///< admins: all; others: those that count for what they see
+  /// The caller, and their lab where a quota of it counts; for owners also its users; admins: all.
+  std::vector<QuotaUse> uses;
 
   RN_FIELDS(QuotaList, quotas, uses)
 };

@@ -4,18 +4,14 @@
 browser's side of the story is web/tests/browser.mjs, which asks here for what is done outside of it. With
 RN_SHOTS=FOLDER its pictures are kept there."""
 import json
-import os
 import pathlib
 import re
-import shutil
-import subprocess
 import sys
-import threading
 import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
-from labs import ROOT  # noqa: E402
+from browser_story import BrowserStory  # noqa: E402
 from rn_site import Cli  # noqa: E402
 from stories import Site  # noqa: E402
 
@@ -25,7 +21,7 @@ CARD = [{"index": 0, "uuid": "GPU-declared-0", "model": "declared card", "memory
 LIMIT_S = 420
 
 
-class Dashboard(unittest.TestCase):
+class Dashboard(BrowserStory, unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.site = Site({"lab-a": LENDS, "lab-b": LENDS}, flags=["--min-residence-s", 600, "--rollup-s", 10],
@@ -49,7 +45,7 @@ class Dashboard(unittest.TestCase):
             "host": site.rest.nodes()[self.lab]["facts"]["hostname"],
             "tokens": {"owner": self.token("olga", self.lab, "owner")["token"], "student": self.student["token"],
                        "admin": (site.coordinator.state / "admin.token").read_text().strip(), "expired": expired}}
-        self.play(told)
+        self.play("browser.mjs", told, LIMIT_S)
 
     def test_the_same_order_by_a_command_ends_when_the_machine_is_cleared(self):
         site, node = self.site, self.site.nodes["lab-b"]
@@ -123,45 +119,6 @@ class Dashboard(unittest.TestCase):
         page = self.site.rest.call("GET", "/metrics").decode()
         found = re.findall(r'^reclaimnet_reclaim_orders_total\{outcome="(\w+)"\} (\d+)$', page, re.M)
         return {outcome: int(count) for outcome, count in found}
-
-    def play(self, told):
-        """Starts the browser's side, does what it asks, and fails where it fails."""
-        web = pathlib.Path(os.environ["RN_BUILD"]) / "web"
-        self.assertTrue((web / "dashboard.stamp").exists(),
-                        "reclaim-coordinator was built without the dashboard: npm could not get its packages")
-        environment = {**os.environ, "RN_WEB_BUILD": str(web), "RN_CHROMIUM": shutil.which("chromium")}
-        if shots := os.environ.get("RN_SHOTS"):
-            os.makedirs(shots, exist_ok=True)
-        with subprocess.Popen([shutil.which("node") or "nodejs", str(ROOT / "web" / "tests" / "browser.mjs")],
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as browser:
-            watchdog = threading.Timer(LIMIT_S, browser.kill)
-            watchdog.start()
-            try:
-                is_done = self.talk(browser, told)
-            finally:
-                watchdog.cancel()
-                browser.stdin.close()
-                browser.terminate()
-        self.assertTrue(is_done, "the browser's side failed: its words stand above")
-
-    def talk(self, browser, told):
-        def tell(what):
-            browser.stdin.write(json.dumps(what) + "\n")
-            browser.stdin.flush()
-
-        tell(told)
-        for line in browser.stdout:
-            said = json.loads(line)
-            if "act" in said:
-                answer = getattr(self, f"act_{said.pop('act')}")(**said)
-                tell({} if answer is None else answer)
-            elif "step" in said:
-                print(f"  {said['ms'] / 1000:6.1f} s  {said['step']}", flush=True)
-            elif "figure" in said:
-                print(f"  {said['ms']} ms {said['figure']}", flush=True)
-            else:
-                return said["done"]
-        return False
 
     # --- what the browser asks for
 

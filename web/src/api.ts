@@ -57,9 +57,23 @@ export class Api {
   }
 
   /** The same; who gets none does not know whether it was done. */
-  async post<T>(path: string, body: object, more: Record<string, string> = {}): Promise<T> {
+  post<T>(path: string, body: object, more: Record<string, string> = {}): Promise<T> {
+    return this.send<T>("POST", path, body, more);
+  }
+
+  /** The same. */
+  put<T>(path: string, body: object): Promise<T> {
+    return this.send<T>("PUT", path, body, {});
+  }
+
+  /** The same; it has no answer but that it was done. */
+  async remove(path: string): Promise<void> {
+    await this.fetch(path, { method: "DELETE", signal: AbortSignal.timeout(15_000) });
+  }
+
+  private async send<T>(method: string, path: string, body: object, more: Record<string, string>): Promise<T> {
     const answer = await this.fetch(path, {
-      method: "POST",
+      method,
       headers: { "Content-Type": "application/json", ...more },
       body: JSON.stringify(body),
       signal: AbortSignal.timeout(15_000),

@@ -4,6 +4,7 @@ import { App } from "./app";
 import "./style.css";
 import "./plots.css";
 import "./contract.css";
+import "./inside.css";
 
 const root = document.getElementById("root");
 if (root) createRoot(root).render(<App />);

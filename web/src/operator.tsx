@@ -4,6 +4,7 @@ import { wordsOf } from "./api";
 import { LentChart, UseChart, useOverTime } from "./charts";
 import { HoursOfWeek } from "./hours";
 import { Ago, Badge, Empty, Scroll, Tile, useFetched, useNow } from "./parts";
+import { SiteQuotas } from "./quotas";
 import { Site, SiteState } from "./site";
 import { Hazard, HistoryPoint, Job, Node, SiteEvent } from "./types";
 import { Waterfalls } from "./waterfall";
@@ -15,6 +16,7 @@ import {
   gpuOf,
   hostOf,
   isGpuLent,
+  isOver,
   isOwnersOwn,
   jobWord,
   lendingWord,
@@ -187,6 +189,54 @@ function Queue({ jobs }: { jobs: Job[] }) {
   );
 }
 
+/** They hold GPUs and use next to nothing of them. */
+function isIdle(job: Job): boolean {
+  return job.idle_since_wall_ms !== 0 && !isOver(job);
+}
+
+function IdleJobs({ state }: { state: SiteState }) {
+  const idle = state.jobs.filter(isIdle).sort((a, b) => a.idle_since_wall_ms - b.idle_since_wall_ms);
+  if (idle.length === 0) return <Empty>No job holds GPUs without using them.</Empty>;
+  return (
+    <Scroll label="Jobs that use nothing of their GPUs">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Job</th>
+            <th scope="col">User</th>
+            <th scope="col">Machine</th>
+            <th scope="col" className="number">
+              GPUs
+            </th>
+            <th scope="col">Idle since</th>
+            <th scope="col">Is stopped</th>
+          </tr>
+        </thead>
+        <tbody>
+          {idle.slice(0, 100).map((job) => (
+            <tr key={job.id}>
+              <td>
+                <a href={`#/jobs/${job.number}`}>
+                  {job.number} {nameOf(job)}
+                </a>
+              </td>
+              <td>
+                {job.owner} <span className="note">{job.lab}</span>
+              </td>
+              <td>{hostOf(state.nodes, job.node)}</td>
+              <td className="number">{job.spec.resources.gpus}</td>
+              <td>
+                <Ago ms={job.idle_since_wall_ms} />
+              </td>
+              <td>{job.spec.idle_stop_s ? `after ${duration(job.spec.idle_stop_s * 1_000)}` : "not by itself"}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </Scroll>
+  );
+}
+
 const VERDICTS: Record<string, string> = {
   "evacuation.admitted": "promised",
   "evacuation.refused": "not promised",
@@ -334,6 +384,7 @@ export function Operator({ site, state }: { site: Site; state: SiteState }) {
     (job) => !["queued", "placing", "succeeded", "failed", "cancelled"].includes(job.state),
   );
   const queued = state.jobs.filter((job) => job.state === "queued" || job.state === "placing");
+  const idle = state.jobs.filter(isIdle);
   const isAdmin = state.who.role === "admin";
   const bad = nodes.flatMap((node) => node.telemetry.gpus.filter((gpu) => gpu.is_wedged || gpu.sickness)).length;
   return (
@@ -357,6 +408,13 @@ export function Operator({ site, state }: { site: Site; state: SiteState }) {
           }
         />
         <Tile label={isAdmin ? "Jobs that wait" : "My jobs that wait"} value={queued.length} />
+        {idle.length ? (
+          <Tile
+            label="GPUs held and not used"
+            value={idle.reduce((sum, job) => sum + job.spec.resources.gpus, 0)}
+            note={idle.length === 1 ? "by 1 job" : `by ${idle.length} jobs`}
+          />
+        ) : null}
       </dl>
       <h2>Labs and machines</h2>
       <CampusMap site={site} nodes={nodes} />
@@ -366,6 +424,9 @@ export function Operator({ site, state }: { site: Site; state: SiteState }) {
       <LentChart history={points} />
       <h2>Queue</h2>
       <Queue jobs={state.jobs} />
+      <h2>Idle jobs</h2>
+      <IdleJobs state={state} />
+      {isAdmin || state.who.role === "owner" ? <SiteQuotas site={site} state={state} /> : null}
       <h2>Migrations</h2>
       <Migrations site={site} state={state} />
       <h2>Reclaims, step by step</h2>

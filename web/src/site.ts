@@ -13,7 +13,9 @@ import {
   Health,
   Job,
   Node,
+  NotebookAnswer,
   Plan,
+  QuotaRequest,
   Reclaim,
   ReclaimOrder,
   SiteEvent,
@@ -161,6 +163,21 @@ export class Site {
     const answer = await this.api.post<SubmitAnswer>("/v1/jobs", sent.spec, { "Idempotency-Key": sent.key });
     this.setJobs([answer.job, ...this.state.jobs]);
     return answer;
+  }
+
+  /** An address that opens the job's notebook in one browser, once, within ten minutes. */
+  openNotebook(job: string): Promise<NotebookAnswer> {
+    return this.api.post<NotebookAnswer>(`/v1/jobs/${encodeURIComponent(job)}/notebook`, {});
+  }
+
+  /** In place of the whole quota that `subject` has for these GPUs; repeatable. */
+  async setQuota(subject: string, request: QuotaRequest): Promise<void> {
+    await this.api.put(`/v1/quotas/${encodeURIComponent(subject)}`, request);
+  }
+
+  removeQuota(subject: string, model: string): Promise<void> {
+    const query = model ? `?model=${encodeURIComponent(model)}` : "";
+    return this.api.remove(`/v1/quotas/${encodeURIComponent(subject)}${query}`);
   }
 
   private set(change: Partial<SiteState>): void {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 import { useState } from "react";
 import { wordsOf } from "./api";
+import { Inside, Warnings } from "./inside";
 import { Logs } from "./logs";
 import { NewJob } from "./newjob";
 import { Ago, Badge, Empty, Scroll, Tile, useFetched, useNow } from "./parts";
+import { MyQuotas } from "./quotas";
 import { savedSent } from "./session";
 import { Site, SiteState } from "./site";
 import { lostMs, runsOf, Timeline } from "./timeline";
 import { Attempt, Generation, Job, Why } from "./types";
-import { bytes, dayAndClock, duration, hostOf, isOver, jobWord, nameOf } from "./words";
+import { bytes, dayAndClock, duration, hostOf, isOver, nameOf, wordOfJob } from "./words";
 
 interface Parts {
   why: Why;
@@ -118,7 +120,7 @@ function Detail({ site, state, job }: { site: Site; state: SiteState; job: Job }
         <h2 id="job-title">
           {nameOf(job)} <span className="note">job {job.number}</span>
         </h2>
-        <Badge word={jobWord(job.state)} />
+        <Badge word={wordOfJob(job)} />
       </header>
       {trouble ? (
         <p className="alert" role="alert">
@@ -131,7 +133,9 @@ function Detail({ site, state, job }: { site: Site; state: SiteState; job: Job }
             {parts.why.sentence}
             {parts.why.evacuation ? ` ${parts.why.evacuation.sentence}` : ""}
           </p>
+          <Warnings state={state} job={job} />
           <Facts job={job} parts={parts} state={state} />
+          <Inside site={site} state={state} job={job} />
           <h3>Attempts</h3>
           <Timeline
             job={job}
@@ -177,7 +181,7 @@ function JobTable({ jobs, chosen, state }: { jobs: Job[]; chosen: Job | undefine
                 </a>
               </td>
               <td>
-                <Badge word={jobWord(job.state)} />
+                <Badge word={wordOfJob(job)} />
               </td>
               {isAdmin ? <td>{job.owner}</td> : null}
               <td>{job.node && !isOver(job) && job.state !== "queued" ? hostOf(state.nodes, job.node) : "–"}</td>
@@ -219,6 +223,7 @@ export function Student({ site, state, detail }: { site: Site; state: SiteState;
         <Empty>
           No jobs yet. <code>reclaim run -- python3 train.py</code> in your project's folder makes one with its files.
         </Empty>
+        <MyQuotas site={site} state={state} />
       </>
     );
   return (
@@ -226,6 +231,7 @@ export function Student({ site, state, detail }: { site: Site; state: SiteState;
       {begin}
       {chosen ? <Detail key={chosen.id} site={site} state={state} job={chosen} /> : null}
       {detail && !chosen ? <p className="alert">There is no job {detail} among yours.</p> : null}
+      <MyQuotas site={site} state={state} />
       <h2>All jobs</h2>
       <p>
         <label>

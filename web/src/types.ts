@@ -139,6 +139,8 @@ export interface Job {
     priority: number;
     resources: { gpus: number; cpu_milli: number; memory_mib: number };
     checkpoint: { is_stateless: boolean };
+    env: Record<string, string>;
+    idle_stop_s: number;
   };
   state: JobState;
   epoch: string;
@@ -152,6 +154,54 @@ export interface Job {
   reason: string;
   durable: GenerationRef;
   is_degraded: boolean;
+  /** It uses next to nothing of its GPUs since then; 0: it does, or nobody knows. */
+  idle_since_wall_ms: number;
+}
+
+/** What opens a job's notebook: `url` begins a session in one browser, once; `place` is where it is from then on. */
+export interface NotebookAnswer {
+  url: string;
+  place: string;
+  lives_s: number;
+  port: number;
+}
+
+/** What is null has no bound. */
+export interface QuotaRequest {
+  gpu_model: string;
+  gpus: number | null;
+  running: number | null;
+  jobs: number | null;
+  gpu_hours: number | null;
+  window_s: number;
+}
+
+export interface Quota extends QuotaRequest {
+  /** "user:anna", "lab:vision", "user:*". */
+  subject: string;
+  set_by: string;
+  set_wall_ms: number;
+}
+
+export interface QuotaUse {
+  subject: string;
+  /** Whose quota counts: their own, or "user:*"; empty: none. */
+  rule: string;
+  gpu_model: string;
+  gpus_used: number;
+  gpus: number | null;
+  running_used: number;
+  running: number | null;
+  jobs_used: number;
+  jobs: number | null;
+  gpu_hours_used: number;
+  gpu_hours: number | null;
+  window_s: number;
+}
+
+export interface QuotaList {
+  quotas: Quota[];
+  uses: QuotaUse[];
 }
 
 export interface Attempt {

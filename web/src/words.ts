@@ -95,6 +95,12 @@ export function jobWord(state: Job["state"]): Word {
   return JOB_WORDS[state];
 }
 
+/** Of a job: that it holds GPUs and uses nothing is part of its state. */
+export function wordOfJob(job: Job): Word {
+  if (job.state === "running" && job.idle_since_wall_ms !== 0) return { text: "runs, idle", tone: "warn" };
+  return JOB_WORDS[job.state];
+}
+
 export function isOver(job: Job): boolean {
   return job.state === "succeeded" || job.state === "failed" || job.state === "cancelled";
 }

@@ -15,7 +15,8 @@ const { outputFiles } = await build({
       export { complaintAbout } from "./session"; export * from "./charts"; export * from "./plan";
       export * from "./hours"; export * from "./waterfall"; export { secondsUntil } from "./reclaim";
       export { Refused } from "./api"; export * from "./week"; export { stepFrom } from "./weekgrid";
-      export { datesOf, withWeek } from "./contractedit";`,
+      export { datesOf, withWeek } from "./contractedit"; export * from "./quotawords";
+      export * from "./insidewords";`,
     resolveDir: source,
   },
   bundle: true,
@@ -423,4 +424,132 @@ test("a machine can be taken back at a moment of the next seven days", () => {
   assert.equal(dashboard.secondsUntil("2026-11-26T17:59", now), null);
   assert.equal(dashboard.secondsUntil("2026-12-04T18:00", now), null);
   assert.equal(dashboard.secondsUntil("", now), null);
+});
+
+const use = (more) => ({
+  subject: "user:anna",
+  rule: "user:*",
+  gpu_model: "",
+  gpus_used: 3,
+  gpus: 4,
+  running_used: 3,
+  running: null,
+  jobs_used: 12,
+  jobs: 0,
+  gpu_hours_used: 12.34,
+  gpu_hours: 200,
+  window_s: 604_800,
+  ...more,
+});
+
+test("a quota's use is said bound by bound, and what is not bounded says so", () => {
+  const { sharesOf, shareText, shareOf, subjectWords, windowText } = dashboard;
+  const said = sharesOf(use({})).map((one) => `${one.label}: ${shareText(one)}`);
+  assert.deepEqual(said, [
+    "GPUs at once: 3 of 4",
+    "GPU-hours in 7d: 12.3 of 200",
+    "jobs that run: 3, no bound",
+    "jobs that wait or run: 12 of 0",
+  ]);
+  assert.deepEqual(sharesOf(use({})).map(shareOf), [0.75, 12.34 / 200, 0, 1]);
+  assert.equal(sharesOf(use({ gpu_model: "H100" })).length, 2, "jobs have no model");
+  assert.equal(subjectWords("user:anna", "anna"), "anna (you)");
+  assert.equal(subjectWords("lab:vision"), "lab vision");
+  assert.match(subjectWords("lab:*"), /each lab that has none/);
+  assert.deepEqual([3_600, 129_600, 604_800, 5_400, 61].map(windowText), ["1h", "36h", "7d", "90m", "61s"]);
+});
+
+const quota = (more) => ({ ...dashboard.NEW_QUOTA, subject: "user:anna", gpus: "4", ...more });
+
+test("a quota that is written becomes what the coordinator takes, and comes back as it was", () => {
+  const { readQuota, draftOf, boundsText } = dashboard;
+  const written = quota({ hours: "200,5", window: "12h", running: "", jobs: "9" });
+  const { request, complaints } = readQuota(written);
+  assert.deepEqual(complaints, {});
+  assert.deepEqual(request, {
+    gpu_model: "",
+    gpus: 4,
+    running: null,
+    jobs: 9,
+    gpu_hours: 200.5,
+    window_s: 43_200,
+  });
+  const set = { ...request, subject: "user:anna", set_by: "root", set_wall_ms: 1 };
+  assert.deepEqual(readQuota(draftOf(set)).request, request);
+  assert.equal(boundsText(set), "4 GPUs at once, 9 jobs that wait or run, 200.5 GPU-hours in 12h");
+});
+
+test("what is no quota is said at its field", () => {
+  const wrong = (more) => Object.keys(dashboard.readQuota(quota(more)).complaints);
+  assert.deepEqual(wrong({ subject: "anna" }), ["subject"]);
+  assert.deepEqual(wrong({ subject: "user:*" }), []);
+  assert.deepEqual(wrong({ gpus: "-1" }), ["gpus"]);
+  assert.deepEqual(wrong({ gpus: "1e3" }), ["gpus"]);
+  assert.deepEqual(wrong({ hours: "many" }), ["hours"]);
+  assert.deepEqual(wrong({ window: "59m" }), ["window"]);
+  assert.deepEqual(wrong({ window: "32d" }), ["window"]);
+  assert.deepEqual(wrong({ gpus: "" }), ["gpus"], "it bounds nothing");
+  assert.deepEqual(wrong({ gpus: "0" }), [], "none at all is a bound");
+  assert.deepEqual(wrong({ model: "H100", running: "1", jobs: "2" }), ["running", "jobs"]);
+});
+
+const inside = (more) => ({
+  number: 7,
+  node: "n-a",
+  state: "running",
+  idle_since_wall_ms: 0,
+  spec: { env: {}, idle_stop_s: 0 },
+  ...more,
+});
+
+test("a notebook is known by its port, and says when it ends by itself", () => {
+  const { notebookPort, notebookIdleWords, portOf } = dashboard;
+  const notebook = (env) => inside({ spec: { env, idle_stop_s: 0 } });
+  assert.equal(notebookPort(notebook({ NOTEBOOK_PORT: "8888" })), 8888);
+  for (const env of [{}, { NOTEBOOK_PORT: "0" }, { NOTEBOOK_PORT: "65536" }, { NOTEBOOK_PORT: "x" }])
+    assert.equal(notebookPort(notebook(env)), null, JSON.stringify(env));
+  assert.deepEqual([" 80 ", "", "-1", "8.5", "1e3"].map(portOf), [80, null, null, null, null]);
+  assert.match(notebookIdleWords(notebook({ NOTEBOOK_IDLE_S: "7200" })), /worked in it for 2\.0 h/);
+  assert.match(notebookIdleWords(notebook({})), /until it is stopped/);
+});
+
+test("only a page of another origin is opened as a notebook", () => {
+  const own = "https://campus:7443";
+  const is = (url, place = "https://campus:7446/notebooks/7/") =>
+    dashboard.isNotebookAddress({ url, place, lives_s: 600, port: 8888 }, own);
+  assert.ok(is("https://campus:7446/notebooks/7/?key=abc"));
+  for (const bad of [
+    "javascript:alert(1)",
+    "http://campus:7446/notebooks/7/",
+    "https://campus:7443/notebooks/7/",
+    "https://campus:7446/ui/",
+    "",
+  ])
+    assert.ok(!is(bad), bad);
+  assert.ok(!is("https://campus:7446/notebooks/7/?key=abc", "data:text/html,x"));
+});
+
+test("an owner who comes back is told with the time that is left, by the coordinator's clock", () => {
+  const job = inside({ state: "noticed" });
+  const declared = { ...taken, phase: "evacuating", declared_wall_ms: 500_000, deadline_ns: taken.declared_ns + 60e9 };
+  const nodes = [{ id: "n-a", clock_offset_ms: 1_000 }];
+  const notice = dashboard.noticeOf(job, [declared], nodes, 521_000);
+  assert.equal(notice.deadline, 561_000);
+  assert.match(notice.words, /takes its machine back in 40 s/);
+  assert.match(dashboard.noticeOf(job, [declared], nodes, 600_000).words, /back now/);
+  assert.equal(dashboard.noticeOf(job, [], nodes, 0).deadline, null);
+  assert.equal(dashboard.noticeOf(inside({}), [declared], nodes, 0), null, "it stays: the reclaim is not of its GPU");
+  const elsewhere = { ...declared, node: "n-b" };
+  assert.equal(dashboard.noticeOf(inside({ state: "draining" }), [elsewhere], nodes, 0), null);
+});
+
+test("a job that uses nothing of its GPUs says since when, and what becomes of it", () => {
+  const { idleWords, wordOfJob } = dashboard;
+  const idle = inside({ idle_since_wall_ms: 1_000 });
+  assert.equal(idleWords(inside({}), 5_000), "");
+  assert.match(idleWords(idle, 3_601_000), /next to nothing of its GPUs for 60 min\. It is not stopped for that/);
+  const stops = { ...idle, spec: { env: {}, idle_stop_s: 7_200 } };
+  assert.match(idleWords(stops, 3_601_000), /stopped after 2\.0 h of that/);
+  assert.equal(wordOfJob(idle).text, "runs, idle");
+  assert.equal(wordOfJob({ ...idle, state: "saving" }).text, "saves");
 });
