@@ -229,6 +229,7 @@ make_coordinator() {
   put 644 packaging/prometheus/prometheus.yml /usr/share/reclaimnet-coordinator/prometheus/prometheus.yml
   put 644 packaging/grafana/site.json /usr/share/reclaimnet-coordinator/grafana/site.json
   put 644 packaging/grafana/machines.json /usr/share/reclaimnet-coordinator/grafana/machines.json
+  put 644 packaging/grafana/owner.json /usr/share/reclaimnet-coordinator/grafana/owner.json
   put_documents install.md coordinator.md topology.md metrics.md monitoring.md dashboard.md notebooks.md
   close adduser reclaimnet "server of a site whose laboratories lend each other machines
  Queue, database, certificates, REST and dashboard of a ReclaimNet campus.

@@ -14,7 +14,6 @@ namespace {
 constexpr seconds kHealthEvery{60};
 constexpr std::size_t kSicknessBytes = 300;
 constexpr seconds kEmptyFor{900};  // short jobs one after the other are one time of lending
-constexpr std::int64_t kWantedAfter_ms = 600'000;
 constexpr seconds kWantedEvery{60};
 constexpr std::size_t kWantedJobs = 64;
 
@@ -146,7 +145,8 @@ void look_for_wanted(State& state) {
   for (const JobId& id : state.queued) {
     JobEntry* const job = state.find_job(id);
     if (job == nullptr || job->is_want_told || job->row.is_held) continue;
-    if (state.wall_ms() - job->row.job.submitted_wall_ms < kWantedAfter_ms) continue;
+    const std::int64_t waited_ms = state.wall_ms() - job->row.job.submitted_wall_ms;
+    if (waited_ms < std::int64_t{state.config.wanted_after_s} * 1000) continue;
     if (looked++ == kWantedJobs) break;
     if (candidates.empty()) candidates = candidates_of(state);
     const LabId lab = only_lab(state, *job, candidates);

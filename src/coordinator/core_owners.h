@@ -14,8 +14,8 @@ void follow_health(State& state, NodeEntry& node);
 /// `node.lent`: a guest runs, and none has for a quarter of an hour. With each heartbeat.
 void follow_guests(State& state, NodeEntry& node);
 
-/// `node.wanted`: a job has waited for ten minutes, and only machines of one lab could take it,
-/// which do not lend now. Once for a job. Looks once a minute, and at the first jobs of many.
+/// `node.wanted`: a job has waited for wanted_after_s, and only machines of one lab could take
+/// it, which do not lend now. Once for a job. Looks once a minute, and at the first jobs of many.
 void look_for_wanted(State& state);
 
 }  // namespace rn::coordinator

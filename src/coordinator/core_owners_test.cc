@@ -108,6 +108,24 @@ TEST_F(Owners, hear_of_a_job_that_only_their_machines_could_take) {
   EXPECT_EQ(state(id), JobState::kQueued);
 }
 
+class PatientOwners : public Owners {
+ protected:
+  PatientOwners() { config.wanted_after_s = 3600; }
+};
+
+TEST_F(PatientOwners, hear_of_a_job_when_it_has_waited_as_long_as_the_site_says) {
+  node("b").hello.contract.allow_labs = {"lab-z"};
+  connect(node("b"));
+  node("a").lending = LendingState::kOutsideWindow;
+  beat(node("a"));
+  submit();
+  pass(3'500'000);
+  EXPECT_EQ(count_events("node.wanted"), 0U);
+  pass(200'000);
+
+  EXPECT_EQ(count_events("node.wanted"), 1U);
+}
+
 TEST_F(Owners, are_not_asked_for_what_others_could_take_too) {
   for (const char* name : {"a", "b"}) {
     node(name).lending = LendingState::kOutsideWindow;

@@ -411,6 +411,7 @@ struct Config {
   std::int32_t utc_offset_s = 0;      ///< of the campus's clocks at the start; later: Tick
   std::uint32_t idle_after_s = 3600;  ///< a job that uses nothing for so long is told; 0: none is
   std::uint32_t idle_below_percent = 5;  ///< of the busiest of its GPUs: that is nothing
+  std::uint32_t wanted_after_s = 600;    ///< so long a job waits before the owners are told
   bool migrates_back = true;
   std::uint32_t min_residence_s = 300;    ///< no migrate-back before
   std::uint32_t order_valid_ms = 15'000;  ///< an owner's order to take back is not begun later

@@ -61,6 +61,7 @@ struct FileConfig {
   std::optional<std::uint64_t> precopy_mib_per_hour;
   std::optional<std::uint32_t> idle_after_s;
   std::optional<std::uint32_t> idle_below_percent;
+  std::optional<std::uint32_t> wanted_after_s;
   std::optional<FileSmtp> smtp;
   std::optional<FileWebhooks> webhooks;
 
@@ -89,6 +90,7 @@ struct FileConfig {
       precopy_mib_per_hour,
       idle_after_s,
       idle_below_percent,
+      wanted_after_s,
       smtp,
       webhooks
   )
@@ -139,6 +141,7 @@ Status apply(const FileConfig& file, DaemonConfig& config) {
   take(file.precopy_mib_per_hour, config.core.precopy_mib_per_hour);
   take(file.idle_after_s, config.core.idle_after_s);
   take(file.idle_below_percent, config.core.idle_below_percent);
+  take(file.wanted_after_s, config.core.wanted_after_s);
   take_notify(file, config.notify);
   if (file.listen) RN_CHECK(parse_listen(*file.listen, config));
   if (file.notebooks_listen) RN_CHECK(parse_notebooks_listen(*file.notebooks_listen, config));
@@ -230,6 +233,28 @@ Status load_topology(DaemonConfig& config) {
   return {};
 }
 
+namespace {
+
+Status check_when_people_are_told(const Config& core) {
+  if (core.idle_after_s != 0 && (core.idle_after_s < 60 || core.idle_after_s > 30u * 86'400))
+    return fail(
+        ErrorCode::kInvalid,
+        "idle_after_s: expected a minute to 30 days (60 to 2592000), or 0",
+        "3600, an hour, is the default; with 0 nobody is told"
+    );
+  if (core.idle_below_percent < 1 || core.idle_below_percent > 50)
+    return fail(ErrorCode::kInvalid, "idle_below_percent: expected 1 to 50", "5 is the default");
+  if (core.wanted_after_s < 10 || core.wanted_after_s > 30u * 86'400)
+    return fail(
+        ErrorCode::kInvalid,
+        "wanted_after_s: expected 10 seconds to 30 days (2592000)",
+        "600, ten minutes, is the default; who wants no word of it has no rule with `wanted`"
+    );
+  return {};
+}
+
+}  // namespace
+
 Status finish_config(DaemonConfig& config) {
   Config& core = config.core;
   if (core.heartbeat_ms < 50 || core.heartbeat_ms > 60'000)
@@ -246,14 +271,7 @@ Status finish_config(DaemonConfig& config) {
         "precopy_mib_per_hour: expected 0 to 1073741824",
         "4096 is the default; 0 sends nothing ahead"
     );
-  if (core.idle_after_s != 0 && (core.idle_after_s < 60 || core.idle_after_s > 30u * 86'400))
-    return fail(
-        ErrorCode::kInvalid,
-        "idle_after_s: expected a minute to 30 days (60 to 2592000), or 0",
-        "3600, an hour, is the default; with 0 nobody is told"
-    );
-  if (core.idle_below_percent < 1 || core.idle_below_percent > 50)
-    return fail(ErrorCode::kInvalid, "idle_below_percent: expected 1 to 50", "5 is the default");
+  RN_CHECK(check_when_people_are_told(core));
   if (config.certificate_s < 10 || config.certificate_s > 90 * 24 * 3600)
     return fail(
         ErrorCode::kInvalid,

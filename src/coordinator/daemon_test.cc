@@ -177,6 +177,20 @@ TEST(Daemon, a_width_of_roll_ups_that_makes_no_sense_is_refused_with_what_to_do)
   EXPECT_TRUE(finish_config(config).has_value());
 }
 
+TEST(DaemonConfig, a_wait_that_makes_no_sense_before_owners_are_told_is_refused_with_what_to_do) {
+  for (const std::uint32_t wanted_after_s : {0u, 9u, 2'592'001u}) {
+    DaemonConfig config;
+    config.core.wanted_after_s = wanted_after_s;
+    const Status status = finish_config(config);
+    ASSERT_FALSE(status.has_value()) << wanted_after_s;
+    EXPECT_EQ(status.error().message, "wanted_after_s: expected 10 seconds to 30 days (2592000)");
+    EXPECT_FALSE(status.error().hint.empty());
+  }
+  DaemonConfig config;
+  config.core.wanted_after_s = 10;
+  EXPECT_TRUE(finish_config(config).has_value());
+}
+
 TEST(DaemonConfig, addresses_and_names_are_checked_before_anything_starts) {
   const auto listens = [](const std::string& text) {
     DaemonConfig config;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "sim/chains.h"
 #include "sim/cluster.h"
 #include "sim/forger.h"
 #include "sim/striker.h"
@@ -300,6 +301,11 @@ ChaosReport run_chaos(const ChaosOptions& options) {
     world.queue().at(when, [&cluster, i, training] {
       cluster.submit("key-" + std::to_string(i), training);
     });
+  }
+  // Each fifth site has jobs that wait for others; drawn apart, as GPUs are.
+  if (options.seed % 5 == 2) {
+    SeededRng chain_rng(options.seed);
+    submit_chains(cluster, chain_rng, options.length);
   }
   const bool good = cluster.run_until(options.length);
   nemesis.stop();

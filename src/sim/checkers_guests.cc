@@ -135,6 +135,8 @@ void Checkers::on_guest_start(const Machine& machine, const Machine::Container& 
     return world_.violate(
         "I4", name(container.guest) + " runs on " + machine.name() + ", which was never given it"
     );
+  if (jobs_[container.guest.job].is_held)
+    world_.violate("I17", name(container.guest) + " runs, and its job waits for others");
   if (attempt.has_started)
     world_.violate("I3", name(container.guest) + " was started a second time");
   attempt.has_started = true;

@@ -244,104 +244,6 @@ void Cluster::start() {
   world_.queue().after(seconds(60), [this] { each_minute(); });
 }
 
-void Cluster::submit(
-    const std::string& key,
-    const Training& training,
-    std::vector<std::pair<std::string, AfterWhen>> after
-) {
-  jobs_[key] = {key, training, {}, 0, std::move(after)};
-  try_submit(key);
-}
-
-std::optional<JobSpec> Cluster::spec_of(
-    const Training& training, const std::vector<std::pair<std::string, AfterWhen>>& after
-) const {
-  JobSpec spec = training.spec();
-  for (const auto& [name, when] : after) {
-    const auto array = arrays_.find(name);
-    const auto job = jobs_.find(name);
-    const std::string id = array != arrays_.end() ? array->second.id
-                           : job != jobs_.end()   ? job->second.id.str()
-                                                  : "";
-    if (id.empty()) return std::nullopt;
-    spec.after.push_back({.job = id, .when = when});
-  }
-  return spec;
-}
-
-void Cluster::submit_array(const std::string& key, SubmittedArray array) {
-  for (std::uint32_t i = 0; i < array.tasks; ++i) {
-    const std::string task = key + "." + std::to_string(i);
-    jobs_[task] = {task, array.training, {}, 0};
-  }
-  arrays_[key] = std::move(array);
-  try_submit_array(key);
-}
-
-void Cluster::try_submit_array(const std::string& key) {
-  const SubmittedArray& array = arrays_[key];
-  if (!array.id.empty()) return;
-  world_.queue().after(seconds(5), [this, key] { try_submit_array(key); });
-  const auto spec = spec_of(array.training, array.after);
-  if (!spec) return;
-  coordinator::SubmitArray command{key, {.spec = *spec, .at_most = array.at_most}};
-  for (std::uint32_t i = 0; i < array.tasks; ++i) command.request.indices.push_back(i);
-  coordinator_->command(
-      {UserId("student"), LabId("lab0"), coordinator::Role::kUser},
-      std::move(command),
-      [this, key](Result<coordinator::Answer> answer) {
-        const auto* submitted = answer ? std::get_if<api::ArrayAnswer>(&*answer) : nullptr;
-        if (submitted != nullptr) on_array_submitted(key, *submitted);
-      }
-  );
-}
-
-void Cluster::on_array_submitted(const std::string& key, const api::ArrayAnswer& answer) {
-  SubmittedArray& array = arrays_[key];
-  array.id = answer.array;
-  if (answer.tasks.size() != array.tasks) return world_.violate("I1", key + " lacks tasks");
-  for (const api::ArrayJob& task : answer.tasks) {
-    SubmittedJob& mine = jobs_[key + "." + std::to_string(task.index)];
-    mine.id = task.job;
-    JobSpec spec = mine.training.spec();
-    spec.env["SLURM_ARRAY_JOB_ID"] = std::to_string(answer.tasks.front().number);
-    spec.env["SLURM_ARRAY_TASK_ID"] = std::to_string(task.index);
-    spec.env["SLURM_ARRAY_TASK_COUNT"] = std::to_string(array.tasks);
-    spec.env["SLURM_ARRAY_TASK_MIN"] = "0";
-    spec.env["SLURM_ARRAY_TASK_MAX"] = std::to_string(array.tasks - 1);
-    checkers_.on_submit_acknowledged(mine.key, mine.id, spec);
-  }
-  checkers_.check_acknowledged(coordinator_->store().jobs());
-}
-
-void Cluster::try_submit(const std::string& key) {
-  SubmittedJob& job = jobs_[key];
-  if (!job.id.empty()) return;
-  ++job.tries;
-  const auto spec = spec_of(job.training, job.after);
-  if (!spec) {
-    world_.queue().after(seconds(5), [this, key] { try_submit(key); });
-    return;
-  }
-  coordinator_->command(
-      {UserId("student"), LabId("lab0"), coordinator::Role::kUser},
-      coordinator::SubmitJob{key, *spec},
-      [this, key](Result<coordinator::Answer> answer) {
-        SubmittedJob& mine = jobs_[key];
-        if (!answer) {
-          world_.trace("user", "submit of " + key + " refused: " + answer.error().describe());
-          return;
-        }
-        const auto* submitted = std::get_if<coordinator::JobSubmitted>(&*answer);
-        if (submitted == nullptr) return;
-        mine.id = submitted->job.id;
-        checkers_.on_submit_acknowledged(key, mine.id, mine.training.spec());
-        checkers_.check_acknowledged(coordinator_->store().jobs());
-      }
-  );
-  world_.queue().after(seconds(5), [this, key] { try_submit(key); });
-}
-
 void Cluster::owner_takes(
     std::size_t node, ReclaimKind kind, std::uint32_t notice_s, std::optional<std::uint32_t> gpu
 ) {
@@ -755,6 +657,9 @@ bool Cluster::is_held(const std::string& key) const {
 }
 
 JobState Cluster::state_of(const std::string& key) const {
+  const auto mine = jobs_.find(key);
+  if (mine != jobs_.end() && mine->second.is_refused && mine->second.id.empty())
+    return JobState::kCancelled;
   const Job* row = job(key);
   return row == nullptr ? JobState::kQueued : row->state;
 }

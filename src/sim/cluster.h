@@ -57,6 +57,11 @@ struct SubmittedJob {
   std::uint32_t tries = 0;
   /// By the names that stories give to jobs and arrays; it is submitted when they are acknowledged.
   std::vector<std::pair<std::string, AfterWhen>> after = {};
+  JobState ends_as = JobState::kSucceeded;  ///< by its training and by what it waits for
+  bool is_task = false;
+  bool may_be_stopped = false;  ///< its user may have stopped it before its end
+  /// Not taken, because what it waits for could happen no more.
+  bool is_refused = false;
 };
 
 /// Trainings of one submit: jobs NAME.0, NAME.1, …
@@ -66,6 +71,8 @@ struct SubmittedArray {
   std::uint32_t at_most = 0;
   std::vector<std::pair<std::string, AfterWhen>> after = {};
   std::string id = {};  ///< empty until acknowledged
+  bool is_stopped = false;
+  bool is_refused = false;  ///< as a job's
 };
 
 /// A whole site in one thread: coordinator, nodes, owners and users, with the checkers looking on.
@@ -86,6 +93,9 @@ class Cluster {
       std::vector<std::pair<std::string, AfterWhen>> after = {}
   );
   void submit_array(const std::string& key, SubmittedArray array);
+  /// Its user stops all of the array, as soon as it is acknowledged; repeated until that is heard.
+  /// Nobody may wait for it.
+  void stop_array(const std::string& key);
   /// In the store: it waits for others.
   bool is_held(const std::string& key) const;
 
@@ -201,6 +211,18 @@ class Cluster {
   void try_submit(const std::string& key);
   void try_submit_array(const std::string& key);
   void on_array_submitted(const std::string& key, const api::ArrayAnswer& answer);
+  void refuse_array(const std::string& key);
+  /// How a job must end that runs `training` as this task and waits for those.
+  JobState end_of(
+      const Training& training,
+      std::optional<std::uint32_t> task,
+      const std::vector<std::pair<std::string, AfterWhen>>& after
+  ) const;
+  bool will_happen(const std::string& name, AfterWhen when) const;
+  bool is_refused(const std::string& name) const;  ///< a job, or an array
+  /// For the success of what was refused itself.
+  bool waits_for_nothing_that_comes(const std::vector<std::pair<std::string, AfterWhen>>& after
+  ) const;
   /// With the ids of what is waited for; nothing while one of them is not acknowledged.
   std::optional<JobSpec> spec_of(
       const Training& training, const std::vector<std::pair<std::string, AfterWhen>>& after

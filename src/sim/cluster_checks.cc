@@ -40,6 +40,7 @@ bool Cluster::could_run(const Node& node, const Training& training) const {
 nanoseconds Cluster::time_needed() const {
   nanoseconds all{0};
   nanoseconds longest{0};
+  nanoseconds in_turn{0};  // of those that wait for others, or for their turn
   Training choosiest;
   for (const auto& [key, mine] : jobs_) {
     if (is_terminal(state_of(key))) continue;
@@ -47,11 +48,12 @@ nanoseconds Cluster::time_needed() const {
     const auto work = 2 * milliseconds(std::int64_t{mine.training.steps} * mine.training.step_ms);
     all += work;
     longest = std::max<nanoseconds>(longest, work);
+    if (mine.is_task || !mine.after.empty()) in_turn += work;
   }
   const auto lenders = std::count_if(nodes_.begin(), nodes_.end(), [&](const Node& node) {
     return could_run(node, choosiest);
   });
-  return all / std::max<std::int64_t>(lenders, 1) + longest + std::chrono::hours(1);
+  return all / std::max<std::int64_t>(lenders, 1) + longest + in_turn + std::chrono::hours(1);
 }
 
 void Cluster::check_idle(std::map<std::string, TrueTime>& idle_since) {
@@ -116,10 +118,17 @@ void Cluster::check_results() {
   replay_.check_all(coordinator_->store());
   for (const auto& [key, submitted] : jobs_) {
     const Job* row = job(key);
-    if (row == nullptr || row->state != JobState::kSucceeded) {
-      world_.violate("I1", key + " did not succeed: " + (row == nullptr ? "unknown" : row->reason));
+    const JobState state = state_of(key);
+    if (state != submitted.ends_as && !submitted.may_be_stopped) {
+      const std::string wanted(to_string(submitted.ends_as));
+      world_.violate(
+          "I1",
+          key + " has not " + wanted + " but is " + std::string(to_string(state)) + ": " +
+              (row == nullptr ? "unknown" : row->reason)
+      );
       return;
     }
+    if (state != JobState::kSucceeded || row == nullptr) continue;
     const auto log = coordinator_->logs().find({row->id, row->epoch});
     checkers_.on_final_log(
         row->id, row->epoch, log == coordinator_->logs().end() ? BlobView() : BlobView(log->second)

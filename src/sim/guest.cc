@@ -66,11 +66,19 @@ JobSpec Training::spec() const {
       {"HANDLES_TERM", std::to_string(int(handles_term))},
       {"CRASH_AT", std::to_string(crash_at_step)}};
   if (has_frozen_layers) spec.env["FROZEN"] = "1";
+  if (fails_at_step != 0) spec.env["FAILS_AT"] = std::to_string(fails_at_step);
+  if (failing_task) spec.env["FAILING_TASK"] = std::to_string(*failing_task);
+  // Of an array the others keep theirs, for what is not their doing.
+  if (fails_at_step != 0 && !failing_task) spec.max_restarts = 0;
   spec.checkpoint.paths = {"*.safetensors"};
   spec.checkpoint.copies = copies;
   spec.resources.gpus = gpus;
   if (wants_data) spec.data = {kDataSet};
   return spec;
+}
+
+bool Training::fails(std::optional<std::uint32_t> task) const {
+  return fails_at_step != 0 && (!failing_task || failing_task == task);
 }
 
 Training Training::from(const std::map<std::string, std::string>& env) {
@@ -81,6 +89,11 @@ Training Training::from(const std::map<std::string, std::string>& env) {
   out.saves_in_place = number(env, "IN_PLACE", 0) != 0;
   out.handles_term = number(env, "HANDLES_TERM", 0) != 0;
   out.crash_at_step = number(env, "CRASH_AT", 0);
+  out.fails_at_step = number(env, "FAILS_AT", 0);
+  if (env.contains("FAILING_TASK")) out.failing_task = number(env, "FAILING_TASK", 0);
+  std::optional<std::uint32_t> task;
+  if (env.contains("SLURM_ARRAY_TASK_ID")) task = number(env, "SLURM_ARRAY_TASK_ID", 0);
+  if (!out.fails(task)) out.fails_at_step = 0;
   out.has_frozen_layers = number(env, "FROZEN", 0) != 0;
   return out;
 }

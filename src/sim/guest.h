@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 
 #include "base/bytes.h"
@@ -20,10 +22,12 @@ inline constexpr const char* kDataSet = "digits";
 struct Training {
   std::uint32_t steps = 200;
   std::uint32_t save_every = 20;
-  std::uint32_t step_ms = 1000;     ///< on a full core
-  bool saves_in_place = false;      ///< else: writes a new file and renames it
-  bool handles_term = false;        ///< saves on SIGTERM and goes on
-  std::uint32_t crash_at_step = 0;  ///< exits with 1 once when it gets there; 0 = never
+  std::uint32_t step_ms = 1000;               ///< on a full core
+  bool saves_in_place = false;                ///< else: writes a new file and renames it
+  bool handles_term = false;                  ///< saves on SIGTERM and goes on
+  std::uint32_t crash_at_step = 0;            ///< exits with 1 once when it gets there; 0 = never
+  std::uint32_t fails_at_step = 0;            ///< exits with 1 whenever it gets there; 0 = never
+  std::optional<std::uint32_t> failing_task;  ///< of an array it is this task alone that fails
 
   std::uint32_t copies = 1;  ///< durable copies that its user asks for
   std::uint32_t gpus = 0;    ///< that it asks for
@@ -33,6 +37,8 @@ struct Training {
   bool has_frozen_layers = false;
 
   JobSpec spec() const;
+  /// Of a job of its own, or of the array's task with this index: it never gets to its last step.
+  bool fails(std::optional<std::uint32_t> task) const;
   static Training from(const std::map<std::string, std::string>& env);
 };
 

@@ -114,6 +114,8 @@ void Machine::finish_step(const GuestName& guest, std::uint64_t run) {
       container->started + milliseconds(container->training.step_ms) * 3 < world_.now()) {
     return end(*container, 1, true);
   }
+  if (container->training.fails_at_step != 0 && step >= container->training.fails_at_step)
+    return end(*container, 1, true);
   if (step >= container->training.steps) {
     Blob result;
     for (int i = 0; i < 8; ++i)

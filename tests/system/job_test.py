@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job from `reclaim run` to its outputs, on a real coordinator, agent, warden and engine; the tiny image. And the
 machine afterwards: as it was before."""
-import contextlib
 import datetime
 import hashlib
 import json
@@ -18,15 +17,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 from labs import ROOT, SCRIPT, wait_until  # noqa: E402
 from one_node import OneNode  # noqa: E402
-
-
-def user_of(command_line):
-    """The user of the process with this command line, among processes that come and go; None: there is no such."""
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if (folder / "cmdline").read_bytes() == command_line:
-                return folder.stat().st_uid
-    return None
+from processes import user_of  # noqa: E402
 
 
 MIB = 1 << 20

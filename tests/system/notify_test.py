@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Notifications of a real coordinator to a real SMTP server (STARTTLS, login) and a real HTTP server, all on loopback.
-Nothing is lent here: what is told of is jobs that are stopped. notify_jobs_test.py has jobs that run."""
+"""Notifications of a real coordinator to a real SMTP server (STARTTLS, login) and real servers of HTTP and HTTPS, all
+on loopback. Nothing is lent here: what is told of is jobs that are stopped. notify_jobs_test.py has jobs that run."""
 import http.client
 import json
 import os
@@ -16,6 +16,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+from authority import Authority  # noqa: E402
 from hooks import Hooks, signature_of  # noqa: E402
 from labs import wait_until  # noqa: E402
 from rn_site import program  # noqa: E402
@@ -35,11 +36,12 @@ class Notify(unittest.TestCase):
         cls.addClassCleanup(lambda: cls.mailbox.down())
         cls.hooks = Hooks()
         cls.addClassCleanup(cls.hooks.down)
+        cls.authorities = {name: Authority(cls.folder, name) for name in ("ours", "somebody")}
+        cls.secure_hooks = Hooks(tls=cls.authorities["ours"].server("127.0.0.1"))
+        cls.addClassCleanup(cls.secure_hooks.down)
         cls.state = cls.folder / "coordinator"
         cls.config = cls.folder / "coordinator.yaml"
-        cls.config.write_text(json.dumps({
-            "smtp": {**cls.mailbox.settings(cls.folder), "domains": ["example.org"]},
-            "webhooks": {"allow": [cls.hooks.origin]}}))
+        cls.configure("somebody")
         cls.port = 0
         cls.start()
         cls.addClassCleanup(lambda: cls.stop())
@@ -50,6 +52,14 @@ class Notify(unittest.TestCase):
         cls.cli("admin", "image", "add", "base", archive)
         cls.cli("ann", "notify", "add", "--mail", "ann@example.org", "--on", "cancelled")
         cls.confirm("ann", "ann@example.org")
+
+    @classmethod
+    def configure(cls, authority):
+        """Whose certificates webhooks' servers may have; of the next start."""
+        cls.config.write_text(json.dumps({
+            "smtp": {**cls.mailbox.settings(cls.folder), "domains": ["example.org"]},
+            "webhooks": {"allow": [cls.hooks.origin, cls.secure_hooks.origin],
+                         "ca": str(cls.authorities[authority].certificate)}}))
 
     @classmethod
     def start(cls):
@@ -156,6 +166,35 @@ class Notify(unittest.TestCase):
         said = self.cli("ann", "notify", "add", "--mail", "ann@elsewhere.org", status=DENIED).stderr
         self.assertIn("use an address of example.org", said)
         self.cli("ann", "notify", "remove", made["rule"]["id"])
+
+    def test_a_server_of_an_authority_that_is_not_the_sites_is_told_nothing_until_it_is(self):
+        """By HTTPS; what waits is sent when the operator names the right authority, and signed."""
+        made = json.loads(self.cli("bob", "notify", "add", "--webhook", f"{self.secure_hooks.origin}/bob", "--on",
+                                   "cancelled", "--json").stdout)
+        rule = made["rule"]["id"]
+        number = self.cancel_a_job("bob")
+
+        said = self.cli("bob", "notify", "test", rule, status=6).stderr
+
+        self.assertRegex(said, "has not taken it: .*certificate")
+        self.assertIn("it is tried again", said)
+        mine = wait_until("both to wait", lambda: next((
+            one for one in self.rules("bob") if one["id"] == rule and one["waiting"] == 2), None), PATIENCE_S)
+        self.assertEqual(mine["sent"], 0)
+        self.assertIn("certificate", mine["last_error"])
+        self.assertEqual(self.secure_hooks.posts, [])
+
+        self.configure("ours")
+        self.stop()
+        self.start()
+
+        told = wait_until("the webhook", lambda: [
+            one for one in self.secure_hooks.told("/bob") if one["what"] == "cancelled"], PATIENCE_S)
+        self.assertEqual([one["job_number"] for one in told], [number])
+        for _, headers, body in self.secure_hooks.posts:
+            self.assertEqual(headers["X-Reclaimnet-Signature"], signature_of(made["secret"], headers, body))
+        self.cli("bob", "notify", "test", rule)
+        self.cli("bob", "notify", "remove", rule)
 
     def test_a_redirect_is_not_followed(self):
         elsewhere = Hooks()

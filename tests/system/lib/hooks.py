@@ -9,9 +9,9 @@ import threading
 
 
 class Hooks:
-    """Notes what is posted; answers `status`."""
+    """Notes what is posted; answers `status`. `tls`: by HTTPS, with this side of it (authority.py)."""
 
-    def __init__(self, address="127.0.0.1", port=0):
+    def __init__(self, address="127.0.0.1", port=0, tls=None):
         self.posts, self.status, self.location = [], 200, None
         hooks = self
 
@@ -31,7 +31,9 @@ class Hooks:
                 pass
 
         self.server = http.server.ThreadingHTTPServer((address, port), Handler)
-        self.origin = f"http://{address}:{self.server.server_port}"
+        if tls:
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
+        self.origin = f"{'https' if tls else 'http'}://{address}:{self.server.server_port}"
         self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
         self.thread.start()
 
