@@ -9,7 +9,7 @@ import re
 import secrets
 import stat
 import struct
-from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 from . import errors
 from .ignore import IgnoreRules
@@ -64,13 +64,16 @@ class Workspace:
             self._pieces[digests[-1]] = (piece, 0, len(piece))
         self._add(path, "regular", mode, len(data), "", digests)
 
-    def add_folder(self, folder: PathLike, bytes_max: int) -> None:
-        """All that the command line would upload. ExhaustedError, before anything is read, if that is too much."""
+    def add_folder(self, folder: PathLike, bytes_max: int,
+                   leaves_out: Callable[[str], bool] = lambda path: False) -> None:
+        """All that the command line would upload, but for what `leaves_out` says of a path relative to the folder.
+        ExhaustedError, before anything is read, if that is too much."""
         root = os.fspath(folder)
         if not os.path.isdir(root):
             raise errors.NotFoundError(f"there is no folder {root}", "make it, or name another one")
         found: List[Tuple[str, os.stat_result]] = []
         self._scan(root, "", IgnoreRules(), found)
+        found = [(path, there) for path, there in found if not leaves_out(path)]
         total = sum(there.st_size for _, there in found if stat.S_ISREG(there.st_mode))
         if total > bytes_max:
             big = sorted(((there.st_size, path) for path, there in found if stat.S_ISREG(there.st_mode)), reverse=True)
