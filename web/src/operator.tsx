@@ -74,6 +74,7 @@ function gpuChip(node: Node, index: number): Word {
   if (now.is_wedged) return { tone: "bad", text: "not verified free" };
   if (now.sickness) return { tone: "bad", text: "sick" };
   if (isOwnersOwn(node.contract, now)) return { tone: "warn", text: `${text}, its owner's` };
+  if (now.is_outside_window) return { tone: "quiet", text: `${text}, outside its hours` };
   return { tone: isGpuLent(node.contract, index) ? "good" : "quiet", text };
 }
 
