@@ -150,7 +150,7 @@ std::optional<std::int64_t> first_day_more(const GpuHours& from, const GpuHours&
     const bool is[] = {
         from.is_holiday(day), from.is_own_holiday(day), to.is_holiday(day), to.is_own_holiday(day)};
     std::uint32_t kind = weekday_of(day);
-    for (const bool one : is) kind = kind * 2 + (one ? 1 : 0);
+    for (const bool one : is) kind = kind * 2 + (one ? 1U : 0U);
     if (!seen.insert(kind).second) continue;
     const std::uint32_t begin = weekday_of(day) * kDayMinutes;
     for (std::uint32_t i = begin; i < begin + kDayMinutes; ++i) {

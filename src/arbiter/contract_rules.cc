@@ -145,8 +145,51 @@ bool may_have_gpu(const NodeFacts& facts, std::uint32_t gpu) {
          });
 }
 
+/// The calendar's own answer for each minute of a week without holidays.
+std::vector<bool> week_of(const std::vector<LendingWindow>& windows) {
+  Contract plain;
+  plain.windows = windows;
+  std::vector<bool> week(kMinutesOfWeek);
+  for (std::uint32_t i = 0; i < kMinutesOfWeek; ++i)
+    week[i] = is_inside_windows(plain, LocalTime{0, i / kMinutesOfDay, i % kMinutesOfDay});
+  return week;
+}
+
+/// For how many minutes on end both lend, at most; a week is a ring.
+std::uint32_t longest_together(const std::vector<bool>& a, const std::vector<bool>& b) {
+  std::uint32_t longest = 0;
+  std::uint32_t run = 0;
+  for (std::uint32_t i = 0; i < 2 * kMinutesOfWeek; ++i) {
+    const std::uint32_t minute = i % kMinutesOfWeek;
+    run = a[minute] && b[minute] ? run + 1 : 0;
+    longest = std::max(longest, run);
+  }
+  return std::min(longest, kMinutesOfWeek);
+}
+
+/// A GPU whose hours lie beside those of the machine would never be lent, and nothing would say
+/// why.
+void check_hours_meet(
+    const std::vector<bool>& machine,
+    const GpuWindows& own,
+    std::uint32_t notice_s,
+    const std::string& field,
+    Problems& out
+) {
+  const std::uint32_t together = longest_together(machine, week_of(own.windows));
+  if (together * 60 > notice_s) return;
+  out.push_back(
+      field + ": GPU " + std::to_string(own.gpu) + " is lent while the machine is, which is for " +
+      std::to_string(together * 60) + " s on end at most, and guests have a notice of " +
+      std::to_string(notice_s) +
+      " s (notice_s), so that none could ever run: give the machine (windows) those hours, too"
+  );
+}
+
 /// Each of `gpu_windows` names a GPU that is lent, once, and says when.
 void check_gpu_windows(const Contract& contract, const NodeFacts& facts, Problems& out) {
+  if (contract.gpu_windows.empty()) return;
+  const std::vector<bool> machine = week_of(contract.windows);
   std::set<std::uint32_t> seen;
   for (std::size_t i = 0; i < contract.gpu_windows.size(); ++i) {
     const GpuWindows& own = contract.gpu_windows[i];
@@ -175,6 +218,8 @@ void check_gpu_windows(const Contract& contract, const NodeFacts& facts, Problem
     check_holidays(own.holidays, at + ".holidays", out);
     if (contract.lends && out.size() == before)
       check_notice_fits(own.windows, contract.notice_s, at + ".windows", out);
+    if (contract.lends && out.empty())
+      check_hours_meet(machine, own, contract.notice_s, at + ".windows", out);
   }
 }
 

@@ -116,6 +116,21 @@ TEST(ContractRules, a_gpus_windows_are_longer_than_the_notice_and_can_be_read) {
   );
 }
 
+TEST(ContractRules, hours_of_a_gpu_that_lie_beside_those_of_the_machine_are_refused) {
+  Contract contract;
+  contract.windows = {{{}, "20:00", "08:00"}};
+  contract.gpu_windows = {{1, {{{}, "09:00", "18:00"}}, {}}};
+  EXPECT_THAT(
+      problems(contract),
+      ElementsAre(HasSubstr("gpu_windows[0].windows: GPU 1 is lent while the machine is, which is "
+                            "for 0 s on end at most"))
+  );
+  contract.gpu_windows[0].windows[0].to = "20:01";
+  EXPECT_THAT(problems(contract), ElementsAre(HasSubstr("for 60 s on end"))) << "all of it notice";
+  contract.gpu_windows[0].windows[0].to = "20:02";
+  EXPECT_THAT(problems(contract), IsEmpty());
+}
+
 TEST(ContractRules, windows_that_touch_are_one_for_the_notice) {
   Contract contract;
   contract.notice_s = 900;
