@@ -121,13 +121,13 @@ class CoreGpus : public CoreTest {
   }
 };
 
-/// GPU 0 is lent until 22:18, in 280 s, and from 22:30 on; notice is a minute.
+/// GPU 0 is lent until 22:18, in 280 s, and from 22:30 on. A short notice: nobody stays in it.
 class CoreGpuWindows : public CoreGpus {
  protected:
   void SetUp() override {
     CoreGpus::SetUp();
     set_contract([](Contract& c) {
-      c.notice_s = 60;
+      c.notice_s = 20;
       c.gpu_windows = {{0, {{{}, "20:00", "22:18"}, {{}, "22:30", "23:59"}}, {}}};
     });
   }
@@ -147,7 +147,7 @@ TEST_F(CoreGpuWindows, the_end_of_a_gpus_own_window_is_told_ahead_and_the_machin
   const AnnounceGpu told = last_word();
   EXPECT_EQ(told.gpu, 0U);
   EXPECT_EQ(told.deadline_ns, in(seconds(280)));
-  EXPECT_EQ(told.declare_ns, in(seconds(220)));
+  EXPECT_EQ(told.declare_ns, in(seconds(260)));
   hold();
   advance(seconds(200));
 
@@ -158,9 +158,9 @@ TEST_F(CoreGpuWindows, the_end_of_a_gpus_own_window_is_told_ahead_and_the_machin
 
 TEST_F(CoreGpuWindows, its_guest_is_told_with_the_notice_and_nobody_comes_there_any_more) {
   hold();
-  advance(seconds(218));
+  advance(seconds(258));
   ASSERT_TRUE(has_asked<AnnounceGpu>());
-  EXPECT_EQ(last_word().deadline_ns, in(seconds(62)));
+  EXPECT_EQ(last_word().deadline_ns, in(seconds(22)));
   obey();
 
   EXPECT_EQ(state(), AttemptState::kNoticed);
@@ -175,7 +175,7 @@ TEST_F(CoreGpuWindows, its_guest_is_told_with_the_notice_and_nobody_comes_there_
 
 TEST_F(CoreGpuWindows, it_stays_the_owners_until_its_next_window_opens) {
   hold();
-  advance(seconds(218));
+  advance(seconds(258));
   obey();
   guest_goes();
   advance(seconds(300));
@@ -185,7 +185,7 @@ TEST_F(CoreGpuWindows, it_stays_the_owners_until_its_next_window_opens) {
       sent<wire::ProbeReply>().back().reason,
       HasSubstr("GPU 0 is outside its lending windows, the next one opens tue 22:30 (UTC)")
   );
-  advance(seconds(484));  // 22:30:02
+  advance(seconds(444));  // 22:30:02
   EXPECT_EQ(last_word(), (AnnounceGpu{0, 0, ""}));
   obey();
 
@@ -218,7 +218,7 @@ TEST_F(CoreGpuWindows, an_owner_who_computes_on_it_does_not_wait_for_its_end) {
   advance(seconds(5));
 
   EXPECT_EQ(last_word().declare_ns, 0);
-  EXPECT_EQ(last_word().deadline_ns, in(seconds(60)));
+  EXPECT_EQ(last_word().deadline_ns, in(seconds(20)));
   EXPECT_EQ(last_word().message, "the owner computes on GPU 0");
 }
 
