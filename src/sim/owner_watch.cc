@@ -99,7 +99,7 @@ void OwnerWatch::check_cleared(const Machine& machine, const ReclaimRecord& reco
 }
 
 /// Whether the warden holds the ends of the windows that are still to come.
-void OwnerWatch::note_told(const Machine& machine, const warden::Journal& journal) {
+void OwnerWatch::note_told(Machine& machine, const warden::Journal& journal) {
   for (auto& [place, window] : windows_) {
     if (place.node != machine.name() || world_.now() >= window.end) continue;
     std::int64_t deadline_ns = place.gpu ? 0 : journal.announced.deadline_ns;

@@ -110,7 +110,7 @@ class OwnerWatch {
   /// Of the machine, and of the guest's GPUs.
   std::vector<const Taking*> takings_of(const Machine& machine, const Machine::Container& container)
       const;
-  void note_told(const Machine& machine, const warden::Journal& journal);
+  void note_told(Machine& machine, const warden::Journal& journal);
   void check_cleared(const Machine& machine, const ReclaimRecord& record);
   void check_told(
       const Machine& machine,
