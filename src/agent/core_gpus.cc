@@ -273,6 +273,7 @@ void Core::State::show_gpu_windows(NodeTelemetry& telemetry) const {
     if (shown == all.end()) {
       GpuTelemetry unseen;
       unseen.index = own.gpu;
+      unseen.is_unseen = true;
       shown = all.insert(all.end(), std::move(unseen));
     }
     shown->closes_in_s = closes_in_s(*looked->second);

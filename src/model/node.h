@@ -98,6 +98,7 @@ struct GpuTelemetry {
   std::string sickness;  ///< why nothing runs on it, by what its driver tells; empty = it is well
   bool is_outside_window = false;  ///< its own windows (gpu_windows) lend it to nobody new now
   std::uint32_t closes_in_s = 0;   ///< end of its own window; 0 = none within a week
+  bool is_unseen = false;  ///< no driver tells of it: only what is said of its windows counts
 
   RN_FIELDS(
       GpuTelemetry,
@@ -112,7 +113,8 @@ struct GpuTelemetry {
       is_wedged,
       sickness,
       is_outside_window,
-      closes_in_s
+      closes_in_s,
+      is_unseen
   )
 };
 

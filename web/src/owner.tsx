@@ -78,7 +78,7 @@ function Gpus({ site, node, open }: { site: Site; node: Node; open: Reclaim[] })
             <Meter
               label="use"
               share={(now?.utilisation_percent ?? 0) / 100}
-              text={now ? `${now.utilisation_percent} %` : "not seen"}
+              text={now && !now.is_unseen ? `${now.utilisation_percent} %` : "not seen"}
             />
             {isLent ? <TakeBackButton site={site} node={node} gpu={gpu.index} open={open} /> : null}
           </li>

@@ -65,6 +65,7 @@ export interface GpuTelemetry {
   sickness?: string;
   is_outside_window?: boolean;
   closes_in_s?: number;
+  is_unseen?: boolean;
 }
 
 export interface Guest {
