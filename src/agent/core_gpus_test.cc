@@ -164,7 +164,7 @@ TEST_F(CoreGpuWindows, its_guest_is_told_with_the_notice_and_nobody_comes_there_
   obey();
 
   EXPECT_EQ(state(), AttemptState::kNoticed);
-  EXPECT_EQ(asked<warden_wire::WriteNotice>().back().reason, kGpuWindowEnds);
+  EXPECT_EQ(asked<warden_wire::WriteNotice>().back().reason, "the lending window of this GPU ends");
   EXPECT_EQ(core->view(clock.now()).lending, LendingState::kOpen);
   EXPECT_TRUE(probe("j-2", 2).empty());
   EXPECT_THAT(
