@@ -107,6 +107,8 @@ std::string to_yaml(const Contract& contract) {
     document.erase("windows");
     out += "# windows: not set, it is lent at any time\n";
   }
+  // Most machines have no such GPU.
+  if (contract.gpu_windows.empty()) document.erase("gpu_windows");
   for (const Unset& field : kUnset) {
     if (!is_zero(document, field.name)) continue;
     document.erase(field.name);
