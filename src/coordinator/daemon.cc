@@ -371,7 +371,9 @@ Status Daemon::State::serve_notebooks() {
 
 void Daemon::State::start_sign_in() {
   if (!config.oidc) return;
-  provider = std::make_unique<OidcProvider>(*config.oidc, clock, config.ask ? config.ask : io::ask);
+  OidcProvider::Ask ask = config.ask;
+  if (!ask) ask = io::ask;
+  provider = std::make_unique<OidcProvider>(*config.oidc, clock, std::move(ask));
   sign_in_workers = std::make_unique<io::Workers>(loop, kSignInThreads, kMaxQueuedSignIns);
   sign_in = std::make_unique<OidcDesk>(
       OidcDesk::Deps{loop, *sign_in_workers, *shell, *provider, *config.oidc, rng},
