@@ -53,7 +53,7 @@ json usual_claims() {
 }
 
 /// Why it is refused; empty: it is not.
-std::string refusal_of(const std::string& token) {
+std::string token_refusal(const std::string& token) {
   const auto claims = verify_id_token(token, both_keys(), usual_rules());
   return claims ? "" : claims.error().message;
 }
@@ -139,7 +139,7 @@ TEST(IdToken, what_it_says_is_taken_only_for_this_site_and_this_moment) {
         claims[name] = value;
       }
     }
-    EXPECT_NE(refusal_of(signed_with(claims)).find(one.words), std::string::npos) << one.name;
+    EXPECT_NE(token_refusal(signed_with(claims)).find(one.words), std::string::npos) << one.name;
   }
 }
 
@@ -148,12 +148,12 @@ TEST(IdToken, clocks_may_differ_by_two_minutes_and_several_audiences_name_their_
   claims["exp"] = kNowS - 119;
   claims["iat"] = kNowS + 119;
   claims["nbf"] = kNowS + 119;
-  EXPECT_EQ(refusal_of(signed_with(claims)), "");
+  EXPECT_EQ(token_refusal(signed_with(claims)), "");
 
   claims = usual_claims();
   claims["aud"] = {"other", "reclaimnet"};
   claims["azp"] = "reclaimnet";
-  EXPECT_EQ(refusal_of(signed_with(claims)), "");
+  EXPECT_EQ(token_refusal(signed_with(claims)), "");
 }
 
 TEST(IdToken, only_true_itself_verifies_an_address) {
@@ -177,12 +177,12 @@ TEST(IdToken, the_algorithm_is_ours_to_choose) {
     const ProviderKey key = both_keys().front();
     const std::string by_secret = to_base64url(crypto::hmac_sha256(key.first, as_bytes(head)));
     for (const std::string& signature : {std::string(), std::string("AA"), by_secret})
-      EXPECT_NE(refusal_of(head + "." + signature), "") << name;
+      EXPECT_NE(token_refusal(head + "." + signature), "") << name;
   }
   // A key signs by its own algorithm alone.
   const std::string crossed =
       ec_signer().token_of(json{{"alg", "RS256"}, {"kid", "ec-1"}}.dump(), claims);
-  EXPECT_NE(refusal_of(crossed), "");
+  EXPECT_NE(token_refusal(crossed), "");
 }
 
 TEST(IdToken, a_header_that_asks_for_more_is_refused) {
@@ -195,7 +195,7 @@ TEST(IdToken, a_header_that_asks_for_more_is_refused) {
         json{{"kid", std::string(300, 'k')}}}) {
     json header = rsa_signer().header();
     header.update(more);
-    EXPECT_NE(refusal_of(rsa_signer().token_of(header.dump(), claims)), "") << more;
+    EXPECT_NE(token_refusal(rsa_signer().token_of(header.dump(), claims)), "") << more;
   }
   // Keys that it brings itself are not looked at.
   const TestSigner stranger(ProviderKey::Kind::kP256, "ec-1");
@@ -203,7 +203,7 @@ TEST(IdToken, a_header_that_asks_for_more_is_refused) {
   header["jwk"] = stranger.jwk();
   header["jku"] = "https://evil.example.org/keys";
   EXPECT_NE(
-      refusal_of(stranger.token_of(header.dump(), claims)).find("is false"), std::string::npos
+      token_refusal(stranger.token_of(header.dump(), claims)).find("is false"), std::string::npos
   );
 }
 
@@ -218,7 +218,7 @@ TEST(IdToken, an_unknown_key_is_told_apart_so_that_the_set_is_read_again) {
 TEST(IdToken, one_without_a_key_id_is_of_the_only_key_of_its_kind) {
   const std::string token =
       rsa_signer().token_of(json{{"alg", "RS256"}}.dump(), usual_claims().dump());
-  EXPECT_EQ(refusal_of(token), "");
+  EXPECT_EQ(token_refusal(token), "");
 
   const TestSigner second(ProviderKey::Kind::kRsa, "rsa-2");
   const auto keys = *parse_key_set(key_set_of({&rsa_signer(), &second}));
@@ -227,7 +227,7 @@ TEST(IdToken, one_without_a_key_id_is_of_the_only_key_of_its_kind) {
 
 TEST(IdToken, bytes_that_are_none_are_refused) {
   const std::string good = signed_with(usual_claims());
-  ASSERT_EQ(refusal_of(good), "");
+  ASSERT_EQ(token_refusal(good), "");
   const std::size_t first = good.find('.');
   const std::size_t second = good.rfind('.');
   const std::string nested = std::string(5000, '[') + std::string(5000, ']');
@@ -258,11 +258,11 @@ TEST(IdToken, bytes_that_are_none_are_refused) {
       rsa_signer().token_of(rsa_signer().header().dump(), "{\"sub\":\"\xff\"}"),
       rsa_signer().token_of(rsa_signer().header().dump(), usual_claims().dump() + "x"),
   };
-  for (const std::string& token : bad) EXPECT_NE(refusal_of(token), "") << token.substr(0, 80);
+  for (const std::string& token : bad) EXPECT_NE(token_refusal(token), "") << token.substr(0, 80);
   for (std::size_t at = 0; at < good.size(); at += 7) {
     std::string changed = good;
     changed[at] = changed[at] == 'A' ? 'B' : 'A';
-    EXPECT_NE(refusal_of(changed), "") << at;
+    EXPECT_NE(token_refusal(changed), "") << at;
   }
 }
 
