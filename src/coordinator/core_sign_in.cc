@@ -17,6 +17,7 @@ constexpr std::size_t kSignInsOfUser = 200;
 /// What was begun by a token (a notebook's session) is over a week after it at the latest, so that
 /// its id can be another one's then, and the table does not grow with each day.
 constexpr std::int64_t kIdRestsMs = 8LL * 86'400'000;
+constexpr std::int64_t kToldAfterMs = 30LL * 86'400'000;
 
 /// The user as the table has them; who is not in it is put in if a group says so.
 Result<UserRow> user_signing_in(State& state, const SignIn& command) {
@@ -105,6 +106,12 @@ Result<Answer> sign_in(State& state, const Caller& caller, const SignIn& command
   event.at_wall_ms = state.wall_ms();
   state.write(AppendEvent{std::move(event)});
   return made;
+}
+
+bool is_told_by(const TokenRow& token, std::int64_t now_wall_ms) {
+  if (token.kind != TokenKind::kUser || token.is_revoked) return false;
+  const std::int64_t more_ms = token.id.starts_with(kSignInPrefix) ? kToldAfterMs : 0;
+  return token.expires_wall_ms == 0 || token.expires_wall_ms + more_ms > now_wall_ms;
 }
 
 }  // namespace rn::coordinator

@@ -100,6 +100,24 @@ TEST_F(SignIns, old_ones_make_room_so_that_the_table_does_not_grow_with_the_days
   EXPECT_FALSE(is_good(*first));
 }
 
+TEST(ToldBy, who_signed_in_hears_of_jobs_that_outlive_the_sign_in) {
+  const std::int64_t day_ms = 86'400'000;
+  TokenRow local;
+  local.id = "t-1";
+  local.expires_wall_ms = day_ms;
+  EXPECT_TRUE(is_told_by(local, day_ms - 1));
+  EXPECT_FALSE(is_told_by(local, day_ms));
+  TokenRow signed_in = local;
+  signed_in.id = "s-1";
+  EXPECT_TRUE(is_told_by(signed_in, 30 * day_ms));
+  EXPECT_FALSE(is_told_by(signed_in, 31 * day_ms));
+  signed_in.is_revoked = true;
+  EXPECT_FALSE(is_told_by(signed_in, 1));
+  TokenRow join = local;
+  join.kind = TokenKind::kJoin;
+  EXPECT_FALSE(is_told_by(join, 1));
+}
+
 TEST_F(SignIns, nobody_fills_the_table_in_a_day) {
   add_user("ann", "lab-a");
   for (int i = 0; i < 200; ++i) ASSERT_TRUE(signed_in(a_sign_in("ann"))) << i;

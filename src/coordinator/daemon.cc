@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "coordinator/api.h"
 #include "coordinator/collector.h"
+#include "coordinator/core_sign_in.h"
 #include "coordinator/notebooks.h"
 #include "coordinator/notify_desk.h"
 #include "coordinator/oidc_desk.h"
@@ -293,8 +294,7 @@ NotifyStanding Daemon::State::standing() const {
   NotifyStanding now_there;
   const std::int64_t now_ms = to_ms(loop.now().wall);
   for (const TokenRow& token : shell->core().tokens()) {
-    const bool counts = token.kind == TokenKind::kUser && !token.is_revoked &&
-                        (token.expires_wall_ms == 0 || token.expires_wall_ms > now_ms);
+    const bool counts = is_told_by(token, now_ms);
     if (counts && token.role >= Role::kUser) now_there.users.insert(token.user);
     if (counts && token.role >= Role::kOwner) now_there.owners.emplace(token.user, token.lab);
   }

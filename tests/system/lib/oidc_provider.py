@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An identity provider that is played: strict where OpenID Connect and RFC 6749, 7636 and 8628 are, over real TLS,
-with tokens that `openssl` signs by RS256. Who asks for an address at /auth is whoever `user` says: nobody types a password."""
+with tokens that `openssl` signs by RS256. Who asks for an address at /auth is whoever `user` says: nobody types a
+password."""
 import base64
 import hashlib
 import http.server
