@@ -9,6 +9,16 @@ export interface Whoami {
   role: Role;
 }
 
+export interface SignInOffer {
+  is_offered: boolean;
+  name: string;
+}
+
+export interface SignInBegun {
+  url: string;
+  ticket: string;
+}
+
 export interface LendingWindow {
   days: string[];
   from: string;
