@@ -35,7 +35,7 @@ tl::unexpected<Error> untrusted(const std::string& what) {
 
 /// A member that limits what a key is for: absent, or as it has to be.
 bool says_nothing_else(const json& key, const char* name, const char* wanted) {
-  return !key.contains(name) || text_of(key, name) == wanted;
+  return !key.contains(name) || text_member(key, name) == wanted;
 }
 
 bool may_verify(const json& key) {
@@ -50,16 +50,16 @@ std::optional<ProviderKey> provider_key(const json& key) {
   if (!key.is_object() || !says_nothing_else(key, "use", "sig") || !may_verify(key))
     return std::nullopt;
   ProviderKey made;
-  made.id = text_of(key, "kid");
+  made.id = text_member(key, "kid");
   if (made.id.size() > kMaxKeyIdBytes) return std::nullopt;
-  const std::string type = text_of(key, "kty");
+  const std::string type = text_member(key, "kty");
   const bool is_rsa = type == "RSA" && says_nothing_else(key, "alg", "RS256");
   const bool is_p256 =
-      type == "EC" && text_of(key, "crv") == "P-256" && says_nothing_else(key, "alg", "ES256");
+      type == "EC" && text_member(key, "crv") == "P-256" && says_nothing_else(key, "alg", "ES256");
   if (!is_rsa && !is_p256) return std::nullopt;
   made.kind = is_rsa ? ProviderKey::Kind::kRsa : ProviderKey::Kind::kP256;
-  auto first = from_base64url(text_of(key, is_rsa ? "n" : "x"));
-  auto second = from_base64url(text_of(key, is_rsa ? "e" : "y"));
+  auto first = from_base64url(text_member(key, is_rsa ? "n" : "x"));
+  auto second = from_base64url(text_member(key, is_rsa ? "e" : "y"));
   if (!first || !second || first->empty() || second->empty()) return std::nullopt;
   made.first = *std::move(first);
   made.second = *std::move(second);
@@ -78,15 +78,15 @@ Result<TokenHead> token_head(std::string_view encoded) {
   const auto head = bytes ? strict_object(as_text(*bytes)) : std::nullopt;
   if (!head) return untrusted("its token has no header");
   // Which algorithms are taken is ours to say, and "none" and those with a shared secret never are.
-  const std::string algorithm = text_of(*head, "alg");
+  const std::string algorithm = text_member(*head, "alg");
   if (algorithm != "RS256" && algorithm != "ES256")
     return untrusted("its token is not signed by RS256 or ES256");
   if (head->contains("crit")) return untrusted("its token asks for an extension");
-  if (head->contains("typ") && text_of(*head, "typ") != "JWT")
+  if (head->contains("typ") && text_member(*head, "typ") != "JWT")
     return untrusted("its token is of another kind");
   TokenHead made;
   made.kind = algorithm == "RS256" ? ProviderKey::Kind::kRsa : ProviderKey::Kind::kP256;
-  made.key = text_of(*head, "kid");
+  made.key = text_member(*head, "kid");
   if (head->contains("kid") && (made.key.empty() || made.key.size() > kMaxKeyIdBytes))
     return untrusted("its token names no key");
   return made;
@@ -137,7 +137,7 @@ Status check_audience(const json& claims, const IdTokenRules& rules) {
   if (std::find(audiences.begin(), audiences.end(), rules.client) == audiences.end())
     return untrusted("its token is for another program");
   const bool has_party = claims.contains("azp");
-  if ((has_party || audiences.size() > 1) && text_of(claims, "azp") != rules.client)
+  if ((has_party || audiences.size() > 1) && text_member(claims, "azp") != rules.client)
     return untrusted("its token was given to another program");
   return {};
 }
@@ -169,16 +169,17 @@ std::vector<std::string> groups_of(const json& claims, const std::string& name) 
 }
 
 Result<IdClaims> read_claims(const json& claims, const IdTokenRules& rules) {
-  if (text_of(claims, "iss") != rules.issuer) return untrusted("its token is of another provider");
+  if (text_member(claims, "iss") != rules.issuer)
+    return untrusted("its token is of another provider");
   RN_CHECK(check_audience(claims, rules));
   RN_CHECK(check_times(claims, rules));
-  if (!rules.nonce.empty() && text_of(claims, "nonce") != rules.nonce)
+  if (!rules.nonce.empty() && text_member(claims, "nonce") != rules.nonce)
     return untrusted("its token is of another sign-in");
   IdClaims made;
-  made.subject = text_of(claims, "sub");
+  made.subject = text_member(claims, "sub");
   if (made.subject.empty() || made.subject.size() > kMaxSubjectBytes)
     return untrusted("its token names nobody");
-  made.email = text_of(claims, "email");
+  made.email = text_member(claims, "email");
   if (made.email.size() > kMaxEmailBytes) made.email.clear();
   // The word "true" in quotes, as some write it, is not taken for it.
   const auto verified = claims.find("email_verified");

@@ -134,8 +134,8 @@ void OidcDesk::finish(
   if (request.code.empty() || request.code.size() > kMaxCodeBytes)
     return done(fail(ErrorCode::kInvalid, "code: missing or too long", "sign in again"));
   const auto secrets = strict_object(*content);
-  const std::string verifier = text_of(*secrets, "verifier");
-  const std::string nonce = text_of(*secrets, "nonce");
+  const std::string verifier = text_member(*secrets, "verifier");
+  const std::string nonce = text_member(*secrets, "nonce");
   // Without a nonce the token could be of another sign-in.
   if (verifier.empty() || nonce.empty()) return done(fail(ticket_over()));
   const Status submitted = deps_.workers.submit_for(
@@ -184,7 +184,7 @@ void OidcDesk::finish_device(
   if (const Status admitted = admit(remote); !admitted) return done(fail(admitted.error()));
   const auto content = opened(ticket, kDeviceTicket);
   const auto secrets = content ? strict_object(*content) : std::nullopt;
-  const std::string code = secrets ? text_of(*secrets, "device_code") : "";
+  const std::string code = secrets ? text_member(*secrets, "device_code") : "";
   if (code.empty()) return done(fail(ticket_over()));
   const Status submitted = deps_.workers.submit_for(
       [this, code] { return deps_.provider.look_at_device(code); },

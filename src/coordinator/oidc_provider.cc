@@ -32,7 +32,7 @@ Error provider_away(const Error& why) {
 
 /// A word of a provider's, for people: what else it may say is not repeated.
 std::string error_word(const nlohmann::json& answer) {
-  const std::string word = text_of(answer, "error");
+  const std::string word = text_member(answer, "error");
   const bool is_plain = !word.empty() && word.size() <= 40 &&
                         word.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == std::string::npos;
   return is_plain ? word : "an error without a name";
@@ -96,15 +96,15 @@ Status OidcProvider::check_endpoint(const std::string& name, const std::string& 
 
 Result<OidcEndpoints> OidcProvider::read_endpoints(const std::string& text) const {
   const auto said = strict_object(text);
-  if (!said || text_of(*said, "issuer") != config_.issuer)
+  if (!said || text_member(*said, "issuer") != config_.issuer)
     return fail(
         ErrorCode::kInvalid, "what it says of itself is of another issuer than " + config_.issuer
     );
   OidcEndpoints made;
-  made.authorization = text_of(*said, "authorization_endpoint");
-  made.token = text_of(*said, "token_endpoint");
-  made.keys = text_of(*said, "jwks_uri");
-  made.device = text_of(*said, "device_authorization_endpoint");
+  made.authorization = text_member(*said, "authorization_endpoint");
+  made.token = text_member(*said, "token_endpoint");
+  made.keys = text_member(*said, "jwks_uri");
+  made.device = text_member(*said, "device_authorization_endpoint");
   RN_CHECK(check_endpoint("authorization_endpoint", made.authorization));
   RN_CHECK(check_endpoint("token_endpoint", made.token));
   RN_CHECK(check_endpoint("jwks_uri", made.keys));
@@ -203,7 +203,7 @@ Result<IdClaims> OidcProvider::claims_in(const io::HttpReply& reply, const std::
             (answer ? error_word(*answer) : std::string("its answer cannot be read")),
         "sign in again; if it stays so, tell the operator of this site"
     );
-  const std::string token = text_of(*answer, "id_token");
+  const std::string token = text_member(*answer, "id_token");
   IdTokenRules rules;
   rules.issuer = config_.issuer;
   rules.client = config_.client_id;
@@ -256,10 +256,10 @@ Result<DeviceGrant> OidcProvider::begin_device() {
   const auto answer = strict_object(reply.body);
   DeviceGrant grant;
   if (answer && reply.status == 200) {
-    grant.device_code = text_of(*answer, "device_code");
-    grant.user_code = text_of(*answer, "user_code");
-    grant.url = text_of(*answer, "verification_uri");
-    grant.url_with_code = text_of(*answer, "verification_uri_complete");
+    grant.device_code = text_member(*answer, "device_code");
+    grant.user_code = text_member(*answer, "user_code");
+    grant.url = text_member(*answer, "verification_uri");
+    grant.url_with_code = text_member(*answer, "verification_uri_complete");
     grant.interval_s = whole_seconds(*answer, "interval", 5, 1, 60);
     grant.expires_s = whole_seconds(*answer, "expires_in", 600, 1, 1800);
   }
@@ -288,7 +288,7 @@ Result<DeviceLook> OidcProvider::look_at_device(const std::string& device_code) 
       )
   );
   const auto answer = strict_object(reply.body);
-  const std::string word = answer && reply.status != 200 ? text_of(*answer, "error") : "";
+  const std::string word = answer && reply.status != 200 ? text_member(*answer, "error") : "";
   DeviceLook look;
   look.is_too_fast = word == "slow_down";
   if (look.is_too_fast || word == "authorization_pending") return look;

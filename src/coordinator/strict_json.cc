@@ -25,7 +25,7 @@ std::optional<nlohmann::json> strict_object(std::string_view text) {
   return std::make_optional<json>(std::move(document));
 }
 
-std::string text_of(const nlohmann::json& object, const char* name) {
+std::string text_member(const nlohmann::json& object, const char* name) {
   const auto found = object.find(name);
   if (found == object.end() || !found->is_string()) return {};
   return found->get<std::string>();

@@ -14,6 +14,6 @@ namespace rn::coordinator {
 std::optional<nlohmann::json> strict_object(std::string_view text);
 
 /// A string member; empty if it is missing or something else.
-std::string text_of(const nlohmann::json& object, const char* name);
+std::string text_member(const nlohmann::json& object, const char* name);
 
 }  // namespace rn::coordinator
