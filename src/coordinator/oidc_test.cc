@@ -150,7 +150,7 @@ TEST_F(OidcSite, what_was_begun_elsewhere_is_refused_before_the_provider_is_aske
            {one.ticket + "=", one.query.at("state")},
            {std::string(20'000, 'A'), one.query.at("state")}}) {
     const auto reply = finish(ticket, state);
-    EXPECT_TRUE(reply.status == 403) << reply.status << reply.body;
+    EXPECT_EQ(reply.status, 401) << reply.body;
   }
   EXPECT_TRUE(provider_.asked("/realm/token").empty());
 }
@@ -161,14 +161,14 @@ TEST_F(OidcSite, another_sign_ins_nonce_is_refused) {
 
   const auto reply = finish(begun.ticket, begun.query.at("state"));
 
-  EXPECT_EQ(reply.status, 403);
+  EXPECT_EQ(reply.status, 401);
   EXPECT_NE(reply.body.find("of another sign-in"), std::string::npos) << reply.body;
 }
 
 TEST_F(OidcSite, who_is_unknown_here_gets_nothing_and_is_told_whom_to_ask) {
   const auto reply = sign_in("stranger");
 
-  EXPECT_EQ(reply.status, 403) << reply.body;
+  EXPECT_EQ(reply.status, 401) << reply.body;
   EXPECT_NE(reply.body.find("no account at this site"), std::string::npos) << reply.body;
   EXPECT_NE(reply.body.find("helpdesk@example.org"), std::string::npos) << reply.body;
 }
@@ -176,7 +176,7 @@ TEST_F(OidcSite, who_is_unknown_here_gets_nothing_and_is_told_whom_to_ask) {
 TEST_F(OidcSite, an_administrator_signs_in_only_if_the_operator_named_them) {
   const auto reply = sign_in("admin");  // who is there since the site's first start
 
-  EXPECT_EQ(reply.status, 403) << reply.body;
+  EXPECT_EQ(reply.status, 401) << reply.body;
   EXPECT_NE(reply.body.find("is an administrator"), std::string::npos) << reply.body;
 }
 
@@ -274,7 +274,7 @@ TEST_F(OidcPeopleSite, a_named_administrator_and_a_listed_group_get_in) {
   EXPECT_EQ(who["lab"], "lab-v");
   EXPECT_EQ(who["role"], "user");
 
-  EXPECT_EQ(sign_in("mallory", {{"groups", json::array({"cn=other"})}}).status, 403);
+  EXPECT_EQ(sign_in("mallory", {{"groups", json::array({"cn=other"})}}).status, 401);
   // A group makes nobody more than the table says.
   const auto ann = sign_in("ann", {{"groups", json::array({"cn=vision"})}});
   EXPECT_EQ(whoami(json::parse(ann.body)["token"])["lab"], "lab-a");

@@ -124,7 +124,7 @@ class Oidc(unittest.TestCase):
 
     def refused(self, *words):
         status, body = self.finish(*self.to_the_provider_and_back())
-        self.assertEqual(status, 403, body)
+        self.assertEqual(status, 401, body)
         for word in words:
             self.assertIn(word, body["error"]["message"] + body["error"]["hint"])
 
@@ -183,12 +183,12 @@ class Oidc(unittest.TestCase):
         ticket, state, code = self.to_the_provider_and_back()
         other, other_state, _ = self.to_the_provider_and_back()
         status, body = self.finish(other, state, code)
-        self.assertEqual(status, 403, body)
+        self.assertEqual(status, 401, body)
         status, body = self.finish(other, other_state, code)  # the provider sees another verifier
-        self.assertEqual(status, 403, body)
+        self.assertEqual(status, 401, body)
         self.assertIn("the verifier is another one's", self.provider.complaints)
         status, body = self.finish(ticket, state, code)
-        self.assertEqual(status, 403, body)
+        self.assertEqual(status, 401, body)
 
     def test_g_a_provider_that_is_away_holds_nobody_else_up(self):
         self.provider.down()
@@ -197,7 +197,7 @@ class Oidc(unittest.TestCase):
             status, _, text = self.ask(self.url + "/v1/signin/device", {})
             self.assertEqual(status, 503, text)
             self.assertIn("does not answer as it should", text)
-            self.assertEqual(self.finish(ticket, state, "z")[0], 403)
+            self.assertEqual(self.finish(ticket, state, "z")[0], 401)
             self.assertIn("admin", self.cli("whoami", token=self.admin).stdout)
         finally:
             self.provider.up()
