@@ -47,6 +47,8 @@ const POLL_MS = 10_000;
 /** Crowds of events become one look. */
 const BETWEEN_LOOKS_MS = 250;
 const SINGLE_LOOKS = 12;
+/** Of a job whose machine is taken back. */
+const LEAVING = new Set(["attempt.noticed", "attempt.saving", "attempt.draining"]);
 
 type Part = "nodes" | "jobs" | "reclaims";
 
@@ -226,7 +228,8 @@ export class Site {
     this.set({ events, changes });
     if (event.job) this.staleJobs.add(event.job);
     if (event.node) this.staleNodes.add(event.node);
-    if (event.kind.startsWith("reclaim.")) this.stale.add("reclaims");
+    // Whose job has to leave is not told of the machine's reclaim by an event of its own.
+    if (event.kind.startsWith("reclaim.") || LEAVING.has(event.kind)) this.stale.add("reclaims");
     this.lookSoon();
   }
 
