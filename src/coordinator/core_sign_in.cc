@@ -14,8 +14,9 @@ namespace {
 /// Tokens of sign-ins begin so; others with "t-".
 constexpr std::string_view kSignInPrefix = "s-";
 constexpr std::size_t kSignInsOfUser = 200;
-/// What was begun by a token (a notebook's session) is over a week after it at the latest, so that
-/// its id can be another one's then, and the table does not grow with each day.
+/// What was begun by a token (a notebook's session) is over a week after its end at the latest, so
+/// that its id can be another one's then, and the table does not grow with each day. Of one that
+/// was revoked the end that it would have had counts.
 constexpr std::int64_t kIdRestsMs = 8LL * 86'400'000;
 constexpr std::int64_t kToldAfterMs = 30LL * 86'400'000;
 
@@ -62,7 +63,7 @@ Result<std::string> id_to_use_again(const State& state, const UserId& user) {
     if (row.user != user) continue;
     ++count;
     const bool is_over = row.is_revoked || (row.expires_wall_ms != 0 && now >= row.expires_wall_ms);
-    if (is_over && now - row.created_wall_ms > kIdRestsMs) again = row.id;
+    if (is_over && now - row.expires_wall_ms > kIdRestsMs) again = row.id;
   }
   if (again.empty() && count >= kSignInsOfUser)
     return fail(

@@ -100,6 +100,22 @@ TEST_F(SignIns, old_ones_make_room_so_that_the_table_does_not_grow_with_the_days
   EXPECT_FALSE(is_good(*first));
 }
 
+TEST_F(SignIns, an_id_rests_from_the_end_so_that_no_session_comes_to_life_again) {
+  add_user("ann", "lab-a");
+  SignIn week = a_sign_in("ann");
+  week.ttl_s = 7 * 86'400;
+  const auto first = signed_in(week);
+  ASSERT_TRUE(first);
+  clock.advance(std::chrono::hours(24 * 6));
+  ASSERT_TRUE(run(admin(), RevokeToken{first->token.id}));
+
+  clock.advance(std::chrono::hours(24 * 6));
+  EXPECT_NE(signed_in(week)->token.id, first->token.id)
+      << "what it had begun on its last day would count again";
+  clock.advance(std::chrono::hours(24 * 4));
+  EXPECT_EQ(signed_in(week)->token.id, first->token.id);
+}
+
 TEST(ToldBy, who_signed_in_hears_of_jobs_that_outlive_the_sign_in) {
   const std::int64_t day_ms = 86'400'000;
   TokenRow local;
