@@ -14,6 +14,8 @@ namespace {
 /// Tokens of sign-ins begin so; others with "t-".
 constexpr std::string_view kSignInPrefix = "s-";
 constexpr std::size_t kSignInsOfUser = 200;
+/// Of the table: administrators go on making join tokens and users' when the others are used up.
+constexpr std::size_t kLeftToAdministrators = 1000;
 /// What was begun by a token (a notebook's session) is over a week after its end at the latest, so
 /// that its id can be another one's then, and the table does not grow with each day. Of one that
 /// was revoked the end that it would have had counts.
@@ -81,8 +83,14 @@ Result<Answer> sign_in(State& state, const Caller& caller, const SignIn& command
     return fail(ErrorCode::kDenied, "only the coordinator itself takes a provider's word", "");
   if (!is_name(command.user.str()) || command.ttl_s == 0)
     return fail(ErrorCode::kInvalid, "user: expected a short name of letters, digits, -_.@", "");
+  if (command.user == caller.user)
+    return fail(
+        ErrorCode::kDenied,
+        command.user.str() + " is what the coordinator calls itself here, and nobody's name",
+        "ask " + command.contact + " to name you otherwise in the coordinator's oidc: users"
+    );
   RN_TRY(std::string id, id_to_use_again(state, command.user));
-  if (id.empty() && state.tokens.size() >= kMaxTokens)
+  if (id.empty() && state.tokens.size() + kLeftToAdministrators >= kMaxTokens)
     return fail(ErrorCode::kExhausted, "too many tokens", "ask " + command.contact);
   RN_TRY(const UserRow user, user_signing_in(state, command));
   if (id.empty()) {

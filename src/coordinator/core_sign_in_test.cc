@@ -2,7 +2,11 @@
 #include "coordinator/core_sign_in.h"
 
 #include <chrono>
+#include <cstdint>
+#include <string>
 
+#include "base/crypto.h"
+#include "coordinator/core_commands.h"
 #include "coordinator/core_harness.h"
 
 namespace rn::coordinator {
@@ -75,6 +79,30 @@ TEST_F(SignIns, an_administrator_must_be_named) {
 TEST_F(SignIns, only_the_coordinator_itself_takes_a_providers_word) {
   add_user("ann", "lab-a");
   EXPECT_FALSE(run(user(), a_sign_in("ann")));
+}
+
+TEST_F(SignIns, nobody_is_called_as_the_coordinator_calls_itself) {
+  SignIn command = a_sign_in("system");
+  command.lab_if_new = LabId("lab-a");
+
+  EXPECT_EQ(signed_in(command).error().code, ErrorCode::kDenied)
+      << "what the coordinator did by itself would be shown as theirs";
+  EXPECT_TRUE(tables.users.empty());
+}
+
+TEST_F(SignIns, when_they_have_filled_the_table_administrators_still_make_tokens) {
+  add_user("ann", "lab-a");
+  for (std::uint64_t i = 0; tables.tokens.size() < kMaxTokens - 1001; ++i) {
+    TokenRow row;
+    row.id = "t-" + std::to_string(i);
+    row.secret_hash = crypto::sha256(as_bytes(row.id));
+    tables.tokens[row.id] = row;
+  }
+  restart();
+
+  ASSERT_TRUE(signed_in(a_sign_in("ann")));
+  EXPECT_EQ(signed_in(a_sign_in("ann")).error().code, ErrorCode::kExhausted);
+  EXPECT_TRUE(run(admin(), CreateJoinToken{.lab = LabId("lab-a")}));
 }
 
 TEST_F(SignIns, old_ones_make_room_so_that_the_table_does_not_grow_with_the_days) {
