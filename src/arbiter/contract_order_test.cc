@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "arbiter/contract_order.h"
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <map>
@@ -284,6 +286,25 @@ TEST(ContractOrder, who_has_a_gpu_leaves_when_the_first_of_both_windows_ends) {
   EXPECT_EQ(guests_leave_in(contract, monday, 0, {0}), std::nullopt);
   EXPECT_EQ(guests_leave_in(contract, monday, 0, {0, 1}), seconds(8 * 3600));
   EXPECT_EQ(guests_leave_in(contract, monday + std::chrono::hours(12), 0, {1}), seconds(60));
+}
+
+TEST(ContractOrder, many_gpus_do_not_each_cost_what_the_machines_hours_cost) {
+  const LendingWindow minute{{}, "00:00", "00:01"};
+  Contract from;
+  from.windows.assign(256, minute);
+  const auto time_with = [&](std::uint32_t gpus) {
+    for (std::uint32_t gpu = 0; gpu < gpus; ++gpu)
+      from.gpu_windows.push_back(GpuWindows{gpu, {minute}, {}});
+    Contract to = from;
+    to.notice_s = 1;
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_THAT(widenings(from, to, a_lender()), IsEmpty());
+    from.gpu_windows.clear();
+    return (std::chrono::steady_clock::now() - begin).count();
+  };
+  const auto one = std::min(time_with(1), time_with(1));
+  EXPECT_LT(std::min(time_with(64), time_with(64)), 8 * one)
+      << "an edit from afar must not hold up the agent that compares it";
 }
 
 TEST(ContractOrder, more_of_any_single_field_is_named_by_it_and_less_of_it_is_not) {
