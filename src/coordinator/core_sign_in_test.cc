@@ -162,6 +162,21 @@ TEST(ToldBy, who_signed_in_hears_of_jobs_that_outlive_the_sign_in) {
   EXPECT_FALSE(is_told_by(join, 1));
 }
 
+TEST_F(SignIns, who_is_an_owner_no_more_is_not_taken_for_one_by_an_old_sign_in) {
+  add_user("oli", "lab-a", Role::kOwner);
+  const auto made = signed_in(a_sign_in("oli"));
+  ASSERT_TRUE(made);
+  EXPECT_TRUE(core->is_as_in_table(made->token));
+
+  add_user("oli", "lab-a");
+  EXPECT_FALSE(core->is_as_in_table(made->token));
+  add_user("oli", "lab-b", Role::kOwner);
+  EXPECT_FALSE(core->is_as_in_table(made->token));
+  restart();
+  EXPECT_FALSE(core->is_as_in_table(made->token));
+  EXPECT_TRUE(core->is_as_in_table(signed_in(a_sign_in("oli"))->token));
+}
+
 TEST_F(SignIns, nobody_fills_the_table_in_a_day) {
   add_user("ann", "lab-a");
   for (int i = 0; i < 200; ++i) ASSERT_TRUE(signed_in(a_sign_in("ann"))) << i;
