@@ -92,12 +92,13 @@ std::set<std::int64_t> days_of(const std::vector<std::string>& holidays) {
   return out;
 }
 
-/// When one GPU is lent: in the hours of the machine and in its own.
+/// When one GPU is lent: in the hours of the machine and in its own. Borrows the machine's week,
+/// which is worked out once and not for each of its GPUs.
 class GpuHours {
  public:
-  GpuHours(const Contract& contract, std::uint32_t gpu)
+  GpuHours(const Contract& contract, const std::vector<bool>& machine_week, std::uint32_t gpu)
       : own_(calendar_of_gpu(contract, gpu)),
-        machine_week_(lent_week(contract)),
+        machine_week_(machine_week),
         own_week_(lent_week(own_)),
         machine_days_(days_of(contract.holidays)),
         own_days_(days_of(own_.holidays)) {}
@@ -125,7 +126,7 @@ class GpuHours {
 
  private:
   Contract own_;
-  std::vector<bool> machine_week_;
+  const std::vector<bool>& machine_week_;
   std::vector<bool> own_week_;
   std::set<std::int64_t> machine_days_;
   std::set<std::int64_t> own_days_;
@@ -179,11 +180,14 @@ void judge_gpu_windows(const Contract& from, const Contract& to, Why& out) {
   std::set<std::uint32_t> gpus;
   for (const GpuWindows& own : from.gpu_windows) gpus.insert(own.gpu);
   for (const GpuWindows& own : to.gpu_windows) gpus.insert(own.gpu);
-  bool is_zone_said = from.time_zone == to.time_zone || !is_always(lent_week(from));
+  if (gpus.empty()) return;
+  const std::vector<bool> week_before = lent_week(from);
+  const std::vector<bool> week_after = lent_week(to);
+  bool is_zone_said = from.time_zone == to.time_zone || !is_always(week_before);
   for (const std::uint32_t gpu : gpus) {
-    const GpuHours before(from, gpu);
+    const GpuHours before(from, week_before, gpu);
     if (before.is_always()) continue;
-    const GpuHours after(to, gpu);
+    const GpuHours after(to, week_after, gpu);
     const std::string lends = "gpu_windows: lends GPU " + std::to_string(gpu);
     if (const auto minute = first_more(before, after)) {
       const LocalTime at{0, *minute / kDayMinutes, *minute % kDayMinutes};

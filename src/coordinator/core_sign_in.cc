@@ -14,8 +14,11 @@ namespace {
 /// Tokens of sign-ins begin so; others with "t-".
 constexpr std::string_view kSignInPrefix = "s-";
 constexpr std::size_t kSignInsOfUser = 200;
-/// What was begun by a token (a notebook's session) is over a week after it at the latest, so that
-/// its id can be another one's then, and the table does not grow with each day.
+/// Of the table: administrators go on making join tokens and users' when the others are used up.
+constexpr std::size_t kLeftToAdministrators = 1000;
+/// What was begun by a token (a notebook's session) is over a week after its end at the latest, so
+/// that its id can be another one's then, and the table does not grow with each day. Of one that
+/// was revoked the end that it would have had counts.
 constexpr std::int64_t kIdRestsMs = 8LL * 86'400'000;
 constexpr std::int64_t kToldAfterMs = 30LL * 86'400'000;
 
@@ -62,7 +65,7 @@ Result<std::string> id_to_use_again(const State& state, const UserId& user) {
     if (row.user != user) continue;
     ++count;
     const bool is_over = row.is_revoked || (row.expires_wall_ms != 0 && now >= row.expires_wall_ms);
-    if (is_over && now - row.created_wall_ms > kIdRestsMs) again = row.id;
+    if (is_over && now - row.expires_wall_ms > kIdRestsMs) again = row.id;
   }
   if (again.empty() && count >= kSignInsOfUser)
     return fail(
@@ -80,8 +83,14 @@ Result<Answer> sign_in(State& state, const Caller& caller, const SignIn& command
     return fail(ErrorCode::kDenied, "only the coordinator itself takes a provider's word", "");
   if (!is_name(command.user.str()) || command.ttl_s == 0)
     return fail(ErrorCode::kInvalid, "user: expected a short name of letters, digits, -_.@", "");
+  if (command.user == caller.user)
+    return fail(
+        ErrorCode::kDenied,
+        command.user.str() + " is what the coordinator calls itself here, and nobody's name",
+        "ask " + command.contact + " to name you otherwise in the coordinator's oidc: users"
+    );
   RN_TRY(std::string id, id_to_use_again(state, command.user));
-  if (id.empty() && state.tokens.size() >= kMaxTokens)
+  if (id.empty() && state.tokens.size() + kLeftToAdministrators >= kMaxTokens)
     return fail(ErrorCode::kExhausted, "too many tokens", "ask " + command.contact);
   RN_TRY(const UserRow user, user_signing_in(state, command));
   if (id.empty()) {

@@ -2,7 +2,11 @@
 #include "coordinator/core_sign_in.h"
 
 #include <chrono>
+#include <cstdint>
+#include <string>
 
+#include "base/crypto.h"
+#include "coordinator/core_commands.h"
 #include "coordinator/core_harness.h"
 
 namespace rn::coordinator {
@@ -77,6 +81,30 @@ TEST_F(SignIns, only_the_coordinator_itself_takes_a_providers_word) {
   EXPECT_FALSE(run(user(), a_sign_in("ann")));
 }
 
+TEST_F(SignIns, nobody_is_called_as_the_coordinator_calls_itself) {
+  SignIn command = a_sign_in("system");
+  command.lab_if_new = LabId("lab-a");
+
+  EXPECT_EQ(signed_in(command).error().code, ErrorCode::kDenied)
+      << "what the coordinator did by itself would be shown as theirs";
+  EXPECT_TRUE(tables.users.empty());
+}
+
+TEST_F(SignIns, when_they_have_filled_the_table_administrators_still_make_tokens) {
+  add_user("ann", "lab-a");
+  for (std::uint64_t i = 0; tables.tokens.size() < kMaxTokens - 1001; ++i) {
+    TokenRow row;
+    row.id = "t-" + std::to_string(i);
+    row.secret_hash = crypto::sha256(as_bytes(row.id));
+    tables.tokens[row.id] = row;
+  }
+  restart();
+
+  ASSERT_TRUE(signed_in(a_sign_in("ann")));
+  EXPECT_EQ(signed_in(a_sign_in("ann")).error().code, ErrorCode::kExhausted);
+  EXPECT_TRUE(run(admin(), CreateJoinToken{.lab = LabId("lab-a")}));
+}
+
 TEST_F(SignIns, old_ones_make_room_so_that_the_table_does_not_grow_with_the_days) {
   add_user("ann", "lab-a");
   const auto first = signed_in(a_sign_in("ann"));
@@ -100,6 +128,22 @@ TEST_F(SignIns, old_ones_make_room_so_that_the_table_does_not_grow_with_the_days
   EXPECT_FALSE(is_good(*first));
 }
 
+TEST_F(SignIns, an_id_rests_from_the_end_so_that_no_session_comes_to_life_again) {
+  add_user("ann", "lab-a");
+  SignIn week = a_sign_in("ann");
+  week.ttl_s = 7 * 86'400;
+  const auto first = signed_in(week);
+  ASSERT_TRUE(first);
+  clock.advance(std::chrono::hours(24 * 6));
+  ASSERT_TRUE(run(admin(), RevokeToken{first->token.id}));
+
+  clock.advance(std::chrono::hours(24 * 6));
+  EXPECT_NE(signed_in(week)->token.id, first->token.id)
+      << "what it had begun on its last day would count again";
+  clock.advance(std::chrono::hours(24 * 4));
+  EXPECT_EQ(signed_in(week)->token.id, first->token.id);
+}
+
 TEST(ToldBy, who_signed_in_hears_of_jobs_that_outlive_the_sign_in) {
   const std::int64_t day_ms = 86'400'000;
   TokenRow local;
@@ -116,6 +160,21 @@ TEST(ToldBy, who_signed_in_hears_of_jobs_that_outlive_the_sign_in) {
   TokenRow join = local;
   join.kind = TokenKind::kJoin;
   EXPECT_FALSE(is_told_by(join, 1));
+}
+
+TEST_F(SignIns, who_is_an_owner_no_more_is_not_taken_for_one_by_an_old_sign_in) {
+  add_user("oli", "lab-a", Role::kOwner);
+  const auto made = signed_in(a_sign_in("oli"));
+  ASSERT_TRUE(made);
+  EXPECT_TRUE(core->is_as_in_table(made->token));
+
+  add_user("oli", "lab-a");
+  EXPECT_FALSE(core->is_as_in_table(made->token));
+  add_user("oli", "lab-b", Role::kOwner);
+  EXPECT_FALSE(core->is_as_in_table(made->token));
+  restart();
+  EXPECT_FALSE(core->is_as_in_table(made->token));
+  EXPECT_TRUE(core->is_as_in_table(signed_in(a_sign_in("oli"))->token));
 }
 
 TEST_F(SignIns, nobody_fills_the_table_in_a_day) {

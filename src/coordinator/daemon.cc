@@ -296,7 +296,11 @@ NotifyStanding Daemon::State::standing() const {
   for (const TokenRow& token : shell->core().tokens()) {
     const bool counts = is_told_by(token, now_ms);
     if (counts && token.role >= Role::kUser) now_there.users.insert(token.user);
-    if (counts && token.role >= Role::kOwner) now_there.owners.emplace(token.user, token.lab);
+    if (!counts || token.role < Role::kOwner) continue;
+    // Of a sign-in that has ended: nobody thinks of taking it back from who is an owner no more.
+    const bool has_ended = token.expires_wall_ms != 0 && token.expires_wall_ms <= now_ms;
+    if (has_ended && !shell->core().is_as_in_table(token)) continue;
+    now_there.owners.emplace(token.user, token.lab);
   }
   now_there.hosts = hosts;
   return now_there;

@@ -108,6 +108,15 @@ Status check_words(const OidcConfig& config) {
   return {};
 }
 
+/// Addresses are one in any spelling, so are those who are called by them: who is refused as "Ann"
+/// must not come in as "ann".
+bool is_kept_out(const std::string& user, const OidcConfig& config) {
+  const bool is_address = config.claim == "email";
+  return std::any_of(config.refuses.begin(), config.refuses.end(), [&](const std::string& refused) {
+    return refused == user || (is_address && in_lower_case(refused) == in_lower_case(user));
+  });
+}
+
 /// The user whom the claim's value names without `users`.
 Result<std::string> user_by_claim(const IdClaims& claims, const OidcConfig& config) {
   if (config.claim == "sub") return claims.subject;
@@ -119,7 +128,7 @@ Result<std::string> user_by_claim(const IdClaims& claims, const OidcConfig& conf
         "have it verified there; or ask " + contact_of(config)
     );
   if (config.domain.empty()) return email;
-  const std::size_t at = email.rfind('@');
+  const std::size_t at = email.find('@');
   if (at == std::string::npos || email.substr(at + 1) != config.domain)
     return fail(
         ErrorCode::kDenied,
@@ -210,8 +219,7 @@ Result<Person> person_of(const IdClaims& claims, const OidcConfig& config) {
         "your account's name at the identity provider cannot be one of this site",
         "ask " + contact_of(config) + " to name you in the coordinator's oidc: users"
     );
-  const auto& refused = config.refuses;
-  if (std::find(refused.begin(), refused.end(), person.user.str()) != refused.end())
+  if (is_kept_out(person.user.str(), config))
     return fail(
         ErrorCode::kDenied, "you may not sign in here any more", "ask " + contact_of(config)
     );

@@ -301,6 +301,7 @@ TEST(OidcPerson, an_address_counts_when_it_is_verified_and_of_the_domain) {
         mail_claims("", true),
         mail_claims("ann@evil.org", true),
         mail_claims("ann@example.org@evil.org", true),
+        mail_claims("ann@evil.org@example.org", true),
         mail_claims("ann@example.org.evil.org", true),
         mail_claims("example.org", true),
         mail_claims("@example.org", true),
@@ -320,6 +321,22 @@ TEST(OidcPerson, the_operators_own_list_goes_first_and_who_is_refused_stays_out)
   EXPECT_FALSE(person_of(claims, config).has_value());
   claims.subject = "a subject with blanks";
   EXPECT_NE(person_of(claims, config).error().hint.find("oidc: users"), std::string::npos);
+}
+
+TEST(OidcPerson, who_is_refused_by_an_address_is_so_in_any_spelling) {
+  OidcConfig config = usual_oidc();
+  config.claim = "email";
+  config.refuses = {"Ann@Example.org"};
+  EXPECT_FALSE(person_of(mail_claims("ann@example.org", true), config).has_value());
+  EXPECT_TRUE(person_of(mail_claims("bob@example.org", true), config).has_value());
+
+  config.claim = "sub";  // a provider's own words are not one in any spelling
+  config.refuses = {"Ann"};
+  IdClaims claims;
+  claims.subject = "ann";
+  EXPECT_TRUE(person_of(claims, config).has_value());
+  claims.subject = "Ann";
+  EXPECT_FALSE(person_of(claims, config).has_value());
 }
 
 // ---- what the operator says

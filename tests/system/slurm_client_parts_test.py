@@ -187,6 +187,21 @@ class Homecoming(Folder):
         self.assertIn("job 17: a: [Errno 28] No space left", said)
         self.assertEqual(self.bring(), (0, ""))
 
+    def test_a_name_that_steers_a_terminal_is_shown_and_does_not(self):
+        self.job = FakeJob("a\x1b]0;mine\x07\n")
+        self.refuses["a\x1b]0;mine\x07\n"] = errors.DeniedError("no")
+        answer, said = self.bring()
+        self.assertEqual(answer, 0)
+        self.assertIn(r"a\x1b]0;mine\x07", said)
+        self.assertNotIn("\x1b", said)
+
+    def test_an_output_that_is_no_file_is_named_and_the_others_come(self):
+        self.store.write(slurm_record.Record("17", str(self.place), "/", "logs", time.time()))
+        answer, said = self.bring()
+        self.assertEqual(answer, 0)
+        self.assertIn("/: no file's name", said)
+        self.assertIn("logs/17_0_result.pkl", self.written)
+
     def test_while_another_call_is_at_it_it_is_not_here(self):
         with self.store.locked("17") as is_ours:
             self.assertTrue(is_ours)
