@@ -52,6 +52,13 @@ class Scripts(Folder):
         self.assertEqual(sorted(workspace.files), [slurm_script.FIRST, "job.sh", "my logs"])
         self.assertEqual(workspace.files[slurm_script.FIRST]["bytes"], len(NEW))
 
+    def test_a_home_does_not_travel(self):
+        self.pickle(NEW, 0)
+        self.script()
+        with mock.patch.dict(os.environ, HOME=str(self.place)):
+            with self.assertRaisesRegex(errors.InvalidError, "keys and logins"):
+                self.script()
+
     def test_of_two_at_once_none_is_taken(self):
         self.pickle(OLD, 2)
         self.pickle(NEW, 1)
