@@ -157,8 +157,8 @@ def read_options():
     if options.jobs > USERS * min(USERS_JOBS_MOST, TASKS_MOST):
         parser.error(f"--jobs: a coordinator bears {USERS * TASKS_MOST} that are not over")
     if options.windows * options.updates > min(waiting // 2, LISTED // 2):
-        parser.error("--windows times --updates: each update stops a job that waits and is listed; of these jobs at most "
-                     f"{max(0, min(waiting // 2, LISTED // 2))} can be")
+        parser.error("--windows times --updates: each update stops a job that waits and is listed; of these jobs at "
+                     f"most {max(0, min(waiting // 2, LISTED // 2))} can be")
     return options
 
 

@@ -174,6 +174,7 @@ int main(int argc, char** argv) {
   site.guests = static_cast<std::uint32_t>(std::strtoul(argv[4], nullptr, 10));
   site.digest = argv[5];
   const bool is_good = site.url.starts_with("https://") && site.nodes >= 1 &&
-                       site.nodes <= kNodesMost && site.labs >= 1 && site.guests >= 1;
+                       site.nodes <= rn::coordinator::kNodesMost && site.labs >= 1 &&
+                       site.guests >= 1;
   return is_good ? rn::coordinator::play(site) : rn::coordinator::complain_of_use();
 }

@@ -390,6 +390,7 @@ void print_gpus(const NodeView& view) {
     if (std::find(paused.begin(), paused.end(), gpu.index) != paused.end()) state = "paused";
     for (const GpuTelemetry& seen : view.telemetry.gpus) {
       if (seen.index != gpu.index) continue;
+      if (seen.is_outside_window) state = "outside its lending windows";
       if (is_owners_own(view.contract, seen))
         state = "busy: " + std::to_string(seen.foreign_processes) + " foreign processes";
       if (!seen.sickness.empty()) state = "sick: " + printable(seen.sickness);

@@ -9,6 +9,7 @@
 #include "cli_print.h"
 #include "cli_run.h"
 #include "cli_save_file.h"
+#include "cli_sign_in.h"
 #include "cli_upload.h"
 #include "command_line.h"
 
@@ -68,17 +69,30 @@ int login(const LoginOptions& options) {
   login.token = options.token;
   login.ca_fingerprint =
       options.ca_fingerprint.empty() ? fingerprint_in_token(options.token) : options.ca_fingerprint;
+  // Who was logged in there before knows the site already.
+  if (const auto before = load_login();
+      login.ca_fingerprint.empty() && options.token.empty() && before && before->url == login.url)
+    login.ca_fingerprint = before->ca_fingerprint;
   if (!digest_from_hex(login.ca_fingerprint)) {
     return complain(Error{
         ErrorCode::kInvalid,
         options.ca_fingerprint.empty()
-            ? "the site's CA fingerprint is missing: this token does not carry one"
+            ? "the site's CA fingerprint is missing: " + std::string(
+                                                             options.token.empty()
+                                                                 ? "there is no token to carry one"
+                                                                 : "this token does not carry one"
+                                                         )
             : "--ca-fingerprint: '" + options.ca_fingerprint.substr(0, 80) +
                   "' is no fingerprint of 64 hex digits",
         options.ca_fingerprint.empty()
             ? "give the token whole, as it was shown, or the fingerprint with --ca-fingerprint; "
               "the coordinator prints it at its start"
             : "give it as the coordinator prints it at its start"});
+  }
+  if (login.token.empty()) {
+    const auto token = sign_in_from_terminal(login);
+    if (!token) return complain(token.error());
+    login.token = *token;
   }
   const Client client(login);
   const auto who = client.get_as<api::Whoami>("/v1/whoami");

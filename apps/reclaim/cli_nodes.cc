@@ -107,6 +107,11 @@ std::string words_of_facts(const NodeFacts& facts) {
 std::string words_of_gpus(const NodeTelemetry& telemetry) {
   std::string text;
   for (const GpuTelemetry& gpu : telemetry.gpus) {
+    if (gpu.is_outside_window)
+      text += "  GPU " + std::to_string(gpu.index) + " is outside its own lending windows\n";
+    if (gpu.closes_in_s != 0)
+      text += "  GPU " + std::to_string(gpu.index) + " is lent for " +
+              std::to_string((gpu.closes_in_s + 59) / 60) + " min more, by its own windows\n";
     if (gpu.sickness.empty()) continue;
     text += "  GPU " + std::to_string(gpu.index) + " is sick: " + printable(gpu.sickness) + "\n";
   }

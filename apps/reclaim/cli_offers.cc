@@ -26,12 +26,13 @@ bool is_offering(const api::NodeInfo& node) {
          node.contract.lends && node.lending == LendingState::kOpen;
 }
 
-/// The owner computes there, it is sick, or it could not be verified free.
+/// The owner computes there, its own windows do not lend it now, it is sick, or it could not be
+/// verified free.
 bool is_barred(const api::NodeInfo& node, std::uint32_t gpu) {
   const auto& live = node.telemetry.gpus;
   return std::any_of(live.begin(), live.end(), [&](const GpuTelemetry& one) {
-    return one.index == gpu &&
-           (one.is_wedged || !one.sickness.empty() || is_owners_own(node.contract, one));
+    return one.index == gpu && (one.is_wedged || one.is_outside_window || !one.sickness.empty() ||
+                                is_owners_own(node.contract, one));
   });
 }
 

@@ -198,6 +198,7 @@ TEST(Login, a_fingerprint_that_is_none_is_named) {
   };
 
   EXPECT_NE(words({"https://c", "t", ""}).find("this token does not carry one"), std::string::npos);
+  EXPECT_NE(words({"https://c", "", ""}).find("there is no token to carry one"), std::string::npos);
   EXPECT_NE(words({"https://c", "t", "abc"}).find("--ca-fingerprint: 'abc'"), std::string::npos);
 }
 

@@ -75,7 +75,7 @@ TopGpu top_gpu(const api::NodeInfo& node, const Gpu& gpu, const Buckets& buckets
   out.is_lent = node.contract.lends && is_gpu_lent(node.contract, gpu.index);
   double now = kNotHeard;
   for (const GpuTelemetry& live : node.telemetry.gpus) {
-    if (live.index != gpu.index) continue;
+    if (live.index != gpu.index || live.is_unseen) continue;
     out.is_wedged = live.is_wedged;
     out.sickness = live.sickness;
     out.is_owners = is_owners_own(node.contract, live);

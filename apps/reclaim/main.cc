@@ -17,11 +17,18 @@ int main(int argc, char** argv) {
   );
   Commands commands(app);
   Options options;
-  CLI::App* login_app = app.add_subcommand("login", "Remember a coordinator and a token.");
+  CLI::App* login_app = app.add_subcommand(
+      "login", "Remember a coordinator and a token, or sign in there in a browser."
+  );
   login_app->add_option("url", options.login.url, "https://coordinator:7443")->required();
-  add_secret(*login_app, "--token", options.login.token, "a user token")->required();
+  add_secret(
+      *login_app,
+      "--token",
+      options.login.token,
+      "a user token; without it you sign in with an account of the site's identity provider"
+  );
   login_app->add_option(
-      "--ca-fingerprint", options.login.ca_fingerprint, "of the site's CA, if the token has none"
+      "--ca-fingerprint", options.login.ca_fingerprint, "of the site's CA, where no token says it"
   );
   add_run(commands, options.run);
   add_submit(commands, options);

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any, Dict, Iterator, List, Optional
 
-from . import errors, folders
+from . import errors, folders, functions
 from .client import Client, Job
 from .login import Login
 
@@ -172,6 +172,9 @@ class _Homecoming:
     def _bring_log(self) -> None:
         """What it printed, over the file that its line --output names, as sbatch does."""
         path = pathlib.Path(self._record.output)
+        if not path.name:
+            self.left.append(f"{path}: no file's name (--output)")
+            return
         temporary = path.with_name(f".reclaim-{secrets.token_hex(8)}")
         try:
             with temporary.open("xb") as out:
@@ -212,5 +215,6 @@ def bring_home(client: Client, job: Job, store: Store, record: Record, until: fl
         finally:
             store.write(again)
             for one in homecoming.left:
-                print(f"sacct: job {record.number}: {one}", file=sys.stderr)
+                # A name that a foreign machine gave must not steer a terminal.
+                print(f"sacct: job {record.number}: {functions.printable(one)}", file=sys.stderr)
         return again.exit_code if again.is_home else None

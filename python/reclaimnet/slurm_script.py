@@ -177,7 +177,10 @@ class Submitit(Script):
 
 
 def read(path: pathlib.Path, folder: pathlib.Path) -> Script:
-    """The script of this file, submitted in this folder."""
+    """The script of this file, submitted in this folder: all that is in it travels, so it is nobody's home."""
+    if folder.resolve() in (pathlib.Path.home().resolve(), pathlib.Path("/")):
+        raise errors.InvalidError(f"{folder}: all that is in it would travel, keys and logins too",
+                                  "submit from a folder of the job's own")
     try:
         with path.open("rb") as file:
             data = file.read(SCRIPT_BYTES_MAX + 1)

@@ -126,6 +126,7 @@ TEST(ContractFile, a_contract_written_is_read_back_equal) {
   contract.time_zone = "UTC";
   contract.network = {{"10.0.0.0/8", 0, "udp"}};
   contract.gpus = {0, 2};
+  contract.gpu_windows = {{2, {{{"sat"}, "09:00", "24:00"}}, {"2026-12-24"}}};
 
   const auto read = parse_contract(to_yaml(contract), {}, kZoneFolder);
 
@@ -162,6 +163,17 @@ TEST(ContractFile, an_empty_list_of_gpus_lends_none_and_no_line_lends_all) {
   EXPECT_TRUE(is_gpu_lent(one.value(), 1));
   EXPECT_FALSE(is_gpu_lent(one.value(), 0));
   EXPECT_FALSE(parse_contract("lends_gpus: false\n", {}, kZoneFolder)) << "one way to say it";
+}
+
+TEST(ContractFile, single_gpus_have_hours_of_their_own) {
+  const auto read = parse_contract(
+      "gpu_windows:\n- {gpu: 1, windows: [{from: \"20:00\", to: \"08:00\"}]}\n", {}, kZoneFolder
+  );
+  ASSERT_TRUE(read) << read.error().describe();
+  const std::vector<GpuWindows> expected = {{1, {{{}, "20:00", "08:00"}}, {}}};
+  EXPECT_EQ(read->gpu_windows, expected);
+  EXPECT_EQ(to_yaml(Contract{}).find("gpu_windows"), std::string::npos);
+  EXPECT_FALSE(parse_contract("gpu_windows: [{gpu: 1}]\n", {}, kZoneFolder)) << "when, it says not";
 }
 
 TEST(ContractFile, it_says_what_the_owners_processes_on_a_gpu_mean) {

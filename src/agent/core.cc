@@ -457,6 +457,7 @@ void Core::State::heartbeat() {
   note_beat();
   beat.lending = lending;
   beat.telemetry = telemetry_;
+  show_gpu_windows(beat.telemetry);
   beat.attempts = tellable_reports();
   beat.telemetry.guests = static_cast<std::uint32_t>(std::count_if(
       attempts_.begin(),
@@ -617,6 +618,7 @@ NodeView Core::State::view(Now now) const {
   if (proposal_ && to_ms(now.wall) < proposal_->until_wall_ms) out.proposal = *proposal_;
   out.facts = facts_;
   out.telemetry = telemetry_;
+  show_gpu_windows(out.telemetry);
   for (const auto& [name, a] : attempts_) out.attempts.push_back(view_of(a, now));
   for (const auto& [id, row] : reclaims_) out.reclaims.push_back(row.record);
   std::stable_sort(

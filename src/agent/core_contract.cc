@@ -37,6 +37,7 @@ void Core::State::take_contract(const Contract& contract, std::int32_t utc_offse
   contract_version_ = arbiter::version_of(contract_);
   utc_offset_s_ = utc_offset_s;
   calendar_.reset();
+  gpu_calendars_.clear();
   arbiter_.set_contract(contract_);
 }
 

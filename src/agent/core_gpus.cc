@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cstdlib>
+#include <utility>
 
 #include "agent/core_state.h"
+#include "arbiter/calendar.h"
 #include "base/log.h"
 
 // Single GPUs that go back without a word of the owner's: the owner computes on one, or it is sick.
@@ -18,6 +21,17 @@ constexpr seconds kOwnersProcessCounts{5};
 constexpr seconds kOwnersProcessGone{30};
 constexpr seconds kHeatCounts{60};   // a short peak is every card's
 constexpr seconds kHeatIsOver{120};  // without its guest it cools down, and is as hot with the next
+constexpr seconds kGpuWindowSlack{2};  // the agent sees the end before the warden's timer does
+constexpr seconds kGpuWindowAhead{7 * 86'400};
+constexpr nanoseconds kSameEnd{1'000'000'000};  // two instants of one end, by the wall clock
+
+bool is_same_end(const warden_wire::AnnounceGpu& a, const warden_wire::AnnounceGpu& b) {
+  const auto are_close = [](std::int64_t x, std::int64_t y) {
+    return (x == 0) == (y == 0) && std::abs(x - y) <= kSameEnd.count();
+  };
+  return a.gpu == b.gpu && a.message == b.message && are_close(a.deadline_ns, b.deadline_ns) &&
+         are_close(a.declare_ns, b.declare_ns);
+}
 
 }  // namespace
 
@@ -142,7 +156,7 @@ bool Core::State::has_guest_on(std::uint32_t gpu) const {
 
 /// Repeated until the warden's state shows it.
 void Core::State::announce_gpu(GpuWatch& watch, const warden_wire::AnnounceGpu& wanted) {
-  const bool is_sent = watch.told_at && watch.told == wanted;
+  const bool is_sent = watch.told_at && is_same_end(watch.told, wanted);
   if (is_sent && !is_due(*watch.told_at)) return;
   watch.told = wanted;
   watch.told_at = now_.boot;
@@ -157,29 +171,113 @@ bool Core::State::is_gpu_settled(const ReclaimId& id) const {
   return phase == ReclaimPhase::kEvacuating || phase == ReclaimPhase::kCleared;
 }
 
+/// Why its guest has to go, and in what time; none if it may stay.
+std::optional<Core::State::Closing> Core::State::gpu_closing(
+    std::uint32_t gpu, const GpuWatch& watch
+) {
+  const Calendar& windows = gpu_calendar(gpu);
+  const nanoseconds notice = seconds(std::max(contract_.notice_s, 1U));
+  std::optional<nanoseconds> window;
+  if (windows.is_inside && windows.change) window = *windows.change - now_.wall;
+  std::string why = gpu_leaves_because(gpu, watch);
+  if (why.empty() && !windows.is_inside) why = "the lending window of this GPU is over";
+  if (!why.empty()) return Closing{std::move(why), window ? std::min(notice, *window) : notice};
+  if (window && *window <= seconds(contract_.notice_s) + kGpuWindowSlack)
+    return Closing{kGpuWindowEnds, *window};
+  return std::nullopt;
+}
+
+/// None as long as nobody is there; else what takes it now, or the next end of its own window.
+warden_wire::AnnounceGpu Core::State::wanted_of_gpu(
+    std::uint32_t gpu, const GpuWatch& watch, const std::optional<Closing>& why
+) {
+  if (!has_guest_on(gpu)) return {gpu, 0, ""};
+  const std::int64_t now_ns = to_ns(now_.boot);
+  if (why) {
+    const std::int64_t deadline_ns = now_ns + why->left.count();
+    // Its deadline does not move while it lasts, but to come earlier.
+    const bool is_told = watch.told_at && watch.told.deadline_ns != 0 &&
+                         watch.told.declare_ns == 0 &&
+                         watch.told.deadline_ns <= deadline_ns + kSameEnd.count();
+    return is_told ? watch.told : warden_wire::AnnounceGpu{gpu, deadline_ns, why->reason};
+  }
+  const Calendar& windows = gpu_calendar(gpu);
+  if (!windows.is_inside || !windows.change) return {gpu, 0, ""};
+  const nanoseconds left = *windows.change - now_.wall;
+  if (left > kGpuWindowAhead) return {gpu, 0, ""};
+  const std::int64_t end_ns = now_ns + left.count();
+  const std::int64_t declare_ns = end_ns - nanoseconds(seconds(contract_.notice_s)).count();
+  return {gpu, end_ns, kGpuWindowEnds, declare_ns};
+}
+
+void Core::State::step_gpu(std::uint32_t gpu, GpuWatch& watch) {
+  const auto& all = warden_.announced_gpus;
+  const auto held =
+      std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.gpu == gpu; });
+  const bool is_declared = held != all.end() && !held->reclaim.empty();
+  const std::optional<Closing> why = gpu_closing(gpu, watch);
+  if (is_declared) {
+    if (!why && is_gpu_free_again(gpu, watch) && is_gpu_settled(held->reclaim))
+      announce_gpu(watch, {gpu, 0, ""});
+    return;
+  }
+  const warden_wire::AnnounceGpu wanted = wanted_of_gpu(gpu, watch, why);
+  const bool is_nothing = held == all.end() && wanted.deadline_ns == 0;
+  const bool is_held =
+      held != all.end() &&
+      is_same_end({gpu, held->deadline_ns, held->message, held->declare_ns}, wanted);
+  if (is_nothing || is_held)
+    watch.told_at.reset();
+  else
+    announce_gpu(watch, wanted);
+}
+
 void Core::State::step_gpus() {
   if (!is_reconciled_) return;
-  const auto& all = warden_.announced_gpus;
-  for (auto& [gpu, watch] : gpu_watches_) {
-    const auto held = std::find_if(all.begin(), all.end(), [&, &index = gpu](const auto& one) {
-      return one.gpu == index;
+  for (const GpuWindows& own : contract_.gpu_windows) watch_of(own.gpu);
+  for (const warden_wire::AnnouncedGpu& held : warden_.announced_gpus) watch_of(held.gpu);
+  for (auto& [gpu, watch] : gpu_watches_) step_gpu(gpu, watch);
+}
+
+/// Of each GPU with windows of its own: whether somebody may come, and until when.
+std::vector<arbiter::GpuWindow> Core::State::gpu_windows() {
+  std::vector<arbiter::GpuWindow> out;
+  for (const GpuWindows& own : contract_.gpu_windows) {
+    const Calendar& windows = gpu_calendar(own.gpu);
+    arbiter::GpuWindow window{own.gpu, closes_in_s(windows), ""};
+    const seconds notice = seconds(contract_.notice_s) + kGpuWindowSlack;
+    if (!windows.is_inside) {
+      window.closed_because = "outside its lending windows";
+      if (windows.change)
+        window.closed_because +=
+            ", the next one opens " +
+            arbiter::describe(arbiter::local_time(*windows.change, utc_offset_s_)) + " (" +
+            contract_.time_zone + ")";
+    } else if (windows.change && *windows.change - now_.wall <= notice) {
+      window.closed_because = "at the end of its lending window";
+    }
+    out.push_back(std::move(window));
+  }
+  return out;
+}
+
+/// Also of a GPU that no driver tells of. What was looked at last, at every event.
+void Core::State::show_gpu_windows(NodeTelemetry& telemetry) const {
+  for (const GpuWindows& own : contract_.gpu_windows) {
+    const auto looked = gpu_calendars_.find(own.gpu);
+    if (looked == gpu_calendars_.end() || !looked->second) continue;
+    auto& all = telemetry.gpus;
+    auto shown = std::find_if(all.begin(), all.end(), [&](const GpuTelemetry& one) {
+      return one.index == own.gpu;
     });
-    if (held != all.end()) {
-      if (is_gpu_free_again(gpu, watch) && is_gpu_settled(held->reclaim))
-        announce_gpu(watch, {gpu, 0, ""});
-      continue;
+    if (shown == all.end()) {
+      GpuTelemetry unseen;
+      unseen.index = own.gpu;
+      unseen.is_unseen = true;
+      shown = all.insert(all.end(), std::move(unseen));
     }
-    std::string why = gpu_leaves_because(gpu, watch);
-    if (why.empty() || !has_guest_on(gpu)) {
-      watch.told_at.reset();
-      continue;
-    }
-    // Its deadline does not move while it lasts.
-    const bool is_told = watch.told_at && watch.told.deadline_ns != 0;
-    const Instant deadline = now_.boot + seconds(std::max(contract_.notice_s, 1U));
-    announce_gpu(
-        watch, is_told ? watch.told : warden_wire::AnnounceGpu{gpu, to_ns(deadline), std::move(why)}
-    );
+    shown->closes_in_s = closes_in_s(*looked->second);
+    shown->is_outside_window = !looked->second->is_inside;
   }
 }
 

@@ -121,6 +121,107 @@ class CoreGpus : public CoreTest {
   }
 };
 
+/// GPU 0 is lent until 22:18, in 280 s, and from 22:30 on. A short notice: nobody stays in it.
+class CoreGpuWindows : public CoreGpus {
+ protected:
+  void SetUp() override {
+    CoreGpus::SetUp();
+    set_contract([](Contract& c) {
+      c.notice_s = 20;
+      c.gpu_windows = {{0, {{{}, "20:00", "22:18"}, {{}, "22:30", "23:59"}}, {}}};
+    });
+  }
+
+  /// The warden keeps what it was told for its time.
+  void hold() {
+    const AnnounceGpu told = last_word();
+    while (has_asked<AnnounceGpu>()) answer<AnnounceGpu>();
+    warden.announced_gpus.clear();
+    if (told.deadline_ns != 0)
+      warden.announced_gpus = {{told.gpu, {}, told.declare_ns, told.deadline_ns, told.message}};
+    push_state();
+  }
+};
+
+TEST_F(CoreGpuWindows, the_end_of_a_gpus_own_window_is_told_ahead_and_the_machine_stays_lent) {
+  const AnnounceGpu told = last_word();
+  EXPECT_EQ(told.gpu, 0U);
+  EXPECT_EQ(told.deadline_ns, in(seconds(280)));
+  EXPECT_EQ(told.declare_ns, in(seconds(260)));
+  hold();
+  advance(seconds(200));
+
+  EXPECT_FALSE(has_asked<AnnounceGpu>()) << "the warden holds it";
+  EXPECT_FALSE(has_asked<warden_wire::Announce>()) << "the rest of the machine is lent";
+  EXPECT_EQ(state(), AttemptState::kRunning);
+}
+
+TEST_F(CoreGpuWindows, its_guest_is_told_with_the_notice_and_nobody_comes_there_any_more) {
+  hold();
+  advance(seconds(258));
+  ASSERT_TRUE(has_asked<AnnounceGpu>());
+  EXPECT_EQ(last_word().deadline_ns, in(seconds(22)));
+  obey();
+
+  EXPECT_EQ(state(), AttemptState::kNoticed);
+  EXPECT_EQ(asked<warden_wire::WriteNotice>().back().reason, "the lending window of this GPU ends");
+  EXPECT_EQ(core->view(clock.now()).lending, LendingState::kOpen);
+  EXPECT_TRUE(probe("j-2", 2).empty());
+  EXPECT_THAT(
+      sent<wire::ProbeReply>().back().reason, HasSubstr("GPU 0 is at the end of its lending window")
+  );
+  EXPECT_FALSE(probe("j-3", 1).empty()) << sent<wire::ProbeReply>().back().reason;
+}
+
+TEST_F(CoreGpuWindows, it_stays_the_owners_until_its_next_window_opens) {
+  hold();
+  advance(seconds(258));
+  obey();
+  guest_goes();
+  advance(seconds(300));
+  EXPECT_FALSE(has_asked<AnnounceGpu>());
+  EXPECT_TRUE(probe("j-2", 2).empty());
+  EXPECT_THAT(
+      sent<wire::ProbeReply>().back().reason,
+      HasSubstr("GPU 0 is outside its lending windows, the next one opens tue 22:30 (UTC)")
+  );
+  advance(seconds(444));  // 22:30:02
+  EXPECT_EQ(last_word(), (AnnounceGpu{0, 0, ""}));
+  obey();
+
+  EXPECT_FALSE(probe("j-3", 2).empty()) << sent<wire::ProbeReply>().back().reason;
+}
+
+TEST_F(CoreGpuWindows, heartbeats_say_of_each_gpu_when_it_closes_and_that_it_is_closed) {
+  hold();
+  advance(seconds(6));
+  const auto first = sent<wire::Heartbeat>().back().telemetry.gpus;
+  ASSERT_EQ(first.size(), 2U);
+  EXPECT_NEAR(first[0].closes_in_s, 274, 6);
+  EXPECT_FALSE(first[0].is_outside_window);
+  EXPECT_EQ(first[1].closes_in_s, 0U) << "it goes with the machine";
+  advance(seconds(300));
+  EXPECT_TRUE(sent<wire::Heartbeat>().back().telemetry.gpus[0].is_outside_window);
+  EXPECT_FALSE(sent<wire::Heartbeat>().back().telemetry.gpus[1].is_outside_window);
+}
+
+TEST_F(CoreGpuWindows, a_contract_without_them_takes_the_word_back) {
+  hold();
+  set_contract([](Contract& c) { c.gpu_windows.clear(); });
+
+  EXPECT_EQ(last_word(), (AnnounceGpu{0, 0, ""}));
+}
+
+TEST_F(CoreGpuWindows, an_owner_who_computes_on_it_does_not_wait_for_its_end) {
+  hold();
+  owner_computes({0});
+  advance(seconds(5));
+
+  EXPECT_EQ(last_word().declare_ns, 0);
+  EXPECT_EQ(last_word().deadline_ns, in(seconds(20)));
+  EXPECT_EQ(last_word().message, "the owner computes on GPU 0");
+}
+
 TEST_F(CoreGpus, a_process_of_a_moment_takes_nobodys_place) {
   owner_computes({0});
   advance(seconds(4));

@@ -30,29 +30,44 @@ bool is_same(const A& a, const B& b) {
 
 }  // namespace
 
-const Calendar& Core::State::calendar() {
-  const bool is_fresh = calendar_ && calendar_->utc_offset_s == utc_offset_s_ &&
-                        now_.wall >= calendar_->seen && now_.wall < calendar_->seen + kLookAgain &&
-                        !(calendar_->change && now_.wall >= *calendar_->change);
-  if (is_fresh) return *calendar_;
+bool Core::State::is_calendar_fresh(const std::optional<Calendar>& seen) const {
+  return seen && seen->utc_offset_s == utc_offset_s_ && now_.wall >= seen->seen &&
+         now_.wall < seen->seen + kLookAgain && !(seen->change && now_.wall >= *seen->change);
+}
+
+Calendar Core::State::look_at(const Contract& contract) const {
   Calendar seen;
   seen.seen = now_.wall;
   seen.utc_offset_s = utc_offset_s_;
   seen.is_inside =
-      arbiter::is_inside_windows(contract_, arbiter::local_time(now_.wall, utc_offset_s_));
-  if (const auto ahead = arbiter::time_to_change(contract_, now_.wall, utc_offset_s_))
+      arbiter::is_inside_windows(contract, arbiter::local_time(now_.wall, utc_offset_s_));
+  if (const auto ahead = arbiter::time_to_change(contract, now_.wall, utc_offset_s_))
     seen.change = std::chrono::floor<seconds>(now_.wall) + *ahead;
-  calendar_ = seen;
+  return seen;
+}
+
+const Calendar& Core::State::calendar() {
+  if (!is_calendar_fresh(calendar_)) calendar_ = look_at(contract_);
   return *calendar_;
 }
 
+/// Of the GPU's own windows; the machine's are another question.
+const Calendar& Core::State::gpu_calendar(std::uint32_t gpu) {
+  std::optional<Calendar>& seen = gpu_calendars_[gpu];
+  if (!is_calendar_fresh(seen)) seen = look_at(arbiter::calendar_of_gpu(contract_, gpu));
+  return *seen;
+}
+
 /// Until the present lending window ends; 0 if that is not within a week.
-std::uint32_t Core::State::closes_in_s() {
-  const Calendar& windows = calendar();
+std::uint32_t Core::State::closes_in_s(const Calendar& windows) const {
   if (!windows.is_inside || !windows.change) return 0;
   const auto left = std::chrono::ceil<seconds>(*windows.change - now_.wall);
   if (left > kAheadMax) return 0;
   return static_cast<std::uint32_t>(std::max<std::int64_t>(1, left.count()));
+}
+
+std::uint32_t Core::State::closes_in_s() {
+  return closes_in_s(calendar());
 }
 
 /// Why guests must go although nobody declared a reclaim, and in what time; none if they may stay.

@@ -172,6 +172,7 @@ void Core::State::refresh_conditions() {
   c.utc_offset_s = utc_offset_s_;
   c.is_paused = warden_.is_paused;
   for (const auto& paused : warden_.paused_gpus) c.paused_gpus.push_back(paused.gpu);
+  c.gpu_windows = gpu_windows();
   std::int64_t returned_ns = 0;
   bool is_taken_now = false;
   for (const auto& [id, row] : reclaims_) {

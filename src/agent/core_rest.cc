@@ -35,8 +35,8 @@ bool Core::State::rests(Now now) const {
                          is_warden_connected_ && is_reconciled_ && warden_.is_engine_up &&
                          !warden_.is_recovering && telemetry_at_;
   if (!is_served || has_work_to_do() || !are_reclaims_told(now)) return false;
-  const bool is_timeless = calendar_ && !calendar_->change && contract_.idle.idle_minutes == 0 &&
-                           arbiter_.holds(now) == 0;
+  const bool is_timeless = calendar_ && !calendar_->change && contract_.gpu_windows.empty() &&
+                           contract_.idle.idle_minutes == 0 && arbiter_.holds(now) == 0;
   return is_timeless && arbiter_.lending(now) == told_lending_;
 }
 

@@ -414,7 +414,7 @@ void Core::State::pump_precopy(Attempt& a) {
                        !a.works.contains(Task::kSnapshot) && is_welcome_;
   if (!is_idle) return stop_precopy(a);
   if (!a.copies.empty()) return;
-  const auto leaves_s = leaves_in_s();
+  const auto leaves_s = leaves_in_s(a);
   const nanoseconds pause = leaves_s && *leaves_s < kGoesSoon_s ? seconds(0) : kAheadPause;
   for (const PeerGrant& peer : a.row.plan.precopies) {
     const auto after = a.peer_after.find(peer.node);

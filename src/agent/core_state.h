@@ -15,6 +15,7 @@
 
 #include "agent/core.h"
 #include "agent/core_records.h"
+#include "agent/lending_watch.h"
 #include "agent/save_schedule.h"
 #include "arbiter/arbiter.h"
 #include "reclaim/copy_cost.h"
@@ -60,28 +61,12 @@ inline double in_s(nanoseconds duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-/// Why lending ends by the calendar: nobody waits for the node before that minute.
-inline constexpr const char* kWindowEnds = "the lending window ends";
-
 /// An order to leave later, of a guest that need not yet (core_stay.cc). In memory: the warden's
 /// records bring it back.
 struct PutOff {
   StopOrder order;
   Instant since{};
   bool is_saved = false;  ///< with what may be its last save in time
-};
-
-/// Of one GPU: whether its owner computes on it or it is sick, and what the warden was told of it.
-struct GpuWatch {
-  std::optional<Instant> used_since;
-  std::optional<Instant> free_since;
-  GpuSigns signs;  ///< the newest
-  std::optional<Instant> hot_since;
-  std::optional<Instant> cool_since;
-  bool is_hot = false;
-  std::string sickness;  ///< empty: it is well
-  warden_wire::AnnounceGpu told;
-  std::optional<Instant> told_at;  ///< none: nothing is under way
 };
 
 struct LogState {
@@ -193,14 +178,6 @@ struct ContractEditing {
 struct SentBeat {
   std::uint64_t seq = 0;
   Instant at{};
-};
-
-/// The contract's calendar, looked at once instead of at every event.
-struct Calendar {
-  WallTime seen;
-  std::int32_t utc_offset_s = 0;
-  bool is_inside = false;
-  std::optional<WallTime> change;  ///< none = not within eight days
 };
 
 /// How a copy under way goes; beside its work.
@@ -560,7 +537,7 @@ class Core::State {
 
   // core_uplink.cc: which generation is copied when, and whose turn it is
   double planning_hazard() const;
-  std::optional<double> leaves_in_s();
+  std::optional<double> leaves_in_s(const Attempt& a);
   double uplink_rate() const;
   reclaim::ExposedWork exposed_work(const Attempt& a) const;
   double copy_cores(const Attempt& a) const;
@@ -669,7 +646,11 @@ class Core::State {
   void announce(const warden_wire::Announce& wanted);
   warden_wire::Announce wanted_announcement(const std::optional<Closing>& closing);
   std::optional<Closing> closing();
+  bool is_calendar_fresh(const std::optional<Calendar>& seen) const;
+  Calendar look_at(const Contract& contract) const;
   const Calendar& calendar();
+  const Calendar& gpu_calendar(std::uint32_t gpu);
+  std::uint32_t closes_in_s(const Calendar& windows) const;
   std::uint32_t closes_in_s();
   std::string taken_because() const;
 
@@ -686,7 +667,14 @@ class Core::State {
   bool has_guest_on(std::uint32_t gpu) const;
   void announce_gpu(GpuWatch& watch, const warden_wire::AnnounceGpu& wanted);
   bool is_gpu_settled(const ReclaimId& id) const;
+  std::optional<Closing> gpu_closing(std::uint32_t gpu, const GpuWatch& watch);
+  warden_wire::AnnounceGpu wanted_of_gpu(
+      std::uint32_t gpu, const GpuWatch& watch, const std::optional<Closing>& why
+  );
+  void step_gpu(std::uint32_t gpu, GpuWatch& watch);
   void step_gpus();
+  std::vector<arbiter::GpuWindow> gpu_windows();
+  void show_gpu_windows(NodeTelemetry& telemetry) const;
   bool is_announced(const ReclaimId& id) const;
 
   CoreConfig config_;
@@ -780,6 +768,7 @@ class Core::State {
   Instant announce_sent_at_{};
   std::map<std::uint32_t, GpuWatch> gpu_watches_;
   std::optional<Calendar> calendar_;
+  std::map<std::uint32_t, std::optional<Calendar>> gpu_calendars_;  ///< of GPUs with own windows
   std::optional<JournalWait> wait_;
   bool is_left_ = false;
   bool is_disowned_ = false;  ///< the coordinator takes this identity for no node's any more

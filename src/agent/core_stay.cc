@@ -38,7 +38,8 @@ double unknown_state(const Attempt& a) {
 bool Core::State::is_for_later(const ReclaimRecord& record) const {
   if (record.kind != ReclaimKind::kAnnounced) return false;
   const auto row = reclaims_.find(record.id);
-  return row == reclaims_.end() || !row->second.is_own || record.message == kWindowEnds;
+  return row == reclaims_.end() || !row->second.is_own || record.message == kWindowEnds ||
+         record.message == kGpuWindowEnds;
 }
 
 /// What copies of it will take, with what waits to be copied.

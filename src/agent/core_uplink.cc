@@ -39,10 +39,17 @@ double Core::State::planning_hazard() const {
   return mean ? *mean * std::sqrt(std::max(hazard_.high, 1.0)) : kGuessedHazard;
 }
 
-/// Until the node is expected to be gone for certain: its window ends, or it was announced.
-std::optional<double> Core::State::leaves_in_s() {
+/// Until the node is expected to be gone for certain, or a GPU of the guest's: a window ends, or it
+/// was announced.
+std::optional<double> Core::State::leaves_in_s(const Attempt& a) {
   std::optional<double> left;
   if (const std::uint32_t window_s = closes_in_s(); window_s != 0) left = window_s;
+  for (const GpuWindows& own : contract_.gpu_windows) {
+    const auto& gpus = a.row.grant.gpus;
+    if (std::find(gpus.begin(), gpus.end(), own.gpu) == gpus.end()) continue;
+    const std::uint32_t window_s = closes_in_s(gpu_calendar(own.gpu));
+    if (window_s != 0 && (!left || window_s < *left)) left = window_s;
+  }
   if (hazard_.leaves_in_s != 0) {
     const double told_s = hazard_.leaves_in_s - in_s(now_.boot - hazard_at_);
     if (told_s > 0 && (!left || told_s < *left)) left = told_s;
@@ -217,7 +224,7 @@ void Core::State::judge_saves(Attempt& a) {
   q.dirty_bytes =
       std::max(1.0, waits ? static_cast<double>(last->ref.new_bytes) : dirty.bytes(q.exposed_s));
   q.upload_s = q.dirty_bytes / rate;
-  const std::optional<double> leaves = leaves_in_s();
+  const std::optional<double> leaves = leaves_in_s(a);
   const bool is_last_call =
       leaves && *leaves < contract_.notice_s + 2 * (q.wait_s + q.upload_s) + s.gap_s + kLastCall_s;
   q.is_due = s.clock.is_due() || !is_anything_saved || is_last_call;

@@ -349,8 +349,10 @@ constexpr double kMib = 1024.0 * 1024.0;
 void render_gpus(io::MetricsPage& page, const std::vector<GpuTelemetry>& gpus) {
   const auto each = [&](std::string_view name, std::string_view help, auto value_of) {
     page.head(name, "gauge", help);
-    for (const GpuTelemetry& gpu : gpus)
+    for (const GpuTelemetry& gpu : gpus) {
+      if (gpu.is_unseen) continue;
       page.value(name, io::metric_label("gpu", std::to_string(gpu.index)), value_of(gpu));
+    }
   };
   if (gpus.empty()) return;
   each("reclaimnet_agent_gpu_utilisation_ratio", "GPU in use.", [](const GpuTelemetry& g) {

@@ -146,8 +146,33 @@ Refusal Arbiter::never(const wire::Probe& probe) const {
   return {};
 }
 
+/// Null: it has no windows of its own.
+const GpuWindow* Arbiter::window_of(std::uint32_t gpu) const {
+  for (const GpuWindow& window : conditions_.gpu_windows) {
+    if (window.gpu == gpu) return &window;
+  }
+  return nullptr;
+}
+
+/// Who gets a GPU that closes last is displaced last.
+std::vector<const Gpu*> Arbiter::last_to_close_first() const {
+  std::vector<const Gpu*> out;
+  out.reserve(facts_.gpus.size());
+  for (const Gpu& gpu : facts_.gpus) out.push_back(&gpu);
+  const auto left_s = [this](const Gpu& gpu) {
+    const GpuWindow* const window = window_of(gpu.index);
+    return window == nullptr || window->closes_in_s == 0 ? UINT32_MAX : window->closes_in_s;
+  };
+  std::stable_sort(out.begin(), out.end(), [&](const Gpu* a, const Gpu* b) {
+    return left_s(*a) > left_s(*b);
+  });
+  return out;
+}
+
 bool Arbiter::is_gpu_usable(const Gpu& gpu) const {
   if (!is_gpu_lent(contract_, gpu.index)) return false;
+  const GpuWindow* const window = window_of(gpu.index);
+  if (window != nullptr && !window->closed_because.empty()) return false;
   if (contains(conditions_.reclaimed_gpus, gpu.index)) return false;
   if (contains(conditions_.paused_gpus, gpu.index)) return false;
   return std::none_of(
@@ -164,6 +189,10 @@ std::string Arbiter::why_gpus(const Resources& wanted, std::size_t free) const {
   std::string out = "needs " + text(wanted.gpus) + " GPUs, " + text(free) + " free";
   for (const std::uint32_t gpu : conditions_.paused_gpus)
     out += "; GPU " + text(gpu) + " is paused by the owner";
+  for (const GpuWindow& window : conditions_.gpu_windows) {
+    if (!window.closed_because.empty())
+      out += "; GPU " + text(window.gpu) + " is " + window.closed_because;
+  }
   for (const GpuTelemetry& seen : conditions_.gpus) {
     if (seen.is_wedged) out += "; GPU " + text(seen.index) + " is wedged";
     if (!seen.sickness.empty()) out += "; GPU " + text(seen.index) + " is sick: " + seen.sickness;
@@ -210,12 +239,13 @@ Arbiter::Fit Arbiter::fit(const wire::Probe& probe, const std::map<JobId, Hold>&
         " are granted and " + text(contract_.reserve_disk_mib) + " reserved"
     );
   Fit out{true, {}, {}};
-  for (const Gpu& gpu : facts_.gpus) {
+  for (const Gpu* const gpu : last_to_close_first()) {
     if (out.grant.gpus.size() == wanted.gpus) break;
-    if (gpu.memory_mib < wanted.gpu_memory_mib || overlap(used.gpus, gpu.index)) continue;
-    if (!is_capable(gpu.compute_capability, wanted.compute_capability_min)) continue;
-    if (is_gpu_usable(gpu)) out.grant.gpus.push_back(gpu.index);
+    if (gpu->memory_mib < wanted.gpu_memory_mib || overlap(used.gpus, gpu->index)) continue;
+    if (!is_capable(gpu->compute_capability, wanted.compute_capability_min)) continue;
+    if (is_gpu_usable(*gpu)) out.grant.gpus.push_back(gpu->index);
   }
+  std::sort(out.grant.gpus.begin(), out.grant.gpus.end());
   if (out.grant.gpus.size() < wanted.gpus) return no(why_gpus(wanted, out.grant.gpus.size()));
   out.grant.cpu_milli = planted("arbiter.grants_what_is_asked")
                             ? wanted.cpu_milli
@@ -328,6 +358,11 @@ CommitAnswer Arbiter::commit(const wire::Commit& commit, Now now) {
     return answer;
   }
   for (const std::uint32_t gpu : hold->second.grant.gpus) {
+    const GpuWindow* const window = window_of(gpu);
+    if (window != nullptr && !window->closed_because.empty()) {
+      answer.reason = "GPU " + text(gpu) + " is " + window->closed_because;
+      return answer;
+    }
     const bool is_taken = contains(conditions_.reclaimed_gpus, gpu);
     if (!is_taken && !contains(conditions_.paused_gpus, gpu)) continue;
     answer.reason =

@@ -31,6 +31,13 @@ struct Grant {
 /// Arbiter::why() of a node that its owner has announced to take back.
 inline constexpr std::string_view kTakenLater = "the owner takes the node back";
 
+/// A GPU that the contract gives windows of its own, now.
+struct GpuWindow {
+  std::uint32_t gpu = 0;
+  std::uint32_t closes_in_s = 0;  ///< its own window's end; 0 = none within a week
+  std::string closed_because;     ///< takes nobody new: why, as a part of a sentence; empty = open
+};
+
 struct Conditions {
   std::int32_t utc_offset_s = 0;
   bool is_paused = false;
@@ -38,6 +45,7 @@ struct Conditions {
   bool is_taken_later = false;                ///< by every reclaim of it: guests may be there yet
   std::vector<std::uint32_t> reclaimed_gpus;  ///< single GPUs
   std::vector<std::uint32_t> paused_gpus;     ///< those, too; who has one keeps it
+  std::vector<GpuWindow> gpu_windows;         ///< of single GPUs; the others go with the node
   bool is_owner_present = false;              ///< by the idle rule
   bool is_draining = false;                   ///< the node is leaving
   std::string taken_because;                  ///< the contract takes it back: why; empty = no
@@ -140,6 +148,8 @@ class Arbiter {
   Fit fit(const wire::Probe& probe, const std::map<JobId, Hold>& holds) const;
   std::string why_gpus(const Resources& wanted, std::size_t free) const;
   bool is_gpu_usable(const Gpu& gpu) const;
+  const GpuWindow* window_of(std::uint32_t gpu) const;
+  std::vector<const Gpu*> last_to_close_first() const;
   std::vector<JobId> weaker_holds(const wire::Probe& probe) const;
   bool is_weaker(const Hold& hold, const wire::Probe& probe) const;
   std::uint32_t cpu_cap() const;

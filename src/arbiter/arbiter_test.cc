@@ -255,6 +255,45 @@ TEST_F(ArbiterTest, a_paused_gpu_is_not_lent_and_a_hold_on_it_is_not_committed) 
   );
 }
 
+TEST_F(ArbiterTest, a_gpu_outside_its_own_window_is_not_lent_and_the_others_are) {
+  wire::Probe probe = a_probe("j1");
+  probe.resources.gpus = 1;
+  probe.resources.cpu_milli = 100;
+  const ProbeAnswer held = arbiter.probe(probe, now());
+  ASSERT_THAT(held.grant.gpus, ElementsAre(0u));
+  conditions.gpu_windows = {{0, 0, "outside its lending windows"}};
+  apply();
+  EXPECT_THAT(
+      arbiter.commit(a_commit("j1", held.hold), now()).reason,
+      HasSubstr("GPU 0 is outside its lending windows")
+  );
+  EXPECT_EQ(arbiter.lending(now()), LendingState::kOpen) << "the rest of the node";
+  EXPECT_THAT(arbiter.probe(probe, now()).grant.gpus, ElementsAre(0u)) << "the same hold";
+  probe.job = JobId("j2");
+  EXPECT_THAT(arbiter.probe(probe, now()).grant.gpus, ElementsAre(1u));
+
+  probe.job = JobId("j3");
+  probe.resources.gpus = 2;
+  const Refusal refused = arbiter.probe(probe, now()).refusal;
+  EXPECT_THAT(refused.reason, HasSubstr("GPU 0 is outside its lending windows"));
+  EXPECT_FALSE(refused.is_permanent) << "it opens again";
+}
+
+TEST_F(ArbiterTest, of_two_gpus_the_one_that_closes_last_is_given) {
+  wire::Probe probe = a_probe("j1");
+  probe.resources.gpus = 1;
+  conditions.gpu_windows = {{0, 3600, ""}, {1, 7200, ""}};
+  apply();
+  const ProbeAnswer first = arbiter.probe(probe, now());
+  EXPECT_THAT(first.grant.gpus, ElementsAre(1u));
+  arbiter.cancel(first.hold);
+
+  conditions.gpu_windows = {{1, 7200, ""}, {0, 0, ""}};  // the latter not within a week
+  apply();
+  probe.job = JobId("j2");
+  EXPECT_THAT(arbiter.probe(probe, now()).grant.gpus, ElementsAre(0u));
+}
+
 TEST_F(ArbiterTest, allow_lists_refuse_for_good_but_the_own_lab_may_always_come) {
   contract.allow_users = {"bob"};
   apply();

@@ -108,6 +108,17 @@ std::optional<seconds> time_to_change(
   return std::nullopt;
 }
 
+Contract calendar_of_gpu(const Contract& contract, std::uint32_t gpu) {
+  Contract out;
+  out.time_zone = contract.time_zone;
+  for (const GpuWindows& own : contract.gpu_windows) {
+    if (own.gpu != gpu) continue;
+    out.windows = own.windows;
+    out.holidays = own.holidays;
+  }
+  return out;
+}
+
 std::string describe(const LocalTime& at) {
   char text[16];
   std::snprintf(

@@ -43,6 +43,11 @@ std::optional<seconds> time_to_change(
     const Contract& contract, WallTime wall, std::int32_t utc_offset_s
 );
 
+/// The windows and holidays that a GPU has of its own, in a contract that says nothing else; of one
+/// that has none, a contract that lends always. The machine's own calendar is another question: a
+/// GPU is lent when both lend.
+Contract calendar_of_gpu(const Contract& contract, std::uint32_t gpu);
+
 /// "mon 18:00", in the contract's zone.
 std::string describe(const LocalTime& at);
 

@@ -30,6 +30,18 @@ TEST(Calendar, local_time_knows_the_weekday_and_applies_the_offset_across_midnig
   EXPECT_EQ(berlin.minute, 30u);
 }
 
+TEST(Calendar, a_gpu_has_windows_and_holidays_of_its_own_or_is_always_lent_with_the_machine) {
+  Contract contract = nights();
+  contract.holidays = {"2026-11-20"};
+  contract.gpu_windows = {{1, {{{"fri"}, "12:00", "13:00"}}, {"2026-11-21"}}};
+  const Contract own = calendar_of_gpu(contract, 1);
+
+  EXPECT_TRUE(is_inside_windows(own, local_time(at(kFriday, 12, 59), 0)));
+  EXPECT_FALSE(is_inside_windows(own, local_time(at(kFriday, 20, 0), 0)));
+  EXPECT_TRUE(is_inside_windows(own, local_time(at(kFriday + 1, 3, 0), 0))) << "its holiday";
+  EXPECT_TRUE(is_inside_windows(calendar_of_gpu(contract, 0), local_time(at(kFriday, 9, 0), 0)));
+}
+
 TEST(Calendar, times_before_1970_are_still_days_and_minutes) {
   const LocalTime before = local_time(wall_from_ms(-60'000), 0);
 

@@ -2,6 +2,9 @@
 #include "arbiter/contract_order.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -78,6 +81,125 @@ void judge_calendar(const Contract& from, const Contract& to, Why& out) {
     const bool is_less =
         day && (known.contains(day) || is_whole_day_lent(before, weekday_of(*day)));
     if (!is_less) out.push_back("holidays: lends all day on " + holiday);
+  }
+}
+
+std::set<std::int64_t> days_of(const std::vector<std::string>& holidays) {
+  std::set<std::int64_t> out;
+  for (const std::string& holiday : holidays) {
+    if (const auto day = parse_date(holiday)) out.insert(*day);
+  }
+  return out;
+}
+
+/// When one GPU is lent: in the hours of the machine and in its own. Borrows the machine's week,
+/// which is worked out once and not for each of its GPUs.
+class GpuHours {
+ public:
+  GpuHours(const Contract& contract, const std::vector<bool>& machine_week, std::uint32_t gpu)
+      : own_(calendar_of_gpu(contract, gpu)),
+        machine_week_(machine_week),
+        own_week_(lent_week(own_)),
+        machine_days_(days_of(contract.holidays)),
+        own_days_(days_of(own_.holidays)) {}
+
+  /// Of a day that is no holiday of the machine, or is one; and the GPU's.
+  bool is_lent(std::uint32_t minute, bool is_machines, bool is_own) const {
+    return (is_machines || machine_week_[minute]) && (is_own || own_week_[minute]);
+  }
+
+  bool is_holiday(std::int64_t day) const { return machine_days_.contains(day); }
+
+  bool is_own_holiday(std::int64_t day) const { return own_days_.contains(day); }
+
+  bool is_always() const {
+    const auto is_whole = [](const std::vector<bool>& week) {
+      return std::find(week.begin(), week.end(), false) == week.end();
+    };
+    return is_whole(machine_week_) && is_whole(own_week_);
+  }
+
+  void add_days(std::set<std::int64_t>& to) const {
+    to.insert(machine_days_.begin(), machine_days_.end());
+    to.insert(own_days_.begin(), own_days_.end());
+  }
+
+ private:
+  Contract own_;
+  const std::vector<bool>& machine_week_;
+  std::vector<bool> own_week_;
+  std::set<std::int64_t> machine_days_;
+  std::set<std::int64_t> own_days_;
+};
+
+/// The first minute of the week that `to` lends and `from` does not; none on ordinary days.
+std::optional<std::uint32_t> first_more(const GpuHours& from, const GpuHours& to) {
+  for (std::uint32_t i = 0; i < 7 * kDayMinutes; ++i) {
+    if (to.is_lent(i, false, false) && !from.is_lent(i, false, false)) return i;
+  }
+  return std::nullopt;
+}
+
+/// The first holiday of either that `to` lends a minute of which `from` does not. What holds on a
+/// day follows from its weekday and whose holiday it is: each such kind of day is looked at once.
+std::optional<std::int64_t> first_day_more(const GpuHours& from, const GpuHours& to) {
+  std::set<std::int64_t> days;
+  from.add_days(days);
+  to.add_days(days);
+  std::set<std::uint32_t> seen;
+  for (const std::int64_t day : days) {
+    const bool is[] = {
+        from.is_holiday(day), from.is_own_holiday(day), to.is_holiday(day), to.is_own_holiday(day)};
+    std::uint32_t kind = weekday_of(day);
+    for (const bool one : is) kind = kind * 2 + (one ? 1U : 0U);
+    if (!seen.insert(kind).second) continue;
+    const std::uint32_t begin = weekday_of(day) * kDayMinutes;
+    for (std::uint32_t i = begin; i < begin + kDayMinutes; ++i) {
+      if (to.is_lent(i, is[2], is[3]) && !from.is_lent(i, is[0], is[1])) return day;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string date_words(std::int64_t day) {
+  const std::chrono::year_month_day date{std::chrono::sys_days(std::chrono::days(day))};
+  char text[48];
+  std::snprintf(
+      text,
+      sizeof text,
+      "%04d-%02u-%02u",
+      static_cast<int>(date.year()),
+      static_cast<unsigned>(date.month()),
+      static_cast<unsigned>(date.day())
+  );
+  return text;
+}
+
+/// Of each GPU that either gives hours of its own.
+void judge_gpu_windows(const Contract& from, const Contract& to, Why& out) {
+  std::set<std::uint32_t> gpus;
+  for (const GpuWindows& own : from.gpu_windows) gpus.insert(own.gpu);
+  for (const GpuWindows& own : to.gpu_windows) gpus.insert(own.gpu);
+  if (gpus.empty()) return;
+  const std::vector<bool> week_before = lent_week(from);
+  const std::vector<bool> week_after = lent_week(to);
+  bool is_zone_said = from.time_zone == to.time_zone || !is_always(week_before);
+  for (const std::uint32_t gpu : gpus) {
+    const GpuHours before(from, week_before, gpu);
+    if (before.is_always()) continue;
+    const GpuHours after(to, week_after, gpu);
+    const std::string lends = "gpu_windows: lends GPU " + std::to_string(gpu);
+    if (const auto minute = first_more(before, after)) {
+      const LocalTime at{0, *minute / kDayMinutes, *minute % kDayMinutes};
+      out.push_back(lends + " " + describe(at) + ", which was not lent");
+    } else if (const auto day = first_day_more(before, after)) {
+      out.push_back(lends + " on " + date_words(*day) + " at times that were not lent");
+    }
+    if (is_zone_said) continue;
+    is_zone_said = true;
+    out.push_back(
+        "time_zone: the hours of " + to.time_zone + " are not those of " + from.time_zone
+    );
   }
 }
 
@@ -201,6 +323,7 @@ constexpr std::string_view kJudged[] = {
     "own_lab_first",
     "network",
     "gangs",
+    "gpu_windows",
 };
 
 void judge_rest(const Contract& from, const Contract& to, Why& out) {
@@ -216,15 +339,26 @@ void judge_rest(const Contract& from, const Contract& to, Why& out) {
 
 // ---- in words
 
-std::string windows_words(const Contract& contract) {
-  if (contract.windows.empty()) return "at any time";
+std::string windows_words(const std::vector<LendingWindow>& windows) {
+  if (windows.empty()) return "at any time";
   std::string text;
-  for (const LendingWindow& window : contract.windows) {
+  for (const LendingWindow& window : windows) {
     text += text.empty() ? "" : "; ";
     if (window.days.empty()) text += "every day";
     for (std::size_t i = 0; i < window.days.size(); ++i)
       text += (i == 0 ? "" : " ") + window.days[i];
     text += " " + window.from + " to " + window.to;
+  }
+  return text;
+}
+
+std::string gpu_windows_words(const Contract& contract) {
+  if (contract.gpu_windows.empty()) return "each with the machine";
+  std::string text;
+  for (const GpuWindows& own : contract.gpu_windows) {
+    text += text.empty() ? "" : "; ";
+    text += "GPU " + std::to_string(own.gpu) + " " + windows_words(own.windows);
+    for (const std::string& holiday : own.holidays) text += ", " + holiday;
   }
   return text;
 }
@@ -284,6 +418,7 @@ std::vector<std::string> widenings(
   if (to.lends && !from.lends) out.emplace_back("lends: runs guests, which it did not");
   judge_calendar(from, to, out);
   judge_gpus(from, to, out);
+  judge_gpu_windows(from, to, out);
   judge_amounts(from, to, facts, out);
   judge_times(from, to, out);
   judge_names("allow_users", from.allow_users, to.allow_users, out);
@@ -312,7 +447,9 @@ std::vector<std::string> changes(const Contract& from, const Contract& to) {
     const nlohmann::json& was = before.at(name);
     if (name == "gpus" || name == "lends_gpus" || was == value) continue;
     if (name == "windows") {
-      out.push_back(change_words(name, windows_words(from), windows_words(to)));
+      out.push_back(change_words(name, windows_words(from.windows), windows_words(to.windows)));
+    } else if (name == "gpu_windows") {
+      out.push_back(change_words(name, gpu_windows_words(from), gpu_windows_words(to)));
     } else if (name == "idle") {
       for (const auto& [part, now] : value.items()) {
         if (was.at(part) != now)
@@ -333,6 +470,22 @@ std::uint32_t lent_minutes(const Contract& contract) {
 }
 
 std::optional<seconds> guests_leave_in(
+    const Contract& contract,
+    WallTime wall,
+    std::int32_t utc_offset_s,
+    const std::vector<std::uint32_t>& gpus
+) {
+  std::optional<seconds> first = guests_leave_in(contract, wall, utc_offset_s);
+  for (const std::uint32_t gpu : gpus) {
+    Contract own = calendar_of_gpu(contract, gpu);
+    own.notice_s = contract.notice_s;
+    const auto left = guests_leave_in(own, wall, utc_offset_s);
+    if (left && (!first || *left < *first)) first = left;
+  }
+  return first;
+}
+
+std::optional<seconds> guests_leave_in(
     const Contract& contract, WallTime wall, std::int32_t utc_offset_s
 ) {
   const bool is_inside = is_inside_windows(contract, local_time(wall, utc_offset_s));
@@ -347,7 +500,30 @@ std::string version_of(const Contract& contract) {
   return to_hex(crypto::sha256(to_cbor(contract)));
 }
 
+namespace {
+
+Status check_days(const std::vector<LendingWindow>& windows, const std::string& field) {
+  for (std::size_t i = 0; i < windows.size(); ++i) {
+    if (windows[i].days.size() > 7)
+      return fail(
+          ErrorCode::kInvalid,
+          field + "[" + std::to_string(i) + "].days: a week has seven of them",
+          "name each day once"
+      );
+  }
+  return {};
+}
+
+}  // namespace
+
 Status check_bounds(const Contract& contract) {
+  // Of all GPUs together: each of their hours is compared with the machine's.
+  std::size_t gpu_windows = 0;
+  std::size_t gpu_holidays = 0;
+  for (const GpuWindows& own : contract.gpu_windows) {
+    gpu_windows += own.windows.size();
+    gpu_holidays += own.holidays.size();
+  }
   const std::pair<const char*, std::pair<std::size_t, std::size_t>> lists[] = {
       {"windows", {contract.windows.size(), kWindowsMost}},
       {"holidays", {contract.holidays.size(), kHolidaysMost}},
@@ -355,7 +531,10 @@ Status check_bounds(const Contract& contract) {
       {"allow_users", {contract.allow_users.size(), kNamesMost}},
       {"allow_labs", {contract.allow_labs.size(), kNamesMost}},
       {"allow_images", {contract.allow_images.size(), kNamesMost}},
-      {"network", {contract.network.size(), kWindowsMost}}};
+      {"network", {contract.network.size(), kWindowsMost}},
+      {"gpu_windows", {contract.gpu_windows.size(), kMaxGpus}},
+      {"windows of gpu_windows", {gpu_windows, kWindowsMost}},
+      {"holidays of gpu_windows", {gpu_holidays, kHolidaysMost}}};
   for (const auto& [name, size] : lists) {
     if (size.first > size.second)
       return fail(
@@ -365,14 +544,9 @@ Status check_bounds(const Contract& contract) {
           "shorten the list"
       );
   }
-  for (std::size_t i = 0; i < contract.windows.size(); ++i) {
-    if (contract.windows[i].days.size() > 7)
-      return fail(
-          ErrorCode::kInvalid,
-          "windows[" + std::to_string(i) + "].days: a week has seven of them",
-          "name each day once"
-      );
-  }
+  RN_CHECK(check_days(contract.windows, "windows"));
+  for (const GpuWindows& own : contract.gpu_windows)
+    RN_CHECK(check_days(own.windows, "gpu_windows: GPU " + std::to_string(own.gpu) + ": windows"));
   return {};
 }
 

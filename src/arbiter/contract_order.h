@@ -39,6 +39,14 @@ std::optional<seconds> guests_leave_in(
     const Contract& contract, WallTime wall, std::int32_t utc_offset_s
 );
 
+/// The same of one that has these GPUs, whose own windows may end before those of the machine.
+std::optional<seconds> guests_leave_in(
+    const Contract& contract,
+    WallTime wall,
+    std::int32_t utc_offset_s,
+    const std::vector<std::uint32_t>& gpus
+);
+
 /// Equal for equal contracts, and for nothing else: 64 hex digits. Of the machine that says it;
 /// another version of the program may say another one.
 std::string version_of(const Contract& contract);

@@ -207,6 +207,7 @@ const std::map<std::string, std::function<void(Contract&)>>& more_of_each() {
          c.network = {{"0.0.0.0/0", 0, "any"}};
        }},
       {"gangs", [](Contract& c) { c.gangs = true; }},
+      {"gpu_windows", [](Contract& c) { c.gpu_windows.clear(); }},
   };
   return kMore;
 }
@@ -222,7 +223,68 @@ Contract a_narrow_one() {
   contract.allow_users = {"ann"};
   contract.allow_labs = {"lab-a"};
   contract.allow_images = {"sha256:" + std::string(64, 'a')};
+  contract.gpu_windows = {{1, {{{}, "19:00", "20:00"}}, {}}};
   return contract;
+}
+
+/// GPU 1 is lent at night, and on one holiday.
+Contract a_gpu_at_night() {
+  Contract contract;
+  contract.gpu_windows = {{1, {{{}, "20:00", "08:00"}}, {"2026-12-24"}}};
+  return contract;
+}
+
+TEST(ContractOrder, hours_of_a_single_gpu_are_less_than_those_of_the_machine) {
+  EXPECT_TRUE(narrows({}, a_gpu_at_night(), a_lender()));
+  EXPECT_EQ(
+      first_of(a_gpu_at_night(), {}), "gpu_windows: lends GPU 1 mon 08:00, which was not lent"
+  );
+  Contract other = a_gpu_at_night();
+  other.gpu_windows[0].gpu = 2;
+  EXPECT_THAT(first_of(a_gpu_at_night(), other), HasSubstr("lends GPU 1 mon 08:00"));
+}
+
+TEST(ContractOrder, a_gpus_hours_count_within_those_of_the_machine) {
+  Contract from;  // all of it by night
+  from.windows = {{{}, "20:00", "08:00"}};
+  Contract to = from;
+  to.gpu_windows = {{1, {{{}, "00:00", "24:00"}}, {}}};
+  EXPECT_TRUE(narrows(from, to, a_lender())) << "it is lent with the machine, as before";
+  Contract shorter = a_gpu_at_night();
+  shorter.windows = {{{}, "20:00", "22:00"}};
+  shorter.gpu_windows[0].windows[0].from = "19:00";
+  EXPECT_TRUE(narrows(a_gpu_at_night(), shorter, a_lender())) << "the machine is shut by then";
+}
+
+TEST(ContractOrder, a_gpus_holiday_is_a_day_more_and_one_less_is_less) {
+  Contract none = a_gpu_at_night();
+  none.gpu_windows[0].holidays.clear();
+  EXPECT_TRUE(narrows(a_gpu_at_night(), none, a_lender()));
+  EXPECT_EQ(
+      first_of(none, a_gpu_at_night()),
+      "gpu_windows: lends GPU 1 on 2026-12-24 at times that were not lent"
+  );
+  Contract shut = none;  // on a weekday on which the machine is not lent
+  shut.windows = {{{"mon"}, "00:00", "24:00"}};
+  Contract shut_more = shut;
+  shut_more.gpu_windows[0].holidays = {"2026-12-24"};  // a Thursday
+  EXPECT_TRUE(narrows(shut, shut_more, a_lender()));
+}
+
+TEST(ContractOrder, hours_of_two_zones_are_not_compared_for_a_single_gpu_either) {
+  Contract to = a_gpu_at_night();
+  to.time_zone = "Asia/Tokyo";
+  EXPECT_THAT(first_of(a_gpu_at_night(), to), HasSubstr("time_zone: "));
+  EXPECT_TRUE(narrows({}, to, a_lender()));
+}
+
+TEST(ContractOrder, who_has_a_gpu_leaves_when_the_first_of_both_windows_ends) {
+  const Contract contract = a_gpu_at_night();
+  const WallTime monday = wall_from_ms(*parse_date("2026-12-21") * 86'400'000);
+  EXPECT_EQ(guests_leave_in(contract, monday, 0), std::nullopt);
+  EXPECT_EQ(guests_leave_in(contract, monday, 0, {0}), std::nullopt);
+  EXPECT_EQ(guests_leave_in(contract, monday, 0, {0, 1}), seconds(8 * 3600));
+  EXPECT_EQ(guests_leave_in(contract, monday + std::chrono::hours(12), 0, {1}), seconds(60));
 }
 
 TEST(ContractOrder, more_of_any_single_field_is_named_by_it_and_less_of_it_is_not) {
@@ -282,12 +344,17 @@ Contract some_contract(SeededRng& rng) {
   if (rng.below(2) == 0) c.allow_labs = {"lab-a"};
   if (rng.below(4) == 0) c.allow_labs = {"lab-a", "lab-b"};
   if (rng.below(3) == 0) c.network = {{"10.0.0.0/8", 443, "tcp"}};
+  for (const std::uint32_t gpu : {0u, 2u}) {
+    if (rng.below(3) != 0) continue;
+    c.gpu_windows.push_back({gpu, {some_window(rng)}, {}});
+    if (rng.below(2) == 0) c.gpu_windows.back().holidays = {"2026-12-24"};
+  }
   return c;
 }
 
 /// A change of it as an editor makes it: hours out or in, a limit down or up.
 Contract edited(Contract c, SeededRng& rng) {
-  switch (rng.below(8)) {
+  switch (rng.below(11)) {
     case 0:
       if (!c.windows.empty()) c.windows.erase(c.windows.begin());
       break;
@@ -310,6 +377,16 @@ Contract edited(Contract c, SeededRng& rng) {
     case 6:
       c.max_guests = 1 + static_cast<std::uint32_t>(rng.below(3));
       break;
+    case 7:
+      if (!c.gpu_windows.empty()) c.gpu_windows.pop_back();
+      break;
+    case 8:
+      if (!c.gpu_windows.empty()) c.gpu_windows.back().holidays = {"2026-12-26"};
+      break;
+    case 9:
+      for (GpuWindows& own : c.gpu_windows)
+        if (!own.windows.front().days.empty()) own.windows.front().days.pop_back();
+      break;
     default:
       if (!c.holidays.empty()) c.holidays.pop_back();
       break;
@@ -326,6 +403,11 @@ bool is_lent_at(const Contract& c, std::uint32_t minute) {
   return c.lends && is_inside_windows(c, local_time(minute_of(minute), 0));
 }
 
+bool is_gpu_lent_at(const Contract& c, std::uint32_t gpu, std::uint32_t minute) {
+  return is_lent_at(c, minute) && is_gpu_lent(c, gpu) &&
+         is_inside_windows(calendar_of_gpu(c, gpu), local_time(minute_of(minute), 0));
+}
+
 TEST(ContractOrderProperties, what_narrows_lends_at_no_minute_what_was_not_lent) {
   SeededRng rng(5);
   int seen = 0;
@@ -338,8 +420,14 @@ TEST(ContractOrderProperties, what_narrows_lends_at_no_minute_what_was_not_lent)
       ASSERT_LE(is_lent_at(to, minute), is_lent_at(from, minute)) << "minute " << minute << "\n"
                                                                   << to_json(from) << "\n"
                                                                   << to_json(to);
-    for (std::uint32_t gpu = 0; gpu < 4; ++gpu)
+    for (std::uint32_t gpu = 0; gpu < 4; ++gpu) {
       ASSERT_LE(is_gpu_lent(to, gpu), is_gpu_lent(from, gpu)) << to_json(from) << to_json(to);
+      for (std::uint32_t minute = 0; minute < 2 * kWeek; minute += 15)
+        ASSERT_LE(is_gpu_lent_at(to, gpu, minute), is_gpu_lent_at(from, gpu, minute))
+            << "GPU " << gpu << " minute " << minute << "\n"
+            << to_json(from) << "\n"
+            << to_json(to);
+    }
     ASSERT_LE(lent_memory_mib(to, a_lender()), lent_memory_mib(from, a_lender()));
     ASSERT_LE(lent_cpu_milli(to, a_lender()), lent_cpu_milli(from, a_lender()));
     ASSERT_LE(to.notice_s, from.notice_s);
@@ -417,6 +505,16 @@ TEST(ContractOrder, what_differs_is_said_as_an_owner_writes_it) {
   );
 }
 
+TEST(ContractOrder, hours_of_a_single_gpu_are_said_with_its_number) {
+  EXPECT_THAT(
+      changes({}, a_gpu_at_night()),
+      ElementsAre(
+          "gpu_windows: GPU 1 every day 20:00 to 08:00, 2026-12-24, and it was each with the "
+          "machine"
+      )
+  );
+}
+
 TEST(ContractOrder, the_hours_of_the_week_are_counted_by_the_calendar) {
   EXPECT_EQ(lent_minutes({}), kWeek);
   EXPECT_EQ(lent_minutes(nights_of_weekdays()), 5u * 14 * 60);
@@ -443,6 +541,13 @@ TEST(ContractOrder, lists_from_afar_are_bounded_by_name) {
   long_one.windows.resize(1);
   long_one.windows[0].days.resize(8, "mon");
   EXPECT_THAT(check_bounds(long_one).error().message, HasSubstr("windows[0].days"));
+  Contract many = a_gpu_at_night();
+  many.gpu_windows[0].windows.resize(129);
+  many.gpu_windows.push_back(many.gpu_windows[0]);
+  EXPECT_THAT(check_bounds(many).error().message, HasSubstr("windows of gpu_windows: 258"));
+  many = a_gpu_at_night();
+  many.gpu_windows[0].windows[0].days.resize(8, "mon");
+  EXPECT_THAT(check_bounds(many).error().message, HasSubstr("GPU 1: windows[0].days"));
   long_one = {};
   long_one.allow_users.resize(2000, "ann");
   EXPECT_FALSE(check_bounds(long_one));

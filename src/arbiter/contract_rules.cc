@@ -46,25 +46,30 @@ Openings openings(const LendingWindow& window) {
 
 /// Guests have their notice before a window ends, and nobody is taken once it has begun: in one
 /// that is no longer nobody could ever run, and nothing would say why. Windows that touch are one.
-void check_notice_fits(const Contract& contract, Problems& out) {
+void check_notice_fits(
+    const std::vector<LendingWindow>& windows,
+    std::uint32_t notice_s,
+    const std::string& field,
+    Problems& out
+) {
   std::vector<bool> is_lent(kMinutesOfWeek, false);
-  for (const LendingWindow& window : contract.windows) {
+  for (const LendingWindow& window : windows) {
     const Openings opens = openings(window);
     for (const std::uint32_t from : opens.at) {
       for (std::uint32_t i = 0; i < opens.minutes; ++i) is_lent[(from + i) % kMinutesOfWeek] = true;
     }
   }
-  const std::uint32_t least = contract.notice_s / 60 + (contract.notice_s % 60 == 0 ? 1 : 2);
-  for (std::size_t i = 0; i < contract.windows.size(); ++i) {
-    for (const std::uint32_t from : openings(contract.windows[i]).at) {
+  const std::uint32_t least = notice_s / 60 + (notice_s % 60 == 0 ? 1 : 2);
+  for (std::size_t i = 0; i < windows.size(); ++i) {
+    for (const std::uint32_t from : openings(windows[i]).at) {
       if (is_lent[(from + kMinutesOfWeek - 1) % kMinutesOfWeek]) continue;  // goes on from another
       std::uint32_t minutes = 0;
       while (minutes < least && is_lent[(from + minutes) % kMinutesOfWeek]) ++minutes;
       if (minutes >= least) continue;
       out.push_back(
-          "windows[" + std::to_string(i) + "]: lends for " + std::to_string(minutes * 60) +
+          field + "[" + std::to_string(i) + "]: lends for " + std::to_string(minutes * 60) +
           " s from " + describe(LocalTime{0, from / kMinutesOfDay, from % kMinutesOfDay}) +
-          " on, and guests have a notice of " + std::to_string(contract.notice_s) +
+          " on, and guests have a notice of " + std::to_string(notice_s) +
           " s (notice_s) before it ends, so that none could ever run: make the window longer than "
           "the notice by a minute at least, or the notice shorter"
       );
@@ -89,10 +94,12 @@ void check_rates(const Contract& contract, Problems& out) {
   }
 }
 
-void check_calendar(const Contract& contract, Problems& out) {
-  for (std::size_t i = 0; i < contract.windows.size(); ++i) {
-    const LendingWindow& window = contract.windows[i];
-    const std::string at = "windows[" + std::to_string(i) + "]";
+void check_windows(
+    const std::vector<LendingWindow>& windows, const std::string& field, Problems& out
+) {
+  for (std::size_t i = 0; i < windows.size(); ++i) {
+    const LendingWindow& window = windows[i];
+    const std::string at = field + "[" + std::to_string(i) + "]";
     for (const std::string& day : window.days) {
       if (!parse_weekday(day))
         out.push_back(at + ".days: \"" + day + "\" is none of mon, tue, wed, thu, fri, sat, sun");
@@ -108,16 +115,112 @@ void check_calendar(const Contract& contract, Problems& out) {
           ": write from: \"00:00\", to: \"24:00\" for a whole day"
       );
   }
-  for (const std::string& holiday : contract.holidays) {
+}
+
+void check_holidays(
+    const std::vector<std::string>& holidays, const std::string& field, Problems& out
+) {
+  for (const std::string& holiday : holidays) {
     if (!parse_date(holiday))
-      out.push_back("holidays: \"" + holiday + "\" is not a date like 2026-12-24");
+      out.push_back(field + ": \"" + holiday + "\" is not a date like 2026-12-24");
   }
+}
+
+void check_calendar(const Contract& contract, Problems& out) {
+  check_windows(contract.windows, "windows", out);
+  check_holidays(contract.holidays, "holidays", out);
   if (!contract.holidays.empty() && contract.windows.empty())
     out.emplace_back(
         "holidays: without windows the node lends always; holidays would change nothing"
     );
   if (contract.time_zone.empty())
     out.emplace_back("time_zone: is empty; write UTC or a name like Europe/Berlin");
+}
+
+/// Of the machine's GPUs; one whose facts are not known yet may have any.
+bool may_have_gpu(const NodeFacts& facts, std::uint32_t gpu) {
+  return facts.cpu_milli == 0 ||
+         std::any_of(facts.gpus.begin(), facts.gpus.end(), [&](const Gpu& g) {
+           return g.index == gpu;
+         });
+}
+
+/// The calendar's own answer for each minute of a week without holidays.
+std::vector<bool> week_of(const std::vector<LendingWindow>& windows) {
+  Contract plain;
+  plain.windows = windows;
+  std::vector<bool> week(kMinutesOfWeek);
+  for (std::uint32_t i = 0; i < kMinutesOfWeek; ++i)
+    week[i] = is_inside_windows(plain, LocalTime{0, i / kMinutesOfDay, i % kMinutesOfDay});
+  return week;
+}
+
+/// For how many minutes on end both lend, at most; a week is a ring.
+std::uint32_t longest_together(const std::vector<bool>& a, const std::vector<bool>& b) {
+  std::uint32_t longest = 0;
+  std::uint32_t run = 0;
+  for (std::uint32_t i = 0; i < 2 * kMinutesOfWeek; ++i) {
+    const std::uint32_t minute = i % kMinutesOfWeek;
+    run = a[minute] && b[minute] ? run + 1 : 0;
+    longest = std::max(longest, run);
+  }
+  return std::min(longest, kMinutesOfWeek);
+}
+
+/// A GPU whose hours lie beside those of the machine would never be lent, and nothing would say
+/// why.
+void check_hours_meet(
+    const std::vector<bool>& machine,
+    const GpuWindows& own,
+    std::uint32_t notice_s,
+    const std::string& field,
+    Problems& out
+) {
+  const std::uint32_t together = longest_together(machine, week_of(own.windows));
+  if (together * 60 > notice_s) return;
+  out.push_back(
+      field + ": GPU " + std::to_string(own.gpu) + " is lent while the machine is, which is for " +
+      std::to_string(together * 60) + " s on end at most, and guests have a notice of " +
+      std::to_string(notice_s) +
+      " s (notice_s), so that none could ever run: give the machine (windows) those hours, too"
+  );
+}
+
+/// Each of `gpu_windows` names a GPU that is lent, once, and says when.
+void check_gpu_windows(const Contract& contract, const NodeFacts& facts, Problems& out) {
+  if (contract.gpu_windows.empty()) return;
+  const std::vector<bool> machine = week_of(contract.windows);
+  std::set<std::uint32_t> seen;
+  for (std::size_t i = 0; i < contract.gpu_windows.size(); ++i) {
+    const GpuWindows& own = contract.gpu_windows[i];
+    const std::string at = "gpu_windows[" + std::to_string(i) + "]";
+    const std::string gpu = "GPU " + std::to_string(own.gpu);
+    const std::size_t before = out.size();
+    if (own.gpu >= kMaxGpus)
+      out.push_back(at + ".gpu: " + std::to_string(own.gpu) + " is above 63, the last one");
+    else if (!may_have_gpu(facts, own.gpu))
+      out.push_back(
+          at + ".gpu: the machine has no " + gpu + " (it has " + std::to_string(facts.gpus.size()) +
+          ")"
+      );
+    else if (!is_gpu_lent(contract, own.gpu))
+      out.push_back(
+          at + ".gpu: " + gpu + " is not lent (gpus): add it there, or take these windows out"
+      );
+    if (!seen.insert(own.gpu).second)
+      out.push_back(at + ".gpu: " + gpu + " has windows twice: write all of them into one entry");
+    if (own.windows.empty())
+      out.push_back(
+          at + ".windows: say when " + gpu + " is lent; to lend it with the machine leave the " +
+          "entry out, and to lend it never name the others in `gpus`"
+      );
+    check_windows(own.windows, at + ".windows", out);
+    check_holidays(own.holidays, at + ".holidays", out);
+    if (contract.lends && out.size() == before)
+      check_notice_fits(own.windows, contract.notice_s, at + ".windows", out);
+    if (contract.lends && out.empty())
+      check_hours_meet(machine, own, contract.notice_s, at + ".windows", out);
+  }
 }
 
 void check_gpus(const Contract& contract, const NodeFacts& facts, Problems& out) {
@@ -128,11 +231,7 @@ void check_gpus(const Contract& contract, const NodeFacts& facts, Problems& out)
       continue;
     }
     if (!seen.insert(gpu).second) out.push_back("gpus: " + std::to_string(gpu) + " is named twice");
-    if (facts.cpu_milli == 0) continue;
-    const bool is_there = std::any_of(facts.gpus.begin(), facts.gpus.end(), [&](const Gpu& g) {
-      return g.index == gpu;
-    });
-    if (!is_there)
+    if (!may_have_gpu(facts, gpu))
       out.push_back(
           "gpus: " + std::to_string(gpu) + " is lent, but the machine has no such GPU (it has " +
           std::to_string(facts.gpus.size()) + ")"
@@ -258,8 +357,10 @@ bool is_opened(const NetworkAllow& wanted, const std::vector<NetworkAllow>& cont
 std::vector<std::string> problems_of(const Contract& contract, const NodeFacts& facts) {
   Problems out;
   check_calendar(contract, out);
-  if (contract.lends && out.empty()) check_notice_fits(contract, out);
+  if (contract.lends && out.empty())
+    check_notice_fits(contract.windows, contract.notice_s, "windows", out);
   check_gpus(contract, facts, out);
+  check_gpu_windows(contract, facts, out);
   check_rates(contract, out);
   check_amounts(contract, facts, out);
   check_lists(contract, out);

@@ -62,6 +62,75 @@ TEST(ContractRules, a_notice_longer_than_its_window_is_refused_with_what_to_chan
   EXPECT_THAT(problems(contract), IsEmpty()) << "no guest comes, and none needs notice";
 }
 
+TEST(ContractRules, windows_of_a_gpu_that_is_there_and_lent_are_good) {
+  Contract contract;
+  contract.gpu_windows = {{1, {{{}, "20:00", "08:00"}}, {"2026-12-24"}}};
+  EXPECT_THAT(problems(contract), IsEmpty());
+  contract.gpus = {1};
+  EXPECT_THAT(problems(contract), IsEmpty());
+}
+
+TEST(ContractRules, windows_of_a_gpu_that_is_not_there_or_not_lent_are_refused) {
+  Contract contract;
+  contract.gpu_windows = {{2, {{{}, "20:00", "08:00"}}, {}}};
+  EXPECT_THAT(
+      problems(contract),
+      ElementsAre(HasSubstr("gpu_windows[0].gpu: the machine has no GPU 2 (it has 2)"))
+  );
+  EXPECT_THAT(problems_of(contract, NodeFacts{}), IsEmpty()) << "not known yet";
+  contract.gpu_windows[0].gpu = 64;
+  EXPECT_THAT(problems(contract), ElementsAre(HasSubstr("above 63")));
+  contract.gpu_windows[0].gpu = 0;
+  contract.gpus = {1};
+  EXPECT_THAT(problems(contract), ElementsAre(HasSubstr("GPU 0 is not lent (gpus)")));
+}
+
+TEST(ContractRules, a_gpu_has_its_windows_once_and_has_some) {
+  Contract contract;
+  contract.gpu_windows = {{1, {{{}, "20:00", "08:00"}}, {}}, {1, {{{}, "12:00", "13:00"}}, {}}};
+  EXPECT_THAT(
+      problems(contract), ElementsAre(HasSubstr("gpu_windows[1].gpu: GPU 1 has windows twice"))
+  );
+  contract.gpu_windows = {{1, {}, {}}};
+  EXPECT_THAT(
+      problems(contract), ElementsAre(HasSubstr("gpu_windows[0].windows: say when GPU 1 is lent"))
+  );
+}
+
+TEST(ContractRules, a_gpus_windows_are_longer_than_the_notice_and_can_be_read) {
+  Contract contract;
+  contract.notice_s = 600;
+  contract.gpu_windows = {{1, {{{}, "12:00", "12:10"}}, {}}};
+  EXPECT_THAT(
+      problems(contract),
+      ElementsAre(HasSubstr("gpu_windows[0].windows[0]: lends for 600 s from mon 12:00 on"))
+  );
+  contract.gpu_windows = {{1, {{{"someday"}, "12:00", "25:00"}}, {"christmas"}}};
+  EXPECT_THAT(
+      problems(contract),
+      ElementsAre(
+          HasSubstr("gpu_windows[0].windows[0].days: \"someday\""),
+          HasSubstr("gpu_windows[0].windows[0].to: \"25:00\""),
+          HasSubstr("gpu_windows[0].holidays: \"christmas\"")
+      )
+  );
+}
+
+TEST(ContractRules, hours_of_a_gpu_that_lie_beside_those_of_the_machine_are_refused) {
+  Contract contract;
+  contract.windows = {{{}, "20:00", "08:00"}};
+  contract.gpu_windows = {{1, {{{}, "09:00", "18:00"}}, {}}};
+  EXPECT_THAT(
+      problems(contract),
+      ElementsAre(HasSubstr("gpu_windows[0].windows: GPU 1 is lent while the machine is, which is "
+                            "for 0 s on end at most"))
+  );
+  contract.gpu_windows[0].windows[0].to = "20:01";
+  EXPECT_THAT(problems(contract), ElementsAre(HasSubstr("for 60 s on end"))) << "all of it notice";
+  contract.gpu_windows[0].windows[0].to = "20:02";
+  EXPECT_THAT(problems(contract), IsEmpty());
+}
+
 TEST(ContractRules, windows_that_touch_are_one_for_the_notice) {
   Contract contract;
   contract.notice_s = 900;

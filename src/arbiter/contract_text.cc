@@ -112,6 +112,8 @@ std::string to_yaml(const Contract& contract) {
     document.erase("gangs");
     out += "# gangs: not set, no jobs on several machines; true takes part in them\n";
   }
+  // Most machines have no such GPU.
+  if (contract.gpu_windows.empty()) document.erase("gpu_windows");
   for (const Unset& field : kUnset) {
     if (!is_zero(document, field.name)) continue;
     document.erase(field.name);

@@ -101,4 +101,24 @@ Result<Blob> from_base64(std::string_view text) {
   return out;
 }
 
+std::string to_base64url(BlobView bytes) {
+  std::string text = to_base64(bytes);
+  while (!text.empty() && text.back() == '=') text.pop_back();
+  std::replace(text.begin(), text.end(), '+', '-');
+  std::replace(text.begin(), text.end(), '/', '_');
+  return text;
+}
+
+Result<Blob> from_base64url(std::string_view text) {
+  std::string padded(text);
+  if (text.find_first_of("+/=") != std::string_view::npos)
+    return fail(ErrorCode::kInvalid, "a letter that base64url does not have");
+  std::replace(padded.begin(), padded.end(), '-', '+');
+  std::replace(padded.begin(), padded.end(), '_', '/');
+  while (padded.size() % 4 != 0) padded += '=';
+  RN_TRY(Blob bytes, from_base64(padded));
+  if (to_base64url(bytes) != text) return fail(ErrorCode::kInvalid, "not in base64url's one form");
+  return bytes;
+}
+
 }  // namespace rn

@@ -28,4 +28,8 @@ Result<Digest> digest_from_hex(std::string_view text);
 std::string to_base64(BlobView bytes);  ///< RFC 4648 with padding
 Result<Blob> from_base64(std::string_view text);
 
+std::string to_base64url(BlobView bytes);  ///< RFC 4648's for URLs, without padding
+/// kInvalid for anything else than what to_base64url() writes: padding, other letters, spare bits.
+Result<Blob> from_base64url(std::string_view text);
+
 }  // namespace rn

@@ -143,7 +143,10 @@ Result<const Route*> Api::admit(ApiRequest& request) {
     );
   if (!authorized) return fail(authorized.error());
   RN_TRY(auto query, io::parse_query(request.http.query));
+  // Providers add what they like to what they send back, and it is to be ignored (RFC 6749, 4.1.2).
+  const bool takes_anything = route->id == "returnFromSignIn";
   for (const auto& [name, value] : query) {
+    if (takes_anything) break;
     if (std::find(route->query.begin(), route->query.end(), name) != route->query.end()) continue;
     std::string known;
     for (const auto one : route->query) known += (known.empty() ? "" : ", ") + std::string(one);

@@ -27,6 +27,7 @@ namespace rn::coordinator {
 
 class Notebooks;
 class NotifyDesk;
+class OidcDesk;
 class Outbox;
 
 /// Who may call a route; deny is the default for whoever fits none.
@@ -60,6 +61,7 @@ struct ApiContext {
   NotifyDesk* notify = nullptr;                     ///< nullptr: notifications are off
   const Outbox* outbox = nullptr;                   ///< the same
   Notebooks* notebooks = nullptr;                   ///< nullptr: the site has no address for them
+  OidcDesk* sign_in = nullptr;                      ///< nullptr: no identity provider is configured
 };
 
 /// A request whose credentials, path and query were accepted.

@@ -10,21 +10,6 @@ namespace {
 constexpr std::uint32_t kMaxJoinTokenS = 3600;
 constexpr std::uint64_t kMaxEvents = 1000;
 
-api::TokenInfo token_info(const TokenRow& row) {
-  api::TokenInfo info;
-  info.id = row.id;
-  info.kind = to_string(row.kind);
-  info.user = row.user.str();
-  info.lab = row.lab.str();
-  info.role = row.kind == TokenKind::kJoin ? "node" : std::string(to_string(row.role));
-  info.created_wall_ms = row.created_wall_ms;
-  info.expires_wall_ms = row.expires_wall_ms;
-  info.used_wall_ms = row.used_wall_ms;
-  info.used_by = row.used_by.str();
-  info.is_revoked = row.is_revoked;
-  return info;
-}
-
 std::optional<Role> role_named(const std::string& name) {
   for (std::size_t i = 0; i < std::size(EnumWords<Role>::kWords); ++i) {
     if (EnumWords<Role>::kWords[i] == name) return static_cast<Role>(i);
@@ -98,6 +83,21 @@ Result<EventFilter> event_filter(const ApiRequest& request) {
 }
 
 }  // namespace
+
+api::TokenInfo token_info(const TokenRow& row) {
+  api::TokenInfo info;
+  info.id = row.id;
+  info.kind = to_string(row.kind);
+  info.user = row.user.str();
+  info.lab = row.lab.str();
+  info.role = row.kind == TokenKind::kJoin ? "node" : std::string(to_string(row.role));
+  info.created_wall_ms = row.created_wall_ms;
+  info.expires_wall_ms = row.expires_wall_ms;
+  info.used_wall_ms = row.used_wall_ms;
+  info.used_by = row.used_by.str();
+  info.is_revoked = row.is_revoked;
+  return info;
+}
 
 bool may_see(const Core& core, const Caller& caller, const EventRow& event) {
   if (caller.role == Role::kAdmin) return true;

@@ -73,6 +73,7 @@ void on_worker(ApiContext& context, const io::Responder& responder, Work work, D
 /// Who may see an event: admins all; others those of jobs that they may read, of their own doing,
 /// and (owners) of their lab's nodes.
 bool may_see(const Core& core, const Caller& caller, const EventRow& event);
+api::TokenInfo token_info(const TokenRow& row);
 api::EventInfo event_info(const StoredEvent& event);
 
 /// The job of {id} (an id or a number) with which the caller `may` do it; unknown and foreign ones
@@ -131,6 +132,12 @@ void edit_contract(ApiContext&, ApiRequest, io::Responder);
 void preview_contract(ApiContext&, ApiRequest, io::Responder);
 void list_telemetry(ApiContext&, ApiRequest, io::Responder);
 
+void describe_sign_in(ApiContext&, ApiRequest, io::Responder);
+void begin_sign_in(ApiContext&, ApiRequest, io::Responder);
+void finish_sign_in(ApiContext&, ApiRequest, io::Responder);
+void begin_device_sign_in(ApiContext&, ApiRequest, io::Responder);
+void finish_device_sign_in(ApiContext&, ApiRequest, io::Responder);
+void return_from_sign_in(ApiContext&, ApiRequest, io::Responder);
 void list_tokens(ApiContext&, ApiRequest, io::Responder);
 void make_token(ApiContext&, ApiRequest, io::Responder);
 void revoke_token(ApiContext&, ApiRequest, io::Responder);

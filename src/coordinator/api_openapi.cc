@@ -94,9 +94,10 @@ std::string success_of(const Route& route) {
   for (const std::string_view upgrade :
        {"connectAgent", "connectTunnels", "forwardPort", "visitGuest"})
     if (route.id == upgrade) return "101";
-  if (route.id == "openDashboard") return "303";
+  if (route.id == "openDashboard" || route.id == "returnFromSignIn") return "303";
   const bool creates = route.id == "submitJob" || route.id == "addImage" ||
-                       route.id == "makeToken" || route.id == "addNotification";
+                       route.id == "makeToken" || route.id == "finishSignIn" ||
+                       route.id == "addNotification";
   if (creates) return "201";
   return route.answer.empty() && route.method != "HEAD" && route.id != "showOpenapi" ? "204"
                                                                                      : "200";

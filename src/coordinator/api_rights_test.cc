@@ -169,6 +169,14 @@ const std::vector<Right> kRights = {
   {"setQuota", O::kQuota, "", R"({"jobs": 2000})",        {401, 403, 403, 403, 403, 403, 403, 403, 200, 403}},
   {"removeQuota", O::kQuota, "", "",                      {401, 403, 403, 403, 403, 403, 403, 403, 204, 403}},
 
+  // A site without a provider; with one: oidc_test.cc.
+  {"describeSignIn", O::kNothing, "", "",                 {200, 200, 200, 200, 200, 200, 200, 200, 200, 200}},
+  {"beginSignIn", O::kNothing, "", "",                    {404, 404, 404, 404, 404, 404, 404, 404, 404, 404}},
+  {"finishSignIn", O::kNothing, "", "{}",                 {404, 404, 404, 404, 404, 404, 404, 404, 404, 404}},
+  {"beginDeviceSignIn", O::kNothing, "", "",              {404, 404, 404, 404, 404, 404, 404, 404, 404, 404}},
+  {"finishDeviceSignIn", O::kNothing, "", "{}",           {404, 404, 404, 404, 404, 404, 404, 404, 404, 404}},
+  {"returnFromSignIn", O::kNothing, "?code=a&other=b", "",{404, 404, 404, 404, 404, 404, 404, 404, 404, 404}},
+
   {"openDashboard", O::kNothing, "", "",                  {303, 303, 303, 303, 303, 303, 303, 303, 303, 303}},
   {"showDashboard", O::kNothing, "", "",                  {404, 404, 404, 404, 404, 404, 404, 404, 404, 404}},
   {"showDashboardFile", O::kNothing, "", "",              {404, 404, 404, 404, 404, 404, 404, 404, 404, 404}},

@@ -244,6 +244,30 @@ std::vector<Route> quota_routes() {
   };
 }
 
+std::vector<Route> sign_in_routes() {
+  return {
+    {"GET", "/v1/signin", Access::kPublic, "describeSignIn",
+     "Whether people sign in here with an account of the site's identity provider.",
+     {}, 0, "", "SignInOffer", describe_sign_in},
+    {"POST", "/v1/signin", Access::kPublic, "beginSignIn",
+     "Begin a sign-in by this browser: where it goes, and a ticket that stays in its window. Of use for ten minutes.",
+     {}, kSmallJsonBytes, "", "SignInBegun", begin_sign_in},
+    {"POST", "/v1/signin/finish", Access::kPublic, "finishSignIn",
+     "What came back by the browser, with the ticket: a user token with an end, of the role and laboratory that the "
+     "site's own table of users says. Who is not in it is refused.",
+     {}, kSmallJsonBytes, "SignInFinish", "TokenAnswer", finish_sign_in},
+    {"POST", "/v1/signin/device", Access::kPublic, "beginDeviceSignIn",
+     "Begin a sign-in that is finished in a browser anywhere, by an address and a code (RFC 8628).",
+     {}, kSmallJsonBytes, "", "DeviceSignIn", begin_device_sign_in},
+    {"POST", "/v1/signin/device/finish", Access::kPublic, "finishDeviceSignIn",
+     "Whether that was done by now, and then the token, as finishSignIn gives it.",
+     {}, kSmallJsonBytes, "DeviceFinish", "DeviceAnswer", finish_device_sign_in},
+    {"GET", "/signin", Access::kPublic, "returnFromSignIn",
+     "Where the identity provider sends browsers back to: leads on to the dashboard. Takes any query.",
+     {"code", "state", "error"}, 0, "", "", return_from_sign_in},
+  };
+}
+
 std::vector<Route> dashboard_routes() {
   return {
     {"GET", "/", Access::kPublic, "openDashboard",
@@ -269,6 +293,7 @@ const std::vector<Route>& table() {
           access_routes(),
           notify_routes(),
           quota_routes(),
+          sign_in_routes(),
           dashboard_routes()})
       all.insert(all.end(), routes_of.begin(), routes_of.end());
     return all;

@@ -9,6 +9,7 @@
 #include "model/notify.h"
 #include "model/plan.h"
 #include "model/quota.h"
+#include "model/sign_in.h"
 #include "reclaim/hazard_state.h"
 
 namespace rn::coordinator {
@@ -151,6 +152,12 @@ json api_schemas() {
       api::QuotaList,
       api::TelemetryList,
       api::Whoami,
+      api::SignInOffer,
+      api::SignInBegun,
+      api::SignInFinish,
+      api::DeviceSignIn,
+      api::DeviceFinish,
+      api::DeviceAnswer,
       api::VersionAnswer,
       api::HealthAnswer>(components);
   return components;

@@ -49,16 +49,46 @@ bool lets_come(const Names& names, const Name& name) {
   return names.empty() || std::find(names.begin(), names.end(), name.str()) != names.end();
 }
 
+/// Of a guest that has this GPU: the first of both windows makes it go.
+std::int64_t leaves_gpu_in(
+    const Contract& contract,
+    WallTime wall,
+    const std::optional<std::int32_t>& offset_s,
+    std::uint32_t gpu
+) {
+  if (!offset_s) return kNotInSight;
+  const auto left = arbiter::guests_leave_in(contract, wall, *offset_s, {gpu});
+  return left ? std::int64_t{left->count()} : kNotInSight;
+}
+
+/// Which guest has which GPU is the node's to know.
+void add_gpu_notes(const PreviewInput& input, api::ContractPreview& out) {
+  if (input.from.gpu_windows == input.to.gpu_windows) return;
+  for (const Gpu& gpu : input.facts.gpus) {
+    const std::int64_t before =
+        leaves_gpu_in(input.from, input.node_wall, input.from_offset_s, gpu.index);
+    const std::int64_t after =
+        leaves_gpu_in(input.to, input.node_wall, input.to_offset_s, gpu.index);
+    const bool is_sooner = after != kNotInSight && (before == kNotInSight || after < before);
+    if (is_sooner)
+      out.notes.push_back(
+          "a guest that has GPU " + std::to_string(gpu.index) + " has to leave in " +
+          span_words(after)
+      );
+  }
+}
+
 /// Who runs already goes on with what it was given: this is about who comes.
 void add_notes(const PreviewInput& input, api::ContractPreview& out) {
   const Contract& from = input.from;
   const Contract& to = input.to;
-  if (!input.to_offset_s && !to.windows.empty())
+  if (!input.to_offset_s && (!to.windows.empty() || !to.gpu_windows.empty()))
     out.notes.push_back(
         "the coordinator does not know the time zone " + to.time_zone +
         ": when guests leave is not shown, and the machine looks itself"
     );
   if (input.guests.empty()) return;
+  add_gpu_notes(input, out);
   for (const Gpu& gpu : input.facts.gpus) {
     const bool is_lost = is_gpu_lent(from, gpu.index) && !is_gpu_lent(to, gpu.index);
     if (is_lost)

@@ -56,6 +56,16 @@ TEST(ContractPreview, a_guest_hears_when_it_would_have_to_leave_and_when_it_has_
   EXPECT_THAT(seen.notes, IsEmpty());
 }
 
+TEST(ContractPreview, hours_of_a_single_gpu_are_said_of_who_has_it) {
+  PreviewInput input = an_input();
+  input.to.gpu_windows = {{0, {{{}, "18:00", "22:00"}}, {}}};
+  const auto seen = preview_of(input);
+
+  EXPECT_TRUE(seen.narrows);
+  EXPECT_EQ(seen.guests[0].leaves_in_s_after, 12 * 3600) << "without a GPU nothing has changed";
+  EXPECT_THAT(seen.notes, ElementsAre("a guest that has GPU 0 has to leave in 2 h"));
+}
+
 TEST(ContractPreview, a_contract_that_lends_nothing_any_more_gives_the_notice_alone) {
   PreviewInput input = an_input();
   input.to.lends = false;

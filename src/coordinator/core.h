@@ -58,6 +58,8 @@ class Core {
   Result<Caller> caller_of_token(const std::string& id, WallTime now) const;
   /// True once a user token exists: before, the shell makes the first admin token itself.
   bool has_users() const;
+  /// Whether the table of users says laboratory and role of the token's user as the token does.
+  bool is_as_in_table(const TokenRow& token) const;
   /// True if `caller` may read the logs, outputs, command and environment of a job.
   static bool may_read(const Caller& caller, const Job& job);
   /// True if `caller` may stop it: its user, an owner of its lab, an admin.

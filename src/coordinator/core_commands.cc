@@ -14,6 +14,7 @@
 #include "coordinator/core_orders.h"
 #include "coordinator/core_quota.h"
 #include "coordinator/core_registry.h"
+#include "coordinator/core_sign_in.h"
 #include "coordinator/core_waiting.h"
 
 namespace rn::coordinator {
@@ -24,7 +25,6 @@ constexpr std::size_t kKeyBytes = 128;
 constexpr std::int64_t kRejoinMs = 600'000;
 constexpr std::size_t kImages = 4096;
 constexpr std::size_t kImagesOfUser = 16;
-constexpr std::size_t kTokens = 100'000;
 
 tl::unexpected<Error> denied(std::string message, std::string hint) {
   return fail(ErrorCode::kDenied, std::move(message), std::move(hint));
@@ -233,19 +233,6 @@ Result<Answer> run(State& state, const Caller& caller, const RemoveImage& comman
   return Done{};
 }
 
-TokenMade make_token(State& state, TokenRow row) {
-  TokenMade made;
-  made.secret = state.rng.hex(32);
-  row.id = "t-" + state.rng.hex(8);
-  row.secret_hash = crypto::sha256(as_bytes(made.secret));
-  row.created_wall_ms = state.wall_ms();
-  made.token = row;
-  state.token_by_secret[row.secret_hash] = row.id;
-  state.tokens[row.id] = row;
-  state.write(PutToken{row});
-  return made;
-}
-
 Result<Answer> run(State& state, const Caller& caller, const CreateJoinToken& command) {
   const bool may =
       caller.role == Role::kAdmin || (caller.role == Role::kOwner && caller.lab == command.lab);
@@ -258,13 +245,13 @@ Result<Answer> run(State& state, const Caller& caller, const CreateJoinToken& co
     return fail(ErrorCode::kInvalid, "lab: expected a short name of letters, digits, -_.");
   if (command.ttl_s == 0 || command.ttl_s > 30 * 86'400)
     return fail(ErrorCode::kInvalid, "ttl_s: expected 1 to 2592000 (30 days)");
-  if (state.tokens.size() >= kTokens) return fail(ErrorCode::kExhausted, "too many tokens");
+  if (state.tokens.size() >= kMaxTokens) return fail(ErrorCode::kExhausted, "too many tokens");
   TokenRow row;
   row.kind = TokenKind::kJoin;
   row.user = caller.user;
   row.lab = command.lab;
   row.expires_wall_ms = state.wall_ms() + std::int64_t{command.ttl_s} * 1000;
-  const TokenMade made = make_token(state, std::move(row));
+  const TokenMade made = put_token(state, std::move(row));
   audit(state, caller, "token.join_made", made.token.id + " for lab " + command.lab.str());
   return made;
 }
@@ -273,7 +260,7 @@ Result<Answer> run(State& state, const Caller& caller, const CreateUserToken& co
   if (caller.role < Role::kAdmin) return denied("only administrators make user tokens", "ask one");
   if (!is_name(command.user.str()) || !is_name(command.lab.str()))
     return fail(ErrorCode::kInvalid, "user, lab: expected short names of letters, digits, -_.@");
-  if (state.tokens.size() >= kTokens) return fail(ErrorCode::kExhausted, "too many tokens");
+  if (state.tokens.size() >= kMaxTokens) return fail(ErrorCode::kExhausted, "too many tokens");
   const UserRow user{
       .user = command.user,
       .lab = command.lab,
@@ -286,7 +273,7 @@ Result<Answer> run(State& state, const Caller& caller, const CreateUserToken& co
   row.lab = command.lab;
   row.role = command.role;
   if (command.ttl_s > 0) row.expires_wall_ms = state.wall_ms() + std::int64_t{command.ttl_s} * 1000;
-  const TokenMade made = make_token(state, std::move(row));
+  const TokenMade made = put_token(state, std::move(row));
   audit(
       state,
       caller,
@@ -294,6 +281,10 @@ Result<Answer> run(State& state, const Caller& caller, const CreateUserToken& co
       made.token.id + " for " + command.user.str() + " as " + std::string(to_string(command.role))
   );
   return made;
+}
+
+Result<Answer> run(State& state, const Caller& caller, const SignIn& command) {
+  return sign_in(state, caller, command);
 }
 
 Result<Answer> run(State& state, const Caller& caller, const RevokeToken& command) {
@@ -456,6 +447,19 @@ bool is_name(const std::string& text) {
          std::all_of(text.begin(), text.end(), [](unsigned char c) {
            return std::isalnum(c) || c == '-' || c == '_' || c == '.' || c == '@';
          });
+}
+
+TokenMade put_token(State& state, TokenRow row) {
+  TokenMade made;
+  made.secret = state.rng.hex(32);
+  if (row.id.empty()) row.id = "t-" + state.rng.hex(8);
+  row.secret_hash = crypto::sha256(as_bytes(made.secret));
+  row.created_wall_ms = state.wall_ms();
+  made.token = row;
+  state.token_by_secret[row.secret_hash] = row.id;
+  state.tokens[row.id] = row;
+  state.write(PutToken{row});
+  return made;
 }
 
 Error key_used_for(const JobEntry& job) {

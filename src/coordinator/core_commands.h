@@ -27,6 +27,11 @@ bool is_key_known(const State& state, const Caller& caller, const std::string& k
 Error key_used_for(const JobEntry& job);
 /// Gives it a number, an id and a key of its own. The next number is the caller's to write.
 JobEntry& take_job(State& state, const Caller& caller, JobRow row);
+/// Of all kinds, ended ones included.
+inline constexpr std::size_t kMaxTokens = 100'000;
+
+/// Gives it a secret, the moment, and an id if it has none.
+TokenMade put_token(State& state, TokenRow row);
 /// 1 to 64 letters, digits, -_.@
 bool is_name(const std::string& text);
 bool may_stop(const Caller& caller, const Job& job);

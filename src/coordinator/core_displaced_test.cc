@@ -356,6 +356,16 @@ TEST_F(DisplacedGpus, a_free_gpu_of_the_same_node_will_do_where_nobody_better_ha
   EXPECT_EQ(where(id), "a");
 }
 
+TEST_F(DisplacedGpus, a_gpu_outside_its_own_window_is_no_destination) {
+  FakeAgent& b = node("b");
+  b.telemetry.gpus = {{.index = 0, .is_outside_window = true}};
+  beat(b);
+  const JobId id = on_gpu(1, "store");
+  take_gpu(1, 60);
+
+  EXPECT_NE(chosen(id), "b");
+}
+
 TEST_F(DisplacedGpus, a_desktop_that_its_contract_tolerates_keeps_nobody_away) {
   FakeAgent& b = node("b");
   b.hello.contract.idle.foreign_vram_mib = 500;

@@ -44,15 +44,16 @@ double sent_most(const NodeEntry& node, double rate) {
   return bps == 0 ? rate : std::min(rate, static_cast<double>(bps) / 8);
 }
 
-/// GPUs that are lent, and neither taken back, nor the owner's own, nor wedged or sick now.
+/// GPUs that are lent, and neither taken back, nor outside their own windows, nor the owner's own,
+/// nor wedged or sick now.
 std::uint32_t usable_gpus(const NodeEntry& node, const std::set<std::uint32_t>& taken) {
   std::uint32_t count = 0;
   for (const Gpu& gpu : node.row.facts.gpus) {
     if (!is_gpu_lent(node.row.contract, gpu.index) || taken.contains(gpu.index)) continue;
     const auto& live = node.telemetry.gpus;
     const bool is_busy = std::any_of(live.begin(), live.end(), [&](const GpuTelemetry& t) {
-      return t.index == gpu.index &&
-             (t.is_wedged || !t.sickness.empty() || is_owners_own(node.row.contract, t));
+      return t.index == gpu.index && (t.is_wedged || t.is_outside_window || !t.sickness.empty() ||
+                                      is_owners_own(node.row.contract, t));
     });
     if (!is_busy) ++count;
   }

@@ -21,7 +21,7 @@ constexpr std::uint64_t kBusyCpuMilli = 500;
 std::optional<double> use_of_gpus(const NodeEntry& node, const std::vector<std::uint32_t>& gpus) {
   std::optional<double> most;
   for (const GpuTelemetry& live : node.telemetry.gpus) {
-    if (std::find(gpus.begin(), gpus.end(), live.index) == gpus.end()) continue;
+    if (live.is_unseen || std::find(gpus.begin(), gpus.end(), live.index) == gpus.end()) continue;
     most = std::max(most.value_or(0), static_cast<double>(live.utilisation_percent));
   }
   return most;

@@ -105,6 +105,9 @@ TEST_F(Idle, nothing_is_said_where_nothing_is_known) {
 
   EXPECT_FALSE(is_marked(without));
   EXPECT_FALSE(is_marked(unseen));
+  node("a").telemetry.gpus = {{.index = 0, .closes_in_s = 7200, .is_unseen = true}};
+  pass(30 * kMinutesMs);
+  EXPECT_FALSE(is_marked(unseen)) << "only its windows are known";
 }
 
 TEST_F(Idle, one_that_asked_for_it_is_stopped_after_a_last_save) {

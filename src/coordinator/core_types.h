@@ -123,6 +123,16 @@ struct CreateUserToken {
   std::uint32_t ttl_s = 0;  ///< 0 = never expires
 };
 
+/// A token for whom the identity provider vouched for. Answer: TokenMade. The coordinator itself
+/// only.
+struct SignIn {
+  UserId user;
+  LabId lab_if_new;           ///< empty: who is unknown is refused
+  bool may_be_admin = false;  ///< the operator named this person
+  std::uint32_t ttl_s = 0;    ///< at least 1
+  std::string contact;        ///< whom who is refused may ask
+};
+
 /// Answer: Done.
 struct RevokeToken {
   std::string id;
@@ -192,6 +202,7 @@ using Command = std::variant<
     CreateJoinToken,
     JoinNode,
     CreateUserToken,
+    SignIn,
     RevokeToken,
     RevokeNode,
     OrderReclaim,

@@ -143,6 +143,7 @@ void add_to_rollup(State& state, NodeEntry& node) {
   row.guests += t.guests;
   if (node.lending == LendingState::kOpen) ++node.rollup.lending;
   for (const GpuTelemetry& live : t.gpus) {
+    if (live.is_unseen) continue;
     GpuRollup& gpu = gpu_sums(row, live.index);
     gpu.utilisation_percent += live.utilisation_percent;
     gpu.memory_used_mib += static_cast<double>(live.memory_used_mib);

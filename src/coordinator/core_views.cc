@@ -70,6 +70,12 @@ bool Core::has_users() const {
   });
 }
 
+bool Core::is_as_in_table(const TokenRow& token) const {
+  const auto found = state_->users.find(token.user);
+  return found != state_->users.end() && found->second.lab == token.lab &&
+         found->second.role == token.role;
+}
+
 bool Core::may_read(const Caller& caller, const Job& job) {
   return caller.role == Role::kAdmin || (!caller.user.empty() && caller.user == job.owner);
 }

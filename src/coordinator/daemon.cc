@@ -12,10 +12,13 @@
 #include "base/log.h"
 #include "coordinator/api.h"
 #include "coordinator/collector.h"
+#include "coordinator/core_sign_in.h"
 #include "coordinator/notebooks.h"
 #include "coordinator/notify_desk.h"
+#include "coordinator/oidc_desk.h"
 #include "coordinator/sqlite_store.h"
 #include "coordinator/tunnels.h"
+#include "io/delivery.h"
 #include "io/http_error.h"
 #include "io/http_server.h"
 #include "io/own_address.h"
@@ -40,6 +43,9 @@ constexpr auto kNotifyLook = milliseconds(200);
 constexpr auto kNotifyRound = seconds(60);
 /// One receiver is spoken to by one thread, so that so many slow ones hold up the others.
 constexpr std::size_t kNotifyThreads = 4;
+/// The same of the identity provider: who waits for it waits for nobody else.
+constexpr std::size_t kSignInThreads = 2;
+constexpr std::size_t kMaxQueuedSignIns = 64;
 /// What was answered last still has to reach the sockets.
 constexpr auto kFlushTime = milliseconds(200);
 
@@ -144,8 +150,11 @@ struct Daemon::State {
   std::unique_ptr<ApiContext> context;
   std::unique_ptr<Api> api;
   std::unique_ptr<Tunnels> tunnels;
-  std::unique_ptr<Notebooks> notebooks;  ///< none: the site has no address for them
-  io::Workers workers;                   ///< destroyed before what its work borrows
+  std::unique_ptr<Notebooks> notebooks;    ///< none: the site has no address for them
+  std::unique_ptr<OidcProvider> provider;  ///< none: no identity provider is configured
+  std::unique_ptr<OidcDesk> sign_in;
+  std::unique_ptr<io::Workers> sign_in_workers;  ///< destroyed before what their work borrows
+  io::Workers workers;                           ///< destroyed before what its work borrows
   std::unique_ptr<io::HttpServer> server;
   std::unique_ptr<io::HttpServer> notebooks_server;
   io::TimerId renewal;
@@ -161,6 +170,7 @@ struct Daemon::State {
     loop.cancel(collection);
     loop.cancel(notify_look);
     loop.cancel(notify_round);
+    if (provider) provider->stop();
     notebooks_server.reset();
     server.reset();
   }
@@ -179,6 +189,7 @@ struct Daemon::State {
   Status admit_agent(const io::HttpRequest& request) const;
   void serve_tunnels();
   Status serve_notebooks();
+  void start_sign_in();
 };
 
 Status Daemon::State::open() {
@@ -283,10 +294,13 @@ NotifyStanding Daemon::State::standing() const {
   NotifyStanding now_there;
   const std::int64_t now_ms = to_ms(loop.now().wall);
   for (const TokenRow& token : shell->core().tokens()) {
-    const bool counts = token.kind == TokenKind::kUser && !token.is_revoked &&
-                        (token.expires_wall_ms == 0 || token.expires_wall_ms > now_ms);
+    const bool counts = is_told_by(token, now_ms);
     if (counts && token.role >= Role::kUser) now_there.users.insert(token.user);
-    if (counts && token.role >= Role::kOwner) now_there.owners.emplace(token.user, token.lab);
+    if (!counts || token.role < Role::kOwner) continue;
+    // Of a sign-in that has ended: nobody thinks of taking it back from who is an owner no more.
+    const bool has_ended = token.expires_wall_ms != 0 && token.expires_wall_ms <= now_ms;
+    if (has_ended && !shell->core().is_as_in_table(token)) continue;
+    now_there.owners.emplace(token.user, token.lab);
   }
   now_there.hosts = hosts;
   return now_there;
@@ -359,6 +373,20 @@ Status Daemon::State::serve_notebooks() {
   return {};
 }
 
+void Daemon::State::start_sign_in() {
+  if (!config.oidc) return;
+  OidcProvider::Ask ask = config.ask;
+  if (!ask) ask = io::ask;
+  provider = std::make_unique<OidcProvider>(*config.oidc, clock, std::move(ask));
+  sign_in_workers = std::make_unique<io::Workers>(loop, kSignInThreads, kMaxQueuedSignIns);
+  sign_in = std::make_unique<OidcDesk>(
+      OidcDesk::Deps{loop, *sign_in_workers, *shell, *provider, *config.oidc, rng},
+      config.url + "/signin",
+      crypto::derive_key(pki->keys().wrapping_key, "sign-in tickets")
+  );
+  context->sign_in = sign_in.get();
+}
+
 Status Daemon::State::listen() {
   io::HttpServerConfig http;
   http.address = config.listen_address;
@@ -399,6 +427,7 @@ Status Daemon::State::listen() {
   start_notifying();
   context->notify = notify_desk.get();
   context->outbox = outbox.get();
+  start_sign_in();
   api = std::make_unique<Api>(*context);
   server->serve_websocket(
       "/v1/agent",

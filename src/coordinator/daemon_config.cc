@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
 
 #include "base/whole_number.h"
@@ -36,6 +37,43 @@ struct FileWebhooks {
   RN_FIELDS(FileWebhooks, allow, ca)
 };
 
+struct FileOidc {
+  std::string issuer;
+  std::string name;
+  std::string client_id;
+  std::string client_secret_file;
+  std::string ca;
+  std::vector<std::string> origins;
+  std::vector<std::string> scopes;
+  std::string claim = "sub";
+  std::string domain;
+  std::map<std::string, std::string> users;
+  std::vector<std::string> refuses;
+  std::string groups_claim;
+  std::map<std::string, std::string> labs;
+  std::uint32_t session_s = OidcConfig().session_s;
+  std::string contact;
+
+  RN_FIELDS(
+      FileOidc,
+      issuer,
+      name,
+      client_id,
+      client_secret_file,
+      ca,
+      origins,
+      scopes,
+      claim,
+      domain,
+      users,
+      refuses,
+      groups_claim,
+      labs,
+      session_s,
+      contact
+  )
+};
+
 /// The file's form: every field may be left out.
 struct FileConfig {
   std::optional<std::string> state;
@@ -64,6 +102,7 @@ struct FileConfig {
   std::optional<std::uint32_t> wanted_after_s;
   std::optional<FileSmtp> smtp;
   std::optional<FileWebhooks> webhooks;
+  std::optional<FileOidc> oidc;
 
   RN_FIELDS(
       FileConfig,
@@ -92,7 +131,8 @@ struct FileConfig {
       idle_below_percent,
       wanted_after_s,
       smtp,
-      webhooks
+      webhooks,
+      oidc
   )
 };
 
@@ -120,6 +160,26 @@ void take_notify(const FileConfig& file, NotifyConfig& config) {
   if (file.webhooks) config.webhook_ca = file.webhooks->ca;
 }
 
+void take_oidc(const FileOidc& file, std::optional<OidcConfig>& config) {
+  config = OidcConfig{
+      file.issuer,
+      file.name,
+      file.client_id,
+      file.client_secret_file,
+      {},
+      file.ca,
+      file.origins,
+      file.scopes,
+      file.claim,
+      file.domain,
+      file.users,
+      file.refuses,
+      file.groups_claim,
+      file.labs,
+      file.session_s,
+      file.contact};
+}
+
 Status apply(const FileConfig& file, DaemonConfig& config) {
   take(file.state, config.state);
   take(file.url, config.url);
@@ -143,6 +203,7 @@ Status apply(const FileConfig& file, DaemonConfig& config) {
   take(file.idle_below_percent, config.core.idle_below_percent);
   take(file.wanted_after_s, config.core.wanted_after_s);
   take_notify(file, config.notify);
+  if (file.oidc) take_oidc(*file.oidc, config.oidc);
   if (file.listen) RN_CHECK(parse_listen(*file.listen, config));
   if (file.notebooks_listen) RN_CHECK(parse_notebooks_listen(*file.notebooks_listen, config));
   if (file.strategy) RN_CHECK(parse_strategy(*file.strategy, config));
@@ -165,6 +226,11 @@ Status read_config_file(const std::string& path, DaemonConfig& config) {
   if (!applied) return fail(applied.error().with(path));
   const Status known = read_smtp_password(fs, config.notify);
   if (!known) return fail(known.error().with(path).hinting("make it readable for the coordinator"));
+  if (!config.oidc) return {};
+  const Status has_secret = read_client_secret(fs, *config.oidc);
+  if (!has_secret)
+    return fail(has_secret.error().with(path).hinting("make it readable for the coordinator alone")
+    );
   return {};
 }
 
@@ -303,6 +369,7 @@ Status finish_config(DaemonConfig& config) {
     config.url = *url;
   }
   RN_CHECK(finish_notify_config(config.notify));
+  if (config.oidc) RN_CHECK(finish_oidc_config(*config.oidc, config.url));
   for (const std::string& name : config.names) {
     if (!io::is_host_name(name))
       return fail(

@@ -12,6 +12,8 @@
 #include "coordinator/core_types.h"
 #include "coordinator/dashboard.h"
 #include "coordinator/notify_config.h"
+#include "coordinator/oidc_config.h"
+#include "io/delivery.h"
 
 namespace rn::coordinator {
 
@@ -40,6 +42,9 @@ struct DaemonConfig {
   std::uint64_t disk_reserve_bytes = 256u << 20;  ///< uploads leave so much free
   std::span<const DashboardFile> dashboard;       ///< served under /ui/; empty: none was built in
   NotifyConfig notify;
+  /// In place of io::ask(), for tests: what the identity provider answers.
+  std::function<Result<io::HttpReply>(const io::AskCall&)> ask;
+  std::optional<OidcConfig> oidc;  ///< none: people have local tokens alone
   Config core;
   /// Of the machine's own time zone at this moment; asked at the start and before every Tick.
   std::function<std::int32_t()> utc_offset_s;

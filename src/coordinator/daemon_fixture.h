@@ -30,13 +30,15 @@ class LiveSite {
       std::uint32_t finished_jobs_kept = 100,
       reclaim::Topology topology = {},
       std::span<const DashboardFile> dashboard = {},
-      NotifyConfig notify = {}
+      NotifyConfig notify = {},
+      std::function<void(DaemonConfig&)> adjusts = {}
   )
       : state_(state.empty() ? folder_.path() + "/state" : state),
         finished_jobs_kept_(finished_jobs_kept),
         topology_(std::move(topology)),
         dashboard_(dashboard),
-        notify_(std::move(notify)) {
+        notify_(std::move(notify)),
+        adjusts_(std::move(adjusts)) {
     start();
   }
 
@@ -62,6 +64,7 @@ class LiveSite {
       ++clock_looks_;
       return 0;
     };
+    if (adjusts_) adjusts_(config);
     ASSERT_TRUE(finish_config(config).has_value());
     std::promise<void> is_up;
     thread_ = std::thread([this, config, &is_up] {
@@ -183,6 +186,7 @@ class LiveSite {
   reclaim::Topology topology_;
   std::span<const DashboardFile> dashboard_;
   NotifyConfig notify_;
+  std::function<void(DaemonConfig&)> adjusts_;  ///< at each start, before it is finished
   std::atomic<std::uint32_t> clock_looks_ = 0;
   std::string url_;
   std::string fingerprint_;

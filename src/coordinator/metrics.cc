@@ -197,6 +197,7 @@ void render_gpus(Page& page, const std::vector<NodeView>& nodes) {
     page.head(name, "gauge", help);
     for (const NodeView& node : nodes) {
       for (const GpuTelemetry& gpu : node.telemetry.gpus) {
+        if (gpu.is_unseen) continue;
         page.value(
             name,
             label("node", node.row.node.str()) + "," + label("gpu", std::to_string(gpu.index)),

@@ -226,7 +226,7 @@ struct ReclaimRow {
 
 /// Key: id. The secret itself is never stored.
 struct TokenRow {
-  std::string id;        ///< "t-" and 16 hex digits
+  std::string id;        ///< "t-", or of a sign-in "s-", and 16 hex digits
   Digest secret_hash{};  ///< SHA-256 of the secret's text
   TokenKind kind = TokenKind::kUser;
   UserId user;  ///< whom it stands for, or who made the join token

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include <arpa/inet.h>
 #include <curl/curl.h>
@@ -114,6 +115,16 @@ class Call {
     return list_;
   }
 
+  /// Of the answer's body, which is not kept without it.
+  void keep_answer(std::size_t max_bytes) {
+    keeps_ = true;
+    max_answer_ = max_bytes;
+  }
+
+  std::string take_answer() { return std::move(answer_); }
+
+  bool was_too_long() const { return answered_ > max_answer_; }
+
   void upload(std::string_view text) {
     upload_ = text;
     set(CURLOPT_UPLOAD, 1L);
@@ -144,10 +155,12 @@ class Call {
     return call.should_stop_ && call.should_stop_() ? 1 : 0;
   }
 
-  static std::size_t on_body(char*, std::size_t size, std::size_t count, void* self) {
+  static std::size_t on_body(char* data, std::size_t size, std::size_t count, void* self) {
     auto& call = *static_cast<Call*>(self);
     call.answered_ += size * count;
-    return call.answered_ <= kAnswerBytes ? size * count : 0;
+    if (call.was_too_long()) return 0;
+    if (call.keeps_) call.answer_.append(data, size * count);
+    return size * count;
   }
 
   static std::size_t on_upload(char* out, std::size_t size, std::size_t count, void* self) {
@@ -172,6 +185,9 @@ class Call {
   curl_slist* list_ = nullptr;
   std::string_view upload_;
   std::size_t answered_ = 0;
+  std::size_t max_answer_ = kAnswerBytes;
+  bool keeps_ = false;
+  std::string answer_;
   std::string refused_;
   std::array<char, CURL_ERROR_SIZE> detail_{};
 };
@@ -253,6 +269,46 @@ Delivery post_hook(const HookCall& hook) {
   const CURLcode code = call.perform();
   if (call.was_kept_outside() && code != CURLE_OK) return {DeliveryEnd::kRefused, call.words(code)};
   return hook_delivery(code, call.status(), call.words(code));
+}
+
+Result<HttpReply> ask(const AskCall& asked) {
+  bool is_broken = has_break(asked.url) || !asked.url.starts_with("https://");
+  for (const auto& header : asked.headers)
+    is_broken = is_broken || has_break(header.first) || has_break(header.second);
+  if (is_broken) return fail(ErrorCode::kInvalid, "no https URL, or a line break in a header");
+  Call call(asked.should_stop);
+  if (!call.is_made()) return fail(ErrorCode::kExhausted, "no memory for a call");
+  call.set_common(asked.url, asked.timeout, asked.ca_file);
+  call.set(CURLOPT_PROTOCOLS_STR, "https");
+  call.set(CURLOPT_FOLLOWLOCATION, 0L);
+  call.set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+  call.set(CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
+  call.keep_answer(asked.max_body_bytes);
+  curl_slist* headers = call.add("Expect:");
+  for (const auto& header : asked.headers) headers = call.add(header.first + ": " + header.second);
+  call.set(CURLOPT_HTTPHEADER, headers);
+  if (!asked.form.empty()) {
+    call.set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(asked.form.size()));
+    call.set(CURLOPT_POSTFIELDS, asked.form.c_str());
+  }
+  const CURLcode code = call.perform();
+  const std::string place = asked.url.substr(0, asked.url.find('?'));
+  if (code == CURLE_OK) {
+    HttpReply reply;
+    reply.status = static_cast<int>(call.status());
+    reply.body = call.take_answer();
+    return reply;
+  }
+  if (call.was_too_long())
+    return fail(
+        ErrorCode::kExhausted,
+        place + ": the answer is longer than " + std::to_string(asked.max_body_bytes) + " bytes"
+    );
+  const bool is_untrusted = code == CURLE_PEER_FAILED_VERIFICATION;
+  const ErrorCode why = code == CURLE_OPERATION_TIMEDOUT ? ErrorCode::kTimeout
+                        : is_untrusted                   ? ErrorCode::kDenied
+                                                         : ErrorCode::kUnavailable;
+  return fail(why, place + ": " + call.words(code));
 }
 
 }  // namespace rn::io

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
 
+#include "base/error.h"
 #include "base/time.h"
 #include "io/http.h"
+#include "io/http_client.h"
 
 // One message to somebody else's server: a mail by SMTP, or a body by HTTP. Both block for their
 // timeout at most (a name's lookup included), ask no proxy of the environment and keep no
@@ -54,6 +57,22 @@ struct HookCall {
 
 /// A POST. Redirects are not followed. 2xx is kTaken; 408, 429 and 5xx kDown; any other kRefused.
 Delivery post_hook(const HookCall& call);
+
+/// One request whose answer counts.
+struct AskCall {
+  std::string url;  ///< https only
+  HttpHeaders headers;
+  std::string form;     ///< POST of a form; empty: GET
+  std::string ca_file;  ///< authorities in PEM; empty: the system's
+  std::size_t max_body_bytes = 64 << 10;
+  milliseconds timeout = seconds(10);
+  std::function<bool()> should_stop;
+};
+
+/// An answer of any status is a value; redirects are one, and are not followed. kInvalid (no https
+/// URL), kTimeout, kDenied (its certificate is not trusted), kExhausted (the answer is too long),
+/// kUnavailable. Messages say neither the URL's query nor anything that was sent.
+Result<HttpReply> ask(const AskCall& call);
 
 /// An address of this machine, of its link, of nobody or of many: loopback, link-local,
 /// unspecified, multicast and broadcast, of IPv4, IPv6 and IPv4 within IPv6. What is no address is

@@ -5,6 +5,7 @@
 #include "model/notify.h"
 #include "model/plan.h"
 #include "model/quota.h"
+#include "model/sign_in.h"
 
 namespace rn {
 
@@ -28,6 +29,12 @@ RN_INSTANTIATE_CODEC(api::Plan)
 RN_INSTANTIATE_CODEC(Quota)
 RN_INSTANTIATE_CODEC(api::QuotaList)
 RN_INSTANTIATE_CODEC(api::QuotaRequest)
+RN_INSTANTIATE_CODEC(api::SignInOffer)
+RN_INSTANTIATE_CODEC(api::SignInBegun)
+RN_INSTANTIATE_CODEC(api::SignInFinish)
+RN_INSTANTIATE_CODEC(api::DeviceSignIn)
+RN_INSTANTIATE_CODEC(api::DeviceFinish)
+RN_INSTANTIATE_CODEC(api::DeviceAnswer)
 RN_INSTANTIATE_CODEC(api::ReclaimList)
 RN_INSTANTIATE_CODEC(api::ReclaimRequest)
 RN_INSTANTIATE_CODEC(api::ReclaimOrders)

@@ -99,6 +99,9 @@ struct GpuTelemetry {
   std::uint64_t foreign_vram_mib = 0;   ///< of those processes, as far as the driver says it
   bool is_wedged = false;               ///< could not be verified free after a reclaim
   std::string sickness;  ///< why nothing runs on it, by what its driver tells; empty = it is well
+  bool is_outside_window = false;  ///< its own windows (gpu_windows) lend it to nobody new now
+  std::uint32_t closes_in_s = 0;   ///< end of its own window; 0 = none within a week
+  bool is_unseen = false;  ///< no driver tells of it: only what is said of its windows counts
 
   RN_FIELDS(
       GpuTelemetry,
@@ -111,7 +114,10 @@ struct GpuTelemetry {
       foreign_processes,
       foreign_vram_mib,
       is_wedged,
-      sickness
+      sickness,
+      is_outside_window,
+      closes_in_s,
+      is_unseen
   )
 };
 
@@ -136,6 +142,15 @@ struct LendingWindow {
   std::string to = "24:00";
 
   RN_FIELDS(LendingWindow, days, from, to)
+};
+
+/// When one GPU is lent, within the hours of the machine.
+struct GpuWindows {
+  std::uint32_t gpu = 0;               ///< index
+  std::vector<LendingWindow> windows;  ///< at least one
+  std::vector<std::string> holidays;   ///< its own: lent all day, where the machine is
+
+  RN_FIELDS(GpuWindows, gpu, windows, holidays)
 };
 
 /// What processes of the owner's on a lent GPU mean: its guest leaves with the contract's notice;
@@ -192,6 +207,8 @@ struct Contract {
   bool own_lab_first = true;
   std::vector<NetworkAllow> network;  ///< default deny
   bool gangs = false;  ///< members of gangs run here, and reach the others through the agents
+  std::vector<NetworkAllow> network;    ///< default deny
+  std::vector<GpuWindows> gpu_windows;  ///< each GPU once; the others are lent with the machine
 
   RN_FIELDS(
       Contract,
@@ -221,7 +238,8 @@ struct Contract {
       allow_images,
       own_lab_first,
       network,
-      gangs
+      gangs,
+      gpu_windows
   )
 };
 

@@ -226,15 +226,17 @@ struct Announce {
   RN_FIELDS(Announce, declare_ns, deadline_ns, message)
 };
 
-/// The same of one GPU, from now on: its owner computes on it. One for each GPU at a time; repeated
-/// it can only come earlier, and it declares nothing where an open reclaim takes the GPU by then.
-/// `deadline_ns` 0 takes it back, as Announce's does. A warden that does not know it refuses it.
+/// The same of one GPU: its owner computes on it, from now on, or its own window will end. One for
+/// each GPU at a time; declared it can only come earlier, before that the newest counts. It
+/// declares nothing where an open reclaim takes the GPU by then. `deadline_ns` 0 takes it back, as
+/// Announce's does. A warden that does not know it refuses it; an older one declares it at once.
 struct AnnounceGpu {
   std::uint32_t gpu = 0;
   std::int64_t deadline_ns = 0;  ///< at most a week ahead
   std::string message;           ///< to the guests: why
+  std::int64_t declare_ns = 0;   ///< 0 = at once, and forgotten where it is taken by then
 
-  RN_FIELDS(AnnounceGpu, gpu, deadline_ns, message)
+  RN_FIELDS(AnnounceGpu, gpu, deadline_ns, message, declare_ns)
 };
 
 /// Claimed at a time.
@@ -355,12 +357,16 @@ struct Announced {
   RN_FIELDS(Announced, declare_ns, deadline_ns, message, reclaim)
 };
 
-/// A GPU that the agent announced, and the open reclaim that it has become.
+/// A GPU that the agent announced, and the open reclaim that it has become; the rest is of one that
+/// is not declared yet.
 struct AnnouncedGpu {
   std::uint32_t gpu = 0;
-  ReclaimId reclaim;
+  ReclaimId reclaim;  ///< empty = not declared yet
+  std::int64_t declare_ns = 0;
+  std::int64_t deadline_ns = 0;
+  std::string message = {};
 
-  RN_FIELDS(AnnouncedGpu, gpu, reclaim)
+  RN_FIELDS(AnnouncedGpu, gpu, reclaim, declare_ns, deadline_ns, message)
 };
 
 /// What stands at the uplink against the agent's transfers.

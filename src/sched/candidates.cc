@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -60,6 +61,8 @@ struct GpuCount {
   std::uint32_t short_of = 0;  ///< matching, not foreign, too little VRAM free now
   std::uint32_t wedged = 0;
   std::uint32_t sick = 0;
+  std::uint32_t outside = 0;               ///< matching, outside its own lending windows
+  std::vector<std::uint32_t> closes_in_s;  ///< of the matching that are open; 0 = not in sight
   std::uint64_t biggest_mib = 0;
   std::string newest;
 };
@@ -76,10 +79,16 @@ GpuCount count_gpus(const Demand& demand, const Candidate& c) {
     if (compare_versions(gpu.compute_capability, demand.resources.compute_capability_min) < 0)
       continue;
     ++count.matching;
+    std::uint32_t closes_in_s = 0;
+    bool is_outside = false;
     for (const GpuTelemetry& live : c.telemetry->gpus) {
       if (live.index != gpu.index) continue;
       const std::uint64_t not_free_mib = live.memory_used_mib + live.memory_reserved_mib;
-      if (live.is_wedged) {
+      closes_in_s = live.closes_in_s;
+      is_outside = live.is_outside_window;
+      if (is_outside) {
+        ++count.outside;
+      } else if (live.is_wedged) {
         ++count.wedged;
       } else if (!live.sickness.empty()) {
         ++count.sick;
@@ -89,6 +98,7 @@ GpuCount count_gpus(const Demand& demand, const Candidate& c) {
         ++count.short_of;
       }
     }
+    if (!is_outside) count.closes_in_s.push_back(closes_in_s);
   }
   return count;
 }
@@ -206,10 +216,11 @@ std::optional<Judgement> judge_moment(const Demand& demand, const Candidate& c) 
   if (c.guests >= c.contract->max_guests) return not_now("full of guests");
   if (want.gpus > 0) {
     const GpuCount gpus = count_gpus(demand, c);
-    const std::uint32_t taken =
-        gpus.foreign + gpus.wedged + gpus.sick + std::max(gpus.short_of, c.used_gpus);
+    const std::uint32_t taken = gpus.foreign + gpus.wedged + gpus.sick + gpus.outside +
+                                std::max(gpus.short_of, c.used_gpus);
     if (gpus.matching < want.gpus + taken) {
       if (gpus.matching < want.gpus + c.used_gpus) return not_now("GPUs busy with other jobs");
+      if (gpus.outside > 0) return not_now("GPUs outside their lending windows");
       if (gpus.foreign > 0) return not_now("GPUs busy with processes of the owner");
       if (gpus.sick > 0) return not_now("a GPU is sick");
       return not_now(gpus.wedged > 0 ? "a GPU is wedged" : "too little GPU memory free");
@@ -229,6 +240,27 @@ std::string format(const char* pattern, double a) {
   char text[32];
   std::snprintf(text, sizeof text, pattern, a);
   return text;
+}
+
+/// Until the first GPU's own window ends of those that the node would give, which are those that
+/// close last; none if that is not in sight. Which of them others have is the node's to know.
+std::optional<double> gpus_close_in_s(const Demand& demand, const Candidate& c) {
+  if (demand.resources.gpus == 0) return std::nullopt;
+  std::vector<std::uint32_t> closes = count_gpus(demand, c).closes_in_s;
+  if (closes.size() < demand.resources.gpus) return std::nullopt;
+  for (std::uint32_t& one : closes) one = one == 0 ? UINT32_MAX : one;
+  std::sort(closes.begin(), closes.end(), std::greater<>());
+  const std::uint32_t first = closes[demand.resources.gpus - 1];
+  if (first == UINT32_MAX) return std::nullopt;
+  return static_cast<double>(first);
+}
+
+/// Nobody computes there after the end of its GPUs' windows.
+double useful_share(const Demand& demand, const Candidate& c) {
+  const auto closes_s = gpus_close_in_s(demand, c);
+  if (!closes_s || *closes_s >= demand.horizon_s)
+    return cautious_mean_survival(c.outlook, demand.horizon_s);
+  return cautious_mean_survival(c.outlook, *closes_s) * *closes_s / demand.horizon_s;
 }
 
 std::size_t lent_gpus(const Candidate& c) {
@@ -251,7 +283,7 @@ Ranked score(const Demand& demand, const Candidate& c, std::size_t index, std::u
                      ? 1.0
                      : std::min(1.0, static_cast<double>(cpu) / demand.resources.cpu_milli);
   ranked.survival = survival(c.outlook, 3600);
-  ranked.worth = cautious_mean_survival(c.outlook, demand.horizon_s);
+  ranked.worth = useful_share(demand, c);
   ranked.score = ranked.speed * ranked.worth;
   const auto times = [&ranked](double factor) {
     ranked.worth *= factor;

@@ -81,8 +81,9 @@ Ranked score(
 /// All that fit, best first. score = speed · cautious mean survival over the horizon,
 /// where speed = min(1, granted / wanted cores) for CPU jobs and 1 for GPU jobs; × 1.05 on the
 /// job's own lab (disturbs nobody else), × 1.02 where the image is present, × 0.8 where the
-/// contract grants less notice than the job asks for, × 0.5 on the avoided node. The chosen node
-/// comes first, then the preferred one. Ties: fewest GPUs left over (best fit), then id.
+/// contract grants less notice than the job asks for, shortened to where a GPU's own window ends, ×
+/// 0.5 on the avoided node. The chosen node comes first, then the preferred one. Ties: fewest GPUs
+/// left over (best fit), then id.
 std::vector<Ranked> rank(const Demand& demand, const std::vector<Candidate>& candidates);
 
 /// The numbers of a choice in words: "survives 1 h with 0.97, grants 1000 of 1000 milli-cores, own

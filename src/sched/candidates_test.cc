@@ -103,6 +103,38 @@ TEST(Judge, a_sick_gpu_is_nobodys_and_the_others_are_as_before) {
   EXPECT_EQ(judge(a_demand(2), site.candidates[0]).reason, "a GPU is sick");
 }
 
+TEST(Judge, a_gpu_outside_its_own_window_is_nobodys_now_and_the_others_are_as_before) {
+  Site site;
+  auto& node = site.add("n", "a", {a_gpu(0, 24'576), a_gpu(1, 24'576)});
+  node.telemetry.gpus[0].is_outside_window = true;
+
+  EXPECT_EQ(judge(a_demand(1), site.candidates[0]).fit, Fit::kFits);
+  EXPECT_EQ(judge(a_demand(2), site.candidates[0]).fit, Fit::kNotNow);
+  EXPECT_EQ(judge(a_demand(2), site.candidates[0]).reason, "GPUs outside their lending windows");
+}
+
+TEST(Rank, a_gpu_whose_own_window_ends_within_the_job_comes_after_one_that_stays) {
+  Site site;
+  site.add("n-1", "a", {a_gpu(0, 24'576)}).telemetry.gpus[0].closes_in_s = 1800;
+  site.add("n-2", "a", {a_gpu(0, 24'576)});
+  EXPECT_EQ(ranked(a_demand(1), site), (Ids{"n-2", "n-1"}));
+
+  Demand brief = a_demand(1);
+  brief.horizon_s = 600;
+  EXPECT_EQ(ranked(brief, site), (Ids{"n-1", "n-2"})) << "it has ended by then";
+  EXPECT_EQ(ranked(a_demand(), site), (Ids{"n-1", "n-2"})) << "without a GPU it is the same to it";
+}
+
+TEST(Rank, of_several_gpus_those_that_close_last_count) {
+  Site site;
+  auto& both = site.add("n-1", "a", {a_gpu(0, 24'576), a_gpu(1, 24'576)});
+  both.telemetry.gpus[0].closes_in_s = 1800;
+  site.add("n-2", "a", {a_gpu(0, 24'576), a_gpu(1, 24'576)}).telemetry.gpus[1].closes_in_s = 3600;
+
+  EXPECT_EQ(ranked(a_demand(2), site), (Ids{"n-2", "n-1"}));
+  EXPECT_EQ(ranked(a_demand(1), site), (Ids{"n-1", "n-2"})) << "each has one that stays";
+}
+
 TEST(Judge, what_the_driver_keeps_for_itself_is_not_free_and_not_the_owners) {
   Site site;
   auto& node = site.add("n", "a", {a_gpu(0, 81'559)});

@@ -2,7 +2,6 @@
 #include "sim/cluster.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 
 #include "base/assert.h"
@@ -387,34 +386,6 @@ std::string Cluster::edit_of(std::size_t node) const {
   if (coordinator_->core() == nullptr) return "";
   const auto edits = coordinator_->core()->edits(nodes_[node].agent->identity().node);
   return edits.empty() ? "" : std::string(to_string(edits.front().state));
-}
-
-void Cluster::close_window(std::size_t node, nanoseconds in, nanoseconds length) {
-  Node& mine = nodes_[node];
-  const auto full = [](std::int64_t ms) { return (ms + 59'999) / 60'000; };  // minutes
-  const auto text = [](std::int64_t minute) {
-    char out[8];
-    const auto of_day = static_cast<int>(minute % 1440);
-    std::snprintf(out, sizeof out, "%02d:%02d", of_day / 60, of_day % 60);
-    return std::string(out);
-  };
-  const std::int64_t now_ms = to_ms(mine.machine->clock().now().wall);
-  const std::int64_t end = full(now_ms + in / milliseconds(1));
-  const std::int64_t begin = end + full(length / milliseconds(1));
-  Contract contract = mine.agent->contract();
-  contract.windows = {{{}, text(begin), text(end)}};
-  world_.trace(mine.name, "lends until " + text(end) + ", and again from " + text(begin));
-  const TrueTime ends = world_.now() + milliseconds(end * 60'000 - now_ms);
-  owners_.on_window(mine.name, ends, ends + std::chrono::minutes(begin - end));
-  mine.agent->owner_writes(std::move(contract));
-}
-
-void Cluster::open_windows(std::size_t node) {
-  Contract contract = nodes_[node].agent->contract();
-  if (contract.windows.empty()) return;
-  contract.windows.clear();
-  owners_.on_window(nodes_[node].name, {}, {});
-  nodes_[node].agent->owner_writes(std::move(contract));
 }
 
 void Cluster::fill_disk(std::size_t node, nanoseconds for_so_long) {

@@ -141,9 +141,14 @@ class Cluster {
   void set_quota(std::uint32_t running);
   /// The state of the newest such order, in its word; empty: there is none.
   std::string order_of(std::size_t node) const;
-  /// The contract's window ends at the first full minute after `in`, and the next one begins
-  /// `length` (at least a minute, at most half a day) later.
-  void close_window(std::size_t node, nanoseconds in, nanoseconds length);
+  /// The contract's window, or the GPU's own, ends at the first full minute after `in`, and the
+  /// next one begins `length` (at least a minute, at most half a day) later.
+  void close_window(
+      std::size_t node,
+      nanoseconds in,
+      nanoseconds length,
+      std::optional<std::uint32_t> gpu = std::nullopt
+  );
   void open_windows(std::size_t node);  ///< the contract lends at all times again
   void lose_power(std::size_t node, nanoseconds back_after);
   /// Never comes back, not even when faults stop.

@@ -38,9 +38,9 @@ void OwnerWatch::on_accepted(const Place& place, nanoseconds left) {
   if (is_new || deadline < taking->second.deadline) taking->second.deadline = deadline;
 }
 
-void OwnerWatch::on_window(const std::string& node, TrueTime end, TrueTime until) {
-  windows_[node] = {end, until, false};
-  with_an_end_.insert(node);
+void OwnerWatch::on_window(const Place& place, TrueTime end, TrueTime until) {
+  windows_[place] = {end, until, false};
+  with_an_end_.insert(place);
 }
 
 void OwnerWatch::on_release(const Place& place) {
@@ -53,7 +53,7 @@ void OwnerWatch::on_release(const Place& place) {
 }
 
 void OwnerWatch::on_clock_jump(const std::string& node) {
-  windows_.erase(node);
+  std::erase_if(windows_, [&](const auto& entry) { return entry.first.node == node; });
 }
 
 void OwnerWatch::violate(
@@ -98,15 +98,27 @@ void OwnerWatch::check_cleared(const Machine& machine, const ReclaimRecord& reco
   }
 }
 
+/// Whether the warden holds the ends of the windows that are still to come.
+void OwnerWatch::note_told(Machine& machine, const warden::Journal& journal) {
+  for (auto& [place, window] : windows_) {
+    if (place.node != machine.name() || world_.now() >= window.end) continue;
+    std::int64_t deadline_ns = place.gpu ? 0 : journal.announced.deadline_ns;
+    for (const warden_wire::AnnouncedGpu& ahead : journal.announced_gpus) {
+      if (place.gpu != ahead.gpu) continue;
+      deadline_ns = ahead.deadline_ns;
+      for (const ReclaimRecord& record : journal.reclaims) {
+        if (record.id == ahead.reclaim) deadline_ns = record.deadline_ns;
+      }
+    }
+    const nanoseconds left(deadline_ns - to_ns(machine.clock().now().boot));
+    const bool is_in_time = world_.now() + left <= window.end + kCalendarError;
+    window.is_told = deadline_ns > 0 && is_in_time;
+  }
+}
+
 void OwnerWatch::on_journal(Machine& machine, const warden::Journal& journal) {
   ++checks_;
-  const auto window = windows_.find(machine.name());
-  if (window != windows_.end() && world_.now() < window->second.end) {
-    const auto& told = journal.announced;
-    const nanoseconds left(told.deadline_ns - to_ns(machine.clock().now().boot));
-    const bool is_in_time = world_.now() + left <= window->second.end + kCalendarError;
-    window->second.is_told = told.deadline_ns > 0 && is_in_time;
-  }
+  note_told(machine, journal);
   const bool has_heard_all = journal.emergencies_seen == machine.emergencies().size();
   std::erase_if(taken_, [&](const auto& entry) {
     const auto& [place, taking] = entry;
@@ -130,7 +142,8 @@ void OwnerWatch::on_journal(Machine& machine, const warden::Journal& journal) {
 
 void OwnerWatch::on_clear(Machine& machine, const warden::Clear& order) {
   ++checks_;
-  if (wanted_.contains({machine.name(), {}}) || with_an_end_.contains(machine.name())) return;
+  const Place all{machine.name(), {}};
+  if (wanted_.contains(all) || with_an_end_.contains(all)) return;
   if (order.is_whole_node)
     return world_.violate(
         "I9", machine.name() + " is cleared, of which its owner has not taken all"
@@ -140,7 +153,8 @@ void OwnerWatch::on_clear(Machine& machine, const warden::Clear& order) {
     if (container == nullptr || container->state == Machine::ContainerState::kExited) continue;
     const bool is_wanted =
         std::any_of(container->gpus.begin(), container->gpus.end(), [&](std::uint32_t gpu) {
-          return wanted_.contains({machine.name(), gpu});
+          const Place place{machine.name(), gpu};
+          return wanted_.contains(place) || with_an_end_.contains(place);
         });
     if (is_wanted) continue;
     world_.violate(
@@ -185,10 +199,13 @@ void OwnerWatch::on_step(
     nanoseconds agent_alive
 ) {
   ++checks_;
-  const auto window = windows_.find(machine.name());
-  if (window != windows_.end() && window->second.is_told && world_.now() < window->second.until &&
-      world_.now() > window->second.end + kKillTime + kCalendarError && warden_alive > kKillTime)
-    violate(machine, container, "did a step after the end of the lending window");
+  for (const auto& [place, window] : windows_) {
+    const bool is_its_own =
+        place.node == machine.name() && (!place.gpu || Machine::has_gpu(container, *place.gpu));
+    if (is_its_own && window.is_told && world_.now() < window.until &&
+        world_.now() > window.end + kKillTime + kCalendarError && warden_alive > kKillTime)
+      violate(machine, container, "did a step after the end of the lending window");
+  }
   for (const Taking* taking : takings_of(machine, container)) {
     if (taking->is_at_once) return violate(machine, container, "did a step");
     check_told(machine, container, *taking, std::min(warden_alive, agent_alive));

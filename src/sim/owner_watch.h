@@ -56,14 +56,15 @@ class OwnerWatch {
   void on_carried_out(const std::string& node);
 
   /// It is out of the site for good: from now on all of it may be cleared at any time.
-  void on_leave(const std::string& node) { with_an_end_.insert(node); }
+  void on_leave(const std::string& node) { with_an_end_.insert({node, {}}); }
 
   void on_emergency(const Place& place);
   /// The warden has accepted a reclaim: in `left` nothing may run there any more.
   void on_accepted(const Place& place, nanoseconds left);
-  /// The contract lends until `end` and again from `until`. What counts is what the warden holds
-  /// of it on its disk when the end comes: an agent that was dead all the time could not tell it.
-  void on_window(const std::string& node, TrueTime end, TrueTime until);
+  /// The contract lends the machine, or the GPU, until `end` and again from `until`. What counts is
+  /// what the warden holds of it on its disk when the end comes: an agent that was dead all the
+  /// time could not tell it.
+  void on_window(const Place& place, TrueTime end, TrueTime until);
   /// The owner asks for the release of the machine with all its GPUs, or of one of them, of a
   /// warden that may hear it or die before: it is the owner's until the warden has written down
   /// that all is returned.
@@ -109,6 +110,7 @@ class OwnerWatch {
   /// Of the machine, and of the guest's GPUs.
   std::vector<const Taking*> takings_of(const Machine& machine, const Machine::Container& container)
       const;
+  void note_told(Machine& machine, const warden::Journal& journal);
   void check_cleared(const Machine& machine, const ReclaimRecord& record);
   void check_told(
       const Machine& machine,
@@ -122,8 +124,8 @@ class OwnerWatch {
   std::map<Place, Taking> taken_;
   std::map<Place, TrueTime> wanted_;         ///< when last; what is not taken may be in it, too
   std::map<std::string, TrueTime> ordered_;  ///< by machine, when last
-  std::set<std::string> with_an_end_;        ///< whose contract takes them back by itself
-  std::map<std::string, Window> windows_;    ///< by machine
+  std::set<Place> with_an_end_;              ///< which the contract takes back by itself
+  std::map<Place, Window> windows_;
   std::uint64_t checks_ = 0;
 };
 

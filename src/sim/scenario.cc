@@ -63,7 +63,7 @@ const std::map<std::string, Verb>& verbs() {
       {"reject", {2, "reject NODE"}},
       {"release", {2, "release NODE [gpu N]"}},
       {"leave", {2, "leave NODE"}},
-      {"window", {6, "window NODE closes DURATION for DURATION"}},
+      {"window", {6, "window NODE [gpu N] closes DURATION for DURATION"}},
       {"kill", {4, "kill coordinator|agent NODE|warden NODE back DURATION"}},
       {"forget", {4, "forget NODE back DURATION"}},
       {"backup", {2, "backup coordinator"}},
@@ -489,7 +489,7 @@ class Player {
     if (words[0] == "window") {
       RN_TRY(const nanoseconds in, parse_duration(words[3]));
       RN_TRY(const nanoseconds length, parse_duration(words[5]));
-      cluster_->close_window(which, in, length);
+      cluster_->close_window(which, in, length, command.gpu);
     }
     if (words[0] == "power") {
       RN_TRY(const nanoseconds back, parse_duration(words[3]));
@@ -602,7 +602,8 @@ namespace {
 /// Takes `gpu N` out, behind a node's name. False: N is no GPU's index.
 bool take_gpu(ScenarioCommand& command) {
   std::vector<std::string>& words = command.words;
-  const bool may_have = words[0] == "owner" || words[0] == "release" || words[0] == "wait";
+  const bool may_have =
+      words[0] == "owner" || words[0] == "release" || words[0] == "wait" || words[0] == "window";
   if (!may_have || words.size() < 4 || words[2] != "gpu") return true;
   std::uint32_t gpu = 0;
   const char* const last = words[3].data() + words[3].size();

@@ -41,6 +41,7 @@ Output WardenCore::start(Now now) {
     for (GuestRecord& guest : journal_.guests) guest.pid = 0;
     // No guest has outlived the boot, and its instants mean nothing now.
     journal_.announced = {0, 0, "", journal_.announced.reclaim};
+    std::erase_if(journal_.announced_gpus, [](const auto& one) { return one.reclaim.empty(); });
   }
   for (ReclaimRecord& reclaim : journal_.reclaims) {
     if (!is_open(reclaim) || reclaim.phase == ReclaimPhase::kCleared) continue;
@@ -103,6 +104,10 @@ std::optional<Instant> WardenCore::wake_at() const {
   const bool is_coming = announced.deadline_ns > 0 && announced.reclaim.empty() &&
                          (announced.declare_ns > to_ns(now_.boot) || is_due());
   if (is_coming) consider(instant_from_ns(announced.declare_ns));
+  for (const warden_wire::AnnouncedGpu& ahead : journal_.announced_gpus) {
+    if (ahead.reclaim.empty() && (ahead.declare_ns > to_ns(now_.boot) || is_gpu_due(ahead)))
+      consider(instant_from_ns(ahead.declare_ns));
+  }
   if (journal_.is_paused && journal_.paused_until_boot_ns > 0)
     consider(instant_from_ns(journal_.paused_until_boot_ns));
   for (const warden_wire::PausedGpu& paused : journal_.paused_gpus)

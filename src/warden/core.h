@@ -179,6 +179,9 @@ class WardenCore {
   void withdraw_announced(const Caller& caller);
   bool is_due() const;
   void fall_due();
+  bool is_gpu_due(const warden_wire::AnnouncedGpu& ahead) const;
+  void gpus_fall_due();
+  void keep_ahead(const warden_wire::AnnounceGpu& request);
   bool is_taken_by(std::uint32_t gpu, std::int64_t deadline_ns) const;
   void withdraw_gpu(const Caller& caller, std::uint32_t gpu);
   void hand_to_owner(const ReclaimRecord& reclaim);

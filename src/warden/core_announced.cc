@@ -24,7 +24,9 @@ Status check(const warden_wire::Announce& request, Instant now) {
 
 Status check(const warden_wire::AnnounceGpu& request, Instant now) {
   RN_CHECK(warden_wire::check_gpus({request.gpu}));
-  return check(warden_wire::Announce{0, request.deadline_ns, request.message}, now);
+  return check(
+      warden_wire::Announce{request.declare_ns, request.deadline_ns, request.message}, now
+  );
 }
 
 }  // namespace
@@ -81,6 +83,7 @@ bool WardenCore::is_due() const {
 }
 
 void WardenCore::fall_due() {
+  gpus_fall_due();
   if (!is_due()) return;
   warden_wire::Announced& announced = journal_.announced;
   ReclaimRecord& reclaim =
@@ -103,6 +106,36 @@ bool WardenCore::is_taken_by(std::uint32_t gpu, std::int64_t deadline_ns) const 
   );
 }
 
+/// As is_due() of the node.
+bool WardenCore::is_gpu_due(const warden_wire::AnnouncedGpu& ahead) const {
+  if (!ahead.reclaim.empty() || to_ns(now_.boot) < ahead.declare_ns) return false;
+  if (planted("warden.sleeps_through_windows")) return false;
+  return !is_taken_by(ahead.gpu, ahead.deadline_ns);
+}
+
+void WardenCore::gpus_fall_due() {
+  for (warden_wire::AnnouncedGpu& held : journal_.announced_gpus) {
+    if (!is_gpu_due(held)) continue;
+    ReclaimRecord& reclaim =
+        declare(ReclaimKind::kAnnounced, {held.gpu}, instant_from_ns(held.deadline_ns));
+    reclaim.message = held.message;
+    held = {held.gpu, reclaim.id};
+  }
+}
+
+/// Kept until its time has come; a repetition writes nothing.
+void WardenCore::keep_ahead(const warden_wire::AnnounceGpu& request) {
+  auto& all = journal_.announced_gpus;
+  auto held =
+      std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.gpu == request.gpu; });
+  if (held == all.end()) held = all.insert(all.end(), warden_wire::AnnouncedGpu{request.gpu, {}});
+  warden_wire::AnnouncedGpu ahead{
+      request.gpu, {}, request.declare_ns, request.deadline_ns, request.message};
+  if (*held == ahead) return;
+  *held = std::move(ahead);
+  changed();
+}
+
 void WardenCore::ask(const Caller& caller, const warden_wire::AnnounceGpu& request) {
   if (const Status valid = check(request, now_.boot); !valid) return answer(caller, valid);
   if (request.deadline_ns == 0) return withdraw_gpu(caller, request.gpu);
@@ -117,16 +150,23 @@ void WardenCore::ask(const Caller& caller, const warden_wire::AnnounceGpu& reque
       reclaim->deadline_ns = request.deadline_ns;
       changed();
     }
+  } else if (request.declare_ns > 0) {
+    keep_ahead(request);
   } else if (!is_taken_by(request.gpu, request.deadline_ns)) {
     reclaim =
         &declare(ReclaimKind::kAnnounced, {request.gpu}, instant_from_ns(request.deadline_ns));
     reclaim->message = request.message;
-    all.push_back({request.gpu, reclaim->id});
+    if (held == all.end())
+      all.push_back({request.gpu, reclaim->id});
+    else
+      *held = {request.gpu, reclaim->id};
   }
-  const ReclaimId id = reclaim == nullptr ? ReclaimId() : reclaim->id;
   advance_all();
   warden_wire::Answer reply;
-  if (const ReclaimRecord* declared = find(id)) reply.reclaim = *declared;
+  for (const warden_wire::AnnouncedGpu& one : all) {
+    if (one.gpu != request.gpu) continue;
+    if (const ReclaimRecord* declared = find(one.reclaim)) reply.reclaim = *declared;
+  }
   answer(caller, std::move(reply));
 }
 

@@ -277,6 +277,16 @@ class GpuAnnouncement : public testing::Test {
     return w.answer();
   }
 
+  /// A window of its own ends then; guests are told so long after now.
+  std::string announce_end(std::uint32_t gpu, nanoseconds declare, nanoseconds deadline) {
+    const Instant now = w.clock.now().boot;
+    const std::int64_t deadline_ns = to_ns(now + deadline);
+    w.ask(
+        warden_wire::AnnounceGpu{gpu, deadline_ns, "its window ends", to_ns(now + declare)}, false
+    );
+    return w.answer();
+  }
+
   std::string withdraw(std::uint32_t gpu) {
     w.ask(warden_wire::AnnounceGpu{gpu, 0, ""}, false);
     return w.answer();
@@ -408,7 +418,85 @@ TEST_F(GpuAnnouncement, survives_a_crash_of_the_warden) {
   EXPECT_EQ(again.core.state().announced_gpus.size(), 1U);
 }
 
+TEST_F(GpuAnnouncement, of_a_windows_end_is_kept_without_a_word_and_carried_out_alone) {
+  ASSERT_EQ(announce_end(0, seconds(60), seconds(120)), "");
+  EXPECT_TRUE(w.last.journal) << "it outlives the warden";
+  EXPECT_EQ(records(), 0U);
+  EXPECT_EQ(w.core.wake_at(), w.clock.now().boot + seconds(60));
+  w.after(seconds(60));
+  ASSERT_EQ(records(), 1U);
+  EXPECT_EQ(record().gpus, std::vector<std::uint32_t>{0});
+  EXPECT_EQ(record().message, "its window ends");
+  EXPECT_EQ(w.core.state().announced_gpus.front().reclaim, record().id);
+  EXPECT_EQ(w.core.wake_at(), w.clock.now().boot + seconds(60));
+  w.after(seconds(59));
+  EXPECT_EQ(w.did<Clear>(), nullptr);
+
+  w.after(seconds(1));  // the agent has not said a word since
+  ASSERT_NE(w.did<Clear>(), nullptr);
+  EXPECT_FALSE(w.did<Clear>()->is_whole_node);
+  ASSERT_EQ(w.did<Clear>()->guests.size(), 1U);
+  EXPECT_EQ(w.did<Clear>()->guests.front().guest, Rig::guest(1));
+}
+
+TEST_F(GpuAnnouncement, of_a_windows_end_may_be_moved_and_taken_back_until_it_is_declared) {
+  announce_end(0, seconds(60), seconds(120));
+  announce_end(0, seconds(60), seconds(120));
+  EXPECT_FALSE(w.last.journal) << "repeated it writes nothing";
+  announce_end(0, seconds(600), seconds(660));
+  w.after(seconds(120));
+  EXPECT_EQ(records(), 0U);
+  EXPECT_EQ(withdraw(0), "");
+  w.after(seconds(600));
+
+  EXPECT_EQ(records(), 0U);
+  EXPECT_EQ(w.core.wake_at(), std::nullopt);
+  EXPECT_TRUE(w.core.state().announced_gpus.empty());
+}
+
+TEST_F(GpuAnnouncement, of_an_owner_who_computes_comes_before_the_end_of_its_window) {
+  announce_end(0, seconds(600), seconds(660));
+  announce(0, seconds(60));
+  ASSERT_EQ(records(), 1U);
+  EXPECT_EQ(w.core.state().announced_gpus.size(), 1U);
+  w.after(seconds(60));
+
+  EXPECT_NE(w.did<Clear>(), nullptr);
+}
+
+TEST_F(GpuAnnouncement, of_a_windows_end_waits_behind_the_owner_and_holds_when_that_is_released) {
+  warden_wire::DeclareReclaim mine;
+  mine.gpus = {0};
+  mine.notice_s = 60;
+  w.ask(mine);
+  announce_end(0, seconds(10), seconds(120));
+  w.after(seconds(20));
+  EXPECT_EQ(records(), 1U);
+  EXPECT_EQ(w.core.wake_at(), instant_from_ns(record().deadline_ns)) << "and does not spin";
+  w.ask(Release{});
+
+  ASSERT_EQ(records(), 2U);
+  EXPECT_EQ(record(1).phase, ReclaimPhase::kEvacuating);
+  EXPECT_EQ(record(1).message, "its window ends");
+}
+
+TEST_F(GpuAnnouncement, of_a_windows_end_survives_a_crash_and_is_of_one_boot) {
+  announce_end(0, seconds(60), seconds(120));
+  Rig again(*w.last.journal);
+  again.clock = w.clock;
+  again.clock.advance(seconds(300));  // it ran out while the warden was dead
+  again.last = again.core.start(again.clock.now());
+  EXPECT_NE(again.did<Clear>(), nullptr);
+
+  Rig later(*w.last.journal, "boot-2");
+  later.ready();
+  later.after(seconds(600));
+  EXPECT_TRUE(later.core.journal().reclaims.empty());
+  EXPECT_TRUE(later.core.state().announced_gpus.empty());
+}
+
 TEST_F(GpuAnnouncement, is_checked) {
+  EXPECT_EQ(announce_end(0, seconds(60), seconds(59)), "invalid");
   EXPECT_EQ(announce(64, seconds(60)), "invalid");
   EXPECT_EQ(announce(0, seconds(7 * 86400 + 1)), "invalid");
   w.ask(warden_wire::AnnounceGpu{0, -1, ""}, false);

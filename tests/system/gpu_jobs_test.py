@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs that want GPUs, on machines that have none that NVML could find: what their authors are told, and that devices
 which a node's configuration declares are given out like real ones. A node with `gpus: 0` says that it has none.
-Of two guests that flood a peer the one whose GPU is taken back falls silent there, and the other does not."""
+Of two guests that flood a peer the one whose GPU is taken back falls silent there, and the other does not. A device
+with hours of its own loses its guest at their end, and the other one is lent."""
+import datetime
 import json
 import pathlib
 import sys
@@ -33,6 +35,7 @@ while True:
         pass  # it is cut, or its interface has gone
     time.sleep(0.0005)  # the flood's rate
 """
+NOTICE_S = 5  # of the contract with hours for one device
 SMALL = ["--cpus", "0.2", "--cpus-min", "0.1", "--memory", "64MB", "--disk", "64MB", "--stateless", "--no-upload"]
 
 
@@ -214,12 +217,15 @@ class GpuJobs(unittest.TestCase):
             one.stop()
         self.nodes["lab-b"].owner("release")
 
-    def test_g_a_paused_device_keeps_its_guest_and_takes_no_other(self):
-        owner = self.nodes["lab-b"].owner
-        owner("release")
+    def stop_all(self):
         for one in self.rest.jobs():
             if one["state"] not in ("succeeded", "failed", "cancelled"):
                 self.cli("stop", one["id"])
+
+    def test_g_a_paused_device_keeps_its_guest_and_takes_no_other(self):
+        owner = self.nodes["lab-b"].owner
+        owner("release")
+        self.stop_all()
         first, _ = self.run_detached(1, "sleep", "1000")
         self.wait_for(first, "running")
         mine = self.gpus_of(first)[0]
@@ -238,6 +244,41 @@ class GpuJobs(unittest.TestCase):
         self.assertEqual((self.rest.job(first)["state"], len(self.rest.attempts(first))), ("running", 1))
         owner("resume")
         wait_until("none to be paused", lambda: "  paused\n" not in owner("status").stdout, 20)
+
+    def test_h_the_hours_of_one_device_end_at_their_minute_and_the_other_one_stays_lent(self):
+        owner = self.nodes["lab-b"].owner
+        self.stop_all()
+        jobs = [self.run_detached(1, "sleep", "1000")[0] for _ in range(2)]
+        for job in jobs:
+            self.wait_for(job, "running")
+        gpu = self.gpus_of(jobs[0])[0]
+        end = (int(time.time()) + NOTICE_S + 20) // 60 * 60 + 60
+        minute = datetime.datetime.fromtimestamp(end, datetime.timezone.utc)
+        later = minute + datetime.timedelta(hours=1)
+        contract = self.nodes["lab-b"].contract
+        file = self.labs.dir / "hours-of-a-gpu.yaml"
+        file.write_text(json.dumps({**contract, "notice_s": NOTICE_S, "time_zone": "UTC", "gpu_windows": [
+            {"gpu": gpu, "windows": [{"days": [], "from": later.strftime("%H:%M"), "to": minute.strftime("%H:%M")}]}]}))
+        self.assertIn("in force", owner("contract", "set", file).stdout)
+
+        wait_until("its guest to be gone", lambda: self.rest.attempts(jobs[0])[0]["end"] == "reclaimed", 120)
+
+        self.assertGreater(time.time(), end - NOTICE_S - 3, "it went before its notice")
+        wait_until("the record", lambda: self.last_reclaim_of(gpu).get("kind") == "announced" and
+                   self.last_reclaim_of(gpu)["cleared_ns"], 30)
+        self.assertEqual(self.last_reclaim_of(gpu)["message"], "the lending window of this GPU ends")
+        self.assertEqual((self.rest.job(jobs[1])["state"], len(self.rest.attempts(jobs[1]))), ("running", 1))
+        time.sleep(max(end + 1 - time.time(), 0))
+        wait_until("its owner to be told", lambda: "outside its lending windows" in owner("status").stdout, 20)
+        wait_until("the reason", lambda: "GPUs outside their lending windows" in self.why(jobs[0]), 30)
+        self.assertEqual(len(self.rest.attempts(jobs[0])), 1)
+        other, _ = self.run_detached(0, "true", flags=("--lab", "lab-b"))
+        self.wait_for(other, "succeeded")  # the rest of the machine is lent
+
+        file.write_text(json.dumps(contract))
+        self.assertIn("in force", owner("contract", "set", file).stdout)
+        wait_until("it to run again", lambda: len(self.rest.attempts(jobs[0])) == 2, 90)  # a GPU rests for 30 s
+        self.assertEqual(self.gpus_of(jobs[0]), [gpu])
 
 
 if __name__ == "__main__":

@@ -231,7 +231,9 @@ class LabsTest(unittest.TestCase):
 
                 told = up.communicate(timeout=40)[0]
                 self.assertEqual(residue(run), "")
-                self.assertEqual((up.returncode, told), (130, ""))
+                # NOTE(bash 5.2): a trap in the middle of the parsing of $(…) is called a syntax error, which ends it, too.
+                self.assertIn(up.returncode, (130, 2))
+                self.assertEqual(told, "")
 
     def test_up_that_is_interrupted_leaves_another_ones_run_alone(self):
         with Labs("a") as labs:

@@ -30,7 +30,7 @@ BUILD = pathlib.Path(os.environ.get("RN_BUILD", ROOT / "build" / "dev"))
 class NotifyNodes(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.labs = Labs("campus", "lab-a", "lab-b", "storage", disk="2G")
+        cls.labs = Labs("campus", "lab-a", "lab-b", "storage", disk="6G")
         cls.addClassCleanup(cls.labs.down)
         cls.mailbox = Mailbox(cls.labs.dir, cls.labs.host)
         cls.addClassCleanup(cls.mailbox.down)

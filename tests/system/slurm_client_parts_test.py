@@ -52,6 +52,13 @@ class Scripts(Folder):
         self.assertEqual(sorted(workspace.files), [slurm_script.FIRST, "job.sh", "my logs"])
         self.assertEqual(workspace.files[slurm_script.FIRST]["bytes"], len(NEW))
 
+    def test_a_home_does_not_travel(self):
+        self.pickle(NEW, 0)
+        self.script()
+        with mock.patch.dict(os.environ, HOME=str(self.place)):
+            with self.assertRaisesRegex(errors.InvalidError, "keys and logins"):
+                self.script()
+
     def test_of_two_at_once_none_is_taken(self):
         self.pickle(OLD, 2)
         self.pickle(NEW, 1)
@@ -186,6 +193,21 @@ class Homecoming(Folder):
         self.assertEqual(answer, 0)
         self.assertIn("job 17: a: [Errno 28] No space left", said)
         self.assertEqual(self.bring(), (0, ""))
+
+    def test_a_name_that_steers_a_terminal_is_shown_and_does_not(self):
+        self.job = FakeJob("a\x1b]0;mine\x07\n")
+        self.refuses["a\x1b]0;mine\x07\n"] = errors.DeniedError("no")
+        answer, said = self.bring()
+        self.assertEqual(answer, 0)
+        self.assertIn(r"a\x1b]0;mine\x07", said)
+        self.assertNotIn("\x1b", said)
+
+    def test_an_output_that_is_no_file_is_named_and_the_others_come(self):
+        self.store.write(slurm_record.Record("17", str(self.place), "/", "logs", time.time()))
+        answer, said = self.bring()
+        self.assertEqual(answer, 0)
+        self.assertIn("/: no file's name", said)
+        self.assertIn("logs/17_0_result.pkl", self.written)
 
     def test_while_another_call_is_at_it_it_is_not_here(self):
         with self.store.locked("17") as is_ours:

@@ -2,7 +2,7 @@
 import { ContractEditing } from "./contractedit";
 import { isMine } from "./reclaim";
 import { Site } from "./site";
-import { Contract, Node } from "./types";
+import { Contract, GpuWindows, Node } from "./types";
 import { consequences, DAY_NAMES, DAYS, weekOf } from "./words";
 
 /** Where a row of half hours is lent: from and until which half hour. */
@@ -26,11 +26,16 @@ function spans(row: boolean[]): string {
   return found.length ? found.join(" and ") : "not lent";
 }
 
-function Week({ contract }: { contract: Contract }) {
-  const week = weekOf(contract.lends ? contract.windows : [{ days: [], from: "00:00", to: "00:00" }]);
+/** Of the machine, or of a GPU with hours of its own: those count where the machine is lent. */
+function Week({ contract, own }: { contract: Contract; own?: GpuWindows }) {
+  const shown = own ? own.windows : contract.windows;
+  const week = weekOf(contract.lends ? shown : [{ days: [], from: "00:00", to: "00:00" }]);
+  const what = own ? `Hours of GPU ${own.gpu}, where the machine is lent` : "Hours in which it is lent";
   return (
     <table className="week">
-      <caption>Hours in which it is lent ({contract.time_zone})</caption>
+      <caption>
+        {what} ({contract.time_zone})
+      </caption>
       <thead>
         <tr>
           <th scope="col">Day</th>
@@ -76,6 +81,9 @@ export function ContractView({ site, node }: { site: Site; node: Node }) {
     <details className="contract">
       <summary>Contract</summary>
       <Week contract={node.contract} />
+      {(node.contract.gpu_windows ?? []).map((own) => (
+        <Week key={own.gpu} contract={node.contract} own={own} />
+      ))}
       <ul>
         {consequences(node.contract, node).map((sentence) => (
           <li key={sentence}>{sentence}</li>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 import { FormEvent, useEffect, useRef, useState } from "react";
 import { Api, wordsOf } from "./api";
-import { complaintAbout } from "./session";
-import { Whoami } from "./types";
+import { complaintAbout, Returned, saveTicket, takeReturned, takeTicket } from "./session";
+import { SignInBegun, SignInOffer, Whoami } from "./types";
 
 export function Login({ reason, onIn }: { reason: string; onIn: (token: string, who: Whoami) => void }) {
   const [token, setToken] = useState("");
@@ -10,7 +10,56 @@ export function Login({ reason, onIn }: { reason: string; onIn: (token: string, 
   const [isAsking, setAsking] = useState(false);
   const field = useRef<HTMLInputElement>(null);
 
+  const [offer, setOffer] = useState<SignInOffer | null>(null);
+
   useEffect(() => field.current?.focus(), []);
+
+  // Without an answer there is the token's form.
+  useEffect(() => {
+    let isWanted = true;
+    new Api("").get<SignInOffer>("/v1/signin").then(
+      (one) => isWanted && setOffer(one),
+      () => undefined,
+    );
+    return () => {
+      isWanted = false;
+    };
+  }, []);
+
+  useEffect(() => {
+    const back = takeReturned();
+    if (back) void finish(back);
+    // Once, of what this page was opened with.
+  }, []);
+
+  async function finish(back: Returned) {
+    const ticket = takeTicket();
+    if (back.error || !back.code)
+      return setTrouble(`You were not signed in: the identity provider says ${back.error || "nothing"}.`);
+    if (!ticket) return setTrouble("This sign-in was begun in another window. Begin again here.");
+    setAsking(true);
+    try {
+      const body = { ticket, state: back.state, code: back.code };
+      const { token: made } = await new Api("").post<{ token: string }>("/v1/signin/finish", body);
+      onIn(made, await new Api(made).get<Whoami>("/v1/whoami"));
+    } catch (error) {
+      setTrouble(wordsOf(error));
+      setAsking(false);
+    }
+  }
+
+  async function signIn() {
+    setTrouble("");
+    setAsking(true);
+    try {
+      const begun = await new Api("").post<SignInBegun>("/v1/signin", {});
+      saveTicket(begun.ticket);
+      location.assign(begun.url);
+    } catch (error) {
+      setTrouble(wordsOf(error));
+      setAsking(false);
+    }
+  }
 
   async function submit(event: FormEvent) {
     event.preventDefault();
@@ -35,6 +84,13 @@ export function Login({ reason, onIn }: { reason: string; onIn: (token: string, 
       {reason ? (
         <p className="alert" role="alert">
           You were logged out: {reason}. Log in with a token that is valid.
+        </p>
+      ) : null}
+      {offer?.is_offered ? (
+        <p>
+          <button type="button" className="primary" disabled={isAsking} onClick={() => void signIn()}>
+            Sign in with {offer.name}
+          </button>
         </p>
       ) : null}
       <form onSubmit={(event) => void submit(event)} noValidate>

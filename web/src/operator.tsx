@@ -72,10 +72,11 @@ function factsOf(node: Node): string {
 function gpuChip(node: Node, index: number): Word {
   const now = gpuOf(node, index);
   if (!now || !node.is_connected) return { tone: "quiet", text: "?" };
-  const text = `${now.utilisation_percent} %`;
+  const text = now.is_unseen ? "?" : `${now.utilisation_percent} %`;
   if (now.is_wedged) return { tone: "bad", text: "not verified free" };
   if (now.sickness) return { tone: "bad", text: "sick" };
   if (isOwnersOwn(node.contract, now)) return { tone: "warn", text: `${text}, its owner's` };
+  if (now.is_outside_window) return { tone: "quiet", text: `${text}, outside its hours` };
   return { tone: isGpuLent(node.contract, index) ? "good" : "quiet", text };
 }
 

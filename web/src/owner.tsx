@@ -65,16 +65,20 @@ function Gpus({ site, node, open }: { site: Site; node: Node; open: Reclaim[] })
             ? `sick: ${now.sickness}`
             : now && isOwnersOwn(node.contract, now)
               ? "you use it"
-              : isLent
-                ? "lent"
-                : "not lent";
+              : !isLent
+                ? "not lent"
+                : now?.is_outside_window
+                  ? "outside its hours"
+                  : now?.closes_in_s
+                    ? `lent, by its hours for ${Math.ceil(now.closes_in_s / 60)} min more`
+                    : "lent";
         return (
           <li key={gpu.index}>
             <strong>GPU {gpu.index}</strong> {gpu.model} <span className="note">({word})</span>
             <Meter
               label="use"
               share={(now?.utilisation_percent ?? 0) / 100}
-              text={now ? `${now.utilisation_percent} %` : "not seen"}
+              text={now && !now.is_unseen ? `${now.utilisation_percent} %` : "not seen"}
             />
             {isLent ? <TakeBackButton site={site} node={node} gpu={gpu.index} open={open} /> : null}
           </li>

@@ -6,6 +6,7 @@ import { JobSpec } from "./types";
 
 const KEY = "reclaimnet.token";
 const SENT = "reclaimnet.sent";
+const TICKET = "reclaimnet.ticket";
 
 export function savedToken(): string {
   return sessionStorage.getItem(KEY) ?? "";
@@ -18,6 +19,38 @@ export function saveToken(token: string): void {
 export function forgetToken(): void {
   sessionStorage.removeItem(KEY);
   forgetSent();
+}
+
+/** Of a sign-in that this window began at the identity provider: what comes back counts only with it. */
+export function saveTicket(ticket: string): void {
+  sessionStorage.setItem(TICKET, ticket);
+}
+
+/** Once. Empty if none was begun here. */
+export function takeTicket(): string {
+  const ticket = sessionStorage.getItem(TICKET) ?? "";
+  sessionStorage.removeItem(TICKET);
+  return ticket;
+}
+
+export interface Returned {
+  state: string;
+  code: string;
+  error: string;
+}
+
+/** An address may be anybody's writing: nothing but a provider's word (RFC 6749, 4.1.2.1) is shown as one. */
+function plainWord(text: string): string {
+  return text === "" || /^[a-z_]{1,40}$/.test(text) ? text : "an error without a name";
+}
+
+/** What the identity provider sent back by the address, which loses it. Once; null if there is nothing. */
+export function takeReturned(): Returned | null {
+  const mark = "#signin?";
+  if (!location.hash.startsWith(mark)) return null;
+  const words = new URLSearchParams(location.hash.slice(mark.length));
+  history.replaceState(null, "", location.pathname);
+  return { state: words.get("state") ?? "", code: words.get("code") ?? "", error: plainWord(words.get("error") ?? "") };
 }
 
 /** A job on its way: nobody knows yet whether it was taken. Sent again under the same key it is done once. */

@@ -47,6 +47,10 @@ const POLL_MS = 10_000;
 /** Crowds of events become one look. */
 const BETWEEN_LOOKS_MS = 250;
 const SINGLE_LOOKS = 12;
+/** A notice may be told of before the reclaim that it is of. */
+const AGAIN_MS = 2_000;
+/** Of a job whose machine is taken back. */
+const LEAVING = new Set(["attempt.noticed", "attempt.saving", "attempt.draining"]);
 
 type Part = "nodes" | "jobs" | "reclaims";
 
@@ -77,6 +81,7 @@ export class Site {
   private readonly stale = new Set<Part>();
   private isLooking = false;
   private lookTimer = 0;
+  private againTimer = 0;
   private readonly pollTimer: number;
 
   constructor(
@@ -112,6 +117,7 @@ export class Site {
     this.stream.close();
     window.clearInterval(this.pollTimer);
     window.clearTimeout(this.lookTimer);
+    window.clearTimeout(this.againTimer);
     document.removeEventListener("visibilitychange", this.onVisibility);
     window.removeEventListener("online", this.onOnline);
   }
@@ -226,7 +232,8 @@ export class Site {
     this.set({ events, changes });
     if (event.job) this.staleJobs.add(event.job);
     if (event.node) this.staleNodes.add(event.node);
-    if (event.kind.startsWith("reclaim.")) this.stale.add("reclaims");
+    // Whose job has to leave is not told of the machine's reclaim by an event of its own.
+    if (event.kind.startsWith("reclaim.") || LEAVING.has(event.kind)) this.stale.add("reclaims");
     this.lookSoon();
   }
 
@@ -265,6 +272,21 @@ export class Site {
     }
     this.isLooking = false;
     if (this.staleNodes.size + this.staleJobs.size + this.stale.size > 0) this.lookSoon();
+    else if (this.awaitsReclaim()) this.lookAgain();
+  }
+
+  private awaitsReclaim(): boolean {
+    const open = this.state.reclaims.filter((one) => one.phase === "declared" || one.phase === "evacuating");
+    return this.state.jobs.some((job) => job.state === "noticed" && open.every((one) => one.node !== job.node));
+  }
+
+  private lookAgain(): void {
+    if (this.againTimer) return;
+    this.againTimer = window.setTimeout(() => {
+      this.againTimer = 0;
+      this.stale.add("reclaims");
+      this.lookSoon();
+    }, AGAIN_MS);
   }
 
   private async loadAll(): Promise<void> {

@@ -9,10 +9,27 @@ export interface Whoami {
   role: Role;
 }
 
+export interface SignInOffer {
+  is_offered: boolean;
+  name: string;
+}
+
+export interface SignInBegun {
+  url: string;
+  ticket: string;
+}
+
 export interface LendingWindow {
   days: string[];
   from: string;
   to: string;
+}
+
+/** When one GPU is lent, within the hours of the machine. */
+export interface GpuWindows {
+  gpu: number;
+  windows: LendingWindow[];
+  holidays: string[];
 }
 
 export interface Contract {
@@ -22,6 +39,7 @@ export interface Contract {
   windows: LendingWindow[];
   time_zone: string;
   holidays: string[];
+  gpu_windows?: GpuWindows[];
   idle: { idle_minutes: number; foreign_vram_mib: number; owner_processes?: "evict" | "wait" | "ignore" };
   notice_s: number;
   min_free_s: number;
@@ -55,6 +73,9 @@ export interface GpuTelemetry {
   foreign_vram_mib: number;
   is_wedged: boolean;
   sickness?: string;
+  is_outside_window?: boolean;
+  closes_in_s?: number;
+  is_unseen?: boolean;
 }
 
 export interface Guest {

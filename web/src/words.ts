@@ -255,6 +255,13 @@ export function consequences(contract: Contract, node: Node): string[] {
       : `Lent ${hours} of the week's 168 hours (${share} %), by the clock of ${contract.time_zone}.`,
   );
   if (contract.holidays.length) out.push(`Lent all day on ${list(contract.holidays)}.`);
+  for (const own of contract.gpu_windows ?? []) {
+    const ownHours = weekOf(own.windows).flat().filter(Boolean).length / 2;
+    out.push(
+      `GPU ${own.gpu} is lent in ${ownHours} hours of the week of its own, where the machine is` +
+        (own.holidays.length ? `, and all day on ${list(own.holidays)}.` : "."),
+    );
+  }
   const lent = node.facts.gpus.filter((gpu) => isGpuLent(contract, gpu.index));
   if (node.facts.gpus.length === 0) out.push("There is no GPU: processors and memory are lent.");
   else if (lent.length === 0) out.push("No GPU is lent, only processors and memory.");

@@ -12,7 +12,7 @@ const source = join(dirname(fileURLToPath(import.meta.url)), "..", "src");
 const { outputFiles } = await build({
   stdin: {
     contents: `export * from "./words"; export { runsOf, lostMs } from "./timeline"; export { Parser } from "./stream";
-      export { complaintAbout } from "./session"; export * from "./charts"; export * from "./plan";
+      export { complaintAbout, takeReturned } from "./session"; export * from "./charts"; export * from "./plan";
       export * from "./hours"; export * from "./waterfall"; export { secondsUntil } from "./reclaim";
       export { Refused } from "./api"; export * from "./week"; export { stepFrom } from "./weekgrid";
       export { datesOf, withWeek } from "./contractedit"; export * from "./quotawords";
@@ -50,6 +50,23 @@ test("a number without a message moves the stream on", () => {
   const parser = new dashboard.Parser();
   assert.deepEqual(parser.push(": beat\nid: 41\n\n"), []);
   assert.equal(parser.lastId, "41");
+});
+
+test("what comes back from a sign-in leaves the address, and only a provider's word is repeated", () => {
+  const before = { location: globalThis.location, history: globalThis.history };
+  const back = (hash) => {
+    const left = [];
+    globalThis.location = { hash, pathname: "/ui/" };
+    globalThis.history = { replaceState: (state, title, place) => left.push(place) };
+    const returned = dashboard.takeReturned();
+    assert.deepEqual(left, returned ? ["/ui/"] : []);
+    return returned;
+  };
+  assert.equal(back("#jobs"), null);
+  assert.deepEqual(back("#signin?code=a%2Bb&state=s"), { code: "a+b", state: "s", error: "" });
+  assert.equal(back("#signin?error=access_denied").error, "access_denied");
+  assert.equal(back("#signin?error=Call+0900+1234+for+your+password").error, "an error without a name");
+  Object.assign(globalThis, before);
 });
 
 test("a window that crosses midnight is lent in the next day's morning", () => {

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/api_answers.h"
+#include "coordinator/oidc_desk.h"
+
+namespace rn::coordinator {
+
+namespace {
+
+constexpr std::size_t kMaxReturnedBytes = 4u << 10;
+
+/// The desk, or the refusal sent: then nullptr.
+OidcDesk* sign_in_desk(ApiContext& context, const io::Responder& responder) {
+  if (context.sign_in == nullptr)
+    responder.send_error(Error{
+        ErrorCode::kNotFound,
+        "this site has no sign-in by an identity provider",
+        "log in with a token from an administrator: reclaim login URL --token T"});
+  return context.sign_in;
+}
+
+std::string user_token(const ApiContext& context, const TokenMade& made) {
+  return std::string(api::kUserTokenPrefix) + "." + made.token.id + "." + made.secret + "." +
+         context.pki.ca_fingerprint();
+}
+
+}  // namespace
+
+void describe_sign_in(ApiContext& context, ApiRequest, io::Responder responder) {
+  answer(
+      context, responder, context.sign_in == nullptr ? api::SignInOffer{} : context.sign_in->offer()
+  );
+}
+
+void begin_sign_in(ApiContext& context, ApiRequest request, io::Responder responder) {
+  OidcDesk* const desk = sign_in_desk(context, responder);
+  if (desk == nullptr) return;
+  desk->begin(request.http.remote, [&context, responder](Result<api::SignInBegun> begun) {
+    if (!begun) return responder.send_error(begun.error());
+    answer(context, responder, *begun);
+  });
+}
+
+void finish_sign_in(ApiContext& context, ApiRequest request, io::Responder responder) {
+  OidcDesk* const desk = sign_in_desk(context, responder);
+  api::SignInFinish body;
+  if (desk == nullptr || !read_body(request, responder, body)) return;
+  desk->finish(request.http.remote, body, [&context, responder](Result<TokenMade> made) {
+    if (!made) return responder.send_error(made.error());
+    api::TokenAnswer body_out;
+    body_out.token = user_token(context, *made);
+    body_out.info = token_info(made->token);
+    answer(context, responder, body_out, 201);
+  });
+}
+
+void begin_device_sign_in(ApiContext& context, ApiRequest request, io::Responder responder) {
+  OidcDesk* const desk = sign_in_desk(context, responder);
+  if (desk == nullptr) return;
+  desk->begin_device(request.http.remote, [&context, responder](Result<api::DeviceSignIn> begun) {
+    if (!begun) return responder.send_error(begun.error());
+    answer(context, responder, *begun);
+  });
+}
+
+void finish_device_sign_in(ApiContext& context, ApiRequest request, io::Responder responder) {
+  OidcDesk* const desk = sign_in_desk(context, responder);
+  api::DeviceFinish body;
+  if (desk == nullptr || !read_body(request, responder, body)) return;
+  desk->finish_device(
+      request.http.remote,
+      body.ticket,
+      [&context, responder](bool is_too_fast) {
+        api::DeviceAnswer body_out;
+        body_out.is_pending = true;
+        body_out.is_too_fast = is_too_fast;
+        answer(context, responder, body_out);
+      },
+      [&context, responder](Result<TokenMade> made) {
+        if (!made) return responder.send_error(made.error());
+        api::DeviceAnswer body_out;
+        body_out.token = user_token(context, *made);
+        body_out.info = token_info(made->token);
+        answer(context, responder, body_out);
+      }
+  );
+}
+
+/// What the provider adds goes from the query, which servers log, to the fragment, which only the
+/// page sees: it is code there and has its ticket in the same window.
+void return_from_sign_in(ApiContext& context, ApiRequest request, io::Responder responder) {
+  if (sign_in_desk(context, responder) == nullptr) return;
+  std::string place = "/ui/#signin";
+  char joint = '?';
+  for (const char* name : {"code", "state", "error"}) {
+    const auto found = request.query.find(name);
+    if (found == request.query.end() || found->second.size() > kMaxReturnedBytes) continue;
+    place += joint + std::string(name) + "=" + io::percent_encode(found->second);
+    joint = '&';
+  }
+  io::HttpResponse response;
+  response.status = 303;
+  response.headers = {
+      {"Location", place}, {"Cache-Control", "no-store"}, {"Referrer-Policy", "no-referrer"}};
+  responder.send(std::move(response));
+}
+
+}  // namespace rn::coordinator
