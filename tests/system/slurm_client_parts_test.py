@@ -71,8 +71,8 @@ class Scripts(Folder):
         text = self.script().in_job()
 
         self.assertIn("\nexport A=1\n", text)
-        self.assertIn(f"\nsrun --unbuffered --output '{WORK}/my logs/%j_%t_log.out' python3 -u -m submitit.core._submit "
-                      f"'{WORK}/my logs' || _rn_code=$?\n", text)
+        self.assertIn(f"\nsrun --unbuffered --output '{WORK}/my logs/%j_%t_log.out' python3 -u -m "
+                      f"submitit.core._submit '{WORK}/my logs' || _rn_code=$?\n", text)
         self.assertIn(" .venv/bin/python -u -m ", self.script(python=".venv/bin/python").in_job())
         self.assertIn(f" {WORK}/v/bin/python -u -m ", self.script(python=f"{self.place}/v/bin/python").in_job())
         subprocess.run(["bash", "-n"], input=text, text=True, check=True)
