@@ -105,6 +105,12 @@ struct AttemptRow {
   std::vector<wire::AttemptEvent> events;  ///< not yet acknowledged
   bool is_released = false;                ///< container and disk are gone
   std::vector<NodeId> waits_for;           ///< holders of what it resumes from, who give no word
+  /// Signals asked for whose answer is not known: some process may have had one. Written before the
+  /// warden is asked, since either daemon may die between the signal and the answer.
+  std::uint32_t signals_in_doubt = 0;
+  /// Boot clock; a notice that was withdrawn after a signal gave it this long: who leaves before
+  /// then leaves for that. 0 = none.
+  std::int64_t told_until_ns = 0;
 
   RN_FIELDS(
       AttemptRow,
@@ -132,7 +138,9 @@ struct AttemptRow {
       next_seq,
       events,
       is_released,
-      waits_for
+      waits_for,
+      signals_in_doubt,
+      told_until_ns
   )
 };
 
