@@ -120,12 +120,7 @@ class PlayedNodes {
       std::printf("ready\n");
       std::fflush(stdout);
     };
-    behaviour.on_refused = [](const wire::Refused& refused) {
-      std::fprintf(stderr, "refused: %s\n", refused.message.c_str());
-    };
-    behaviour.on_close = [](const Error& error) {
-      std::fprintf(stderr, "closed: %s\n", error.describe().c_str());
-    };
+    behaviour.tell_troubles();
     agents_.push_back(
         std::make_unique<LightAgent>(loop_, std::move(waiting_.back()), std::move(behaviour))
     );

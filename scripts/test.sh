@@ -103,7 +103,11 @@ section_sim() { built_tests sim "$plain" -L '^sim$' -j "$jobs"; }
 section_scenario() { built_tests scenario "$plain" -L '^scenario$' -j "$jobs"; }
 section_planted() { built_tests planted "$plain" -L '^planted$' -j "$jobs"; }
 # One more than there are processors: the coordinator's tests wait half of their time.
-section_asan() { TMPDIR=$quick_temporary built_tests asan asan -L '^(unit|sim|scenario)$' -j $((jobs + 1)); }
+# Where a block was allocated is found by playing the failing test alone, without these options.
+section_asan() {
+  ASAN_OPTIONS=malloc_context_size=0:quarantine_size_mb=32 TMPDIR=$quick_temporary \
+    built_tests asan asan -L '^(unit|sim|scenario)$' -j $((jobs + 1))
+}
 section_fuzzing() { built_tests fuzzing asan -L '^fuzzing$' -j "$jobs"; }
 # The code with real threads: sockets and workers, chunking and transfers. The longest tests of one thread alone, which
 # section asan plays, are left out.

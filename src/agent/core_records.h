@@ -110,6 +110,12 @@ struct AttemptRow {
   std::vector<NodeId> waits_for;           ///< holders of what it resumes from, who give no word
   std::optional<wire::GangGo> gang_go;     ///< the newest; none: its gang may not begin yet
   std::uint32_t checkpoints_found = 0;     ///< whole ones, of a gang's member
+  /// Signals asked for whose answer is not known: some process may have had one. Written before the
+  /// warden is asked, since either daemon may die between the signal and the answer.
+  std::uint32_t signals_in_doubt = 0;
+  /// Boot clock; a notice that was withdrawn after a signal gave it this long: who leaves before
+  /// then leaves for that. 0 = none.
+  std::int64_t told_until_ns = 0;
 
   RN_FIELDS(
       AttemptRow,
@@ -139,7 +145,9 @@ struct AttemptRow {
       is_released,
       waits_for,
       gang_go,
-      checkpoints_found
+      checkpoints_found,
+      signals_in_doubt,
+      told_until_ns
   )
 };
 

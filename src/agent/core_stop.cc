@@ -76,6 +76,7 @@ void Core::State::order_stop(Attempt& a, StopOrder order) {
     const CheckpointSpec& spec = a.commit.spec.checkpoint;
     a.row.is_signalled = spec.signal == SaveSignal::kNone && !is_told_by_word(spec);
     a.row.signalled = 0;
+    a.row.signals_in_doubt = 0;
     a.is_safe_after_notice = false;
     a.noticed_at = now_.boot;
     set_phase(a, Phase::kNoticed);
@@ -87,6 +88,9 @@ void Core::State::order_stop(Attempt& a, StopOrder order) {
 void Core::State::withdraw_stop(Attempt& a, const ReclaimId& reclaim) {
   if (a.put_off && a.put_off->order.reclaim == reclaim) a.put_off.reset();
   if (a.row.phase != Phase::kNoticed || a.row.stop.reclaim != reclaim) return;
+  const bool may_leave = a.row.signalled + a.row.signals_in_doubt > 0;
+  if (may_leave && !saves_when_told(a.commit.spec.checkpoint))
+    a.row.told_until_ns = a.row.stop.deadline_ns;
   a.row.stop = {};
   a.is_notice_due = true;
   set_phase(a, Phase::kRunning);
@@ -211,7 +215,11 @@ void Core::State::step_noticed(Attempt& a) {
     return;
   }
   tell_notice(a);
-  if (!a.row.is_signalled) ask(a, Ask::kSignal, save_request(a));
+  if (a.row.is_signalled || is_asking(a, Ask::kSignal)) return;
+  ask(a, Ask::kSignal, save_request(a));
+  if (!is_asking(a, Ask::kSignal)) return;  // later
+  ++a.row.signals_in_doubt;
+  a.is_dirty = true;
 }
 
 /// No process of the guest is left. What that means depends on who wanted it.
@@ -232,7 +240,9 @@ void Core::State::on_gone(Attempt& a, std::optional<std::int32_t> exit_code, boo
   a.is_dirty = true;
   const StopOrder& stop = a.row.stop;
   const ReclaimRecord* const cut = cutting_reclaim(a);
-  const bool was_asked_to_leave = a.row.signalled != 0 || a.was_told_in_wait;
+  const bool was_told_before = to_ns(now_.boot) < a.row.told_until_ns;
+  const bool was_asked_to_leave = a.row.signalled + a.row.signals_in_doubt > 0 ||
+                                  a.was_told_in_wait || was_told_before;
   const bool was_ordered = before == Phase::kNoticed || before == Phase::kStopping;
   if (cut != nullptr && (!was_ordered || stop.end == AttemptEnd::kReclaimed)) {
     a.row.is_disk_gone = true;
@@ -246,7 +256,7 @@ void Core::State::on_gone(Attempt& a, std::optional<std::int32_t> exit_code, boo
     // A guest that was signalled and left did so because of us, with whatever code: it goes on from
     // its newest generation. A job that was really finished finishes again, from there.
     decide_end(a, stop.end, stop.reason);
-  } else if (exit_code && a.was_told_in_wait) {
+  } else if (exit_code && (a.was_told_in_wait || was_told_before)) {
     decide_end(a, AttemptEnd::kReclaimed, "left at a notice that was withdrawn");
   } else if (!exit_code) {
     decide_end(a, AttemptEnd::kLost, "the container vanished");

@@ -153,13 +153,14 @@ void Core::State::hear_hook(Attempt& a, const HookEnd& end) {
 /// At a notice. A word that stands from before says nothing of it: it is given anew as soon as the
 /// guest has answered that one.
 void Core::State::on_told_to_leave(Attempt& a, std::uint32_t count) {
+  if (a.row.signals_in_doubt > 0) --a.row.signals_in_doubt;
+  a.is_dirty = true;
   if (is_told_by_word(a.commit.spec.checkpoint) && count == 0) {
     a.ask_after[Ask::kSignal] = now_.boot + kWordRest;
     return;
   }
   a.row.signalled = count;
   a.row.is_signalled = true;
-  a.is_dirty = true;
   log::info("attempt.signalled", {{"job", a.name.job.str()}, {"processes", count}});
 }
 

@@ -187,6 +187,8 @@ void Core::State::on_ask_failed(Attempt& a, Ask kind, const warden_wire::Answer&
   if (kind == Ask::kNotice && is_retryable(code)) a.is_notice_due = true;
   if (kind == Ask::kTell) on_not_told(a, code, answer);
   if (kind == Ask::kSignal) {
+    const bool is_refusal = code == ErrorCode::kConflict || is_gone;  // of one that has ended, say
+    if (is_refusal && a.row.signals_in_doubt > 0) --a.row.signals_in_doubt;
     a.row.is_signalled = true;  // nobody could be signalled: its next generation is waited for
     a.is_dirty = true;
     return;

@@ -11,23 +11,16 @@
 #include <openssl/kdf.h>
 
 #include "base/assert.h"
+#include "base/freed_by.h"
 
 namespace rn::crypto {
 
 namespace {
 
-template <auto Free>
-struct Deleter {
-  template <class T>
-  void operator()(T* thing) const {
-    Free(thing);
-  }
-};
-
-using CipherContext = std::unique_ptr<EVP_CIPHER_CTX, Deleter<EVP_CIPHER_CTX_free>>;
-using KeyHandle = std::unique_ptr<EVP_PKEY, Deleter<EVP_PKEY_free>>;
-using DigestContext = std::unique_ptr<EVP_MD_CTX, Deleter<EVP_MD_CTX_free>>;
-using KeyContext = std::unique_ptr<EVP_PKEY_CTX, Deleter<EVP_PKEY_CTX_free>>;
+using CipherContext = std::unique_ptr<EVP_CIPHER_CTX, FreedBy<EVP_CIPHER_CTX_free>>;
+using KeyHandle = std::unique_ptr<EVP_PKEY, FreedBy<EVP_PKEY_free>>;
+using DigestContext = std::unique_ptr<EVP_MD_CTX, FreedBy<EVP_MD_CTX_free>>;
+using KeyContext = std::unique_ptr<EVP_PKEY_CTX, FreedBy<EVP_PKEY_CTX_free>>;
 
 /// Fetched once: OpenSSL 3 looks algorithms up by name on every EVP_sha256() use otherwise.
 const EVP_MD* sha256_algorithm() {

@@ -12,6 +12,8 @@
 #include <openssl/evp.h>
 #include <openssl/param_build.h>
 
+#include "base/freed_by.h"
+
 namespace rn::crypto {
 
 namespace {
@@ -20,21 +22,13 @@ constexpr std::size_t kCoordinateBytes = 32;
 constexpr int kMinModulusBits = 2048;
 constexpr int kMaxModulusBits = 8192;
 
-template <auto Free>
-struct WebFree {
-  template <class T>
-  void operator()(T* thing) const {
-    Free(thing);
-  }
-};
-
-using WebKey = std::unique_ptr<EVP_PKEY, WebFree<EVP_PKEY_free>>;
-using WebKeyContext = std::unique_ptr<EVP_PKEY_CTX, WebFree<EVP_PKEY_CTX_free>>;
-using WebDigest = std::unique_ptr<EVP_MD_CTX, WebFree<EVP_MD_CTX_free>>;
-using WebNumber = std::unique_ptr<BIGNUM, WebFree<BN_free>>;
-using WebBuilder = std::unique_ptr<OSSL_PARAM_BLD, WebFree<OSSL_PARAM_BLD_free>>;
-using WebParameters = std::unique_ptr<OSSL_PARAM, WebFree<OSSL_PARAM_free>>;
-using WebPair = std::unique_ptr<ECDSA_SIG, WebFree<ECDSA_SIG_free>>;
+using WebKey = std::unique_ptr<EVP_PKEY, FreedBy<EVP_PKEY_free>>;
+using WebKeyContext = std::unique_ptr<EVP_PKEY_CTX, FreedBy<EVP_PKEY_CTX_free>>;
+using WebDigest = std::unique_ptr<EVP_MD_CTX, FreedBy<EVP_MD_CTX_free>>;
+using WebNumber = std::unique_ptr<BIGNUM, FreedBy<BN_free>>;
+using WebBuilder = std::unique_ptr<OSSL_PARAM_BLD, FreedBy<OSSL_PARAM_BLD_free>>;
+using WebParameters = std::unique_ptr<OSSL_PARAM, FreedBy<OSSL_PARAM_free>>;
+using WebPair = std::unique_ptr<ECDSA_SIG, FreedBy<ECDSA_SIG_free>>;
 
 /// nullptr if it is no key: of a point, that it is on the curve is looked at, too.
 WebKey web_key(const char* type, OSSL_PARAM_BLD* builder) {

@@ -84,6 +84,16 @@ class LightAgent {
     std::function<void(const wire::TransferRates&)> on_rates;
     std::function<void(const Error&)> on_close;
     std::function<void(const wire::Refused&)> on_refused;
+
+    /// That it is refused, or loses its connection, goes to stderr.
+    void tell_troubles() {
+      on_refused = [](const wire::Refused& refused) {
+        std::fprintf(stderr, "refused: %s\n", refused.message.c_str());
+      };
+      on_close = [](const Error& error) {
+        std::fprintf(stderr, "closed: %s\n", error.describe().c_str());
+      };
+    }
   };
 
   LightAgent(io::Loop& loop, LightIdentity identity, Behaviour behaviour)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "base/sanitizers.h"
 #include "coordinator/sqlite_store.h"
 #include "coordinator/store_fixture.h"
 #include "coordinator/store_writer.h"
@@ -92,7 +93,7 @@ void kill_a_writer(
 /// Each look reads all that was ever written, so a new store is begun after five kills.
 TEST(StoreCrash, a_killed_writer_loses_nothing_acknowledged_and_leaves_no_half_batch) {
   SeededRng rng(20'261'121);
-  for (int store = 0; store < 4; ++store) {
+  for (int store = 0; store < (kIsSanitized ? 2 : 4); ++store) {
     const ScratchFolder folder;
     std::uint64_t found = 0;
     for (int round = 0; round < 5; ++round) {

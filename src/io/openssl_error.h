@@ -10,22 +10,15 @@
 #include <openssl/x509.h>
 
 #include "base/error.h"
+#include "base/freed_by.h"
 
 // Private to io: OpenSSL objects with owners, and its error queue as text.
 namespace rn::io {
 
-template <auto Free>
-struct OpensslFree {
-  template <class T>
-  void operator()(T* object) const {
-    Free(object);
-  }
-};
-
-using KeyPtr = std::unique_ptr<EVP_PKEY, OpensslFree<EVP_PKEY_free>>;
-using CertPtr = std::unique_ptr<X509, OpensslFree<X509_free>>;
-using BioPtr = std::unique_ptr<BIO, OpensslFree<BIO_free_all>>;
-using RequestPtr = std::unique_ptr<X509_REQ, OpensslFree<X509_REQ_free>>;
+using KeyPtr = std::unique_ptr<EVP_PKEY, FreedBy<EVP_PKEY_free>>;
+using CertPtr = std::unique_ptr<X509, FreedBy<X509_free>>;
+using BioPtr = std::unique_ptr<BIO, FreedBy<BIO_free_all>>;
+using RequestPtr = std::unique_ptr<X509_REQ, FreedBy<X509_REQ_free>>;
 
 /// "`what`: reason" with the oldest entry of this thread's queue, which is emptied.
 Error openssl_error(ErrorCode code, std::string_view what);

@@ -37,7 +37,7 @@ namespace {
 
 constexpr std::size_t kMaxNameBytes = 255;
 
-using GeneralNamesPtr = std::unique_ptr<GENERAL_NAMES, OpensslFree<GENERAL_NAMES_free>>;
+using GeneralNamesPtr = std::unique_ptr<GENERAL_NAMES, FreedBy<GENERAL_NAMES_free>>;
 
 tl::unexpected<Error> broken(std::string_view what) {
   return fail(openssl_error(ErrorCode::kInternal, what));

@@ -16,7 +16,7 @@
 // Private to io: TlsConfig made into OpenSSL contexts.
 namespace rn::io {
 
-using SslPtr = std::unique_ptr<SSL, OpensslFree<SSL_free>>;
+using SslPtr = std::unique_ptr<SSL, FreedBy<SSL_free>>;
 using SslContext = std::shared_ptr<SSL_CTX>;  ///< shared by the connections made from it
 
 /// kInvalid if the certificate, key or CA cannot be used.

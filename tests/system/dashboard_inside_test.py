@@ -14,13 +14,15 @@ from browser_story import BrowserStory  # noqa: E402
 from labs import Labs, wait_until  # noqa: E402
 from rn_site import Cli, Coordinator, Node, python_image  # noqa: E402
 
-CONTRACT = {"guest_disk_mib": 512, "reserve_disk_mib": 64, "guest_memory_mib": 512}
+CONTRACT = {"guest_disk_mib": 512, "reserve_disk_mib": 64, "guest_memory_mib": 512, "notice_s": 20}
 PORT = 7446
 IDLE_AFTER_S = 60  # the least that there is
 LIMIT_S = 540
 SMALL = ["--cpus", "0.2", "--cpus-min", "0.1", "--memory", "96MB", "--disk", "64MB", "--no-upload"]
+# Stays until it is killed: the page has the whole notice to say so.
 SERVER = """
-import http.server
+import http.server, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
 class Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         body = b"<!DOCTYPE html><title>page</title><p>hello from the notebook</p>"
@@ -102,6 +104,12 @@ class DashboardInside(BrowserStory, unittest.TestCase):
 
     def act_submit_second(self):
         return {"number": self.run_job("second", "--", "sleep", "1000")}
+
+    def act_reclaim(self):
+        self.node.owner("reclaim", "-m", "a lecture")
+
+    def act_release(self):
+        self.node.owner("release")
 
 
 if __name__ == "__main__":

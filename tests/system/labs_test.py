@@ -231,7 +231,7 @@ class LabsTest(unittest.TestCase):
 
                 told = up.communicate(timeout=40)[0]
                 self.assertEqual(residue(run), "")
-                # NOTE(bash 5.2): a trap in the middle of the parsing of $(…) is called a syntax error, which ends it, too.
+                # NOTE(bash 5.2): a trap amid the parsing of $(…) is called a syntax error, which ends it, too.
                 self.assertIn(up.returncode, (130, 2))
                 self.assertEqual(told, "")
 

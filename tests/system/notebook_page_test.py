@@ -3,16 +3,12 @@
 """A notebook in real Chromium: what its page says when the owner comes back, and that it is there again elsewhere. The
 browser's side of the story is web/tests/notebook.mjs, which asks here for what is done outside of it."""
 import json
-import os
 import pathlib
-import shutil
-import subprocess
 import sys
-import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
-from labs import ROOT  # noqa: E402
+from browser_story import BrowserStory  # noqa: E402
 from rn_site import jupyter_image  # noqa: E402
 from stories import Site  # noqa: E402
 
@@ -23,7 +19,7 @@ EMPTY = {"cells": [], "metadata": {"kernelspec": {"name": "python3", "display_na
          "nbformat": 4, "nbformat_minor": 5}
 
 
-class NotebookPage(unittest.TestCase):
+class NotebookPage(BrowserStory, unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.site = Site({"lab-a": LENDS, "lab-b": LENDS}, disk="8G",
@@ -41,43 +37,12 @@ class NotebookPage(unittest.TestCase):
             cwd=folder, timeout_s=240).stdout)
         self.job = self.site.rest.jobs()[0]["id"]
         self.before = self.site.rest.job(self.job)["node"]
-        self.play({"url": answer["url"], "place": answer["place"], "dashboard": self.site.coordinator.url})
+        self.play("notebook.mjs", {"url": answer["url"], "place": answer["place"],
+                                   "dashboard": self.site.coordinator.url}, LIMIT_S)
 
-    def play(self, told):
-        """Starts the browser's side, does what it asks, and fails where it fails."""
-        web = pathlib.Path(os.environ["RN_BUILD"]) / "web"
-        self.assertTrue((web / "dashboard.stamp").exists(),
-                        "reclaim-coordinator was built without the dashboard: npm could not get its packages")
-        environment = {**os.environ, "RN_WEB_BUILD": str(web), "RN_CHROMIUM": shutil.which("chromium")}
-        with subprocess.Popen([shutil.which("node") or "nodejs", str(ROOT / "web" / "tests" / "notebook.mjs")],
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as browser:
-            watchdog = threading.Timer(LIMIT_S, browser.kill)
-            watchdog.start()
-            try:
-                is_done = self.talk(browser, told)
-            finally:
-                watchdog.cancel()
-                browser.stdin.close()
-                browser.terminate()
-        if not is_done:
-            self.fail(f"the browser's side failed, its words stand above:\n{self.site.rest.job(self.job)}\n"
-                      f"{self.site.picture()}\n{self.site.rest.log(self.job)[-3000:].decode(errors='replace')}")
-
-    def talk(self, browser, told):
-        def tell(what):
-            browser.stdin.write(json.dumps(what) + "\n")
-            browser.stdin.flush()
-
-        tell(told)
-        for line in browser.stdout:
-            said = json.loads(line)
-            if "act" in said:
-                tell(getattr(self, f"act_{said.pop('act')}")(**said))
-            elif "step" in said:
-                print(f"  {said['ms'] / 1000:6.1f} s  {said['step']}", flush=True)
-            else:
-                return said["done"]
-        return False
+    def picture(self):
+        return (f"{self.site.rest.job(self.job)}\n{self.site.picture()}\n"
+                f"{self.site.rest.log(self.job)[-3000:].decode(errors='replace')}")
 
     def act_reclaim(self):
         self.site.nodes[self.site.lab_of_node(self.before)].owner("reclaim", "-m", "an exam")

@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT / "python"))
 from reclaimnet import errors, folders, slurm_record, slurm_script  # noqa: E402
 from reclaimnet.login import Login  # noqa: E402
 
+WORK = slurm_script.WORK  # the job's folder, on every node
 OLD, NEW = "a" * 32 + ".pkl", "b" * 32 + ".pkl"
 SRUN = "srun --unbuffered --output {folder}/%j_%t_log.out {python} -u -m submitit.core._submit {folder}"
 
@@ -70,10 +71,10 @@ class Scripts(Folder):
         text = self.script().in_job()
 
         self.assertIn("\nexport A=1\n", text)
-        self.assertIn("\nsrun --unbuffered --output '/work/my logs/%j_%t_log.out' python3 -u -m submitit.core._submit "
-                      "'/work/my logs' || _rn_code=$?\n", text)
+        self.assertIn(f"\nsrun --unbuffered --output '{WORK}/my logs/%j_%t_log.out' python3 -u -m "
+                      f"submitit.core._submit '{WORK}/my logs' || _rn_code=$?\n", text)
         self.assertIn(" .venv/bin/python -u -m ", self.script(python=".venv/bin/python").in_job())
-        self.assertIn(" /work/v/bin/python -u -m ", self.script(python=f"{self.place}/v/bin/python").in_job())
+        self.assertIn(f" {WORK}/v/bin/python -u -m ", self.script(python=f"{self.place}/v/bin/python").in_job())
         subprocess.run(["bash", "-n"], input=text, text=True, check=True)
 
     def test_the_job_names_its_pickle_and_a_result_makes_it_a_success(self):
@@ -83,7 +84,7 @@ class Scripts(Folder):
                 with self.subTest(own=own, code=code, has_result=has_result), tempfile.TemporaryDirectory() as work:
                     (pathlib.Path(work) / slurm_script.FIRST).write_bytes(b"function")
                     makes = f": >'{work}/{own}/17_0_result.pkl'; " if has_result else ""
-                    text = self.script(folder).in_job().replace("/work/", f"{work}/")
+                    text = self.script(folder).in_job().replace(f"{WORK}/", f"{work}/")
                     done = subprocess.run(["bash", "-c", f"srun() {{ {makes}return {code}; }}\n{text}"],
                                           env={**os.environ, "SLURM_JOB_ID": "17"}, timeout=20)
                     self.assertEqual(done.returncode, ends)
@@ -99,7 +100,7 @@ class Scripts(Folder):
             own.mkdir()
             (own / "17_submitted.pkl").write_bytes(b"saved")
             (pathlib.Path(work) / slurm_script.FIRST).write_bytes(b"first")
-            text = self.script().in_job().replace("/work/", f"{work}/")
+            text = self.script().in_job().replace(f"{WORK}/", f"{work}/")
             subprocess.run(["bash", "-c", f"srun() {{ return 0; }}\n{text}"], check=True, timeout=20,
                            env={**os.environ, "SLURM_JOB_ID": "17"})
             self.assertEqual((own / "17_submitted.pkl").read_bytes(), b"saved")

@@ -50,7 +50,8 @@ class TorchrunOnASite(unittest.TestCase):
         folder = cls.site.labs.dir / f"student-{name}"
         folder.mkdir()
         shutil.copy(GUESTS / "frameworks" / "ddp_train.py", folder)
-        shutil.copy(ROOT / "tests" / "gpu" / "frameworks" / "training.py", folder)
+        for shared in ("ranks.py", "training.py"):
+            shutil.copy(ROOT / "tests" / "gpu" / "frameworks" / shared, folder)
         return cls.site.cli(
             "run", "--detach", "--name", name, "--image", "torch", "--cpus", "1", "--cpus-min", "0.2", "--memory",
             "768MB", "--disk", "128MB", "--env", "GLOO_SOCKET_IFNAME=lo", "--env", f"RN_STEPS={STEPS}", "--env",

@@ -435,10 +435,10 @@ TEST_F(Warden, a_guest_whose_filter_cannot_be_put_back_is_cut_by_its_interface_a
   ASSERT_EQ(run_with_network(*node, name), "");
   const std::string interface = interface_name(node->lab, 0);
 
-  // Where an ingress qdisc sits there can be no clsact.
-  ASSERT_TRUE(run_shell(
-      "tc qdisc del dev " + interface + " clsact && tc qdisc add dev " + interface + " ingress"
-  ));
+  // Where an ingress qdisc sits there can be no clsact. The daemon may put its own back in between.
+  const std::string taken = "printf 'qdisc del dev " + interface + " clsact\\nqdisc add dev " +
+                            interface + " ingress\\n' | tc -batch -";
+  ASSERT_TRUE(eventually([&] { return run_shell(taken); }));
 
   EXPECT_TRUE(eventually([&] { return !is_up(interface); }, 5));
   EXPECT_TRUE(has_exited(name));

@@ -332,7 +332,8 @@ export class Site {
 
   private async loadJob(id: string): Promise<void> {
     try {
-      this.setJobs([...this.state.jobs, await this.api.get<Job>(`/v1/jobs/${encodeURIComponent(id)}`)]);
+      const job = await this.api.get<Job>(`/v1/jobs/${encodeURIComponent(id)}`);
+      this.setJobs([...this.state.jobs, job]); // what others brought meanwhile stays
     } catch (error) {
       if (!(error instanceof Refused && error.status === 404)) throw error;
     }

@@ -140,4 +140,12 @@ await step("a job that uses nothing of its GPU says so, and its operator sees it
   await operator.setViewportSize(WIDE);
 });
 
+await step("an owner's notice is on the job's page, with the time that is left", async () => {
+  await act("reclaim");
+  const notice = student.locator(".job-notice");
+  await notice.getByText(/takes its machine back (in|now)/).waitFor();
+  await isAccessible(student, "a job that must leave");
+  await act("release");
+});
+
 await finish();

@@ -16,7 +16,7 @@ const { outputFiles } = await build({
       export * from "./hours"; export * from "./waterfall"; export { secondsUntil } from "./reclaim";
       export { Refused } from "./api"; export * from "./week"; export { stepFrom } from "./weekgrid";
       export { datesOf, withWeek } from "./contractedit"; export * from "./quotawords";
-      export * from "./insidewords";`,
+      export * from "./insidewords"; export { Site } from "./site";`,
     resolveDir: source,
   },
   bundle: true,
@@ -569,4 +569,20 @@ test("a job that uses nothing of its GPUs says since when, and what becomes of i
   assert.match(idleWords(stops, 3_601_000), /stopped after 2\.0 h of that/);
   assert.equal(wordOfJob(idle).text, "runs, idle");
   assert.equal(wordOfJob({ ...idle, state: "saving" }).text, "saves");
+});
+
+test("two jobs that change at once are both shown as they are now", async () => {
+  const job = (number, state) => ({ id: `j-${number}`, number, state });
+  const site = Object.assign(Object.create(dashboard.Site.prototype), {
+    api: { get: async (path) => job(Number(path.at(-1)), "noticed") },
+    listeners: new Set(),
+    state: { jobs: [job(2, "running"), job(1, "running")] },
+  });
+
+  await Promise.all([site.loadJob("1"), site.loadJob("2")]);
+
+  assert.deepEqual(
+    site.state.jobs.map((one) => one.state),
+    ["noticed", "noticed"],
+  );
 });

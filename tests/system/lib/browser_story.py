@@ -33,7 +33,12 @@ class BrowserStory:
                 watchdog.cancel()
                 browser.stdin.close()
                 browser.terminate()
-        self.assertTrue(is_done, "the browser's side failed: its words stand above")
+        if not is_done:
+            self.fail(f"the browser's side failed: its words stand above\n{self.picture()}")
+
+    def picture(self):
+        """What else is of use where it failed."""
+        return ""
 
     def talk(self, browser, told):
         def tell(what):
