@@ -14,7 +14,7 @@ constexpr double kBackAgain = 1.05;
 constexpr double kAvoidedNode = 0.5;
 
 /// Room for one member.
-struct Place {
+struct MemberPlace {
   GangSeat seat;
   std::uint32_t nth = 0;  ///< on its node
   double worth = 0;
@@ -42,12 +42,14 @@ void for_room(const GangDemand& demand, const Candidate& candidate, const Visit&
 
 /// Best first; ties by id, so that it is the same on every machine. On one node the first is never
 /// behind the second, which has neither more cores nor more worth.
-std::vector<Place> places_of(const GangDemand& demand, const std::vector<Candidate>& candidates) {
+std::vector<MemberPlace> places_of(
+    const GangDemand& demand, const std::vector<Candidate>& candidates
+) {
   std::map<NodeId, std::uint32_t> at_home;
   for (const NodeId& node : demand.had) {
     if (!node.empty()) ++at_home[node];
   }
-  std::vector<Place> places;
+  std::vector<MemberPlace> places;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     const NodeId& node = candidates[i].node;
     const auto home = at_home.find(node);
@@ -57,7 +59,7 @@ std::vector<Place> places_of(const GangDemand& demand, const std::vector<Candida
         candidates[i],
         [&](std::uint32_t nth, const Judgement& judgement, const Candidate& c) {
           const Ranked ranked = score(demand.member, c, i, judgement.cpu_milli);
-          Place place{.nth = nth, .worth = ranked.worth};
+          MemberPlace place{.nth = nth, .worth = ranked.worth};
           place.seat = {
               .index = i,
               .cpu_milli = judgement.cpu_milli,
@@ -69,7 +71,7 @@ std::vector<Place> places_of(const GangDemand& demand, const std::vector<Candida
         }
     );
   }
-  std::sort(places.begin(), places.end(), [&](const Place& a, const Place& b) {
+  std::sort(places.begin(), places.end(), [&](const MemberPlace& a, const MemberPlace& b) {
     if (a.worth != b.worth) return a.worth > b.worth;
     return std::tie(candidates[a.seat.index].node, a.nth) <
            std::tie(candidates[b.seat.index].node, b.nth);
@@ -87,7 +89,7 @@ struct Chosen {
 /// The best among `among` (ascending), by the lowest speed that is admitted.
 void choose_among(
     const GangDemand& demand,
-    const std::vector<Place>& places,
+    const std::vector<MemberPlace>& places,
     const std::vector<std::size_t>& among,
     const std::string& group,
     Chosen& best
@@ -115,7 +117,7 @@ void choose_among(
 std::vector<GangSeat> seats_by_rank(
     const GangDemand& demand,
     const std::vector<Candidate>& candidates,
-    const std::vector<Place>& places,
+    const std::vector<MemberPlace>& places,
     const Chosen& chosen
 ) {
   std::vector<std::optional<GangSeat>> seats(demand.size);
@@ -143,7 +145,7 @@ std::optional<GangChoice> choose_gang(
     const std::vector<Candidate>& candidates,
     const std::vector<std::string>& groups
 ) {
-  const std::vector<Place> places = places_of(demand, candidates);
+  const std::vector<MemberPlace> places = places_of(demand, candidates);
   if (demand.size == 0 || places.size() < demand.size) return std::nullopt;
   std::vector<std::size_t> all;
   std::map<std::string, std::vector<std::size_t>> by_group;

@@ -32,11 +32,11 @@ TEST(MemberNetwork, the_whole_range_is_the_guests_own_and_nothing_of_it_leaves) 
 TEST(MemberNetwork, what_goes_to_others_is_taken_and_what_goes_to_itself_is_not) {
   const std::string rules = member_rules(2);
 
-  EXPECT_TRUE(
-      has(rules,
-          "ip daddr 100.68.0.0/24 ip daddr != 100.68.0.3 meta l4proto tcp redirect to :" +
-              std::to_string(gang_link::kListenPort))
-  );
+  EXPECT_TRUE(network_has(
+      rules,
+      "ip daddr 100.68.0.0/24 ip daddr != 100.68.0.3 meta l4proto tcp redirect to :" +
+          std::to_string(gang_link::kListenPort)
+  ));
   EXPECT_TRUE(network_has(rules, "ip daddr != 100.68.0.3 meta l4proto != tcp reject"));
 }
 
