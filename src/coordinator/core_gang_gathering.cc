@@ -136,7 +136,7 @@ bool is_gathered(const State& state, const GangEntry& gang) {
   return state.gathering && state.gathering->gang == gang.row.id;
 }
 
-void gather(State& state) {
+void gather_gangs(State& state) {
   if (planted("coordinator.never_gathers")) return;
   if (state.gathering) {
     GangEntry* gang = state.find_gang(state.gathering->gang);

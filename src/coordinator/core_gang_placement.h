@@ -65,7 +65,7 @@ std::vector<wire::SharedGeneration> shares_for(
 // ----------------------------------------------------------------------------------------------
 
 /// Before each pass: whose turn it is, and what is kept.
-void gather(State& state);
+void gather_gangs(State& state);
 bool is_gathered(const State& state, const GangEntry& gang);
 /// "2 places are kept for gang g-…, which waits for 4 at once"; empty if none are.
 std::string kept_words(const State& state);

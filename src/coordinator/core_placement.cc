@@ -448,7 +448,7 @@ void dispatch(State& state) {
   if (state.queued.empty() && waiting_gangs(state).empty() && !state.gathering) return;
   state.is_dispatch_wanted = false;
   state.dispatched_at = state.now.boot;
-  gather(state);
+  gather_gangs(state);
   std::vector<sched::Candidate> candidates = candidates_of(state);
   std::map<std::string, std::string> hopeless;  // class of jobs: what it waits for
   std::size_t tried = 0;
