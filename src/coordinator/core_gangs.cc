@@ -141,7 +141,7 @@ Result<Answer> submit_gang(State& state, const Caller& caller, const SubmitGang&
   if (is_key_known(state, caller, command.idempotency_key))
     return gang_again(state, caller, command, asked);
   RN_TRY(JobRow base, new_row(state, caller, request.spec, request.size));
-  RN_CHECK(check_quotas(state, caller, request.spec, request.size));
+  RN_CHECK(check_gang_quotas(state, caller, request.spec, request.size));
   CheckpointSpec& c = base.job.spec.checkpoint;
   if (!c.is_stateless) c.copies = std::max(c.copies, kGangCopies);
   GangRow row = gang_row(state, caller, command);

@@ -65,6 +65,9 @@ class PlayedServer {
       case GuestKind::kCredit:
       case GuestKind::kEnd:
       case GuestKind::kEnter:
+      case GuestKind::kAccept:
+      case GuestKind::kDial:
+      case GuestKind::kFrom:
       default:
         return;
     }
