@@ -13,6 +13,7 @@
 #include "coordinator/core_evacuation.h"
 #include "coordinator/core_fetches.h"
 #include "coordinator/core_gang_life.h"
+#include "coordinator/core_garbage.h"
 #include "coordinator/core_hazard.h"
 #include "coordinator/core_home.h"
 #include "coordinator/core_job_ends.h"

@@ -7,8 +7,7 @@
 
 #include "coordinator/core_state.h"
 
-// Where checkpoints live and when they count: tickets, copy plans, receipts, the durable row, the
-// garbage that follows.
+// Where checkpoints live and when they count: tickets, copy plans, receipts, the durable row.
 namespace rn::coordinator {
 
 std::string failure_domain_of(const NodeEntry& node);
@@ -56,17 +55,5 @@ ResumePoint resume_point(const JobEntry& job);
 
 void on_commit_generation(State& state, NodeEntry& sender, const wire::CommitGeneration& message);
 void on_grant_request(State& state, NodeEntry& sender, const wire::GrantRequest& message);
-
-/// After the job is over: tells everybody who is connected and may hold something of it to delete
-/// that. Who is away is told when it says hello.
-void collect_job(State& state, const JobEntry& job);
-/// Tells everybody who may hold something of the job what may be deleted of it now.
-void tell_holders(State& state, const JobEntry& job);
-void greet_holder(State& state, NodeEntry& node);
-/// What a node says that it keeps: of jobs that it was not known to hold, it is told what it may
-/// delete.
-void on_holdings(State& state, NodeEntry& node, const wire::Holdings& message);
-/// The second heartbeat after a job-over collection on one connection proves that it arrived.
-void count_beat_for_garbage(State& state, NodeEntry& node);
 
 }  // namespace rn::coordinator

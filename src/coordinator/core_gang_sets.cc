@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/planted.h"
-#include "coordinator/core_copies.h"
 #include "coordinator/core_gang_members.h"
+#include "coordinator/core_garbage.h"
 
 namespace rn::coordinator {
 

@@ -8,6 +8,7 @@
 #include "coordinator/core_evacuation.h"
 #include "coordinator/core_gang_ends.h"
 #include "coordinator/core_gang_life.h"
+#include "coordinator/core_garbage.h"
 #include "coordinator/core_holders.h"
 #include "coordinator/core_job_life.h"
 #include "coordinator/core_placement.h"

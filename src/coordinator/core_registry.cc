@@ -8,6 +8,7 @@
 #include "coordinator/core_contracts.h"
 #include "coordinator/core_copies.h"
 #include "coordinator/core_evacuation.h"
+#include "coordinator/core_garbage.h"
 #include "coordinator/core_hazard.h"
 #include "coordinator/core_holders.h"
 #include "coordinator/core_idle.h"
