@@ -32,6 +32,7 @@ set(RN_PLANTED_FILES
   checkpoint/chunk_store.cc checkpoint/chunk_store_gc.cc checkpoint/snapshot.cc checkpoint/transfer_server.cc
   coordinator/core.cc coordinator/core_commands.cc coordinator/core_copies.cc coordinator/core_evacuation.cc
   coordinator/core_evacuation_site.cc coordinator/core_gang_gathering.cc coordinator/core_gang_placement.cc
+  coordinator/core_garbage.cc
   coordinator/core_job_ends.cc coordinator/core_job_life.cc
   coordinator/core_placement.cc coordinator/core_quota.cc coordinator/core_state.cc
   coordinator/core_usage.cc coordinator/core_waiting.cc coordinator/states.cc
