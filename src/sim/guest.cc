@@ -131,7 +131,7 @@ JobSpec Training::spec() const {
   // Of an array the others keep theirs, for what is not their doing.
   if (fails_at_step != 0 && !failing_task) spec.max_restarts = 0;
   // What the network does to its members is no fault of the program's, and counts all the same.
-  constexpr std::uint32_t kGangRestarts = 10'000;
+  constexpr std::uint32_t kGangRestarts = 1000;  // the most that a job may ask for
   if (is_member()) {
     spec.env["GANG_SAVES"] = all_save ? "all" : "first";
     spec.env["GIVES_UP_WITH"] = std::to_string(gives_up_with);
