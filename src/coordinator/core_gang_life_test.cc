@@ -30,6 +30,23 @@ TEST_F(GangLifeTest, only_administrators_submit_gangs) {
   EXPECT_EQ(answer.error().code, ErrorCode::kDenied);
 }
 
+TEST_F(GangLifeTest, a_gang_that_its_quota_never_admits_as_a_whole_is_refused) {
+  const auto refusal = [this](std::uint32_t gpus) {
+    api::GangRequest request = a_gang(3);
+    request.spec.resources.gpus = gpus;
+    const auto answer = run(admin(), SubmitGang{.request = std::move(request)});
+    if (answer) return std::string();
+    EXPECT_EQ(answer.error().code, ErrorCode::kExhausted);
+    return answer.error().message;
+  };
+  ASSERT_TRUE(run(admin(), SetQuota{"user:*", {.gpus = 5}}));
+  EXPECT_NE(refusal(2), "") << "two members have room, and three are needed at once";
+  EXPECT_EQ(refusal(1), "");
+  ASSERT_TRUE(run(admin(), SetQuota{"user:*", {.running = 2}}));
+  const std::string words = refusal(0);
+  EXPECT_NE(words.find("all 3 members of a gang run together"), std::string::npos) << words;
+}
+
 TEST_F(GangLifeTest, a_submit_that_is_repeated_is_the_same_gang) {
   const GangId id = submit_gang(a_gang(), "key");
   const auto again = run(admin(), SubmitGang{.idempotency_key = "key", .request = a_gang()});
