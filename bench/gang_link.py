@@ -118,7 +118,7 @@ def main():
     flags.add_argument("--links", default="1,4,16")
     given = flags.parse_args()
     if os.geteuid() != 0 or CAN.returncode != 0:
-        sys.exit("needs root and a kernel with nftables, redirection and dummy interfaces; see reclaim-warden doctor")
+        sys.exit("needs root and a kernel with nftables, redirection and veth; see reclaim-warden doctor")
     size = given.megabytes << 20
     print("connections  links MiB/s (median, worst)  TCP MiB/s  agents' cores  round trip us: links  TCP")
     for number in (int(text) for text in given.links.split(",")):

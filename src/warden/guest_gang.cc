@@ -59,12 +59,14 @@ std::string member_hosts() {
 std::string member_addresses(std::uint32_t rank) {
   const std::string own = address_text(rank);
   return "link set lo up\n"
-         "link add gang0 type dummy\n"
+         "link add gang0 type veth peer name gang1\n"
          "link set gang0 addrgenmode none\n"
+         "link set gang1 addrgenmode none\n"
          "addr add " +
          own +
          "/32 dev gang0\n"
          "link set gang0 up\n"
+         "link set gang1 up\n"
          "route replace local " +
          gang_link::kRange + " dev lo src " + own + "\n";
 }
@@ -112,7 +114,7 @@ KernelFinding look_at_member_network() {
                       : made.error().message + ": this machine can have no member of a gang";
   if (!made)
     finding.next =
-        "nft and ip, and a kernel with CONFIG_DUMMY, CONFIG_NF_TABLES, CONFIG_NFT_NAT, "
+        "nft and ip, and a kernel with CONFIG_VETH, CONFIG_NF_TABLES, CONFIG_NFT_NAT, "
         "CONFIG_NFT_REDIR, CONFIG_NFT_REJECT, CONFIG_NFT_CONNLIMIT and CONFIG_NFT_CT; "
         "or leave it: jobs of one machine need none of that";
   return finding;

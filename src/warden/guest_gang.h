@@ -17,8 +17,10 @@ std::string member_name(std::uint32_t rank);
 std::string member_hosts();
 
 /// What makes a network namespace one of this member, as commands of `ip`: the own address at an
-/// interface that leads nowhere, for programs that choose one by themselves; and a route by which
-/// the whole range is the guest's own, so that nothing of it can leave, not even by a wire. Pure.
+/// interface that leads nowhere, for programs that choose one by themselves (a pair of veth, whose
+/// other end is there, too: every kernel that gives guests a network has these); and a route by
+/// which the whole range is the guest's own, so that nothing of it can leave, not even by a wire.
+/// Pure.
 std::string member_addresses(std::uint32_t rank);
 
 /// And for nft: what connects to another member is given to PID 1; what is no TCP is refused. All

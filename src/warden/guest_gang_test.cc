@@ -25,6 +25,7 @@ TEST(MemberNetwork, every_member_finds_all_others_under_their_names) {
 TEST(MemberNetwork, the_whole_range_is_the_guests_own_and_nothing_of_it_leaves) {
   const std::string addresses = member_addresses(2);
 
+  EXPECT_TRUE(network_has(addresses, "link add gang0 type veth peer name gang1\n"));
   EXPECT_TRUE(network_has(addresses, "addr add 100.68.0.3/32 dev gang0\n"));
   EXPECT_TRUE(network_has(addresses, "route replace local 100.68.0.0/24 dev lo src 100.68.0.3\n"));
 }

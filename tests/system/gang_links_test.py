@@ -171,7 +171,7 @@ with socket.create_connection((member(0), 6000)) as own:
 
 if __name__ == "__main__":
     if os.geteuid() != 0 or CAN.returncode != 0:
-        print("needs root and a kernel with nftables, redirection and dummy interfaces:", CAN.stderr.decode())
+        print("needs root and a kernel with nftables, redirection and veth:", CAN.stderr.decode())
         sys.exit(77)
     PAIR = os.path.abspath(sys.argv.pop(1))
     unittest.main()

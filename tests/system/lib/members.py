@@ -61,7 +61,8 @@ def until(what, limit_s=20):
 """
 CAN = subprocess.run(
     ["unshare", "--net", "--mount", "--pid", "--fork", "sh", "-c",
-     "ip link add gang0 type dummy && nft 'add table ip x; add chain ip x y { type nat hook output priority -100; }; "
+     "ip link add gang0 type veth peer name gang1 && nft 'add table ip x; "
+     "add chain ip x y { type nat hook output priority -100; }; "
      "add chain ip x z { type filter hook output priority 0; }; add rule ip x y meta l4proto tcp redirect to :745; "
      "add rule ip x z ct count over 9 drop; add rule ip x z meta l4proto udp reject; add rule ip x z notrack'"],
     capture_output=True)
