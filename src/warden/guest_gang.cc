@@ -75,7 +75,7 @@ std::string member_rules(std::uint32_t rank) {
   const std::string range = gang_link::kRange;
   const std::string others = "ip daddr " + range + " ip daddr != " + address_text(rank);
   const std::string untracked =
-      "policy accept; ip saddr != " + range + " ip daddr != " + range + " notrack }\n";
+      "policy accept;\n    ip saddr != " + range + " ip daddr != " + range + " notrack\n  }\n";
   const std::string table = kMemberTable;
   return "add table " + table + "\nflush table " + table + "\ntable " + table +
          " {\n"
