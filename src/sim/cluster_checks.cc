@@ -117,11 +117,11 @@ void Cluster::check_idle_gangs(std::map<std::string, TrueTime>& idle_since) {
 
 /// G8: where nothing fails and it would fit, somebody is gathered for when a gang waits for long.
 void Cluster::check_gathering() {
-  const bool is_whole =
-      coordinator_->process().alive_for() > kIdleMost &&
-      std::all_of(nodes_.begin(), nodes_.end(), [this](const Node& node) {
-        return node.agent->process().is_up() && !node.is_owner_using && !is_taken(node);
-      });
+  // A coordinator that starts anew gathers anew.
+  const nanoseconds alive = coordinator_->process().alive_for();
+  const bool is_whole = std::all_of(nodes_.begin(), nodes_.end(), [this](const Node& node) {
+    return node.agent->process().is_up() && !node.is_owner_using && !is_taken(node);
+  });
   for (const auto& [key, mine] : gangs_) {
     const coordinator::GangRow* row = gang(key);
     const auto fitting =
@@ -136,7 +136,7 @@ void Cluster::check_gathering() {
       continue;
     }
     const auto since = gangs_wait_since_.emplace(key, world_.now()).first->second;
-    if (world_.now() - since <= kIdleMost) continue;
+    if (std::min<nanoseconds>(world_.now() - since, alive) <= kIdleMost) continue;
     const auto& events = coordinator_->store().events();
     const bool is_any = std::any_of(events.begin(), events.end(), [](const auto& event) {
       return event.kind == "gang.gathers";
