@@ -44,23 +44,6 @@ std::vector<Route> job_routes() {
     {"POST", "/v1/jobs/{id}/stop", Access::kUser, "stopJob",
      "Stop a job, at once or after a last save. Repeatable.",
      {}, kSmallJsonBytes, "StopRequest", "Job", stop_job},
-    {"POST", "/v1/arrays", Access::kUser, "submitArray",
-     "Submit a job for each index of an array, or none of them. With an Idempotency-Key header a repetition answers "
-     "the first array.",
-     {}, kJsonBytes, "ArrayRequest", "ArrayAnswer", submit_array},
-    {"POST", "/v1/arrays/{id}/stop", Access::kUser, "stopArray",
-     "Stop all tasks of an array, at once or after a last save. Repeatable.",
-     {}, kSmallJsonBytes, "StopRequest", "ArrayStopped", stop_array},
-    {"POST", "/v1/gangs", Access::kAdmin, "submitGang",
-     "Submit the members of a gang, which begin, stop and go on together, or none of them. With an Idempotency-Key "
-     "header a repetition answers the first gang.",
-     {}, kJsonBytes, "GangRequest", "GangAnswer", submit_gang},
-    {"GET", "/v1/gangs/{id}", Access::kViewer, "showGang",
-     "One gang: its state, its members, and what all would go on from.",
-     {}, 0, "", "GangInfo", show_gang},
-    {"POST", "/v1/gangs/{id}/stop", Access::kUser, "stopGang",
-     "Stop all members of a gang, at once or after a last save. Repeatable.",
-     {}, kSmallJsonBytes, "StopRequest", "GangStopped", stop_gang},
     {"GET", "/v1/jobs/{id}/attempts", Access::kViewer, "listAttempts",
      "The job's runs on nodes, oldest first.",
      {}, 0, "", "AttemptList", list_attempts},
@@ -85,6 +68,29 @@ std::vector<Route> job_routes() {
      "WebSocket: a command, or a copy of files, inside a running guest of a job of the caller's "
      "(docs/formats/visit.md).",
      {"job"}, 0, "", "", refuse_plain_user},
+  };
+}
+
+/// Of jobs that are submitted together.
+std::vector<Route> group_routes() {
+  return {
+    {"POST", "/v1/arrays", Access::kUser, "submitArray",
+     "Submit a job for each index of an array, or none of them. With an Idempotency-Key header a repetition answers "
+     "the first array.",
+     {}, kJsonBytes, "ArrayRequest", "ArrayAnswer", submit_array},
+    {"POST", "/v1/arrays/{id}/stop", Access::kUser, "stopArray",
+     "Stop all tasks of an array, at once or after a last save. Repeatable.",
+     {}, kSmallJsonBytes, "StopRequest", "ArrayStopped", stop_array},
+    {"POST", "/v1/gangs", Access::kAdmin, "submitGang",
+     "Submit the members of a gang, which begin, stop and go on together, or none of them. With an Idempotency-Key "
+     "header a repetition answers the first gang.",
+     {}, kJsonBytes, "GangRequest", "GangAnswer", submit_gang},
+    {"GET", "/v1/gangs/{id}", Access::kViewer, "showGang",
+     "One gang: its state, its members, and what all would go on from.",
+     {}, 0, "", "GangInfo", show_gang},
+    {"POST", "/v1/gangs/{id}/stop", Access::kUser, "stopGang",
+     "Stop all members of a gang, at once or after a last save. Repeatable.",
+     {}, kSmallJsonBytes, "StopRequest", "GangStopped", stop_gang},
   };
 }
 
@@ -288,7 +294,8 @@ const std::vector<Route>& table() {
   static const std::vector<Route> kRoutes = [] {
     std::vector<Route> all = job_routes();
     for (auto& routes_of :
-         {site_routes(),
+         {group_routes(),
+          site_routes(),
           contract_routes(),
           access_routes(),
           notify_routes(),

@@ -205,7 +205,7 @@ struct Contract {
   std::vector<std::string> allow_labs;
   std::vector<std::string> allow_images;  ///< digests; empty = the site's allow list
   bool own_lab_first = true;
-  std::vector<NetworkAllow> network;    ///< default deny
+  std::vector<NetworkAllow> network;  ///< default deny
   bool gangs = false;  ///< members of gangs run here, and reach the others through the agents
   std::vector<GpuWindows> gpu_windows;  ///< each GPU once; the others are lent with the machine
 
