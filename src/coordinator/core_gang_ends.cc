@@ -69,6 +69,8 @@ void queue_gang(State& state, GangEntry& gang, const Requeue& how) {
   gang.row.stop_saves_first = false;
   gang.row.stop_deadline_ms = 0;
   gang.row.stopped_wall_ms = 0;
+  if (how.is_displacement || how.is_restart)
+    note_gang(state, gang, how.is_restart ? "gang.restart" : "gang.displaced", how.reason);
   for (MemberView& member : members_of(state, gang)) queue_member(state, gang, member, how);
   state.move(gang, GangState::kWaiting);
   note_gang(

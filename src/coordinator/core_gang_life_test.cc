@@ -216,6 +216,7 @@ TEST_F(GangLifeTest, a_notice_at_one_is_a_notice_at_all) {
   rest_ends(id);
 
   EXPECT_EQ(last_event("gang.waiting").data.at("cause"), "notice");
+  EXPECT_EQ(count_events("gang.displaced"), 1U);
   for (const JobId& m : gang(id).members) {
     EXPECT_EQ(job(m).displacements, 1U);
     EXPECT_EQ(job(m).restarts, 0U);
@@ -302,6 +303,8 @@ TEST_F(GangLifeTest, who_asks_for_a_restart_restarts_all) {
   rest_ends(id);
 
   EXPECT_EQ(gang(id).state, GangState::kWaiting);
+  EXPECT_EQ(count_events("gang.restart"), 1U);
+  EXPECT_EQ(count_events("gang.displaced"), 0U);
   for (const JobId& m : gang(id).members) EXPECT_EQ(job(m).restarts, 1U);
 }
 

@@ -232,10 +232,11 @@ Status Outbox::take_one(
   const auto before = changed.find(rule.id);
   NotifyRow row = before == changed.end() ? rule : before->second;
   const bool is_ending = is_end(*word) && !row.job.empty() && row.job == event.row.job;
-  const bool is_told = is_wanted(row, *word, event.row, standing);
-  if (!is_told && !is_ending) return {};
-  if (is_told) {
+  if (!is_wanted(row, *word, event.row, standing)) {
+    if (!is_ending) return {};
+  } else {
     const auto job = is_of_nodes(*word) ? std::nullopt : job_of(event.row.job);
+    if (job && row.job.empty() && is_told_by_first(*word, *job)) return {};
     const auto one = notification_of(row, *word, event, job, standing);
     RN_CHECK(queue(row, *word, one, now_wall_ms));
   }

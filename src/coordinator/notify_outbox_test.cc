@@ -105,6 +105,31 @@ TEST_F(NotifySite, each_event_is_told_once_by_each_rule_that_wants_it) {
   EXPECT_EQ(deliver(), 0u);
 }
 
+TEST_F(NotifySite, what_happens_to_a_gang_is_told_once_and_what_happens_to_a_member_by_itself) {
+  JobRow row = a_job("j-1", 7);
+  row.job.gang = GangPlace{.gang = GangId("g-1"), .rank = 1, .size = 2, .first_number = 6};
+  const std::vector<Write> writes = {PutJob{row}};
+  ASSERT_TRUE(store_->apply(writes).has_value());
+  add();
+  happen("job.succeeded");
+  happen("outputs.expire");
+  look();
+  EXPECT_EQ(deliver(), 1u) << "rank 0's job tells the end";
+  EXPECT_EQ(
+      sender_.subjects, std::vector<std::string>{"ReclaimNet: outputs of job 7 will be removed"}
+  );
+
+  row.job.gang->rank = 0;
+  const std::vector<Write> first = {PutJob{row}};
+  ASSERT_TRUE(store_->apply(first).has_value());
+  happen("job.succeeded");
+  happen("gang.displaced");
+  happen("gang.gathered_in_vain");
+  look();
+  EXPECT_EQ(deliver(), 3u);
+  EXPECT_EQ(sender_.subjects.back(), "ReclaimNet: job 7 waits for all of its machines at once");
+}
+
 TEST_F(NotifySite, what_happened_before_the_first_rule_is_not_told) {
   happen("job.succeeded");
   clock_.advance(seconds(1));

@@ -27,19 +27,23 @@ constexpr std::size_t kMaxMessageBytes = 1500;
 constexpr std::size_t kEncodedWordBytes = 42;
 constexpr std::size_t kBase64LineChars = 76;
 
+constexpr std::string_view kGatheredInVain = "gang.gathered_in_vain";
+
 struct KindWord {
   std::string_view kind;
   NotifyWord word;
 };
 
-constexpr std::array<KindWord, 20> kKindWords = {{
+constexpr std::array<KindWord, 22> kKindWords = {{
     {"job.succeeded", NotifyWord::kFinished},
     {"job.failed", NotifyWord::kFailed},
     {"job.cancelled", NotifyWord::kCancelled},
     {"job.displaced", NotifyWord::kMoved},
+    {"gang.displaced", NotifyWord::kMoved},
     {"job.waits_for_holder", NotifyWord::kWaiting},
-    {"gang.gathered_in_vain", NotifyWord::kWaiting},
+    {kGatheredInVain, NotifyWord::kWaiting},
     {"job.restart", NotifyWord::kRestarted},
+    {"gang.restart", NotifyWord::kRestarted},
     {"outputs.expire", NotifyWord::kExpiring},
     {"job.idle", NotifyWord::kIdle},
     {"reclaim.cleared", NotifyWord::kReclaimed},
@@ -181,6 +185,12 @@ bool is_end(NotifyWord word) {
          word == NotifyWord::kCancelled;
 }
 
+bool is_told_by_first(NotifyWord word, const Job& job) {
+  const bool is_shared =
+      is_end(word) || word == NotifyWord::kMoved || word == NotifyWord::kRestarted;
+  return is_shared && job.gang && job.gang->rank > 0;
+}
+
 std::vector<NotifyWord> usual_words() {
   return {
       NotifyWord::kFinished,
@@ -233,7 +243,9 @@ api::Notification notification_of(
     shown += " " + number + (one.job_name.empty() ? "" : " (" + one.job_name + ")");
   }
   const std::string machine = one.host.empty() ? row.node.str() : one.host;
-  one.subject = "ReclaimNet: " + subject_of(word, shown, machine);
+  one.subject = "ReclaimNet: " + (row.kind == kGatheredInVain
+                                      ? shown + " waits for all of its machines at once"
+                                      : subject_of(word, shown, machine));
   const std::string message = clipped(printable(row.message), kMaxMessageBytes);
   one.text = text_of(one, message, next_step(word, number, row.node.str()));
   return one;

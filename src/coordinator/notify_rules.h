@@ -86,6 +86,9 @@ struct NotifyStanding {
 std::optional<NotifyWord> word_of(std::string_view kind);
 /// The end of its job.
 bool is_end(NotifyWord word);
+/// It happens to all members of the job's gang, and rank 0's tells it: who hears of all jobs is
+/// told once.
+bool is_told_by_first(NotifyWord word, const Job& job);
 /// Those of a rule that names none.
 std::vector<NotifyWord> usual_words();
 
