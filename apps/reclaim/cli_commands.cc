@@ -33,9 +33,10 @@ std::string command_of(const Job& job) {
   return shorten(text, 40);
 }
 
-/// "train[3]" for a task of an array.
+/// "train[3]" for a task of an array, "train/3" for a member of a gang.
 std::string job_name(const Job& job) {
   const std::string name = shorten(job.spec.name, 20);
+  if (job.gang) return name + "/" + std::to_string(job.gang->rank);
   return job.array ? name + "[" + std::to_string(job.array->index) + "]" : name;
 }
 
@@ -167,9 +168,26 @@ int why(const Client& client, const std::string& job, bool is_json) {
 
 namespace {
 
-/// An array's id begins with "a-", a job's with "j-" (docs/openapi.yaml).
+/// An array's id begins with "a-", a gang's with "g-", a job's with "j-" (docs/openapi.yaml).
 bool is_array(const std::string& name) {
   return name.starts_with("a-");
+}
+
+bool is_gang(const std::string& name) {
+  return name.starts_with("g-");
+}
+
+/// All members of it; answers the exit code.
+int stop_gang(const Client& client, const std::string& id, const api::StopRequest& request) {
+  const std::string path = "/v1/gangs/" + io::percent_encode(id) + "/stop";
+  const auto stopped = client.send_as<api::GangStopped>("POST", path, to_json(request));
+  if (!stopped) return complain(stopped.error());
+  std::printf(
+      "%s %s\n",
+      printable(stopped->gang.str()).c_str(),
+      stopped->state == GangState::kOver ? "over" : "stopping"
+  );
+  return 0;
 }
 
 /// All tasks of it; answers the exit code.
@@ -199,6 +217,10 @@ int stop_jobs(const Client& client, const StopOptions& options) {
       if (const int failed = stop_array(client, name, request); failed != 0) code = failed;
       continue;
     }
+    if (is_gang(name)) {
+      if (const int failed = stop_gang(client, name, request); failed != 0) code = failed;
+      continue;
+    }
     const auto job = client.send_as<Job>("POST", job_path(name, "/stop"), to_json(request));
     if (!job) {
       code = complain(job.error());
@@ -206,7 +228,10 @@ int stop_jobs(const Client& client, const StopOptions& options) {
     }
     // What runs has a moment to end, or to save first.
     const std::string state(is_terminal(job->state) ? to_string(job->state) : "stopping");
-    std::printf("%s %s\n", printable(job->id.str()).c_str(), state.c_str());
+    std::printf("%s %s", printable(job->id.str()).c_str(), state.c_str());
+    if (job->gang)
+      std::printf(", with all members of gang %s", printable(job->gang->gang.str()).c_str());
+    std::printf("\n");
   }
   return code;
 }
@@ -307,6 +332,12 @@ int show_job(const Client& client, const std::string& job, bool is_json) {
               (one.array->at_most == 0
                    ? ""
                    : ", at most " + std::to_string(one.array->at_most) + " at once")
+      );
+    if (one.gang)
+      line(
+          "gang",
+          one.gang->gang.str() + ", member " + std::to_string(one.gang->rank) + " of " +
+              std::to_string(one.gang->size)
       );
     line("command", command_of(one));
     line("image", one.spec.image);

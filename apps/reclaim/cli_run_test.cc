@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <sstream>
 #include <thread>
@@ -134,6 +135,42 @@ TEST(CliRun, an_array_is_one_job_for_each_task_and_is_stopped_as_a_whole) {
   EXPECT_EQ(testing::internal::GetCapturedStdout(), id + " 3 jobs stopping, 0 were over\n");
   EXPECT_TRUE(admin.get_as<api::JobList>("/v1/jobs")->jobs.empty());
   EXPECT_EQ(stop_jobs(admin, {.jobs = {"a-none"}}), 3);
+}
+
+TEST(CliRun, members_of_a_gang_are_shown_with_their_rank_and_stopped_as_a_whole) {
+  const LiveSite site;
+  site.add_base_image();
+  const Client admin = client_of(site, site.admin());
+  api::GangRequest request;
+  request.spec.name = "train";
+  request.spec.command = {"true"};
+  request.size = 3;
+  const auto made = [&] {
+    return admin.send_as<api::GangAnswer>("POST", "/v1/gangs", to_json(request)).value();
+  };
+  const auto said = [](const std::function<int()>& command) {
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(command(), 0);
+    return testing::internal::GetCapturedStdout();
+  };
+
+  const api::GangAnswer first = made();
+  const std::string id = first.gang.str();
+  const std::string list = said([&] { return ps(admin, {}); });
+  EXPECT_NE(list.find("train/2"), std::string::npos) << list;
+  const std::string shown =
+      said([&] { return show_job(admin, first.members.at(2).job.str(), false); });
+  EXPECT_NE(shown.find(id + ", member 2 of 3"), std::string::npos) << shown;
+  EXPECT_EQ(said([&] { return stop_jobs(admin, {.jobs = {id}}); }), id + " over\n");
+  EXPECT_TRUE(admin.get_as<api::JobList>("/v1/jobs")->jobs.empty());
+
+  const api::GangAnswer second = made();
+  const std::string stopped =
+      said([&] { return stop_jobs(admin, {.jobs = {second.members.front().job.str()}}); });
+  EXPECT_NE(stopped.find("with all members of gang " + second.gang.str()), std::string::npos)
+      << stopped;
+  EXPECT_TRUE(admin.get_as<api::JobList>("/v1/jobs")->jobs.empty());
+  EXPECT_EQ(stop_jobs(admin, {.jobs = {"g-none"}}), 3);
 }
 
 TEST(CliRun, jobs_of_one_file_have_files_of_their_own_and_all_know_the_first) {
