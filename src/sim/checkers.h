@@ -77,6 +77,7 @@ class Checkers {
     std::uint32_t cpu_milli = 0;  ///< what its owner lends
     std::uint32_t gpus = 0;
     bool is_braggart = false;  ///< says of itself what is not so
+    bool has_left = false;     ///< for good
   };
 
   void add_node(const NodeId& id, const NodeTruth& truth) { nodes_[id] = truth; }

@@ -288,6 +288,16 @@ void GangChecks::on_start(const Machine::Container& container) {
     );
 }
 
+/// For the coordinator it has ended, whatever it computes where nobody hears it: by the rows.
+bool GangChecks::is_given_up(const JobId& job, LeaseEpoch epoch) const {
+  const auto attempt = store_.attempts().find({job, epoch});
+  if (attempt == store_.attempts().end()) return true;
+  if (attempt->second.attempt.state == AttemptState::kEnded) return true;
+  const auto node = store_.nodes().find(attempt->second.attempt.node);
+  return node == store_.nodes().end() || node->second.state == NodeState::kLost ||
+         node->second.state == NodeState::kLeft;
+}
+
 bool GangChecks::saves_first(const History& gang) const {
   return gang.row.state == GangState::kStopping && gang.row.is_go && gang.row.stop_saves_first;
 }
@@ -359,6 +369,7 @@ void GangChecks::on_end(
   const nanoseconds margin = std::min<nanoseconds>(length / 5, seconds(2)) + seconds(1);
   if (world_.now() >= gang->stop_until - margin) return;
   for (const JobId& other : gang->computing) {
+    if (is_given_up(other, gang->row.epoch)) continue;
     const auto rank = static_cast<std::size_t>(
         std::find(gang->row.members.begin(), gang->row.members.end(), other) -
         gang->row.members.begin()

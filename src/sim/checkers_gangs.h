@@ -86,6 +86,7 @@ class GangChecks {
   void check_collection(const wire::CollectGarbage& order);
   History* gang_of(const JobId& job);
   bool saves_first(const History& gang) const;
+  bool is_given_up(const JobId& job, LeaseEpoch epoch) const;
 
   World& world_;
   const MemoryStore& store_;

@@ -109,7 +109,9 @@ void Checkers::check_gpus(
 
 void Checkers::on_left(const Machine& machine) {
   ++checks_;
-  for (auto& [id, node] : nodes_) node.is_hollow = node.is_hollow || node.name == machine.name();
+  for (auto& [id, node] : nodes_) {
+    if (node.name == machine.name()) node.is_hollow = node.has_left = true;
+  }
   for (const auto& [guest, container] : machine.containers()) {
     if (container.state != Machine::ContainerState::kExited)
       return world_.violate("I10", name(guest) + " is on " + machine.name() + ", which has left");
