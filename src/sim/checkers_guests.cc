@@ -155,8 +155,12 @@ void Checkers::on_guest_start(const Machine& machine, const Machine::Container& 
 }
 
 void Checkers::on_guest_step(const Machine&, const Machine::Container& container) {
-  attempts_[{container.guest.job, container.guest.epoch}].ran_s +=
-      container.training.step_ms / double(std::min(1000U, container.cpu_milli));
+  // Of a gang's member a step ends when the slowest of them has heard from all.
+  const double took_s =
+      container.training.is_member()
+          ? std::chrono::duration<double>(world_.now() - container.step_began).count()
+          : container.training.step_ms / double(std::min(1000U, container.cpu_milli));
+  attempts_[{container.guest.job, container.guest.epoch}].ran_s += took_s;
 }
 
 void Checkers::on_guest_end(const Machine::Container& container) {
