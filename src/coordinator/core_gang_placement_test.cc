@@ -316,6 +316,23 @@ TEST_F(GangPlacementTest, others_keep_half_of_the_site_and_are_told_what_is_kept
   EXPECT_EQ(row(id).state, GangState::kWaiting);
 }
 
+TEST_F(GangPlacementTest, while_it_is_asked_for_no_other_places_are_kept_for_it) {
+  config.gang_patience_s = 10;
+  const GangId id = gang_of_jobs(2, a_big());
+  for (const char* name : {"a", "b", "c", "d"})
+    add_lender(name, AgentAnswer::kSilent, LendingState::kPaused);
+  pass(15'000);
+  ASSERT_EQ(count_events("gang.gathers"), 1u);
+  for (const char* name : {"a", "b", "c", "d"}) {
+    node(name).lending = LendingState::kOpen;
+    beat(node(name));
+  }
+  ASSERT_NE(why(id).find("asks 2 nodes together"), std::string::npos) << why(id);
+  const JobId other = submit(a_big());
+
+  EXPECT_EQ(state(other), JobState::kPlacing);
+}
+
 TEST_F(GangPlacementTest, what_is_gathered_in_vain_is_given_back_and_the_author_is_told) {
   config.gang_patience_s = 10;
   config.gang_gather_s = 60;
