@@ -215,6 +215,7 @@ TEST_F(GangLifeTest, who_is_slow_to_begin_costs_a_restart_and_is_left_out_for_a_
 
 TEST_F(GangLifeTest, behind_many_gangs_that_cannot_begin_the_next_one_is_tried_too) {
   for (int i = 0; i < 16; ++i) submit_gang(a_gang(8));
+  pass(250);
   const GangId last = submit_gang(a_gang(2));
   pass(5000);
 
