@@ -9,6 +9,7 @@
 #include "coordinator/core_gang_sets.h"
 #include "coordinator/core_garbage.h"
 #include "model/data_sets.h"
+#include "model/gang.h"
 #include "model/signing.h"
 #include "reclaim/destinations.h"
 
@@ -122,6 +123,13 @@ CopyNeeds needs_of(
   return needs;
 }
 
+/// An older agent deletes what sets need: it would take a member's copy and not keep it.
+bool keeps_copies_of(const NodeEntry& node, const JobEntry& job) {
+  if (!job.row.job.gang) return true;
+  const auto& features = node.row.facts.features;
+  return std::find(features.begin(), features.end(), kKeepsSetsFeature) != features.end();
+}
+
 std::vector<reclaim::CopyCandidate> copy_candidates(
     const State& state,
     const JobEntry& job,
@@ -134,7 +142,7 @@ std::vector<reclaim::CopyCandidate> copy_candidates(
       find_generation(state, job.row.job.id, job.row.job.durable.generation);
   for (const auto& [id, node] : state.nodes) {
     if (node.row.is_revoked || !state.is_up(node) || node.row.address.peer.empty()) continue;
-    if (node.row.facts.are_transfers_cut) continue;
+    if (node.row.facts.are_transfers_cut || !keeps_copies_of(node, job)) continue;
     if (std::find(except.begin(), except.end(), id) != except.end()) continue;
     reclaim::CopyCandidate c;
     c.node = id;
@@ -447,8 +455,9 @@ bool is_copy_place(const std::vector<std::string>& names, const NodeEntry& node)
 std::set<std::string> copy_domains(const State& state, const JobEntry& job) {
   std::set<std::string> domains;
   for (const auto& [id, node] : state.nodes) {
-    if (!node.row.is_revoked && is_copy_place(job.row.job.spec.checkpoint.destinations, node))
-      domains.insert(failure_domain_of(node));
+    const bool is_place = !node.row.is_revoked && keeps_copies_of(node, job) &&
+                          is_copy_place(job.row.job.spec.checkpoint.destinations, node);
+    if (is_place) domains.insert(failure_domain_of(node));
   }
   return domains;
 }

@@ -21,7 +21,8 @@ bool is_holder(const GenerationRow* row, const NodeId& node);
 /// Whether the names that a job gives for its copies let them lie there; no names: anywhere.
 bool is_copy_place(const std::vector<std::string>& names, const NodeEntry& node);
 
-/// Of all nodes that have joined, away or not, on which the job lets its copies lie.
+/// Of all nodes that have joined, away or not, on which the job lets its copies lie; of a gang's
+/// member only those that know what its sets need.
 std::set<std::string> copy_domains(const State& state, const JobEntry& job);
 
 /// That all who held a copy of its durable generation have left for good; empty if not so.

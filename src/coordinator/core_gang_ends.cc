@@ -19,6 +19,7 @@ namespace {
 constexpr std::uint32_t kGangRefusalsMax = 20;  // of one member, in a row
 constexpr std::uint32_t kUnreadableMax = 3;     // restores of one set that failed, by one node
 constexpr std::int32_t kGangRestartHere = 85;   // "checkpoint written, restart me"
+constexpr nanoseconds kSlowLeftOut = std::chrono::minutes(10);
 
 /// Members are queued by their gang alone; each has its old node first.
 struct Requeue {
@@ -133,6 +134,9 @@ void crash_gang(State& state, GangEntry& gang, MemberView& member) {
   for (MemberView& one : members_of(state, gang)) one.job->row.job.exit_code = a.exit_code;
   // Its outputs did not come home: computed again from the set.
   if (a.exit_code == 0) return restart_gang(state, gang, true, what);
+  // Told after it was judged. Neither the program nor the set is to blame.
+  if (const std::string links = broken_links_words(state, gang); !links.empty())
+    return restart_gang(state, gang, true, what + "; " + links);
   member.job->row.avoid = a.node;
   if (!set_is_suspect(state, gang, member))
     return finish_gang(state, gang, JobState::kFailed, what);
@@ -197,6 +201,16 @@ void abort_gang(State& state, GangEntry& gang, MemberView* member) {
   );
 }
 
+/// Counted, or a node that is slow for good would keep its gang from running for ever.
+void restart_without_slow(State& state, GangEntry& gang, MemberView* member) {
+  const NodeId& node = gang.row.cause.node;
+  const std::string& why = gang.row.cause.reason;
+  if (member != nullptr) member->job->row.avoid = node;
+  state.find_job(gang.row.members.front())->refusals[node] =
+      Refusal{.reason = why.substr(0, 200), .until = state.now.boot + kSlowLeftOut};
+  restart_gang(state, gang, true, std::string(why));
+}
+
 void displace_gang(State& state, GangEntry& gang) {
   queue_gang(state, gang, {.reason = gang.row.cause.reason, .is_displacement = true});
 }
@@ -238,6 +252,10 @@ void leave_stopping(State& state, GangEntry& gang) {
     case GangCauseKind::kUnclear:
     case GangCauseKind::kCrash:
       return has_attempt ? crash_gang(state, gang, *member) : displace_gang(state, gang);
+    case GangCauseKind::kLinks:
+      return restart_gang(state, gang, true, std::string(gang.row.cause.reason));
+    case GangCauseKind::kSlow:
+      return restart_without_slow(state, gang, member);
     case GangCauseKind::kRestart:
       return has_attempt ? restart_as_asked(state, gang, *member) : displace_gang(state, gang);
     case GangCauseKind::kNone:

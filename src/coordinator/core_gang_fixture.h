@@ -17,13 +17,14 @@ class GangSite : public CoreSite {
     for (const char* name : {"a", "b", "c", "d"}) {
       FakeAgent& agent = add_node(name, std::string("lab-") + name);
       agent.hello.contract.gangs = true;
-      agent.hello.facts.features = {kGangsFeature};
+      agent.hello.facts.features = {kGangsFeature, kKeepsSetsFeature};
       agent.hello.facts.images = {a_image("base").digest};
       connect(agent);
     }
     for (const char* name : {"store", "archive"}) {
       FakeAgent& agent = add_node(name, std::string("lab-") + name);
       agent.hello.contract.lends = false;
+      agent.hello.facts.features = {kKeepsSetsFeature};
       connect(agent);
     }
     settle();

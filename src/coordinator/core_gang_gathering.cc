@@ -113,8 +113,16 @@ void keep_places(State& state, const GangEntry& gang) {
   std::stable_partition(order.begin(), order.end(), [&](std::size_t i) {
     return gathering.kept.contains(candidates[i].node);
   });
-  std::uint32_t left = most_kept(state, gang, candidates);
+  // Those that are asked for just now are withheld by that.
   std::uint32_t total = 0;
+  if (gang.round)
+    total = static_cast<std::uint32_t>(std::count_if(
+        gang.round->seats.begin(),
+        gang.round->seats.end(),
+        [](const Asked& seat) { return seat.phase != Asked::Phase::kOver; }
+    ));
+  const std::uint32_t most = most_kept(state, gang, candidates);
+  std::uint32_t left = most - std::min(most, total);
   std::map<NodeId, std::uint32_t> kept;
   for (const std::size_t i : order) {
     const NodeId& node = candidates[i].node;

@@ -16,6 +16,7 @@ namespace {
 
 constexpr nanoseconds kGangRestoreWaits = std::chrono::minutes(5);  // as for a job
 constexpr nanoseconds kEarlierBy = std::chrono::seconds(1);
+constexpr std::int64_t kStoppingMost_ms = 86'400'000;  // by a wall clock, which may have been set
 
 bool is_under_way(const GangEntry& gang) {
   return gang.row.state == GangState::kPreparing || gang.row.state == GangState::kRunning ||
@@ -81,7 +82,7 @@ nanoseconds save_time(const State& state) {
 
 /// Before they were told to go there is no guest, and nothing to save.
 void stop_for(State& state, GangEntry& gang, GangCause cause, nanoseconds time) {
-  if (!gang.row.is_go) cause.kind = GangCauseKind::kAbort;
+  if (!gang.row.is_go && cause.kind != GangCauseKind::kSlow) cause.kind = GangCauseKind::kAbort;
   stop_all(state, gang, std::move(cause), gang.row.is_go, time);
 }
 
@@ -244,15 +245,15 @@ void go_again(State& state, GangEntry& gang) {
   }
 }
 
-/// A crash is the program's own when every other machine was heard after it; one that is not is
-/// lost by then, or taken.
+/// A crash is the program's own when every other machine was heard after it, and none has broken
+/// links; one that is not heard is lost by then, or taken.
 void judge(State& state, GangEntry& gang) {
   if (gang.row.cause.kind != GangCauseKind::kUnclear) return;
   const GangLife& life = life_of(state, gang);
   bool are_all_heard = true;
   for (const MemberView& member : members_of(state, gang)) {
-    const bool is_live = member.attempt != nullptr && member.attempt->is_live();
-    if (member.attempt == nullptr || (!is_live && member.rank != gang.row.cause.rank)) continue;
+    // Who has crashed, too, may have done so as its machine went.
+    if (member.attempt == nullptr || has_succeeded(member)) continue;
     const NodeId& node = member.attempt->row.attempt.node;
     if (is_node_gone(state, node))
       return explain(
@@ -260,12 +261,19 @@ void judge(State& state, GangEntry& gang) {
           gang,
           cause_at(GangCauseKind::kLost, *member.job, node, state.name_of(node) + " is lost")
       );
-    if (!is_live) continue;
     const NodeEntry& entry = state.nodes.at(node);
     are_all_heard = are_all_heard && entry.heard >= life.crashed_at + state.heartbeat() / 2;
   }
-  const bool is_time_up = state.now.boot - life.crashed_at >= state.lost_after();
+  // Who was heard just before the crash is lost by then.
+  const bool is_time_up =
+      state.now.boot - life.crashed_at >= state.lost_after() + state.heartbeat();
   if (!are_all_heard && !is_time_up) return;
+  if (const std::string links = broken_links_words(state, gang); !links.empty()) {
+    GangCause cause = gang.row.cause;
+    cause.kind = GangCauseKind::kLinks;
+    cause.reason += "; " + links;
+    return explain(state, gang, std::move(cause));
+  }
   gang.row.cause.kind = GangCauseKind::kCrash;
   state.save(gang);
 }
@@ -344,7 +352,7 @@ bool stop_where_unwanted(State& state, GangEntry& gang) {
     if (has_ended(state, gang, member)) continue;
     const NodeId& node = member.attempt->row.attempt.node;
     const NodeRow& row = state.nodes.at(node).row;
-    if (row.contract.gangs) continue;
+    if (row.contract.gangs && !row.facts.are_transfers_cut) continue;
     stop_for(
         state,
         gang,
@@ -352,7 +360,9 @@ bool stop_where_unwanted(State& state, GangEntry& gang) {
             GangCauseKind::kNotice,
             *member.job,
             node,
-            "the contract of " + state.name_of(node) + " admits no members of gangs any more"
+            row.contract.gangs
+                ? "the owner of " + state.name_of(node) + " has cut transfers, and with them links"
+                : "the contract of " + state.name_of(node) + " admits no members of gangs any more"
         ),
         std::chrono::seconds(row.contract.notice_s)
     );
@@ -383,7 +393,7 @@ void stop_slow(State& state, GangEntry& gang) {
       state,
       gang,
       cause_at(
-          GangCauseKind::kAbort,
+          GangCauseKind::kSlow,
           *slow->job,
           slow->attempt->row.attempt.node,
           state.name_of(slow->attempt->row.attempt.node) + " did not start it within " +
@@ -410,10 +420,18 @@ void member_reported(
   GangEntry* gang = active_gang(state, job);
   if (gang == nullptr || attempt.row.attempt.epoch != gang->row.epoch) return;
   note_found(state, job, report);
+  GangMember& known = life_of(state, *gang).members.at(job.row.job.gang->rank);
+  known.links_broken = std::max(known.links_broken, report.links_broken);
   // A ready one was told to go and has not heard it: it is told again, after what answers it here.
   const bool is_late =
       gang->row.state == GangState::kRunning && report.state == AttemptState::kReady;
   if (is_late || gang->row.state == GangState::kStopping) state.stirred.insert(gang->row.id);
+}
+
+void member_greeted(State& state, const JobEntry& job, LeaseEpoch epoch) {
+  const GangEntry* gang = active_gang(state, job);
+  if (gang == nullptr || epoch != gang->row.epoch || !gang->row.is_go) return;
+  life_of(state, *gang).members.at(job.row.job.gang->rank).greeted = state.now.boot;
 }
 
 void member_moved(State& state, JobEntry& job, AttemptEntry& attempt) {
@@ -601,6 +619,10 @@ void restore_gangs(State& state) {
     const std::int64_t left_ms = gang.row.stopped_wall_ms + told_ms - state.wall_ms();
     life.stop_until = state.now.boot + milliseconds(std::clamp<std::int64_t>(left_ms, 0, told_ms));
     life.crashed_at = state.now.boot;
+    // Saves of after the stop count, also those of before our start.
+    const std::int64_t stopping_ms = state.wall_ms() - gang.row.stopped_wall_ms;
+    gang.state_since =
+        state.now.boot - milliseconds(std::clamp<std::int64_t>(stopping_ms, 0, kStoppingMost_ms));
   }
 }
 

@@ -15,6 +15,8 @@ namespace rn::coordinator {
 void member_reported(
     State& state, JobEntry& job, AttemptEntry& attempt, const wire::AttemptReport& report
 );
+/// Its agent came anew, with this attempt of its: it may have been started again.
+void member_greeted(State& state, const JobEntry& job, LeaseEpoch epoch);
 /// Its attempt is in another phase than before.
 void member_moved(State& state, JobEntry& job, AttemptEntry& attempt);
 /// Its attempt has ended, as its node says or because it holds it no more; the row is closed.

@@ -193,6 +193,35 @@ TEST_F(GangLifeTest, who_is_not_ready_in_time_stops_all) {
   EXPECT_EQ(gang(id).cause.rank, 1U);
 }
 
+TEST_F(GangLifeTest, who_is_slow_to_begin_costs_a_restart_and_is_left_out_for_a_while) {
+  config.start_timeout_ms = 30'000;
+  restart();
+  for (auto& [id, agent] : agents) connect(agent);
+  settle();
+  const GangId id = submit_gang(a_gang(4));
+  prepare(id);
+  for (const std::uint32_t rank : {0U, 2U, 3U}) tell_phase(id, rank, AttemptState::kReady);
+  pass(32'000);
+  ASSERT_EQ(gang(id).state, GangState::kStopping);
+  EXPECT_EQ(gang(id).cause.kind, GangCauseKind::kSlow);
+  rest_ends(id);
+
+  for (const JobId& m : gang(id).members) EXPECT_EQ(job(m).restarts, 1U);
+  pass(300'000);
+  EXPECT_EQ(gang(id).epoch.attempt, 1U) << "four nodes take members, and one is left out";
+  pass(360'000);
+  EXPECT_EQ(gang(id).epoch.attempt, 2U);
+}
+
+TEST_F(GangLifeTest, behind_many_gangs_that_cannot_begin_the_next_one_is_tried_too) {
+  for (int i = 0; i < 16; ++i) submit_gang(a_gang(8));
+  pass(250);
+  const GangId last = submit_gang(a_gang(2));
+  pass(5000);
+
+  EXPECT_EQ(gang(last).state, GangState::kPreparing);
+}
+
 // ---- stops
 
 TEST_F(GangLifeTest, a_notice_at_one_is_a_notice_at_all) {
@@ -277,6 +306,80 @@ TEST_F(GangLifeTest, a_crash_beside_a_lost_machine_counts_nothing) {
     EXPECT_EQ(job(m).restarts, 0U);
     EXPECT_EQ(job(m).displacements, 1U);
   }
+}
+
+TEST_F(
+    GangLifeTest, who_has_crashed_on_a_machine_that_is_lost_then_is_no_proof_against_the_program
+) {
+  const GangId id = running_gang();
+  host(id, 2).beats = false;
+  tell_end(id, 0, AttemptEnd::kCrashed, 1);
+  tell_end(id, 2, AttemptEnd::kCrashed, 1);
+  tell_end(id, 1, AttemptEnd::kMigrated);
+  EXPECT_EQ(gang(id).cause.kind, GangCauseKind::kUnclear);
+  pass(config.lost_after * config.heartbeat_ms + 2 * config.heartbeat_ms);
+
+  EXPECT_EQ(last_event("gang.waiting").data.at("cause"), "lost");
+  for (const JobId& m : gang(id).members) EXPECT_EQ(job(m).restarts, 0U);
+}
+
+TEST_F(GangLifeTest, a_crash_beside_links_that_a_machine_has_broken_is_a_restart_and_counts) {
+  const GangId id = running_gang();
+  tell_end(id, 0, AttemptEnd::kCrashed, 1);
+  host(id, 2).attempts.at({member(id, 2), gang(id).epoch}).links_broken = 3;
+  pass(2 * config.heartbeat_ms);
+  EXPECT_EQ(gang(id).cause.kind, GangCauseKind::kLinks);
+  rest_ends(id);
+
+  EXPECT_EQ(last_event("gang.waiting").data.at("cause"), "links");
+  EXPECT_NE(last_event("gang.restart").message.find("could not open 3 links"), std::string::npos);
+  for (const JobId& m : gang(id).members) EXPECT_EQ(job(m).restarts, 1U);
+}
+
+TEST_F(GangLifeTest, a_crash_after_an_agent_came_anew_is_a_restart_and_counts) {
+  const GangId id = running_gang();
+  FakeAgent& anew = host(id, 2);
+  disconnect(anew);
+  connect(anew);
+  pass(config.heartbeat_ms);
+  tell_end(id, 0, AttemptEnd::kCrashed, 1);
+  pass(2 * config.heartbeat_ms);
+  EXPECT_EQ(gang(id).cause.kind, GangCauseKind::kLinks);
+  rest_ends(id);
+
+  EXPECT_EQ(count_events("gang.restart"), 1U);
+  for (const JobId& m : gang(id).members) EXPECT_EQ(job(m).restarts, 1U);
+}
+
+TEST_F(GangLifeTest, long_after_an_agent_came_anew_a_crash_is_the_programs_own) {
+  const GangId id = running_gang();
+  FakeAgent& anew = host(id, 2);
+  disconnect(anew);
+  connect(anew);
+  pass(15 * 60'000);
+  tell_end(id, 0, AttemptEnd::kCrashed, 1);
+  rest_ends(id);
+  pass(2 * config.heartbeat_ms);
+
+  EXPECT_EQ(gang(id).state, GangState::kOver);
+}
+
+TEST_F(GangLifeTest, where_the_owner_cuts_transfers_no_member_stays) {
+  const GangId id = running_gang();
+  FakeAgent& one = host(id, 1);
+  one.hello.facts.are_transfers_cut = true;
+  wire::NodeUpdate update;
+  update.facts = one.hello.facts;
+  update.contract = one.hello.contract;
+  update.address = one.hello.address;
+  tell(one, update);
+  pass(2000);
+  EXPECT_EQ(gang(id).state, GangState::kStopping);
+  EXPECT_EQ(gang(id).cause.rank, 1U);
+  rest_ends(id);
+  begin(id, 20'000);
+
+  for (std::uint32_t rank = 0; rank < 3; ++rank) EXPECT_NE(host(id, rank).id, one.id);
 }
 
 TEST_F(GangLifeTest, a_lost_machine_stops_all_and_burns_its_epoch) {
@@ -451,6 +554,23 @@ TEST_F(GangLifeTest, after_a_restart_a_stop_goes_on) {
   EXPECT_LE(stops.back().deadline_ms, 80'000U);
   rest_ends(id, AttemptEnd::kMigrated);
   EXPECT_EQ(last_event("gang.waiting").data.at("cause"), "notice");
+}
+
+TEST_F(GangLifeTest, after_a_restart_what_was_saved_since_the_stop_counts) {
+  const GangId id = running_gang();
+  take_back(id, 1, ReclaimKind::kNotice, 90);
+  pass(2000);
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    auto& report = host(id, rank).attempts.at({member(id, rank), gang(id).epoch});
+    report.safe_generation = 1;
+    report.since_save_ms = 500;
+    report.step = 100;
+  }
+  for (auto& [node_id, agent] : agents) agent.inbox.clear();
+  restart();
+  for (auto& [node_id, agent] : agents) connect(agent);
+
+  EXPECT_FALSE(told<wire::GangSaved>(id, 0).empty());
 }
 
 TEST_F(GangLifeTest, after_a_restart_a_commit_that_no_node_knows_burns_the_epoch_of_all) {

@@ -11,6 +11,9 @@ namespace rn::coordinator {
 
 namespace {
 
+/// An agent that was started again has broken its links, and a program may notice that late.
+constexpr nanoseconds kGreetedBefore = std::chrono::minutes(10);
+
 wire::GangPeer peer_of(
     const State& state,
     const GangEntry& gang,
@@ -126,6 +129,23 @@ bool is_saver(const GangEntry& gang, std::uint32_t rank) {
   const bool all = gang.row.saves == GangSaves::kAll ||
                    (gang.row.saves == GangSaves::kAuto && gang.row.all_save);
   return all || rank == 0;
+}
+
+std::string broken_links_words(State& state, const GangEntry& gang) {
+  const Instant stopped = life_of(state, gang).crashed_at;
+  for (const MemberView& member : members_of(state, gang)) {
+    if (member.attempt == nullptr) continue;
+    const GangMember& known = *member.known;
+    const std::string who = member_words(state, member);
+    if (known.links_broken > 0)
+      return who + " broke or could not open " + std::to_string(known.links_broken) + " links";
+    if (known.greeted != Instant{} && stopped - known.greeted <= kGreetedBefore)
+      return "the agent of " + who + " came anew, which breaks links";
+    const auto node = state.nodes.find(member.attempt->row.attempt.node);
+    if (node != state.nodes.end() && node->second.row.facts.are_transfers_cut)
+      return "the owner of " + who + " has cut transfers";
+  }
+  return {};
 }
 
 std::string member_words(const State& state, const MemberView& member) {

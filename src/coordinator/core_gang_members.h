@@ -33,6 +33,11 @@ bool is_done(const GangEntry& gang, const std::vector<MemberView>& members);
 /// What it saves belongs to a set: rank 0's, or of everybody.
 bool is_saver(const GangEntry& gang, std::uint32_t rank);
 
+/// Why the gang's links may have broken without its program's doing, in this epoch: a member's
+/// agent counts such links or came anew shortly before the stop, or its owner has cut transfers.
+/// Empty: nothing of that is known.
+std::string broken_links_words(State& state, const GangEntry& gang);
+
 /// "rank 2 on lab-b/n-2"
 std::string member_words(const State& state, const MemberView& member);
 /// "3 of 4 are ready; lab-b/n-2 fetches the image"; of a stop: who has not ended yet.

@@ -2,6 +2,7 @@
 #include "coordinator/core_gang_placement.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/planted.h"
@@ -73,8 +74,9 @@ void say_waits(State& state, GangEntry& gang, std::string words) {
     state.find_job(id)->row.job.reason = "waits: " + gang.waits_for;
 }
 
-/// The first that a quota keeps from its place, beside the members before it.
-std::optional<std::size_t> first_barred(
+/// Where a quota keeps the first such member from, beside the members before it and their places,
+/// of which it is barred only from its own. Empty: it keeps nobody from its place.
+std::set<NodeId> barred_places(
     const State& state,
     const GangEntry& gang,
     const std::vector<sched::Candidate>& candidates,
@@ -82,15 +84,25 @@ std::optional<std::size_t> first_barred(
     QuotaBook book,
     std::string& words
 ) {
+  std::set<NodeId> taken;
   for (std::size_t rank = 0; rank < choice.seats.size(); ++rank) {
-    const std::size_t index = choice.seats[rank].index;
     const JobEntry& member = state.jobs.at(gang.row.members[rank]);
-    const NodeId& node = candidates[index].node;
+    const NodeId& node = candidates[choice.seats[rank].index].node;
     words = book.barred(member, state.nodes.at(node).row);
-    if (!words.empty()) return index;
-    book.take_at(member, node);
+    if (words.empty()) {
+      book.take_at(member, node);
+      taken.insert(node);
+      continue;
+    }
+    std::set<NodeId> barred = {node};
+    for (const sched::Candidate& c : candidates) {
+      const bool is_free = !taken.contains(c.node);
+      if (is_free && !book.barred(member, state.nodes.at(c.node).row).empty())
+        barred.insert(c.node);
+    }
+    return barred;
   }
-  return std::nullopt;
+  return {};
 }
 
 /// Of `candidates`, from which it takes those that are barred; `barred` says why.
@@ -106,10 +118,10 @@ std::optional<sched::GangChoice> choose(
     auto choice = sched::choose_gang(demand, candidates, switches_of(state, candidates));
     if (!choice) return std::nullopt;
     std::string words;
-    const auto index = first_barred(state, gang, candidates, *choice, quotas, words);
-    if (!index) return choice;
+    const std::set<NodeId> places = barred_places(state, gang, candidates, *choice, quotas, words);
+    if (places.empty()) return choice;
     barred = std::move(words);
-    candidates.erase(candidates.begin() + static_cast<std::ptrdiff_t>(*index));
+    std::erase_if(candidates, [&](const sched::Candidate& c) { return places.contains(c.node); });
   }
 }
 
@@ -347,15 +359,19 @@ std::string gang_obstacle(State& state, const GangEntry& gang, const QuotaBook& 
   return {};
 }
 
-void place_gang(
+bool place_gang(
     State& state, GangEntry& gang, std::vector<sched::Candidate>& candidates, QuotaBook& quotas
 ) {
-  if (gang.round || is_paused(state, gang)) return;
+  if (gang.round || is_paused(state, gang)) return false;
   const GangEntry* other = gang_in_round(state);
-  if (other != nullptr && !planted("coordinator.two_rounds"))
-    return say_waits(state, gang, "gang " + other->row.id.str() + " is placed first");
-  if (std::string words = gang_obstacle(state, gang, quotas); !words.empty())
-    return say_waits(state, gang, std::move(words));
+  if (other != nullptr && !planted("coordinator.two_rounds")) {
+    say_waits(state, gang, "gang " + other->row.id.str() + " is placed first");
+    return false;
+  }
+  if (std::string words = gang_obstacle(state, gang, quotas); !words.empty()) {
+    say_waits(state, gang, std::move(words));
+    return false;
+  }
   std::vector<sched::Candidate> own =
       may_have_kept(state, gang) ? candidates_of(state, true) : candidates;
   leave_out_refused(state, gang, own);
@@ -365,7 +381,8 @@ void place_gang(
   if (!choice) {
     if (gang.vain_since == Instant{}) gang.vain_since = state.now.boot;
     if (!barred.empty()) barred += "; ";
-    return say_waits(state, gang, barred + gang_lacks_words(demand, own));
+    say_waits(state, gang, barred + gang_lacks_words(demand, own));
+    return true;
   }
   begin_round(state, gang, demand, *choice, own);
   for (std::size_t rank = 0; rank < choice->seats.size(); ++rank)
@@ -377,6 +394,7 @@ void place_gang(
     c = candidate_of(state, state.nodes.at(c.node));
     count_kept(state, c);
   }
+  return true;
 }
 
 void on_seat_reply(

@@ -35,8 +35,10 @@ sched::GangDemand demand_of(const State& state, const GangEntry& gang);
 std::string gang_obstacle(State& state, const GangEntry& gang, const QuotaBook& quotas);
 
 /// Of one that waits: asks for all of its places if there are enough. `candidates` are what others
-/// see; they and `quotas` then know what is asked for.
-void place_gang(
+/// see; they and `quotas` then know what is asked for. False: it was not judged by the nodes, as it
+/// is asked for already, waits for its pause or for another one's round, or something bars it
+/// wherever it goes.
+bool place_gang(
     State& state, GangEntry& gang, std::vector<sched::Candidate>& candidates, QuotaBook& quotas
 );
 

@@ -266,6 +266,31 @@ TEST_F(GangPlacementTest, all_members_together_have_room_in_the_quota_or_none_be
   EXPECT_EQ(row(id).state, GangState::kPreparing);
 }
 
+TEST_F(GangPlacementTest, where_a_quota_of_some_gpus_is_full_the_rest_gets_others_beside_them) {
+  ASSERT_TRUE(run(admin(), CreateUserToken{.user = UserId("ann"), .lab = LabId("lab-x")}));
+  JobSpec spec = a_spec();
+  spec.resources.gpus = 1;
+  const GangId id = gang_of_jobs(3, spec);
+  ASSERT_TRUE(run(admin(), SetQuota{"user:ann", {.gpu_model = "H100", .gpus = 2}}));
+  for (const std::string name : {"a", "b", "c", "d", "e"}) {
+    FakeAgent& agent = add_lender(name, AgentAnswer::kOffer, LendingState::kPaused);
+    const bool is_best = name != "e";
+    agent.hello.facts.gpus = {
+        {.index = 0, .model = is_best ? "NVIDIA H100" : "Tesla T4", .memory_mib = 16'000}};
+    agent.telemetry.gpus = {{.index = 0}};
+    if (is_best) agent.hello.facts.images = {a_image("base").digest};
+    agent.lending = LendingState::kOpen;
+    connect(agent);
+  }
+  pass(2000);
+
+  ASSERT_EQ(row(id).state, GangState::kPreparing) << why(id);
+  std::size_t others = 0;
+  for (std::size_t rank = 0; rank < 3; ++rank)
+    others += job(member(id, rank)).node == node("e").id ? 1 : 0;
+  EXPECT_EQ(others, 1u);
+}
+
 TEST_F(GangPlacementTest, members_are_not_placed_alone_and_do_not_count_as_running) {
   gang_of_jobs(2);
   add_lender("a");
@@ -314,6 +339,23 @@ TEST_F(GangPlacementTest, others_keep_half_of_the_site_and_are_told_what_is_kept
   EXPECT_NE(left.find("1 place is kept for gang g-1, which waits for 3 at once"), std::string::npos)
       << left;
   EXPECT_EQ(row(id).state, GangState::kWaiting);
+}
+
+TEST_F(GangPlacementTest, while_it_is_asked_for_no_other_places_are_kept_for_it) {
+  config.gang_patience_s = 10;
+  const GangId id = gang_of_jobs(2, a_big());
+  for (const char* name : {"a", "b", "c", "d"})
+    add_lender(name, AgentAnswer::kSilent, LendingState::kPaused);
+  pass(15'000);
+  ASSERT_EQ(count_events("gang.gathers"), 1u);
+  for (const char* name : {"a", "b", "c", "d"}) {
+    node(name).lending = LendingState::kOpen;
+    beat(node(name));
+  }
+  ASSERT_NE(why(id).find("asks 2 nodes together"), std::string::npos) << why(id);
+  const JobId other = submit(a_big());
+
+  EXPECT_EQ(state(other), JobState::kPlacing);
 }
 
 TEST_F(GangPlacementTest, what_is_gathered_in_vain_is_given_back_and_the_author_is_told) {

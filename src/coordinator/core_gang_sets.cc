@@ -231,8 +231,8 @@ void note_found(State& state, JobEntry& job, const wire::AttemptReport& report) 
   } else {
     member.has_found = true;
   }
-  if (rank == 0 || gang->row.saves != GangSaves::kAuto || gang->row.all_save) return;
-  if (!member.has_found) return settle_auto(state, *gang);
+  if (gang->row.saves != GangSaves::kAuto || gang->row.all_save) return;
+  if (rank == 0 || !member.has_found) return settle_auto(state, *gang);
   gang->row.all_save = true;
   state.save(*gang);
   note_gang(
@@ -278,6 +278,12 @@ void restore_sets(State& state, GangEntry& gang) {
   GangLife& life = life_of(state, gang);
   for (const GenerationRef& ref : pending_of(state, gang, 0, gang.row.members.front()))
     life.durable_at[ref.generation] = state.now.boot;
+  for (const MemberView& member : members_of(state, gang)) {
+    if (member.attempt == nullptr || member.attempt->is_live()) continue;
+    const AttemptEnd end = member.attempt->row.attempt.end;
+    // Had it found one, the gang's row would say that all save.
+    member.known->ended_bare = end != AttemptEnd::kLost && end != AttemptEnd::kFenced;
+  }
 }
 
 bool is_numbered_from_set(const State& state, const JobEntry& job, const GenerationRef& ref) {
@@ -300,10 +306,16 @@ MemberKeep kept_of_member(const State& state, const JobEntry& job) {
   for (const std::uint32_t number : {number_in_set(gang->row.previous, rank), newest}) {
     if (number > 0) keep.older.push_back(number);
   }
+  // What is above is of this epoch and not durable yet, whatever older epochs have used its number
+  // for.
+  std::uint32_t known = newest;
+  for (auto at = rows.upper_bound(newest); at != rows.end(); ++at) {
+    if (at->second.generation.epoch == gang->row.epoch) known = at->first;
+  }
   keep.from = newest;
   for (auto at = rows.upper_bound(newest); at != rows.end(); ++at) {
     if (at->second.is_collected) {
-      keep.from = at->first + 1;
+      keep.from = std::min(at->first, known) + 1;
     } else {
       keep.older.push_back(at->first);
     }

@@ -154,6 +154,7 @@ TEST_F(GangSets, a_set_that_is_crashed_from_at_once_is_condemned_once) {
   move_on(id);
   tell_end(id, 1, AttemptEnd::kCrashed, 1);
   rest_ends(id);
+  pass(2 * config.heartbeat_ms);
   EXPECT_EQ(count_events("gang.condemned"), 1U);
   EXPECT_EQ(gang(id).set.mark, 100);
   EXPECT_EQ(gang(id).previous.number, 0U);
@@ -164,8 +165,24 @@ TEST_F(GangSets, a_set_that_is_crashed_from_at_once_is_condemned_once) {
 
   tell_end(id, 1, AttemptEnd::kCrashed, 1);
   rest_ends(id);
+  pass(2 * config.heartbeat_ms);
   EXPECT_EQ(gang(id).state, GangState::kOver);
   EXPECT_TRUE(are_all(id, JobState::kFailed));
+}
+
+TEST_F(GangSets, a_set_is_not_condemned_where_machines_have_broken_links) {
+  const GangId id = running_gang(a_gang(2));
+  for (std::uint32_t rank = 0; rank < 2; ++rank) saved(id, rank, 1, 100);
+  for (std::uint32_t rank = 0; rank < 2; ++rank) saved(id, rank, 2, 200);
+  move_on(id);
+  host(id, 0).attempts.at({member(id, 0), gang(id).epoch}).links_broken = 1;
+  tell_end(id, 1, AttemptEnd::kCrashed, 1);
+  pass(2 * config.heartbeat_ms);
+  rest_ends(id);
+
+  EXPECT_EQ(count_events("gang.restart"), 1U);
+  EXPECT_EQ(count_events("gang.condemned"), 0U);
+  EXPECT_EQ(gang(id).set.mark, 200);
 }
 
 TEST_F(GangSets, a_set_that_two_nodes_cannot_put_back_is_condemned) {
@@ -201,6 +218,37 @@ TEST_F(GangSets, holders_keep_the_two_newest_sets_and_what_may_become_one) {
   EXPECT_EQ(gang(id).set.mark, 300);
   saved(id, 1, 5, 1000);
   EXPECT_EQ(gang(id).set.mark, 1000);
+}
+
+TEST_F(GangSets, a_number_that_an_older_epoch_has_used_is_kept_before_it_is_durable) {
+  const GangId id = running_gang(a_gang(2));
+  for (std::uint32_t rank = 0; rank < 2; ++rank) saved(id, rank, 1, 100);
+  for (std::uint32_t number = 2; number <= 4; ++number) saved(id, 0, number, number * 100);
+  move_on(id);
+  saved(id, 0, 2, 150);
+  connect(node("store"));
+
+  EXPECT_EQ(kept("store", member(id, 0)).keep_from, 3U) << "3 may be on its way";
+}
+
+TEST_F(GangSets, only_who_knows_what_sets_need_holds_copies_of_members) {
+  node("archive").hello.facts.features.clear();
+  connect(node("archive"));
+  const GangId id = running_gang(a_gang(2));
+  const auto copies = told<wire::Commit>(id, 0).back().plan.copies;
+  ASSERT_FALSE(copies.empty());
+  for (const PeerGrant& copy : copies) EXPECT_NE(copy.node, node("archive").id);
+}
+
+TEST_F(GangSets, after_a_restart_with_auto_who_has_ended_without_saves_is_waited_for_no_more) {
+  const GangId id = running_gang(a_gang(2, GangSaves::kAuto));
+  tell_end(id, 1, AttemptEnd::kSucceeded);
+  restart();
+  for (auto& [node_id, agent] : agents) connect(agent);
+  settle();
+  saved(id, 0, 1, 100);
+
+  EXPECT_EQ(gang(id).set.number, 1U);
 }
 
 TEST_F(GangSets, after_a_restart_the_set_is_what_members_go_on_from) {

@@ -174,6 +174,7 @@ wire::AttemptVerdict verdict_on(
   take_numbers(state, *attempt, report);
   take_trouble(state, *job, *attempt, report.save_trouble);
   hear_restore(state, *job, *attempt, report);
+  if (is_hello) member_greeted(state, *job, report.epoch);
   member_reported(state, *job, *attempt, report);
   if (waits_for_place(*job) && attempt->is_granted) {
     // Only a hello reattaches: what drains goes on draining, and its job stays in the queue.

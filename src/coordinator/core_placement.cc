@@ -2,6 +2,7 @@
 #include "coordinator/core_placement.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/assert.h"
 #include "base/log.h"
@@ -73,6 +74,21 @@ void ask(State& state, JobEntry& job, NodeEntry& node, Asked asked) {
   job.placement->asked.push_back(std::move(asked));
 }
 
+/// What one pass knows of the nodes, and of whom it tried in vain.
+struct PassView {
+  std::vector<sched::Candidate> open;  ///< as most jobs see them
+  /// With what is kept for a gang; made when it is used.
+  std::optional<std::vector<sched::Candidate>> all;
+  std::map<std::string, std::string> hopeless;  ///< class of jobs: what it waits for
+  std::map<std::string, std::string> hopeless_of_all;
+};
+
+/// As it is now, with what was asked of it in this pass.
+void see_again(const State& state, sched::Candidate& c, bool may_have_kept) {
+  c = candidate_of(state, state.nodes.at(c.node));
+  if (!may_have_kept) count_kept(state, c);
+}
+
 /// The best nodes that may be asked now; of a job that was sent somewhere only that node, which is
 /// found as it would be without it. Its indices are into `candidates`.
 std::vector<sched::Ranked> askable(
@@ -80,7 +96,8 @@ std::vector<sched::Ranked> askable(
     const JobEntry& job,
     const sched::Demand& demand,
     std::vector<sched::Candidate>& candidates,
-    const QuotaBook& quotas
+    const QuotaBook& quotas,
+    bool may_have_kept
 ) {
   const JobId& id = job.row.job.id;
   for (sched::Candidate& c : candidates) {
@@ -98,8 +115,7 @@ std::vector<sched::Ranked> askable(
       if (c.node != demand.chosen) continue;
       const std::string reason = sched::judge(demand, c).reason;
       note_turned_down(state, id, c.node, reason.empty() ? "refused it a moment ago" : reason);
-      c = candidate_of(state, state.nodes.at(c.node));
-      count_kept(state, c);
+      see_again(state, c, may_have_kept);
     }
   }
   return best;
@@ -107,13 +123,18 @@ std::vector<sched::Ranked> askable(
 
 /// Asks the best nodes. False if none fits.
 bool place(
-    State& state, JobEntry& job, std::vector<sched::Candidate>& candidates, const QuotaBook& quotas
+    State& state,
+    JobEntry& job,
+    std::vector<sched::Candidate>& candidates,
+    const QuotaBook& quotas,
+    bool may_have_kept
 ) {
   sched::Demand demand = demand_of(job);
   demand.chosen = kept_destination(state, job.row.job.id);
   if (demand.chosen.empty() && state.config.study.given_destination)
     demand.chosen = state.config.study.given_destination(job.row.job.id);
-  const std::vector<sched::Ranked> best = askable(state, job, demand, candidates, quotas);
+  const std::vector<sched::Ranked> best =
+      askable(state, job, demand, candidates, quotas, may_have_kept);
   if (best.empty()) return false;
   job.placement.emplace();
   job.placement->choose_at = state.now.boot + milliseconds(state.config.probe_timeout_ms);
@@ -128,22 +149,75 @@ bool place(
     asked.cpu_milli = r.cpu_milli;
     asked.because = sched::because(demand, c, r);
     ask(state, job, *state.find_node(c.node), std::move(asked));
-    c = candidate_of(state, *state.find_node(c.node));
-    count_kept(state, c);
+    see_again(state, c, may_have_kept);
   }
   state.move_unsaved(job, JobState::kPlacing, "asks " + names);
   return true;
 }
 
-/// The same of one that lost its node: it may have what is kept for a gang that is gathered.
-bool place_displaced(
-    State& state, JobEntry& job, std::vector<sched::Candidate>& candidates, const QuotaBook& quotas
+/// Those that the job was asked of, as the other view has them.
+void note_asked(
+    const State& state,
+    const JobEntry& job,
+    std::vector<sched::Candidate>& candidates,
+    bool may_have_kept
 ) {
-  std::vector<sched::Candidate> all = candidates_of(state, true);
-  const bool is_placed = place(state, job, all, quotas);
-  if (is_placed) candidates = candidates_of(state);
-  return is_placed;
+  for (sched::Candidate& c : candidates) {
+    const auto& asked = job.placement->asked;
+    const bool is_asked = std::any_of(asked.begin(), asked.end(), [&](const Asked& one) {
+      return one.node == c.node;
+    });
+    if (is_asked) see_again(state, c, may_have_kept);
+  }
 }
+
+/// The same by what this pass knows. One that lost its node may have what is kept for a gang that
+/// is gathered: it takes from all.
+bool place_in_pass(
+    State& state, JobEntry& job, PassView& view, const QuotaBook& quotas, bool takes_kept
+) {
+  if (takes_kept && !view.all) view.all = candidates_of(state, true);
+  if (!place(state, job, takes_kept ? *view.all : view.open, quotas, takes_kept)) return false;
+  if (takes_kept) {
+    note_asked(state, job, view.open, false);
+  } else if (view.all) {
+    note_asked(state, job, *view.all, true);
+  }
+  return true;
+}
+
+/// Of the gangs in the queue those that one pass tries: each is judged by all nodes. Where there
+/// are more, the next pass goes on where this one has stopped.
+class GangTurns {
+ public:
+  GangTurns(const State& state, const std::vector<JobId>& order) {
+    const auto next = state.gangs.find(state.next_gang);
+    is_behind_ =
+        next != state.gangs.end() && !next->second.row.members.empty() &&
+        std::find(order.begin(), order.end(), next->second.row.members.front()) != order.end();
+  }
+
+  void take(State& state, GangEntry& gang, PassView& view, QuotaBook& quotas) {
+    if (is_behind_ && gang.row.id == state.next_gang) is_behind_ = false;
+    // The last pass has tried it. What is kept for one must not lie idle.
+    if (is_behind_ && !is_gathered(state, gang)) return;
+    if (judged_ >= kGangsPerPass) {
+      if (next_.empty()) next_ = gang.row.id;
+      return;
+    }
+    if (!place_gang(state, gang, view.open, quotas)) return;
+    ++judged_;
+    if (gang.round) view.all.reset();  // it has asked for places
+  }
+
+  /// After the last one.
+  void end(State& state) { state.next_gang = next_; }
+
+ private:
+  bool is_behind_ = false;
+  std::size_t judged_ = 0;
+  GangId next_;
+};
 
 void back_to_queue(State& state, JobEntry& job, std::string reason) {
   for (const Asked& asked : job.placement->asked) {
@@ -274,6 +348,24 @@ bool is_ready(const State& state, const JobEntry& job) {
   return job.row.not_before_wall_ms <= state.wall_ms() ||
          // A wall clock that jumped back must not hold a job for longer than the longest backoff.
          job.row.not_before_wall_ms > state.wall_ms() + state.config.backoff_max_ms;
+}
+
+/// What it waits for, whatever places there are. The reason is what people see in lists: it is made
+/// anew, and goes to the disk with the row.
+bool waits_anyhow(State& state, JobEntry& job, const QuotaBook& quotas) {
+  if (!is_image_listed(state, job)) {
+    job.row.job.reason = "waits: its image was taken off the allow list after the submit";
+    return true;
+  }
+  if (!away_words(state, job).empty()) {
+    hold_back(state, job);
+    return true;
+  }
+  job.is_away_told = false;
+  std::string held = quotas.held_back(job);
+  if (held.empty()) return false;
+  job.row.job.reason = "waits: " + std::move(held);
+  return true;
 }
 
 void repeat_commit(State& state, AttemptEntry& attempt) {
@@ -449,39 +541,26 @@ void dispatch(State& state) {
   state.is_dispatch_wanted = false;
   state.dispatched_at = state.now.boot;
   gather_gangs(state);
-  std::vector<sched::Candidate> candidates = candidates_of(state);
-  std::map<std::string, std::string> hopeless;  // class of jobs: what it waits for
+  PassView view{.open = candidates_of(state)};
   std::size_t tried = 0;
-  std::size_t gangs = 0;
   std::size_t ahead = 0;
   const std::vector<JobId> order = queue_order(state);
   QuotaBook quotas(state);
+  GangTurns gangs(state, order);
   for (const JobId& id : order) {
     JobEntry& job = *state.find_job(id);
     ++ahead;
     if (GangEntry* gang = state.gang_of(job)) {
-      if (++gangs <= kGangsPerPass) place_gang(state, *gang, candidates, quotas);
+      gangs.take(state, *gang, view, quotas);
       continue;
     }
-    if (!is_ready(state, job)) continue;
-    // The reason is what people see in lists: it is made anew, and goes to the disk with the row.
-    if (!is_image_listed(state, job)) {
-      job.row.job.reason = "waits: its image was taken off the allow list after the submit";
-      continue;
-    }
-    if (!away_words(state, job).empty()) {
-      hold_back(state, job);
-      continue;
-    }
-    job.is_away_told = false;
-    if (std::string held = quotas.held_back(job); !held.empty()) {
-      job.row.job.reason = "waits: " + std::move(held);
-      continue;
-    }
+    if (!is_ready(state, job) || waits_anyhow(state, job, quotas)) continue;
     const std::string& key = demand_key(job);
-    // A place that is kept for it says nothing of others, nor what they lack of it.
+    // What is kept for a gang is no lack of those who may have it, and nothing that others have.
     const bool takes_kept = job.row.is_displaced && state.gathering.has_value();
-    const bool is_sent = takes_kept || !kept_destination(state, id).empty();
+    auto& hopeless = takes_kept ? view.hopeless_of_all : view.hopeless;
+    // A place that is kept for it says nothing of others, nor what they lack of it.
+    const bool is_sent = !kept_destination(state, id).empty();
     if (const auto known = hopeless.find(key); known != hopeless.end() && !is_sent) {
       job.row.job.reason = known->second;
       continue;
@@ -492,15 +571,15 @@ void dispatch(State& state) {
       continue;
     }
     ++tried;
-    if (takes_kept ? place_displaced(state, job, candidates, quotas)
-                   : place(state, job, candidates, quotas)) {
+    if (place_in_pass(state, job, view, quotas, takes_kept)) {
       quotas.take(job);
       continue;
     }
-    job.row.job.reason = waits_for(state, job, candidates, quotas);
+    job.row.job.reason = waits_for(state, job, view.open, quotas);
     // Only what nodes are like in general says something about the next job of the class.
     if (job.refusals.empty() && !is_sent) hopeless[key] = job.row.job.reason;
   }
+  gangs.end(state);
 }
 
 void look_at_placements(State& state) {

@@ -209,6 +209,8 @@ struct GangMember {
   bool ended_bare = false;    ///< its node told its end, and that it had found none
   bool is_stop_told = false;  ///< by us, not by its owner
   Instant go_sent;
+  std::uint32_t links_broken = 0;  ///< AttemptReport::links_broken, the most that was told
+  Instant greeted;                 ///< its agent came anew after all were told to go; 0 = never
 };
 
 /// Of a gang in its newest epoch, beside its row; begun anew with each (core_gang_life.h).
@@ -345,6 +347,7 @@ struct State {
   std::map<GangId, GangEntry> gangs;
   std::set<GangId> open_gangs;  ///< those that are not over
   std::optional<GangGathering> gathering;
+  GangId next_gang;  ///< to which the newest pass has not come; empty: it came to all
   std::map<JobId, Evacuation> evacuations;
   std::set<std::string> evacuation_causes;  ///< why they are chosen anew; empty: they are not
   bool is_choice_put_off = false;           ///< who waits is chosen for after the grace time

@@ -19,6 +19,9 @@ inline constexpr std::uint32_t kGangSizeMax = 32;
 
 /// NodeFacts::features of a node whose agent and warden know gangs.
 inline constexpr const char* kGangsFeature = "gangs";
+/// Of a node whose agent keeps what `CollectGarbage::also_keep` names, and so may hold copies of
+/// gangs' generations. The agent alone says it.
+inline constexpr const char* kKeepsSetsFeature = "keeps-sets";
 
 enum class GangState : std::uint8_t {
   kWaiting,    ///< in the queue; a round of placement is memory alone
@@ -83,7 +86,9 @@ enum class GangCauseKind : std::uint8_t {
   kCrash,    ///< a member's own crash
   kRestart,  ///< a member asked to be started again
   kStopped,  ///< it was asked to stop, or its time is up: GangRow::stop_end
-  kSucceeded
+  kSucceeded,
+  kLinks,  ///< a member ended badly, and links of the gang had been broken by machines
+  kSlow    ///< a member's node did not begin in time
 };
 RN_ENUM(
     GangCauseKind,
@@ -96,7 +101,9 @@ RN_ENUM(
     "crash",
     "restart",
     "stopped",
-    "succeeded"
+    "succeeded",
+    "links",
+    "slow"
 )
 
 struct GangCause {

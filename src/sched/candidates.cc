@@ -213,6 +213,9 @@ std::optional<Judgement> judge_moment(const Demand& demand, const Candidate& c) 
     return judgement;
   }
   if (c.lending != LendingState::kOpen) return not_now(std::string(words_for(c.lending)));
+  // Neither links nor what it saves would pass.
+  if (demand.is_member && c.facts->are_transfers_cut)
+    return not_now("cut off from transfers by its owner");
   if (c.guests >= c.contract->max_guests) return not_now("full of guests");
   if (want.gpus > 0) {
     const GpuCount gpus = count_gpus(demand, c);

@@ -173,6 +173,12 @@ std::uint32_t room_now_at(const GangDemand& demand, const Candidate& candidate) 
 std::uint32_t room_ever_at(const GangDemand& demand, const Candidate& candidate) {
   const NodeTelemetry nobody;
   Candidate c = candidate;
+  std::optional<NodeFacts> uncut;
+  if (candidate.facts->are_transfers_cut) {
+    uncut = *candidate.facts;
+    uncut->are_transfers_cut = false;
+    c.facts = &*uncut;
+  }
   c.telemetry = &nobody;
   c.lending = LendingState::kOpen;
   c.is_up = true;

@@ -194,6 +194,19 @@ TEST(GangChoice, room_that_others_take_now_is_room_that_there_may_be) {
   EXPECT_EQ(room_ever(a_gang(3), site.candidates), 3u);
 }
 
+TEST(GangChoice, who_is_cut_off_from_transfers_takes_no_member_now) {
+  GangSite site;
+  site.add("a");
+  site.add("b").facts.are_transfers_cut = true;
+
+  EXPECT_EQ(judge(a_gang(2).member, site.candidates[1]).fit, Fit::kNotNow);
+  EXPECT_EQ(room_now(a_gang(2), site.candidates), 1u);
+  EXPECT_EQ(room_ever(a_gang(2), site.candidates), 2u);
+  Demand single = a_gang(2).member;
+  single.is_member = false;
+  EXPECT_EQ(judge(single, site.candidates[1]).fit, Fit::kFits);
+}
+
 TEST(GangChoice, who_does_not_know_or_want_gangs_never_takes_a_member) {
   GangSite site;
   site.add("old").facts.features.clear();
