@@ -145,6 +145,10 @@ std::vector<LinkedGuest> Core::linked_guests() const {
   return state_->linked_guests();
 }
 
+std::uint64_t Core::granted_bps() const {
+  return state_->granted_bps();
+}
+
 std::vector<wire::AttemptReport> Core::reports(Now now) const {
   return state_->reports(now);
 }
@@ -210,6 +214,7 @@ Status Core::State::restore(const std::vector<JournalRow>& rows) {
       for (GenerationRow& g : a.row.generations) g.ref.snapshot_boot_ns = 0;
       a.is_dirty = true;
     }
+    note_broken_before(a);
     if (planted("agent.takes_half_a_restore") && a.row.phase == Phase::kRestoring)
       a.row.phase = Phase::kAdopting;
     a.is_seen_running = true;
@@ -343,6 +348,7 @@ wire::AttemptReport Core::State::report(const Attempt& a) const {
   out.gpu_memory_peak_mib = a.gpu_memory_peak_mib;
   out.waits_for = a.row.waits_for;
   out.checkpoints_found = a.row.checkpoints_found;
+  out.links_broken = a.row.links_broken;
   return out;
 }
 

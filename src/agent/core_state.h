@@ -298,6 +298,7 @@ class Core::State {
   void on(const WorkDone& e);
   void on(const GenerationDetected& e);
   void on(const SaveTrouble& e);
+  void on(const LinkBroken& e);
   void on(const TelemetrySampled& e);
   void on(const GpuAccepted& e);
   void on(const TransfersMeasured& e);
@@ -383,6 +384,7 @@ class Core::State {
   bool is_paused_for(const Attempt& a) const;
   void offer_data_sets(const std::vector<std::string>& there);
   void offer_features();  // core_gang_links.cc
+  static void note_broken_before(Attempt& a);
   void tell_grant(const warden_wire::TransfersEdge& edge);
   void on_guest(Attempt& a, const warden_wire::GuestReport* report);
   void clean_strangers(const warden_wire::WardenState& state);

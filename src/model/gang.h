@@ -19,6 +19,9 @@ inline constexpr std::uint32_t kGangSizeMax = 32;
 
 /// NodeFacts::features of a node whose agent and warden know gangs.
 inline constexpr const char* kGangsFeature = "gangs";
+/// Of a node whose agent keeps what `CollectGarbage::also_keep` names, and so may hold copies of
+/// gangs' generations. The agent alone says it.
+inline constexpr const char* kKeepsSetsFeature = "keeps-sets";
 
 enum class GangState : std::uint8_t {
   kWaiting,    ///< in the queue; a round of placement is memory alone

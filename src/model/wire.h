@@ -70,6 +70,7 @@ struct AttemptReport {
   std::uint64_t memory_peak_mib = 0;
   std::uint64_t gpu_memory_peak_mib = 0;  ///< on all its GPUs together
   std::uint32_t checkpoints_found = 0;    ///< whole ones that were seen in this epoch
+  std::uint32_t links_broken = 0;  ///< links of this attempt that the agent broke or could not open
 
   RN_FIELDS(
       AttemptReport,
@@ -88,7 +89,8 @@ struct AttemptReport {
       waits_for,
       memory_peak_mib,
       gpu_memory_peak_mib,
-      checkpoints_found
+      checkpoints_found,
+      links_broken
   )
 };
 

@@ -156,7 +156,7 @@ void Cluster::make_node(
   facts.has_user_namespaces = true;
   facts.uplink_bps = kUplink_bps;
   facts.gpus = gpus_of(name, gpus);
-  facts.features = {kGangsFeature};
+  facts.features = {kGangsFeature, kKeepsSetsFeature};
   Contract contract;
   contract.lends = lends;
   contract.guest_cpu_milli = cpu_milli;
