@@ -83,8 +83,13 @@ class FramedConnection {
   /// the next call); kUnavailable at the end of the connection; kInvalid for a frame over the
   /// bound; kDenied when the peer refused our certificate (TLS 1.3 tells only then).
   Result<Frame> receive(milliseconds timeout);
-  /// Ends the connection in both directions at once. Any thread, repeatable.
+  /// Ends the connection in both directions at once; what was given to the kernel still goes. Any
+  /// thread, repeatable.
   void shut_down();
+  /// The same, but what has not left is dropped, and the peer sees a reset. Also after shut_down().
+  void abort();
+  /// So much waits in the kernel to be sent at most, and what one send gives it.
+  void bound_unsent(std::uint32_t bytes);
 
   /// Paces what the kernel sends (SO_MAX_PACING_RATE: fq, or TCP's own pacing), in bursts of two
   /// milliseconds (send_bursts.h). 0: no limit. Takes effect at once.

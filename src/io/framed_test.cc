@@ -336,5 +336,51 @@ TEST_F(Framed, the_round_trip_is_what_the_kernel_has_measured) {
   EXPECT_LT(seen.now, seconds(1));
 }
 
+TEST_F(Framed, what_has_not_left_when_a_connection_is_aborted_never_arrives) {
+  std::atomic<bool> may_read{false};
+  std::atomic<std::size_t> arrived{0};
+  std::atomic<bool> is_over{false};
+  start([&](FramedConnection& connection) {
+    while (!may_read) std::this_thread::sleep_for(milliseconds(5));
+    while (connection.receive(kLimit)) ++arrived;
+    is_over = true;
+  });
+  auto connection = connect();
+  ASSERT_TRUE(connection) << connection.error().describe();
+  const Blob piece(16'000);
+  std::size_t sent = 0;
+  while (sent < 10'000 && (*connection)->send(1, piece, milliseconds(300))) ++sent;
+  EXPECT_GT((*connection)->unacknowledged_bytes(), piece.size());
+
+  (*connection)->abort();
+  may_read = true;
+  while (!is_over) std::this_thread::sleep_for(milliseconds(5));
+
+  EXPECT_LT(arrived, sent) << "the kernel has sent what it had";
+  EXPECT_FALSE((*connection)->send(1, piece, kLimit));
+}
+
+TEST_F(Framed, no_more_than_was_said_waits_in_the_kernel) {
+  std::atomic<bool> may_end{false};
+  start([&](FramedConnection&) {
+    while (!may_end) std::this_thread::sleep_for(milliseconds(5));
+  });
+  const Blob piece(16'000);
+  const auto taken = [&](bool is_bounded) {
+    auto connection = connect();
+    EXPECT_TRUE(connection) << connection.error().describe();
+    if (is_bounded) (*connection)->bound_unsent(64 << 10);
+    std::size_t sent = 0;
+    while (sent < 10'000 && (*connection)->send(1, piece, milliseconds(300))) ++sent;
+    return sent;
+  };
+
+  const std::size_t unbounded = taken(false);
+  const std::size_t bounded = taken(true);
+  may_end = true;
+
+  EXPECT_LT(bounded, unbounded);
+}
+
 }  // namespace
 }  // namespace rn::io
