@@ -117,6 +117,9 @@ struct FramedServerConfig {
   std::uint16_t port = 0;
   TlsConfig tls;                     ///< require_peer_certificate is taken as true
   std::size_t max_connections = 64;  ///< threads; further connections are closed at once
+  /// Of strangers: who comes beyond it ends the oldest of them. So whoever opens connections and
+  /// says nothing takes no descriptors but these, and keeps nobody out who can say who it is.
+  std::size_t max_handshakes = 32;
   milliseconds handshake_timeout = seconds(10);
   std::size_t max_frame_bytes = kMaxFrameBytes;
 };
