@@ -264,7 +264,10 @@ void Core::State::drive() {
     if (was_reconciled_) {
       plan_saves();
       choose_turn();
-      for (auto& [name, a] : attempts_) step(a);
+      for (auto& [name, a] : attempts_) {
+        leave_where_unwanted(a);
+        step(a);
+      }
       step_evacuations();
     }
     std::vector<GuestName> over;

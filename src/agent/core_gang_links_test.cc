@@ -10,7 +10,10 @@ using testing::IsEmpty;
 /// A node with rank 1 of a gang of three.
 class CoreGangLinks : public CoreTest {
  protected:
-  CoreGangLinks() { gang = GangPlace{GangId("g-1"), 1, 3, 5, GangEnds::kAll, GangRuns::kCommand}; }
+  CoreGangLinks() {
+    gang = GangPlace{GangId("g-1"), 1, 3, 5, GangEnds::kAll, GangRuns::kCommand};
+    contract.gangs = true;
+  }
 
   void go() {
     wire::GangGo word;
