@@ -282,6 +282,7 @@ class Core::State {
   NodeView view(Now now) const;
   std::vector<wire::AttemptReport> reports(Now now) const;
   std::vector<LinkedGuest> linked_guests() const;
+  std::uint64_t granted_bps() const;  // core_transfers.cc
 
  private:
   using Attempts = std::map<GuestName, Attempt>;
@@ -494,7 +495,6 @@ class Core::State {
   void step_transfers();
   void plan_alone();
   void set_rates(const std::vector<Sending>& all);
-  std::uint64_t granted_bps() const;
   void fit_into_grant(const std::vector<Sending>& all) const;
   void report_transfers();
 
