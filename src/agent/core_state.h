@@ -387,7 +387,7 @@ class Core::State {
   void offer_features();  // core_gang_links.cc
   static void note_broken_before(Attempt& a);
   void forget_old_boot(Attempt& a) const;  // core.cc
-  void leave_where_unwanted(Attempt& a);  // core_gang.cc
+  void leave_where_unwanted(Attempt& a);   // core_gang.cc
   void tell_grant(const warden_wire::TransfersEdge& edge);
   void on_guest(Attempt& a, const warden_wire::GuestReport* report);
   void clean_strangers(const warden_wire::WardenState& state);
