@@ -145,12 +145,26 @@ std::vector<LinkedGuest> Core::linked_guests() const {
   return state_->linked_guests();
 }
 
+std::uint64_t Core::granted_bps() const {
+  return state_->granted_bps();
+}
+
 std::vector<wire::AttemptReport> Core::reports(Now now) const {
   return state_->reports(now);
 }
 
 Core::State::State(CoreConfig config, Rng& rng)
     : config_(std::move(config)), rng_(rng), arbiter_(config_.lab, rng) {}
+
+/// The boot clock began anew: old stamps mean nothing, and no process is left.
+void Core::State::forget_old_boot(Attempt& a) const {
+  if (a.row.boot_id == config_.boot_id) return;
+  a.row.boot_id = config_.boot_id;
+  a.row.leased_ns = a.row.stop.deadline_ns = a.row.stop.kill_ns = a.row.drain_since_ns = 0;
+  a.row.started_ns = a.row.started_ns == 0 ? 0 : 1;  // it did run, at an unknown time
+  for (GenerationRow& g : a.row.generations) g.ref.snapshot_boot_ns = 0;
+  a.is_dirty = true;
+}
 
 Status Core::State::restore(const std::vector<JournalRow>& rows) {
   RN_ASSERT(!is_started_, "restore comes before the first event");
@@ -202,14 +216,8 @@ Status Core::State::restore(const std::vector<JournalRow>& rows) {
     a.name = name;
     a.commit = commit->second;
     a.row = std::move(row);
-    if (a.row.boot_id != config_.boot_id) {
-      // The boot clock began anew: old stamps mean nothing, and no process is left.
-      a.row.boot_id = config_.boot_id;
-      a.row.leased_ns = a.row.stop.deadline_ns = a.row.stop.kill_ns = a.row.drain_since_ns = 0;
-      a.row.started_ns = a.row.started_ns == 0 ? 0 : 1;  // it did run, at an unknown time
-      for (GenerationRow& g : a.row.generations) g.ref.snapshot_boot_ns = 0;
-      a.is_dirty = true;
-    }
+    forget_old_boot(a);
+    note_broken_before(a);
     if (planted("agent.takes_half_a_restore") && a.row.phase == Phase::kRestoring)
       a.row.phase = Phase::kAdopting;
     a.is_seen_running = true;
@@ -259,7 +267,10 @@ void Core::State::drive() {
     if (was_reconciled_) {
       plan_saves();
       choose_turn();
-      for (auto& [name, a] : attempts_) step(a);
+      for (auto& [name, a] : attempts_) {
+        leave_where_unwanted(a);
+        step(a);
+      }
       step_evacuations();
     }
     std::vector<GuestName> over;
@@ -343,6 +354,7 @@ wire::AttemptReport Core::State::report(const Attempt& a) const {
   out.gpu_memory_peak_mib = a.gpu_memory_peak_mib;
   out.waits_for = a.row.waits_for;
   out.checkpoints_found = a.row.checkpoints_found;
+  out.links_broken = a.row.links_broken;
   return out;
 }
 

@@ -77,6 +77,8 @@ class Core {
   /// Members of gangs whose guests may be reached now by the others, and reach them: told to go,
   /// and not yet told to end.
   std::vector<LinkedGuest> linked_guests() const;
+  /// What the owner has the kernel let through of the agent's traffic; 0 = no bound.
+  std::uint64_t granted_bps() const;
   /// Every attempt held, for tests and checkers.
   std::vector<wire::AttemptReport> reports(Now now) const;
 

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
 #include "agent/core_state.h"
 #include "base/log.h"
 #include "base/planted.h"
@@ -32,6 +35,17 @@ void Core::State::on_message(const wire::GangSaved& m) {
 void Core::State::on_adopted(Attempt& a) {
   if (!a.commit.gang || planted("agent.starts_before_go")) return begin_starting(a);
   set_phase(a, Phase::kReady);
+}
+
+/// With the notice that the contract says, as the coordinator would have it: also while that is
+/// away. One that was given stays, whatever the contract says later.
+void Core::State::leave_where_unwanted(Attempt& a) {
+  if (!a.commit.gang || contract_.gangs || a.row.is_fenced) return;
+  StopOrder order;
+  order.end = AttemptEnd::kReclaimed;
+  order.deadline_ns = to_ns(now_.boot + seconds(std::max(contract_.notice_s, 1u)));
+  order.reason = "the contract admits no members of gangs any more";
+  order_stop(a, std::move(order));
 }
 
 /// So the coordinator learns who saves, where nobody has said it (GangSaves::kAuto).

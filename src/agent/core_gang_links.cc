@@ -27,7 +27,25 @@ std::vector<LinkedGuest> Core::State::linked_guests() const {
   return out;
 }
 
-/// What this agent and its warden know, both of them.
+/// A crash of the guest that comes after it may be for that. While the journal waits no row is due:
+/// the end's has it, too.
+void Core::State::on(const LinkBroken& e) {
+  const auto found = attempts_.find(e.guest);
+  if (found == attempts_.end()) return;
+  Attempt& a = found->second;
+  if (!a.commit.gang || a.row.phase == Phase::kEnded) return;
+  const bool is_first = a.row.links_broken++ == 0;
+  if (is_first && !wait_) a.is_dirty = true;
+}
+
+/// The links of an earlier process of this agent broke with it, and their guests have lived on.
+void Core::State::note_broken_before(Attempt& a) {
+  if (!a.commit.gang || !a.row.gang_go || !has_guest(a.row.phase)) return;
+  ++a.row.links_broken;
+  a.is_dirty = true;
+}
+
+/// What this agent and its warden know, both of them; and what needs no warden.
 void Core::State::offer_features() {
   facts_.features.clear();
   std::copy_if(
@@ -36,7 +54,8 @@ void Core::State::offer_features() {
       std::back_inserter(facts_.features),
       [this](const std::string& one) {
         const auto& wardens = warden_.features;
-        return std::find(wardens.begin(), wardens.end(), one) != wardens.end();
+        return one == kKeepsSetsFeature ||
+               std::find(wardens.begin(), wardens.end(), one) != wardens.end();
       }
   );
 }

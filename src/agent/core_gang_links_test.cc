@@ -10,7 +10,10 @@ using testing::IsEmpty;
 /// A node with rank 1 of a gang of three.
 class CoreGangLinks : public CoreTest {
  protected:
-  CoreGangLinks() { gang = GangPlace{GangId("g-1"), 1, 3, 5, GangEnds::kAll, GangRuns::kCommand}; }
+  CoreGangLinks() {
+    gang = GangPlace{GangId("g-1"), 1, 3, 5, GangEnds::kAll, GangRuns::kCommand};
+    contract.gangs = true;
+  }
 
   void go() {
     wire::GangGo word;
@@ -107,17 +110,60 @@ TEST_F(CoreGangLinks, where_they_meet_may_be_the_submitters_choice) {
   EXPECT_EQ(asked<warden_wire::StartGuest>().front().env.at("MASTER_PORT"), "12345");
 }
 
-TEST_F(CoreGangLinks, a_node_knows_what_its_agent_and_its_warden_know) {
-  facts.features = {kGangsFeature};
+TEST_F(CoreGangLinks, what_broke_here_is_told_with_each_report_and_before_its_guests_end) {
+  run_member();
+  EXPECT_EQ(core->reports(clock.now()).front().links_broken, 0u);
+
+  feed(LinkBroken{{JobId("j-1"), kEpoch}});
+  feed(LinkBroken{{JobId("j-1"), kEpoch}});
+  feed(LinkBroken{{JobId("j-1"), {1, 9}}});
+  feed(LinkBroken{{JobId("j-2"), kEpoch}});
+
+  ASSERT_EQ(core->reports(clock.now()).size(), 1u);
+  EXPECT_EQ(core->reports(clock.now()).front().links_broken, 2u);
+}
+
+TEST_F(CoreGangLinks, a_job_of_its_own_has_no_link_that_could_break) {
+  gang.reset();
   start();
-  EXPECT_THAT(sent<wire::Hello>().front().facts.features, IsEmpty()) << "an older warden says none";
+  prepare();
+
+  feed(LinkBroken{{JobId("j-1"), kEpoch}});
+
+  EXPECT_EQ(core->reports(clock.now()).front().links_broken, 0u);
+}
+
+TEST_F(CoreGangLinks, an_agent_that_comes_back_has_broken_the_links_of_the_guests_that_are_left) {
+  run_member();
+
+  crash_and_restart();
+  EXPECT_EQ(core->reports(clock.now()).front().links_broken, 1u);
+  crash_and_restart();
+  EXPECT_EQ(core->reports(clock.now()).front().links_broken, 2u) << "it was journalled";
+}
+
+TEST_F(CoreGangLinks, who_had_no_guest_yet_had_no_links_when_its_agent_went) {
+  start();
+  prepare();
+
+  crash_and_restart();
+
+  EXPECT_EQ(core->reports(clock.now()).front().links_broken, 0u);
+}
+
+TEST_F(CoreGangLinks, a_node_knows_what_its_agent_and_its_warden_know) {
+  facts.features = {kGangsFeature, kKeepsSetsFeature};
+  start();
+  EXPECT_THAT(sent<wire::Hello>().front().facts.features, ElementsAre(kKeepsSetsFeature))
+      << "an older warden says none, and what is kept here is not its matter";
 
   warden.features = {"another", kGangsFeature};
   push_state();
-  EXPECT_THAT(sent<wire::NodeUpdate>().back().facts.features, ElementsAre(kGangsFeature));
+  const auto both = ElementsAre(kGangsFeature, kKeepsSetsFeature);
+  EXPECT_THAT(sent<wire::NodeUpdate>().back().facts.features, both);
 
   feed(FactsChanged{facts});
-  EXPECT_THAT(sent<wire::NodeUpdate>().back().facts.features, ElementsAre(kGangsFeature));
+  EXPECT_THAT(sent<wire::NodeUpdate>().back().facts.features, both);
   facts.features.clear();
   feed(FactsChanged{facts});
   EXPECT_THAT(sent<wire::NodeUpdate>().back().facts.features, IsEmpty());

@@ -10,6 +10,12 @@ class CoreGang : public CoreTest {
   CoreGang() {
     gang = GangPlace{GangId("g-1"), 1, 3, 5, GangEnds::kAll, GangRuns::kCommand};
     spec.checkpoint.quiet_ms = 1;
+    contract.gangs = true;
+  }
+
+  void change_contract(bool gangs) {
+    contract.gangs = gangs;
+    feed(ContractChanged{contract, 0});
   }
 
   static wire::GangGo a_go(LeaseEpoch epoch = kEpoch) {
@@ -245,6 +251,44 @@ TEST_F(CoreGang, generations_that_a_set_needs_are_not_collected) {
   tell(order);
   EXPECT_EQ(work_body<CollectGarbage>().keep_from, 12u);
   EXPECT_EQ(work_body<CollectGarbage>().also_keep, order.also_keep);
+}
+
+TEST_F(CoreGang, a_member_leaves_with_the_notice_of_a_contract_that_admits_it_no_more) {
+  run_member();
+  const std::int64_t notice_ms = std::int64_t{contract.notice_s} * 1000;
+  feed(CoordinatorDisconnected{"away"});
+
+  change_contract(false);
+
+  EXPECT_EQ(core->reports(clock.now()).front().state, AttemptState::kNoticed);
+  const NodeView view = core->view(clock.now());
+  ASSERT_EQ(view.attempts.size(), 1u);
+  EXPECT_LE(view.attempts.front().deadline_left_ms, notice_ms);
+  EXPECT_GT(view.attempts.front().deadline_left_ms, 0);
+  advance(seconds(contract.notice_s));
+  EXPECT_TRUE(has_asked<warden_wire::KillGuest>());
+}
+
+TEST_F(CoreGang, a_member_without_a_guest_ends_at_once_where_it_is_not_wanted) {
+  fill();
+
+  change_contract(false);
+
+  EXPECT_NE(state(), AttemptState::kReady);
+  EXPECT_FALSE(has_asked<warden_wire::StartGuest>());
+}
+
+TEST_F(CoreGang, a_job_of_its_own_stays_whatever_the_contract_says_of_gangs) {
+  gang.reset();
+  start();
+  prepare();
+  answer<warden_wire::StartGuest>();
+  set_guest(GuestState::kRunning);
+  push_state();
+
+  change_contract(false);
+
+  EXPECT_EQ(state(), AttemptState::kRunning);
 }
 
 }  // namespace

@@ -116,6 +116,9 @@ struct AttemptRow {
   /// Boot clock; a notice that was withdrawn after a signal gave it this long: who leaves before
   /// then leaves for that. 0 = none.
   std::int64_t told_until_ns = 0;
+  /// Links of a gang's member that this agent broke or could not open; of those that broke with an
+  /// earlier process of it at least one. Written for the first one alone.
+  std::uint32_t links_broken = 0;
 
   RN_FIELDS(
       AttemptRow,
@@ -147,7 +150,8 @@ struct AttemptRow {
       gang_go,
       checkpoints_found,
       signals_in_doubt,
-      told_until_ns
+      told_until_ns,
+      links_broken
   )
 };
 

@@ -282,6 +282,7 @@ class Core::State {
   NodeView view(Now now) const;
   std::vector<wire::AttemptReport> reports(Now now) const;
   std::vector<LinkedGuest> linked_guests() const;
+  std::uint64_t granted_bps() const;  // core_transfers.cc
 
  private:
   using Attempts = std::map<GuestName, Attempt>;
@@ -298,6 +299,7 @@ class Core::State {
   void on(const WorkDone& e);
   void on(const GenerationDetected& e);
   void on(const SaveTrouble& e);
+  void on(const LinkBroken& e);
   void on(const TelemetrySampled& e);
   void on(const GpuAccepted& e);
   void on(const TransfersMeasured& e);
@@ -383,6 +385,9 @@ class Core::State {
   bool is_paused_for(const Attempt& a) const;
   void offer_data_sets(const std::vector<std::string>& there);
   void offer_features();  // core_gang_links.cc
+  static void note_broken_before(Attempt& a);
+  void forget_old_boot(Attempt& a) const;  // core.cc
+  void leave_where_unwanted(Attempt& a);   // core_gang.cc
   void tell_grant(const warden_wire::TransfersEdge& edge);
   void on_guest(Attempt& a, const warden_wire::GuestReport* report);
   void clean_strangers(const warden_wire::WardenState& state);
@@ -491,7 +496,6 @@ class Core::State {
   void step_transfers();
   void plan_alone();
   void set_rates(const std::vector<Sending>& all);
-  std::uint64_t granted_bps() const;
   void fit_into_grant(const std::vector<Sending>& all) const;
   void report_transfers();
 

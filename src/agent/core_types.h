@@ -260,6 +260,12 @@ struct SaveTrouble {
   std::string reason;
 };
 
+/// A link of a gang's member broke, or was not opened, for what is no program's doing: its guest
+/// may crash for that. Comes before the guest can know of it.
+struct LinkBroken {
+  GuestName guest;
+};
+
 /// Every few seconds.
 struct TelemetrySampled {
   NodeTelemetry telemetry;
@@ -379,6 +385,7 @@ using Event = std::variant<
     WorkDone,
     GenerationDetected,
     SaveTrouble,
+    LinkBroken,
     TelemetrySampled,
     GpuAccepted,
     TransfersMeasured,

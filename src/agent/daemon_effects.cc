@@ -4,11 +4,13 @@
 #include "agent/contract_file.h"
 #include "agent/core_records.h"
 #include "agent/daemon_state.h"
+#include "agent/gang_pace.h"
 #include "agent/kill_client.h"
 #include "agent/peers.h"
 #include "arbiter/contract_order.h"
 #include "base/log.h"
 #include "io/own_address.h"
+#include "io/url.h"
 
 namespace rn::agent {
 
@@ -129,6 +131,8 @@ void Daemon::State::measure_transfers() {
   }
   were_fetches_told = !measured.fetches.empty();
   std::uint64_t own_bytes = sent_before + fetches.bytes_sent();
+  // Else an evacuation would be planned beside what gives way to it.
+  if (gang_links != nullptr) own_bytes += gang_links->look().bytes_sent;
   for (const auto& [id, gauge] : gauges) {
     const TransferGauge::Seen seen = gauge->look();
     own_bytes += seen.bytes_sent;
@@ -233,21 +237,25 @@ void Daemon::State::start_gang_links() {
     rules.ticket_key = shared.ticket_key;
     return rules;
   };
+  deps.on_broken = [this](const GuestName& guest) {
+    loop.post([this, guest] { feed(LinkBroken{guest}); });
+  };
+  if (const auto url = io::parse_url(identity->get()->agent_url))
+    deps.control_ports.push_back(url->port);
+  if (const auto rest = parse_host_port(config.listen_api); rest && rest->port != 0)
+    deps.control_ports.push_back(rest->port);
   gang_links = std::make_unique<GangLinks>(std::move(deps));
 }
 
-/// Copies with a rate are those that the coordinator has planned: links get what they leave of the
-/// uplink, and a twentieth of it at least, so that what the members say to each other goes on.
+/// Copies with a rate are those that the coordinator has planned.
 void Daemon::State::look_at_gang_links() {
   if (gang_links == nullptr) return;
   gang_links->set(core->linked_guests());
-  std::uint64_t planned_bps = 0;
-  for (const auto& [id, gauge] : gauges) planned_bps += gauge->look().socket.rate_bps;
-  const std::uint64_t all_bps = contract.uplink_bps_normal;
-  const std::uint64_t left_bps = all_bps > planned_bps ? all_bps - planned_bps : 0;
-  gang_links->set_rate(
-      all_bps == 0 ? 0 : std::max(left_bps, std::max<std::uint64_t>(all_bps / 20, 1))
-  );
+  LinksBudget budget;
+  budget.bound_bps = capped(contract.uplink_bps_normal, core->granted_bps());
+  budget.line_bps = facts.uplink_bps;
+  for (const auto& [id, gauge] : gauges) budget.planned_bps += gauge->look().socket.rate_bps;
+  gang_links->set_rate(budget.rate_bps());
 }
 
 /// Only what the coordinator has said is written down, since `leave --purge` removes by it what

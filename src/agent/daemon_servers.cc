@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include "agent/kill_client.h"
 #include "agent/owner_words.h"
 #include "agent/peers.h"
+#include "agent/served_places.h"
 #include "arbiter/contract_rules.h"
 #include "base/log.h"
 #include "base/whole_number.h"
@@ -29,6 +31,7 @@ constexpr int kKnownTries = 80;
 /// At a time. Links of gangs have bounds of their own (gang_links.h).
 constexpr std::size_t kTransfersServed = 64;
 constexpr std::size_t kLinksServed = 512;
+constexpr std::size_t kSilentPeers = 64;  ///< whose first frame has not come
 constexpr milliseconds kFirstFrame = seconds(60);
 
 }  // namespace
@@ -60,13 +63,17 @@ Status Daemon::State::start_peer_server() {
 void Daemon::State::serve_peer(io::FramedConnection& connection) {
   const NodeId peer = node_of(connection.peer_identity().value_or(""));
   if (peer.empty()) return;
-  const auto first = connection.receive(kFirstFrame);
-  if (!first) return;
-  if (first->type == static_cast<std::uint8_t>(LinkFrame::kLink))
-    return gang_links->serve(connection, peer, first->body);
+  std::optional<Result<io::Frame>> first;
+  if (const HeldPlace silent(peers_silent, kSilentPeers); silent)
+    first = connection.receive(kFirstFrame);
+  if (!first || !*first) return;
+  const io::Frame& said = **first;
+  if (said.type == static_cast<std::uint8_t>(LinkFrame::kLink))
+    return gang_links->serve(connection, peer, said.body);
   // Counted here, where it is known what it is: so no link takes a transfer's place.
-  if (++transfers_served <= kTransfersServed) serve_transfer(connection, peer, *first);
-  --transfers_served;
+  serve_within(transfers_served, kTransfersServed, connection, [&] {
+    serve_transfer(connection, peer, said);
+  });
 }
 
 void Daemon::State::serve_transfer(

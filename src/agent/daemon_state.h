@@ -158,6 +158,7 @@ class Daemon::State {
   std::unique_ptr<Tunnels> tunnels;
   std::unique_ptr<GangLinks> gang_links;  ///< as long as there is a peer port
   std::atomic<std::size_t> transfers_served{0};
+  std::atomic<std::size_t> peers_silent{0};
   std::unique_ptr<WardenLink> warden;
   std::unique_ptr<io::FramedServer> peer_server;
   std::unique_ptr<io::HttpServer> api;

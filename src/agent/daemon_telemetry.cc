@@ -43,6 +43,7 @@ NodeFacts Daemon::State::measure_facts() {
       config.failure_domain.empty() ? identity->get()->lab.str() : config.failure_domain;
   // Its members reach each other by the peer port.
   if (!config.listen_peer.empty()) out.features = {kGangsFeature};
+  out.features.emplace_back(kKeepsSetsFeature);
   return out;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/whole_number.h"
 #include "checkpoint/manifest.h"
 #include "model/codec_detail.h"
 #include "model/gang_link.h"
@@ -56,6 +57,24 @@ Result<LinkHello> decode_link_hello(BlobView body) {
                        hello->from != hello->to && hello->port >= 1 && hello->port <= 65'535;
   if (!is_good) return fail(ErrorCode::kInvalid, "link: it names no two members, or no port");
   return hello;
+}
+
+std::uint16_t port_in(const std::string& end) {
+  const std::size_t colon = end.rfind(':');
+  const std::string text = colon == std::string::npos ? end : end.substr(colon + 1);
+  return whole_number<std::uint16_t>(text).value_or(0);
+}
+
+Status check_link_end(const std::string& end, const std::vector<std::uint16_t>& control_ports) {
+  const std::uint16_t port = port_in(end);
+  if (port == 0 ||
+      std::find(control_ports.begin(), control_ports.end(), port) == control_ports.end())
+    return {};
+  return fail(
+      ErrorCode::kDenied,
+      "no link has an end at port " + std::to_string(port) + ", which a cut lets through",
+      "give that node's agent another --listen-peer"
+  );
 }
 
 Status check_link_ticket(const LinkHello& hello, const NodeId& peer, const LinkTicketRules& rules) {

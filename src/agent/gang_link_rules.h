@@ -75,6 +75,13 @@ struct LinkTicketRules {
   seconds tolerance{300};
 };
 
+/// The port behind the last colon of "192.0.2.1:4711", or all of it; 0 for none.
+std::uint16_t port_in(const std::string& end);
+
+/// kDenied for a far end ("192.0.2.1:4711") at one of the ports by which the node's cut knows what
+/// it lets through (the coordinator's, REST): a link there would go on after a cut.
+Status check_link_end(const std::string& end, const std::vector<std::uint16_t>& control_ports);
+
 /// What can be said before it is known whether the member runs here: kDenied for a ticket that is
 /// not the coordinator's, of another kind, for another pair of nodes, for another epoch, or
 /// expired. `peer`: as its certificate says.

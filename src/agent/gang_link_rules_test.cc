@@ -144,5 +144,13 @@ TEST_F(LinkRules, what_travels_is_read_as_it_was_said_and_nothing_else_is_taken)
   EXPECT_EQ(decode_link_hello(as_bytes("no link")).error().code, ErrorCode::kInvalid);
 }
 
+TEST(LinkEnd, a_port_that_a_cut_lets_through_is_none_of_a_links) {
+  EXPECT_EQ(check_link_end("192.0.2.1:7443", {7443, 7444}).error().code, ErrorCode::kDenied);
+  EXPECT_EQ(check_link_end("[2001:db8::1]:7444", {7443, 7444}).error().code, ErrorCode::kDenied);
+  EXPECT_TRUE(check_link_end("192.0.2.1:7445", {7443, 7444}));
+  EXPECT_TRUE(check_link_end("192.0.2.1:7443", {}));
+  EXPECT_TRUE(check_link_end("no end", {0}));
+}
+
 }  // namespace
 }  // namespace rn::agent

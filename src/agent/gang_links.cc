@@ -35,6 +35,8 @@ constexpr milliseconds kInsidePatience{25'000};
 constexpr milliseconds kFramePatience{10'000};
 constexpr milliseconds kEnterAgain{200};  ///< to a PID 1 that is not there yet
 constexpr seconds kOfferAgain{1};
+/// In the kernel, not sent yet: a guest that is cut may have so much of each link go out after it.
+constexpr std::uint32_t kLinkUnsentBytes = 64 << 10;
 
 Blob guest_packet(GuestPacket kind, std::string_view words) {
   Blob packet{static_cast<std::uint8_t>(kind)};
@@ -82,16 +84,28 @@ struct GangLinks::State {
     }
 
     void attach(io::FramedConnection& connection) {
+      connection.bound_unsent(kLinkUnsentBytes);
       const std::lock_guard lock(mutex_);
       connection_ = &connection;
-      if (is_broken_) connection.shut_down();
+      if (is_broken_) connection.abort();
     }
 
+    /// From outside: nothing of its guest's leaves any more.
     void break_off() {
       const std::lock_guard lock(mutex_);
       is_broken_ = true;
       if (packets_ != nullptr) packets_->shut_down();
+      if (connection_ != nullptr) connection_->abort();
+      all_.pace.wake();
+    }
+
+    /// From inside: one of its ends is gone. What it has said before still arrives.
+    void part() {
+      const std::lock_guard lock(mutex_);
+      is_broken_ = true;
+      if (packets_ != nullptr) packets_->shut_down();
       if (connection_ != nullptr) connection_->shut_down();
+      all_.pace.wake();
     }
 
     const std::atomic<bool>& is_broken() const { return is_broken_; }
@@ -124,7 +138,10 @@ struct GangLinks::State {
       io::PacketSocket& packets, const GuestName& name, gang_link::Asked asked, const Error& error
   );
   Status connect(
-      Link& link, std::unique_ptr<io::FramedConnection>& connection, gang_link::Asked to
+      Link& link,
+      std::unique_ptr<io::FramedConnection>& connection,
+      gang_link::Asked to,
+      bool& is_programs
   );
   Result<LinkedGuest> await_member(const LinkHello& hello, const NodeId& peer);
   Result<std::unique_ptr<io::PacketSocket>> enter(Link& link, const LinkedGuest& about);
@@ -132,7 +149,8 @@ struct GangLinks::State {
   void accept(io::FramedConnection& connection, const LinkHello& hello, const LinkedGuest& about);
   void pump(Link& link, io::PacketSocket& packets, io::FramedConnection& connection);
   bool to_peer(Link& link, io::PacketSocket& packets, io::FramedConnection& connection);
-  static bool to_guest(io::PacketSocket& packets, io::FramedConnection& connection);
+  bool to_guest(Link& link, io::PacketSocket& packets, io::FramedConnection& connection);
+  bool lost(const Link& link, const Error& error) const;
 
   bool take_place(const GuestName& name);
   void give_place_back(const GuestName& name);
@@ -303,17 +321,21 @@ void GangLinks::State::offer(const GuestName& name) {
   end_offer(name, !is_asked);
   if (!is_asked) return;
   offer_some(name);
-  if (!has_place)
+  if (!has_place) {
+    deps.on_broken(name);
     return refuse_guest(
         **packets, name, asked, {ErrorCode::kExhausted, "too many links are open", ""}
     );
-  const Status reached = await_turn(name) ? connect(link, connection, asked)
+  }
+  bool is_programs = true;
+  const Status reached = await_turn(name) ? connect(link, connection, asked, is_programs)
                                           : fail(ErrorCode::kUnavailable, "it ends");
   if (reached) {
     ++opened;
     const Blob yes{static_cast<std::uint8_t>(GuestPacket::kOpened)};
     if ((*packets)->write(yes, kFramePatience)) pump(link, **packets, *connection);
   } else {
+    if (!is_programs && !link.is_broken()) deps.on_broken(name);
     refuse_guest(**packets, name, asked, reached.error());
   }
   give_place_back(name);
@@ -335,9 +357,13 @@ bool GangLinks::State::runs(const GuestName& name) const {
   return guests.contains(name);
 }
 
-/// To the other member's agent, until that has said yes. `connection` outlives `link`.
+/// To the other member's agent, until that has said yes. `connection` outlives `link`. An error is
+/// the programs' own if they asked for what there is not, or if nothing listens there.
 Status GangLinks::State::connect(
-    Link& link, std::unique_ptr<io::FramedConnection>& connection, gang_link::Asked to
+    Link& link,
+    std::unique_ptr<io::FramedConnection>& connection,
+    gang_link::Asked to,
+    bool& is_programs
 ) {
   LinkHello hello;
   wire::GangPeer peer;
@@ -357,6 +383,8 @@ Status GangLinks::State::connect(
   hello.to = to.rank;
   hello.port = to.port;
   hello.ticket = peer.ticket_out;
+  is_programs = false;
+  RN_CHECK(check_link_end(peer.address, deps.control_ports));
   RN_TRY(connection, deps.dial(peer));
   link.attach(*connection);
   RN_CHECK(connection->send(type_of(LinkFrame::kLink), encode(hello), kFramePatience));
@@ -364,8 +392,11 @@ Status GangLinks::State::connect(
       const io::Frame answer,
       connection->receive(deps.peer_patience + kInsidePatience + kFramePatience)
   );
-  if (answer.type == static_cast<std::uint8_t>(PeerFrameType::kRefused))
-    return fail(checkpoint::decode_refusal(answer.body));
+  if (answer.type == static_cast<std::uint8_t>(PeerFrameType::kRefused)) {
+    const Error refusal = checkpoint::decode_refusal(answer.body);
+    is_programs = refusal.code == ErrorCode::kUnavailable;  // as await_member and ask_inside say it
+    return fail(refusal);
+  }
   if (answer.type != static_cast<std::uint8_t>(PeerFrameType::kWelcome))
     return fail(ErrorCode::kInvalid, "the other agent answered something else");
   return {};
@@ -382,12 +413,17 @@ void GangLinks::serve(io::FramedConnection& connection, const NodeId& peer, Blob
   };
   const auto hello = decode_link_hello(body);
   if (!hello) return refuse(hello.error());
+  const Status allowed = check_link_end(connection.remote(), state_->deps.control_ports);
+  if (!allowed) return refuse(allowed.error());
+  be_nice();  // the thread ends with the link
   const Status good = check_link_ticket(*hello, peer, state_->deps.rules());
   if (!good) return refuse(good.error());
   const auto about = state_->await_member(*hello, peer);
   if (!about) return refuse(about.error());
-  if (!state_->take_place(about->name))
+  if (!state_->take_place(about->name)) {
+    state_->deps.on_broken(about->name);
     return refuse({ErrorCode::kExhausted, "too many links are open at that member", ""});
+  }
   state_->accept(connection, *hello, *about);
   state_->give_place_back(about->name);
 }
@@ -408,7 +444,7 @@ Result<LinkedGuest> GangLinks::State::await_member(const LinkHello& hello, const
     }
     if (Steady::now() >= until)
       return fail(
-          ErrorCode::kUnavailable,
+          ErrorCode::kTimeout,
           "rank " + std::to_string(hello.to) + " of gang " + hello.gang.str() +
               " does not run here now"
       );
@@ -463,6 +499,7 @@ void GangLinks::State::accept(
     inside = ask_inside(*packets, {hello.from, port});
   } else {
     inside = fail(entered.error());
+    if (!link.is_broken()) deps.on_broken(about.name);
   }
   if (!inside) {
     ++refused;
@@ -481,14 +518,23 @@ void GangLinks::State::pump(
   std::thread back;
   try {
     back = std::thread([&] {
-      if (!to_guest(packets, connection)) link.break_off();
+      be_nice();
+      if (!to_guest(link, packets, connection)) link.part();
     });
   } catch (const std::system_error&) {
     log::warning("gang_link.no_thread", {{"guest", link.guest().job.str()}});
-    return link.break_off();
+    deps.on_broken(link.guest());
+    return link.part();
   }
-  if (!to_peer(link, packets, connection)) link.break_off();
+  if (!to_peer(link, packets, connection)) link.part();
   back.join();
+}
+
+/// The way to the other agent. One that is closed says nothing of why: who has closed it says so to
+/// the coordinator. One that was silent for too long is nobody's program's doing. False.
+bool GangLinks::State::lost(const Link& link, const Error& error) const {
+  if (error.code == ErrorCode::kTimeout && !link.is_broken()) deps.on_broken(link.guest());
+  return false;
 }
 
 /// What the guest's program writes. False: it broke.
@@ -500,21 +546,26 @@ bool GangLinks::State::to_peer(
     const auto size = packets.read(packet, kLinkForEver);
     if (!size) return false;
     const BlobView got = BlobView(packet).first(*size);
-    if (is_packet(got, GuestPacket::kEnd) && got.size() == 1)
-      return connection.send(type_of(LinkFrame::kEnd), {}, kLinkForEver).has_value();
+    if (is_packet(got, GuestPacket::kEnd) && got.size() == 1) {
+      const Status ended = connection.send(type_of(LinkFrame::kEnd), {}, kLinkForEver);
+      return ended || lost(link, ended.error());
+    }
     if (!is_packet(got, GuestPacket::kData) || got.size() < 2) return false;
     if (!pace.take(got.size(), link.is_broken())) return false;
-    if (!connection.send(type_of(LinkFrame::kData), got.subspan(1), kLinkForEver)) return false;
+    const Status sent = connection.send(type_of(LinkFrame::kData), got.subspan(1), kLinkForEver);
+    if (!sent) return lost(link, sent.error());
   }
 }
 
 /// What the other member's program writes. False: it broke.
-bool GangLinks::State::to_guest(io::PacketSocket& packets, io::FramedConnection& connection) {
+bool GangLinks::State::to_guest(
+    Link& link, io::PacketSocket& packets, io::FramedConnection& connection
+) {
   Blob packet;
   packet.reserve(tunnel::kPacketMax);
   for (;;) {
     const auto frame = connection.receive(kLinkForEver);
-    if (!frame) return false;
+    if (!frame) return lost(link, frame.error());
     const bool is_end = frame->type == type_of(LinkFrame::kEnd) && frame->body.empty();
     const bool is_data = frame->type == type_of(LinkFrame::kData) && !frame->body.empty() &&
                          frame->body.size() <= gang_link::kDataMax;

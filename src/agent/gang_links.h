@@ -23,8 +23,8 @@ namespace rn::agent {
 /// sender alone. Whatever is there of a link is here one packet each way.
 ///
 /// Links are of one epoch. They break when their guest is told to end, is gone, or is another
-/// attempt's. Threads: two for each link, and one for each connection that waits; bounded by what
-/// may be open.
+/// attempt's; what the kernel still has of one is dropped then. Threads: two, of low priority, for
+/// each link, and one for each connection that waits; bounded by what may be open.
 class GangLinks {
  public:
   struct Deps {
@@ -32,9 +32,14 @@ class GangLinks {
     std::function<Result<std::unique_ptr<io::FramedConnection>>(const wire::GangPeer&)> dial;
     /// Any thread.
     std::function<LinkTicketRules()> rules;
+    /// A link of this guest's could not be opened, or broke, for what is no program's doing: by us,
+    /// by the way to the other agent, or by that one. Before the guest is told. Any thread.
+    std::function<void(const GuestName&)> on_broken = [](const GuestName&) {};
+    /// Ports at which a link may not end (check_link_end).
+    std::vector<std::uint16_t> control_ports;
     milliseconds peer_patience{60'000};  ///< for a member that has not begun
     std::size_t most = 512;              ///< links of the node
-    std::uint32_t dials_per_s = 32;      ///< of a guest; more wait
+    std::uint32_t dials_per_s = 16;      ///< of a guest; more wait
   };
 
   /// Any thread.

@@ -3,6 +3,7 @@
 #include "agent/gang_links.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <iterator>
@@ -12,11 +13,14 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent/gang_pace.h"
+#include "agent/link_threads.h"
 #include "base/rng.h"
 #include "base/scratch_folder.h"
 #include "checkpoint/manifest.h"
@@ -88,7 +92,12 @@ using Inside = std::unique_ptr<InsideEnd>;
 /// A node with its agent's links, and one guest.
 class LinkedNode {
  public:
-  LinkedNode(const io::Site& site, const crypto::SigningKey& coordinator, std::uint32_t rank)
+  LinkedNode(
+      const io::Site& site,
+      const crypto::SigningKey& coordinator,
+      std::uint32_t rank,
+      std::vector<std::uint16_t> control_ports = {}
+  )
       : node_("n-" + std::to_string(rank)), tls_(site.end("spiffe://site/node/" + node_.str())) {
     std::filesystem::create_directory(disk_.path() + "/reclaim");
     sockaddr_un where{};
@@ -108,6 +117,8 @@ class LinkedNode {
     deps.dial = [this](const wire::GangPeer& peer) { return dial(peer); };
     deps.rules = [rules] { return rules; };
     deps.peer_patience = milliseconds(1500);
+    deps.on_broken = [this](const GuestName&) { ++broken_; };
+    deps.control_ports = std::move(control_ports);
     links_ = std::make_unique<GangLinks>(std::move(deps));
     io::FramedServerConfig config;
     config.tls = tls_;
@@ -117,6 +128,7 @@ class LinkedNode {
                     checkpoint::node_of_identity(connection.peer_identity().value_or(""));
                 if (frame) links_->serve(connection, peer, frame->body);
               }).value();
+    port_ = server_->port();
   }
 
   ~LinkedNode() {
@@ -142,9 +154,18 @@ class LinkedNode {
 
   std::string disk() const { return disk_.path(); }
 
-  std::string port() const { return std::to_string(server_->port()); }
+  std::string port() const { return std::to_string(port_); }
 
   GangLinks& links() { return *links_; }
+
+  /// So often it was said that a link broke for what is no program's doing.
+  int broken() const { return broken_; }
+
+  /// Nobody answers at its port any more.
+  void stop_serving() {
+    links_->stop();
+    server_.reset();
+  }
 
   /// The next connection of the agent's at this guest, with its first packet.
   std::pair<Inside, Blob> next() const {
@@ -158,8 +179,10 @@ class LinkedNode {
   io::TlsConfig tls_;
   ScratchFolder disk_;
   int listener_ = -1;
+  std::atomic<int> broken_{0};
   std::unique_ptr<GangLinks> links_;
   std::unique_ptr<io::FramedServer> server_;
+  std::uint16_t port_ = 0;
 };
 
 /// A gang of two, in its third epoch.
@@ -373,6 +396,87 @@ TEST_F(Links, what_all_of_them_send_is_held_to_a_rate) {
 
   EXPECT_GT(std::chrono::steady_clock::now() - began, milliseconds(200));
   EXPECT_GE(zero_.links().look().bytes_sent, 80'000u);
+}
+
+TEST_F(Links, an_agent_that_cannot_be_reached_broke_the_link_before_the_guest_hears_of_it) {
+  both_run();
+  one_.stop_serving();
+  const Inside here = offered();
+
+  here->put({10, 1, 0, 80});
+
+  ASSERT_FALSE(here->take().empty());
+  EXPECT_EQ(zero_.broken(), 1);
+}
+
+TEST_F(Links, a_member_that_never_begins_is_no_doing_of_the_program_that_asks_for_it) {
+  zero_.links().set({guest(0)});
+  const Inside here = offered();
+
+  here->put({10, 1, 0, 80});
+
+  ASSERT_FALSE(here->take().empty());
+  EXPECT_EQ(zero_.broken(), 1);
+}
+
+TEST_F(Links, what_programs_do_to_each_other_was_broken_by_nobody_else) {
+  both_run();
+  const Inside nobody_listens = offered();
+  nobody_listens->put({10, 1, 0, 80});
+  arrived().first->put(link_packet(LinkPacket::kRefused, "nothing listens there"));
+  ASSERT_FALSE(nobody_listens->take().empty());
+  const Inside no_member = offered();
+  no_member->put({10, 5, 0, 80});
+  ASSERT_FALSE(no_member->take().empty());
+  const auto link = linked();
+  link.first->close();
+  EXPECT_EQ(link.second->take(), Blob());
+  const auto ended = linked();
+  one_.links().set({});
+  EXPECT_EQ(ended.first->take(), Blob());
+
+  EXPECT_EQ(zero_.broken(), 0);
+  EXPECT_EQ(one_.broken(), 0);
+}
+
+TEST_F(Links, no_link_ends_at_a_port_that_a_cut_lets_through) {
+  LinkedNode careful(site_, coordinator_, 0, {static_cast<std::uint16_t>(std::stoi(one_.port()))});
+  LinkedGuest about = guest(0);
+  about.disk = careful.disk();
+  careful.links().set({about});
+  one_.links().set({guest(1)});
+  auto [here, first] = careful.next();
+  ASSERT_EQ(first, link_packet(LinkPacket::kAccept));
+
+  here->put({10, 1, 0, 80});
+
+  EXPECT_NE(as_text(here->take()).find("which a cut lets through"), std::string_view::npos);
+  EXPECT_EQ(one_.links().look().refused, 0u) << "it was not even asked";
+}
+
+TEST(LinksBudget, it_is_what_planned_copies_leave_and_a_twentieth_at_least) {
+  EXPECT_EQ((LinksBudget{0, 0, 0}.rate_bps()), 0u);
+  EXPECT_EQ((LinksBudget{100'000'000, 0, 0}.rate_bps()), 100'000'000u);
+  EXPECT_EQ((LinksBudget{100'000'000, 0, 40'000'000}.rate_bps()), 60'000'000u);
+  EXPECT_EQ((LinksBudget{100'000'000, 0, 99'000'000}.rate_bps()), 5'000'000u);
+  EXPECT_EQ((LinksBudget{100'000'000, 50'000'000, 40'000'000}.rate_bps()), 10'000'000u);
+}
+
+TEST(LinksBudget, no_bound_by_the_contract_is_none_beside_an_evacuation) {
+  EXPECT_EQ((LinksBudget{0, 200'000'000, 150'000'000}.rate_bps()), 50'000'000u);
+  EXPECT_EQ((LinksBudget{0, 200'000'000, 200'000'000}.rate_bps()), 10'000'000u);
+  EXPECT_EQ((LinksBudget{0, 0, 900'000'000}.rate_bps()), 100'000'000u) << "as if of 1 Gbit/s";
+}
+
+TEST(LinkThreads, they_yield_to_whoever_else_computes) {
+  std::atomic<int> seen{-1};
+  {
+    LinkThreads threads;
+    ASSERT_TRUE(threads.start([&seen] {
+      seen = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
+    }));
+  }
+  EXPECT_GE(seen, 10);
 }
 
 TEST_F(Links, it_stops_at_once_whatever_waits) {

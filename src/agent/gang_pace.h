@@ -13,6 +13,24 @@
 
 namespace rn::agent {
 
+/// What all links together may send: what copies with a rate leave of the bound, and a twentieth of
+/// it, so that what members say to each other goes on. 0 = no bound, where there is none and
+/// nothing was planned. Pure.
+struct LinksBudget {
+  std::uint64_t bound_bps = 0;    ///< by the contract and by what the owner grants; 0 = none
+  std::uint64_t line_bps = 0;     ///< of the machine's uplink; 0 = not known
+  std::uint64_t planned_bps = 0;  ///< of copies; 0 = none has a rate
+
+  std::uint64_t rate_bps() const {
+    constexpr std::uint64_t kUsualLine_bps = 1'000'000'000;
+    if (planned_bps == 0) return bound_bps;
+    const std::uint64_t line = line_bps == 0 ? kUsualLine_bps : line_bps;
+    const std::uint64_t whole = bound_bps == 0 ? line : std::min(bound_bps, line);
+    const std::uint64_t left = whole > planned_bps ? whole - planned_bps : 0;
+    return std::max({left, whole / 20, std::uint64_t{1}});
+  }
+};
+
 /// How fast all that take from it may send together. Thread-safe.
 class GangPace {
  public:
@@ -26,7 +44,7 @@ class GangPace {
   }
 
   /// Waits until `bytes` may go; they may pass the budget, which is then owed. False: `is_over`
-  /// became true (which is looked at every tenth of a second).
+  /// became true; who makes it so calls wake() afterwards.
   bool take(std::size_t bytes, const std::atomic<bool>& is_over) {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -34,11 +52,17 @@ class GangPace {
       refill();
       if (bps_ == 0 || budget_ > 0) break;
       const double wait_s = -budget_ / per_s() + 0.0005;
-      changed_.wait_for(lock, std::chrono::duration<double>(std::min(wait_s, 0.1)));
+      changed_.wait_for(lock, std::chrono::duration<double>(std::min(wait_s, 1.0)));
     }
     sent_ += bytes;
     if (bps_ != 0) budget_ -= static_cast<double>(std::max(bytes, kLeast));
     return true;
+  }
+
+  /// Whoever waits looks whether it is over.
+  void wake() {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
   }
 
   std::uint64_t bytes_sent() const {

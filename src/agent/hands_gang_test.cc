@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <set>
+#include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
 
 #include "agent/hands_fixture.h"
+#include "agent/local_work.h"
 #include "checkpoint/manifest.h"
 
 namespace rn::agent {
@@ -74,6 +77,23 @@ TEST_F(HandsOfAGang, a_member_finds_the_checkpoints_of_the_others_and_nothing_el
   EXPECT_EQ(text_of(in_work("other", "shard-0.bin")), "of rank 0");
   EXPECT_EQ(text_of(in_work("other", "both.bin")), "as rank 0 has it");
   EXPECT_FALSE(fs.stat(folder + "/" + in_work("other", "notes.txt")));
+}
+
+TEST_F(HandsOfAGang, what_lies_behind_a_link_of_the_members_own_is_not_asked_after) {
+  const std::string work = folder + "/linked";
+  ASSERT_TRUE(make_folders(fs, work, 0755));
+  ASSERT_TRUE(make_folders(fs, folder + "/outside", 0755));
+  ASSERT_TRUE(fs.make_symlink(folder + "/outside", work + "/saves"));
+  Manifest manifest;
+  for (const char* const path : {"saves/a.bin", "b.bin"}) {
+    FileEntry file;
+    file.path = path;
+    file.kind = FileKind::kRegular;
+    manifest.files.push_back(file);
+  }
+
+  EXPECT_EQ(missing_of(fs, work, {"*.bin", "saves"}, manifest), std::set<std::string>{"b.bin"})
+      << "whether there is an a.bin outside must make no difference";
 }
 
 TEST_F(HandsOfAGang, its_own_save_wins) {

@@ -9,10 +9,20 @@
 #include <thread>
 #include <utility>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 namespace rn::agent {
 
-/// Threads that end by themselves, joined at the latest when this is destroyed. Thread-safe; its
-/// own threads may start others.
+/// This thread from now on yields to whoever else wants to compute: what a guest's links cost is
+/// the agent's, and not in the guest's own share. Where it may not, it goes on as it was.
+inline void be_nice() {
+  constexpr int kNice = 10;
+  (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
+}
+
+/// Threads, all of them nice, that end by themselves, joined at the latest when this is destroyed.
+/// Thread-safe; its own threads may start others.
 class LinkThreads {
  public:
   ~LinkThreads() { join_all(); }
@@ -24,6 +34,7 @@ class LinkThreads {
     Slot& slot = slots_.emplace_back();
     try {
       slot.thread = std::thread([this, &slot, run = std::move(fn)] {
+        be_nice();
         run();
         const std::lock_guard done(mutex_);
         slot.is_done = true;

@@ -104,10 +104,12 @@ std::set<std::string> missing_of(
     const Manifest& manifest
 ) {
   std::set<std::string> out;
+  // No link is followed on the way: what lies behind one of the member's own is not looked at.
+  const auto root = fs.open_folder(folder);
   for (const FileEntry& file : manifest.files) {
     const bool is_content = file.kind == FileKind::kRegular || file.kind == FileKind::kSymlink;
     if (!is_content || !is_of_checkpoint(patterns, file.path)) continue;
-    const auto there = fs.stat(join_path(folder, file.path));
+    const auto there = root ? (*root)->stat(file.path) : Result<FileStat>(fail(root.error()));
     if (!there && there.error().code == ErrorCode::kNotFound) out.insert(file.path);
   }
   return out;

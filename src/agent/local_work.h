@@ -45,7 +45,8 @@ Result<crypto::Key256> open_job_key(
 );
 
 /// Of another member's generation, what is laid beside a member's own: files and links of its
-/// checkpoint (`patterns` as CheckpointSpec::paths) for which there is nothing in `folder`.
+/// checkpoint (`patterns` as CheckpointSpec::paths) for which there is nothing in `folder`. What
+/// would lie behind a link of that folder's counts as there, whatever lies behind it.
 std::set<std::string> missing_of(
     FileSystem& fs,
     const std::string& folder,

@@ -206,6 +206,23 @@ void FramedConnection::shut_down() {
   (void)shutdown(state_->fd.get(), SHUT_RDWR);
 }
 
+void FramedConnection::abort() {
+  state_->is_shut = true;
+  const std::lock_guard lock(state_->channel_mutex);
+  const int fd = state_->fd.get();
+  const linger now{1, 0};
+  (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+  // The kernel drops its queue and says so at once, also while others hold the descriptor.
+  sockaddr nobody{};
+  nobody.sa_family = AF_UNSPEC;
+  (void)::connect(fd, &nobody, sizeof(nobody));
+  (void)shutdown(fd, SHUT_RDWR);
+}
+
+void FramedConnection::bound_unsent(std::uint32_t bytes) {
+  io::bound_unsent(state_->fd.get(), bytes);
+}
+
 Status FramedConnection::set_pacing_rate(std::uint64_t bytes_per_second) {
   const std::lock_guard lock(state_->channel_mutex);
   return state_->channel.pace(bytes_per_second);

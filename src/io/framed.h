@@ -83,8 +83,13 @@ class FramedConnection {
   /// the next call); kUnavailable at the end of the connection; kInvalid for a frame over the
   /// bound; kDenied when the peer refused our certificate (TLS 1.3 tells only then).
   Result<Frame> receive(milliseconds timeout);
-  /// Ends the connection in both directions at once. Any thread, repeatable.
+  /// Ends the connection in both directions at once; what was given to the kernel still goes. Any
+  /// thread, repeatable.
   void shut_down();
+  /// The same, but what has not left is dropped, and the peer sees a reset. Also after shut_down().
+  void abort();
+  /// So much waits in the kernel to be sent at most, and what one send gives it.
+  void bound_unsent(std::uint32_t bytes);
 
   /// Paces what the kernel sends (SO_MAX_PACING_RATE: fq, or TCP's own pacing), in bursts of two
   /// milliseconds (send_bursts.h). 0: no limit. Takes effect at once.
@@ -112,6 +117,9 @@ struct FramedServerConfig {
   std::uint16_t port = 0;
   TlsConfig tls;                     ///< require_peer_certificate is taken as true
   std::size_t max_connections = 64;  ///< threads; further connections are closed at once
+  /// Of strangers: who comes beyond it ends the oldest of them. So whoever opens connections and
+  /// says nothing takes no descriptors but these, and keeps nobody out who can say who it is.
+  std::size_t max_handshakes = 32;
   milliseconds handshake_timeout = seconds(10);
   std::size_t max_frame_bytes = kMaxFrameBytes;
 };

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <list>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -30,6 +32,7 @@ struct FramedServer::State {
   struct Slot {
     std::thread thread;
     int fd = -1;
+    bool is_stranger = true;  ///< its handshake goes on
     bool is_done = false;
   };
 
@@ -73,6 +76,10 @@ struct FramedServer::State {
   void serve(Slot& slot, Fd fd, Fd guard) {
     auto connection = begin(std::move(fd));
     if (connection) {
+      {
+        const std::lock_guard lock(mutex);
+        slot.is_stranger = false;
+      }
       handler(**connection);
       connection->reset();
     } else {
@@ -83,6 +90,17 @@ struct FramedServer::State {
     slot.fd = -1;
     guard.reset();
     slot.is_done = true;
+  }
+
+  /// Under `mutex`.
+  void make_room_for_a_stranger() {
+    const auto is_stranger = [](const Slot& slot) { return slot.is_stranger && !slot.is_done; };
+    const auto strangers = std::count_if(slots.begin(), slots.end(), is_stranger);
+    if (static_cast<std::size_t>(strangers) < config.max_handshakes) return;
+    const auto oldest = std::find_if(slots.begin(), slots.end(), is_stranger);
+    if (oldest == slots.end()) return;
+    oldest->is_stranger = false;
+    (void)shutdown(oldest->fd, SHUT_RDWR);
   }
 
   void accept_one() {
@@ -101,10 +119,17 @@ struct FramedServer::State {
       ++refused;
       return;
     }
+    make_room_for_a_stranger();
     Slot& slot = slots.emplace_back();
     slot.fd = guard.get();
-    slot.thread = std::thread([this, &slot, owned = std::move(fd), kept = std::move(guard)](
-                              ) mutable { serve(slot, std::move(owned), std::move(kept)); });
+    try {
+      slot.thread = std::thread([this, &slot, owned = std::move(fd), kept = std::move(guard)](
+                                ) mutable { serve(slot, std::move(owned), std::move(kept)); });
+    } catch (const std::system_error& error) {
+      slots.pop_back();
+      ++refused;
+      log::warning("framed.no_thread", {{"why", error.what()}});
+    }
   }
 
   void accept_all() {

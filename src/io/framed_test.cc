@@ -3,8 +3,11 @@
 
 #include <atomic>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/socket.h>
 
 #include "io/loop_fixture.h"
@@ -334,6 +337,98 @@ TEST_F(Framed, the_round_trip_is_what_the_kernel_has_measured) {
   EXPECT_GT(seen.least.count(), 0);
   EXPECT_GE(seen.now, seen.least);
   EXPECT_LT(seen.now, seconds(1));
+}
+
+TEST_F(Framed, what_has_not_left_when_a_connection_is_aborted_never_arrives) {
+  std::atomic<bool> may_read{false};
+  std::atomic<std::size_t> arrived{0};
+  std::atomic<bool> is_over{false};
+  start([&](FramedConnection& connection) {
+    while (!may_read) std::this_thread::sleep_for(milliseconds(5));
+    while (connection.receive(kLimit)) ++arrived;
+    is_over = true;
+  });
+  auto connection = connect();
+  ASSERT_TRUE(connection) << connection.error().describe();
+  const Blob piece(16'000);
+  std::size_t sent = 0;
+  while (sent < 10'000 && (*connection)->send(1, piece, milliseconds(300))) ++sent;
+  EXPECT_GT((*connection)->unacknowledged_bytes(), piece.size());
+
+  (*connection)->abort();
+  may_read = true;
+  while (!is_over) std::this_thread::sleep_for(milliseconds(5));
+
+  EXPECT_LT(arrived, sent) << "the kernel has sent what it had";
+  EXPECT_FALSE((*connection)->send(1, piece, kLimit));
+}
+
+TEST_F(Framed, no_more_than_was_said_waits_in_the_kernel) {
+  std::atomic<bool> may_end{false};
+  start([&](FramedConnection&) {
+    while (!may_end) std::this_thread::sleep_for(milliseconds(5));
+  });
+  const Blob piece(16'000);
+  const auto taken = [&](bool is_bounded) {
+    auto connection = connect();
+    EXPECT_TRUE(connection) << connection.error().describe();
+    if (is_bounded) (*connection)->bound_unsent(64 << 10);
+    std::size_t sent = 0;
+    while (sent < 10'000 && (*connection)->send(1, piece, milliseconds(300))) ++sent;
+    return sent;
+  };
+
+  const std::size_t unbounded = taken(false);
+  const std::size_t bounded = taken(true);
+  may_end = true;
+  server_.reset();  // its threads look at what is here
+
+  EXPECT_LT(bounded, unbounded);
+}
+
+TEST_F(Framed, strangers_that_say_nothing_keep_nobody_out) {
+  FramedServerConfig config;
+  config.tls = site_.server();
+  config.max_connections = 8;
+  config.max_handshakes = 2;
+  config.handshake_timeout = seconds(60);
+  auto server = FramedServer::start(config, echo);
+  ASSERT_TRUE(server) << server.error().describe();
+  server_ = std::move(*server);
+  std::vector<Fd> strangers;
+
+  // More than all connections, and none of them ends by itself.
+  for (int i = 0; i < 20; ++i) {
+    auto stranger = connect_tcp("127.0.0.1", server_->port(), Deadline(kLimit), 0);
+    ASSERT_TRUE(stranger) << stranger.error().describe();
+    strangers.push_back(std::move(*stranger));
+    for (int look = 0; look < 400 && server_->connections() > 2; ++look)
+      std::this_thread::sleep_for(milliseconds(5));
+  }
+  auto connection = connect();
+
+  ASSERT_TRUE(connection) << connection.error().describe();
+  EXPECT_TRUE((*connection)->send(1, as_bytes("here")));
+  EXPECT_TRUE((*connection)->receive(kLimit));
+}
+
+TEST_F(Framed, a_connection_for_which_there_is_no_thread_is_closed_and_the_next_one_served) {
+  start();
+  pthread_attr_t usual;
+  ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
+  pthread_attr_t huge;
+  ASSERT_EQ(pthread_attr_init(&huge), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, std::size_t{1} << 50), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+
+  const auto nobody = connect();
+  ASSERT_EQ(pthread_setattr_default_np(&usual), 0);
+  const auto somebody = connect();
+
+  EXPECT_FALSE(nobody);
+  EXPECT_TRUE(somebody) << "the server goes on";
+  pthread_attr_destroy(&huge);
+  pthread_attr_destroy(&usual);
 }
 
 }  // namespace

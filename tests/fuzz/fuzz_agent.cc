@@ -63,6 +63,15 @@ void check_link_hello(rn::BlobView bytes) {
   }
   RN_ASSERT(hello->from != hello->to && hello->port > 0, "two members and a port");
   RN_ASSERT(*decode_link_hello(encode(*hello)) == *hello, "what was read can be said and read");
+  const rn::NodeId peer = hello->ticket.from;
+  LinkTicketRules rules;
+  rules.self = hello->ticket.to;
+  RN_ASSERT(!check_link_ticket(*hello, peer, rules), "nobody's ticket is the coordinator's");
+  LinkedGuest guest;
+  guest.place.gang = hello->gang;
+  guest.place.rank = hello->to;
+  guest.name = {hello->ticket.job, hello->epoch};
+  RN_ASSERT(!check_link(*hello, peer, guest), "who is no member reaches none");
 }
 
 }  // namespace
