@@ -50,6 +50,12 @@ std::int64_t realtime_ns() {
   return std::int64_t{now.tv_sec} * kSecond + now.tv_nsec;
 }
 
+std::string mounted_gates;  ///< taken away whichever way the program ends
+
+void unmount_gates() {
+  if (!mounted_gates.empty()) (void)traffic::release_bpffs(mounted_gates);
+}
+
 [[noreturn]] void give_up(const char* what) {
   std::fprintf(stderr, "edge_cut: %s\n", what);
   std::exit(1);
@@ -143,7 +149,7 @@ void print_row(const char* what, const std::vector<double>& values, const char* 
 
 bool run_rounds(const Cut& order, const Copy& first, const Copy& second, int rounds) {
   std::mt19937 random(1);  // NOLINT(cert-msc51-cpp): only so that rounds differ in phase
-  std::vector<double> last, behind, packets, words;
+  std::vector<double> last, behind, kilobytes, words;
   std::size_t silenced = 0;  ///< rounds in which the other transfer was heard no more, either
   for (int round = 0; round < rounds; ++round) {
     first.wait_until_flowing();
@@ -167,14 +173,14 @@ bool run_rounds(const Cut& order, const Copy& first, const Copy& second, int rou
     };
     last.push_back(after(newest, at));
     behind.push_back(after(newest, returned));
-    packets.push_back(static_cast<double>(bytes) / 1e3);
+    kilobytes.push_back(static_cast<double>(bytes) / 1e3);
     words.push_back(after(returned, at));
     if (!order.uncut()) give_up("it could not be let go on");
   }
   std::printf("  %s\n", order.what);
   print_row("last byte at the peer after the order", last, "ms");
   print_row("last byte after the order was done", behind, "ms");
-  print_row("bytes that came after it was done", packets, "kB");
+  print_row("bytes that came after it was done", kilobytes, "kB");
   print_row("the order itself", words, "ms");
   const std::uint64_t lost = first.at_peer().lost() + second.at_peer().lost();
   if (!order.is_of_all)
@@ -236,7 +242,9 @@ int run(int rounds, const std::vector<std::string>& shapers, const std::string& 
   const edge_site::Sink sink(site);
   // After a cut TCP tries again soon, so that a thousand rounds do not take an hour.
   must_run("ip route change 10.77.0.0/24 dev up0 src 10.77.0.1 rto_min 10ms");
-  auto edge = TransferEdge::open(folder.path() + "/gates", edge_site::kEdgeAgentUid);
+  mounted_gates = folder.path() + "/gates";
+  std::atexit(unmount_gates);
+  auto edge = TransferEdge::open(mounted_gates, edge_site::kEdgeAgentUid);
   if (!edge || !edge->gate().uncut() || !edge->guard({"up0"}).empty()) give_up("there is no edge");
   const auto uncut_all = [&] { return edge->gate().uncut().has_value(); };
   std::vector<Cut> orders = {
@@ -259,7 +267,8 @@ int run(int rounds, const std::vector<std::string>& shapers, const std::string& 
     is_good = run_grants(site, *edge, false, orders, std::max(1, rounds / 5)) && is_good;
   }
   const bool is_gone = edge->leave().has_value();
-  return traffic::release_bpffs(folder.path() + "/gates") && is_gone && is_good ? 0 : 1;
+  unmount_gates();
+  return is_gone && is_good ? 0 : 1;
 }
 
 std::vector<std::string> split(const std::string& text) {
