@@ -139,6 +139,7 @@ TEST_F(Warden, each_kind_is_cleared_of_one_gpu_and_of_the_machine_with_the_engin
   EXPECT_TRUE(eventually([&] { return node->ask(warden_wire::Release{}).code.empty(); }));
   for (std::uint32_t gpu = 0; gpu <= machine; ++gpu)
     EXPECT_TRUE(eventually([&] { return node->finish(guest_of(gpu)); }));
+  EXPECT_TRUE(eventually([&] { return node->state().is_engine_up; })) << "for who comes next";
 }
 
 TEST_F(Warden, of_one_gpu_by_hand_its_guest_alone_goes_with_the_warden_stopped_or_dead) {
