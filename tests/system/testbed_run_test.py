@@ -50,7 +50,7 @@ class TestbedRun(unittest.TestCase):
 
     def test_the_result_says_what_docs_testbed_names(self):
         about = self.result["about"]
-        self.assertEqual((about["scenario"], about["seed"], about["nodes"], about["shaper"]), ("minute", SEED, 2, "htb"))
+        self.assertEqual((about["scenario"], about["seed"], about["nodes"]), ("minute", SEED, 2))
         self.assertTrue(about["commit"] and about["machine"] and about["load"] and about["when"], about)
         self.assertEqual(set(self.result), {
             "about", "kinds", "inside", "inside_of_fitting", "moved", "ahead", "again_before_new_work", "deadlines",
