@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What goes wrong while a job is evacuated, on real daemons: three laboratories behind declared lines of 24 Mbit/s, one
 guest whose last save takes some seconds of that. Its destination's disk fills, its owner pauses it or takes it back,
-both ends are taken back at once. A story begins where the one before it ended."""
+both ends are taken back at once, a machine's clock is hours ahead. A story begins where the one before it ended; at the
+end the result is that of an undisturbed run."""
 import os
 import pathlib
 import subprocess
@@ -10,8 +11,9 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
-from outcome import number  # noqa: E402
-from stories import Site  # noqa: E402
+import wrong_clock  # noqa: E402
+from outcome import Wanted, check_jobs, number  # noqa: E402
+from stories import ALIVE, Site  # noqa: E402
 
 NOTICE_S = 20
 LINE_BPS = 24_000_000
@@ -211,6 +213,37 @@ class Evacuations(unittest.TestCase):
         rows = self.site.rest.generations(self.site.guests["chain"].job)
         newest = max(rows, key=lambda row: row["generation"]["generation"])
         return [node for node in newest["holders"] if node != self.ids[source]]
+
+    def test_g_a_machine_whose_clock_is_hours_ahead_holds_its_notice(self):
+        if not wrong_clock.FAKETIME.exists():
+            self.skipTest(f"no {wrong_clock.FAKETIME}: scripts/install-deps.sh")
+        site, source = self.site, self.wait_until_it_runs(*LABS)
+        attempt, node = self.attempt(), site.nodes[source]
+        for daemon in (node.agent, node.warden):
+            daemon.kill()
+        node.start_warden(env=wrong_clock.environment("+5h"))
+        node.agent = wrong_clock.spawn_agent(node, "+5h")
+        for daemon in (node.agent, node.warden):
+            self.addCleanup(wrong_clock.remove_leftovers, daemon.pid)
+        site.wait("the clock to be seen", lambda: wrong_clock.is_off(site.rest, node, "+5h"), 30)
+        self.assertEqual(self.wait_until_it_runs(*LABS), source)
+
+        choice = self.begin_evacuation(source)
+
+        self.assertTrue(NOTICE_S - 5 < float(choice["data"]["notice_s"]) <= NOTICE_S, choice["data"])
+        self.check_resumed(attempt, self.others(source))
+        site.wait("the record", lambda: site.last_reclaim(source)["cleared_ns"], NOTICE_S + 10)
+        record = site.last_reclaim(source)
+        self.assertAlmostEqual((record["deadline_ns"] - record["declared_ns"]) / 1e9, NOTICE_S, delta=1)
+        self.assertLessEqual(record["cleared_ns"], record["deadline_ns"])
+
+    def test_z_the_result_is_that_of_an_undisturbed_run(self):
+        site, job = self.site, self.site.guests["chain"].job
+        self.assertIn(site.job("chain")["state"], ALIVE, "it ended too soon to be disturbed")
+        site.cli("exec", job, "--", "touch", "hurry")
+        site.wait("the job to end", lambda: site.job("chain")["state"] in ("succeeded", "failed"), 120)
+        self.assertEqual(site.job("chain")["state"], "succeeded", site.job("chain")["reason"])
+        self.assertEqual(check_jobs(site, {"chain": Wanted("rename-term", STEPS, SAVE_EVERY)}), [])
 
 
 if __name__ == "__main__":
