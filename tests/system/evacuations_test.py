@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What goes wrong while a job is evacuated, on real daemons: three laboratories behind declared lines of 24 Mbit/s, one
 guest whose last save takes some seconds of that. Its destination's disk fills, its owner pauses it or takes it back,
-both ends are taken back at once, a machine's clock is hours ahead. A story begins where the one before it ended; at the
-end the result is that of an undisturbed run."""
+both ends are taken back at once, a holder serves other bytes, a machine's clock is hours ahead. A story begins where
+the one before it ended; at the end the result is that of an undisturbed run."""
 import os
 import pathlib
 import subprocess
@@ -12,6 +12,8 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 import wrong_clock  # noqa: E402
+from labs import wait_until  # noqa: E402
+from liar import Liar  # noqa: E402
 from outcome import Wanted, check_jobs, number  # noqa: E402
 from stories import ALIVE, Site  # noqa: E402
 
@@ -208,6 +210,32 @@ class Evacuations(unittest.TestCase):
         site.nodes[third].owner("resume")
         self.check_resumed(attempt, [third], least=durable)
         self.release(source, place)
+
+    def test_f_a_holder_that_lies_is_named_and_not_believed(self):
+        site, source = self.site, self.wait_until_it_runs(*LABS)
+        attempt, others = self.attempt(), self.others(source)
+        for lab in others:  # they keep copies, and take nobody
+            site.nodes[lab].owner("pause")
+        site.wait("nobody to lend", lambda: all(
+            site.rest.nodes()[lab]["lending"] == "paused" for lab in others), 30)
+        self.begin_evacuation(source)
+        site.wait("the job to wait", lambda: site.job("chain")["state"] == "queued", NOTICE_S + 20)
+        [holder] = [self.name_of(node) for node in self.newest_holders(source)]
+        [third] = self.others(source, holder)
+
+        liar = Liar(site.nodes[holder], wait_until)
+        try:
+            site.nodes[third].owner("resume")
+            self.check_resumed(attempt, [third])
+        finally:
+            liar.stop()
+
+        self.assertGreaterEqual(liar.lies(), 1, "it was not asked")
+        named = f"what {self.ids[holder]} served of it was not believed (the peer sent a chunk with other bytes)"
+        self.assertIn(named, site.attempts("chain")[-1]["detail"])
+        self.assertIn(named, site.cli("why", site.guests["chain"].job).stdout)
+        site.nodes[holder].owner("resume")
+        self.release(source)
 
     def newest_holders(self, source):
         rows = self.site.rest.generations(self.site.guests["chain"].job)
