@@ -98,11 +98,6 @@ class EdgeSite(Site):
     def claims(self, lab):
         return claims_in(self.nodes[lab].view()["copies"])
 
-    def sent(self, lab):
-        """Bytes that have left the laboratory, with all headers."""
-        counters = pathlib.Path(f"/proc/{self.nodes[lab].agent.pid}/net/dev").read_text()
-        return int(re.search(r"eth0:((?:\s+\d+)+)", counters)[1].split()[8])
-
 
 class Traffic(unittest.TestCase):
     @classmethod
