@@ -26,7 +26,8 @@ set(RN_COMPUTING base model reclaim sched arbiter checkpoint)
 # The files that hold a known bug: reclaim-sim-planted compiles them again (apps/reclaim-sim).
 set(RN_PLANTED_FILES
   agent/core_contract.cc
-  agent/core.cc agent/core_orders.cc agent/core_reclaim.cc agent/core_start.cc agent/core_stay.cc agent/local_work.cc
+  agent/core.cc agent/core_orders.cc agent/core_reclaim.cc agent/core_start.cc agent/core_stay.cc agent/core_stop.cc
+  agent/local_work.cc
   arbiter/arbiter.cc base/planted.cc
   checkpoint/chunk_store.cc checkpoint/chunk_store_gc.cc checkpoint/snapshot.cc checkpoint/transfer_server.cc
   coordinator/core.cc coordinator/core_commands.cc coordinator/core_copies.cc coordinator/core_evacuation.cc
@@ -78,8 +79,8 @@ target_compile_options(rn_flags INTERFACE
 if(RN_SANITIZE)
   target_compile_options(rn_flags INTERFACE -fsanitize=${RN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(rn_flags INTERFACE -fsanitize=${RN_SANITIZE})
-  # A fifth of what the sanitizers cost in the compiler: each access through a pointer is looked at twice. A null
-  # pointer is seen anyway, by its fault; alignment counts where bytes are decoded, which ends with layer 2.
+  # A fifth of what the sanitizers cost in the compiler: each access through a pointer is checked twice. A null pointer
+  # is seen anyway, by its fault; alignment counts where bytes are decoded, which ends with layer 2.
   target_compile_options(rn_flags INTERFACE
     $<$<BOOL:$<TARGET_PROPERTY:RN_DECODES_NOTHING>>:-fno-sanitize=null$<COMMA>vptr$<COMMA>alignment>)
 endif()

@@ -106,10 +106,12 @@ void Machine::finish_step(const GuestName& guest, std::uint64_t run) {
   container->progress = next(container->progress);
   if (on_step) on_step(*container);
   const std::uint64_t step = container->progress.step;
+  const bool leaves = container->has_term && container->training.leaves_at_term;
   if (container->has_term || step % container->training.save_every == 0) {
     container->has_term = false;
-    save(*container);
+    save(*container, leaves);
   }
+  if (leaves && step < container->training.steps) return end(*container, 0, true);
   if (container->training.crash_at_step != 0 && step == container->training.crash_at_step &&
       container->started + milliseconds(container->training.step_ms) * 3 < world_.now()) {
     return end(*container, 1, true);
@@ -159,11 +161,17 @@ void Machine::say(const Container& container, const std::string& line) {
   if (on_log) on_log(container, text, written.has_value());
 }
 
-void Machine::save(Container& container) {
+/// `is_whole`: it waits until all of it is written.
+void Machine::save(Container& container, bool is_whole) {
   save_beside(container);
   say(container, "saves step " + std::to_string(container.progress.step));
   const std::string path = container.work + "/model.safetensors";
   const Blob bytes = checkpoint_of(container.progress, container.training.has_frozen_layers);
+  if (container.training.saves_in_place && is_whole) {
+    disk_.overwrite(path, bytes);
+    if (on_file) on_file(container.guest, "model.safetensors", false);
+    return;
+  }
   if (container.training.saves_in_place) {
     // A script that writes in place can be caught in the middle by a kill: first half now, the rest
     // a moment later.
@@ -243,7 +251,7 @@ void Machine::notify(const GuestName& guest, bool is_told) {
 std::uint32_t Machine::signal_term(const GuestName& guest) {
   Container* container = find(guest);
   if (container == nullptr || container->state != ContainerState::kRunning ||
-      !container->training.handles_term)
+      !(container->training.handles_term || container->training.leaves_at_term))
     return 0;
   container->has_term = true;
   return 1;

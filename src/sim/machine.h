@@ -128,7 +128,7 @@ class Machine {
  private:
   void schedule_step(Container& container);
   void finish_step(const GuestName& guest, std::uint64_t run);
-  void save(Container& container);
+  void save(Container& container, bool is_whole);
   void save_beside(const Container& container);
   std::optional<std::uint64_t> step_beside(const std::string& work);
   void say(const Container& container, const std::string& line);
