@@ -54,7 +54,7 @@ class TestbedRun(unittest.TestCase):
         self.assertTrue(about["commit"] and about["machine"] and about["load"] and about["when"], about)
         self.assertEqual(set(self.result), {
             "about", "kinds", "inside", "inside_of_fitting", "moved", "ahead", "again_before_new_work", "deadlines",
-            "lost_without_an_owner", "traffic", "jobs", "faults", "displaced"})
+            "promised", "lost_without_an_owner", "traffic", "jobs", "faults", "displaced"})
         for kind, one in self.result["kinds"].items():
             wanted = {"reclaims", "displaced", "last_packet_s", "cut_s", "cleared_s", "packets_after_deadline",
                       "silence_s", "downtime_s", "lost_s", "lost_steps", "never_resumed"}
