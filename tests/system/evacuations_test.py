@@ -12,6 +12,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 import wrong_clock  # noqa: E402
+from in_a_row import InARow  # noqa: E402
 from labs import wait_until  # noqa: E402
 from liar import Liar  # noqa: E402
 from outcome import Wanted, check_jobs, number  # noqa: E402
@@ -27,12 +28,11 @@ LENDS = {"notice_s": NOTICE_S, "guest_disk_mib": 256, "guest_memory_mib": 256, "
 TOPOLOGY = "version: 1\nlinks:\n  - name: campus\nnodes:\n"
 
 
-class Evacuations(unittest.TestCase):
+class Evacuations(InARow):
     @classmethod
     def setUpClass(cls):
         cls.site = Site(dict.fromkeys(LABS, LENDS), flags=["--min-residence-s", 3600])  # nothing goes home meanwhile
         cls.addClassCleanup(cls.site.down)
-        cls.is_broken = False
         cls.ids = {lab: node["id"] for lab, node in cls.site.rest.nodes().items()}
         cls.declare_the_lines()
         cls.site.submit("chain", STEPS, SAVE_EVERY, STEP_S, handles_term=True,
@@ -49,15 +49,6 @@ class Evacuations(unittest.TestCase):
         cls.site.coordinator.start()
         cls.site.wait("all nodes to be back", lambda: all(
             node["state"] == "up" and node["is_connected"] for node in cls.site.rest.nodes().values()))
-
-    def setUp(self):
-        if self.is_broken:
-            self.skipTest("the story before this one failed")
-
-    def run(self, result=None):
-        super().run(result)
-        if result is not None and (result.failures or result.errors):
-            type(self).is_broken = True
 
     # --- looking
 
