@@ -22,9 +22,9 @@ What is broken while the owner commands:
     dead     the same as `stopped`, and the warden killed (SIGKILL): the program `reclaim-kill`, by hand, or
              `reclaim-warden kill` with --hand
     hung     the same as `dead`, but the warden under SIGSTOP
-With --before every other round of `wire` by hand is by another `reclaim-kill` (of an earlier commit, beside it
-`reclaim-warden`), and the ratios are printed. With --gpu the machine has two (declared ones) with a guest each, of
-which one is cut, through the kill socket, and the other must be heard on.
+With --before every other round of `wire` by hand is by another program (of an earlier commit, beside `reclaim-kill`
+its `reclaim-warden`), and the ratios are printed. With --gpu the machine has two (declared ones) with a guest each, of
+which one is cut and the other must be heard on (where the warden is dead or stopped the meter renews its lease).
 A shaper is HTB (one class, pfifo of 1,000 packets) or TBF on the machine's way out at 100 Mbit/s; then the warden is
 told `--uplink eth0:90mbit`. The owner sends 1,000 datagrams a second to the peer beside it. `kill` measures until
 guests are stopped, and until all that is left of them was looked for and nothing found: 1, 16 and 200 processes in the
@@ -193,8 +193,8 @@ def wire(options):
                 broken.break_it(failure)
                 print(f"{failure}, shaper {shaper}, {options.hand if failure in BY_HAND else 'kill socket'}"
                       + (", one of two GPUs" if options.gpu else ""))
-                is_good &= told(broken.meter("wire", rounds=options.rounds, **guests,
-                                             **how(broken, failure, options.before)))
+                before = options.before and options.before + HANDS[options.hand]
+                is_good &= told(broken.meter("wire", rounds=options.rounds, **guests, **how(broken, failure, before)))
     return is_good
 
 
@@ -243,8 +243,8 @@ def main():
     for given, known in ((options.shapers, SHAPERS), (options.failures, FAILURES)):
         if not set(given) <= set(known):
             parser.error(f"{','.join(given)}: there are {', '.join(known)}")
-    if options.gpu and (options.figure != "wire" or set(options.failures) & set(BY_HAND)):
-        parser.error("--gpu: of `wire`, through the kill socket (--failures healthy,stopped,gone,full)")
+    if options.gpu and options.figure != "wire":
+        parser.error("--gpu: of `wire`")
     options.rounds = options.rounds or {"wire": 1000, "deadman": 30, "kill": 100}[options.figure]
     build = program("reclaim-warden").parents[2].name
     figures.heading(f"kill switch under failures: {options.figure}, programs of {build}")

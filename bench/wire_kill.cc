@@ -112,7 +112,7 @@ double ms_behind(const std::string& text, const std::string& word) {
 }
 
 /// The program itself, without a shell, its words in a pipe.
-Answered by_hand(const std::string& command, bool is_cut_only) {
+Answered by_hand(const Options& options, const std::string& command, bool is_cut_only) {
   std::vector<std::string> words;
   for (std::size_t from = 0; from < command.size();) {
     const auto blank = std::min(command.find(' ', from), command.size());
@@ -120,6 +120,7 @@ Answered by_hand(const std::string& command, bool is_cut_only) {
     from = blank + 1;
   }
   if (is_cut_only) words.emplace_back("--cut-only");
+  if (options.contains("gpu")) words.push_back("--gpu=" + options.at("gpu"));
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -163,7 +164,7 @@ std::int64_t read_at(const Options& options) {
 }
 
 Answered give_order(const Options& options, bool is_cut_only, const char* hand = "hand") {
-  if (options.at("by") == "hand") return by_hand(options.at(hand), is_cut_only);
+  if (options.at("by") == "hand") return by_hand(options, options.at(hand), is_cut_only);
   return by_socket(options, is_cut_only ? KillFrame::kCutOnly : KillFrame::kCutAndClear);
 }
 
@@ -322,7 +323,10 @@ int run_wire(const Options& options) {
   const auto rounds = static_cast<std::size_t>(std::atoi(options.at("rounds").c_str()));
   Wire wire(options);
   std::optional<Neighbour> neighbour;
-  if (options.contains("neighbour")) neighbour.emplace(options).wait_until_flowing();
+  if (options.contains("neighbour")) {
+    wire.open_gates();  // the lease has lapsed where the warden is dead
+    neighbour.emplace(options).wait_until_flowing();
+  }
   OwnerStream owner(options.at("peer"), options.at("to"));
   std::mt19937 random(1);  // NOLINT(cert-msc51-cpp): only so that rounds differ in phase
   Rounds now;

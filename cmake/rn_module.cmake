@@ -82,8 +82,8 @@ target_compile_options(rn_flags INTERFACE
 if(RN_SANITIZE)
   target_compile_options(rn_flags INTERFACE -fsanitize=${RN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(rn_flags INTERFACE -fsanitize=${RN_SANITIZE})
-  # A fifth of what the sanitizers cost in the compiler: each access through a pointer is looked at twice. A null
-  # pointer is seen anyway, by its fault; alignment counts where bytes are decoded, which ends with layer 2.
+  # A fifth of what the sanitizers cost in the compiler: each access through a pointer is checked twice. A null pointer
+  # is seen anyway, by its fault; alignment counts where bytes are decoded, which ends with layer 2.
   target_compile_options(rn_flags INTERFACE
     $<$<BOOL:$<TARGET_PROPERTY:RN_DECODES_NOTHING>>:-fno-sanitize=null$<COMMA>vptr$<COMMA>alignment>)
 endif()

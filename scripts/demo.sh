@@ -10,6 +10,7 @@
 #   --steps N  length of the trainings (default 1500, at least 500: they must outlast the acts)
 #   --seed N   varies the moments of the story (default: by the clock; printed)
 set -euo pipefail
+umask 022 # the daemons' own users read what is written here, whatever the caller's mask
 unset CDPATH
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 # Before anything is installed or built.

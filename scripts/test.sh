@@ -16,6 +16,7 @@
 # exit status is 0 only if nothing failed anywhere. A section whose tests do not exist fails. RN_FUZZ_SECONDS: for each
 # fuzzer (2).
 set -uo pipefail
+umask 022 # the daemons' own users read what the tests write, whatever the caller's mask
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 # Debian's programs, whatever a user's own profile puts before them.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin

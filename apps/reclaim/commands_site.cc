@@ -240,9 +240,9 @@ void add_notify_commands(CLI::App& app, Commands& commands, Options& o) {
   add->add_option(
          "--on",
          n.on,
-         "finished,failed,cancelled,moved,waiting,restarted,expiring,idle; owners also "
+         "finished,failed,cancelled,moved,waiting,restarted,expiring,idle,unsaved; owners also "
          "reclaimed,returned,wedged,refused,lost,lent,wanted,sick (default: "
-         "finished,failed,moved,waiting,expiring,idle)"
+         "finished,failed,moved,waiting,expiring,idle,unsaved)"
   )
       ->delimiter(',')
       ->check(filled);

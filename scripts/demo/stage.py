@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import os
 import pathlib
 import sys
 import time
@@ -35,11 +36,21 @@ GUESTS = ("cnn", "transformer")
 
 
 def say(text=""):
-    print(f"[{time.monotonic() - STARTED:6.1f} s] {text}" if text else "", flush=True)
+    tell(f"[{time.monotonic() - STARTED:6.1f} s] {text}" if text else "")
 
 
 def title(text):
-    print(f"\n── {text} " + "─" * max(0, 100 - len(text)), flush=True)
+    tell(f"\n── {text} " + "─" * max(0, 100 - len(text)))
+
+
+def tell(line):
+    """Whoever read along may be gone (`| head`, `| tee` at a Ctrl-C): the story ends then, but not what is said of its
+    end, which must not stand in the way of taking everything down."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
 
 
 def number_of(epoch):

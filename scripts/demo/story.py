@@ -3,6 +3,7 @@
 """Plays the story of scripts/demo.sh, act by act. Every sentence with ✓ or ✗ was looked at, not assumed; the exit
 status is 0 only if none failed."""
 import argparse
+import contextlib
 import os
 import random
 import signal
@@ -370,11 +371,15 @@ def main():
         if arguments.keep:
             keep(stage)
     except KeyboardInterrupt:
-        say("interrupted")
+        with contextlib.suppress(BrokenPipeError):
+            say("interrupted")
         return 130
+    except BrokenPipeError:
+        return 141
     finally:
         take_no_interruption()
-        say("taking everything down")
+        with contextlib.suppress(BrokenPipeError):
+            say("taking everything down")
         stage.close()
     print_verdict(stage)
     return 1 if stage.failures else 0

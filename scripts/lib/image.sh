@@ -8,7 +8,7 @@
 # shellcheck source=image_run.sh
 source "$(dirname "${BASH_SOURCE[0]}")/image_run.sh"
 
-image_cache="${XDG_CACHE_HOME:-$HOME/.cache}/reclaimnet"
+image_cache="${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/reclaimnet" # cron and units have no HOME; all this needs root
 image_epoch=1700000000 # every file's time in the archive: same packages, same bytes
 
 image_say() { echo "image: $*" >&2; }

@@ -209,6 +209,42 @@ def ahead_of(record, scheduled):
             "evacuations": share(sum(one > 0 for one in less), len(less)), "lacked_less": sum(less)}
 
 
+# --- promises
+
+def promises(events):
+    """Of the coordinator's events, for a record: when it promised that an evacuation arrives, and when it took that
+    back."""
+    def word_of(event):
+        if event["kind"] == "evacuation.admitted":
+            return "made"
+        is_withdrawn = event["kind"] == "evacuation.refused" and event["data"]["was_promised"] == "true"
+        return "withdrawn" if is_withdrawn else None
+    return [{"job": one["job"], "to": one["data"]["to"], "at": one["at_wall_ms"] / 1e3, "word": word_of(one)}
+            for one in events if word_of(one)]
+
+
+def is_promised(record, displaced):
+    """Whether a promise that was made after the owner's word stood when the notice was over."""
+    to = set()
+    for one in record["promises"]:
+        if one["job"] == record["jobs"][displaced["job"]]["job"] and (
+                displaced["begun"] <= one["at"] <= displaced["deadline"]):
+            (to.add if one["word"] == "made" else to.discard)(one["to"])
+    return bool(to)
+
+
+def promised(record, scheduled):
+    """`missed` and `withdrawn`: of all promises, by the coordinator's own word. `late`: of the evacuations whose
+    promise stood until the deadline, by what was seen. None where the record has no promises written down."""
+    made = record["deadlines"].get("evacuation.admitted", 0)
+    found = {"missed": share(record["deadlines"].get("evacuation.missed", 0), made), "withdrawn": None, "late": None}
+    if "promises" in record:
+        stood = [one for one in scheduled if is_promised(record, one)]
+        found["withdrawn"] = share(sum(one["word"] == "withdrawn" for one in record["promises"]), made)
+        found["late"] = share(sum(not one["is_inside"] for one in stood), len(stood))
+    return found
+
+
 # --- owners
 
 def owner_times(record, act):
@@ -326,7 +362,7 @@ def judge(record):
         "about": record["about"], "kinds": by_kind(record, acts, displaced),
         "inside": share(sum(one["is_inside"] for one in scheduled), len(scheduled)),
         "inside_of_fitting": share(sum(one["is_inside"] for one in fitting), len(fitting)),
-        "moved": moved(acts), "ahead": ahead_of(record, scheduled),
+        "promised": promised(record, scheduled), "moved": moved(acts), "ahead": ahead_of(record, scheduled),
         "again_before_new_work": sum(one["again_before_new_work"] for one in displaced),
         "deadlines": record["deadlines"], "lost_without_an_owner": unasked, "traffic": harm(record, evacuations),
         "jobs": {"n": len(record["jobs"]), "bit_identical": len(record["jobs"]) - len(wrong), "wrong": wrong},

@@ -220,7 +220,8 @@ class Run:
         packets = self.capture.packets()
         starts = {name: Starts(name).take(packets) for name in self.students.jobs}
         names = {node: name for name, node in self.ids.items()}
-        events = [event["kind"] for event in self.bed.rest.events() if event["kind"].startswith("evacuation.")]
+        events = [event for event in self.bed.rest.events() if event["kind"].startswith("evacuation.")]
+        kinds = [event["kind"] for event in events]
         return {
             "about": self.about(), "topology": pathlib.Path(self.scenario["topology"]).read_text(),
             "nodes": {name: self.bed.labs.addresses[name] for name in self.bed.names},
@@ -228,7 +229,7 @@ class Run:
             "acts": sorted(self.acts, key=lambda act: act["begun"]), "jobs": self.students.record(names, starts),
             "copies": self.copies(names),
             "flows": [flow.record() for flow in self.flows], "faults": self.faults,
-            "deadlines": {kind: events.count(kind) for kind in set(events)}}
+            "deadlines": {kind: kinds.count(kind) for kind in set(kinds)}, "promises": judge.promises(events)}
 
     def copies(self, names):
         """Of generations, by their senders' logs."""

@@ -58,6 +58,11 @@ def text(result):
         lines += _kind(name, one)
     lines += ["", f"evacuations inside their notice: {share(result['inside'])}; of those whose true delta fitted the "
               f"true capacity: {share(result['inside_of_fitting'])}"]
+    told = result["promised"]
+    lines.append(f"promised and missed: {share(told['missed'])}" + "".join(
+        f"; {words}: {share(told[name])}" for name, words in (
+            ("withdrawn", "promised, and no longer promised later"),
+            ("late", "promised until the deadline, and late as judged here")) if told[name]))
     moved = result["moved"]
     if moved["n"]:
         lines.append(
@@ -70,7 +75,7 @@ def text(result):
         lines.append(
             f"sent ahead of a reclaim: {ahead['n']} copies, {ahead['bytes'] / 1e6:.1f} MB; for it "
             f"{share(ahead['evacuations'])} evacuations had less to move, {ahead['lacked_less'] / 1e6:.1f} MB in all")
-    lines.append("deadlines admitted and missed by the daemons' own word: " + (
+    lines.append("the coordinator's words on evacuations: " + (
         ", ".join(f"{name} {count}" for name, count in sorted(result["deadlines"].items())) or "no daemon says so"))
     lines.append("attempts given up as lost although nobody had pulled that cable: "
                  f"{result['lost_without_an_owner']}")

@@ -241,8 +241,10 @@ void Core::State::on_gone(Attempt& a, std::optional<std::int32_t> exit_code, boo
   const StopOrder& stop = a.row.stop;
   const ReclaimRecord* const cut = cutting_reclaim(a);
   const bool was_told_before = to_ns(now_.boot) < a.row.told_until_ns;
+  const bool may_be_signalled =
+      a.row.signals_in_doubt > 0 && !planted("agent.forgets_whom_it_signalled");
   const bool was_asked_to_leave =
-      a.row.signalled + a.row.signals_in_doubt > 0 || a.was_told_in_wait || was_told_before;
+      a.row.signalled > 0 || may_be_signalled || a.was_told_in_wait || was_told_before;
   const bool was_ordered = before == Phase::kNoticed || before == Phase::kStopping;
   if (cut != nullptr && (!was_ordered || stop.end == AttemptEnd::kReclaimed)) {
     a.row.is_disk_gone = true;

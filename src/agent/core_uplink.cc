@@ -287,6 +287,8 @@ void Core::State::choose_turn() {
   }
   if (!is_any_planned) return turn_.reset();
   const double rate = uplink_rate();
+  // A copy that is stopped sends the chunk under way to its end (checkpoint/peer_link.h), so that
+  // any moment is a boundary.
   auto next = reclaim::next_upload(uploads, rate, current, true);
   if (next && current &&
       reclaim::upload_index(uploads[*next], rate) <

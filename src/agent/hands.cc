@@ -369,10 +369,10 @@ Status Hands::load_base(
 Status Hands::fetch_generation(
     const GenerationRef& ref,
     const std::vector<PeerGrant>& peers,
-    std::vector<NodeId>& silent,
+    AskedHolders& asked,
     const Cancelled& is_cancelled
 ) {
-  silent.clear();
+  asked.silent.clear();
   const auto is_here = [&] {
     if (!deps_.store.load_manifest(ref.job, ref.manifest)) return false;
     return deps_.store.verify(ref.job, ref.manifest).has_value();
@@ -388,13 +388,19 @@ Status Hands::fetch_generation(
         target ? checkpoint::fetch_from(*target, deps_.store, {peer.ticket, ref.manifest, {}})
                : Result<checkpoint::Fetched>(fail(target.error()));
     if (fetched && fetched->generation) {
-      silent.clear();
+      asked.silent.clear();
       return {};
     }
     last = fetched ? Error{ErrorCode::kNotFound, peer.node.str() + " lacks chunks", ""}
                    : fetched.error();
     answers.push_back(answer_of(last.code));
-    if (answers.back() == HolderAnswer::kNoWord) silent.push_back(peer.node);
+    if (answers.back() == HolderAnswer::kNoWord) asked.silent.push_back(peer.node);
+    if (last.code != ErrorCode::kCorrupt) continue;
+    asked.lying.emplace(peer.node, last.message);
+    log::warning(
+        "restore.peer_lies",
+        {{"job", ref.job.str()}, {"peer", peer.node.str()}, {"error", last.describe()}}
+    );
   }
   // Only if nobody has it any more is an older one the best there is.
   last.code = may_fall_back(answers) ? ErrorCode::kNotFound : ErrorCode::kUnavailable;
@@ -409,7 +415,7 @@ Result<Manifest> Hands::restore(
     const GenerationRef& from,
     const std::vector<PeerGrant>& peers,
     std::set<std::string>* only_missing,
-    std::vector<NodeId>& silent,
+    AskedHolders& asked,
     const Cancelled& is_cancelled
 ) {
   const std::string folder = join_path(w.disk, "work");
@@ -425,7 +431,7 @@ Result<Manifest> Hands::restore(
   };
   Error last;
   for (int tries = 0; tries < kRestoresMax; ++tries) {
-    RN_CHECK(fetch_generation(from, peers, silent, is_cancelled));
+    RN_CHECK(fetch_generation(from, peers, asked, is_cancelled));
     RN_TRY(const SignedManifest sealed, deps_.store.load_manifest(from.job, from.manifest));
     // The coordinator named this hash, from a row that it committed: that is what makes it trusted.
     RN_TRY(Manifest manifest, checkpoint::parse_manifest(sealed.body));
@@ -455,7 +461,7 @@ Result<WorkPrepared> Hands::lay_out(
     const GuestName& guest,
     const PrepareWork& w,
     const GenerationRef& from,
-    std::vector<NodeId>& silent,
+    AskedHolders& asked,
     const Cancelled& is_cancelled
 ) {
   RN_CHECK(check_guest_disk(deps_.fs, w.disk));
@@ -474,14 +480,14 @@ Result<WorkPrepared> Hands::lay_out(
   RN_TRY(const auto work, deps_.fs.open_folder(folder));
   if (from.generation == 0) {
     RN_TRY(entry.cache, checkpoint::prime_cache(*work, entry.base, nullptr, deps_.clock));
-    RN_CHECK(add_shared(entry, guest, w, silent, is_cancelled));
+    RN_CHECK(add_shared(entry, guest, w, asked, is_cancelled));
     return WorkPrepared{};
   }
   RN_TRY(
-      const Manifest manifest, restore(guest, w, from, w.resume_from, nullptr, silent, is_cancelled)
+      const Manifest manifest, restore(guest, w, from, w.resume_from, nullptr, asked, is_cancelled)
   );
   RN_TRY(entry.cache, checkpoint::prime_cache(*work, entry.base, &manifest, deps_.clock));
-  RN_CHECK(add_shared(entry, guest, w, silent, is_cancelled));
+  RN_CHECK(add_shared(entry, guest, w, asked, is_cancelled));
   return WorkPrepared{from, ""};
 }
 
@@ -492,14 +498,14 @@ Status Hands::add_shared(
     GuestEntry& entry,
     const GuestName& guest,
     const PrepareWork& w,
-    std::vector<NodeId>& silent,
+    AskedHolders& asked,
     const Cancelled& is_cancelled
 ) {
   for (const wire::SharedGeneration& shared : w.shares) {
     if (shared.generation.generation == 0) continue;
     std::set<std::string> paths;
     const auto added =
-        restore(guest, w, shared.generation, shared.resume_from, &paths, silent, is_cancelled);
+        restore(guest, w, shared.generation, shared.resume_from, &paths, asked, is_cancelled);
     if (!added)
       return fail(added.error().with("the checkpoint of rank " + std::to_string(shared.rank)));
     for (const std::string& path : paths) {
@@ -524,24 +530,27 @@ Result<WorkResult> Hands::prepare(
   const std::lock_guard lock(entry->work);
   entry->is_base_known = false;
   RN_CHECK(load_base(*entry, guest, w.workspace, is_cancelled));
-  std::vector<NodeId> silent;
+  AskedHolders asked;
   std::uint32_t wanted = w.resume.generation;
-  auto prepared = lay_out(*entry, guest, w, w.resume, silent, is_cancelled);
+  auto prepared = lay_out(*entry, guest, w, w.resume, asked, is_cancelled);
   const bool is_lost = !prepared && answer_of(prepared.error().code) == HolderAnswer::kLacks;
   if (is_lost && !is_cancelled && w.resume.generation > 0 && w.resume_previous.generation > 0) {
     const std::string why = prepared.error().message;
     log::warning("restore.fell_back", {{"job", guest.job.str()}, {"why", why}});
     wanted = w.resume_previous.generation;
-    prepared = lay_out(*entry, guest, w, w.resume_previous, silent, is_cancelled);
+    prepared = lay_out(*entry, guest, w, w.resume_previous, asked, is_cancelled);
     if (prepared)
       prepared->note = "generation " + std::to_string(w.resume.generation) +
                        " could not be restored (" + why + "); took generation " +
                        std::to_string(w.resume_previous.generation);
   }
   const bool is_waiting = !prepared && prepared.error().code == ErrorCode::kUnavailable;
-  if (is_waiting && !silent.empty())
-    return WorkResult(HoldersAway{wanted, std::move(silent), prepared.error().message});
+  if (is_waiting && !asked.silent.empty())
+    return WorkResult(HoldersAway{wanted, std::move(asked.silent), prepared.error().message});
   if (!prepared) return fail(prepared.error());
+  for (const auto& [node, why] : asked.lying)
+    prepared->note += (prepared->note.empty() ? "" : "; ") + ("what " + node.str()) +
+                      " served of it was not believed (" + why + ")";
   // What the watch compares with: older files are not news.
   const std::string marker = join_path(deps_.guests.folder(guest), "prepared");
   RN_CHECK(make_folders(deps_.fs, parent_folder(marker), 0700));

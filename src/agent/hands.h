@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -96,19 +97,24 @@ class Hands {
       std::atomic<std::uint64_t>& bytes_of_all
   );
   Result<WorkResult> prepare(const GuestName& guest, const PrepareWork& w, const Cancelled& c);
-  /// `silent` of these: holders that gave no word, where that is why it failed; else empty.
+
+  struct AskedHolders {
+    std::vector<NodeId> silent;  ///< that gave no word, where that is why it failed; else none
+    std::map<NodeId, std::string> lying;  ///< what was wrong with what they served
+  };
+
   Result<WorkPrepared> lay_out(
       GuestEntry& entry,
       const GuestName& guest,
       const PrepareWork& w,
       const GenerationRef& from,
-      std::vector<NodeId>& silent,
+      AskedHolders& asked,
       const Cancelled& c
   );
   Status fetch_generation(
       const GenerationRef& ref,
       const std::vector<PeerGrant>& peers,
-      std::vector<NodeId>& silent,
+      AskedHolders& asked,
       const Cancelled& c
   );
   /// With `only_missing`: of its checkpoint's files those that are not there yet, which it names
@@ -119,14 +125,14 @@ class Hands {
       const GenerationRef& from,
       const std::vector<PeerGrant>& peers,
       std::set<std::string>* only_missing,
-      std::vector<NodeId>& silent,
+      AskedHolders& asked,
       const Cancelled& c
   );
   Status add_shared(
       GuestEntry& entry,
       const GuestName& guest,
       const PrepareWork& w,
-      std::vector<NodeId>& silent,
+      AskedHolders& asked,
       const Cancelled& c
   );
   Status load_base(

@@ -98,11 +98,26 @@ class HandsThatResume : public HandsTest {
     }
   }
 
-  void expect_the_newest(const WorkResult& restored) {
+  /// As serve_peer does, but that each chunk comes with other bytes than its name says.
+  static void lie(io::FramedConnection& connection, const checkpoint::PeerServerDeps& deps) {
+    const NodeId peer = checkpoint::node_of_identity(connection.peer_identity().value_or(""));
+    checkpoint::PeerServer serving(deps, peer);
+    while (true) {
+      while (auto frame = serving.next()) {
+        if (frame->type == checkpoint::PeerFrameType::kChunk) frame->body.back() ^= 1;
+        if (!connection.send(static_cast<std::uint8_t>(frame->type), frame->body)) return;
+      }
+      const auto heard = connection.receive(seconds(10));
+      if (!heard) return;
+      serving.on_frame(static_cast<checkpoint::PeerFrameType>(heard->type), heard->body);
+    }
+  }
+
+  void expect_the_newest(const WorkResult& restored, const std::string& note = "") {
     ASSERT_TRUE(std::holds_alternative<WorkPrepared>(restored))
         << std::get<Error>(restored).describe();
     EXPECT_EQ(std::get<WorkPrepared>(restored).restored.generation, 2u);
-    EXPECT_EQ(std::get<WorkPrepared>(restored).note, "");
+    EXPECT_EQ(std::get<WorkPrepared>(restored).note, note);
     EXPECT_EQ(text_of(in_work("other", "ckpt.bin")), "step 2, longer");
     EXPECT_EQ(text_of(in_work("other", "same.txt")), "never changes");
   }
@@ -248,6 +263,24 @@ TEST_F(HandsThatResume, a_holder_that_lacks_a_chunk_is_not_the_last_one_asked) {
   w.resume_from.insert(w.resume_from.begin(), grant_of(NodeId("n-3"), poor_server->port()));
 
   expect_the_newest(run(w));
+}
+
+TEST_F(HandsThatResume, a_holder_that_lies_about_its_chunks_is_named_and_the_next_one_is_asked) {
+  checkpoint::PeerServerDeps lying = *deps;
+  lying.self = NodeId("n-3");
+  io::FramedServerConfig config;
+  config.tls = site.end(identity_of(NodeId("n-3")));
+  const auto liar = *io::FramedServer::start(config, [&](io::FramedConnection& connection) {
+    lie(connection, lying);
+  });
+  ASSERT_TRUE(store->forget(guest.job));
+  rot("chunks/chunks");
+  PrepareWork w = a_resume();
+  w.resume_from.insert(w.resume_from.begin(), grant_of(NodeId("n-3"), liar->port()));
+
+  expect_the_newest(
+      run(w), "what n-3 served of it was not believed (the peer sent a chunk with other bytes)"
+  );
 }
 
 TEST_F(HandsThatResume, holders_that_cannot_be_reached_are_named_and_nothing_older_is_taken) {

@@ -78,8 +78,10 @@ Status may_go_on(const DriveOptions& options) {
 }
 
 Status send_all(io::FramedConnection& connection, PeerEnd& end, const DriveOptions& options) {
-  while (const auto frame = end.next()) {
-    RN_CHECK(may_go_on(options));
+  while (!end.is_finished()) {
+    RN_CHECK(may_go_on(options));  // before the next chunk is read, and counted as moved
+    const auto frame = end.next();
+    if (!frame) return {};
     const auto sent = send(connection, *frame, options);
     if (sent && options.on_progress) options.on_progress(end.bytes_left());
     if (sent) continue;

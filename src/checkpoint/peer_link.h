@@ -22,8 +22,9 @@ NodeId node_of_identity(const std::string& identity);
 
 struct DriveOptions {
   milliseconds frame_timeout = seconds(60);  ///< for each frame, each way
-  /// Asked between frames; true ends the drive with kTimeout (the owner said no, a deadline
-  /// passed).
+  /// Asked between frames; true ends the drive with kTimeout (the owner said no, a deadline passed,
+  /// another one has its turn). The chunk under way is sent to its end: the other side keeps it,
+  /// and the next run does not send it again.
   std::function<bool()> should_stop;
   /// Told between frames: what the end has still to send, if it knows (PeerEnd::bytes_left).
   std::function<void(std::optional<std::uint64_t>)> on_progress;

@@ -2,7 +2,9 @@
 // Two nodes over real loopback TLS.
 #include "checkpoint/peer_link.h"
 
+#include <condition_variable>
 #include <future>
+#include <mutex>
 
 #include <gtest/gtest.h>
 
@@ -41,9 +43,13 @@ class PeerLinkTest : public ::testing::Test {
         {}});
     io::FramedServerConfig config;
     config.tls = site_.end("spiffe://site/node/n-2");
-    server_ = io::FramedServer::start(config, [this](io::FramedConnection& connection) {
-                serve_peer(connection, *deps_, DriveOptions{seconds(10), {}});
-              }).value();
+    server_ =
+        io::FramedServer::start(config, [this](io::FramedConnection& connection) {
+          const TransferStats stats = serve_peer(connection, *deps_, DriveOptions{seconds(10), {}});
+          const std::lock_guard lock(mutex_);
+          served_.push_back(stats);
+          has_served_.notify_all();
+        }).value();
     target_.host = "127.0.0.1";
     target_.port = server_->port();
     target_.expected_identity = "spiffe://site/node/n-2";
@@ -56,6 +62,20 @@ class PeerLinkTest : public ::testing::Test {
     options.root = "/store";
     options.reserve_free_bytes = 0;
     return ChunkStore::open(fs, clock_, options).value();
+  }
+
+  /// What the connections so far brought, as their server counts; waits for so many to be over.
+  TransferStats served(std::size_t connections) {
+    std::unique_lock lock(mutex_);
+    const bool are_over =
+        has_served_.wait_for(lock, seconds(10), [&] { return served_.size() >= connections; });
+    EXPECT_TRUE(are_over);
+    TransferStats sum;
+    for (const TransferStats& one : served_) {
+      sum.chunks += one.chunks;
+      sum.bytes += one.bytes;
+    }
+    return sum;
   }
 
   Ticket ticket(TicketAction action, const std::string& from) {
@@ -81,6 +101,9 @@ class PeerLinkTest : public ::testing::Test {
   std::unique_ptr<ChunkStore> there_;
   std::unique_ptr<PeerServerDeps> deps_;
   io::Site site_;
+  std::mutex mutex_;  ///< guards served_
+  std::condition_variable has_served_;
+  std::vector<TransferStats> served_;
   std::unique_ptr<io::FramedServer> server_;
   PeerTarget target_;
 };
@@ -138,6 +161,43 @@ TEST_F(PeerLinkTest, a_copy_ahead_of_a_capture_that_is_given_up_ends_when_it_is_
   ASSERT_FALSE(receipt);
   EXPECT_EQ(receipt.error().code, ErrorCode::kTimeout);
   EXPECT_FALSE(tap.offer({{}, std::make_shared<const Blob>(1)}));
+}
+
+TEST_F(PeerLinkTest, who_loses_its_turn_ends_the_chunk_under_way_and_nothing_of_it_is_sent_twice) {
+  std::map<std::string, std::string> files;
+  for (int i = 0; i < 8; ++i) {
+    Blob bytes(256 << 10);
+    rng_.fill(bytes);
+    files["f" + std::to_string(i)] = std::string(as_text(bytes));
+  }
+  const auto made = maker_.make(1, files);
+  ASSERT_TRUE(GenerationMaker::store(*here_, made));
+  std::uint64_t all = 0;
+  for (const EncodedChunk& chunk : made.chunks) all += chunk.stored.size();
+  // Slow, so that most of it is still in the kernel when the connection is given up.
+  target_.on_connected = [](io::FramedConnection& c) { ASSERT_TRUE(c.set_pacing_rate(4 << 20)); };
+  std::size_t sent = 0;
+  target_.drive.on_progress = [&](std::optional<std::uint64_t> left) { sent += left ? 1 : 0; };
+  target_.drive.should_stop = [&] { return sent == 3; };
+  const Ticket may = ticket(TicketAction::kStore, "n-1");
+  TransferStats first;
+  const auto stopped = send_generation(target_, *here_, may, maker_.job, made.hash, &first);
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().code, ErrorCode::kTimeout);
+  EXPECT_EQ(first.chunks, 3U);
+  const TransferStats arrived = served(1);
+  EXPECT_EQ(arrived.chunks, first.chunks) << "the last one, too, to its end";
+  EXPECT_EQ(arrived.bytes, first.bytes);
+
+  target_.drive.should_stop = {};
+  TransferStats second;
+  const auto receipt = send_generation(target_, *here_, may, maker_.job, made.hash, &second);
+
+  ASSERT_TRUE(receipt) << receipt.error().describe();
+  EXPECT_EQ(second.skipped, 3U);
+  EXPECT_EQ(second.chunks, 5U);
+  EXPECT_EQ(first.bytes + second.bytes, all);
+  EXPECT_EQ(served(2).bytes, all);
 }
 
 TEST_F(PeerLinkTest, a_ticket_of_another_node_than_the_certificates_is_refused_with_the_reason) {

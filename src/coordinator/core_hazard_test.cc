@@ -310,6 +310,56 @@ TEST_F(Hazard, departures_after_logins_are_learnt) {
   EXPECT_GT(factor(), 2);
 }
 
+TEST_F(Hazard, departures_after_a_process_of_the_owners_on_a_gpu_are_learnt) {
+  FakeAgent& a = add_node("a", "lab-a");
+  const auto factor = [&] {
+    for (const reclaim::HazardFactor& f : why(a).factors)
+      if (f.name == "foreign process") return f.value;
+    return 0.0;
+  };
+  const auto computes = [&](bool does) {
+    a.telemetry.gpus = {{.index = 0, .foreign_processes = does ? 1U : 0U}};
+    beat(a);
+    return does ? factor() : 0;
+  };
+  const double before = computes(true);
+  computes(false);
+  for (int day = 0; day < 6; ++day) {  // who computes there takes the machine back within minutes
+    pass(4 * kHourMs);
+    computes(true);
+    pass(5 * kMinuteMs);
+    take_back(a, ReclaimKind::kNotice);
+    computes(false);
+    give_back(a);
+  }
+  EXPECT_GT(computes(true), 2);
+  EXPECT_LT(before, 1.5);
+}
+
+TEST_F(Hazard, a_process_of_the_owners_after_which_they_stay_away_warns_of_nothing) {
+  FakeAgent& a = add_node("a", "lab-a");
+  const auto factor = [&] {
+    for (const reclaim::HazardFactor& f : why(a).factors)
+      if (f.name == "foreign process") return f.value;
+    return 0.0;
+  };
+  for (int day = 0; day < 6; ++day) {  // they compute for hours, and take it back when they do not
+    a.telemetry.gpus = {{.index = 0, .foreign_processes = 1}};
+    beat(a);
+    pass(12 * kHourMs);
+    a.telemetry.gpus[0].foreign_processes = 0;
+    beat(a);
+    pass(5 * kMinuteMs);
+    take_back(a, ReclaimKind::kNotice);
+    give_back(a);
+  }
+  a.telemetry.gpus[0].foreign_processes = 1;
+  beat(a);
+
+  EXPECT_GT(factor(), 0);
+  EXPECT_LT(factor(), 1);
+}
+
 TEST_F(Hazard, a_restart_forgets_no_departure_and_at_most_five_minutes_of_exposure) {
   FakeAgent& a = add_node("a", "lab-a");
   pass(2 * kHourMs);

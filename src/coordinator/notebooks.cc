@@ -100,6 +100,13 @@ std::string words_of_absence(const Core& core, const Job& job, std::int64_t now_
   return ". It has been moving for " + std::to_string(since_s) + " s, and its files with it";
 }
 
+/// It is on a machine that is taken back: until it has left, also while its last state is saved,
+/// which for one with little to save is nearly all the time that it has.
+bool may_be_leaving(const Job& job) {
+  return job.state == JobState::kNoticed || job.state == JobState::kSaving ||
+         job.state == JobState::kDraining;
+}
+
 /// Of the reclaim that the job's machine is under, by the node's own word.
 struct PageNotice {
   std::int64_t deadline_wall_ms = 0;  ///< 0: none
@@ -108,7 +115,7 @@ struct PageNotice {
 
 PageNotice page_notice_of(const Core& core, const Job& job) {
   PageNotice notice;
-  if (job.state != JobState::kNoticed) return notice;
+  if (!may_be_leaving(job)) return notice;
   for (const ReclaimRow& row : core.reclaims()) {
     const ReclaimRecord& one = row.record;
     const bool is_under_way =
@@ -314,7 +321,7 @@ io::HttpResponse Notebooks::state_of(const Job& job) const {
       {"state", std::string(to_string(job.state))},
       {"why", why ? *why : job.reason},
       {"now_wall_ms", to_ms(deps_.loop.now().wall)},
-      {"is_noticed", job.state == JobState::kNoticed},
+      {"is_noticed", job.state == JobState::kNoticed || notice.deadline_wall_ms != 0},
       {"deadline_wall_ms", notice.deadline_wall_ms},
       {"message", notice.message},
       {"durable_generation", job.durable.generation},

@@ -56,7 +56,8 @@ TEST_F(NotifyApi, a_rule_is_seen_tested_and_removed_by_its_own_user_alone) {
   const json answer = json::parse(made.body);
   EXPECT_EQ(answer["secret"].get<std::string>().size(), 64u);
   EXPECT_EQ(
-      answer["rule"]["on"], json({"finished", "failed", "moved", "waiting", "expiring", "idle"})
+      answer["rule"]["on"],
+      json({"finished", "failed", "moved", "waiting", "expiring", "idle", "unsaved"})
   );
   const std::string path = "/v1/notifications/" + answer["rule"]["id"].get<std::string>();
   EXPECT_EQ(rules_of(ann_).size(), 1u);

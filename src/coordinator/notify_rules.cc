@@ -34,7 +34,7 @@ struct KindWord {
   NotifyWord word;
 };
 
-constexpr std::array<KindWord, 22> kKindWords = {{
+constexpr std::array<KindWord, 23> kKindWords = {{
     {"job.succeeded", NotifyWord::kFinished},
     {"job.failed", NotifyWord::kFailed},
     {"job.cancelled", NotifyWord::kCancelled},
@@ -46,6 +46,7 @@ constexpr std::array<KindWord, 22> kKindWords = {{
     {"gang.restart", NotifyWord::kRestarted},
     {"outputs.expire", NotifyWord::kExpiring},
     {"job.idle", NotifyWord::kIdle},
+    {"checkpoint.trouble", NotifyWord::kUnsaved},
     {"reclaim.cleared", NotifyWord::kReclaimed},
     {"reclaim.returned", NotifyWord::kReturned},
     {"node.returned", NotifyWord::kReturned},
@@ -85,6 +86,8 @@ std::string subject_of(NotifyWord word, const std::string& job, const std::strin
       return "outputs of " + job + " will be removed";
     case NotifyWord::kIdle:
       return job + " uses nothing of its GPUs";
+    case NotifyWord::kUnsaved:
+      return job + " would lose work with its machine";
     case NotifyWord::kReclaimed:
       return host + " is yours again";
     case NotifyWord::kReturned:
@@ -117,6 +120,7 @@ std::string next_step(NotifyWord word, const std::string& number, const std::str
     case NotifyWord::kMoved:
     case NotifyWord::kWaiting:
     case NotifyWord::kIdle:
+    case NotifyWord::kUnsaved:
       return "reclaim why " + number;
     case NotifyWord::kReclaimed:
       return "reclaim-agent release, on it, lends it again";
@@ -198,7 +202,8 @@ std::vector<NotifyWord> usual_words() {
       NotifyWord::kMoved,
       NotifyWord::kWaiting,
       NotifyWord::kExpiring,
-      NotifyWord::kIdle};
+      NotifyWord::kIdle,
+      NotifyWord::kUnsaved};
 }
 
 bool is_wanted(

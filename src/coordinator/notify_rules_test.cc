@@ -90,6 +90,23 @@ TEST(NotifyRules, owners_are_told_that_a_machine_is_lent_and_wanted_and_that_a_g
   EXPECT_EQ(lent.subject, "ReclaimNet: pc7 is lent");
 }
 
+TEST(NotifyRules, a_job_that_would_lose_work_is_told_to_its_user_in_its_nodes_words) {
+  const std::string words =
+      "its last checkpoint is more than 3 h old on a node whose owner comes back every 6 h on "
+      "average; next: let it save more often";
+  StoredEvent event = a_job_event("checkpoint.trouble");
+  event.row.message = words;
+
+  EXPECT_TRUE(is_told(a_rule(), event, everybody())) << "usual";
+  EXPECT_FALSE(is_told(a_rule({NotifyWord::kFinished}), event, everybody()));
+  EXPECT_FALSE(is_told(a_rule(), a_job_event("checkpoint.trouble", "bob"), everybody()));
+  const auto told = notification_of(a_rule(), NotifyWord::kUnsaved, event, {}, everybody());
+  EXPECT_EQ(told.what, "unsaved");
+  EXPECT_EQ(told.subject, "ReclaimNet: job j-1 would lose work with its machine");
+  EXPECT_NE(told.text.find(words), std::string::npos) << told.text;
+  EXPECT_NE(told.text.find("next: reclaim why j-1"), std::string::npos) << told.text;
+}
+
 TEST(NotifyRules, owners_are_told_of_their_own_labs_machines) {
   const NotifyRow rule = a_rule({NotifyWord::kReclaimed, NotifyWord::kLost});
 

@@ -21,6 +21,7 @@ enum class NotifyWord : std::uint8_t {
   kRestarted,  ///< it crashed and is tried again
   kExpiring,   ///< its outputs will be removed
   kIdle,       ///< it holds GPUs and uses nothing of them
+  kUnsaved,    ///< it cannot be saved, or too seldom for how often its owner comes
   kReclaimed,  ///< verified free: its owner's again
   kReturned,   ///< it lends again, or is back after it was lost
   kWedged,     ///< taken back, and could not be verified free
@@ -40,6 +41,7 @@ RN_ENUM(
     "restarted",
     "expiring",
     "idle",
+    "unsaved",
     "reclaimed",
     "returned",
     "wedged",
@@ -60,7 +62,7 @@ namespace api {
 struct NotifyRequest {
   std::string mail;            ///< an address
   std::string webhook;         ///< a URL whose host the operator allows
-  std::vector<NotifyWord> on;  ///< none: finished, failed, moved, waiting, expiring, idle
+  std::vector<NotifyWord> on;  ///< none: finished, failed, moved, waiting, expiring, idle, unsaved
   std::string job;             ///< id or number of the one job that it is for; empty: all of ours
 
   RN_FIELDS(NotifyRequest, mail, webhook, on, job)

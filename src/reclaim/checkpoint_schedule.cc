@@ -18,6 +18,7 @@ constexpr double kLongest_s = 1e12;
 constexpr double kForget = 0.8;
 constexpr double kSaturated = 0.98;
 constexpr double kSameNumber = 0.01;  // of itself, that it may change while a plan stands
+constexpr double kReserve = 0.99;  // of a bound, that a plan uses: else none would stand for long
 
 /// Derivative of the weighted waste and of the price paid, and its own derivative.
 struct Slope {
@@ -262,6 +263,19 @@ bool is_same(const CheckpointJob& a, const CheckpointJob& b) {
 
 }  // namespace
 
+bool IntervalPlanner::keeps_bounds(std::span<const CheckpointJob> jobs, const UplinkShare& uplink)
+    const {
+  double demand = 0;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const double t = plan_.interval_s[i];
+    if (std::isinf(t)) continue;
+    const CheckpointJob job = sane(jobs[i]);
+    demand += job.dirty.bytes(t) / t;
+    if (checkpoint_cost(job, t, uplink.upload_bytes_per_s) > limits_.max_overhead * t) return false;
+  }
+  return demand <= uplink.checkpoint_bytes_per_s;
+}
+
 bool IntervalPlanner::stands(
     std::span<const CheckpointJob> jobs, const UplinkShare& uplink, std::span<const double> in_force
 ) const {
@@ -270,7 +284,8 @@ bool IntervalPlanner::stands(
     if (in_force[i] != plan_.interval_s[i] || !is_same(jobs[i], jobs_[i])) return false;
   }
   return is_same(uplink.upload_bytes_per_s, uplink_.upload_bytes_per_s) &&
-         is_same(uplink.checkpoint_bytes_per_s, uplink_.checkpoint_bytes_per_s);
+         is_same(uplink.checkpoint_bytes_per_s, uplink_.checkpoint_bytes_per_s) &&
+         keeps_bounds(jobs, uplink);
 }
 
 const CheckpointPlan& IntervalPlanner::plan(
@@ -278,7 +293,11 @@ const CheckpointPlan& IntervalPlanner::plan(
 ) {
   RN_ASSERT(in_force.size() == jobs.size(), "one interval in force per job");
   if (stands(jobs, uplink, in_force)) return plan_;
-  plan_ = plan_intervals(jobs, uplink, limits_, in_force);
+  UplinkShare planned = uplink;
+  planned.checkpoint_bytes_per_s *= kReserve;
+  IntervalLimits limits = limits_;
+  limits.max_overhead *= kReserve;
+  plan_ = plan_intervals(jobs, planned, limits, in_force);
   jobs_.assign(jobs.begin(), jobs.end());
   uplink_ = uplink;
   ++made_;

@@ -106,10 +106,11 @@ CheckpointPlan plan_intervals(
 );
 
 /// plan_intervals(), for who asks again and again while the numbers hardly change: a plan stands as
-/// long as the intervals in force are its own and no number that it was made from has changed by
-/// more than a hundredth. Intervals are then within three hundredths of what a new plan would have
-/// where no bound holds them, and else keep that bound as closely; the plan's price, demand and
-/// waste are of the moment of its making.
+/// long as the intervals in force are its own, no number that it was made from has changed by more
+/// than a hundredth, and it keeps B and the overhead bound with the numbers of now. Both hold at
+/// every look, then; a plan is made for 99 % of them, so that it can stand. Intervals are within
+/// three hundredths of what a new plan would have where no bound holds them; the plan's price,
+/// demand and waste are of the moment of its making.
 class IntervalPlanner {
  public:
   explicit IntervalPlanner(const IntervalLimits& limits) : limits_(limits) {}
@@ -131,6 +132,7 @@ class IntervalPlanner {
       const UplinkShare& uplink,
       std::span<const double> in_force
   ) const;
+  bool keeps_bounds(std::span<const CheckpointJob> jobs, const UplinkShare& uplink) const;
 
   IntervalLimits limits_;
   std::vector<CheckpointJob> jobs_;  ///< that the plan was made from

@@ -171,13 +171,14 @@ TEST(Hazard, falls_with_age_where_short_stays_are_common) {
   EXPECT_GT(young, 20 * old);
 }
 
-TEST(Hazard, a_login_of_the_owner_is_a_warning_whose_weight_is_learnt_and_which_fades) {
+/// A warning whose weight is learnt, and which fades.
+void is_learnt(const OwnerPresence& presence) {
   HazardModel model;
   SeededRng rng(5);
   std::int64_t t = 0;
-  for (int round = 0; round < 300; ++round) {  // logs in, and takes it back soon
+  for (int round = 0; round < 300; ++round) {  // is there, and takes it back soon
     model.lend(node(0), kLab, wall(t));
-    model.set_presence(node(0), {.is_logged_in = true}, wall(t + 10 * kHourMs));
+    model.set_presence(node(0), presence, wall(t + 10 * kHourMs));
     const auto minutes = static_cast<std::int64_t>(1 + rng.below(20));
     model.reclaimed(node(0), wall(t + 10 * kHourMs + minutes * kMinuteMs));
     model.set_presence(node(0), {}, wall(t + 11 * kHourMs));
@@ -188,13 +189,25 @@ TEST(Hazard, a_login_of_the_owner_is_a_warning_whose_weight_is_learnt_and_which_
   const double away = model.rate(node(0), kLab, wall(t));
   const double away_8h = model.survival(node(0), kLab, wall(t), 8 * 3600).expected_departures;
 
-  model.set_presence(node(0), {.is_logged_in = true}, wall(t));
+  model.set_presence(node(0), presence, wall(t));
 
   EXPECT_GT(model.rate(node(0), kLab, wall(t)), 10 * away);
-  // For half an hour the forecast counts on the login, then on nothing unusual.
+  // For half an hour the forecast counts on it, then on nothing unusual.
   const double half = model.survival(node(0), kLab, wall(t), 1800).expected_departures;
   const double eight = model.survival(node(0), kLab, wall(t), 8 * 3600).expected_departures;
   EXPECT_LT(eight - half, away_8h);
+
+  // Each for itself: the other one has warned of nothing.
+  model.set_presence(node(0), {!presence.is_logged_in, !presence.has_foreign_process}, wall(t));
+  EXPECT_LT(model.rate(node(0), kLab, wall(t)), 2 * away);
+}
+
+TEST(Hazard, a_login_of_the_owner_is_a_warning_whose_weight_is_learnt_and_which_fades) {
+  is_learnt({.is_logged_in = true});
+}
+
+TEST(Hazard, so_is_a_process_of_the_owner_on_a_lent_gpu) {
+  is_learnt({.has_foreign_process = true});
 }
 
 TEST(Hazard, a_reclaimed_lab_mate_is_a_warning_for_a_quarter_of_an_hour) {

@@ -308,6 +308,8 @@ ChaosReport run_chaos(const ChaosOptions& options) {
   // the other runs are what they were.
   size.gpus = options.seed % 6 == 5 ? 2 : 0;
   SeededRng gpu_rng(options.seed);
+  // On each seventh those that hear a signal leave at it, which an end is not to be mistaken for.
+  const bool has_leaving_guests = options.seed % 7 == 4;
   Cluster cluster(world, size);
   world.faults() = draw_plan(world.rng());
   const bool must_leave = options.crash_at.contains("agent.left");
@@ -332,6 +334,7 @@ ChaosReport run_chaos(const ChaosOptions& options) {
     ));
     Training training = draw_training(world.rng());
     training.gpus = size.gpus > 0 && gpu_rng.below(4) > 0 ? 1 : 0;
+    training.leaves_at_term = has_leaving_guests && training.handles_term;
     world.queue().at(when, [&cluster, i, training] {
       cluster.submit("key-" + std::to_string(i), training);
     });

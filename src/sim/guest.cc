@@ -125,6 +125,7 @@ JobSpec Training::spec() const {
       {"IN_PLACE", std::to_string(int(saves_in_place))},
       {"HANDLES_TERM", std::to_string(int(handles_term))},
       {"CRASH_AT", std::to_string(crash_at_step)}};
+  if (leaves_at_term) spec.env["LEAVES_AT_TERM"] = "1";
   if (has_frozen_layers) spec.env["FROZEN"] = "1";
   if (fails_at_step != 0) spec.env["FAILS_AT"] = std::to_string(fails_at_step);
   if (failing_task) spec.env["FAILING_TASK"] = std::to_string(*failing_task);
@@ -155,6 +156,7 @@ Training Training::from(const std::map<std::string, std::string>& env) {
   out.step_ms = number(env, "STEP_MS", out.step_ms);
   out.saves_in_place = number(env, "IN_PLACE", 0) != 0;
   out.handles_term = number(env, "HANDLES_TERM", 0) != 0;
+  out.leaves_at_term = number(env, "LEAVES_AT_TERM", 0) != 0;
   out.crash_at_step = number(env, "CRASH_AT", 0);
   out.fails_at_step = number(env, "FAILS_AT", 0);
   if (env.contains("FAILING_TASK")) out.failing_task = number(env, "FAILING_TASK", 0);

@@ -26,6 +26,7 @@ struct Training {
   std::uint32_t step_ms = 1000;               ///< on a full core
   bool saves_in_place = false;                ///< else: writes a new file and renames it
   bool handles_term = false;                  ///< saves on SIGTERM and goes on
+  bool leaves_at_term = false;                ///< … and leaves with 0 instead, as many scripts do
   std::uint32_t crash_at_step = 0;            ///< exits with 1 once when it gets there; 0 = never
   std::uint32_t fails_at_step = 0;            ///< exits with 1 whenever it gets there; 0 = never
   std::optional<std::uint32_t> failing_task;  ///< of an array it is this task alone that fails

@@ -134,8 +134,12 @@ void Machine::finish_step(const GuestName& guest, std::uint64_t run) {
   }
   if (on_step) on_step(*container);
   const std::uint64_t step = container->progress.step;
+  // A member that is told stays: the others save with it, and need it.
+  const bool leaves =
+      is_told && container->training.leaves_at_term && !container->training.is_member();
   const bool is_due = is_told || step % container->training.save_every == 0;
-  if (is_due && container->training.saves()) save(*container);
+  if (is_due && container->training.saves()) save(*container, leaves);
+  if (leaves && step < container->training.steps) return end(*container, 0, true);
   if (container->training.crash_at_step != 0 && step == container->training.crash_at_step &&
       container->started + milliseconds(container->training.step_ms) * 3 < world_.now()) {
     return end(*container, 1, true);
@@ -213,7 +217,8 @@ void Machine::say(const Container& container, const std::string& line) {
   if (on_log) on_log(container, text, written.has_value());
 }
 
-void Machine::save(Container& container) {
+/// `is_whole`: it waits until all of it is written.
+void Machine::save(Container& container, bool is_whole) {
   save_beside(container);
   say(container, "saves step " + std::to_string(container.progress.step));
   const std::string name = container.training.checkpoint_name();
@@ -222,6 +227,11 @@ void Machine::save(Container& container) {
       container.training.is_member()
           ? gang_checkpoint_of(container.training, container.progress.step, container.chains)
           : checkpoint_of(container.progress, container.training.has_frozen_layers);
+  if (container.training.saves_in_place && is_whole) {
+    disk_.overwrite(path, bytes);
+    if (on_file) on_file(container.guest, name, false);
+    return;
+  }
   if (container.training.saves_in_place) {
     // A script that writes in place can be caught in the middle by a kill: first half now, the rest
     // a moment later.
@@ -301,7 +311,7 @@ void Machine::notify(const GuestName& guest, bool is_told) {
 std::uint32_t Machine::signal_term(const GuestName& guest) {
   Container* container = find(guest);
   if (container == nullptr || container->state != ContainerState::kRunning ||
-      !container->training.handles_term)
+      !(container->training.handles_term || container->training.leaves_at_term))
     return 0;
   container->has_term = true;
   return 1;

@@ -137,7 +137,7 @@ class Machine {
   /// The step of a gang's member, and whether somebody of it was told to save. Nothing while it
   /// waits for the others; after a while its program gives up.
   std::optional<bool> step_together(Container& container);
-  void save(Container& container);
+  void save(Container& container, bool is_whole);
   void save_beside(const Container& container);
   std::optional<std::uint64_t> step_beside(const std::string& work);
   void say(const Container& container, const std::string& line);

@@ -32,7 +32,7 @@ const std::map<std::string, Verb>& verbs() {
       {"submit",
        {2,
         "submit JOB [steps=N] [save-every=N] [step=1s] [copies=N] [in-place] "
-        "[handles-term] [data] [frozen-layers] [gpus=N] [after=[WHEN:]JOB]"}},
+        "[handles-term|leaves-at-term] [data] [frozen-layers] [gpus=N] [after=[WHEN:]JOB]"}},
       {"array",
        {3, "array NAME tasks=N [at-most=N], and as submit: its jobs are NAME.0, NAME.1 …"}},
       {"gang",
@@ -184,6 +184,7 @@ class Player {
     training.copies = option(command, "copies", training.copies);
     training.saves_in_place = has_word(command, "in-place");
     training.handles_term = has_word(command, "handles-term");
+    training.leaves_at_term = has_word(command, "leaves-at-term");
     training.wants_data = has_word(command, "data");
     training.has_frozen_layers = has_word(command, "frozen-layers");
     training.gpus = option(command, "gpus", training.gpus);

@@ -243,6 +243,25 @@ static __always_inline void give_back(__u32 slot, __u32 bytes) {
   bpf_spin_unlock(&bucket->lock);
 }
 
+/* ---- the queue behind */
+
+/*
+ * fq sends a packet at the time that it carries. TCP's is of its pace: at most three packets are
+ * ahead of theirs, 1.6 s at the least rate that a copy has. Any other was asked for (SO_TXTIME):
+ * what is counted here would be heaped up there, to leave all at once, and after a cut.
+ */
+static __always_inline void bound_departure(struct __sk_buff* skb, __u8 protocol) {
+  __u64 latest;
+
+  if (!skb->tstamp) return;
+  if (protocol != IPPROTO_TCP) {
+    skb->tstamp = 0;
+    return;
+  }
+  latest = bpf_ktime_get_ns() + RN_EDGE_HELD_NS;
+  if (skb->tstamp > latest) skb->tstamp = latest;
+}
+
 /* ---- the agent's packets */
 
 static __always_inline int drop(const struct packet* packet, __u32 slot, int is_gate) {
@@ -335,6 +354,7 @@ int rn_edge_out(struct __sk_buff* skb) {
    * has. */
   if (!settings || bpf_get_socket_uid(skb) != settings->agent_uid) return TC_ACT_UNSPEC;
   if (!read_packet(skb, &packet, 1)) return TC_ACT_UNSPEC;
+  bound_departure(skb, packet.flow.protocol);
   now = bpf_ktime_get_boot_ns();
   bytes = packet.segments * RN_EDGE_LEAST_BYTES;
   if (packet.payload > bytes) bytes = packet.payload;

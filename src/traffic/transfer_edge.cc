@@ -58,8 +58,8 @@ namespace {
 /// Before the owner's own filters, which then still see whatever passes.
 constexpr FilterPlace kEdgePlace{3, "rn_edge_in", "rn_edge_out"};
 constexpr std::array<rn_cut_direction, 2> kEdgeHooks{RN_CUT_FROM_GUEST, RN_CUT_TO_GUEST};
-constexpr std::uint64_t kEmptyBytesPerS = 4u << 20;  ///< 65,536 packets a second
-constexpr std::uint64_t kTransferBurst = 64u << 10;
+constexpr std::uint64_t kEmptyBytesPerS = 4u << 20;   ///< 65,536 packets a second
+constexpr std::uint64_t kTransferBurst = 256u << 10;  ///< four packets of TCP's
 constexpr std::uint64_t kClassBurst = 256u << 10;
 constexpr std::uint64_t kMostBurst = 16u << 20;
 constexpr std::uint64_t kMsPerS = 1000;

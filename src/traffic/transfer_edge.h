@@ -69,10 +69,13 @@ struct EdgeBefore {
   ForeignFilter filter;
 };
 
-/// Bucket of one transfer: deep enough that TCP which paces itself at the rate loses nothing (its
-/// largest packet is 64 KiB whatever the rate, and its timers are late by milliseconds). Pure.
+/// Bucket of one transfer: deep enough that TCP which keeps to the rate loses nothing. Its largest
+/// packet is 64 KiB whatever the rate, and its timers are late by milliseconds. Where the interface
+/// has fq, TCP leaves its pacing to that, and the program sees up to three packets before they are
+/// due (the kernel holds a socket to two in the queue before it adds one). Pure.
 rn_edge_rate transfer_bucket(std::uint64_t bytes_per_s);
-/// Bucket of a class, in which the packets of several transfers may meet. Pure.
+/// Bucket of a class, in which the packets of several transfers may meet, each ahead by three
+/// bursts of two milliseconds (io/send_bursts.h). Pure.
 rn_edge_rate class_bucket(std::uint64_t bytes_per_s);
 
 /// The grants of the agent's transfers at this machine's uplinks (transfer_edge.bpf.c). The maps

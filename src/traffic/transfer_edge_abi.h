@@ -49,6 +49,9 @@ enum rn_edge_class {
  * headers cannot be sent past the bucket. */
 #define RN_EDGE_LEAST_BYTES 256
 #define RN_EDGE_EMPTY_BYTES 64
+/* For no longer than this may a queue behind the program hold back a packet of TCP's; any other not
+ * at all. */
+#define RN_EDGE_HELD_NS 2000000000ULL
 
 struct rn_edge_gate {
   __u64 is_open; /* 0 = cut */

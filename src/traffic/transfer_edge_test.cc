@@ -12,6 +12,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "traffic/bpffs.h"
@@ -112,6 +113,7 @@ class Edge : public testing::Test {
     __sk_buff context{};
     context.gso_segs = segments;
     context.gso_size = segments == 0 ? 0 : 1448;
+    context.tstamp = due_ns_;
     LIBBPF_OPTS(bpf_test_run_opts, options);
     options.data_in = frame.data();
     options.data_size_in = static_cast<std::uint32_t>(frame.size());
@@ -119,8 +121,11 @@ class Edge : public testing::Test {
     options.data_size_out = static_cast<std::uint32_t>(left_.size());
     options.ctx_in = &context;
     options.ctx_size_in = sizeof context;
+    options.ctx_out = &context;
+    options.ctx_size_out = sizeof context;
     options.repeat = 1;
     EXPECT_EQ(bpf_prog_test_run_opts(program, &options), 0) << "BPF_PROG_TEST_RUN";
+    due_ns_ = context.tstamp;
     return static_cast<int>(options.retval);
   }
 
@@ -143,8 +148,16 @@ class Edge : public testing::Test {
 
   std::string folder_;
   std::optional<TransferEdge> edge_;
-  Frame left_;  ///< the packet as the program left it
+  Frame left_;                ///< the packet as the program left it
+  std::uint64_t due_ns_ = 0;  ///< when a queue is to send it: before the program, and after
 };
+
+std::uint64_t monotonic_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
 
 TEST_F(Edge, what_another_user_sends_is_never_touched) {
   ASSERT_TRUE(edge_->set_claims({claim(1, 0)}));
@@ -188,6 +201,42 @@ TEST_F(Edge, an_exhausted_bucket_drops_until_it_fills_again) {
   EXPECT_EQ(of_claim(1).passed_bytes, 2000u);
 }
 
+TEST_F(Edge, tcps_own_times_stay_and_what_asks_to_be_held_back_leaves_at_once) {
+  const Frame datagram = packet::v4({kHere, kThere}, with(packet::udp(5000, 7445), 100));
+  const std::uint64_t soon = monotonic_ns() + RN_EDGE_HELD_NS / 2;
+  const std::uint64_t late = monotonic_ns() + 5 * RN_EDGE_HELD_NS;
+  due_ns_ = late;
+  EXPECT_EQ(out(datagram), kUntouched);
+  EXPECT_EQ(due_ns_, late) << "another user's";
+  as_agent();
+
+  EXPECT_EQ(out(datagram), kUntouched);
+  EXPECT_EQ(due_ns_, 0u);
+  due_ns_ = soon;
+  EXPECT_EQ(out(packet::v6({kHere6, kThere6}, packet::udp(5000, 7445))), kUntouched);
+  EXPECT_EQ(due_ns_, 0u);
+
+  EXPECT_EQ(out(data_v4()), kUntouched);
+  EXPECT_EQ(due_ns_, 0u) << "one without a time gets none";
+  due_ns_ = soon;
+  EXPECT_EQ(out(data_v4()), kUntouched);
+  EXPECT_EQ(due_ns_, soon);
+  due_ns_ = late;
+  EXPECT_EQ(out(data_v6()), kUntouched);
+  EXPECT_LT(due_ns_, monotonic_ns() + RN_EDGE_HELD_NS);
+  EXPECT_GT(due_ns_, soon) << "the bound, not nothing";
+}
+
+TEST_F(Edge, three_packets_ahead_of_their_time_find_room) {
+  as_agent();
+  ASSERT_TRUE(edge_->set_claims({claim(1, 1'250'000)}));
+
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(out(data_v4(1000), 256), kUntouched) << "64 KiB, " << i;
+  for (int i = 0; i < 3; ++i) (void)out(data_v4(1000), 256);
+
+  EXPECT_GT(of_claim(1).dropped_packets, 0u) << "a bucket all the same";
+}
+
 TEST_F(Edge, a_rate_of_nothing_lets_no_payload_pass) {
   as_agent();
   ASSERT_TRUE(edge_->set_claims({claim(1, 0)}));
@@ -200,7 +249,7 @@ TEST_F(Edge, what_carries_ecn_is_marked_before_it_is_dropped) {
   as_agent();
   ASSERT_TRUE(edge_->set_claims({claim(1, 1)}));
 
-  EXPECT_EQ(out(with_ecn(data_v4(1000), 2), 117), kUntouched);
+  EXPECT_EQ(out(with_ecn(data_v4(1000), 2), 501), kUntouched);
   EXPECT_EQ(left_[15] & 3, 2) << "the bucket was not empty";
   EXPECT_EQ(out(with_ecn(data_v4(1000), 2)), kUntouched);
   EXPECT_EQ(left_[15] & 3, 3) << "CE";
@@ -447,8 +496,8 @@ TEST_F(Edge, root_is_no_agent) {
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalid);
 }
 
-TEST(TransferBucket, holds_a_largest_packet_at_any_rate_and_some_milliseconds_at_high_ones) {
-  EXPECT_EQ(transfer_bucket(1'250'000).burst_bytes, 65'536u);
+TEST(TransferBucket, holds_what_fq_gets_ahead_at_any_rate_and_some_milliseconds_at_high_ones) {
+  EXPECT_EQ(transfer_bucket(1'250'000).burst_bytes, 262'144u) << "four packets";
   EXPECT_EQ(transfer_bucket(125'000'000).burst_bytes, 625'000u);
   EXPECT_EQ(transfer_bucket(RN_EDGE_UNBOUNDED).bytes_per_s, RN_EDGE_UNBOUNDED);
   EXPECT_EQ(class_bucket(1'250'000).burst_bytes, 262'144u);

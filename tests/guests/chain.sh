@@ -3,8 +3,9 @@
 # A training for tests that need no Python: a chain of hashes, saved every N steps, resumed from what it saved; it knows
 # nothing of ReclaimNet. Needs busybox. Times are seconds since the machine's start.
 #
-#   sh chain.sh STEPS SAVE_EVERY STEP_S [rename|in-place] [handles-term]      BALLAST_KIB=0 of noise in each save
+#   sh chain.sh STEPS SAVE_EVERY STEP_S [rename|in-place] [handles-term]
 #
+# BALLAST_KIB=0 of noise in each save, LAST_BALLAST_KIB in the one at SIGTERM. Where a file `hurry` lies, STEP_S is 0.
 # state.ckpt: "STEP HASH", noise, "end". steps.log and standard output: one line a start, a step, a save.
 # At the end `result` holds the last hash.
 steps=$1 save_every=$2 step_s=$3 way=${4:-rename} handler=${5:-}
@@ -50,7 +51,7 @@ while [ "$step" -lt "$steps" ]; do
   step=$((step + 1))
   tell "step=$step loss=$hash"
   [ $((step % save_every)) -ne 0 ] || save
-  [ -z "$stop" ] || { save; tell "signalled step=$step"; exit 0; }
-  sleep "$step_s"
+  [ -z "$stop" ] || { BALLAST_KIB=${LAST_BALLAST_KIB:-${BALLAST_KIB:-0}}; save; tell "signalled step=$step"; exit 0; }
+  [ -e hurry ] || sleep "$step_s"
 done
 echo "$hash" >result

@@ -15,12 +15,11 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 import chain  # noqa: E402
+import wrong_clock  # noqa: E402
 from labs import TimedOut, wait_until  # noqa: E402
 from one_node import CONTRACT, OneNode  # noqa: E402
 from rest import Refused  # noqa: E402
 from rn_site import PORT, Node, program  # noqa: E402
-
-FAKETIME = pathlib.Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 
 
 class BadInput(OneNode):
@@ -176,8 +175,8 @@ class BadInput(OneNode):
         self.assertEqual((folder / "deep" / "answer").read_text(), "42\n")
 
     def test_zz_a_clock_that_is_hours_off_is_shown_and_jobs_run(self):
-        if not FAKETIME.exists():
-            self.skipTest(f"no {FAKETIME}: scripts/install-deps.sh")
+        if not wrong_clock.FAKETIME.exists():
+            self.skipTest(f"no {wrong_clock.FAKETIME}: scripts/install-deps.sh")
         self.addCleanup(self.node.start_agent)
         self.addCleanup(lambda: self.node.agent.kill())
         for hours in ("+5h", "-5h"):
@@ -187,28 +186,16 @@ class BadInput(OneNode):
 
     def start_agent_with_clock(self, node, hours):
         """With its wall clock so far off, and until the coordinator has seen that."""
-        environment = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": hours, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-        # `env` runs as the agent's user, who may not be let into the folder where the programs were built.
-        copy = node.state / "reclaim-agent"
-        shutil.copy(program("reclaim-agent"), copy)
-        node.agent = agent = self.labs.spawn(node.lab, "agent", node.as_agent([
-            "env", *[f"{name}={value}" for name, value in environment.items()], copy,
-            *node.agent_program("serve")[1:]]))
-        self.addCleanup(self.remove_faketime_leftovers, agent.pid)
-        rest, sign = self.coordinator.rest(), -1 if hours.startswith("+") else 1
-
-        def is_off():  # the lab may have other nodes, which never came
-            return any(one["lab"] == node.lab and one["is_connected"] and
-                       sign * one.get("clock_offset_ms", 0) > 4 * 3600_000
-                       for one in rest.get("/v1/nodes")["nodes"])
+        node.agent = wrong_clock.spawn_agent(node, hours)
+        self.addCleanup(wrong_clock.remove_leftovers, node.agent.pid)
         try:
-            wait_until(f"the node {hours} off", is_off, 30)
+            wait_until(f"the node {hours} off", lambda: wrong_clock.is_off(self.coordinator.rest(), node, hours), 30)
         except TimedOut as error:
-            self.fail(f"{error}; its agent runs: {agent.is_running()}, and said:\n{agent.output()[-3000:]}")
+            self.fail(f"{error}; its agent runs: {node.agent.is_running()}, and said:\n{node.agent.output()[-3000:]}")
 
     def test_zzz_a_node_whose_clock_is_hours_off_holds_copies(self):
-        if not FAKETIME.exists():
-            self.skipTest(f"no {FAKETIME}: scripts/install-deps.sh")
+        if not wrong_clock.FAKETIME.exists():
+            self.skipTest(f"no {wrong_clock.FAKETIME}: scripts/install-deps.sh")
         found = {"advertise_peer": "", "advertise_api": ""}  # the address that the agent finds by itself
         holder = Node(self.labs, "lab-b", {"lends": False, "reserve_disk_mib": 64}, config=found)
         holder.prepare()
@@ -227,11 +214,6 @@ class BadInput(OneNode):
                 holder.agent.kill()
         finally:
             self.cli("stop", job)
-
-    @staticmethod
-    def remove_faketime_leftovers(pid):
-        for path in pathlib.Path("/dev/shm").glob(f"*faketime*_{pid}"):
-            path.unlink()
 
     # ---- disks and the database
 

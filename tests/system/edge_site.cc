@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
+#include <linux/net_tstamp.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -343,6 +344,12 @@ Sender::Sender(const Kind& kind) : kind_(kind) {
   must(bind(fd_, reinterpret_cast<const sockaddr*>(&from), sizeof from), "bind");
   must(connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to), "connect");
   if (kind.pace_bytes_s != 0) pace(kind.pace_bytes_s);
+  if (kind.held_until_ns != 0) {
+    const sock_txtime clock{CLOCK_MONOTONIC, 0};
+    must(setsockopt(fd_, SOL_SOCKET, SO_TXTIME, &clock, sizeof clock), "SO_TXTIME");
+    const int big = 128 << 20;  // what is held back counts as not sent
+    must(setsockopt(fd_, SOL_SOCKET, SO_SNDBUFFORCE, &big, sizeof big), "SO_SNDBUFFORCE");
+  }
   must(fcntl(fd_, F_SETFL, O_NONBLOCK), "non-blocking");
 }
 
@@ -379,6 +386,25 @@ void Sender::pace(std::uint64_t bytes_s) const {
   bursts_.set(bytes_s, static_cast<std::uint32_t>(segment));
 }
 
+/// The hook's refusal comes back as ENOBUFS.
+void Sender::send_datagram(const char* bytes) const {
+  iovec part{const_cast<char*>(bytes), kDatagram};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(std::uint64_t))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (kind_.held_until_ns != 0) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* const time = CMSG_FIRSTHDR(&message);
+    time->cmsg_level = SOL_SOCKET;
+    time->cmsg_type = SCM_TXTIME;
+    time->cmsg_len = CMSG_LEN(sizeof kind_.held_until_ns);
+    std::memcpy(CMSG_DATA(time), &kind_.held_until_ns, sizeof kind_.held_until_ns);
+  }
+  (void)!sendmsg(fd_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 void Sender::flood_until(std::int64_t end_ns, std::uint64_t udp_bytes_s) const {
   static const std::vector<char> bytes(kChunk, 'x');
   const std::int64_t begin_ns = now_ns();
@@ -388,8 +414,7 @@ void Sender::flood_until(std::int64_t end_ns, std::uint64_t udp_bytes_s) const {
       const double due =
           static_cast<double>(now - begin_ns) / 1e9 * static_cast<double>(udp_bytes_s);
       while (static_cast<double>(offered) < due) {
-        // The hook's refusal comes back as ENOBUFS.
-        (void)!send(fd_, bytes.data(), kDatagram, MSG_DONTWAIT | MSG_NOSIGNAL);
+        send_datagram(bytes.data());
         offered += kDatagram;
       }
       usleep(200);
@@ -410,6 +435,10 @@ bool Sender::say() const {
 
 std::uint64_t Sender::retransmits() const {
   return look_at(fd_).tcpi_total_retrans;
+}
+
+std::uint64_t Sender::needless_retransmits() const {
+  return look_at(fd_).tcpi_dsack_dups;
 }
 
 Sender::Path Sender::path() const {

@@ -128,6 +128,8 @@ class Sender {
     std::string congestion;          ///< of TCP; empty: the system's
     std::uint64_t pace_bytes_s = 0;  ///< SO_MAX_PACING_RATE; 0 = none
     bool is_in_bursts = false;       ///< given to the kernel as copies are (io/send_bursts.h)
+    /// Datagrams ask fq to hold them back until then (SO_TXTIME, now_ns()); 0: they do not.
+    std::int64_t held_until_ns = 0;
   };
 
   explicit Sender(const Kind& kind);
@@ -143,6 +145,8 @@ class Sender {
   /// One small message; false when the socket does not take it.
   bool say() const;
   std::uint64_t retransmits() const;
+  /// Of these, what the peer had already, as it says (DSACK): late, not lost.
+  std::uint64_t needless_retransmits() const;
 
   /// What TCP has measured; zeros where it has not.
   struct Path {
@@ -154,6 +158,8 @@ class Sender {
   Path path() const;
 
  private:
+  void send_datagram(const char* bytes) const;
+
   Kind kind_;
   int fd_ = -1;
   mutable std::mutex mutex_;  ///< guards bursts_

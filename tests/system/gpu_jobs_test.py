@@ -3,7 +3,8 @@
 """Jobs that want GPUs, on machines that have none that NVML could find: what their authors are told, and that devices
 which a node's configuration declares are given out like real ones. A node with `gpus: 0` says that it has none.
 Of two guests that flood a peer the one whose GPU is taken back falls silent there, and the other does not. A device
-with hours of its own loses its guest at their end, and the other one is lent."""
+with hours of its own loses its guest at their end, and the other one is lent. One device is taken back with the
+coordinator dead and the agent stopped, by a notice and, the warden dead, by hand: its guest alone is cut and ends."""
 import datetime
 import json
 import pathlib
@@ -14,7 +15,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 from capture import PORT, Capture  # noqa: E402
 from labs import Labs, wait_until  # noqa: E402
-from rn_site import Cli, Coordinator, Node, tiny_image  # noqa: E402
+from rn_site import Cli, Coordinator, Node, program, tiny_image  # noqa: E402
 
 CONTRACT = {"guest_disk_mib": 128, "reserve_disk_mib": 64, "guest_memory_mib": 512}
 DECLARED = [
@@ -279,6 +280,72 @@ class GpuJobs(unittest.TestCase):
         self.assertIn("in force", owner("contract", "set", file).stdout)
         wait_until("it to run again", lambda: len(self.rest.attempts(jobs[0])) == 2, 90)  # a GPU rests for 30 s
         self.assertEqual(self.gpus_of(jobs[0]), [gpu])
+
+    def flooding(self, gpus):
+        """Jobs "one", … with these numbers of devices, which run and may send to the peer."""
+        jobs = {name: self.run_detached(count, "sleep", "1000", flags=(
+            "--lab", "lab-b", "--peer", f"{self.labs.addresses['peer']}:{PORT}/udp"))[0]
+                for name, count in zip(("one", "two", "three"), gpus)}
+        for job in jobs.values():
+            self.wait_for(job, "running")
+        return jobs
+
+    def expect_only(self, name, capture, cut_s):
+        """Of all that flood this one alone is not heard after `cut_s`, and has no process."""
+        others = [one for one in self.floods if one != name]
+        for other in others:
+            wait_until(f"{other} to be heard on", lambda: capture.packets(other)[-1].time > cut_s + 0.5,  # noqa: B023
+                       20)
+        self.assertLess(capture.packets(name)[-1].time, cut_s + TOO_LATE_S)
+        self.assertIsNone(self.pid_of(self.jobs[name]))
+        for other in others:
+            self.assertIsNotNone(self.pid_of(self.jobs[other]))
+        self.floods.pop(name).stop()
+
+    def test_i_with_the_rest_dead_or_stopped_a_notice_and_a_command_by_hand_take_one_device(self):
+        node = self.nodes["lab-b"]
+        self.stop_all()
+        contract = self.labs.dir / "short-notice.yaml"
+        contract.write_text(json.dumps({**node.contract, "notice_s": 1}))
+        self.assertIn("in force", node.owner("contract", "set", contract).stdout)
+        self.jobs = self.flooding((1, 1, 0))
+        gpus = {name: self.gpus_of(self.jobs[name])[0] for name in ("one", "two")}
+        capture = Capture(self.labs)
+        self.floods = {name: self.flood(name, job) for name, job in self.jobs.items()}
+        for name in self.jobs:
+            wait_until(f"{name} to flood", lambda: len(capture.packets(name)) > 200, 20)  # noqa: B023
+        self.coordinator.kill()
+        node.agent.freeze()
+
+        declared_s = time.time()
+        node.owner("reclaim", "--gpu", gpus["one"])
+        wait_until("its guest to be gone", lambda: self.pid_of(self.jobs["one"]) is None, 20)
+        gone_s = time.time()
+        self.assertGreater(gone_s, declared_s + 0.9, "it went before its notice")
+        self.expect_only("one", capture, gone_s)
+
+        node.warden.kill()
+        said = self.labs.call("lab-b", [program("reclaim-kill"), "--gpu", gpus["two"], "--state", node.state, "--run",
+                                        node.run]).stdout
+        by_hand_s = time.time()
+        node.start_warden()  # before the lease of 2 s has lapsed, or after it: the third one is let go on
+        self.assertIn("cleared (by hand)", said)
+        self.expect_only("two", capture, by_hand_s)
+
+        node.agent.thaw()
+        self.coordinator.start()
+        for name, kind in (("one", "notice"), ("two", "emergency")):
+            def has_ended():
+                record = self.last_reclaim_of(gpus[name])  # noqa: B023
+                return (record["declared_wall_ms"] > declared_s * 1000 - 1000 and record["cleared_ns"] and
+                        self.rest.attempts(self.jobs[name])[0]["end"] == "reclaimed")  # noqa: B023
+            wait_until(f"{name}'s end", has_ended, 30)
+            self.assertEqual(self.last_reclaim_of(gpus[name])["kind"], kind)
+        self.assertEqual((self.rest.job(self.jobs["three"])["state"], len(self.rest.attempts(self.jobs["three"]))),
+                         ("running", 1))
+        for one in (*self.floods.values(), capture):
+            one.stop()
+        node.owner("release")
 
 
 if __name__ == "__main__":

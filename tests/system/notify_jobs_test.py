@@ -39,6 +39,7 @@ class NotifyJobs(unittest.TestCase):
         tokens = [admin("token", "create", "--user", user, "--role", role, "--lab", "lab-a", "--ttl-s", 0)
                   for user, role in (("ann", "user"), ("oli", "owner"))]
         cls.ann, cls.oli = (Cli(cls.labs, cls.coordinator, token=one.stdout.strip()) for one in tokens)
+        cls.rest_of_ann = cls.coordinator.rest().with_token(tokens[0].stdout.strip())
         cls.ann("notify", "add", "--mail", "ann@example.org")
         code = wait_until("the mail with the code", lambda: re.findall(
             r"reclaim (notify confirm \S+ \S+)", "".join(cls.mailbox.texts("ann@example.org"))), PATIENCE_S)
@@ -97,6 +98,19 @@ class NotifyJobs(unittest.TestCase):
         self.node.owner("release")
         wait_until("that it lends again is told", lambda: [
             one for one in self.hooks.told("/oli") if one["what"] == "returned"], PATIENCE_S)
+
+    def test_c_what_keeps_a_job_from_being_saved_is_told_by_mail(self):
+        self.ann("stop", *[job["id"] for job in self.ann.json("ps")["jobs"]])
+        self.rest_of_ann.post("/v1/jobs", {
+            "name": "restless", "image": "base",
+            "command": ["sh", "-c", "while true; do echo x >> model.bin; sleep 0.1; done"],
+            "resources": {"cpu_milli": 200, "cpu_milli_min": 100, "memory_mib": 64, "disk_mib": 64},
+            "checkpoint": {"paths": ["model.bin"], "quiet_ms": 250}})
+
+        self.waits_for_mail(r"job \d+ \(restless\) would lose work with its machine")
+
+        told = "".join(self.mailbox.texts("ann@example.org"))
+        self.assertIn("model.bin is not saved: it never holds still; next: write it under another name", told)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 import chain  # noqa: E402
 import late_words  # noqa: E402
+from in_a_row import InARow  # noqa: E402
 from stories import Site, uptime_s  # noqa: E402
 
 NOTICE_S = 12
@@ -27,7 +28,7 @@ def number(epoch):
     return int(epoch.split(".")[1])
 
 
-class Reclaim(unittest.TestCase):
+class Reclaim(InARow):
     @classmethod
     def setUpClass(cls):
         lends = {"notice_s": NOTICE_S, "guest_disk_mib": 128, "guest_memory_mib": 512}
@@ -36,17 +37,7 @@ class Reclaim(unittest.TestCase):
              "storage": {"lends": False}},
             heartbeat_ms=2000, flags=["--min-residence-s", 3, "--home-settle-s", 3])
         cls.addClassCleanup(cls.site.down)
-        cls.is_broken = False
         cls.site.submit("plain", 100000, 10, STEP_S, ballast_kib=256)  # no handler, saves by rename
-
-    def setUp(self):
-        if self.is_broken:
-            self.skipTest("the story before this one failed")
-
-    def run(self, result=None):
-        super().run(result)
-        if result is not None and (result.failures or result.errors):
-            type(self).is_broken = True
 
     # --- looking
 

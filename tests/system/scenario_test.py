@@ -155,7 +155,8 @@ class Player:
     def submit(self, command):
         name = self.job(command.words[1])
         steps, save_every = int(command.option("steps", 300)), int(command.option("save-every", 10))
-        is_in_place, handles_term = "in-place" in command.words, "handles-term" in command.words
+        is_in_place = "in-place" in command.words
+        handles_term = not {"handles-term", "leaves-at-term"}.isdisjoint(command.words)  # chain.sh leaves then
         self.wanted[name] = Wanted("in-place" if is_in_place else "rename", steps, save_every)
         step = command.option("step", "1s")
         step_s = max(self.real(step), 0.05)

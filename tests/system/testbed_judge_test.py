@@ -117,6 +117,41 @@ class Judged(unittest.TestCase):
         record["copies"][-1].update(at=95.0, to="b-2")  # elsewhere than it went
         self.assertEqual(judge.judge(record)["ahead"], {**none, "n": 1, "bytes": 17 << 20})
 
+    def test_each_run_says_what_was_promised_and_missed(self):
+        record = a_record()
+        none = {"n": 0, "count": 0, "share": None}
+        self.assertEqual(judge.judge(record)["promised"], {"missed": none, "withdrawn": None, "late": None})
+        self.assertIn("promised and missed: 0 of 0\n", text_of(judge.judge(record)), "a record of before")
+        record["deadlines"] = {"evacuation.admitted": 200, "evacuation.missed": 3, "evacuation.refused": 9}
+        self.assertIn("promised and missed: 3 of 200 (1.5 %)\n", text_of(judge.judge(record)))
+
+    def test_a_promise_is_kept_withdrawn_or_broken(self):
+        record = a_record()
+
+        def told(kind, at, to="a-1", **data):
+            return {"kind": f"evacuation.{kind}", "job": "j1", "at_wall_ms": at * 1000, "data": {"to": to, **data}}
+
+        def judged(*events, committed=104.0):
+            record["promises"] = judge.promises(events)
+            record["deadlines"] = {one["kind"]: sum(two["kind"] == one["kind"] for two in events) for one in events}
+            record["jobs"]["g0"]["generations"][1]["committed"] = committed
+            result = judge.judge(record)["promised"]
+            return {name: (one["count"], one["n"]) for name, one in result.items()}
+        made, other = told("admitted", 101), told("admitted", 102, "b-2")
+        gone = told("refused", 103, was_promised="true")
+        never = told("refused", 101, was_promised="false")
+        self.assertEqual(judged(told("chosen", 101), made), {"missed": (0, 1), "withdrawn": (0, 1), "late": (0, 1)})
+        self.assertEqual(judged(made, committed=112), {"missed": (0, 1), "withdrawn": (0, 1), "late": (1, 1)})
+        self.assertEqual(judged(made, told("missed", 111), committed=112),
+                         {"missed": (1, 1), "withdrawn": (0, 1), "late": (1, 1)})
+        self.assertEqual(judged(made, gone, committed=112), {"missed": (0, 1), "withdrawn": (1, 1), "late": (0, 0)})
+        self.assertEqual(judged(made, other, gone), {"missed": (0, 2), "withdrawn": (1, 2), "late": (0, 1)})
+        self.assertEqual(judged(never), {"missed": (0, 0), "withdrawn": (0, 0), "late": (0, 0)})
+        self.assertEqual(judged(told("admitted", 99)), {"missed": (0, 1), "withdrawn": (0, 1), "late": (0, 0)})
+        self.assertIn("promised and missed: 1 of 1 (100.0 %); promised, and no longer promised later: 0 of 1 (0.0 %); "
+                      "promised until the deadline, and late as judged here: 1 of 1 (100.0 %)\n", text_of(
+                          (judged(made, told("missed", 111), committed=112), judge.judge(record))[1]))
+
     def test_a_copy_that_is_durable_after_the_deadline_is_late(self):
         record = a_record()
         record["jobs"]["g0"]["generations"][1]["committed"] = 110.2

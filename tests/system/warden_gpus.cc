@@ -38,6 +38,20 @@ std::string guest_pid(const std::string& lab) {
   return "";
 }
 
+GuestName guest_of(std::uint32_t gpu) {
+  return name_of(41 + static_cast<int>(gpu));
+}
+
+/// Reclaims that stand so: cleared, and not yet returned.
+std::size_t cleared_on(WardenNode& node) {
+  const auto all = node.state().reclaims;
+  return static_cast<std::size_t>(std::count_if(
+      all.begin(),
+      all.end(),
+      [](const ReclaimRecord& one) { return is_open(one) && one.phase == ReclaimPhase::kCleared; }
+  ));
+}
+
 TEST(WardenGpu, what_a_dead_guest_still_holds_is_wedged_and_nobodys_until_it_is_free) {
   ASSERT_EQ(unshare(CLONE_NEWNET), 0);
   WardenNode node("lg");
@@ -95,39 +109,72 @@ TEST(WardenGpu, what_a_dead_guest_still_holds_is_wedged_and_nobodys_until_it_is_
   EXPECT_TRUE(node.finish(name_of(2)));
 }
 
-TEST_F(Warden, a_notice_and_a_gpu_are_cleared_with_the_engine_stopped) {
-  const auto first = name_of(41);
-  const auto second = name_of(42);
-  ASSERT_EQ(node->run(first, "sleep 100", [](auto& s) { s.gpus = {0}; }).code, "");
-  ASSERT_EQ(node->run(second, "sleep 100", [](auto& s) { s.gpus = {1}; }).code, "");
-  ASSERT_TRUE(eventually([&] { return node->guest(second).pids >= 2; }))
-      << "its program has not begun";
+TEST_F(Warden, each_kind_is_cleared_of_one_gpu_and_of_the_machine_with_the_engine_stopped) {
+  const std::uint32_t machine = 3;  // the guest that has it goes with the machine
+  for (std::uint32_t gpu = 0; gpu <= machine; ++gpu) {
+    const auto name = guest_of(gpu);
+    ASSERT_EQ(node->run(name, "sleep 100", [gpu](auto& s) { s.gpus = {gpu}; }).code, "");
+    ASSERT_TRUE(eventually([&] { return node->guest(name).pids >= 2; })) << "it has not begun";
+  }
   const pid_t engine = node->engine_pid();
   ASSERT_EQ(kill(engine, SIGSTOP), 0);
-  const auto is_cleared = [&](std::size_t count) {
-    const auto all = node->state().reclaims;
-    return std::count_if(all.begin(), all.end(), [](const ReclaimRecord& one) {
-             return is_open(one) && one.phase == ReclaimPhase::kCleared;
-           }) == static_cast<std::ptrdiff_t>(count);
-  };
 
-  warden_wire::DeclareReclaim declare;
-  declare.kind = ReclaimKind::kEmergency;
-  declare.gpus = {0};
-  EXPECT_EQ(node->ask(declare).code, "");
-  EXPECT_TRUE(eventually([&] { return is_cleared(1); }));
-  EXPECT_EQ(node->guest(first).pids, 0U);
-  EXPECT_GE(node->guest(second).pids, 2U) << "it has another GPU";
-  declare = {};
-  declare.notice_s = 1;
-  EXPECT_EQ(node->ask(declare).code, "");
-  EXPECT_TRUE(eventually([&] { return is_cleared(2); }));
-  EXPECT_EQ(node->guest(second).pids, 0U);
+  const std::vector<ReclaimKind> kinds = {
+      ReclaimKind::kEmergency, ReclaimKind::kNotice, ReclaimKind::kAnnounced, ReclaimKind::kNotice};
+  for (std::uint32_t gpu = 0; gpu <= machine; ++gpu) {
+    warden_wire::DeclareReclaim declare;
+    declare.kind = kinds[gpu];
+    declare.in_s = declare.notice_s = 1;
+    if (gpu != machine) declare.gpus = {gpu};
+    EXPECT_EQ(node->ask(declare).code, "");
+    EXPECT_TRUE(eventually([&] { return cleared_on(*node) == gpu + 1; })) << gpu;
+    EXPECT_EQ(node->guest(guest_of(gpu)).pids, 0U);
+    for (std::uint32_t other = gpu + 1; other <= machine; ++other) {
+      EXPECT_GE(node->guest(guest_of(other)).pids, 2U) << "it has another GPU: " << other;
+      EXPECT_FALSE(node->guest(guest_of(other)).is_cut) << other;
+    }
+  }
 
   ASSERT_EQ(kill(engine, SIGCONT), 0);
   EXPECT_TRUE(eventually([&] { return node->ask(warden_wire::Release{}).code.empty(); }));
-  EXPECT_TRUE(eventually([&] { return node->finish(first); }));
-  EXPECT_TRUE(eventually([&] { return node->finish(second); }));
+  for (std::uint32_t gpu = 0; gpu <= machine; ++gpu)
+    EXPECT_TRUE(eventually([&] { return node->finish(guest_of(gpu)); }));
+  EXPECT_TRUE(eventually([&] { return node->state().is_engine_up; })) << "for who comes next";
+}
+
+TEST_F(Warden, of_one_gpu_by_hand_its_guest_alone_goes_with_the_warden_stopped_or_dead) {
+  const auto other = guest_of(1);
+  ASSERT_EQ(node->run(other, "sleep 100", [](auto& s) { s.gpus = {1}; }).code, "");
+  for (const bool is_dead : {false, true}) {
+    const auto name = name_of(is_dead ? 46 : 47);
+    ASSERT_EQ(node->run(name, "sleep 100 & sleep 100", [](auto& s) { s.gpus = {0}; }).code, "");
+    ASSERT_TRUE(eventually([&] { return node->guest(other).pids >= 2; }));
+    if (is_dead) {
+      node->kill_daemon();
+    } else {
+      ASSERT_TRUE(node->daemon().signal(SIGSTOP));
+    }
+    const std::string out = node->folder + "/kill.out";
+    const std::string places = " --state " + node->folder + "/state --run " + node->folder + "/run";
+    const std::string by = is_dead ? std::string(RN_WARDEN) + " kill" : RN_KILL;
+    EXPECT_TRUE(run_shell(by + " --gpu 0" + places + " > " + out + " 2>&1")) << text_of(out);
+    EXPECT_NE(text_of(out).find("cleared (by hand)"), std::string::npos) << text_of(out);
+    if (is_dead) {
+      ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
+    } else {
+      ASSERT_TRUE(node->daemon().signal(SIGCONT));
+    }
+
+    EXPECT_TRUE(has_exited(name));
+    EXPECT_TRUE(eventually([&] { return cleared_on(*node) == 1; }));
+    EXPECT_EQ(node->state().reclaims.back().gpus, std::vector<std::uint32_t>{0});
+    EXPECT_EQ(node->guest(other).state, GuestState::kRunning);
+    EXPECT_GE(node->guest(other).pids, 2U);
+    EXPECT_TRUE(eventually([&] { return !node->guest(other).is_cut; }));
+    EXPECT_TRUE(eventually([&] { return node->ask(warden_wire::Release{}).code.empty(); }));
+    EXPECT_TRUE(eventually([&] { return node->finish(name); }));
+  }
+  EXPECT_TRUE(node->finish(other));
 }
 
 }  // namespace

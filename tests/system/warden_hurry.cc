@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// reclaim-kill: what it has done before `reclaim-warden kill` is loaded, and what it becomes.
+// The owner's kill by hand: what is cut before `reclaim-warden kill` is loaded or has read
+// anything, and what reclaim-kill becomes.
 
 #include <filesystem>
 #include <fstream>
@@ -164,6 +165,36 @@ TEST_F(Warden, a_hurried_kill_that_fails_behind_its_cut_says_what_stays_cut_and_
       "reclaim-warden: the guests' packets stay cut\n"
       "  next: reclaim-agent release lets them pass again\n";
   EXPECT_TRUE(hurry.said().ends_with(last)) << hurry.said();
+  EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
+  EXPECT_EQ(node->ask(warden_wire::Release{}).code, "");
+  EXPECT_TRUE(hurry.opens());
+  EXPECT_TRUE(node->finish(name));
+}
+
+/// Its settings are on a disk that hangs: a pipe that nobody writes.
+TEST_F(Warden, kill_cuts_before_it_reads_a_file_and_hangs_on_no_disk) {
+  const Hurry hurry(*node);
+  const auto name = name_of(57);
+  ASSERT_EQ(node->run(name, "sleep 100").code, "");
+  ASSERT_TRUE(hurry.opens());
+  node->kill_daemon();
+  const std::string state = node->folder + "/hung";
+  std::filesystem::create_directories(state + "/warden");
+  ASSERT_EQ(mkfifo((state + "/warden/settings").c_str(), 0600), 0);
+  const auto hangs = [&](const std::string& words) {
+    const std::string command = "timeout -s KILL 1 " + std::string(RN_WARDEN) + " " + words +
+                                " --state " + state + " --run " + node->folder + "/run";
+    return WEXITSTATUS(std::system((command + " > " + hurry.out() + " 2>&1").c_str())) == 137;
+  };
+
+  for (const char* less : {"verify", "kill --gpu 0", "kill --lab mistyped"}) {
+    EXPECT_TRUE(hangs(less)) << hurry.said();
+    EXPECT_TRUE(hurry.is_node_open()) << less;
+  }
+  EXPECT_TRUE(hangs("kill --cut-only")) << hurry.said();
+  EXPECT_FALSE(hurry.is_node_open());
+
+  ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
   EXPECT_EQ(node->guest(name).state, GuestState::kRunning);
   EXPECT_EQ(node->ask(warden_wire::Release{}).code, "");
   EXPECT_TRUE(hurry.opens());

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node whose peer data port lies: it has the node's own certificate, speaks the protocol (docs/formats/wire.md, "Peer
-data") and answers each question for a chunk with that chunk's name and other bytes. The node's agent goes on beside it,
-so that the site trusts the node; its port is turned to the liar by nft, inside the laboratory."""
+data") and answers each question for a chunk with that chunk's name and other bytes. Manifests it serves as they are,
+from the node's own store. The node's agent goes on beside it, so that the site trusts the node; its port is turned to
+the liar by nft, inside the laboratory."""
 import sys
 
 import lan
 
 PORT = 7446
 PROGRAM = """
-import os, socket, ssl, struct, sys
+import pathlib, socket, ssl, struct, sys
 
-HELLO, WELCOME, CHUNK, WANT_CHUNKS = 1, 2, 6, 10
+HELLO, WELCOME, CHUNK, MANIFEST, WANT_MANIFEST, WANT_CHUNKS = 1, 2, 6, 7, 9, 10
+store = pathlib.Path(sys.argv[4])
 
 def exactly(connection, count):
     data = b""
@@ -30,10 +32,13 @@ def serve(connection):
         body = exactly(connection, length)
         if kind == HELLO:
             send(connection, WELCOME, b"\\xa1\\x68protocol\\x01")
+        elif kind == WANT_MANIFEST:
+            for path in store.rglob("*" + body.hex() + "*"):
+                send(connection, MANIFEST, b"\\1" + path.read_bytes())
         elif kind == WANT_CHUNKS:
             print("lies about", body[:32].hex(), flush=True)
             for at in range(0, length, 32):
-                send(connection, CHUNK, body[at:at + 32] + b"these are no bytes of that image")
+                send(connection, CHUNK, body[at:at + 32] + b"these are no bytes of that")
 
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain(sys.argv[2], sys.argv[3])
@@ -57,7 +62,8 @@ class Liar:
         certificate = lan.node_certificate(node)
         self.node, self.told_before = node, 0
         self.process = node.labs.spawn(node.lab, "liar", [
-            sys.executable, "-c", PROGRAM, PORT, certificate.certificate, certificate.key])
+            sys.executable, "-c", PROGRAM, PORT, certificate.certificate, certificate.key,
+            node.state / "agent"])
         self.told_before = self.process.output().count("lies about")  # a log is written on
         wait_until("the liar to listen", lambda: self.process.output().endswith("listening\n"), 10)
         self._nft("add table ip liar; add chain ip liar in { type nat hook prerouting priority -100; }; "

@@ -114,17 +114,17 @@ class Node:
         token = coordinator.rest().join_token(self.lab)
         self.labs.call(self.lab, self.as_agent(self.agent_program("join", coordinator.url, "--token", token)))
 
-    def start_warden(self):
-        self.spawn_warden()
+    def start_warden(self, env=None):
+        self.spawn_warden(env)
         wait_until(f"the warden of {self.lab}", lambda: self._has("warden", self.warden, "warden.sock"), 30)
 
-    def spawn_warden(self):
-        """Starts it without waiting for its socket."""
+    def spawn_warden(self, env=None):
+        """Starts it without waiting for its socket; `env`: variables besides those of this program."""
         self.warden = self.labs.spawn(self.lab, "warden", [
             program("reclaim-warden"), "serve", "--lab", f"{self.labs.run}-{self.lab}", "--state", self.state,
             "--run", self.run, "--agent-uid", self.agent_uid, "--reserve-mib", 64,
             "--init", program("reclaim-init"), *(f"--data-set={name}={path}" for name, path in self.data.items()),
-            *self.warden_flags])
+            *self.warden_flags], env=env)
 
     def spawn_agent(self):
         """Starts it without waiting for its socket."""

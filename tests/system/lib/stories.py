@@ -4,6 +4,8 @@ import contextlib
 import dataclasses
 import json
 import os
+import pathlib
+import re
 import shutil
 import signal
 import struct
@@ -154,6 +156,11 @@ class Site:
 
     def status(self, lab):
         return json.loads(self.nodes[lab].owner("status", "--json").stdout)
+
+    def sent(self, lab):
+        """Bytes that have left the laboratory, with all headers."""
+        counters = pathlib.Path(f"/proc/{self.nodes[lab].agent.pid}/net/dev").read_text()
+        return int(re.search(r"eth0:((?:\s+\d+)+)", counters)[1].split()[8])
 
     def guest_processes(self, lab):
         """Pids in the control groups of the lab's guests, looked up by ourselves."""
