@@ -247,13 +247,14 @@ void Daemon::State::start_gang_links() {
   gang_links = std::make_unique<GangLinks>(std::move(deps));
 }
 
-/// Copies with a rate are those that the coordinator has planned.
+/// What has a rate, copies and what peers fetch, the coordinator has planned.
 void Daemon::State::look_at_gang_links() {
   if (gang_links == nullptr) return;
   gang_links->set(core->linked_guests());
   LinksBudget budget;
   budget.bound_bps = capped(contract.uplink_bps_normal, core->granted_bps());
   budget.line_bps = facts.uplink_bps;
+  budget.planned_bps = fetches.planned_bps();
   for (const auto& [id, gauge] : gauges) budget.planned_bps += gauge->look().socket.rate_bps;
   gang_links->set_rate(budget.rate_bps());
 }

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -452,6 +453,23 @@ TEST_F(Links, no_link_ends_at_a_port_that_a_cut_lets_through) {
 
   EXPECT_NE(as_text(here->take()).find("which a cut lets through"), std::string_view::npos);
   EXPECT_EQ(one_.links().look().refused, 0u) << "it was not even asked";
+}
+
+TEST_F(Links, nor_is_one_taken_that_comes_from_such_a_port) {
+  std::vector<std::uint16_t> every_port(65'535);
+  std::iota(every_port.begin(), every_port.end(), std::uint16_t{1});
+  LinkedNode careful(site_, coordinator_, 1, std::move(every_port));
+  LinkedGuest about = guest(0);
+  about.members[1].address = careful.port();
+  zero_.links().set({about});
+  LinkedGuest there = guest(1);
+  there.disk = careful.disk();
+  careful.links().set({there});
+  const Inside here = offered();
+
+  here->put({10, 1, 0, 80});
+
+  EXPECT_NE(as_text(here->take()).find("which a cut lets through"), std::string_view::npos);
 }
 
 TEST(LinksBudget, it_is_what_planned_copies_leave_and_a_twentieth_at_least) {

@@ -19,7 +19,7 @@ namespace rn::agent {
 struct LinksBudget {
   std::uint64_t bound_bps = 0;    ///< by the contract and by what the owner grants; 0 = none
   std::uint64_t line_bps = 0;     ///< of the machine's uplink; 0 = not known
-  std::uint64_t planned_bps = 0;  ///< of copies; 0 = none has a rate
+  std::uint64_t planned_bps = 0;  ///< of copies and fetches; 0 = none has a rate
 
   std::uint64_t rate_bps() const {
     constexpr std::uint64_t kUsualLine_bps = 1'000'000'000;

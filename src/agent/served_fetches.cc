@@ -67,4 +67,11 @@ std::uint64_t ServedFetches::bytes_sent() const {
   return bytes;
 }
 
+std::uint64_t ServedFetches::planned_bps() const {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t bps = 0;
+  for (const auto& [id, one] : all_) bps += one.gauge->look().socket.rate_bps;
+  return bps;
+}
+
 }  // namespace rn::agent

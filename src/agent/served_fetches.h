@@ -55,6 +55,8 @@ class ServedFetches {
   std::vector<FetchProgress> look() const;
   /// That peers have acknowledged, over all there were.
   std::uint64_t bytes_sent() const;
+  /// The rates of those that have one, together; 0 = none has.
+  std::uint64_t planned_bps() const;
 
  private:
   struct One {
