@@ -6,7 +6,18 @@ namespace {
 
 using AgentAnswer = FakeAgent::Answer;
 
-class GangLifeTest : public GangSite {};
+class GangLifeTest : public GangSite {
+ protected:
+  /// By its owner's hand.
+  void cut_transfers(FakeAgent& agent) {
+    agent.hello.facts.are_transfers_cut = true;
+    wire::NodeUpdate update;
+    update.facts = agent.hello.facts;
+    update.contract = agent.hello.contract;
+    update.address = agent.hello.address;
+    tell(agent, update);
+  }
+};
 
 // ---- submit
 
@@ -364,15 +375,23 @@ TEST_F(GangLifeTest, long_after_an_agent_came_anew_a_crash_is_the_programs_own) 
   EXPECT_EQ(gang(id).state, GangState::kOver);
 }
 
+TEST_F(GangLifeTest, a_crash_beside_an_owner_who_cuts_transfers_is_a_restart_and_counts) {
+  const GangId id = running_gang();
+  tell_end(id, 0, AttemptEnd::kCrashed, 1);
+  ASSERT_EQ(gang(id).cause.kind, GangCauseKind::kUnclear);
+  cut_transfers(host(id, 1));
+  pass(2 * config.heartbeat_ms);
+  EXPECT_EQ(gang(id).cause.kind, GangCauseKind::kLinks);
+  EXPECT_NE(gang(id).cause.reason.find("has cut transfers"), std::string::npos);
+  rest_ends(id);
+
+  for (const JobId& m : gang(id).members) EXPECT_EQ(job(m).restarts, 1U);
+}
+
 TEST_F(GangLifeTest, where_the_owner_cuts_transfers_no_member_stays) {
   const GangId id = running_gang();
   FakeAgent& one = host(id, 1);
-  one.hello.facts.are_transfers_cut = true;
-  wire::NodeUpdate update;
-  update.facts = one.hello.facts;
-  update.contract = one.hello.contract;
-  update.address = one.hello.address;
-  tell(one, update);
+  cut_transfers(one);
   pass(2000);
   EXPECT_EQ(gang(id).state, GangState::kStopping);
   EXPECT_EQ(gang(id).cause.rank, 1U);
