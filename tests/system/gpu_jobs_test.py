@@ -337,7 +337,8 @@ class GpuJobs(unittest.TestCase):
         for name, kind in (("one", "notice"), ("two", "emergency")):
             def has_ended():
                 record = self.last_reclaim_of(gpus[name])  # noqa: B023
-                return (record["declared_wall_ms"] > declared_s * 1000 - 1000 and record["cleared_ns"] and
+                return (record["id"] and record["declared_wall_ms"] > declared_s * 1000 - 1000 and
+                        record["cleared_ns"] and
                         self.rest.attempts(self.jobs[name])[0]["end"] == "reclaimed")  # noqa: B023
             wait_until(f"{name}'s end", has_ended, 30)
             self.assertEqual(self.last_reclaim_of(gpus[name])["kind"], kind)
