@@ -89,7 +89,7 @@ class Telling(unittest.TestCase):
         for name, job in self.jobs.items():
             site.wait(f"a durable generation by the {name}", lambda: self.durable(job) > 0, 120)
             self.assertEqual(len(site.rest.attempts(job)), 1, "it ended when it was told")
-            site.wait("its words", lambda: b"a save is due" in site.rest.log(job), 10)
+            site.wait("its words", lambda: b"a save is due" in site.rest.log(job), 60)
             self.assertNotIn("told to save", site.cli("why", job).stdout, "nothing is wrong")
         self.assertRegex(site.rest.log(self.jobs["hook"]).decode(), r"reason=a save is due deadline= grace=\n")
         self.assertRegex(
@@ -135,7 +135,7 @@ class Telling(unittest.TestCase):
         for name, job in self.bad.items():
             site.wait(f"the end of the {name}", lambda: site.rest.attempts(job)[0]["end"] == "reclaimed", 120)
         site.wait("nothing to be left", lambda: not site.nodes["lab-c"].guest_containers(), 30)
-        self.assertEqual({node["state"] for node in site.rest.nodes().values()}, {"up"})
+        site.wait("all nodes to be up", lambda: {node["state"] for node in site.rest.nodes().values()} == {"up"})
 
 
 if __name__ == "__main__":
