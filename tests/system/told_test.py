@@ -4,8 +4,10 @@
 logs and outputs that were removed, a machine that was off for longer than its certificate lives and joins again as
 itself. And what a job says itself: that it has saved. And that a save is due, to one that is told by a file."""
 import pathlib
+import re
 import shutil
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
@@ -55,13 +57,16 @@ class Told(unittest.TestCase):
     def test_ab_a_job_says_by_a_line_of_its_output_that_it_has_saved(self):
         spec = {
             "name": "sayer", "image": "base",  # the file's name is nobody's idea of a checkpoint
-            "command": ["sh", "-c", "echo 1 > weights; echo not ::reclaimnet checkpoint-complete::; sleep 4; "
-                        "echo 2 > weights; echo ::reclaimnet checkpoint-complete::; sleep 1000"],
+            "command": ["sh", "-c", "echo 1 > weights; echo not ::reclaimnet checkpoint-complete::; "
+                        "until [ -e /tmp/go ]; do sleep 0.2; done; echo 2 > weights; "
+                        "echo ::reclaimnet checkpoint-complete::; sleep 1000"],
             "resources": {"cpu_milli": 200, "cpu_milli_min": 100, "memory_mib": 64, "disk_mib": 64}}
         job = self.site.rest.post("/v1/jobs", spec)["job"]["id"]
         self.site.wait("its first words", lambda: b"not ::" in self.site.rest.log(job), 60)
+        time.sleep(3)  # in which a generation would be made, if that line counted
         self.assertEqual(self.site.rest.job(job)["durable"]["generation"], 0)
 
+        self.site.cli("exec", job, "--", "touch", "/tmp/go")
         self.site.wait("a generation", lambda: self.site.rest.job(job)["durable"]["generation"] > 0, 60)
 
         self.assertEqual(len(self.site.rest.generations(job)), 1, "one line, one generation")
@@ -72,9 +77,10 @@ class Told(unittest.TestCase):
         folder.mkdir()
         job = self.site.cli(
             "run", "--detach", "--disk", "64MB", "--memory", "64MB", "--stateless", "--", "sh", "-c",
-            "echo hello; echo 42 > answer", cwd=folder).stdout.strip()
+            "echo hello; echo 42 > answer; until [ -e /tmp/go ]; do sleep 0.2; done", cwd=folder).stdout.strip()
+        self.site.wait("its log", lambda: self.site.rest.log(job) == b"hello\n", 60)  # soon it will be removed
+        self.site.cli("exec", job, "--", "touch", "/tmp/go")
         self.site.wait("its end", lambda: self.site.rest.job(job)["state"] == "succeeded", 60)
-        self.assertEqual(self.site.rest.log(job), b"hello\n")
 
         self.site.wait("the warning", lambda: "outputs.expire" in self.kinds(job), 30)
         self.site.wait("the end of what nobody fetched", lambda: "outputs.removed" in self.kinds(job), 30)
@@ -140,8 +146,8 @@ class Told(unittest.TestCase):
     def test_e_one_who_is_told_by_a_file_saves_and_goes_on_and_at_a_notice_is_told_by_when(self):
         site, job = self.site, self.listener
         site.wait("a durable generation", lambda: site.rest.job(job)["durable"]["generation"] > 0, 90)
-        log = site.rest.log(job).decode()
-        self.assertRegex(log, r'saves step=\d+ told=\{"reason":"a save is due","told_unix":[\d.]+\}\n')
+        saves = r'saves step=\d+ told=\{"reason":"a save is due","told_unix":[\d.]+\}\n'
+        site.wait("its words", lambda: re.search(saves, site.rest.log(job).decode()), 60)
         self.assertEqual(len(site.rest.attempts(job)), 1, "it ended when it was told")
         self.assertNotIn("ctl/SAVE", site.cli("why", job).stdout, "it is told, and nothing is wrong")
         durable = site.rest.job(job)["durable"]["generation"]
@@ -164,11 +170,14 @@ class Told(unittest.TestCase):
             "command": ["sh", "-c", "if [ -e state.ckpt ]; then "
                         "grep -q bad state.ckpt && { echo torn > why; exit 9; }; echo resumed; "
                         "[ $RECLAIM_ATTEMPT = 3 ] && exit 85; exit 0; fi; "
-                        "for s in good bad; do echo $s > t; mv t state.ckpt; sleep 3; done; sleep 1000"],
+                        "for s in good bad; do echo $s > t; mv t state.ckpt; "
+                        "until [ -e /tmp/$s-is-safe ]; do sleep 0.2; done; done"],
             "resources": {"cpu_milli": 200, "cpu_milli_min": 100, "memory_mib": 64, "disk_mib": 64},
             "checkpoint": {"paths": ["state.ckpt"], "quiet_ms": QUIET_MS}}
         site = self.site
         job = site.rest.post("/v1/jobs", spec)["job"]["id"]
+        site.wait("the first to be durable", lambda: site.rest.job(job)["durable"]["generation"] == 1, 60)
+        site.cli("exec", job, "--", "touch", "/tmp/good-is-safe")
         site.wait("both to be durable", lambda: site.rest.job(job)["durable"]["generation"] == 2, 60)
         site.nodes["lab-a"].owner("reclaim", "--now")
         site.wait("it to be displaced", lambda: site.rest.job(job)["state"] == "queued", 60)
