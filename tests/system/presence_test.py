@@ -182,12 +182,12 @@ class Presence(unittest.TestCase):
         third = self.run_detached()
         wait_until("a look at the queue", lambda: self.rest.job(third)["reason"], 20)
         self.assertEqual(self.rest.attempts(third), [])
-        self.record("")
         begun = time.monotonic()
+        self.record("")
         self.wait_for(third, "running", SETTLES_S + 60)
         self.assertGreater(time.monotonic() - begun, SETTLES_S - 2, "it was lent at once")
         self.assertEqual((self.lab_of(third), self.gpu_of(third)), ("lab-a", 0))
-        self.assertEqual(self.newest_reclaim()["phase"], "returned")
+        wait_until("that to be known", lambda: self.newest_reclaim()["phase"] == "returned", 30)
         self.assertEqual(len(self.rest.attempts(neighbour)), 1)
 
     def test_d_a_sick_gpu_loses_its_guest_and_is_lent_again_when_its_owner_says_so(self):
