@@ -63,7 +63,7 @@ class Prometheus:
 
     def get(self, path, **query):
         url = f"http://127.0.0.1:{self.port}{path}?{urllib.parse.urlencode(query)}"
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=30) as answer:
             return json.load(answer)["data"]
 
     def value(self, query):

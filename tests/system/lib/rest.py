@@ -20,7 +20,7 @@ class Refused(Exception):
 
 
 class Rest:
-    def __init__(self, host, port, ca_file, token=None, timeout_s=5):
+    def __init__(self, host, port, ca_file, token=None, timeout_s=30):
         self.host, self.port, self.token, self.timeout_s = host, port, token, timeout_s
         self.tls = ssl.create_default_context(cafile=str(ca_file))
 
