@@ -76,9 +76,9 @@ class Process:
     def kill(self):
         """SIGKILL, and waits until it is gone."""
         self.signal(signal.SIGKILL)
-        self.popen.wait(10)
+        self.popen.wait(60)
 
-    def stop(self, timeout_s=10):
+    def stop(self, timeout_s=30):
         """SIGTERM; SIGKILL after the timeout. Answers the exit status."""
         self.thaw()
         self.signal(signal.SIGTERM)
@@ -204,7 +204,7 @@ class Labs:
         with timed("labs down"):
             subprocess.run([str(SCRIPT), "down", self.run], check=True)
         for process in self.processes:
-            process.popen.wait(10)
+            process.popen.wait(60)
 
 
 def wait_for_exit(pid, timeout_s):
