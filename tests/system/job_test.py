@@ -68,6 +68,7 @@ class Job(OneNode):
         script = "for one in one two three; do echo $one; until [ -e /tmp/$one ]; do sleep 0.1; done; done"
         job = self.submit(folder, "sh", "-c", script, flags=["--detach"]).stdout.strip()
         rest = self.coordinator.rest()
+        wait_until("it to run", lambda: rest.job(job)["state"] == "running", 60)
         for one in ("one", "two", "three"):
             wait_until(f"line {one}", lambda: rest.log(job).endswith(f"{one}\n".encode()), 60)  # noqa: B023
             time.sleep(2)  # the distance of the lines

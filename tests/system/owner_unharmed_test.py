@@ -96,9 +96,13 @@ class OwnerUnharmed(unittest.TestCase):
 
     def check_unharmed(self):
         """The kernel frees what nobody has any more when it has time for that."""
+        found = []
+
+        def is_unharmed():
+            found[:] = self.what_is_left()
+            return not found
         with contextlib.suppress(TimedOut):
-            wait_until("nothing to be left", lambda: not self.what_is_left(), 30, 1)
-        found = self.what_is_left()
+            wait_until("nothing to be left", is_unharmed, 30, 1)
         self.assertEqual(found, [], "\n".join(found[:40]))
         self.assertEqual(self.owner.call("cat", self.owner.folder / "thesis.tex"), "mine\n")
 
