@@ -148,11 +148,11 @@ class GpuJobs(unittest.TestCase):
 
         self.nodes["lab-b"].owner("reclaim", "--now", "--gpu", taken)
 
-        wait_until("it to run on the other device", lambda: len(self.rest.attempts(self.second)) == 2 and
+        wait_until("it to run on the other device", lambda: len(self.rest.ran(self.second)) == 2 and
                    self.gpus_of(self.second) == [1 - taken], 30)
         self.wait_for(self.second, "running")
-        self.assertEqual(self.rest.attempts(self.second)[0]["end"], "reclaimed")
-        self.assertEqual(len(self.rest.attempts(job)), 1)
+        self.assertEqual(self.rest.ran(self.second)[0]["end"], "reclaimed")
+        self.assertEqual(len(self.rest.ran(job)), 1)
         third, _ = self.run_detached(1, "true")
         wait_until("a look at the queue", lambda: self.rest.job(third)["reason"], 20)
         self.assertEqual(self.rest.attempts(third), [])
@@ -229,8 +229,8 @@ class GpuJobs(unittest.TestCase):
         self.assertGreater(last_s, begun - 10, "it had fallen silent before")
         for flood in floods.values():
             self.assertTrue(flood.is_running(), flood.output())
-        wait_until("its end", lambda: self.rest.attempts(jobs["one"])[0]["end"] == "reclaimed", 20)
-        self.assertEqual((self.rest.job(jobs["two"])["state"], len(self.rest.attempts(jobs["two"]))), ("running", 1))
+        wait_until("its end", lambda: self.rest.ran(jobs["one"])[0]["end"] == "reclaimed", 20)
+        self.assertEqual((self.rest.job(jobs["two"])["state"], len(self.rest.ran(jobs["two"]))), ("running", 1))
         for one in (*floods.values(), capture):
             one.stop()
         self.nodes["lab-b"].owner("release")
@@ -259,7 +259,7 @@ class GpuJobs(unittest.TestCase):
         self.assertEqual(self.rest.attempts(second), [])
         owner("resume", "--gpu", 1 - mine)
         self.wait_for(second, "succeeded")
-        self.assertEqual((self.rest.job(first)["state"], len(self.rest.attempts(first))), ("running", 1))
+        self.assertEqual((self.rest.job(first)["state"], len(self.rest.ran(first))), ("running", 1))
         owner("resume")
         wait_until("none to be paused", lambda: "  paused\n" not in owner("status").stdout, 20)
 
@@ -279,23 +279,23 @@ class GpuJobs(unittest.TestCase):
             {"gpu": gpu, "windows": [{"days": [], "from": later.strftime("%H:%M"), "to": minute.strftime("%H:%M")}]}]}))
         self.assertIn("in force", owner("contract", "set", file).stdout)
 
-        wait_until("its guest to be gone", lambda: self.rest.attempts(jobs[0])[0]["end"] == "reclaimed", 120)
+        wait_until("its guest to be gone", lambda: self.rest.ran(jobs[0])[0]["end"] == "reclaimed", 120)
 
         self.assertGreater(time.time(), end - NOTICE_S - 3, "it went before its notice")
         wait_until("the record", lambda: self.last_reclaim_of(gpu).get("kind") == "announced" and
                    self.last_reclaim_of(gpu)["cleared_ns"], 30)
         self.assertEqual(self.last_reclaim_of(gpu)["message"], "the lending window of this GPU ends")
-        self.assertEqual((self.rest.job(jobs[1])["state"], len(self.rest.attempts(jobs[1]))), ("running", 1))
+        self.assertEqual((self.rest.job(jobs[1])["state"], len(self.rest.ran(jobs[1]))), ("running", 1))
         time.sleep(max(end + 1 - time.time(), 0))
         wait_until("its owner to be told", lambda: "outside its lending windows" in owner("status").stdout, 20)
         wait_until("the reason", lambda: "GPUs outside their lending windows" in self.why(jobs[0]), 30)
-        self.assertEqual(len(self.rest.attempts(jobs[0])), 1)
+        self.assertEqual(len(self.rest.ran(jobs[0])), 1)
         other, _ = self.run_detached(0, "true", flags=("--lab", "lab-b"))
         self.wait_for(other, "succeeded")  # the rest of the machine is lent
 
         file.write_text(json.dumps(contract))
         self.assertIn("in force", owner("contract", "set", file).stdout)
-        wait_until("it to run again", lambda: len(self.rest.attempts(jobs[0])) == 2, 90)  # a GPU rests for 30 s
+        wait_until("it to run again", lambda: len(self.rest.ran(jobs[0])) == 2, 90)  # a GPU rests for 30 s
         self.assertEqual(self.gpus_of(jobs[0]), [gpu])
 
     def flooding(self, gpus):
@@ -354,10 +354,10 @@ class GpuJobs(unittest.TestCase):
             def has_ended():
                 record = self.last_reclaim_of(gpus[name])  # noqa: B023
                 return (record["declared_wall_ms"] > declared_s * 1000 - 1000 and record["cleared_ns"] and
-                        self.rest.attempts(self.jobs[name])[0]["end"] == "reclaimed")  # noqa: B023
+                        self.rest.ran(self.jobs[name])[0]["end"] == "reclaimed")  # noqa: B023
             wait_until(f"{name}'s end", has_ended, 30)
             self.assertEqual(self.last_reclaim_of(gpus[name])["kind"], kind)
-        self.assertEqual((self.rest.job(self.jobs["three"])["state"], len(self.rest.attempts(self.jobs["three"]))),
+        self.assertEqual((self.rest.job(self.jobs["three"])["state"], len(self.rest.ran(self.jobs["three"]))),
                          ("running", 1))
         for one in (*self.floods.values(), capture):
             one.stop()

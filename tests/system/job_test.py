@@ -149,7 +149,7 @@ class Job(OneNode):
         wait_until("the job to wait again", lambda: rest.job(job)["state"] == "queued", 60)
         self.assertNotEqual(order.popen.wait(60), 0, order.output())
         record = max(rest.reclaims(), key=lambda one: one["declared_wall_ms"])
-        told_ms = rest.attempts(job)[0]["ended_wall_ms"] - record["declared_wall_ms"]
+        told_ms = rest.ran(job)[0]["ended_wall_ms"] - record["declared_wall_ms"]
         self.assertLess(told_ms, 9000, "it is told while the order is still at work, for ten seconds")
         self.assertIn(f"PID {stray.pid}: ", order.output())
         self.assertNotIn("by hand", order.output())
@@ -161,7 +161,7 @@ class Job(OneNode):
         self.assertRegex(doctor.stdout, f"MISSING reclaim r-.*user id, PID {stray.pid}: outside the guests' cgroup")
         self.node.owner("release")
         wait_until("the job to run again", lambda: rest.job(job)["state"] == "running", 60)
-        self.assertEqual(rest.attempts(job)[0]["end"], "reclaimed", rest.attempts(job)[0])
+        self.assertEqual(rest.ran(job)[0]["end"], "reclaimed", rest.ran(job)[0])
         self.cli("stop", job)
 
     def test_5_a_guest_is_told_how_many_threads_to_start_like_the_undisturbed_runs_without_a_site(self):
@@ -213,7 +213,7 @@ class Job(OneNode):
         filler.unlink()
 
         wait_until("the job to end", lambda: rest.job(job)["state"] == "succeeded", 30)
-        self.assertEqual([attempt["end"] for attempt in rest.attempts(job)], ["succeeded"])
+        self.assertEqual([attempt["end"] for attempt in rest.ran(job)], ["succeeded"])
         self.cli("cp", f"{job}:", home)
         came = "".join(f"{hashlib.sha256((home / name).read_bytes()).hexdigest()}  {name}\n"
                        for name in ("first", "second"))

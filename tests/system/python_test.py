@@ -144,21 +144,24 @@ class PythonPackage(unittest.TestCase):
         job.wait(100)
         first, last = self.counting.result(100)
 
-        self.assertEqual(([one["end"] for one in self.counting.job.attempts()], last), (
+        def ran(job):  # a node that is late may refuse what it was just given
+            return [one for one in job.attempts() if one["started_wall_ms"]]
+        self.assertEqual(([one["end"] for one in ran(self.counting.job)], last), (
             ["reclaimed", "succeeded"], first + 10))
 
-        first, second = job.attempts()
+        first, second = ran(job)
         self.assertEqual((first["end"], second["end"]), ("reclaimed", "succeeded"))
         self.assertNotEqual(first["node"], second["node"])
         if counts_memory_by_groups():
             self.assertGreater(first["memory_peak_mib"], 0, "nobody saw what it held")
             self.assertLessEqual(first["memory_peak_mib"], 128, "more than it may hold")
         self.assertEqual(first["gpu_memory_peak_mib"], 0)
-        told = "".join(job.logs(attempt=1))
+        first, second = (int(one["epoch"].split(".")[1]) for one in (first, second))
+        told = "".join(job.logs(attempt=first))
         saved = [int(step) for step in re.findall(r"saves step=(\d+) reason=a lecture left=[1-9]\d*\n", told)]
         self.assertTrue(saved, told)
         self.assertIn("::reclaimnet checkpoint-complete::\n", told)
-        began = int(re.match(r"begin step=(\d+)\n", "".join(job.logs(attempt=2)))[1])
+        began = int(re.match(r"begin step=(\d+)\n", "".join(job.logs(attempt=second)))[1])
         self.assertGreaterEqual(began, saved[-1], "not from what it saved at the notice")
         self.assertEqual(job.read_output("answer").decode(), f"{began + 10}\n")
         site.nodes["lab-a"].owner("release")

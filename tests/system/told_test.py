@@ -116,7 +116,7 @@ class Told(unittest.TestCase):
         self.assertTrue(now & set(held), "it has lost what it kept for others")
         durable = site.generation("plain")
         site.wait("the next durable generation", lambda: site.generation("plain") > durable, 60)
-        self.assertEqual(len(site.attempts("plain")), 1, "the job was displaced")
+        self.assertEqual(len(site.rest.ran(site.guests["plain"].job)), 1, "the job was displaced")
 
     def test_d_copies_that_fail_everywhere_are_told_until_one_succeeds(self):
         site = self.site
@@ -148,20 +148,20 @@ class Told(unittest.TestCase):
         site.wait("a durable generation", lambda: site.rest.job(job)["durable"]["generation"] > 0, 90)
         saves = r'saves step=\d+ told=\{"reason":"a save is due","told_unix":[\d.]+\}\n'
         site.wait("its words", lambda: re.search(saves, site.rest.log(job).decode()), 60)
-        self.assertEqual(len(site.rest.attempts(job)), 1, "it ended when it was told")
+        self.assertEqual(len(site.rest.ran(job)), 1, "it ended when it was told")
         self.assertNotIn("ctl/SAVE", site.cli("why", job).stdout, "it is told, and nothing is wrong")
         durable = site.rest.job(job)["durable"]["generation"]
 
         site.nodes["lab-a"].owner("reclaim", "-m", "a lecture")
-        site.wait("it to have left", lambda: site.rest.attempts(job)[0]["end"] == "reclaimed", 90)
+        site.wait("it to have left", lambda: site.rest.ran(job)[0]["end"] == "reclaimed", 90)
         told = r'told=\{"deadline_unix":[\d.]+,"grace_s":\d+,"reason":"a lecture","told_unix"'
-        self.assertRegex(site.rest.log(job, 1).decode(), told)
+        self.assertRegex(site.rest.log_of(job, 1).decode(), told)
         self.assertGreater(site.rest.job(job)["durable"]["generation"], durable)
 
         site.nodes["lab-a"].owner("release")
-        site.wait("its next attempt", lambda: len(site.rest.attempts(job)) > 1, 60)
-        site.wait("it to go on", lambda: b"begin" in site.rest.log(job, 2), 60)
-        self.assertNotIn(b"begin step=0\n", site.rest.log(job, 2))
+        site.wait("its next attempt", lambda: len(site.rest.ran(job)) > 1, 60)
+        site.wait("it to go on", lambda: b"begin" in site.rest.log_of(job, 2), 60)
+        self.assertNotIn(b"begin step=0\n", site.rest.log_of(job, 2))
         site.cli("stop", job)
 
     def test_f_who_finds_its_state_torn_goes_on_once_from_the_generation_before(self):
@@ -187,8 +187,8 @@ class Told(unittest.TestCase):
         self.assertEqual(site.rest.job(job)["state"], "succeeded", self.kinds(job))
         self.assertEqual(self.kinds(job).count("generation.condemned"), 1)
         self.assertEqual(
-            [one["end"] for one in site.rest.attempts(job)], ["reclaimed", "crashed", "migrated", "succeeded"])
-        self.assertEqual(site.rest.log(job, 3) + site.rest.log(job, 4), b"resumed\n" * 2)
+            [one["end"] for one in site.rest.ran(job)], ["reclaimed", "crashed", "migrated", "succeeded"])
+        self.assertEqual(site.rest.log_of(job, 3) + site.rest.log_of(job, 4), b"resumed\n" * 2)
         self.assertEqual(
             site.rest.job(job)["durable"]["generation"], 1, "one that wrote nothing has made a generation")
 

@@ -281,7 +281,7 @@ class Traffic(unittest.TestCase):
         self.assertTrue(self.events(job, "evacuation.admitted"))
 
         self.leave_a_trickle()
-        site.wait("its node to give the copy up", lambda: site.rest.attempts(job)[0]["detail"].endswith(
+        site.wait("its node to give the copy up", lambda: site.rest.ran(job)[0]["detail"].endswith(
             f"generation {before + 1} could not be copied within {GIVES_UP_S} s"), 30)
         site.wait("word that it is no longer promised", lambda: self.events(job, "evacuation.refused"), 30)
 
@@ -301,7 +301,7 @@ class Traffic(unittest.TestCase):
                                                     site.lab_of_node(site.rest.job(job)["node"]) == place), 60)
         site.wait("its words", lambda: b"from" in site.rest.log(job), 20)
         self.assertEqual(site.rest.log(job).decode().splitlines()[0], f"from {before}")
-        self.assertEqual(len(site.rest.attempts(job)), 2)
+        self.assertEqual(len(site.rest.ran(job)), 2)
 
 
 if __name__ == "__main__":

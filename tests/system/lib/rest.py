@@ -84,6 +84,15 @@ class Rest:
     def attempts(self, job):
         return self.get(f"/v1/jobs/{job}/attempts")["attempts"]
 
+    def ran(self, job):
+        """Those that began. A node that is late may refuse what it was just given: then another attempt is made."""
+        return [one for one in self.attempts(job) if one["started_wall_ms"]]
+
+    def log_of(self, job, number):
+        """Of the attempt that began as the first (1), second …; empty if there is none."""
+        ran = self.ran(job)
+        return self.log(job, ran[number - 1]["epoch"].split(".")[1]) if len(ran) >= number else b""
+
     def generations(self, job):
         return self.get(f"/v1/jobs/{job}/generations")["generations"]
 
