@@ -187,7 +187,6 @@ class Traffic(unittest.TestCase):
                 durable = [one for one in self.events(job, "generation.durable") if
                            one["at_wall_ms"] >= promised[0]["at_wall_ms"]]
                 sent_s = (durable[0]["at_wall_ms"] - promised[0]["at_wall_ms"]) / 1000
-                record = self.site.last_reclaim(lab)
                 print(f"  {lab}: {int(told['bytes']) / 1e6:.1f} MB promised within {int(told['deadline_ms']) / 1e3:.1f}"
                       f" s, granted {int(told['rate_bps']) / 1e6:.1f} Mbit/s at first; durable {sent_s:.1f} s after the"
                       f" promise, {int(told['bytes']) * 8 / 1e6 / max(sent_s, 1e-3):.1f} Mbit/s on average", flush=True)
