@@ -197,7 +197,8 @@ class GpuJobs(unittest.TestCase):
 
     def last_reclaim_of(self, gpu):
         return max((one for one in self.rest.reclaims() if one["gpus"] == [gpu]),
-                   key=lambda one: one["declared_wall_ms"], default={"id": ""})
+                   key=lambda one: one["declared_wall_ms"],
+                   default={"id": "", "kind": "", "message": "", "declared_wall_ms": 0, "cleared_ns": 0})
 
     def test_f_of_two_that_flood_only_the_one_whose_gpu_is_taken_falls_silent_at_the_peer(self):
         self.cli("stop", self.second)
@@ -282,7 +283,7 @@ class GpuJobs(unittest.TestCase):
         wait_until("its guest to be gone", lambda: self.rest.ran(jobs[0])[0]["end"] == "reclaimed", 120)
 
         self.assertGreater(time.time(), end - NOTICE_S - 3, "it went before its notice")
-        wait_until("the record", lambda: self.last_reclaim_of(gpu).get("kind") == "announced" and
+        wait_until("the record", lambda: self.last_reclaim_of(gpu)["kind"] == "announced" and
                    self.last_reclaim_of(gpu)["cleared_ns"], 30)
         self.assertEqual(self.last_reclaim_of(gpu)["message"], "the lending window of this GPU ends")
         self.assertEqual((self.rest.job(jobs[1])["state"], len(self.rest.ran(jobs[1]))), ("running", 1))

@@ -114,6 +114,11 @@ class Presence(unittest.TestCase):
     def newest_reclaim(self):
         return max(self.rest.reclaims(), key=lambda one: one["declared_wall_ms"], default=None)
 
+    def newest_phase(self):
+        """Of the newest reclaim; empty while none is known."""
+        record = self.newest_reclaim()
+        return record["phase"] if record else ""
+
     def test_a_login_raises_the_hazard_until_it_ends(self):
         self.assertNotIn("owner login", self.why())
         self.assertEqual(self.telemetry()["logins"], 0)
@@ -173,7 +178,7 @@ class Presence(unittest.TestCase):
                    self.rest.job(guest)["state"] == "running", 60)
         self.assertEqual(self.rest.ran(guest)[0]["end"], "reclaimed")
         self.assertEqual((self.rest.job(neighbour)["state"], len(self.rest.ran(neighbour))), ("running", 1))
-        wait_until("the GPU to be cleared", lambda: self.newest_reclaim()["phase"] == "cleared", 30)
+        wait_until("the GPU to be cleared", lambda: self.newest_phase() == "cleared", 30)
         record = self.newest_reclaim()
         self.assertEqual((record["kind"], record["gpus"], record["message"]),
                          ("announced", [0], "the owner computes on GPU 0"))
@@ -187,7 +192,7 @@ class Presence(unittest.TestCase):
         self.wait_for(third, "running", SETTLES_S + 60)
         self.assertGreater(time.monotonic() - begun, SETTLES_S - 2, "it was lent at once")
         self.assertEqual((self.lab_of(third), self.gpu_of(third)), ("lab-a", 0))
-        wait_until("that to be known", lambda: self.newest_reclaim()["phase"] == "returned", 30)
+        wait_until("that to be known", lambda: self.newest_phase() == "returned", 30)
         self.assertEqual(len(self.rest.ran(neighbour)), 1)
 
     def test_d_a_sick_gpu_loses_its_guest_and_is_lent_again_when_its_owner_says_so(self):
@@ -208,11 +213,11 @@ class Presence(unittest.TestCase):
         self.assertRegex(self.node.owner("status").stdout, rf"GPU {gpu} .* sick: 1 errors of its memory")
         events = [event for event in self.rest.events() if event["kind"] == "gpu.sick"]
         self.assertIn(f"GPU {gpu} is sick", events[-1]["message"])
-        wait_until("the GPU to be cleared", lambda: self.newest_reclaim()["phase"] == "cleared", 30)
+        wait_until("the GPU to be cleared", lambda: self.newest_phase() == "cleared", 30)
 
         self.assertIn(f"GPU {gpu} is lent again", self.node.owner("gpu", "ok", str(gpu)).stdout)
 
-        wait_until("it to be lent again", lambda: self.newest_reclaim()["phase"] == "returned", 60)
+        wait_until("it to be lent again", lambda: self.newest_phase() == "returned", 60)
         self.assertNotIn("is sick", self.node.owner("status").stdout)
         self.wait_for(self.cli(*here).stdout.strip(), "running")
 
