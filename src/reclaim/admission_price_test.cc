@@ -11,8 +11,8 @@
 namespace rn::reclaim {
 namespace {
 
-constexpr double kLine = 100e6;  ///< bytes/s; 12 GB in the time that is remembered
-constexpr double kWhole = kLine * kPriceMemory_s;
+constexpr double kPricedLine = 100e6;  ///< bytes/s; 12 GB in the time that is remembered
+constexpr double kPricedWhole = kPricedLine * kPriceMemory_s;
 
 Transfer evacuation_of(std::uint64_t id, double bytes, double value, double deadline_s = 100) {
   return {.id = id, .bytes = bytes, .deadline_s = deadline_s, .value = value, .links = {0}};
@@ -25,21 +25,21 @@ class AdmissionPrice : public ::testing::Test {
     std::vector<bool> is_promised(promised.size(), true);
     promised.push_back(asking);
     is_promised.push_back(false);
-    return prices_.are_worth_it(now_s, promised, is_promised, {&kLine, 1}).back();
+    return prices_.are_worth_it(now_s, promised, is_promised, {&kPricedLine, 1}).back();
   }
 
   AdmissionPrices prices_;
 };
 
 TEST_F(AdmissionPrice, whatever_fits_is_worth_it_while_the_lines_carry_all_that_comes) {
-  const std::vector<Transfer> promised = {evacuation_of(1, 0.85 * kWhole, 1e6)};
+  const std::vector<Transfer> promised = {evacuation_of(1, 0.85 * kPricedWhole, 1e6)};
 
   EXPECT_TRUE(is_worth_it(0, evacuation_of(2, 1e6, 0), promised));
 }
 
 TEST_F(AdmissionPrice, where_more_comes_a_full_line_is_not_promised_to_what_is_worth_little) {
-  const std::vector<Transfer> promised = {evacuation_of(1, 0.8 * kWhole, 1e6)};
-  EXPECT_TRUE(is_worth_it(0, evacuation_of(2, 0.2 * kWhole, 1e5), promised));
+  const std::vector<Transfer> promised = {evacuation_of(1, 0.8 * kPricedWhole, 1e6)};
+  EXPECT_TRUE(is_worth_it(0, evacuation_of(2, 0.2 * kPricedWhole, 1e5), promised));
 
   EXPECT_FALSE(is_worth_it(1, evacuation_of(3, 1e9, 10), promised));
 
@@ -47,49 +47,52 @@ TEST_F(AdmissionPrice, where_more_comes_a_full_line_is_not_promised_to_what_is_w
 }
 
 TEST_F(AdmissionPrice, an_empty_line_takes_anything) {
-  EXPECT_TRUE(is_worth_it(0, evacuation_of(1, 5 * kWhole, 1e9)));
+  EXPECT_TRUE(is_worth_it(0, evacuation_of(1, 5 * kPricedWhole, 1e9)));
 
   EXPECT_TRUE(is_worth_it(1, evacuation_of(2, 1e9, 1e-3)));
 }
 
 TEST_F(AdmissionPrice, of_several_that_ask_at_once_the_densest_come_first) {
-  (void)is_worth_it(0, evacuation_of(9, 2 * kWhole, 1000));
+  (void)is_worth_it(0, evacuation_of(9, 2 * kPricedWhole, 1000));
   const std::vector<Transfer> asking = {
-      evacuation_of(1, kWhole, 10), evacuation_of(2, kWhole, 1000), evacuation_of(3, kWhole, 100)};
+      evacuation_of(1, kPricedWhole, 10),
+      evacuation_of(2, kPricedWhole, 1000),
+      evacuation_of(3, kPricedWhole, 100)};
 
-  const auto worth = prices_.are_worth_it(1, asking, {false, false, false}, {&kLine, 1});
+  const auto worth = prices_.are_worth_it(1, asking, {false, false, false}, {&kPricedLine, 1});
 
   EXPECT_EQ(worth, std::vector<bool>({false, true, false}));
 }
 
 TEST_F(AdmissionPrice, what_is_offered_in_one_moment_is_not_dearer_for_the_rest_of_it) {
   std::vector<Transfer> set;
-  for (std::uint64_t id = 0; id < 16; ++id) set.push_back(evacuation_of(id, kWhole, 1 + 10.0 * id));
+  for (std::uint64_t id = 0; id < 16; ++id)
+    set.push_back(evacuation_of(id, kPricedWhole, 1 + 10 * static_cast<double>(id)));
 
-  const auto worth = prices_.are_worth_it(0, set, std::vector<bool>(set.size()), {&kLine, 1});
+  const auto worth = prices_.are_worth_it(0, set, std::vector<bool>(set.size()), {&kPricedLine, 1});
 
   EXPECT_EQ(worth, std::vector<bool>(set.size(), true));
 }
 
 TEST_F(AdmissionPrice, what_came_long_ago_costs_nothing_now) {
-  const std::vector<Transfer> promised = {evacuation_of(1, 0.5 * kWhole, 1e6)};
-  (void)is_worth_it(0, evacuation_of(2, kWhole, 1e6), promised);
+  const std::vector<Transfer> promised = {evacuation_of(1, 0.5 * kPricedWhole, 1e6)};
+  (void)is_worth_it(0, evacuation_of(2, kPricedWhole, 1e6), promised);
   EXPECT_FALSE(is_worth_it(kPriceMemory_s, evacuation_of(3, 1e9, 1), promised));
 
   EXPECT_TRUE(is_worth_it(kPriceMemory_s + 1, evacuation_of(3, 1e9, 1), promised));
 }
 
 TEST_F(AdmissionPrice, what_is_offered_again_and_again_is_one_offer) {
-  const Transfer asking = evacuation_of(1, 0.5 * kWhole, 1, 1000);
-  const std::vector<Transfer> promised = {evacuation_of(2, 0.3 * kWhole, 1e6, 1000)};
+  const Transfer asking = evacuation_of(1, 0.5 * kPricedWhole, 1, 1000);
+  const std::vector<Transfer> promised = {evacuation_of(2, 0.3 * kPricedWhole, 1e6, 1000)};
 
   for (double now_s = 0; now_s < 3 * kPriceMemory_s; now_s += 2)
     ASSERT_TRUE(is_worth_it(now_s, asking, promised)) << now_s;
 }
 
 TEST_F(AdmissionPrice, other_lines_have_their_own_price) {
-  const std::vector<double> lines = {kLine, kLine};
-  const Transfer much = evacuation_of(1, 2 * kWhole, 1e9);
+  const std::vector<double> lines = {kPricedLine, kPricedLine};
+  const Transfer much = evacuation_of(1, 2 * kPricedWhole, 1e9);
   (void)is_worth_it(0, much);
   Transfer elsewhere = evacuation_of(2, 1e9, 1);
   elsewhere.links = {1};
@@ -104,13 +107,14 @@ TEST_F(AdmissionPrice, other_lines_have_their_own_price) {
 }
 
 TEST_F(AdmissionPrice, what_is_promised_and_what_has_no_deadline_is_never_asked) {
-  (void)is_worth_it(0, evacuation_of(9, 5 * kWhole, 1e9));
+  (void)is_worth_it(0, evacuation_of(9, 5 * kPricedWhole, 1e9));
   const Transfer copy = {
       .id = 2, .bytes = 1e9, .value = 0, .kind = TransferClass::kCheckpoint, .links = {0}};
-  const std::vector<Transfer> set = {evacuation_of(1, kWhole, 0), copy};
+  const std::vector<Transfer> set = {evacuation_of(1, kPricedWhole, 0), copy};
 
   EXPECT_EQ(
-      prices_.are_worth_it(1, set, {true, false}, {&kLine, 1}), std::vector<bool>({true, true})
+      prices_.are_worth_it(1, set, {true, false}, {&kPricedLine, 1}),
+      std::vector<bool>({true, true})
   );
 }
 
@@ -133,7 +137,7 @@ TEST_F(AdmissionPrice, numbers_that_cannot_be_are_worth_nothing_and_break_nothin
 
 /// The planner over a line to which twice as much is offered as it carries, for ten minutes.
 TEST(AdmissionPriced, a_site_with_too_much_to_send_promises_what_is_worth_more) {
-  const Link line{.capacity = kLine};
+  const Link line{.capacity = kPricedLine};
   RatePlanner planner(LinkGuard{.margin_share = 0, .burst_share = 0});
   SeededRng rng(11);
   std::vector<Transfer> under_way;

@@ -714,6 +714,8 @@ RatePlan RatePlanner::plan(
   );
   AdmissionSearch search(transfers, now_s, known, calendar, is_worth_it);
   RatePlan plan;
+  plan.is_outbid = is_worth_it;
+  plan.is_outbid.flip();
   plan.is_admitted = search.best();
   booked_ = search.book(plan.is_admitted);
   for (std::size_t i = 0; i < transfers.size(); ++i)

@@ -25,6 +25,8 @@ enum class RateRule : std::uint8_t {
 struct RatePlan {
   std::vector<double> rates;      ///< per transfer, for the next `tick_s`
   std::vector<bool> is_admitted;  ///< per transfer; only evacuations are ever admitted
+  /// Per transfer: not admitted for its value alone, whether it fits or not. Empty: none.
+  std::vector<bool> is_outbid;
   double admitted_value = 0;
 };
 
