@@ -148,7 +148,7 @@ TEST_F(
   build();
   // What b holds is durable since a moment ago; a would lose all that it has done.
   pass(20'000);
-  for (const std::uint64_t number : {1, 2}) {
+  for (const std::uint32_t number : {1u, 2u}) {
     const GenerationRef ref = generation(job_b_, number);
     ASSERT_TRUE(
         commit_generation(node(where(job_b_)), ref, {receipt(node("store"), ref)}).is_accepted
