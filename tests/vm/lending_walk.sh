@@ -184,7 +184,8 @@ reclaim-agent leave --purge
 systemctl disable --now reclaim-agent reclaim-warden
 reclaim-warden leave
 systemctl disable --now reclaim-coordinator
-rm -rf /etc/systemd/system/reclaim-{agent,warden,coordinator}.service /etc/reclaimnet /usr/local/bin/reclaim{,-*} /usr/local/lib/reclaimnet
+rm -rf /etc/systemd/system/reclaim-{agent,warden,coordinator}.service /etc/reclaimnet /usr/local/bin/reclaim{,-*}
+rm -rf /usr/local/lib/reclaimnet
 userdel reclaim-agent && userdel reclaim-coordinator
 rm -rf /var/lib/reclaimnet/coordinator /var/lib/private/reclaimnet
 rmdir --ignore-fail-on-non-empty /var/lib/reclaimnet
