@@ -11,8 +11,10 @@ namespace {
 
 constexpr double kStretch_s = 2;
 constexpr int kSteps = 400;
-/// Of the mean value of a byte, so that the first prices are neither nothing nor all there is.
-constexpr double kFirstStep = 0.05;
+/// Of the mean value of a byte.
+constexpr double kFirstStep = 0.02;
+constexpr int kEqualPrices = 60;
+constexpr double kEqualStep = 0.02;
 
 /// Prices and what is bought, by link and stretch of time.
 class Market {
@@ -28,20 +30,33 @@ class Market {
     }
     stretches_ = static_cast<std::size_t>(end_s / kStretch_s) + 1;
     price_.assign(evening.links.size() * stretches_, 0);
-    step_ = bytes > 0 ? kFirstStep * value / bytes : 0;
+    mean_ = bytes > 0 ? value / bytes : 0;
   }
 
+  /// The least of all that were seen: first at one price for all links and times, then, from the
+  /// best of these, by subgradient steps.
   double least_bound() {
+    double least = 0;
+    double best = 0;
+    for (int i = 0; i <= kEqualPrices; ++i) {
+      const double price = mean_ * kEqualStep * i;
+      std::fill(price_.begin(), price_.end(), price);
+      const double bound = round();
+      if (i > 0 && bound >= least) continue;
+      least = bound;
+      best = price;
+    }
+    std::fill(price_.begin(), price_.end(), best);
     std::vector<double> sum(price_.size());
-    for (int step = 1; step <= kSteps; ++step) {
-      (void)round();
+    for (int step = 1; step <= 2 * kSteps; ++step) {
+      least = std::min(least, round());
       move_prices(step);
-      if (step <= kSteps / 2) continue;
+      if (step <= kSteps) continue;
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += price_[i];
     }
     // Single prices swing about the right ones; their mean does not.
-    for (std::size_t i = 0; i < sum.size(); ++i) price_[i] = sum[i] / (kSteps - kSteps / 2);
-    return round();
+    for (std::size_t i = 0; i < sum.size(); ++i) price_[i] = sum[i] / kSteps;
+    return std::min(least, round());
   }
 
  private:
@@ -105,7 +120,7 @@ class Market {
 
   /// Dearer where more was bought than there is, cheaper where less, in ever smaller steps.
   void move_prices(int step) {
-    const double by = step_ / std::sqrt(step);
+    const double by = mean_ * kFirstStep / std::sqrt(step);
     for (std::uint32_t link = 0; link < evening_.links.size(); ++link) {
       const double room = evening_.links[link].capacity * kStretch_s;
       for (std::size_t s = 0; s < stretches_; ++s) {
@@ -118,7 +133,7 @@ class Market {
 
   const Evening& evening_;
   std::size_t stretches_ = 0;
-  double step_ = 0;
+  double mean_ = 0;  ///< value of a byte
   std::vector<double> price_;
   std::vector<double> bought_;
   std::vector<Offer> offers_;

@@ -23,7 +23,7 @@ struct Evening {
 /// Of all arrivals of an evening, known beforehand, in parts and freely moved: the value of a dual
 /// solution of that linear program. Each link and stretch of time has a price per byte; a transfer
 /// buys its bytes in the cheapest stretches of its time, or nothing. Any prices give a bound (weak
-/// duality); these come from subgradient steps, so that the least bound may be lower still.
+/// duality); the least bound may be lower still.
 double value_bound(const Evening& evening);
 
 /// Of one set that is known at once: the best of all subsets whose demand each link alone could

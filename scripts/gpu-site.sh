@@ -100,6 +100,8 @@ libyaml-cpp0.7,libzstd1" bookworm "$work/root" -
   for name in "${programs[@]}"; do
     install -D -s -m 755 "$build/apps/$name/$name" "$work/root/opt/reclaimnet/build/ci/apps/$name/$name"
   done
+  name=apps/reclaim-warden/whole/reclaim-warden
+  install -D -s -m 755 "$build/$name" "$work/root/opt/reclaimnet/build/ci/$name"
   mkdir -p "$work/root/opt/reclaimnet/tests/system"
   cp -r "$root/scripts" "$work/root/opt/reclaimnet/"
   cp -r "$root/tests/gpu" "$work/root/opt/reclaimnet/tests/"

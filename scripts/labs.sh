@@ -293,7 +293,7 @@ rn_labs_down() {
     [[ -n $(rn_mounts "$run") ]] || break
     sleep 0.2
   done
-  for _ in $(seq 25); do # a loop device goes when the last user of its unmounted disk has gone
+  for _ in $(seq 100); do # a loop device goes when the last user of its unmounted disk has gone
     losetup -l -n -O BACK-FILE 2>/dev/null | grep -qF "$(rn_dir "$run")/" || break
     sleep 0.2
   done
@@ -304,8 +304,14 @@ rn_labs_down() {
     ip netns del "$namespace" || failed=1
   done
   for path in $(rn_cgroups "$run"); do
-    # What was named twice, or has gone by itself, is no failure.
-    rmdir "$path" 2>/dev/null || { sleep 0.3; [[ ! -d $path ]] || rmdir "$path"; } || failed=1
+    # What was named twice, or has gone by itself, is no failure. A process that was killed is in its group until a
+    # processor has ended it.
+    for _ in $(seq 50); do
+      rmdir "$path" 2>/dev/null || true
+      [[ -d $path ]] || break
+      sleep 0.2
+    done
+    [[ ! -d $path ]] || rmdir "$path" || failed=1
   done
   rm -rf --one-file-system "$(rn_dir "$run")" || failed=1
   rn_forget_ids "$run" || failed=1

@@ -80,8 +80,8 @@ trap 'rm -rf --one-file-system "$work"' EXIT
 
 # put MODE FILE PLACE: into the package's tree, with the folders above it.
 put() { install -D -m "$1" "$top/$2" "$tree$3"; }
-put_program() { # NAME PLACE
-  install -D -m 755 "$build/apps/$1/$1" "$tree$2"
+put_program() { # NAME PLACE [FILE]
+  install -D -m 755 "$build/apps/$1/${3:-$1}" "$tree$2"
   strip --strip-unneeded --remove-section=.comment "$tree$2"
 }
 # Units name /usr/local/bin for who copies by hand.
@@ -196,6 +196,7 @@ make_agent() {
   begin reclaimnet-agent admin
   put_program reclaim-agent /usr/bin/reclaim-agent
   put_program reclaim-warden /usr/bin/reclaim-warden
+  put_program reclaim-warden /usr/lib/reclaimnet/reclaim-warden whole/reclaim-warden
   put_program reclaim-kill /usr/bin/reclaim-kill
   put_program reclaim-init /usr/lib/reclaimnet/reclaim-init
   put_program reclaim-scrub /usr/lib/reclaimnet/reclaim-scrub

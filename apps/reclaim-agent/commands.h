@@ -35,6 +35,7 @@ struct ReclaimFlags {
 Result<std::uint32_t> parse_duration(const std::string& text);
 
 int do_reclaim(const AgentConfig& config, const ReclaimFlags& flags);
+/// Waits up to 20 s while a warden that is there clears guests or has just been started.
 int do_release(const AgentConfig& config, const std::vector<std::uint32_t>& gpus);
 /// Of these GPUs, or of the whole machine; `for_s` 0: until do_resume.
 int do_pause(

@@ -32,6 +32,7 @@ namespace {
 
 constexpr milliseconds kWordTime = seconds(2);
 constexpr std::uint32_t kDurationMaxS = 365 * 86'400;
+constexpr milliseconds kClearingTime = seconds(20);  ///< for which `release` waits
 
 /// One request to the warden, as the owner.
 Result<warden_wire::Answer> ask_warden(
@@ -342,11 +343,30 @@ int do_reclaim(const AgentConfig& config, const ReclaimFlags& flags) {
   return 0;
 }
 
+/// A warden that clears guests, or has just been started, says to wait a moment: this does.
+Result<warden_wire::Answer> ask_to_release(
+    const AgentConfig& config, const std::vector<std::uint32_t>& gpus, bool is_warden_there
+) {
+  const io::RealClock clock{};
+  const Instant end = clock.now().boot + kClearingTime;
+  for (bool is_said = false;;) {
+    auto answer = ask_warden(config, warden_wire::Release{gpus});
+    const bool is_to_wait = !answer && answer.error().code == ErrorCode::kUnavailable;
+    if (!is_to_wait || !is_warden_there || clock.now().boot >= end) return answer;
+    if (!is_said)
+      std::fprintf(
+          stderr, "reclaim-agent: %s; waiting\n", printable(answer.error().message).c_str()
+      );
+    is_said = true;
+    std::this_thread::sleep_for(milliseconds(200));
+  }
+}
+
 int do_release(const AgentConfig& config, const std::vector<std::uint32_t>& gpus) {
   if (const Missing missing = find_missing(config, gpus, true); missing.error)
     return report(*missing.error);
   const auto before = ask_warden(config, warden_wire::Query{}, kWordTime);
-  const auto answer = ask_warden(config, warden_wire::Release{gpus});
+  const auto answer = ask_to_release(config, gpus, before.has_value());
   if (!answer) return report(answer.error());
   const bool was_taken = !before || is_taken_back(gpus, before->state.reclaims);
   std::printf(

@@ -20,11 +20,11 @@
 namespace rn {
 namespace {
 
-/// `reclaim-kill WORDS…`, stopped at its first system call; ended with the object.
+/// `PROGRAM WORDS…`, stopped at its first system call; ended with the object.
 class Begun {
  public:
-  explicit Begun(std::vector<const char*> words) {
-    words.insert(words.begin(), RN_KILL_PROGRAM);
+  explicit Begun(std::vector<const char*> words, const char* program = RN_KILL_PROGRAM) {
+    words.insert(words.begin(), program);
     words.push_back(nullptr);
     pid_ = fork();
     if (pid_ == 0) {
@@ -106,6 +106,27 @@ TEST(ReclaimKill, looks_whether_a_lab_that_is_named_was_served_before_it_cuts) {
   const Begun named({"--run", "/nowhere", "--state", "/elsewhere", "--lab", "lab-a"});
   ASSERT_EQ(named.call(), SYS_openat);
   EXPECT_EQ(named.text_at(named.argument(1)), "/elsewhere/warden/settings");
+#else
+  GTEST_SKIP() << "elsewhere than on x86-64 the C library comes first";
+#endif
+}
+
+TEST(ReclaimWarden, kill_asks_the_kernel_for_the_gate_before_anything_else) {
+#if defined(__x86_64__)
+  const Begun guests({"kill", "--run", "/nowhere", "--cut-only"}, RN_WARDEN_PROGRAM);
+  ASSERT_EQ(guests.call(), SYS_bpf);
+  EXPECT_EQ(guests.argument(0), BPF_OBJ_GET);
+  EXPECT_EQ(guests.text_at(guests.word_at(guests.argument(1))), "/nowhere/gates/rn_node_gate");
+#else
+  GTEST_SKIP() << "elsewhere than on x86-64 the C library comes first";
+#endif
+}
+
+TEST(ReclaimWarden, touches_no_gate_for_another_verb) {
+#if defined(__x86_64__)
+  for (const char* const verb : {"verify", "serve", "killed", "kil", "--help"})
+    EXPECT_EQ(Begun({verb, "--run", "/nowhere"}, RN_WARDEN_PROGRAM).call(), SYS_brk) << verb;
+  EXPECT_EQ(Begun({}, RN_WARDEN_PROGRAM).call(), SYS_brk) << "no word at all";
 #else
   GTEST_SKIP() << "elsewhere than on x86-64 the C library comes first";
 #endif

@@ -2,9 +2,9 @@
 #include "ahead.h"
 
 #if defined(__x86_64__)
-// The program's entry: as the kernel left it (the count of words, then the words), cut_ahead()
-// below it on the stack, and then the C library's own entry on the stack and with the register that
-// it expects.
+// The program's entry: as the kernel left it (the count of words, then the words), begin() below it
+// on the stack, and then the C library's own entry on the stack and with the register that it
+// expects.
 asm(R"(
   .text
   .globl rn_begin
@@ -17,14 +17,14 @@ rn_begin:
   lea 16(%rsp), %rsi
   dec %edi
   and $-16, %rsp
-  call rn_cut_ahead
+  call rn_begin_ahead
   mov %rbx, %rsp
   mov %r12, %rdx
   jmp _start
   .size rn_begin, .-rn_begin
 )");
 
-extern "C" void rn_cut_ahead(int count, const char* const* words) {
-  rn::cut_ahead(count, words);
+extern "C" void rn_begin_ahead(int count, const char* const* words) {
+  rn::begin(count, words);
 }
 #endif

@@ -28,12 +28,14 @@ std::string own_path() {
   return std::filesystem::read_symlink("/proc/self/exe", ignored);
 }
 
-/// Beside this program when installed, else in the build tree.
+/// Beside this program when installed, or beside what is called; else in the build tree.
 std::string find_program(const std::string& self, const std::string& name) {
   const std::string folder = parent_folder(self);
+  const std::string above = parent_folder(parent_folder(folder));
   for (const std::string& path :
        {folder + "/" + name,
-        parent_folder(folder) + "/" + name + "/" + name,
+        above + "/bin/" + name,
+        above + "/" + name + "/" + name,
         "/usr/lib/reclaimnet/" + name}) {
     std::error_code ignored;  // nobody but root may be let in here
     if (std::filesystem::is_regular_file(path, ignored)) return path;

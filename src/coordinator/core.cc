@@ -253,6 +253,7 @@ Output Core::restore(Snapshot snapshot, Now now) {
   state.output = Output();
   state.grace_until = now.boot + state.heartbeat() * state.config.lost_after;
   state.usage_accounted_at = state.usage_saved_at = state.lent_saved_at = now.boot;
+  state.silence_looked_at = now.boot;
   state.homes_judged_at = now.boot;
   state.told = states_of(snapshot);
   open_generation(state, snapshot);

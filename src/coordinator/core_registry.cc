@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "base/log.h"
 #include "coordinator/core_contracts.h"
@@ -598,10 +599,17 @@ void revoke(State& state, NodeEntry& node, const std::string& reason) {
 }
 
 void look_for_silence(State& state) {
+  const nanoseconds since_look =
+      state.now.boot - std::exchange(state.silence_looked_at, state.now.boot);
+  if (since_look > state.heartbeat()) {  // this process had no processor, or was stopped
+    state.stood_still_until = state.now.boot;
+    state.stood_still = since_look;
+  }
   for (auto& [id, node] : state.nodes) {
     const NodeState before = node.row.state;
     if (before == NodeState::kLeft || before == NodeState::kLost) continue;
-    const nanoseconds silent = state.now.boot - node.heard;
+    nanoseconds silent = state.now.boot - node.heard;
+    if (node.heard < state.stood_still_until) silent -= state.stood_still;
     if (silent >= state.lost_after()) {
       lose(state, node);
     } else if (silent >= state.heartbeat() * 3 / 2 && before == NodeState::kUp && node.is_expected) {

@@ -24,7 +24,8 @@ void on_still_there(State& state, const StillThere& event);
 void on_node_update(State& state, NodeEntry& node, const wire::NodeUpdate& update);
 void on_reclaim_report(State& state, NodeEntry& node, const ReclaimRecord& record);
 void on_leave(State& state, NodeEntry& node, const std::string& reason);
-/// Silence: suspect after one missed heartbeat and a half, lost after lost_after and a half.
+/// Silence: suspect after one missed heartbeat and a half, lost after lost_after and a half. While
+/// this process itself stood still nobody was silent: what was said then lies unread.
 void look_for_silence(State& state);
 /// Takes back the node's identity; its jobs move.
 void revoke(State& state, NodeEntry& node, const std::string& reason);

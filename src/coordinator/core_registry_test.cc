@@ -235,6 +235,22 @@ TEST_F(Registry, a_missing_heartbeat_makes_suspect_three_make_lost_and_a_hello_b
   EXPECT_EQ(core->node(a.id, clock.now())->row.history.lost, 1U);
 }
 
+TEST_F(Registry, while_the_coordinator_stood_still_nobody_was_silent) {
+  FakeAgent& a = add_node("a", "lab-a");
+  FakeAgent& gone = add_node("gone", "lab-b");
+  gone.beats = false;
+  pass(5000);
+  clock.advance(seconds(60));
+  handle(Tick{});
+  EXPECT_EQ(core->node(a.id, clock.now())->row.state, NodeState::kUp) << "its words lie unread";
+  pass(12'000);
+  EXPECT_EQ(count_events("node.lost"), 0U);
+  pass(2000);
+
+  EXPECT_EQ(core->node(a.id, clock.now())->row.state, NodeState::kUp);
+  EXPECT_EQ(core->node(gone.id, clock.now())->row.state, NodeState::kLost);
+}
+
 TEST_F(Registry, epochs_rise_above_every_generation_that_an_agent_has_seen) {
   FakeAgent& a = add_node("a", "lab-a");
   a.hello.highest_generation = 40;

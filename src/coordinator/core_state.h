@@ -307,6 +307,9 @@ struct State {
   bool is_restored = false;
   bool is_dispatch_wanted = false;
   Instant dispatched_at;
+  Instant silence_looked_at;
+  Instant stood_still_until;  ///< this process, the last time that it did
+  nanoseconds stood_still{0};
   Instant usage_accounted_at;
   Instant usage_saved_at;
   Instant lent_saved_at;

@@ -203,10 +203,13 @@ SitePlan gather(State& state) {
   return site;
 }
 
-/// What keeps it from being promised: the line with the least room left for it.
+/// What keeps it from being promised: its value, or the line with the least room left for it.
 std::string shortage(const SitePlan& site, const reclaim::RatePlan& plan, std::size_t which) {
   const reclaim::Transfer& transfer = site.transfers[which];
   const double due_s = std::max(reclaim::due_s(transfer), 1e-3);
+  if (!plan.is_outbid.empty() && plan.is_outbid[which])
+    return "more comes over its lines than they carry, so that they are kept for what is worth "
+           "more per byte";
   double least = transfer.max_rate * due_s;
   std::string name = "it";
   for (const std::uint32_t at : transfer.links) {

@@ -142,6 +142,33 @@ TEST_F(SharedLine, of_two_that_do_not_fit_together_the_one_with_less_to_lose_is_
   EXPECT_EQ(last_event("evacuation.refused").job, job_a_);
 }
 
+TEST_F(
+    SharedLine, where_more_comes_than_it_carries_room_is_kept_for_what_is_worth_more_and_it_is_told
+) {
+  build();
+  // What b holds is durable since a moment ago; a would lose all that it has done.
+  pass(20'000);
+  for (const std::uint32_t number : {1u, 2u}) {
+    const GenerationRef ref = generation(job_b_, number);
+    ASSERT_TRUE(
+        commit_generation(node(where(job_b_)), ref, {receipt(node("store"), ref)}).is_accepted
+    );
+  }
+  notice(job_a_);
+  notice(job_b_);
+  report(job_a_, 1400 * kMb, 300'000);  // two minutes of the line
+  pass(250);
+  ASSERT_TRUE(is_promised(job_a_));
+
+  report(job_b_, 100 * kMb, 300'000);
+  pass(250);
+
+  EXPECT_TRUE(is_promised(job_a_));
+  EXPECT_FALSE(is_promised(job_b_));
+  EXPECT_NE(why(job_b_).find("kept for what is worth more per byte"), std::string::npos)
+      << why(job_b_);
+}
+
 TEST_F(SharedLine, a_checkpoint_goes_by_what_evacuations_leave) {
   build();
   notice(job_a_);

@@ -190,7 +190,8 @@ class AdmissionSearch {
       std::span<const Transfer> transfers,
       double now_s,
       const Booked& booked,
-      LinkCalendar& calendar
+      LinkCalendar& calendar,
+      const std::vector<bool>& is_worth_it
   );
 
   /// Per transfer.
@@ -223,20 +224,25 @@ class AdmissionSearch {
   double now_s_;
   const Booked& booked_;
   LinkCalendar& calendar_;
-  std::vector<std::size_t> order_;  ///< evacuations with deadlines, the earliest first
-  double promise_worth_ = 1;        ///< added for a promise: more than all values
-  bool is_careful_ = false;         ///< book_with_care()
+  /// Evacuations with deadlines that are worth their room, the earliest first.
+  std::vector<std::size_t> order_;
+  double promise_worth_ = 1;  ///< added for a promise: more than all values
+  bool is_careful_ = false;   ///< book_with_care()
   int trials_ = 0;
   std::vector<bool> best_;
   double best_worth_ = -1;
 };
 
 AdmissionSearch::AdmissionSearch(
-    std::span<const Transfer> transfers, double now_s, const Booked& booked, LinkCalendar& calendar
+    std::span<const Transfer> transfers,
+    double now_s,
+    const Booked& booked,
+    LinkCalendar& calendar,
+    const std::vector<bool>& is_worth_it
 )
     : transfers_(transfers), now_s_(now_s), booked_(booked), calendar_(calendar) {
   for (std::size_t i = 0; i < transfers.size(); ++i) {
-    if (!has_deadline(transfers[i])) continue;
+    if (!has_deadline(transfers[i]) || !is_worth_it[i]) continue;
     order_.push_back(i);
     promise_worth_ += 2 * value_of(transfers[i]);
   }
@@ -609,7 +615,7 @@ std::vector<double> leave_to_restores(
       cuts_s.push_back(careful_due_s(now_s, found->second.due_s));
   }
   LinkCalendar calendar(now_s, std::move(cuts_s), links, guard);
-  AdmissionSearch search(transfers, now_s, known, calendar);
+  AdmissionSearch search(transfers, now_s, known, calendar, is_admitted);
   for (const double part : {1.0, 0.5, 0.25}) {
     std::vector<double> shares = restore_shares(transfers, links, guard, tick_s, part);
     calendar.set_aside(sums_over_links(transfers, shares, links.size()), now_s + tick_s);
@@ -619,6 +625,21 @@ std::vector<double> leave_to_restores(
     }
   }
   return {};
+}
+
+std::vector<bool> promised(
+    std::span<const Transfer> transfers, const std::map<std::uint64_t, Booking>& booked
+) {
+  std::vector<bool> is_promised(transfers.size());
+  for (std::size_t i = 0; i < transfers.size(); ++i)
+    is_promised[i] = booked.contains(transfers[i].id);
+  return is_promised;
+}
+
+std::vector<double> guarded_rates(std::span<const Link> links, const LinkGuard& guard) {
+  std::vector<double> rates;
+  for (const Link& link : links) rates.push_back(guarded_rate(link, guard));
+  return rates;
 }
 
 /// Nobody is bounded; by strict priority, but for those that would share a link with a deadline.
@@ -688,8 +709,13 @@ RatePlan RatePlanner::plan(
     if (std::isfinite(link.burst_left_s)) cuts_s.push_back(now_s + link.burst_left_s);
   }
   LinkCalendar calendar(now_s, cuts_s, links, guard_);
-  AdmissionSearch search(transfers, now_s, known, calendar);
+  const auto is_worth_it = prices_.are_worth_it(
+      now_s, transfers, promised(transfers, known), guarded_rates(links, guard_)
+  );
+  AdmissionSearch search(transfers, now_s, known, calendar, is_worth_it);
   RatePlan plan;
+  plan.is_outbid = is_worth_it;
+  plan.is_outbid.flip();
   plan.is_admitted = search.best();
   booked_ = search.book(plan.is_admitted);
   for (std::size_t i = 0; i < transfers.size(); ++i)

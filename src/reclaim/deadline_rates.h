@@ -3,56 +3,17 @@
 
 #include <cstdint>
 #include <deque>
-#include <limits>
 #include <map>
 #include <span>
 #include <vector>
+
+#include "reclaim/admission_price.h"
+#include "reclaim/transfer.h"
 
 // Which transfers are promised to arrive before their deadlines, and how fast each may send. Pure.
 // The demand bound of earliest deadline first, extended from one uplink to transfers that cross
 // several links. Seconds from now, bytes, bytes per second.
 namespace rn::reclaim {
-
-enum class TransferClass : std::uint8_t {
-  kEvacuation,  ///< has a deadline, and may use a link's burst
-  kRestore,     ///< a guest waits for it; no deadline
-  kCheckpoint,
-  kPrefetch,
-};
-
-struct Transfer {
-  std::uint64_t id = 0;                                         ///< the same from plan to plan
-  double bytes = 0;                                             ///< left to send
-  double deadline_s = std::numeric_limits<double>::infinity();  ///< from now; for evacuations
-  double value = 0;  ///< expected loss averted if it arrives in time, in weighted seconds
-  TransferClass kind = TransferClass::kEvacuation;
-  std::vector<std::uint32_t> links;                           ///< that it crosses, each once
-  double max_rate = std::numeric_limits<double>::infinity();  ///< what its ends can do
-  double rtt_s = 0;
-  double restore_s = 0;  ///< after the last byte and before the deadline
-};
-
-struct Link {
-  double capacity = 0;
-  double background = 0;    ///< ĝ: what others than guests use of it now
-  double burst_left_s = 0;  ///< for so long evacuations may still take `burst_share` of it
-};
-
-struct LinkGuard {
-  double margin_share = 0.05;  ///< ε: of the capacity, left free beside the background
-  double burst_share = 0.9;    ///< φ: of the capacity, while a link's burst lasts
-  /// Of C − ĝ − ε·C: so much restores have beside promised evacuations that have time for it.
-  double restore_share = 0.25;
-};
-
-/// C − ĝ − ε·C: what guests may use of a link at any time. Numbers that cannot be count as 0.
-double guarded_rate(const Link& link, const LinkGuard& guard);
-/// φ·C, or guarded_rate() if that is more: what evacuations may use while the burst lasts.
-double burst_rate(const Link& link, const LinkGuard& guard);
-
-/// When the last byte has to be there: the deadline, less the restore and a slack of
-/// max(3·RTT, 5 % of what remains). Never negative; infinite without a deadline.
-double due_s(const Transfer& transfer);
 
 /// How links are shared. A site has deadlines; the others are of a study, to compare with.
 enum class RateRule : std::uint8_t {
@@ -64,6 +25,8 @@ enum class RateRule : std::uint8_t {
 struct RatePlan {
   std::vector<double> rates;      ///< per transfer, for the next `tick_s`
   std::vector<bool> is_admitted;  ///< per transfer; only evacuations are ever admitted
+  /// Per transfer: not admitted for its value alone, whether it fits or not. Empty: none.
+  std::vector<bool> is_outbid;
   double admitted_value = 0;
 };
 
@@ -77,7 +40,8 @@ struct RatePlan {
 /// valuable set that three greedy orders and a bounded local search find is admitted; what was
 /// admitted before comes before all others, and is dropped only when capacities have fallen. What
 /// is not admitted is the caller's to degrade (delta only, nearer destination, last durable
-/// generation); offered again, it costs a search again.
+/// generation); offered again, it costs a search again. Where more evacuations come than the links
+/// carry, what is not worth its room is not admitted although it fits (admission_price.h).
 ///
 /// Rates: what is booked for the next `tick_s`; then restores take their share of their links,
 /// by value per byte; then the earliest deadline takes what is left of its links, because finishing
@@ -121,6 +85,7 @@ class RatePlanner {
   LinkGuard guard_;
   RateRule rule_;
   std::map<std::uint64_t, Booking> booked_;  ///< of what is admitted
+  AdmissionPrices prices_;
 };
 
 /// An evacuation that is sent a little slower than planned must not lose its promise to a restore:

@@ -205,6 +205,7 @@ Status GuestNet::wire(
   // The others give up their part before this one gets its own. In the guest's namespace: queued
   // packets die with it, and nothing is left behind a cut.
   pids_[slot] = pid;
+  own_.insert(slot);
   share_uplink(slot);
   if (const std::uint64_t bps = rate_of_each(); bps > 0) {
     RN_CHECK(run_with_input(
@@ -264,6 +265,7 @@ Status GuestNet::give_metadata_address(std::int32_t pid) {
 
 Status GuestNet::detach_locked(traffic::Slot slot) {
   const bool was_sharing = pids_.erase(slot) > 0;
+  own_.erase(slot);
   const Status detached = cut_.detach(slot);
   const std::string name = interface_name(config_.lab, slot);
   if (if_nametoindex(name.c_str()) != 0) {
@@ -284,6 +286,7 @@ Status GuestNet::keep_only(const std::map<traffic::Slot, std::int32_t>& keep) {
   const std::lock_guard lock(mutex_);
   RN_TRY(const auto bound, cut_.bound_slots());
   for (const auto& [slot, ifindex] : bound) {
+    if (own_.contains(slot)) continue;
     const auto kept = keep.find(slot);
     if (kept == keep.end()) {
       RN_CHECK(detach_locked(slot));

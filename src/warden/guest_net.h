@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -68,7 +69,8 @@ class GuestNet {
   /// Removes interface, filter and binding. Idempotent.
   Status detach(traffic::Slot slot);
   /// Detaches the bound slots that are not in `keep`: leftovers of an earlier life. The others are
-  /// adopted with the pid of a process in their namespace; 0 for one that does not run.
+  /// adopted with the pid of a process in their namespace; 0 for one that does not run. What this
+  /// object has wired is left as it is, because `keep` may have been looked up before.
   Status keep_only(const std::map<traffic::Slot, std::int32_t>& keep);
   /// Puts back what somebody else removed from the guests' interfaces (GuestCut::repair).
   std::vector<traffic::FilterLoss> repair();
@@ -93,6 +95,7 @@ class GuestNet {
   traffic::GuestCut& cut_;
   bool has_nat_ = false;
   std::map<traffic::Slot, std::int32_t> pids_;  ///< of the guests with a wire
+  std::set<traffic::Slot> own_;                 ///< those whose wire is of this life
 };
 
 }  // namespace rn::warden

@@ -137,11 +137,11 @@ class BadInput(OneNode):
         script = f'mount --bind {clone.state}/boot_id /proc/sys/kernel/random/boot_id && exec "$@"'
         agent = self.labs.spawn("lab-b", "clone", ["unshare", "--mount", "sh", "-c", script, "sh", *serve])
         try:
-            wait_until("the clone to be told", lambda: "if it is a copy, join it by its own" in agent.output(), 20)
+            wait_until("the clone to be told", lambda: "if it is a copy, join it by its own" in agent.output(), 60)
         finally:
             agent.stop()
 
-        self.assertEqual(self.coordinator.rest().nodes()["lab-a"]["state"], "up")
+        wait_until("the original to be up", lambda: self.coordinator.rest().nodes()["lab-a"]["state"] == "up", 30)
         self.assertEqual(self.submit(self.folder("beside-clone"), "echo ok", "--stateless").stdout, "ok\n")
 
     def test_a_machine_cloned_while_it_runs_is_told_apart_and_one_of_both_stays(self):
@@ -151,7 +151,7 @@ class BadInput(OneNode):
         both = (self.node, clone)
         words = "two machines use this identity at the same time"
         try:
-            wait_until("one of both to be told", lambda: any(words in node.agent.output() for node in both), 30)
+            wait_until("one of both to be told", lambda: any(words in node.agent.output() for node in both), 90)
             refused = wait_until("its owner to be told", lambda: next(
                 (node for node in both if words in node.owner("status", "--why").stdout), None), 30)
             doctor = self.labs.call(refused.lab, refused.agent_program("doctor"), check=False).stdout

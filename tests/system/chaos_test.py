@@ -83,7 +83,7 @@ def settle_and_check(site, chaos, student):
     if not faults:
         faults = check_jobs(site, student.wanted)
     try:
-        site.wait("the machines to be clean", lambda: not leftovers(site, LENDING), 60, 1)
+        site.wait("the machines to be clean", lambda: not leftovers(site, LENDING), 120, 1)
     except AssertionError:
         faults += leftovers(site, LENDING)
     return faults

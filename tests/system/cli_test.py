@@ -305,9 +305,8 @@ class Commands(unittest.TestCase):
         with socket.socket() as silent:  # takes connections, and says nothing
             silent.bind(("127.0.0.1", 0))
             silent.listen()
-            began = time.monotonic()
+            # Without a limit of its own it would wait for longer than bash() here.
             self.assertEqual(bash("stop", "", RECLAIM_URL=f"https://127.0.0.1:{silent.getsockname()[1]}"), [])
-            self.assertLess(time.monotonic() - began, 3)
         self.assertEqual(bash("stop", "", RECLAIM_TOKEN="", RECLAIM_URL=""), [])
         if found := shutil.which("fish"):
             (self.folder / "script.fish").write_text(scripts["fish"])
@@ -380,7 +379,10 @@ class Commands(unittest.TestCase):
                     self.assertIn(b"nodes: ", shown)
                     os.write(ours, key)
                     self.assertEqual(process.wait(20), status)
-                    self.assertTrue(os.read(ours, 65536).endswith(b"\x1b[?25h\x1b[?1049l"))
+                    drawn = b""  # a terminal gives what there is in pieces
+                    while select.select([ours], [], [], 0.2)[0]:
+                        drawn += os.read(ours, 65536)
+                    self.assertTrue(drawn.endswith(b"\x1b[?25h\x1b[?1049l"), drawn[-200:])
                     self.assertEqual(termios.tcgetattr(theirs), before)
                 finally:
                     process.kill()

@@ -64,12 +64,12 @@ class Interrupted(unittest.TestCase):
             def text():
                 return os.pread(out.fileno(), 1 << 20, 0).decode()
 
-            run = wait_until("its run", lambda: re.search(r"run (\w+)\n", text()), 20, 0.005)[1]
+            run = wait_until("its run", lambda: re.search(r"run (\w+)\n", text()), 60, 0.005)[1]
             self.addCleanup(subprocess.run, [SCRIPT, "down", run])
-            wait_until("the moment", lambda: story.poll() is not None or is_moment(run, text()), 60, 0.005)
+            wait_until("the moment", lambda: story.poll() is not None or is_moment(run, text()), 120, 0.005)
             for _ in range(times):
                 os.killpg(story.pid, signal.SIGINT)
-            story.wait(60)
+            story.wait(150)
             text = text()
         self.assertEqual(residue(run), [], text)
         self.assertEqual(living(lambda _, session: session == story.pid), [], text)
@@ -95,12 +95,12 @@ class Interrupted(unittest.TestCase):
             (root / "bin" / "python").chmod(0o755)
             log = labs.dir / "log"
             training = run_undisturbed(root, make_folder(labs.dir / "cnn", "cnn"), [], log, labs.run)
-            wait_until("its begin", lambda: log.read_text() == "begun\n", 20)
+            wait_until("its begin", lambda: log.read_text() == "begun\n", 60)
             below = descendants(training.pid)
             self.addCleanup(lambda: [os.kill(pid, signal.SIGKILL) for pid in living(lambda *_: True) if pid in below])
             self.assertIn(True, ["sleep" in pathlib.Path(f"/proc/{pid}/comm").read_text() for pid in below])
 
-        training.wait(10)
+        training.wait(60)
         self.assertEqual([pid for pid in living(lambda *_: True) if pid in below], [])
 
 
@@ -113,7 +113,7 @@ class Arguments(unittest.TestCase):
                     (["--steps", "1000000"], "at most 6 digits"), \
                     (["--keep", "--steps"], "whole number"), (["--steps", "0"], "500 or more"), \
                     (["--steps", "0499"], "500 or more"):
-                done = subprocess.run(["bash", script, *words], capture_output=True, text=True, timeout=20)
+                done = subprocess.run(["bash", script, *words], capture_output=True, text=True, timeout=60)
                 self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
                 self.assertIn(said, done.stderr)
 
@@ -133,7 +133,7 @@ class Arguments(unittest.TestCase):
                     ([*nobody, scripts["chaos.sh"], "--minutes", "1"], 2, "run it as root"),
                     ([*nobody, scripts["test.sh"]], 2, "run them as root"),
                     ([*nobody, scripts["test.sh"], "tidy", "system"], 2, "run them as root")):
-                done = subprocess.run(words, capture_output=True, text=True, timeout=20)
+                done = subprocess.run(words, capture_output=True, text=True, timeout=60)
                 self.assertEqual(done.returncode, status, done.stdout + done.stderr)
                 self.assertIn(said, done.stdout + done.stderr)
 
@@ -157,7 +157,7 @@ class Kept(unittest.TestCase):
             kept.print_block(stage)
         pasted = [line.strip() for line in said.getvalue().splitlines() if re.match("  (export|mkdir|reclaim)", line)]
         self.assertEqual(pasted, [command for _, command in kept.suggestions(stage)])
-        done = subprocess.run(["bash", "-ec", "\n".join(pasted)], cwd="/", stdin=subprocess.DEVNULL, timeout=150,
+        done = subprocess.run(["bash", "-ec", "\n".join(pasted)], cwd="/", stdin=subprocess.DEVNULL, timeout=280,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertIn("\n42\n", "\n" + done.stdout)

@@ -100,7 +100,7 @@ class Engine(unittest.TestCase):
         self.engine.come()
 
         self.wait_for(job, "succeeded")
-        self.assertEqual([one["state"] for one in self.rest.attempts(guest)], ["running"])
+        self.assertEqual([one["state"] for one in self.rest.ran(guest)], ["running"])
         self.cli("stop", guest)
         self.wait_for(guest, "cancelled")
 
@@ -114,7 +114,7 @@ class Engine(unittest.TestCase):
         self.engine.come()
 
         wait_until("the refusal", lambda: f"is refused (--engine-floor-strict): {SAID}" in self.status(), 60)
-        self.assertEqual([one["state"] for one in self.rest.attempts(guest)], ["running"])
+        self.assertEqual([one["state"] for one in self.rest.ran(guest)], ["running"])
         done = self.node.owner("reclaim", "--now")  # which needs no engine
         self.assertIn("verified", done.stdout)
 

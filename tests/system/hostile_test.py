@@ -159,7 +159,7 @@ class HostileGuests(unittest.TestCase):
         _, done = self.attack("log_flood", LOG_MIB=256)
 
         self.assertLess(len(done.stdout), 200 << 20)
-        self.assertEqual(self.coordinator.rest().nodes()["lab-a"]["state"], "up")
+        wait_until("the node to be up", lambda: self.coordinator.rest().nodes()["lab-a"]["state"] == "up", 60)
 
 
 if __name__ == "__main__":

@@ -65,9 +65,14 @@ class Job(OneNode):
     def test_1c_lines_of_a_log_are_found_by_when_they_came(self):
         """Seconds lie between three lines, and a second is what their times are kept to."""
         folder = self.folder("slowly")
-        job = self.submit(folder, "sh", "-c", "echo one; sleep 3; echo two; sleep 3; echo three",
-                          flags=["--detach"]).stdout.strip()
+        script = "for one in one two three; do echo $one; until [ -e /tmp/$one ]; do sleep 0.1; done; done"
+        job = self.submit(folder, "sh", "-c", script, flags=["--detach"]).stdout.strip()
         rest = self.coordinator.rest()
+        wait_until("it to run", lambda: rest.job(job)["state"] == "running", 60)
+        for one in ("one", "two", "three"):
+            wait_until(f"line {one}", lambda: rest.log(job).endswith(f"{one}\n".encode()), 60)  # noqa: B023
+            time.sleep(2)  # the distance of the lines
+            self.cli("exec", job, "--", "touch", f"/tmp/{one}")
         wait_until("its end", lambda: rest.job(job)["state"] == "succeeded", 90)
 
         def logs(*flags, **options):
@@ -138,13 +143,14 @@ class Job(OneNode):
         wait_until("the job to run", lambda: rest.job(job)["state"] == "running", 60)
         uid = wait_until("its command to run", lambda: user_of(b"sleep\0001004\0"), 20)
         # With the guest's user id, outside of every guest, so that nobody may end it for the owner.
-        stray = self.labs.spawn("lab-a", "stray", ["setpriv", "--reuid", str(uid), "--clear-groups", "sleep", "60"])
+        stray = self.labs.spawn("lab-a", "stray", ["setpriv", "--reuid", str(uid), "--clear-groups", "sleep", "600"])
 
-        begun = time.monotonic()
         order = self.labs.spawn("lab-a", "order", self.node.agent_program("reclaim", "--now"))
-        wait_until("the job to wait again", lambda: rest.job(job)["state"] == "queued", 9)
-        self.assertLess(time.monotonic() - begun, 9, "it is told while the order is still at work, for ten seconds")
-        self.assertNotEqual(order.popen.wait(40), 0, order.output())
+        wait_until("the job to wait again", lambda: rest.job(job)["state"] == "queued", 60)
+        self.assertNotEqual(order.popen.wait(60), 0, order.output())
+        record = max(rest.reclaims(), key=lambda one: one["declared_wall_ms"])
+        told_ms = rest.ran(job)[0]["ended_wall_ms"] - record["declared_wall_ms"]
+        self.assertLess(told_ms, 9000, "it is told while the order is still at work, for ten seconds")
         self.assertIn(f"PID {stray.pid}: ", order.output())
         self.assertNotIn("by hand", order.output())
         doctor = self.labs.call("lab-a", self.node.agent_program("doctor"), check=False)
@@ -155,7 +161,7 @@ class Job(OneNode):
         self.assertRegex(doctor.stdout, f"MISSING reclaim r-.*user id, PID {stray.pid}: outside the guests' cgroup")
         self.node.owner("release")
         wait_until("the job to run again", lambda: rest.job(job)["state"] == "running", 60)
-        self.assertEqual(rest.attempts(job)[0]["end"], "reclaimed", rest.attempts(job)[0])
+        self.assertEqual(rest.ran(job)[0]["end"], "reclaimed", rest.ran(job)[0])
         self.cli("stop", job)
 
     def test_5_a_guest_is_told_how_many_threads_to_start_like_the_undisturbed_runs_without_a_site(self):
@@ -197,9 +203,9 @@ class Job(OneNode):
                                "full: [0-9]+ MiB are free, 256 MiB are reserved; next: ask the operator to make room")
         self.assertIn(told, self.cli("why", job).stdout)
         begun, before = time.monotonic(), self.sent_bytes()
-        time.sleep(3 * REPEAT_S)  # to see how often it is tried
+        time.sleep(2 * REPEAT_S)
+        wait_until("it to be tried again", lambda: self.sent_bytes() - before > 262144, 60)
         tries = (self.sent_bytes() - before) / 262144
-        self.assertGreater(tries, 1)
         self.assertLess(tries, (time.monotonic() - begun) / REPEAT_S + 2, "each sends the first file")
         self.assertEqual(complaints(), [told], "in the history once")
         self.assertEqual(rest.job(job)["finished_wall_ms"], 0, rest.job(job))
@@ -207,7 +213,7 @@ class Job(OneNode):
         filler.unlink()
 
         wait_until("the job to end", lambda: rest.job(job)["state"] == "succeeded", 30)
-        self.assertEqual([attempt["end"] for attempt in rest.attempts(job)], ["succeeded"])
+        self.assertEqual([attempt["end"] for attempt in rest.ran(job)], ["succeeded"])
         self.cli("cp", f"{job}:", home)
         came = "".join(f"{hashlib.sha256((home / name).read_bytes()).hexdigest()}  {name}\n"
                        for name in ("first", "second"))

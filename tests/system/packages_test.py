@@ -76,7 +76,7 @@ Environment=HOME=/tmp/home LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
 StandardOutput=file:/srv/said
 StandardError=inherit
 ExecStart=/bin/bash -eu /srv/job
-TimeoutStartSec=150
+TimeoutStartSec=220
 ExecStopPost=/bin/sh -c 'echo "job: $SERVICE_RESULT" >>/srv/said; systemctl --no-block exit'
 """
 
@@ -436,10 +436,10 @@ class UnderSystemd(OnABareDebian):
             echo "restarted with the new programs"
 
             mkdir /run/systemd/system/reclaim-agent.service.d
-            printf '[Service]\nWatchdogSec=5\n' >/run/systemd/system/reclaim-agent.service.d/test.conf
+            printf '[Service]\nWatchdogSec=8\n' >/run/systemd/system/reclaim-agent.service.d/test.conf
             systemctl daemon-reload
             systemctl restart reclaim-agent
-            sleep 7 # it is alive, and says so
+            sleep 10 # it is alive, and says so
             [[ $(systemctl show -P NRestarts reclaim-agent) == 0 ]]
             kill -STOP "$(systemctl show -P MainPID reclaim-agent)"
             until_true sh -c '[ "$(systemctl show -P NRestarts reclaim-agent)" = 1 ]'

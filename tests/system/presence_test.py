@@ -114,6 +114,11 @@ class Presence(unittest.TestCase):
     def newest_reclaim(self):
         return max(self.rest.reclaims(), key=lambda one: one["declared_wall_ms"], default=None)
 
+    def newest_phase(self):
+        """Of the newest reclaim; empty while none is known."""
+        record = self.newest_reclaim()
+        return record["phase"] if record else ""
+
     def test_a_login_raises_the_hazard_until_it_ends(self):
         self.assertNotIn("owner login", self.why())
         self.assertEqual(self.telemetry()["logins"], 0)
@@ -165,15 +170,15 @@ class Presence(unittest.TestCase):
         time.sleep(1)
         self.record("")
         time.sleep(8)
-        self.assertEqual((self.newest_reclaim(), len(self.rest.attempts(guest))), (None, 1))
+        self.assertEqual((self.newest_reclaim(), len(self.rest.ran(guest))), (None, 1))
 
         self.record(f"{theirs.pid}:512")
 
         wait_until("it to go on elsewhere", lambda: self.lab_of(guest) == "lab-b" and
                    self.rest.job(guest)["state"] == "running", 60)
-        self.assertEqual(self.rest.attempts(guest)[0]["end"], "reclaimed")
-        self.assertEqual((self.rest.job(neighbour)["state"], len(self.rest.attempts(neighbour))), ("running", 1))
-        wait_until("the GPU to be cleared", lambda: self.newest_reclaim()["phase"] == "cleared", 30)
+        self.assertEqual(self.rest.ran(guest)[0]["end"], "reclaimed")
+        self.assertEqual((self.rest.job(neighbour)["state"], len(self.rest.ran(neighbour))), ("running", 1))
+        wait_until("the GPU to be cleared", lambda: self.newest_phase() == "cleared", 30)
         record = self.newest_reclaim()
         self.assertEqual((record["kind"], record["gpus"], record["message"]),
                          ("announced", [0], "the owner computes on GPU 0"))
@@ -182,13 +187,13 @@ class Presence(unittest.TestCase):
         third = self.run_detached()
         wait_until("a look at the queue", lambda: self.rest.job(third)["reason"], 20)
         self.assertEqual(self.rest.attempts(third), [])
-        self.record("")
         begun = time.monotonic()
+        self.record("")
         self.wait_for(third, "running", SETTLES_S + 60)
         self.assertGreater(time.monotonic() - begun, SETTLES_S - 2, "it was lent at once")
         self.assertEqual((self.lab_of(third), self.gpu_of(third)), ("lab-a", 0))
-        self.assertEqual(self.newest_reclaim()["phase"], "returned")
-        self.assertEqual(len(self.rest.attempts(neighbour)), 1)
+        wait_until("that to be known", lambda: self.newest_phase() == "returned", 30)
+        self.assertEqual(len(self.rest.ran(neighbour)), 1)
 
     def test_d_a_sick_gpu_loses_its_guest_and_is_lent_again_when_its_owner_says_so(self):
         for job in self.cli.json("ps")["jobs"]:
@@ -201,18 +206,18 @@ class Presence(unittest.TestCase):
 
         self.record("" if gpu else "ecc:1", "ecc:1" if gpu else "")
 
-        wait_until("it to go on with the other GPU", lambda: len(self.rest.attempts(job)) == 2 and
+        wait_until("it to go on with the other GPU", lambda: len(self.rest.ran(job)) == 2 and
                    self.gpu_of(job) == 1 - gpu, 60)
-        self.assertEqual(self.rest.attempts(job)[0]["end"], "reclaimed")
+        self.assertEqual(self.rest.ran(job)[0]["end"], "reclaimed")
         self.assertIn(f"GPU {gpu} is sick: 1 errors of its memory", self.why())
         self.assertRegex(self.node.owner("status").stdout, rf"GPU {gpu} .* sick: 1 errors of its memory")
         events = [event for event in self.rest.events() if event["kind"] == "gpu.sick"]
         self.assertIn(f"GPU {gpu} is sick", events[-1]["message"])
-        wait_until("the GPU to be cleared", lambda: self.newest_reclaim()["phase"] == "cleared", 30)
+        wait_until("the GPU to be cleared", lambda: self.newest_phase() == "cleared", 30)
 
         self.assertIn(f"GPU {gpu} is lent again", self.node.owner("gpu", "ok", str(gpu)).stdout)
 
-        wait_until("it to be lent again", lambda: self.newest_reclaim()["phase"] == "returned", 60)
+        wait_until("it to be lent again", lambda: self.newest_phase() == "returned", 60)
         self.assertNotIn("is sick", self.node.owner("status").stdout)
         self.wait_for(self.cli(*here).stdout.strip(), "running")
 

@@ -275,11 +275,11 @@ class OnTheWire(unittest.TestCase):
             with self.assertRaisesRegex(reclaimnet.UnavailableError, "cannot be reached: .*; next: check that"):
                 gone.nodes()
         release = threading.Event()
-        fake = self.serve(lambda handler, body: release.wait(10))
+        fake = self.serve(lambda handler, body: release.wait(30))
         begun = time.monotonic()
         with self.assertRaisesRegex(reclaimnet.TimedOutError, "does not answer in time"):
             self.client(fake, timeout_s=0.5, patience_s=0).nodes()
-        self.assertLess(time.monotonic() - begun, 4)
+        self.assertLess(time.monotonic() - begun, 25)
         release.set()
 
     def test_an_answer_larger_than_is_taken_is_refused(self):
@@ -298,17 +298,17 @@ class OnTheWire(unittest.TestCase):
             if len(offsets) == 1:
                 return handler.reply_torn([b"one\ntw", b"o\nth"])
             if len(offsets) == 2:
-                return handler.reply_torn([b"re"], silence_s=10)
+                return handler.reply_torn([b"re"], silence_s=30)
             return handler.reply(200, b"e\nlast")
 
         offsets = []
         fake = self.serve(answer)
-        job = reclaimnet.Job(self.client(fake, timeout_s=0.5), JOB)
+        job = reclaimnet.Job(self.client(fake, timeout_s=3), JOB)
 
         begun = time.monotonic()
         self.assertEqual(list(job.logs(follow=True)), ["one\n", "two\n", "three\n", "last"])
         self.assertEqual(offsets, ["0", "10", "12"])
-        self.assertLess(time.monotonic() - begun, 8, "it has waited for the silence to end")
+        self.assertLess(time.monotonic() - begun, 25, "it has waited for the silence to end")
 
     def outputs(self, *files, blobs=None):
         """A job whose listing has these, and the folder into which they are fetched."""

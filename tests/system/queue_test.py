@@ -16,7 +16,7 @@ from rn_site import Cli  # noqa: E402
 ONE = {"cpu_milli": 500, "cpu_milli_min": 500, "memory_mib": 64, "disk_mib": 64}  # the node has room for one of them
 STUDENTS = {"ann": "lab-a", "ben": "lab-b", "cem": "lab-c"}  # the node is lab-a's
 BEN_S, ANN_S = 4, 6
-SAVED_EVERY_S = 11  # the coordinator writes usage every ten seconds
+SAVED_EVERY_S = 15  # the coordinator writes usage every ten seconds
 
 
 class Queue(OneNode):

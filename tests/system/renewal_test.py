@@ -46,7 +46,7 @@ class Renewal(unittest.TestCase):
         before = site.generation("plain")
         site.wait("copies at the peer, and durable ones", lambda: site.generation("plain") >= before + 3, 60)
 
-        self.assertEqual(len(site.attempts("plain")), 1, "the job was displaced")
+        self.assertEqual(len(site.rest.ran(site.guests["plain"].job)), 1, "the job was displaced")
         folder = site.labs.dir / "late"
         folder.mkdir()
         (folder / "question").write_text("6 times 7\n")

@@ -80,16 +80,16 @@ class Telling(unittest.TestCase):
         job = self.site.rest.job(job)
         return self.site.lab_of_node(job["node"]) if job["state"] == "running" else ""
 
-    def steps_of(self, what, job, attempt=None):
-        log = self.site.rest.log(job, attempt).decode()
+    def steps_of(self, what, job, attempt):
+        log = self.site.rest.log_of(job, attempt).decode()
         return [int(step) for step in re.findall(rf"^{what} step=(\d+)", log, re.MULTILINE)]
 
     def test_a_each_is_told_when_a_save_is_due_and_goes_on(self):
         site = self.site
         for name, job in self.jobs.items():
             site.wait(f"a durable generation by the {name}", lambda: self.durable(job) > 0, 120)
-            self.assertEqual(len(site.rest.attempts(job)), 1, "it ended when it was told")
-            site.wait("its words", lambda: b"a save is due" in site.rest.log(job), 10)
+            self.assertEqual(len(site.rest.ran(job)), 1, "it ended when it was told")
+            site.wait("its words", lambda: b"a save is due" in site.rest.log(job), 60)
             self.assertNotIn("told to save", site.cli("why", job).stdout, "nothing is wrong")
         self.assertRegex(site.rest.log(self.jobs["hook"]).decode(), r"reason=a save is due deadline= grace=\n")
         self.assertRegex(
@@ -101,10 +101,10 @@ class Telling(unittest.TestCase):
                 "api": r'told=\{"deadline_unix":[\d.]+,"grace_s":\d+,"reason":"a lecture","told_unix":[\d.]+\}'}
         for name, job in self.jobs.items():
             site.wait(f"the {name}'s job to run", lambda: self.lab_of(job), 60)
-            lab, before, attempt = self.lab_of(job), self.durable(job), len(site.rest.attempts(job))
+            lab, before, attempt = self.lab_of(job), self.durable(job), len(site.rest.ran(job))
             site.nodes[lab].owner("reclaim", "-m", "a lecture")
-            site.wait("it to have left", lambda: site.rest.attempts(job)[attempt - 1]["end"] == "reclaimed", 90)
-            self.assertRegex(site.rest.log(job, attempt).decode(), told[name])
+            site.wait("it to have left", lambda: site.rest.ran(job)[attempt - 1]["end"] == "reclaimed", 90)
+            self.assertRegex(site.rest.log_of(job, attempt).decode(), told[name])
             self.assertGreater(self.durable(job), before)
 
             site.wait("it to run elsewhere", lambda: self.lab_of(job) not in ("", lab), 90)
@@ -133,9 +133,9 @@ class Telling(unittest.TestCase):
 
         site.nodes["lab-c"].owner("reclaim", "-m", "a lecture")  # its owner has it back in time, whatever they do
         for name, job in self.bad.items():
-            site.wait(f"the end of the {name}", lambda: site.rest.attempts(job)[0]["end"] == "reclaimed", 120)
+            site.wait(f"the end of the {name}", lambda: site.rest.ran(job)[0]["end"] == "reclaimed", 120)
         site.wait("nothing to be left", lambda: not site.nodes["lab-c"].guest_containers(), 30)
-        self.assertEqual({node["state"] for node in site.rest.nodes().values()}, {"up"})
+        site.wait("all nodes to be up", lambda: {node["state"] for node in site.rest.nodes().values()} == {"up"})
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@
 logs and outputs that were removed, a machine that was off for longer than its certificate lives and joins again as
 itself. And what a job says itself: that it has saved. And that a save is due, to one that is told by a file."""
 import pathlib
+import re
 import shutil
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
@@ -55,13 +57,16 @@ class Told(unittest.TestCase):
     def test_ab_a_job_says_by_a_line_of_its_output_that_it_has_saved(self):
         spec = {
             "name": "sayer", "image": "base",  # the file's name is nobody's idea of a checkpoint
-            "command": ["sh", "-c", "echo 1 > weights; echo not ::reclaimnet checkpoint-complete::; sleep 4; "
-                        "echo 2 > weights; echo ::reclaimnet checkpoint-complete::; sleep 1000"],
+            "command": ["sh", "-c", "echo 1 > weights; echo not ::reclaimnet checkpoint-complete::; "
+                        "until [ -e /tmp/go ]; do sleep 0.2; done; echo 2 > weights; "
+                        "echo ::reclaimnet checkpoint-complete::; sleep 1000"],
             "resources": {"cpu_milli": 200, "cpu_milli_min": 100, "memory_mib": 64, "disk_mib": 64}}
         job = self.site.rest.post("/v1/jobs", spec)["job"]["id"]
         self.site.wait("its first words", lambda: b"not ::" in self.site.rest.log(job), 60)
+        time.sleep(3)  # in which a generation would be made, if that line counted
         self.assertEqual(self.site.rest.job(job)["durable"]["generation"], 0)
 
+        self.site.cli("exec", job, "--", "touch", "/tmp/go")
         self.site.wait("a generation", lambda: self.site.rest.job(job)["durable"]["generation"] > 0, 60)
 
         self.assertEqual(len(self.site.rest.generations(job)), 1, "one line, one generation")
@@ -72,9 +77,10 @@ class Told(unittest.TestCase):
         folder.mkdir()
         job = self.site.cli(
             "run", "--detach", "--disk", "64MB", "--memory", "64MB", "--stateless", "--", "sh", "-c",
-            "echo hello; echo 42 > answer", cwd=folder).stdout.strip()
+            "echo hello; echo 42 > answer; until [ -e /tmp/go ]; do sleep 0.2; done", cwd=folder).stdout.strip()
+        self.site.wait("its log", lambda: self.site.rest.log(job) == b"hello\n", 60)  # soon it will be removed
+        self.site.cli("exec", job, "--", "touch", "/tmp/go")
         self.site.wait("its end", lambda: self.site.rest.job(job)["state"] == "succeeded", 60)
-        self.assertEqual(self.site.rest.log(job), b"hello\n")
 
         self.site.wait("the warning", lambda: "outputs.expire" in self.kinds(job), 30)
         self.site.wait("the end of what nobody fetched", lambda: "outputs.removed" in self.kinds(job), 30)
@@ -110,7 +116,7 @@ class Told(unittest.TestCase):
         self.assertTrue(now & set(held), "it has lost what it kept for others")
         durable = site.generation("plain")
         site.wait("the next durable generation", lambda: site.generation("plain") > durable, 60)
-        self.assertEqual(len(site.attempts("plain")), 1, "the job was displaced")
+        self.assertEqual(len(site.rest.ran(site.guests["plain"].job)), 1, "the job was displaced")
 
     def test_d_copies_that_fail_everywhere_are_told_until_one_succeeds(self):
         site = self.site
@@ -140,22 +146,22 @@ class Told(unittest.TestCase):
     def test_e_one_who_is_told_by_a_file_saves_and_goes_on_and_at_a_notice_is_told_by_when(self):
         site, job = self.site, self.listener
         site.wait("a durable generation", lambda: site.rest.job(job)["durable"]["generation"] > 0, 90)
-        log = site.rest.log(job).decode()
-        self.assertRegex(log, r'saves step=\d+ told=\{"reason":"a save is due","told_unix":[\d.]+\}\n')
-        self.assertEqual(len(site.rest.attempts(job)), 1, "it ended when it was told")
+        saves = r'saves step=\d+ told=\{"reason":"a save is due","told_unix":[\d.]+\}\n'
+        site.wait("its words", lambda: re.search(saves, site.rest.log(job).decode()), 60)
+        self.assertEqual(len(site.rest.ran(job)), 1, "it ended when it was told")
         self.assertNotIn("ctl/SAVE", site.cli("why", job).stdout, "it is told, and nothing is wrong")
         durable = site.rest.job(job)["durable"]["generation"]
 
         site.nodes["lab-a"].owner("reclaim", "-m", "a lecture")
-        site.wait("it to have left", lambda: site.rest.attempts(job)[0]["end"] == "reclaimed", 90)
+        site.wait("it to have left", lambda: site.rest.ran(job)[0]["end"] == "reclaimed", 90)
         told = r'told=\{"deadline_unix":[\d.]+,"grace_s":\d+,"reason":"a lecture","told_unix"'
-        self.assertRegex(site.rest.log(job, 1).decode(), told)
+        self.assertRegex(site.rest.log_of(job, 1).decode(), told)
         self.assertGreater(site.rest.job(job)["durable"]["generation"], durable)
 
         site.nodes["lab-a"].owner("release")
-        site.wait("its next attempt", lambda: len(site.rest.attempts(job)) > 1, 60)
-        site.wait("it to go on", lambda: b"begin" in site.rest.log(job, 2), 60)
-        self.assertNotIn(b"begin step=0\n", site.rest.log(job, 2))
+        site.wait("its next attempt", lambda: len(site.rest.ran(job)) > 1, 60)
+        site.wait("it to go on", lambda: b"begin" in site.rest.log_of(job, 2), 60)
+        self.assertNotIn(b"begin step=0\n", site.rest.log_of(job, 2))
         site.cli("stop", job)
 
     def test_f_who_finds_its_state_torn_goes_on_once_from_the_generation_before(self):
@@ -164,11 +170,14 @@ class Told(unittest.TestCase):
             "command": ["sh", "-c", "if [ -e state.ckpt ]; then "
                         "grep -q bad state.ckpt && { echo torn > why; exit 9; }; echo resumed; "
                         "[ $RECLAIM_ATTEMPT = 3 ] && exit 85; exit 0; fi; "
-                        "for s in good bad; do echo $s > t; mv t state.ckpt; sleep 3; done; sleep 1000"],
+                        "for s in good bad; do echo $s > t; mv t state.ckpt; "
+                        "until [ -e /tmp/$s-is-safe ]; do sleep 0.2; done; done"],
             "resources": {"cpu_milli": 200, "cpu_milli_min": 100, "memory_mib": 64, "disk_mib": 64},
             "checkpoint": {"paths": ["state.ckpt"], "quiet_ms": QUIET_MS}}
         site = self.site
         job = site.rest.post("/v1/jobs", spec)["job"]["id"]
+        site.wait("the first to be durable", lambda: site.rest.job(job)["durable"]["generation"] == 1, 60)
+        site.cli("exec", job, "--", "touch", "/tmp/good-is-safe")
         site.wait("both to be durable", lambda: site.rest.job(job)["durable"]["generation"] == 2, 60)
         site.nodes["lab-a"].owner("reclaim", "--now")
         site.wait("it to be displaced", lambda: site.rest.job(job)["state"] == "queued", 60)
@@ -178,8 +187,8 @@ class Told(unittest.TestCase):
         self.assertEqual(site.rest.job(job)["state"], "succeeded", self.kinds(job))
         self.assertEqual(self.kinds(job).count("generation.condemned"), 1)
         self.assertEqual(
-            [one["end"] for one in site.rest.attempts(job)], ["reclaimed", "crashed", "migrated", "succeeded"])
-        self.assertEqual(site.rest.log(job, 3) + site.rest.log(job, 4), b"resumed\n" * 2)
+            [one["end"] for one in site.rest.ran(job)], ["reclaimed", "crashed", "migrated", "succeeded"])
+        self.assertEqual(site.rest.log_of(job, 3) + site.rest.log_of(job, 4), b"resumed\n" * 2)
         self.assertEqual(
             site.rest.job(job)["durable"]["generation"], 1, "one that wrote nothing has made a generation")
 

@@ -12,7 +12,7 @@ OPEN, OPENED, REFUSED, DATA, CREDIT, END, RESET = (bytes([kind]) for kind in ran
 
 def dial_tunnel():
     end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    end.settimeout(10)
+    end.settimeout(40)
     end.connect("/reclaim/tunnel.sock")
     return end
 
@@ -69,15 +69,23 @@ def pour(one):
 
 end = opened(pour)
 got = owed = 0
-end.settimeout(0.5)
-try:
-    while True:
-        size = len(end.recv(20000)) - 1
+
+def more():
+    try:
+        return len(end.recv(20000)) - 1
+    except TimeoutError:
+        return 0
+
+def is_still():
+    global got, owed
+    while size := more():
         got, owed = got + size, owed + size + 1024
-except TimeoutError:
-    pass
-assert 200_000 < got and owed <= 262_144, (got, owed)
-end.settimeout(10)
+    return got > 200_000  # before that it is the machine that stands still
+
+end.settimeout(0.5)
+until(is_still)
+assert owed <= 262_144, (got, owed)
+end.settimeout(40)
 while (owed and end.send(CREDIT + struct.pack(">I", owed))) or True:
     packet = end.recv(20000)
     if packet == END:
@@ -102,7 +110,7 @@ seen = []
 is_open = threading.Event()
 
 def slam(one):
-    is_open.wait(10)  # one that is slammed before anybody has looked was never open
+    is_open.wait(40)  # one that is slammed before anybody has looked was never open
     one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     one.close()
 
@@ -256,21 +264,22 @@ assert told(end)[2] == bytes([130])
 
     def test_when_its_user_is_gone_it_is_ended_and_what_ignores_that_is_killed(self):
         self.guest(r"""
-for script in ("", "trap '' HUP; "):
-    end = shell(script + "echo $$ > /pid; exec sleep 60")
+for script in ("trap 'echo heard > /heard; exit' HUP; ", "trap '' HUP; "):
+    end = shell(script + "echo $$ > /pid; while :; do sleep 0.1; done")
     pid = pid_in("/pid")
     os.unlink("/pid")
-    end.close()
     began = time.monotonic()
-    until(lambda: not is_there(pid), 20)
-    assert (time.monotonic() - began > 3) == bool(script), "SIGKILL comes five seconds later"
+    end.close()
+    until(lambda: not is_there(pid))
+assert os.path.exists("/heard")
+assert time.monotonic() - began > 3, "SIGKILL comes five seconds later"
 """)
 
     def test_what_it_leaves_behind_does_not_hold_its_end(self):
         self.guest(r"""
 began = time.monotonic()
 assert told(shell("sleep 60 & echo done"))[::2] == (b"done\n", b"\0")
-assert time.monotonic() - began < 5
+assert time.monotonic() - began < 50
 """)
 
     def test_it_may_have_a_terminal_of_the_users_size(self):

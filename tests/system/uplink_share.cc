@@ -141,6 +141,22 @@ TEST_F(UplinkShare, guests_of_an_earlier_life_share_with_those_that_come) {
   EXPECT_EQ(second.rate(), "45Mbit");
 }
 
+TEST_F(UplinkShare, a_guest_that_came_during_the_search_keeps_its_wire_and_a_leftover_does_not) {
+  FakeGuest leftover, newcomer;
+  ASSERT_NO_FATAL_FAILURE(wire(3, leftover));
+  start(90'000'000);
+  ASSERT_NO_FATAL_FAILURE(wire(4, newcomer));
+
+  ASSERT_TRUE(net_->keep_only({}));
+
+  EXPECT_EQ(leftover.rate(), "");
+  EXPECT_EQ(newcomer.rate(), "90Mbit");
+  const auto bound = cut_->bound_slots();
+  ASSERT_TRUE(bound);
+  ASSERT_EQ(bound->size(), 1U);
+  EXPECT_EQ(bound->front().first, 4U);
+}
+
 TEST_F(UplinkShare, without_a_grant_a_guest_has_no_queue) {
   start(0);
   FakeGuest guest;

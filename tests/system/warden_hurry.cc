@@ -181,9 +181,9 @@ TEST_F(Warden, kill_cuts_before_it_reads_a_file_and_hangs_on_no_disk) {
   const std::string state = node->folder + "/hung";
   std::filesystem::create_directories(state + "/warden");
   ASSERT_EQ(mkfifo((state + "/warden/settings").c_str(), 0600), 0);
-  const auto hangs = [&](const std::string& words) {
-    const std::string command = "timeout -s KILL 1 " + std::string(RN_WARDEN) + " " + words +
-                                " --state " + state + " --run " + node->folder + "/run";
+  const auto hangs = [&](const std::string& words, const char* limit_s = "1 ") {
+    const std::string command = std::string("timeout -s KILL ") + limit_s + RN_WARDEN + " " +
+                                words + " --state " + state + " --run " + node->folder + "/run";
     return WEXITSTATUS(std::system((command + " > " + hurry.out() + " 2>&1").c_str())) == 137;
   };
 
@@ -191,7 +191,7 @@ TEST_F(Warden, kill_cuts_before_it_reads_a_file_and_hangs_on_no_disk) {
     EXPECT_TRUE(hangs(less)) << hurry.said();
     EXPECT_TRUE(hurry.is_node_open()) << less;
   }
-  EXPECT_TRUE(hangs("kill --cut-only")) << hurry.said();
+  EXPECT_TRUE(hangs("kill --cut-only", "5 ")) << hurry.said();
   EXPECT_FALSE(hurry.is_node_open());
 
   ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");

@@ -39,8 +39,8 @@ inline std::string text_of(const std::string& path) {
   return io::read_text(path);
 }
 
-/// Looks every 20 ms until `is_so` or 20 s have passed.
-inline bool eventually(const std::function<bool()>& is_so, int seconds = 20) {
+/// Looks every 20 ms until `is_so` or a minute has passed: an engine may start slowly.
+inline bool eventually(const std::function<bool()>& is_so, int seconds = 60) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   while (std::chrono::steady_clock::now() < end) {
     if (is_so()) return true;
@@ -152,10 +152,11 @@ class WardenNode {
     return ask_by(owner ? owner->get() : nullptr, std::move(request), limit);
   }
 
-  /// Reads what the warden pushes until `is_so` says yes to a state, or 20 s have passed without.
+  /// Reads what the warden pushes until `is_so` says yes to a state, or a minute has passed
+  /// without.
   bool hears(const std::function<bool(const warden_wire::WardenState&)>& is_so) {
     while (client_ != nullptr) {
-      auto frame = client_->receive(seconds(20));
+      auto frame = client_->receive(seconds(60));
       if (!frame) return false;
       const auto reply = warden_wire::decode_reply(frame->body);
       const auto* news = reply ? std::get_if<warden_wire::StateChanged>(&*reply) : nullptr;

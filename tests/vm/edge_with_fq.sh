@@ -8,7 +8,7 @@
 #   tests/vm/edge_with_fq.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-readonly programs=(src/traffic/traffic_test tests/system/transfer_edge apps/reclaim-warden/reclaim-warden)
+readonly programs=(src/traffic/traffic_test tests/system/transfer_edge apps/reclaim-warden)
 
 if [[ ! -e /usr/local/sbin/machine-job ]]; then
   [[ -f build/ci/build.ninja ]] || cmake --preset ci >/dev/null

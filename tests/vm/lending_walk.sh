@@ -68,6 +68,7 @@ inventory >/root/before
 for p in reclaim reclaim-coordinator reclaim-agent reclaim-warden reclaim-init reclaim-kill; do
   install -m 755 build/ci/apps/$p/$p /usr/local/bin/
 done
+install -D -m 755 build/ci/apps/reclaim-warden/whole/reclaim-warden /usr/local/lib/reclaimnet/reclaim-warden
 uname -sr
 stat -fc 'control groups: %T' /sys/fs/cgroup
 systemd-analyze verify packaging/systemd/reclaim-coordinator.service || true
@@ -184,6 +185,7 @@ systemctl disable --now reclaim-agent reclaim-warden
 reclaim-warden leave
 systemctl disable --now reclaim-coordinator
 rm -rf /etc/systemd/system/reclaim-{agent,warden,coordinator}.service /etc/reclaimnet /usr/local/bin/reclaim{,-*}
+rm -rf /usr/local/lib/reclaimnet
 userdel reclaim-agent && userdel reclaim-coordinator
 rm -rf /var/lib/reclaimnet/coordinator /var/lib/private/reclaimnet
 rmdir --ignore-fail-on-non-empty /var/lib/reclaimnet

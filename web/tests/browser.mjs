@@ -19,6 +19,8 @@ import {
   WIDE,
 } from "./chromium.mjs";
 
+/** So long what is typed must rest until it is asked for (web/src/plan.ts). */
+const PLAN_REST_MS = 400;
 const owner = await newPage();
 await step("a stranger is asked for a token and told what is wrong with one", async () => {
   await owner.goto(`${site.url}/`);
@@ -96,10 +98,11 @@ await step("while a student writes a job the page says what would become of it",
   await writer.getByLabel("Notice wanted").fill("5m");
   await verdict.getByText("would start now").waitFor();
   await writer.getByText("5 min wanted, which not every owner grants").waitFor();
-  const before = plans.all;
+  const [before, begun] = [plans.all, Date.now()];
   await writer.getByLabel("Longest time").pressSequentially("123456789", { delay: 5 });
   await writer.getByText("of running").waitFor();
-  assert.ok(plans.all - before < 5, `${plans.all - before} questions while nine digits were typed`);
+  const rests = Math.floor((Date.now() - begun) / PLAN_REST_MS); // a busy machine types slowly
+  assert.ok(plans.all - before < 5 + rests, `${plans.all - before} questions while nine digits were typed`);
   await writer.getByLabel("Longest time").fill("2h");
   await writer.getByText("expected in 2.0 h of running").waitFor();
   assert.equal(plans.most, 1, "one question at a time");

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a peer sees of the guests' packets: tcpdump in the peer's namespace, read by a small parser of its file."""
 import dataclasses
+import itertools
 import struct
 import sys
 
@@ -69,10 +70,14 @@ class Reader:
 class Capture:
     """From now until stop(): every packet to the peer's port, stamped by the kernel."""
 
+    numbers = itertools.count()
+
     def __init__(self, labs, peer="peer", port=PORT):
-        self.file, self.position, self.reader = labs.dir / peer / "packets.pcap", 0, Reader()
+        # A file and a log of its own: what an earlier capture left there is not read for this one's.
+        number = next(self.numbers)
+        self.file, self.position, self.reader = labs.dir / peer / f"packets-{number}.pcap", 0, Reader()
         self.sink = labs.spawn(peer, "sink", [sys.executable, "-c", SINK, port])
-        self.tcpdump = labs.spawn(peer, "tcpdump", [
+        self.tcpdump = labs.spawn(peer, f"tcpdump-{number}", [
             "tcpdump", "-n", "-U", "--immediate-mode", "-Z", "root", "-i", "eth0", "-w", self.file, "udp", "dst",
             "port", port])
         wait_until("tcpdump to listen", lambda: "listening on" in self.tcpdump.output(), 10)

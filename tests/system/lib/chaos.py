@@ -15,6 +15,7 @@ import threading
 import time
 
 NOTICE_S = 5
+LATECOMERS_END_S = 3  # at once, on a machine whose processors are all busy
 KINDS = ("rename", "in-place", "rename-term", "in-place-term", "stateless")
 ENGINES = ("dockerd", "containerd", "dockerd containerd", "containerd-shim")
 
@@ -161,14 +162,14 @@ class Daemons:
 class Watch(threading.Thread):
     """Looks at all guests' processes all the time: no attempt has two containers, none is on two machines, and a
     machine that its owner was told to have has none. A container that the engine was just starting may come up with its
-    init alone, which waits at its gate and cannot fork; the next look must not see it."""
+    init alone, which waits at its gate and cannot fork; it is ended at once."""
 
     def __init__(self, site):
         super().__init__(daemon=True)
         self.site = site
         self.owned = {}  # lab: since when its owner may expect to be alone
         self.faults = []
-        self.latecomers = set()  # containers on their owner's machines, at the last look
+        self.latecomers = {}  # containers on their owner's machines: since when
         self.looks = 0
         self.most = 0  # attempts seen alive at once
         self.is_over = False
@@ -191,15 +192,15 @@ class Watch(threading.Thread):
     def look(self):
         owned = set(self.owned)
         attempts = self.attempts()
-        seen_late, self.latecomers = self.latecomers, set()
+        seen_late, self.latecomers, now = self.latecomers, {}, time.monotonic()
         for (job, epoch), places in attempts.items():
             if len(places) > 1:
                 self.report(f"attempt {epoch} of {job} runs twice at once: {sorted(places)}")
             for lab, container in places:
                 if lab not in owned or lab not in self.owned:
                     continue
-                self.latecomers.add(container)
-                if container in seen_late or not self.is_init_alone(lab, container):
+                since = self.latecomers[container] = seen_late.get(container, now)
+                if now - since > LATECOMERS_END_S or not self.is_init_alone(lab, container):
                     self.report(f"{lab} is its owner's, and attempt {epoch} of {job} runs in {container}")
         self.looks += 1
         self.most = max(self.most, len(attempts))
@@ -320,7 +321,7 @@ class Chaos:
                     return None
                 time.sleep(0.3)  # a person's patience
 
-    def wait_until_alone(self, lab, deadline, grace_s=10):
+    def wait_until_alone(self, lab, deadline, grace_s=30):
         """No guest later than the deadline, or than a killed warden's return; `grace_s` for a loaded machine. Until the
         deadline a guest that was on its way may still come."""
         while time.monotonic() < deadline or self.site.guest_processes(lab):

@@ -40,8 +40,15 @@ class TimedOut(AssertionError):
     """A wait is over; its message says for what and what was seen last."""
 
 
+def patience_s(timeout_s):
+    """A limit is for what hangs, and written down for a machine that has time: one beside six others has less."""
+    return max(timeout_s, min(3 * timeout_s, 90))
+
+
 def wait_until(what, condition, timeout_s, every_s=0.05):
-    """The first true value of condition(); its last false value is named when the time is over. Real time."""
+    """The first true value of condition(); its last false value is named when the time is over, three times as long
+    where it is short. Real time."""
+    timeout_s = patience_s(timeout_s)
     deadline = time.monotonic() + timeout_s
     with timed(f"until {what}"):
         while True:
@@ -76,9 +83,9 @@ class Process:
     def kill(self):
         """SIGKILL, and waits until it is gone."""
         self.signal(signal.SIGKILL)
-        self.popen.wait(10)
+        self.popen.wait(60)
 
-    def stop(self, timeout_s=10):
+    def stop(self, timeout_s=30):
         """SIGTERM; SIGKILL after the timeout. Answers the exit status."""
         self.thaw()
         self.signal(signal.SIGTERM)
@@ -204,7 +211,7 @@ class Labs:
         with timed("labs down"):
             subprocess.run([str(SCRIPT), "down", self.run], check=True)
         for process in self.processes:
-            process.popen.wait(10)
+            process.popen.wait(60)
 
 
 def wait_for_exit(pid, timeout_s):

@@ -75,14 +75,14 @@ def _context(ca_file, client):
 
 def served_certificate(address, port, ca_file, client, folder):
     """What the server shows, checked against the site's CA (so it has not expired)."""
-    with socket.create_connection((address, port), timeout=5) as plain:
+    with socket.create_connection((address, port), timeout=30) as plain:
         with _context(ca_file, client).wrap_socket(plain) as tls:
             path = folder / f"served-{address}-{port}.pem"
             path.write_text(ssl.DER_cert_to_PEM_cert(tls.getpeercert(binary_form=True)))
     return Certificate(path, None)
 
 
-def call(address, ca_file, client, method, path, body=None, timeout_s=20):
+def call(address, ca_file, client, method, path, body=None, timeout_s=30):
     """Status and JSON (or text) of the answer. ssl.SSLError or ConnectionError where the connection is refused."""
     connection = http.client.HTTPSConnection(address, API, timeout=timeout_s, context=_context(ca_file, client))
     try:

@@ -20,7 +20,7 @@ class Refused(Exception):
 
 
 class Rest:
-    def __init__(self, host, port, ca_file, token=None, timeout_s=5):
+    def __init__(self, host, port, ca_file, token=None, timeout_s=30):
         self.host, self.port, self.token, self.timeout_s = host, port, token, timeout_s
         self.tls = ssl.create_default_context(cafile=str(ca_file))
 
@@ -83,6 +83,15 @@ class Rest:
 
     def attempts(self, job):
         return self.get(f"/v1/jobs/{job}/attempts")["attempts"]
+
+    def ran(self, job):
+        """Those that began. A node that is late may refuse what it was just given: then another attempt is made."""
+        return [one for one in self.attempts(job) if one["started_wall_ms"]]
+
+    def log_of(self, job, number):
+        """Of the attempt that began as the first (1), second …; empty if there is none."""
+        ran = self.ran(job)
+        return self.log(job, ran[number - 1]["epoch"].split(".")[1]) if len(ran) >= number else b""
 
     def generations(self, job):
         return self.get(f"/v1/jobs/{job}/generations")["generations"]

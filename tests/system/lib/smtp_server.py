@@ -26,7 +26,8 @@ def make_certificate(folder, address):
 class Mailbox:
     def __init__(self, folder, address="127.0.0.1"):
         self.address, self.mails, self.port = address, [], 0
-        self.delay_s, self.refused = 0, {}  # address: what is answered to it
+        self.is_held, self.refused = False, {}  # address: what is answered to it
+        self.given_up = 0  # by who waited for the answer to a mail
         self.certificate, key = make_certificate(folder, address)
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(self.certificate, key)
@@ -73,7 +74,12 @@ class Mailbox:
         return "250 OK"
 
     async def handle_DATA(self, server, session, envelope):
-        await asyncio.sleep(self.delay_s)
+        try:
+            while self.is_held:
+                await asyncio.sleep(0.05)
+        except asyncio.CancelledError:
+            self.given_up += 1
+            raise
         mail = email.message_from_bytes(envelope.content, policy=email.policy.default)
         self.mails.append((envelope.rcpt_tos, mail))
         return "250 taken"
