@@ -76,6 +76,15 @@ void stop_all(State& state, GangEntry& gang, GangCause cause, bool saves, nanose
   state.stirred.insert(gang.row.id);
 }
 
+/// How long ago, without the time in which this process itself stood still: what nodes said
+/// meanwhile lies unread, perhaps also now.
+nanoseconds listened_since(const State& state, Instant then) {
+  const nanoseconds passed = state.now.boot - then;
+  const nanoseconds not_looked = state.now.boot - state.silence_looked_at;
+  if (not_looked > state.heartbeat()) return passed - not_looked;
+  return then < state.stood_still_until ? passed - state.stood_still : passed;
+}
+
 nanoseconds save_time(const State& state) {
   return std::chrono::seconds(state.config.gang_save_s);
 }
@@ -266,7 +275,7 @@ void judge(State& state, GangEntry& gang) {
   }
   // Who was heard just before the crash is lost by then.
   const bool is_time_up =
-      state.now.boot - life.crashed_at >= state.lost_after() + state.heartbeat();
+      listened_since(state, life.crashed_at) >= state.lost_after() + state.heartbeat();
   if (!are_all_heard && !is_time_up) return;
   if (const std::string links = broken_links_words(state, gang); !links.empty()) {
     GangCause cause = gang.row.cause;
@@ -306,7 +315,7 @@ bool may_leave(State& state, const GangEntry& gang) {
   const nanoseconds drain =
       gang.row.is_go ? milliseconds(state.config.drain_wait_ms) : milliseconds(0);
   return !state.is_in_grace() &&
-         state.now.boot >= life_of(state, gang).stop_until + save_time(state) + drain;
+         listened_since(state, life_of(state, gang).stop_until) >= save_time(state) + drain;
 }
 
 void settle_done(State& state, GangEntry& gang) {
@@ -388,7 +397,7 @@ void stop_slow(State& state, GangEntry& gang) {
     if (is_slow && slow == nullptr) slow = &member;
   }
   const nanoseconds limit = milliseconds(state.config.start_timeout_ms) + more;
-  if (slow == nullptr || state.now.boot - since < limit) return;
+  if (slow == nullptr || listened_since(state, since) < limit) return;
   stop_for(
       state,
       gang,

@@ -334,6 +334,18 @@ TEST_F(
   for (const JobId& m : gang(id).members) EXPECT_EQ(job(m).restarts, 0U);
 }
 
+TEST_F(GangLifeTest, a_crash_is_not_judged_by_the_time_in_which_the_coordinator_stood_still) {
+  const GangId id = running_gang();
+  tell_end(id, 0, AttemptEnd::kCrashed, 1);
+  clock.advance(seconds(60));
+  handle(Tick{});
+  EXPECT_EQ(gang(id).cause.kind, GangCauseKind::kUnclear) << "what the others said lies unread";
+  host(id, 2).attempts.at({member(id, 2), gang(id).epoch}).links_broken = 1;
+  pass(2 * config.heartbeat_ms);
+
+  EXPECT_EQ(gang(id).cause.kind, GangCauseKind::kLinks);
+}
+
 TEST_F(GangLifeTest, a_crash_beside_links_that_a_machine_has_broken_is_a_restart_and_counts) {
   const GangId id = running_gang();
   tell_end(id, 0, AttemptEnd::kCrashed, 1);
