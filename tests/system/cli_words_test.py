@@ -88,8 +88,10 @@ class Programs(unittest.TestCase):
         named = [word for line in re.findall(r"^apt-get install --no-install-recommends (.*)$", page, re.MULTILINE)
                  for word in line.split()]
         there = self.with_dependencies(named)
-        needed = {library for name in self.PROGRAMS for library in re.findall(
-            r"NEEDED.*\[(.*)\]", self.output("readelf", "-d", program(name)))}
+        programs = [program(name) for name in self.PROGRAMS]
+        programs.append(program("reclaim-warden").parent / "whole" / "reclaim-warden")  # what is called has none
+        needed = {library for path in programs for library in re.findall(
+            r"NEEDED.*\[(.*)\]", self.output("readelf", "-d", path))}
         self.assertIn("libbpf.so.1", needed)
 
         owners = {}
