@@ -94,8 +94,18 @@ TEST(ReclaimKill, asks_the_kernel_for_the_gate_before_anything_else) {
 
 TEST(ReclaimKill, touches_no_gate_for_an_order_that_is_for_less) {
 #if defined(__x86_64__)
-  for (const char* const word : {"--gpu=0", "--help", "--frob"})
+  for (const char* const word : {"--gpu=64", "--help", "--frob"})
     EXPECT_EQ(Begun({"--run", "/nowhere", word}).call(), SYS_brk) << word << ": the C library's";
+#else
+  GTEST_SKIP() << "elsewhere than on x86-64 the C library comes first";
+#endif
+}
+
+TEST(ReclaimKill, looks_which_slots_have_a_gpu_before_anything_else) {
+#if defined(__x86_64__)
+  const Begun gpus({"--run", "/nowhere", "--gpu=0"});
+  ASSERT_EQ(gpus.call(), SYS_openat);
+  EXPECT_EQ(gpus.text_at(gpus.argument(1)), "/nowhere/slot-gpus");
 #else
   GTEST_SKIP() << "elsewhere than on x86-64 the C library comes first";
 #endif
