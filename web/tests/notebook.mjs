@@ -31,7 +31,7 @@ async function step(name, run) {
   say({ step: name, ms: Date.now() - begun });
 }
 
-const PATIENCE_MS = 60_000;
+const PATIENCE_MS = 120_000; // for what hangs: a page of Jupyter is many files
 const MOVES_MS = 150_000;
 const told = await read();
 const browser = await chromium.launch({ executablePath: process.env.RN_CHROMIUM, args: ["--disable-gpu"] });
