@@ -53,30 +53,40 @@ def verdict(one):
     return ("goal met" if is_met else "goal missed") + ("" if one["late"]["n"] >= 100 else ", but few")
 
 
-def _harm(one):
-    words = [f"{each['flow']} ({each['pace']}) {each['measure']} {each['phase']} {summary.change(each['change'])}"
-             for each in one["harm"] if each["change"] is not None]
-    return "; ".join(words) or "no flows"
+def _table(rows):
+    """Of lines of words; each column as wide as it has to be."""
+    widths = [max(len(one[column]) for one in rows) for column in range(len(rows[0]))]
+    return ["  ".join(f"{word:<{width}}" for word, width in zip(one, widths)).rstrip() for one in rows]
+
+
+def _fates(rows):
+    yield ["", "inside their notice", "of those that fit", "of the work", "promised to the end, and late",
+           "missed by its own word", "promises withdrawn", "jobs bit-identical", "load"]
+    for one in rows:
+        jobs = one["jobs"]
+        yield [WORDS[one["discipline"]], summary.share(one["inside"]), summary.share(one["inside_of_fitting"]),
+               "-" if one["work_inside"] is None else f"{100 * one['work_inside']:.1f} %",
+               f"{summary.share(one['late'])}: {verdict(one)}", summary.share(one["missed"]),
+               summary.share(one["withdrawn"]) if one["withdrawn"] else "-", f"{jobs['bit_identical']} of {jobs['n']}",
+               one["load"] or "-"]
+
+
+def _harm(rows):
+    yield ["change against the same run without guests", *(one["discipline"] for one in rows)]
+    for which, each in enumerate(rows[0]["harm"]):
+        yield [f"{each['flow']} ({each['pace']}), {each['measure']} {each['phase']}",
+               *(summary.change(one["harm"][which]["change"]) for one in rows)]
 
 
 def text(rows, about):
-    """A table, and under it what each did to other people's traffic."""
+    """What came of the evacuations, and under it what was done to other people's traffic."""
     lines = [f"scenario {about['scenario']}, seed {about['seed']}, {about['minutes']:g} minutes, topology "
              f"{about['topology']}, {about['nodes']} nodes, {about['shaper']}; the same owners, jobs and gaps for each",
-             "", f"{'':<30} {'inside their notice':<19} {'of those that fit':<19} {'of the work':<11} "
-             f"{'promised until the end,':<24} {'missed by the':<14} {'withdrawn'}",
-             f"{'':<30} {'':<19} {'':<19} {'':<11} {'and late':<24} {'daemon’s word':<14}"]
-    for one in rows:
-        work = "-" if one["work_inside"] is None else f"{100 * one['work_inside']:.1f} %"
-        withdrawn = summary.share(one["withdrawn"]) if one["withdrawn"] else "-"
-        lines.append(f"{WORDS[one['discipline']]:<30} {summary.share(one['inside']):<19} "
-                     f"{summary.share(one['inside_of_fitting']):<19} {work:<11} {summary.share(one['late']):<24} "
-                     f"{summary.share(one['missed']):<14} {withdrawn}")
-    lines += ["", f"promised and late: at most {100 * GOAL:g} % is the goal; without admission all that has a deadline "
-              "counts as promised"]
-    for one in rows:
-        lines.append(f"{WORDS[one['discipline']]}: {verdict(one)}; jobs bit-identical {one['jobs']['bit_identical']} "
-                     f"of {one['jobs']['n']}; load {one['load']}; others: {_harm(one)}")
+             "", *_table(list(_fates(rows))), "",
+             f"goal: of what is promised until the end at most {100 * GOAL:g} % late; without admission all that has a "
+             "deadline counts as promised"]
+    if rows[0]["harm"]:
+        lines += ["", *_table(list(_harm(rows)))]
     return "\n".join(lines) + "\n"
 
 

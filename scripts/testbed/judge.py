@@ -234,13 +234,18 @@ def promises(events):
              "message": one.get("message", "")} for one in events if word_of(one)]
 
 
+def words_on(record, displaced):
+    """What was promised to this evacuation and taken back, between the owner's word and the end of the notice."""
+    job = record["jobs"][displaced["job"]]["job"]
+    return [one for one in record.get("promises", [])
+            if one["job"] == job and displaced["begun"] <= one["at"] <= displaced["deadline"]]
+
+
 def is_promised(record, displaced):
     """Whether a promise that was made after the owner's word stood when the notice was over."""
     to = set()
-    for one in record["promises"]:
-        if one["job"] == record["jobs"][displaced["job"]]["job"] and (
-                displaced["begun"] <= one["at"] <= displaced["deadline"]):
-            (to.add if one["word"] == "made" else to.discard)(one["to"])
+    for one in words_on(record, displaced):
+        (to.add if one["word"] == "made" else to.discard)(one["to"])
     return bool(to)
 
 
@@ -320,7 +325,7 @@ def harm_rows(traffic):
             change, goal = there[f"{measure}_change"], HARM_GOAL if phase == "steady" else None
             rows.append({
                 "flow": f"{one['kind']} {one['from']} → {one['to']}",
-                "pace": one["rate"] or ("all it can get" if one["kind"] == "bulk" else "by chance"),
+                "pace": one["rate"] or ("all it can get" if one["kind"] == "bulk" else "random gaps"),
                 "measure": measure, "phase": phase, "n": there["n"], "change": change, "goal": goal,
                 "is_met": None if goal is None or change is None else sign * change <= goal})
     return rows
@@ -345,13 +350,14 @@ def own_traffic(record, acts):
             elif end + OWN_RAMP_S + 1 <= time <= act["given_back"]:
                 alone.append(rate)
     left = [one for act in these for one in act["displaced"]]
-    stood = [one for one in left if "promises" in record and is_promised(record, one)]
+    stood = [one for one in left if is_promised(record, one)]
+    words = [one["word"] for each in left for one in words_on(record, each)]
     without = [one for one in left if one["fits"]]
     means = [sum(rates) / len(rates) if rates else None for rates in (beside, alone)]
     return {
         "reclaims": len(these), "inside": share(sum(one["is_inside"] for one in left), len(left)),
         "would_fit_without": share(sum(one["is_inside"] for one in without), len(without)),
-        "promised": share(len(stood), len(left)),
+        "withdrawn": share(words.count("withdrawn"), words.count("made")), "promised": share(len(stood), len(left)),
         "late": share(sum(not one["is_inside"] for one in stood), len(stood)),
         "beside": {**spread(beside), "mean": means[0]}, "alone": {**spread(alone), "mean": means[1]},
         "change": means[0] / means[1] - 1 if means[0] is not None and means[1] else None}

@@ -63,7 +63,8 @@ def _own(one):
         return f"{number(part['mean'] and part['mean'] * 1e-6, 'Mbit/s', 1)} (n={part['n']} s)"
     yield (f"owners who filled their line: {one['reclaims']} reclaims; evacuations inside their notice: "
            f"{share(one['inside'])}; of those that would have fitted without it: {share(one['would_fit_without'])}")
-    yield f"  promised until the deadline: {share(one['promised'])}; of these late: {share(one['late'])}"
+    yield (f"  promises that were taken back: {share(one['withdrawn'])}; evacuations with one until the deadline: "
+           f"{share(one['promised'])}; of these late: {share(one['late'])}")
     yield (f"  the owner's transfer, mean: {rate(one['beside'])} beside the evacuation, {rate(one['alone'])} after it: "
            f"{change(one['change'])}")
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """scripts/testbed.sh run: the smallest scenario, half a minute of owners, on real daemons. Both machines are taken
-back, one after the other, so that the guest moves wherever it began; the owner with a notice fills the line. What the figures are is the machine's matter."""
+back, one after the other, so that the guest moves wherever it began; the owner with a notice fills the line. What the
+figures are is the machine's matter."""
 import json
 import pathlib
 import re
