@@ -11,6 +11,7 @@ import pathlib
 import sys
 
 import summary
+from lines import Bad
 
 OURS = "ours"
 WORDS = {OURS: "admission and deadline rates", "fair": "TCP fair share", "priority": "strict priority by value",
@@ -91,14 +92,22 @@ def text(rows, about):
 
 
 def write(out):
-    """disciplines.json and disciplines.txt, of the results that are there."""
+    """disciplines.json and disciplines.txt, of the results that are there. Bad if they are not of one scenario."""
     results = [json.loads((out / name / "result.json").read_text()) for name in WORDS
                if (out / name / "result.json").exists()]
+    if not results:
+        raise Bad(f"no result lies in {out}, in no folder called {', '.join(WORDS)}; testbed.sh run SCENARIO "
+                  f"--discipline all --out {out} plays them")
+    if len({tuple(one["about"][name] for name in ("scenario", "seed", "minutes")) for one in results}) > 1:
+        raise Bad(f"the results in {out} are not of one scenario, seed and length; name another folder by --out")
     rows = [row(one) for one in results]
     (out / "disciplines.json").write_text(json.dumps(rows, indent=1) + "\n")
     (out / "disciplines.txt").write_text(text(rows, results[0]["about"]))
 
 
 if __name__ == "__main__":
-    write(pathlib.Path(sys.argv[1]))
+    try:
+        write(pathlib.Path(sys.argv[1]))
+    except (Bad, OSError) as error:
+        sys.exit(f"disciplines: {error}")
     print(pathlib.Path(sys.argv[1], "disciplines.txt").read_text(), end="")

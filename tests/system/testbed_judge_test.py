@@ -311,6 +311,13 @@ class Disciplines(unittest.TestCase):
             disciplines.write(out)
             ours, fair, edf = json.loads((out / "disciplines.json").read_text())
             words = (out / "disciplines.txt").read_text()
+            other = self.result("edf")
+            other["about"]["seed"] = 8
+            (out / "edf" / "result.json").write_text(json.dumps(other))
+            with self.assertRaisesRegex(Bad, "not of one scenario"):
+                disciplines.write(out)
+            with self.assertRaisesRegex(Bad, "no result lies in"):
+                disciplines.write(out / "ours")
         self.assertEqual([one["discipline"] for one in (ours, fair, edf)], ["ours", "fair", "edf"])
         self.assertEqual((ours["promised"], ours["late"]["n"], ours["work_inside"]), (0, 0, 0.0))
         self.assertEqual((fair["late"], fair["missed"]["count"]), ({"n": 1, "count": 1, "share": 1.0}, 1))
