@@ -74,7 +74,8 @@ class Run:
         owned = self.scenario["owners"].get("nodes", {})
         if "fills" in self.scenario["owners"]:
             ends.append(self.scenario["owners"]["fills"]["to"])
-        for name in [self.scenario["peer"], *ends, *self.scenario.get("contracts", {}), *owned]:
+        taken = self.scenario["owners"].get("take", [])
+        for name in [self.scenario["peer"], *ends, *self.scenario.get("contracts", {}), *owned, *taken]:
             if name not in names:
                 raise Bad(f"the scenario names {name!r}, which is no node of its topology; there are "
                           f"{', '.join(names)}")

@@ -50,6 +50,9 @@ def check(found, path):
         if name not in found["owners"]:
             raise Bad(f"{what}: owners: {name}: is missing")
     _check_pair(f"{what}: owners: hold_s", found["owners"].get("hold_s"))
+    take = found["owners"].get("take", [])
+    if not isinstance(take, list) or not all(isinstance(one, str) for one in take):
+        raise Bad(f"{what}: owners: take: {take!r}: a list of nodes is expected, those that are taken back at all")
     _check_fills(f"{what}: owners: fills", found["owners"].get("fills"))
     for name in ("steps", "save_every", "state_mib"):
         _check_pair(f"{what}: jobs: {name}", found["jobs"][name])
@@ -92,7 +95,8 @@ def schedule(found, nodes, seed, seconds, traces_folder):
 def _schedule(found, nodes, seed, seconds, traces_folder):
     spec = found["owners"]
     if "speed" not in spec:
-        return *owners.made_up(spec, found["mix"], nodes, seed, seconds), "made up"
+        taken = [node for node in nodes if node in spec.get("take", nodes)]
+        return *owners.made_up(spec, found["mix"], taken, seed, seconds), "made up"
     if traces_folder is None:
         raise Bad("this scenario plays a trace: name its folder by --traces FOLDER (docs/testbed.md says where they "
                   "come from), or play one with owners that are made up")

@@ -392,7 +392,9 @@ class Owners(unittest.TestCase):
             owners.from_traces(spec, MIX, ["b-1"], {"x": trace}, 1, 3600)
 
     def test_who_fills_the_line_follows_from_the_seed_and_changes_nothing_else(self):
-        acts, _ = owners.made_up({"mean_free_s": 20, "hold_s": [5, 10]}, MIX, ["a-1", "b-1"], 3, 600)
+        spec = {"owners": {"mean_free_s": 20, "hold_s": [5, 10], "take": ["a-1", "b-1"]}, "mix": MIX}
+        acts, _, _ = scenario.schedule(spec, ["a-1", "b-1", "c-1"], 3, 600, None)
+        self.assertEqual({act.node for act in acts}, {"a-1", "b-1"})
         half = owners.filling(acts, 0.5, 3)
         self.assertEqual(half, owners.filling(acts, 0.5, 3))
         self.assertEqual([act.at_s for act in half], [act.at_s for act in acts])
@@ -496,6 +498,7 @@ class Words(unittest.TestCase):
                             ({"owners": {"hold_s": [1, 2]}}, "mean_free_s"),
                             ({"owners": {**good["owners"], "fills": {"to": "p", "share": 2}}}, "between 0 and 1"),
                             ({"owners": {**good["owners"], "fills": "p"}}, "share: "),
+                            ({"owners": {**good["owners"], "take": "a-1"}}, "a list of nodes"),
                             ({"traffic": [{"kind": "huge", "from": "a", "to": "b"}]}, "traffic"),
                             ({"mix": {**MIX, "notice_s": -5}}, "notice_s"), ({"jobs": {}}, "is missing")):
             with self.assertRaisesRegex(Bad, said):
