@@ -334,15 +334,15 @@ def harm_rows(traffic):
 # --- owners who fill their line
 
 def own_traffic(record, acts):
-    """How an owner's own transfer went beside the copies of what had to leave, and after them; and how these went. None
-    where no owner sent any."""
-    these = [act for act in acts if act.get("fills") and act["displaced"]]
+    """How an owner's own transfer went beside the copies of what had to leave, and after them or where nobody had to;
+    and how these went. None where no owner sent any."""
+    these = [act for act in acts if act.get("fills")]
     samples = {one["node"]: one["samples"] for one in record.get("own", [])}
-    if not any(act.get("fills") for act in acts):
+    if not these:
         return None
     beside, alone = [], []
     for act in these:
-        last = max(one["durable_at"] or one["deadline"] for one in act["displaced"])
+        last = max((one["durable_at"] or one["deadline"] for one in act["displaced"]), default=act["begun"])
         end = min(last, act["begun"] + act["notice_s"])
         for time, rate in samples.get(act["node"], []):  # of the second before
             if act["begun"] + OWN_RAMP_S + 1 <= time <= end:
@@ -355,7 +355,8 @@ def own_traffic(record, acts):
     without = [one for one in left if one["fits"]]
     means = [sum(rates) / len(rates) if rates else None for rates in (beside, alone)]
     return {
-        "reclaims": len(these), "inside": share(sum(one["is_inside"] for one in left), len(left)),
+        "reclaims": len(these), "displacing": sum(bool(act["displaced"]) for act in these),
+        "inside": share(sum(one["is_inside"] for one in left), len(left)),
         "would_fit_without": share(sum(one["is_inside"] for one in without), len(without)),
         "withdrawn": share(words.count("withdrawn"), words.count("made")), "promised": share(len(stood), len(left)),
         "late": share(sum(not one["is_inside"] for one in stood), len(stood)),

@@ -61,8 +61,9 @@ def _harm(rows):
 def _own(one):
     def rate(part):
         return f"{number(part['mean'] and part['mean'] * 1e-6, 'Mbit/s', 1)} (n={part['n']} s)"
-    yield (f"owners who filled their line: {one['reclaims']} reclaims; evacuations inside their notice: "
-           f"{share(one['inside'])}; of those that would have fitted without it: {share(one['would_fit_without'])}")
+    yield (f"owners who filled their line: {one['reclaims']} reclaims, {one['displacing']} of them with guests; "
+           f"evacuations inside their notice: {share(one['inside'])}; of those that would have fitted without it: "
+           f"{share(one['would_fit_without'])}")
     yield (f"  promises that were taken back: {share(one['withdrawn'])}; evacuations with one until the deadline: "
            f"{share(one['promised'])}; of these late: {share(one['late'])}")
     yield (f"  the owner's transfer, mean: {rate(one['beside'])} beside the evacuation, {rate(one['alone'])} after it: "

@@ -266,7 +266,8 @@ class Judged(unittest.TestCase):
         record["promises"] = [{"job": "j1", "to": "a-1", "at": 101, "word": "made"}]
         result = judge.judge(record)
         own, one = result["own"], {"n": 1, "count": 1, "share": 1.0}
-        self.assertEqual((own["reclaims"], own["inside"], own["would_fit_without"]), (1, one, one))
+        self.assertEqual((own["reclaims"], own["displacing"], own["inside"], own["would_fit_without"]),
+                         (1, 1, one, one))
         self.assertEqual((own["promised"], own["withdrawn"]), (one, {"n": 1, "count": 0, "share": 0.0}))
         self.assertEqual(own["late"], {"n": 1, "count": 0, "share": 0.0})
         self.assertEqual((own["beside"]["n"], own["beside"]["mean"]), (3, 40e6))
@@ -282,6 +283,9 @@ class Judged(unittest.TestCase):
         record["promises"] += [{**record["promises"][0], "at": 103, "word": "withdrawn"}]
         told = judge.judge(record)["own"]
         self.assertEqual((told["withdrawn"]["count"], told["promised"]["count"], told["late"]["n"]), (1, 0, 0))
+        record["jobs"]["g0"]["attempts"][0]["end"] = "succeeded"  # nobody had to leave
+        none = judge.judge(record)["own"]
+        self.assertEqual((none["reclaims"], none["displacing"], none["beside"]["n"], none["alone"]["n"]), (1, 0, 0, 29))
         self.assertEqual((own["beside"]["n"], own["alone"]["n"]), (9, 19))
 
     def test_wrong_bytes_of_a_job_are_named(self):
