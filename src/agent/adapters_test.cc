@@ -134,6 +134,18 @@ TEST(ContractFile, a_contract_written_is_read_back_equal) {
   EXPECT_EQ(*read, contract);
 }
 
+/// Where there is none the default holds, which lends everything at all times.
+TEST_F(FolderTest, a_contract_with_an_unknown_time_zone_is_not_taken_for_none) {
+  const std::string path = folder + "/contract.yaml";
+  EXPECT_EQ(load_contract(fs, path, {}, kZoneFolder).error().code, ErrorCode::kNotFound);
+  put("contract.yaml", "lends: false\ntime_zone: Mars/Olympus\n");
+
+  const auto read = load_contract(fs, path, {}, kZoneFolder);
+
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, ErrorCode::kInvalid) << read.error().describe();
+}
+
 TEST(ContractFile, an_empty_list_of_windows_is_neither_always_nor_never) {
   const Error error = parse_contract("windows: []\n", {}, kZoneFolder).error();
 
