@@ -20,6 +20,7 @@ CONFIGS = {
     "a word for a number": ("telemetry_ms: quick\n", "telemetry_ms: expected a whole number", "correct the file"),
     "a negative number": ("telemetry_ms: -5\n", "telemetry_ms: expected a whole number from 0", "correct the file"),
     "a number too small": ("telemetry_ms: 5\n", "telemetry_ms: below 100", "correct the file"),
+    "no time at all": ("no_save_after_s: 0\n", "no_save_after_s: 0 is not from 1 to 604800 (a week)", "write seconds"),
     "bad YAML": ("state: [a\nrun: b\n", "line 2, column 4: ", "correct the file"),
     "a tabulator": ("gpus:\n\t- index: 0\n", "line 2, column 2: ", "correct the file"),
     "a key twice": ("state: a\nstate: b\n", "line 2, column 1: 'state' is there twice", "correct the file"),
