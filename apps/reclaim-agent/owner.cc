@@ -504,10 +504,47 @@ int do_status(const AgentConfig& config, bool explains, bool as_json) {
   return 0;
 }
 
+namespace {
+
+/// Beside what is printed, which can go into a file as it is.
+void say_no_contract(const AgentConfig& config) {
+  std::error_code ignored;
+  const bool has_folder = std::filesystem::exists(config.folder(), ignored);
+  std::fprintf(
+      stderr,
+      "reclaim-agent: this machine has no contract of its own (%s is not there%s): it lends by the "
+      "default, which follows\n  next: reclaim-agent contract show >contract.yaml, change what is "
+      "to be otherwise, and %s\n",
+      printable(config.contract_path()).c_str(),
+      has_folder ? "" : ", nor is its folder: it never joined, or --state is another one",
+      has_folder ? "reclaim-agent contract set contract.yaml"
+                 : ("join, and reclaim-agent contract set contract.yaml; or before the first start "
+                    "put it at " +
+                    printable(config.contract_path()))
+                       .c_str()
+  );
+}
+
+/// What a file that cannot be used says of itself is right; what to do about it is not to show it.
+Error not_shown(const Error& error, const AgentConfig& config) {
+  if (error.code == ErrorCode::kDenied)
+    return {error.code, error.message, "run it as root, or as the user that runs the agent"};
+  return {
+      error.code,
+      error.message,
+      "correct " + config.contract_path() +
+          " (`reclaim-agent contract check` says what is wrong with it), or move it away: then the "
+          "default holds"};
+}
+
+}  // namespace
+
 int do_contract_show(const AgentConfig& config) {
   io::RealFileSystem fs;
   const auto contract = load_contract(fs, config.contract_path(), {}, config.zone_folder);
-  if (!contract && contract.error().code != ErrorCode::kNotFound) return report(contract.error());
+  const bool has_none = !contract && contract.error().code == ErrorCode::kNotFound;
+  if (!contract && !has_none) return report(not_shown(contract.error(), config));
+  if (has_none) say_no_contract(config);
   std::printf("%s", printable_lines(to_yaml(contract.value_or(Contract{}))).c_str());
   return 0;
 }

@@ -129,6 +129,36 @@ class BadFiles(unittest.TestCase):
             self.fails(USAGE, self.agent("contract", verb, self.folder), f"the contract: {self.folder} is a folder",
                        "next: name a readable")
 
+    def test_contract_show_says_that_there_is_none_and_what_a_broken_one_needs(self):
+        state = self.folder / "state"
+        config = self.write(f"state: {state}\n")
+
+        def show():
+            return subprocess.run([str(word) for word in self.agent("--config", config, "contract", "show")],
+                                  capture_output=True, text=True, timeout=30)
+        nowhere = show()
+        self.assertEqual(nowhere.returncode, 0, nowhere.stderr)
+        self.assertIn(f"this machine has no contract of its own ({state}/agent/contract.yaml is not there, nor is its "
+                      "folder: it never joined, or --state is another one)", nowhere.stderr)
+        self.assertIn("  next: reclaim-agent contract show >contract.yaml, change", nowhere.stderr)
+        (state / "agent").mkdir(parents=True)
+        none = show()
+        self.assertIn("contract.yaml is not there): it lends by the default, which follows\n", none.stderr)
+        self.assertTrue(none.stderr.endswith("and reclaim-agent contract set contract.yaml\n"), none.stderr)
+        self.assertEqual(none.stdout, nowhere.stdout)
+        file = state / "agent" / "contract.yaml"
+        file.write_text(none.stdout)
+        written = show()
+        self.assertEqual((written.stdout, written.stderr), (none.stdout, ""))
+        self.assertIn("is a good contract", subprocess.run(
+            [str(word) for word in self.agent("contract", "check", file)], capture_output=True, text=True,
+            timeout=30).stdout)
+        file.write_text("max_guest: 2\n")
+        self.fails(USAGE, self.agent("--config", config, "contract", "show"), "max_guest: no such field",
+                   f"next: correct {file}", "or move it away")
+        file.write_text("lends: false\ntime_zone: Mars/Olympus\n")
+        self.fails(USAGE, self.agent("--config", config, "contract", "show"), "there is no time zone", "next: correct")
+
     def test_without_an_agent_its_socket_is_named_and_not_a_web_address(self):
         config = self.write(f"run: {self.folder}\n")
         self.fails(6, self.agent("--config", config, "status"),

@@ -56,6 +56,14 @@ class Usage(unittest.TestCase):
             help_of = re.escape(" ".join(command)) + " --help"
             self.assertRegex(self.say(*command, "--frobnicate"),
                              f"^{command[0]}: .*--frobnicate\n  next: see '{help_of}'\n$")
+        for words, near in ((("reclaim", "run", "--gpus", "1", "--", "true"), "--gpu"),
+                            (("reclaim", "run", "--gpus=1"), "--gpu"),
+                            (("reclaim", "ps", "--jsn"), "--json"),
+                            (("reclaim-warden", "serve", "--lobs", "a"), "--lab")):
+            flag, help_of = words[2].partition("=")[0], " ".join(words[:2]) + " --help"
+            self.assertEqual(self.say(*words).splitlines(), [
+                f"{words[0]}: The following argument was not expected: {flag}",
+                f"  next: did you mean {near}? Else see '{help_of}'"])
         self.assertIn("--lab is required", self.say("reclaim-warden", "serve", "--agent-uid", "7"))
         self.assertIn("not expected: --lob", self.say("reclaim-warden", "serve", "--agent-uid", "7", "--lob=a"))
         self.assertIn("node is required", self.say("reclaim", "nodes", "revoke", "--json"))
