@@ -2,9 +2,11 @@
 #include "command_line.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <string_view>
 
+#include "base/log.h"
 #include "base/printable.h"
 #include "io/standard_output.h"
 #include "model/codec_detail.h"
@@ -198,6 +200,20 @@ std::string usage_words(const std::string& what, const Typed& typed, const char*
          "\n  next: " + printable_lines(next) + "\n";
 }
 
+/// RN_LOG_LEVEL=debug also says what benches look at; nothing else reads it.
+void take_log_level() {
+  const char* const level = std::getenv("RN_LOG_LEVEL");
+  if (level == nullptr) return;
+  const std::string word = level;
+  if (word == "debug") return log::set_level(log::Level::kDebug);
+  if (word != "info")
+    throw CLI::ParseError(
+        "RN_LOG_LEVEL: '" + printable(word) + "' is none of debug and info" +
+            std::string(kNextMark) + "unset the variable",
+        CLI::ExitCodes::InvalidError
+    );
+}
+
 }  // namespace
 
 int run_command_line(
@@ -216,6 +232,7 @@ int run_command_line(
   });
   int code = kUsageStatus;
   try {
+    take_log_level();
     check_verb(typed);
     parse(app, typed, argc, argv);
     code = command();

@@ -333,6 +333,16 @@ void note_told(TransferEntry& entry, std::uint64_t bps, Instant now) {
   entry.told_at = now;
 }
 
+/// For bench/rate_change.py.
+void trace_rates(const State& state, const NodeId& node, const wire::TransferRates& message) {
+  std::string rates;
+  for (const wire::TransferRate& rate : message.rates)
+    rates += (rates.empty() ? "" : ",") + std::to_string(rate.rate_bps);
+  log::debug(
+      "transfers.told", {{"node", node.str()}, {"at_ns", to_ns(state.now.boot)}, {"bps", rates}}
+  );
+}
+
 /// Each node hears of all its copies at once, if one of them has news.
 void tell_rates(State& state) {
   std::map<NodeId, std::vector<TransferEntry*>> by_node;
@@ -361,6 +371,7 @@ void tell_rates(State& state) {
     if (!has_news) continue;
     for (std::size_t i = 0; i < entries.size(); ++i)
       note_told(*entries[i], message.rates[i].rate_bps, state.now.boot);
+    trace_rates(state, node, message);
     state.send(node, std::move(message));
   }
 }

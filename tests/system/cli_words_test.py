@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every program says of words that it does not know, and which libraries all of them need. docs/commands.md and
 docs/lending.md say what to expect."""
+import os
 import pathlib
 import re
 import subprocess
@@ -20,9 +21,9 @@ class Usage(unittest.TestCase):
 
     PROGRAMS = ("reclaim", "reclaim-agent", "reclaim-coordinator", "reclaim-warden")
 
-    def say(self, *words):
+    def say(self, *words, **variables):
         done = subprocess.run([program(words[0]), *words[1:]], stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, timeout=60)
+                              text=True, timeout=60, env={**os.environ, **variables})
         status = NO_PLAN if words[:2] in (("reclaim", "plan"), ("reclaim", "exec")) else USAGE
         self.assertEqual(done.returncode, status, (words, done.stdout, done.stderr))
         return done.stderr
@@ -69,6 +70,9 @@ class Usage(unittest.TestCase):
         self.assertIn("node is required", self.say("reclaim", "nodes", "revoke", "--json"))
         self.assertEqual(self.say("reclaim", "ps", "--limit", "010").splitlines(), [
             "reclaim: -n,--limit: '010' is no whole number from 1 to 1000", "  next: leave out the zeros in front"])
+        for name in self.PROGRAMS:
+            self.assertEqual(self.say(name, "--version", RN_LOG_LEVEL="loud").splitlines(), [
+                f"{name}: RN_LOG_LEVEL: 'loud' is none of debug and info", "  next: unset the variable"])
         self.assertIn("\\x1b[2J", self.say("reclaim", "ps", "--\x1b[2J"))
 
 
