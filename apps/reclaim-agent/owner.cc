@@ -17,6 +17,7 @@
 #include "agent/links.h"
 #include "agent/machine_facts.h"
 #include "agent/owner_words.h"
+#include "arbiter/clocks.h"
 #include "base/error_words.h"
 #include "base/printable.h"
 #include "base/whole_number.h"
@@ -424,6 +425,12 @@ int do_gpu_ok(const AgentConfig& config, std::uint32_t gpu) {
   return 0;
 }
 
+void print_clock(const NodeView& view) {
+  const std::string words = arbiter::clocks_words(view.contract, view.clock_offset_ms);
+  if (!view.is_coordinator_connected || words.empty()) return;
+  std::printf("CLOCK: %s\n  next: %s\n", printable(words).c_str(), arbiter::kClocksHelp);
+}
+
 /// A change of the contract that waits, and when the machine is taken back.
 void print_what_comes(const NodeView& view) {
   if (!view.proposal.id.empty())
@@ -456,6 +463,7 @@ int do_status(const AgentConfig& config, bool explains, bool as_json) {
       view->is_warden_connected ? "connected" : "away"
   );
   if (explains) std::printf("why: %s\n", printable(view->why).c_str());
+  print_clock(*view);
   print_what_comes(*view);
   if (!view->taking.empty() && !(explains && view->why.starts_with(view->taking)))
     std::printf("%s\n", printable(view->taking).c_str());
