@@ -11,6 +11,7 @@
 #include "agent/identity.h"
 #include "agent/telemetry_host.h"
 #include "agent/telemetry_nvml.h"
+#include "arbiter/clocks.h"
 #include "base/printable.h"
 #include "io/framed_unix.h"
 #include "io/http_client.h"
@@ -153,6 +154,17 @@ void look_at_data(const AgentConfig& config, const NodeFacts& facts, Findings& o
   }
 }
 
+void look_at_clock(const NodeView& view, Findings& out) {
+  const std::string clocks = arbiter::clocks_words(view.contract, view.clock_offset_ms);
+  out.push_back(
+      {"clock",
+       clocks.empty(),
+       false,
+       clocks.empty() ? "that of the coordinator, as it was told last" : clocks,
+       arbiter::kClocksHelp}
+  );
+}
+
 /// What the agent says about its coordinator and its engine, beyond that it can be reached.
 void look_at_agents_view(const AgentConfig& config, Findings& out) {
   io::HttpCall call;
@@ -173,6 +185,7 @@ void look_at_agents_view(const AgentConfig& config, Findings& out) {
                                     : engine_trouble(*view),
        engine_help(!view->engine_refusal.empty())}
   );
+  look_at_clock(*view, out);
   const bool has_room = view->journal_waits_s < 0;
   out.push_back(
       {"journal",

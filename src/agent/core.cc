@@ -6,6 +6,7 @@
 
 #include "agent/core_state.h"
 #include "agent/owner_words.h"
+#include "arbiter/clocks.h"
 #include "base/assert.h"
 #include "base/log.h"
 #include "base/planted.h"
@@ -589,6 +590,8 @@ NodeView Core::State::view(Now now) const {
                " s; what is shown of guests is from before)";
   }
   if (!is_welcome_ && !config_.expiry.empty()) out.why += "; " + config_.expiry;
+  if (is_welcome_ && arbiter::are_clocks_apart(clock_offset_ms_))
+    out.why += "; " + arbiter::clocks_words(contract_, clock_offset_ms_);
   if (!refusal_.empty()) out.why += "; the coordinator refuses this machine: " + refusal_;
   out.troubles = troubles_with_age(warden_.troubles, now);
   out.are_copies_bounded = has_edge();

@@ -771,6 +771,8 @@ AttemptState state_of(Phase phase);
 bool has_guest(Phase phase);  ///< a container may be running
 /// "40 min", "3 h", "2 days": rough, so that the same words stay for a while.
 std::string rough_duration(double duration_s);
+/// The same, and below a minute in seconds: for what is said once.
+std::string told_duration(double duration_s);
 /// A guest's own words, for people's terminals: at most so long, no control characters.
 std::string readable(std::string_view text, std::size_t longest = 200);
 

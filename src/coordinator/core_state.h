@@ -98,6 +98,8 @@ struct NodeEntry {
   double restore_s = 10;  ///< from a lease to the first step: what it took lately
   RollupSums rollup;
   std::optional<Instant> health_noted;  ///< when its owners were told of its GPUs last
+  std::optional<Instant> clock_noted;   ///< and that its clock is apart from ours
+  bool is_clock_apart = false;          ///< as they were told
   std::optional<Instant> empty_since;   ///< no guest runs
   ReclaimId lost_record;                ///< our own record of its present absence
   std::uint64_t beat = 0;               ///< its newest heartbeat, of beat_at, which came by beat_on

@@ -241,6 +241,7 @@ function IdleJobs({ state }: { state: SiteState }) {
 const VERDICTS: Record<string, string> = {
   "evacuation.admitted": "promised",
   "evacuation.refused": "not promised",
+  "evacuation.in_time": "met",
   "evacuation.missed": "missed",
   "evacuation.given_up": "given up",
   "evacuation.chosen": "chosen",
