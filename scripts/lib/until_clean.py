@@ -26,7 +26,8 @@ def say(text):
 def children():
     """Pids of this process's own, who outlived their parents among them."""
     try:
-        return [int(pid) for pid in pathlib.Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()]
+        own = os.getpid()
+        return [int(pid) for pid in pathlib.Path(f"/proc/{own}/task/{own}/children").read_text().split()]
     except OSError:
         return []
 
