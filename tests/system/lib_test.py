@@ -13,11 +13,13 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts" / "lib"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 import capture  # noqa: E402
 import daemon_log  # noqa: E402
 import displacements  # noqa: E402
 import guests  # noqa: E402
+import help_pages  # noqa: E402
 import machine  # noqa: E402
 import table  # noqa: E402
 
@@ -126,6 +128,44 @@ sys.exit(subprocess.call([sys.executable, "-c", TEST, *sys.argv[1:]]))
                 ["/no/such/program"], 127):
             done = subprocess.run([self.SCRIPT, *command], capture_output=True, text=True, timeout=60)
             self.assertEqual(done.returncode, status, done.stderr)
+
+
+HELP = """Do things.
+
+First steps:
+  thing do 7    once
+
+Usage: thing [OPTIONS] SUBCOMMAND
+
+Options:
+  -h,--help                   Print this help message and exit
+  --long-name TEXT Excludes: --other
+                              what it is
+
+Subcommands:
+  do                          Do one.
+
+Examples:
+  thing do 7
+  thing do 8    twice
+
+It is done
+then.
+"""
+
+
+class HelpPages(unittest.TestCase):
+    """scripts/lib/help_pages.py: man pages of what --help says."""
+
+    def test_examples_are_kept_line_by_line_and_only_the_first_paragraph_is_the_name(self):
+        found = help_pages.parse(HELP)
+        self.assertEqual(found.description, "Do things.")
+        self.assertEqual(found.details, "First steps:\n  thing do 7    once")
+        self.assertEqual(found.usage, "[OPTIONS] SUBCOMMAND")
+        self.assertEqual((found.commands(), found.flags()), (["do"], ["-h", "--help", "--long-name"]))
+        self.assertEqual(found.footer, "Examples:\n  thing do 7\n  thing do 8    twice\n\nIt is done\nthen.")
+        self.assertEqual(list(help_pages.paragraphs(found.footer)), [
+            ".PP", ".nf\nExamples:\n  thing do 7\n  thing do 8    twice\n.fi", ".PP", "It is done\nthen."])
 
 
 class StepLog(unittest.TestCase):
