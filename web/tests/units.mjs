@@ -15,7 +15,7 @@ const { outputFiles } = await build({
       export { complaintAbout, takeReturned } from "./session"; export * from "./charts"; export * from "./plan";
       export * from "./hours"; export * from "./waterfall"; export { secondsUntil } from "./reclaim";
       export { Refused } from "./api"; export * from "./week"; export { stepFrom } from "./weekgrid";
-      export { datesOf, withWeek } from "./contractedit"; export * from "./quotawords";
+      export { datesOf, withWeek } from "./contractedit"; export * from "./quotawords"; export * from "./gpuhours";
       export * from "./insidewords"; export { Site } from "./site";`,
     resolveDir: source,
   },
@@ -141,6 +141,38 @@ test("a week without an hour lends nothing, and one that is not painted is as it
     windows: [],
     holidays: [],
   });
+});
+
+test("hours that are painted of one GPU are its own, within the machine's", () => {
+  const { both, hoursLent, minutesOf, withGpuWeeks, withHours, withOwnHours } = dashboard;
+  const night = [{ days: ["mon"], from: "20:00", to: "08:00" }];
+  const contract = { lends_gpus: true, gpus: [], windows: night, gpu_windows: [] };
+  const own = withOwnHours(contract, 1, true);
+  assert.deepEqual(own.gpu_windows, [{ gpu: 1, windows: night, holidays: [] }], "at first the machine's");
+  assert.deepEqual(withOwnHours(own, 1, false).gpu_windows, []);
+
+  const evening = withHours(new Array(10_080).fill(false), [{ day: 0, hour: 19 }, { day: 0, hour: 20 }], true);
+  const painted = withGpuWeeks(own, [0, 1], { 1: evening });
+  assert.deepEqual(painted.gpu_windows, [
+    { gpu: 1, windows: [{ days: ["mon"], from: "19:00", to: "21:00" }], holidays: [] },
+  ]);
+  assert.deepEqual([painted.gpus, painted.lends_gpus], [[], true]);
+  assert.equal(hoursLent(both(minutesOf(night), evening)), 1, "where both are lent");
+  assert.deepEqual(withGpuWeeks(own, [0, 1], {}).gpu_windows, own.gpu_windows, "what is not painted stays as written");
+});
+
+test("a GPU without an hour is not lent, and one that is lent with the machine has no hours of its own", () => {
+  const { withGpuWeeks } = dashboard;
+  const one = [{ gpu: 0, windows: [{ days: ["mon"], from: "08:00", to: "09:00" }], holidays: ["2026-12-24"] }];
+  const contract = { lends_gpus: true, gpus: [], windows: [], gpu_windows: one };
+  const never = withGpuWeeks(contract, [0, 1], { 0: new Array(10_080).fill(false) });
+  assert.deepEqual(never, { ...contract, gpus: [1], gpu_windows: [] });
+  const none = withGpuWeeks(contract, [0], { 0: new Array(10_080).fill(false) });
+  assert.deepEqual([none.lends_gpus, none.gpus, none.gpu_windows], [false, [], []]);
+  const always = withGpuWeeks(contract, [0, 1], { 0: new Array(10_080).fill(true) });
+  assert.deepEqual(always, { ...contract, gpu_windows: [] });
+  const others = withGpuWeeks({ ...contract, gpus: [1] }, [0, 1], {});
+  assert.deepEqual(others.gpu_windows, [], "of a GPU that is not lent any more nothing is said");
 });
 
 test("arrows go through the week and stop at its ends", () => {
