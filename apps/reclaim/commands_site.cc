@@ -317,6 +317,13 @@ void add_quota_commands(Commands& commands, Options& o) {
   add_number(*set, "--jobs", q.jobs, "jobs that wait and run");
   set->add_option("--gpu-hours", q.gpu_hours, "used within a time: 200, 200/7d (default: 7d)")
       ->check(filled);
+  set->add_option(
+         "--idle-stop",
+         q.idle_stop,
+         "stop jobs that used nothing of their GPUs, or cores, for so long, where they do not say "
+         "it themselves: 2h"
+  )
+      ->check(filled);
   add_json(set, q.is_json);
   CLI::App* rm =
       commands.add(*app, "rm", "Remove a quota (administrators).", [&q](const Client& c) {

@@ -522,10 +522,14 @@ test("a quota that is written becomes what the coordinator takes, and comes back
     jobs: 9,
     gpu_hours: 200.5,
     window_s: 43_200,
+    idle_stop_s: null,
   });
   const set = { ...request, subject: "user:anna", set_by: "root", set_wall_ms: 1 };
   assert.deepEqual(readQuota(draftOf(set)).request, request);
   assert.equal(boundsText(set), "4 GPUs at once, 9 jobs that wait or run, 200.5 GPU-hours in 12h");
+  const stops = { ...set, idle_stop_s: 5_400 };
+  assert.equal(readQuota(draftOf(stops)).request.idle_stop_s, 5_400, "what is not changed is kept");
+  assert.match(boundsText(stops), /, jobs that use nothing are stopped after 90m$/);
 });
 
 test("what is no quota is said at its field", () => {
@@ -538,6 +542,9 @@ test("what is no quota is said at its field", () => {
   assert.deepEqual(wrong({ window: "59m" }), ["window"]);
   assert.deepEqual(wrong({ window: "32d" }), ["window"]);
   assert.deepEqual(wrong({ gpus: "" }), ["gpus"], "it bounds nothing");
+  assert.deepEqual(wrong({ gpus: "", idleStop: "2h" }), []);
+  assert.deepEqual(wrong({ idleStop: "soon" }), ["idleStop"]);
+  assert.deepEqual(wrong({ model: "H100", idleStop: "2h" }), ["idleStop"]);
   assert.deepEqual(wrong({ gpus: "0" }), [], "none at all is a bound");
   assert.deepEqual(wrong({ model: "H100", running: "1", jobs: "2" }), ["running", "jobs"]);
 });
@@ -547,7 +554,7 @@ const inside = (more) => ({
   node: "n-a",
   state: "running",
   idle_since_wall_ms: 0,
-  spec: { env: {}, idle_stop_s: 0 },
+  spec: { env: {}, idle_stop_s: 0, resources: { gpus: 1 } },
   ...more,
 });
 
@@ -596,8 +603,10 @@ test("a job that uses nothing of its GPUs says since when, and what becomes of i
   const { idleWords, wordOfJob } = dashboard;
   const idle = inside({ idle_since_wall_ms: 1_000 });
   assert.equal(idleWords(inside({}), 5_000), "");
-  assert.match(idleWords(idle, 3_601_000), /next to nothing of its GPUs for 60 min\. It is not stopped for that/);
-  const stops = { ...idle, spec: { env: {}, idle_stop_s: 7_200 } };
+  assert.match(idleWords(idle, 3_601_000), /next to nothing of its GPUs for 60 min\. It does not ask to be stopped/);
+  const none = { ...idle, spec: { env: {}, idle_stop_s: 0, resources: { gpus: 0 } } };
+  assert.match(idleWords(none, 3_601_000), /next to nothing of its cores for 60 min.*leave the cores to others/);
+  const stops = { ...idle, spec: { env: {}, idle_stop_s: 7_200, resources: { gpus: 1 } } };
   assert.match(idleWords(stops, 3_601_000), /stopped after 2\.0 h of that/);
   assert.equal(wordOfJob(idle).text, "runs, idle");
   assert.equal(wordOfJob({ ...idle, state: "saving" }).text, "saves");
