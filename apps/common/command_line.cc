@@ -225,6 +225,7 @@ int run_command_line(
     const std::map<std::string, int>& usage
 ) {
   io::take_standard_files();
+  app.name(program);  // and not the path by which it was called
   app.set_version_flag("--version", RN_VERSION);
   const Typed typed = commands_typed(app, argc, argv);
   app.failure_message([&](const CLI::App*, const CLI::Error& error) {

@@ -278,7 +278,15 @@ void add_serve_flags(CLI::App& app, Flags& flags) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Coordinator of a ReclaimNet site.");
+  CLI::App app(
+      "Coordinator of a ReclaimNet site: the queue, the nodes and the dashboard.\n\n"
+      "First steps:\n"
+      "  reclaim-coordinator serve                     writes STATE/admin.token at its first "
+      "start\n"
+      "  reclaim login https://HERE:7443 --token -     reads that token\n"
+      "  reclaim token create --lab LAB                for a machine to join with\n\n"
+      "docs/coordinator.md lists the settings."
+  );
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 success, 1 failure, 2 usage, 3 not found, 4 permission, 5 conflict,\n"

@@ -5,7 +5,18 @@ using namespace rn;
 using namespace rn::cli;
 
 int main(int argc, char** argv) {
-  CLI::App app("Run work on lent GPUs. 'reclaim COMMAND --help' explains a command.");
+  CLI::App app(
+      "Run work on machines and GPUs that others lend.\n\n"
+      "First steps:\n"
+      "  reclaim login https://COORDINATOR:7443 --token TOKEN    once\n"
+      "  reclaim run -- python3 train.py    in the folder with the script: uploads it, shows the\n"
+      "                                     log, brings what it made back\n"
+      "  reclaim ps                         jobs and their numbers\n"
+      "  reclaim why 17                     why job 17 waits, or runs where it does\n"
+      "  reclaim logs -f 17                 what it says; reclaim cp 17: out brings its files\n\n"
+      "Who lends a machine takes it back with 'reclaim take NODE' from afar, and on the machine "
+      "itself\nwith 'reclaim-agent reclaim'. 'reclaim COMMAND --help' explains a command."
+  );
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 success, 1 failure, 2 usage, 3 not found, 4 permission, 5 conflict,\n"
@@ -29,6 +40,12 @@ int main(int argc, char** argv) {
   );
   login_app->add_option(
       "--ca-fingerprint", options.login.ca_fingerprint, "of the site's CA, where no token says it"
+  );
+  add_examples(
+      login_app,
+      {"reclaim login https://coordinator:7443 --token -     reads the token from standard input",
+       "reclaim login https://coordinator:7443               signs in, where the site offers it"},
+      "It is remembered in $XDG_CONFIG_HOME/reclaimnet/config.json, or in ~/.config."
   );
   add_run(commands, options.run);
   add_submit(commands, options);

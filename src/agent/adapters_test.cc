@@ -511,6 +511,18 @@ TEST_F(FolderTest, what_guests_hold_of_memory_is_read_by_their_containers) {
   EXPECT_EQ(host.guest_memory_mib("reclaim-"), expected);
 }
 
+TEST_F(FolderTest, the_processor_time_of_guests_is_read_by_their_containers) {
+  const HostSampler host(folder);
+  EXPECT_TRUE(host.guest_cpu_ms("reclaim-").empty()) << "a kernel without such groups";
+  put("sys/fs/cgroup/reclaim-lab-a/c1/cpu.stat", "usage_usec 2500999\nuser_usec 1\n");
+  put("sys/fs/cgroup/reclaim-lab-a/gone/cgroup.procs", "");
+  put("sys/fs/cgroup/system.slice/other/cpu.stat", "usage_usec 9000000\n");
+  put("sys/fs/cgroup/cpuacct/reclaim-lab-a/c2/cpuacct.usage", "7000000000\n");
+
+  const std::map<std::string, std::uint64_t> expected = {{"c1", 2500}, {"c2", 7000}};
+  EXPECT_EQ(host.guest_cpu_ms("reclaim-"), expected);
+}
+
 TEST_F(FolderTest, a_kernel_with_apparmor_needs_its_parser) {
   const HostSampler host(folder);
   EXPECT_FALSE(host.lacks_apparmor_parser()) << "a kernel without it";

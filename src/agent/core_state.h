@@ -113,6 +113,8 @@ struct Attempt {
   std::string container;              ///< of its guest, as the warden says it
   std::uint64_t memory_peak_mib = 0;  ///< as reported
   std::uint64_t gpu_memory_peak_mib = 0;
+  std::uint64_t cpu_ms = 0;
+  bool is_visited = false;
   WallTime gone_at{};                  ///< when no process of it was left; the epoch: nobody saw it
   std::optional<Instant> snapshot_at;  ///< when the newest snapshot was begun
   bool is_snapshot_after_notice = false;  ///< the running snapshot was begun after the notice

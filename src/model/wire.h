@@ -67,6 +67,9 @@ struct AttemptReport {
   /// and so of an older agent.
   std::uint64_t memory_peak_mib = 0;
   std::uint64_t gpu_memory_peak_mib = 0;  ///< on all its GPUs together
+  /// Processor time of its guest since it began here. 0 = not known, and so of an older agent.
+  std::uint64_t cpu_ms = 0;
+  bool is_visited = false;  ///< a tunnel into it is open now
 
   RN_FIELDS(
       AttemptReport,
@@ -84,7 +87,9 @@ struct AttemptReport {
       gpus,
       waits_for,
       memory_peak_mib,
-      gpu_memory_peak_mib
+      gpu_memory_peak_mib,
+      cpu_ms,
+      is_visited
   )
 };
 

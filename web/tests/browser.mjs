@@ -331,6 +331,30 @@ await step("an owner paints the week by mouse and keyboard, and reads first what
   assert.ok(isCut, JSON.stringify(contract.windows));
 });
 
+await step("the hours of one GPU are painted, and are its own within the machine's", async () => {
+  await changeIt.click();
+  await contractForm.getByText("GPU 0: the machine's hours").click();
+  await contractForm.getByLabel("GPU 0 has hours of its own").check();
+  const grid = contractForm.getByRole("grid", { name: /^Hours of GPU 0, where the machine is lent/ });
+  const cell = (hour) => grid.getByRole("gridcell", { name: new RegExp(`^${quietDay} ${hour}:00 to `) });
+  assert.equal(await cell("08").getAttribute("aria-selected"), "false", "as the machine's at first");
+  await contractForm.getByText("GPU 0: 165 of the machine's 165 hours").waitFor();
+  await cell("12").hover();
+  await owner.mouse.down();
+  await cell("13").hover();
+  await owner.mouse.up();
+  await contractForm.getByText("GPU 0: 163 of the machine's 165 hours").waitFor();
+  await contractForm.getByText("It only lends less").waitFor();
+  await look(owner, "owner-gpu-hours");
+  await contractForm.getByRole("button", { name: "Save" }).click();
+  await contractNews.getByText("in force", { exact: true }).waitFor();
+  await machine.getByText("GPU 0 is lent in 163 hours of the week of its own").waitFor({ state: "attached" });
+  const { contract } = await act("contract");
+  assert.deepEqual([contract.gpu_windows.length, contract.gpu_windows[0].gpu], [1, 0]);
+  const isCut = contract.gpu_windows[0].windows.some((one) => one.from === "11:00" && one.to === "12:00");
+  assert.ok(isCut, JSON.stringify(contract.gpu_windows));
+});
+
 await step("what lends more waits until somebody at the machine accepts it", async () => {
   const before = await act("contract");
   await owner.setViewportSize(PHONE);
