@@ -455,6 +455,29 @@ TEST(OidcProvider, changed_keys_are_read_again_but_not_for_each_unknown_one) {
   EXPECT_LE(site.asked_for("/keys"), 3u);
 }
 
+TEST(OidcProvider, a_new_key_of_an_old_name_or_of_none_is_read_once_more) {
+  for (const char* name : {"ec-1", ""}) {
+    ProviderAlone site;
+    site.played.signs(claims_of("ann", "n"));
+    ASSERT_TRUE(site.redeem().has_value());
+    const TestSigner newer(ProviderKey::Kind::kP256, name);
+    json key = newer.jwk();
+    json header = newer.header();
+    if (newer.id().empty()) {
+      key.erase("kid");
+      header.erase("kid");
+    }
+    site.played.answers("/realm/keys", json{{"keys", json::array({key})}}.dump());
+    const std::string token = newer.token_of(header.dump(), claims_of("ann", "n").dump());
+    site.played.answers("/realm/token", json{{"id_token", token}}.dump());
+
+    EXPECT_EQ(site.redeem().error().code, ErrorCode::kDenied) << "read less than 30 s ago";
+    site.clock.advance(seconds(31));
+    EXPECT_TRUE(site.redeem().has_value()) << name;
+    EXPECT_EQ(site.asked_for("/keys"), 2u);
+  }
+}
+
 TEST(OidcProvider, one_that_is_away_is_not_asked_at_once_again_and_its_documents_serve_a_day) {
   ProviderAlone site;
   site.played.answers("/realm/.well-known/openid-configuration", "");
@@ -520,6 +543,31 @@ TEST(OidcProvider, a_secret_goes_where_the_provider_wants_it_and_into_no_message
       "Basic " + to_base64(as_bytes("reclaimnet:open%20sesame"))
   );
   EXPECT_EQ(asked.form.find("sesame"), std::string::npos);
+}
+
+/// The call by which `secret` went to a provider that says that it takes secrets by `methods`.
+io::AskCall call_with_secret(const std::string& secret, const json& methods) {
+  ProviderAlone site;
+  json document = PlayedProvider::discovery();
+  document["token_endpoint_auth_methods_supported"] = methods;
+  site.played.answers("/realm/.well-known/openid-configuration", document.dump());
+  site.config.client_secret = secret;
+  (void)site.redeem();
+  return site.played.asked("/realm/token").at(0);
+}
+
+TEST(OidcProvider, a_secret_that_providers_read_differently_in_a_header_goes_into_the_form) {
+  const json both = json::array({"client_secret_basic", "client_secret_post"});
+  const auto odd = call_with_secret("open sesame", both);
+  EXPECT_EQ(io::find_header(odd.headers, "Authorization"), "");
+  EXPECT_NE(odd.form.find("&client_secret=open%20sesame&"), std::string::npos) << odd.form;
+
+  const auto plain = call_with_secret("sesame-2.0_~", both);
+  EXPECT_NE(io::find_header(plain.headers, "Authorization"), "");
+  EXPECT_EQ(plain.form.find("client_secret"), std::string::npos);
+
+  const auto in_form = call_with_secret("sesame", json::array({"client_secret_post"}));
+  EXPECT_EQ(io::find_header(in_form.headers, "Authorization"), "");
 }
 
 TEST(OidcProvider, answers_that_are_none_are_refused_in_words) {
