@@ -33,8 +33,9 @@ void describe_sign_in(ApiContext& context, ApiRequest, io::Responder responder) 
 
 void begin_sign_in(ApiContext& context, ApiRequest request, io::Responder responder) {
   OidcDesk* const desk = sign_in_desk(context, responder);
-  if (desk == nullptr) return;
-  desk->begin(request.http.remote, [&context, responder](Result<api::SignInBegun> begun) {
+  api::SignInBegin body;
+  if (desk == nullptr || !read_body(request, responder, body)) return;
+  desk->begin(request.http.remote, body, [&context, responder](Result<api::SignInBegun> begun) {
     if (!begun) return responder.send_error(begun.error());
     answer(context, responder, *begun);
   });
@@ -86,10 +87,15 @@ void finish_device_sign_in(ApiContext& context, ApiRequest request, io::Responde
 }
 
 /// What the provider adds goes from the query, which servers log, to the fragment, which only the
-/// page sees: it is code there and has its ticket in the same window.
+/// page sees: it is code there and has its ticket in the same window. Or it goes on to the program
+/// on the browser's own machine that waits for it and has the ticket.
 void return_from_sign_in(ApiContext& context, ApiRequest request, io::Responder responder) {
-  if (sign_in_desk(context, responder) == nullptr) return;
-  std::string place = "/ui/#signin";
+  const OidcDesk* const desk = sign_in_desk(context, responder);
+  if (desk == nullptr) return;
+  const auto state = request.query.find("state");
+  const std::uint16_t port = state == request.query.end() ? 0 : desk->port_of(state->second);
+  std::string place =
+      port == 0 ? "/ui/#signin" : "http://127.0.0.1:" + std::to_string(port) + "/signin";
   char joint = '?';
   for (const char* name : {"code", "state", "error"}) {
     const auto found = request.query.find(name);

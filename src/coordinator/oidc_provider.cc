@@ -251,8 +251,8 @@ Result<DeviceGrant> OidcProvider::begin_device() {
     return fail(
         ErrorCode::kUnsupported,
         "this site's identity provider has no sign-in from a terminal",
-        "sign in to the dashboard by a browser; for a terminal ask " + contact_of(config_) +
-            " for a token"
+        "sign in by a browser on the same machine: reclaim login URL --browser; or ask " +
+            contact_of(config_) + " for a token"
     );
   std::string scopes = "openid";
   for (const std::string& scope : config_.scopes) scopes += " " + scope;

@@ -67,8 +67,8 @@ class OidcSite : public ::testing::Test {
     std::map<std::string, std::string> query;  ///< of the provider's address
   };
 
-  Begun begin() {
-    const auto reply = site_.call("POST", "/v1/signin", "{}", "");
+  Begun begin(const std::string& request = "{}") {
+    const auto reply = site_.call("POST", "/v1/signin", request, "");
     EXPECT_EQ(reply.status, 200) << reply.body;
     const json body = json::parse(reply.body);
     const std::string url = body["url"];
@@ -232,6 +232,49 @@ TEST_F(OidcSite, the_way_back_leads_to_the_dashboard_with_nothing_else) {
   EXPECT_EQ(reply.status, 303);
   EXPECT_EQ(io::find_header(reply.headers, "Location"), "/ui/#signin?code=a%26b&state=s");
   EXPECT_EQ(io::find_header(reply.headers, "Cache-Control"), "no-store");
+}
+
+TEST_F(OidcSite, a_programs_sign_in_comes_back_to_its_port_of_the_browsers_own_machine) {
+  const Begun begun = begin(R"({"port": 40123})");
+  const std::string state = begun.query.at("state");
+
+  const auto back = site_.call("GET", "/signin?code=c-1&state=" + state, "", "");
+
+  EXPECT_EQ(back.status, 303);
+  EXPECT_EQ(
+      io::find_header(back.headers, "Location"),
+      "http://127.0.0.1:40123/signin?code=c-1&state=" + state
+  );
+  EXPECT_EQ(begun.query.at("redirect_uri"), "https://coordinator.example.org:7443/signin")
+      << "the one that is registered with the provider";
+  provider_.signs(claims_of("ann", begun.query.at("nonce")));
+  const auto reply = finish(begun.ticket, state);
+  ASSERT_EQ(reply.status, 201) << reply.body;
+  EXPECT_EQ(whoami(json::parse(reply.body)["token"])["user"], "ann");
+}
+
+TEST_F(OidcSite, a_state_that_was_not_made_here_leads_to_no_port) {
+  const Begun program = begin(R"({"port": 40123})");
+  const Begun page = begin();
+  std::string changed = program.query.at("state");
+  changed[20] = changed[20] == 'A' ? 'B' : 'A';
+  for (const std::string& state :
+       {changed,
+        page.query.at("state"),
+        page.ticket,  // sealed by the same key, for something else
+        program.ticket,
+        to_base64url(as_bytes(R"({"port":40123,"ticket":"x"})")),
+        std::string("x"),
+        std::string()}) {
+    const auto back = site_.call("GET", "/signin?code=c&state=" + state, "", "");
+    EXPECT_TRUE(io::find_header(back.headers, "Location").starts_with("/ui/#signin?")) << state;
+  }
+  // One program's way back is of no use to another window's ticket, nor the other way.
+  EXPECT_EQ(finish(page.ticket, program.query.at("state")).status, 401);
+  EXPECT_EQ(finish(program.ticket, page.query.at("state")).status, 401);
+  EXPECT_TRUE(provider_.asked("/realm/token").empty());
+  for (const char* request : {R"({"port": 80})", R"({"port": 65536})", R"({"port": -1})"})
+    EXPECT_EQ(site_.call("POST", "/v1/signin", request, "").status, 400) << request;
 }
 
 TEST_F(OidcSite, local_tokens_go_on_and_the_offer_names_the_provider) {
