@@ -352,6 +352,19 @@ TEST(OidcPerson, an_address_counts_when_it_is_verified_and_of_the_domain) {
     EXPECT_FALSE(person_of(claims, config).has_value()) << claims.email;
 }
 
+TEST(OidcPerson, an_address_that_the_operator_named_is_of_any_domain_and_verified_all_the_same) {
+  OidcConfig config = usual_oidc();
+  config.claim = "email";
+  config.domain = "example.org";
+  config.users = {{"Guest@Example.com", "guest"}, {"ann@example.org", "ann-of-lab-a"}};
+  ASSERT_TRUE(finish_oidc_config(config, "https://site:7443").has_value());
+
+  EXPECT_EQ(person_of(mail_claims("guest@example.com", true), config)->user, UserId("guest"));
+  EXPECT_EQ(person_of(mail_claims("ann@example.org", true), config)->user, UserId("ann-of-lab-a"));
+  EXPECT_FALSE(person_of(mail_claims("guest@example.com", false), config).has_value());
+  EXPECT_FALSE(person_of(mail_claims("other@example.com", true), config).has_value());
+}
+
 TEST(OidcPerson, the_operators_own_list_goes_first_and_who_is_refused_stays_out) {
   OidcConfig config = usual_oidc();
   config.users = {{"sub-1", "ann"}, {"sub-2", "bob"}};
