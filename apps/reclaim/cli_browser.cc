@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cli_browser.h"
+
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -6,7 +8,6 @@
 #include <string_view>
 #include <utility>
 
-#include "cli_browser.h"
 #include "cli_client.h"
 
 #include "base/printable.h"
@@ -142,13 +143,15 @@ bool open_in_browser(const std::string& program, const std::string& url) {
   return end && end->is_success();
 }
 
-void print_where_to_browse(const std::string& url, std::uint16_t port, bool is_opened) {
+void print_where_to_browse(const api::SignInBegun& begun, std::uint16_t port, bool is_opened) {
   std::fprintf(
       stderr,
-      "%s\n\n  %s\n\nwaiting at 127.0.0.1:%u; Ctrl-C gives it up ...\n",
+      "%s\n\n  %s\n\nand go on there if the page shows %s.\nwaiting at 127.0.0.1:%u; Ctrl-C gives "
+      "it up ...\n",
       is_opened ? "A browser should open; if none does, open this in one on this machine:"
                 : "Open this in a browser on this machine:",
-      printable(url).c_str(),
+      printable(begun.url).c_str(),
+      printable(begun.word).c_str(),
       static_cast<unsigned>(port)
   );
   if (!is_opened)
@@ -179,14 +182,14 @@ Result<std::string> sign_in_by_browser(const Login& site, const BrowserOptions& 
           "POST", "/v1/signin", to_json(api::SignInBegin{back->port()})
       )
   );
-  if (!begun.url.starts_with("https://") || begun.state.empty())
+  if (!begun.url.starts_with("https://") || begun.state.empty() || begun.word.empty())
     return fail(
         ErrorCode::kUnsupported,
         "this coordinator has no sign-in by a browser for terminals",
         "it is older than this command: reclaim login URL, without --browser and --port"
     );
   const bool is_opened = open_in_browser(browser_here(&environment_variable), begun.url);
-  print_where_to_browse(begun.url, back->port(), is_opened);
+  print_where_to_browse(begun, back->port(), is_opened);
   RN_TRY(const std::string code, back->wait(begun.state, options.wait_s));
   RN_TRY(
       const auto made,

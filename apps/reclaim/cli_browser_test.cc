@@ -64,7 +64,9 @@ class SignInServer {
       const auto begin = from_json<api::SignInBegin>(request.body);
       port_ = begin ? begin->port : 0;
       return io::json_response(
-          200, to_json(api::SignInBegun{"https://login.example.org/auth?a=b", "ticket", "st-1"})
+          200,
+          to_json(api::SignInBegun{"https://login.example.org/auth?a=b", "ticket", "st-1", "3F9A1C"}
+          )
       );
     }
     const auto body = from_json<api::SignInFinish>(request.body);

@@ -254,8 +254,8 @@ std::vector<Route> sign_in_routes() {
      "Whether that was done by now, and then the token, as finishSignIn gives it.",
      {}, kSmallJsonBytes, "DeviceFinish", "DeviceAnswer", finish_device_sign_in},
     {"GET", "/signin", Access::kPublic, "returnFromSignIn",
-     "Where the identity provider sends browsers back to: leads on to the dashboard, or to the program on the "
-     "browser's own machine that began it. Takes any query.",
+     "Where the identity provider sends browsers back to: leads on to the dashboard, or asks whether to go "
+     "on to the program on the browser's own machine that began it. Takes any query.",
      {"code", "state", "error"}, 0, "", "", return_from_sign_in},
   };
 }

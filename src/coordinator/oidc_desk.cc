@@ -20,6 +20,7 @@ constexpr std::string_view kDeviceTicket = "sign-in from a terminal";
 constexpr std::string_view kProgramState = "way back to a program";
 constexpr std::uint32_t kLeastPort = 1024;  // others are no program's of a user
 constexpr std::uint32_t kMostPort = 65'535;
+constexpr std::size_t kWordDigits = 6;
 
 /// 256 bits, as RFC 7636 has its verifiers.
 std::string random_word(Rng& rng) {
@@ -106,6 +107,12 @@ std::string OidcDesk::state_for(const std::string& ticket, std::uint32_t port) {
   return sealed(content.dump(), kProgramState);
 }
 
+std::string OidcDesk::word_of(const std::string& state) {
+  std::string word = to_hex(crypto::sha256(as_bytes("word of " + state))).substr(0, kWordDigits);
+  for (char& c : word) c = c >= 'a' ? static_cast<char>(c - 'a' + 'A') : c;
+  return word;
+}
+
 OidcDesk::Tied OidcDesk::tied_by(const std::string& state) const {
   Tied tied{state, 0};
   const auto bytes = from_base64url(state.size() > kMaxTicketBytes ? "" : state);
@@ -142,6 +149,7 @@ void OidcDesk::begin(
         api::SignInBegun begun;
         begun.ticket = sealed(content.dump(), kBrowserTicket);
         begun.state = state_for(begun.ticket, port);
+        begun.word = word_of(begun.state);
         begun.url = authorization_url(deps_.config, *where, redirect_, secrets, begun.state);
         done(std::move(begun));
       }

@@ -44,6 +44,9 @@ class OidcDesk {
   /// 0: the dashboard did, or `state` is none of ours.
   std::uint16_t port_of(const std::string& state) const { return tied_by(state).port; }
 
+  /// By which people see that a program's terminal and a page are of one sign-in: "3F9A1C".
+  static std::string word_of(const std::string& state);
+
   void finish(
       const std::string& remote,
       const api::SignInFinish& request,

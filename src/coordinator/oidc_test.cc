@@ -65,6 +65,7 @@ class OidcSite : public ::testing::Test {
   struct Begun {
     std::string ticket;
     std::map<std::string, std::string> query;  ///< of the provider's address
+    std::string word;
   };
 
   Begun begin(const std::string& request = "{}") {
@@ -73,7 +74,7 @@ class OidcSite : public ::testing::Test {
     const json body = json::parse(reply.body);
     const std::string url = body["url"];
     EXPECT_TRUE(url.starts_with(std::string(PlayedProvider::kIssuer) + "/auth?")) << url;
-    return {body["ticket"], *io::parse_query(url.substr(url.find('?') + 1))};
+    return {body["ticket"], *io::parse_query(url.substr(url.find('?') + 1)), body["word"]};
   }
 
   io::HttpReply finish(const std::string& ticket, const std::string& state) {
@@ -238,12 +239,17 @@ TEST_F(OidcSite, a_programs_sign_in_comes_back_to_its_port_of_the_browsers_own_m
   const Begun begun = begin(R"({"port": 40123})");
   const std::string state = begun.query.at("state");
 
-  const auto back = site_.call("GET", "/signin?code=c-1&state=" + state, "", "");
+  const auto back = site_.call("GET", "/signin?code=c%22%3E&state=" + state, "", "");
 
-  EXPECT_EQ(back.status, 303);
+  EXPECT_EQ(back.status, 200) << "a page asks whether it was they who began";
+  EXPECT_NE(back.body.find("it shows <strong>" + begun.word + "</strong>"), std::string::npos);
+  const std::string link = "\"http://127.0.0.1:40123/signin?code=c%22%3E&amp;state=" + state + "\"";
+  EXPECT_NE(back.body.find(link), std::string::npos) << back.body;
+  EXPECT_EQ(io::find_header(back.headers, "Cache-Control"), "no-store");
+  const auto no = site_.call("GET", "/signin?error=access_denied&state=" + state, "", "");
   EXPECT_EQ(
-      io::find_header(back.headers, "Location"),
-      "http://127.0.0.1:40123/signin?code=c-1&state=" + state
+      io::find_header(no.headers, "Location"),
+      "http://127.0.0.1:40123/signin?state=" + state + "&error=access_denied"
   );
   EXPECT_EQ(begun.query.at("redirect_uri"), "https://coordinator.example.org:7443/signin")
       << "the one that is registered with the provider";

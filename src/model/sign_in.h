@@ -30,8 +30,10 @@ struct SignInBegun {
   std::string url;     ///< at the provider, for the browser
   std::string ticket;  ///< goes back with SignInFinish, from the same window or program
   std::string state;   ///< comes back with the code; what comes with another one is somebody else's
+  /// For people: a program shows it, and the page on which they say whether it was they who began.
+  std::string word;
 
-  RN_FIELDS(SignInBegun, url, ticket, state)
+  RN_FIELDS(SignInBegun, url, ticket, state, word)
 };
 
 struct SignInFinish {

@@ -157,11 +157,8 @@ class Oidc(unittest.TestCase):
     # ---- a terminal, and a browser on the same machine (RFC 8252)
 
     def to_the_terminal(self, said):
-        """What a browser does with the address that was printed; where it is sent in the end."""
-        url = re.search(r"^  (https://\S+)$", said, re.M)[1]
-        status, headers, text = ask(self.at_the_provider(url))
-        self.assertEqual(status, 303, text)
-        return headers["Location"]
+        """What a person does with the address that was printed; where their browser goes in the end."""
+        return self.site.go_on(self.at_the_provider(re.search(r"^  (https://\S+)$", said, re.M)[1]), said)
 
     def test_i_a_terminal_is_signed_in_by_a_browser_on_its_machine(self):
         # A browser that is asked to open an address, and does no more.
@@ -221,7 +218,10 @@ class Oidc(unittest.TestCase):
 
         self.provider.refuses = True
         with self.site.login("--browser") as (login, said):
-            self.assertEqual(ask(self.to_the_terminal(said))[0], 200)
+            url = re.search(r"^  (https://\S+)$", said, re.M)[1]
+            status, headers, text = ask(self.at_the_provider(url))
+            self.assertEqual(status, 303, text)  # a refusal gives nobody anything: nothing is asked
+            self.assertEqual(ask(headers["Location"])[0], 200)
             rest = login.stderr.read()
             self.assertEqual(login.wait(60), DENIED, said + rest)
         self.assertIn("the identity provider says access_denied", rest)

@@ -48,7 +48,8 @@ class SignInPage(BrowserStory, unittest.TestCase):
 
     def act_terminal(self):
         self.login, said = self.terminals.enter_context(self.site.login("--browser", "--port", self.port))
-        return {"url": re.search(r"^  (https://\S+)$", said, re.M)[1]}
+        return {"url": re.search(r"^  (https://\S+)$", said, re.M)[1],
+                "word": re.search(r"if the page shows (\w+)\.", said)[1]}
 
     def act_terminal_ends(self):
         said = self.login.stderr.read()

@@ -101,9 +101,7 @@ class RealProvider(unittest.TestCase):
     def test_e_a_terminal_and_a_browser_on_its_machine(self):
         with self.site.login("--browser") as (login, said):
             url = re.search(r"^  (https://\S+)$", said, re.M)[1]
-            status, headers, text = ask(self.provider.send_back("ann", url))
-            self.assertEqual(status, 303, text)
-            self.assertEqual(ask(headers["Location"])[0], 200)
+            self.assertEqual(ask(self.site.go_on(self.provider.send_back("ann", url), said))[0], 200)
             rest = login.stderr.read()
             self.assertEqual(login.wait(60), 0, said + rest)
         self.assertEqual(self.site.cli("whoami").stdout, "ann (owner, lab lab-a)\n")

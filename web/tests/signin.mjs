@@ -95,10 +95,13 @@ await step("a provider that is away when people come back is named", async () =>
 });
 
 await step("a terminal on the browser's machine is signed in by it", async () => {
-  const { url } = await act("terminal");
+  const { url, word } = await act("terminal");
   await page.goto(url);
   await page.getByLabel("User").fill("ann");
   await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText(word, { exact: true }).waitFor();
+  await isAccessible(page, "the page before a terminal");
+  await page.getByRole("link", { name: "Go on" }).click();
   await page.getByText("Go back to the terminal").waitFor();
   assert.ok(page.url().startsWith(`${site.others[1]}/signin?`), page.url());
   const { status, said } = await act("terminal_ends");

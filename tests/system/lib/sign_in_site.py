@@ -2,9 +2,11 @@
 """A real coordinator that people sign in to with an account of an identity provider, the real command line, and a
 browser that is a few requests. Nothing is lent there."""
 import contextlib
+import html
 import http.client
 import json
 import os
+import re
 import socket
 import ssl
 import subprocess
@@ -131,6 +133,16 @@ class SignInSite:
         if (status, path) != (303, "/ui/"):
             raise AssertionError(f"{status} {headers} {text}")
         return dict(urllib.parse.parse_qsl(words, strict_parsing=True))
+
+    def go_on(self, location, said):
+        """Where the browser goes that the provider has sent to `location`, when a person has seen on the page what the
+        terminal said."""
+        status, headers, text = ask(location)
+        word = re.search(r"if the page shows ([0-9A-F]{6})\.", said)
+        link = re.search(r'href="(http://127\.0\.0\.1:[^"]+)"', text)
+        if status != 200 or not word or not link or f"<strong>{word[1]}</strong>" not in text:
+            raise AssertionError(f"no page that asks: {status} {headers} {text}")
+        return html.unescape(link[1])
 
     def finish(self, ticket, state, code):
         """(status, answer)"""
