@@ -41,6 +41,23 @@ int main(int argc, char** argv) {
   login_app->add_option(
       "--ca-fingerprint", options.login.ca_fingerprint, "of the site's CA, where no token says it"
   );
+  login_app->add_flag(
+      "--browser",
+      options.login.is_by_browser,
+      "sign in by a browser on this machine, and not by a code that any browser takes"
+  );
+  login_app
+      ->add_option(
+          "--port",
+          options.login.browser.port,
+          "with --browser: of this machine, where it comes back to; for ssh -L. Else one is found"
+      )
+      ->check(CLI::Range(1024, 65535));
+  login_app
+      ->add_option(
+          "--wait-s", options.login.browser.wait_s, "with --browser: so long for somebody to do it"
+      )
+      ->check(CLI::Range(1, 600));
   add_examples(
       login_app,
       {"reclaim login https://coordinator:7443 --token -     reads the token from standard input",
