@@ -165,6 +165,23 @@ void look_at_clock(const NodeView& view, Findings& out) {
   );
 }
 
+/// Reclaims of which something of a guest is still there.
+void look_at_wedged(const NodeView& view, Findings& out) {
+  for (const ReclaimRecord& reclaim : view.reclaims) {
+    if (reclaim.phase != ReclaimPhase::kWedged) continue;
+    std::string what = "of a guest there remains:";
+    for (const std::string& remains : reclaim.remains) what += " " + remains + ";";
+    what.pop_back();
+    out.push_back(
+        {"reclaim " + reclaim.id.str(),
+         false,
+         true,
+         what,
+         "end what is named; it is looked at again by itself, or at once with: reclaim-kill"}
+    );
+  }
+}
+
 /// What the agent says about its coordinator and its engine, beyond that it can be reached.
 void look_at_agents_view(const AgentConfig& config, Findings& out) {
   io::HttpCall call;
@@ -213,19 +230,7 @@ void look_at_agents_view(const AgentConfig& config, Findings& out) {
          "leave rn…g… alone"}
     );
   }
-  for (const ReclaimRecord& reclaim : view->reclaims) {
-    if (reclaim.phase != ReclaimPhase::kWedged) continue;
-    std::string what = "of a guest there remains:";
-    for (const std::string& remains : reclaim.remains) what += " " + remains + ";";
-    what.pop_back();
-    out.push_back(
-        {"reclaim " + reclaim.id.str(),
-         false,
-         true,
-         what,
-         "end what is named; it is looked at again by itself, or at once with: reclaim-kill"}
-    );
-  }
+  look_at_wedged(*view, out);
   look_at_data(config, view->facts, out);
   const std::size_t at = view->why.find(kRefusedWords);
   if (at == std::string::npos) return;
