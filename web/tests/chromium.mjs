@@ -56,7 +56,27 @@ export async function newPage(options = {}, refusals = []) {
     if (message.type() === "error" && !isExpected.test(message.text())) complaints.push(message.text());
   });
   page.on("pageerror", (error) => complaints.push(String(error)));
+  bearNewInterfaces(page);
   return page;
+}
+
+/**
+ * Chromium gives up what it loads when an interface or an address comes or goes on its machine, and beside this test
+ * other sites are made and removed. People press reload then; so does the story, ten times at most.
+ */
+function bearNewInterfaces(page) {
+  for (const name of ["goto", "reload"]) {
+    const once = page[name].bind(page);
+    page[name] = async (...told) => {
+      for (let turn = 1; ; ++turn) {
+        try {
+          return await once(...told);
+        } catch (error) {
+          if (turn === 10 || !String(error).includes("net::ERR_NETWORK_CHANGED")) throw error;
+        }
+      }
+    };
+  }
 }
 
 export async function step(name, run) {
