@@ -5,7 +5,7 @@
 // bound that nobody can pass who knows all arrivals beforehand (deadline_bounds.h). Then sets that
 // are known at once, as when a lab takes its machines back together: what we admit, and what the
 // best set could be worth.
-//   deadline_rates [evenings per load, default 10]
+//   deadline_rates [evenings per load, default 10 [the first one's seed, default 1]]
 
 #include "reclaim/deadline_rates.h"
 
@@ -209,13 +209,13 @@ void print(const char* what, double load, const Outcome& out) {
   );
 }
 
-void compare(double load, std::uint64_t evenings) {
+void compare(double load, std::uint64_t evenings, std::uint64_t first) {
   Outcome ours;
   Outcome shared;
   Outcome by_value;
   Outcome by_deadline;
   Outcome first_come;
-  for (std::uint64_t seed = 1; seed <= evenings; ++seed) {
+  for (std::uint64_t seed = first; seed < first + evenings; ++seed) {
     const Evening evening = an_evening(seed, load);
     const auto ordered = [&](auto is_before) {
       return [&evening, is_before](double, const std::vector<Transfer>& set) {
@@ -251,13 +251,13 @@ void compare(double load, std::uint64_t evenings) {
 }
 
 /// Sixteen that are known at once, with notices as long as `load` wants them.
-void compare_known_at_once(double load, std::uint64_t sets) {
+void compare_known_at_once(double load, std::uint64_t sets, std::uint64_t first) {
   constexpr std::size_t kTogether = 16;
   const double notice_s = static_cast<double>(kTogether) * kMean_bytes / kFits_per_s / load;
   std::vector<double> ratios;
   double ours = 0;
   double best = 0;
-  for (std::uint64_t seed = 1; seed <= sets; ++seed) {
+  for (std::uint64_t seed = first; seed < first + sets; ++seed) {
     SeededRng rng(seed);
     std::vector<Transfer> set;
     for (std::size_t i = 0; i < kTogether; ++i) {
@@ -289,6 +289,7 @@ void compare_known_at_once(double load, std::uint64_t sets) {
 
 int main(int argc, char** argv) {
   const std::uint64_t evenings = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 10;
+  const std::uint64_t first = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
   rn::bench::print_machine("evacuations that arrive before their deadlines");
   std::printf(
       "%-26s %4s %7s %10s %10s %9s %7s %9s %9s\n",
@@ -302,8 +303,8 @@ int main(int argc, char** argv) {
       "plan p50",
       "p99 [us]"
   );
-  for (const double load : {0.5, 0.75, 1.0, 1.5, 3.0}) rn::reclaim::compare(load, evenings);
+  for (const double load : {0.5, 0.75, 1.0, 1.5, 3.0}) rn::reclaim::compare(load, evenings, first);
   for (const double load : {0.5, 0.75, 1.0, 1.5, 3.0})
-    rn::reclaim::compare_known_at_once(load, 20 * evenings);
+    rn::reclaim::compare_known_at_once(load, 20 * evenings, first);
   return 0;
 }

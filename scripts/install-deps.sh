@@ -23,12 +23,13 @@ packages=(
   apparmor busybox-static docker.io e2fsprogs iperf3 iproute2 iptables iputils-ping jq kmod mmdebstrap nftables procps
   tcpdump uidmap zstd
   # test programs
-  chromium curl fish libfaketime openssl prometheus python3 python3-aiosmtpd python3-yaml sqlite3 zsh
+  chromium curl dbconfig-sqlite3 fish glewlwyd libfaketime openssl prometheus python3 python3-aiosmtpd python3-yaml
+  sqlite3 zsh
   # the dashboard
   nodejs npm
 )
 # Units that these packages would start or enable by themselves.
-units=(apparmor.service docker.service docker.socket containerd.service prometheus.service)
+units=(apparmor.service docker.service docker.socket containerd.service glewlwyd.service prometheus.service)
 
 slurm_packages=(munge slurm-client slurmctld slurmd)
 slurm_units=(munge.service slurmctld.service slurmd.service)

@@ -14,7 +14,7 @@
 # Only the programs that the chosen tests need are built. Every section prints its wall time with its build's. The last
 # line is `N passed, N failed, N skipped`, counted over the sections that ctest runs, skipped also inside a program; the
 # exit status is 0 only if nothing failed anywhere. A section whose tests do not exist fails. RN_FUZZ_SECONDS: for each
-# fuzzer (2).
+# fuzzer (2). Ctrl-C waits until the tests have taken down what they made, two minutes at most; once more, it does not.
 set -uo pipefail
 umask 022 # the daemons' own users read what the tests write, whatever the caller's mask
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
@@ -82,7 +82,7 @@ tests() { # SECTION PRESET CTEST_ARGUMENT…
     absent+=("$section (no test selected by: $*)")
     return 1
   fi
-  "${still[@]}" ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
+  "${still[@]}" scripts/lib/until_clean.py ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
     --test-output-size-passed 16384 --test-output-truncation head --output-junit "$results/$section.xml" "$@"
 }
 

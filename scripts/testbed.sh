@@ -9,8 +9,9 @@
 #   testbed.sh status [ID]    what is up, with its lines
 #   testbed.sh down [ID]      removes everything, also what a killed `up` left; without ID: every bed of this machine
 #   testbed.sh residue [ID]   prints what is left; exit code 1 if anything is
-#   testbed.sh run SCENARIO [--seed S] [--minutes M] [--traces FOLDER] [--out FOLDER] [--keep]
-#                             a bed of the scenario's own: owners, guests and traffic; writes result.json and result.txt
+#   testbed.sh run SCENARIO [--seed S] [--minutes M] [--traces FOLDER] [--out FOLDER] [--keep] [--discipline NAME,…]
+#                             a bed of the scenario's own: owners, guests, traffic; writes result.json and result.txt;
+#                             once by each discipline, of ours (default), fair, priority and edf, or all
 #
 # Exit codes: 0, 1 failed (run: a guest's result was wrong, or something was left), 2 usage, 130 interrupted.
 set -euo pipefail

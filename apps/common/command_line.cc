@@ -2,9 +2,11 @@
 #include "command_line.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <string_view>
 
+#include "base/log.h"
 #include "base/printable.h"
 #include "io/standard_output.h"
 #include "model/codec_detail.h"
@@ -97,6 +99,27 @@ Typed commands_typed(const CLI::App& app, int argc, char** argv) {
   return typed;
 }
 
+/// The long flag that a misspelt one stands for most probably, of the command and those above it;
+/// empty for none.
+std::string nearest_flag(const std::vector<const CLI::App*>& path, const std::string& flag) {
+  if (!flag.starts_with("--")) return {};
+  std::vector<std::string> known;
+  for (const CLI::App* command : path) {
+    for (const CLI::Option* option : command->get_options()) {
+      const auto& names = option->get_lnames();
+      if (!option->get_group().empty()) known.insert(known.end(), names.begin(), names.end());
+    }
+  }
+  const std::string word = flag.substr(2);
+  // One letter is wrong in --cpus, too, where --gpus was meant for --gpu.
+  const auto is_plural = [&](const std::string& one) {
+    return one + "s" == word || word + "s" == one;
+  };
+  const auto same = std::find_if(known.begin(), known.end(), is_plural);
+  const std::string near = same != known.end() ? *same : detail::nearest_word(word, known);
+  return near.empty() ? near : "--" + near;
+}
+
 /// The first word that looks like a flag and is none, of the command and those above it; empty for
 /// none.
 std::string unknown_flag(const Typed& typed, int argc, char** argv) {
@@ -153,8 +176,11 @@ void parse(CLI::App& app, const Typed& typed, int argc, char** argv) {
         error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError);
     const std::string flag = may_hide_it ? unknown_flag(typed, argc, argv) : std::string();
     if (flag.empty()) throw;
+    const std::string near = nearest_flag(typed.path, flag);
     throw CLI::ParseError(
-        "The following argument was not expected: " + flag, CLI::ExitCodes::ExtrasError
+        "The following argument was not expected: " + flag +
+            (near.empty() ? "" : std::string(kNextMark) + "did you mean " + near + "?"),
+        CLI::ExitCodes::ExtrasError
     );
   }
 }
@@ -167,11 +193,25 @@ int usage_status(const Typed& typed, const std::map<std::string, int>& usage) {
 /// As every error of ours: what is wrong, and what to do next.
 std::string usage_words(const std::string& what, const Typed& typed, const char* program) {
   const std::size_t mark = what.find(kNextMark);
-  const std::string next = mark == std::string::npos
-                               ? "see '" + words_of(typed.path, program) + " --help'"
-                               : what.substr(mark + kNextMark.size());
+  const std::string help = "see '" + words_of(typed.path, program) + " --help'";
+  std::string next = mark == std::string::npos ? help : what.substr(mark + kNextMark.size());
+  if (next.ends_with('?')) next += " Else " + help;
   return std::string(program) + ": " + printable_lines(what.substr(0, mark)) +
          "\n  next: " + printable_lines(next) + "\n";
+}
+
+/// RN_LOG_LEVEL=debug also says what benches look at; nothing else reads it.
+void take_log_level() {
+  const char* const level = std::getenv("RN_LOG_LEVEL");
+  if (level == nullptr) return;
+  const std::string word = level;
+  if (word == "debug") return log::set_level(log::Level::kDebug);
+  if (word != "info")
+    throw CLI::ParseError(
+        "RN_LOG_LEVEL: '" + printable(word) + "' is none of debug and info" +
+            std::string(kNextMark) + "unset the variable",
+        CLI::ExitCodes::InvalidError
+    );
 }
 
 }  // namespace
@@ -185,6 +225,7 @@ int run_command_line(
     const std::map<std::string, int>& usage
 ) {
   io::take_standard_files();
+  app.name(program);  // and not the path by which it was called
   app.set_version_flag("--version", RN_VERSION);
   const Typed typed = commands_typed(app, argc, argv);
   app.failure_message([&](const CLI::App*, const CLI::Error& error) {
@@ -192,6 +233,7 @@ int run_command_line(
   });
   int code = kUsageStatus;
   try {
+    take_log_level();
     check_verb(typed);
     parse(app, typed, argc, argv);
     code = command();

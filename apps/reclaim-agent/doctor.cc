@@ -11,6 +11,7 @@
 #include "agent/identity.h"
 #include "agent/telemetry_host.h"
 #include "agent/telemetry_nvml.h"
+#include "arbiter/clocks.h"
 #include "base/printable.h"
 #include "io/framed_unix.h"
 #include "io/http_client.h"
@@ -153,6 +154,34 @@ void look_at_data(const AgentConfig& config, const NodeFacts& facts, Findings& o
   }
 }
 
+void look_at_clock(const NodeView& view, Findings& out) {
+  const std::string clocks = arbiter::clocks_words(view.contract, view.clock_offset_ms);
+  out.push_back(
+      {"clock",
+       clocks.empty(),
+       false,
+       clocks.empty() ? "that of the coordinator, as it was told last" : clocks,
+       arbiter::kClocksHelp}
+  );
+}
+
+/// Reclaims of which something of a guest is still there.
+void look_at_wedged(const NodeView& view, Findings& out) {
+  for (const ReclaimRecord& reclaim : view.reclaims) {
+    if (reclaim.phase != ReclaimPhase::kWedged) continue;
+    std::string what = "of a guest there remains:";
+    for (const std::string& remains : reclaim.remains) what += " " + remains + ";";
+    what.pop_back();
+    out.push_back(
+        {"reclaim " + reclaim.id.str(),
+         false,
+         true,
+         what,
+         "end what is named; it is looked at again by itself, or at once with: reclaim-kill"}
+    );
+  }
+}
+
 /// What the agent says about its coordinator and its engine, beyond that it can be reached.
 void look_at_agents_view(const AgentConfig& config, Findings& out) {
   io::HttpCall call;
@@ -173,6 +202,7 @@ void look_at_agents_view(const AgentConfig& config, Findings& out) {
                                     : engine_trouble(*view),
        engine_help(!view->engine_refusal.empty())}
   );
+  look_at_clock(*view, out);
   const bool has_room = view->journal_waits_s < 0;
   out.push_back(
       {"journal",
@@ -200,19 +230,7 @@ void look_at_agents_view(const AgentConfig& config, Findings& out) {
          "leave rn…g… alone"}
     );
   }
-  for (const ReclaimRecord& reclaim : view->reclaims) {
-    if (reclaim.phase != ReclaimPhase::kWedged) continue;
-    std::string what = "of a guest there remains:";
-    for (const std::string& remains : reclaim.remains) what += " " + remains + ";";
-    what.pop_back();
-    out.push_back(
-        {"reclaim " + reclaim.id.str(),
-         false,
-         true,
-         what,
-         "end what is named; it is looked at again by itself, or at once with: reclaim-kill"}
-    );
-  }
+  look_at_wedged(*view, out);
   look_at_data(config, view->facts, out);
   const std::size_t at = view->why.find(kRefusedWords);
   if (at == std::string::npos) return;

@@ -195,7 +195,10 @@ class Commands {
   }
 
   void add_owner() {
-    CLI::App* sub = app_.add_subcommand("reclaim", "take the machine, or GPUs of it, back");
+    CLI::App* sub = app_.add_subcommand(
+        "reclaim",
+        "take the machine, or GPUs of it, back; without a flag with the notice of its contract"
+    );
     add_numbers(*sub, "--gpu", flags_.reclaim.gpus, "only this GPU; repeatable", 0u, kGpuMax);
     auto* in = sub->add_option("--in", flags_.reclaim.in, "announce it: 90s, 10m, 2h from now");
     sub->add_flag("--now", flags_.reclaim.is_now, "at once, without any notice")->excludes(in);
@@ -203,14 +206,15 @@ class Commands {
         "-m,--message", flags_.reclaim.message, "words for the guests (--now: none hears them)"
     );
     add(sub, [this](const AgentConfig& c) { return do_reclaim(c, flags_.reclaim); });
-    sub = app_.add_subcommand("release", "lend again");
+    sub = app_.add_subcommand("release", "lend again what was taken back");
     add_numbers(*sub, "--gpu", flags_.reclaim.gpus, "only this GPU; repeatable", 0u, kGpuMax);
     add(sub, [this](const AgentConfig& c) { return do_release(c, flags_.reclaim.gpus); });
     add_pauses();
   }
 
   void add_pauses() {
-    CLI::App* sub = app_.add_subcommand("pause", "take no new guests");
+    CLI::App* sub =
+        app_.add_subcommand("pause", "take no new guests, until 'resume'; who is there stays");
     add_numbers(*sub, "--gpu", flags_.reclaim.gpus, "on this GPU alone; repeatable", 0u, kGpuMax);
     add(sub, [this](const AgentConfig& c) { return do_pause(c, 0, flags_.reclaim.gpus); });
     sub = app_.add_subcommand("resume", "end a pause, of the machine and all its GPUs");
@@ -300,7 +304,18 @@ int act(const CLI::App& app, const Commands& commands, Overrides& overrides, Fla
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("ReclaimNet's agent: lends this machine as its contract says");
+  CLI::App app(
+      "Lends this machine as its contract says, and takes it back.\n\n"
+      "For its owner:\n"
+      "  reclaim-agent reclaim --now      it is yours at once; 'reclaim-kill' does it where all "
+      "else is dead\n"
+      "  reclaim-agent reclaim --in 10m   guests are told, save and leave until then\n"
+      "  reclaim-agent release            lends it again\n"
+      "  reclaim-agent snooze 2h          lets nobody new in for two hours; who is there stays\n"
+      "  reclaim-agent status --why       what is lent to whom, or why nothing is\n"
+      "  reclaim-agent contract check contract.yaml\n\n"
+      "docs/lending.md says how a machine joins; docs/emergency.md is the page to print."
+  );
   app.require_subcommand(1);
   app.fallthrough();
   app.footer(kExitCodes);

@@ -17,6 +17,7 @@
 #include "agent/links.h"
 #include "agent/machine_facts.h"
 #include "agent/owner_words.h"
+#include "arbiter/clocks.h"
 #include "base/error_words.h"
 #include "base/printable.h"
 #include "base/whole_number.h"
@@ -444,6 +445,12 @@ int do_gpu_ok(const AgentConfig& config, std::uint32_t gpu) {
   return 0;
 }
 
+void print_clock(const NodeView& view) {
+  const std::string words = arbiter::clocks_words(view.contract, view.clock_offset_ms);
+  if (!view.is_coordinator_connected || words.empty()) return;
+  std::printf("CLOCK: %s\n  next: %s\n", printable(words).c_str(), arbiter::kClocksHelp);
+}
+
 /// A change of the contract that waits, and when the machine is taken back.
 void print_what_comes(const NodeView& view) {
   if (!view.proposal.id.empty())
@@ -476,6 +483,7 @@ int do_status(const AgentConfig& config, bool explains, bool as_json) {
       view->is_warden_connected ? "connected" : "away"
   );
   if (explains) std::printf("why: %s\n", printable(view->why).c_str());
+  print_clock(*view);
   print_what_comes(*view);
   if (!view->taking.empty() && !(explains && view->why.starts_with(view->taking)))
     std::printf("%s\n", printable(view->taking).c_str());
@@ -524,10 +532,47 @@ int do_status(const AgentConfig& config, bool explains, bool as_json) {
   return 0;
 }
 
+namespace {
+
+/// Beside what is printed, which can go into a file as it is.
+void say_no_contract(const AgentConfig& config) {
+  std::error_code ignored;
+  const bool has_folder = std::filesystem::exists(config.folder(), ignored);
+  std::fprintf(
+      stderr,
+      "reclaim-agent: this machine has no contract of its own (%s is not there%s): it lends by the "
+      "default, which follows\n  next: reclaim-agent contract show >contract.yaml, change what is "
+      "to be otherwise, and %s\n",
+      printable(config.contract_path()).c_str(),
+      has_folder ? "" : ", nor is its folder: it never joined, or --state is another one",
+      has_folder ? "reclaim-agent contract set contract.yaml"
+                 : ("join, and reclaim-agent contract set contract.yaml; or before the first start "
+                    "put it at " +
+                    printable(config.contract_path()))
+                       .c_str()
+  );
+}
+
+/// What a file that cannot be used says of itself is right; what to do about it is not to show it.
+Error not_shown(const Error& error, const AgentConfig& config) {
+  if (error.code == ErrorCode::kDenied)
+    return {error.code, error.message, "run it as root, or as the user that runs the agent"};
+  return {
+      error.code,
+      error.message,
+      "correct " + config.contract_path() +
+          " (`reclaim-agent contract check` says what is wrong with it), or move it away: then the "
+          "default holds"};
+}
+
+}  // namespace
+
 int do_contract_show(const AgentConfig& config) {
   io::RealFileSystem fs;
   const auto contract = load_contract(fs, config.contract_path(), {}, config.zone_folder);
-  if (!contract && contract.error().code != ErrorCode::kNotFound) return report(contract.error());
+  const bool has_none = !contract && contract.error().code == ErrorCode::kNotFound;
+  if (!contract && !has_none) return report(not_shown(contract.error(), config));
+  if (has_none) say_no_contract(config);
   std::printf("%s", printable_lines(to_yaml(contract.value_or(Contract{}))).c_str());
   return 0;
 }

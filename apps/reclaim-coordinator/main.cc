@@ -46,6 +46,7 @@ struct Flags {
   bool stays_away = false;
   bool has_public_metrics = false;
   bool makes_admin_token = false;
+  std::string study_rates;
 };
 
 int complain(const Error& error) {
@@ -65,6 +66,25 @@ std::int32_t local_utc_offset_s() {
   const std::time_t now = std::time(nullptr);
   std::tm local{};
   return ::localtime_r(&now, &local) == nullptr ? 0 : static_cast<std::int32_t>(local.tm_gmtoff);
+}
+
+/// Of a study, to be measured beside the site's own rule (docs/testbed.md).
+Status parse_study_rates(const std::string& word, DaemonConfig& config) {
+  if (word == "fair") {
+    config.core.study.rates = reclaim::RateRule::kFairShare;
+  } else if (word == "priority") {
+    config.core.study.rates = reclaim::RateRule::kByValue;
+  } else if (word == "edf") {
+    config.core.study.rates = reclaim::RateRule::kByDeadline;
+  } else {
+    return fail(
+        ErrorCode::kInvalid,
+        "study-rates: '" + word + "' is none of fair, priority, edf",
+        "leave it out for the site's own rule"
+    );
+  }
+  log::warning("study.rates", {{"rule", word}});
+  return {};
 }
 
 /// Flags win over the file, the file over the defaults.
@@ -94,6 +114,7 @@ Result<DaemonConfig> configure(const Flags& flags) {
   config.core.utc_offset_s = local_utc_offset_s();
   if (flags.stays_away) config.core.migrates_back = false;
   if (flags.has_public_metrics) config.has_public_metrics = true;
+  if (!flags.study_rates.empty()) RN_CHECK(parse_study_rates(flags.study_rates, config));
   config.makes_admin_token = flags.makes_admin_token;
   config.names.insert(config.names.end(), flags.names.begin(), flags.names.end());
   RN_CHECK(finish_config(config));
@@ -247,12 +268,25 @@ void add_serve_flags(CLI::App& app, Flags& flags) {
       flags.makes_admin_token,
       "make another admin token (the first one was lost)"
   );
+#ifdef RN_STUDIED
+  app.add_option(
+      "--study-rates", flags.study_rates, "how copies share lines: fair, priority, edf (no site's)"
+  );
+#endif
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Coordinator of a ReclaimNet site.");
+  CLI::App app(
+      "Coordinator of a ReclaimNet site: the queue, the nodes and the dashboard.\n\n"
+      "First steps:\n"
+      "  reclaim-coordinator serve                     writes STATE/admin.token at its first "
+      "start\n"
+      "  reclaim login https://HERE:7443 --token -     reads that token\n"
+      "  reclaim token create --lab LAB                for a machine to join with\n\n"
+      "docs/coordinator.md lists the settings."
+  );
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 success, 1 failure, 2 usage, 3 not found, 4 permission, 5 conflict,\n"

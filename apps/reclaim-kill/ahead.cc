@@ -34,19 +34,32 @@ bool is_of_served_lab(const EarlyOrder& order) {
   return is_served_lab(order.lab, settings);
 }
 
-int shut(const EarlyOrder& order) {
+/// False: the order means nobody here.
+bool shut(const EarlyOrder& order, int& result) {
   char gates[kPath];
-  if (!traffic::join_path(gates, order.run, "gates")) return -ENAMETOOLONG;
+  char masks[kPath];
+  if (!traffic::join_path(gates, order.run, "gates") ||
+      !traffic::join_path(masks, order.run, RN_CUT_SLOT_GPUS_FILE)) {
+    result = -ENAMETOOLONG;
+    return true;
+  }
+  if (order.cut == EarlyOrder::Cut::kGuestsOfGpus) {
+    const traffic::SlotsShut shut = traffic::shut_slots_of_gpus(gates, masks, order.gpus);
+    result = shut.result;
+    return shut.count > 0;
+  }
   const bool is_of_guests = order.cut == EarlyOrder::Cut::kGuests;
-  return traffic::shut_pinned_gate(gates, is_of_guests ? RN_CUT_MAP_NODE_GATE : RN_EDGE_MAP_GATE);
+  result = traffic::shut_pinned_gate(gates, is_of_guests ? RN_CUT_MAP_NODE_GATE : RN_EDGE_MAP_GATE);
+  return true;
 }
 
 }  // namespace
 
 void cut_ahead(int count, const char* const* words) {
   const EarlyOrder order = read_early_order(count, words);
-  const bool is_meant = order.cut != EarlyOrder::Cut::kNothing && is_of_served_lab(order);
-  const int result = is_meant ? shut(order) : 0;
+  int result = 0;
+  const bool is_meant =
+      order.cut != EarlyOrder::Cut::kNothing && is_of_served_lab(order) && shut(order, result);
   ahead_of_all.is_over = true;
   ahead_of_all.is_meant = is_meant;
   ahead_of_all.result = result;

@@ -13,7 +13,7 @@ struct CutAhead {
   EarlyOrder order;
 };
 
-/// Shuts the pinned gate that the words mean, and notes it in `ahead_of_all`. On x86-64 the small
+/// Shuts the pinned gates that the words mean, and notes it in `ahead_of_all`. On x86-64 the small
 /// programs begin with it, before the C library sets itself up: that asks the processor some
 /// thirty times what it is, and on a virtual machine each answer takes 20 to 30 µs (ADR 0012). So
 /// it calls nothing of that library.

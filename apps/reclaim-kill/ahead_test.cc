@@ -6,7 +6,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -94,8 +97,18 @@ TEST(ReclaimKill, asks_the_kernel_for_the_gate_before_anything_else) {
 
 TEST(ReclaimKill, touches_no_gate_for_an_order_that_is_for_less) {
 #if defined(__x86_64__)
-  for (const char* const word : {"--gpu=0", "--help", "--frob"})
+  for (const char* const word : {"--gpu=64", "--help", "--frob"})
     EXPECT_EQ(Begun({"--run", "/nowhere", word}).call(), SYS_brk) << word << ": the C library's";
+#else
+  GTEST_SKIP() << "elsewhere than on x86-64 the C library comes first";
+#endif
+}
+
+TEST(ReclaimKill, looks_which_slots_have_a_gpu_before_anything_else) {
+#if defined(__x86_64__)
+  const Begun gpus({"--run", "/nowhere", "--gpu=0"});
+  ASSERT_EQ(gpus.call(), SYS_openat);
+  EXPECT_EQ(gpus.text_at(gpus.argument(1)), "/nowhere/slot-gpus");
 #else
   GTEST_SKIP() << "elsewhere than on x86-64 the C library comes first";
 #endif
@@ -130,6 +143,23 @@ TEST(ReclaimWarden, touches_no_gate_for_another_verb) {
 #else
   GTEST_SKIP() << "elsewhere than on x86-64 the C library comes first";
 #endif
+}
+
+TEST(ReclaimWarden, says_what_to_do_where_the_large_program_is_not_installed) {
+  std::string folder = std::filesystem::temp_directory_path() / "rn-test-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  std::filesystem::copy_file(RN_WARDEN_PROGRAM, folder + "/reclaim-warden");
+
+  FILE* const said = popen((folder + "/reclaim-warden verify 2>&1").c_str(), "r");
+  ASSERT_NE(said, nullptr);
+  std::string text(4096, '\0');
+  text.resize(fread(text.data(), 1, text.size(), said));
+  const int status = pclose(said);
+  std::filesystem::remove_all(folder);
+
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_NE(text.find("lib/reclaimnet/reclaim-warden: No such file"), std::string::npos) << text;
+  EXPECT_NE(text.find("next: install the whole package"), std::string::npos) << text;
 }
 
 }  // namespace

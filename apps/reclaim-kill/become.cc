@@ -28,6 +28,12 @@ bool join(Path& path, const char* folder, const char* name) {
   return length > 0 && static_cast<std::size_t>(length) < sizeof path;
 }
 
+const char* name_of(EarlyOrder::Cut cut) {
+  if (cut == EarlyOrder::Cut::kTransfers) return "the agent's transfers";
+  return cut == EarlyOrder::Cut::kGuestsOfGpus ? "the packets of these GPUs' guests"
+                                               : "the guests' packets";
+}
+
 }  // namespace
 
 void take_precedence() {
@@ -47,8 +53,9 @@ void tell_the_warden(const CutAhead& ahead) {
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return;
   KillFrame frame;
-  frame.verb =
-      ahead.order.cut == EarlyOrder::Cut::kGuests ? KillFrame::kCutOnly : KillFrame::kCutTransfers;
+  const bool is_of_transfers = ahead.order.cut == EarlyOrder::Cut::kTransfers;
+  frame.verb = is_of_transfers ? KillFrame::kCutTransfers : KillFrame::kCutOnly;
+  frame.gpu_mask = ahead.order.gpus;
   frame.declared_ns = std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
   if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
     send(fd, &frame, sizeof frame, MSG_NOSIGNAL);
@@ -56,8 +63,7 @@ void tell_the_warden(const CutAhead& ahead) {
 }
 
 void say(const char* program, const CutAhead& ahead) {
-  const bool is_of_guests = ahead.order.cut == EarlyOrder::Cut::kGuests;
-  const char* const what = is_of_guests ? "the guests' packets" : "the agent's transfers";
+  const char* const what = name_of(ahead.order.cut);
   const int result = ahead.result;
   if (result == 0) {
     std::fprintf(stderr, "%s: %s are cut\n", program, what);
@@ -125,7 +131,10 @@ int say_what_is_left_to_do(const char* program, const CutAhead& ahead) {
   }
   if (is_cut)
     std::fprintf(
-        stderr, "%s: the guests' packets stay cut; reclaim-agent release lets them pass\n", program
+        stderr,
+        "%s: %s stay cut; reclaim-agent release lets them pass\n",
+        program,
+        name_of(ahead.order.cut)
     );
   std::fputs(
       "  next: no process was killed; the line of docs/emergency.md for a root shell does it\n",

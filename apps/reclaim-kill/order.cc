@@ -32,6 +32,15 @@ const char* value_of(const char* name, int count, const char* const* words, int&
   return value == nullptr || *value == '\0' || *value == '-' ? nullptr : value;
 }
 
+/// The bit of a GPU's index, from 0 to 63; 0: no such index.
+std::uint64_t gpu_of(const char* text) {
+  unsigned index = 0;
+  const char* at = text;
+  for (; *at >= '0' && *at <= '9' && at - text < 2; ++at)
+    index = index * 10 + static_cast<unsigned>(*at - '0');
+  return *at == '\0' && at != text && index < 64 ? std::uint64_t{1} << index : 0;
+}
+
 }  // namespace
 
 EarlyOrder read_early_order(int count, const char* const* words) {
@@ -52,6 +61,7 @@ EarlyOrder read_early_order(int count, const char* const* words) {
 
   bool is_cut_only = false;
   bool is_for_less = false;
+  bool is_for_gpus = false;
   for (int at = 0; at < count; ++at) {
     bool is_known = is_same(words[at], "--cut-only");
     is_cut_only = is_cut_only || is_known;
@@ -60,7 +70,12 @@ EarlyOrder read_early_order(int count, const char* const* words) {
       order.cut = EarlyOrder::Cut::kTransfers;
     }
     if (is_same(words[at], "--allow-transfers")) is_known = is_for_less = true;
-    if (!is_known && value_of("--gpu", count, words, at) != nullptr) is_known = is_for_less = true;
+    if (const char* const gpu = is_known ? nullptr : value_of("--gpu", count, words, at)) {
+      is_known = is_for_gpus = true;
+      const std::uint64_t bit = gpu_of(gpu);
+      order.gpus |= bit;
+      is_for_less = is_for_less || bit == 0;
+    }
     for (auto& flag : valued) {
       if (is_known) break;
       const char* const value = value_of(flag.name, count, words, at);
@@ -71,11 +86,12 @@ EarlyOrder read_early_order(int count, const char* const* words) {
       is_known = true;
     }
     const bool is_for_transfers = order.cut == EarlyOrder::Cut::kTransfers;
-    if (!is_known || (is_for_transfers && (is_cut_only || is_for_less))) {
+    if (!is_known || (is_for_transfers && (is_cut_only || is_for_less || is_for_gpus))) {
       order.is_understood = false;
       break;
     }
   }
+  if (is_for_gpus) order.cut = EarlyOrder::Cut::kGuestsOfGpus;
   if (is_for_less || !order.is_understood) order.cut = EarlyOrder::Cut::kNothing;
   return order;
 }

@@ -32,11 +32,25 @@ TEST(EarlyOrder, for_transfers_cuts_no_guest) {
   EXPECT_EQ(read({"--run", "/b", "--transfers"}).cut, Cut::kTransfers);
 }
 
+TEST(EarlyOrder, for_single_gpus_cuts_their_guests) {
+  EXPECT_EQ(read({"--gpu", "0"}).cut, Cut::kGuestsOfGpus);
+  EXPECT_EQ(read({"--gpu", "0"}).gpus, 1U);
+  EXPECT_EQ(read({"--cut-only", "--gpu=1"}).gpus, 2U);
+  EXPECT_EQ(read({"--gpu", "0", "--gpu=63", "--gpu", "0"}).gpus, (std::uint64_t{1} << 63) | 1);
+  EXPECT_EQ(read({}).gpus, 0U);
+}
+
 TEST(EarlyOrder, that_is_for_less_or_is_not_understood_cuts_nothing) {
   const std::vector<std::vector<const char*>> orders = {
-      {"--gpu", "0"},
-      {"--gpu=0"},
-      {"--cut-only", "--gpu", "1"},
+      {"--gpu", "64"},
+      {"--gpu=100"},
+      {"--gpu", "0x1"},
+      {"--gpu", "0,1"},
+      {"--gpu", "0", "1"},
+      {"--gpu", "0", "--gpu", "64"},
+      {"--gpu", "0", "--transfers"},
+      {"--transfers", "--gpu", "0"},
+      {"--gpu", "0", "--allow-transfers"},
       {"--allow-transfers"},
       {"--transfers", "--cut-only"},
       {"--cut-only", "--transfers"},

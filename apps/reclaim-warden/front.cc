@@ -5,6 +5,8 @@
 // the large one's libraries take milliseconds to load, and a disk that hangs may hold them up
 // (ADR 0012).
 
+#include <cstdio>
+
 #include "become.h"
 
 int main(int argc, char** argv) {
@@ -17,5 +19,9 @@ int main(int argc, char** argv) {
   }
   rn::become_the_warden(kSelf, argv);
   if (ahead.is_meant) rn::say(kSelf, ahead);
-  return ahead.is_over ? rn::say_what_is_left_to_do(kSelf, ahead) : 1;
+  if (ahead.is_over) return rn::say_what_is_left_to_do(kSelf, ahead);
+  std::fputs(
+      "  next: install the whole package, or copy it there as docs/lending.md has it\n", stderr
+  );
+  return 1;
 }

@@ -15,7 +15,12 @@
 
 int main(int argc, char** argv) {
   using namespace rn::warden_cli;
-  CLI::App app("reclaim-warden: gives the machine back to its owner");
+  CLI::App app(
+      "Gives the machine back to its owner: starts guests and ends them, as root and without a "
+      "network.\n\n"
+      "'reclaim-warden kill' takes the machine back now, with the daemon alive or dead; "
+      "'reclaim-kill' does the same\nsooner. Everything else is said to 'reclaim-agent'."
+  );
   app.require_subcommand(1);
   Options options;
   int code = kUsage;

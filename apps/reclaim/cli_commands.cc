@@ -62,7 +62,26 @@ int show(const Client& client, const std::string& path, bool is_json, Print prin
 
 }  // namespace
 
+namespace {
+
+/// Where the provider has no sign-in by a code, by a browser on this machine.
+Result<std::string> token_by_signing_in(const Login& site, const LoginOptions& options) {
+  if (options.is_by_browser || options.browser.port != 0)
+    return sign_in_by_browser(site, options.browser);
+  auto token = sign_in_from_terminal(site);
+  if (token || token.error().code != ErrorCode::kUnsupported) return token;
+  std::fprintf(stderr, "%s\n", token.error().message.c_str());
+  return sign_in_by_browser(site, options.browser);
+}
+
+}  // namespace
+
 int login(const LoginOptions& options) {
+  if (!options.token.empty() && (options.is_by_browser || options.browser.port != 0))
+    return complain(Error{
+        ErrorCode::kInvalid,
+        "--token is a way to log in, and --browser and --port are of another",
+        "give the token, or sign in by the browser"});
   Login login;
   const auto url = io::site_url(options.url);
   if (!url) return complain(url.error());
@@ -91,7 +110,7 @@ int login(const LoginOptions& options) {
             : "give it as the coordinator prints it at its start"});
   }
   if (login.token.empty()) {
-    const auto token = sign_in_from_terminal(login);
+    const auto token = token_by_signing_in(login, options);
     if (!token) return complain(token.error());
     login.token = *token;
   }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli_browser.h"
 #include "cli_client.h"
 
 namespace rn::cli {
@@ -16,6 +17,9 @@ struct LoginOptions {
   std::string url;
   std::string token;
   std::string ca_fingerprint;
+  bool is_by_browser =
+      false;  ///< on this machine; else by an address and a code, where there is that
+  BrowserOptions browser;
 };
 
 int login(const LoginOptions& options);

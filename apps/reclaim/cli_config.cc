@@ -23,15 +23,14 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-/// $HOME, or what the machine's list of users says where that is not set, as in services.
+}  // namespace
+
 std::string home_folder() {
   std::string home = environment("HOME");
   if (!home.empty()) return home;
   const passwd* const own = ::getpwuid(::getuid());  // NOLINT(concurrency-mt-unsafe): as above
   return own == nullptr || own->pw_dir == nullptr ? "" : own->pw_dir;
 }
-
-}  // namespace
 
 std::string login_path() {
   std::string folder = environment("XDG_CONFIG_HOME");

@@ -19,6 +19,10 @@ struct Login {
   RN_FIELDS(Login, url, token, ca_fingerprint)
 };
 
+/// $HOME, or what the machine's list of users says where that is not set, as in services; empty if
+/// nobody knows.
+std::string home_folder();
+
 std::string login_path();
 /// kDenied with how to log in if there is none.
 Result<Login> load_login();

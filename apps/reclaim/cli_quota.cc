@@ -62,6 +62,11 @@ Result<api::QuotaRequest> quota_request(const QuotaOptions& options) {
   request.gpus = options.gpus;
   request.running = options.running;
   request.jobs = options.jobs;
+  if (!options.idle_stop.empty()) {
+    const auto after_s = parse_duration_s(options.idle_stop);
+    if (!after_s) return fail(after_s.error().with("--idle-stop"));
+    request.idle_stop_s = *after_s;
+  }
   if (options.gpu_hours.empty()) return request;
   const auto slash = options.gpu_hours.find('/');
   RN_TRY(request.gpu_hours, hours_number(options.gpu_hours.substr(0, slash)));
@@ -99,6 +104,13 @@ int show_quotas(const Client& client, bool is_json) {
   if (!list) return complain(list.error());
   std::fputs(table_of_quotas(*list).c_str(), stdout);
   for (const Quota& quota : list->quotas) {
+    if (quota.idle_stop_s)
+      std::printf(
+          "%s: jobs that use nothing are stopped after %s, unless they have an idle_stop of their "
+          "own\n",
+          printable(quota.subject).c_str(),
+          duration_words(*quota.idle_stop_s).c_str()
+      );
     const bool is_of_all = quota.subject.ends_with(":*");
     if (is_of_all)
       std::fprintf(

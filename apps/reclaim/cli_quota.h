@@ -19,6 +19,7 @@ struct QuotaOptions {
   std::optional<std::uint32_t> running;
   std::optional<std::uint32_t> jobs;
   std::string gpu_hours;  ///< "200", "200/7d"
+  std::string idle_stop;  ///< "2h"
   bool is_json = false;
 };
 

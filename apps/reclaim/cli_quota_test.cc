@@ -31,6 +31,16 @@ TEST(CliQuota, hours_are_of_a_week_unless_another_time_is_named) {
   EXPECT_EQ(half_a_day->window_s, 12U * 3600);
 }
 
+TEST(CliQuota, when_jobs_are_stopped_that_use_nothing_is_a_time) {
+  QuotaOptions options;
+  EXPECT_FALSE(quota_request(options)->idle_stop_s.has_value());
+  options.idle_stop = "90m";
+  EXPECT_EQ(quota_request(options)->idle_stop_s, 5400U);
+  options.idle_stop = "soon";
+  EXPECT_TRUE(quota_request(options).error().message.starts_with("--idle-stop"))
+      << quota_request(options).error().message;
+}
+
 TEST(CliQuota, hours_that_are_none_are_refused) {
   EXPECT_EQ(wrong_hours("many"), "--gpu-hours: 'many' is no number of hours");
   EXPECT_EQ(wrong_hours("-1"), "--gpu-hours: '-1' is no number of hours");

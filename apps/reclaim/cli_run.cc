@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <iostream>
 
+#include "cli_config.h"
 #include "cli_fetch.h"
+#include "cli_folder.h"
 #include "cli_follow.h"
 #include "cli_notify.h"
 #include "cli_print.h"
@@ -72,13 +74,30 @@ Status check_folder(const RunOptions& options) {
     );
   std::error_code failed;
   const auto there = std::filesystem::status(options.folder, failed);
-  if (std::filesystem::is_directory(there)) return {};
+  if (std::filesystem::is_directory(there)) {
+    const bool is_whole = options.uploads && options.inputs.empty();
+    return is_whole ? check_upload_folder(options.folder, home_folder()) : Status{};
+  }
   if (std::filesystem::exists(there))
     return fail(ErrorCode::kInvalid, options.folder + " is no folder", "name a folder");
   return fail(
       ErrorCode::kNotFound,
       "there is no folder " + options.folder,
       "make it, or name another one (--folder, or workdir in a job file)"
+  );
+}
+
+/// Before much is hashed and sent.
+void say_size(const FolderScan& scan) {
+  constexpr std::size_t kManyEntries = 1000;
+  constexpr std::uint64_t kManyBytes = 100u << 20;
+  if (scan.listing.files.size() < kManyEntries && scan.bytes < kManyBytes) return;
+  std::fprintf(
+      stderr,
+      "uploading %s of %s; what the coordinator has already is not sent again, and .reclaimignore "
+      "leaves files out\n",
+      words_of_size(scan.listing).c_str(),
+      scan.source.folder.empty() ? "the files that it names" : printable(scan.source.folder).c_str()
   );
 }
 
@@ -108,6 +127,7 @@ Status prepare_job(const Client& client, RunOptions& options) {
   );
   if (const std::string left_out = words_of_left_out(scan); !left_out.empty())
     std::fprintf(stderr, "%s\n", printable(left_out).c_str());
+  say_size(scan);
   RN_CHECK(hash_files(scan.source, scan.listing));
   warn_of_lost_work(options, scan);
   RN_TRY(options.spec.workspace, upload_folder(client, scan.source, scan.listing));

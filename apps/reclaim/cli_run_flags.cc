@@ -92,17 +92,19 @@ void add_where_flags(CLI::App& app, RunFlags& f) {
   app.add_option("--image", f.image, "image of the allow list (reclaim image ls)")
       ->capture_default_str()
       ->type_name("IMAGE");
-  app.add_option("--gpu", f.gpu, "number of GPUs and memory of each: 1, 24GB, 24GB:2");
-  app.add_option("--compute-capability", f.capability, "of the GPU, at least: 8.0");
-  app.add_option("--cpus", f.cpus, "cores wanted: 2, 0.5");
-  app.add_option("--cpus-min", f.cpus_min, "cores that will do (default 0.1)");
-  app.add_option("--memory", f.memory, "memory: 512MB, 4GB (default 1GB)");
-  app.add_option("--disk", f.disk, "disk (default 2GB)");
+  app.add_option("--gpu", f.gpu, "number of GPUs and memory of each: 1, 24GB, 24GB:2")
+      ->type_name("GPUS");
+  app.add_option("--compute-capability", f.capability, "of the GPU, at least: 8.0")
+      ->type_name("VERSION");
+  app.add_option("--cpus", f.cpus, "cores wanted: 2, 0.5")->type_name("CORES");
+  app.add_option("--cpus-min", f.cpus_min, "cores that will do (default 0.1)")->type_name("CORES");
+  app.add_option("--memory", f.memory, "memory: 512MB, 4GB (default 1GB)")->type_name("SIZE");
+  app.add_option("--disk", f.disk, "disk (default 2GB)")->type_name("SIZE");
   add_number(app, "--priority", f.priority, "0 (first) to 7 (last)", 0u, 7u);
-  app.add_option("--notice", f.notice, "notice wanted before a reclaim: 5m");
-  add_number(app, "--copies", f.copies, "durable copies of each generation", 1u, 8u);
+  app.add_option("--notice", f.notice, "notice wanted before a reclaim: 5m")->type_name("TIME");
+  add_number(app, "--copies", f.copies, "so many other machines hold each save", 1u, 8u);
   app.add_option(
-         "--copies-at", f.copies_at, "node or lab where copies may lie, repeatable (default: any)"
+         "--copies-at", f.copies_at, "node or lab where these may be, repeatable (default: any)"
   )
       ->take_all()
       ->type_name("LAB");
@@ -114,46 +116,58 @@ void add_where_flags(CLI::App& app, RunFlags& f) {
   )
       ->take_all()
       ->type_name("DATA");
-  app.add_option("--max-duration", f.max_duration, "stop it after: 2h");
-  app.add_option("--idle-stop", f.idle_stop, "stop it when it used no GPU for so long: 2h");
+  app.add_option("--max-duration", f.max_duration, "stop it after: 2h")->type_name("TIME");
+  app.add_option(
+         "--idle-stop",
+         f.idle_stop,
+         "stop it when it used nothing of its GPUs, or cores, for so long: 2h"
+  )
+      ->type_name("TIME");
 }
 
 /// What it saves, when it is told to, and what of it comes home.
 void add_saving_flags(CLI::App& app, RunFlags& f) {
   app.add_option(
-      "--signal", f.signal, "signal on which it saves: auto (default), none, TERM, USR1, USR2"
-  );
+         "--signal", f.signal, "signal on which it saves: auto (default), none, TERM, USR1, USR2"
+  )
+      ->type_name("SIGNAL");
   app.add_flag(
       "--tell",
       f.is_told,
-      "it goes on after it has saved on --signal: tell it whenever a save is due"
+      "it saves on --signal and goes on: signal it whenever a save is due, and not only before a "
+      "reclaim"
   );
   app.add_option(
-      "--tell-file",
-      f.tell_file,
-      "in place of --signal and --tell: this file appears in its folder whenever a save is due; it "
-      "deletes it when it has saved"
-  );
+         "--tell-file",
+         f.tell_file,
+         "instead of a signal: this file appears in its folder whenever a save is due, and it "
+         "deletes it when it has saved"
+  )
+      ->type_name("NAME");
   app.add_option(
-      "--tell-hook",
-      f.tell_hook,
-      "in place of these: a line for /bin/sh that is run in the guest whenever a save is due, and "
-      "ends when it has saved"
-  );
+         "--tell-hook",
+         f.tell_hook,
+         "instead of a signal: /bin/sh runs this line in the guest whenever a save is due; it ends "
+         "when that is done"
+  )
+      ->type_name("LINE");
   app.add_flag(
       "--tell-api",
       f.has_tell_api,
-      "in place of these: it asks the socket RECLAIM_API whether a save is due, and says there "
-      "when "
-      "it has saved"
+      "instead of a signal: it asks the socket RECLAIM_API whether a save is due, and says there "
+      "when it has saved"
   );
-  app.add_option("--checkpoint", f.checkpoints, "glob of checkpoint files, repeatable")->take_all();
+  app.add_option("--checkpoint", f.checkpoints, "glob of checkpoint files, repeatable")
+      ->take_all()
+      ->type_name("GLOB");
   app.add_option("--complete-marker", f.marker, "file that it writes when a checkpoint is whole")
       ->type_name("FILE");
   app.add_option("--output", f.outputs, "glob of what is brought back (default: all that changed)")
-      ->take_all();
+      ->take_all()
+      ->type_name("GLOB");
   app.add_option("--temporary", f.temporary, "glob left out of checkpoints and outputs")
-      ->take_all();
+      ->take_all()
+      ->type_name("GLOB");
 }
 
 void refuse_empty_values(CLI::App& app) {
@@ -217,6 +231,7 @@ void add_notify(CLI::App& app, std::vector<std::string>& out) {
          "address or webhook that is told of it, repeatable (docs/notifications.md)"
   )
       ->take_all()
+      ->type_name("RECEIVER")
       ->check(filled);
 }
 
@@ -237,19 +252,33 @@ void add_place_flags(CLI::App& app, RunFlags& f) {
 void add_run_flags(CLI::App& app, RunFlags& f) {
   add_where_flags(app, f);
   app.footer(
-      "Example: reclaim run --image base --cpus 2 --checkpoint 'checkpoint.pt' -- python3 "
-      "train.py\n\n"
+      "Examples:\n"
+      "  reclaim run -- python3 train.py\n"
+      "  reclaim run --gpu 24GB --max-duration 8h --checkpoint 'ckpt/*.pt' -- python3 train.py\n"
+      "  reclaim run -d --stateless -- sh render.sh     only submits; starts over after a "
+      "reclaim\n\n"
       "Not uploaded: .git, .reclaim, __pycache__, sockets, pipes and devices, and what .gitignore\n"
       "and .reclaimignore name; before the upload it is said what, with number and bytes. A line\n"
-      "!NAME in .reclaimignore takes NAME along."
+      "!NAME in .reclaimignore takes NAME along. A whole home folder is refused, unless its\n"
+      ".reclaimignore says what stays there."
   );
-  app.add_option("--name", f.name, "a name for people");
-  app.add_option("--env", f.env, "NAME=VALUE, repeatable")->take_all();
+  app.add_option("--name", f.name, "a name for people")->type_name("NAME");
+  app.add_option("--env", f.env, "a variable of its environment, repeatable")
+      ->take_all()
+      ->type_name("NAME=VALUE");
   add_saving_flags(app, f);
   app.add_option("--peer", f.peers, "address it wants to reach: 10.1.2.3:5000/udp; owners decide")
-      ->take_all();
+      ->take_all()
+      ->type_name("ADDRESS");
   add_notify(app, f.notify);
-  add_number(app, "--max-restarts", f.max_restarts, "after crashes of its own", 0u, 1000u);
+  add_number(
+      app,
+      "--max-restarts",
+      f.max_restarts,
+      "start it again so often after crashes of its own",
+      0u,
+      1000u
+  );
   app.add_option("--folder", f.folder, "folder to upload and to bring outputs to")
       ->capture_default_str()
       ->type_name("FOLDER");
@@ -257,11 +286,15 @@ void add_run_flags(CLI::App& app, RunFlags& f) {
       app,
       "--max-upload-mib",
       f.upload_mib,
-      "refuse bigger folders",
+      "refuse a folder that is bigger than so many MiB",
       std::uint64_t{1},
       kUploadMibMax
   );
-  app.add_flag("--stateless", f.is_stateless, "it saves nothing; start it again after a reclaim")
+  app.add_flag(
+         "--stateless",
+         f.is_stateless,
+         "it saves nothing: after a reclaim it starts from the beginning"
+  )
       ->excludes("--checkpoint")
       ->excludes("--complete-marker");
   app.add_flag("--no-upload", f.has_no_upload, "start in an empty folder");

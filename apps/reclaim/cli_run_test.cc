@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli_run.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -108,6 +109,38 @@ TEST(CliRun, nothing_is_uploaded_for_an_image_that_is_not_listed) {
   options.spec.image = "base";
   EXPECT_EQ(run_job(client_of(site, site.admin()), options), 0);
   EXPECT_TRUE(is_there());
+}
+
+TEST(CliRun, nothing_is_uploaded_of_a_whole_home_folder) {
+  const LiveSite site;
+  site.add_base_image();
+  const ScratchFolder home;
+  std::ofstream(home.path() + "/secret") << "a private key\n";
+  const auto is_there = [&] {
+    const auto name = to_hex(crypto::sha256(as_bytes("a private key\n")));
+    return site.call("GET", "/v1/blobs/" + name).status == 200;
+  };
+  RunOptions options;
+  options.spec.command = {"true"};
+  options.folder = home.path();
+  options.is_detached = true;
+  const char* const own = std::getenv("HOME");  // NOLINT(concurrency-mt-unsafe): a test's own
+  const std::string before = own == nullptr ? "" : own;
+  ASSERT_EQ(::setenv("HOME", home.path().c_str(), 1), 0);
+
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run_job(client_of(site, site.admin()), options), 2);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("is your home folder, and all of it would be uploaded"), said.npos) << said;
+  EXPECT_FALSE(is_there());
+  options.uploads = false;
+  EXPECT_EQ(run_job(client_of(site, site.admin()), options), 0) << "none of it";
+  options.uploads = true;
+  std::ofstream(home.path() + "/.reclaimignore") << "secret\n";
+  EXPECT_EQ(run_job(client_of(site, site.admin()), options), 0) << "it says what stays";
+
+  EXPECT_FALSE(is_there());
+  ASSERT_EQ(before.empty() ? ::unsetenv("HOME") : ::setenv("HOME", before.c_str(), 1), 0);
 }
 
 TEST(CliRun, an_array_is_one_job_for_each_task_and_is_stopped_as_a_whole) {

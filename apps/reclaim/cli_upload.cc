@@ -45,16 +45,25 @@ Error unreadable(const Error& error, const std::string& path) {
 
 class Scanner {
  public:
-  Scanner(std::string root, FolderScan& out, bool is_choosy = true)
-      : root_(std::move(root)), out_(out), is_choosy_(is_choosy) {}
+  Scanner(
+      std::string root,
+      FolderScan& out,
+      bool is_choosy = true,
+      std::size_t entries_max = kUploadEntriesMax
+  )
+      : root_(std::move(root)), out_(out), is_choosy_(is_choosy), entries_max_(entries_max) {}
 
   Status scan(const std::string& folder) {
     if (is_choosy_) read_ignore_file(folder, ".gitignore");
     if (is_choosy_) read_ignore_file(folder, ".reclaimignore");
     const auto names = fs_.list(folder.empty() ? root_ : join_path(root_, folder));
     if (!names) return fail(unreadable(names.error(), folder.empty() ? root_ : folder));
-    for (const std::string& name : *names)
+    for (const std::string& name : *names) {
       RN_CHECK(take(folder.empty() ? name : folder + "/" + name));
+      // What nobody wants to send is not read to its end either.
+      if (out_.listing.files.size() > entries_max_)
+        return fail(too_many_files(out_.listing, entries_max_));
+    }
     return {};
   }
 
@@ -121,6 +130,7 @@ class Scanner {
   std::string root_;
   FolderScan& out_;
   bool is_choosy_;  ///< goes by ignore files
+  std::size_t entries_max_;
   std::size_t counted_ = 0;
   IgnoreRules rules_;
 };
@@ -136,7 +146,8 @@ Error too_big(const FolderScan& scan, std::uint64_t limit) {
     biggest += "\n  " + megabytes(files[i]->bytes) + "  " + files[i]->path;
   return {
       ErrorCode::kExhausted,
-      "the folder has " + megabytes(scan.bytes) + ", more than the limit of " + megabytes(limit) +
+      "the folder has " + megabytes(scan.bytes) + " in " + std::to_string(files.size()) +
+          " files and folders, more than the limit of " + megabytes(limit) +
           "; its biggest files:" + biggest,
       "leave files out with .reclaimignore, or raise the limit with --max-upload-mib"};
 }
@@ -265,10 +276,12 @@ std::string FileSource::path_of(const std::string& listed) const {
   return found == elsewhere.end() ? join_path(folder, listed) : found->second;
 }
 
-Result<FolderScan> scan_folder(const std::string& folder, std::uint64_t limit) {
+Result<FolderScan> scan_folder(
+    const std::string& folder, std::uint64_t limit, std::size_t entries_max
+) {
   FolderScan scan;
   scan.source.folder = folder;
-  RN_CHECK(Scanner(folder, scan).scan(""));
+  RN_CHECK(Scanner(folder, scan, true, entries_max).scan(""));
   std::sort(
       scan.listing.files.begin(),
       scan.listing.files.end(),

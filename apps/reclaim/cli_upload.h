@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli_client.h"
+#include "cli_folder.h"
 #include "cli_input_file.h"
 
 #include "base/error.h"
@@ -45,9 +46,12 @@ struct FolderScan {
       ignore_files;  ///< names of those with rules: ".gitignore", ".reclaimignore"
 };
 
-/// kExhausted above `limit` bytes, naming the biggest files and what to do; sockets and devices are
-/// left out, symbolic links are taken as links.
-Result<FolderScan> scan_folder(const std::string& folder, std::uint64_t limit);
+/// kExhausted above `limit` bytes, naming the biggest files and what to do, and as soon as there
+/// are more than `entries_max` files and folders; sockets and devices are left out, symbolic links
+/// are taken as links.
+Result<FolderScan> scan_folder(
+    const std::string& folder, std::uint64_t limit, std::size_t entries_max = kUploadEntriesMax
+);
 
 /// The same for files and folders that are named one by one, whatever ignore files say; a link is
 /// taken as what it leads to. Of two with one name the later one counts. kNotFound names what is

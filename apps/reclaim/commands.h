@@ -131,6 +131,11 @@ struct Options {
   bool is_sure = false;
 };
 
+/// A command's help ends with examples, what else is to be known, and where its exit codes are.
+void add_examples(
+    CLI::App* app, const std::vector<std::string>& examples, const std::string& more = {}
+);
+
 void add_json(CLI::App* app, bool& is_json);
 /// The job that a command is for, required.
 void add_job(CLI::App* app, std::string& job);

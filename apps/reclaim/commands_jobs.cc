@@ -95,6 +95,12 @@ void add_logs(Commands& commands, Options& o) {
   add_number(*app, "--tail", o.logs.tail, "the last so many lines", 1u, kTailMax);
   app->add_flag("-t,--timestamps", o.logs.is_stamped, "when it came, to a second, before each line")
       ->excludes(follow);
+  add_examples(
+      app,
+      {"reclaim logs -f 17              as it comes, until the job has ended",
+       "reclaim logs 17 --since 10m     of the last ten minutes",
+       "reclaim logs 17 --attempt 1     before it had to move"}
+  );
 }
 
 }  // namespace
@@ -103,6 +109,15 @@ int with_login(const Action& action) {
   const auto login = load_login();
   if (!login) return complain(login.error());
   return action(Client(*login));
+}
+
+void add_examples(
+    CLI::App* app, const std::vector<std::string>& examples, const std::string& more
+) {
+  std::string text = examples.size() == 1 ? "Example:" : "Examples:";
+  for (const std::string& one : examples) text += "\n  " + one;
+  if (!more.empty()) text += "\n\n" + more;
+  app->footer(text + "\n\nExit codes: see 'reclaim --help'.");
 }
 
 void add_json(CLI::App* app, bool& is_json) {
@@ -139,9 +154,10 @@ void add_submit(Commands& commands, Options& o) {
   app->add_option(
          "--after",
          o.submit.after,
-         "[WHEN:]JOB: not before that job has succeeded (WHEN: ok, fail, any, started), repeatable"
+         "not before that job has succeeded (WHEN: ok, fail, any, started), repeatable"
   )
-      ->take_all();
+      ->take_all()
+      ->type_name("[WHEN:]JOB");
   app->add_option("--image", o.submit.image, "image of the allow list, in place of the file's")
       ->check(filled)
       ->type_name("IMAGE");
@@ -154,14 +170,18 @@ void add_submit(Commands& commands, Options& o) {
       *app,
       "--max-upload-mib",
       o.submit.upload_mib,
-      "refuse bigger folders",
+      "refuse a folder that is bigger than so many MiB",
       std::uint64_t{1},
       kUploadMibMax
   );
   app->footer(
-      "docs/guests.md lists the fields of a job file, docs/slurm-scripts.md what becomes of lines "
-      "#SBATCH, docs/htcondor-files.md of those of a submit file. JSON with 'command' is taken as "
-      "the API's JobSpec."
+      "Examples:\n"
+      "  reclaim submit job.yaml\n"
+      "  reclaim submit train.sbatch\n"
+      "  reclaim submit --after 17 next.yaml     when job 17 has succeeded\n\n"
+      "docs/guests.md lists the fields of a job file, docs/slurm-scripts.md says what becomes of "
+      "lines\n#SBATCH, docs/htcondor-files.md of those of a submit file. JSON with 'command' is "
+      "taken as the API's\nJobSpec."
   );
 }
 
@@ -193,6 +213,9 @@ void add_job_commands(Commands& commands, Options& o) {
   app->add_flag("-a,--all", o.ps.all, "finished ones too");
   add_number(*app, "-n,--limit", o.ps.limit, "at most so many", 1u, kRowsMax);
   add_json(app, o.ps.is_json);
+  add_examples(
+      app, {"reclaim ps -a"}, "'reclaim top' shows them as they change, 'reclaim history' the past."
+  );
 
   app = commands.add(
       "history",
@@ -204,8 +227,9 @@ void add_job_commands(Commands& commands, Options& o) {
       ->check(CLI::IsMember({"succeeded", "failed", "cancelled"}));
   add_number(*app, "-n,--limit", o.history.limit, "the newest so many", 1u, kRowsMax);
   add_json(app, o.history.is_json);
+  add_examples(app, {"reclaim history --since 7d --status failed"});
 
-  app = commands.add("show", "Everything about one job.", [&o](const Client& c) {
+  app = commands.add("show", "Show everything about one job.", [&o](const Client& c) {
     return show_job(c, o.job, o.is_json);
   });
   add_job(app, o.job);
@@ -220,6 +244,9 @@ void add_job_commands(Commands& commands, Options& o) {
   );
   add_job(app, o.job);
   add_json(app, o.is_json);
+  add_examples(
+      app, {"reclaim why 17"}, "Also what keeps it from being saved, and when it is stopped."
+  );
 
   app = commands.add("stop", "Stop jobs.", [&o](const Client& c) { return stop_jobs(c, o.stop); });
   app->add_option("job", o.stop.jobs, "ids or numbers; of an array, its id")
@@ -230,6 +257,7 @@ void add_job_commands(Commands& commands, Options& o) {
   add_number(*app, "--deadline", o.stop.deadline_s, "seconds for --save", 1u, kStopDeadlineMaxS)
       ->needs("--save");
   app->add_option("-m,--message", o.stop.reason, "why");
+  add_examples(app, {"reclaim stop 17 18", "reclaim stop --save 17     lets it save first"});
 }
 
 void add_copy(Commands& commands, Options& o) {
@@ -246,9 +274,13 @@ void add_copy(Commands& commands, Options& o) {
       ->capture_default_str()
       ->check(filled)
       ->type_name("FOLDER");
-  app->footer(
+  add_examples(
+      app,
+      {"reclaim cp 17: out                 all that it brought out, into the folder out",
+       "reclaim cp 17:plots/loss.png .     one file",
+       "reclaim cp config.yaml 17:         into one that runs"},
       "Of a job that runs: from its guest as it is now, paths from its folder. Of one that does "
-      "not: its outputs.\nExit code 5: something was left out, as links are."
+      "not: its\noutputs. Exit code 5: something was left out, as links are."
   );
 }
 
@@ -262,7 +294,7 @@ void add_attach(Commands& commands, Options& o) {
       ->required()
       ->check(task_word)
       ->type_name("JOB");
-  app->footer("It exits as 'run' does: with the job's own code.");
+  add_examples(app, {"reclaim attach 17"}, "It exits as 'run' does: with the job's own code.");
 }
 
 void add_exec(Commands& commands, Options& o) {
@@ -311,7 +343,12 @@ void add_forward(Commands& commands, Options& o) {
   app->add_option("ports", o.forward.ports, "LOCAL is the same if it is left out; 0: a free one")
       ->required()
       ->type_name("[LOCAL:]PORT");
-  app->footer("It goes on until Ctrl-C or the job's end, also when the job moves to another node.");
+  add_examples(
+      app,
+      {"reclaim forward 17 6006           127.0.0.1:6006 here is the job's port 6006",
+       "reclaim forward 17 9000:8888      its port 8888 is 9000 here"},
+      "It goes on until Ctrl-C or the job's end, also when the job moves to another node."
+  );
 }
 
 void add_notebook(Commands& commands, Options& o) {

@@ -76,8 +76,9 @@ void add_site_commands(Commands& commands, Options& o) {
   add_number(*app, "--every", o.top.every_s, "seconds between two looks", 1u, kEveryMaxS);
   app->add_flag("--once", o.top.is_once, "print it once, for scripts");
   add_json(app, o.top.is_json);
+  add_examples(app, {"reclaim top --once"});
 
-  app = commands.add("events", "What happened, from the audit log.", [&o](const Client& c) {
+  app = commands.add("events", "Show what happened, from the audit log.", [&o](const Client& c) {
     return events(c, o.events);
   });
   app->add_option("--job", o.events.job, "of this job")->check(name_word)->type_name("JOB");
@@ -85,8 +86,13 @@ void add_site_commands(Commands& commands, Options& o) {
   app->add_option("--kind", o.events.kind, "kinds that begin so: job., reclaim.");
   add_number(*app, "-n,--limit", o.events.limit, "the newest so many", 1u, kRowsMax);
   add_json(app, o.events.is_json);
+  add_examples(
+      app,
+      {"reclaim events --job 17               what became of job 17",
+       "reclaim events --kind reclaim. -n 5   the newest of what owners took back"}
+  );
 
-  app = commands.add("whoami", "Who the coordinator takes us for.", [&o](const Client& c) {
+  app = commands.add("whoami", "Show who the coordinator takes us for.", [&o](const Client& c) {
     return whoami(c, o.is_json);
   });
   add_json(app, o.is_json);
@@ -110,6 +116,10 @@ void add_take(Commands& commands, Options& o) {
   app->add_flag("--detach", o.take.is_detached, "until it has begun, not until it is cleared");
   add_json(app, o.take.is_json);
   app->footer(
+      "Examples:\n"
+      "  reclaim take node-7            with the notice of its contract\n"
+      "  reclaim take node-7 --now      at once: nothing is saved any more\n"
+      "  reclaim take node-7 --gpu 1    one GPU; its others stay lent\n\n"
       "Exit codes: 0 cleared (with --detach: begun), 1 something of a guest is left, 5 refused or "
       "given\nback before, 6 not reached and nothing done, 7 told and not answered. Ctrl-C ends "
       "the "
@@ -119,7 +129,7 @@ void add_take(Commands& commands, Options& o) {
 
 void add_contract_commands(CLI::App& app, Commands& commands, Options& o) {
   CLI::App* contract =
-      app.add_subcommand("contract", "What a node of your lab lends: see it, and change it.");
+      app.add_subcommand("contract", "See and change what a node of your lab lends.");
   contract->require_subcommand(1);
   contract->footer(
       "A change that only lends less takes effect at once. Any other waits until somebody at the "
@@ -154,7 +164,8 @@ void add_contract_commands(CLI::App& app, Commands& commands, Options& o) {
 }
 
 void add_image_commands(CLI::App& app, Commands& commands, Options& o) {
-  CLI::App* image = app.add_subcommand("image", "The allow list of images.");
+  CLI::App* image =
+      app.add_subcommand("image", "List, add, fetch and remove images that jobs may run in.");
   image->require_subcommand(1);
   CLI::App* add =
       commands.add(*image, "add", "Upload an archive and list it.", [&o](const Client& c) {
@@ -189,7 +200,9 @@ void add_image_commands(CLI::App& app, Commands& commands, Options& o) {
 }
 
 void add_token_commands(CLI::App& app, Commands& commands, Options& o) {
-  CLI::App* token = app.add_subcommand("token", "Join tokens of nodes and tokens of users.");
+  CLI::App* token = app.add_subcommand(
+      "token", "Make, list and revoke tokens: of nodes that join, and of users."
+  );
   token->require_subcommand(1);
   CLI::App* create = commands.add(
       *token,
@@ -213,6 +226,13 @@ void add_token_commands(CLI::App& app, Commands& commands, Options& o) {
       ->needs(user);
   add_number(*create, "--ttl-s", o.token.ttl_s, "seconds to live; 0: a user token never expires");
   add_json(create, o.is_json);
+  add_examples(
+      create,
+      {"reclaim token create --lab vision                 for a machine that joins",
+       "reclaim token create --lab vision --user anna     for a person"},
+      "'reclaim-agent join URL --token T' and 'reclaim login URL --token T' take it. It is shown "
+      "once."
+  );
   CLI::App* ls = commands.add(*token, "ls", "List tokens.", [&o](const Client& c) {
     return list_tokens(c, o.is_json);
   });
@@ -225,7 +245,7 @@ void add_token_commands(CLI::App& app, Commands& commands, Options& o) {
 
 void add_notify_commands(CLI::App& app, Commands& commands, Options& o) {
   CLI::App* notify =
-      app.add_subcommand("notify", "Who is told by mail or webhook of what becomes of jobs.");
+      app.add_subcommand("notify", "Say who is told by mail or webhook of what becomes of jobs.");
   notify->require_subcommand(1);
   NotifyOptions& n = o.notify;
   CLI::App* add = commands.add(
@@ -271,7 +291,7 @@ void add_quota_commands(Commands& commands, Options& o) {
   QuotaOptions& q = o.quota;
   CLI::App* app = commands.add(
       "quota",
-      "Show what I may have of GPUs and jobs, and what I have.",
+      "Show what I may have of GPUs and jobs, and what I have of it; administrators set it.",
       [&q](const Client& c) { return show_quotas(c, q.is_json); }
   );
   add_json(app, q.is_json);
@@ -296,6 +316,13 @@ void add_quota_commands(Commands& commands, Options& o) {
   add_number(*set, "--running", q.running, "jobs that run at once");
   add_number(*set, "--jobs", q.jobs, "jobs that wait and run");
   set->add_option("--gpu-hours", q.gpu_hours, "used within a time: 200, 200/7d (default: 7d)")
+      ->check(filled);
+  set->add_option(
+         "--idle-stop",
+         q.idle_stop,
+         "stop jobs that used nothing of their GPUs, or cores, for so long, where they do not say "
+         "it themselves: 2h"
+  )
       ->check(filled);
   add_json(set, q.is_json);
   CLI::App* rm =

@@ -4,8 +4,63 @@
 using namespace rn;
 using namespace rn::cli;
 
+namespace {
+
+CLI::App* add_login(CLI::App& app, LoginOptions& options) {
+  CLI::App* login_app = app.add_subcommand(
+      "login", "Remember a coordinator and a token, or sign in there in a browser."
+  );
+  login_app->add_option("url", options.url, "https://coordinator:7443")->required();
+  add_secret(
+      *login_app,
+      "--token",
+      options.token,
+      "a user token; without it you sign in with an account of the site's identity provider"
+  );
+  login_app->add_option(
+      "--ca-fingerprint", options.ca_fingerprint, "of the site's CA, where no token says it"
+  );
+  login_app->add_flag(
+      "--browser",
+      options.is_by_browser,
+      "sign in by a browser on this machine, and not by a code that any browser takes"
+  );
+  login_app
+      ->add_option(
+          "--port",
+          options.browser.port,
+          "with --browser: of this machine, where it comes back to; for ssh -L. Else one is found"
+      )
+      ->check(CLI::Range(1024, 65535));
+  login_app
+      ->add_option(
+          "--wait-s", options.browser.wait_s, "with --browser: so long for somebody to do it"
+      )
+      ->check(CLI::Range(1, 600));
+  add_examples(
+      login_app,
+      {"reclaim login https://coordinator:7443 --token -     reads the token from standard input",
+       "reclaim login https://coordinator:7443               signs in, where the site offers it"},
+      "It is remembered in $XDG_CONFIG_HOME/reclaimnet/config.json, or in ~/.config."
+  );
+  return login_app;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  CLI::App app("Run work on lent GPUs. 'reclaim COMMAND --help' explains a command.");
+  CLI::App app(
+      "Run work on machines and GPUs that others lend.\n\n"
+      "First steps:\n"
+      "  reclaim login https://COORDINATOR:7443 --token TOKEN    once\n"
+      "  reclaim run -- python3 train.py    in the folder with the script: uploads it, shows the\n"
+      "                                     log, brings what it made back\n"
+      "  reclaim ps                         jobs and their numbers\n"
+      "  reclaim why 17                     why job 17 waits, or runs where it does\n"
+      "  reclaim logs -f 17                 what it says; reclaim cp 17: out brings its files\n\n"
+      "Who lends a machine takes it back with 'reclaim take NODE' from afar, and on the machine "
+      "itself\nwith 'reclaim-agent reclaim'. 'reclaim COMMAND --help' explains a command."
+  );
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 success, 1 failure, 2 usage, 3 not found, 4 permission, 5 conflict,\n"
@@ -17,19 +72,7 @@ int main(int argc, char** argv) {
   );
   Commands commands(app);
   Options options;
-  CLI::App* login_app = app.add_subcommand(
-      "login", "Remember a coordinator and a token, or sign in there in a browser."
-  );
-  login_app->add_option("url", options.login.url, "https://coordinator:7443")->required();
-  add_secret(
-      *login_app,
-      "--token",
-      options.login.token,
-      "a user token; without it you sign in with an account of the site's identity provider"
-  );
-  login_app->add_option(
-      "--ca-fingerprint", options.login.ca_fingerprint, "of the site's CA, where no token says it"
-  );
+  CLI::App* login_app = add_login(app, options.login);
   add_run(commands, options.run);
   add_submit(commands, options);
   add_plan(commands, options);

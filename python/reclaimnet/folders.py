@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import os
 import pathlib
+import pwd
 import re
 import secrets
 import stat
@@ -18,6 +19,7 @@ from .transport import Transport
 PIECE_BYTES = 4 << 20
 UPLOADS_AT_ONCE = 4
 DIGESTS_PER_QUESTION = 5000
+ENTRIES_MAX = 60_000  # as the command line's
 LEFT_OUT = {".git", ".reclaim", "__pycache__"}
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -71,6 +73,7 @@ class Workspace:
         root = os.fspath(folder)
         if not os.path.isdir(root):
             raise errors.NotFoundError(f"there is no folder {root}", "make it, or name another one")
+        _refuse_whole(root)
         found: List[Tuple[str, os.stat_result]] = []
         self._scan(root, "", IgnoreRules(), found)
         found = [(path, there) for path, there in found if not leaves_out(path)]
@@ -122,6 +125,9 @@ class Workspace:
                 continue
             if is_folder or stat.S_ISREG(there.st_mode) or stat.S_ISLNK(there.st_mode):
                 found.append((path, there))
+                if len(found) > ENTRIES_MAX:
+                    raise errors.ExhaustedError(f"the folder has more than {ENTRIES_MAX} files and folders",
+                                                "leave folders out with .reclaimignore, or pack small files")
             if is_folder:
                 self._scan(root, path, rules, found)
 
@@ -189,6 +195,27 @@ class Workspace:
 def _unreadable(path: str, error: OSError) -> errors.ReclaimError:
     return errors.InvalidError(f"{path} cannot be read: {error.strerror}",
                                "make it readable, or name it in .reclaimignore")
+
+
+def _refuse_whole(root: str) -> None:
+    """As the command line does: not by mistake all that somebody has."""
+    real = os.path.realpath(root)
+    home = os.environ.get("HOME", "")
+    if not home:
+        with contextlib.suppress(KeyError):
+            home = pwd.getpwuid(os.getuid()).pw_dir
+    own = os.path.realpath(home) if home else ""
+    if real == "/":
+        what = "/ is the whole machine"
+    elif real == own:
+        what = f"{real} is your home folder"
+    elif own.startswith(real + "/"):
+        what = f"your home folder is in {real}"
+    else:
+        return
+    if not os.path.isfile(os.path.join(real, ".reclaimignore")):
+        raise errors.InvalidError(f"{what}, and all of it would be uploaded: nothing was sent",
+                                  "name the folder with the script, or say in .reclaimignore there what stays here")
 
 
 # --- the way home

@@ -24,6 +24,7 @@ FLAG = re.compile(r"(?:^|[\s,])(--?[A-Za-z][\w-]*)")
 class Help:
     """One command's --help."""
     description: str = ""
+    details: str = ""  # what follows it, up to the usage
     usage: str = ""  # behind the program's name
     entries: dict = dataclasses.field(default_factory=dict)  # heading: [(term, text)]
     footer: str = ""
@@ -39,7 +40,8 @@ class Help:
 def parse(text):
     found, heading, footer = Help(), None, []
     head, _, rest = text.partition("Usage: ")
-    found.description = " ".join(head.split())
+    first, _, details = head.strip().partition("\n\n")
+    found.description, found.details = " ".join(first.split()), details.strip("\n")
     usage, _, rest = rest.partition("\n")
     found.usage = usage.partition(" ")[2]
     for line in rest.splitlines():
@@ -53,11 +55,9 @@ def parse(text):
         elif heading and line.startswith("   "):
             before, words = found.entries[heading][-1]
             found.entries[heading][-1] = (before, f"{words} {line.strip()}".strip())
-        elif line and not line.startswith(" "):
+        elif footer or (line and not line.startswith(" ")):
             heading = None
             footer.append(line)
-        elif not line and footer:
-            footer.append("")
     found.footer = "\n".join(footer).strip()
     return found
 
@@ -80,6 +80,13 @@ def roff(text):
     return re.sub(r"(?m)^(?=[.'])", r"\\&", text)
 
 
+def paragraphs(text):
+    """What has lines that are indented, as examples have, stays line by line; the rest is filled."""
+    for one in re.split(r"\n{2,}", text):
+        yield ".PP"
+        yield f".nf\n{roff(one)}\n.fi" if re.search(r"(?m)^ ", one) else roff(one)
+
+
 def listed(entries, heading):
     for term, text in entries.get(heading, ()):
         yield f".TP\n.B {roff(term)}\n{roff(text)}"
@@ -92,6 +99,9 @@ def man_page(program, words, name, section, version):
     yield f'.TH {name.upper()} {section} {day} "ReclaimNet {version}" "ReclaimNet"'
     yield f".SH NAME\n{roff(name)} \\- {roff(own.description.rstrip('.'))}"
     yield f".SH SYNOPSIS\n.B {roff(name)}\n{roff(usage.strip())}"
+    if own.details:
+        yield ".SH DESCRIPTION"
+        yield from paragraphs(own.details)
     for title, heading in (("ARGUMENTS", "Positionals"), ("OPTIONS", "Options")):
         if own.entries.get(heading):
             yield f".SH {title}"
@@ -105,9 +115,10 @@ def man_page(program, words, name, section, version):
         for heading in ("Positionals", "Options"):
             yield from listed(found.entries, heading)
         if found.footer != own.footer and found.footer:
-            yield f".PP\n{roff(found.footer)}"
+            yield from paragraphs(found.footer)
     if own.footer:
-        yield f".SH NOTES\n{roff(own.footer)}"
+        yield ".SH NOTES"
+        yield from paragraphs(own.footer)
 
 
 COMPLETION = """\

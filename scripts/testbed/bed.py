@@ -12,6 +12,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "system" / "lib"))
+import disciplines  # noqa: E402
 import lines as topology  # noqa: E402
 from capture import PORT as PEER_PORT  # noqa: E402
 from labs import SCRIPT, Labs, wait_until  # noqa: E402
@@ -58,6 +59,15 @@ def choose_build():
               f"ninja -C build/ci {' '.join(PROGRAMS)}")
 
 
+def studied_program():
+    """The coordinator with other rules for rates. Bad if it is not built."""
+    path = pathlib.Path(os.environ["RN_BUILD"]) / "apps" / "reclaim-coordinator" / "reclaim-coordinator-studied"
+    if not path.exists():
+        raise Bad(f"{path} is not built: ninja -C {os.environ['RN_BUILD']} {path.name}; or play --discipline "
+                  f"{disciplines.OURS} alone")
+    return path
+
+
 def read_topology(file):
     """What check-topology passes; Bad with its words for anything else."""
     command = [program("reclaim-coordinator"), "check-topology", pathlib.Path(file).absolute(), "--state", "/absent"]
@@ -82,8 +92,10 @@ def labs_command(verb, run):
 
 class Bed:
     def __init__(self, lines, nodes, topology_file, shaper="htb", contracts=None, heartbeat_ms=1000, flags=(),
-                 peer=None, tell=print):
-        """`peer`: the host to which guests may send, for who looks at them from outside."""
+                 peer=None, tell=print, discipline=disciplines.OURS):
+        """`peer`: the host to which guests may send, for who looks at them from outside. `discipline`: how copies
+        share lines; under another one than ours nobody holds them at their uplink."""
+        self.discipline = discipline
         self.lines, self.shaper, self.tell = lines, shaper, tell
         self.names = [one.name for one in lines.nodes[:nodes]]
         self.hosts = [one.name for one in lines.nodes[nodes:]]
@@ -117,8 +129,10 @@ class Bed:
                   f"switches")
         copied = self.dir / "topology.yaml"
         shutil.copy(self.topology_file, copied)
-        self.coordinator = Coordinator(
-            self.labs, heartbeat_ms=self.heartbeat_ms, flags=["--topology", copied, *self.flags]).start()
+        is_studied = self.discipline != disciplines.OURS
+        flags = ["--topology", copied, *self.flags] + (["--study-rates", self.discipline] if is_studied else [])
+        self.coordinator = (StudiedCoordinator if is_studied else Coordinator)(
+            self.labs, heartbeat_ms=self.heartbeat_ms, flags=flags).start()
         self.rest = self.coordinator.rest()
         self.rest.timeout_s = 30  # processors are few and busy
         self.cli = Cli(self.labs, self.coordinator)
@@ -165,13 +179,19 @@ class Bed:
             labs_command("down", self.run)
 
 
+class StudiedCoordinator(Coordinator):
+    def executable(self):
+        return studied_program()
+
+
 class BedNode(Node):
     """Shown by the name that the topology gives it; guests get a share of the line that is told to the warden."""
 
     def __init__(self, bed, name):
         line = bed.lines.node(name).up
-        flags = ["--uplink", f"eth0:{int(line * GUEST_SHARE / 1000)}kbit",
-                 "--transfers", f"eth0:{int(line * COPY_SHARE / 1000)}kbit"] if line else []
+        flags = ["--uplink", f"eth0:{int(line * GUEST_SHARE / 1000)}kbit"] if line else []
+        if line and bed.discipline == disciplines.OURS:
+            flags += ["--transfers", f"eth0:{int(line * COPY_SHARE / 1000)}kbit"]
         super().__init__(bed.labs, name, bed.contracts[name], warden_flags=flags)
 
     def join(self, coordinator):

@@ -17,6 +17,8 @@ from displacements import Start, displacement  # noqa: E402
 SCHEDULED = ("announced", "notice")
 GOODPUT = 0.9  # of a line, for the question whether something fits
 SLACK_S = 0.05  # of a deadline, for the clock of another process
+HARM_GOAL = 0.01  # to others' traffic while nobody is taken back
+OWN_RAMP_S = 1  # until an owner's new transfer goes at its speed
 CUT_LOOK_S = 5  # how long after an emergency's command a packet still counts as late
 
 
@@ -77,6 +79,13 @@ def lacking(job, holders, at, last):
     return delta_of(job, max(had, default=0), last)
 
 
+def worth_s(known, old, ready):
+    """Work that the last save had beyond what was durable at the command, in seconds of the guest; 0 if there was no
+    such save."""
+    since = max(known["created"] if known else 0, old["log"]["began"])
+    return max(0.0, ready - since) if ready < math.inf else 0.0
+
+
 def displaced_by(record, act, ended_too=False):
     """What the act cost each guest that was on the machine and had work left; `ended_too`: also one that did its last
     step there and was started once more all the same."""
@@ -119,7 +128,9 @@ def _displaced(record, act, name, job, cost, old, starts):
         "job": name, "kind": act["kind"], "node": act["node"], "begun": act["begun"], "deadline": deadline,
         "to": holders[0] if holders else None, "ready": max(act["begun"], last_save_at),
         "known_step": known_step, "last_save": last_save,
-        "delta": delta_of(job, known_step, last_save),
+        "delta": delta_of(job, known_step, last_save), "fills": act.get("fills", False),
+        "durable_at": resumed["committed"] if resumed else None,
+        "worth_s": worth_s(known, old, last_save_at),
         "lacking": lacking(job, holders, act["begun"], last_save),
         "is_inside": bool(is_kept and resumed and resumed["committed"] <= deadline + SLACK_S),
         "restored": cost.restored, "silence_s": cost.silence_s, "downtime_s": cost.downtime_s,
@@ -132,7 +143,7 @@ def _displaced(record, act, name, job, cost, old, starts):
 
 def _capacities(lines, flows):
     """{(line, direction): bits per second that evacuations may count on}: GOODPUT less what other people send at a
-    fixed rate."""
+    fixed rate. Who sends all that TCP gets counts for nothing: what he leaves is for TCP to say."""
     found = {}
     for one in lines.switches + lines.nodes:
         for way, rate in (("up", one.up), ("down", one.down)):
@@ -219,17 +230,22 @@ def promises(events):
             return "made"
         is_withdrawn = event["kind"] == "evacuation.refused" and event["data"]["was_promised"] == "true"
         return "withdrawn" if is_withdrawn else None
-    return [{"job": one["job"], "to": one["data"]["to"], "at": one["at_wall_ms"] / 1e3, "word": word_of(one)}
-            for one in events if word_of(one)]
+    return [{"job": one["job"], "to": one["data"]["to"], "at": one["at_wall_ms"] / 1e3, "word": word_of(one),
+             "message": one.get("message", "")} for one in events if word_of(one)]
+
+
+def words_on(record, displaced):
+    """What was promised to this evacuation and taken back, between the owner's word and the end of the notice."""
+    job = record["jobs"][displaced["job"]]["job"]
+    return [one for one in record.get("promises", [])
+            if one["job"] == job and displaced["begun"] <= one["at"] <= displaced["deadline"]]
 
 
 def is_promised(record, displaced):
     """Whether a promise that was made after the owner's word stood when the notice was over."""
     to = set()
-    for one in record["promises"]:
-        if one["job"] == record["jobs"][displaced["job"]]["job"] and (
-                displaced["begun"] <= one["at"] <= displaced["deadline"]):
-            (to.add if one["word"] == "made" else to.discard)(one["to"])
+    for one in words_on(record, displaced):
+        (to.add if one["word"] == "made" else to.discard)(one["to"])
     return bool(to)
 
 
@@ -298,10 +314,65 @@ def harm(record, evacuations):
     return found
 
 
+def harm_rows(traffic):
+    """What is asked of each flow: by how much bulk became slower in the mean, and small flows' p99 longer. Only
+    the steady part has a goal; `is_met` is None where there is none, or nothing to judge."""
+    rows = []
+    for one in traffic:
+        measure, sign = ("mean", -1) if one["kind"] == "bulk" else ("p99", 1)
+        for phase in ("steady", "evacuating"):
+            there = one["phases"][phase]
+            change, goal = there[f"{measure}_change"], HARM_GOAL if phase == "steady" else None
+            rows.append({
+                "flow": f"{one['kind']} {one['from']} → {one['to']}",
+                "pace": one["rate"] or ("all it can get" if one["kind"] == "bulk" else "random gaps"),
+                "measure": measure, "phase": phase, "n": there["n"], "change": change, "goal": goal,
+                "is_met": None if goal is None or change is None else sign * change <= goal})
+    return rows
+
+
+# --- owners who fill their line
+
+def own_traffic(record, acts):
+    """How an owner's own transfer went beside the copies of what had to leave, and after them or where nobody had to;
+    and how these went. None where no owner sent any."""
+    these = [act for act in acts if act.get("fills")]
+    samples = {one["node"]: one["samples"] for one in record.get("own", [])}
+    if not these:
+        return None
+    beside, alone = [], []
+    for act in these:
+        last = max((one["durable_at"] or one["deadline"] for one in act["displaced"]), default=act["begun"])
+        end = min(last, act["begun"] + act["notice_s"])
+        for time, rate in samples.get(act["node"], []):  # of the second before
+            if act["begun"] + OWN_RAMP_S + 1 <= time <= end:
+                beside.append(rate)
+            elif end + OWN_RAMP_S + 1 <= time <= act["given_back"]:
+                alone.append(rate)
+    left = [one for act in these for one in act["displaced"]]
+    stood = [one for one in left if is_promised(record, one)]
+    words = [one["word"] for each in left for one in words_on(record, each)]
+    without = [one for one in left if one["fits"]]
+    means = [sum(rates) / len(rates) if rates else None for rates in (beside, alone)]
+    return {
+        "reclaims": len(these), "displacing": sum(bool(act["displaced"]) for act in these),
+        "inside": share(sum(one["is_inside"] for one in left), len(left)),
+        "would_fit_without": share(sum(one["is_inside"] for one in without), len(without)),
+        "withdrawn": share(words.count("withdrawn"), words.count("made")), "promised": share(len(stood), len(left)),
+        "late": share(sum(not one["is_inside"] for one in stood), len(stood)),
+        "beside": {**spread(beside), "mean": means[0]}, "alone": {**spread(alone), "mean": means[1]},
+        "change": means[0] / means[1] - 1 if means[0] is not None and means[1] else None}
+
+
 # --- all together
 
 def share(count, of):
     return {"n": of, "count": count, "share": count / of if of else None}
+
+
+def fitting_of(displaced):
+    """Those whose bytes fitted the lines. Not among them: whose owner filled the line, who leaves what they want."""
+    return [one for one in displaced if one["fits"] and not one["fills"]]
 
 
 def by_kind(record, acts, displaced):
@@ -324,7 +395,7 @@ def by_kind(record, acts, displaced):
             "never_resumed": sum(one["resumed_at"] is None for one in cost),
             "again_before_new_work": sum(one["again_before_new_work"] for one in cost)}
         if kind in SCHEDULED:
-            fitting = [one for one in cost if one["fits"]]
+            fitting = fitting_of(cost)
             found[kind]["inside"] = share(sum(one["is_inside"] for one in cost), len(cost))
             found[kind]["inside_of_fitting"] = share(sum(one["is_inside"] for one in fitting), len(fitting))
     return found
@@ -343,6 +414,12 @@ def moved(acts):
             "each": spread([one[0] / one[1] for one in pairs])}
 
 
+def evacuations_of(acts):
+    """[(begin, end)]: from a command that displaced somebody until the last of them sends again."""
+    return [(act["begun"], max([act["begun"] + 1] + [one["resumed_at"] or act["begun"] for one in act["displaced"]]))
+            for act in acts if act["displaced"]]
+
+
 def judge(record):
     """The result of a run. `record` stays as it is."""
     lines = topology.parse(record["topology"])
@@ -351,9 +428,8 @@ def judge(record):
     displaced = [one for act in acts for one in act["displaced"]]
     mark_fits(lines, record["traffic"], displaced)
     scheduled = [one for one in displaced if one["kind"] in SCHEDULED]
-    fitting = [one for one in scheduled if one["fits"]]
-    evacuations = [(act["begun"], max([act["begun"] + 1] + [one["resumed_at"] or act["begun"] for one in
-                                                           act["displaced"]])) for act in acts if act["displaced"]]
+    fitting = fitting_of(scheduled)
+    traffic = harm(record, evacuations_of(acts))
     pulled = {act["node"] for act in acts if act["kind"] == "lost"}
     unasked = sum(one["end"] == "lost" and one["node"] not in pulled
                   for job in record["jobs"].values() for one in job["attempts"])
@@ -364,7 +440,8 @@ def judge(record):
         "inside_of_fitting": share(sum(one["is_inside"] for one in fitting), len(fitting)),
         "promised": promised(record, scheduled), "moved": moved(acts), "ahead": ahead_of(record, scheduled),
         "again_before_new_work": sum(one["again_before_new_work"] for one in displaced),
-        "deadlines": record["deadlines"], "lost_without_an_owner": unasked, "traffic": harm(record, evacuations),
+        "deadlines": record["deadlines"], "lost_without_an_owner": unasked, "traffic": traffic,
+        "harm": harm_rows(traffic), "own": own_traffic(record, acts),
         "jobs": {"n": len(record["jobs"]), "bit_identical": len(record["jobs"]) - len(wrong), "wrong": wrong},
         "faults": record["faults"], "displaced": displaced}
 

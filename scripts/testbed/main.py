@@ -11,6 +11,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import bed as beds  # noqa: E402
+import disciplines  # noqa: E402
 import lines as topology  # noqa: E402
 from labs import TimedOut  # noqa: E402
 from lines import Bad  # noqa: E402
@@ -31,6 +32,11 @@ def take_no_interruption():
 def interrupted(number, _):
     take_no_interruption()
     raise Interrupted(number)
+
+
+def take_interruptions():
+    for number in ENDING:
+        signal.signal(number, interrupted)
 
 
 def say(text):
@@ -118,7 +124,7 @@ def line_words(lines, name):
 
 def run(flags):
     import play  # noqa: PLC0415  needs what only a run needs
-    return play.main(flags, take_no_interruption)
+    return play.main(flags, take_no_interruption, take_interruptions)
 
 
 def positive(text):
@@ -142,14 +148,15 @@ def parse_arguments():
     verb.add_argument("--minutes", type=float)
     verb.add_argument("--traces", type=pathlib.Path)
     verb.add_argument("--out", type=pathlib.Path)
+    verb.add_argument("--discipline", type=disciplines.names, default=[disciplines.OURS], metavar="NAME,…",
+                      help=f"how copies share lines, one after the other: {', '.join(disciplines.WORDS)}, or all")
     verb.add_argument("--keep", action="store_true", help="leaves the bed up afterwards")
     return parser.parse_args()
 
 
 def main():
     flags = parse_arguments()
-    for number in ENDING:
-        signal.signal(number, interrupted)
+    take_interruptions()
     try:
         return {"up": up, "down": down, "status": status, "residue": residue, "run": run}[flags.verb](flags)
     except Bad as error:

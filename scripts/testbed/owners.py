@@ -22,6 +22,7 @@ class Act:
     kind: str
     notice_s: float  # until the deadline; 0 for an emergency and a loss
     hold_s: float  # from the deadline until the owner gives back
+    fills: bool = False  # the machine's line, with traffic of their own, from the command until they give back
 
     @property
     def until_s(self):
@@ -84,6 +85,13 @@ def _spread(acts, seconds):
         kept.append(act)
         free_at[act.node] = act.until_s + SETTLE_S
     return kept, left_out
+
+
+def filling(acts, share, seed):
+    """The same acts; of those with a notice a share whose owner fills the line meanwhile."""
+    rng = random.Random(f"filling {seed}")
+    drawn = [(act, rng.random() < share) for act in acts]
+    return [dataclasses.replace(act, fills=fills and act.notice_s > 0) for act, fills in drawn]
 
 
 def from_traces(spec, mix, nodes, traces, seed, seconds):

@@ -14,6 +14,7 @@ import time
 import bed as beds
 import bystanders
 import daemon_log
+import disciplines
 import judge
 import lines as topology
 import rest
@@ -42,14 +43,18 @@ def say(text):
 
 
 class Run:
-    def __init__(self, found, flags):
-        self.scenario, self.flags = found, flags
+    discipline = None  # of a site that is not ours
+
+    def __init__(self, found, flags, discipline=disciplines.OURS):
+        self.scenario, self.flags, self.discipline = found, flags, discipline
         self.minutes = flags.minutes or found["minutes"]
         self.seconds = self.minutes * 60
         self.faults, self.acts, self.baseline = [], [], []
         self.lock = threading.Lock()
         self.errands = concurrent.futures.ThreadPoolExecutor(32)
         beds.choose_build()
+        if discipline != disciplines.OURS:
+            beds.studied_program()
         self.lines = beds.read_topology(found["topology"])
         count = topology.count_nodes(self.lines, found.get("nodes"))
         names = [one.name for one in self.lines.nodes]
@@ -61,13 +66,16 @@ class Run:
         contracts = {name: {**contract, **found.get("contracts", {}).get(name, {})} for name in names[:count]}
         self.bed = beds.Bed(
             self.lines, count, found["topology"], found.get("shaper", "htb"), contracts, peer=found["peer"],
-            heartbeat_ms=HEARTBEAT_MS, tell=self.tell)
+            heartbeat_ms=HEARTBEAT_MS, tell=self.tell, discipline=discipline)
         self.begun = time.monotonic()
 
     def check_names(self, names, with_daemons):
         ends = [flow[end] for flow in self.scenario.get("traffic", []) for end in ("from", "to")]
         owned = self.scenario["owners"].get("nodes", {})
-        for name in [self.scenario["peer"], *ends, *self.scenario.get("contracts", {}), *owned]:
+        if "fills" in self.scenario["owners"]:
+            ends.append(self.scenario["owners"]["fills"]["to"])
+        taken = self.scenario["owners"].get("take", [])
+        for name in [self.scenario["peer"], *ends, *self.scenario.get("contracts", {}), *owned, *taken]:
             if name not in names:
                 raise Bad(f"the scenario names {name!r}, which is no node of its topology; there are "
                           f"{', '.join(names)}")
@@ -101,6 +109,10 @@ class Run:
             self.bed.labs.call(name, ["nft", "-f", "-"], text_in=COUNT)
         self.capture = Capture(self.bed.labs, peer=self.bed.peer)
         self.flows = bystanders.start_all(self.bed.labs, self.scenario.get("traffic", []), self.flags.seed)
+        self.own = {act.node: None for act in self.schedule if act.fills}
+        for number, node in enumerate(self.own):
+            self.own[node] = bystanders.OwnTraffic(
+                self.bed.labs, node, self.scenario["owners"]["fills"]["to"], number)
         self.ids = {name: node["id"] for name, node in self.bed.rest.nodes().items()}
         self.students = Students(self.bed, self.scenario["jobs"], self.flags.seed)
 
@@ -167,11 +179,15 @@ class Run:
     # --- an owner
 
     def owner(self, act):
-        about = {"node": act.node, "kind": act.kind, "notice_s": act.notice_s, "report": None, "sent": None}
+        about = {"node": act.node, "kind": act.kind, "notice_s": act.notice_s, "report": None, "sent": None,
+                 "fills": act.fills}
         try:
             sent = self.sent(act.node)
             about["begun"] = time.time()
-            self.tell(f"{act.node}: {act.kind}" + (f", {act.notice_s:g} s" if act.notice_s else ""))
+            self.tell(f"{act.node}: {act.kind}" + (f", {act.notice_s:g} s" if act.notice_s else "") +
+                      (", and fills the line" if act.fills else ""))
+            if act.fills:
+                self.own[act.node].begin()
             self.command(act)
             about["command_s"] = time.time() - about["begun"]
             time.sleep(max(0, about["begun"] + act.notice_s + act.hold_s - time.time()))  # the owner works
@@ -185,6 +201,9 @@ class Run:
         except (OSError, rest.Refused, subprocess.SubprocessError, AssertionError) as error:
             self.fault(f"{act.node}: {act.kind}: {error} {(getattr(error, 'stderr', '') or '')[-300:]}")
             return
+        finally:
+            if act.fills and self.own[act.node].client:
+                self.own[act.node].end()
         with self.lock:
             self.acts.append(about)
 
@@ -228,7 +247,8 @@ class Run:
             "traffic": self.scenario.get("traffic", []), "baseline": self.baseline, "played": self.played,
             "acts": sorted(self.acts, key=lambda act: act["begun"]), "jobs": self.students.record(names, starts),
             "copies": self.copies(names),
-            "flows": [flow.record() for flow in self.flows], "faults": self.faults,
+            "flows": [flow.record() for flow in self.flows], "own": [one.record() for one in self.own.values()],
+            "faults": self.faults,
             "deadlines": {kind: kinds.count(kind) for kind in set(kinds)}, "promises": judge.promises(events)}
 
     def copies(self, names):
@@ -244,6 +264,7 @@ class Run:
         return {"scenario": pathlib.Path(self.flags.scenario).stem, "seed": self.flags.seed, "minutes": self.minutes,
                 "owners": self.made_of, "left_out": self.left_out, "nodes": len(self.bed.names),
                 "topology": pathlib.Path(self.scenario["topology"]).name, "shaper": self.bed.shaper, "commit": commit,
+                "discipline": self.discipline,
                 "machine": f"{os.cpu_count()} cores of {model[1] if model else 'unknown'}, {platform.release()}",
                 "load": " ".join(f"{one:.1f}" for one in os.getloadavg()), "when": time.strftime("%Y-%m-%d %H:%M %Z")}
 
@@ -257,17 +278,33 @@ def write(out, record):
     return result
 
 
-def main(flags, take_no_interruption):
+def main(flags, take_no_interruption, take_interruptions):
     found = scenario.read(flags.scenario)
-    run = Run(found, flags)
     out = flags.out or pathlib.Path(f"testbed-{flags.scenario.stem}-{flags.seed}")
+    if len(flags.discipline) == 1:
+        return play_one(Run(found, flags, flags.discipline[0]), out, take_no_interruption)
+    if flags.keep:
+        raise Bad("--keep leaves one bed up: play one discipline with it")
+    code = 0
+    runs = [Run(found, flags, name) for name in flags.discipline]  # each is looked at before the first is played
+    for run in runs:
+        say(f"discipline {run.discipline}: {disciplines.WORDS[run.discipline]}")
+        take_interruptions()  # the bed before took none while it went down
+        code |= play_one(run, out / run.discipline, take_no_interruption)
+    disciplines.write(out)
+    say((out / "disciplines.txt").read_text())
+    return code
+
+
+def play_one(run, out, take_no_interruption):
+    flags = run.flags
     try:
         run.set_up()
         run.undisturbed_traffic()
         run.play()
         run.undisturbed_traffic()
         record = run.record()
-        for flow in run.flows:
+        for flow in [*run.flows, *run.own.values()]:
             flow.stop()
         run.capture.stop()
     finally:

@@ -50,6 +50,10 @@ def check(found, path):
         if name not in found["owners"]:
             raise Bad(f"{what}: owners: {name}: is missing")
     _check_pair(f"{what}: owners: hold_s", found["owners"].get("hold_s"))
+    take = found["owners"].get("take", [])
+    if not isinstance(take, list) or not all(isinstance(one, str) for one in take):
+        raise Bad(f"{what}: owners: take: {take!r}: a list of nodes is expected, those that are taken back at all")
+    _check_fills(f"{what}: owners: fills", found["owners"].get("fills"))
     for name in ("steps", "save_every", "state_mib"):
         _check_pair(f"{what}: jobs: {name}", found["jobs"][name])
     for flow in found.get("traffic", []):
@@ -63,6 +67,15 @@ def _check_pair(what, pair):
         raise Bad(f"{what}: {pair!r}: a pair [least, most] is expected")
 
 
+def _check_fills(what, fills):
+    if fills is None:
+        return
+    if not isinstance(fills, dict) or set(fills) != {"to", "share"}:
+        raise Bad(f"{what}: {fills!r}: to: (a host) and share: (of the reclaims with a notice) are expected")
+    if not isinstance(fills["share"], (int, float)) or not 0 <= fills["share"] <= 1:
+        raise Bad(f"{what}: share: {fills['share']!r} is not between 0 and 1")
+
+
 def _check_mix(what, mix):
     shares = [mix.get(kind, 0) for kind in owners.KINDS]
     if any(not isinstance(one, (int, float)) or one < 0 for one in shares) or abs(sum(shares) - 1) > 1e-6:
@@ -74,9 +87,16 @@ def _check_mix(what, mix):
 
 def schedule(found, nodes, seed, seconds, traces_folder):
     """(acts, how many were left out, what they were made of)."""
+    acts, left_out, made_of = _schedule(found, nodes, seed, seconds, traces_folder)
+    fills = found["owners"].get("fills")
+    return owners.filling(acts, fills["share"], seed) if fills else acts, left_out, made_of
+
+
+def _schedule(found, nodes, seed, seconds, traces_folder):
     spec = found["owners"]
     if "speed" not in spec:
-        return *owners.made_up(spec, found["mix"], nodes, seed, seconds), "made up"
+        taken = [node for node in nodes if node in spec.get("take", nodes)]
+        return *owners.made_up(spec, found["mix"], taken, seed, seconds), "made up"
     if traces_folder is None:
         raise Bad("this scenario plays a trace: name its folder by --traces FOLDER (docs/testbed.md says where they "
                   "come from), or play one with owners that are made up")

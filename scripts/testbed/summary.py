@@ -47,13 +47,36 @@ def _flow(one):
         yield words + (f"; failed {there['failed']}" if there["failed"] else "")
 
 
+def _harm(rows):
+    yield "judged:"
+    for one in rows:
+        words = "reported"
+        if one["goal"] is not None:
+            met = {True: "met", False: "missed", None: "nothing to judge"}[one["is_met"]]
+            words = f"goal {100 * one['goal']:g} %: {met}"
+        yield (f"  {one['flow']} ({one['pace']}), {one['measure']} {one['phase']}: {change(one['change'])} "
+               f"(n={one['n']}; {words})")
+
+
+def _own(one):
+    def rate(part):
+        return f"{number(part['mean'] and part['mean'] * 1e-6, 'Mbit/s', 1)} (n={part['n']} s)"
+    yield (f"owners who filled their line: {one['reclaims']} reclaims, {one['displacing']} of them with guests; "
+           f"evacuations inside their notice: {share(one['inside'])}; of those that would have fitted without it: "
+           f"{share(one['would_fit_without'])}")
+    yield (f"  promises that were taken back: {share(one['withdrawn'])}; evacuations with one until the deadline: "
+           f"{share(one['promised'])}; of these late: {share(one['late'])}")
+    yield (f"  the owner's transfer, mean: {rate(one['beside'])} beside the evacuation, {rate(one['alone'])} after it: "
+           f"{change(one['change'])}")
+
+
 def text(result):
     about = result["about"]
     lines = [
         f"scenario {about['scenario']}, seed {about['seed']}, {about['minutes']:g} minutes, owners {about['owners']}",
         f"machine: {about['machine']}; load {about['load']}; commit {about['commit']}; {about['when']}",
-        f"topology {about['topology']}, {about['nodes']} nodes, {about['shaper']}; acts left out because the owner "
-        f"still had the machine: {about['left_out']}", ""]
+        f"discipline {about.get('discipline', 'ours')}, topology {about['topology']}, {about['nodes']} nodes, "
+        f"{about['shaper']}; acts left out because the owner still had the machine: {about['left_out']}", ""]
     for name, one in result["kinds"].items():
         lines += _kind(name, one)
     lines += ["", f"evacuations inside their notice: {share(result['inside'])}; of those whose true delta fitted the "
@@ -82,6 +105,10 @@ def text(result):
     lines += ["", "other people's traffic (baseline: the same run without guests, before and after)"]
     for flow in result["traffic"]:
         lines += _flow(flow)
+    if result["harm"]:
+        lines += _harm(result["harm"])
+    if result["own"]:
+        lines += ["", *_own(result["own"])]
     jobs = result["jobs"]
     lines += ["", f"jobs: {jobs['n']}, bit-identical to an undisturbed run: {jobs['bit_identical']}"]
     lines += [f"  WRONG {name}: {fault}" for name, fault in jobs["wrong"].items()]

@@ -86,6 +86,22 @@ TEST(AgentConfigFile, a_line_that_nobody_has_is_refused_and_0_is_not_known) {
     EXPECT_TRUE(parse_config(std::string("uplink_bps: ") + bps + "\n")) << bps;
 }
 
+TEST(AgentConfigFile, the_time_after_which_who_saves_nothing_is_told_is_from_a_second_to_a_week) {
+  EXPECT_EQ(parse_config("{}\n")->no_save_after_s, 600u);
+  EXPECT_EQ(parse_config("no_save_after_s: 1\n")->no_save_after_s, 1u);
+  EXPECT_TRUE(parse_config("no_save_after_s: 604800\n"));
+  for (const char* text : {"0", "604801"}) {
+    const auto config = parse_config(std::string("no_save_after_s: ") + text + "\n");
+
+    ASSERT_FALSE(config) << text;
+    EXPECT_EQ(
+        config.error().message,
+        std::string("no_save_after_s: ") + text + " is not from 1 to 604800 (a week)"
+    );
+    EXPECT_EQ(config.error().hint, "write seconds; leave the line out for 600");
+  }
+}
+
 /// Leaving would remove /agent.
 TEST(AgentConfigFile, an_empty_folder_is_no_folder) {
   for (const char* text : {"state: ''\n", "run: ''\n"}) {
@@ -132,6 +148,18 @@ TEST(ContractFile, a_contract_written_is_read_back_equal) {
 
   ASSERT_TRUE(read) << read.error().describe();
   EXPECT_EQ(*read, contract);
+}
+
+/// Where there is none the default holds, which lends everything at all times.
+TEST_F(FolderTest, a_contract_with_an_unknown_time_zone_is_not_taken_for_none) {
+  const std::string path = folder + "/contract.yaml";
+  EXPECT_EQ(load_contract(fs, path, {}, kZoneFolder).error().code, ErrorCode::kNotFound);
+  put("contract.yaml", "lends: false\ntime_zone: Mars/Olympus\n");
+
+  const auto read = load_contract(fs, path, {}, kZoneFolder);
+
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, ErrorCode::kInvalid) << read.error().describe();
 }
 
 TEST(ContractFile, an_empty_list_of_windows_is_neither_always_nor_never) {
@@ -481,6 +509,18 @@ TEST_F(FolderTest, what_guests_hold_of_memory_is_read_by_their_containers) {
 
   const std::map<std::string, std::uint64_t> expected = {{"c1", 5}, {"c2", 2}};
   EXPECT_EQ(host.guest_memory_mib("reclaim-"), expected);
+}
+
+TEST_F(FolderTest, the_processor_time_of_guests_is_read_by_their_containers) {
+  const HostSampler host(folder);
+  EXPECT_TRUE(host.guest_cpu_ms("reclaim-").empty()) << "a kernel without such groups";
+  put("sys/fs/cgroup/reclaim-lab-a/c1/cpu.stat", "usage_usec 2500999\nuser_usec 1\n");
+  put("sys/fs/cgroup/reclaim-lab-a/gone/cgroup.procs", "");
+  put("sys/fs/cgroup/system.slice/other/cpu.stat", "usage_usec 9000000\n");
+  put("sys/fs/cgroup/cpuacct/reclaim-lab-a/c2/cpuacct.usage", "7000000000\n");
+
+  const std::map<std::string, std::uint64_t> expected = {{"c1", 2500}, {"c2", 7000}};
+  EXPECT_EQ(host.guest_cpu_ms("reclaim-"), expected);
 }
 
 TEST_F(FolderTest, a_kernel_with_apparmor_needs_its_parser) {

@@ -17,6 +17,12 @@
 
 namespace rn::agent {
 
+namespace {
+
+constexpr std::uint32_t kNoSaveAfterMaxS = 7 * 86'400;
+
+}  // namespace
+
 Result<AgentConfig> parse_config(const std::string& text) {
   RN_TRY(nlohmann::json document, parse_yaml(text));
   if (!document.is_object())
@@ -55,6 +61,13 @@ Status check_address(const std::string& key, const HostPort& address) {
 Status check_config(const AgentConfig& config) {
   if (config.telemetry_ms < 100)
     return fail(ErrorCode::kInvalid, "telemetry_ms: below 100 the agent would measure itself");
+  if (config.no_save_after_s == 0 || config.no_save_after_s > kNoSaveAfterMaxS)
+    return fail(
+        ErrorCode::kInvalid,
+        "no_save_after_s: " + std::to_string(config.no_save_after_s) + " is not from 1 to " +
+            std::to_string(kNoSaveAfterMaxS) + " (a week)",
+        "write seconds; leave the line out for 600"
+    );
   if (config.uplink_bps != 0 && !is_uplink_rate(config.uplink_bps))
     return fail(
         ErrorCode::kInvalid,

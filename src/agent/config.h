@@ -36,6 +36,9 @@ struct AgentConfig {
   std::vector<std::string> owners;  ///< identities that may use the emergency control by LAN
   std::uint32_t warden_uid = 0;     ///< nobody else is taken for the warden
   std::uint32_t telemetry_ms = 2000;
+  /// A guest that runs for so long and saves nothing is told of, and so is one whose newest save is
+  /// older on a node whose owner comes back often.
+  std::uint32_t no_save_after_s = 600;
   /// Image archives kept for the next load, least recently used ones go first; 0 = only those in
   /// use.
   std::uint64_t image_archives_mib = 20'480;
@@ -62,6 +65,7 @@ struct AgentConfig {
       owners,
       warden_uid,
       telemetry_ms,
+      no_save_after_s,
       image_archives_mib
   )
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/contract_file.h"
 
+#include <utility>
+
 #include "io/real_fs.h"
 
 namespace rn::agent {
@@ -15,11 +17,13 @@ Status check_zone(const Contract& contract, const std::string& zone_folder) {
   io::RealFileSystem fs;
   const auto offset = utc_offset_s(fs, contract.time_zone, wall_from_ms(0), zone_folder);
   if (offset) return {};
-  return fail(
+  Error error =
       offset.error()
           .with("contract: time_zone")
-          .hinting("write UTC or a name like Europe/Berlin; apt install tzdata brings the names")
-  );
+          .hinting("write UTC or a name like Europe/Berlin; apt install tzdata brings the names");
+  // A contract that is not there lends by the default: one with a wrong zone must not.
+  error.code = ErrorCode::kInvalid;
+  return fail(std::move(error));
 }
 
 Result<Contract> parse_contract(

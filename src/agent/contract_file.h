@@ -25,7 +25,7 @@ Result<Contract> load_contract(
 /// Durably, as YAML that parse_contract reads. Blocking.
 Status store_contract(FileSystem& fs, const std::string& path, const Contract& contract);
 
-/// kNotFound (or kCorrupt) if the contract's time zone is not one of the machine's. Blocking.
+/// kInvalid if the contract's time zone is not one of the machine's. Blocking.
 Status check_zone(const Contract& contract, const std::string& zone_folder);
 
 using arbiter::to_yaml;

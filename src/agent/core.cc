@@ -6,6 +6,7 @@
 
 #include "agent/core_state.h"
 #include "agent/owner_words.h"
+#include "arbiter/clocks.h"
 #include "base/assert.h"
 #include "base/log.h"
 #include "base/planted.h"
@@ -352,6 +353,8 @@ wire::AttemptReport Core::State::report(const Attempt& a) const {
   out.gpus = a.row.grant.gpus;
   out.memory_peak_mib = a.memory_peak_mib;
   out.gpu_memory_peak_mib = a.gpu_memory_peak_mib;
+  out.cpu_ms = a.cpu_ms;
+  out.is_visited = a.is_visited;
   out.waits_for = a.row.waits_for;
   out.checkpoints_found = a.row.checkpoints_found;
   out.links_broken = a.row.links_broken;
@@ -515,6 +518,13 @@ void note_memory(Attempt& a, const TelemetrySampled& e) {
   a.gpu_memory_peak_mib = std::max(a.gpu_memory_peak_mib, on_gpus);
 }
 
+/// What its guest does: the time of processors that it took, and whether somebody is in it.
+void note_use(Attempt& a, const TelemetrySampled& e) {
+  const auto used = e.guest_cpu_ms.find(a.container);
+  if (used != e.guest_cpu_ms.end()) a.cpu_ms = used->second;
+  a.is_visited = e.visited.contains(a.name.job.str() + " " + to_string(a.name.epoch));
+}
+
 }  // namespace
 
 void Core::State::on(const TelemetrySampled& e) {
@@ -523,7 +533,9 @@ void Core::State::on(const TelemetrySampled& e) {
   idle_s_ = e.idle_s;
   utc_offset_s_ = e.utc_offset_s;
   for (auto& [name, a] : attempts_) {
-    if (has_guest(a.row.phase)) note_memory(a, e);
+    if (!has_guest(a.row.phase)) continue;
+    note_memory(a, e);
+    note_use(a, e);
   }
   note_gpus();
   note_health(e.signs);
@@ -614,6 +626,8 @@ NodeView Core::State::view(Now now) const {
                " s; what is shown of guests is from before)";
   }
   if (!is_welcome_ && !config_.expiry.empty()) out.why += "; " + config_.expiry;
+  if (is_welcome_ && arbiter::are_clocks_apart(clock_offset_ms_))
+    out.why += "; " + arbiter::clocks_words(contract_, clock_offset_ms_);
   if (!refusal_.empty()) out.why += "; the coordinator refuses this machine: " + refusal_;
   out.troubles = troubles_with_age(warden_.troubles, now);
   out.are_copies_bounded = has_edge();

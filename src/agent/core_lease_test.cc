@@ -163,6 +163,27 @@ TEST_F(CoreLease, the_most_memory_that_a_guest_was_seen_to_hold_is_reported) {
   EXPECT_EQ(report.gpu_memory_peak_mib, 0u);
 }
 
+TEST_F(CoreLease, what_a_guest_does_and_whether_somebody_is_in_it_is_reported) {
+  start();
+  run();
+  warden.guests.front().container = "c-1";
+  push_state();
+  TelemetrySampled seen;
+  seen.telemetry.disk_free_mib = 50'000;
+  seen.idle_s = 100'000;
+  seen.guest_cpu_ms = {{"c-1", 1500}, {"another", 9000}};
+  seen.visited = {"j-1 " + to_string(kEpoch)};
+  feed(seen);
+  wire::AttemptReport report = core->view(clock.now()).attempts.front().report;
+  EXPECT_EQ(report.cpu_ms, 1500u);
+  EXPECT_TRUE(report.is_visited);
+
+  seen.visited = {"another 1.1"};
+  feed(seen);
+  report = core->view(clock.now()).attempts.front().report;
+  EXPECT_FALSE(report.is_visited);
+}
+
 TEST_F(CoreLease, what_a_guest_holds_on_its_gpus_is_reported_without_what_others_hold_there) {
   facts.gpus = {Gpu{.index = 4, .memory_mib = 1000}, Gpu{.index = 6, .memory_mib = 1000}};
   start();

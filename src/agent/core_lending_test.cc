@@ -101,6 +101,19 @@ TEST_F(CoreLending, a_clock_that_was_set_moves_it) {
   EXPECT_EQ(last_announcement().deadline_ns, in(seconds(40 + 3600 + 600)));
 }
 
+TEST_F(CoreLending, a_clock_that_is_not_the_sites_is_told_and_moves_no_end) {
+  lend({{{"tue"}, "20:00", "23:14"}}, 30);
+  obey_announcement();
+  tell(wire::HeartbeatAck{.seq = 1, .clock_offset_ms = 5 * 3'600'000});
+  feed(Tick{});
+
+  EXPECT_THAT(core->view(clock.now()).why, HasSubstr("guests leave and come 5 h too late"));
+  EXPECT_FALSE(has_asked<Announce>()) << "what the coordinator's clock says lends no longer";
+
+  tell(wire::HeartbeatAck{.seq = 2, .clock_offset_ms = 1000});
+  EXPECT_EQ(core->view(clock.now()).why.find("its clock"), std::string::npos);
+}
+
 TEST_F(CoreLending, nothing_is_announced_for_nobody) {
   lend({{{"tue"}, "20:00", "23:14"}}, 30);
   obey_announcement();

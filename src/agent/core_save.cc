@@ -139,8 +139,8 @@ void Core::State::look_for_saves(Attempt& a) {
        spec.paths.empty() ? checkpoint::usual_checkpoint_names() : spec.paths)
     globs += (globs.empty() ? "" : " ") + glob;
   a.save_trouble = "it has run for more than " +
-                   std::to_string(patience / std::chrono::minutes(1)) +
-                   " min and no checkpoint of it was found (looked for: " + readable(globs) +
+                   told_duration(std::chrono::duration<double>(patience).count()) +
+                   " and no checkpoint of it was found (looked for: " + readable(globs) +
                    "); next: name its checkpoints with --checkpoint GLOB, or --stateless if there "
                    "are none";
 }

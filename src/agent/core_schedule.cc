@@ -34,6 +34,11 @@ std::string rough_duration(double duration_s) {
   return std::to_string(std::llround(minutes / (24 * 60))) + " days";
 }
 
+std::string told_duration(double duration_s) {
+  if (duration_s >= 60) return rough_duration(duration_s);
+  return std::to_string(std::max<std::int64_t>(static_cast<std::int64_t>(duration_s), 1)) + " s";
+}
+
 void Core::State::on_hazard(const wire::HazardForecast& told) {
   if (told.per_day.empty() || !is_sane(told)) return;
   hazard_ = told;
@@ -66,8 +71,8 @@ void Core::State::look_at_risk(Attempt& a) {
   const double age_s = std::chrono::duration<double>(age).count();
   if (*hazard * age_s < kRiskTold) return;
   a.risk_told_at = age;
-  a.risk_trouble = "its last checkpoint is more than " + rough_duration(age_s) +
-                   " old on a node whose owner comes back every " + rough_duration(1 / *hazard) +
+  a.risk_trouble = "its last checkpoint is more than " + told_duration(age_s) +
+                   " old on a node whose owner comes back every " + told_duration(1 / *hazard) +
                    " on average; next: let it save more often";
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/core_harness.h"
+#include "agent/core_state.h"
 
 namespace rn::agent {
 namespace {
@@ -60,6 +61,13 @@ TEST_F(CoreSchedule, a_checkpoint_too_old_for_its_owners_habits_is_told_once_and
 
   safe(2);
   EXPECT_THAT(trouble(), IsEmpty());
+}
+
+TEST(ToldDuration, says_seconds_below_a_minute_and_never_more_than_it_is) {
+  EXPECT_EQ(told_duration(0.2), "1 s");
+  EXPECT_EQ(told_duration(59.9), "59 s");
+  EXPECT_EQ(told_duration(60), "1 min");
+  EXPECT_EQ(told_duration(3 * 3600), "3 h");
 }
 
 TEST_F(CoreSchedule, who_is_seldom_back_or_hardly_known_is_no_reason_to_warn) {

@@ -113,6 +113,8 @@ struct Attempt {
   std::string container;              ///< of its guest, as the warden says it
   std::uint64_t memory_peak_mib = 0;  ///< as reported
   std::uint64_t gpu_memory_peak_mib = 0;
+  std::uint64_t cpu_ms = 0;
+  bool is_visited = false;
   WallTime gone_at{};                  ///< when no process of it was left; the epoch: nobody saw it
   std::optional<Instant> snapshot_at;  ///< when the newest snapshot was begun
   bool is_snapshot_after_notice = false;  ///< the running snapshot was begun after the notice
@@ -784,6 +786,8 @@ AttemptState state_of(Phase phase);
 bool has_guest(Phase phase);  ///< a container may be running
 /// "40 min", "3 h", "2 days": rough, so that the same words stay for a while.
 std::string rough_duration(double duration_s);
+/// The same, and below a minute in seconds: for what is said once.
+std::string told_duration(double duration_s);
 /// A guest's own words, for people's terminals: at most so long, no control characters.
 std::string readable(std::string_view text, std::size_t longest = 200);
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -273,6 +274,8 @@ struct TelemetrySampled {
       0;  ///< since the owner's last input or login; only read if the idle rule is on
   std::int32_t utc_offset_s = 0;
   std::map<std::string, std::uint64_t> guest_memory_mib;  ///< HostSampler::guest_memory_mib
+  std::map<std::string, std::uint64_t> guest_cpu_ms;      ///< HostSampler::guest_cpu_ms
+  std::set<std::string> visited;                          ///< Tunnels::guests
   std::vector<GpuSigns> signs;                            ///< of GPUs that NVML knows
 };
 

@@ -173,6 +173,7 @@ Status Daemon::State::open() {
   core_config.rest_port = api ? api->port() : 0;
   core_config.telemetry_trusted =
       std::max(core_config.telemetry_trusted, 5 * milliseconds(config.telemetry_ms));
+  core_config.no_save_after = seconds(config.no_save_after_s);
   core = std::make_unique<Core>(core_config, rng);
   RN_TRY(const std::vector<JournalRow> rows, journal->load());
   RN_CHECK(remove_strays(fs, join_path(config.folder(), "guests"), rows));

@@ -117,7 +117,9 @@ void Daemon::State::act(const ReleaseCopy& e) {
 void Daemon::State::act(const SetRate& e) {
   if (e.id >= kFirstFetch) return fetches.set_rate(e.id, e.rate_bps);
   const auto found = gauges.find(e.id);
-  if (found != gauges.end()) found->second->set_rate(e.rate_bps);
+  if (found == gauges.end()) return;
+  found->second->set_rate(e.rate_bps);
+  log::debug("transfer.paced", {{"at_ns", to_ns(clock.now().boot)}, {"bps", e.rate_bps}});
 }
 
 /// Nothing while nothing is sent to peers, nor outputs home.

@@ -54,6 +54,7 @@ TelemetrySampled Daemon::State::sample(HostSampler& host, const NvmlSampler* gpu
   out.telemetry.disk_free_mib = fs.free_bytes(config.folder()).value_or(0) >> 20;
   out.telemetry.chunk_bytes = store->usage().bytes;
   out.guest_memory_mib = host.guest_memory_mib(config.guest_group);
+  out.guest_cpu_ms = host.guest_cpu_ms(config.guest_group);
   const WallTime now = clock.now().wall;
   out.idle_s = host.idle_s(now);
   std::string zone;
@@ -75,7 +76,10 @@ TelemetrySampled Daemon::State::sample(HostSampler& host, const NvmlSampler* gpu
 void Daemon::State::sample_forever() {
   HostSampler host(config.root);
   for (;;) {
-    loop.post([this, sampled = sample(host, nvml.get())] { feed(sampled); });
+    loop.post([this, sampled = sample(host, nvml.get())]() mutable {
+      if (tunnels) sampled.visited = tunnels->guests();
+      feed(sampled);
+    });
     std::unique_lock lock(sampler_mutex);
     if (sampler_wake.wait_for(lock, milliseconds(config.telemetry_ms), [this] {
           return is_sampler_stopping;

@@ -40,6 +40,29 @@ std::uint64_t held_bytes(const std::string& stat) {
                  : field_of(stat, "total_rss") + field_of(stat, "total_shmem");
 }
 
+/// Of v2 cpu.stat says it in microseconds, of v1 cpuacct.usage in nanoseconds.
+std::uint64_t used_cpu_ms(const std::filesystem::path& group) {
+  const std::string stat = io::read_text((group / "cpu.stat").string());
+  if (const std::uint64_t us = field_of(stat, "usage_usec"); us > 0) return us / 1000;
+  std::istringstream text(io::read_text((group / "cpuacct.usage").string()));
+  std::uint64_t ns = 0;
+  return text >> ns ? ns / 1'000'000 : 0;
+}
+
+/// Calls `look` with each group in those below `top` whose names begin with `guest_group`.
+template <class Look>
+void each_group_in(const std::string& top, const std::string& guest_group, Look look) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  for (fs::directory_iterator lab(top, error), end; !error && lab != end; lab.increment(error)) {
+    if (!lab->path().filename().string().starts_with(guest_group)) continue;
+    std::error_code gone;
+    for (fs::directory_iterator guest(lab->path(), gone), last; !gone && guest != last;
+         guest.increment(gone))
+      look(guest->path());
+  }
+}
+
 }  // namespace
 
 Result<std::string> HostSampler::read(const std::string& path) const {
@@ -121,21 +144,25 @@ std::uint64_t HostSampler::idle_s(WallTime now) {
 
 std::map<std::string, std::uint64_t> HostSampler::guest_memory_mib(const std::string& guest_group
 ) const {
-  namespace fs = std::filesystem;
   std::map<std::string, std::uint64_t> found;
   for (const char* top : {"/sys/fs/cgroup", "/sys/fs/cgroup/memory"}) {
-    std::error_code error;
-    for (fs::directory_iterator lab(root_ + top, error), end; !error && lab != end;
-         lab.increment(error)) {
-      if (!lab->path().filename().string().starts_with(guest_group)) continue;
-      std::error_code gone;
-      for (fs::directory_iterator guest(lab->path(), gone), last; !gone && guest != last;
-           guest.increment(gone)) {
-        const std::string stat = io::read_text((guest->path() / "memory.stat").string());
-        if (const std::uint64_t bytes = held_bytes(stat); bytes > 0)
-          found[guest->path().filename().string()] = (bytes + (1U << 20) - 1) >> 20;
-      }
-    }
+    each_group_in(root_ + top, guest_group, [&found](const std::filesystem::path& guest) {
+      const std::string stat = io::read_text((guest / "memory.stat").string());
+      if (const std::uint64_t bytes = held_bytes(stat); bytes > 0)
+        found[guest.filename().string()] = (bytes + (1U << 20) - 1) >> 20;
+    });
+  }
+  return found;
+}
+
+std::map<std::string, std::uint64_t> HostSampler::guest_cpu_ms(const std::string& guest_group
+) const {
+  std::map<std::string, std::uint64_t> found;
+  for (const char* top : {"/sys/fs/cgroup", "/sys/fs/cgroup/cpuacct"}) {
+    each_group_in(root_ + top, guest_group, [&found](const std::filesystem::path& guest) {
+      if (const std::uint64_t ms = used_cpu_ms(guest); ms > 0)
+        found[guest.filename().string()] = ms;
+    });
   }
   return found;
 }

@@ -29,6 +29,8 @@ class HostSampler {
   /// containers: of the groups in those of the machine's whose names begin with `guest_group`.
   /// Where the kernel does not count memory by groups: none.
   std::map<std::string, std::uint64_t> guest_memory_mib(const std::string& guest_group) const;
+  /// Processor time that guests have used since their groups were made, in ms, in the same way.
+  std::map<std::string, std::uint64_t> guest_cpu_ms(const std::string& guest_group) const;
 
   Result<std::uint32_t> cpu_milli() const;
   Result<std::uint64_t> memory_mib() const;

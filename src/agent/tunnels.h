@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "base/bytes.h"
@@ -45,6 +46,9 @@ class Tunnels {
   Tunnels& operator=(const Tunnels&) = delete;
 
   std::size_t open() const { return tunnels_.size(); }
+
+  /// "JOB EPOCH" of each into which one is open.
+  std::set<std::string> guests() const;
 
  private:
   using Id = std::uint32_t;

@@ -256,8 +256,9 @@ std::vector<Route> sign_in_routes() {
      "Whether people sign in here with an account of the site's identity provider.",
      {}, 0, "", "SignInOffer", describe_sign_in},
     {"POST", "/v1/signin", Access::kPublic, "beginSignIn",
-     "Begin a sign-in by this browser: where it goes, and a ticket that stays in its window. Of use for ten minutes.",
-     {}, kSmallJsonBytes, "", "SignInBegun", begin_sign_in},
+     "Begin a sign-in by this browser: where it goes, and a ticket that stays in its window. Of use for ten minutes. "
+     "With a port, a program on the browser's machine waits there at 127.0.0.1 for what comes back (RFC 8252).",
+     {}, kSmallJsonBytes, "SignInBegin", "SignInBegun", begin_sign_in},
     {"POST", "/v1/signin/finish", Access::kPublic, "finishSignIn",
      "What came back by the browser, with the ticket: a user token with an end, of the role and laboratory that the "
      "site's own table of users says. Who is not in it is refused.",
@@ -269,7 +270,8 @@ std::vector<Route> sign_in_routes() {
      "Whether that was done by now, and then the token, as finishSignIn gives it.",
      {}, kSmallJsonBytes, "DeviceFinish", "DeviceAnswer", finish_device_sign_in},
     {"GET", "/signin", Access::kPublic, "returnFromSignIn",
-     "Where the identity provider sends browsers back to: leads on to the dashboard. Takes any query.",
+     "Where the identity provider sends browsers back to: leads on to the dashboard, or asks whether to go "
+     "on to the program on the browser's own machine that began it. Takes any query.",
      {"code", "state", "error"}, 0, "", "", return_from_sign_in},
   };
 }

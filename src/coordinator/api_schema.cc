@@ -153,6 +153,7 @@ json api_schemas() {
       api::TelemetryList,
       api::Whoami,
       api::SignInOffer,
+      api::SignInBegin,
       api::SignInBegun,
       api::SignInFinish,
       api::DeviceSignIn,

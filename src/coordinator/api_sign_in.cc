@@ -23,6 +23,33 @@ std::string user_token(const ApiContext& context, const TokenMade& made) {
          context.pki.ca_fingerprint();
 }
 
+/// Who has others open an address of the provider's, and listens at the port of a machine that they
+/// share, would be signed in as they: so people say themselves that it was they who began. `place`
+/// is where it goes on, percent-encoded.
+io::HttpResponse page_of_program(std::string place, std::uint16_t port, const std::string& word) {
+  for (std::size_t at = 0; (at = place.find('&', at)) != std::string::npos; at += 5)
+    place.replace(at, 1, "&amp;");
+  io::HttpResponse response;
+  response.headers = {
+      {"Content-Type", "text/html; charset=utf-8"},
+      {"Content-Security-Policy",
+       "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+      {"X-Content-Type-Options", "nosniff"},
+      {"Cache-Control", "no-store"},
+      {"Referrer-Policy", "no-referrer"}};
+  response.body =
+      "<!doctype html><html lang=\"en\"><meta name=\"viewport\" content=\"width=device-width\">"
+      "<title>ReclaimNet: a terminal</title><main><h1>Sign in a terminal?</h1>"
+      "<p>A program on this machine, at port " +
+      std::to_string(port) +
+      ", asks to act as you. Go on only if you have just begun <code>reclaim login</code> here, "
+      "and it shows <strong>" +
+      word + "</strong>.</p><p><a href=\"" + place +
+      "\">Go on</a></p><p>If not, close this window: who sent you here wants to act as you.</p>"
+      "</main></html>\n";
+  return response;
+}
+
 }  // namespace
 
 void describe_sign_in(ApiContext& context, ApiRequest, io::Responder responder) {
@@ -33,8 +60,9 @@ void describe_sign_in(ApiContext& context, ApiRequest, io::Responder responder) 
 
 void begin_sign_in(ApiContext& context, ApiRequest request, io::Responder responder) {
   OidcDesk* const desk = sign_in_desk(context, responder);
-  if (desk == nullptr) return;
-  desk->begin(request.http.remote, [&context, responder](Result<api::SignInBegun> begun) {
+  api::SignInBegin body;
+  if (desk == nullptr || !read_body(request, responder, body)) return;
+  desk->begin(request.http.remote, body, [&context, responder](Result<api::SignInBegun> begun) {
     if (!begun) return responder.send_error(begun.error());
     answer(context, responder, *begun);
   });
@@ -86,10 +114,15 @@ void finish_device_sign_in(ApiContext& context, ApiRequest request, io::Responde
 }
 
 /// What the provider adds goes from the query, which servers log, to the fragment, which only the
-/// page sees: it is code there and has its ticket in the same window.
+/// page sees: it is code there and has its ticket in the same window. Or it goes on to the program
+/// on the browser's own machine that waits for it and has the ticket, a code by way of a page.
 void return_from_sign_in(ApiContext& context, ApiRequest request, io::Responder responder) {
-  if (sign_in_desk(context, responder) == nullptr) return;
-  std::string place = "/ui/#signin";
+  const OidcDesk* const desk = sign_in_desk(context, responder);
+  if (desk == nullptr) return;
+  const auto state = request.query.find("state");
+  const std::uint16_t port = state == request.query.end() ? 0 : desk->port_of(state->second);
+  std::string place =
+      port == 0 ? "/ui/#signin" : "http://127.0.0.1:" + std::to_string(port) + "/signin";
   char joint = '?';
   for (const char* name : {"code", "state", "error"}) {
     const auto found = request.query.find(name);
@@ -97,6 +130,8 @@ void return_from_sign_in(ApiContext& context, ApiRequest request, io::Responder 
     place += joint + std::string(name) + "=" + io::percent_encode(found->second);
     joint = '&';
   }
+  if (port != 0 && request.query.contains("code"))
+    return responder.send(page_of_program(place, port, OidcDesk::word_of(state->second)));
   io::HttpResponse response;
   response.status = 303;
   response.headers = {

@@ -34,6 +34,22 @@ class Idle : public CoreSite {
     node("a").telemetry.gpus[gpu].utilisation_percent = percent;
   }
 
+  /// For so long its guest takes this much of one core.
+  void work(const JobId& id, double cores, std::int64_t ms) {
+    for (std::int64_t done = 0; done < ms; done += 5000) {
+      node("a").attempts.at({id, job(id).epoch}).cpu_ms += static_cast<std::uint64_t>(cores * 5000);
+      pass(5000);
+    }
+  }
+
+  void set_lab_stop(std::uint32_t after_s) {
+    SetQuota set{.subject = "lab:*", .request = {}};
+    set.request.idle_stop_s = after_s;
+    ASSERT_TRUE(run(admin(), set)) << run(admin(), set).error().describe();
+  }
+
+  const LabId job_lab = user().lab;
+
   bool is_marked(const JobId& id) { return job(id).idle_since_wall_ms != 0; }
 
   std::string why(const JobId& id) { return core->why(id, clock.now()).value(); }
@@ -97,6 +113,111 @@ TEST_F(Idle, who_may_be_at_work_on_processors_is_not_called_idle) {
   EXPECT_FALSE(is_marked(id));
 }
 
+TEST_F(Idle, a_job_without_gpus_is_judged_by_the_cores_that_it_has) {
+  const JobId idle = running(a_spec());
+  const JobId busy = running(a_spec());
+  node("a").telemetry.cpu_percent = 90;
+  for (int minute = 0; minute < 12; ++minute) {
+    node("a").attempts.at({idle, job(idle).epoch}).cpu_ms += 60;  // a notebook that waits
+    work(busy, 0.9, kMinutesMs);
+  }
+
+  EXPECT_TRUE(is_marked(idle)) << "others are at work, it is not";
+  EXPECT_FALSE(is_marked(busy));
+  EXPECT_EQ(
+      last_event("job.idle").message,
+      "used 0.1 % of 1.0 cores of lab-a/a in the last 10 min: `reclaim stop 1` leaves them to "
+      "others"
+  );
+  EXPECT_NE(why(idle).find("it has used next to nothing of its cores for 1"), std::string::npos)
+      << why(idle);
+  work(idle, 0.9, 3 * kMinutesMs);
+  EXPECT_FALSE(is_marked(idle));
+}
+
+TEST_F(Idle, one_in_which_somebody_is_does_something) {
+  const JobId id = running(a_spec());
+  wire::AttemptReport& report = node("a").attempts.at({id, job(id).epoch});
+  report.cpu_ms = 100;
+  report.is_visited = true;
+  pass(15 * kMinutesMs);
+  EXPECT_FALSE(is_marked(id));
+
+  report.is_visited = false;
+  pass(15 * kMinutesMs);
+  EXPECT_TRUE(is_marked(id));
+}
+
+TEST_F(Idle, what_the_guest_itself_does_counts_for_one_with_gpus_where_that_is_known) {
+  node("a").telemetry.cpu_percent = 90;
+  const JobId idle = on_gpu(0);
+  const JobId loads = on_gpu(1);
+  node("a").attempts.at({idle, job(idle).epoch}).cpu_ms = 100;
+  work(loads, 0.9, 13 * kMinutesMs);
+
+  EXPECT_TRUE(is_marked(idle));
+  EXPECT_FALSE(is_marked(loads)) << "it is at work on its data";
+}
+
+TEST_F(Idle, a_laboratory_has_those_stopped_that_do_not_say_it_themselves) {
+  set_lab_stop(1200);
+  const JobId id = running(a_spec());
+  JobSpec patient = a_spec();
+  patient.idle_stop_s = 7200;
+  const JobId own = running(patient);
+  for (const JobId& one : {id, own}) node("a").attempts.at({one, job(one).epoch}).cpu_ms = 100;
+  EXPECT_NE(
+      why(id).find(
+          "it is stopped when it uses next to nothing of its cores for 20 min, by the "
+          "quota of lab " +
+          job_lab.str()
+      ),
+      std::string::npos
+  ) << why(id);
+  EXPECT_EQ(why(own).find("by the quota"), std::string::npos) << why(own);
+
+  pass(15 * kMinutesMs);
+  EXPECT_TRUE(is_marked(id)) << "it is told before";
+  EXPECT_NE(
+      why(id).find(", and is stopped after 20 min of that (by the quota of lab "), std::string::npos
+  ) << why(id);
+  EXPECT_TRUE(node("a").received<wire::StopAttempt>().empty());
+  pass(7 * kMinutesMs);
+
+  EXPECT_EQ(node("a").last<wire::StopAttempt>().job, id);
+  for (const wire::StopAttempt& stop : node("a").received<wire::StopAttempt>())
+    EXPECT_EQ(stop.job, id) << "the other has a word of its own";
+  EXPECT_EQ(
+      last_event("job.idle_stop").message,
+      "used 0.0 % of its cores for 20 min (idle_stop of lab " + job_lab.str() + ")"
+  );
+}
+
+TEST_F(Idle, who_is_stopped_soon_is_told_sooner) {
+  set_lab_stop(300);
+  const JobId id = running(a_spec());
+  node("a").attempts.at({id, job(id).epoch}).cpu_ms = 100;
+  pass(4 * kMinutesMs);
+
+  EXPECT_TRUE(is_marked(id));
+  EXPECT_TRUE(node("a").received<wire::StopAttempt>().empty());
+}
+
+TEST_F(Idle, a_quota_of_the_users_own_counts_before_the_labs) {
+  set_lab_stop(1200);
+  SetQuota set{.subject = "user:*", .request = {}};
+  set.request.idle_stop_s = 36'000;
+  ASSERT_TRUE(run(admin(), set));
+  const JobId id = running(a_spec());
+
+  EXPECT_NE(why(id).find("for 10.0 h, by the quota of "), std::string::npos) << why(id);
+  set.request.idle_stop_s = 59;
+  EXPECT_EQ(run(admin(), set).error().message, "idle_stop_s: less than a minute");
+  set.request.idle_stop_s = 60;
+  set.request.gpu_model = "H100";
+  EXPECT_FALSE(run(admin(), set)) << "jobs are not bounded by a model";
+}
+
 TEST_F(Idle, nothing_is_said_where_nothing_is_known) {
   const JobId without = running(a_spec());
   const JobId unseen = on_gpu(0);
@@ -154,11 +275,6 @@ TEST_F(Idle, another_node_begins_with_a_clean_slate) {
 
 TEST_F(Idle, a_stop_that_makes_no_sense_is_refused_at_submit) {
   JobSpec spec = a_spec();
-  spec.idle_stop_s = 7200;
-  const auto without = run(user(), SubmitJob{.spec = spec});
-  ASSERT_FALSE(without.has_value());
-  EXPECT_NE(without.error().message.find("this job asks for none"), std::string::npos);
-  spec.resources.gpus = 1;
   spec.idle_stop_s = 59;
   const auto early = run(user(), SubmitJob{.spec = spec});
   ASSERT_FALSE(early.has_value());

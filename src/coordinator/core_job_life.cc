@@ -143,6 +143,8 @@ void take_numbers(State& state, AttemptEntry& attempt, const wire::AttemptReport
       std::max(a.memory_peak_mib, std::min(report.memory_peak_mib, kMemoryMost_mib));
   a.gpu_memory_peak_mib =
       std::max(a.gpu_memory_peak_mib, std::min(report.gpu_memory_peak_mib, kMemoryMost_mib));
+  attempt.cpu_ms = report.cpu_ms;
+  attempt.is_visited = report.is_visited;
   attempt.reported_end = report.end;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "arbiter/clocks.h"
 #include "base/printable.h"
 #include "coordinator/core_placement.h"
 #include "sched/candidates.h"
@@ -12,6 +13,7 @@ namespace rn::coordinator {
 namespace {
 
 constexpr seconds kHealthEvery{60};
+constexpr std::chrono::hours kClockEvery{1};
 constexpr std::size_t kSicknessBytes = 300;
 constexpr seconds kEmptyFor{900};  // short jobs one after the other are one time of lending
 constexpr seconds kWantedEvery{60};
@@ -107,6 +109,24 @@ void follow_health(State& state, NodeEntry& node) {
   state.save(node);
   forget_refusals(state, node.row.node);
   state.is_dispatch_wanted = true;
+}
+
+void follow_clock(State& state, NodeEntry& node) {
+  const bool is_apart = arbiter::are_clocks_apart(node.clock_offset_ms);
+  if (is_apart == node.is_clock_apart) return;
+  const bool is_early =
+      node.clock_noted && state.now.boot - *node.clock_noted < nanoseconds(kClockEvery);
+  if (is_apart && is_early) return;
+  node.is_clock_apart = is_apart;
+  node.clock_noted = state.now.boot;
+  state.note(
+      node,
+      is_apart ? "node.clock_apart" : "node.clock_right",
+      is_apart ? arbiter::clocks_words(node.row.contract, node.clock_offset_ms) +
+                     "; next: " + arbiter::kClocksHelp
+               : "its clock and the coordinator's are the same again",
+      {{"clock_offset_ms", std::to_string(node.clock_offset_ms)}}
+  );
 }
 
 void follow_guests(State& state, NodeEntry& node) {

@@ -11,6 +11,11 @@ namespace rn::coordinator {
 /// for a node: one that lies must not fill the log.
 void follow_health(State& state, NodeEntry& node);
 
+/// `node.clock_apart`, `node.clock_right`: its wall clock, by which the hours of its contract are
+/// counted, and ours differ by minutes, or do no more. Once an hour at most for a node, and again
+/// after our start.
+void follow_clock(State& state, NodeEntry& node);
+
 /// `node.lent`: a guest runs, and none has for a quarter of an hour. With each heartbeat.
 void follow_guests(State& state, NodeEntry& node);
 

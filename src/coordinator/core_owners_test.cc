@@ -22,6 +22,15 @@ class Owners : public CoreSite {
     node("a").telemetry.gpus = {{.index = index, .sickness = sickness}};
     beat(node("a"));
   }
+
+  /// Node "a", of its wall clock.
+  void say_it_is_ahead(std::int64_t ms) {
+    wire::Heartbeat heartbeat;
+    heartbeat.seq = ++node("a").beat;
+    heartbeat.lending = node("a").lending;
+    heartbeat.wall_ms = to_ms(clock.now().wall) + ms;
+    tell(node("a"), heartbeat);
+  }
 };
 
 TEST_F(Owners, hear_of_a_gpu_that_is_sick_and_well_again_once_each) {
@@ -53,6 +62,40 @@ TEST_F(Owners, are_not_flooded_by_a_node_that_changes_its_mind) {
   say_of_gpu(7, "it has no such GPU");
 
   EXPECT_EQ(count_events("gpu.sick") + count_events("gpu.well"), 1U);
+}
+
+TEST_F(Owners, hear_that_a_clock_is_apart_from_ours_and_that_it_is_right_again) {
+  FakeAgent& a = node("a");
+  a.hello.contract.windows = {{{"mon"}, "20:00", "24:00"}};
+  connect(a);
+  say_it_is_ahead(119'000);
+  EXPECT_EQ(count_events("node.clock_apart"), 0U);
+
+  say_it_is_ahead(5 * 3'600'000);
+  say_it_is_ahead(5 * 3'600'000);
+
+  ASSERT_EQ(count_events("node.clock_apart"), 1U);
+  const EventRow told = last_event("node.clock_apart");
+  EXPECT_EQ(told.node, a.id);
+  EXPECT_EQ(told.lab, LabId("lab-a"));
+  EXPECT_EQ(told.data.at("clock_offset_ms"), "-18000000");
+  EXPECT_EQ(
+      told.message,
+      "its clock is 5 h ahead of the coordinator's: the hours of its contract are counted by its "
+      "own clock, and by the coordinator's guests leave and come 5 h too early; next: see which of "
+      "the two is wrong (`date`, `timedatectl`), and set it"
+  );
+  say_it_is_ahead(0);
+  EXPECT_EQ(count_events("node.clock_right"), 1U);
+}
+
+TEST_F(Owners, are_not_flooded_by_a_clock_that_jumps) {
+  for (int i = 0; i < 50; ++i) say_it_is_ahead(i % 2 == 0 ? -7'200'000 : 0);
+  EXPECT_EQ(count_events("node.clock_apart"), 1U);
+  EXPECT_EQ(count_events("node.clock_right"), 1U);
+  pass(3'600'000);
+  say_it_is_ahead(-7'200'000);
+  EXPECT_EQ(count_events("node.clock_apart"), 2U);
 }
 
 TEST_F(Owners, a_sick_gpu_gets_no_job) {

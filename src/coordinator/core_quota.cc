@@ -16,6 +16,7 @@ constexpr std::size_t kQuotasMost = 20'000;
 constexpr std::size_t kModelBytesMost = 64;
 constexpr double kGpuHoursMost = 1e9;
 constexpr std::uint32_t kQuotaWindowLeastS = 3600;  // use is kept by the hour
+constexpr std::uint32_t kIdleStopLeastS = 60;
 
 sched::QuotaNeed need_of(const JobSpec& spec) {
   const std::uint32_t gpus = spec.resources.gpus;
@@ -73,6 +74,11 @@ std::string quota_words(const Quota& quota) {
         decimal(*quota.gpu_hours, 1) + " GPU-hours in " +
         short_duration(std::int64_t{quota.window_s} * 1000)
     );
+  if (quota.idle_stop_s)
+    parts.push_back(
+        "stopped when they use nothing for " +
+        short_duration(std::int64_t{*quota.idle_stop_s} * 1000)
+    );
   std::string text;
   for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
   return called(quota.subject, quota.gpu_model) + ": " + text;
@@ -118,13 +124,20 @@ Status check_model(const std::string& model) {
 }
 
 Status check_limits(const api::QuotaRequest& request) {
-  if (!request.gpus && !request.running && !request.jobs && !request.gpu_hours)
+  if (!request.gpus && !request.running && !request.jobs && !request.gpu_hours &&
+      !request.idle_stop_s)
     return fail(
         ErrorCode::kInvalid,
         "the quota bounds nothing",
-        "name gpus, running, jobs or gpu_hours; `reclaim quota rm` takes one away"
+        "name gpus, running, jobs, gpu_hours or idle_stop_s; `reclaim quota rm` takes one away"
     );
-  if (!request.gpu_model.empty() && (request.running || request.jobs))
+  if (request.idle_stop_s && *request.idle_stop_s < kIdleStopLeastS)
+    return fail(
+        ErrorCode::kInvalid,
+        "idle_stop_s: less than a minute",
+        "for example 7200, two hours; leave it out, and jobs are stopped only where they ask for it"
+    );
+  if (!request.gpu_model.empty() && (request.running || request.jobs || request.idle_stop_s))
     return fail(
         ErrorCode::kInvalid,
         "gpu_model: jobs are not bounded by the model of GPUs, as one that waits has none",
@@ -375,6 +388,7 @@ Result<Answer> set_quota(State& state, const Caller& caller, const SetQuota& com
       .jobs = request.jobs,
       .gpu_hours = request.gpu_hours,
       .window_s = request.window_s,
+      .idle_stop_s = request.idle_stop_s,
       .set_by = caller.user,
       .set_wall_ms = state.wall_ms()};
   state.quotas[key] = quota;

@@ -490,6 +490,7 @@ void on_heartbeat(State& state, NodeEntry& node, const wire::Heartbeat& beat) {
   send_orders(state, node);
   count_beat_for_garbage(state, node);
   follow_health(state, node);
+  follow_clock(state, node);
   follow_guests(state, node);
 }
 

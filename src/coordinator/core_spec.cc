@@ -4,6 +4,7 @@
 
 #include "coordinator/core_commands.h"
 #include "coordinator/core_copies.h"
+#include "coordinator/core_idle.h"
 #include "coordinator/core_quota.h"
 
 namespace rn::coordinator {
@@ -38,6 +39,8 @@ std::vector<std::string> warnings_for(const State& state, const JobEntry& job) {
   const std::string held = QuotaBook(state).held_back(job);
   if (!held.empty() && !is_terminal(job.row.job.state) && job.row.job.epoch.is_none())
     warnings.push_back("it waits for its quota: " + held);
+  if (std::string stop = idle_stop_words(state, job.row.job); !stop.empty())
+    warnings.push_back(std::move(stop) + "; its own idle_stop takes the place of that");
   return warnings;
 }
 

@@ -98,6 +98,8 @@ struct NodeEntry {
   double restore_s = 10;  ///< from a lease to the first step: what it took lately
   RollupSums rollup;
   std::optional<Instant> health_noted;  ///< when its owners were told of its GPUs last
+  std::optional<Instant> clock_noted;   ///< and that its clock is apart from ours
+  bool is_clock_apart = false;          ///< as they were told
   std::optional<Instant> empty_since;   ///< no guest runs
   ReclaimId lost_record;                ///< our own record of its present absence
   std::uint64_t beat = 0;               ///< its newest heartbeat, of beat_at, which came by beat_on
@@ -146,11 +148,17 @@ struct AttemptEntry {
   NodeId next;  ///< where it would go on if its node were taken back; empty: that is not expected
   std::int64_t tickets_expire_wall_ms = 0;
   std::string shortfall;
-  std::string evacuation;  ///< the newest word on whether a copy of it arrives in time, for `why`
-  std::optional<sched::UseWindow> use;          ///< of its GPUs (core_idle.h)
-  std::optional<sched::UseWindow> use_to_stop;  ///< the same, over its idle_stop_s
-  Instant use_seen;                             ///< the newest sample; epoch (0): none
-  std::optional<wire::AttemptEvent> held_end;   ///< waits for the check of the outputs
+  std::string evacuation;    ///< the newest word on whether a copy of it arrives in time, for `why`
+  std::uint64_t cpu_ms = 0;  ///< AttemptReport::cpu_ms
+  bool is_visited = false;   ///< AttemptReport::is_visited
+  std::uint64_t cpu_seen_ms = 0;  ///< as it was at cpu_seen
+  Instant cpu_seen;
+  std::optional<double> cores_milli;    ///< that it uses; nullopt: nobody knows
+  std::optional<sched::UseWindow> use;  ///< of its GPUs, or its cores (core_idle.h)
+  std::optional<sched::UseWindow>
+      use_to_stop;   ///< the same, over the time after which it is stopped
+  Instant use_seen;  ///< the newest sample; epoch (0): none
+  std::optional<wire::AttemptEvent> held_end;  ///< waits for the check of the outputs
   bool is_checking_outputs = false;
   AttemptState ended_in = AttemptState::kLeased;  ///< what it did when its end was told
 

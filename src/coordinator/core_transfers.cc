@@ -115,6 +115,26 @@ void drop_silent(State& state) {
   }
 }
 
+void tell_kept(State& state, JobEntry& job, const NodeId& peer, const EvacuationPromise& promise) {
+  const double left_s = seconds_between(state.now.boot, promise.due);
+  const double took_s = std::max(seconds_between(promise.made, state.now.boot), 1e-3);
+  const double rate = promise.bytes / took_s;
+  const std::string generation = std::to_string(job.row.job.durable.generation);
+  state.note(
+      job,
+      "evacuation.in_time",
+      "generation " + generation + " is durable " + decimal(std::abs(left_s), 1) + " s " +
+          (left_s < 0 ? "after" : "before") + " the deadline of its evacuation to " +
+          state.name_of(peer) + ", " + decimal(took_s, 1) + " s after the promise: " +
+          megabytes(promise.bytes) + ", " + megabits(rate) + " on average",
+      {{"to", peer.str()},
+       {"generation", generation},
+       {"bytes", decimal(promise.bytes, 0)},
+       {"deadline_ms", decimal(left_s * 1000, 0)},
+       {"rate_bps", decimal(rate * 8, 0)}}
+  );
+}
+
 /// Told once, when they are known: in time, or not.
 void settle_promises(State& state) {
   TransferBook& book = state.transfers;
@@ -126,7 +146,10 @@ void settle_promises(State& state) {
         job != nullptr && job->row.job.durable.generation > promise.durable_then;
     const bool is_over = job == nullptr || is_terminal(job->row.job.state);
     const bool is_late = state.now.boot >= promise.due + kDurableLag;
-    if (is_durable) ++state.metrics.evacuations_in_time;
+    if (is_durable) {
+      ++state.metrics.evacuations_in_time;
+      tell_kept(state, *job, peer, promise);
+    }
     if (!is_durable && !is_over && is_late) {
       ++state.metrics.evacuations_missed;
       state.note(
@@ -232,7 +255,8 @@ void tell_promise(State& state, const TransferKey& key, TransferEntry& entry) {
   JobEntry& job = *state.find_job(id);
   entry.verdict = EvacuationVerdict::kPromised;
   entry.told_at = Instant{};  // news, whatever its rate
-  state.transfers.promises[key] = {entry.due, job.row.job.durable.generation, entry.bytes};
+  state.transfers.promises[key] = {
+      entry.due, job.row.job.durable.generation, entry.bytes, state.now.boot};
   ++state.metrics.evacuations_admitted;
   const double left_s = seconds_between(state.now.boot, entry.due);
   const std::string rate = std::isfinite(entry.rate) ? megabits(entry.rate) : "any rate";
@@ -312,6 +336,16 @@ void note_told(TransferEntry& entry, std::uint64_t bps, Instant now) {
   entry.told_at = now;
 }
 
+/// For bench/rate_change.py.
+void trace_rates(const State& state, const NodeId& node, const wire::TransferRates& message) {
+  std::string rates;
+  for (const wire::TransferRate& rate : message.rates)
+    rates += (rates.empty() ? "" : ",") + std::to_string(rate.rate_bps);
+  log::debug(
+      "transfers.told", {{"node", node.str()}, {"at_ns", to_ns(state.now.boot)}, {"bps", rates}}
+  );
+}
+
 /// Each node hears of all its copies at once, if one of them has news.
 void tell_rates(State& state) {
   std::map<NodeId, std::vector<TransferEntry*>> by_node;
@@ -340,6 +374,7 @@ void tell_rates(State& state) {
     if (!has_news) continue;
     for (std::size_t i = 0; i < entries.size(); ++i)
       note_told(*entries[i], message.rates[i].rate_bps, state.now.boot);
+    trace_rates(state, node, message);
     state.send(node, std::move(message));
   }
 }

@@ -286,6 +286,15 @@ TEST_F(SharedLine, a_promise_is_kept_when_the_generation_is_durable) {
 
   EXPECT_EQ(core->metrics().evacuations_in_time, 1u);
   EXPECT_EQ(core->metrics().evacuations_missed, 0u);
+  ASSERT_EQ(count_events("evacuation.in_time"), 1u);
+  const EventRow told = last_event("evacuation.in_time");
+  EXPECT_EQ(told.data.at("to"), node("store").id.str());
+  EXPECT_EQ(told.data.at("bytes"), std::to_string(60 * kMb));
+  EXPECT_EQ(told.message.find("generation 1 is durable 1"), 0u) << told.message;
+  EXPECT_NE(told.message.find(" s before the deadline of its evacuation to "), std::string::npos);
+  EXPECT_NE(told.message.find(" s after the promise: 60 MB, "), std::string::npos) << told.message;
+  EXPECT_GT(std::stol(told.data.at("deadline_ms")), 15'000);
+  EXPECT_GT(std::stol(told.data.at("rate_bps")), 0);
 }
 
 TEST_F(SharedLine, a_promise_that_was_not_kept_is_told) {

@@ -400,7 +400,8 @@ struct SiteKeys {
 };
 
 /// What a study of the decisions leaves out or decides otherwise, to see what they are worth
-/// (src/evaluate). Sites have the defaults: no option of the daemon sets any of it.
+/// (src/evaluate, reclaim-coordinator-studied). Sites have the defaults: no option of their daemon
+/// sets any of it.
 struct Study {
   bool is_hazard_constant = false;  ///< every owner is as any other, at any hour
   bool chooses_alone = false;       ///< each evacuation, whatever others need

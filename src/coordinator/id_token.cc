@@ -225,7 +225,13 @@ Result<IdClaims> verify_id_token(
   if (!signature || signature->empty()) return untrusted("its token is not signed");
   RN_TRY(const ProviderKey* key, key_for(head, keys));
   const std::string_view covered = token.substr(0, (*parts)[0].size() + 1 + (*parts)[1].size());
-  if (!is_signed_by(*key, covered, *signature)) return untrusted("its token's signature is false");
+  // Who changes keys may go on calling them the same, or nothing: the set may be old here, too.
+  if (!is_signed_by(*key, covered, *signature))
+    return fail(
+        ErrorCode::kNotFound,
+        "the identity provider's answer cannot be trusted: its token's signature is false",
+        "sign in again in a minute; if it stays so, tell the operator of this site"
+    );
   const auto body = from_base64url((*parts)[1]);
   const auto claims = body ? strict_object(as_text(*body)) : std::nullopt;
   if (!claims) return untrusted("its token says nothing that can be read");

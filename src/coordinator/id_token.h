@@ -48,9 +48,9 @@ struct IdClaims {
   std::vector<std::string> groups;
 };
 
-/// kNotFound: signed by a key that `keys` does not have (the set may be old). kDenied for all else:
-/// no token, no signature, or one by another algorithm than RS256 and ES256; another issuer,
-/// audience or nonce; too early or too late.
+/// kNotFound: signed by a key that `keys` does not have, or not as it has it (the set may be old).
+/// kDenied for all else: no token, no signature, or one by another algorithm than RS256 and ES256;
+/// another issuer, audience or nonce; too early or too late.
 Result<IdClaims> verify_id_token(
     std::string_view token, const std::vector<ProviderKey>& keys, const IdTokenRules& rules
 );

@@ -117,17 +117,20 @@ bool is_kept_out(const std::string& user, const OidcConfig& config) {
   });
 }
 
-/// The user whom the claim's value names without `users`.
-Result<std::string> user_by_claim(const IdClaims& claims, const OidcConfig& config) {
+/// What the provider vouches for: the subject, or an address that it has verified.
+Result<std::string> value_of_claim(const IdClaims& claims, const OidcConfig& config) {
   if (config.claim == "sub") return claims.subject;
-  const std::string email = in_lower_case(claims.email);
-  if (email.empty() || !claims.is_email_verified)
-    return fail(
-        ErrorCode::kDenied,
-        "the identity provider does not say that it has verified your address of mail",
-        "have it verified there; or ask " + contact_of(config)
-    );
-  if (config.domain.empty()) return email;
+  if (!claims.email.empty() && claims.is_email_verified) return in_lower_case(claims.email);
+  return fail(
+      ErrorCode::kDenied,
+      "the identity provider does not say that it has verified your address of mail",
+      "have it verified there; or ask " + contact_of(config)
+  );
+}
+
+/// The user whom the claim's value means without `users`.
+Result<std::string> user_by_value(const std::string& email, const OidcConfig& config) {
+  if (config.claim == "sub" || config.domain.empty()) return email;
   const std::size_t at = email.find('@');
   if (at == std::string::npos || email.substr(at + 1) != config.domain)
     return fail(
@@ -207,12 +210,17 @@ Status read_client_secret(FileSystem& fs, OidcConfig& config) {
 
 Result<Person> person_of(const IdClaims& claims, const OidcConfig& config) {
   Person person;
-  RN_TRY(const std::string by_claim, user_by_claim(claims, config));
-  // By the whole value: what a domain leaves of an address is not what an operator would write.
-  const auto named =
-      config.users.find(config.claim == "sub" ? claims.subject : in_lower_case(claims.email));
+  RN_TRY(const std::string value, value_of_claim(claims, config));
+  // By the whole value: what a domain leaves of an address is not what an operator would write; and
+  // whom they wrote down comes in from any domain.
+  const auto named = config.users.find(value);
   person.is_named = named != config.users.end();
-  person.user = UserId(person.is_named ? named->second : by_claim);
+  if (person.is_named) {
+    person.user = UserId(named->second);
+  } else {
+    RN_TRY(std::string user, user_by_value(value, config));
+    person.user = UserId(std::move(user));
+  }
   if (!is_name(person.user.str()))
     return fail(
         ErrorCode::kDenied,

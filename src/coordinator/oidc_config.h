@@ -26,7 +26,8 @@ struct OidcConfig {
   std::vector<std::string> origins;
   std::vector<std::string> scopes;  ///< beside openid
   std::string claim = "sub";        ///< "sub" or "email", which must be verified
-  std::string domain;  ///< of email: only addresses of it, and users are what stands before the @
+  /// Of email: only addresses of it, beside those in `users`; who has one is what stands before @.
+  std::string domain;
   std::map<std::string, std::string> users;  ///< a claim's value: the user; goes before all else
   std::vector<std::string> refuses;          ///< users who may not sign in
   std::string groups_claim;                  ///< empty: none is read

@@ -17,13 +17,17 @@ constexpr std::size_t kMaxTicketBytes = 8u << 10;
 constexpr std::size_t kMaxCodeBytes = 4u << 10;
 constexpr std::string_view kBrowserTicket = "sign-in by a browser";
 constexpr std::string_view kDeviceTicket = "sign-in from a terminal";
+constexpr std::string_view kProgramState = "way back to a program";
+constexpr std::uint32_t kLeastPort = 1024;  // others are no program's of a user
+constexpr std::uint32_t kMostPort = 65'535;
+constexpr std::size_t kWordDigits = 6;
 
 /// 256 bits, as RFC 7636 has its verifiers.
 std::string random_word(Rng& rng) {
   return to_base64url(crypto::random_key(rng));
 }
 
-std::string state_of_ticket(const std::string& ticket) {
+std::string hash_of_ticket(const std::string& ticket) {
   return to_base64url(crypto::sha256(as_bytes(ticket)));
 }
 
@@ -96,13 +100,46 @@ Result<std::string> OidcDesk::opened(const std::string& ticket, std::string_view
   return content->dump();
 }
 
+/// Ties what comes back to the ticket. A program's says where it waits, sealed.
+std::string OidcDesk::state_for(const std::string& ticket, std::uint32_t port) {
+  if (port == 0) return hash_of_ticket(ticket);
+  const nlohmann::json content = {{"ticket", hash_of_ticket(ticket)}, {"port", port}};
+  return sealed(content.dump(), kProgramState);
+}
+
+std::string OidcDesk::word_of(const std::string& state) {
+  std::string word = to_hex(crypto::sha256(as_bytes("word of " + state))).substr(0, kWordDigits);
+  for (char& c : word) c = c >= 'a' ? static_cast<char>(c - 'a' + 'A') : c;
+  return word;
+}
+
+OidcDesk::Tied OidcDesk::tied_by(const std::string& state) const {
+  Tied tied{state, 0};
+  const auto bytes = from_base64url(state.size() > kMaxTicketBytes ? "" : state);
+  if (!bytes) return tied;
+  const auto plain = crypto::unseal(key_, *bytes, as_bytes(kProgramState));
+  const auto content = plain ? strict_object(as_text(*plain)) : std::nullopt;
+  const auto port = content ? content->find("port") : nlohmann::json::const_iterator();
+  if (!content || port == content->end() || !port->is_number_unsigned()) return tied;
+  tied.ticket = text_member(*content, "ticket");
+  tied.port = port->get<std::uint16_t>();
+  return tied;
+}
+
 void OidcDesk::begin(
-    const std::string& remote, std::function<void(Result<api::SignInBegun>)> done
+    const std::string& remote,
+    const api::SignInBegin& request,
+    std::function<void(Result<api::SignInBegun>)> done
 ) {
+  const std::uint32_t port = request.port;
+  if (port != 0 && (port < kLeastPort || port > kMostPort))
+    return done(
+        fail(ErrorCode::kInvalid, "port: expected 1024 to 65535", "0, or none, is the dashboard's")
+    );
   if (const Status admitted = admit(remote); !admitted) return done(fail(admitted.error()));
   const Status submitted = deps_.workers.submit_for(
       [this] { return deps_.provider.endpoints(); },
-      [this, done](const Result<OidcEndpoints>& where) {
+      [this, done, port](const Result<OidcEndpoints>& where) {
         if (!where) return done(fail(where.error()));
         const BrowserSecrets secrets{random_word(deps_.rng), random_word(deps_.rng)};
         const nlohmann::json content = {
@@ -111,9 +148,9 @@ void OidcDesk::begin(
             {"nonce", secrets.nonce}};
         api::SignInBegun begun;
         begun.ticket = sealed(content.dump(), kBrowserTicket);
-        begun.url = authorization_url(
-            deps_.config, *where, redirect_, secrets, state_of_ticket(begun.ticket)
-        );
+        begun.state = state_for(begun.ticket, port);
+        begun.word = word_of(begun.state);
+        begun.url = authorization_url(deps_.config, *where, redirect_, secrets, begun.state);
         done(std::move(begun));
       }
   );
@@ -128,7 +165,7 @@ void OidcDesk::finish(
   if (const Status admitted = admit(remote); !admitted) return done(fail(admitted.error()));
   const auto content = opened(request.ticket, kBrowserTicket);
   const bool is_of_ticket = crypto::equal_in_constant_time(
-      as_bytes(request.state), as_bytes(state_of_ticket(request.ticket))
+      as_bytes(tied_by(request.state).ticket), as_bytes(hash_of_ticket(request.ticket))
   );
   if (!content || !is_of_ticket) return done(fail(ticket_over()));
   if (request.code.empty() || request.code.size() > kMaxCodeBytes)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -33,7 +34,19 @@ class OidcDesk {
   OidcDesk(const Deps& deps, std::string redirect, const crypto::Key256& key);
 
   api::SignInOffer offer() const;
-  void begin(const std::string& remote, std::function<void(Result<api::SignInBegun>)> done);
+  void begin(
+      const std::string& remote,
+      const api::SignInBegin& request,
+      std::function<void(Result<api::SignInBegun>)> done
+  );
+
+  /// On the browser's own machine, where the program waits that began what comes back with `state`;
+  /// 0: the dashboard did, or `state` is none of ours.
+  std::uint16_t port_of(const std::string& state) const { return tied_by(state).port; }
+
+  /// By which people see that a program's terminal and a page are of one sign-in: "3F9A1C".
+  static std::string word_of(const std::string& state);
+
   void finish(
       const std::string& remote,
       const api::SignInFinish& request,
@@ -49,8 +62,16 @@ class OidcDesk {
   );
 
  private:
+  /// Whose a state is: the hash of its ticket, and where a program waits.
+  struct Tied {
+    std::string ticket;
+    std::uint16_t port = 0;
+  };
+
   Status admit(const std::string& remote);
   std::string sealed(const std::string& text, std::string_view purpose);
+  std::string state_for(const std::string& ticket, std::uint32_t port);
+  Tied tied_by(const std::string& state) const;
   Result<std::string> opened(const std::string& ticket, std::string_view purpose) const;
   void let_in(const IdClaims& claims, std::function<void(Result<TokenMade>)> done);
 

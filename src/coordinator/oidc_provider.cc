@@ -110,8 +110,9 @@ Result<OidcEndpoints> OidcProvider::read_endpoints(const std::string& text) cons
   RN_CHECK(check_endpoint("jwks_uri", made.keys));
   if (!made.device.empty()) RN_CHECK(check_endpoint("device_authorization_endpoint", made.device));
   const char* const methods = "token_endpoint_auth_methods_supported";
-  made.takes_secret_in_form =
-      lists(*said, methods, "client_secret_post") && !lists(*said, methods, "client_secret_basic");
+  made.takes_secret_in_form = lists(*said, methods, "client_secret_post");
+  made.takes_secret_in_header =
+      !made.takes_secret_in_form || lists(*said, methods, "client_secret_basic");
   return made;
 }
 
@@ -176,7 +177,10 @@ Result<io::HttpReply> OidcProvider::post(const std::string& url, std::string for
       {"Accept", "application/json"}, {"Content-Type", "application/x-www-form-urlencoded"}};
   const std::string id = io::percent_encode(config_.client_id);
   const std::string secret = io::percent_encode(config_.client_secret);
-  const bool is_in_header = !config_.client_secret.empty() && !where.takes_secret_in_form;
+  // Some providers take a header's words as they are, and not encoded, as RFC 6749, 2.3.1 has them.
+  const bool is_read_alike = id == config_.client_id && secret == config_.client_secret;
+  const bool is_in_header = !config_.client_secret.empty() && where.takes_secret_in_header &&
+                            (is_read_alike || !where.takes_secret_in_form);
   if (is_in_header) {
     call.headers.emplace_back("Authorization", "Basic " + to_base64(as_bytes(id + ":" + secret)));
   } else if (!config_.client_secret.empty()) {
@@ -247,8 +251,8 @@ Result<DeviceGrant> OidcProvider::begin_device() {
     return fail(
         ErrorCode::kUnsupported,
         "this site's identity provider has no sign-in from a terminal",
-        "sign in to the dashboard by a browser; for a terminal ask " + contact_of(config_) +
-            " for a token"
+        "sign in by a browser on the same machine: reclaim login URL --browser; or ask " +
+            contact_of(config_) + " for a token"
     );
   std::string scopes = "openid";
   for (const std::string& scope : config_.scopes) scopes += " " + scope;

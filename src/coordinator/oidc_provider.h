@@ -20,8 +20,9 @@ struct OidcEndpoints {
   std::string authorization;
   std::string token;
   std::string keys;
-  std::string device;                 ///< empty: it has no sign-in without a browser
-  bool takes_secret_in_form = false;  ///< and not in a header
+  std::string device;                   ///< empty: it has no sign-in without a browser
+  bool takes_secret_in_form = false;    ///< beside the client's id
+  bool takes_secret_in_header = false;  ///< also if it says nothing of where
 };
 
 /// A sign-in on another machine's browser, as the provider began it (RFC 8628).

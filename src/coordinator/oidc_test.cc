@@ -65,15 +65,16 @@ class OidcSite : public ::testing::Test {
   struct Begun {
     std::string ticket;
     std::map<std::string, std::string> query;  ///< of the provider's address
+    std::string word;
   };
 
-  Begun begin() {
-    const auto reply = site_.call("POST", "/v1/signin", "{}", "");
+  Begun begin(const std::string& request = "{}") {
+    const auto reply = site_.call("POST", "/v1/signin", request, "");
     EXPECT_EQ(reply.status, 200) << reply.body;
     const json body = json::parse(reply.body);
     const std::string url = body["url"];
     EXPECT_TRUE(url.starts_with(std::string(PlayedProvider::kIssuer) + "/auth?")) << url;
-    return {body["ticket"], *io::parse_query(url.substr(url.find('?') + 1))};
+    return {body["ticket"], *io::parse_query(url.substr(url.find('?') + 1)), body["word"]};
   }
 
   io::HttpReply finish(const std::string& ticket, const std::string& state) {
@@ -234,6 +235,54 @@ TEST_F(OidcSite, the_way_back_leads_to_the_dashboard_with_nothing_else) {
   EXPECT_EQ(io::find_header(reply.headers, "Cache-Control"), "no-store");
 }
 
+TEST_F(OidcSite, a_programs_sign_in_comes_back_to_its_port_of_the_browsers_own_machine) {
+  const Begun begun = begin(R"({"port": 40123})");
+  const std::string state = begun.query.at("state");
+
+  const auto back = site_.call("GET", "/signin?code=c%22%3E&state=" + state, "", "");
+
+  EXPECT_EQ(back.status, 200) << "a page asks whether it was they who began";
+  EXPECT_NE(back.body.find("it shows <strong>" + begun.word + "</strong>"), std::string::npos);
+  const std::string link = "\"http://127.0.0.1:40123/signin?code=c%22%3E&amp;state=" + state + "\"";
+  EXPECT_NE(back.body.find(link), std::string::npos) << back.body;
+  EXPECT_EQ(io::find_header(back.headers, "Cache-Control"), "no-store");
+  const auto no = site_.call("GET", "/signin?error=access_denied&state=" + state, "", "");
+  EXPECT_EQ(
+      io::find_header(no.headers, "Location"),
+      "http://127.0.0.1:40123/signin?state=" + state + "&error=access_denied"
+  );
+  EXPECT_EQ(begun.query.at("redirect_uri"), "https://coordinator.example.org:7443/signin")
+      << "the one that is registered with the provider";
+  provider_.signs(claims_of("ann", begun.query.at("nonce")));
+  const auto reply = finish(begun.ticket, state);
+  ASSERT_EQ(reply.status, 201) << reply.body;
+  EXPECT_EQ(whoami(json::parse(reply.body)["token"])["user"], "ann");
+}
+
+TEST_F(OidcSite, a_state_that_was_not_made_here_leads_to_no_port) {
+  const Begun program = begin(R"({"port": 40123})");
+  const Begun page = begin();
+  std::string changed = program.query.at("state");
+  changed[20] = changed[20] == 'A' ? 'B' : 'A';
+  for (const std::string& state :
+       {changed,
+        page.query.at("state"),
+        page.ticket,  // sealed by the same key, for something else
+        program.ticket,
+        to_base64url(as_bytes(R"({"port":40123,"ticket":"x"})")),
+        std::string("x"),
+        std::string()}) {
+    const auto back = site_.call("GET", "/signin?code=c&state=" + state, "", "");
+    EXPECT_TRUE(io::find_header(back.headers, "Location").starts_with("/ui/#signin?")) << state;
+  }
+  // One program's way back is of no use to another window's ticket, nor the other way.
+  EXPECT_EQ(finish(page.ticket, program.query.at("state")).status, 401);
+  EXPECT_EQ(finish(program.ticket, page.query.at("state")).status, 401);
+  EXPECT_TRUE(provider_.asked("/realm/token").empty());
+  for (const char* request : {R"({"port": 80})", R"({"port": 65536})", R"({"port": -1})"})
+    EXPECT_EQ(site_.call("POST", "/v1/signin", request, "").status, 400) << request;
+}
+
 TEST_F(OidcSite, local_tokens_go_on_and_the_offer_names_the_provider) {
   EXPECT_EQ(whoami("admin")["role"], "admin");
   const json offer = json::parse(site_.call("GET", "/v1/signin", "", "").body);
@@ -307,6 +356,19 @@ TEST(OidcPerson, an_address_counts_when_it_is_verified_and_of_the_domain) {
         mail_claims("@example.org", true),
         mail_claims("a n@example.org", true)})
     EXPECT_FALSE(person_of(claims, config).has_value()) << claims.email;
+}
+
+TEST(OidcPerson, an_address_that_the_operator_named_is_of_any_domain_and_verified_all_the_same) {
+  OidcConfig config = usual_oidc();
+  config.claim = "email";
+  config.domain = "example.org";
+  config.users = {{"Guest@Example.com", "guest"}, {"ann@example.org", "ann-of-lab-a"}};
+  ASSERT_TRUE(finish_oidc_config(config, "https://site:7443").has_value());
+
+  EXPECT_EQ(person_of(mail_claims("guest@example.com", true), config)->user, UserId("guest"));
+  EXPECT_EQ(person_of(mail_claims("ann@example.org", true), config)->user, UserId("ann-of-lab-a"));
+  EXPECT_FALSE(person_of(mail_claims("guest@example.com", false), config).has_value());
+  EXPECT_FALSE(person_of(mail_claims("other@example.com", true), config).has_value());
 }
 
 TEST(OidcPerson, the_operators_own_list_goes_first_and_who_is_refused_stays_out) {
@@ -455,6 +517,29 @@ TEST(OidcProvider, changed_keys_are_read_again_but_not_for_each_unknown_one) {
   EXPECT_LE(site.asked_for("/keys"), 3u);
 }
 
+TEST(OidcProvider, a_new_key_of_an_old_name_or_of_none_is_read_once_more) {
+  for (const char* name : {"ec-1", ""}) {
+    ProviderAlone site;
+    site.played.signs(claims_of("ann", "n"));
+    ASSERT_TRUE(site.redeem().has_value());
+    const TestSigner newer(ProviderKey::Kind::kP256, name);
+    json key = newer.jwk();
+    json header = newer.header();
+    if (newer.id().empty()) {
+      key.erase("kid");
+      header.erase("kid");
+    }
+    site.played.answers("/realm/keys", json{{"keys", json::array({key})}}.dump());
+    const std::string token = newer.token_of(header.dump(), claims_of("ann", "n").dump());
+    site.played.answers("/realm/token", json{{"id_token", token}}.dump());
+
+    EXPECT_EQ(site.redeem().error().code, ErrorCode::kDenied) << "read less than 30 s ago";
+    site.clock.advance(seconds(31));
+    EXPECT_TRUE(site.redeem().has_value()) << name;
+    EXPECT_EQ(site.asked_for("/keys"), 2u);
+  }
+}
+
 TEST(OidcProvider, one_that_is_away_is_not_asked_at_once_again_and_its_documents_serve_a_day) {
   ProviderAlone site;
   site.played.answers("/realm/.well-known/openid-configuration", "");
@@ -520,6 +605,31 @@ TEST(OidcProvider, a_secret_goes_where_the_provider_wants_it_and_into_no_message
       "Basic " + to_base64(as_bytes("reclaimnet:open%20sesame"))
   );
   EXPECT_EQ(asked.form.find("sesame"), std::string::npos);
+}
+
+/// The call by which `secret` went to a provider that says that it takes secrets by `methods`.
+io::AskCall call_with_secret(const std::string& secret, const json& methods) {
+  ProviderAlone site;
+  json document = PlayedProvider::discovery();
+  document["token_endpoint_auth_methods_supported"] = methods;
+  site.played.answers("/realm/.well-known/openid-configuration", document.dump());
+  site.config.client_secret = secret;
+  (void)site.redeem();
+  return site.played.asked("/realm/token").at(0);
+}
+
+TEST(OidcProvider, a_secret_that_providers_read_differently_in_a_header_goes_into_the_form) {
+  const json both = json::array({"client_secret_basic", "client_secret_post"});
+  const auto odd = call_with_secret("open sesame", both);
+  EXPECT_EQ(io::find_header(odd.headers, "Authorization"), "");
+  EXPECT_NE(odd.form.find("&client_secret=open%20sesame&"), std::string::npos) << odd.form;
+
+  const auto plain = call_with_secret("sesame-2.0_~", both);
+  EXPECT_NE(io::find_header(plain.headers, "Authorization"), "");
+  EXPECT_EQ(plain.form.find("client_secret"), std::string::npos);
+
+  const auto in_form = call_with_secret("sesame", json::array({"client_secret_post"}));
+  EXPECT_EQ(io::find_header(in_form.headers, "Authorization"), "");
 }
 
 TEST(OidcProvider, answers_that_are_none_are_refused_in_words) {

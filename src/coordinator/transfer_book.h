@@ -54,6 +54,7 @@ struct EvacuationPromise {
   Instant due;
   std::uint32_t durable_then = 0;  ///< newest generation when it was given
   double bytes = 0;
+  Instant made;
 };
 
 /// A copy that was sent elsewhere, until its agent tells of it.

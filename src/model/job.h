@@ -130,8 +130,10 @@ struct JobSpec {
   std::vector<std::string> data;     ///< data sets of the node's, seen as /data/NAME (data_sets.h)
   std::vector<NetworkAllow> peers;   ///< wanted; granted only where the contract opens them
   std::uint32_t max_duration_s = 0;  ///< 0 = none
-  std::uint32_t idle_stop_s = 0;     ///< stopped when it used no GPU for so long; 0 = never
-  std::uint32_t notice_s = 0;        ///< asked for; the owner's contract decides
+  /// Stopped when it used nothing of its GPUs, without any: of its cores, for so long; 0 = as its
+  /// user's or lab's quota says.
+  std::uint32_t idle_stop_s = 0;
+  std::uint32_t notice_s = 0;  ///< asked for; the owner's contract decides
   std::uint32_t orphan_limit_s = 1800;
   std::uint32_t max_restarts = 20;     ///< crashes, not displacements
   std::vector<std::string> only_labs;  ///< trust group; empty = any

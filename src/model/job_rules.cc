@@ -243,11 +243,6 @@ Status check_spec(const JobSpec& spec) {
     return wrong_job("notice_s: more than 900", "owners grant at most 15 min");
   if (spec.idle_stop_s > 0 && spec.idle_stop_s < 60)
     return wrong_job("idle_stop_s: less than a minute", "for example 7200, two hours");
-  if (spec.idle_stop_s > 0 && spec.resources.gpus == 0)
-    return wrong_job(
-        "idle_stop_s: only of GPUs is it known whether they are used, and this job asks for none",
-        "leave it out, or bound the job with max_duration_s"
-    );
   if (spec.max_restarts > 1000) return wrong_job("max_restarts: more than 1000");
   if (spec.peers.size() > 64) return wrong_job("peers: more than 64");
   if (spec.only_labs.size() > 256) return wrong_job("only_labs: more than 256");

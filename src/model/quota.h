@@ -26,11 +26,23 @@ struct Quota {
   std::optional<std::uint32_t> jobs;     ///< that are not over: those that wait, too
   std::optional<double> gpu_hours;       ///< in the last window_s
   std::uint32_t window_s = kQuotaWindowS;
+  /// Jobs that do not say it themselves are stopped when they used nothing for so long (JobSpec).
+  std::optional<std::uint32_t> idle_stop_s;
   UserId set_by;
   std::int64_t set_wall_ms = 0;
 
   RN_FIELDS(
-      Quota, subject, gpu_model, gpus, running, jobs, gpu_hours, window_s, set_by, set_wall_ms
+      Quota,
+      subject,
+      gpu_model,
+      gpus,
+      running,
+      jobs,
+      gpu_hours,
+      window_s,
+      idle_stop_s,
+      set_by,
+      set_wall_ms
   )
 };
 
@@ -44,8 +56,9 @@ struct QuotaRequest {
   std::optional<std::uint32_t> jobs;
   std::optional<double> gpu_hours;
   std::uint32_t window_s = kQuotaWindowS;
+  std::optional<std::uint32_t> idle_stop_s;  ///< a minute at least
 
-  RN_FIELDS(QuotaRequest, gpu_model, gpus, running, jobs, gpu_hours, window_s)
+  RN_FIELDS(QuotaRequest, gpu_model, gpus, running, jobs, gpu_hours, window_s, idle_stop_s)
 };
 
 /// What somebody has, beside what they may have.

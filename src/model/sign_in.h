@@ -18,11 +18,22 @@ struct SignInOffer {
   RN_FIELDS(SignInOffer, is_offered, name)
 };
 
+struct SignInBegin {
+  /// On the browser's own machine, at 127.0.0.1: a program waits there for what comes back
+  /// (RFC 8252). 0: the dashboard does.
+  std::uint32_t port = 0;
+
+  RN_FIELDS(SignInBegin, port)
+};
+
 struct SignInBegun {
   std::string url;     ///< at the provider, for the browser
-  std::string ticket;  ///< goes back with SignInFinish, from the same window
+  std::string ticket;  ///< goes back with SignInFinish, from the same window or program
+  std::string state;   ///< comes back with the code; what comes with another one is somebody else's
+  /// For people: a program shows it, and the page on which they say whether it was they who began.
+  std::string word;
 
-  RN_FIELDS(SignInBegun, url, ticket)
+  RN_FIELDS(SignInBegun, url, ticket, state, word)
 };
 
 struct SignInFinish {

@@ -71,6 +71,9 @@ struct AttemptReport {
   std::uint64_t gpu_memory_peak_mib = 0;  ///< on all its GPUs together
   std::uint32_t checkpoints_found = 0;    ///< whole ones that were seen in this epoch
   std::uint32_t links_broken = 0;  ///< links of this attempt that the agent broke or could not open
+  /// Processor time of its guest since it began here. 0 = not known, and so of an older agent.
+  std::uint64_t cpu_ms = 0;
+  bool is_visited = false;  ///< a tunnel into it is open now
 
   RN_FIELDS(
       AttemptReport,
@@ -90,7 +93,9 @@ struct AttemptReport {
       memory_peak_mib,
       gpu_memory_peak_mib,
       checkpoints_found,
-      links_broken
+      links_broken,
+      cpu_ms,
+      is_visited
   )
 };
 

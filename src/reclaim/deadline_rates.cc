@@ -665,6 +665,44 @@ RatePlan unbounded(std::span<const Transfer> transfers, RateRule rule) {
   return plan;
 }
 
+/// What all that has a deadline may use of a link together.
+double room_of(const Link& link, const LinkGuard& guard, RateRule rule) {
+  if (rule == RateRule::kByValue) return at_least_zero(link.capacity);
+  return link.burst_left_s > 0 ? burst_rate(link, guard) : guarded_rate(link, guard);
+}
+
+/// Each as much as is of use until the next plan, of what those before it leave; nobody is refused.
+RatePlan one_after_another(
+    std::span<const Transfer> transfers,
+    std::span<const Link> links,
+    const LinkGuard& guard,
+    double tick_s,
+    RateRule rule
+) {
+  RatePlan plan;
+  plan.rates.assign(transfers.size(), 0);
+  plan.is_admitted.assign(transfers.size(), false);
+  std::vector<double> left;
+  for (const Link& link : links) left.push_back(room_of(link, guard, rule));
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    if (has_deadline(transfers[i])) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    if (rule == RateRule::kByValue) return value_of(transfers[a]) > value_of(transfers[b]);
+    return transfers[a].deadline_s < transfers[b].deadline_s;
+  });
+  for (const std::size_t i : order) {
+    plan.is_admitted[i] = true;
+    plan.admitted_value += value_of(transfers[i]);
+    double rate = std::min(at_least_zero(transfers[i].max_rate), bytes_of(transfers[i]) / tick_s);
+    for (const std::uint32_t link : transfers[i].links) rate = std::min(rate, left[link]);
+    for (const std::uint32_t link : transfers[i].links) left[link] -= rate;
+    plan.rates[i] = rate;
+  }
+  return plan;
+}
+
 }  // namespace
 
 double guarded_rate(const Link& link, const LinkGuard& guard) {
@@ -686,7 +724,10 @@ RatePlan RatePlanner::plan(
     double now_s, std::span<const Transfer> transfers, std::span<const Link> links, double tick_s
 ) {
   RN_ASSERT(tick_s > 0, "rates are for some time");
-  if (rule_ != RateRule::kDeadlines) return unbounded(transfers, rule_);
+  if (rule_ == RateRule::kFairShare || rule_ == RateRule::kStrictPriority)
+    return unbounded(transfers, rule_);
+  if (rule_ != RateRule::kDeadlines)
+    return one_after_another(transfers, links, guard_, tick_s, rule_);
   std::vector<double> cuts_s = {now_s + tick_s};
   std::map<std::uint64_t, Booking> known;
   for (const Transfer& transfer : transfers) {

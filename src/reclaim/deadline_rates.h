@@ -20,6 +20,8 @@ enum class RateRule : std::uint8_t {
   kDeadlines,
   kFairShare,       ///< nobody is bounded, as TCP shares; all that has a deadline is let begin
   kStrictPriority,  ///< the same, but nothing else sends over a link while something with one does
+  kByValue,         ///< whole links to what is worth most, one after the other
+  kByDeadline,      ///< EDF without admission: what we use of links, to the earliest, then the next
 };
 
 struct RatePlan {
@@ -53,8 +55,11 @@ struct RatePlan {
 /// would be there `kRestoreCare_s` and a tenth of its time before it is due: so no restore makes
 /// late what is promised, and none waits for a whole evacuation whose deadline is far.
 ///
-/// By another rule than deadlines nothing is booked, refused or guarded: "admitted" is whatever has
-/// a deadline, and a rate is infinite or 0.
+/// By another rule than deadlines nothing is booked or refused: "admitted" is whatever has a
+/// deadline. By fair share and strict priority a rate is infinite or 0. By value and by deadline
+/// one after the other takes what those before it leave of its links: of all of them by value,
+/// which guards nobody; by deadline of as much as promised evacuations may have. What has no
+/// deadline gets nothing but what give_spare() finds.
 class RatePlanner {
  public:
   explicit RatePlanner(const LinkGuard& guard, RateRule rule = RateRule::kDeadlines)

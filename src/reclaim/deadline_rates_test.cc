@@ -414,5 +414,33 @@ TEST(RateRule, by_strict_priority_nothing_else_sends_where_something_with_a_dead
   EXPECT_TRUE(std::isinf(plan.rates[2])) << "over another link";
 }
 
+TEST(RateRule, by_deadline_without_admission_the_earliest_has_the_line_although_it_cannot_arrive) {
+  const std::vector<Link> links = {a_link(10 * kMega)};
+  const std::vector<Transfer> set = {
+      an_evacuation(50 * kMega, 20, 100),
+      an_evacuation(1000 * kMega, 10, 1),
+      background(TransferClass::kCheckpoint, kMega, 1)};
+  ASSERT_EQ(plan_rates(set, links, kNoGuard).is_admitted, (std::vector<bool>{true, false, false}));
+
+  const RatePlan plan = RatePlanner(kNoGuard, RateRule::kByDeadline).plan(0, set, links, kTick_s);
+  EXPECT_EQ(plan.is_admitted, (std::vector<bool>{true, true, false}));
+  EXPECT_EQ(plan.rates, (std::vector<double>{0, 10 * kMega, 0}));
+
+  const RatePlan guarded =
+      RatePlanner(LinkGuard{}, RateRule::kByDeadline).plan(0, set, links, kTick_s);
+  EXPECT_DOUBLE_EQ(guarded.rates[1], guarded_rate(links[0], LinkGuard{}));
+}
+
+TEST(RateRule, by_value_whole_links_go_to_what_is_worth_most_and_the_rest_to_the_next) {
+  const std::vector<Link> links = {a_link(10 * kMega), a_link(4 * kMega)};
+  std::vector<Transfer> set = {
+      an_evacuation(1000 * kMega, 10, 1), an_evacuation(1000 * kMega, 30, 100)};
+  set[1].links = {0, 1};
+
+  const RatePlan plan = RatePlanner(LinkGuard{}, RateRule::kByValue).plan(0, set, links, kTick_s);
+  EXPECT_EQ(plan.is_admitted, (std::vector<bool>{true, true}));
+  EXPECT_EQ(plan.rates, (std::vector<double>{6 * kMega, 4 * kMega})) << "nothing is left free";
+}
+
 }  // namespace
 }  // namespace rn::reclaim

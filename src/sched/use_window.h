@@ -15,6 +15,8 @@ class UseWindow {
  public:
   explicit UseWindow(nanoseconds window);
 
+  nanoseconds window() const { return window_; }
+
   /// `percent` was so for `span` up to now. Times do not go back.
   void add(Instant now, nanoseconds span, double percent);
   /// Of the samples in the window; nullopt as long as it was not looked at for so long, or for less

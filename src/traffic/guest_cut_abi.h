@@ -25,6 +25,9 @@
 #define RN_CUT_MAP_COUNTERS \
   "rn_counters" /* PERCPU_ARRAY[slot * 2 + direction] of rn_cut_counters */
 
+/* No map: a file in the run folder, RN_CUT_SLOTS masks (u64) of the GPUs of each slot's guest. */
+#define RN_CUT_SLOT_GPUS_FILE "slot-gpus"
+
 enum rn_cut_direction {
   RN_CUT_FROM_GUEST = 0, /* ingress hook of the host-side interface */
   RN_CUT_TO_GUEST = 1,   /* egress hook of the host-side interface */

@@ -15,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "base/log.h"
 #include "io/errno_error.h"
 #include "io/precedence.h"
@@ -176,6 +177,7 @@ KillService::KillService(
     : socket_path_(std::move(path)),
       owner_uids_(std::move(uids)),
       kill_(std::move(kill)),
+      slot_gpus_(parent_folder(socket_path_) + "/" RN_CUT_SLOT_GPUS_FILE),
       sequence_(sequence),
       clock_(clock),
       done_(std::move(done)) {}
@@ -281,7 +283,7 @@ void KillService::serve(int client, StandingPrecedence& precedence) {
       precedence.lower();  // a question looks through all of /proc
     }
     is_deed =
-        kill_.use([&](KillPath& kill) { return carry_out(kill, slot_gpus_, clock_, frame, done); });
+        kill_.use([&](KillPath& kill) { return carry_out(kill, gpus(), clock_, frame, done); });
   }
   if (is_deed && !done.is_cut_only && done.gpu_mask == 0)
     guards_until_ = clock_.now().boot + kGuardLimit;

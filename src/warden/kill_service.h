@@ -19,6 +19,7 @@
 #include "warden/kill_path.h"
 #include "warden/kill_precedence.h"
 #include "warden/machine.h"
+#include "warden/slot_gpus.h"
 #include "warden/transfer_bounds.h"
 
 namespace rn::warden {
@@ -47,7 +48,7 @@ class KillService {
 
   SharedKillPath& path() { return kill_; }
 
-  SlotGpus& gpus() { return slot_gpus_; }
+  SlotGpus& gpus() { return slot_gpus_.masks(); }
 
   EmergencyCount& count() { return count_; }
 
@@ -83,7 +84,7 @@ class KillService {
   std::string socket_path_;
   std::vector<std::uint32_t> owner_uids_;
   SharedKillPath kill_;
-  SlotGpus slot_gpus_{};
+  SlotGpusFile slot_gpus_;
   EmergencyCount count_;
   std::uint64_t sequence_;
   Instant guards_until_{};  ///< its thread only

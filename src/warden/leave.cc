@@ -175,7 +175,7 @@ class Leaving {
 
   void remove_folders() {
     io::RealFileSystem fs;
-    for (const char* name : {"warden.sock", "kill.sock", "warden.pid"})
+    for (const char* name : {"warden.sock", "kill.sock", "warden.pid", RN_CUT_SLOT_GPUS_FILE})
       unlink((config_.run + "/" + name).c_str());
     const auto remove = [&](const std::string& folder) {
       note(io::patiently(kStepLimit, [&] { return remove_tree(fs, folder); }), folder);

@@ -26,6 +26,7 @@
 #include "warden/kill_path.h"
 #include "warden/private_engine.h"
 #include "warden/profile.h"
+#include "warden/slot_gpus.h"
 #include "warden/transfer_bounds.h"
 
 namespace rn::warden {
@@ -85,9 +86,6 @@ class SharedKillPath {
   io::InheritingMutex mutex_;  ///< an order does not wait for a worker that waits for a processor
   std::unique_ptr<KillPath> path_;  ///< guarded by mutex_
 };
-
-/// Which GPUs the guest of each slot has; read by the kill socket's thread.
-using SlotGpus = std::array<std::atomic<std::uint64_t>, kSlots>;
 
 /// Emergencies that the kill socket has begun, and those that the core has taken in. While they
 /// differ no gate is opened: what the core knows is older than what the owner has ordered.

@@ -20,6 +20,7 @@ CONFIGS = {
     "a word for a number": ("telemetry_ms: quick\n", "telemetry_ms: expected a whole number", "correct the file"),
     "a negative number": ("telemetry_ms: -5\n", "telemetry_ms: expected a whole number from 0", "correct the file"),
     "a number too small": ("telemetry_ms: 5\n", "telemetry_ms: below 100", "correct the file"),
+    "no time at all": ("no_save_after_s: 0\n", "no_save_after_s: 0 is not from 1 to 604800 (a week)", "write seconds"),
     "bad YAML": ("state: [a\nrun: b\n", "line 2, column 4: ", "correct the file"),
     "a tabulator": ("gpus:\n\t- index: 0\n", "line 2, column 2: ", "correct the file"),
     "a key twice": ("state: a\nstate: b\n", "line 2, column 1: 'state' is there twice", "correct the file"),
@@ -112,8 +113,7 @@ class BadFiles(unittest.TestCase):
         for name, (text, fault, step) in CONTRACTS.items():
             with self.subTest(name):
                 path = self.write(text)
-                status = NOT_FOUND if name == "no such zone" else USAGE
-                self.fails(status, self.agent("contract", "check", path), str(path), fault, "next: ", step)
+                self.fails(USAGE, self.agent("contract", "check", path), str(path), fault, "next: ", step)
 
     def test_a_contract_is_checked_against_the_same_machine_as_when_it_is_set(self):
         config = self.write("gpus: [{index: 61, model: T4}]\n", "agent.yaml")
@@ -128,6 +128,36 @@ class BadFiles(unittest.TestCase):
         for verb in ("check", "set"):
             self.fails(USAGE, self.agent("contract", verb, self.folder), f"the contract: {self.folder} is a folder",
                        "next: name a readable")
+
+    def test_contract_show_says_that_there_is_none_and_what_a_broken_one_needs(self):
+        state = self.folder / "state"
+        config = self.write(f"state: {state}\n")
+
+        def show():
+            return subprocess.run([str(word) for word in self.agent("--config", config, "contract", "show")],
+                                  capture_output=True, text=True, timeout=30)
+        nowhere = show()
+        self.assertEqual(nowhere.returncode, 0, nowhere.stderr)
+        self.assertIn(f"this machine has no contract of its own ({state}/agent/contract.yaml is not there, nor is its "
+                      "folder: it never joined, or --state is another one)", nowhere.stderr)
+        self.assertIn("  next: reclaim-agent contract show >contract.yaml, change", nowhere.stderr)
+        (state / "agent").mkdir(parents=True)
+        none = show()
+        self.assertIn("contract.yaml is not there): it lends by the default, which follows\n", none.stderr)
+        self.assertTrue(none.stderr.endswith("and reclaim-agent contract set contract.yaml\n"), none.stderr)
+        self.assertEqual(none.stdout, nowhere.stdout)
+        file = state / "agent" / "contract.yaml"
+        file.write_text(none.stdout)
+        written = show()
+        self.assertEqual((written.stdout, written.stderr), (none.stdout, ""))
+        self.assertIn("is a good contract", subprocess.run(
+            [str(word) for word in self.agent("contract", "check", file)], capture_output=True, text=True,
+            timeout=30).stdout)
+        file.write_text("max_guest: 2\n")
+        self.fails(USAGE, self.agent("--config", config, "contract", "show"), "max_guest: no such field",
+                   f"next: correct {file}", "or move it away")
+        file.write_text("lends: false\ntime_zone: Mars/Olympus\n")
+        self.fails(USAGE, self.agent("--config", config, "contract", "show"), "there is no time zone", "next: correct")
 
     def test_without_an_agent_its_socket_is_named_and_not_a_web_address(self):
         config = self.write(f"run: {self.folder}\n")

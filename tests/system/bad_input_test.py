@@ -183,6 +183,12 @@ class BadInput(OneNode):
             self.node.agent.kill()
             self.start_agent_with_clock(self.node, hours)
             self.assertEqual(self.submit(self.folder(f"clock{hours}"), "echo ok", "--stateless").stdout, "ok\n")
+            way = "ahead of" if hours == "+5h" else "behind"
+            self.assertIn(f"CLOCK: its clock is 5 h {way} the coordinator's; no hours of its contract hang on that\n"
+                          "  next: see which of the two is wrong", self.node.owner("status").stdout)
+        told = [event for event in self.coordinator.rest().events() if event["kind"] == "node.clock_apart"]
+        self.assertEqual(len(told), 1, "once an hour at most")
+        self.assertIn("its clock is 5 h ahead of the coordinator's", told[0]["message"])
 
     def start_agent_with_clock(self, node, hours):
         """With its wall clock so far off, and until the coordinator has seen that."""

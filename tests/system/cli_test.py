@@ -466,6 +466,8 @@ class Commands(unittest.TestCase):
             self.cli("login", f"127.0.0.1:{self.site.port}", "--token", "-", "--ca-fingerprint",
                      made["token"].rsplit(".")[-1], stdin=stdin)
         self.assertIn("ada", self.cli("whoami", RECLAIM_TOKEN="", RECLAIM_URL="").stdout)
+        self.fails(NOT_FOUND, "this site has no sign-in by an identity provider", "login", self.site.url,
+                   "--ca-fingerprint", made["token"].rsplit(".")[-1], "--browser", "--port", 1024, "--wait-s", 5)
         self.assertIn(made["info"]["id"], [one["id"] for one in self.json("token", "ls")["tokens"]])
         self.cli("token", "revoke", made["info"]["id"])
         self.fails(DENIED, ".", "whoami", RECLAIM_TOKEN=made["token"])
@@ -493,6 +495,9 @@ class Commands(unittest.TestCase):
         self.fails(USAGE, "the quota bounds nothing", "quota", "set", "user:quentin")
         self.fails(USAGE, "'many' is no number of hours", "quota", "set", "user:quentin", "--gpu-hours", "many")
         self.fails(USAGE, "expected user:NAME or lab:NAME", "quota", "set", "quentin", "--gpus", 1)
+        self.cli("quota", "set", "lab:lab-q", "--idle-stop", "2h")
+        self.assertIn("lab:lab-q: jobs that use nothing are stopped after 2", self.cli("quota").stdout)
+        self.cli("quota", "rm", "lab:lab-q")
         self.cli("quota", "rm", "user:quentin", "--model", "H100")
         self.cli("quota", "rm", "user:quentin")
         self.fails(NOT_FOUND, "there is no quota of user:quentin", "quota", "rm", "user:quentin")

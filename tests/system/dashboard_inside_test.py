@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Quotas, idle jobs, notebooks and ports on the dashboard, in real Chromium: a coordinator, a machine with agent,
-warden and two GPUs that a recorded NVML tells of, and a guest that serves a page and uses nothing. The browser's side
-of the story is web/tests/inside.mjs. Called with the library that replays NVML (src/agent/fake_nvml.c)."""
+warden and two GPUs that a recorded NVML tells of, a guest that serves a page and uses nothing, and one without a GPU.
+The browser's side of the story is web/tests/inside.mjs. Called with the library that replays NVML
+(src/agent/fake_nvml.c)."""
 import os
 import pathlib
 import shutil
@@ -98,11 +99,22 @@ class DashboardInside(BrowserStory, unittest.TestCase):
 
         kinds = [event["kind"] for event in self.rest.events()]
         self.assertIn("job.idle", kinds)
-        self.assertEqual((kinds.count("quota.set"), kinds.count("quota.removed")), (2, 1))
+        self.assertEqual((kinds.count("quota.set"), kinds.count("quota.removed")), (3, 1))
+        wait_until("its laboratory's quota to stop it", lambda: self.sleeper()["state"] == "cancelled", 120)
+        self.assertIn("(idle_stop of lab lab-t)", self.sleeper()["reason"])
+
+    def sleeper(self):
+        return self.rest.job(self.asleep)
 
     # --- what the browser asks for
 
     def act_submit_second(self):
+        """And one without a GPU, that uses nothing and is of a laboratory that has such jobs stopped."""
+        token = self.rest.post(
+            "/v1/tokens", {"kind": "user", "user": "sam", "lab": "lab-t", "role": "user"})["token"]
+        self.cli("quota", "set", "lab:lab-t", "--idle-stop", "1m")
+        self.sam = Cli(self.labs, self.coordinator, token=token)
+        self.asleep = self.sam("run", "--detach", "--image", "python", *SMALL, "--", "sleep", "1000").stdout.strip()
         return {"number": self.run_job("second", "--", "sleep", "1000")}
 
     def act_reclaim(self):

@@ -15,7 +15,17 @@ from browser_story import BrowserStory  # noqa: E402
 from rn_site import Cli  # noqa: E402
 from stories import Site  # noqa: E402
 
-LENDS = {"guest_disk_mib": 128, "guest_memory_mib": 512, "notice_s": 20}
+RATE_MBIT = 8  # of an evacuation: some seconds for each, so that the coordinator plans it
+EVACUEE_MIB = 4
+# All that it saves is new each time.
+EVACUEE = f"""
+save() {{ dd if=/dev/urandom of=new.tmp bs=1M count={EVACUEE_MIB} 2>/dev/null && mv new.tmp state.bin; }}
+trap save TERM
+save
+while true; do sleep 1 & wait $!; done
+"""
+LENDS = {"guest_disk_mib": 128, "guest_memory_mib": 512, "notice_s": 20,
+         "uplink_bps_normal": RATE_MBIT * 1_000_000, "uplink_bps_evacuation": RATE_MBIT * 1_000_000}
 CARD = [{"index": 0, "uuid": "GPU-declared-0", "model": "declared card", "memory_mib": 24576,
          "compute_capability": "8.6"}]
 LIMIT_S = 420
@@ -155,6 +165,30 @@ class Dashboard(BrowserStory, unittest.TestCase):
 
     def act_start_coordinator(self):
         self.site.coordinator.start()
+
+    def act_evacuate(self):
+        """A job that leaves the machine with all of its state, at a notice; who is told so is the coordinator."""
+        site = self.site
+        other = next(lab for lab in site.nodes if lab != self.lab)
+        self.evacuee = job = site.rest.with_token(self.student["token"]).post("/v1/jobs", {
+            "name": "evacuee", "image": "base", "command": ["sh", "-c", EVACUEE],
+            "resources": {"cpu_milli": 200, "cpu_milli_min": 100, "memory_mib": 128, "disk_mib": 64},
+            "only_labs": [self.lab], "notice_s": LENDS["notice_s"],
+            "checkpoint": {"paths": ["state.bin"], "temporary": ["*.tmp"], "destinations": [other]}})["job"]["id"]
+        site.wait("its first save to be elsewhere", lambda: site.rest.job(job)["durable"]["generation"] > 0, 90)
+        site.nodes[self.lab].owner("reclaim", "-m", "a lecture")
+        host = site.rest.nodes()[other]["facts"]["hostname"]
+        return {"number": site.rest.job(job)["number"], "to": f"{host} ({other})"}
+
+    def act_evacuated(self):
+        """What the coordinator has told of it, each kind once."""
+        return {event["kind"]: event["data"] for event in self.site.rest.events(self.evacuee)
+                if event["kind"].startswith("evacuation.")}
+
+    def act_end_evacuee(self):
+        self.site.wait("the owner to have the machine", lambda: self.site.last_reclaim(self.lab)["cleared_ns"] > 0, 60)
+        self.site.rest.post(f"/v1/jobs/{self.evacuee}/stop", {})
+        self.site.nodes[self.lab].owner("release")
 
     def act_submit(self):
         self.site.submit("another", 100, 10, 0.2)

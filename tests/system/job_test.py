@@ -164,6 +164,22 @@ class Job(OneNode):
         self.assertEqual(rest.ran(job)[0]["end"], "reclaimed", rest.ran(job)[0])
         self.cli("stop", job)
 
+    def test_4c_who_lends_again_while_guests_are_being_cleared_waits_for_that_and_is_not_refused(self):
+        job = self.submit(self.folder("lent-again"), "sleep", "1005", flags=["--detach"]).stdout.strip()
+        rest = self.coordinator.rest()
+        uid = wait_until("its command to run", lambda: user_of(b"sleep\0001005\0"), 90)
+        stray = self.labs.spawn("lab-a", "stray", ["setpriv", "--reuid", str(uid), "--clear-groups", "sleep", "600"])
+        order = self.labs.spawn("lab-a", "order", self.node.agent_program("reclaim", "--now"))
+        wait_until("its command to be gone", lambda: user_of(b"sleep\0001005\0") is None, 60, 0.05)
+
+        said = self.node.owner("release", timeout_s=60)  # for ten seconds the order looks what becomes of the stray
+
+        print(f"  release: {said.stderr.strip() or 'the machine was cleared before it'}")
+        order.popen.wait(60)
+        stray.kill()
+        wait_until("the job to run again", lambda: rest.job(job)["state"] == "running", 60)
+        self.cli("stop", job)
+
     def test_5_a_guest_is_told_how_many_threads_to_start_like_the_undisturbed_runs_without_a_site(self):
         script = f"source {ROOT}/scripts/lib/image_run.sh; image_threads 2"
         outside = subprocess.run(["bash", "-c", script], check=True, stdout=subprocess.PIPE, text=True).stdout.split()

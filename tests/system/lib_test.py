@@ -1,18 +1,25 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """How tests read the guests' step logs, captures and tables: on literal inputs. And what scripts refuse."""
+import contextlib
+import os
 import pathlib
+import shutil
+import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts" / "lib"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 import capture  # noqa: E402
 import daemon_log  # noqa: E402
 import displacements  # noqa: E402
 import guests  # noqa: E402
+import help_pages  # noqa: E402
 import machine  # noqa: E402
 import table  # noqa: E402
 
@@ -36,6 +43,129 @@ class InstallDeps(unittest.TestCase):
             done = subprocess.run([script, *words], capture_output=True, text=True, timeout=60)
             self.assertEqual((done.returncode, done.stdout), (2, ""), f"{words}: {done.stderr}")
             self.assertIn("next:", done.stderr)
+
+
+class UntilClean(unittest.TestCase):
+    """scripts/lib/until_clean.py: Ctrl-C on what runs the tests, of whom each takes its time to clean up."""
+    SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "lib" / "until_clean.py"
+    # Dies of a Ctrl-C at once, as ctest does; its child does not, and says when it has cleaned up.
+    RUNNER = """
+import pathlib, signal, subprocess, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+TEST = '''
+import pathlib, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+    pathlib.Path(sys.argv[1], "begun").touch()
+    time.sleep(60)
+finally:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    time.sleep(float(sys.argv[2]))
+    pathlib.Path(sys.argv[1], "clean").touch()
+'''
+sys.exit(subprocess.call([sys.executable, "-c", TEST, *sys.argv[1:]]))
+"""
+
+    def begin(self, cleanup_s, bound_s):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="rn-clean-"))
+        self.addCleanup(shutil.rmtree, folder)
+        run = subprocess.Popen(
+            [self.SCRIPT, "--bound", str(bound_s), sys.executable, "-c", self.RUNNER, folder, str(cleanup_s)],
+            stderr=subprocess.PIPE, text=True, start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+        self.addCleanup(self.end, run)
+        give_up = time.monotonic() + 20
+        while not (folder / "begun").exists():
+            self.assertLess(time.monotonic(), give_up, "its test has not begun")
+            time.sleep(0.02)
+        return folder, run
+
+    def end(self, run):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)  # its session, with what it left
+        run.wait()
+        run.stderr.close()
+
+    def said_by(self, run):
+        """What it says until it ends; what it leaves may hold its stderr."""
+        self.assertIsNotNone(run.wait(timeout=40))
+        os.set_blocking(run.stderr.fileno(), False)
+        return os.read(run.stderr.fileno(), 1 << 16).decode()
+
+    def test_after_ctrl_c_it_stays_until_the_tests_have_cleaned_up(self):
+        folder, run = self.begin(cleanup_s=1, bound_s=60)
+        os.killpg(run.pid, signal.SIGINT)
+        said = self.said_by(run)
+        self.assertTrue((folder / "clean").exists(), said)
+        self.assertEqual(run.returncode, 130)
+        self.assertRegex(said, r"told to end.* 60 s at most(.|\n)*all have ended")
+
+    def test_it_does_not_stay_longer_than_its_bound_and_names_what_is_left(self):
+        folder, run = self.begin(cleanup_s=60, bound_s=0.5)
+        os.killpg(run.pid, signal.SIGINT)
+        said = self.said_by(run)
+        self.assertFalse((folder / "clean").exists(), said)
+        self.assertEqual(run.returncode, 130)
+        self.assertRegex(said, r"still there: \d+ .*python3(.|\n)*labs\.sh sweep")
+
+    def test_a_second_ctrl_c_leaves_them(self):
+        folder, run = self.begin(cleanup_s=60, bound_s=60)
+        os.killpg(run.pid, signal.SIGINT)
+        time.sleep(1.2)  # a key that is held for a second is one wish
+        os.killpg(run.pid, signal.SIGINT)
+        self.assertIn("still there", self.said_by(run))
+        self.assertFalse((folder / "clean").exists())
+
+    def test_a_signal_that_comes_to_it_alone_is_passed_on(self):
+        folder, run = self.begin(cleanup_s=0.2, bound_s=60)
+        os.kill(run.pid, signal.SIGTERM)
+        said = self.said_by(run)
+        self.assertEqual(run.returncode, 143)
+        self.assertTrue((folder / "clean").exists(), said)
+
+    def test_an_undisturbed_command_keeps_its_exit_status(self):
+        for command, status in (["true"], 0), (["sh", "-c", "exit 7"], 7), (["sh", "-c", "kill -9 $$"], 137), (
+                ["/no/such/program"], 127):
+            done = subprocess.run([self.SCRIPT, *command], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, status, done.stderr)
+
+
+HELP = """Do things.
+
+First steps:
+  thing do 7    once
+
+Usage: thing [OPTIONS] SUBCOMMAND
+
+Options:
+  -h,--help                   Print this help message and exit
+  --long-name TEXT Excludes: --other
+                              what it is
+
+Subcommands:
+  do                          Do one.
+
+Examples:
+  thing do 7
+  thing do 8    twice
+
+It is done
+then.
+"""
+
+
+class HelpPages(unittest.TestCase):
+    """scripts/lib/help_pages.py: man pages of what --help says."""
+
+    def test_examples_are_kept_line_by_line_and_only_the_first_paragraph_is_the_name(self):
+        found = help_pages.parse(HELP)
+        self.assertEqual(found.description, "Do things.")
+        self.assertEqual(found.details, "First steps:\n  thing do 7    once")
+        self.assertEqual(found.usage, "[OPTIONS] SUBCOMMAND")
+        self.assertEqual((found.commands(), found.flags()), (["do"], ["-h", "--help", "--long-name"]))
+        self.assertEqual(found.footer, "Examples:\n  thing do 7\n  thing do 8    twice\n\nIt is done\nthen.")
+        self.assertEqual(list(help_pages.paragraphs(found.footer)), [
+            ".PP", ".nf\nExamples:\n  thing do 7\n  thing do 8    twice\n.fi", ".PP", "It is done\nthen."])
 
 
 class StepLog(unittest.TestCase):

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Notifications of jobs that run on a machine that is lent, and to its owner: finished, failed, moved, reclaimed and
-returned, by mail to a real SMTP server and by webhook."""
+returned, by mail to a real SMTP server and by webhook. And that the last checkpoint is old for how often the owner of
+the machine comes, in the history and by `reclaim why`, too."""
 import json
 import pathlib
 import re
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
@@ -16,6 +18,8 @@ from rn_site import Cli, Coordinator, Node, tiny_image  # noqa: E402
 from smtp_server import Mailbox  # noqa: E402
 
 PATIENCE_S = 60
+NO_SAVE_AFTER_S = 15  # ten minutes by default
+OWNERS_HABIT = 4  # times that the owner comes, and goes at once; more than that and nobody guesses
 SMALL = ("--disk", "64MB", "--memory", "64MB", "--stateless", "--no-upload")
 
 
@@ -32,7 +36,7 @@ class NotifyJobs(unittest.TestCase):
         config.write_text(json.dumps({
             "smtp": cls.mailbox.settings(cls.labs.dir), "webhooks": {"allow": [cls.hooks.origin]}}))
         cls.coordinator = Coordinator(cls.labs, flags=["--config", config]).start()
-        cls.node = Node(cls.labs, "lab-a", CONTRACT)
+        cls.node = Node(cls.labs, "lab-a", CONTRACT, config={"no_save_after_s": NO_SAVE_AFTER_S})
         cls.node.set_up(cls.coordinator)
         admin = Cli(cls.labs, cls.coordinator)
         admin("image", "add", "base", tiny_image())
@@ -111,6 +115,32 @@ class NotifyJobs(unittest.TestCase):
 
         told = "".join(self.mailbox.texts("ann@example.org"))
         self.assertIn("model.bin is not saved: it never holds still; next: write it under another name", told)
+
+    def test_d_that_a_save_is_old_for_how_often_the_owner_comes_is_told_by_why_and_by_mail(self):
+        self.ann("stop", *[job["id"] for job in self.ann.json("ps")["jobs"]])
+        rest = self.coordinator.rest()
+        for _ in range(OWNERS_HABIT):
+            self.node.owner("reclaim", "--now")
+            wait_until("the owner to have it", lambda: rest.nodes()["lab-a"]["lending"] == "reclaimed", PATIENCE_S)
+            self.node.owner("release")
+            wait_until("it to be lent", lambda: rest.nodes()["lab-a"]["lending"] == "open", PATIENCE_S)
+        job = self.rest_of_ann.post("/v1/jobs", {
+            "name": "seldom", "image": "base",
+            "command": ["sh", "-c", "echo 1 > new.tmp; mv new.tmp state.ckpt; sleep 1000"],
+            "resources": {"cpu_milli": 200, "cpu_milli_min": 100, "memory_mib": 64, "disk_mib": 64},
+            "checkpoint": {"paths": ["state.ckpt"], "temporary": ["*.tmp"], "quiet_ms": 250}})["job"]["id"]
+        wait_until("it to run", lambda: rest.job(job)["state"] == "running", PATIENCE_S)
+        begun = time.monotonic()
+
+        trouble = wait_until("the warning in the history", lambda: [
+            event["message"] for event in rest.events(job) if event["kind"] == "checkpoint.trouble"], PATIENCE_S)
+
+        self.assertRegex(trouble[0], r"its last checkpoint is more than \d+ s old on a node whose owner comes back "
+                         r"every \d+ (s|min) on average; next: let it save more often")
+        self.assertGreater(time.monotonic() - begun, NO_SAVE_AFTER_S / 2, "sooner than it was set")
+        self.assertIn("on a node whose owner comes back every", self.ann("why", job).stdout)
+        self.waits_for_mail(r"job \d+ \(seldom\) would lose work with its machine")
+        self.assertIn("on a node whose owner comes back every", "".join(self.mailbox.texts("ann@example.org")))
 
 
 if __name__ == "__main__":

@@ -431,6 +431,24 @@ class Sent(unittest.TestCase):
         self.assertEqual({path: file["kind"] for path, file in workspace.files.items()},
                          {"link": "symlink", "sub": "folder", "sub/file": "regular"})
 
+    def test_a_whole_home_folder_is_no_jobs_folder_unless_it_says_what_stays_there(self):
+        with tempfile.TemporaryDirectory() as home, mock.patch.dict(os.environ, {"HOME": home}):
+            below = pathlib.Path(home) / "thesis"
+            below.mkdir()
+            for folder, words in ((home, "is your home folder"), (f"{home}/..", "your home folder is in"),
+                                  ("/", "/ is the whole machine")):
+                with self.subTest(folder), self.assertRaisesRegex(
+                        reclaimnet.InvalidError, f"{words}.*nothing was sent; next: name the folder"):
+                    folders.Workspace().add_folder(folder, 1 << 20)
+            folders.Workspace().add_folder(below, 1 << 20)
+            (pathlib.Path(home) / ".reclaimignore").write_text("*\n")
+            folders.Workspace().add_folder(home, 1 << 20)
+            with mock.patch.object(folders, "ENTRIES_MAX", 1), self.assertRaisesRegex(
+                    reclaimnet.ExhaustedError, "more than 1 files and folders"):
+                (below / "a").touch()
+                (below / "b").touch()
+                folders.Workspace().add_folder(below, 1 << 20)
+
     def test_who_is_not_logged_in_is_told_how(self):
         with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"XDG_CONFIG_HOME": folder},
                                                                       clear=True):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Guests that are told to save by a hook and by the API, on real daemons: when a save is due, and at a notice, with its
-deadline; what they saved goes on on another machine. And guests that abuse what they are told by, which harms nobody
-else."""
+"""Guests that are told to save by a signal, a hook and the API, on real daemons: when a save is due, and at a notice,
+with its deadline; what they saved goes on on another machine. And guests that abuse what they are told by, which harms
+nobody else."""
 import pathlib
 import re
 import shutil
@@ -51,6 +51,8 @@ class Telling(unittest.TestCase):
         cls.addClassCleanup(cls.site.down)
         cls.site.cli("image", "add", "python", python_image(), timeout_s=300)
         cls.jobs = {
+            "signal": cls.run_in("signal", "told_signal.sh", "--checkpoint", "state.ckpt", "--signal", "USR1", "--tell",
+                                 "--", "sh", "told_signal.sh", "0.2"),
             "hook": cls.run_in("hook", "told_hook.sh", "--checkpoint", "state.ckpt", "--tell-hook",
                                "sh told_hook.sh save", "--", "sh", "told_hook.sh", "train", "0.2"),
             "api": cls.run_in("api", "told_api.py", "--image", "python", "--checkpoint", "state.ckpt", "--tell-api",
@@ -89,7 +91,11 @@ class Telling(unittest.TestCase):
         for name, job in self.jobs.items():
             site.wait(f"a durable generation by the {name}", lambda: self.durable(job) > 0, 120)
             self.assertEqual(len(site.rest.ran(job)), 1, "it ended when it was told")
-            site.wait("its words", lambda: b"a save is due" in site.rest.log(job), 60)
+            words = b"on USR1" if name == "signal" else b"a save is due"
+            site.wait("its words", lambda: words in site.rest.log(job), 60)
+            told = f"attempt.told_to_save job={job} " + {"signal": "processes=1", "hook": 'by="its hook"',
+                                                         "api": 'by="the API"'}[name]
+            self.assertIn(told, site.nodes[self.lab_of(job)].agent.output(), "it was not the planner who told it")
             self.assertNotIn("told to save", site.cli("why", job).stdout, "nothing is wrong")
         self.assertRegex(site.rest.log(self.jobs["hook"]).decode(), r"reason=a save is due deadline= grace=\n")
         self.assertRegex(
@@ -97,7 +103,8 @@ class Telling(unittest.TestCase):
 
     def test_b_each_is_told_at_a_notice_by_when_and_goes_on_elsewhere_from_that_save(self):
         site = self.site
-        told = {"hook": r"reason=a lecture deadline=[\d.]+ grace=\d+\n",
+        told = {"signal": r"saves step=\d+ on USR1\n(.*\n)*saves step=\d+ on USR1\n",
+                "hook": r"reason=a lecture deadline=[\d.]+ grace=\d+\n",
                 "api": r'told=\{"deadline_unix":[\d.]+,"grace_s":\d+,"reason":"a lecture","told_unix":[\d.]+\}'}
         for name, job in self.jobs.items():
             site.wait(f"the {name}'s job to run", lambda: self.lab_of(job), 60)

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The pure parts of scripts/testbed: what a record shows, when owners come, how a topology becomes bridges and queues,
-and that its guests end with the same bytes whatever happened to them. No daemon, no network."""
+"""The pure parts of scripts/testbed: what a record and several disciplines show, when owners come, how a topology
+becomes bridges and queues, and that its guests end with the same bytes whatever happened to them. No daemon, no
+network."""
+import argparse
 import copy
 import gzip
+import json
 import pathlib
 import sys
 import tempfile
@@ -13,6 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 sys.path.insert(0, str(ROOT / "scripts" / "testbed"))
 import bystanders  # noqa: E402
+import disciplines  # noqa: E402
 import guest  # noqa: E402
 import judge  # noqa: E402
 import lines as topology  # noqa: E402
@@ -230,11 +234,113 @@ class Judged(unittest.TestCase):
         self.assertAlmostEqual(flow["evacuating"]["p50_change"], 0.5)
         self.assertEqual(flow["steady"]["p99_change"], 0)
 
+    def test_of_somebody_who_takes_all_he_can_get_is_judged_what_he_got(self):
+        record = a_record()
+        greedy = {"kind": "bulk", "from": "a-1", "to": "b-1", "rate": None, "samples": [
+            [at, 90e6] for at in range(26, 46)] + [[at, 89e6 if at < 100 or at > 106 else 30e6] for at in
+                                                   range(76, 126)]}
+        record["flows"].append(greedy)
+        rows = {(one["flow"], one["phase"]): one for one in judge.judge(record)["harm"]}
+        self.assertEqual(len(rows), 4)
+        steady, evacuating = (rows["bulk a-1 → b-1", phase] for phase in ("steady", "evacuating"))
+        self.assertAlmostEqual(steady["change"], -1 / 90)
+        self.assertEqual((steady["pace"], steady["measure"], steady["goal"], steady["is_met"]),
+                         ("all it can get", "mean", 0.01, False))
+        self.assertAlmostEqual(evacuating["change"], 30 / 90 - 1)
+        self.assertEqual((evacuating["goal"], evacuating["is_met"]), (None, None))
+        small = rows["small a-1 → b-2", "steady"]
+        self.assertEqual((small["measure"], small["change"], small["is_met"]), ("p99", 0, True))
+        words = text_of(judge.judge(record))
+        self.assertIn("bulk a-1 → b-1 (all it can get), mean steady: -1.1 % (n=43; goal 1 %: missed)\n", words)
+        self.assertIn("bulk a-1 → b-1 (all it can get), mean evacuating: -66.7 % (n=7; reported)\n", words)
+        greedy["samples"] = [[at, 89.5e6] for at in range(26, 46)] + [[at, 89.3e6] for at in range(76, 99)]
+        self.assertTrue(next(one for one in judge.judge(record)["harm"] if one["measure"] == "mean")["is_met"])
+
+    def test_what_an_owner_who_fills_the_line_gets_beside_the_evacuation_and_after_it(self):
+        record = a_record()
+        self.assertIsNone(judge.judge(record)["own"])
+        record["acts"][0]["fills"] = True  # from 100; the last save is durable at 104
+        record["own"] = [{"node": "b-1", "to": "a-1", "samples": [[99, 1e6], [101, 2e6]] + [
+            [at, 40e6] for at in (102, 103, 104)] + [[105, 70e6]] + [[at, 90e6] for at in range(106, 131)] + [
+            [131, 5e6]]}]
+        record["promises"] = [{"job": "j1", "to": "a-1", "at": 101, "word": "made"}]
+        result = judge.judge(record)
+        own, one = result["own"], {"n": 1, "count": 1, "share": 1.0}
+        self.assertEqual((own["reclaims"], own["displacing"], own["inside"], own["would_fit_without"]),
+                         (1, 1, one, one))
+        self.assertEqual((own["promised"], own["withdrawn"]), (one, {"n": 1, "count": 0, "share": 0.0}))
+        self.assertEqual(own["late"], {"n": 1, "count": 0, "share": 0.0})
+        self.assertEqual((own["beside"]["n"], own["beside"]["mean"]), (3, 40e6))
+        self.assertEqual((own["alone"]["n"], own["alone"]["mean"]), (25, 90e6))
+        self.assertAlmostEqual(own["change"], 40 / 90 - 1)
+        self.assertEqual(result["inside_of_fitting"]["n"], 0, "what the owner leaves is not known")
+        self.assertEqual((result["inside"]["n"], result["kinds"]["notice"]["inside_of_fitting"]["n"]), (1, 0))
+        self.assertIn("the owner's transfer, mean: 40.0 Mbit/s (n=3 s) beside the evacuation, 90.0 Mbit/s (n=25 s) "
+                      "after it: -55.6 %", text_of(result))
+        record["jobs"]["g0"]["generations"][1]["committed"] = 112.0  # after the deadline: beside it until then
+        own = judge.judge(record)["own"]
+        self.assertEqual((own["inside"]["count"], own["late"]["count"]), (0, 1))
+        record["promises"] += [{**record["promises"][0], "at": 103, "word": "withdrawn"}]
+        told = judge.judge(record)["own"]
+        self.assertEqual((told["withdrawn"]["count"], told["promised"]["count"], told["late"]["n"]), (1, 0, 0))
+        record["jobs"]["g0"]["attempts"][0]["end"] = "succeeded"  # nobody had to leave
+        none = judge.judge(record)["own"]
+        self.assertEqual((none["reclaims"], none["displacing"], none["beside"]["n"], none["alone"]["n"]), (1, 0, 0, 29))
+        self.assertEqual((own["beside"]["n"], own["alone"]["n"]), (9, 19))
+
     def test_wrong_bytes_of_a_job_are_named(self):
         record = a_record()
         record["jobs"]["g0"]["fault"] = "result is not that of an undisturbed run"
         self.assertEqual(judge.judge(record)["jobs"], {
             "n": 1, "bit_identical": 0, "wrong": {"g0": "result is not that of an undisturbed run"}})
+
+
+class Disciplines(unittest.TestCase):
+    def result(self, name, committed=104.0, word="made"):
+        record = a_record()
+        record["about"] = {"discipline": name, "scenario": "s", "seed": 7, "minutes": 2, "topology": "t", "nodes": 3,
+                           "shaper": "htb", "load": "0.1", "commit": "c"}
+        record["jobs"]["g0"]["generations"][1]["committed"] = committed
+        record["promises"] = [{"job": "j1", "to": "a-1", "at": 101, "word": word}] if word else []
+        record["deadlines"] = {"evacuation.admitted": 1 if word else 0, "evacuation.missed": int(committed > 110)}
+        return judge.judge(record)
+
+    def test_each_is_judged_by_what_it_let_begin_and_what_came_in_time(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder)
+            for name, result in (("fair", self.result("fair", 112.0)), ("ours", self.result("ours", 112.0, None)),
+                                 ("edf", self.result("edf"))):
+                (out / name).mkdir()
+                (out / name / "result.json").write_text(json.dumps(result))
+            disciplines.write(out)
+            ours, fair, edf = json.loads((out / "disciplines.json").read_text())
+            words = (out / "disciplines.txt").read_text()
+            other = self.result("edf")
+            other["about"]["seed"] = 8
+            (out / "edf" / "result.json").write_text(json.dumps(other))
+            with self.assertRaisesRegex(Bad, "not of one scenario"):
+                disciplines.write(out)
+            with self.assertRaisesRegex(Bad, "no result lies in"):
+                disciplines.write(out / "ours")
+        self.assertEqual([one["discipline"] for one in (ours, fair, edf)], ["ours", "fair", "edf"])
+        self.assertEqual((ours["promised"], ours["late"]["n"], ours["work_inside"]), (0, 0, 0.0))
+        self.assertEqual((fair["late"], fair["missed"]["count"]), ({"n": 1, "count": 1, "share": 1.0}, 1))
+        self.assertEqual((edf["late"]["count"], edf["inside"]["count"], edf["work_inside"]), (0, 1, 1.0))
+        self.assertRegex(words, r"TCP fair share +0 of 1 \(0.0 %\) +0 of 1 \(0.0 %\) +0.0 % +1 of 1 \(100.0 %\): goal "
+                                "missed, but few +1 of 1")
+        self.assertRegex(words, r"EDF without admission .* 0 of 1 \(0.0 %\): goal met, but few ")
+        self.assertRegex(words, r"admission and deadline rates .* 0 of 0: - ")
+        self.assertRegex(words, r"small a-1 → b-2 \(random gaps\), p99 evacuating +\+50.0 % +\+50.0 % +\+50.0 %")
+
+    def test_the_work_that_a_save_carries_is_what_was_not_durable_yet(self):
+        self.assertAlmostEqual(self.result("ours")["displaced"][0]["worth_s"], 102.0 - 90.1)
+
+    def test_names_are_those_that_there_are_each_once(self):
+        self.assertEqual(disciplines.names("all"), ["ours", "fair", "priority", "edf"])
+        self.assertEqual(disciplines.names("edf,ours"), ["edf", "ours"])
+        for wrong in ("", "tcp", "ours,ours", "ours,"):
+            with self.assertRaisesRegex(argparse.ArgumentTypeError, "wants some of"):
+                disciplines.names(wrong)
 
 
 class Fits(unittest.TestCase):
@@ -288,6 +394,17 @@ class Owners(unittest.TestCase):
         self.assertEqual([(act.at_s, act.node, act.hold_s) for act in acts], [(19, "b-1", 2)])
         with self.assertRaisesRegex(Bad, "the slice ends at"):
             owners.from_traces(spec, MIX, ["b-1"], {"x": trace}, 1, 3600)
+
+    def test_who_fills_the_line_follows_from_the_seed_and_changes_nothing_else(self):
+        spec = {"owners": {"mean_free_s": 20, "hold_s": [5, 10], "take": ["a-1", "b-1"]}, "mix": MIX}
+        acts, _, _ = scenario.schedule(spec, ["a-1", "b-1", "c-1"], 3, 600, None)
+        self.assertEqual({act.node for act in acts}, {"a-1", "b-1"})
+        half = owners.filling(acts, 0.5, 3)
+        self.assertEqual(half, owners.filling(acts, 0.5, 3))
+        self.assertEqual([act.at_s for act in half], [act.at_s for act in acts])
+        self.assertTrue(any(act.fills for act in half))
+        self.assertEqual({act.kind for act in owners.filling(acts, 1, 3) if not act.fills}, {"emergency", "lost"})
+        self.assertFalse(any(act.fills for act in owners.filling(acts, 0, 3)))
 
     def test_a_trace_with_a_gap_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -383,6 +500,9 @@ class Words(unittest.TestCase):
         for wrong, said in (({"minuets": 3}, "no field 'minuets'"), ({"minutes": 0}, "minutes"),
                             ({"mix": {**MIX, "lost": 0.5}}, "add up to 1"),
                             ({"owners": {"hold_s": [1, 2]}}, "mean_free_s"),
+                            ({"owners": {**good["owners"], "fills": {"to": "p", "share": 2}}}, "between 0 and 1"),
+                            ({"owners": {**good["owners"], "fills": "p"}}, "share: "),
+                            ({"owners": {**good["owners"], "take": "a-1"}}, "a list of nodes"),
                             ({"traffic": [{"kind": "huge", "from": "a", "to": "b"}]}, "traffic"),
                             ({"mix": {**MIX, "notice_s": -5}}, "notice_s"), ({"jobs": {}}, "is missing")):
             with self.assertRaisesRegex(Bad, said):

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """scripts/testbed.sh run: the smallest scenario, half a minute of owners, on real daemons. Both machines are taken
-back, one after the other, so that the guest moves wherever it began. What the figures are is the machine's matter."""
+back, one after the other, so that the guest moves wherever it began; the owner with a notice fills the line. What the
+figures are is the machine's matter."""
 import json
 import pathlib
 import re
@@ -47,6 +48,7 @@ class TestbedRun(unittest.TestCase):
         attempts = [attempt for job in self.record["jobs"].values() for attempt in job["attempts"]]
         self.assertGreater(len({one["node"] for one in attempts}), 1)
         self.assertTrue(all(act["report"]["cleared_ns"] for act in self.record["acts"]))
+        self.assertEqual([act["fills"] for act in self.record["acts"]], [True, False])
 
     def test_the_result_says_what_docs_testbed_names(self):
         about = self.result["about"]
@@ -54,7 +56,7 @@ class TestbedRun(unittest.TestCase):
         self.assertTrue(about["commit"] and about["machine"] and about["load"] and about["when"], about)
         self.assertEqual(set(self.result), {
             "about", "kinds", "inside", "inside_of_fitting", "moved", "ahead", "again_before_new_work", "deadlines",
-            "promised", "lost_without_an_owner", "traffic", "jobs", "faults", "displaced"})
+            "promised", "lost_without_an_owner", "traffic", "harm", "own", "jobs", "faults", "displaced"})
         for kind, one in self.result["kinds"].items():
             wanted = {"reclaims", "displaced", "last_packet_s", "cut_s", "cleared_s", "packets_after_deadline",
                       "silence_s", "downtime_s", "lost_s", "lost_steps", "never_resumed"}
@@ -63,7 +65,11 @@ class TestbedRun(unittest.TestCase):
         [flow] = self.result["traffic"]
         self.assertEqual((flow["kind"], flow["from"], flow["to"]), ("small", "lab-b", "desk"))
         self.assertTrue(all(flow["phases"][phase]["n"] for phase in ("baseline", "steady")), flow)
+        own = self.result["own"]
+        self.assertEqual(own["reclaims"], 1)
+        self.assertGreater(own["beside"]["n"] + own["alone"]["n"], 0, self.record["own"])
         words = (self.out / "result.txt").read_text()
+        self.assertIn("owners who filled their line: 1 reclaims, ", words)
         self.assertIn(f"jobs: {self.result['jobs']['n']}, bit-identical to an undisturbed run: ", words)
         self.assertIn(words.strip(), self.done.stdout)
 

@@ -120,6 +120,11 @@ class Testbed(unittest.TestCase):
         self.assertEqual(testbed("up", "--topology", "/nonexistent").returncode, 2)
         self.assertEqual(testbed("down", "abc").returncode, 2)
         self.assertEqual(testbed("up", "--topology", PAIR, "--nodes", "0").returncode, 2)
+        for words, said in ((("--discipline", "tcp"), "wants some of ours, fair, priority, edf"),
+                            (("--discipline", "ours,edf", "--keep"), "play one discipline with it")):
+            done = testbed("run", PAIR.with_name("minute.yaml"), *words)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+            self.assertIn(said, done.stderr)
 
 
 

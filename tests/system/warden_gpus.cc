@@ -159,6 +159,9 @@ TEST_F(Warden, of_one_gpu_by_hand_its_guest_alone_goes_with_the_warden_stopped_o
     const std::string by = is_dead ? std::string(RN_WARDEN) + " kill" : RN_KILL;
     EXPECT_TRUE(run_shell(by + " --gpu 0" + places + " > " + out + " 2>&1")) << text_of(out);
     EXPECT_NE(text_of(out).find("cleared (by hand)"), std::string::npos) << text_of(out);
+    // Which of both small programs it was, this one says what it did ahead.
+    if (!is_dead)
+      EXPECT_NE(text_of(out).find("the packets of these GPUs' guests are cut"), std::string::npos);
     if (is_dead) {
       ASSERT_TRUE(node->serve()) << text_of(node->folder + "/log");
     } else {

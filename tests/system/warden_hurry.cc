@@ -14,12 +14,13 @@
 namespace rn::warden {
 namespace {
 
-/// The installed program with a `reclaim-warden` beside it that only writes its words down: what is
+/// The installed program, with a large `reclaim-warden` that only writes its words down: what is
 /// cut then, nobody else has cut.
 class Hurry {
  public:
   explicit Hurry(const WardenNode& node) : node_(node) {
     std::filesystem::create_directories(bin_);
+    std::filesystem::create_directories(lib_);
     std::filesystem::copy_file(
         RN_KILL, bin_ + "/reclaim-kill", std::filesystem::copy_options::overwrite_existing
     );
@@ -39,7 +40,7 @@ class Hurry {
     return text_of(words_);
   }
 
-  std::string warden() const { return bin_ + "/reclaim-warden"; }
+  std::string warden() const { return lib_ + "/reclaim-warden"; }
 
   std::string program() const { return bin_ + "/reclaim-kill"; }
 
@@ -60,6 +61,7 @@ class Hurry {
  private:
   const WardenNode& node_;
   const std::string bin_ = node_.folder + "/bin";
+  const std::string lib_ = node_.folder + "/lib/reclaimnet";
   const std::string words_ = bin_ + "/words";
   const std::string out_ = node_.folder + "/hurry.out";
 };
@@ -140,7 +142,7 @@ TEST_F(Warden, a_hurried_kill_says_what_is_left_to_do_where_no_warden_is_install
   EXPECT_NE(hurry.said().find("no process was killed"), std::string::npos) << hurry.said();
   const std::string help = hurry.program() + " --help > " + hurry.out() + " 2>&1";
   EXPECT_EQ(WEXITSTATUS(std::system(help.c_str())), 1);
-  EXPECT_NE(hurry.said().find("install reclaim-warden"), std::string::npos) << hurry.said();
+  EXPECT_NE(hurry.said().find("install the whole package"), std::string::npos) << hurry.said();
   EXPECT_EQ(hurry.said().find("killed"), std::string::npos) << hurry.said();
   EXPECT_FALSE(hurry.is_node_open());
   EXPECT_EQ(node->ask(warden_wire::Release{}).code, "");

@@ -20,7 +20,7 @@ UNFINISHED = ["TO" + "DO", "FIX" + "ME", "XX" + "X", "st" + "ub", "place" + "hol
 MACHINE_PATHS = re.compile(r"/wo" + r"rk/(?:main|wt|shared|\.\w+)\b|/ro" + r"ot/\.py\w+")
 
 # Files of the machine that tests and scripts use, by the package that brings each one.
-PACKAGE_OF = {"/bin/busybox": "busybox-static", "libfaketime.so": "libfaketime"}
+PACKAGE_OF = {"/bin/busybox": "busybox-static", "/usr/lib/glewlwyd": "glewlwyd", "libfaketime.so": "libfaketime"}
 
 
 class Tree:

@@ -3,12 +3,13 @@
 // whether it takes effect or waits for somebody there (ADR 0024).
 import { useEffect, useMemo, useRef, useState } from "react";
 import { newName, Refused, wordsOf } from "./api";
+import { GpuHours, GpuWeeks, withGpuWeeks } from "./gpuhours";
 import { Ago, Badge } from "./parts";
 import { Site } from "./site";
 import { Contract, ContractPreview, Node } from "./types";
 import { hoursLent, minutesOf, windowsOf } from "./week";
 import { WeekGrid } from "./weekgrid";
-import { editWord } from "./words";
+import { editWord, isGpuLent } from "./words";
 
 /** A pause in typing or painting, after which the coordinator is asked. */
 const ASKED_AFTER_MS = 400;
@@ -185,7 +186,12 @@ function Editor({ site, node, onDone }: { site: Site; node: Node; onDone: () => 
   // What is painted; null: the windows are as they were written.
   const [week, setWeek] = useState<boolean[] | null>(null);
   const lent = useMemo(() => week ?? minutesOf(draft.windows), [week, draft.windows]);
-  const wanted = useMemo(() => withWeek(draft, week), [draft, week]);
+  const [gpuWeeks, setGpuWeeks] = useState<GpuWeeks>({});
+  const gpus = node.facts.gpus;
+  const wanted = useMemo(() => {
+    const indices = gpus.map((gpu) => gpu.index);
+    return withGpuWeeks(withWeek(draft, week), indices, gpuWeeks);
+  }, [draft, week, gpus, gpuWeeks]);
   const { preview, trouble: checkTrouble } = usePreview(site, node, wanted);
   const now = baseOf(node);
   const isOvertaken = now.version !== base.version || now.waits !== base.waits;
@@ -195,6 +201,7 @@ function Editor({ site, node, onDone }: { site: Site; node: Node; onDone: () => 
     setDraft(node.contract);
     setHolidays(node.contract.holidays.join(", "));
     setWeek(null);
+    setGpuWeeks({});
     setBase(now);
   };
   const save = async () => {
@@ -250,7 +257,7 @@ function Editor({ site, node, onDone }: { site: Site; node: Node; onDone: () => 
       </label>
       {draft.lends ? (
         <>
-          <WeekGrid lent={lent} zone={draft.time_zone} onPaint={setWeek} />
+          <WeekGrid lent={lent} caption={`Hours in which it is lent (${draft.time_zone})`} onPaint={setWeek} />
           <p className="note">
             {hoursLent(lent) === 0
               ? "No hour is lent: it runs no guests."
@@ -259,6 +266,18 @@ function Editor({ site, node, onDone }: { site: Site; node: Node; onDone: () => 
         </>
       ) : null}
       <Gpus node={node} draft={draft} change={change} />
+      {draft.lends ? (
+        <GpuHours
+          key={base.version} // begun again: what was typed is gone
+          gpus={gpus.filter((gpu) => isGpuLent(draft, gpu.index))}
+          draft={draft}
+          machine={lent}
+          weeks={gpuWeeks}
+          onDraft={setDraft}
+          onWeeks={setGpuWeeks}
+          datesOf={datesOf}
+        />
+      ) : null}
       <Amounts draft={draft} change={change} />
       <div className="amounts">
         <label>

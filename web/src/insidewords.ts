@@ -51,16 +51,18 @@ export function isNotebookAddress(answer: NotebookAnswer, own: string): boolean 
   return isGood(answer.url) && isGood(answer.place);
 }
 
-/** That it holds GPUs and uses next to nothing of them; empty: it uses them, or nobody knows. */
+/** That it uses next to nothing of its GPUs, or cores; empty: it uses them, or nobody knows. */
 export function idleWords(job: Job, now: number): string {
   if (job.idle_since_wall_ms === 0) return "";
   const since = duration(Math.max(0, now - job.idle_since_wall_ms));
   const stop = job.spec.idle_stop_s;
+  const things = job.spec.resources.gpus > 0 ? "GPUs" : "cores";
   return (
-    `It has used next to nothing of its GPUs for ${since}. ` +
+    `It has used next to nothing of its ${things} for ${since}. ` +
     (stop > 0
       ? `It is saved and stopped after ${duration(stop * 1_000)} of that.`
-      : "It is not stopped for that: if it waits for nothing, leave the GPUs to others.")
+      : `It does not ask to be stopped for that; whether a quota has it stopped, the sentence on why it runs here ` +
+        `says. If it waits for nothing, leave the ${things} to others.`)
   );
 }
 

@@ -190,16 +190,16 @@ function Queue({ jobs }: { jobs: Job[] }) {
   );
 }
 
-/** They hold GPUs and use next to nothing of them. */
+/** They hold GPUs, or cores alone, and use next to nothing of them. */
 function isIdle(job: Job): boolean {
   return job.idle_since_wall_ms !== 0 && !isOver(job);
 }
 
 function IdleJobs({ state }: { state: SiteState }) {
   const idle = state.jobs.filter(isIdle).sort((a, b) => a.idle_since_wall_ms - b.idle_since_wall_ms);
-  if (idle.length === 0) return <Empty>No job holds GPUs without using them.</Empty>;
+  if (idle.length === 0) return <Empty>No job holds GPUs or cores without using them.</Empty>;
   return (
-    <Scroll label="Jobs that use nothing of their GPUs">
+    <Scroll label="Jobs that use nothing of what they hold">
       <table>
         <thead>
           <tr>
@@ -229,7 +229,7 @@ function IdleJobs({ state }: { state: SiteState }) {
               <td>
                 <Ago ms={job.idle_since_wall_ms} />
               </td>
-              <td>{job.spec.idle_stop_s ? `after ${duration(job.spec.idle_stop_s * 1_000)}` : "not by itself"}</td>
+              <td>{job.spec.idle_stop_s ? `after ${duration(job.spec.idle_stop_s * 1_000)}` : "by a quota, or not"}</td>
             </tr>
           ))}
         </tbody>
@@ -241,6 +241,7 @@ function IdleJobs({ state }: { state: SiteState }) {
 const VERDICTS: Record<string, string> = {
   "evacuation.admitted": "promised",
   "evacuation.refused": "not promised",
+  "evacuation.in_time": "met",
   "evacuation.missed": "missed",
   "evacuation.given_up": "given up",
   "evacuation.chosen": "chosen",
@@ -385,7 +386,7 @@ export function Operator({ site, state }: { site: Site; state: SiteState }) {
     (job) => !["queued", "placing", "succeeded", "failed", "cancelled"].includes(job.state),
   );
   const queued = state.jobs.filter((job) => job.state === "queued" || job.state === "placing");
-  const idle = state.jobs.filter(isIdle);
+  const idle = state.jobs.filter((job) => isIdle(job) && job.spec.resources.gpus > 0);
   const isAdmin = state.who.role === "admin";
   const bad = nodes.flatMap((node) => node.telemetry.gpus.filter((gpu) => gpu.is_wedged || gpu.sickness)).length;
   return (

@@ -203,6 +203,11 @@ const FIELDS: { field: keyof QuotaDraft; label: string; help?: string }[] = [
   { field: "window", label: "within the last", help: "12h, 7d" },
   { field: "running", label: "Jobs that run" },
   { field: "jobs", label: "Jobs that wait or run" },
+  {
+    field: "idleStop",
+    label: "Stop jobs that use nothing after",
+    help: "30m, 2h; a job's own idle_stop counts before it; empty: only those that ask for it",
+  },
 ];
 
 function Fields({

@@ -13,6 +13,7 @@ export interface Share {
 /** What the coordinator takes (docs/quotas.md). */
 const LONGEST_WINDOW_S = 31 * 86_400;
 const SHORTEST_WINDOW_S = 3_600;
+const SHORTEST_STOP_S = 60;
 export const DEFAULT_WINDOW = "7d";
 
 /** A number of hours as people read it. */
@@ -72,6 +73,7 @@ export function boundsText(quota: Quota): string {
     quota.running === null ? "" : `${quota.running} jobs that run`,
     quota.jobs === null ? "" : `${quota.jobs} jobs that wait or run`,
     quota.gpu_hours === null ? "" : `${hoursText(quota.gpu_hours)} GPU-hours in ${windowText(quota.window_s)}`,
+    quota.idle_stop_s ? `jobs that use nothing are stopped after ${windowText(quota.idle_stop_s)}` : "",
   ];
   return parts.filter(Boolean).join(", ");
 }
@@ -87,6 +89,7 @@ export interface QuotaDraft {
   jobs: string;
   hours: string;
   window: string;
+  idleStop: string;
 }
 
 export const NEW_QUOTA: QuotaDraft = {
@@ -97,6 +100,7 @@ export const NEW_QUOTA: QuotaDraft = {
   jobs: "",
   hours: "",
   window: DEFAULT_WINDOW,
+  idleStop: "",
 };
 
 /** Of a quota that there is: `set` takes the place of the whole, so that all of it must stand in the form. */
@@ -110,18 +114,19 @@ export function draftOf(quota: Quota): QuotaDraft {
     jobs: text(quota.jobs),
     hours: text(quota.gpu_hours),
     window: windowText(quota.window_s),
+    idleStop: quota.idle_stop_s ? windowText(quota.idle_stop_s) : "",
   };
 }
 
 export type QuotaComplaints = Partial<Record<keyof QuotaDraft, string>>;
 
-/** "90m", "12h", "7d"; null: it is none, or not from an hour to 31 days. */
-export function windowSeconds(text: string): number | null {
+/** "90m", "12h", "7d"; null: it is none, or not within these. */
+export function windowSeconds(text: string, least = SHORTEST_WINDOW_S, most = LONGEST_WINDOW_S): number | null {
   const found = /^(\d{1,6})\s*(m|h|d)$/.exec(text.trim());
   if (!found) return null;
   const sizes: Record<string, number> = { m: 60, h: 3_600, d: 86_400 };
   const seconds = Number(found[1]) * (sizes[found[2] ?? ""] ?? 0);
-  return seconds >= SHORTEST_WINDOW_S && seconds <= LONGEST_WINDOW_S ? seconds : null;
+  return seconds >= least && seconds <= most ? seconds : null;
 }
 
 /** What is written, as the API takes it, and what is wrong with it; with a complaint nothing is sent. */
@@ -141,6 +146,8 @@ export function readQuota(draft: QuotaDraft): { request: QuotaRequest; complaint
     complaints.subject = "user:NAME or lab:NAME; with * it is of each that has none of their own.";
   const window = windowSeconds(draft.window);
   if (window === null) complaints.window = "An hour to 31 days: 12h, 7d.";
+  const idleStop = draft.idleStop.trim() === "" ? null : windowSeconds(draft.idleStop, SHORTEST_STOP_S);
+  if (draft.idleStop.trim() !== "" && idleStop === null) complaints.idleStop = "A minute to 31 days: 30m, 2h.";
   const request: QuotaRequest = {
     gpu_model: draft.model.trim(),
     gpus: whole("gpus"),
@@ -148,13 +155,16 @@ export function readQuota(draft: QuotaDraft): { request: QuotaRequest; complaint
     jobs: whole("jobs"),
     gpu_hours: isHours ? Number(hoursWritten) : null,
     window_s: window ?? 0,
+    idle_stop_s: idleStop,
   };
   if (request.gpu_model !== "") {
     const why = "A quota for one model bounds GPUs and GPU-hours alone.";
     if (request.running !== null) complaints.running = why;
     if (request.jobs !== null) complaints.jobs = why;
+    if (request.idle_stop_s !== null) complaints.idleStop = why;
   }
-  const isEmpty = [draft.gpus, draft.running, draft.jobs, draft.hours].every((text) => text.trim() === "");
+  const bounds = [draft.gpus, draft.running, draft.jobs, draft.hours, draft.idleStop];
+  const isEmpty = bounds.every((text) => text.trim() === "");
   if (isEmpty) complaints.gpus = "It bounds nothing: name at least one bound, or remove the quota.";
   return { request, complaints };
 }

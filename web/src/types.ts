@@ -195,6 +195,8 @@ export interface QuotaRequest {
   jobs: number | null;
   gpu_hours: number | null;
   window_s: number;
+  /** Jobs that do not say it themselves are stopped when they used nothing for so long; null: they are not. */
+  idle_stop_s: number | null;
 }
 
 export interface Quota extends QuotaRequest {

@@ -41,11 +41,11 @@ export function stepFrom(key: string, day: number, hour: number): { day: number;
 
 export function WeekGrid({
   lent,
-  zone,
+  caption,
   onPaint,
 }: {
   lent: boolean[];
-  zone: string;
+  caption: string;
   onPaint: (lent: boolean[]) => void;
 }) {
   const [here, setHere] = useState({ day: 0, hour: 8 });
@@ -97,7 +97,7 @@ export function WeekGrid({
         Tap an hour, a day or an hour of all days. With the keyboard: arrows and space; with shift the arrows paint.
       </p>
       <table className="week-grid" role="grid" aria-multiselectable="true" aria-describedby={help} ref={grid}>
-        <caption>Hours in which it is lent ({zone})</caption>
+        <caption>{caption}</caption>
         <thead>
           <tr>
             <th scope="col">

@@ -203,6 +203,41 @@ await step("a machine that is lent again is so on the page", async () => {
   await owner.getByRole("region", { name: "What was taken back" }).getByText("lent again").waitFor();
 });
 
+await step("an evacuation is told with its deadline, bytes and rate, and that it was met", async () => {
+  const { number, to } = await act("evacuate");
+  const rows = operator
+    .getByRole("region", { name: "Migrations" })
+    .getByRole("row")
+    .filter({ has: operator.getByRole("cell", { name: `${number} evacuee`, exact: true }) });
+  const cellsOf = async (verdict) => {
+    const row = rows.filter({ has: operator.getByRole("cell", { name: verdict, exact: true }) }).first();
+    await row.waitFor();
+    return row.getByRole("cell").allTextContents();
+  };
+  const shown = { "evacuation.admitted": await cellsOf("promised"), "evacuation.in_time": await cellsOf("met") };
+  const told = await act("evacuated");
+  for (const [kind, cells] of Object.entries(shown)) {
+    const { bytes, rate_bps, deadline_ms } = told[kind];
+    say({ step: `  ${kind}: ${cells.slice(2, 7).join(", ")}`, ms: 0 });
+    assert.equal(cells[3], to);
+    assert.ok(Number(bytes) >= 1 << 20, `${bytes} bytes`); // what is not known yet counts as so much
+    assert.match(cells[4], /^\d+(\.\d+)? MiB$/);
+    assert.ok(Math.abs(parseFloat(cells[4]) * (1 << 20) - bytes) < 0.06 * (1 << 20), `${cells[4]} for ${bytes}`);
+    assert.equal(cells[5], `${(rate_bps / 1e6).toFixed(1)} Mbit/s`);
+    assert.ok(rate_bps > 0, `${rate_bps} bit/s`);
+    assert.match(cells[6], /^\d+(\.\d)? s$/);
+    const left = Math.max(0, deadline_ms);
+    assert.ok(Math.abs(parseFloat(cells[6]) * 1_000 - left) <= 500, `${cells[6]} for ${deadline_ms} ms`);
+    assert.ok(deadline_ms < 20_000, `${deadline_ms} ms, of a notice of 20 s`);
+  }
+  const granted = Number(told["evacuation.admitted"].rate_bps);
+  assert.ok(granted <= 8e6, `${granted} bit/s, of 8 million that the owner grants`);
+  assert.ok(Number(told["evacuation.in_time"].deadline_ms) < Number(told["evacuation.admitted"].deadline_ms));
+  await shoot(operator, "operator-evacuation");
+  await act("end_evacuee");
+  await owner.getByText("free to borrow").waitFor();
+});
+
 const machine = owner.getByRole("article");
 const reclaim = machine.getByRole("button", { name: `Reclaim ${site.host}`, exact: true });
 await step("on a phone one tap takes nothing back, two take the machine", async () => {
@@ -294,6 +329,30 @@ await step("an owner paints the week by mouse and keyboard, and reads first what
   assert.ok(contract.windows.length > 0, "the machine itself has it");
   const isCut = contract.windows.some((one) => one.from === "00:00" && one.to === "08:00");
   assert.ok(isCut, JSON.stringify(contract.windows));
+});
+
+await step("the hours of one GPU are painted, and are its own within the machine's", async () => {
+  await changeIt.click();
+  await contractForm.getByText("GPU 0: the machine's hours").click();
+  await contractForm.getByLabel("GPU 0 has hours of its own").check();
+  const grid = contractForm.getByRole("grid", { name: /^Hours of GPU 0, where the machine is lent/ });
+  const cell = (hour) => grid.getByRole("gridcell", { name: new RegExp(`^${quietDay} ${hour}:00 to `) });
+  assert.equal(await cell("08").getAttribute("aria-selected"), "false", "as the machine's at first");
+  await contractForm.getByText("GPU 0: 165 of the machine's 165 hours").waitFor();
+  await cell("12").hover();
+  await owner.mouse.down();
+  await cell("13").hover();
+  await owner.mouse.up();
+  await contractForm.getByText("GPU 0: 163 of the machine's 165 hours").waitFor();
+  await contractForm.getByText("It only lends less").waitFor();
+  await look(owner, "owner-gpu-hours");
+  await contractForm.getByRole("button", { name: "Save" }).click();
+  await contractNews.getByText("in force", { exact: true }).waitFor();
+  await machine.getByText("GPU 0 is lent in 163 hours of the week of its own").waitFor({ state: "attached" });
+  const { contract } = await act("contract");
+  assert.deepEqual([contract.gpu_windows.length, contract.gpu_windows[0].gpu], [1, 0]);
+  const isCut = contract.gpu_windows[0].windows.some((one) => one.from === "11:00" && one.to === "12:00");
+  assert.ok(isCut, JSON.stringify(contract.gpu_windows));
 });
 
 await step("what lends more waits until somebody at the machine accepts it", async () => {

@@ -28,6 +28,8 @@ export const PHONE = { width: 360, height: 740 };
 export const PATIENCE_MS = 60_000;
 
 const browser = await chromium.launch({ executablePath: process.env.RN_CHROMIUM, args: ["--disable-gpu"] });
+/** Where pages may be: the site, and whom it sends people to. */
+const places = [site.url, ...(site.others ?? [])];
 const strangers = [];
 const complaints = [];
 
@@ -43,7 +45,7 @@ export async function newPage(options = {}, refusals = []) {
   const page = await context.newPage();
   page.setDefaultTimeout(PATIENCE_MS);
   page.on("request", (request) => {
-    if (!request.url().startsWith(`${site.url}/`)) strangers.push(request.url());
+    if (!places.some((one) => request.url().startsWith(`${one}/`))) strangers.push(request.url());
   });
   page.on("console", (message) => {
     // A coordinator that is away and a token that is refused are the browser's news, too, and what we wait for.
@@ -54,7 +56,27 @@ export async function newPage(options = {}, refusals = []) {
     if (message.type() === "error" && !isExpected.test(message.text())) complaints.push(message.text());
   });
   page.on("pageerror", (error) => complaints.push(String(error)));
+  bearNewInterfaces(page);
   return page;
+}
+
+/**
+ * Chromium gives up what it loads when an interface or an address comes or goes on its machine, and beside this test
+ * other sites are made and removed. People press reload then; so does the story, ten times at most.
+ */
+function bearNewInterfaces(page) {
+  for (const name of ["goto", "reload"]) {
+    const once = page[name].bind(page);
+    page[name] = async (...told) => {
+      for (let turn = 1; ; ++turn) {
+        try {
+          return await once(...told);
+        } catch (error) {
+          if (turn === 10 || !String(error).includes("net::ERR_NETWORK_CHANGED")) throw error;
+        }
+      }
+    };
+  }
 }
 
 export async function step(name, run) {

@@ -131,7 +131,7 @@ await step("a job that uses nothing of its GPU says so, and its operator sees it
   await student.getByRole("article").getByText("runs, idle").waitFor();
   await look(student, "student-idle");
   await operator.getByRole("link", { name: "Site", exact: true }).click();
-  const idle = operator.getByRole("region", { name: "Jobs that use nothing of their GPUs" });
+  const idle = operator.getByRole("region", { name: "Jobs that use nothing of what they hold" });
   await idle.getByRole("link", { name: `${site.job} book` }).waitFor();
   await operator.locator(".tile").filter({ hasText: "GPUs held and not used" }).waitFor();
   await isAccessible(operator, "idle jobs");

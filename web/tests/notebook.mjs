@@ -21,11 +21,17 @@ async function act(what, more = {}) {
 
 async function step(name, run) {
   const begun = Date.now();
-  await run();
+  try {
+    await run();
+  } catch (error) {
+    process.stderr.write(`in "${name}": ${page.url()} shows\n${(await page.innerText("body")).slice(0, 2000)}\n`);
+    process.stderr.write(`under way: ${[...underWay].join(", ")}\nnot got: ${troubles.join("\n")}\n`);
+    throw error;
+  }
   say({ step: name, ms: Date.now() - begun });
 }
 
-const PATIENCE_MS = 60_000;
+const PATIENCE_MS = 120_000; // for what hangs: a page of Jupyter is many files
 const MOVES_MS = 150_000;
 const told = await read();
 const browser = await chromium.launch({ executablePath: process.env.RN_CHROMIUM, args: ["--disable-gpu"] });
@@ -36,6 +42,10 @@ page.setDefaultTimeout(PATIENCE_MS);
 const notice = page.locator("#reclaim-notice");
 const troubles = []; // for a failed wait: what the page did not get
 page.on("requestfailed", (request) => troubles.push(`${request.url()}: ${request.failure()?.errorText}`));
+const underWay = new Set(); // asked for, and neither there nor failed
+page.on("request", (request) => underWay.add(request.url()));
+page.on("requestfinished", (request) => underWay.delete(request.url()));
+page.on("requestfailed", (request) => underWay.delete(request.url()));
 page.on("response", (got) => got.status() >= 400 && troubles.push(`${got.url()}: ${got.status()}`));
 
 await step("the address leads to Jupyter, and its key is gone", async () => {

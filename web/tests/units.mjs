@@ -15,7 +15,7 @@ const { outputFiles } = await build({
       export { complaintAbout, takeReturned } from "./session"; export * from "./charts"; export * from "./plan";
       export * from "./hours"; export * from "./waterfall"; export { secondsUntil } from "./reclaim";
       export { Refused } from "./api"; export * from "./week"; export { stepFrom } from "./weekgrid";
-      export { datesOf, withWeek } from "./contractedit"; export * from "./quotawords";
+      export { datesOf, withWeek } from "./contractedit"; export * from "./quotawords"; export * from "./gpuhours";
       export * from "./insidewords"; export { Site } from "./site";`,
     resolveDir: source,
   },
@@ -141,6 +141,38 @@ test("a week without an hour lends nothing, and one that is not painted is as it
     windows: [],
     holidays: [],
   });
+});
+
+test("hours that are painted of one GPU are its own, within the machine's", () => {
+  const { both, hoursLent, minutesOf, withGpuWeeks, withHours, withOwnHours } = dashboard;
+  const night = [{ days: ["mon"], from: "20:00", to: "08:00" }];
+  const contract = { lends_gpus: true, gpus: [], windows: night, gpu_windows: [] };
+  const own = withOwnHours(contract, 1, true);
+  assert.deepEqual(own.gpu_windows, [{ gpu: 1, windows: night, holidays: [] }], "at first the machine's");
+  assert.deepEqual(withOwnHours(own, 1, false).gpu_windows, []);
+
+  const evening = withHours(new Array(10_080).fill(false), [{ day: 0, hour: 19 }, { day: 0, hour: 20 }], true);
+  const painted = withGpuWeeks(own, [0, 1], { 1: evening });
+  assert.deepEqual(painted.gpu_windows, [
+    { gpu: 1, windows: [{ days: ["mon"], from: "19:00", to: "21:00" }], holidays: [] },
+  ]);
+  assert.deepEqual([painted.gpus, painted.lends_gpus], [[], true]);
+  assert.equal(hoursLent(both(minutesOf(night), evening)), 1, "where both are lent");
+  assert.deepEqual(withGpuWeeks(own, [0, 1], {}).gpu_windows, own.gpu_windows, "what is not painted stays as written");
+});
+
+test("a GPU without an hour is not lent, and one that is lent with the machine has no hours of its own", () => {
+  const { withGpuWeeks } = dashboard;
+  const one = [{ gpu: 0, windows: [{ days: ["mon"], from: "08:00", to: "09:00" }], holidays: ["2026-12-24"] }];
+  const contract = { lends_gpus: true, gpus: [], windows: [], gpu_windows: one };
+  const never = withGpuWeeks(contract, [0, 1], { 0: new Array(10_080).fill(false) });
+  assert.deepEqual(never, { ...contract, gpus: [1], gpu_windows: [] });
+  const none = withGpuWeeks(contract, [0], { 0: new Array(10_080).fill(false) });
+  assert.deepEqual([none.lends_gpus, none.gpus, none.gpu_windows], [false, [], []]);
+  const always = withGpuWeeks(contract, [0, 1], { 0: new Array(10_080).fill(true) });
+  assert.deepEqual(always, { ...contract, gpu_windows: [] });
+  const others = withGpuWeeks({ ...contract, gpus: [1] }, [0, 1], {});
+  assert.deepEqual(others.gpu_windows, [], "of a GPU that is not lent any more nothing is said");
 });
 
 test("arrows go through the week and stop at its ends", () => {
@@ -490,10 +522,14 @@ test("a quota that is written becomes what the coordinator takes, and comes back
     jobs: 9,
     gpu_hours: 200.5,
     window_s: 43_200,
+    idle_stop_s: null,
   });
   const set = { ...request, subject: "user:anna", set_by: "root", set_wall_ms: 1 };
   assert.deepEqual(readQuota(draftOf(set)).request, request);
   assert.equal(boundsText(set), "4 GPUs at once, 9 jobs that wait or run, 200.5 GPU-hours in 12h");
+  const stops = { ...set, idle_stop_s: 5_400 };
+  assert.equal(readQuota(draftOf(stops)).request.idle_stop_s, 5_400, "what is not changed is kept");
+  assert.match(boundsText(stops), /, jobs that use nothing are stopped after 90m$/);
 });
 
 test("what is no quota is said at its field", () => {
@@ -506,6 +542,9 @@ test("what is no quota is said at its field", () => {
   assert.deepEqual(wrong({ window: "59m" }), ["window"]);
   assert.deepEqual(wrong({ window: "32d" }), ["window"]);
   assert.deepEqual(wrong({ gpus: "" }), ["gpus"], "it bounds nothing");
+  assert.deepEqual(wrong({ gpus: "", idleStop: "2h" }), []);
+  assert.deepEqual(wrong({ idleStop: "soon" }), ["idleStop"]);
+  assert.deepEqual(wrong({ model: "H100", idleStop: "2h" }), ["idleStop"]);
   assert.deepEqual(wrong({ gpus: "0" }), [], "none at all is a bound");
   assert.deepEqual(wrong({ model: "H100", running: "1", jobs: "2" }), ["running", "jobs"]);
 });
@@ -515,7 +554,7 @@ const inside = (more) => ({
   node: "n-a",
   state: "running",
   idle_since_wall_ms: 0,
-  spec: { env: {}, idle_stop_s: 0 },
+  spec: { env: {}, idle_stop_s: 0, resources: { gpus: 1 } },
   ...more,
 });
 
@@ -564,8 +603,10 @@ test("a job that uses nothing of its GPUs says since when, and what becomes of i
   const { idleWords, wordOfJob } = dashboard;
   const idle = inside({ idle_since_wall_ms: 1_000 });
   assert.equal(idleWords(inside({}), 5_000), "");
-  assert.match(idleWords(idle, 3_601_000), /next to nothing of its GPUs for 60 min\. It is not stopped for that/);
-  const stops = { ...idle, spec: { env: {}, idle_stop_s: 7_200 } };
+  assert.match(idleWords(idle, 3_601_000), /next to nothing of its GPUs for 60 min\. It does not ask to be stopped/);
+  const none = { ...idle, spec: { env: {}, idle_stop_s: 0, resources: { gpus: 0 } } };
+  assert.match(idleWords(none, 3_601_000), /next to nothing of its cores for 60 min.*leave the cores to others/);
+  const stops = { ...idle, spec: { env: {}, idle_stop_s: 7_200, resources: { gpus: 1 } } };
   assert.match(idleWords(stops, 3_601_000), /stopped after 2\.0 h of that/);
   assert.equal(wordOfJob(idle).text, "runs, idle");
   assert.equal(wordOfJob({ ...idle, state: "saving" }).text, "saves");

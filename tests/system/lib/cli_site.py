@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 
 from hooks import Hooks
 from labs import wait_until
@@ -15,6 +16,8 @@ class Site:
 
     def __init__(self, folder):
         self.folder = folder
+        # None that commands are called in: a whole home is not uploaded.
+        self.home = tempfile.TemporaryDirectory(prefix="rn-cli-home-")
         self.state = folder / "coordinator"
         self.log = open(folder / "coordinator.log", "wb")
         self.hooks = Hooks()
@@ -32,7 +35,7 @@ class Site:
             self.down()
             raise
         self.url = f"https://127.0.0.1:{self.port}"
-        self.environment = {"PATH": os.environ["PATH"], "XDG_CONFIG_HOME": str(folder / "config"), "HOME": str(folder),
+        self.environment = {"PATH": os.environ["PATH"], "XDG_CONFIG_HOME": str(folder / "config"), "HOME": self.home.name,
                             "RECLAIM_URL": self.url, "RECLAIM_TOKEN": self.token}
 
     @property
@@ -43,5 +46,6 @@ class Site:
         self.hooks.down()
         self.process.kill()
         self.process.wait()
+        self.home.cleanup()
         self.process.stdout.close()
         self.log.close()

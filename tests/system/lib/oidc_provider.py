@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """An identity provider that is played: strict where OpenID Connect and RFC 6749, 7636 and 8628 are, over real TLS,
-with tokens that `openssl` signs by RS256. Who asks for an address at /auth is whoever `user` says: nobody types a
-password."""
+with tokens that `openssl` signs by RS256. Who asks for an address at /auth is whoever `user` says, or types their name
+into a page: nobody types a password."""
 import base64
 import hashlib
+import html
 import http.server
 import json
 import secrets
@@ -44,6 +45,10 @@ class Provider:
         self.keys = {"keys": [{"kty": "RSA", "use": "sig", "alg": "RS256", "kid": "k-1", "e": "AQAB",
                                "n": encoded(bytes.fromhex(modulus))}]}
         self.user, self.more = "ann", {}
+        self.refuses = False  # whoever comes says no
+        self.has_devices = True
+        self.has_tokens = True
+        self.has_page = False  # for people who type who they are; else nobody is asked
         self.redirect = ""  # the one that is registered
         self.codes, self.devices = {}, {}
         self.complaints = []  # what a client did that no client may do
@@ -65,7 +70,8 @@ class Provider:
 
             def do_POST(self):
                 length = int(self.headers.get("Content-Length", 0))
-                provider.post(self, dict(urllib.parse.parse_qsl(self.rfile.read(length).decode(), strict_parsing=True)))
+                form = self.rfile.read(length).decode()
+                provider.post(self, dict(urllib.parse.parse_qsl(form, keep_blank_values=True)))
 
             def log_message(self, *_):
                 pass
@@ -105,10 +111,10 @@ class Provider:
     def get(self, request):
         path, _, query = request.path.partition("?")
         if path == "/.well-known/openid-configuration":
+            devices = {"device_authorization_endpoint": self.issuer + "/device"} if self.has_devices else {}
             return self.answer(request, 200, {
                 "issuer": self.issuer, "authorization_endpoint": self.issuer + "/auth",
-                "token_endpoint": self.issuer + "/token", "jwks_uri": self.issuer + "/keys",
-                "device_authorization_endpoint": self.issuer + "/device",
+                "token_endpoint": self.issuer + "/token", "jwks_uri": self.issuer + "/keys", **devices,
                 "token_endpoint_auth_methods_supported": ["client_secret_basic"]})
         if path == "/keys":
             return self.answer(request, 200, self.keys)
@@ -123,11 +129,31 @@ class Provider:
         if "openid" not in asked.get("scope", "").split() or len(asked.get("state", "")) < 20 or \
                 len(asked.get("nonce", "")) < 20 or len(asked.get("code_challenge", "")) != 43:
             return self.refuse(request, "invalid_request", "scope, state, nonce or code_challenge")
-        code = secrets.token_urlsafe(24)
-        self.codes[code] = {"challenge": asked["code_challenge"], "nonce": asked["nonce"], "user": self.user}
-        back = urllib.parse.urlencode({"code": code, "state": asked["state"], "session_state": "x.y",
-                                       "iss": self.issuer})
+        if self.has_page:
+            return self.show_page(request, asked)
+        return self.send_back(request, asked, "" if self.refuses else self.user)
+
+    def send_back(self, request, asked, user):
+        """The browser, to the site; without a user as one who said no."""
+        back = {"error": "access_denied"}
+        if user:
+            code = secrets.token_urlsafe(24)
+            self.codes[code] = {"challenge": asked["code_challenge"], "nonce": asked["nonce"], "user": user}
+            back = {"code": code, "session_state": "x.y", "iss": self.issuer}
+        back = urllib.parse.urlencode({**back, "state": asked["state"]})
         return self.answer(request, 302, {}, Location=f"{self.redirect}?{back}")
+
+    def show_page(self, request, asked):
+        hidden = "".join(f'<input type="hidden" name="{name}" value="{html.escape(asked[name])}">'
+                         for name in ("state", "nonce", "code_challenge"))
+        data = (f'<!doctype html><html lang="en"><title>University</title><h1>University</h1>'
+                f'<form method="post" action="/login">{hidden}<label>User <input name="user"></label>'
+                '<button>Sign in</button><button name="no" value="no">Cancel</button></form></html>').encode()
+        request.send_response(200)
+        request.send_header("Content-Type", "text/html; charset=utf-8")
+        request.send_header("Content-Length", str(len(data)))
+        request.end_headers()
+        request.wfile.write(data)
 
     def is_client(self, request, form):
         wanted = ":".join(urllib.parse.quote(one, safe="") for one in (self.CLIENT, self.SECRET))
@@ -135,6 +161,8 @@ class Provider:
             "client_secret" not in form
 
     def post(self, request, form):
+        if request.path == "/login":
+            return self.send_back(request, form, "" if "no" in form else form.get("user", ""))
         if not self.is_client(request, form):
             return self.refuse(request, "invalid_client", "the client's secret")
         if request.path == "/device":
@@ -145,6 +173,8 @@ class Provider:
                 "expires_in": 60, "interval": 1})
         if request.path != "/token":
             return self.answer(request, 404, {})
+        if not self.has_tokens:
+            return self.answer(request, 503, {})
         if form.get("grant_type") == "authorization_code":
             return self.redeem(request, form)
         return self.look(request, form)

@@ -42,8 +42,11 @@ class Coordinator:
     def spawn(self):
         """Starts it without waiting until it is ready."""
         self.process = self.labs.spawn(self.lab, "coordinator", [
-            program("reclaim-coordinator"), "serve", "--state", self.state, "--listen", f"0.0.0.0:{PORT}",
+            self.executable(), "serve", "--state", self.state, "--listen", f"0.0.0.0:{PORT}",
             "--url", f"https://{self.address}:{PORT}", "--name", self.address, *self.flags])
+
+    def executable(self):
+        return program("reclaim-coordinator")
 
     def _is_ready(self):
         if not self.process.is_running():
