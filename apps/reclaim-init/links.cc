@@ -73,7 +73,7 @@ Links::Place* Links::take(int packets, Phase phase) {
   for (Place& one : places_) {
     if (one.phase != Phase::kFree) continue;
     one.phase = phase;
-    one.has_heard_end = one.has_shut = one.has_read_end = one.has_said_end = false;
+    one.has_heard_end = one.has_read_end = one.has_said_end = false;
     one.packets = packets;
     one.stream = -1;
     one.until = one.again_at = 0;
@@ -213,7 +213,7 @@ void Links::serve(Place& one, bool is_heard, bool is_streaming, std::int64_t now
       break;
     case Phase::kOpen:
       if ((is_heard || is_streaming) && !pump(one)) return end(one, true);
-      if (one.has_shut && one.has_said_end) return end(one, false);
+      if (one.has_heard_end && one.has_said_end) return end(one, false);
       return;
   }
   const bool waits = one.phase != Phase::kFree && one.phase != Phase::kOpen;
@@ -300,11 +300,7 @@ bool Links::write_stream(Place& one) {
       if (put < 0) return is_not_now();
       one.in_from += static_cast<std::size_t>(put);
     }
-    if (one.has_heard_end && !one.has_shut) {
-      shutdown(one.stream, SHUT_WR);
-      one.has_shut = true;
-    }
-    if (one.has_shut && one.has_said_end) return true;
+    if (one.has_heard_end && one.has_said_end) return true;
     bool is_empty = false;
     if (!hear(one, is_empty)) return false;
     if (is_empty) return true;
@@ -321,6 +317,8 @@ bool Links::hear(Place& one, bool& is_empty) {
   if (got <= 0 || one.has_heard_end) return false;
   const auto size = static_cast<std::size_t>(got);
   if (packet[0] == static_cast<std::uint8_t>(Kind::kEnd) && size == 1) {
+    // At once: nothing more comes that would wake us.
+    shutdown(one.stream, SHUT_WR);
     one.has_heard_end = true;
     return true;
   }

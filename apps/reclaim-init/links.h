@@ -53,8 +53,7 @@ class Links {
   /// Zeros at first, so that it takes no room in the program's file.
   struct Place {
     Phase phase;
-    bool has_heard_end;  ///< of the other member's program
-    bool has_shut;       ///< and the own one was told
+    bool has_heard_end;  ///< of the other member's program, and the own one was told
     bool has_read_end;   ///< of the own program
     bool has_said_end;   ///< and the other one was told
     int packets;         ///< to the agent; meaningful unless free

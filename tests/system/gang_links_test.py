@@ -66,6 +66,24 @@ time.sleep(3)
 """
         self.run_gang(*(script.format(rank=rank) for rank in range(3)))
 
+    def test_the_end_of_a_direction_comes_after_any_number_of_packets(self):
+        self.run_gang("""
+with socket.create_server(("0.0.0.0", 29500), backlog=64) as server:
+    for turn in range(60):
+        one, _ = server.accept()
+        one.settimeout(10)
+        got = read_all(one)
+        one.sendall(str(len(got)).encode())
+        one.close()
+""", """
+for turn in range(60):
+    with socket.create_connection((member(0), 29500), timeout=10) as end:
+        size = turn % 20 * 60_000
+        end.sendall(bytes(size))
+        end.shutdown(socket.SHUT_WR)
+        assert read_all(end) == str(size).encode(), (turn, size)
+""")
+
     def test_a_program_that_does_not_listen_yet_is_waited_for_and_one_that_never_does_is_a_break(self):
         self.run_gang("""
 time.sleep(2)
