@@ -135,8 +135,8 @@ class NotifyJobs(unittest.TestCase):
         trouble = wait_until("the warning in the history", lambda: [
             event["message"] for event in rest.events(job) if event["kind"] == "checkpoint.trouble"], PATIENCE_S)
 
-        self.assertRegex(trouble[0], r"its last checkpoint is more than \d+ (s|min) old on a node whose owner comes back "
-                         r"every \d+ (s|min) on average; next: let it save more often")
+        self.assertRegex(trouble[0], r"its last checkpoint is more than \d+ (s|min) old on a node whose owner comes "
+                         r"back every \d+ (s|min) on average; next: let it save more often")
         self.assertGreater(time.monotonic() - begun, NO_SAVE_AFTER_S, "sooner than it was set")
         self.assertIn("on a node whose owner comes back every", self.ann("why", job).stdout)
         self.waits_for_mail(r"job \d+ \(seldom\) would lose work with its machine")
