@@ -137,13 +137,13 @@ void Tunnels::hear(const Blob& message) {
   to_guest(id, packet);
 }
 
-/// What its PID 1 is asked for, which is `asked` bytes, and behind it the guest's name in words.
 std::set<std::string> Tunnels::guests() const {
   std::set<std::string> found;
   for (const auto& [id, tunnel] : tunnels_) found.insert(tunnel.guest);
   return found;
 }
 
+/// What its PID 1 is asked for, which is `asked` bytes, and behind it the guest's name in words.
 void Tunnels::open(Id id, BlobView packet, std::size_t asked) {
   if (packet.size() <= asked || tunnels_.contains(id)) return;
   const std::string guest(as_text(packet.subspan(asked)));

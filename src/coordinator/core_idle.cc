@@ -67,6 +67,8 @@ std::optional<double> percent_used(
     if (use && is_at_work) use = 100;
   } else if (const auto granted = attempt.row.granted_cpu_milli; cores && granted > 0) {
     use = std::min(kMostPercent, *cores * 100 / static_cast<double>(granted));
+    // A whole core is little of the thirty that somebody asked for, and no idleness.
+    if (*cores > kBusyCpuMilli) use = std::max(*use, 100.0);
   }
   if (use && attempt.is_visited) use = std::max(*use, 100.0);
   return use;

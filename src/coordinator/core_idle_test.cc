@@ -135,6 +135,19 @@ TEST_F(Idle, a_job_without_gpus_is_judged_by_the_cores_that_it_has) {
   EXPECT_FALSE(is_marked(idle));
 }
 
+TEST_F(Idle, who_computes_on_one_of_many_cores_is_not_idle) {
+  JobSpec spec = a_spec();
+  spec.resources.cpu_milli = spec.resources.cpu_milli_min = 16'000;
+  node("a").hello.facts.cpu_milli = 32'000;
+  connect(node("a"));
+  const JobId id = running(spec);
+  work(id, 0.6, 15 * kMinutesMs);
+  EXPECT_FALSE(is_marked(id)) << "4 % of its cores, but more than half of one";
+
+  work(id, 0.4, 15 * kMinutesMs);
+  EXPECT_TRUE(is_marked(id));
+}
+
 TEST_F(Idle, one_in_which_somebody_is_does_something) {
   const JobId id = running(a_spec());
   wire::AttemptReport& report = node("a").attempts.at({id, job(id).epoch});

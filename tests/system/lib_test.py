@@ -111,6 +111,9 @@ sys.exit(subprocess.call([sys.executable, "-c", TEST, *sys.argv[1:]]))
     def test_a_second_ctrl_c_leaves_them(self):
         folder, run = self.begin(cleanup_s=60, bound_s=60)
         os.killpg(run.pid, signal.SIGINT)
+        said = ""
+        while "told to end" not in said:  # it counts from when it heard, not from when we said
+            said += os.read(run.stderr.fileno(), 1 << 16).decode()
         time.sleep(1.2)  # a key that is held for a second is one wish
         os.killpg(run.pid, signal.SIGINT)
         self.assertIn("still there", self.said_by(run))

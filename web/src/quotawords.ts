@@ -120,11 +120,11 @@ export function draftOf(quota: Quota): QuotaDraft {
 
 export type QuotaComplaints = Partial<Record<keyof QuotaDraft, string>>;
 
-/** "90m", "12h", "7d"; null: it is none, or not within these. */
+/** "90s", "90m", "12h", "7d", as windowText() has them; null: it is none, or not within these. */
 export function windowSeconds(text: string, least = SHORTEST_WINDOW_S, most = LONGEST_WINDOW_S): number | null {
-  const found = /^(\d{1,6})\s*(m|h|d)$/.exec(text.trim());
+  const found = /^(\d{1,7})\s*(s|m|h|d)$/.exec(text.trim());
   if (!found) return null;
-  const sizes: Record<string, number> = { m: 60, h: 3_600, d: 86_400 };
+  const sizes: Record<string, number> = { s: 1, m: 60, h: 3_600, d: 86_400 };
   const seconds = Number(found[1]) * (sizes[found[2] ?? ""] ?? 0);
   return seconds >= least && seconds <= most ? seconds : null;
 }

@@ -529,6 +529,7 @@ test("a quota that is written becomes what the coordinator takes, and comes back
   assert.equal(boundsText(set), "4 GPUs at once, 9 jobs that wait or run, 200.5 GPU-hours in 12h");
   const stops = { ...set, idle_stop_s: 5_400 };
   assert.equal(readQuota(draftOf(stops)).request.idle_stop_s, 5_400, "what is not changed is kept");
+  assert.equal(readQuota(draftOf({ ...set, idle_stop_s: 61 })).request.idle_stop_s, 61, "also by the second");
   assert.match(boundsText(stops), /, jobs that use nothing are stopped after 90m$/);
 });
 

@@ -35,8 +35,8 @@ class Site:
             self.down()
             raise
         self.url = f"https://127.0.0.1:{self.port}"
-        self.environment = {"PATH": os.environ["PATH"], "XDG_CONFIG_HOME": str(folder / "config"), "HOME": self.home.name,
-                            "RECLAIM_URL": self.url, "RECLAIM_TOKEN": self.token}
+        self.environment = {"PATH": os.environ["PATH"], "XDG_CONFIG_HOME": str(folder / "config"),
+                            "HOME": self.home.name, "RECLAIM_URL": self.url, "RECLAIM_TOKEN": self.token}
 
     @property
     def token(self):
