@@ -154,14 +154,28 @@ void look_at_data(const AgentConfig& config, const NodeFacts& facts, Findings& o
   }
 }
 
+/// Nothing where the coordinator's is not known: that it is away is said by another line.
 void look_at_clock(const NodeView& view, Findings& out) {
+  if (!view.is_coordinator_connected) return;
   const std::string clocks = arbiter::clocks_words(view.contract, view.clock_offset_ms);
   out.push_back(
       {"clock",
        clocks.empty(),
        false,
-       clocks.empty() ? "that of the coordinator, as it was told last" : clocks,
+       clocks.empty() ? "that of the coordinator" : clocks,
        arbiter::kClocksHelp}
+  );
+}
+
+void look_at_welcome(const NodeView& view, Findings& out) {
+  const std::size_t at = view.why.find(kRefusedWords);
+  if (at == std::string::npos) return;
+  out.push_back(
+      {"welcome",
+       false,
+       true,
+       view.why.substr(at),
+       "do what the coordinator says; it is tried again by itself"}
   );
 }
 
@@ -227,15 +241,7 @@ void look_at_agents_view(const AgentConfig& config, Findings& out) {
     );
   }
   look_at_data(config, view->facts, out);
-  const std::size_t at = view->why.find(kRefusedWords);
-  if (at == std::string::npos) return;
-  out.push_back(
-      {"welcome",
-       false,
-       true,
-       view->why.substr(at),
-       "do what the coordinator says; it is tried again by itself"}
-  );
+  look_at_welcome(*view, out);
 }
 
 void look_at_daemons(const AgentConfig& config, Findings& out) {
