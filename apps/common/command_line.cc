@@ -200,18 +200,15 @@ std::string usage_words(const std::string& what, const Typed& typed, const char*
          "\n  next: " + printable_lines(next) + "\n";
 }
 
-/// RN_LOG_LEVEL=debug also says what benches look at; nothing else reads it.
-void take_log_level() {
+/// RN_LOG_LEVEL=debug also says what benches look at; nothing else reads it. Any other word is told
+/// and no more: a variable that somebody left in a shell must not keep an owner's `kill` from it.
+void take_log_level(const char* program) {
   const char* const level = std::getenv("RN_LOG_LEVEL");
-  if (level == nullptr) return;
-  const std::string word = level;
-  if (word == "debug") return log::set_level(log::Level::kDebug);
-  if (word != "info")
-    throw CLI::ParseError(
-        "RN_LOG_LEVEL: '" + printable(word) + "' is none of debug and info" +
-            std::string(kNextMark) + "unset the variable",
-        CLI::ExitCodes::InvalidError
-    );
+  const std::string word = level == nullptr ? "" : level;
+  if (word == "debug") log::set_level(log::Level::kDebug);
+  if (word.empty() || word == "debug" || word == "info") return;
+  std::cerr << program << ": RN_LOG_LEVEL: '" << printable(word)
+            << "' is none of debug and info, and counts as info\n  next: unset the variable\n";
 }
 
 }  // namespace
@@ -233,7 +230,7 @@ int run_command_line(
   });
   int code = kUsageStatus;
   try {
-    take_log_level();
+    take_log_level(program);
     check_verb(typed);
     parse(app, typed, argc, argv);
     code = command();

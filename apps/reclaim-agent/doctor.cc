@@ -154,13 +154,15 @@ void look_at_data(const AgentConfig& config, const NodeFacts& facts, Findings& o
   }
 }
 
+/// Nothing where the coordinator's is not known: that it is away is said by another line.
 void look_at_clock(const NodeView& view, Findings& out) {
+  if (!view.is_coordinator_connected) return;
   const std::string clocks = arbiter::clocks_words(view.contract, view.clock_offset_ms);
   out.push_back(
       {"clock",
        clocks.empty(),
        false,
-       clocks.empty() ? "that of the coordinator, as it was told last" : clocks,
+       clocks.empty() ? "that of the coordinator" : clocks,
        arbiter::kClocksHelp}
   );
 }
@@ -180,6 +182,18 @@ void look_at_wedged(const NodeView& view, Findings& out) {
          "end what is named; it is looked at again by itself, or at once with: reclaim-kill"}
     );
   }
+}
+
+void look_at_welcome(const NodeView& view, Findings& out) {
+  const std::size_t at = view.why.find(kRefusedWords);
+  if (at == std::string::npos) return;
+  out.push_back(
+      {"welcome",
+       false,
+       true,
+       view.why.substr(at),
+       "do what the coordinator says; it is tried again by itself"}
+  );
 }
 
 /// What the agent says about its coordinator and its engine, beyond that it can be reached.
@@ -232,15 +246,7 @@ void look_at_agents_view(const AgentConfig& config, Findings& out) {
   }
   look_at_wedged(*view, out);
   look_at_data(config, view->facts, out);
-  const std::size_t at = view->why.find(kRefusedWords);
-  if (at == std::string::npos) return;
-  out.push_back(
-      {"welcome",
-       false,
-       true,
-       view->why.substr(at),
-       "do what the coordinator says; it is tried again by itself"}
-  );
+  look_at_welcome(*view, out);
 }
 
 void look_at_daemons(const AgentConfig& config, Findings& out) {

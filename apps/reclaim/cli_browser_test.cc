@@ -2,6 +2,7 @@
 #include "cli_browser.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -85,6 +86,11 @@ class SignInServer {
 /// `reclaim login --browser`, and a browser that asks for addresses while it waits.
 class BrowserSignIn : public ::testing::Test {
  protected:
+  /// A developer's own browser is not opened.
+  BrowserSignIn() {
+    for (const char* name : {"BROWSER", "DISPLAY", "WAYLAND_DISPLAY"}) ::unsetenv(name);
+  }
+
   void begin(std::uint32_t wait_s = 30) {
     command_ = std::jthread([this, wait_s] {
       token_ = sign_in_by_browser(server_.site(), BrowserOptions{0, wait_s});

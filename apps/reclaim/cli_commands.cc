@@ -70,7 +70,7 @@ Result<std::string> token_by_signing_in(const Login& site, const LoginOptions& o
     return sign_in_by_browser(site, options.browser);
   auto token = sign_in_from_terminal(site);
   if (token || token.error().code != ErrorCode::kUnsupported) return token;
-  std::fprintf(stderr, "%s\n", token.error().message.c_str());
+  std::fprintf(stderr, "%s\n", printable(token.error().message).c_str());
   return sign_in_by_browser(site, options.browser);
 }
 

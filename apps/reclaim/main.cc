@@ -6,44 +6,40 @@ using namespace rn::cli;
 
 namespace {
 
-CLI::App* add_login(CLI::App& app, LoginOptions& options) {
-  CLI::App* login_app = app.add_subcommand(
+CLI::App* add_login(CLI::App& app, LoginOptions& out) {
+  CLI::App* sub = app.add_subcommand(
       "login", "Remember a coordinator and a token, or sign in there in a browser."
   );
-  login_app->add_option("url", options.url, "https://coordinator:7443")->required();
+  sub->add_option("url", out.url, "https://coordinator:7443")->required();
   add_secret(
-      *login_app,
+      *sub,
       "--token",
-      options.token,
+      out.token,
       "a user token; without it you sign in with an account of the site's identity provider"
   );
-  login_app->add_option(
-      "--ca-fingerprint", options.ca_fingerprint, "of the site's CA, where no token says it"
+  sub->add_option(
+      "--ca-fingerprint", out.ca_fingerprint, "of the site's CA, where no token says it"
   );
-  login_app->add_flag(
+  sub->add_flag(
       "--browser",
-      options.is_by_browser,
+      out.is_by_browser,
       "sign in by a browser on this machine, and not by a code that any browser takes"
   );
-  login_app
-      ->add_option(
-          "--port",
-          options.browser.port,
-          "with --browser: of this machine, where it comes back to; for ssh -L. Else one is found"
-      )
+  sub->add_option(
+         "--port",
+         out.browser.port,
+         "with --browser: of this machine, where it comes back to; for ssh -L. Else one is found"
+  )
       ->check(CLI::Range(1024, 65535));
-  login_app
-      ->add_option(
-          "--wait-s", options.browser.wait_s, "with --browser: so long for somebody to do it"
-      )
+  sub->add_option("--wait-s", out.browser.wait_s, "with --browser: so long for somebody to do it")
       ->check(CLI::Range(1, 600));
   add_examples(
-      login_app,
+      sub,
       {"reclaim login https://coordinator:7443 --token -     reads the token from standard input",
        "reclaim login https://coordinator:7443               signs in, where the site offers it"},
       "It is remembered in $XDG_CONFIG_HOME/reclaimnet/config.json, or in ~/.config."
   );
-  return login_app;
+  return sub;
 }
 
 }  // namespace

@@ -70,9 +70,12 @@ class Usage(unittest.TestCase):
         self.assertIn("node is required", self.say("reclaim", "nodes", "revoke", "--json"))
         self.assertEqual(self.say("reclaim", "ps", "--limit", "010").splitlines(), [
             "reclaim: -n,--limit: '010' is no whole number from 1 to 1000", "  next: leave out the zeros in front"])
-        for name in self.PROGRAMS:
-            self.assertEqual(self.say(name, "--version", RN_LOG_LEVEL="loud").splitlines(), [
-                f"{name}: RN_LOG_LEVEL: 'loud' is none of debug and info", "  next: unset the variable"])
+        for name in self.PROGRAMS:  # told, and done all the same: `reclaim-warden kill` is one of them
+            said = self.say(name, "--frobnicate", RN_LOG_LEVEL="loud").splitlines()
+            self.assertEqual(said[:2], [
+                f"{name}: RN_LOG_LEVEL: 'loud' is none of debug and info, and counts as info",
+                "  next: unset the variable"])
+            self.assertIn("--frobnicate", said[2])
         self.assertIn("\\x1b[2J", self.say("reclaim", "ps", "--\x1b[2J"))
 
 
