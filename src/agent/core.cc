@@ -353,7 +353,10 @@ wire::AttemptReport Core::State::report(const Attempt& a) const {
   out.gpus = a.row.grant.gpus;
   out.memory_peak_mib = a.memory_peak_mib;
   out.gpu_memory_peak_mib = a.gpu_memory_peak_mib;
-  out.cpu_ms = a.cpu_ms;
+  // While a driver that hangs stops the measuring, what stands still is the sample, not the guest.
+  const bool is_measured =
+      telemetry_at_ && now_.boot - *telemetry_at_ < nanoseconds(config_.telemetry_trusted);
+  out.cpu_ms = is_measured ? a.cpu_ms : 0;
   out.is_visited = a.is_visited;
   out.waits_for = a.row.waits_for;
   out.checkpoints_found = a.row.checkpoints_found;

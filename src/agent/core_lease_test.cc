@@ -182,6 +182,11 @@ TEST_F(CoreLease, what_a_guest_does_and_whether_somebody_is_in_it_is_reported) {
   feed(seen);
   report = core->view(clock.now()).attempts.front().report;
   EXPECT_FALSE(report.is_visited);
+
+  clock.advance(CoreConfig{}.telemetry_trusted);
+  feed(Tick{});
+  report = core->view(clock.now()).attempts.front().report;
+  EXPECT_EQ(report.cpu_ms, 0u) << "measured too long ago to say that it stands still";
 }
 
 TEST_F(CoreLease, what_a_guest_holds_on_its_gpus_is_reported_without_what_others_hold_there) {
