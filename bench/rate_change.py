@@ -15,8 +15,10 @@ first one's rate anew each time: up and down. For each change of more than a fac
                       had arrived by each packet before (200 to 10 ms) and after (100 to 350 ms), and where they meet is
                       when the rate changed. Packets are stamped by the kernel of the store's namespace (tcpdump)
 
-Changes that did not last for 350 ms, or after which the slope is not within a quarter of the rate that was told, are
-counted and left out. All clocks are those of one machine. Root; needs the programs of RN_BUILD (by default build/dev),
+The first one, whose deadline is the later one, is told to wait (next to 0 bit/s) while the other one has everything;
+its line goes through what had arrived at the window's ends then. Changes that did not last for 350 ms, or after which
+the slope is not within a quarter of the rate that was told, are counted and left out.
+All clocks are those of one machine. Root; needs the programs of RN_BUILD (by default build/dev),
 tcpdump, and some 2 s for each round; 100 rounds at most."""
 import argparse
 import json
@@ -39,6 +41,8 @@ PATIENCE_S = 30
 ROUNDS_MAX = 100
 BEFORE_S, AFTER_S = (-0.2, -0.01), (0.1, 0.35)
 PACKETS_MIN = 8  # for a straight line
+LEAST_BPS = 1_000_000  # of a socket, whatever it was told (ADR 0008)
+WAITS_BPS = 2_000_000  # who is told of less waits; its socket still sends some packets
 LENDS = {"guest_disk_mib": 1536, "guest_memory_mib": 1024, "max_drain_s": 60}
 # Its state is small until the owner comes: what is saved then is all new.
 GUEST = """
@@ -64,7 +68,7 @@ PACED = re.compile(r"transfer\.paced at_ns=(\d+) bps=(\d+)")
 class Bench:
     def __init__(self, rounds):
         self.size_mib = 30 + int(6.5 * rounds)
-        # With that the first one needs some 6 Mbit/s, and gets what the other one leaves.
+        # Long enough for both of them one after the other.
         self.notice_s = max(60, min(900, self.size_mib * 8 // 6))
         lends = {**LENDS, "notice_s": self.notice_s}
         flags = ["--transfers", f"eth0:{GRANT_MBIT}mbit"]
@@ -140,6 +144,10 @@ def is_step(before, after):
     return after > 2 * before or before > 2 * after
 
 
+def is_near(one, other):
+    return abs(one - other) < 0.15 * max(other, WAITS_BPS)
+
+
 def packets_of(path):
     """(s since boot, bytes so far) of each packet of a capture with nanoseconds."""
     data = pathlib.Path(path).read_bytes()
@@ -167,12 +175,28 @@ def line_through(points):
     return slope, height - slope * middle
 
 
-def arrival_ms(packets, at, bps):
+def little_in(packets, at, window):
+    """As line_through, where next to nothing arrives: in too few packets for a fit. None where more does."""
+    first, last = (sum_until(packets, at + edge) for edge in window)
+    slope = (last - first) / (window[1] - window[0])
+    return (slope, last - slope * window[1]) if slope * 8 < WAITS_BPS else None
+
+
+def sum_until(packets, when):
+    return max((total for at, total in packets if at <= when), default=0)
+
+
+def line_of(packets, at, bps, window):
+    """What arrived in the window, where the rate was `bps`."""
+    if bps < WAITS_BPS:
+        return little_in(packets, at, window)
+    return line_through([(when - at, total) for when, total in packets if window[0] <= when - at <= window[1]])
+
+
+def arrival_ms(packets, at, was_bps, bps):
     """From `at` to where the slope changes; None where it does not become the rate."""
-    near = [(when - at, total) for when, total in packets if BEFORE_S[0] <= when - at <= AFTER_S[1]]
-    before = line_through([one for one in near if one[0] <= BEFORE_S[1]])
-    after = line_through([one for one in near if one[0] >= AFTER_S[0]])
-    if before is None or after is None or not 0.75 <= after[0] * 8 / bps <= 1.25:
+    before, after = line_of(packets, at, was_bps, BEFORE_S), line_of(packets, at, bps, AFTER_S)
+    if before is None or after is None or bps >= WAITS_BPS and not 0.75 <= after[0] * 8 / bps <= 1.25:
         return None
     if not is_step(before[0], after[0]):
         return None
@@ -183,9 +207,10 @@ def say_left_out(at, before, bps, told, packets):
     rates = ", ".join(f"{rate / 1e6:.1f} at {when - at:+.3f}" for when, rate in told if abs(when - at) < 0.6)
     near = [(when - at, total) for when, total in packets if BEFORE_S[0] <= when - at <= AFTER_S[1]]
     lines = [line_through([one for one in near if least <= one[0] <= most]) for least, most in (BEFORE_S, AFTER_S)]
+    bytes_of = [sum_until(packets, at + most) - sum_until(packets, at + least) for least, most in (BEFORE_S, AFTER_S)]
     seen = ", ".join("too few" if one is None else f"{one[0] * 8e-6:.1f}" for one in lines)
     print(f"left out: {before / 1e6:.1f} to {bps / 1e6:.1f} Mbit/s (told: {rates}); arrived: {seen} Mbit/s, "
-          f"{len(near)} packets")
+          f"{len(near)} packets; {bytes_of[0]} bytes before, {bytes_of[1]} after")
 
 
 def judge(told, paced, packets, is_told=False):
@@ -195,9 +220,9 @@ def judge(told, paced, packets, is_told=False):
         before = told[number - 1][1]
         if not is_step(before, bps):
             continue
-        lasts = all(abs(later - bps) < 0.15 * bps for when, later in told[number:] if when - at < AFTER_S[1])
-        stood = all(abs(earlier - before) < 0.15 * before for when, earlier in told[:number] if at - when < 0.2)
-        arrival = arrival_ms(packets, at, bps) if lasts and stood else None
+        lasts = all(is_near(later, bps) for when, later in told[number:] if when - at < AFTER_S[1])
+        stood = all(is_near(earlier, before) for when, earlier in told[:number] if at - when < 0.2)
+        arrival = arrival_ms(packets, at, before, bps) if lasts and stood else None
         if arrival is None:
             left_out += 1
             if is_told:
@@ -205,7 +230,8 @@ def judge(told, paced, packets, is_told=False):
             continue
         way = "up" if bps > before else "down"
         found[way, "receiver"].append(arrival)
-        sets = [when for when, rate in paced if when >= at and abs(rate - bps) < 0.05 * bps]
+        wanted = max(bps, LEAST_BPS)
+        sets = [when for when, rate in paced if when >= at and abs(rate - wanted) < 0.05 * wanted]
         if sets:
             found[way, "socket"].append((sets[0] - at) * 1000)
     return found, left_out
