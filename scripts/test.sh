@@ -7,8 +7,8 @@
 #   scripts/test.sh SECTION…    only these: unit structure headers tidy fuzz sim scenario planted system asan fuzzing
 #                               tsan web guests lint chaos. The default run plays sim, scenario, planted and web beside
 #                               system (section together), and leaves out unit and fuzz, which asan and fuzzing do with
-#                               sanitizers, and guests, lint (clang-tidy) and chaos (scripts/chaos-sim.sh for
-#                               RN_CHAOS_SECONDS, 180), which take minutes
+#                               sanitizers, and headers (each compiled alone), guests, lint (clang-tidy) and chaos
+#                               (scripts/chaos-sim.sh for RN_CHAOS_SECONDS, 180), which take minutes
 #   RN_TREE=dev scripts/test.sh SECTION…   on the tree of the edit loop, file by file; ci compiles a dozen as one
 #
 # Only the programs that the chosen tests need are built. Every section prints its wall time with its build's. The last
@@ -26,7 +26,7 @@ jobs=$(nproc)
 still=(setarch "$(uname -m)" -R)
 all_sections=(unit structure headers tidy fuzz sim scenario planted system web together asan tsan fuzzing guests lint
   chaos)
-default_sections=(structure headers tidy asan fuzzing tsan together)
+default_sections=(structure tidy asan fuzzing tsan together)
 plain=${RN_TREE:-ci} # the tree without sanitizers
 results=$(mktemp -d)
 # For the unit tests: databases sync a thousand times there, which a busy disk makes minutes of; memory does not.
